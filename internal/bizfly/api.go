@@ -1,0 +1,147 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package bizfly is the thin adapter between this provider and BizFly Cloud. The API interface lists the calls that we
+// make and no others; Client implements it over gobizfly and cures gobizfly's defects in its transport; every error that
+// leaves the package is an *APIError or wraps a context error, and the Is... predicates classify it. Nothing above this
+// package matches an error by its text or knows what an HTTP status is.
+package bizfly
+
+import (
+	"context"
+
+	"github.com/bizflycloud/gobizfly"
+)
+
+// API is what the provider asks of BizFly Cloud. Each method honours its context, has a deadline of its own when the
+// context has none, and returns typed errors (see APIError). Lists are whole or an error, never silently short.
+type API interface {
+	ServerAPI
+	CatalogAPI
+	NetworkAPI
+	KubernetesAPI
+
+	// Scope returns what the last login proved: which host, region and project every other call talks about. It logs
+	// in when that has not happened yet.
+	Scope(ctx context.Context) (Scope, error)
+}
+
+// ServerAPI is the servers, their tasks and the volumes that they own.
+type ServerAPI interface {
+	// ListServers returns every server of the project in the configured region, whoever made it.
+	ListServers(ctx context.Context) ([]*gobizfly.Server, error)
+	// GetServer returns one server; IsNotFound only after a JSON 404 of the right host for exactly this id.
+	GetServer(ctx context.Context, id string) (*gobizfly.Server, error)
+	// CreateServer orders one server (quantity 1) and returns the id of the task that builds it. It is sent at most
+	// once: IsAmbiguous says that a server may exist, IsNotSent that none does.
+	CreateServer(ctx context.Context, request *gobizfly.ServerCreateRequest) (taskID string, err error)
+	// DeleteServer deletes the server and the volumes listed, and returns the id of the task that does so, which is
+	// empty when the API accepted the call without naming one. Volumes that are not listed are kept by the cloud.
+	DeleteServer(ctx context.Context, id string, volumeIDs []string) (taskID string, err error)
+	// GetTask reads one asynchronous task.
+	GetTask(ctx context.Context, id string) (*Task, error)
+	// ListVolumes returns every volume of the project in the configured region.
+	ListVolumes(ctx context.Context) ([]*gobizfly.Volume, error)
+	// DeleteVolume deletes one volume; a volume that is already gone is IsNotFound.
+	DeleteVolume(ctx context.Context, id string) error
+}
+
+// CatalogAPI is what the cloud offers: regions, flavors, categories, volume types and images.
+type CatalogAPI interface {
+	// ListRegions returns the regions with their zones.
+	ListRegions(ctx context.Context) ([]gobizfly.Region, error)
+	// ListFlavors returns all flavors with vCPU count, memory in MiB (field RAM), GPU, generation and billing plans.
+	ListFlavors(ctx context.Context) ([]*gobizfly.ServerFlavorResponse, error)
+	// ListServerTypes returns the categories in which servers are sold and whether each is enabled.
+	ListServerTypes(ctx context.Context) ([]*gobizfly.ServerType, error)
+	// ListVolumeTypes returns all volume types with the category and zones that they belong to.
+	ListVolumeTypes(ctx context.Context) ([]*gobizfly.VolumeType, error)
+	// ListOSImages returns the public operating system images, one entry per distribution and version.
+	ListOSImages(ctx context.Context) ([]OSImage, error)
+	// ListCustomImages returns the project's own images.
+	ListCustomImages(ctx context.Context) ([]*gobizfly.CustomImage, error)
+}
+
+// NetworkAPI is what servers are attached to and reached by.
+type NetworkAPI interface {
+	// ListVPCNetworks returns the VPC networks of the project in the configured region.
+	ListVPCNetworks(ctx context.Context) ([]*gobizfly.VPCNetwork, error)
+	// ListNetworkInterfaces returns the network interfaces of the project, LAN and WAN.
+	ListNetworkInterfaces(ctx context.Context) ([]*gobizfly.NetworkInterface, error)
+	// ListFirewalls returns the firewalls of the project.
+	ListFirewalls(ctx context.Context) ([]*gobizfly.Firewall, error)
+	// ListSSHKeys returns the key pairs of the user, whose names servers refer to.
+	ListSSHKeys(ctx context.Context) ([]*gobizfly.KeyPair, error)
+}
+
+// KubernetesAPI is the BizFly Kubernetes Engine (BKE).
+type KubernetesAPI interface {
+	// ListKubernetesVersions returns the versions that BKE knows with the worker image of each; the image id may be
+	// empty. Flatcar images are versions of their own, for example "v1.31.13.flatcar".
+	ListKubernetesVersions(ctx context.Context) ([]gobizfly.ControllerVersion, error)
+	// GetCluster returns one BKE cluster: its version, VPC network and whether it uses a local DNS.
+	GetCluster(ctx context.Context, uid string) (*gobizfly.FullCluster, error)
+	// LeaveCluster tells BKE that a node is gone. It is idempotent: a node that BKE does not know is no error.
+	LeaveCluster(ctx context.Context, clusterUID, clusterToken, nodeName string) error
+}
+
+// Task is one asynchronous operation of the cloud, for example create_server.
+type Task struct {
+	// ID is the task's own id.
+	ID string
+	// Ready is true once the task has ended, well or not.
+	Ready bool
+	// Succeeded is true when the task is ready and says that it succeeded.
+	Succeeded bool
+	// Action is what the task does, for example "create_server".
+	Action string
+	// Progress is between 0 and 100.
+	Progress int
+	// Message is what a failed task says, in English or Vietnamese; empty where the cloud sent none.
+	Message string
+	// Server is the server that the task made; nil when the task did not name one.
+	Server *gobizfly.Server
+}
+
+// Failure returns nil unless the task ended badly, and then the typed error of what went wrong, so that the same
+// predicates classify a synchronous refusal and a failed task.
+func (t *Task) Failure() error {
+	if !t.Ready || t.Succeeded {
+		return nil
+	}
+	return newTaskError(t)
+}
+
+// OSImage is one public operating system image.
+type OSImage struct {
+	// ID is the image's id.
+	ID string
+	// Distribution is for example "Ubuntu".
+	Distribution string
+	// Version is for example "24.04 x64".
+	Version string
+}
+
+// Scope says on whose behalf and where the client acts. A 404 means "gone" only within the scope in which the object
+// was made, so whoever interprets absence compares scopes first.
+type Scope struct {
+	// Host is the host (and port) of the configured endpoint.
+	Host string
+	// Region is the region's long name, for example HaNoi.
+	Region string
+	// ProjectID is the project of the token's reply, not the one that was asked for.
+	ProjectID string
+}

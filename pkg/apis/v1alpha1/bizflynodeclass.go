@@ -1,0 +1,335 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package v1alpha1
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// BillingPlan is how a server and its disks are paid for.
+// +kubebuilder:validation:Enum={on_demand,saving_plan}
+type BillingPlan string
+
+// The billing plans.
+const (
+	// BillingPlanOnDemand is paid by the hour while the server exists.
+	BillingPlanOnDemand BillingPlan = "on_demand"
+	// BillingPlanSavingPlan is prepaid at each create and forfeited at each delete: only for static replicas.
+	BillingPlanSavingPlan BillingPlan = "saving_plan"
+)
+
+// NetworkPlan is how the server's traffic is charged.
+// +kubebuilder:validation:Enum={free_datatransfer,free_bandwidth}
+type NetworkPlan string
+
+// The network plans.
+const (
+	// NetworkPlanFreeDataTransfer does not charge traffic.
+	NetworkPlanFreeDataTransfer NetworkPlan = "free_datatransfer"
+	// NetworkPlanFreeBandwidth has a faster port and an allowance of outbound traffic.
+	NetworkPlanFreeBandwidth NetworkPlan = "free_bandwidth"
+)
+
+// DiskType is the medium of a disk; the volume type of the server's category and zone with this medium is used.
+// +kubebuilder:validation:Enum={SSD,HDD}
+type DiskType string
+
+// The disk types.
+const (
+	// DiskTypeSSD is solid state.
+	DiskTypeSSD DiskType = "SSD"
+	// DiskTypeHDD is rotating disks.
+	DiskTypeHDD DiskType = "HDD"
+)
+
+// BootstrapMode is how a new server becomes a node.
+// +kubebuilder:validation:Enum={BKE,Custom}
+type BootstrapMode string
+
+// The bootstrap modes.
+const (
+	// BootstrapModeBKE joins a cluster of BizFly Kubernetes Engine with its worker image's own script.
+	BootstrapModeBKE BootstrapMode = "BKE"
+	// BootstrapModeCustom runs user data of the user's own.
+	BootstrapModeCustom BootstrapMode = "Custom"
+)
+
+// OSType is the operating system of a BKE worker image.
+// +kubebuilder:validation:Enum={ubuntu,flatcar}
+type OSType string
+
+// The operating systems of BKE worker images.
+const (
+	// OSTypeUbuntu is Ubuntu.
+	OSTypeUbuntu OSType = "ubuntu"
+	// OSTypeFlatcar is Flatcar Container Linux.
+	OSTypeFlatcar OSType = "flatcar"
+)
+
+// BizflyNodeClassSpec says what the servers of a NodePool are made of. An empty spec works on BizFly Kubernetes
+// Engine: image, network and zones are discovered from the cluster.
+type BizflyNodeClassSpec struct {
+	// Zones narrows the zones in which servers may be launched, for example ["HN1","HN2"]. When it is empty, every
+	// active zone of the region is used in which the networks exist.
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:XValidation:message="zones must not repeat a zone",rule="self.all(z, self.exists_one(y, y == z))"
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=63
+	// +optional
+	Zones []string `json:"zones,omitempty" hash:"ignore"`
+	// ImageSelectorTerms are tried in order and the first that matches gives the image. The default is the BKE worker
+	// image of the cluster's own version.
+	// +kubebuilder:default={{alias: "bke@latest"}}
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:XValidation:message="an alias term must be the only term of imageSelectorTerms",rule="!self.exists(t, has(t.alias)) || size(self) == 1"
+	// +optional
+	ImageSelectorTerms []ImageSelectorTerm `json:"imageSelectorTerms,omitempty" hash:"ignore"`
+	// NetworkSelectorTerms select VPC networks; the server gets a port in each network selected. When it is empty, the
+	// BKE cluster's own VPC network is used or, without BKE, the project's default VPC network.
+	// +kubebuilder:validation:MaxItems=8
+	// +optional
+	NetworkSelectorTerms []NetworkSelectorTerm `json:"networkSelectorTerms,omitempty" hash:"ignore"`
+	// FirewallSelectorTerms select firewalls; each one selected is attached. When it is empty, the cloud's default
+	// firewall applies.
+	// +kubebuilder:validation:MaxItems=16
+	// +optional
+	FirewallSelectorTerms []FirewallSelectorTerm `json:"firewallSelectorTerms,omitempty" hash:"ignore"`
+	// SSHKeySelectorTerms select the SSH key whose owner may log in. A server takes one key, so they must select
+	// exactly one. When it is empty, no key is installed and no password is set.
+	// +kubebuilder:validation:MaxItems=1
+	// +optional
+	SSHKeySelectorTerms []SSHKeySelectorTerm `json:"sshKeySelectorTerms,omitempty" hash:"ignore"`
+	// RootDisk is the disk that the server boots from. It is deleted with the server.
+	// +kubebuilder:default={size: "40Gi", type: SSD}
+	// +optional
+	RootDisk *RootDisk `json:"rootDisk,omitempty"`
+	// NetworkPlan is how traffic is charged.
+	// +kubebuilder:default=free_datatransfer
+	// +optional
+	NetworkPlan NetworkPlan `json:"networkPlan,omitempty" hash:"ignore"`
+	// BillingPlan is how servers and their disks are paid for. Only flavors that are sold with it are used.
+	// saving_plan is prepaid at each create and forfeited at each delete: use it with static replicas only.
+	// +kubebuilder:default=on_demand
+	// +optional
+	BillingPlan BillingPlan `json:"billingPlan,omitempty"`
+	// PublicIPv4 gives each server a public IPv4 address. Without one, servers reach the cluster and image registries
+	// only through an internet gateway of their VPC network.
+	// +kubebuilder:default=true
+	// +optional
+	PublicIPv4 *bool `json:"publicIPv4,omitempty"`
+	// Bootstrap is how a new server becomes a node.
+	// +kubebuilder:default={mode: BKE}
+	// +optional
+	Bootstrap *Bootstrap `json:"bootstrap,omitempty"`
+	// Kubelet is the kubelet configuration that the user data gives the node. It is what the scheduler computes with,
+	// so it must be what the node really gets; the BKE worker image decides for itself, hence Custom mode only.
+	// +optional
+	Kubelet *KubeletConfiguration `json:"kubelet,omitempty"`
+	// Metadata is put on each server beside this provider's own. It is readable inside the server: no secrets.
+	// +kubebuilder:validation:MaxProperties=32
+	// +kubebuilder:validation:XValidation:message="metadata keys must be 1 to 255 characters without '/', and values at most 255 characters",rule="self.all(k, size(k) > 0 && size(k) <= 255 && !k.contains('/') && size(self[k]) <= 255)"
+	// +kubebuilder:validation:XValidation:message="metadata keys that begin with karpenter-, bke_, bizfly_cloud_service, kubernetes_version or cluster_id belong to this provider and to BKE",rule="self.all(k, !k.startsWith('karpenter-') && !k.startsWith('bke_') && !k.startsWith('bizfly_cloud_service') && !k.startsWith('kubernetes_version') && !k.startsWith('cluster_id'))"
+	// +optional
+	Metadata map[string]string `json:"metadata,omitempty"`
+}
+
+// ImageSelectorTerm selects an image in exactly one way.
+// +kubebuilder:validation:XValidation:message="set exactly one of alias, id, name and os",rule="[has(self.alias), has(self.id), has(self.name), has(self.os)].filter(x, x).size() == 1"
+// +kubebuilder:validation:XValidation:message="osType belongs to an alias",rule="!has(self.osType) || has(self.alias)"
+type ImageSelectorTerm struct {
+	// Alias is the BKE worker image: "bke@latest" follows the version of the control plane, "bke@v1.33" or
+	// "bke@v1.33.5" stays with that version.
+	// +kubebuilder:validation:Pattern=`^bke@(latest|v[0-9]+\.[0-9]+(\.[0-9]+)?)$`
+	// +kubebuilder:validation:MaxLength=32
+	// +optional
+	Alias string `json:"alias,omitempty"`
+	// OSType is the operating system of the BKE worker image; the default is ubuntu.
+	// +optional
+	OSType OSType `json:"osType,omitempty"`
+	// ID is the id of an image, public or custom.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	// +optional
+	ID string `json:"id,omitempty"`
+	// Name is the exact name of a custom image of the project; of several, the newest is used.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=255
+	// +optional
+	Name string `json:"name,omitempty"`
+	// OS is a public operating system image.
+	// +optional
+	OS *OSImageSelector `json:"os,omitempty"`
+}
+
+// OSImageSelector selects a public operating system image.
+type OSImageSelector struct {
+	// Distribution is the distribution as the cloud names it, for example "Ubuntu"; letter case does not matter.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Distribution string `json:"distribution"`
+	// Version is the version as the cloud names it, for example "24.04 x64"; letter case does not matter.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Version string `json:"version"`
+}
+
+// NetworkSelectorTerm selects VPC networks in exactly one way.
+// +kubebuilder:validation:XValidation:message="set exactly one of id, name, tag and default",rule="[has(self.id), has(self.name), has(self.tag), has(self.default)].filter(x, x).size() == 1"
+type NetworkSelectorTerm struct {
+	// ID is the id of a VPC network.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	// +optional
+	ID string `json:"id,omitempty"`
+	// Name is the exact name of a VPC network.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=255
+	// +optional
+	Name string `json:"name,omitempty"`
+	// Tag is a tag of VPC networks.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=255
+	// +optional
+	Tag string `json:"tag,omitempty"`
+	// Default selects the project's default VPC network.
+	// +kubebuilder:validation:Enum={true}
+	// +optional
+	Default *bool `json:"default,omitempty"`
+}
+
+// FirewallSelectorTerm selects a firewall in exactly one way.
+// +kubebuilder:validation:XValidation:message="set exactly one of id and name",rule="has(self.id) != has(self.name)"
+type FirewallSelectorTerm struct {
+	// ID is the id of a firewall.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	// +optional
+	ID string `json:"id,omitempty"`
+	// Name is the exact name of a firewall.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=255
+	// +optional
+	Name string `json:"name,omitempty"`
+}
+
+// SSHKeySelectorTerm selects an SSH key.
+type SSHKeySelectorTerm struct {
+	// Name is the name of the key; the API knows keys by nothing else.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=255
+	Name string `json:"name"`
+}
+
+// RootDisk is the disk that a server boots from.
+// +kubebuilder:validation:XValidation:message="set type or volumeType, not both",rule="!(has(self.type) && has(self.volumeType))"
+type RootDisk struct {
+	// Size is the size of the disk, at least 20Gi and whole GiB. It is the node's ephemeral storage.
+	// +kubebuilder:default="40Gi"
+	// +kubebuilder:validation:XValidation:message="rootDisk.size must be between 20Gi and 16Ti, for example 40Gi",rule="isQuantity(string(self)) && quantity(string(self)).compareTo(quantity('20Gi')) >= 0 && quantity(string(self)).compareTo(quantity('16Ti')) <= 0"
+	// +optional
+	Size *resource.Quantity `json:"size,omitempty" hash:"string"`
+	// Type is the medium: the volume type of the server's category and zone with this medium is used. The default,
+	// where volumeType is not set either, is SSD.
+	// +optional
+	Type DiskType `json:"type,omitempty"`
+	// VolumeType is a volume type by its name, for example PREMIUM-SSD1. A volume type belongs to one category, so
+	// only flavors of that category are then used.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +optional
+	VolumeType string `json:"volumeType,omitempty"`
+}
+
+// Bootstrap is how a new server becomes a node.
+// +kubebuilder:validation:XValidation:message="userData is required in Custom mode and not allowed in BKE mode, whose worker image brings its own script",rule="(self.mode == 'Custom') == has(self.userData)"
+type Bootstrap struct {
+	// Mode is BKE or Custom.
+	// +kubebuilder:default=BKE
+	// +optional
+	Mode BootstrapMode `json:"mode,omitempty"`
+	// UserData is a Go text/template of the user data (a script or cloud-config). Its variables are in the
+	// documentation of the bootstrap provider.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=16384
+	// +optional
+	UserData *string `json:"userData,omitempty"`
+}
+
+// KubeletConfiguration is the part of the kubelet's configuration that decides how much of a server pods can use.
+type KubeletConfiguration struct {
+	// MaxPods is the most pods that the node runs; the default is 110.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	// +optional
+	MaxPods *int32 `json:"maxPods,omitempty"`
+	// SystemReserved is what the kubelet keeps for the operating system: cpu, memory and ephemeral-storage.
+	// +kubebuilder:validation:XValidation:message="valid keys for systemReserved are cpu, memory and ephemeral-storage",rule="self.all(x, x in ['cpu','memory','ephemeral-storage'])"
+	// +kubebuilder:validation:XValidation:message="systemReserved values must be quantities that are not negative",rule="self.all(x, isQuantity(self[x]) && quantity(self[x]).sign() >= 0)"
+	// +kubebuilder:validation:MaxProperties=3
+	// +optional
+	SystemReserved map[string]string `json:"systemReserved,omitempty"`
+	// KubeReserved is what the kubelet keeps for itself and the container runtime: cpu, memory and ephemeral-storage.
+	// +kubebuilder:validation:XValidation:message="valid keys for kubeReserved are cpu, memory and ephemeral-storage",rule="self.all(x, x in ['cpu','memory','ephemeral-storage'])"
+	// +kubebuilder:validation:XValidation:message="kubeReserved values must be quantities that are not negative",rule="self.all(x, isQuantity(self[x]) && quantity(self[x]).sign() >= 0)"
+	// +kubebuilder:validation:MaxProperties=3
+	// +optional
+	KubeReserved map[string]string `json:"kubeReserved,omitempty"`
+	// EvictionHard is the threshold below which the kubelet evicts pods: memory.available and nodefs.available, each
+	// a quantity or a percentage.
+	// +kubebuilder:validation:XValidation:message="valid keys for evictionHard are memory.available and nodefs.available",rule="self.all(x, x in ['memory.available','nodefs.available'])"
+	// +kubebuilder:validation:XValidation:message="evictionHard values must be quantities or percentages below 100%, for example 100Mi or 5%",rule="self.all(x, self[x].matches('^[0-9]{1,2}([.][0-9]+)?%$') || (isQuantity(self[x]) && quantity(self[x]).sign() >= 0))"
+	// +kubebuilder:validation:MaxProperties=2
+	// +optional
+	EvictionHard map[string]string `json:"evictionHard,omitempty"`
+}
+
+// BizflyNodeClass says what the servers of a NodePool are made of.
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:path=bizflynodeclasses,scope=Cluster,categories={karpenter,nodeclass},shortName={bfnc,bfncs}
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Ready",type="string",JSONPath=".status.conditions[?(@.type==\"Ready\")].status",description="Whether servers can be launched with it"
+// +kubebuilder:printcolumn:name="Reason",type="string",JSONPath=".status.conditions[?(@.type==\"Ready\")].reason",description="Why not"
+// +kubebuilder:printcolumn:name="Image",type="string",JSONPath=".status.image.name",description="The image that new servers boot"
+// +kubebuilder:printcolumn:name="Zones",type="string",JSONPath=".status.zones",description="Where servers may be launched"
+// +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp",description="Since when it exists"
+// +kubebuilder:printcolumn:name="Plan",type="string",JSONPath=".spec.billingPlan",priority=1,description="How servers are paid for"
+type BizflyNodeClass struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Spec is what the user asks for.
+	// +kubebuilder:default={}
+	// +kubebuilder:validation:XValidation:message="kubelet settings need bootstrap.mode Custom: the BKE worker image decides them itself (110 pods and its own reservations) and takes no others",rule="!has(self.kubelet) || (has(self.bootstrap) && self.bootstrap.mode == 'Custom')"
+	// +kubebuilder:validation:XValidation:message="bootstrap.mode BKE needs a BKE worker image: use an alias such as bke@latest, or an id or name of one; a plain operating system image has no BKE script",rule="(has(self.bootstrap) && self.bootstrap.mode == 'Custom') || !has(self.imageSelectorTerms) || !self.imageSelectorTerms.exists(t, has(t.os))"
+	// +optional
+	Spec BizflyNodeClassSpec `json:"spec,omitempty"`
+	// Status is what the spec means in the cloud right now.
+	// +optional
+	Status BizflyNodeClassStatus `json:"status,omitempty"`
+}
+
+// BizflyNodeClassList is a list of BizflyNodeClass.
+// +kubebuilder:object:root=true
+type BizflyNodeClassList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	// Items are the objects.
+	Items []BizflyNodeClass `json:"items"`
+}

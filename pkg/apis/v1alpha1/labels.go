@@ -1,0 +1,111 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+)
+
+// Labels of an instance type. Each is defined on every instance type, with DoesNotExist where it does not apply, so
+// that a NodePool may ask for it with any operator.
+const (
+	// LabelInstanceCategory is basic, premium, enterprise or dedicated.
+	LabelInstanceCategory = Group + "/instance-category"
+	// LabelInstanceGeneration is the hardware generation's code, for example "2" (Intel) or "4a" (AMD).
+	LabelInstanceGeneration = Group + "/instance-generation"
+	// LabelInstanceCPU is the number of vCPUs.
+	LabelInstanceCPU = Group + "/instance-cpu"
+	// LabelInstanceCPUVendor is intel or amd, lower case.
+	LabelInstanceCPUVendor = Group + "/instance-cpu-vendor"
+	// LabelInstanceMemory is the advertised memory in MiB.
+	LabelInstanceMemory = Group + "/instance-memory"
+	// LabelInstanceGPUName is the GPU's model, sanitised to a label value.
+	LabelInstanceGPUName = Group + "/instance-gpu-name"
+	// LabelInstanceGPUCount is the number of GPUs.
+	LabelInstanceGPUCount = Group + "/instance-gpu-count"
+)
+
+// Labels that other BizFly components write.
+const (
+	// LabelCSIBlockZone is the zone key of the block storage driver's volume topology.
+	LabelCSIBlockZone = "topology.volume.csi.bizflycloud.vn/zone"
+	// LabelCSIFileZone is the zone key of the file storage driver's volume topology.
+	LabelCSIFileZone = "topology.fs.csi.bizflycloud.vn/zone"
+)
+
+// ResourceNVIDIAGPU is the extended resource that the NVIDIA device plugin reports.
+const ResourceNVIDIAGPU corev1.ResourceName = "nvidia.com/gpu"
+
+// Annotations and finalizers on Kubernetes objects.
+const (
+	// AnnotationNodeClassHash is the hash of the NodeClass fields that cannot change on a running server.
+	AnnotationNodeClassHash = Group + "/bizflynodeclass-hash"
+	// AnnotationNodeClassHashVersion is the version of the hash function; hashes of different versions do not compare.
+	AnnotationNodeClassHashVersion = Group + "/bizflynodeclass-hash-version"
+	// AnnotationLaunchIntent records, before a server is ordered for a NodeClaim, what is ordered and when, and later
+	// the task: whoever retries reads there that a server may already exist.
+	AnnotationLaunchIntent = Group + "/launch-intent"
+	// AnnotationOwnedVolumes is the comma-separated ids of the disks that were attached to the server before its node
+	// registered: what was there before any pod could have attached a volume is the server's own.
+	AnnotationOwnedVolumes = Group + "/owned-volumes"
+	// TerminationFinalizer holds a NodeClass while NodeClaims use it.
+	TerminationFinalizer = Group + "/termination"
+)
+
+// Metadata keys on servers. Nova's metadata keys are plain strings, so they carry no slash; a user's own metadata can
+// not overwrite any key with one of ReservedMetadataPrefixes.
+const (
+	// MetadataManaged marks every server of this provider ("true").
+	MetadataManaged = "karpenter-managed"
+	// MetadataClusterName is the cluster's name, for people.
+	MetadataClusterName = "karpenter-cluster-name"
+	// MetadataClusterUID is the UID of the kube-system namespace: the identity of the cluster. Two clusters of one
+	// name in one project differ in it.
+	MetadataClusterUID = "karpenter-cluster-uid"
+	// MetadataNodeClaim is the NodeClaim's name, for people.
+	MetadataNodeClaim = "karpenter-nodeclaim"
+	// MetadataNodeClaimUID is the NodeClaim's UID: the identity of the claim that the server serves.
+	MetadataNodeClaimUID = "karpenter-nodeclaim-uid"
+	// MetadataAttempt is the number of the launch attempt within the claim, from 1.
+	MetadataAttempt = "karpenter-attempt"
+	// MetadataNodePool is the NodePool's name, empty for a standalone claim.
+	MetadataNodePool = "karpenter-nodepool"
+	// MetadataNodeClass is the BizflyNodeClass's name.
+	MetadataNodeClass = "karpenter-nodeclass"
+	// MetadataImage is the id of the image that the server was made from, which the API does not report.
+	MetadataImage = "karpenter-image"
+)
+
+// ReservedMetadataPrefixes are the beginnings of metadata keys that belong to this provider or to BizFly Kubernetes
+// Engine; spec.metadata may not use them.
+var ReservedMetadataPrefixes = []string{"karpenter-", "bke_", "bizfly_cloud_service", "kubernetes_version", "cluster_id"}
+
+// InstanceTypeLabels are the labels of this provider that every instance type defines.
+var InstanceTypeLabels = sets.New(
+	LabelInstanceCategory, LabelInstanceGeneration, LabelInstanceCPU, LabelInstanceCPUVendor, LabelInstanceMemory,
+	LabelInstanceGPUName, LabelInstanceGPUCount,
+)
+
+func init() {
+	// A key that core does not know as well-known is resolved to an arbitrary value when a claim is made.
+	karpv1.RestrictedLabelDomains = karpv1.RestrictedLabelDomains.Insert(Group)
+	karpv1.WellKnownLabels = karpv1.WellKnownLabels.Insert(InstanceTypeLabels.UnsortedList()...)
+	karpv1.NormalizedLabels[LabelCSIBlockZone] = corev1.LabelTopologyZone
+	karpv1.NormalizedLabels[LabelCSIFileZone] = corev1.LabelTopologyZone
+}

@@ -1,0 +1,41 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package providerid translates between server ids and the provider IDs of nodes. The form is the cloud controller
+// manager's, byte for byte, because core matches a node to its claim by string equality.
+package providerid
+
+import (
+	"regexp"
+)
+
+// Prefix is what every provider ID of this cloud begins with: two slashes, no region, no zone.
+const Prefix = "bizflycloud://"
+
+// serverID is what we accept as the id of a server: no slash, dot or percent sign can turn it into another API path.
+var serverID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$`)
+
+// New returns the provider ID of a server.
+func New(server string) string { return Prefix + server }
+
+// Parse returns the server id of a provider ID, and false for anything that is not this cloud's.
+func Parse(providerID string) (string, bool) {
+	if len(providerID) <= len(Prefix) || providerID[:len(Prefix)] != Prefix {
+		return "", false
+	}
+	id := providerID[len(Prefix):]
+	return id, serverID.MatchString(id)
+}
