@@ -1,0 +1,38 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package flavor turns the cloud's flavors into Karpenter's instance types: requirements, capacity, overhead, and one
+// priced offering per zone.
+package flavor
+
+import (
+	"context"
+
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// Provider makes instance types.
+type Provider interface {
+	// List returns every flavor that a NodeClass can ever use, with an offering for each of the NodeClass's zones;
+	// what cannot be launched now is there with Available=false. The slice and all in it are shared and immutable; it
+	// is made anew when the NodeClass (UID, generation, resolved zones), the catalog, the prices or the marks of the
+	// capacity provider have changed. Errors are catalog.ErrNotReady.
+	List(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) ([]*cloudprovider.InstanceType, error)
+	// Category returns the category in which servers of the flavor are ordered, and false for an unknown flavor.
+	Category(flavor string) (string, bool)
+}

@@ -1,0 +1,57 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package image finds the image that new servers of a NodeClass boot.
+package image
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// Image is a resolved image.
+type Image struct {
+	// ID is the image's id.
+	ID string
+	// Name is what people call it, for example "bke v1.35.4 ubuntu".
+	Name string
+	// KubernetesVersion is the version that a BKE worker image runs, for example v1.35.4; empty for other images.
+	KubernetesVersion string
+}
+
+// NotFoundError says that the cloud answered and has no such image.
+type NotFoundError struct {
+	// Field is the path of the field that asked, for example spec.imageSelectorTerms[0].alias.
+	Field string
+	// Value is what was asked for.
+	Value string
+	// Available is what there is instead, shortened.
+	Available []string
+}
+
+// Error names the field, the value and what is available.
+func (e *NotFoundError) Error() string {
+	return fmt.Sprintf("%s: no image matches %q; available: %v", e.Field, e.Value, e.Available)
+}
+
+// Provider finds images.
+type Provider interface {
+	// Resolve returns the image of the first selector term that matches. A *NotFoundError says that none does; any
+	// other error that it could not be found out, which never means that an image is gone.
+	Resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (*Image, error)
+}

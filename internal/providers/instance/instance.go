@@ -1,0 +1,194 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package instance launches, finds and deletes servers together with the disks and interfaces that they own. It knows
+// nothing of Karpenter: identity is the UID of a claim and of the cluster, as plain strings in the servers' metadata.
+package instance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// Server states that decide something here; any other one means that the server exists.
+const (
+	// StatusActive is a running server.
+	StatusActive = "ACTIVE"
+	// StatusBuild is a server that is being made.
+	StatusBuild = "BUILD"
+	// StatusError is a server that failed.
+	StatusError = "ERROR"
+	// StatusShutoff is a stopped server.
+	StatusShutoff = "SHUTOFF"
+	// StatusDeleted and StatusSoftDeleted are servers that are gone but still listed.
+	StatusDeleted     = "DELETED"
+	StatusSoftDeleted = "SOFT_DELETED"
+	// StatusDeleting is a server that is being deleted.
+	StatusDeleting = "DELETING"
+)
+
+// Volume is a disk of a server.
+type Volume struct {
+	// ID is the volume's id.
+	ID string
+	// Name is the volume's name.
+	Name string
+	// SizeGiB is the size in GiB.
+	SizeGiB int
+	// Root is true for the disk that the server boots from.
+	Root bool
+}
+
+// Instance is a server of this cluster.
+type Instance struct {
+	// ID is the server's id.
+	ID string
+	// Name is the server's and the node's name.
+	Name string
+	// Status is the cloud's own word, for example ACTIVE.
+	Status string
+	// Flavor is the flavor's name as the catalog has it.
+	Flavor string
+	// Zone is the zone's name.
+	Zone string
+	// BillingPlan is how the server is paid for.
+	BillingPlan string
+	// NetworkPlan is how its traffic is charged.
+	NetworkPlan string
+	// ImageID is the image that it was made from.
+	ImageID string
+	// ClusterUID, NodeClaim, NodeClaimUID, NodePool, NodeClass and Attempt are what we wrote into its metadata.
+	ClusterUID   string
+	NodeClaim    string
+	NodeClaimUID string
+	NodePool     string
+	NodeClass    string
+	Attempt      int
+	// CreatedAt is when the cloud made it; zero when the cloud does not say.
+	CreatedAt time.Time
+	// Volumes are the disks attached to it.
+	Volumes []Volume
+	// Tags are all metadata of the server, secrets removed.
+	Tags map[string]string
+}
+
+// Failed says that the server will never run.
+func (i *Instance) Failed() bool { return i.Status == StatusError }
+
+// Deleting says that the server is on its way out or gone.
+func (i *Instance) Deleting() bool {
+	return i.Status == StatusDeleting || i.Status == StatusDeleted || i.Status == StatusSoftDeleted
+}
+
+// Intent is what is written down before a server is ordered: whoever finds it knows that a server may exist, and
+// under which name.
+type Intent struct {
+	// Attempt counts the orders for one claim from 1.
+	Attempt int `json:"attempt"`
+	// Name is the server's name, unique for ever.
+	Name string `json:"name"`
+	// Flavor, Zone and BillingPlan are the offering that is ordered.
+	Flavor      string `json:"flavor"`
+	Zone        string `json:"zone"`
+	BillingPlan string `json:"billingPlan"`
+	// ImageID is the image.
+	ImageID string `json:"imageID,omitempty"`
+	// OrderedAt is when the intent was written, just before the order.
+	OrderedAt time.Time `json:"orderedAt"`
+	// TaskID is the task that builds the server; empty until the cloud has named it.
+	TaskID string `json:"taskID,omitempty"`
+	// Refused is true once the cloud is known to have built nothing for this attempt, so that another may be made.
+	Refused bool `json:"refused,omitempty"`
+}
+
+// LaunchRequest is one server to order.
+type LaunchRequest struct {
+	// NodeClaim and NodeClaimUID are the claim that the server is for.
+	NodeClaim    string
+	NodeClaimUID string
+	// NodePool is the claim's NodePool; empty for a standalone claim.
+	NodePool string
+	// NodeClass is the resolved NodeClass; image, networks, firewalls and key are those of its status.
+	NodeClass *v1alpha1.BizflyNodeClass
+	// Attempt is the number of this order, from 1.
+	Attempt int
+	// Flavor, Category, Zone and BillingPlan are the offering to order.
+	Flavor      string
+	Category    string
+	Zone        string
+	BillingPlan string
+	// CPU and MemoryMiB are the flavor's size.
+	CPU       int
+	MemoryMiB int
+	// Labels and Taints are what the node registers with where the bootstrap can carry them.
+	Labels map[string]string
+	Taints []corev1.Taint
+	// Record writes the intent down durably before the order and again when the task is known. When it fails before
+	// the order, nothing is ordered.
+	Record func(ctx context.Context, intent Intent) error
+}
+
+// ErrAwaitingServerID says that the order was accepted and the server's id is not known yet: ask again with Resume.
+var ErrAwaitingServerID = errors.New("the server was ordered and the cloud has not named it yet")
+
+// ErrOutcomeUnknown says that nobody will ever know whether the order had an effect: the visibility window has passed
+// without a task result or a server. The claim must be given up; garbage collection takes a server that comes late.
+var ErrOutcomeUnknown = errors.New("the cloud never answered whether the server was ordered")
+
+// ErrNotFound says that the server provably does not exist any more.
+var ErrNotFound = errors.New("the server does not exist")
+
+// FailedError says that the cloud accepted the order and then failed to build the server. What was left of it is
+// being deleted.
+type FailedError struct {
+	// Intent is the order that failed.
+	Intent Intent
+	// Err is why; the predicates of package bizfly classify it.
+	Err error
+}
+
+// Error says which order failed and why.
+func (e *FailedError) Error() string {
+	return fmt.Sprintf("building server %s (%s in %s): %s", e.Intent.Name, e.Intent.Flavor, e.Intent.Zone, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *FailedError) Unwrap() error { return e.Err }
+
+// Provider manages the servers of this cluster.
+type Provider interface {
+	// Launch orders one server and waits, bounded, for its id. Errors of the order itself are those of package bizfly
+	// (IsAmbiguous: go on with Resume); then ErrAwaitingServerID and *FailedError.
+	Launch(ctx context.Context, request *LaunchRequest) (*Instance, error)
+	// Resume finds the server of an earlier order and waits for it like Launch. It never orders. Beside the errors of
+	// Launch it returns ErrOutcomeUnknown.
+	Resume(ctx context.Context, nodeClaimUID string, intent Intent) (*Instance, error)
+	// Get returns a server of this cluster; ErrNotFound when it provably does not exist or is not ours.
+	Get(ctx context.Context, id string) (*Instance, error)
+	// List returns all servers of this cluster, failed and deleting ones included, from a list begun after the call
+	// or at most a few seconds before it.
+	List(ctx context.Context) ([]*Instance, error)
+	// Delete deletes a server with its root disk and those of the recorded disks that no PersistentVolume owns. It is
+	// idempotent and answers nil while the deletion is under way; ErrNotFound once server and root disk are provably
+	// gone and BKE has been left. A server of someone else is ErrNotFound and not touched.
+	Delete(ctx context.Context, id string, recordedVolumes []string) error
+}

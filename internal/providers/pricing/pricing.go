@@ -1,0 +1,55 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package pricing knows what an offering costs in VND per hour. BizFly has no price API, so the prices come from an
+// embedded table whose sources are in docs/pricing.md; what matters for consolidation is that they are comparable.
+package pricing
+
+import (
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// Item is what is priced.
+type Item struct {
+	// Category is basic, premium, enterprise or dedicated.
+	Category string
+	// Generation is the generation's code, for example "2" or "4a"; empty for flavors without one.
+	Generation string
+	// CPU is the number of vCPUs.
+	CPU int
+	// MemoryMiB is the memory in MiB.
+	MemoryMiB int
+	// GPUName and GPUCount are the GPUs; 0 without.
+	GPUName  string
+	GPUCount int
+	// DiskGiB is the size of all disks of the server in GiB.
+	DiskGiB int
+	// DiskType is the medium of the disks.
+	DiskType v1alpha1.DiskType
+	// BillingPlan is how it is paid for.
+	BillingPlan v1alpha1.BillingPlan
+	// NetworkPlan is how traffic is charged.
+	NetworkPlan v1alpha1.NetworkPlan
+}
+
+// Provider prices items.
+type Provider interface {
+	// Price returns VND per hour, always above 0 and strictly growing with CPU, memory, GPUs and disk; false when the
+	// table knows no price for the item.
+	Price(item Item) (vndPerHour float64, ok bool)
+	// SeqNum changes whenever a price may have changed.
+	SeqNum() uint64
+}

@@ -1,0 +1,44 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package zone knows the zones of the configured region and what each can host.
+package zone
+
+import (
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// Zone is one availability zone.
+type Zone struct {
+	// Name is the zone's name everywhere: in the API, on nodes and on volumes, for example HN1.
+	Name string
+	// Active is false when the cloud has closed the zone for new servers.
+	Active bool
+}
+
+// Provider answers from the catalog's snapshot; every error is catalog.ErrNotReady.
+type Provider interface {
+	// Zones returns the zones of the region, sorted by name, closed ones included.
+	Zones() ([]Zone, error)
+	// RegionLabel is the value of topology.kubernetes.io/region, byte for byte what the cloud controller manager
+	// writes: its own configured short name, for example HN.
+	RegionLabel() string
+	// VolumeType returns the name of the volume type of this medium that servers of the category can have in the zone,
+	// and false where there is none. Of several, the alphabetically first is used, so that the answer is stable.
+	VolumeType(zone, category string, disk v1alpha1.DiskType) (string, bool)
+	// HasVolumeType says whether the named volume type exists for the category in the zone.
+	HasVolumeType(zone, category, volumeType string) bool
+}
