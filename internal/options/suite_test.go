@@ -1,0 +1,134 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package options_test
+
+import (
+	"context"
+	"flag"
+	"os"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+)
+
+func TestOptions(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "Options")
+}
+
+// environment is all that we read, so that a developer's own environment decides nothing here.
+var environment = []string{
+	"CLUSTER_NAME", "BIZFLY_CLOUD_AUTH_METHOD", "BIZFLY_CLOUD_EMAIL", "BIZFLY_CLOUD_PASSWORD", "BIZFLY_CLOUD_APP_CRED_ID",
+	"BIZFLY_CLOUD_APP_CRED_SECRET", "BIZFLY_CLOUD_REGION", "BIZFLY_CLOUD_PROJECT_ID", "BIZFLY_CLOUD_API_URL",
+	"BIZFLY_CLOUD_ALLOW_HTTP", "BIZFLY_CLOUD_REGION_LABEL", "BKE_CLUSTER_ID", "BKE_CLUSTER_TOKEN", "BKE_JOIN_ENDPOINT",
+	"BKE_LOG_ENDPOINT", "BKE_KUBELET_ARGS_FILE", "LAUNCH_TIMEOUT", "SERVER_ID_WAIT", "VISIBILITY_WINDOW",
+	"CATALOG_INTERVAL", "GARBAGE_COLLECTION_INTERVAL", "GARBAGE_COLLECTION_GRACE", "UNAVAILABLE_OFFERING_TTL",
+	"VM_MEMORY_OVERHEAD_PERCENT",
+}
+
+// complete is the least that a controller starts with.
+var complete = map[string]string{
+	"CLUSTER_NAME":                 "prod",
+	"BIZFLY_CLOUD_REGION":          "HN",
+	"BIZFLY_CLOUD_APP_CRED_ID":     "id",
+	"BIZFLY_CLOUD_APP_CRED_SECRET": "marked-secret",
+}
+
+func parse(args ...string) (*options.Options, error) {
+	fs := &coreoptions.FlagSet{FlagSet: flag.NewFlagSet("test", flag.ContinueOnError)}
+	opts := &options.Options{}
+	opts.AddFlags(fs)
+	return opts, opts.Parse(fs, args...)
+}
+
+var _ = Describe("Options", func() {
+	BeforeEach(func() {
+		for _, name := range environment {
+			// GinkgoT().Setenv restores what was there; the variable itself must be absent, not empty.
+			GinkgoT().Setenv(name, "")
+			Expect(os.Unsetenv(name)).To(Succeed())
+		}
+		for name, value := range complete {
+			GinkgoT().Setenv(name, value)
+		}
+	})
+
+	It("should start with a name, a region and a credential alone", func() {
+		opts, err := parse()
+		Expect(err).ToNot(HaveOccurred())
+		Expect(opts.AuthMethod).To(Equal("application_credential"))
+		Expect(opts.LaunchTimeout).To(Equal(3 * time.Minute))
+		Expect(opts.AppCredSecret).To(Equal("marked-secret"))
+	})
+	It("should let a flag win over the environment", func() {
+		GinkgoT().Setenv("VISIBILITY_WINDOW", "1m")
+		opts, err := parse("--visibility-window=90s")
+		Expect(err).ToNot(HaveOccurred())
+		Expect(opts.VisibilityWindow).To(Equal(90 * time.Second))
+	})
+	It("should have no flag for a secret", func() {
+		fs := &coreoptions.FlagSet{FlagSet: flag.NewFlagSet("test", flag.ContinueOnError)}
+		(&options.Options{}).AddFlags(fs)
+		fs.VisitAll(func(f *flag.Flag) {
+			Expect(f.DefValue).ToNot(ContainSubstring("marked-secret"), f.Name)
+		})
+	})
+	It("should travel in a context", func() {
+		opts := &options.Options{ClusterName: "prod"}
+		Expect(options.FromContext(opts.ToContext(context.Background()))).To(BeIdenticalTo(opts))
+		Expect(options.FromContext(context.Background())).To(BeNil())
+	})
+	It("should name every fault at once, and no secret", func() {
+		GinkgoT().Setenv("LAUNCH_TIMEOUT", "1s")
+		GinkgoT().Setenv("CLUSTER_NAME", "")
+		_, err := parse()
+		Expect(err).To(MatchError(And(ContainSubstring("LAUNCH_TIMEOUT"), ContainSubstring("CLUSTER_NAME"))))
+		Expect(err.Error()).ToNot(ContainSubstring("marked-secret"))
+	})
+	It("should check core's options and ours before anything starts", func() {
+		Expect(options.Preflight(nil)).To(Succeed())
+		Expect(options.Preflight([]string{"--log-level=loud"})).To(MatchError(ContainSubstring("loud")))
+		GinkgoT().Setenv("CLUSTER_NAME", "")
+		Expect(options.Preflight(nil)).To(MatchError(ContainSubstring("CLUSTER_NAME")))
+	})
+
+	DescribeTable("should refuse, naming the variable and the remedy",
+		func(name, value string, says ...string) {
+			GinkgoT().Setenv(name, value)
+			_, err := parse()
+			Expect(err).To(HaveOccurred())
+			for _, text := range append(says, name) {
+				Expect(err.Error()).To(ContainSubstring(text))
+			}
+		},
+		Entry("no cluster name", "CLUSTER_NAME", "", "name"),
+		Entry("too much overhead", "VM_MEMORY_OVERHEAD_PERCENT", "60", "60", "0 to 50"),
+		Entry("overhead that is no number", "VM_MEMORY_OVERHEAD_PERCENT", "lots", "0 to 50"),
+		Entry("a launch timeout of nothing", "LAUNCH_TIMEOUT", "1s", "10s"),
+		Entry("a wait that stalls scheduling", "SERVER_ID_WAIT", "2m", "30s"),
+		Entry("a window of nothing", "VISIBILITY_WINDOW", "1s", "5s"),
+		Entry("a catalog that is read all the time", "CATALOG_INTERVAL", "1s", "10s"),
+		Entry("collection all the time", "GARBAGE_COLLECTION_INTERVAL", "1ms", "1s"),
+		Entry("a grace shorter than a launch", "GARBAGE_COLLECTION_GRACE", "2m", "LAUNCH_TIMEOUT"),
+		Entry("a mark of nothing", "UNAVAILABLE_OFFERING_TTL", "1ms", "1s"),
+	)
+})
