@@ -114,6 +114,9 @@ type Task struct {
 	Message string
 	// Server is the server that the task made; nil when the task did not name one.
 	Server *gobizfly.Server
+
+	// classifier is that of the client which read the task; nil means the built-in one.
+	classifier *classifier
 }
 
 // Failure returns nil unless the task ended badly, and then the typed error of what went wrong, so that the same

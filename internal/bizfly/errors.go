@@ -17,6 +17,9 @@ limitations under the License.
 package bizfly
 
 import (
+	"errors"
+	"fmt"
+	"strings"
 	"time"
 )
 
@@ -39,6 +42,9 @@ const (
 	ClassOutage Class = "Outage"
 )
 
+// maxMessage bounds APIError.Message in runes: these texts end up in conditions, events and logs.
+const maxMessage = 512
+
 // APIError is the one error type of the adapter.
 type APIError struct {
 	// Operation is the method of the API interface, for example "CreateServer".
@@ -59,4 +65,160 @@ type APIError struct {
 	NotSent bool
 	// Err is the cause where there is one, for example a context error or a transport error.
 	Err error
+
+	// unanswered is true when the exchange broke before a whole answer was read, which is what makes a read worth
+	// repeating.
+	unanswered bool
+}
+
+// Error says which call failed, how the cloud answered and what it said, on one line.
+func (e *APIError) Error() string {
+	var b strings.Builder
+	b.WriteString("bizfly cloud: ")
+	if e.Operation != "" {
+		b.WriteString(e.Operation + ": ")
+	}
+	b.WriteString(string(e.class()))
+	var details []string
+	if e.Status != 0 {
+		details = append(details, fmt.Sprintf("status %d", e.Status))
+	}
+	if e.Code != "" {
+		details = append(details, "code "+e.Code)
+	}
+	if e.NotSent {
+		details = append(details, "not sent")
+	}
+	if e.Ambiguous {
+		details = append(details, "outcome unknown")
+	}
+	if e.RetryAfter > 0 {
+		details = append(details, "retry after "+e.RetryAfter.Round(time.Millisecond).String())
+	}
+	if len(details) > 0 {
+		b.WriteString(" (" + strings.Join(details, ", ") + ")")
+	}
+	if e.Message != "" {
+		b.WriteString(": " + e.Message)
+	}
+	if e.Err != nil && !strings.Contains(e.Message, e.Err.Error()) {
+		b.WriteString(": " + e.Err.Error())
+	}
+	return b.String()
+}
+
+// Unwrap returns the cause, so that errors.Is finds a context error.
+func (e *APIError) Unwrap() error {
+	return e.Err
+}
+
+func (e *APIError) class() Class {
+	if e.Class == "" {
+		return ClassUnknown
+	}
+	return e.Class
+}
+
+// IsNotFound tells whether the cloud said, with a JSON 404 for exactly this id, that the object does not exist in the
+// scope of the call.
+func IsNotFound(err error) bool { return hasClass(err, ClassNotFound) }
+
+// IsCapacity tells whether the cloud has no room for what was asked: no host, no stock, no address.
+func IsCapacity(err error) bool { return hasClass(err, ClassCapacity) }
+
+// IsQuota tells whether a limit of the account or project forbids what was asked.
+func IsQuota(err error) bool { return hasClass(err, ClassQuota) }
+
+// IsBalance tells whether the account has no money left; nothing can be bought until someone pays.
+func IsBalance(err error) bool { return hasClass(err, ClassBalance) }
+
+// IsThrottled tells whether the call came too early: the cloud's rate limit or our own admission.
+func IsThrottled(err error) bool { return hasClass(err, ClassThrottled) }
+
+// IsAuth tells whether the credentials are refused, or belong to another project than the configured one.
+func IsAuth(err error) bool { return hasClass(err, ClassAuth) }
+
+// IsPermission tells whether the credentials are good but may not do this.
+func IsPermission(err error) bool { return hasClass(err, ClassPermission) }
+
+// IsInvalid tells whether the request itself is wrong, so that repeating it cannot help.
+func IsInvalid(err error) bool { return hasClass(err, ClassInvalid) }
+
+// IsConflict tells whether the object is in a state that forbids this now.
+func IsConflict(err error) bool { return hasClass(err, ClassConflict) }
+
+// IsOutage tells whether the cloud is not there, or answers nonsense, and the call had no effect.
+func IsOutage(err error) bool { return hasClass(err, ClassOutage) }
+
+// IsAmbiguous tells whether the request may have had its effect although no readable answer came back.
+func IsAmbiguous(err error) bool {
+	var apiError *APIError
+	return errors.As(err, &apiError) && apiError.Ambiguous
+}
+
+// IsNotSent tells whether the request certainly never left this process.
+func IsNotSent(err error) bool {
+	var apiError *APIError
+	return errors.As(err, &apiError) && apiError.NotSent
+}
+
+func hasClass(err error, class Class) bool {
+	var apiError *APIError
+	return errors.As(err, &apiError) && apiError.class() == class
+}
+
+// newTaskError turns a task that ended badly into the error that a synchronous refusal with the same text would be.
+func newTaskError(t *Task) error {
+	rules := t.classifier
+	if rules == nil {
+		rules = defaultClassifier
+	}
+	operation := t.Action
+	if operation == "" {
+		operation = "task"
+	}
+	message := t.Message
+	if message == "" {
+		message = fmt.Sprintf("task %s failed without a reason", t.ID)
+	}
+	return &APIError{
+		Operation: operation,
+		Message:   shorten(message, maxMessage),
+		Class:     rules.classify(failure{kind: kindTask, json: true, message: t.Message}),
+	}
+}
+
+// notSent is the error of a call that was refused before anything left this process.
+func notSent(class Class, format string, args ...any) *APIError {
+	return &APIError{Class: class, NotSent: true, Message: fmt.Sprintf(format, args...)}
+}
+
+// asAPIError copies the typed error out of whatever gobizfly and net/http wrapped around it. Their own texts are
+// dropped on purpose: gobizfly puts whole response bodies into its errors.
+func asAPIError(err error) (*APIError, bool) {
+	var apiError *APIError
+	if !errors.As(err, &apiError) {
+		return nil, false
+	}
+	dup := *apiError
+	return &dup, true
+}
+
+// cleanError is a cause whose text has been cleaned; errors.Is and errors.As still see the original.
+type cleanError struct {
+	text  string
+	cause error
+}
+
+func (e *cleanError) Error() string { return e.text }
+func (e *cleanError) Unwrap() error { return e.cause }
+
+// shorten cuts a text to limit runes on one line.
+func shorten(text string, limit int) string {
+	text = strings.ToValidUTF8(strings.Join(strings.Fields(text), " "), "")
+	runes := []rune(text)
+	if len(runes) <= limit {
+		return text
+	}
+	return string(runes[:limit-1]) + "…"
 }

@@ -1,0 +1,235 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package bizfly
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/samber/lo"
+	"golang.org/x/text/unicode/norm"
+)
+
+// kind is what sort of call failed: a 404 to a read of one object means something else than a 404 to a list.
+type kind string
+
+const (
+	kindList   kind = "list"
+	kindItem   kind = "item"
+	kindCreate kind = "create"
+	kindDelete kind = "delete"
+	kindTask   kind = "task"
+)
+
+// failure is all that the classification looks at.
+type failure struct {
+	kind       kind
+	status     int
+	json       bool
+	retryAfter time.Duration
+	message    string
+}
+
+// ErrorPattern is a pattern that the configuration adds to the built-in ones and that is tried before them.
+type ErrorPattern struct {
+	// Class is what a match means.
+	Class Class
+	// Pattern is a regular expression (RE2), matched without regard to case and to Vietnamese diacritics against
+	// the message of a refused request or failed task.
+	Pattern string
+}
+
+// rule is one row of the table. Every condition that is set must hold; the first row that matches decides.
+type rule struct {
+	name     string
+	statuses []span
+	kinds    []kind
+	// body restricts the row to answers that are a JSON object (or a task's result), or to those that are not.
+	body     bodyKind
+	deferred bool
+	patterns []string
+	class    Class
+}
+
+type span struct{ from, to int }
+
+type bodyKind int
+
+const (
+	anyBody bodyKind = iota
+	jsonBody
+	otherBody
+)
+
+func is(statuses ...int) []span {
+	spans := make([]span, 0, len(statuses))
+	for _, status := range statuses {
+		spans = append(spans, span{status, status})
+	}
+	return spans
+}
+
+// texted are the statuses whose message may say more than the status does; 0 is a failed task.
+var texted = append(is(0, 400, 403, 404, 409, 412, 413, 422, 423), span{500, 599})
+
+// refused are those among them where the message may say that the request itself is wrong.
+var refused = append(is(0, 400, 404, 422), span{500, 599})
+
+// statusRules decide by the status alone, whatever the text says.
+var statusRules = []rule{
+	{name: "unauthorized", statuses: is(401), class: ClassAuth},
+	{name: "payment required", statuses: is(402), class: ClassBalance},
+	{name: "too many requests", statuses: is(425, 429), class: ClassThrottled},
+	{name: "redirect", statuses: []span{{300, 399}}, class: ClassOutage},
+	// A gateway's page says nothing about the object: "gone" would make us forget a running server.
+	{name: "404 that is not JSON", statuses: is(404), body: otherBody, class: ClassOutage},
+	{name: "404 of a gateway in JSON", statuses: is(404), class: ClassOutage, patterns: []string{
+		`no route matched`, `requested url was not found`, `no such route`, `cannot (get|post|delete) /`,
+	}},
+	{name: "404 to a list", statuses: is(404), kinds: []kind{kindList}, class: ClassOutage},
+	{name: "404 for the object", statuses: is(404), kinds: []kind{kindItem, kindDelete}, body: jsonBody, class: ClassNotFound},
+}
+
+// messageRules decide by what the cloud says: OpenStack's texts in English and BizFly's in Vietnamese. The order
+// matters where words overlap: "exceeded maximum number of retries" is capacity, "maximum number of ports" is quota.
+var messageRules = []rule{
+	{name: "says too many requests", statuses: texted, class: ClassThrottled, patterns: []string{
+		`rate limit`, `too many requests`, `quá nhiều yêu cầu`, `thử lại sau ít phút`,
+	}},
+	{name: "says no money", statuses: texted, class: ClassBalance, patterns: []string{
+		`(insufficient|negative|not enough|low) (account )?(balance|funds|credit|money)`, `balance (is )?(insufficient|negative|not enough)`,
+		`out of credit`, `payment required`, `unpaid (invoice|bill)`,
+		`số dư`, `không đủ tiền`, `hết tiền`, `nạp (thêm )?tiền`, `tài khoản (bị |đang )?âm\b`, `nợ cước`, `chưa thanh toán`,
+	}},
+	{name: "says a text is too long", statuses: refused, class: ClassInvalid, patterns: []string{
+		`too long`, `\bcharacters\b`, `\bký tự\b`,
+	}},
+	{name: "says quota", statuses: texted, class: ClassQuota, patterns: []string{
+		`quota`, `over ?limit`, `hạn mức`, `hạn ngạch`,
+	}},
+	{name: "says no room", statuses: texted, class: ClassCapacity, patterns: []string{
+		`no valid host`, `exhausted all hosts`, `exceeded maximum number of retries`, `not enough (hosts?|resources?|capacity|memory|cpus?)`,
+		`(insufficient|lack of|no) (available )?(capacity|resources?|compute|hosts?)\b`, `out of (stock|capacity|resources?)`, `sold out`,
+		`no (more )?(free |available )?(ip )?address(es)? (is |are )?(available|left)`, `no (more )?ip addresses`,
+		`not (sold|available|supported|offered) in (this |the )?(availability )?(zone|region)`, `availability zone .*(not available|is full)`,
+		`không đủ (tài nguyên|dung lượng|máy chủ)`, `hết (tài nguyên|hàng|dung lượng)`, `tạm hết`,
+		`không còn (đủ )?(tài nguyên|máy chủ|địa chỉ|chỗ)`, `hết địa chỉ`,
+	}},
+	{name: "says a limit", statuses: texted, class: ClassQuota, patterns: []string{
+		`(limit|maximum number) .*(exceeded|reached)`, `exceed(s|ed)? .*\b(limit|maximum|allowed)\b`, `maximum number of`,
+		`vượt quá`, `quá giới hạn`, `đạt giới hạn`, `quá số lượng`,
+	}},
+	{name: "says not allowed", statuses: refused, class: ClassPermission, patterns: []string{
+		`permission denied`, `not (allowed|authorized|permitted) to`, `policy does(n't| not) allow`, `forbidden`, `không có quyền`,
+	}},
+	{name: "says busy", statuses: append(is(0, 400), span{500, 599}), class: ClassConflict, patterns: []string{
+		`already (exists|in use|attached)`, `is locked`, `while (it|the instance) is in`, `vm_state|task_state`,
+		`đã tồn tại`, `đang được sử dụng`, `đang (được )?xử lý`,
+	}},
+	{name: "says the request is wrong", statuses: refused, class: ClassInvalid, patterns: []string{
+		`could not be found`, `not found`, `does(n't| not) exist`, `\binvalid\b`, `malformed`, `too small`, `not supported`, `is required`,
+		`không tồn tại`, `không tìm thấy`, `không hợp lệ`, `không hỗ trợ`, `bắt buộc`,
+	}},
+}
+
+// fallbackRules decide by the status where the text said nothing.
+var fallbackRules = []rule{
+	{name: "forbidden", statuses: is(403), class: ClassPermission},
+	{name: "404 to a create", statuses: is(404), kinds: []kind{kindCreate}, class: ClassInvalid},
+	{name: "413 that says when to come back", statuses: is(413), deferred: true, class: ClassThrottled},
+	{name: "bad request", statuses: is(400, 405, 406, 411, 413, 414, 415, 422, 431), class: ClassInvalid},
+	{name: "conflict", statuses: is(409, 412, 423), class: ClassConflict},
+	{name: "request timeout", statuses: is(408), class: ClassOutage},
+	{name: "server error", statuses: []span{{500, 599}}, class: ClassOutage},
+	// Reached by what passed for success and could not be read.
+	{name: "success that is no answer", statuses: []span{{100, 299}}, class: ClassOutage},
+}
+
+// compiledRule is a rule whose patterns are ready to be matched.
+type compiledRule struct {
+	rule
+	matchers []*regexp.Regexp
+}
+
+// classifier is the table with what the configuration added.
+type classifier struct {
+	rules []compiledRule
+}
+
+var defaultClassifier = lo.Must(newClassifier(nil))
+
+func newClassifier(extra []ErrorPattern) (*classifier, error) {
+	var configured []rule
+	for _, pattern := range extra {
+		configured = append(configured, rule{name: "configured", statuses: texted, patterns: []string{pattern.Pattern}, class: pattern.Class})
+	}
+	c := &classifier{}
+	for _, r := range slices.Concat(statusRules, configured, messageRules, fallbackRules) {
+		compiled := compiledRule{rule: r}
+		for _, pattern := range r.patterns {
+			matcher, err := regexp.Compile(`(?i)` + withoutMarks(pattern))
+			if err != nil {
+				return nil, fmt.Errorf("compiling error pattern %q, %w", pattern, err)
+			}
+			compiled.matchers = append(compiled.matchers, matcher)
+		}
+		c.rules = append(c.rules, compiled)
+	}
+	return c, nil
+}
+
+func (c *classifier) classify(f failure) Class {
+	message := withoutMarks(f.message)
+	for i := range c.rules {
+		if c.rules[i].matches(f, message) {
+			return c.rules[i].class
+		}
+	}
+	return ClassUnknown
+}
+
+func (r *compiledRule) matches(f failure, message string) bool {
+	if len(r.kinds) > 0 && !slices.Contains(r.kinds, f.kind) {
+		return false
+	}
+	if len(r.statuses) > 0 && !slices.ContainsFunc(r.statuses, func(s span) bool { return s.from <= f.status && f.status <= s.to }) {
+		return false
+	}
+	if (r.body == jsonBody && !f.json) || (r.body == otherBody && f.json) || (r.deferred && f.retryAfter <= 0) {
+		return false
+	}
+	return len(r.matchers) == 0 || slices.ContainsFunc(r.matchers, func(m *regexp.Regexp) bool { return m.MatchString(message) })
+}
+
+// withoutMarks removes Vietnamese diacritics: the cloud's texts come composed, decomposed or without any.
+func withoutMarks(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case unicode.Is(unicode.Mn, r):
+			return -1
+		case r == 'đ':
+			return 'd'
+		case r == 'Đ':
+			return 'D'
+		}
+		return r
+	}, norm.NFD.String(text))
+}

@@ -1,0 +1,292 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package bizfly
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/bizflycloud/gobizfly"
+)
+
+const (
+	maxAttempts   = 4
+	firstRetry    = 200 * time.Millisecond
+	maxRetryDelay = 5 * time.Second
+)
+
+var _ API = (*Client)(nil)
+
+// Client is the API over gobizfly. It is safe for concurrent use.
+type Client struct {
+	metrics *metrics
+	health  *health
+
+	// reconfiguring serialises Reconfigure; calls only load the pointer.
+	reconfiguring sync.Mutex
+	backend       atomic.Pointer[backend]
+}
+
+// backend is what one configuration amounts to. A call uses the one that it began with.
+type backend struct {
+	config     Config
+	connection *connection
+	admission  *admission
+	classifier *classifier
+}
+
+// NewClient checks the configuration and prepares the client. It sends nothing: Scope logs in.
+func NewClient(config Config) (*Client, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	config = config.withDefaults()
+	metrics, err := newMetrics(config.Registerer)
+	if err != nil {
+		return nil, fmt.Errorf("registering metrics, %w", err)
+	}
+	c := &Client{metrics: metrics, health: &health{clock: config.Clock, metrics: metrics}}
+	next, err := c.newBackend(config, nil)
+	if err != nil {
+		return nil, err
+	}
+	c.backend.Store(next)
+	return c, nil
+}
+
+// Reconfigure makes every call that begins from now on use another configuration; calls under way finish with the old
+// one. Parts that do not change are kept: new limits cost no login. The metrics stay where NewClient registered them.
+// An invalid configuration is refused and the old one stays in force. Whether the new scope is the old one is the
+// caller's business: compare Scope.
+func (c *Client) Reconfigure(config Config) error {
+	if err := config.Validate(); err != nil {
+		return err
+	}
+	c.reconfiguring.Lock()
+	defer c.reconfiguring.Unlock()
+	old := c.backend.Load()
+	next, err := c.newBackend(config.withDefaults(), old)
+	if err != nil {
+		return err
+	}
+	c.backend.Store(next)
+	if next.connection != old.connection {
+		old.connection.transport.CloseIdleConnections()
+	}
+	return nil
+}
+
+func (c *Client) newBackend(config Config, old *backend) (*backend, error) {
+	classifier, err := newClassifier(config.ErrorPatterns)
+	if err != nil {
+		return nil, err
+	}
+	next := &backend{config: config, classifier: classifier}
+	if old != nil && old.config.sameConnection(config) {
+		next.connection = old.connection
+	} else if next.connection, err = newConnection(config, c.metrics, c.health); err != nil {
+		return nil, err
+	}
+	// A pause that the cloud asked for, and the rate used so far, outlive new credentials.
+	if old != nil && old.config.Limits == config.Limits && old.config.Clock == config.Clock {
+		next.admission = old.admission
+	} else {
+		next.admission = newAdmission(config, c.metrics)
+	}
+	return next, nil
+}
+
+// Scope implements API.
+func (c *Client) Scope(ctx context.Context) (Scope, error) {
+	scope, err := c.backend.Load().connection.scope(ctx)
+	return scope, named("Scope", err)
+}
+
+// Health says how the cloud has answered lately. It sends nothing.
+func (c *Client) Health() Health {
+	report := c.health.report()
+	session, _ := c.backend.Load().connection.sessions.peek()
+	report.LastLogin = session.issuedAt
+	return report
+}
+
+// do performs one call: admission, attempts and their repetition.
+func (c *Client) do(ctx context.Context, op *operation, secrets []string, call func(context.Context, *gobizfly.Client) error) error {
+	used := c.backend.Load()
+	err := used.do(ctx, op, secrets, call)
+	// Credentials that were revoked as they were rotated: the call had no effect, and the new ones are at hand.
+	if current := c.backend.Load(); IsAuth(err) && current.connection != used.connection && sameScope(ctx, used, current) {
+		err = current.do(ctx, op, secrets, call)
+	}
+	return named(op.name, err)
+}
+
+func sameScope(ctx context.Context, old, current *backend) bool {
+	before, _ := old.connection.sessions.peek()
+	now, err := current.connection.scope(ctx)
+	return err == nil && before.projectID != "" && before.projectID == now.ProjectID &&
+		old.connection.endpoint.Host == now.Host && old.connection.region == now.Region
+}
+
+func named(operation string, err error) error {
+	if err == nil {
+		return nil
+	}
+	apiError, ok := asAPIError(err)
+	if !ok {
+		apiError = &APIError{Class: ClassUnknown, Err: err}
+	}
+	apiError.Operation = operation
+	return apiError
+}
+
+func (b *backend) timeout(class class) time.Duration {
+	switch class {
+	case classDelete:
+		return b.config.Timeouts.Delete
+	case classCreate:
+		return b.config.Timeouts.Create
+	}
+	return b.config.Timeouts.Read
+}
+
+func (b *backend) do(ctx context.Context, op *operation, secrets []string, call func(context.Context, *gobizfly.Client) error) error {
+	release, err := b.admission.acquire(ctx, op.class)
+	if err != nil {
+		return err
+	}
+	// The call's own deadline starts here: what waited long for its turn still has all of it.
+	callCtx, cancel := context.WithTimeout(ctx, b.timeout(op.class))
+	defer cancel()
+	maybeDone := false
+	for attempt := 1; ; attempt++ {
+		apiError := b.attempt(callCtx, op, secrets, call)
+		release()
+		if apiError == nil {
+			return nil
+		}
+		// What an earlier attempt deleted is gone by our own doing.
+		if maybeDone && op.kind == kindDelete && apiError.class() == ClassNotFound {
+			return nil
+		}
+		maybeDone = maybeDone || apiError.Ambiguous
+		if apiError.class() == ClassThrottled && apiError.Status == http.StatusTooManyRequests {
+			b.admission.pause(apiError.RetryAfter)
+		}
+		if attempt == maxAttempts || !b.worthRepeating(op, apiError) || !b.rest(callCtx, attempt, apiError.RetryAfter) {
+			return withHistory(apiError, maybeDone)
+		}
+		b.connection.wire.metrics.retries.WithLabelValues(op.route, op.method).Inc()
+		if release, err = b.admission.acquire(callCtx, op.class); err != nil {
+			return withHistory(apiError, maybeDone)
+		}
+	}
+}
+
+// withHistory keeps the last attempt's error from hiding that an earlier one may have had its effect.
+func withHistory(err *APIError, maybeDone bool) *APIError {
+	if maybeDone && !err.Ambiguous {
+		err.NotSent, err.Ambiguous, err.Class = false, true, ClassUnknown
+	}
+	return err
+}
+
+func (b *backend) worthRepeating(op *operation, err *APIError) bool {
+	if !op.idempotent {
+		return false
+	}
+	transient := []int{http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout}
+	// A message that says more than the status, such as a quota behind a 503, will say it again.
+	if err.Ambiguous || err.class() == ClassOutage || err.class() == ClassThrottled {
+		return err.unanswered || slices.Contains(transient, err.Status)
+	}
+	return false
+}
+
+// rest waits before the next attempt, longer each time and as long as the cloud asked; false when the deadline of the
+// call comes first.
+func (b *backend) rest(ctx context.Context, attempt int, asked time.Duration) bool {
+	ceiling := min(firstRetry<<(attempt-1), maxRetryDelay)
+	wait := max(ceiling/2+time.Duration(rand.Int64N(int64(ceiling)/2+1)), asked) //nolint:gosec // jitter needs no secrecy
+	return b.admission.sleep(ctx, wait, "") == nil
+}
+
+// attempt sends the request at most once, and once more after a 401.
+func (b *backend) attempt(ctx context.Context, op *operation, secrets []string, call func(context.Context, *gobizfly.Client) error) (apiError *APIError) {
+	session, err := b.connection.sessions.get(ctx)
+	if err != nil {
+		return loginFailed(err)
+	}
+	catalog, err := b.connection.catalogs.get(ctx)
+	if err != nil {
+		return loginFailed(err)
+	}
+	base, err := catalog.value.require(op.service)
+	if err != nil {
+		return loginFailed(err)
+	}
+	x := &exchange{
+		ctx: ctx, operation: op, connection: b.connection, classifier: b.classifier,
+		session: session, catalog: catalog.value, base: base, secrets: secrets,
+	}
+	// Nothing in gobizfly should panic any more, since no answer reaches it that is not what it expects.
+	defer func() {
+		if recovered := recover(); recovered != nil {
+			apiError = x.broken(fmt.Errorf("panic in gobizfly (%T)", recovered))
+		}
+	}()
+	client, err := x.client()
+	if err != nil {
+		return x.broken(err)
+	}
+	if err := call(ctx, client); err != nil {
+		if typed, ok := asAPIError(err); ok {
+			return typed
+		}
+		return x.broken(err)
+	}
+	return nil
+}
+
+// broken is the error of an answer, or a request, that gobizfly could not handle.
+func (x *exchange) broken(err error) *APIError {
+	cause := x.connection.wire.redactor.cause(err, x.secrets...)
+	switch {
+	case x.answer != nil:
+		return unreadable(x.operation.kind, x.answer.status, "the answer cannot be read", cause)
+	case x.sent:
+		return unreadable(x.operation.kind, 0, "the request broke off", cause)
+	}
+	return &APIError{Class: ClassInvalid, NotSent: true, Message: "the request cannot be made", Err: cause}
+}
+
+// invalid is the error of an argument that must not reach the wire.
+func invalid(op *operation, format string, args ...any) error {
+	err := notSent(ClassInvalid, format, args...)
+	err.Operation = op.name
+	return err
+}
+
+// errUnexpected is for what gobizfly returned and the body's check should have made impossible.
+var errUnexpected = errors.New("gobizfly returned nothing")

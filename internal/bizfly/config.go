@@ -1,0 +1,322 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package bizfly
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"path"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/multierr"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// DefaultAPIURL is BizFly Cloud itself.
+	DefaultAPIURL = "https://manage.bizflycloud.vn/api"
+	// AuthMethodPassword logs in with Config.Email and Config.Password.
+	AuthMethodPassword = "password"
+	// AuthMethodAppCredential logs in with Config.AppCredID and Config.AppCredSecret.
+	AuthMethodAppCredential = "application_credential"
+
+	userAgentName = "karpenter-provider-bizflycloud"
+	// defaultDomain is where the production hosts are; see catalog.go.
+	defaultDomain = "bizflycloud.vn"
+	maxQPS        = 1000
+	maxParallel   = 1000
+)
+
+// regions maps every accepted spelling, in lower case, to the long name that the API uses.
+var regions = map[string]string{
+	"hn": "HaNoi", "hanoi": "HaNoi",
+	"hcm": "HoChiMinh", "hochiminh": "HoChiMinh",
+	"vc-hanoi": "VC-HaNoi",
+}
+
+// KnownRegions is for messages: every region with its short and its long name.
+const KnownRegions = "HN (HaNoi), HCM (HoChiMinh), VC-HaNoi"
+
+// ParseRegion returns the long name of a region, for example HaNoi for HN.
+func ParseRegion(name string) (string, error) {
+	if long, ok := regions[strings.ToLower(strings.TrimSpace(name))]; ok {
+		return long, nil
+	}
+	return "", fmt.Errorf("region %q is unknown, use one of %s", name, KnownRegions)
+}
+
+// Limit is the share of one class of calls.
+type Limit struct {
+	// QPS is how many requests per second are sent on average; 0 means the default.
+	QPS float64
+	// Burst is how many may be sent at once after a quiet time; 0 means the default.
+	Burst int
+	// Concurrency is how many may be under way at the same time; 0 means the default.
+	Concurrency int
+}
+
+// Limits are the shares by class, each with its own queue, so that a burst of one class does not starve another.
+type Limits struct {
+	Delete, Read, Create Limit
+	// Wait is how long a call waits at most to be admitted, also when its context has more time; 0 means the default.
+	Wait time.Duration
+}
+
+// Timeouts are the deadlines that calls have whatever their context says. They start when a call is admitted and
+// include its retries. 0 means the default.
+type Timeouts struct {
+	Delete, Read, Create time.Duration
+	// Login bounds one request for a token or for the service catalog.
+	Login time.Duration
+	// Dial and TLSHandshake bound the making of a connection.
+	Dial, TLSHandshake time.Duration
+}
+
+// Config is everything that the client needs. It is plain data: internal/options fills it from the environment.
+type Config struct {
+	// APIURL is the endpoint, for example https://manage.bizflycloud.vn/api; empty means DefaultAPIURL.
+	APIURL string
+	// Region is the short or long name of the region (HN, HaNoi, ...).
+	Region string
+	// ProjectID, when set, is the project that the token must belong to; when empty, the first login decides.
+	ProjectID string
+	// AuthMethod is AuthMethodPassword or AuthMethodAppCredential.
+	AuthMethod string
+	// Email and Password are the credentials of AuthMethodPassword.
+	Email, Password string
+	// AppCredID and AppCredSecret are the credentials of AuthMethodAppCredential.
+	AppCredID, AppCredSecret string
+	// AllowHTTP permits an endpoint without TLS, which is for the sandbox: the token travels in the clear.
+	AllowHTTP bool
+	// CABundle is PEM that is trusted in addition to the system's roots.
+	CABundle []byte
+	// Version is named in the user agent.
+	Version string
+	// Limits and Timeouts are the shares and deadlines of each class of calls.
+	Limits   Limits
+	Timeouts Timeouts
+	// CatalogTTL is how long the service catalog is used before it is read again; 0 means the default.
+	CatalogTTL time.Duration
+	// ErrorPatterns are tried before the built-in ones.
+	ErrorPatterns []ErrorPattern
+	// Clock is the time of token lifetimes, back-offs and rates; nil means the real one.
+	Clock clock.Clock
+	// Registerer takes the metrics; nil means controller-runtime's registry.
+	Registerer prometheus.Registerer
+}
+
+// DefaultLimits are modest, since the cloud documents no rate limits. Creates are few in comparison with the reads
+// that follow each of them.
+func DefaultLimits() Limits {
+	return Limits{
+		Delete: Limit{QPS: 5, Burst: 10, Concurrency: 10},
+		Read:   Limit{QPS: 10, Burst: 20, Concurrency: 10},
+		Create: Limit{QPS: 5, Burst: 10, Concurrency: 10},
+		Wait:   time.Minute,
+	}
+}
+
+// DefaultTimeouts are long enough for a list of a whole project and short enough for a reconcile.
+func DefaultTimeouts() Timeouts {
+	return Timeouts{
+		Delete: 30 * time.Second, Read: 30 * time.Second, Create: time.Minute,
+		Login: 20 * time.Second, Dial: 10 * time.Second, TLSHandshake: 10 * time.Second,
+	}
+}
+
+const defaultCatalogTTL = 10 * time.Minute
+
+func (c Config) withDefaults() Config {
+	limits, timeouts := DefaultLimits(), DefaultTimeouts()
+	fill(&c.APIURL, DefaultAPIURL)
+	fill(&c.Version, "dev")
+	fill(&c.CatalogTTL, defaultCatalogTTL)
+	for _, pair := range []struct{ set, def *Limit }{
+		{&c.Limits.Delete, &limits.Delete}, {&c.Limits.Read, &limits.Read}, {&c.Limits.Create, &limits.Create},
+	} {
+		fill(&pair.set.QPS, pair.def.QPS)
+		fill(&pair.set.Burst, pair.def.Burst)
+		fill(&pair.set.Concurrency, pair.def.Concurrency)
+	}
+	fill(&c.Limits.Wait, limits.Wait)
+	fill(&c.Timeouts.Delete, timeouts.Delete)
+	fill(&c.Timeouts.Read, timeouts.Read)
+	fill(&c.Timeouts.Create, timeouts.Create)
+	fill(&c.Timeouts.Login, timeouts.Login)
+	fill(&c.Timeouts.Dial, timeouts.Dial)
+	fill(&c.Timeouts.TLSHandshake, timeouts.TLSHandshake)
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
+	return c
+}
+
+func fill[T comparable](value *T, def T) {
+	var zero T
+	if *value == zero {
+		*value = def
+	}
+}
+
+// Validate names every field that cannot work, with its environment variable, its value (never a secret) and the
+// remedy, on one line.
+func (c Config) Validate() error {
+	c = c.withDefaults()
+	errs := c.validateEndpoint()
+	if _, err := ParseRegion(c.Region); err != nil {
+		errs = multierr.Append(errs, fmt.Errorf("BIZFLY_CLOUD_REGION: %w", err))
+	}
+	if c.ProjectID != "" && !validID(c.ProjectID) {
+		errs = multierr.Append(errs, fmt.Errorf("BIZFLY_CLOUD_PROJECT_ID: %q is not a project id, copy it from the dashboard or leave it empty for the credential's own project", c.ProjectID))
+	}
+	errs = multierr.Append(errs, c.validateCredentials())
+	if len(c.CABundle) > 0 && !x509.NewCertPool().AppendCertsFromPEM(c.CABundle) {
+		errs = multierr.Append(errs, fmt.Errorf("CABundle: none of its %d bytes is a PEM certificate, give it CERTIFICATE blocks", len(c.CABundle)))
+	}
+	errs = multierr.Append(errs, c.validateLimits())
+	for _, pattern := range c.ErrorPatterns {
+		if !slices.Contains(allClasses, pattern.Class) {
+			errs = multierr.Append(errs, fmt.Errorf("ErrorPatterns: class %q of pattern %q is unknown, use one of %v", pattern.Class, pattern.Pattern, allClasses))
+		}
+	}
+	if _, err := newClassifier(c.ErrorPatterns); err != nil {
+		errs = multierr.Append(errs, fmt.Errorf("ErrorPatterns: %w", err))
+	}
+	return errs
+}
+
+var allClasses = []Class{
+	ClassCapacity, ClassQuota, ClassBalance, ClassThrottled, ClassAuth, ClassPermission, ClassInvalid, ClassConflict, ClassOutage, ClassUnknown,
+}
+
+func (c Config) validateEndpoint() error {
+	endpoint, err := parseEndpoint(c.APIURL)
+	if err != nil {
+		return fmt.Errorf("BIZFLY_CLOUD_API_URL: %w", err)
+	}
+	if endpoint.Scheme == "http" && !c.AllowHTTP {
+		return fmt.Errorf("BIZFLY_CLOUD_API_URL: %q would send the credentials without encryption, use https (plain http must be allowed explicitly and is for the sandbox)", c.APIURL)
+	}
+	return nil
+}
+
+func (c Config) validateCredentials() error {
+	missing := func(variable, other string) error {
+		return fmt.Errorf("%s: is empty but BIZFLY_CLOUD_AUTH_METHOD is %q, set it or use %q", variable, c.AuthMethod, other)
+	}
+	var errs error
+	switch c.AuthMethod {
+	case AuthMethodPassword:
+		if c.Email == "" {
+			errs = multierr.Append(errs, missing("BIZFLY_CLOUD_EMAIL", AuthMethodAppCredential))
+		}
+		if c.Password == "" {
+			errs = multierr.Append(errs, missing("BIZFLY_CLOUD_PASSWORD", AuthMethodAppCredential))
+		}
+	case AuthMethodAppCredential:
+		if c.AppCredID == "" {
+			errs = multierr.Append(errs, missing("BIZFLY_CLOUD_APP_CRED_ID", AuthMethodPassword))
+		}
+		if c.AppCredSecret == "" {
+			errs = multierr.Append(errs, missing("BIZFLY_CLOUD_APP_CRED_SECRET", AuthMethodPassword))
+		}
+	default:
+		errs = fmt.Errorf("BIZFLY_CLOUD_AUTH_METHOD: %q is unknown, use %q or %q", c.AuthMethod, AuthMethodPassword, AuthMethodAppCredential)
+	}
+	return errs
+}
+
+func (c Config) validateLimits() error {
+	var errs error
+	for _, entry := range []struct {
+		name  string
+		limit Limit
+	}{{"Delete", c.Limits.Delete}, {"Read", c.Limits.Read}, {"Create", c.Limits.Create}} {
+		if entry.limit.QPS <= 0 || entry.limit.QPS > maxQPS {
+			errs = multierr.Append(errs, fmt.Errorf("Limits.%s.QPS: %v is out of bounds, use more than 0 and at most %d", entry.name, entry.limit.QPS, maxQPS))
+		}
+		if entry.limit.Burst < 1 || entry.limit.Burst > maxQPS {
+			errs = multierr.Append(errs, fmt.Errorf("Limits.%s.Burst: %d is out of bounds, use 1 to %d", entry.name, entry.limit.Burst, maxQPS))
+		}
+		if entry.limit.Concurrency < 1 || entry.limit.Concurrency > maxParallel {
+			errs = multierr.Append(errs, fmt.Errorf("Limits.%s.Concurrency: %d is out of bounds, use 1 to %d", entry.name, entry.limit.Concurrency, maxParallel))
+		}
+	}
+	for _, entry := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"Limits.Wait", c.Limits.Wait}, {"Timeouts.Delete", c.Timeouts.Delete}, {"Timeouts.Read", c.Timeouts.Read},
+		{"Timeouts.Create", c.Timeouts.Create}, {"Timeouts.Login", c.Timeouts.Login}, {"Timeouts.Dial", c.Timeouts.Dial},
+		{"Timeouts.TLSHandshake", c.Timeouts.TLSHandshake}, {"CatalogTTL", c.CatalogTTL},
+	} {
+		if entry.value < 0 {
+			errs = multierr.Append(errs, fmt.Errorf("%s: %s is negative, use a positive duration", entry.name, entry.value))
+		}
+	}
+	return errs
+}
+
+// parseEndpoint brings the endpoint into the one form in which gobizfly does not append a second /api.
+func parseEndpoint(raw string) (*url.URL, error) {
+	endpoint, err := url.Parse(raw)
+	// The text of a parse error may repeat a password in the URL.
+	if err != nil {
+		return nil, fmt.Errorf("is not a URL, use for example %s", DefaultAPIURL)
+	}
+	if endpoint.User != nil || endpoint.RawQuery != "" || endpoint.Fragment != "" {
+		return nil, fmt.Errorf("the URL of host %q has a user, query or fragment, use scheme, host and path only", endpoint.Host)
+	}
+	if (endpoint.Scheme != "https" && endpoint.Scheme != "http") || endpoint.Hostname() == "" {
+		return nil, fmt.Errorf("%q is not an http(s) URL with a host, use for example %s", raw, DefaultAPIURL)
+	}
+	endpoint.Path = path.Clean("/" + endpoint.Path)
+	if !strings.HasSuffix(endpoint.Path, "/api") {
+		endpoint.Path = path.Join(endpoint.Path, "api")
+	}
+	endpoint.RawPath = ""
+	return endpoint, nil
+}
+
+// sameConnection tells whether two configurations can share a login, a catalog and connections.
+func (c Config) sameConnection(other Config) bool {
+	strip := func(config Config) Config {
+		config.Limits, config.ErrorPatterns, config.CABundle, config.Registerer = Limits{}, nil, nil, nil
+		config.Timeouts.Delete, config.Timeouts.Read, config.Timeouts.Create = 0, 0, 0
+		return config
+	}
+	return bytes.Equal(c.CABundle, other.CABundle) && reflect.DeepEqual(strip(c), strip(other))
+}
+
+// String describes the configuration without its secrets, so that it may be logged by accident.
+func (c Config) String() string {
+	return fmt.Sprintf("{APIURL:%s Region:%s ProjectID:%s AuthMethod:%s AllowHTTP:%t Version:%s}",
+		c.APIURL, c.Region, c.ProjectID, c.AuthMethod, c.AllowHTTP, c.Version)
+}
+
+// GoString is String: %#v must not print secrets either.
+func (c Config) GoString() string { return c.String() }
+
+// MarshalJSON writes what String says: structured loggers must not print secrets either.
+func (c Config) MarshalJSON() ([]byte, error) { return json.Marshal(c.String()) }
