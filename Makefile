@@ -1,0 +1,154 @@
+# karpenter-provider-bizflycloud. `make` lists the targets.
+#
+# A machine needs Go, make, git and a C compiler (for the race detector), nothing else: every tool and every binary of the
+# control plane is a pinned Go module, built into .cache/ when first needed and again only when its module changes.
+
+SHELL := bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+BINARY  := karpenter-provider-bizflycloud
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+CACHE   := $(CURDIR)/.cache
+TOOLS   := $(CACHE)/tools
+STAMPS  := $(CACHE)/stamps
+REPORTS := $(CACHE)/reports
+
+CONTROLPLANE_BIN := $(CACHE)/controlplane/bin
+# Your own binaries win: KUBEBUILDER_ASSETS=/usr/local/kubebuilder/bin make test
+KUBEBUILDER_ASSETS ?= $(CONTROLPLANE_BIN)
+export KUBEBUILDER_ASSETS
+
+CORES     := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+GOVERSION := $(shell go env GOVERSION)
+# The one Kubernetes version of the tests is the one that the control plane's module asks for.
+KUBERNETES_VERSION := $(shell awk '$$1 == "k8s.io/kubernetes" { print $$2; exit }' test/controlplane/go.mod)
+KUBERNETES_MAJOR   := $(patsubst v%,%,$(word 1,$(subst ., ,$(KUBERNETES_VERSION))))
+KUBERNETES_MINOR   := $(word 2,$(subst ., ,$(KUBERNETES_VERSION)))
+KWOK_VERSION       := $(shell awk '$$1 == "sigs.k8s.io/kwok" { print $$2; exit }' test/controlplane/kwok/go.mod)
+
+# Everything that is not a test is compiled with the same flags, so that the controller, the control plane, the linter
+# and the demo share one build cache.
+GO_BUILD := go build -trimpath
+TRIMPATH := GOFLAGS="$(GOFLAGS) -trimpath"
+
+# Where suites live. Long runs with processes of their own (demo, e2e, chaos, bench) are not among them.
+TEST_DIRS ?= $(addprefix ./,$(wildcard cmd hack internal pkg test/environment test/sandbox))
+# More flags for the test runner: make test GINKGO_FLAGS='--focus="should adopt"'
+GINKGO_FLAGS ?=
+
+# $(call stamp,name,files): a file that is there, and new, only since these files (and Go) are what they are. Contents
+# rather than times decide, so that a fresh checkout of the same sources builds nothing.
+stamp = $(STAMPS)/$(1)@$(GOVERSION)-$(shell cat $(2) | git hash-object --stdin)
+
+.PHONY: help
+help: ## List the targets
+	@awk 'BEGIN { FS = ":.*## " } /^##@ / { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+##@ Build and run
+
+.PHONY: build
+build: ## Build the controller: bin/karpenter-provider-bizflycloud
+	$(GO_BUILD) -ldflags "-X sigs.k8s.io/karpenter/pkg/operator.Version=$(VERSION)" -o bin/$(BINARY) ./cmd/controller
+
+.PHONY: demo
+demo: build controlplane ## Show it: pods come, servers come, pods go, servers go (3 minutes once built)
+	@$(run-demo)
+
+.PHONY: sandbox
+sandbox: build controlplane ## Bring the same up and leave it running for kubectl: .sandbox/kubeconfig, .sandbox/env
+	@$(run-demo) --keep
+
+# What your own KUBEBUILDER_ASSETS lacks for it (controller-manager, scheduler, KWOK) comes from ours. The demo is built and
+# then run in the shell's place, rather than by `go run`, so that Ctrl-C reaches it and its exit status is its own.
+define run-demo
+$(GO_BUILD) -o $(CACHE)/bin/demo ./test/demo && $(GO_BUILD) -o $(CACHE)/bin/sandbox ./test/sandbox && \
+	CONTROLLER="$(CURDIR)/bin/$(BINARY)" SANDBOX="$(CACHE)/bin/sandbox" exec $(CACHE)/bin/demo
+endef
+
+##@ Test
+
+# envtest needs etcd and kube-apiserver: ours, unless you brought your own.
+.PHONY: test
+test: $(if $(filter $(CONTROLPLANE_BIN),$(KUBEBUILDER_ASSETS)),$(CONTROLPLANE_BIN)/controlplane) ## Run every suite, with the race detector and in random order
+	@mkdir -p $(REPORTS) $(CACHE)/bin && rm -f $(REPORTS)/specs.json
+	@echo "testing $(TEST_DIRS) (the first run compiles Kubernetes' libraries with the race detector: 5 minutes on 2 cores)"
+	@$(GO_BUILD) -o $(CACHE)/bin/ github.com/onsi/ginkgo/v2/ginkgo ./hack/testsummary
+	@status=0; \
+	$(CACHE)/bin/ginkgo run -r --race --randomize-all --randomize-suites --keep-going --compilers=$(CORES) --timeout=30m \
+		--poll-progress-after=2m --output-dir=$(REPORTS) --json-report=specs.json $(if $(CI),--no-color) $(GINKGO_FLAGS) \
+		$(TEST_DIRS) || status=$$?; \
+	$(CACHE)/bin/testsummary --status $$status $(REPORTS)/specs.json
+
+.PHONY: lint
+lint: $(TOOLS)/golangci-lint ## Run golangci-lint
+	$(TRIMPATH) GOLANGCI_LINT_CACHE=$(CACHE)/golangci-lint $(TOOLS)/golangci-lint run
+
+.PHONY: fmt
+fmt: $(TOOLS)/golangci-lint ## Format the Go code and its imports
+	$(TOOLS)/golangci-lint fmt
+
+.PHONY: verify
+verify: $(TOOLS)/golangci-lint $(TOOLS)/controller-gen ## Check everything that needs no cluster: generated files, format, vet, modules, lint, headers
+	@$(TRIMPATH) GOLANGCI_LINT_CACHE=$(CACHE)/golangci-lint GOLANGCI_LINT=$(TOOLS)/golangci-lint MAKE="$(MAKE)" hack/verify.sh
+
+##@ Generate
+
+CORE_CRDS = $(shell go list -m -f '{{.Dir}}' sigs.k8s.io/karpenter)/pkg/apis/crds
+# The folders that carry a copy of every custom resource definition: ours and Karpenter core's.
+CRD_COPIES := config/crd $(wildcard charts/$(BINARY)-crd/templates)
+
+.PHONY: generate
+generate: $(TOOLS)/controller-gen ## Generate deep copies and custom resource definitions
+	$(TOOLS)/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./pkg/apis/...
+	@# Made beside the old ones, since the package that embeds them must compile meanwhile.
+	@rm -rf $(CACHE)/crds
+	$(TOOLS)/controller-gen crd paths=./pkg/apis/... output:crd:dir=$(CACHE)/crds
+	@rm -f pkg/apis/crds/*.yaml && mkdir -p pkg/apis/crds && cp $(CACHE)/crds/*.yaml pkg/apis/crds/
+	@for dir in $(CRD_COPIES); do \
+		rm -f $$dir/*_*.yaml && cp $(CACHE)/crds/*.yaml $(CORE_CRDS)/*.yaml $$dir/ && chmod 644 $$dir/*_*.yaml || exit 1; \
+	done
+	@{ echo "# Written by make generate."; echo "apiVersion: kustomize.config.k8s.io/v1beta1"; echo "kind: Kustomization"; \
+		echo "resources:"; (cd config/crd && printf "  - %s\n" *_*.yaml); } > $(CACHE)/crds/kustomization \
+		&& mv $(CACHE)/crds/kustomization config/crd/kustomization.yaml
+
+##@ Tools
+
+.PHONY: controlplane
+controlplane: $(CONTROLPLANE_BIN)/controlplane $(CONTROLPLANE_BIN)/kwok ## Build etcd, the Kubernetes control plane, kubectl and KWOK for the tests
+
+.PHONY: clean
+clean: ## Remove what was built (the Go build cache stays)
+	rm -rf bin .cache .sandbox
+
+$(STAMPS)/%:
+	@mkdir -p $(@D) && rm -f $(STAMPS)/$(firstword $(subst @, ,$(@F)))@* && touch $@
+
+COMPONENTS := etcd kube-apiserver kube-controller-manager kube-scheduler kubectl
+
+# In the recipes below: go build leaves a binary that is up to date alone, hence the touch.
+$(CONTROLPLANE_BIN)/controlplane: $(call stamp,controlplane,$(addprefix test/controlplane/,go.mod go.sum main.go))
+	@echo "building the Kubernetes $(KUBERNETES_VERSION) control plane of the tests (6 to 11 minutes on 2 cores the first time, seconds later)"
+	@mkdir -p $(@D)
+	@cd test/controlplane && $(GO_BUILD) -o $@ -ldflags "-s -w \
+		-X k8s.io/component-base/version.gitVersion=$(KUBERNETES_VERSION) \
+		-X k8s.io/component-base/version.gitMajor=$(KUBERNETES_MAJOR) \
+		-X k8s.io/component-base/version.gitMinor=$(KUBERNETES_MINOR)" . && touch $@
+	@for name in $(COMPONENTS); do ln -sfn controlplane $(@D)/$$name; done
+
+$(CONTROLPLANE_BIN)/kwok: $(call stamp,kwok,$(addprefix test/controlplane/kwok/,go.mod go.sum))
+	@echo "building KWOK $(KWOK_VERSION) (3 minutes on 2 cores the first time)"
+	@mkdir -p $(@D)
+	@cd test/controlplane/kwok && $(GO_BUILD) -o $@ \
+		-ldflags "-s -w -X sigs.k8s.io/kwok/pkg/consts.Version=$(KWOK_VERSION)" sigs.k8s.io/kwok/cmd/kwok && touch $@
+
+$(TOOLS)/controller-gen: $(call stamp,controller-gen,$(addprefix hack/tools/,go.mod go.sum))
+	@echo "building controller-gen (1 minute the first time)"
+	@mkdir -p $(@D)
+	@cd hack/tools && $(GO_BUILD) -o $@ sigs.k8s.io/controller-tools/cmd/controller-gen && touch $@
+
+$(TOOLS)/golangci-lint: $(call stamp,golangci-lint,$(addprefix hack/tools/golangci/,go.mod go.sum))
+	@echo "building golangci-lint (2 to 5 minutes on 2 cores the first time)"
+	@mkdir -p $(@D)
+	@cd hack/tools/golangci && $(GO_BUILD) -ldflags "-s -w" -o $@ \
+		github.com/golangci/golangci-lint/v2/cmd/golangci-lint && touch $@

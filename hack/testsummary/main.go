@@ -1,0 +1,48 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Command testsummary reads the JSON report of a run of all suites and says in one last line what became of the specs:
+// `N passed, N failed, N skipped`. It fails if anything failed, if a suite did not run, or if no spec ran at all.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+)
+
+func main() {
+	status := flag.Int("status", 0, "the exit status of the test runner: a failure of its own that no spec accounts for counts as one")
+	flag.Usage = func() {
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: testsummary [--status N] REPORT.json")
+		flag.PrintDefaults()
+	}
+	flag.Parse()
+	if flag.NArg() != 1 {
+		flag.Usage()
+		os.Exit(2)
+	}
+
+	summary := Read(flag.Arg(0))
+	summary.Account(*status)
+	if err := summary.Write(os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	if !summary.OK() {
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,143 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/onsi/ginkgo/v2/types"
+)
+
+// Summary counts the specs of all suites of a run.
+type Summary struct {
+	// Passed, Failed and Skipped are numbers of specs. A suite that failed without a failed spec (it did not compile,
+	// its set-up failed) counts as one failure, so that the line never looks better than the run was.
+	Passed, Failed, Skipped int
+	// Problems names each failure, one line each.
+	Problems []string
+}
+
+// Read summarises the report in a file. A report that cannot be read is a failure: the runner did not get so far as to
+// write one.
+func Read(path string) *Summary {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return broken(err)
+	}
+	var reports []types.Report
+	if err := json.Unmarshal(content, &reports); err != nil {
+		return broken(fmt.Errorf("reading %s: %w", path, err))
+	}
+	return Summarize(reports)
+}
+
+// Summarize counts the specs of the suites' reports.
+func Summarize(reports []types.Report) *Summary {
+	s := &Summary{}
+	for i := range reports {
+		s.addSuite(&reports[i])
+	}
+	return s
+}
+
+// Account reconciles the counts with the exit status of the runner: it also fails for reasons that no report shows, as
+// a focused spec that was checked in, or a plain Go test.
+func (s *Summary) Account(status int) {
+	if status != 0 && s.Failed == 0 {
+		s.fail("the test runner failed with status %d without a failed spec: its output says why", status)
+	}
+}
+
+// OK is true if specs ran and nothing failed.
+func (s *Summary) OK() bool {
+	return s.Failed == 0 && s.Passed > 0
+}
+
+// Write prints the failures and then, alone on the last line, the counts.
+func (s *Summary) Write(w io.Writer) error {
+	var out strings.Builder
+	for _, problem := range s.Problems {
+		fmt.Fprintf(&out, "FAILED %s\n", problem)
+	}
+	if s.Passed == 0 && s.Failed == 0 {
+		out.WriteString("FAILED no spec ran\n")
+	}
+	fmt.Fprintf(&out, "%d passed, %d failed, %d skipped\n", s.Passed, s.Failed, s.Skipped)
+	_, err := io.WriteString(w, out.String())
+	return err
+}
+
+func (s *Summary) addSuite(report *types.Report) {
+	before := s.Failed
+	for i := range report.SpecReports {
+		s.addSpec(report.SuitePath, &report.SpecReports[i])
+	}
+	if report.SuiteHasProgrammaticFocus {
+		s.fail("%s: a spec is focused, so the others did not run", report.SuitePath)
+	}
+	if report.SuiteSucceeded || s.Failed > before {
+		return
+	}
+	reason := strings.Join(report.SpecialSuiteFailureReasons, "; ")
+	if reason == "" {
+		reason = "the suite failed without a failed spec"
+	}
+	s.fail("%s: %s", report.SuitePath, firstLines(reason))
+}
+
+func (s *Summary) addSpec(suite string, spec *types.SpecReport) {
+	isSpec := spec.LeafNodeType == types.NodeTypeIt
+	switch {
+	case spec.State.Is(types.SpecStateFailureStates):
+		// Set-up and tear-down of a suite count only when they fail.
+		name := spec.FullText()
+		if name == "" {
+			name = spec.LeafNodeType.String()
+		}
+		s.fail("%s: %s (%s)", suite, name, spec.State)
+	case !isSpec:
+	case spec.State.Is(types.SpecStatePassed):
+		s.Passed++
+	default: // skipped or pending
+		s.Skipped++
+	}
+}
+
+func (s *Summary) fail(format string, args ...any) {
+	s.Failed++
+	s.Problems = append(s.Problems, fmt.Sprintf(format, args...))
+}
+
+func broken(err error) *Summary {
+	s := &Summary{}
+	s.fail("no report of the test run: %v", err)
+	return s
+}
+
+// firstLines bounds what a compiler says: the runner's output has it all.
+func firstLines(text string) string {
+	const most = 5
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	if len(lines) > most {
+		lines = append(lines[:most], "...")
+	}
+	return strings.Join(lines, "\n    ")
+}

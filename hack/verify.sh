@@ -1,0 +1,117 @@
+#!/usr/bin/env bash
+# Checks what needs neither a cluster nor a cloud, all of it even if something fails, and says at the end what failed.
+# `make verify` runs it; alone: hack/verify.sh [check...]
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+MAKE=${MAKE:-make}
+GOLANGCI_LINT=${GOLANGCI_LINT:-.cache/tools/golangci-lint}
+
+modules() {
+  git ls-files -co --exclude-standard -- 'go.mod' '**/go.mod' | xargs -n1 dirname
+}
+
+# sources lists the files that we wrote: the definitions that are copied from Karpenter core are not ours.
+sources() {
+  git ls-files -co --exclude-standard -- "$@" | grep -Ev '(^|/)(karpenter\.sh|autoscaling\.x-k8s\.io)_[a-z]+\.yaml$|(^|/)go\.sum$|^LICENSE$' |
+    while read -r file; do [[ ! -f $file ]] || printf '%s\n' "$file"; done
+}
+
+# What `make generate` writes.
+generated() {
+  git ls-files -co --exclude-standard -- '*/zz_generated.*.go' 'pkg/apis/crds' 'config/crd' 'charts/*-crd/templates' |
+    while read -r file; do [[ ! -f $file ]] || printf '%s %s\n' "$(git hash-object "$file")" "$file"; done
+}
+
+check_generated() {
+  local before after
+  before=$(generated)
+  "$MAKE" --no-print-directory generate >/dev/null
+  after=$(generated)
+  if [[ $before != "$after" ]]; then
+    diff <(printf '%s\n' "$before") <(printf '%s\n' "$after") || true
+    echo "generated files were out of date: commit what \`make generate\` has just written"
+    return 1
+  fi
+}
+
+check_format() {
+  "$GOLANGCI_LINT" fmt --diff || { echo "run \`make fmt\`"; return 1; }
+}
+
+check_vet() {
+  go vet ./...
+}
+
+check_lint() {
+  "$GOLANGCI_LINT" run
+}
+
+check_modules() {
+  local dir failed=0
+  while read -r dir; do
+    (cd "$dir" && go mod verify >/dev/null && go mod tidy -diff) || { echo "module in $dir: see above (\`go mod tidy\` there cures a difference)"; failed=1; }
+  done < <(modules)
+  return $failed
+}
+
+# The control plane of the tests is of the version that the controller is compiled against, and both share one build
+# cache only while each of these is equal.
+check_versions() {
+  awk '
+    FNR == 1 { file++ }
+    $1 == "replace" || $1 == "require" { sub(/^(replace|require) /, "") }
+    $1 !~ /^k8s\.io\// { next }
+    file == 1 { main[$1] = $2 }
+    file == 2 && $2 == "=>" { other[$1] = $4; replaced[$1] = 1 }
+    file == 2 && $2 != "=>" && !replaced[$1] { other[$1] = $2 }
+    END {
+      for (path in main) if (path in other && main[path] != other[path]) {
+        printf "%s is %s in go.mod and %s in test/controlplane/go.mod: make them equal\n", path, main[path], other[path]
+        failed = 1
+      }
+      exit failed
+    }' go.mod test/controlplane/go.mod
+}
+
+check_headers() {
+  local file header length failed=0
+  header=$(<hack/boilerplate.go.txt)
+  length=$(wc -l <hack/boilerplate.go.txt)
+  while read -r file; do
+    # A build constraint may stand above it.
+    if [[ $(sed -e '1,/^$/{/^\/\/go:build /,/^$/d' -e '}' "$file" | head -n "$length") != "$header" ]]; then
+      echo "$file does not begin with the text of hack/boilerplate.go.txt"
+      failed=1
+    fi
+  done < <(sources '*.go')
+  return $failed
+}
+
+check_words() {
+  # Taken apart, or this file would find itself.
+  local words='TO''DO|FIX''ME|XX''X|HA''CK'
+  if sources | xargs grep -InwE "$words"; then
+    echo "unfinished work: do it, or open an issue and remove the mark"
+    return 1
+  fi
+}
+
+all=(headers words versions modules generated format lint vet)
+failed=()
+for check in "${@:-${all[@]}}"; do
+  start=$SECONDS
+  printf '%s\n' "--- $check"
+  # A subshell with set -e of its own: inside an if or an || it would be ignored.
+  set +e
+  (set -e; "check_$check")
+  status=$?
+  set -e
+  ((status == 0)) && result=ok || { result=FAILED; failed+=("$check"); }
+  printf '%s\n' "--- $check: $result ($((SECONDS - start)) s)"
+done
+if ((${#failed[@]})); then
+  echo "verify: failed: ${failed[*]}"
+  exit 1
+fi
+echo "verify: all checks passed"
