@@ -280,20 +280,20 @@ type KubeletConfiguration struct {
 	MaxPods *int32 `json:"maxPods,omitempty"`
 	// SystemReserved is what the kubelet keeps for the operating system: cpu, memory and ephemeral-storage.
 	// +kubebuilder:validation:XValidation:message="valid keys for systemReserved are cpu, memory and ephemeral-storage",rule="self.all(x, x in ['cpu','memory','ephemeral-storage'])"
-	// +kubebuilder:validation:XValidation:message="systemReserved values must be quantities that are not negative",rule="self.all(x, isQuantity(self[x]) && quantity(self[x]).sign() >= 0)"
+	// +kubebuilder:validation:XValidation:message="systemReserved values must be quantities that are not negative",rule="self.all(x, isQuantity(self[x]) && quantity(self[x]).compareTo(quantity('0')) >= 0)"
 	// +kubebuilder:validation:MaxProperties=3
 	// +optional
 	SystemReserved map[string]string `json:"systemReserved,omitempty"`
 	// KubeReserved is what the kubelet keeps for itself and the container runtime: cpu, memory and ephemeral-storage.
 	// +kubebuilder:validation:XValidation:message="valid keys for kubeReserved are cpu, memory and ephemeral-storage",rule="self.all(x, x in ['cpu','memory','ephemeral-storage'])"
-	// +kubebuilder:validation:XValidation:message="kubeReserved values must be quantities that are not negative",rule="self.all(x, isQuantity(self[x]) && quantity(self[x]).sign() >= 0)"
+	// +kubebuilder:validation:XValidation:message="kubeReserved values must be quantities that are not negative",rule="self.all(x, isQuantity(self[x]) && quantity(self[x]).compareTo(quantity('0')) >= 0)"
 	// +kubebuilder:validation:MaxProperties=3
 	// +optional
 	KubeReserved map[string]string `json:"kubeReserved,omitempty"`
 	// EvictionHard is the threshold below which the kubelet evicts pods: memory.available and nodefs.available, each
 	// a quantity or a percentage.
 	// +kubebuilder:validation:XValidation:message="valid keys for evictionHard are memory.available and nodefs.available",rule="self.all(x, x in ['memory.available','nodefs.available'])"
-	// +kubebuilder:validation:XValidation:message="evictionHard values must be quantities or percentages below 100%, for example 100Mi or 5%",rule="self.all(x, self[x].matches('^[0-9]{1,2}([.][0-9]+)?%$') || (isQuantity(self[x]) && quantity(self[x]).sign() >= 0))"
+	// +kubebuilder:validation:XValidation:message="evictionHard values must be quantities or percentages below 100%, for example 100Mi or 5%",rule="self.all(x, self[x].matches('^[0-9]{1,2}([.][0-9]+)?%$') || (isQuantity(self[x]) && quantity(self[x]).compareTo(quantity('0')) >= 0))"
 	// +kubebuilder:validation:MaxProperties=2
 	// +optional
 	EvictionHard map[string]string `json:"evictionHard,omitempty"`
