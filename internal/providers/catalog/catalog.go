@@ -38,7 +38,7 @@ type Snapshot struct {
 	FetchedAt time.Time
 	// Region is the configured region with its zones.
 	Region gobizfly.Region
-	// Flavors are all flavors, also those that are not for us, sorted by name.
+	// Flavors are all flavors, also those that are not for us, sorted by name and then by id.
 	Flavors []*gobizfly.ServerFlavorResponse
 	// ServerTypes are the categories in which servers are sold.
 	ServerTypes []*gobizfly.ServerType
@@ -46,7 +46,7 @@ type Snapshot struct {
 	VolumeTypes []*gobizfly.VolumeType
 	// KubernetesVersions are BKE's versions with their worker images; empty without BKE.
 	KubernetesVersions []gobizfly.ControllerVersion
-	// Cluster is our own BKE cluster; nil without BKE.
+	// Cluster is our own BKE cluster, without its worker pools and statistics, which change all the time; nil without BKE.
 	Cluster *gobizfly.FullCluster
 }
 

@@ -1,0 +1,215 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package capacity
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+)
+
+const (
+	// failureWindow is how long a failed launch counts against its offering when prices are equal.
+	failureWindow = 30 * time.Minute
+	// maxFailures bounds what is remembered of one offering; nobody compares beyond it.
+	maxFailures = 32
+	// maxScopes bounds the marks and the remembered offerings: more than any catalog has flavors times zones.
+	maxScopes = 8192
+)
+
+var unavailableOfferings = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	Namespace: "karpenter", Subsystem: "bizfly", Name: "unavailable_offerings",
+	Help: "Marks in force that take an offering, or a wider scope such as a zone (counted once), out of sale. By reason.",
+}, []string{"reason"})
+
+func init() {
+	crmetrics.Registry.MustRegister(unavailableOfferings)
+}
+
+// DefaultProvider keeps marks in memory: a restart forgets them, and the cloud says again what is sold out.
+type DefaultProvider struct {
+	clock clock.WithDelayedExecution
+	// state is replaced as a whole, so that reads take no lock and allocate nothing.
+	state atomic.Pointer[state]
+
+	mu       sync.Mutex
+	failures map[Offering][]time.Time
+}
+
+// state is immutable.
+type state struct {
+	seq   uint64
+	marks map[Offering]mark
+}
+
+type mark struct {
+	reason string
+	until  time.Time
+}
+
+var _ Provider = (*DefaultProvider)(nil)
+
+// NewDefaultProvider makes a provider without marks. The clock also ends the marks, in time and not when somebody asks:
+// whoever has cached an answer is told by the sequence number.
+func NewDefaultProvider(clk clock.WithDelayedExecution) *DefaultProvider {
+	p := &DefaultProvider{clock: clk, failures: map[Offering][]time.Time{}}
+	p.state.Store(&state{seq: 1})
+	return p
+}
+
+// Unavailable says whether any mark covers the offering.
+func (p *DefaultProvider) Unavailable(offering Offering) (string, bool) {
+	marks := p.state.Load().marks
+	if len(marks) == 0 {
+		return "", false
+	}
+	// From the exact offering to the whole account: bit by bit a field is widened to "any".
+	for wide := range 8 {
+		scope := offering
+		if wide&1 != 0 {
+			scope.BillingPlan = ""
+		}
+		if wide&2 != 0 {
+			scope.Zone = ""
+		}
+		if wide&4 != 0 {
+			scope.Flavor = ""
+		}
+		if found, ok := marks[scope]; ok {
+			return found.reason, true
+		}
+	}
+	return "", false
+}
+
+// MarkUnavailable takes the scope out of sale for ttl, or until the later end of a mark that it has already.
+func (p *DefaultProvider) MarkUnavailable(ctx context.Context, scope Offering, reason string, ttl time.Duration) {
+	if ttl <= 0 {
+		return
+	}
+	now := p.clock.Now()
+	until := now.Add(ttl)
+	if !p.mark(scope, mark{reason: reason, until: until}, now) {
+		return
+	}
+	log.FromContext(ctx).WithValues("flavor", scope.Flavor, "zone", scope.Zone, "billing-plan", scope.BillingPlan,
+		"reason", reason, "ttl", ttl).V(1).Info("took offerings out of sale")
+	// The timer is told when it is due instead of asking the clock: a fake clock runs it while it holds its own lock.
+	p.clock.AfterFunc(ttl, func() { p.expire(until) })
+}
+
+// mark records the failure and the mark and reports whether the mark is new or longer.
+func (p *DefaultProvider) mark(scope Offering, m mark, now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if scope.Flavor != "" && scope.Zone != "" && scope.BillingPlan != "" {
+		p.recordFailure(scope, now)
+	}
+	current := p.state.Load()
+	existing, exists := current.marks[scope]
+	if exists && !existing.until.Before(m.until) || !exists && len(current.marks) >= maxScopes {
+		return false
+	}
+	marks := maps.Clone(current.marks)
+	if marks == nil {
+		marks = map[Offering]mark{}
+	}
+	marks[scope] = m
+	p.publish(marks)
+	return true
+}
+
+// expire ends the marks that are due.
+func (p *DefaultProvider) expire(due time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	marks := maps.Clone(p.state.Load().marks)
+	before := len(marks)
+	maps.DeleteFunc(marks, func(_ Offering, m mark) bool { return !m.until.After(due) })
+	// Nothing is due when the mark was prolonged or flushed; then no answer has changed either.
+	if len(marks) != before {
+		p.publish(marks)
+	}
+}
+
+// publish replaces the state; the caller holds the lock.
+func (p *DefaultProvider) publish(marks map[Offering]mark) {
+	p.state.Store(&state{seq: p.state.Load().seq + 1, marks: marks})
+	counts := map[string]int{
+		ReasonInsufficientCapacity: 0, ReasonQuotaExceeded: 0, ReasonBalanceExhausted: 0, ReasonLaunchFailed: 0,
+	}
+	for _, m := range marks {
+		counts[m.reason]++
+	}
+	unavailableOfferings.Reset()
+	for reason, count := range counts {
+		unavailableOfferings.WithLabelValues(reason).Set(float64(count))
+	}
+}
+
+// recordFailure remembers one failed launch; the caller holds the lock.
+func (p *DefaultProvider) recordFailure(offering Offering, now time.Time) {
+	recent := append(since(p.failures[offering], now.Add(-failureWindow)), now)
+	if len(recent) > maxFailures {
+		recent = recent[len(recent)-maxFailures:]
+	}
+	if _, known := p.failures[offering]; !known && len(p.failures) >= maxScopes {
+		maps.DeleteFunc(p.failures, func(_ Offering, times []time.Time) bool {
+			return len(since(times, now.Add(-failureWindow))) == 0
+		})
+		if len(p.failures) >= maxScopes {
+			return
+		}
+	}
+	p.failures[offering] = recent
+}
+
+// RecentFailures counts the failed launches of exactly this offering within the last 30 minutes.
+func (p *DefaultProvider) RecentFailures(offering Offering) int {
+	now := p.clock.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(since(p.failures[offering], now.Add(-failureWindow)))
+}
+
+// since returns the times after the start; they are in order, so that nothing is copied.
+func since(times []time.Time, start time.Time) []time.Time {
+	for i, t := range times {
+		if t.After(start) {
+			return times[i:]
+		}
+	}
+	return nil
+}
+
+// SeqNum changes whenever a mark begins, is prolonged or ends.
+func (p *DefaultProvider) SeqNum() uint64 { return p.state.Load().seq }
+
+// Flush forgets marks and failures.
+func (p *DefaultProvider) Flush() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.failures = map[Offering][]time.Time{}
+	p.publish(nil)
+}

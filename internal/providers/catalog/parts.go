@@ -1,0 +1,169 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package catalog
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/bizflycloud/gobizfly"
+	"github.com/samber/lo"
+)
+
+// part is one read of the catalog. What it returns sets exactly that part of a snapshot.
+type part struct {
+	name string
+	read func(ctx context.Context) (func(*Snapshot), error)
+}
+
+// newParts lists what this catalog reads. Everything is sorted and copied, because the API promises no order and the
+// content is compared: a list in another order is not a change.
+func (p *DefaultProvider) newParts() []part {
+	parts := []part{
+		{"regions", p.readRegion},
+		{"flavors", p.readFlavors},
+		{"server types", p.readServerTypes},
+		{"volume types", p.readVolumeTypes},
+	}
+	if p.config.BKEClusterID != "" {
+		parts = append(parts, part{"Kubernetes versions", p.readVersions}, part{"BKE cluster", p.readCluster})
+	}
+	return parts
+}
+
+func (p *DefaultProvider) readRegion(ctx context.Context) (func(*Snapshot), error) {
+	regions, err := p.api.ListRegions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := notEmpty(regions); err != nil {
+		return nil, err
+	}
+	region, ok := lo.Find(regions, func(r gobizfly.Region) bool {
+		return strings.EqualFold(r.RegionName, p.config.Region) || strings.EqualFold(r.ShortName, p.config.Region)
+	})
+	if !ok {
+		names := lo.Map(regions, func(r gobizfly.Region, _ int) string { return fmt.Sprintf("%s (%s)", r.ShortName, r.RegionName) })
+		slices.Sort(names)
+		return nil, fmt.Errorf("region %q is not among those of the account: %s", p.config.Region, strings.Join(names, ", "))
+	}
+	if len(region.Zones) == 0 {
+		return nil, fmt.Errorf("region %q was answered without zones", p.config.Region)
+	}
+	region.Zones = sorted(region.Zones, func(a, b gobizfly.AvailabilityZone) int { return cmp.Compare(a.ShortName, b.ShortName) })
+	return func(s *Snapshot) { s.Region = region }, nil
+}
+
+func (p *DefaultProvider) readFlavors(ctx context.Context) (func(*Snapshot), error) {
+	answer, err := p.api.ListFlavors(ctx)
+	if err != nil {
+		return nil, err
+	}
+	flavors := copied(answer, func(f *gobizfly.ServerFlavorResponse) {
+		f.BillingPlans = sorted(f.BillingPlans, cmp.Compare[string])
+		f.Generation.AvailabilityZones = sorted(f.Generation.AvailabilityZones, cmp.Compare[string])
+		if f.GPU != nil {
+			f.GPU = lo.ToPtr(*f.GPU)
+		}
+	})
+	slices.SortFunc(flavors, func(a, b *gobizfly.ServerFlavorResponse) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
+	})
+	return func(s *Snapshot) { s.Flavors = flavors }, notEmpty(flavors)
+}
+
+func (p *DefaultProvider) readServerTypes(ctx context.Context) (func(*Snapshot), error) {
+	answer, err := p.api.ListServerTypes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	types := copied(answer, func(t *gobizfly.ServerType) { t.ComputeClass = sorted(t.ComputeClass, cmp.Compare[string]) })
+	slices.SortFunc(types, func(a, b *gobizfly.ServerType) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
+	})
+	return func(s *Snapshot) { s.ServerTypes = types }, notEmpty(types)
+}
+
+func (p *DefaultProvider) readVolumeTypes(ctx context.Context) (func(*Snapshot), error) {
+	answer, err := p.api.ListVolumeTypes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	types := copied(answer, func(t *gobizfly.VolumeType) { t.AvailabilityZones = sorted(t.AvailabilityZones, cmp.Compare[string]) })
+	slices.SortFunc(types, func(a, b *gobizfly.VolumeType) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Category, b.Category), cmp.Compare(a.Type, b.Type))
+	})
+	return func(s *Snapshot) { s.VolumeTypes = types }, notEmpty(types)
+}
+
+func (p *DefaultProvider) readVersions(ctx context.Context) (func(*Snapshot), error) {
+	answer, err := p.api.ListKubernetesVersions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	versions := sorted(answer, func(a, b gobizfly.ControllerVersion) int {
+		return cmp.Or(cmp.Compare(a.K8SVersion, b.K8SVersion), cmp.Compare(a.ID, b.ID))
+	})
+	return func(s *Snapshot) { s.KubernetesVersions = versions }, notEmpty(versions)
+}
+
+func (p *DefaultProvider) readCluster(ctx context.Context) (func(*Snapshot), error) {
+	answer, err := p.api.GetCluster(ctx, p.config.BKEClusterID)
+	if err != nil {
+		return nil, err
+	}
+	if answer == nil || answer.UID == "" {
+		return nil, errors.New("the answer names no cluster")
+	}
+	cluster := *answer
+	cluster.WorkerPools, cluster.WorkerPoolsCount, cluster.Stat = nil, 0, gobizfly.ClusterStat{}
+	cluster.Tags = sorted(cluster.Tags, cmp.Compare[string])
+	return func(s *Snapshot) { s.Cluster = &cluster }, nil
+}
+
+// notEmpty refuses an empty answer. A cloud without a single flavor or zone does not exist, but answers without them
+// do, and taking one over would make every instance type vanish and core replace every node.
+func notEmpty[T any](answer []T) error {
+	if len(answer) == 0 {
+		return errors.New("the answer is empty, which cannot be true")
+	}
+	return nil
+}
+
+func sorted[T any](in []T, compare func(a, b T) int) []T {
+	out := slices.Clone(in)
+	slices.SortFunc(out, compare)
+	return out
+}
+
+// copied returns copies of what is not nil, each passed through prepare.
+func copied[T any](in []*T, prepare func(*T)) []*T {
+	out := make([]*T, 0, len(in))
+	for _, item := range in {
+		if item == nil {
+			continue
+		}
+		clone := *item
+		prepare(&clone)
+		out = append(out, &clone)
+	}
+	return out
+}

@@ -1,0 +1,178 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/bizflycloud/gobizfly"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// DefaultTimeout bounds one refresh: the client's own deadline per read plus its retries fit in it.
+	DefaultTimeout = time.Minute
+	// concurrency bounds how many parts are read at a time, so that a refresh leaves the client's read share to launches.
+	concurrency = 3
+)
+
+// API is what the catalog reads; bizfly.API has it.
+type API interface {
+	// ListRegions returns the regions with their zones.
+	ListRegions(ctx context.Context) ([]gobizfly.Region, error)
+	// ListFlavors returns all flavors.
+	ListFlavors(ctx context.Context) ([]*gobizfly.ServerFlavorResponse, error)
+	// ListServerTypes returns the categories.
+	ListServerTypes(ctx context.Context) ([]*gobizfly.ServerType, error)
+	// ListVolumeTypes returns the volume types.
+	ListVolumeTypes(ctx context.Context) ([]*gobizfly.VolumeType, error)
+	// ListKubernetesVersions returns BKE's versions.
+	ListKubernetesVersions(ctx context.Context) ([]gobizfly.ControllerVersion, error)
+	// GetCluster returns one BKE cluster.
+	GetCluster(ctx context.Context, uid string) (*gobizfly.FullCluster, error)
+}
+
+// Config says what to read.
+type Config struct {
+	// Region is the configured region by its long or short name in any letter case, for example HaNoi or hn.
+	Region string
+	// BKEClusterID is the uid of our own BKE cluster; when it is empty, neither Kubernetes versions nor a cluster are read.
+	BKEClusterID string
+	// Timeout bounds one refresh; 0 means DefaultTimeout.
+	Timeout time.Duration
+}
+
+// DefaultProvider reads the catalog from the cloud and keeps the last good answer of each part.
+type DefaultProvider struct {
+	api    API
+	clock  clock.Clock
+	config Config
+	parts  []part
+
+	snapshot atomic.Pointer[Snapshot]
+	// begun numbers the refreshes: of two that overlap, the answer of the one that began later wins, part by part.
+	begun atomic.Uint64
+
+	mu      sync.Mutex
+	content Snapshot          // Seq and FetchedAt are not used here
+	readBy  map[string]uint64 // the number of the refresh that a part's content is from
+}
+
+var _ Provider = (*DefaultProvider)(nil)
+
+// NewDefaultProvider makes a catalog that is not ready until the first Refresh.
+func NewDefaultProvider(api API, clk clock.Clock, config Config) *DefaultProvider {
+	if config.Timeout <= 0 {
+		config.Timeout = DefaultTimeout
+	}
+	p := &DefaultProvider{api: api, clock: clk, config: config, readBy: map[string]uint64{}}
+	p.parts = p.newParts()
+	observed.Store(p)
+	return p
+}
+
+// Snapshot returns the last good snapshot, or ErrNotReady.
+func (p *DefaultProvider) Snapshot() (*Snapshot, error) {
+	if snapshot := p.snapshot.Load(); snapshot != nil {
+		return snapshot, nil
+	}
+	return nil, ErrNotReady
+}
+
+// Refresh reads all parts at the same time. One that fails does not keep the others from being taken over.
+func (p *DefaultProvider) Refresh(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, p.config.Timeout)
+	defer cancel()
+
+	number := p.begun.Add(1)
+	results := make([]func(*Snapshot), len(p.parts))
+	errs := make([]error, len(p.parts))
+	var group errgroup.Group // without a shared context: a failed part must not cancel the others
+	group.SetLimit(concurrency)
+	for i, part := range p.parts {
+		group.Go(func() error {
+			var err error
+			if results[i], err = part.read(ctx); err != nil {
+				errs[i] = fmt.Errorf("reading the %s, %w", part.name, err)
+			}
+			return nil
+		})
+	}
+	_ = group.Wait()
+	p.merge(number, results, errs)
+	return errors.Join(errs...)
+}
+
+// merge takes over what was read and publishes a snapshot once every part is known.
+func (p *DefaultProvider) merge(number uint64, results []func(*Snapshot), errs []error) {
+	now := p.clock.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	complete, known := true, true
+	for i, part := range p.parts {
+		switch {
+		case errs[i] != nil:
+			complete = false
+		case number > p.readBy[part.name]:
+			results[i](&p.content)
+			p.readBy[part.name] = number
+		}
+		known = known && p.readBy[part.name] > 0
+		lastReadFailed.WithLabelValues(part.name).Set(boolToFloat(errs[i] != nil))
+	}
+	if !known {
+		return
+	}
+	next := p.content
+	previous := p.snapshot.Load()
+	switch {
+	case previous == nil:
+		next.Seq, next.FetchedAt = 1, now
+	case sameContent(*previous, next):
+		// The old slices are kept, so that whoever compares pointers sees that nothing has changed.
+		next = *previous
+	default:
+		next.Seq, next.FetchedAt = previous.Seq+1, previous.FetchedAt
+	}
+	if complete {
+		next.FetchedAt = now
+	}
+	p.snapshot.Store(&next)
+	sequence.Set(float64(next.Seq))
+}
+
+// sameContent compares everything but the stamps.
+func sameContent(a, b Snapshot) bool {
+	a.Seq, a.FetchedAt = 0, time.Time{}
+	b.Seq, b.FetchedAt = 0, time.Time{}
+	return reflect.DeepEqual(a, b)
+}
+
+// age is the time since the last refresh in which everything was read; 0 before the first.
+func (p *DefaultProvider) age() time.Duration {
+	if snapshot := p.snapshot.Load(); snapshot != nil {
+		return p.clock.Since(snapshot.FetchedAt)
+	}
+	return 0
+}

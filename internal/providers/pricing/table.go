@@ -1,0 +1,165 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package pricing
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/samber/lo"
+	"sigs.k8s.io/yaml"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+//go:embed table.yaml
+var embedded []byte
+
+// fallback is the key of the rate for what a table does not name.
+const fallback = "default"
+
+// Table is a price table; see table.yaml for what each number means. Rates are VND per hour.
+type Table struct {
+	// AsOf is the day on which the numbers were looked up.
+	AsOf string `json:"asOf"`
+	// Categories are the on-demand rates by category, with "default" for those that are not named.
+	Categories map[string]ComputeRates `json:"categories"`
+	// Generations are factors on the rates by the generation's code; one that is not named has the factor 1.
+	Generations map[string]float64 `json:"generations"`
+	// GPUs are the rates of one GPU by a word of the model's name in lower case, with "default" for those not named.
+	GPUs map[string]float64 `json:"gpus"`
+	// Disks are the rates of one GiB by medium.
+	Disks map[v1alpha1.DiskType]float64 `json:"disks"`
+	// BillingPlans are multiples of the on-demand rates.
+	BillingPlans map[v1alpha1.BillingPlan]PlanFactors `json:"billingPlans"`
+	// NetworkPlans are surcharges per server.
+	NetworkPlans map[v1alpha1.NetworkPlan]float64 `json:"networkPlans"`
+}
+
+// ComputeRates are the rates of one category.
+type ComputeRates struct {
+	// CPU is the rate of one vCPU.
+	CPU float64 `json:"cpu"`
+	// MemoryGiB is the rate of one GiB of memory.
+	MemoryGiB float64 `json:"memoryGiB"`
+}
+
+// PlanFactors are what a billing plan multiplies the on-demand rates with.
+type PlanFactors struct {
+	// Compute is the factor for CPU, memory and GPUs.
+	Compute float64 `json:"compute"`
+	// Disk is the factor for disks.
+	Disk float64 `json:"disk"`
+}
+
+// DefaultTable returns the embedded table. It panics when that is broken, which no build that passed its tests is.
+func DefaultTable() *Table { return lo.Must(ParseTable(embedded)) }
+
+// ParseTable reads a table from YAML and checks that every rate keeps prices above 0 and strictly growing. The error
+// names each field that is wrong.
+func ParseTable(text []byte) (*Table, error) {
+	table := &Table{}
+	if err := yaml.UnmarshalStrict(text, table); err != nil {
+		return nil, fmt.Errorf("parsing the price table, %w", err)
+	}
+	if err := table.validate(); err != nil {
+		return nil, fmt.Errorf("checking the price table, %w", err)
+	}
+	return table, nil
+}
+
+func (t *Table) validate() error {
+	var errs []error
+	positive := func(value float64, field string) {
+		if !(value > 0) || math.IsInf(value, 0) {
+			errs = append(errs, fmt.Errorf("%s is %g, it must be above 0", field, value))
+		}
+	}
+	for _, category := range slices.Sorted(maps.Keys(t.Categories)) {
+		positive(t.Categories[category].CPU, "categories."+category+".cpu")
+		positive(t.Categories[category].MemoryGiB, "categories."+category+".memoryGiB")
+	}
+	for _, code := range slices.Sorted(maps.Keys(t.Generations)) {
+		positive(t.Generations[code], "generations."+code)
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.GPUs)) {
+		positive(t.GPUs[name], "gpus."+name)
+	}
+	for _, medium := range []v1alpha1.DiskType{v1alpha1.DiskTypeSSD, v1alpha1.DiskTypeHDD} {
+		positive(t.Disks[medium], "disks."+string(medium))
+	}
+	for _, plan := range []v1alpha1.BillingPlan{v1alpha1.BillingPlanOnDemand, v1alpha1.BillingPlanSavingPlan} {
+		positive(t.BillingPlans[plan].Compute, "billingPlans."+string(plan)+".compute")
+		positive(t.BillingPlans[plan].Disk, "billingPlans."+string(plan)+".disk")
+	}
+	for _, plan := range []v1alpha1.NetworkPlan{v1alpha1.NetworkPlanFreeDataTransfer, v1alpha1.NetworkPlanFreeBandwidth} {
+		if value := t.NetworkPlans[plan]; !(value >= 0) || math.IsInf(value, 0) {
+			errs = append(errs, fmt.Errorf("networkPlans.%s is %g, it must not be negative", plan, value))
+		}
+	}
+	for field, missing := range map[string]bool{
+		"categories": !hasKey(t.Categories, fallback), "gpus": !hasKey(t.GPUs, fallback),
+	} {
+		if missing {
+			errs = append(errs, fmt.Errorf("%s.%s is missing, it prices what is not named", field, fallback))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// price is VND per hour, and false for what cannot be priced: no CPU or memory, or an unknown medium or plan.
+func (t *Table) price(item Item) (float64, bool) {
+	plan, known := t.BillingPlans[item.BillingPlan]
+	network, knownNetwork := t.NetworkPlans[item.NetworkPlan]
+	disk, knownDisk := t.Disks[item.DiskType]
+	if !known || !knownNetwork || !knownDisk || item.CPU <= 0 || item.MemoryMiB <= 0 || item.GPUCount < 0 || item.DiskGiB < 0 {
+		return 0, false
+	}
+	rates, named := t.Categories[item.Category]
+	if !named {
+		rates = t.Categories[fallback]
+	}
+	compute := float64(item.CPU)*rates.CPU + float64(item.MemoryMiB)/1024*rates.MemoryGiB
+	if factor, ok := t.Generations[item.Generation]; ok {
+		compute *= factor
+	}
+	compute += float64(item.GPUCount) * t.gpu(item.GPUName)
+	return compute*plan.Compute + float64(item.DiskGiB)*disk*plan.Disk + network, true
+}
+
+// gpu returns the rate of a model: that of the first word of its name which the table knows, so that "NVIDIA A30",
+// "NVIDIA-A30" and "A30 24GB" are the same.
+func (t *Table) gpu(model string) float64 {
+	words := strings.FieldsFunc(strings.ToLower(model), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+	for _, word := range words {
+		if rate, ok := t.GPUs[word]; ok && word != fallback {
+			return rate
+		}
+	}
+	return t.GPUs[fallback]
+}
+
+func hasKey[V any](m map[string]V, key string) bool {
+	_, ok := m[key]
+	return ok
+}
