@@ -21,6 +21,7 @@ import (
 	"net/http"
 
 	"github.com/bizflycloud/gobizfly"
+	"github.com/samber/lo"
 )
 
 var (
@@ -32,14 +33,15 @@ var (
 	// opLeaveCluster is a POST, but ends in the same state however often it is sent.
 	opLeaveCluster = &operation{
 		name: "LeaveCluster", method: http.MethodPost, route: "/engine/cluster_leave/{uid}", service: serviceKubernetes,
-		class: classDelete, kind: kindDelete, idempotent: true, body: acknowledgement,
+		class: classDelete, kind: kindDelete, idempotent: true, body: acknowledgement, ownToken: true,
 	}
 )
 
 // ListKubernetesVersions implements API.
 func (c *Client) ListKubernetesVersions(ctx context.Context) ([]gobizfly.ControllerVersion, error) {
 	return listOf(ctx, c, opListKubernetesVersions, func(ctx context.Context, client *gobizfly.Client) ([]gobizfly.ControllerVersion, error) {
-		versions, err := client.KubernetesEngine.GetKubernetesVersion(ctx, gobizfly.GetKubernetesVersionOpts{})
+		// Without all, the API may leave out versions that a cluster still runs.
+		versions, err := client.KubernetesEngine.GetKubernetesVersion(ctx, gobizfly.GetKubernetesVersionOpts{All: lo.ToPtr(true)})
 		if err != nil {
 			return nil, err
 		}

@@ -119,8 +119,9 @@ var messageRules = []rule{
 		`out of credit`, `payment required`, `unpaid (invoice|bill)`,
 		`số dư`, `không đủ tiền`, `hết tiền`, `nạp (thêm )?tiền`, `tài khoản (bị |đang )?âm\b`, `nợ cước`, `chưa thanh toán`,
 	}},
-	{name: "says a text is too long", statuses: refused, class: ClassInvalid, patterns: []string{
-		`too long`, `\bcharacters\b`, `\bký tự\b`,
+	// Limits of the request's own texts are no quota, and a network that a zone lacks is no want of hosts.
+	{name: "says what the request holds", statuses: refused, class: ClassInvalid, patterns: []string{
+		`too (long|large)`, `\bcharacters\b`, `\bký tự\b`, `\bmetadata\b`, `network .*not available in`,
 	}},
 	{name: "says quota", statuses: texted, class: ClassQuota, patterns: []string{
 		`quota`, `over ?limit`, `hạn mức`, `hạn ngạch`,
@@ -130,7 +131,8 @@ var messageRules = []rule{
 		`(insufficient|lack of|no) (available )?(capacity|resources?|compute|hosts?)\b`, `out of (stock|capacity|resources?)`, `sold out`,
 		`no (more )?(free |available )?(ip )?address(es)? (is |are )?(available|left)`, `no (more )?ip addresses`,
 		`not (sold|available|supported|offered) in (this |the )?(availability )?(zone|region)`, `availability zone .*(not available|is full)`,
-		`không đủ (tài nguyên|dung lượng|máy chủ)`, `hết (tài nguyên|hàng|dung lượng)`, `tạm hết`,
+		`does(n't| not) support billing plan`, `không (được )?(hỗ trợ|bán|cung cấp) tại`,
+		`không đủ (tài nguyên|dung lượng|máy chủ|địa chỉ)`, `hết (tài nguyên|hàng|dung lượng)`, `tạm hết`,
 		`không còn (đủ )?(tài nguyên|máy chủ|địa chỉ|chỗ)`, `hết địa chỉ`,
 	}},
 	{name: "says a limit", statuses: texted, class: ClassQuota, patterns: []string{
@@ -140,13 +142,13 @@ var messageRules = []rule{
 	{name: "says not allowed", statuses: refused, class: ClassPermission, patterns: []string{
 		`permission denied`, `not (allowed|authorized|permitted) to`, `policy does(n't| not) allow`, `forbidden`, `không có quyền`,
 	}},
-	{name: "says busy", statuses: append(is(0, 400), span{500, 599}), class: ClassConflict, patterns: []string{
-		`already (exists|in use|attached)`, `is locked`, `while (it|the instance) is in`, `vm_state|task_state`,
-		`đã tồn tại`, `đang được sử dụng`, `đang (được )?xử lý`,
+	{name: "says busy", statuses: append(is(0, 400, 403), span{500, 599}), class: ClassConflict, patterns: []string{
+		`already (exists|in use|attached)`, `is locked`, `while (it|the instance) is in`, `vm_state|task_state`, `status must be`,
+		`đã tồn tại`, `đang được sử dụng`, `đang (được )?xử lý`, `bị khóa`,
 	}},
 	{name: "says the request is wrong", statuses: refused, class: ClassInvalid, patterns: []string{
 		`could not be found`, `not found`, `does(n't| not) exist`, `\binvalid\b`, `malformed`, `too small`, `not supported`, `is required`,
-		`không tồn tại`, `không tìm thấy`, `không hợp lệ`, `không hỗ trợ`, `bắt buộc`,
+		`không tồn tại`, `không tìm thấy`, `không hợp lệ`, `không (được )?hỗ trợ`, `bắt buộc`,
 	}},
 }
 

@@ -24,9 +24,13 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/bizflycloud/gobizfly"
 )
+
+// ownTokenPatience is how old a session must be before a 401 to a call with a token of its own is blamed on it.
+const ownTokenPatience = time.Minute
 
 // operation is one call of the API interface.
 type operation struct {
@@ -40,6 +44,8 @@ type operation struct {
 	idempotent bool
 	method     string
 	body       bodyRule
+	// ownToken calls carry a second token, so that a 401 need not be about the session.
+	ownToken bool
 }
 
 // exchange is the RoundTripper of one gobizfly client that lives for one call. It binds the call's context, which
@@ -98,7 +104,7 @@ func (x *exchange) RoundTrip(request *http.Request) (*http.Response, error) {
 	x.sent = true
 	answer, err := x.send(request, x.session.value)
 	if isStatus(err, http.StatusUnauthorized) {
-		answer, err = x.replay(request)
+		answer, err = x.replay(request, err)
 	}
 	if err != nil {
 		return nil, err
@@ -112,7 +118,11 @@ func (x *exchange) RoundTrip(request *http.Request) (*http.Response, error) {
 }
 
 // replay sends the request once more with a new token. A 401 means that the first one had no effect.
-func (x *exchange) replay(request *http.Request) (*answer, error) {
+func (x *exchange) replay(request *http.Request, first error) (*answer, error) {
+	// A refused join token must not cause a login per call.
+	if age := x.connection.config.Clock.Since(x.session.value.issuedAt); x.operation.ownToken && age < ownTokenPatience {
+		return nil, first
+	}
 	renewed, err := x.connection.sessions.renew(x.ctx, x.session.generation)
 	if err != nil {
 		return nil, loginFailed(err)
@@ -120,7 +130,9 @@ func (x *exchange) replay(request *http.Request) (*answer, error) {
 	x.session = renewed
 	answer, err := x.send(request, renewed.value)
 	refused := isStatus(err, http.StatusUnauthorized)
-	x.connection.sessions.judge(!refused)
+	if !x.operation.ownToken {
+		x.connection.sessions.judge(!refused)
+	}
 	if refused {
 		apiError, _ := asAPIError(err)
 		apiError.Message = strings.TrimSuffix("a fresh token was refused too: "+apiError.Message, ": ")
