@@ -60,6 +60,12 @@ type Options struct {
 	// manager was told to write. Empty means the region's short name, its default.
 	RegionLabel string
 
+	// Namespace is the controller's own namespace (SYSTEM_NAMESPACE): that of the credentials Secret.
+	Namespace string
+	// CredentialsSecretName is the Secret that the controller's Role grants (CREDENTIALS_SECRET_NAME): the only one that
+	// a ProviderConfig may name.
+	CredentialsSecretName string
+
 	// BKEClusterID, BKEClusterToken, BKEJoinEndpoint and BKELogEndpoint let servers join a cluster of BizFly Kubernetes
 	// Engine (BKE_CLUSTER_ID, BKE_CLUSTER_TOKEN, BKE_JOIN_ENDPOINT, BKE_LOG_ENDPOINT).
 	BKEClusterID, BKEClusterToken, BKEJoinEndpoint, BKELogEndpoint string
@@ -96,6 +102,9 @@ func (o *Options) AddFlags(fs *coreoptions.FlagSet) {
 	fs.StringVar(&o.APIURL, "bizfly-api-url", env.WithDefaultString("BIZFLY_CLOUD_API_URL", ""), "The endpoint. Empty means BizFly Cloud's own.")
 	fs.BoolVarWithEnv(&o.AllowHTTP, "bizfly-allow-http", "BIZFLY_CLOUD_ALLOW_HTTP", false, "Permit an endpoint without TLS. For the sandbox only.")
 	fs.StringVar(&o.RegionLabel, "region-label", env.WithDefaultString("BIZFLY_CLOUD_REGION_LABEL", ""), "The value of topology.kubernetes.io/region as the cloud controller manager writes it. Empty means the region's short name.")
+
+	fs.StringVar(&o.Namespace, "system-namespace", env.WithDefaultString("SYSTEM_NAMESPACE", "karpenter"), "The controller's own namespace, in which the credentials Secret is.")
+	fs.StringVar(&o.CredentialsSecretName, "credentials-secret-name", env.WithDefaultString("CREDENTIALS_SECRET_NAME", "karpenter-provider-bizflycloud"), "The only Secret that a ProviderConfig may name, because the controller's Role grants no other.")
 
 	fs.StringVar(&o.BKEClusterID, "bke-cluster-id", env.WithDefaultString("BKE_CLUSTER_ID", ""), "The uid of the BKE cluster. Empty without BizFly Kubernetes Engine.")
 	fs.StringVar(&o.BKEJoinEndpoint, "bke-join-endpoint", env.WithDefaultString("BKE_JOIN_ENDPOINT", ""), "Where BKE's worker image joins the cluster.")

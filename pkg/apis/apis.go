@@ -30,7 +30,11 @@ import (
 //go:embed crds/karpenter.bizflycloud.vn_bizflynodeclasses.yaml
 var bizflyNodeClassCRD []byte
 
+//go:embed crds/karpenter.bizflycloud.vn_providerconfigs.yaml
+var providerConfigCRD []byte
+
 // CRDs are this provider's custom resource definitions followed by Karpenter core's.
 var CRDs = append([]*apiextensionsv1.CustomResourceDefinition{
 	object.Unmarshal[apiextensionsv1.CustomResourceDefinition](bizflyNodeClassCRD),
+	object.Unmarshal[apiextensionsv1.CustomResourceDefinition](providerConfigCRD),
 }, karpapis.CRDs...)

@@ -32,7 +32,7 @@ var GroupVersion = schema.GroupVersion{Group: Group, Version: "v1alpha1"}
 // AddToScheme adds the types of this package to a scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	metav1.AddToGroupVersion(s, GroupVersion)
-	s.AddKnownTypes(GroupVersion, &BizflyNodeClass{}, &BizflyNodeClassList{})
+	s.AddKnownTypes(GroupVersion, &BizflyNodeClass{}, &BizflyNodeClassList{}, &ProviderConfig{}, &ProviderConfigList{})
 	return nil
 }
 

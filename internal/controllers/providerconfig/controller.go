@@ -1,0 +1,207 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package providerconfig keeps the configuration of the cloud in force and tells the user what came of it. It looks
+// every few seconds, on every replica: a rotated Secret is noticed without a watch, which would need the right to list
+// every Secret of the namespace. Only the leader writes.
+package providerconfig
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/awslabs/operatorpkg/reconciler"
+	"github.com/awslabs/operatorpkg/singleton"
+	"github.com/samber/lo"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	controllerruntime "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/karpenter/pkg/events"
+	"sigs.k8s.io/karpenter/pkg/operator/injection"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	bizflyevents "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// Reasons of conditions.
+const (
+	// ReasonIgnored is that of every ProviderConfig that is not named default.
+	ReasonIgnored = "Ignored"
+	// ReasonSecretForbidden says that the Secret named is not the one that the Role grants.
+	ReasonSecretForbidden = "SecretForbidden"
+	// ReasonCredentialsInvalid says that the credentials are missing or refused.
+	ReasonCredentialsInvalid = "CredentialsInvalid"
+	// ReasonEndpointUnreachable says that the cloud does not answer.
+	ReasonEndpointUnreachable = "EndpointUnreachable"
+	// ReasonScopeChanged says that servers of another scope exist.
+	ReasonScopeChanged = "ScopeChanged"
+	// ReasonNotAsked says that the cloud could not be asked yet.
+	ReasonNotAsked = "NotAsked"
+)
+
+// interval is how soon a changed ProviderConfig or Secret takes effect.
+const interval = 5 * time.Second
+
+// Controller keeps the configuration in force.
+type Controller struct {
+	clock      clock.Clock
+	kubeClient client.Client
+	recorder   events.Recorder
+	config     config.Provider
+	zones      zone.Provider
+	elected    <-chan struct{}
+}
+
+// NewController returns the controller; it writes once elected is closed.
+func NewController(clk clock.Clock, kubeClient client.Client, recorder events.Recorder, configProvider config.Provider, zoneProvider zone.Provider, elected <-chan struct{}) *Controller {
+	return &Controller{clock: clk, kubeClient: kubeClient, recorder: recorder, config: configProvider, zones: zoneProvider, elected: elected}
+}
+
+// Name is the controller's name.
+func (c *Controller) Name() string { return "providerconfig" }
+
+// Reconcile looks once.
+func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
+	ctx = injection.WithControllerName(ctx, c.Name())
+	result := c.config.Sync(ctx)
+	select {
+	case <-c.elected:
+	default:
+		return reconciler.Result{RequeueAfter: interval}, nil
+	}
+	if result.Object == nil {
+		// The scope has to be written down somewhere before the first server is ordered.
+		object := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ProviderConfigName}}
+		if err := c.kubeClient.Create(ctx, object); err != nil && !apierrors.IsAlreadyExists(err) {
+			return reconciler.Result{}, fmt.Errorf("creating ProviderConfig %s: %w", object.Name, err)
+		}
+		return reconciler.Result{RequeueAfter: time.Millisecond}, nil
+	}
+	pinnedNow, err := c.report(ctx, result)
+	if err != nil {
+		return reconciler.Result{}, client.IgnoreNotFound(err)
+	}
+	if err := c.ignoreOthers(ctx); err != nil {
+		return reconciler.Result{}, err
+	}
+	return reconciler.Result{RequeueAfter: lo.Ternary(pinnedNow, time.Millisecond, interval)}, nil
+}
+
+// report writes the status, and says whether it pinned a scope, so that the next look opens the adapter for it.
+func (c *Controller) report(ctx context.Context, result *config.Result) (bool, error) {
+	stored := result.Object
+	object := stored.DeepCopy()
+	c.conditions(object, result)
+	pinnedNow := false
+	if result.Scope != nil && result.ScopeErr == nil {
+		scope := &v1alpha1.ScopeStatus{Host: result.Scope.Host, Region: result.Scope.Region, ProjectID: result.Scope.ProjectID}
+		pinnedNow = !equality.Semantic.DeepEqual(object.Status.Scope, scope)
+		object.Status.Scope = scope
+	}
+	if result.Changed && result.Scope != nil {
+		object.Status.LastLoginTime = lo.ToPtr(metav1.NewTime(c.clock.Now()))
+		c.recorder.Publish(bizflyevents.ProviderConfigApplied(object, result.Scope.String()))
+	}
+	if zones, err := c.zones.Zones(); err == nil {
+		object.Status.Zones = lo.Map(zones, func(z zone.Zone, _ int) string { return z.Name })
+	}
+	if equality.Semantic.DeepEqual(stored.Status, object.Status) {
+		return pinnedNow, nil
+	}
+	if err := c.kubeClient.Status().Patch(ctx, object, client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{})); err != nil {
+		if apierrors.IsConflict(err) {
+			return true, nil
+		}
+		return false, fmt.Errorf("writing the status of ProviderConfig %s: %w", object.Name, err)
+	}
+	return pinnedNow, nil
+}
+
+func (c *Controller) conditions(object *v1alpha1.ProviderConfig, result *config.Result) {
+	conditions := object.StatusConditions()
+	refuse := func(condition, reason string, err error) {
+		conditions.SetFalse(condition, reason, err.Error())
+		c.recorder.Publish(bizflyevents.ProviderConfigRefused(object, reason, err))
+	}
+	switch {
+	case result.CredentialsErr != nil:
+		refuse(v1alpha1.ConditionTypeCredentialsReady, lo.Ternary(config.IsSecretForbidden(result.CredentialsErr), ReasonSecretForbidden, ReasonCredentialsInvalid), result.CredentialsErr)
+	case result.Scope != nil:
+		conditions.SetTrue(v1alpha1.ConditionTypeCredentialsReady)
+	default:
+		conditions.SetUnknownWithReason(v1alpha1.ConditionTypeCredentialsReady, ReasonNotAsked, "The cloud could not be asked yet")
+	}
+	switch {
+	case result.EndpointErr != nil:
+		refuse(v1alpha1.ConditionTypeEndpointReachable, ReasonEndpointUnreachable, result.EndpointErr)
+	case result.Scope != nil || bizfly.IsAuth(result.CredentialsErr) || bizfly.IsPermission(result.CredentialsErr):
+		conditions.SetTrue(v1alpha1.ConditionTypeEndpointReachable)
+	default:
+		conditions.SetUnknownWithReason(v1alpha1.ConditionTypeEndpointReachable, ReasonNotAsked, "The cloud could not be asked yet")
+	}
+	switch {
+	case result.ScopeErr != nil:
+		refuse(v1alpha1.ConditionTypeScopePinned, ReasonScopeChanged, result.ScopeErr)
+	case result.Scope != nil || object.Status.Scope != nil:
+		conditions.SetTrue(v1alpha1.ConditionTypeScopePinned)
+	default:
+		conditions.SetUnknownWithReason(v1alpha1.ConditionTypeScopePinned, ReasonNotAsked, "No login has shown yet which project the credentials are for")
+	}
+}
+
+// ignoreOthers tells every other ProviderConfig that it has no effect.
+func (c *Controller) ignoreOthers(ctx context.Context) error {
+	list := &v1alpha1.ProviderConfigList{}
+	if err := c.kubeClient.List(ctx, list); err != nil {
+		return fmt.Errorf("listing ProviderConfigs: %w", err)
+	}
+	for i := range list.Items {
+		stored := &list.Items[i]
+		if stored.Name == v1alpha1.ProviderConfigName {
+			continue
+		}
+		object := stored.DeepCopy()
+		message := fmt.Sprintf("Only the ProviderConfig named %q has an effect; move what you need there and delete this one", v1alpha1.ProviderConfigName)
+		for _, condition := range []string{v1alpha1.ConditionTypeCredentialsReady, v1alpha1.ConditionTypeEndpointReachable, v1alpha1.ConditionTypeScopePinned} {
+			object.StatusConditions().SetFalse(condition, ReasonIgnored, message)
+		}
+		if equality.Semantic.DeepEqual(stored.Status, object.Status) {
+			continue
+		}
+		if err := c.kubeClient.Status().Patch(ctx, object, client.MergeFrom(stored)); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("writing the status of ProviderConfig %s: %w", object.Name, err)
+		}
+	}
+	return nil
+}
+
+// Register adds the controller to the manager; it runs before the lease is won.
+func (c *Controller) Register(_ context.Context, m manager.Manager) error {
+	return controllerruntime.NewControllerManagedBy(m).
+		Named(c.Name()).
+		WatchesRawSource(singleton.Source()).
+		WithOptions(controller.Options{NeedLeaderElection: lo.ToPtr(false)}).
+		Complete(singleton.AsReconciler(c))
+}

@@ -1,0 +1,84 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package config decides which configuration of the cloud is in force: the ProviderConfig over the environment over the
+// defaults. It puts a new one in force only when it is valid, the cloud accepts it, and it talks about the scope
+// (endpoint, region, project) that this cluster's servers are in.
+package config
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// Client is the part of the adapter that is configured.
+type Client interface {
+	// Reconfigure puts a configuration in force; requests that are under way finish with the one before.
+	Reconfigure(config bizfly.Config) error
+	// Scope logs in where that has not happened yet.
+	Scope(ctx context.Context) (bizfly.Scope, error)
+}
+
+// Result is what one look at the configuration came to.
+type Result struct {
+	// Object is the ProviderConfig that was read; nil when there is none.
+	Object *v1alpha1.ProviderConfig
+	// Scope is what the credentials are for; nil when the cloud could not be asked.
+	Scope *bizfly.Scope
+	// Changed is true when another configuration came into force.
+	Changed bool
+	// CredentialsErr says why the credentials cannot be used; EndpointErr why the cloud could not be asked; ScopeErr why
+	// the scope is refused.
+	CredentialsErr, EndpointErr, ScopeErr error
+}
+
+// Err returns all that is wrong.
+func (r *Result) Err() error { return errors.Join(r.CredentialsErr, r.EndpointErr, r.ScopeErr) }
+
+// SecretForbiddenError says that the ProviderConfig names a Secret that the controller may not read.
+type SecretForbiddenError struct {
+	// Namespace is the controller's own; Name the Secret that was asked for; Granted the one that may be read.
+	Namespace, Name, Granted string
+}
+
+// Error names the rule and both ways out.
+func (e *SecretForbiddenError) Error() string {
+	return fmt.Sprintf("spec.secretRef.name %q: the controller's Role in namespace %s grants get on the Secret %q only; use that name, or change the Role's resourceNames and CREDENTIALS_SECRET_NAME together",
+		e.Name, e.Namespace, e.Granted)
+}
+
+// ScopeChangedError says that a configuration is about another place than the servers of this cluster are in.
+type ScopeChangedError struct {
+	// Wanted is what the configuration is about; Pinned where the servers are.
+	Wanted, Pinned bizfly.Scope
+}
+
+// Error says what to do about it.
+func (e *ScopeChangedError) Error() string {
+	return fmt.Sprintf("the configuration is about %s, but NodeClaims of %s exist: delete them first, or go back to that endpoint, region and project",
+		e.Wanted, e.Pinned)
+}
+
+// Provider looks at the configuration.
+type Provider interface {
+	// Sync reads the configuration and puts it in force where that may be done. It never withdraws a good one for a bad
+	// one: what is wrong is in the result, and the old configuration stays.
+	Sync(ctx context.Context) *Result
+}

@@ -1,0 +1,299 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package config
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"reflect"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// Keys of the credentials Secret: those of the cloud controller manager's own, so that one Secret can serve both.
+const (
+	SecretKeyAppCredID     = "application_credential_id"
+	SecretKeyAppCredSecret = "application_credential_secret"
+	SecretKeyEmail         = "email"
+	SecretKeyPassword      = "password"
+)
+
+// Options are what the provider is made with.
+type Options struct {
+	// Reader reads the ProviderConfig, its Secret by name, and whether NodeClaims exist. It must not be a cache: the
+	// Role grants one Secret by name, and a cache would have to list them all.
+	Reader client.Reader
+	// ClaimsExist says whether any NodeClaim of this provider exists.
+	ClaimsExist func(ctx context.Context) (bool, error)
+	// Client and Guard are the adapter that is configured and what keeps it closed until its scope is known.
+	Client Client
+	Guard  *bizfly.Guard
+	// Environment is the configuration that ProviderConfig is laid over.
+	Environment bizfly.Config
+	// Namespace is the controller's own; SecretName the Secret that its Role grants.
+	Namespace, SecretName string
+	// Probe asks the cloud whom a configuration's credentials are for, without putting it in force. Nil asks it for real.
+	Probe func(ctx context.Context, config bizfly.Config) (bizfly.Scope, error)
+}
+
+// DefaultProvider is the Provider.
+type DefaultProvider struct {
+	Options
+
+	// mu makes one Sync at a time; it is no lock of a hot path, and nothing else takes it.
+	mu sync.Mutex
+	// force is the effective configuration in force, nil before the first.
+	force *bizfly.Config
+}
+
+var _ Provider = (*DefaultProvider)(nil)
+
+// NewDefaultProvider returns a provider that has looked at nothing yet.
+func NewDefaultProvider(options Options) *DefaultProvider {
+	if options.Probe == nil {
+		options.Probe = probe
+	}
+	return &DefaultProvider{Options: options}
+}
+
+// probe logs in with a client of its own, whose metrics nobody reads.
+func probe(ctx context.Context, config bizfly.Config) (bizfly.Scope, error) {
+	config.Registerer = prometheus.NewRegistry()
+	candidate, err := bizfly.NewClient(config)
+	if err != nil {
+		return bizfly.Scope{}, err
+	}
+	return candidate.Scope(ctx)
+}
+
+// Effective returns the configuration that Sync would judge now, valid or with the error that says why it is not.
+func (p *DefaultProvider) Effective(ctx context.Context) (bizfly.Config, error) {
+	object, err := p.read(ctx)
+	if err != nil {
+		return bizfly.Config{}, err
+	}
+	return p.effective(ctx, object)
+}
+
+// read returns the ProviderConfig, an empty one without a name where there is none.
+func (p *DefaultProvider) read(ctx context.Context) (*v1alpha1.ProviderConfig, error) {
+	object := &v1alpha1.ProviderConfig{}
+	if err := p.Reader.Get(ctx, types.NamespacedName{Name: v1alpha1.ProviderConfigName}, object); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("reading ProviderConfig %s: %w", v1alpha1.ProviderConfigName, err)
+	} else if err != nil {
+		return &v1alpha1.ProviderConfig{}, nil
+	}
+	return object, nil
+}
+
+// Sync is Provider's.
+func (p *DefaultProvider) Sync(ctx context.Context) *Result {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	result := &Result{}
+	object, err := p.read(ctx)
+	if err != nil {
+		result.EndpointErr = err
+		return result
+	}
+	if object.Name != "" {
+		result.Object = object
+	}
+	effective, err := p.effective(ctx, object)
+	if err != nil {
+		result.CredentialsErr = err
+		return result
+	}
+	pinned := pinnedScope(object)
+	p.apply(ctx, effective, pinned, result)
+	p.guard(ctx, pinned, result)
+	return result
+}
+
+// apply puts a configuration in force that differs from the one that is.
+func (p *DefaultProvider) apply(ctx context.Context, effective bizfly.Config, pinned *bizfly.Scope, result *Result) {
+	if p.force != nil && reflect.DeepEqual(*p.force, effective) {
+		return
+	}
+	candidate := effective
+	if candidate.ProjectID == "" && pinned != nil {
+		// The login itself then refuses a token of another project.
+		candidate.ProjectID = pinned.ProjectID
+	}
+	scope, err := p.Probe(ctx, candidate)
+	switch {
+	case err == nil:
+		result.Scope = &scope
+	case bizfly.IsAuth(err) || bizfly.IsPermission(err) || bizfly.IsInvalid(err):
+		result.CredentialsErr = err
+		return
+	case p.force == nil && pinned != nil:
+		// A restart during an outage: what was pinned is known to have worked, the client logs in when it can, and
+		// refuses a token of another project then.
+		result.EndpointErr = err
+		if scope, err = target(candidate); err != nil {
+			result.CredentialsErr = err
+			return
+		}
+	default:
+		result.EndpointErr = err
+		return
+	}
+	if err := p.allow(ctx, scope, pinned); err != nil {
+		result.ScopeErr = err
+		return
+	}
+	candidate.ProjectID = scope.ProjectID
+	if err := p.Client.Reconfigure(candidate); err != nil {
+		result.CredentialsErr = err
+		return
+	}
+	p.force, result.Changed = &effective, true
+}
+
+// target is the scope that a configuration is about as far as it says so itself.
+func target(config bizfly.Config) (bizfly.Scope, error) {
+	region, err := bizfly.ParseRegion(config.Region)
+	if err != nil {
+		return bizfly.Scope{}, err
+	}
+	endpoint, err := url.Parse(lo.CoalesceOrEmpty(config.APIURL, bizfly.DefaultAPIURL))
+	if err != nil {
+		return bizfly.Scope{}, err
+	}
+	return bizfly.Scope{Host: endpoint.Host, Region: region, ProjectID: config.ProjectID}, nil
+}
+
+// allow refuses another scope while anything exists that would look gone there.
+func (p *DefaultProvider) allow(ctx context.Context, wanted bizfly.Scope, pinned *bizfly.Scope) error {
+	if pinned == nil || wanted == *pinned {
+		return nil
+	}
+	exist, err := p.ClaimsExist(ctx)
+	if err != nil {
+		return fmt.Errorf("finding out whether NodeClaims exist: %w", err)
+	}
+	if exist {
+		return &ScopeChangedError{Wanted: wanted, Pinned: *pinned}
+	}
+	return nil
+}
+
+// guard opens the adapter for the pinned scope and for nothing else. While nothing is pinned it stays closed: the
+// leader pins first, so that a crash in between leaves no server in a scope that nobody has written down.
+func (p *DefaultProvider) guard(ctx context.Context, pinned *bizfly.Scope, result *Result) {
+	if p.force == nil || pinned == nil {
+		return
+	}
+	if confirmed, ok := p.Guard.Confirmed(); !ok || confirmed != *pinned {
+		p.Guard.Confirm(*pinned)
+	}
+	if result.Scope != nil || result.Err() != nil {
+		return
+	}
+	scope, err := p.Client.Scope(ctx)
+	switch {
+	case err == nil:
+		result.Scope = &scope
+	case bizfly.IsAuth(err) || bizfly.IsPermission(err):
+		result.CredentialsErr = err
+	default:
+		result.EndpointErr = err
+	}
+}
+
+// effective is the ProviderConfig over the environment.
+func (p *DefaultProvider) effective(ctx context.Context, object *v1alpha1.ProviderConfig) (bizfly.Config, error) {
+	config, spec := p.Environment, object.Spec
+	config.APIURL = lo.CoalesceOrEmpty(spec.Endpoint, config.APIURL)
+	config.Region = lo.CoalesceOrEmpty(spec.Region, config.Region)
+	config.ProjectID = lo.CoalesceOrEmpty(spec.ProjectID, config.ProjectID)
+	if spec.CABundle != "" {
+		config.CABundle = []byte(spec.CABundle)
+	}
+	if limits := spec.RateLimits; limits != nil {
+		overlay(&config.Limits.Delete, limits.Delete)
+		overlay(&config.Limits.Read, limits.Read)
+		overlay(&config.Limits.Create, limits.Create)
+	}
+	if spec.SecretRef != nil {
+		if err := p.credentials(ctx, spec.SecretRef.Name, &config); err != nil {
+			return config, err
+		}
+	}
+	return config, config.Validate()
+}
+
+func (p *DefaultProvider) credentials(ctx context.Context, name string, config *bizfly.Config) error {
+	if name != p.SecretName {
+		return &SecretForbiddenError{Namespace: p.Namespace, Name: name, Granted: p.SecretName}
+	}
+	secret := &corev1.Secret{}
+	if err := p.Reader.Get(ctx, types.NamespacedName{Namespace: p.Namespace, Name: name}, secret); err != nil {
+		if apierrors.IsForbidden(err) {
+			return &SecretForbiddenError{Namespace: p.Namespace, Name: name, Granted: p.SecretName}
+		}
+		return fmt.Errorf("spec.secretRef.name %q: reading the Secret in namespace %s: %w", name, p.Namespace, err)
+	}
+	get := func(key string) string { return string(secret.Data[key]) }
+	config.Email, config.Password, config.AppCredID, config.AppCredSecret = "", "", "", ""
+	switch {
+	case get(SecretKeyAppCredID) != "" && get(SecretKeyAppCredSecret) != "":
+		config.AuthMethod = bizfly.AuthMethodAppCredential
+		config.AppCredID, config.AppCredSecret = get(SecretKeyAppCredID), get(SecretKeyAppCredSecret)
+	case get(SecretKeyEmail) != "" && get(SecretKeyPassword) != "":
+		config.AuthMethod = bizfly.AuthMethodPassword
+		config.Email, config.Password = get(SecretKeyEmail), get(SecretKeyPassword)
+	default:
+		return fmt.Errorf("spec.secretRef.name %q: the Secret in namespace %s has neither %s and %s nor %s and %s, or they are empty",
+			name, p.Namespace, SecretKeyAppCredID, SecretKeyAppCredSecret, SecretKeyEmail, SecretKeyPassword)
+	}
+	return nil
+}
+
+func overlay(limit *bizfly.Limit, spec *v1alpha1.RateLimit) {
+	if spec == nil {
+		return
+	}
+	limit.QPS = lo.CoalesceOrEmpty(float64(spec.QPS), limit.QPS)
+	limit.Burst = lo.CoalesceOrEmpty(int(spec.Burst), limit.Burst)
+	limit.Concurrency = lo.CoalesceOrEmpty(int(spec.Concurrency), limit.Concurrency)
+}
+
+func pinnedScope(object *v1alpha1.ProviderConfig) *bizfly.Scope {
+	if object.Status.Scope == nil {
+		return nil
+	}
+	return &bizfly.Scope{Host: object.Status.Scope.Host, Region: object.Status.Scope.Region, ProjectID: object.Status.Scope.ProjectID}
+}
+
+// IsSecretForbidden says whether the ProviderConfig names a Secret that may not be read.
+func IsSecretForbidden(err error) bool {
+	var forbidden *SecretForbiddenError
+	return errors.As(err, &forbidden)
+}
