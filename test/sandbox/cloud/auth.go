@@ -1,0 +1,196 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloud
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+type token struct {
+	project string
+	expires time.Time
+}
+
+type tokenRequest struct {
+	AuthMethod       string `json:"auth_method"`
+	Username         string `json:"username"`
+	Password         string `json:"password"`
+	CredentialID     string `json:"credential_id"`
+	CredentialSecret string `json:"credential_secret"`
+	ProjectID        string `json:"project_id"`
+	Token            string `json:"token"`
+}
+
+type tokenReply struct {
+	Token       string `json:"token"`
+	ExpireAt    string `json:"expire_at"`
+	ExpiresAt   string `json:"expires_at"`
+	ProjectID   string `json:"project_id"`
+	ProjectName string `json:"project_name"`
+}
+
+func (c *Cloud) createToken(q *call) reply {
+	var request tokenRequest
+	if err := json.Unmarshal(q.body, &request); err != nil {
+		return problem(http.StatusBadRequest, "Invalid JSON body")
+	}
+	project := orDefault(request.ProjectID, c.opts.DefaultProject)
+	var accepted bool
+	switch request.AuthMethod {
+	case "password":
+		accepted = request.Username == c.opts.Email && request.Password == c.opts.Password
+	case "application_credential":
+		accepted = request.CredentialID == c.opts.AppCredID && request.CredentialSecret == c.opts.AppCredSecret
+	case "token":
+		_, accepted = c.validToken(request.Token)
+	default:
+		return problem(http.StatusBadRequest, "auth_method không hợp lệ")
+	}
+	if !accepted {
+		return problem(http.StatusUnauthorized, "Email hoặc mật khẩu không đúng")
+	}
+	if project != c.opts.Project && project != c.opts.DefaultProject && c.opts.Projects != nil && !slices.Contains(c.opts.Projects, project) {
+		return problem(http.StatusUnauthorized, "You are not a member of project "+project)
+	}
+	if len(c.tokens) >= maxTokens {
+		c.dropExpired()
+	}
+	id := c.newHex(32)
+	expires := c.now.Add(c.opts.TokenTTL)
+	c.tokens[id] = token{project: project, expires: expires}
+	c.issued++
+	at := micros(expires) + "Z"
+	return ok(tokenReply{Token: id, ExpireAt: at, ExpiresAt: at, ProjectID: project, ProjectName: "project-" + project[:min(8, len(project))]})
+}
+
+// dropExpired keeps the number of tokens bounded, at the price of live ones where a client logs in without end.
+func (c *Cloud) dropExpired() {
+	for id, t := range c.tokens {
+		if !t.expires.After(c.now) {
+			delete(c.tokens, id)
+		}
+	}
+	if len(c.tokens) >= maxTokens {
+		clear(c.tokens)
+	}
+}
+
+func (c *Cloud) validToken(id string) (token, bool) {
+	t, found := c.tokens[id]
+	return t, found && t.expires.After(c.now)
+}
+
+// authenticate returns the project that a request acts in: the header's, else the token's.
+func (c *Cloud) authenticate(header http.Header) (string, bool) {
+	project := header.Get("X-Project-ID")
+	if header.Get("X-Auth-Type") == "application_credential" {
+		valid := header.Get("X-App-Credential-ID") == c.opts.AppCredID && header.Get("X-App-Credential-Secret") == c.opts.AppCredSecret
+		return orDefault(project, c.opts.DefaultProject), valid
+	}
+	t, valid := c.validToken(header.Get("X-Auth-Token"))
+	return orDefault(project, t.project), valid
+}
+
+// ExpireTokens makes every token that was handed out invalid.
+func (c *Cloud) ExpireTokens() {
+	c.with(func() { clear(c.tokens) })
+}
+
+type serviceEntry struct {
+	CanonicalName string `json:"canonical_name"`
+	Code          string `json:"code"`
+	Description   string `json:"description"`
+	Enabled       bool   `json:"enabled"`
+	Icon          string `json:"icon"`
+	ID            int    `json:"id"`
+	Name          string `json:"name"`
+	Region        string `json:"region"`
+	ServiceURL    string `json:"service_url"`
+}
+
+func (c *Cloud) serviceEntries(base string) []serviceEntry {
+	entries := []serviceEntry{}
+	for _, region := range c.opts.Catalog.Regions {
+		prefix := ""
+		if region.ShortName != RegionHN {
+			prefix = "/" + strings.ToLower(region.ShortName)
+		}
+		for _, s := range []struct{ canonical, code, name, path string }{
+			{"cloud_server", "CS", "Cloud Server", prefix + serverHN},
+			{"kubernetes_engine", "BKE", "Kubernetes Engine", prefix + engineHN},
+			{"bizfly_account", "ACC", "BizFly Account", accountPrefix},
+			{"auto_scaling", "AS", "Auto Scaling", "/api/auto-scaling"},
+		} {
+			if slices.Contains(c.opts.OmitServices, s.canonical) {
+				continue
+			}
+			entries = append(entries, serviceEntry{
+				CanonicalName: s.canonical, Code: s.code, Description: s.name, Enabled: true, Icon: base + s.path, ID: len(entries) + 1,
+				Name: s.name, Region: region.ShortName, ServiceURL: base + s.path,
+			})
+		}
+	}
+	return entries
+}
+
+func (c *Cloud) listServices(q *call) reply {
+	return ok(map[string]any{"services": c.serviceEntries(q.base)})
+}
+
+func (c *Cloud) listRegions(*call) reply {
+	regions := map[string]Region{}
+	for _, region := range c.opts.Catalog.Regions {
+		regions[region.ShortName] = region
+	}
+	return ok(regions)
+}
+
+func (c *Cloud) getRegion(q *call) reply {
+	for _, region := range c.opts.Catalog.Regions {
+		if strings.EqualFold(region.ShortName, q.vars[0]) || strings.EqualFold(region.RegionName, q.vars[0]) {
+			return ok(region)
+		}
+	}
+	return problem(http.StatusNotFound, "Region not found")
+}
+
+// region returns the catalog's entry for the region of the service URL.
+func (c *Cloud) region(short string) Region {
+	for _, region := range c.opts.Catalog.Regions {
+		if region.ShortName == short {
+			return region
+		}
+	}
+	return Region{ShortName: short}
+}
+
+func (c *Cloud) getUser(q *call) reply {
+	regions := []map[string]string{}
+	for _, region := range c.opts.Catalog.Regions {
+		regions = append(regions, map[string]string{"name": region.Name, "code": region.RegionName, "short_name": region.ShortName})
+	}
+	expires := micros(c.now.Add(c.opts.TokenTTL)) + "Z"
+	return ok(map[string]any{"data": map[string]any{
+		"email": c.opts.Email, "tenant_id": q.project, "tenant_name": "project-" + q.project[:min(8, len(q.project))], "expires": expires,
+		"ks_user_id": userID(q.project), "billing_balance": 108768098, "negative_balance": false, "verified_email": true,
+		"user_regions": regions, "services": c.serviceEntries(q.base), "payment_type": "prepaid",
+	}})
+}

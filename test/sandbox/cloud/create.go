@@ -1,0 +1,260 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloud
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// diskRequest is a disk as ordered with a server. Type (HDD or SSD) is the deprecated way to say what VolumeType says.
+type diskRequest struct {
+	Size       int    `json:"size"`
+	VolumeType string `json:"volume_type"`
+	Type       string `json:"type"`
+}
+
+type osRequest struct {
+	ID   string `json:"id"`
+	Type string `json:"type"`
+}
+
+// createRequest is one element of the array that POST /servers takes, and all that it takes.
+type createRequest struct {
+	Name              string            `json:"name"`
+	Flavor            string            `json:"flavor"`
+	SSHKey            string            `json:"sshkey"`
+	Password          bool              `json:"password"`
+	RootDisk          *diskRequest      `json:"rootdisk"`
+	DataDisks         []*diskRequest    `json:"datadisks"`
+	Type              string            `json:"type"`
+	AvailabilityZone  string            `json:"availability_zone"`
+	OS                *osRequest        `json:"os"`
+	Quantity          *int              `json:"quantity"`
+	NetworkInterfaces []string          `json:"network_interfaces"`
+	Firewalls         []string          `json:"firewalls"`
+	NetworkPlan       string            `json:"network_plan"`
+	VPCNetworkIDs     []string          `json:"vpc_network_ids"`
+	BillingPlan       string            `json:"billing_plan"`
+	IPv6              bool              `json:"ipv6"`
+	IsCreatedWan      *bool             `json:"is_created_wan"`
+	UserData          string            `json:"user_data"`
+	Metadata          map[string]string `json:"metadata"`
+}
+
+// order is a create request that was found valid, with what its names stand for.
+type order struct {
+	createRequest
+	project, region string
+	flavor          Flavor
+	quantity        int
+	os              resolvedOS
+	rootVolume      VolumeType
+	dataVolumes     []VolumeType
+	vpcs            []VPC
+	firewallIDs     []string
+	wan             bool
+}
+
+var (
+	networkPlans = []string{"free_datatransfer", "free_bandwidth"}
+	metadataKey  = regexp.MustCompile(`^[a-zA-Z0-9_:. -]{1,255}$`)
+)
+
+const (
+	maxMetadata     = 128
+	maxUserData     = 65535 // of base64, as the compute service limits it
+	maxQuantity     = 50
+	defaultFirewall = "default"
+)
+
+func (c *Cloud) createServers(q *call) reply {
+	o, refusal := c.validate(q)
+	if refusal != nil {
+		return *refusal
+	}
+	verdict := c.admit(q, o)
+	if verdict.refusal != nil {
+		return *verdict.refusal
+	}
+	ids := []string{}
+	for i := range o.quantity {
+		name := o.Name
+		if o.quantity > 1 {
+			name = fmt.Sprintf("%s-%d", o.Name, i+1)
+		}
+		t := c.build(o, name, verdict.doom, q.fx)
+		ids = append(ids, t.ID)
+	}
+	if q.fx.has(EffectEmptyTask) {
+		ids = []string{}
+	}
+	return ok(map[string]any{"task_id": ids})
+}
+
+// validator is one check of an order; it returns the refusal, or nil.
+type validator func(*Cloud, *call, *order) *reply
+
+var validators = []validator{
+	(*Cloud).checkNames, (*Cloud).checkZone, (*Cloud).checkFlavor, (*Cloud).checkPlans, (*Cloud).checkOS, (*Cloud).checkDisks,
+	(*Cloud).checkNetwork, (*Cloud).checkFirewalls, (*Cloud).checkMetadata,
+}
+
+func (c *Cloud) validate(q *call) (*order, *reply) {
+	var requests []createRequest
+	decoder := json.NewDecoder(bytes.NewReader(q.body))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&requests); err != nil {
+		return nil, bad("Dữ liệu không hợp lệ: %s", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	if _, err := decoder.Token(); err != io.EOF {
+		return nil, bad("Dữ liệu không hợp lệ: trailing data")
+	}
+	if len(requests) != 1 {
+		return nil, bad("expected an array of one server, got %d", len(requests))
+	}
+	o := &order{createRequest: requests[0], project: q.project, region: q.region}
+	for _, check := range validators {
+		if refusal := check(c, q, o); refusal != nil {
+			return nil, refusal
+		}
+	}
+	return o, nil
+}
+
+func bad(format string, args ...any) *reply {
+	refusal := refuse(http.StatusBadRequest, fmt.Sprintf(format, args...))
+	return &refusal
+}
+
+func (c *Cloud) checkNames(_ *call, o *order) *reply {
+	switch {
+	case o.Name == "" || len(o.Name) > 255:
+		return bad("Tên máy chủ không hợp lệ")
+	case o.Flavor == "":
+		return bad("flavor is required")
+	case o.Type == "":
+		return bad("type is required")
+	case o.AvailabilityZone == "":
+		return bad("availability_zone is required")
+	case o.OS == nil || o.OS.ID == "" || o.OS.Type == "":
+		return bad("os is required")
+	}
+	o.quantity = 1
+	if o.Quantity != nil {
+		o.quantity = *o.Quantity
+	}
+	if o.quantity < 1 || o.quantity > maxQuantity {
+		return bad("quantity must be between 1 and %d", maxQuantity)
+	}
+	if o.SSHKey != "" && !slices.ContainsFunc(c.opts.Catalog.SSHKeys, func(k SSHKey) bool { return k.Name == o.SSHKey }) {
+		return bad("Invalid key_name provided: %s", o.SSHKey)
+	}
+	return nil
+}
+
+func (c *Cloud) checkZone(q *call, o *order) *reply {
+	for _, zone := range c.region(q.region).Zones {
+		if zone.ShortName == o.AvailabilityZone && zone.Active {
+			return nil
+		}
+	}
+	return bad("The requested availability zone is not available: %s", o.AvailabilityZone)
+}
+
+// shortName is the name without the old prefix and suffixes, as it may be used in a create.
+func shortName(name string) string {
+	name = strings.TrimPrefix(name, "nix.")
+	for _, suffix := range []string{"_basic", "_enterprise", "_dedicated", "_vps"} {
+		name = strings.TrimSuffix(name, suffix)
+	}
+	return name
+}
+
+// flavor finds a flavor by its name, or by its short name within a category.
+func (c *Cloud) flavor(region, name, category string) (Flavor, bool) {
+	flavors := c.opts.Catalog.Flavors[region]
+	if i := slices.IndexFunc(flavors, func(f Flavor) bool { return f.Name == name }); i >= 0 {
+		return flavors[i], true
+	}
+	i := slices.IndexFunc(flavors, func(f Flavor) bool {
+		return shortName(f.Name) == name && f.Category == category && !strings.HasSuffix(f.Name, "_vps")
+	})
+	if i < 0 {
+		return Flavor{}, false
+	}
+	return flavors[i], true
+}
+
+func (c *Cloud) checkFlavor(q *call, o *order) *reply {
+	known := slices.ContainsFunc(c.opts.Catalog.ServerTypes, func(t ServerType) bool {
+		return strings.EqualFold(t.Name, o.Type) && t.Enabled
+	})
+	if !known || strings.ToLower(o.Type) != o.Type {
+		return bad("type không hợp lệ: %s", o.Type)
+	}
+	flavor, found := c.flavor(q.region, o.Flavor, o.Type)
+	switch {
+	case !found:
+		return bad("Flavor %s could not be found.", o.Flavor)
+	case flavor.Category != o.Type:
+		return bad("Flavor %s does not belong to type %s", o.Flavor, o.Type)
+	case !flavor.soldIn(o.AvailabilityZone):
+		return bad("Flavor %s không được hỗ trợ tại %s", o.Flavor, o.AvailabilityZone)
+	}
+	o.flavor = flavor
+	return nil
+}
+
+func (c *Cloud) checkPlans(_ *call, o *order) *reply {
+	o.BillingPlan = orDefault(o.BillingPlan, PlanSaving)
+	o.NetworkPlan = orDefault(o.NetworkPlan, networkPlans[0])
+	switch {
+	case o.BillingPlan != PlanOnDemand && o.BillingPlan != PlanSaving:
+		return bad("billing_plan không hợp lệ: %s", o.BillingPlan)
+	case !slices.Contains(o.flavor.BillingPlans, o.BillingPlan):
+		return bad("Flavor %s does not support billing plan %s", o.Flavor, o.BillingPlan)
+	case !slices.Contains(networkPlans, o.NetworkPlan):
+		return bad("network_plan không hợp lệ: %s", o.NetworkPlan)
+	}
+	return nil
+}
+
+func (c *Cloud) checkMetadata(_ *call, o *order) *reply {
+	if len(o.Metadata) > maxMetadata {
+		return bad("Maximum number of metadata items exceeds %d", maxMetadata)
+	}
+	for key, value := range o.Metadata {
+		if !metadataKey.MatchString(key) {
+			return bad("Invalid metadata key: %q", key)
+		}
+		if len(value) > 255 {
+			return bad("Invalid metadata: the value of %q is longer than 255 characters", key)
+		}
+	}
+	if base64.StdEncoding.EncodedLen(len(o.UserData)) > maxUserData {
+		return bad("User data too large: %d bytes", len(o.UserData))
+	}
+	return nil
+}

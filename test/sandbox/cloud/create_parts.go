@@ -1,0 +1,187 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloud
+
+import (
+	"slices"
+	"strings"
+)
+
+// resolvedOS is what a server boots from.
+type resolvedOS struct {
+	name    string // for the platform's metadata key os_type
+	worker  bool   // carries the bootstrap script of the Kubernetes Engine
+	volume  *volume
+	minDisk int // GiB
+}
+
+func (c *Cloud) checkOS(q *call, o *order) *reply {
+	switch o.OS.Type {
+	case "image":
+		return c.checkImage(q, o)
+	case "snapshot":
+		for _, snapshot := range c.opts.Catalog.Snapshots[q.region] {
+			if snapshot.ID == o.OS.ID && q.project == c.opts.Project {
+				o.os = resolvedOS{name: snapshot.Name, worker: true, minDisk: snapshot.Size}
+				return nil
+			}
+		}
+		return bad("Snapshot %s could not be found.", o.OS.ID)
+	case "volume", "rootdisk":
+		v := c.volumes[o.OS.ID]
+		switch {
+		case v == nil || !v.owned(q):
+			return bad("Volume %s could not be found.", o.OS.ID)
+		case !v.wire.Bootable || v.wire.Status != volumeAvailable:
+			return bad("Block Device %s is not bootable.", o.OS.ID)
+		case v.wire.AvailabilityZone != o.AvailabilityZone:
+			return bad("Volume %s is not in zone %s", o.OS.ID, o.AvailabilityZone)
+		}
+		o.os = resolvedOS{name: v.wire.ImageMetadata["image_name"], worker: true, volume: v}
+		return nil
+	}
+	return bad("os.type không hợp lệ: %s", o.OS.Type)
+}
+
+func (c *Cloud) checkImage(q *call, o *order) *reply {
+	for _, image := range c.opts.Catalog.Images[q.region] {
+		for _, version := range image.Versions {
+			if version.ID == o.OS.ID {
+				o.os = resolvedOS{name: image.OS + " " + version.Name}
+				return nil
+			}
+		}
+	}
+	for _, version := range c.opts.Catalog.Versions {
+		if version.WorkerImageID == o.OS.ID && o.OS.ID != "" {
+			o.os = resolvedOS{name: "bke-worker-" + version.KubernetesVersion, worker: true}
+			return nil
+		}
+	}
+	for _, image := range c.opts.Catalog.CustomImages[q.region] {
+		if image.ID != o.OS.ID || q.project != c.opts.Project {
+			continue
+		}
+		if image.Status != "active" {
+			return bad("Image %s is not active.", o.OS.ID)
+		}
+		o.os = resolvedOS{name: image.Name, worker: true, minDisk: image.MinDisk}
+		return nil
+	}
+	return bad("Image %s could not be found.", o.OS.ID)
+}
+
+// volumeType finds a type by its name or by what GET /volume-types calls its type, in the category and zone.
+func (c *Cloud) volumeType(region, category, zone string, disk *diskRequest) (VolumeType, *reply) {
+	wanted := disk.VolumeType
+	if wanted == "" {
+		wanted = strings.ToUpper(category) + " " + orDefault(disk.Type, "HDD")
+	}
+	var named bool
+	for _, t := range c.opts.Catalog.VolumeTypes[region] {
+		if t.Name != wanted && t.Type != wanted {
+			continue
+		}
+		named = true
+		if t.Category == category && slices.Contains(t.AvailabilityZones, zone) {
+			return t, nil
+		}
+	}
+	if named {
+		return VolumeType{}, bad("Volume type %s không được hỗ trợ cho %s tại %s", wanted, category, zone)
+	}
+	return VolumeType{}, bad("Volume type with name %s could not be found.", wanted)
+}
+
+func (c *Cloud) checkDisks(q *call, o *order) *reply {
+	if o.os.volume == nil {
+		switch {
+		case o.RootDisk == nil:
+			return bad("rootdisk is required")
+		case o.RootDisk.Size < 20 || o.RootDisk.Size%10 != 0:
+			return bad("Dung lượng rootdisk không hợp lệ: %d (tối thiểu 20, bước nhảy 10)", o.RootDisk.Size)
+		case o.RootDisk.Size < o.os.minDisk:
+			return bad("The created server's disk would be too small: %d < %d", o.RootDisk.Size, o.os.minDisk)
+		}
+		t, refusal := c.volumeType(q.region, o.Type, o.AvailabilityZone, o.RootDisk)
+		if refusal != nil {
+			return refusal
+		}
+		o.rootVolume = t
+	}
+	for _, disk := range o.DataDisks {
+		if disk == nil || disk.Size < 10 || disk.Size%10 != 0 {
+			return bad("Dung lượng datadisk không hợp lệ")
+		}
+		t, refusal := c.volumeType(q.region, o.Type, o.AvailabilityZone, disk)
+		if refusal != nil {
+			return refusal
+		}
+		o.dataVolumes = append(o.dataVolumes, t)
+	}
+	return nil
+}
+
+func (c *Cloud) checkNetwork(q *call, o *order) *reply {
+	// The documented command line defaults to a public address, so an order that does not say no gets one.
+	o.wan = o.IsCreatedWan == nil || *o.IsCreatedWan
+	for _, id := range o.NetworkInterfaces {
+		p := c.ports[id]
+		if p == nil || !p.owned(q) {
+			return bad("Port %s could not be found.", id)
+		}
+		if p.server != "" {
+			return bad("Port %s is still in use.", id)
+		}
+	}
+	ids := o.VPCNetworkIDs
+	if len(ids) == 0 && len(o.NetworkInterfaces) == 0 {
+		for _, vpc := range c.vpcs(q) {
+			if vpc.IsDefault {
+				ids = []string{vpc.ID}
+			}
+		}
+	}
+	for _, id := range ids {
+		vpc, found := c.vpc(q, id)
+		if !found {
+			return bad("Network %s could not be found.", id)
+		}
+		if !slices.Contains(vpc.AvailabilityZones, o.AvailabilityZone) {
+			return bad("Network %s is not available in zone %s", id, o.AvailabilityZone)
+		}
+		o.vpcs = append(o.vpcs, vpc)
+	}
+	return nil
+}
+
+func (c *Cloud) checkFirewalls(q *call, o *order) *reply {
+	for _, id := range o.Firewalls {
+		if !slices.ContainsFunc(c.firewalls(q), func(f Firewall) bool { return f.ID == id }) {
+			return bad("Security group %s not found.", id)
+		}
+		o.firewallIDs = append(o.firewallIDs, id)
+	}
+	if len(o.firewallIDs) == 0 {
+		for _, firewall := range c.firewalls(q) {
+			if firewall.Name == defaultFirewall {
+				o.firewallIDs = []string{firewall.ID}
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,142 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloud
+
+import (
+	"container/heap"
+	"context"
+	"time"
+)
+
+// event is something that happens at a time to come. All progress is made of events: they are applied when somebody
+// looks, so that a test with a fake clock needs no timers, and in the order of their times whoever looks.
+type event struct {
+	at  time.Time
+	seq uint64
+	do  func()
+}
+
+type eventQueue []*event
+
+func (q eventQueue) Len() int { return len(q) }
+func (q eventQueue) Less(i, j int) bool {
+	if q[i].at.Equal(q[j].at) {
+		return q[i].seq < q[j].seq
+	}
+	return q[i].at.Before(q[j].at)
+}
+func (q eventQueue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+
+// Push implements heap.Interface.
+func (q *eventQueue) Push(x any) { *q = append(*q, x.(*event)) }
+
+// Pop implements heap.Interface.
+func (q *eventQueue) Pop() any {
+	old := *q
+	last := old[len(old)-1]
+	old[len(old)-1] = nil
+	*q = old[:len(old)-1]
+	return last
+}
+
+// after schedules do; the caller holds the lock.
+func (c *Cloud) after(d time.Duration, do func()) {
+	heap.Push(&c.events, &event{at: c.now.Add(d), seq: c.nextSeq(), do: do})
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// advance applies what is due; the caller holds the lock.
+func (c *Cloud) advance() {
+	now := c.opts.Clock.Now()
+	for len(c.events) > 0 && !c.events[0].at.After(now) {
+		e := heap.Pop(&c.events).(*event)
+		if e.at.After(c.now) {
+			c.now = e.at
+		}
+		e.do()
+	}
+	c.now = now
+}
+
+type hook struct {
+	deleted bool
+	server  Server
+}
+
+// fireHooks calls the queued hooks without the lock. Whoever comes while another goroutine (or a hook itself) is at it
+// leaves its hooks to that one, which keeps them in order.
+func (c *Cloud) fireHooks() {
+	c.mu.Lock()
+	if c.draining {
+		c.mu.Unlock()
+		return
+	}
+	c.draining = true
+	for len(c.hooks) > 0 {
+		next := c.hooks[0]
+		c.hooks = c.hooks[1:]
+		targets := c.active
+		if next.deleted {
+			targets = c.deleted
+		}
+		c.mu.Unlock()
+		for _, target := range targets {
+			target(next.server)
+		}
+		c.mu.Lock()
+	}
+	c.hooks = nil
+	c.draining = false
+	c.mu.Unlock()
+}
+
+// Settle applies whatever is due by now and fires the hooks that follow.
+func (c *Cloud) Settle() { c.with(func() {}) }
+
+// Advance steps a fake clock (any clock with a Step method) and settles. With a real clock it only settles.
+func (c *Cloud) Advance(d time.Duration) {
+	if stepper, ok := c.opts.Clock.(interface{ Step(time.Duration) }); ok {
+		stepper.Step(d)
+	}
+	c.Settle()
+}
+
+// Run settles whenever something is due, until the context ends, so that hooks fire although nobody asks. Start does it
+// for a real clock; a test with a fake clock does without.
+func (c *Cloud) Run(ctx context.Context) {
+	for {
+		c.Settle()
+		c.mu.Lock()
+		wait := time.Hour
+		if len(c.events) > 0 {
+			wait = c.events[0].at.Sub(c.opts.Clock.Now())
+		}
+		c.mu.Unlock()
+		timer := c.opts.Clock.NewTimer(max(wait, time.Millisecond))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-c.wake:
+		case <-timer.C():
+		}
+		timer.Stop()
+	}
+}

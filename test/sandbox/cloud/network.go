@@ -1,0 +1,319 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloud
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/netip"
+	"slices"
+)
+
+// port is the record of one LAN or WAN port.
+type port struct {
+	seq                         uint64
+	id, name, ip, mac           string
+	networkID, subnetID         string
+	networkName                 string
+	project, region, zone       string
+	server                      string
+	wan, implicit, paid, isMain bool
+	firewalls                   []string
+	created                     string
+}
+
+func (p *port) order() uint64      { return p.seq }
+func (p *port) owned(q *call) bool { return p.project == q.project && p.region == q.region }
+
+func (c *Cloud) renderPort(p *port) NetworkInterface {
+	w := NetworkInterface{
+		ID: p.id, Name: p.name, NetworkID: p.networkID, TenantID: p.project, MacAddress: p.mac, AdminStateUp: true, Status: "DOWN",
+		FixedIPs:            []FixedIP{{SubnetID: p.subnetID, IPAddress: p.ip, IPVersion: 4}},
+		AllowedAddressPairs: []string{}, ExtraDHCPOpts: []string{}, SecurityGroups: slices.Clone(p.firewalls), VnicType: "normal",
+		PortSecurity: true, Tags: []string{}, CreatedAt: p.created, UpdatedAt: p.created, RevisionNumber: 1, ProjectID: p.project,
+		Type: "LAN", BillingType: "free", IPAddress: p.ip, IPVersion: 4,
+	}
+	if p.wan {
+		w.Type = "WAN"
+	}
+	if p.paid {
+		w.BillingType = "paid"
+	}
+	if w.SecurityGroups == nil {
+		w.SecurityGroups = []string{}
+	}
+	if s := c.servers[p.server]; s != nil {
+		w.Status, w.DeviceID, w.DeviceOwner = "ACTIVE", s.wire.ID, "compute:"+s.wire.AvailabilityZone
+		w.AttachedServer = AttachedServer{ID: s.wire.ID, Name: s.wire.Name}
+	}
+	return w
+}
+
+func (c *Cloud) renderWanIP(p *port) WanIP {
+	return WanIP{NetworkInterface: c.renderPort(p), NetworkName: p.networkName, Bandwidth: 1000000, AvailabilityZone: p.zone, IsMain: p.isMain}
+}
+
+// vpcs are the private networks of the call's project; other projects than ours have none.
+func (c *Cloud) vpcs(q *call) []VPC {
+	if q.project != c.opts.Project {
+		return nil
+	}
+	vpcs := slices.Clone(c.opts.Catalog.VPCs[q.region])
+	for i := range vpcs {
+		vpcs[i].TenantID = q.project
+	}
+	return vpcs
+}
+
+func (c *Cloud) vpc(q *call, id string) (VPC, bool) {
+	vpcs := c.vpcs(q)
+	i := slices.IndexFunc(vpcs, func(v VPC) bool { return v.ID == id })
+	if i < 0 {
+		return VPC{}, false
+	}
+	return vpcs[i], true
+}
+
+func addressNumber(text string) uint32 {
+	address, err := netip.ParseAddr(text)
+	if err != nil || !address.Is4() {
+		return 0
+	}
+	raw := address.As4()
+	return binary.BigEndian.Uint32(raw[:])
+}
+
+func addressText(n uint32) string {
+	var raw [4]byte
+	binary.BigEndian.PutUint32(raw[:], n)
+	return netip.AddrFrom4(raw).String()
+}
+
+// freeAddress takes the next free address of a range, or returns "".
+func (c *Cloud) freeAddress(network string, pool IPPool) string {
+	first, last := addressNumber(pool.Start), addressNumber(pool.End)
+	taken := c.taken[network]
+	if taken == nil {
+		taken = map[string]bool{}
+		c.taken[network] = taken
+	}
+	next := max(c.next[network], first)
+	for range last - first + 1 {
+		if next > last {
+			next = first
+		}
+		address := addressText(next)
+		next++
+		if !taken[address] {
+			taken[address] = true
+			c.next[network] = next
+			return address
+		}
+	}
+	return ""
+}
+
+// freeAddresses counts what is left in a network.
+func (c *Cloud) freeAddresses(vpc VPC) int {
+	total := -len(c.taken[vpc.ID])
+	for _, subnet := range vpc.Subnets {
+		for _, pool := range subnet.AllocationPools {
+			total += int(addressNumber(pool.End)) - int(addressNumber(pool.Start)) + 1
+		}
+	}
+	return total
+}
+
+func (c *Cloud) newPort(project, region, zone, name string, firewalls []string) *port {
+	p := &port{
+		seq: c.nextSeq(), id: c.newUUID(), name: name, project: project, region: region, zone: zone, firewalls: slices.Clone(firewalls),
+		mac: fmt.Sprintf("fa:16:3e:%02x:%02x:%02x", c.rng.Intn(256), c.rng.Intn(256), c.rng.Intn(256)), created: seconds(c.now),
+	}
+	c.ports[p.id] = p
+	return p
+}
+
+// addPort makes the LAN port that a server gets in a network, and that goes with it.
+func (c *Cloud) addPort(s *server, vpc VPC, firewalls []string) {
+	p := c.lanPort(s.truth.Project, s.truth.Region, s.wire.AvailabilityZone, s.wire.Name+"-"+vpc.Name, vpc, firewalls)
+	if p == nil {
+		return
+	}
+	p.implicit = true
+	c.attachPort(p, s)
+}
+
+func (c *Cloud) lanPort(project, region, zone, name string, vpc VPC, firewalls []string) *port {
+	for _, subnet := range vpc.Subnets {
+		for _, pool := range subnet.AllocationPools {
+			ip := c.freeAddress(vpc.ID, pool)
+			if ip == "" {
+				continue
+			}
+			p := c.newPort(project, region, zone, name, firewalls)
+			p.ip, p.networkID, p.subnetID, p.networkName = ip, vpc.ID, subnet.ID, vpc.Name
+			return p
+		}
+	}
+	return nil
+}
+
+var wanPools = map[string]IPPool{
+	RegionHN:  {Start: "103.56.156.2", End: "103.56.175.254"},
+	RegionHCM: {Start: "45.124.84.2", End: "45.124.95.254"},
+}
+
+func (c *Cloud) wanPort(project, region, zone, name string, firewalls []string) *port {
+	network := stableID("network", region, "EXT_DIRECTNET_0")
+	ip := c.freeAddress(network, wanPools[region])
+	if ip == "" {
+		return nil
+	}
+	p := c.newPort(project, region, zone, name, firewalls)
+	p.wan, p.ip, p.networkID, p.subnetID, p.networkName = true, ip, network, stableID("subnet", region, "EXT_DIRECTNET_0"), "EXT_DIRECTNET_0"
+	return p
+}
+
+// addWanPort makes the free public address that a server gets, and that goes with it.
+func (c *Cloud) addWanPort(s *server, firewalls []string) {
+	p := c.wanPort(s.truth.Project, s.truth.Region, s.wire.AvailabilityZone, s.wire.Name+"-wan", firewalls)
+	if p == nil {
+		return
+	}
+	p.implicit, p.isMain = true, true
+	c.attachPort(p, s)
+}
+
+func (c *Cloud) attachPort(p *port, s *server) {
+	p.server = s.wire.ID
+	s.ports = append(s.ports, p.id)
+}
+
+func (c *Cloud) detachPort(p *port, s *server) {
+	p.server = ""
+	s.ports = slices.DeleteFunc(s.ports, func(id string) bool { return id == p.id })
+}
+
+func (c *Cloud) removePort(p *port) {
+	if s := c.servers[p.server]; s != nil {
+		c.detachPort(p, s)
+	}
+	delete(c.taken[p.networkID], p.ip)
+	delete(c.ports, p.id)
+}
+
+// firewalls are the security groups of the call's project; other projects than ours have only the default one.
+func (c *Cloud) firewalls(q *call) []Firewall {
+	var firewalls []Firewall
+	for _, firewall := range c.opts.Catalog.Firewalls[q.region] {
+		if q.project != c.opts.Project {
+			if firewall.Name != defaultFirewall {
+				continue
+			}
+			firewall.ID = stableID("firewall", q.region, q.project, firewall.Name)
+		}
+		firewall.TenantID, firewall.ProjectID = q.project, q.project
+		firewalls = append(firewalls, firewall)
+	}
+	return firewalls
+}
+
+func (c *Cloud) firewallName(p *port, id string) string {
+	for _, firewall := range c.firewalls(&call{project: p.project, region: p.region}) {
+		if firewall.ID == id {
+			return firewall.Name
+		}
+	}
+	return id
+}
+
+func (c *Cloud) listFirewalls(q *call) reply {
+	users := map[string]map[string]bool{}
+	for _, p := range c.ports {
+		for _, id := range p.firewalls {
+			if p.server == "" {
+				continue
+			}
+			if users[id] == nil {
+				users[id] = map[string]bool{}
+			}
+			users[id][p.server] = true
+		}
+	}
+	firewalls := []Firewall{}
+	for _, firewall := range c.firewalls(q) {
+		firewall.Servers = append([]string{}, slices.Sorted(maps.Keys(users[firewall.ID]))...)
+		firewall.ServersCount = len(firewall.Servers)
+		firewalls = append(firewalls, firewall)
+	}
+	return ok(firewalls)
+}
+
+// firewallDetail is a firewall by id, where servers are whole objects.
+type firewallDetail struct {
+	Firewall
+	Servers          []Server           `json:"servers"`
+	NetworkInterface []NetworkInterface `json:"network_interface"`
+}
+
+func (c *Cloud) getFirewall(q *call) reply {
+	for _, firewall := range c.firewalls(q) {
+		if firewall.ID != q.vars[0] {
+			continue
+		}
+		detail := firewallDetail{Firewall: firewall, Servers: []Server{}, NetworkInterface: []NetworkInterface{}}
+		seen := map[string]bool{}
+		for _, p := range sorted(c.ports) {
+			if !slices.Contains(p.firewalls, firewall.ID) {
+				continue
+			}
+			detail.NetworkInterface = append(detail.NetworkInterface, c.renderPort(p))
+			if s := c.servers[p.server]; s != nil && !seen[p.server] {
+				seen[p.server] = true
+				detail.Servers = append(detail.Servers, c.nested(s))
+			}
+		}
+		detail.ServersCount = len(detail.Servers)
+		return ok(detail)
+	}
+	return problem(http.StatusNotFound, "Security group "+q.vars[0]+" not found.")
+}
+
+func (c *Cloud) listVPCs(q *call) reply {
+	vpcs := []VPC{}
+	return ok(append(vpcs, c.vpcs(q)...))
+}
+
+func (c *Cloud) getVPC(q *call) reply {
+	vpc, found := c.vpc(q, q.vars[0])
+	if !found {
+		return problem(http.StatusNotFound, "Network "+q.vars[0]+" could not be found.")
+	}
+	return ok(vpc)
+}
+
+func decode[T any](q *call) (T, *reply) {
+	var request T
+	if err := json.Unmarshal(q.body, &request); err != nil {
+		refusal := problem(http.StatusBadRequest, "Invalid JSON body")
+		return request, &refusal
+	}
+	return request, nil
+}

@@ -1,0 +1,129 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloud
+
+import (
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// Options say what kind of cloud this is. The zero value is a fast and healthy one.
+type Options struct {
+	// Seed makes ids, addresses and tokens reproducible.
+	Seed int64
+	// Clock is what all progress is computed from; nil is the real one.
+	Clock clock.Clock
+	// Latency is how long tasks take (create, delete); 0 means that they are ready at the next request.
+	Latency time.Duration
+	// Boot is how long an ACTIVE server takes until its guest joins; read by package guest.
+	Boot time.Duration
+	// TokenTTL is how long a token lives; 0 means 4 h, as documented.
+	TokenTTL time.Duration
+	// HideBuilding keeps a server in BUILD out of list and get until its task is ready.
+	HideBuilding bool
+	// ConflictOnBuild refuses to delete a server in BUILD with 409.
+	ConflictOnBuild bool
+	// AsyncRefusals makes "no room" a failed task with a server in ERROR instead of a refusal of the call.
+	AsyncRefusals bool
+	// Vietnamese words capacity and quota refusals in Vietnamese.
+	Vietnamese bool
+	// Catalog is what is sold; nil is DefaultCatalog().
+	Catalog *Catalog
+	// OmitServices leaves canonical names out of the service catalog, for example "kubernetes_engine".
+	OmitServices []string
+
+	// Project is the project of the credentials, Region their region (short name).
+	Project string
+	Region  string
+	// DefaultProject is where a login that names no project lands; empty is Project.
+	DefaultProject string
+	// Projects are the projects besides Project that the account may log in to; nil allows any.
+	Projects []string
+	// Email, Password, AppCredID and AppCredSecret are what POST /token accepts.
+	Email, Password, AppCredID, AppCredSecret string
+
+	// ClusterUID, ClusterToken, JoinEndpoint, LogEndpoint, Version and ClusterName describe the Kubernetes Engine's
+	// cluster; what is empty is made up.
+	ClusterUID, ClusterToken, JoinEndpoint, LogEndpoint, Version, ClusterName string
+
+	// OnServerActive and OnServerDeleted tell guests; they are called one at a time and never under a lock.
+	OnServerActive, OnServerDeleted func(Server)
+}
+
+// Credentials are what the sandbox accepts at POST /token.
+type Credentials struct {
+	Email, Password          string
+	AppCredID, AppCredSecret string
+	ProjectID                string
+	Region                   string
+}
+
+// BKE is the Kubernetes Engine's cluster, as its owner knows it.
+type BKE struct {
+	ClusterUID, ClusterToken  string
+	JoinEndpoint, LogEndpoint string
+	Version                   string
+	NetworkID                 string
+	ClusterName               string
+}
+
+// Quota limits what a project may hold over all regions; nil is unlimited.
+type Quota struct {
+	Instances *int `json:"instances,omitempty"`
+	VCPUs     *int `json:"vcpus,omitempty"`
+	// RAM is in MiB.
+	RAM     *int `json:"ram,omitempty"`
+	Volumes *int `json:"volumes,omitempty"`
+	// Gigabytes is the total size of all volumes in GiB.
+	Gigabytes *int `json:"gb,omitempty"`
+	WanIPs    *int `json:"wan_ips,omitempty"`
+}
+
+func orDefault(value, fallback string) string {
+	if value == "" {
+		return fallback
+	}
+	return value
+}
+
+func (o Options) withDefaults() Options {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if o.TokenTTL == 0 {
+		o.TokenTTL = 4 * time.Hour
+	}
+	if o.Catalog == nil {
+		o.Catalog = DefaultCatalog()
+	}
+	o.Project = orDefault(o.Project, "bc8d2790fc9a46949818b942c0a824de")
+	o.DefaultProject = orDefault(o.DefaultProject, o.Project)
+	o.Region = orDefault(o.Region, RegionHN)
+	o.Email = orDefault(o.Email, "karpenter@sandbox.bizflycloud.vn")
+	o.Password = orDefault(o.Password, "sandbox-password")
+	o.AppCredID = orDefault(o.AppCredID, "9c1f5a7f2d1b4e6f8a3c5b7d9e0f1a2b")
+	o.AppCredSecret = orDefault(o.AppCredSecret, "sandbox-app-credential-secret")
+	o.ClusterUID = orDefault(o.ClusterUID, "zdckkshu1he44fsb")
+	o.ClusterToken = orDefault(o.ClusterToken, "sandbox-cluster-token")
+	o.ClusterName = orDefault(o.ClusterName, "sandbox")
+	engine := "http://engine.api.k8saas.bizflycloud.vn/engine/"
+	o.JoinEndpoint = orDefault(o.JoinEndpoint, engine+"cluster_join/"+o.ClusterUID)
+	o.LogEndpoint = orDefault(o.LogEndpoint, engine+"cluster_log/"+o.ClusterUID)
+	o.Version = orDefault(o.Version, "v1.35.4")
+	return o
+}

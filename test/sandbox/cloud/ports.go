@@ -1,0 +1,223 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloud
+
+import (
+	"net/http"
+	"slices"
+)
+
+func (c *Cloud) listPorts(q *call) reply {
+	ports := []NetworkInterface{}
+	for _, p := range sorted(c.ports) {
+		w := c.renderPort(p)
+		network, status, kind := q.query.Get("vpc-network-id"), q.query.Get("status"), q.query.Get("type")
+		switch {
+		case !p.owned(q):
+		case network != "" && network != w.NetworkID:
+		case status != "" && status != w.Status:
+		case kind != "" && kind != "LAN_WAN" && kind != w.Type:
+		default:
+			ports = append(ports, w)
+		}
+	}
+	return ok(ports)
+}
+
+func (c *Cloud) listWanIPs(q *call) reply {
+	ips := []WanIP{}
+	for _, p := range sorted(c.ports) {
+		if p.wan && p.owned(q) {
+			ips = append(ips, c.renderWanIP(p))
+		}
+	}
+	return ok(ips)
+}
+
+// findPort returns a port of the call's project; wan asks for a public one.
+func (c *Cloud) findPort(q *call, wan bool) (*port, *reply) {
+	p := c.ports[q.vars[0]]
+	if p == nil || !p.owned(q) || (wan && !p.wan) {
+		refusal := problem(http.StatusNotFound, "Port "+q.vars[0]+" could not be found.")
+		return nil, &refusal
+	}
+	return p, nil
+}
+
+func (c *Cloud) getPort(q *call) reply {
+	p, refusal := c.findPort(q, false)
+	if refusal != nil {
+		return *refusal
+	}
+	return ok(c.renderPort(p))
+}
+
+func (c *Cloud) getWanIP(q *call) reply {
+	p, refusal := c.findPort(q, true)
+	if refusal != nil {
+		return *refusal
+	}
+	return ok(c.renderWanIP(p))
+}
+
+func (c *Cloud) deletePort(q *call) reply  { return c.freePort(q, false) }
+func (c *Cloud) deleteWanIP(q *call) reply { return c.freePort(q, true) }
+
+func (c *Cloud) freePort(q *call, wan bool) reply {
+	p, refusal := c.findPort(q, wan)
+	if refusal != nil {
+		return *refusal
+	}
+	if p.server != "" {
+		return problem(http.StatusConflict, "Port "+p.id+" is still in use by "+p.server)
+	}
+	c.removePort(p)
+	return reply{status: http.StatusNoContent}
+}
+
+type portRequest struct {
+	Name             string `json:"name"`
+	FixedIP          string `json:"fixed_ip"`
+	AttachedServer   string `json:"attached_server"`
+	AvailabilityZone string `json:"availability_zone"`
+}
+
+func (c *Cloud) createPort(q *call) reply {
+	request, refusal := decode[portRequest](q)
+	if refusal != nil {
+		return *refusal
+	}
+	vpc, found := c.vpc(q, q.vars[0])
+	if !found {
+		return problem(http.StatusNotFound, "Network "+q.vars[0]+" could not be found.")
+	}
+	s, refusal := c.portServer(q, request.AttachedServer)
+	if refusal != nil {
+		return *refusal
+	}
+	p := c.lanPort(q.project, q.region, "", request.Name, vpc, nil)
+	if p == nil {
+		return refuse(http.StatusConflict, "No more IP addresses available on network "+vpc.ID+".")
+	}
+	if s != nil {
+		c.attachPort(p, s)
+	}
+	return ok(c.renderPort(p))
+}
+
+func (c *Cloud) createWanIP(q *call) reply {
+	request, refusal := decode[portRequest](q)
+	if refusal != nil {
+		return *refusal
+	}
+	s, refusal := c.portServer(q, request.AttachedServer)
+	if refusal != nil {
+		return *refusal
+	}
+	if message := c.quotaExceeded(q.project, need{wanIPs: 1}); message != "" {
+		return refuse(http.StatusForbidden, message)
+	}
+	p := c.wanPort(q.project, q.region, request.AvailabilityZone, request.Name, nil)
+	if p == nil {
+		return refuse(http.StatusConflict, "Không đủ địa chỉ IP")
+	}
+	p.paid = true
+	if s != nil {
+		c.attachPort(p, s)
+	}
+	return ok(c.renderWanIP(p))
+}
+
+// portServer finds the server that a port is to be attached to; nil where none is named.
+func (c *Cloud) portServer(q *call, id string) (*server, *reply) {
+	if id == "" {
+		return nil, nil
+	}
+	s := c.servers[id]
+	if s == nil || !s.owned(q) {
+		refusal := noSuchServer(id)
+		return nil, &refusal
+	}
+	return s, nil
+}
+
+type portActionRequest struct {
+	Action         string   `json:"action"`
+	ServerID       string   `json:"server_id"`
+	SecurityGroups []string `json:"security_groups"`
+}
+
+func (c *Cloud) portAction(q *call) reply {
+	p, refusal := c.actOnPort(q, false)
+	if refusal != nil {
+		return *refusal
+	}
+	return ok(c.renderPort(p))
+}
+
+func (c *Cloud) wanIPAction(q *call) reply {
+	p, refusal := c.actOnPort(q, true)
+	if refusal != nil {
+		return *refusal
+	}
+	return ok(c.renderWanIP(p))
+}
+
+func (c *Cloud) actOnPort(q *call, wan bool) (*port, *reply) {
+	request, refusal := decode[portActionRequest](q)
+	if refusal != nil {
+		return nil, refusal
+	}
+	p, refusal := c.findPort(q, wan)
+	if refusal != nil {
+		return nil, refusal
+	}
+	switch request.Action {
+	case "attach_server":
+		s, refusal := c.portServer(q, request.ServerID)
+		if refusal != nil {
+			return nil, refusal
+		}
+		if s == nil || p.server != "" {
+			conflict := problem(http.StatusConflict, "Port "+p.id+" is still in use.")
+			return nil, &conflict
+		}
+		c.attachPort(p, s)
+	case "detach_server":
+		if s := c.servers[p.server]; s != nil {
+			c.detachPort(p, s)
+		}
+	case "add_firewall":
+		for _, id := range request.SecurityGroups {
+			if !slices.ContainsFunc(c.firewalls(q), func(f Firewall) bool { return f.ID == id }) {
+				return nil, bad("Security group %s not found.", id)
+			}
+			if !slices.Contains(p.firewalls, id) {
+				p.firewalls = append(p.firewalls, id)
+			}
+		}
+	case "remove_firewall":
+		p.firewalls = slices.DeleteFunc(slices.Clone(p.firewalls), func(id string) bool { return slices.Contains(request.SecurityGroups, id) })
+	case "enable", "disable":
+	case "convert_to_paid":
+		p.paid = true
+		p.implicit = false
+	default:
+		return nil, bad("There is no such action: %s", request.Action)
+	}
+	return p, nil
+}

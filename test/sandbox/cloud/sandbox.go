@@ -1,0 +1,74 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloud
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// Sandbox is a cloud that listens.
+type Sandbox struct {
+	*Cloud
+	// URL is where it listens, without a trailing slash; APIURL is what a client is configured with.
+	URL, APIURL string
+
+	server *http.Server
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+}
+
+// Start makes a cloud and listens on a free port of the loopback interface. It panics where it cannot, like httptest.
+func Start(opts Options) *Sandbox {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	return New(opts).Serve(listener)
+}
+
+// Serve serves the cloud on the listener until Close. With a real clock it also keeps time, so that hooks fire although
+// nobody asks; with a fake one the test does, by Advance or Settle.
+func (c *Cloud) Serve(listener net.Listener) *Sandbox {
+	ctx, cancel := context.WithCancel(context.Background())
+	url := "http://" + listener.Addr().String()
+	s := &Sandbox{
+		Cloud: c, URL: url, APIURL: url + "/api", cancel: cancel,
+		server: &http.Server{Handler: c.Handler(), ReadHeaderTimeout: 10 * time.Second},
+	}
+	s.done.Go(func() { _ = s.server.Serve(listener) })
+	if _, real := c.opts.Clock.(clock.RealClock); real {
+		s.done.Go(func() { c.Run(ctx) })
+	}
+	return s
+}
+
+// Close stops listening, gives requests that are under way a moment to end, and waits for everything.
+func (s *Sandbox) Close() {
+	s.cancel()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	if err := s.server.Shutdown(ctx); err != nil {
+		_ = s.server.Close()
+	}
+	s.done.Wait()
+}

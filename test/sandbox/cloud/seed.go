@@ -1,0 +1,186 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloud
+
+import (
+	"fmt"
+	"maps"
+)
+
+// ServerSpec is a server that somebody else made.
+type ServerSpec struct {
+	// Name is required; everything else has a default.
+	Name string
+	// Flavor is a flavor's name (default the first premium one with 2 vCPUs), Zone a zone of the region, Status as the
+	// API words it (default ACTIVE).
+	Flavor, Zone, Status string
+	Metadata             map[string]string
+	UserData             string
+	// ImageID defaults to the worker image of the cluster's version.
+	ImageID string
+	// Project and Region (short name) default to those of the credentials.
+	Project, Region string
+	BillingPlan     string
+	// RootDiskGiB defaults to 40.
+	RootDiskGiB int
+	// Wan gives it a public address.
+	Wan bool
+}
+
+// VolumeSpec is a volume that somebody else made, for example the CSI driver.
+type VolumeSpec struct {
+	// Name is required, for example "pvc-0d6e…"; Description of a CSI volume is "<namespace>/<claim> by csi-bizflycloud".
+	Name, Description string
+	// SizeGiB defaults to 20, Zone to the first of the region, VolumeType to PREMIUM-SSD1, BillingPlan to on_demand.
+	SizeGiB                       int
+	Zone, VolumeType, BillingPlan string
+	Bootable                      bool
+	Project, Region               string
+}
+
+// AddServer makes a server at once, past all checks, and returns it. It panics where the flavor does not exist.
+func (c *Cloud) AddServer(spec ServerSpec) Server {
+	var made Server
+	c.with(func() {
+		region := orDefault(spec.Region, c.opts.Region)
+		project := orDefault(spec.Project, c.opts.Project)
+		q := &call{project: project, region: region}
+		flavor, found := c.flavor(region, orDefault(spec.Flavor, "p2.2c_4g"), "premium")
+		if !found {
+			panic(fmt.Sprintf("no flavor %q in region %s", spec.Flavor, region))
+		}
+		o := &order{
+			project: project, region: region, flavor: flavor, quantity: 1, wan: spec.Wan,
+			os: resolvedOS{name: "bke-worker-" + c.opts.Version, worker: true},
+			createRequest: createRequest{
+				Name: spec.Name, Flavor: flavor.Name, Type: flavor.Category, Metadata: spec.Metadata, UserData: spec.UserData,
+				AvailabilityZone: orDefault(spec.Zone, c.region(region).Zones[0].ShortName), NetworkPlan: networkPlans[0],
+				BillingPlan: orDefault(spec.BillingPlan, PlanOnDemand), RootDisk: &diskRequest{Size: 40},
+				OS: &osRequest{ID: orDefault(spec.ImageID, stableID("worker-image", c.opts.Version)), Type: "image"},
+			},
+			rootVolume: VolumeType{Name: "PREMIUM-SSD1", Category: flavor.Category},
+		}
+		if spec.RootDiskGiB > 0 {
+			o.RootDisk.Size = spec.RootDiskGiB
+		}
+		for _, vpc := range c.vpcs(q) {
+			if vpc.IsDefault {
+				o.vpcs = []VPC{vpc}
+			}
+		}
+		_ = c.checkFirewalls(q, o)
+		t := c.build(o, spec.Name, "", effects{{Effect: EffectStuck}})
+		delete(c.tasks, t.ID)
+		s := c.servers[t.ServerID]
+		s.hidden = false
+		c.activate(s)
+		if spec.Status != "" && spec.Status != StatusActive {
+			c.setStatus(s, spec.Status)
+		}
+		made = c.truthOf(s)
+	})
+	return made
+}
+
+// AddVolume makes a volume at once, past all checks, and returns it.
+func (c *Cloud) AddVolume(spec VolumeSpec) Volume {
+	var made Volume
+	c.with(func() {
+		region := orDefault(spec.Region, c.opts.Region)
+		t := VolumeType{Name: orDefault(spec.VolumeType, "PREMIUM-SSD1"), Category: "premium"}
+		for _, known := range c.opts.Catalog.VolumeTypes[region] {
+			if known.Name == t.Name {
+				t = known
+			}
+		}
+		size := spec.SizeGiB
+		if size == 0 {
+			size = 20
+		}
+		zone := orDefault(spec.Zone, c.region(region).Zones[0].ShortName)
+		v := c.newVolume(orDefault(spec.Project, c.opts.Project), region, zone, spec.Name, size, t, orDefault(spec.BillingPlan, PlanOnDemand))
+		v.wire.Bootable = spec.Bootable
+		if spec.Description != "" {
+			v.wire.Description = &spec.Description
+		}
+		made = c.renderVolume(v)
+	})
+	return made
+}
+
+// AttachVolume attaches a volume to a server, past all checks.
+func (c *Cloud) AttachVolume(volumeID, serverID string) error {
+	err := ErrNotFound
+	c.with(func() {
+		v, s := c.volumes[volumeID], c.servers[serverID]
+		if v != nil && s != nil {
+			c.attach(v, s)
+			err = nil
+		}
+	})
+	return err
+}
+
+// SetServerStatus changes a server from outside, for example to ERROR or SHUTOFF.
+func (c *Cloud) SetServerStatus(id, status string) error {
+	err := fmt.Errorf("server %s: %w", id, ErrNotFound)
+	c.with(func() {
+		if s := c.servers[id]; s != nil {
+			c.setStatus(s, status)
+			err = nil
+		}
+	})
+	return err
+}
+
+// EditServer changes a server from outside. What is computed (volumes, addresses, security groups) and its id cannot be
+// changed so. It returns false where there is no such server. The function must not call back.
+func (c *Cloud) EditServer(id string, edit func(*Server)) bool {
+	found := false
+	c.with(func() {
+		s := c.servers[id]
+		if s == nil {
+			return
+		}
+		found = true
+		w := c.truthOf(s)
+		edit(&w)
+		status := s.wire.Status
+		truth := *w.Truth
+		w.ID, w.Truth = s.wire.ID, nil
+		w.VolumesAttached, w.Addresses, w.SecurityGroups, w.IPAddresses = nil, nil, nil, IPAddresses{}
+		w.Metadata = maps.Clone(w.Metadata)
+		s.wire, s.truth = w, truth
+		if w.Status != status {
+			s.wire.Status = status
+			c.setStatus(s, w.Status)
+		}
+	})
+	return found
+}
+
+// RemoveServer takes a server away from outside, as if somebody had deleted it in the dashboard and kept the disks.
+func (c *Cloud) RemoveServer(id string) error {
+	err := fmt.Errorf("server %s: %w", id, ErrNotFound)
+	c.with(func() {
+		if s := c.servers[id]; s != nil {
+			c.remove(s)
+			err = nil
+		}
+	})
+	return err
+}

@@ -1,0 +1,277 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloud
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+// The statuses of servers that the sandbox gives by itself; SetServerStatus accepts any text.
+const (
+	StatusBuild   = "BUILD"
+	StatusActive  = "ACTIVE"
+	StatusShutoff = "SHUTOFF"
+	StatusError   = "ERROR"
+)
+
+// server is the record of one server. What the API shows of its disks and ports is computed from those.
+type server struct {
+	seq       uint64
+	wire      Server // without volumes, addresses and security groups
+	truth     ServerTruth
+	hidden    bool // not listed until its create task is ready
+	volumes   []string
+	ports     []string
+	stock     []stockKey // what a delete gives back
+	history   []statusAt // the last statuses, for lists that are stale
+	deletedAt time.Time
+}
+
+type statusAt struct {
+	at     time.Time
+	status string
+}
+
+func (s *server) order() uint64 { return s.seq }
+
+func (s *server) owned(q *call) bool {
+	return s.truth.Project == q.project && s.truth.Region == q.region
+}
+
+// setStatus changes the status with everything that follows from it; the caller holds the lock.
+func (c *Cloud) setStatus(s *server, status string) {
+	s.wire.Status = status
+	s.wire.Updated = seconds(c.now)
+	s.wire.VMState, s.wire.PowerState = "building", 0
+	switch status {
+	case StatusActive:
+		s.wire.VMState, s.wire.PowerState = "active", 1
+	case StatusShutoff:
+		s.wire.VMState, s.wire.PowerState = "stopped", 4
+	case StatusBuild:
+	default:
+		s.wire.VMState = strings.ToLower(status)
+	}
+	s.wire.IsAvailable = status == StatusActive
+	s.history = append(s.history, statusAt{c.now, status})
+	if len(s.history) > 16 {
+		s.history = s.history[1:]
+	}
+	if status != StatusActive {
+		s.truth.ActiveAt = time.Time{}
+		return
+	}
+	s.hidden = false
+	s.wire.Fault = nil
+	if s.truth.ActiveAt.IsZero() {
+		s.truth.ActiveAt = c.now
+	}
+	if s.wire.LaunchedAt == nil {
+		launched := micros(c.now)
+		s.wire.LaunchedAt = &launched
+	}
+	c.hooks = append(c.hooks, hook{server: c.truthOf(s)})
+}
+
+// render is the server as the API shows it. Nothing in it is shared with the record.
+func (c *Cloud) render(s *server) Server {
+	w := s.wire
+	w.Metadata = maps.Clone(s.wire.Metadata)
+	w.VolumesAttached = []AttachedVolume{}
+	for _, id := range s.volumes {
+		if v := c.volumes[id]; v != nil {
+			w.VolumesAttached = append(w.VolumesAttached, c.renderAttached(v))
+		}
+	}
+	w.Addresses = map[string][]Address{}
+	w.IPAddresses = IPAddresses{LAN: []Address{}, WANV4: []Address{}, WANV6: []Address{}}
+	w.SecurityGroups = []SecurityGroup{}
+	for _, id := range s.ports {
+		p := c.ports[id]
+		if p == nil {
+			continue
+		}
+		address := Address{Version: 4, Addr: p.ip, Type: "fixed", MAC: p.mac}
+		if p.wan {
+			w.IPAddresses.WANV4 = append(w.IPAddresses.WANV4, address)
+		} else {
+			w.IPAddresses.LAN = append(w.IPAddresses.LAN, address)
+		}
+		address.NetworkName = p.networkName
+		w.Addresses[p.networkName] = append(w.Addresses[p.networkName], address)
+		for _, firewall := range p.firewalls {
+			w.SecurityGroups = append(w.SecurityGroups, SecurityGroup{Name: c.firewallName(p, firewall)})
+		}
+	}
+	return w
+}
+
+// nested is the form in replies of actions: of the volumes only the ids.
+func (c *Cloud) nested(s *server) Server {
+	w := c.render(s)
+	for i := range w.VolumesAttached {
+		w.VolumesAttached[i].brief = true
+	}
+	return w
+}
+
+// truthOf is the server with the ground truth.
+func (c *Cloud) truthOf(s *server) Server {
+	w := c.render(s)
+	truth := s.truth
+	if truth.Guest != nil {
+		guest := *truth.Guest
+		truth.Guest = &guest
+	}
+	w.Truth = &truth
+	return w
+}
+
+func (c *Cloud) listServers(q *call) reply {
+	servers := []Server{}
+	at := c.now.Add(-q.fx.staleness())
+	for _, s := range c.serversAt(q, at) {
+		switch {
+		case !strings.Contains(s.Name, q.query.Get("name")):
+		case q.query.Get("status") != "" && !strings.EqualFold(s.Status, q.query.Get("status")):
+		case q.query.Get("ip") != "" && !hasIP(s, q.query.Get("ip")):
+		default:
+			servers = append(servers, s)
+		}
+	}
+	return ok(servers)
+}
+
+// serversAt is what a list at that time showed: servers deleted since are still there with their last status before,
+// servers made since are not.
+func (c *Cloud) serversAt(q *call, at time.Time) []Server {
+	var records []*server
+	if q.fx.staleness() > 0 {
+		for _, s := range c.tombstones {
+			if s.deletedAt.After(at) {
+				records = append(records, s)
+			}
+		}
+	}
+	records = append(records, sorted(c.servers)...)
+	slices.SortStableFunc(records, func(a, b *server) int { return int(int64(a.seq) - int64(b.seq)) }) //nolint:gosec // counters are small
+	var servers []Server
+	for _, s := range records {
+		if !s.owned(q) || s.hidden || s.truth.CreatedAt.After(at) {
+			continue
+		}
+		w := c.render(s)
+		for _, then := range s.history {
+			if !then.at.After(at) {
+				w.Status = then.status
+			}
+		}
+		servers = append(servers, w)
+	}
+	return servers
+}
+
+func hasIP(s Server, ip string) bool {
+	has := func(a Address) bool { return a.Addr == ip }
+	return slices.ContainsFunc(s.IPAddresses.LAN, has) || slices.ContainsFunc(s.IPAddresses.WANV4, has)
+}
+
+// find returns a server that this call may see.
+func (c *Cloud) find(q *call, id string) *server {
+	s := c.servers[id]
+	if s == nil || !s.owned(q) || s.hidden {
+		return nil
+	}
+	return s
+}
+
+func noSuchServer(id string) reply {
+	return problem(http.StatusNotFound, "Instance "+id+" could not be found.")
+}
+
+func (c *Cloud) getServer(q *call) reply {
+	if staleness := q.fx.staleness(); staleness > 0 {
+		for _, s := range c.serversAt(q, c.now.Add(-staleness)) {
+			if s.ID == q.vars[0] {
+				return ok(s)
+			}
+		}
+		return noSuchServer(q.vars[0])
+	}
+	s := c.find(q, q.vars[0])
+	if s == nil {
+		return noSuchServer(q.vars[0])
+	}
+	return ok(c.render(s))
+}
+
+type actionRequest struct {
+	Action         string `json:"action"`
+	NewName        string `json:"new_name"`
+	NewNetworkPlan string `json:"new_network_plan"`
+	BillingPlan    string `json:"billing_plan"`
+	Type           string `json:"type"`
+}
+
+func (c *Cloud) serverAction(q *call) reply {
+	var request actionRequest
+	if err := json.Unmarshal(q.body, &request); err != nil {
+		return problem(http.StatusBadRequest, "Invalid JSON body")
+	}
+	s := c.find(q, q.vars[0])
+	if s == nil {
+		return noSuchServer(q.vars[0])
+	}
+	if s.truth.Deleting || s.wire.Status == StatusBuild {
+		return problem(http.StatusConflict, "Cannot '"+request.Action+"' instance "+s.wire.ID+" while it is in task_state deleting or building")
+	}
+	switch request.Action {
+	case "start":
+		c.setStatus(s, StatusActive)
+		return ok(c.nested(s))
+	case "stop":
+		c.setStatus(s, StatusShutoff)
+		return ok(c.nested(s))
+	case "soft_reboot", "hard_reboot":
+		c.setStatus(s, StatusActive)
+		return ok(apiMessage{Message: strings.ToUpper(request.Action[:1]) + strings.ReplaceAll(request.Action[1:], "_", " ") + " server thành công"})
+	case "rename":
+		s.wire.Name = request.NewName
+	case "change_network_plan":
+		if !slices.Contains(networkPlans, request.NewNetworkPlan) {
+			return problem(http.StatusBadRequest, "network_plan không hợp lệ: "+request.NewNetworkPlan)
+		}
+		s.wire.NetworkPlan = request.NewNetworkPlan
+		s.wire.Metadata["network_plan"] = request.NewNetworkPlan
+	case "switch_billing_plan":
+		if !slices.Contains([]string{PlanOnDemand, PlanSaving}, request.BillingPlan) {
+			return problem(http.StatusBadRequest, "billing_plan không hợp lệ: "+request.BillingPlan)
+		}
+		s.wire.BillingPlan = request.BillingPlan
+		s.wire.Metadata["billing_plan"] = request.BillingPlan
+	case "get_vnc":
+		return ok(map[string]any{"console": map[string]string{"url": q.base + "/vnc?token=" + s.wire.ID, "type": request.Type}})
+	default:
+		return problem(http.StatusBadRequest, "There is no such action: "+request.Action)
+	}
+	return ok(c.nested(s))
+}

@@ -1,0 +1,125 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloud
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+)
+
+// ErrNotFound is what changes to a server or volume that does not exist return.
+var ErrNotFound = errors.New("not found")
+
+type stockBody struct {
+	Flavor    string `json:"flavor"`
+	Zone      string `json:"zone"`
+	Plan      string `json:"plan"`
+	Available *int   `json:"available"`
+}
+
+type faultsBody struct {
+	Seed  int64   `json:"seed"`
+	Rules []Fault `json:"rules"`
+}
+
+type statusBody struct {
+	Status string `json:"status"`
+}
+
+// truthHandler serves /_sandbox/: no token, JSON, and never in the request log.
+func (c *Cloud) truthHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /_sandbox/state", func(w http.ResponseWriter, _ *http.Request) { c.write(w, ok(c.State())) })
+	mux.HandleFunc("GET /_sandbox/requests", func(w http.ResponseWriter, r *http.Request) {
+		if summary := r.URL.Query().Get("summary"); summary != "" && summary != "0" {
+			c.write(w, ok(c.RequestCounts()))
+			return
+		}
+		c.write(w, ok(c.Requests()))
+	})
+	mux.HandleFunc("DELETE /_sandbox/requests", func(w http.ResponseWriter, _ *http.Request) {
+		c.ResetRequests()
+		w.WriteHeader(http.StatusNoContent)
+	})
+	mux.HandleFunc("PUT /_sandbox/stock", change(c, func(body stockBody) error {
+		if body.Available == nil {
+			return errors.New("available is required (-1 is unlimited)")
+		}
+		c.SetStock(body.Flavor, body.Zone, body.Plan, *body.Available)
+		return nil
+	}))
+	mux.HandleFunc("PUT /_sandbox/quota", change(c, func(body Quota) error {
+		c.SetQuota(body)
+		return nil
+	}))
+	mux.HandleFunc("POST /_sandbox/faults", change(c, func(body faultsBody) error {
+		for i := range body.Rules {
+			if err := body.Rules[i].Validate(); err != nil {
+				return err
+			}
+		}
+		c.AddFaults(body.Seed, body.Rules...)
+		return nil
+	}))
+	mux.HandleFunc("DELETE /_sandbox/faults", func(w http.ResponseWriter, _ *http.Request) {
+		c.ClearFaults()
+		w.WriteHeader(http.StatusNoContent)
+	})
+	mux.HandleFunc("POST /_sandbox/tokens/expire", func(w http.ResponseWriter, _ *http.Request) {
+		c.ExpireTokens()
+		w.WriteHeader(http.StatusNoContent)
+	})
+	mux.HandleFunc("POST /_sandbox/servers/{id}/status", func(w http.ResponseWriter, r *http.Request) {
+		change(c, func(body statusBody) error {
+			if body.Status == "" {
+				return errors.New("status is required")
+			}
+			return c.SetServerStatus(r.PathValue("id"), body.Status)
+		})(w, r)
+	})
+	mux.HandleFunc("DELETE /_sandbox/servers/{id}", func(w http.ResponseWriter, r *http.Request) {
+		if err := c.RemoveServer(r.PathValue("id")); err != nil {
+			c.write(w, problem(http.StatusNotFound, err.Error()))
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	})
+	return mux
+}
+
+// change decodes a strict JSON body and applies it.
+func change[T any](c *Cloud, apply func(T) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var body T
+		decoder := json.NewDecoder(io.LimitReader(r.Body, maxBody))
+		decoder.DisallowUnknownFields()
+		err := decoder.Decode(&body)
+		if err == nil {
+			err = apply(body)
+		}
+		switch {
+		case errors.Is(err, ErrNotFound):
+			c.write(w, problem(http.StatusNotFound, err.Error()))
+		case err != nil:
+			c.write(w, problem(http.StatusBadRequest, err.Error()))
+		default:
+			w.WriteHeader(http.StatusNoContent)
+		}
+	}
+}

@@ -1,0 +1,304 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloud
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const (
+	volumeCreating  = "creating"
+	volumeAvailable = "available"
+	volumeInUse     = "in-use"
+	volumeDeleting  = "deleting"
+
+	attachedRoot = "rootdisk"
+	attachedData = "datadisk"
+)
+
+// volume is the record of one volume.
+type volume struct {
+	seq             uint64
+	wire            Volume // without attachments
+	project, region string
+	server          string
+	attachment      AttachedAt
+}
+
+func (v *volume) order() uint64 { return v.seq }
+
+func (v *volume) owned(q *call) bool { return v.project == q.project && v.region == q.region }
+
+func (c *Cloud) renderVolume(v *volume) Volume {
+	w := v.wire
+	w.Metadata = maps.Clone(v.wire.Metadata)
+	w.Attachments = []VolumeAttachment{}
+	if s := c.servers[v.server]; s != nil {
+		nested := NestedServer{ID: s.wire.ID, Name: s.wire.Name, Status: s.wire.Status, VolumesAttached: []AttachedVolume{}}
+		for _, id := range s.volumes {
+			nested.VolumesAttached = append(nested.VolumesAttached, AttachedVolume{ID: id, brief: true})
+		}
+		a := v.attachment
+		w.Attachments = append(w.Attachments, VolumeAttachment{
+			ServerID: a.ServerID, AttachmentID: a.AttachmentID, VolumeID: a.VolumeID, Device: a.Device, ID: a.ID, AttachedAt: a.AttachedAt, Server: nested,
+		})
+	}
+	return w
+}
+
+func (c *Cloud) renderAttached(v *volume) AttachedVolume {
+	return AttachedVolume{
+		ID: v.wire.ID, Status: v.wire.Status, Size: v.wire.Size, AvailabilityZone: v.wire.AvailabilityZone, CreatedAt: v.wire.CreatedAt,
+		Attachments: []AttachedAt{v.attachment}, Name: v.wire.Name, Description: v.wire.Description, VolumeType: v.wire.VolumeType,
+		Metadata: maps.Clone(v.wire.Metadata), Bootable: strconv.FormatBool(v.wire.Bootable), AttachedType: v.wire.AttachedType,
+		Type: v.wire.Type, Category: v.wire.Category, Snapshots: []string{},
+	}
+}
+
+// newVolume makes a volume that is attached to nothing.
+func (c *Cloud) newVolume(project, region, zone, name string, size int, t VolumeType, plan string) *volume {
+	kind := "HDD"
+	if strings.Contains(t.Name, "SSD") {
+		kind = "SSD"
+	}
+	v := &volume{
+		seq: c.nextSeq(), project: project, region: region,
+		wire: Volume{
+			ID: c.newUUID(), Status: volumeAvailable, Size: size, AvailabilityZone: zone, CreatedAt: micros(c.now), UpdatedAt: micros(c.now),
+			Name: name, VolumeType: t.Name, Metadata: map[string]string{"category": t.Category, "billing_plan": plan}, UserID: userID(project),
+			TenantID: project, Type: kind, Category: t.Category, RegionName: c.region(region).RegionName, AttachedType: attachedData, BillingPlan: plan,
+		},
+	}
+	c.volumes[v.wire.ID] = v
+	return v
+}
+
+// addDisks makes and attaches the disks that were ordered with a server.
+func (c *Cloud) addDisks(s *server, o *order) {
+	root := o.os.volume
+	if root == nil {
+		root = c.newVolume(o.project, o.region, o.AvailabilityZone, s.wire.Name+"_rootdisk", o.RootDisk.Size, o.rootVolume, o.BillingPlan)
+		root.wire.Bootable = true
+		root.wire.ImageMetadata = map[string]string{
+			"image_id": o.OS.ID, "image_name": o.os.name, "image_type": o.OS.Type, "min_disk": strconv.Itoa(o.os.minDisk), "min_ram": "0",
+			"disk_format": "raw", "container_format": "bare", "size": "5368709120",
+		}
+	}
+	root.wire.AttachedType = attachedRoot
+	c.attach(root, s)
+	root.wire.Status = volumeCreating
+	for i, disk := range o.DataDisks {
+		name := fmt.Sprintf("%s_datadisk_%d", s.wire.Name, i+1)
+		v := c.newVolume(o.project, o.region, o.AvailabilityZone, name, disk.Size, o.dataVolumes[i], o.BillingPlan)
+		c.attach(v, s)
+		v.wire.Status = volumeCreating
+	}
+}
+
+func (c *Cloud) attach(v *volume, s *server) {
+	v.server = s.wire.ID
+	v.wire.Status = volumeInUse
+	v.wire.UpdatedAt = micros(c.now)
+	used := map[string]bool{}
+	for _, id := range s.volumes {
+		if other := c.volumes[id]; other != nil {
+			used[other.attachment.Device] = true
+		}
+	}
+	device := "/dev/vda"
+	for letter := 'a'; used[device] && letter <= 'z'; letter++ {
+		device = "/dev/vd" + string(letter)
+	}
+	v.attachment = AttachedAt{
+		ID: v.wire.ID, AttachmentID: c.newUUID(), VolumeID: v.wire.ID, ServerID: s.wire.ID, HostName: "thor-compute-" + s.wire.HostID[:3],
+		Device: device, AttachedAt: micros(c.now),
+	}
+	s.volumes = append(s.volumes, v.wire.ID)
+}
+
+func (c *Cloud) detach(v *volume, s *server) {
+	v.server, v.attachment = "", AttachedAt{}
+	v.wire.Status, v.wire.UpdatedAt = volumeAvailable, micros(c.now)
+	s.volumes = slices.DeleteFunc(s.volumes, func(id string) bool { return id == v.wire.ID })
+}
+
+func (c *Cloud) listVolumes(q *call) reply {
+	volumes := []Volume{}
+	for _, v := range sorted(c.volumes) {
+		w := v.wire
+		wanted := v.owned(q)
+		for name, value := range map[string]string{
+			"name": w.Name, "size": strconv.Itoa(w.Size), "status": w.Status, "availability_zone": w.AvailabilityZone, "category": w.Category,
+			"billing_plan": w.BillingPlan, "bootable": strconv.FormatBool(w.Bootable),
+		} {
+			filter := q.query.Get(name)
+			wanted = wanted && (filter == "" || filter == value)
+		}
+		if wanted {
+			volumes = append(volumes, c.renderVolume(v))
+		}
+	}
+	return ok(volumes)
+}
+
+func (c *Cloud) findVolume(q *call) (*volume, *reply) {
+	v := c.volumes[q.vars[0]]
+	if v == nil || !v.owned(q) {
+		refusal := problem(http.StatusNotFound, "Volume "+q.vars[0]+" could not be found.")
+		return nil, &refusal
+	}
+	return v, nil
+}
+
+func (c *Cloud) getVolume(q *call) reply {
+	v, refusal := c.findVolume(q)
+	if refusal != nil {
+		return *refusal
+	}
+	return ok(c.renderVolume(v))
+}
+
+func (c *Cloud) deleteVolume(q *call) reply {
+	v, refusal := c.findVolume(q)
+	if refusal != nil {
+		return *refusal
+	}
+	if v.wire.Status != volumeAvailable && v.wire.Status != "error" {
+		return refuse(http.StatusBadRequest, "Invalid volume: Volume status must be available or error, but current status is: "+v.wire.Status)
+	}
+	v.wire.Status = volumeDeleting
+	c.after(q.fx.latency(c.opts.Latency), func() { delete(c.volumes, v.wire.ID) })
+	return reply{status: http.StatusNoContent}
+}
+
+type volumeRequest struct {
+	Name             string `json:"name"`
+	Description      string `json:"description"`
+	Size             int    `json:"size"`
+	VolumeType       string `json:"volume_type"`
+	Category         string `json:"category"`
+	AvailabilityZone string `json:"availability_zone"`
+	SnapshotID       string `json:"snapshot_id"`
+	InstanceUUID     string `json:"instance_uuid"`
+	BillingPlan      string `json:"billing_plan"`
+}
+
+func (c *Cloud) createVolume(q *call) reply {
+	var request volumeRequest
+	if err := json.Unmarshal(q.body, &request); err != nil {
+		return problem(http.StatusBadRequest, "Invalid JSON body")
+	}
+	t, refusal := c.volumeType(q.region, request.Category, request.AvailabilityZone, &diskRequest{VolumeType: request.VolumeType})
+	if refusal != nil {
+		return *refusal
+	}
+	if request.Size < 10 || request.Size%10 != 0 {
+		return refuse(http.StatusBadRequest, "Dung lượng ổ cứng không hợp lệ")
+	}
+	if message := c.quotaExceeded(q.project, need{volumes: 1, gb: request.Size}); message != "" {
+		return refuse(http.StatusForbidden, message)
+	}
+	s := c.servers[request.InstanceUUID]
+	if request.InstanceUUID != "" && (s == nil || !s.owned(q)) {
+		return noSuchServer(request.InstanceUUID)
+	}
+	v := c.newVolume(q.project, q.region, request.AvailabilityZone, request.Name, request.Size, t, orDefault(request.BillingPlan, PlanSaving))
+	if request.Description != "" {
+		v.wire.Description = &request.Description
+	}
+	if s != nil {
+		if refusal := c.tryAttach(v, s); refusal != nil {
+			delete(c.volumes, v.wire.ID)
+			return *refusal
+		}
+	}
+	return ok(c.renderVolume(v))
+}
+
+func (c *Cloud) tryAttach(v *volume, s *server) *reply {
+	switch {
+	case v.wire.Status != volumeAvailable:
+		return bad("Invalid volume: Volume %s status must be available, but is %s", v.wire.ID, v.wire.Status)
+	case v.wire.AvailabilityZone != s.wire.AvailabilityZone:
+		return bad("Invalid volume: Instance and volume are not in the same availability_zone.")
+	case v.wire.BillingPlan != s.wire.BillingPlan:
+		return bad("Không thể gắn ổ cứng: tài nguyên khác gói cước (%s, %s)", v.wire.BillingPlan, s.wire.BillingPlan)
+	}
+	c.attach(v, s)
+	return nil
+}
+
+type volumeActionRequest struct {
+	Type         string `json:"type"`
+	NewSize      int    `json:"new_size"`
+	InstanceUUID string `json:"instance_uuid"`
+}
+
+func (c *Cloud) volumeAction(q *call) reply {
+	var request volumeActionRequest
+	if err := json.Unmarshal(q.body, &request); err != nil {
+		return problem(http.StatusBadRequest, "Invalid JSON body")
+	}
+	v, refusal := c.findVolume(q)
+	if refusal != nil {
+		return *refusal
+	}
+	if request.Type == "extend" {
+		if request.NewSize <= v.wire.Size {
+			return refuse(http.StatusBadRequest, "New size must be greater than the current size")
+		}
+		v.wire.Size = request.NewSize
+		t := c.newTask("extend_volume", q.project, q.region, v.server, q.fx)
+		c.after(t.EndsAt.Sub(c.now), func() { c.end(t, true, "", nil) })
+		return ok(map[string]string{"task_id": t.ID})
+	}
+	s := c.servers[request.InstanceUUID]
+	if s == nil || !s.owned(q) {
+		return noSuchServer(request.InstanceUUID)
+	}
+	switch request.Type {
+	case "attach":
+		if refusal := c.tryAttach(v, s); refusal != nil {
+			return *refusal
+		}
+		return ok(map[string]any{"message": "Attach successfully", "volume_detail": c.renderVolume(v)})
+	case "detach":
+		if v.server != s.wire.ID || v.wire.AttachedType == attachedRoot {
+			return refuse(http.StatusBadRequest, "Volume is not attached to this server, or is its root disk")
+		}
+		c.detach(v, s)
+		return ok(map[string]any{"message": "Detach successfully", "volume_detail": c.renderVolume(v)})
+	}
+	return refuse(http.StatusBadRequest, "There is no such action: "+request.Type)
+}
+
+func (c *Cloud) listVolumeTypes(q *call) reply {
+	types := []VolumeType{}
+	for _, t := range c.opts.Catalog.VolumeTypes[q.region] {
+		category, zone := q.query.Get("category"), q.query.Get("availability_zone")
+		if (category == "" || category == t.Category) && (zone == "" || slices.Contains(t.AvailabilityZones, zone)) {
+			types = append(types, t)
+		}
+	}
+	return ok(map[string]any{"volume_types": types})
+}
