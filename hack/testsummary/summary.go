@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/onsi/ginkgo/v2/types"
@@ -135,7 +136,7 @@ func broken(err error) *Summary {
 // firstLines bounds what a compiler says: the runner's output has it all.
 func firstLines(text string) string {
 	const most = 5
-	lines := strings.Split(strings.TrimSpace(text), "\n")
+	lines := slices.DeleteFunc(strings.Split(text, "\n"), func(line string) bool { return strings.TrimSpace(line) == "" })
 	if len(lines) > most {
 		lines = append(lines[:most], "...")
 	}

@@ -101,7 +101,7 @@ var _ = Describe("Summary", func() {
 
 	It("should say why a suite did not run, in few lines", func() {
 		report := suite(false)
-		report.SpecialSuiteFailureReasons = []string{"Failed to compile thing:\n" + strings.Repeat("undefined: x\n", 40)}
+		report.SpecialSuiteFailureReasons = []string{"Failed to compile thing:\n\n" + strings.Repeat("undefined: x\n", 40)}
 		out := lines(Summarize([]types.Report{report}))
 		Expect(out[0]).To(Equal("FAILED /repo/pkg/thing: Failed to compile thing:"))
 		Expect(out).To(HaveLen(7))
