@@ -1,0 +1,135 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package environment
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// controllerGrace is how long the controller may take to end: as long as Kubernetes gives a pod would be too patient
+// for a test, and whoever interrupts a demo does not want to wait.
+const controllerGrace = 10 * time.Second
+
+// Controller is a running controller.
+type Controller struct {
+	process *process
+	metrics int
+	health  int
+}
+
+// StartController starts the controller and waits until it is ready. The overrides win over those of Options; an empty
+// value removes the variable.
+func (e *Environment) StartController(ctx context.Context, overrides map[string]string) (*Controller, error) {
+	c, err := e.newController(ctx, overrides, e.fail)
+	if err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	e.controller = c
+	e.mu.Unlock()
+	url := "http://" + local(c.health) + "/readyz"
+	return c, e.await(ctx, "controller", time.Minute, func(ctx context.Context) (bool, error) {
+		return answers(ctx, http.DefaultClient, url), nil
+	})
+}
+
+// RunController starts the controller where it is expected to give up, and returns its output and how it ended.
+func (e *Environment) RunController(ctx context.Context, overrides map[string]string) (string, error) {
+	log := e.logPath("controller")
+	before := size(log)
+	c, err := e.newController(ctx, overrides, nil)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = c.process.kill() }()
+	err = c.process.wait(ctx)
+	content, readErr := os.ReadFile(log) //nolint:gosec // a log of ours
+	if readErr != nil {
+		return "", fmt.Errorf("reading the controller's log: %w", readErr)
+	}
+	return string(content[min(before, len(content)):]), err
+}
+
+func (e *Environment) newController(ctx context.Context, overrides map[string]string, onExit func(error)) (*Controller, error) {
+	path, err := e.binary(ctx, "CONTROLLER", "cmd/controller")
+	if err != nil {
+		return nil, err
+	}
+	config := filepath.Join(e.dir, "controller.kubeconfig")
+	if err := e.pki.kubeconfig(config, e.server, "karpenter", "system:masters"); err != nil {
+		return nil, err
+	}
+	ports, err := freePorts(2)
+	if err != nil {
+		return nil, err
+	}
+	c := &Controller{metrics: ports[0], health: ports[1]}
+	env := map[string]string{
+		"KUBECONFIG":              config,
+		"CLUSTER_NAME":            "sandbox",
+		"DISABLE_LEADER_ELECTION": "true",
+		"METRICS_PORT":            strconv.Itoa(c.metrics),
+		"HEALTH_PROBE_PORT":       strconv.Itoa(c.health),
+		"LOG_LEVEL":               "info",
+		// The sandbox speaks http, which the controller refuses unless it is told.
+		"BIZFLY_CLOUD_ALLOW_HTTP": "true",
+	}
+	maps.Copy(env, e.proxy.env())
+	maps.Copy(env, e.sandbox.env)
+	maps.Copy(env, e.options.ControllerEnv)
+	maps.Copy(env, overrides)
+	list := baseEnv()
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		if env[name] != "" {
+			list = append(list, name+"="+env[name])
+		}
+	}
+	c.process, err = e.launch(command{name: "controller", path: path, env: list, log: e.logPath("controller")}, onExit)
+	return c, err
+}
+
+// Controller is the controller that was started last, nil before that.
+func (e *Environment) Controller() *Controller {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.controller
+}
+
+// Stop ends the controller as Kubernetes would: SIGTERM, then SIGKILL.
+func (c *Controller) Stop() error { return c.process.stop(controllerGrace) }
+
+// Kill ends the controller at once, as a crash or a lost machine would.
+func (c *Controller) Kill() error { return c.process.kill() }
+
+// MetricsURL is where the controller's metrics are read.
+func (c *Controller) MetricsURL() string { return "http://" + local(c.metrics) + "/metrics" }
+
+func size(path string) int {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0
+	}
+	return int(info.Size())
+}

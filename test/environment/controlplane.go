@@ -1,0 +1,221 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package environment
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// The kubelet's lease lasts kwokLeaseSeconds and kube-controller-manager calls a node dead after nodeGrace: short
+// enough that a test sees a server die, long enough that a busy machine does not look like dead servers.
+const (
+	kwokLeaseSeconds = 20
+	nodeGrace        = 25 * time.Second
+)
+
+// aliveSelector is the label that the sandbox puts on the Nodes of living servers and takes away from the dead.
+const aliveSelector = "sandbox.bizflycloud.vn/alive=true"
+
+var loopback = net.IPv4(127, 0, 0, 1)
+
+// startControlPlane starts etcd and kube-apiserver, and then what works against them.
+func (e *Environment) startControlPlane(ctx context.Context) error {
+	ports, err := freePorts(4)
+	if err != nil {
+		return err
+	}
+	pki, err := newAuthority(filepath.Join(e.dir, "pki"))
+	if err != nil {
+		return err
+	}
+	if err := pki.signingKey(); err != nil {
+		return err
+	}
+	serving, err := pki.issue("kube-apiserver", nil, loopback, net.IPv4(10, 0, 0, 1))
+	if err != nil {
+		return err
+	}
+	if err := pki.write("apiserver", serving); err != nil {
+		return err
+	}
+	e.pki, e.server = pki, "https://"+local(ports[2])
+	if err := e.startEtcd(ctx, ports[0], ports[1]); err != nil {
+		return err
+	}
+	if err := e.startAPIServer(ctx, ports[0], ports[2]); err != nil {
+		return err
+	}
+	for _, start := range []func() error{e.startControllerManager, e.startScheduler, func() error { return e.startKwok(ports[3]) }} {
+		if err := start(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *Environment) startEtcd(ctx context.Context, clients, peers int) error {
+	url := "http://" + local(clients)
+	_, err := e.run("etcd",
+		"--name=default", "--data-dir="+filepath.Join(e.dir, "etcd"),
+		"--listen-client-urls="+url, "--advertise-client-urls="+url,
+		"--listen-peer-urls=http://"+local(peers),
+		"--initial-advertise-peer-urls=http://"+local(peers), "--initial-cluster=default=http://"+local(peers),
+		"--unsafe-no-fsync", // thrown away at the end: nothing needs to survive a power cut
+		"--log-level=warn",
+	)
+	if err != nil {
+		return err
+	}
+	return e.await(ctx, "etcd", 30*time.Second, func(ctx context.Context) (bool, error) {
+		return answers(ctx, http.DefaultClient, url+"/health"), nil
+	})
+}
+
+func (e *Environment) startAPIServer(ctx context.Context, etcd, port int) error {
+	_, err := e.run("kube-apiserver",
+		"--etcd-servers=http://"+local(etcd),
+		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--secure-port="+strconv.Itoa(port),
+		// A loopback address cannot be an endpoint of the kubernetes Service, which nothing uses here.
+		"--endpoint-reconciler-type=none",
+		"--cert-dir="+e.pki.dir, "--client-ca-file="+e.pki.path("ca.crt"),
+		"--tls-cert-file="+e.pki.path("apiserver.crt"), "--tls-private-key-file="+e.pki.path("apiserver.key"),
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file="+e.pki.path("sa.pub"), "--service-account-signing-key-file="+e.pki.path("sa.key"),
+		"--service-cluster-ip-range=10.0.0.0/24", "--authorization-mode=RBAC", "--allow-privileged=true",
+	)
+	if err != nil {
+		return err
+	}
+	e.kubeconfig = filepath.Join(e.dir, "kubeconfig")
+	if err := e.pki.kubeconfig(e.kubeconfig, e.server, "admin", "system:masters"); err != nil {
+		return err
+	}
+	if e.config, err = clientcmd.BuildConfigFromFlags("", e.kubeconfig); err != nil {
+		return fmt.Errorf("reading our own kubeconfig: %w", err)
+	}
+	e.config.QPS, e.config.Burst = 100, 200
+	httpClient, err := rest.HTTPClientFor(e.config)
+	if err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+	// readyz also waits for the roles and priority classes that the API server creates for the others.
+	return e.await(ctx, "kube-apiserver", time.Minute, func(ctx context.Context) (bool, error) {
+		return answers(ctx, httpClient, e.server+"/readyz"), nil
+	})
+}
+
+func (e *Environment) startControllerManager() error {
+	config := filepath.Join(e.dir, "kube-controller-manager.kubeconfig")
+	if err := e.pki.kubeconfig(config, e.server, "system:kube-controller-manager"); err != nil {
+		return err
+	}
+	_, err := e.run("kube-controller-manager",
+		"--kubeconfig="+config, "--leader-elect=false", "--secure-port=0",
+		"--use-service-account-credentials=true",
+		"--service-account-private-key-file="+e.pki.path("sa.key"), "--root-ca-file="+e.pki.path("ca.crt"),
+		"--node-monitor-period=2s", "--node-monitor-grace-period="+nodeGrace.String(),
+	)
+	return err
+}
+
+func (e *Environment) startScheduler() error {
+	config := filepath.Join(e.dir, "kube-scheduler.kubeconfig")
+	if err := e.pki.kubeconfig(config, e.server, "system:kube-scheduler"); err != nil {
+		return err
+	}
+	_, err := e.run("kube-scheduler",
+		"--kubeconfig="+config, "--authentication-kubeconfig="+config, "--authorization-kubeconfig="+config,
+		"--leader-elect=false", "--secure-port=0",
+	)
+	return err
+}
+
+func (e *Environment) startKwok(port int) error {
+	config := filepath.Join(e.dir, "kwok.kubeconfig")
+	if err := e.pki.kubeconfig(config, e.server, "kwok", "system:masters"); err != nil {
+		return err
+	}
+	_, err := e.run("kwok",
+		"--kubeconfig="+config, "--config="+filepath.Join(e.root, "test", "controlplane", "kwok", "stages.yaml"),
+		"--manage-all-nodes=false", "--manage-nodes-with-label-selector="+aliveSelector,
+		"--node-lease-duration-seconds="+strconv.Itoa(kwokLeaseSeconds),
+		"--server-address="+local(port),
+	)
+	return err
+}
+
+// awaitServiceAccount waits until pods can be created: they need the namespace's default service account.
+func (e *Environment) awaitServiceAccount(ctx context.Context) error {
+	return e.await(ctx, "kube-controller-manager", time.Minute, func(ctx context.Context) (bool, error) {
+		err := e.client.Get(ctx, types.NamespacedName{Namespace: corev1.NamespaceDefault, Name: "default"}, &corev1.ServiceAccount{})
+		return err == nil, client.IgnoreNotFound(ignoreServerTimeout(err))
+	})
+}
+
+// ignoreServerTimeout drops what an API server that has just started may answer.
+func ignoreServerTimeout(err error) error {
+	if apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) {
+		return nil
+	}
+	return err
+}
+
+// freePorts returns TCP ports of the loopback interface that nothing listens on.
+func freePorts(n int) ([]int, error) {
+	ports := make([]int, 0, n)
+	for range n {
+		// Kept open until all are chosen, so that none is chosen twice.
+		l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: loopback})
+		if err != nil {
+			return nil, fmt.Errorf("looking for a free port: %w", err)
+		}
+		defer func() { _ = l.Close() }()
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports, nil
+}
+
+func local(port int) string { return net.JoinHostPort(loopback.String(), strconv.Itoa(port)) }
+
+// answers says whether a GET is answered with 200.
+func answers(ctx context.Context, c *http.Client, url string) bool {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return false
+	}
+	response, err := c.Do(request)
+	if err != nil {
+		return false
+	}
+	_ = response.Body.Close()
+	return response.StatusCode == http.StatusOK
+}

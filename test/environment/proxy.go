@@ -1,0 +1,81 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package environment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+// proxy is the only way out that the controller is given: an HTTP proxy that refuses everything and counts it. What is
+// on this machine is reached without a proxy, so whatever arrives here was meant for a foreign host.
+type proxy struct {
+	server *http.Server
+	url    string
+
+	mu    sync.Mutex
+	count int
+	hosts []string
+}
+
+func startProxy() (*proxy, error) {
+	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("starting the counting proxy: %w", err)
+	}
+	p := &proxy{url: "http://" + listener.Addr().String()}
+	p.server = &http.Server{Handler: p, ReadHeaderTimeout: 5 * time.Second}
+	go func() { _ = p.server.Serve(listener) }()
+	return p, nil
+}
+
+// ServeHTTP counts and refuses a request.
+func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p.mu.Lock()
+	p.count++
+	if len(p.hosts) < 100 && !slices.Contains(p.hosts, r.Host) {
+		p.hosts = append(p.hosts, r.Host)
+	}
+	p.mu.Unlock()
+	http.Error(w, "this environment has no way out", http.StatusBadGateway)
+}
+
+func (p *proxy) seen() (int, []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.count, slices.Clone(p.hosts)
+}
+
+// env is what makes Go's HTTP clients use the proxy.
+func (p *proxy) env() map[string]string {
+	return map[string]string{
+		"HTTP_PROXY": p.url, "HTTPS_PROXY": p.url, "NO_PROXY": "127.0.0.1,localhost",
+	}
+}
+
+func (p *proxy) close() error {
+	if err := p.server.Close(); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("stopping the counting proxy: %w", err)
+	}
+	return nil
+}
