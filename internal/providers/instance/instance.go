@@ -154,6 +154,9 @@ var ErrAwaitingServerID = errors.New("the server was ordered and the cloud has n
 // without a task result or a server. The claim must be given up; garbage collection takes a server that comes late.
 var ErrOutcomeUnknown = errors.New("the cloud never answered whether the server was ordered")
 
+// ErrRefused says that the cloud is known to have built nothing for an order, so that another may be made.
+var ErrRefused = errors.New("the cloud refused the order and built nothing")
+
 // ErrNotFound says that the server provably does not exist any more.
 var ErrNotFound = errors.New("the server does not exist")
 
@@ -174,14 +177,29 @@ func (e *FailedError) Error() string {
 // Unwrap returns the cause.
 func (e *FailedError) Unwrap() error { return e.Err }
 
+// DeleteRequest is one server to delete.
+type DeleteRequest struct {
+	// ID is the server's id.
+	ID string
+	// Name is the server's and its node's name as far as the caller knows. It is used only where the server itself can
+	// not be asked any more: its root disk is named after it, and BKE knows the node by it. Empty skips both.
+	Name string
+	// RecordedVolumes are the ids of the disks that were attached before any pod could have attached one, the root disk
+	// included; nil where nobody wrote them down.
+	RecordedVolumes []string
+}
+
 // Provider manages the servers of this cluster.
 type Provider interface {
 	// Launch orders one server and waits, bounded, for its id. Errors of the order itself are those of package bizfly
 	// (IsAmbiguous: go on with Resume); then ErrAwaitingServerID and *FailedError.
 	Launch(ctx context.Context, request *LaunchRequest) (*Instance, error)
 	// Resume finds the server of an earlier order and waits for it like Launch. It never orders. Beside the errors of
-	// Launch it returns ErrOutcomeUnknown.
+	// Launch it returns ErrOutcomeUnknown, and ErrRefused for an intent that says so.
 	Resume(ctx context.Context, nodeClaimUID string, intent Intent) (*Instance, error)
+	// Fault returns why the server of an order went wrong, for one that is in ERROR after Launch has returned it. It is
+	// never nil and the predicates of package bizfly classify it; where the cloud does not say why, it has no class.
+	Fault(ctx context.Context, intent Intent) error
 	// Get returns a server of this cluster; ErrNotFound when it provably does not exist or is not ours.
 	Get(ctx context.Context, id string) (*Instance, error)
 	// List returns all servers of this cluster, failed and deleting ones included, from a list begun after the call
@@ -190,5 +208,8 @@ type Provider interface {
 	// Delete deletes a server with its root disk and those of the recorded disks that no PersistentVolume owns. It is
 	// idempotent and answers nil while the deletion is under way; ErrNotFound once server and root disk are provably
 	// gone and BKE has been left. A server of someone else is ErrNotFound and not touched.
-	Delete(ctx context.Context, id string, recordedVolumes []string) error
+	Delete(ctx context.Context, request DeleteRequest) error
+	// Reap carries on what Launch and Delete began and nobody polls: deletions by garbage collection, and root disks
+	// that an order left behind when it failed or was given up. Garbage collection calls it once per pass.
+	Reap(ctx context.Context) error
 }

@@ -1,0 +1,162 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package instance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/bizflycloud/gobizfly"
+	"github.com/patrickmn/go-cache"
+	"github.com/samber/lo"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/clock"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
+)
+
+// Defaults of Config.
+const (
+	defaultIDWait           = 30 * time.Second
+	defaultVisibilityWindow = 2 * time.Minute
+	defaultPollInterval     = 2 * time.Second
+	defaultListMaxAge       = 3 * time.Second
+	defaultTaskReadsPerPoll = 20
+)
+
+// errNoClusterUID makes every call fail while we do not know who we are: without the UID nothing is provably ours.
+var errNoClusterUID = errors.New("the UID of the kube-system namespace is not known, so no server can be told to be this cluster's")
+
+// Config is what the cluster and the operator's options decide.
+type Config struct {
+	// ClusterName is the cluster's name, for people.
+	ClusterName string
+	// ClusterUID is the UID of the kube-system namespace, by which we know our servers. Every call fails without it.
+	ClusterUID string
+	// BKEClusterID and BKEClusterToken are what BKE is told a node's leave with; without both there is no BKE to leave.
+	BKEClusterID    string
+	BKEClusterToken string
+	// IDWait is how long Launch and Resume wait for a server's id. Core schedules nothing while a claim lacks one, so
+	// it is short. The default is 30 s.
+	IDWait time.Duration
+	// VisibilityWindow is how long after an order its server or task must have been seen; the default is 2 min.
+	VisibilityWindow time.Duration
+	// PollInterval is the time between two looks for the servers that were ordered; the default is 2 s.
+	PollInterval time.Duration
+	// ListMaxAge is how old a list may be when List is called; the default is 3 s.
+	ListMaxAge time.Duration
+	// TaskReadsPerPoll is the most tasks that one poll reads; the default is 20.
+	TaskReadsPerPoll int
+	// Clock is nil for the real one.
+	Clock clock.Clock
+	// OnLeaveFailed is told of a node that BKE could not be told about in several tries; it may be nil.
+	OnLeaveFailed func(ctx context.Context, nodeName string, err error)
+}
+
+func (c Config) withDefaults() Config {
+	c.IDWait = lo.CoalesceOrEmpty(c.IDWait, defaultIDWait)
+	c.VisibilityWindow = lo.CoalesceOrEmpty(c.VisibilityWindow, defaultVisibilityWindow)
+	c.PollInterval = lo.CoalesceOrEmpty(c.PollInterval, defaultPollInterval)
+	c.ListMaxAge = lo.CoalesceOrEmpty(c.ListMaxAge, defaultListMaxAge)
+	c.TaskReadsPerPoll = lo.CoalesceOrEmpty(c.TaskReadsPerPoll, defaultTaskReadsPerPoll)
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
+	if c.OnLeaveFailed == nil {
+		c.OnLeaveFailed = func(context.Context, string, error) {}
+	}
+	return c
+}
+
+// DefaultProvider is the Provider over BizFly's API. It is safe for concurrent use.
+type DefaultProvider struct {
+	config    Config
+	api       bizfly.API
+	bootstrap bootstrap.Provider
+	zones     zone.Provider
+	protected func(context.Context) (sets.Set[string], error)
+	servers   *sharedList[*gobizfly.Server]
+	volumes   *sharedList[*gobizfly.Volume]
+	poller    *poller
+	deletions *ledger
+}
+
+var _ Provider = (*DefaultProvider)(nil)
+
+// NewDefaultProvider returns a provider. protected returns the handles of the volumes that PersistentVolumes name, from
+// a read that is not older than the call; when it fails no disk is deleted. deletions remembers what is being deleted
+// and needs a default expiration of about an hour.
+func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider bootstrap.Provider, zoneProvider zone.Provider,
+	protected func(context.Context) (sets.Set[string], error), deletions *cache.Cache) *DefaultProvider {
+	config = config.withDefaults()
+	if protected == nil {
+		protected = func(context.Context) (sets.Set[string], error) {
+			return nil, errors.New("nobody says which volumes PersistentVolumes own")
+		}
+	}
+	p := &DefaultProvider{
+		config:    config,
+		api:       api,
+		bootstrap: bootstrapProvider,
+		zones:     zoneProvider,
+		protected: protected,
+		servers:   newSharedList(config.Clock, api.ListServers),
+		volumes:   newSharedList(config.Clock, api.ListVolumes),
+		deletions: &ledger{cache: deletions},
+	}
+	p.poller = newPoller(p)
+	return p
+}
+
+// Get returns a server of this cluster.
+func (p *DefaultProvider) Get(ctx context.Context, id string) (*Instance, error) {
+	if p.config.ClusterUID == "" {
+		return nil, errNoClusterUID
+	}
+	server, err := p.api.GetServer(ctx, id)
+	if bizfly.IsNotFound(err) {
+		return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("getting server %s: %w", id, err)
+	}
+	if gone(server) || !p.ours(server) {
+		return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
+	}
+	return convert(server), nil
+}
+
+// List returns all servers of this cluster.
+func (p *DefaultProvider) List(ctx context.Context) ([]*Instance, error) {
+	if p.config.ClusterUID == "" {
+		return nil, errNoClusterUID
+	}
+	servers, err := p.servers.get(ctx, p.config.ListMaxAge)
+	if err != nil {
+		return nil, fmt.Errorf("listing servers: %w", err)
+	}
+	return lo.FilterMap(servers, func(server *gobizfly.Server, _ int) (*Instance, bool) {
+		if !p.ours(server) {
+			return nil, false
+		}
+		return convert(server), true
+	}), nil
+}

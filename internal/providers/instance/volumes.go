@@ -1,0 +1,154 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package instance
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/bizflycloud/gobizfly"
+	"github.com/samber/lo"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+)
+
+const (
+	// csiNamePrefix and csiDescriptionSuffix are how the block storage driver marks its volumes.
+	csiNamePrefix        = "pvc-"
+	csiDescriptionSuffix = "by csi-bizflycloud"
+	// volumeDeleting is a volume on its way out.
+	volumeDeleting = "deleting"
+)
+
+// disposable returns the disks to delete with a server: its root disk, and the recorded disks that are attached to it,
+// less those that a PersistentVolume owns. Where it cannot be found out who owns a disk it is an error, so that the
+// whole deletion waits: a disk that is not deleted with its server would be paid for ever after.
+func (p *DefaultProvider) disposable(ctx context.Context, v *view, server *gobizfly.Server, recorded []string) ([]string, error) {
+	volumes, err := v.volumes(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("listing volumes to delete server %s: %w", server.Name, err)
+	}
+	listed := lo.KeyBy(volumes, func(volume *gobizfly.Volume) string { return volume.ID })
+	attached := lo.KeyBy(server.AttachedVolumes, func(volume gobizfly.AttachedVolume) string { return volume.ID })
+	isRoot := func(id string) bool {
+		if volume, ok := attached[id]; ok && volume.AttachedType != "" {
+			return volume.AttachedType == attachedTypeRoot
+		}
+		volume, ok := listed[id]
+		return ok && volume.AttachedType == attachedTypeRoot && volume.Bootable
+	}
+	candidates := lo.Uniq(append(lo.FilterMap(volumes, func(volume *gobizfly.Volume, _ int) (string, bool) {
+		return volume.ID, attachedTo(volume, server.ID)
+	}), lo.Map(server.AttachedVolumes, func(volume gobizfly.AttachedVolume, _ int) string { return volume.ID })...))
+	own := lo.Filter(candidates, func(id string, _ int) bool {
+		volume, known := listed[id]
+		switch {
+		case !known:
+			// A list that lags: the server itself vouches for its root disk, nobody for another one.
+			return isRoot(id) && !csiNamed(attached[id].Name, server.Name)
+		case len(volume.Attachments) > 0 && !attachedTo(volume, server.ID), csiVolume(volume, server.Name):
+			return false
+		}
+		return isRoot(id) || lo.Contains(recorded, id)
+	})
+	protected, err := p.protectedVolumes(ctx, own)
+	if err != nil {
+		return nil, fmt.Errorf("deleting server %s: %w", server.Name, err)
+	}
+	return lo.Reject(own, func(id string, _ int) bool { return protected.Has(id) }), nil
+}
+
+// removeLeftovers deletes the disks that outlived their server, and says whether any is still there: the root disk,
+// known by its name or from the record, and what the cloud was told to delete with the server.
+func (p *DefaultProvider) removeLeftovers(ctx context.Context, v *view, current record) (bool, error) {
+	volumes, err := v.volumes(ctx)
+	if err != nil {
+		return false, fmt.Errorf("listing volumes to find what server %s left: %w", lo.CoalesceOrEmpty(current.Name, current.ID), err)
+	}
+	left := lo.Filter(volumes, func(volume *gobizfly.Volume, _ int) bool {
+		named := current.Name != "" && volume.Name == rootDiskName(current.Name)
+		onRecord := lo.Contains(current.Recorded, volume.ID) && (volume.Bootable || volume.AttachedType == attachedTypeRoot)
+		// A disk that has found another server since is that one's.
+		elsewhere := len(volume.Attachments) > 0 && !attachedTo(volume, current.ID)
+		return (named || onRecord || lo.Contains(current.Asked, volume.ID)) && !elsewhere && !csiVolume(volume, current.Name)
+	})
+	protected, err := p.protectedVolumes(ctx, lo.Map(left, func(volume *gobizfly.Volume, _ int) string { return volume.ID }))
+	if err != nil {
+		return false, fmt.Errorf("deleting what server %s left: %w", current.Name, err)
+	}
+	remaining := false
+	for _, volume := range left {
+		if protected.Has(volume.ID) {
+			continue
+		}
+		present, err := p.deleteVolume(ctx, volume)
+		if err != nil {
+			return false, err
+		}
+		remaining = remaining || present
+	}
+	return remaining, nil
+}
+
+// deleteVolume deletes a free disk and says whether it is still there; one that is not free yet is left for later.
+func (p *DefaultProvider) deleteVolume(ctx context.Context, volume *gobizfly.Volume) (bool, error) {
+	if len(volume.Attachments) > 0 || volume.Status == volumeDeleting {
+		return true, nil
+	}
+	err := p.api.DeleteVolume(ctx, volume.ID)
+	switch {
+	case err == nil:
+		diskDeletionsTotal.Inc(map[string]string{labelOutcome: outcomeAccepted})
+		log.FromContext(ctx).Info("deleting disk that outlived its server", "volume", volume.Name, "volume-id", volume.ID)
+		return true, nil
+	case bizfly.IsNotFound(err):
+		return false, nil
+	case bizfly.IsConflict(err):
+		return true, nil
+	}
+	diskDeletionsTotal.Inc(map[string]string{labelOutcome: outcomeError})
+	return true, fmt.Errorf("deleting disk %s (%s): %w", volume.Name, volume.ID, err)
+}
+
+// protectedVolumes reads which volumes PersistentVolumes own, when there is anything to protect.
+func (p *DefaultProvider) protectedVolumes(ctx context.Context, candidates []string) (sets.Set[string], error) {
+	if len(candidates) == 0 {
+		return nil, nil
+	}
+	protected, err := p.protected(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("no disk may be deleted while it is not known which ones PersistentVolumes own: %w", err)
+	}
+	return protected, nil
+}
+
+func attachedTo(volume *gobizfly.Volume, serverID string) bool {
+	return serverID != "" && lo.SomeBy(volume.Attachments, func(a gobizfly.VolumeAttachment) bool { return a.ServerID == serverID })
+}
+
+// csiVolume says that the block storage driver made the volume, whatever else may be true of it.
+func csiVolume(volume *gobizfly.Volume, serverName string) bool {
+	return csiNamed(volume.Name, serverName) || strings.HasSuffix(volume.Description, csiDescriptionSuffix)
+}
+
+// csiNamed says that a volume is named like the driver's; the root disk of a node whose pool is called pvc is not.
+func csiNamed(volumeName, serverName string) bool {
+	return strings.HasPrefix(volumeName, csiNamePrefix) && (serverName == "" || volumeName != rootDiskName(serverName))
+}
