@@ -28,10 +28,18 @@ import (
 
 // Provider makes instance types.
 type Provider interface {
-	// List returns every flavor that a NodeClass can ever use, with an offering for each of the NodeClass's zones;
-	// what cannot be launched now is there with Available=false. The slice and all in it are shared and immutable; it
-	// is made anew when the NodeClass (UID, generation, resolved zones), the catalog, the prices or the marks of the
-	// capacity provider have changed. Errors are catalog.ErrNotReady.
+	// List returns the instance types of a NodeClass: every flavor that it can use, with an offering for each of its
+	// zones in which the flavor's generation exists, and every flavor and offering that a live NodeClaim of it runs on,
+	// whatever has become of them. What cannot be launched now is there with Available=false and its real price.
+	//
+	// A flavor that the NodeClass cannot use (not sold with its billing plan, in none of its zones, no volume type of
+	// the name that it asks for) and that no claim runs on is left out: it would only be weighed in vain. It comes back
+	// with the catalog or the NodeClass that allows it. One that a claim runs on stays even when the cloud has delisted
+	// it, because core replaces nodes whose type or offering has vanished; it is then made from the claim's labels.
+	//
+	// The slice and all in it are shared and immutable; it is made anew when the NodeClass (UID, generation, resolved
+	// zones), the catalog, the prices or the marks of the capacity provider have changed. Errors are catalog.ErrNotReady
+	// and those of listing the claims.
 	List(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) ([]*cloudprovider.InstanceType, error)
 	// Category returns the category in which servers of the flavor are ordered, and false for an unknown flavor.
 	Category(flavor string) (string, bool)

@@ -117,12 +117,11 @@ func (t *Table) validate() error {
 			errs = append(errs, fmt.Errorf("networkPlans.%s is %g, it must not be negative", plan, value))
 		}
 	}
-	for field, missing := range map[string]bool{
-		"categories": !hasKey(t.Categories, fallback), "gpus": !hasKey(t.GPUs, fallback),
-	} {
-		if missing {
-			errs = append(errs, fmt.Errorf("%s.%s is missing, it prices what is not named", field, fallback))
-		}
+	if !hasKey(t.Categories, fallback) {
+		errs = append(errs, errors.New("categories.default is missing, it prices categories that are not named"))
+	}
+	if !hasKey(t.GPUs, fallback) {
+		errs = append(errs, errors.New("gpus.default is missing, it prices GPUs that are not named"))
 	}
 	return errors.Join(errs...)
 }

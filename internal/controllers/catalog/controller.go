@@ -1,0 +1,90 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package catalog refreshes the catalog of the cloud on an interval.
+package catalog
+
+import (
+	"context"
+	"time"
+
+	"github.com/awslabs/operatorpkg/reconciler"
+	"github.com/awslabs/operatorpkg/singleton"
+	"github.com/samber/lo"
+	"k8s.io/apimachinery/pkg/util/wait"
+	controllerruntime "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/karpenter/pkg/operator/injection"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+)
+
+const (
+	// DefaultInterval is how often flavors, prices' categories and images are looked up; the cloud changes them in weeks.
+	DefaultInterval = 10 * time.Minute
+	// DefaultBackoff is how soon a failed read is tried again. Until the first success nothing can be launched.
+	DefaultBackoff = 30 * time.Second
+	// jitter spreads the replicas, which all start at the same time after an upgrade.
+	jitter = 0.2
+)
+
+// Config is how often to refresh; 0 means the default.
+type Config struct {
+	// Interval is the time between refreshes that succeed, lengthened by up to a fifth at random.
+	Interval time.Duration
+	// Backoff is the time after a refresh that failed, lengthened likewise.
+	Backoff time.Duration
+}
+
+// Controller refreshes the catalog.
+type Controller struct {
+	catalog catalog.Provider
+	config  Config
+}
+
+// NewController makes the controller.
+func NewController(catalog catalog.Provider, config Config) *Controller {
+	return &Controller{catalog: catalog, config: Config{
+		Interval: lo.Ternary(config.Interval > 0, config.Interval, DefaultInterval),
+		Backoff:  lo.Ternary(config.Backoff > 0, config.Backoff, DefaultBackoff),
+	}}
+}
+
+// Name is the controller's name in logs and metrics.
+func (c *Controller) Name() string { return "catalog.refresh" }
+
+// Reconcile refreshes once. A failure is logged and not returned: the workqueue's own backoff begins at milliseconds,
+// and what was read before is served meanwhile.
+func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
+	ctx = injection.WithControllerName(ctx, c.Name())
+	if err := c.catalog.Refresh(ctx); err != nil {
+		log.FromContext(ctx).Error(err, "refreshing the catalog of the cloud failed in part or whole, its last good content is served")
+		return reconciler.Result{RequeueAfter: wait.Jitter(c.config.Backoff, jitter)}, nil
+	}
+	return reconciler.Result{RequeueAfter: wait.Jitter(c.config.Interval, jitter)}, nil
+}
+
+// Register adds the controller to the manager. It runs on every replica and not only on the leader: each decides from
+// its own catalog, and one that takes over the lease must not begin with an old or empty one.
+func (c *Controller) Register(_ context.Context, m manager.Manager) error {
+	return controllerruntime.NewControllerManagedBy(m).
+		Named(c.Name()).
+		WithOptions(controller.Options{NeedLeaderElection: lo.ToPtr(false)}).
+		WatchesRawSource(singleton.Source()).
+		Complete(singleton.AsReconciler(c))
+}

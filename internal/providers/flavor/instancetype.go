@@ -1,0 +1,183 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package flavor
+
+import (
+	"strconv"
+
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/scheduling"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// built is an instance type with what is needed to look again at its availability alone.
+type built struct {
+	*cloudprovider.InstanceType
+	// keys are the offerings for the capacity provider, in the order of InstanceType.Offerings.
+	keys []capacity.Offering
+	// sellable says by offering whether catalog, NodeClass and prices allow it.
+	sellable []bool
+}
+
+// build makes the instance type of a flavor: usable are the zones in which the NodeClass may launch it, used are zones
+// in which claims run on it.
+func (p *DefaultProvider) build(c *class, f *facts, usable, used []string) *built {
+	price, priced := p.pricing.Price(pricing.Item{
+		Category: f.category, Generation: f.generation, CPU: f.cpu, MemoryMiB: f.memoryMiB,
+		GPUName: f.gpuName, GPUCount: f.gpuCount, DiskGiB: c.diskGiB, DiskType: c.diskType,
+		BillingPlan: c.billingPlan, NetworkPlan: c.networkPlan,
+	})
+	b := &built{}
+	var offerings cloudprovider.Offerings
+	add := func(zone string, sellable bool) {
+		key := capacity.Offering{Flavor: f.name, Zone: zone, BillingPlan: string(c.billingPlan)}
+		b.keys = append(b.keys, key)
+		b.sellable = append(b.sellable, sellable)
+		offerings = append(offerings, &cloudprovider.Offering{
+			Requirements: c.offering(zone), Price: price, Available: sellable && p.available(key),
+		})
+	}
+	for _, zone := range usable {
+		add(zone, priced && c.sellable(f, zone))
+	}
+	for _, zone := range lo.Without(used, usable...) {
+		add(zone, false)
+	}
+	reservations := p.bootstrap.Reservations(c.nodeClass, f.cpu, f.memoryMiB, c.diskGiB)
+	capacities := p.capacities(c, f, reservations.MaxPods)
+	b.InstanceType = &cloudprovider.InstanceType{
+		Name:         f.name,
+		Requirements: requirements(c, f, usable),
+		Offerings:    offerings,
+		Capacity:     capacities,
+		Overhead:     overhead(capacities, reservations),
+	}
+	// Core computes what is allocatable once per object; doing it here keeps it out of the first scheduling.
+	b.Allocatable()
+	return b
+}
+
+// available says whether no mark covers the offering.
+func (p *DefaultProvider) available(key capacity.Offering) bool {
+	_, unavailable := p.marks.Unavailable(key)
+	return !unavailable
+}
+
+// reassess returns the instance type with the availability of now: itself when nothing has changed, else a new one that
+// shares all that did not. An InstanceType is never edited or copied as a struct: others read it, and it holds a
+// sync.Once whose result depends on the offerings.
+func (p *DefaultProvider) reassess(b *built) *built {
+	var offerings cloudprovider.Offerings
+	for i, offering := range b.Offerings {
+		available := b.sellable[i] && p.available(b.keys[i])
+		if available == offering.Available {
+			continue
+		}
+		if offerings == nil {
+			offerings = append(offerings, b.Offerings...)
+		}
+		offerings[i] = &cloudprovider.Offering{Requirements: offering.Requirements, Price: offering.Price, Available: available}
+	}
+	if offerings == nil {
+		return b
+	}
+	fresh := &built{keys: b.keys, sellable: b.sellable, InstanceType: &cloudprovider.InstanceType{
+		Name: b.Name, Requirements: b.Requirements, Offerings: offerings, Capacity: b.Capacity, Overhead: b.Overhead,
+	}}
+	fresh.Allocatable()
+	return fresh
+}
+
+// requirements defines every well-known label, because one that is not defined matches any selector. The only exception
+// is the NodePool's own label, which core adds. The zones are those that the NodeClass may launch in: they are the
+// domains over which topology spread is computed, so a zone that only old claims are in must not be among them.
+func requirements(c *class, f *facts, zones []string) scheduling.Requirements {
+	number := func(n int) string { return strconv.Itoa(n) }
+	return scheduling.NewRequirements(
+		label(corev1.LabelInstanceTypeStable, f.name),
+		label(corev1.LabelArchStable, karpv1.ArchitectureAmd64),
+		label(corev1.LabelOSStable, string(corev1.Linux)),
+		label(corev1.LabelTopologyZone, zones...),
+		label(corev1.LabelTopologyRegion, c.region),
+		label(karpv1.CapacityTypeLabelKey, karpv1.CapacityTypeOnDemand),
+		label(corev1.LabelWindowsBuild),
+		label(v1alpha1.LabelInstanceCategory, f.category),
+		label(v1alpha1.LabelInstanceGeneration, f.generation),
+		label(v1alpha1.LabelInstanceCPU, number(f.cpu)),
+		label(v1alpha1.LabelInstanceCPUVendor, f.vendor),
+		label(v1alpha1.LabelInstanceMemory, number(f.memoryMiB)),
+		label(v1alpha1.LabelInstanceGPUName, f.gpuName),
+		label(v1alpha1.LabelInstanceGPUCount, lo.Ternary(f.gpuCount > 0, number(f.gpuCount), "")),
+	)
+}
+
+// label requires one of the values that are not empty, and that the label does not exist when there is none.
+func label(key string, values ...string) *scheduling.Requirement {
+	if values = lo.Compact(values); len(values) == 0 {
+		return scheduling.NewRequirement(key, corev1.NodeSelectorOpDoesNotExist)
+	}
+	return scheduling.NewRequirement(key, corev1.NodeSelectorOpIn, values...)
+}
+
+// capacities is what the node will report. A server sees less memory than its flavor advertises, and promising what is
+// not there makes core launch a second node for a pod that the first was made for.
+func (p *DefaultProvider) capacities(c *class, f *facts, maxPods int32) corev1.ResourceList {
+	memory := int64(float64(f.memoryMiB) * (100 - p.config.MemoryOverheadPercent) / 100)
+	capacities := corev1.ResourceList{
+		corev1.ResourceCPU:              *resource.NewQuantity(int64(f.cpu), resource.DecimalSI),
+		corev1.ResourceMemory:           *resource.NewQuantity(memory*mib, resource.BinarySI),
+		corev1.ResourcePods:             *resource.NewQuantity(int64(maxPods), resource.DecimalSI),
+		corev1.ResourceEphemeralStorage: *resource.NewQuantity(int64(c.diskGiB)*gib, resource.BinarySI),
+	}
+	if f.gpuCount > 0 {
+		capacities[v1alpha1.ResourceNVIDIAGPU] = *resource.NewQuantity(int64(f.gpuCount), resource.DecimalSI)
+	}
+	return capacities
+}
+
+// overhead takes the kubelet's reservations, cut where together they would exceed the capacity: the kubelet of a node
+// that small would not start, and a negative allocatable confuses every sum in core.
+func overhead(capacities corev1.ResourceList, r bootstrap.Reservations) *cloudprovider.InstanceTypeOverhead {
+	left := capacities.DeepCopy()
+	take := func(wanted corev1.ResourceList) corev1.ResourceList {
+		taken := make(corev1.ResourceList, len(wanted))
+		for name, quantity := range wanted {
+			available, ok := left[name]
+			if !ok || quantity.Sign() <= 0 {
+				continue
+			}
+			if quantity.Cmp(available) > 0 {
+				quantity = available
+			}
+			taken[name] = quantity.DeepCopy()
+			available.Sub(quantity)
+			left[name] = available
+		}
+		return taken
+	}
+	return &cloudprovider.InstanceTypeOverhead{
+		KubeReserved: take(r.KubeReserved), SystemReserved: take(r.SystemReserved), EvictionThreshold: take(r.EvictionThreshold),
+	}
+}

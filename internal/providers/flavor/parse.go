@@ -1,0 +1,170 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package flavor
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/bizflycloud/gobizfly"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// facts are what we know of a flavor once the API's fields are read and its name has filled the gaps. Empty strings and
+// nil slices mean that nobody says.
+type facts struct {
+	name       string
+	category   string
+	generation string
+	vendor     string
+	cpu        int
+	memoryMiB  int
+	gpuName    string
+	gpuCount   int
+	zones      []string // nil: everywhere
+	plans      []string // nil: with every plan
+}
+
+// Names carry what older entries of the API do not: "nix.2c_4g" is premium, "2c_4g_basic" says its category at the end,
+// "p4a.2c_4g" is premium of generation 4a at its beginning.
+var (
+	newName        = regexp.MustCompile(`^([pbed])(\d+[a-z]?)\.`)
+	categoryOfName = map[string]string{"p": "premium", "b": "basic", "e": "enterprise", "d": "dedicated"}
+	codeOfCategory = regexp.MustCompile(`^[pbed]\d`)
+)
+
+// parse reads a flavor. Where it is not one for us, the reason says why.
+func parse(in *gobizfly.ServerFlavorResponse) (f *facts, reason string) {
+	f = &facts{
+		name: in.Name, cpu: in.VCPUs, memoryMiB: in.RAM,
+		category: strings.ToLower(strings.TrimSpace(in.Category)),
+		vendor:   labelValue(strings.ToLower(in.Generation.Vendor)),
+		zones:    in.Generation.AvailabilityZones, plans: in.BillingPlans,
+	}
+	if in.GPU != nil && in.GPU.Count > 0 {
+		f.gpuName, f.gpuCount = labelValue(in.GPU.Name), in.GPU.Count
+	}
+	if f.category == "" {
+		f.category = categoryFrom(in)
+	}
+	f.generation = labelValue(generationFrom(in, f.category))
+	if f.vendor == "" {
+		f.vendor = vendorFrom(f.generation)
+	}
+	switch {
+	case in.Name == "" || len(validation.IsValidLabelValue(in.Name)) > 0:
+		// The node's instance-type label is the name as it is; a name that cannot be one would poison the launch.
+		return nil, "its name is no valid label value"
+	case strings.Contains(in.Name, "_vps") || f.category == "vps":
+		return nil, "it belongs to another product (VPS)"
+	case in.VCPUs <= 0 || in.RAM <= 0:
+		return nil, "it has no CPU or no memory"
+	case f.category == "":
+		return nil, "its category is neither in the API nor in its name, and servers are ordered by category"
+	case len(validation.IsValidLabelValue(f.category)) > 0:
+		return nil, "its category is no valid label value"
+	}
+	return f, ""
+}
+
+// fromLabels makes the facts of a flavor that the cloud does not list any more from the labels of a claim that runs on it.
+func fromLabels(labels map[string]string) (*facts, bool) {
+	cpu, errCPU := strconv.Atoi(labels[v1alpha1.LabelInstanceCPU])
+	memory, errMemory := strconv.Atoi(labels[v1alpha1.LabelInstanceMemory])
+	gpus, _ := strconv.Atoi(labels[v1alpha1.LabelInstanceGPUCount]) // absent without GPUs
+	f := &facts{
+		name:       labels[corev1.LabelInstanceTypeStable],
+		category:   labels[v1alpha1.LabelInstanceCategory],
+		generation: labels[v1alpha1.LabelInstanceGeneration],
+		vendor:     labels[v1alpha1.LabelInstanceCPUVendor],
+		cpu:        cpu, memoryMiB: memory,
+		gpuName: labels[v1alpha1.LabelInstanceGPUName], gpuCount: gpus,
+	}
+	return f, errCPU == nil && errMemory == nil && cpu > 0 && memory > 0 && gpus >= 0 && f.name != ""
+}
+
+func categoryFrom(in *gobizfly.ServerFlavorResponse) string {
+	if category := strings.ToLower(strings.TrimSpace(in.Generation.Category)); category != "" {
+		return category
+	}
+	if match := newName.FindStringSubmatch(in.Name); match != nil {
+		return categoryOfName[match[1]]
+	}
+	if strings.HasPrefix(in.Name, "nix.") {
+		return "premium"
+	}
+	for _, category := range categoryOfName {
+		if strings.HasSuffix(in.Name, "_"+category) {
+			return category
+		}
+	}
+	return ""
+}
+
+// generationFrom returns the generation's code without the letter of the category, which some codes begin with: "p4a"
+// and "4a" are the same hardware.
+func generationFrom(in *gobizfly.ServerFlavorResponse, category string) string {
+	code := strings.ToLower(strings.TrimSpace(in.Generation.Code))
+	if codeOfCategory.MatchString(code) && category != "" && code[0] == category[0] {
+		code = code[1:]
+	}
+	if code == "" {
+		if match := newName.FindStringSubmatch(in.Name); match != nil {
+			code = match[2]
+		}
+	}
+	return code
+}
+
+// vendorFrom reads the vendor from the code of a generation: a number is Intel's, one with an "a" behind it AMD's.
+func vendorFrom(generation string) string {
+	switch {
+	case generation == "" || !unicode.IsDigit(rune(generation[0])):
+		return ""
+	case strings.HasSuffix(generation, "a"):
+		return "amd"
+	case strings.TrimLeft(generation, "0123456789") == "":
+		return "intel"
+	}
+	return ""
+}
+
+// labelValue makes a valid label value of a text for people: "NVIDIA A30" becomes "NVIDIA-A30".
+func labelValue(text string) string {
+	value := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '-', r == '_', r == '.':
+			return r
+		}
+		return '-'
+	}, strings.TrimSpace(text))
+	return strings.Trim(value[:min(len(value), validation.LabelValueMaxLength)], "-_.")
+}
+
+// soldIn says whether the hardware exists in the zone.
+func (f *facts) soldIn(zone string) bool { return len(f.zones) == 0 || slices.Contains(f.zones, zone) }
+
+// soldWith says whether the flavor can be bought with the plan.
+func (f *facts) soldWith(plan v1alpha1.BillingPlan) bool {
+	return len(f.plans) == 0 || slices.Contains(f.plans, string(plan))
+}

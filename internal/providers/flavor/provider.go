@@ -1,0 +1,229 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package flavor
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sync/singleflight"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+const (
+	// DefaultMemoryOverheadPercent is more than any gap between advertised and real memory that was measured (2 to 7).
+	DefaultMemoryOverheadPercent = 7.5
+	// maxEntries bounds how many NodeClasses are remembered, those that were deleted included.
+	maxEntries = 256
+)
+
+// Config is what the user may say about the size of nodes.
+type Config struct {
+	// MemoryOverheadPercent is the part of a flavor's advertised memory that its node does not see. It is taken as it
+	// is: 0 means none. DefaultMemoryOverheadPercent is a good value.
+	MemoryOverheadPercent float64
+}
+
+// DefaultProvider makes instance types from the catalog and keeps them per NodeClass.
+type DefaultProvider struct {
+	catalog   catalog.Provider
+	zones     zone.Provider
+	marks     capacity.Provider
+	pricing   pricing.Provider
+	bootstrap bootstrap.Provider
+	reader    client.Reader
+	config    Config
+
+	index atomic.Pointer[index]
+	// entries is replaced as a whole: a warm List is one atomic load and one map read, without lock or allocation.
+	entries atomic.Pointer[map[types.UID]*entry]
+	mu      sync.Mutex // held to replace entries
+	builds  singleflight.Group
+	stamp   atomic.Uint64
+
+	loggedMu sync.Mutex
+	logged   map[skip]struct{}
+}
+
+// entry is the answer for one NodeClass. It is immutable.
+type entry struct {
+	version
+	zones []string
+	built []*built
+	types []*cloudprovider.InstanceType
+	// stamp orders entries by when they were made, to know which is the oldest.
+	stamp uint64
+}
+
+// version is what an answer was made from, beside the resolved zones.
+type version struct {
+	generation int64
+	catalog    uint64
+	prices     uint64
+	marks      uint64
+}
+
+var _ Provider = (*DefaultProvider)(nil)
+
+// NewDefaultProvider makes a provider. The reader lists NodeClaims and is the manager's cached client.
+func NewDefaultProvider(catalog catalog.Provider, zones zone.Provider, marks capacity.Provider, pricing pricing.Provider,
+	bootstrap bootstrap.Provider, reader client.Reader, config Config) *DefaultProvider {
+	p := &DefaultProvider{
+		catalog: catalog, zones: zones, marks: marks, pricing: pricing, bootstrap: bootstrap, reader: reader, config: config,
+		logged: map[skip]struct{}{},
+	}
+	p.Flush()
+	return p
+}
+
+// List returns the instance types of the NodeClass.
+func (p *DefaultProvider) List(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) ([]*cloudprovider.InstanceType, error) {
+	snapshot, err := p.catalog.Snapshot()
+	if err != nil {
+		return nil, err
+	}
+	// The numbers are read before anything is built from what they count: what changes meanwhile is built again.
+	v := version{
+		generation: nodeClass.Generation, catalog: snapshot.Seq, prices: p.pricing.SeqNum(), marks: p.marks.SeqNum(),
+	}
+	if e, ok := (*p.entries.Load())[nodeClass.UID]; ok && e.version == v && slices.Equal(e.zones, nodeClass.Status.Zones) {
+		return e.types, nil
+	}
+	return p.rebuild(ctx, nodeClass, snapshot, v)
+}
+
+// Category returns the category of a flavor that the cloud lists.
+func (p *DefaultProvider) Category(flavor string) (string, bool) {
+	snapshot, err := p.catalog.Snapshot()
+	if err != nil {
+		return "", false
+	}
+	f, ok := p.indexOf(snapshot).byName[flavor]
+	if !ok {
+		return "", false
+	}
+	return f.category, true
+}
+
+// Flush forgets all answers, for tests.
+func (p *DefaultProvider) Flush() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.entries.Store(&map[types.UID]*entry{})
+}
+
+// rebuild makes and remembers the answer. Hundreds of launches ask at once after each change, and one of them builds.
+func (p *DefaultProvider) rebuild(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, snapshot *catalog.Snapshot, v version) ([]*cloudprovider.InstanceType, error) {
+	key := fmt.Sprintf("%s %+v %q", nodeClass.UID, v, nodeClass.Status.Zones)
+	answer, err, _ := p.builds.Do(key, func() (any, error) {
+		previous := (*p.entries.Load())[nodeClass.UID]
+		zones := slices.Clone(nodeClass.Status.Zones)
+		var all []*built
+		if previous != nil && slices.Equal(previous.zones, zones) && previous.withMarks(v.marks) == v {
+			all = make([]*built, len(previous.built))
+			for i, b := range previous.built {
+				all[i] = p.reassess(b)
+			}
+		} else {
+			var err error
+			// The first of the callers must not take the others down with its deadline; there is no request in here.
+			if all, err = p.buildAll(context.WithoutCancel(ctx), nodeClass, snapshot); err != nil {
+				return nil, err
+			}
+		}
+		made := &entry{version: v, zones: zones, built: all, stamp: p.stamp.Add(1)}
+		made.types = make([]*cloudprovider.InstanceType, len(all))
+		for i, b := range all {
+			made.types[i] = b.InstanceType
+		}
+		p.remember(nodeClass.UID, made)
+		return made, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return answer.(*entry).types, nil
+}
+
+func (v version) withMarks(marks uint64) version {
+	v.marks = marks
+	return v
+}
+
+// buildAll makes all instance types of the NodeClass, sorted by name.
+func (p *DefaultProvider) buildAll(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, snapshot *catalog.Snapshot) ([]*built, error) {
+	uses, err := p.inUse(ctx, nodeClass)
+	if err != nil {
+		return nil, err
+	}
+	c, err := p.newClass(nodeClass, snapshot)
+	if err != nil {
+		return nil, err
+	}
+	idx := p.indexOf(snapshot)
+	p.logSkipped(ctx, idx)
+	all := make([]*built, 0, len(idx.flavors))
+	for _, f := range idx.flavors {
+		var used []string
+		if u, ok := uses[f.name]; ok {
+			used = u.zones
+		}
+		if usable := c.usableZones(f); len(usable) > 0 || len(used) > 0 {
+			all = append(all, p.build(c, f, usable, used))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(uses)) {
+		if idx.byName[name] != nil {
+			continue
+		}
+		if f, ok := fromLabels(uses[name].labels); ok {
+			all = append(all, p.build(c, f, nil, uses[name].zones))
+		}
+	}
+	return all, nil
+}
+
+// remember replaces the entry of the NodeClass and drops the oldest when there are too many.
+func (p *DefaultProvider) remember(uid types.UID, made *entry) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	entries := maps.Clone(*p.entries.Load())
+	entries[uid] = made
+	if len(entries) > maxEntries {
+		oldest := uid
+		for candidate, e := range entries {
+			if e.stamp < entries[oldest].stamp {
+				oldest = candidate
+			}
+		}
+		delete(entries, oldest)
+	}
+	p.entries.Store(&entries)
+}
