@@ -42,11 +42,17 @@ type NotFoundError struct {
 	Value string
 	// Available is what there is instead, shortened.
 	Available []string
+	// Remedy is what to do about it where a list of names does not say it; may be empty.
+	Remedy string
 }
 
-// Error names the field, the value and what is available.
+// Error names the field, the value, what is available and the remedy.
 func (e *NotFoundError) Error() string {
-	return fmt.Sprintf("%s: no image matches %q; available: %v", e.Field, e.Value, e.Available)
+	message := fmt.Sprintf("%s: no image matches %q; available: %v", e.Field, e.Value, e.Available)
+	if e.Remedy != "" {
+		message += "; " + e.Remedy
+	}
+	return message
 }
 
 // Provider finds images.

@@ -1,0 +1,151 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package status resolves what a BizflyNodeClass asks for to what there is in the cloud, and says in one condition per
+// concern what is well, what is not, and what to do about it.
+package status
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	opstatus "github.com/awslabs/operatorpkg/status"
+	"github.com/samber/lo"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/clock"
+	controllerruntime "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	karpevents "sigs.k8s.io/karpenter/pkg/events"
+	"sigs.k8s.io/karpenter/pkg/operator/injection"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+const (
+	// concurrency bounds how many NodeClasses are resolved at once: each may list half a dozen things in the cloud.
+	concurrency = 5
+
+	// requeueFine is how late a newer image or a removed firewall is noticed while all is well.
+	requeueFine = 5 * time.Minute
+	// requeueConflict is a moment, in which the write that came between reaches the cache.
+	requeueConflict = time.Second
+)
+
+// concern is one condition and what it is about.
+type concern interface {
+	// conditionType is the condition that says what resolve found.
+	conditionType() string
+	// resolve looks things up, writes what it found into the NodeClass's status, and leaves the status as it is where it
+	// found nothing: running nodes are judged by what was resolved last, and neither a typo nor an outage may roll them.
+	resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) finding
+}
+
+// Controller is nodeclass.status.
+type Controller struct {
+	kubeClient client.Client
+	recorder   karpevents.Recorder
+	clock      clock.Clock
+	concerns   []concern
+}
+
+// NewController makes the controller.
+func NewController(
+	kubeClient client.Client, recorder karpevents.Recorder, clk clock.Clock,
+	zones zone.Provider, images image.Provider, networks network.Provider, bootstraps bootstrap.Provider, flavors flavor.Provider,
+) *Controller {
+	return &Controller{
+		kubeClient: kubeClient,
+		recorder:   recorder,
+		clock:      clk,
+		// In this order: zones depend on networks, and flavors on zones.
+		concerns: []concern{
+			&networksConcern{networks: networks},
+			&zonesConcern{zones: zones, networks: networks},
+			&imageConcern{images: images},
+			&firewallsConcern{networks: networks},
+			&sshKeyConcern{networks: networks},
+			&bootstrapConcern{bootstraps: bootstraps},
+			&flavorsConcern{flavors: flavors},
+		},
+	}
+}
+
+// Name is the controller's name.
+func (c *Controller) Name() string { return "nodeclass.status" }
+
+// Reconcile resolves one NodeClass and patches its status once.
+func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (reconcile.Result, error) {
+	ctx = injection.WithControllerName(ctx, c.Name())
+	if !nodeClass.DeletionTimestamp.IsZero() {
+		return reconcile.Result{}, nil
+	}
+	stored := nodeClass.DeepCopy()
+	conditions := nodeClass.StatusConditions(opstatus.WithClock(c.clock))
+	requeue := requeueFine
+	for _, concern := range c.concerns {
+		found := concern.resolve(ctx, nodeClass)
+		found.apply(conditions, concern.conditionType())
+		requeue = min(requeue, lo.CoalesceOrEmpty(found.retryAfter, requeueFine))
+	}
+	explain(conditions)
+	if !equality.Semantic.DeepEqual(stored.Status, nodeClass.Status) {
+		// The lock, because a merge patch replaces the list of conditions as a whole.
+		patch := client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{})
+		if err := c.kubeClient.Status().Patch(ctx, nodeClass, patch); err != nil {
+			if apierrors.IsConflict(err) {
+				return reconcile.Result{RequeueAfter: requeueConflict}, nil
+			}
+			return reconcile.Result{}, client.IgnoreNotFound(fmt.Errorf("patching the status, %w", err))
+		}
+	}
+	c.publish(stored, nodeClass)
+	return reconcile.Result{RequeueAfter: requeue}, nil
+}
+
+// publish says on the NodeClass what has become wrong since it was stored.
+func (c *Controller) publish(stored, nodeClass *v1alpha1.BizflyNodeClass) {
+	before := lo.KeyBy(stored.Status.Conditions, func(condition opstatus.Condition) string { return condition.Type })
+	for _, condition := range nodeClass.Status.Conditions {
+		was := before[condition.Type]
+		changed := !was.IsFalse() || was.Reason != condition.Reason || was.Message != condition.Message
+		// Ready only repeats what the others say.
+		if condition.IsFalse() && changed && condition.Type != opstatus.ConditionReady {
+			c.recorder.Publish(events.NodeClassNotReady(nodeClass, condition))
+		}
+	}
+}
+
+// Register adds the controller to the manager. Only a change of the spec starts it, not its own writes.
+func (c *Controller) Register(_ context.Context, m manager.Manager) error {
+	return controllerruntime.NewControllerManagedBy(m).
+		Named(c.Name()).
+		For(&v1alpha1.BizflyNodeClass{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
+		Complete(reconcile.AsReconciler(m.GetClient(), c))
+}

@@ -1,0 +1,132 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package termination holds a BizflyNodeClass that is being deleted until no NodeClaim uses it any more.
+package termination
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/awslabs/operatorpkg/object"
+	"github.com/samber/lo"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	controllerruntime "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpevents "sigs.k8s.io/karpenter/pkg/events"
+	"sigs.k8s.io/karpenter/pkg/operator/injection"
+	nodeclaimutils "sigs.k8s.io/karpenter/pkg/utils/nodeclaim"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+const (
+	concurrency = 5
+
+	// requeueWaiting is for a deletion of a NodeClaim that was not seen; those that are seen start the controller at once.
+	requeueWaiting = time.Minute
+	// requeueConflict is a moment, in which the write that came between reaches the cache.
+	requeueConflict = time.Second
+)
+
+// Controller is nodeclass.termination.
+type Controller struct {
+	kubeClient client.Client
+	recorder   karpevents.Recorder
+}
+
+// NewController makes the controller.
+func NewController(kubeClient client.Client, recorder karpevents.Recorder) *Controller {
+	return &Controller{kubeClient: kubeClient, recorder: recorder}
+}
+
+// Name is the controller's name.
+func (c *Controller) Name() string { return "nodeclass.termination" }
+
+// Reconcile puts our finalizer on a NodeClass, and takes it off one that is being deleted and that nothing uses.
+func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (reconcile.Result, error) {
+	ctx = injection.WithControllerName(ctx, c.Name())
+	stored := nodeClass.DeepCopy()
+	if nodeClass.DeletionTimestamp.IsZero() {
+		controllerutil.AddFinalizer(nodeClass, v1alpha1.TerminationFinalizer)
+		return c.patch(ctx, stored, nodeClass)
+	}
+	if !controllerutil.ContainsFinalizer(nodeClass, v1alpha1.TerminationFinalizer) {
+		return reconcile.Result{}, nil
+	}
+	nodeClaims := &karpv1.NodeClaimList{}
+	if err := c.kubeClient.List(ctx, nodeClaims, nodeclaimutils.ForNodeClass(nodeClass)); err != nil {
+		return reconcile.Result{}, fmt.Errorf("listing NodeClaims, %w", err)
+	}
+	if len(nodeClaims.Items) > 0 {
+		names := lo.Map(nodeClaims.Items, func(nc karpv1.NodeClaim, _ int) string { return nc.Name })
+		c.recorder.Publish(events.WaitingOnNodeClaimTermination(nodeClass, names))
+		return reconcile.Result{RequeueAfter: requeueWaiting}, nil
+	}
+	controllerutil.RemoveFinalizer(nodeClass, v1alpha1.TerminationFinalizer)
+	return c.patch(ctx, stored, nodeClass)
+}
+
+func (c *Controller) patch(ctx context.Context, stored, nodeClass *v1alpha1.BizflyNodeClass) (reconcile.Result, error) {
+	if len(stored.Finalizers) == len(nodeClass.Finalizers) {
+		return reconcile.Result{}, nil
+	}
+	// The lock, because a merge patch replaces the list of finalizers as a whole and would drop somebody else's.
+	err := c.kubeClient.Patch(ctx, nodeClass, client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{}))
+	if apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: requeueConflict}, nil
+	}
+	if client.IgnoreNotFound(err) != nil {
+		return reconcile.Result{}, fmt.Errorf("patching finalizers, %w", err)
+	}
+	return reconcile.Result{}, nil
+}
+
+// Register adds the controller to the manager. The last NodeClaim's deletion frees the NodeClass at once.
+func (c *Controller) Register(_ context.Context, m manager.Manager) error {
+	return controllerruntime.NewControllerManagedBy(m).
+		Named(c.Name()).
+		For(&v1alpha1.BizflyNodeClass{}).
+		Watches(&karpv1.NodeClaim{}, handler.EnqueueRequestsFromMapFunc(nodeClassOf), builder.WithPredicates(predicate.Funcs{
+			CreateFunc:  func(event.CreateEvent) bool { return false },
+			UpdateFunc:  func(event.UpdateEvent) bool { return false },
+			DeleteFunc:  func(event.DeleteEvent) bool { return true },
+			GenericFunc: func(event.GenericEvent) bool { return false },
+		})).
+		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
+		Complete(reconcile.AsReconciler(m.GetClient(), c))
+}
+
+// nodeClassOf returns the NodeClass of a NodeClaim, where it is one of ours.
+func nodeClassOf(_ context.Context, o client.Object) []reconcile.Request {
+	ref := o.(*karpv1.NodeClaim).Spec.NodeClassRef
+	if ref == nil || ref.GroupKind() != object.GVK(&v1alpha1.BizflyNodeClass{}).GroupKind() {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: ref.Name}}}
+}

@@ -1,0 +1,57 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package events
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/awslabs/operatorpkg/status"
+	corev1 "k8s.io/api/core/v1"
+	karpevents "sigs.k8s.io/karpenter/pkg/events"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// Reasons of the events on a BizflyNodeClass. What is wrong with one is published under the reason of its condition.
+const (
+	ReasonWaitingOnNodeClaimTermination = "WaitingOnNodeClaimTermination"
+)
+
+// maxNames bounds how many objects an event names.
+const maxNames = 5
+
+// NodeClassNotReady says that a condition of a NodeClass has become false, and why. The condition's own reason is the
+// event's, for example ImageNotFound.
+func NodeClassNotReady(nodeClass *v1alpha1.BizflyNodeClass, condition status.Condition) karpevents.Event {
+	return warning(nodeClass, fmt.Sprintf("%s-%s-%s", nodeClass.UID, condition.Type, condition.Message), condition.Reason,
+		fmt.Sprintf("%s: %s", condition.Type, condition.Message))
+}
+
+// WaitingOnNodeClaimTermination says that a NodeClass which is being deleted stays until nothing uses it any more.
+func WaitingOnNodeClaimTermination(nodeClass *v1alpha1.BizflyNodeClass, nodeClaims []string) karpevents.Event {
+	names := slices.Sorted(slices.Values(nodeClaims))
+	list := strings.Join(names[:min(len(names), maxNames)], ", ")
+	if more := len(names) - maxNames; more > 0 {
+		list += fmt.Sprintf(" and %d more", more)
+	}
+	event := warning(nodeClass, string(nodeClass.UID), ReasonWaitingOnNodeClaimTermination,
+		fmt.Sprintf("Waiting until the %d NodeClaims that use it are gone: %s", len(names), list))
+	event.Type = corev1.EventTypeNormal
+	return event
+}

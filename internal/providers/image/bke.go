@@ -1,0 +1,162 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package image
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/bizflycloud/gobizfly"
+	"github.com/samber/lo"
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+const (
+	aliasPrefix = "bke@"
+	aliasLatest = "latest"
+
+	// flatcarSuffix marks the versions whose worker image is Flatcar: BKE lists them as versions of their own.
+	flatcarSuffix = ".flatcar"
+)
+
+// workerImage is a version of BKE that has a worker image.
+type workerImage struct {
+	id        string
+	versionID string
+	name      string
+	version   *version.Version
+	os        v1alpha1.OSType
+}
+
+func (w workerImage) image() *Image {
+	return &Image{
+		ID:                w.id,
+		Name:              fmt.Sprintf("bke v%s %s", w.version, w.os),
+		KubernetesVersion: "v" + w.version.String(),
+	}
+}
+
+// alias is the selector that selects exactly this image, apart from the operating system.
+func (w workerImage) alias() string { return aliasPrefix + "v" + w.version.String() }
+
+// workerImages are BKE's worker images. Versions without an image id are skipped: BKE lists versions before their
+// images are built. So is whatever does not look like a version.
+func workerImages(snapshot *catalog.Snapshot) []workerImage {
+	return lo.FilterMap(snapshot.KubernetesVersions, func(v gobizfly.ControllerVersion, _ int) (workerImage, bool) {
+		parsed, os, ok := parseVersion(v.K8SVersion)
+		return workerImage{id: v.WorkerImageID, versionID: v.ID, name: v.Name, version: parsed, os: os}, ok && v.WorkerImageID != ""
+	})
+}
+
+func parseVersion(s string) (*version.Version, v1alpha1.OSType, bool) {
+	os := v1alpha1.OSTypeUbuntu
+	if strings.HasSuffix(s, flatcarSuffix) {
+		s, os = strings.TrimSuffix(s, flatcarSuffix), v1alpha1.OSTypeFlatcar
+	}
+	parsed, err := version.ParseGeneric(s)
+	if err != nil {
+		return nil, "", false
+	}
+	return parsed, os, true
+}
+
+// byAlias finds a worker image. A kubelet must not be newer than its control plane, hence:
+//   - bke@latest is the control plane's own version, else the newest older patch of the same minor version;
+//   - bke@v1.33 is the newest patch of that minor version that is not above the control plane;
+//   - bke@v1.33.5 is exactly that version, where its minor version is not above the control plane's.
+func (p *DefaultProvider) byAlias(field string, term *v1alpha1.ImageSelectorTerm) (*Image, error) {
+	snapshot, err := p.catalog.Snapshot()
+	if err != nil {
+		return nil, fmt.Errorf("looking up image %q of %s, %w", term.Alias, field, err)
+	}
+	os := cmp.Or(term.OSType, v1alpha1.OSTypeUbuntu)
+	miss := &NotFoundError{Field: field, Value: fmt.Sprintf("%s (%s)", term.Alias, os)}
+	if snapshot.Cluster == nil {
+		miss.Remedy = "BKE aliases need a cluster of BizFly Kubernetes Engine: set BKE_CLUSTER_ID, or select an image by id, name or os"
+		return nil, miss
+	}
+	all := workerImages(snapshot)
+	miss.Available = lookup.Shorten(lo.Map(all, func(w workerImage, _ int) string { return fmt.Sprintf("%s (%s)", w.alias(), w.os) }))
+	controlPlane, _, known := parseVersion(snapshot.Cluster.Version.K8SVersion)
+	if known {
+		miss.Remedy = fmt.Sprintf("the control plane runs v%s and nodes must not be newer", controlPlane)
+	}
+	matches, remedy := aliasMatcher(strings.TrimPrefix(term.Alias, aliasPrefix), controlPlane)
+	if remedy != "" {
+		miss.Remedy = remedy
+		return nil, miss
+	}
+	candidates := lo.Filter(all, func(w workerImage, _ int) bool { return w.os == os && matches(w.version) })
+	if len(candidates) == 0 {
+		return nil, miss
+	}
+	return slices.MaxFunc(candidates, func(a, b workerImage) int {
+		return cmp.Or(
+			compareVersions(a.version, b.version),
+			// One Kubernetes version may be listed with several builds: the cluster's own one comes first, then names decide.
+			compareBool(a.versionID == snapshot.Cluster.Version.ID, b.versionID == snapshot.Cluster.Version.ID),
+			strings.Compare(a.name, b.name),
+			strings.Compare(a.id, b.id),
+		)
+	}).image(), nil
+}
+
+// aliasMatcher returns what decides whether a version is selected. The control plane is nil when its version could not be
+// read; then nothing bounds a pinned alias, and latest has no meaning, which the remedy says.
+func aliasMatcher(wanted string, controlPlane *version.Version) (matches func(*version.Version) bool, remedy string) {
+	if wanted == aliasLatest {
+		if controlPlane == nil {
+			return nil, "the cluster does not say which version it runs: pin one, for example bke@v1.33"
+		}
+		return func(v *version.Version) bool {
+			return sameMinor(v, controlPlane) && compareVersions(v, controlPlane) <= 0
+		}, ""
+	}
+	pinned, err := version.ParseGeneric(wanted)
+	if err != nil {
+		return nil, "an alias is bke@latest, bke@v1.33 or bke@v1.33.5"
+	}
+	if strings.Count(wanted, ".") > 1 {
+		return func(v *version.Version) bool {
+			return compareVersions(v, pinned) == 0 &&
+				(controlPlane == nil || sameMinor(v, controlPlane) || compareVersions(v, controlPlane) < 0)
+		}, ""
+	}
+	return func(v *version.Version) bool {
+		return sameMinor(v, pinned) && (controlPlane == nil || compareVersions(v, controlPlane) <= 0)
+	}, ""
+}
+
+func sameMinor(a, b *version.Version) bool { return a.Major() == b.Major() && a.Minor() == b.Minor() }
+
+func compareVersions(a, b *version.Version) int {
+	switch {
+	case a.LessThan(b):
+		return -1
+	case b.LessThan(a):
+		return 1
+	}
+	return 0
+}
+
+func compareBool(a, b bool) int { return lo.Ternary(a, 1, 0) - lo.Ternary(b, 1, 0) }

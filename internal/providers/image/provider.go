@@ -1,0 +1,216 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package image
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bizflycloud/gobizfly"
+	"github.com/patrickmn/go-cache"
+	"github.com/samber/lo"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+const (
+	// The keys of the cache are also what an error calls the list.
+	cacheKeyOSImages     = "OS images"
+	cacheKeyCustomImages = "custom images"
+
+	// customImageActive is Glance's word for an image that can be booted; queued, saving and deactivated ones cannot.
+	customImageActive = "active"
+)
+
+// DefaultProvider finds BKE worker images in the catalog's snapshot, and the others in lists that it caches for as long
+// as its cache keeps an entry by default.
+type DefaultProvider struct {
+	api     bizfly.CatalogAPI
+	catalog catalog.Provider
+	cache   *cache.Cache
+}
+
+var _ Provider = (*DefaultProvider)(nil)
+
+// NewDefaultProvider makes the provider. The cache's default expiration decides how late a newer custom image is seen.
+func NewDefaultProvider(api bizfly.CatalogAPI, catalogProvider catalog.Provider, listCache *cache.Cache) *DefaultProvider {
+	return &DefaultProvider{api: api, catalog: catalogProvider, cache: listCache}
+}
+
+// Resolve implements Provider. A term that cannot be looked up ends the search with its error: going on to the next term
+// would make the image flap with the cloud's mood, and every node of the class with it.
+func (p *DefaultProvider) Resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (*Image, error) {
+	var misses []*NotFoundError
+	for i := range nodeClass.Spec.ImageSelectorTerms {
+		found, err := p.resolveTerm(ctx, fmt.Sprintf("spec.imageSelectorTerms[%d]", i), &nodeClass.Spec.ImageSelectorTerms[i])
+		if err == nil {
+			return found, nil
+		}
+		var miss *NotFoundError
+		if !errors.As(err, &miss) {
+			return nil, err
+		}
+		misses = append(misses, miss)
+	}
+	return nil, summarize(misses)
+}
+
+func (p *DefaultProvider) resolveTerm(ctx context.Context, path string, term *v1alpha1.ImageSelectorTerm) (*Image, error) {
+	switch {
+	case term.Alias != "":
+		return p.byAlias(path+".alias", term)
+	case term.ID != "":
+		return p.byID(ctx, path+".id", term.ID)
+	case term.Name != "":
+		return p.byName(ctx, path+".name", term.Name)
+	case term.OS != nil:
+		return p.byOS(ctx, path+".os", term.OS)
+	}
+	return nil, &NotFoundError{Field: path, Remedy: "set one of alias, id, name and os"}
+}
+
+// byID looks everywhere, because users paste ids from wherever they saw them.
+func (p *DefaultProvider) byID(ctx context.Context, field, id string) (*Image, error) {
+	snapshot, err := p.catalog.Snapshot()
+	if err != nil {
+		return nil, fmt.Errorf("looking up image %q of %s, %w", id, field, err)
+	}
+	workers := workerImages(snapshot)
+	if worker, ok := lo.Find(workers, func(w workerImage) bool { return w.id == id }); ok {
+		return worker.image(), nil
+	}
+	osImage, osErr := lookup.Cached(ctx, p.cache, cacheKeyOSImages, p.api.ListOSImages, func(images []bizfly.OSImage) (*Image, error) {
+		if found, ok := lo.Find(images, func(i bizfly.OSImage) bool { return i.ID == id }); ok {
+			return &Image{ID: found.ID, Name: osName(found)}, nil
+		}
+		return nil, &NotFoundError{Field: field, Value: id}
+	})
+	if osErr == nil {
+		return osImage, nil
+	}
+	custom, customErr := lookup.Cached(ctx, p.cache, cacheKeyCustomImages, p.api.ListCustomImages, func(images []*gobizfly.CustomImage) (*Image, error) {
+		found, ok := lo.Find(images, func(i *gobizfly.CustomImage) bool { return i != nil && i.ID == id })
+		if ok && found.Status == customImageActive {
+			return &Image{ID: found.ID, Name: found.Name}, nil
+		}
+		miss := &NotFoundError{Field: field, Value: id, Available: lookup.Shorten(append(
+			lo.Map(workers, func(w workerImage, _ int) string { return fmt.Sprintf("%s (%s)", w.id, w.image().Name) }),
+			lo.Map(active(images), func(i *gobizfly.CustomImage, _ int) string { return fmt.Sprintf("%s (%s)", i.ID, i.Name) })...,
+		))}
+		if ok {
+			miss.Remedy = fmt.Sprintf("the custom image with this id is %s; wait until it is active", found.Status)
+		}
+		return nil, miss
+	})
+	if customErr == nil {
+		return custom, nil
+	}
+	// "Not found" may be said only when every source has answered.
+	for _, err := range []error{osErr, customErr} {
+		if miss := (*NotFoundError)(nil); !errors.As(err, &miss) {
+			return nil, fmt.Errorf("looking up image %q of %s, %w", id, field, err)
+		}
+	}
+	return nil, customErr
+}
+
+func (p *DefaultProvider) byName(ctx context.Context, field, name string) (*Image, error) {
+	found, err := lookup.Cached(ctx, p.cache, cacheKeyCustomImages, p.api.ListCustomImages, func(images []*gobizfly.CustomImage) (*Image, error) {
+		matching := lo.Filter(active(images), func(i *gobizfly.CustomImage, _ int) bool { return i.Name == name })
+		if len(matching) == 0 {
+			return nil, &NotFoundError{
+				Field: field, Value: name,
+				Available: lookup.Shorten(lo.Map(active(images), func(i *gobizfly.CustomImage, _ int) string { return i.Name })),
+				Remedy:    "names are those of the project's active custom images",
+			}
+		}
+		newest := slices.MaxFunc(matching, func(a, b *gobizfly.CustomImage) int {
+			return cmp.Or(createdAt(a).Compare(createdAt(b)), strings.Compare(a.ID, b.ID))
+		})
+		return &Image{ID: newest.ID, Name: newest.Name}, nil
+	})
+	return found, wrap(err, field, name)
+}
+
+func (p *DefaultProvider) byOS(ctx context.Context, field string, selector *v1alpha1.OSImageSelector) (*Image, error) {
+	value := selector.Distribution + " " + selector.Version
+	found, err := lookup.Cached(ctx, p.cache, cacheKeyOSImages, p.api.ListOSImages, func(images []bizfly.OSImage) (*Image, error) {
+		matching := lo.Filter(images, func(i bizfly.OSImage, _ int) bool {
+			return strings.EqualFold(i.Distribution, selector.Distribution) && strings.EqualFold(i.Version, selector.Version)
+		})
+		if len(matching) == 0 {
+			return nil, &NotFoundError{Field: field, Value: value, Available: lookup.Shorten(osCandidates(images, selector.Distribution))}
+		}
+		// The cloud lists each version once; should it list two, the answer must not depend on their order.
+		first := slices.MinFunc(matching, func(a, b bizfly.OSImage) int { return strings.Compare(a.ID, b.ID) })
+		return &Image{ID: first.ID, Name: osName(first)}, nil
+	})
+	return found, wrap(err, field, value)
+}
+
+// osCandidates are the versions of the distribution or, where there is no such distribution, everything.
+func osCandidates(images []bizfly.OSImage, distribution string) []string {
+	same := lo.Filter(images, func(i bizfly.OSImage, _ int) bool { return strings.EqualFold(i.Distribution, distribution) })
+	return lo.Map(lo.Ternary(len(same) > 0, same, images), func(i bizfly.OSImage, _ int) string { return osName(i) })
+}
+
+func osName(i bizfly.OSImage) string { return strings.TrimSpace(i.Distribution + " " + i.Version) }
+
+func active(images []*gobizfly.CustomImage) []*gobizfly.CustomImage {
+	return lo.Filter(images, func(i *gobizfly.CustomImage, _ int) bool { return i != nil && i.Status == customImageActive })
+}
+
+// createdAt is the zero time where the cloud sent nothing that can be read, which makes such an image the oldest.
+func createdAt(i *gobizfly.CustomImage) time.Time {
+	created, err := time.Parse(time.RFC3339, i.CreatedAt)
+	if err != nil {
+		return time.Time{}
+	}
+	return created
+}
+
+// summarize turns the misses of all terms into one error that still names what was asked for.
+func summarize(misses []*NotFoundError) error {
+	switch len(misses) {
+	case 0:
+		return &NotFoundError{Field: "spec.imageSelectorTerms", Remedy: "add a term, for example alias bke@latest"}
+	case 1:
+		return misses[0]
+	}
+	return &NotFoundError{
+		Field:     "spec.imageSelectorTerms",
+		Value:     strings.Join(lo.Map(misses, func(m *NotFoundError, _ int) string { return m.Value }), ", "),
+		Available: lookup.Shorten(lo.FlatMap(misses, func(m *NotFoundError, _ int) []string { return m.Available })),
+		Remedy:    strings.Join(lo.Uniq(lo.Compact(lo.Map(misses, func(m *NotFoundError, _ int) string { return m.Remedy }))), "; "),
+	}
+}
+
+// wrap adds the field to errors that do not name it already.
+func wrap(err error, field, value string) error {
+	if miss := (*NotFoundError)(nil); err == nil || errors.As(err, &miss) {
+		return err
+	}
+	return fmt.Errorf("looking up image %q of %s, %w", value, field, err)
+}
