@@ -1,0 +1,118 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloudprovider
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
+)
+
+// Reasons of drift.
+const (
+	// NodeClassDrift says that a field of the NodeClass changed that cannot change on a running server.
+	NodeClassDrift cloudprovider.DriftReason = "NodeClassDrift"
+	// ImageDrift says that new servers boot another image.
+	ImageDrift cloudprovider.DriftReason = "ImageDrift"
+	// FlavorDrift says that the server was resized behind our back.
+	FlavorDrift cloudprovider.DriftReason = "FlavorDrift"
+	// ZoneDrift says that the server was moved to another zone.
+	ZoneDrift cloudprovider.DriftReason = "ZoneDrift"
+)
+
+// listingMaxAge is how old the last list may be to be believed by drift. Core lists every two minutes.
+const listingMaxAge = 10 * time.Minute
+
+// IsDrifted compares the claim with its NodeClass, from caches alone: core asks on every event of every pod on the node.
+// What cannot be read has not drifted.
+func (c *CloudProvider) IsDrifted(ctx context.Context, claim *karpv1.NodeClaim) (cloudprovider.DriftReason, error) {
+	nodeClass, err := c.nodeClass(ctx, claim.Spec.NodeClassRef)
+	if apierrors.IsNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("resolving the NodeClass: %w", err)
+	}
+	if !nodeClass.DeletionTimestamp.IsZero() {
+		// Its replacement could not be launched.
+		return "", nil
+	}
+	if staticDrift(claim, nodeClass) {
+		return NodeClassDrift, nil
+	}
+	server := c.lastSeen(claim)
+	if imageDrift(claim, nodeClass, server) {
+		return ImageDrift, nil
+	}
+	return serverDrift(claim, server), nil
+}
+
+// staticDrift compares the hashes, if they are of one version: after an upgrade they are re-stamped first.
+func staticDrift(claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass) bool {
+	wanted, got := nodeClass.Annotations, claim.Annotations
+	version := wanted[v1alpha1.AnnotationNodeClassHashVersion]
+	if version == "" || version != got[v1alpha1.AnnotationNodeClassHashVersion] {
+		return false
+	}
+	wantedHash, gotHash := wanted[v1alpha1.AnnotationNodeClassHash], got[v1alpha1.AnnotationNodeClassHash]
+	return wantedHash != "" && gotHash != "" && wantedHash != gotHash
+}
+
+// imageDrift compares what the server was made from with what new servers boot, while that is known.
+func imageDrift(claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass, server *instance.Instance) bool {
+	wanted, got := imageID(nodeClass), claim.Status.ImageID
+	if server != nil && server.ImageID != "" {
+		got = server.ImageID
+	}
+	return wanted != "" && got != "" && wanted != got &&
+		nodeClass.StatusConditions().Get(v1alpha1.ConditionTypeImagesReady).IsTrue()
+}
+
+// serverDrift compares the labels by which pods were placed with the server as it is.
+func serverDrift(claim *karpv1.NodeClaim, server *instance.Instance) cloudprovider.DriftReason {
+	differs := func(label, value string) bool {
+		return value != "" && claim.Labels[label] != "" && claim.Labels[label] != value
+	}
+	switch {
+	case server == nil:
+		return ""
+	case differs(corev1.LabelInstanceTypeStable, server.Flavor):
+		return FlavorDrift
+	case differs(corev1.LabelTopologyZone, server.Zone):
+		return ZoneDrift
+	}
+	return ""
+}
+
+// lastSeen returns the claim's server from the last list, nil when it is not there or the list is old.
+func (c *CloudProvider) lastSeen(claim *karpv1.NodeClaim) *instance.Instance {
+	last := c.listed.Load()
+	id, ok := providerid.Parse(claim.Status.ProviderID)
+	if last == nil || !ok || c.clock.Since(last.at) > listingMaxAge {
+		return nil
+	}
+	return last.servers[id]
+}

@@ -1,0 +1,152 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloudprovider
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	opmetrics "github.com/awslabs/operatorpkg/metrics"
+	"github.com/patrickmn/go-cache"
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// How often launches with one NodeClass may fail for reasons other than capacity before they pause.
+const (
+	maxFailures   = 3
+	failureWindow = 10 * time.Minute
+)
+
+// launchFailuresTotal counts orders that the cloud refused or failed to build.
+var launchFailuresTotal = opmetrics.NewPrometheusCounter(crmetrics.Registry, prometheus.CounterOpts{
+	Namespace: "karpenter",
+	Subsystem: "bizfly",
+	Name:      "launch_failures_total",
+	Help:      "Orders of servers that the cloud refused or failed to build, by reason.",
+}, []string{"reason"})
+
+// LaunchFailed draws the conclusions from a server that the cloud accepted and then failed to build: it marks the
+// offering or pauses the account when there is no room, and otherwise counts against the NodeClass. It returns the
+// reason, and whether it was a lack of room, so that another plan may succeed at once.
+func (c *CloudProvider) LaunchFailed(ctx context.Context, claim *karpv1.NodeClaim, intent instance.Intent, err error) (reason string, noRoomLeft bool) {
+	m := meaningOf(err)
+	launchFailuresTotal.Inc(map[string]string{"reason": m.reason})
+	c.recorder.Publish(events.LaunchFailed(claim, intent.Name, intent.Flavor, intent.Zone, err))
+	switch m.scope {
+	case scopeOffering:
+		c.capacity.MarkUnavailable(ctx, capacity.Offering{Flavor: intent.Flavor, Zone: intent.Zone, BillingPlan: intent.BillingPlan}, m.reason, c.unavailableTTL)
+		return m.reason, true
+	case scopeAccount:
+		c.pauseAccount(ctx, claim, m.reason, err)
+		return m.reason, true
+	}
+	nodeClass, getErr := c.nodeClass(ctx, claim.Spec.NodeClassRef)
+	if getErr != nil {
+		log.FromContext(ctx).Error(getErr, "reading the NodeClass of a failed launch")
+		return m.reason, false
+	}
+	if c.failures.add(nodeClass, err) {
+		c.recorder.Publish(events.LaunchesKeepFailing(nodeClass, maxFailures, failureWindow, err))
+	}
+	return m.reason, false
+}
+
+// pauseAccount stops all launches for a while: every further order would be refused too.
+func (c *CloudProvider) pauseAccount(ctx context.Context, claim *karpv1.NodeClaim, reason string, err error) {
+	c.capacity.MarkUnavailable(ctx, capacity.Offering{}, reason, c.accountPause)
+	c.recorder.Publish(events.AccountLimitReached(claim, reason, c.accountPause, err))
+}
+
+// giveUp deletes the claim, and only this one, and returns what Create returns. Core then plans a new one, whose server
+// is another by its UID; what is left of this one's server is garbage collected.
+func (c *CloudProvider) giveUp(ctx context.Context, claim *karpv1.NodeClaim, reason string, err error) error {
+	deleteErr := c.kubeClient.Delete(ctx, claim.DeepCopy(), client.Preconditions{UID: &claim.UID})
+	if deleteErr != nil && !apierrors.IsNotFound(deleteErr) && !apierrors.IsConflict(deleteErr) {
+		return fmt.Errorf("giving the NodeClaim up (%s: %w): %w", reason, err, deleteErr)
+	}
+	c.records.giveUp(claim.UID)
+	return createError(reason, err)
+}
+
+// launchFailures counts by NodeClass. A changed spec or image starts from zero.
+type launchFailures struct {
+	clock clock.Clock
+	mu    sync.Mutex
+	cache *cache.Cache
+}
+
+// failureLog is the last failures with one state of a NodeClass. It is replaced, never edited.
+type failureLog struct {
+	generation int64
+	image      string
+	at         []time.Time
+	last       error
+}
+
+// add counts a failure and says whether launches pause from now on.
+func (f *launchFailures) add(nodeClass *v1alpha1.BizflyNodeClass, err error) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	entry := failureLog{generation: nodeClass.Generation, image: imageID(nodeClass), last: err}
+	if known, ok := f.cache.Get(string(nodeClass.UID)); ok {
+		if known := known.(failureLog); known.generation == entry.generation && known.image == entry.image {
+			entry.at = append(entry.at, known.at...)
+		}
+	}
+	entry.at = append(entry.at, f.clock.Now())
+	entry.at = entry.at[max(0, len(entry.at)-maxFailures):]
+	f.cache.SetDefault(string(nodeClass.UID), entry)
+	return f.paused(entry)
+}
+
+// blocked returns the last failure while launches with the NodeClass pause, and nil otherwise.
+func (f *launchFailures) blocked(nodeClass *v1alpha1.BizflyNodeClass) error {
+	known, ok := f.cache.Get(string(nodeClass.UID))
+	if !ok {
+		return nil
+	}
+	entry := known.(failureLog)
+	if entry.generation != nodeClass.Generation || entry.image != imageID(nodeClass) || !f.paused(entry) {
+		return nil
+	}
+	return entry.last
+}
+
+// paused is true until the oldest of the last failures has left the window: then one launch may try again.
+func (f *launchFailures) paused(entry failureLog) bool {
+	return len(entry.at) == maxFailures && f.clock.Since(entry.at[0]) < failureWindow
+}
+
+func imageID(nodeClass *v1alpha1.BizflyNodeClass) string {
+	if nodeClass.Status.Image == nil {
+		return ""
+	}
+	return nodeClass.Status.Image.ID
+}

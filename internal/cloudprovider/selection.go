@@ -1,0 +1,169 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloudprovider
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/scheduling"
+	"sigs.k8s.io/karpenter/pkg/utils/resources"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+)
+
+// candidate is one offering that the claim may be launched with.
+type candidate struct {
+	instanceType *cloudprovider.InstanceType
+	offering     *cloudprovider.Offering
+	key          capacity.Offering
+	failures     int
+}
+
+// candidates returns the offerings that fit the claim, the one to try first in front. Price decides alone, exactly as
+// core computes it, since a dearer choice would be consolidated away at once; only among equal prices does it matter
+// where launches have failed lately. The order is total, so that the same claim always gets the same answer.
+func (c *CloudProvider) candidates(claim *karpv1.NodeClaim, instanceTypes cloudprovider.InstanceTypes, plan string) ([]candidate, error) {
+	requirements := scheduling.NewNodeSelectorRequirementsWithMinValues(claim.Spec.Requirements...)
+	fitting := lo.Filter(instanceTypes, func(it *cloudprovider.InstanceType, _ int) bool {
+		return requirements.IsCompatible(it.Requirements, scheduling.AllowUndefinedWellKnownLabels) &&
+			resources.Fits(claim.Spec.Resources.Requests, it.Allocatable()) &&
+			it.Offerings.Available().HasCompatible(requirements)
+	})
+	if len(fitting) == 0 {
+		return nil, fmt.Errorf("none of %d flavors has room for the requirements of NodeClaim %s", len(instanceTypes), claim.Name)
+	}
+	if !c.bestEffort {
+		if _, _, err := cloudprovider.InstanceTypes(fitting).SatisfiesMinValues(requirements); err != nil {
+			return nil, fmt.Errorf("%d flavors are left for NodeClaim %s: %w", len(fitting), claim.Name, err)
+		}
+	}
+	var all []candidate
+	for _, it := range fitting {
+		for _, offering := range it.Offerings.Available().Compatible(requirements) {
+			key := capacity.Offering{Flavor: it.Name, Zone: offering.Zone(), BillingPlan: plan}
+			all = append(all, candidate{instanceType: it, offering: offering, key: key, failures: c.capacity.RecentFailures(key)})
+		}
+	}
+	slices.SortFunc(all, func(a, b candidate) int {
+		return cmp.Or(
+			cmp.Compare(price(a), price(b)),
+			cmp.Compare(a.failures, b.failures),
+			cmp.Compare(a.key.Flavor, b.key.Flavor),
+			cmp.Compare(a.key.Zone, b.key.Zone),
+		)
+	})
+	return all, nil
+}
+
+// price puts an offering whose price is not a number last, where cmp would put it first.
+func price(c candidate) float64 {
+	if math.IsNaN(c.offering.Price) {
+		return math.Inf(1)
+	}
+	return c.offering.Price
+}
+
+// poolCheck is the input for which a NodePool's requirements were checked.
+type poolCheck struct {
+	generation int64
+	first      *cloudprovider.InstanceType
+	count      int
+}
+
+// checkNodePool tells the user when no flavor, sold out or not, can satisfy the NodePool. Core would only say that pods
+// cannot be scheduled. It runs when the NodePool or the instance types have changed: core asks for instance types many
+// hundred times per minute, and the slice is shared until something changes.
+func (c *CloudProvider) checkNodePool(pool *karpv1.NodePool, instanceTypes []*cloudprovider.InstanceType) {
+	input := poolCheck{generation: pool.Generation, count: len(instanceTypes)}
+	if len(instanceTypes) > 0 {
+		input.first = instanceTypes[0]
+	}
+	if known, ok := c.poolChecks.Get(string(pool.UID)); ok && known.(poolCheck) == input {
+		return
+	}
+	c.poolChecks.SetDefault(string(pool.UID), input)
+
+	requirements := scheduling.NewNodeSelectorRequirementsWithMinValues(pool.Spec.Template.Spec.Requirements...)
+	requirements.Add(scheduling.NewLabelRequirements(pool.Spec.Template.Labels).Values()...)
+	if lo.ContainsBy(instanceTypes, func(it *cloudprovider.InstanceType) bool { return sells(it, requirements) }) {
+		return
+	}
+	c.recorder.Publish(events.NoCompatibleFlavor(pool, explain(requirements, instanceTypes)))
+}
+
+// sells says whether the flavor is offered, sold out or not, as the requirements ask.
+func sells(it *cloudprovider.InstanceType, requirements scheduling.Requirements) bool {
+	return requirements.IsCompatible(it.Requirements, scheduling.AllowUndefinedWellKnownLabels) &&
+		it.Offerings.HasCompatible(requirements)
+}
+
+// explain names the requirements that no flavor satisfies even alone, and what there is instead.
+func explain(requirements scheduling.Requirements, instanceTypes []*cloudprovider.InstanceType) string {
+	if len(instanceTypes) == 0 {
+		return "the NodeClass leaves no flavor at all"
+	}
+	var guilty []string
+	for _, requirement := range requirements {
+		alone := scheduling.NewRequirements(requirement)
+		if lo.ContainsBy(instanceTypes, func(it *cloudprovider.InstanceType) bool { return sells(it, alone) }) {
+			continue
+		}
+		guilty = append(guilty, fmt.Sprintf("%s, where there is %s", requirement, available(requirement.Key, instanceTypes)))
+	}
+	if len(guilty) == 0 {
+		return fmt.Sprintf("each requirement alone is satisfied by some flavor, but no flavor satisfies all of them: %s", requirements)
+	}
+	slices.Sort(guilty)
+	return strings.Join(guilty, "; ")
+}
+
+// available lists some values of the key that flavors and offerings have.
+func available(key string, instanceTypes []*cloudprovider.InstanceType) string {
+	const most = 10
+	values := map[string]struct{}{}
+	add := func(requirements scheduling.Requirements) {
+		if requirements.Has(key) && requirements.Get(key).Operator() == corev1.NodeSelectorOpIn {
+			for _, value := range requirements.Get(key).Values() {
+				values[value] = struct{}{}
+			}
+		}
+	}
+	for _, it := range instanceTypes {
+		add(it.Requirements)
+		for _, offering := range it.Offerings {
+			add(offering.Requirements)
+		}
+	}
+	sorted := lo.Keys(values)
+	slices.Sort(sorted)
+	if len(sorted) == 0 {
+		return "no value"
+	}
+	if len(sorted) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(sorted[:most], ", "), len(sorted)-most)
+	}
+	return strings.Join(sorted, ", ")
+}

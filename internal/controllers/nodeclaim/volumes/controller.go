@@ -1,0 +1,129 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package volumes records on a claim, before its node registers, which disks were attached to its server. What was there
+// before any pod could run is the server's own, and that record is what later allows a disk to be deleted.
+package volumes
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/samber/lo"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	controllerruntime "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/operator/injection"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
+)
+
+const (
+	// pollInterval is how often a server is looked at before its node registers.
+	pollInterval = 5 * time.Second
+	// latePollInterval is how often it is afterwards, when nothing is urgent any more.
+	latePollInterval = time.Minute
+	// concurrency is enough for hundreds of launches, which share one list of the servers.
+	concurrency = 10
+	// claimVolumePrefix begins the names of volumes that the CSI driver makes for PersistentVolumeClaims.
+	claimVolumePrefix = "pvc-"
+)
+
+// Controller records disks.
+type Controller struct {
+	kubeClient client.Client
+	instances  instance.Provider
+}
+
+// NewController makes a Controller.
+func NewController(kubeClient client.Client, instances instance.Provider) *Controller {
+	return &Controller{kubeClient: kubeClient, instances: instances}
+}
+
+// Name is the controller's name, which core's controllers must not share.
+func (c *Controller) Name() string { return "nodeclaim.volumes.bizflycloud" }
+
+// Reconcile records the disks of a claim's server once the server runs.
+func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (reconcile.Result, error) {
+	ctx = injection.WithControllerName(ctx, c.Name())
+	if _, recorded := claim.Annotations[v1alpha1.AnnotationOwnedVolumes]; recorded || !claim.DeletionTimestamp.IsZero() {
+		return reconcile.Result{}, nil
+	}
+	id, ok := providerid.Parse(claim.Status.ProviderID)
+	if !ok {
+		return reconcile.Result{}, nil
+	}
+	registered := claim.StatusConditions().Get(karpv1.ConditionTypeRegistered).IsTrue()
+	again := reconcile.Result{RequeueAfter: lo.Ternary(registered, latePollInterval, pollInterval)}
+	servers, err := c.instances.List(ctx)
+	if err != nil {
+		return reconcile.Result{}, fmt.Errorf("listing servers: %w", err)
+	}
+	server, found := lo.Find(servers, func(s *instance.Instance) bool { return s.ID == id })
+	if !found || server.Status != instance.StatusActive {
+		// A server that is being built may not list all of its disks yet.
+		return again, nil
+	}
+	owned := ownedVolumes(server, registered)
+	if len(owned) == 0 {
+		return again, nil
+	}
+	updated := claim.DeepCopy()
+	updated.Annotations = lo.Assign(updated.Annotations, map[string]string{v1alpha1.AnnotationOwnedVolumes: strings.Join(owned, ",")})
+	// The lock is what makes "before registration" true: a claim that has registered since the list was read conflicts.
+	err = c.kubeClient.Patch(ctx, updated, client.MergeFromWithOptions(claim, client.MergeFromWithOptimisticLock{}))
+	if apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: time.Second}, nil
+	}
+	return reconcile.Result{}, client.IgnoreNotFound(err)
+}
+
+// ownedVolumes returns the ids of the disks that are the server's own. Pods may run once the node has registered, and
+// have volumes attached, so then only the disk that the server boots from is certain; and a name of the CSI driver's is
+// never ours. Nothing is returned until the root disk is listed, since the record is written once.
+func ownedVolumes(server *instance.Instance, registered bool) []string {
+	if !lo.ContainsBy(server.Volumes, func(v instance.Volume) bool { return v.Root }) {
+		return nil
+	}
+	owned := lo.FilterMap(server.Volumes, func(v instance.Volume, _ int) (string, bool) {
+		return v.ID, v.Root || (!registered && !strings.HasPrefix(v.Name, claimVolumePrefix))
+	})
+	slices.Sort(owned)
+	return owned
+}
+
+// Register adds the controller to the manager.
+func (c *Controller) Register(_ context.Context, m manager.Manager) error {
+	return controllerruntime.NewControllerManagedBy(m).
+		Named(c.Name()).
+		For(&karpv1.NodeClaim{}, builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool {
+			return cloudprovider.IsManaged(o.(*karpv1.NodeClaim))
+		}))).
+		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
+		Complete(reconcile.AsReconciler(m.GetClient(), c))
+}

@@ -1,0 +1,145 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package events is every event that this provider publishes, in one place: reason, text, and how often it may repeat.
+package events
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpevents "sigs.k8s.io/karpenter/pkg/events"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// Reasons of the events around the life of a node.
+const (
+	ReasonNodeClassUnresolved        = "NodeClassUnresolved"
+	ReasonNoCompatibleFlavor         = "NoCompatibleFlavor"
+	ReasonCapacityTypeUnsupported    = "CapacityTypeUnsupported"
+	ReasonAccountLimit               = "AccountLimitReached"
+	ReasonLaunchFailed               = "LaunchFailed"
+	ReasonLaunchOutcomeUnknown       = "LaunchOutcomeUnknown"
+	ReasonLaunchSlow                 = "LaunchSlow"
+	ReasonLaunchesKeepFailing        = "LaunchesKeepFailing"
+	ReasonServerVanished             = "ServerVanished"
+	ReasonGarbageCollectionSuspended = "GarbageCollectionSuspended"
+)
+
+// maxText keeps what a cloud says from filling an event; the API server refuses more than 1024 bytes.
+const maxText = 700
+
+// NodeClassUnresolved says that the NodeClass of a claim does not exist or is being deleted.
+func NodeClassUnresolved(claim *karpv1.NodeClaim, cause error) karpevents.Event {
+	return warning(claim, string(claim.UID), ReasonNodeClassUnresolved, fmt.Sprintf("No server is launched: %s", cause))
+}
+
+// NoCompatibleFlavor says that no flavor of the cloud, sold out or not, can ever satisfy the NodePool.
+func NoCompatibleFlavor(pool *karpv1.NodePool, detail string) karpevents.Event {
+	event := warning(pool, fmt.Sprintf("%s-%d", pool.UID, pool.Generation), ReasonNoCompatibleFlavor,
+		fmt.Sprintf("No flavor satisfies spec.template.spec.requirements, so no server is ever launched for this NodePool: %s", detail))
+	event.DedupeTimeout = 10 * time.Minute
+	return event
+}
+
+// CapacityTypeUnsupported says that the claim allows only capacity types that cannot be bought.
+func CapacityTypeUnsupported(claim *karpv1.NodeClaim, allowed string) karpevents.Event {
+	return warning(claim, string(claim.UID), ReasonCapacityTypeUnsupported,
+		fmt.Sprintf("%s is %s, but BizFly Cloud servers are only launched as %s: its API takes no spot bid, and a saving plan is prepaid at each create. Allow %s.",
+			karpv1.CapacityTypeLabelKey, allowed, karpv1.CapacityTypeOnDemand, karpv1.CapacityTypeOnDemand))
+}
+
+// AccountLimitReached says that the project's quota or the account's balance stops every launch for a while.
+func AccountLimitReached(claim *karpv1.NodeClaim, reason string, pause time.Duration, cause error) karpevents.Event {
+	event := warning(claim, reason, ReasonAccountLimit,
+		fmt.Sprintf("%s: all launches pause for %s. Raise the quota or top up the account. The cloud said: %s", reason, pause, cause))
+	event.DedupeTimeout = pause
+	return event
+}
+
+// LaunchFailed says that the cloud accepted the order of a server and then failed to build it.
+func LaunchFailed(claim *karpv1.NodeClaim, server, flavor, zone string, cause error) karpevents.Event {
+	return warning(claim, string(claim.UID), ReasonLaunchFailed,
+		fmt.Sprintf("Server %s (%s in %s) could not be built and is deleted: %s", server, flavor, zone, cause))
+}
+
+// LaunchOutcomeUnknown says that a claim is given up because the cloud never said what became of its order.
+func LaunchOutcomeUnknown(claim *karpv1.NodeClaim, cause error) karpevents.Event {
+	return warning(claim, string(claim.UID), ReasonLaunchOutcomeUnknown,
+		fmt.Sprintf("The claim is given up and replaced; a server that appears late is garbage collected: %s", cause))
+}
+
+// LaunchSlow says that a server takes unusually long to be built.
+func LaunchSlow(claim *karpv1.NodeClaim, server, status string, since time.Duration) karpevents.Event {
+	event := warning(claim, string(claim.UID), ReasonLaunchSlow,
+		fmt.Sprintf("Server %s is still %s after %s", server, status, since.Round(time.Second)))
+	event.DedupeTimeout = 10 * time.Minute
+	return event
+}
+
+// LaunchesKeepFailing says on the NodeClass that its launches pause, because servers made from it come up broken.
+func LaunchesKeepFailing(nodeClass *v1alpha1.BizflyNodeClass, failures int, window time.Duration, cause error) karpevents.Event {
+	event := warning(nodeClass, string(nodeClass.UID), ReasonLaunchesKeepFailing,
+		fmt.Sprintf("%d launches failed within %s for reasons other than capacity, so launches with this NodeClass pause; check image, networks and firewalls. The last failure: %s",
+			failures, window, cause))
+	event.DedupeTimeout = window
+	return event
+}
+
+// ServerVanished says that somebody deleted the server of a claim before its node registered.
+func ServerVanished(claim *karpv1.NodeClaim) karpevents.Event {
+	return warning(claim, string(claim.UID), ReasonServerVanished,
+		fmt.Sprintf("The server %s does not exist any more and its node has not registered: the claim is replaced", claim.Status.ProviderID))
+}
+
+// GarbageCollectionSuspended says, on the namespace whose UID is the cluster's identity, that so many servers look
+// orphaned that the evidence itself is doubted.
+func GarbageCollectionSuspended(orphans, servers int, names []string) karpevents.Event {
+	namespace := &corev1.Namespace{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+		ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem},
+	}
+	event := warning(namespace, "all", ReasonGarbageCollectionSuspended,
+		fmt.Sprintf("%d of %d servers of this cluster have no NodeClaim. That many at once may be lost NodeClaims rather than lost servers, so none is deleted. Restore the NodeClaims, or delete the servers by hand: %s",
+			orphans, servers, strings.Join(names, ", ")))
+	event.DedupeTimeout = 10 * time.Minute
+	return event
+}
+
+// warning makes an event that is published once per dedupe key and two minutes, unless the caller asks for longer.
+func warning(object runtime.Object, dedupe, reason, message string) karpevents.Event {
+	return karpevents.Event{
+		InvolvedObject: object,
+		Type:           corev1.EventTypeWarning,
+		Reason:         reason,
+		Message:        shorten(message),
+		DedupeValues:   []string{reason, dedupe},
+	}
+}
+
+// shorten cuts at a rune boundary, since the cloud also speaks Vietnamese.
+func shorten(text string) string {
+	if len(text) <= maxText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxText], "") + "..."
+}
