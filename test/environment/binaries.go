@@ -85,3 +85,20 @@ func (e *Environment) binary(ctx context.Context, variable, pkg string) (string,
 	}
 	return path, nil
 }
+
+// AssetDir is the folder of kubectl and, unless the user brought some of them, of the control plane's other binaries.
+func (e *Environment) AssetDir() string {
+	path, err := e.asset("kubectl")
+	if err != nil {
+		return ""
+	}
+	return filepath.Dir(path)
+}
+
+// stages is the file that tells KWOK what to do with Nodes and pods.
+func (e *Environment) stages() string {
+	if path := os.Getenv("KWOK_STAGES"); path != "" {
+		return path
+	}
+	return filepath.Join(e.root, "test", "controlplane", "kwok", "stages.yaml")
+}

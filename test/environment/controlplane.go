@@ -163,7 +163,7 @@ func (e *Environment) startKwok(port int) error {
 		return err
 	}
 	_, err := e.run("kwok",
-		"--kubeconfig="+config, "--config="+filepath.Join(e.root, "test", "controlplane", "kwok", "stages.yaml"),
+		"--kubeconfig="+config, "--config="+e.stages(),
 		"--manage-all-nodes=false", "--manage-nodes-with-label-selector="+aliveSelector,
 		"--node-lease-duration-seconds="+strconv.Itoa(kwokLeaseSeconds),
 		"--server-address="+local(port),

@@ -1,0 +1,144 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
+)
+
+// stopReserve is the part of the time limit that is kept for stopping everything.
+const stopReserve = 15 * time.Second
+
+// result is what the demo is measured by: the last line that it prints.
+type result struct {
+	podsBound, nodesLaunched            int
+	serversLeft, volumesLeft, portsLeft int
+	foreignRequests                     int
+	// pods is how many should be bound; nodesLeft and claimsLeft are the cluster's view of what is left.
+	pods, nodesLeft, claimsLeft int
+}
+
+func (r result) String() string {
+	return fmt.Sprintf("RESULT pods_bound=%d nodes_launched=%d servers_left=%d volumes_left=%d ports_left=%d foreign_requests=%d",
+		r.podsBound, r.nodesLaunched, r.serversLeft, r.volumesLeft, r.portsLeft, r.foreignRequests)
+}
+
+// verdict says what is wrong with the result, nil when nothing is.
+func (r result) verdict() error {
+	var errs []error
+	for _, c := range []struct {
+		wrong bool
+		what  string
+	}{
+		{r.podsBound != r.pods, fmt.Sprintf("%d of %d pods were bound", r.podsBound, r.pods)},
+		{r.nodesLaunched == 0, "no node was launched"},
+		{r.serversLeft > 0, fmt.Sprintf("%d servers are left", r.serversLeft)},
+		{r.volumesLeft > 0, fmt.Sprintf("%d volumes are left", r.volumesLeft)},
+		{r.portsLeft > 0, fmt.Sprintf("%d ports are left", r.portsLeft)},
+		{r.nodesLeft > 0, fmt.Sprintf("%d nodes are left", r.nodesLeft)},
+		{r.claimsLeft > 0, fmt.Sprintf("%d node claims are left", r.claimsLeft)},
+		{r.foreignRequests > 0, fmt.Sprintf("%d requests were meant for other hosts", r.foreignRequests)},
+	} {
+		if c.wrong {
+			errs = append(errs, errors.New(c.what))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// demo runs the demo and prints its result as the last line, whatever happens.
+func (f flags) demo(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, f.timeout-stopReserve, fmt.Errorf("not done within the time limit of %s", f.timeout))
+	defer cancel()
+	var r result
+	t := newTimeline(os.Stdout)
+	defer func() {
+		if verdict := r.verdict(); err == nil {
+			err = verdict
+		}
+		if err != nil && !errors.Is(err, errInterrupted) {
+			fmt.Println("FAILED:", err)
+		}
+		fmt.Println(r)
+	}()
+	env, err := environment.Start(ctx, f.options(func(what string) { t.print("cluster", "%s", what) }))
+	if err != nil {
+		return err
+	}
+	defer func() {
+		var hosts []string
+		r.foreignRequests, hosts = env.ForeignRequests()
+		for _, host := range hosts {
+			t.print("foreign", "a request was meant for %s", host)
+		}
+		if stopErr := env.Stop(); err == nil {
+			err = stopErr
+		}
+	}()
+	t.print("cluster", "ready; the sandbox of BizFly Cloud listens on %s", env.Sandbox().URL())
+	err = f.play(ctx, env, t, &r)
+	if err != nil && !errors.Is(err, errInterrupted) {
+		t.diagnose(env)
+	}
+	return err
+}
+
+// play creates the workloads, waits until they run, takes them away and waits until nothing is left.
+func (f flags) play(ctx context.Context, env *environment.Environment, t *timeline, r *result) error {
+	if err := t.attach(ctx, env); err != nil {
+		return err
+	}
+	defer func() { t.fill(r) }()
+	for _, workload := range workloads() {
+		r.pods += int(*workload.deployment.Spec.Replicas)
+	}
+	if err := applyPool(ctx, env.Client()); err != nil {
+		return err
+	}
+	t.print("apply", "BizflyNodeClass default with spec: {} and NodePool default")
+	if err := t.await(ctx, "the NodeClass is ready", t.nodeClassReady); err != nil {
+		return err
+	}
+	for _, workload := range workloads() {
+		if err := env.Client().Create(ctx, workload.deployment); err != nil {
+			return fmt.Errorf("creating the Deployment %s: %w", workload.deployment.Name, err)
+		}
+		t.print("apply", "Deployment %s: %s", workload.deployment.Name, workload.about)
+	}
+	if err := t.await(ctx, "every pod runs", func(s snapshot) bool { return s.running() == r.pods }); err != nil {
+		return err
+	}
+	r.podsBound = r.pods
+	t.print("pods", "all %d are running on %d nodes that together cost %s", r.pods, len(t.last.nodes), t.bill())
+	for _, workload := range workloads() {
+		if err := scaleToZero(ctx, env.Client(), workload.deployment.Name); err != nil {
+			return err
+		}
+	}
+	t.print("apply", "every Deployment is scaled to zero")
+	if err := t.await(ctx, "nothing is left", snapshot.empty); err != nil {
+		return err
+	}
+	t.print("cluster", "no pod, node, server, volume or port is left")
+	return nil
+}

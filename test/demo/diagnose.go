@@ -1,0 +1,77 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
+)
+
+// diagnose shows what a person would look at first when the demo does not get where it should.
+func (t *timeline) diagnose(env *environment.Environment) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := t.look(ctx); err != nil {
+		t.print("look", "%v", err)
+	}
+	for i := range t.last.classes {
+		class := &t.last.classes[i]
+		for _, c := range class.GetConditions() {
+			if !c.IsTrue() {
+				t.print("class", "%s %s=%s %s: %s", class.Name, c.Type, c.Status, c.Reason, c.Message)
+			}
+		}
+	}
+	for i := range t.last.claims {
+		claim := &t.last.claims[i]
+		for _, c := range claim.GetConditions() {
+			if !c.IsTrue() {
+				t.print("claim", "%s %s=%s %s: %s", claim.Name, c.Type, c.Status, c.Reason, c.Message)
+			}
+		}
+	}
+	for _, pod := range t.last.pods {
+		if pod.Spec.NodeName == "" {
+			t.print("pod", "%s is pending", pod.Name)
+		}
+	}
+	for _, node := range t.last.nodes {
+		t.print("node", "%s ready=%v deleting=%v taints=%v", node.Name, ready(node), node.DeletionTimestamp != nil, node.Spec.Taints)
+	}
+	for _, server := range t.last.servers {
+		t.print("server", "%s %s", server.Name, server.Status)
+	}
+	t.warnings(ctx, env)
+	t.print("log", "the last lines of the controller:\n%s", env.Log("controller", 30))
+}
+
+// warnings shows the events that say that something is wrong.
+func (t *timeline) warnings(ctx context.Context, env *environment.Environment) {
+	var events corev1.EventList
+	if err := env.Client().List(ctx, &events); err != nil {
+		t.print("look", "%v", err)
+	}
+	for _, event := range events.Items {
+		if event.Type == corev1.EventTypeWarning {
+			t.print("event", "%s %s: %s: %s (%d times)", event.InvolvedObject.Kind, event.InvolvedObject.Name, event.Reason, event.Message, event.Count)
+		}
+	}
+}

@@ -1,0 +1,77 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// priceMetric is the controller's own word on what an offering costs.
+const priceMetric = "karpenter_bizfly_offering_price_vnd_per_hour"
+
+// offering is a flavor in a zone.
+type offering struct{ flavor, zone string }
+
+// readPrices reads VND per hour by offering from the controller's metrics.
+func readPrices(ctx context.Context, url string) (map[offering]float64, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, fmt.Errorf("asking for the prices: %w", err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("asking for the prices: %w", err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(response.Body)
+	if err != nil {
+		return nil, fmt.Errorf("reading the prices: %w", err)
+	}
+	prices := map[offering]float64{}
+	for _, metric := range families[priceMetric].GetMetric() {
+		var o offering
+		for _, label := range metric.GetLabel() {
+			switch label.GetName() {
+			case "flavor", "instance_type":
+				o.flavor = label.GetValue()
+			case "zone":
+				o.zone = label.GetValue()
+			}
+		}
+		prices[o] = metric.GetGauge().GetValue()
+	}
+	return prices, nil
+}
+
+// vnd writes an amount with separators, for example 12,345 VND.
+func vnd(amount float64) string {
+	digits := fmt.Sprintf("%.0f", amount)
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return strings.TrimSpace(digits) + " VND"
+}

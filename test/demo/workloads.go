@@ -1,0 +1,116 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/samber/lo"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// workload is a Deployment whose pods fit on no node that exists.
+type workload struct {
+	deployment *appsv1.Deployment
+	about      string
+}
+
+// workloads are made anew at each call, because creating an object fills it in.
+func workloads() []workload {
+	web := deployment("web", 6, corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("500m"), corev1.ResourceMemory: resource.MustParse("1Gi"),
+	})
+	web.Spec.Template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
+		MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: web.Spec.Selector,
+	}}
+	return []workload{
+		{web, "6 pods of 500m and 1Gi, spread over the zones"},
+		{deployment("analytics", 1, corev1.ResourceList{
+			corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("48Gi"),
+		}), "1 pod of 2 CPUs and 48Gi"},
+		{deployment("inference", 1, corev1.ResourceList{
+			corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("8Gi"),
+			v1alpha1.ResourceNVIDIAGPU: resource.MustParse("1"),
+		}), "1 pod of 2 CPUs, 8Gi and 1 GPU"},
+	}
+}
+
+func deployment(name string, replicas int32, requests corev1.ResourceList) *appsv1.Deployment {
+	labels := map[string]string{"app": name}
+	resources := corev1.ResourceRequirements{Requests: requests}
+	if gpus, ok := requests[v1alpha1.ResourceNVIDIAGPU]; ok {
+		resources.Limits = corev1.ResourceList{v1alpha1.ResourceNVIDIAGPU: gpus} // extended resources need equal limits
+	}
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: corev1.NamespaceDefault},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: lo.ToPtr(replicas),
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec: corev1.PodSpec{
+					TerminationGracePeriodSeconds: lo.ToPtr[int64](1),
+					Containers:                    []corev1.Container{{Name: "main", Image: "registry.k8s.io/pause:3.10", Resources: resources}},
+				},
+			},
+		},
+	}
+}
+
+// applyPool creates a NodeClass that leaves everything to discovery, and a NodePool that gives nodes back quickly.
+func applyPool(ctx context.Context, c client.Client) error {
+	class := &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+	if err := c.Create(ctx, class); err != nil {
+		return fmt.Errorf("creating the BizflyNodeClass: %w", err)
+	}
+	pool := &karpv1.NodePool{
+		ObjectMeta: metav1.ObjectMeta{Name: "default"},
+		Spec: karpv1.NodePoolSpec{
+			Template: karpv1.NodeClaimTemplate{Spec: karpv1.NodeClaimTemplateSpec{
+				NodeClassRef: &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "BizflyNodeClass", Name: class.Name},
+				Requirements: []karpv1.NodeSelectorRequirementWithMinValues{{
+					Key: karpv1.CapacityTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{karpv1.CapacityTypeOnDemand},
+				}},
+			}},
+			Disruption: karpv1.Disruption{
+				ConsolidationPolicy: karpv1.ConsolidationPolicyWhenEmptyOrUnderutilized,
+				ConsolidateAfter:    karpv1.MustParseNillableDuration("5s"),
+				Budgets:             []karpv1.Budget{{Nodes: "100%"}},
+			},
+		},
+	}
+	if err := c.Create(ctx, pool); err != nil {
+		return fmt.Errorf("creating the NodePool: %w", err)
+	}
+	return nil
+}
+
+func scaleToZero(ctx context.Context, c client.Client, name string) error {
+	target := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: corev1.NamespaceDefault}}
+	if err := c.Patch(ctx, target, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"replicas":0}}`))); err != nil {
+		return fmt.Errorf("scaling %s to zero: %w", name, err)
+	}
+	return nil
+}
