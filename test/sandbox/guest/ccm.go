@@ -1,0 +1,190 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package guest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/ptr"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+// This file stands in for bizfly-cloud-controller-manager. It differs from it in one thing: it deletes the Node of a
+// server that is gone at once, where the real one first waits until the Node has gone silent.
+
+const (
+	providerIDPrefix = "bizflycloud://"
+	taintShutdown    = "node.cloudprovider.kubernetes.io/shutdown"
+)
+
+// manage looks at every Node.
+func (g *Guests) manage(ctx context.Context, servers map[string]cloud.Server) error {
+	nodes, err := g.listNodes(ctx)
+	if err != nil {
+		return err
+	}
+	return each(ctx, nodes, func(ctx context.Context, node *corev1.Node) error {
+		if node.Spec.ProviderID == "" {
+			return g.initialize(ctx, node, servers)
+		}
+		id, ours := strings.CutPrefix(node.Spec.ProviderID, providerIDPrefix)
+		if !ours {
+			return nil
+		}
+		s, exists := servers[id]
+		if !exists {
+			return g.deleteNode(ctx, node)
+		}
+		if hasTaint(node, taintUninitialized) {
+			return g.initialize(ctx, node, servers)
+		}
+		return g.markShutdown(ctx, node, s.Status == cloud.StatusShutoff)
+	})
+}
+
+func (g *Guests) listNodes(ctx context.Context) ([]*corev1.Node, error) {
+	if g.nodes != nil {
+		return g.nodes.List(labels.Everything())
+	}
+	list, err := g.opts.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing nodes: %w", err)
+	}
+	nodes := make([]*corev1.Node, 0, len(list.Items))
+	for i := range list.Items {
+		nodes = append(nodes, &list.Items[i])
+	}
+	return nodes, nil
+}
+
+func hasTaint(node *corev1.Node, key string) bool {
+	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key })
+}
+
+func withoutTaint(node *corev1.Node, key string) []corev1.Taint {
+	return slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool { return t.Key == key })
+}
+
+// serverOf finds the server of a Node by its provider ID, else by its name, whatever the case of the letters. Of several
+// with that name it is the one that runs.
+func serverOf(node *corev1.Node, servers map[string]cloud.Server) (cloud.Server, bool) {
+	if id, ours := strings.CutPrefix(node.Spec.ProviderID, providerIDPrefix); ours {
+		s, found := servers[id]
+		return s, found
+	}
+	var best cloud.Server
+	for _, s := range servers {
+		if strings.EqualFold(s.Name, node.Name) && (best.ID == "" || s.Status == cloud.StatusActive) {
+			best = s
+		}
+	}
+	return best, best.ID != ""
+}
+
+// initialize does what the uninitialized taint waits for.
+func (g *Guests) initialize(ctx context.Context, node *corev1.Node, servers map[string]cloud.Server) error {
+	s, found := serverOf(node, servers)
+	if !found || !hasTaint(node, taintUninitialized) {
+		return nil
+	}
+	nodes := g.opts.Client.CoreV1().Nodes()
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		current, err := nodes.Get(ctx, node.Name, metav1.GetOptions{})
+		if err != nil || current.UID != node.UID || !hasTaint(current, taintUninitialized) {
+			return err
+		}
+		current.Status.Addresses = addresses(s)
+		current, err = nodes.UpdateStatus(ctx, current, metav1.UpdateOptions{})
+		if err != nil {
+			return err
+		}
+		current.Spec.ProviderID = providerIDPrefix + s.ID
+		if current.Labels == nil {
+			current.Labels = map[string]string{}
+		}
+		for key, value := range map[string]string{
+			corev1.LabelInstanceTypeStable: s.Flavor.Name, corev1.LabelInstanceType: s.Flavor.Name,
+			corev1.LabelTopologyZone: s.AvailabilityZone, corev1.LabelFailureDomainBetaZone: s.AvailabilityZone,
+			corev1.LabelTopologyRegion: g.opts.Region, corev1.LabelFailureDomainBetaRegion: g.opts.Region,
+		} {
+			current.Labels[key] = value
+		}
+		current.Spec.Taints = withoutTaint(current, taintUninitialized)
+		_, err = nodes.Update(ctx, current, metav1.UpdateOptions{})
+		return err
+	})
+	return ignoreNotFound(wrap(err, "initializing node %s", node.Name))
+}
+
+func addresses(s cloud.Server) []corev1.NodeAddress {
+	list := []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: s.Name}}
+	for _, address := range s.IPAddresses.LAN {
+		list = append(list, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: address.Addr})
+	}
+	for _, address := range s.IPAddresses.WANV4 {
+		list = append(list, corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: address.Addr})
+	}
+	return list
+}
+
+func (g *Guests) deleteNode(ctx context.Context, node *corev1.Node) error {
+	if node.DeletionTimestamp != nil {
+		return nil // somebody's finalizer holds it
+	}
+	g.opts.Log.Info("the server of a node is gone", "node", node.Name)
+	err := g.opts.Client.CoreV1().Nodes().Delete(ctx, node.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: ptr.To(node.UID)},
+	})
+	return ignoreNotFound(wrap(err, "deleting node %s", node.Name))
+}
+
+// markShutdown keeps the shutdown taint in step with the server.
+func (g *Guests) markShutdown(ctx context.Context, node *corev1.Node, off bool) error {
+	if hasTaint(node, taintShutdown) == off {
+		return nil
+	}
+	nodes := g.opts.Client.CoreV1().Nodes()
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		current, err := nodes.Get(ctx, node.Name, metav1.GetOptions{})
+		if err != nil || hasTaint(current, taintShutdown) == off {
+			return err
+		}
+		current.Spec.Taints = withoutTaint(current, taintShutdown)
+		if off {
+			current.Spec.Taints = append(current.Spec.Taints, corev1.Taint{Key: taintShutdown, Effect: corev1.TaintEffectNoSchedule})
+		}
+		_, err = nodes.Update(ctx, current, metav1.UpdateOptions{})
+		return err
+	})
+	return ignoreNotFound(wrap(err, "marking node %s", node.Name))
+}
+
+func ignoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

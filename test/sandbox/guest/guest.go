@@ -1,0 +1,215 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package guest is what runs inside the sandbox's servers: a machine that boots, reads its own user data and metadata
+// and joins the cluster as a Node if a real one would, and beside it a stand-in for the cloud controller manager.
+package guest
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+// LabelAlive is on the Nodes of servers that run. KWOK manages Nodes by it, so that the Node of a dead server goes
+// silent.
+const LabelAlive = "sandbox.bizflycloud.vn/alive"
+
+// Options say what the machines are like.
+type Options struct {
+	// Client reaches the cluster that they join.
+	Client kubernetes.Interface
+	// Region is the region label that the cloud controller manager writes; empty is "HN", its real default.
+	Region string
+	// MemoryOverhead is the share of the advertised memory that a machine does not see; 0 is 4 %.
+	MemoryOverhead float64
+	// ImageMemoryOverhead is MemoryOverhead by image id.
+	ImageMemoryOverhead map[string]float64
+	// Interval is how often the cloud is looked at besides when it tells; 0 is half a second.
+	Interval time.Duration
+	// Ready registers Nodes that are Ready, for suites without KWOK.
+	Ready bool
+	// Log is where what happens is told; nil is nowhere.
+	Log *slog.Logger
+}
+
+// Guests are the machines inside the servers of one cloud, and the cloud controller manager of their cluster.
+type Guests struct {
+	cloud *cloud.Cloud
+	opts  Options
+	wake  chan struct{}
+	nodes corelisters.NodeLister // nil until Run
+
+	mu       sync.Mutex // held for a whole pass: passes do not overlap
+	machines map[string]*machine
+}
+
+// machine is what is known of the inside of one server.
+type machine struct {
+	bootedAt time.Time // the ActiveAt of the boot that was dealt with
+	node     string    // the Node that it registered
+	alive    bool
+}
+
+// New returns the guests of a cloud. They live by Run, or by Sync one pass at a time.
+func New(c *cloud.Cloud, opts Options) *Guests {
+	if opts.Region == "" {
+		opts.Region = cloud.RegionHN
+	}
+	if opts.MemoryOverhead == 0 {
+		opts.MemoryOverhead = 0.04
+	}
+	if opts.Interval == 0 {
+		opts.Interval = 500 * time.Millisecond
+	}
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	g := &Guests{cloud: c, opts: opts, wake: make(chan struct{}, 1), machines: map[string]*machine{}}
+	c.OnServer(func(cloud.Server) { g.poke() }, func(cloud.Server) { g.poke() })
+	return g
+}
+
+func (g *Guests) poke() {
+	select {
+	case g.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run makes passes until the context ends. Errors are logged and tried again: machines outlive an API server that is
+// away.
+func (g *Guests) Run(ctx context.Context) {
+	factory := informers.NewSharedInformerFactory(g.opts.Client, 0)
+	informer := factory.Core().V1().Nodes()
+	_, _ = informer.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { g.poke() }, UpdateFunc: func(any, any) { g.poke() }, DeleteFunc: func(any) { g.poke() },
+	})
+	factory.Start(ctx.Done())
+	defer factory.Shutdown()
+	if !cache.WaitForCacheSync(ctx.Done(), informer.Informer().HasSynced) {
+		return
+	}
+	g.mu.Lock()
+	g.nodes = informer.Lister()
+	g.mu.Unlock()
+
+	ticker := time.NewTicker(g.opts.Interval)
+	defer ticker.Stop()
+	for {
+		if err := g.Sync(ctx); err != nil && ctx.Err() == nil {
+			g.opts.Log.Warn("a pass over the guests failed, trying again", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-g.wake:
+		case <-ticker.C:
+		}
+	}
+}
+
+// Sync makes one pass: machines that have booted join or say why not, dead ones fall silent, and the cloud controller
+// manager looks at every Node.
+func (g *Guests) Sync(ctx context.Context) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.cloud.Settle()
+	servers := map[string]cloud.Server{}
+	for _, s := range g.cloud.Servers() {
+		servers[s.ID] = s
+	}
+	return errors.Join(g.live(ctx, servers), g.manage(ctx, servers))
+}
+
+// each calls fn for all items, a few at a time, and returns all errors.
+func each[T any](ctx context.Context, items []T, fn func(context.Context, T) error) error {
+	var group errgroup.Group
+	group.SetLimit(16)
+	failures := make([]error, len(items))
+	for i, item := range items {
+		group.Go(func() error {
+			callCtx, cancel := context.WithTimeout(ctx, 10*time.Second)
+			defer cancel()
+			failures[i] = fn(callCtx, item)
+			return nil
+		})
+	}
+	_ = group.Wait()
+	return errors.Join(failures...)
+}
+
+// live is the life of the machines: boot, death, boot again.
+func (g *Guests) live(ctx context.Context, servers map[string]cloud.Server) error {
+	now, boot := g.cloud.Clock().Now(), g.cloud.Options().Boot
+	var booting []cloud.Server
+	var dying []string
+	for id, s := range servers {
+		m := g.machines[id]
+		if m == nil {
+			m = &machine{}
+			g.machines[id] = m
+		}
+		switch up := s.Status == cloud.StatusActive; {
+		case up && !m.bootedAt.Equal(s.Truth.ActiveAt) && !now.Before(s.Truth.ActiveAt.Add(boot)):
+			booting = append(booting, s)
+		case !up && m.alive:
+			dying = append(dying, id)
+		}
+	}
+	for id, m := range g.machines {
+		if _, exists := servers[id]; exists {
+			continue
+		}
+		if m.alive {
+			dying = append(dying, id)
+		} else {
+			delete(g.machines, id)
+		}
+	}
+	return errors.Join(
+		each(ctx, booting, func(ctx context.Context, s cloud.Server) error { return g.boot(ctx, s, g.machines[s.ID]) }),
+		each(ctx, dying, func(ctx context.Context, id string) error { return g.silence(ctx, g.machines[id]) }),
+	)
+}
+
+// boot lets a machine join, or records why it does not.
+func (g *Guests) boot(ctx context.Context, s cloud.Server, m *machine) error {
+	kubelet, reason := g.prepare(s)
+	if reason != "" {
+		g.opts.Log.Info("a guest does not join", "server", s.Name, "reason", reason)
+		g.cloud.SetGuest(s.ID, cloud.Guest{Reason: reason})
+		m.bootedAt = s.Truth.ActiveAt
+		return nil
+	}
+	if err := g.register(ctx, s, kubelet); err != nil {
+		return err // the kubelet tries again for ever
+	}
+	g.opts.Log.Info("a guest joined", "server", s.Name, "zone", s.AvailabilityZone, "flavor", s.Flavor.Name)
+	g.cloud.SetGuest(s.ID, cloud.Guest{Joined: true, Node: s.Name})
+	m.bootedAt, m.node, m.alive = s.Truth.ActiveAt, s.Name, true
+	return nil
+}

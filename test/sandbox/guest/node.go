@@ -1,0 +1,212 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package guest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+const (
+	taintUninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
+	resourceGPU        = corev1.ResourceName("nvidia.com/gpu")
+	defaultMaxPods     = 110
+
+	mebibyte = 1 << 20
+	gibibyte = 1 << 30
+	// filesystemShare is what a file system leaves of a disk.
+	filesystemShare = 0.97
+	// The kubelet's own hard eviction thresholds, which allocatable leaves out as well.
+	evictionMemoryMiB   = 100
+	evictionDiskPercent = 10
+	// What the Kubernetes Engine reserves for the system, whatever the size of the server.
+	systemMilliCPU  = 20
+	systemMemoryMiB = 100
+)
+
+// KubeReserved is what the Kubernetes Engine reserves for the kubelet on a machine that sees so much. Its one public
+// answer is 50m and 394Mi for 2 vCPUs and 1977 MiB, beside 20m and 100Mi for the system: together 70m and a quarter of
+// the memory, which is the well-known table of managed Kubernetes (CPU 6 %, 1 %, 0.5 %, 0.25 %; memory 25 % of the first
+// 4 GiB, 20 % of the next 4, 10 % of the next 8, 6 % of the next 112, 2 % of the rest). So the same table is used for all
+// sizes, less the system's part.
+func KubeReserved(cpu int, memoryMiB int64) (milliCPU, mib int64) {
+	cpuTiers := []tier{{1, 60}, {1, 10}, {2, 5}, {math.MaxInt32, 2.5}}
+	memoryTiers := []tier{{4 * 1024, 0.25}, {4 * 1024, 0.20}, {8 * 1024, 0.10}, {112 * 1024, 0.06}, {math.MaxInt32, 0.02}}
+	milliCPU = int64(math.Ceil(tiered(float64(cpu), cpuTiers))) - systemMilliCPU
+	mib = int64(tiered(float64(memoryMiB), memoryTiers)) - systemMemoryMiB
+	return max(milliCPU, 0), max(mib, 0)
+}
+
+type tier struct{ size, rate float64 }
+
+func tiered(amount float64, tiers []tier) float64 {
+	total := 0.0
+	for _, t := range tiers {
+		part := math.Min(amount, t.size)
+		total += part * t.rate
+		amount -= part
+	}
+	return total
+}
+
+// resources are what the machine has and what of it pods may use.
+func (g *Guests) resources(s cloud.Server, k kubelet) (capacity, allocatable corev1.ResourceList) {
+	overhead, found := g.opts.ImageMemoryOverhead[s.Truth.ImageID]
+	if !found {
+		overhead = g.opts.MemoryOverhead
+	}
+	flavor := s.Truth.Flavor
+	memory := int64(float64(flavor.RAM)*(1-overhead)*mebibyte) &^ 0xfff // whole pages
+	disk := int64(float64(s.Truth.RootDiskGiB) * gibibyte * filesystemShare)
+	capacity = corev1.ResourceList{
+		corev1.ResourceCPU:              *resource.NewQuantity(int64(flavor.VCPUs), resource.DecimalSI),
+		corev1.ResourceMemory:           *resource.NewQuantity(memory, resource.BinarySI),
+		corev1.ResourceEphemeralStorage: *resource.NewQuantity(disk, resource.BinarySI),
+		corev1.ResourcePods:             *resource.NewQuantity(k.maxPods, resource.DecimalSI),
+	}
+	if flavor.GPU != nil {
+		capacity[resourceGPU] = *resource.NewQuantity(int64(flavor.GPU.Count), resource.DecimalSI)
+	}
+	kube, system := k.kubeReserved, k.reserved
+	if kube == nil {
+		cpu, mib := KubeReserved(flavor.VCPUs, memory/mebibyte)
+		kube = reservation(cpu, mib)
+	}
+	if system == nil {
+		system = reservation(systemMilliCPU, systemMemoryMiB)
+	}
+	eviction := map[corev1.ResourceName]resource.Quantity{
+		corev1.ResourceMemory:           *resource.NewQuantity(evictionMemoryMiB*mebibyte, resource.BinarySI),
+		corev1.ResourceEphemeralStorage: *resource.NewQuantity(disk*evictionDiskPercent/100, resource.BinarySI),
+	}
+	allocatable = capacity.DeepCopy()
+	for _, kept := range []map[corev1.ResourceName]resource.Quantity{kube, system, eviction} {
+		for name, quantity := range kept {
+			rest := allocatable[name]
+			rest.Sub(quantity)
+			if rest.Sign() < 0 {
+				rest = *resource.NewQuantity(0, quantity.Format)
+			}
+			allocatable[name] = rest
+		}
+	}
+	return capacity, allocatable
+}
+
+func reservation(milliCPU, mib int64) map[corev1.ResourceName]resource.Quantity {
+	return map[corev1.ResourceName]resource.Quantity{
+		corev1.ResourceCPU:    *resource.NewMilliQuantity(milliCPU, resource.DecimalSI),
+		corev1.ResourceMemory: *resource.NewQuantity(mib*mebibyte, resource.BinarySI),
+	}
+}
+
+// node is the Node as a kubelet with an external cloud provider registers it.
+func (g *Guests) node(s cloud.Server, k kubelet) *corev1.Node {
+	capacity, allocatable := g.resources(s, k)
+	labels := map[string]string{
+		corev1.LabelHostname: s.Name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
+		"beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": "amd64", LabelAlive: "true",
+	}
+	for key, value := range k.labels {
+		labels[key] = value
+	}
+	ready, reason, message := corev1.ConditionFalse, "KubeletNotReady", "container runtime network not ready"
+	if g.opts.Ready {
+		ready, reason, message = corev1.ConditionTrue, "KubeletReady", "kubelet is posting ready status"
+	}
+	now := metav1.NewTime(g.cloud.Clock().Now())
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: s.Name, Labels: labels},
+		Spec: corev1.NodeSpec{
+			Taints: append([]corev1.Taint{{Key: taintUninitialized, Value: "true", Effect: corev1.TaintEffectNoSchedule}}, k.taints...),
+		},
+		Status: corev1.NodeStatus{
+			Capacity: capacity, Allocatable: allocatable,
+			Conditions: []corev1.NodeCondition{{
+				Type: corev1.NodeReady, Status: ready, Reason: reason, Message: message, LastHeartbeatTime: now, LastTransitionTime: now,
+			}},
+			NodeInfo: corev1.NodeSystemInfo{
+				MachineID: s.ID, SystemUUID: s.ID, BootID: s.ID, KubeletVersion: k.version, OperatingSystem: "linux", Architecture: "amd64",
+				OSImage: s.Metadata["os_type"], KernelVersion: "6.8.0-generic", ContainerRuntimeVersion: "containerd://2.1.4",
+			},
+		},
+	}
+}
+
+// register makes the Node. One of that name that stands already is taken over as a kubelet does: labels and status are
+// its own again, taints stay as they are.
+func (g *Guests) register(ctx context.Context, s cloud.Server, k kubelet) error {
+	wanted := g.node(s, k)
+	nodes := g.opts.Client.CoreV1().Nodes()
+	_, err := nodes.Create(ctx, wanted, metav1.CreateOptions{})
+	if !apierrors.IsAlreadyExists(err) {
+		return wrap(err, "registering node %s", s.Name)
+	}
+	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		existing, err := nodes.Get(ctx, s.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if existing.Labels == nil {
+			existing.Labels = map[string]string{}
+		}
+		for key, value := range wanted.Labels {
+			existing.Labels[key] = value
+		}
+		existing, err = nodes.Update(ctx, existing, metav1.UpdateOptions{})
+		if err != nil {
+			return err
+		}
+		existing.Status.Capacity, existing.Status.Allocatable = wanted.Status.Capacity, wanted.Status.Allocatable
+		existing.Status.NodeInfo = wanted.Status.NodeInfo
+		_, err = nodes.UpdateStatus(ctx, existing, metav1.UpdateOptions{})
+		return err
+	})
+	return wrap(err, "registering node %s again", s.Name)
+}
+
+// silence is the death of a machine: nobody keeps its Node alive any more.
+func (g *Guests) silence(ctx context.Context, m *machine) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{LabelAlive: nil}}})
+	if err != nil {
+		return err
+	}
+	_, err = g.opts.Client.CoreV1().Nodes().Patch(ctx, m.node, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("silencing node %s: %w", m.node, err)
+	}
+	m.alive = false
+	return nil
+}
+
+func wrap(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf(format+": %w", append(args, err)...)
+}

@@ -1,0 +1,167 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// The sandbox is BizFly Cloud in a box: its API over HTTP with ground truth under /_sandbox/, and, given a kubeconfig,
+// servers that join that cluster. See README.md.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/guest"
+)
+
+type config struct {
+	listen, kubeconfig, envFile, regionLabel string
+	memoryOverhead                           float64
+	cloud                                    cloud.Options
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "sandbox:", err)
+		os.Exit(1)
+	}
+}
+
+func parse(args []string) (config, error) {
+	var c config
+	flags := flag.NewFlagSet("sandbox", flag.ContinueOnError)
+	flags.StringVar(&c.listen, "listen", "127.0.0.1:0", "Where to listen; port 0 takes a free one.")
+	flags.StringVar(&c.kubeconfig, "kubeconfig", "", "The cluster that servers join. Without it servers are only servers.")
+	flags.StringVar(&c.envFile, "print-env", "", "A file to write the controller's environment to, for a shell to read.")
+	flags.StringVar(&c.regionLabel, "region-label", cloud.RegionHN, "The region label that the cloud controller manager writes on nodes.")
+	flags.Float64Var(&c.memoryOverhead, "memory-overhead", 0.04, "The share of the advertised memory that a server does not see.")
+	flags.Int64Var(&c.cloud.Seed, "seed", 1, "What makes ids and addresses reproducible.")
+	flags.DurationVar(&c.cloud.Latency, "latency", 3*time.Second, "How long tasks take (create, delete).")
+	flags.DurationVar(&c.cloud.Boot, "boot", 2*time.Second, "How long an ACTIVE server takes until it joins.")
+	flags.BoolVar(&c.cloud.HideBuilding, "hide-building", false, "Keep servers in BUILD out of lists.")
+	flags.BoolVar(&c.cloud.AsyncRefusals, "async-refusals", false, "Refuse for want of room in the task instead of in the answer.")
+	flags.BoolVar(&c.cloud.Vietnamese, "vietnamese", false, "Word refusals for want of room in Vietnamese.")
+	flags.StringVar(&c.cloud.ClusterName, "cluster-name", "sandbox", "The name of the cluster.")
+	if err := flags.Parse(args); err != nil {
+		return c, err
+	}
+	if flags.NArg() > 0 {
+		return c, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	if c.memoryOverhead < 0 || c.memoryOverhead >= 1 {
+		return c, fmt.Errorf("--memory-overhead %v is not a share between 0 and 1", c.memoryOverhead)
+	}
+	return c, nil
+}
+
+func run(ctx context.Context, args []string, out io.Writer) error {
+	c, err := parse(args)
+	if err != nil {
+		return err
+	}
+	var client kubernetes.Interface
+	if c.kubeconfig != "" {
+		if client, err = connect(c.kubeconfig); err != nil {
+			return err
+		}
+	}
+	var listening net.ListenConfig
+	listener, err := listening.Listen(ctx, "tcp", c.listen)
+	if err != nil {
+		return err
+	}
+	sandbox := cloud.New(c.cloud).Serve(listener)
+	defer sandbox.Close()
+	if c.envFile != "" {
+		if err := os.WriteFile(c.envFile, []byte(environment(sandbox, c.regionLabel)), 0o600); err != nil {
+			return fmt.Errorf("writing --print-env: %w", err)
+		}
+	}
+	fmt.Fprintf(out, "listening on %s\n", sandbox.URL)
+
+	var guests sync.WaitGroup
+	if client != nil {
+		g := guest.New(sandbox.Cloud, guest.Options{
+			Client: client, Region: c.regionLabel, MemoryOverhead: c.memoryOverhead, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		})
+		guests.Go(func() { g.Run(ctx) })
+	}
+	<-ctx.Done()
+	guests.Wait()
+	return nil
+}
+
+// connect makes a client that is not throttled on this side: a thousand machines may join at once.
+func connect(kubeconfig string) (kubernetes.Interface, error) {
+	rest, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("reading --kubeconfig: %w", err)
+	}
+	rest.QPS, rest.Burst, rest.UserAgent = 500, 1000, "bizfly-sandbox"
+	return kubernetes.NewForConfig(rest)
+}
+
+// environment is what the controller needs to work with this sandbox, as a shell reads it.
+func environment(s *cloud.Sandbox, regionLabel string) string {
+	credentials, bke := s.Credentials(), s.BKE()
+	var b strings.Builder
+	for _, entry := range [][2]string{
+		{"BIZFLY_CLOUD_AUTH_METHOD", "password"},
+		{"BIZFLY_CLOUD_EMAIL", credentials.Email},
+		{"BIZFLY_CLOUD_PASSWORD", credentials.Password},
+		{"BIZFLY_CLOUD_APP_CRED_ID", credentials.AppCredID},
+		{"BIZFLY_CLOUD_APP_CRED_SECRET", credentials.AppCredSecret},
+		{"BIZFLY_CLOUD_REGION", credentials.Region},
+		{"BIZFLY_CLOUD_REGION_LABEL", regionLabel},
+		{"BIZFLY_CLOUD_PROJECT_ID", credentials.ProjectID},
+		{"BIZFLY_CLOUD_API_URL", s.APIURL},
+		{"BIZFLY_CLOUD_ALLOW_HTTP", "true"},
+		{"BKE_CLUSTER_ID", bke.ClusterUID},
+		{"BKE_CLUSTER_TOKEN", bke.ClusterToken},
+		{"BKE_JOIN_ENDPOINT", bke.JoinEndpoint},
+		{"BKE_LOG_ENDPOINT", bke.LogEndpoint},
+		{"CLUSTER_NAME", bke.ClusterName},
+	} {
+		fmt.Fprintf(&b, "%s=%s\n", entry[0], quote(entry[1]))
+	}
+	return b.String()
+}
+
+// quote leaves what a shell takes as it is alone, so that simpler readers than a shell can read the file as well.
+func quote(value string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:@+", r)
+	}
+	if value != "" && strings.IndexFunc(value, func(r rune) bool { return !plain(r) }) < 0 {
+		return value
+	}
+	return "'" + strings.ReplaceAll(value, "'", `'\''`) + "'"
+}
