@@ -41,10 +41,32 @@ import (
 )
 
 type config struct {
-	listen, kubeconfig, envFile, regionLabel string
-	memoryOverhead                           float64
-	cloud                                    cloud.Options
+	listen, kubeconfig, regionLabel string
+	env                             envFlag
+	memoryOverhead                  float64
+	cloud                           cloud.Options
 }
+
+// envFlag is --print-env: alone it prints, with a file it writes.
+type envFlag struct {
+	set  bool
+	file string
+}
+
+// String implements flag.Value.
+func (f *envFlag) String() string { return f.file }
+
+// Set implements flag.Value.
+func (f *envFlag) Set(value string) error {
+	f.set = true
+	if value != "true" && value != "-" {
+		f.file = value
+	}
+	return nil
+}
+
+// IsBoolFlag makes the value optional.
+func (f *envFlag) IsBoolFlag() bool { return true }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -60,7 +82,7 @@ func parse(args []string) (config, error) {
 	flags := flag.NewFlagSet("sandbox", flag.ContinueOnError)
 	flags.StringVar(&c.listen, "listen", "127.0.0.1:0", "Where to listen; port 0 takes a free one.")
 	flags.StringVar(&c.kubeconfig, "kubeconfig", "", "The cluster that servers join. Without it servers are only servers.")
-	flags.StringVar(&c.envFile, "print-env", "", "A file to write the controller's environment to, for a shell to read.")
+	flags.Var(&c.env, "print-env", "Print the controller's environment as a shell reads it, or write it to this file.")
 	flags.StringVar(&c.regionLabel, "region-label", cloud.RegionHN, "The region label that the cloud controller manager writes on nodes.")
 	flags.Float64Var(&c.memoryOverhead, "memory-overhead", 0.04, "The share of the advertised memory that a server does not see.")
 	flags.Int64Var(&c.cloud.Seed, "seed", 1, "What makes ids and addresses reproducible.")
@@ -70,7 +92,7 @@ func parse(args []string) (config, error) {
 	flags.BoolVar(&c.cloud.AsyncRefusals, "async-refusals", false, "Refuse for want of room in the task instead of in the answer.")
 	flags.BoolVar(&c.cloud.Vietnamese, "vietnamese", false, "Word refusals for want of room in Vietnamese.")
 	flags.StringVar(&c.cloud.ClusterName, "cluster-name", "sandbox", "The name of the cluster.")
-	if err := flags.Parse(args); err != nil {
+	if err := flags.Parse(joinEnvFile(args)); err != nil {
 		return c, err
 	}
 	if flags.NArg() > 0 {
@@ -80,6 +102,21 @@ func parse(args []string) (config, error) {
 		return c, fmt.Errorf("--memory-overhead %v is not a share between 0 and 1", c.memoryOverhead)
 	}
 	return c, nil
+}
+
+// joinEnvFile lets --print-env be followed by its file as another argument, which package flag does not let optional
+// values be.
+func joinEnvFile(args []string) []string {
+	var joined []string
+	for i := 0; i < len(args); i++ {
+		if strings.TrimLeft(args[i], "-") == "print-env" && i+1 < len(args) && !strings.HasPrefix(args[i+1], "-") {
+			joined = append(joined, args[i]+"="+args[i+1])
+			i++
+			continue
+		}
+		joined = append(joined, args[i])
+	}
+	return joined
 }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
@@ -100,10 +137,13 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	sandbox := cloud.New(c.cloud).Serve(listener)
 	defer sandbox.Close()
-	if c.envFile != "" {
-		if err := os.WriteFile(c.envFile, []byte(environment(sandbox, c.regionLabel)), 0o600); err != nil {
+	switch {
+	case c.env.file != "":
+		if err := os.WriteFile(c.env.file, []byte(environment(sandbox, c.regionLabel)), 0o600); err != nil {
 			return fmt.Errorf("writing --print-env: %w", err)
 		}
+	case c.env.set:
+		fmt.Fprint(out, environment(sandbox, c.regionLabel))
 	}
 	fmt.Fprintf(out, "listening on %s\n", sandbox.URL)
 

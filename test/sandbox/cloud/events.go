@@ -42,7 +42,7 @@ func (q eventQueue) Less(i, j int) bool {
 func (q eventQueue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
 
 // Push implements heap.Interface.
-func (q *eventQueue) Push(x any) { *q = append(*q, x.(*event)) }
+func (q *eventQueue) Push(x any) { *q = append(*q, x.(*event)) } //nolint:errcheck // only this file pushes
 
 // Pop implements heap.Interface.
 func (q *eventQueue) Pop() any {
@@ -66,7 +66,8 @@ func (c *Cloud) after(d time.Duration, do func()) {
 func (c *Cloud) advance() {
 	now := c.opts.Clock.Now()
 	for len(c.events) > 0 && !c.events[0].at.After(now) {
-		e := heap.Pop(&c.events).(*event)
+		e := c.events[0]
+		heap.Pop(&c.events)
 		if e.at.After(c.now) {
 			c.now = e.at
 		}

@@ -136,6 +136,8 @@ func (c *Cloud) newServer(o *order, name string) *server {
 	} else if o.os.volume != nil {
 		root = o.os.volume.wire.Size
 	}
+	flavor := o.flavor
+	flavor.Omit = nil // in ground truth nothing is left out
 	return &server{
 		seq: c.nextSeq(),
 		wire: Server{
@@ -149,7 +151,7 @@ func (c *Cloud) newServer(o *order, name string) *server {
 		},
 		truth: ServerTruth{
 			Project: o.project, Region: o.region, ImageID: o.OS.ID, ImageType: o.OS.Type, WorkerImage: o.os.worker, UserData: o.UserData,
-			Flavor: o.flavor, RootDiskGiB: root, CreatedAt: c.now,
+			Flavor: flavor, RootDiskGiB: root, CreatedAt: c.now,
 		},
 	}
 }

@@ -39,7 +39,8 @@ type Sandbox struct {
 
 // Start makes a cloud and listens on a free port of the loopback interface. It panics where it cannot, like httptest.
 func Start(opts Options) *Sandbox {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	var listening net.ListenConfig
+	listener, err := listening.Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		panic(err)
 	}
