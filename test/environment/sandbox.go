@@ -50,45 +50,44 @@ func (e *Environment) startSandbox(ctx context.Context) error {
 	if err := e.pki.kubeconfig(config, e.server, "sandbox", "system:masters"); err != nil {
 		return err
 	}
+	envFile, log := filepath.Join(e.dir, "sandbox.env"), e.logPath("sandbox")
 	args := append([]string{
-		"--listen=127.0.0.1:0", "--kubeconfig=" + config, "--print-env",
+		"--listen=127.0.0.1:0", "--kubeconfig=" + config, "--print-env=" + envFile,
 		"--latency=" + e.options.Latency.String(), "--boot=" + e.options.Boot.String(),
 		"--seed=" + strconv.FormatInt(e.options.Seed, 10),
 	}, e.options.SandboxArgs...)
-	log := e.logPath("sandbox")
 	if _, err := e.launch(command{name: "sandbox", path: path, args: args, env: baseEnv(), log: log}, e.fail); err != nil {
 		return err
 	}
 	return e.await(ctx, "sandbox", 30*time.Second, func(ctx context.Context) (bool, error) {
-		env, err := printedEnv(log)
+		// It says that it listens once the file is complete.
+		if said, err := os.ReadFile(log); err != nil || !bytes.Contains(said, []byte("listening on ")) { //nolint:gosec // a log of ours
+			return false, nil //nolint:nilerr // it may not have said anything yet
+		}
+		env, err := readEnv(envFile)
 		if err != nil {
 			return false, err
 		}
 		url := origin(env["BIZFLY_CLOUD_API_URL"])
-		if url == "" || !answers(ctx, http.DefaultClient, url+"/_sandbox/state") {
+		if !answers(ctx, http.DefaultClient, url+"/_sandbox/state") {
 			return false, nil
-		}
-		// Once more: the first reading may have caught it while it printed.
-		if env, err = printedEnv(log); err != nil {
-			return false, err
 		}
 		e.sandbox = &Sandbox{url: url, env: env}
 		return true, nil
 	})
 }
 
-// printedEnv reads the lines NAME=value, with or without export and quotes, of the variables that are ours.
-func printedEnv(log string) (map[string]string, error) {
-	content, err := os.ReadFile(log) //nolint:gosec // a log of ours
+// readEnv reads a file of lines NAME=value.
+func readEnv(path string) (map[string]string, error) {
+	content, err := os.ReadFile(path) //nolint:gosec // a file of ours
 	if err != nil {
-		return nil, fmt.Errorf("reading what the sandbox printed: %w", err)
+		return nil, fmt.Errorf("reading the environment that the sandbox wrote: %w", err)
 	}
 	env := map[string]string{}
 	lines := bufio.NewScanner(bytes.NewReader(content))
 	for lines.Scan() {
-		name, value, ok := strings.Cut(strings.TrimPrefix(strings.TrimSpace(lines.Text()), "export "), "=")
-		if ok && (name == "CLUSTER_NAME" || strings.HasPrefix(name, "BIZFLY_CLOUD_") || strings.HasPrefix(name, "BKE_")) {
-			env[name] = strings.Trim(value, `'"`)
+		if name, value, ok := strings.Cut(lines.Text(), "="); ok {
+			env[name] = strings.Trim(value, "'")
 		}
 	}
 	return env, nil

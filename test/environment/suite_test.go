@@ -1,0 +1,170 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package environment
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+func TestEnvironment(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "Environment")
+}
+
+// shell is a command that runs a script of sh.
+func shell(script string) command {
+	return command{
+		name: "script", path: "/bin/sh", args: []string{"-c", script}, env: baseEnv(),
+		log: filepath.Join(GinkgoT().TempDir(), "logs", "script.log"),
+	}
+}
+
+func logged(p *process) func() string {
+	return func() string {
+		content, _ := os.ReadFile(p.log)
+		return string(content)
+	}
+}
+
+var _ = Describe("Processes", func() {
+	It("should tell how a process ended unexpectedly, with its last lines", func() {
+		failures := make(chan error, 1)
+		_, err := start(shell("echo first; echo out of luck >&2; exit 3"), func(err error) { failures <- err })
+		Expect(err).NotTo(HaveOccurred())
+		var failure error
+		Eventually(failures).WithTimeout(10 * time.Second).Should(Receive(&failure))
+		Expect(failure).To(MatchError(And(ContainSubstring("script ended unexpectedly (exit status 3)"), ContainSubstring("  first\n  out of luck"))))
+	})
+
+	It("should not complain about a process that it was told to stop", func() {
+		failures := make(chan error, 1)
+		p, err := start(shell("exec sleep 60"), func(err error) { failures <- err })
+		Expect(err).NotTo(HaveOccurred())
+		Expect(p.stop(10 * time.Second)).To(Succeed())
+		Expect(p.exited()).To(BeTrue())
+		Consistently(failures).WithTimeout(200 * time.Millisecond).ShouldNot(Receive())
+	})
+
+	It("should kill a process that does not heed SIGTERM", func() {
+		p, err := start(shell("trap '' TERM; echo deaf; while :; do sleep 0.1; done"), nil)
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(logged(p)).WithTimeout(10 * time.Second).Should(ContainSubstring("deaf"))
+		Expect(p.stop(200 * time.Millisecond)).To(Succeed())
+		Expect(p.err).To(MatchError("signal: killed"))
+	})
+
+	It("should end what a process started, too", func() {
+		p, err := start(shell("sleep 60 & echo child $!; wait"), nil)
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(logged(p)).WithTimeout(10 * time.Second).Should(ContainSubstring("child "))
+		Expect(p.stop(10 * time.Second)).To(Succeed())
+		// The group is gone when nobody is left to be signalled; a dead child may wait a moment to be reaped.
+		Eventually(func() error { return p.signal(syscall.Signal(0)) }).WithTimeout(10 * time.Second).Should(MatchError(syscall.ESRCH))
+	})
+
+	It("should give a process nothing of our environment that could be a credential", func() {
+		GinkgoT().Setenv("BIZFLY_CLOUD_PASSWORD", "of-a-developer")
+		p, err := start(shell("env"), nil)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(p.wait(context.Background())).To(Succeed())
+		Expect(logged(p)()).To(And(ContainSubstring("PATH="), Not(ContainSubstring("of-a-developer"))))
+	})
+
+	It("should quote no more than the end of a long log", func() {
+		path := filepath.Join(GinkgoT().TempDir(), "long.log")
+		Expect(os.WriteFile(path, []byte(strings.Repeat("noise\n", 50_000)+"the end\n"), 0o600)).To(Succeed())
+		Expect(tail(path, 2)).To(Equal("  noise\n  the end"))
+	})
+})
+
+var _ = Describe("The counting proxy", func() {
+	var p *proxy
+	BeforeEach(func() {
+		var err error
+		p, err = startProxy()
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(p.close)
+	})
+
+	DescribeTable("should count and refuse what is meant for another host", func(target string) {
+		through, err := url.Parse(p.env()["HTTPS_PROXY"])
+		Expect(err).NotTo(HaveOccurred())
+		transport := &http.Transport{Proxy: http.ProxyURL(through)}
+		DeferCleanup(transport.CloseIdleConnections)
+		request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, target, nil)
+		Expect(err).NotTo(HaveOccurred())
+		response, err := transport.RoundTrip(request)
+		if err == nil {
+			Expect(response.Body.Close()).To(Succeed())
+			Expect(response.StatusCode).To(Equal(http.StatusBadGateway))
+		}
+		count, hosts := p.seen()
+		Expect(count).To(Equal(1))
+		Expect(hosts).To(ConsistOf(HavePrefix("manage.bizflycloud.example")))
+	},
+		Entry("over http", "http://manage.bizflycloud.example/api/token"),
+		Entry("over https", "https://manage.bizflycloud.example/api/token"),
+	)
+})
+
+var _ = Describe("Small things", func() {
+	It("should never give a port out twice", func() {
+		ports, err := freePorts(50)
+		Expect(err).NotTo(HaveOccurred())
+		seen := map[int]bool{}
+		for _, port := range ports {
+			Expect(seen[port]).To(BeFalse())
+			seen[port] = true
+		}
+	})
+
+	It("should read what the sandbox writes for a shell", func() {
+		path := filepath.Join(GinkgoT().TempDir(), "env")
+		Expect(os.WriteFile(path, []byte("BIZFLY_CLOUD_API_URL=http://127.0.0.1:8080/api\nBKE_CLUSTER_TOKEN='a=b c'\n\n"), 0o600)).To(Succeed())
+		Expect(readEnv(path)).To(Equal(map[string]string{"BIZFLY_CLOUD_API_URL": "http://127.0.0.1:8080/api", "BKE_CLUSTER_TOKEN": "a=b c"}))
+	})
+
+	It("should say what to do when a binary is missing", func() {
+		GinkgoT().Setenv("KUBEBUILDER_ASSETS", GinkgoT().TempDir())
+		_, err := (&Environment{root: GinkgoT().TempDir()}).asset("kwok")
+		Expect(err).To(MatchError(ContainSubstring("make controlplane")))
+	})
+
+	It("should prefer the binaries that the user brings and fall back to ours", func() {
+		users, root := GinkgoT().TempDir(), GinkgoT().TempDir()
+		ours := filepath.Join(root, ".cache", "controlplane", "bin")
+		Expect(os.MkdirAll(ours, 0o750)).To(Succeed())
+		for _, file := range []string{filepath.Join(users, "etcd"), filepath.Join(ours, "etcd"), filepath.Join(ours, "kwok")} {
+			Expect(os.WriteFile(file, nil, 0o600)).To(Succeed())
+		}
+		GinkgoT().Setenv("KUBEBUILDER_ASSETS", users)
+		e := &Environment{root: root}
+		Expect(e.asset("etcd")).To(Equal(filepath.Join(users, "etcd")))
+		Expect(e.asset("kwok")).To(Equal(filepath.Join(ours, "kwok")))
+	})
+})
