@@ -1,0 +1,193 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package e2e_test drives the real binaries on a real control plane: what a user sees, and what only a process that is
+// killed can show. It is slow, and so it only runs when it is asked to: `make e2e`.
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+// patience is how long a launch or a removal may take on a busy machine.
+const patience = 2 * time.Minute
+
+func TestE2E(t *testing.T) {
+	if os.Getenv("E2E") == "" {
+		t.Skip("needs the whole control plane and minutes: run `make e2e`")
+	}
+	log.SetLogger(logr.Discard())
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "End to end", Label("e2e"))
+}
+
+var (
+	ctx context.Context
+	env *environment.Environment
+)
+
+var _ = BeforeSuite(func() {
+	ctx = context.Background()
+	SetDefaultEventuallyTimeout(patience)
+	SetDefaultEventuallyPollingInterval(250 * time.Millisecond)
+	var err error
+	env, err = environment.Start(ctx, environment.Options{
+		Latency: 2 * time.Second, Boot: time.Second, Seed: GinkgoRandomSeed(),
+		// What a crash leaves behind must be seen to go within a spec, so everything that waits, waits less.
+		ControllerEnv: map[string]string{
+			"LAUNCH_TIMEOUT": "40s", "SERVER_ID_WAIT": "20s", "VISIBILITY_WINDOW": "30s",
+			"GARBAGE_COLLECTION_INTERVAL": "3s", "GARBAGE_COLLECTION_GRACE": "45s",
+		},
+		Progress: func(what string) { GinkgoWriter.Println(what) },
+	})
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
+})
+
+var _ = ReportAfterEach(func(report SpecReport) {
+	if report.Failed() && env != nil {
+		GinkgoWriter.Printf("the last lines of the controller:\n%s\n", env.Log("controller", 40))
+	}
+})
+
+// truth is the sandbox's ground truth.
+func truth(g Gomega) cloud.State {
+	state, err := env.Sandbox().State(ctx)
+	g.Expect(err).NotTo(HaveOccurred())
+	return state
+}
+
+func listed[L client.ObjectList](g Gomega, list L, options ...client.ListOption) L {
+	g.Expect(env.Client().List(ctx, list, options...)).To(Succeed())
+	return list
+}
+
+// create creates an object and deletes it at the end of the spec.
+func create(object client.Object) {
+	GinkgoHelper()
+	Expect(env.Client().Create(ctx, object)).To(Succeed())
+	DeferCleanup(func() {
+		Expect(client.IgnoreNotFound(env.Client().Delete(ctx, object))).To(Succeed())
+	})
+}
+
+// unique makes a name that no other spec uses.
+func unique(prefix string) string { return fmt.Sprintf("%s-%s", prefix, rand.String(5)) }
+
+func nodeClass(spec v1alpha1.BizflyNodeClassSpec) *v1alpha1.BizflyNodeClass {
+	return &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: unique("class")}, Spec: spec}
+}
+
+// nodePool makes a pool of its own whose nodes only take pods that ask for them by the pool's label.
+func nodePool(class string, requirements ...karpv1.NodeSelectorRequirementWithMinValues) *karpv1.NodePool {
+	return &karpv1.NodePool{
+		ObjectMeta: metav1.ObjectMeta{Name: unique("pool")},
+		Spec: karpv1.NodePoolSpec{
+			Template: karpv1.NodeClaimTemplate{Spec: karpv1.NodeClaimTemplateSpec{
+				NodeClassRef: &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "BizflyNodeClass", Name: class},
+				Requirements: append([]karpv1.NodeSelectorRequirementWithMinValues{{
+					Key: karpv1.CapacityTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{karpv1.CapacityTypeOnDemand},
+				}}, requirements...),
+			}},
+			Disruption: karpv1.Disruption{
+				ConsolidationPolicy: karpv1.ConsolidationPolicyWhenEmpty,
+				ConsolidateAfter:    karpv1.MustParseNillableDuration("1s"),
+				Budgets:             []karpv1.Budget{{Nodes: "100%"}},
+			},
+		},
+	}
+}
+
+// deployment makes pods that only fit on the pool's nodes.
+func deployment(pool *karpv1.NodePool, replicas int32, change ...func(*corev1.PodSpec)) *appsv1.Deployment {
+	labels := map[string]string{"app": unique("app")}
+	d := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: labels["app"], Namespace: corev1.NamespaceDefault},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: lo.ToPtr(replicas),
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec: corev1.PodSpec{
+					NodeSelector:                  map[string]string{karpv1.NodePoolLabelKey: pool.Name},
+					TerminationGracePeriodSeconds: lo.ToPtr[int64](1),
+					Containers: []corev1.Container{{
+						Name: "main", Image: "registry.k8s.io/pause:3.10",
+						Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
+							corev1.ResourceCPU: resource.MustParse("500m"), corev1.ResourceMemory: resource.MustParse("512Mi"),
+						}},
+					}},
+				},
+			},
+		},
+	}
+	for _, f := range change {
+		f(&d.Spec.Template.Spec)
+	}
+	return d
+}
+
+// running are the Deployment's pods that run on a node.
+func running(g Gomega, d *appsv1.Deployment) []corev1.Pod {
+	pods := listed(g, &corev1.PodList{}, client.InNamespace(d.Namespace), client.MatchingLabels(d.Spec.Selector.MatchLabels))
+	return lo.Filter(pods.Items, func(p corev1.Pod, _ int) bool {
+		return p.Spec.NodeName != "" && p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil
+	})
+}
+
+// servers are the servers of a pool that exist, whatever their state.
+func servers(g Gomega, pool *karpv1.NodePool) []cloud.Server {
+	return lo.Filter(truth(g).Servers, func(s cloud.Server, _ int) bool { return s.Metadata[v1alpha1.MetadataNodePool] == pool.Name })
+}
+
+// claims are the pool's NodeClaims.
+func claims(g Gomega, pool *karpv1.NodePool) []karpv1.NodeClaim {
+	return listed(g, &karpv1.NodeClaimList{}, client.MatchingLabels{karpv1.NodePoolLabelKey: pool.Name}).Items
+}
+
+// expectNothingLeft waits until the pool has no claim and the cloud holds nothing at all.
+func expectNothingLeft(pool *karpv1.NodePool) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		g.Expect(claims(g, pool)).To(BeEmpty())
+		state := truth(g)
+		g.Expect(state.Servers).To(BeEmpty())
+		g.Expect(state.Volumes).To(BeEmpty())
+		g.Expect(state.NetworkInterfaces).To(BeEmpty())
+		g.Expect(state.WanIPs).To(BeEmpty())
+	}).Should(Succeed())
+}
