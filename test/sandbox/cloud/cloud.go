@@ -82,7 +82,8 @@ func New(opts Options) *Cloud {
 		tokens: map[string]token{}, servers: map[string]*server{}, volumes: map[string]*volume{}, ports: map[string]*port{},
 		tasks: map[string]*task{}, taken: map[string]map[string]bool{}, next: map[string]uint32{},
 	}
-	c.rng = rand.New(rand.NewSource(c.opts.Seed)) //nolint:gosec // reproducible on purpose; guards nothing
+	// Reproducible on purpose: this randomness guards nothing.
+	c.rng = rand.New(rand.NewSource(c.opts.Seed))
 	c.now = c.opts.Clock.Now()
 	c.OnServer(c.opts.OnServerActive, c.opts.OnServerDeleted)
 	return c

@@ -293,9 +293,9 @@ func (c *Cloud) fire(q *call, relative string) effects {
 func (f *armedFault) chance() float64 {
 	h := fnv.New64a()
 	var raw [24]byte
-	binary.LittleEndian.PutUint64(raw[0:], uint64(f.seed))  //nolint:gosec // bits, not a number
-	binary.LittleEndian.PutUint64(raw[8:], uint64(f.index)) //nolint:gosec // bits, not a number
-	binary.LittleEndian.PutUint64(raw[16:], uint64(f.seen)) //nolint:gosec // bits, not a number
+	binary.LittleEndian.PutUint64(raw[0:], uint64(f.seed))
+	binary.LittleEndian.PutUint64(raw[8:], uint64(f.index))
+	binary.LittleEndian.PutUint64(raw[16:], uint64(f.seen))
 	_, _ = h.Write(raw[:])
 	sum := h.Sum64()
 	sum ^= sum >> 33 // the low bits of FNV say little about the last byte, so mix them into the high ones

@@ -188,28 +188,13 @@ func (c *Cloud) actOnPort(q *call, wan bool) (*port, *reply) {
 	}
 	switch request.Action {
 	case "attach_server":
-		s, refusal := c.portServer(q, request.ServerID)
-		if refusal != nil {
-			return nil, refusal
-		}
-		if s == nil || p.server != "" {
-			conflict := problem(http.StatusConflict, "Port "+p.id+" is still in use.")
-			return nil, &conflict
-		}
-		c.attachPort(p, s)
+		return c.attachPortTo(q, p, request.ServerID)
 	case "detach_server":
 		if s := c.servers[p.server]; s != nil {
 			c.detachPort(p, s)
 		}
 	case "add_firewall":
-		for _, id := range request.SecurityGroups {
-			if !slices.ContainsFunc(c.firewalls(q), func(f Firewall) bool { return f.ID == id }) {
-				return nil, bad("Security group %s not found.", id)
-			}
-			if !slices.Contains(p.firewalls, id) {
-				p.firewalls = append(p.firewalls, id)
-			}
-		}
+		return c.addFirewalls(q, p, request.SecurityGroups)
 	case "remove_firewall":
 		p.firewalls = slices.DeleteFunc(slices.Clone(p.firewalls), func(id string) bool { return slices.Contains(request.SecurityGroups, id) })
 	case "enable", "disable":
@@ -218,6 +203,31 @@ func (c *Cloud) actOnPort(q *call, wan bool) (*port, *reply) {
 		p.implicit = false
 	default:
 		return nil, bad("There is no such action: %s", request.Action)
+	}
+	return p, nil
+}
+
+func (c *Cloud) attachPortTo(q *call, p *port, serverID string) (*port, *reply) {
+	s, refusal := c.portServer(q, serverID)
+	if refusal != nil {
+		return nil, refusal
+	}
+	if s == nil || p.server != "" {
+		conflict := problem(http.StatusConflict, "Port "+p.id+" is still in use.")
+		return nil, &conflict
+	}
+	c.attachPort(p, s)
+	return p, nil
+}
+
+func (c *Cloud) addFirewalls(q *call, p *port, ids []string) (*port, *reply) {
+	for _, id := range ids {
+		if !slices.ContainsFunc(c.firewalls(q), func(f Firewall) bool { return f.ID == id }) {
+			return nil, bad("Security group %s not found.", id)
+		}
+		if !slices.Contains(p.firewalls, id) {
+			p.firewalls = append(p.firewalls, id)
+		}
 	}
 	return p, nil
 }

@@ -57,7 +57,7 @@ func (c *Cloud) Serve(listener net.Listener) *Sandbox {
 		server: &http.Server{Handler: c.Handler(), ReadHeaderTimeout: 10 * time.Second},
 	}
 	s.done.Go(func() { _ = s.server.Serve(listener) })
-	if _, real := c.opts.Clock.(clock.RealClock); real {
+	if _, keepsTime := c.opts.Clock.(clock.RealClock); keepsTime {
 		s.done.Go(func() { c.Run(ctx) })
 	}
 	return s

@@ -17,6 +17,7 @@ limitations under the License.
 package cloud
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"net/http"
@@ -173,7 +174,7 @@ func (c *Cloud) serversAt(q *call, at time.Time) []Server {
 		}
 	}
 	records = append(records, sorted(c.servers)...)
-	slices.SortStableFunc(records, func(a, b *server) int { return int(int64(a.seq) - int64(b.seq)) }) //nolint:gosec // counters are small
+	slices.SortStableFunc(records, func(a, b *server) int { return cmp.Compare(a.seq, b.seq) })
 	var servers []Server
 	for _, s := range records {
 		if !s.owned(q) || s.hidden || s.truth.CreatedAt.After(at) {
