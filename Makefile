@@ -72,7 +72,7 @@ endef
 .PHONY: test
 test: $(if $(filter $(CONTROLPLANE_BIN),$(KUBEBUILDER_ASSETS)),$(CONTROLPLANE_BIN)/controlplane) ## Run every suite, with the race detector and in random order
 	@mkdir -p $(REPORTS) $(CACHE)/bin && rm -f $(REPORTS)/specs.json
-	@echo "testing $(TEST_DIRS) (the first run compiles Kubernetes' libraries with the race detector: 5 minutes on 2 cores)"
+	@echo "testing $(TEST_DIRS) (the first run compiles Kubernetes' libraries with the race detector, which takes minutes)"
 	@$(GO_BUILD) -o $(CACHE)/bin/ github.com/onsi/ginkgo/v2/ginkgo ./hack/testsummary
 	@status=0; \
 	$(CACHE)/bin/ginkgo run -r --race --randomize-all --randomize-suites --keep-going --compilers=$(CORES) --timeout=30m \
@@ -143,7 +143,7 @@ $(CONTROLPLANE_BIN)/kwok: $(call stamp,kwok,$(addprefix test/controlplane/kwok/,
 		-ldflags "-s -w -X sigs.k8s.io/kwok/pkg/consts.Version=$(KWOK_VERSION)" sigs.k8s.io/kwok/cmd/kwok && touch $@
 
 $(TOOLS)/controller-gen: $(call stamp,controller-gen,$(addprefix hack/tools/,go.mod go.sum))
-	@echo "building controller-gen (1 minute the first time)"
+	@echo "building controller-gen (about a minute the first time)"
 	@mkdir -p $(@D)
 	@cd hack/tools && $(GO_BUILD) -o $@ sigs.k8s.io/controller-tools/cmd/controller-gen && touch $@
 
