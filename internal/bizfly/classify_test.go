@@ -1,0 +1,228 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package bizfly_test
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"golang.org/x/text/unicode/norm"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+)
+
+// sample is an answer, the row that must decide about it and the class that it must get.
+type sample struct {
+	row        string
+	kind       string
+	status     int
+	plain      bool
+	retryAfter time.Duration
+	message    string
+	class      bizfly.Class
+}
+
+var samples = []sample{
+	{row: "unauthorized", kind: "list", status: 401, message: "quota", class: bizfly.ClassAuth},
+	{row: "payment required", kind: "create", status: 402, message: "", class: bizfly.ClassBalance},
+	{row: "too many requests", kind: "create", status: 429, message: "quota exceeded", class: bizfly.ClassThrottled},
+	{row: "redirect", kind: "list", status: 302, class: bizfly.ClassOutage},
+	{row: "404 that is not JSON", kind: "item", status: 404, plain: true, message: "not found", class: bizfly.ClassOutage},
+	{row: "404 of a gateway in JSON", kind: "item", status: 404, message: "no Route matched with those values", class: bizfly.ClassOutage},
+	{row: "404 to a list", kind: "list", status: 404, message: "Resource not found", class: bizfly.ClassOutage},
+	{row: "404 for the object", kind: "item", status: 404, message: "Instance x could not be found.", class: bizfly.ClassNotFound},
+	{row: "404 for the object", kind: "delete", status: 404, message: "Không tìm thấy máy chủ", class: bizfly.ClassNotFound},
+
+	{row: "says too many requests", kind: "create", status: 403, message: "API rate limit exceeded", class: bizfly.ClassThrottled},
+	{row: "says too many requests", kind: "create", status: 503, message: "Quá nhiều yêu cầu", class: bizfly.ClassThrottled},
+
+	{row: "says no money", kind: "create", status: 403, message: "Insufficient balance", class: bizfly.ClassBalance},
+	{row: "says no money", kind: "create", status: 400, message: "Tài khoản bị âm, vui lòng nạp thêm tiền", class: bizfly.ClassBalance},
+	{row: "says no money", kind: "create", status: 400, message: "Số dư tài khoản không đủ", class: bizfly.ClassBalance},
+	{row: "says no money", kind: "task", message: "negative balance", class: bizfly.ClassBalance},
+
+	{row: "says what the request holds", kind: "create", status: 400, message: "Tên vượt quá 63 ký tự", class: bizfly.ClassInvalid},
+	{row: "says what the request holds", kind: "create", status: 400, message: "Maximum number of metadata items exceeds 128", class: bizfly.ClassInvalid},
+	{row: "says what the request holds", kind: "create", status: 400, message: "User data too large: 90000 bytes", class: bizfly.ClassInvalid},
+	{row: "says what the request holds", kind: "create", status: 400, message: "Network 1 is not available in zone HN2", class: bizfly.ClassInvalid},
+
+	{row: "says quota", kind: "create", status: 403, message: "Quota exceeded for cores, instances: Requested 4, but already used 8 of 10 cores", class: bizfly.ClassQuota},
+	{row: "says quota", kind: "create", status: 403, message: "Vượt quá hạn mức cho phép của tài khoản", class: bizfly.ClassQuota},
+	{row: "says quota", kind: "create", status: 413, message: "overLimit: VolumeSizeExceedsAvailableQuota", class: bizfly.ClassQuota},
+	{row: "says quota", kind: "task", message: "Không đủ hạn mức", class: bizfly.ClassQuota},
+
+	{row: "says no room", kind: "create", status: 409, message: "No valid host was found. There are not enough hosts available.", class: bizfly.ClassCapacity},
+	{row: "says no room", kind: "task", message: "Exceeded maximum number of retries. Exhausted all hosts available for retrying build failures", class: bizfly.ClassCapacity},
+	{row: "says no room", kind: "create", status: 409, message: "No more IP addresses available on network 1.", class: bizfly.ClassCapacity},
+	{row: "says no room", kind: "create", status: 409, message: "Không đủ địa chỉ IP trong mạng 1", class: bizfly.ClassCapacity},
+	{row: "says no room", kind: "create", status: 500, message: "Không đủ tài nguyên để khởi tạo máy chủ", class: bizfly.ClassCapacity},
+	{row: "says no room", kind: "create", status: 400, message: "Flavor 2c_4g không được hỗ trợ tại HN2", class: bizfly.ClassCapacity},
+	{row: "says no room", kind: "create", status: 400, message: "Flavor 2c_4g does not support billing plan on_demand", class: bizfly.ClassCapacity},
+	{row: "says no room", kind: "create", status: 400, message: "The requested availability zone is not available: HN3", class: bizfly.ClassCapacity},
+	{row: "says no room", kind: "task", message: "Gói này tạm hết hàng", class: bizfly.ClassCapacity},
+
+	{row: "says a limit", kind: "create", status: 403, message: "Maximum number of ports exceeded", class: bizfly.ClassQuota},
+	{row: "says a limit", kind: "create", status: 400, message: "Số lượng máy chủ vượt quá cho phép", class: bizfly.ClassQuota},
+
+	{row: "says not allowed", kind: "create", status: 400, message: "Policy doesn't allow os_compute_api:servers:create", class: bizfly.ClassPermission},
+	{row: "says not allowed", kind: "task", message: "Bạn không có quyền thực hiện", class: bizfly.ClassPermission},
+
+	{row: "says busy", kind: "delete", status: 400, message: "Cannot 'delete' instance while it is in task_state deleting", class: bizfly.ClassConflict},
+	{row: "says busy", kind: "delete", status: 400, message: "Invalid volume: Volume status must be available or error", class: bizfly.ClassConflict},
+	{row: "says busy", kind: "delete", status: 403, message: "Máy chủ đang bị khóa", class: bizfly.ClassConflict},
+
+	{row: "says the request is wrong", kind: "task", message: "Image 1 could not be found.", class: bizfly.ClassInvalid},
+	{row: "says the request is wrong", kind: "task", message: "Flavor's disk is too small for requested image.", class: bizfly.ClassInvalid},
+	{row: "says the request is wrong", kind: "create", status: 500, message: "Volume type SSD không được hỗ trợ cho premium tại HN1", class: bizfly.ClassInvalid},
+	{row: "says the request is wrong", kind: "create", status: 400, message: "Dữ liệu không hợp lệ", class: bizfly.ClassInvalid},
+
+	{row: "forbidden", kind: "create", status: 403, message: "no", class: bizfly.ClassPermission},
+	{row: "404 to a create", kind: "create", status: 404, message: "?", class: bizfly.ClassInvalid},
+	{row: "413 that says when to come back", kind: "create", status: 413, retryAfter: time.Second, class: bizfly.ClassThrottled},
+	{row: "bad request", kind: "create", status: 400, message: "?", class: bizfly.ClassInvalid},
+	{row: "bad request", kind: "create", status: 422, message: "?", class: bizfly.ClassInvalid},
+	{row: "bad request", kind: "create", status: 413, message: "?", class: bizfly.ClassInvalid},
+	{row: "conflict", kind: "delete", status: 409, message: "?", class: bizfly.ClassConflict},
+	{row: "request timeout", kind: "list", status: 408, class: bizfly.ClassOutage},
+	{row: "server error", kind: "list", status: 500, message: "Internal Server Error", class: bizfly.ClassOutage},
+	{row: "success that is no answer", kind: "list", status: 101, class: bizfly.ClassOutage},
+	{row: "", kind: "task", message: "Có lỗi xảy ra", class: bizfly.ClassUnknown},
+	{row: "", kind: "list", status: 418, message: "teapot", class: bizfly.ClassUnknown},
+}
+
+var _ = Describe("Classification", func() {
+	for _, s := range samples {
+		It(fmt.Sprintf("should decide %d %q (%s) by %q", s.status, s.message, s.kind, s.row), func() {
+			row, class := bizfly.Classify(s.kind, s.status, !s.plain, s.retryAfter, s.message)
+			Expect(row).To(Equal(s.row))
+			Expect(class).To(Equal(s.class))
+		})
+	}
+
+	It("should have a sample for every row", func() {
+		covered := map[string]bool{}
+		for _, s := range samples {
+			covered[s.row] = true
+		}
+		for _, name := range bizfly.RuleNames() {
+			Expect(covered).To(HaveKey(name))
+		}
+	})
+
+	DescribeTable("should read Vietnamese however it is spelled", func(spell func(string) string) {
+		_, class := bizfly.Classify("create", 400, true, 0, spell("VƯỢT QUÁ HẠN MỨC của đơn vị"))
+		Expect(class).To(Equal(bizfly.ClassQuota))
+	},
+		Entry("composed", norm.NFC.String), Entry("decomposed", norm.NFD.String),
+		Entry("without marks", func(string) string { return "VUOT QUA HAN MUC cua don vi" }),
+	)
+
+	It("should try configured patterns before the built-in ones, but not before the status", func() {
+		extra := bizfly.ErrorPattern{Class: bizfly.ClassCapacity, Pattern: `cụm máy .* đầy`}
+		_, class := bizfly.Classify("task", 0, true, 0, "Quota: cum may HN1-A day", extra)
+		Expect(class).To(Equal(bizfly.ClassCapacity))
+		_, class = bizfly.Classify("create", 402, true, 0, "cụm máy HN1-A đầy", extra)
+		Expect(class).To(Equal(bizfly.ClassBalance))
+	})
+})
+
+var _ = Describe("APIError", func() {
+	predicates := map[bizfly.Class]func(error) bool{
+		bizfly.ClassNotFound: bizfly.IsNotFound, bizfly.ClassCapacity: bizfly.IsCapacity, bizfly.ClassQuota: bizfly.IsQuota,
+		bizfly.ClassBalance: bizfly.IsBalance, bizfly.ClassThrottled: bizfly.IsThrottled, bizfly.ClassAuth: bizfly.IsAuth,
+		bizfly.ClassPermission: bizfly.IsPermission, bizfly.ClassInvalid: bizfly.IsInvalid, bizfly.ClassConflict: bizfly.IsConflict,
+		bizfly.ClassOutage: bizfly.IsOutage,
+	}
+	for class, predicate := range predicates {
+		It(fmt.Sprintf("should have a predicate for %s and no other class", class), func() {
+			wrapped := fmt.Errorf("launching, %w", &bizfly.APIError{Class: class})
+			Expect(predicate(wrapped)).To(BeTrue())
+			for other, predicate := range predicates {
+				Expect(predicate(wrapped)).To(Equal(other == class), string(other))
+			}
+			Expect(predicate(errors.New("x"))).To(BeFalse())
+			Expect(predicate(nil)).To(BeFalse())
+		})
+	}
+
+	It("should tell ambiguous from not sent", func() {
+		Expect(bizfly.IsAmbiguous(fmt.Errorf("x, %w", &bizfly.APIError{Ambiguous: true}))).To(BeTrue())
+		Expect(bizfly.IsNotSent(&bizfly.APIError{Ambiguous: true})).To(BeFalse())
+		Expect(bizfly.IsNotSent(fmt.Errorf("x, %w", &bizfly.APIError{NotSent: true}))).To(BeTrue())
+		Expect(bizfly.IsAmbiguous(&bizfly.APIError{NotSent: true})).To(BeFalse())
+		Expect(bizfly.IsAmbiguous(nil)).To(BeFalse())
+	})
+
+	It("should say everything on one line and unwrap to its cause", func() {
+		cause := errors.New("broken pipe")
+		err := &bizfly.APIError{
+			Operation: "CreateServer", Status: 503, Code: "UNKNOWN", Message: "quá tải", Class: bizfly.ClassOutage,
+			RetryAfter: 2 * time.Second, Ambiguous: true, Err: cause,
+		}
+		Expect(err.Error()).To(Equal("bizfly cloud: CreateServer: Outage (status 503, code UNKNOWN, outcome unknown, retry after 2s): quá tải: broken pipe"))
+		Expect(errors.Is(err, cause)).To(BeTrue())
+		Expect((&bizfly.APIError{NotSent: true}).Error()).To(Equal("bizfly cloud: Unknown (not sent)"))
+	})
+
+	DescribeTable("should give a failed task the class of a refusal with the same text",
+		func(task bizfly.Task, is func(error) bool, text string) {
+			err := task.Failure()
+			Expect(is(err)).To(BeTrue(), "%v", err)
+			Expect(err).To(MatchError(ContainSubstring(text)))
+		},
+		Entry("capacity", bizfly.Task{ID: "t", Ready: true, Action: "create_server", Message: "No valid host was found."}, bizfly.IsCapacity, "create_server"),
+		Entry("quota", bizfly.Task{ID: "t", Ready: true, Message: "Vượt quá hạn mức"}, bizfly.IsQuota, "Vượt quá hạn mức"),
+		Entry("image", bizfly.Task{ID: "t", Ready: true, Message: "Image x could not be found."}, bizfly.IsInvalid, "Image x"),
+		Entry("no reason", bizfly.Task{ID: "t-1", Ready: true}, func(err error) bool { return !bizfly.IsCapacity(err) && !bizfly.IsInvalid(err) }, "task t-1 failed without a reason"),
+	)
+
+	It("should not call a task failed that runs or succeeded", func() {
+		Expect((&bizfly.Task{}).Failure()).To(Succeed())
+		Expect((&bizfly.Task{Ready: true, Succeeded: true}).Failure()).To(Succeed())
+	})
+})
+
+var _ = Describe("Redaction", func() {
+	DescribeTable("should find a secret in every spelling", func(text string) {
+		Expect(bizfly.Redact(text, `s3cr"et&/value`)).ToNot(Or(ContainSubstring("s3cr"), ContainSubstring("czNjc")))
+	},
+		Entry("plain", `x s3cr"et&/value y`), Entry("JSON", `"x":"s3cr\"et\u0026/value"`), Entry("JSON in JSON", `"{\"x\":\"s3cr\\\"et\\u0026/value\"}"`),
+		Entry("query", `?a=s3cr%22et%26%2Fvalue`), Entry("path", `/s3cr%22et&%2Fvalue`), Entry("base64", `czNjciJldCYvdmFsdWU=`),
+	)
+
+	DescribeTable("should remove what stands behind a telling key", func(text string) {
+		cleaned := bizfly.Redact(text)
+		Expect(cleaned).ToNot(ContainSubstring("MARKED"))
+		Expect(cleaned).To(ContainSubstring("[REDACTED]"))
+		Expect(cleaned).To(ContainSubstring("kept"))
+	},
+		Entry("JSON", `{"password": "MARKED-1", "name":"kept"}`),
+		Entry("JSON with quotes inside", `{"user_data":"#!/bin/sh\necho \"MARKED\"","name":"kept"}`),
+		Entry("JSON in JSON", `{"detail":"{\"bke_cluster_token\":\"MARKED\",\"name\":\"kept\"}"}`),
+		Entry("cut off", `kept {"credential_secret":"MARKED`),
+		Entry("form", `credential_secret=MARKED&name=kept`),
+		Entry("header", `kept Authorization: Basic MARKED`),
+		Entry("python", `{'X-Auth-Token': 'MARKED', 'name': 'kept'}`),
+	)
+
+	It("should leave other texts alone", func() {
+		Expect(bizfly.Redact("Flavor 2c_4g could not be found.", "abc")).To(Equal("Flavor 2c_4g could not be found."))
+	})
+})

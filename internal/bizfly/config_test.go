@@ -1,0 +1,100 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package bizfly_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+)
+
+var _ = Describe("Config", func() {
+	valid := func() bizfly.Config {
+		return bizfly.Config{Region: "HN", AuthMethod: bizfly.AuthMethodPassword, Email: "user@example.com", Password: password}
+	}
+
+	It("should need nothing but a region and credentials", func() {
+		Expect(valid().Validate()).To(Succeed())
+	})
+
+	DescribeTable("should name the variable, the value and the remedy",
+		func(change func(*bizfly.Config), wanted ...string) {
+			config := valid()
+			change(&config)
+			err := config.Validate()
+			Expect(err).To(HaveOccurred())
+			for _, text := range wanted {
+				Expect(err.Error()).To(ContainSubstring(text))
+			}
+			Expect(err.Error()).ToNot(ContainSubstring("MARKED"))
+			Expect(err.Error()).ToNot(ContainSubstring("\n"))
+			_, clientErr := bizfly.NewClient(config)
+			Expect(clientErr).To(MatchError(err.Error()))
+		},
+		Entry("unknown region", func(c *bizfly.Config) { c.Region = "HN1" }, "BIZFLY_CLOUD_REGION", `"HN1"`, "HN (HaNoi)", "HCM (HoChiMinh)", "VC-HaNoi"),
+		Entry("no region", func(c *bizfly.Config) { c.Region = "" }, "BIZFLY_CLOUD_REGION", "HN (HaNoi)"),
+		Entry("plain http", func(c *bizfly.Config) { c.APIURL = "http://cloud.example" }, "BIZFLY_CLOUD_API_URL", "http://cloud.example", "https"),
+		Entry("no URL", func(c *bizfly.Config) { c.APIURL = "cloud.example" }, "BIZFLY_CLOUD_API_URL", `"cloud.example"`, "https://manage.bizflycloud.vn/api"),
+		Entry("a secret in the URL", func(c *bizfly.Config) { c.APIURL = "https://user:MARKED-secret@cloud.example" }, "BIZFLY_CLOUD_API_URL", "cloud.example"),
+		Entry("a URL that cannot be parsed", func(c *bizfly.Config) { c.APIURL = "https://user:MARKED@%zz" }, "BIZFLY_CLOUD_API_URL"),
+		Entry("no email", func(c *bizfly.Config) { c.Email = "" }, "BIZFLY_CLOUD_EMAIL", "set it"),
+		Entry("no password", func(c *bizfly.Config) { c.Password = "" }, "BIZFLY_CLOUD_PASSWORD", "set it"),
+		Entry("no application credential", func(c *bizfly.Config) { c.AuthMethod = bizfly.AuthMethodAppCredential }, "BIZFLY_CLOUD_APP_CRED_ID", "BIZFLY_CLOUD_APP_CRED_SECRET"),
+		Entry("unknown method", func(c *bizfly.Config) { c.AuthMethod = "app_credential" }, "BIZFLY_CLOUD_AUTH_METHOD", `"app_credential"`, "application_credential"),
+		Entry("bad project", func(c *bizfly.Config) { c.ProjectID = "a/b" }, "BIZFLY_CLOUD_PROJECT_ID", `"a/b"`),
+		Entry("bad CA bundle", func(c *bizfly.Config) { c.CABundle = []byte("MARKED") }, "CABundle", "PEM"),
+		Entry("negative rate", func(c *bizfly.Config) { c.Limits.Read.QPS = -1 }, "Limits.Read.QPS", "-1"),
+		Entry("huge burst", func(c *bizfly.Config) { c.Limits.Create.Burst = 1 << 20 }, "Limits.Create.Burst", "1048576"),
+		Entry("no concurrency", func(c *bizfly.Config) { c.Limits.Delete.Concurrency = -2 }, "Limits.Delete.Concurrency", "-2"),
+		Entry("negative timeout", func(c *bizfly.Config) { c.Timeouts.Create = -time.Second }, "Timeouts.Create", "-1s"),
+		Entry("bad pattern", func(c *bizfly.Config) {
+			c.ErrorPatterns = []bizfly.ErrorPattern{{Class: bizfly.ClassQuota, Pattern: "("}}
+		}, "ErrorPatterns", `"("`),
+		Entry("bad class", func(c *bizfly.Config) {
+			c.ErrorPatterns = []bizfly.ErrorPattern{{Class: "Nonsense", Pattern: "x"}}
+		}, "ErrorPatterns", "Nonsense", "Capacity"),
+		// Nothing but a 404 for the object may ever mean that it is gone.
+		Entry("a pattern for NotFound", func(c *bizfly.Config) {
+			c.ErrorPatterns = []bizfly.ErrorPattern{{Class: bizfly.ClassNotFound, Pattern: "x"}}
+		}, "ErrorPatterns", "NotFound"),
+	)
+
+	It("should name everything that is wrong at once", func() {
+		Expect(bizfly.Config{}.Validate()).To(MatchError(And(ContainSubstring("BIZFLY_CLOUD_REGION"), ContainSubstring("BIZFLY_CLOUD_AUTH_METHOD"))))
+	})
+
+	DescribeTable("should know every spelling of a region", func(name, long string) {
+		Expect(bizfly.ParseRegion(name)).To(Equal(long))
+	},
+		Entry(nil, "HN", "HaNoi"), Entry(nil, "hanoi", "HaNoi"), Entry(nil, "HCM", "HoChiMinh"), Entry(nil, "HoChiMinh", "HoChiMinh"), Entry(nil, "vc-hanoi", "VC-HaNoi"),
+	)
+
+	It("should never print its secrets", func() {
+		config := valid()
+		config.AppCredSecret, config.AppCredID = "MARKED-secret", "MARKED-id"
+		document, err := json.Marshal(config)
+		Expect(err).ToNot(HaveOccurred())
+		text := fmt.Sprintf("%v %+v %#v %s %s", config, config, config, config, document)
+		Expect(text).ToNot(ContainSubstring("MARKED"))
+		Expect(text).To(ContainSubstring("HN"))
+	})
+})

@@ -1,0 +1,288 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package bizfly_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/bizflycloud/gobizfly"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/samber/lo"
+	"k8s.io/utils/clock"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+)
+
+const (
+	project      = "17a1c3c952c84b3e84a82ddd364364938"
+	password     = "MARKED-pass\"word-1"
+	clusterToken = "MARKED-cluster-token"
+	userData     = "#!/bin/bash\nexport MARKED_USER_DATA=\"quoted\"\n/opt/bizfly-kubernetes-engine/bootstrap.sh\n"
+	serverID     = "366d5fa3-49d2-4c0d-bde5-f542bddb212a"
+)
+
+// recorded is a request as the stub saw it.
+type recorded struct {
+	Method, Path, Query, Body string
+	Header                    http.Header
+	Proto                     string
+}
+
+// stub is an endpoint whose every answer a spec can choose: the sandbox plays a cloud, this plays a broken one.
+type stub struct {
+	*httptest.Server
+	logins, catalogs atomic.Int32
+
+	mu       sync.Mutex
+	requests []recorded
+	// token, catalog and api answer; nil means the healthy default.
+	token, catalog, api http.HandlerFunc
+}
+
+func newStub(api http.HandlerFunc) *stub {
+	s := &stub{api: api}
+	s.Server = httptest.NewServer(s)
+	DeferCleanup(s.Close)
+	return s
+}
+
+func newTLSStub(http2 bool, api http.HandlerFunc) *stub {
+	s := &stub{api: api}
+	s.Server = httptest.NewUnstartedServer(s)
+	s.EnableHTTP2 = http2
+	s.Config.ErrorLog = nil
+	s.StartTLS()
+	DeferCleanup(s.Close)
+	return s
+}
+
+func (s *stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	s.mu.Lock()
+	token, catalog, api := s.token, s.catalog, s.api
+	if r.URL.Path != "/api/token" && r.URL.Path != "/api/auth/service" {
+		s.requests = append(s.requests, recorded{r.Method, r.URL.Path, r.URL.RawQuery, string(body), r.Header.Clone(), r.Proto})
+	}
+	s.mu.Unlock()
+	switch r.URL.Path {
+	case "/api/token":
+		n := s.logins.Add(1)
+		if token != nil {
+			token(w, r)
+			return
+		}
+		answer(w, 200, fmt.Sprintf(`{"token":"MARKED-token-%d","project_id":"%s"}`, n, project))
+	case "/api/auth/service":
+		s.catalogs.Add(1)
+		if catalog != nil {
+			catalog(w, r)
+			return
+		}
+		answer(w, 200, s.services("HN"))
+	default:
+		api(w, r)
+	}
+}
+
+// services is a catalog with everything in one region.
+func (s *stub) services(region string) string {
+	return catalogOf(region, map[string]string{
+		"cloud_server": s.URL + "/iaas-cloud/api", "kubernetes_engine": s.URL + "/api/kubernetes-engine", "bizfly_account": s.URL + "/api/account",
+	})
+}
+
+func catalogOf(region string, urls map[string]string) string {
+	services := []gobizfly.Service{}
+	for name, target := range urls {
+		services = append(services, gobizfly.Service{CanonicalName: name, Region: region, Enabled: true, ServiceURL: target})
+	}
+	document, err := json.Marshal(map[string]any{"services": services})
+	Expect(err).ToNot(HaveOccurred())
+	return string(document)
+}
+
+func (s *stub) set(change func(s *stub)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(s)
+}
+
+func (s *stub) seen() []recorded {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.requests)
+}
+
+func answer(w http.ResponseWriter, status int, body string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, body)
+}
+
+// always answers everything alike.
+func always(status int, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { answer(w, status, body) }
+}
+
+// hangUp closes the connection without an answer.
+func hangUp(http.ResponseWriter, *http.Request) {
+	panic(http.ErrAbortHandler)
+}
+
+// inTurn gives each request the next answer, and the last one for ever.
+func inTurn(handlers ...http.HandlerFunc) http.HandlerFunc {
+	var next atomic.Int32
+	return func(w http.ResponseWriter, r *http.Request) {
+		handlers[min(int(next.Add(1)), len(handlers))-1](w, r)
+	}
+}
+
+// page is what a gateway answers.
+func page(status int) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, "<html><svg/>not here</html>")
+	}
+}
+
+func configFor(s *stub, changes ...func(*bizfly.Config)) bizfly.Config {
+	wide := bizfly.Limit{QPS: 1000, Burst: 1000, Concurrency: 64}
+	config := bizfly.Config{
+		APIURL: s.URL, Region: "HN", AuthMethod: bizfly.AuthMethodPassword, Email: "user@example.com", Password: password,
+		AllowHTTP: true, Version: "v1.2.3", Registerer: prometheus.NewRegistry(),
+		Limits: bizfly.Limits{Delete: wide, Read: wide, Create: wide, Wait: 10 * time.Second},
+		Timeouts: bizfly.Timeouts{
+			Delete: 10 * time.Second, Read: 10 * time.Second, Create: 10 * time.Second, Login: 5 * time.Second,
+		},
+		Clock: &skipping{},
+	}
+	if s.Certificate() != nil {
+		config.CABundle = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+	}
+	for _, change := range changes {
+		change(&config)
+	}
+	return config
+}
+
+func clientFor(s *stub, changes ...func(*bizfly.Config)) *bizfly.Client {
+	client, err := bizfly.NewClient(configFor(s, changes...))
+	Expect(err).ToNot(HaveOccurred())
+	return client
+}
+
+// skipping is a clock that does not wait: a timer fires at once and moves the time by what it would have taken.
+type skipping struct {
+	clock.RealClock
+	mu      sync.Mutex
+	skipped time.Duration
+	waits   []time.Duration
+}
+
+func (c *skipping) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Now().Add(c.skipped)
+}
+
+func (c *skipping) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
+
+func (c *skipping) NewTimer(d time.Duration) clock.Timer {
+	c.Step(d)
+	c.mu.Lock()
+	c.waits = append(c.waits, d)
+	c.mu.Unlock()
+	return c.RealClock.NewTimer(0)
+}
+
+func (c *skipping) Step(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.skipped += d
+}
+
+func (c *skipping) Waits() []time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.waits)
+}
+
+func createRequest() *gobizfly.ServerCreateRequest {
+	return &gobizfly.ServerCreateRequest{
+		Name: "pool-a-x7k2m-0a1b2c3d", FlavorName: "nix.2c_4g", Type: "premium", AvailabilityZone: "HN1",
+		RootDisk: &gobizfly.ServerDisk{Size: 40, VolumeType: lo.ToPtr("PREMIUM-HDD1")}, OS: &gobizfly.ServerOS{ID: "d9513b4e-1", Type: "image"},
+		BillingPlan: "on_demand", IsCreatedWan: lo.ToPtr(false), UserData: userData,
+		Metadata: map[string]string{"bke_cluster_token": clusterToken, "karpenter-managed": "true"},
+	}
+}
+
+// everyCall is each method of the interface with arguments that are valid.
+func everyCall() map[string]func(context.Context, bizfly.API) error {
+	drop := func(_ any, err error) error { return err }
+	return map[string]func(context.Context, bizfly.API) error{
+		"ListServers":            func(ctx context.Context, api bizfly.API) error { return drop(api.ListServers(ctx)) },
+		"GetServer":              func(ctx context.Context, api bizfly.API) error { return drop(api.GetServer(ctx, serverID)) },
+		"CreateServer":           func(ctx context.Context, api bizfly.API) error { return drop(api.CreateServer(ctx, createRequest())) },
+		"DeleteServer":           func(ctx context.Context, api bizfly.API) error { return drop(api.DeleteServer(ctx, serverID, []string{"v1"})) },
+		"GetTask":                func(ctx context.Context, api bizfly.API) error { return drop(api.GetTask(ctx, "t1")) },
+		"ListVolumes":            func(ctx context.Context, api bizfly.API) error { return drop(api.ListVolumes(ctx)) },
+		"DeleteVolume":           func(ctx context.Context, api bizfly.API) error { return api.DeleteVolume(ctx, "v1") },
+		"ListRegions":            func(ctx context.Context, api bizfly.API) error { return drop(api.ListRegions(ctx)) },
+		"ListFlavors":            func(ctx context.Context, api bizfly.API) error { return drop(api.ListFlavors(ctx)) },
+		"ListServerTypes":        func(ctx context.Context, api bizfly.API) error { return drop(api.ListServerTypes(ctx)) },
+		"ListVolumeTypes":        func(ctx context.Context, api bizfly.API) error { return drop(api.ListVolumeTypes(ctx)) },
+		"ListOSImages":           func(ctx context.Context, api bizfly.API) error { return drop(api.ListOSImages(ctx)) },
+		"ListCustomImages":       func(ctx context.Context, api bizfly.API) error { return drop(api.ListCustomImages(ctx)) },
+		"ListVPCNetworks":        func(ctx context.Context, api bizfly.API) error { return drop(api.ListVPCNetworks(ctx)) },
+		"ListNetworkInterfaces":  func(ctx context.Context, api bizfly.API) error { return drop(api.ListNetworkInterfaces(ctx)) },
+		"ListFirewalls":          func(ctx context.Context, api bizfly.API) error { return drop(api.ListFirewalls(ctx)) },
+		"ListSSHKeys":            func(ctx context.Context, api bizfly.API) error { return drop(api.ListSSHKeys(ctx)) },
+		"ListKubernetesVersions": func(ctx context.Context, api bizfly.API) error { return drop(api.ListKubernetesVersions(ctx)) },
+		"GetCluster":             func(ctx context.Context, api bizfly.API) error { return drop(api.GetCluster(ctx, "zdckkshu1he44fsb")) },
+		"LeaveCluster": func(ctx context.Context, api bizfly.API) error {
+			return api.LeaveCluster(ctx, "zdckkshu1he44fsb", clusterToken, "node-1")
+		},
+		"Scope": func(ctx context.Context, api bizfly.API) error { return drop(api.Scope(ctx)) },
+	}
+}
+
+// typed is the error as the type that every error must have.
+func typed(err error) *bizfly.APIError {
+	GinkgoHelper()
+	Expect(err).To(BeAssignableToTypeOf(&bizfly.APIError{}))
+	return err.(*bizfly.APIError)
+}
+
+func methods(requests []recorded) string {
+	return strings.Join(lo.Map(requests, func(r recorded, _ int) string { return r.Method }), " ")
+}
