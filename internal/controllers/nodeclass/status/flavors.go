@@ -46,14 +46,19 @@ func (c *flavorsConcern) resolve(ctx context.Context, nodeClass *v1alpha1.Bizfly
 		return unavailable(err)
 	}
 	usable := lo.CountBy(instanceTypes, func(it *cloudprovider.InstanceType) bool {
-		return lo.ContainsBy(it.Offerings, func(o *cloudprovider.Offering) bool {
-			return slices.ContainsFunc(nodeClass.Status.Zones, o.Requirements.Get(corev1.LabelTopologyZone).Has)
-		})
+		return slices.ContainsFunc(nodeClass.Status.Zones, func(zone string) bool { return launchable(it, zone) })
 	})
 	if usable == 0 {
 		return missing(reasonNoFlavors, noFlavors(nodeClass))
 	}
 	return fine(fmt.Sprintf("%d flavors", usable))
+}
+
+// launchable says whether the flavor is sold in the zone at all. An offering alone does not say so: one that nodes still
+// run on is listed even where the class could not launch it again.
+func launchable(it *cloudprovider.InstanceType, zone string) bool {
+	return it.Requirements.Get(corev1.LabelTopologyZone).Has(zone) &&
+		lo.ContainsBy(it.Offerings, func(o *cloudprovider.Offering) bool { return o.Requirements.Get(corev1.LabelTopologyZone).Has(zone) })
 }
 
 func noFlavors(nodeClass *v1alpha1.BizflyNodeClass) string {

@@ -1,0 +1,107 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package bootstrap_test
+
+import (
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// amounts are quantities as text, which compare where quantities of different formats do not.
+func amounts(list corev1.ResourceList) map[string]string {
+	texts := map[string]string{}
+	for name, quantity := range list {
+		texts[string(name)] = quantity.String()
+	}
+	return texts
+}
+
+func withKubelet(kubelet *v1alpha1.KubeletConfiguration) *v1alpha1.BizflyNodeClass {
+	nodeClass := custom("#!/bin/bash")
+	nodeClass.Spec.Kubelet = kubelet
+	return nodeClass
+}
+
+var _ = Describe("Reservations", func() {
+	It("should be at least what BKE answers for the one size that is public", func() {
+		reserved := provider().Reservations(bke(), 2, 1977, 40)
+		Expect(reserved.MaxPods).To(BeEquivalentTo(110))
+		Expect(amounts(reserved.SystemReserved)).To(Equal(map[string]string{"cpu": "20m", "memory": "100Mi"}))
+		Expect(amounts(reserved.KubeReserved)).To(Equal(map[string]string{"cpu": "50m", "memory": "396Mi"}))
+		Expect(amounts(reserved.EvictionThreshold)).To(Equal(map[string]string{"memory": "100Mi", "ephemeral-storage": "4Gi"}))
+	})
+	DescribeTable("should grow with the server", func(cpu, memoryMiB int, kubeCPU, kubeMemory string) {
+		Expect(amounts(provider().Reservations(bke(), cpu, memoryMiB, 40).KubeReserved)).To(Equal(map[string]string{"cpu": kubeCPU, "memory": kubeMemory}))
+	},
+		Entry("1 vCPU, 1 GiB", 1, 1024, "40m", "205Mi"),
+		Entry("4 vCPU, 8 GiB", 4, 8192, "60m", "1639Mi"),
+		Entry("8 vCPU, 16 GiB", 8, 16384, "70m", "2458Mi"),
+		Entry("32 vCPU, 128 GiB", 32, 131072, "130m", "9339Mi"),
+		Entry("64 vCPU, 256 GiB", 64, 262144, "210m", "11961Mi"),
+	)
+	It("should be BKE's own in BKE mode, whatever an object that bypassed validation says", func() {
+		nodeClass := bke()
+		nodeClass.Spec.Kubelet = &v1alpha1.KubeletConfiguration{MaxPods: lo.ToPtr(int32(10)), KubeReserved: map[string]string{"cpu": "1"}}
+		Expect(provider().Reservations(nodeClass, 2, 4096, 40)).To(Equal(provider().Reservations(bke(), 2, 4096, 40)))
+	})
+
+	DescribeTable("should follow the NodeClass in Custom mode", func(kubelet *v1alpha1.KubeletConfiguration, part func(bootstrap.Reservations) any, want any) {
+		Expect(part(provider().Reservations(withKubelet(kubelet), 4, 8192, 100))).To(Equal(want))
+	},
+		Entry("maxPods", &v1alpha1.KubeletConfiguration{MaxPods: lo.ToPtr(int32(250))},
+			func(r bootstrap.Reservations) any { return r.MaxPods }, int32(250)),
+		Entry("kubeReserved, with defaults for the rest", &v1alpha1.KubeletConfiguration{KubeReserved: map[string]string{"memory": "2Gi", "ephemeral-storage": "1Gi"}},
+			func(r bootstrap.Reservations) any { return amounts(r.KubeReserved) }, map[string]string{"cpu": "60m", "memory": "2Gi", "ephemeral-storage": "1Gi"}),
+		Entry("systemReserved, with defaults for the rest", &v1alpha1.KubeletConfiguration{SystemReserved: map[string]string{"cpu": "0.5"}},
+			func(r bootstrap.Reservations) any { return amounts(r.SystemReserved) }, map[string]string{"cpu": "500m", "memory": "100Mi"}),
+		Entry("evictionHard as quantities", &v1alpha1.KubeletConfiguration{EvictionHard: map[string]string{"memory.available": "500Mi", "nodefs.available": "5Gi"}},
+			func(r bootstrap.Reservations) any { return amounts(r.EvictionThreshold) }, map[string]string{"memory": "500Mi", "ephemeral-storage": "5Gi"}),
+		Entry("evictionHard as percentages", &v1alpha1.KubeletConfiguration{EvictionHard: map[string]string{"memory.available": "12.5%", "nodefs.available": "20%"}},
+			func(r bootstrap.Reservations) any { return amounts(r.EvictionThreshold) }, map[string]string{"memory": "1Gi", "ephemeral-storage": "20Gi"}),
+		Entry("and survive what is no quantity", &v1alpha1.KubeletConfiguration{KubeReserved: map[string]string{"cpu": "much", "memory": "-1Gi"}, EvictionHard: map[string]string{"memory.available": "x%", "nodefs.available": "y"}},
+			func(r bootstrap.Reservations) any { return amounts(r.KubeReserved) }, map[string]string{}),
+	)
+
+	DescribeTable("should never exceed the server", func(nodeClass func() *v1alpha1.BizflyNodeClass, cpu, memoryMiB, diskGiB int) {
+		reserved := provider().Reservations(nodeClass(), cpu, memoryMiB, diskGiB)
+		for name, whole := range map[corev1.ResourceName]int64{
+			corev1.ResourceCPU: int64(cpu) * 1000, corev1.ResourceMemory: int64(memoryMiB) << 20 * 1000, corev1.ResourceEphemeralStorage: int64(diskGiB) << 30 * 1000,
+		} {
+			sum := int64(0)
+			for _, part := range []corev1.ResourceList{reserved.KubeReserved, reserved.SystemReserved, reserved.EvictionThreshold} {
+				quantity := part[name]
+				Expect(quantity.Sign()).To(BeNumerically(">=", 0))
+				sum += quantity.MilliValue()
+			}
+			Expect(sum).To(BeNumerically("<=", whole), string(name))
+		}
+	},
+		Entry("a tiny server", bke, 1, 256, 20),
+		Entry("a server without anything", bke, 0, 0, 0),
+		Entry("more reserved than there is", func() *v1alpha1.BizflyNodeClass {
+			return withKubelet(&v1alpha1.KubeletConfiguration{
+				KubeReserved: map[string]string{"cpu": "3", "memory": "64Gi", "ephemeral-storage": "1Ti"}, SystemReserved: map[string]string{"cpu": "3"},
+				EvictionHard: map[string]string{"memory.available": "99%", "nodefs.available": "1Ti"},
+			})
+		}, 4, 8192, 100),
+	)
+})

@@ -1,0 +1,108 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package bootstrap_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/bizflycloud/gobizfly"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+const secret = "s3cr3t-j0in-t0ken"
+
+var (
+	ctx = context.Background()
+	// known is what the cloud is said to know: nothing here talks to it, only the snapshot's content matters.
+	known  *snapshot
+	config bootstrap.Config
+)
+
+func TestBootstrap(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "Bootstrap")
+}
+
+var _ = BeforeEach(func() {
+	cluster := &gobizfly.FullCluster{}
+	cluster.UID, cluster.Version.K8SVersion = "zdckkshu1he44fsb", "v1.35.4"
+	known = &snapshot{Snapshot_: &catalog.Snapshot{Cluster: cluster}}
+	config = bootstrap.Config{
+		ClusterName: "prod", BKEClusterID: "zdckkshu1he44fsb", BKEClusterToken: secret,
+		BKEJoinEndpoint: "http://engine.example/engine/cluster_join/zdckkshu1he44fsb", BKELogEndpoint: "http://engine.example/engine/cluster_log/zdckkshu1he44fsb",
+	}
+})
+
+// snapshot is a catalog that was read once.
+type snapshot struct{ Snapshot_ *catalog.Snapshot }
+
+func (s *snapshot) Snapshot() (*catalog.Snapshot, error) {
+	if s.Snapshot_ == nil {
+		return nil, catalog.ErrNotReady
+	}
+	return s.Snapshot_, nil
+}
+
+func (*snapshot) Refresh(context.Context) error { return nil }
+
+func provider() *bootstrap.DefaultProvider { return bootstrap.NewDefaultProvider(config, known) }
+
+func bke() *v1alpha1.BizflyNodeClass {
+	return &v1alpha1.BizflyNodeClass{Spec: v1alpha1.BizflyNodeClassSpec{Bootstrap: &v1alpha1.Bootstrap{Mode: v1alpha1.BootstrapModeBKE}}}
+}
+
+func custom(userData string) *v1alpha1.BizflyNodeClass {
+	return &v1alpha1.BizflyNodeClass{Spec: v1alpha1.BizflyNodeClassSpec{
+		Bootstrap: &v1alpha1.Bootstrap{Mode: v1alpha1.BootstrapModeCustom, UserData: lo.ToPtr(userData)},
+		Metadata:  map[string]string{"team": "storage"},
+	}}
+}
+
+func input(nodeClass *v1alpha1.BizflyNodeClass) bootstrap.Input {
+	return bootstrap.Input{
+		NodeName: "general-x7k2p-0a1b2c3d", NodeClass: nodeClass, KubernetesVersion: "v1.35.2", NetworkIDs: []string{"network-1", "network-2"},
+		Labels: map[string]string{"karpenter.sh/nodepool": "general", "team": "storage"},
+		Taints: []corev1.Taint{
+			{Key: "dedicated", Value: "storage", Effect: corev1.TaintEffectNoSchedule},
+			{Key: "node.cilium.io/agent-not-ready", Effect: corev1.TaintEffectNoExecute},
+		},
+		CPU: 4, MemoryMiB: 8192,
+	}
+}
+
+func render(in bootstrap.Input) *bootstrap.Output {
+	GinkgoHelper()
+	output, err := provider().Render(ctx, in)
+	Expect(err).ToNot(HaveOccurred())
+	return output
+}
+
+func invalidOf(err error) *bootstrap.ValidationError {
+	GinkgoHelper()
+	var invalid *bootstrap.ValidationError
+	Expect(errors.As(err, &invalid)).To(BeTrue(), "%v", err)
+	return invalid
+}

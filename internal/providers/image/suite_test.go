@@ -1,0 +1,312 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package image_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/bizflycloud/gobizfly"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/patrickmn/go-cache"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/samber/lo"
+	"k8s.io/utils/clock"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+var (
+	ctx       = context.Background()
+	sold      *cloud.Catalog
+	options   cloud.Options
+	sandbox   *cloud.Sandbox
+	listCache *cache.Cache
+	provider  *image.DefaultProvider
+)
+
+func TestImage(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "Image")
+}
+
+var _ = BeforeEach(func() {
+	sold = cloud.DefaultCatalog()
+	options = cloud.Options{Catalog: sold}
+	listCache = cache.New(cache.NoExpiration, 0)
+	sandbox = nil
+	DeferCleanup(func() {
+		if sandbox != nil {
+			sandbox.Close()
+		}
+	})
+})
+
+// start brings the cloud up as options describe it. Without a cluster the controller knows no BKE.
+func start(withCluster bool) {
+	GinkgoHelper()
+	sandbox = cloud.Start(options)
+	credentials := sandbox.Credentials()
+	client, err := bizfly.NewClient(bizfly.Config{
+		APIURL: sandbox.APIURL, AllowHTTP: true, Region: credentials.Region, AuthMethod: bizfly.AuthMethodAppCredential,
+		AppCredID: credentials.AppCredID, AppCredSecret: credentials.AppCredSecret, Registerer: prometheus.NewRegistry(),
+	})
+	Expect(err).ToNot(HaveOccurred())
+	config := catalog.Config{Region: credentials.Region}
+	if withCluster {
+		config.BKEClusterID = sandbox.BKE().ClusterUID
+	}
+	catalogProvider := catalog.NewDefaultProvider(client, clock.RealClock{}, config)
+	Expect(catalogProvider.Refresh(ctx)).To(Succeed())
+	provider = image.NewDefaultProvider(client, catalogProvider, listCache)
+}
+
+func resolve(terms ...v1alpha1.ImageSelectorTerm) (*image.Image, error) {
+	return provider.Resolve(ctx, &v1alpha1.BizflyNodeClass{Spec: v1alpha1.BizflyNodeClassSpec{ImageSelectorTerms: terms}})
+}
+
+func missOf(err error) *image.NotFoundError {
+	GinkgoHelper()
+	var miss *image.NotFoundError
+	Expect(errors.As(err, &miss)).To(BeTrue(), "%v", err)
+	return miss
+}
+
+func alias(alias string, os ...v1alpha1.OSType) v1alpha1.ImageSelectorTerm {
+	return v1alpha1.ImageSelectorTerm{Alias: alias, OSType: append(os, "")[0]}
+}
+
+func workerImage(version string) string {
+	GinkgoHelper()
+	found, ok := lo.Find(sold.Versions, func(v cloud.KubernetesVersion) bool { return v.KubernetesVersion == version })
+	Expect(ok).To(BeTrue())
+	return found.WorkerImageID
+}
+
+func fail(path string) {
+	sandbox.AddFaults(1, cloud.Fault{Path: path, Effect: cloud.EffectStatus, Status: http.StatusInternalServerError, Message: "down"})
+}
+
+var _ = Describe("BKE aliases", func() {
+	DescribeTable("should select", func(controlPlane string, term v1alpha1.ImageSelectorTerm, version, name, kubernetesVersion string) {
+		options.Version = controlPlane
+		start(true)
+		found, err := resolve(term)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(*found).To(Equal(image.Image{ID: workerImage(version), Name: name, KubernetesVersion: kubernetesVersion}))
+	},
+		Entry("the control plane's own version", "v1.35.4", alias("bke@latest"), "v1.35.4", "bke v1.35.4 ubuntu", "v1.35.4"),
+		Entry("its Flatcar image", "v1.35.4", alias("bke@latest", v1alpha1.OSTypeFlatcar), "v1.35.4.flatcar", "bke v1.35.4 flatcar", "v1.35.4"),
+		Entry("the newest older patch where the own one has no image for the OS", "v1.34.9", alias("bke@latest", v1alpha1.OSTypeFlatcar),
+			"v1.34.6.flatcar", "bke v1.34.6 flatcar", "v1.34.6"),
+		Entry("no patch above the control plane", "v1.35.5", alias("bke@latest"), "v1.35.4", "bke v1.35.4 ubuntu", "v1.35.4"),
+		Entry("the newest patch of an older minor version", "v1.35.4", alias("bke@v1.33"), "v1.33.9", "bke v1.33.9 ubuntu", "v1.33.9"),
+		Entry("no patch above the control plane for a pinned minor version", "v1.33.5", alias("bke@v1.33"), "v1.33.5", "bke v1.33.5 ubuntu", "v1.33.5"),
+		Entry("exactly a pinned patch", "v1.35.4", alias("bke@v1.33.5"), "v1.33.5", "bke v1.33.5 ubuntu", "v1.33.5"),
+		Entry("a pinned patch above the control plane's of the same minor version", "v1.35.4", alias("bke@v1.35.6"), "v1.35.6", "bke v1.35.6 ubuntu", "v1.35.6"),
+		Entry("a pinned patch for Flatcar", "v1.35.4", alias("bke@v1.34.6", v1alpha1.OSTypeFlatcar), "v1.34.6.flatcar", "bke v1.34.6 flatcar", "v1.34.6"),
+	)
+	DescribeTable("should not select", func(controlPlane string, term v1alpha1.ImageSelectorTerm, value, remedy string) {
+		options.Version = controlPlane
+		start(true)
+		_, err := resolve(term)
+		miss := missOf(err)
+		Expect(miss.Field).To(Equal("spec.imageSelectorTerms[0].alias"))
+		Expect(miss.Value).To(Equal(value))
+		Expect(miss.Available).To(And(ContainElement("bke@v1.33.5 (ubuntu)"), Not(ContainElement(ContainSubstring("v1.35.1 ")))))
+		Expect(err).To(MatchError(ContainSubstring(remedy)))
+	},
+		Entry("a version without an image", "v1.35.1", alias("bke@latest"), "bke@latest (ubuntu)", "runs v1.35.1"),
+		Entry("a pinned version without an image", "v1.35.4", alias("bke@v1.35.1"), "bke@v1.35.1 (ubuntu)", "runs v1.35.4"),
+		Entry("a minor version above the control plane", "v1.35.4", alias("bke@v1.36"), "bke@v1.36 (ubuntu)", "nodes must not be newer"),
+		Entry("a patch of a minor version above the control plane", "v1.35.4", alias("bke@v1.36.0"), "bke@v1.36.0 (ubuntu)", "nodes must not be newer"),
+		Entry("an OS that the version is not built for", "v1.35.4", alias("bke@v1.33", v1alpha1.OSTypeFlatcar), "bke@v1.33 (flatcar)", "runs v1.35.4"),
+		Entry("an unknown version", "v1.35.4", alias("bke@v1.12"), "bke@v1.12 (ubuntu)", "runs v1.35.4"),
+	)
+	It("should say what a cluster that does not name its version needs", func() {
+		options.Version = "stable"
+		start(true)
+		_, err := resolve(alias("bke@latest"))
+		Expect(missOf(err).Remedy).To(ContainSubstring("pin one, for example bke@v1.33"))
+		Expect(resolve(alias("bke@v1.33"))).To(HaveField("KubernetesVersion", "v1.33.9"))
+	})
+	It("should say that an alias needs a BKE cluster", func() {
+		start(false)
+		_, err := resolve(alias("bke@latest"))
+		Expect(missOf(err).Remedy).To(ContainSubstring("set BKE_CLUSTER_ID"))
+	})
+	It("should answer alike whatever the order of two builds of one version", func() {
+		for _, id := range []string{"build-a", "build-b"} {
+			sold.Versions = append(sold.Versions, cloud.KubernetesVersion{ID: id, Name: "v1.32.1-" + id, KubernetesVersion: "v1.32.1", WorkerImageID: "image-of-" + id})
+		}
+		start(true)
+		first, err := resolve(alias("bke@v1.32"))
+		Expect(err).ToNot(HaveOccurred())
+		Expect(first.ID).To(Equal("image-of-build-b"))
+		sandbox.Close()
+		slices.Reverse(sold.Versions)
+		start(true)
+		Expect(resolve(alias("bke@v1.32"))).To(Equal(first))
+	})
+	It("should not be misled by a version that is none", func() {
+		sold.Versions = append(sold.Versions, cloud.KubernetesVersion{ID: "x", Name: "x", KubernetesVersion: "nightly", WorkerImageID: "nightly"})
+		start(true)
+		Expect(resolve(alias("bke@latest"))).To(HaveField("KubernetesVersion", "v1.35.4"))
+	})
+	It("should not call an image missing before the catalog was read", func() {
+		start(true)
+		unread := image.NewDefaultProvider(nil, catalog.NewDefaultProvider(nil, clock.RealClock{}, catalog.Config{}), listCache)
+		_, err := unread.Resolve(ctx, &v1alpha1.BizflyNodeClass{Spec: v1alpha1.BizflyNodeClassSpec{ImageSelectorTerms: []v1alpha1.ImageSelectorTerm{alias("bke@latest")}}})
+		Expect(err).To(MatchError(catalog.ErrNotReady))
+	})
+})
+
+var _ = Describe("Other images", func() {
+	ubuntu := func() cloud.ImageVersion { return sold.Images[cloud.RegionHN][0].Versions[2] }
+	golden := func(name, status, createdAt string) cloud.CustomImage {
+		made := sold.CustomImages[cloud.RegionHN][0]
+		made.ID, made.Name, made.Status, made.CreatedAt = "id-of-"+name+"-"+createdAt, name, status, createdAt
+		return made
+	}
+
+	Context("by operating system", func() {
+		It("should ignore letter case", func() {
+			start(true)
+			Expect(resolve(v1alpha1.ImageSelectorTerm{OS: &v1alpha1.OSImageSelector{Distribution: "UBUNTU", Version: "24.04 X64"}})).
+				To(HaveValue(Equal(image.Image{ID: ubuntu().ID, Name: "Ubuntu 24.04 x64"})))
+		})
+		It("should list the versions of the distribution when the version is unknown", func() {
+			start(true)
+			_, err := resolve(v1alpha1.ImageSelectorTerm{OS: &v1alpha1.OSImageSelector{Distribution: "Ubuntu", Version: "18.04"}})
+			Expect(err).To(MatchError(`spec.imageSelectorTerms[0].os: no image matches "Ubuntu 18.04"; available: [Ubuntu 20.04 x64 Ubuntu 22.04 x64 Ubuntu 24.04 x64]`))
+		})
+		It("should list all images when the distribution is unknown", func() {
+			start(true)
+			_, err := resolve(v1alpha1.ImageSelectorTerm{OS: &v1alpha1.OSImageSelector{Distribution: "Arch", Version: "1"}})
+			Expect(missOf(err).Available).To(ContainElements("Debian 12 x64", "AlmaLinux 9 x64"))
+		})
+	})
+
+	Context("by name", func() {
+		It("should take the newest active custom image", func() {
+			sold.CustomImages[cloud.RegionHN] = []cloud.CustomImage{
+				golden("node", "active", "2024-01-01T00:00:00Z"),
+				golden("node", "active", "2025-01-01T00:00:00Z"),
+				golden("node", "queued", "2026-01-01T00:00:00Z"),
+				golden("other", "active", "2026-01-01T00:00:00Z"),
+			}
+			start(true)
+			Expect(resolve(v1alpha1.ImageSelectorTerm{Name: "node"})).To(HaveValue(Equal(image.Image{ID: "id-of-node-2025-01-01T00:00:00Z", Name: "node"})))
+		})
+		It("should find an image that was made after the list was cached", func() {
+			start(true)
+			Expect(resolve(v1alpha1.ImageSelectorTerm{Name: "golden-node"})).ToNot(BeNil())
+			// Between two reads of a list there is nothing that a test could do in the catalog of a running sandbox, so
+			// the cached list is made to be from before the image.
+			listCache.SetDefault("custom images", []*gobizfly.CustomImage{})
+			Expect(resolve(v1alpha1.ImageSelectorTerm{Name: "golden-node"})).To(HaveField("Name", "golden-node"))
+		})
+		It("should name the active ones when there is none", func() {
+			start(true)
+			_, err := resolve(v1alpha1.ImageSelectorTerm{Name: "golden-node-next"})
+			miss := missOf(err)
+			Expect(miss.Field).To(Equal("spec.imageSelectorTerms[0].name"))
+			Expect(miss.Available).To(Equal([]string{"golden-node"}))
+		})
+	})
+
+	Context("by id", func() {
+		It("should find a BKE worker image and its version", func() {
+			start(true)
+			Expect(resolve(v1alpha1.ImageSelectorTerm{ID: workerImage("v1.34.6.flatcar")})).To(HaveValue(Equal(
+				image.Image{ID: workerImage("v1.34.6.flatcar"), Name: "bke v1.34.6 flatcar", KubernetesVersion: "v1.34.6"})))
+		})
+		It("should find a public image", func() {
+			start(true)
+			Expect(resolve(v1alpha1.ImageSelectorTerm{ID: ubuntu().ID})).To(HaveField("Name", "Ubuntu 24.04 x64"))
+		})
+		It("should find a custom image", func() {
+			start(true)
+			Expect(resolve(v1alpha1.ImageSelectorTerm{ID: sold.CustomImages[cloud.RegionHN][0].ID})).To(HaveField("Name", "golden-node"))
+		})
+		It("should say that an image is not active yet", func() {
+			start(true)
+			_, err := resolve(v1alpha1.ImageSelectorTerm{ID: sold.CustomImages[cloud.RegionHN][1].ID})
+			Expect(missOf(err).Remedy).To(ContainSubstring("is queued"))
+		})
+		It("should name ids with what they are when there is none", func() {
+			start(true)
+			_, err := resolve(v1alpha1.ImageSelectorTerm{ID: "nope"})
+			miss := missOf(err)
+			Expect(miss.Field).To(Equal("spec.imageSelectorTerms[0].id"))
+			Expect(miss.Available).To(And(HaveLen(11), ContainElement(MatchRegexp(`^[0-9a-f-]{36} \(.+\)$`))))
+		})
+		It("should not call an image missing while one of the lists cannot be read", func() {
+			start(true)
+			fail("/images")
+			_, err := resolve(v1alpha1.ImageSelectorTerm{ID: "nope"})
+			Expect(err).To(MatchError(ContainSubstring("spec.imageSelectorTerms[0].id")))
+			Expect(errors.As(err, lo.ToPtr((*image.NotFoundError)(nil)))).To(BeFalse())
+			Expect(resolve(v1alpha1.ImageSelectorTerm{ID: sold.CustomImages[cloud.RegionHN][0].ID})).To(HaveField("Name", "golden-node"), "what was found is found")
+		})
+	})
+})
+
+var _ = Describe("Terms", func() {
+	It("should be tried in order", func() {
+		start(true)
+		Expect(resolve(v1alpha1.ImageSelectorTerm{Name: "absent"}, v1alpha1.ImageSelectorTerm{Name: "golden-node"})).To(HaveField("Name", "golden-node"))
+	})
+	It("should not go on to the next one when one cannot be looked up", func() {
+		start(true)
+		fail("/user/images")
+		_, err := resolve(v1alpha1.ImageSelectorTerm{Name: "golden-node"}, v1alpha1.ImageSelectorTerm{OS: &v1alpha1.OSImageSelector{Distribution: "Ubuntu", Version: "24.04 x64"}})
+		Expect(err).To(MatchError(ContainSubstring("spec.imageSelectorTerms[0].name")))
+		var miss *image.NotFoundError
+		Expect(errors.As(err, &miss)).To(BeFalse())
+	})
+	It("should all be named when none matches", func() {
+		start(true)
+		_, err := resolve(v1alpha1.ImageSelectorTerm{Name: "absent"}, v1alpha1.ImageSelectorTerm{OS: &v1alpha1.OSImageSelector{Distribution: "Debian", Version: "1"}})
+		miss := missOf(err)
+		Expect(miss.Field).To(Equal("spec.imageSelectorTerms"))
+		Expect(miss.Value).To(Equal("absent, Debian 1"))
+		Expect(miss.Available).To(ContainElements("golden-node", "Debian 12 x64"))
+	})
+	It("should be asked for when there are none", func() {
+		start(true)
+		_, err := resolve()
+		Expect(missOf(err).Remedy).To(ContainSubstring("bke@latest"))
+	})
+	It("should read each list once while it is cached", func() {
+		start(true)
+		for range 3 {
+			Expect(resolve(v1alpha1.ImageSelectorTerm{Name: "golden-node"})).ToNot(BeNil())
+		}
+		Expect(lo.CountBy(sandbox.Requests(), func(r cloud.Request) bool {
+			return r.Method == http.MethodGet && r.Path == "/iaas-cloud/api/user/images"
+		})).To(Equal(1))
+	})
+})

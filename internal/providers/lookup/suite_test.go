@@ -1,0 +1,97 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package lookup_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/patrickmn/go-cache"
+	"github.com/samber/lo"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
+)
+
+func TestLookup(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "Lookup")
+}
+
+var _ = Describe("Cached", func() {
+	var (
+		listCache *cache.Cache
+		cloud     []string
+		reads     int
+		fails     error
+	)
+	BeforeEach(func() {
+		listCache, cloud, reads, fails = cache.New(cache.NoExpiration, 0), []string{"web"}, 0, nil
+	})
+	find := func(name string) (string, error) {
+		return lookup.Cached(context.Background(), listCache, "firewalls",
+			func(context.Context) ([]string, error) {
+				reads++
+				return cloud, fails
+			},
+			func(all []string) (string, error) {
+				if !lo.Contains(all, name) {
+					return "", fmt.Errorf("no %s among %v", name, all)
+				}
+				return name, nil
+			})
+	}
+
+	It("should read once for any number of hits", func() {
+		for range 3 {
+			Expect(find("web")).To(Equal("web"))
+		}
+		Expect(reads).To(Equal(1))
+	})
+	It("should find what was made after the list was cached", func() {
+		Expect(find("web")).To(Equal("web"))
+		cloud = append(cloud, "ssh")
+		Expect(find("ssh")).To(Equal("ssh"))
+		Expect(reads).To(Equal(2))
+	})
+	It("should say that something does not exist only after a fresh read", func() {
+		Expect(find("web")).To(Equal("web"))
+		_, err := find("ssh")
+		Expect(err).To(MatchError("no ssh among [web]"))
+		Expect(reads).To(Equal(2))
+	})
+	It("should not say that something does not exist when the fresh read fails", func() {
+		Expect(find("web")).To(Equal("web"))
+		fails = errors.New("gateway timeout")
+		_, err := find("ssh")
+		Expect(err).To(MatchError("listing firewalls, gateway timeout"))
+		Expect(find("web")).To(Equal("web"), "what was read stays good")
+	})
+})
+
+var _ = Describe("Shorten", func() {
+	It("should sort, and drop what is empty or repeated", func() {
+		Expect(lookup.Shorten([]string{"b", "", "a", "b"})).To(Equal([]string{"a", "b"}))
+	})
+	It("should name ten and count the others", func() {
+		names := lo.Times(25, func(i int) string { return fmt.Sprintf("image-%02d", i) })
+		Expect(lookup.Shorten(names)).To(And(HaveLen(11), HaveExactElements(append(lo.ToAnySlice(names[:10]), "and 15 more")...)))
+	})
+})

@@ -1,0 +1,265 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package network_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/patrickmn/go-cache"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/samber/lo"
+	"k8s.io/utils/clock"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+var (
+	ctx      = context.Background()
+	sold     *cloud.Catalog
+	sandbox  *cloud.Sandbox
+	provider *network.DefaultProvider
+)
+
+func TestNetwork(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "Network")
+}
+
+var _ = BeforeEach(func() {
+	sold, sandbox = cloud.DefaultCatalog(), nil
+	DeferCleanup(func() {
+		if sandbox != nil {
+			sandbox.Close()
+		}
+	})
+})
+
+// start brings the cloud up. Without a cluster the controller knows no BKE.
+func start(withCluster bool) {
+	GinkgoHelper()
+	sandbox = cloud.Start(cloud.Options{Catalog: sold})
+	credentials := sandbox.Credentials()
+	client, err := bizfly.NewClient(bizfly.Config{
+		APIURL: sandbox.APIURL, AllowHTTP: true, Region: credentials.Region, AuthMethod: bizfly.AuthMethodAppCredential,
+		AppCredID: credentials.AppCredID, AppCredSecret: credentials.AppCredSecret, Registerer: prometheus.NewRegistry(),
+	})
+	Expect(err).ToNot(HaveOccurred())
+	config := catalog.Config{Region: credentials.Region}
+	if withCluster {
+		config.BKEClusterID = sandbox.BKE().ClusterUID
+	}
+	catalogProvider := catalog.NewDefaultProvider(client, clock.RealClock{}, config)
+	Expect(catalogProvider.Refresh(ctx)).To(Succeed())
+	provider = network.NewDefaultProvider(client, catalogProvider, cache.New(cache.NoExpiration, 0))
+}
+
+func vpc(name string) *cloud.VPC {
+	GinkgoHelper()
+	i := slices.IndexFunc(sold.VPCs[cloud.RegionHN], func(v cloud.VPC) bool { return v.Name == name })
+	Expect(i).ToNot(Equal(-1))
+	return &sold.VPCs[cloud.RegionHN][i]
+}
+
+func firewall(name string) *cloud.Firewall {
+	GinkgoHelper()
+	i := slices.IndexFunc(sold.Firewalls[cloud.RegionHN], func(f cloud.Firewall) bool { return f.Name == name })
+	Expect(i).ToNot(Equal(-1))
+	return &sold.Firewalls[cloud.RegionHN][i]
+}
+
+func networks(terms ...v1alpha1.NetworkSelectorTerm) ([]network.Network, error) {
+	return provider.Networks(ctx, &v1alpha1.BizflyNodeClass{Spec: v1alpha1.BizflyNodeClassSpec{NetworkSelectorTerms: terms}})
+}
+
+func networkNames(terms ...v1alpha1.NetworkSelectorTerm) []string {
+	GinkgoHelper()
+	found, err := networks(terms...)
+	Expect(err).ToNot(HaveOccurred())
+	return lo.Map(found, func(n network.Network, _ int) string { return n.Name })
+}
+
+func firewalls(terms ...v1alpha1.FirewallSelectorTerm) ([]network.Firewall, error) {
+	return provider.Firewalls(ctx, &v1alpha1.BizflyNodeClass{Spec: v1alpha1.BizflyNodeClassSpec{FirewallSelectorTerms: terms}})
+}
+
+func sshKey(names ...string) (string, error) {
+	return provider.SSHKey(ctx, &v1alpha1.BizflyNodeClass{Spec: v1alpha1.BizflyNodeClassSpec{
+		SSHKeySelectorTerms: lo.Map(names, func(name string, _ int) v1alpha1.SSHKeySelectorTerm { return v1alpha1.SSHKeySelectorTerm{Name: name} }),
+	}})
+}
+
+func missOf(err error) *network.NotFoundError {
+	GinkgoHelper()
+	var miss *network.NotFoundError
+	Expect(errors.As(err, &miss)).To(BeTrue(), "%v", err)
+	return miss
+}
+
+func isMiss(err error) bool {
+	var miss *network.NotFoundError
+	return errors.As(err, &miss)
+}
+
+func reads(path string) int {
+	return lo.CountBy(sandbox.Requests(), func(r cloud.Request) bool { return r.Method == http.MethodGet && r.Path == "/iaas-cloud/api"+path })
+}
+
+var _ = Describe("VPC networks", func() {
+	Context("without terms", func() {
+		It("should be the BKE cluster's own", func() {
+			start(true)
+			found, err := networks()
+			Expect(err).ToNot(HaveOccurred())
+			Expect(found).To(Equal([]network.Network{{ID: sandbox.BKE().NetworkID, Name: "kubernetes", Zones: []string{"HN1", "HN2"}}}))
+		})
+		It("should be the project's default one without BKE", func() {
+			start(false)
+			Expect(networkNames()).To(Equal([]string{"default-vpc"}))
+		})
+		It("should know the default one by its tag where the API does not say is_default", func() {
+			vpc("default-vpc").IsDefault = false
+			start(false)
+			Expect(networkNames()).To(Equal([]string{"default-vpc"}))
+		})
+		It("should say what to do when there is no default one", func() {
+			vpc("default-vpc").IsDefault, vpc("default-vpc").Tags = false, nil
+			start(false)
+			_, err := networks()
+			Expect(err).To(MatchError(And(HavePrefix("spec.networkSelectorTerms: "), ContainSubstring("name a network by id, name or tag"), ContainSubstring("one-zone"))))
+		})
+		It("should not call anything missing before the catalog was read", func() {
+			unread := network.NewDefaultProvider(nil, catalog.NewDefaultProvider(nil, clock.RealClock{}, catalog.Config{}), cache.New(cache.NoExpiration, 0))
+			_, err := unread.Networks(ctx, &v1alpha1.BizflyNodeClass{})
+			Expect(err).To(MatchError(catalog.ErrNotReady))
+		})
+	})
+
+	Context("by term", func() {
+		It("should be found by id, name, tag and default, in the order of the terms and each once", func() {
+			vpc("tiny").Tags = []string{"karpenter", "small"}
+			vpc("one-zone").Tags = []string{"karpenter"}
+			start(true)
+			byTag := lo.Map([]string{"tiny", "one-zone"}, func(name string, _ int) *cloud.VPC { return vpc(name) })
+			slices.SortFunc(byTag, func(a, b *cloud.VPC) int { return lo.Ternary(a.ID < b.ID, -1, 1) })
+			Expect(networkNames(
+				v1alpha1.NetworkSelectorTerm{Name: "kubernetes"},
+				v1alpha1.NetworkSelectorTerm{Tag: "karpenter"},
+				v1alpha1.NetworkSelectorTerm{ID: vpc("tiny").ID},
+				v1alpha1.NetworkSelectorTerm{Default: lo.ToPtr(true)},
+			)).To(Equal([]string{"kubernetes", byTag[0].Name, byTag[1].Name, "default-vpc"}))
+		})
+		It("should say in which zones they are, those that were only hinted at included", func() {
+			vpc("tiny").AvailabilityZones = []string{"HN2"}
+			vpc("tiny").AvailabilityZoneHints = []string{"HN1", "HN2"}
+			start(true)
+			found, err := networks(v1alpha1.NetworkSelectorTerm{Name: "tiny"}, v1alpha1.NetworkSelectorTerm{Name: "one-zone"})
+			Expect(err).ToNot(HaveOccurred())
+			Expect(found).To(HaveExactElements(HaveField("Zones", []string{"HN1", "HN2"}), HaveField("Zones", []string{"HN1"})))
+		})
+		DescribeTable("should say what is missing", func(term v1alpha1.NetworkSelectorTerm, field, value string) {
+			vpc("default-vpc").IsDefault, vpc("default-vpc").Tags = false, nil
+			start(true)
+			_, err := networks(v1alpha1.NetworkSelectorTerm{Name: "kubernetes"}, term)
+			miss := missOf(err)
+			Expect(miss.Field).To(Equal("spec.networkSelectorTerms[1]" + field))
+			Expect(miss.Value).To(Equal(value))
+			Expect(miss.Available).To(ContainElement(HavePrefix("kubernetes (")))
+		},
+			Entry("an id", v1alpha1.NetworkSelectorTerm{ID: "nope"}, ".id", "nope"),
+			Entry("a name", v1alpha1.NetworkSelectorTerm{Name: "kuber"}, ".name", "kuber"),
+			Entry("a tag", v1alpha1.NetworkSelectorTerm{Tag: "default-vpc-network"}, ".tag", "default-vpc-network"),
+			Entry("a default", v1alpha1.NetworkSelectorTerm{Default: lo.ToPtr(true)}, ".default", "true"),
+			Entry("a term that selects nothing", v1alpha1.NetworkSelectorTerm{}, "", ""),
+		)
+	})
+
+	It("should not be missing when they cannot be read", func() {
+		start(true)
+		sandbox.AddFaults(1, cloud.Fault{Path: "/vpc-networks", Effect: cloud.EffectStatus, Status: http.StatusServiceUnavailable})
+		_, err := networks(v1alpha1.NetworkSelectorTerm{Name: "nope"})
+		Expect(err).To(HaveOccurred())
+		Expect(isMiss(err)).To(BeFalse())
+	})
+	It("should be read once while the list is cached", func() {
+		start(true)
+		for range 3 {
+			Expect(networkNames(v1alpha1.NetworkSelectorTerm{Name: "tiny"})).To(HaveLen(1))
+		}
+		Expect(reads("/vpc-networks")).To(Equal(1))
+	})
+})
+
+var _ = Describe("Firewalls", func() {
+	It("should be none, and not read, without terms", func() {
+		start(true)
+		Expect(firewalls()).To(BeEmpty())
+		Expect(reads("/firewalls")).To(BeZero())
+	})
+	It("should be found by id and name, sorted by id and each once", func() {
+		start(true)
+		found, err := firewalls(
+			v1alpha1.FirewallSelectorTerm{Name: "web"}, v1alpha1.FirewallSelectorTerm{Name: "kubernetes-nodes"}, v1alpha1.FirewallSelectorTerm{ID: firewall("web").ID})
+		Expect(err).ToNot(HaveOccurred())
+		Expect(found).To(ConsistOf(
+			network.Firewall{ID: firewall("web").ID, Name: "web"}, network.Firewall{ID: firewall("kubernetes-nodes").ID, Name: "kubernetes-nodes"}))
+		Expect(slices.IsSortedFunc(found, func(a, b network.Firewall) int { return lo.Ternary(a.ID < b.ID, -1, 1) })).To(BeTrue())
+	})
+	DescribeTable("should say what is missing, even when another term is found", func(term v1alpha1.FirewallSelectorTerm, message string) {
+		start(true)
+		_, err := firewalls(v1alpha1.FirewallSelectorTerm{Name: "web"}, term)
+		Expect(missOf(err).Error()).To(HavePrefix(message))
+		Expect(missOf(err).Available).To(HaveLen(3))
+	},
+		Entry("an id", v1alpha1.FirewallSelectorTerm{ID: "nope"}, `spec.firewallSelectorTerms[1].id: nothing matches "nope"; available: [default (`),
+		Entry("a name", v1alpha1.FirewallSelectorTerm{Name: "Web"}, `spec.firewallSelectorTerms[1].name: nothing matches "Web"; available: [default (`),
+	)
+	It("should not be missing when they cannot be read", func() {
+		start(true)
+		sandbox.AddFaults(1, cloud.Fault{Path: "/firewalls", Effect: cloud.EffectHTML, Status: http.StatusNotFound})
+		_, err := firewalls(v1alpha1.FirewallSelectorTerm{Name: "web"})
+		Expect(err).To(HaveOccurred())
+		Expect(isMiss(err)).To(BeFalse())
+	})
+})
+
+var _ = Describe("The SSH key", func() {
+	It("should be none, and not read, without terms", func() {
+		start(true)
+		Expect(sshKey()).To(BeEmpty())
+		Expect(reads("/keypairs")).To(BeZero())
+	})
+	It("should be found by name", func() {
+		start(true)
+		Expect(sshKey("karpenter")).To(Equal("karpenter"))
+	})
+	It("should say which keys there are when it is missing", func() {
+		start(true)
+		name, err := sshKey("laptop")
+		Expect(name).To(BeEmpty())
+		Expect(missOf(err).Error()).To(HavePrefix(`spec.sshKeySelectorTerms[0].name: nothing matches "laptop"; available: [karpenter ops]`))
+	})
+})
