@@ -120,7 +120,8 @@ func (c *Controller) report(ctx context.Context, result *config.Result) (bool, e
 		pinnedNow = !equality.Semantic.DeepEqual(object.Status.Scope, scope)
 		object.Status.Scope = scope
 	}
-	if result.Changed && result.Scope != nil {
+	// The configuration that made this object come into being was in force before there was anything to write it on.
+	if (result.Changed || pinnedNow) && result.Scope != nil {
 		object.Status.LastLoginTime = lo.ToPtr(metav1.NewTime(c.clock.Now()))
 		c.recorder.Publish(bizflyevents.ProviderConfigApplied(object, result.Scope.String()))
 	}

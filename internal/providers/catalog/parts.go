@@ -50,6 +50,14 @@ func (p *DefaultProvider) newParts() []part {
 }
 
 func (p *DefaultProvider) readRegion(ctx context.Context) (func(*Snapshot), error) {
+	wanted := p.config.Region
+	if wanted == "" {
+		scope, err := p.api.Scope(ctx)
+		if err != nil {
+			return nil, err
+		}
+		wanted = scope.Region
+	}
 	regions, err := p.api.ListRegions(ctx)
 	if err != nil {
 		return nil, err
@@ -58,15 +66,15 @@ func (p *DefaultProvider) readRegion(ctx context.Context) (func(*Snapshot), erro
 		return nil, err
 	}
 	region, ok := lo.Find(regions, func(r gobizfly.Region) bool {
-		return strings.EqualFold(r.RegionName, p.config.Region) || strings.EqualFold(r.ShortName, p.config.Region)
+		return strings.EqualFold(r.RegionName, wanted) || strings.EqualFold(r.ShortName, wanted)
 	})
 	if !ok {
 		names := lo.Map(regions, func(r gobizfly.Region, _ int) string { return fmt.Sprintf("%s (%s)", r.ShortName, r.RegionName) })
 		slices.Sort(names)
-		return nil, fmt.Errorf("region %q is not among those of the account: %s", p.config.Region, strings.Join(names, ", "))
+		return nil, fmt.Errorf("region %q is not among those of the account: %s", wanted, strings.Join(names, ", "))
 	}
 	if len(region.Zones) == 0 {
-		return nil, fmt.Errorf("region %q was answered without zones", p.config.Region)
+		return nil, fmt.Errorf("region %q was answered without zones", wanted)
 	}
 	region.Zones = sorted(region.Zones, func(a, b gobizfly.AvailabilityZone) int { return cmp.Compare(a.ShortName, b.ShortName) })
 	return func(s *Snapshot) { s.Region = region }, nil

@@ -28,6 +28,8 @@ import (
 	"github.com/bizflycloud/gobizfly"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/utils/clock"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 )
 
 const (
@@ -39,6 +41,8 @@ const (
 
 // API is what the catalog reads; bizfly.API has it.
 type API interface {
+	// Scope names the region in force.
+	Scope(ctx context.Context) (bizfly.Scope, error)
 	// ListRegions returns the regions with their zones.
 	ListRegions(ctx context.Context) ([]gobizfly.Region, error)
 	// ListFlavors returns all flavors.
@@ -55,7 +59,8 @@ type API interface {
 
 // Config says what to read.
 type Config struct {
-	// Region is the configured region by its long or short name in any letter case, for example HaNoi or hn.
+	// Region is the region by its long or short name in any letter case, for example HaNoi or hn. When it is empty, the
+	// region is that of the client's configuration, also after that has changed.
 	Region string
 	// BKEClusterID is the uid of our own BKE cluster; when it is empty, neither Kubernetes versions nor a cluster are read.
 	BKEClusterID string

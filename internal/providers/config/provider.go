@@ -23,12 +23,14 @@ import (
 	"net/url"
 	"reflect"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
@@ -57,6 +59,8 @@ type Options struct {
 	Environment bizfly.Config
 	// Namespace is the controller's own; SecretName the Secret that its Role grants.
 	Namespace, SecretName string
+	// Clock is the time; nil is the real one.
+	Clock clock.PassiveClock
 	// Probe asks the cloud whom a configuration's credentials are for, without putting it in force. Nil asks it for real.
 	Probe func(ctx context.Context, config bizfly.Config) (bizfly.Scope, error)
 }
@@ -69,6 +73,18 @@ type DefaultProvider struct {
 	mu sync.Mutex
 	// force is the effective configuration in force, nil before the first.
 	force *bizfly.Config
+	// last is what the cloud said of the configuration that was judged last.
+	last *judgement
+}
+
+// judgementTTL is how long the cloud's word about a configuration that is not in force is believed.
+const judgementTTL = 30 * time.Second
+
+type judgement struct {
+	config bizfly.Config
+	scope  bizfly.Scope
+	err    error
+	at     time.Time
 }
 
 var _ Provider = (*DefaultProvider)(nil)
@@ -77,6 +93,9 @@ var _ Provider = (*DefaultProvider)(nil)
 func NewDefaultProvider(options Options) *DefaultProvider {
 	if options.Probe == nil {
 		options.Probe = probe
+	}
+	if options.Clock == nil {
+		options.Clock = clock.RealClock{}
 	}
 	return &DefaultProvider{Options: options}
 }
@@ -145,7 +164,7 @@ func (p *DefaultProvider) apply(ctx context.Context, effective bizfly.Config, pi
 		// The login itself then refuses a token of another project.
 		candidate.ProjectID = pinned.ProjectID
 	}
-	scope, err := p.Probe(ctx, candidate)
+	scope, err := p.judge(ctx, candidate)
 	switch {
 	case err == nil:
 		result.Scope = &scope
@@ -174,6 +193,16 @@ func (p *DefaultProvider) apply(ctx context.Context, effective bizfly.Config, pi
 		return
 	}
 	p.force, result.Changed = &effective, true
+}
+
+// judge asks the cloud whom a configuration is for, and remembers the answer for a while: a configuration that was
+// refused is looked at every few seconds, and must not log in as often.
+func (p *DefaultProvider) judge(ctx context.Context, candidate bizfly.Config) (bizfly.Scope, error) {
+	if p.last == nil || p.Clock.Since(p.last.at) > judgementTTL || !reflect.DeepEqual(p.last.config, candidate) {
+		scope, err := p.Probe(ctx, candidate)
+		p.last = &judgement{config: candidate, scope: scope, err: err, at: p.Clock.Now()}
+	}
+	return p.last.scope, p.last.err
 }
 
 // target is the scope that a configuration is about as far as it says so itself.
@@ -207,15 +236,18 @@ func (p *DefaultProvider) allow(ctx context.Context, wanted bizfly.Scope, pinned
 // guard opens the adapter for the pinned scope and for nothing else. While nothing is pinned it stays closed: the
 // leader pins first, so that a crash in between leaves no server in a scope that nobody has written down.
 func (p *DefaultProvider) guard(ctx context.Context, pinned *bizfly.Scope, result *Result) {
-	if p.force == nil || pinned == nil {
+	if p.force == nil {
 		return
 	}
-	if confirmed, ok := p.Guard.Confirmed(); !ok || confirmed != *pinned {
-		p.Guard.Confirm(*pinned)
+	if pinned != nil {
+		if confirmed, ok := p.Guard.Confirmed(); !ok || confirmed != *pinned {
+			p.Guard.Confirm(*pinned)
+		}
 	}
 	if result.Scope != nil || result.Err() != nil {
 		return
 	}
+	// What is in force has been proved before, or will be at the next login; this asks the cloud only for the latter.
 	scope, err := p.Client.Scope(ctx)
 	switch {
 	case err == nil:

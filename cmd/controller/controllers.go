@@ -1,0 +1,64 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"github.com/awslabs/operatorpkg/controller"
+	"github.com/awslabs/operatorpkg/status"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/garbagecollection"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/launch"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/volumes"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/hash"
+	nodeclassstatus "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/status"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/termination"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/providerconfig"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// providerControllers are this provider's own controllers, beside core's.
+func providerControllers(op *operator.Operator, opts *options.Options) []controller.Controller {
+	kubeClient, recorder := op.GetClient(), op.EventRecorder
+	return []controller.Controller{
+		providerconfig.NewController(op.Clock, kubeClient, recorder, op.Config, op.Zones, op.Elected()),
+		catalog.NewController(op.Catalog, catalog.Config{Interval: opts.CatalogInterval}),
+		nodeclassstatus.NewController(kubeClient, recorder, op.Clock, op.Zones, op.Images, op.Networks, op.Bootstrap, op.Flavors),
+		hash.NewController(kubeClient),
+		termination.NewController(kubeClient, recorder),
+		launch.NewController(kubeClient, op.Instances, op.CloudProvider, recorder, op.Clock),
+		volumes.NewController(kubeClient, op.Instances),
+		garbagecollection.NewController(garbagecollection.Config{
+			Grace:    opts.GarbageCollectionGrace,
+			Interval: opts.GarbageCollectionInterval,
+			Expected: op.CloudProvider.GivenUp,
+		}, kubeClient, op.GetAPIReader(), op.Instances, recorder, op.Clock),
+		statusController[*v1alpha1.BizflyNodeClass](op),
+		statusController[*v1alpha1.ProviderConfig](op),
+	}
+}
+
+// statusController publishes the conditions of a kind as metrics and events, as core does for its own kinds.
+func statusController[T status.Object](op *operator.Operator) controller.Controller {
+	return status.NewController[T](
+		op.GetClient(),
+		op.GetEventRecorderFor("karpenter"), //nolint:staticcheck // SA1019: operatorpkg takes no other recorder yet
+		status.EmitDeprecatedMetrics,
+	)
+}

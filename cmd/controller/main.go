@@ -1,0 +1,77 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Command controller runs Karpenter core with the BizFly Cloud provider. It is wiring and nothing else.
+package main
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/karpenter/pkg/cloudprovider/metrics"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider/overlay"
+	corecontrollers "sigs.k8s.io/karpenter/pkg/controllers"
+	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
+	"sigs.k8s.io/karpenter/pkg/controllers/state"
+	coreoperator "sigs.k8s.io/karpenter/pkg/operator"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+)
+
+func main() {
+	if slices.Contains(os.Args[1:], "--version") {
+		fmt.Println(coreoperator.Version)
+		return
+	}
+	// Core panics over an option that it cannot use; a user is told in one line instead.
+	exitOn(options.Preflight(os.Args[1:]))
+
+	ctx, core := coreoperator.NewOperator()
+	lifecycle.LaunchTimeout = options.FromContext(ctx).LaunchTimeout
+	op, err := operator.New(ctx, core)
+	exitOn(err)
+
+	undecorated := metrics.Decorate(op.CloudProvider)
+	cloudProvider := overlay.Decorate(undecorated, op.GetClient(), op.InstanceTypeStore)
+	clusterState := state.NewCluster(op.Clock, op.GetClient(), cloudProvider)
+
+	op.
+		WithControllers(ctx, corecontrollers.NewControllers(
+			ctx,
+			op.Manager,
+			op.Clock,
+			op.GetClient(),
+			op.EventRecorder,
+			cloudProvider,
+			undecorated,
+			clusterState,
+			op.InstanceTypeStore,
+		)...).
+		WithControllers(ctx, providerControllers(op, options.FromContext(ctx))...).
+		Start(ctx)
+}
+
+// exitOn ends the process over an error, which it says in one line.
+func exitOn(err error) {
+	if err == nil {
+		return
+	}
+	fmt.Fprintf(os.Stderr, "karpenter-provider-bizflycloud cannot start: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
+	os.Exit(1)
+}

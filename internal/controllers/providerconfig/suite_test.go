@@ -1,0 +1,342 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package providerconfig_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/awslabs/operatorpkg/status"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/events"
+	coretest "sigs.k8s.io/karpenter/pkg/test"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/providerconfig"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+const (
+	namespace    = "default"
+	secretName   = "karpenter-provider-bizflycloud"
+	otherProject = "0000000000000000000000000000dead"
+)
+
+var (
+	ctx        = context.Background()
+	env        *coretest.Environment
+	kubeClient client.Client
+	sandbox    *cloud.Sandbox
+	process    *replica
+)
+
+func TestProviderConfig(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "ProviderConfig")
+}
+
+var _ = BeforeSuite(func() {
+	env = coretest.NewEnvironment(coretest.WithCRDs(apis.CRDs...))
+	// As in production: what decides about the scope is read from the API server itself.
+	kubeClient = lo.Must(client.New(env.Config, client.Options{Scheme: scheme.Scheme}))
+})
+
+var _ = AfterSuite(func() {
+	Expect(env.Stop()).To(Succeed())
+})
+
+// replica is one process of the controller: its client, its guard, and its look at the configuration.
+type replica struct {
+	client     *bizfly.Client
+	guard      *bizfly.Guard
+	catalog    *catalog.DefaultProvider
+	controller *providerconfig.Controller
+	recorder   *coretest.EventRecorder
+}
+
+func environment() bizfly.Config {
+	credentials := sandbox.Credentials()
+	return bizfly.Config{
+		APIURL: sandbox.APIURL, AllowHTTP: true, Region: credentials.Region, AuthMethod: bizfly.AuthMethodAppCredential,
+		AppCredID: credentials.AppCredID, AppCredSecret: credentials.AppCredSecret, Registerer: prometheus.NewRegistry(),
+	}
+}
+
+// start makes a replica as the operator does; a leader has won the lease.
+func start(leader bool, base bizfly.Config) *replica {
+	r := &replica{recorder: coretest.NewEventRecorder()}
+	settings := config.NewDefaultProvider(config.Options{
+		Reader: kubeClient, Environment: base, Namespace: namespace, SecretName: secretName,
+		ClaimsExist: func(ctx context.Context) (bool, error) {
+			claims := &karpv1.NodeClaimList{}
+			err := kubeClient.List(ctx, claims)
+			return len(claims.Items) > 0, err
+		},
+	})
+	effective, err := settings.Effective(ctx)
+	if err != nil {
+		effective = base
+	}
+	r.client, err = bizfly.NewClient(effective)
+	Expect(err).ToNot(HaveOccurred())
+	r.guard = bizfly.NewGuard(r.client)
+	settings.Client, settings.Guard = r.client, r.guard
+	r.catalog = catalog.NewDefaultProvider(r.guard, clock.RealClock{}, catalog.Config{})
+	elected := make(chan struct{})
+	if leader {
+		close(elected)
+	}
+	r.controller = providerconfig.NewController(clock.RealClock{}, kubeClient, events.Recorder(r.recorder), settings,
+		zone.NewDefaultProvider(r.catalog, zone.Config{}), elected)
+	return r
+}
+
+// look reconciles as often as the controller asks for it at once.
+func (r *replica) look() {
+	GinkgoHelper()
+	for range 5 {
+		result, err := r.controller.Reconcile(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		if result.RequeueAfter.Seconds() >= 1 {
+			return
+		}
+	}
+	Fail("the controller does not come to rest")
+}
+
+func stored() *v1alpha1.ProviderConfig {
+	GinkgoHelper()
+	object := &v1alpha1.ProviderConfig{}
+	Expect(kubeClient.Get(ctx, types.NamespacedName{Name: v1alpha1.ProviderConfigName}, object)).To(Succeed())
+	return object
+}
+
+func condition(name string) *status.Condition {
+	GinkgoHelper()
+	return stored().StatusConditions().Get(name)
+}
+
+func apply(spec v1alpha1.ProviderConfigSpec) {
+	GinkgoHelper()
+	object := stored()
+	object.Spec = spec
+	Expect(kubeClient.Update(ctx, object)).To(Succeed())
+}
+
+func applySecret(name string, data map[string]string) {
+	GinkgoHelper()
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}}
+	Expect(client.IgnoreNotFound(kubeClient.Delete(ctx, secret))).To(Succeed())
+	secret.ResourceVersion, secret.StringData = "", data
+	Expect(kubeClient.Create(ctx, secret)).To(Succeed())
+}
+
+var _ = Describe("ProviderConfig", func() {
+	BeforeEach(func() {
+		sandbox = cloud.Start(cloud.Options{})
+		process = start(true, environment())
+	})
+	AfterEach(func() {
+		sandbox.Close()
+		Expect(kubeClient.DeleteAllOf(ctx, &v1alpha1.ProviderConfig{})).To(Succeed())
+		Expect(kubeClient.DeleteAllOf(ctx, &karpv1.NodeClaim{})).To(Succeed())
+		Expect(kubeClient.DeleteAllOf(ctx, &corev1.Secret{}, client.InNamespace(namespace))).To(Succeed())
+	})
+
+	Context("first contact", func() {
+		It("should keep servers and volumes out of reach before a scope is written down", func() {
+			_, err := process.guard.ListServers(ctx)
+			Expect(bizfly.IsAuth(err)).To(BeTrue())
+			_, err = process.guard.GetServer(ctx, "71b9caeb-0000-4000-8000-000000000000")
+			Expect(bizfly.IsNotFound(err)).To(BeFalse(), "closed must never look like gone")
+			_, err = process.guard.ListVolumes(ctx)
+			Expect(bizfly.IsAuth(err)).To(BeTrue())
+			_, err = process.guard.ListFlavors(ctx)
+			Expect(err).ToNot(HaveOccurred(), "what is sold is nobody's property")
+		})
+		It("should make the ProviderConfig where there is none, write the scope down and open", func() {
+			process.look()
+			Expect(stored().Status.Scope).To(Equal(&v1alpha1.ScopeStatus{
+				Host: lo.Must(process.client.Scope(ctx)).Host, Region: "HaNoi", ProjectID: sandbox.Credentials().ProjectID,
+			}))
+			Expect(condition(status.ConditionReady).IsTrue()).To(BeTrue())
+			Expect(stored().Status.LastLoginTime).ToNot(BeNil())
+			Expect(process.guard.ListServers(ctx)).To(BeEmpty())
+		})
+		It("should list the zones once the catalog knows them", func() {
+			process.look()
+			Expect(stored().Status.Zones).To(BeEmpty())
+			Expect(process.catalog.Refresh(ctx)).To(Succeed())
+			process.look()
+			Expect(stored().Status.Zones).To(ConsistOf("HN1", "HN2"))
+		})
+		It("should not open on a replica that is not the leader before the leader has written", func() {
+			follower := start(false, environment())
+			result, err := follower.controller.Reconcile(ctx)
+			Expect(err).ToNot(HaveOccurred())
+			Expect(result.RequeueAfter).To(BeNumerically(">", 0))
+			_, err = follower.guard.ListServers(ctx)
+			Expect(bizfly.IsAuth(err)).To(BeTrue())
+
+			process.look()
+			_, err = follower.controller.Reconcile(ctx)
+			Expect(err).ToNot(HaveOccurred())
+			Expect(follower.guard.ListServers(ctx)).To(BeEmpty())
+		})
+		It("should write nothing once all is said", func() {
+			process.look()
+			before := stored().ResourceVersion
+			process.look()
+			Expect(stored().ResourceVersion).To(Equal(before))
+		})
+	})
+
+	Context("another scope", func() {
+		BeforeEach(func() { process.look() })
+
+		for _, claims := range []bool{true, false} {
+			It("should "+lo.Ternary(claims, "refuse another project while NodeClaims exist", "take another project when no NodeClaim exists"), func() {
+				server := sandbox.AddServer(cloud.ServerSpec{Name: "worker"})
+				if claims {
+					Expect(kubeClient.Create(ctx, coretest.NodeClaim(karpv1.NodeClaim{Spec: karpv1.NodeClaimSpec{
+						NodeClassRef: &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "BizflyNodeClass", Name: "default"},
+					}}))).To(Succeed())
+				}
+				apply(v1alpha1.ProviderConfigSpec{ProjectID: otherProject})
+				process.look()
+				if claims {
+					Expect(condition(v1alpha1.ConditionTypeScopePinned).Reason).To(Equal(providerconfig.ReasonScopeChanged))
+					Expect(condition(v1alpha1.ConditionTypeScopePinned).Message).To(And(ContainSubstring(otherProject), ContainSubstring(sandbox.Credentials().ProjectID)))
+					Expect(process.guard.GetServer(ctx, server.ID)).ToNot(BeNil())
+					Expect(stored().Status.Scope.ProjectID).To(Equal(sandbox.Credentials().ProjectID))
+				} else {
+					Expect(stored().Status.Scope.ProjectID).To(Equal(otherProject))
+					Expect(process.guard.ListServers(ctx)).To(BeEmpty())
+				}
+			})
+		}
+		It("should touch nothing after a restart with the credentials of another project", func() {
+			server := sandbox.AddServer(cloud.ServerSpec{Name: "worker"})
+			Expect(kubeClient.Create(ctx, coretest.NodeClaim(karpv1.NodeClaim{Spec: karpv1.NodeClaimSpec{
+				NodeClassRef: &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "BizflyNodeClass", Name: "default"},
+			}}))).To(Succeed())
+			elsewhere := environment()
+			elsewhere.ProjectID = otherProject
+			restarted := start(true, elsewhere)
+			restarted.look()
+			_, err := restarted.guard.GetServer(ctx, server.ID)
+			Expect(err).To(HaveOccurred())
+			Expect(bizfly.IsNotFound(err)).To(BeFalse(), "a token of another project sees nothing, which is not gone")
+			_, err = restarted.guard.DeleteServer(ctx, server.ID, nil)
+			Expect(err).To(HaveOccurred())
+			Expect(condition(v1alpha1.ConditionTypeScopePinned).Reason).To(Equal(providerconfig.ReasonScopeChanged))
+		})
+	})
+
+	Context("credentials", func() {
+		BeforeEach(func() { process.look() })
+
+		It("should take a rotated Secret of the same project", func() {
+			credentials := sandbox.Credentials()
+			applySecret(secretName, map[string]string{"email": credentials.Email, "password": credentials.Password})
+			apply(v1alpha1.ProviderConfigSpec{SecretRef: &v1alpha1.SecretReference{Name: secretName}})
+			process.look()
+			Expect(condition(status.ConditionReady).IsTrue()).To(BeTrue())
+			Expect(process.guard.ListServers(ctx)).To(BeEmpty())
+		})
+		It("should keep the old credentials when the new ones are refused, and not say them", func() {
+			applySecret(secretName, map[string]string{"application_credential_id": "wrong", "application_credential_secret": "marked-secret"})
+			apply(v1alpha1.ProviderConfigSpec{SecretRef: &v1alpha1.SecretReference{Name: secretName}})
+			process.look()
+			Expect(condition(v1alpha1.ConditionTypeCredentialsReady).Reason).To(Equal(providerconfig.ReasonCredentialsInvalid))
+			Expect(condition(v1alpha1.ConditionTypeCredentialsReady).Message).ToNot(ContainSubstring("marked-secret"))
+			Expect(process.recorder.Calls(providerconfig.ReasonCredentialsInvalid)).To(BeNumerically(">", 0))
+			Expect(process.guard.ListServers(ctx)).To(BeEmpty())
+		})
+		It("should name the rule when the Secret is not the one that may be read", func() {
+			apply(v1alpha1.ProviderConfigSpec{SecretRef: &v1alpha1.SecretReference{Name: "someone-elses"}})
+			process.look()
+			Expect(condition(v1alpha1.ConditionTypeCredentialsReady).Reason).To(Equal(providerconfig.ReasonSecretForbidden))
+			Expect(condition(v1alpha1.ConditionTypeCredentialsReady).Message).To(And(ContainSubstring("someone-elses"), ContainSubstring(secretName), ContainSubstring("resourceNames")))
+		})
+		It("should say which keys a Secret lacks", func() {
+			applySecret(secretName, map[string]string{"user": "x"})
+			apply(v1alpha1.ProviderConfigSpec{SecretRef: &v1alpha1.SecretReference{Name: secretName}})
+			process.look()
+			Expect(condition(v1alpha1.ConditionTypeCredentialsReady).Message).To(ContainSubstring("application_credential_id"))
+		})
+		It("should put changed limits in force", func() {
+			apply(v1alpha1.ProviderConfigSpec{RateLimits: &v1alpha1.RateLimits{Read: &v1alpha1.RateLimit{QPS: 7}}})
+			before := stored().Status.LastLoginTime
+			process.look()
+			Expect(condition(status.ConditionReady).IsTrue()).To(BeTrue())
+			Expect(process.recorder.Calls("Applied")).To(BeNumerically(">", 0))
+			Expect(stored().Status.LastLoginTime.Time).To(BeTemporally(">=", before.Time))
+		})
+	})
+
+	Context("an outage", func() {
+		It("should work on after a restart, as soon as the cloud is back", func() {
+			process.look()
+			sandbox.AddFaults(1, cloud.Fault{Path: "*", Effect: cloud.EffectStatus, Probability: 1, Status: 503})
+			restarted := start(true, environment())
+			restarted.look()
+			Expect(condition(v1alpha1.ConditionTypeEndpointReachable).Reason).To(Equal(providerconfig.ReasonEndpointUnreachable))
+			Expect(stored().Status.Scope).ToNot(BeNil())
+			sandbox.ClearFaults()
+			restarted.look()
+			Expect(condition(status.ConditionReady).IsTrue()).To(BeTrue())
+			Expect(restarted.guard.ListServers(ctx)).To(BeEmpty())
+		})
+	})
+
+	It("should tell every other ProviderConfig that it has no effect", func() {
+		Expect(kubeClient.Create(ctx, &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: "second"}})).To(Succeed())
+		process.look()
+		second := &v1alpha1.ProviderConfig{}
+		Expect(kubeClient.Get(ctx, types.NamespacedName{Name: "second"}, second)).To(Succeed())
+		Expect(second.StatusConditions().Get(v1alpha1.ConditionTypeScopePinned).Reason).To(Equal(providerconfig.ReasonIgnored))
+		Expect(condition(status.ConditionReady).IsTrue()).To(BeTrue())
+	})
+
+	DescribeTable("should refuse at once what cannot be right",
+		func(spec v1alpha1.ProviderConfigSpec, says string) {
+			object := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ProviderConfigName}, Spec: spec}
+			Expect(kubeClient.Create(ctx, object)).To(MatchError(ContainSubstring(says)))
+		},
+		Entry("an endpoint that is no address", v1alpha1.ProviderConfigSpec{Endpoint: "manage.bizflycloud.vn"}, "https"),
+		Entry("a region that is a zone", v1alpha1.ProviderConfigSpec{Region: "HN1"}, "spec.region"),
+		Entry("a project with a slash", v1alpha1.ProviderConfigSpec{ProjectID: "a/b"}, "spec.projectID"),
+		Entry("a bundle that is no PEM", v1alpha1.ProviderConfigSpec{CABundle: "x"}, "BEGIN CERTIFICATE"),
+		Entry("a limit below one", v1alpha1.ProviderConfigSpec{RateLimits: &v1alpha1.RateLimits{Read: &v1alpha1.RateLimit{QPS: -1}}}, "qps"),
+	)
+})

@@ -1,0 +1,236 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package operator builds everything that the controllers and the cloud provider need, once, and in the order in which
+// it depends on each other: configuration, client, caches, providers. Caches are made here and nowhere else, so that a
+// test can flush them.
+package operator
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/patrickmn/go-cache"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	coreoperator "sigs.k8s.io/karpenter/pkg/operator"
+	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+const (
+	// startupTimeout bounds the one conversation with the cloud that start-up needs.
+	startupTimeout = time.Minute
+	// lookupTTL is how long images, networks, firewalls and keys are believed: short, because a user who has just made
+	// one expects it to be found, and long enough that a hundred NodeClasses do not ask a hundred times.
+	lookupTTL = time.Minute
+	// deletionTTL is how long a deletion under way is remembered; it exceeds the longest that the cloud takes.
+	deletionTTL = time.Hour
+	// cleanup is how often caches drop what has expired.
+	cleanup = 10 * time.Minute
+)
+
+// Operator is core's operator with this provider's own parts.
+type Operator struct {
+	*coreoperator.Operator
+
+	// ClusterUID is the UID of the namespace kube-system: the identity of this cluster.
+	ClusterUID string
+
+	// Config keeps the configuration of the cloud in force.
+	Config *config.DefaultProvider
+	// API is the cloud, closed for servers and volumes until their scope is confirmed.
+	API *bizfly.Guard
+
+	Catalog   *catalog.DefaultProvider
+	Zones     *zone.DefaultProvider
+	Capacity  *capacity.DefaultProvider
+	Pricing   *pricing.DefaultProvider
+	Flavors   *flavor.DefaultProvider
+	Images    *image.DefaultProvider
+	Networks  *network.DefaultProvider
+	Bootstrap *bootstrap.DefaultProvider
+	Instances *instance.DefaultProvider
+	// CloudProvider is the BizflyCloudProvider, undecorated.
+	CloudProvider *cloudprovider.CloudProvider
+}
+
+// New builds the operator, logs in and reads the catalog once. Its error is one line that says what to change.
+func New(ctx context.Context, core *coreoperator.Operator) (*Operator, error) {
+	opts := options.FromContext(ctx)
+	op := &Operator{Operator: core}
+	reader := core.GetAPIReader()
+	namespace := &corev1.Namespace{}
+	if err := reader.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, namespace); err != nil {
+		return nil, fmt.Errorf("reading the namespace %s, whose UID identifies this cluster: %w", metav1.NamespaceSystem, err)
+	}
+	op.ClusterUID = string(namespace.UID)
+	if err := op.connect(ctx, opts, reader); err != nil {
+		return nil, err
+	}
+	op.build(ctx, opts, reader, core.Clock)
+	ctx, cancel := context.WithTimeout(ctx, startupTimeout)
+	defer cancel()
+	if err := op.Catalog.Refresh(ctx); err != nil {
+		if _, unread := op.Catalog.Snapshot(); unread != nil {
+			return nil, fmt.Errorf("reading the catalog of the cloud for the first time: %w", err)
+		}
+	}
+	return op, nil
+}
+
+// connect makes the client of the effective configuration.
+func (op *Operator) connect(ctx context.Context, opts *options.Options, reader client.Reader) error {
+	op.Config = config.NewDefaultProvider(config.Options{
+		Reader:      reader,
+		ClaimsExist: func(ctx context.Context) (bool, error) { return claimsExist(ctx, reader) },
+		Environment: Environment(opts),
+		Namespace:   opts.Namespace,
+		SecretName:  opts.CredentialsSecretName,
+	})
+	effective, err := op.Config.Effective(ctx)
+	if err != nil {
+		return err
+	}
+	api, err := bizfly.NewClient(effective)
+	if err != nil {
+		return err
+	}
+	op.API = bizfly.NewGuard(api)
+	op.Config.Client, op.Config.Guard = api, op.API
+	return nil
+}
+
+func (op *Operator) build(ctx context.Context, opts *options.Options, reader client.Reader, clk clock.Clock) {
+	op.Catalog = catalog.NewDefaultProvider(op.API, clk, catalog.Config{BKEClusterID: opts.BKEClusterID})
+	op.Zones = zone.NewDefaultProvider(op.Catalog, zone.Config{RegionLabel: opts.RegionLabel})
+	op.Capacity = capacity.NewDefaultProvider(clock.RealClock{})
+	op.Pricing = pricing.NewDefaultProvider(pricing.DefaultTable())
+	op.Bootstrap = bootstrap.NewDefaultProvider(bootstrap.Config{
+		ClusterName:        opts.ClusterName,
+		BKEClusterID:       opts.BKEClusterID,
+		BKEClusterToken:    opts.BKEClusterToken,
+		BKEJoinEndpoint:    opts.BKEJoinEndpoint,
+		BKELogEndpoint:     opts.BKELogEndpoint,
+		BKEKubeletArgsFile: opts.BKEKubeletArgsFile,
+	}, op.Catalog)
+	op.Flavors = flavor.NewDefaultProvider(op.Catalog, op.Zones, op.Capacity, op.Pricing, op.Bootstrap, op.GetClient(), flavor.Config{
+		MemoryOverheadPercent: opts.MemoryOverheadPercent,
+	})
+	op.Images = image.NewDefaultProvider(op.API, op.Catalog, cache.New(lookupTTL, cleanup))
+	op.Networks = network.NewDefaultProvider(op.API, op.Catalog, cache.New(lookupTTL, cleanup))
+	op.Instances = instance.NewDefaultProvider(instance.Config{
+		ClusterName:      opts.ClusterName,
+		ClusterUID:       op.ClusterUID,
+		BKEClusterID:     opts.BKEClusterID,
+		BKEClusterToken:  opts.BKEClusterToken,
+		IDWait:           opts.ServerIDWait,
+		VisibilityWindow: opts.VisibilityWindow,
+		Clock:            clk,
+		OnLeaveFailed: func(_ context.Context, nodeName string, err error) {
+			op.EventRecorder.Publish(events.LeaveFailed(nodeName, err))
+		},
+	}, op.API, op.Bootstrap, op.Zones, func(ctx context.Context) (sets.Set[string], error) {
+		return volumeHandles(ctx, reader)
+	}, cache.New(deletionTTL, cleanup))
+
+	core := coreoptions.FromContext(ctx)
+	providerConfig := cloudprovider.Config{
+		KubeClient:          op.GetClient(),
+		APIReader:           reader,
+		Recorder:            op.EventRecorder,
+		Clock:               clk,
+		Instances:           op.Instances,
+		Flavors:             op.Flavors,
+		Zones:               op.Zones,
+		Capacity:            op.Capacity,
+		BestEffortMinValues: core.MinValuesPolicy == coreoptions.MinValuesPolicyBestEffort,
+		UnavailableTTL:      opts.UnavailableOfferingTTL,
+		LaunchRecords:       cache.New(time.Hour, cleanup),
+		LaunchFailures:      cache.New(time.Hour, cleanup),
+		NodePoolChecks:      cache.New(time.Hour, cleanup),
+	}
+	if core.FeatureGates.NodeOverlay {
+		providerConfig.Overlay = op.InstanceTypeStore
+	}
+	op.CloudProvider = cloudprovider.New(providerConfig)
+}
+
+// Environment is the configuration of the cloud that the environment gives.
+func Environment(opts *options.Options) bizfly.Config {
+	return bizfly.Config{
+		APIURL:        opts.APIURL,
+		Region:        opts.Region,
+		ProjectID:     opts.ProjectID,
+		AuthMethod:    opts.AuthMethod,
+		Email:         opts.Email,
+		Password:      opts.Password,
+		AppCredID:     opts.AppCredID,
+		AppCredSecret: opts.AppCredSecret,
+		AllowHTTP:     opts.AllowHTTP,
+		Version:       coreoperator.Version,
+	}
+}
+
+// claimsExist says whether any NodeClaim of this provider exists.
+func claimsExist(ctx context.Context, reader client.Reader) (bool, error) {
+	claims := &karpv1.NodeClaimList{}
+	if err := reader.List(ctx, claims); err != nil {
+		return false, err
+	}
+	for i := range claims.Items {
+		if ref := claims.Items[i].Spec.NodeClassRef; ref != nil && ref.Group == v1alpha1.Group {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// volumeHandles returns the ids of the volumes that PersistentVolumes name, whatever driver they belong to: what is
+// not a volume of this cloud matches none of its ids.
+func volumeHandles(ctx context.Context, reader client.Reader) (sets.Set[string], error) {
+	volumes := &corev1.PersistentVolumeList{}
+	if err := reader.List(ctx, volumes); err != nil {
+		return nil, fmt.Errorf("listing PersistentVolumes: %w", err)
+	}
+	handles := sets.New[string]()
+	for i := range volumes.Items {
+		if csi := volumes.Items[i].Spec.CSI; csi != nil {
+			handles.Insert(csi.VolumeHandle)
+		}
+	}
+	return handles, nil
+}

@@ -1,0 +1,350 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package catalog_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/bizflycloud/gobizfly"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/samber/lo"
+	clocktesting "k8s.io/utils/clock/testing"
+	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+var start = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+var _ = Describe("Catalog over the real client", func() {
+	var sandbox *cloud.Sandbox
+	var clk *clocktesting.FakeClock
+	var provider *catalog.DefaultProvider
+
+	BeforeEach(func() {
+		sandbox = cloud.Start(cloud.Options{})
+		DeferCleanup(sandbox.Close)
+		clk = clocktesting.NewFakeClock(start)
+		provider = catalog.NewDefaultProvider(clientOf(sandbox), clk, catalog.Config{Region: "HaNoi", BKEClusterID: sandbox.BKE().ClusterUID})
+	})
+
+	It("should not be ready before the first refresh", func() {
+		_, err := provider.Snapshot()
+		Expect(err).To(MatchError(catalog.ErrNotReady))
+	})
+	It("should serve what the cloud offers in the region", func(ctx context.Context) {
+		Expect(provider.Refresh(ctx)).To(Succeed())
+		snapshot := must(provider)
+		Expect(snapshot.Seq).To(BeEquivalentTo(1))
+		Expect(snapshot.FetchedAt).To(Equal(start))
+		Expect(snapshot.Region.ShortName).To(Equal("HN"))
+		Expect(lo.Map(snapshot.Region.Zones, func(z gobizfly.AvailabilityZone, _ int) string { return z.ShortName })).To(Equal([]string{"HN1", "HN2"}))
+		Expect(len(snapshot.Flavors)).To(BeNumerically(">=", 60))
+		Expect(slices.IsSortedFunc(snapshot.Flavors, func(a, b *gobizfly.ServerFlavorResponse) int {
+			return slices.Compare([]string{a.Name, a.ID}, []string{b.Name, b.ID})
+		})).To(BeTrue())
+		Expect(snapshot.ServerTypes).To(HaveLen(4))
+		Expect(snapshot.VolumeTypes).NotTo(BeEmpty())
+		Expect(snapshot.KubernetesVersions).NotTo(BeEmpty())
+		Expect(snapshot.Cluster.UID).To(Equal(sandbox.BKE().ClusterUID))
+		Expect(snapshot.Cluster.VPCNetworkID).To(Equal(sandbox.BKE().NetworkID))
+	})
+	It("should take the region by its short name in any letter case", func(ctx context.Context) {
+		provider = catalog.NewDefaultProvider(clientOf(sandbox), clk, catalog.Config{Region: "hn"})
+		Expect(provider.Refresh(ctx)).To(Succeed())
+		Expect(must(provider).Region.RegionName).To(Equal("HaNoi"))
+	})
+	It("should name the regions there are when the configured one is unknown", func(ctx context.Context) {
+		provider = catalog.NewDefaultProvider(clientOf(sandbox), clk, catalog.Config{Region: "DaNang"})
+		Expect(provider.Refresh(ctx)).To(MatchError(And(ContainSubstring(`"DaNang"`), ContainSubstring("HCM (HoChiMinh), HN (HaNoi)"))))
+	})
+	It("should not ask the Kubernetes Engine without a cluster id", func(ctx context.Context) {
+		sandbox.AddFaults(1, cloud.Fault{Path: "/api/kubernetes-engine/**", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
+		provider = catalog.NewDefaultProvider(clientOf(sandbox), clk, catalog.Config{Region: "HaNoi"})
+		Expect(provider.Refresh(ctx)).To(Succeed())
+		Expect(must(provider).Cluster).To(BeNil())
+		Expect(must(provider).KubernetesVersions).To(BeEmpty())
+		Expect(sandbox.FaultsFired()).To(Equal([]int{0}))
+	})
+	It("should keep the number and move the time when nothing has changed", func(ctx context.Context) {
+		Expect(provider.Refresh(ctx)).To(Succeed())
+		before := must(provider)
+		clk.Step(time.Minute)
+		Expect(provider.Refresh(ctx)).To(Succeed())
+		after := must(provider)
+		Expect(after.Seq).To(Equal(before.Seq))
+		Expect(after.FetchedAt).To(Equal(start.Add(time.Minute)))
+		Expect(before.FetchedAt).To(Equal(start), "a snapshot is immutable")
+		Expect(after.Flavors[0]).To(BeIdenticalTo(before.Flavors[0]))
+	})
+	It("should stay not ready while a part was never read", func(ctx context.Context) {
+		sandbox.AddFaults(1, cloud.Fault{Path: "/flavors", Effect: cloud.EffectStatus, Status: http.StatusForbidden, Count: 1})
+		Expect(provider.Refresh(ctx)).To(MatchError(ContainSubstring("reading the flavors")))
+		_, err := provider.Snapshot()
+		Expect(err).To(MatchError(catalog.ErrNotReady))
+		Expect(provider.Refresh(ctx)).To(Succeed())
+		Expect(must(provider).Seq).To(BeEquivalentTo(1))
+	})
+	It("should keep the last good content of the part that fails and take over the others", func(ctx context.Context) {
+		Expect(provider.Refresh(ctx)).To(Succeed())
+		flavors := len(must(provider).Flavors)
+		sandbox.AddFaults(1,
+			cloud.Fault{Path: "/flavors", Effect: cloud.EffectStatus, Status: http.StatusForbidden},
+			cloud.Fault{Path: "/volume-types", Effect: cloud.EffectBody, Body: `{"volume_types":[{"name":"NEW","category":"premium","type":"SSD","availability_zones":["HN1"]}]}`})
+		clk.Step(time.Minute)
+		err := provider.Refresh(ctx)
+		Expect(bizfly.IsPermission(err)).To(BeTrue(), "the cause stays visible: %v", err)
+		snapshot := must(provider)
+		Expect(snapshot.Flavors).To(HaveLen(flavors))
+		Expect(snapshot.VolumeTypes).To(HaveLen(1))
+		Expect(snapshot.Seq).To(BeEquivalentTo(2))
+		Expect(snapshot.FetchedAt).To(Equal(start), "not everything was read")
+		Expect(gauge("karpenter_bizfly_catalog_age_seconds", "")).To(Equal(60.0))
+		Expect(gauge("karpenter_bizfly_catalog_last_read_failed", "flavors")).To(Equal(1.0))
+		Expect(gauge("karpenter_bizfly_catalog_last_read_failed", "volume types")).To(Equal(0.0))
+	})
+	DescribeTable("should take an empty answer for an error and keep what it had",
+		func(ctx context.Context, path, body, message string) {
+			Expect(provider.Refresh(ctx)).To(Succeed())
+			before := must(provider)
+			sandbox.AddFaults(1, cloud.Fault{Path: path, Effect: cloud.EffectBody, Body: body})
+			Expect(provider.Refresh(ctx)).To(MatchError(ContainSubstring(message)))
+			Expect(must(provider).Seq).To(Equal(before.Seq))
+			Expect(must(provider)).To(HaveValue(Equal(*before)))
+		},
+		Entry("flavors", "/flavors", `[]`, "reading the flavors"),
+		Entry("server types", "/server-types", `{"server_types":[]}`, "reading the server types"),
+		Entry("volume types", "/volume-types", `{"volume_types":[]}`, "reading the volume types"),
+		Entry("versions", "/k8s_versions", `{"controller_versions":[],"worker_versions":[]}`, "reading the Kubernetes versions"),
+		Entry("a region without zones", "/regions", `{"HN":{"active":true,"region_name":"HaNoi","short_name":"HN","zones":[]}}`, "reading the regions"),
+		Entry("a cluster without uid", "/_/*", `{}`, "reading the BKE cluster"),
+	)
+})
+
+var _ = Describe("Catalog over an API of the test's own", func() {
+	var api *stub
+	var provider *catalog.DefaultProvider
+
+	BeforeEach(func() {
+		api = newStub()
+		provider = catalog.NewDefaultProvider(api, clocktesting.NewFakeClock(start), catalog.Config{Region: "HN", BKEClusterID: "c", Timeout: time.Minute})
+	})
+
+	It("should raise the number when the content changes", func(ctx context.Context) {
+		Expect(provider.Refresh(ctx)).To(Succeed())
+		api.set(func() { api.flavors = append(api.flavors, flavor("c")) })
+		Expect(provider.Refresh(ctx)).To(Succeed())
+		Expect(must(provider).Seq).To(BeEquivalentTo(2))
+		Expect(must(provider).Flavors).To(HaveLen(3))
+	})
+	It("should raise the number when something inside a flavor changes", func(ctx context.Context) {
+		Expect(provider.Refresh(ctx)).To(Succeed())
+		api.set(func() { f := *api.flavors[0]; f.BillingPlans = []string{"saving_plan"}; api.flavors[0] = &f })
+		Expect(provider.Refresh(ctx)).To(Succeed())
+		Expect(must(provider).Seq).To(BeEquivalentTo(2))
+	})
+	It("should not take another order for a change", func(ctx context.Context) {
+		Expect(provider.Refresh(ctx)).To(Succeed())
+		api.set(func() {
+			slices.Reverse(api.flavors)
+			f := *api.flavors[0]
+			f.BillingPlans = lo.Reverse(slices.Clone(f.BillingPlans))
+			api.flavors[0] = &f
+			api.volumeTypes = lo.Reverse(slices.Clone(api.volumeTypes))
+		})
+		Expect(provider.Refresh(ctx)).To(Succeed())
+		Expect(must(provider).Seq).To(BeEquivalentTo(1))
+	})
+	It("should not take the coming and going of workers for a change", func(ctx context.Context) {
+		Expect(provider.Refresh(ctx)).To(Succeed())
+		api.set(func() {
+			api.cluster.WorkerPoolsCount++
+			api.cluster.WorkerPools = make([]gobizfly.ExtendedWorkerPool, 3)
+		})
+		Expect(provider.Refresh(ctx)).To(Succeed())
+		Expect(must(provider).Seq).To(BeEquivalentTo(1))
+		Expect(must(provider).Cluster.WorkerPools).To(BeEmpty())
+	})
+	It("should not let a slow old answer replace a newer one", func(ctx context.Context) {
+		old := make(chan struct{})
+		entered := make(chan struct{})
+		api.set(func() {
+			answer := []*gobizfly.ServerFlavorResponse{flavor("old")}
+			api.listFlavors = func(context.Context) ([]*gobizfly.ServerFlavorResponse, error) {
+				close(entered)
+				<-old
+				return answer, nil
+			}
+		})
+		done := make(chan error)
+		go func() { done <- provider.Refresh(ctx) }()
+		Eventually(ctx, entered).Should(BeClosed())
+		api.set(func() { api.listFlavors = nil })
+		Expect(provider.Refresh(ctx)).To(Succeed())
+		close(old)
+		Eventually(ctx, done).Should(Receive(Succeed()))
+		Expect(must(provider).Flavors).To(HaveLen(2))
+		Expect(must(provider).Seq).To(BeEquivalentTo(1))
+	})
+	It("should end at its deadline although a read does not", func(ctx context.Context) {
+		provider = catalog.NewDefaultProvider(api, clocktesting.NewFakeClock(start), catalog.Config{Region: "HN", Timeout: time.Millisecond})
+		api.set(func() {
+			api.listFlavors = func(ctx context.Context) ([]*gobizfly.ServerFlavorResponse, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+		})
+		Expect(errors.Is(provider.Refresh(ctx), context.DeadlineExceeded)).To(BeTrue())
+	})
+	It("should be readable while it is refreshed", func(ctx context.Context) {
+		Expect(provider.Refresh(ctx)).To(Succeed())
+		var stop atomic.Bool
+		var readers sync.WaitGroup
+		for range 4 {
+			readers.Go(func() {
+				for last := uint64(0); !stop.Load(); {
+					snapshot, err := provider.Snapshot()
+					if err != nil || snapshot.Seq < last || len(snapshot.Flavors) == 0 {
+						panic("a reader saw the catalog go backwards")
+					}
+					last = snapshot.Seq
+				}
+			})
+		}
+		for i := range 50 {
+			api.set(func() { api.flavors[0] = flavor(string(rune('a' + i%26))) })
+			Expect(provider.Refresh(ctx)).To(Succeed())
+		}
+		stop.Store(true)
+		readers.Wait()
+	})
+})
+
+func clientOf(sandbox *cloud.Sandbox) *bizfly.Client {
+	GinkgoHelper()
+	credentials := sandbox.Credentials()
+	client, err := bizfly.NewClient(bizfly.Config{
+		APIURL: sandbox.APIURL, AllowHTTP: true, Region: credentials.Region, ProjectID: credentials.ProjectID,
+		AuthMethod: bizfly.AuthMethodPassword, Email: credentials.Email, Password: credentials.Password,
+		Registerer: prometheus.NewRegistry(),
+	})
+	Expect(err).NotTo(HaveOccurred())
+	return client
+}
+
+func must(provider catalog.Provider) *catalog.Snapshot {
+	GinkgoHelper()
+	snapshot, err := provider.Snapshot()
+	Expect(err).NotTo(HaveOccurred())
+	return snapshot
+}
+
+// gauge reads a metric of the process; part selects by label, empty for a metric without.
+func gauge(name, part string) float64 {
+	GinkgoHelper()
+	families, err := crmetrics.Registry.Gather()
+	Expect(err).NotTo(HaveOccurred())
+	for _, family := range families {
+		if family.GetName() != name {
+			continue
+		}
+		for _, metric := range family.GetMetric() {
+			if part == "" || metric.GetLabel()[0].GetValue() == part {
+				return metric.GetGauge().GetValue()
+			}
+		}
+	}
+	Fail("no metric " + name + " " + part)
+	return 0
+}
+
+// stub answers what the test says, for what no server can be made to do on time.
+type stub struct {
+	mu          sync.Mutex
+	flavors     []*gobizfly.ServerFlavorResponse
+	volumeTypes []*gobizfly.VolumeType
+	cluster     gobizfly.FullCluster
+	listFlavors func(context.Context) ([]*gobizfly.ServerFlavorResponse, error)
+}
+
+func flavor(name string) *gobizfly.ServerFlavorResponse {
+	return &gobizfly.ServerFlavorResponse{ID: name, Name: name, VCPUs: 1, RAM: 1024, BillingPlans: []string{"saving_plan", "on_demand"}}
+}
+
+func newStub() *stub {
+	s := &stub{
+		flavors:     []*gobizfly.ServerFlavorResponse{flavor("a"), nil, flavor("b")},
+		volumeTypes: []*gobizfly.VolumeType{{Name: "A"}, {Name: "B"}},
+	}
+	s.cluster.UID = "c"
+	return s
+}
+
+func (s *stub) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+func (s *stub) Scope(context.Context) (bizfly.Scope, error) {
+	return bizfly.Scope{Region: "HaNoi"}, nil
+}
+
+func (s *stub) ListRegions(context.Context) ([]gobizfly.Region, error) {
+	return []gobizfly.Region{{Active: true, RegionName: "HaNoi", ShortName: "HN", Zones: []gobizfly.AvailabilityZone{{ShortName: "HN1", Active: true}}}}, nil
+}
+
+func (s *stub) ListFlavors(ctx context.Context) ([]*gobizfly.ServerFlavorResponse, error) {
+	s.mu.Lock()
+	list, flavors := s.listFlavors, slices.Clone(s.flavors)
+	s.mu.Unlock()
+	if list != nil {
+		return list(ctx)
+	}
+	return flavors, nil
+}
+
+func (s *stub) ListServerTypes(context.Context) ([]*gobizfly.ServerType, error) {
+	return []*gobizfly.ServerType{{Name: "Premium", Enabled: true}}, nil
+}
+
+func (s *stub) ListVolumeTypes(context.Context) ([]*gobizfly.VolumeType, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.volumeTypes), nil
+}
+
+func (s *stub) ListKubernetesVersions(context.Context) ([]gobizfly.ControllerVersion, error) {
+	return []gobizfly.ControllerVersion{{ID: "1", K8SVersion: "v1.35.4"}}, nil
+}
+
+func (s *stub) GetCluster(context.Context, string) (*gobizfly.FullCluster, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	cluster := s.cluster
+	return &cluster, nil
+}
