@@ -169,7 +169,7 @@ func (p *DefaultProvider) rebuild(ctx context.Context, nodeClass *v1alpha1.Bizfl
 	if err != nil {
 		return nil, err
 	}
-	return answer.(*entry).types, nil
+	return answer.(*entry).types, nil //nolint:errcheck // the function above returns nothing else
 }
 
 func (v version) withMarks(marks uint64) version {

@@ -1,0 +1,178 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package capacity_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	clocktesting "k8s.io/utils/clock/testing"
+	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+)
+
+var _ = Describe("Capacity", func() {
+	var clk *clocktesting.FakeClock
+	var provider *capacity.DefaultProvider
+	offering := capacity.Offering{Flavor: "p2.2c_4g", Zone: "HN1", BillingPlan: "on_demand"}
+
+	BeforeEach(func() {
+		clk = clocktesting.NewFakeClock(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))
+		provider = capacity.NewDefaultProvider(clk)
+	})
+
+	It("should have everything for sale at first", func() {
+		_, unavailable := provider.Unavailable(offering)
+		Expect(unavailable).To(BeFalse())
+	})
+	DescribeTable("should let a mark cover its scope and no more",
+		func(ctx context.Context, scope capacity.Offering, covered bool) {
+			provider.MarkUnavailable(ctx, scope, capacity.ReasonInsufficientCapacity, time.Minute)
+			reason, unavailable := provider.Unavailable(offering)
+			Expect(unavailable).To(Equal(covered))
+			if covered {
+				Expect(reason).To(Equal(capacity.ReasonInsufficientCapacity))
+			}
+		},
+		Entry("the offering itself", offering, true),
+		Entry("the flavor", capacity.Offering{Flavor: "p2.2c_4g"}, true),
+		Entry("the zone", capacity.Offering{Zone: "HN1"}, true),
+		Entry("the billing plan", capacity.Offering{BillingPlan: "on_demand"}, true),
+		Entry("the flavor in the zone with any plan", capacity.Offering{Flavor: "p2.2c_4g", Zone: "HN1"}, true),
+		Entry("the zone with the plan", capacity.Offering{Zone: "HN1", BillingPlan: "on_demand"}, true),
+		Entry("the whole account", capacity.Offering{}, true),
+		Entry("another flavor", capacity.Offering{Flavor: "p2.4c_8g", Zone: "HN1", BillingPlan: "on_demand"}, false),
+		Entry("another zone", capacity.Offering{Zone: "HN2"}, false),
+		Entry("another plan", capacity.Offering{BillingPlan: "saving_plan"}, false),
+	)
+	It("should end a mark in time and say so by the number, though nobody asks", func(ctx context.Context) {
+		before := provider.SeqNum()
+		provider.MarkUnavailable(ctx, offering, capacity.ReasonInsufficientCapacity, time.Minute)
+		marked := provider.SeqNum()
+		Expect(marked).NotTo(Equal(before))
+		clk.Step(time.Minute - time.Nanosecond)
+		Expect(provider.SeqNum()).To(Equal(marked))
+		clk.Step(time.Nanosecond)
+		Expect(provider.SeqNum()).NotTo(Equal(marked))
+		_, unavailable := provider.Unavailable(offering)
+		Expect(unavailable).To(BeFalse())
+	})
+	It("should prolong a mark to ttl from now", func(ctx context.Context) {
+		provider.MarkUnavailable(ctx, offering, capacity.ReasonInsufficientCapacity, time.Minute)
+		clk.Step(30 * time.Second)
+		provider.MarkUnavailable(ctx, offering, capacity.ReasonQuotaExceeded, time.Minute)
+		clk.Step(59 * time.Second)
+		reason, unavailable := provider.Unavailable(offering)
+		Expect(unavailable).To(BeTrue())
+		Expect(reason).To(Equal(capacity.ReasonQuotaExceeded))
+		clk.Step(time.Second)
+		_, unavailable = provider.Unavailable(offering)
+		Expect(unavailable).To(BeFalse())
+	})
+	It("should keep the later end of a mark, and the number with it", func(ctx context.Context) {
+		provider.MarkUnavailable(ctx, offering, capacity.ReasonQuotaExceeded, time.Hour)
+		marked := provider.SeqNum()
+		provider.MarkUnavailable(ctx, offering, capacity.ReasonInsufficientCapacity, time.Minute)
+		Expect(provider.SeqNum()).To(Equal(marked))
+		clk.Step(30 * time.Minute)
+		reason, _ := provider.Unavailable(offering)
+		Expect(reason).To(Equal(capacity.ReasonQuotaExceeded))
+	})
+	It("should ignore a mark that is over before it begins", func(ctx context.Context) {
+		provider.MarkUnavailable(ctx, offering, capacity.ReasonQuotaExceeded, 0)
+		_, unavailable := provider.Unavailable(offering)
+		Expect(unavailable).To(BeFalse())
+	})
+	It("should count the failures of exactly this offering within 30 minutes", func(ctx context.Context) {
+		for range 3 {
+			provider.MarkUnavailable(ctx, offering, capacity.ReasonInsufficientCapacity, time.Minute)
+			clk.Step(10 * time.Minute)
+		}
+		provider.MarkUnavailable(ctx, capacity.Offering{Zone: "HN1"}, capacity.ReasonInsufficientCapacity, time.Minute)
+		Expect(provider.RecentFailures(offering)).To(Equal(2))
+		Expect(provider.RecentFailures(capacity.Offering{Flavor: "p2.2c_4g", Zone: "HN2", BillingPlan: "on_demand"})).To(Equal(0))
+		clk.Step(20 * time.Minute)
+		Expect(provider.RecentFailures(offering)).To(Equal(0))
+	})
+	It("should bound what it remembers of one offering", func(ctx context.Context) {
+		for range 1000 {
+			provider.MarkUnavailable(ctx, offering, capacity.ReasonInsufficientCapacity, time.Minute)
+		}
+		Expect(provider.RecentFailures(offering)).To(BeNumerically("<=", 32))
+	})
+	It("should forget everything when it is flushed", func(ctx context.Context) {
+		provider.MarkUnavailable(ctx, offering, capacity.ReasonInsufficientCapacity, time.Minute)
+		marked := provider.SeqNum()
+		provider.Flush()
+		Expect(provider.SeqNum()).NotTo(Equal(marked))
+		Expect(provider.RecentFailures(offering)).To(Equal(0))
+		_, unavailable := provider.Unavailable(offering)
+		Expect(unavailable).To(BeFalse())
+		clk.Step(time.Hour) // the timer of the mark that is gone
+	})
+	It("should report the marks in force by reason", func(ctx context.Context) {
+		provider.MarkUnavailable(ctx, offering, capacity.ReasonInsufficientCapacity, time.Minute)
+		provider.MarkUnavailable(ctx, capacity.Offering{Zone: "HN2"}, capacity.ReasonInsufficientCapacity, time.Hour)
+		Expect(marks(capacity.ReasonInsufficientCapacity)).To(Equal(2.0))
+		Expect(marks(capacity.ReasonQuotaExceeded)).To(Equal(0.0))
+		clk.Step(time.Minute)
+		Expect(marks(capacity.ReasonInsufficientCapacity)).To(Equal(1.0))
+	})
+	It("should not allocate when it is asked", func(ctx context.Context) {
+		provider.MarkUnavailable(ctx, offering, capacity.ReasonInsufficientCapacity, time.Minute)
+		Expect(testing.AllocsPerRun(100, func() {
+			provider.Unavailable(offering)
+			provider.SeqNum()
+		})).To(BeZero())
+	})
+	It("should bear many at once", func(ctx context.Context) {
+		var all sync.WaitGroup
+		for i := range 8 {
+			all.Go(func() {
+				for j := range 100 {
+					scope := capacity.Offering{Flavor: string(rune('a' + (i+j)%26)), Zone: "HN1", BillingPlan: "on_demand"}
+					provider.MarkUnavailable(ctx, scope, capacity.ReasonLaunchFailed, time.Duration(1+j)*time.Second)
+					provider.Unavailable(scope)
+					provider.RecentFailures(scope)
+					clk.Step(100 * time.Millisecond)
+				}
+			})
+		}
+		all.Wait()
+		clk.Step(time.Hour)
+		Expect(marks(capacity.ReasonLaunchFailed)).To(Equal(0.0))
+	})
+})
+
+func marks(reason string) float64 {
+	GinkgoHelper()
+	families, err := crmetrics.Registry.Gather()
+	Expect(err).NotTo(HaveOccurred())
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			if family.GetName() == "karpenter_bizfly_unavailable_offerings" && metric.GetLabel()[0].GetValue() == reason {
+				return metric.GetGauge().GetValue()
+			}
+		}
+	}
+	return -1
+}

@@ -1,0 +1,169 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package flavor_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/bizflycloud/gobizfly"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/samber/lo"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+	coretest "sigs.k8s.io/karpenter/pkg/test"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+var env *coretest.Environment
+
+func TestFlavor(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "Flavor")
+}
+
+var _ = BeforeSuite(func() {
+	env = coretest.NewEnvironment(coretest.WithCRDs(apis.CRDs...))
+	DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
+})
+
+// room is the provider with everything below it.
+type room struct {
+	*flavor.DefaultProvider
+	clock   *clocktesting.FakeClock
+	marks   *capacity.DefaultProvider
+	pricing *pricing.DefaultProvider
+}
+
+func newRoom(source catalog.Provider, reader client.Reader) *room {
+	r := &room{clock: clocktesting.NewFakeClock(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))}
+	r.marks = capacity.NewDefaultProvider(r.clock)
+	r.pricing = pricing.NewDefaultProvider(pricing.DefaultTable())
+	r.DefaultProvider = flavor.NewDefaultProvider(source, zone.NewDefaultProvider(source, zone.Config{}), r.marks, r.pricing,
+		bootstrap.NewDefaultProvider(bootstrap.Config{}, source), reader, flavor.Config{MemoryOverheadPercent: flavor.DefaultMemoryOverheadPercent})
+	return r
+}
+
+// list returns the types by name.
+func (r *room) list(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) map[string]*cloudprovider.InstanceType {
+	GinkgoHelper()
+	types, err := r.List(ctx, nodeClass)
+	Expect(err).NotTo(HaveOccurred())
+	return lo.SliceToMap(types, func(it *cloudprovider.InstanceType) (string, *cloudprovider.InstanceType) { return it.Name, it })
+}
+
+func newNodeClass(zones ...string) *v1alpha1.BizflyNodeClass {
+	nodeClass := &v1alpha1.BizflyNodeClass{}
+	nodeClass.Name = "default"
+	nodeClass.UID = types.UID(string(uuid.NewUUID()))
+	nodeClass.Generation = 1
+	nodeClass.Status.Zones = zones
+	return nodeClass
+}
+
+// sandboxCatalog reads a sandbox through the real client.
+func sandboxCatalog(ctx context.Context, sandbox *cloud.Sandbox) *catalog.DefaultProvider {
+	GinkgoHelper()
+	credentials := sandbox.Credentials()
+	api, err := bizfly.NewClient(bizfly.Config{
+		APIURL: sandbox.APIURL, AllowHTTP: true, Region: credentials.Region, ProjectID: credentials.ProjectID,
+		AuthMethod: bizfly.AuthMethodPassword, Email: credentials.Email, Password: credentials.Password,
+		Registerer: prometheus.NewRegistry(),
+	})
+	Expect(err).NotTo(HaveOccurred())
+	provider := catalog.NewDefaultProvider(api, clock.RealClock{}, catalog.Config{Region: "HaNoi"})
+	Expect(provider.Refresh(ctx)).To(Succeed())
+	return provider
+}
+
+// handmade is a catalog that the test writes itself, for what the sandbox does not sell.
+type handmade struct{ snapshot *catalog.Snapshot }
+
+func (h *handmade) Snapshot() (*catalog.Snapshot, error) {
+	if h.snapshot == nil {
+		return nil, catalog.ErrNotReady
+	}
+	return h.snapshot, nil
+}
+
+func (h *handmade) Refresh(context.Context) error { return nil }
+
+// change publishes a changed snapshot.
+func (h *handmade) change(edit func(*catalog.Snapshot)) {
+	next := *h.snapshot
+	next.Seq++
+	edit(&next)
+	h.snapshot = &next
+}
+
+func newHandmade(flavors ...*gobizfly.ServerFlavorResponse) *handmade {
+	snapshot := &catalog.Snapshot{
+		Seq: 1, Flavors: flavors,
+		Region: gobizfly.Region{Active: true, ShortName: "HN", RegionName: "HaNoi"},
+	}
+	zones := []string{"HN1", "HN2", "HN3"}
+	for _, name := range zones {
+		snapshot.Region.Zones = append(snapshot.Region.Zones, gobizfly.AvailabilityZone{ShortName: name, Active: true})
+	}
+	for _, category := range []string{"Basic", "Premium", "Enterprise", "Dedicated"} {
+		snapshot.ServerTypes = append(snapshot.ServerTypes, &gobizfly.ServerType{Name: category, Enabled: true})
+		for _, medium := range []string{"HDD", "SSD"} {
+			snapshot.VolumeTypes = append(snapshot.VolumeTypes, &gobizfly.VolumeType{
+				Name: category + "-" + medium, Category: category, Type: medium, AvailabilityZones: zones,
+			})
+		}
+	}
+	return &handmade{snapshot: snapshot}
+}
+
+func newFlavor(name string, edits ...func(*gobizfly.ServerFlavorResponse)) *gobizfly.ServerFlavorResponse {
+	f := &gobizfly.ServerFlavorResponse{ID: name, Name: name, Category: "premium", VCPUs: 2, RAM: 4096}
+	for _, edit := range edits {
+		edit(f)
+	}
+	return f
+}
+
+// manyFlavors are n flavors of all categories and sizes.
+func manyFlavors(n int) []*gobizfly.ServerFlavorResponse {
+	categories := []string{"basic", "premium", "enterprise", "dedicated"}
+	return lo.Times(n, func(i int) *gobizfly.ServerFlavorResponse {
+		cpu := 1 + i%64
+		return newFlavor(fmt.Sprintf("%c2.%dc_%dg_%03d", categories[i%4][0], cpu, 4*cpu, i), func(f *gobizfly.ServerFlavorResponse) {
+			f.Category, f.VCPUs, f.RAM = categories[i%4], cpu, 4096*cpu
+			f.Generation.Code, f.Generation.Vendor = "2", "Intel"
+		})
+	})
+}

@@ -1,0 +1,157 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package pricing_test
+
+import (
+	"math/rand/v2"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+var base = pricing.Item{
+	Category: "premium", CPU: 6, MemoryMiB: 24 * 1024, DiskType: v1alpha1.DiskTypeSSD,
+	BillingPlan: v1alpha1.BillingPlanOnDemand, NetworkPlan: v1alpha1.NetworkPlanFreeDataTransfer,
+}
+
+func with(change func(*pricing.Item)) pricing.Item {
+	item := base
+	change(&item)
+	return item
+}
+
+func pick[T any](random *rand.Rand, from []T) T { return from[random.IntN(len(from))] }
+
+var _ = Describe("Pricing", func() {
+	var provider *pricing.DefaultProvider
+
+	BeforeEach(func() { provider = pricing.NewDefaultProvider(pricing.DefaultTable()) })
+	price := func(item pricing.Item) float64 {
+		GinkgoHelper()
+		vnd, ok := provider.Price(item)
+		Expect(ok).To(BeTrue(), "no price for %+v", item)
+		return vnd
+	}
+
+	It("should meet the published price of 6 vCPUs and 24 GB", func() {
+		Expect(price(base)).To(Equal(5775.0))
+	})
+	It("should add the root disk", func() {
+		Expect(price(with(func(i *pricing.Item) { i.DiskGiB = 40 }))).To(Equal(5775.0 + 40*5))
+		Expect(price(with(func(i *pricing.Item) { i.DiskGiB = 40; i.DiskType = v1alpha1.DiskTypeHDD }))).To(Equal(5775.0 + 40*2.5))
+	})
+	It("should charge the subscription with the published factors", func() {
+		Expect(price(with(func(i *pricing.Item) { i.BillingPlan = v1alpha1.BillingPlanSavingPlan }))).To(BeNumerically("~", 5775/1.5, 0.01))
+		Expect(price(with(func(i *pricing.Item) { i.BillingPlan = v1alpha1.BillingPlanSavingPlan; i.DiskGiB = 130 }))).
+			To(BeNumerically("~", 5775/1.5+100*5, 0.01))
+	})
+	It("should order the categories", func() {
+		prices := lo.Map([]string{"basic", "premium", "enterprise", "dedicated"}, func(category string, _ int) float64 {
+			return price(with(func(i *pricing.Item) { i.Category = category }))
+		})
+		for i := range prices[1:] {
+			Expect(prices[i+1]).To(BeNumerically(">", prices[i]))
+		}
+		Expect(price(with(func(i *pricing.Item) { i.Category = "quantum" }))).To(BeNumerically(">=", prices[3]), "what is not known is not preferred")
+	})
+	DescribeTable("should know a GPU by any word of its name",
+		func(name string, expected float64) {
+			Expect(price(with(func(i *pricing.Item) { i.GPUName = name; i.GPUCount = 1 })) - price(base)).To(BeNumerically("~", expected, 0.001))
+		},
+		Entry("as the API says it", "NVIDIA A30", 18000.0),
+		Entry("as the label says it", "NVIDIA-A30", 18000.0),
+		Entry("with its memory", "Tesla T4 16GB", 9000.0),
+		Entry("unknown", "Frobnicator 9", 45000.0),
+		Entry("called like the fallback", "default", 45000.0),
+		Entry("without a name", "", 45000.0),
+	)
+	DescribeTable("should not price what it cannot",
+		func(change func(*pricing.Item)) {
+			_, ok := provider.Price(with(change))
+			Expect(ok).To(BeFalse())
+		},
+		Entry("no CPU", func(i *pricing.Item) { i.CPU = 0 }),
+		Entry("no memory", func(i *pricing.Item) { i.MemoryMiB = 0 }),
+		Entry("a negative disk", func(i *pricing.Item) { i.DiskGiB = -1 }),
+		Entry("an unknown medium", func(i *pricing.Item) { i.DiskType = "TAPE" }),
+		Entry("an unknown billing plan", func(i *pricing.Item) { i.BillingPlan = "spot_instance" }),
+		Entry("an unknown network plan", func(i *pricing.Item) { i.NetworkPlan = "pigeon" }),
+	)
+	It("should grow strictly with CPU, memory, GPUs and disk, whatever else it is", func() {
+		random := rand.New(rand.NewPCG(uint64(GinkgoRandomSeed()), 1)) //nolint:gosec // a test's data, not a secret
+		for range 5000 {
+			item := pricing.Item{
+				Category:    pick(random, []string{"basic", "premium", "enterprise", "dedicated", "other"}),
+				Generation:  pick(random, []string{"", "2", "4a"}),
+				CPU:         1 + random.IntN(128),
+				MemoryMiB:   512 + random.IntN(1<<20),
+				GPUName:     pick(random, []string{"", "NVIDIA A30", "other"}),
+				GPUCount:    random.IntN(9),
+				DiskGiB:     random.IntN(16384),
+				DiskType:    pick(random, []v1alpha1.DiskType{v1alpha1.DiskTypeSSD, v1alpha1.DiskTypeHDD}),
+				BillingPlan: pick(random, []v1alpha1.BillingPlan{v1alpha1.BillingPlanOnDemand, v1alpha1.BillingPlanSavingPlan}),
+				NetworkPlan: pick(random, []v1alpha1.NetworkPlan{v1alpha1.NetworkPlanFreeBandwidth, v1alpha1.NetworkPlanFreeDataTransfer}),
+			}
+			less := price(item)
+			Expect(less).To(BeNumerically(">", 0))
+			for name, change := range map[string]func(*pricing.Item){
+				"CPU":    func(i *pricing.Item) { i.CPU++ },
+				"memory": func(i *pricing.Item) { i.MemoryMiB++ },
+				"GPU":    func(i *pricing.Item) { i.GPUCount++ },
+				"disk":   func(i *pricing.Item) { i.DiskGiB++ },
+			} {
+				more := item
+				change(&more)
+				Expect(price(more)).To(BeNumerically(">", less), "one more %s of %+v", name, item)
+			}
+		}
+	})
+	It("should never make a GPU server the cheapest of its size", func() {
+		Expect(price(with(func(i *pricing.Item) { i.GPUCount = 1; i.GPUName = "T4" }))).To(BeNumerically(">", 1.5*price(base)))
+	})
+	It("should price with another table from then on and say so by the number", func() {
+		before := provider.SeqNum()
+		table := pricing.DefaultTable()
+		table.Categories["premium"] = pricing.ComputeRates{CPU: 1, MemoryGiB: 1}
+		table.Generations = map[string]float64{"4a": 2}
+		provider.SetTable(table)
+		Expect(provider.SeqNum()).NotTo(Equal(before))
+		Expect(price(base)).To(Equal(30.0))
+		Expect(price(with(func(i *pricing.Item) { i.Generation = "4a" }))).To(Equal(60.0))
+	})
+	DescribeTable("should refuse a table that would break comparison, naming the field",
+		func(text, message string) {
+			_, err := pricing.ParseTable([]byte(text))
+			Expect(err).To(MatchError(ContainSubstring(message)))
+		},
+		Entry("not YAML", "{", "parsing the price table"),
+		Entry("a field that does not exist", "cpus: 1", `unknown field "cpus"`),
+		Entry("a rate of 0", "categories: {basic: {cpu: 0, memoryGiB: 1}}", "categories.basic.cpu is 0"),
+		Entry("a rate that is no number", "categories: {basic: {cpu: 1, memoryGiB: .nan}}", "NaN"),
+		Entry("a negative factor", "generations: {'4a': -1}", "generations.4a is -1"),
+		Entry("a free GPU", "gpus: {a30: 0}", "gpus.a30 is 0"),
+		Entry("a missing medium", "disks: {SSD: 1}", "disks.HDD is 0"),
+		Entry("a missing plan", "billingPlans: {on_demand: {compute: 1, disk: 1}}", "billingPlans.saving_plan.compute is 0"),
+		Entry("a negative surcharge", "networkPlans: {free_bandwidth: -1}", "networkPlans.free_bandwidth is -1"),
+		Entry("no price for other categories", "categories: {basic: {cpu: 1, memoryGiB: 1}}", "categories.default is missing"),
+		Entry("no price for other GPUs", "gpus: {a30: 1}", "gpus.default is missing"),
+	)
+})
