@@ -29,8 +29,10 @@ import (
 )
 
 const (
-	// askAgainAfter is when the cloud is told once more to delete a server that is still there: tasks get lost.
-	askAgainAfter = 2 * time.Minute
+	// acceptedFor is how long the cloud may take for a deletion that it accepted before it is told again: tasks get lost.
+	acceptedFor = 2 * time.Minute
+	// conflictFor is how long a server that cannot be deleted now, mostly because it is being deleted, is left alone.
+	conflictFor = 15 * time.Second
 	// maxLeaveTries is how often BKE is told that a node is gone before a person must do it.
 	maxLeaveTries = 5
 )
@@ -117,7 +119,7 @@ func (p *DefaultProvider) look(ctx context.Context, v *view, id string) (*gobizf
 }
 
 func (p *DefaultProvider) underWay(r record) bool {
-	return !r.RequestedAt.IsZero() && p.config.Clock.Since(r.RequestedAt) < askAgainAfter
+	return p.config.Clock.Now().Before(r.AskAgain)
 }
 
 // deleteServer tells the cloud to delete the server with the disks that are its own.
@@ -127,10 +129,10 @@ func (p *DefaultProvider) deleteServer(ctx context.Context, v *view, server *gob
 		return err
 	}
 	// Core deletes from two controllers at once: only who writes the time down first sends the call.
-	previous, mine := time.Time{}, false
+	mine := false
 	p.deletions.change(server.ID, func(r *record) {
-		if previous, mine = r.RequestedAt, !p.underWay(*r); mine {
-			r.RequestedAt = p.config.Clock.Now()
+		if mine = !p.underWay(*r); mine {
+			r.AskAgain = p.config.Clock.Now().Add(acceptedFor)
 			r.Asked = lo.Union(r.Asked, volumes)
 		}
 	})
@@ -145,10 +147,11 @@ func (p *DefaultProvider) deleteServer(ctx context.Context, v *view, server *gob
 		return nil
 	case bizfly.IsNotFound(err), bizfly.IsConflict(err) && server.Status != StatusBuild:
 		// It is on its way out already, from a life of ours before or by someone else's hand; the next look tells.
+		p.deletions.change(server.ID, func(r *record) { r.AskAgain = p.config.Clock.Now().Add(conflictFor) })
 		return nil
 	}
 	deletionsTotal.Inc(map[string]string{labelOutcome: outcomeError})
-	p.deletions.change(server.ID, func(r *record) { r.RequestedAt = previous })
+	p.deletions.change(server.ID, func(r *record) { r.AskAgain = time.Time{} })
 	return fmt.Errorf("deleting server %s (%s, status %s): %w", server.Name, server.ID, server.Status, err)
 }
 

@@ -48,8 +48,8 @@ type record struct {
 	Recorded []string
 	// Asked are the disks that the cloud was told to delete with the server.
 	Asked []string
-	// RequestedAt is when the cloud was last told to delete the server; zero while it was not.
-	RequestedAt time.Time
+	// AskAgain is when the cloud is told again to delete a server that is still there; zero while it was not told.
+	AskAgain time.Time
 	// LeaveFailures counts how often BKE could not be left.
 	LeaveFailures int
 	// Left is true when BKE has been left or nobody tries any more.

@@ -30,7 +30,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// maxMetadataValue is the most characters that the compute service keeps of a metadata value.
+// maxMetadataValue is how long a metadata value may be, in bytes, so that it fits whatever the compute service counts.
 const maxMetadataValue = 255
 
 // metadata makes a server's metadata: the user's, then what the bootstrap script reads, then our own, so that a user
@@ -41,8 +41,8 @@ func (p *DefaultProvider) metadata(request *LaunchRequest, bootstrap map[string]
 	}), func(value, _ string) string { return bounded(value) })
 	for key, value := range bootstrap {
 		// A shortened token or endpoint would boot a paid server that never joins. The value may be a secret.
-		if length := utf8.RuneCountInString(value); length > maxMetadataValue {
-			return nil, invalid("the bootstrap value %s is %d characters long and server metadata holds %d", key, length, maxMetadataValue)
+		if length := len(value); length > maxMetadataValue {
+			return nil, invalid("the bootstrap value %s is %d bytes long and server metadata holds %d", key, length, maxMetadataValue)
 		}
 		result[key] = value
 	}
@@ -60,12 +60,16 @@ func (p *DefaultProvider) metadata(request *LaunchRequest, bootstrap map[string]
 	return result, nil
 }
 
-// bounded cuts a value to what the compute service keeps.
+// bounded cuts a value to what fits, between two characters.
 func bounded(value string) string {
-	if utf8.RuneCountInString(value) <= maxMetadataValue {
+	if len(value) <= maxMetadataValue {
 		return value
 	}
-	return string([]rune(value)[:maxMetadataValue])
+	cut := maxMetadataValue
+	for !utf8.RuneStart(value[cut]) {
+		cut--
+	}
+	return value[:cut]
 }
 
 // ours says whether the server is this cluster's. Names prove nothing: two clusters may have the same.

@@ -33,8 +33,9 @@ const (
 	// csiNamePrefix and csiDescriptionSuffix are how the block storage driver marks its volumes.
 	csiNamePrefix        = "pvc-"
 	csiDescriptionSuffix = "by csi-bizflycloud"
-	// volumeDeleting is a volume on its way out.
-	volumeDeleting = "deleting"
+	// volumeAvailable and the statuses that begin with volumeError are those in which the cloud deletes a volume.
+	volumeAvailable = "available"
+	volumeError     = "error"
 )
 
 // disposable returns the disks to delete with a server: its root disk, and the recorded disks that are attached to it,
@@ -109,7 +110,7 @@ func (p *DefaultProvider) removeLeftovers(ctx context.Context, v *view, current 
 
 // deleteVolume deletes a free disk and says whether it is still there; one that is not free yet is left for later.
 func (p *DefaultProvider) deleteVolume(ctx context.Context, volume *gobizfly.Volume) (bool, error) {
-	if len(volume.Attachments) > 0 || volume.Status == volumeDeleting {
+	if len(volume.Attachments) > 0 || (volume.Status != volumeAvailable && !strings.HasPrefix(volume.Status, volumeError)) {
 		return true, nil
 	}
 	err := p.api.DeleteVolume(ctx, volume.ID)

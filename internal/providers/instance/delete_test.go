@@ -1,0 +1,330 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package instance_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+var _ = Describe("Delete", func() {
+	attach := func(w *world, serverID string, spec cloud.VolumeSpec) string {
+		GinkgoHelper()
+		volume := w.box.AddVolume(spec)
+		Expect(w.box.AttachVolume(volume.ID, serverID)).To(Succeed())
+		return volume.ID
+	}
+	root := func(server *instance.Instance) string {
+		GinkgoHelper()
+		volume, ok := lo.Find(server.Volumes, func(v instance.Volume) bool { return v.Root })
+		Expect(ok).To(BeTrue())
+		return volume.ID
+	}
+
+	It("should delete the server with its root disk and tell BKE", func() {
+		w := newWorld(cloud.Options{Latency: 50 * time.Millisecond})
+		server, _ := w.launch()
+		Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: server.ID})).To(Succeed())
+		Expect(w.deleted()).To(Equal([][]string{{root(server)}}))
+		w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID})
+		Expect(w.leftovers()).To(BeEmpty())
+		Expect(w.box.State().NetworkInterfaces).To(BeEmpty())
+		Expect(w.box.State().WanIPs).To(BeEmpty())
+		Expect(w.box.State().LeftNodes).To(Equal([]string{server.Name}))
+		Expect(w.bodies(http.MethodPost, "/engine/cluster_leave/")).To(HaveLen(1))
+	})
+	It("should answer from the shared list while the deletion is under way", func() {
+		w := newWorld(cloud.Options{Latency: time.Hour})
+		server, _ := w.launch()
+		w.box.ResetRequests()
+		for range 10 {
+			Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: server.ID})).To(Succeed())
+		}
+		Expect(w.count(deleteServer)).To(Equal(1))
+		Expect(w.count(listServers)).To(Equal(10))
+		Expect(w.count(listVolumes)).To(Equal(1))
+		Expect(w.count("GET /iaas-cloud/api/servers/{id}")).To(BeZero())
+	})
+	It("should send one call when two controllers delete at once", func() {
+		w := newWorld(cloud.Options{Latency: time.Hour})
+		server, _ := w.launch()
+		var wait sync.WaitGroup
+		errs := make([]error, 20)
+		for i := range errs {
+			wait.Go(func() { errs[i] = w.provider.Delete(ctx, instance.DeleteRequest{ID: server.ID}) })
+		}
+		wait.Wait()
+		Expect(errs).To(HaveEach(BeNil()))
+		Expect(w.count(deleteServer)).To(Equal(1))
+	})
+	It("should ask again when a deletion was lost", func() {
+		now := clocktesting.NewFakeClock(time.Now())
+		w := newWorld(cloud.Options{}, func(c *instance.Config) { c.Clock = now })
+		server := w.box.AddServer(cloud.ServerSpec{Name: "lost", Metadata: metadata(clusterUID, claimUID, 1)})
+		w.box.AddFaults(1, cloud.Fault{Method: "DELETE", Path: "/servers/*", Effect: cloud.EffectBody, Body: `{"task_id":"725620b1-0000-4000-8000-000000000000"}`, Count: 1})
+		Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: server.ID})).To(Succeed())
+		now.Step(time.Minute)
+		Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: server.ID})).To(Succeed())
+		Expect(w.count(deleteServer)).To(Equal(1))
+		now.Step(2 * time.Minute)
+		w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID})
+		Expect(w.leftovers()).To(BeEmpty())
+	})
+	It("should retry a server that cannot be deleted while it is built", func() {
+		w := newWorld(cloud.Options{Latency: 200 * time.Millisecond, ConflictOnBuild: true})
+		server, _ := w.launch()
+		err := w.provider.Delete(ctx, instance.DeleteRequest{ID: server.ID})
+		Expect(bizfly.IsConflict(err)).To(BeTrue(), "%v", err)
+		w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID})
+		Expect(w.leftovers()).To(BeEmpty())
+	})
+	It("should delete a server in BUILD with the disk that it gets", func() {
+		w := newWorld(cloud.Options{Latency: 100 * time.Millisecond})
+		server, _ := w.launch()
+		Expect(server.Status).To(Equal(instance.StatusBuild))
+		w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID})
+		Expect(w.leftovers()).To(BeEmpty())
+	})
+
+	Context("choosing the disks", func() {
+		It("should keep what a PersistentVolume may own, whatever it is called", func() {
+			w := newWorld(cloud.Options{})
+			server, _ := w.launch()
+			pvc := attach(w, server.ID, cloud.VolumeSpec{Name: "pvc-0d6e0000-0000-4000-8000-000000000000"})
+			described := attach(w, server.ID, cloud.VolumeSpec{Name: "renamed", Description: "default/data by csi-bizflycloud"})
+			protected := attach(w, server.ID, cloud.VolumeSpec{Name: "static-volume"})
+			unrecorded := attach(w, server.ID, cloud.VolumeSpec{Name: "attached-by-hand"})
+			w.protected.set(nil, protected)
+			w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID, RecordedVolumes: []string{root(server), pvc, described, protected}})
+			Expect(w.deleted()).To(Equal([][]string{{root(server)}}))
+			Expect(lo.Map(w.box.State().Volumes, func(v cloud.Volume, _ int) string { return v.ID })).To(ConsistOf(pvc, described, protected, unrecorded))
+		})
+		It("should delete the recorded data disks that are still attached", func() {
+			w := newWorld(cloud.Options{})
+			server, _ := w.launch()
+			data := attach(w, server.ID, cloud.VolumeSpec{Name: server.Name + "_datadisk_1"})
+			detached := w.box.AddVolume(cloud.VolumeSpec{Name: server.Name + "_datadisk_2"}).ID
+			other := w.box.AddServer(cloud.ServerSpec{Name: "other"})
+			moved := attach(w, other.ID, cloud.VolumeSpec{Name: server.Name + "_datadisk_3"})
+			w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID, RecordedVolumes: []string{root(server), data, detached, moved}})
+			Expect(w.deleted()).To(HaveLen(1))
+			Expect(w.deleted()[0]).To(ConsistOf(root(server), data))
+			Expect(lo.Map(w.box.State().Volumes, func(v cloud.Volume, _ int) string { return v.ID })).To(ContainElements(detached, moved))
+		})
+		It("should delete the root disk of a node whose pool is called pvc", func() {
+			w := newWorld(cloud.Options{})
+			server, _ := w.launch(func(r *instance.LaunchRequest) { r.NodeClaim = "pvc-pool-abcde" })
+			w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID})
+			Expect(w.leftovers()).To(BeEmpty())
+		})
+		It("should wait while it is not known what PersistentVolumes own", func() {
+			w := newWorld(cloud.Options{})
+			server, _ := w.launch()
+			w.protected.set(errors.New("the API server is away"))
+			Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: server.ID})).To(MatchError(ContainSubstring("the API server is away")))
+			Expect(w.count(deleteServer)).To(BeZero())
+			w.protected.set(nil)
+			w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID})
+		})
+		It("should wait while the volumes cannot be listed", func() {
+			w := newWorld(cloud.Options{})
+			server, _ := w.launch()
+			w.box.AddFaults(1, cloud.Fault{Method: "GET", Path: "/volumes", Effect: cloud.EffectStatus, Status: 400, Count: 1})
+			Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: server.ID})).To(MatchError(ContainSubstring("listing volumes")))
+			Expect(w.count(deleteServer)).To(BeZero())
+			w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID})
+			Expect(w.leftovers()).To(BeEmpty())
+		})
+	})
+
+	Context("knowing that it is gone", func() {
+		It("should not find what never was", func() {
+			w := newWorld(cloud.Options{})
+			Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: "71b9caeb-0000-4000-8000-000000000000"})).To(MatchError(instance.ErrNotFound))
+			Expect(w.provider.Delete(ctx, instance.DeleteRequest{})).To(MatchError(instance.ErrNotFound))
+			Expect(w.count(deleteServer)).To(BeZero())
+		})
+		It("should never touch a server of someone else", func() {
+			w := newWorld(cloud.Options{})
+			theirs := w.restart(func(c *instance.Config) { c.ClusterUID = "another-cluster" })
+			request, _ := w.request()
+			server, err := theirs.Launch(ctx, request)
+			Expect(err).NotTo(HaveOccurred())
+			foreign := w.box.AddServer(cloud.ServerSpec{Name: "foreign"})
+			for _, id := range []string{server.ID, foreign.ID} {
+				Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: id, Name: server.Name, RecordedVolumes: []string{root(server)}})).
+					To(MatchError(instance.ErrNotFound))
+			}
+			Expect(w.count(deleteServer) + w.count(deleteVolume) + w.count(leaveCluster)).To(BeZero())
+			Expect(w.leftovers()).To(HaveLen(4))
+		})
+		DescribeTable("should take nothing but the API's own 404 for gone",
+			func(fault cloud.Fault) {
+				w := newWorld(cloud.Options{})
+				server, _ := w.launch()
+				w.box.AddFaults(1, cloud.Fault{Method: "GET", Path: "/servers", Effect: cloud.EffectBody, Body: "[]"})
+				fault.Method, fault.Path = "GET", "/servers/*"
+				w.box.AddFaults(1, fault)
+				err := w.provider.Delete(ctx, instance.DeleteRequest{ID: server.ID, Name: server.Name})
+				Expect(err).To(HaveOccurred())
+				Expect(err).NotTo(MatchError(instance.ErrNotFound))
+				Expect(w.leftovers()).To(HaveLen(2))
+				Expect(w.count(deleteVolume) + w.count(leaveCluster)).To(BeZero())
+			},
+			Entry("a page of the gateway", cloud.Fault{Effect: cloud.EffectHTML, Status: 404}),
+			Entry("a refusal", cloud.Fault{Effect: cloud.EffectStatus, Status: 403}),
+		)
+		It("should delete a server that is missing only in the list", func() {
+			w := newWorld(cloud.Options{})
+			server, _ := w.launch()
+			w.box.AddFaults(1, cloud.Fault{Method: "GET", Path: "/servers", Effect: cloud.EffectBody, Body: "[]", Count: 1})
+			Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: server.ID})).To(Succeed())
+			Expect(w.count(deleteServer)).To(Equal(1))
+		})
+		It("should work with an expired token", func() {
+			w := newWorld(cloud.Options{})
+			server, _ := w.launch()
+			w.box.ExpireTokens()
+			w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID})
+			Expect(w.leftovers()).To(BeEmpty())
+		})
+		DescribeTable("should delete the root disk that outlived its server, after a restart too",
+			func(request func(*instance.Instance) instance.DeleteRequest) {
+				w := newWorld(cloud.Options{})
+				server, _ := w.launch()
+				theirs := w.box.AddVolume(cloud.VolumeSpec{Name: "other_rootdisk", Bootable: true})
+				Expect(w.box.RemoveServer(server.ID)).To(Succeed())
+				w.deleteUntilGone(w.restart(), request(server))
+				Expect(w.leftovers()).To(Equal([]string{"volume " + theirs.Name}))
+			},
+			Entry("known by its server's name", func(s *instance.Instance) instance.DeleteRequest {
+				return instance.DeleteRequest{ID: s.ID, Name: s.Name}
+			}),
+			Entry("known from the record", func(s *instance.Instance) instance.DeleteRequest {
+				return instance.DeleteRequest{ID: s.ID, RecordedVolumes: []string{s.Volumes[0].ID}}
+			}),
+		)
+		It("should not be done before the root disk is gone", func() {
+			w := newWorld(cloud.Options{Latency: time.Hour})
+			volume := w.box.AddVolume(cloud.VolumeSpec{Name: "node-1_rootdisk", Bootable: true})
+			for range 3 {
+				Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: "71b9caeb-0000-4000-8000-000000000000", Name: "node-1"})).To(Succeed())
+			}
+			Expect(w.count(deleteVolume)).To(Equal(1))
+			Expect(w.count(leaveCluster)).To(BeZero())
+			Expect(w.leftovers()).To(Equal([]string{"volume " + volume.Name}))
+		})
+		It("should leave a disk alone that a PersistentVolume owns or another server uses", func() {
+			w := newWorld(cloud.Options{})
+			protected := w.box.AddVolume(cloud.VolumeSpec{Name: "node-1_rootdisk", Bootable: true})
+			other := w.box.AddServer(cloud.ServerSpec{Name: "rescue"})
+			attached := attach(w, other.ID, cloud.VolumeSpec{Name: "node-1_rootdisk", Bootable: true})
+			w.protected.set(nil, protected.ID)
+			w.deleteUntilGone(w.provider, instance.DeleteRequest{
+				ID: "71b9caeb-0000-4000-8000-000000000000", Name: "node-1", RecordedVolumes: []string{protected.ID, attached},
+			})
+			Expect(w.count(deleteVolume)).To(BeZero())
+		})
+	})
+
+	Context("leaving BKE", func() {
+		gone := func(w *world) instance.DeleteRequest {
+			return instance.DeleteRequest{ID: "71b9caeb-0000-4000-8000-000000000000", Name: "node-1"}
+		}
+		It("should try several times, then say so and let the node go", func() {
+			var failed []string
+			w := newWorld(cloud.Options{}, func(c *instance.Config) {
+				c.OnLeaveFailed = func(_ context.Context, node string, _ error) { failed = append(failed, node) }
+			})
+			w.box.AddFaults(1, cloud.Fault{Method: "POST", Path: "/**/cluster_leave/*", Effect: cloud.EffectStatus, Status: 400})
+			for range 4 {
+				Expect(w.provider.Delete(ctx, gone(w))).To(MatchError(ContainSubstring("telling BKE that node node-1 is gone")))
+			}
+			Expect(failed).To(BeEmpty())
+			Expect(w.provider.Delete(ctx, gone(w))).To(MatchError(instance.ErrNotFound))
+			Expect(failed).To(Equal([]string{"node-1"}))
+		})
+		It("should tell it once, however often the node is found gone", func() {
+			w := newWorld(cloud.Options{})
+			for range 3 {
+				Expect(w.provider.Delete(ctx, gone(w))).To(MatchError(instance.ErrNotFound))
+			}
+			Expect(w.count(leaveCluster)).To(Equal(1))
+		})
+		DescribeTable("should skip it",
+			func(change func(*instance.Config), name string) {
+				w := newWorld(cloud.Options{}, change)
+				request := gone(w)
+				request.Name = name
+				Expect(w.provider.Delete(ctx, request)).To(MatchError(instance.ErrNotFound))
+				Expect(w.count(leaveCluster)).To(BeZero())
+			},
+			Entry("without BKE", func(c *instance.Config) { c.BKEClusterID = "" }, "node-1"),
+			Entry("without a token", func(c *instance.Config) { c.BKEClusterToken = "" }, "node-1"),
+			Entry("when nobody knows the node's name", func(*instance.Config) {}, ""),
+		)
+	})
+
+	It("should be carried to its end by Reap when nobody polls", func() {
+		w := newWorld(cloud.Options{Latency: 20 * time.Millisecond})
+		server, _ := w.launch()
+		Eventually(func() string { return w.box.Servers()[0].Status }).Should(Equal(instance.StatusActive))
+		w.box.AddFaults(1, cloud.Fault{Method: "DELETE", Path: "/servers/*", Effect: cloud.EffectBody, Body: "{}", Count: 1})
+		Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: server.ID})).To(Succeed())
+		Expect(w.box.RemoveServer(server.ID)).To(Succeed())
+		Eventually(func() []string { Expect(w.provider.Reap(ctx)).To(Succeed()); return w.box.State().LeftNodes }).Should(Equal([]string{server.Name}))
+		Expect(w.leftovers()).To(BeEmpty())
+		w.box.ResetRequests()
+		Expect(w.provider.Reap(ctx)).To(Succeed())
+		Expect(w.box.Requests()).To(BeEmpty())
+	})
+	It("should reap any number of deletions with one list of each kind", func() {
+		w := newWorld(cloud.Options{Latency: time.Hour})
+		for range 20 {
+			server := w.box.AddServer(cloud.ServerSpec{Name: "gc", Metadata: metadata(clusterUID, claimUID, 1)})
+			Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: server.ID})).To(Succeed())
+			Expect(w.box.RemoveServer(server.ID)).To(Succeed())
+		}
+		w.box.ResetRequests()
+		Expect(w.provider.Reap(ctx)).To(Succeed())
+		Expect(w.count(listServers)).To(Equal(1))
+		Expect(w.count(listVolumes)).To(Equal(1))
+	})
+	It("should say what goes wrong and go on with the others", func() {
+		w := newWorld(cloud.Options{})
+		broken := w.box.AddVolume(cloud.VolumeSpec{Name: "a_rootdisk", Bootable: true})
+		w.box.AddVolume(cloud.VolumeSpec{Name: "b_rootdisk", Bootable: true})
+		w.box.AddFaults(1, cloud.Fault{Method: "DELETE", Path: "/volumes/" + broken.ID, Effect: cloud.EffectStatus, Status: 403})
+		Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: "71b9caeb-0000-4000-8000-00000000000a", Name: "a"})).NotTo(Succeed())
+		w.box.AddFaults(1, cloud.Fault{Method: "GET", Path: "/volumes", Effect: cloud.EffectStatus, Status: 400, Count: 1})
+		Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: "71b9caeb-0000-4000-8000-00000000000b", Name: "b"})).NotTo(Succeed())
+		Expect(w.provider.Reap(ctx)).To(MatchError(ContainSubstring("deleting disk a_rootdisk")))
+		Eventually(w.leftovers).Should(Equal([]string{"volume a_rootdisk"}))
+	})
+})

@@ -1,0 +1,423 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package instance_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	"k8s.io/apimachinery/pkg/api/resource"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+var ctx = context.Background()
+
+var _ = Describe("Launch", func() {
+	DescribeTable("should put each field on the wire",
+		func(field string, want func(*world) any, changes ...func(*instance.LaunchRequest)) {
+			w := newWorld(cloud.Options{})
+			w.launch(changes...)
+			Expect(w.ordered()).To(HaveLen(1))
+			var value any = w.ordered()[0]
+			for _, key := range strings.Split(field, "/") {
+				value = value.(map[string]any)[key]
+			}
+			Expect(value).To(BeEquivalentTo(want(w)))
+		},
+		Entry("name", "name", is(instance.Name(claimName, claimUID, clusterUID, 1))),
+		Entry("flavor, verbatim", "flavor", is("nix.2c_4g"), func(r *instance.LaunchRequest) { r.Flavor = "nix.2c_4g" }),
+		Entry("category", "type", is("premium")),
+		Entry("zone", "availability_zone", is("HN2"), func(r *instance.LaunchRequest) { r.Zone = "HN2" }),
+		Entry("billing plan", "billing_plan", is("on_demand")),
+		Entry("quantity", "quantity", is(1)),
+		Entry("image", "os/id", func(w *world) any { return w.nodeClass().Status.Image.ID }),
+		Entry("kind of image", "os/type", is("image")),
+		Entry("default root disk", "rootdisk/size", is(40)),
+		Entry("root disk's size", "rootdisk/size", is(60), func(r *instance.LaunchRequest) {
+			r.NodeClass.Spec.RootDisk = &v1alpha1.RootDisk{Size: lo.ToPtr(resource.MustParse("60Gi"))}
+		}),
+		Entry("default medium", "rootdisk/volume_type", is("PREMIUM-SSD1")),
+		Entry("medium", "rootdisk/volume_type", is("PREMIUM-HDD1"), func(r *instance.LaunchRequest) {
+			r.NodeClass.Spec.RootDisk = &v1alpha1.RootDisk{Type: v1alpha1.DiskTypeHDD}
+		}),
+		Entry("volume type by name", "rootdisk/volume_type", is("PREMIUM-HDD1"), func(r *instance.LaunchRequest) {
+			r.NodeClass.Spec.RootDisk = &v1alpha1.RootDisk{VolumeType: "PREMIUM-HDD1"}
+		}),
+		Entry("networks", "vpc_network_ids", func(w *world) any { return []any{w.box.BKE().NetworkID} }),
+		Entry("default network plan", "network_plan", is("free_datatransfer")),
+		Entry("network plan", "network_plan", is("free_bandwidth"), func(r *instance.LaunchRequest) {
+			r.NodeClass.Spec.NetworkPlan = v1alpha1.NetworkPlanFreeBandwidth
+		}),
+		Entry("public address, by default", "is_created_wan", is(true)),
+		Entry("no public address", "is_created_wan", is(false), func(r *instance.LaunchRequest) { r.NodeClass.Spec.PublicIPv4 = lo.ToPtr(false) }),
+		Entry("no password", "password", is(false)),
+		Entry("SSH key", "sshkey", is("ops"), func(r *instance.LaunchRequest) { r.NodeClass.Status.SSHKey = "ops" }),
+		Entry("user data", "user_data", is("#!/bin/bash\n/opt/bizfly-kubernetes-engine/bootstrap.sh\n")),
+		Entry("bootstrap metadata", "metadata/bke_cluster_id", func(w *world) any { return w.box.BKE().ClusterUID }),
+		Entry("the user's metadata", "metadata/team", is("payments"), func(r *instance.LaunchRequest) {
+			r.NodeClass.Spec.Metadata = map[string]string{"team": "payments"}
+		}),
+		Entry("the managed mark", "metadata/karpenter-managed", is("true")),
+		Entry("the cluster's name", "metadata/karpenter-cluster-name", is(clusterName)),
+		Entry("the cluster's UID", "metadata/karpenter-cluster-uid", is(clusterUID)),
+		Entry("the claim's name", "metadata/karpenter-nodeclaim", is(claimName)),
+		Entry("the claim's UID", "metadata/karpenter-nodeclaim-uid", is(claimUID)),
+		Entry("the attempt", "metadata/karpenter-attempt", is("3"), func(r *instance.LaunchRequest) { r.Attempt = 3 }),
+		Entry("the NodePool", "metadata/karpenter-nodepool", is("default")),
+		Entry("the NodeClass", "metadata/karpenter-nodeclass", is("default")),
+		Entry("the image's id", "metadata/karpenter-image", func(w *world) any { return w.nodeClass().Status.Image.ID }),
+		Entry("our metadata over the user's", "metadata/karpenter-cluster-uid", is(clusterUID), func(r *instance.LaunchRequest) {
+			r.NodeClass.Spec.Metadata = map[string]string{v1alpha1.MetadataClusterUID: "stolen"}
+		}),
+		Entry("the bootstrap's metadata over the user's", "metadata/bke_cluster_id", func(w *world) any { return w.box.BKE().ClusterUID },
+			func(r *instance.LaunchRequest) {
+				r.NodeClass.Spec.Metadata = map[string]string{"bke_cluster_id": "stolen"}
+			}),
+		Entry("values cut to 255 bytes", "metadata/karpenter-nodepool", is(strings.Repeat("é", 127)), func(r *instance.LaunchRequest) {
+			r.NodePool = strings.Repeat("é", 300)
+		}),
+	)
+	It("should put the firewalls on the wire", func() {
+		w := newWorld(cloud.Options{})
+		firewalls := w.box.Options().Catalog.Firewalls["HN"]
+		w.launch(func(r *instance.LaunchRequest) {
+			r.NodeClass.Status.Firewalls = []v1alpha1.FirewallStatus{{ID: firewalls[0].ID}, {ID: firewalls[1].ID}}
+		})
+		Expect(w.ordered()[0]["firewalls"]).To(Equal([]any{firewalls[0].ID, firewalls[1].ID}))
+	})
+	It("should leave out what a standalone claim does not have", func() {
+		w := newWorld(cloud.Options{})
+		w.launch(func(r *instance.LaunchRequest) { r.NodePool = "" })
+		Expect(w.ordered()[0]["metadata"]).NotTo(HaveKey(v1alpha1.MetadataNodePool))
+	})
+	It("should describe the server and keep the join token to itself", func() {
+		w := newWorld(cloud.Options{})
+		server, intent := w.launch()
+		Expect(server.Name).To(Equal(intent.Name))
+		Expect(server.Flavor).To(Equal("p2.2c_4g"))
+		Expect(server.Zone).To(Equal("HN1"))
+		Expect(server.BillingPlan).To(Equal("on_demand"))
+		Expect(server.NetworkPlan).To(Equal("free_datatransfer"))
+		Expect(server.ImageID).To(Equal(w.nodeClass().Status.Image.ID))
+		Expect([]string{server.ClusterUID, server.NodeClaim, server.NodeClaimUID, server.NodePool, server.NodeClass}).
+			To(Equal([]string{clusterUID, claimName, claimUID, "default", "default"}))
+		Expect(server.Attempt).To(Equal(1))
+		Expect(server.CreatedAt).To(BeTemporally("~", time.Now(), time.Minute))
+		Expect(server.Volumes).To(ConsistOf(HaveField("Root", true)))
+		Expect(server.Volumes[0].SizeGiB).To(Equal(40))
+		Expect(server.Tags).To(HaveKey("bke_cluster_id"))
+		Expect(fmt.Sprintf("%+v", *server)).NotTo(ContainSubstring(w.box.BKE().ClusterToken))
+	})
+
+	Context("writing down what it does", func() {
+		It("should order nothing when the intent cannot be written", func() {
+			w := newWorld(cloud.Options{})
+			request, written := w.request()
+			written.fail = func(instance.Intent) error { return errors.New("the API server is away") }
+			_, err := w.provider.Launch(ctx, request)
+			Expect(err).To(MatchError(ContainSubstring("the API server is away")))
+			Expect(w.count(createServer)).To(BeZero())
+			Expect(w.leftovers()).To(BeEmpty())
+		})
+		It("should write the intent before the order and the task after it", func() {
+			w := newWorld(cloud.Options{})
+			request, written := w.request()
+			var before []int
+			written.fail = func(instance.Intent) error { before = append(before, w.count(createServer)); return nil }
+			_, err := w.provider.Launch(ctx, request)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(before).To(Equal([]int{0, 1}))
+			first, second := written.all()[0], written.all()[1]
+			Expect(first.TaskID).To(BeEmpty())
+			Expect(first.Name).To(Equal(instance.Name(claimName, claimUID, clusterUID, 1)))
+			Expect(first.OrderedAt).To(BeTemporally("~", time.Now(), time.Minute))
+			Expect([]string{first.Flavor, first.Zone, first.BillingPlan, first.ImageID}).
+				To(Equal([]string{"p2.2c_4g", "HN1", "on_demand", w.nodeClass().Status.Image.ID}))
+			Expect(second.TaskID).To(Equal(w.box.State().Tasks[0].ID))
+		})
+		It("should go on when only the task cannot be written", func() {
+			w := newWorld(cloud.Options{})
+			request, written := w.request()
+			written.fail = func(intent instance.Intent) error {
+				return lo.Ternary[error](intent.TaskID != "", errors.New("conflict"), nil)
+			}
+			_, err := w.provider.Launch(ctx, request)
+			Expect(err).NotTo(HaveOccurred())
+		})
+		It("should write that an order was refused", func() {
+			w := newWorld(cloud.Options{})
+			w.box.SetStock("", "", "", 0)
+			request, written := w.request()
+			_, err := w.provider.Launch(ctx, request)
+			Expect(bizfly.IsCapacity(err)).To(BeTrue())
+			Expect(written.last().Refused).To(BeTrue())
+			_, err = w.provider.Resume(ctx, claimUID, written.last())
+			Expect(err).To(MatchError(instance.ErrRefused))
+			Expect(w.leftovers()).To(BeEmpty())
+		})
+		It("should return the refusal although it cannot be written", func() {
+			w := newWorld(cloud.Options{})
+			w.box.SetStock("", "", "", 0)
+			request, written := w.request()
+			written.fail = func(intent instance.Intent) error {
+				return lo.Ternary[error](intent.Refused, errors.New("conflict"), nil)
+			}
+			_, err := w.provider.Launch(ctx, request)
+			Expect(bizfly.IsCapacity(err)).To(BeTrue())
+			Expect(written.last().Refused).To(BeFalse())
+		})
+	})
+
+	DescribeTable("should return a refusal as what it is",
+		func(fault cloud.Fault, is func(error) bool) {
+			w := newWorld(cloud.Options{})
+			fault.Method, fault.Path = "POST", "/servers"
+			w.box.AddFaults(1, fault)
+			request, _ := w.request()
+			_, err := w.provider.Launch(ctx, request)
+			Expect(is(err)).To(BeTrue(), "%v", err)
+			Expect(w.count(createServer)).To(Equal(1))
+			Expect(w.leftovers()).To(BeEmpty())
+		},
+		Entry("no room", cloud.Fault{Effect: cloud.EffectNoCapacity}, bizfly.IsCapacity),
+		Entry("quota", cloud.Fault{Effect: cloud.EffectQuota}, bizfly.IsQuota),
+		Entry("balance", cloud.Fault{Effect: cloud.EffectBalance}, bizfly.IsBalance),
+		Entry("throttled", cloud.Fault{Effect: cloud.EffectThrottle}, bizfly.IsThrottled),
+	)
+	DescribeTable("should order nothing that cannot work",
+		func(change func(*instance.LaunchRequest), message string) {
+			w := newWorld(cloud.Options{})
+			request, written := w.request(change)
+			_, err := w.provider.Launch(ctx, request)
+			Expect(err).To(MatchError(ContainSubstring(message)))
+			Expect(written.all()).To(BeEmpty())
+			Expect(w.count(createServer)).To(BeZero())
+		},
+		Entry("a medium that the zone does not sell", func(r *instance.LaunchRequest) {
+			r.Category, r.Zone, r.NodeClass.Spec.RootDisk = "dedicated", "HN2", &v1alpha1.RootDisk{Type: v1alpha1.DiskTypeHDD}
+		}, "zone HN2 sells no HDD disk for dedicated servers"),
+		Entry("an image that was not found", func(r *instance.LaunchRequest) { r.NodeClass.Status.Image = nil }, "image"),
+		Entry("no identity", func(r *instance.LaunchRequest) { r.NodeClaimUID = "" }, "UID"),
+		Entry("no attempt", func(r *instance.LaunchRequest) { r.Attempt = 0 }, "attempt"),
+		Entry("no record", func(r *instance.LaunchRequest) { r.Record = nil }, "records"),
+	)
+	It("should fail closed without the cluster's UID", func() {
+		w := newWorld(cloud.Options{}, func(c *instance.Config) { c.ClusterUID = "" })
+		request, _ := w.request()
+		_, err := w.provider.Launch(ctx, request)
+		Expect(err).To(MatchError(ContainSubstring("kube-system")))
+		_, err = w.provider.Resume(ctx, claimUID, w.intent())
+		Expect(err).To(HaveOccurred())
+		_, err = w.provider.List(ctx)
+		Expect(err).To(HaveOccurred())
+		_, err = w.provider.Get(ctx, "some-server")
+		Expect(err).To(HaveOccurred())
+		Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: "some-server"})).NotTo(MatchError(instance.ErrNotFound))
+		Expect(w.provider.Reap(ctx)).NotTo(Succeed())
+		Expect(w.box.Requests()).To(BeEmpty())
+	})
+
+	Context("finding the server", func() {
+		It("should not wait for the server to run", func() {
+			w := newWorld(cloud.Options{Latency: time.Hour})
+			server, _ := w.launch()
+			Expect(server.Status).To(Equal(instance.StatusBuild))
+		})
+		It("should find it where servers are listed only at the end of their task", func() {
+			w := newWorld(cloud.Options{Latency: 100 * time.Millisecond, HideBuilding: true})
+			server, _ := w.launch()
+			Expect(server.Status).To(Equal(instance.StatusActive))
+		})
+		It("should find it by its task while the list is stale", func() {
+			w := newWorld(cloud.Options{})
+			w.box.AddFaults(1, cloud.Fault{Method: "GET", Path: "/servers", Effect: cloud.EffectBody, Body: "[]"})
+			server, _ := w.launch()
+			Expect(server.ID).To(Equal(w.box.Servers()[0].ID))
+		})
+		DescribeTable("should find it by its metadata",
+			func(fault cloud.Fault) {
+				w := newWorld(cloud.Options{})
+				w.box.AddFaults(1, fault)
+				server, _ := w.launch()
+				Expect(w.box.Servers()).To(HaveLen(1))
+				Expect(server.ID).To(Equal(w.box.Servers()[0].ID))
+			},
+			Entry("when the answer was lost", cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectLostResponse}),
+			Entry("when the answer names no task", cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectEmptyTask}),
+			Entry("when the answer is a page of the gateway", cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectHTML, Status: 502, Commit: true}),
+			Entry("when the answer is cut short", cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectTruncated}),
+			Entry("when nobody knows the task", cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectTask404}),
+			Entry("when the task has no result", cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectTaskNull}),
+			Entry("when the first lists fail", cloud.Fault{Method: "GET", Path: "/servers", Effect: cloud.EffectStatus, Status: 400, Count: 3}),
+			Entry("when the token has expired", cloud.Fault{Effect: cloud.EffectUnauthorized, Count: 1}),
+		)
+		It("should return in time and leave the rest to Resume", func() {
+			w := newWorld(cloud.Options{Latency: time.Hour, HideBuilding: true}, func(c *instance.Config) { c.IDWait = 50 * time.Millisecond })
+			request, written := w.request()
+			_, err := w.provider.Launch(ctx, request)
+			Expect(err).To(MatchError(instance.ErrAwaitingServerID))
+			Expect(written.last().TaskID).NotTo(BeEmpty())
+			Eventually(w.provider.Polling).Should(BeFalse())
+		})
+		It("should return when its context ends", func() {
+			w := newWorld(cloud.Options{Latency: time.Hour, HideBuilding: true})
+			request, written := w.request()
+			short, cancel := context.WithCancel(ctx)
+			defer cancel()
+			done := make(chan error, 1)
+			go func() { _, err := w.provider.Launch(short, request); done <- err }()
+			Eventually(func() int { return len(written.all()) }).Should(Equal(2))
+			cancel()
+			Eventually(done).Should(Receive(And(MatchError(instance.ErrAwaitingServerID), MatchError(context.Canceled))))
+			Eventually(w.provider.Polling).Should(BeFalse())
+		})
+	})
+
+	Context("when the build fails", func() {
+		fail := func(w *world, faults ...cloud.Fault) error {
+			GinkgoHelper()
+			w.box.AddFaults(1, faults...)
+			request, written := w.request()
+			_, err := w.provider.Launch(ctx, request)
+			var failed *instance.FailedError
+			Expect(errors.As(err, &failed)).To(BeTrue(), "%v", err)
+			Expect(failed.Intent.Name).To(Equal(written.last().Name))
+			return err
+		}
+		reaped := func(w *world) {
+			GinkgoHelper()
+			Eventually(func() []string {
+				Expect(w.provider.Reap(ctx)).To(Succeed())
+				return w.leftovers()
+			}).Should(BeEmpty())
+		}
+		DescribeTable("should say why and clean up",
+			func(options cloud.Options, fault cloud.Fault, is func(error) bool) {
+				fault.Method, fault.Path = "POST", "/servers"
+				w := newWorld(options)
+				err := fail(w, fault)
+				Expect(is(err)).To(BeTrue(), "%v", err)
+				reaped(w)
+				Expect(w.count(createServer)).To(Equal(1))
+			},
+			Entry("no room, shown at the end", cloud.Options{HideBuilding: true}, cloud.Fault{Effect: cloud.EffectNoCapacity, Async: true}, bizfly.IsCapacity),
+			Entry("no room", cloud.Options{}, cloud.Fault{Effect: cloud.EffectNoCapacity, Async: true}, bizfly.IsCapacity),
+			Entry("quota", cloud.Options{}, cloud.Fault{Effect: cloud.EffectQuota, Async: true}, bizfly.IsQuota),
+			Entry("another fault", cloud.Options{}, cloud.Fault{Effect: cloud.EffectErrorServer}, func(err error) bool { return !bizfly.IsCapacity(err) }),
+			Entry("no server", cloud.Options{HideBuilding: true}, cloud.Fault{Effect: cloud.EffectTaskFailed}, func(err error) bool { return !bizfly.IsNotFound(err) }),
+			Entry("no server but its disk", cloud.Options{HideBuilding: true}, cloud.Fault{Effect: cloud.EffectTaskFailed, Orphan: true},
+				func(err error) bool { return !bizfly.IsNotFound(err) }),
+			Entry("an unknown task", cloud.Options{}, cloud.Fault{Effect: cloud.EffectErrorServer, Code: "x", Message: "broken"}, func(error) bool { return true }),
+		)
+		It("should fail over at once although nothing can be cleaned up yet", func() {
+			now := clocktesting.NewFakeClock(time.Now())
+			w := newWorld(cloud.Options{}, func(c *instance.Config) { c.Clock = now })
+			_ = fail(w, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectErrorServer},
+				cloud.Fault{Method: "DELETE", Effect: cloud.EffectStatus, Status: 409, Count: 2})
+			Expect(w.leftovers()).To(HaveLen(2))
+			for range 3 {
+				now.Step(20 * time.Second)
+				Expect(w.provider.Reap(ctx)).To(Succeed())
+			}
+			reaped(w)
+		})
+		It("should wait for the reason, but not for ever", func() {
+			w := newWorld(cloud.Options{Latency: time.Hour, HideBuilding: true}, func(c *instance.Config) { c.IDWait = 10 * time.Millisecond })
+			request, written := w.request()
+			_, err := w.provider.Launch(ctx, request)
+			Expect(err).To(MatchError(instance.ErrAwaitingServerID))
+			Expect(w.box.EditServer(w.box.Servers()[0].ID, func(s *cloud.Server) { s.Status = instance.StatusError })).To(BeTrue())
+			w.box.AddServer(cloud.ServerSpec{Name: written.last().Name, Status: instance.StatusError, Metadata: metadata(clusterUID, claimUID, 1)})
+			_, err = w.restart(func(c *instance.Config) { c.IDWait = 20 * time.Second }).Resume(ctx, claimUID, written.last())
+			var failed *instance.FailedError
+			Expect(errors.As(err, &failed)).To(BeTrue(), "%v", err)
+			Expect(bizfly.IsCapacity(err)).To(BeFalse())
+		})
+		It("should leave the disks of others alone", func() {
+			w := newWorld(cloud.Options{HideBuilding: true})
+			w.box.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectTaskFailed, Orphan: true})
+			name := instance.Name(claimName, claimUID, clusterUID, 1)
+			theirs := w.box.AddVolume(cloud.VolumeSpec{Name: "default-x7k2p-00000000_rootdisk", Bootable: true})
+			owned := w.box.AddVolume(cloud.VolumeSpec{Name: name + "_rootdisk", Bootable: true})
+			csi := w.box.AddVolume(cloud.VolumeSpec{Name: name + "_rootdisk", Description: "ns/claim by csi-bizflycloud"})
+			w.protected.set(nil, owned.ID)
+			request, _ := w.request()
+			_, err := w.provider.Launch(ctx, request)
+			Expect(errors.As(err, new(*instance.FailedError))).To(BeTrue())
+			Eventually(func() []string {
+				Expect(w.provider.Reap(ctx)).To(Succeed())
+				return lo.Map(w.box.State().Volumes, func(v cloud.Volume, _ int) string { return v.ID })
+			}).Should(ConsistOf(theirs.ID, owned.ID, csi.ID))
+		})
+		It("should explain a server that broke after it was returned", func() {
+			w := newWorld(cloud.Options{Latency: 50 * time.Millisecond})
+			w.box.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectNoCapacity, Async: true})
+			_, intent := w.launch()
+			Eventually(func() bool { return bizfly.IsCapacity(w.provider.Fault(ctx, intent)) }).Should(BeTrue())
+			w.box.AddFaults(1, cloud.Fault{Method: "GET", Path: "/tasks/*", Effect: cloud.EffectQuota, Status: 403})
+			w.box.AddFaults(1, cloud.Fault{Method: "GET", Path: "/tasks/*", Effect: cloud.EffectTask404})
+			fault := w.provider.Fault(ctx, intent)
+			Expect(fault).To(HaveOccurred())
+			Expect(bizfly.IsNotFound(fault)).To(BeFalse())
+			Expect(w.provider.Fault(ctx, w.intent())).To(MatchError(ContainSubstring("does not say why")))
+		})
+	})
+
+	It("should serve many launches with one poller", func() {
+		const launches = 200
+		w := newWorld(cloud.Options{Latency: 300 * time.Millisecond, HideBuilding: true}, func(c *instance.Config) {
+			c.PollInterval, c.TaskReadsPerPoll = 100*time.Millisecond, 5
+		})
+		begun := time.Now()
+		var wait sync.WaitGroup
+		servers := make([]*instance.Instance, launches)
+		errs := make([]error, launches)
+		for i := range launches {
+			wait.Go(func() {
+				request, _ := w.request(func(r *instance.LaunchRequest) {
+					r.NodeClaim, r.NodeClaimUID = fmt.Sprintf("default-%d", i), fmt.Sprintf("uid-%d", i)
+				})
+				servers[i], errs[i] = w.provider.Launch(ctx, request)
+			})
+		}
+		wait.Wait()
+		rounds := int(time.Since(begun)/(100*time.Millisecond)) + 2
+		for i := range launches {
+			Expect(errs[i]).NotTo(HaveOccurred())
+			Expect(servers[i].NodeClaimUID).To(Equal(fmt.Sprintf("uid-%d", i)))
+		}
+		Expect(lo.UniqBy(servers, func(s *instance.Instance) string { return s.ID })).To(HaveLen(launches))
+		Expect(w.count(createServer)).To(Equal(launches))
+		Expect(w.count(listServers)).To(BeNumerically("<=", rounds))
+		Expect(w.count(getTask)).To(BeNumerically("<=", rounds*5))
+		Eventually(w.provider.Polling).Should(BeFalse())
+	})
+})
+
+func is(want any) func(*world) any { return func(*world) any { return want } }

@@ -1,0 +1,55 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package instance_test
+
+import (
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+)
+
+var _ = Describe("Name", func() {
+	DescribeTable("should be a DNS label that begins with the claim's name",
+		func(claim, prefix string) {
+			name := instance.Name(claim, claimUID, clusterUID, 1)
+			Expect(validation.IsDNS1123Label(name)).To(BeEmpty())
+			Expect(name).To(MatchRegexp("^" + prefix + "-[0-9a-f]{8}$"))
+		},
+		Entry("plain", "default-x7k2p", "default-x7k2p"),
+		Entry("dots and capitals", "Team.A_pool-1", "team-a-pool-1"),
+		Entry("dashes at the ends", "--a--", "a"),
+		Entry("nothing that can be kept", "...", "node"),
+		Entry("as long as it may be", strings.Repeat("a", 54), strings.Repeat("a", 54)),
+		Entry("too long", strings.Repeat("a", 200), strings.Repeat("a", 54)),
+		Entry("cut at a dash", strings.Repeat("a", 53)+"-bbbb", strings.Repeat("a", 53)),
+	)
+	It("should be stable", func() {
+		Expect(instance.Name(claimName, claimUID, clusterUID, 1)).To(Equal(instance.Name(claimName, claimUID, clusterUID, 1)))
+	})
+	DescribeTable("should differ",
+		func(claim, cluster string, attempt int) {
+			Expect(instance.Name(claimName, claim, cluster, attempt)).NotTo(Equal(instance.Name(claimName, claimUID, clusterUID, 1)))
+		},
+		Entry("for a claim made anew under the same name", "another-claim", clusterUID, 1),
+		Entry("for a cluster of the same name", claimUID, "another-cluster", 1),
+		Entry("for another attempt", claimUID, clusterUID, 2),
+	)
+})

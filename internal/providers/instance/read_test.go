@@ -1,0 +1,134 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package instance_test
+
+import (
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+var _ = Describe("Get", func() {
+	It("should return a server of this cluster", func() {
+		w := newWorld(cloud.Options{})
+		server, _ := w.launch()
+		found, err := w.provider.Get(ctx, server.ID)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(found).To(Equal(server))
+	})
+	It("should not find what does not exist", func() {
+		w := newWorld(cloud.Options{})
+		_, err := w.provider.Get(ctx, "71b9caeb-0000-4000-8000-000000000000")
+		Expect(err).To(MatchError(instance.ErrNotFound))
+	})
+	DescribeTable("should not find a server of someone else",
+		func(spec cloud.ServerSpec) {
+			w := newWorld(cloud.Options{})
+			spec.Name = instance.Name(claimName, claimUID, clusterUID, 1)
+			_, err := w.provider.Get(ctx, w.box.AddServer(spec).ID)
+			Expect(err).To(MatchError(instance.ErrNotFound))
+		},
+		Entry("without metadata", cloud.ServerSpec{}),
+		Entry("of a cluster of the same name", cloud.ServerSpec{Metadata: metadata("another-cluster", claimUID, 1)}),
+		Entry("that is only still listed", cloud.ServerSpec{Status: instance.StatusSoftDeleted, Metadata: metadata(clusterUID, claimUID, 1)}),
+	)
+	DescribeTable("should take nothing but the API's own 404 for gone",
+		func(fault cloud.Fault) {
+			w := newWorld(cloud.Options{})
+			server, _ := w.launch()
+			fault.Method, fault.Path = "GET", "/servers/*"
+			w.box.AddFaults(1, fault)
+			_, err := w.provider.Get(ctx, server.ID)
+			Expect(err).To(HaveOccurred())
+			Expect(err).NotTo(MatchError(instance.ErrNotFound))
+		},
+		Entry("a page of the gateway", cloud.Fault{Effect: cloud.EffectHTML, Status: 404}),
+		Entry("a refusal", cloud.Fault{Effect: cloud.EffectStatus, Status: 403}),
+		Entry("an empty answer", cloud.Fault{Effect: cloud.EffectEmpty}),
+	)
+})
+
+var _ = Describe("List", func() {
+	It("should return the servers of this cluster, whatever state they are in", func() {
+		w := newWorld(cloud.Options{})
+		w.box.AddServer(cloud.ServerSpec{Name: "mine", Metadata: metadata(clusterUID, "a", 1)})
+		w.box.AddServer(cloud.ServerSpec{Name: "broken", Status: instance.StatusError, Metadata: metadata(clusterUID, "b", 1)})
+		w.box.AddServer(cloud.ServerSpec{Name: "leaving", Status: instance.StatusDeleting, Metadata: metadata(clusterUID, "c", 1)})
+		w.box.AddServer(cloud.ServerSpec{Name: "theirs", Metadata: metadata("another-cluster", "a", 1)})
+		w.box.AddServer(cloud.ServerSpec{Name: "foreign"})
+		servers, err := w.provider.List(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(lo.Map(servers, func(s *instance.Instance, _ int) string { return s.Name })).To(ConsistOf("mine", "broken", "leaving"))
+		Expect(lo.CountBy(servers, func(s *instance.Instance) bool { return s.Failed() })).To(Equal(1))
+		Expect(lo.CountBy(servers, func(s *instance.Instance) bool { return s.Deleting() })).To(Equal(1))
+	})
+	It("should share one list among all who ask at once", func() {
+		w := newWorld(cloud.Options{})
+		w.box.AddFaults(1, cloud.Fault{Method: "GET", Path: "/servers", Effect: cloud.EffectDelay, Delay: 100 * time.Millisecond})
+		var wait sync.WaitGroup
+		errs := make([]error, 50)
+		for i := range errs {
+			wait.Go(func() { _, errs[i] = w.provider.List(ctx) })
+		}
+		wait.Wait()
+		for _, err := range errs {
+			Expect(err).NotTo(HaveOccurred())
+		}
+		Expect(w.count(listServers)).To(BeNumerically("<=", 2))
+	})
+	It("should use a list for as long as it is young", func() {
+		now := clocktesting.NewFakeClock(time.Now())
+		w := newWorld(cloud.Options{}, func(c *instance.Config) { c.Clock, c.ListMaxAge = now, 3*time.Second })
+		for range 5 {
+			_, err := w.provider.List(ctx)
+			Expect(err).NotTo(HaveOccurred())
+		}
+		Expect(w.count(listServers)).To(Equal(1))
+		now.Step(4 * time.Second)
+		_, err := w.provider.List(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(w.count(listServers)).To(Equal(2))
+	})
+	It("should not remember a failure, and never return a part", func() {
+		w := newWorld(cloud.Options{})
+		w.launch()
+		w.provider = w.restart()
+		w.box.AddFaults(1, cloud.Fault{Method: "GET", Path: "/servers", Effect: cloud.EffectStatus, Status: 400, Count: 1})
+		_, err := w.provider.List(ctx)
+		Expect(err).To(HaveOccurred())
+		servers, err := w.provider.List(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(servers).To(HaveLen(1))
+	})
+	It("should not make a caller wait longer than its context", func() {
+		w := newWorld(cloud.Options{})
+		w.box.AddFaults(1, cloud.Fault{Method: "GET", Path: "/servers", Effect: cloud.EffectDelay, Delay: 2 * time.Second, Count: 1})
+		short, cancel := contextWithTimeout(20 * time.Millisecond)
+		defer cancel()
+		begun := time.Now()
+		_, err := w.provider.List(short)
+		Expect(err).To(MatchError("listing servers: context deadline exceeded"))
+		Expect(time.Since(begun)).To(BeNumerically("<", time.Second))
+	})
+})

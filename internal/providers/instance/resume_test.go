@@ -1,0 +1,231 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package instance_test
+
+import (
+	"errors"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+var _ = Describe("Resume", func() {
+	quick := func(c *instance.Config) { c.IDWait = 100 * time.Millisecond }
+
+	It("should find the server of an order that somebody else waited for", func() {
+		w := newWorld(cloud.Options{})
+		server, intent := w.launch()
+		found, err := w.restart().Resume(ctx, claimUID, intent)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(found).To(Equal(server))
+		Expect(w.count(createServer)).To(Equal(1))
+	})
+	It("should find the server of an order of which only the intent was written", func() {
+		w := newWorld(cloud.Options{})
+		server, intent := w.launch()
+		intent.TaskID = ""
+		found, err := w.restart().Resume(ctx, claimUID, intent)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(found.ID).To(Equal(server.ID))
+	})
+	It("should find a server that comes while it waits", func() {
+		w := newWorld(cloud.Options{Latency: 100 * time.Millisecond, HideBuilding: true}, func(c *instance.Config) { c.IDWait = time.Nanosecond })
+		request, written := w.request()
+		_, err := w.provider.Launch(ctx, request)
+		Expect(err).To(MatchError(instance.ErrAwaitingServerID))
+		found, err := w.restart(func(c *instance.Config) { c.IDWait = 20 * time.Second }).Resume(ctx, claimUID, written.last())
+		Expect(err).NotTo(HaveOccurred())
+		Expect(found.ID).To(Equal(w.box.Servers()[0].ID))
+		Expect(w.count(createServer)).To(Equal(1))
+	})
+
+	DescribeTable("should adopt nothing but the server of this very order",
+		func(server func(*world) cloud.ServerSpec) {
+			w := newWorld(cloud.Options{}, quick)
+			w.box.AddServer(server(w))
+			_, err := w.provider.Resume(ctx, claimUID, w.intent())
+			Expect(err).To(MatchError(instance.ErrAwaitingServerID))
+		},
+		Entry("not that of a cluster of the same name", func(w *world) cloud.ServerSpec {
+			return cloud.ServerSpec{Name: w.intent().Name, Metadata: metadata("another-cluster", claimUID, 1)}
+		}),
+		Entry("not that of an earlier claim of the same name", func(w *world) cloud.ServerSpec {
+			return cloud.ServerSpec{Name: w.intent().Name, Metadata: metadata(clusterUID, "another-claim", 1)}
+		}),
+		Entry("not that of another attempt", func(w *world) cloud.ServerSpec {
+			return cloud.ServerSpec{Name: w.intent().Name, Metadata: metadata(clusterUID, claimUID, 2)}
+		}),
+		Entry("not one that was renamed", func(*world) cloud.ServerSpec {
+			return cloud.ServerSpec{Name: "my-server", Metadata: metadata(clusterUID, claimUID, 1)}
+		}),
+		Entry("not one without our metadata", func(w *world) cloud.ServerSpec { return cloud.ServerSpec{Name: w.intent().Name} }),
+		Entry("not one that is gone", func(w *world) cloud.ServerSpec {
+			return cloud.ServerSpec{Name: w.intent().Name, Status: instance.StatusDeleted, Metadata: metadata(clusterUID, claimUID, 1)}
+		}),
+	)
+	DescribeTable("should never adopt a server that will not run",
+		func(status string) {
+			w := newWorld(cloud.Options{})
+			w.box.AddServer(cloud.ServerSpec{Name: w.intent().Name, Status: status, Metadata: metadata(clusterUID, claimUID, 1)})
+			_, err := w.provider.Resume(ctx, claimUID, w.intent())
+			Expect(errors.As(err, new(*instance.FailedError))).To(BeTrue(), "%v", err)
+		},
+		Entry("in ERROR", instance.StatusError),
+		Entry("on its way out", instance.StatusDeleting),
+	)
+	It("should launch a claim made anew under the same name beside the old server", func() {
+		w := newWorld(cloud.Options{})
+		old, _ := w.launch()
+		made, _ := w.launch(func(r *instance.LaunchRequest) { r.NodeClaimUID = "made-anew" })
+		Expect(made.ID).NotTo(Equal(old.ID))
+		Expect(made.Name).NotTo(Equal(old.Name))
+		Expect(made.NodeClaimUID).To(Equal("made-anew"))
+	})
+	It("should choose the oldest of two servers of one order, whatever the list's order", func() {
+		w := newWorld(cloud.Options{})
+		spec := cloud.ServerSpec{Name: w.intent().Name, Metadata: metadata(clusterUID, claimUID, 1)}
+		broken, second, first := w.box.AddServer(spec), w.box.AddServer(spec), w.box.AddServer(spec)
+		for at, server := range map[string]cloud.Server{"2026-01-01T00:00:02Z": second, "2026-01-01T00:00:01Z": first, "2026-01-01T00:00:00Z": broken} {
+			w.box.EditServer(server.ID, func(s *cloud.Server) {
+				s.Created = at
+				s.Status = lo.Ternary(s.ID == broken.ID, instance.StatusError, s.Status)
+			})
+		}
+		found, err := w.provider.Resume(ctx, claimUID, w.intent())
+		Expect(err).NotTo(HaveOccurred())
+		Expect(found.ID).To(Equal(first.ID))
+	})
+
+	Context("when nothing is found", func() {
+		late := func(w *world) instance.Intent {
+			return w.intent(func(i *instance.Intent) { i.OrderedAt = time.Now().Add(-3 * time.Minute) })
+		}
+		It("should go on waiting within the window", func() {
+			w := newWorld(cloud.Options{}, quick)
+			_, err := w.provider.Resume(ctx, claimUID, w.intent())
+			Expect(err).To(MatchError(instance.ErrAwaitingServerID))
+			Expect(err).NotTo(MatchError(instance.ErrOutcomeUnknown))
+		})
+		It("should give up after the window and never order again", func() {
+			w := newWorld(cloud.Options{})
+			_, err := w.provider.Resume(ctx, claimUID, late(w))
+			Expect(err).To(MatchError(instance.ErrOutcomeUnknown))
+			Expect(w.count(createServer)).To(BeZero())
+		})
+		It("should give up when the window passes while it waits", func() {
+			now := clocktesting.NewFakeClock(time.Now())
+			w := newWorld(cloud.Options{}, func(c *instance.Config) {
+				c.Clock, c.PollInterval, c.IDWait, c.VisibilityWindow = now, 2*time.Second, time.Hour, 2*time.Minute
+			})
+			done := make(chan error, 1)
+			intent := w.intent(func(i *instance.Intent) { i.OrderedAt = now.Now() })
+			go func() { _, err := w.provider.Resume(ctx, claimUID, intent); done <- err }()
+			Eventually(func() int { return w.count(listServers) }).Should(Equal(1))
+			Eventually(now.HasWaiters).Should(BeTrue())
+			now.Step(time.Minute)
+			Eventually(func() int { return w.count(listServers) }).Should(Equal(2))
+			Consistently(done, "50ms").ShouldNot(Receive())
+			Eventually(func() chan error { now.Step(time.Minute); return done }).Should(Receive(MatchError(instance.ErrOutcomeUnknown)))
+		})
+		It("should give up after the window when nobody knows the task any more", func() {
+			w := newWorld(cloud.Options{})
+			intent := late(w)
+			intent.TaskID = "71b9caeb-0000-4000-8000-000000000000"
+			_, err := w.provider.Resume(ctx, claimUID, intent)
+			Expect(err).To(MatchError(instance.ErrOutcomeUnknown))
+		})
+		It("should go on waiting after the window while the task runs", func() {
+			w := newWorld(cloud.Options{Latency: time.Hour, HideBuilding: true}, quick)
+			request, written := w.request()
+			_, err := w.provider.Launch(ctx, request)
+			Expect(err).To(MatchError(instance.ErrAwaitingServerID))
+			intent := written.last()
+			intent.OrderedAt = late(w).OrderedAt
+			_, err = w.provider.Resume(ctx, claimUID, intent)
+			Expect(err).To(MatchError(instance.ErrAwaitingServerID))
+			Expect(w.count(getTask)).To(BeNumerically(">", 1))
+		})
+		DescribeTable("should pronounce no verdict from what it could not read",
+			func(path string) {
+				w := newWorld(cloud.Options{}, quick)
+				w.box.AddFaults(1, cloud.Fault{Method: "GET", Path: path, Effect: cloud.EffectStatus, Status: 400})
+				intent := late(w)
+				intent.TaskID = "71b9caeb-0000-4000-8000-000000000000"
+				_, err := w.provider.Resume(ctx, claimUID, intent)
+				Expect(err).To(MatchError(instance.ErrAwaitingServerID))
+			},
+			Entry("the list", "/servers"),
+			Entry("the task", "/tasks/*"),
+		)
+		It("should take a page of the gateway for no answer about the task", func() {
+			w := newWorld(cloud.Options{}, quick)
+			w.box.AddFaults(1, cloud.Fault{Method: "GET", Path: "/tasks/*", Effect: cloud.EffectHTML, Status: 404})
+			intent := late(w)
+			intent.TaskID = "71b9caeb-0000-4000-8000-000000000000"
+			_, err := w.provider.Resume(ctx, claimUID, intent)
+			Expect(err).To(MatchError(instance.ErrAwaitingServerID))
+		})
+		It("should sweep the disk that an order left behind after it was given up", func() {
+			w := newWorld(cloud.Options{})
+			_, err := w.provider.Resume(ctx, claimUID, late(w))
+			Expect(err).To(MatchError(instance.ErrOutcomeUnknown))
+			w.box.AddVolume(cloud.VolumeSpec{Name: w.intent().Name + "_rootdisk", Bootable: true})
+			Eventually(func() []string { Expect(w.provider.Reap(ctx)).To(Succeed()); return w.leftovers() }).Should(BeEmpty())
+		})
+		It("should not sweep the disk of an order that somebody may wait for", func() {
+			now := clocktesting.NewFakeClock(time.Now())
+			w := newWorld(cloud.Options{Latency: time.Hour, HideBuilding: true}, func(c *instance.Config) { c.IDWait = time.Nanosecond })
+			fake := w.restart(func(c *instance.Config) { c.Clock = now })
+			request, _ := w.request()
+			done := make(chan error, 1)
+			go func() { _, err := fake.Launch(ctx, request); done <- err }()
+			Eventually(func() chan error { now.Step(time.Millisecond); return done }).Should(Receive(MatchError(instance.ErrAwaitingServerID)))
+			Expect(w.box.RemoveServer(w.box.Servers()[0].ID)).To(Succeed())
+			Expect(w.leftovers()).To(HaveLen(1))
+			Expect(fake.Reap(ctx)).To(Succeed())
+			Expect(w.count(deleteVolume)).To(BeZero())
+			now.Step(11 * time.Minute)
+			Expect(fake.Reap(ctx)).To(Succeed())
+			Expect(w.count(deleteVolume)).To(Equal(1))
+		})
+	})
+	It("should not order for a refused intent", func() {
+		w := newWorld(cloud.Options{})
+		_, err := w.provider.Resume(ctx, claimUID, w.intent(func(i *instance.Intent) { i.Refused = true }))
+		Expect(err).To(MatchError(instance.ErrRefused))
+		Expect(w.box.Requests()).To(BeEmpty())
+	})
+	It("should say that a build failed before anybody came back", func() {
+		w := newWorld(cloud.Options{HideBuilding: true})
+		w.box.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectNoCapacity, Async: true})
+		request, written := w.request()
+		ended := w.restart(func(c *instance.Config) { c.IDWait = time.Nanosecond })
+		_, err := ended.Launch(ctx, request)
+		Expect(err).To(HaveOccurred())
+		_, err = w.provider.Resume(ctx, claimUID, written.last())
+		Expect(errors.As(err, new(*instance.FailedError))).To(BeTrue(), "%v", err)
+		Expect(bizfly.IsCapacity(err)).To(BeTrue(), "%v", err)
+		Eventually(func() []string { Expect(w.provider.Reap(ctx)).To(Succeed()); return w.leftovers() }).Should(BeEmpty())
+	})
+})

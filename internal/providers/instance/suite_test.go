@@ -1,0 +1,273 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package instance_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/patrickmn/go-cache"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/samber/lo"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/clock"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+const (
+	clusterName = "prod"
+	clusterUID  = "5f1f2a5e-0000-4000-8000-00000000000a"
+	claimName   = "default-x7k2p"
+	claimUID    = "9a4c1d1e-0000-4000-8000-000000000001"
+
+	listServers  = "GET /iaas-cloud/api/servers"
+	listVolumes  = "GET /iaas-cloud/api/volumes"
+	createServer = "POST /iaas-cloud/api/servers"
+	deleteServer = "DELETE /iaas-cloud/api/servers/{id}"
+	deleteVolume = "DELETE /iaas-cloud/api/volumes/{id}"
+	getTask      = "GET /iaas-cloud/api/tasks/{id}"
+	leaveCluster = "POST /api/kubernetes-engine/engine/cluster_leave/{uid}"
+)
+
+func TestInstance(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "Instance")
+}
+
+// world is a cloud with a real client and one cluster's provider.
+type world struct {
+	box       *cloud.Sandbox
+	client    *bizfly.Client
+	catalog   *catalog.DefaultProvider
+	config    instance.Config
+	provider  *instance.DefaultProvider
+	protected *protectedVolumes
+}
+
+// protectedVolumes stands for the PersistentVolumes of the cluster.
+type protectedVolumes struct {
+	mu      sync.Mutex
+	handles sets.Set[string]
+	err     error
+}
+
+func (p *protectedVolumes) set(err error, handles ...string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.handles, p.err = sets.New(handles...), err
+}
+
+func (p *protectedVolumes) read(context.Context) (sets.Set[string], error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.handles, p.err
+}
+
+// newWorld starts a cloud; the changes are applied to the provider's configuration.
+func newWorld(options cloud.Options, changes ...func(*instance.Config)) *world {
+	GinkgoHelper()
+	w := &world{box: cloud.Start(options), protected: &protectedVolumes{}}
+	DeferCleanup(w.box.Close)
+	many := bizfly.Limit{QPS: 1000, Burst: 1000, Concurrency: 100}
+	client, err := bizfly.NewClient(bizfly.Config{
+		APIURL: w.box.APIURL, AllowHTTP: true, Region: "HN", AuthMethod: bizfly.AuthMethodPassword,
+		Email: w.box.Credentials().Email, Password: w.box.Credentials().Password, ProjectID: w.box.Credentials().ProjectID,
+		Limits: bizfly.Limits{Delete: many, Read: many, Create: many}, Registerer: prometheus.NewRegistry(),
+	})
+	Expect(err).NotTo(HaveOccurred())
+	w.client = client
+	w.catalog = catalog.NewDefaultProvider(client, clock.RealClock{}, catalog.Config{Region: "HN", BKEClusterID: w.box.BKE().ClusterUID})
+	Expect(w.catalog.Refresh(context.Background())).To(Succeed())
+	w.config = instance.Config{
+		ClusterName: clusterName, ClusterUID: clusterUID, BKEClusterID: w.box.BKE().ClusterUID, BKEClusterToken: w.box.BKE().ClusterToken,
+		IDWait: 20 * time.Second, PollInterval: 10 * time.Millisecond,
+	}
+	for _, change := range changes {
+		change(&w.config)
+	}
+	w.provider = w.restart()
+	w.box.ResetRequests()
+	return w
+}
+
+// restart is the provider of a controller that starts anew and remembers nothing.
+func (w *world) restart(changes ...func(*instance.Config)) *instance.DefaultProvider {
+	config := w.config
+	for _, change := range changes {
+		change(&config)
+	}
+	scripts := bootstrap.NewDefaultProvider(bootstrap.Config{
+		ClusterName: config.ClusterName, BKEClusterID: w.box.BKE().ClusterUID, BKEClusterToken: w.box.BKE().ClusterToken,
+		BKEJoinEndpoint: w.box.BKE().JoinEndpoint, BKELogEndpoint: w.box.BKE().LogEndpoint,
+	}, w.catalog)
+	return instance.NewDefaultProvider(config, w.client, scripts, zone.NewDefaultProvider(w.catalog, zone.Config{}),
+		w.protected.read, cache.New(time.Hour, time.Hour))
+}
+
+// nodeClass is what an empty spec resolves to.
+func (w *world) nodeClass() *v1alpha1.BizflyNodeClass {
+	snapshot := lo.Must(w.catalog.Snapshot())
+	version, _ := lo.Find(w.box.Options().Catalog.Versions, func(v cloud.KubernetesVersion) bool { return v.KubernetesVersion == "v1.35.4" })
+	return &v1alpha1.BizflyNodeClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "default"},
+		Status: v1alpha1.BizflyNodeClassStatus{
+			Image:             &v1alpha1.ImageStatus{ID: version.WorkerImageID, Name: "bke"},
+			Networks:          []v1alpha1.NetworkStatus{{ID: w.box.BKE().NetworkID}},
+			KubernetesVersion: snapshot.Cluster.Version.K8SVersion,
+		},
+	}
+}
+
+// ledger is the claim's annotation.
+type ledger struct {
+	mu      sync.Mutex
+	intents []instance.Intent
+	fail    func(instance.Intent) error
+}
+
+func (l *ledger) record(_ context.Context, intent instance.Intent) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.fail != nil {
+		if err := l.fail(intent); err != nil {
+			return err
+		}
+	}
+	l.intents = append(l.intents, intent)
+	return nil
+}
+
+func (l *ledger) last() instance.Intent {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.intents[len(l.intents)-1]
+}
+
+func (l *ledger) all() []instance.Intent {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]instance.Intent{}, l.intents...)
+}
+
+// request is an order for the claim.
+func (w *world) request(changes ...func(*instance.LaunchRequest)) (*instance.LaunchRequest, *ledger) {
+	written := &ledger{}
+	request := &instance.LaunchRequest{
+		NodeClaim: claimName, NodeClaimUID: claimUID, NodePool: "default", NodeClass: w.nodeClass(), Attempt: 1,
+		Flavor: "p2.2c_4g", Category: "premium", Zone: "HN1", BillingPlan: "on_demand", CPU: 2, MemoryMiB: 4096, Record: written.record,
+	}
+	for _, change := range changes {
+		change(request)
+	}
+	return request, written
+}
+
+// launch orders a server and insists on getting it.
+func (w *world) launch(changes ...func(*instance.LaunchRequest)) (*instance.Instance, instance.Intent) {
+	GinkgoHelper()
+	request, written := w.request(changes...)
+	server, err := w.provider.Launch(context.Background(), request)
+	Expect(err).NotTo(HaveOccurred())
+	return server, written.last()
+}
+
+// intent is what is on the claim after an order.
+func (w *world) intent(changes ...func(*instance.Intent)) instance.Intent {
+	intent := instance.Intent{
+		Attempt: 1, Name: instance.Name(claimName, claimUID, clusterUID, 1), Flavor: "p2.2c_4g", Zone: "HN1", BillingPlan: "on_demand", OrderedAt: time.Now(),
+	}
+	for _, change := range changes {
+		change(&intent)
+	}
+	return intent
+}
+
+// metadata is what a server of the claim carries.
+func metadata(cluster, claim string, attempt int) map[string]string {
+	return map[string]string{
+		v1alpha1.MetadataManaged: "true", v1alpha1.MetadataClusterName: clusterName, v1alpha1.MetadataClusterUID: cluster,
+		v1alpha1.MetadataNodeClaimUID: claim, v1alpha1.MetadataNodeClaim: claimName, v1alpha1.MetadataAttempt: fmt.Sprint(attempt),
+	}
+}
+
+func (w *world) count(route string) int { return w.box.RequestCounts()[route] }
+
+// bodies are the JSON bodies of the requests of this method whose path has this ending or, with a "*", contains it.
+func (w *world) bodies(method, path string) []map[string]any {
+	GinkgoHelper()
+	var bodies []map[string]any
+	for _, request := range w.box.Requests() {
+		if request.Method != method || !strings.Contains(request.Path, path) {
+			continue
+		}
+		var body any
+		Expect(json.Unmarshal(request.Body, &body)).To(Succeed())
+		if list, ok := body.([]any); ok {
+			Expect(list).To(HaveLen(1))
+			body = list[0]
+		}
+		bodies = append(bodies, body.(map[string]any))
+	}
+	return bodies
+}
+
+func (w *world) ordered() []map[string]any {
+	GinkgoHelper()
+	return w.bodies(http.MethodPost, "/iaas-cloud/api/servers")
+}
+
+// deleted are the volumes listed in each DELETE of a server.
+func (w *world) deleted() [][]string {
+	GinkgoHelper()
+	return lo.Map(w.bodies(http.MethodDelete, "/iaas-cloud/api/servers/"), func(body map[string]any, _ int) []string {
+		return lo.Map(body["delete_volume"].([]any), func(id any, _ int) string { return id.(string) })
+	})
+}
+
+// leftovers is what the cloud still holds.
+func (w *world) leftovers() []string {
+	state := w.box.State()
+	return append(lo.Map(state.Servers, func(s cloud.Server, _ int) string { return "server " + s.Name }),
+		lo.Map(state.Volumes, func(v cloud.Volume, _ int) string { return "volume " + v.Name })...)
+}
+
+// deleteUntilGone polls like core does.
+func (w *world) deleteUntilGone(provider instance.Provider, request instance.DeleteRequest) {
+	GinkgoHelper()
+	Eventually(func() error { return provider.Delete(context.Background(), request) }).
+		WithTimeout(10 * time.Second).WithPolling(5 * time.Millisecond).Should(MatchError(instance.ErrNotFound))
+}
+
+func contextWithTimeout(d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), d)
+}
