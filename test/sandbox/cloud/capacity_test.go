@@ -1,0 +1,303 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloud_test
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	"k8s.io/utils/ptr"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+var _ = Describe("Stock", func() {
+	var b *box
+	BeforeEach(func() { b = newBox(cloud.Options{}) })
+	post := func(changes map[string]any) answer { return b.call(http.MethodPost, servers, b.raw(changes)) }
+
+	It("should run out and come back with a delete", func() {
+		b.SetStock("p2.2c_4g", "HN1", "on_demand", 1)
+		server := b.launch(b.order("node-1"))
+		refused := post(nil)
+		Expect(refused.status).To(Equal(409))
+		Expect(refused.object()["message"]).To(Equal("No valid host was found. There are not enough hosts available."))
+		Expect(post(map[string]any{"availability_zone": "HN2"}).status).To(Equal(200))
+		Expect(post(map[string]any{"billing_plan": "saving_plan"}).status).To(Equal(200))
+		_, err := b.client.CloudServer.Delete(context.Background(), server.ID, nil)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(post(nil).status).To(Equal(409))
+		b.Advance(latency)
+		Expect(post(nil).status).To(Equal(200))
+	})
+
+	It("should be pooled by wildcards, of which the most specific counts", func() {
+		b.SetStock("*", "HN1", "", 1)
+		Expect(post(nil).status).To(Equal(200))
+		Expect(post(map[string]any{"flavor": "p2.4c_8g"}).status).To(Equal(409))
+		b.SetStock("p2.4c_8g", "HN1", "*", -1)
+		Expect(post(map[string]any{"flavor": "p2.4c_8g"}).status).To(Equal(200))
+		b.SetStock("*", "HN1", "*", 5)
+		Expect(post(nil).status).To(Equal(200))
+	})
+
+	It("should fail in the task where told, giving nothing back that it did not take", func() {
+		b := newBox(cloud.Options{AsyncRefusals: true})
+		b.SetStock("*", "*", "*", 0)
+		task := b.create(b.order("node-1"))
+		b.Advance(latency)
+		Expect(b.get(tasks + task).object()["result"]).To(And(HaveKeyWithValue("success", false), HaveKeyWithValue("status", "ERROR"),
+			HaveKeyWithValue("message", ContainSubstring("No valid host"))))
+		_, err := b.client.CloudServer.Delete(context.Background(), b.State().Servers[0].ID, nil)
+		Expect(err).ToNot(HaveOccurred())
+		b.Advance(latency)
+		second := b.create(b.order("node-2"))
+		b.Advance(latency)
+		Expect(b.get(tasks + second).object()["result"]).To(HaveKeyWithValue("success", false))
+	})
+})
+
+var _ = Describe("Quotas", func() {
+	DescribeTable("should be worded as the compute service does",
+		func(quota cloud.Quota, text string) {
+			b := newBox(cloud.Options{})
+			b.SetQuota(quota)
+			Expect(b.call(http.MethodPost, servers, b.raw(map[string]any{"is_created_wan": true})).status).To(Equal(200))
+			refused := b.call(http.MethodPost, servers, b.raw(map[string]any{"is_created_wan": true}))
+			Expect(refused.status).To(Equal(403))
+			Expect(refused.object()["message"]).To(Equal(text))
+		},
+		Entry("instances", cloud.Quota{Instances: ptr.To(1)}, "Quota exceeded for instances: Requested 1, but already used 1 of 1 instances"),
+		Entry("cores", cloud.Quota{VCPUs: ptr.To(3)}, "Quota exceeded for cores: Requested 2, but already used 2 of 3 cores"),
+		Entry("memory", cloud.Quota{RAM: ptr.To(4096)}, "Quota exceeded for ram: Requested 4096, but already used 4096 of 4096 ram"),
+		Entry("volumes", cloud.Quota{Volumes: ptr.To(1)}, "Quota exceeded for volumes: Requested 1, but already used 1 of 1 volumes"),
+		Entry("gigabytes", cloud.Quota{Gigabytes: ptr.To(79)}, "Quota exceeded for gigabytes: Requested 40, but already used 40 of 79 gigabytes"),
+		Entry("addresses", cloud.Quota{WanIPs: ptr.To(1)}, "Quota exceeded for floating_ips: Requested 1, but already used 1 of 1 floating_ips"),
+		Entry("two at once", cloud.Quota{VCPUs: ptr.To(2), Instances: ptr.To(1)}, "Quota exceeded for cores, instances: Requested 2, 1, but already used 2, 1 of 2, 1 cores, instances"),
+	)
+
+	It("should count servers in ERROR, and none where it is nothing", func() {
+		b := newBox(cloud.Options{Vietnamese: true})
+		server := b.launch(b.order("node-1"))
+		Expect(b.SetServerStatus(server.ID, "ERROR")).To(Succeed())
+		b.SetQuota(cloud.Quota{Instances: ptr.To(1)})
+		Expect(b.call(http.MethodPost, servers, b.raw(nil)).object()["message"]).To(ContainSubstring("Vượt quá hạn mức"))
+		b.SetQuota(cloud.Quota{})
+		Expect(b.call(http.MethodPost, servers, b.raw(nil)).status).To(Equal(200))
+		b.SetQuota(cloud.Quota{Instances: ptr.To(0)})
+		Expect(b.call(http.MethodPost, servers, b.raw(nil)).status).To(Equal(403))
+	})
+})
+
+var _ = Describe("Addresses", func() {
+	It("should run out in a small network and come back", func() {
+		b := newBox(cloud.Options{})
+		tiny, _ := lo.Find(b.Options().Catalog.VPCs["HN"], func(v cloud.VPC) bool { return v.Name == "tiny" })
+		post := func() answer {
+			return b.call(http.MethodPost, servers, b.raw(map[string]any{"vpc_network_ids": []string{tiny.ID}}))
+		}
+		for range 3 {
+			Expect(post().status).To(Equal(200))
+		}
+		refused := post()
+		Expect(refused.status).To(Equal(409))
+		Expect(refused.object()["message"]).To(ContainSubstring("No more IP addresses available on network " + tiny.ID))
+		b.Advance(latency)
+		Expect(b.RemoveServer(b.State().Servers[0].ID)).To(Succeed())
+		Expect(post().status).To(Equal(200))
+	})
+})
+
+var _ = Describe("The ground truth", func() {
+	var b *box
+	BeforeEach(func() { b = newBox(cloud.Options{}) })
+
+	It("should show the state without a token", func() {
+		b.launch(b.order("node-1"))
+		b.token = ""
+		state := b.get("/_sandbox/state").object()
+		for _, name := range []string{"servers", "volumes", "network_interfaces", "wan_ips", "tasks"} {
+			Expect(state).To(HaveKey(name))
+		}
+		Expect(state["servers"]).To(ConsistOf(HaveKeyWithValue("_sandbox", HaveKeyWithValue("user_data", "#!/bin/bash\ntrue\n"))))
+		Expect(state["tasks"]).To(ConsistOf(And(HaveKeyWithValue("ready", true), HaveKeyWithValue("action", "create_server"))))
+	})
+
+	It("should log requests by route, without bodies, and not itself", func() {
+		b.ResetRequests()
+		b.get(servers + "/some-id")
+		b.get("/nowhere")
+		list, isList := b.get("/_sandbox/requests").json().([]any)
+		Expect(isList).To(BeTrue())
+		Expect(list).To(HaveLen(2))
+		Expect(list[0]).To(And(HaveKeyWithValue("method", "GET"), HaveKeyWithValue("path", servers+"/some-id"), HaveKeyWithValue("status", 404.0),
+			HaveKeyWithValue("route", servers+"/{id}"), HaveKeyWithValue("time", "2026-03-04T05:06:07Z")))
+		Expect(list[0]).ToNot(Or(HaveKey("Body"), HaveKey("body"), HaveKey("Header")))
+		Expect(b.get("/_sandbox/requests?summary=1").object()).To(Equal(map[string]any{"GET " + servers + "/{id}": 1.0, "GET unknown": 1.0}))
+	})
+
+	It("should keep bodies for Go", func() {
+		b.call(http.MethodPost, servers, `[{"name":"x"}]`)
+		Expect(string(lo.LastOrEmpty(b.Requests()).Body)).To(Equal(`[{"name":"x"}]`))
+	})
+
+	It("should keep the log bounded", func() {
+		b.ResetRequests()
+		handler := b.Handler()
+		for range 10_050 {
+			request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "/nowhere", http.NoBody)
+			Expect(err).ToNot(HaveOccurred())
+			handler.ServeHTTP(discard{}, request)
+		}
+		Expect(b.Requests()).To(HaveLen(10_000))
+		Expect(b.RequestCounts()).To(HaveKeyWithValue("GET unknown", 10_050))
+	})
+
+	DescribeTable("should be changed over HTTP",
+		func(method, path, body string, status int, check func()) {
+			Expect(b.call(method, "/_sandbox/"+path, body).status).To(Equal(status))
+			if check != nil {
+				check()
+			}
+		},
+		Entry("stock", "PUT", "stock", `{"flavor":"*","zone":"HN1","plan":"on_demand","available":0}`, 204, func() {
+			Expect(b.call(http.MethodPost, servers, b.raw(nil)).status).To(Equal(409))
+		}),
+		Entry("stock without a number", "PUT", "stock", `{"zone":"HN1"}`, 400, nil),
+		Entry("quota", "PUT", "quota", `{"instances":0}`, 204, func() {
+			Expect(b.call(http.MethodPost, servers, b.raw(nil)).status).To(Equal(403))
+		}),
+		Entry("quota of something unknown", "PUT", "quota", `{"cores":0}`, 400, nil),
+		Entry("faults", "POST", "faults", `{"seed":3,"rules":[{"method":"GET","path":"/servers","effect":"throttle","retry_after":"1500ms","count":1}]}`, 204, func() {
+			Expect(b.get(servers).header.Get("Retry-After")).To(Equal("2"))
+			Expect(b.get(servers).status).To(Equal(200))
+		}),
+		Entry("faults with seconds as a number", "POST", "faults", `{"rules":[{"path":"/servers","effect":"throttle","retry_after":4}]}`, 204, func() {
+			Expect(b.get(servers).header.Get("Retry-After")).To(Equal("4"))
+			Expect(b.call(http.MethodDelete, "/_sandbox/faults", nil).status).To(Equal(204))
+			Expect(b.get(servers).status).To(Equal(200))
+		}),
+		Entry("unknown effects", "POST", "faults", `{"rules":[{"effect":"nonsense"}]}`, 400, nil),
+		Entry("no effect", "POST", "faults", `{"rules":[{"method":"GET"}]}`, 400, nil),
+		Entry("unknown fields", "POST", "faults", `{"rules":[{"effect":"reset","chance":1}]}`, 400, nil),
+		Entry("tokens", "POST", "tokens/expire", ``, 204, func() { Expect(b.get(servers).status).To(Equal(401)) }),
+		Entry("the status of an unknown server", "POST", "servers/x/status", `{"status":"ERROR"}`, 404, nil),
+	)
+
+	It("should change a server's status over HTTP", func() {
+		server := b.launch(b.order("node-1"))
+		Expect(b.call(http.MethodPost, "/_sandbox/servers/"+server.ID+"/status", `{"status":"SHUTOFF"}`).status).To(Equal(204))
+		Expect(b.get(servers + "/" + server.ID).object()["status"]).To(Equal("SHUTOFF"))
+	})
+
+	It("should count what was meant for another host", func() {
+		proxy, err := url.Parse(b.URL)
+		Expect(err).ToNot(HaveOccurred())
+		client := &http.Client{Transport: &http.Transport{Proxy: http.ProxyURL(proxy), DisableKeepAlives: true}}
+		for _, target := range []string{"http://manage.invalid/api/servers", "https://manage.invalid/api/servers"} {
+			request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, target, http.NoBody)
+			Expect(err).ToNot(HaveOccurred())
+			if response, err := client.Do(request); err == nil {
+				Expect(response.StatusCode).To(Equal(403))
+				Expect(response.Body.Close()).To(Succeed())
+			}
+		}
+		Expect(b.State().ForeignRequests).To(Equal(2))
+	})
+})
+
+var _ = Describe("Hooks", func() {
+	It("should tell of servers that are up or gone, in order, without a lock", func() {
+		var told []string
+		var b *box
+		b = newBox(cloud.Options{
+			OnServerActive: func(s cloud.Server) {
+				told = append(told, "active "+s.Name+" "+s.Truth.UserData[:2])
+				b.Settle() // calls back
+			},
+			OnServerDeleted: func(s cloud.Server) {
+				told = append(told, "deleted "+s.Name)
+				Expect(b.State().Servers).To(BeEmpty())
+			},
+		})
+		server := b.launch(b.order("node-1"))
+		_, err := b.client.CloudServer.Delete(context.Background(), server.ID, nil)
+		Expect(err).ToNot(HaveOccurred())
+		b.Advance(latency)
+		Expect(told).To(Equal([]string{"active node-1 #!", "deleted node-1"}))
+	})
+
+	It("should fire by a real clock although nobody asks", func() {
+		active := make(chan string, 1)
+		s := cloud.Start(cloud.Options{Latency: 1, OnServerActive: func(s cloud.Server) { active <- s.Name }})
+		DeferCleanup(s.Close)
+		s.AddServer(cloud.ServerSpec{Name: "seeded"})
+		Eventually(active).Should(Receive(Equal("seeded")))
+	})
+})
+
+var _ = Describe("Seeding", func() {
+	It("should add foreign servers and volumes", func() {
+		b := newBox(cloud.Options{})
+		foreign := b.AddServer(cloud.ServerSpec{Name: "theirs", Status: "SHUTOFF", Zone: "HN2", Metadata: map[string]string{"team": "x"}, Wan: true})
+		disk := b.AddVolume(cloud.VolumeSpec{Name: "pvc-1", Description: "a/b by csi-bizflycloud", Zone: "HN2"})
+		Expect(b.AttachVolume(disk.ID, foreign.ID)).To(Succeed())
+		Expect(b.AttachVolume("x", foreign.ID)).To(MatchError(cloud.ErrNotFound))
+		server, err := b.client.CloudServer.Get(context.Background(), foreign.ID)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(server.Status).To(Equal("SHUTOFF"))
+		Expect(server.Metadata).To(HaveKeyWithValue("team", "x"))
+		Expect(server.AttachedVolumes).To(HaveLen(2))
+		Expect(server.AttachedVolumes[1].AttachedType).To(Equal("datadisk"))
+		Expect(server.IPAddresses.WanV4Addresses).To(HaveLen(1))
+		Expect(b.State().Tasks).To(BeEmpty())
+	})
+
+	It("should edit a server from outside", func() {
+		b := newBox(cloud.Options{})
+		server := b.launch(b.order("node-1"))
+		Expect(b.EditServer(server.ID, func(s *cloud.Server) { s.Metadata["drift"] = "yes"; s.Flavor.Name = "p2.4c_8g" })).To(BeTrue())
+		Expect(b.EditServer("x", func(*cloud.Server) {})).To(BeFalse())
+		edited, err := b.client.CloudServer.Get(context.Background(), server.ID)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(edited.Metadata).To(HaveKeyWithValue("drift", "yes"))
+		Expect(edited.Flavor.Name).To(Equal("p2.4c_8g"))
+		Expect(edited.AttachedVolumes).To(HaveLen(1))
+		Expect(b.State().Servers[0].Truth.UserData).ToNot(BeEmpty())
+	})
+
+	It("should make the same ids of the same seed", func() {
+		ids := func(seed int64) []string {
+			b := newBox(cloud.Options{Seed: seed})
+			b.create(b.order("node-1"))
+			return []string{b.State().Servers[0].ID, b.State().Tasks[0].ID}
+		}
+		Expect(ids(5)).To(Equal(ids(5)))
+		Expect(ids(5)).ToNot(Equal(ids(6)))
+	})
+})
+
+// discard is an answer that nobody reads.
+type discard struct{}
+
+func (discard) Header() http.Header         { return http.Header{} }
+func (discard) Write(p []byte) (int, error) { return len(p), nil }
+func (discard) WriteHeader(int)             {}

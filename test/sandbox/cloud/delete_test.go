@@ -1,0 +1,285 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloud_test
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/bizflycloud/gobizfly"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+var _ = Describe("Deleting a server", func() {
+	var b *box
+	var server *gobizfly.Server
+	ctx := context.Background()
+	BeforeEach(func() {
+		b = newBox(cloud.Options{})
+		order := b.order("node-1")
+		order.DataDisks = []*gobizfly.ServerDisk{{Size: 50}, {Size: 60}}
+		server = b.launch(order)
+	})
+	diskNamed := func(name string) string {
+		disk, found := lo.Find(b.State().Volumes, func(v cloud.Volume) bool { return v.Name == name })
+		Expect(found).To(BeTrue())
+		return disk.ID
+	}
+	remaining := func() []string {
+		return lo.Map(b.State().Volumes, func(v cloud.Volume, _ int) string { return v.Name + " " + v.Status })
+	}
+	remove := func(volumes ...string) *gobizfly.ServerTask {
+		task, err := b.client.CloudServer.Delete(ctx, server.ID, volumes)
+		Expect(err).ToNot(HaveOccurred())
+		return task
+	}
+
+	It("should name its task with a string, and list the server until that ends", func() {
+		raw := b.call(http.MethodDelete, servers+"/"+server.ID, map[string]any{"delete_volume": nil}).object()
+		Expect(raw["task_id"]).To(BeAssignableToTypeOf(""))
+		fields := b.get(servers + "/" + server.ID).object()
+		Expect(fields).To(And(HaveKeyWithValue("status", "ACTIVE"), HaveKeyWithValue("OS-EXT-STS:task_state", "deleting")))
+		b.Advance(latency)
+		_, err := b.client.CloudServer.Get(ctx, server.ID)
+		Expect(err).To(MatchError(gobizfly.ErrNotFound))
+		done, err := b.client.CloudServer.GetTask(ctx, raw["task_id"].(string))
+		Expect(err).ToNot(HaveOccurred())
+		Expect(done.Ready).To(BeTrue())
+		Expect(done.Result.Success).To(BeTrue())
+		Expect(done.Result.Action).To(Equal("delete_server"))
+	})
+
+	It("should keep every disk that is not listed", func() {
+		remove()
+		b.Advance(latency)
+		Expect(remaining()).To(ConsistOf("node-1_rootdisk available", "node-1_datadisk_1 available", "node-1_datadisk_2 available"))
+		disks, err := b.client.CloudServer.Volumes().List(ctx, nil)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(disks).To(HaveEach(HaveField("Attachments", BeEmpty())))
+	})
+
+	It("should really delete what is listed, whoever's it was", func() {
+		foreign := b.AddVolume(cloud.VolumeSpec{Name: "pvc-1", Description: "default/data by csi-bizflycloud"})
+		Expect(b.AttachVolume(foreign.ID, server.ID)).To(Succeed())
+		remove(server.AttachedVolumes[0].ID, diskNamed("node-1_datadisk_2"), foreign.ID)
+		b.Advance(latency)
+		Expect(remaining()).To(ConsistOf("node-1_datadisk_1 available"))
+	})
+
+	It("should leave the disks of other servers alone", func() {
+		other := b.launch(b.order("node-2"))
+		remove(other.AttachedVolumes[0].ID)
+		b.Advance(latency)
+		Expect(remaining()).To(ContainElement("node-2_rootdisk in-use"))
+	})
+
+	It("should take the ports made for it and keep those that were given", func() {
+		port, err := b.client.CloudServer.NetworkInterfaces().Create(ctx, b.BKE().NetworkID, &gobizfly.CreateNetworkInterfacePayload{Name: "mine"})
+		Expect(err).ToNot(HaveOccurred())
+		order := b.order("node-2")
+		order.NetworkInterfaces, order.IsCreatedWan = []string{port.ID}, lo.ToPtr(true)
+		with := b.launch(order)
+		Expect(with.IPAddresses.LanAddresses).To(HaveLen(2))
+		Expect(b.call(http.MethodPost, servers, b.raw(map[string]any{"network_interfaces": []string{port.ID}})).object()["message"]).To(ContainSubstring("in use"))
+		_, err = b.client.CloudServer.Delete(ctx, with.ID, nil)
+		Expect(err).ToNot(HaveOccurred())
+		b.Advance(latency)
+		state := b.State()
+		Expect(state.WanIPs).To(BeEmpty())
+		left, found := lo.Find(state.NetworkInterfaces, func(n cloud.NetworkInterface) bool { return n.ID == port.ID })
+		Expect(found).To(BeTrue())
+		Expect(left.Status).To(Equal("DOWN"))
+		Expect(left.DeviceID).To(BeEmpty())
+	})
+
+	It("should refuse to delete twice, the unknown and the locked", func() {
+		remove()
+		Expect(b.call(http.MethodDelete, servers+"/"+server.ID, nil).status).To(Equal(409))
+		Expect(b.call(http.MethodDelete, servers+"/unknown", nil).status).To(Equal(404))
+		locked := b.launch(b.order("locked"))
+		Expect(b.EditServer(locked.ID, func(s *cloud.Server) { s.Locked = true })).To(BeTrue())
+		Expect(b.call(http.MethodDelete, servers+"/"+locked.ID, nil).status).To(Equal(403))
+	})
+
+	It("should cut short a build", func() {
+		task := b.create(b.order("unborn"))
+		unborn, found := lo.Find(b.State().Servers, func(s cloud.Server) bool { return s.Name == "unborn" })
+		Expect(found).To(BeTrue())
+		_, err := b.client.CloudServer.Delete(ctx, unborn.ID, nil)
+		Expect(err).ToNot(HaveOccurred())
+		b.Advance(latency)
+		done, err := b.client.CloudServer.GetTask(ctx, task)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(done.Ready).To(BeTrue())
+		Expect(done.Result.Success).To(BeFalse())
+		Expect(b.get(servers + "/" + unborn.ID).status).To(Equal(404))
+	})
+
+	It("should refuse while it is being built, where told", func() {
+		b := newBox(cloud.Options{ConflictOnBuild: true})
+		b.create(b.order("unborn"))
+		Expect(b.call(http.MethodDelete, servers+"/"+b.State().Servers[0].ID, nil).status).To(Equal(409))
+	})
+})
+
+var _ = Describe("Volumes", func() {
+	var b *box
+	ctx := context.Background()
+	BeforeEach(func() { b = newBox(cloud.Options{}) })
+
+	It("should show bootable as a bool, attachments and the fields of the real API", func() {
+		server := b.launch(b.order("node-1"))
+		fields := b.get(volumes + "/" + server.AttachedVolumes[0].ID).object()
+		for _, name := range []string{
+			"id", "status", "size", "availability_zone", "created_at", "attachments", "name", "description", "volume_type", "snapshot_id", "metadata",
+			"bootable", "encrypted", "os-vol-tenant-attr:tenant_id", "type", "category", "region_name", "attached_type", "billing_plan", "volume_image_metadata",
+		} {
+			Expect(fields).To(HaveKey(name))
+		}
+		Expect(fields["bootable"]).To(BeTrue())
+		attachments, isList := fields["attachments"].([]any)
+		Expect(isList).To(BeTrue())
+		Expect(attachments[0]).To(And(HaveKeyWithValue("server_id", server.ID), HaveKeyWithValue("device", "/dev/vda")))
+		disk, err := b.client.CloudServer.Volumes().Get(ctx, server.AttachedVolumes[0].ID)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(disk.Attachments[0].Server.ID).To(Equal(server.ID))
+		bootable := true
+		list, err := b.client.CloudServer.Volumes().List(ctx, &gobizfly.VolumeListOptions{Bootable: &bootable, AvailabilityZone: "HN1", Status: "in-use"})
+		Expect(err).ToNot(HaveOccurred())
+		Expect(list).To(HaveLen(1))
+	})
+
+	It("should live from creation through attachment to deletion", func() {
+		server := b.launch(b.order("node-1"))
+		request := &gobizfly.VolumeCreateRequest{
+			Name: "pvc-1", Description: "ns/claim by csi-bizflycloud", Size: 20, VolumeType: "PREMIUM-SSD1", VolumeCategory: "premium",
+			AvailabilityZone: "HN1", BillingPlan: "on_demand",
+		}
+		disk, err := b.client.CloudServer.Volumes().Create(ctx, request)
+		Expect(err).ToNot(HaveOccurred())
+		_, err = b.client.CloudServer.Volumes().Attach(ctx, disk.ID, server.ID)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(b.call(http.MethodDelete, volumes+"/"+disk.ID, nil).status).To(Equal(400))
+		reply, err := b.client.CloudServer.Volumes().Detach(ctx, disk.ID, server.ID)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(reply.VolumeDetail.Status).To(Equal("available"))
+		Expect(b.call(http.MethodDelete, volumes+"/"+disk.ID, nil).status).To(Equal(204))
+		Expect(b.get(volumes + "/" + disk.ID).object()).To(HaveKeyWithValue("status", "deleting"))
+		b.Advance(latency)
+		_, err = b.client.CloudServer.Volumes().Get(ctx, disk.ID)
+		Expect(err).To(MatchError(gobizfly.ErrNotFound))
+	})
+
+	It("should not attach across billing plans or zones", func() {
+		server := b.launch(b.order("node-1"))
+		for _, spec := range []cloud.VolumeSpec{{Name: "a", BillingPlan: "saving_plan"}, {Name: "b", Zone: "HN2"}} {
+			disk := b.AddVolume(spec)
+			_, err := b.client.CloudServer.Volumes().Attach(ctx, disk.ID, server.ID)
+			Expect(err).To(HaveOccurred())
+		}
+	})
+})
+
+var _ = Describe("Ports", func() {
+	var b *box
+	ctx := context.Background()
+	BeforeEach(func() { b = newBox(cloud.Options{}) })
+
+	It("should be listed by network and kind, with the fields of the real API", func() {
+		order := b.order("node-1")
+		order.IsCreatedWan = lo.ToPtr(true)
+		server := b.launch(order)
+		all, err := b.client.CloudServer.NetworkInterfaces().List(ctx, &gobizfly.ListNetworkInterfaceOptions{})
+		Expect(err).ToNot(HaveOccurred())
+		Expect(lo.Map(all, func(n *gobizfly.NetworkInterface, _ int) string { return n.Type })).To(ConsistOf("LAN", "WAN"))
+		lan, err := b.client.CloudServer.NetworkInterfaces().List(ctx, &gobizfly.ListNetworkInterfaceOptions{VPCNetworkID: b.BKE().NetworkID})
+		Expect(err).ToNot(HaveOccurred())
+		Expect(lan).To(HaveLen(1))
+		Expect(lan[0].DeviceID).To(Equal(server.ID))
+		Expect(lan[0].DeviceOwner).To(Equal("compute:HN1"))
+		Expect(lan[0].AttachedServer.Name).To(Equal("node-1"))
+		fields := b.get("/iaas-cloud/api/network-interfaces/" + lan[0].ID).object()
+		for _, name := range []string{
+			"id", "name", "network_id", "tenant_id", "mac_address", "admin_state_up", "status", "device_id", "device_owner", "fixed_ips",
+			"allowed_address_pairs", "extra_dhcp_opts", "security_groups", "description", "binding:vnic_type", "port_security_enabled",
+			"qos_policy_id", "tags", "created_at", "updated_at", "revision_number", "project_id", "attached_server",
+		} {
+			Expect(fields).To(HaveKey(name))
+		}
+		wan, err := b.client.CloudServer.PublicNetworkInterfaces().List(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(wan).To(HaveLen(1))
+		Expect(wan[0].Bandwidth).To(Equal(1000000))
+		Expect(wan[0].IsMain).To(BeTrue())
+	})
+
+	It("should carry the firewalls that were asked for, and others later", func() {
+		web, _ := lo.Find(b.Options().Catalog.Firewalls["HN"], func(f cloud.Firewall) bool { return f.Name == "web" })
+		order := b.order("node-1")
+		order.Firewalls = []string{web.ID}
+		server := b.launch(order)
+		detail, err := b.client.CloudServer.Firewalls().Get(ctx, web.ID)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(detail.Servers).To(HaveLen(1))
+		Expect(detail.Servers[0].ID).To(Equal(server.ID))
+		Expect(detail.NetworkInterface).To(HaveLen(1))
+		port := b.State().NetworkInterfaces[0]
+		act := func(action, firewall string) error {
+			_, err := b.client.CloudServer.NetworkInterfaces().Action(ctx, port.ID, &gobizfly.ActionNetworkInterfacePayload{
+				Action: action, SecurityGroups: []string{firewall},
+			})
+			return err
+		}
+		Expect(act("add_firewall", "unknown")).To(MatchError(ContainSubstring("Security group unknown not found")))
+		Expect(act("add_firewall", b.Options().Catalog.Firewalls["HN"][0].ID)).To(Succeed())
+		Expect(b.State().NetworkInterfaces[0].SecurityGroups).To(HaveLen(2))
+		Expect(act("remove_firewall", b.Options().Catalog.Firewalls["HN"][0].ID)).To(Succeed())
+		Expect(act("remove_firewall", web.ID)).To(Succeed())
+		list, err := b.client.CloudServer.Firewalls().List(ctx, nil)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(list).To(HaveEach(HaveField("Servers", BeEmpty())))
+	})
+
+	It("should not be deleted while in use, and free their address", func() {
+		b.launch(b.order("node-1"))
+		used := b.State().NetworkInterfaces[0]
+		Expect(b.call(http.MethodDelete, "/iaas-cloud/api/network-interfaces/"+used.ID, nil).status).To(Equal(409))
+		free, err := b.client.CloudServer.NetworkInterfaces().Create(ctx, b.BKE().NetworkID, &gobizfly.CreateNetworkInterfacePayload{Name: "x"})
+		Expect(err).ToNot(HaveOccurred())
+		Expect(b.client.CloudServer.NetworkInterfaces().Delete(ctx, free.ID)).To(Succeed())
+		Expect(b.State().NetworkInterfaces).To(HaveLen(1))
+	})
+
+	It("should let public addresses be bought, kept and released", func() {
+		server := b.launch(b.order("node-1"))
+		ip, err := b.client.CloudServer.PublicNetworkInterfaces().Create(ctx, &gobizfly.CreatePublicNetworkInterfacePayload{
+			Name: "ip", AvailabilityZone: "HN1", AttachedServer: server.ID,
+		})
+		Expect(err).ToNot(HaveOccurred())
+		Expect(ip.BillingType).To(Equal("paid"))
+		_, err = b.client.CloudServer.Delete(ctx, server.ID, nil)
+		Expect(err).ToNot(HaveOccurred())
+		b.Advance(latency)
+		Expect(b.State().WanIPs).To(HaveLen(1))
+		Expect(b.client.CloudServer.PublicNetworkInterfaces().Delete(ctx, ip.ID)).To(Succeed())
+		Expect(b.State().WanIPs).To(BeEmpty())
+	})
+})

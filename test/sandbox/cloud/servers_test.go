@@ -1,0 +1,313 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloud_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/bizflycloud/gobizfly"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+var _ = Describe("Creating a server", func() {
+	var b *box
+	ctx := context.Background()
+	BeforeEach(func() { b = newBox(cloud.Options{}) })
+
+	DescribeTable("should refuse what cannot be built",
+		func(changes map[string]any, text string) {
+			a := b.call(http.MethodPost, servers, b.raw(changes))
+			Expect(a.status).To(Equal(400))
+			Expect(a.object()).To(HaveKeyWithValue("code", "UNKNOWN"))
+			Expect(a.object()).To(HaveKeyWithValue("message", ContainSubstring(text)))
+			Expect(b.State().Servers).To(BeEmpty())
+		},
+		Entry("an unknown field", map[string]any{"subnet": "x"}, `unknown field "subnet"`),
+		Entry("no name", map[string]any{"name": nil}, "Tên máy chủ"),
+		Entry("no flavor", map[string]any{"flavor": nil}, "flavor is required"),
+		Entry("no type", map[string]any{"type": nil}, "type is required"),
+		Entry("no zone", map[string]any{"availability_zone": nil}, "availability_zone is required"),
+		Entry("no os", map[string]any{"os": nil}, "os is required"),
+		Entry("no root disk", map[string]any{"rootdisk": nil}, "rootdisk is required"),
+		Entry("an unknown flavor", map[string]any{"flavor": "x9.1c_1g"}, "could not be found"),
+		Entry("a category that is not the flavor's", map[string]any{"type": "enterprise"}, "does not belong to type"),
+		Entry("an unknown category", map[string]any{"type": "golden"}, "type không hợp lệ"),
+		Entry("a category with a capital", map[string]any{"type": "Premium"}, "type không hợp lệ"),
+		Entry("a VPS flavor", map[string]any{"flavor": "2c_2g_vps"}, "không được hỗ trợ tại HN1"),
+		Entry("a zone of another region", map[string]any{"availability_zone": "HCM1"}, "availability zone"),
+		Entry("a zone where the flavor is not sold", map[string]any{"flavor": "p4a.2c_4g", "availability_zone": "HN2"}, "không được hỗ trợ tại HN2"),
+		Entry("an unknown plan", map[string]any{"billing_plan": "spot_instance"}, "billing_plan không hợp lệ"),
+		Entry("a plan that the flavor is not sold with", map[string]any{"flavor": "d2.64c_256g", "type": "dedicated"}, "does not support billing plan on_demand"),
+		Entry("an unknown network plan", map[string]any{"network_plan": "free"}, "network_plan không hợp lệ"),
+		Entry("an unknown image", map[string]any{"os": map[string]any{"id": "x", "type": "image"}}, "Image x could not be found"),
+		Entry("an unknown kind of source", map[string]any{"os": map[string]any{"id": "x", "type": "iso"}}, "os.type không hợp lệ"),
+		Entry("an unknown snapshot", map[string]any{"os": map[string]any{"id": "x", "type": "snapshot"}}, "Snapshot x"),
+		Entry("an unknown volume", map[string]any{"os": map[string]any{"id": "x", "type": "volume"}}, "Volume x"),
+		Entry("an unknown network", map[string]any{"vpc_network_ids": []string{"x"}}, "Network x could not be found"),
+		Entry("an unknown port", map[string]any{"network_interfaces": []string{"x"}}, "Port x could not be found"),
+		Entry("an unknown firewall", map[string]any{"firewalls": []string{"x"}}, "Security group x not found"),
+		Entry("an unknown key", map[string]any{"sshkey": "nobody"}, "Invalid key_name"),
+		Entry("an unknown volume type", map[string]any{"rootdisk": map[string]any{"size": 40, "volume_type": "X"}}, "Volume type with name X"),
+		Entry("another category's volume type", map[string]any{"rootdisk": map[string]any{"size": 40, "volume_type": "BASIC_SSD1"}}, "không được hỗ trợ cho premium"),
+		Entry("a root disk that is too small", map[string]any{"rootdisk": map[string]any{"size": 10}}, "rootdisk không hợp lệ"),
+		Entry("a root disk between two steps", map[string]any{"rootdisk": map[string]any{"size": 45}}, "rootdisk không hợp lệ"),
+		Entry("metadata that is not text", map[string]any{"metadata": map[string]any{"n": 1}}, "Dữ liệu không hợp lệ"),
+		Entry("a metadata key with a slash", map[string]any{"metadata": map[string]any{"a/b": "c"}}, "Invalid metadata key"),
+		Entry("a metadata value of 256 characters", map[string]any{"metadata": map[string]any{"k": strings.Repeat("x", 256)}}, "255 characters"),
+		Entry("too much user data", map[string]any{"user_data": strings.Repeat("x", 50000)}, "User data too large"),
+		Entry("too many at once", map[string]any{"quantity": 51}, "quantity"),
+	)
+
+	It("should refuse anything but an array of one", func() {
+		one := b.raw(nil)[0]
+		for _, body := range []any{one, []any{}, []any{one, one}, "[", `[{"name":"a"}] x`} {
+			Expect(b.call(http.MethodPost, servers, body).status).To(Equal(400), "%v", body)
+		}
+	})
+
+	It("should refuse a network that does not reach the zone", func() {
+		oneZone, _ := lo.Find(b.Options().Catalog.VPCs["HN"], func(v cloud.VPC) bool { return v.Name == "one-zone" })
+		changes := map[string]any{"vpc_network_ids": []string{oneZone.ID}, "availability_zone": "HN2"}
+		Expect(b.call(http.MethodPost, servers, b.raw(changes)).status).To(Equal(400))
+		changes["availability_zone"] = "HN1"
+		Expect(b.call(http.MethodPost, servers, b.raw(changes)).status).To(Equal(200))
+	})
+
+	It("should go through BUILD to ACTIVE, and the task with it", func() {
+		task := b.create(b.order("node-1"))
+		running := b.get(tasks + task).object()
+		Expect(running).To(HaveKeyWithValue("ready", false))
+		Expect(running["result"]).To(Equal(map[string]any{"action": "create_server", "progress": 0.0}))
+		list, err := b.client.CloudServer.List(ctx, &gobizfly.ServerListOptions{Name: "node-1"})
+		Expect(err).ToNot(HaveOccurred())
+		Expect(list).To(HaveLen(1))
+		Expect(list[0].Status).To(Equal("BUILD"))
+		b.Advance(latency / 2)
+		Expect(b.get(tasks + task).object()["result"]).To(HaveKeyWithValue("progress", 50.0))
+		b.Advance(latency / 2)
+		done, err := b.client.CloudServer.GetTask(ctx, task)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(done.Ready).To(BeTrue())
+		Expect(done.Result.Success).To(BeTrue())
+		Expect(done.Result.ID).To(Equal(list[0].ID))
+		Expect(done.Result.Status).To(Equal("ACTIVE"))
+		Expect(b.get(tasks + task).object()["result"]).To(HaveKeyWithValue("success", true))
+	})
+
+	It("should answer with the fields of the real API", func() {
+		server := b.launch(b.order("node-1"))
+		fields := b.get(servers + "/" + server.ID).object()
+		for _, name := range []string{
+			"id", "name", "status", "tenant_id", "user_id", "metadata", "hostID", "flavor", "flavor_name", "created", "updated", "key_name",
+			"addresses", "accessIPv4", "accessIPv6", "OS-DCF:diskConfig", "progress", "config_drive", "OS-EXT-AZ:availability_zone",
+			"OS-SRV-USG:launched_at", "OS-SRV-USG:terminated_at", "security_groups", "OS-EXT-STS:task_state", "OS-EXT-STS:vm_state",
+			"OS-EXT-STS:power_state", "os-extended-volumes:volumes_attached", "category", "ip_addresses", "zone_name", "region_name",
+			"autoscale_service", "ipv6", "network_plan", "billing_plan", "locked", "is_available", "is_created_wan",
+		} {
+			Expect(fields).To(HaveKey(name))
+		}
+		Expect(fields).ToNot(Or(HaveKey("_sandbox"), HaveKey("user_data")))
+		Expect(fields["key_name"]).To(BeNil())
+		Expect(fields["region_name"]).To(Equal("HaNoi"))
+		Expect(fields["flavor"]).To(And(HaveKeyWithValue("vcpus", 2.0), HaveKeyWithValue("ram", 4096.0), HaveKeyWithValue("name", "p2.2c_4g"),
+			HaveKeyWithValue("os-flavor-access:is_public", true), HaveKeyWithValue("OS-FLV-EXT-DATA:ephemeral", 0.0)))
+		Expect(fields["metadata"]).To(Equal(map[string]any{
+			"owner": "me", "category": "premium", "os_type": "bke-worker-v1.35.4", "network_plan": "free_datatransfer", "billing_plan": "on_demand",
+		}))
+		disks, isList := fields["os-extended-volumes:volumes_attached"].([]any)
+		Expect(isList).To(BeTrue())
+		Expect(disks).To(HaveLen(1))
+		Expect(disks[0]).To(And(HaveKeyWithValue("bootable", "true"), HaveKeyWithValue("attached_type", "rootdisk"),
+			HaveKeyWithValue("name", "node-1_rootdisk"), HaveKeyWithValue("size", 40.0), HaveKeyWithValue("status", "in-use"),
+			HaveKeyWithValue("volume_type", "PREMIUM-SSD1"), HaveKeyWithValue("type", "SSD"), HaveKeyWithValue("description", BeNil())))
+		Expect(fields["ip_addresses"]).To(And(HaveKeyWithValue("LAN", HaveLen(1)), HaveKeyWithValue("WAN_V4", BeEmpty()), HaveKeyWithValue("WAN_V6", BeEmpty())))
+		Expect(fields["security_groups"]).To(Equal([]any{map[string]any{"name": "default"}}))
+		Expect(server.IPAddresses.LanAddresses[0].Address).To(HavePrefix("10.20."))
+		Expect(fields["created"]).To(Equal("2026-03-04T05:06:07Z"))
+		Expect(fields["OS-SRV-USG:launched_at"]).To(Equal("2026-03-04T05:06:37.000000"))
+	})
+
+	DescribeTable("should take the short form of an old flavor's name and show the whole one",
+		func(asked, category, name, short string) {
+			order := b.order("old")
+			order.FlavorName, order.Type, order.RootDisk.VolumeType = asked, category, nil
+			server := b.launch(order)
+			Expect(server.Flavor.Name).To(Equal(name))
+			Expect(server.FlavorName).To(Equal(short))
+		},
+		Entry("premium", "2c_2g", "premium", "nix.2c_2g", "2c_2g"),
+		Entry("premium in full", "nix.2c_2g", "premium", "nix.2c_2g", "2c_2g"),
+		Entry("basic", "2c_4g", "basic", "2c_4g_basic", "2c_4g"),
+		Entry("dedicated", "4c_8g", "dedicated", "4c_8g_dedicated", "4c_8g"),
+	)
+
+	It("should build as many as asked, with a task each", func() {
+		order := b.order("many")
+		order.Quantity = 3
+		created, err := b.client.CloudServer.Create(ctx, order)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(created.Task).To(HaveLen(3))
+		Expect(lo.Map(b.State().Servers, func(s cloud.Server, _ int) string { return s.Name })).To(Equal([]string{"many-1", "many-2", "many-3"}))
+	})
+
+	It("should allow two servers of one name", func() {
+		b.create(b.order("twin"))
+		b.create(b.order("twin"))
+		Expect(b.State().Servers).To(HaveLen(2))
+	})
+
+	It("should give a public address unless told not to, prefer the saving plan, and use the default network", func() {
+		a := b.call(http.MethodPost, servers, b.raw(map[string]any{"is_created_wan": nil, "billing_plan": nil, "vpc_network_ids": nil, "network_plan": nil}))
+		Expect(a.status).To(Equal(200))
+		state := b.State()
+		Expect(state.WanIPs).To(HaveLen(1))
+		Expect(state.WanIPs[0].BillingType).To(Equal("free"))
+		Expect(state.Servers[0].IsCreatedWan).To(BeTrue())
+		Expect(state.Servers[0].BillingPlan).To(Equal("saving_plan"))
+		Expect(state.Servers[0].SecurityGroups).To(HaveLen(2), "one per port")
+		Expect(state.Servers[0].IPAddresses.LAN[0].Addr).To(HavePrefix("10.108."))
+	})
+
+	It("should keep user data and image to itself", func() {
+		b.launch(b.order("node-1"))
+		truth := b.State().Servers[0].Truth
+		Expect(truth.UserData).To(Equal("#!/bin/bash\ntrue\n"))
+		Expect(truth.ImageID).To(Equal(b.workerImage("v1.35.4")))
+		Expect(truth.WorkerImage).To(BeTrue())
+	})
+
+	It("should boot from a volume", func() {
+		disk := b.AddVolume(cloud.VolumeSpec{Name: "boot", Bootable: true})
+		order := b.order("from-volume")
+		order.RootDisk, order.OS = nil, &gobizfly.ServerOS{ID: disk.ID, Type: "volume"}
+		server := b.launch(order)
+		Expect(server.AttachedVolumes).To(HaveLen(1))
+		Expect(server.AttachedVolumes[0].ID).To(Equal(disk.ID))
+		Expect(server.AttachedVolumes[0].AttachedType).To(Equal("rootdisk"))
+	})
+
+	It("should hide a server in BUILD where told", func() {
+		b := newBox(cloud.Options{HideBuilding: true})
+		task := b.create(b.order("hidden"))
+		list, err := b.client.CloudServer.List(ctx, nil)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(list).To(BeEmpty())
+		id := b.State().Servers[0].ID
+		_, err = b.client.CloudServer.Get(ctx, id)
+		Expect(err).To(MatchError(gobizfly.ErrNotFound))
+		b.Advance(latency)
+		_, err = b.client.CloudServer.Get(ctx, id)
+		Expect(err).ToNot(HaveOccurred())
+		done, err := b.client.CloudServer.GetTask(ctx, task)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(done.Result.ID).To(Equal(id))
+	})
+
+	It("should filter lists by part of the name, status and address", func() {
+		one := b.launch(b.order("web-1"))
+		b.create(b.order("db-1"))
+		names := func(opts gobizfly.ServerListOptions) []string {
+			list, err := b.client.CloudServer.List(ctx, &opts)
+			Expect(err).ToNot(HaveOccurred())
+			return lo.Map(list, func(s *gobizfly.Server, _ int) string { return s.Name })
+		}
+		Expect(names(gobizfly.ServerListOptions{Name: "web"})).To(Equal([]string{"web-1"}))
+		Expect(names(gobizfly.ServerListOptions{Status: "BUILD"})).To(Equal([]string{"db-1"}))
+		Expect(names(gobizfly.ServerListOptions{IP: one.IPAddresses.LanAddresses[0].Address})).To(Equal([]string{"web-1"}))
+		Expect(b.get(servers + "/").json()).To(HaveLen(2))
+	})
+
+	It("should forget a task after an hour", func() {
+		task := b.create(b.order("node-1"))
+		b.Advance(latency)
+		Expect(b.get(tasks + task).status).To(Equal(200))
+		b.Advance(61 * 60 * 1e9)
+		Expect(b.get(tasks + task).status).To(Equal(404))
+		Expect(b.get(tasks + "unknown").object()).To(HaveKey("message"))
+	})
+
+	It("should build a thousand at once, each with its own address", func() {
+		var wg sync.WaitGroup
+		errs := make([]error, 1000)
+		encoded := b.raw(nil)
+		for i := range errs {
+			wg.Go(func() {
+				defer GinkgoRecover()
+				order := lo.Assign(encoded[0], map[string]any{"name": fmt.Sprintf("n-%d", i)})
+				a, err := b.send(http.MethodPost, servers, []any{order})
+				if err == nil && a.status != 200 {
+					err = fmt.Errorf("status %d: %s", a.status, a.body)
+				}
+				errs[i] = err
+			})
+		}
+		wg.Wait()
+		Expect(errs).To(HaveEach(BeNil()))
+		b.Advance(latency)
+		state := b.State()
+		Expect(lo.CountBy(state.Servers, func(s cloud.Server) bool { return s.Status == "ACTIVE" })).To(Equal(1000))
+		Expect(lo.UniqBy(state.NetworkInterfaces, func(n cloud.NetworkInterface) string { return n.IPAddress })).To(HaveLen(1000))
+	})
+})
+
+var _ = Describe("Acting on a server", func() {
+	var b *box
+	var server *gobizfly.Server
+	ctx := context.Background()
+	BeforeEach(func() {
+		b = newBox(cloud.Options{})
+		server = b.launch(b.order("node-1"))
+	})
+
+	It("should stop and start it, with the ids alone of its volumes in the answer", func() {
+		stopped, err := b.client.CloudServer.Stop(ctx, server.ID)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(stopped.Status).To(Equal("SHUTOFF"))
+		raw := b.call(http.MethodPost, servers+"/"+server.ID+"/action", map[string]string{"action": "start"}).object()
+		Expect(raw["status"]).To(Equal("ACTIVE"))
+		Expect(raw["os-extended-volumes:volumes_attached"]).To(Equal([]any{map[string]any{"id": server.AttachedVolumes[0].ID}}))
+	})
+
+	It("should reboot, rename and change plans", func() {
+		reply, err := b.client.CloudServer.SoftReboot(ctx, server.ID)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(reply.Message).To(Equal("Soft reboot server thành công"))
+		Expect(b.client.CloudServer.Rename(ctx, server.ID, "renamed")).To(Succeed())
+		Expect(b.client.CloudServer.ChangeNetworkPlan(ctx, server.ID, "free_bandwidth")).To(Succeed())
+		Expect(b.client.CloudServer.ChangeNetworkPlan(ctx, server.ID, "x")).ToNot(Succeed())
+		Expect(b.client.CloudServer.SwitchBillingPlan(ctx, server.ID, "saving_plan")).To(Succeed())
+		changed, err := b.client.CloudServer.Get(ctx, server.ID)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(changed.Name).To(Equal("renamed"))
+		Expect(changed.NetworkPlan).To(Equal("free_bandwidth"))
+		Expect(changed.Metadata).To(HaveKeyWithValue("network_plan", "free_bandwidth"))
+		Expect(changed.BillingPlan).To(Equal("saving_plan"))
+	})
+
+	It("should refuse unknown actions and servers", func() {
+		Expect(b.call(http.MethodPost, servers+"/"+server.ID+"/action", map[string]string{"action": "explode"}).status).To(Equal(400))
+		Expect(b.call(http.MethodPost, servers+"/unknown/action", map[string]string{"action": "stop"}).status).To(Equal(404))
+	})
+})
