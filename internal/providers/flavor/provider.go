@@ -75,9 +75,11 @@ type DefaultProvider struct {
 // entry is the answer for one NodeClass. It is immutable.
 type entry struct {
 	version
-	zones []string
-	built []*built
-	types []*cloudprovider.InstanceType
+	// nodeClass is the name of the NodeClass, for the metrics.
+	nodeClass string
+	zones     []string
+	built     []*built
+	types     []*cloudprovider.InstanceType
 	// stamp orders entries by when they were made, to know which is the oldest.
 	stamp uint64
 }
@@ -100,6 +102,7 @@ func NewDefaultProvider(catalog catalog.Provider, zones zone.Provider, marks cap
 		logged: map[skip]struct{}{},
 	}
 	p.Flush()
+	observed.Store(p)
 	return p
 }
 
@@ -158,7 +161,7 @@ func (p *DefaultProvider) rebuild(ctx context.Context, nodeClass *v1alpha1.Bizfl
 				return nil, err
 			}
 		}
-		made := &entry{version: v, zones: zones, built: all, stamp: p.stamp.Add(1)}
+		made := &entry{version: v, nodeClass: nodeClass.Name, zones: zones, built: all, stamp: p.stamp.Add(1)}
 		made.types = make([]*cloudprovider.InstanceType, len(all))
 		for i, b := range all {
 			made.types[i] = b.InstanceType
