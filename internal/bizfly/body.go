@@ -30,22 +30,22 @@ import (
 // number in a metadata map.
 type bodyRule func(body []byte) ([]byte, error)
 
-// listBody wants an array of objects, each with an id where the objects have one.
-func listBody(withID bool) bodyRule {
+// listBody wants an array of objects, each of which has a text at the path (fields joined by dots) that names it.
+func listBody(named string) bodyRule {
 	return func(body []byte) ([]byte, error) {
 		document, err := decode(body)
 		if err != nil {
 			return nil, err
 		}
-		if err := checkList(document, withID); err != nil {
+		if err := checkList(document, named); err != nil {
 			return nil, err
 		}
 		return encode(document)
 	}
 }
 
-// wrappedBody wants an object that holds an array of objects under a key.
-func wrappedBody(key string, withID bool) bodyRule {
+// wrappedBody wants an object that holds such an array under a key.
+func wrappedBody(key, named string) bodyRule {
 	return func(body []byte) ([]byte, error) {
 		document, err := decode(body)
 		if err != nil {
@@ -55,7 +55,7 @@ func wrappedBody(key string, withID bool) bodyRule {
 		if !ok {
 			return nil, fmt.Errorf("%s where an object belongs", typeName(document))
 		}
-		if err := checkList(object[key], withID); err != nil {
+		if err := checkList(object[key], named); err != nil {
 			return nil, fmt.Errorf("field %q: %w", key, err)
 		}
 		return encode(document)
@@ -82,18 +82,21 @@ func acknowledgement(body []byte) ([]byte, error) {
 	return objectBody(body)
 }
 
-func checkList(value any, withID bool) error {
+func checkList(value any, named string) error {
 	elements, ok := value.([]any)
 	if !ok {
 		return fmt.Errorf("%s where an array belongs", typeName(value))
 	}
 	for i, element := range elements {
-		object, ok := element.(map[string]any)
-		if !ok {
+		if _, ok := element.(map[string]any); !ok {
 			return fmt.Errorf("element %d is %s, not an object", i, typeName(element))
 		}
-		if id, _ := object["id"].(string); withID && id == "" {
-			return fmt.Errorf("element %d has no id", i)
+		for _, field := range strings.Split(named, ".") {
+			object, _ := element.(map[string]any)
+			element = object[field]
+		}
+		if name, _ := element.(string); name == "" {
+			return fmt.Errorf("element %d has no %s", i, named)
 		}
 	}
 	return nil

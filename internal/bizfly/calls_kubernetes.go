@@ -25,7 +25,7 @@ import (
 )
 
 var (
-	opListKubernetesVersions = read("ListKubernetesVersions", "/k8s_versions", serviceKubernetes, wrappedBody("controller_versions", false))
+	opListKubernetesVersions = read("ListKubernetesVersions", "/k8s_versions", serviceKubernetes, wrappedBody("controller_versions", "kubernetes_version"))
 	opGetCluster             = &operation{
 		name: "GetCluster", method: http.MethodGet, route: "/_/{uid}", service: serviceKubernetes,
 		class: classRead, kind: kindItem, idempotent: true, body: objectBody,

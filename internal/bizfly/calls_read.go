@@ -37,15 +37,15 @@ func read(name, route, service string, body bodyRule) *operation {
 
 var (
 	opListRegions           = read("ListRegions", "/regions", serviceAccount, objectBody)
-	opListFlavors           = read("ListFlavors", "/flavors", serviceServers, listBody(true))
-	opListServerTypes       = read("ListServerTypes", "/server-types", serviceServers, wrappedBody("server_types", false))
-	opListVolumeTypes       = read("ListVolumeTypes", "/volume-types", serviceServers, wrappedBody("volume_types", false))
-	opListOSImages          = read("ListOSImages", "/images", serviceServers, wrappedBody("os_images", false))
-	opListCustomImages      = read("ListCustomImages", "/user/images", serviceServers, wrappedBody("images", true))
-	opListVPCNetworks       = read("ListVPCNetworks", "/vpc-networks", serviceServers, listBody(true))
-	opListNetworkInterfaces = read("ListNetworkInterfaces", "/network-interfaces", serviceServers, listBody(true))
-	opListFirewalls         = read("ListFirewalls", "/firewalls", serviceServers, listBody(true))
-	opListSSHKeys           = read("ListSSHKeys", "/keypairs", serviceServers, listBody(false))
+	opListFlavors           = read("ListFlavors", "/flavors", serviceServers, listBody("id"))
+	opListServerTypes       = read("ListServerTypes", "/server-types", serviceServers, wrappedBody("server_types", "name"))
+	opListVolumeTypes       = read("ListVolumeTypes", "/volume-types", serviceServers, wrappedBody("volume_types", "name"))
+	opListOSImages          = read("ListOSImages", "/images", serviceServers, wrappedBody("os_images", "os"))
+	opListCustomImages      = read("ListCustomImages", "/user/images", serviceServers, wrappedBody("images", "id"))
+	opListVPCNetworks       = read("ListVPCNetworks", "/vpc-networks", serviceServers, listBody("id"))
+	opListNetworkInterfaces = read("ListNetworkInterfaces", "/network-interfaces", serviceServers, listBody("id"))
+	opListFirewalls         = read("ListFirewalls", "/firewalls", serviceServers, listBody("id"))
+	opListSSHKeys           = read("ListSSHKeys", "/keypairs", serviceServers, listBody("keypair.name"))
 )
 
 // listOf performs a call that returns a list, which is never nil when there is no error.

@@ -29,7 +29,7 @@ import (
 var (
 	opListServers = &operation{
 		name: "ListServers", method: http.MethodGet, route: "/servers", service: serviceServers,
-		class: classRead, kind: kindList, idempotent: true, body: listBody(true),
+		class: classRead, kind: kindList, idempotent: true, body: listBody("id"),
 	}
 	opGetServer = &operation{
 		name: "GetServer", method: http.MethodGet, route: "/servers/{id}", service: serviceServers,
@@ -50,7 +50,7 @@ var (
 	}
 	opListVolumes = &operation{
 		name: "ListVolumes", method: http.MethodGet, route: "/volumes", service: serviceServers,
-		class: classRead, kind: kindList, idempotent: true, body: listBody(true),
+		class: classRead, kind: kindList, idempotent: true, body: listBody("id"),
 	}
 	opDeleteVolume = &operation{
 		name: "DeleteVolume", method: http.MethodDelete, route: "/volumes/{id}", service: serviceServers,

@@ -303,10 +303,10 @@ func parseEndpoint(raw string) (*url.URL, error) {
 func (c Config) sameConnection(other Config) bool {
 	strip := func(config Config) Config {
 		config.Limits, config.ErrorPatterns, config.CABundle, config.Registerer = Limits{}, nil, nil, nil
-		config.Timeouts.Delete, config.Timeouts.Read, config.Timeouts.Create = 0, 0, 0
+		config.Timeouts.Delete, config.Timeouts.Read, config.Timeouts.Create, config.Clock = 0, 0, 0, nil
 		return config
 	}
-	return bytes.Equal(c.CABundle, other.CABundle) && reflect.DeepEqual(strip(c), strip(other))
+	return c.Clock == other.Clock && bytes.Equal(c.CABundle, other.CABundle) && reflect.DeepEqual(strip(c), strip(other))
 }
 
 // String describes the configuration without its secrets, so that it may be logged by accident.

@@ -250,10 +250,12 @@ func createRequest() *gobizfly.ServerCreateRequest {
 func everyCall() map[string]func(context.Context, bizfly.API) error {
 	drop := func(_ any, err error) error { return err }
 	return map[string]func(context.Context, bizfly.API) error{
-		"ListServers":            func(ctx context.Context, api bizfly.API) error { return drop(api.ListServers(ctx)) },
-		"GetServer":              func(ctx context.Context, api bizfly.API) error { return drop(api.GetServer(ctx, serverID)) },
-		"CreateServer":           func(ctx context.Context, api bizfly.API) error { return drop(api.CreateServer(ctx, createRequest())) },
-		"DeleteServer":           func(ctx context.Context, api bizfly.API) error { return drop(api.DeleteServer(ctx, serverID, []string{"v1"})) },
+		"ListServers":  func(ctx context.Context, api bizfly.API) error { return drop(api.ListServers(ctx)) },
+		"GetServer":    func(ctx context.Context, api bizfly.API) error { return drop(api.GetServer(ctx, serverID)) },
+		"CreateServer": func(ctx context.Context, api bizfly.API) error { return drop(api.CreateServer(ctx, createRequest())) },
+		"DeleteServer": func(ctx context.Context, api bizfly.API) error {
+			return drop(api.DeleteServer(ctx, serverID, []string{"v1"}))
+		},
 		"GetTask":                func(ctx context.Context, api bizfly.API) error { return drop(api.GetTask(ctx, "t1")) },
 		"ListVolumes":            func(ctx context.Context, api bizfly.API) error { return drop(api.ListVolumes(ctx)) },
 		"DeleteVolume":           func(ctx context.Context, api bizfly.API) error { return api.DeleteVolume(ctx, "v1") },
