@@ -19,6 +19,7 @@ package cloudprovider
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -67,7 +68,7 @@ func (c *CloudProvider) IsDrifted(ctx context.Context, claim *karpv1.NodeClaim) 
 	if imageDrift(claim, nodeClass, server) {
 		return ImageDrift, nil
 	}
-	return serverDrift(claim, server), nil
+	return c.serverDrift(claim, server), nil
 }
 
 // staticDrift compares the hashes, if they are of one version: after an upgrade they are re-stamped first.
@@ -92,16 +93,17 @@ func imageDrift(claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass, se
 }
 
 // serverDrift compares the labels by which pods were placed with the server as it is.
-func serverDrift(claim *karpv1.NodeClaim, server *instance.Instance) cloudprovider.DriftReason {
-	differs := func(label, value string) bool {
-		return value != "" && claim.Labels[label] != "" && claim.Labels[label] != value
-	}
-	switch {
-	case server == nil:
+func (c *CloudProvider) serverDrift(claim *karpv1.NodeClaim, server *instance.Instance) cloudprovider.DriftReason {
+	if server == nil {
 		return ""
-	case differs(corev1.LabelInstanceTypeStable, server.Flavor):
+	}
+	// The API also knows flavors by names without their family. Only another flavor of the catalog is another flavor.
+	flavor := claim.Labels[corev1.LabelInstanceTypeStable]
+	_, known := c.flavors.Category(server.Flavor)
+	if flavor != "" && known && !strings.HasSuffix(flavor, server.Flavor) {
 		return FlavorDrift
-	case differs(corev1.LabelTopologyZone, server.Zone):
+	}
+	if zone := claim.Labels[corev1.LabelTopologyZone]; zone != "" && server.Zone != "" && zone != server.Zone {
 		return ZoneDrift
 	}
 	return ""

@@ -122,16 +122,11 @@ func (c *Controller) vanished(ctx context.Context, claim *karpv1.NodeClaim, id s
 
 // failed asks what went wrong and replaces the claim, whose deletion deletes the server.
 func (c *Controller) failed(ctx context.Context, claim *karpv1.NodeClaim, server *instance.Instance) (reconcile.Result, error) {
-	cause := fmt.Errorf("the server is in state %s", server.Status)
 	intent := instance.Intent{Name: server.Name, Flavor: server.Flavor, Zone: server.Zone, BillingPlan: server.BillingPlan}
 	if written, err := cloudprovider.IntentOf(claim); err == nil && written != nil {
 		intent = *written
-		// The task that built the server knows more than its state does.
-		var failure *instance.FailedError
-		if _, err := c.instances.Resume(ctx, string(claim.UID), intent); errors.As(err, &failure) {
-			cause = failure
-		}
 	}
+	cause := c.instances.Fault(ctx, intent)
 	result, err := c.replace(ctx, claim)
 	if err != nil || result.RequeueAfter != 0 {
 		return result, err

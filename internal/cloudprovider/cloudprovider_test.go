@@ -1,0 +1,316 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloudprovider_test
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/awslabs/operatorpkg/status"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+)
+
+const unknownServer = "bizflycloud://71b9caeb-0000-4000-8000-000000000000"
+
+var foreignIDs = []any{
+	Entry("none", ""),
+	Entry("another cloud's", "aws:///ap-southeast-1a/i-0123456789"),
+	Entry("one with three slashes", "bizflycloud:///71b9caeb"),
+	Entry("one that is a path", "bizflycloud://../volumes/1"),
+}
+
+var _ = Describe("Get", func() {
+	It("should describe a server", func() {
+		nodeClass()
+		created := launched(nodeClaim(nil))
+		got, err := env.CloudProvider.Get(ctx, created.Status.ProviderID)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(got.Status.ProviderID).To(Equal(created.Status.ProviderID))
+		Expect(got.Status.ImageID).To(Equal(created.Status.ImageID))
+		Expect(got.Name).To(Equal(created.Name))
+		Expect(got.CreationTimestamp.Time).To(BeTemporally("~", time.Now(), time.Minute))
+		for key, value := range got.Labels {
+			Expect(created.Labels).To(HaveKeyWithValue(key, value))
+		}
+	})
+	It("should not find a server that does not exist", func() {
+		_, err := env.CloudProvider.Get(ctx, unknownServer)
+		Expect(corecloudprovider.IsNodeClaimNotFoundError(err)).To(BeTrue())
+	})
+	It("should not call a server missing when the cloud does not answer", func() {
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers/*", Effect: cloud.EffectStatus, Status: http.StatusServiceUnavailable})
+		_, err := env.CloudProvider.Get(ctx, unknownServer)
+		Expect(err).To(HaveOccurred())
+		Expect(corecloudprovider.IsNodeClaimNotFoundError(err)).To(BeFalse())
+	})
+	DescribeTable("should not find a foreign provider id:", append([]any{func(id string) {
+		_, err := env.CloudProvider.Get(ctx, id)
+		Expect(corecloudprovider.IsNodeClaimNotFoundError(err)).To(BeTrue())
+	}}, foreignIDs...)...)
+})
+
+var _ = Describe("List", func() {
+	It("should list the servers of this cluster and of no other, whoever else is in the project", func() {
+		nodeClass()
+		created := launched(nodeClaim(nil))
+		other := launched(nodeClaim(nil))
+		Expect(env.Sandbox.EditServer(serverOf(other).ID, func(s *cloud.Server) { s.Metadata[v1alpha1.MetadataClusterUID] = "another" })).To(BeTrue())
+		Expect(env.CloudProvider.List(ctx)).To(ConsistOf(HaveField("Status.ProviderID", created.Status.ProviderID)))
+	})
+	It("should say which servers are going", func() {
+		nodeClass()
+		created := launched(nodeClaim(nil))
+		Expect(env.Sandbox.SetServerStatus(serverOf(created).ID, "DELETED")).To(Succeed())
+		all, err := env.CloudProvider.List(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		for _, claim := range all {
+			Expect(claim.DeletionTimestamp).ToNot(BeNil())
+		}
+	})
+	It("should be an error rather than short", func() {
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectTruncated})
+		_, err := env.CloudProvider.List(ctx)
+		Expect(err).To(HaveOccurred())
+	})
+})
+
+var _ = Describe("Delete", func() {
+	// deleted calls Delete as core does until it says that the server is gone.
+	deleted := func(claim *karpv1.NodeClaim) {
+		GinkgoHelper()
+		Eventually(func() bool {
+			err := env.CloudProvider.Delete(ctx, claim)
+			Expect(corecloudprovider.IgnoreNodeClaimNotFoundError(err)).To(Succeed())
+			return corecloudprovider.IsNodeClaimNotFoundError(err)
+		}).WithTimeout(10 * time.Second).Should(BeTrue())
+	}
+	It("should delete server and disks, and need no NodeClass for it", func() {
+		class := nodeClass()
+		created := launched(nodeClaim(nil))
+		Expect(env.Client.Delete(ctx, class)).To(Succeed())
+		env.Restart(ctx)
+		deleted(created)
+		Expect(servers()).To(BeEmpty())
+		Expect(env.Sandbox.State().Volumes).To(BeEmpty())
+		Expect(env.Sandbox.State().LeftNodes).To(ContainElement(intentOf(created).Name))
+	})
+	It("should not say gone while the cloud is deleting", func() {
+		env.Reset(ctx, cloud.Options{Latency: 500 * time.Millisecond})
+		nodeClass()
+		created := launched(nodeClaim(nil))
+		Eventually(func() string { return serverOf(created).Status }).WithTimeout(5 * time.Second).Should(Equal("ACTIVE"))
+		Expect(env.CloudProvider.Delete(ctx, created)).To(Succeed())
+		deleted(created)
+		Expect(servers()).To(BeEmpty())
+	})
+	It("should not touch a server of another cluster", func() {
+		nodeClass()
+		created := launched(nodeClaim(nil))
+		Expect(env.Sandbox.EditServer(serverOf(created).ID, func(s *cloud.Server) { s.Metadata[v1alpha1.MetadataClusterUID] = "another" })).To(BeTrue())
+		Expect(corecloudprovider.IsNodeClaimNotFoundError(env.CloudProvider.Delete(ctx, created))).To(BeTrue())
+		Expect(servers()).To(HaveLen(1))
+	})
+	DescribeTable("should not find a foreign provider id:", append([]any{func(id string) {
+		claim := &karpv1.NodeClaim{Status: karpv1.NodeClaimStatus{ProviderID: id}}
+		Expect(corecloudprovider.IsNodeClaimNotFoundError(env.CloudProvider.Delete(ctx, claim))).To(BeTrue())
+	}}, foreignIDs...)...)
+})
+
+var _ = Describe("GetInstanceTypes", func() {
+	It("should return the same shared slice until something changes, without a request", func() {
+		nodeClass()
+		pool := unit.NodePool()
+		first := instanceTypes(pool)
+		env.Sandbox.ResetRequests()
+		second := instanceTypes(pool)
+		Expect(&second[0]).To(BeIdenticalTo(&first[0]))
+		Expect(env.Sandbox.Requests()).To(BeEmpty())
+	})
+	It("should go on while the NodeClass is not ready, since running nodes need their prices", func() {
+		class := nodeClass()
+		pool := unit.NodePool()
+		before := instanceTypes(pool)
+		Expect(env.SetCondition(ctx, class, func(s status.ConditionSet) {
+			s.SetFalse(v1alpha1.ConditionTypeFirewallsReady, "FirewallNotFound", "no such firewall")
+		})).To(Succeed())
+		Expect(instanceTypes(pool)).To(HaveLen(len(before)))
+	})
+	It("should say that a NodeClass was never resolved", func() {
+		class := &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: unit.NodeClassName}}
+		Expect(env.Client.Create(ctx, class)).To(Succeed())
+		_, err := env.CloudProvider.GetInstanceTypes(ctx, unit.NodePool())
+		Expect(corecloudprovider.IsNodeClassNotReadyError(err)).To(BeTrue())
+	})
+	DescribeTable("should be an error, and no panic, for", func(change func(*karpv1.NodePool)) {
+		nodeClass()
+		pool := unit.NodePool()
+		change(pool)
+		_, err := env.CloudProvider.GetInstanceTypes(ctx, pool)
+		Expect(err).To(HaveOccurred())
+	},
+		Entry("no reference", func(p *karpv1.NodePool) { p.Spec.Template.Spec.NodeClassRef = nil }),
+		Entry("a foreign kind", func(p *karpv1.NodePool) {
+			p.Spec.Template.Spec.NodeClassRef = &karpv1.NodeClassReference{Group: "karpenter.k8s.aws", Kind: "EC2NodeClass", Name: unit.NodeClassName}
+		}),
+		Entry("a NodeClass that does not exist", func(p *karpv1.NodePool) {
+			p.Spec.Template.Spec.NodeClassRef = &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "BizflyNodeClass", Name: "missing"}
+		}),
+	)
+	It("should be an error without a NodePool", func() {
+		_, err := env.CloudProvider.GetInstanceTypes(ctx, nil)
+		Expect(err).To(HaveOccurred())
+	})
+	DescribeTable("should tell a NodePool that no flavor can satisfy, once, and what there is instead",
+		func(detail string, requirements ...karpv1.NodeSelectorRequirementWithMinValues) {
+			nodeClass()
+			pool := unit.NodePool(requirements...)
+			pool.UID, pool.Generation = "pool", 1
+			for range 3 {
+				instanceTypes(pool)
+			}
+			Expect(env.Recorder.Calls(events.ReasonNoCompatibleFlavor)).To(Equal(1))
+			Expect(env.Recorder.Events()[0].Message).To(ContainSubstring(detail))
+			pool.Generation, pool.Spec.Template.Spec.Requirements = 2, nil
+			instanceTypes(pool)
+			Expect(env.Recorder.Calls(events.ReasonNoCompatibleFlavor)).To(Equal(1))
+		},
+		Entry("a size", v1alpha1.LabelInstanceCPU+" In [999]", unit.Requirement(v1alpha1.LabelInstanceCPU, corev1.NodeSelectorOpIn, "999")),
+		Entry("a zone", "where there is HN1, HN2", unit.Requirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, "HN9")),
+		Entry("an architecture", "where there is amd64", unit.Requirement(corev1.LabelArchStable, corev1.NodeSelectorOpIn, "arm64")),
+		Entry("a capacity type", "where there is on-demand", unit.Requirement(karpv1.CapacityTypeLabelKey, corev1.NodeSelectorOpIn, "spot")),
+		Entry("a combination", "no flavor satisfies all of them",
+			unit.Requirement(v1alpha1.LabelInstanceGPUCount, corev1.NodeSelectorOpExists), unit.Requirement(v1alpha1.LabelInstanceCategory, corev1.NodeSelectorOpIn, "basic")),
+	)
+	It("should stay silent when what fits is merely sold out", func() {
+		nodeClass()
+		pool := unit.NodePool()
+		env.Sandbox.SetStock("*", "*", "*", 0)
+		refused(nodeClaim(pool))
+		instanceTypes(pool)
+		Expect(env.Recorder.Calls(events.ReasonNoCompatibleFlavor)).To(BeZero())
+	})
+	It("should define every well-known label, so that none matches by accident", func() {
+		nodeClass()
+		for _, it := range instanceTypes(unit.NodePool()) {
+			for label := range karpv1.WellKnownLabels.Difference(karpv1.WellKnownLabelsForOfferings) {
+				if label != karpv1.NodePoolLabelKey {
+					Expect(it.Requirements).To(HaveKey(label), it.Name)
+				}
+			}
+		}
+	})
+})
+
+var _ = Describe("IsDrifted", func() {
+	drift := func(claim *karpv1.NodeClaim) corecloudprovider.DriftReason {
+		GinkgoHelper()
+		env.Sandbox.ResetRequests()
+		reason, err := env.CloudProvider.IsDrifted(ctx, claim)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(env.Sandbox.Requests()).To(BeEmpty(), "drift reads caches only")
+		Expect(string(reason)).To(MatchRegexp(`^([A-Za-z]*)$`))
+		return reason
+	}
+	var class *v1alpha1.BizflyNodeClass
+	var claim *karpv1.NodeClaim
+	BeforeEach(func() {
+		class = nodeClass()
+		claim = launched(nodeClaim(nil))
+		Expect(env.CloudProvider.List(ctx)).ToNot(BeEmpty())
+	})
+	It("should not see drift where nothing has changed", func() {
+		Expect(drift(claim)).To(BeEmpty())
+	})
+	It("should see a changed field that a running server cannot take over", func() {
+		class.Spec.PublicIPv4 = lo.ToPtr(false)
+		Expect(env.Client.Update(ctx, class)).To(Succeed())
+		Expect(env.Resolve(ctx, class)).To(Succeed())
+		Expect(drift(claim)).To(Equal(cloudprovider.NodeClassDrift))
+	})
+	It("should not compare hashes of different versions", func() {
+		class.Annotations[v1alpha1.AnnotationNodeClassHash] = "0"
+		class.Annotations[v1alpha1.AnnotationNodeClassHashVersion] = "v0"
+		Expect(env.Client.Update(ctx, class)).To(Succeed())
+		Expect(drift(claim)).To(BeEmpty())
+	})
+	It("should not compare with a NodeClass that was not stamped yet", func() {
+		class.Annotations = nil
+		Expect(env.Client.Update(ctx, class)).To(Succeed())
+		Expect(drift(claim)).To(BeEmpty())
+	})
+	It("should see that new servers boot another image", func() {
+		class.Status.Image.ID = "another"
+		Expect(env.Client.Status().Update(ctx, class)).To(Succeed())
+		Expect(drift(claim)).To(Equal(cloudprovider.ImageDrift))
+	})
+	It("should not see another image while the image cannot be resolved", func() {
+		class.Status.Image.ID = "another"
+		class.StatusConditions().SetUnknownWithReason(v1alpha1.ConditionTypeImagesReady, "LookupFailed", "the cloud does not answer")
+		Expect(env.Client.Status().Update(ctx, class)).To(Succeed())
+		Expect(drift(claim)).To(BeEmpty())
+	})
+	It("should not see another image when none is known", func() {
+		class.Status.Image = nil
+		Expect(env.Client.Status().Update(ctx, class)).To(Succeed())
+		Expect(drift(claim)).To(BeEmpty())
+	})
+	It("should see a server that was resized", func() {
+		claim.Labels[corev1.LabelInstanceTypeStable] = "nix.8c_16g"
+		Expect(drift(claim)).To(Equal(cloudprovider.FlavorDrift))
+	})
+	It("should see a server in another zone", func() {
+		claim.Labels[corev1.LabelTopologyZone] = "HN9"
+		Expect(drift(claim)).To(Equal(cloudprovider.ZoneDrift))
+	})
+	It("should not believe a list that is old", func() {
+		claim.Labels[corev1.LabelTopologyZone] = "HN9"
+		env.Clock.Step(time.Hour)
+		Expect(drift(claim)).To(BeEmpty())
+	})
+	It("should not see drift when the NodeClass is gone", func() {
+		Expect(env.Client.Delete(ctx, class)).To(Succeed())
+		Expect(drift(claim)).To(BeEmpty())
+	})
+})
+
+var _ = Describe("The rest of the interface", func() {
+	It("should return fresh NodeClasses that core can read into", func() {
+		first, second := env.CloudProvider.GetSupportedNodeClasses(), env.CloudProvider.GetSupportedNodeClasses()
+		Expect(first).To(HaveLen(1))
+		Expect(first[0]).ToNot(BeIdenticalTo(second[0]))
+	})
+	It("should name itself", func() {
+		Expect(env.CloudProvider.Name()).To(Equal("bizflycloud"))
+	})
+	It("should have nodes repaired whose kubelet is silent or not ready", func() {
+		Expect(env.CloudProvider.RepairPolicies()).To(ConsistOf(
+			HaveField("ConditionStatus", corev1.ConditionUnknown), HaveField("ConditionStatus", corev1.ConditionFalse),
+		))
+	})
+})

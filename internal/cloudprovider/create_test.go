@@ -1,0 +1,551 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloudprovider_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/awslabs/operatorpkg/status"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/scheduling"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+)
+
+var _ = Describe("Create", func() {
+	Context("the choice", func() {
+		It("should launch the cheapest offering that fits", func() {
+			nodeClass()
+			pool := unit.NodePool()
+			claim := nodeClaim(pool, unit.Requirement(v1alpha1.LabelInstanceCategory, corev1.NodeSelectorOpIn, "premium"))
+			created := launched(claim)
+			reqs := scheduling.NewNodeSelectorRequirementsWithMinValues(claim.Spec.Requirements...)
+			cheapest := lo.Min(lo.FlatMap(instanceTypes(pool), func(it *corecloudprovider.InstanceType, _ int) []float64 {
+				if !reqs.IsCompatible(it.Requirements, scheduling.AllowUndefinedWellKnownLabels) {
+					return nil
+				}
+				return lo.Map(it.Offerings.Available().Compatible(reqs), func(o *corecloudprovider.Offering, _ int) float64 { return o.Price })
+			}))
+			chosen, _ := lo.Find(instanceTypes(pool), func(it *corecloudprovider.InstanceType) bool {
+				return it.Name == created.Labels[corev1.LabelInstanceTypeStable]
+			})
+			price, ok := chosen.OfferingPrice(created.Labels[corev1.LabelTopologyZone], karpv1.CapacityTypeOnDemand)
+			Expect(ok).To(BeTrue())
+			Expect(price).To(Equal(cheapest))
+			Expect(serverOf(created).Flavor.Name).To(Equal(chosen.Name))
+			Expect(serverOf(created).AvailabilityZone).To(Equal(created.Labels[corev1.LabelTopologyZone]))
+		})
+		It("should label the claim so completely that no NodePool requirement sees drift", func() {
+			nodeClass()
+			created := launched(nodeClaim(nil))
+			Expect(created.Labels).To(HaveKeyWithValue(corev1.LabelTopologyRegion, "HN"))
+			required := lo.Map([]string{
+				corev1.LabelInstanceTypeStable, corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelArchStable, corev1.LabelOSStable,
+				karpv1.CapacityTypeLabelKey, v1alpha1.LabelInstanceCategory, v1alpha1.LabelInstanceCPU, v1alpha1.LabelInstanceMemory,
+			}, func(key string, _ int) karpv1.NodeSelectorRequirementWithMinValues {
+				return unit.Requirement(key, corev1.NodeSelectorOpExists)
+			})
+			// This is core's own check, which knows no undefined labels.
+			Expect(scheduling.NewLabelRequirements(created.Labels).Compatible(scheduling.NewNodeSelectorRequirementsWithMinValues(required...))).To(Succeed())
+		})
+		It("should return capacity and allocatable without zeros, the image and the hash", func() {
+			class := nodeClass()
+			created := launched(nodeClaim(nil))
+			Expect(created.Status.Capacity).To(HaveKey(corev1.ResourceMemory))
+			Expect(created.Status.Allocatable.Memory().Cmp(*created.Status.Capacity.Memory())).To(Equal(-1))
+			for _, quantity := range created.Status.Capacity {
+				Expect(quantity.IsZero()).To(BeFalse())
+			}
+			Expect(created.Status.ImageID).To(Equal(class.Status.Image.ID))
+			Expect(created.Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationNodeClassHash, class.Hash()))
+			Expect(created.Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationNodeClassHashVersion, v1alpha1.NodeClassHashVersion))
+		})
+		It("should never launch in a zone, category or size that is excluded", func() {
+			nodeClass()
+			seed := rand.Uint64()
+			By(fmt.Sprintf("seed %d", seed))
+			random := rand.New(rand.NewPCG(seed, 0))
+			pick := func(values ...string) []string {
+				random.Shuffle(len(values), func(i, j int) { values[i], values[j] = values[j], values[i] })
+				return values[:1+random.IntN(len(values)-1)]
+			}
+			for range 20 {
+				zones, categories, least := pick("HN1", "HN2"), pick("basic", "premium", "enterprise"), 1+random.IntN(8)
+				claim := nodeClaim(nil,
+					unit.Requirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpNotIn, zones...),
+					unit.Requirement(v1alpha1.LabelInstanceCategory, corev1.NodeSelectorOpNotIn, categories...),
+					unit.Requirement(v1alpha1.LabelInstanceCPU, karpv1.NodeSelectorOpGte, fmt.Sprint(least)),
+				)
+				created := launched(claim)
+				Expect(zones).ToNot(ContainElement(serverOf(created).AvailabilityZone))
+				Expect(categories).ToNot(ContainElement(serverOf(created).Category))
+				reqs := scheduling.NewNodeSelectorRequirementsWithMinValues(claim.Spec.Requirements...)
+				Expect(scheduling.NewLabelRequirements(created.Labels).Compatible(reqs)).To(Succeed())
+			}
+		})
+		It("should launch nothing that the requests do not fit in", func() {
+			nodeClass()
+			claim := nodeClaim(nil)
+			claim.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("5000")}
+			Expect(corecloudprovider.IsInsufficientCapacityError(refused(claim))).To(BeTrue())
+			Expect(orders()).To(BeZero())
+		})
+		It("should prefer the offering with fewer failures among those of one price", func() {
+			nodeClass()
+			pool := unit.NodePool()
+			first := launched(nodeClaim(pool))
+			failing := capacity.Offering{Flavor: first.Labels[corev1.LabelInstanceTypeStable], Zone: first.Labels[corev1.LabelTopologyZone], BillingPlan: "on_demand"}
+			env.Capacity.MarkUnavailable(ctx, failing, capacity.ReasonInsufficientCapacity, time.Minute)
+			env.Clock.Step(2 * time.Minute)
+			Eventually(func() int { return env.Capacity.RecentFailures(failing) }).Should(BeNumerically(">", 0))
+			second := launched(nodeClaim(pool))
+			Expect(second.Labels[corev1.LabelInstanceTypeStable]).To(Equal(failing.Flavor))
+			Expect(second.Labels[corev1.LabelTopologyZone]).ToNot(Equal(failing.Zone))
+		})
+		It("should not launch with fewer choices than minValues asks for, unless that is best effort", func() {
+			nodeClass()
+			requirement := unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "nix.2c_4g")
+			requirement.MinValues = lo.ToPtr(2)
+			claim := nodeClaim(nil)
+			claim.Spec.Requirements = append(claim.Spec.Requirements, requirement)
+			Expect(corecloudprovider.IsInsufficientCapacityError(refused(claim))).To(BeTrue())
+			config := env.Config()
+			config.BestEffortMinValues = true
+			env.CloudProvider = cloudprovider.New(config)
+			Expect(launched(claim).Labels).To(HaveKeyWithValue(corev1.LabelInstanceTypeStable, "nix.2c_4g"))
+		})
+		It("should choose by the prices of NodeOverlays", func() {
+			nodeClass()
+			pool := unit.NodePool()
+			usual := launched(nodeClaim(pool)).Labels[corev1.LabelInstanceTypeStable]
+			config := env.Config()
+			config.Overlay = dearer(usual)
+			env.CloudProvider = cloudprovider.New(config)
+			Expect(launched(nodeClaim(pool)).Labels[corev1.LabelInstanceTypeStable]).ToNot(Equal(usual))
+		})
+		It("should refuse capacity types that cannot be bought, and say why", func() {
+			nodeClass()
+			err := refused(nodeClaim(nil, unit.Requirement(karpv1.CapacityTypeLabelKey, corev1.NodeSelectorOpIn, karpv1.CapacityTypeSpot)))
+			Expect(reasonOf(err)).To(Equal(cloudprovider.ReasonCapacityTypeUnsupported))
+			Expect(env.Recorder.Calls(events.ReasonCapacityTypeUnsupported)).To(Equal(1))
+			Expect(orders()).To(BeZero())
+		})
+	})
+
+	Context("the NodeClass", func() {
+		It("should end the claim when there is none", func() {
+			Expect(corecloudprovider.IsInsufficientCapacityError(refused(nodeClaim(nil)))).To(BeTrue())
+			Expect(env.Recorder.Calls(events.ReasonNodeClassUnresolved)).To(Equal(1))
+		})
+		It("should end the claim when it is being deleted", func() {
+			class := nodeClass(func(c *v1alpha1.BizflyNodeClass) { c.Finalizers = []string{v1alpha1.TerminationFinalizer} })
+			Expect(env.Client.Delete(ctx, class)).To(Succeed())
+			Expect(corecloudprovider.IsInsufficientCapacityError(refused(nodeClaim(nil)))).To(BeTrue())
+		})
+		It("should end the claim when it is not ready", func() {
+			class := nodeClass()
+			Expect(env.SetCondition(ctx, class, func(s status.ConditionSet) {
+				s.SetFalse(v1alpha1.ConditionTypeImagesReady, "ImageNotFound", "no such image")
+			})).To(Succeed())
+			Expect(corecloudprovider.IsNodeClassNotReadyError(refused(nodeClaim(nil)))).To(BeTrue())
+		})
+		It("should end the claim when its last change was not resolved yet", func() {
+			class := nodeClass()
+			class.Spec.PublicIPv4 = lo.ToPtr(false)
+			Expect(env.Client.Update(ctx, class)).To(Succeed())
+			err := refused(nodeClaim(nil))
+			Expect(corecloudprovider.IsNodeClassNotReadyError(err) || reasonOf(err) == cloudprovider.ReasonNodeClassReadinessUnknown).To(BeTrue(), "%v", err)
+			Expect(orders()).To(BeZero())
+		})
+		It("should wait while it is being resolved for the first time", func() {
+			class := &v1alpha1.BizflyNodeClass{}
+			class.Name = unit.NodeClassName
+			Expect(env.Client.Create(ctx, class)).To(Succeed())
+			Expect(reasonOf(refused(nodeClaim(nil)))).To(Equal(cloudprovider.ReasonNodeClassReadinessUnknown))
+		})
+		It("should retry when it cannot be read", func() {
+			nodeClass()
+			claim := nodeClaim(nil)
+			config := env.Config()
+			config.KubeClient = failing(interceptor.Funcs{Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+				return errors.New("connection refused")
+			}})
+			env.CloudProvider = cloudprovider.New(config)
+			err := refused(claim)
+			Expect(corecloudprovider.IsInsufficientCapacityError(err) || corecloudprovider.IsNodeClassNotReadyError(err)).To(BeFalse())
+			Expect(err).To(MatchError(ContainSubstring("connection refused")))
+		})
+		It("should refuse a foreign kind or no reference at all without a panic", func() {
+			claim := nodeClaim(nil)
+			claim.Spec.NodeClassRef = nil
+			Expect(corecloudprovider.IsInsufficientCapacityError(refused(claim))).To(BeTrue())
+		})
+	})
+
+	Context("the intent", func() {
+		It("should be written down before the order, and the claim that core passed left alone", func() {
+			nodeClass()
+			claim := nodeClaim(nil)
+			passed := claim.DeepCopy()
+			_, err := env.CloudProvider.Create(ctx, passed)
+			Expect(err).ToNot(HaveOccurred())
+			Expect(passed).To(Equal(claim))
+			intent := intentOf(claim)
+			Expect(intent.Attempt).To(Equal(1))
+			Expect(intent.TaskID).ToNot(BeEmpty())
+			Expect(intent.Refused).To(BeFalse())
+			Expect(servers()).To(ConsistOf(HaveField("Name", intent.Name)))
+		})
+		It("should keep an order from being made when it cannot be written down", func() {
+			nodeClass()
+			claim := nodeClaim(nil)
+			config := env.Config()
+			config.KubeClient = failing(interceptor.Funcs{Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+				return errors.New("etcd is away")
+			}})
+			working := env.CloudProvider
+			env.CloudProvider = cloudprovider.New(config)
+			Expect(refused(claim)).To(MatchError(ContainSubstring("etcd is away")))
+			Expect(orders()).To(BeZero())
+			env.CloudProvider = working
+			launched(claim)
+			Expect(servers()).To(HaveLen(1))
+		})
+		It("should keep an order from being made for a claim that is being deleted", func() {
+			nodeClass()
+			claim := nodeClaim(nil)
+			Expect(env.Client.Delete(ctx, claim.DeepCopy())).To(Succeed())
+			refused(claim)
+			Expect(orders()).To(BeZero())
+		})
+		It("should keep an order from being made for a claim of the same name with another UID", func() {
+			nodeClass()
+			claim := nodeClaim(nil)
+			claim.UID = "another"
+			refused(claim)
+			Expect(orders()).To(BeZero())
+		})
+		It("should give the claim up when it cannot be read any more", func() {
+			nodeClass()
+			claim := nodeClaim(nil)
+			claim.Annotations = map[string]string{v1alpha1.AnnotationLaunchIntent: "{"}
+			Expect(env.Client.Update(ctx, claim)).To(Succeed())
+			Expect(reasonOf(refused(claim))).To(Equal(cloudprovider.ReasonLaunchIntentUnreadable))
+			Expect(exists(claim)).To(BeFalse())
+			Expect(orders()).To(BeZero())
+		})
+	})
+
+	Context("asked again for one claim", func() {
+		It("should return the same server from memory, although the claim that core passes is stale", func() {
+			nodeClass()
+			claim := nodeClaim(nil)
+			Expect(launched(claim).Status.ProviderID).To(Equal(launched(claim).Status.ProviderID))
+			Expect(orders()).To(Equal(1))
+		})
+		It("should return the same server after a restart", func() {
+			nodeClass()
+			claim := nodeClaim(nil)
+			first := launched(claim)
+			env.Restart(ctx)
+			second := launched(claim)
+			Expect(second.Status.ProviderID).To(Equal(first.Status.ProviderID))
+			Expect(second.Labels).To(Equal(first.Labels))
+			Expect(orders()).To(Equal(1))
+		})
+		It("should keep the hash of the NodeClass that was ordered with", func() {
+			class := nodeClass()
+			hash := class.Hash()
+			claim := nodeClaim(nil)
+			launched(claim)
+			class.Spec.PublicIPv4 = lo.ToPtr(false)
+			Expect(env.Client.Update(ctx, class)).To(Succeed())
+			Expect(class.Hash()).ToNot(Equal(hash))
+			Expect(env.Resolve(ctx, class)).To(Succeed())
+			env.Restart(ctx)
+			Expect(launched(claim).Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationNodeClassHash, hash))
+		})
+		It("should find the server although the NodeClass is not ready any more", func() {
+			class := nodeClass()
+			claim := nodeClaim(nil)
+			first := launched(claim)
+			Expect(env.SetCondition(ctx, class, func(s status.ConditionSet) {
+				s.SetFalse(v1alpha1.ConditionTypeImagesReady, "ImageNotFound", "no such image")
+			})).To(Succeed())
+			env.Restart(ctx)
+			Expect(launched(claim).Status.ProviderID).To(Equal(first.Status.ProviderID))
+		})
+		It("should wait for a server that is slow to get an id, across a restart, without a second order", func() {
+			env.Reset(ctx, cloud.Options{Latency: 1500 * time.Millisecond, HideBuilding: true})
+			nodeClass()
+			claim := nodeClaim(nil)
+			Expect(reasonOf(refused(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+			env.Restart(ctx)
+			var created *karpv1.NodeClaim
+			Eventually(func() (err error) {
+				created, err = env.CloudProvider.Create(ctx, claim.DeepCopy())
+				return err
+			}).WithTimeout(20 * time.Second).Should(Succeed())
+			Expect(serverOf(created).Name).To(Equal(intentOf(claim).Name))
+			Expect(orders()).To(Equal(1))
+		})
+		It("should find the server of an order whose answer was lost", func() {
+			nodeClass()
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectLostResponse})
+			claim := nodeClaim(nil)
+			var created *karpv1.NodeClaim
+			Eventually(func() (err error) {
+				created, err = env.CloudProvider.Create(ctx, claim.DeepCopy())
+				return err
+			}).WithTimeout(20 * time.Second).Should(Succeed())
+			Expect(serverOf(created).Name).To(Equal(intentOf(claim).Name))
+			Expect(orders()).To(Equal(1))
+		})
+		It("should give the claim up, and never order again, when an order may or may not have been heard", func() {
+			nodeClass()
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectReset})
+			claim := nodeClaim(nil)
+			Eventually(func() string { return reasonOf(refused(claim)) }).WithTimeout(20 * time.Second).Should(Equal(cloudprovider.ReasonLaunchOutcomeUnknown))
+			Expect(exists(claim)).To(BeFalse())
+			Expect(env.Recorder.Calls(events.ReasonLaunchOutcomeUnknown)).To(Equal(1))
+			Expect(env.CloudProvider.GivenUp(string(claim.UID))).To(BeTrue())
+			env.Sandbox.ClearFaults()
+			refused(claim)
+			Expect(orders()).To(Equal(1))
+			Expect(servers()).To(BeEmpty())
+		})
+	})
+
+	Context("refusals for want of room", func() {
+		It("should try the next offering at once, and mark those that are sold out so that everybody sees it", func() {
+			nodeClass()
+			pool := unit.NodePool()
+			flavor := launched(nodeClaim(pool)).Labels[corev1.LabelInstanceTypeStable]
+			env.Sandbox.SetStock(flavor, "*", "*", 0)
+			before, ordered := available(pool), orders()
+			created := launched(nodeClaim(pool))
+			Expect(created.Labels[corev1.LabelInstanceTypeStable]).ToNot(Equal(flavor))
+			tried := orders() - ordered
+			Expect(tried).To(And(BeNumerically(">", 1), BeNumerically("<=", 3)))
+			Expect(available(pool)).To(Equal(before - (tried - 1)))
+			sold, ok := lo.Find(instanceTypes(pool), func(it *corecloudprovider.InstanceType) bool { return it.Name == flavor })
+			Expect(ok).To(BeTrue(), "a sold-out flavor is never gone")
+			Expect(sold.Offerings.Available()).To(BeEmpty())
+		})
+		It("should number the attempts, so that each has a server name of its own", func() {
+			nodeClass()
+			pool := unit.NodePool()
+			flavor := launched(nodeClaim(pool)).Labels[corev1.LabelInstanceTypeStable]
+			env.Sandbox.SetStock(flavor, "*", "*", 0)
+			ordered, claim := orders(), nodeClaim(pool)
+			launched(claim)
+			Expect(intentOf(claim).Attempt).To(Equal(orders() - ordered))
+		})
+		It("should end the claim after three orders", func() {
+			nodeClass()
+			env.Sandbox.SetStock("*", "*", "*", 0)
+			claim := nodeClaim(nil)
+			Expect(corecloudprovider.IsInsufficientCapacityError(refused(claim))).To(BeTrue())
+			Expect(orders()).To(Equal(3))
+			Expect(exists(claim)).To(BeTrue(), "core deletes it")
+		})
+		It("should sell again what was sold out after a while", func() {
+			nodeClass()
+			pool := unit.NodePool()
+			before := available(pool)
+			env.Sandbox.SetStock("*", "*", "*", 0)
+			refused(nodeClaim(pool))
+			Expect(available(pool)).To(Equal(before - 3))
+			env.Clock.Step(cloudprovider.DefaultUnavailableTTL + time.Second)
+			Eventually(func() int { return available(pool) }).Should(Equal(before))
+		})
+		DescribeTable("should pause every launch when the whole account is refused", func(effect cloud.Effect, reason string) {
+			nodeClass()
+			pool := unit.NodePool()
+			before := available(pool)
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: effect, Count: 1})
+			Expect(corecloudprovider.IsInsufficientCapacityError(refused(nodeClaim(pool)))).To(BeTrue())
+			Expect(orders()).To(Equal(1))
+			Expect(env.Recorder.Events()).To(ContainElement(And(HaveField("Reason", events.ReasonAccountLimit), HaveField("Message", ContainSubstring(reason)))))
+			Expect(available(pool)).To(BeZero())
+			Expect(corecloudprovider.IsInsufficientCapacityError(refused(nodeClaim(pool)))).To(BeTrue())
+			Expect(orders()).To(Equal(1), "no order during the pause")
+			env.Clock.Step(cloudprovider.DefaultAccountPause + time.Second)
+			Eventually(func() int { return available(pool) }).Should(Equal(before))
+			launched(nodeClaim(pool))
+		},
+			Entry("by its quota", cloud.EffectQuota, capacity.ReasonQuotaExceeded),
+			Entry("by its balance", cloud.EffectBalance, capacity.ReasonBalanceExhausted),
+		)
+		It("should mark the offering and end the claim when the cloud finds out later, and leave nothing behind", func() {
+			nodeClass()
+			pool := unit.NodePool()
+			before := available(pool)
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectNoCapacity, Async: true, Count: 1})
+			claim := nodeClaim(pool)
+			Expect(corecloudprovider.IsInsufficientCapacityError(refused(claim))).To(BeTrue())
+			Expect(available(pool)).To(Equal(before - 1))
+			Expect(env.Recorder.Calls(events.ReasonLaunchFailed)).To(Equal(1))
+			Eventually(func() []cloud.Server {
+				Expect(env.Instances.Reap(ctx)).To(Succeed())
+				return servers()
+			}).WithTimeout(10 * time.Second).Should(BeEmpty())
+		})
+	})
+
+	Context("refusals that no other offering cures", func() {
+		DescribeTable("should say why, keep the claim and mark nothing", func(status int, message, reason string) {
+			nodeClass()
+			pool := unit.NodePool()
+			before := available(pool)
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: status, Message: message})
+			claim := nodeClaim(pool)
+			err := refused(claim)
+			Expect(reasonOf(err)).To(Equal(reason), "%v", err)
+			Expect(corecloudprovider.IsInsufficientCapacityError(err)).To(BeFalse())
+			Expect(reason).To(Or(BeEmpty(), MatchRegexp(`^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`)))
+			Expect(orders()).To(Equal(1))
+			Expect(available(pool)).To(Equal(before))
+			Expect(exists(claim)).To(BeTrue())
+			Expect(intentOf(claim).Refused).To(BeTrue())
+
+			env.Sandbox.ClearFaults()
+			launched(claim)
+			Expect(intentOf(claim).Attempt).To(Equal(2))
+		},
+			Entry("an invalid order", http.StatusBadRequest, "Image is not valid", cloudprovider.ReasonLaunchRequestInvalid),
+			Entry("a permission that is missing", http.StatusForbidden, "You are not allowed to do this", cloudprovider.ReasonLaunchPermissionDenied),
+			Entry("throttling", http.StatusTooManyRequests, "Too many requests", ""),
+		)
+	})
+
+	Context("servers that come up broken", func() {
+		broken := func() {
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectErrorServer, Message: "Failed to execute cloud-init"})
+		}
+		It("should give the claim up, and mark nothing", func() {
+			nodeClass()
+			pool := unit.NodePool()
+			before := available(pool)
+			broken()
+			claim := nodeClaim(pool)
+			Expect(reasonOf(refused(claim))).To(Equal(cloudprovider.ReasonLaunchFailed))
+			Expect(exists(claim)).To(BeFalse())
+			Expect(available(pool)).To(Equal(before))
+			Expect(env.CloudProvider.GivenUp(string(claim.UID))).To(BeTrue())
+		})
+		It("should pause the NodeClass after three, until it changes or time has passed", func() {
+			class := nodeClass()
+			pool := unit.NodePool()
+			broken()
+			for range 3 {
+				refused(nodeClaim(pool))
+			}
+			Expect(env.Recorder.Calls(events.ReasonLaunchesKeepFailing)).To(Equal(1))
+			_, err := env.CloudProvider.GetInstanceTypes(ctx, pool)
+			Expect(corecloudprovider.IsNodeClassNotReadyError(err)).To(BeTrue())
+			Expect(corecloudprovider.IsNodeClassNotReadyError(refused(nodeClaim(pool)))).To(BeTrue())
+			Expect(orders()).To(Equal(3))
+
+			env.Sandbox.ClearFaults()
+			class.Spec.PublicIPv4 = lo.ToPtr(false)
+			Expect(env.Client.Update(ctx, class)).To(Succeed())
+			Expect(env.Resolve(ctx, class)).To(Succeed())
+			launched(nodeClaim(pool))
+		})
+		It("should try again when the oldest of the failures is forgotten", func() {
+			nodeClass()
+			pool := unit.NodePool()
+			broken()
+			for range 3 {
+				refused(nodeClaim(pool))
+			}
+			env.Sandbox.ClearFaults()
+			env.Clock.Step(11 * time.Minute)
+			launched(nodeClaim(pool))
+		})
+	})
+
+	It("should launch one server for each of many claims at once", func() {
+		nodeClass()
+		pool := unit.NodePool()
+		claims := lo.Times(30, func(int) *karpv1.NodeClaim { return nodeClaim(pool) })
+		type result struct {
+			claim *karpv1.NodeClaim
+			err   error
+		}
+		results := make(chan result, len(claims))
+		for _, claim := range claims {
+			go func() {
+				created, err := env.CloudProvider.Create(ctx, claim.DeepCopy())
+				results <- result{created, err}
+			}()
+		}
+		var ids []string
+		for range claims {
+			r := <-results
+			Expect(r.err).ToNot(HaveOccurred())
+			ids = append(ids, r.claim.Status.ProviderID)
+		}
+		slices.Sort(ids)
+		Expect(slices.Compact(ids)).To(HaveLen(len(claims)))
+		Expect(servers()).To(HaveLen(len(claims)))
+	})
+})
+
+// failing is the cached client with some calls replaced.
+func failing(funcs interceptor.Funcs) client.Client {
+	GinkgoHelper()
+	inner, err := client.NewWithWatch(env.Environment.Config, client.Options{Scheme: env.Client.Scheme()})
+	Expect(err).ToNot(HaveOccurred())
+	return interceptor.NewClient(inner, funcs)
+}
+
+// dearer is an overlay that makes one flavor a hundred times dearer.
+type dearer string
+
+func (d dearer) ApplyAll(_ string, all []*corecloudprovider.InstanceType) ([]*corecloudprovider.InstanceType, error) {
+	return lo.Map(all, func(it *corecloudprovider.InstanceType, _ int) *corecloudprovider.InstanceType {
+		if it.Name != string(d) {
+			return it
+		}
+		made := &corecloudprovider.InstanceType{Name: it.Name, Requirements: it.Requirements, Capacity: it.Capacity, Overhead: it.Overhead}
+		for _, offering := range it.Offerings {
+			made.Offerings = append(made.Offerings, &corecloudprovider.Offering{Requirements: offering.Requirements, Available: offering.Available, Price: 100 * offering.Price})
+		}
+		return made
+	}), nil
+}

@@ -1,0 +1,109 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloudprovider_test
+
+import (
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/controllers/dynamicresources/deviceallocation"
+	"sigs.k8s.io/karpenter/pkg/controllers/provisioning"
+	"sigs.k8s.io/karpenter/pkg/controllers/state"
+	"sigs.k8s.io/karpenter/pkg/state/virtualpods"
+	coretest "sigs.k8s.io/karpenter/pkg/test"
+	. "sigs.k8s.io/karpenter/pkg/test/expectations"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+)
+
+// Core's own provisioner plans here, and our Create launches what it planned.
+var _ = Describe("Provisioning", func() {
+	var cluster *state.Cluster
+	var provisioner *provisioning.Provisioner
+	BeforeEach(func() {
+		nodeClass()
+		cluster = state.NewCluster(env.Clock, env.Client, env.CloudProvider)
+		provisioner = provisioning.NewProvisioner(env.Client, env.Recorder, env.CloudProvider, cluster, env.Clock,
+			deviceallocation.NewController(env.Client), virtualpods.NewVirtualPodCache(env.Client))
+	})
+	provisioned := func(pods ...*corev1.Pod) {
+		GinkgoHelper()
+		ExpectProvisioned(ctx, env.Client, cluster, env.CloudProvider, provisioner, pods...)
+	}
+	requests := func(cpu, memory string) corev1.ResourceRequirements {
+		return corev1.ResourceRequirements{Requests: corev1.ResourceList{
+			corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory),
+		}}
+	}
+
+	It("should launch one server for many small pods", func() {
+		ExpectApplied(ctx, env.Client, unit.NodePool())
+		pods := coretest.UnschedulablePods(coretest.PodOptions{ResourceRequirements: requests("100m", "128Mi")}, 10)
+		provisioned(pods...)
+		ExpectPodsScheduled(ctx, env.Client, pods...)
+		Expect(servers()).To(HaveLen(1))
+	})
+	It("should launch a server with memory enough, what the node will not see included", func() {
+		ExpectApplied(ctx, env.Client, unit.NodePool())
+		pod := coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("1", "30Gi")})
+		provisioned(pod)
+		ExpectScheduled(ctx, env.Client, pod)
+		Expect(servers()).To(ConsistOf(HaveField("Flavor.RAM", BeNumerically(">", 32*1024))))
+	})
+	It("should spread over the zones", func() {
+		ExpectApplied(ctx, env.Client, unit.NodePool())
+		labels := map[string]string{"app": "spread"}
+		pods := coretest.UnschedulablePods(coretest.PodOptions{
+			ObjectMeta: metav1.ObjectMeta{Labels: labels}, ResourceRequirements: requests("1", "1Gi"),
+			TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{
+				MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: &metav1.LabelSelector{MatchLabels: labels},
+			}},
+		}, 4)
+		provisioned(pods...)
+		ExpectPodsScheduled(ctx, env.Client, pods...)
+		Expect(servers()).To(And(ContainElement(HaveField("AvailabilityZone", "HN1")), ContainElement(HaveField("AvailabilityZone", "HN2"))))
+	})
+	It("should launch a GPU server for a pod that asks for one, and for no other", func() {
+		ExpectApplied(ctx, env.Client, unit.NodePool())
+		one := corev1.ResourceList{v1alpha1.ResourceNVIDIAGPU: resource.MustParse("1")}
+		gpu := coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: corev1.ResourceRequirements{Requests: one, Limits: one}})
+		plain := coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("1", "1Gi"), NodeSelector: map[string]string{v1alpha1.LabelInstanceCategory: "basic"}})
+		provisioned(gpu, plain)
+		Expect(ExpectScheduled(ctx, env.Client, gpu).Labels).To(HaveKeyWithValue(v1alpha1.LabelInstanceGPUCount, "1"))
+		Expect(ExpectScheduled(ctx, env.Client, plain).Labels).ToNot(HaveKey(v1alpha1.LabelInstanceGPUCount))
+	})
+	It("should not launch for a selector that no flavor has", func() {
+		ExpectApplied(ctx, env.Client, unit.NodePool())
+		pod := coretest.UnschedulablePod(coretest.PodOptions{NodeSelector: map[string]string{v1alpha1.LabelInstanceGPUName: "a100"}})
+		provisioned(pod)
+		ExpectNotScheduled(ctx, env.Client, pod)
+		Expect(orders()).To(BeZero())
+	})
+	It("should plan around what was found sold out", func() {
+		pool := unit.NodePool(unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "nix.2c_4g", "nix.4c_8g"))
+		ExpectApplied(ctx, env.Client, pool)
+		env.Sandbox.SetStock("nix.2c_4g", "*", "*", 0)
+		pod := coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("1", "1Gi")})
+		provisioned(pod)
+		Expect(ExpectScheduled(ctx, env.Client, pod).Labels).To(HaveKeyWithValue(corev1.LabelInstanceTypeStable, "nix.4c_8g"))
+		Expect(ExpectNodeClaims(ctx, env.Client)).To(ConsistOf(HaveField("Labels", HaveKeyWithValue(karpv1.CapacityTypeLabelKey, karpv1.CapacityTypeOnDemand))))
+	})
+})

@@ -1,0 +1,152 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloudprovider_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/operator/logging"
+	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
+	coretest "sigs.k8s.io/karpenter/pkg/test"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+)
+
+const orderRoute = "POST /iaas-cloud/api/servers"
+
+var (
+	ctx = coreoptions.ToContext(context.Background(), coretest.Options())
+	env *unit.Environment
+)
+
+func init() { log.SetLogger(logging.NopLogger) }
+
+func TestCloudProvider(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "CloudProvider")
+}
+
+var _ = BeforeSuite(func() { env = unit.Start(ctx) })
+
+var _ = AfterSuite(func() { Expect(env.Stop()).To(Succeed()) })
+
+var _ = BeforeEach(func() { env.Reset(ctx, cloud.Options{}) })
+
+var _ = AfterEach(func() {
+	Expect(env.Cleanup(ctx)).To(Succeed())
+	env.CloseCloud()
+})
+
+func nodeClass(mutate ...func(*v1alpha1.BizflyNodeClass)) *v1alpha1.BizflyNodeClass {
+	GinkgoHelper()
+	made, err := env.NodeClass(ctx, mutate...)
+	Expect(err).ToNot(HaveOccurred())
+	return made
+}
+
+func nodeClaim(pool *karpv1.NodePool, requirements ...karpv1.NodeSelectorRequirementWithMinValues) *karpv1.NodeClaim {
+	GinkgoHelper()
+	made, err := env.NodeClaim(ctx, pool, requirements...)
+	Expect(err).ToNot(HaveOccurred())
+	return made
+}
+
+func launched(claim *karpv1.NodeClaim) *karpv1.NodeClaim {
+	GinkgoHelper()
+	stored, err := env.Launch(ctx, claim)
+	Expect(err).ToNot(HaveOccurred())
+	return stored
+}
+
+// refused calls Create and expects that it fails.
+func refused(claim *karpv1.NodeClaim) error {
+	GinkgoHelper()
+	_, err := env.CloudProvider.Create(ctx, claim.DeepCopy())
+	Expect(err).To(HaveOccurred())
+	return err
+}
+
+// orders is how many servers were ordered, refused orders included.
+func orders() int { return env.Sandbox.RequestCounts()[orderRoute] }
+
+// servers are those that really exist.
+func servers() []cloud.Server {
+	return lo.Filter(env.Sandbox.Servers(), func(s cloud.Server, _ int) bool { return s.Status != "DELETED" })
+}
+
+func serverOf(claim *karpv1.NodeClaim) cloud.Server {
+	GinkgoHelper()
+	id, ok := providerid.Parse(claim.Status.ProviderID)
+	Expect(ok).To(BeTrue())
+	found, ok := lo.Find(env.Sandbox.Servers(), func(s cloud.Server) bool { return s.ID == id })
+	Expect(ok).To(BeTrue(), "there is no server %s", id)
+	return found
+}
+
+func exists(claim *karpv1.NodeClaim) bool {
+	GinkgoHelper()
+	live := &karpv1.NodeClaim{}
+	err := env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), live)
+	Expect(client.IgnoreNotFound(err)).To(Succeed())
+	return !apierrors.IsNotFound(err) && live.DeletionTimestamp.IsZero()
+}
+
+func intentOf(claim *karpv1.NodeClaim) *instance.Intent {
+	GinkgoHelper()
+	live := &karpv1.NodeClaim{}
+	Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), live)).To(Succeed())
+	intent, err := cloudprovider.IntentOf(live)
+	Expect(err).ToNot(HaveOccurred())
+	return intent
+}
+
+func reasonOf(err error) string {
+	var createError *corecloudprovider.CreateError
+	if !errors.As(err, &createError) {
+		return ""
+	}
+	return createError.ConditionReason
+}
+
+func instanceTypes(pool *karpv1.NodePool) corecloudprovider.InstanceTypes {
+	GinkgoHelper()
+	all, err := env.CloudProvider.GetInstanceTypes(ctx, pool)
+	Expect(err).ToNot(HaveOccurred())
+	Expect(all).ToNot(BeEmpty())
+	return all
+}
+
+// available is how many offerings are for sale.
+func available(pool *karpv1.NodePool) int {
+	GinkgoHelper()
+	return lo.SumBy(instanceTypes(pool), func(it *corecloudprovider.InstanceType) int { return len(it.Offerings.Available()) })
+}

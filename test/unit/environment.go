@@ -1,0 +1,317 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package unit is what the suites of the cloud provider and its controllers run in: a real API server, and over a
+// sandbox of the cloud the real client and the real providers, put together as internal/operator does.
+package unit
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/awslabs/operatorpkg/status"
+	"github.com/patrickmn/go-cache"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	coretest "sigs.k8s.io/karpenter/pkg/test"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+// ClusterUID is the identity of the cluster under test.
+const ClusterUID = "0d9f3c52-7a1e-4b52-9a55-6f6f5f0c1b7a"
+
+// NodeClassName is the name of the NodeClass that NodeClass makes.
+const NodeClassName = "default"
+
+// Environment is one API server for a suite, and one cloud and one process of the controller for each spec.
+type Environment struct {
+	*coretest.Environment
+	// APIReader reads and writes without a cache.
+	APIReader client.Client
+	// Clock is the time of capacity, cloud provider and controllers; the cloud and its poller run in real time.
+	Clock *clocktesting.FakeClock
+	// Recorder remembers events.
+	Recorder *coretest.EventRecorder
+
+	Sandbox       *cloud.Sandbox
+	Catalog       *catalog.DefaultProvider
+	Zones         *zone.DefaultProvider
+	Capacity      *capacity.DefaultProvider
+	Images        *image.DefaultProvider
+	Networks      *network.DefaultProvider
+	Flavors       *flavor.DefaultProvider
+	Instances     *instance.DefaultProvider
+	CloudProvider *cloudprovider.CloudProvider
+}
+
+// Start starts the API server.
+func Start(ctx context.Context) *Environment {
+	env := coretest.NewEnvironment(
+		coretest.WithCRDs(apis.CRDs...),
+		coretest.WithFieldIndexers(
+			coretest.NodeProviderIDFieldIndexer(ctx), coretest.NodeClaimProviderIDFieldIndexer(ctx),
+			coretest.NodeClaimNodeClassRefFieldIndexer(ctx), coretest.NodePoolNodeClassRefFieldIndexer(ctx),
+			coretest.VolumeAttachmentFieldIndexer(ctx),
+		),
+	)
+	return &Environment{
+		Environment: env,
+		APIReader:   lo.Must(client.New(env.Config, client.Options{Scheme: scheme.Scheme})),
+	}
+}
+
+// Reset starts a new cloud and a new process over it.
+func (e *Environment) Reset(ctx context.Context, options cloud.Options) {
+	e.CloseCloud()
+	e.Sandbox = cloud.Start(options)
+	e.Recorder = coretest.NewEventRecorder()
+	e.Clock = clocktesting.NewFakeClock(time.Now())
+	e.Restart(ctx)
+}
+
+// CloseCloud ends the cloud of a spec.
+func (e *Environment) CloseCloud() {
+	if e.Sandbox != nil {
+		e.Sandbox.Close()
+		e.Sandbox = nil
+	}
+}
+
+// Restart starts a new process over the same cloud and API server: it remembers nothing.
+func (e *Environment) Restart(ctx context.Context) {
+	credentials, bke := e.Sandbox.Credentials(), e.Sandbox.BKE()
+	plenty := bizfly.Limit{QPS: 1000, Burst: 1000, Concurrency: 100}
+	api := lo.Must(bizfly.NewClient(bizfly.Config{
+		APIURL: e.Sandbox.APIURL, AllowHTTP: true, Region: credentials.Region, AuthMethod: bizfly.AuthMethodAppCredential,
+		AppCredID: credentials.AppCredID, AppCredSecret: credentials.AppCredSecret, Registerer: prometheus.NewRegistry(),
+		Limits: bizfly.Limits{Delete: plenty, Read: plenty, Create: plenty},
+	}))
+	e.Catalog = catalog.NewDefaultProvider(api, e.Clock, catalog.Config{Region: credentials.Region, BKEClusterID: bke.ClusterUID})
+	lo.Must0(e.Catalog.Refresh(ctx))
+	e.Zones = zone.NewDefaultProvider(e.Catalog, zone.Config{})
+	e.Capacity = capacity.NewDefaultProvider(e.Clock)
+	bootstraps := bootstrap.NewDefaultProvider(bootstrap.Config{
+		ClusterName: "unit", BKEClusterID: bke.ClusterUID, BKEClusterToken: bke.ClusterToken,
+		BKEJoinEndpoint: bke.JoinEndpoint, BKELogEndpoint: bke.LogEndpoint,
+	}, e.Catalog)
+	e.Flavors = flavor.NewDefaultProvider(e.Catalog, e.Zones, e.Capacity, pricing.NewDefaultProvider(pricing.DefaultTable()), bootstraps, e.Client,
+		flavor.Config{MemoryOverheadPercent: flavor.DefaultMemoryOverheadPercent})
+	e.Images = image.NewDefaultProvider(api, e.Catalog, cache.New(time.Minute, time.Minute))
+	e.Networks = network.NewDefaultProvider(api, e.Catalog, cache.New(time.Minute, time.Minute))
+	e.Instances = instance.NewDefaultProvider(instance.Config{
+		ClusterName: "unit", ClusterUID: ClusterUID, BKEClusterID: bke.ClusterUID, BKEClusterToken: bke.ClusterToken,
+		IDWait: 500 * time.Millisecond, VisibilityWindow: 200 * time.Millisecond, PollInterval: 5 * time.Millisecond, ListMaxAge: time.Nanosecond,
+		Clock: clock.RealClock{},
+	}, api, bootstraps, e.Zones, func(ctx context.Context) (sets.Set[string], error) {
+		volumes := &corev1.PersistentVolumeList{}
+		err := e.APIReader.List(ctx, volumes)
+		return sets.New(lo.FilterMap(volumes.Items, func(v corev1.PersistentVolume, _ int) (string, bool) {
+			return lo.FromPtr(v.Spec.CSI).VolumeHandle, v.Spec.CSI != nil
+		})...), err
+	}, cache.New(time.Hour, time.Minute))
+	e.CloudProvider = cloudprovider.New(e.Config())
+}
+
+// Config is what the cloud provider is made of.
+func (e *Environment) Config() cloudprovider.Config {
+	return cloudprovider.Config{
+		KubeClient: e.Client, APIReader: e.APIReader, Recorder: e.Recorder, Clock: e.Clock,
+		Instances: e.Instances, Flavors: e.Flavors, Zones: e.Zones, Capacity: e.Capacity,
+	}
+}
+
+// NodeClass makes a NodeClass and resolves it, as its controller would.
+func (e *Environment) NodeClass(ctx context.Context, mutate ...func(*v1alpha1.BizflyNodeClass)) (*v1alpha1.BizflyNodeClass, error) {
+	nodeClass := &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: NodeClassName}}
+	for _, change := range mutate {
+		change(nodeClass)
+	}
+	if err := e.Client.Create(ctx, nodeClass); err != nil {
+		return nil, err
+	}
+	return nodeClass, e.Resolve(ctx, nodeClass)
+}
+
+// Resolve fills the status of a NodeClass and stamps its hash.
+func (e *Environment) Resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) error {
+	nodeClass.Annotations = lo.Assign(nodeClass.Annotations, map[string]string{
+		v1alpha1.AnnotationNodeClassHash: nodeClass.Hash(), v1alpha1.AnnotationNodeClassHashVersion: v1alpha1.NodeClassHashVersion,
+	})
+	if err := e.Client.Update(ctx, nodeClass); err != nil {
+		return err
+	}
+	resolved, err := e.Images.Resolve(ctx, nodeClass)
+	if err != nil {
+		return err
+	}
+	networks, err := e.Networks.Networks(ctx, nodeClass)
+	if err != nil {
+		return err
+	}
+	zones, err := e.Zones.Zones()
+	if err != nil {
+		return err
+	}
+	nodeClass.Status.Image = &v1alpha1.ImageStatus{ID: resolved.ID, Name: resolved.Name}
+	nodeClass.Status.KubernetesVersion = resolved.KubernetesVersion
+	nodeClass.Status.Networks = lo.Map(networks, func(n network.Network, _ int) v1alpha1.NetworkStatus {
+		return v1alpha1.NetworkStatus{ID: n.ID, Name: n.Name}
+	})
+	nodeClass.Status.Zones = lo.FilterMap(zones, func(z zone.Zone, _ int) (string, bool) {
+		return z.Name, z.Active && (len(nodeClass.Spec.Zones) == 0 || lo.Contains(nodeClass.Spec.Zones, z.Name))
+	})
+	for _, condition := range conditions {
+		nodeClass.StatusConditions().SetTrue(condition)
+	}
+	return e.Client.Status().Update(ctx, nodeClass)
+}
+
+var conditions = []string{
+	v1alpha1.ConditionTypeZonesReady, v1alpha1.ConditionTypeImagesReady, v1alpha1.ConditionTypeNetworksReady, v1alpha1.ConditionTypeFirewallsReady,
+	v1alpha1.ConditionTypeSSHKeyReady, v1alpha1.ConditionTypeBootstrapReady, v1alpha1.ConditionTypeFlavorsReady,
+}
+
+// SetCondition sets one condition of a NodeClass.
+func (e *Environment) SetCondition(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, set func(status.ConditionSet)) error {
+	set(nodeClass.StatusConditions())
+	return e.Client.Status().Update(ctx, nodeClass)
+}
+
+// NodeClassRef refers to the NodeClass that NodeClass makes.
+func NodeClassRef() *karpv1.NodeClassReference {
+	return &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "BizflyNodeClass", Name: NodeClassName}
+}
+
+// NodePool makes a NodePool of that NodeClass that is ready.
+func NodePool(requirements ...karpv1.NodeSelectorRequirementWithMinValues) *karpv1.NodePool {
+	pool := coretest.NodePool(karpv1.NodePool{Spec: karpv1.NodePoolSpec{Template: karpv1.NodeClaimTemplate{
+		Spec: karpv1.NodeClaimTemplateSpec{NodeClassRef: NodeClassRef(), Requirements: requirements},
+	}}})
+	return pool
+}
+
+// Requirement is one requirement of a NodePool or a claim.
+func Requirement(key string, operator corev1.NodeSelectorOperator, values ...string) karpv1.NodeSelectorRequirementWithMinValues {
+	return karpv1.NodeSelectorRequirementWithMinValues{Key: key, Operator: operator, Values: values}
+}
+
+// NodeClaim makes a claim of that NodeClass that was not launched yet, with the finalizer that core adds first.
+func (e *Environment) NodeClaim(ctx context.Context, pool *karpv1.NodePool, requirements ...karpv1.NodeSelectorRequirementWithMinValues) (*karpv1.NodeClaim, error) {
+	claim := &karpv1.NodeClaim{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "general-", Finalizers: []string{karpv1.TerminationFinalizer},
+			Labels: map[string]string{karpv1.NodeClassLabelKey(NodeClassRef().GroupKind()): NodeClassName}},
+		Spec: karpv1.NodeClaimSpec{NodeClassRef: NodeClassRef(), Requirements: requirements},
+	}
+	if claim.Spec.Requirements == nil {
+		claim.Spec.Requirements = []karpv1.NodeSelectorRequirementWithMinValues{}
+	}
+	if pool != nil {
+		claim.Labels[karpv1.NodePoolLabelKey] = pool.Name
+		claim.Annotations = map[string]string{karpv1.NodePoolHashAnnotationKey: pool.Hash(), karpv1.NodePoolHashVersionAnnotationKey: karpv1.NodePoolHashVersion}
+		claim.Spec.Requirements = append(claim.Spec.Requirements, pool.Spec.Template.Spec.Requirements...)
+	}
+	return claim, e.Client.Create(ctx, claim)
+}
+
+// Launched creates a claim, launches it, and writes down what core writes down.
+func (e *Environment) Launched(ctx context.Context) (*karpv1.NodeClaim, error) {
+	claim, err := e.NodeClaim(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	return e.Launch(ctx, claim)
+}
+
+// Launch calls Create and writes down what core writes down.
+func (e *Environment) Launch(ctx context.Context, claim *karpv1.NodeClaim) (*karpv1.NodeClaim, error) {
+	created, err := e.CloudProvider.Create(ctx, claim.DeepCopy())
+	if err != nil {
+		return nil, fmt.Errorf("creating %s: %w", claim.Name, err)
+	}
+	stored := &karpv1.NodeClaim{}
+	if err := e.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), stored); err != nil {
+		return nil, err
+	}
+	stored.Labels = lo.Assign(created.Labels, stored.Labels)
+	stored.Annotations = lo.Assign(stored.Annotations, created.Annotations)
+	if err := e.Client.Update(ctx, stored); err != nil {
+		return nil, err
+	}
+	stored.Status.ProviderID, stored.Status.ImageID = created.Status.ProviderID, created.Status.ImageID
+	stored.Status.Capacity, stored.Status.Allocatable = created.Status.Capacity, created.Status.Allocatable
+	stored.StatusConditions().SetTrue(karpv1.ConditionTypeLaunched)
+	return stored, e.Client.Status().Update(ctx, stored)
+}
+
+// Cleanup deletes every object that specs make.
+func (e *Environment) Cleanup(ctx context.Context) error {
+	for _, list := range []client.ObjectList{
+		&corev1.PodList{}, &corev1.NodeList{}, &karpv1.NodeClaimList{}, &karpv1.NodePoolList{}, &v1alpha1.BizflyNodeClassList{}, &corev1.PersistentVolumeList{},
+	} {
+		if err := e.deleteAll(ctx, list); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *Environment) deleteAll(ctx context.Context, list client.ObjectList) error {
+	if err := e.APIReader.List(ctx, list); err != nil {
+		return err
+	}
+	items, err := meta.ExtractList(list)
+	if err != nil {
+		return err
+	}
+	for _, item := range items {
+		object := item.(client.Object)
+		if len(object.GetFinalizers()) > 0 {
+			stored := object.DeepCopyObject().(client.Object)
+			object.SetFinalizers(nil)
+			if err := client.IgnoreNotFound(e.Client.Patch(ctx, object, client.MergeFrom(stored))); err != nil {
+				return err
+			}
+		}
+		if err := client.IgnoreNotFound(e.Client.Delete(ctx, object, client.GracePeriodSeconds(0))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
