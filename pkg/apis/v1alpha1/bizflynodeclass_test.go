@@ -1,0 +1,200 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package v1alpha1_test
+
+import (
+	"reflect"
+
+	"github.com/awslabs/operatorpkg/object"
+	"github.com/awslabs/operatorpkg/status"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// defaulted is what `spec: {}` becomes.
+func defaulted() v1alpha1.BizflyNodeClassSpec {
+	return v1alpha1.BizflyNodeClassSpec{
+		ImageSelectorTerms: []v1alpha1.ImageSelectorTerm{{Alias: "bke@latest"}},
+		RootDisk:           &v1alpha1.RootDisk{Size: lo.ToPtr(resource.MustParse("40Gi")), Type: v1alpha1.DiskTypeSSD},
+		NetworkPlan:        v1alpha1.NetworkPlanFreeDataTransfer,
+		BillingPlan:        v1alpha1.BillingPlanOnDemand,
+		PublicIPv4:         lo.ToPtr(true),
+		Bootstrap:          &v1alpha1.Bootstrap{Mode: v1alpha1.BootstrapModeBKE},
+	}
+}
+
+var _ = Describe("Defaults of a BizflyNodeClass", func() {
+	DescribeTable("should be complete", func(body string) {
+		spec := nodeClass(body).Spec
+		Expect(spec.RootDisk.Size.Cmp(resource.MustParse("40Gi"))).To(BeZero())
+		spec.RootDisk.Size = defaulted().RootDisk.Size
+		Expect(spec).To(Equal(defaulted()))
+	},
+		Entry("for an empty spec", "spec: {}"),
+		Entry("for no spec at all", ""),
+	)
+	It("should fill what a root disk leaves out, and no medium beside a volume type", func() {
+		disk := nodeClass(`spec: {rootDisk: {volumeType: PREMIUM-SSD1}}`).Spec.RootDisk
+		Expect(disk.Size.String()).To(Equal("40Gi"))
+		Expect(disk.Type).To(BeEmpty())
+	})
+	It("should keep what is set", func() {
+		spec := nodeClass(`spec: {publicIPv4: false, billingPlan: saving_plan, networkPlan: free_bandwidth, imageSelectorTerms: [{id: x}], rootDisk: {size: 100Gi, type: HDD}}`).Spec
+		Expect(*spec.PublicIPv4).To(BeFalse())
+		Expect(spec.BillingPlan).To(Equal(v1alpha1.BillingPlanSavingPlan))
+		Expect(spec.NetworkPlan).To(Equal(v1alpha1.NetworkPlanFreeBandwidth))
+		Expect(spec.ImageSelectorTerms).To(Equal([]v1alpha1.ImageSelectorTerm{{ID: "x"}}))
+		Expect(spec.RootDisk.Size.String()).To(Equal("100Gi"))
+		Expect(spec.RootDisk.Type).To(Equal(v1alpha1.DiskTypeHDD))
+	})
+})
+
+var _ = Describe("The hash of a BizflyNodeClass", func() {
+	hash := func(change func(*v1alpha1.BizflyNodeClassSpec)) string {
+		nodeClass := &v1alpha1.BizflyNodeClass{Spec: defaulted()}
+		change(&nodeClass.Spec)
+		return nodeClass.Hash()
+	}
+	unchanged := func(*v1alpha1.BizflyNodeClassSpec) {}
+	type change = func(*v1alpha1.BizflyNodeClassSpec)
+
+	It("should be the same in every release of this hash version", func() {
+		// Whoever must change this must raise NodeClassHashVersion, or the next upgrade rolls every node.
+		Expect(v1alpha1.NodeClassHashVersion).To(Equal("v1"))
+		Expect(hash(unchanged)).To(Equal("9201093719012257625"))
+	})
+	It("should not depend on anything but the spec", func() {
+		nodeClass := &v1alpha1.BizflyNodeClass{Spec: defaulted()}
+		nodeClass.Name, nodeClass.Labels, nodeClass.Status.SSHKey = "x", map[string]string{"a": "b"}, "ops"
+		Expect(nodeClass.Hash()).To(Equal(hash(unchanged)))
+	})
+
+	hashed := map[string][]change{
+		"RootDisk": {
+			func(s *v1alpha1.BizflyNodeClassSpec) { s.RootDisk.Size = lo.ToPtr(resource.MustParse("41Gi")) },
+			func(s *v1alpha1.BizflyNodeClassSpec) { s.RootDisk.Type = v1alpha1.DiskTypeHDD },
+			func(s *v1alpha1.BizflyNodeClassSpec) { s.RootDisk.Type, s.RootDisk.VolumeType = "", "PREMIUM-SSD1" },
+		},
+		"BillingPlan": {func(s *v1alpha1.BizflyNodeClassSpec) { s.BillingPlan = v1alpha1.BillingPlanSavingPlan }},
+		"PublicIPv4":  {func(s *v1alpha1.BizflyNodeClassSpec) { s.PublicIPv4 = lo.ToPtr(false) }},
+		"Bootstrap": {
+			func(s *v1alpha1.BizflyNodeClassSpec) { s.Bootstrap.Mode = v1alpha1.BootstrapModeCustom },
+			func(s *v1alpha1.BizflyNodeClassSpec) { s.Bootstrap.UserData = lo.ToPtr("#!/bin/bash") },
+			func(s *v1alpha1.BizflyNodeClassSpec) { s.Bootstrap.UserData = lo.ToPtr("#!/bin/sh") },
+		},
+		"Kubelet": {
+			func(s *v1alpha1.BizflyNodeClassSpec) {
+				s.Kubelet = &v1alpha1.KubeletConfiguration{MaxPods: lo.ToPtr(int32(50))}
+			},
+			func(s *v1alpha1.BizflyNodeClassSpec) {
+				s.Kubelet = &v1alpha1.KubeletConfiguration{SystemReserved: map[string]string{"cpu": "1"}}
+			},
+			func(s *v1alpha1.BizflyNodeClassSpec) {
+				s.Kubelet = &v1alpha1.KubeletConfiguration{KubeReserved: map[string]string{"cpu": "1"}}
+			},
+			func(s *v1alpha1.BizflyNodeClassSpec) {
+				s.Kubelet = &v1alpha1.KubeletConfiguration{EvictionHard: map[string]string{"memory.available": "5%"}}
+			},
+		},
+		"Metadata": {
+			func(s *v1alpha1.BizflyNodeClassSpec) { s.Metadata = map[string]string{"team": "storage"} },
+			func(s *v1alpha1.BizflyNodeClassSpec) { s.Metadata = map[string]string{"team": "network"} },
+		},
+	}
+	ignored := map[string]change{
+		"Zones":              func(s *v1alpha1.BizflyNodeClassSpec) { s.Zones = []string{"HN1"} },
+		"ImageSelectorTerms": func(s *v1alpha1.BizflyNodeClassSpec) { s.ImageSelectorTerms = []v1alpha1.ImageSelectorTerm{{ID: "x"}} },
+		"NetworkSelectorTerms": func(s *v1alpha1.BizflyNodeClassSpec) {
+			s.NetworkSelectorTerms = []v1alpha1.NetworkSelectorTerm{{ID: "x"}}
+		},
+		"FirewallSelectorTerms": func(s *v1alpha1.BizflyNodeClassSpec) {
+			s.FirewallSelectorTerms = []v1alpha1.FirewallSelectorTerm{{ID: "x"}}
+		},
+		"SSHKeySelectorTerms": func(s *v1alpha1.BizflyNodeClassSpec) {
+			s.SSHKeySelectorTerms = []v1alpha1.SSHKeySelectorTerm{{Name: "x"}}
+		},
+		"NetworkPlan": func(s *v1alpha1.BizflyNodeClassSpec) { s.NetworkPlan = v1alpha1.NetworkPlanFreeBandwidth },
+	}
+
+	It("should change with every value of every field that cannot change on a running server", func() {
+		seen := map[string]string{hash(unchanged): "the defaults"}
+		for field, changes := range hashed {
+			for _, change := range changes {
+				changed := hash(change)
+				Expect(seen).ToNot(HaveKey(changed), "%s collides with %s", field, seen[changed])
+				seen[changed] = field
+			}
+		}
+	})
+	It("should not change with what can change in place or is compared with the live server", func() {
+		for field, change := range ignored {
+			Expect(hash(change)).To(Equal(hash(unchanged)), field)
+		}
+	})
+	It("should be decided for every field of the spec", func() {
+		for _, field := range reflect.VisibleFields(reflect.TypeFor[v1alpha1.BizflyNodeClassSpec]()) {
+			_, isHashed := hashed[field.Name]
+			_, isIgnored := ignored[field.Name]
+			Expect(isHashed).ToNot(Equal(isIgnored), "%s is a case of exactly one of the specs above", field.Name)
+		}
+	})
+	It("should not depend on how a quantity is written", func() {
+		first := nodeClass(`spec: {rootDisk: {size: 40Gi}}`)
+		Expect(env.Client.Delete(ctx, first)).To(Succeed())
+		second := nodeClass(`spec: {rootDisk: {size: 40960Mi}}`)
+		Expect(second.Hash()).To(Equal(first.Hash()))
+	})
+	It("should be the same before and after the API server", func() {
+		Expect(nodeClass(`spec: {}`).Hash()).To(Equal(hash(unchanged)))
+	})
+})
+
+var _ = Describe("A BizflyNodeClass", func() {
+	It("should be ready when all its conditions are", func() {
+		nodeClass := &v1alpha1.BizflyNodeClass{}
+		for _, condition := range []string{
+			v1alpha1.ConditionTypeZonesReady, v1alpha1.ConditionTypeImagesReady, v1alpha1.ConditionTypeNetworksReady, v1alpha1.ConditionTypeFirewallsReady,
+			v1alpha1.ConditionTypeSSHKeyReady, v1alpha1.ConditionTypeBootstrapReady, v1alpha1.ConditionTypeFlavorsReady,
+		} {
+			Expect(nodeClass.StatusConditions().Root().IsTrue()).To(BeFalse(), condition)
+			nodeClass.StatusConditions().SetTrue(condition)
+		}
+		Expect(nodeClass.StatusConditions().Get(status.ConditionReady).IsTrue()).To(BeTrue())
+	})
+	It("should be known by its kind where core looks for it", func() {
+		Expect(object.GVK(&v1alpha1.BizflyNodeClass{})).To(Equal(v1alpha1.GroupVersion.WithKind("BizflyNodeClass")))
+	})
+})
+
+var _ = Describe("Labels", func() {
+	It("should all be known to core, which would otherwise guess their values", func() {
+		Expect(karpv1.WellKnownLabels.IsSuperset(v1alpha1.InstanceTypeLabels)).To(BeTrue())
+		Expect(karpv1.RestrictedLabelDomains.Has(v1alpha1.Group)).To(BeTrue())
+	})
+	DescribeTable("should make the zone of a volume the zone of a node", func(label string) {
+		Expect(karpv1.NormalizedLabels).To(HaveKeyWithValue(label, corev1.LabelTopologyZone))
+	},
+		Entry("of block storage", "topology.volume.csi.bizflycloud.vn/zone"),
+		Entry("of file storage", "topology.fs.csi.bizflycloud.vn/zone"),
+	)
+})

@@ -1,0 +1,212 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package v1alpha1_test
+
+import (
+	"fmt"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+)
+
+const (
+	valid = ""
+
+	oneImageTerm   = "set exactly one of alias, id, name and os"
+	oneNetworkTerm = "set exactly one of id, name, tag and default"
+	needsUserData  = "userData is required in Custom mode and not allowed in BKE mode"
+	reservedKeys   = "belong to this provider and to BKE"
+	metadataForm   = "metadata keys must be 1 to 255 characters"
+	customOnly     = "kubelet settings need bootstrap.mode Custom"
+)
+
+var _ = Describe("Validation of a BizflyNodeClass", func() {
+	spec := func(fields, message string) { expectVerdict("BizflyNodeClass", "spec: {"+fields+"}", message) }
+	list := func(n int, item func(int) string) string {
+		items := make([]string, n)
+		for i := range items {
+			items[i] = item(i)
+		}
+		return "[" + strings.Join(items, ", ") + "]"
+	}
+
+	DescribeTable("zones", spec,
+		Entry("one", `zones: [HN1]`, valid),
+		Entry("none", `zones: []`, valid),
+		Entry("one twice", `zones: [HN1, HN2, HN1]`, "zones must not repeat a zone"),
+		Entry("an empty one", `zones: [""]`, "spec.zones[0]"),
+		Entry("one that is too long", `zones: [`+strings.Repeat("z", 64)+`]`, "spec.zones[0]"),
+		Entry("sixteen", `zones: `+list(16, func(i int) string { return fmt.Sprintf("Z%d", i) }), valid),
+		Entry("seventeen", `zones: `+list(17, func(i int) string { return fmt.Sprintf("Z%d", i) }), "must have at most 16 items"),
+	)
+
+	DescribeTable("imageSelectorTerms", spec,
+		Entry("latest", `imageSelectorTerms: [{alias: bke@latest}]`, valid),
+		Entry("a minor version", `imageSelectorTerms: [{alias: bke@v1.33}]`, valid),
+		Entry("a patch version", `imageSelectorTerms: [{alias: bke@v1.33.5, osType: flatcar}]`, valid),
+		Entry("a version without v", `imageSelectorTerms: [{alias: bke@1.33}]`, "spec.imageSelectorTerms[0].alias"),
+		Entry("another alias", `imageSelectorTerms: [{alias: eks@latest}]`, "spec.imageSelectorTerms[0].alias"),
+		Entry("another osType", `imageSelectorTerms: [{alias: bke@latest, osType: windows}]`, `supported values: "ubuntu", "flatcar"`),
+		Entry("osType without an alias", `imageSelectorTerms: [{id: x, osType: ubuntu}]`, "osType belongs to an alias"),
+		Entry("an alias beside another term", `imageSelectorTerms: [{alias: bke@latest}, {id: x}]`, "an alias term must be the only term"),
+		Entry("no terms", `imageSelectorTerms: []`, "should have at least 1 items"),
+		Entry("a term that selects nothing", `imageSelectorTerms: [{}]`, oneImageTerm),
+		Entry("a term that selects twice", `imageSelectorTerms: [{id: x, name: b}]`, oneImageTerm),
+		Entry("an empty id", `imageSelectorTerms: [{id: ""}]`, "spec.imageSelectorTerms[0].id"),
+		Entry("an id that is too long", `imageSelectorTerms: [{id: `+strings.Repeat("x", 65)+`}]`, "spec.imageSelectorTerms[0].id"),
+		Entry("an empty name", `imageSelectorTerms: [{name: ""}]`, "spec.imageSelectorTerms[0].name"),
+		Entry("several terms", `imageSelectorTerms: [{id: x}, {name: b}]`, valid),
+		Entry("seventeen terms", `imageSelectorTerms: `+list(17, func(int) string { return "{id: x}" }), "must have at most 16 items"),
+		Entry("an operating system", `imageSelectorTerms: [{os: {distribution: Ubuntu, version: 24.04 x64}}], bootstrap: {mode: Custom, userData: x}`, valid),
+		Entry("an operating system without a version", `imageSelectorTerms: [{os: {distribution: Ubuntu}}], bootstrap: {mode: Custom, userData: x}`, "spec.imageSelectorTerms[0].os.version"),
+		Entry("an operating system without a distribution", `imageSelectorTerms: [{os: {version: x}}], bootstrap: {mode: Custom, userData: x}`, "spec.imageSelectorTerms[0].os.distribution"),
+		Entry("an operating system in BKE mode", `imageSelectorTerms: [{os: {distribution: Ubuntu, version: 24.04 x64}}]`, "bootstrap.mode BKE needs a BKE worker image"),
+		Entry("an operating system among others in BKE mode", `imageSelectorTerms: [{id: x}, {os: {distribution: Ubuntu, version: 24.04 x64}}]`, "bootstrap.mode BKE needs a BKE worker image"),
+	)
+
+	DescribeTable("networkSelectorTerms", spec,
+		Entry("none", `networkSelectorTerms: []`, valid),
+		Entry("an id", `networkSelectorTerms: [{id: x}]`, valid),
+		Entry("a name", `networkSelectorTerms: [{name: x}]`, valid),
+		Entry("a tag", `networkSelectorTerms: [{tag: x}]`, valid),
+		Entry("the default", `networkSelectorTerms: [{default: true}]`, valid),
+		Entry("not the default", `networkSelectorTerms: [{default: false}]`, "spec.networkSelectorTerms[0].default"),
+		Entry("a term that selects nothing", `networkSelectorTerms: [{}]`, oneNetworkTerm),
+		Entry("a term that selects twice", `networkSelectorTerms: [{id: x, tag: b}]`, oneNetworkTerm),
+		Entry("an empty tag", `networkSelectorTerms: [{tag: ""}]`, "spec.networkSelectorTerms[0].tag"),
+		Entry("nine terms", `networkSelectorTerms: `+list(9, func(int) string { return "{id: x}" }), "must have at most 8 items"),
+	)
+
+	DescribeTable("firewallSelectorTerms", spec,
+		Entry("an id and a name", `firewallSelectorTerms: [{id: x}, {name: b}]`, valid),
+		Entry("a term that selects nothing", `firewallSelectorTerms: [{}]`, "set exactly one of id and name"),
+		Entry("a term that selects twice", `firewallSelectorTerms: [{id: x, name: b}]`, "set exactly one of id and name"),
+		Entry("an empty name", `firewallSelectorTerms: [{name: ""}]`, "spec.firewallSelectorTerms[0].name"),
+		Entry("seventeen terms", `firewallSelectorTerms: `+list(17, func(int) string { return "{id: x}" }), "must have at most 16 items"),
+	)
+
+	DescribeTable("sshKeySelectorTerms", spec,
+		Entry("one", `sshKeySelectorTerms: [{name: ops}]`, valid),
+		Entry("none", `sshKeySelectorTerms: []`, valid),
+		Entry("two", `sshKeySelectorTerms: [{name: ops}, {name: dev}]`, "must have at most 1 item"),
+		Entry("one without a name", `sshKeySelectorTerms: [{}]`, "spec.sshKeySelectorTerms[0].name"),
+		Entry("one with an empty name", `sshKeySelectorTerms: [{name: ""}]`, "spec.sshKeySelectorTerms[0].name"),
+	)
+
+	DescribeTable("rootDisk", spec,
+		Entry("a size", `rootDisk: {size: 100Gi}`, valid),
+		Entry("the smallest size", `rootDisk: {size: 20Gi}`, valid),
+		Entry("the largest size", `rootDisk: {size: 16Ti}`, valid),
+		Entry("too small a size", `rootDisk: {size: 20479Mi}`, "rootDisk.size must be between 20Gi and 16Ti"),
+		Entry("too large a size", `rootDisk: {size: 17Ti}`, "rootDisk.size must be between 20Gi and 16Ti"),
+		Entry("a size that is none", `rootDisk: {size: big}`, "spec.rootDisk.size"),
+		Entry("a number for a size", `rootDisk: {size: 40}`, "rootDisk.size must be between 20Gi and 16Ti"),
+		Entry("a medium", `rootDisk: {type: HDD}`, valid),
+		Entry("an unknown medium", `rootDisk: {type: NVMe}`, `supported values: "SSD", "HDD"`),
+		Entry("a volume type", `rootDisk: {volumeType: PREMIUM-SSD1}`, valid),
+		Entry("an empty volume type", `rootDisk: {volumeType: ""}`, "spec.rootDisk.volumeType"),
+		Entry("a medium and a volume type", `rootDisk: {type: SSD, volumeType: PREMIUM-SSD1}`, "set type or volumeType, not both"),
+	)
+
+	DescribeTable("plans and addresses", spec,
+		Entry("on_demand", `billingPlan: on_demand`, valid),
+		Entry("saving_plan", `billingPlan: saving_plan`, valid),
+		Entry("spot", `billingPlan: spot_instance`, `supported values: "on_demand", "saving_plan"`),
+		Entry("free_datatransfer", `networkPlan: free_datatransfer`, valid),
+		Entry("free_bandwidth", `networkPlan: free_bandwidth`, valid),
+		Entry("another network plan", `networkPlan: unlimited`, `supported values: "free_datatransfer", "free_bandwidth"`),
+		Entry("no public address", `publicIPv4: false`, valid),
+		Entry("a public address that is no boolean", `publicIPv4: "yes"`, "spec.publicIPv4"),
+	)
+
+	DescribeTable("bootstrap", spec,
+		Entry("BKE", `bootstrap: {mode: BKE}`, valid),
+		Entry("no mode", `bootstrap: {}`, valid),
+		Entry("Custom", `bootstrap: {mode: Custom, userData: "#!/bin/bash"}`, valid),
+		Entry("another mode", `bootstrap: {mode: Magic}`, `supported values: "BKE", "Custom"`),
+		Entry("Custom without user data", `bootstrap: {mode: Custom}`, needsUserData),
+		Entry("Custom with empty user data", `bootstrap: {mode: Custom, userData: ""}`, "spec.bootstrap.userData"),
+		Entry("BKE with user data", `bootstrap: {mode: BKE, userData: x}`, needsUserData),
+		Entry("user data without a mode", `bootstrap: {userData: x}`, needsUserData),
+		Entry("user data of 16 KiB", `bootstrap: {mode: Custom, userData: `+strings.Repeat("x", 16384)+`}`, valid),
+		Entry("user data that is too long", `bootstrap: {mode: Custom, userData: `+strings.Repeat("x", 16385)+`}`, "spec.bootstrap.userData"),
+	)
+
+	kubelet := func(fields, message string) {
+		spec(`bootstrap: {mode: Custom, userData: x}, kubelet: {`+fields+`}`, message)
+	}
+	DescribeTable("kubelet", kubelet,
+		Entry("nothing", ``, valid),
+		Entry("maxPods", `maxPods: 250`, valid),
+		Entry("no pods", `maxPods: 0`, "spec.kubelet.maxPods"),
+		Entry("too many pods", `maxPods: 1001`, "spec.kubelet.maxPods"),
+		Entry("kubeReserved", `kubeReserved: {cpu: 100m, memory: 1Gi, ephemeral-storage: 1Gi}`, valid),
+		Entry("another kubeReserved", `kubeReserved: {pid: "100"}`, "valid keys for kubeReserved are"),
+		Entry("a negative kubeReserved", `kubeReserved: {cpu: "-1"}`, "kubeReserved values must be quantities that are not negative"),
+		Entry("a kubeReserved that is no quantity", `kubeReserved: {cpu: much}`, "kubeReserved values must be quantities that are not negative"),
+		Entry("systemReserved", `systemReserved: {cpu: 100m, memory: 1Gi, ephemeral-storage: 1Gi}`, valid),
+		Entry("another systemReserved", `systemReserved: {pods: "1"}`, "valid keys for systemReserved are"),
+		Entry("a negative systemReserved", `systemReserved: {memory: -1Gi}`, "systemReserved values must be quantities that are not negative"),
+		Entry("evictionHard", `evictionHard: {memory.available: 5%, nodefs.available: 10Gi}`, valid),
+		Entry("another evictionHard", `evictionHard: {imagefs.available: 5%}`, "valid keys for evictionHard are"),
+		Entry("an evictionHard of everything", `evictionHard: {memory.available: 100%}`, "evictionHard values must be quantities or percentages below 100%"),
+		Entry("a negative evictionHard", `evictionHard: {memory.available: -5Mi}`, "evictionHard values must be quantities or percentages below 100%"),
+		Entry("an evictionHard that is no quantity", `evictionHard: {memory.available: some}`, "evictionHard values must be quantities or percentages below 100%"),
+	)
+	DescribeTable("kubelet where the worker image decides", spec,
+		Entry("in BKE mode", `bootstrap: {mode: BKE}, kubelet: {maxPods: 50}`, customOnly),
+		Entry("without a mode", `kubelet: {maxPods: 50}`, customOnly),
+	)
+
+	long := strings.Repeat("x", 256)
+	DescribeTable("metadata", spec,
+		Entry("a key", `metadata: {team: storage}`, valid),
+		Entry("an empty value", `metadata: {team: ""}`, valid),
+		Entry("an empty key", `metadata: {"": x}`, metadataForm),
+		Entry("a slash in a key", `metadata: {example.com/team: x}`, metadataForm),
+		Entry("a key that is too long", `metadata: {`+long+`: x}`, metadataForm),
+		Entry("a value that is too long", `metadata: {x: `+long+`}`, metadataForm),
+		Entry("ours", `metadata: {karpenter-cluster-uid: x}`, reservedKeys),
+		Entry("the worker image's", `metadata: {bke_cluster_id: x}`, reservedKeys),
+		Entry("the service", `metadata: {bizfly_cloud_service: x}`, reservedKeys),
+		Entry("the version", `metadata: {kubernetes_version: x}`, reservedKeys),
+		Entry("the pool", `metadata: {cluster_id: x}`, reservedKeys),
+		Entry("thirty-two", `metadata: {`+strings.Trim(list(32, func(i int) string { return fmt.Sprintf("k%d: x", i) }), "[]")+`}`, valid),
+		Entry("thirty-three", `metadata: {`+strings.Trim(list(33, func(i int) string { return fmt.Sprintf("k%d: x", i) }), "[]")+`}`, "must have at most 32 items"),
+	)
+})
+
+var _ = Describe("Validation of a ProviderConfig", func() {
+	DescribeTable("spec", func(fields, message string) { expectVerdict("ProviderConfig", "spec: {"+fields+"}", message) },
+		Entry("nothing", ``, valid),
+		Entry("an https endpoint", `endpoint: "https://manage.bizflycloud.vn/api"`, valid),
+		Entry("an http endpoint, which the controller may refuse", `endpoint: "http://127.0.0.1:8080/api"`, valid),
+		Entry("an endpoint of another scheme", `endpoint: "ftp://example.com"`, "endpoint must be an https address"),
+		Entry("an endpoint without a host", `endpoint: "https:///api"`, "endpoint must be an https address"),
+		Entry("an endpoint that is no URL", `endpoint: manage.bizflycloud.vn`, "endpoint must be an https address"),
+		Entry("a region", `region: HN`, valid),
+		Entry("an unknown region", `region: DaNang`, "spec.region"),
+		Entry("a project", `projectID: bc8d2790fc9a46949818b942c0a824de`, valid),
+		Entry("a project with a slash", `projectID: a/b`, "spec.projectID"),
+		Entry("a Secret without a name", `secretRef: {}`, "spec.secretRef.name"),
+		Entry("a bundle", `caBundle: "-----BEGIN CERTIFICATE-----"`, valid),
+		Entry("a bundle that is none", `caBundle: x`, "caBundle must hold PEM certificates"),
+		Entry("limits", `rateLimits: {read: {qps: 10, burst: 20, concurrency: 5}}`, valid),
+		Entry("a limit of nothing", `rateLimits: {create: {qps: 0}}`, "spec.rateLimits.create.qps"),
+		Entry("a limit beyond reason", `rateLimits: {delete: {concurrency: 1001}}`, "spec.rateLimits.delete.concurrency"),
+	)
+})

@@ -1,0 +1,90 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package v1alpha1_test
+
+import (
+	"context"
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	coretest "sigs.k8s.io/karpenter/pkg/test"
+	"sigs.k8s.io/yaml"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+var (
+	ctx = context.Background()
+	env *coretest.Environment
+)
+
+func TestV1alpha1(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "V1alpha1")
+}
+
+var _ = BeforeSuite(func() {
+	env = coretest.NewEnvironment(coretest.WithCRDs(apis.CRDs...))
+})
+
+var _ = AfterSuite(func() {
+	Expect(env.Stop()).To(Succeed())
+})
+
+// create makes an object as a user would write it: what typed objects leave out or add decides many rules.
+func create(kind, name, body string) (*unstructured.Unstructured, error) {
+	GinkgoHelper()
+	object := &unstructured.Unstructured{}
+	Expect(yaml.Unmarshal([]byte(body), &object.Object)).To(Succeed())
+	if object.Object == nil {
+		object.Object = map[string]any{}
+	}
+	object.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind))
+	object.SetName(name)
+	err := env.Client.Create(ctx, object)
+	if err == nil {
+		DeferCleanup(func() { Expect(client.IgnoreNotFound(env.Client.Delete(ctx, object))).To(Succeed()) })
+	}
+	return object, err
+}
+
+// expectVerdict is the end of every table: without a message the object must be taken.
+func expectVerdict(kind, body, message string) {
+	GinkgoHelper()
+	_, err := create(kind, "tested", body)
+	if message == "" {
+		Expect(err).ToNot(HaveOccurred())
+		return
+	}
+	Expect(apierrors.IsInvalid(err)).To(BeTrue(), "%v", err)
+	Expect(err).To(MatchError(ContainSubstring(message)))
+}
+
+// nodeClass makes a BizflyNodeClass and reads it back with its defaults.
+func nodeClass(body string) *v1alpha1.BizflyNodeClass {
+	GinkgoHelper()
+	object, err := create("BizflyNodeClass", "tested", body)
+	Expect(err).ToNot(HaveOccurred())
+	typed := &v1alpha1.BizflyNodeClass{}
+	Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(object), typed)).To(Succeed())
+	return typed
+}

@@ -1,0 +1,63 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package providerid_test
+
+import (
+	"strings"
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
+)
+
+func TestProviderID(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "ProviderID")
+}
+
+var _ = Describe("A provider ID", func() {
+	const server = "366d5fa3-49d2-4c0d-bde5-f542bddb212a"
+
+	It("should be the cloud controller manager's, byte for byte", func() {
+		Expect(providerid.New(server)).To(Equal("bizflycloud://366d5fa3-49d2-4c0d-bde5-f542bddb212a"))
+	})
+	It("should give back the server", func() {
+		id, ok := providerid.Parse(providerid.New(server))
+		Expect(ok).To(BeTrue())
+		Expect(id).To(Equal(server))
+	})
+	DescribeTable("should not be", func(foreign string) {
+		_, ok := providerid.Parse(foreign)
+		Expect(ok).To(BeFalse())
+	},
+		Entry("empty", ""),
+		Entry("a prefix without a server", "bizflycloud://"),
+		Entry("a bare server id", server),
+		Entry("one with three slashes", "bizflycloud:///"+server),
+		Entry("another cloud's", "aws:///ap-southeast-1a/i-0123456789abcdef0"),
+		Entry("one in other letters", "BizflyCloud://"+server),
+		Entry("one with a path", "bizflycloud://HN1/"+server),
+		Entry("one that climbs", "bizflycloud://.."),
+		Entry("one that is escaped", "bizflycloud://a%2fb"),
+		Entry("one with a query", "bizflycloud://"+server+"?all=1"),
+		Entry("one with a blank", "bizflycloud://"+server+" "),
+		Entry("one that begins with a dash", "bizflycloud://-a"),
+		Entry("one that is too long", "bizflycloud://"+strings.Repeat("a", 129)),
+	)
+})
