@@ -34,6 +34,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
@@ -58,6 +60,12 @@ const (
 	getTask      = "GET /iaas-cloud/api/tasks/{id}"
 	leaveCluster = "POST /api/kubernetes-engine/engine/cluster_leave/{uid}"
 )
+
+var closing sync.WaitGroup
+
+var _ = BeforeSuite(func() { log.SetLogger(zap.New(zap.WriteTo(GinkgoWriter))) })
+
+var _ = AfterSuite(func() { closing.Wait() })
 
 func TestInstance(t *testing.T) {
 	RegisterFailHandler(Fail)
@@ -97,7 +105,8 @@ func (p *protectedVolumes) read(context.Context) (sets.Set[string], error) {
 func newWorld(options cloud.Options, changes ...func(*instance.Config)) *world {
 	GinkgoHelper()
 	w := &world{box: cloud.Start(options), protected: &protectedVolumes{}}
-	DeferCleanup(w.box.Close)
+	// A server that stops gives fresh connections two seconds; the next spec need not wait for that.
+	DeferCleanup(func() { closing.Go(w.box.Close) })
 	many := bizfly.Limit{QPS: 1000, Burst: 1000, Concurrency: 100}
 	client, err := bizfly.NewClient(bizfly.Config{
 		APIURL: w.box.APIURL, AllowHTTP: true, Region: "HN", AuthMethod: bizfly.AuthMethodPassword,
