@@ -1,0 +1,140 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package guest_test
+
+import (
+	"cmp"
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/guest"
+)
+
+func TestGuest(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "Guest")
+}
+
+var client kubernetes.Interface
+
+var _ = BeforeSuite(func() {
+	assets := cmp.Or(os.Getenv("KUBEBUILDER_ASSETS"), filepath.Join("..", "..", "..", ".cache", "controlplane", "bin"))
+	env := &envtest.Environment{BinaryAssetsDirectory: assets}
+	config, err := env.Start()
+	Expect(err).ToNot(HaveOccurred(), "the control plane is made by `make controlplane`")
+	DeferCleanup(env.Stop)
+	config.QPS = -1
+	client = kubernetes.NewForConfigOrDie(config)
+})
+
+const (
+	boot   = 20 * time.Second
+	script = "#!/bin/bash\n/opt/bizfly-kubernetes-engine/bootstrap.sh\n"
+)
+
+// house is a cloud with a fake clock, and the guests of its servers.
+type house struct {
+	*cloud.Cloud
+	guests *guest.Guests
+}
+
+func newHouse(opts guest.Options) *house {
+	GinkgoHelper()
+	fake := clocktesting.NewFakeClock(time.Now())
+	c := cloud.New(cloud.Options{Clock: fake, Boot: boot})
+	opts.Client = client
+	DeferCleanup(func() {
+		Expect(client.CoreV1().Nodes().DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{})).To(Succeed())
+	})
+	return &house{Cloud: c, guests: guest.New(c, opts)}
+}
+
+// metadata is what a machine needs to find about itself to join.
+func (h *house) metadata() map[string]string {
+	bke := h.BKE()
+	return map[string]string{
+		"bizfly_cloud_service": "kubernetes_engine", "bke_cluster_id": bke.ClusterUID, "bke_cluster_token": bke.ClusterToken,
+		"bke_join_endpoint": bke.JoinEndpoint, "kubernetes_version": "v1.35.2",
+	}
+}
+
+func (h *house) spec(name string) cloud.ServerSpec {
+	return cloud.ServerSpec{Name: name, Metadata: h.metadata(), UserData: script}
+}
+
+func (h *house) sync() {
+	GinkgoHelper()
+	Expect(h.guests.Sync(context.Background())).To(Succeed())
+}
+
+// start makes a server and lets it boot.
+func (h *house) start(spec cloud.ServerSpec) cloud.Server {
+	GinkgoHelper()
+	server := h.AddServer(spec)
+	h.Advance(boot)
+	h.sync()
+	h.sync() // the second pass is the cloud controller manager's
+	return server
+}
+
+func (h *house) truth(id string) *cloud.Guest {
+	GinkgoHelper()
+	for _, s := range h.State().Servers {
+		if s.ID == id {
+			return s.Truth.Guest
+		}
+	}
+	return nil
+}
+
+func node(name string) *corev1.Node {
+	GinkgoHelper()
+	found, err := client.CoreV1().Nodes().Get(context.Background(), name, metav1.GetOptions{})
+	Expect(err).ToNot(HaveOccurred())
+	return found
+}
+
+func nodeNames() []string {
+	GinkgoHelper()
+	list, err := client.CoreV1().Nodes().List(context.Background(), metav1.ListOptions{})
+	Expect(err).ToNot(HaveOccurred())
+	names := []string{}
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
+	}
+	return names
+}
+
+func taintKeys(n *corev1.Node) []string {
+	keys := []string{}
+	for _, taint := range n.Spec.Taints {
+		keys = append(keys, taint.Key)
+	}
+	return keys
+}
