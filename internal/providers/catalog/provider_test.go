@@ -172,9 +172,10 @@ var _ = Describe("Catalog over an API of the test's own", func() {
 		api.set(func() {
 			slices.Reverse(api.flavors)
 			f := *api.flavors[0]
-			f.BillingPlans = lo.Reverse(slices.Clone(f.BillingPlans))
+			f.BillingPlans = slices.Clone(f.BillingPlans)
+			slices.Reverse(f.BillingPlans)
 			api.flavors[0] = &f
-			api.volumeTypes = lo.Reverse(slices.Clone(api.volumeTypes))
+			slices.Reverse(api.volumeTypes)
 		})
 		Expect(provider.Refresh(ctx)).To(Succeed())
 		Expect(must(provider).Seq).To(BeEquivalentTo(1))

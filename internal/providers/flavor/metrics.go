@@ -49,7 +49,7 @@ func (priceCollector) Collect(metrics chan<- prometheus.Metric) {
 	}
 	// A NodeClass may have been deleted and made again, and one series twice would fail the whole scrape.
 	newest := map[string]*entry{}
-	for _, e := range *p.entries.Load() {
+	for _, e := range p.entries.Load().byUID {
 		if other := newest[e.nodeClass]; other == nil || other.stamp < e.stamp {
 			newest[e.nodeClass] = e
 		}

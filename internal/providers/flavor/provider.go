@@ -63,7 +63,7 @@ type DefaultProvider struct {
 
 	index atomic.Pointer[index]
 	// entries is replaced as a whole: a warm List is one atomic load and one map read, without lock or allocation.
-	entries atomic.Pointer[map[types.UID]*entry]
+	entries atomic.Pointer[entries]
 	mu      sync.Mutex // held to replace entries
 	builds  singleflight.Group
 	stamp   atomic.Uint64
@@ -72,9 +72,26 @@ type DefaultProvider struct {
 	logged   map[skip]struct{}
 }
 
+// entries are the answers by NodeClass. They are immutable.
+type entries struct {
+	byUID map[types.UID]*entry
+	// newest is the entry that was made last. Most clusters have one NodeClass, and to compare its UID takes half the
+	// time of hashing it.
+	newest *entry
+}
+
+func (e *entries) get(uid types.UID) (*entry, bool) {
+	if e.newest != nil && e.newest.uid == uid {
+		return e.newest, true
+	}
+	found, ok := e.byUID[uid]
+	return found, ok
+}
+
 // entry is the answer for one NodeClass. It is immutable.
 type entry struct {
 	version
+	uid types.UID
 	// nodeClass is the name of the NodeClass, for the metrics.
 	nodeClass string
 	zones     []string
@@ -116,7 +133,7 @@ func (p *DefaultProvider) List(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 	v := version{
 		generation: nodeClass.Generation, catalog: snapshot.Seq, prices: p.pricing.SeqNum(), marks: p.marks.SeqNum(),
 	}
-	if e, ok := (*p.entries.Load())[nodeClass.UID]; ok && e.version == v && slices.Equal(e.zones, nodeClass.Status.Zones) {
+	if e, ok := p.entries.Load().get(nodeClass.UID); ok && e.version == v && slices.Equal(e.zones, nodeClass.Status.Zones) {
 		return e.types, nil
 	}
 	return p.rebuild(ctx, nodeClass, snapshot, v)
@@ -139,17 +156,17 @@ func (p *DefaultProvider) Category(flavor string) (string, bool) {
 func (p *DefaultProvider) Flush() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.entries.Store(&map[types.UID]*entry{})
+	p.entries.Store(&entries{})
 }
 
 // rebuild makes and remembers the answer. Hundreds of launches ask at once after each change, and one of them builds.
 func (p *DefaultProvider) rebuild(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, snapshot *catalog.Snapshot, v version) ([]*cloudprovider.InstanceType, error) {
 	key := fmt.Sprintf("%s %+v %q", nodeClass.UID, v, nodeClass.Status.Zones)
 	answer, err, _ := p.builds.Do(key, func() (any, error) {
-		previous := (*p.entries.Load())[nodeClass.UID]
+		previous, known := p.entries.Load().get(nodeClass.UID)
 		zones := slices.Clone(nodeClass.Status.Zones)
 		var all []*built
-		if previous != nil && slices.Equal(previous.zones, zones) && previous.withMarks(v.marks) == v {
+		if known && slices.Equal(previous.zones, zones) && previous.withMarks(v.marks) == v {
 			all = make([]*built, len(previous.built))
 			for i, b := range previous.built {
 				all[i] = p.reassess(b)
@@ -161,18 +178,18 @@ func (p *DefaultProvider) rebuild(ctx context.Context, nodeClass *v1alpha1.Bizfl
 				return nil, err
 			}
 		}
-		made := &entry{version: v, nodeClass: nodeClass.Name, zones: zones, built: all, stamp: p.stamp.Add(1)}
+		made := &entry{version: v, uid: nodeClass.UID, nodeClass: nodeClass.Name, zones: zones, built: all, stamp: p.stamp.Add(1)}
 		made.types = make([]*cloudprovider.InstanceType, len(all))
 		for i, b := range all {
 			made.types[i] = b.InstanceType
 		}
-		p.remember(nodeClass.UID, made)
+		p.remember(made)
 		return made, nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	return answer.(*entry).types, nil //nolint:errcheck // the function above returns nothing else
+	return answer.(*entry).types, nil
 }
 
 func (v version) withMarks(marks uint64) version {
@@ -214,19 +231,22 @@ func (p *DefaultProvider) buildAll(ctx context.Context, nodeClass *v1alpha1.Bizf
 }
 
 // remember replaces the entry of the NodeClass and drops the oldest when there are too many.
-func (p *DefaultProvider) remember(uid types.UID, made *entry) {
+func (p *DefaultProvider) remember(made *entry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	entries := maps.Clone(*p.entries.Load())
-	entries[uid] = made
-	if len(entries) > maxEntries {
-		oldest := uid
-		for candidate, e := range entries {
-			if e.stamp < entries[oldest].stamp {
-				oldest = candidate
+	byUID := maps.Clone(p.entries.Load().byUID)
+	if byUID == nil {
+		byUID = map[types.UID]*entry{}
+	}
+	byUID[made.uid] = made
+	if len(byUID) > maxEntries {
+		oldest := made
+		for _, e := range byUID {
+			if e.stamp < oldest.stamp {
+				oldest = e
 			}
 		}
-		delete(entries, oldest)
+		delete(byUID, oldest.uid)
 	}
-	p.entries.Store(&entries)
+	p.entries.Store(&entries{byUID: byUID, newest: made})
 }

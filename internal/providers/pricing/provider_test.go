@@ -96,7 +96,7 @@ var _ = Describe("Pricing", func() {
 		Entry("an unknown network plan", func(i *pricing.Item) { i.NetworkPlan = "pigeon" }),
 	)
 	It("should grow strictly with CPU, memory, GPUs and disk, whatever else it is", func() {
-		random := rand.New(rand.NewPCG(uint64(GinkgoRandomSeed()), 1)) //nolint:gosec // a test's data, not a secret
+		random := rand.New(rand.NewPCG(uint64(GinkgoRandomSeed()), 1))
 		for range 5000 {
 			item := pricing.Item{
 				Category:    pick(random, []string{"basic", "premium", "enterprise", "dedicated", "other"}),
