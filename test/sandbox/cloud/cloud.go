@@ -20,8 +20,9 @@ package cloud
 
 import (
 	"encoding/hex"
-	"math/rand"
+	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -44,7 +45,7 @@ type Cloud struct {
 	opts Options
 
 	mu     sync.Mutex
-	rng    *rand.Rand
+	rng    *rand.ChaCha8
 	now    time.Time // the time of the event or request being handled
 	events eventQueue
 	seq    uint64
@@ -82,8 +83,9 @@ func New(opts Options) *Cloud {
 		tokens: map[string]token{}, servers: map[string]*server{}, volumes: map[string]*volume{}, ports: map[string]*port{},
 		tasks: map[string]*task{}, taken: map[string]map[string]bool{}, next: map[string]uint32{},
 	}
-	// Reproducible on purpose: this randomness guards nothing.
-	c.rng = rand.New(rand.NewSource(c.opts.Seed))
+	var seed [32]byte
+	copy(seed[:], strconv.FormatInt(c.opts.Seed, 10))
+	c.rng = rand.NewChaCha8(seed)
 	c.now = c.opts.Clock.Now()
 	c.OnServer(c.opts.OnServerActive, c.opts.OnServerDeleted)
 	return c

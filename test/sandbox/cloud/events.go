@@ -42,7 +42,11 @@ func (q eventQueue) Less(i, j int) bool {
 func (q eventQueue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
 
 // Push implements heap.Interface.
-func (q *eventQueue) Push(x any) { *q = append(*q, x.(*event)) } //nolint:errcheck // only this file pushes
+func (q *eventQueue) Push(x any) {
+	if e, isEvent := x.(*event); isEvent {
+		*q = append(*q, e)
+	}
+}
 
 // Pop implements heap.Interface.
 func (q *eventQueue) Pop() any {

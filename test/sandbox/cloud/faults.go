@@ -17,7 +17,6 @@ limitations under the License.
 package cloud
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
@@ -292,11 +291,7 @@ func (c *Cloud) fire(q *call, relative string) effects {
 // chance is the fate of the request just seen, in [0, 1).
 func (f *armedFault) chance() float64 {
 	h := fnv.New64a()
-	var raw [24]byte
-	binary.LittleEndian.PutUint64(raw[0:], uint64(f.seed))
-	binary.LittleEndian.PutUint64(raw[8:], uint64(f.index))
-	binary.LittleEndian.PutUint64(raw[16:], uint64(f.seen))
-	_, _ = h.Write(raw[:])
+	_, _ = fmt.Fprintf(h, "%d/%d/%d", f.seed, f.index, f.seen)
 	sum := h.Sum64()
 	sum ^= sum >> 33 // the low bits of FNV say little about the last byte, so mix them into the high ones
 	sum *= 0xff51afd7ed558ccd

@@ -19,7 +19,6 @@ package cloud
 import (
 	"encoding/binary"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"net/http"
 	"net/netip"
@@ -144,7 +143,7 @@ func (c *Cloud) freeAddresses(vpc VPC) int {
 func (c *Cloud) newPort(project, region, zone, name string, firewalls []string) *port {
 	p := &port{
 		seq: c.nextSeq(), id: c.newUUID(), name: name, project: project, region: region, zone: zone, firewalls: slices.Clone(firewalls),
-		mac: fmt.Sprintf("fa:16:3e:%02x:%02x:%02x", c.rng.Intn(256), c.rng.Intn(256), c.rng.Intn(256)), created: seconds(c.now),
+		mac: "fa:16:3e:" + c.newHex(1) + ":" + c.newHex(1) + ":" + c.newHex(1), created: seconds(c.now),
 	}
 	c.ports[p.id] = p
 	return p
