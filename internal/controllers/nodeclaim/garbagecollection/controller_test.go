@@ -1,0 +1,244 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package garbagecollection_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/garbagecollection"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+var _ = Describe("Garbage collection", func() {
+	var controller *garbagecollection.Controller
+	collector := func(reader client.Reader, expected func(string) bool) *garbagecollection.Controller {
+		return garbagecollection.NewController(garbagecollection.Config{Expected: expected}, env.Client, reader, env.Instances, env.Recorder, env.Clock)
+	}
+	BeforeEach(func() { controller = collector(env.APIReader, nil) })
+
+	pass := func() {
+		GinkgoHelper()
+		result, err := controller.Reconcile(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(result.RequeueAfter).To(Equal(garbagecollection.DefaultInterval))
+	}
+	// passes makes enough of them for every deletion to end.
+	passes := func() {
+		GinkgoHelper()
+		for range 4 {
+			pass()
+		}
+	}
+	aged := func() { env.Clock.Step(garbagecollection.DefaultGrace + time.Minute) }
+	launched := func() *karpv1.NodeClaim {
+		GinkgoHelper()
+		claim, err := env.Launched(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		return claim
+	}
+	server := func(claim *karpv1.NodeClaim) string {
+		GinkgoHelper()
+		id, ok := providerid.Parse(claim.Status.ProviderID)
+		Expect(ok).To(BeTrue())
+		return id
+	}
+	lost := func(claim *karpv1.NodeClaim) {
+		GinkgoHelper()
+		stored := claim.DeepCopy()
+		claim.Finalizers = nil
+		Expect(env.Client.Patch(ctx, claim, client.MergeFrom(stored))).To(Succeed())
+		Expect(env.Client.Delete(ctx, claim)).To(Succeed())
+	}
+	// orphan is a server whose claim is gone.
+	orphan := func() string {
+		GinkgoHelper()
+		claim := launched()
+		lost(claim)
+		return server(claim)
+	}
+	left := func() []string {
+		return lo.FilterMap(env.Sandbox.Servers(), func(s cloud.Server, _ int) (string, bool) { return s.ID, s.Status != "DELETED" })
+	}
+
+	It("should delete a server whose claim is gone, with its disk, and keep the others", func() {
+		kept := server(launched())
+		orphan()
+		aged()
+		passes()
+		Expect(left()).To(ConsistOf(kept))
+		Expect(env.Sandbox.State().Volumes).To(HaveLen(1))
+	})
+	It("should leave a young server alone", func() {
+		id := orphan()
+		passes()
+		Expect(left()).To(ConsistOf(id))
+	})
+	It("should leave the server of a claim alone that is still being launched", func() {
+		claim, err := env.NodeClaim(ctx, nil)
+		Expect(err).ToNot(HaveOccurred())
+		_, err = env.CloudProvider.Create(ctx, claim)
+		Expect(err).ToNot(HaveOccurred())
+		aged()
+		passes()
+		Expect(left()).To(HaveLen(1))
+	})
+	It("should delete the second server of a claim that has another", func() {
+		claim, other := launched(), launched()
+		Expect(env.Sandbox.EditServer(server(other), func(s *cloud.Server) { s.Metadata[v1alpha1.MetadataNodeClaimUID] = string(claim.UID) })).To(BeTrue())
+		aged()
+		passes()
+		Expect(left()).To(ConsistOf(server(claim)))
+	})
+	DescribeTable("should not touch a server that is not provably ours:", func(edit func(map[string]string)) {
+		id := orphan()
+		Expect(env.Sandbox.EditServer(id, func(s *cloud.Server) { edit(s.Metadata) })).To(BeTrue())
+		aged()
+		passes()
+		Expect(left()).To(ConsistOf(id))
+	},
+		Entry("another cluster's", func(m map[string]string) { m[v1alpha1.MetadataClusterUID] = "another" }),
+		Entry("one without the cluster's UID", func(m map[string]string) { delete(m, v1alpha1.MetadataClusterUID) }),
+		Entry("one without a claim's UID", func(m map[string]string) { delete(m, v1alpha1.MetadataNodeClaimUID) }),
+	)
+	It("should not touch what the user made", func() {
+		flavor := env.Sandbox.AddServer(cloud.ServerSpec{Name: "database", Flavor: "nix.2c_4g", Zone: "HN1"})
+		aged()
+		passes()
+		Expect(left()).To(ConsistOf(flavor.ID))
+	})
+	It("should delete the node of the server too", func() {
+		id := orphan()
+		Expect(env.Client.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "orphan"}, Spec: corev1.NodeSpec{ProviderID: providerid.New(id)}})).To(Succeed())
+		Expect(env.Client.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Spec: corev1.NodeSpec{ProviderID: "bizflycloud://other"}})).To(Succeed())
+		aged()
+		pass()
+		nodes := &corev1.NodeList{}
+		Expect(env.APIReader.List(ctx, nodes)).To(Succeed())
+		Expect(nodes.Items).To(ConsistOf(HaveField("Name", "other")))
+	})
+	It("should go on with a deletion until the cloud says that the server is gone", func() {
+		env.Reset(ctx, cloud.Options{Latency: 300 * time.Millisecond})
+		controller = collector(env.APIReader, nil)
+		orphan()
+		Eventually(func() []cloud.Server { return env.Sandbox.Servers() }).WithTimeout(5 * time.Second).Should(ConsistOf(HaveField("Status", "ACTIVE")))
+		aged()
+		Eventually(func() []cloud.Volume {
+			pass()
+			return env.Sandbox.State().Volumes
+		}).WithTimeout(20 * time.Second).Should(BeEmpty())
+		Expect(left()).To(BeEmpty())
+		Expect(env.Sandbox.RequestCounts()["DELETE /iaas-cloud/api/servers/{id}"]).To(Equal(1))
+	})
+	It("should count the age of a server whose age the cloud does not tell from when it was first seen", func() {
+		id := orphan()
+		Expect(env.Sandbox.EditServer(id, func(s *cloud.Server) { s.Created = "" })).To(BeTrue())
+		aged()
+		passes()
+		Expect(left()).To(ConsistOf(id))
+		aged()
+		passes()
+		Expect(left()).To(BeEmpty())
+	})
+
+	Context("in doubt", func() {
+		It("should delete nothing when the servers cannot be listed", func() {
+			id := orphan()
+			aged()
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectTruncated})
+			_, err := controller.Reconcile(ctx)
+			Expect(err).To(HaveOccurred())
+			Expect(left()).To(ConsistOf(id))
+		})
+		It("should delete nothing when the claims cannot be listed", func() {
+			id := orphan()
+			aged()
+			controller = collector(reader(func(client.ObjectList) error { return errors.New("connection refused") }), nil)
+			_, err := controller.Reconcile(ctx)
+			Expect(err).To(HaveOccurred())
+			Expect(left()).To(ConsistOf(id))
+		})
+		It("should stop, and say so, when most servers have no claim", func() {
+			lo.Times(7, func(int) string { return orphan() })
+			aged()
+			passes()
+			Expect(left()).To(HaveLen(7))
+			Expect(env.Recorder.Events()).To(ContainElement(And(
+				HaveField("Reason", events.ReasonGarbageCollectionSuspended), HaveField("Message", ContainSubstring("7 of 7 servers")))))
+		})
+		It("should go on when as many are a minority", func() {
+			kept := lo.Times(8, func(int) string { return server(launched()) })
+			lo.Times(6, func(int) string { return orphan() })
+			aged()
+			passes()
+			Expect(left()).To(ConsistOf(lo.ToAnySlice(kept)...))
+		})
+		It("should go on when it is known why they have no claim", func() {
+			lo.Times(7, func(int) string { return orphan() })
+			controller = collector(env.APIReader, func(string) bool { return true })
+			aged()
+			passes()
+			Expect(left()).To(BeEmpty())
+		})
+		It("should ask a second time before it believes that most claims are gone", func() {
+			kept := lo.Times(7, func(int) string { return server(launched()) })
+			aged()
+			reads := 0
+			controller = collector(reader(func(list client.ObjectList) error {
+				if reads++; reads == 1 {
+					*list.(*karpv1.NodeClaimList) = karpv1.NodeClaimList{}
+				}
+				return nil
+			}), nil)
+			pass()
+			Expect(reads).To(Equal(2))
+			Expect(left()).To(ConsistOf(lo.ToAnySlice(kept)...))
+			Expect(env.Recorder.Calls(events.ReasonGarbageCollectionSuspended)).To(BeZero())
+		})
+	})
+
+	It("should have a name of its own", func() {
+		Expect(controller.Name()).To(Equal("nodeclaim.garbagecollection.bizflycloud"))
+	})
+})
+
+// reader is an API reader that looks at each list before its caller does.
+func reader(look func(client.ObjectList) error) client.Reader {
+	GinkgoHelper()
+	inner, err := client.NewWithWatch(env.Environment.Config, client.Options{Scheme: env.Client.Scheme()})
+	Expect(err).ToNot(HaveOccurred())
+	return interceptor.NewClient(inner, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+		if err := c.List(ctx, list, opts...); err != nil {
+			return err
+		}
+		return look(list)
+	}})
+}

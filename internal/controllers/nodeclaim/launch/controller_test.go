@@ -1,0 +1,158 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package launch_test
+
+import (
+	"net/http"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/launch"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+var _ = Describe("Launch outcome", func() {
+	var controller *launch.Controller
+	var claim *karpv1.NodeClaim
+	BeforeEach(func() {
+		controller = launch.NewController(env.Client, env.Instances, env.CloudProvider, env.Recorder, env.Clock)
+		var err error
+		claim, err = env.Launched(ctx)
+		Expect(err).ToNot(HaveOccurred())
+	})
+	look := func() reconcile.Result {
+		GinkgoHelper()
+		result, err := controller.Reconcile(ctx, claim)
+		Expect(err).ToNot(HaveOccurred())
+		return result
+	}
+	id := func() string {
+		GinkgoHelper()
+		server, ok := providerid.Parse(claim.Status.ProviderID)
+		Expect(ok).To(BeTrue())
+		return server
+	}
+	deleted := func() bool {
+		GinkgoHelper()
+		live := &karpv1.NodeClaim{}
+		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), live)).To(Succeed())
+		return !live.DeletionTimestamp.IsZero()
+	}
+	offering := func() capacity.Offering {
+		return capacity.Offering{Flavor: claim.Labels[corev1.LabelInstanceTypeStable], Zone: claim.Labels[corev1.LabelTopologyZone], BillingPlan: "on_demand"}
+	}
+
+	It("should come back while all is well", func() {
+		Expect(look().RequeueAfter).To(BeNumerically(">", 0))
+		Expect(deleted()).To(BeFalse())
+	})
+	It("should replace a claim whose server failed, and mark nothing when the cloud does not say why", func() {
+		Expect(env.Sandbox.SetServerStatus(id(), "ERROR")).To(Succeed())
+		look()
+		Expect(deleted()).To(BeTrue())
+		Expect(env.Recorder.Calls(events.ReasonLaunchFailed)).To(Equal(1))
+		_, unavailable := env.Capacity.Unavailable(offering())
+		Expect(unavailable).To(BeFalse())
+	})
+	It("should mark the offering when the cloud says that it had no room", func() {
+		Expect(env.Sandbox.SetServerStatus(id(), "ERROR")).To(Succeed())
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/tasks/*", Effect: cloud.EffectBody,
+			Body: `{"ready":true,"result":{"action":"create_server","progress":100,"success":false,"message":"No valid host was found. There are not enough hosts available."}}`})
+		look()
+		Expect(deleted()).To(BeTrue())
+		reason, unavailable := env.Capacity.Unavailable(offering())
+		Expect(unavailable).To(BeTrue())
+		Expect(reason).To(Equal(capacity.ReasonInsufficientCapacity))
+	})
+	It("should pause the NodeClass when servers keep failing after their order succeeded", func() {
+		for range 3 {
+			var err error
+			claim, err = env.Launched(ctx)
+			Expect(err).ToNot(HaveOccurred())
+			Expect(env.Sandbox.SetServerStatus(id(), "ERROR")).To(Succeed())
+			look()
+		}
+		Expect(env.Recorder.Calls(events.ReasonLaunchesKeepFailing)).To(Equal(1))
+		_, err := env.CloudProvider.GetInstanceTypes(ctx, unit.NodePool())
+		Expect(err).To(HaveOccurred())
+	})
+	It("should judge again when the claim has changed since it was read", func() {
+		Expect(env.Sandbox.SetServerStatus(id(), "ERROR")).To(Succeed())
+		newer := claim.DeepCopy()
+		newer.Annotations["touched"] = "true"
+		Expect(env.Client.Update(ctx, newer)).To(Succeed())
+		Expect(look().RequeueAfter).To(BeNumerically(">", 0))
+		Expect(deleted()).To(BeFalse())
+		Expect(env.Recorder.Calls(events.ReasonLaunchFailed)).To(BeZero())
+		claim = newer
+		look()
+		Expect(deleted()).To(BeTrue())
+	})
+	It("should replace a claim whose server vanished", func() {
+		Expect(env.Sandbox.RemoveServer(id())).To(Succeed())
+		look()
+		Expect(deleted()).To(BeTrue())
+		Expect(env.Recorder.Calls(events.ReasonServerVanished)).To(Equal(1))
+	})
+	It("should not believe a list alone that a server vanished", func() {
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectBody, Body: "[]"})
+		Expect(look().RequeueAfter).To(BeNumerically(">", 0))
+		Expect(deleted()).To(BeFalse())
+	})
+	It("should not believe an outage that a server vanished", func() {
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectBody, Body: "[]"},
+			cloud.Fault{Method: http.MethodGet, Path: "/servers/*", Effect: cloud.EffectHTML, Status: http.StatusNotFound})
+		_, err := controller.Reconcile(ctx, claim)
+		Expect(err).To(HaveOccurred())
+		Expect(deleted()).To(BeFalse())
+	})
+	It("should say that a server takes long", func() {
+		Expect(env.Sandbox.SetServerStatus(id(), "BUILD")).To(Succeed())
+		look()
+		Expect(env.Recorder.Calls(events.ReasonLaunchSlow)).To(BeZero())
+		env.Clock.Step(6 * time.Minute)
+		Expect(look().RequeueAfter).To(BeNumerically(">", 0))
+		Expect(env.Recorder.Calls(events.ReasonLaunchSlow)).To(Equal(1))
+		Expect(deleted()).To(BeFalse())
+	})
+	DescribeTable("should leave alone", func(change func(*karpv1.NodeClaim)) {
+		Expect(env.Sandbox.SetServerStatus(id(), "ERROR")).To(Succeed())
+		change(claim)
+		env.Sandbox.ResetRequests()
+		Expect(look()).To(Equal(reconcile.Result{}))
+		Expect(deleted()).To(BeFalse())
+		Expect(env.Sandbox.Requests()).To(BeEmpty())
+	},
+		Entry("a claim whose node has registered", func(c *karpv1.NodeClaim) { c.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered) }),
+		Entry("a claim that was not launched", func(c *karpv1.NodeClaim) { c.StatusConditions().SetUnknown(karpv1.ConditionTypeLaunched) }),
+		Entry("a claim of another cloud", func(c *karpv1.NodeClaim) { c.Status.ProviderID = "aws:///a/i-1" }),
+	)
+	It("should have a name of its own", func() {
+		Expect(controller.Name()).To(Equal("nodeclaim.launch.bizflycloud"))
+	})
+})

@@ -1,0 +1,121 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package volumes_test
+
+import (
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/volumes"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+var _ = Describe("Owned volumes", func() {
+	var controller *volumes.Controller
+	var claim *karpv1.NodeClaim
+	var root string
+	BeforeEach(func() {
+		controller = volumes.NewController(env.Client, env.Instances)
+		var err error
+		claim, err = env.Launched(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		all := env.Sandbox.State().Volumes
+		Expect(all).To(HaveLen(1))
+		root = all[0].ID
+	})
+	id := func() string {
+		GinkgoHelper()
+		server, ok := providerid.Parse(claim.Status.ProviderID)
+		Expect(ok).To(BeTrue())
+		return server
+	}
+	look := func() reconcile.Result {
+		GinkgoHelper()
+		result, err := controller.Reconcile(ctx, claim)
+		Expect(err).ToNot(HaveOccurred())
+		return result
+	}
+	recorded := func() []string {
+		GinkgoHelper()
+		live := &karpv1.NodeClaim{}
+		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), live)).To(Succeed())
+		return cloudprovider.OwnedVolumes(live)
+	}
+	attached := func(name string) string {
+		GinkgoHelper()
+		volume := env.Sandbox.AddVolume(cloud.VolumeSpec{Name: name, SizeGiB: 20, Zone: claim.Labels["topology.kubernetes.io/zone"]})
+		Expect(env.Sandbox.AttachVolume(volume.ID, id())).To(Succeed())
+		return volume.ID
+	}
+
+	It("should record root and data disks before the node registers", func() {
+		data := attached("data")
+		Expect(look()).To(Equal(reconcile.Result{}))
+		Expect(recorded()).To(ConsistOf(root, data))
+	})
+	It("should never record a disk that the CSI driver made", func() {
+		attached("pvc-7d5c1f0e")
+		look()
+		Expect(recorded()).To(ConsistOf(root))
+	})
+	It("should record nothing but the root disk once the node has registered", func() {
+		attached("data")
+		claim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
+		Expect(env.Client.Status().Update(ctx, claim)).To(Succeed())
+		look()
+		Expect(recorded()).To(ConsistOf(root))
+	})
+	It("should not take for unregistered a claim that has registered since it was read", func() {
+		attached("data")
+		registered := claim.DeepCopy()
+		registered.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
+		Expect(env.Client.Status().Update(ctx, registered)).To(Succeed())
+		Expect(look().RequeueAfter).To(BeNumerically(">", 0))
+		Expect(recorded()).To(BeEmpty())
+		claim = registered
+		look()
+		Expect(recorded()).To(ConsistOf(root))
+	})
+	It("should wait until the server runs", func() {
+		Expect(env.Sandbox.SetServerStatus(id(), "BUILD")).To(Succeed())
+		Expect(look().RequeueAfter).To(BeNumerically(">", 0))
+		Expect(recorded()).To(BeEmpty())
+	})
+	It("should never change a record", func() {
+		claim.Annotations[v1alpha1.AnnotationOwnedVolumes] = "other"
+		Expect(env.Client.Update(ctx, claim)).To(Succeed())
+		Expect(look()).To(Equal(reconcile.Result{}))
+		Expect(recorded()).To(ConsistOf("other"))
+	})
+	It("should wait for a server that is not listed yet", func() {
+		Expect(env.Sandbox.RemoveServer(id())).To(Succeed())
+		Expect(look().RequeueAfter).To(BeNumerically(">", 0))
+	})
+	It("should ignore a claim without a server", func() {
+		claim.Status.ProviderID = ""
+		Expect(look()).To(Equal(reconcile.Result{}))
+	})
+	It("should have a name of its own", func() {
+		Expect(controller.Name()).To(Equal("nodeclaim.volumes.bizflycloud"))
+	})
+})
