@@ -78,6 +78,11 @@ var _ = Describe("Catalog over the real client", func() {
 		Expect(provider.Refresh(ctx)).To(Succeed())
 		Expect(must(provider).Region.RegionName).To(Equal("HaNoi"))
 	})
+	It("should take the region of the login when none is configured", func(ctx context.Context) {
+		provider = catalog.NewDefaultProvider(clientOf(sandbox), clk, catalog.Config{})
+		Expect(provider.Refresh(ctx)).To(Succeed())
+		Expect(must(provider).Region.RegionName).To(Equal("HaNoi"))
+	})
 	It("should name the regions there are when the configured one is unknown", func(ctx context.Context) {
 		provider = catalog.NewDefaultProvider(clientOf(sandbox), clk, catalog.Config{Region: "DaNang"})
 		Expect(provider.Refresh(ctx)).To(MatchError(And(ContainSubstring(`"DaNang"`), ContainSubstring("HCM (HoChiMinh), HN (HaNoi)"))))
