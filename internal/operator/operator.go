@@ -30,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	coreoperator "sigs.k8s.io/karpenter/pkg/operator"
 	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
@@ -102,14 +103,28 @@ func New(ctx context.Context, core *coreoperator.Operator) (*Operator, error) {
 		return nil, err
 	}
 	op.build(ctx, opts, reader, core.Clock)
+	return op, op.firstContact(ctx)
+}
+
+// firstContact reads the catalog once. A cluster that has never reached its cloud is configured wrongly and is told so;
+// one whose scope is written down has, and starts all the same, so that an outage of the cloud blocks no upgrade: what
+// needs the catalog waits for it.
+func (op *Operator) firstContact(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startupTimeout)
 	defer cancel()
-	if err := op.Catalog.Refresh(ctx); err != nil {
-		if _, unread := op.Catalog.Snapshot(); unread != nil {
-			return nil, fmt.Errorf("reading the catalog of the cloud for the first time: %w", err)
-		}
+	result := op.Config.Sync(ctx)
+	err := op.Catalog.Refresh(ctx)
+	if err == nil {
+		return nil
 	}
-	return op, nil
+	if _, unread := op.Catalog.Snapshot(); unread == nil {
+		return nil
+	}
+	if result.Object != nil && result.Object.Status.Scope != nil && result.CredentialsErr == nil {
+		log.FromContext(ctx).Error(err, "starting without the catalog of the cloud, which is read as soon as it answers")
+		return nil
+	}
+	return fmt.Errorf("reading the catalog of the cloud for the first time: %w", err)
 }
 
 // connect makes the client of the effective configuration.

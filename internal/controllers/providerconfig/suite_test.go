@@ -19,6 +19,7 @@ package providerconfig_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/awslabs/operatorpkg/status"
 	. "github.com/onsi/ginkgo/v2"
@@ -317,6 +318,23 @@ var _ = Describe("ProviderConfig", func() {
 			Expect(condition(status.ConditionReady).IsTrue()).To(BeTrue())
 			Expect(restarted.guard.ListServers(ctx)).To(BeEmpty())
 		})
+	})
+
+	It("should say so while the cloud does not answer, and keep the scope", func() {
+		process.look()
+		sandbox.AddFaults(1, cloud.Fault{Path: "*", Effect: cloud.EffectStatus, Probability: 1, Status: 503})
+		Eventually(func() bool {
+			_, _ = process.guard.GetServer(ctx, "71b9caeb-0000-4000-8000-000000000000")
+			return process.client.Health().Outage
+		}).WithTimeout(time.Minute).Should(BeTrue())
+		process.look()
+		Expect(condition(v1alpha1.ConditionTypeEndpointReachable).Reason).To(Equal(providerconfig.ReasonEndpointUnreachable))
+		Expect(condition(v1alpha1.ConditionTypeScopePinned).IsTrue()).To(BeTrue())
+		sandbox.ClearFaults()
+		_, err := process.guard.ListServers(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		process.look()
+		Expect(condition(status.ConditionReady).IsTrue()).To(BeTrue())
 	})
 
 	It("should tell every other ProviderConfig that it has no effect", func() {

@@ -34,6 +34,8 @@ type Client interface {
 	Reconfigure(config bizfly.Config) error
 	// Scope logs in where that has not happened yet.
 	Scope(ctx context.Context) (bizfly.Scope, error)
+	// Health says how the cloud has answered lately.
+	Health() bizfly.Health
 }
 
 // Result is what one look at the configuration came to.

@@ -247,6 +247,11 @@ func (p *DefaultProvider) guard(ctx context.Context, pinned *bizfly.Scope, resul
 	if result.Scope != nil || result.Err() != nil {
 		return
 	}
+	if health := p.Client.Health(); health.Outage {
+		result.EndpointErr = fmt.Errorf("the cloud has not given an answer that makes sense since %s; running nodes are not touched, and launches and deletions go on when it does",
+			health.Since.UTC().Format(time.RFC3339))
+		return
+	}
 	// What is in force has been proved before, or will be at the next login; this asks the cloud only for the latter.
 	scope, err := p.Client.Scope(ctx)
 	switch {
