@@ -200,6 +200,16 @@ var _ = Describe("Delete", func() {
 			Entry("a page of the gateway", cloud.Fault{Effect: cloud.EffectHTML, Status: 404}),
 			Entry("a refusal", cloud.Fault{Effect: cloud.EffectStatus, Status: 403}),
 		)
+		It("should believe no list that was begun before the call", func() {
+			w := newWorld(cloud.Options{})
+			w.box.AddFaults(1, cloud.Fault{Method: "GET", Path: "/servers", Effect: cloud.EffectDelay, Delay: 300 * time.Millisecond, Count: 1})
+			listed := make(chan error, 1)
+			go func() { _, err := w.provider.List(ctx); listed <- err }()
+			Eventually(w.box.FaultsFired).Should(Equal([]int{1}))
+			Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: "71b9caeb-0000-4000-8000-000000000000"})).To(MatchError(instance.ErrNotFound))
+			Expect(listed).To(Receive(BeNil()))
+			Expect(w.count(listServers)).To(Equal(2))
+		})
 		It("should delete a server that is missing only in the list", func() {
 			w := newWorld(cloud.Options{})
 			server, _ := w.launch()

@@ -26,9 +26,10 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/samber/lo"
 	"k8s.io/apimachinery/pkg/api/resource"
-	clocktesting "k8s.io/utils/clock/testing"
+	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
@@ -285,6 +286,17 @@ var _ = Describe("Launch", func() {
 			Expect(written.last().TaskID).NotTo(BeEmpty())
 			Eventually(w.provider.Polling).Should(BeFalse())
 		})
+		It("should leave the verdict that nobody knows to Resume", func() {
+			w := newWorld(cloud.Options{}, func(c *instance.Config) { c.IDWait, c.VisibilityWindow = 100*time.Millisecond, time.Nanosecond })
+			w.box.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectReset})
+			request, written := w.request()
+			_, err := w.provider.Launch(ctx, request)
+			Expect(err).To(MatchError(instance.ErrAwaitingServerID))
+			Expect(written.last().Refused).To(BeFalse())
+			_, err = w.provider.Resume(ctx, claimUID, written.last())
+			Expect(err).To(MatchError(instance.ErrOutcomeUnknown))
+			Expect(w.box.Servers()).To(BeEmpty())
+		})
 		It("should return when its context ends", func() {
 			w := newWorld(cloud.Options{Latency: time.Hour, HideBuilding: true})
 			request, written := w.request()
@@ -299,96 +311,17 @@ var _ = Describe("Launch", func() {
 		})
 	})
 
-	Context("when the build fails", func() {
-		fail := func(w *world, faults ...cloud.Fault) error {
-			GinkgoHelper()
-			w.box.AddFaults(1, faults...)
-			request, written := w.request()
-			_, err := w.provider.Launch(ctx, request)
-			var failed *instance.FailedError
-			Expect(errors.As(err, &failed)).To(BeTrue(), "%v", err)
-			Expect(failed.Intent.Name).To(Equal(written.last().Name))
-			return err
-		}
-		reaped := func(w *world) {
-			GinkgoHelper()
-			Eventually(func() []string {
-				Expect(w.provider.Reap(ctx)).To(Succeed())
-				return w.leftovers()
-			}).Should(BeEmpty())
-		}
-		DescribeTable("should say why and clean up",
-			func(options cloud.Options, fault cloud.Fault, is func(error) bool) {
-				fault.Method, fault.Path = "POST", "/servers"
-				w := newWorld(options)
-				err := fail(w, fault)
-				Expect(is(err)).To(BeTrue(), "%v", err)
-				reaped(w)
-				Expect(w.count(createServer)).To(Equal(1))
-			},
-			Entry("no room, shown at the end", cloud.Options{HideBuilding: true}, cloud.Fault{Effect: cloud.EffectNoCapacity, Async: true}, bizfly.IsCapacity),
-			Entry("no room", cloud.Options{}, cloud.Fault{Effect: cloud.EffectNoCapacity, Async: true}, bizfly.IsCapacity),
-			Entry("quota", cloud.Options{}, cloud.Fault{Effect: cloud.EffectQuota, Async: true}, bizfly.IsQuota),
-			Entry("another fault", cloud.Options{}, cloud.Fault{Effect: cloud.EffectErrorServer}, func(err error) bool { return !bizfly.IsCapacity(err) }),
-			Entry("no server", cloud.Options{HideBuilding: true}, cloud.Fault{Effect: cloud.EffectTaskFailed}, func(err error) bool { return !bizfly.IsNotFound(err) }),
-			Entry("no server but its disk", cloud.Options{HideBuilding: true}, cloud.Fault{Effect: cloud.EffectTaskFailed, Orphan: true},
-				func(err error) bool { return !bizfly.IsNotFound(err) }),
-			Entry("an unknown task", cloud.Options{}, cloud.Fault{Effect: cloud.EffectErrorServer, Code: "x", Message: "broken"}, func(error) bool { return true }),
-		)
-		It("should fail over at once although nothing can be cleaned up yet", func() {
-			now := clocktesting.NewFakeClock(time.Now())
-			w := newWorld(cloud.Options{}, func(c *instance.Config) { c.Clock = now })
-			_ = fail(w, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectErrorServer},
-				cloud.Fault{Method: "DELETE", Effect: cloud.EffectStatus, Status: 409, Count: 2})
-			Expect(w.leftovers()).To(HaveLen(2))
-			for range 3 {
-				now.Step(20 * time.Second)
-				Expect(w.provider.Reap(ctx)).To(Succeed())
-			}
-			reaped(w)
-		})
-		It("should wait for the reason, but not for ever", func() {
-			w := newWorld(cloud.Options{Latency: time.Hour, HideBuilding: true}, func(c *instance.Config) { c.IDWait = 10 * time.Millisecond })
-			request, written := w.request()
-			_, err := w.provider.Launch(ctx, request)
-			Expect(err).To(MatchError(instance.ErrAwaitingServerID))
-			Expect(w.box.EditServer(w.box.Servers()[0].ID, func(s *cloud.Server) { s.Status = instance.StatusError })).To(BeTrue())
-			w.box.AddServer(cloud.ServerSpec{Name: written.last().Name, Status: instance.StatusError, Metadata: metadata(clusterUID, claimUID, 1)})
-			_, err = w.restart(func(c *instance.Config) { c.IDWait = 20 * time.Second }).Resume(ctx, claimUID, written.last())
-			var failed *instance.FailedError
-			Expect(errors.As(err, &failed)).To(BeTrue(), "%v", err)
-			Expect(bizfly.IsCapacity(err)).To(BeFalse())
-		})
-		It("should leave the disks of others alone", func() {
-			w := newWorld(cloud.Options{HideBuilding: true})
-			w.box.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectTaskFailed, Orphan: true})
-			name := instance.Name(claimName, claimUID, clusterUID, 1)
-			theirs := w.box.AddVolume(cloud.VolumeSpec{Name: "default-x7k2p-00000000_rootdisk", Bootable: true})
-			owned := w.box.AddVolume(cloud.VolumeSpec{Name: name + "_rootdisk", Bootable: true})
-			csi := w.box.AddVolume(cloud.VolumeSpec{Name: name + "_rootdisk", Description: "ns/claim by csi-bizflycloud"})
-			w.protected.set(nil, owned.ID)
-			request, _ := w.request()
-			_, err := w.provider.Launch(ctx, request)
-			Expect(errors.As(err, new(*instance.FailedError))).To(BeTrue())
-			Eventually(func() []string {
-				Expect(w.provider.Reap(ctx)).To(Succeed())
-				return lo.Map(w.box.State().Volumes, func(v cloud.Volume, _ int) string { return v.ID })
-			}).Should(ConsistOf(theirs.ID, owned.ID, csi.ID))
-		})
-		It("should explain a server that broke after it was returned", func() {
-			w := newWorld(cloud.Options{Latency: 50 * time.Millisecond})
-			w.box.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectNoCapacity, Async: true})
-			_, intent := w.launch()
-			Eventually(func() bool { return bizfly.IsCapacity(w.provider.Fault(ctx, intent)) }).Should(BeTrue())
-			w.box.AddFaults(1, cloud.Fault{Method: "GET", Path: "/tasks/*", Effect: cloud.EffectQuota, Status: 403})
-			w.box.AddFaults(1, cloud.Fault{Method: "GET", Path: "/tasks/*", Effect: cloud.EffectTask404})
-			fault := w.provider.Fault(ctx, intent)
-			Expect(fault).To(HaveOccurred())
-			Expect(bizfly.IsNotFound(fault)).To(BeFalse())
-			Expect(w.provider.Fault(ctx, w.intent())).To(MatchError(ContainSubstring("does not say why")))
-		})
+	It("should count launches by what became of them", func() {
+		w := newWorld(cloud.Options{})
+		launched, refused := launches("launched", "HN2"), launches("refused", "HN2")
+		w.launch(func(r *instance.LaunchRequest) { r.Zone = "HN2" })
+		w.box.SetStock("", "HN2", "", 0)
+		request, _ := w.request(func(r *instance.LaunchRequest) { r.Zone, r.Attempt = "HN2", 2 })
+		_, err := w.provider.Launch(ctx, request)
+		Expect(err).To(HaveOccurred())
+		Expect(launches("launched", "HN2") - launched).To(BeEquivalentTo(1))
+		Expect(launches("refused", "HN2") - refused).To(BeEquivalentTo(1))
 	})
-
 	It("should serve many launches with one poller", func() {
 		const launches = 200
 		w := newWorld(cloud.Options{Latency: 300 * time.Millisecond, HideBuilding: true}, func(c *instance.Config) {
@@ -421,3 +354,23 @@ var _ = Describe("Launch", func() {
 })
 
 func is(want any) func(*world) any { return func(*world) any { return want } }
+
+// launches reads the metric.
+func launches(outcome, zone string) float64 {
+	GinkgoHelper()
+	families, err := crmetrics.Registry.Gather()
+	Expect(err).NotTo(HaveOccurred())
+	total := 0.0
+	for _, family := range families {
+		if family.GetName() != "karpenter_bizfly_instance_launches_total" {
+			continue
+		}
+		for _, metric := range family.GetMetric() {
+			labels := lo.SliceToMap(metric.GetLabel(), func(l *dto.LabelPair) (string, string) { return l.GetName(), l.GetValue() })
+			if labels["outcome"] == outcome && labels["zone"] == zone {
+				total += metric.GetCounter().GetValue()
+			}
+		}
+	}
+	return total
+}

@@ -237,19 +237,24 @@ func (l *poller) judge(ctx context.Context, w *waiter, task *bizfly.Task, err er
 			l.deliver(w, finding{cause: unexplained(w.intent, "status "+broken.Status), server: broken})
 		}
 	case ended && task.Server != nil:
-		// The list may lag behind the task, and the task behind a deletion: only the server itself counts.
-		server, err := l.verified(ctx, w, task.Server)
-		switch {
-		case err != nil:
-		case server == nil:
-			l.giveUp(w)
-		case server.Status == StatusError || leaving(server):
-			l.deliver(w, finding{cause: unexplained(w.intent, "status "+server.Status+" after its task had succeeded"), server: server})
-		default:
-			l.deliver(w, finding{server: server})
-		}
+		l.follow(ctx, w, task.Server)
 	case unknowable || ended:
 		l.giveUp(w)
+	}
+}
+
+// follow decides by the server that a task claims to have built. The list may lag behind the task, and the task behind a
+// deletion: only the server itself counts.
+func (l *poller) follow(ctx context.Context, w *waiter, named *gobizfly.Server) {
+	server, err := l.verified(ctx, w, named)
+	switch {
+	case err != nil:
+	case server == nil:
+		l.giveUp(w)
+	case server.Status == StatusError || leaving(server):
+		l.deliver(w, finding{cause: unexplained(w.intent, "status "+server.Status+" after its task had succeeded"), server: server})
+	default:
+		l.deliver(w, finding{server: server})
 	}
 }
 

@@ -1,0 +1,142 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package instance_test
+
+import (
+	"errors"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+var _ = Describe("Launch", func() {
+	Context("when the build fails", func() {
+		fail := func(w *world, faults ...cloud.Fault) error {
+			GinkgoHelper()
+			w.box.AddFaults(1, faults...)
+			request, written := w.request()
+			_, err := w.provider.Launch(ctx, request)
+			var failed *instance.FailedError
+			Expect(errors.As(err, &failed)).To(BeTrue(), "%v", err)
+			Expect(failed.Intent.Name).To(Equal(written.last().Name))
+			return err
+		}
+		reaped := func(w *world) {
+			GinkgoHelper()
+			Eventually(func() []string {
+				Expect(w.provider.Reap(ctx)).To(Succeed())
+				return w.leftovers()
+			}).Should(BeEmpty())
+		}
+		DescribeTable("should say why and clean up",
+			func(options cloud.Options, fault cloud.Fault, is func(error) bool) {
+				fault.Method, fault.Path = "POST", "/servers"
+				w := newWorld(options)
+				err := fail(w, fault)
+				Expect(is(err)).To(BeTrue(), "%v", err)
+				reaped(w)
+				Expect(w.count(createServer)).To(Equal(1))
+			},
+			Entry("no room, shown at the end", cloud.Options{HideBuilding: true}, cloud.Fault{Effect: cloud.EffectNoCapacity, Async: true}, bizfly.IsCapacity),
+			Entry("no room", cloud.Options{}, cloud.Fault{Effect: cloud.EffectNoCapacity, Async: true}, bizfly.IsCapacity),
+			Entry("quota", cloud.Options{}, cloud.Fault{Effect: cloud.EffectQuota, Async: true}, bizfly.IsQuota),
+			Entry("another fault", cloud.Options{}, cloud.Fault{Effect: cloud.EffectErrorServer}, func(err error) bool { return !bizfly.IsCapacity(err) }),
+			Entry("no server", cloud.Options{HideBuilding: true}, cloud.Fault{Effect: cloud.EffectTaskFailed}, func(err error) bool { return !bizfly.IsNotFound(err) }),
+			Entry("no server but its disk", cloud.Options{HideBuilding: true}, cloud.Fault{Effect: cloud.EffectTaskFailed, Orphan: true},
+				func(err error) bool { return !bizfly.IsNotFound(err) }),
+			Entry("an unknown task", cloud.Options{}, cloud.Fault{Effect: cloud.EffectErrorServer, Code: "x", Message: "broken"}, func(error) bool { return true }),
+		)
+		It("should fail over at once although nothing can be cleaned up yet", func() {
+			now := clocktesting.NewFakeClock(time.Now())
+			w := newWorld(cloud.Options{}, func(c *instance.Config) { c.Clock = now })
+			_ = fail(w, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectErrorServer},
+				cloud.Fault{Method: "DELETE", Effect: cloud.EffectStatus, Status: 409, Count: 2})
+			Expect(w.leftovers()).To(HaveLen(2))
+			for range 3 {
+				now.Step(20 * time.Second)
+				Expect(w.provider.Reap(ctx)).To(Succeed())
+			}
+			reaped(w)
+		})
+		It("should wait for the reason, but not for ever", func() {
+			w := newWorld(cloud.Options{Latency: time.Hour, HideBuilding: true}, func(c *instance.Config) { c.IDWait = 10 * time.Millisecond })
+			request, written := w.request()
+			_, err := w.provider.Launch(ctx, request)
+			Expect(err).To(MatchError(instance.ErrAwaitingServerID))
+			Expect(w.box.EditServer(w.box.Servers()[0].ID, func(s *cloud.Server) { s.Status = instance.StatusError })).To(BeTrue())
+			w.box.AddServer(cloud.ServerSpec{Name: written.last().Name, Status: instance.StatusError, Metadata: metadata(clusterUID, claimUID, 1)})
+			_, err = w.restart(func(c *instance.Config) { c.IDWait = 20 * time.Second }).Resume(ctx, claimUID, written.last())
+			var failed *instance.FailedError
+			Expect(errors.As(err, &failed)).To(BeTrue(), "%v", err)
+			Expect(bizfly.IsCapacity(err)).To(BeFalse())
+		})
+		It("should not return a server that broke behind the back of a stale list", func() {
+			w := newWorld(cloud.Options{Latency: 200 * time.Millisecond})
+			w.box.AddFaults(1, cloud.Fault{Method: "GET", Path: "/servers", Effect: cloud.EffectBody, Body: "[]"},
+				cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectLateError})
+			request, _ := w.request()
+			_, err := w.provider.Launch(ctx, request)
+			Expect(err).To(MatchError(ContainSubstring("status ERROR after its task had succeeded")))
+			w.box.ClearFaults()
+			reaped(w)
+		})
+		It("should not return a server that was deleted after its task had succeeded", func() {
+			w := newWorld(cloud.Options{})
+			server, intent := w.launch()
+			Eventually(func() string { return w.box.Servers()[0].Status }).Should(Equal(instance.StatusActive))
+			Expect(w.box.RemoveServer(server.ID)).To(Succeed())
+			intent.OrderedAt = time.Now().Add(-3 * time.Minute)
+			_, err := w.provider.Resume(ctx, claimUID, intent)
+			Expect(err).To(MatchError(instance.ErrOutcomeUnknown))
+		})
+		It("should leave the disks of others alone", func() {
+			w := newWorld(cloud.Options{HideBuilding: true})
+			w.box.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectTaskFailed, Orphan: true})
+			name := instance.Name(claimName, claimUID, clusterUID, 1)
+			theirs := w.box.AddVolume(cloud.VolumeSpec{Name: "default-x7k2p-00000000_rootdisk", Bootable: true})
+			owned := w.box.AddVolume(cloud.VolumeSpec{Name: name + "_rootdisk", Bootable: true})
+			csi := w.box.AddVolume(cloud.VolumeSpec{Name: name + "_rootdisk", Description: "ns/claim by csi-bizflycloud"})
+			w.protected.set(nil, owned.ID)
+			request, _ := w.request()
+			_, err := w.provider.Launch(ctx, request)
+			Expect(errors.As(err, new(*instance.FailedError))).To(BeTrue())
+			Eventually(func() []string {
+				Expect(w.provider.Reap(ctx)).To(Succeed())
+				return lo.Map(w.box.State().Volumes, func(v cloud.Volume, _ int) string { return v.ID })
+			}).Should(ConsistOf(theirs.ID, owned.ID, csi.ID))
+		})
+		It("should explain a server that broke after it was returned", func() {
+			w := newWorld(cloud.Options{Latency: 50 * time.Millisecond})
+			w.box.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectNoCapacity, Async: true})
+			_, intent := w.launch()
+			Eventually(func() bool { return bizfly.IsCapacity(w.provider.Fault(ctx, intent)) }).Should(BeTrue())
+			w.box.AddFaults(1, cloud.Fault{Method: "GET", Path: "/tasks/*", Effect: cloud.EffectQuota, Status: 403})
+			w.box.AddFaults(1, cloud.Fault{Method: "GET", Path: "/tasks/*", Effect: cloud.EffectTask404})
+			fault := w.provider.Fault(ctx, intent)
+			Expect(fault).To(HaveOccurred())
+			Expect(bizfly.IsNotFound(fault)).To(BeFalse())
+			Expect(w.provider.Fault(ctx, w.intent())).To(MatchError(ContainSubstring("does not say why")))
+		})
+	})
+})
