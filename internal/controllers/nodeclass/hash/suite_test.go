@@ -1,0 +1,169 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package hash_test
+
+import (
+	"context"
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	coretest "sigs.k8s.io/karpenter/pkg/test"
+	. "sigs.k8s.io/karpenter/pkg/test/expectations"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/hash"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+const (
+	oldHash    = "a hash of another version"
+	oldVersion = "v0"
+)
+
+var (
+	ctx        = context.Background()
+	env        *coretest.Environment
+	controller *hash.Controller
+	nodeClass  *v1alpha1.BizflyNodeClass
+)
+
+func TestHash(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "NodeClassHash")
+}
+
+var _ = BeforeSuite(func() {
+	env = coretest.NewEnvironment(coretest.WithCRDs(apis.CRDs...), coretest.WithFieldIndexers(coretest.NodeClaimNodeClassRefFieldIndexer(ctx)))
+	controller = hash.NewController(env.Client)
+})
+
+var _ = AfterSuite(func() {
+	Expect(env.Stop()).To(Succeed())
+})
+
+var _ = BeforeEach(func() {
+	nodeClass = &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "general"}}
+	ExpectApplied(ctx, env.Client, nodeClass)
+	DeferCleanup(func() {
+		Expect(env.Client.DeleteAllOf(ctx, &karpv1.NodeClaim{})).To(Succeed())
+		ExpectDeleted(ctx, env.Client, nodeClass)
+	})
+})
+
+// reconcile runs the controller and reads the NodeClass again.
+func reconcile() *v1alpha1.BizflyNodeClass {
+	GinkgoHelper()
+	ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
+	return ExpectExists(ctx, env.Client, nodeClass)
+}
+
+// stampedBy makes an object of an older controller: its hash and version are of another hash function.
+func stampedBy(version string) map[string]string {
+	return map[string]string{v1alpha1.AnnotationNodeClassHash: oldHash, v1alpha1.AnnotationNodeClassHashVersion: version, "example.com/other": "kept"}
+}
+
+func claimOf(ref karpv1.NodeClassReference, version string) *karpv1.NodeClaim {
+	GinkgoHelper()
+	claim := coretest.NodeClaim(karpv1.NodeClaim{
+		ObjectMeta: metav1.ObjectMeta{Annotations: stampedBy(version)}, Spec: karpv1.NodeClaimSpec{NodeClassRef: &ref},
+	})
+	ExpectApplied(ctx, env.Client, claim)
+	return claim
+}
+
+var ours = karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "BizflyNodeClass", Name: "general"}
+
+func stampOf(object client.Object) []string {
+	return []string{object.GetAnnotations()[v1alpha1.AnnotationNodeClassHash], object.GetAnnotations()[v1alpha1.AnnotationNodeClassHashVersion]}
+}
+
+var _ = Describe("The hash of a NodeClass", func() {
+	It("should be stamped with its version", func() {
+		Expect(stampOf(reconcile())).To(Equal([]string{nodeClass.Hash(), v1alpha1.NodeClassHashVersion}))
+	})
+	It("should be written once and left alone while nothing changes", func() {
+		first := reconcile()
+		Expect(reconcile().ResourceVersion).To(Equal(first.ResourceVersion))
+	})
+	It("should follow the spec", func() {
+		before := stampOf(reconcile())
+		nodeClass = ExpectExists(ctx, env.Client, nodeClass)
+		nodeClass.Spec.PublicIPv4 = lo.ToPtr(false)
+		ExpectApplied(ctx, env.Client, nodeClass)
+		Expect(stampOf(reconcile())).To(And(Not(Equal(before)), Equal([]string{nodeClass.Hash(), v1alpha1.NodeClassHashVersion})))
+	})
+	It("should not reach NodeClaims when the spec changes, because the difference is the drift", func() {
+		reconcile()
+		claim := claimOf(ours, v1alpha1.NodeClassHashVersion)
+		nodeClass = ExpectExists(ctx, env.Client, nodeClass)
+		nodeClass.Spec.BillingPlan = v1alpha1.BillingPlanSavingPlan
+		ExpectApplied(ctx, env.Client, nodeClass)
+		reconcile()
+		Expect(stampOf(ExpectExists(ctx, env.Client, claim))).To(Equal([]string{oldHash, v1alpha1.NodeClassHashVersion}))
+	})
+
+	Context("of another version", func() {
+		BeforeEach(func() {
+			nodeClass.Annotations = stampedBy(oldVersion)
+			ExpectApplied(ctx, env.Client, nodeClass)
+		})
+		It("should be re-stamped on the NodeClass and its NodeClaims, so that an upgrade rolls nothing", func() {
+			claims := lo.Times(3, func(int) *karpv1.NodeClaim { return claimOf(ours, oldVersion) })
+			stamped := reconcile()
+			Expect(stampOf(stamped)).To(Equal([]string{nodeClass.Hash(), v1alpha1.NodeClassHashVersion}))
+			Expect(stamped.Annotations).To(HaveKeyWithValue("example.com/other", "kept"))
+			for _, claim := range claims {
+				found := ExpectExists(ctx, env.Client, claim)
+				Expect(stampOf(found)).To(Equal(stampOf(stamped)))
+				Expect(found.Annotations).To(HaveKeyWithValue("example.com/other", "kept"))
+			}
+		})
+		It("should stay different on a NodeClaim that has drifted already", func() {
+			claim := claimOf(ours, oldVersion)
+			claim.StatusConditions().SetTrueWithReason(karpv1.ConditionTypeDrifted, "NodeClassDrifted", "")
+			ExpectApplied(ctx, env.Client, claim)
+			reconcile()
+			Expect(stampOf(ExpectExists(ctx, env.Client, claim))).To(Equal([]string{oldHash, v1alpha1.NodeClassHashVersion}))
+		})
+		It("should not be re-stamped on a NodeClaim that has the new version already", func() {
+			claim := claimOf(ours, v1alpha1.NodeClassHashVersion)
+			reconcile()
+			Expect(stampOf(ExpectExists(ctx, env.Client, claim))).To(Equal([]string{oldHash, v1alpha1.NodeClassHashVersion}))
+		})
+		DescribeTable("should not be re-stamped on a NodeClaim", func(ref karpv1.NodeClassReference) {
+			claim := claimOf(ref, oldVersion)
+			reconcile()
+			Expect(stampOf(ExpectExists(ctx, env.Client, claim))).To(Equal([]string{oldHash, oldVersion}))
+		},
+			Entry("of another NodeClass", karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "BizflyNodeClass", Name: "other"}),
+			Entry("of another kind", karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "OtherNodeClass", Name: "general"}),
+			Entry("of another provider", karpv1.NodeClassReference{Group: "karpenter.k8s.aws", Kind: "BizflyNodeClass", Name: "general"}),
+		)
+		It("should go on where it was interrupted", func() {
+			done, left := claimOf(ours, oldVersion), claimOf(ours, oldVersion)
+			done.Annotations[v1alpha1.AnnotationNodeClassHash], done.Annotations[v1alpha1.AnnotationNodeClassHashVersion] = nodeClass.Hash(), v1alpha1.NodeClassHashVersion
+			ExpectApplied(ctx, env.Client, done)
+			reconcile()
+			Expect(stampOf(ExpectExists(ctx, env.Client, left))).To(Equal(stampOf(ExpectExists(ctx, env.Client, done))))
+		})
+	})
+})

@@ -1,0 +1,326 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package status_test
+
+import (
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/awslabs/operatorpkg/status"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	controllerruntime "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+var dependents = []string{
+	v1alpha1.ConditionTypeZonesReady, v1alpha1.ConditionTypeImagesReady, v1alpha1.ConditionTypeNetworksReady, v1alpha1.ConditionTypeFirewallsReady,
+	v1alpha1.ConditionTypeSSHKeyReady, v1alpha1.ConditionTypeBootstrapReady, v1alpha1.ConditionTypeFlavorsReady,
+}
+
+var _ = Describe("The status of a NodeClass", func() {
+	Context("that asks for what there is", func() {
+		It("should be discovered from the BKE cluster for an empty spec", func() {
+			sold := cloud.DefaultCatalog()
+			w := newWorld(sold, asIs)
+			apply("")
+			nodeClass, result := w.look()
+			worker, _ := lo.Find(sold.Versions, func(v cloud.KubernetesVersion) bool { return v.KubernetesVersion == "v1.35.4" })
+			Expect(nodeClass.Status).To(Equal(v1alpha1.BizflyNodeClassStatus{
+				Zones:             []string{"HN1", "HN2"},
+				Image:             &v1alpha1.ImageStatus{ID: worker.WorkerImageID, Name: "bke v1.35.4 ubuntu"},
+				Networks:          []v1alpha1.NetworkStatus{{ID: w.sandbox.BKE().NetworkID, Name: "kubernetes"}},
+				KubernetesVersion: "v1.35.4",
+				Conditions:        nodeClass.Status.Conditions,
+			}))
+			Expect(ready(nodeClass).IsTrue()).To(BeTrue())
+			for _, conditionType := range dependents {
+				Expect(condition(nodeClass, conditionType).IsTrue()).To(BeTrue(), conditionType)
+				Expect(condition(nodeClass, conditionType).ObservedGeneration).To(Equal(nodeClass.Generation), conditionType)
+			}
+			Expect(result.RequeueAfter).To(Equal(5 * time.Minute))
+			Expect(w.recorder.Events()).To(BeEmpty())
+		})
+		It("should be resolved for each selector", func() {
+			sold := cloud.DefaultCatalog()
+			w := newWorld(sold, asIs)
+			web, _ := lo.Find(sold.Firewalls[cloud.RegionHN], func(f cloud.Firewall) bool { return f.Name == "web" })
+			golden := sold.CustomImages[cloud.RegionHN][0]
+			apply(`imageSelectorTerms: [{name: golden-node}], networkSelectorTerms: [{default: true}], firewallSelectorTerms: [{name: web}], sshKeySelectorTerms: [{name: ops}], zones: [HN2], bootstrap: {mode: Custom, userData: "#!/bin/bash"}`)
+			nodeClass, _ := w.look()
+			Expect(ready(nodeClass).IsTrue()).To(BeTrue(), "%+v", ready(nodeClass))
+			Expect(nodeClass.Status.Zones).To(Equal([]string{"HN2"}))
+			Expect(nodeClass.Status.Image).To(Equal(&v1alpha1.ImageStatus{ID: golden.ID, Name: "golden-node"}))
+			Expect(nodeClass.Status.KubernetesVersion).To(BeEmpty())
+			Expect(nodeClass.Status.Networks).To(HaveExactElements(HaveField("Name", "default-vpc")))
+			Expect(nodeClass.Status.Firewalls).To(Equal([]v1alpha1.FirewallStatus{{ID: web.ID, Name: "web"}}))
+			Expect(nodeClass.Status.SSHKey).To(Equal("ops"))
+		})
+		It("should be written once and left alone while nothing changes", func() {
+			w := newWorld(nil, asIs)
+			before := apply("")
+			first, _ := w.look()
+			Expect(first.ResourceVersion).ToNot(Equal(before.ResourceVersion))
+			second, _ := w.look()
+			Expect(second.ResourceVersion).To(Equal(first.ResourceVersion))
+		})
+		It("should follow the spec", func() {
+			w := newWorld(nil, asIs)
+			apply("firewallSelectorTerms: [{name: web}], sshKeySelectorTerms: [{name: ops}]")
+			w.look()
+			apply("")
+			nodeClass, _ := w.look()
+			Expect(nodeClass.Status.Firewalls).To(BeEmpty())
+			Expect(nodeClass.Status.SSHKey).To(BeEmpty())
+		})
+		It("should stay ready while everything is sold out", func() {
+			w := newWorld(nil, asIs)
+			w.marks.MarkUnavailable(ctx, capacity.Offering{}, capacity.ReasonQuotaExceeded, time.Hour)
+			apply("")
+			nodeClass, _ := w.look()
+			Expect(ready(nodeClass).IsTrue()).To(BeTrue())
+		})
+	})
+
+	Context("that asks for what does not exist", func() {
+		DescribeTable("should say field, value and what is available", func(spec, conditionType, reason, message string) {
+			w := newWorld(nil, asIs)
+			apply(spec)
+			nodeClass, result := w.look()
+			found := condition(nodeClass, conditionType)
+			Expect(found.IsFalse()).To(BeTrue(), "%+v", found)
+			Expect(found.Reason).To(Equal(reason))
+			Expect(found.Message).To(MatchRegexp(message))
+			Expect(ready(nodeClass).IsFalse()).To(BeTrue())
+			Expect(ready(nodeClass).Reason).To(Equal(reason))
+			Expect(ready(nodeClass).Message).To(ContainSubstring(found.Message), "this is what core repeats on each NodePool")
+			Expect(result.RequeueAfter).To(BeNumerically("<=", time.Minute))
+			Expect(w.recorder.Events()).To(ContainElement(And(
+				HaveField("Type", corev1.EventTypeWarning), HaveField("Reason", reason), HaveField("Message", HavePrefix(conditionType+": ")))))
+			Expect(w.recorder.Calls(reason)).To(Equal(1))
+
+			w.look()
+			Expect(w.recorder.Calls(reason)).To(Equal(1), "nothing has changed")
+
+			apply("")
+			nodeClass, _ = w.look()
+			Expect(ready(nodeClass).IsTrue()).To(BeTrue(), "%+v", ready(nodeClass))
+		},
+			Entry("a zone", `zones: [HN1, HN9]`, v1alpha1.ConditionTypeZonesReady, "ZoneNotFound",
+				`^spec\.zones\[1\]: no zone of the region matches "HN9"; available: \[HN1 HN2\]$`),
+			Entry("zones in which the network is not", `zones: [HN2], networkSelectorTerms: [{name: one-zone}]`, v1alpha1.ConditionTypeZonesReady, "NoZones",
+				`^spec\.zones: no zone is left .*network one-zone \(.+\) is not in zone HN2, only in \[HN1\]; available zones of the region: \[HN1 HN2\]$`),
+			Entry("an alias", `imageSelectorTerms: [{alias: bke@v1.12}]`, v1alpha1.ConditionTypeImagesReady, "ImageNotFound",
+				`^spec\.imageSelectorTerms\[0\]\.alias: no image matches "bke@v1.12 \(ubuntu\)"; available: \[bke@v1.33.5 \(ubuntu\) .*nodes must not be newer$`),
+			Entry("an image by name", `imageSelectorTerms: [{name: silver}]`, v1alpha1.ConditionTypeImagesReady, "ImageNotFound",
+				`^spec\.imageSelectorTerms\[0\]\.name: no image matches "silver"; available: \[golden-node\]`),
+			Entry("a network", `networkSelectorTerms: [{name: office}]`, v1alpha1.ConditionTypeNetworksReady, "NetworkNotFound",
+				`^spec\.networkSelectorTerms\[0\]\.name: nothing matches "office"; available: \[default-vpc \(.+kubernetes \(`),
+			Entry("a firewall", `firewallSelectorTerms: [{name: web}, {id: nope}]`, v1alpha1.ConditionTypeFirewallsReady, "FirewallNotFound",
+				`^spec\.firewallSelectorTerms\[1\]\.id: nothing matches "nope"; available: \[default \(`),
+			Entry("an SSH key", `sshKeySelectorTerms: [{name: laptop}]`, v1alpha1.ConditionTypeSSHKeyReady, "SSHKeyNotFound",
+				`^spec\.sshKeySelectorTerms\[0\]\.name: nothing matches "laptop"; available: \[karpenter ops\]`),
+			Entry("a volume type", `rootDisk: {volumeType: NVME-1}`, v1alpha1.ConditionTypeFlavorsReady, "NoFlavors",
+				`spec\.rootDisk\.volumeType "NVME-1"`),
+			Entry("user data that cannot be rendered", `bootstrap: {mode: Custom, userData: "{{ .Hostname }}"}`, v1alpha1.ConditionTypeBootstrapReady, "UserDataInvalid",
+				`^spec\.bootstrap\.userData, line 1, column \d+: .*variables are NodeName`),
+		)
+		It("should say which variables the controller lacks", func() {
+			w := newWorld(nil, func(c *bootstrap.Config) { c.BKEClusterToken, c.BKEJoinEndpoint = "", "" })
+			apply("")
+			nodeClass, _ := w.look()
+			found := condition(nodeClass, v1alpha1.ConditionTypeBootstrapReady)
+			Expect(found.Reason).To(Equal("BootstrapNotConfigured"))
+			Expect(found.Message).To(And(ContainSubstring("BKE_CLUSTER_TOKEN is not set"), ContainSubstring("BKE_JOIN_ENDPOINT is not set")))
+			Expect(ready(nodeClass).IsFalse()).To(BeTrue())
+		})
+		It("should keep what was resolved before, because nodes that run are judged by it", func() {
+			w := newWorld(nil, asIs)
+			apply(`firewallSelectorTerms: [{name: web}], sshKeySelectorTerms: [{name: ops}]`)
+			before, _ := w.look()
+			apply(`zones: [HN9], imageSelectorTerms: [{name: x}], networkSelectorTerms: [{name: x}], firewallSelectorTerms: [{name: x}], sshKeySelectorTerms: [{name: x}]`)
+			after, _ := w.look()
+			Expect(ready(after).IsFalse()).To(BeTrue())
+			before.Status.Conditions, after.Status.Conditions = nil, nil
+			Expect(after.Status).To(Equal(before.Status))
+		})
+		It("should name every problem at once", func() {
+			w := newWorld(nil, asIs)
+			apply(`imageSelectorTerms: [{name: silver}], sshKeySelectorTerms: [{name: laptop}]`)
+			nodeClass, _ := w.look()
+			Expect(ready(nodeClass).Message).To(And(ContainSubstring("ImagesReady: "), ContainSubstring("silver"), ContainSubstring("SSHKeyReady: "), ContainSubstring("laptop")))
+		})
+		It("should be published again when it is something else that is missing", func() {
+			w := newWorld(nil, asIs)
+			apply(`imageSelectorTerms: [{name: silver}]`)
+			w.look()
+			apply(`imageSelectorTerms: [{name: bronze}]`)
+			w.look()
+			Expect(w.recorder.Events()).To(HaveExactElements(
+				HaveField("Message", ContainSubstring("silver")), HaveField("Message", ContainSubstring("bronze"))))
+		})
+		It("should wait for the networks before it judges the zones", func() {
+			w := newWorld(nil, asIs)
+			apply(`networkSelectorTerms: [{name: office}]`)
+			nodeClass, _ := w.look()
+			Expect(condition(nodeClass, v1alpha1.ConditionTypeZonesReady)).To(HaveValue(And(
+				HaveField("Status", BeEquivalentTo("Unknown")), HaveField("Reason", "AwaitingNetworks"))))
+			Expect(condition(nodeClass, v1alpha1.ConditionTypeFlavorsReady)).To(HaveValue(And(
+				HaveField("Status", BeEquivalentTo("Unknown")), HaveField("Reason", "AwaitingZones"))))
+		})
+	})
+
+	Context("zones", func() {
+		It("should be those that every network is in, and say why others are not", func() {
+			w := newWorld(nil, asIs)
+			apply(`networkSelectorTerms: [{name: kubernetes}, {name: one-zone}]`)
+			nodeClass, _ := w.look()
+			Expect(nodeClass.Status.Zones).To(Equal([]string{"HN1"}))
+			Expect(condition(nodeClass, v1alpha1.ConditionTypeZonesReady)).To(HaveValue(And(
+				HaveField("Status", BeEquivalentTo("True")), HaveField("Message", ContainSubstring("is not in zone HN2")))))
+		})
+		It("should leave out one that the cloud has closed", func() {
+			sold := cloud.DefaultCatalog()
+			sold.Regions[0].Zones[0].Active = false
+			w := newWorld(sold, asIs)
+			apply("")
+			nodeClass, _ := w.look()
+			Expect(nodeClass.Status.Zones).To(Equal([]string{"HN2"}))
+			Expect(condition(nodeClass, v1alpha1.ConditionTypeZonesReady).Message).To(Equal("zone HN1 is closed for new servers"))
+		})
+		It("should not be judged by a network that does not say where it is", func() {
+			sold := cloud.DefaultCatalog()
+			for i := range sold.VPCs[cloud.RegionHN] {
+				sold.VPCs[cloud.RegionHN][i].AvailabilityZones, sold.VPCs[cloud.RegionHN][i].AvailabilityZoneHints = nil, nil
+			}
+			w := newWorld(sold, asIs)
+			apply("")
+			nodeClass, _ := w.look()
+			Expect(nodeClass.Status.Zones).To(Equal([]string{"HN1", "HN2"}))
+		})
+	})
+
+	Context("while the cloud does not answer", func() {
+		const everything = `firewallSelectorTerms: [{name: web}], sshKeySelectorTerms: [{name: ops}], imageSelectorTerms: [{name: golden-node}]`
+
+		DescribeTable("should be unknown and keep what was resolved", func(path string, conditionTypes ...string) {
+			w := newWorld(nil, asIs)
+			apply(everything)
+			before, _ := w.look()
+			Expect(ready(before).IsTrue()).To(BeTrue())
+			w.lists.Flush()
+			w.sandbox.AddFaults(1, cloud.Fault{Path: path, Effect: cloud.EffectStatus, Status: http.StatusForbidden, Message: "not now"})
+			after, result := w.look()
+			for _, conditionType := range dependents {
+				found := condition(after, conditionType)
+				if !slices.Contains(conditionTypes, conditionType) {
+					Expect(found.IsTrue()).To(BeTrue(), conditionType)
+					continue
+				}
+				Expect(found.IsUnknown()).To(BeTrue(), conditionType)
+				Expect(found.Reason).To(Equal("CloudUnavailable"))
+				Expect(found.Message).To(And(ContainSubstring("what was found last stays in use"), ContainSubstring("not now")))
+			}
+			Expect(ready(after).IsUnknown()).To(BeTrue())
+			Expect(ready(after).Reason).To(Equal("CloudUnavailable"))
+			Expect(result.RequeueAfter).To(BeNumerically("<", time.Minute))
+			Expect(w.recorder.Events()).To(BeEmpty(), "an outage is nobody's mistake")
+			values := after.DeepCopy()
+			values.Status.Conditions = before.Status.Conditions
+			Expect(values.Status).To(Equal(before.Status))
+
+			w.sandbox.ClearFaults()
+			after, _ = w.look()
+			Expect(ready(after).IsTrue()).To(BeTrue())
+		},
+			Entry("about networks", "/vpc-networks", v1alpha1.ConditionTypeNetworksReady, v1alpha1.ConditionTypeZonesReady),
+			Entry("about images", "/user/images", v1alpha1.ConditionTypeImagesReady),
+			Entry("about firewalls", "/firewalls", v1alpha1.ConditionTypeFirewallsReady),
+			Entry("about SSH keys", "/keypairs", v1alpha1.ConditionTypeSSHKeyReady),
+		)
+		It("should look again within seconds while the catalog has not been read", func() {
+			w := newUnreadWorld(nil, asIs)
+			apply("")
+			nodeClass, result := w.look()
+			Expect(ready(nodeClass).IsUnknown()).To(BeTrue())
+			Expect(condition(nodeClass, v1alpha1.ConditionTypeImagesReady).Reason).To(Equal("CatalogNotReady"))
+			Expect(result.RequeueAfter).To(BeNumerically("<=", 5*time.Second))
+			Expect(w.catalog.Refresh(ctx)).To(Succeed())
+			nodeClass, _ = w.look()
+			Expect(ready(nodeClass).IsTrue()).To(BeTrue())
+		})
+	})
+
+	It("should never hold a secret", func() {
+		w := newWorld(nil, asIs)
+		apply(`bootstrap: {mode: Custom, userData: "{{ ` + clusterToken + ` }}"}`)
+		nodeClass, _ := w.look()
+		Expect(ready(nodeClass).IsFalse()).To(BeTrue())
+		for _, found := range nodeClass.Status.Conditions {
+			Expect(found.Message).ToNot(ContainSubstring(clusterToken))
+		}
+		for _, event := range w.recorder.Events() {
+			Expect(event.Message).ToNot(ContainSubstring(clusterToken))
+		}
+	})
+	It("should come again soon when somebody else has written meanwhile", func() {
+		w := newWorld(nil, asIs)
+		stale := apply("")
+		fresh := stored()
+		fresh.Labels = map[string]string{"a": "b"}
+		Expect(env.Client.Update(ctx, fresh)).To(Succeed())
+		result, err := w.controller.Reconcile(ctx, stale)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(result.RequeueAfter).To(BeNumerically("~", time.Second, time.Second))
+		Expect(stored().Status.Conditions).To(BeEmpty())
+	})
+	It("should not be touched any more while the NodeClass is being deleted", func() {
+		w := newWorld(nil, asIs)
+		nodeClass := apply("")
+		nodeClass.Finalizers = []string{"example.com/hold"}
+		Expect(env.Client.Update(ctx, nodeClass)).To(Succeed())
+		Expect(env.Client.Delete(ctx, nodeClass)).To(Succeed())
+		deleting, result := w.look()
+		Expect(deleting.Status.Conditions).To(BeEmpty())
+		Expect(result.RequeueAfter).To(BeZero())
+		deleting.Finalizers = nil
+		Expect(env.Client.Update(ctx, deleting)).To(Succeed())
+	})
+	It("should be kept up by the controller in a manager, from the creation to a change of the spec", func() {
+		w := newWorld(nil, asIs)
+		manager, err := controllerruntime.NewManager(env.Config, controllerruntime.Options{
+			Scheme: env.Scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: lo.ToPtr(true)},
+		})
+		Expect(err).ToNot(HaveOccurred())
+		Expect(w.controller.Register(ctx, manager)).To(Succeed())
+		Expect(w.controller.Name()).To(Equal("nodeclass.status"))
+		run(manager)
+		apply("")
+		Eventually(func() *status.Condition { return ready(stored()) }).WithTimeout(20 * time.Second).Should(HaveValue(HaveField("Status", BeEquivalentTo("True"))))
+		apply("zones: [HN9]")
+		Eventually(func() *status.Condition { return ready(stored()) }).WithTimeout(20 * time.Second).Should(HaveValue(HaveField("Reason", "ZoneNotFound")))
+	})
+})

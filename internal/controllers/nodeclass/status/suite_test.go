@@ -1,0 +1,177 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package status_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	opstatus "github.com/awslabs/operatorpkg/status"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/patrickmn/go-cache"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	karpevents "sigs.k8s.io/karpenter/pkg/events"
+	coretest "sigs.k8s.io/karpenter/pkg/test"
+	. "sigs.k8s.io/karpenter/pkg/test/expectations"
+	"sigs.k8s.io/yaml"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/status"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+const clusterToken = "s3cr3t-cluster-token"
+
+var (
+	ctx = context.Background()
+	env *coretest.Environment
+)
+
+func TestStatus(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "NodeClassStatus")
+}
+
+var _ = BeforeSuite(func() {
+	env = coretest.NewEnvironment(coretest.WithCRDs(apis.CRDs...))
+})
+
+var _ = AfterSuite(func() {
+	Expect(env.Stop()).To(Succeed())
+})
+
+// world is a cloud and a controller that looks at it through all real providers.
+type world struct {
+	sandbox    *cloud.Sandbox
+	catalog    *catalog.DefaultProvider
+	marks      *capacity.DefaultProvider
+	lists      *cache.Cache
+	recorder   *coretest.EventRecorder
+	controller *status.Controller
+}
+
+// newWorld makes a world that sells what is given and whose controller has the bootstrap configuration that configure
+// leaves. Its catalog has been read.
+func newWorld(sold *cloud.Catalog, configure func(*bootstrap.Config)) *world {
+	GinkgoHelper()
+	w := newUnreadWorld(sold, configure)
+	Expect(w.catalog.Refresh(ctx)).To(Succeed())
+	return w
+}
+
+func newUnreadWorld(sold *cloud.Catalog, configure func(*bootstrap.Config)) *world {
+	GinkgoHelper()
+	w := &world{lists: cache.New(cache.NoExpiration, 0), recorder: coretest.NewEventRecorder()}
+	w.sandbox = cloud.Start(cloud.Options{Catalog: sold, ClusterToken: clusterToken})
+	DeferCleanup(w.sandbox.Close)
+	credentials, bke := w.sandbox.Credentials(), w.sandbox.BKE()
+	api, err := bizfly.NewClient(bizfly.Config{
+		APIURL: w.sandbox.APIURL, AllowHTTP: true, Region: credentials.Region, AuthMethod: bizfly.AuthMethodAppCredential,
+		AppCredID: credentials.AppCredID, AppCredSecret: credentials.AppCredSecret, Registerer: prometheus.NewRegistry(),
+	})
+	Expect(err).ToNot(HaveOccurred())
+	w.catalog = catalog.NewDefaultProvider(api, clock.RealClock{}, catalog.Config{Region: credentials.Region, BKEClusterID: bke.ClusterUID})
+	config := bootstrap.Config{
+		ClusterName: bke.ClusterName, BKEClusterID: bke.ClusterUID, BKEClusterToken: bke.ClusterToken,
+		BKEJoinEndpoint: bke.JoinEndpoint, BKELogEndpoint: bke.LogEndpoint,
+	}
+	configure(&config)
+	zones := zone.NewDefaultProvider(w.catalog, zone.Config{})
+	bootstraps := bootstrap.NewDefaultProvider(config, w.catalog)
+	w.marks = capacity.NewDefaultProvider(clocktesting.NewFakeClock(time.Now()))
+	flavors := flavor.NewDefaultProvider(w.catalog, zones, w.marks, pricing.NewDefaultProvider(pricing.DefaultTable()), bootstraps, env.Client,
+		flavor.Config{MemoryOverheadPercent: flavor.DefaultMemoryOverheadPercent})
+	w.controller = status.NewController(env.Client, karpevents.Recorder(w.recorder), clock.RealClock{},
+		zones, image.NewDefaultProvider(api, w.catalog, w.lists), network.NewDefaultProvider(api, w.catalog, w.lists), bootstraps, flavors)
+	return w
+}
+
+func asIs(*bootstrap.Config) {}
+
+// apply makes or changes the NodeClass of a spec that is written as users write it.
+func apply(spec string) *v1alpha1.BizflyNodeClass {
+	GinkgoHelper()
+	object := &unstructured.Unstructured{Object: map[string]any{}}
+	Expect(yaml.Unmarshal([]byte("spec: {"+spec+"}"), &object.Object)).To(Succeed())
+	object.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("BizflyNodeClass"))
+	object.SetName("general")
+	current := &v1alpha1.BizflyNodeClass{}
+	if err := env.Client.Get(ctx, client.ObjectKeyFromObject(object), current); err == nil {
+		object.SetResourceVersion(current.ResourceVersion)
+		Expect(env.Client.Update(ctx, object)).To(Succeed())
+	} else {
+		Expect(client.IgnoreNotFound(err)).To(Succeed())
+		Expect(env.Client.Create(ctx, object)).To(Succeed())
+		DeferCleanup(func() { Expect(env.Client.DeleteAllOf(ctx, &v1alpha1.BizflyNodeClass{})).To(Succeed()) })
+	}
+	return stored()
+}
+
+func stored() *v1alpha1.BizflyNodeClass {
+	GinkgoHelper()
+	nodeClass := &v1alpha1.BizflyNodeClass{}
+	Expect(env.Client.Get(ctx, client.ObjectKey{Name: "general"}, nodeClass)).To(Succeed())
+	return nodeClass
+}
+
+// look reconciles the NodeClass once and returns what is stored then.
+func (w *world) look() (*v1alpha1.BizflyNodeClass, reconcile.Result) {
+	GinkgoHelper()
+	result := ExpectObjectReconciled(ctx, env.Client, w.controller, stored())
+	return stored(), result
+}
+
+func condition(nodeClass *v1alpha1.BizflyNodeClass, conditionType string) *opstatus.Condition {
+	return nodeClass.StatusConditions(opstatus.WithObservedOnly()).Get(conditionType)
+}
+
+func ready(nodeClass *v1alpha1.BizflyNodeClass) *opstatus.Condition {
+	return condition(nodeClass, opstatus.ConditionReady)
+}
+
+// run runs the manager until the spec ends.
+func run(m manager.Manager) {
+	managed, stop := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer GinkgoRecover()
+		defer close(done)
+		Expect(m.Start(managed)).To(Succeed())
+	}()
+	DeferCleanup(func() {
+		stop()
+		<-done
+	})
+}

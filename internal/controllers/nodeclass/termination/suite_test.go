@@ -1,0 +1,198 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package termination_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	controllerruntime "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpevents "sigs.k8s.io/karpenter/pkg/events"
+	coretest "sigs.k8s.io/karpenter/pkg/test"
+	. "sigs.k8s.io/karpenter/pkg/test/expectations"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/termination"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+var (
+	ctx        = context.Background()
+	env        *coretest.Environment
+	recorder   *coretest.EventRecorder
+	controller *termination.Controller
+	nodeClass  *v1alpha1.BizflyNodeClass
+)
+
+func TestTermination(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "NodeClassTermination")
+}
+
+var _ = BeforeSuite(func() {
+	env = coretest.NewEnvironment(coretest.WithCRDs(apis.CRDs...), coretest.WithFieldIndexers(coretest.NodeClaimNodeClassRefFieldIndexer(ctx)))
+})
+
+var _ = AfterSuite(func() {
+	Expect(env.Stop()).To(Succeed())
+})
+
+var _ = BeforeEach(func() {
+	recorder = coretest.NewEventRecorder()
+	controller = termination.NewController(env.Client, karpevents.Recorder(recorder))
+	nodeClass = &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "general"}}
+	ExpectApplied(ctx, env.Client, nodeClass)
+	DeferCleanup(func() {
+		Expect(env.Client.DeleteAllOf(ctx, &karpv1.NodeClaim{})).To(Succeed())
+		ExpectFinalizersRemoved(ctx, env.Client, nodeClass)
+		Expect(client.IgnoreNotFound(env.Client.Delete(ctx, nodeClass))).To(Succeed())
+	})
+})
+
+func claimOf(group, kind, name string) *karpv1.NodeClaim {
+	GinkgoHelper()
+	claim := coretest.NodeClaim(karpv1.NodeClaim{Spec: karpv1.NodeClaimSpec{NodeClassRef: &karpv1.NodeClassReference{Group: group, Kind: kind, Name: name}}})
+	ExpectApplied(ctx, env.Client, claim)
+	return claim
+}
+
+func ourClaim() *karpv1.NodeClaim { return claimOf(v1alpha1.Group, "BizflyNodeClass", "general") }
+
+var _ = Describe("A NodeClass", func() {
+	It("should get our finalizer beside those of others, once", func() {
+		nodeClass.Finalizers = []string{"example.com/other"}
+		ExpectApplied(ctx, env.Client, nodeClass)
+		ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
+		first := ExpectExists(ctx, env.Client, nodeClass)
+		Expect(first.Finalizers).To(ConsistOf("example.com/other", v1alpha1.TerminationFinalizer))
+		ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
+		Expect(ExpectExists(ctx, env.Client, nodeClass).ResourceVersion).To(Equal(first.ResourceVersion))
+	})
+	It("should go when nothing uses it", func() {
+		ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
+		Expect(env.Client.Delete(ctx, nodeClass)).To(Succeed())
+		ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
+		ExpectNotFound(ctx, env.Client, nodeClass)
+		Expect(recorder.Events()).To(BeEmpty())
+	})
+	It("should stay while NodeClaims use it, say which, and go after the last", func() {
+		claims := lo.Times(7, func(int) *karpv1.NodeClaim { return ourClaim() })
+		ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
+		Expect(env.Client.Delete(ctx, nodeClass)).To(Succeed())
+		result := ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
+		Expect(result.RequeueAfter).To(Equal(time.Minute))
+		Expect(ExpectExists(ctx, env.Client, nodeClass).Finalizers).To(ContainElement(v1alpha1.TerminationFinalizer))
+		Expect(recorder.Events()).To(HaveExactElements(And(
+			HaveField("Type", corev1.EventTypeNormal), HaveField("Reason", events.ReasonWaitingOnNodeClaimTermination),
+			HaveField("Message", And(ContainSubstring("the 7 NodeClaims"), HaveSuffix(" and 2 more"))))))
+
+		for _, claim := range claims[1:] {
+			ExpectDeleted(ctx, env.Client, claim)
+		}
+		ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
+		Expect(recorder.Events()[1].Message).To(HaveSuffix(": " + claims[0].Name))
+		ExpectDeleted(ctx, env.Client, claims[0])
+		ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
+		ExpectNotFound(ctx, env.Client, nodeClass)
+	})
+	It("should stay while a NodeClaim that uses it is still being deleted", func() {
+		claim := ourClaim()
+		claim.Finalizers = []string{karpv1.TerminationFinalizer}
+		ExpectApplied(ctx, env.Client, claim)
+		Expect(env.Client.Delete(ctx, claim)).To(Succeed())
+		ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
+		Expect(env.Client.Delete(ctx, nodeClass)).To(Succeed())
+		ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
+		ExpectExists(ctx, env.Client, nodeClass)
+		ExpectFinalizersRemoved(ctx, env.Client, claim)
+		ExpectNotFound(ctx, env.Client, claim)
+		ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
+		ExpectNotFound(ctx, env.Client, nodeClass)
+	})
+	DescribeTable("should not be held by a NodeClaim", func(group, kind, name string) {
+		claimOf(group, kind, name)
+		ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
+		Expect(env.Client.Delete(ctx, nodeClass)).To(Succeed())
+		ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
+		ExpectNotFound(ctx, env.Client, nodeClass)
+	},
+		Entry("of another NodeClass", v1alpha1.Group, "BizflyNodeClass", "other"),
+		Entry("of another kind", v1alpha1.Group, "OtherNodeClass", "general"),
+		Entry("of another provider", "karpenter.k8s.aws", "BizflyNodeClass", "general"),
+	)
+	It("should be left alone while it is being deleted and holds only the finalizers of others", func() {
+		nodeClass.Finalizers = []string{"example.com/other"}
+		ExpectApplied(ctx, env.Client, nodeClass)
+		Expect(env.Client.Delete(ctx, nodeClass)).To(Succeed())
+		ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
+		Expect(ExpectExists(ctx, env.Client, nodeClass).Finalizers).To(Equal([]string{"example.com/other"}))
+	})
+	It("should keep a finalizer that somebody else adds meanwhile", func() {
+		stale := ExpectExists(ctx, env.Client, nodeClass).DeepCopy()
+		nodeClass.Finalizers = []string{"example.com/other"}
+		ExpectApplied(ctx, env.Client, nodeClass)
+		result, err := controller.Reconcile(ctx, stale)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(result.RequeueAfter).To(BeNumerically(">", 0))
+		ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
+		Expect(ExpectExists(ctx, env.Client, nodeClass).Finalizers).To(ConsistOf("example.com/other", v1alpha1.TerminationFinalizer))
+	})
+	It("should be freed at once by the deletion of its last NodeClaim", func() {
+		manager, err := controllerruntime.NewManager(env.Config, controllerruntime.Options{
+			Scheme: env.Scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: lo.ToPtr(true)},
+		})
+		Expect(err).ToNot(HaveOccurred())
+		Expect(coretest.NodeClaimNodeClassRefFieldIndexer(ctx)(manager.GetCache())).To(Succeed())
+		managed := termination.NewController(manager.GetClient(), karpevents.Recorder(recorder))
+		Expect(managed.Register(ctx, manager)).To(Succeed())
+		Expect(managed.Name()).To(Equal("nodeclass.termination"))
+		claim := ourClaim()
+		running, stop := context.WithCancel(ctx)
+		done := make(chan struct{})
+		go func() {
+			defer GinkgoRecover()
+			defer close(done)
+			Expect(manager.Start(running)).To(Succeed())
+		}()
+		DeferCleanup(func() {
+			stop()
+			<-done
+		})
+		Eventually(func() []string { return ExpectExists(ctx, env.Client, nodeClass).Finalizers }).WithTimeout(20 * time.Second).
+			Should(ContainElement(v1alpha1.TerminationFinalizer))
+		Expect(env.Client.Delete(ctx, nodeClass)).To(Succeed())
+		Eventually(recorder.Events).WithTimeout(20 * time.Second).ShouldNot(BeEmpty())
+		Expect(env.Client.Delete(ctx, claim)).To(Succeed())
+		// Far less than the minute after which it would have looked again by itself.
+		Eventually(func() bool {
+			return apierrors.IsNotFound(env.Client.Get(ctx, client.ObjectKeyFromObject(nodeClass), &v1alpha1.BizflyNodeClass{}))
+		}).
+			WithTimeout(20 * time.Second).Should(BeTrue())
+	})
+})
