@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
@@ -103,34 +104,42 @@ func (f flags) demo(ctx context.Context) (err error) {
 	return err
 }
 
-// play creates the workloads, waits until they run, takes them away and waits until nothing is left.
+// play creates the workloads, waits until they run and are packed, takes them away and waits until nothing is left.
 func (f flags) play(ctx context.Context, env *environment.Environment, t *timeline, r *result) error {
 	if err := t.attach(ctx, env); err != nil {
 		return err
 	}
 	defer func() { t.fill(r) }()
-	for _, workload := range workloads() {
+	phases := workloads()
+	for _, workload := range slices.Concat(phases...) {
 		r.pods += int(*workload.deployment.Spec.Replicas)
 	}
 	if err := applyPool(ctx, env.Client()); err != nil {
 		return err
 	}
-	t.print("apply", "BizflyNodeClass default with spec: {} and NodePool default")
+	t.print("apply", "BizflyNodeClass default with spec: {}, NodePool default")
 	if err := t.await(ctx, "the NodeClass is ready", t.nodeClassReady); err != nil {
 		return err
 	}
-	for _, workload := range workloads() {
-		if err := env.Client().Create(ctx, workload.deployment); err != nil {
-			return fmt.Errorf("creating the Deployment %s: %w", workload.deployment.Name, err)
+	pods := 0
+	for _, phase := range phases {
+		for _, workload := range phase {
+			pods += int(*workload.deployment.Spec.Replicas)
+			if err := env.Client().Create(ctx, workload.deployment); err != nil {
+				return fmt.Errorf("creating the Deployment %s: %w", workload.deployment.Name, err)
+			}
+			t.print("apply", "Deployment %s: %s", workload.deployment.Name, workload.about)
 		}
-		t.print("apply", "Deployment %s: %s", workload.deployment.Name, workload.about)
+		if err := t.await(ctx, "every pod runs", func(s snapshot) bool { return s.running() == pods }); err != nil {
+			return err
+		}
+		t.print("pods", "all %d run, on %d nodes that together cost %s", pods, len(t.last.nodes), t.bill())
 	}
-	if err := t.await(ctx, "every pod runs", func(s snapshot) bool { return s.running() == r.pods }); err != nil {
+	r.podsBound = pods
+	if err := consolidated(ctx, t, pods); err != nil {
 		return err
 	}
-	r.podsBound = r.pods
-	t.print("pods", "all %d are running on %d nodes that together cost %s", r.pods, len(t.last.nodes), t.bill())
-	for _, workload := range workloads() {
+	for _, workload := range slices.Concat(phases...) {
 		if err := scaleToZero(ctx, env.Client(), workload.deployment.Name); err != nil {
 			return err
 		}
@@ -140,5 +149,17 @@ func (f flags) play(ctx context.Context, env *environment.Environment, t *timeli
 		return err
 	}
 	t.print("cluster", "no pod, node, server, volume or port is left")
+	return nil
+}
+
+// consolidated waits until the small nodes of the first phase have given their pods to the large ones of the second.
+func consolidated(ctx context.Context, t *timeline, pods int) error {
+	before := len(t.last.nodes)
+	if err := t.await(ctx, "underutilized nodes are given back", func(s snapshot) bool {
+		return s.running() == pods && len(s.nodes) < before && len(s.servers) == len(s.nodes) && len(s.claims) == len(s.nodes)
+	}); err != nil {
+		return err
+	}
+	t.print("pods", "all %d run, on %d nodes that together cost %s", pods, len(t.last.nodes), t.bill())
 	return nil
 }

@@ -122,10 +122,10 @@ func (t *timeline) look(ctx context.Context) error {
 		}
 	}
 	t.tellClasses()
+	t.tellClaims()
 	t.tellServers(ctx, now)
 	t.tellNodes(now)
 	t.tellPods(now)
-	t.tellClaims()
 	return nil
 }
 
@@ -178,7 +178,7 @@ func (t *timeline) tellNodes(now time.Time) {
 			t.once("node/"+node.Name, "node", "%s joined %s after it was ordered", node.Name, seconds(now.Sub(t.servers[server.ID])))
 		}
 		if node.DeletionTimestamp != nil {
-			t.once("drain/"+node.Name, "node", "%s is drained", node.Name)
+			t.once("drain/"+node.Name, "node", "%s is being drained", node.Name)
 		}
 	}
 	for _, server := range t.known {

@@ -37,23 +37,27 @@ type workload struct {
 	about      string
 }
 
-// workloads are made anew at each call, because creating an object fills it in.
-func workloads() []workload {
+// workloads are made anew at each call, because creating an object fills it in. The second phase begins when the pods
+// of the first run; its large nodes have room for them, so that there is something to consolidate.
+func workloads() [][]workload {
 	web := deployment("web", 6, corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("500m"), corev1.ResourceMemory: resource.MustParse("1Gi"),
 	})
 	web.Spec.Template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
 		MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: web.Spec.Selector,
 	}}
-	return []workload{
-		{web, "6 pods of 500m and 1Gi, spread over the zones"},
-		{deployment("analytics", 1, corev1.ResourceList{
-			corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("48Gi"),
-		}), "1 pod of 2 CPUs and 48Gi"},
-		{deployment("inference", 1, corev1.ResourceList{
-			corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("8Gi"),
-			v1alpha1.ResourceNVIDIAGPU: resource.MustParse("1"),
-		}), "1 pod of 2 CPUs, 8Gi and 1 GPU"},
+	// The sandbox sells GPUs in HN1 only: with the other large pod in HN2, both zones have room.
+	analytics := deployment("analytics", 1, corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("48Gi"),
+	})
+	analytics.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelTopologyZone: "HN2"}
+	inference := deployment("inference", 1, corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("8Gi"),
+		v1alpha1.ResourceNVIDIAGPU: resource.MustParse("1"),
+	})
+	return [][]workload{
+		{{web, "6 pods of 500m and 1Gi each, spread over the zones"}},
+		{{analytics, "1 pod of 2 CPUs and 48Gi in HN2"}, {inference, "1 pod of 2 CPUs, 8Gi and 1 GPU"}},
 	}
 }
 
@@ -96,8 +100,10 @@ func applyPool(ctx context.Context, c client.Client) error {
 			}},
 			Disruption: karpv1.Disruption{
 				ConsolidationPolicy: karpv1.ConsolidationPolicyWhenEmptyOrUnderutilized,
-				ConsolidateAfter:    karpv1.MustParseNillableDuration("5s"),
-				Budgets:             []karpv1.Budget{{Nodes: "100%"}},
+				// At once: core takes a node for settled enough to receive other nodes' pods only when this has passed since
+				// its last pod came, does not look again when it has, and next looks after five minutes.
+				ConsolidateAfter: karpv1.MustParseNillableDuration("0s"),
+				Budgets:          []karpv1.Budget{{Nodes: "100%"}},
 			},
 		},
 	}
