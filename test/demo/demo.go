@@ -67,7 +67,7 @@ func (r result) verdict() error {
 	return errors.Join(errs...)
 }
 
-// demo runs the demo and prints its result as the last line, whatever happens.
+// demo runs the demo and prints its result as the last line, unless it is interrupted.
 func (f flags) demo(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, f.timeout-stopReserve, fmt.Errorf("not done within the time limit of %s", f.timeout))
 	defer cancel()
@@ -77,7 +77,10 @@ func (f flags) demo(ctx context.Context) (err error) {
 		if verdict := r.verdict(); err == nil {
 			err = verdict
 		}
-		if err != nil && !errors.Is(err, errInterrupted) {
+		if errors.Is(err, errInterrupted) {
+			return // nothing was measured
+		}
+		if err != nil {
 			fmt.Println("FAILED:", err)
 		}
 		fmt.Println(r)

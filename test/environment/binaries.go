@@ -80,7 +80,9 @@ func (e *Environment) binary(ctx context.Context, variable, pkg string) (string,
 	}
 	build := exec.CommandContext(ctx, "go", "build", "-o", path, module+"/"+pkg) //nolint:gosec // our own packages
 	build.Dir = e.root
-	if output, err := build.CombinedOutput(); err != nil {
+	if output, err := build.CombinedOutput(); ctx.Err() != nil {
+		return "", context.Cause(ctx)
+	} else if err != nil {
 		return "", fmt.Errorf("building %s: %w\n%s", pkg, err, output)
 	}
 	return path, nil
