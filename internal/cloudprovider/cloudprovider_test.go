@@ -211,7 +211,7 @@ var _ = Describe("GetInstanceTypes", func() {
 		nodeClass()
 		pool := unit.NodePool()
 		env.Sandbox.SetStock("*", "*", "*", 0)
-		refused(nodeClaim(pool))
+		Expect(refused(nodeClaim(pool))).To(HaveOccurred())
 		instanceTypes(pool)
 		Expect(env.Recorder.Calls(events.ReasonNoCompatibleFlavor)).To(BeZero())
 	})

@@ -47,10 +47,10 @@ import (
 
 var _ = Describe("Create", func() {
 	Context("the choice", func() {
-		It("should launch the cheapest offering that fits", func() {
+		DescribeTable("should launch the cheapest offering that fits", func(requirement karpv1.NodeSelectorRequirementWithMinValues) {
 			nodeClass()
 			pool := unit.NodePool()
-			claim := nodeClaim(pool, unit.Requirement(v1alpha1.LabelInstanceCategory, corev1.NodeSelectorOpIn, "premium"))
+			claim := nodeClaim(pool, requirement)
 			created := launched(claim)
 			reqs := scheduling.NewNodeSelectorRequirementsWithMinValues(claim.Spec.Requirements...)
 			cheapest := lo.Min(lo.FlatMap(instanceTypes(pool), func(it *corecloudprovider.InstanceType, _ int) []float64 {
@@ -67,7 +67,12 @@ var _ = Describe("Create", func() {
 			Expect(price).To(Equal(cheapest))
 			Expect(serverOf(created).Flavor.Name).To(Equal(chosen.Name))
 			Expect(serverOf(created).AvailabilityZone).To(Equal(created.Labels[corev1.LabelTopologyZone]))
-		})
+		},
+			Entry("of a category", unit.Requirement(v1alpha1.LabelInstanceCategory, corev1.NodeSelectorOpIn, "dedicated")),
+			Entry("above a number of vCPUs", unit.Requirement(v1alpha1.LabelInstanceCPU, karpv1.NodeSelectorOpGte, "6")),
+			Entry("above a size of memory", unit.Requirement(v1alpha1.LabelInstanceMemory, karpv1.NodeSelectorOpGte, "20000")),
+			Entry("with a GPU", unit.Requirement(v1alpha1.LabelInstanceGPUCount, corev1.NodeSelectorOpExists)),
+		)
 		It("should label the claim so completely that no NodePool requirement sees drift", func() {
 			nodeClass()
 			created := launched(nodeClaim(nil))
@@ -248,14 +253,14 @@ var _ = Describe("Create", func() {
 			nodeClass()
 			claim := nodeClaim(nil)
 			Expect(env.Client.Delete(ctx, claim.DeepCopy())).To(Succeed())
-			refused(claim)
+			Expect(refused(claim)).To(HaveOccurred())
 			Expect(orders()).To(BeZero())
 		})
 		It("should keep an order from being made for a claim of the same name with another UID", func() {
 			nodeClass()
 			claim := nodeClaim(nil)
 			claim.UID = "another"
-			refused(claim)
+			Expect(refused(claim)).To(HaveOccurred())
 			Expect(orders()).To(BeZero())
 		})
 		It("should give the claim up when it cannot be read any more", func() {
@@ -343,7 +348,7 @@ var _ = Describe("Create", func() {
 			Expect(env.Recorder.Calls(events.ReasonLaunchOutcomeUnknown)).To(Equal(1))
 			Expect(env.CloudProvider.GivenUp(string(claim.UID))).To(BeTrue())
 			env.Sandbox.ClearFaults()
-			refused(claim)
+			Expect(refused(claim)).To(HaveOccurred())
 			Expect(orders()).To(Equal(1))
 			Expect(servers()).To(BeEmpty())
 		})
@@ -387,7 +392,7 @@ var _ = Describe("Create", func() {
 			pool := unit.NodePool()
 			before := available(pool)
 			env.Sandbox.SetStock("*", "*", "*", 0)
-			refused(nodeClaim(pool))
+			Expect(refused(nodeClaim(pool))).To(HaveOccurred())
 			Expect(available(pool)).To(Equal(before - 3))
 			env.Clock.Step(cloudprovider.DefaultUnavailableTTL + time.Second)
 			Eventually(func() int { return available(pool) }).Should(Equal(before))
@@ -472,7 +477,7 @@ var _ = Describe("Create", func() {
 			pool := unit.NodePool()
 			broken()
 			for range 3 {
-				refused(nodeClaim(pool))
+				Expect(refused(nodeClaim(pool))).To(HaveOccurred())
 			}
 			Expect(env.Recorder.Calls(events.ReasonLaunchesKeepFailing)).To(Equal(1))
 			_, err := env.CloudProvider.GetInstanceTypes(ctx, pool)
@@ -491,7 +496,7 @@ var _ = Describe("Create", func() {
 			pool := unit.NodePool()
 			broken()
 			for range 3 {
-				refused(nodeClaim(pool))
+				Expect(refused(nodeClaim(pool))).To(HaveOccurred())
 			}
 			env.Sandbox.ClearFaults()
 			env.Clock.Step(11 * time.Minute)

@@ -49,10 +49,9 @@ const (
 type scope int
 
 const (
-	// scopeNone says nothing: a throttled cloud or an outage is no lack of room, and what we asked for wrongly is ours.
-	scopeNone scope = iota
-	// scopeOffering says that this offering is sold out.
-	scopeOffering
+	// scopeOffering says that this offering is sold out. The zero value says nothing: a throttled cloud or an outage is
+	// no lack of room, and what we asked for wrongly is ours.
+	scopeOffering scope = iota + 1
 	// scopeAccount says that no launch can succeed for a while.
 	scopeAccount
 )

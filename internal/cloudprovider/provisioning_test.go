@@ -28,7 +28,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/controllers/state"
 	"sigs.k8s.io/karpenter/pkg/state/virtualpods"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
-	. "sigs.k8s.io/karpenter/pkg/test/expectations"
+	"sigs.k8s.io/karpenter/pkg/test/expectations"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
@@ -46,7 +46,7 @@ var _ = Describe("Provisioning", func() {
 	})
 	provisioned := func(pods ...*corev1.Pod) {
 		GinkgoHelper()
-		ExpectProvisioned(ctx, env.Client, cluster, env.CloudProvider, provisioner, pods...)
+		expectations.ExpectProvisioned(ctx, env.Client, cluster, env.CloudProvider, provisioner, pods...)
 	}
 	requests := func(cpu, memory string) corev1.ResourceRequirements {
 		return corev1.ResourceRequirements{Requests: corev1.ResourceList{
@@ -55,21 +55,21 @@ var _ = Describe("Provisioning", func() {
 	}
 
 	It("should launch one server for many small pods", func() {
-		ExpectApplied(ctx, env.Client, unit.NodePool())
+		expectations.ExpectApplied(ctx, env.Client, unit.NodePool())
 		pods := coretest.UnschedulablePods(coretest.PodOptions{ResourceRequirements: requests("100m", "128Mi")}, 10)
 		provisioned(pods...)
-		ExpectPodsScheduled(ctx, env.Client, pods...)
+		expectations.ExpectPodsScheduled(ctx, env.Client, pods...)
 		Expect(servers()).To(HaveLen(1))
 	})
 	It("should launch a server with memory enough, what the node will not see included", func() {
-		ExpectApplied(ctx, env.Client, unit.NodePool())
+		expectations.ExpectApplied(ctx, env.Client, unit.NodePool())
 		pod := coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("1", "30Gi")})
 		provisioned(pod)
-		ExpectScheduled(ctx, env.Client, pod)
+		expectations.ExpectScheduled(ctx, env.Client, pod)
 		Expect(servers()).To(ConsistOf(HaveField("Flavor.RAM", BeNumerically(">", 32*1024))))
 	})
 	It("should spread over the zones", func() {
-		ExpectApplied(ctx, env.Client, unit.NodePool())
+		expectations.ExpectApplied(ctx, env.Client, unit.NodePool())
 		labels := map[string]string{"app": "spread"}
 		pods := coretest.UnschedulablePods(coretest.PodOptions{
 			ObjectMeta: metav1.ObjectMeta{Labels: labels}, ResourceRequirements: requests("1", "1Gi"),
@@ -78,32 +78,32 @@ var _ = Describe("Provisioning", func() {
 			}},
 		}, 4)
 		provisioned(pods...)
-		ExpectPodsScheduled(ctx, env.Client, pods...)
+		expectations.ExpectPodsScheduled(ctx, env.Client, pods...)
 		Expect(servers()).To(And(ContainElement(HaveField("AvailabilityZone", "HN1")), ContainElement(HaveField("AvailabilityZone", "HN2"))))
 	})
 	It("should launch a GPU server for a pod that asks for one, and for no other", func() {
-		ExpectApplied(ctx, env.Client, unit.NodePool())
+		expectations.ExpectApplied(ctx, env.Client, unit.NodePool())
 		one := corev1.ResourceList{v1alpha1.ResourceNVIDIAGPU: resource.MustParse("1")}
 		gpu := coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: corev1.ResourceRequirements{Requests: one, Limits: one}})
 		plain := coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("1", "1Gi"), NodeSelector: map[string]string{v1alpha1.LabelInstanceCategory: "basic"}})
 		provisioned(gpu, plain)
-		Expect(ExpectScheduled(ctx, env.Client, gpu).Labels).To(HaveKeyWithValue(v1alpha1.LabelInstanceGPUCount, "1"))
-		Expect(ExpectScheduled(ctx, env.Client, plain).Labels).ToNot(HaveKey(v1alpha1.LabelInstanceGPUCount))
+		Expect(expectations.ExpectScheduled(ctx, env.Client, gpu).Labels).To(HaveKeyWithValue(v1alpha1.LabelInstanceGPUCount, "1"))
+		Expect(expectations.ExpectScheduled(ctx, env.Client, plain).Labels).ToNot(HaveKey(v1alpha1.LabelInstanceGPUCount))
 	})
 	It("should not launch for a selector that no flavor has", func() {
-		ExpectApplied(ctx, env.Client, unit.NodePool())
+		expectations.ExpectApplied(ctx, env.Client, unit.NodePool())
 		pod := coretest.UnschedulablePod(coretest.PodOptions{NodeSelector: map[string]string{v1alpha1.LabelInstanceGPUName: "a100"}})
 		provisioned(pod)
-		ExpectNotScheduled(ctx, env.Client, pod)
+		expectations.ExpectNotScheduled(ctx, env.Client, pod)
 		Expect(orders()).To(BeZero())
 	})
 	It("should plan around what was found sold out", func() {
 		pool := unit.NodePool(unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "nix.2c_4g", "nix.4c_8g"))
-		ExpectApplied(ctx, env.Client, pool)
+		expectations.ExpectApplied(ctx, env.Client, pool)
 		env.Sandbox.SetStock("nix.2c_4g", "*", "*", 0)
 		pod := coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("1", "1Gi")})
 		provisioned(pod)
-		Expect(ExpectScheduled(ctx, env.Client, pod).Labels).To(HaveKeyWithValue(corev1.LabelInstanceTypeStable, "nix.4c_8g"))
-		Expect(ExpectNodeClaims(ctx, env.Client)).To(ConsistOf(HaveField("Labels", HaveKeyWithValue(karpv1.CapacityTypeLabelKey, karpv1.CapacityTypeOnDemand))))
+		Expect(expectations.ExpectScheduled(ctx, env.Client, pod).Labels).To(HaveKeyWithValue(corev1.LabelInstanceTypeStable, "nix.4c_8g"))
+		Expect(expectations.ExpectNodeClaims(ctx, env.Client)).To(ConsistOf(HaveField("Labels", HaveKeyWithValue(karpv1.CapacityTypeLabelKey, karpv1.CapacityTypeOnDemand))))
 	})
 })

@@ -56,7 +56,7 @@ func (c *CloudProvider) candidates(claim *karpv1.NodeClaim, instanceTypes cloudp
 		return nil, fmt.Errorf("none of %d flavors has room for the requirements of NodeClaim %s", len(instanceTypes), claim.Name)
 	}
 	if !c.bestEffort {
-		if _, _, err := cloudprovider.InstanceTypes(fitting).SatisfiesMinValues(requirements); err != nil {
+		if _, _, err := fitting.SatisfiesMinValues(requirements); err != nil {
 			return nil, fmt.Errorf("%d flavors are left for NodeClaim %s: %w", len(fitting), claim.Name, err)
 		}
 	}
