@@ -23,6 +23,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/garbagecollection"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/launch"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/registration"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/volumes"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/hash"
 	nodeclassstatus "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/status"
@@ -43,6 +44,7 @@ func providerControllers(op *operator.Operator, opts *options.Options) []control
 		hash.NewController(kubeClient),
 		termination.NewController(kubeClient, recorder),
 		launch.NewController(kubeClient, op.Instances, op.CloudProvider, recorder, op.Clock),
+		registration.NewController(kubeClient),
 		volumes.NewController(kubeClient, op.Instances),
 		garbagecollection.NewController(garbagecollection.Config{
 			Grace:    opts.GarbageCollectionGrace,

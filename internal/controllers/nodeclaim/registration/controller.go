@@ -1,0 +1,112 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package registration keeps pods off a new node until core has given it its labels and taints. Core asks kubelets to
+// register with the taint karpenter.sh/unregistered, but BKE's worker image takes no taints. Its nodes do register with
+// the taint of the external cloud provider, under which hardly anything runs, and keep it for the seconds that the cloud
+// controller manager needs: in that time this controller adds core's taint, which core takes away when it registers
+// the node.
+package registration
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	cloudproviderapi "k8s.io/cloud-provider/api"
+	controllerruntime "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/operator/injection"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+)
+
+// concurrency is enough for hundreds of nodes that register at once.
+const concurrency = 10
+
+// Controller adds core's taint to new nodes.
+type Controller struct {
+	kubeClient client.Client
+}
+
+// NewController makes a Controller.
+func NewController(kubeClient client.Client) *Controller { return &Controller{kubeClient: kubeClient} }
+
+// Name is the controller's name, which core's controllers must not share.
+func (c *Controller) Name() string { return "nodeclaim.registration.bizflycloud" }
+
+// Reconcile adds the taint to a node that is being initialised and belongs to a claim that has not registered.
+func (c *Controller) Reconcile(ctx context.Context, node *corev1.Node) (reconcile.Result, error) {
+	ctx = injection.WithControllerName(ctx, c.Name())
+	if !beingInitialised(node) {
+		return reconcile.Result{}, nil
+	}
+	claims := &karpv1.NodeClaimList{}
+	if err := c.kubeClient.List(ctx, claims); err != nil {
+		return reconcile.Result{}, fmt.Errorf("listing NodeClaims: %w", err)
+	}
+	if !lo.ContainsBy(claims.Items, func(claim karpv1.NodeClaim) bool { return expects(&claim, node) }) {
+		return reconcile.Result{}, nil
+	}
+	updated := node.DeepCopy()
+	updated.Spec.Taints = append(updated.Spec.Taints, karpv1.UnregisteredNoExecuteTaint)
+	// Without the lock, a node that core has registered since would get the taint back and never lose it.
+	err := c.kubeClient.Patch(ctx, updated, client.MergeFromWithOptions(node, client.MergeFromWithOptimisticLock{}))
+	if apierrors.IsConflict(err) {
+		// What has changed it makes another event.
+		return reconcile.Result{}, nil
+	}
+	return reconcile.Result{}, client.IgnoreNotFound(err)
+}
+
+// beingInitialised says whether the cloud controller manager has still to look at the node, and core too.
+func beingInitialised(node *corev1.Node) bool {
+	_, registered := node.Labels[karpv1.NodeRegisteredLabelKey]
+	has := func(key string) bool {
+		return lo.ContainsBy(node.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == key })
+	}
+	return !registered && node.DeletionTimestamp.IsZero() &&
+		has(cloudproviderapi.TaintExternalCloudProvider) && !has(karpv1.UnregisteredTaintKey)
+}
+
+// expects says whether the node is that of the claim's server: a node is named like its server, and that name is unique
+// for ever.
+func expects(claim *karpv1.NodeClaim, node *corev1.Node) bool {
+	if !cloudprovider.IsManaged(claim) || !claim.StatusConditions().Get(karpv1.ConditionTypeRegistered).IsUnknown() {
+		return false
+	}
+	intent, err := cloudprovider.IntentOf(claim)
+	return err == nil && intent != nil && intent.Name == node.Name
+}
+
+// Register adds the controller to the manager.
+func (c *Controller) Register(_ context.Context, m manager.Manager) error {
+	return controllerruntime.NewControllerManagedBy(m).
+		Named(c.Name()).
+		For(&corev1.Node{}, builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool {
+			return beingInitialised(o.(*corev1.Node))
+		}))).
+		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
+		Complete(reconcile.AsReconciler(m.GetClient(), c))
+}

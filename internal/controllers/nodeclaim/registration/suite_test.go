@@ -1,0 +1,140 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package registration_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	cloudproviderapi "k8s.io/cloud-provider/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	coretest "sigs.k8s.io/karpenter/pkg/test"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/registration"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+const serverName = "default-abcde-0a1b2c3d"
+
+var (
+	ctx        = context.Background()
+	env        *coretest.Environment
+	kubeClient client.Client
+	controller *registration.Controller
+)
+
+func TestRegistration(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "NodeClaim registration")
+}
+
+var _ = BeforeSuite(func() {
+	env = coretest.NewEnvironment(coretest.WithCRDs(apis.CRDs...))
+	kubeClient = lo.Must(client.New(env.Config, client.Options{Scheme: scheme.Scheme}))
+	controller = registration.NewController(kubeClient)
+})
+
+var _ = AfterSuite(func() {
+	Expect(env.Stop()).To(Succeed())
+})
+
+var _ = AfterEach(func() {
+	Expect(kubeClient.DeleteAllOf(ctx, &corev1.Node{})).To(Succeed())
+	Expect(kubeClient.DeleteAllOf(ctx, &karpv1.NodeClaim{})).To(Succeed())
+})
+
+var uninitialized = corev1.Taint{Key: cloudproviderapi.TaintExternalCloudProvider, Value: "true", Effect: corev1.TaintEffectNoSchedule}
+
+func claim(kind string) *karpv1.NodeClaim {
+	GinkgoHelper()
+	intent := lo.Must(json.Marshal(instance.Intent{Attempt: 1, Name: serverName}))
+	object := coretest.NodeClaim(karpv1.NodeClaim{
+		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.AnnotationLaunchIntent: string(intent)}},
+		Spec: karpv1.NodeClaimSpec{
+			NodeClassRef: &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: kind, Name: "default"},
+		},
+	})
+	Expect(kubeClient.Create(ctx, object)).To(Succeed())
+	return object
+}
+
+func node(name string, labels map[string]string, taints ...corev1.Taint) *corev1.Node {
+	GinkgoHelper()
+	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Spec: corev1.NodeSpec{Taints: taints}}
+	Expect(kubeClient.Create(ctx, object)).To(Succeed())
+	return object
+}
+
+func reconciled(object *corev1.Node) []corev1.Taint {
+	GinkgoHelper()
+	_, err := controller.Reconcile(ctx, object)
+	Expect(err).ToNot(HaveOccurred())
+	stored := &corev1.Node{}
+	Expect(kubeClient.Get(ctx, client.ObjectKeyFromObject(object), stored)).To(Succeed())
+	return stored.Spec.Taints
+}
+
+var _ = Describe("NodeClaim registration", func() {
+	unregistered := karpv1.UnregisteredNoExecuteTaint
+
+	It("should keep pods off a node until core has registered it", func() {
+		claim("BizflyNodeClass")
+		Expect(reconciled(node(serverName, nil, uninitialized))).To(ContainElements(uninitialized, unregistered))
+	})
+	It("should keep the taints that the node has", func() {
+		claim("BizflyNodeClass")
+		other := corev1.Taint{Key: "example.test/a", Effect: corev1.TaintEffectNoSchedule}
+		Expect(reconciled(node(serverName, nil, uninitialized, other))).To(ContainElements(other, unregistered))
+	})
+	It("should not give the taint back to a node that core has registered meanwhile", func() {
+		claim("BizflyNodeClass")
+		stale := node(serverName, nil, uninitialized)
+		registered := stale.DeepCopy()
+		registered.Labels = map[string]string{karpv1.NodeRegisteredLabelKey: "true"}
+		Expect(kubeClient.Update(ctx, registered)).To(Succeed())
+		Expect(reconciled(stale)).ToNot(ContainElement(unregistered))
+	})
+	It("should leave a node alone whose claim has registered", func() {
+		object := claim("BizflyNodeClass")
+		object.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
+		Expect(kubeClient.Status().Update(ctx, object)).To(Succeed())
+		Expect(reconciled(node(serverName, nil, uninitialized))).ToNot(ContainElement(unregistered))
+	})
+	DescribeTable("should leave alone", func(kind, name string, labels map[string]string, taints ...corev1.Taint) {
+		claim(kind)
+		// The API server adds taints of its own.
+		object := node(name, labels, taints...)
+		before := object.DeepCopy().Spec.Taints
+		Expect(reconciled(object)).To(Equal(before))
+	},
+		Entry("a node that is nobody's", "BizflyNodeClass", "another", nil, uninitialized),
+		Entry("a node of another provider's claim", "KWOKNodeClass", serverName, nil, uninitialized),
+		Entry("a node that the cloud controller manager has initialised", "BizflyNodeClass", serverName, nil),
+		Entry("a node that registered with the taint", "BizflyNodeClass", serverName, nil, uninitialized, unregistered),
+		Entry("a node that core has registered", "BizflyNodeClass", serverName, map[string]string{karpv1.NodeRegisteredLabelKey: "true"}, uninitialized),
+	)
+})
