@@ -75,8 +75,8 @@ var _ = Describe("BKE mode", func() {
 		Expect(invalidOf(err).Message).To(ContainSubstring("BKE_CLUSTER_ID"))
 	})
 
-	DescribeTable("should say which variable is missing and what to do", func(clear func(*bootstrap.Config), variable string) {
-		clear(&config)
+	DescribeTable("should say which variable is missing and what to do", func(unset func(*bootstrap.Config), variable string) {
+		unset(&config)
 		invalid := invalidOf(provider().Validate(bke()))
 		Expect(invalid.Reason).To(Equal(bootstrap.ReasonNotConfigured))
 		Expect(invalid.Message).To(And(ContainSubstring(variable), ContainSubstring("set it in the environment of the controller"), Not(ContainSubstring(secret))))

@@ -27,7 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
-	. "sigs.k8s.io/karpenter/pkg/test/expectations"
+	"sigs.k8s.io/karpenter/pkg/test/expectations"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/hash"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
@@ -62,18 +62,18 @@ var _ = AfterSuite(func() {
 
 var _ = BeforeEach(func() {
 	nodeClass = &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "general"}}
-	ExpectApplied(ctx, env.Client, nodeClass)
+	expectations.ExpectApplied(ctx, env.Client, nodeClass)
 	DeferCleanup(func() {
 		Expect(env.Client.DeleteAllOf(ctx, &karpv1.NodeClaim{})).To(Succeed())
-		ExpectDeleted(ctx, env.Client, nodeClass)
+		expectations.ExpectDeleted(ctx, env.Client, nodeClass)
 	})
 })
 
 // reconcile runs the controller and reads the NodeClass again.
 func reconcile() *v1alpha1.BizflyNodeClass {
 	GinkgoHelper()
-	ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
-	return ExpectExists(ctx, env.Client, nodeClass)
+	expectations.ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
+	return expectations.ExpectExists(ctx, env.Client, nodeClass)
 }
 
 // stampedBy makes an object of an older controller: its hash and version are of another hash function.
@@ -86,7 +86,7 @@ func claimOf(ref karpv1.NodeClassReference, version string) *karpv1.NodeClaim {
 	claim := coretest.NodeClaim(karpv1.NodeClaim{
 		ObjectMeta: metav1.ObjectMeta{Annotations: stampedBy(version)}, Spec: karpv1.NodeClaimSpec{NodeClassRef: &ref},
 	})
-	ExpectApplied(ctx, env.Client, claim)
+	expectations.ExpectApplied(ctx, env.Client, claim)
 	return claim
 }
 
@@ -106,25 +106,25 @@ var _ = Describe("The hash of a NodeClass", func() {
 	})
 	It("should follow the spec", func() {
 		before := stampOf(reconcile())
-		nodeClass = ExpectExists(ctx, env.Client, nodeClass)
+		nodeClass = expectations.ExpectExists(ctx, env.Client, nodeClass)
 		nodeClass.Spec.PublicIPv4 = lo.ToPtr(false)
-		ExpectApplied(ctx, env.Client, nodeClass)
+		expectations.ExpectApplied(ctx, env.Client, nodeClass)
 		Expect(stampOf(reconcile())).To(And(Not(Equal(before)), Equal([]string{nodeClass.Hash(), v1alpha1.NodeClassHashVersion})))
 	})
 	It("should not reach NodeClaims when the spec changes, because the difference is the drift", func() {
 		reconcile()
 		claim := claimOf(ours, v1alpha1.NodeClassHashVersion)
-		nodeClass = ExpectExists(ctx, env.Client, nodeClass)
+		nodeClass = expectations.ExpectExists(ctx, env.Client, nodeClass)
 		nodeClass.Spec.BillingPlan = v1alpha1.BillingPlanSavingPlan
-		ExpectApplied(ctx, env.Client, nodeClass)
+		expectations.ExpectApplied(ctx, env.Client, nodeClass)
 		reconcile()
-		Expect(stampOf(ExpectExists(ctx, env.Client, claim))).To(Equal([]string{oldHash, v1alpha1.NodeClassHashVersion}))
+		Expect(stampOf(expectations.ExpectExists(ctx, env.Client, claim))).To(Equal([]string{oldHash, v1alpha1.NodeClassHashVersion}))
 	})
 
 	Context("of another version", func() {
 		BeforeEach(func() {
 			nodeClass.Annotations = stampedBy(oldVersion)
-			ExpectApplied(ctx, env.Client, nodeClass)
+			expectations.ExpectApplied(ctx, env.Client, nodeClass)
 		})
 		It("should be re-stamped on the NodeClass and its NodeClaims, so that an upgrade rolls nothing", func() {
 			claims := lo.Times(3, func(int) *karpv1.NodeClaim { return claimOf(ours, oldVersion) })
@@ -132,7 +132,7 @@ var _ = Describe("The hash of a NodeClass", func() {
 			Expect(stampOf(stamped)).To(Equal([]string{nodeClass.Hash(), v1alpha1.NodeClassHashVersion}))
 			Expect(stamped.Annotations).To(HaveKeyWithValue("example.com/other", "kept"))
 			for _, claim := range claims {
-				found := ExpectExists(ctx, env.Client, claim)
+				found := expectations.ExpectExists(ctx, env.Client, claim)
 				Expect(stampOf(found)).To(Equal(stampOf(stamped)))
 				Expect(found.Annotations).To(HaveKeyWithValue("example.com/other", "kept"))
 			}
@@ -140,19 +140,19 @@ var _ = Describe("The hash of a NodeClass", func() {
 		It("should stay different on a NodeClaim that has drifted already", func() {
 			claim := claimOf(ours, oldVersion)
 			claim.StatusConditions().SetTrueWithReason(karpv1.ConditionTypeDrifted, "NodeClassDrifted", "")
-			ExpectApplied(ctx, env.Client, claim)
+			expectations.ExpectApplied(ctx, env.Client, claim)
 			reconcile()
-			Expect(stampOf(ExpectExists(ctx, env.Client, claim))).To(Equal([]string{oldHash, v1alpha1.NodeClassHashVersion}))
+			Expect(stampOf(expectations.ExpectExists(ctx, env.Client, claim))).To(Equal([]string{oldHash, v1alpha1.NodeClassHashVersion}))
 		})
 		It("should not be re-stamped on a NodeClaim that has the new version already", func() {
 			claim := claimOf(ours, v1alpha1.NodeClassHashVersion)
 			reconcile()
-			Expect(stampOf(ExpectExists(ctx, env.Client, claim))).To(Equal([]string{oldHash, v1alpha1.NodeClassHashVersion}))
+			Expect(stampOf(expectations.ExpectExists(ctx, env.Client, claim))).To(Equal([]string{oldHash, v1alpha1.NodeClassHashVersion}))
 		})
 		DescribeTable("should not be re-stamped on a NodeClaim", func(ref karpv1.NodeClassReference) {
 			claim := claimOf(ref, oldVersion)
 			reconcile()
-			Expect(stampOf(ExpectExists(ctx, env.Client, claim))).To(Equal([]string{oldHash, oldVersion}))
+			Expect(stampOf(expectations.ExpectExists(ctx, env.Client, claim))).To(Equal([]string{oldHash, oldVersion}))
 		},
 			Entry("of another NodeClass", karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "BizflyNodeClass", Name: "other"}),
 			Entry("of another kind", karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "OtherNodeClass", Name: "general"}),
@@ -161,9 +161,9 @@ var _ = Describe("The hash of a NodeClass", func() {
 		It("should go on where it was interrupted", func() {
 			done, left := claimOf(ours, oldVersion), claimOf(ours, oldVersion)
 			done.Annotations[v1alpha1.AnnotationNodeClassHash], done.Annotations[v1alpha1.AnnotationNodeClassHashVersion] = nodeClass.Hash(), v1alpha1.NodeClassHashVersion
-			ExpectApplied(ctx, env.Client, done)
+			expectations.ExpectApplied(ctx, env.Client, done)
 			reconcile()
-			Expect(stampOf(ExpectExists(ctx, env.Client, left))).To(Equal(stampOf(ExpectExists(ctx, env.Client, done))))
+			Expect(stampOf(expectations.ExpectExists(ctx, env.Client, left))).To(Equal(stampOf(expectations.ExpectExists(ctx, env.Client, done))))
 		})
 	})
 })

@@ -34,7 +34,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
-	. "sigs.k8s.io/karpenter/pkg/test/expectations"
+	"sigs.k8s.io/karpenter/pkg/test/expectations"
 	"sigs.k8s.io/yaml"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
@@ -149,7 +149,7 @@ func stored() *v1alpha1.BizflyNodeClass {
 // look reconciles the NodeClass once and returns what is stored then.
 func (w *world) look() (*v1alpha1.BizflyNodeClass, reconcile.Result) {
 	GinkgoHelper()
-	result := ExpectObjectReconciled(ctx, env.Client, w.controller, stored())
+	result := expectations.ExpectObjectReconciled(ctx, env.Client, w.controller, stored())
 	return stored(), result
 }
 

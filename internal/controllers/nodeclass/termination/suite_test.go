@@ -34,7 +34,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
-	. "sigs.k8s.io/karpenter/pkg/test/expectations"
+	"sigs.k8s.io/karpenter/pkg/test/expectations"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/termination"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
@@ -67,10 +67,10 @@ var _ = BeforeEach(func() {
 	recorder = coretest.NewEventRecorder()
 	controller = termination.NewController(env.Client, karpevents.Recorder(recorder))
 	nodeClass = &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "general"}}
-	ExpectApplied(ctx, env.Client, nodeClass)
+	expectations.ExpectApplied(ctx, env.Client, nodeClass)
 	DeferCleanup(func() {
 		Expect(env.Client.DeleteAllOf(ctx, &karpv1.NodeClaim{})).To(Succeed())
-		ExpectFinalizersRemoved(ctx, env.Client, nodeClass)
+		expectations.ExpectFinalizersRemoved(ctx, env.Client, nodeClass)
 		Expect(client.IgnoreNotFound(env.Client.Delete(ctx, nodeClass))).To(Succeed())
 	})
 })
@@ -78,7 +78,7 @@ var _ = BeforeEach(func() {
 func claimOf(group, kind, name string) *karpv1.NodeClaim {
 	GinkgoHelper()
 	claim := coretest.NodeClaim(karpv1.NodeClaim{Spec: karpv1.NodeClaimSpec{NodeClassRef: &karpv1.NodeClassReference{Group: group, Kind: kind, Name: name}}})
-	ExpectApplied(ctx, env.Client, claim)
+	expectations.ExpectApplied(ctx, env.Client, claim)
 	return claim
 }
 
@@ -87,60 +87,60 @@ func ourClaim() *karpv1.NodeClaim { return claimOf(v1alpha1.Group, "BizflyNodeCl
 var _ = Describe("A NodeClass", func() {
 	It("should get our finalizer beside those of others, once", func() {
 		nodeClass.Finalizers = []string{"example.com/other"}
-		ExpectApplied(ctx, env.Client, nodeClass)
-		ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
-		first := ExpectExists(ctx, env.Client, nodeClass)
+		expectations.ExpectApplied(ctx, env.Client, nodeClass)
+		expectations.ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
+		first := expectations.ExpectExists(ctx, env.Client, nodeClass)
 		Expect(first.Finalizers).To(ConsistOf("example.com/other", v1alpha1.TerminationFinalizer))
-		ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
-		Expect(ExpectExists(ctx, env.Client, nodeClass).ResourceVersion).To(Equal(first.ResourceVersion))
+		expectations.ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
+		Expect(expectations.ExpectExists(ctx, env.Client, nodeClass).ResourceVersion).To(Equal(first.ResourceVersion))
 	})
 	It("should go when nothing uses it", func() {
-		ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
+		expectations.ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
 		Expect(env.Client.Delete(ctx, nodeClass)).To(Succeed())
-		ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
-		ExpectNotFound(ctx, env.Client, nodeClass)
+		expectations.ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
+		expectations.ExpectNotFound(ctx, env.Client, nodeClass)
 		Expect(recorder.Events()).To(BeEmpty())
 	})
 	It("should stay while NodeClaims use it, say which, and go after the last", func() {
 		claims := lo.Times(7, func(int) *karpv1.NodeClaim { return ourClaim() })
-		ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
+		expectations.ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
 		Expect(env.Client.Delete(ctx, nodeClass)).To(Succeed())
-		result := ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
+		result := expectations.ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
 		Expect(result.RequeueAfter).To(Equal(time.Minute))
-		Expect(ExpectExists(ctx, env.Client, nodeClass).Finalizers).To(ContainElement(v1alpha1.TerminationFinalizer))
+		Expect(expectations.ExpectExists(ctx, env.Client, nodeClass).Finalizers).To(ContainElement(v1alpha1.TerminationFinalizer))
 		Expect(recorder.Events()).To(HaveExactElements(And(
 			HaveField("Type", corev1.EventTypeNormal), HaveField("Reason", events.ReasonWaitingOnNodeClaimTermination),
 			HaveField("Message", And(ContainSubstring("the 7 NodeClaims"), HaveSuffix(" and 2 more"))))))
 
 		for _, claim := range claims[1:] {
-			ExpectDeleted(ctx, env.Client, claim)
+			expectations.ExpectDeleted(ctx, env.Client, claim)
 		}
-		ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
+		expectations.ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
 		Expect(recorder.Events()[1].Message).To(HaveSuffix(": " + claims[0].Name))
-		ExpectDeleted(ctx, env.Client, claims[0])
-		ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
-		ExpectNotFound(ctx, env.Client, nodeClass)
+		expectations.ExpectDeleted(ctx, env.Client, claims[0])
+		expectations.ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
+		expectations.ExpectNotFound(ctx, env.Client, nodeClass)
 	})
 	It("should stay while a NodeClaim that uses it is still being deleted", func() {
 		claim := ourClaim()
 		claim.Finalizers = []string{karpv1.TerminationFinalizer}
-		ExpectApplied(ctx, env.Client, claim)
+		expectations.ExpectApplied(ctx, env.Client, claim)
 		Expect(env.Client.Delete(ctx, claim)).To(Succeed())
-		ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
+		expectations.ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
 		Expect(env.Client.Delete(ctx, nodeClass)).To(Succeed())
-		ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
-		ExpectExists(ctx, env.Client, nodeClass)
-		ExpectFinalizersRemoved(ctx, env.Client, claim)
-		ExpectNotFound(ctx, env.Client, claim)
-		ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
-		ExpectNotFound(ctx, env.Client, nodeClass)
+		expectations.ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
+		expectations.ExpectExists(ctx, env.Client, nodeClass)
+		expectations.ExpectFinalizersRemoved(ctx, env.Client, claim)
+		expectations.ExpectNotFound(ctx, env.Client, claim)
+		expectations.ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
+		expectations.ExpectNotFound(ctx, env.Client, nodeClass)
 	})
 	DescribeTable("should not be held by a NodeClaim", func(group, kind, name string) {
 		claimOf(group, kind, name)
-		ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
+		expectations.ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
 		Expect(env.Client.Delete(ctx, nodeClass)).To(Succeed())
-		ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
-		ExpectNotFound(ctx, env.Client, nodeClass)
+		expectations.ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
+		expectations.ExpectNotFound(ctx, env.Client, nodeClass)
 	},
 		Entry("of another NodeClass", v1alpha1.Group, "BizflyNodeClass", "other"),
 		Entry("of another kind", v1alpha1.Group, "OtherNodeClass", "general"),
@@ -148,20 +148,20 @@ var _ = Describe("A NodeClass", func() {
 	)
 	It("should be left alone while it is being deleted and holds only the finalizers of others", func() {
 		nodeClass.Finalizers = []string{"example.com/other"}
-		ExpectApplied(ctx, env.Client, nodeClass)
+		expectations.ExpectApplied(ctx, env.Client, nodeClass)
 		Expect(env.Client.Delete(ctx, nodeClass)).To(Succeed())
-		ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
-		Expect(ExpectExists(ctx, env.Client, nodeClass).Finalizers).To(Equal([]string{"example.com/other"}))
+		expectations.ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
+		Expect(expectations.ExpectExists(ctx, env.Client, nodeClass).Finalizers).To(Equal([]string{"example.com/other"}))
 	})
 	It("should keep a finalizer that somebody else adds meanwhile", func() {
-		stale := ExpectExists(ctx, env.Client, nodeClass).DeepCopy()
+		stale := expectations.ExpectExists(ctx, env.Client, nodeClass).DeepCopy()
 		nodeClass.Finalizers = []string{"example.com/other"}
-		ExpectApplied(ctx, env.Client, nodeClass)
+		expectations.ExpectApplied(ctx, env.Client, nodeClass)
 		result, err := controller.Reconcile(ctx, stale)
 		Expect(err).ToNot(HaveOccurred())
 		Expect(result.RequeueAfter).To(BeNumerically(">", 0))
-		ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
-		Expect(ExpectExists(ctx, env.Client, nodeClass).Finalizers).To(ConsistOf("example.com/other", v1alpha1.TerminationFinalizer))
+		expectations.ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
+		Expect(expectations.ExpectExists(ctx, env.Client, nodeClass).Finalizers).To(ConsistOf("example.com/other", v1alpha1.TerminationFinalizer))
 	})
 	It("should be freed at once by the deletion of its last NodeClaim", func() {
 		manager, err := controllerruntime.NewManager(env.Config, controllerruntime.Options{
@@ -184,7 +184,7 @@ var _ = Describe("A NodeClass", func() {
 			stop()
 			<-done
 		})
-		Eventually(func() []string { return ExpectExists(ctx, env.Client, nodeClass).Finalizers }).WithTimeout(20 * time.Second).
+		Eventually(func() []string { return expectations.ExpectExists(ctx, env.Client, nodeClass).Finalizers }).WithTimeout(20 * time.Second).
 			Should(ContainElement(v1alpha1.TerminationFinalizer))
 		Expect(env.Client.Delete(ctx, nodeClass)).To(Succeed())
 		Eventually(recorder.Events).WithTimeout(20 * time.Second).ShouldNot(BeEmpty())
