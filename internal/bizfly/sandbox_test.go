@@ -1,0 +1,341 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package bizfly_test
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/bizflycloud/gobizfly"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/samber/lo"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+func sandboxConfig(sandbox *cloud.Sandbox) bizfly.Config {
+	credentials := sandbox.Credentials()
+	return bizfly.Config{
+		APIURL: sandbox.APIURL, Region: credentials.Region, ProjectID: credentials.ProjectID, AllowHTTP: true,
+		AuthMethod: bizfly.AuthMethodPassword, Email: credentials.Email, Password: credentials.Password,
+		Registerer: prometheus.NewRegistry(), Clock: &skipping{},
+	}
+}
+
+func startSandbox(options cloud.Options) *cloud.Sandbox {
+	sandbox := cloud.Start(options)
+	DeferCleanup(sandbox.Close)
+	return sandbox
+}
+
+// order is a request that the sandbox accepts, made of what the API itself offers.
+func order(ctx context.Context, client *bizfly.Client) *gobizfly.ServerCreateRequest {
+	GinkgoHelper()
+	flavors, err := client.ListFlavors(ctx)
+	Expect(err).ToNot(HaveOccurred())
+	flavor, ok := lo.Find(flavors, func(f *gobizfly.ServerFlavorResponse) bool {
+		return f.Category == "premium" && f.GPU == nil && !strings.HasSuffix(f.Name, "_vps") && lo.Contains(f.BillingPlans, "on_demand") &&
+			(len(f.Generation.AvailabilityZones) == 0 || lo.Contains(f.Generation.AvailabilityZones, "HN1"))
+	})
+	Expect(ok).To(BeTrue())
+	types, err := client.ListVolumeTypes(ctx)
+	Expect(err).ToNot(HaveOccurred())
+	volumeType, ok := lo.Find(types, func(t *gobizfly.VolumeType) bool {
+		return t.Category == "premium" && lo.Contains(t.AvailabilityZones, "HN1")
+	})
+	Expect(ok).To(BeTrue())
+	versions, err := client.ListKubernetesVersions(ctx)
+	Expect(err).ToNot(HaveOccurred())
+	version, ok := lo.Find(versions, func(v gobizfly.ControllerVersion) bool { return v.WorkerImageID != "" })
+	Expect(ok).To(BeTrue())
+	request := createRequest()
+	request.FlavorName, request.RootDisk.VolumeType, request.OS.ID = flavor.Name, lo.ToPtr(volumeType.Name), version.WorkerImageID
+	return request
+}
+
+var _ = Describe("Client and the sandbox", func() {
+	var ctx context.Context
+	var sandbox *cloud.Sandbox
+	var client *bizfly.Client
+
+	BeforeEach(func() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.Background(), time.Minute)
+		DeferCleanup(cancel)
+		sandbox = startSandbox(cloud.Options{})
+		var err error
+		client, err = bizfly.NewClient(sandboxConfig(sandbox))
+		Expect(err).ToNot(HaveOccurred())
+	})
+
+	It("should log in with either method and tell its scope", func() {
+		scope, err := client.Scope(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(scope).To(Equal(bizfly.Scope{Host: strings.TrimPrefix(sandbox.URL, "http://"), Region: "HaNoi", ProjectID: sandbox.Credentials().ProjectID}))
+
+		config := sandboxConfig(sandbox)
+		config.AuthMethod, config.Email, config.Password, config.ProjectID = bizfly.AuthMethodAppCredential, "", "", ""
+		config.AppCredID, config.AppCredSecret = sandbox.Credentials().AppCredID, sandbox.Credentials().AppCredSecret
+		other, err := bizfly.NewClient(config)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(other.Scope(ctx)).To(Equal(scope))
+	})
+
+	It("should say which variable is wrong when the credentials are", func() {
+		config := sandboxConfig(sandbox)
+		config.Password = "wrong-password"
+		other, err := bizfly.NewClient(config)
+		Expect(err).ToNot(HaveOccurred())
+		_, err = other.Scope(ctx)
+		Expect(bizfly.IsAuth(err)).To(BeTrue())
+		Expect(err).To(MatchError(And(ContainSubstring("Scope"), ContainSubstring("login"), Not(ContainSubstring("wrong-password")))))
+	})
+
+	It("should read the whole catalog of the cloud", func() {
+		regions, err := client.ListRegions(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(regions).To(HaveExactElements(HaveField("ShortName", "HN"), HaveField("ShortName", "HCM")))
+		Expect(regions[0].Zones).ToNot(BeEmpty())
+		flavors, err := client.ListFlavors(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(len(flavors)).To(BeNumerically(">=", 60))
+		Expect(flavors).To(ContainElement(HaveField("GPU", Not(BeNil()))))
+		Expect(flavors).To(HaveEach(And(HaveField("VCPUs", BeNumerically(">", 0)), HaveField("RAM", BeNumerically(">", 0)))))
+		types, err := client.ListServerTypes(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(types).To(ContainElement(HaveField("Name", "Premium")))
+		volumeTypes, err := client.ListVolumeTypes(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(volumeTypes).To(HaveEach(HaveField("AvailabilityZones", Not(BeEmpty()))))
+		images, err := client.ListOSImages(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(images).To(ContainElement(And(HaveField("Distribution", "Ubuntu"), HaveField("ID", Not(BeEmpty())), HaveField("Version", Not(BeEmpty())))))
+		custom, err := client.ListCustomImages(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(custom).ToNot(BeEmpty())
+		versions, err := client.ListKubernetesVersions(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(versions).To(And(ContainElement(HaveField("K8SVersion", HaveSuffix(".flatcar"))), ContainElement(HaveField("WorkerImageID", ""))))
+	})
+
+	It("should read what servers are attached to", func() {
+		vpcs, err := client.ListVPCNetworks(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(vpcs).To(ContainElement(HaveField("Subnets", Not(BeEmpty()))))
+		firewalls, err := client.ListFirewalls(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(firewalls).To(ContainElement(HaveField("Name", "default")))
+		keys, err := client.ListSSHKeys(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(keys).To(HaveEach(HaveField("SSHKeyPair.Name", Not(BeEmpty()))))
+		_, err = client.ListNetworkInterfaces(ctx)
+		Expect(err).ToNot(HaveOccurred())
+	})
+
+	It("should read and leave the BKE cluster, as often as it likes", func() {
+		bke := sandbox.BKE()
+		cluster, err := client.GetCluster(ctx, bke.ClusterUID)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(cluster.VPCNetworkID).To(Equal(bke.NetworkID))
+		Expect(cluster.Version.K8SVersion).To(Equal(bke.Version))
+		_, err = client.GetCluster(ctx, "nosuchcluster")
+		Expect(bizfly.IsNotFound(err)).To(BeTrue())
+		for range 2 {
+			Expect(client.LeaveCluster(ctx, bke.ClusterUID, bke.ClusterToken, "node-1")).To(Succeed())
+		}
+		Expect(client.LeaveCluster(ctx, "nosuchcluster", bke.ClusterToken, "node-1")).To(Succeed())
+		Expect(sandbox.State().LeftNodes).To(Equal([]string{"node-1"}))
+	})
+
+	It("should not log in again for every leave with a refused join token", func() {
+		for range 5 {
+			err := client.LeaveCluster(ctx, sandbox.BKE().ClusterUID, "wrong", "node-1")
+			Expect(bizfly.IsAuth(err)).To(BeTrue())
+		}
+		Expect(sandbox.State().TokensIssued).To(Equal(1))
+	})
+
+	It("should take a server from its order to its end, disk and all", func() {
+		request := order(ctx, client)
+		taskID, err := client.CreateServer(ctx, request)
+		Expect(err).ToNot(HaveOccurred())
+		var task *bizfly.Task
+		Eventually(func(g Gomega) {
+			task, err = client.GetTask(ctx, taskID)
+			g.Expect(err).ToNot(HaveOccurred())
+			g.Expect(task.Ready).To(BeTrue())
+		}).WithTimeout(10 * time.Second).Should(Succeed())
+		Expect(task.Failure()).To(Succeed())
+		Expect(task.Succeeded).To(BeTrue())
+		Expect(task.Server.Name).To(Equal(request.Name))
+
+		server, err := client.GetServer(ctx, task.Server.ID)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(server.Status).To(Equal("ACTIVE"))
+		Expect(server.Metadata).To(And(HaveKeyWithValue("karpenter-managed", "true"), HaveKeyWithValue("bke_cluster_token", "[REDACTED]")))
+		Expect(sandbox.State().Servers[0].Metadata).To(HaveKeyWithValue("bke_cluster_token", clusterToken))
+		servers, err := client.ListServers(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(servers).To(HaveExactElements(HaveField("ID", server.ID)))
+		ports, err := client.ListNetworkInterfaces(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(ports).To(ContainElement(HaveField("DeviceID", server.ID)))
+
+		root, ok := lo.Find(server.AttachedVolumes, func(v gobizfly.AttachedVolume) bool { return v.AttachedType == "rootdisk" })
+		Expect(ok).To(BeTrue())
+		deletion, err := client.DeleteServer(ctx, server.ID, []string{root.ID})
+		Expect(err).ToNot(HaveOccurred())
+		Eventually(func(g Gomega) {
+			task, err := client.GetTask(ctx, deletion)
+			g.Expect(err).ToNot(HaveOccurred())
+			g.Expect(task.Ready).To(BeTrue())
+		}).WithTimeout(10 * time.Second).Should(Succeed())
+		_, err = client.GetServer(ctx, server.ID)
+		Expect(bizfly.IsNotFound(err)).To(BeTrue())
+		Expect(sandbox.State().Servers).To(BeEmpty())
+		Expect(sandbox.State().Volumes).To(BeEmpty())
+		Expect(sandbox.State().ForeignRequests).To(BeZero())
+	})
+
+	It("should keep a root disk that is not listed, and delete it by itself", func() {
+		_, err := client.CreateServer(ctx, order(ctx, client))
+		Expect(err).ToNot(HaveOccurred())
+		var server *gobizfly.Server
+		Eventually(func(g Gomega) {
+			servers, err := client.ListServers(ctx)
+			g.Expect(err).ToNot(HaveOccurred())
+			g.Expect(servers).To(HaveExactElements(HaveField("Status", "ACTIVE")))
+			server = servers[0]
+		}).WithTimeout(10 * time.Second).Should(Succeed())
+		_, err = client.DeleteServer(ctx, server.ID, nil)
+		Expect(err).ToNot(HaveOccurred())
+		var volumes []*gobizfly.Volume
+		Eventually(func(g Gomega) {
+			volumes, err = client.ListVolumes(ctx)
+			g.Expect(err).ToNot(HaveOccurred())
+			g.Expect(volumes).To(HaveExactElements(HaveField("Status", "available")))
+		}).WithTimeout(10 * time.Second).Should(Succeed())
+		Expect(client.DeleteVolume(ctx, volumes[0].ID)).To(Succeed())
+		Eventually(func() []cloud.Volume { return sandbox.State().Volumes }).WithTimeout(10 * time.Second).Should(BeEmpty())
+		Expect(bizfly.IsNotFound(client.DeleteVolume(ctx, volumes[0].ID))).To(BeTrue())
+	})
+
+	DescribeTable("should give a refused order and a failed task their class, in both languages",
+		func(effect cloud.Effect, is func(error) bool) {
+			for _, vietnamese := range []bool{false, true} {
+				for _, async := range []bool{false, true} {
+					sandbox := startSandbox(cloud.Options{Vietnamese: vietnamese})
+					client, err := bizfly.NewClient(sandboxConfig(sandbox))
+					Expect(err).ToNot(HaveOccurred())
+					request := order(ctx, client)
+					sandbox.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: effect, Async: async})
+					taskID, err := client.CreateServer(ctx, request)
+					if async {
+						Expect(err).ToNot(HaveOccurred())
+						Eventually(func(g Gomega) {
+							task, readErr := client.GetTask(ctx, taskID)
+							g.Expect(readErr).ToNot(HaveOccurred())
+							err = task.Failure()
+							g.Expect(err).To(HaveOccurred())
+						}).WithTimeout(10 * time.Second).Should(Succeed())
+					}
+					Expect(is(err)).To(BeTrue(), "vietnamese %t, async %t: %v", vietnamese, async, err)
+					Expect(bizfly.IsAmbiguous(err)).To(BeFalse())
+				}
+			}
+		},
+		Entry("capacity", cloud.EffectNoCapacity, bizfly.IsCapacity),
+		Entry("addresses", cloud.EffectNoAddress, bizfly.IsCapacity),
+		Entry("quota", cloud.EffectQuota, bizfly.IsQuota),
+		Entry("balance", cloud.EffectBalance, bizfly.IsBalance),
+	)
+
+	DescribeTable("should not know the outcome of an order whose answer is lost, and send it once",
+		func(fault cloud.Fault) {
+			request := order(ctx, client)
+			fault.Method, fault.Path = "POST", "/servers"
+			sandbox.AddFaults(1, fault)
+			_, err := client.CreateServer(ctx, request)
+			Expect(bizfly.IsAmbiguous(err)).To(BeTrue(), "%v", err)
+			Expect(bizfly.IsNotSent(err)).To(BeFalse())
+			Expect(bizfly.IsOutage(err)).To(BeFalse())
+			Expect(sandbox.RequestCounts()["POST /iaas-cloud/api/servers"]).To(Equal(1))
+		},
+		Entry("connection closed after the work", cloud.Fault{Effect: cloud.EffectLostResponse}),
+		Entry("connection closed before the work", cloud.Fault{Effect: cloud.EffectReset}),
+		Entry("500 after the work", cloud.Fault{Effect: cloud.EffectStatus, Commit: true}),
+		Entry("502", cloud.Fault{Effect: cloud.EffectStatus, Status: 502}),
+		Entry("truncated", cloud.Fault{Effect: cloud.EffectTruncated}),
+		Entry("a page after the work", cloud.Fault{Effect: cloud.EffectHTML, Commit: true}),
+		Entry("empty after the work", cloud.Fault{Effect: cloud.EffectEmpty, Commit: true}),
+		Entry("204 after the work", cloud.Fault{Effect: cloud.EffectEmpty, Status: 204, Commit: true}),
+		Entry("no task", cloud.Fault{Effect: cloud.EffectEmptyTask}),
+		Entry("a string where an array belongs", cloud.Fault{Effect: cloud.EffectBody, Body: `{"task_id":"x"}`, Commit: true}),
+	)
+
+	It("should succeed in a delete whose first answer was lost", func() {
+		_, err := client.CreateServer(ctx, order(ctx, client))
+		Expect(err).ToNot(HaveOccurred())
+		servers, err := client.ListServers(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(servers).To(HaveLen(1))
+		sandbox.AddFaults(1, cloud.Fault{Method: "DELETE", Path: "/servers/*", Effect: cloud.EffectLostResponse, Count: 1})
+		_, err = client.DeleteServer(ctx, servers[0].ID, nil)
+		Expect(bizfly.IsNotFound(err)).To(BeFalse())
+		if err != nil {
+			// The second delete may meet the first one under way.
+			Expect(bizfly.IsAmbiguous(err)).To(BeTrue(), "%v", err)
+		}
+		Eventually(func() []cloud.Server { return sandbox.State().Servers }).WithTimeout(10 * time.Second).Should(BeEmpty())
+	})
+
+	It("should survive tokens that expire and numbers in metadata", func() {
+		_, err := client.CreateServer(ctx, order(ctx, client))
+		Expect(err).ToNot(HaveOccurred())
+		sandbox.ExpireTokens()
+		sandbox.AddFaults(1, cloud.Fault{Effect: cloud.EffectNumericMetadata})
+		servers, err := client.ListServers(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(servers).To(HaveLen(1))
+		Expect(sandbox.State().TokensIssued).To(Equal(2))
+	})
+
+	It("should never take another project's silence for an absence", func() {
+		other := startSandbox(cloud.Options{DefaultProject: "0000000000000000000000000000dead"})
+		config := sandboxConfig(other)
+		config.ProjectID = ""
+		stranger, err := bizfly.NewClient(config)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(stranger.Scope(ctx)).To(HaveField("ProjectID", "0000000000000000000000000000dead"))
+		Expect(stranger.Reconfigure(sandboxConfig(other))).To(Succeed())
+		Expect(stranger.Scope(ctx)).To(HaveField("ProjectID", other.Credentials().ProjectID))
+	})
+
+	It("should say that a service is missing and send nothing anywhere", func() {
+		other := startSandbox(cloud.Options{OmitServices: []string{"kubernetes_engine"}})
+		poor, err := bizfly.NewClient(sandboxConfig(other))
+		Expect(err).ToNot(HaveOccurred())
+		_, err = poor.ListKubernetesVersions(ctx)
+		Expect(err).To(MatchError(ContainSubstring("no kubernetes_engine in region HaNoi")))
+		_, err = poor.ListServers(ctx)
+		Expect(err).ToNot(HaveOccurred())
+	})
+})
