@@ -92,6 +92,12 @@ func parse(args []string) (config, error) {
 	flags.BoolVar(&c.cloud.AsyncRefusals, "async-refusals", false, "Refuse for want of room in the task instead of in the answer.")
 	flags.BoolVar(&c.cloud.Vietnamese, "vietnamese", false, "Word refusals for want of room in Vietnamese.")
 	flags.StringVar(&c.cloud.ClusterName, "cluster-name", "sandbox", "The name of the cluster.")
+	flags.StringVar(&c.cloud.Email, "email", "", "The account's email address; empty is the sandbox's own, as with all that follow.")
+	flags.StringVar(&c.cloud.Password, "password", "", "The account's password.")
+	flags.StringVar(&c.cloud.AppCredID, "app-credential-id", "", "The id of the application credential.")
+	flags.StringVar(&c.cloud.AppCredSecret, "app-credential-secret", "", "The secret of the application credential.")
+	flags.StringVar(&c.cloud.ClusterToken, "cluster-token", "", "The token with which servers join the cluster.")
+	flags.StringVar(&c.cloud.TokenPrefix, "token-prefix", "", "What every token that is handed out begins with.")
 	if err := flags.Parse(joinEnvFile(args)); err != nil {
 		return c, err
 	}

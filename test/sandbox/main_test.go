@@ -19,6 +19,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -86,6 +87,19 @@ var _ = Describe("The sandbox", func() {
 		Expect(out.String()).To(And(
 			ContainSubstring("BIZFLY_CLOUD_API_URL="+url+"/api\n"), ContainSubstring("BKE_CLUSTER_TOKEN="), ContainSubstring(`CLUSTER_NAME='it'\''s mine'`),
 		))
+	})
+
+	It("should have the secrets that it is given", func() {
+		url, out := start("--print-env", "--email=a@b.vn", "--password=p1", "--app-credential-id=i1", "--app-credential-secret=s1",
+			"--cluster-token=t1", "--token-prefix=mark-")
+		Expect(out.String()).To(And(ContainSubstring("BIZFLY_CLOUD_EMAIL=a@b.vn\n"), ContainSubstring("BIZFLY_CLOUD_PASSWORD=p1\n"),
+			ContainSubstring("BIZFLY_CLOUD_APP_CRED_ID=i1\n"), ContainSubstring("BIZFLY_CLOUD_APP_CRED_SECRET=s1\n"), ContainSubstring("BKE_CLUSTER_TOKEN=t1\n")))
+		response, err := http.Post(url+"/api/token", "application/json", strings.NewReader(`{"auth_method":"password","username":"a@b.vn","password":"p1"}`)) //nolint:noctx // one request to ourselves
+		Expect(err).ToNot(HaveOccurred())
+		defer func() { Expect(response.Body.Close()).To(Succeed()) }()
+		body, err := io.ReadAll(response.Body)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(string(body)).To(ContainSubstring(`"token":"mark-`))
 	})
 
 	DescribeTable("should write the environment to a file that a shell can read",

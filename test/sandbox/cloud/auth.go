@@ -73,7 +73,7 @@ func (c *Cloud) createToken(q *call) reply {
 	if len(c.tokens) >= maxTokens {
 		c.dropExpired()
 	}
-	id := c.newHex(32)
+	id := c.opts.TokenPrefix + c.newHex(32)
 	expires := c.now.Add(c.opts.TokenTTL)
 	c.tokens[id] = token{project: project, expires: expires}
 	c.issued++

@@ -34,6 +34,8 @@ type Options struct {
 	Boot time.Duration
 	// TokenTTL is how long a token lives; 0 means 4 h, as documented.
 	TokenTTL time.Duration
+	// TokenPrefix is what every token begins with, so that a test recognises tokens where they must not be.
+	TokenPrefix string
 	// HideBuilding keeps a server in BUILD out of list and get until its task is ready.
 	HideBuilding bool
 	// ConflictOnBuild refuses to delete a server in BUILD with 409.

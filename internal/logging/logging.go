@@ -1,0 +1,158 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package logging writes Karpenter's log for people. Core builds a logger that writes JSON and takes no other encoding,
+// but it takes a path to write to: a path of our scheme, "console:" before a usual one, shows each line as text.
+package logging
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/samber/lo"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+const (
+	// FormatJSON is one JSON object per line, for machines.
+	FormatJSON = "json"
+	// FormatConsole is text, for people.
+	FormatConsole = "console"
+
+	scheme = "console"
+	// timeLayout is that of zapcore.ISO8601TimeEncoder, which core uses.
+	timeLayout = "2006-01-02T15:04:05.000Z0700"
+)
+
+func init() {
+	// It fails only for a scheme that is taken, which is ours alone.
+	lo.Must0(zap.RegisterSink(scheme, open))
+}
+
+// ConsolePaths turns core's comma-separated output paths into those that show the same as text.
+func ConsolePaths(paths string) string {
+	return strings.Join(lo.Map(strings.Split(paths, ","), func(path string, _ int) string {
+		if strings.HasPrefix(path, scheme+":") {
+			return path
+		}
+		return scheme + ":" + path
+	}), ",")
+}
+
+// open opens what follows the scheme, and writes text there.
+func open(target *url.URL) (zap.Sink, error) {
+	path := lo.CoalesceOrEmpty(target.Opaque, target.Path)
+	out, closeAll, err := zap.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("opening %q for the log: %w", path, err)
+	}
+	return &console{WriteSyncer: out, close: closeAll, encoder: zapcore.NewConsoleEncoder(zapcore.EncoderConfig{
+		MessageKey: "message", LevelKey: "level", TimeKey: "time", NameKey: "logger", CallerKey: "caller", StacktraceKey: "stacktrace",
+		EncodeLevel: zapcore.CapitalLevelEncoder, EncodeTime: zapcore.ISO8601TimeEncoder, EncodeCaller: zapcore.ShortCallerEncoder,
+		EncodeDuration: zapcore.StringDurationEncoder, LineEnding: zapcore.DefaultLineEnding,
+	})}, nil
+}
+
+// console is a sink that gets lines of JSON, one per write, and passes them on as text.
+type console struct {
+	zapcore.WriteSyncer
+	close   func()
+	encoder zapcore.Encoder
+}
+
+// Write implements zap.Sink. A line that is not core's is written as it is: none is ever lost.
+func (c *console) Write(line []byte) (int, error) {
+	entry, fields, err := parse(line)
+	if err != nil {
+		return c.WriteSyncer.Write(line)
+	}
+	text, err := c.encoder.EncodeEntry(entry, fields)
+	if err != nil {
+		return c.WriteSyncer.Write(line)
+	}
+	defer text.Free()
+	if _, err := c.WriteSyncer.Write(text.Bytes()); err != nil {
+		return 0, err
+	}
+	return len(line), nil
+}
+
+// Close implements zap.Sink.
+func (c *console) Close() error {
+	c.close()
+	return nil
+}
+
+// parse reads one line, keeping the order of its fields.
+func parse(line []byte) (zapcore.Entry, []zapcore.Field, error) {
+	entry, fields := zapcore.Entry{}, []zapcore.Field{}
+	decoder := json.NewDecoder(bytes.NewReader(line))
+	if token, err := decoder.Token(); err != nil || token != json.Delim('{') {
+		return entry, nil, fmt.Errorf("not an object: %w", err)
+	}
+	for decoder.More() {
+		token, err := decoder.Token()
+		if err != nil {
+			return entry, nil, err
+		}
+		var value json.RawMessage
+		if err := decoder.Decode(&value); err != nil {
+			return entry, nil, err
+		}
+		key, _ := token.(string)
+		field, err := assign(&entry, key, value)
+		if err != nil {
+			return entry, nil, err
+		}
+		fields = append(fields, field...)
+	}
+	return entry, fields, nil
+}
+
+// assign puts a value where it belongs: into the entry, or, as it is, among the fields.
+func assign(entry *zapcore.Entry, key string, value json.RawMessage) ([]zapcore.Field, error) {
+	var text string
+	var err error
+	switch key {
+	case "time", "level", "logger", "caller", "message", "stacktrace":
+		if err := json.Unmarshal(value, &text); err != nil {
+			return nil, err
+		}
+	}
+	switch key {
+	case "time":
+		entry.Time, err = time.Parse(timeLayout, text)
+	case "level":
+		entry.Level, err = zapcore.ParseLevel(text)
+	case "logger":
+		entry.LoggerName = text
+	case "caller":
+		// Parts the encoder would put together again: "file.go:12" is shown as it is among the fields.
+		return []zapcore.Field{zap.String(key, text)}, nil
+	case "message":
+		entry.Message = text
+	case "stacktrace":
+		entry.Stack = text
+	default:
+		return []zapcore.Field{zap.Reflect(key, value)}, nil
+	}
+	return nil, err
+}
