@@ -104,20 +104,20 @@ type Config struct {
 
 // CloudProvider is the BizflyCloudProvider: core's nine methods over this cloud's providers.
 type CloudProvider struct {
-	kubeClient     client.Client
-	recorder       karpevents.Recorder
-	clock          clock.Clock
-	instances      instance.Provider
-	flavors        flavor.Provider
-	zones          zone.Provider
-	capacity       capacity.Provider
-	overlay        InstanceTypeOverlay
-	bestEffort     bool
-	unavailableTTL time.Duration
-	accountPause   time.Duration
-	records        *launchRecords
-	failures       *launchFailures
-	poolChecks     *cache.Cache
+	kubeClient client.Client
+	recorder   karpevents.Recorder
+	clock      clock.Clock
+	instances  instance.Provider
+	flavors    flavor.Provider
+	zones      zone.Provider
+	capacity   capacity.Provider
+	overlay    InstanceTypeOverlay
+	bestEffort bool
+	records    *launchRecords
+	failures   *launchFailures
+	poolChecks *cache.Cache
+	// pauses may be changed while launches are under way; each uses those that are in force when it fails.
+	pauses atomic.Pointer[Pauses]
 	// listed is the last answer of the cloud to List, which drift looks at without asking the cloud.
 	listed atomic.Pointer[listing]
 }
@@ -130,18 +130,16 @@ func New(config Config) *CloudProvider {
 		}
 		return cache.New(ttl, time.Minute)
 	}
-	return &CloudProvider{
-		kubeClient:     config.KubeClient,
-		recorder:       config.Recorder,
-		clock:          config.Clock,
-		instances:      config.Instances,
-		flavors:        config.Flavors,
-		zones:          config.Zones,
-		capacity:       config.Capacity,
-		overlay:        config.Overlay,
-		bestEffort:     config.BestEffortMinValues,
-		unavailableTTL: lo.CoalesceOrEmpty(config.UnavailableTTL, DefaultUnavailableTTL),
-		accountPause:   lo.CoalesceOrEmpty(config.AccountPause, DefaultAccountPause),
+	c := &CloudProvider{
+		kubeClient: config.KubeClient,
+		recorder:   config.Recorder,
+		clock:      config.Clock,
+		instances:  config.Instances,
+		flavors:    config.Flavors,
+		zones:      config.Zones,
+		capacity:   config.Capacity,
+		overlay:    config.Overlay,
+		bestEffort: config.BestEffortMinValues,
 		records: &launchRecords{
 			kubeClient: config.KubeClient,
 			apiReader:  config.APIReader,
@@ -150,6 +148,23 @@ func New(config Config) *CloudProvider {
 		failures:   &launchFailures{clock: config.Clock, cache: orNew(config.LaunchFailures, failureWindow)},
 		poolChecks: orNew(config.NodePoolChecks, 10*time.Minute),
 	}
+	c.SetPauses(Pauses{UnavailableTTL: config.UnavailableTTL, Account: config.AccountPause})
+	return c
+}
+
+// Pauses are how long what failed is left alone.
+type Pauses struct {
+	// UnavailableTTL is how long a sold-out offering is not tried; 0 means DefaultUnavailableTTL.
+	UnavailableTTL time.Duration
+	// Account is how long all launches rest after a refusal for the whole account; 0 means DefaultAccountPause.
+	Account time.Duration
+}
+
+// SetPauses changes the pauses of failures from now on. Marks that are there keep the time that they were made with.
+func (c *CloudProvider) SetPauses(pauses Pauses) {
+	pauses.UnavailableTTL = lo.CoalesceOrEmpty(pauses.UnavailableTTL, DefaultUnavailableTTL)
+	pauses.Account = lo.CoalesceOrEmpty(pauses.Account, DefaultAccountPause)
+	c.pauses.Store(&pauses)
 }
 
 // Name returns the provider's name.

@@ -213,7 +213,7 @@ func (c *CloudProvider) outcome(ctx context.Context, l *launch, chosen candidate
 	launchFailuresTotal.Inc(map[string]string{"reason": m.reason})
 	switch {
 	case m.scope == scopeOffering:
-		c.capacity.MarkUnavailable(ctx, chosen.key, m.reason, c.unavailableTTL)
+		c.capacity.MarkUnavailable(ctx, chosen.key, m.reason, c.pauses.Load().UnavailableTTL)
 		return true, nil
 	case m.scope == scopeAccount:
 		c.pauseAccount(ctx, l.claim, m.reason, err)

@@ -61,7 +61,7 @@ func (c *CloudProvider) LaunchFailed(ctx context.Context, claim *karpv1.NodeClai
 	c.recorder.Publish(events.LaunchFailed(claim, intent.Name, intent.Flavor, intent.Zone, err))
 	switch m.scope {
 	case scopeOffering:
-		c.capacity.MarkUnavailable(ctx, capacity.Offering{Flavor: intent.Flavor, Zone: intent.Zone, BillingPlan: intent.BillingPlan}, m.reason, c.unavailableTTL)
+		c.capacity.MarkUnavailable(ctx, capacity.Offering{Flavor: intent.Flavor, Zone: intent.Zone, BillingPlan: intent.BillingPlan}, m.reason, c.pauses.Load().UnavailableTTL)
 		return m.reason, true
 	case scopeAccount:
 		c.pauseAccount(ctx, claim, m.reason, err)
@@ -80,8 +80,9 @@ func (c *CloudProvider) LaunchFailed(ctx context.Context, claim *karpv1.NodeClai
 
 // pauseAccount stops all launches for a while: every further order would be refused too.
 func (c *CloudProvider) pauseAccount(ctx context.Context, claim *karpv1.NodeClaim, reason string, err error) {
-	c.capacity.MarkUnavailable(ctx, capacity.Offering{}, reason, c.accountPause)
-	c.recorder.Publish(events.AccountLimitReached(claim, reason, c.accountPause, err))
+	pause := c.pauses.Load().Account
+	c.capacity.MarkUnavailable(ctx, capacity.Offering{}, reason, pause)
+	c.recorder.Publish(events.AccountLimitReached(claim, reason, pause, err))
 }
 
 // giveUp deletes the claim, and only this one, and returns what Create returns. Core then plans a new one, whose server

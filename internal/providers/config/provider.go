@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"net/url"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -73,6 +74,9 @@ type DefaultProvider struct {
 	mu sync.Mutex
 	// force is the effective configuration in force, nil before the first.
 	force *bizfly.Config
+	// given is what the client was given last, nil before the first; patterns are part of it and of no login.
+	given    *bizfly.Config
+	patterns []bizfly.ErrorPattern
 	// last is what the cloud said of the configuration that was judged last.
 	last *judgement
 }
@@ -188,11 +192,32 @@ func (p *DefaultProvider) apply(ctx context.Context, effective bizfly.Config, pi
 		return
 	}
 	candidate.ProjectID = scope.ProjectID
+	candidate.ErrorPatterns = p.patterns
 	if err := p.Client.Reconfigure(candidate); err != nil {
 		result.CredentialsErr = err
 		return
 	}
-	p.force, result.Changed = &effective, true
+	p.force, p.given, result.Changed = &effective, &candidate, true
+}
+
+// SetErrorPatterns puts patterns in force that are tried before the built-in ones. They cost no login and need no answer
+// of the cloud. The error names the pattern that is wrong; the ones before stay then.
+func (p *DefaultProvider) SetErrorPatterns(patterns []bizfly.ErrorPattern) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if slices.Equal(p.patterns, patterns) {
+		return nil
+	}
+	if p.given != nil {
+		next := *p.given
+		next.ErrorPatterns = patterns
+		if err := p.Client.Reconfigure(next); err != nil {
+			return err
+		}
+		p.given = &next
+	}
+	p.patterns = patterns
+	return nil
 }
 
 // judge asks the cloud whom a configuration is for, and remembers the answer for a while: a configuration that was

@@ -104,7 +104,7 @@ func mediumOf(snapshot *catalog.Snapshot, volumeType string) v1alpha1.DiskType {
 
 // usableZones are the zones of the class in which the flavor can ever be launched; none when it cannot be used at all.
 func (c *class) usableZones(f *facts) []string {
-	if !f.soldWith(c.billingPlan) {
+	if f.hidden || !f.soldWith(c.billingPlan) {
 		return nil
 	}
 	zones := lo.Filter(c.zones, func(zone string, _ int) bool { return f.soldIn(zone) })

@@ -18,6 +18,8 @@ package flavor
 
 import (
 	"context"
+	"maps"
+	"slices"
 
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -29,10 +31,11 @@ const maxLogged = 4096
 
 // index is the flavors of one catalog content, parsed. It is immutable.
 type index struct {
-	seq     uint64
-	flavors []*facts // sorted by name
-	byName  map[string]*facts
-	skipped []skip
+	seq      uint64
+	settings uint64
+	flavors  []*facts // sorted by name
+	byName   map[string]*facts
+	skipped  []skip
 }
 
 // skip is a flavor that is not for us, and why.
@@ -41,12 +44,16 @@ type skip struct{ name, reason string }
 // indexOf returns the parsed flavors of the snapshot. Two that parse the same content at once do so in vain but not
 // wrongly.
 func (p *DefaultProvider) indexOf(snapshot *catalog.Snapshot) *index {
-	if current := p.index.Load(); current != nil && current.seq == snapshot.Seq {
+	settings := p.settings.Load()
+	if current := p.index.Load(); current != nil && current.seq == snapshot.Seq && current.settings == settings.seq {
 		return current
 	}
-	made := &index{seq: snapshot.Seq, byName: make(map[string]*facts, len(snapshot.Flavors))}
+	made := &index{seq: snapshot.Seq, settings: settings.seq, byName: make(map[string]*facts, len(snapshot.Flavors))}
+	listed := make(map[string]bool, len(snapshot.Flavors))
 	for _, flavor := range snapshot.Flavors {
-		parsed, reason := parse(flavor)
+		listed[flavor.Name] = true
+		override := settings.Overrides[flavor.Name]
+		parsed, reason := parse(override.applied(flavor))
 		if reason == "" && made.byName[flavor.Name] != nil {
 			reason = "another flavor has the same name"
 		}
@@ -54,8 +61,14 @@ func (p *DefaultProvider) indexOf(snapshot *catalog.Snapshot) *index {
 			made.skipped = append(made.skipped, skip{flavor.Name, reason})
 			continue
 		}
+		parsed.hidden = override.Hidden
 		made.byName[parsed.name] = parsed
 		made.flavors = append(made.flavors, parsed)
+	}
+	for _, name := range slices.Sorted(maps.Keys(settings.Overrides)) {
+		if !listed[name] {
+			made.skipped = append(made.skipped, skip{name, "flavorOverrides names it, but the cloud does not list it"})
+		}
 	}
 	p.index.Store(made)
 	return made

@@ -144,7 +144,7 @@ func label(key string, values ...string) *scheduling.Requirement {
 // capacities is what the node will report. A server sees less memory than its flavor advertises, and promising what is
 // not there makes core launch a second node for a pod that the first was made for.
 func (p *DefaultProvider) capacities(c *class, f *facts, maxPods int32) corev1.ResourceList {
-	memory := int64(float64(f.memoryMiB) * (100 - p.config.MemoryOverheadPercent) / 100)
+	memory := int64(float64(f.memoryMiB) * (100 - p.settings.Load().MemoryOverheadPercent) / 100)
 	capacities := corev1.ResourceList{
 		corev1.ResourceCPU:              *resource.NewQuantity(int64(f.cpu), resource.DecimalSI),
 		corev1.ResourceMemory:           *resource.NewQuantity(memory*mib, resource.BinarySI),

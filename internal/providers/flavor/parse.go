@@ -43,6 +43,8 @@ type facts struct {
 	gpuCount   int
 	zones      []string // nil: everywhere
 	plans      []string // nil: with every plan
+	// hidden flavors are not offered; one that a claim runs on is there, unavailable.
+	hidden bool
 }
 
 // Names carry what older entries of the API do not: "nix.2c_4g" is premium, "2c_4g_basic" says its category at the end,

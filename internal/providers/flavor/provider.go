@@ -44,11 +44,13 @@ const (
 	maxEntries = 256
 )
 
-// Config is what the user may say about the size of nodes.
+// Config is what the user may say about flavors.
 type Config struct {
 	// MemoryOverheadPercent is the part of a flavor's advertised memory that its node does not see. It is taken as it
 	// is: 0 means none. DefaultMemoryOverheadPercent is a good value.
 	MemoryOverheadPercent float64
+	// Overrides say by the flavor's name what the cloud does not say or says wrongly. The map must not be changed.
+	Overrides map[string]Override
 }
 
 // DefaultProvider makes instance types from the catalog and keeps them per NodeClass.
@@ -59,7 +61,8 @@ type DefaultProvider struct {
 	pricing   pricing.Provider
 	bootstrap bootstrap.Provider
 	reader    client.Reader
-	config    Config
+	settings  atomic.Pointer[settings]
+	settingMu sync.Mutex // held to replace settings
 
 	index atomic.Pointer[index]
 	// entries is replaced as a whole: a warm List is one atomic load and one map read, without lock or allocation.
@@ -107,6 +110,7 @@ type version struct {
 	catalog    uint64
 	prices     uint64
 	marks      uint64
+	settings   uint64
 }
 
 var _ Provider = (*DefaultProvider)(nil)
@@ -115,9 +119,10 @@ var _ Provider = (*DefaultProvider)(nil)
 func NewDefaultProvider(catalog catalog.Provider, zones zone.Provider, marks capacity.Provider, pricing pricing.Provider,
 	bootstrap bootstrap.Provider, reader client.Reader, config Config) *DefaultProvider {
 	p := &DefaultProvider{
-		catalog: catalog, zones: zones, marks: marks, pricing: pricing, bootstrap: bootstrap, reader: reader, config: config,
+		catalog: catalog, zones: zones, marks: marks, pricing: pricing, bootstrap: bootstrap, reader: reader,
 		logged: map[skip]struct{}{},
 	}
+	p.SetConfig(config)
 	p.Flush()
 	observed.Store(p)
 	return p
@@ -132,6 +137,7 @@ func (p *DefaultProvider) List(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 	// The numbers are read before anything is built from what they count: what changes meanwhile is built again.
 	v := version{
 		generation: nodeClass.Generation, catalog: snapshot.Seq, prices: p.pricing.SeqNum(), marks: p.marks.SeqNum(),
+		settings: p.settings.Load().seq,
 	}
 	if e, ok := p.entries.Load().get(nodeClass.UID); ok && e.version == v && slices.Equal(e.zones, nodeClass.Status.Zones) {
 		return e.types, nil

@@ -84,7 +84,7 @@ func newPoller(p *DefaultProvider) *poller {
 // wait returns what becomes of the order, or ErrAwaitingServerID when that is not known in time.
 func (l *poller) wait(ctx context.Context, w *waiter) (finding, error) {
 	w.found = make(chan finding, 1)
-	timer := l.p.config.Clock.NewTimer(l.p.config.IDWait)
+	timer := l.p.config.Clock.NewTimer(l.p.times.Load().IDWait)
 	defer timer.Stop()
 	l.join(w)
 	defer l.leave(w)
@@ -154,7 +154,7 @@ func (l *poller) pause() bool {
 			l.mu.Unlock()
 			return false
 		}
-		due := l.p.config.PollInterval - clk.Since(l.lastRound)
+		due := l.p.times.Load().PollInterval - clk.Since(l.lastRound)
 		l.mu.Unlock()
 		if due <= 0 {
 			return true
@@ -272,7 +272,7 @@ func (l *poller) verified(ctx context.Context, w *waiter, named *gobizfly.Server
 
 // giveUp pronounces, once the order is older than the window, that its outcome will never be known.
 func (l *poller) giveUp(w *waiter) {
-	if w.mayGiveUp && l.p.config.Clock.Since(w.intent.OrderedAt) > l.p.config.VisibilityWindow {
+	if w.mayGiveUp && l.p.config.Clock.Since(w.intent.OrderedAt) > l.p.times.Load().VisibilityWindow {
 		l.deliver(w, finding{})
 	}
 }

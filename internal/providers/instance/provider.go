@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/bizflycloud/gobizfly"
@@ -72,10 +73,6 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	c.IDWait = lo.CoalesceOrEmpty(c.IDWait, defaultIDWait)
-	c.VisibilityWindow = lo.CoalesceOrEmpty(c.VisibilityWindow, defaultVisibilityWindow)
-	c.PollInterval = lo.CoalesceOrEmpty(c.PollInterval, defaultPollInterval)
-	c.ListMaxAge = lo.CoalesceOrEmpty(c.ListMaxAge, defaultListMaxAge)
 	c.TaskReadsPerPoll = lo.CoalesceOrEmpty(c.TaskReadsPerPoll, defaultTaskReadsPerPoll)
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
@@ -96,6 +93,7 @@ type DefaultProvider struct {
 	servers   *sharedList[*gobizfly.Server]
 	volumes   *sharedList[*gobizfly.Volume]
 	poller    *poller
+	times     atomic.Pointer[Times]
 	deletions *ledger
 }
 
@@ -123,6 +121,9 @@ func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider bootstr
 		deletions: &ledger{cache: deletions},
 	}
 	p.poller = newPoller(p)
+	p.SetTimes(Times{
+		IDWait: config.IDWait, VisibilityWindow: config.VisibilityWindow, PollInterval: config.PollInterval, ListMaxAge: config.ListMaxAge,
+	})
 	return p
 }
 
@@ -149,7 +150,7 @@ func (p *DefaultProvider) List(ctx context.Context) ([]*Instance, error) {
 	if p.config.ClusterUID == "" {
 		return nil, errNoClusterUID
 	}
-	servers, err := p.servers.get(ctx, p.config.ListMaxAge)
+	servers, err := p.servers.get(ctx, p.times.Load().ListMaxAge)
 	if err != nil {
 		return nil, fmt.Errorf("listing servers: %w", err)
 	}

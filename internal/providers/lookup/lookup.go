@@ -23,7 +23,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/patrickmn/go-cache"
 	"github.com/samber/lo"
 )
 
@@ -34,7 +33,7 @@ const maxAvailable = 10
 // what a cached list lacks may have been made since, and only a fresh one can say that something does not exist. The list
 // is kept for the cache's default expiration, is shared, and must not be changed.
 func Cached[E, R any](
-	ctx context.Context, c *cache.Cache, key string, read func(context.Context) ([]E, error), choose func([]E) (R, error),
+	ctx context.Context, c Cache, key string, read func(context.Context) ([]E, error), choose func([]E) (R, error),
 ) (R, error) {
 	if cached, ok := c.Get(key); ok {
 		if result, err := choose(cached.([]E)); err == nil {

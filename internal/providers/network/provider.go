@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/bizflycloud/gobizfly"
 	"github.com/patrickmn/go-cache"
@@ -46,15 +47,18 @@ const (
 type DefaultProvider struct {
 	api     bizfly.NetworkAPI
 	catalog catalog.Provider
-	cache   *cache.Cache
+	cache   *lookup.Lists
 }
 
 var _ Provider = (*DefaultProvider)(nil)
 
 // NewDefaultProvider makes the provider. The catalog is asked for the network of the BKE cluster.
 func NewDefaultProvider(api bizfly.NetworkAPI, catalogProvider catalog.Provider, listCache *cache.Cache) *DefaultProvider {
-	return &DefaultProvider{api: api, catalog: catalogProvider, cache: listCache}
+	return &DefaultProvider{api: api, catalog: catalogProvider, cache: lookup.NewLists(listCache)}
 }
+
+// SetTTL changes for how long lists of networks, firewalls and keys are believed; 0 means the cache's default expiration.
+func (p *DefaultProvider) SetTTL(ttl time.Duration) { p.cache.SetTTL(ttl) }
 
 // Networks implements Provider.
 func (p *DefaultProvider) Networks(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) ([]Network, error) {
