@@ -65,6 +65,9 @@ type Options struct {
 	// CredentialsSecretName is the Secret that the controller's Role grants (CREDENTIALS_SECRET_NAME): the only one that
 	// a ProviderConfig may name.
 	CredentialsSecretName string
+	// TuningConfigMapName is the ConfigMap that the controller's Role grants (TUNING_CONFIGMAP_NAME): the only one that a
+	// ProviderConfig may name.
+	TuningConfigMapName string
 
 	// BKEClusterID, BKEClusterToken, BKEJoinEndpoint and BKELogEndpoint let servers join a cluster of BizFly Kubernetes
 	// Engine (BKE_CLUSTER_ID, BKE_CLUSTER_TOKEN, BKE_JOIN_ENDPOINT, BKE_LOG_ENDPOINT).
@@ -105,6 +108,7 @@ func (o *Options) AddFlags(fs *coreoptions.FlagSet) {
 
 	fs.StringVar(&o.Namespace, "system-namespace", env.WithDefaultString("SYSTEM_NAMESPACE", "karpenter"), "The controller's own namespace, in which the credentials Secret is.")
 	fs.StringVar(&o.CredentialsSecretName, "credentials-secret-name", env.WithDefaultString("CREDENTIALS_SECRET_NAME", "karpenter-provider-bizflycloud"), "The only Secret that a ProviderConfig may name, because the controller's Role grants no other.")
+	fs.StringVar(&o.TuningConfigMapName, "tuning-configmap-name", env.WithDefaultString("TUNING_CONFIGMAP_NAME", "karpenter-provider-bizflycloud-tuning"), "The only ConfigMap that a ProviderConfig may name for tuning, because the controller's Role grants no other.")
 
 	fs.StringVar(&o.BKEClusterID, "bke-cluster-id", env.WithDefaultString("BKE_CLUSTER_ID", ""), "The uid of the BKE cluster. Empty without BizFly Kubernetes Engine.")
 	fs.StringVar(&o.BKEJoinEndpoint, "bke-join-endpoint", env.WithDefaultString("BKE_JOIN_ENDPOINT", ""), "Where BKE's worker image joins the cluster.")

@@ -33,6 +33,8 @@ const (
 	// ConditionTypeScopePinned says whether the configuration in force talks about the endpoint, region and project
 	// that this cluster's servers are in.
 	ConditionTypeScopePinned = "ScopePinned"
+	// ConditionTypeTuningReady says whether the tuning ConfigMap could be read; its message names what in it is ignored.
+	ConditionTypeTuningReady = "TuningReady"
 )
 
 // ProviderConfigSpec says where BizFly Cloud is and who asks. What is not set here is taken from the controller's
@@ -65,6 +67,18 @@ type ProviderConfigSpec struct {
 	// RateLimits bound the requests to the cloud by class, so that a burst of one does not starve another.
 	// +optional
 	RateLimits *RateLimits `json:"rateLimits,omitempty"`
+	// TuningConfigMapRef is the ConfigMap in the controller's own namespace that changes intervals, times, prices, flavors
+	// and error patterns while the controller runs; docs/tuning.md lists its keys.
+	// +optional
+	TuningConfigMapRef *ConfigMapReference `json:"tuningConfigMapRef,omitempty"`
+}
+
+// ConfigMapReference names a ConfigMap in the controller's own namespace.
+type ConfigMapReference struct {
+	// Name is the name of the ConfigMap. It must be the one that the controller's Role grants.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
 }
 
 // SecretReference names a Secret in the controller's own namespace.
@@ -179,5 +193,6 @@ func (in *ProviderConfig) StatusConditions(opts ...status.ForOption) status.Cond
 		ConditionTypeCredentialsReady,
 		ConditionTypeEndpointReachable,
 		ConditionTypeScopePinned,
+		ConditionTypeTuningReady,
 	).For(in, opts...)
 }
