@@ -1,0 +1,180 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloudprovider_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/scheduling"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+)
+
+var _ = Describe("Create", func() {
+	Context("the choice", func() {
+		DescribeTable("should launch the cheapest offering that fits", func(requirement karpv1.NodeSelectorRequirementWithMinValues) {
+			nodeClass()
+			pool := unit.NodePool()
+			claim := nodeClaim(pool, requirement)
+			created := launched(claim)
+			reqs := scheduling.NewNodeSelectorRequirementsWithMinValues(claim.Spec.Requirements...)
+			cheapest := lo.Min(lo.FlatMap(instanceTypes(pool), func(it *corecloudprovider.InstanceType, _ int) []float64 {
+				if !reqs.IsCompatible(it.Requirements, scheduling.AllowUndefinedWellKnownLabels) {
+					return nil
+				}
+				return lo.Map(it.Offerings.Available().Compatible(reqs), func(o *corecloudprovider.Offering, _ int) float64 { return o.Price })
+			}))
+			chosen, _ := lo.Find(instanceTypes(pool), func(it *corecloudprovider.InstanceType) bool {
+				return it.Name == created.Labels[corev1.LabelInstanceTypeStable]
+			})
+			price, ok := chosen.OfferingPrice(created.Labels[corev1.LabelTopologyZone], karpv1.CapacityTypeOnDemand)
+			Expect(ok).To(BeTrue())
+			Expect(price).To(Equal(cheapest))
+			Expect(serverOf(created).Flavor.Name).To(Equal(chosen.Name))
+			Expect(serverOf(created).AvailabilityZone).To(Equal(created.Labels[corev1.LabelTopologyZone]))
+		},
+			Entry("of a category", unit.Requirement(v1alpha1.LabelInstanceCategory, corev1.NodeSelectorOpIn, "dedicated")),
+			Entry("above a number of vCPUs", unit.Requirement(v1alpha1.LabelInstanceCPU, karpv1.NodeSelectorOpGte, "6")),
+			Entry("above a size of memory", unit.Requirement(v1alpha1.LabelInstanceMemory, karpv1.NodeSelectorOpGte, "20000")),
+			Entry("with a GPU", unit.Requirement(v1alpha1.LabelInstanceGPUCount, corev1.NodeSelectorOpExists)),
+		)
+		It("should label the claim so completely that no NodePool requirement sees drift", func() {
+			nodeClass()
+			created := launched(nodeClaim(nil))
+			Expect(created.Labels).To(HaveKeyWithValue(corev1.LabelTopologyRegion, "HN"))
+			required := lo.Map([]string{
+				corev1.LabelInstanceTypeStable, corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelArchStable, corev1.LabelOSStable,
+				karpv1.CapacityTypeLabelKey, v1alpha1.LabelInstanceCategory, v1alpha1.LabelInstanceCPU, v1alpha1.LabelInstanceMemory,
+			}, func(key string, _ int) karpv1.NodeSelectorRequirementWithMinValues {
+				return unit.Requirement(key, corev1.NodeSelectorOpExists)
+			})
+			// This is core's own check, which knows no undefined labels.
+			Expect(scheduling.NewLabelRequirements(created.Labels).Compatible(scheduling.NewNodeSelectorRequirementsWithMinValues(required...))).To(Succeed())
+		})
+		It("should return capacity and allocatable without zeros, the image and the hash", func() {
+			class := nodeClass()
+			created := launched(nodeClaim(nil))
+			Expect(created.Status.Capacity).To(HaveKey(corev1.ResourceMemory))
+			Expect(created.Status.Allocatable.Memory().Cmp(*created.Status.Capacity.Memory())).To(Equal(-1))
+			for _, quantity := range created.Status.Capacity {
+				Expect(quantity.IsZero()).To(BeFalse())
+			}
+			Expect(created.Status.ImageID).To(Equal(class.Status.Image.ID))
+			Expect(created.Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationNodeClassHash, class.Hash()))
+			Expect(created.Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationNodeClassHashVersion, v1alpha1.NodeClassHashVersion))
+		})
+		It("should never launch in a zone, category or size that is excluded", func() {
+			nodeClass()
+			seed := rand.Uint64()
+			By(fmt.Sprintf("seed %d", seed))
+			random := rand.New(rand.NewPCG(seed, 0))
+			pick := func(values ...string) []string {
+				random.Shuffle(len(values), func(i, j int) { values[i], values[j] = values[j], values[i] })
+				return values[:1+random.IntN(len(values)-1)]
+			}
+			for range 20 {
+				zones, categories, least := pick("HN1", "HN2"), pick("basic", "premium", "enterprise"), 1+random.IntN(8)
+				claim := nodeClaim(nil,
+					unit.Requirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpNotIn, zones...),
+					unit.Requirement(v1alpha1.LabelInstanceCategory, corev1.NodeSelectorOpNotIn, categories...),
+					unit.Requirement(v1alpha1.LabelInstanceCPU, karpv1.NodeSelectorOpGte, fmt.Sprint(least)),
+				)
+				created := launched(claim)
+				Expect(zones).ToNot(ContainElement(serverOf(created).AvailabilityZone))
+				Expect(categories).ToNot(ContainElement(serverOf(created).Category))
+				reqs := scheduling.NewNodeSelectorRequirementsWithMinValues(claim.Spec.Requirements...)
+				Expect(scheduling.NewLabelRequirements(created.Labels).Compatible(reqs)).To(Succeed())
+			}
+		})
+		It("should launch nothing that the requests do not fit in", func() {
+			nodeClass()
+			claim := nodeClaim(nil)
+			claim.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("5000")}
+			Expect(corecloudprovider.IsInsufficientCapacityError(refused(claim))).To(BeTrue())
+			Expect(orders()).To(BeZero())
+		})
+		It("should prefer the offering with fewer failures among those of one price", func() {
+			nodeClass()
+			pool := unit.NodePool()
+			first := launched(nodeClaim(pool))
+			failing := capacity.Offering{Flavor: first.Labels[corev1.LabelInstanceTypeStable], Zone: first.Labels[corev1.LabelTopologyZone], BillingPlan: "on_demand"}
+			env.Capacity.MarkUnavailable(ctx, failing, capacity.ReasonInsufficientCapacity, time.Minute)
+			env.Clock.Step(2 * time.Minute)
+			Eventually(func() int { return env.Capacity.RecentFailures(failing) }).Should(BeNumerically(">", 0))
+			second := launched(nodeClaim(pool))
+			Expect(second.Labels[corev1.LabelInstanceTypeStable]).To(Equal(failing.Flavor))
+			Expect(second.Labels[corev1.LabelTopologyZone]).ToNot(Equal(failing.Zone))
+		})
+		It("should not launch with fewer choices than minValues asks for, unless that is best effort", func() {
+			nodeClass()
+			requirement := unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "nix.2c_4g")
+			requirement.MinValues = lo.ToPtr(2)
+			claim := nodeClaim(nil)
+			claim.Spec.Requirements = append(claim.Spec.Requirements, requirement)
+			Expect(corecloudprovider.IsInsufficientCapacityError(refused(claim))).To(BeTrue())
+			config := env.Config()
+			config.BestEffortMinValues = true
+			env.CloudProvider = cloudprovider.New(config)
+			Expect(launched(claim).Labels).To(HaveKeyWithValue(corev1.LabelInstanceTypeStable, "nix.2c_4g"))
+		})
+		It("should choose by the prices of NodeOverlays", func() {
+			nodeClass()
+			pool := unit.NodePool()
+			usual := launched(nodeClaim(pool)).Labels[corev1.LabelInstanceTypeStable]
+			config := env.Config()
+			config.Overlay = dearer(usual)
+			env.CloudProvider = cloudprovider.New(config)
+			Expect(launched(nodeClaim(pool)).Labels[corev1.LabelInstanceTypeStable]).ToNot(Equal(usual))
+		})
+		It("should refuse capacity types that cannot be bought, and say why", func() {
+			nodeClass()
+			err := refused(nodeClaim(nil, unit.Requirement(karpv1.CapacityTypeLabelKey, corev1.NodeSelectorOpIn, karpv1.CapacityTypeSpot)))
+			Expect(reasonOf(err)).To(Equal(cloudprovider.ReasonCapacityTypeUnsupported))
+			Expect(env.Recorder.Calls(events.ReasonCapacityTypeUnsupported)).To(Equal(1))
+			Expect(orders()).To(BeZero())
+		})
+	})
+})
+
+// dearer is an overlay that makes one flavor a hundred times dearer.
+type dearer string
+
+func (d dearer) ApplyAll(_ string, all []*corecloudprovider.InstanceType) ([]*corecloudprovider.InstanceType, error) {
+	return lo.Map(all, func(it *corecloudprovider.InstanceType, _ int) *corecloudprovider.InstanceType {
+		if it.Name != string(d) {
+			return it
+		}
+		made := &corecloudprovider.InstanceType{Name: it.Name, Requirements: it.Requirements, Capacity: it.Capacity, Overhead: it.Overhead}
+		for _, offering := range it.Offerings {
+			made.Offerings = append(made.Offerings, &corecloudprovider.Offering{Requirements: offering.Requirements, Available: offering.Available, Price: 100 * offering.Price})
+		}
+		return made
+	}), nil
+}
