@@ -36,8 +36,8 @@ const (
 
 	// defaultSystemCPU and defaultSystemMemory are what BKE reserves for the system on the one size of server for which
 	// its answer is public (2 vCPUs, 2 GiB). Nothing in the system grows with the server, so they are the same for all.
-	defaultSystemCPU    = "20m"
-	defaultSystemMemory = "100Mi"
+	defaultSystemCPU       = "20m"
+	defaultSystemMemoryMiB = 100
 
 	// The kubelet's own defaults.
 	defaultEvictionMemory = "100Mi"
@@ -65,7 +65,7 @@ func settingsOf(nodeClass *v1alpha1.BizflyNodeClass, cpu, memoryMiB int) setting
 		},
 		systemReserved: map[string]string{
 			string(corev1.ResourceCPU):    defaultSystemCPU,
-			string(corev1.ResourceMemory): defaultSystemMemory,
+			string(corev1.ResourceMemory): strconv.Itoa(defaultSystemMemoryMiB) + "Mi",
 		},
 		evictionHard: map[string]string{evictionMemory: defaultEvictionMemory, evictionNodeFS: defaultEvictionNodeFS},
 	}
@@ -93,19 +93,19 @@ func kubeReservedMilliCPU(cpu int) int64 {
 	return int64(math.Ceil(reserved))
 }
 
-// kubeReservedMemoryMiB is 20 % of the first 8 GiB: BKE answers 394 MiB for a server with 1977 MiB, which is 19.9 %. For
-// larger servers no answer of BKE's is public; the shares are those that managed Kubernetes services commonly keep: 10 %
-// of the next 8 GiB, 6 % of the next 112 GiB, 2 % of all above. Too much costs a little room; too little leaves pods
-// pending on a node that was made for them.
+// kubeReservedMemoryMiB is what is left for the kubelet, after the system's part, of the shares that managed Kubernetes
+// services commonly keep: 25 % of the first 4 GiB, 20 % of the next 4, 10 % of the next 8, 6 % of the next 112 and 2 % of
+// all above. BKE's one public answer, 100 MiB for the system and 394 for the kubelet of a server with 1977 MiB, is this
+// table to the MiB. Too much costs a little room; too little leaves pods pending on a node that was made for them.
 func kubeReservedMemoryMiB(memoryMiB int64) int64 {
-	tiers := []struct{ gib, share float64 }{{8, 0.20}, {8, 0.10}, {112, 0.06}, {math.MaxInt32, 0.02}}
+	tiers := []struct{ gib, share float64 }{{4, 0.25}, {4, 0.20}, {8, 0.10}, {112, 0.06}, {math.MaxInt32, 0.02}}
 	reserved, left := 0.0, float64(memoryMiB)
 	for _, tier := range tiers {
 		n := math.Min(left, tier.gib*1024)
 		reserved += n * tier.share
 		left -= n
 	}
-	return int64(math.Ceil(reserved))
+	return max(0, int64(reserved)-defaultSystemMemoryMiB)
 }
 
 // Reservations implements Provider. What is reserved beyond the server is cut, first from the eviction threshold, then

@@ -42,21 +42,21 @@ func withKubelet(kubelet *v1alpha1.KubeletConfiguration) *v1alpha1.BizflyNodeCla
 }
 
 var _ = Describe("Reservations", func() {
-	It("should be at least what BKE answers for the one size that is public", func() {
+	It("should be what BKE answers for the one size that is public", func() {
 		reserved := provider().Reservations(bke(), 2, 1977, 40)
 		Expect(reserved.MaxPods).To(BeEquivalentTo(110))
 		Expect(amounts(reserved.SystemReserved)).To(Equal(map[string]string{"cpu": "20m", "memory": "100Mi"}))
-		Expect(amounts(reserved.KubeReserved)).To(Equal(map[string]string{"cpu": "50m", "memory": "396Mi"}))
+		Expect(amounts(reserved.KubeReserved)).To(Equal(map[string]string{"cpu": "50m", "memory": "394Mi"}))
 		Expect(amounts(reserved.EvictionThreshold)).To(Equal(map[string]string{"memory": "100Mi", "ephemeral-storage": "4Gi"}))
 	})
 	DescribeTable("should grow with the server", func(cpu, memoryMiB int, kubeCPU, kubeMemory string) {
 		Expect(amounts(provider().Reservations(bke(), cpu, memoryMiB, 40).KubeReserved)).To(Equal(map[string]string{"cpu": kubeCPU, "memory": kubeMemory}))
 	},
-		Entry("1 vCPU, 1 GiB", 1, 1024, "40m", "205Mi"),
-		Entry("4 vCPU, 8 GiB", 4, 8192, "60m", "1639Mi"),
-		Entry("8 vCPU, 16 GiB", 8, 16384, "70m", "2458Mi"),
-		Entry("32 vCPU, 128 GiB", 32, 131072, "130m", "9339Mi"),
-		Entry("64 vCPU, 256 GiB", 64, 262144, "210m", "11961Mi"),
+		Entry("1 vCPU, 1 GiB", 1, 1024, "40m", "156Mi"),
+		Entry("4 vCPU, 8 GiB", 4, 8192, "60m", "1743Mi"),
+		Entry("8 vCPU, 16 GiB", 8, 16384, "70m", "2562Mi"),
+		Entry("32 vCPU, 128 GiB", 32, 131072, "130m", "9443Mi"),
+		Entry("64 vCPU, 256 GiB", 64, 262144, "210m", "12065Mi"),
 	)
 	It("should be BKE's own in BKE mode, whatever an object that bypassed validation says", func() {
 		nodeClass := bke()

@@ -241,6 +241,7 @@ type SSHKeySelectorTerm struct {
 type RootDisk struct {
 	// Size is the size of the disk, at least 20Gi and whole GiB. It is the node's ephemeral storage.
 	// +kubebuilder:default="40Gi"
+	// +kubebuilder:validation:XValidation:message="rootDisk.size must be whole GiB, for example 40Gi",rule="!isQuantity(string(self)) || (quantity(string(self)).isInteger() && quantity(string(self)).asInteger() % 1073741824 == 0)"
 	// +kubebuilder:validation:XValidation:message="rootDisk.size must be between 20Gi and 16Ti, for example 40Gi",rule="isQuantity(string(self)) && quantity(string(self)).compareTo(quantity('20Gi')) >= 0 && quantity(string(self)).compareTo(quantity('16Ti')) <= 0"
 	// +optional
 	Size *resource.Quantity `json:"size,omitempty" hash:"string"`

@@ -55,7 +55,7 @@ type BizflyNodeClassStatus struct {
 	// SSHKey is the name of the SSH key that is installed on servers.
 	// +optional
 	SSHKey string `json:"sshKey,omitempty"`
-	// KubernetesVersion is the version that BKE nodes run, for example v1.35.4; empty in Custom mode.
+	// KubernetesVersion is the version that a BKE worker image runs, for example v1.35.4; empty for other images.
 	// +optional
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
 	// Conditions say what is well and what is not, and what to do about it.

@@ -113,6 +113,7 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 		Entry("the largest size", `rootDisk: {size: 16Ti}`, valid),
 		Entry("too small a size", `rootDisk: {size: 20479Mi}`, "rootDisk.size must be between 20Gi and 16Ti"),
 		Entry("too large a size", `rootDisk: {size: 17Ti}`, "rootDisk.size must be between 20Gi and 16Ti"),
+		Entry("a size between two GiB", `rootDisk: {size: 30.5Gi}`, "rootDisk.size must be whole GiB"),
 		Entry("a size that is none", `rootDisk: {size: big}`, "spec.rootDisk.size"),
 		Entry("a number for a size", `rootDisk: {size: 40}`, "rootDisk.size must be between 20Gi and 16Ti"),
 		Entry("a medium", `rootDisk: {type: HDD}`, valid),
