@@ -123,7 +123,7 @@ func (a *authenticator) read(answer *answer) (fetched[session], error) {
 	if err := json.Unmarshal(answer.body, &reply); err != nil || reply.Token == "" || !validHeader(reply.Token) {
 		return fetched[session]{}, &APIError{Class: ClassOutage, Status: answer.status, Message: "login: the answer holds no token"}
 	}
-	a.wire.redactor.remember(reply.Token)
+	a.wire.redactor.learnToken(reply.Token)
 	if err := a.confirmProject(reply.ProjectID); err != nil {
 		return fetched[session]{}, err
 	}

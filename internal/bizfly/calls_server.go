@@ -202,9 +202,8 @@ func (c *Client) GetTask(ctx context.Context, id string) (*Task, error) {
 	if err != nil {
 		return nil, err
 	}
-	used := c.backend.Load()
-	task.classifier = used.classifier
-	task.Message = shorten(used.connection.wire.redactor.clean(task.Message), maxMessage)
+	task.classifier = c.backend.Load().classifier
+	task.Message = shorten(c.redactor.clean(task.Message), maxMessage)
 	return task, nil
 }
 

@@ -40,8 +40,9 @@ var _ API = (*Client)(nil)
 
 // Client is the API over gobizfly. It is safe for concurrent use.
 type Client struct {
-	metrics *metrics
-	health  *health
+	metrics  *metrics
+	health   *health
+	redactor *redactor
 
 	// reconfiguring serialises Reconfigure; calls only load the pointer.
 	reconfiguring sync.Mutex
@@ -66,7 +67,7 @@ func NewClient(config Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("registering metrics, %w", err)
 	}
-	c := &Client{metrics: metrics, health: &health{clock: config.Clock, metrics: metrics}}
+	c := &Client{metrics: metrics, health: &health{clock: config.Clock, metrics: metrics}, redactor: &redactor{}}
 	next, err := c.newBackend(config, nil)
 	if err != nil {
 		return nil, err
@@ -105,7 +106,7 @@ func (c *Client) newBackend(config Config, old *backend) (*backend, error) {
 	next := &backend{config: config, classifier: classifier}
 	if old != nil && old.config.sameConnection(config) {
 		next.connection = old.connection
-	} else if next.connection, err = newConnection(config, c.metrics, c.health); err != nil {
+	} else if next.connection, err = newConnection(config, c.metrics, c.health, c.redactor); err != nil {
 		return nil, err
 	}
 	// A pause that the cloud asked for, and the rate used so far, outlive new credentials.
@@ -131,7 +132,8 @@ func (c *Client) Health() Health {
 	return report
 }
 
-// do performs one call: admission, attempts and their repetition.
+// do performs one call: admission, attempts and their repetition. The secrets are what the request carries beside the
+// credentials, and what no error may repeat.
 func (c *Client) do(ctx context.Context, op *operation, secrets []string, call func(context.Context, *gobizfly.Client) error) error {
 	used := c.backend.Load()
 	err := used.do(ctx, op, secrets, call)
@@ -172,6 +174,7 @@ func (b *backend) timeout(class class) time.Duration {
 }
 
 func (b *backend) do(ctx context.Context, op *operation, secrets []string, call func(context.Context, *gobizfly.Client) error) error {
+	b.connection.wire.redactor.learnRequest(secrets)
 	release, err := b.admission.acquire(ctx, op.class)
 	if err != nil {
 		return err
@@ -181,7 +184,7 @@ func (b *backend) do(ctx context.Context, op *operation, secrets []string, call 
 	defer cancel()
 	maybeDone := false
 	for attempt := 1; ; attempt++ {
-		apiError := b.attempt(callCtx, op, secrets, call)
+		apiError := b.attempt(callCtx, op, call)
 		release()
 		if apiError == nil {
 			return nil
@@ -233,7 +236,7 @@ func (b *backend) rest(ctx context.Context, attempt int, asked time.Duration) bo
 }
 
 // attempt sends the request at most once, and once more after a 401.
-func (b *backend) attempt(ctx context.Context, op *operation, secrets []string, call func(context.Context, *gobizfly.Client) error) (apiError *APIError) {
+func (b *backend) attempt(ctx context.Context, op *operation, call func(context.Context, *gobizfly.Client) error) (apiError *APIError) {
 	session, err := b.connection.sessions.get(ctx)
 	if err != nil {
 		return loginFailed(err)
@@ -248,7 +251,7 @@ func (b *backend) attempt(ctx context.Context, op *operation, secrets []string, 
 	}
 	x := &exchange{
 		ctx: ctx, operation: op, connection: b.connection, classifier: b.classifier,
-		session: session, catalog: catalog.value, base: base, secrets: secrets,
+		session: session, catalog: catalog.value, base: base,
 	}
 	// Nothing in gobizfly should panic any more, since no answer reaches it that is not what it expects.
 	defer func() {
@@ -271,7 +274,7 @@ func (b *backend) attempt(ctx context.Context, op *operation, secrets []string, 
 
 // broken is the error of an answer, or a request, that gobizfly could not handle.
 func (x *exchange) broken(err error) *APIError {
-	cause := x.connection.wire.redactor.cause(err, x.secrets...)
+	cause := x.connection.wire.redactor.cause(err)
 	switch {
 	case x.answer != nil:
 		return unreadable(x.operation.kind, x.answer.status, "the answer cannot be read", cause)

@@ -34,7 +34,7 @@ type connection struct {
 }
 
 // newConnection expects a valid configuration with its defaults filled in.
-func newConnection(config Config, metrics *metrics, health *health) (*connection, error) {
+func newConnection(config Config, metrics *metrics, health *health, redactor *redactor) (*connection, error) {
 	endpoint, err := parseEndpoint(config.APIURL)
 	if err != nil {
 		return nil, err
@@ -48,9 +48,10 @@ func newConnection(config Config, metrics *metrics, health *health) (*connection
 	if err != nil {
 		return nil, err
 	}
+	redactor.learnCredentials(config.Password, config.AppCredSecret)
 	w := &wire{
 		transport: transport,
-		redactor:  newRedactor(config.Password, config.AppCredSecret),
+		redactor:  redactor,
 		metrics:   metrics,
 		health:    health,
 		userAgent: userAgentName + "/" + config.Version,

@@ -59,7 +59,6 @@ type exchange struct {
 	session    stamped[session]
 	catalog    *catalog
 	base       *url.URL
-	secrets    []string
 
 	// warm is set once gobizfly has been given its catalog; until then it talks to nobody but us.
 	warm   bool
@@ -96,7 +95,7 @@ func (x *exchange) RoundTrip(request *http.Request) (*http.Response, error) {
 		return x.local(request)
 	}
 	if x.sent {
-		return nil, notSent(ClassUnknown, "gobizfly tried to send a second request for one call")
+		return nil, unreadable(x.operation.kind, 0, "gobizfly tried to send a second request for one call", nil)
 	}
 	if !permits(x.base, request.URL) {
 		return nil, notSent(ClassInvalid, "%s on host %s is not below the %s of the service catalog", request.Method, request.URL.Host, x.operation.service)
@@ -111,7 +110,7 @@ func (x *exchange) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	body, err := x.operation.body(answer.body)
 	if err != nil {
-		return nil, unreadable(x.operation.kind, answer.status, "the answer cannot be read", x.connection.wire.redactor.cause(err, x.secrets...))
+		return nil, unreadable(x.operation.kind, answer.status, "the answer cannot be read", x.connection.wire.redactor.cause(err))
 	}
 	x.answer = answer
 	return reply(request, body), nil
@@ -160,7 +159,7 @@ func (x *exchange) send(request *http.Request, session session) (*answer, error)
 	clone.Header.Set("X-Auth-Token", session.token)
 	clone.Header.Set("X-Project-ID", session.projectID)
 	return x.connection.wire.send(clone, exchangeInfo{
-		kind: x.operation.kind, route: x.operation.route, classifier: x.classifier, secrets: x.secrets,
+		kind: x.operation.kind, route: x.operation.route, classifier: x.classifier,
 	})
 }
 

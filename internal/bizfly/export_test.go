@@ -17,8 +17,11 @@ limitations under the License.
 package bizfly
 
 import (
+	"context"
 	"slices"
 	"time"
+
+	"github.com/bizflycloud/gobizfly"
 )
 
 // RuleNames are the rows of the classification table in their order.
@@ -51,10 +54,45 @@ func kindOf(name string) kind {
 
 // Redact cleans a text of the given secrets.
 func Redact(text string, secrets ...string) string {
-	return newRedactor(secrets...).clean(text)
+	r := &redactor{}
+	r.learnCredentials(secrets...)
+	return r.clean(text)
 }
 
 // Backoff is the wait after so many failures.
 func Backoff(failures int) time.Duration {
 	return backoff(firstBackoff, failures)
+}
+
+// Panicking makes a call in which gobizfly panics, after the request was sent when sent is true.
+func (c *Client) Panicking(ctx context.Context, create, sent bool) error {
+	op := opListServers
+	if create {
+		op = opCreateServer
+	}
+	return c.do(ctx, op, nil, func(ctx context.Context, client *gobizfly.Client) error {
+		if sent {
+			request, err := client.NewRequest(ctx, op.method, op.service, "/servers", nil)
+			if err != nil {
+				return err
+			}
+			response, err := client.Do(ctx, request)
+			if err != nil {
+				return err
+			}
+			_ = response.Body.Close()
+		}
+		panic("MARKED nil pointer")
+	})
+}
+
+// Wander makes gobizfly send requests that no call of ours would make.
+func (c *Client) Wander(ctx context.Context, service, path string, twice bool) error {
+	return c.do(ctx, opListServers, nil, func(ctx context.Context, client *gobizfly.Client) error {
+		_, err := fetch(ctx, client, service, path)
+		if err == nil && twice {
+			_, err = fetch(ctx, client, service, path)
+		}
+		return err
+	})
 }

@@ -36,6 +36,10 @@ const (
 	// rememberedTokens is how many tokens are kept for redaction: the current one and those that requests under way
 	// may still carry.
 	rememberedTokens = 4
+	// rememberedCredentials outlive a few rotations, since calls under way finish with the old ones.
+	rememberedCredentials = 8
+	// rememberedRequests is how many secrets of requests are kept: a task may quote those of its order minutes later.
+	rememberedRequests = 256
 )
 
 const secretKey = `(?:pass(?:word|wd)?|secret|token|credential(?:_id|_secret)?|user_?data|api_?key|authorization|private_?key)`
@@ -52,37 +56,66 @@ var (
 
 // redactor removes what must never be read by a person from texts that the cloud sent back.
 type redactor struct {
-	fixed []string
-
-	mu     sync.RWMutex
-	tokens []string
+	mu sync.RWMutex
+	// Each has a limit of its own, so that the lines of a thousand user data do not push a password out.
+	credentials, tokens, requests memory
 }
 
-func newRedactor(secrets ...string) *redactor {
-	return &redactor{fixed: secrets}
+// memory is the newest of some secrets, in every spelling.
+type memory []knownSecret
+
+type knownSecret struct {
+	secret string
+	forms  []string
 }
 
-// remember adds a token that was just issued.
-func (r *redactor) remember(token string) {
+func (m memory) with(limit int, secrets ...string) memory {
+	for _, secret := range secrets {
+		if !slices.ContainsFunc(m, func(known knownSecret) bool { return known.secret == secret }) {
+			m = append(m, knownSecret{secret, secretForms(secret)})
+		}
+	}
+	if len(m) > limit {
+		m = slices.Clone(m[len(m)-limit:])
+	}
+	return m
+}
+
+// learnCredentials adds what a login sends.
+func (r *redactor) learnCredentials(secrets ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.tokens = append(r.tokens, token)
-	if len(r.tokens) > rememberedTokens {
-		r.tokens = slices.Clone(r.tokens[len(r.tokens)-rememberedTokens:])
+	r.credentials = r.credentials.with(rememberedCredentials, secrets...)
+}
+
+// learnToken adds a token that was just issued.
+func (r *redactor) learnToken(token string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tokens = r.tokens.with(rememberedTokens, token)
+}
+
+// learnRequest adds the secrets of a request. The join token and most user data are alike from one to the next.
+func (r *redactor) learnRequest(secrets []string) {
+	if len(secrets) == 0 {
+		return
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.requests = r.requests.with(rememberedRequests, secrets...)
 }
 
 // clean replaces every known secret, in each form in which it may be echoed, and every value behind a key that names
 // a secret. It is applied before a text is shortened: half a secret is one too.
-func (r *redactor) clean(text string, extra ...string) string {
+func (r *redactor) clean(text string) string {
 	if text == "" {
 		return ""
 	}
 	r.mu.RLock()
-	secrets := slices.Concat(r.fixed, r.tokens, extra)
+	known := slices.Concat(r.credentials, r.tokens, r.requests)
 	r.mu.RUnlock()
 
-	forms := lo.Uniq(lo.FlatMap(secrets, func(secret string, _ int) []string { return secretForms(secret) }))
+	forms := lo.Uniq(lo.FlatMap(known, func(secret knownSecret, _ int) []string { return secret.forms }))
 	// The longest first, so that a secret which contains another one goes as a whole.
 	slices.SortFunc(forms, func(a, b string) int { return len(b) - len(a) })
 	for _, form := range forms {
@@ -94,11 +127,11 @@ func (r *redactor) clean(text string, extra ...string) string {
 }
 
 // cause wraps an error so that its text is clean and bounded while its identity stays.
-func (r *redactor) cause(err error, extra ...string) error {
+func (r *redactor) cause(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &cleanError{text: shorten(r.clean(err.Error(), extra...), maxMessage), cause: err}
+	return &cleanError{text: shorten(r.clean(err.Error()), maxMessage), cause: err}
 }
 
 // secretForms are the spellings of one secret: as it is, in JSON, in JSON inside JSON, in a URL and in base64.

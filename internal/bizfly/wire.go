@@ -84,8 +84,6 @@ type exchangeInfo struct {
 	route string
 	// classifier is nil for the built-in one.
 	classifier *classifier
-	// secrets are those that only this request carries.
-	secrets []string
 }
 
 // answer is a 2xx, read whole.
@@ -169,7 +167,7 @@ func (w *wire) exchange(request *http.Request, info exchangeInfo) (*answer, *API
 func (w *wire) lost(ctx context.Context, cause error, status int, handedOver bool, info exchangeInfo) *APIError {
 	err := &APIError{
 		Status: status, Class: ClassOutage, NotSent: !handedOver, Ambiguous: handedOver && info.kind.changes(),
-		Err: w.redactor.cause(cause, info.secrets...), unanswered: true,
+		Err: w.redactor.cause(cause), unanswered: true,
 	}
 	if contextCause := ctx.Err(); contextCause != nil {
 		err.unanswered = false
@@ -187,7 +185,7 @@ func (w *wire) lost(ctx context.Context, cause error, status int, handedOver boo
 
 // refusal is the error of a status that is not 2xx.
 func (w *wire) refusal(response *http.Response, body []byte, info exchangeInfo) *APIError {
-	parsed := parseErrorBody(w.redactor.clean(string(body), info.secrets...), response.Header.Get("Content-Type"))
+	parsed := parseErrorBody(w.redactor.clean(string(body)), response.Header.Get("Content-Type"))
 	err := &APIError{
 		Status: response.StatusCode, Code: shorten(parsed.code, 64), Message: shorten(parsed.message, maxMessage),
 		RetryAfter: retryAfter(response.Header.Get("Retry-After")),

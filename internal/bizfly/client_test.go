@@ -1,0 +1,398 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package bizfly_test
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/samber/lo"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+)
+
+var _ = Describe("Client", func() {
+	var ctx context.Context
+	BeforeEach(func() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.Background(), time.Minute)
+		DeferCleanup(cancel)
+	})
+
+	Describe("panics", func() {
+		It("should turn one before the request into an error that was not sent", func() {
+			err := clientFor(newStub(always(200, `[]`))).Panicking(ctx, true, false)
+			Expect(bizfly.IsNotSent(err)).To(BeTrue())
+			Expect(bizfly.IsAmbiguous(err)).To(BeFalse())
+			Expect(err).To(MatchError(Not(ContainSubstring("MARKED"))))
+		})
+		It("should turn one after a create into an unknown outcome", func() {
+			s := newStub(always(200, `{"task_id":["t"]}`))
+			err := clientFor(s).Panicking(ctx, true, true)
+			Expect(bizfly.IsAmbiguous(err)).To(BeTrue())
+			Expect(s.seen()).To(HaveLen(1))
+		})
+		It("should turn one after a read into an outage", func() {
+			Expect(bizfly.IsOutage(clientFor(newStub(always(200, `[]`))).Panicking(ctx, false, true))).To(BeTrue())
+		})
+	})
+
+	DescribeTable("should keep gobizfly from going elsewhere", func(service, path string) {
+		s := newStub(always(200, `[]`))
+		err := clientFor(s).Wander(ctx, service, path, false)
+		Expect(bizfly.IsNotSent(err)).To(BeTrue())
+		Expect(s.seen()).To(BeEmpty())
+	},
+		Entry("the production host", "dns", "/zones"), Entry("2.14, flavor generations", "", "/flavor-generations"), Entry("the login", "auth", "/token"),
+		Entry("another service", "kubernetes_engine", "/k8s_versions"), Entry("upwards", "cloud_server", "/../../api/token"), Entry("upwards, escaped", "cloud_server", "/%2e%2e/x/../.."),
+		Entry("a longer name", "cloud_server", "//x"),
+	)
+
+	It("should let one call be one request", func() {
+		s := newStub(always(200, `[]`))
+		Expect(bizfly.IsNotSent(clientFor(s).Wander(ctx, "cloud_server", "/servers", true))).To(BeFalse())
+		Expect(s.seen()).To(HaveLen(1))
+	})
+
+	It("should refuse an order that is not one server", func() {
+		s := newStub(always(200, `{"task_id":["t"]}`))
+		client := clientFor(s)
+		_, err := client.CreateServer(ctx, nil)
+		Expect(bizfly.IsInvalid(err)).To(BeTrue())
+		request := createRequest()
+		request.Quantity = 2
+		_, err = client.CreateServer(ctx, request)
+		Expect(bizfly.IsInvalid(err)).To(BeTrue())
+		request.Quantity, request.OS = 1, nil
+		_, err = client.CreateServer(ctx, request)
+		Expect(bizfly.IsInvalid(err)).To(BeTrue())
+		request = createRequest()
+		request.FlavorName = ""
+		_, err = client.CreateServer(ctx, request)
+		Expect(bizfly.IsInvalid(err)).To(BeTrue())
+		Expect(s.seen()).To(BeEmpty())
+	})
+
+	It("should send the order as it is, quantity 1, and leave the caller's copy alone", func() {
+		s := newStub(always(200, `{"task_id":["t"]}`))
+		request := createRequest()
+		Expect(clientFor(s).CreateServer(ctx, request)).To(Equal("t"))
+		Expect(request.Quantity).To(BeZero())
+		sent := *request
+		sent.Quantity = 1
+		wanted, err := json.Marshal([]any{sent})
+		Expect(err).ToNot(HaveOccurred())
+		Expect(s.seen()[0].Body).To(MatchJSON(wanted))
+		Expect(s.seen()[0].Method + " " + s.seen()[0].Path).To(Equal("POST /iaas-cloud/api/servers"))
+	})
+
+	It("should refuse a join token that a header cannot carry", func() {
+		s := newStub(always(200, `{}`))
+		for _, token := range []string{"", "a\nb", "a b", "ä"} {
+			err := clientFor(s).LeaveCluster(ctx, "uid", token, "node")
+			Expect(bizfly.IsInvalid(err)).To(BeTrue())
+			Expect(err).To(MatchError(ContainSubstring("BKE_CLUSTER_TOKEN")))
+		}
+		Expect(s.seen()).To(BeEmpty())
+	})
+
+	Describe("TLS", func() {
+		It("should trust the CA bundle beside the system's roots", func() {
+			s := newTLSStub(true, always(200, `[]`))
+			_, err := clientFor(s, func(c *bizfly.Config) { c.AllowHTTP = false }).ListServers(ctx)
+			Expect(err).ToNot(HaveOccurred())
+			Expect(s.seen()[0].Proto).To(Equal("HTTP/2.0"))
+		})
+		It("should refuse what is older than TLS 1.2", func() {
+			s := &stub{api: always(200, `[]`)}
+			s.Server = httptest.NewUnstartedServer(s)
+			s.TLS = &tls.Config{MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10}
+			s.StartTLS()
+			DeferCleanup(s.Close)
+			_, err := clientFor(s).ListServers(ctx)
+			Expect(bizfly.IsNotSent(err)).To(BeTrue())
+			Expect(s.logins.Load()).To(BeZero())
+		})
+	})
+
+	Describe("Reconfigure", func() {
+		It("should use rotated credentials from the next call on, while calls under way finish with the old", func() {
+			hold := make(chan struct{})
+			s := newStub(func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("X-Auth-Token") == "MARKED-token-1" {
+					<-hold
+				}
+				answer(w, 200, `[]`)
+			})
+			release := sync.OnceFunc(func() { close(hold) })
+			DeferCleanup(release)
+			client := clientFor(s)
+			old := make(chan error, 1)
+			go func() { _, err := client.ListServers(ctx); old <- err }()
+			Eventually(s.seen).WithTimeout(5 * time.Second).Should(HaveLen(1))
+			Expect(client.Reconfigure(configFor(s, func(c *bizfly.Config) { c.Password = "another-password" }))).To(Succeed())
+			_, err := client.ListServers(ctx)
+			Expect(err).ToNot(HaveOccurred())
+			Expect(s.seen()[1].Header.Get("X-Auth-Token")).To(Equal("MARKED-token-2"))
+			release()
+			Eventually(old).WithTimeout(5 * time.Second).Should(Receive(BeNil()))
+			Expect(s.logins.Load()).To(BeEquivalentTo(2))
+		})
+
+		It("should lose no request when the old credentials are revoked under way", func() {
+			var revoked atomic.Bool
+			var client *bizfly.Client
+			s := newStub(nil)
+			s.token = func(w http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				if strings.Contains(string(body), "MARKED-pass") && revoked.Load() {
+					answer(w, 401, `{}`)
+					return
+				}
+				answer(w, 200, fmt.Sprintf(`{"token":"%s","project_id":"p"}`, lo.Ternary(strings.Contains(string(body), "MARKED-pass"), "old", "new")))
+			}
+			s.set(func(s *stub) {
+				s.api = func(w http.ResponseWriter, r *http.Request) {
+					if r.Header.Get("X-Auth-Token") == "old" {
+						revoked.Store(true)
+						_ = client.Reconfigure(configFor(s, func(c *bizfly.Config) { c.Password = "another-password" }))
+						answer(w, 401, `{}`)
+						return
+					}
+					answer(w, 200, `{"task_id":["t"]}`)
+				}
+			})
+			client = clientFor(s)
+			Expect(client.CreateServer(ctx, createRequest())).To(Equal("t"))
+			Expect(s.seen()).To(HaveLen(2))
+		})
+
+		It("should keep the login when only limits change", func() {
+			s := newStub(always(200, `[]`))
+			config := configFor(s)
+			client, err := bizfly.NewClient(config)
+			Expect(err).ToNot(HaveOccurred())
+			_, err = client.ListServers(ctx)
+			Expect(err).ToNot(HaveOccurred())
+			config.Limits.Read.QPS, config.Timeouts.Read = 7, time.Second
+			config.ErrorPatterns = []bizfly.ErrorPattern{{Class: bizfly.ClassCapacity, Pattern: "full"}}
+			Expect(client.Reconfigure(config)).To(Succeed())
+			_, err = client.ListServers(ctx)
+			Expect(err).ToNot(HaveOccurred())
+			Expect(s.logins.Load()).To(BeEquivalentTo(1))
+			s.set(func(s *stub) { s.api = always(400, `{"message":"it is full"}`) })
+			_, err = client.ListServers(ctx)
+			Expect(bizfly.IsCapacity(err)).To(BeTrue())
+		})
+
+		It("should log in again for another CA, region or project", func() {
+			s := newTLSStub(false, always(200, `[]`))
+			s.catalog = always(200, s.services(""))
+			client := clientFor(s)
+			for i, change := range []func(*bizfly.Config){
+				func(*bizfly.Config) {}, func(c *bizfly.Config) { c.CABundle = append(c.CABundle, c.CABundle...) },
+				func(c *bizfly.Config) { c.Region = "HCM" }, func(c *bizfly.Config) { c.ProjectID = project },
+			} {
+				Expect(client.Reconfigure(configFor(s, change))).To(Succeed())
+				scope, err := client.Scope(ctx)
+				Expect(err).ToNot(HaveOccurred())
+				Expect(scope.Region).To(Equal(lo.Ternary(i == 2, "HoChiMinh", "HaNoi")))
+				Expect(s.logins.Load()).To(BeEquivalentTo(i + 1))
+			}
+		})
+
+		It("should keep the old configuration when the new one is invalid", func() {
+			s := newStub(always(200, `[]`))
+			client := clientFor(s)
+			Expect(client.Reconfigure(configFor(s, func(c *bizfly.Config) { c.Region = "XX" }))).To(MatchError(ContainSubstring(`"XX"`)))
+			_, err := client.ListServers(ctx)
+			Expect(err).ToNot(HaveOccurred())
+		})
+	})
+
+	Describe("secrets", func() {
+		It("should be in no error, whatever the cloud echoes", func() {
+			var echoed atomic.Int32
+			s := newStub(nil)
+			request := createRequest()
+			request.Metadata["bke_cluster_token"] = clusterToken
+			s.set(func(s *stub) {
+				s.api = func(w http.ResponseWriter, r *http.Request) {
+					body, _ := io.ReadAll(r.Body)
+					token := r.Header.Get("X-Auth-Token")
+					all := fmt.Sprintf("%s %s %s %s %s", token, r.Header.Get("X-Cluster-Token"), body, password, userData)
+					quoted, _ := json.Marshal(all)
+					twice, _ := json.Marshal(string(quoted))
+					echoes := []string{
+						`{"message":` + string(quoted) + `}`, `{"message":` + string(twice) + `}`, all, `{"error":{"request":` + string(quoted) + `}}`,
+						`{"message":"line 2: export MARKED_USER_DATA=\"quoted\" failed"}`,
+						`{"code":"` + token + `","message":"` + base64.StdEncoding.EncodeToString([]byte(token)) + `"}`,
+						`{"message":"token=` + url.QueryEscape(token) + `"}`,
+						strings.Repeat("x", 500) + token,
+						`{"ready":true,"result":` + string(quoted) + `}`,
+					}
+					n := int(echoed.Add(1))
+					w.WriteHeader([]int{400, 500, 200, 409}[n%4])
+					_, _ = io.WriteString(w, echoes[n/4%len(echoes)])
+				}
+			})
+			client := clientFor(s)
+			calls := everyCall()
+			calls["CreateServer"] = func(ctx context.Context, api bizfly.API) error { _, err := api.CreateServer(ctx, request); return err }
+			Expect(calls["CreateServer"](ctx, client)).To(HaveOccurred())
+			_ = calls["LeaveCluster"](ctx, client)
+			failed := 0
+			for range 12 {
+				for name, call := range calls {
+					if err := call(ctx, client); err != nil {
+						failed++
+						for inner := err; inner != nil; {
+							text := fmt.Sprintf("%v %+v %#v", inner, inner, inner)
+							Expect(text).ToNot(Or(ContainSubstring("MARKED"), ContainSubstring("TUFSS0VE")), name)
+							wrapper, ok := inner.(interface{ Unwrap() error })
+							if !ok {
+								break
+							}
+							inner = wrapper.Unwrap()
+						}
+					}
+				}
+				task, err := client.GetTask(ctx, "t1")
+				if err == nil {
+					Expect(task.Message).ToNot(ContainSubstring("MARKED"))
+				}
+			}
+			Expect(failed).To(BeNumerically(">", 100))
+		})
+
+		It("should be in no error of a login that echoes them", func() {
+			s := newStub(always(200, `[]`))
+			for _, status := range []int{200, 400, 401, 500} {
+				s.set(func(s *stub) {
+					s.token = func(w http.ResponseWriter, r *http.Request) {
+						body, _ := io.ReadAll(r.Body)
+						quoted, _ := json.Marshal(string(body))
+						answer(w, status, `{"message":`+string(quoted)+`}`)
+					}
+				})
+				_, err := clientFor(s).ListServers(ctx)
+				Expect(err).To(HaveOccurred())
+				Expect(fmt.Sprintf("%v %+v %#v", err, err, err)).ToNot(ContainSubstring("MARKED"))
+			}
+		})
+
+		It("should keep messages short and on one line", func() {
+			s := newStub(always(400, `{"message":"`+strings.Repeat("đ\\n", 100000)+`"}`))
+			_, err := clientFor(s).ListServers(ctx)
+			Expect([]rune(typed(err).Message)).To(HaveLen(512))
+			Expect(err.Error()).ToNot(ContainSubstring("\n"))
+		})
+	})
+
+	Describe("metrics", func() {
+		It("should count what happened without ids in labels, and share them with another client", func() {
+			registry := prometheus.NewRegistry()
+			s := newStub(inTurn(page(503), always(200, `{"id":"`+serverID+`"}`), always(404, `{}`), hangUp))
+			shared := func(c *bizfly.Config) { c.Registerer = registry }
+			client := clientFor(s, shared)
+			_, err := client.GetServer(ctx, serverID)
+			Expect(err).ToNot(HaveOccurred())
+			_, _ = client.GetServer(ctx, serverID)
+			_, _ = clientFor(s, shared).CreateServer(ctx, createRequest())
+
+			Expect(metricOf(registry, "karpenter_bizfly_api_request_duration_seconds", "/servers/{id}", "GET", "503", "Outage")).To(BeEquivalentTo(1))
+			Expect(metricOf(registry, "karpenter_bizfly_api_request_duration_seconds", "/servers/{id}", "GET", "200", "success")).To(BeEquivalentTo(1))
+			Expect(metricOf(registry, "karpenter_bizfly_api_request_duration_seconds", "/servers/{id}", "GET", "404", "NotFound")).To(BeEquivalentTo(1))
+			Expect(metricOf(registry, "karpenter_bizfly_api_request_duration_seconds", "/servers", "POST", "0", "Ambiguous")).To(BeEquivalentTo(1))
+			Expect(metricOf(registry, "karpenter_bizfly_api_request_duration_seconds", "/token", "POST", "200", "success")).To(BeEquivalentTo(2))
+			Expect(metricOf(registry, "karpenter_bizfly_api_retries_total", "/servers/{id}", "GET")).To(BeEquivalentTo(1))
+			Expect(metricOf(registry, "karpenter_bizfly_api_logins_total", "success")).To(BeEquivalentTo(2))
+			Expect(metricOf(registry, "karpenter_bizfly_api_admission_wait_seconds", "read")).To(BeEquivalentTo(3))
+			Expect(metricOf(registry, "karpenter_bizfly_api_in_flight", "read")).To(BeZero())
+			families, err := registry.Gather()
+			Expect(err).ToNot(HaveOccurred())
+			Expect(fmt.Sprint(families)).ToNot(Or(ContainSubstring(serverID), ContainSubstring("MARKED")))
+		})
+
+		It("should call it an outage after three failures in a row, and over after one answer", func() {
+			registry := prometheus.NewRegistry()
+			s := newStub(page(500))
+			client := clientFor(s, func(c *bizfly.Config) { c.Registerer = registry })
+			outage := func() float64 { return metricOf(registry, "karpenter_bizfly_api_outage") }
+			for range 2 {
+				_, _ = client.ListServers(ctx)
+			}
+			Expect(outage()).To(BeZero())
+			Expect(client.Health().Outage).To(BeFalse())
+			_, _ = client.ListServers(ctx)
+			Expect(outage()).To(BeEquivalentTo(1))
+			Expect(client.Health()).To(And(HaveField("Outage", true), HaveField("Since", Not(BeZero())), HaveField("LastAnswer", Not(BeZero()))))
+			s.set(func(s *stub) { s.api = always(403, `{}`) })
+			_, _ = client.ListServers(ctx)
+			Expect(outage()).To(BeZero())
+			Expect(client.Health().Outage).To(BeFalse())
+		})
+
+		It("should not call it an outage when callers go away", func() {
+			release := make(chan struct{})
+			s := newStub(func(http.ResponseWriter, *http.Request) { <-release })
+			DeferCleanup(func() { close(release) })
+			client := clientFor(s)
+			for i := range 4 {
+				impatient, cancel := context.WithCancel(ctx)
+				go func() { _, _ = client.ListServers(impatient) }()
+				Eventually(s.seen).WithTimeout(5 * time.Second).Should(HaveLen(i + 1))
+				cancel()
+			}
+			Consistently(func() bool { return client.Health().Outage }).WithTimeout(100 * time.Millisecond).Should(BeFalse())
+		})
+	})
+})
+
+// metricOf is the value of the one sample whose label values are these, or how often a histogram was observed.
+func metricOf(registry *prometheus.Registry, name string, labels ...string) float64 {
+	GinkgoHelper()
+	families, err := registry.Gather()
+	Expect(err).ToNot(HaveOccurred())
+	for _, family := range families {
+		if family.GetName() != name {
+			continue
+		}
+		for _, metric := range family.GetMetric() {
+			values := lo.Map(metric.GetLabel(), func(pair *dto.LabelPair, _ int) string { return pair.GetValue() })
+			if len(values) == len(labels) && lo.Every(values, labels) {
+				return metric.GetCounter().GetValue() + metric.GetGauge().GetValue() + float64(metric.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	return 0
+}

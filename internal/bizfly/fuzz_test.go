@@ -1,0 +1,117 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package bizfly_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/textproto"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+)
+
+// FuzzResponses answers every call with any status, header and body: none may panic or hang, and each must end in a
+// value or in a typed error that says what may have happened.
+func FuzzResponses(f *testing.F) {
+	type response struct {
+		status        int
+		header, value string
+		body          string
+	}
+	var current atomic.Pointer[response]
+	var s *httptest.Server
+	s = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/api/token":
+			_, _ = w.Write([]byte(`{"token":"fuzz-token","project_id":"p"}`))
+		case "/api/auth/service":
+			_, _ = w.Write([]byte(`{"services":[{"canonical_name":"cloud_server","region":"","service_url":"` + s.URL + `/a"},{"canonical_name":"kubernetes_engine","region":"","service_url":"` +
+				s.URL + `/b"},{"canonical_name":"bizfly_account","region":"","service_url":"` + s.URL + `/c"}]}`))
+		default:
+			answer := current.Load()
+			if textproto.TrimString(answer.header) != "" && !strings.ContainsAny(answer.header, "\r\n: ") {
+				w.Header().Set(answer.header, answer.value)
+			}
+			w.WriteHeader(answer.status)
+			_, _ = w.Write([]byte(answer.body))
+		}
+	}))
+	f.Cleanup(s.Close)
+	wide := bizfly.Limit{QPS: 1000, Burst: 1000, Concurrency: 100}
+	client, err := bizfly.NewClient(bizfly.Config{
+		APIURL: s.URL, Region: "HN", AllowHTTP: true, AuthMethod: bizfly.AuthMethodPassword, Email: "a@example.com", Password: "fuzz-password",
+		Limits: bizfly.Limits{Delete: wide, Read: wide, Create: wide}, Clock: &skipping{}, Registerer: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+
+	for _, seed := range []response{
+		{200, "Content-Type", "application/json", `[{"id":"a","metadata":{"n":1}}]`},
+		{200, "Content-Type", "text/html", `<html>`},
+		{200, "Content-Length", "5", `[]`},
+		{200, "Content-Encoding", "gzip", "\x1f\x8b\x08"},
+		{200, "", "", `{"task_id":["t"],"id":"` + serverID + `","uid":"zdckkshu1he44fsb","ready":true,"result":{"id":"x","success":false,"message":{"a":[1]}}}`},
+		{200, "", "", `{"server_types":[{"name":"a"}],"volume_types":[],"os_images":[{"os":"a","versions":null}],"images":[],"controller_versions":[]}`},
+		{200, "", "", `{"HN":{"zones":[{}]},"VC":{}}`}, {200, "", "", `null`}, {204, "", "", ``}, {206, "", "", `{`},
+		{302, "Location", "https://manage.bizflycloud.vn/", ``}, {401, "", "", `{}`}, {402, "", "", `số dư`}, {404, "", "", `{"message":"no"}`}, {413, "Retry-After", "1", ``},
+		{429, "Retry-After", "99999999999", ``}, {500, "", "", `{"error":{"error":{"error":{}}}}`}, {503, "Retry-After", "-1", `{"overLimit":{}}`}, {599, "", "", "\xff\xfe"},
+	} {
+		f.Add(seed.status, seed.header, seed.value, seed.body)
+	}
+
+	calls := everyCall()
+	f.Fuzz(func(t *testing.T, status int, header, value, body string) {
+		// Other statuses cannot be sent by a server of net/http, and 1xx are not final.
+		current.Store(&response{status: 200 + (status%400+400)%400, header: header, value: value, body: body})
+		for name, call := range calls {
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			err := call(ctx, client)
+			if ctx.Err() != nil {
+				t.Errorf("%s hung", name)
+			}
+			cancel()
+			if err == nil {
+				continue
+			}
+			var apiError *bizfly.APIError
+			if !errors.As(err, &apiError) {
+				t.Fatalf("%s: %T is not typed: %v", name, err, err)
+			}
+			if apiError.Operation != name || apiError.Class == "" || apiError.Ambiguous && apiError.NotSent {
+				t.Errorf("%s: %#v", name, apiError)
+			}
+			if apiError.Ambiguous && (strings.HasPrefix(name, "List") || strings.HasPrefix(name, "Get")) {
+				t.Errorf("%s cannot be ambiguous: %v", name, err)
+			}
+			if apiError.Class == bizfly.ClassNotFound && apiError.Status != http.StatusNotFound {
+				t.Errorf("%s: not found from status %d", name, apiError.Status)
+			}
+			if strings.Contains(err.Error(), "fuzz-token") || strings.Contains(err.Error(), "fuzz-password") {
+				t.Errorf("%s: secret in %v", name, err)
+			}
+		}
+	})
+}
