@@ -57,6 +57,24 @@ type ErrorPattern struct {
 	Pattern string
 }
 
+// Classes are what an ErrorPattern may make of an error. "Not found" is not among them: only the cloud's own 404 says it.
+func Classes() []Class { return slices.Clone(allClasses) }
+
+// Validate says what is wrong with the pattern, and what to use instead.
+func (p ErrorPattern) Validate() error {
+	if !slices.Contains(allClasses, p.Class) {
+		return fmt.Errorf("class %q is unknown, use one of %v", p.Class, allClasses)
+	}
+	matcher, err := regexp.Compile(`(?i)` + withoutMarks(p.Pattern))
+	if err != nil {
+		return fmt.Errorf("pattern %q is no regular expression (RE2): %w", p.Pattern, err)
+	}
+	if matcher.MatchString("") {
+		return fmt.Errorf("pattern %q matches every message, name what the message says", p.Pattern)
+	}
+	return nil
+}
+
 // rule is one row of the table. Every condition that is set must hold; the first row that matches decides.
 type rule struct {
 	name     string

@@ -23,6 +23,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/awslabs/operatorpkg/reconciler"
@@ -40,6 +41,7 @@ import (
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/interval"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
@@ -75,6 +77,8 @@ type Controller struct {
 	instances  instance.Provider
 	recorder   karpevents.Recorder
 	clock      clock.Clock
+	interval   *interval.Interval
+	grace      atomic.Int64
 
 	mu sync.Mutex
 	// firstSeen is when a server was first seen whose age the cloud does not tell.
@@ -94,8 +98,18 @@ func NewController(config Config, kubeClient client.Client, apiReader client.Rea
 	if config.Expected == nil {
 		config.Expected = func(string) bool { return false }
 	}
-	return &Controller{config: config, kubeClient: kubeClient, apiReader: apiReader, instances: instances, recorder: recorder, clock: clk,
+	c := &Controller{config: config, kubeClient: kubeClient, apiReader: apiReader, instances: instances, recorder: recorder, clock: clk,
+		interval:  interval.New(config.Interval),
 		firstSeen: map[string]time.Time{}, deleting: map[string]string{}}
+	c.grace.Store(int64(config.Grace))
+	return c
+}
+
+// SetTimes changes Config's Grace and Interval while the controller runs; the next pass begins at once where the interval
+// is another one.
+func (c *Controller) SetTimes(grace, interval time.Duration) {
+	c.grace.Store(int64(grace))
+	c.interval.Set(interval)
 }
 
 // Name is the controller's name, which core's garbage collector must not share.
@@ -123,7 +137,7 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 		orphans = nil
 	}
 	err = multierr.Append(c.collect(ctx, orphans), c.instances.Reap(ctx))
-	return reconciler.Result{RequeueAfter: c.config.Interval}, err
+	return reconciler.Result{RequeueAfter: c.interval.Get()}, err
 }
 
 // collect deletes the orphans, and goes on with what earlier passes began until the cloud says that it is gone.
@@ -191,5 +205,6 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
 		WatchesRawSource(singleton.Source()).
+		WatchesRawSource(c.interval.Source()).
 		Complete(singleton.AsReconciler(c))
 }

@@ -68,7 +68,7 @@ func (c *Controller) verdict(ctx context.Context) (orphans []*instance.Instance,
 	byUID := lo.SliceToMap(claims.Items, func(claim karpv1.NodeClaim) (types.UID, string) { return claim.UID, claim.Status.ProviderID })
 	c.forget(servers)
 	orphans = lo.Filter(servers, func(server *instance.Instance, _ int) bool {
-		return orphaned(server, byUID) && c.age(server) >= c.config.Grace
+		return orphaned(server, byUID) && c.age(server) >= time.Duration(c.grace.Load())
 	})
 	return orphans, len(servers), nil
 }
