@@ -30,6 +30,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
 )
 
 var _ = Describe("A NodeClass that names what does not exist", func() {
@@ -76,31 +77,53 @@ var _ = Describe("A NodePool that asks for what no flavor has", func() {
 
 var _ = Describe("A configuration that cannot work", func() {
 	DescribeTable("should stop the controller with one clear line", func(overrides map[string]string, words ...string) {
-		ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
-		defer cancel()
-		output, err := env.RunController(ctx, overrides)
-		Expect(err).To(MatchError("exit status 1"), output)
-		said := lo.Filter(strings.Split(strings.TrimSpace(output), "\n"), func(line string, _ int) bool { return strings.Contains(line, "cannot start") })
-		Expect(said).To(HaveLen(1), output)
-		for _, word := range words {
-			Expect(said[0]).To(ContainSubstring(word))
-		}
-		Expect(output).NotTo(Or(ContainSubstring("panic"), ContainSubstring("goroutine ")))
+		expectRefusal(env, overrides, words...)
 	},
 		Entry("no password", map[string]string{"BIZFLY_CLOUD_PASSWORD": ""}, "BIZFLY_CLOUD_PASSWORD"),
 		Entry("no cluster name", map[string]string{"CLUSTER_NAME": ""}, "CLUSTER_NAME"),
 		Entry("an unknown region", map[string]string{"BIZFLY_CLOUD_REGION": "MARS"}, "BIZFLY_CLOUD_REGION", "MARS", "HN"),
-		Entry("an unreachable endpoint", map[string]string{"BIZFLY_CLOUD_API_URL": "http://127.0.0.1:1/api"}, "127.0.0.1:1"),
 	)
+})
 
-	It("should be seen when it sends the controller to another host", func() {
-		before, _ := env.ForeignRequests()
-		ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
-		defer cancel()
-		output, err := env.RunController(ctx, map[string]string{"BIZFLY_CLOUD_API_URL": "https://manage.bizflycloud.example/api"})
-		Expect(err).To(MatchError("exit status 1"), output)
-		after, hosts := env.ForeignRequests()
-		Expect(after).To(BeNumerically(">", before))
-		Expect(hosts).To(ContainElement(HavePrefix("manage.bizflycloud.example")))
+// One that has reached it starts all the same, so that an outage blocks no upgrade.
+var _ = Describe("A cluster that has never reached its cloud", Ordered, func() {
+	var fresh *environment.Environment
+	BeforeAll(func() {
+		var err error
+		fresh, err = environment.Start(ctx, environment.Options{NoController: true, Seed: GinkgoRandomSeed()})
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(func() { Expect(fresh.Stop()).To(Succeed()) })
+	})
+
+	It("should stop the controller with one clear line when the endpoint is unreachable", func() {
+		expectRefusal(fresh, map[string]string{"BIZFLY_CLOUD_API_URL": "http://127.0.0.1:1/api"}, "127.0.0.1:1", "connection refused")
+	})
+
+	It("should stop the controller with one clear line when the password is wrong", func() {
+		output := expectRefusal(fresh, map[string]string{"BIZFLY_CLOUD_PASSWORD": "not-the-password"}, "login")
+		Expect(output).NotTo(ContainSubstring("not-the-password"))
+	})
+
+	It("should be seen by the demo's proxy when the endpoint is another host", func() {
+		expectRefusal(fresh, map[string]string{"BIZFLY_CLOUD_API_URL": "https://manage.bizflycloud.example/api"}, "cannot start")
+		count, hosts := fresh.ForeignRequests()
+		Expect(count).To(BeNumerically(">", 0))
+		Expect(hosts).To(ConsistOf(HavePrefix("manage.bizflycloud.example")))
 	})
 })
+
+// expectRefusal runs the controller until it gives up, and expects it to say why in one line that holds the words.
+func expectRefusal(env *environment.Environment, overrides map[string]string, words ...string) string {
+	GinkgoHelper()
+	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
+	defer cancel()
+	output, err := env.RunController(ctx, overrides)
+	Expect(err).To(MatchError("exit status 1"), output)
+	said := lo.Filter(strings.Split(strings.TrimSpace(output), "\n"), func(line string, _ int) bool { return strings.Contains(line, "cannot start") })
+	Expect(said).To(HaveLen(1), output)
+	for _, word := range words {
+		Expect(said[0]).To(ContainSubstring(word))
+	}
+	Expect(output).NotTo(Or(ContainSubstring("panic"), ContainSubstring("goroutine ")))
+	return output
+}
