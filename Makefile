@@ -33,7 +33,7 @@ GO_BUILD := go build -trimpath
 TRIMPATH := GOFLAGS="$(GOFLAGS) -trimpath"
 
 # Where suites live. Long runs with processes of their own (demo, e2e, chaos, bench) are not among them.
-TEST_DIRS ?= $(addprefix ./,$(wildcard cmd hack internal pkg test/environment test/sandbox))
+TEST_DIRS ?= $(addprefix ./,$(wildcard cmd hack internal pkg test/demo test/environment test/sandbox))
 # More flags for the test runner: make test GINKGO_FLAGS='--focus="should adopt"'
 GINKGO_FLAGS ?=
 
@@ -43,7 +43,7 @@ stamp = $(STAMPS)/$(1)@$(GOVERSION)-$(shell cat $(2) | git hash-object --stdin)
 
 .PHONY: help
 help: ## List the targets
-	@awk 'BEGIN { FS = ":.*## " } /^##@ / { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^##@ / { printf "\n%s\n", substr($$0, 5) } /^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 ##@ Build and run
 
@@ -79,6 +79,12 @@ test: $(if $(filter $(CONTROLPLANE_BIN),$(KUBEBUILDER_ASSETS)),$(CONTROLPLANE_BI
 		--poll-progress-after=2m --output-dir=$(REPORTS) --json-report=specs.json $(if $(CI),--no-color) $(GINKGO_FLAGS) \
 		$(TEST_DIRS) || status=$$?; \
 	$(CACHE)/bin/testsummary --status $$status $(REPORTS)/specs.json
+
+.PHONY: e2e
+e2e: build controlplane ## Run the end-to-end suite: real processes, killed and misconfigured (6 minutes once built)
+	@$(GO_BUILD) -o $(CACHE)/bin/sandbox ./test/sandbox
+	@E2E=true KUBEBUILDER_ASSETS="$(DEMO_ASSETS)" CONTROLLER="$(CURDIR)/bin/$(BINARY)" SANDBOX="$(CACHE)/bin/sandbox" \
+		go tool ginkgo run --poll-progress-after=2m --timeout=20m $(if $(CI),--no-color) $(GINKGO_FLAGS) ./test/e2e
 
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint ## Run golangci-lint

@@ -82,7 +82,7 @@ func (e *Environment) startControlPlane(ctx context.Context) error {
 
 func (e *Environment) startEtcd(ctx context.Context, clients, peers int) error {
 	url := "http://" + local(clients)
-	_, err := e.run("etcd",
+	err := e.run("etcd",
 		"--name=default", "--data-dir="+filepath.Join(e.dir, "etcd"),
 		"--listen-client-urls="+url, "--advertise-client-urls="+url,
 		"--listen-peer-urls=http://"+local(peers),
@@ -99,7 +99,7 @@ func (e *Environment) startEtcd(ctx context.Context, clients, peers int) error {
 }
 
 func (e *Environment) startAPIServer(ctx context.Context, etcd, port int) error {
-	_, err := e.run("kube-apiserver",
+	err := e.run("kube-apiserver",
 		"--etcd-servers=http://"+local(etcd),
 		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--secure-port="+strconv.Itoa(port),
 		// A loopback address cannot be an endpoint of the kubernetes Service, which nothing uses here.
@@ -136,13 +136,12 @@ func (e *Environment) startControllerManager() error {
 	if err := e.pki.kubeconfig(config, e.server, "system:kube-controller-manager"); err != nil {
 		return err
 	}
-	_, err := e.run("kube-controller-manager",
+	return e.run("kube-controller-manager",
 		"--kubeconfig="+config, "--leader-elect=false", "--secure-port=0",
 		"--use-service-account-credentials=true",
 		"--service-account-private-key-file="+e.pki.path("sa.key"), "--root-ca-file="+e.pki.path("ca.crt"),
 		"--node-monitor-period=2s", "--node-monitor-grace-period="+nodeGrace.String(),
 	)
-	return err
 }
 
 func (e *Environment) startScheduler() error {
@@ -150,11 +149,10 @@ func (e *Environment) startScheduler() error {
 	if err := e.pki.kubeconfig(config, e.server, "system:kube-scheduler"); err != nil {
 		return err
 	}
-	_, err := e.run("kube-scheduler",
+	return e.run("kube-scheduler",
 		"--kubeconfig="+config, "--authentication-kubeconfig="+config, "--authorization-kubeconfig="+config,
 		"--leader-elect=false", "--secure-port=0",
 	)
-	return err
 }
 
 func (e *Environment) startKwok(port int) error {
@@ -162,13 +160,12 @@ func (e *Environment) startKwok(port int) error {
 	if err := e.pki.kubeconfig(config, e.server, "kwok", "system:masters"); err != nil {
 		return err
 	}
-	_, err := e.run("kwok",
+	return e.run("kwok",
 		"--kubeconfig="+config, "--config="+e.stages(),
 		"--manage-all-nodes=false", "--manage-nodes-with-label-selector="+aliveSelector,
 		"--node-lease-duration-seconds="+strconv.Itoa(kwokLeaseSeconds),
 		"--server-address="+local(port),
 	)
-	return err
 }
 
 // awaitServiceAccount waits until pods can be created: they need the namespace's default service account.

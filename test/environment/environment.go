@@ -218,12 +218,13 @@ func (e *Environment) Stop() error {
 }
 
 // run starts one of the control plane's binaries, which must then run until the end.
-func (e *Environment) run(name string, args ...string) (*process, error) {
+func (e *Environment) run(name string, args ...string) error {
 	path, err := e.asset(name)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return e.launch(command{name: name, path: path, args: args, env: baseEnv(), log: e.logPath(name)}, e.fail)
+	_, err = e.launch(command{name: name, path: path, args: args, env: baseEnv(), log: e.logPath(name)}, e.fail)
+	return err
 }
 
 // launch starts a process and remembers it for Stop.

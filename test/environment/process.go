@@ -80,7 +80,8 @@ func start(c command, onExit func(error)) (*process, error) {
 	}
 	defer func() { _ = log.Close() }() // the child has a descriptor of its own
 	p := &process{command: c, done: make(chan struct{})}
-	p.cmd = exec.Command(c.path, c.args...) //nolint:gosec // the binaries are ours
+	// Not the caller's context: it may end while stop still has servers to end after their clients.
+	p.cmd = exec.CommandContext(context.Background(), c.path, c.args...) //nolint:gosec // the binaries are ours
 	p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = c.env, log, log
 	p.cmd.SysProcAttr = processGroup()
 

@@ -1,0 +1,99 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+func TestDemo(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "Demo")
+}
+
+var _ = Describe("The result", func() {
+	good := result{pods: 8, podsBound: 8, nodesLaunched: 3}
+
+	It("should be one line that a script can read", func() {
+		Expect(good.String()).To(Equal("RESULT pods_bound=8 nodes_launched=3 servers_left=0 volumes_left=0 ports_left=0 foreign_requests=0"))
+		Expect(good.verdict()).To(Succeed())
+	})
+
+	DescribeTable("should be a failure when anything is wrong", func(change func(*result), text string) {
+		r := good
+		change(&r)
+		Expect(r.verdict()).To(MatchError(text))
+	},
+		Entry("a pod without a node", func(r *result) { r.podsBound = 7 }, "7 of 8 pods were bound"),
+		Entry("no node", func(r *result) { r.nodesLaunched = 0 }, "no node was launched"),
+		Entry("a server", func(r *result) { r.serversLeft = 1 }, "1 servers are left"),
+		Entry("a volume", func(r *result) { r.volumesLeft = 1 }, "1 volumes are left"),
+		Entry("a port", func(r *result) { r.portsLeft = 2 }, "2 ports are left"),
+		Entry("a node", func(r *result) { r.nodesLeft = 1 }, "1 nodes are left"),
+		Entry("a node claim", func(r *result) { r.claimsLeft = 1 }, "1 node claims are left"),
+		Entry("a foreign request", func(r *result) { r.foreignRequests = 1 }, "1 requests were meant for other hosts"),
+		Entry("nothing at all", func(r *result) { *r = result{} }, "no node was launched"),
+	)
+})
+
+var _ = Describe("What is left", func() {
+	It("should not count what was there before", func() {
+		before := snapshot{servers: []cloud.Server{{ID: "old"}}, volumes: sets.New("old"), ports: sets.New("old")}
+		after := snapshot{servers: []cloud.Server{{ID: "old"}}, volumes: sets.New("old"), ports: sets.New("old")}
+		Expect(after.without(before).empty()).To(BeTrue())
+		after.volumes.Insert("new")
+		Expect(after.without(before).empty()).To(BeFalse())
+		Expect(after.without(before).volumes.UnsortedList()).To(ConsistOf("new"))
+	})
+})
+
+var _ = DescribeTable("Prices", func(amount float64, text string) { Expect(vnd(amount)).To(Equal(text)) },
+	Entry(nil, 0.0, "0 VND"), Entry(nil, 999.0, "999 VND"), Entry(nil, 1000.0, "1,000 VND"), Entry(nil, 1234567.4, "1,234,567 VND"),
+)
+
+var _ = Describe("The folder of a sandbox that is kept", func() {
+	It("should be taken when it is new, empty or left by a sandbox that is dead", func() {
+		dir := filepath.Join(GinkgoT().TempDir(), ".sandbox")
+		Expect(claim(dir)).To(Succeed())
+		// No process has this number: it is above the highest that Linux gives.
+		Expect(os.WriteFile(filepath.Join(dir, "pid"), []byte(strconv.Itoa(1<<22+1)), 0o600)).To(Succeed())
+		Expect(os.WriteFile(filepath.Join(dir, "env"), nil, 0o600)).To(Succeed())
+		Expect(claim(dir)).To(Succeed())
+		Expect(filepath.Join(dir, "env")).NotTo(BeAnExistingFile())
+	})
+
+	It("should not be taken from a sandbox that runs", func() {
+		dir := GinkgoT().TempDir()
+		Expect(claim(dir)).To(Succeed())
+		Expect(claim(dir)).To(MatchError(ContainSubstring("already runs")))
+	})
+
+	It("should not be taken when it holds what is not ours", func() {
+		dir := GinkgoT().TempDir()
+		Expect(os.WriteFile(filepath.Join(dir, "thesis.tex"), nil, 0o600)).To(Succeed())
+		Expect(claim(dir)).To(MatchError(ContainSubstring("not empty")))
+	})
+})
