@@ -36,7 +36,7 @@ import (
 
 func main() {
 	if slices.Contains(os.Args[1:], "--version") {
-		fmt.Println(coreoperator.Version)
+		fmt.Println(operator.Version())
 		return
 	}
 	// Core panics over an option that it cannot use; a user is told in one line instead.
@@ -51,6 +51,8 @@ func main() {
 	cloudProvider := overlay.Decorate(undecorated, op.GetClient(), op.InstanceTypeStore)
 	clusterState := state.NewCluster(op.Clock, op.GetClient(), cloudProvider)
 
+	ours := providerControllers(op, options.FromContext(ctx))
+	exitOn(op.WatchControllers(ours...))
 	op.
 		WithControllers(ctx, corecontrollers.NewControllers(
 			ctx,
@@ -63,7 +65,7 @@ func main() {
 			clusterState,
 			op.InstanceTypeStore,
 		)...).
-		WithControllers(ctx, providerControllers(op, options.FromContext(ctx))...).
+		WithControllers(ctx, ours...).
 		Start(ctx)
 }
 

@@ -32,8 +32,10 @@ import (
 
 const (
 	tokenRoute = "/token"
-	// defaultTokenLife is documented by BizFly; maxTokenLife bounds what a reply may claim.
+	// defaultTokenLife is documented by BizFly; minTokenLife and maxTokenLife bound what a reply may claim, the former so
+	// that two clocks that disagree do not mean a login for every request.
 	defaultTokenLife = 4 * time.Hour
+	minTokenLife     = time.Minute
 	maxTokenLife     = 24 * time.Hour
 )
 
@@ -163,7 +165,7 @@ func tokenLife(now time.Time, expiries ...string) time.Duration {
 			at, err := time.Parse(layout, expiry)
 			// A past expiry is a clock that is wrong, ours or theirs: a 401 will tell.
 			if err == nil && at.After(now) {
-				return min(at.Sub(now), maxTokenLife)
+				return min(max(at.Sub(now), minTokenLife), maxTokenLife)
 			}
 		}
 	}

@@ -22,6 +22,7 @@ package operator
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/patrickmn/go-cache"
@@ -75,6 +76,8 @@ type Operator struct {
 	Config *config.DefaultProvider
 	// API is the cloud, closed for servers and volumes until their scope is confirmed.
 	API *bizfly.Guard
+	// client is what API guards, for what needs no scope.
+	client *bizfly.Client
 
 	Catalog   *catalog.DefaultProvider
 	Zones     *zone.DefaultProvider
@@ -92,6 +95,7 @@ type Operator struct {
 // New builds the operator, logs in and reads the catalog once. Its error is one line that says what to change.
 func New(ctx context.Context, core *coreoperator.Operator) (*Operator, error) {
 	opts := options.FromContext(ctx)
+	log.FromContext(ctx).Info("starting "+Name, "version", coreoperator.Version, "revision", Commit(), "goversion", runtime.Version())
 	op := &Operator{Operator: core}
 	reader := core.GetAPIReader()
 	namespace := &corev1.Namespace{}
@@ -103,6 +107,9 @@ func New(ctx context.Context, core *coreoperator.Operator) (*Operator, error) {
 		return nil, err
 	}
 	op.build(ctx, opts, reader, core.Clock)
+	if err := op.watchParts(); err != nil {
+		return nil, err
+	}
 	return op, op.firstContact(ctx)
 }
 
@@ -144,7 +151,7 @@ func (op *Operator) connect(ctx context.Context, opts *options.Options, reader c
 	if err != nil {
 		return err
 	}
-	op.API = bizfly.NewGuard(api)
+	op.client, op.API = api, bizfly.NewGuard(api)
 	op.Config.Client, op.Config.Guard = api, op.API
 	return nil
 }

@@ -35,6 +35,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/liveness"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -72,6 +73,8 @@ type DefaultProvider struct {
 
 	// mu makes one Sync at a time; it is no lock of a hot path, and nothing else takes it.
 	mu sync.Mutex
+	// work is the Sync under way, watched without waiting for mu.
+	work liveness.Work
 	// force is the effective configuration in force, nil before the first.
 	force *bizfly.Config
 	// given is what the client was given last, nil before the first; patterns are part of it and of no login.
@@ -138,6 +141,7 @@ func (p *DefaultProvider) read(ctx context.Context) (*v1alpha1.ProviderConfig, e
 func (p *DefaultProvider) Sync(ctx context.Context) *Result {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	defer p.work.Begin(p.Clock.Now())()
 	result := &Result{}
 	object, err := p.read(ctx)
 	if err != nil {

@@ -31,6 +31,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/liveness"
 )
 
 const (
@@ -75,6 +76,8 @@ type poller struct {
 	left chan struct{}
 	// lastRound is when the last round began: a poller that starts anew keeps the pace.
 	lastRound time.Time
+	// work is the round under way.
+	work liveness.Work
 }
 
 func newPoller(p *DefaultProvider) *poller {
@@ -140,7 +143,9 @@ func (l *poller) run() {
 		waiters := lo.Keys(l.waiters)
 		l.lastRound = l.p.config.Clock.Now()
 		l.mu.Unlock()
+		end := l.work.Begin(l.p.config.Clock.Now())
 		l.round(waiters)
+		end()
 	}
 }
 
