@@ -101,11 +101,13 @@ verify: $(TOOLS)/golangci-lint $(TOOLS)/controller-gen ## Check everything that 
 ##@ Generate
 
 CORE_CRDS = $(shell go list -m -f '{{.Dir}}' sigs.k8s.io/karpenter)/pkg/apis/crds
+# The pages of docs/ that hack/docs writes from the code.
+DOC_PAGES := tuning
 # The folders that carry a copy of every custom resource definition: ours and Karpenter core's.
 CRD_COPIES := config/crd $(wildcard charts/$(BINARY)-crd/templates)
 
 .PHONY: generate
-generate: $(TOOLS)/controller-gen ## Generate deep copies and custom resource definitions
+generate: $(TOOLS)/controller-gen ## Generate deep copies, custom resource definitions and reference pages
 	$(TOOLS)/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./pkg/apis/...
 	@# Made beside the old ones, since the package that embeds them must compile meanwhile.
 	@rm -rf $(CACHE)/crds
@@ -117,6 +119,9 @@ generate: $(TOOLS)/controller-gen ## Generate deep copies and custom resource de
 	@{ echo "# Written by make generate."; echo "apiVersion: kustomize.config.k8s.io/v1beta1"; echo "kind: Kustomization"; \
 		echo "resources:"; (cd config/crd && printf "  - %s\n" *_*.yaml); } > $(CACHE)/crds/kustomization \
 		&& mv $(CACHE)/crds/kustomization config/crd/kustomization.yaml
+	@for page in $(DOC_PAGES); do \
+		go run ./hack/docs $$page > $(CACHE)/crds/$$page.md && mv $(CACHE)/crds/$$page.md docs/$$page.md || exit 1; \
+	done
 
 ##@ Tools
 

@@ -1,0 +1,41 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+func TestDocs(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "Docs")
+}
+
+var _ = Describe("docs", func() {
+	It("should print a page", func() {
+		Expect(page([]string{"tuning"})).To(ContainSubstring("# Tuning"))
+	})
+	It("should say which pages there are", func() {
+		for _, args := range [][]string{nil, {"other"}, {"tuning", "other"}} {
+			_, err := page(args)
+			Expect(err).To(MatchError(ContainSubstring("tuning")))
+		}
+	})
+})

@@ -1,0 +1,213 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package tuning_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
+)
+
+// parse parses one key.
+func parse(key, value string) (tuning.Values, []tuning.Problem) {
+	return tuning.Parse(map[string]string{key: value}, tuning.Defaults())
+}
+
+var _ = Describe("Parse", func() {
+	It("should leave the defaults where nothing is said", func() {
+		values, problems := tuning.Parse(nil, tuning.Defaults())
+		Expect(problems).To(BeEmpty())
+		Expect(values).To(Equal(tuning.Defaults()))
+	})
+
+	type durations struct {
+		key         string
+		get         func(tuning.Values) time.Duration
+		def         time.Duration
+		least, most time.Duration
+	}
+	for _, row := range []durations{
+		{"catalogInterval", func(v tuning.Values) time.Duration { return v.CatalogInterval }, 10 * time.Minute, 10 * time.Second, 24 * time.Hour},
+		{"garbageCollectionInterval", func(v tuning.Values) time.Duration { return v.GarbageCollectionInterval }, 2 * time.Minute, time.Second, time.Hour},
+		{"serverPollInterval", func(v tuning.Values) time.Duration { return v.ServerPollInterval }, 2 * time.Second, 500 * time.Millisecond, 30 * time.Second},
+		{"serverListMaxAge", func(v tuning.Values) time.Duration { return v.ServerListMaxAge }, 3 * time.Second, 100 * time.Millisecond, time.Minute},
+		{"lookupCacheTTL", func(v tuning.Values) time.Duration { return v.LookupCacheTTL }, time.Minute, time.Second, time.Hour},
+		{"unavailableOfferingTTL", func(v tuning.Values) time.Duration { return v.UnavailableOfferingTTL }, 3 * time.Minute, time.Second, 24 * time.Hour},
+		{"accountPause", func(v tuning.Values) time.Duration { return v.AccountPause }, time.Minute, time.Second, time.Hour},
+		{"serverIDWait", func(v tuning.Values) time.Duration { return v.ServerIDWait }, 30 * time.Second, time.Second, 30 * time.Second},
+		{"visibilityWindow", func(v tuning.Values) time.Duration { return v.VisibilityWindow }, 2 * time.Minute, 5 * time.Second, time.Hour},
+		{"garbageCollectionGrace", func(v tuning.Values) time.Duration { return v.GarbageCollectionGrace }, 5 * time.Minute, 3*time.Minute + time.Nanosecond, 24 * time.Hour},
+	} {
+		Context(row.key, func() {
+			It("should have its default", func() { Expect(row.get(tuning.Defaults())).To(Equal(row.def)) })
+			for _, value := range []time.Duration{row.least, row.most} {
+				It(fmt.Sprintf("should take %s", value), func() {
+					values, problems := parse(row.key, value.String())
+					Expect(problems).To(BeEmpty())
+					Expect(row.get(values)).To(Equal(value))
+				})
+			}
+			for _, value := range []string{
+				(row.least - time.Nanosecond).String(), (row.most + time.Nanosecond).String(), "0s", "-1m", "5", "soon", "",
+			} {
+				It(fmt.Sprintf("should ignore %q, naming key, value and bounds", value), func() {
+					values, problems := parse(row.key, value)
+					Expect(row.get(values)).To(Equal(row.def))
+					Expect(problems).To(HaveLen(1))
+					Expect(problems[0].String()).To(And(HavePrefix(row.key), ContainSubstring(value), ContainSubstring("is ignored: use ")))
+				})
+			}
+		})
+	}
+
+	It("should not let a grace collect servers that are being launched", func() {
+		values, problems := parse("garbageCollectionGrace", "2m")
+		Expect(values.GarbageCollectionGrace).To(Equal(5 * time.Minute))
+		Expect(problems).To(ConsistOf(HaveField("Remedy", And(ContainSubstring("LAUNCH_TIMEOUT"), ContainSubstring("3m,")))))
+	})
+
+	DescribeTable("should take an overhead",
+		func(value string, expected float64) {
+			values, problems := parse("vmMemoryOverheadPercent", value)
+			Expect(problems).To(BeEmpty())
+			Expect(values.MemoryOverheadPercent).To(Equal(expected))
+		},
+		Entry("of nothing", "0", 0.0), Entry("of a part", "12.5", 12.5), Entry("just below the bound", "49.9", 49.9),
+	)
+	DescribeTable("should ignore an overhead",
+		func(value string) {
+			values, problems := parse("vmMemoryOverheadPercent", value)
+			Expect(values.MemoryOverheadPercent).To(Equal(7.5))
+			Expect(problems).To(ConsistOf(HaveField("Remedy", ContainSubstring("0 to less than 50"))))
+		},
+		Entry("below", "-0.1"), Entry("at the bound", "50"), Entry("with a unit", "7%"), Entry("that is no number", "NaN"), Entry("of no bound", "Inf"), Entry("that is empty", ""),
+	)
+
+	It("should take a price table", func() {
+		text := lo.Must(os.ReadFile("../pricing/table.yaml"))
+		values, problems := parse("prices", strings.Replace(string(text), "h100: 90000", "h100: 123456", 1))
+		Expect(problems).To(BeEmpty())
+		Expect(values.Prices.GPUs).To(HaveKeyWithValue("h100", 123456.0))
+	})
+	DescribeTable("should ignore a price table that is wrong, naming the field",
+		func(text, says string) {
+			values, problems := parse("prices", text)
+			Expect(values.Prices).To(Equal(tuning.Defaults().Prices))
+			Expect(problems).To(ConsistOf(HaveField("Remedy", And(ContainSubstring(says), Not(ContainSubstring("\n"))))))
+		},
+		Entry("no YAML", "{", "parsing"),
+		Entry("a field that does not exist", "cpus: 1", `unknown field "cpus"`),
+		Entry("a part of one", "gpus: {a30: 0}", "gpus.a30 is 0"),
+		Entry("nothing", "", "categories.default is missing"),
+	)
+
+	It("should take overrides of flavors", func() {
+		values, problems := parse("flavorOverrides", `
+p2.2c_4g: {hidden: true}
+odd: {category: Premium}
+gpu.8c: {gpuName: NVIDIA A30, gpuCount: 2}
+plain: {gpuCount: 0}`)
+		Expect(problems).To(BeEmpty())
+		Expect(values.FlavorOverrides).To(Equal(map[string]flavor.Override{
+			"p2.2c_4g": {Hidden: true}, "odd": {Category: "premium"},
+			"gpu.8c": {GPUName: "NVIDIA A30", GPUCount: lo.ToPtr(2)}, "plain": {GPUCount: lo.ToPtr(0)},
+		}))
+	})
+	DescribeTable("should ignore the override of one flavor and keep the others",
+		func(entry, says string) {
+			values, problems := parse("flavorOverrides", "good: {hidden: true}\nbad: "+entry)
+			Expect(values.FlavorOverrides).To(Equal(map[string]flavor.Override{"good": {Hidden: true}}))
+			Expect(problems).To(ConsistOf(And(HaveField("Key", "flavorOverrides[bad]"), HaveField("Remedy", ContainSubstring(says)))))
+		},
+		Entry("a field that does not exist", "{hiden: true}", `unknown field "hiden"`),
+		Entry("a word for a number", "{gpuCount: two}", "gpuCount"),
+		Entry("too many GPUs", "{gpuCount: 65}", "0 to 64"),
+		Entry("fewer than none", "{gpuCount: -1}", "0 to 64"),
+		Entry("a category that is no label", "{category: very good}", "label value"),
+		Entry("a name that is too long", "{gpuName: "+strings.Repeat("a", 64)+"}", "at most 63"),
+	)
+	DescribeTable("should ignore overrides that cannot be read",
+		func(text string) {
+			values, problems := parse("flavorOverrides", text)
+			Expect(values.FlavorOverrides).To(BeNil())
+			Expect(problems).To(ConsistOf(And(HaveField("Key", "flavorOverrides"), HaveField("Remedy", ContainSubstring("hidden, category")))))
+		},
+		Entry("no YAML", "{"), Entry("a list", "[a, b]"), Entry("a flavor twice", "a: {hidden: true}\na: {hidden: false}"),
+	)
+
+	It("should take error patterns in their order", func() {
+		values, problems := parse("errorPatterns", `[{pattern: "no free host", class: Capacity}, {pattern: "hết suất", class: Quota}]`)
+		Expect(problems).To(BeEmpty())
+		Expect(values.ErrorPatterns).To(Equal([]bizfly.ErrorPattern{
+			{Pattern: "no free host", Class: bizfly.ClassCapacity}, {Pattern: "hết suất", Class: bizfly.ClassQuota},
+		}))
+	})
+	DescribeTable("should ignore one error pattern and keep the others",
+		func(entry, says string) {
+			values, problems := parse("errorPatterns", `[{pattern: good, class: Capacity}, `+entry+`]`)
+			Expect(values.ErrorPatterns).To(HaveLen(1))
+			Expect(problems).To(ConsistOf(And(HaveField("Key", "errorPatterns[1]"), HaveField("Remedy", ContainSubstring(says)))))
+		},
+		Entry("a class that is none", "{pattern: x, class: Weather}", "Capacity"),
+		Entry("that something does not exist", "{pattern: x, class: NotFound}", "unknown"),
+		Entry("no regular expression", `{pattern: "(", class: Quota}`, "RE2"),
+		Entry("one that matches everything", `{pattern: "", class: Quota}`, "every message"),
+		Entry("a field that does not exist", "{pattern: x, class: Quota, status: 400}", `unknown field "status"`),
+		Entry("a text", "x", "cannot unmarshal"),
+	)
+	It("should bound the number of error patterns", func() {
+		values, problems := parse("errorPatterns", strings.Repeat("- {pattern: x, class: Quota}\n", 101))
+		Expect(values.ErrorPatterns).To(BeEmpty())
+		Expect(problems).To(ConsistOf(HaveField("Remedy", "use at most 100")))
+	})
+
+	It("should name a key that does not exist with those that do, and apply the rest", func() {
+		values, problems := tuning.Parse(map[string]string{"catalogIntervall": "1m", "accountPause": "2m"}, tuning.Defaults())
+		Expect(values.AccountPause).To(Equal(2 * time.Minute))
+		Expect(problems).To(ConsistOf(And(
+			HaveField("Key", "catalogIntervall"), HaveField("Value", "1m"), HaveField("Remedy", ContainSubstring("catalogInterval, ")),
+		)))
+	})
+	It("should not repeat a whole document", func() {
+		_, problems := parse("accountPause", strings.Repeat("ă ", 1000))
+		Expect(len(problems[0].Value)).To(BeNumerically("<", 70))
+	})
+})
+
+var _ = Describe("Markdown", func() {
+	It("should be what is checked in", func() {
+		Expect(os.ReadFile("../../../docs/tuning.md")).To(BeEquivalentTo(tuning.Markdown()), "run make generate")
+	})
+	It("should have a row for every field of Values that can be tuned", func() {
+		rows := lo.Filter(strings.Split(tuning.Markdown(), "\n"), func(line string, _ int) bool {
+			return strings.HasPrefix(line, "| `") && strings.Count(line, " | ") == 5
+		})
+		Expect(rows).To(HaveLen(14))
+		for _, row := range rows {
+			Expect(row).ToNot(ContainSubstring("|  |"), "a cell is empty")
+		}
+	})
+})
