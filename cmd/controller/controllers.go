@@ -31,26 +31,33 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/providerconfig"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
 // providerControllers are this provider's own controllers, beside core's.
 func providerControllers(op *operator.Operator, opts *options.Options) []controller.Controller {
 	kubeClient, recorder := op.GetClient(), op.EventRecorder
+	catalogRefresh := catalog.NewController(op.Catalog, catalog.Config{Interval: opts.CatalogInterval})
+	garbageCollection := garbagecollection.NewController(garbagecollection.Config{
+		Grace:    opts.GarbageCollectionGrace,
+		Interval: opts.GarbageCollectionInterval,
+		Expected: op.CloudProvider.GivenUp,
+	}, kubeClient, op.GetAPIReader(), op.Instances, recorder, op.Clock)
+	op.OnTuning(func(values tuning.Values) {
+		catalogRefresh.SetInterval(values.CatalogInterval)
+		garbageCollection.SetTimes(values.GarbageCollectionGrace, values.GarbageCollectionInterval)
+	})
 	return []controller.Controller{
-		providerconfig.NewController(op.Clock, kubeClient, recorder, op.Config, op.Zones, op.Elected()),
-		catalog.NewController(op.Catalog, catalog.Config{Interval: opts.CatalogInterval}),
+		providerconfig.NewController(op.Clock, kubeClient, recorder, op.Config, op.Tuning, op.Zones, op.Elected()),
+		catalogRefresh,
 		nodeclassstatus.NewController(kubeClient, recorder, op.Clock, op.Zones, op.Images, op.Networks, op.Bootstrap, op.Flavors),
 		hash.NewController(kubeClient),
 		termination.NewController(kubeClient, recorder),
 		launch.NewController(kubeClient, op.Instances, op.CloudProvider, recorder, op.Clock),
 		registration.NewController(kubeClient),
 		volumes.NewController(kubeClient, op.Instances),
-		garbagecollection.NewController(garbagecollection.Config{
-			Grace:    opts.GarbageCollectionGrace,
-			Interval: opts.GarbageCollectionInterval,
-			Expected: op.CloudProvider.GivenUp,
-		}, kubeClient, op.GetAPIReader(), op.Instances, recorder, op.Clock),
+		garbageCollection,
 		statusController[*v1alpha1.BizflyNodeClass](op),
 		statusController[*v1alpha1.ProviderConfig](op),
 	}

@@ -18,6 +18,8 @@ package events
 
 import (
 	"fmt"
+	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/karpenter/pkg/events"
@@ -45,4 +47,27 @@ func ProviderConfigApplied(config *v1alpha1.ProviderConfig, scope string) events
 		Message:        fmt.Sprintf("The configuration is in force for %s", scope),
 		DedupeValues:   []string{string(config.UID), fmt.Sprint(config.Generation), scope},
 	}
+}
+
+// TuningRefused says why the tuning ConfigMap cannot be used.
+func TuningRefused(config *v1alpha1.ProviderConfig, reason string, err error) events.Event {
+	event := warning(config, fmt.Sprintf("%s-%s", config.UID, err), reason, fmt.Sprintf("The tuning is not in force: %s", err))
+	event.DedupeTimeout = 10 * time.Minute
+	return event
+}
+
+// TuningIgnored names a key of the tuning ConfigMap that is ignored: with its value, and what may be used instead.
+func TuningIgnored(config *v1alpha1.ProviderConfig, configMap, problem string) events.Event {
+	event := warning(config, fmt.Sprintf("%s-%s", config.UID, problem), "TuningIgnored", fmt.Sprintf("ConfigMap %s: %s", configMap, problem))
+	event.DedupeTimeout = 10 * time.Minute
+	return event
+}
+
+// TuningApplied says which keys have come into force.
+func TuningApplied(config *v1alpha1.ProviderConfig, keys []string) events.Event {
+	names := strings.Join(keys, ", ")
+	event := warning(config, fmt.Sprintf("%s-%s", config.UID, names), "TuningApplied", fmt.Sprintf("A changed tuning is in force: %s", names))
+	// Each is a change of its own, however soon it follows another one of the same key.
+	event.Type, event.DedupeTimeout = corev1.EventTypeNormal, time.Millisecond
+	return event
 }

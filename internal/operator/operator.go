@@ -49,6 +49,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -90,6 +91,10 @@ type Operator struct {
 	Instances *instance.DefaultProvider
 	// CloudProvider is the BizflyCloudProvider, undecorated.
 	CloudProvider *cloudprovider.CloudProvider
+	// Tuning keeps the tuning in force.
+	Tuning *tuning.DefaultProvider
+
+	followers followers
 }
 
 // New builds the operator, logs in and reads the catalog once. Its error is one line that says what to change.
@@ -120,6 +125,10 @@ func (op *Operator) firstContact(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startupTimeout)
 	defer cancel()
 	result := op.Config.Sync(ctx)
+	if result.Object != nil {
+		// Its result is told by the controller, which looks again.
+		_ = op.Tuning.Sync(ctx, result.Object)
+	}
 	err := op.Catalog.Refresh(ctx)
 	if err == nil {
 		return nil
@@ -160,7 +169,8 @@ func (op *Operator) build(ctx context.Context, opts *options.Options, reader cli
 	op.Catalog = catalog.NewDefaultProvider(op.API, clk, catalog.Config{BKEClusterID: opts.BKEClusterID})
 	op.Zones = zone.NewDefaultProvider(op.Catalog, zone.Config{RegionLabel: opts.RegionLabel})
 	op.Capacity = capacity.NewDefaultProvider(clock.RealClock{})
-	op.Pricing = pricing.NewDefaultProvider(pricing.DefaultTable())
+	op.followers.prices = pricing.DefaultTable()
+	op.Pricing = pricing.NewDefaultProvider(op.followers.prices)
 	op.Bootstrap = bootstrap.NewDefaultProvider(bootstrap.Config{
 		ClusterName:        opts.ClusterName,
 		BKEClusterID:       opts.BKEClusterID,
@@ -209,6 +219,7 @@ func (op *Operator) build(ctx context.Context, opts *options.Options, reader cli
 		providerConfig.Overlay = op.InstanceTypeStore
 	}
 	op.CloudProvider = cloudprovider.New(providerConfig)
+	op.tune(opts, reader)
 }
 
 // Environment is the configuration of the cloud that the environment gives.

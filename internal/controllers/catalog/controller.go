@@ -33,6 +33,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/interval"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/liveness"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 )
@@ -62,6 +63,8 @@ type Config struct {
 type Controller struct {
 	catalog catalog.Provider
 	config  Config
+	// interval is config.Interval, which may be changed.
+	interval *interval.Interval
 
 	// work is the refresh under way. After one that ended, the next is due at due, having been put off by wait.
 	work liveness.Work
@@ -72,12 +75,17 @@ type Controller struct {
 
 // NewController makes the controller.
 func NewController(catalog catalog.Provider, config Config) *Controller {
-	return &Controller{catalog: catalog, config: Config{
+	c := &Controller{catalog: catalog, config: Config{
 		Interval: lo.Ternary(config.Interval > 0, config.Interval, DefaultInterval),
 		Backoff:  lo.Ternary(config.Backoff > 0, config.Backoff, DefaultBackoff),
 		Clock:    lo.Ternary[clock.PassiveClock](config.Clock != nil, config.Clock, clock.RealClock{}),
 	}}
+	c.interval = interval.New(c.config.Interval)
+	return c
 }
+
+// SetInterval changes the time between refreshes while the controller runs, and refreshes now where it is another one.
+func (c *Controller) SetInterval(value time.Duration) { c.interval.Set(value) }
 
 // Name is the controller's name in logs and metrics.
 func (c *Controller) Name() string { return "catalog.refresh" }
@@ -93,7 +101,7 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 		log.FromContext(ctx).Error(err, "refreshing the catalog of the cloud failed in part or whole, its last good content is served")
 		return c.again(c.config.Backoff), nil
 	}
-	return c.again(c.config.Interval), nil
+	return c.again(c.interval.Get()), nil
 }
 
 // again asks to be run after about this time, and remembers when that is.
@@ -127,5 +135,6 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 		Named(c.Name()).
 		WithOptions(controller.Options{NeedLeaderElection: lo.ToPtr(false)}).
 		WatchesRawSource(singleton.Source()).
+		WatchesRawSource(c.interval.Source()).
 		Complete(singleton.AsReconciler(c))
 }

@@ -41,6 +41,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	bizflyevents "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -70,13 +71,14 @@ type Controller struct {
 	kubeClient client.Client
 	recorder   events.Recorder
 	config     config.Provider
+	tuning     tuning.Provider
 	zones      zone.Provider
 	elected    <-chan struct{}
 }
 
 // NewController returns the controller; it writes once elected is closed.
-func NewController(clk clock.Clock, kubeClient client.Client, recorder events.Recorder, configProvider config.Provider, zoneProvider zone.Provider, elected <-chan struct{}) *Controller {
-	return &Controller{clock: clk, kubeClient: kubeClient, recorder: recorder, config: configProvider, zones: zoneProvider, elected: elected}
+func NewController(clk clock.Clock, kubeClient client.Client, recorder events.Recorder, configProvider config.Provider, tuningProvider tuning.Provider, zoneProvider zone.Provider, elected <-chan struct{}) *Controller {
+	return &Controller{clock: clk, kubeClient: kubeClient, recorder: recorder, config: configProvider, tuning: tuningProvider, zones: zoneProvider, elected: elected}
 }
 
 // Name is the controller's name.
@@ -86,6 +88,10 @@ func (c *Controller) Name() string { return "providerconfig" }
 func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
 	result := c.config.Sync(ctx)
+	var tuned *tuning.Result
+	if result.Object != nil {
+		tuned = c.tuning.Sync(ctx, result.Object)
+	}
 	select {
 	case <-c.elected:
 	default:
@@ -99,7 +105,7 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 		}
 		return reconciler.Result{RequeueAfter: time.Millisecond}, nil
 	}
-	pinnedNow, err := c.report(ctx, result)
+	pinnedNow, err := c.report(ctx, result, tuned)
 	if err != nil {
 		return reconciler.Result{}, client.IgnoreNotFound(err)
 	}
@@ -110,10 +116,11 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 }
 
 // report writes the status, and says whether it pinned a scope, so that the next look opens the adapter for it.
-func (c *Controller) report(ctx context.Context, result *config.Result) (bool, error) {
+func (c *Controller) report(ctx context.Context, result *config.Result, tuned *tuning.Result) (bool, error) {
 	stored := result.Object
 	object := stored.DeepCopy()
 	c.conditions(object, result)
+	c.tuningCondition(object, tuned)
 	pinnedNow := false
 	if result.Scope != nil && result.ScopeErr == nil {
 		scope := &v1alpha1.ScopeStatus{Host: result.Scope.Host, Region: result.Scope.Region, ProjectID: result.Scope.ProjectID}
@@ -185,7 +192,7 @@ func (c *Controller) ignoreOthers(ctx context.Context) error {
 		}
 		object := stored.DeepCopy()
 		message := fmt.Sprintf("Only the ProviderConfig named %q has an effect; move what you need there and delete this one", v1alpha1.ProviderConfigName)
-		for _, condition := range []string{v1alpha1.ConditionTypeCredentialsReady, v1alpha1.ConditionTypeEndpointReachable, v1alpha1.ConditionTypeScopePinned} {
+		for _, condition := range []string{v1alpha1.ConditionTypeCredentialsReady, v1alpha1.ConditionTypeEndpointReachable, v1alpha1.ConditionTypeScopePinned, v1alpha1.ConditionTypeTuningReady} {
 			object.StatusConditions().SetFalse(condition, ReasonIgnored, message)
 		}
 		if equality.Semantic.DeepEqual(stored.Status, object.Status) {

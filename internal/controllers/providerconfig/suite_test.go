@@ -40,6 +40,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/providerconfig"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -49,6 +50,7 @@ import (
 const (
 	namespace    = "default"
 	secretName   = "karpenter-provider-bizflycloud"
+	tuningName   = "karpenter-provider-bizflycloud-tuning"
 	otherProject = "0000000000000000000000000000dead"
 )
 
@@ -82,6 +84,8 @@ type replica struct {
 	catalog    *catalog.DefaultProvider
 	controller *providerconfig.Controller
 	recorder   *coretest.EventRecorder
+	// tuned is what came into force, oldest first.
+	tuned chan tuning.Values
 }
 
 func environment() bizfly.Config {
@@ -116,7 +120,15 @@ func start(leader bool, base bizfly.Config) *replica {
 	if leader {
 		close(elected)
 	}
-	r.controller = providerconfig.NewController(clock.RealClock{}, kubeClient, events.Recorder(r.recorder), settings,
+	r.tuned = make(chan tuning.Values, 100)
+	tuned := tuning.NewDefaultProvider(tuning.Options{
+		Reader: kubeClient, Namespace: namespace, Name: tuningName, Defaults: tuning.Defaults(),
+		Apply: func(values tuning.Values) error {
+			r.tuned <- values
+			return nil
+		},
+	})
+	r.controller = providerconfig.NewController(clock.RealClock{}, kubeClient, events.Recorder(r.recorder), settings, tuned,
 		zone.NewDefaultProvider(r.catalog, zone.Config{}), elected)
 	return r
 }
@@ -171,6 +183,7 @@ var _ = Describe("ProviderConfig", func() {
 		Expect(kubeClient.DeleteAllOf(ctx, &v1alpha1.ProviderConfig{})).To(Succeed())
 		Expect(kubeClient.DeleteAllOf(ctx, &karpv1.NodeClaim{})).To(Succeed())
 		Expect(kubeClient.DeleteAllOf(ctx, &corev1.Secret{}, client.InNamespace(namespace))).To(Succeed())
+		Expect(kubeClient.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(namespace))).To(Succeed())
 	})
 
 	Context("first contact", func() {
@@ -355,6 +368,7 @@ var _ = Describe("ProviderConfig", func() {
 		Entry("a region that is a zone", v1alpha1.ProviderConfigSpec{Region: "HN1"}, "spec.region"),
 		Entry("a project with a slash", v1alpha1.ProviderConfigSpec{ProjectID: "a/b"}, "spec.projectID"),
 		Entry("a bundle that is no PEM", v1alpha1.ProviderConfigSpec{CABundle: "x"}, "BEGIN CERTIFICATE"),
+		Entry("a tuning ConfigMap without a name", v1alpha1.ProviderConfigSpec{TuningConfigMapRef: &v1alpha1.ConfigMapReference{}}, "tuningConfigMapRef.name"),
 		Entry("a limit below one", v1alpha1.ProviderConfigSpec{RateLimits: &v1alpha1.RateLimits{Read: &v1alpha1.RateLimit{QPS: -1}}}, "qps"),
 	)
 })

@@ -1,0 +1,193 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package providerconfig_test
+
+import (
+	"strings"
+	"time"
+
+	"github.com/awslabs/operatorpkg/status"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/providerconfig"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+// applyConfigMap makes the tuning ConfigMap, or changes it.
+func applyConfigMap(data map[string]string) {
+	GinkgoHelper()
+	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: tuningName, Namespace: namespace}, Data: data}
+	if err := kubeClient.Update(ctx, configMap); err != nil {
+		Expect(client.IgnoreNotFound(err)).To(Succeed())
+		Expect(kubeClient.Create(ctx, configMap)).To(Succeed())
+	}
+}
+
+// refer names a ConfigMap in the ProviderConfig.
+func refer(name string) {
+	GinkgoHelper()
+	apply(v1alpha1.ProviderConfigSpec{TuningConfigMapRef: &v1alpha1.ConfigMapReference{Name: name}})
+}
+
+// tuned is what came into force last, and fails when nothing did.
+func tuned() tuning.Values {
+	GinkgoHelper()
+	var last tuning.Values
+	Expect(process.tuned).To(Receive(&last))
+	Expect(process.tuned).ToNot(Receive(), "more came into force than was changed")
+	return last
+}
+
+func ready() *status.Condition {
+	GinkgoHelper()
+	return condition(v1alpha1.ConditionTypeTuningReady)
+}
+
+// messages are those of the events with the reason.
+func messages(reason string) []string {
+	var all []string
+	for _, event := range process.recorder.Events() {
+		if event.Reason == reason {
+			all = append(all, event.Message)
+		}
+	}
+	return all
+}
+
+var _ = Describe("The tuning", func() {
+	BeforeEach(func() {
+		sandbox = cloud.Start(cloud.Options{})
+		process = start(true, environment())
+		process.look()
+	})
+	AfterEach(func() {
+		sandbox.Close()
+		Expect(kubeClient.DeleteAllOf(ctx, &v1alpha1.ProviderConfig{})).To(Succeed())
+		Expect(kubeClient.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(namespace))).To(Succeed())
+	})
+
+	It("should be ready where none is asked for, and nothing be applied", func() {
+		Expect(ready().IsTrue()).To(BeTrue())
+		Expect(condition(status.ConditionReady).IsTrue()).To(BeTrue())
+		Expect(process.tuned).ToNot(Receive())
+	})
+	It("should not be read unless it is asked for", func() {
+		applyConfigMap(map[string]string{"accountPause": "5m"})
+		process.look()
+		Expect(process.tuned).ToNot(Receive())
+	})
+	It("should come into force at the next look, once, and say so", func() {
+		applyConfigMap(map[string]string{"accountPause": "5m"})
+		refer(tuningName)
+		process.look()
+		Expect(tuned().AccountPause).To(Equal(5 * time.Minute))
+		Expect(ready().IsTrue()).To(BeTrue())
+		Expect(messages("TuningApplied")).To(ConsistOf(ContainSubstring("accountPause")))
+		process.look()
+		Expect(process.tuned).ToNot(Receive())
+		applyConfigMap(map[string]string{"accountPause": "6m"})
+		process.look()
+		Expect(tuned().AccountPause).To(Equal(6 * time.Minute))
+	})
+	DescribeTable("should go back to the default",
+		func(remove func()) {
+			applyConfigMap(map[string]string{"accountPause": "5m", "serverIDWait": "10s"})
+			refer(tuningName)
+			process.look()
+			Expect(tuned().AccountPause).To(Equal(5 * time.Minute))
+			remove()
+			process.look()
+			Expect(tuned().AccountPause).To(Equal(tuning.Defaults().AccountPause))
+		},
+		Entry("when the key is removed", func() { applyConfigMap(map[string]string{"serverIDWait": "10s"}) }),
+		Entry("when the value becomes wrong", func() { applyConfigMap(map[string]string{"accountPause": "5", "serverIDWait": "10s"}) }),
+		Entry("when the reference is removed", func() { apply(v1alpha1.ProviderConfigSpec{}) }),
+		Entry("when the ConfigMap is removed", func() {
+			Expect(kubeClient.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(namespace))).To(Succeed())
+		}),
+	)
+	It("should name the rule when the ConfigMap is not the one that may be read, and keep what is in force", func() {
+		applyConfigMap(map[string]string{"accountPause": "5m"})
+		refer(tuningName)
+		process.look()
+		Expect(tuned().AccountPause).To(Equal(5 * time.Minute))
+		refer("someone-elses")
+		process.look()
+		Expect(ready().IsFalse()).To(BeTrue())
+		Expect(ready().Reason).To(Equal(providerconfig.ReasonConfigMapForbidden))
+		Expect(ready().Message).To(And(ContainSubstring("someone-elses"), ContainSubstring(tuningName), ContainSubstring("resourceNames")))
+		Expect(condition(status.ConditionReady).IsTrue()).To(BeFalse())
+		Expect(messages(providerconfig.ReasonConfigMapForbidden)).ToNot(BeEmpty())
+		Expect(process.tuned).ToNot(Receive())
+	})
+	It("should say that the ConfigMap does not exist until it does", func() {
+		refer(tuningName)
+		process.look()
+		Expect(ready().Reason).To(Equal(providerconfig.ReasonConfigMapNotFound))
+		Expect(ready().Message).To(ContainSubstring(tuningName))
+		Expect(messages(providerconfig.ReasonConfigMapNotFound)).ToNot(BeEmpty())
+		applyConfigMap(nil)
+		process.look()
+		Expect(ready().IsTrue()).To(BeTrue())
+		Expect(condition(status.ConditionReady).IsTrue()).To(BeTrue())
+	})
+	It("should name each key that is ignored in an event of its own, list them, and apply the rest", func() {
+		applyConfigMap(map[string]string{"accountPause": "5 minutes", "acountPause": "5m", "serverIDWait": "10s"})
+		refer(tuningName)
+		process.look()
+		Expect(tuned().ServerIDWait).To(Equal(10 * time.Second))
+		Expect(ready().IsTrue()).To(BeTrue())
+		Expect(ready().Reason).To(Equal(providerconfig.ReasonKeysIgnored))
+		Expect(ready().Message).To(And(ContainSubstring("accountPause=5 minutes"), ContainSubstring("acountPause=5m")))
+		warnings := lo.Uniq(messages("TuningIgnored"))
+		Expect(warnings).To(ConsistOf(
+			And(ContainSubstring(tuningName), ContainSubstring("accountPause=5 minutes is ignored"), ContainSubstring("1s to 1h")),
+			And(ContainSubstring("acountPause=5m is ignored"), ContainSubstring("no such key")),
+		))
+		applyConfigMap(map[string]string{"serverIDWait": "10s"})
+		process.look()
+		Expect(ready().Reason).ToNot(Equal(providerconfig.ReasonKeysIgnored))
+	})
+	It("should bound what the condition lists", func() {
+		data := map[string]string{}
+		for _, letter := range "abcdefghijklmno" {
+			data[string(letter)] = strings.Repeat("x", 10000)
+		}
+		applyConfigMap(data)
+		refer(tuningName)
+		process.look()
+		Expect(ready().Message).To(ContainSubstring("and 5 more"))
+		Expect(len(ready().Message)).To(BeNumerically("<", 8192))
+	})
+	It("should come into force on a replica that is not the leader, which writes nothing", func() {
+		applyConfigMap(map[string]string{"accountPause": "5m"})
+		refer(tuningName)
+		before := stored().ResourceVersion
+		process = start(false, environment())
+		_, err := process.controller.Reconcile(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(tuned().AccountPause).To(Equal(5 * time.Minute))
+		Expect(stored().ResourceVersion).To(Equal(before))
+	})
+})
