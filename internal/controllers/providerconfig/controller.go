@@ -21,6 +21,7 @@ package providerconfig
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -126,6 +127,11 @@ func (c *Controller) report(ctx context.Context, result *config.Result, tuned *t
 		scope := &v1alpha1.ScopeStatus{Host: result.Scope.Host, Region: result.Scope.Region, ProjectID: result.Scope.ProjectID}
 		pinnedNow = !equality.Semantic.DeepEqual(object.Status.Scope, scope)
 		object.Status.Scope = scope
+	}
+	var changed *config.ScopeChangedError
+	if object.Status.Scope == nil && errors.As(result.ScopeErr, &changed) {
+		// A ProviderConfig that was made anew has forgotten the scope, which must outlive this process.
+		object.Status.Scope = &v1alpha1.ScopeStatus{Host: changed.Pinned.Host, Region: changed.Pinned.Region, ProjectID: changed.Pinned.ProjectID}
 	}
 	// The configuration that made this object come into being was in force before there was anything to write it on.
 	if (result.Changed || pinnedNow) && result.Scope != nil {

@@ -156,7 +156,7 @@ func (p *DefaultProvider) Sync(ctx context.Context) *Result {
 		result.CredentialsErr = err
 		return result
 	}
-	pinned := pinnedScope(object)
+	pinned := p.pinnedScope(object)
 	p.apply(ctx, effective, pinned, result)
 	p.guard(ctx, pinned, result)
 	return result
@@ -283,9 +283,15 @@ func (p *DefaultProvider) guard(ctx context.Context, pinned *bizfly.Scope, resul
 	}
 	// What is in force has been proved before, or will be at the next login; this asks the cloud only for the latter.
 	scope, err := p.Client.Scope(ctx)
+	if err == nil {
+		// Another scope that was allowed when it came into force need not be allowed any more when it is written down: a
+		// NodeClaim may have been made since, of which only the leader of that time knew.
+		if result.ScopeErr = p.allow(ctx, scope, pinned); result.ScopeErr == nil {
+			result.Scope = &scope
+		}
+		return
+	}
 	switch {
-	case err == nil:
-		result.Scope = &scope
 	case bizfly.IsAuth(err) || bizfly.IsPermission(err):
 		result.CredentialsErr = err
 	default:
@@ -351,8 +357,13 @@ func overlay(limit *bizfly.Limit, spec *v1alpha1.RateLimit) {
 	limit.Concurrency = lo.CoalesceOrEmpty(int(spec.Concurrency), limit.Concurrency)
 }
 
-func pinnedScope(object *v1alpha1.ProviderConfig) *bizfly.Scope {
+// pinnedScope is the scope that is written down. Somebody may have deleted the ProviderConfig, and made it anew for another
+// place: the servers are still where they were confirmed to be.
+func (p *DefaultProvider) pinnedScope(object *v1alpha1.ProviderConfig) *bizfly.Scope {
 	if object.Status.Scope == nil {
+		if confirmed, ok := p.Guard.Confirmed(); ok {
+			return &confirmed
+		}
 		return nil
 	}
 	return &bizfly.Scope{Host: object.Status.Scope.Host, Region: object.Status.Scope.Region, ProjectID: object.Status.Scope.ProjectID}

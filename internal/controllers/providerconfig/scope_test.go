@@ -1,0 +1,110 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package providerconfig_test
+
+import (
+	"context"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	coretest "sigs.k8s.io/karpenter/pkg/test"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/providerconfig"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+var _ = Describe("The scope that is written down", func() {
+	var server cloud.Server
+	claim := func() {
+		GinkgoHelper()
+		Expect(kubeClient.Create(ctx, coretest.NodeClaim(karpv1.NodeClaim{Spec: karpv1.NodeClaimSpec{
+			NodeClassRef: &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "BizflyNodeClass", Name: "default"},
+		}}))).To(Succeed())
+	}
+	BeforeEach(func() {
+		sandbox = cloud.Start(cloud.Options{})
+		process = start(true, environment())
+		process.look()
+		server = sandbox.AddServer(cloud.ServerSpec{Name: "worker"})
+	})
+	AfterEach(func() {
+		sandbox.Close()
+		Expect(kubeClient.DeleteAllOf(ctx, &v1alpha1.ProviderConfig{})).To(Succeed())
+		Expect(kubeClient.DeleteAllOf(ctx, &karpv1.NodeClaim{})).To(Succeed())
+	})
+
+	It("should outlive a replica that took another one when it saw no NodeClaim", func() {
+		base := environment()
+		api, err := bizfly.NewClient(base)
+		Expect(err).ToNot(HaveOccurred())
+		guard := bizfly.NewGuard(api)
+		follower := config.NewDefaultProvider(config.Options{
+			Reader: kubeClient, Environment: base, Namespace: namespace, SecretName: secretName, Client: api, Guard: guard,
+			ClaimsExist: func(ctx context.Context) (bool, error) {
+				claims := &karpv1.NodeClaimList{}
+				err := kubeClient.List(ctx, claims)
+				return len(claims.Items) > 0, err
+			},
+		})
+		Expect(follower.Sync(ctx).Err()).ToNot(HaveOccurred())
+
+		By("noticing another project before there is a NodeClaim, and the leader afterwards")
+		apply(v1alpha1.ProviderConfigSpec{ProjectID: otherProject})
+		Expect(follower.Sync(ctx).Err()).ToNot(HaveOccurred())
+		claim()
+		process.look()
+		Expect(condition(v1alpha1.ConditionTypeScopePinned).Reason).To(Equal(providerconfig.ReasonScopeChanged))
+
+		By("becoming the leader, who writes down what Sync says")
+		for range 3 {
+			result := follower.Sync(ctx)
+			Expect(result.ScopeErr).To(HaveOccurred())
+			Expect(result.Scope).To(BeNil())
+			_, err = guard.GetServer(ctx, server.ID)
+			Expect(err).To(HaveOccurred())
+			Expect(bizfly.IsNotFound(err)).To(BeFalse(), "a token of another project sees nothing, which is not gone")
+		}
+
+		By("going back")
+		apply(v1alpha1.ProviderConfigSpec{})
+		Expect(follower.Sync(ctx).Err()).ToNot(HaveOccurred())
+		Expect(guard.GetServer(ctx, server.ID)).ToNot(BeNil())
+	})
+	It("should be defended, and written down again, when the ProviderConfig is replaced by one for another project", func() {
+		claim()
+		Expect(kubeClient.Delete(ctx, stored())).To(Succeed())
+		Expect(kubeClient.Create(ctx, &v1alpha1.ProviderConfig{
+			ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ProviderConfigName}, Spec: v1alpha1.ProviderConfigSpec{ProjectID: otherProject},
+		})).To(Succeed())
+		process.look()
+		Expect(condition(v1alpha1.ConditionTypeScopePinned).Reason).To(Equal(providerconfig.ReasonScopeChanged))
+		Expect(process.guard.GetServer(ctx, server.ID)).ToNot(BeNil())
+		Expect(stored().Status.Scope).To(HaveField("ProjectID", sandbox.Credentials().ProjectID))
+	})
+	It("should be written down again when the ProviderConfig is deleted", func() {
+		claim()
+		before := stored().Status.Scope
+		Expect(kubeClient.Delete(ctx, stored())).To(Succeed())
+		process.look()
+		Expect(stored().Status.Scope).To(Equal(before))
+	})
+})
