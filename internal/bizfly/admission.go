@@ -18,6 +18,7 @@ package bizfly
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -139,7 +140,7 @@ func (a *admission) sleep(ctx context.Context, wait time.Duration, reason string
 }
 
 func admissionError(ctx context.Context, retryAfter time.Duration, reason string) *APIError {
-	if ctx.Err() == context.Canceled { //nolint:errorlint // Err returns the sentinel itself
+	if errors.Is(ctx.Err(), context.Canceled) {
 		return contextError(ctx)
 	}
 	err := notSent(ClassThrottled, "not admitted in time: %s", reason)

@@ -78,7 +78,7 @@ func (a *authenticator) exchange(ctx context.Context) (fetched[session], error) 
 	} else {
 		request.AppCredID, request.AppCredSecret = a.config.AppCredID, a.config.AppCredSecret
 	}
-	body, err := json.Marshal(request)
+	body, err := json.Marshal(request) //nolint:gosec // a login sends its password
 	if err != nil {
 		return fetched[session]{}, &APIError{Class: ClassInvalid, NotSent: true, Message: "the credentials cannot be encoded"}
 	}

@@ -41,32 +41,25 @@ import (
 )
 
 var _ = Describe("Client", func() {
-	var ctx context.Context
-	BeforeEach(func() {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(context.Background(), time.Minute)
-		DeferCleanup(cancel)
-	})
-
 	Describe("panics", func() {
-		It("should turn one before the request into an error that was not sent", func() {
+		It("should turn one before the request into an error that was not sent", func(ctx SpecContext) {
 			err := clientFor(newStub(always(200, `[]`))).Panicking(ctx, true, false)
 			Expect(bizfly.IsNotSent(err)).To(BeTrue())
 			Expect(bizfly.IsAmbiguous(err)).To(BeFalse())
 			Expect(err).To(MatchError(Not(ContainSubstring("MARKED"))))
 		})
-		It("should turn one after a create into an unknown outcome", func() {
+		It("should turn one after a create into an unknown outcome", func(ctx SpecContext) {
 			s := newStub(always(200, `{"task_id":["t"]}`))
 			err := clientFor(s).Panicking(ctx, true, true)
 			Expect(bizfly.IsAmbiguous(err)).To(BeTrue())
 			Expect(s.seen()).To(HaveLen(1))
 		})
-		It("should turn one after a read into an outage", func() {
+		It("should turn one after a read into an outage", func(ctx SpecContext) {
 			Expect(bizfly.IsOutage(clientFor(newStub(always(200, `[]`))).Panicking(ctx, false, true))).To(BeTrue())
 		})
 	})
 
-	DescribeTable("should keep gobizfly from going elsewhere", func(service, path string) {
+	DescribeTable("should keep gobizfly from going elsewhere", func(ctx SpecContext, service, path string) {
 		s := newStub(always(200, `[]`))
 		err := clientFor(s).Wander(ctx, service, path, false)
 		Expect(bizfly.IsNotSent(err)).To(BeTrue())
@@ -77,13 +70,13 @@ var _ = Describe("Client", func() {
 		Entry("a longer name", "cloud_server", "//x"),
 	)
 
-	It("should let one call be one request", func() {
+	It("should let one call be one request", func(ctx SpecContext) {
 		s := newStub(always(200, `[]`))
 		Expect(bizfly.IsNotSent(clientFor(s).Wander(ctx, "cloud_server", "/servers", true))).To(BeFalse())
 		Expect(s.seen()).To(HaveLen(1))
 	})
 
-	It("should refuse an order that is not one server", func() {
+	It("should refuse an order that is not one server", func(ctx SpecContext) {
 		s := newStub(always(200, `{"task_id":["t"]}`))
 		client := clientFor(s)
 		_, err := client.CreateServer(ctx, nil)
@@ -102,7 +95,7 @@ var _ = Describe("Client", func() {
 		Expect(s.seen()).To(BeEmpty())
 	})
 
-	It("should send the order as it is, quantity 1, and leave the caller's copy alone", func() {
+	It("should send the order as it is, quantity 1, and leave the caller's copy alone", func(ctx SpecContext) {
 		s := newStub(always(200, `{"task_id":["t"]}`))
 		request := createRequest()
 		Expect(clientFor(s).CreateServer(ctx, request)).To(Equal("t"))
@@ -115,7 +108,7 @@ var _ = Describe("Client", func() {
 		Expect(s.seen()[0].Method + " " + s.seen()[0].Path).To(Equal("POST /iaas-cloud/api/servers"))
 	})
 
-	It("should refuse a join token that a header cannot carry", func() {
+	It("should refuse a join token that a header cannot carry", func(ctx SpecContext) {
 		s := newStub(always(200, `{}`))
 		for _, token := range []string{"", "a\nb", "a b", "ä"} {
 			err := clientFor(s).LeaveCluster(ctx, "uid", token, "node")
@@ -126,13 +119,13 @@ var _ = Describe("Client", func() {
 	})
 
 	Describe("TLS", func() {
-		It("should trust the CA bundle beside the system's roots", func() {
+		It("should trust the CA bundle beside the system's roots", func(ctx SpecContext) {
 			s := newTLSStub(true, always(200, `[]`))
 			_, err := clientFor(s, func(c *bizfly.Config) { c.AllowHTTP = false }).ListServers(ctx)
 			Expect(err).ToNot(HaveOccurred())
 			Expect(s.seen()[0].Proto).To(Equal("HTTP/2.0"))
 		})
-		It("should refuse what is older than TLS 1.2", func() {
+		It("should refuse what is older than TLS 1.2", func(ctx SpecContext) {
 			s := &stub{api: always(200, `[]`)}
 			s.Server = httptest.NewUnstartedServer(s)
 			s.TLS = &tls.Config{MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10}
@@ -145,7 +138,7 @@ var _ = Describe("Client", func() {
 	})
 
 	Describe("Reconfigure", func() {
-		It("should use rotated credentials from the next call on, while calls under way finish with the old", func() {
+		It("should use rotated credentials from the next call on, while calls under way finish with the old", func(ctx SpecContext) {
 			hold := make(chan struct{})
 			s := newStub(func(w http.ResponseWriter, r *http.Request) {
 				if r.Header.Get("X-Auth-Token") == "MARKED-token-1" {
@@ -168,7 +161,7 @@ var _ = Describe("Client", func() {
 			Expect(s.logins.Load()).To(BeEquivalentTo(2))
 		})
 
-		It("should lose no request when the old credentials are revoked under way", func() {
+		It("should lose no request when the old credentials are revoked under way", func(ctx SpecContext) {
 			var revoked atomic.Bool
 			var client *bizfly.Client
 			s := newStub(nil)
@@ -196,7 +189,7 @@ var _ = Describe("Client", func() {
 			Expect(s.seen()).To(HaveLen(2))
 		})
 
-		It("should keep the login when only limits change", func() {
+		It("should keep the login when only limits change", func(ctx SpecContext) {
 			s := newStub(always(200, `[]`))
 			config := configFor(s)
 			client, err := bizfly.NewClient(config)
@@ -214,7 +207,7 @@ var _ = Describe("Client", func() {
 			Expect(bizfly.IsCapacity(err)).To(BeTrue())
 		})
 
-		It("should log in again for another CA, region or project", func() {
+		It("should log in again for another CA, region or project", func(ctx SpecContext) {
 			s := newTLSStub(false, always(200, `[]`))
 			s.catalog = always(200, s.services(""))
 			client := clientFor(s)
@@ -230,7 +223,7 @@ var _ = Describe("Client", func() {
 			}
 		})
 
-		It("should keep the old configuration when the new one is invalid", func() {
+		It("should keep the old configuration when the new one is invalid", func(ctx SpecContext) {
 			s := newStub(always(200, `[]`))
 			client := clientFor(s)
 			Expect(client.Reconfigure(configFor(s, func(c *bizfly.Config) { c.Region = "XX" }))).To(MatchError(ContainSubstring(`"XX"`)))
@@ -240,7 +233,7 @@ var _ = Describe("Client", func() {
 	})
 
 	Describe("secrets", func() {
-		It("should be in no error, whatever the cloud echoes", func() {
+		It("should be in no error, whatever the cloud echoes", func(ctx SpecContext) {
 			var echoed atomic.Int32
 			s := newStub(nil)
 			request := createRequest()
@@ -294,7 +287,7 @@ var _ = Describe("Client", func() {
 			Expect(failed).To(BeNumerically(">", 100))
 		})
 
-		It("should be in no error of a login that echoes them", func() {
+		It("should be in no error of a login that echoes them", func(ctx SpecContext) {
 			s := newStub(always(200, `[]`))
 			for _, status := range []int{200, 400, 401, 500} {
 				s.set(func(s *stub) {
@@ -310,7 +303,7 @@ var _ = Describe("Client", func() {
 			}
 		})
 
-		It("should keep messages short and on one line", func() {
+		It("should keep messages short and on one line", func(ctx SpecContext) {
 			s := newStub(always(400, `{"message":"`+strings.Repeat("đ\\n", 100000)+`"}`))
 			_, err := clientFor(s).ListServers(ctx)
 			Expect([]rune(typed(err).Message)).To(HaveLen(512))
@@ -319,7 +312,7 @@ var _ = Describe("Client", func() {
 	})
 
 	Describe("metrics", func() {
-		It("should count what happened without ids in labels, and share them with another client", func() {
+		It("should count what happened without ids in labels, and share them with another client", func(ctx SpecContext) {
 			registry := prometheus.NewRegistry()
 			s := newStub(inTurn(page(503), always(200, `{"id":"`+serverID+`"}`), always(404, `{}`), hangUp))
 			shared := func(c *bizfly.Config) { c.Registerer = registry }
@@ -343,7 +336,7 @@ var _ = Describe("Client", func() {
 			Expect(fmt.Sprint(families)).ToNot(Or(ContainSubstring(serverID), ContainSubstring("MARKED")))
 		})
 
-		It("should call it an outage after three failures in a row, and over after one answer", func() {
+		It("should call it an outage after three failures in a row, and over after one answer", func(ctx SpecContext) {
 			registry := prometheus.NewRegistry()
 			s := newStub(page(500))
 			client := clientFor(s, func(c *bizfly.Config) { c.Registerer = registry })
@@ -362,7 +355,7 @@ var _ = Describe("Client", func() {
 			Expect(client.Health().Outage).To(BeFalse())
 		})
 
-		It("should not call it an outage when callers go away", func() {
+		It("should not call it an outage when callers go away", func(ctx SpecContext) {
 			release := make(chan struct{})
 			s := newStub(func(http.ResponseWriter, *http.Request) { <-release })
 			DeferCleanup(func() { close(release) })

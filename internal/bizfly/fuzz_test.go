@@ -59,10 +59,11 @@ func FuzzResponses(f *testing.F) {
 		}
 	}))
 	f.Cleanup(s.Close)
+	clock := &skipping{}
 	wide := bizfly.Limit{QPS: 1000, Burst: 1000, Concurrency: 100}
 	client, err := bizfly.NewClient(bizfly.Config{
 		APIURL: s.URL, Region: "HN", AllowHTTP: true, AuthMethod: bizfly.AuthMethodPassword, Email: "a@example.com", Password: "fuzz-password",
-		Limits: bizfly.Limits{Delete: wide, Read: wide, Create: wide}, Clock: &skipping{}, Registerer: prometheus.NewRegistry(),
+		Limits: bizfly.Limits{Delete: wide, Read: wide, Create: wide}, Clock: clock, Registerer: prometheus.NewRegistry(),
 	})
 	if err != nil {
 		f.Fatal(err)
@@ -86,6 +87,8 @@ func FuzzResponses(f *testing.F) {
 	f.Fuzz(func(t *testing.T, status int, header, value, body string) {
 		// Other statuses cannot be sent by a server of net/http, and 1xx are not final.
 		current.Store(&response{status: 200 + (status%400+400)%400, header: header, value: value, body: body})
+		// Whatever pause or back-off the answer before this one caused is over.
+		clock.Step(10 * time.Minute)
 		for name, call := range calls {
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			err := call(ctx, client)

@@ -42,7 +42,8 @@ const (
 	rememberedRequests = 256
 )
 
-const secretKey = `(?:pass(?:word|wd)?|secret|token|credential(?:_id|_secret)?|user_?data|api_?key|authorization|private_?key)`
+// secretKey matches the names under which secrets are sent.
+const secretKey = `(?:pass(?:word|wd)?|secret|token|credential(?:_id|_secret)?|user_?data|api_?key|authorization|private_?key)` //nolint:gosec // names, not secrets
 
 var (
 	// The three ways in which a key and its value are echoed: JSON, JSON inside a JSON string, and plain text.

@@ -72,21 +72,17 @@ func order(ctx context.Context, client *bizfly.Client) *gobizfly.ServerCreateReq
 }
 
 var _ = Describe("Client and the sandbox", func() {
-	var ctx context.Context
 	var sandbox *cloud.Sandbox
 	var client *bizfly.Client
 
 	BeforeEach(func() {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(context.Background(), time.Minute)
-		DeferCleanup(cancel)
 		sandbox = startSandbox(cloud.Options{})
 		var err error
 		client, err = bizfly.NewClient(sandboxConfig(sandbox))
 		Expect(err).ToNot(HaveOccurred())
 	})
 
-	It("should log in with either method and tell its scope", func() {
+	It("should log in with either method and tell its scope", func(ctx SpecContext) {
 		scope, err := client.Scope(ctx)
 		Expect(err).ToNot(HaveOccurred())
 		Expect(scope).To(Equal(bizfly.Scope{Host: strings.TrimPrefix(sandbox.URL, "http://"), Region: "HaNoi", ProjectID: sandbox.Credentials().ProjectID}))
@@ -99,7 +95,7 @@ var _ = Describe("Client and the sandbox", func() {
 		Expect(other.Scope(ctx)).To(Equal(scope))
 	})
 
-	It("should say which variable is wrong when the credentials are", func() {
+	It("should say which variable is wrong when the credentials are", func(ctx SpecContext) {
 		config := sandboxConfig(sandbox)
 		config.Password = "wrong-password"
 		other, err := bizfly.NewClient(config)
@@ -109,7 +105,7 @@ var _ = Describe("Client and the sandbox", func() {
 		Expect(err).To(MatchError(And(ContainSubstring("Scope"), ContainSubstring("login"), Not(ContainSubstring("wrong-password")))))
 	})
 
-	It("should read the whole catalog of the cloud", func() {
+	It("should read the whole catalog of the cloud", func(ctx SpecContext) {
 		regions, err := client.ListRegions(ctx)
 		Expect(err).ToNot(HaveOccurred())
 		Expect(regions).To(HaveExactElements(HaveField("ShortName", "HN"), HaveField("ShortName", "HCM")))
@@ -136,7 +132,7 @@ var _ = Describe("Client and the sandbox", func() {
 		Expect(versions).To(And(ContainElement(HaveField("K8SVersion", HaveSuffix(".flatcar"))), ContainElement(HaveField("WorkerImageID", ""))))
 	})
 
-	It("should read what servers are attached to", func() {
+	It("should read what servers are attached to", func(ctx SpecContext) {
 		vpcs, err := client.ListVPCNetworks(ctx)
 		Expect(err).ToNot(HaveOccurred())
 		Expect(vpcs).To(ContainElement(HaveField("Subnets", Not(BeEmpty()))))
@@ -150,7 +146,7 @@ var _ = Describe("Client and the sandbox", func() {
 		Expect(err).ToNot(HaveOccurred())
 	})
 
-	It("should read and leave the BKE cluster, as often as it likes", func() {
+	It("should read and leave the BKE cluster, as often as it likes", func(ctx SpecContext) {
 		bke := sandbox.BKE()
 		cluster, err := client.GetCluster(ctx, bke.ClusterUID)
 		Expect(err).ToNot(HaveOccurred())
@@ -165,7 +161,7 @@ var _ = Describe("Client and the sandbox", func() {
 		Expect(sandbox.State().LeftNodes).To(Equal([]string{"node-1"}))
 	})
 
-	It("should not log in again for every leave with a refused join token", func() {
+	It("should not log in again for every leave with a refused join token", func(ctx SpecContext) {
 		for range 5 {
 			err := client.LeaveCluster(ctx, sandbox.BKE().ClusterUID, "wrong", "node-1")
 			Expect(bizfly.IsAuth(err)).To(BeTrue())
@@ -173,7 +169,7 @@ var _ = Describe("Client and the sandbox", func() {
 		Expect(sandbox.State().TokensIssued).To(Equal(1))
 	})
 
-	It("should take a server from its order to its end, disk and all", func() {
+	It("should take a server from its order to its end, disk and all", func(ctx SpecContext) {
 		request := order(ctx, client)
 		taskID, err := client.CreateServer(ctx, request)
 		Expect(err).ToNot(HaveOccurred())
@@ -215,7 +211,7 @@ var _ = Describe("Client and the sandbox", func() {
 		Expect(sandbox.State().ForeignRequests).To(BeZero())
 	})
 
-	It("should keep a root disk that is not listed, and delete it by itself", func() {
+	It("should keep a root disk that is not listed, and delete it by itself", func(ctx SpecContext) {
 		_, err := client.CreateServer(ctx, order(ctx, client))
 		Expect(err).ToNot(HaveOccurred())
 		var server *gobizfly.Server
@@ -239,7 +235,7 @@ var _ = Describe("Client and the sandbox", func() {
 	})
 
 	DescribeTable("should give a refused order and a failed task their class, in both languages",
-		func(effect cloud.Effect, is func(error) bool) {
+		func(ctx SpecContext, effect cloud.Effect, is func(error) bool) {
 			for _, vietnamese := range []bool{false, true} {
 				for _, async := range []bool{false, true} {
 					sandbox := startSandbox(cloud.Options{Vietnamese: vietnamese})
@@ -269,7 +265,7 @@ var _ = Describe("Client and the sandbox", func() {
 	)
 
 	DescribeTable("should not know the outcome of an order whose answer is lost, and send it once",
-		func(fault cloud.Fault) {
+		func(ctx SpecContext, fault cloud.Fault) {
 			request := order(ctx, client)
 			fault.Method, fault.Path = "POST", "/servers"
 			sandbox.AddFaults(1, fault)
@@ -291,7 +287,7 @@ var _ = Describe("Client and the sandbox", func() {
 		Entry("a string where an array belongs", cloud.Fault{Effect: cloud.EffectBody, Body: `{"task_id":"x"}`, Commit: true}),
 	)
 
-	It("should succeed in a delete whose first answer was lost", func() {
+	It("should succeed in a delete whose first answer was lost", func(ctx SpecContext) {
 		_, err := client.CreateServer(ctx, order(ctx, client))
 		Expect(err).ToNot(HaveOccurred())
 		servers, err := client.ListServers(ctx)
@@ -307,7 +303,7 @@ var _ = Describe("Client and the sandbox", func() {
 		Eventually(func() []cloud.Server { return sandbox.State().Servers }).WithTimeout(10 * time.Second).Should(BeEmpty())
 	})
 
-	It("should survive tokens that expire and numbers in metadata", func() {
+	It("should survive tokens that expire and numbers in metadata", func(ctx SpecContext) {
 		_, err := client.CreateServer(ctx, order(ctx, client))
 		Expect(err).ToNot(HaveOccurred())
 		sandbox.ExpireTokens()
@@ -318,7 +314,7 @@ var _ = Describe("Client and the sandbox", func() {
 		Expect(sandbox.State().TokensIssued).To(Equal(2))
 	})
 
-	It("should never take another project's silence for an absence", func() {
+	It("should never take another project's silence for an absence", func(ctx SpecContext) {
 		other := startSandbox(cloud.Options{DefaultProject: "0000000000000000000000000000dead"})
 		config := sandboxConfig(other)
 		config.ProjectID = ""
@@ -329,7 +325,7 @@ var _ = Describe("Client and the sandbox", func() {
 		Expect(stranger.Scope(ctx)).To(HaveField("ProjectID", other.Credentials().ProjectID))
 	})
 
-	It("should say that a service is missing and send nothing anywhere", func() {
+	It("should say that a service is missing and send nothing anywhere", func(ctx SpecContext) {
 		other := startSandbox(cloud.Options{OmitServices: []string{"kubernetes_engine"}})
 		poor, err := bizfly.NewClient(sandboxConfig(other))
 		Expect(err).ToNot(HaveOccurred())

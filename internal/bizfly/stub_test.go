@@ -21,6 +21,7 @@ import (
 	"context"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -282,7 +283,9 @@ func everyCall() map[string]func(context.Context, bizfly.API) error {
 func typed(err error) *bizfly.APIError {
 	GinkgoHelper()
 	Expect(err).To(BeAssignableToTypeOf(&bizfly.APIError{}))
-	return err.(*bizfly.APIError)
+	var apiError *bizfly.APIError
+	Expect(errors.As(err, &apiError)).To(BeTrue())
+	return apiError
 }
 
 func methods(requests []recorded) string {

@@ -1,0 +1,184 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package bizfly_test
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+)
+
+var _ = Describe("Admission", func() {
+	It("should let a thousand creates starve nothing", func(ctx SpecContext) {
+		const creates = 1000
+		release := make(chan struct{})
+		var parallel, most atomic.Int32
+		s := newStub(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPost {
+				now := parallel.Add(1)
+				for old := most.Load(); now > old && !most.CompareAndSwap(old, now); old = most.Load() {
+					continue
+				}
+				<-release
+				parallel.Add(-1)
+				answer(w, 200, `{"task_id":["t"]}`)
+				return
+			}
+			answer(w, 200, `[]`)
+		})
+		client := clientFor(s, func(c *bizfly.Config) {
+			c.Limits.Create.Concurrency = 5
+			c.Limits.Wait = 30 * time.Second
+		})
+		var done sync.WaitGroup
+		var created atomic.Int32
+		for range creates {
+			done.Go(func() {
+				if _, err := client.CreateServer(ctx, createRequest()); err == nil {
+					created.Add(1)
+				}
+			})
+		}
+		Eventually(parallel.Load).WithTimeout(10 * time.Second).Should(BeEquivalentTo(5))
+		for range 20 {
+			_, err := client.ListServers(ctx)
+			Expect(err).ToNot(HaveOccurred())
+			s.set(func(s *stub) {})
+		}
+		s.set(func(s *stub) { s.requests = nil })
+		close(release)
+		done.Wait()
+		Expect(created.Load()).To(BeEquivalentTo(creates))
+		Expect(most.Load()).To(BeEquivalentTo(5))
+	})
+
+	It("should not send what is not admitted in time, and say so", func(ctx SpecContext) {
+		release := make(chan struct{})
+		arrived := make(chan struct{}, 8)
+		s := newStub(func(http.ResponseWriter, *http.Request) {
+			arrived <- struct{}{}
+			<-release
+		})
+		DeferCleanup(func() { close(release) })
+		client := clientFor(s, func(c *bizfly.Config) {
+			c.Limits.Create.Concurrency = 1
+			c.Limits.Wait = 100 * time.Millisecond
+		})
+		go func() { _, _ = client.CreateServer(ctx, createRequest()) }()
+		Eventually(arrived).Should(Receive())
+		for _, bound := range []time.Duration{time.Minute, 20 * time.Millisecond} {
+			waiting, cancel := context.WithTimeout(ctx, bound)
+			_, err := client.CreateServer(waiting, createRequest())
+			cancel()
+			Expect(bizfly.IsNotSent(err)).To(BeTrue())
+			Expect(bizfly.IsThrottled(err)).To(BeTrue())
+			Expect(bizfly.IsAmbiguous(err)).To(BeFalse())
+			Expect(err).To(MatchError(context.DeadlineExceeded))
+			Expect(err).To(MatchError(ContainSubstring("all create slots are taken")))
+		}
+		Expect(s.seen()).To(HaveLen(1))
+	})
+
+	It("should start a call's deadline when it is admitted", func(ctx SpecContext) {
+		s := newStub(func(w http.ResponseWriter, r *http.Request) {
+			timer := time.NewTimer(80 * time.Millisecond)
+			defer timer.Stop()
+			select {
+			case <-timer.C:
+			case <-r.Context().Done():
+			}
+			answer(w, 200, `[]`)
+		})
+		client := clientFor(s, func(c *bizfly.Config) {
+			c.Limits.Read.Concurrency = 1
+			c.Timeouts.Read = 400 * time.Millisecond
+		})
+		var done sync.WaitGroup
+		var failed atomic.Int32
+		// The last one waits three times its deadline for its turn.
+		for range 15 {
+			done.Go(func() {
+				if _, err := client.ListServers(ctx); err != nil {
+					failed.Add(1)
+				}
+			})
+		}
+		done.Wait()
+		Expect(failed.Load()).To(BeZero())
+	})
+
+	It("should keep to the rate of each class", func(ctx SpecContext) {
+		clock := &skipping{}
+		s := newStub(func(w http.ResponseWriter, r *http.Request) {
+			answer(w, 200, map[string]string{"GET": `[]`, "POST": `{"task_id":["t"]}`, "DELETE": `{}`}[r.Method])
+		})
+		client := clientFor(s, func(c *bizfly.Config) {
+			c.Clock = clock
+			c.Limits.Create = bizfly.Limit{QPS: 2, Burst: 3, Concurrency: 5}
+		})
+		for range 5 {
+			_, err := client.CreateServer(ctx, createRequest())
+			Expect(err).ToNot(HaveOccurred())
+		}
+		Expect(clock.Waits()).To(HaveExactElements(BeNumerically("~", 500*time.Millisecond, 100*time.Millisecond), BeNumerically("~", 500*time.Millisecond, 100*time.Millisecond)))
+		for range 20 {
+			_, err := client.ListServers(ctx)
+			Expect(err).ToNot(HaveOccurred())
+		}
+		Expect(clock.Waits()).To(HaveLen(2))
+	})
+
+	It("should hold all classes back after a 429, once", func(ctx SpecContext) {
+		clock := &skipping{}
+		s := newStub(inTurn(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "4")
+			answer(w, 429, `{}`)
+		}, always(200, `[]`)))
+		client := clientFor(s, func(c *bizfly.Config) { c.Clock = clock })
+		_, err := client.CreateServer(ctx, createRequest())
+		Expect(bizfly.IsThrottled(err)).To(BeTrue())
+		Expect(typed(err).RetryAfter).To(Equal(4 * time.Second))
+		_, err = client.ListServers(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		_, err = client.DeleteServer(ctx, serverID, nil)
+		Expect(err).To(HaveOccurred())
+		Expect(clock.Waits()).To(HaveExactElements(BeNumerically("~", 4*time.Second, time.Second)))
+	})
+
+	It("should say at once when a pause is longer than the caller can wait", func(ctx SpecContext) {
+		s := newStub(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "100000")
+			answer(w, 429, `{}`)
+		})
+		client := clientFor(s)
+		_, err := client.CreateServer(ctx, createRequest())
+		Expect(bizfly.IsThrottled(err)).To(BeTrue())
+		_, err = client.ListServers(ctx)
+		Expect(bizfly.IsThrottled(err)).To(BeTrue())
+		Expect(bizfly.IsNotSent(err)).To(BeTrue())
+		// However long a 429 asks, we try again within minutes.
+		Expect(typed(err).RetryAfter).To(And(BeNumerically(">", time.Minute), BeNumerically("<=", 5*time.Minute)))
+		Expect(s.seen()).To(HaveLen(1))
+	})
+})

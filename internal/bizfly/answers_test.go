@@ -1,0 +1,120 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package bizfly_test
+
+import (
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+)
+
+var _ = Describe("Answers that make no sense", func() {
+	DescribeTable("should be typed errors to every read",
+		func(ctx SpecContext, body string) {
+			client := clientFor(newStub(always(200, body)))
+			for name, call := range everyCall() {
+				if !strings.HasPrefix(name, "List") && !strings.HasPrefix(name, "Get") {
+					continue
+				}
+				if name == "ListRegions" && body == `{}` {
+					continue
+				}
+				err := call(ctx, client)
+				Expect(err).To(HaveOccurred(), name)
+				Expect(bizfly.IsOutage(err)).To(BeTrue(), "%s: %v", name, err)
+				Expect(typed(err)).To(And(HaveField("Operation", name), HaveField("Ambiguous", false)))
+			}
+		},
+		Entry("empty", ""), Entry("null", "null"), Entry("a string", `"x"`), Entry("a number", "1"), Entry("truncated array", `[{"id":"a"`),
+		Entry("truncated object", `{"ready":tr`), Entry("a page", "<html></html>"), Entry("plain text", "ok"), Entry("trailing garbage", `[] x`), Entry("an object", `{}`),
+		Entry("null elements", `[null]`), Entry("elements that are strings", `["a"]`), Entry("elements of the wrong type", `[{"id":1}]`),
+		Entry("null in its fields", `{"server_types":null,"volume_types":null,"os_images":null,"images":null,"controller_versions":null,"HN":null}`),
+		Entry("null elements in its fields", `{"server_types":[null],"volume_types":[null],"os_images":[null],"images":[null],"controller_versions":[null],"HN":1}`),
+		Entry("strings where arrays belong", `{"server_types":"","volume_types":"","os_images":"","images":"","controller_versions":"","HN":""}`),
+		Entry("deep nesting", strings.Repeat("[", 20000)),
+	)
+
+	It("should not take a server for another one", func(ctx SpecContext) {
+		_, err := clientFor(newStub(always(200, `{"id":"another"}`))).GetServer(ctx, serverID)
+		Expect(bizfly.IsOutage(err)).To(BeTrue())
+		_, err = clientFor(newStub(always(200, `{"uid":"another"}`))).GetCluster(ctx, "uid")
+		Expect(bizfly.IsOutage(err)).To(BeTrue())
+	})
+
+	It("should not take a list with a nameless element for whole", func(ctx SpecContext) {
+		_, err := clientFor(newStub(always(200, `[{"id":"a"},{"name":"b"}]`))).ListServers(ctx)
+		Expect(err).To(MatchError(ContainSubstring("element 1 has no id")))
+	})
+
+	It("should return empty lists that are not nil", func(ctx SpecContext) {
+		servers, err := clientFor(newStub(always(200, ` [] `))).ListServers(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(servers).ToNot(BeNil())
+		Expect(servers).To(BeEmpty())
+	})
+
+	It("should keep regions that gobizfly does not know", func(ctx SpecContext) {
+		s := newStub(always(200, `{"VC-HN":{"active":true,"order":3,"region_name":"VC-HaNoi"},"HN":{"order":1,"short_name":"HN","zones":[{"short_name":"HN1","active":true}]}}`))
+		regions, err := clientFor(s).ListRegions(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(regions).To(HaveExactElements(HaveField("ShortName", "HN"), HaveField("ShortName", "VC-HN")))
+	})
+})
+
+var _ = Describe("GetTask", func() {
+	DescribeTable("should survive whatever the result is",
+		func(ctx SpecContext, body string, wanted bizfly.Task, serverID string) {
+			task, err := clientFor(newStub(always(200, body))).GetTask(ctx, "t1")
+			Expect(err).ToNot(HaveOccurred())
+			Expect(lo.FromPtr(task)).To(And(
+				HaveField("ID", "t1"), HaveField("Ready", wanted.Ready), HaveField("Succeeded", wanted.Succeeded),
+				HaveField("Action", wanted.Action), HaveField("Progress", wanted.Progress), HaveField("Message", wanted.Message),
+			))
+			if serverID == "" {
+				Expect(task.Server).To(BeNil())
+			} else {
+				Expect(task.Server.ID).To(Equal(serverID))
+			}
+		},
+		Entry("running", `{"ready":false,"result":{"action":"create_server","progress":40}}`, bizfly.Task{Action: "create_server", Progress: 40}, ""),
+		Entry("succeeded", `{"ready":true,"result":{"id":"s-1","metadata":{"n":1},"success":true,"progress":0}}`, bizfly.Task{Ready: true, Succeeded: true}, "s-1"),
+		Entry("failed with a message", `{"ready":true,"result":{"action":"create_server","progress":100,"success":false,"message":"No valid host was found."}}`,
+			bizfly.Task{Ready: true, Action: "create_server", Progress: 100, Message: "No valid host was found."}, ""),
+		Entry("failed with a server in ERROR", `{"ready":true,"result":{"id":"s-1","status":"ERROR","success":false,"fault":{"code":500,"message":"No valid host"}}}`,
+			bizfly.Task{Ready: true, Message: "No valid host"}, "s-1"),
+		Entry("failed with data", `{"ready":true,"result":{"success":false,"data":"quota"}}`, bizfly.Task{Ready: true, Message: "quota"}, ""),
+		Entry("failed with an error", `{"ready":true,"result":{"success":false,"error":"hết hàng"}}`, bizfly.Task{Ready: true, Message: "hết hàng"}, ""),
+		Entry("a string", `{"ready":true,"result":"No valid host was found."}`, bizfly.Task{Ready: true, Message: "No valid host was found."}, ""),
+		Entry("null", `{"ready":true,"result":null}`, bizfly.Task{Ready: true}, ""),
+		Entry("nothing", `{"ready":true}`, bizfly.Task{Ready: true}, ""),
+		Entry("a message beside it", `{"ready":true,"result":null,"message":"lỗi"}`, bizfly.Task{Ready: true, Message: "lỗi"}, ""),
+		Entry("a progress that is none", `{"ready":false,"result":{"progress":1e9}}`, bizfly.Task{Progress: 100}, ""),
+	)
+
+	It("should classify a failed task with the configured patterns too", func(ctx SpecContext) {
+		s := newStub(always(200, `{"ready":true,"result":{"success":false,"message":"cụm đầy"}}`))
+		task, err := clientFor(s, func(c *bizfly.Config) {
+			c.ErrorPatterns = []bizfly.ErrorPattern{{Class: bizfly.ClassCapacity, Pattern: "cụm đầy"}}
+		}).GetTask(ctx, "t1")
+		Expect(err).ToNot(HaveOccurred())
+		Expect(bizfly.IsCapacity(task.Failure())).To(BeTrue())
+	})
+})

@@ -1,0 +1,330 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package bizfly_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+)
+
+// One spec or more for each defect of gobizfly v1.1.32 that our calls can reach. The numbers are those of the list in
+// docs/architecture.md.
+var _ = Describe("Defects of gobizfly, calls and logins", func() {
+	Describe("2.1 contexts are ignored", func() {
+		for name, call := range everyCall() {
+			It("should return at once from "+name+" when its context is cancelled", func(ctx SpecContext) {
+				arrived, release := make(chan struct{}, 64), make(chan struct{})
+				s := newStub(func(_ http.ResponseWriter, r *http.Request) {
+					arrived <- struct{}{}
+					<-release
+				})
+				if name == "Scope" {
+					s.set(func(s *stub) { s.token = s.api })
+				}
+				DeferCleanup(func() { close(release) })
+				client := clientFor(s)
+				cancelled, cancel := context.WithCancel(ctx)
+				result := make(chan error, 1)
+				go func() { result <- call(cancelled, client) }()
+				Eventually(arrived).WithTimeout(5 * time.Second).Should(Receive())
+				cancel()
+				var err error
+				Eventually(result).WithTimeout(2 * time.Second).Should(Receive(&err))
+				Expect(err).To(MatchError(context.Canceled))
+				Expect(typed(err).Operation).To(Equal(name))
+				Expect(bizfly.IsOutage(err)).To(BeFalse())
+			})
+		}
+
+		It("should send nothing for a context that has ended already", func(ctx SpecContext) {
+			s := newStub(always(200, `[]`))
+			cancelled, cancel := context.WithCancel(ctx)
+			cancel()
+			_, err := clientFor(s).ListServers(cancelled)
+			Expect(err).To(MatchError(context.Canceled))
+			Expect(bizfly.IsNotSent(err)).To(BeTrue())
+			Expect(s.seen()).To(BeEmpty())
+			Expect(s.logins.Load()).To(BeZero())
+		})
+	})
+
+	Describe("2.2 there is no timeout", func() {
+		hung := func() *stub {
+			release := make(chan struct{})
+			s := newStub(func(_ http.ResponseWriter, r *http.Request) {
+				<-release
+			})
+			DeferCleanup(func() { close(release) })
+			return s
+		}
+		short := func(c *bizfly.Config) {
+			c.Timeouts.Read, c.Timeouts.Create, c.Timeouts.Delete = 200*time.Millisecond, 200*time.Millisecond, 200*time.Millisecond
+		}
+
+		It("should meet its own deadline when a server hangs", func(ctx SpecContext) {
+			_, err := clientFor(hung(), short).ListServers(context.Background())
+			Expect(err).To(MatchError(context.DeadlineExceeded))
+			Expect(bizfly.IsOutage(err)).To(BeTrue())
+			Expect(bizfly.IsAmbiguous(err)).To(BeFalse())
+		})
+
+		It("should not know the outcome of a create or delete that hangs", func(ctx SpecContext) {
+			client := clientFor(hung(), short)
+			_, err := client.CreateServer(context.Background(), createRequest())
+			Expect(err).To(MatchError(context.DeadlineExceeded))
+			Expect(bizfly.IsAmbiguous(err)).To(BeTrue())
+			Expect(bizfly.IsNotSent(err)).To(BeFalse())
+			_, err = client.DeleteServer(context.Background(), serverID, nil)
+			Expect(bizfly.IsAmbiguous(err)).To(BeTrue())
+		})
+
+		It("should meet the deadline when a body drips for ever", func(ctx SpecContext) {
+			release := make(chan struct{})
+			s := newStub(func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.WriteString(w, "[")
+				w.(http.Flusher).Flush()
+				<-release
+			})
+			DeferCleanup(func() { close(release) })
+			_, err := clientFor(s, short).ListServers(context.Background())
+			Expect(err).To(MatchError(context.DeadlineExceeded))
+		})
+
+		It("should meet the deadline when the login hangs", func(ctx SpecContext) {
+			release := make(chan struct{})
+			s := newStub(always(200, `[]`))
+			s.token = func(http.ResponseWriter, *http.Request) { <-release }
+			DeferCleanup(func() { close(release) })
+			_, err := clientFor(s, func(c *bizfly.Config) {
+				c.Timeouts.Login = 100 * time.Millisecond
+				c.Timeouts.Read = 300 * time.Millisecond
+			}).ListServers(ctx)
+			Expect(bizfly.IsNotSent(err)).To(BeTrue())
+			Expect(bizfly.IsOutage(err)).To(BeTrue())
+			Expect(s.seen()).To(BeEmpty())
+		})
+	})
+
+	Describe("2.3 to 2.5 a 401 panics, loses the body or recurses", func() {
+		replays := func(ctx context.Context, s *stub, proto string) {
+			s.set(func(s *stub) {
+				s.api = func(w http.ResponseWriter, r *http.Request) {
+					if r.Header.Get("X-Auth-Token") == "MARKED-token-1" {
+						// A new connection for the replay, where gobizfly would send an empty body.
+						w.Header().Set("Connection", "close")
+						answer(w, 401, `{"message":"token expired"}`)
+						return
+					}
+					answer(w, 200, `{"task_id":["71b9caeb-1"]}`)
+				}
+			})
+			Expect(clientFor(s).CreateServer(ctx, createRequest())).To(Equal("71b9caeb-1"))
+			seen := s.seen()
+			Expect(seen).To(HaveLen(2))
+			for _, request := range seen {
+				Expect(request.Proto).To(Equal(proto))
+				Expect(request.Body).To(And(ContainSubstring(`"quantity":1`), ContainSubstring(`"user_data"`), HaveSuffix("]\n")))
+			}
+			Expect(seen[0].Body).To(Equal(seen[1].Body))
+			Expect(s.logins.Load()).To(BeEquivalentTo(2))
+		}
+		It("should replay once with the whole body over HTTP/1.1", func(ctx SpecContext) { replays(ctx, newStub(nil), "HTTP/1.1") })
+		It("should replay once with the whole body over HTTP/2", func(ctx SpecContext) { replays(ctx, newTLSStub(true, nil), "HTTP/2.0") })
+
+		It("should log in once for a storm of 401", func(ctx SpecContext) {
+			const callers = 40
+			var waiting sync.WaitGroup
+			waiting.Add(callers)
+			s := newStub(func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("X-Auth-Token") == "MARKED-token-1" {
+					// All requests get their 401 together.
+					waiting.Done()
+					waiting.Wait()
+					answer(w, 401, `{"message":"expired"}`)
+					return
+				}
+				answer(w, 200, `[]`)
+			})
+			client := clientFor(s)
+			_, err := client.Scope(ctx)
+			Expect(err).ToNot(HaveOccurred())
+			var failed atomic.Int32
+			var done sync.WaitGroup
+			for range callers {
+				done.Go(func() {
+					if _, err := client.ListServers(ctx); err != nil {
+						failed.Add(1)
+					}
+				})
+			}
+			done.Wait()
+			Expect(failed.Load()).To(BeZero())
+			Expect(s.logins.Load()).To(BeEquivalentTo(2))
+			Expect(s.seen()).To(HaveLen(2 * callers))
+		})
+
+		It("should give up with a typed error when a fresh token is refused too, and not log in for each call", func(ctx SpecContext) {
+			s := newStub(always(401, `{"message":"no"}`))
+			client := clientFor(s)
+			for range 5 {
+				_, err := client.ListServers(ctx)
+				Expect(bizfly.IsAuth(err)).To(BeTrue())
+				Expect(typed(err).Status).To(Equal(401))
+			}
+			// The first call: a login, a 401, a login, a 401. The others: one 401 each.
+			Expect(s.logins.Load()).To(BeEquivalentTo(2))
+			Expect(s.seen()).To(HaveLen(6))
+		})
+
+		It("should not recurse when the login is refused for ever", func(ctx SpecContext) {
+			s := newStub(always(200, `[]`))
+			s.token = always(401, `{"message":"Email hoặc mật khẩu không đúng"}`)
+			client := clientFor(s)
+			for range 5 {
+				_, err := client.ListServers(ctx)
+				Expect(bizfly.IsAuth(err)).To(BeTrue())
+				Expect(bizfly.IsNotSent(err)).To(BeTrue())
+				Expect(err).To(MatchError(ContainSubstring("mật khẩu không đúng")))
+			}
+			Expect(s.logins.Load()).To(BeEquivalentTo(1))
+			Expect(s.seen()).To(BeEmpty())
+		})
+	})
+
+	It("2.6 should not recurse when the catalog is refused", func(ctx SpecContext) {
+		s := newStub(always(200, `[]`))
+		s.catalog = always(401, `{"message":"no"}`)
+		client := clientFor(s)
+		for range 5 {
+			_, err := client.ListServers(ctx)
+			Expect(bizfly.IsAuth(err)).To(BeTrue())
+			Expect(err).To(MatchError(ContainSubstring("service catalog")))
+		}
+		Expect(s.logins.Load()).To(BeEquivalentTo(1))
+		Expect(s.catalogs.Load()).To(BeEquivalentTo(1))
+	})
+
+	It("2.7 should use tokens for application credentials too, also after a 401", func(ctx SpecContext) {
+		var logins []string
+		s := newStub(func(w http.ResponseWriter, r *http.Request) {
+			answer(w, lo.Ternary(r.Header.Get("X-Auth-Token") == "t-1", 401, 200), `[]`)
+		})
+		s.token = func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			logins = append(logins, string(body))
+			answer(w, 200, fmt.Sprintf(`{"token":"t-%d","project_id":"%s"}`, len(logins), project))
+		}
+		_, err := clientFor(s, func(c *bizfly.Config) {
+			c.AuthMethod, c.Email, c.Password = bizfly.AuthMethodAppCredential, "", ""
+			c.AppCredID, c.AppCredSecret = "cred-id", "cred-secret"
+		}).ListServers(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(logins).To(HaveLen(2))
+		for _, body := range logins {
+			Expect(body).To(MatchJSON(`{"auth_method":"application_credential","credential_id":"cred-id","credential_secret":"cred-secret"}`))
+		}
+		for _, request := range s.seen() {
+			Expect(request.Header).To(HaveKeyWithValue("X-Auth-Type", []string{"token"}))
+			Expect(request.Header).To(HaveKeyWithValue("X-Project-Id", []string{project}))
+			Expect(request.Header).ToNot(HaveKey("X-App-Credential-Secret"))
+		}
+	})
+
+	Describe("2.8 the project is lost", func() {
+		It("should send the project of the token's reply with every request", func(ctx SpecContext) {
+			s := newStub(always(200, `[]`))
+			client := clientFor(s)
+			_, err := client.ListServers(ctx)
+			Expect(err).ToNot(HaveOccurred())
+			Expect(s.seen()[0].Header.Get("X-Project-ID")).To(Equal(project))
+			Expect(client.Scope(ctx)).To(Equal(bizfly.Scope{Host: strings.TrimPrefix(s.URL, "http://"), Region: "HaNoi", ProjectID: project}))
+		})
+
+		It("should refuse a token of another project than the configured one", func(ctx SpecContext) {
+			s := newStub(always(404, `{"message":"not found"}`))
+			client := clientFor(s, func(c *bizfly.Config) { c.ProjectID = "another" })
+			_, err := client.GetServer(ctx, serverID)
+			Expect(bizfly.IsAuth(err)).To(BeTrue())
+			Expect(err).To(MatchError(And(ContainSubstring("another"), ContainSubstring(project), ContainSubstring("BIZFLY_CLOUD_PROJECT_ID"))))
+			_, err = client.Scope(ctx)
+			Expect(bizfly.IsAuth(err)).To(BeTrue())
+			Expect(s.seen()).To(BeEmpty())
+		})
+
+		It("should refuse a token whose project is not told", func(ctx SpecContext) {
+			s := newStub(always(200, `[]`))
+			s.token = always(200, `{"token":"t"}`)
+			_, err := clientFor(s).ListServers(ctx)
+			Expect(bizfly.IsAuth(err)).To(BeTrue())
+			Expect(s.seen()).To(BeEmpty())
+		})
+
+		It("should refuse a credential whose project changes under way", func(ctx SpecContext) {
+			s := newStub(func(w http.ResponseWriter, r *http.Request) {
+				answer(w, lo.Ternary(r.Header.Get("X-Auth-Token") == "t-1", 401, 404), `{"message":"?"}`)
+			})
+			s.token = func(w http.ResponseWriter, _ *http.Request) {
+				answer(w, 200, fmt.Sprintf(`{"token":"t-%d","project_id":"project-%d"}`, s.logins.Load(), s.logins.Load()))
+			}
+			client := clientFor(s)
+			Expect(client.Scope(ctx)).To(HaveField("ProjectID", "project-1"))
+			_, err := client.GetServer(ctx, serverID)
+			Expect(bizfly.IsNotFound(err)).To(BeFalse())
+			Expect(bizfly.IsAuth(err)).To(BeTrue())
+			Expect(err).To(MatchError(And(ContainSubstring("project-1"), ContainSubstring("project-2"))))
+			Expect(s.seen()).To(HaveLen(1))
+		})
+	})
+
+	It("2.9 should be free of races", func(ctx SpecContext) {
+		var turn atomic.Int32
+		s := newStub(func(w http.ResponseWriter, r *http.Request) {
+			// Now and then a token is refused.
+			answer(w, lo.Ternary(turn.Add(1)%7 == 0, 401, 200), lo.Ternary(r.Method == "GET" && !strings.Contains(r.URL.Path, "/servers/"), `[]`, `{}`))
+		})
+		client := clientFor(s)
+		var done sync.WaitGroup
+		for range 8 {
+			for name, call := range everyCall() {
+				done.Go(func() {
+					if err := call(ctx, client); err != nil {
+						defer GinkgoRecover()
+						Expect(typed(err).Operation).To(Equal(name))
+					}
+				})
+			}
+			done.Go(func() { _ = client.Health() })
+			done.Go(func() {
+				defer GinkgoRecover()
+				Expect(client.Reconfigure(configFor(s))).To(Succeed())
+			})
+		}
+		done.Wait()
+	})
+})

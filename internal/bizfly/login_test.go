@@ -1,0 +1,166 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package bizfly_test
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+)
+
+var _ = Describe("Login", func() {
+	It("should back off longer after each failure", func(ctx SpecContext) {
+		for failures, seconds := range []int{1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300} {
+			ceiling := time.Duration(seconds) * time.Second
+			Expect(bizfly.Backoff(failures)).To(And(BeNumerically("<=", ceiling), BeNumerically(">=", ceiling*3/4)))
+		}
+		Expect(bizfly.Backoff(1000)).To(BeNumerically("<=", 5*time.Minute))
+	})
+
+	It("should not try again before its back-off has passed, and then recover", func(ctx SpecContext) {
+		clock := &skipping{}
+		s := newStub(always(200, `[]`))
+		s.token = inTurn(page(503), page(503), always(200, `{"token":"t","project_id":"p"}`))
+		client := clientFor(s, func(c *bizfly.Config) { c.Clock = clock })
+		for range 3 {
+			_, err := client.Scope(ctx)
+			Expect(bizfly.IsOutage(err)).To(BeTrue())
+			Expect(bizfly.IsNotSent(err)).To(BeTrue())
+			Expect(typed(err).RetryAfter).To(BeNumerically(">", 0))
+		}
+		Expect(s.logins.Load()).To(BeEquivalentTo(1))
+		clock.Step(time.Second)
+		_, err := client.Scope(ctx)
+		Expect(err).To(HaveOccurred())
+		Expect(s.logins.Load()).To(BeEquivalentTo(2))
+		clock.Step(time.Second)
+		_, err = client.Scope(ctx)
+		Expect(err).To(HaveOccurred())
+		Expect(s.logins.Load()).To(BeEquivalentTo(2))
+		clock.Step(time.Second)
+		_, err = client.Scope(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(client.Health().LastLogin).To(BeTemporally("~", clock.Now(), time.Second))
+	})
+
+	It("should log in once for many callers", func(ctx SpecContext) {
+		s := newStub(always(200, `[]`))
+		client := clientFor(s)
+		var done sync.WaitGroup
+		for range 50 {
+			done.Go(func() { _, _ = client.ListServers(ctx) })
+		}
+		done.Wait()
+		Expect(s.logins.Load()).To(BeEquivalentTo(1))
+		Expect(s.catalogs.Load()).To(BeEquivalentTo(1))
+		Expect(s.seen()).To(HaveLen(50))
+	})
+
+	DescribeTable("should renew the token at four fifths of its life, without making a call wait",
+		func(ctx SpecContext, field, layout string, life time.Duration) {
+			clk := &skipping{}
+			s := newStub(always(200, `[]`))
+			hold := make(chan struct{})
+			s.token = func(w http.ResponseWriter, _ *http.Request) {
+				if s.logins.Load() == 2 {
+					<-hold
+				}
+				expiry := ""
+				if field != "" {
+					expiry = `,"` + field + `":"` + clk.Now().Add(life).UTC().Format(layout) + `"`
+				}
+				answer(w, 200, `{"token":"t","project_id":"p"`+expiry+`}`)
+			}
+			client := clientFor(s, func(c *bizfly.Config) { c.Clock = clk })
+			_, err := client.ListServers(ctx)
+			Expect(err).ToNot(HaveOccurred())
+			clk.Step(life*4/5 - time.Minute)
+			_, err = client.ListServers(ctx)
+			Expect(err).ToNot(HaveOccurred())
+			Expect(s.logins.Load()).To(BeEquivalentTo(1))
+			clk.Step(2 * time.Minute)
+			_, err = client.ListServers(ctx)
+			Expect(err).ToNot(HaveOccurred())
+			Eventually(s.logins.Load).Should(BeEquivalentTo(2))
+			close(hold)
+		},
+		Entry("expire_at", "expire_at", "2006-01-02T15:04:05.000000Z", 2*time.Hour),
+		Entry("expires_at", "expires_at", time.RFC3339, 10*time.Hour),
+		Entry("without a zone", "expires_at", "2006-01-02T15:04:05.000000", 2*time.Hour),
+		Entry("unknown: four hours", "", "", 4*time.Hour),
+		Entry("unreadable: four hours", "expire_at", "Monday", 4*time.Hour),
+	)
+
+	It("should keep using a token that cannot be renewed yet", func(ctx SpecContext) {
+		clk := &skipping{}
+		s := newStub(always(200, `[]`))
+		s.token = inTurn(always(200, `{"token":"t","project_id":"p"}`), page(503))
+		client := clientFor(s, func(c *bizfly.Config) { c.Clock = clk })
+		_, err := client.ListServers(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		clk.Step(3*time.Hour + 30*time.Minute)
+		for range 3 {
+			_, err = client.ListServers(ctx)
+			Expect(err).ToNot(HaveOccurred())
+		}
+		Eventually(s.logins.Load).Should(BeEquivalentTo(2))
+		clk.Step(time.Hour)
+		_, err = client.ListServers(ctx)
+		Expect(bizfly.IsNotSent(err)).To(BeTrue())
+		Expect(bizfly.IsOutage(err)).To(BeTrue())
+	})
+
+	DescribeTable("should refuse an answer that is no token", func(ctx SpecContext, status int, body string) {
+		s := newStub(always(200, `[]`))
+		s.token = always(status, body)
+		_, err := clientFor(s).ListServers(ctx)
+		Expect(bizfly.IsNotSent(err)).To(BeTrue())
+		Expect(bizfly.IsAmbiguous(err)).To(BeFalse())
+		Expect(s.seen()).To(BeEmpty())
+	},
+		Entry("empty", 200, ""), Entry("204", 204, ""), Entry("no token", 200, `{"project_id":"p"}`), Entry("a page", 200, `<html>`),
+		Entry("a header in a token", 200, `{"token":"a\r\nX-Evil: 1","project_id":"p"}`), Entry("400", 400, `{"message":"bad"}`), Entry("500", 500, ``),
+		Entry("404", 404, `{}`),
+	)
+
+	It("should not be stopped by the caller who started it", func(ctx SpecContext) {
+		s := newStub(always(200, `[]`))
+		hold := make(chan struct{})
+		s.token = func(w http.ResponseWriter, _ *http.Request) {
+			<-hold
+			answer(w, 200, `{"token":"t","project_id":"p"}`)
+		}
+		client := clientFor(s)
+		impatient, cancel := context.WithCancel(ctx)
+		gone := make(chan error, 1)
+		go func() { _, err := client.ListServers(impatient); gone <- err }()
+		Eventually(s.logins.Load).Should(BeEquivalentTo(1))
+		patient := make(chan error, 1)
+		go func() { _, err := client.ListServers(ctx); patient <- err }()
+		cancel()
+		Eventually(gone).Should(Receive(MatchError(context.Canceled)))
+		close(hold)
+		Eventually(patient).WithTimeout(5 * time.Second).Should(Receive(BeNil()))
+		Expect(s.logins.Load()).To(BeEquivalentTo(1))
+	})
+})

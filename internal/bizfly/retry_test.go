@@ -1,0 +1,205 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package bizfly_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+)
+
+var _ = Describe("Retries", func() {
+	throttled := func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "2")
+		answer(w, 429, `{"message":"slow down"}`)
+	}
+
+	DescribeTable("should repeat a read that may go better",
+		func(ctx SpecContext, first http.HandlerFunc) {
+			s := newStub(inTurn(first, always(200, `[]`)))
+			_, err := clientFor(s).ListServers(ctx)
+			Expect(err).ToNot(HaveOccurred())
+			Expect(s.seen()).To(HaveLen(2))
+		},
+		Entry("502", page(502)), Entry("503", always(503, `{}`)), Entry("504", page(504)), Entry("429", http.HandlerFunc(throttled)),
+		Entry("connection closed", http.HandlerFunc(hangUp)),
+		Entry("answer cut off", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "100")
+			_, _ = w.Write([]byte("[{"))
+		})),
+	)
+
+	DescribeTable("should not repeat a read that cannot go better",
+		func(ctx SpecContext, first http.HandlerFunc) {
+			s := newStub(inTurn(first, always(200, `[]`)))
+			_, err := clientFor(s).ListServers(ctx)
+			Expect(err).To(HaveOccurred())
+			Expect(s.seen()).To(HaveLen(1))
+		},
+		Entry("400", always(400, `{}`)), Entry("403", always(403, `{}`)), Entry("404", always(404, `{}`)), Entry("500", always(500, `{}`)),
+		Entry("nonsense", always(200, `{`)), Entry("a 503 that says why", always(503, `{"message":"Vượt quá hạn mức"}`)),
+	)
+
+	It("should give up after four attempts, each later than the one before", func(ctx SpecContext) {
+		clock := &skipping{}
+		s := newStub(page(503))
+		_, err := clientFor(s, func(c *bizfly.Config) { c.Clock = clock }).ListServers(ctx)
+		Expect(bizfly.IsOutage(err)).To(BeTrue())
+		Expect(s.seen()).To(HaveLen(4))
+		waits := clock.Waits()
+		Expect(waits).To(HaveLen(3))
+		for i, ceiling := range []time.Duration{200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond} {
+			Expect(waits[i]).To(And(BeNumerically(">=", ceiling/2), BeNumerically("<=", ceiling)))
+		}
+	})
+
+	It("should wait as long as it is asked to", func(ctx SpecContext) {
+		clock := &skipping{}
+		s := newStub(inTurn(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "3")
+			w.WriteHeader(503)
+		}, always(200, `[]`)))
+		_, err := clientFor(s, func(c *bizfly.Config) { c.Clock = clock }).ListServers(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(clock.Waits()).To(HaveExactElements(3 * time.Second))
+	})
+
+	It("should not wait beyond its deadline, but say when to come back", func(ctx SpecContext) {
+		s := newStub(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat))
+			w.WriteHeader(503)
+		})
+		_, err := clientFor(s).ListServers(ctx)
+		Expect(typed(err).RetryAfter).To(BeNumerically("~", time.Hour, time.Minute))
+		Expect(s.seen()).To(HaveLen(1))
+	})
+
+	DescribeTable("should never repeat a create",
+		func(ctx SpecContext, first http.HandlerFunc, ambiguous bool) {
+			s := newStub(inTurn(first, always(200, `{"task_id":["t"]}`)))
+			_, err := clientFor(s).CreateServer(ctx, createRequest())
+			Expect(err).To(HaveOccurred())
+			Expect(bizfly.IsAmbiguous(err)).To(Equal(ambiguous))
+			Expect(bizfly.IsNotSent(err)).To(BeFalse())
+			Expect(s.seen()).To(HaveLen(1))
+		},
+		Entry("500", always(500, `{}`), true), Entry("502", page(502), true), Entry("503", page(503), true), Entry("504", page(504), true),
+		Entry("connection closed", http.HandlerFunc(hangUp), true), Entry("429", http.HandlerFunc(throttled), false),
+		Entry("503 that says when to come back", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(503)
+		}), false),
+		Entry("500 that says why", always(500, `{"message":"No valid host was found."}`), false),
+		Entry("500 page that seems to say why", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(500)
+			_, _ = w.Write([]byte("No valid host was found."))
+		}), true),
+	)
+
+	Describe("of deletes", func() {
+		deletes := func(ctx context.Context, client *bizfly.Client) map[string]func() error {
+			return map[string]func() error{
+				"DeleteServer": func() error { _, err := client.DeleteServer(ctx, serverID, nil); return err },
+				"DeleteVolume": func() error { return client.DeleteVolume(ctx, "v1") },
+			}
+		}
+		It("should take a 404 for success after an attempt that may have deleted", func(ctx SpecContext) {
+			for name := range deletes(ctx, nil) {
+				for _, first := range []http.HandlerFunc{hangUp, page(502), page(504)} {
+					s := newStub(inTurn(first, always(404, `{"message":"not found"}`)))
+					Expect(deletes(ctx, clientFor(s))[name]()).To(Succeed(), name)
+					Expect(methods(s.seen())).To(Equal("DELETE DELETE"))
+				}
+			}
+		})
+		It("should say not found after an attempt that was refused", func(ctx SpecContext) {
+			for name := range deletes(ctx, nil) {
+				s := newStub(inTurn(throttled, always(404, `{"message":"not found"}`)))
+				Expect(bizfly.IsNotFound(deletes(ctx, clientFor(s))[name]())).To(BeTrue(), name)
+			}
+		})
+		It("should not take the page of a gateway for success", func(ctx SpecContext) {
+			for name := range deletes(ctx, nil) {
+				s := newStub(inTurn(hangUp, page(404)))
+				Expect(bizfly.IsAmbiguous(deletes(ctx, clientFor(s))[name]())).To(BeTrue(), name)
+			}
+		})
+		It("should remain ambiguous when the last attempt was not sent", func(ctx SpecContext) {
+			s := newStub(nil)
+			s.set(func(s *stub) {
+				s.api = func(w http.ResponseWriter, r *http.Request) {
+					_ = s.Listener.Close()
+					hangUp(w, r)
+				}
+			})
+			_, err := clientFor(s).DeleteServer(ctx, serverID, nil)
+			Expect(bizfly.IsAmbiguous(err)).To(BeTrue())
+			Expect(bizfly.IsNotSent(err)).To(BeFalse())
+		})
+		It("should repeat leaving the cluster too", func(ctx SpecContext) {
+			s := newStub(inTurn(hangUp, always(404, `{"message":"unknown node"}`)))
+			Expect(clientFor(s).LeaveCluster(ctx, "uid", clusterToken, "node")).To(Succeed())
+			Expect(s.seen()).To(HaveLen(2))
+			Expect(s.seen()[1].Header.Get("X-Cluster-Token")).To(Equal(clusterToken))
+			Expect(s.seen()[1].Body).To(MatchJSON(`{"node_name":"node"}`))
+		})
+	})
+
+	Describe("and what was sent", func() {
+		It("should say that a create was not sent when nothing listens", func(ctx SpecContext) {
+			s := newStub(always(200, `{}`))
+			s.catalog = always(200, strings.ReplaceAll(s.services("HN"), s.URL, s.URL))
+			client := clientFor(s)
+			_, err := client.Scope(ctx)
+			Expect(err).ToNot(HaveOccurred())
+			s.CloseClientConnections()
+			Expect(s.Listener.Close()).To(Succeed())
+			Eventually(func(g Gomega) {
+				_, err := client.CreateServer(ctx, createRequest())
+				g.Expect(bizfly.IsNotSent(err)).To(BeTrue())
+				g.Expect(bizfly.IsAmbiguous(err)).To(BeFalse())
+				g.Expect(bizfly.IsOutage(err)).To(BeTrue())
+			}).WithTimeout(5 * time.Second).Should(Succeed())
+		})
+
+		It("should say that a create was not sent when TLS fails", func(ctx SpecContext) {
+			s := newTLSStub(false, always(200, `{}`))
+			client := clientFor(s, func(c *bizfly.Config) { c.CABundle = nil })
+			_, err := client.CreateServer(ctx, createRequest())
+			Expect(bizfly.IsNotSent(err)).To(BeTrue())
+			Expect(err).To(MatchError(ContainSubstring("certificate")))
+			Expect(s.logins.Load()).To(BeZero())
+		})
+
+		It("should say that a create was not sent when another host's TLS fails", func(ctx SpecContext) {
+			// A listener that is no TLS server behind an https URL of the catalog.
+			plain := newStub(always(200, `{"task_id":["t"]}`))
+			s := newStub(nil)
+			s.catalog = always(200, catalogOf("HN", map[string]string{"cloud_server": strings.Replace(plain.URL, "http:", "https:", 1)}))
+			_, err := clientFor(s).CreateServer(ctx, createRequest())
+			Expect(bizfly.IsNotSent(err)).To(BeTrue())
+			Expect(bizfly.IsAmbiguous(err)).To(BeFalse())
+			Expect(plain.seen()).To(BeEmpty())
+		})
+	})
+})
