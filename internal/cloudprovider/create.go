@@ -162,6 +162,7 @@ func (c *CloudProvider) order(ctx context.Context, claim, live *karpv1.NodeClaim
 		recorder.ordered = false
 		server, err := c.instances.Launch(ctx, c.request(l, candidate, attempt+orders, recorder.record))
 		if err == nil {
+			c.records.launched(claim.UID)
 			return c.launched(server, candidate.instanceType, candidate.offering, l.record), nil
 		}
 		orders++
@@ -259,6 +260,7 @@ func (c *CloudProvider) resume(ctx context.Context, claim *karpv1.NodeClaim, nod
 		if instanceType == nil {
 			log.FromContext(ctx).Info("the flavor of the server is not in the catalog any more", "flavor", server.Flavor, "server", server.ID)
 		}
+		c.records.launched(claim.UID)
 		return c.launched(server, instanceType, offering, record), nil
 	}
 	if pending := c.pending(ctx, &launch{claim: claim, nodeClass: nodeClass, record: record}, err); pending != nil {

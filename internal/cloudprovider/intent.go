@@ -51,6 +51,8 @@ type launchRecord struct {
 	HashVersion string
 	// GivenUp is true once the claim was deleted because of what became of the order.
 	GivenUp bool
+	// Launched is true once core was told of the server.
+	Launched bool
 }
 
 // launchRecords keeps records on the claims, where they outlive us, and in memory, because a claim read from the
@@ -203,17 +205,28 @@ func (r *recorder) outdated(intent instance.Intent, before bool) error {
 
 // giveUp remembers that whatever the claim's order leaves behind has no claim any more.
 func (r *launchRecords) giveUp(uid types.UID) {
+	r.change(uid, func(record *launchRecord) { record.GivenUp = true })
+}
+
+// launched remembers that core was told of the claim's server.
+func (r *launchRecords) launched(uid types.UID) {
+	r.change(uid, func(record *launchRecord) { record.Launched = true })
+}
+
+// change replaces the record of a claim; core launches one claim once at a time.
+func (r *launchRecords) change(uid types.UID, apply func(*launchRecord)) {
 	record := launchRecord{}
 	if known, ok := r.memory.Get(string(uid)); ok {
 		record = known.(launchRecord)
 	}
-	record.GivenUp = true
+	apply(&record)
 	r.memory.SetDefault(string(uid), record)
 }
 
-// GivenUp says whether this process has given the claim of that UID up within the last hour: then a server of it that
-// appears late is expected, and no sign of lost NodeClaims.
+// GivenUp says of a claim that is gone whether this process has ordered for it within the last hour and never told core
+// of a server: given up by us, or by core, which waits for an id no longer than its launch timeout. Then a server of it
+// that appears late is expected, and no sign of lost NodeClaims.
 func (c *CloudProvider) GivenUp(nodeClaimUID string) bool {
 	known, ok := c.records.memory.Get(nodeClaimUID)
-	return ok && known.(launchRecord).GivenUp
+	return ok && !known.(launchRecord).Launched
 }
