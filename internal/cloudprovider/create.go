@@ -59,10 +59,13 @@ func (c *CloudProvider) Create(ctx context.Context, claim *karpv1.NodeClaim) (*k
 		return nil, err
 	}
 	record, live, err := c.records.load(ctx, claim)
-	if errors.Is(err, errIntentUnreadable) {
+	switch {
+	case errors.Is(err, errIntentUnreadable):
 		return nil, c.giveUp(ctx, claim, ReasonLaunchIntentUnreadable, err)
-	}
-	if err != nil {
+	case errors.Is(err, errGivenUp):
+		// Core could not delete it when it was told to, and schedules nothing until it can.
+		return nil, noRoom("launching NodeClaim %s: %w", claim.Name, err)
+	case err != nil:
 		return nil, fmt.Errorf("reading what was ordered for NodeClaim %s: %w", claim.Name, err)
 	}
 	if record != nil && !record.Refused {

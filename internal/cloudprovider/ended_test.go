@@ -17,10 +17,13 @@ limitations under the License.
 package cloudprovider_test
 
 import (
+	"net/http"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -45,5 +48,18 @@ var _ = Describe("A claim that ends before core knows its server", func() {
 		launched(claim)
 		Expect(env.CloudProvider.GivenUp(string(claim.UID))).To(BeFalse())
 		Expect(env.CloudProvider.GivenUp("never seen")).To(BeFalse())
+	})
+	It("should be ended again when core could not delete it, instead of holding up all scheduling", func() {
+		nodeClass()
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectNoCapacity, Async: true, Count: 1})
+		claim := nodeClaim(nil)
+		Expect(corecloudprovider.IsInsufficientCapacityError(refused(claim))).To(BeTrue())
+		// The API server was away when core deleted the claim, so that core asks again.
+		lo.Times(2, func(int) bool {
+			return Expect(corecloudprovider.IsInsufficientCapacityError(refused(claim))).To(BeTrue())
+		})
+		Expect(orders()).To(Equal(1))
+		Expect(env.Client.Delete(ctx, claim.DeepCopy())).To(Succeed())
+		Expect(corecloudprovider.IsInsufficientCapacityError(refused(claim))).To(BeFalse(), "it is being deleted, and one of its name may be another's")
 	})
 })

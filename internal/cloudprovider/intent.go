@@ -40,6 +40,9 @@ var errClaimGone = errors.New("the NodeClaim is deleted or being deleted")
 // then unknown for ever.
 var errIntentUnreadable = fmt.Errorf("annotation %s cannot be read", v1alpha1.AnnotationLaunchIntent)
 
+// errGivenUp says that the claim is still there although we gave it up: whoever was to delete it could not.
+var errGivenUp = errors.New("the NodeClaim was given up and is still there")
+
 // errIntentForeign says that another process has ordered for the claim since we looked.
 var errIntentForeign = errors.New("another process has ordered for this NodeClaim")
 
@@ -82,7 +85,10 @@ func (r *launchRecords) load(ctx context.Context, claim *karpv1.NodeClaim) (*lau
 	if known, ok := r.memory.Get(string(claim.UID)); ok {
 		record := known.(launchRecord)
 		if record.GivenUp {
-			return nil, nil, errClaimGone
+			if _, err := r.live(ctx, claim.Name, claim.UID); err != nil {
+				return nil, nil, err
+			}
+			return nil, nil, errGivenUp
 		}
 		return &record, nil, nil
 	}
