@@ -204,7 +204,7 @@ func (t *timeline) tellClaims() {
 			t.once("disrupt/"+claim.Name, "disrupt", "%s: %s", claim.Name, c.Reason)
 		}
 		if c := claim.StatusConditions().Get(karpv1.ConditionTypeLaunched); c.IsUnknown() && c.Reason != "" && c.Reason != "AwaitingReconciliation" {
-			t.once("launch/"+claim.Name+c.Reason, "claim", "%s is not launched yet: %s", claim.Name, c.Reason)
+			t.once("launch/"+claim.Name+c.Reason, "claim", "%s is not launched yet: %s: %s", claim.Name, c.Reason, c.Message)
 		}
 	}
 }
