@@ -30,6 +30,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/controllers/state"
 	coreoperator "sigs.k8s.io/karpenter/pkg/operator"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/corefaults"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 )
@@ -51,14 +52,15 @@ func main() {
 	cloudProvider := overlay.Decorate(undecorated, op.GetClient(), op.InstanceTypeStore)
 	clusterState := state.NewCluster(op.Clock, op.GetClient(), cloudProvider)
 
-	ours := providerControllers(op, options.FromContext(ctx))
+	claimMemory := corefaults.NewClaimMemory(op.GetClient(), op.Clock)
+	ours := append(providerControllers(op, options.FromContext(ctx)), coreFaults(ctx, op, claimMemory, cloudProvider, clusterState)...)
 	exitOn(op.WatchControllers(ours...))
 	op.
 		WithControllers(ctx, corecontrollers.NewControllers(
 			ctx,
 			op.Manager,
 			op.Clock,
-			op.GetClient(),
+			claimMemory,
 			op.EventRecorder,
 			cloudProvider,
 			undecorated,

@@ -51,6 +51,8 @@ type ServerAPI interface {
 	// DeleteServer deletes the server and the volumes listed, and returns the id of the task that does so, which is
 	// empty when the API accepted the call without naming one. Volumes that are not listed are kept by the cloud.
 	DeleteServer(ctx context.Context, id string, volumeIDs []string) (taskID string, err error)
+	// StartServer starts a server that was stopped; IsConflict while the server is in a state that forbids it.
+	StartServer(ctx context.Context, id string) error
 	// GetTask reads one asynchronous task.
 	GetTask(ctx context.Context, id string) (*Task, error)
 	// ListVolumes returns every volume of the project in the configured region.

@@ -205,6 +205,9 @@ type Provider interface {
 	// List returns all servers of this cluster, failed and deleting ones included, from a list begun after the call
 	// or at most a few seconds before it.
 	List(ctx context.Context) ([]*Instance, error)
+	// Start starts a server of this cluster that was stopped; ErrNotFound when it does not exist or is not ours. One that
+	// runs already, or cannot be started at this moment, is no error: the next look at it tells.
+	Start(ctx context.Context, id string) error
 	// Delete deletes a server with its root disk and those of the recorded disks that no PersistentVolume owns. It is
 	// idempotent and answers nil while the deletion is under way; ErrNotFound once server and root disk are provably
 	// gone and BKE has been left. A server of someone else is ErrNotFound and not touched.

@@ -61,6 +61,12 @@ var (
 		Name:      "deletions_total",
 		Help:      "Deletions of servers sent to the cloud, by whether it accepted them: accepted or error.",
 	}, []string{labelOutcome})
+	startsTotal = opmetrics.NewPrometheusCounter(crmetrics.Registry, prometheus.CounterOpts{
+		Namespace: metricsNamespace,
+		Subsystem: metricsSubsystem,
+		Name:      "starts_total",
+		Help:      "Stopped servers that the cloud was told to start.",
+	}, nil)
 	diskDeletionsTotal = opmetrics.NewPrometheusCounter(crmetrics.Registry, prometheus.CounterOpts{
 		Namespace: metricsNamespace,
 		Subsystem: metricsSubsystem,

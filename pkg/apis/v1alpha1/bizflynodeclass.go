@@ -81,6 +81,32 @@ const (
 	OSTypeFlatcar OSType = "flatcar"
 )
 
+// PlacementStrategy is which of the offerings that cost the same a server is launched with.
+// +kubebuilder:validation:Enum={Balanced,BinPack,Spread}
+type PlacementStrategy string
+
+// The placement strategies. None of them takes a dearer offering while a cheaper one is available.
+const (
+	// PlacementStrategyBalanced prefers what has failed least lately, and then what has come up fastest.
+	PlacementStrategyBalanced PlacementStrategy = "Balanced"
+	// PlacementStrategyBinPack prefers the flavor that leaves the least CPU and memory that nobody asked for.
+	PlacementStrategyBinPack PlacementStrategy = "BinPack"
+	// PlacementStrategySpread prefers the zone in which the NodePool has the fewest nodes.
+	PlacementStrategySpread PlacementStrategy = "Spread"
+)
+
+// StoppedServers is what becomes of a server that somebody stopped.
+// +kubebuilder:validation:Enum={Replace,Start}
+type StoppedServers string
+
+// What becomes of stopped servers.
+const (
+	// StoppedServersReplace replaces a server that has been stopped for five minutes.
+	StoppedServersReplace StoppedServers = "Replace"
+	// StoppedServersStart starts it again, and replaces it when it does not run five minutes later.
+	StoppedServersStart StoppedServers = "Start"
+)
+
 // BizflyNodeClassSpec says what the servers of a NodePool are made of. An empty spec works on BizFly Kubernetes
 // Engine: image, network and zones are discovered from the cluster.
 type BizflyNodeClassSpec struct {
@@ -141,6 +167,16 @@ type BizflyNodeClassSpec struct {
 	// so it must be what the node really gets; the BKE worker image decides for itself, hence Custom mode only.
 	// +optional
 	Kubelet *KubeletConfiguration `json:"kubelet,omitempty"`
+	// PlacementStrategy chooses among the cheapest offerings that are available: Balanced prefers those that failed
+	// least and come up fastest, BinPack the tightest fit, Spread the zone with the fewest nodes of the NodePool.
+	// +kubebuilder:default=Balanced
+	// +optional
+	PlacementStrategy PlacementStrategy `json:"placementStrategy,omitempty" hash:"ignore"`
+	// StoppedServers says what becomes of a server that somebody stopped: Replace replaces it after five minutes, Start
+	// starts it again and replaces it when that does not help.
+	// +kubebuilder:default=Replace
+	// +optional
+	StoppedServers StoppedServers `json:"stoppedServers,omitempty" hash:"ignore"`
 	// Metadata is put on each server beside this provider's own. It is readable inside the server: no secrets.
 	// +kubebuilder:validation:MaxProperties=32
 	// +kubebuilder:validation:XValidation:message="metadata keys must be 1 to 255 characters without '/', and values at most 255 characters",rule="self.all(k, size(k) > 0 && size(k) <= 255 && !k.contains('/') && size(self[k]) <= 255)"

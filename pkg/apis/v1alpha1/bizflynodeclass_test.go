@@ -40,6 +40,8 @@ func defaulted() v1alpha1.BizflyNodeClassSpec {
 		BillingPlan:        v1alpha1.BillingPlanOnDemand,
 		PublicIPv4:         lo.ToPtr(true),
 		Bootstrap:          &v1alpha1.Bootstrap{Mode: v1alpha1.BootstrapModeBKE},
+		PlacementStrategy:  v1alpha1.PlacementStrategyBalanced,
+		StoppedServers:     v1alpha1.StoppedServersReplace,
 	}
 }
 
@@ -123,6 +125,8 @@ var _ = Describe("The hash of a BizflyNodeClass", func() {
 	}
 	ignored := map[string]change{
 		"Zones":              func(s *v1alpha1.BizflyNodeClassSpec) { s.Zones = []string{"HN1"} },
+		"PlacementStrategy":  func(s *v1alpha1.BizflyNodeClassSpec) { s.PlacementStrategy = v1alpha1.PlacementStrategySpread },
+		"StoppedServers":     func(s *v1alpha1.BizflyNodeClassSpec) { s.StoppedServers = v1alpha1.StoppedServersStart },
 		"ImageSelectorTerms": func(s *v1alpha1.BizflyNodeClassSpec) { s.ImageSelectorTerms = []v1alpha1.ImageSelectorTerm{{ID: "x"}} },
 		"NetworkSelectorTerms": func(s *v1alpha1.BizflyNodeClassSpec) {
 			s.NetworkSelectorTerms = []v1alpha1.NetworkSelectorTerm{{ID: "x"}}

@@ -64,9 +64,19 @@ const (
 	// AnnotationOwnedVolumes is the comma-separated ids of the disks that were attached to the server before its node
 	// registered: what was there before any pod could have attached a volume is the server's own.
 	AnnotationOwnedVolumes = Group + "/owned-volumes"
+	// AnnotationOwnedAddresses is the comma-separated ids of the public addresses that the server got at its order and
+	// that are still there when it is gone if nobody releases them: what the claim's deletion releases.
+	AnnotationOwnedAddresses = Group + "/owned-addresses"
+	// AnnotationMemorySeen records on a NodeClass, by image and flavor, the least memory that its nodes have reported.
+	// It may be removed to forget that; the controller forgets when it restarts, and learns anew from the nodes there are.
+	AnnotationMemorySeen = Group + "/memory-seen"
 	// TerminationFinalizer holds a NodeClass while NodeClaims use it.
 	TerminationFinalizer = Group + "/termination"
 )
+
+// ConditionTypeServerRunning is a condition of a NodeClaim whose server was found stopped: False while it is, True once
+// it runs again. A claim whose server was never stopped does not have it.
+const ConditionTypeServerRunning = "ServerRunning"
 
 // Metadata keys on servers. Nova's metadata keys are plain strings, so they carry no slash; a user's own metadata can
 // not overwrite any key with one of ReservedMetadataPrefixes.

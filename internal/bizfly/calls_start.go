@@ -1,0 +1,50 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package bizfly
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/bizflycloud/gobizfly"
+)
+
+// opStartServer ends in the same state however often it is sent, but it is not repeated by itself: whoever asks looks
+// at the server before asking again.
+var opStartServer = &operation{
+	name: "StartServer", method: http.MethodPost, route: "/servers/{id}/action", service: serviceServers,
+	class: classCreate, kind: kindItem, body: acknowledgement,
+}
+
+// StartServer implements API.
+func (c *Client) StartServer(ctx context.Context, id string) error {
+	if err := checkIDs(opStartServer, "server id", id); err != nil {
+		return err
+	}
+	return c.do(ctx, opStartServer, nil, func(ctx context.Context, client *gobizfly.Client) error {
+		_, err := client.CloudServer.Start(ctx, id)
+		return err
+	})
+}
+
+// StartServer is ServerAPI's, within the confirmed scope.
+func (g *Guard) StartServer(ctx context.Context, id string) error {
+	if err := g.check(ctx, "StartServer"); err != nil {
+		return err
+	}
+	return g.API.StartServer(ctx, id)
+}
