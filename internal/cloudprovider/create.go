@@ -82,16 +82,12 @@ func (c *CloudProvider) Create(ctx context.Context, claim *karpv1.NodeClaim) (*k
 	return c.order(ctx, claim, live, nodeClass, attempt)
 }
 
-// launchNodeClass resolves the claim's NodeClass. One that is not there, or will not be there soon, ends the claim, so
-// that core can use another NodePool.
+// launchNodeClass resolves the claim's NodeClass. One that is not there ends the claim, so that core can use another
+// NodePool.
 func (c *CloudProvider) launchNodeClass(ctx context.Context, claim *karpv1.NodeClaim) (*v1alpha1.BizflyNodeClass, error) {
 	nodeClass, err := c.nodeClass(ctx, claim.Spec.NodeClassRef)
-	if err == nil && !nodeClass.DeletionTimestamp.IsZero() {
-		err = apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("bizflynodeclasses").GroupResource(), nodeClass.Name+" (being deleted)")
-	}
 	if apierrors.IsNotFound(err) {
-		c.recorder.Publish(events.NodeClassUnresolved(claim, err))
-		return nil, noRoom("resolving the NodeClass: %w", err)
+		return nil, c.unresolved(claim, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("resolving the NodeClass: %w", err)
@@ -99,8 +95,17 @@ func (c *CloudProvider) launchNodeClass(ctx context.Context, claim *karpv1.NodeC
 	return nodeClass, nil
 }
 
+// unresolved ends a claim whose NodeClass is not there, or will not be there soon.
+func (c *CloudProvider) unresolved(claim *karpv1.NodeClaim, err error) error {
+	c.recorder.Publish(events.NodeClassUnresolved(claim, err))
+	return noRoom("resolving the NodeClass: %w", err)
+}
+
 // ready refuses what cannot be launched whatever the cloud has.
 func (c *CloudProvider) ready(claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass) error {
+	if !nodeClass.DeletionTimestamp.IsZero() {
+		return c.unresolved(claim, apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("bizflynodeclasses").GroupResource(), nodeClass.Name+" (being deleted)"))
+	}
 	condition := nodeClass.StatusConditions().Root()
 	switch {
 	case condition.IsFalse():

@@ -26,6 +26,7 @@ import (
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
 
@@ -38,6 +39,17 @@ var _ = Describe("A claim that ends before core knows its server", func() {
 		// Core's launch timeout deletes the claim, and nobody asks Delete, since there is no provider ID.
 		Expect(env.Cleanup(ctx)).To(Succeed())
 		Expect(env.CloudProvider.GivenUp(string(claim.UID))).To(BeTrue())
+	})
+	It("should still get its server when its NodeClass is deleted meanwhile", func() {
+		class := nodeClass(func(c *v1alpha1.BizflyNodeClass) { c.Finalizers = []string{v1alpha1.TerminationFinalizer} })
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectLostResponse, Count: 1})
+		env.Sandbox.AddFaults(2, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectBody, Body: "[]"})
+		claim := nodeClaim(nil)
+		Expect(reasonOf(refused(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+		Expect(env.Client.Delete(ctx, class)).To(Succeed())
+		env.Sandbox.ClearFaults()
+		Expect(serverOf(launched(claim)).Name).To(Equal(intentOf(claim).Name))
+		Expect(orders()).To(Equal(1))
 	})
 	It("should not be taken for one whose server core knows", func() {
 		nodeClass()
