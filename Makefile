@@ -9,6 +9,9 @@ SHELL := bash
 
 BINARY  := karpenter-provider-bizflycloud
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+# Go knows the commit by itself, where it builds in the repository.
+COMMIT  ?=
+MODULE  := github.com/bizflycloud/karpenter-provider-bizflycloud
 CACHE   := $(CURDIR)/.cache
 TOOLS   := $(CACHE)/tools
 STAMPS  := $(CACHE)/stamps
@@ -49,7 +52,8 @@ help: ## List the targets
 
 .PHONY: build
 build: ## Build the controller: bin/karpenter-provider-bizflycloud
-	$(GO_BUILD) -ldflags "-X sigs.k8s.io/karpenter/pkg/operator.Version=$(VERSION)" -o bin/$(BINARY) ./cmd/controller
+	$(GO_BUILD) -ldflags "-X sigs.k8s.io/karpenter/pkg/operator.Version=$(VERSION) \
+		-X $(MODULE)/internal/operator.commit=$(COMMIT)" -o bin/$(BINARY) ./cmd/controller
 
 .PHONY: demo
 demo: build controlplane ## Show it: pods come, servers come, pods go, servers go (3 minutes once built)
@@ -102,7 +106,7 @@ verify: $(TOOLS)/golangci-lint $(TOOLS)/controller-gen ## Check everything that 
 
 CORE_CRDS = $(shell go list -m -f '{{.Dir}}' sigs.k8s.io/karpenter)/pkg/apis/crds
 # The pages of docs/ that hack/docs writes from the code.
-DOC_PAGES := tuning
+DOC_PAGES := metrics tuning
 # The folders that carry a copy of every custom resource definition: ours and Karpenter core's.
 CRD_COPIES := config/crd $(wildcard charts/$(BINARY)-crd/templates)
 

@@ -19,7 +19,7 @@ sources() {
 
 # What `make generate` writes.
 generated() {
-  git ls-files -co --exclude-standard -- '*/zz_generated.*.go' 'pkg/apis/crds' 'config/crd' 'charts/*-crd/templates' 'docs/tuning.md' |
+  git ls-files -co --exclude-standard -- '*/zz_generated.*.go' 'pkg/apis/crds' 'config/crd' 'charts/*-crd/templates' 'docs/metrics.md' 'docs/tuning.md' |
     while read -r file; do [[ ! -f $file ]] || printf '%s %s\n' "$(git hash-object "$file")" "$file"; done
 }
 

@@ -28,15 +28,16 @@ import (
 )
 
 // pages are what can be printed, by the name of the file in docs/ without its ending.
-var pages = map[string]func() string{
-	"tuning": tuning.Markdown,
+var pages = map[string]func() (string, error){
+	"metrics": metricsPage,
+	"tuning":  func() (string, error) { return tuning.Markdown(), nil },
 }
 
 func main() {
 	text, err := page(os.Args[1:])
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(2)
+		os.Exit(1)
 	}
 	fmt.Print(text)
 }
@@ -44,7 +45,7 @@ func main() {
 func page(args []string) (string, error) {
 	if len(args) == 1 {
 		if write, ok := pages[args[0]]; ok {
-			return write(), nil
+			return write()
 		}
 	}
 	return "", fmt.Errorf("usage: docs <page>, one of %s", strings.Join(slices.Sorted(maps.Keys(pages)), ", "))

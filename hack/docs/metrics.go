@@ -1,0 +1,240 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/samber/lo"
+	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	// Metrics are registered by the packages that count, which the operator and the controllers are made of.
+	_ "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/corefaults"
+	_ "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/garbagecollection"
+	_ "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/repair"
+	_ "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
+)
+
+// prefix is that of every metric of ours.
+const prefix = "karpenter_bizfly_"
+
+// labels say what a label holds, by its name or, where that differs, by metric and name. A metric with a label that is
+// not here is an error, so that none goes undocumented.
+var labels = map[string]string{
+	"route":         "path of the request with its ids replaced, such as `/servers/{id}`",
+	"method":        "HTTP method",
+	"status":        "HTTP status, `0` where there was no answer",
+	"class":         "queue of the call: `delete`, `read` or `create`",
+	"part":          "what was read, such as `flavors`",
+	"flavor":        "flavor, the value of `node.kubernetes.io/instance-type`",
+	"zone":          "zone, the value of `topology.kubernetes.io/zone`",
+	"nodeclass":     "name of the BizflyNodeClass",
+	"capacity_type": "always `on-demand`",
+	"version":       "version of this provider",
+	"commit":        "commit that it was built from, `unknown` where nobody said",
+	"goversion":     "version of Go that it was built with",
+	"reason":        "why, in one word, as in the events and conditions",
+
+	"karpenter_bizfly_api_request_duration_seconds/outcome": "`success`, `Ambiguous` where a change may or may not have had its effect, or the class of the error: " +
+		"`Unknown`, `NotFound`, `Capacity`, `Quota`, `Balance`, `Throttled`, `Auth`, `Permission`, `Invalid`, `Conflict` or `Outage`",
+	"karpenter_bizfly_api_logins_total/outcome":              "`success`, `refused` (the credentials) or `failure` (no answer that makes sense)",
+	"karpenter_bizfly_instance_launches_total/outcome":       "`launched`, `refused`, `failed` or `unknown`",
+	"karpenter_bizfly_instance_deletions_total/outcome":      "`accepted` or `error`",
+	"karpenter_bizfly_instance_disk_deletions_total/outcome": "`accepted` or `error`",
+}
+
+// typesOfOwn are the types of metrics with a collector of their own, which cannot tell before it has something to show.
+var typesOfOwn = map[string]string{
+	"karpenter_bizfly_offering_price_vnd_per_hour": "gauge",
+	"karpenter_bizfly_offering_available":          "gauge",
+	"karpenter_bizfly_instance_types":              "gauge",
+}
+
+// metric is what is known of one metric.
+type metric struct {
+	name, kind, help string
+	labels           []string
+}
+
+const metricsIntroduction = `# Metrics
+
+<!-- Written by make generate. -->
+
+The controller serves metrics at ` + "`:8080/metrics`" + ` (` + "`METRICS_PORT`" + `). Those below are this provider's own, all with the prefix
+` + "`" + prefix + "`" + `. Beside them are [Karpenter's](https://karpenter.sh/docs/reference/metrics/) and, for the conditions of
+NodeClasses and ProviderConfigs, ` + "`operator_bizflynodeclass_status_condition_*` and `operator_providerconfig_status_condition_*`" + `
+with the labels ` + "`name`, `type`, `status` and `reason`" + `. No label holds an id or a secret.
+
+A histogram has a ` + "`_bucket`, a `_sum` and a `_count`" + ` of the name.
+
+| metric | type | labels | |
+| --- | --- | --- | --- |
+`
+
+// metricsPage is the page of everything that this provider counts.
+func metricsPage() (string, error) {
+	metrics, err := registered()
+	if err != nil {
+		return "", err
+	}
+	page := &strings.Builder{}
+	page.WriteString(metricsIntroduction)
+	for _, m := range metrics {
+		fmt.Fprintf(page, "| `%s` | %s | %s | %s |\n", m.name, m.kind, strings.Join(lo.Map(m.labels, code), ", "), m.help)
+	}
+	page.WriteString("\n## Labels\n\n| label | of | |\n| --- | --- | --- |\n")
+	rows, err := labelRows(metrics)
+	if err != nil {
+		return "", err
+	}
+	page.WriteString(strings.Join(rows, ""))
+	return page.String(), nil
+}
+
+// labelRows are one line per label and meaning.
+func labelRows(metrics []metric) ([]string, error) {
+	users := map[string][]string{}
+	var unknown []error
+	for _, m := range metrics {
+		for _, label := range m.labels {
+			key := m.name + "/" + label
+			if labels[key] == "" {
+				key = label
+			}
+			if labels[key] == "" {
+				unknown = append(unknown, fmt.Errorf("label %s of %s has no description: add it to labels in hack/docs/metrics.go", label, m.name))
+			}
+			users[key] = append(users[key], m.name)
+		}
+	}
+	for key := range labels {
+		if len(users[key]) == 0 {
+			unknown = append(unknown, fmt.Errorf("no metric has the label %s: remove it from labels in hack/docs/metrics.go", key))
+		}
+	}
+	rows := lo.MapToSlice(users, func(key string, of []string) string {
+		name := key[strings.LastIndex(key, "/")+1:]
+		return fmt.Sprintf("| `%s` | %s | %s |\n", name, strings.Join(lo.Map(of, code), ", "), labels[key])
+	})
+	slices.Sort(rows)
+	return rows, errors.Join(unknown...)
+}
+
+func code(text string, _ int) string { return "`" + strings.TrimPrefix(text, prefix) + "`" }
+
+// registered are this provider's metrics in the registry that the controller serves, by name.
+func registered() ([]metric, error) {
+	// The client registers its metrics when it is made; it sends nothing.
+	if _, err := bizfly.NewClient(bizfly.Config{Region: "HN", AuthMethod: bizfly.AuthMethodPassword, Email: "nobody@example.com", Password: "none"}); err != nil {
+		return nil, fmt.Errorf("making a client for its metrics: %w", err)
+	}
+	registry, ok := crmetrics.Registry.(prometheus.Collector)
+	if !ok {
+		return nil, errors.New("the registry does not describe its metrics")
+	}
+	descs := make(chan *prometheus.Desc)
+	go func() {
+		registry.Describe(descs)
+		close(descs)
+	}()
+	var metrics []metric
+	var errs []error
+	// All of them first: the registry is locked until it has described the last.
+	for _, desc := range lo.ChannelToSlice(descs) {
+		m, err := parse(desc.String())
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case strings.HasPrefix(m.name, prefix):
+			if m.kind, err = kindOf(m.name, desc); err != nil {
+				errs = append(errs, err)
+			}
+			metrics = append(metrics, m)
+		case strings.Contains(m.name, "bizfly") && !strings.HasPrefix(m.name, "operator_"):
+			errs = append(errs, fmt.Errorf("metric %s lacks the prefix %s", m.name, prefix))
+		}
+	}
+	slices.SortFunc(metrics, func(a, b metric) int { return strings.Compare(a.name, b.name) })
+	return metrics, errors.Join(errs...)
+}
+
+var descPattern = regexp.MustCompile(`^Desc\{fqName: ("(?:[^"\\]|\\.)*"), help: ("(?:[^"\\]|\\.)*"), constLabels: \{.*\}, variableLabels: \{(.*)\}\}$`)
+
+// parse reads a description's only public form.
+func parse(desc string) (metric, error) {
+	match := descPattern.FindStringSubmatch(desc)
+	if match == nil {
+		return metric{}, fmt.Errorf("description %s cannot be read", desc)
+	}
+	name, nameErr := strconv.Unquote(match[1])
+	help, helpErr := strconv.Unquote(match[2])
+	m := metric{name: name, help: strings.ReplaceAll(help, "|", `\|`)}
+	if match[3] != "" {
+		m.labels = strings.Split(match[3], ",")
+	}
+	return m, errors.Join(nameErr, helpErr)
+}
+
+// double claims to be the collector of a description, so that the registry names the one that is.
+type double struct{ desc *prometheus.Desc }
+
+// Describe implements prometheus.Collector.
+func (d double) Describe(descs chan<- *prometheus.Desc) { descs <- d.desc }
+
+// Collect implements prometheus.Collector.
+func (d double) Collect(chan<- prometheus.Metric) {}
+
+// kindOf is the type of a metric, which a description does not tell but its collector does.
+func kindOf(name string, desc *prometheus.Desc) (string, error) {
+	if kind := typesOfOwn[name]; kind != "" {
+		return kind, nil
+	}
+	var known prometheus.AlreadyRegisteredError
+	if err := crmetrics.Registry.Register(double{desc}); !errors.As(err, &known) {
+		return "", fmt.Errorf("metric %s shares a collector with others, add its type to typesOfOwn in hack/docs/metrics.go: %w", name, err)
+	}
+	switch collector := known.ExistingCollector.(type) {
+	case *prometheus.CounterVec:
+		return "counter", nil
+	case *prometheus.GaugeVec:
+		return "gauge", nil
+	case *prometheus.HistogramVec:
+		return "histogram", nil
+	case prometheus.Metric:
+		sample := &dto.Metric{}
+		if err := collector.Write(sample); err != nil {
+			return "", fmt.Errorf("reading metric %s: %w", name, err)
+		}
+		switch {
+		case sample.Counter != nil:
+			return "counter", nil
+		case sample.Gauge != nil:
+			return "gauge", nil
+		case sample.Histogram != nil:
+			return "histogram", nil
+		}
+	}
+	return "", fmt.Errorf("the type of metric %s is not known: add it to typesOfOwn in hack/docs/metrics.go", name)
+}
