@@ -167,6 +167,9 @@ func (c *CloudProvider) SetPauses(pauses Pauses) {
 	c.pauses.Store(&pauses)
 }
 
+// Pauses returns the pauses in force.
+func (c *CloudProvider) Pauses() Pauses { return *c.pauses.Load() }
+
 // Name returns the provider's name.
 func (c *CloudProvider) Name() string { return Name }
 

@@ -1,0 +1,294 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package operator_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/clock"
+	controllerruntime "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlcontroller "sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/controllers/nodeoverlay"
+	coreoperator "sigs.k8s.io/karpenter/pkg/operator"
+	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
+	coretest "sigs.k8s.io/karpenter/pkg/test"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+var _ = Describe("Tuning", Ordered, ContinueOnFailure, func() {
+	const flavorName = "p2.2c_4g"
+	var (
+		ctx  context.Context
+		box  *cloud.Sandbox
+		opts *options.Options
+		op   *operator.Operator
+		kube client.Client
+	)
+	// One operator for all specs: a tuned key must come back to its default in any order of them.
+	BeforeAll(func() {
+		kube = lo.Must(client.New(env.Config, client.Options{Scheme: scheme.Scheme}))
+		// Nothing that is ordered here ever appears.
+		box = cloud.Start(cloud.Options{Latency: time.Hour, HideBuilding: true})
+		DeferCleanup(box.Close)
+		opts = &options.Options{
+			ClusterName: "unit", APIURL: box.APIURL, AllowHTTP: true, Region: "HN", AuthMethod: bizfly.AuthMethodAppCredential,
+			AppCredID: box.Credentials().AppCredID, AppCredSecret: box.Credentials().AppCredSecret,
+			Namespace: "default", TuningConfigMapName: tuning.DefaultConfigMapName,
+			LaunchTimeout: 3 * time.Minute, ServerIDWait: 30 * time.Second, VisibilityWindow: 2 * time.Minute,
+			CatalogInterval: 10 * time.Minute, GarbageCollectionInterval: 2 * time.Minute, GarbageCollectionGrace: 5 * time.Minute,
+			UnavailableOfferingTTL: 3 * time.Minute, MemoryOverheadPercent: 7.5,
+		}
+		var stop context.CancelFunc
+		ctx, stop = context.WithCancel(options.ToContext(coreoptions.ToContext(context.Background(), coretest.Options()), opts))
+		manager := lo.Must(controllerruntime.NewManager(env.Config, controllerruntime.Options{
+			Scheme: scheme.Scheme, Metrics: server.Options{BindAddress: "0"}, Controller: ctrlcontroller.Controller{SkipNameValidation: lo.ToPtr(true)},
+		}))
+		op = lo.Must(operator.New(ctx, &coreoperator.Operator{
+			Manager: manager, EventRecorder: coretest.NewEventRecorder(), Clock: clock.RealClock{}, InstanceTypeStore: nodeoverlay.NewInstanceTypeStore(),
+		}))
+		done := make(chan error, 1)
+		go func() { done <- manager.Start(ctx) }()
+		DeferCleanup(func() {
+			stop()
+			Eventually(done).WithTimeout(30 * time.Second).Should(Receive())
+		})
+		Expect(manager.GetCache().WaitForCacheSync(ctx)).To(BeTrue())
+		op.API.Confirm(lo.Must(op.API.Scope(ctx)))
+	})
+
+	configMap := func() *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: tuning.DefaultConfigMapName, Namespace: "default"}}
+	}
+	object := &v1alpha1.ProviderConfig{Spec: v1alpha1.ProviderConfigSpec{
+		TuningConfigMapRef: &v1alpha1.ConfigMapReference{Name: tuning.DefaultConfigMapName},
+	}}
+	// tune sets one key; no key at all when it is empty.
+	tune := func(key, value string) *tuning.Result {
+		GinkgoHelper()
+		written := configMap()
+		if key != "" {
+			written.Data = map[string]string{key: value}
+		}
+		if err := kube.Update(ctx, written); err != nil {
+			Expect(client.IgnoreNotFound(err)).To(Succeed())
+			Expect(kube.Create(ctx, written)).To(Succeed())
+		}
+		result := op.Tuning.Sync(ctx, object)
+		Expect(result.Err).ToNot(HaveOccurred())
+		Expect(result.Problems).To(BeEmpty())
+		return result
+	}
+	BeforeEach(func() {
+		tune("", "")
+		box.ClearFaults()
+		box.ResetRequests()
+	})
+	AfterEach(func() {
+		Expect(op.Tuning.Sync(ctx, &v1alpha1.ProviderConfig{}).Err).ToNot(HaveOccurred())
+		Expect(op.Tuning.Values()).To(Equal(operator.DefaultTuning(opts)))
+	})
+	// requests counts those that read this path.
+	requests := func(path string) int {
+		return lo.CountBy(box.Requests(), func(r cloud.Request) bool { return r.Method == http.MethodGet && strings.HasSuffix(r.Path, path) })
+	}
+
+	It("should begin with the options, which have the defaults that are documented", func() {
+		Expect(op.Tuning.Values()).To(Equal(operator.DefaultTuning(opts)))
+		Expect(operator.DefaultTuning(opts)).To(Equal(tuning.Defaults()))
+	})
+	It("should lay the ConfigMap over the options, and not over the defaults of the options", func() {
+		other := *opts
+		other.VisibilityWindow, other.LaunchTimeout = time.Minute, 4*time.Minute
+		values, problems := tuning.Parse(map[string]string{"garbageCollectionGrace": "4m"}, operator.DefaultTuning(&other))
+		Expect(values.VisibilityWindow).To(Equal(time.Minute))
+		Expect(problems).To(ConsistOf(HaveField("Remedy", ContainSubstring("LAUNCH_TIMEOUT, which is 4m"))))
+	})
+
+	// resume looks for the server of an order that was made some time ago, of which nobody knows more.
+	resume := func(age, patience time.Duration) error {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		_, err := op.Instances.Resume(ctx, "claim", instance.Intent{Attempt: 1, Name: "lost", Flavor: flavorName, Zone: "HN1", OrderedAt: time.Now().Add(-age)})
+		return err
+	}
+	It("should change serverIDWait", func() {
+		Expect(resume(0, 2*time.Second)).To(MatchError(context.DeadlineExceeded), "30 seconds are not over")
+		tune("serverIDWait", "1s")
+		err := resume(0, 20*time.Second)
+		Expect(err).To(MatchError(instance.ErrAwaitingServerID))
+		Expect(errors.Is(err, context.DeadlineExceeded)).To(BeFalse())
+	})
+	It("should change visibilityWindow", func() {
+		Expect(resume(time.Minute, time.Second)).To(MatchError(instance.ErrAwaitingServerID))
+		tune("visibilityWindow", "30s")
+		Expect(resume(time.Minute, 20*time.Second)).To(MatchError(instance.ErrOutcomeUnknown))
+	})
+	It("should change serverPollInterval", func() {
+		tune("serverPollInterval", "30s")
+		before := requests("/servers")
+		Expect(resume(0, 5*time.Second)).To(MatchError(instance.ErrAwaitingServerID))
+		Expect(requests("/servers")-before).To(BeNumerically("<=", 1), "every 2 seconds would be more")
+		tune("serverPollInterval", "500ms")
+		before = requests("/servers")
+		Expect(resume(0, 5*time.Second)).To(MatchError(instance.ErrAwaitingServerID))
+		Expect(requests("/servers")-before).To(BeNumerically(">", 3), "every 2 seconds would be less")
+	})
+	It("should change serverListMaxAge", func() {
+		list := func() int {
+			GinkgoHelper()
+			_, err := op.Instances.List(ctx)
+			Expect(err).ToNot(HaveOccurred())
+			return requests("/servers")
+		}
+		tune("serverListMaxAge", "1m")
+		first := list()
+		Consistently(list).WithTimeout(4 * time.Second).Should(Equal(first))
+		tune("serverListMaxAge", "100ms")
+		Eventually(list).WithTimeout(2 * time.Second).Should(BeNumerically(">", first))
+	})
+	It("should change lookupCacheTTL", func() {
+		for path, look := range map[string]func() error{
+			"images": func() error {
+				_, err := op.Images.Resolve(ctx, &v1alpha1.BizflyNodeClass{Spec: v1alpha1.BizflyNodeClassSpec{ImageSelectorTerms: []v1alpha1.ImageSelectorTerm{
+					{OS: &v1alpha1.OSImageSelector{Distribution: "Ubuntu", Version: "24.04 LTS"}},
+				}}})
+				return err
+			},
+			"vpc": func() error {
+				_, err := op.Networks.Networks(ctx, &v1alpha1.BizflyNodeClass{})
+				return err
+			},
+		} {
+			reads := func() int {
+				_ = look()
+				return lo.CountBy(box.Requests(), func(r cloud.Request) bool { return strings.Contains(r.Path, path) })
+			}
+			first := reads()
+			Expect(first).To(BeNumerically(">", 0), path)
+			tune("lookupCacheTTL", "1s")
+			again := reads()
+			Expect(again).To(BeNumerically(">", first), "what is cached was promised the old time: %s", path)
+			Eventually(reads).WithTimeout(20*time.Second).Should(BeNumerically(">", again), path)
+			tune("", "")
+		}
+	})
+	It("should change unavailableOfferingTTL and accountPause", func() {
+		tune("unavailableOfferingTTL", "10m")
+		Expect(op.CloudProvider.Pauses()).To(Equal(cloudprovider.Pauses{UnavailableTTL: 10 * time.Minute, Account: time.Minute}))
+		tune("accountPause", "7m")
+		Expect(op.CloudProvider.Pauses()).To(Equal(cloudprovider.Pauses{UnavailableTTL: 3 * time.Minute, Account: 7 * time.Minute}))
+	})
+
+	Context("instance types", func() {
+		nodeClass := &v1alpha1.BizflyNodeClass{
+			ObjectMeta: metav1.ObjectMeta{Name: "tuned", UID: "tuned", Generation: 1}, Status: v1alpha1.BizflyNodeClassStatus{Zones: []string{"HN1"}},
+		}
+		get := func() *corecloudprovider.InstanceType {
+			GinkgoHelper()
+			types, err := op.Flavors.List(ctx, nodeClass)
+			Expect(err).ToNot(HaveOccurred())
+			found, _ := lo.Find(types, func(it *corecloudprovider.InstanceType) bool { return it.Name == flavorName })
+			return found
+		}
+		It("should change vmMemoryOverheadPercent", func() {
+			Expect(get().Capacity.Memory().Value()).To(BeEquivalentTo(int64(3788) << 20))
+			tune("vmMemoryOverheadPercent", "25")
+			Expect(get().Capacity.Memory().Value()).To(BeEquivalentTo(3072 << 20))
+			tune("", "")
+			Expect(get().Capacity.Memory().Value()).To(BeEquivalentTo(int64(3788) << 20))
+		})
+		It("should change prices", func() {
+			before := get().Offerings[0].Price
+			table := string(lo.Must(os.ReadFile("../providers/pricing/table.yaml")))
+			tune("prices", strings.Replace(table, "free_datatransfer: 0", "free_datatransfer: 1000", 1))
+			Expect(get().Offerings[0].Price).To(BeNumerically("~", before+1000, 0.001))
+			tune("", "")
+			Expect(get().Offerings[0].Price).To(Equal(before))
+		})
+		It("should change flavorOverrides", func() {
+			Expect(get()).ToNot(BeNil())
+			tune("flavorOverrides", flavorName+": {hidden: true}")
+			Expect(get()).To(BeNil())
+			tune("flavorOverrides", flavorName+": {category: dedicated}")
+			Expect(get().Requirements.Get(v1alpha1.LabelInstanceCategory).Values()).To(ConsistOf("dedicated"))
+			tune("", "")
+			Expect(get().Requirements.Get(v1alpha1.LabelInstanceCategory).Values()).To(ConsistOf("premium"))
+		})
+		It("should leave alone what was not tuned", func() {
+			before := lo.Must(op.Flavors.List(ctx, nodeClass))
+			tune("accountPause", "7m")
+			Expect(&lo.Must(op.Flavors.List(ctx, nodeClass))[0]).To(BeIdenticalTo(&before[0]), "every instance type anew costs time")
+		})
+	})
+
+	It("should change errorPatterns, without a login", func() {
+		// The configuration is in force once it was looked at.
+		Expect(op.Config.Sync(ctx).Err()).ToNot(HaveOccurred())
+		refuse := func() error {
+			box.AddFaults(1, cloud.Fault{Path: "/servers/*", Effect: cloud.EffectStatus, Status: 400, Body: `{"error_code":"x","message":"Khu vực hết suất"}`, Count: 1})
+			_, err := op.API.GetServer(ctx, "71b9caeb-0000-4000-8000-000000000000")
+			return err
+		}
+		Expect(bizfly.IsCapacity(refuse())).To(BeFalse())
+		logins := lo.CountBy(box.Requests(), func(r cloud.Request) bool { return strings.HasSuffix(r.Path, "/token") })
+		tune("errorPatterns", `[{pattern: "het suat", class: Capacity}]`)
+		Expect(bizfly.IsCapacity(refuse())).To(BeTrue())
+		tune("", "")
+		Expect(bizfly.IsCapacity(refuse())).To(BeFalse())
+		Expect(lo.CountBy(box.Requests(), func(r cloud.Request) bool { return strings.HasSuffix(r.Path, "/token") })).To(Equal(logins))
+	})
+	It("should tell controllers of their intervals, at once and at every change", func() {
+		var told []tuning.Values
+		op.OnTuning(func(values tuning.Values) { told = append(told, values) })
+		tune("catalogInterval", "1m")
+		tune("garbageCollectionInterval", "1m")
+		tune("garbageCollectionGrace", "1h")
+		Expect(told).To(HaveExactElements(
+			Equal(tuning.Defaults()),
+			HaveField("CatalogInterval", time.Minute),
+			And(HaveField("GarbageCollectionInterval", time.Minute), HaveField("CatalogInterval", 10*time.Minute)),
+			HaveField("GarbageCollectionGrace", time.Hour),
+		))
+	})
+	It("should say which keys have changed, and not apply what has not", func() {
+		Expect(tune("accountPause", "7m").Changed).To(ConsistOf("accountPause"))
+		Expect(tune("accountPause", "7m").Changed).To(BeEmpty())
+		Expect(tune("serverIDWait", "7s").Changed).To(ConsistOf("accountPause", "serverIDWait"))
+	})
+})
