@@ -21,13 +21,17 @@ import (
 	"github.com/awslabs/operatorpkg/status"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/cost"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/garbagecollection"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/launch"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/memory"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/registration"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/repair"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/volumes"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/hash"
 	nodeclassstatus "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/status"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/termination"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodepool/capacitytype"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/providerconfig"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
@@ -57,6 +61,10 @@ func providerControllers(op *operator.Operator, opts *options.Options) []control
 		launch.NewController(kubeClient, op.Instances, op.CloudProvider, recorder, op.Clock),
 		registration.NewController(kubeClient),
 		volumes.NewController(kubeClient, op.Instances),
+		repair.NewController(kubeClient, op.Instances, recorder, op.Clock),
+		memory.NewController(kubeClient, op.Flavors),
+		cost.NewController(kubeClient, op.Flavors),
+		capacitytype.NewController(kubeClient, recorder, op.Clock),
 		garbageCollection,
 		statusController[*v1alpha1.BizflyNodeClass](op),
 		statusController[*v1alpha1.ProviderConfig](op),

@@ -63,9 +63,22 @@ func NoCompatibleFlavor(pool *karpv1.NodePool, detail string) karpevents.Event {
 
 // CapacityTypeUnsupported says that the claim allows only capacity types that cannot be bought.
 func CapacityTypeUnsupported(claim *karpv1.NodeClaim, allowed string) karpevents.Event {
-	return warning(claim, string(claim.UID), ReasonCapacityTypeUnsupported,
-		fmt.Sprintf("%s is %s, but BizFly Cloud servers are only launched as %s: its API takes no spot bid, and a saving plan is prepaid at each create. Allow %s.",
-			karpv1.CapacityTypeLabelKey, allowed, karpv1.CapacityTypeOnDemand, karpv1.CapacityTypeOnDemand))
+	return warning(claim, string(claim.UID), ReasonCapacityTypeUnsupported, CapacityTypeAdvice(allowed))
+}
+
+// NodePoolCapacityTypeUnsupported says that the NodePool allows only capacity types that cannot be bought, so that it
+// never launches anything.
+func NodePoolCapacityTypeUnsupported(pool *karpv1.NodePool, allowed string) karpevents.Event {
+	event := warning(pool, fmt.Sprintf("%s-%d", pool.UID, pool.Generation), ReasonCapacityTypeUnsupported, CapacityTypeAdvice(allowed))
+	event.DedupeTimeout = 10 * time.Minute
+	return event
+}
+
+// CapacityTypeAdvice is why spot and reserved cannot be had, and what can be had instead.
+func CapacityTypeAdvice(allowed string) string {
+	return fmt.Sprintf("%s is %s, but BizFly Cloud servers are only launched as %s: its API takes no spot bid, and a saving plan is no reservation, but prepaid at each create and forfeited at each delete. "+
+		"Allow %s. To pay another way, set spec.billingPlan of the BizflyNodeClass: %s for nodes that come and go, and %s only with a static NodePool (spec.replicas), whose nodes stay.",
+		karpv1.CapacityTypeLabelKey, allowed, karpv1.CapacityTypeOnDemand, karpv1.CapacityTypeOnDemand, v1alpha1.BillingPlanOnDemand, v1alpha1.BillingPlanSavingPlan)
 }
 
 // AccountLimitReached says that the project's quota or the account's balance stops every launch for a while.

@@ -39,6 +39,9 @@ type built struct {
 	keys []capacity.Offering
 	// sellable says by offering whether catalog, NodeClass and prices allow it.
 	sellable []bool
+	// memoryMiB and reservations are for making it anew when its nodes turn out to see more or less memory.
+	memoryMiB    int
+	reservations bootstrap.Reservations
 }
 
 // build makes the instance type of a flavor: usable are the zones in which the NodeClass may launch it, used are zones
@@ -49,7 +52,8 @@ func (p *DefaultProvider) build(c *class, f *facts, usable, used []string) *buil
 		GPUName: f.gpuName, GPUCount: f.gpuCount, DiskGiB: c.diskGiB, DiskType: c.diskType,
 		BillingPlan: c.billingPlan, NetworkPlan: c.networkPlan,
 	})
-	b := &built{}
+	reservations := p.bootstrap.Reservations(c.nodeClass, f.cpu, f.memoryMiB, c.diskGiB)
+	b := &built{memoryMiB: f.memoryMiB, reservations: reservations}
 	var offerings cloudprovider.Offerings
 	add := func(zone string, sellable bool) {
 		key := capacity.Offering{Flavor: f.name, Zone: zone, BillingPlan: string(c.billingPlan)}
@@ -65,7 +69,6 @@ func (p *DefaultProvider) build(c *class, f *facts, usable, used []string) *buil
 	for _, zone := range lo.Without(used, usable...) {
 		add(zone, false)
 	}
-	reservations := p.bootstrap.Reservations(c.nodeClass, f.cpu, f.memoryMiB, c.diskGiB)
 	capacities := p.capacities(c, f, reservations.MaxPods)
 	b.InstanceType = &cloudprovider.InstanceType{
 		Name:         f.name,
@@ -74,9 +77,7 @@ func (p *DefaultProvider) build(c *class, f *facts, usable, used []string) *buil
 		Capacity:     capacities,
 		Overhead:     overhead(capacities, reservations),
 	}
-	// Core computes what is allocatable once per object; doing it here keeps it out of the first scheduling.
-	b.Allocatable()
-	return b
+	return p.finished(b)
 }
 
 // available says whether no mark covers the offering.
@@ -103,11 +104,9 @@ func (p *DefaultProvider) reassess(b *built) *built {
 	if offerings == nil {
 		return b
 	}
-	fresh := &built{keys: b.keys, sellable: b.sellable, InstanceType: &cloudprovider.InstanceType{
+	return p.finished(&built{keys: b.keys, sellable: b.sellable, memoryMiB: b.memoryMiB, reservations: b.reservations, InstanceType: &cloudprovider.InstanceType{
 		Name: b.Name, Requirements: b.Requirements, Offerings: offerings, Capacity: b.Capacity, Overhead: b.Overhead,
-	}}
-	fresh.Allocatable()
-	return fresh
+	}})
 }
 
 // requirements defines every well-known label, because one that is not defined matches any selector. The only exception
@@ -141,13 +140,11 @@ func label(key string, values ...string) *scheduling.Requirement {
 	return scheduling.NewRequirement(key, corev1.NodeSelectorOpIn, values...)
 }
 
-// capacities is what the node will report. A server sees less memory than its flavor advertises, and promising what is
-// not there makes core launch a second node for a pod that the first was made for.
+// capacities is what the node will report.
 func (p *DefaultProvider) capacities(c *class, f *facts, maxPods int32) corev1.ResourceList {
-	memory := int64(float64(f.memoryMiB) * (100 - p.settings.Load().MemoryOverheadPercent) / 100)
 	capacities := corev1.ResourceList{
 		corev1.ResourceCPU:              *resource.NewQuantity(int64(f.cpu), resource.DecimalSI),
-		corev1.ResourceMemory:           *resource.NewQuantity(memory*mib, resource.BinarySI),
+		corev1.ResourceMemory:           *resource.NewQuantity(p.memory(imageOf(c.nodeClass), f.name, f.memoryMiB), resource.BinarySI),
 		corev1.ResourcePods:             *resource.NewQuantity(int64(maxPods), resource.DecimalSI),
 		corev1.ResourceEphemeralStorage: *resource.NewQuantity(int64(c.diskGiB)*gib, resource.BinarySI),
 	}

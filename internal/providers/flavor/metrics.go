@@ -20,29 +20,46 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/samber/lo"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
-// observed is the provider whose prices are reported: a process has one, tests the one made last.
+// observed is the provider whose offerings are reported: a process has one, tests the one made last.
 var observed atomic.Pointer[DefaultProvider]
 
-// priceDesc describes the price of every offering that a NodeClass has, sold out or not.
-var priceDesc = prometheus.NewDesc(
-	"karpenter_bizfly_offering_price_vnd_per_hour",
-	"Estimated price of one server of the flavor in the zone, with the root disk and plans of the NodeClass, in VND per hour. By nodeclass, flavor, zone and capacity_type.",
-	[]string{"nodeclass", "flavor", "zone", "capacity_type"}, nil,
+// The offerings that NodeClasses have, sold out or not.
+var (
+	priceDesc = prometheus.NewDesc(
+		"karpenter_bizfly_offering_price_vnd_per_hour",
+		"Estimated price of one server of the flavor in the zone, with the root disk and plans of the NodeClass, in VND per hour. By nodeclass, flavor, zone and capacity_type.",
+		[]string{"nodeclass", "flavor", "zone", "capacity_type"}, nil,
+	)
+	availableDesc = prometheus.NewDesc(
+		"karpenter_bizfly_offering_available",
+		"1 while the flavor can be launched in the zone as far as catalog, NodeClass and recent launches tell, else 0. By nodeclass, flavor, zone and capacity_type.",
+		[]string{"nodeclass", "flavor", "zone", "capacity_type"}, nil,
+	)
+	typesDesc = prometheus.NewDesc(
+		"karpenter_bizfly_instance_types",
+		"Instance types that the NodeClass can use, sold out or not, and those that its nodes run on. By nodeclass.",
+		[]string{"nodeclass"}, nil,
+	)
 )
 
-func init() { crmetrics.Registry.MustRegister(priceCollector{}) }
+func init() { crmetrics.Registry.MustRegister(offeringCollector{}) }
 
-// priceCollector reads the answers that are there when it is asked, so that no price outlives its offering.
-type priceCollector struct{}
+// offeringCollector reads the answers that are there when it is asked, so that nothing outlives its offering.
+type offeringCollector struct{}
 
 // Describe implements prometheus.Collector.
-func (priceCollector) Describe(descs chan<- *prometheus.Desc) { descs <- priceDesc }
+func (offeringCollector) Describe(descs chan<- *prometheus.Desc) {
+	descs <- priceDesc
+	descs <- availableDesc
+	descs <- typesDesc
+}
 
 // Collect implements prometheus.Collector.
-func (priceCollector) Collect(metrics chan<- prometheus.Metric) {
+func (offeringCollector) Collect(metrics chan<- prometheus.Metric) {
 	p := observed.Load()
 	if p == nil {
 		return
@@ -55,10 +72,12 @@ func (priceCollector) Collect(metrics chan<- prometheus.Metric) {
 		}
 	}
 	for nodeClass, e := range newest {
+		metrics <- prometheus.MustNewConstMetric(typesDesc, prometheus.GaugeValue, float64(len(e.types)), nodeClass)
 		for _, instanceType := range e.types {
 			for _, offering := range instanceType.Offerings {
-				metrics <- prometheus.MustNewConstMetric(priceDesc, prometheus.GaugeValue, offering.Price,
-					nodeClass, instanceType.Name, offering.Zone(), offering.CapacityType())
+				labels := []string{nodeClass, instanceType.Name, offering.Zone(), offering.CapacityType()}
+				metrics <- prometheus.MustNewConstMetric(priceDesc, prometheus.GaugeValue, offering.Price, labels...)
+				metrics <- prometheus.MustNewConstMetric(availableDesc, prometheus.GaugeValue, lo.Ternary(offering.Available, 1.0, 0), labels...)
 			}
 		}
 	}

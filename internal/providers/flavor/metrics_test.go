@@ -18,6 +18,7 @@ package flavor_test
 
 import (
 	"context"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -25,10 +26,29 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/samber/lo"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 )
 
-var _ = Describe("The price metric", func() {
-	It("should report each offering once, also when a NodeClass was deleted and made again", func(ctx context.Context) {
+var _ = Describe("The metrics of offerings", func() {
+	// gathered is the value by flavor and zone of a family.
+	gathered := func(name string) map[[2]string]float64 {
+		GinkgoHelper()
+		var gatherer prometheus.Gatherer = crmetrics.Registry
+		families, err := gatherer.Gather()
+		Expect(err).NotTo(HaveOccurred())
+		family, found := lo.Find(families, func(f *dto.MetricFamily) bool { return f.GetName() == name })
+		Expect(found).To(BeTrue())
+		reported := map[[2]string]float64{}
+		for _, metric := range family.GetMetric() {
+			labels := lo.SliceToMap(metric.GetLabel(), func(l *dto.LabelPair) (string, string) { return l.GetName(), l.GetValue() })
+			Expect(labels).To(HaveKeyWithValue("nodeclass", "default"))
+			reported[[2]string{labels["flavor"], labels["zone"]}] = metric.GetGauge().GetValue()
+		}
+		return reported
+	}
+
+	It("should report the price of each offering once, also when a NodeClass was deleted and made again", func(ctx context.Context) {
 		r := newRoom(newHandmade(manyFlavors(3)...), env.Client)
 		for range 2 {
 			_, err := r.List(ctx, newNodeClass("HN1", "HN2"))
@@ -36,25 +56,20 @@ var _ = Describe("The price metric", func() {
 		}
 		types := r.list(ctx, newNodeClass("HN1", "HN2"))
 
-		var gatherer prometheus.Gatherer = crmetrics.Registry
-		families, err := gatherer.Gather()
-		Expect(err).NotTo(HaveOccurred())
-		family, found := lo.Find(families, func(f *dto.MetricFamily) bool { return f.GetName() == "karpenter_bizfly_offering_price_vnd_per_hour" })
-		Expect(found).To(BeTrue())
-		reported := map[[2]string]float64{}
-		for _, metric := range family.GetMetric() {
-			labels := lo.SliceToMap(metric.GetLabel(), func(l *dto.LabelPair) (string, string) { return l.GetName(), l.GetValue() })
-			Expect(labels).To(HaveKeyWithValue("nodeclass", "default"))
-			Expect(labels).To(HaveKeyWithValue("capacity_type", "on-demand"))
-			reported[[2]string{labels["flavor"], labels["zone"]}] = metric.GetGauge().GetValue()
-		}
 		expected := map[[2]string]float64{}
 		for name, it := range types {
 			for _, offering := range it.Offerings {
 				expected[[2]string{name, offering.Zone()}] = offering.Price
 			}
 		}
-		Expect(reported).NotTo(BeEmpty())
-		Expect(reported).To(Equal(expected))
+		Expect(expected).NotTo(BeEmpty())
+		Expect(gathered("karpenter_bizfly_offering_price_vnd_per_hour")).To(Equal(expected))
+		Expect(gathered("karpenter_bizfly_instance_types")).To(Equal(map[[2]string]float64{{"", ""}: 3}))
+	})
+	It("should report what is sold out", func(ctx context.Context) {
+		r := newRoom(newHandmade(newFlavor("p2.2c_4g")), env.Client)
+		r.marks.MarkUnavailable(ctx, capacity.Offering{Zone: "HN2"}, capacity.ReasonInsufficientCapacity, time.Minute)
+		r.list(ctx, newNodeClass("HN1", "HN2"))
+		Expect(gathered("karpenter_bizfly_offering_available")).To(Equal(map[[2]string]float64{{"p2.2c_4g", "HN1"}: 1, {"p2.2c_4g", "HN2"}: 0}))
 	})
 })

@@ -63,6 +63,7 @@ type DefaultProvider struct {
 	reader    client.Reader
 	settings  atomic.Pointer[settings]
 	settingMu sync.Mutex // held to replace settings
+	memories  memories
 
 	index atomic.Pointer[index]
 	// entries is replaced as a whole: a warm List is one atomic load and one map read, without lock or allocation.
@@ -98,19 +99,21 @@ type entry struct {
 	// nodeClass is the name of the NodeClass, for the metrics.
 	nodeClass string
 	zones     []string
+	image     string
 	built     []*built
 	types     []*cloudprovider.InstanceType
 	// stamp orders entries by when they were made, to know which is the oldest.
 	stamp uint64
 }
 
-// version is what an answer was made from, beside the resolved zones.
+// version is what an answer was made from, beside the resolved zones and image.
 type version struct {
 	generation int64
 	catalog    uint64
 	prices     uint64
 	marks      uint64
 	settings   uint64
+	memories   uint64
 }
 
 var _ Provider = (*DefaultProvider)(nil)
@@ -137,9 +140,9 @@ func (p *DefaultProvider) List(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 	// The numbers are read before anything is built from what they count: what changes meanwhile is built again.
 	v := version{
 		generation: nodeClass.Generation, catalog: snapshot.Seq, prices: p.pricing.SeqNum(), marks: p.marks.SeqNum(),
-		settings: p.settings.Load().seq,
+		settings: p.settings.Load().seq, memories: p.memories.load().seq,
 	}
-	if e, ok := p.entries.Load().get(nodeClass.UID); ok && e.version == v && slices.Equal(e.zones, nodeClass.Status.Zones) {
+	if e, ok := p.entries.Load().get(nodeClass.UID); ok && e.version == v && e.image == imageOf(nodeClass) && slices.Equal(e.zones, nodeClass.Status.Zones) {
 		return e.types, nil
 	}
 	return p.rebuild(ctx, nodeClass, snapshot, v)
@@ -167,15 +170,16 @@ func (p *DefaultProvider) Flush() {
 
 // rebuild makes and remembers the answer. Hundreds of launches ask at once after each change, and one of them builds.
 func (p *DefaultProvider) rebuild(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, snapshot *catalog.Snapshot, v version) ([]*cloudprovider.InstanceType, error) {
-	key := fmt.Sprintf("%s %+v %q", nodeClass.UID, v, nodeClass.Status.Zones)
+	image := imageOf(nodeClass)
+	key := fmt.Sprintf("%s %+v %q %q", nodeClass.UID, v, nodeClass.Status.Zones, image)
 	answer, err, _ := p.builds.Do(key, func() (any, error) {
 		previous, known := p.entries.Load().get(nodeClass.UID)
 		zones := slices.Clone(nodeClass.Status.Zones)
 		var all []*built
-		if known && slices.Equal(previous.zones, zones) && previous.withMarks(v.marks) == v {
+		if known && slices.Equal(previous.zones, zones) && previous.withNews(v) == v {
 			all = make([]*built, len(previous.built))
 			for i, b := range previous.built {
-				all[i] = p.reassess(b)
+				all[i] = p.resized(p.reassess(b), image)
 			}
 		} else {
 			var err error
@@ -184,7 +188,7 @@ func (p *DefaultProvider) rebuild(ctx context.Context, nodeClass *v1alpha1.Bizfl
 				return nil, err
 			}
 		}
-		made := &entry{version: v, uid: nodeClass.UID, nodeClass: nodeClass.Name, zones: zones, built: all, stamp: p.stamp.Add(1)}
+		made := &entry{version: v, uid: nodeClass.UID, nodeClass: nodeClass.Name, zones: zones, image: image, built: all, stamp: p.stamp.Add(1)}
 		made.types = make([]*cloudprovider.InstanceType, len(all))
 		for i, b := range all {
 			made.types[i] = b.InstanceType
@@ -198,9 +202,18 @@ func (p *DefaultProvider) rebuild(ctx context.Context, nodeClass *v1alpha1.Bizfl
 	return answer.(*entry).types, nil
 }
 
-func (v version) withMarks(marks uint64) version {
-	v.marks = marks
+// withNews returns the version as if it had been made with what changes all the time and concerns few instance types.
+func (v version) withNews(news version) version {
+	v.marks, v.memories = news.marks, news.memories
 	return v
+}
+
+// imageOf is the id of the image that the servers of the NodeClass are made from, empty until it is resolved.
+func imageOf(nodeClass *v1alpha1.BizflyNodeClass) string {
+	if nodeClass.Status.Image == nil {
+		return ""
+	}
+	return nodeClass.Status.Image.ID
 }
 
 // buildAll makes all instance types of the NodeClass, sorted by name.
@@ -213,6 +226,7 @@ func (p *DefaultProvider) buildAll(ctx context.Context, nodeClass *v1alpha1.Bizf
 	if err != nil {
 		return nil, err
 	}
+	p.recall(ctx, nodeClass)
 	idx := p.indexOf(snapshot)
 	p.logSkipped(ctx, idx)
 	all := make([]*built, 0, len(idx.flavors))

@@ -1,0 +1,164 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package cost reports what the nodes that there are cost per hour.
+package cost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	opmetrics "github.com/awslabs/operatorpkg/metrics"
+	"github.com/awslabs/operatorpkg/reconciler"
+	"github.com/awslabs/operatorpkg/singleton"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	controllerruntime "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/operator/injection"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// Interval is how often the cost is reckoned: bills are by the hour, and dashboards are looked at in minutes.
+const Interval = 30 * time.Second
+
+const (
+	labelNodePool    = "nodepool"
+	labelZone        = "zone"
+	labelBillingPlan = "billing_plan"
+)
+
+var (
+	costPerHour = opmetrics.NewPrometheusGauge(crmetrics.Registry, prometheus.GaugeOpts{
+		Namespace: "karpenter", Subsystem: "bizfly", Name: "cost_vnd_per_hour",
+		Help: "Estimated price of the launched servers, root disks and plans included, in VND per hour. By nodepool (empty for claims of none), zone and billing_plan.",
+	}, []string{labelNodePool, labelZone, labelBillingPlan})
+	unpriced = opmetrics.NewPrometheusGauge(crmetrics.Registry, prometheus.GaugeOpts{
+		Namespace: "karpenter", Subsystem: "bizfly", Name: "unpriced_nodeclaims",
+		Help: "Launched NodeClaims whose price is not known and that karpenter_bizfly_cost_vnd_per_hour leaves out.",
+	}, nil)
+)
+
+// group is what costs are summed by.
+type group struct{ nodePool, zone, billingPlan string }
+
+func (g group) labels() map[string]string {
+	return map[string]string{labelNodePool: g.nodePool, labelZone: g.zone, labelBillingPlan: g.billingPlan}
+}
+
+// offering is one way to run a server.
+type offering struct{ flavor, zone string }
+
+// Controller reckons the cost.
+type Controller struct {
+	kubeClient client.Client
+	flavors    flavor.Provider
+	// reported are the groups of the last time, whose series end when they have no claim any more.
+	reported map[group]float64
+}
+
+// NewController makes a Controller.
+func NewController(kubeClient client.Client, flavors flavor.Provider) *Controller {
+	return &Controller{kubeClient: kubeClient, flavors: flavors}
+}
+
+// Name is the controller's name in logs and metrics.
+func (c *Controller) Name() string { return "nodeclaim.cost.bizflycloud" }
+
+// Reconcile reckons once. A NodeClass that cannot be priced leaves its claims out, and does not keep others from it.
+func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
+	ctx = injection.WithControllerName(ctx, c.Name())
+	claims := &karpv1.NodeClaimList{}
+	if err := c.kubeClient.List(ctx, claims, client.UnsafeDisableDeepCopy); err != nil {
+		return reconciler.Result{}, fmt.Errorf("listing NodeClaims: %w", err)
+	}
+	classes := &v1alpha1.BizflyNodeClassList{}
+	if err := c.kubeClient.List(ctx, classes); err != nil {
+		return reconciler.Result{}, fmt.Errorf("listing BizflyNodeClasses: %w", err)
+	}
+	byName := lo.SliceToMap(classes.Items, func(n v1alpha1.BizflyNodeClass) (string, *v1alpha1.BizflyNodeClass) { return n.Name, &n })
+	prices := map[string]map[offering]float64{}
+	sums, without := map[group]float64{}, 0
+	var errs []error
+	for i := range claims.Items {
+		claim := &claims.Items[i]
+		if ref := claim.Spec.NodeClassRef; ref == nil || ref.Group != v1alpha1.Group || claim.Status.ProviderID == "" {
+			continue
+		}
+		nodeClass := byName[claim.Spec.NodeClassRef.Name]
+		if nodeClass == nil {
+			without++
+			continue
+		}
+		if _, asked := prices[nodeClass.Name]; !asked {
+			types, err := c.flavors.List(ctx, nodeClass)
+			errs = append(errs, err)
+			prices[nodeClass.Name] = pricesOf(types)
+		}
+		at := offering{claim.Labels[corev1.LabelInstanceTypeStable], claim.Labels[corev1.LabelTopologyZone]}
+		price, known := prices[nodeClass.Name][at]
+		if !known {
+			without++
+			continue
+		}
+		plan := lo.CoalesceOrEmpty(nodeClass.Spec.BillingPlan, v1alpha1.BillingPlanOnDemand)
+		sums[group{claim.Labels[karpv1.NodePoolLabelKey], at.zone, string(plan)}] += price
+	}
+	c.report(sums, without)
+	return reconciler.Result{RequeueAfter: Interval}, errors.Join(errs...)
+}
+
+func pricesOf(types []*cloudprovider.InstanceType) map[offering]float64 {
+	prices := map[offering]float64{}
+	for _, it := range types {
+		for _, o := range it.Offerings {
+			if o.Price > 0 {
+				prices[offering{it.Name, o.Zone()}] = o.Price
+			}
+		}
+	}
+	return prices
+}
+
+func (c *Controller) report(sums map[group]float64, without int) {
+	for g := range c.reported {
+		if _, still := sums[g]; !still {
+			costPerHour.Delete(g.labels())
+		}
+	}
+	for g, sum := range sums {
+		costPerHour.Set(sum, g.labels())
+	}
+	c.reported = sums
+	unpriced.Set(float64(without), nil)
+}
+
+// Register adds the controller to the manager.
+func (c *Controller) Register(_ context.Context, m manager.Manager) error {
+	return controllerruntime.NewControllerManagedBy(m).
+		Named(c.Name()).
+		WatchesRawSource(singleton.Source()).
+		Complete(singleton.AsReconciler(c))
+}

@@ -1,0 +1,114 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cost_test
+
+import (
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/test/expectations"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/cost"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+)
+
+var _ = Describe("Cost per hour", func() {
+	var controller *cost.Controller
+	var pool *karpv1.NodePool
+	BeforeEach(func() {
+		controller = cost.NewController(env.APIReader, env.Flavors)
+		pool = unit.NodePool()
+		expectations.ExpectApplied(ctx, env.Client, pool)
+	})
+	launched := func(requirements ...karpv1.NodeSelectorRequirementWithMinValues) *karpv1.NodeClaim {
+		GinkgoHelper()
+		claim, err := env.NodeClaim(ctx, pool, requirements...)
+		Expect(err).ToNot(HaveOccurred())
+		stored, err := env.Launch(ctx, claim)
+		Expect(err).ToNot(HaveOccurred())
+		return stored
+	}
+	priceOf := func(claim *karpv1.NodeClaim) float64 {
+		GinkgoHelper()
+		types, err := env.CloudProvider.GetInstanceTypes(ctx, pool)
+		Expect(err).ToNot(HaveOccurred())
+		for _, it := range types {
+			for _, offering := range it.Offerings {
+				if it.Name == claim.Labels[corev1.LabelInstanceTypeStable] && offering.Zone() == claim.Labels[corev1.LabelTopologyZone] {
+					return offering.Price
+				}
+			}
+		}
+		return 0
+	}
+	// reported is the cost of the pool in the zone, and whether there is a series at all.
+	reported := func(zone string) (float64, bool) {
+		metric, found := expectations.FindMetricWithLabelValues("karpenter_bizfly_cost_vnd_per_hour", map[string]string{
+			"nodepool": pool.Name, "zone": zone, "billing_plan": string(v1alpha1.BillingPlanOnDemand),
+		})
+		return metric.GetGauge().GetValue(), found
+	}
+	reckoned := func() {
+		GinkgoHelper()
+		Expect(controller.Reconcile(ctx)).To(HaveField("RequeueAfter", cost.Interval))
+	}
+	in := func(zone string) karpv1.NodeSelectorRequirementWithMinValues {
+		return unit.Requirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, zone)
+	}
+
+	It("should sum the prices of the claims by NodePool and zone", func() {
+		a, b, c := launched(in("HN1")), launched(in("HN1"), unit.Requirement(v1alpha1.LabelInstanceCPU, corev1.NodeSelectorOpIn, "8")), launched(in("HN2"))
+		reckoned()
+		first, _ := reported("HN1")
+		Expect(first).To(BeNumerically("~", priceOf(a)+priceOf(b), 0.01))
+		second, _ := reported("HN2")
+		Expect(second).To(BeNumerically("~", priceOf(c), 0.01))
+		Expect(priceOf(a)).To(BeNumerically(">", 0))
+		Expect(priceOf(b)).To(BeNumerically(">", priceOf(a)))
+	})
+	It("should end the series of what costs nothing any more", func() {
+		claim := launched(in("HN1"))
+		reckoned()
+		_, found := reported("HN1")
+		Expect(found).To(BeTrue())
+		expectations.ExpectFinalizersRemoved(ctx, env.Client, claim)
+		expectations.ExpectDeleted(ctx, env.Client, claim)
+		reckoned()
+		_, found = reported("HN1")
+		Expect(found).To(BeFalse())
+	})
+	It("should not count a claim that has no server", func() {
+		_, err := env.NodeClaim(ctx, pool, in("HN1"))
+		Expect(err).ToNot(HaveOccurred())
+		reckoned()
+		_, found := reported("HN1")
+		Expect(found).To(BeFalse())
+	})
+	It("should count the claims that it cannot price", func() {
+		claim := launched(in("HN1"))
+		claim.Labels[corev1.LabelInstanceTypeStable] = "unheard-of"
+		Expect(env.Client.Update(ctx, claim)).To(Succeed())
+		reckoned()
+		_, found := reported("HN1")
+		Expect(found).To(BeFalse())
+		metric, found := expectations.FindMetricWithLabelValues("karpenter_bizfly_unpriced_nodeclaims", nil)
+		Expect(found).To(BeTrue())
+		Expect(metric.GetGauge().GetValue()).To(BeEquivalentTo(1))
+	})
+})

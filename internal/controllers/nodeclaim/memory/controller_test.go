@@ -1,0 +1,168 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package memory_test
+
+import (
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/memory"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+)
+
+var _ = Describe("Learning how much memory nodes see", func() {
+	var claim *karpv1.NodeClaim
+	BeforeEach(func() {
+		var err error
+		claim, err = env.Launched(ctx)
+		Expect(err).ToNot(HaveOccurred())
+	})
+	nodeClass := func() *v1alpha1.BizflyNodeClass {
+		GinkgoHelper()
+		live := &v1alpha1.BizflyNodeClass{}
+		Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, live)).To(Succeed())
+		return live
+	}
+	recorded := func() flavor.MemoryRecord {
+		GinkgoHelper()
+		record, err := flavor.ParseMemoryRecord(nodeClass())
+		Expect(err).ToNot(HaveOccurred())
+		return record
+	}
+	// registered gives the claim a node that reports the memory, and tells the controller.
+	registered := func(claim *karpv1.NodeClaim, memoryReported string) {
+		GinkgoHelper()
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: claim.Name}}
+		Expect(client.IgnoreAlreadyExists(env.Client.Create(ctx, node))).To(Succeed())
+		node.Status.Capacity = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(memoryReported)}
+		Expect(env.Client.Status().Update(ctx, node)).To(Succeed())
+		claim.Status.NodeName = node.Name
+		claim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
+		Expect(env.Client.Status().Update(ctx, claim)).To(Succeed())
+	}
+	reconciled := func(claim *karpv1.NodeClaim) {
+		GinkgoHelper()
+		Expect(memory.NewController(env.APIReader, env.Flavors).Reconcile(ctx, claim)).To(BeZero())
+	}
+	// promised is the memory in MiB that the flavor of the claim promises now.
+	promised := func() int64 {
+		GinkgoHelper()
+		types, err := env.Flavors.List(ctx, nodeClass())
+		Expect(err).ToNot(HaveOccurred())
+		for _, it := range types {
+			if it.Name == claim.Labels[corev1.LabelInstanceTypeStable] {
+				quantity := it.Capacity[corev1.ResourceMemory]
+				return quantity.Value() >> 20
+			}
+		}
+		return 0
+	}
+	advertised := func() string {
+		GinkgoHelper()
+		Expect(claim.Labels).To(HaveKey(v1alpha1.LabelInstanceMemory))
+		return claim.Labels[v1alpha1.LabelInstanceMemory] + "Mi"
+	}
+
+	It("should promise what a registered node reports, and record it on the NodeClass", func() {
+		all := resource.MustParse(advertised())
+		less := resource.NewQuantity(all.Value()/100*97, resource.BinarySI)
+		Expect(promised()).To(BeNumerically("<", less.Value()>>20))
+		registered(claim, less.String())
+		reconciled(claim)
+		Expect(promised()).To(Equal(less.Value() >> 20))
+		Expect(recorded()).To(Equal(flavor.MemoryRecord{{
+			Image: claim.Status.ImageID, KiB: map[string]int64{claim.Labels[corev1.LabelInstanceTypeStable]: less.Value() >> 10},
+		}}))
+	})
+	It("should know it after a restart, even when the node is gone", func() {
+		registered(claim, advertised())
+		reconciled(claim)
+		known := promised()
+		Expect(env.Client.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: claim.Name}})).To(Succeed())
+		env.Restart(ctx)
+		Expect(promised()).To(Equal(known))
+	})
+	It("should learn it again from the nodes that live when the record is lost", func() {
+		registered(claim, advertised())
+		reconciled(claim)
+		known := promised()
+		stripped := nodeClass()
+		delete(stripped.Annotations, v1alpha1.AnnotationMemorySeen)
+		Expect(env.Client.Update(ctx, stripped)).To(Succeed())
+		env.Restart(ctx)
+		Expect(promised()).To(BeNumerically("<", known))
+		reconciled(claim)
+		Expect(promised()).To(Equal(known))
+		Expect(recorded()).ToNot(BeEmpty())
+	})
+	It("should begin a damaged record anew", func() {
+		damaged := nodeClass()
+		damaged.Annotations[v1alpha1.AnnotationMemorySeen] = "not ours"
+		Expect(env.Client.Update(ctx, damaged)).To(Succeed())
+		registered(claim, advertised())
+		reconciled(claim)
+		Expect(recorded()).To(HaveLen(1))
+	})
+	It("should not learn from an image that new servers are not made from", func() {
+		registered(claim, advertised())
+		before := promised()
+		claim.Status.ImageID = "00000000-0000-4000-8000-00000000dead"
+		reconciled(claim)
+		Expect(promised()).To(Equal(before))
+		Expect(recorded()).To(BeEmpty())
+	})
+	It("should still learn from an image that is on the record, for a roll-back", func() {
+		registered(claim, advertised())
+		reconciled(claim)
+		changed := nodeClass()
+		old := changed.Status.Image.ID
+		changed.Status.Image.ID = "00000000-0000-4000-8000-00000000beef"
+		Expect(env.Client.Status().Update(ctx, changed)).To(Succeed())
+		half := resource.MustParse(advertised())
+		registered(claim, resource.NewQuantity(half.Value()/10*9, resource.BinarySI).String())
+		reconciled(claim)
+		Expect(recorded()).To(ConsistOf(And(HaveField("Image", old), HaveField("KiB", ContainElement(half.Value()/10*9>>10)))))
+	})
+	It("should not learn before the node has registered", func() {
+		reconciled(claim)
+		Expect(recorded()).To(BeEmpty())
+	})
+	It("should not believe a node that has lost most of its memory", func() {
+		before := promised()
+		registered(claim, "100Mi")
+		reconciled(claim)
+		Expect(promised()).To(Equal(before))
+		Expect(recorded()).To(BeEmpty())
+	})
+	It("should do nothing without the NodeClass or the node", func() {
+		registered(claim, advertised())
+		orphan := claim.DeepCopy()
+		orphan.Spec.NodeClassRef.Name = "gone"
+		reconciled(orphan)
+		nodeless := claim.DeepCopy()
+		nodeless.Status.NodeName = "gone"
+		reconciled(nodeless)
+		Expect(recorded()).To(BeEmpty())
+	})
+})
