@@ -265,6 +265,11 @@ func (c *CloudProvider) resume(ctx context.Context, claim *karpv1.NodeClaim, nod
 	server, err := c.instances.Resume(ctx, string(claim.UID), record.Intent)
 	if err == nil {
 		instanceType, offering := find(types, server.Flavor, server.Zone)
+		if instanceType == nil && record.Flavor != "" {
+			// The API also calls a server's flavor by a name without its family; the order has the catalog's.
+			server.Flavor = record.Flavor
+			instanceType, offering = find(types, server.Flavor, server.Zone)
+		}
 		if instanceType == nil {
 			log.FromContext(ctx).Info("the flavor of the server is not in the catalog any more", "flavor", server.Flavor, "server", server.ID)
 		}
