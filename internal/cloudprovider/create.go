@@ -72,6 +72,9 @@ func (c *CloudProvider) Create(ctx context.Context, claim *karpv1.NodeClaim) (*k
 		// Whatever has become of the NodeClass meanwhile, this server is being paid for.
 		return c.resume(ctx, claim, nodeClass, *record)
 	}
+	if claim, err = c.affordable(ctx, claim); err != nil {
+		return nil, err
+	}
 	if err := c.ready(claim, nodeClass); err != nil {
 		return nil, err
 	}
@@ -148,7 +151,7 @@ func (c *CloudProvider) order(ctx context.Context, claim, live *karpv1.NodeClaim
 	if err != nil {
 		return nil, err
 	}
-	candidates, err := c.candidates(claim, types, billingPlan(nodeClass))
+	candidates, err := c.candidates(ctx, claim, nodeClass, types)
 	if err != nil {
 		return nil, noRoom("%w", err)
 	}
@@ -168,6 +171,7 @@ func (c *CloudProvider) order(ctx context.Context, claim, live *karpv1.NodeClaim
 			continue
 		}
 		recorder.ordered = false
+		c.placements.moved(claim, candidate.key.Zone)
 		server, err := c.instances.Launch(ctx, c.request(l, candidate, attempt+orders, recorder.record))
 		if err == nil {
 			c.records.launched(claim.UID)
@@ -181,6 +185,7 @@ func (c *CloudProvider) order(ctx context.Context, claim, live *karpv1.NodeClaim
 		}
 		refusals = append(refusals, err)
 	}
+	c.placements.moved(claim, "")
 	return nil, noRoom("every offering that was tried has no room: %w", errors.Join(refusals...))
 }
 

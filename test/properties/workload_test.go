@@ -1,0 +1,199 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package properties_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	coretest "sigs.k8s.io/karpenter/pkg/test"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+)
+
+// pick returns one of them.
+func pick[T any](w *world, from ...T) T { return from[w.random.IntN(len(from))] }
+
+// withDefaults fills in what a real API server takes from the definition of the resource for "spec: {}".
+func withDefaults(nodeClass *v1alpha1.BizflyNodeClass) {
+	nodeClass.Spec = v1alpha1.BizflyNodeClassSpec{
+		ImageSelectorTerms: []v1alpha1.ImageSelectorTerm{{Alias: "bke@latest"}},
+		RootDisk:           &v1alpha1.RootDisk{Size: lo.ToPtr(resource.MustParse("40Gi")), Type: v1alpha1.DiskTypeSSD},
+		NetworkPlan:        v1alpha1.NetworkPlanFreeDataTransfer, BillingPlan: v1alpha1.BillingPlanOnDemand,
+		PublicIPv4: lo.ToPtr(true), Bootstrap: &v1alpha1.Bootstrap{Mode: v1alpha1.BootstrapModeBKE},
+		PlacementStrategy: v1alpha1.PlacementStrategyBalanced, StoppedServers: v1alpha1.StoppedServersReplace,
+	}
+}
+
+// addPools makes one or two NodePools, with everything that has a say in what consolidation may do.
+func (w *world) addPools(ctx context.Context) error {
+	for i := range pick(w, 1, 1, 2) {
+		pool := unit.NodePool()
+		pool.Name = fmt.Sprintf("pool-%d", i)
+		pool.Spec.Template.Spec.Requirements = pick(w,
+			nil, nil,
+			[]karpv1.NodeSelectorRequirementWithMinValues{unit.Requirement(v1alpha1.LabelInstanceCategory, corev1.NodeSelectorOpNotIn, "basic")},
+			[]karpv1.NodeSelectorRequirementWithMinValues{unit.Requirement(v1alpha1.LabelInstanceCPU, corev1.NodeSelectorOpLt, "17")},
+		)
+		if w.random.IntN(2) == 0 {
+			// Core plans replacements otherwise where a NodePool says nothing of it.
+			pool.Spec.Template.Spec.Requirements = append(pool.Spec.Template.Spec.Requirements,
+				unit.Requirement(karpv1.CapacityTypeLabelKey, corev1.NodeSelectorOpIn, karpv1.CapacityTypeOnDemand))
+		}
+		pool.Spec.Disruption = karpv1.Disruption{
+			ConsolidationPolicy: pick(w, karpv1.ConsolidationPolicyWhenEmptyOrUnderutilized, karpv1.ConsolidationPolicyWhenEmptyOrUnderutilized,
+				karpv1.ConsolidationPolicyWhenEmpty, karpv1.ConsolidationPolicyBalanced),
+			ConsolidateAfter: karpv1.MustParseNillableDuration("0s"),
+			Budgets:          []karpv1.Budget{{Nodes: pick(w, "100%", "100%", "1", "30%")}},
+		}
+		if err := w.Client.Create(ctx, pool); err != nil {
+			return err
+		}
+		w.pools = append(w.pools, pool)
+	}
+	return nil
+}
+
+// sellOut takes some offerings out of sale for longer than the test lasts.
+func (w *world) sellOut(ctx context.Context) error {
+	types, err := w.CloudProvider.GetInstanceTypes(ctx, w.pools[0])
+	if err != nil {
+		return err
+	}
+	for range pick(w, 0, 0, 5, 40) {
+		it := types[w.random.IntN(len(types))]
+		offering := it.Offerings[w.random.IntN(len(it.Offerings))]
+		w.Capacity.MarkUnavailable(ctx, capacity.Offering{Flavor: it.Name, Zone: offering.Zone(), BillingPlan: string(v1alpha1.BillingPlanOnDemand)},
+			capacity.ReasonInsufficientCapacity, 10000*time.Hour)
+	}
+	return nil
+}
+
+// addOversized launches nodes that nobody would choose, and runs nothing there yet.
+func (w *world) addOversized(ctx context.Context, count int) error {
+	for range count {
+		pool := w.pools[w.random.IntN(len(w.pools))]
+		claim, err := w.NodeClaim(ctx, pool, unit.Requirement(v1alpha1.LabelInstanceCPU, corev1.NodeSelectorOpIn, pick(w, "4", "8", "16")))
+		if err != nil {
+			return err
+		}
+		if err := w.launch(ctx, claim.Name, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addPods makes pending pods of many shapes.
+func (w *world) addPods(ctx context.Context, count int) error {
+	for range count {
+		app := map[string]string{"app": pick(w, "a", "b", "c")}
+		options := coretest.PodOptions{
+			ObjectMeta: metav1.ObjectMeta{Labels: app, OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "app", UID: "app", Controller: lo.ToPtr(true),
+			}}},
+			ResourceRequirements: corev1.ResourceRequirements{Requests: corev1.ResourceList{
+				corev1.ResourceCPU:    *resource.NewMilliQuantity(int64(pick(w, 50, 100, 250, 500, 1000, 1500, 3000)), resource.DecimalSI),
+				corev1.ResourceMemory: *resource.NewQuantity(int64(pick(w, 64, 128, 256, 512, 1024, 2048, 6000))<<20, resource.BinarySI),
+			}},
+		}
+		switch w.random.IntN(10) {
+		case 0:
+			options.NodeSelector = map[string]string{corev1.LabelTopologyZone: pick(w, "HN1", "HN2")}
+		case 1:
+			options.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
+				MaxSkew: 1, TopologyKey: pick(w, corev1.LabelTopologyZone, corev1.LabelHostname), WhenUnsatisfiable: corev1.DoNotSchedule,
+				LabelSelector: &metav1.LabelSelector{MatchLabels: app},
+			}}
+		case 2:
+			options.PodAntiRequirements = []corev1.PodAffinityTerm{{
+				LabelSelector: &metav1.LabelSelector{MatchLabels: app}, TopologyKey: corev1.LabelHostname,
+			}}
+		case 3:
+			options.Annotations = map[string]string{karpv1.DoNotDisruptAnnotationKey: "true"}
+		}
+		pod := coretest.UnschedulablePod(options)
+		if err := w.Client.Create(ctx, pod); err != nil {
+			return err
+		}
+		if err := w.cluster.UpdatePod(ctx, pod); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removePods ends each pod with the probability.
+func (w *world) removePods(ctx context.Context, probability float64) error {
+	pods := &corev1.PodList{}
+	if err := w.Client.List(ctx, pods); err != nil {
+		return err
+	}
+	for i := range pods.Items {
+		if w.random.Float64() >= probability {
+			continue
+		}
+		if err := w.Client.Delete(ctx, &pods.Items[i], client.GracePeriodSeconds(0)); err != nil {
+			return err
+		}
+		w.cluster.DeletePod(client.ObjectKeyFromObject(&pods.Items[i]))
+	}
+	return nil
+}
+
+// homeless returns the pods that run on no node that exists, and overfull the nodes that were promised too much.
+func (w *world) homeless(ctx context.Context) (homeless, overfull []string, err error) {
+	nodes, pods := &corev1.NodeList{}, &corev1.PodList{}
+	if err := w.Client.List(ctx, nodes); err != nil {
+		return nil, nil, err
+	}
+	if err := w.Client.List(ctx, pods); err != nil {
+		return nil, nil, err
+	}
+	left := map[string]corev1.ResourceList{}
+	for i := range nodes.Items {
+		left[nodes.Items[i].Name] = nodes.Items[i].Status.Allocatable.DeepCopy()
+	}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		room, exists := left[pod.Spec.NodeName]
+		if !exists {
+			homeless = append(homeless, pod.Name)
+			continue
+		}
+		for name, quantity := range pod.Spec.Containers[0].Resources.Requests {
+			rest := room[name]
+			rest.Sub(quantity)
+			room[name] = rest
+		}
+	}
+	for name, room := range left {
+		if room.Cpu().Sign() < 0 || room.Memory().Sign() < 0 {
+			overfull = append(overfull, name)
+		}
+	}
+	return homeless, overfull, nil
+}
