@@ -158,6 +158,14 @@ func (p *DefaultProvider) deleteServer(ctx context.Context, v *view, server *gob
 // finish is what remains once the server is gone: its disks, and BKE. ErrNotFound says that nothing does.
 func (p *DefaultProvider) finish(ctx context.Context, v *view, current record) error {
 	if !current.Done {
+		twin, err := p.hasTwin(ctx, v, current)
+		if err != nil {
+			return err
+		}
+		if twin {
+			// What is found by the name alone, a free disk and the node in BKE, is the other server's until that one goes.
+			current.Name = ""
+		}
 		remaining, err := p.removeLeftovers(ctx, v, current)
 		if err != nil || remaining {
 			return err
@@ -168,6 +176,20 @@ func (p *DefaultProvider) finish(ctx context.Context, v *view, current record) e
 		p.deletions.change(current.ID, func(r *record) { r.Done = true })
 	}
 	return fmt.Errorf("%w: %s", ErrNotFound, current.ID)
+}
+
+// hasTwin says whether another server of ours has the same name: a gateway that repeats an order makes two.
+func (p *DefaultProvider) hasTwin(ctx context.Context, v *view, current record) (bool, error) {
+	if current.Name == "" {
+		return false, nil
+	}
+	servers, err := v.servers(ctx)
+	if err != nil {
+		return false, fmt.Errorf("listing servers to find what server %s left: %w", current.Name, err)
+	}
+	return lo.SomeBy(servers, func(server *gobizfly.Server) bool {
+		return server.Name == current.Name && server.ID != current.ID && !gone(server) && p.ours(server)
+	}), nil
 }
 
 // leaveBKE tells BKE that the node is gone, a bounded number of times: a Kubernetes Engine that is down must not keep

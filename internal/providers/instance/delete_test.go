@@ -301,6 +301,21 @@ var _ = Describe("Delete", func() {
 		)
 	})
 
+	It("should take nothing from a living server of the same name, which a repeated order has made", func() {
+		w := newWorld(cloud.Options{})
+		server, _ := w.launch()
+		twin := w.box.AddServer(cloud.ServerSpec{Name: server.Name, Metadata: metadata(clusterUID, claimUID, 1)})
+		// The disk of a server that is being built is attached to nothing yet.
+		free := w.box.AddVolume(cloud.VolumeSpec{Name: server.Name + "_rootdisk", Bootable: true})
+		w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: twin.ID, Name: server.Name})
+		Expect(w.count(leaveCluster)).To(BeZero(), "BKE knows the living server's node by that name")
+		Expect(w.count(deleteVolume)).To(BeZero())
+		Expect(lo.Map(w.box.State().Volumes, func(v cloud.Volume, _ int) string { return v.ID })).To(ConsistOf(root(server), free.ID))
+
+		w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID, Name: server.Name})
+		Expect(w.box.State().LeftNodes).To(Equal([]string{server.Name}))
+		Expect(w.leftovers()).To(BeEmpty())
+	})
 	It("should be carried to its end by Reap when nobody polls", func() {
 		w := newWorld(cloud.Options{Latency: 20 * time.Millisecond})
 		server, _ := w.launch()
