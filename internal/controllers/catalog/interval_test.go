@@ -1,0 +1,54 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package catalog_test
+
+import (
+	"context"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	controllerruntime "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	coretest "sigs.k8s.io/karpenter/pkg/test"
+
+	catalogcontroller "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/catalog"
+)
+
+var _ = Describe("SetInterval", func() {
+	It("should refresh now and then in the new interval, while it waits for the end of the old one", func(ctx context.Context) {
+		env := coretest.NewEnvironment()
+		DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
+		manager, err := controllerruntime.NewManager(env.Config, controllerruntime.Options{
+			Metrics: server.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: lo.ToPtr(true)},
+		})
+		Expect(err).NotTo(HaveOccurred())
+		provider := &counting{}
+		controller := catalogcontroller.NewController(provider, catalogcontroller.Config{Interval: time.Hour})
+		Expect(controller.Register(ctx, manager)).To(Succeed())
+		managerContext, stop := context.WithCancel(ctx)
+		done := make(chan error)
+		go func() { done <- manager.Start(managerContext) }()
+		Eventually(ctx, provider.refreshes.Load).WithTimeout(30 * time.Second).Should(BeEquivalentTo(1))
+		controller.SetInterval(100 * time.Millisecond)
+		Eventually(ctx, provider.refreshes.Load).WithTimeout(30 * time.Second).Should(BeNumerically(">=", 4))
+		stop()
+		Eventually(ctx, done).WithTimeout(30 * time.Second).Should(Receive())
+	})
+})

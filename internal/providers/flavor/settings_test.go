@@ -1,0 +1,120 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package flavor_test
+
+import (
+	"context"
+
+	"github.com/bizflycloud/gobizfly"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+	coretest "sigs.k8s.io/karpenter/pkg/test"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+var _ = Describe("A configuration that changes", func() {
+	const name = "p2.2c_4g"
+	var source *handmade
+	var r *room
+	var nodeClass *v1alpha1.BizflyNodeClass
+
+	BeforeEach(func() {
+		source = newHandmade(newFlavor(name), newFlavor("odd", func(f *gobizfly.ServerFlavorResponse) { f.Category = "" }),
+			newFlavor("gpu", func(f *gobizfly.ServerFlavorResponse) { f.GPU = &gobizfly.FlavorGPU{Name: "NVIDIA T4", Count: 1} }))
+		r = newRoom(source, env.Client)
+		nodeClass = newNodeClass("HN1", "HN2")
+	})
+	set := func(overrides map[string]flavor.Override) {
+		r.SetConfig(flavor.Config{MemoryOverheadPercent: flavor.DefaultMemoryOverheadPercent, Overrides: overrides})
+	}
+	has := func(it *cloudprovider.InstanceType, key string) []string { return it.Requirements.Get(key).Values() }
+
+	It("should show at the next look, and nothing be made anew when it is the same", func(ctx context.Context) {
+		first := r.list(ctx, nodeClass)[name]
+		r.SetConfig(flavor.Config{MemoryOverheadPercent: 25})
+		second := r.list(ctx, nodeClass)[name]
+		Expect(second.Capacity.Memory().Value()).To(BeEquivalentTo(3072 << 20))
+		Expect(first.Capacity.Memory().Value()).To(BeNumerically(">", 3072<<20), "what was handed out is never edited")
+		r.SetConfig(flavor.Config{MemoryOverheadPercent: 25})
+		Expect(r.list(ctx, nodeClass)[name]).To(BeIdenticalTo(second))
+	})
+	It("should take a hidden flavor out, and bring it back", func(ctx context.Context) {
+		set(map[string]flavor.Override{name: {Hidden: true}})
+		Expect(r.list(ctx, nodeClass)).NotTo(HaveKey(name))
+		set(nil)
+		Expect(r.list(ctx, nodeClass)[name].Offerings.Available()).To(HaveLen(2))
+	})
+	It("should keep a hidden flavor that a claim runs on, unavailable and at its price", func(ctx context.Context) {
+		DeferCleanup(func(ctx context.Context) {
+			Expect(client.IgnoreNotFound(env.Client.DeleteAllOf(ctx, &karpv1.NodeClaim{}))).To(Succeed())
+		})
+		before := r.list(ctx, nodeClass)[name]
+		Expect(env.Client.Create(ctx, coretest.NodeClaim(karpv1.NodeClaim{
+			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{corev1.LabelInstanceTypeStable: name, corev1.LabelTopologyZone: "HN2"}},
+			Spec:       karpv1.NodeClaimSpec{NodeClassRef: &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "BizflyNodeClass", Name: nodeClass.Name}},
+		}))).To(Succeed())
+		set(map[string]flavor.Override{name: {Hidden: true}})
+		after := r.list(ctx, nodeClass)[name]
+		Expect(after).NotTo(BeNil(), "core replaces nodes whose type has vanished")
+		Expect(after.Offerings.Available()).To(BeEmpty())
+		price, ok := after.OfferingPrice("HN2", karpv1.CapacityTypeOnDemand)
+		Expect(ok).To(BeTrue())
+		Expect(price).To(Equal(before.Offerings[1].Price))
+		Expect(after.Capacity).To(Equal(before.Capacity))
+		_, known := r.Category(name)
+		Expect(known).To(BeTrue())
+	})
+	It("should give a category to a flavor that has none, and another to one that has", func(ctx context.Context) {
+		Expect(r.list(ctx, nodeClass)).NotTo(HaveKey("odd"))
+		before := r.list(ctx, nodeClass)[name]
+		set(map[string]flavor.Override{"odd": {Category: "basic"}, name: {Category: "dedicated"}})
+		types := r.list(ctx, nodeClass)
+		Expect(has(types["odd"], v1alpha1.LabelInstanceCategory)).To(ConsistOf("basic"))
+		category, _ := r.Category("odd")
+		Expect(category).To(Equal("basic"))
+		Expect(has(types[name], v1alpha1.LabelInstanceCategory)).To(ConsistOf("dedicated"))
+		Expect(types[name].Offerings[0].Price).To(BeNumerically(">", before.Offerings[0].Price))
+		Expect(source.snapshot.Flavors[0].Category).To(Equal("premium"), "the catalog's own is shared")
+	})
+	DescribeTable("should change the GPUs",
+		func(ctx context.Context, flavorName string, override flavor.Override, count, model string) {
+			set(map[string]flavor.Override{flavorName: override})
+			it := r.list(ctx, nodeClass)[flavorName]
+			Expect(has(it, v1alpha1.LabelInstanceGPUCount)).To(Equal(lo.Compact([]string{count})))
+			Expect(has(it, v1alpha1.LabelInstanceGPUName)).To(Equal(lo.Compact([]string{model})))
+			quantity := it.Capacity[v1alpha1.ResourceNVIDIAGPU]
+			Expect(quantity.String()).To(Equal(lo.CoalesceOrEmpty(count, "0")))
+		},
+		Entry("of a flavor without any", name, flavor.Override{GPUName: "NVIDIA A30", GPUCount: lo.ToPtr(2)}, "2", "NVIDIA-A30"),
+		Entry("their model", "gpu", flavor.Override{GPUName: "NVIDIA A30"}, "1", "NVIDIA-A30"),
+		Entry("their number", "gpu", flavor.Override{GPUCount: lo.ToPtr(4)}, "4", "NVIDIA-T4"),
+		Entry("to none", "gpu", flavor.Override{GPUCount: lo.ToPtr(0)}, "", ""),
+	)
+	It("should go on with a name that the cloud does not list", func(ctx context.Context) {
+		before := r.list(ctx, nodeClass)
+		set(map[string]flavor.Override{"elsewhere": {Hidden: true}})
+		Expect(r.list(ctx, nodeClass)).To(HaveLen(len(before)))
+	})
+})
