@@ -169,6 +169,19 @@ var _ = Describe("Garbage collection", func() {
 		Expect(left()).To(BeEmpty())
 	})
 
+	It("should count the age of a server that says to be made in the future from when it was first seen", func() {
+		id := orphan()
+		// A cloud that writes local time without its zone: seven hours from now, as seen from here.
+		Expect(env.Sandbox.EditServer(id, func(s *cloud.Server) {
+			s.Created = env.Clock.Now().Add(7 * time.Hour).UTC().Format("2006-01-02T15:04:05")
+		})).To(BeTrue())
+		passes()
+		Expect(left()).To(ConsistOf(id))
+		aged()
+		passes()
+		Expect(left()).To(BeEmpty())
+	})
+
 	Context("in doubt", func() {
 		It("should delete nothing when the servers cannot be listed", func() {
 			id := orphan()

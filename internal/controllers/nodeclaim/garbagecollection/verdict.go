@@ -87,12 +87,13 @@ func orphaned(server *instance.Instance, providerIDs map[types.UID]string) bool 
 	return providerID != "" && providerID != providerid.New(server.ID)
 }
 
-// age is how long the server has existed, or has been seen where the cloud does not say since when it exists.
+// age is how long the server has existed, or has been seen where the cloud does not say since when it exists. A time in
+// the future says nothing either: one of the two clocks is wrong, or the cloud wrote its local time.
 func (c *Controller) age(server *instance.Instance) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !server.CreatedAt.IsZero() {
-		return c.clock.Since(server.CreatedAt)
+	if age := c.clock.Since(server.CreatedAt); !server.CreatedAt.IsZero() && age >= 0 {
+		return age
 	}
 	if _, seen := c.firstSeen[server.ID]; !seen {
 		c.firstSeen[server.ID] = c.clock.Now()
