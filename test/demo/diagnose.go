@@ -63,15 +63,17 @@ func (t *timeline) diagnose(env *environment.Environment) {
 	t.print("log", "the last lines of the controller:\n%s", env.Log("controller", 30))
 }
 
-// warnings shows the events that say that something is wrong.
+// warnings shows the events that say that something is wrong or why nothing is done.
 func (t *timeline) warnings(ctx context.Context, env *environment.Environment) {
 	var events corev1.EventList
 	if err := env.Client().List(ctx, &events); err != nil {
 		t.print("look", "%v", err)
 	}
 	for _, event := range events.Items {
-		if event.Type == corev1.EventTypeWarning {
-			t.print("event", "%s %s: %s: %s (%d times)", event.InvolvedObject.Kind, event.InvolvedObject.Name, event.Reason, event.Message, event.Count)
+		// Every pod of the demo fails to be scheduled at first; that is its point.
+		if event.Type == corev1.EventTypeWarning && event.Reason != "FailedScheduling" || event.Reason == "Unconsolidatable" {
+			t.print("event", "%s %s: %s: %s (%d times, last at %s)", event.InvolvedObject.Kind, event.InvolvedObject.Name,
+				event.Reason, event.Message, event.Count, event.LastTimestamp.Format(time.TimeOnly))
 		}
 	}
 }

@@ -25,6 +25,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -113,10 +114,11 @@ func applyPool(ctx context.Context, c client.Client) error {
 	return nil
 }
 
-func scaleToZero(ctx context.Context, c client.Client, name string) error {
+func scale(ctx context.Context, c client.Client, name string, replicas int) error {
 	target := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: corev1.NamespaceDefault}}
-	if err := c.Patch(ctx, target, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"replicas":0}}`))); err != nil {
-		return fmt.Errorf("scaling %s to zero: %w", name, err)
+	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
+	if err := c.Patch(ctx, target, client.RawPatch(types.MergePatchType, patch)); err != nil {
+		return fmt.Errorf("scaling %s to %d: %w", name, replicas, err)
 	}
 	return nil
 }
