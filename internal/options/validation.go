@@ -19,6 +19,7 @@ package options
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"strconv"
 	"time"
@@ -41,7 +42,8 @@ func (o *Options) validateCluster() error {
 	} else if len(o.ClusterName) > 255 {
 		errs = multierr.Append(errs, fmt.Errorf("CLUSTER_NAME has %d characters: use at most 255", len(o.ClusterName)))
 	}
-	if o.MemoryOverheadPercent < 0 || o.MemoryOverheadPercent >= 50 {
+	// NaN is in no order with anything.
+	if math.IsNaN(o.MemoryOverheadPercent) || o.MemoryOverheadPercent < 0 || o.MemoryOverheadPercent >= 50 {
 		errs = multierr.Append(errs, fmt.Errorf("VM_MEMORY_OVERHEAD_PERCENT=%g is out of bounds: use 0 to 50, for example 7.5", o.MemoryOverheadPercent))
 	}
 	return errs
