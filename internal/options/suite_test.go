@@ -146,6 +146,7 @@ var _ = Describe("Options", func() {
 		Entry("too much overhead", "VM_MEMORY_OVERHEAD_PERCENT", "60", "60", "0 to 50"),
 		Entry("overhead that is no number", "VM_MEMORY_OVERHEAD_PERCENT", "lots", "0 to 50"),
 		Entry("overhead that is not a number by name", "VM_MEMORY_OVERHEAD_PERCENT", "NaN", "NaN", "0 to 50"),
+		Entry("a region that no node can be labelled with", "BIZFLY_CLOUD_REGION_LABEL", "Ha Noi", "Ha Noi", "label"),
 		Entry("a launch timeout of nothing", "LAUNCH_TIMEOUT", "1s", "10s"),
 		Entry("a wait that stalls scheduling", "SERVER_ID_WAIT", "2m", "30s"),
 		Entry("a window of nothing", "VISIBILITY_WINDOW", "1s", "5s"),

@@ -22,9 +22,11 @@ import (
 	"math"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"go.uber.org/multierr"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/logging"
 )
@@ -41,6 +43,11 @@ func (o *Options) validateCluster() error {
 		errs = multierr.Append(errs, errors.New("CLUSTER_NAME is not set: give the cluster a name, it is written on every server"))
 	} else if len(o.ClusterName) > 255 {
 		errs = multierr.Append(errs, fmt.Errorf("CLUSTER_NAME has %d characters: use at most 255", len(o.ClusterName)))
+	}
+	// The node's labels are written with the server's id: one that the API server refuses would keep that from ever being
+	// written down, so that every server would be ordered, paid for and lost.
+	if problems := validation.IsValidLabelValue(o.RegionLabel); len(problems) > 0 {
+		errs = multierr.Append(errs, fmt.Errorf("BIZFLY_CLOUD_REGION_LABEL=%q cannot be the value of a label: %s", o.RegionLabel, strings.Join(problems, "; ")))
 	}
 	// NaN is in no order with anything.
 	if math.IsNaN(o.MemoryOverheadPercent) || o.MemoryOverheadPercent < 0 || o.MemoryOverheadPercent >= 50 {
