@@ -122,6 +122,10 @@ var statusRules = []rule{
 	{name: "404 of a gateway in JSON", statuses: is(404), class: ClassOutage, patterns: []string{
 		`no route matched`, `requested url was not found`, `no such route`, `cannot (get|post|delete) /`,
 	}},
+	// A gateway that lost the answer does not know what became of the request, whatever words it has for that.
+	{name: "5xx of a gateway in JSON", statuses: is(502, 503, 504), class: ClassOutage, patterns: []string{
+		`\bupstream\b`, `ring-?balancer`, `bad gateway`, `gateway time-?out`,
+	}},
 	{name: "404 to a list", statuses: is(404), kinds: []kind{kindList}, class: ClassOutage},
 	{name: "404 for the object", statuses: is(404), kinds: []kind{kindItem, kindDelete}, body: jsonBody, class: ClassNotFound},
 }

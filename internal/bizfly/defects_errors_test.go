@@ -55,6 +55,17 @@ var _ = Describe("Defects of gobizfly, errors, hosts and bodies", func() {
 		Entry("503", 503, `{"code":"UNKNOWN","message":"Lỗi: x"}`, bizfly.IsOutage),
 	)
 
+	DescribeTable("should not take the words of a gateway that lost the answer for a refusal",
+		func(ctx SpecContext, status int, message string) {
+			s := newStub(always(status, `{"message":"`+message+`"}`))
+			_, err := clientFor(s).CreateServer(ctx, createRequest())
+			Expect(bizfly.IsAmbiguous(err)).To(BeTrue(), "a server may have been ordered: %v", err)
+			Expect(bizfly.IsInvalid(err)).To(BeFalse())
+		},
+		Entry("a broken answer", 502, "An invalid response was received from the upstream server"),
+		Entry("no answer", 504, "The upstream server is timing out"),
+	)
+
 	Describe("2.11 any 404 is not found", func() {
 		It("should not take the page of a gateway for the absence of a server", func(ctx SpecContext) {
 			client := clientFor(newStub(page(404)))
