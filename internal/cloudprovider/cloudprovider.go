@@ -100,6 +100,8 @@ type Config struct {
 	LaunchFailures *cache.Cache
 	// NodePoolChecks remembers by NodePool UID for what input its requirements were last checked; nil makes one.
 	NodePoolChecks *cache.Cache
+	// Placements remembers by claim UID the zones of launches under way, for a minute; nil makes one.
+	Placements *cache.Cache
 }
 
 // CloudProvider is the BizflyCloudProvider: core's nine methods over this cloud's providers.
@@ -116,6 +118,7 @@ type CloudProvider struct {
 	records    *launchRecords
 	failures   *launchFailures
 	poolChecks *cache.Cache
+	placements *placements
 	// pauses may be changed while launches are under way; each uses those that are in force when it fails.
 	pauses atomic.Pointer[Pauses]
 	// listed is the last answer of the cloud to List, which drift looks at without asking the cloud.
@@ -147,6 +150,7 @@ func New(config Config) *CloudProvider {
 		},
 		failures:   &launchFailures{clock: config.Clock, cache: orNew(config.LaunchFailures, failureWindow)},
 		poolChecks: orNew(config.NodePoolChecks, 10*time.Minute),
+		placements: &placements{underWay: orNew(config.Placements, placementMemory)},
 	}
 	c.SetPauses(Pauses{UnavailableTTL: config.UnavailableTTL, Account: config.AccountPause})
 	return c

@@ -17,7 +17,7 @@ limitations under the License.
 package cloudprovider
 
 import (
-	"cmp"
+	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -32,6 +32,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
 // candidate is one offering that the claim may be launched with.
@@ -39,13 +40,18 @@ type candidate struct {
 	instanceType *cloudprovider.InstanceType
 	offering     *cloudprovider.Offering
 	key          capacity.Offering
-	failures     int
+	// preference is what the placement strategy compares: less is better.
+	preference float64
+	// failures and seconds are what is known of the offering: recent failed launches, and what launches take.
+	failures int
+	seconds  float64
 }
 
-// candidates returns the offerings that fit the claim, the one to try first in front. Price decides alone, exactly as
-// core computes it, since a dearer choice would be consolidated away at once; only among equal prices does it matter
-// where launches have failed lately. The order is total, so that the same claim always gets the same answer.
-func (c *CloudProvider) candidates(claim *karpv1.NodeClaim, instanceTypes cloudprovider.InstanceTypes, plan string) ([]candidate, error) {
+// candidates returns the offerings that fit the claim, the one to try first in front. The price comes first,
+// exactly as core computes it, since a dearer choice would be consolidated away at once; among equal prices the
+// placement strategy of the NodeClass decides. The order is total, so that the same claim always gets the same answer.
+func (c *CloudProvider) candidates(ctx context.Context, claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass, instanceTypes cloudprovider.InstanceTypes) ([]candidate, error) {
+	plan := billingPlan(nodeClass)
 	requirements := scheduling.NewNodeSelectorRequirementsWithMinValues(claim.Spec.Requirements...)
 	fitting := lo.Filter(instanceTypes, func(it *cloudprovider.InstanceType, _ int) bool {
 		return requirements.IsCompatible(it.Requirements, scheduling.AllowUndefinedWellKnownLabels) &&
@@ -64,17 +70,10 @@ func (c *CloudProvider) candidates(claim *karpv1.NodeClaim, instanceTypes cloudp
 	for _, it := range fitting {
 		for _, offering := range it.Offerings.Available().Compatible(requirements) {
 			key := capacity.Offering{Flavor: it.Name, Zone: offering.Zone(), BillingPlan: plan}
-			all = append(all, candidate{instanceType: it, offering: offering, key: key, failures: c.capacity.RecentFailures(key)})
+			all = append(all, candidate{instanceType: it, offering: offering, key: key})
 		}
 	}
-	slices.SortFunc(all, func(a, b candidate) int {
-		return cmp.Or(
-			cmp.Compare(price(a), price(b)),
-			cmp.Compare(a.failures, b.failures),
-			cmp.Compare(a.key.Flavor, b.key.Flavor),
-			cmp.Compare(a.key.Zone, b.key.Zone),
-		)
-	})
+	c.place(ctx, claim, nodeClass, all)
 	return all, nil
 }
 

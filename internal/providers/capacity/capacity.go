@@ -46,6 +46,27 @@ const (
 	ReasonLaunchFailed = "LaunchFailed"
 )
 
+// Launch is what the time that a server takes depends on.
+type Launch struct {
+	// Flavor is the flavor's name.
+	Flavor string
+	// Zone is the zone's name.
+	Zone string
+	// ImageID is the image that the server boots.
+	ImageID string
+}
+
+// Size is how big a server is.
+type Size struct {
+	// CPU is the number of vCPUs.
+	CPU int
+	// MemoryMiB is the memory in MiB.
+	MemoryMiB int
+}
+
+// holds says whether a server of this size needs at least as much of everything as one of the other size.
+func (s Size) holds(other Size) bool { return s.CPU >= other.CPU && s.MemoryMiB >= other.MemoryMiB }
+
 // Provider keeps the marks. It is safe for concurrent use and its reads are cheap.
 type Provider interface {
 	// Unavailable says whether any mark covers the offering, and the reason of one that does.
@@ -53,8 +74,19 @@ type Provider interface {
 	// MarkUnavailable takes the scope out of sale for a while. A mark that is renewed is not prolonged beyond ttl from
 	// now, and one that exists with a later end keeps it.
 	MarkUnavailable(ctx context.Context, scope Offering, reason string, ttl time.Duration)
+	// MarkAll takes several scopes out of sale at once, like MarkUnavailable each, but counts no failure.
+	MarkAll(ctx context.Context, scopes []Offering, reason string, ttl time.Duration)
+	// RecordFailure counts a failed launch of exactly this offering; MarkUnavailable does so by itself.
+	RecordFailure(offering Offering)
 	// RecentFailures counts the failed launches of exactly this offering within the last 30 minutes.
 	RecentFailures(offering Offering) int
+	// LearnQuota takes out of sale for a while, in every zone and plan, those of the flavors that need at least as much
+	// of everything as the size that the quota has just refused. What is smaller stays for sale.
+	LearnQuota(ctx context.Context, refused Size, flavors map[string]Size, ttl time.Duration)
+	// RecordLaunch remembers how long a server took from its order until its node had registered.
+	RecordLaunch(launch Launch, took time.Duration)
+	// LaunchSeconds returns the moving average of what such launches took, and false when none was seen in the last day.
+	LaunchSeconds(launch Launch) (seconds float64, seen bool)
 	// SeqNum changes whenever the answer of Unavailable may have changed, the end of a mark included.
 	SeqNum() uint64
 	// Flush forgets everything, for tests.

@@ -55,6 +55,8 @@ type DefaultProvider struct {
 
 	mu       sync.Mutex
 	failures map[Offering][]time.Time
+
+	launches launches
 }
 
 // state is immutable.
@@ -73,7 +75,7 @@ var _ Provider = (*DefaultProvider)(nil)
 // NewDefaultProvider makes a provider without marks. The clock also ends the marks, in time and not when somebody asks:
 // whoever has cached an answer is told by the sequence number.
 func NewDefaultProvider(clk clock.WithDelayedExecution) *DefaultProvider {
-	p := &DefaultProvider{clock: clk, failures: map[Offering][]time.Time{}}
+	p := &DefaultProvider{clock: clk, failures: map[Offering][]time.Time{}, launches: launches{clock: clk, seen: map[Launch]average{}}}
 	p.state.Store(&state{seq: 1})
 	return p
 }
@@ -108,36 +110,48 @@ func (p *DefaultProvider) MarkUnavailable(ctx context.Context, scope Offering, r
 	if ttl <= 0 {
 		return
 	}
-	now := p.clock.Now()
-	until := now.Add(ttl)
-	if !p.mark(scope, mark{reason: reason, until: until}, now) {
+	if scope.Flavor != "" && scope.Zone != "" && scope.BillingPlan != "" {
+		p.RecordFailure(scope)
+	}
+	p.MarkAll(ctx, []Offering{scope}, reason, ttl)
+}
+
+// MarkAll takes several scopes out of sale at once, like MarkUnavailable each, but counts no failure.
+func (p *DefaultProvider) MarkAll(ctx context.Context, scopes []Offering, reason string, ttl time.Duration) {
+	if ttl <= 0 || len(scopes) == 0 {
 		return
 	}
-	log.FromContext(ctx).WithValues("flavor", scope.Flavor, "zone", scope.Zone, "billing-plan", scope.BillingPlan,
-		"reason", reason, "ttl", ttl).V(1).Info("took offerings out of sale")
+	until := p.clock.Now().Add(ttl)
+	if !p.markAll(scopes, mark{reason: reason, until: until}) {
+		return
+	}
+	log.FromContext(ctx).WithValues("flavor", scopes[0].Flavor, "zone", scopes[0].Zone, "billing-plan", scopes[0].BillingPlan,
+		"scopes", len(scopes), "reason", reason, "ttl", ttl).V(1).Info("took offerings out of sale")
 	// The timer is told when it is due instead of asking the clock: a fake clock runs it while it holds its own lock.
 	p.clock.AfterFunc(ttl, func() { p.expire(until) })
 }
 
-// mark records the failure and the mark and reports whether the mark is new or longer.
-func (p *DefaultProvider) mark(scope Offering, m mark, now time.Time) bool {
+// markAll marks scopes at once and reports whether any mark is new or longer.
+func (p *DefaultProvider) markAll(scopes []Offering, m mark) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if scope.Flavor != "" && scope.Zone != "" && scope.BillingPlan != "" {
-		p.recordFailure(scope, now)
-	}
-	current := p.state.Load()
-	existing, exists := current.marks[scope]
-	if exists && !existing.until.Before(m.until) || !exists && len(current.marks) >= maxScopes {
-		return false
-	}
-	marks := maps.Clone(current.marks)
+	current := p.state.Load().marks
+	marks := maps.Clone(current)
 	if marks == nil {
 		marks = map[Offering]mark{}
 	}
-	marks[scope] = m
-	p.publish(marks)
-	return true
+	changed := false
+	for _, scope := range scopes {
+		existing, exists := marks[scope]
+		if exists && !existing.until.Before(m.until) || !exists && len(marks) >= maxScopes {
+			continue
+		}
+		marks[scope], changed = m, true
+	}
+	if changed {
+		p.publish(marks)
+	}
+	return changed
 }
 
 // expire ends the marks that are due.
@@ -168,8 +182,11 @@ func (p *DefaultProvider) publish(marks map[Offering]mark) {
 	}
 }
 
-// recordFailure remembers one failed launch; the caller holds the lock.
-func (p *DefaultProvider) recordFailure(offering Offering, now time.Time) {
+// RecordFailure remembers one failed launch.
+func (p *DefaultProvider) RecordFailure(offering Offering) {
+	now := p.clock.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	recent := append(since(p.failures[offering], now.Add(-failureWindow)), now)
 	if len(recent) > maxFailures {
 		recent = recent[len(recent)-maxFailures:]
@@ -206,8 +223,9 @@ func since(times []time.Time, start time.Time) []time.Time {
 // SeqNum changes whenever a mark begins, is prolonged or ends.
 func (p *DefaultProvider) SeqNum() uint64 { return p.state.Load().seq }
 
-// Flush forgets marks and failures.
+// Flush forgets marks, failures and averages.
 func (p *DefaultProvider) Flush() {
+	p.launches.flush()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.failures = map[Offering][]time.Time{}

@@ -64,6 +64,56 @@ var _ = Describe("Capacity", func() {
 		Entry("another zone", capacity.Offering{Zone: "HN2"}, false),
 		Entry("another plan", capacity.Offering{BillingPlan: "saving_plan"}, false),
 	)
+	It("should learn from a refusal by the quota what is too big, and leave for sale what is smaller in anything", func(ctx context.Context) {
+		provider.LearnQuota(ctx, capacity.Size{CPU: 4, MemoryMiB: 8192}, map[string]capacity.Size{
+			"4c_8g": {CPU: 4, MemoryMiB: 8192}, "8c_16g": {CPU: 8, MemoryMiB: 16384}, "2c_16g": {CPU: 2, MemoryMiB: 16384},
+			"8c_4g": {CPU: 8, MemoryMiB: 4096}, "2c_4g": {CPU: 2, MemoryMiB: 4096},
+		}, time.Minute)
+		for flavor, tooBig := range map[string]bool{"4c_8g": true, "8c_16g": true, "2c_16g": false, "8c_4g": false, "2c_4g": false} {
+			reason, unavailable := provider.Unavailable(capacity.Offering{Flavor: flavor, Zone: "HN1", BillingPlan: "on_demand"})
+			Expect(unavailable).To(Equal(tooBig), flavor)
+			if tooBig {
+				Expect(reason).To(Equal(capacity.ReasonQuotaExceeded), flavor)
+			}
+		}
+		clk.Step(time.Minute)
+		_, unavailable := provider.Unavailable(capacity.Offering{Flavor: "8c_16g", Zone: "HN1", BillingPlan: "on_demand"})
+		Expect(unavailable).To(BeFalse(), "what was learnt is forgotten, since nobody says when a quota is raised")
+	})
+	It("should learn nothing from a refusal of a size that it does not know", func(ctx context.Context) {
+		before := provider.SeqNum()
+		provider.LearnQuota(ctx, capacity.Size{}, map[string]capacity.Size{"4c_8g": {CPU: 4, MemoryMiB: 8192}}, time.Minute)
+		Expect(provider.SeqNum()).To(Equal(before))
+	})
+	It("should mark many scopes with one new number, and count no failure", func(ctx context.Context) {
+		before := provider.SeqNum()
+		provider.MarkAll(ctx, []capacity.Offering{offering, {Zone: "HN2"}}, capacity.ReasonInsufficientCapacity, time.Minute)
+		Expect(provider.SeqNum()).To(Equal(before + 1))
+		Expect(provider.RecentFailures(offering)).To(BeZero())
+		_, unavailable := provider.Unavailable(capacity.Offering{Flavor: "other", Zone: "HN2"})
+		Expect(unavailable).To(BeTrue())
+	})
+	It("should average what launches took, the newest weighing 30 percent", func() {
+		launch := capacity.Launch{Flavor: "p2.2c_4g", Zone: "HN1", ImageID: "i"}
+		_, seen := provider.LaunchSeconds(launch)
+		Expect(seen).To(BeFalse())
+		provider.RecordLaunch(launch, 100*time.Second)
+		provider.RecordLaunch(launch, 50*time.Second)
+		provider.RecordLaunch(launch, 0)
+		seconds, seen := provider.LaunchSeconds(launch)
+		Expect(seen).To(BeTrue())
+		Expect(seconds).To(BeNumerically("~", 85, 1e-9)) // 0.7*100 + 0.3*50
+		for _, other := range []capacity.Launch{{Flavor: "x", Zone: "HN1", ImageID: "i"}, {Flavor: "p2.2c_4g", Zone: "HN2", ImageID: "i"}, {Flavor: "p2.2c_4g", Zone: "HN1", ImageID: "j"}} {
+			_, seen := provider.LaunchSeconds(other)
+			Expect(seen).To(BeFalse())
+		}
+		clk.Step(24 * time.Hour)
+		_, seen = provider.LaunchSeconds(launch)
+		Expect(seen).To(BeFalse(), "an average of yesterday says nothing about today")
+		provider.RecordLaunch(launch, 10*time.Second)
+		seconds, _ = provider.LaunchSeconds(launch)
+		Expect(seconds).To(Equal(10.0))
+	})
 	It("should end a mark in time and say so by the number, though nobody asks", func(ctx context.Context) {
 		before := provider.SeqNum()
 		provider.MarkUnavailable(ctx, offering, capacity.ReasonInsufficientCapacity, time.Minute)

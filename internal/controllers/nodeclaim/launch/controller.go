@@ -22,6 +22,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/samber/lo"
@@ -58,6 +59,8 @@ const (
 type FailureHandler interface {
 	// LaunchFailed marks what has no room, counts what cannot work, and returns the reason.
 	LaunchFailed(ctx context.Context, claim *karpv1.NodeClaim, intent instance.Intent, err error) (reason string, noRoomLeft bool)
+	// LaunchSucceeded remembers how long a server took from its order until its node had registered.
+	LaunchSucceeded(flavor, zone, imageID string, took time.Duration)
 }
 
 // Controller follows launches.
@@ -67,6 +70,10 @@ type Controller struct {
 	failures   FailureHandler
 	recorder   karpevents.Recorder
 	clock      clock.Clock
+
+	// followed are the claims by UID that were seen between launch and registration: only of those is it known here that
+	// they have just registered.
+	followed sync.Map
 }
 
 // NewController makes a Controller.
@@ -80,14 +87,21 @@ func (c *Controller) Name() string { return "nodeclaim.launch.bizflycloud" }
 // Reconcile looks at the server of a claim that was launched and has not registered.
 func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (reconcile.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
-	if !claim.DeletionTimestamp.IsZero() || !claim.StatusConditions().Get(karpv1.ConditionTypeLaunched).IsTrue() ||
-		claim.StatusConditions().Get(karpv1.ConditionTypeRegistered).IsTrue() {
+	registered := claim.StatusConditions().Get(karpv1.ConditionTypeRegistered)
+	if !claim.DeletionTimestamp.IsZero() || registered.IsTrue() {
+		if _, followed := c.followed.LoadAndDelete(claim.UID); followed && registered.IsTrue() {
+			c.succeeded(claim, registered.LastTransitionTime.Time)
+		}
+		return reconcile.Result{}, nil
+	}
+	if !claim.StatusConditions().Get(karpv1.ConditionTypeLaunched).IsTrue() {
 		return reconcile.Result{}, nil
 	}
 	id, ok := providerid.Parse(claim.Status.ProviderID)
 	if !ok {
 		return reconcile.Result{}, nil
 	}
+	c.followed.Store(claim.UID, struct{}{})
 	servers, err := c.instances.List(ctx)
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("listing servers: %w", err)
@@ -103,6 +117,15 @@ func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (re
 		c.recorder.Publish(events.LaunchSlow(claim, server.Name, server.Status, age))
 	}
 	return reconcile.Result{RequeueAfter: pollInterval}, nil
+}
+
+// succeeded tells how long the launch took.
+func (c *Controller) succeeded(claim *karpv1.NodeClaim, at time.Time) {
+	intent, err := cloudprovider.IntentOf(claim)
+	if err != nil || intent == nil || intent.OrderedAt.IsZero() {
+		return
+	}
+	c.failures.LaunchSucceeded(intent.Flavor, intent.Zone, intent.ImageID, at.Sub(intent.OrderedAt))
 }
 
 // vanished replaces a claim whose server provably does not exist. One that is missing from a list alone, or on its way

@@ -20,12 +20,15 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/awslabs/operatorpkg/status"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/launch"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
@@ -70,6 +73,38 @@ var _ = Describe("Launch outcome", func() {
 	It("should come back while all is well", func() {
 		Expect(look().RequeueAfter).To(BeNumerically(">", 0))
 		Expect(deleted()).To(BeFalse())
+	})
+	It("should learn from a launch how long it took, and from each only once", func() {
+		intent, err := cloudprovider.IntentOf(claim)
+		Expect(err).ToNot(HaveOccurred())
+		learnt := func() (float64, bool) {
+			return env.Capacity.LaunchSeconds(capacity.Launch{Flavor: intent.Flavor, Zone: intent.Zone, ImageID: intent.ImageID})
+		}
+		register := func(after time.Duration) {
+			conditions := claim.StatusConditions(status.WithClock(clocktesting.NewFakeClock(intent.OrderedAt.Add(after))))
+			conditions.SetFalse(karpv1.ConditionTypeRegistered, "NotYet", "")
+			conditions.SetTrue(karpv1.ConditionTypeRegistered)
+		}
+		look()
+		_, seen := learnt()
+		Expect(seen).To(BeFalse())
+		register(90 * time.Second)
+		Expect(look()).To(BeZero())
+		seconds, seen := learnt()
+		Expect(seen).To(BeTrue())
+		Expect(seconds).To(BeNumerically("~", 90, 0.01))
+		register(300 * time.Second)
+		look()
+		seconds, _ = learnt()
+		Expect(seconds).To(BeNumerically("~", 90, 0.01))
+	})
+	It("should learn nothing from claims that had registered before it looked", func() {
+		claim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
+		look()
+		intent, err := cloudprovider.IntentOf(claim)
+		Expect(err).ToNot(HaveOccurred())
+		_, seen := env.Capacity.LaunchSeconds(capacity.Launch{Flavor: intent.Flavor, Zone: intent.Zone, ImageID: intent.ImageID})
+		Expect(seen).To(BeFalse())
 	})
 	It("should replace a claim whose server failed, and mark nothing when the cloud does not say why", func() {
 		Expect(env.Sandbox.SetServerStatus(id(), "ERROR")).To(Succeed())

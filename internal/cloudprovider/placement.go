@@ -1,0 +1,177 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloudprovider
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/patrickmn/go-cache"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// placementMemory is how long a launch counts in its zone before its NodeClaim says so: as long as a cache may lag.
+const placementMemory = time.Minute
+
+// place orders the candidates by the strategy of the NodeClass. The price comes first in every strategy: core takes
+// what we launch for the cheapest, and would replace anything dearer at once, for ever.
+func (c *CloudProvider) place(ctx context.Context, claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass, all []candidate) {
+	for i := range all {
+		all[i].failures = c.capacity.RecentFailures(all[i].key)
+		// What was never seen counts as fast, so that it is tried once.
+		all[i].seconds, _ = c.capacity.LaunchSeconds(capacity.Launch{Flavor: all[i].key.Flavor, Zone: all[i].key.Zone, ImageID: imageID(nodeClass)})
+	}
+	switch nodeClass.Spec.PlacementStrategy {
+	case v1alpha1.PlacementStrategyBinPack:
+		for i := range all {
+			all[i].preference = idle(claim.Spec.Resources.Requests, all[i].instanceType.Allocatable())
+		}
+	case v1alpha1.PlacementStrategySpread:
+		c.placements.spread(ctx, c.kubeClient, claim, all)
+		return
+	}
+	order(all)
+}
+
+// order sorts by price, then by what the strategy prefers, then by what is known of the offerings, and at last by names,
+// so that the same knowledge gives the same choice.
+func order(all []candidate) {
+	slices.SortFunc(all, func(a, b candidate) int {
+		return cmp.Or(
+			cmp.Compare(price(a), price(b)),
+			cmp.Compare(a.preference, b.preference),
+			cmp.Compare(a.failures, b.failures),
+			cmp.Compare(a.seconds, b.seconds),
+			cmp.Compare(a.key.Flavor, b.key.Flavor),
+			cmp.Compare(a.key.Zone, b.key.Zone),
+		)
+	})
+}
+
+// idle is how much of a server nobody asked for: the part of its CPU plus the part of its memory, each from 0 to 1.
+// Parts, because cores and bytes do not add up.
+func idle(requests, allocatable corev1.ResourceList) float64 {
+	total := 0.0
+	for _, resource := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		has, asked := allocatable[resource], requests[resource]
+		if has.IsZero() {
+			continue
+		}
+		total += 1 - asked.AsApproximateFloat64()/has.AsApproximateFloat64()
+	}
+	// Rounded, so that the order does not depend on the last bit of a division.
+	return math.Round(total*1e6) / 1e6
+}
+
+// placements remembers in which zones launches under way are, until their NodeClaims say so.
+type placements struct {
+	mu sync.Mutex
+	// underWay is by claim UID.
+	underWay *cache.Cache
+}
+
+type placement struct{ pool, zone string }
+
+// spread orders the candidates so that, among the cheapest, the zone with the fewest nodes of the claim's NodePool comes
+// first, and counts the claim in the zone of the first candidate: launches under way at the same time must see each
+// other. A preference keeps nothing from being launched, so without an answer there is none.
+func (p *placements) spread(ctx context.Context, reader client.Reader, claim *karpv1.NodeClaim, all []candidate) {
+	pool, claims := claim.Labels[karpv1.NodePoolLabelKey], &karpv1.NodeClaimList{}
+	if pool == "" {
+		order(all)
+		return
+	}
+	if err := reader.List(ctx, claims, client.MatchingLabels{karpv1.NodePoolLabelKey: pool}, client.UnsafeDisableDeepCopy); err != nil {
+		log.FromContext(ctx).Error(err, "counting the nodes of the NodePool by zone", "NodePool", pool)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	zones := p.zones(pool, claim.UID, claims.Items)
+	for i := range all {
+		all[i].preference = float64(zones[all[i].key.Zone])
+	}
+	order(all)
+	if len(all) > 0 {
+		p.underWay.SetDefault(string(claim.UID), placement{pool: pool, zone: all[0].key.Zone})
+	}
+}
+
+// zones counts the nodes of the pool by zone, without those on their way out and without the claim itself.
+func (p *placements) zones(pool string, except types.UID, claims []karpv1.NodeClaim) map[string]int {
+	counts, counted := map[string]int{}, map[string]bool{string(except): true}
+	for i := range claims {
+		other := &claims[i]
+		if counted[string(other.UID)] {
+			continue
+		}
+		if !other.DeletionTimestamp.IsZero() {
+			counted[string(other.UID)] = true
+			continue
+		}
+		if zone := zoneOf(other); zone != "" {
+			counted[string(other.UID)] = true
+			counts[zone]++
+		}
+	}
+	for uid, item := range p.underWay.Items() {
+		if known, ok := item.Object.(placement); ok && known.pool == pool && !counted[uid] {
+			counts[known.zone]++
+		}
+	}
+	return counts
+}
+
+// zoneOf is where the claim's server is or is being ordered; "" when nothing is known or nothing was built.
+func zoneOf(claim *karpv1.NodeClaim) string {
+	if claim.Status.ProviderID != "" {
+		return claim.Labels[corev1.LabelTopologyZone]
+	}
+	if intent, err := IntentOf(claim); err == nil && intent != nil && !intent.Refused {
+		return intent.Zone
+	}
+	return ""
+}
+
+// moved says that the claim is ordered in another zone than the first choice; "" says that it is not ordered at all.
+func (p *placements) moved(claim *karpv1.NodeClaim, zone string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	known, ok := p.underWay.Get(string(claim.UID))
+	switch {
+	case !ok:
+	case zone == "":
+		p.underWay.Delete(string(claim.UID))
+	default:
+		p.underWay.SetDefault(string(claim.UID), placement{pool: known.(placement).pool, zone: zone})
+	}
+}
+
+// LaunchSucceeded remembers how long a server took from its order until its node had registered.
+func (c *CloudProvider) LaunchSucceeded(flavor, zone, imageID string, took time.Duration) {
+	c.capacity.RecordLaunch(capacity.Launch{Flavor: flavor, Zone: zone, ImageID: imageID}, took)
+}
