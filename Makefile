@@ -9,8 +9,7 @@ SHELL := bash
 
 BINARY  := karpenter-provider-bizflycloud
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-# Go knows the commit by itself, where it builds in the repository.
-COMMIT  ?=
+COMMIT  ?= $(shell git describe --always --dirty --exclude='*' --abbrev=7 2>/dev/null)
 MODULE  := github.com/bizflycloud/karpenter-provider-bizflycloud
 CACHE   := $(CURDIR)/.cache
 TOOLS   := $(CACHE)/tools

@@ -71,8 +71,11 @@ var _ = BeforeSuite(func() {
 		ControllerEnv: map[string]string{
 			"LAUNCH_TIMEOUT": "40s", "SERVER_ID_WAIT": "20s", "VISIBILITY_WINDOW": "30s",
 			"GARBAGE_COLLECTION_INTERVAL": "3s", "GARBAGE_COLLECTION_GRACE": "45s",
+			// At its most talkative, since nothing that it writes may hold a secret.
+			"LOG_LEVEL": "debug",
 		},
-		Progress: func(what string) { GinkgoWriter.Println(what) },
+		SandboxArgs: markedSecrets(),
+		Progress:    func(what string) { GinkgoWriter.Println(what) },
 	})
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })

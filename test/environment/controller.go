@@ -126,6 +126,9 @@ func (c *Controller) Kill() error { return c.process.kill() }
 // MetricsURL is where the controller's metrics are read.
 func (c *Controller) MetricsURL() string { return "http://" + local(c.metrics) + "/metrics" }
 
+// HealthURL is where the controller's probes are answered: "healthz" and "readyz" below it.
+func (c *Controller) HealthURL() string { return "http://" + local(c.health) + "/" }
+
 func size(path string) int {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -1,0 +1,53 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e_test
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+)
+
+var _ = Describe("The log", func() {
+	// lines are what a controller logs that gives up over its password.
+	lines := func(overrides map[string]string) []string {
+		GinkgoHelper()
+		ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
+		defer cancel()
+		output, err := env.RunController(ctx, lo.Assign(map[string]string{"BIZFLY_CLOUD_PASSWORD": markedWrong}, overrides))
+		Expect(err).To(MatchError("exit status 1"), output)
+		return lo.Filter(strings.Split(strings.TrimSpace(output), "\n"), func(line string, _ int) bool { return !strings.Contains(line, "cannot start") })
+	}
+
+	It("should be JSON, and begin with what is being started", func() {
+		said := lines(nil)
+		for _, line := range said {
+			Expect(json.Valid([]byte(line))).To(BeTrue(), line)
+		}
+		Expect(said).To(ContainElement(And(ContainSubstring(`"starting karpenter-provider-bizflycloud"`), ContainSubstring(`"version":`), ContainSubstring(`"revision":`))))
+	})
+	It("should be text where that is asked for", func() {
+		said := lines(map[string]string{"LOG_FORMAT": "console"})
+		Expect(said).To(ContainElement(MatchRegexp(`^\S+\tINFO\tcontroller\tstarting karpenter-provider-bizflycloud\t\{.*"version": `)))
+		Expect(said).To(HaveEach(Not(HavePrefix("{"))))
+	})
+})
