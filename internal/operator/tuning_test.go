@@ -54,19 +54,19 @@ import (
 var _ = Describe("Tuning", Ordered, ContinueOnFailure, func() {
 	const flavorName = "p2.2c_4g"
 	var (
-		ctx  context.Context
 		box  *cloud.Sandbox
-		opts *options.Options
 		op   *operator.Operator
 		kube client.Client
 	)
+	opts := &options.Options{}
+	ctx, stop := context.WithCancel(options.ToContext(coreoptions.ToContext(context.Background(), coretest.Options()), opts))
 	// One operator for all specs: a tuned key must come back to its default in any order of them.
 	BeforeAll(func() {
 		kube = lo.Must(client.New(env.Config, client.Options{Scheme: scheme.Scheme}))
 		// Nothing that is ordered here ever appears.
 		box = cloud.Start(cloud.Options{Latency: time.Hour, HideBuilding: true})
 		DeferCleanup(box.Close)
-		opts = &options.Options{
+		*opts = options.Options{
 			ClusterName: "unit", APIURL: box.APIURL, AllowHTTP: true, Region: "HN", AuthMethod: bizfly.AuthMethodAppCredential,
 			AppCredID: box.Credentials().AppCredID, AppCredSecret: box.Credentials().AppCredSecret,
 			Namespace: "default", TuningConfigMapName: tuning.DefaultConfigMapName,
@@ -74,8 +74,6 @@ var _ = Describe("Tuning", Ordered, ContinueOnFailure, func() {
 			CatalogInterval: 10 * time.Minute, GarbageCollectionInterval: 2 * time.Minute, GarbageCollectionGrace: 5 * time.Minute,
 			UnavailableOfferingTTL: 3 * time.Minute, MemoryOverheadPercent: 7.5,
 		}
-		var stop context.CancelFunc
-		ctx, stop = context.WithCancel(options.ToContext(coreoptions.ToContext(context.Background(), coretest.Options()), opts))
 		manager := lo.Must(controllerruntime.NewManager(env.Config, controllerruntime.Options{
 			Scheme: scheme.Scheme, Metrics: server.Options{BindAddress: "0"}, Controller: ctrlcontroller.Controller{SkipNameValidation: lo.ToPtr(true)},
 		}))
