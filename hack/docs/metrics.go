@@ -32,6 +32,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	// Metrics are registered by the packages that count, which the operator and the controllers are made of.
 	_ "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/corefaults"
+	_ "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/cost"
 	_ "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/garbagecollection"
 	_ "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/repair"
 	_ "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
@@ -52,6 +53,10 @@ var labels = map[string]string{
 	"zone":          "zone, the value of `topology.kubernetes.io/zone`",
 	"nodeclass":     "name of the BizflyNodeClass",
 	"capacity_type": "always `on-demand`",
+	"nodepool":      "name of the NodePool",
+	"billing_plan":  "billing plan of the server, such as `on_demand`",
+	"image":         "id of the image",
+	"resource":      "`vcpus` or `memory_mib`",
 	"version":       "version of this provider",
 	"commit":        "commit that it was built from, `unknown` where nobody said",
 	"goversion":     "version of Go that it was built with",
@@ -85,7 +90,7 @@ const metricsIntroduction = `# Metrics
 The controller serves metrics at ` + "`:8080/metrics`" + ` (` + "`METRICS_PORT`" + `). Those below are this provider's own, all with the prefix
 ` + "`" + prefix + "`" + `. Beside them are [Karpenter's](https://karpenter.sh/docs/reference/metrics/) and, for the conditions of
 NodeClasses and ProviderConfigs, ` + "`operator_bizflynodeclass_status_condition_*` and `operator_providerconfig_status_condition_*`" + `
-with the labels ` + "`name`, `type`, `status` and `reason`" + `. No label holds an id or a secret.
+with the labels ` + "`name`, `type`, `status` and `reason`" + `. No label holds the id of a server or a secret.
 
 A histogram has a ` + "`_bucket`, a `_sum` and a `_count`" + ` of the name.
 
