@@ -129,10 +129,9 @@ func (p *DefaultProvider) Effective(ctx context.Context) (bizfly.Config, error) 
 // read returns the ProviderConfig, an empty one without a name where there is none.
 func (p *DefaultProvider) read(ctx context.Context) (*v1alpha1.ProviderConfig, error) {
 	object := &v1alpha1.ProviderConfig{}
-	if err := p.Reader.Get(ctx, types.NamespacedName{Name: v1alpha1.ProviderConfigName}, object); client.IgnoreNotFound(err) != nil {
+	err := p.Reader.Get(ctx, types.NamespacedName{Name: v1alpha1.ProviderConfigName}, object)
+	if client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("reading ProviderConfig %s: %w", v1alpha1.ProviderConfigName, err)
-	} else if err != nil {
-		return &v1alpha1.ProviderConfig{}, nil
 	}
 	return object, nil
 }
