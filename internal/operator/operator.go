@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/patrickmn/go-cache"
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -115,13 +116,14 @@ func New(ctx context.Context, core *coreoperator.Operator) (*Operator, error) {
 	if err := op.watchParts(); err != nil {
 		return nil, err
 	}
-	return op, op.firstContact(ctx)
+	return op, op.firstContact(ctx, opts)
 }
 
-// firstContact reads the catalog once. A cluster that has never reached its cloud is configured wrongly and is told so;
-// one whose scope is written down has, and starts all the same, so that an outage of the cloud blocks no upgrade: what
-// needs the catalog waits for it.
-func (op *Operator) firstContact(ctx context.Context) error {
+// firstContact logs in and reads the catalog once. A cluster that has never reached its cloud is configured wrongly and
+// is told so; one whose scope is written down has, and starts all the same, so that neither an outage of the cloud nor a
+// credential that has expired meanwhile blocks an upgrade: what needs the cloud waits for it, and the ProviderConfig says
+// why.
+func (op *Operator) firstContact(ctx context.Context, opts *options.Options) error {
 	ctx, cancel := context.WithTimeout(ctx, startupTimeout)
 	defer cancel()
 	result := op.Config.Sync(ctx)
@@ -129,18 +131,35 @@ func (op *Operator) firstContact(ctx context.Context) error {
 		// Its result is told by the controller, which looks again.
 		_ = op.Tuning.Sync(ctx, result.Object)
 	}
+	pinned := result.Object != nil && result.Object.Status.Scope != nil
+	if !pinned {
+		endpoint := lo.CoalesceOrEmpty(opts.APIURL, bizfly.DefaultAPIURL)
+		switch {
+		case result.CredentialsErr != nil:
+			return fmt.Errorf("the login at %s is refused: check %s, or the Secret that the ProviderConfig %s names: %w",
+				endpoint, credentialVariables(opts), v1alpha1.ProviderConfigName, result.CredentialsErr)
+		case result.EndpointErr != nil:
+			return fmt.Errorf("BIZFLY_CLOUD_API_URL=%q does not answer: check the address, name resolution, proxy and firewall: %w",
+				endpoint, result.EndpointErr)
+		}
+	}
 	err := op.Catalog.Refresh(ctx)
-	if err == nil {
+	if _, unread := op.Catalog.Snapshot(); err == nil || unread == nil {
 		return nil
 	}
-	if _, unread := op.Catalog.Snapshot(); unread == nil {
-		return nil
-	}
-	if result.Object != nil && result.Object.Status.Scope != nil && result.CredentialsErr == nil {
+	if pinned {
 		log.FromContext(ctx).Error(err, "starting without the catalog of the cloud, which is read as soon as it answers")
 		return nil
 	}
 	return fmt.Errorf("reading the catalog of the cloud for the first time: %w", err)
+}
+
+// credentialVariables names the variables that the method of login reads.
+func credentialVariables(opts *options.Options) string {
+	if opts.AuthMethod == bizfly.AuthMethodPassword {
+		return "BIZFLY_CLOUD_EMAIL and BIZFLY_CLOUD_PASSWORD"
+	}
+	return "BIZFLY_CLOUD_APP_CRED_ID and BIZFLY_CLOUD_APP_CRED_SECRET"
 }
 
 // connect makes the client of the effective configuration.

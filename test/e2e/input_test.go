@@ -100,7 +100,7 @@ var _ = Describe("A cluster that has never reached its cloud", Ordered, func() {
 	})
 
 	It("should stop the controller with one clear line when the password is wrong", func() {
-		output := expectRefusal(fresh, map[string]string{"BIZFLY_CLOUD_PASSWORD": "not-the-password"}, "login")
+		output := expectRefusal(fresh, map[string]string{"BIZFLY_CLOUD_PASSWORD": "not-the-password"}, "login", "BIZFLY_CLOUD_PASSWORD")
 		Expect(output).NotTo(ContainSubstring("not-the-password"))
 	})
 

@@ -66,6 +66,9 @@ const (
 // interval is how soon a changed ProviderConfig or Secret takes effect.
 const interval = 5 * time.Second
 
+// closedInterval is how soon it is looked again while no scope is written down, which keeps the adapter closed.
+const closedInterval = 500 * time.Millisecond
+
 // Controller keeps the configuration in force.
 type Controller struct {
 	clock      clock.Clock
@@ -96,7 +99,9 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 	select {
 	case <-c.elected:
 	default:
-		return reconciler.Result{RequeueAfter: interval}, nil
+		// Whoever is to become the leader pins the scope before anything can be ordered, so it must not look late.
+		closed := result.Object == nil || result.Object.Status.Scope == nil
+		return reconciler.Result{RequeueAfter: lo.Ternary(closed, closedInterval, interval)}, nil
 	}
 	if result.Object == nil {
 		// The scope has to be written down somewhere before the first server is ordered.
