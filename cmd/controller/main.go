@@ -31,6 +31,8 @@ import (
 	coreoperator "sigs.k8s.io/karpenter/pkg/operator"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/corefaults"
+	// Its options join core's.
+	_ "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/logging"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 )

@@ -54,9 +54,10 @@ var _ = Describe("Liveness of the client", func() {
 	}
 
 	BeforeEach(func() {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(context.Background(), 30*time.Second)
+		// A context of its own for each spec.
+		bounded, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		DeferCleanup(cancel)
+		ctx = bounded
 		clk = &skipping{}
 		s = newStub(always(http.StatusOK, `[]`))
 		client = clientFor(s, func(c *bizfly.Config) { c.Clock, c.Timeouts.Login = clk, 20*time.Second })

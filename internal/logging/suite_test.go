@@ -46,7 +46,7 @@ var _ = Describe("The console format", func() {
 		}).ToContext(ctx), "controller")
 	}
 	written := func() string {
-		content, err := os.ReadFile(path) //nolint:gosec // a file of this spec
+		content, err := os.ReadFile(path)
 		Expect(err).NotTo(HaveOccurred())
 		return string(content)
 	}

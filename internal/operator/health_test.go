@@ -184,9 +184,10 @@ var _ = Describe("The liveness check", func() {
 	var p *process
 
 	BeforeEach(func() {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(context.Background(), time.Minute)
+		// A context of its own for each spec.
+		bounded, cancel := context.WithTimeout(context.Background(), time.Minute)
 		DeferCleanup(cancel)
+		ctx = bounded
 		p = newProcess(ctx)
 	})
 

@@ -28,8 +28,6 @@ import (
 
 	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
 	"sigs.k8s.io/karpenter/pkg/utils/env"
-
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/logging"
 )
 
 func init() {
@@ -78,9 +76,6 @@ type Options struct {
 	// (BKE_KUBELET_ARGS_FILE); empty where that is not known.
 	BKEKubeletArgsFile string
 
-	// LogFormat is json or console (LOG_FORMAT); core's LOG_LEVEL and LOG_OUTPUT_PATHS say what is logged, and where.
-	LogFormat string
-
 	// LaunchTimeout is how long core waits for a claim's server id (LAUNCH_TIMEOUT).
 	LaunchTimeout time.Duration
 	// ServerIDWait is how long one call of Create waits for the server's id (SERVER_ID_WAIT).
@@ -120,8 +115,6 @@ func (o *Options) AddFlags(fs *coreoptions.FlagSet) {
 	fs.StringVar(&o.BKELogEndpoint, "bke-log-endpoint", env.WithDefaultString("BKE_LOG_ENDPOINT", ""), "Where BKE's worker image reports its progress.")
 	fs.StringVar(&o.BKEKubeletArgsFile, "bke-kubelet-args-file", env.WithDefaultString("BKE_KUBELET_ARGS_FILE", ""), "The file from which BKE's worker image reads KUBELET_EXTRA_ARGS. Where it is set, nodes register with Karpenter's taints and labels.")
 
-	fs.StringVar(&o.LogFormat, "log-format", env.WithDefaultString("LOG_FORMAT", logging.FormatJSON), "How the log is written: json (one object per line) or console (text, for people).")
-
 	fs.DurationVar(&o.LaunchTimeout, "launch-timeout", env.WithDefaultDuration("LAUNCH_TIMEOUT", 3*time.Minute), "How long a claim may be without the id of its server before it is given up.")
 	fs.DurationVar(&o.ServerIDWait, "server-id-wait", env.WithDefaultDuration("SERVER_ID_WAIT", 30*time.Second), "How long one launch waits for the id of its server before it lets others schedule.")
 	fs.DurationVar(&o.VisibilityWindow, "visibility-window", env.WithDefaultDuration("VISIBILITY_WINDOW", 2*time.Minute), "How long an order whose answer was lost is looked for before its claim is given up.")
@@ -146,18 +139,6 @@ func (o *Options) Parse(fs *coreoptions.FlagSet, args ...string) error {
 	if err := o.Validate(); err != nil {
 		return fmt.Errorf("validating options, %w", err)
 	}
-	return o.applyLogFormat(fs)
-}
-
-// applyLogFormat tells core where to write its log. Core's options were parsed before ours, from the same flags.
-func (o *Options) applyLogFormat(fs *coreoptions.FlagSet) error {
-	paths := fs.Lookup("log-output-paths")
-	if o.LogFormat != logging.FormatConsole || paths == nil {
-		return nil
-	}
-	if err := fs.Set(paths.Name, logging.ConsolePaths(paths.Value.String())); err != nil {
-		return fmt.Errorf("applying LOG_FORMAT, %w", err)
-	}
 	return nil
 }
 
@@ -175,15 +156,14 @@ func FromContext(ctx context.Context) *Options {
 	return opts
 }
 
-// Preflight parses everything that the binary is configured with, core's options included, so that main can say what
-// is wrong in one line; core itself would panic.
+// Preflight parses everything that the binary is configured with, core's options and those of the log included, so that
+// main can say what is wrong in one line; core itself, which parses it again, would panic.
 func Preflight(args []string) error {
 	fs := &coreoptions.FlagSet{FlagSet: flag.NewFlagSet("karpenter-provider-bizflycloud", flag.ContinueOnError)}
-	injectables := []coreoptions.Injectable{&coreoptions.Options{}, &Options{}}
-	for _, injectable := range injectables {
+	for _, injectable := range coreoptions.Injectables {
 		injectable.AddFlags(fs)
 	}
-	for _, injectable := range injectables {
+	for _, injectable := range coreoptions.Injectables {
 		if err := injectable.Parse(fs, args...); err != nil {
 			return err
 		}

@@ -42,7 +42,7 @@ var environment = []string{
 	"BIZFLY_CLOUD_ALLOW_HTTP", "BIZFLY_CLOUD_REGION_LABEL", "SYSTEM_NAMESPACE", "CREDENTIALS_SECRET_NAME", "TUNING_CONFIGMAP_NAME", "BKE_CLUSTER_ID", "BKE_CLUSTER_TOKEN", "BKE_JOIN_ENDPOINT",
 	"BKE_LOG_ENDPOINT", "BKE_KUBELET_ARGS_FILE", "LAUNCH_TIMEOUT", "SERVER_ID_WAIT", "VISIBILITY_WINDOW",
 	"CATALOG_INTERVAL", "GARBAGE_COLLECTION_INTERVAL", "GARBAGE_COLLECTION_GRACE", "UNAVAILABLE_OFFERING_TTL",
-	"VM_MEMORY_OVERHEAD_PERCENT", "LOG_FORMAT", "LOG_OUTPUT_PATHS",
+	"VM_MEMORY_OVERHEAD_PERCENT",
 }
 
 // complete is the least that a controller starts with.
@@ -111,27 +111,6 @@ var _ = Describe("Options", func() {
 		Expect(options.Preflight(nil)).To(MatchError(ContainSubstring("CLUSTER_NAME")))
 	})
 
-	DescribeTable("should have core write its log in the format that is asked for, wherever that is",
-		func(format, expected string, args ...string) {
-			if format != "" {
-				GinkgoT().Setenv("LOG_FORMAT", format)
-			}
-			GinkgoT().Setenv("LOG_OUTPUT_PATHS", "stdout,/var/log/karpenter.log")
-			fs := &coreoptions.FlagSet{FlagSet: flag.NewFlagSet("test", flag.ContinueOnError)}
-			core, ours := &coreoptions.Options{}, &options.Options{}
-			core.AddFlags(fs)
-			ours.AddFlags(fs)
-			// In the order of coreoptions.Injectables.
-			Expect(core.Parse(fs, args...)).To(Succeed())
-			Expect(ours.Parse(fs, args...)).To(Succeed())
-			Expect(core.LogOutputPaths).To(Equal(expected))
-		},
-		Entry("as JSON unless told otherwise", "", "stdout,/var/log/karpenter.log"),
-		Entry("as JSON", "json", "stdout,/var/log/karpenter.log"),
-		Entry("as text", "console", "console:stdout,console:/var/log/karpenter.log"),
-		Entry("as text, where flags say so", "", "console:stderr", "--log-format=console", "--log-output-paths=stderr"),
-	)
-
 	DescribeTable("should refuse, naming the variable and the remedy",
 		func(name, value string, says ...string) {
 			GinkgoT().Setenv(name, value)
@@ -142,7 +121,6 @@ var _ = Describe("Options", func() {
 			}
 		},
 		Entry("no cluster name", "CLUSTER_NAME", "", "name"),
-		Entry("a log format that is none", "LOG_FORMAT", "xml", "xml", "json or console"),
 		Entry("too much overhead", "VM_MEMORY_OVERHEAD_PERCENT", "60", "60", "0 to 50"),
 		Entry("overhead that is no number", "VM_MEMORY_OVERHEAD_PERCENT", "lots", "0 to 50"),
 		Entry("overhead that is not a number by name", "VM_MEMORY_OVERHEAD_PERCENT", "NaN", "NaN", "0 to 50"),

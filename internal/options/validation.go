@@ -27,14 +27,12 @@ import (
 
 	"go.uber.org/multierr"
 	"k8s.io/apimachinery/pkg/util/validation"
-
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/logging"
 )
 
 // Validate names everything that is wrong, each with the variable, the value (never a secret) and the remedy. Endpoint,
 // region and credentials are validated by the client that uses them, wherever they come from.
 func (o *Options) Validate() error {
-	return multierr.Combine(o.validateCluster(), o.validateLog(), o.validateTimes())
+	return multierr.Append(o.validateCluster(), o.validateTimes())
 }
 
 func (o *Options) validateCluster() error {
@@ -54,13 +52,6 @@ func (o *Options) validateCluster() error {
 		errs = multierr.Append(errs, fmt.Errorf("VM_MEMORY_OVERHEAD_PERCENT=%g is out of bounds: use 0 to 50, for example 7.5", o.MemoryOverheadPercent))
 	}
 	return errs
-}
-
-func (o *Options) validateLog() error {
-	if o.LogFormat != logging.FormatJSON && o.LogFormat != logging.FormatConsole {
-		return fmt.Errorf("LOG_FORMAT=%q is unknown: use %s or %s", o.LogFormat, logging.FormatJSON, logging.FormatConsole)
-	}
-	return nil
 }
 
 func (o *Options) validateTimes() error {

@@ -94,7 +94,7 @@ var _ = Describe("The sandbox", func() {
 			"--cluster-token=t1", "--token-prefix=mark-")
 		Expect(out.String()).To(And(ContainSubstring("BIZFLY_CLOUD_EMAIL=a@b.vn\n"), ContainSubstring("BIZFLY_CLOUD_PASSWORD=p1\n"),
 			ContainSubstring("BIZFLY_CLOUD_APP_CRED_ID=i1\n"), ContainSubstring("BIZFLY_CLOUD_APP_CRED_SECRET=s1\n"), ContainSubstring("BKE_CLUSTER_TOKEN=t1\n")))
-		response, err := http.Post(url+"/api/token", "application/json", strings.NewReader(`{"auth_method":"password","username":"a@b.vn","password":"p1"}`)) //nolint:noctx // one request to ourselves
+		response, err := http.Post(url+"/api/token", "application/json", strings.NewReader(`{"auth_method":"password","username":"a@b.vn","password":"p1"}`))
 		Expect(err).ToNot(HaveOccurred())
 		defer func() { Expect(response.Body.Close()).To(Succeed()) }()
 		body, err := io.ReadAll(response.Body)
