@@ -29,6 +29,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/repair"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/volumes"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/hash"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/launches"
 	nodeclassstatus "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/status"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/termination"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodepool/capacitytype"
@@ -57,6 +58,7 @@ func providerControllers(op *operator.Operator, opts *options.Options) []control
 		catalogRefresh,
 		nodeclassstatus.NewController(kubeClient, recorder, op.Clock, op.Zones, op.Images, op.Networks, op.Bootstrap, op.Flavors),
 		hash.NewController(kubeClient),
+		launches.NewController(kubeClient, op.CloudProvider, op.Clock),
 		termination.NewController(kubeClient, recorder),
 		launch.NewController(kubeClient, op.Instances, op.CloudProvider, recorder, op.Clock),
 		registration.NewController(kubeClient),

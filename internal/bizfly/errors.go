@@ -57,6 +57,8 @@ type APIError struct {
 	Message string
 	// Class is what the error means.
 	Class Class
+	// Reach is how far a want of room, quota or money goes, as far as the message says.
+	Reach Reach
 	// RetryAfter is how long the API asked to wait; 0 when it did not say.
 	RetryAfter time.Duration
 	// Ambiguous is true when the request may have had its effect although the answer is missing or unreadable.
@@ -181,11 +183,8 @@ func newTaskError(t *Task) error {
 	if message == "" {
 		message = fmt.Sprintf("task %s failed without a reason", t.ID)
 	}
-	return &APIError{
-		Operation: operation,
-		Message:   shorten(message, maxMessage),
-		Class:     rules.classify(failure{kind: kindTask, json: true, message: t.Message}),
-	}
+	class := rules.classify(failure{kind: kindTask, json: true, message: t.Message})
+	return &APIError{Operation: operation, Message: shorten(message, maxMessage), Class: class, Reach: reachOf(class, t.Message)}
 }
 
 // notSent is the error of a call that was refused before anything left this process.

@@ -257,6 +257,7 @@ func everyCall() map[string]func(context.Context, bizfly.API) error {
 		"DeleteServer": func(ctx context.Context, api bizfly.API) error {
 			return drop(api.DeleteServer(ctx, serverID, []string{"v1"}))
 		},
+		"StartServer":            func(ctx context.Context, api bizfly.API) error { return api.StartServer(ctx, serverID) },
 		"GetTask":                func(ctx context.Context, api bizfly.API) error { return drop(api.GetTask(ctx, "t1")) },
 		"ListVolumes":            func(ctx context.Context, api bizfly.API) error { return drop(api.ListVolumes(ctx)) },
 		"DeleteVolume":           func(ctx context.Context, api bizfly.API) error { return api.DeleteVolume(ctx, "v1") },

@@ -197,6 +197,7 @@ func (w *wire) refusal(response *http.Response, body []byte, info exchangeInfo) 
 	err.Class = rules.classify(failure{
 		kind: info.kind, status: err.Status, json: parsed.json, retryAfter: err.RetryAfter, message: parsed.message,
 	})
+	err.Reach = reachOf(err.Class, parsed.message)
 	if response.StatusCode/100 == 3 {
 		err.Message = "a redirect is not followed, since it would carry the token elsewhere"
 	}

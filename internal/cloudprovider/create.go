@@ -31,6 +31,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -226,13 +227,18 @@ func (c *CloudProvider) outcome(ctx context.Context, l *launch, chosen candidate
 	m := meaningOf(err)
 	launchFailuresTotal.Inc(map[string]string{"reason": m.reason})
 	switch {
-	case m.scope == scopeOffering:
-		c.capacity.MarkUnavailable(ctx, chosen.key, m.reason, c.pauses.Load().UnavailableTTL)
-		return true, nil
-	case m.scope == scopeAccount:
-		c.pauseAccount(ctx, l.claim, m.reason, err)
+	case m.scope != 0:
+		if c.takeOut(ctx, l.claim, chosen.key, m, err) {
+			return true, nil
+		}
+		c.placements.moved(l.claim, "")
 		return false, noRoom("launching: %w", err)
 	case m.cannot:
+		// What is wrong with the order itself is wrong with the next claim's too. Each claim counts once: core tries it
+		// again within a second.
+		if bizfly.IsInvalid(err) && l.record.Attempt <= 1 {
+			c.countFailure(l.nodeClass, err)
+		}
 		return false, createError(m.reason, fmt.Errorf("launching %s in %s: %w", chosen.key.Flavor, chosen.key.Zone, err))
 	}
 	return false, fmt.Errorf("launching %s in %s: %w", chosen.key.Flavor, chosen.key.Zone, err)

@@ -59,12 +59,8 @@ func (c *CloudProvider) LaunchFailed(ctx context.Context, claim *karpv1.NodeClai
 	m := meaningOf(err)
 	launchFailuresTotal.Inc(map[string]string{"reason": m.reason})
 	c.recorder.Publish(events.LaunchFailed(claim, intent.Name, intent.Flavor, intent.Zone, err))
-	switch m.scope {
-	case scopeOffering:
-		c.capacity.MarkUnavailable(ctx, capacity.Offering{Flavor: intent.Flavor, Zone: intent.Zone, BillingPlan: intent.BillingPlan}, m.reason, c.pauses.Load().UnavailableTTL)
-		return m.reason, true
-	case scopeAccount:
-		c.pauseAccount(ctx, claim, m.reason, err)
+	if m.scope != 0 {
+		c.takeOut(ctx, claim, capacity.Offering{Flavor: intent.Flavor, Zone: intent.Zone, BillingPlan: intent.BillingPlan}, m, err)
 		return m.reason, true
 	}
 	nodeClass, getErr := c.nodeClass(ctx, claim.Spec.NodeClassRef)
@@ -72,10 +68,15 @@ func (c *CloudProvider) LaunchFailed(ctx context.Context, claim *karpv1.NodeClai
 		log.FromContext(ctx).Error(getErr, "reading the NodeClass of a failed launch")
 		return m.reason, false
 	}
+	c.countFailure(nodeClass, err)
+	return m.reason, false
+}
+
+// countFailure counts a failure that is not for want of capacity against the NodeClass.
+func (c *CloudProvider) countFailure(nodeClass *v1alpha1.BizflyNodeClass, err error) {
 	if c.failures.add(nodeClass, err) {
 		c.recorder.Publish(events.LaunchesKeepFailing(nodeClass, maxFailures, failureWindow, err))
 	}
-	return m.reason, false
 }
 
 // pauseAccount stops all launches for a while: every further order would be refused too.
@@ -94,6 +95,16 @@ func (c *CloudProvider) giveUp(ctx context.Context, claim *karpv1.NodeClaim, rea
 	}
 	c.records.giveUp(claim.UID)
 	return createError(reason, err)
+}
+
+// LaunchesBlocked returns the reason and the cause of the pause of launches with the NodeClass, until when it lasts, and
+// a nil cause while there is none.
+func (c *CloudProvider) LaunchesBlocked(nodeClass *v1alpha1.BizflyNodeClass) (reason string, until time.Time, cause error) {
+	cause = c.failures.blocked(nodeClass)
+	if cause == nil {
+		return "", time.Time{}, nil
+	}
+	return meaningOf(cause).reason, c.failures.until(nodeClass), cause
 }
 
 // launchFailures counts by NodeClass. A changed spec or image starts from zero.
@@ -150,4 +161,13 @@ func imageID(nodeClass *v1alpha1.BizflyNodeClass) string {
 		return ""
 	}
 	return nodeClass.Status.Image.ID
+}
+
+// until is when the pause of the NodeClass ends.
+func (f *launchFailures) until(nodeClass *v1alpha1.BizflyNodeClass) time.Time {
+	known, ok := f.cache.Get(string(nodeClass.UID))
+	if !ok || len(known.(failureLog).at) == 0 {
+		return time.Time{}
+	}
+	return known.(failureLog).at[0].Add(failureWindow)
 }

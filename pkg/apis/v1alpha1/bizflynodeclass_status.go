@@ -38,6 +38,11 @@ const (
 	ConditionTypeFlavorsReady = "FlavorsReady"
 )
 
+// ConditionTypeLaunchesSucceeding is a condition beside the others, which Ready does not depend on: False while launches
+// with this NodeClass pause because they kept failing for reasons other than capacity, and True once they are tried
+// again. A NodeClass with which launches never kept failing does not have it.
+const ConditionTypeLaunchesSucceeding = "LaunchesSucceeding"
+
 // BizflyNodeClassStatus is what the spec means in the cloud right now.
 type BizflyNodeClassStatus struct {
 	// Zones are the zones in which servers may be launched. They stay listed while they are sold out.

@@ -1,0 +1,156 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloudprovider_test
+
+import (
+	"net/http"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
+	"sigs.k8s.io/karpenter/pkg/state/nodepoolhealth"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+)
+
+// Core's own lifecycle controller draws the conclusions here.
+var _ = Describe("What core does with an error of the cloud", func() {
+	const kept, given = true, false
+	DescribeTable("should be right for",
+		func(fault cloud.Fault, stays bool, reason string) {
+			nodeClass()
+			if fault.Method == "" {
+				fault.Method, fault.Path = http.MethodPost, "/servers"
+			}
+			env.Sandbox.AddFaults(1, fault)
+			controller := lifecycle.NewController(env.Clock, env.Client, env.CloudProvider, env.Recorder, nodepoolhealth.NewState(), nil)
+			claim := nodeClaim(nil)
+			_, err := controller.Reconcile(ctx, claim)
+			live := &karpv1.NodeClaim{}
+			Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), live)).To(Succeed())
+			Expect(live.DeletionTimestamp.IsZero()).To(Equal(stays), "%v", err)
+			if stays {
+				Expect(err).To(HaveOccurred(), "core retries it")
+				launched := live.StatusConditions().Get(karpv1.ConditionTypeLaunched)
+				Expect(launched.IsUnknown()).To(BeTrue())
+				Expect(launched.Reason).To(Equal(reason))
+			}
+			Expect(live.Status.ProviderID).To(BeEmpty())
+		},
+		Entry("no room", cloud.Fault{Effect: cloud.EffectNoCapacity}, given, ""),
+		Entry("no address", cloud.Fault{Effect: cloud.EffectNoAddress}, given, ""),
+		Entry("quota", cloud.Fault{Effect: cloud.EffectQuota}, given, ""),
+		Entry("balance", cloud.Fault{Effect: cloud.EffectBalance}, given, ""),
+		Entry("no room, found out later", cloud.Fault{Effect: cloud.EffectNoCapacity, Async: true}, given, ""),
+		Entry("a server that comes up broken", cloud.Fault{Effect: cloud.EffectErrorServer}, given, ""),
+		Entry("authentication", cloud.Fault{Effect: cloud.EffectStatus, Status: http.StatusUnauthorized}, kept, cloudprovider.ReasonLaunchAuthenticationFailed),
+		Entry("permission", cloud.Fault{Effect: cloud.EffectStatus, Status: http.StatusForbidden, Message: "You are not allowed to do this"}, kept, cloudprovider.ReasonLaunchPermissionDenied),
+		Entry("an invalid order", cloud.Fault{Effect: cloud.EffectStatus, Status: http.StatusBadRequest, Message: "Image is not valid"}, kept, cloudprovider.ReasonLaunchRequestInvalid),
+		Entry("something that does not exist", cloud.Fault{Effect: cloud.EffectStatus, Status: http.StatusNotFound, Message: "Network x could not be found"}, kept, cloudprovider.ReasonLaunchRequestInvalid),
+		Entry("a conflict", cloud.Fault{Effect: cloud.EffectStatus, Status: http.StatusConflict, Message: "Port p is still in use"}, kept, cloudprovider.ReasonLaunchConflict),
+		Entry("throttling", cloud.Fault{Effect: cloud.EffectThrottle}, kept, cloudprovider.ReasonLaunchFailed),
+		Entry("an answer that was lost before the order", cloud.Fault{Effect: cloud.EffectReset}, kept, cloudprovider.ReasonAwaitingServerID),
+	)
+	It("should be to launch once the cloud has recovered, for each claim that was kept", func() {
+		nodeClass()
+		controller := lifecycle.NewController(env.Clock, env.Client, env.CloudProvider, env.Recorder, nodepoolhealth.NewState(), nil)
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusConflict, Message: "Port p is still in use"})
+		claim := nodeClaim(nil)
+		_, err := controller.Reconcile(ctx, claim)
+		Expect(err).To(HaveOccurred())
+		env.Sandbox.ClearFaults()
+		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), claim)).To(Succeed())
+		_, err = controller.Reconcile(ctx, claim)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), claim)).To(Succeed())
+		Expect(claim.StatusConditions().Get(karpv1.ConditionTypeLaunched).IsTrue()).To(BeTrue())
+		Expect(servers()).To(HaveLen(1))
+	})
+})
+
+var _ = Describe("What a refusal takes out of sale", func() {
+	unavailable := func(flavor, zone string) bool {
+		_, unavailable := env.Capacity.Unavailable(capacity.Offering{Flavor: flavor, Zone: zone, BillingPlan: "on_demand"})
+		return unavailable
+	}
+	refuse := func(message string) {
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusConflict, Message: message, Count: 1})
+	}
+	of := func(flavors ...string) *karpv1.NodeClaim {
+		GinkgoHelper()
+		return nodeClaim(nil, unit.Requirement("node.kubernetes.io/instance-type", "In", flavors...))
+	}
+
+	It("should be the whole zone when the zone is full", func() {
+		nodeClass()
+		refuse("Availability zone HN1 is full")
+		Expect(serverOf(launched(of("nix.2c_4g"))).AvailabilityZone).To(Equal("HN2"))
+		Expect(orders()).To(Equal(2))
+		Expect(unavailable("nix.8c_16g", "HN1")).To(BeTrue())
+		Expect(unavailable("nix.8c_16g", "HN2")).To(BeFalse())
+	})
+	It("should be the category in the zone when there is none left of it", func() {
+		nodeClass()
+		refuse("Server type premium is out of stock")
+		Expect(serverOf(launched(of("nix.2c_4g"))).AvailabilityZone).To(Equal("HN2"))
+		Expect(unavailable("nix.8c_16g", "HN1")).To(BeTrue())
+		Expect(unavailable("nix.8c_16g", "HN2")).To(BeFalse())
+		other, known := env.Flavors.Category("2c_4g_basic")
+		Expect(known).To(BeTrue())
+		Expect(other).To(Equal("basic"))
+		Expect(unavailable("2c_4g_basic", "HN1")).To(BeFalse())
+	})
+	It("should be the flavor with the plan in every zone when it is not sold with it", func() {
+		nodeClass()
+		refuse("Flavor nix.2c_4g doesn't support billing plan on_demand")
+		Expect(serverOf(launched(of("nix.2c_4g", "nix.4c_8g"))).Flavor.Name).To(Equal("nix.4c_8g"))
+		Expect(unavailable("nix.2c_4g", "HN2")).To(BeTrue())
+	})
+	It("should be what is at least as big when the quota of vCPUs has no room, and smaller servers still launch", func() {
+		nodeClass()
+		refuse("Quota exceeded for cores: Requested 4, but already used 18 of 20 cores")
+		Expect(corecloudprovider.IsInsufficientCapacityError(refused(of("nix.4c_8g")))).To(BeTrue())
+		Expect(orders()).To(Equal(1))
+		Expect(env.Recorder.Calls("QuotaTooSmall")).To(Equal(1))
+		Expect(unavailable("nix.4c_8g", "HN2")).To(BeTrue())
+		Expect(unavailable("nix.8c_16g", "HN1")).To(BeTrue())
+		Expect(unavailable("nix.2c_4g", "HN1")).To(BeFalse())
+		Expect(corecloudprovider.IsInsufficientCapacityError(refused(of("nix.8c_16g")))).To(BeTrue())
+		Expect(orders()).To(Equal(1), "what is known to be too big is not ordered")
+		launched(of("nix.2c_4g"))
+		env.Clock.Step(5*time.Minute + time.Second)
+		Eventually(func() bool { return unavailable("nix.8c_16g", "HN1") }).Should(BeFalse())
+		launched(of("nix.4c_8g"))
+	})
+	It("should be found by real quotas of the cloud: a cluster grows with small servers when big ones do not fit", func() {
+		nodeClass()
+		limit := 6
+		env.Sandbox.SetQuota(cloud.Quota{VCPUs: &limit})
+		launched(of("nix.4c_8g"))
+		Expect(corecloudprovider.IsInsufficientCapacityError(refused(of("nix.4c_8g")))).To(BeTrue())
+		launched(of("nix.2c_4g"))
+		Expect(corecloudprovider.IsInsufficientCapacityError(refused(of("nix.2c_4g")))).To(BeTrue())
+		Expect(servers()).To(HaveLen(2))
+	})
+})

@@ -1,0 +1,108 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloudprovider
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/samber/lo"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// quotaMemory is how long a refusal by the quota of vCPUs or memory is believed: longer than a want of room, since
+// servers have to go or somebody has to ask for more.
+const quotaMemory = 5 * time.Minute
+
+// takeOut takes out of sale what the error names, and says whether the next offering may be tried. What concerns the
+// account ends the launch at once: whatever is left of its quota belongs to the next claim that core plans.
+func (c *CloudProvider) takeOut(ctx context.Context, claim *karpv1.NodeClaim, key capacity.Offering, m meaning, err error) (next bool) {
+	pauses := c.pauses.Load()
+	switch bizfly.ReachOf(err) {
+	case bizfly.ReachAccount:
+		c.pauseAccount(ctx, claim, m.reason, err)
+		return false
+	case bizfly.ReachSize:
+		c.learnQuota(ctx, claim, key, m, err)
+		return false
+	case bizfly.ReachZone:
+		c.capacity.RecordFailure(key)
+		c.capacity.MarkUnavailable(ctx, capacity.Offering{Zone: key.Zone}, m.reason, pauses.UnavailableTTL)
+	case bizfly.ReachPlan:
+		c.capacity.RecordFailure(key)
+		c.capacity.MarkUnavailable(ctx, capacity.Offering{Flavor: key.Flavor, BillingPlan: key.BillingPlan}, m.reason, pauses.UnavailableTTL)
+	case bizfly.ReachCategory:
+		c.capacity.RecordFailure(key)
+		category, _ := c.flavors.Category(key.Flavor)
+		scopes := lo.FilterMap(c.types(ctx, claim), func(it *cloudprovider.InstanceType, _ int) (capacity.Offering, bool) {
+			other, known := c.flavors.Category(it.Name)
+			return capacity.Offering{Flavor: it.Name, Zone: key.Zone}, known && other == category
+		})
+		c.capacity.MarkAll(ctx, append(scopes, capacity.Offering{Flavor: key.Flavor, Zone: key.Zone}), m.reason, pauses.UnavailableTTL)
+	default:
+		if m.scope == scopeAccount {
+			c.pauseAccount(ctx, claim, m.reason, err)
+			return false
+		}
+		c.capacity.MarkUnavailable(ctx, key, m.reason, pauses.UnavailableTTL)
+	}
+	return true
+}
+
+// learnQuota takes out of sale what is at least as big as what the quota has refused.
+func (c *CloudProvider) learnQuota(ctx context.Context, claim *karpv1.NodeClaim, key capacity.Offering, m meaning, err error) {
+	sizes := lo.SliceToMap(c.types(ctx, claim), func(it *cloudprovider.InstanceType) (string, capacity.Size) { return it.Name, sizeOf(it) })
+	refused, known := sizes[key.Flavor]
+	if !known {
+		c.pauseAccount(ctx, claim, m.reason, err)
+		return
+	}
+	c.capacity.RecordFailure(key)
+	c.capacity.LearnQuota(ctx, refused, sizes, quotaMemory)
+	c.recorder.Publish(events.QuotaTooSmall(claim, refused.CPU, refused.MemoryMiB, quotaMemory, err))
+}
+
+func sizeOf(it *cloudprovider.InstanceType) capacity.Size {
+	number := func(key string) int {
+		n, _ := strconv.Atoi(it.Requirements.Get(key).Any())
+		return n
+	}
+	return capacity.Size{CPU: number(v1alpha1.LabelInstanceCPU), MemoryMiB: number(v1alpha1.LabelInstanceMemory)}
+}
+
+// types are the flavors that the claim's NodeClass can use; none where they cannot be read, and then only what was
+// ordered itself is taken out of sale.
+func (c *CloudProvider) types(ctx context.Context, claim *karpv1.NodeClaim) []*cloudprovider.InstanceType {
+	nodeClass, err := c.nodeClass(ctx, claim.Spec.NodeClassRef)
+	if err != nil {
+		log.FromContext(ctx).V(1).Info("reading the NodeClass of a refused launch", "error", err.Error())
+		return nil
+	}
+	all, err := c.flavors.List(ctx, nodeClass)
+	if err != nil {
+		log.FromContext(ctx).V(1).Info("listing the flavors of a refused launch", "error", err.Error())
+	}
+	return all
+}

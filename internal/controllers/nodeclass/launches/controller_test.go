@@ -1,0 +1,87 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package launches_test
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/awslabs/operatorpkg/status"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/launches"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+)
+
+var _ = Describe("Launches that keep failing", func() {
+	condition := func() *status.Condition {
+		GinkgoHelper()
+		nodeClass := &v1alpha1.BizflyNodeClass{}
+		Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, nodeClass)).To(Succeed())
+		result, err := launches.NewController(env.Client, env.CloudProvider, env.Clock).Reconcile(ctx, nodeClass)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(result.RequeueAfter).To(BeNumerically(">", 0))
+		Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, nodeClass)).To(Succeed())
+		Expect(nodeClass.StatusConditions().Root().IsTrue()).To(BeTrue(), "Ready does not depend on it")
+		return nodeClass.StatusConditions().Get(v1alpha1.ConditionTypeLaunchesSucceeding)
+	}
+	fail := func(times int) {
+		GinkgoHelper()
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusBadRequest, Message: "Image is not valid"})
+		for range times {
+			claim, err := env.NodeClaim(ctx, nil)
+			Expect(err).ToNot(HaveOccurred())
+			for range 2 {
+				_, err = env.CloudProvider.Create(ctx, claim.DeepCopy())
+				Expect(err).To(HaveOccurred())
+			}
+		}
+	}
+
+	It("should not show on a NodeClass whose launches succeed", func() {
+		_, err := env.Launched(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(condition()).To(BeNil())
+	})
+	It("should not show after two, however often core tried each of them", func() {
+		fail(2)
+		Expect(condition()).To(BeNil())
+	})
+	It("should show with the reason and what the cloud said, until the pause is over", func() {
+		fail(3)
+		Expect(condition().IsFalse()).To(BeTrue())
+		Expect(condition().Reason).To(Equal(cloudprovider.ReasonLaunchRequestInvalid))
+		Expect(condition().Message).To(ContainSubstring("Image is not valid"))
+		env.Clock.Step(11 * time.Minute)
+		Expect(condition().IsTrue()).To(BeTrue())
+		Expect(condition().Reason).To(Equal("LaunchesTriedAgain"))
+	})
+	It("should not show any more once the NodeClass was changed", func() {
+		fail(3)
+		Expect(condition().IsFalse()).To(BeTrue())
+		nodeClass := &v1alpha1.BizflyNodeClass{}
+		Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, nodeClass)).To(Succeed())
+		nodeClass.Spec.Metadata = map[string]string{"a": "b"}
+		Expect(env.Resolve(ctx, nodeClass)).To(Succeed())
+		Expect(condition().IsTrue()).To(BeTrue())
+	})
+})
