@@ -126,6 +126,18 @@ var _ = Describe("Launch", func() {
 				return lo.Map(w.box.State().Volumes, func(v cloud.Volume, _ int) string { return v.ID })
 			}).Should(ConsistOf(theirs.ID, owned.ID, csi.ID))
 		})
+		It("should sweep the disk of its order although a stranger's server has the same name", func() {
+			w := newWorld(cloud.Options{HideBuilding: true})
+			stranger := w.box.AddServer(cloud.ServerSpec{Name: instance.Name(claimName, claimUID, clusterUID, 1), Metadata: metadata("another-cluster", claimUID, 1)})
+			w.box.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectTaskFailed, Orphan: true})
+			request, _ := w.request()
+			_, err := w.provider.Launch(ctx, request)
+			Expect(errors.As(err, new(*instance.FailedError))).To(BeTrue())
+			Eventually(func() []cloud.Volume {
+				Expect(w.provider.Reap(ctx)).To(Succeed())
+				return w.box.State().Volumes
+			}).Should(ConsistOf(HaveField("Attachments", ConsistOf(HaveField("ServerID", stranger.ID)))))
+		})
 		It("should explain a server that broke after it was returned", func() {
 			w := newWorld(cloud.Options{Latency: 50 * time.Millisecond})
 			w.box.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectNoCapacity, Async: true})

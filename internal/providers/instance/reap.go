@@ -51,13 +51,14 @@ func (p *DefaultProvider) Reap(ctx context.Context) error {
 }
 
 // sweep deletes the root disk that an order left behind without a server: it is free and has the name that we made of
-// the UIDs for that order alone. Where there is a server of that name, its deletion takes the disk.
+// the UIDs for that order alone. Where there is a server of ours by that name, its deletion takes the disk; what is
+// attached to somebody else's of that name is not free.
 func (p *DefaultProvider) sweep(ctx context.Context, name string, v *view) error {
 	servers, err := v.servers(ctx)
 	if err != nil {
 		return fmt.Errorf("listing servers to find what order %s left: %w", name, err)
 	}
-	if lo.SomeBy(servers, func(server *gobizfly.Server) bool { return server.Name == name && !gone(server) }) {
+	if lo.SomeBy(servers, func(server *gobizfly.Server) bool { return server.Name == name && p.ours(server) && !gone(server) }) {
 		return nil
 	}
 	_, err = p.removeLeftovers(ctx, v, record{Name: name})
