@@ -21,6 +21,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"net/url"
 	"path"
 	"reflect"
@@ -124,6 +125,9 @@ type Config struct {
 	Clock clock.Clock
 	// Registerer takes the metrics; nil means controller-runtime's registry.
 	Registerer prometheus.Registerer
+	// Transport sends the requests instead of the network, for tests that decide when and whether they arrive; nil means
+	// the network.
+	Transport http.RoundTripper
 }
 
 // DefaultLimits are modest, since the cloud documents no rate limits. Creates are few in comparison with the reads
@@ -302,11 +306,11 @@ func parseEndpoint(raw string) (*url.URL, error) {
 // sameConnection tells whether two configurations can share a login, a catalog and connections.
 func (c Config) sameConnection(other Config) bool {
 	strip := func(config Config) Config {
-		config.Limits, config.ErrorPatterns, config.CABundle, config.Registerer = Limits{}, nil, nil, nil
+		config.Limits, config.ErrorPatterns, config.CABundle, config.Registerer, config.Transport = Limits{}, nil, nil, nil, nil
 		config.Timeouts.Delete, config.Timeouts.Read, config.Timeouts.Create, config.Clock = 0, 0, 0, nil
 		return config
 	}
-	return c.Clock == other.Clock && bytes.Equal(c.CABundle, other.CABundle) && reflect.DeepEqual(strip(c), strip(other))
+	return c.Clock == other.Clock && c.Transport == other.Transport && bytes.Equal(c.CABundle, other.CABundle) && reflect.DeepEqual(strip(c), strip(other))
 }
 
 // String describes the configuration without its secrets, so that it may be logged by accident.

@@ -56,6 +56,9 @@ func newConnection(config Config, metrics *metrics, health *health, redactor *re
 		health:    health,
 		userAgent: userAgentName + "/" + config.Version,
 	}
+	if config.Transport != nil {
+		w.transport = config.Transport
+	}
 	authenticator := &authenticator{config: config, endpoint: endpoint, wire: w}
 	librarian := &librarian{config: config, endpoint: endpoint, wire: w}
 	return &connection{

@@ -1,0 +1,131 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package chaos_test
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+// weather is how likely each kind of misfortune is at the moment. The zero value is a fine day.
+type weather struct {
+	// transport is the chance of a request to be answered wrongly or not at all, build that of an order to go wrong
+	// after it was accepted, kube that of a write to Kubernetes to fail or to conflict.
+	transport, build, kube float64
+	// slow is the chance of a request to take up to a minute and a half.
+	slow float64
+	// stale is the chance of a list of servers to be up to a minute old.
+	stale float64
+}
+
+func (w *world) weatherNow() weather {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.weather
+}
+
+// chances is a source of randomness that depends on nothing but the seed and what is asked how many times.
+func (w *world) chances(subject string) *rand.Rand {
+	w.mu.Lock()
+	w.asked[subject]++
+	n := w.asked[subject]
+	w.mu.Unlock()
+	h := fnv.New64a()
+	_, _ = fmt.Fprintf(h, "%d/%s/%d", w.seed, subject, n)
+	return rand.New(rand.NewPCG(uint64(w.seed), h.Sum64())) //nolint:gosec // reproducible, not secret
+}
+
+func (w *world) fateOf(subject string, request *http.Request, _ []byte) fate {
+	now, r := w.weatherNow(), w.chances(subject)
+	f := fate{latency: time.Duration(20+r.IntN(380)) * time.Millisecond}
+	if r.Float64() < now.slow {
+		f.latency = time.Duration(r.IntN(90)) * time.Second
+	}
+	if r.Float64() < now.transport {
+		f.misanswer(r, request)
+	}
+	if strings.HasSuffix(request.URL.Path, "/servers") && request.Method == http.MethodGet && r.Float64() < now.stale {
+		f.faults = append(f.faults, cloud.Fault{Effect: cloud.EffectStale, Delay: time.Duration(1+r.IntN(60)) * time.Second})
+	}
+	if r.Float64() < now.build {
+		switch {
+		case isOrder(request):
+			f.misbuild(r, w)
+		case request.Method == http.MethodDelete:
+			f.faults = append(f.faults, pick(r,
+				cloud.Fault{Effect: cloud.EffectSlowTask, Delay: time.Duration(r.IntN(200)) * time.Second},
+				cloud.Fault{Effect: cloud.EffectTaskFailed},
+			))
+		case strings.Contains(request.URL.Path, "/tasks/"):
+			f.faults = append(f.faults, cloud.Fault{Effect: pick(r, cloud.EffectTask404, cloud.EffectTaskString, cloud.EffectTaskNull)})
+		}
+	}
+	return f
+}
+
+func pick[T any](r *rand.Rand, values ...T) T { return values[r.IntN(len(values))] }
+
+// misanswer lets the request fail on its way there or back.
+func (f *fate) misanswer(r *rand.Rand, request *http.Request) {
+	writes := request.Method != http.MethodGet
+	status := pick(r, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout)
+	faults := []cloud.Fault{
+		{Effect: cloud.EffectReset},
+		{Effect: cloud.EffectLostResponse},
+		{Effect: cloud.EffectThrottle, RetryAfter: time.Duration(1+r.IntN(10)) * time.Second},
+		{Effect: cloud.EffectStatus, Status: status},
+		{Effect: cloud.EffectStatus, Status: status, Commit: writes},
+		{Effect: cloud.EffectHTML, Status: http.StatusBadGateway, Commit: writes && r.IntN(2) == 0},
+		{Effect: cloud.EffectHTML, Status: http.StatusNotFound},
+		{Effect: cloud.EffectTruncated},
+		{Effect: cloud.EffectEmpty, Commit: writes},
+		{Effect: cloud.EffectUnauthorized},
+	}
+	f.faults = append(f.faults, pick(r, faults...))
+	if isOrder(request) && r.IntN(4) == 0 {
+		f.faults, f.lateBy = nil, time.Duration(1+r.IntN(200))*time.Second
+	}
+}
+
+// misbuild lets an order be refused, or go wrong after it was accepted.
+func (f *fate) misbuild(r *rand.Rand, w *world) {
+	faults := []cloud.Fault{
+		{Effect: cloud.EffectErrorServer},
+		{Effect: cloud.EffectErrorServer, Message: "No valid host was found. There are not enough hosts available."},
+		{Effect: cloud.EffectTaskFailed},
+		{Effect: cloud.EffectTaskFailed, Orphan: true},
+		{Effect: cloud.EffectLateError, Delay: time.Duration(r.IntN(300)) * time.Second},
+		{Effect: cloud.EffectSlowTask, Delay: time.Duration(r.IntN(400)) * time.Second},
+		{Effect: cloud.EffectEmptyTask},
+		{Effect: cloud.EffectNoJoin},
+		{Effect: cloud.EffectNoCapacity}, {Effect: cloud.EffectNoCapacity, Async: true},
+		{Effect: cloud.EffectNoAddress}, {Effect: cloud.EffectQuota}, {Effect: cloud.EffectQuota, Async: true},
+		{Effect: cloud.EffectBalance},
+		{Effect: cloud.EffectTask404}, {Effect: cloud.EffectTaskString}, {Effect: cloud.EffectTaskNull},
+	}
+	if !w.options.HideBuilding && !w.options.ConflictOnBuild {
+		// Otherwise such a server could be neither seen nor deleted by anybody.
+		faults = append(faults, cloud.Fault{Effect: cloud.EffectStuck})
+	}
+	f.faults = append(f.faults, pick(r, faults...))
+}

@@ -1,0 +1,242 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package chaos_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/patrickmn/go-cache"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
+	coregc "sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/garbagecollection"
+	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
+	karpevents "sigs.k8s.io/karpenter/pkg/events"
+	"sigs.k8s.io/karpenter/pkg/state/nodepoolhealth"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/garbagecollection"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/launch"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/repair"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/volumes"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
+)
+
+// core is core's own lifecycle controller. It makes a cache with a janitor, which must not be born in a world whose time
+// stops, so it is made before and gets its client and provider later.
+type core struct {
+	kube      *lateClient
+	provider  *lateProvider
+	lifecycle *lifecycle.Controller
+}
+
+type lateClient struct{ client.Client }
+
+type lateProvider struct {
+	corecloudprovider.CloudProvider
+}
+
+type silent struct{}
+
+// Publish implements core's events.Recorder.
+func (silent) Publish(...karpevents.Event) {}
+
+func newCore() *core {
+	c := &core{kube: &lateClient{}, provider: &lateProvider{}}
+	c.lifecycle = lifecycle.NewController(clock.RealClock{}, c.kube, c.provider, silent{}, nodepoolhealth.NewState(), nil)
+	return c
+}
+
+// process is one life of the controller. Everything that it does to the world goes through enter and step.
+type process struct {
+	world  *world
+	number int
+	ctx    context.Context
+	cancel context.CancelFunc
+	kube   client.Client
+
+	core          *core
+	instances     *instance.DefaultProvider
+	cloudProvider *cloudprovider.CloudProvider
+	launch        *launch.Controller
+	volumes       *volumes.Controller
+	repair        *repair.Controller
+	collector     *garbagecollection.Controller
+	coreCollector *coregc.Controller
+
+	mu   sync.Mutex
+	dead bool
+	// left is how many steps it has to live; negative is for ever. committing says that the last one still happens.
+	left       int
+	committing bool
+	// frozen is until when none of its calls get through, as on a machine that stands still.
+	frozen time.Time
+}
+
+// enter is the moment before a call leaves the process.
+func (p *process) enter(ctx context.Context) error {
+	for {
+		p.mu.Lock()
+		dead, wait := p.dead, time.Until(p.frozen)
+		p.mu.Unlock()
+		switch {
+		case dead:
+			return errDead
+		case wait <= 0:
+			return ctx.Err()
+		}
+		// A machine that stands still does not notice that a context has ended either.
+		_ = sleep(context.Background(), wait)
+	}
+}
+
+// step makes one call, if the process lives to make it, and answers, if it lives to hear it.
+func (p *process) step(what string, call func() error) error {
+	p.mu.Lock()
+	if p.dead {
+		p.mu.Unlock()
+		return errDead
+	}
+	dies := p.left == 0
+	if p.left > 0 {
+		p.left--
+	}
+	if dies {
+		p.dead = true
+	}
+	committing := p.committing
+	p.mu.Unlock()
+	if !dies {
+		err := call()
+		p.world.trace("%d: %s: %v", p.number, what, err)
+		return err
+	}
+	p.world.trace("%d: dies at %s, which happens: %t", p.number, what, committing)
+	if committing {
+		_ = call()
+	}
+	p.cancel()
+	return errDead
+}
+
+// dieAfter lets the process die at the n-th call from now.
+func (p *process) dieAfter(n int, committing bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.left, p.committing = n, committing
+}
+
+func (p *process) freeze(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.frozen = time.Now().Add(d)
+}
+
+func (p *process) gone() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.dead
+}
+
+// evenClock makes the pauses between repetitions, which the client spreads at random, the same in every run: rounded up
+// to a power of two of the shortest.
+type evenClock struct{ clock.RealClock }
+
+// NewTimer implements clock.Clock.
+func (c evenClock) NewTimer(d time.Duration) clock.Timer {
+	even := 200 * time.Millisecond
+	for even < d {
+		even *= 2
+	}
+	return c.RealClock.NewTimer(even)
+}
+
+// newProcess starts a controller that remembers nothing, as internal/operator puts it together.
+func (w *world) newProcess() *process {
+	p := &process{world: w, number: len(w.processes) + 1, left: -1, core: w.cores[len(w.processes)]}
+	p.ctx, p.cancel = context.WithCancel(w.ctx)
+	p.kube = w.kubeFor(p)
+	credentials, bke := w.cloud.Credentials(), w.cloud.BKE()
+	api := lo.Must(bizfly.NewClient(bizfly.Config{
+		APIURL: "http://cloud.test/api", AllowHTTP: true, Region: credentials.Region, AuthMethod: bizfly.AuthMethodAppCredential,
+		AppCredID: credentials.AppCredID, AppCredSecret: credentials.AppCredSecret, Registerer: prometheus.NewRegistry(),
+		Transport: wire{p}, Clock: evenClock{},
+	}))
+	if w.shared == nil {
+		w.shared = catalog.NewDefaultProvider(api, clock.RealClock{}, catalog.Config{Region: credentials.Region, BKEClusterID: bke.ClusterUID})
+		lo.Must0(w.shared.Refresh(w.ctx))
+	}
+	zones := zone.NewDefaultProvider(w.shared, zone.Config{})
+	marks := capacity.NewDefaultProvider(clock.RealClock{})
+	bootstraps := bootstrap.NewDefaultProvider(bootstrap.Config{
+		ClusterName: clusterName, BKEClusterID: bke.ClusterUID, BKEClusterToken: bke.ClusterToken,
+		BKEJoinEndpoint: bke.JoinEndpoint, BKELogEndpoint: bke.LogEndpoint,
+	}, w.shared)
+	flavors := flavor.NewDefaultProvider(w.shared, zones, marks, pricing.NewDefaultProvider(pricing.DefaultTable()), bootstraps, p.kube,
+		flavor.Config{MemoryOverheadPercent: flavor.DefaultMemoryOverheadPercent})
+	if w.nodeClass == nil {
+		w.makeNodeClass(image.NewDefaultProvider(api, w.shared, forever()), network.NewDefaultProvider(api, w.shared, forever()), zones)
+	}
+	p.instances = instance.NewDefaultProvider(instance.Config{
+		ClusterName: clusterName, ClusterUID: clusterUID, BKEClusterID: bke.ClusterUID, BKEClusterToken: bke.ClusterToken,
+		// Not a divisor of the other times, so that no two things happen at the same moment by design.
+		PollInterval: 1970 * time.Millisecond,
+	}, api, bootstraps, zones, func(ctx context.Context) (sets.Set[string], error) {
+		list := &corev1.PersistentVolumeList{}
+		err := p.kube.List(ctx, list)
+		return sets.New(lo.Map(list.Items, func(v corev1.PersistentVolume, _ int) string { return v.Spec.CSI.VolumeHandle })...), err
+	}, cache.New(time.Hour, 0))
+	p.cloudProvider = cloudprovider.New(cloudprovider.Config{
+		KubeClient: p.kube, APIReader: p.kube, Recorder: silent{}, Clock: clock.RealClock{},
+		Instances: p.instances, Flavors: flavors, Zones: zones, Capacity: marks,
+		LaunchRecords: forever(), LaunchFailures: forever(), NodePoolChecks: forever(), Placements: forever(),
+	})
+	p.launch = launch.NewController(p.kube, p.instances, p.cloudProvider, silent{}, clock.RealClock{})
+	p.volumes = volumes.NewController(p.kube, p.instances)
+	p.repair = repair.NewController(p.kube, p.instances, silent{}, clock.RealClock{})
+	p.collector = garbagecollection.NewController(garbagecollection.Config{Expected: p.cloudProvider.GivenUp},
+		p.kube, p.kube, p.instances, silent{}, clock.RealClock{})
+	p.coreCollector = coregc.NewController(clock.RealClock{}, p.kube, p.cloudProvider)
+	p.core.kube.Client, p.core.provider.CloudProvider = p.kube, p.cloudProvider
+	w.processes = append(w.processes, p)
+	w.trace("%d: starts", p.number)
+	return p
+}
+
+// forever is a cache without a janitor, which would outlive the world.
+func forever() *cache.Cache { return cache.New(time.Hour, 0) }
+
+// cloudName cuts the id out of a provider id.
+func serverID(claimProviderID string) string {
+	return claimProviderID[strings.LastIndex(claimProviderID, "/")+1:]
+}
