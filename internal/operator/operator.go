@@ -53,6 +53,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
 
 const (
@@ -165,8 +166,15 @@ func credentialVariables(opts *options.Options) string {
 // connect makes the client of the effective configuration.
 func (op *Operator) connect(ctx context.Context, opts *options.Options, reader client.Reader) error {
 	op.Config = config.NewDefaultProvider(config.Options{
-		Reader:      reader,
-		ClaimsExist: func(ctx context.Context) (bool, error) { return claimsExist(ctx, reader) },
+		Reader: reader,
+		ClaimsExist: func(ctx context.Context) (bool, error) {
+			found, err := claims(ctx, reader)
+			return len(found) > 0, err
+		},
+		ServerIDs: func(ctx context.Context) ([]string, error) {
+			found, err := claims(ctx, reader)
+			return serverIDs(found), err
+		},
 		Environment: Environment(opts),
 		Namespace:   opts.Namespace,
 		SecretName:  opts.CredentialsSecretName,
@@ -188,6 +196,7 @@ func (op *Operator) build(ctx context.Context, opts *options.Options, reader cli
 	op.Catalog = catalog.NewDefaultProvider(op.API, clk, catalog.Config{BKEClusterID: opts.BKEClusterID})
 	op.Zones = zone.NewDefaultProvider(op.Catalog, zone.Config{RegionLabel: opts.RegionLabel})
 	op.Capacity = capacity.NewDefaultProvider(clock.RealClock{})
+	capacity.Observe(op.Catalog)
 	op.followers.prices = pricing.DefaultTable()
 	op.Pricing = pricing.NewDefaultProvider(op.followers.prices)
 	op.Bootstrap = bootstrap.NewDefaultProvider(bootstrap.Config{
@@ -257,18 +266,18 @@ func Environment(opts *options.Options) bizfly.Config {
 	}
 }
 
-// claimsExist says whether any NodeClaim of this provider exists.
-func claimsExist(ctx context.Context, reader client.Reader) (bool, error) {
-	claims := &karpv1.NodeClaimList{}
-	if err := reader.List(ctx, claims); err != nil {
-		return false, err
+// claims returns the NodeClaims of this provider.
+func claims(ctx context.Context, reader client.Reader) ([]karpv1.NodeClaim, error) {
+	list := &karpv1.NodeClaimList{}
+	if err := reader.List(ctx, list); err != nil {
+		return nil, fmt.Errorf("listing NodeClaims: %w", err)
 	}
-	for i := range claims.Items {
-		if ref := claims.Items[i].Spec.NodeClassRef; ref != nil && ref.Group == v1alpha1.Group {
-			return true, nil
-		}
-	}
-	return false, nil
+	return lo.Filter(list.Items, func(claim karpv1.NodeClaim, _ int) bool { return cloudprovider.IsManaged(&claim) }), nil
+}
+
+// serverIDs returns the ids of the servers that NodeClaims name.
+func serverIDs(claims []karpv1.NodeClaim) []string {
+	return lo.FilterMap(claims, func(claim karpv1.NodeClaim, _ int) (string, bool) { return providerid.Parse(claim.Status.ProviderID) })
 }
 
 // volumeHandles returns the ids of the volumes that PersistentVolumes name, whatever driver they belong to: what is

@@ -17,8 +17,6 @@ limitations under the License.
 package providerconfig_test
 
 import (
-	"context"
-
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,6 +27,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/providerconfig"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
 
@@ -59,11 +58,7 @@ var _ = Describe("The scope that is written down", func() {
 		guard := bizfly.NewGuard(api)
 		follower := config.NewDefaultProvider(config.Options{
 			Reader: kubeClient, Environment: base, Namespace: namespace, SecretName: secretName, Client: api, Guard: guard,
-			ClaimsExist: func(ctx context.Context) (bool, error) {
-				claims := &karpv1.NodeClaimList{}
-				err := kubeClient.List(ctx, claims)
-				return len(claims.Items) > 0, err
-			},
+			ClaimsExist: claimsExist, ServerIDs: serverIDs,
 		})
 		Expect(follower.Sync(ctx).Err()).ToNot(HaveOccurred())
 
@@ -99,6 +94,43 @@ var _ = Describe("The scope that is written down", func() {
 		Expect(condition(v1alpha1.ConditionTypeScopePinned).Reason).To(Equal(providerconfig.ReasonScopeChanged))
 		Expect(process.guard.GetServer(ctx, server.ID)).ToNot(BeNil())
 		Expect(stored().Status.Scope).To(HaveField("ProjectID", sandbox.Credentials().ProjectID))
+	})
+	Context("when the ProviderConfig was deleted while nobody watched", func() {
+		var elsewhere bizfly.Config
+		BeforeEach(func() {
+			object := coretest.NodeClaim(karpv1.NodeClaim{Spec: karpv1.NodeClaimSpec{
+				NodeClassRef: &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "BizflyNodeClass", Name: "default"},
+			}})
+			Expect(kubeClient.Create(ctx, object)).To(Succeed())
+			object.Status.ProviderID = providerid.New(server.ID)
+			Expect(kubeClient.Status().Update(ctx, object)).To(Succeed())
+			Expect(kubeClient.Delete(ctx, stored())).To(Succeed())
+			elsewhere = environment()
+			elsewhere.ProjectID = otherProject
+		})
+		It("should not become a project in which none of the servers is", func() {
+			restarted := start(true, elsewhere)
+			restarted.look()
+			Expect(stored().Status.Scope).To(BeNil())
+			Expect(condition(v1alpha1.ConditionTypeScopePinned).Reason).To(Equal(providerconfig.ReasonScopeChanged))
+			Expect(condition(v1alpha1.ConditionTypeScopePinned).Message).To(And(ContainSubstring("1 NodeClaims"), ContainSubstring(otherProject)))
+			_, err := restarted.guard.GetServer(ctx, server.ID)
+			Expect(err).To(HaveOccurred())
+			Expect(bizfly.IsNotFound(err)).To(BeFalse())
+		})
+		It("should become the project in which the servers are", func() {
+			restarted := start(true, environment())
+			restarted.look()
+			Expect(stored().Status.Scope).To(HaveField("ProjectID", sandbox.Credentials().ProjectID))
+			Expect(restarted.guard.GetServer(ctx, server.ID)).ToNot(BeNil())
+		})
+		It("should become another project where the user names it", func() {
+			restarted := start(true, elsewhere)
+			restarted.look()
+			apply(v1alpha1.ProviderConfigSpec{ProjectID: otherProject})
+			restarted.look()
+			Expect(stored().Status.Scope).To(HaveField("ProjectID", otherProject))
+		})
 	})
 	It("should be written down again when the ProviderConfig is deleted", func() {
 		claim()

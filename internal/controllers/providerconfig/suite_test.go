@@ -44,6 +44,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
 
@@ -96,16 +97,26 @@ func environment() bizfly.Config {
 	}
 }
 
+func claimsExist(ctx context.Context) (bool, error) {
+	claims := &karpv1.NodeClaimList{}
+	err := kubeClient.List(ctx, claims)
+	return len(claims.Items) > 0, err
+}
+
+func serverIDs(ctx context.Context) ([]string, error) {
+	claims := &karpv1.NodeClaimList{}
+	err := kubeClient.List(ctx, claims)
+	return lo.FilterMap(claims.Items, func(claim karpv1.NodeClaim, _ int) (string, bool) {
+		return providerid.Parse(claim.Status.ProviderID)
+	}), err
+}
+
 // start makes a replica as the operator does; a leader has won the lease.
 func start(leader bool, base bizfly.Config) *replica {
 	r := &replica{recorder: coretest.NewEventRecorder()}
 	settings := config.NewDefaultProvider(config.Options{
 		Reader: kubeClient, Environment: base, Namespace: namespace, SecretName: secretName,
-		ClaimsExist: func(ctx context.Context) (bool, error) {
-			claims := &karpv1.NodeClaimList{}
-			err := kubeClient.List(ctx, claims)
-			return len(claims.Items) > 0, err
-		},
+		ClaimsExist: claimsExist, ServerIDs: serverIDs,
 	})
 	effective, err := settings.Effective(ctx)
 	if err != nil {

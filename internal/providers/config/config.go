@@ -78,6 +78,20 @@ func (e *ScopeChangedError) Error() string {
 		e.Wanted, e.Pinned)
 }
 
+// ScopeUnprovenError says that no scope is written down although servers exist, and that none of them is where the
+// configuration is about.
+type ScopeUnprovenError struct {
+	// Wanted is what the configuration is about; Servers how many NodeClaims name a server.
+	Wanted  bizfly.Scope
+	Servers int
+}
+
+// Error says what to do about it.
+func (e *ScopeUnprovenError) Error() string {
+	return fmt.Sprintf("%d NodeClaims have a server, and none of these servers is found in %s: give the endpoint, region and credentials that the servers were made with or, if all of them are known to be gone, set spec.projectID to %s",
+		e.Servers, e.Wanted, e.Wanted.ProjectID)
+}
+
 // Provider looks at the configuration.
 type Provider interface {
 	// Sync reads the configuration and puts it in force where that may be done. It never withdraws a good one for a bad

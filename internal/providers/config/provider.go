@@ -26,6 +26,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bizflycloud/gobizfly"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
@@ -54,6 +55,9 @@ type Options struct {
 	Reader client.Reader
 	// ClaimsExist says whether any NodeClaim of this provider exists.
 	ClaimsExist func(ctx context.Context) (bool, error)
+	// ServerIDs are those of the servers that NodeClaims of this provider name. They bear witness where no scope is
+	// written down, because the ProviderConfig was deleted while nobody watched.
+	ServerIDs func(ctx context.Context) ([]string, error)
 	// Client and Guard are the adapter that is configured and what keeps it closed until its scope is known.
 	Client Client
 	Guard  *bizfly.Guard
@@ -63,6 +67,8 @@ type Options struct {
 	Namespace, SecretName string
 	// Clock is the time; nil is the real one.
 	Clock clock.PassiveClock
+	// List returns the ids of all servers where a configuration is about, without putting it in force. Nil asks for real.
+	List func(ctx context.Context, config bizfly.Config) ([]string, error)
 	// Probe asks the cloud whom a configuration's credentials are for, without putting it in force. Nil asks it for real.
 	Probe func(ctx context.Context, config bizfly.Config) (bizfly.Scope, error)
 }
@@ -80,6 +86,8 @@ type DefaultProvider struct {
 	// given is what the client was given last, nil before the first; patterns are part of it and of no login.
 	given    *bizfly.Config
 	patterns []bizfly.ErrorPattern
+	// named is the project that the ProviderConfig names, empty where it names none.
+	named string
 	// last is what the cloud said of the configuration that was judged last.
 	last *judgement
 }
@@ -101,20 +109,38 @@ func NewDefaultProvider(options Options) *DefaultProvider {
 	if options.Probe == nil {
 		options.Probe = probe
 	}
+	if options.List == nil {
+		options.List = list
+	}
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
 	}
 	return &DefaultProvider{Options: options}
 }
 
-// probe logs in with a client of its own, whose metrics nobody reads.
+// probe logs in with a client of its own.
 func probe(ctx context.Context, config bizfly.Config) (bizfly.Scope, error) {
-	config.Registerer = prometheus.NewRegistry()
-	candidate, err := bizfly.NewClient(config)
+	candidate, err := newCandidate(config)
 	if err != nil {
 		return bizfly.Scope{}, err
 	}
 	return candidate.Scope(ctx)
+}
+
+// list lists the servers with a client of its own.
+func list(ctx context.Context, config bizfly.Config) ([]string, error) {
+	candidate, err := newCandidate(config)
+	if err != nil {
+		return nil, err
+	}
+	servers, err := candidate.ListServers(ctx)
+	return lo.Map(servers, func(server *gobizfly.Server, _ int) string { return server.ID }), err
+}
+
+// newCandidate makes a client whose metrics nobody reads.
+func newCandidate(config bizfly.Config) (*bizfly.Client, error) {
+	config.Registerer = prometheus.NewRegistry()
+	return bizfly.NewClient(config)
 }
 
 // Effective returns the configuration that Sync would judge now, valid or with the error that says why it is not.
@@ -150,6 +176,7 @@ func (p *DefaultProvider) Sync(ctx context.Context) *Result {
 	if object.Name != "" {
 		result.Object = object
 	}
+	p.named = object.Spec.ProjectID
 	effective, err := p.effective(ctx, object)
 	if err != nil {
 		result.CredentialsErr = err
@@ -190,7 +217,7 @@ func (p *DefaultProvider) apply(ctx context.Context, effective bizfly.Config, pi
 		result.EndpointErr = err
 		return
 	}
-	if err := p.allow(ctx, scope, pinned); err != nil {
+	if err := p.allow(ctx, scope, pinned, candidate); err != nil {
 		result.ScopeErr = err
 		return
 	}
@@ -247,8 +274,11 @@ func target(config bizfly.Config) (bizfly.Scope, error) {
 }
 
 // allow refuses another scope while anything exists that would look gone there.
-func (p *DefaultProvider) allow(ctx context.Context, wanted bizfly.Scope, pinned *bizfly.Scope) error {
-	if pinned == nil || wanted == *pinned {
+func (p *DefaultProvider) allow(ctx context.Context, wanted bizfly.Scope, pinned *bizfly.Scope, candidate bizfly.Config) error {
+	if pinned == nil {
+		return p.witnessed(ctx, wanted, candidate)
+	}
+	if wanted == *pinned {
 		return nil
 	}
 	exist, err := p.ClaimsExist(ctx)
@@ -259,6 +289,26 @@ func (p *DefaultProvider) allow(ctx context.Context, wanted bizfly.Scope, pinned
 		return &ScopeChangedError{Wanted: wanted, Pinned: *pinned}
 	}
 	return nil
+}
+
+// witnessed lets a scope be written down for the first time. Where servers exist already, the one that was written down
+// has been lost, and at least one of them must be found in this one, unless the user has named the project.
+func (p *DefaultProvider) witnessed(ctx context.Context, wanted bizfly.Scope, candidate bizfly.Config) error {
+	ids, err := p.ServerIDs(ctx)
+	if err != nil {
+		return fmt.Errorf("finding out which servers NodeClaims have: %w", err)
+	}
+	if len(ids) == 0 || p.named == wanted.ProjectID {
+		return nil
+	}
+	servers, err := p.List(ctx, candidate)
+	if err != nil {
+		return fmt.Errorf("looking for the servers of NodeClaims in %s: %w", wanted, err)
+	}
+	if lo.Some(ids, servers) {
+		return nil
+	}
+	return &ScopeUnprovenError{Wanted: wanted, Servers: len(ids)}
 }
 
 // guard opens the adapter for the pinned scope and for nothing else. While nothing is pinned it stays closed: the
@@ -285,7 +335,7 @@ func (p *DefaultProvider) guard(ctx context.Context, pinned *bizfly.Scope, resul
 	if err == nil {
 		// Another scope that was allowed when it came into force need not be allowed any more when it is written down: a
 		// NodeClaim may have been made since, of which only the leader of that time knew.
-		if result.ScopeErr = p.allow(ctx, scope, pinned); result.ScopeErr == nil {
+		if result.ScopeErr = p.allow(ctx, scope, pinned, *p.given); result.ScopeErr == nil {
 			result.Scope = &scope
 		}
 		return
