@@ -273,6 +273,9 @@ func everyCall() map[string]func(context.Context, bizfly.API) error {
 		"ListSSHKeys":            func(ctx context.Context, api bizfly.API) error { return drop(api.ListSSHKeys(ctx)) },
 		"ListKubernetesVersions": func(ctx context.Context, api bizfly.API) error { return drop(api.ListKubernetesVersions(ctx)) },
 		"GetCluster":             func(ctx context.Context, api bizfly.API) error { return drop(api.GetCluster(ctx, "zdckkshu1he44fsb")) },
+		"GetClusterMaxNodes": func(ctx context.Context, api bizfly.API) error {
+			return drop(api.GetClusterMaxNodes(ctx, "zdckkshu1he44fsb"))
+		},
 		"LeaveCluster": func(ctx context.Context, api bizfly.API) error {
 			return api.LeaveCluster(ctx, "zdckkshu1he44fsb", clusterToken, "node-1")
 		},

@@ -48,6 +48,8 @@ type Snapshot struct {
 	KubernetesVersions []gobizfly.ControllerVersion
 	// Cluster is our own BKE cluster, without its worker pools and statistics, which change all the time; nil without BKE.
 	Cluster *gobizfly.FullCluster
+	// MaxNodes is how many nodes the package of our BKE cluster allows; 0 without BKE and where it does not say.
+	MaxNodes int
 }
 
 // Provider serves the snapshot.

@@ -144,7 +144,14 @@ func (p *DefaultProvider) readCluster(ctx context.Context) (func(*Snapshot), err
 	cluster := *answer
 	cluster.WorkerPools, cluster.WorkerPoolsCount, cluster.Stat = nil, 0, gobizfly.ClusterStat{}
 	cluster.Tags = sorted(cluster.Tags, cmp.Compare[string])
-	return func(s *Snapshot) { s.Cluster = &cluster }, nil
+	maxNodes, err := p.api.GetClusterMaxNodes(ctx, p.config.BKEClusterID)
+	return func(s *Snapshot) {
+		s.Cluster = &cluster
+		if err == nil {
+			// Without an answer the last one stays: nothing that is shown only may keep the catalog from being ready.
+			s.MaxNodes = maxNodes
+		}
+	}, nil
 }
 
 // notEmpty refuses an empty answer. A cloud without a single flavor or zone does not exist, but answers without them

@@ -55,6 +55,8 @@ type API interface {
 	ListKubernetesVersions(ctx context.Context) ([]gobizfly.ControllerVersion, error)
 	// GetCluster returns one BKE cluster.
 	GetCluster(ctx context.Context, uid string) (*gobizfly.FullCluster, error)
+	// GetClusterMaxNodes returns how many nodes the package of a BKE cluster allows.
+	GetClusterMaxNodes(ctx context.Context, uid string) (int, error)
 }
 
 // Config says what to read.

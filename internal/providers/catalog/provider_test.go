@@ -348,6 +348,8 @@ func (s *stub) ListKubernetesVersions(context.Context) ([]gobizfly.ControllerVer
 	return []gobizfly.ControllerVersion{{ID: "1", K8SVersion: "v1.35.4"}}, nil
 }
 
+func (s *stub) GetClusterMaxNodes(context.Context, string) (int, error) { return 50, nil }
+
 func (s *stub) GetCluster(context.Context, string) (*gobizfly.FullCluster, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,0 +1,90 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package capacity_test
+
+import (
+	"context"
+	"strings"
+
+	"github.com/bizflycloud/gobizfly"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+)
+
+type fixedCatalog struct {
+	snapshot *catalog.Snapshot
+	err      error
+}
+
+func (f fixedCatalog) Snapshot() (*catalog.Snapshot, error) { return f.snapshot, f.err }
+func (f fixedCatalog) Refresh(context.Context) error        { return f.err }
+
+var _ = Describe("What the cloud sells", func() {
+	// offered is every series by name and label values, those in the order of the labels' names.
+	offered := func() map[string]float64 {
+		GinkgoHelper()
+		families, err := crmetrics.Registry.Gather()
+		Expect(err).ToNot(HaveOccurred())
+		all := map[string]float64{}
+		for _, family := range families {
+			name, ours := strings.CutPrefix(family.GetName(), "karpenter_bizfly_")
+			if !ours || !lo.SomeBy([]string{"zone_", "category_", "flavor_", "cluster_"}, func(p string) bool { return strings.HasPrefix(name, p) }) {
+				continue
+			}
+			for _, metric := range family.GetMetric() {
+				var values []string
+				for _, label := range metric.GetLabel() {
+					values = append(values, label.GetValue())
+				}
+				all[name+"{"+strings.Join(values, ",")+"}"] = metric.GetGauge().GetValue()
+			}
+		}
+		return all
+	}
+
+	It("should be metrics", func() {
+		generation := gobizfly.FlavorGeneration{Code: "p2", AvailabilityZones: []string{"HN1", "HN2"}}
+		capacity.Observe(fixedCatalog{snapshot: &catalog.Snapshot{
+			Region:      gobizfly.Region{Zones: []gobizfly.AvailabilityZone{{ShortName: "HN1", Active: true}, {ShortName: "HN2"}}},
+			ServerTypes: []*gobizfly.ServerType{{Name: "Premium", Enabled: true}, {Name: "Basic"}},
+			Flavors: []*gobizfly.ServerFlavorResponse{
+				{Name: "p2.2c_4g", Category: "premium", BillingPlans: []string{"on_demand", "saving_plan"}, Generation: generation},
+				{Name: "p2.4c_8g", Category: "premium", BillingPlans: []string{"on_demand"}, Generation: generation},
+				{Name: "old", Category: "premium"},
+			},
+			VolumeTypes: []*gobizfly.VolumeType{{Name: "PREMIUM-SSD1", Category: "premium", AvailabilityZones: []string{"HN1"}}},
+			MaxNodes:    50,
+		}})
+		Expect(offered()).To(Equal(map[string]float64{
+			"zone_active{HN1}": 1, "zone_active{HN2}": 0,
+			"category_enabled{premium}": 1, "category_enabled{basic}": 0,
+			"flavor_billing_plan{on_demand,p2.2c_4g}": 1, "flavor_billing_plan{saving_plan,p2.2c_4g}": 1, "flavor_billing_plan{on_demand,p2.4c_8g}": 1,
+			"zone_generation_flavors{premium,p2,HN1}": 2, "zone_generation_flavors{premium,p2,HN2}": 2,
+			"zone_volume_type{premium,PREMIUM-SSD1,HN1}": 1,
+			"cluster_max_nodes{}":                        50,
+		}))
+	})
+	It("should be no metrics until the catalog was read", func() {
+		capacity.Observe(fixedCatalog{err: catalog.ErrNotReady})
+		Expect(offered()).To(BeEmpty())
+	})
+})
