@@ -35,7 +35,7 @@ GO_BUILD := go build -trimpath
 TRIMPATH := GOFLAGS="$(GOFLAGS) -trimpath"
 
 # Where suites live. Long runs with processes of their own (demo, e2e, chaos, bench) are not among them.
-TEST_DIRS ?= $(addprefix ./,$(wildcard cmd hack internal pkg test/demo test/environment test/sandbox))
+TEST_DIRS ?= $(addprefix ./,$(wildcard cmd hack internal pkg test/demo test/environment test/properties test/sandbox test/scheduling))
 # More flags for the test runner: make test GINKGO_FLAGS='--focus="should adopt"'
 GINKGO_FLAGS ?=
 
@@ -88,6 +88,19 @@ e2e: build controlplane ## Run the end-to-end suite: real processes, killed and 
 	@$(GO_BUILD) -o $(CACHE)/bin/sandbox ./test/sandbox
 	@E2E=true KUBEBUILDER_ASSETS="$(DEMO_ASSETS)" CONTROLLER="$(CURDIR)/bin/$(BINARY)" SANDBOX="$(CACHE)/bin/sandbox" \
 		go tool ginkgo run --poll-progress-after=2m --timeout=20m $(if $(CI),--no-color) $(GINKGO_FLAGS) ./test/e2e
+
+# Processor time and allocations, as ratios of two things measured side by side: no promise of a time is made or tested.
+# make bench BENCH_FLAGS='--rounds 9 --bench InstanceTypes'
+.PHONY: bench
+bench: ## Run the benchmarks in rounds and hold their ratios to the bounds of hack/benchcheck (5 minutes once built)
+	@mkdir -p $(CACHE)/bin
+	@$(GO_BUILD) -o $(CACHE)/bin/benchcheck ./hack/benchcheck && go test -trimpath -c -o $(CACHE)/bin/bench.test ./test/bench
+	@$(CACHE)/bin/benchcheck $(BENCH_FLAGS) $(CACHE)/bin/bench.test
+
+# make test tries a few worlds, this one many: make properties PROPERTY_SEEDS=1000
+.PHONY: properties
+properties: ## Let core consolidate 200 random clusters, and see that the cost only falls and that it ends (2 minutes once built)
+	@PROPERTY_SEEDS="$(or $(PROPERTY_SEEDS),200)" go test -trimpath -count=1 -timeout=2h ./test/properties -ginkgo.v $(if $(CI),-ginkgo.no-color)
 
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint ## Run golangci-lint

@@ -37,17 +37,6 @@ import (
 // pick returns one of them.
 func pick[T any](w *world, from ...T) T { return from[w.random.IntN(len(from))] }
 
-// withDefaults fills in what a real API server takes from the definition of the resource for "spec: {}".
-func withDefaults(nodeClass *v1alpha1.BizflyNodeClass) {
-	nodeClass.Spec = v1alpha1.BizflyNodeClassSpec{
-		ImageSelectorTerms: []v1alpha1.ImageSelectorTerm{{Alias: "bke@latest"}},
-		RootDisk:           &v1alpha1.RootDisk{Size: lo.ToPtr(resource.MustParse("40Gi")), Type: v1alpha1.DiskTypeSSD},
-		NetworkPlan:        v1alpha1.NetworkPlanFreeDataTransfer, BillingPlan: v1alpha1.BillingPlanOnDemand,
-		PublicIPv4: lo.ToPtr(true), Bootstrap: &v1alpha1.Bootstrap{Mode: v1alpha1.BootstrapModeBKE},
-		PlacementStrategy: v1alpha1.PlacementStrategyBalanced, StoppedServers: v1alpha1.StoppedServersReplace,
-	}
-}
-
 // addPools makes one or two NodePools, with everything that has a say in what consolidation may do.
 func (w *world) addPools(ctx context.Context) error {
 	for i := range pick(w, 1, 1, 2) {

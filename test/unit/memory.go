@@ -14,45 +14,58 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package properties_test
+package unit
 
 import (
 	"context"
 	"fmt"
 	"sync/atomic"
-	"time"
 
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
-	clocktesting "k8s.io/utils/clock/testing"
+	clienttesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	coretest "sigs.k8s.io/karpenter/pkg/test"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// hasty is a clock on which nobody waits: who waits for a time sets the clock forward to it. Core validates every
-// command again after 15 s; here that costs nothing.
-type hasty struct{ *clocktesting.FakeClock }
-
-// After steps and fires.
-func (h hasty) After(d time.Duration) <-chan time.Time {
-	h.Step(d)
-	fired := make(chan time.Time, 1)
-	fired <- h.Now()
-	return fired
+// InMemory is an environment whose API server is objects in memory, for what runs the same steps thousands of times and
+// depends on nothing that only a real API server does: benchmarks, and properties over many seeds. It has neither
+// defaults (see WithDefaults) nor validation.
+func InMemory() *Environment {
+	e := &Environment{Environment: &coretest.Environment{}}
+	e.Client = e.objects()
+	e.APIReader = e.Client
+	return e
 }
 
-// newAPI is an API server in memory, with the indexes that core makes. One over HTTP would leave time for a tenth of the
-// seeds, and nothing here depends on what only a real one does: nobody else writes.
-func newAPI(clock *clocktesting.FakeClock) client.Client {
+// WithDefaults fills in what a real API server takes from the definition of the resource for "spec: {}".
+func WithDefaults(nodeClass *v1alpha1.BizflyNodeClass) {
+	nodeClass.Spec = v1alpha1.BizflyNodeClassSpec{
+		ImageSelectorTerms: []v1alpha1.ImageSelectorTerm{{Alias: "bke@latest"}},
+		RootDisk:           &v1alpha1.RootDisk{Size: lo.ToPtr(resource.MustParse("40Gi")), Type: v1alpha1.DiskTypeSSD},
+		NetworkPlan:        v1alpha1.NetworkPlanFreeDataTransfer, BillingPlan: v1alpha1.BillingPlanOnDemand,
+		PublicIPv4: lo.ToPtr(true), Bootstrap: &v1alpha1.Bootstrap{Mode: v1alpha1.BootstrapModeBKE},
+		PlacementStrategy: v1alpha1.PlacementStrategyBalanced, StoppedServers: v1alpha1.StoppedServersReplace,
+	}
+}
+
+// objects makes the client, with the indexes that core makes.
+func (e *Environment) objects() client.Client {
 	created := atomic.Int64{}
 	builder := fake.NewClientBuilder().WithScheme(scheme.Scheme).
+		// Without managed fields, which nobody reads and which take most of the time.
+		WithObjectTracker(clienttesting.NewObjectTracker(scheme.Scheme, serializer.NewCodecFactory(scheme.Scheme).UniversalDecoder())).
 		WithStatusSubresource(&karpv1.NodeClaim{}, &karpv1.NodePool{}, &v1alpha1.BizflyNodeClass{}).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Create: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.CreateOption) error {
@@ -60,7 +73,8 @@ func newAPI(clock *clocktesting.FakeClock) client.Client {
 				if object.GetUID() == "" {
 					object.SetUID(types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012d", created.Add(1))))
 				}
-				object.SetCreationTimestamp(metav1.NewTime(clock.Now()))
+				object.SetGeneration(1)
+				object.SetCreationTimestamp(metav1.NewTime(e.Clock.Now()))
 				return c.Create(ctx, object, options...)
 			},
 		})

@@ -1,0 +1,115 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"text/tabwriter"
+)
+
+// bound says what one benchmark may need, as a multiple of what another of the same run needs, or in itself.
+type bound struct {
+	// what is promised, for people.
+	what string
+	// of is the benchmark, over the one that it is divided by; empty divides by 1.
+	of, over string
+	// unit is what is compared.
+	unit string
+	// most is the largest value that keeps the promise.
+	most float64
+}
+
+// bounds are the promises. Allocations are counted and so exact; the rest are ratios with room for noise, but less than
+// what the mistake would cost that each is there to find.
+var bounds = []bound{
+	{"a warm lookup of 300 instance types allocates nothing", "InstanceTypesWarm", "", allocations, 0},
+	{"a warm lookup costs at most two loads of a sync.Map", "InstanceTypesWarm", "SyncMapLoad", processor, 2},
+	{"a sold-out offering rebuilds what changed: time", "InstanceTypesMark", "InstanceTypesFull", processor, 0.1},
+	{"a sold-out offering rebuilds what changed: allocations", "InstanceTypesMark", "InstanceTypesFull", allocations, 0.01},
+	{"drift is a lookup, however many servers there are", "IsDrifted5000", "IsDrifted500", processor, 2},
+	{"drift allocates little beyond its copy of the NodeClass", "IsDrifted5000", "NodeClassCopy", allocations, 1.5},
+	{"List grows like the servers: time", "List5000", "List500", processor, 20},
+	{"List grows like the servers: allocations", "List5000", "List500", allocations, 10.5},
+	{"List makes at most 9 allocations for a server of 5,000", "List5000", "", allocations, 45000},
+	{"garbage collection grows like the servers: time", "GarbageCollection5000", "GarbageCollection500", processor, 20},
+	{"garbage collection grows like the servers: allocations", "GarbageCollection5000", "GarbageCollection500", allocations, 10.5},
+	{"garbage collection makes at most 2 allocations for a server of 5,000", "GarbageCollection5000", "", allocations, 10000},
+	{"a launch chooses among 900 offerings like core would: time", "OfferingSelection", "CoreSelection", processor, 2},
+	{"a launch chooses among 900 offerings like core would: allocations", "OfferingSelection", "CoreSelection", allocations, 2},
+	{"core schedules 1,000 pods at 0.9 of its speed with its own types", "Scheduler1000", "SchedulerCore1000", processor, 1 / 0.9},
+	{"core schedules 5,000 pods at 0.9 of its speed with its own types", "Scheduler5000", "SchedulerCore5000", processor, 1 / 0.9},
+}
+
+// value is the median over the rounds of the ratio within each; false when something was not measured.
+func (b bound) value(r results) (float64, bool) {
+	of := r[b.of][b.unit]
+	if len(of) == 0 {
+		return 0, false
+	}
+	if b.over == "" {
+		return median(of), true
+	}
+	over := r[b.over][b.unit]
+	if len(over) != len(of) {
+		return 0, false
+	}
+	ratios := make([]float64, len(of))
+	for i := range of {
+		if over[i] <= 0 {
+			return 0, false
+		}
+		ratios[i] = of[i] / over[i]
+	}
+	return median(ratios), true
+}
+
+// check prints each bound with what was measured, and says whether all are kept. One that was not measured is broken,
+// unless only a part was run.
+func check(to io.Writer, r results, bounds []bound, partial bool) bool {
+	kept, checked := true, 0
+	table := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "\n\tmeasured\tat most\tpromise")
+	for _, b := range bounds {
+		value, measured := b.value(r)
+		verdict := "ok"
+		switch {
+		case !measured && partial:
+			continue
+		case !measured, math.IsNaN(value), value > b.most:
+			verdict, kept = "BROKEN", false
+		}
+		checked++
+		text := number(value)
+		if !measured {
+			text = "nothing"
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", verdict, text, number(b.most), b.what)
+	}
+	_ = table.Flush()
+	fmt.Fprintf(to, "%d bounds checked\n", checked)
+	return kept
+}
+
+// number writes counts whole and ratios with three decimals.
+func number(value float64) string {
+	if value == math.Trunc(value) {
+		return fmt.Sprintf("%.0f", value)
+	}
+	return fmt.Sprintf("%.3f", value)
+}

@@ -1,0 +1,181 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package bench_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/samber/lo"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/operator/logging"
+	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
+	coretest "sigs.k8s.io/karpenter/pkg/test"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+)
+
+// What is measured: a catalog larger than BizFly Cloud's, in more zones than a region has, and more servers than core is
+// meant for.
+const (
+	flavors = 300
+	many    = 5000
+	few     = 500
+)
+
+var ctx = coreoptions.ToContext(context.Background(), coretest.Options())
+
+func init() { log.SetLogger(logging.NopLogger) }
+
+// region is a catalog of 300 flavors in three zones.
+func region() *cloud.Catalog {
+	c, key := cloud.DefaultCatalog(), cloud.RegionHN
+	for i := range c.Regions {
+		if c.Regions[i].ShortName == key {
+			third := c.Regions[i].Zones[1]
+			third.ShortName, third.Order = "HN3", 3
+			c.Regions[i].Zones = append(c.Regions[i].Zones, third)
+		}
+	}
+	zones := []string{"HN1", "HN2", "HN3"}
+	for i := range c.VolumeTypes[key] {
+		c.VolumeTypes[key][i].AvailabilityZones = zones
+	}
+	for i := range c.VPCs[key] {
+		c.VPCs[key][i].AvailabilityZones, c.VPCs[key][i].AvailabilityZoneHints = zones, zones
+	}
+	c.Flavors[key] = nil
+	for _, category := range []string{"basic", "premium", "enterprise", "dedicated"} {
+		code := category[:1] + "2"
+		generation := &cloud.Generation{ID: "generation-" + code, Name: code, Code: code, Category: category, Vendor: "Intel",
+			Model: "gen2", Group: category, AvailabilityZones: zones}
+		for step := range flavors / 4 / 3 {
+			for _, ratio := range []int{1, 2, 4} {
+				cpu := 1 + step*3
+				name := fmt.Sprintf("%s.%dc_%dg", code, cpu, ratio*cpu)
+				c.Flavors[key] = append(c.Flavors[key], cloud.Flavor{
+					ID: "flavor-" + name, Name: name, RAM: 1024 * ratio * cpu, VCPUs: cpu, Category: category, IsNew: true,
+					BillingPlans: []string{cloud.PlanSaving, cloud.PlanOnDemand}, GenerationID: generation.ID, Generation: generation,
+				})
+			}
+		}
+	}
+	return c
+}
+
+// account is a provider over that region, read through the real client, and a NodeClass that may use all of it.
+func account(b *testing.B) (*unit.Environment, *v1alpha1.BizflyNodeClass) {
+	b.Helper()
+	env := unit.InMemory()
+	env.Reset(ctx, cloud.Options{Catalog: region()})
+	b.Cleanup(env.CloseCloud)
+	nodeClass, err := env.NodeClass(ctx, unit.WithDefaults)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return env, nodeClass
+}
+
+// typesOf returns its instance types.
+func typesOf(b *testing.B, env *unit.Environment, nodeClass *v1alpha1.BizflyNodeClass) []*corecloudprovider.InstanceType {
+	b.Helper()
+	types, err := env.Flavors.List(ctx, nodeClass)
+	if err != nil || len(types) != flavors || len(types[0].Offerings) != 3 {
+		b.Fatalf("%d instance types: %v", len(types), err)
+	}
+	return types
+}
+
+// fleet is n servers with their claims, as a cloud and a cache that answer at once.
+type fleet struct {
+	client.Client
+	servers   []*instance.Instance
+	claims    []karpv1.NodeClaim
+	nodeClass *v1alpha1.BizflyNodeClass
+}
+
+func newFleet(nodeClass *v1alpha1.BizflyNodeClass, n int) *fleet {
+	f := &fleet{nodeClass: nodeClass}
+	for i := range n {
+		uid, id := fmt.Sprintf("11111111-0000-4000-8000-%012d", i), fmt.Sprintf("22222222-0000-4000-8000-%012d", i)
+		server := &instance.Instance{
+			ID: id, Name: fmt.Sprintf("general-%05d", i), Status: instance.StatusActive, Flavor: "p2.4c_8g",
+			Zone: fmt.Sprintf("HN%d", 1+i%3), BillingPlan: "on_demand", NetworkPlan: "free_datatransfer", ImageID: nodeClass.Status.Image.ID,
+			ClusterUID: unit.ClusterUID, NodeClaim: fmt.Sprintf("general-%05d", i), NodeClaimUID: uid, NodePool: "general",
+			NodeClass: nodeClass.Name, Attempt: 1,
+		}
+		claim := coretest.NodeClaim(karpv1.NodeClaim{
+			Spec: karpv1.NodeClaimSpec{NodeClassRef: unit.NodeClassRef()}, Status: karpv1.NodeClaimStatus{ProviderID: providerid.New(id), ImageID: server.ImageID},
+		})
+		claim.Name, claim.UID = server.NodeClaim, types.UID(uid)
+		claim.Annotations = nodeClass.Annotations
+		claim.Labels = map[string]string{"node.kubernetes.io/instance-type": server.Flavor, "topology.kubernetes.io/zone": server.Zone}
+		f.servers, f.claims = append(f.servers, server), append(f.claims, *claim)
+	}
+	return f
+}
+
+// Get copies what is asked for, as the manager's cache does.
+func (f *fleet) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	switch o := into.(type) {
+	case *v1alpha1.BizflyNodeClass:
+		f.nodeClass.DeepCopyInto(o)
+	case *karpv1.NodeClaim:
+		claim, found := lo.Find(f.claims[:1], func(c karpv1.NodeClaim) bool { return c.Name == key.Name })
+		if !found {
+			return fmt.Errorf("nobody asked for NodeClaim %s before", key.Name)
+		}
+		claim.DeepCopyInto(o)
+	default:
+		return fmt.Errorf("nobody asked for a %T before", into)
+	}
+	return nil
+}
+
+// List hands the claims out.
+func (f *fleet) List(_ context.Context, into client.ObjectList, _ ...client.ListOption) error {
+	claims, ok := into.(*karpv1.NodeClaimList)
+	if !ok {
+		return fmt.Errorf("nobody asked for a %T before", into)
+	}
+	claims.Items = f.claims
+	return nil
+}
+
+// inventory is the cloud's side of a fleet.
+type inventory struct {
+	instance.Provider
+	fleet *fleet
+}
+
+func (i inventory) List(context.Context) ([]*instance.Instance, error) { return i.fleet.servers, nil }
+
+func (i inventory) Reap(context.Context) error { return nil }
+
+func (i inventory) Launch(_ context.Context, r *instance.LaunchRequest) (*instance.Instance, error) {
+	return &instance.Instance{ID: "33333333-0000-4000-8000-000000000000", Name: r.NodeClaim, Status: instance.StatusActive,
+		Flavor: r.Flavor, Zone: r.Zone, NodeClaim: r.NodeClaim, NodePool: r.NodePool, NodeClass: r.NodeClass.Name}, nil
+}

@@ -1,0 +1,81 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package bench_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+)
+
+// BenchmarkInstanceTypesWarm is what core asks hundreds of times per minute. It must allocate nothing and cost no more
+// than two lookups in a sync.Map.
+func BenchmarkInstanceTypesWarm(b *testing.B) {
+	env, nodeClass := account(b)
+	env.Capacity.MarkUnavailable(ctx, capacity.Offering{Zone: "HN3"}, capacity.ReasonInsufficientCapacity, time.Hour)
+	typesOf(b, env, nodeClass)
+	m := measure(b)
+	for b.Loop() {
+		if types, err := env.Flavors.List(ctx, nodeClass); err != nil || len(types) != flavors {
+			b.Fatal(len(types), err)
+		}
+	}
+	m.report()
+}
+
+// BenchmarkSyncMapLoad is what the warm lookup is measured against.
+func BenchmarkSyncMapLoad(b *testing.B) {
+	_, nodeClass := account(b)
+	var known sync.Map
+	known.Store(nodeClass.UID, 1)
+	m := measure(b)
+	for b.Loop() {
+		if _, ok := known.Load(nodeClass.UID); !ok {
+			b.Fatal("missing")
+		}
+	}
+	m.report()
+}
+
+// BenchmarkInstanceTypesMark is one offering that is sold out and comes back: two of 900 offerings are made anew.
+func BenchmarkInstanceTypesMark(b *testing.B) {
+	env, nodeClass := account(b)
+	scope := capacity.Offering{Flavor: typesOf(b, env, nodeClass)[7].Name, Zone: "HN1", BillingPlan: "on_demand"}
+	m := measure(b)
+	for b.Loop() {
+		env.Capacity.MarkUnavailable(ctx, scope, capacity.ReasonInsufficientCapacity, time.Minute)
+		typesOf(b, env, nodeClass)
+		env.Clock.Step(time.Minute)
+		typesOf(b, env, nodeClass)
+	}
+	m.report()
+}
+
+// BenchmarkInstanceTypesFull builds all of them twice, as often as the benchmark above asks.
+func BenchmarkInstanceTypesFull(b *testing.B) {
+	env, nodeClass := account(b)
+	m := measure(b)
+	for b.Loop() {
+		for range 2 {
+			env.Flavors.Flush()
+			typesOf(b, env, nodeClass)
+		}
+	}
+	m.report()
+}
