@@ -28,6 +28,10 @@ type Override struct {
 	Hidden bool `json:"hidden,omitempty"`
 	// Category is the category in which its servers are ordered and priced.
 	Category string `json:"category,omitempty"`
+	// Generation is the code of its hardware generation, for example 2 or 4a.
+	Generation string `json:"generation,omitempty"`
+	// CPUVendor is the vendor of its CPUs, for example intel or amd.
+	CPUVendor string `json:"cpuVendor,omitempty"`
 	// GPUName is the model of its GPUs.
 	GPUName string `json:"gpuName,omitempty"`
 	// GPUCount is the number of its GPUs; 0 says that it has none.
@@ -56,12 +60,18 @@ func (p *DefaultProvider) SetConfig(config Config) {
 
 // applied returns the flavor as the override makes it; the catalog's own is shared and stays as it is.
 func (o Override) applied(flavor *gobizfly.ServerFlavorResponse) *gobizfly.ServerFlavorResponse {
-	if o.Category == "" && o.GPUName == "" && o.GPUCount == nil {
+	if o == (Override{Hidden: o.Hidden}) {
 		return flavor
 	}
 	changed := *flavor
 	if o.Category != "" {
 		changed.Category = o.Category
+	}
+	if o.Generation != "" {
+		changed.Generation.Code = o.Generation
+	}
+	if o.CPUVendor != "" {
+		changed.Generation.Vendor = o.CPUVendor
 	}
 	gpu := gobizfly.FlavorGPU{}
 	if flavor.GPU != nil {

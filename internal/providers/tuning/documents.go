@@ -42,7 +42,7 @@ const (
 func parseOverrides(v *Values, raw string) []Problem {
 	entries := map[string]json.RawMessage{}
 	if err := yaml.UnmarshalStrict([]byte(raw), &entries); err != nil {
-		return []Problem{problem("flavorOverrides", raw, "use YAML that gives for each flavor hidden, category, gpuName or gpuCount: "+err.Error())}
+		return []Problem{problem("flavorOverrides", raw, "use YAML that gives for each flavor hidden, category, generation, cpuVendor, gpuName or gpuCount: "+err.Error())}
 	}
 	overrides := map[string]flavor.Override{}
 	var problems []Problem
@@ -64,10 +64,16 @@ func parseOverrides(v *Values, raw string) []Problem {
 
 func checkOverride(override *flavor.Override) error {
 	override.Category = strings.ToLower(strings.TrimSpace(override.Category))
+	override.Generation = strings.ToLower(strings.TrimSpace(override.Generation))
+	override.CPUVendor = strings.ToLower(strings.TrimSpace(override.CPUVendor))
 	override.GPUName = strings.TrimSpace(override.GPUName)
 	switch {
 	case len(validation.IsValidLabelValue(override.Category)) > 0:
 		return fmt.Errorf("category %q is no label value, use for example basic, premium, enterprise or dedicated", override.Category)
+	case len(validation.IsValidLabelValue(override.Generation)) > 0:
+		return fmt.Errorf("generation %q is no label value, use for example 2 or 4a", override.Generation)
+	case len(validation.IsValidLabelValue(override.CPUVendor)) > 0:
+		return fmt.Errorf("cpuVendor %q is no label value, use for example intel or amd", override.CPUVendor)
 	case len(override.GPUName) > validation.LabelValueMaxLength:
 		return fmt.Errorf("gpuName has %d characters, use at most %d", len(override.GPUName), validation.LabelValueMaxLength)
 	case override.GPUCount != nil && (*override.GPUCount < 0 || *override.GPUCount > maxGPUs):

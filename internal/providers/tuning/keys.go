@@ -100,7 +100,7 @@ var keys = []key{
 	},
 	{
 		name: "flavorOverrides", unit: "YAML, by flavor",
-		bounds: fmt.Sprintf("`hidden`: true or false; `category`: a label value; `gpuName`: at most 63 characters; `gpuCount`: 0 to %d", maxGPUs),
+		bounds: fmt.Sprintf("`hidden`: true or false; `category`, `generation`, `cpuVendor`: a label value; `gpuName`: at most 63 characters; `gpuCount`: 0 to %d", maxGPUs),
 		doc:    "What the cloud does not say of a flavor, or says wrongly. A hidden flavor is not launched any more; nodes that run on it stay.",
 		value:  func(v *Values) any { return &v.FlavorOverrides }, text: "none",
 		parse: parseOverrides,

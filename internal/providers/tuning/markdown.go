@@ -119,6 +119,8 @@ By the flavor's name, whatever of these the cloud does not say or says wrongly:
 |---|---|
 | ` + "`hidden`" + ` | Launch no more servers of this flavor. Nodes that run on it are neither drifted nor drained for it. |
 | ` + "`category`" + ` | The category in which its servers are ordered and priced. |
+| ` + "`generation`" + ` | The code of its hardware generation, for labels and price. |
+| ` + "`cpuVendor`" + ` | The vendor of its CPUs. |
 | ` + "`gpuName`" + ` | The model of its GPUs, for labels and price. |
 | ` + "`gpuCount`" + ` | The number of its GPUs; 0 says that it has none. |
 

@@ -128,11 +128,12 @@ var _ = Describe("Parse", func() {
 		values, problems := parse("flavorOverrides", `
 p2.2c_4g: {hidden: true}
 odd: {category: Premium}
+old: {generation: 4A, cpuVendor: AMD}
 gpu.8c: {gpuName: NVIDIA A30, gpuCount: 2}
 plain: {gpuCount: 0}`)
 		Expect(problems).To(BeEmpty())
 		Expect(values.FlavorOverrides).To(Equal(map[string]flavor.Override{
-			"p2.2c_4g": {Hidden: true}, "odd": {Category: "premium"},
+			"p2.2c_4g": {Hidden: true}, "odd": {Category: "premium"}, "old": {Generation: "4a", CPUVendor: "amd"},
 			"gpu.8c": {GPUName: "NVIDIA A30", GPUCount: lo.ToPtr(2)}, "plain": {GPUCount: lo.ToPtr(0)},
 		}))
 	})
@@ -147,6 +148,8 @@ plain: {gpuCount: 0}`)
 		Entry("too many GPUs", "{gpuCount: 65}", "0 to 64"),
 		Entry("fewer than none", "{gpuCount: -1}", "0 to 64"),
 		Entry("a category that is no label", "{category: very good}", "label value"),
+		Entry("a generation that is no label", "{generation: 4 a}", "label value"),
+		Entry("a vendor that is no label", "{cpuVendor: a/b}", "label value"),
 		Entry("a name that is too long", "{gpuName: "+strings.Repeat("a", 64)+"}", "at most 63"),
 	)
 	DescribeTable("should ignore overrides that cannot be read",

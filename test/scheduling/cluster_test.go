@@ -1,0 +1,156 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package scheduling_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
+	"sigs.k8s.io/karpenter/pkg/controllers/provisioning"
+	coremetrics "sigs.k8s.io/karpenter/pkg/metrics"
+	"sigs.k8s.io/karpenter/pkg/state/nodepoolhealth"
+	"sigs.k8s.io/karpenter/pkg/test/expectations"
+	"sigs.k8s.io/karpenter/pkg/utils/resources"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/memory"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/guest"
+)
+
+// patience is how long what happens by itself may take on a busy machine.
+const patience = 30 * time.Second
+
+// house is a cluster whose nodes are the guests of the sandbox's servers: they see less memory than is advertised, read
+// their own user data and register themselves. Core's lifecycle controller launches, registers and initialises.
+type house struct {
+	*planner
+	guests    *guest.Guests
+	lifecycle *lifecycle.Controller
+	memory    *memory.Controller
+}
+
+func newHouse(memoryOverhead float64) *house {
+	return &house{
+		planner: newPlanner(env.CloudProvider),
+		guests: guest.New(env.Sandbox.Cloud, guest.Options{
+			Client: kubernetes.NewForConfigOrDie(env.Environment.Environment.Config), MemoryOverhead: memoryOverhead, Ready: true,
+		}),
+		lifecycle: lifecycle.NewController(env.Clock, env.Client, env.CloudProvider, env.Recorder, nodepoolhealth.NewState(), nil),
+		memory:    memory.NewController(env.Client, env.Flavors),
+	}
+}
+
+// settle does what a cluster does until every pod runs or nothing more happens, and returns the pods that wait. After
+// so many rounds it would go on for ever.
+func (h *house) settle(pods ...*corev1.Pod) []*corev1.Pod {
+	GinkgoHelper()
+	for _, p := range pods {
+		expectations.ExpectApplied(ctx, env.Client, p)
+	}
+	for range 5 {
+		if pods = h.bind(pods); len(pods) == 0 {
+			return nil
+		}
+		results, err := h.provisioner.Schedule(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		if len(results.NewNodeClaims) == 0 {
+			return pods
+		}
+		names, err := h.provisioner.CreateNodeClaims(ctx, results.NewNodeClaims, provisioning.WithReason(coremetrics.ProvisionedReason))
+		Expect(err).ToNot(HaveOccurred())
+		for _, name := range names {
+			h.join(name)
+		}
+	}
+	return pods
+}
+
+// join lets a claim be launched and its node join.
+func (h *house) join(name string) {
+	GinkgoHelper()
+	claim := &karpv1.NodeClaim{}
+	Eventually(func(g Gomega) {
+		g.Expect(env.Client.Get(ctx, client.ObjectKey{Name: name}, claim)).To(Succeed())
+		_, err := h.lifecycle.Reconcile(ctx, claim.DeepCopy())
+		g.Expect(err).ToNot(HaveOccurred())
+		g.Expect(h.guests.Sync(ctx)).To(Succeed())
+		g.Expect(believeReady()).To(Succeed())
+		g.Expect(env.Client.Get(ctx, client.ObjectKey{Name: name}, claim)).To(Succeed())
+		g.Expect(claim.StatusConditions().Get(karpv1.ConditionTypeInitialized).IsTrue()).To(BeTrue(), "%v", claim.Status.Conditions)
+	}).WithTimeout(patience).Should(Succeed())
+	h.cluster.UpdateNodeClaim(claim)
+	node := &corev1.Node{}
+	Expect(env.Client.Get(ctx, client.ObjectKey{Name: claim.Status.NodeName}, node)).To(Succeed())
+	Expect(h.cluster.UpdateNode(ctx, node)).To(Succeed())
+	Expect(h.memory.Reconcile(ctx, claim)).To(BeZero())
+}
+
+// believeReady is a node lifecycle controller: it takes away the taint with which the API server admits every node.
+func believeReady() error {
+	nodes := &corev1.NodeList{}
+	if err := env.APIReader.List(ctx, nodes); err != nil {
+		return err
+	}
+	for i := range nodes.Items {
+		node := &nodes.Items[i]
+		kept := lo.Reject(node.Spec.Taints, func(t corev1.Taint, _ int) bool { return t.Key == corev1.TaintNodeNotReady })
+		if len(kept) == len(node.Spec.Taints) {
+			continue
+		}
+		node.Spec.Taints = kept
+		if err := env.APIReader.Update(ctx, node); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bind is a kube-scheduler that knows resources and nothing else. It returns the pods that fit nowhere.
+func (h *house) bind(pods []*corev1.Pod) (waiting []*corev1.Pod) {
+	GinkgoHelper()
+	nodes := expectations.ExpectNodes(ctx, env.Client)
+	slices.SortFunc(nodes, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
+	for _, p := range pods {
+		node, fits := lo.Find(nodes, func(n *corev1.Node) bool {
+			here := append(podsOn(ctx, n), p)
+			return resources.Fits(resources.RequestsForPods(here...), n.Status.Allocatable)
+		})
+		if !fits {
+			waiting = append(waiting, p)
+			continue
+		}
+		expectations.ExpectManualBinding(ctx, quick{env.Client}, p, node)
+		Expect(h.cluster.UpdatePod(ctx, p)).To(Succeed())
+	}
+	return waiting
+}
+
+func podsOn(ctx context.Context, node *corev1.Node) []*corev1.Pod {
+	GinkgoHelper()
+	pods := &corev1.PodList{}
+	Expect(env.Client.List(ctx, pods)).To(Succeed())
+	return lo.FilterMap(pods.Items, func(p corev1.Pod, _ int) (*corev1.Pod, bool) { return &p, p.Spec.NodeName == node.Name })
+}

@@ -1,0 +1,235 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package scheduling_test
+
+import (
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/controllers/disruption"
+	"sigs.k8s.io/karpenter/pkg/controllers/node/health"
+	"sigs.k8s.io/karpenter/pkg/controllers/node/termination"
+	"sigs.k8s.io/karpenter/pkg/controllers/node/termination/terminator"
+	nodeclaimdisruption "sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/disruption"
+	coretest "sigs.k8s.io/karpenter/pkg/test"
+	"sigs.k8s.io/karpenter/pkg/test/expectations"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+)
+
+// hasty is a clock on which waiting takes no time.
+type hasty struct{ *clocktesting.FakeClock }
+
+// After implements clock.Clock.
+func (h hasty) After(d time.Duration) <-chan time.Time {
+	h.Step(d)
+	passed := make(chan time.Time, 1)
+	passed <- h.Now()
+	return passed
+}
+
+// disrupted lets core look once for nodes to disrupt, launches what it wants instead, and ends what it gives up. It
+// returns how many nodes were given up.
+func (h *house) disrupted() int {
+	GinkgoHelper()
+	clk := hasty{env.Clock}
+	conditions := nodeclaimdisruption.NewController(clk, env.Client, env.CloudProvider)
+	env.Clock.Step(time.Minute)
+	for _, claim := range expectations.ExpectNodeClaims(ctx, env.Client) {
+		_, err := conditions.Reconcile(ctx, claim)
+		Expect(err).ToNot(HaveOccurred())
+		h.cluster.UpdateNodeClaim(claim)
+	}
+	h.cluster.MarkUnconsolidated()
+	queue := disruption.NewQueue(env.Client, env.Recorder, h.cluster, clk, h.provisioner)
+	controller := disruption.NewController(clk, env.Client, h.provisioner, env.CloudProvider, env.Recorder, h.cluster, queue, nil)
+	Eventually(func() bool { return h.cluster.Synced(ctx) }).WithTimeout(patience).Should(BeTrue())
+	expectations.ExpectSingletonReconciled(ctx, controller)
+	given := 0
+	for _, command := range queue.GetCommands() {
+		for _, replacement := range command.Replacements {
+			h.join(replacement.Name)
+		}
+		for _, candidate := range command.Candidates {
+			given++
+			expectations.ExpectObjectReconciled(ctx, env.Client, queue, candidate.NodeClaim)
+		}
+	}
+	h.terminated()
+	return given
+}
+
+// terminated ends every claim that is being deleted. It is kubelet and ReplicaSet controller as well: pods of a node
+// that drains are gone at once and wait elsewhere as new ones, which are then placed.
+func (h *house) terminated() {
+	GinkgoHelper()
+	ending := termination.NewController(hasty{env.Clock}, env.Client, env.CloudProvider,
+		terminator.NewTerminator(env.Clock, env.Client, terminator.NewQueue(env.Client, env.Recorder), env.Recorder), env.Recorder)
+	var again []*corev1.Pod
+	Eventually(func(g Gomega) {
+		env.Clock.Step(10 * time.Second)
+		for _, node := range expectations.ExpectNodes(ctx, env.Client) {
+			if node.DeletionTimestamp.IsZero() {
+				continue
+			}
+			for _, pod := range podsOn(ctx, node) {
+				again = append(again, coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: pod.Spec.Containers[0].Resources}))
+				expectations.ExpectDeleted(ctx, env.Client, pod)
+				h.cluster.DeletePod(client.ObjectKeyFromObject(pod))
+			}
+			_, err := ending.Reconcile(ctx, node)
+			g.Expect(client.IgnoreNotFound(err)).To(Succeed())
+		}
+		for _, claim := range expectations.ExpectNodeClaims(ctx, env.Client) {
+			if !claim.DeletionTimestamp.IsZero() {
+				_, err := h.lifecycle.Reconcile(ctx, claim)
+				g.Expect(client.IgnoreNotFound(err)).To(Succeed())
+			}
+		}
+		g.Expect(h.guests.Sync(ctx)).To(Succeed())
+		claims := expectations.ExpectNodeClaims(ctx, env.Client)
+		g.Expect(lo.Filter(claims, func(claim *karpv1.NodeClaim, _ int) bool { return !claim.DeletionTimestamp.IsZero() })).To(BeEmpty())
+		g.Expect(expectations.ExpectNodes(ctx, env.Client)).To(HaveLen(len(claims)))
+	}).WithTimeout(patience).Should(Succeed())
+	h.forget()
+	Expect(h.settle(again...)).To(BeEmpty())
+}
+
+// forget makes core's picture of the cluster anew, as its informers would.
+func (h *house) forget() {
+	GinkgoHelper()
+	h.cluster.Reset()
+	for _, claim := range expectations.ExpectNodeClaims(ctx, env.Client) {
+		h.cluster.UpdateNodeClaim(claim)
+	}
+	for _, node := range expectations.ExpectNodes(ctx, env.Client) {
+		Expect(h.cluster.UpdateNode(ctx, node)).To(Succeed())
+		for _, pod := range podsOn(ctx, node) {
+			Expect(h.cluster.UpdatePod(ctx, pod)).To(Succeed())
+		}
+	}
+}
+
+var _ = Describe("Disruption", func() {
+	var house *house
+	var pool *karpv1.NodePool
+	BeforeEach(func() {
+		pool = unit.NodePool()
+		pool.Spec.Disruption.ConsolidateAfter = karpv1.MustParseNillableDuration("0s")
+		pool.Spec.Disruption.ConsolidationPolicy = karpv1.ConsolidationPolicyWhenEmptyOrUnderutilized
+		pool.Spec.Disruption.Budgets = []karpv1.Budget{{Nodes: "100%"}}
+		ready(pool)
+		house = newHouse(0.04)
+	})
+	// cost is what all servers cost per hour.
+	cost := func() float64 {
+		GinkgoHelper()
+		types := typesOf(env.CloudProvider, pool)
+		return lo.SumBy(expectations.ExpectNodes(ctx, env.Client), func(n *corev1.Node) float64 {
+			return types[n.Labels[corev1.LabelInstanceTypeStable]].Offerings.Cheapest().Price
+		})
+	}
+	gone := func(pods ...*corev1.Pod) {
+		GinkgoHelper()
+		for _, pod := range pods {
+			expectations.ExpectDeleted(ctx, env.Client, pod)
+			house.cluster.DeletePod(client.ObjectKeyFromObject(pod))
+		}
+	}
+
+	It("should delete an empty node with its server and its disks", func() {
+		pod := coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("1", "1Gi")})
+		Expect(house.settle(pod)).To(BeEmpty())
+		Expect(servers()).To(HaveLen(1))
+		Expect(house.disrupted()).To(BeZero(), "a node in use is not empty")
+		gone(pod)
+		Expect(house.disrupted()).To(Equal(1))
+		Expect(servers()).To(BeEmpty())
+		Expect(env.Sandbox.State().Volumes).To(BeEmpty())
+		Expect(expectations.ExpectNodes(ctx, env.Client)).To(BeEmpty())
+	})
+	It("should replace a node that is much too large by the one that a person would buy, and then rest", func() {
+		large := coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("12", "20Gi")})
+		small := coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("500m", "512Mi")})
+		Expect(house.settle(large, small)).To(BeEmpty())
+		Expect(servers()).To(HaveLen(1))
+		before := cost()
+		gone(large)
+		Expect(house.disrupted()).To(Equal(1))
+		Expect(servers()).To(ConsistOf(HaveField("Flavor.VCPUs", 1)))
+		Expect(cost()).To(BeNumerically("<", before/4))
+		Expect(house.disrupted()).To(BeZero(), "consolidation does not come to rest")
+	})
+	It("should pack half-empty nodes together", func() {
+		var larges []*corev1.Pod
+		for range 3 {
+			large := coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("3", "2Gi")})
+			small := coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("600m", "512Mi")})
+			Expect(house.settle(large, small)).To(BeEmpty())
+			larges = append(larges, large)
+		}
+		gone(larges...)
+		before := cost()
+		Expect(len(servers())).To(BeNumerically(">", 1))
+		for range 5 {
+			if house.disrupted() == 0 {
+				break
+			}
+			Expect(cost()).To(BeNumerically("<", before), "the cluster has become dearer")
+			before = cost()
+		}
+		Expect(servers()).To(HaveLen(1))
+		Expect(house.disrupted()).To(BeZero(), "consolidation does not come to rest")
+	})
+	It("should replace a node whose NodePool has changed, and only then", func() {
+		Expect(house.settle(coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("500m", "512Mi")}))).To(BeEmpty())
+		Expect(house.disrupted()).To(BeZero())
+		old := servers()[0].ID
+		pool.Spec.Template.Labels = map[string]string{"team": "a"}
+		pool.Annotations = map[string]string{karpv1.NodePoolHashAnnotationKey: pool.Hash(), karpv1.NodePoolHashVersionAnnotationKey: karpv1.NodePoolHashVersion}
+		expectations.ExpectApplied(ctx, env.Client, pool)
+		Expect(house.disrupted()).To(Equal(1))
+		Expect(servers()).To(ConsistOf(HaveField("ID", Not(Equal(old)))))
+		Expect(house.disrupted()).To(BeZero(), "drift does not come to rest")
+	})
+	It("should replace a node that is silent for too long when NodeRepair is on", func() {
+		Expect(house.settle(coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("500m", "512Mi")}))).To(BeEmpty())
+		old := servers()[0].ID
+		node := expectations.ExpectNodes(ctx, env.Client)[0]
+		node.Status.Conditions = []corev1.NodeCondition{{
+			Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Reason: "NodeStatusUnknown",
+			LastHeartbeatTime: metav1.NewTime(env.Clock.Now()), LastTransitionTime: metav1.NewTime(env.Clock.Now()),
+		}}
+		Expect(env.Client.Status().Update(ctx, node)).To(Succeed())
+		repair := health.NewController(env.Client, env.CloudProvider, env.Clock, env.Recorder)
+		result, err := repair.Reconcile(ctx, node)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(result.RequeueAfter).To(BeNumerically("~", env.CloudProvider.RepairPolicies()[0].TolerationDuration, 2*time.Second))
+		env.Clock.Step(result.RequeueAfter + time.Second)
+		_, err = repair.Reconcile(ctx, node)
+		Expect(err).ToNot(HaveOccurred())
+		house.terminated()
+		Expect(servers()).To(ConsistOf(HaveField("ID", Not(Equal(old)))))
+	})
+})

@@ -1,0 +1,115 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package scheduling_test
+
+import (
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	coretest "sigs.k8s.io/karpenter/pkg/test"
+	"sigs.k8s.io/karpenter/pkg/test/expectations"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+)
+
+var _ = Describe("Nodes that see less memory than is advertised", func() {
+	const name = "p2.4c_8g"
+	var pool *karpv1.NodePool
+	poolOf := func(flavors ...string) {
+		pool = ready(unit.NodePool(unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, flavors...)))
+	}
+	// promised is the memory that pods may have on a node of the flavor, as core plans with it.
+	promised := func() resource.Quantity {
+		GinkgoHelper()
+		return typesOf(env.CloudProvider, pool)[name].Allocatable()[corev1.ResourceMemory]
+	}
+	// filling are n pods that together leave nothing of what is promised.
+	filling := func(n int64) []*corev1.Pod {
+		GinkgoHelper()
+		all := promised()
+		each := resource.NewQuantity(all.Value()/n, resource.BinarySI)
+		return coretest.UnschedulablePods(coretest.PodOptions{ResourceRequirements: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceMemory: *each, corev1.ResourceCPU: resource.MustParse("50m")},
+		}}, int(n))
+	}
+	nodes := func() []*corev1.Node { return expectations.ExpectNodes(ctx, env.Client) }
+
+	DescribeTable("should need one node for what is packed onto one, before and after it is known how much they see", func(overhead float64) {
+		poolOf(name)
+		house := newHouse(overhead)
+		estimated := promised()
+		Expect(house.settle(filling(1)...)).To(BeEmpty())
+		Expect(nodes()).To(HaveLen(1))
+
+		learned := promised()
+		Expect(learned.Cmp(estimated)).To(BeNumerically(">", 0), "nothing was learned")
+		seen := nodes()[0].Status.Allocatable[corev1.ResourceMemory]
+		Expect(learned.Cmp(seen)).To(BeNumerically("<=", 0), "more is promised than there is")
+		wasted := seen.DeepCopy()
+		wasted.Sub(learned)
+		Expect(wasted.Value()>>20).To(BeNumerically("<", 150), "room is wasted")
+
+		Expect(house.settle(filling(1)...)).To(BeEmpty())
+		Expect(nodes()).To(HaveLen(2))
+		Expect(house.settle(append(filling(2), filling(3)...)...)).To(BeEmpty())
+		Expect(nodes()).To(HaveLen(4))
+
+		// A new process knows it from the NodeClass.
+		env.Restart(ctx)
+		known := promised()
+		Expect(known.Cmp(learned)).To(BeZero())
+	},
+		Entry("by 2 %", 0.02),
+		Entry("by 4.5 %", 0.045),
+		Entry("by 7 %", 0.07),
+	)
+	It("should carry the labels that the cloud controller manager writes, byte for byte", func() {
+		poolOf(name)
+		house := newHouse(0.04)
+		Expect(house.settle(filling(1)...)).To(BeEmpty())
+		planned := expectations.ExpectNodeClaims(ctx, env.Client)[0].Labels
+		Expect(planned).To(HaveKeyWithValue(corev1.LabelTopologyRegion, cloud.RegionHN))
+		Expect(planned).To(HaveKeyWithValue(corev1.LabelTopologyZone, servers()[0].AvailabilityZone))
+		Expect(planned).To(HaveKeyWithValue(corev1.LabelInstanceTypeStable, servers()[0].Flavor.Name))
+		for _, key := range []string{corev1.LabelTopologyRegion, corev1.LabelTopologyZone, corev1.LabelInstanceTypeStable} {
+			Expect(nodes()[0].Labels).To(HaveKeyWithValue(key, planned[key]))
+		}
+	})
+	It("should not be launched in a loop when the estimate was too high", func() {
+		poolOf(name, "p2.4c_16g")
+		env.Flavors.SetConfig(flavor.Config{MemoryOverheadPercent: 0})
+		house := newHouse(0.07)
+		Expect(house.settle(filling(1)...)).To(BeEmpty())
+		// The first node has taught that the flavor is too small for the pod.
+		Expect(lo.CountValuesBy(nodes(), func(n *corev1.Node) string { return n.Labels[corev1.LabelInstanceTypeStable] })).
+			To(Equal(map[string]int{name: 1, "p2.4c_16g": 1}))
+		Expect(house.settle(filling(2)...)).To(BeEmpty())
+		Expect(nodes()).To(HaveLen(2), "the room of the first node is not used")
+	})
+	It("should be launched too small once, and never again, when nothing larger is allowed", func() {
+		poolOf(name)
+		env.Flavors.SetConfig(flavor.Config{MemoryOverheadPercent: 0})
+		house := newHouse(0.07)
+		Expect(house.settle(filling(1)...)).To(HaveLen(1))
+		Expect(nodes()).To(HaveLen(1))
+	})
+})

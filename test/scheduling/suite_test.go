@@ -1,0 +1,174 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package scheduling_test runs Karpenter core's own provisioner, disruption and termination against our provider, with
+// core's own builders and expectations: pods of many shapes must end where a person would put them.
+package scheduling_test
+
+import (
+	"context"
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/controllers/dynamicresources/deviceallocation"
+	"sigs.k8s.io/karpenter/pkg/controllers/provisioning"
+	"sigs.k8s.io/karpenter/pkg/controllers/state"
+	"sigs.k8s.io/karpenter/pkg/operator/logging"
+	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
+	"sigs.k8s.io/karpenter/pkg/state/virtualpods"
+	coretest "sigs.k8s.io/karpenter/pkg/test"
+	"sigs.k8s.io/karpenter/pkg/test/expectations"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+)
+
+var (
+	ctx = coreoptions.ToContext(context.Background(), coretest.Options())
+	env *unit.Environment
+)
+
+func init() { log.SetLogger(logging.NopLogger) }
+
+func TestScheduling(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "Scheduling")
+}
+
+var _ = BeforeSuite(func() { env = unit.Start(ctx) })
+
+var _ = AfterSuite(func() { Expect(env.Stop()).To(Succeed()) })
+
+var _ = BeforeEach(func() {
+	env.Reset(ctx, cloud.Options{})
+	_, err := env.NodeClass(ctx)
+	Expect(err).ToNot(HaveOccurred())
+})
+
+var _ = AfterEach(func() {
+	expectations.ExpectCleanedUp(ctx, env.Client)
+	Expect(env.Cleanup(ctx)).To(Succeed())
+	env.CloseCloud()
+})
+
+// planner is core's provisioner with what it knows of the cluster.
+type planner struct {
+	provider    corecloudprovider.CloudProvider
+	cluster     *state.Cluster
+	provisioner *provisioning.Provisioner
+	virtual     *virtualpods.Cache
+}
+
+func newPlanner(provider corecloudprovider.CloudProvider) *planner {
+	p := &planner{provider: provider, cluster: state.NewCluster(env.Clock, env.Client, provider), virtual: virtualpods.NewVirtualPodCache(env.Client)}
+	p.provisioner = provisioning.NewProvisioner(env.Client, env.Recorder, provider, p.cluster, env.Clock, deviceallocation.NewController(env.Client), p.virtual)
+	return p
+}
+
+// provision applies the pods, launches what core plans for them, and binds them.
+func (p *planner) provision(pods ...*corev1.Pod) {
+	GinkgoHelper()
+	expectations.ExpectProvisioned(ctx, quick{env.Client}, p.cluster, p.provider, p.provisioner, pods...)
+}
+
+// quick is the client of core's expectations, except that nobody waits a second for each Binding to appear in a cache that
+// can hold none.
+type quick struct{ client.Client }
+
+// Create implements client.Client.
+func (q quick) Create(ctx context.Context, object client.Object, options ...client.CreateOption) error {
+	if _, binding := object.(*corev1.Binding); binding {
+		return env.APIReader.Create(ctx, object, options...)
+	}
+	return q.Client.Create(ctx, object, options...)
+}
+
+// nodeOf is the node that the pod was bound to.
+func nodeOf(pod *corev1.Pod) *corev1.Node {
+	GinkgoHelper()
+	return expectations.ExpectScheduled(ctx, env.Client, pod)
+}
+
+// serverOf is the server that the pod really runs on.
+func serverOf(pod *corev1.Pod) cloud.Server {
+	GinkgoHelper()
+	id, ok := providerid.Parse(nodeOf(pod).Spec.ProviderID)
+	Expect(ok).To(BeTrue())
+	server, ok := lo.Find(servers(), func(s cloud.Server) bool { return s.ID == id })
+	Expect(ok).To(BeTrue(), "there is no server %s", id)
+	return server
+}
+
+// servers are those that really exist.
+func servers() []cloud.Server {
+	return lo.Filter(env.Sandbox.Servers(), func(s cloud.Server, _ int) bool { return s.Status != "DELETED" })
+}
+
+// applied creates a NodePool.
+func applied(pool *karpv1.NodePool) *karpv1.NodePool {
+	GinkgoHelper()
+	expectations.ExpectApplied(ctx, env.Client, pool)
+	return pool
+}
+
+// ready makes core believe that the NodePool is validated and its NodeClass ready.
+func ready(pool *karpv1.NodePool) *karpv1.NodePool {
+	GinkgoHelper()
+	applied(pool)
+	pool.StatusConditions().SetTrue(karpv1.ConditionTypeValidationSucceeded)
+	pool.StatusConditions().SetTrue(karpv1.ConditionTypeNodeClassReady)
+	expectations.ExpectApplied(ctx, env.Client, pool)
+	return pool
+}
+
+func list(pairs ...string) corev1.ResourceList {
+	resources := corev1.ResourceList{}
+	for i := 0; i < len(pairs); i += 2 {
+		resources[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+	}
+	return resources
+}
+
+func requests(cpu, memory string) corev1.ResourceRequirements {
+	return corev1.ResourceRequirements{Requests: list("cpu", cpu, "memory", memory)}
+}
+
+// labelled is the metadata of pods that a selector finds.
+func labelled(app string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Labels: map[string]string{"app": app}}
+}
+
+func selects(app string) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
+}
+
+// typesOf are what the NodePool may be launched with, by name.
+func typesOf(provider corecloudprovider.CloudProvider, pool *karpv1.NodePool) map[string]*corecloudprovider.InstanceType {
+	GinkgoHelper()
+	types, err := provider.GetInstanceTypes(ctx, pool)
+	Expect(err).ToNot(HaveOccurred())
+	return lo.SliceToMap(types, func(it *corecloudprovider.InstanceType) (string, *corecloudprovider.InstanceType) { return it.Name, it })
+}
