@@ -57,6 +57,10 @@ var labels = map[string]string{
 	"billing_plan":  "billing plan of the server, such as `on_demand`",
 	"image":         "id of the image",
 	"resource":      "`vcpus` or `memory_mib`",
+	"category":      "category of flavors and disks, such as `premium`",
+	"generation":    "generation of the hardware",
+	"volume_type":   "volume type",
+	"type":          "`LAN` or `WAN`",
 	"version":       "version of this provider",
 	"commit":        "commit that it was built from, `unknown` where nobody said",
 	"goversion":     "version of Go that it was built with",
@@ -68,13 +72,6 @@ var labels = map[string]string{
 	"karpenter_bizfly_instance_launches_total/outcome":       "`launched`, `refused`, `failed` or `unknown`",
 	"karpenter_bizfly_instance_deletions_total/outcome":      "`accepted` or `error`",
 	"karpenter_bizfly_instance_disk_deletions_total/outcome": "`accepted` or `error`",
-}
-
-// typesOfOwn are the types of metrics with a collector of their own, which cannot tell before it has something to show.
-var typesOfOwn = map[string]string{
-	"karpenter_bizfly_offering_price_vnd_per_hour": "gauge",
-	"karpenter_bizfly_offering_available":          "gauge",
-	"karpenter_bizfly_instance_types":              "gauge",
 }
 
 // metric is what is known of one metric.
@@ -211,35 +208,37 @@ func (d double) Describe(descs chan<- *prometheus.Desc) { descs <- d.desc }
 // Collect implements prometheus.Collector.
 func (d double) Collect(chan<- prometheus.Metric) {}
 
-// kindOf is the type of a metric, which a description does not tell but its collector does.
+// kindOf is the type of a metric, which a description does not tell but its collector does. One that is none of the usual
+// ones makes its metrics when it is asked: by the convention of their names, counters end in _total and others are gauges.
 func kindOf(name string, desc *prometheus.Desc) (string, error) {
-	if kind := typesOfOwn[name]; kind != "" {
-		return kind, nil
-	}
 	var known prometheus.AlreadyRegisteredError
-	if err := crmetrics.Registry.Register(double{desc}); !errors.As(err, &known) {
-		return "", fmt.Errorf("metric %s shares a collector with others, add its type to typesOfOwn in hack/docs/metrics.go: %w", name, err)
-	}
-	switch collector := known.ExistingCollector.(type) {
-	case *prometheus.CounterVec:
-		return "counter", nil
-	case *prometheus.GaugeVec:
-		return "gauge", nil
-	case *prometheus.HistogramVec:
-		return "histogram", nil
-	case prometheus.Metric:
-		sample := &dto.Metric{}
-		if err := collector.Write(sample); err != nil {
-			return "", fmt.Errorf("reading metric %s: %w", name, err)
-		}
-		switch {
-		case sample.Counter != nil:
+	if errors.As(crmetrics.Registry.Register(double{desc}), &known) {
+		switch collector := known.ExistingCollector.(type) {
+		case *prometheus.CounterVec:
 			return "counter", nil
-		case sample.Gauge != nil:
+		case *prometheus.GaugeVec:
 			return "gauge", nil
-		case sample.Histogram != nil:
+		case *prometheus.HistogramVec:
 			return "histogram", nil
+		case prometheus.Metric:
+			return kindOfSample(name, collector)
 		}
 	}
-	return "", fmt.Errorf("the type of metric %s is not known: add it to typesOfOwn in hack/docs/metrics.go", name)
+	return lo.Ternary(strings.HasSuffix(name, "_total"), "counter", "gauge"), nil
+}
+
+func kindOfSample(name string, collector prometheus.Metric) (string, error) {
+	sample := &dto.Metric{}
+	if err := collector.Write(sample); err != nil {
+		return "", fmt.Errorf("reading metric %s: %w", name, err)
+	}
+	switch {
+	case sample.Counter != nil:
+		return "counter", nil
+	case sample.Gauge != nil:
+		return "gauge", nil
+	case sample.Histogram != nil:
+		return "histogram", nil
+	}
+	return "", fmt.Errorf("the type of metric %s is not known", name)
 }

@@ -17,7 +17,6 @@ limitations under the License.
 package bizfly_test
 
 import (
-	"context"
 	"net/http"
 	"sync"
 	"time"
@@ -29,7 +28,6 @@ import (
 )
 
 var _ = Describe("Liveness of the client", func() {
-	var ctx context.Context
 	var clk *skipping
 	var s *stub
 	var client *bizfly.Client
@@ -54,16 +52,12 @@ var _ = Describe("Liveness of the client", func() {
 	}
 
 	BeforeEach(func() {
-		// A context of its own for each spec.
-		bounded, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-		DeferCleanup(cancel)
-		ctx = bounded
 		clk = &skipping{}
 		s = newStub(always(http.StatusOK, `[]`))
 		client = clientFor(s, func(c *bizfly.Config) { c.Clock, c.Timeouts.Login = clk, 20*time.Second })
 	})
 
-	It("should be alive before anything was sent, and while all is well", func() {
+	It("should be alive before anything was sent, and while all is well", func(ctx SpecContext) {
 		Expect(client.Stuck(clk.Now())).To(Succeed())
 		_, err := client.ListServers(ctx)
 		Expect(err).NotTo(HaveOccurred())
@@ -72,7 +66,7 @@ var _ = Describe("Liveness of the client", func() {
 	})
 
 	DescribeTable("should be stuck when one fetch that all calls wait for does not end",
-		func(what string, hold func(s *stub, handler http.HandlerFunc)) {
+		func(ctx SpecContext, what string, hold func(s *stub, handler http.HandlerFunc)) {
 			arrived := make(chan struct{}, 1)
 			handler := held(arrived)
 			s.set(func(s *stub) { hold(s, handler) })
@@ -93,7 +87,7 @@ var _ = Describe("Liveness of the client", func() {
 	)
 
 	DescribeTable("should be alive, hour after hour, while the cloud is the one that fails",
-		func(change func(s *stub)) {
+		func(ctx SpecContext, change func(s *stub)) {
 			if change != nil {
 				s.set(change)
 			}
@@ -124,7 +118,7 @@ var _ = Describe("Liveness of the client", func() {
 		}),
 	)
 
-	It("should be stuck in a loop of logins that lead to nothing", func() {
+	It("should be stuck in a loop of logins that lead to nothing", func(ctx SpecContext) {
 		for range 24 {
 			bizfly.Relogin(ctx, client)
 			clk.Step(10 * time.Second)

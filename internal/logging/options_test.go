@@ -32,7 +32,8 @@ var _ = Describe("LOG_FORMAT", func() {
 	// parse does what core does with everybody's options, and returns where it would write.
 	parse := func(args ...string) (string, error) {
 		fs := &coreoptions.FlagSet{FlagSet: flag.NewFlagSet("test", flag.ContinueOnError)}
-		injectables := []coreoptions.Injectable{&coreoptions.Options{}, &logging.Options{}}
+		core, ours := &coreoptions.Options{}, &logging.Options{}
+		injectables := []coreoptions.Injectable{core, ours}
 		for _, injectable := range injectables {
 			injectable.AddFlags(fs)
 		}
@@ -42,11 +43,7 @@ var _ = Describe("LOG_FORMAT", func() {
 			}
 		}
 		Expect(fs.Parse(args)).To(Succeed(), "as options do that come later")
-		ctx := context.Background()
-		for _, injectable := range injectables {
-			ctx = injectable.ToContext(ctx)
-		}
-		return coreoptions.FromContext(ctx).LogOutputPaths, nil
+		return coreoptions.FromContext(ours.ToContext(core.ToContext(context.Background()))).LogOutputPaths, nil
 	}
 
 	BeforeEach(func() {

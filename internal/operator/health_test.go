@@ -180,14 +180,9 @@ func newProcess(ctx context.Context) *process {
 }
 
 var _ = Describe("The liveness check", func() {
-	var ctx context.Context
 	var p *process
 
-	BeforeEach(func() {
-		// A context of its own for each spec.
-		bounded, cancel := context.WithTimeout(context.Background(), time.Minute)
-		DeferCleanup(cancel)
-		ctx = bounded
+	BeforeEach(func(ctx SpecContext) {
 		p = newProcess(ctx)
 	})
 
@@ -195,7 +190,7 @@ var _ = Describe("The liveness check", func() {
 		Expect(p.probe()).To(Equal(http.StatusOK))
 	})
 
-	It("should pass during an outage of the cloud that lasts more than an hour", func() {
+	It("should pass during an outage of the cloud that lasts more than an hour", func(ctx SpecContext) {
 		p.box.AddFaults(1, cloud.Fault{Path: "**", Effect: cloud.EffectStatus, Status: http.StatusServiceUnavailable})
 		end := p.clock.Now().Add(90 * time.Minute)
 		for p.clock.Now().Before(end) {
@@ -212,11 +207,11 @@ var _ = Describe("The liveness check", func() {
 	})
 
 	DescribeTable("should fail when something that others wait for does not end, and pass again when it has ended",
-		func(limit time.Duration, begin func() error) {
+		func(ctx SpecContext, limit time.Duration, begin func(ctx context.Context) error) {
 			release := p.hold()
 			DeferCleanup(release)
 			done := make(chan error, 1)
-			go func() { done <- begin() }()
+			go func() { done <- begin(ctx) }()
 			// The clock is the spec's, so that the request's own deadline cannot pass before the verdict.
 			Eventually(func() int {
 				p.clock.Step(limit)
@@ -227,16 +222,16 @@ var _ = Describe("The liveness check", func() {
 			Expect(p.use(ctx)).To(BeZero(), "the time that has passed is made up for")
 			Eventually(p.probe).WithTimeout(30 * time.Second).Should(Equal(http.StatusOK))
 		},
-		Entry("a shared list", 10*time.Minute, func() error { _, err := p.lists.List(ctx); return err }),
-		Entry("a refresh of the catalog", 10*time.Minute, func() error { _, err := p.catalog.Reconcile(ctx); return err }),
-		Entry("a login", 10*time.Minute, func() error {
+		Entry("a shared list", 10*time.Minute, func(ctx context.Context) error { _, err := p.lists.List(ctx); return err }),
+		Entry("a refresh of the catalog", 10*time.Minute, func(ctx context.Context) error { _, err := p.catalog.Reconcile(ctx); return err }),
+		Entry("a login", 10*time.Minute, func(ctx context.Context) error {
 			p.clock.Step(24 * time.Hour)
 			_, err := p.client.Scope(ctx)
 			return err
 		}),
 	)
 
-	It("should fail when the look at the configuration does not come back", func() {
+	It("should fail when the look at the configuration does not come back", func(ctx SpecContext) {
 		begun, release := make(chan struct{}), make(chan struct{})
 		p.config.Probe = func(context.Context, bizfly.Config) (bizfly.Scope, error) {
 			close(begun)
