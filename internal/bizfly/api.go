@@ -83,6 +83,11 @@ type NetworkAPI interface {
 	ListVPCNetworks(ctx context.Context) ([]*gobizfly.VPCNetwork, error)
 	// ListNetworkInterfaces returns the network interfaces of the project, LAN and WAN.
 	ListNetworkInterfaces(ctx context.Context) ([]*gobizfly.NetworkInterface, error)
+	// DeleteNetworkInterface deletes one private interface; one that is already gone is IsNotFound, one that a server
+	// uses IsConflict.
+	DeleteNetworkInterface(ctx context.Context, id string) error
+	// DeleteWanIP releases one public address; one that is already gone is IsNotFound, one that a server uses IsConflict.
+	DeleteWanIP(ctx context.Context, id string) error
 	// ListFirewalls returns the firewalls of the project.
 	ListFirewalls(ctx context.Context) ([]*gobizfly.Firewall, error)
 	// ListSSHKeys returns the key pairs of the user, whose names servers refer to.

@@ -273,6 +273,8 @@ func everyCall() map[string]func(context.Context, bizfly.API) error {
 		"ListSSHKeys":            func(ctx context.Context, api bizfly.API) error { return drop(api.ListSSHKeys(ctx)) },
 		"ListKubernetesVersions": func(ctx context.Context, api bizfly.API) error { return drop(api.ListKubernetesVersions(ctx)) },
 		"GetCluster":             func(ctx context.Context, api bizfly.API) error { return drop(api.GetCluster(ctx, "zdckkshu1he44fsb")) },
+		"DeleteNetworkInterface": func(ctx context.Context, api bizfly.API) error { return api.DeleteNetworkInterface(ctx, "n1") },
+		"DeleteWanIP":            func(ctx context.Context, api bizfly.API) error { return api.DeleteWanIP(ctx, "w1") },
 		"GetClusterMaxNodes": func(ctx context.Context, api bizfly.API) error {
 			return drop(api.GetClusterMaxNodes(ctx, "zdckkshu1he44fsb"))
 		},

@@ -228,9 +228,10 @@ func (c *CloudProvider) Delete(ctx context.Context, claim *karpv1.NodeClaim) err
 		return foreign(claim.Status.ProviderID)
 	}
 	err := c.instances.Delete(ctx, instance.DeleteRequest{
-		ID:              id,
-		Name:            serverName(claim),
-		RecordedVolumes: OwnedVolumes(claim),
+		ID:                id,
+		Name:              serverName(claim),
+		RecordedVolumes:   OwnedVolumes(claim),
+		RecordedAddresses: OwnedAddresses(claim),
 	})
 	if errors.Is(err, instance.ErrNotFound) {
 		return cloudprovider.NewNodeClaimNotFoundError(fmt.Errorf("deleting server %s: %w", id, err))

@@ -103,6 +103,11 @@ func withoutZeros(list corev1.ResourceList) corev1.ResourceList {
 	return lo.PickBy(list, func(_ corev1.ResourceName, quantity resource.Quantity) bool { return !resources.IsZero(quantity) })
 }
 
+// OwnedAddresses returns the ids of the network interfaces that are recorded on the claim as its server's own.
+func OwnedAddresses(claim *karpv1.NodeClaim) []string {
+	return lo.Compact(strings.Split(claim.Annotations[v1alpha1.AnnotationOwnedAddresses], ","))
+}
+
 // OwnedVolumes returns the ids of the disks that are recorded on the claim as its server's own.
 func OwnedVolumes(claim *karpv1.NodeClaim) []string {
 	return lo.Compact(strings.Split(claim.Annotations[v1alpha1.AnnotationOwnedVolumes], ","))

@@ -223,6 +223,9 @@ func (op *Operator) build(ctx context.Context, opts *options.Options, reader cli
 		OnLeaveFailed: func(_ context.Context, nodeName string, err error) {
 			op.EventRecorder.Publish(events.LeaveFailed(nodeName, err))
 		},
+		OnReleaseFailed: func(_ context.Context, nodeName string, err error) {
+			op.EventRecorder.Publish(events.ReleaseFailed(nodeName, err))
+		},
 	}, op.API, op.Bootstrap, op.Zones, func(ctx context.Context) (sets.Set[string], error) {
 		return volumeHandles(ctx, reader)
 	}, cache.New(deletionTTL, cleanup))

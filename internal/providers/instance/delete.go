@@ -155,7 +155,7 @@ func (p *DefaultProvider) deleteServer(ctx context.Context, v *view, server *gob
 	return fmt.Errorf("deleting server %s (%s, status %s): %w", server.Name, server.ID, server.Status, err)
 }
 
-// finish is what remains once the server is gone: its disks, and BKE. ErrNotFound says that nothing does.
+// finish is what remains once the server is gone: its disks, its addresses, and BKE. ErrNotFound says that nothing does.
 func (p *DefaultProvider) finish(ctx context.Context, v *view, current record) error {
 	if !current.Done {
 		twin, err := p.hasTwin(ctx, v, current)
@@ -168,6 +168,9 @@ func (p *DefaultProvider) finish(ctx context.Context, v *view, current record) e
 		}
 		remaining, err := p.removeLeftovers(ctx, v, current)
 		if err != nil || remaining {
+			return err
+		}
+		if remaining, err := p.releaseAddresses(ctx, current); err != nil || remaining {
 			return err
 		}
 		if err := p.leaveBKE(ctx, current); err != nil {

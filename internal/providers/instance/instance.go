@@ -187,6 +187,8 @@ type DeleteRequest struct {
 	// RecordedVolumes are the ids of the disks that were attached before any pod could have attached one, the root disk
 	// included; nil where nobody wrote them down.
 	RecordedVolumes []string
+	// RecordedAddresses are the ids of the network interfaces that the server had then; nil where nobody wrote them down.
+	RecordedAddresses []string
 }
 
 // Provider manages the servers of this cluster.
@@ -205,6 +207,9 @@ type Provider interface {
 	// List returns all servers of this cluster, failed and deleting ones included, from a list begun after the call
 	// or at most a few seconds before it.
 	List(ctx context.Context) ([]*Instance, error)
+	// Addresses returns the ids of the network interfaces, private and public, that are attached to the server, from a
+	// list that is at most a few seconds old.
+	Addresses(ctx context.Context, id string) ([]string, error)
 	// Start starts a server of this cluster that was stopped; ErrNotFound when it does not exist or is not ours. One that
 	// runs already, or cannot be started at this moment, is no error: the next look at it tells.
 	Start(ctx context.Context, id string) error

@@ -46,6 +46,10 @@ type record struct {
 	NotBefore time.Time
 	// Recorded are the disks that the claim has on record.
 	Recorded []string
+	// Addresses are the network interfaces that the claim has on record.
+	Addresses []string
+	// ReleaseFailures counts how often addresses could not be released.
+	ReleaseFailures int
 	// Asked are the disks that the cloud was told to delete with the server.
 	Asked []string
 	// AskAgain is when the cloud is told again to delete a server that is still there; zero while it was not told.
@@ -110,4 +114,5 @@ func (l *ledger) open() []record {
 func (r *record) merge(request DeleteRequest) {
 	r.Name = lo.CoalesceOrEmpty(r.Name, request.Name)
 	r.Recorded = lo.Union(r.Recorded, request.RecordedVolumes)
+	r.Addresses = lo.Union(r.Addresses, request.RecordedAddresses)
 }

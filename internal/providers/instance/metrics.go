@@ -29,6 +29,7 @@ const (
 	labelOutcome = "outcome"
 	labelFlavor  = "flavor"
 	labelZone    = "zone"
+	labelType    = "type"
 )
 
 // Outcomes of a launch and of a deletion.
@@ -67,6 +68,12 @@ var (
 		Name:      "starts_total",
 		Help:      "Stopped servers that the cloud was told to start.",
 	}, nil)
+	addressesReleasedTotal = opmetrics.NewPrometheusCounter(crmetrics.Registry, prometheus.CounterOpts{
+		Namespace: metricsNamespace,
+		Subsystem: metricsSubsystem,
+		Name:      "addresses_released_total",
+		Help:      "Network interfaces that outlived their server and were released, by type: LAN or WAN.",
+	}, []string{labelType})
 	diskDeletionsTotal = opmetrics.NewPrometheusCounter(crmetrics.Registry, prometheus.CounterOpts{
 		Namespace: metricsNamespace,
 		Subsystem: metricsSubsystem,

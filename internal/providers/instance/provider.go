@@ -70,6 +70,8 @@ type Config struct {
 	Clock clock.Clock
 	// OnLeaveFailed is told of a node that BKE could not be told about in several tries; it may be nil.
 	OnLeaveFailed func(ctx context.Context, nodeName string, err error)
+	// OnReleaseFailed is told of a server whose addresses could not be released in several tries; it may be nil.
+	OnReleaseFailed func(ctx context.Context, nodeName string, err error)
 }
 
 func (c Config) withDefaults() Config {
@@ -79,6 +81,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.OnLeaveFailed == nil {
 		c.OnLeaveFailed = func(context.Context, string, error) {}
+	}
+	if c.OnReleaseFailed == nil {
+		c.OnReleaseFailed = func(context.Context, string, error) {}
 	}
 	return c
 }
@@ -92,6 +97,7 @@ type DefaultProvider struct {
 	protected func(context.Context) (sets.Set[string], error)
 	servers   *sharedList[*gobizfly.Server]
 	volumes   *sharedList[*gobizfly.Volume]
+	ports     *sharedList[*gobizfly.NetworkInterface]
 	poller    *poller
 	times     atomic.Pointer[Times]
 	deletions *ledger
@@ -118,6 +124,7 @@ func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider bootstr
 		protected: protected,
 		servers:   newSharedList(config.Clock, api.ListServers),
 		volumes:   newSharedList(config.Clock, api.ListVolumes),
+		ports:     newSharedList(config.Clock, api.ListNetworkInterfaces),
 		deletions: &ledger{cache: deletions},
 	}
 	p.poller = newPoller(p)

@@ -14,8 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package volumes records on a claim, before its node registers, which disks were attached to its server. What was there
-// before any pod could run is the server's own, and that record is what later allows a disk to be deleted.
+// Package volumes records on a claim, before its node registers, which disks and network interfaces were attached to its
+// server. What was there before any pod could run is the server's own, and that record is what later allows a disk to be
+// deleted and an address to be released.
 package volumes
 
 import (
@@ -31,6 +32,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -95,12 +97,29 @@ func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (re
 	}
 	updated := claim.DeepCopy()
 	updated.Annotations = lo.Assign(updated.Annotations, map[string]string{v1alpha1.AnnotationOwnedVolumes: strings.Join(owned, ",")})
+	if addresses := c.ownedAddresses(ctx, id, registered); len(addresses) > 0 {
+		updated.Annotations[v1alpha1.AnnotationOwnedAddresses] = strings.Join(addresses, ",")
+	}
 	// The lock is what makes "before registration" true: a claim that has registered since the list was read conflicts.
 	err = c.kubeClient.Patch(ctx, updated, client.MergeFromWithOptions(claim, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: time.Second}, nil
 	}
 	return reconcile.Result{}, client.IgnoreNotFound(err)
+}
+
+// ownedAddresses returns the ids of the interfaces that the server got at its order: later somebody may attach another.
+// The record of the disks does not wait for them, because without it no disk is ever deleted, and what the cloud has
+// named after the server is found without a record.
+func (c *Controller) ownedAddresses(ctx context.Context, id string, registered bool) []string {
+	if registered {
+		return nil
+	}
+	addresses, err := c.instances.Addresses(ctx, id)
+	if err != nil {
+		log.FromContext(ctx).Error(err, "recording the addresses of a server", "server", id)
+	}
+	return addresses
 }
 
 // ownedVolumes returns the ids of the disks that are the server's own. Pods may run once the node has registered, and

@@ -68,6 +68,22 @@ var _ = Describe("Owned volumes", func() {
 		return volume.ID
 	}
 
+	It("should record the addresses that the server got at its order, and not those of later", func() {
+		Expect(env.Sandbox.SetServerStatus(id(), "ACTIVE")).To(Succeed())
+		look()
+		live := &karpv1.NodeClaim{}
+		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), live)).To(Succeed())
+		expected, err := env.Instances.Addresses(ctx, id())
+		Expect(err).ToNot(HaveOccurred())
+		Expect(expected).To(HaveLen(2))
+		Expect(cloudprovider.OwnedAddresses(live)).To(Equal(expected))
+
+		env.Sandbox.AddWanIP(id(), "of the customer")
+		claim = live
+		look()
+		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), live)).To(Succeed())
+		Expect(cloudprovider.OwnedAddresses(live)).To(Equal(expected))
+	})
 	It("should record root and data disks before the node registers", func() {
 		data := attached("data")
 		Expect(look()).To(Equal(reconcile.Result{}))

@@ -1,0 +1,102 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package instance_test
+
+import (
+	"context"
+	"net/http"
+	"sync/atomic"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+var _ = Describe("Addresses", func() {
+	left := func(w *world) []string {
+		state := w.box.State()
+		return append(lo.Map(state.WanIPs, func(ip cloud.WanIP, _ int) string { return ip.ID }),
+			lo.Map(state.NetworkInterfaces, func(port cloud.NetworkInterface, _ int) string { return port.ID })...)
+	}
+	recorded := func(w *world, id string) []string {
+		GinkgoHelper()
+		addresses, err := w.provider.Addresses(ctx, id)
+		Expect(err).NotTo(HaveOccurred())
+		return addresses
+	}
+
+	It("should be those that are attached to the server, private and public", func() {
+		w := newWorld(cloud.Options{})
+		server, _ := w.launch()
+		w.launch(func(r *instance.LaunchRequest) { r.NodeClaimUID = "another" })
+		Expect(recorded(w, server.ID)).To(HaveLen(2))
+		Expect(recorded(w, "")).To(BeEmpty())
+	})
+	It("should be released when the server is gone, where they are on record and outlive it", func() {
+		w := newWorld(cloud.Options{})
+		server, _ := w.launch()
+		paid := w.box.PayForAddresses(server.ID)
+		Expect(recorded(w, server.ID)).To(ConsistOf(paid))
+		w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID, RecordedAddresses: paid})
+		Expect(left(w)).To(BeEmpty())
+		Expect(w.leftovers()).To(BeEmpty())
+	})
+	It("should be released by a controller that starts anew, although the server was deleted by hand", func() {
+		w := newWorld(cloud.Options{})
+		server, _ := w.launch()
+		paid := w.box.PayForAddresses(server.ID)
+		Expect(w.box.RemoveServer(server.ID)).To(Succeed())
+		w.deleteUntilGone(w.restart(), instance.DeleteRequest{ID: server.ID, Name: server.Name, RecordedAddresses: paid})
+		Expect(left(w)).To(BeEmpty())
+	})
+	It("should stay where somebody attached them later, or gave them to another server", func() {
+		w := newWorld(cloud.Options{})
+		server, _ := w.launch()
+		other, _ := w.launch(func(r *instance.LaunchRequest) { r.NodeClaimUID = "another" })
+		paid := w.box.PayForAddresses(server.ID)
+		bought := w.box.AddWanIP(server.ID, "of the customer")
+		w.box.MovePort(paid[0], other.ID)
+		w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID, RecordedAddresses: paid})
+		Expect(left(w)).To(ContainElements(bought, paid[0]))
+		Expect(left(w)).NotTo(ContainElement(paid[1]))
+		Expect(w.count("DELETE /iaas-cloud/api/wanips/{id}") + w.count("DELETE /iaas-cloud/api/network-interfaces/{id}")).To(Equal(1))
+	})
+	It("should be released without a record where the cloud named them after the server, and no others", func() {
+		w := newWorld(cloud.Options{})
+		server, _ := w.launch()
+		w.box.PayForAddresses(server.ID)
+		bought := w.box.AddWanIP(server.ID, "of the customer")
+		w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID})
+		Expect(left(w)).To(Equal([]string{bought}))
+	})
+	It("should not keep a node from going away when the cloud does not let them go", func() {
+		var gaveUp atomic.Int32
+		w := newWorld(cloud.Options{}, func(c *instance.Config) {
+			c.OnReleaseFailed = func(context.Context, string, error) { gaveUp.Add(1) }
+		})
+		server, _ := w.launch()
+		paid := w.box.PayForAddresses(server.ID)
+		w.box.AddFaults(1, cloud.Fault{Method: http.MethodDelete, Path: "/wanips/*", Effect: cloud.EffectStatus, Status: http.StatusForbidden, Message: "You are not allowed to do this"},
+			cloud.Fault{Method: http.MethodDelete, Path: "/network-interfaces/*", Effect: cloud.EffectStatus, Status: http.StatusForbidden, Message: "You are not allowed to do this"})
+		w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID, RecordedAddresses: paid})
+		Expect(gaveUp.Load()).To(Equal(int32(1)))
+		Expect(left(w)).To(ConsistOf(paid))
+	})
+})

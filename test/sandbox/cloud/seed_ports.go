@@ -1,0 +1,66 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloud
+
+// PayForAddresses makes every interface of a server one that is paid for, so that it outlives the server, as the real
+// cloud does with addresses beyond the free one. It returns their ids.
+func (c *Cloud) PayForAddresses(serverID string) []string {
+	var ids []string
+	c.with(func() {
+		if s := c.servers[serverID]; s != nil {
+			for _, id := range s.ports {
+				c.ports[id].paid, c.ports[id].implicit = true, false
+				ids = append(ids, id)
+			}
+		}
+	})
+	return ids
+}
+
+// AddWanIP buys a public address in the zone of a server and attaches it, as a person would in the dashboard. It returns
+// its id, and "" where there is no such server or no address left.
+func (c *Cloud) AddWanIP(serverID, name string) string {
+	id := ""
+	c.with(func() {
+		s := c.servers[serverID]
+		if s == nil {
+			return
+		}
+		if p := c.wanPort(s.truth.Project, s.truth.Region, s.wire.AvailabilityZone, name, nil); p != nil {
+			p.paid = true
+			c.attachPort(p, s)
+			id = p.id
+		}
+	})
+	return id
+}
+
+// MovePort takes an interface from whatever server has it and gives it to another; "" leaves it free.
+func (c *Cloud) MovePort(portID, serverID string) {
+	c.with(func() {
+		p := c.ports[portID]
+		if p == nil {
+			return
+		}
+		if s := c.servers[p.server]; s != nil {
+			c.detachPort(p, s)
+		}
+		if s := c.servers[serverID]; s != nil {
+			c.attachPort(p, s)
+		}
+	})
+}
