@@ -43,6 +43,7 @@ func (w *world) run(ctx context.Context) []string {
 	for range 2 {
 		w.newClaim()
 	}
+	w.changeWeather()
 	for range steps {
 		w.act()
 		w.observe()
@@ -71,16 +72,16 @@ func (w *world) act() {
 		weight int
 		do     func()
 	}{
-		{34, func() { w.reconcileClaim("lifecycle") }},
+		{36, func() { w.reconcileClaim("lifecycle") }},
 		{9, func() { w.reconcileClaim("launch") }},
 		{9, func() { w.reconcileClaim("volumes") }},
 		{5, func() { w.reconcileClaim("repair") }},
 		{5, func() { w.reconcileSingleton("collector") }},
 		{2, func() { w.reconcileSingleton("core collector") }},
-		{6, w.provision},
+		{9, w.provision},
 		{3, w.disrupt},
 		{8, func() { time.Sleep(time.Duration(5+w.rng.IntN(90)) * time.Second) }},
-		{4, w.changeWeather},
+		{6, w.changeWeather},
 		{6, w.happen},
 		{3, func() { w.leader().dieAfter(w.rng.IntN(15), w.rng.IntN(2) == 0) }},
 		{2, w.changeLeader},
@@ -122,19 +123,22 @@ func (w *world) deleteClaim(claim *karpv1.NodeClaim) {
 
 // changeWeather begins another phase: most are fine, some are bad in one way, few in all.
 func (w *world) changeWeather() {
-	next := weather{}
-	switch w.rng.IntN(6) {
+	next := weather{order: 0.3 * w.rng.Float64()}
+	switch w.rng.IntN(9) {
 	case 0:
+		next.order = 0
 	case 1:
-		next.transport = 0.2 + 0.6*w.rng.Float64()
-	case 2:
+		next.transport = 0.1 + 0.6*w.rng.Float64()
+	case 2, 3:
 		next.build = 0.3 + 0.6*w.rng.Float64()
-	case 3:
-		next.kube = 0.3 * w.rng.Float64()
 	case 4:
-		next.slow, next.stale = 0.4*w.rng.Float64(), 0.8*w.rng.Float64()
+		next.kube = 0.3 * w.rng.Float64()
+	case 5:
+		next.slow, next.stale = 0.3*w.rng.Float64(), 0.8*w.rng.Float64()
+	case 6, 7:
+		next.order = 0.7
 	default:
-		next = weather{transport: 0.15, build: 0.3, kube: 0.1, slow: 0.1, stale: 0.3}
+		next = weather{transport: 0.15, order: 0.3, build: 0.3, kube: 0.1, slow: 0.1, stale: 0.3}
 	}
 	w.mu.Lock()
 	w.weather = next

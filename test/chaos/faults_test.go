@@ -29,9 +29,9 @@ import (
 
 // weather is how likely each kind of misfortune is at the moment. The zero value is a fine day.
 type weather struct {
-	// transport is the chance of a request to be answered wrongly or not at all, build that of an order to go wrong
-	// after it was accepted, kube that of a write to Kubernetes to fail or to conflict.
-	transport, build, kube float64
+	// transport is the chance of a request to be answered wrongly or not at all, order that of an order on top of it,
+	// build that of an order to go wrong after it was accepted, kube that of a call to Kubernetes to fail or conflict.
+	transport, order, build, kube float64
 	// slow is the chance of a request to take up to a minute and a half.
 	slow float64
 	// stale is the chance of a list of servers to be up to a minute old.
@@ -61,7 +61,7 @@ func (w *world) fateOf(subject string, request *http.Request, _ []byte) fate {
 	if r.Float64() < now.slow {
 		f.latency = time.Duration(r.IntN(90)) * time.Second
 	}
-	if r.Float64() < now.transport {
+	if r.Float64() < now.transport || (isOrder(request) && r.Float64() < now.order) {
 		f.misanswer(r, request)
 	}
 	if strings.HasSuffix(request.URL.Path, "/servers") && request.Method == http.MethodGet && r.Float64() < now.stale {

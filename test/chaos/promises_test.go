@@ -41,15 +41,15 @@ func claimUIDOf(s cloud.Server) string { return s.Metadata[v1alpha1.MetadataNode
 
 // observe plays the rest of the cluster, and looks at what must hold at any time.
 func (w *world) observe() {
-	state := w.cloud.State()
-	w.kubelets(state)
-	w.endNodes()
-	w.never(state)
+	state, nodes := w.cloud.State(), w.liveNodes()
+	w.never(state, nodes)
+	w.kubelets(state, nodes)
+	w.endNodes(nodes)
 }
 
 // kubelets registers the nodes of servers that have booted, tells which are ready, and plays the cloud controller
 // manager, which deletes the nodes of servers that are gone.
-func (w *world) kubelets(state cloud.State) {
+func (w *world) kubelets(state cloud.State, nodes []corev1.Node) {
 	servers := lo.KeyBy(state.Servers, func(s cloud.Server) string { return s.ID })
 	for _, s := range state.Servers {
 		h := fnv.New32a()
@@ -60,7 +60,6 @@ func (w *world) kubelets(state cloud.State) {
 			w.join(s)
 		}
 	}
-	nodes := w.liveNodes()
 	for i := range nodes {
 		node := &nodes[i]
 		server, exists := servers[serverID(node.Spec.ProviderID)]
@@ -111,8 +110,7 @@ func (w *world) written(err error) {
 
 // endNodes plays core's node termination: pods go, volumes are detached or, where nobody answers, are not, and the node
 // goes with its claim.
-func (w *world) endNodes() {
-	nodes := w.liveNodes()
+func (w *world) endNodes(nodes []corev1.Node) {
 	for i := range nodes {
 		node := &nodes[i]
 		if node.DeletionTimestamp.IsZero() {
@@ -130,7 +128,7 @@ func (w *world) endNodes() {
 }
 
 // never looks for what must not be the case at any time.
-func (w *world) never(state cloud.State) {
+func (w *world) never(state cloud.State, nodes []corev1.Node) {
 	claims := w.liveClaims()
 	owners := map[string]string{}
 	for i := range claims {
@@ -150,7 +148,7 @@ func (w *world) never(state cloud.State) {
 	}
 	byID := lo.KeyBy(state.Servers, func(s cloud.Server) string { return s.ID })
 	registered := map[string]string{}
-	for _, node := range w.liveNodes() {
+	for _, node := range nodes {
 		server := byID[serverID(node.Spec.ProviderID)]
 		if node.Labels[karpv1.NodeRegisteredLabelKey] == "" || claimUIDOf(server) == "" {
 			continue

@@ -28,6 +28,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/samber/lo"
+
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
@@ -77,7 +79,9 @@ func (w wire) RoundTrip(request *http.Request) (*http.Response, error) {
 	var response *http.Response
 	err := w.p.step(subject, func() error {
 		var err error
-		response, err = world.deliver(request, body, fate)
+		if response, err = world.deliver(request, body, fate); err == nil && (response.StatusCode >= 300 || len(fate.faults) > 0) {
+			world.trace("%s: status %d, faults %v", subject, response.StatusCode, fate.names())
+		}
 		return err
 	})
 	return response, err
@@ -192,4 +196,8 @@ type fate struct {
 	// lateBy is how long after its answer was given up the request arrives.
 	lateBy time.Duration
 	faults []cloud.Fault
+}
+
+func (f fate) names() []cloud.Effect {
+	return lo.Map(f.faults, func(fault cloud.Fault, _ int) cloud.Effect { return fault.Effect })
 }
