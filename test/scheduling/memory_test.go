@@ -94,6 +94,15 @@ var _ = Describe("Nodes that see less memory than is advertised", func() {
 			Expect(nodes()[0].Labels).To(HaveKeyWithValue(key, planned[key]))
 		}
 	})
+	It("should have the disk that is promised", func() {
+		poolOf(name)
+		house := newHouse(0.04)
+		disk := typesOf(env.CloudProvider, pool)[name].Allocatable()[corev1.ResourceEphemeralStorage]
+		Expect(house.settle(coretest.UnschedulablePod(coretest.PodOptions{
+			ResourceRequirements: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceEphemeralStorage: disk}},
+		}))).To(BeEmpty())
+		Expect(nodes()).To(HaveLen(1))
+	})
 	It("should not be launched in a loop when the estimate was too high", func() {
 		poolOf(name, "p2.4c_16g")
 		env.Flavors.SetConfig(flavor.Config{MemoryOverheadPercent: 0})

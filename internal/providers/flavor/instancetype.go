@@ -146,12 +146,19 @@ func (p *DefaultProvider) capacities(c *class, f *facts, maxPods int32) corev1.R
 		corev1.ResourceCPU:              *resource.NewQuantity(int64(f.cpu), resource.DecimalSI),
 		corev1.ResourceMemory:           *resource.NewQuantity(p.memory(imageOf(c.nodeClass), f.name, f.memoryMiB), resource.BinarySI),
 		corev1.ResourcePods:             *resource.NewQuantity(int64(maxPods), resource.DecimalSI),
-		corev1.ResourceEphemeralStorage: *resource.NewQuantity(int64(c.diskGiB)*gib, resource.BinarySI),
+		corev1.ResourceEphemeralStorage: *resource.NewQuantity(fileSystem(c.diskGiB), resource.BinarySI),
 	}
 	if f.gpuCount > 0 {
 		capacities[v1alpha1.ResourceNVIDIAGPU] = *resource.NewQuantity(int64(f.gpuCount), resource.DecimalSI)
 	}
 	return capacities
+}
+
+// fileSystem is what the kubelet reports of a root disk in bytes, whole MiB: images keep about 1 GiB for their boot
+// partitions, and ext4 up to 3 % for its own tables. Like memory, it is estimated too low rather than too high.
+func fileSystem(diskGiB int) int64 {
+	const bootGiB, percent = 1, 95
+	return int64(max(diskGiB-bootGiB, 0)) * (gib / mib) * percent / 100 * mib
 }
 
 // overhead takes the kubelet's reservations, cut where together they would exceed the capacity: the kubelet of a node
