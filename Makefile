@@ -100,7 +100,7 @@ bench: ## Run the benchmarks in rounds and hold their ratios to the bounds of ha
 # make test tries a few worlds, this one many: make properties PROPERTY_SEEDS=1000
 .PHONY: properties
 properties: ## Let core consolidate 200 random clusters, and see that the cost only falls and that it ends (2 minutes once built)
-	@PROPERTY_SEEDS="$(or $(PROPERTY_SEEDS),200)" go test -trimpath -count=1 -timeout=2h ./test/properties -ginkgo.v $(if $(CI),-ginkgo.no-color)
+	@PROPERTY_SEEDS="$(or $(PROPERTY_SEEDS),200)" go test -trimpath -v -count=1 -timeout=2h ./test/properties -ginkgo.v $(if $(CI),-ginkgo.no-color)
 
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint ## Run golangci-lint

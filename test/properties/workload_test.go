@@ -19,6 +19,8 @@ package properties_test
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/samber/lo"
@@ -30,6 +32,7 @@ import (
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
@@ -64,6 +67,25 @@ func (w *world) addPools(ctx context.Context) error {
 		w.pools = append(w.pools, pool)
 	}
 	return nil
+}
+
+// reprice replaces the prices in every other world by some that a user might bring along: any table whose rates are above
+// 0, so also one where a dedicated server is the cheapest.
+func (w *world) reprice() {
+	if w.random.IntN(2) == 0 {
+		return
+	}
+	table := pricing.DefaultTable()
+	factor := func() float64 { return 0.2 + 3*w.random.Float64() }
+	for _, category := range slices.Sorted(maps.Keys(table.Categories)) {
+		rates := table.Categories[category]
+		table.Categories[category] = pricing.ComputeRates{CPU: rates.CPU * factor(), MemoryGiB: rates.MemoryGiB * factor()}
+	}
+	table.Generations = map[string]float64{"p4a": factor(), "e2": factor()}
+	for _, medium := range slices.Sorted(maps.Keys(table.Disks)) {
+		table.Disks[medium] *= factor()
+	}
+	w.Prices.SetTable(table)
 }
 
 // sellOut takes some offerings out of sale for longer than the test lasts.

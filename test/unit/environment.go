@@ -76,6 +76,7 @@ type Environment struct {
 	Capacity      *capacity.DefaultProvider
 	Images        *image.DefaultProvider
 	Networks      *network.DefaultProvider
+	Prices        *pricing.DefaultProvider
 	Flavors       *flavor.DefaultProvider
 	Instances     *instance.DefaultProvider
 	CloudProvider *cloudprovider.CloudProvider
@@ -131,7 +132,8 @@ func (e *Environment) Restart(ctx context.Context) {
 		ClusterName: "unit", BKEClusterID: bke.ClusterUID, BKEClusterToken: bke.ClusterToken,
 		BKEJoinEndpoint: bke.JoinEndpoint, BKELogEndpoint: bke.LogEndpoint,
 	}, e.Catalog)
-	e.Flavors = flavor.NewDefaultProvider(e.Catalog, e.Zones, e.Capacity, pricing.NewDefaultProvider(pricing.DefaultTable()), bootstraps, e.Client,
+	e.Prices = pricing.NewDefaultProvider(pricing.DefaultTable())
+	e.Flavors = flavor.NewDefaultProvider(e.Catalog, e.Zones, e.Capacity, e.Prices, bootstraps, e.Client,
 		flavor.Config{MemoryOverheadPercent: flavor.DefaultMemoryOverheadPercent})
 	e.Images = image.NewDefaultProvider(api, e.Catalog, cache.New(time.Minute, time.Minute))
 	e.Networks = network.NewDefaultProvider(api, e.Catalog, cache.New(time.Minute, time.Minute))
