@@ -46,6 +46,7 @@ func providerControllers(op *operator.Operator, opts *options.Options) []control
 	catalogRefresh := catalog.NewController(op.Catalog, catalog.Config{Interval: opts.CatalogInterval})
 	garbageCollection := garbagecollection.NewController(garbagecollection.Config{
 		Grace:    opts.GarbageCollectionGrace,
+		DryRun:   opts.GarbageCollectionDryRun,
 		Interval: opts.GarbageCollectionInterval,
 		Expected: op.CloudProvider.GivenUp,
 	}, kubeClient, op.GetAPIReader(), op.Instances, recorder, op.Clock)

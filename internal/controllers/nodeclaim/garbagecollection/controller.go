@@ -67,6 +67,8 @@ type Config struct {
 	// Expected says of a claim's UID that its server is known to have been left behind, so that many of them at once are
 	// no reason for doubt; nil means that none is. *cloudprovider.CloudProvider.GivenUp is one.
 	Expected func(nodeClaimUID string) bool
+	// DryRun tells what would be deleted and deletes nothing. What a launch or a deletion has begun is still carried on.
+	DryRun bool
 }
 
 // Controller is the garbage collector.
@@ -136,6 +138,13 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 		c.recorder.Publish(events.GarbageCollectionSuspended(len(orphans), total, names(orphans)))
 		orphans = nil
 	}
+	if c.config.DryRun {
+		for _, server := range orphans {
+			log.FromContext(ctx).Info("would garbage collect a server without a claim (dry run)", "server", server.ID, "name", server.Name)
+			c.recorder.Publish(events.WouldGarbageCollect(server.Name, server.ID, server.NodeClaim))
+		}
+		orphans = nil
+	}
 	err = multierr.Append(c.collect(ctx, orphans), c.instances.Reap(ctx))
 	return reconciler.Result{RequeueAfter: c.interval.Get()}, err
 }
@@ -166,6 +175,7 @@ func (c *Controller) delete(ctx context.Context, id string) error {
 	err := c.instances.Delete(ctx, instance.DeleteRequest{ID: id, Name: name})
 	if errors.Is(err, instance.ErrNotFound) {
 		log.FromContext(ctx).Info("garbage collected a server without a claim", "server", id, "name", name)
+		c.recorder.Publish(events.GarbageCollected(name, id))
 		collectedTotal.Inc(nil)
 		c.mu.Lock()
 		delete(c.deleting, id)

@@ -89,6 +89,20 @@ var _ = Describe("Garbage collection", func() {
 		return lo.FilterMap(env.Sandbox.Servers(), func(s cloud.Server, _ int) (string, bool) { return s.ID, s.Status != "DELETED" })
 	}
 
+	It("should only tell in a dry run, and say of each server that it deletes otherwise", func() {
+		id := orphan()
+		aged()
+		controller = garbagecollection.NewController(garbagecollection.Config{DryRun: true}, env.Client, env.APIReader, env.Instances, env.Recorder, env.Clock)
+		passes()
+		Expect(left()).To(Equal([]string{id}))
+		Expect(env.Recorder.Calls(events.ReasonWouldGarbageCollect)).To(BeNumerically(">", 0))
+		Expect(env.Recorder.Calls(events.ReasonGarbageCollected)).To(BeZero())
+
+		controller = collector(env.APIReader, nil)
+		passes()
+		Expect(left()).To(BeEmpty())
+		Expect(env.Recorder.Calls(events.ReasonGarbageCollected)).To(Equal(1))
+	})
 	It("should delete a server whose claim is gone, with its disk, and keep the others", func() {
 		kept := server(launched())
 		orphan()
