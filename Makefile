@@ -34,8 +34,8 @@ KWOK_VERSION       := $(shell awk '$$1 == "sigs.k8s.io/kwok" { print $$2; exit }
 GO_BUILD := go build -trimpath
 TRIMPATH := GOFLAGS="$(GOFLAGS) -trimpath"
 
-# Where suites live. Long runs with processes of their own (demo, e2e, chaos, bench) are not among them.
-TEST_DIRS ?= $(addprefix ./,$(wildcard cmd hack internal pkg test/demo test/environment test/properties test/sandbox test/scheduling))
+# Where suites live. Long runs with processes of their own (demo, e2e, bench) are not among them; of the chaos, a few worlds are.
+TEST_DIRS ?= $(addprefix ./,$(wildcard cmd hack internal pkg test/chaos test/demo test/environment test/properties test/sandbox test/scheduling))
 # More flags for the test runner: make test GINKGO_FLAGS='--focus="should adopt"'
 GINKGO_FLAGS ?=
 
@@ -96,6 +96,20 @@ bench: ## Run the benchmarks in rounds and hold their ratios to the bounds of ha
 	@mkdir -p $(CACHE)/bin
 	@$(GO_BUILD) -o $(CACHE)/bin/benchcheck ./hack/benchcheck && go test -trimpath -c -o $(CACHE)/bin/bench.test ./test/bench
 	@$(CACHE)/bin/benchcheck $(BENCH_FLAGS) $(CACHE)/bin/bench.test
+
+# make test tries a few worlds, this one many: make chaos SEED=1000 RUNS=5000. It prints how to replay one that fails.
+.PHONY: chaos
+chaos: ## Live through 500 worlds in which everything goes wrong, in simulated time (2 minutes once built; docs/testing.md)
+	@mkdir -p $(REPORTS)/chaos
+	@SEED="$(or $(SEED),1)" RUNS="$(or $(RUNS),500)" CHAOS_LOGS="$(REPORTS)/chaos" go tool ginkgo run --procs=$(CORES) \
+		--timeout=2h --poll-progress-after=2m $(if $(CI),--no-color) $(GINKGO_FLAGS) ./test/chaos
+
+.PHONY: chaos-processes
+chaos-processes: build controlplane ## The same with real processes on a real control plane: replicas killed, a cloud that fails (minutes per run)
+	@$(GO_BUILD) -o $(CACHE)/bin/sandbox ./test/sandbox
+	@E2E=true CHAOS=true SEED="$(or $(SEED),1)" RUNS="$(or $(RUNS),1)" KUBEBUILDER_ASSETS="$(DEMO_ASSETS)" \
+		CONTROLLER="$(CURDIR)/bin/$(BINARY)" SANDBOX="$(CACHE)/bin/sandbox" \
+		go tool ginkgo run --label-filter=chaos --poll-progress-after=10m --timeout=2h $(if $(CI),--no-color) $(GINKGO_FLAGS) ./test/e2e
 
 # make test tries a few worlds, this one many: make properties PROPERTY_SEEDS=1000
 .PHONY: properties

@@ -227,7 +227,7 @@ func (w *world) reconcileClaim(controller string) {
 	}
 	w.snapshots[string(claim.UID)] = claim.DeepCopy()
 	w.reconcile(controller, claim)
-	w.wait(w.leader(), controller+claim.Name, time.Duration(w.rng.IntN(20_000))*time.Millisecond)
+	w.wait(w.leader(), controller+chosen.Name, time.Duration(w.rng.IntN(20_000))*time.Millisecond)
 }
 
 func (w *world) reconcile(controller string, claim *karpv1.NodeClaim) {

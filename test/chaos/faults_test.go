@@ -52,7 +52,7 @@ func (w *world) chances(subject string) *rand.Rand {
 	w.mu.Unlock()
 	h := fnv.New64a()
 	_, _ = fmt.Fprintf(h, "%d/%s/%d", w.seed, subject, n)
-	return rand.New(rand.NewPCG(uint64(w.seed), h.Sum64())) //nolint:gosec // reproducible, not secret
+	return rand.New(rand.NewPCG(uint64(w.seed), h.Sum64()))
 }
 
 func (w *world) fateOf(subject string, request *http.Request, _ []byte) fate {

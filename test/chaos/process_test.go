@@ -236,7 +236,7 @@ func (w *world) newProcess() *process {
 // forever is a cache without a janitor, which would outlive the world.
 func forever() *cache.Cache { return cache.New(time.Hour, 0) }
 
-// cloudName cuts the id out of a provider id.
-func serverID(claimProviderID string) string {
-	return claimProviderID[strings.LastIndex(claimProviderID, "/")+1:]
+// serverID cuts the id out of a provider id.
+func serverID(providerID string) string {
+	return providerID[strings.LastIndex(providerID, "/")+1:]
 }

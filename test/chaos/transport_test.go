@@ -66,12 +66,12 @@ func (w wire) RoundTrip(request *http.Request) (*http.Response, error) {
 	if err := sleep(request.Context(), fate.latency); err != nil {
 		if fate.lateBy > 0 {
 			// What has left the machine arrives, although nobody waits for the answer any more.
-			world.deliver(request, body, fate)
+			_, _ = world.deliver(request, body, fate)
 		}
 		return nil, err
 	}
 	if fate.lateBy > 0 {
-		time.AfterFunc(fate.lateBy, func() { world.deliver(request, body, fate) })
+		time.AfterFunc(fate.lateBy, func() { _, _ = world.deliver(request, body, fate) })
 		if err := sleep(request.Context(), time.Hour); err != nil {
 			return nil, err
 		}

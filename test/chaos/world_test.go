@@ -94,7 +94,7 @@ type world struct {
 // newWorld prepares what must not be born where time stands still.
 func newWorld(seed int64) *world {
 	w := &world{
-		seed: seed, rng: rand.New(rand.NewPCG(uint64(seed), 0x6b6172)), ops: map[string]chan struct{}{}, //nolint:gosec // reproducible, not secret
+		seed: seed, rng: rand.New(rand.NewPCG(uint64(seed), 0x6b6172)), ops: map[string]chan struct{}{},
 		snapshots: map[string]*karpv1.NodeClaim{}, joined: map[string]bool{}, unready: map[string]time.Time{},
 		providers: map[types.UID]string{}, names: map[string]string{}, asked: map[string]int{}, orders: map[string]int{}, built: map[string]map[string]bool{}, deleted: map[string]bool{},
 	}
@@ -175,7 +175,7 @@ func claimName(n int) string { return fmt.Sprintf("general-%d", n) }
 
 // claimUID is the UID of the n-th claim, the same in every run.
 func claimUID(seed int64, n int) types.UID {
-	return types.UID(fmt.Sprintf("%08x-%04x-4000-8000-%012x", uint32(seed), n, seed)) //nolint:gosec // only to look at
+	return types.UID(fmt.Sprintf("%08x-%04x-4000-8000-%012x", uint32(seed), n, seed))
 }
 
 // newClaim plays the provisioner.
