@@ -94,6 +94,8 @@ type Config struct {
 	UnavailableTTL time.Duration
 	// AccountPause is how long all launches rest after a refusal for the whole account; 0 means DefaultAccountPause.
 	AccountPause time.Duration
+	// MaxNodes returns how many nodes the cluster may have, 0 without a limit; nil enforces none.
+	MaxNodes func() int
 	// LaunchRecords remembers by claim UID what was ordered, for an hour; nil makes one.
 	LaunchRecords *cache.Cache
 	// LaunchFailures counts by NodeClass the failed launches that are not for want of capacity; nil makes one.
@@ -119,6 +121,7 @@ type CloudProvider struct {
 	failures   *launchFailures
 	poolChecks *cache.Cache
 	placements *placements
+	maxNodes   func() int
 	// pauses may be changed while launches are under way; each uses those that are in force when it fails.
 	pauses atomic.Pointer[Pauses]
 	// listed is the last answer of the cloud to List, which drift looks at without asking the cloud.
@@ -150,6 +153,7 @@ func New(config Config) *CloudProvider {
 		},
 		failures:   &launchFailures{clock: config.Clock, cache: orNew(config.LaunchFailures, failureWindow)},
 		poolChecks: orNew(config.NodePoolChecks, 10*time.Minute),
+		maxNodes:   config.MaxNodes,
 		placements: &placements{underWay: orNew(config.Placements, placementMemory)},
 	}
 	c.SetPauses(Pauses{UnavailableTTL: config.UnavailableTTL, Account: config.AccountPause})

@@ -148,6 +148,9 @@ func (c *CloudProvider) instanceTypes(ctx context.Context, claim *karpv1.NodeCla
 
 // order tries the offerings in their order until one is accepted.
 func (c *CloudProvider) order(ctx context.Context, claim, live *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass, attempt int) (*karpv1.NodeClaim, error) {
+	if err := c.roomInPackage(ctx, claim); err != nil {
+		return nil, err
+	}
 	types, err := c.instanceTypes(ctx, claim, nodeClass)
 	if err != nil {
 		return nil, err

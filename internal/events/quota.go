@@ -27,6 +27,18 @@ import (
 // ReasonQuotaTooSmall is the reason of an event about a quota that has room only for smaller servers.
 const ReasonQuotaTooSmall = "QuotaTooSmall"
 
+// ReasonPackageLimit is the reason of an event about a BKE package that allows no more nodes.
+const ReasonPackageLimit = "PackageLimitReached"
+
+// PackageLimitReached says that the package of the BKE cluster allows no more nodes.
+func PackageLimitReached(claim *karpv1.NodeClaim, nodes, limit int, pause time.Duration) karpevents.Event {
+	event := warning(claim, "package", ReasonPackageLimit, fmt.Sprintf(
+		"The cluster has %d nodes and the package of the BKE cluster allows %d: launches pause for %s. Choose a bigger package, or set ENFORCE_CLUSTER_MAX_NODES=false",
+		nodes, limit, pause))
+	event.DedupeTimeout = pause
+	return event
+}
+
 // QuotaTooSmall says that the quota of vCPUs or memory has no room for a server of this size.
 func QuotaTooSmall(claim *karpv1.NodeClaim, cpu, memoryMiB int, pause time.Duration, cause error) karpevents.Event {
 	event := warning(claim, fmt.Sprintf("%d-%d", cpu, memoryMiB), ReasonQuotaTooSmall,

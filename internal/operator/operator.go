@@ -246,6 +246,15 @@ func (op *Operator) build(ctx context.Context, opts *options.Options, reader cli
 		LaunchFailures:      cache.New(time.Hour, cleanup),
 		NodePoolChecks:      cache.New(time.Hour, cleanup),
 	}
+	if opts.EnforceClusterMaxNodes {
+		providerConfig.MaxNodes = func() int {
+			snapshot, err := op.Catalog.Snapshot()
+			if err != nil {
+				return 0
+			}
+			return snapshot.MaxNodes
+		}
+	}
 	if core.FeatureGates.NodeOverlay {
 		providerConfig.Overlay = op.InstanceTypeStore
 	}

@@ -42,6 +42,8 @@ const (
 	ReasonQuotaExceeded = "QuotaExceeded"
 	// ReasonBalanceExhausted says that the account must be topped up first.
 	ReasonBalanceExhausted = "BalanceExhausted"
+	// ReasonPackageLimit says that the package of the BKE cluster allows no more nodes.
+	ReasonPackageLimit = "PackageLimit"
 	// ReasonLaunchFailed says that servers ordered there come up broken.
 	ReasonLaunchFailed = "LaunchFailed"
 )
