@@ -34,7 +34,7 @@ import (
 )
 
 // seeds is how many worlds are tried; PROPERTY_SEEDS overrides it for a long search, PROPERTY_SEED replays one.
-const seeds = 16
+const seeds = 12
 
 // history is what happened in a world.
 type history struct {

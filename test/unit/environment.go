@@ -70,6 +70,10 @@ type Environment struct {
 	// Recorder remembers events.
 	Recorder *coretest.EventRecorder
 
+	// IDWait and VisibilityWindow are how long a launch waits for its server, in real time. They are short, so that specs
+	// of what happens afterwards are; who has none of these makes them long, and does not depend on a busy machine.
+	IDWait, VisibilityWindow time.Duration
+
 	Sandbox       *cloud.Sandbox
 	Catalog       *catalog.DefaultProvider
 	Zones         *zone.DefaultProvider
@@ -95,6 +99,7 @@ func Start(ctx context.Context) *Environment {
 	return &Environment{
 		Environment: env,
 		APIReader:   lo.Must(client.New(env.Config, client.Options{Scheme: scheme.Scheme})),
+		IDWait:      500 * time.Millisecond, VisibilityWindow: 200 * time.Millisecond,
 	}
 }
 
@@ -139,7 +144,7 @@ func (e *Environment) Restart(ctx context.Context) {
 	e.Networks = network.NewDefaultProvider(api, e.Catalog, cache.New(time.Minute, time.Minute))
 	e.Instances = instance.NewDefaultProvider(instance.Config{
 		ClusterName: "unit", ClusterUID: ClusterUID, BKEClusterID: bke.ClusterUID, BKEClusterToken: bke.ClusterToken,
-		IDWait: 500 * time.Millisecond, VisibilityWindow: 200 * time.Millisecond, PollInterval: 5 * time.Millisecond, ListMaxAge: time.Nanosecond,
+		IDWait: e.IDWait, VisibilityWindow: e.VisibilityWindow, PollInterval: 5 * time.Millisecond, ListMaxAge: time.Nanosecond,
 		Clock: clock.RealClock{},
 	}, api, bootstraps, e.Zones, func(ctx context.Context) (sets.Set[string], error) {
 		volumes := &corev1.PersistentVolumeList{}

@@ -20,6 +20,7 @@ import (
 	"context"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
@@ -43,7 +44,7 @@ import (
 // depends on nothing that only a real API server does: benchmarks, and properties over many seeds. It has neither
 // defaults (see WithDefaults) nor validation.
 func InMemory() *Environment {
-	e := &Environment{Environment: &coretest.Environment{}}
+	e := &Environment{Environment: &coretest.Environment{}, IDWait: time.Minute, VisibilityWindow: 2 * time.Minute}
 	e.Client = e.objects()
 	e.APIReader = e.Client
 	return e
