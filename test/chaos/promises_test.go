@@ -261,5 +261,5 @@ func (w *world) forgotten(disk string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	name, root := strings.CutSuffix(disk, "_rootdisk")
-	return root && !w.deleted[name] && len(w.processes) > 1
+	return root && !w.deleted[name] && w.knows[name] != len(w.processes)
 }

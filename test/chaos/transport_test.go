@@ -56,6 +56,11 @@ func (w wire) RoundTrip(request *http.Request) (*http.Response, error) {
 		_ = request.Body.Close()
 	}
 	subject := world.subject(request, body)
+	if isOrder(request) || strings.Contains(subject, "/tasks/create_server ") {
+		world.mu.Lock()
+		world.knows[subject[strings.LastIndex(subject, " ")+1:]] = w.p.number
+		world.mu.Unlock()
+	}
 	fate := world.fateOf(subject, request, body)
 	if err := w.p.enter(request.Context()); err != nil {
 		return nil, err

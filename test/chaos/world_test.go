@@ -87,6 +87,7 @@ type world struct {
 	orders     map[string]int
 	built      map[string]map[string]bool // server ids by claim UID
 	deleted    map[string]bool            // names of servers that a process asked to delete
+	knows      map[string]int             // the last process that ordered or looked for a server, by its name
 	lines      []string
 	violations []string
 }
@@ -96,7 +97,7 @@ func newWorld(seed int64) *world {
 	w := &world{
 		seed: seed, rng: rand.New(rand.NewPCG(uint64(seed), 0x6b6172)), ops: map[string]chan struct{}{},
 		snapshots: map[string]*karpv1.NodeClaim{}, joined: map[string]bool{}, unready: map[string]time.Time{},
-		providers: map[types.UID]string{}, names: map[string]string{}, asked: map[string]int{}, orders: map[string]int{}, built: map[string]map[string]bool{}, deleted: map[string]bool{},
+		providers: map[types.UID]string{}, names: map[string]string{}, asked: map[string]int{}, orders: map[string]int{}, built: map[string]map[string]bool{}, deleted: map[string]bool{}, knows: map[string]int{},
 	}
 	for range maxProcesses {
 		w.cores = append(w.cores, newCore())
