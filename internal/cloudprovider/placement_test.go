@@ -30,6 +30,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
@@ -235,6 +236,14 @@ var _ = Describe("Placement", func() {
 		}
 	})
 
+	It("should refuse requirements that contradict each other, and not take what lacks the label for both", func() {
+		nodeClass()
+		claim := nodeClaim(nil,
+			unit.Requirement(v1alpha1.LabelInstanceGeneration, corev1.NodeSelectorOpIn, "2"),
+			unit.Requirement(v1alpha1.LabelInstanceGeneration, corev1.NodeSelectorOpDoesNotExist))
+		Expect(corecloudprovider.IsInsufficientCapacityError(refused(claim))).To(BeTrue())
+		Expect(orders()).To(BeZero())
+	})
 	It("should never launch an excluded value, whatever the strategy, stock and requirements", func() {
 		seed := uint64(GinkgoRandomSeed())
 		if given, err := strconv.ParseUint(os.Getenv("PLACEMENT_SEED"), 10, 64); err == nil {

@@ -53,8 +53,16 @@ type candidate struct {
 func (c *CloudProvider) candidates(ctx context.Context, claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass, instanceTypes cloudprovider.InstanceTypes) ([]candidate, error) {
 	plan := billingPlan(nodeClass)
 	requirements := scheduling.NewNodeSelectorRequirementsWithMinValues(claim.Spec.Requirements...)
+	// Each is asked by itself as well: what contradicts itself (generation 2, and no generation) would otherwise be met by
+	// whatever has no such label.
+	single := lo.Map(claim.Spec.Requirements, func(r karpv1.NodeSelectorRequirementWithMinValues, _ int) scheduling.Requirements {
+		return scheduling.NewNodeSelectorRequirementsWithMinValues(r)
+	})
 	fitting := lo.Filter(instanceTypes, func(it *cloudprovider.InstanceType, _ int) bool {
 		return requirements.IsCompatible(it.Requirements, scheduling.AllowUndefinedWellKnownLabels) &&
+			lo.EveryBy(single, func(r scheduling.Requirements) bool {
+				return r.IsCompatible(it.Requirements, scheduling.AllowUndefinedWellKnownLabels)
+			}) &&
 			resources.Fits(claim.Spec.Resources.Requests, it.Allocatable()) &&
 			it.Offerings.Available().HasCompatible(requirements)
 	})
