@@ -91,8 +91,8 @@ func newScheduler(b *testing.B, pods []*corev1.Pod, instanceTypes []*corecloudpr
 		events.NewRecorder(&record.FakeRecorder{}), clock.RealClock{}, nil, nil, options...)
 }
 
-// diversePods are pods as core's benchmark has them: a fifth each without wishes, spread over zones and over nodes, with
-// others of their kind in a zone, and away from others on a node.
+// diversePods are pods of core's test package, shaped like those of its benchmark: a fifth each without wishes, spread
+// over zones, spread over nodes, preferably with others of their kind in a zone, and away from others on a node.
 func diversePods(count int) []*corev1.Pod {
 	shapes := []func() coretest.PodOptions{
 		coretest.MakeGenericPodOptions,
