@@ -119,6 +119,7 @@ type CloudProvider struct {
 	bestEffort bool
 	records    *launchRecords
 	failures   *launchFailures
+	paused     *pausedTypes
 	poolChecks *cache.Cache
 	placements *placements
 	maxNodes   func() int
@@ -152,6 +153,7 @@ func New(config Config) *CloudProvider {
 			memory:     orNew(config.LaunchRecords, time.Hour),
 		},
 		failures:   &launchFailures{clock: config.Clock, cache: orNew(config.LaunchFailures, failureWindow)},
+		paused:     newPausedTypes(),
 		poolChecks: orNew(config.NodePoolChecks, 10*time.Minute),
 		maxNodes:   config.MaxNodes,
 		placements: &placements{underWay: orNew(config.Placements, placementMemory)},
@@ -260,14 +262,14 @@ func (c *CloudProvider) GetInstanceTypes(ctx context.Context, pool *karpv1.NodeP
 	if len(nodeClass.Status.Zones) == 0 {
 		return nil, cloudprovider.NewNodeClassNotReadyError(fmt.Errorf("BizflyNodeClass %q has no zones resolved yet", nodeClass.Name))
 	}
-	if cause := c.failures.blocked(nodeClass); cause != nil {
-		return nil, cloudprovider.NewNodeClassNotReadyError(fmt.Errorf("launches with BizflyNodeClass %q keep failing: %w", nodeClass.Name, cause))
-	}
 	instanceTypes, err := c.flavors.List(ctx, nodeClass)
 	if err != nil {
 		return nil, fmt.Errorf("listing instance types for BizflyNodeClass %q: %w", nodeClass.Name, err)
 	}
 	c.checkNodePool(pool, instanceTypes)
+	if c.failures.blocked(nodeClass) != nil {
+		return c.paused.of(nodeClass.UID, instanceTypes), nil
+	}
 	return instanceTypes, nil
 }
 

@@ -360,13 +360,16 @@ var _ = Describe("Create", func() {
 		It("should pause the NodeClass after three, until it changes or time has passed", func() {
 			class := nodeClass()
 			pool := unit.NodePool()
+			prices := priced(pool)
+			Expect(prices).ToNot(BeEmpty())
 			broken()
 			for range 3 {
 				Expect(refused(nodeClaim(pool))).To(HaveOccurred())
 			}
 			Expect(env.Recorder.Calls(events.ReasonLaunchesKeepFailing)).To(Equal(1))
-			_, err := env.CloudProvider.GetInstanceTypes(ctx, pool)
-			Expect(corecloudprovider.IsNodeClassNotReadyError(err)).To(BeTrue())
+			By("selling nothing, and keeping types and prices for the nodes that run")
+			Expect(available(pool)).To(BeZero())
+			Expect(priced(pool)).To(Equal(prices))
 			Expect(corecloudprovider.IsNodeClassNotReadyError(refused(nodeClaim(pool)))).To(BeTrue())
 			Expect(orders()).To(Equal(3))
 

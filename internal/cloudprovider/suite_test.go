@@ -150,3 +150,15 @@ func available(pool *karpv1.NodePool) int {
 	GinkgoHelper()
 	return lo.SumBy(instanceTypes(pool), func(it *corecloudprovider.InstanceType) int { return len(it.Offerings.Available()) })
 }
+
+// priced is the price of every offering, sold out or not, by flavor and zone.
+func priced(pool *karpv1.NodePool) map[string]float64 {
+	GinkgoHelper()
+	prices := map[string]float64{}
+	for _, it := range instanceTypes(pool) {
+		for _, offering := range it.Offerings {
+			prices[it.Name+"/"+offering.Zone()] = offering.Price
+		}
+	}
+	return prices
+}
