@@ -76,9 +76,9 @@ func NodePoolCapacityTypeUnsupported(pool *karpv1.NodePool, allowed string) karp
 
 // CapacityTypeAdvice is why spot and reserved cannot be had, and what can be had instead.
 func CapacityTypeAdvice(allowed string) string {
-	return fmt.Sprintf("%s is %s, but BizFly Cloud servers are only launched as %s: its API takes no spot bid, and a saving plan is no reservation, but prepaid at each create and forfeited at each delete. "+
+	return fmt.Sprintf("The requirement is %s, but BizFly Cloud servers are only launched as %s: its API takes no spot bid, and a saving plan is no reservation, but prepaid at each create and forfeited at each delete. "+
 		"Allow %s. To pay another way, set spec.billingPlan of the BizflyNodeClass: %s for nodes that come and go, and %s only with a static NodePool (spec.replicas), whose nodes stay.",
-		karpv1.CapacityTypeLabelKey, allowed, karpv1.CapacityTypeOnDemand, karpv1.CapacityTypeOnDemand, v1alpha1.BillingPlanOnDemand, v1alpha1.BillingPlanSavingPlan)
+		allowed, karpv1.CapacityTypeOnDemand, karpv1.CapacityTypeOnDemand, v1alpha1.BillingPlanOnDemand, v1alpha1.BillingPlanSavingPlan)
 }
 
 // AccountLimitReached says that the project's quota or the account's balance stops every launch for a while.
