@@ -84,7 +84,7 @@ func report(w *world) string {
 }
 
 var _ = Describe("Tier A", func() {
-	first, runs := number("SEED", 1), number("RUNS", 50)
+	first, runs := number("SEED", 1), number("RUNS", 12)
 	for start := first; start < first+runs; start += batch {
 		end := min(start+batch, first+runs)
 		It(fmt.Sprintf("should keep every promise in the worlds %d to %d", start, end-1), func() {
