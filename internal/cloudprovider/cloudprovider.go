@@ -100,6 +100,8 @@ type Config struct {
 	LaunchRecords *cache.Cache
 	// LaunchFailures counts by NodeClass the failed launches that are not for want of capacity; nil makes one.
 	LaunchFailures *cache.Cache
+	// PausedTypes keeps, by NodeClass UID, the instance types of NodeClasses whose launches pause; nil makes one.
+	PausedTypes *cache.Cache
 	// NodePoolChecks remembers by NodePool UID for what input its requirements were last checked; nil makes one.
 	NodePoolChecks *cache.Cache
 	// Placements remembers by claim UID the zones of launches under way, for a minute; nil makes one.
@@ -153,7 +155,7 @@ func New(config Config) *CloudProvider {
 			memory:     orNew(config.LaunchRecords, time.Hour),
 		},
 		failures:   &launchFailures{clock: config.Clock, cache: orNew(config.LaunchFailures, failureWindow)},
-		paused:     newPausedTypes(),
+		paused:     &pausedTypes{cache: orNew(config.PausedTypes, failureWindow)},
 		poolChecks: orNew(config.NodePoolChecks, 10*time.Minute),
 		maxNodes:   config.MaxNodes,
 		placements: &placements{underWay: orNew(config.Placements, placementMemory)},

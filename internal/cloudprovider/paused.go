@@ -17,8 +17,6 @@ limitations under the License.
 package cloudprovider
 
 import (
-	"time"
-
 	"github.com/patrickmn/go-cache"
 	"github.com/samber/lo"
 	"k8s.io/apimachinery/pkg/types"
@@ -36,10 +34,6 @@ type pausedView struct {
 	from  *cloudprovider.InstanceType
 	count int
 	types []*cloudprovider.InstanceType
-}
-
-func newPausedTypes() *pausedTypes {
-	return &pausedTypes{cache: cache.New(failureWindow, time.Minute)}
 }
 
 // of returns the instance types with every offering unavailable. What is given is shared and not changed.

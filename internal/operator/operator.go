@@ -244,6 +244,7 @@ func (op *Operator) build(ctx context.Context, opts *options.Options, reader cli
 		UnavailableTTL:      opts.UnavailableOfferingTTL,
 		LaunchRecords:       cache.New(time.Hour, cleanup),
 		LaunchFailures:      cache.New(time.Hour, cleanup),
+		PausedTypes:         cache.New(time.Hour, cleanup),
 		NodePoolChecks:      cache.New(time.Hour, cleanup),
 	}
 	if opts.EnforceClusterMaxNodes {

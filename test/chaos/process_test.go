@@ -219,7 +219,7 @@ func (w *world) newProcess() *process {
 	p.cloudProvider = cloudprovider.New(cloudprovider.Config{
 		KubeClient: p.kube, APIReader: p.kube, Recorder: silent{}, Clock: clock.RealClock{},
 		Instances: p.instances, Flavors: flavors, Zones: zones, Capacity: marks,
-		LaunchRecords: forever(), LaunchFailures: forever(), NodePoolChecks: forever(), Placements: forever(),
+		LaunchRecords: forever(), LaunchFailures: forever(), PausedTypes: forever(), NodePoolChecks: forever(), Placements: forever(),
 	})
 	p.launch = launch.NewController(p.kube, p.instances, p.cloudProvider, silent{}, clock.RealClock{})
 	p.volumes = volumes.NewController(p.kube, p.instances)
