@@ -36,6 +36,10 @@ TRIMPATH := GOFLAGS="$(GOFLAGS) -trimpath"
 
 # Where suites live. Long runs with processes of their own (demo, e2e, bench) are not among them; of the chaos, a few worlds are.
 TEST_DIRS ?= $(addprefix ./,$(wildcard cmd hack internal pkg test/chaos test/demo test/environment test/properties test/sandbox test/scheduling))
+# The longest of them mostly wait, for API servers and for each other's deadlines, so they run beside all the others.
+ifeq ($(origin TEST_DIRS),file)
+TEST_SLOW := ./internal/cloudprovider ./test/chaos ./test/properties ./test/scheduling
+endif
 # More flags for the test runner: make test GINKGO_FLAGS='--focus="should adopt"'
 GINKGO_FLAGS ?=
 
@@ -75,14 +79,19 @@ endef
 # that fails there is tried once more, and told as flaky; for you, the first failure counts.
 .PHONY: test
 test: $(if $(filter $(CONTROLPLANE_BIN),$(KUBEBUILDER_ASSETS)),$(CONTROLPLANE_BIN)/controlplane) ## Run every suite, with the race detector and in random order
-	@mkdir -p $(REPORTS) $(CACHE)/bin && rm -f $(REPORTS)/specs.json
+	@mkdir -p $(REPORTS) $(CACHE)/bin && rm -f $(REPORTS)/specs*.json
 	@echo "testing $(TEST_DIRS) (the first run compiles Kubernetes' libraries with the race detector, which takes minutes)"
 	@$(GO_BUILD) -o $(CACHE)/bin/ github.com/onsi/ginkgo/v2/ginkgo ./hack/testsummary
 	@status=0; \
-	$(CACHE)/bin/ginkgo run -r --race --randomize-all --randomize-suites --keep-going --compilers=$(CORES) --timeout=30m \
-		--poll-progress-after=2m --output-dir=$(REPORTS) --json-report=specs.json $(if $(CI),--no-color --flake-attempts=2) $(GINKGO_FLAGS) \
-		$(TEST_DIRS) || status=$$?; \
-	$(CACHE)/bin/testsummary --status $$status $(REPORTS)/specs.json
+	$(if $(TEST_SLOW),$(run-suites) --json-report=specs-slow.json $(TEST_SLOW) >$(REPORTS)/slow.log 2>&1 & slow=$$!;) \
+	$(run-suites) --json-report=specs.json $(addprefix --skip-package=,$(TEST_SLOW:./%=%)) $(TEST_DIRS) || status=$$?; \
+	$(if $(TEST_SLOW),wait $$slow || status=$$?; cat $(REPORTS)/slow.log;) \
+	$(CACHE)/bin/testsummary --status $$status $(REPORTS)/specs.json $(if $(TEST_SLOW),$(REPORTS)/specs-slow.json)
+
+define run-suites
+$(CACHE)/bin/ginkgo run -r --race --randomize-all --randomize-suites --keep-going --compilers=$(CORES) --timeout=30m \
+	--poll-progress-after=2m --output-dir=$(REPORTS) $(if $(CI),--no-color --flake-attempts=2) $(GINKGO_FLAGS)
+endef
 
 .PHONY: e2e
 e2e: build controlplane ## Run the end-to-end suite: real processes, killed and misconfigured (6 minutes once built)

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Command testsummary reads the JSON report of a run of all suites and says in one last line what became of the specs:
+// Command testsummary reads the JSON reports of a run of all suites and says in one last line what became of the specs:
 // `N passed, N failed, N skipped`. It fails if anything failed, if a suite did not run, or if no spec ran at all.
 package main
 
@@ -27,16 +27,19 @@ import (
 func main() {
 	status := flag.Int("status", 0, "the exit status of the test runner: a failure of its own that no spec accounts for counts as one")
 	flag.Usage = func() {
-		fmt.Fprintln(flag.CommandLine.Output(), "usage: testsummary [--status N] REPORT.json")
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: testsummary [--status N] REPORT.json...")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
-	if flag.NArg() != 1 {
+	if flag.NArg() == 0 {
 		flag.Usage()
 		os.Exit(2)
 	}
 
-	summary := Read(flag.Arg(0))
+	summary := &Summary{}
+	for _, report := range flag.Args() {
+		summary.Add(Read(report))
+	}
 	summary.Account(*status)
 	if err := summary.Write(os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, err)

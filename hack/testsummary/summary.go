@@ -59,6 +59,14 @@ func Summarize(reports []types.Report) *Summary {
 	return s
 }
 
+// Add counts what another part of the run has counted.
+func (s *Summary) Add(part *Summary) {
+	s.Passed += part.Passed
+	s.Failed += part.Failed
+	s.Skipped += part.Skipped
+	s.Problems = append(s.Problems, part.Problems...)
+}
+
 // Account reconciles the counts with the exit status of the runner: it also fails for reasons that no report shows, as
 // a focused spec that was checked in, or a plain Go test.
 func (s *Summary) Account(status int) {

@@ -115,6 +115,11 @@ var _ = Describe("Summary", func() {
 		Expect(lines(s)[0]).To(ContainSubstring("a spec is focused"))
 	})
 
+	It("should add up the parts of a run", func() {
+		whole := &Summary{Passed: 2, Skipped: 1}
+		whole.Add(&Summary{Passed: 3, Failed: 1, Problems: []string{"a: b (failed)"}})
+		Expect(whole).To(Equal(&Summary{Passed: 5, Failed: 1, Skipped: 1, Problems: []string{"a: b (failed)"}}))
+	})
 	It("should say that no spec ran", func() {
 		Expect(lines(Summarize(nil))[0]).To(Equal("FAILED no spec ran"))
 	})
