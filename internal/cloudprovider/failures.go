@@ -152,7 +152,9 @@ func (f *launchFailures) blocked(nodeClass *v1alpha1.BizflyNodeClass) error {
 }
 
 // pausing says whether launches with the NodeClass pause.
-func (f *launchFailures) pausing(nodeClass *v1alpha1.BizflyNodeClass) bool { return f.blocked(nodeClass) != nil }
+func (f *launchFailures) pausing(nodeClass *v1alpha1.BizflyNodeClass) bool {
+	return f.blocked(nodeClass) != nil
+}
 
 // paused is true until the oldest of the last failures has left the window: then one launch may try again.
 func (f *launchFailures) paused(entry failureLog) bool {
