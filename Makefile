@@ -84,10 +84,12 @@ test: $(if $(filter $(CONTROLPLANE_BIN),$(KUBEBUILDER_ASSETS)),$(CONTROLPLANE_BI
 	@$(GO_BUILD) -o $(CACHE)/bin/ github.com/onsi/ginkgo/v2/ginkgo ./hack/testsummary
 	@status=0; \
 	$(if $(TEST_SLOW),$(run-suites) --json-report=specs-slow.json $(TEST_SLOW) >$(REPORTS)/slow.log 2>&1 & slow=$$!;) \
-	$(run-suites) --json-report=specs.json $(addprefix --skip-package=,$(TEST_SLOW:./%=%)) $(TEST_DIRS) || status=$$?; \
+	$(run-suites) --json-report=specs.json $(if $(TEST_SLOW),--skip-package=$(subst $(space),$(comma),$(TEST_SLOW:./%=%))) $(TEST_DIRS) || status=$$?; \
 	$(if $(TEST_SLOW),wait $$slow || status=$$?; cat $(REPORTS)/slow.log;) \
 	$(CACHE)/bin/testsummary --status $$status $(REPORTS)/specs.json $(if $(TEST_SLOW),$(REPORTS)/specs-slow.json)
 
+comma := ,
+space := $(subst ,, )
 define run-suites
 $(CACHE)/bin/ginkgo run -r --race --randomize-all --randomize-suites --keep-going --compilers=$(CORES) --timeout=30m \
 	--poll-progress-after=2m --output-dir=$(REPORTS) $(if $(CI),--no-color --flake-attempts=2) $(GINKGO_FLAGS)
