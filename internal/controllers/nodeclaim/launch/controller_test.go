@@ -133,8 +133,12 @@ var _ = Describe("Launch outcome", func() {
 			look()
 		}
 		Expect(env.Recorder.Calls(events.ReasonLaunchesKeepFailing)).To(Equal(1))
-		_, err := env.CloudProvider.GetInstanceTypes(ctx, unit.NodePool())
-		Expect(err).To(HaveOccurred())
+		types, err := env.CloudProvider.GetInstanceTypes(ctx, unit.NodePool())
+		Expect(err).ToNot(HaveOccurred())
+		Expect(types).ToNot(BeEmpty(), "core drifts nodes whose type has vanished")
+		for _, it := range types {
+			Expect(it.Offerings.Available()).To(BeEmpty(), it.Name)
+		}
 	})
 	It("should judge again when the claim has changed since it was read", func() {
 		Expect(env.Sandbox.SetServerStatus(id(), "ERROR")).To(Succeed())
