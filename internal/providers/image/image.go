@@ -32,6 +32,10 @@ type Image struct {
 	Name string
 	// KubernetesVersion is the version that a BKE worker image runs, for example v1.35.4; empty for other images.
 	KubernetesVersion string
+	// Type is image or snapshot.
+	Type v1alpha1.ImageType
+	// MinDiskGiB is the least root disk that it fits on, in GiB; 0 where the cloud does not say.
+	MinDiskGiB int
 }
 
 // NotFoundError says that the cloud answered and has no such image.

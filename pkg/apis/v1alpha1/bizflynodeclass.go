@@ -118,6 +118,11 @@ type BizflyNodeClassSpec struct {
 	// +kubebuilder:validation:items:MaxLength=63
 	// +optional
 	Zones []string `json:"zones,omitempty" hash:"ignore"`
+	// FlavorSelectorTerms narrow the flavors that servers may have; a flavor that any term selects is used. When it is
+	// empty, every flavor may be. What NodePools and pods ask for by labels narrows them further.
+	// +kubebuilder:validation:MaxItems=32
+	// +optional
+	FlavorSelectorTerms []FlavorSelectorTerm `json:"flavorSelectorTerms,omitempty" hash:"ignore"`
 	// ImageSelectorTerms are tried in order and the first that matches gives the image. The default is the BKE worker
 	// image of the cluster's own version.
 	// +kubebuilder:default={{alias: "bke@latest"}}
@@ -145,7 +150,12 @@ type BizflyNodeClassSpec struct {
 	// +kubebuilder:default={size: "40Gi", type: SSD}
 	// +optional
 	RootDisk *RootDisk `json:"rootDisk,omitempty"`
-	// NetworkPlan is how traffic is charged.
+	// DataDisks are further disks of the server, blank, deleted with it. They appear in the server as /dev/vdb and so on,
+	// in this order; user data has to format and mount them.
+	// +kubebuilder:validation:MaxItems=4
+	// +optional
+	DataDisks []DataDisk `json:"dataDisks,omitempty"`
+	// NetworkPlan is how traffic is charged. It is changed on running servers.
 	// +kubebuilder:default=free_datatransfer
 	// +optional
 	NetworkPlan NetworkPlan `json:"networkPlan,omitempty" hash:"ignore"`
@@ -159,6 +169,9 @@ type BizflyNodeClassSpec struct {
 	// +kubebuilder:default=true
 	// +optional
 	PublicIPv4 *bool `json:"publicIPv4,omitempty"`
+	// IPv6 gives each server an IPv6 address beside its IPv4 addresses; the default is false.
+	// +optional
+	IPv6 *bool `json:"ipv6,omitempty"`
 	// Bootstrap is how a new server becomes a node.
 	// +kubebuilder:default={mode: BKE}
 	// +optional
@@ -186,7 +199,7 @@ type BizflyNodeClassSpec struct {
 }
 
 // ImageSelectorTerm selects an image in exactly one way.
-// +kubebuilder:validation:XValidation:message="set exactly one of alias, id, name and os",rule="[has(self.alias), has(self.id), has(self.name), has(self.os)].filter(x, x).size() == 1"
+// +kubebuilder:validation:XValidation:message="set exactly one of alias, id, name, os and snapshot",rule="[has(self.alias), has(self.id), has(self.name), has(self.os), has(self.snapshot)].filter(x, x).size() == 1"
 // +kubebuilder:validation:XValidation:message="osType belongs to an alias",rule="!has(self.osType) || has(self.alias)"
 type ImageSelectorTerm struct {
 	// Alias is the BKE worker image: "bke@latest" follows the version of the control plane, "bke@v1.33" or
@@ -203,7 +216,8 @@ type ImageSelectorTerm struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	ID string `json:"id,omitempty"`
-	// Name is the exact name of a custom image of the project; of several, the newest is used.
+	// Name is the name of a custom image of the project, in which * stands for any characters, for example "worker-*";
+	// of several, the newest is used.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=255
 	// +optional
@@ -211,6 +225,46 @@ type ImageSelectorTerm struct {
 	// OS is a public operating system image.
 	// +optional
 	OS *OSImageSelector `json:"os,omitempty"`
+	// Snapshot is a snapshot of a boot volume, from which the root disk is made.
+	// +optional
+	Snapshot *SnapshotSelector `json:"snapshot,omitempty"`
+}
+
+// SnapshotSelector selects a volume snapshot in exactly one way.
+// +kubebuilder:validation:XValidation:message="set exactly one of snapshot.id and snapshot.name",rule="has(self.id) != has(self.name)"
+type SnapshotSelector struct {
+	// ID is the id of a volume snapshot.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	// +optional
+	ID string `json:"id,omitempty"`
+	// Name is the name of a volume snapshot, in which * stands for any characters, for example "golden-*"; of several,
+	// the newest is used.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=255
+	// +optional
+	Name string `json:"name,omitempty"`
+}
+
+// FlavorSelectorTerm selects flavors; what is set must all hold.
+// +kubebuilder:validation:XValidation:message="set at least one of name, category and generation",rule="has(self.name) || has(self.category) || has(self.generation)"
+type FlavorSelectorTerm struct {
+	// Name is the name of flavors, in which * stands for any characters, for example "nix.*" or "4c_8g_dedicated".
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +optional
+	Name string `json:"name,omitempty"`
+	// Category is basic, premium, enterprise or dedicated, or another that the cloud sells.
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([a-z0-9_-]*[a-z0-9])?$`
+	// +kubebuilder:validation:MaxLength=63
+	// +optional
+	Category string `json:"category,omitempty"`
+	// Generation is the code of the hardware generation, for example "2" or "4a": the value of the label
+	// karpenter.bizflycloud.vn/instance-generation.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +optional
+	Generation string `json:"generation,omitempty"`
 }
 
 // OSImageSelector selects a public operating system image.
@@ -293,28 +347,89 @@ type RootDisk struct {
 	VolumeType string `json:"volumeType,omitempty"`
 }
 
+// DataDisk is a further disk of a server.
+// +kubebuilder:validation:XValidation:message="set type or volumeType, not both",rule="!(has(self.type) && has(self.volumeType))"
+type DataDisk struct {
+	// Size is the size of the disk, at least 10Gi and whole GiB.
+	// +kubebuilder:validation:XValidation:message="dataDisks.size must be whole GiB, for example 100Gi",rule="!isQuantity(string(self)) || (quantity(string(self)).isInteger() && quantity(string(self)).asInteger() % 1073741824 == 0)"
+	// +kubebuilder:validation:XValidation:message="dataDisks.size must be between 10Gi and 16Ti, for example 100Gi",rule="isQuantity(string(self)) && quantity(string(self)).compareTo(quantity('10Gi')) >= 0 && quantity(string(self)).compareTo(quantity('16Ti')) <= 0"
+	// +required
+	Size *resource.Quantity `json:"size" hash:"string"`
+	// Type is the medium: the volume type of the server's category and zone with this medium is used. The default,
+	// where volumeType is not set either, is SSD.
+	// +optional
+	Type DiskType `json:"type,omitempty"`
+	// VolumeType is a volume type by its name, for example PREMIUM-HDD1. A volume type belongs to one category, so only
+	// flavors of that category are then used.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +optional
+	VolumeType string `json:"volumeType,omitempty"`
+}
+
 // Bootstrap is how a new server becomes a node.
-// +kubebuilder:validation:XValidation:message="userData is required in Custom mode and not allowed in BKE mode, whose worker image brings its own script",rule="(self.mode == 'Custom') == has(self.userData)"
+// +kubebuilder:validation:XValidation:message="userData or userDataFrom is required in Custom mode: it makes the server join the cluster",rule="self.mode != 'Custom' || has(self.userData) || has(self.userDataFrom)"
+// +kubebuilder:validation:XValidation:message="joinToken belongs to Custom mode: the BKE worker image joins with the cluster's own token",rule="!has(self.joinToken) || self.mode == 'Custom'"
 type Bootstrap struct {
 	// Mode is BKE or Custom.
 	// +kubebuilder:default=BKE
 	// +optional
 	Mode BootstrapMode `json:"mode,omitempty"`
-	// UserData is a Go text/template of the user data (a script or cloud-config). Its variables are in the
-	// documentation of the bootstrap provider.
+	// UserData is a Go text/template of user data: a script, cloud-config or MIME multipart. Its variables and functions
+	// are in docs/bootstrap.md. In BKE mode it is run before the worker image's own script and may not be needed at all.
+	// What comes from several places is merged: userDataFrom first, then userData, then BKE's own script.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=16384
 	// +optional
 	UserData *string `json:"userData,omitempty"`
+	// UserDataFrom is the same from a Secret of the controller's namespace, for templates that hold credentials.
+	// +optional
+	UserDataFrom *SecretKeySelector `json:"userDataFrom,omitempty"`
+	// JoinToken makes a bootstrap token for each server, valid for a short time and for this node only to begin with;
+	// templates get it as .JoinToken. It needs the chart's value joinTokens.enabled, which grants its Role.
+	// +optional
+	JoinToken *JoinToken `json:"joinToken,omitempty"`
+}
+
+// SecretKeySelector selects a key of a Secret of the controller's namespace.
+type SecretKeySelector struct {
+	// Name is the name of the Secret; the controller's Role must grant it (chart value userDataSecrets).
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// Key is the key within it; the default is userData.
+	// +kubebuilder:default=userData
+	// +kubebuilder:validation:Pattern=`^[-._a-zA-Z0-9]+$`
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	Key string `json:"key,omitempty"`
+}
+
+// JoinToken is a bootstrap token that is made for one server.
+type JoinToken struct {
+	// TTL is how long the token is valid; it must exceed the longest launch. The default is 30m.
+	// +kubebuilder:default="30m"
+	// +kubebuilder:validation:XValidation:message="joinToken.ttl must be between 5m and 24h, for example 30m",rule="duration(self) >= duration('5m') && duration(self) <= duration('24h')"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]+(s|m|h))+$`
+	// +kubebuilder:validation:MaxLength=16
+	// +optional
+	TTL metav1.Duration `json:"ttl,omitempty"`
 }
 
 // KubeletConfiguration is the part of the kubelet's configuration that decides how much of a server pods can use.
+// +kubebuilder:validation:XValidation:message="each threshold of evictionSoft needs a time in evictionSoftGracePeriod, and each time a threshold",rule="(has(self.evictionSoft) ? self.evictionSoft.all(k, has(self.evictionSoftGracePeriod) && k in self.evictionSoftGracePeriod) : true) && (has(self.evictionSoftGracePeriod) ? self.evictionSoftGracePeriod.all(k, has(self.evictionSoft) && k in self.evictionSoft) : true)"
 type KubeletConfiguration struct {
 	// MaxPods is the most pods that the node runs; the default is 110.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	// +optional
 	MaxPods *int32 `json:"maxPods,omitempty"`
+	// PodsPerCore limits the pods by the number of vCPUs: the node runs the lower of maxPods and podsPerCore x vCPUs.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	// +optional
+	PodsPerCore *int32 `json:"podsPerCore,omitempty"`
 	// SystemReserved is what the kubelet keeps for the operating system: cpu, memory and ephemeral-storage.
 	// +kubebuilder:validation:XValidation:message="valid keys for systemReserved are cpu, memory and ephemeral-storage",rule="self.all(x, x in ['cpu','memory','ephemeral-storage'])"
 	// +kubebuilder:validation:XValidation:message="systemReserved values must be quantities that are not negative",rule="self.all(x, isQuantity(self[x]) && quantity(self[x]).compareTo(quantity('0')) >= 0)"
@@ -334,6 +449,20 @@ type KubeletConfiguration struct {
 	// +kubebuilder:validation:MaxProperties=2
 	// +optional
 	EvictionHard map[string]string `json:"evictionHard,omitempty"`
+	// EvictionSoft is the threshold below which the kubelet evicts pods after evictionSoftGracePeriod: memory.available
+	// and nodefs.available, each a quantity or a percentage. Where it is higher than evictionHard, the scheduler computes
+	// with it, since pods would otherwise be placed only to be evicted.
+	// +kubebuilder:validation:XValidation:message="valid keys for evictionSoft are memory.available and nodefs.available",rule="self.all(x, x in ['memory.available','nodefs.available'])"
+	// +kubebuilder:validation:XValidation:message="evictionSoft values must be quantities or percentages below 100%, for example 200Mi or 10%",rule="self.all(x, self[x].matches('^[0-9]{1,2}([.][0-9]+)?%$') || (isQuantity(self[x]) && quantity(self[x]).compareTo(quantity('0')) >= 0))"
+	// +kubebuilder:validation:MaxProperties=2
+	// +optional
+	EvictionSoft map[string]string `json:"evictionSoft,omitempty"`
+	// EvictionSoftGracePeriod is how long each threshold of evictionSoft must hold, for example "1m30s".
+	// +kubebuilder:validation:XValidation:message="valid keys for evictionSoftGracePeriod are memory.available and nodefs.available",rule="self.all(x, x in ['memory.available','nodefs.available'])"
+	// +kubebuilder:validation:XValidation:message="evictionSoftGracePeriod values must be durations, for example 1m30s",rule="self.all(x, self[x].matches('^([0-9]+(s|m|h))+$'))"
+	// +kubebuilder:validation:MaxProperties=2
+	// +optional
+	EvictionSoftGracePeriod map[string]string `json:"evictionSoftGracePeriod,omitempty"`
 }
 
 // BizflyNodeClass says what the servers of a NodePool are made of.
@@ -355,6 +484,7 @@ type BizflyNodeClass struct {
 	// +kubebuilder:default={}
 	// +kubebuilder:validation:XValidation:message="kubelet settings need bootstrap.mode Custom: the BKE worker image decides them itself (110 pods and its own reservations) and takes no others",rule="!has(self.kubelet) || (has(self.bootstrap) && self.bootstrap.mode == 'Custom')"
 	// +kubebuilder:validation:XValidation:message="bootstrap.mode BKE needs a BKE worker image: use an alias such as bke@latest, or an id or name of one; a plain operating system image has no BKE script",rule="(has(self.bootstrap) && self.bootstrap.mode == 'Custom') || !has(self.imageSelectorTerms) || !self.imageSelectorTerms.exists(t, has(t.os))"
+	// +kubebuilder:validation:XValidation:message="bootstrap.userData and userDataFrom are not possible on BKE's flatcar image, which takes a single script: use osType ubuntu or mode Custom",rule="!has(self.bootstrap) || (has(self.bootstrap.mode) && self.bootstrap.mode == 'Custom') || !(has(self.bootstrap.userData) || has(self.bootstrap.userDataFrom)) || !has(self.imageSelectorTerms) || !self.imageSelectorTerms.exists(t, has(t.osType) && t.osType == 'flatcar')"
 	// +optional
 	Spec BizflyNodeClassSpec `json:"spec,omitempty"`
 	// Status is what the spec means in the cloud right now.

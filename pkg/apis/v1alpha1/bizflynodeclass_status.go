@@ -34,7 +34,9 @@ const (
 	ConditionTypeSSHKeyReady = "SSHKeyReady"
 	// ConditionTypeBootstrapReady says whether user data can be made that lets a server join.
 	ConditionTypeBootstrapReady = "BootstrapReady"
-	// ConditionTypeFlavorsReady says whether the zones, billing plan and volume type leave any flavor.
+	// ConditionTypeDisksReady says whether the volume types of the disks are sold anywhere.
+	ConditionTypeDisksReady = "DisksReady"
+	// ConditionTypeFlavorsReady says whether the zones, billing plan, volume types and flavor selector leave any flavor.
 	ConditionTypeFlavorsReady = "FlavorsReady"
 )
 
@@ -42,6 +44,16 @@ const (
 // with this NodeClass pause because they kept failing for reasons other than capacity, and True once they are tried
 // again. A NodeClass with which launches never kept failing does not have it.
 const ConditionTypeLaunchesSucceeding = "LaunchesSucceeding"
+
+// ConditionTypeEgressAvailable is a condition beside the others, which Ready does not depend on: False with the reason
+// NoEgress where servers get no public address and no network of theirs has an internet gateway, so that they can reach
+// neither registries nor, perhaps, the cluster.
+const ConditionTypeEgressAvailable = "EgressAvailable"
+
+// ConditionTypeLaunchVerified is a condition beside the others, which Ready does not depend on: Unknown with the reason
+// UnknownUntilFirstLaunch while no node of this spec has registered, because what only a launch can show (that the image
+// boots, that user data joins, that the flavor can be had with these disks) is not known before; True afterwards.
+const ConditionTypeLaunchVerified = "LaunchVerified"
 
 // BizflyNodeClassStatus is what the spec means in the cloud right now.
 type BizflyNodeClassStatus struct {
@@ -60,6 +72,16 @@ type BizflyNodeClassStatus struct {
 	// SSHKey is the name of the SSH key that is installed on servers.
 	// +optional
 	SSHKey string `json:"sshKey,omitempty"`
+	// Flavors is how many flavors servers may have, sold out or not.
+	// +optional
+	Flavors int32 `json:"flavors,omitempty"`
+	// VolumeTypes are the volume types of the root disk by zone and category.
+	// +kubebuilder:validation:MaxItems=64
+	// +optional
+	VolumeTypes []VolumeTypeStatus `json:"volumeTypes,omitempty"`
+	// UserDataHash is the hash of the templates that make user data, wherever they come from; empty in BKE mode without any.
+	// +optional
+	UserDataHash string `json:"userDataHash,omitempty"`
 	// KubernetesVersion is the version that a BKE worker image runs, for example v1.35.4; empty for other images.
 	// +optional
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
@@ -75,6 +97,34 @@ type ImageStatus struct {
 	// Name is what people call the image.
 	// +optional
 	Name string `json:"name,omitempty"`
+	// Type is image or snapshot; empty means image.
+	// +optional
+	Type ImageType `json:"type,omitempty"`
+	// MinDiskGiB is the least root disk that it fits on, in GiB; 0 where the cloud does not say.
+	// +optional
+	MinDiskGiB int32 `json:"minDiskGiB,omitempty"`
+}
+
+// ImageType is what a root disk is made from.
+// +kubebuilder:validation:Enum={image,snapshot}
+type ImageType string
+
+// What root disks are made from; the words are those of the API.
+const (
+	// ImageTypeImage is an image.
+	ImageTypeImage ImageType = "image"
+	// ImageTypeSnapshot is a volume snapshot.
+	ImageTypeSnapshot ImageType = "snapshot"
+)
+
+// VolumeTypeStatus is the volume type that a root disk gets.
+type VolumeTypeStatus struct {
+	// Zone is the zone.
+	Zone string `json:"zone"`
+	// Category is the category of the server.
+	Category string `json:"category"`
+	// Name is the name of the volume type.
+	Name string `json:"name"`
 }
 
 // NetworkStatus is a resolved VPC network.

@@ -79,6 +79,11 @@ var _ = Describe("The hash of a BizflyNodeClass", func() {
 	}
 	unchanged := func(*v1alpha1.BizflyNodeClassSpec) {}
 	type change = func(*v1alpha1.BizflyNodeClassSpec)
+	disks := func(sizes ...string) []v1alpha1.DataDisk {
+		return lo.Map(sizes, func(size string, _ int) v1alpha1.DataDisk {
+			return v1alpha1.DataDisk{Size: lo.ToPtr(resource.MustParse(size))}
+		})
+	}
 
 	It("should be the same in every release of this hash version", func() {
 		// Whoever must change this must raise NodeClassHashVersion, or the next upgrade rolls every node.
@@ -99,10 +104,20 @@ var _ = Describe("The hash of a BizflyNodeClass", func() {
 		},
 		"BillingPlan": {func(s *v1alpha1.BizflyNodeClassSpec) { s.BillingPlan = v1alpha1.BillingPlanSavingPlan }},
 		"PublicIPv4":  {func(s *v1alpha1.BizflyNodeClassSpec) { s.PublicIPv4 = lo.ToPtr(false) }},
+		"IPv6":        {func(s *v1alpha1.BizflyNodeClassSpec) { s.IPv6 = lo.ToPtr(true) }},
+		"DataDisks": {
+			func(s *v1alpha1.BizflyNodeClassSpec) { s.DataDisks = disks("100Gi") },
+			func(s *v1alpha1.BizflyNodeClassSpec) { s.DataDisks = disks("100Gi", "100Gi") },
+			func(s *v1alpha1.BizflyNodeClassSpec) { s.DataDisks = disks("100Gi", "200Gi") },
+			func(s *v1alpha1.BizflyNodeClassSpec) { s.DataDisks = disks("200Gi", "100Gi") },
+		},
 		"Bootstrap": {
 			func(s *v1alpha1.BizflyNodeClassSpec) { s.Bootstrap.Mode = v1alpha1.BootstrapModeCustom },
 			func(s *v1alpha1.BizflyNodeClassSpec) { s.Bootstrap.UserData = lo.ToPtr("#!/bin/bash") },
 			func(s *v1alpha1.BizflyNodeClassSpec) { s.Bootstrap.UserData = lo.ToPtr("#!/bin/sh") },
+			func(s *v1alpha1.BizflyNodeClassSpec) {
+				s.Bootstrap.UserDataFrom = &v1alpha1.SecretKeySelector{Name: "x"}
+			},
 		},
 		"Kubelet": {
 			func(s *v1alpha1.BizflyNodeClassSpec) {
@@ -124,7 +139,10 @@ var _ = Describe("The hash of a BizflyNodeClass", func() {
 		},
 	}
 	ignored := map[string]change{
-		"Zones":              func(s *v1alpha1.BizflyNodeClassSpec) { s.Zones = []string{"HN1"} },
+		"Zones": func(s *v1alpha1.BizflyNodeClassSpec) { s.Zones = []string{"HN1"} },
+		"FlavorSelectorTerms": func(s *v1alpha1.BizflyNodeClassSpec) {
+			s.FlavorSelectorTerms = []v1alpha1.FlavorSelectorTerm{{Category: "premium"}}
+		},
 		"PlacementStrategy":  func(s *v1alpha1.BizflyNodeClassSpec) { s.PlacementStrategy = v1alpha1.PlacementStrategySpread },
 		"StoppedServers":     func(s *v1alpha1.BizflyNodeClassSpec) { s.StoppedServers = v1alpha1.StoppedServersStart },
 		"ImageSelectorTerms": func(s *v1alpha1.BizflyNodeClassSpec) { s.ImageSelectorTerms = []v1alpha1.ImageSelectorTerm{{ID: "x"}} },

@@ -26,9 +26,9 @@ import (
 const (
 	valid = ""
 
-	oneImageTerm   = "set exactly one of alias, id, name and os"
+	oneImageTerm   = "set exactly one of alias, id, name, os and snapshot"
 	oneNetworkTerm = "set exactly one of id, name, tag and default"
-	needsUserData  = "userData is required in Custom mode and not allowed in BKE mode"
+	needsUserData  = "userData or userDataFrom is required in Custom mode"
 	reservedKeys   = "belong to this provider and to BKE"
 	metadataForm   = "metadata keys must be 1 to 255 characters"
 	customOnly     = "kubelet settings need bootstrap.mode Custom"
@@ -146,8 +146,8 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 		Entry("another mode", `bootstrap: {mode: Magic}`, `supported values: "BKE", "Custom"`),
 		Entry("Custom without user data", `bootstrap: {mode: Custom}`, needsUserData),
 		Entry("Custom with empty user data", `bootstrap: {mode: Custom, userData: ""}`, "spec.bootstrap.userData"),
-		Entry("BKE with user data", `bootstrap: {mode: BKE, userData: x}`, needsUserData),
-		Entry("user data without a mode", `bootstrap: {userData: x}`, needsUserData),
+		Entry("BKE with user data", `bootstrap: {mode: BKE, userData: x}`, valid),
+		Entry("user data without a mode", `bootstrap: {userData: x}`, valid),
 		Entry("user data of 16 KiB", `bootstrap: {mode: Custom, userData: `+strings.Repeat("x", 16384)+`}`, valid),
 		Entry("user data that is too long", `bootstrap: {mode: Custom, userData: `+strings.Repeat("x", 16385)+`}`, "spec.bootstrap.userData"),
 	)

@@ -32,7 +32,8 @@ const NodeClassHashVersion = "v1"
 // selector which is written differently but means the same rolls nothing.
 func (in *BizflyNodeClass) Hash() string {
 	return fmt.Sprint(lo.Must(hashstructure.Hash(in.Spec, hashstructure.FormatV2, &hashstructure.HashOptions{
-		SlicesAsSets:    true,
+		// Not as sets: two equal data disks would cancel each other out, and their order is the order of the devices.
+		SlicesAsSets:    false,
 		IgnoreZeroValue: true,
 		ZeroNil:         true,
 	})))

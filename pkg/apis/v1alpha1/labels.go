@@ -61,6 +61,9 @@ const (
 	// AnnotationLaunchIntent records, before a server is ordered for a NodeClaim, what is ordered and when, and later
 	// the task: whoever retries reads there that a server may already exist.
 	AnnotationLaunchIntent = Group + "/launch-intent"
+	// AnnotationInPlaceHash is the hash of what is changed on running servers (firewalls, network plan): on a NodeClaim
+	// the one that its server was last given, so that a change is carried out once and retried until it is.
+	AnnotationInPlaceHash = Group + "/in-place-hash"
 	// AnnotationOwnedVolumes is the comma-separated ids of the disks that were attached to the server before its node
 	// registered: what was there before any pod could have attached a volume is the server's own.
 	AnnotationOwnedVolumes = Group + "/owned-volumes"
@@ -100,6 +103,8 @@ const (
 	MetadataNodeClass = "karpenter-nodeclass"
 	// MetadataImage is the id of the image that the server was made from, which the API does not report.
 	MetadataImage = "karpenter-image"
+	// MetadataUserDataHash is the hash of the user data templates that the server was launched with, empty without any.
+	MetadataUserDataHash = "karpenter-user-data-hash"
 )
 
 // ReservedMetadataPrefixes are the beginnings of metadata keys that belong to this provider or to BizFly Kubernetes
