@@ -18,6 +18,7 @@ package cloud_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/url"
 
@@ -207,6 +208,25 @@ var _ = Describe("The ground truth", func() {
 		Expect(b.call(http.MethodPost, "/_sandbox/servers/"+server.ID+"/status", `{"status":"SHUTOFF"}`).status).To(Equal(204))
 		Expect(b.get(servers + "/" + server.ID).object()["status"]).To(Equal("SHUTOFF"))
 	})
+
+	It("should add what somebody else made over HTTP", func() {
+		server := b.call(http.MethodPost, "/_sandbox/servers", `{"name":"database","zone":"HN2","metadata":{"owner":"me"},"wan":true}`).object()
+		volume := b.call(http.MethodPost, "/_sandbox/volumes", `{"name":"pvc-1","zone":"HN2","size_gib":30}`).object()
+		Expect(b.call(http.MethodPost, fmt.Sprintf("/_sandbox/volumes/%s/attach", volume["id"]), fmt.Sprintf(`{"server_id":%q}`, server["id"])).status).To(Equal(204))
+		shown := b.get(servers + "/" + server["id"].(string)).object()
+		Expect(shown).To(And(HaveKeyWithValue("status", "ACTIVE"), HaveKeyWithValue("zone_name", "HN2"), HaveKeyWithValue("metadata", HaveKeyWithValue("owner", "me"))))
+		Expect(shown["os-extended-volumes:volumes_attached"]).To(ContainElement(And(HaveKeyWithValue("id", volume["id"]), HaveKeyWithValue("size", 30.0))))
+		Expect(b.State().WanIPs).To(HaveLen(1))
+	})
+
+	DescribeTable("should refuse to add",
+		func(path, body string, status int) {
+			Expect(b.call(http.MethodPost, "/_sandbox/"+path, body).status).To(Equal(status))
+		},
+		Entry("a server of a flavor that is not sold", "servers", `{"name":"x","flavor":"huge"}`, 400),
+		Entry("a server with something unknown", "servers", `{"name":"x","colour":"red"}`, 400),
+		Entry("a volume to a server that is not there", "volumes/x/attach", `{"server_id":"y"}`, 404),
+	)
 
 	It("should count what was meant for another host", func() {
 		proxy, err := url.Parse(b.URL)

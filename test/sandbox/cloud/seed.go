@@ -24,32 +24,39 @@ import (
 // ServerSpec is a server that somebody else made.
 type ServerSpec struct {
 	// Name is required; everything else has a default.
-	Name string
+	Name string `json:"name"`
 	// Flavor is a flavor's name (default the first premium one with 2 vCPUs), Zone a zone of the region, Status as the
 	// API words it (default ACTIVE).
-	Flavor, Zone, Status string
-	Metadata             map[string]string
-	UserData             string
+	Flavor   string            `json:"flavor,omitempty"`
+	Zone     string            `json:"zone,omitempty"`
+	Status   string            `json:"status,omitempty"`
+	Metadata map[string]string `json:"metadata,omitempty"`
+	UserData string            `json:"user_data,omitempty"`
 	// ImageID defaults to the worker image of the cluster's version.
-	ImageID string
+	ImageID string `json:"image_id,omitempty"`
 	// Project and Region (short name) default to those of the credentials.
-	Project, Region string
-	BillingPlan     string
+	Project     string `json:"project,omitempty"`
+	Region      string `json:"region,omitempty"`
+	BillingPlan string `json:"billing_plan,omitempty"`
 	// RootDiskGiB defaults to 40.
-	RootDiskGiB int
+	RootDiskGiB int `json:"root_disk_gib,omitempty"`
 	// Wan gives it a public address.
-	Wan bool
+	Wan bool `json:"wan,omitempty"`
 }
 
 // VolumeSpec is a volume that somebody else made, for example the CSI driver.
 type VolumeSpec struct {
 	// Name is required, for example "pvc-0d6e…"; Description of a CSI volume is "<namespace>/<claim> by csi-bizflycloud".
-	Name, Description string
+	Name        string `json:"name"`
+	Description string `json:"description,omitempty"`
 	// SizeGiB defaults to 20, Zone to the first of the region, VolumeType to PREMIUM-SSD1, BillingPlan to on_demand.
-	SizeGiB                       int
-	Zone, VolumeType, BillingPlan string
-	Bootable                      bool
-	Project, Region               string
+	SizeGiB     int    `json:"size_gib,omitempty"`
+	Zone        string `json:"zone,omitempty"`
+	VolumeType  string `json:"volume_type,omitempty"`
+	BillingPlan string `json:"billing_plan,omitempty"`
+	Bootable    bool   `json:"bootable,omitempty"`
+	Project     string `json:"project,omitempty"`
+	Region      string `json:"region,omitempty"`
 }
 
 // AddServer makes a server at once, past all checks, and returns it. It panics where the flavor does not exist.

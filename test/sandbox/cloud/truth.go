@@ -19,6 +19,7 @@ package cloud
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 )
@@ -40,6 +41,10 @@ type faultsBody struct {
 
 type statusBody struct {
 	Status string `json:"status"`
+}
+
+type attachBody struct {
+	ServerID string `json:"server_id"`
 }
 
 // truthHandler serves /_sandbox/: no token, JSON, and never in the request log.
@@ -93,6 +98,11 @@ func (c *Cloud) truthHandler() http.Handler {
 			return c.SetServerStatus(r.PathValue("id"), body.Status)
 		})(w, r)
 	})
+	mux.HandleFunc("POST /_sandbox/servers", add(c, func(spec ServerSpec) any { return c.AddServer(spec) }))
+	mux.HandleFunc("POST /_sandbox/volumes", add(c, func(spec VolumeSpec) any { return c.AddVolume(spec) }))
+	mux.HandleFunc("POST /_sandbox/volumes/{id}/attach", func(w http.ResponseWriter, r *http.Request) {
+		change(c, func(body attachBody) error { return c.AttachVolume(r.PathValue("id"), body.ServerID) })(w, r)
+	})
 	mux.HandleFunc("DELETE /_sandbox/servers/{id}", func(w http.ResponseWriter, r *http.Request) {
 		if err := c.RemoveServer(r.PathValue("id")); err != nil {
 			c.write(w, problem(http.StatusNotFound, err.Error()))
@@ -101,6 +111,26 @@ func (c *Cloud) truthHandler() http.Handler {
 		w.WriteHeader(http.StatusNoContent)
 	})
 	return mux
+}
+
+// add makes what a strict JSON body describes, and answers with it. What panics in Go, because the test is wrong, is a
+// refusal here.
+func add[T any](c *Cloud, build func(T) any) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			if wrong := recover(); wrong != nil {
+				c.write(w, problem(http.StatusBadRequest, fmt.Sprint(wrong)))
+			}
+		}()
+		var spec T
+		decoder := json.NewDecoder(io.LimitReader(r.Body, maxBody))
+		decoder.DisallowUnknownFields()
+		if err := decoder.Decode(&spec); err != nil {
+			c.write(w, problem(http.StatusBadRequest, err.Error()))
+			return
+		}
+		c.write(w, ok(build(spec)))
+	}
 }
 
 // change decodes a strict JSON body and applies it.
