@@ -1,0 +1,192 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// samples are the files that users are told to start from.
+const samples = "../../config/samples"
+
+// apply applies a sample as kubectl would and deletes it again at the end of the spec.
+func apply(path ...string) []*unstructured.Unstructured {
+	GinkgoHelper()
+	content, err := os.ReadFile(filepath.Join(append([]string{samples}, path...)...))
+	Expect(err).NotTo(HaveOccurred())
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(content), 4096)
+	var objects []*unstructured.Unstructured
+	for {
+		object := &unstructured.Unstructured{}
+		if err := decoder.Decode(object); errors.Is(err, io.EOF) {
+			return objects
+		} else {
+			Expect(err).NotTo(HaveOccurred())
+		}
+		create(object)
+		objects = append(objects, object)
+	}
+}
+
+// samplePool is a NodePool that a sample has made.
+func samplePool(name string) *karpv1.NodePool {
+	GinkgoHelper()
+	pool := &karpv1.NodePool{}
+	Eventually(func(g Gomega) {
+		g.Expect(env.Client().Get(ctx, types.NamespacedName{Name: name}, pool)).To(Succeed())
+		g.Expect(pool.StatusConditions().Root().IsTrue()).To(BeTrue(), "%+v", pool.Status.Conditions)
+	}).Should(Succeed())
+	return pool
+}
+
+// podsOf are the pods of a sample's workload, which have the label app, that have a node.
+func podsOf(g Gomega, app string) []corev1.Pod {
+	pods := listed(g, &corev1.PodList{}, client.InNamespace(corev1.NamespaceDefault), client.MatchingLabels{"app": app})
+	return lo.Filter(pods.Items, func(p corev1.Pod, _ int) bool { return p.Spec.NodeName != "" && p.DeletionTimestamp == nil })
+}
+
+// nodesOf are the pool's Nodes.
+func nodesOf(g Gomega, pool string) []corev1.Node {
+	return listed(g, &corev1.NodeList{}, client.MatchingLabels{karpv1.NodePoolLabelKey: pool}).Items
+}
+
+// removed deletes a workload with its pods, and then waits for the pools' servers to go.
+func removed(objects []*unstructured.Unstructured, pools ...*karpv1.NodePool) {
+	GinkgoHelper()
+	for _, object := range objects {
+		Expect(env.Client().Delete(ctx, object, client.PropagationPolicy(metav1.DeletePropagationBackground))).To(Succeed())
+	}
+	for _, pool := range pools {
+		Expect(env.Client().Delete(ctx, pool)).To(Succeed())
+	}
+	for _, pool := range pools {
+		expectNothingLeft(pool)
+	}
+}
+
+var _ = Describe("The samples", Ordered, func() {
+	BeforeAll(func() { apply("nodeclass-default.yaml") })
+
+	It("should launch whatever fits best with the default pool", func() {
+		apply("nodepool-default.yaml")
+		pool := samplePool("default")
+		web := deployment(pool, 2)
+		create(web)
+		Eventually(func(g Gomega) { g.Expect(running(g, web)).To(HaveLen(2)) }).Should(Succeed())
+		Expect(env.Client().Delete(ctx, web)).To(Succeed())
+		Expect(env.Client().Delete(ctx, pool)).To(Succeed())
+		expectNothingLeft(pool)
+	})
+
+	It("should keep to the zones and flavors of zones-and-flavors", func() {
+		apply("zones-and-flavors", "nodepool.yaml")
+		pool := samplePool("zones-and-flavors")
+		workload := apply("zones-and-flavors", "workload.yaml")
+		Eventually(func(g Gomega) { g.Expect(podsOf(g, "zones-and-flavors")).To(HaveLen(2)) }).Should(Succeed())
+		for _, node := range nodesOf(Default, pool.Name) {
+			Expect(node.Labels).To(HaveKeyWithValue(corev1.LabelTopologyZone, "HN1"))
+			Expect(node.Labels).To(HaveKeyWithValue(corev1.LabelInstanceTypeStable, BeElementOf("p2.4c_8g", "p2.4c_16g", "p2.8c_16g")))
+		}
+		removed(workload, pool)
+	})
+
+	It("should scale from zero for a job, and to zero after it", func() {
+		apply("scale-to-zero", "nodepool.yaml")
+		pool := samplePool("batch")
+		Expect(servers(Default, pool)).To(BeEmpty())
+		workload := apply("scale-to-zero", "workload.yaml")
+		Eventually(func(g Gomega) { g.Expect(podsOf(g, "nightly-report")).To(HaveLen(3)) }).Should(Succeed())
+		for _, claim := range claims(Default, pool) {
+			Expect(claim.Labels).To(HaveKeyWithValue(v1alpha1.LabelInstanceCategory, BeElementOf("basic", "premium")))
+		}
+		for _, object := range workload {
+			Expect(env.Client().Delete(ctx, object, client.PropagationPolicy(metav1.DeletePropagationBackground))).To(Succeed())
+		}
+		// The pool stays, and takes its own time: consolidateAfter is a minute.
+		Eventually(func(g Gomega) { g.Expect(servers(g, pool)).To(BeEmpty()) }).WithTimeout(2 * patience).Should(Succeed())
+		Expect(env.Client().Delete(ctx, pool)).To(Succeed())
+		expectNothingLeft(pool)
+	})
+
+	It("should use up the steady pool before it bursts", func() {
+		apply("burst", "nodepool.yaml")
+		steady, burst := samplePool("steady"), samplePool("burst")
+		workload := apply("burst", "workload.yaml")
+		Eventually(func(g Gomega) {
+			g.Expect(podsOf(g, "burst")).To(HaveLen(6))
+			g.Expect(nodesOf(g, steady.Name)).NotTo(BeEmpty())
+			g.Expect(nodesOf(g, burst.Name)).NotTo(BeEmpty())
+		}).Should(Succeed())
+		cpu := lo.SumBy(nodesOf(Default, steady.Name), func(n corev1.Node) int64 { return n.Status.Capacity.Cpu().Value() })
+		Expect(cpu).To(BeNumerically("<=", 8), "the steady pool's limit")
+		removed(workload, steady, burst)
+	})
+
+	It("should spread over the zones", func() {
+		apply("spread", "nodeclass.yaml")
+		apply("spread", "nodepool.yaml")
+		pool := samplePool("spread")
+		workload := apply("spread", "workload.yaml")
+		Eventually(func(g Gomega) { g.Expect(podsOf(g, "spread")).To(HaveLen(4)) }).Should(Succeed())
+		zones := lo.Uniq(lo.Map(nodesOf(Default, pool.Name), func(n corev1.Node, _ int) string { return n.Labels[corev1.LabelTopologyZone] }))
+		Expect(zones).To(ConsistOf("HN1", "HN2"))
+		removed(workload, pool)
+	})
+
+	It("should wait on Cilium's nodes until the agent has removed its taint", func() {
+		apply("cilium", "nodepool.yaml")
+		pool := samplePool("cilium")
+		workload := apply("cilium", "workload.yaml")
+		isAgents := func(t corev1.Taint) bool { return t.Key == "node.cilium.io/agent-not-ready" }
+		Eventually(func(g Gomega) {
+			nodes := nodesOf(g, pool.Name)
+			g.Expect(nodes).To(HaveLen(1))
+			g.Expect(slices.ContainsFunc(nodes[0].Spec.Taints, isAgents)).To(BeTrue(), "%v", nodes[0].Spec.Taints)
+			g.Expect(nodes[0].Labels).To(HaveKeyWithValue(karpv1.NodeRegisteredLabelKey, "true"))
+		}).Should(Succeed())
+		Expect(podsOf(Default, "cilium")).To(BeEmpty())
+		// What Cilium's agent does once the node's network works.
+		Eventually(func(g Gomega) {
+			node := nodesOf(g, pool.Name)[0]
+			node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, isAgents)
+			g.Expect(env.Client().Update(ctx, &node)).To(Succeed())
+		}).Should(Succeed())
+		Eventually(func(g Gomega) {
+			g.Expect(podsOf(g, "cilium")).To(HaveLen(1))
+			g.Expect(claims(g, pool)).To(HaveLen(1), "nobody ordered another server meanwhile")
+		}).Should(Succeed())
+		removed(workload, pool)
+	})
+})
