@@ -161,7 +161,8 @@ func (w *world) makeNodeClass(images *image.DefaultProvider, networks *network.D
 	class.Status.Zones = lo.FilterMap(lo.Must(zones.Zones()), func(z zone.Zone, _ int) (string, bool) { return z.Name, z.Active })
 	for _, condition := range []string{
 		v1alpha1.ConditionTypeZonesReady, v1alpha1.ConditionTypeImagesReady, v1alpha1.ConditionTypeNetworksReady, v1alpha1.ConditionTypeFirewallsReady,
-		v1alpha1.ConditionTypeSSHKeyReady, v1alpha1.ConditionTypeBootstrapReady, v1alpha1.ConditionTypeFlavorsReady,
+		v1alpha1.ConditionTypeSSHKeyReady, v1alpha1.ConditionTypeBootstrapReady, v1alpha1.ConditionTypeDisksReady,
+		v1alpha1.ConditionTypeFlavorsReady,
 	} {
 		class.StatusConditions().SetTrue(condition)
 	}

@@ -57,6 +57,9 @@ const (
 	DiskTypeHDD DiskType = "HDD"
 )
 
+// DefaultRootDiskSize is the size of a root disk where nothing else is said.
+const DefaultRootDiskSize = "40Gi"
+
 // BootstrapMode is how a new server becomes a node.
 // +kubebuilder:validation:Enum={BKE,Custom}
 type BootstrapMode string
@@ -116,6 +119,7 @@ type BizflyNodeClassSpec struct {
 	// +kubebuilder:validation:XValidation:message="zones must not repeat a zone",rule="self.all(z, self.exists_one(y, y == z))"
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
 	// +optional
 	Zones []string `json:"zones,omitempty" hash:"ignore"`
 	// FlavorSelectorTerms narrow the flavors that servers may have; a flavor that any term selects is used. When it is
@@ -192,7 +196,7 @@ type BizflyNodeClassSpec struct {
 	StoppedServers StoppedServers `json:"stoppedServers,omitempty" hash:"ignore"`
 	// Metadata is put on each server beside this provider's own. It is readable inside the server: no secrets.
 	// +kubebuilder:validation:MaxProperties=32
-	// +kubebuilder:validation:XValidation:message="metadata keys must be 1 to 255 characters without '/', and values at most 255 characters",rule="self.all(k, size(k) > 0 && size(k) <= 255 && !k.contains('/') && size(self[k]) <= 255)"
+	// +kubebuilder:validation:XValidation:message="metadata keys must be 1 to 255 letters, digits, spaces and - _ . :, and values at most 255 characters",rule="self.all(k, size(k) <= 255 && k.matches('^[a-zA-Z0-9_:. -]+$') && size(self[k]) <= 255)"
 	// +kubebuilder:validation:XValidation:message="metadata keys that begin with karpenter-, bke_, bizfly_cloud_service, kubernetes_version or cluster_id belong to this provider and to BKE",rule="self.all(k, !k.startsWith('karpenter-') && !k.startsWith('bke_') && !k.startsWith('bizfly_cloud_service') && !k.startsWith('kubernetes_version') && !k.startsWith('cluster_id'))"
 	// +optional
 	Metadata map[string]string `json:"metadata,omitempty"`
@@ -250,7 +254,7 @@ type SnapshotSelector struct {
 // +kubebuilder:validation:XValidation:message="set at least one of name, category and generation",rule="has(self.name) || has(self.category) || has(self.generation)"
 type FlavorSelectorTerm struct {
 	// Name is the name of flavors, in which * stands for any characters, for example "nix.*" or "4c_8g_dedicated".
-	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_.*-]+$`
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	Name string `json:"name,omitempty"`
@@ -261,7 +265,7 @@ type FlavorSelectorTerm struct {
 	Category string `json:"category,omitempty"`
 	// Generation is the code of the hardware generation, for example "2" or "4a": the value of the label
 	// karpenter.bizflycloud.vn/instance-generation.
-	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	Generation string `json:"generation,omitempty"`
@@ -329,9 +333,9 @@ type SSHKeySelectorTerm struct {
 // RootDisk is the disk that a server boots from.
 // +kubebuilder:validation:XValidation:message="set type or volumeType, not both",rule="!(has(self.type) && has(self.volumeType))"
 type RootDisk struct {
-	// Size is the size of the disk, at least 20Gi and whole GiB. It is the node's ephemeral storage.
+	// Size is the size of the disk, at least 20Gi, in steps of 10Gi. It is the node's ephemeral storage.
 	// +kubebuilder:default="40Gi"
-	// +kubebuilder:validation:XValidation:message="rootDisk.size must be whole GiB, for example 40Gi",rule="!isQuantity(string(self)) || (quantity(string(self)).isInteger() && quantity(string(self)).asInteger() % 1073741824 == 0)"
+	// +kubebuilder:validation:XValidation:message="rootDisk.size must be a multiple of 10Gi, in which steps disks are sold, for example 40Gi",rule="!isQuantity(string(self)) || (quantity(string(self)).isInteger() && quantity(string(self)).asInteger() % 10737418240 == 0)"
 	// +kubebuilder:validation:XValidation:message="rootDisk.size must be between 20Gi and 16Ti, for example 40Gi",rule="isQuantity(string(self)) && quantity(string(self)).compareTo(quantity('20Gi')) >= 0 && quantity(string(self)).compareTo(quantity('16Ti')) <= 0"
 	// +optional
 	Size *resource.Quantity `json:"size,omitempty" hash:"string"`
@@ -350,8 +354,8 @@ type RootDisk struct {
 // DataDisk is a further disk of a server.
 // +kubebuilder:validation:XValidation:message="set type or volumeType, not both",rule="!(has(self.type) && has(self.volumeType))"
 type DataDisk struct {
-	// Size is the size of the disk, at least 10Gi and whole GiB.
-	// +kubebuilder:validation:XValidation:message="dataDisks.size must be whole GiB, for example 100Gi",rule="!isQuantity(string(self)) || (quantity(string(self)).isInteger() && quantity(string(self)).asInteger() % 1073741824 == 0)"
+	// Size is the size of the disk, at least 10Gi, in steps of 10Gi.
+	// +kubebuilder:validation:XValidation:message="dataDisks.size must be a multiple of 10Gi, in which steps disks are sold, for example 100Gi",rule="!isQuantity(string(self)) || (quantity(string(self)).isInteger() && quantity(string(self)).asInteger() % 10737418240 == 0)"
 	// +kubebuilder:validation:XValidation:message="dataDisks.size must be between 10Gi and 16Ti, for example 100Gi",rule="isQuantity(string(self)) && quantity(string(self)).compareTo(quantity('10Gi')) >= 0 && quantity(string(self)).compareTo(quantity('16Ti')) <= 0"
 	// +required
 	Size *resource.Quantity `json:"size" hash:"string"`
@@ -473,8 +477,12 @@ type KubeletConfiguration struct {
 // +kubebuilder:printcolumn:name="Reason",type="string",JSONPath=".status.conditions[?(@.type==\"Ready\")].reason",description="Why not"
 // +kubebuilder:printcolumn:name="Image",type="string",JSONPath=".status.image.name",description="The image that new servers boot"
 // +kubebuilder:printcolumn:name="Zones",type="string",JSONPath=".status.zones",description="Where servers may be launched"
+// +kubebuilder:printcolumn:name="Flavors",type="integer",JSONPath=".status.flavors",description="How many flavors servers may have"
+// +kubebuilder:printcolumn:name="Verified",type="string",JSONPath=".status.conditions[?(@.type==\"LaunchVerified\")].status",description="Whether a node of this spec has registered"
 // +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp",description="Since when it exists"
 // +kubebuilder:printcolumn:name="Plan",type="string",JSONPath=".spec.billingPlan",priority=1,description="How servers are paid for"
+// +kubebuilder:printcolumn:name="Kubernetes",type="string",JSONPath=".status.kubernetesVersion",priority=1,description="The version that the worker image runs"
+// +kubebuilder:printcolumn:name="Networks",type="string",JSONPath=".status.networks[*].name",priority=1,description="The VPC networks of servers"
 type BizflyNodeClass struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional

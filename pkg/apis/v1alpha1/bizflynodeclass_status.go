@@ -55,6 +55,11 @@ const ConditionTypeEgressAvailable = "EgressAvailable"
 // boots, that user data joins, that the flavor can be had with these disks) is not known before; True afterwards.
 const ConditionTypeLaunchVerified = "LaunchVerified"
 
+// ConditionTypeBillingPlanSuitable is a condition beside the others, which Ready does not depend on: False while billingPlan
+// is saving_plan and a NodePool of this NodeClass makes and removes nodes by itself, since a saving plan is prepaid at each
+// create and forfeited at each delete. A NodeClass that is paid for on demand does not have it.
+const ConditionTypeBillingPlanSuitable = "BillingPlanSuitable"
+
 // BizflyNodeClassStatus is what the spec means in the cloud right now.
 type BizflyNodeClassStatus struct {
 	// Zones are the zones in which servers may be launched. They stay listed while they are sold out.
@@ -82,6 +87,10 @@ type BizflyNodeClassStatus struct {
 	// UserDataHash is the hash of the templates that make user data, wherever they come from; empty in BKE mode without any.
 	// +optional
 	UserDataHash string `json:"userDataHash,omitempty"`
+	// VerifiedLaunch is what a node has registered with since: the evidence of the condition LaunchVerified, which outlives
+	// the node.
+	// +optional
+	VerifiedLaunch *VerifiedLaunchStatus `json:"verifiedLaunch,omitempty"`
 	// KubernetesVersion is the version that a BKE worker image runs, for example v1.35.4; empty for other images.
 	// +optional
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
@@ -103,6 +112,14 @@ type ImageStatus struct {
 	// MinDiskGiB is the least root disk that it fits on, in GiB; 0 where the cloud does not say.
 	// +optional
 	MinDiskGiB int32 `json:"minDiskGiB,omitempty"`
+}
+
+// VerifiedLaunchStatus is what a node was launched with that has registered.
+type VerifiedLaunchStatus struct {
+	// Hash is the hash of the spec's fields that cannot change on a running server.
+	Hash string `json:"hash"`
+	// ImageID is the id of the image.
+	ImageID string `json:"imageID"`
 }
 
 // ImageType is what a root disk is made from.
@@ -162,6 +179,7 @@ func (in *BizflyNodeClass) StatusConditions(opts ...status.ForOption) status.Con
 		ConditionTypeFirewallsReady,
 		ConditionTypeSSHKeyReady,
 		ConditionTypeBootstrapReady,
+		ConditionTypeDisksReady,
 		ConditionTypeFlavorsReady,
 	).For(in, opts...)
 }

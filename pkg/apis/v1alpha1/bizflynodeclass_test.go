@@ -18,6 +18,7 @@ package v1alpha1_test
 
 import (
 	"reflect"
+	"time"
 
 	"github.com/awslabs/operatorpkg/object"
 	"github.com/awslabs/operatorpkg/status"
@@ -26,6 +27,7 @@ import (
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -87,7 +89,7 @@ var _ = Describe("The hash of a BizflyNodeClass", func() {
 
 	It("should be the same in every release of this hash version", func() {
 		// Whoever must change this must raise NodeClassHashVersion, or the next upgrade rolls every node.
-		Expect(v1alpha1.NodeClassHashVersion).To(Equal("v1"))
+		Expect(v1alpha1.NodeClassHashVersion).To(Equal("v2"))
 		Expect(hash(unchanged)).To(Equal("9201093719012257625"))
 	})
 	It("should not depend on anything but the spec", func() {
@@ -110,6 +112,14 @@ var _ = Describe("The hash of a BizflyNodeClass", func() {
 			func(s *v1alpha1.BizflyNodeClassSpec) { s.DataDisks = disks("100Gi", "100Gi") },
 			func(s *v1alpha1.BizflyNodeClassSpec) { s.DataDisks = disks("100Gi", "200Gi") },
 			func(s *v1alpha1.BizflyNodeClassSpec) { s.DataDisks = disks("200Gi", "100Gi") },
+			func(s *v1alpha1.BizflyNodeClassSpec) {
+				s.DataDisks = disks("100Gi")
+				s.DataDisks[0].Type = v1alpha1.DiskTypeHDD
+			},
+			func(s *v1alpha1.BizflyNodeClassSpec) {
+				s.DataDisks = disks("100Gi")
+				s.DataDisks[0].VolumeType = "PREMIUM-HDD1"
+			},
 		},
 		"Bootstrap": {
 			func(s *v1alpha1.BizflyNodeClassSpec) { s.Bootstrap.Mode = v1alpha1.BootstrapModeCustom },
@@ -117,6 +127,12 @@ var _ = Describe("The hash of a BizflyNodeClass", func() {
 			func(s *v1alpha1.BizflyNodeClassSpec) { s.Bootstrap.UserData = lo.ToPtr("#!/bin/sh") },
 			func(s *v1alpha1.BizflyNodeClassSpec) {
 				s.Bootstrap.UserDataFrom = &v1alpha1.SecretKeySelector{Name: "x"}
+			},
+			func(s *v1alpha1.BizflyNodeClassSpec) {
+				s.Bootstrap.UserDataFrom = &v1alpha1.SecretKeySelector{Name: "x", Key: "y"}
+			},
+			func(s *v1alpha1.BizflyNodeClassSpec) {
+				s.Bootstrap.JoinToken = &v1alpha1.JoinToken{TTL: metav1.Duration{Duration: time.Hour}}
 			},
 		},
 		"Kubelet": {
@@ -131,6 +147,15 @@ var _ = Describe("The hash of a BizflyNodeClass", func() {
 			},
 			func(s *v1alpha1.BizflyNodeClassSpec) {
 				s.Kubelet = &v1alpha1.KubeletConfiguration{EvictionHard: map[string]string{"memory.available": "5%"}}
+			},
+			func(s *v1alpha1.BizflyNodeClassSpec) {
+				s.Kubelet = &v1alpha1.KubeletConfiguration{EvictionSoft: map[string]string{"memory.available": "5%"}}
+			},
+			func(s *v1alpha1.BizflyNodeClassSpec) {
+				s.Kubelet = &v1alpha1.KubeletConfiguration{EvictionSoftGracePeriod: map[string]string{"memory.available": "1m"}}
+			},
+			func(s *v1alpha1.BizflyNodeClassSpec) {
+				s.Kubelet = &v1alpha1.KubeletConfiguration{PodsPerCore: lo.ToPtr(int32(50))}
 			},
 		},
 		"Metadata": {
@@ -186,6 +211,30 @@ var _ = Describe("The hash of a BizflyNodeClass", func() {
 		second := nodeClass(`spec: {rootDisk: {size: 40960Mi}}`)
 		Expect(second.Hash()).To(Equal(first.Hash()))
 	})
+	DescribeTable("should be that of what is in effect, however it is written", func(one, other string) {
+		first := nodeClass("spec: {" + one + "}")
+		Expect(env.Client.Delete(ctx, first)).To(Succeed())
+		Expect(nodeClass("spec: {" + other + "}").Hash()).To(Equal(first.Hash()))
+	},
+		Entry("a root disk of nothing", ``, `rootDisk: {}`),
+		Entry("the default medium", `rootDisk: {size: 60Gi}`, `rootDisk: {size: 60Gi, type: SSD}`),
+		Entry("the default medium of a data disk", `dataDisks: [{size: 100Gi}]`, `dataDisks: [{size: 102400Mi, type: SSD}]`),
+		Entry("no data disks", ``, `dataDisks: []`),
+		Entry("no metadata", ``, `metadata: {}`),
+		Entry("no IPv6", ``, `ipv6: false`),
+		Entry("the default address", ``, `publicIPv4: true`),
+		Entry("the default plan", ``, `billingPlan: on_demand`),
+		Entry("the default mode", ``, `bootstrap: {}`),
+		Entry("the default key", `bootstrap: {userDataFrom: {name: x}}`, `bootstrap: {userDataFrom: {name: x, key: userData}}`),
+		Entry("kubelet settings of nothing", `bootstrap: {mode: Custom, userData: x}`, `bootstrap: {mode: Custom, userData: x}, kubelet: {kubeReserved: {}}`),
+		Entry("a quantity in another form", `bootstrap: {mode: Custom, userData: x}, kubelet: {kubeReserved: {cpu: "1"}}`,
+			`bootstrap: {mode: Custom, userData: x}, kubelet: {kubeReserved: {cpu: 1000m}}`),
+	)
+	It("should leave the spec as it is", func() {
+		nodeClass := &v1alpha1.BizflyNodeClass{}
+		nodeClass.Hash()
+		Expect(nodeClass).To(Equal(&v1alpha1.BizflyNodeClass{}))
+	})
 	It("should be the same before and after the API server", func() {
 		Expect(nodeClass(`spec: {}`).Hash()).To(Equal(hash(unchanged)))
 	})
@@ -196,13 +245,29 @@ var _ = Describe("A BizflyNodeClass", func() {
 		nodeClass := &v1alpha1.BizflyNodeClass{}
 		for _, condition := range []string{
 			v1alpha1.ConditionTypeZonesReady, v1alpha1.ConditionTypeImagesReady, v1alpha1.ConditionTypeNetworksReady, v1alpha1.ConditionTypeFirewallsReady,
-			v1alpha1.ConditionTypeSSHKeyReady, v1alpha1.ConditionTypeBootstrapReady, v1alpha1.ConditionTypeFlavorsReady,
+			v1alpha1.ConditionTypeSSHKeyReady, v1alpha1.ConditionTypeBootstrapReady, v1alpha1.ConditionTypeDisksReady, v1alpha1.ConditionTypeFlavorsReady,
 		} {
 			Expect(nodeClass.StatusConditions().Root().IsTrue()).To(BeFalse(), condition)
 			nodeClass.StatusConditions().SetTrue(condition)
 		}
 		Expect(nodeClass.StatusConditions().Get(status.ConditionReady).IsTrue()).To(BeTrue())
 	})
+	DescribeTable("should be ready whatever the conditions beside the others say", func(condition string) {
+		nodeClass := &v1alpha1.BizflyNodeClass{}
+		for _, dependent := range []string{
+			v1alpha1.ConditionTypeZonesReady, v1alpha1.ConditionTypeImagesReady, v1alpha1.ConditionTypeNetworksReady, v1alpha1.ConditionTypeFirewallsReady,
+			v1alpha1.ConditionTypeSSHKeyReady, v1alpha1.ConditionTypeBootstrapReady, v1alpha1.ConditionTypeDisksReady, v1alpha1.ConditionTypeFlavorsReady,
+		} {
+			nodeClass.StatusConditions().SetTrue(dependent)
+		}
+		nodeClass.StatusConditions().SetFalse(condition, "Because", "of something")
+		Expect(nodeClass.StatusConditions().Get(status.ConditionReady).IsTrue()).To(BeTrue())
+	},
+		Entry("of launches", v1alpha1.ConditionTypeLaunchesSucceeding),
+		Entry("of egress", v1alpha1.ConditionTypeEgressAvailable),
+		Entry("of the first launch", v1alpha1.ConditionTypeLaunchVerified),
+		Entry("of the billing plan", v1alpha1.ConditionTypeBillingPlanSuitable),
+	)
 	It("should be known by its kind where core looks for it", func() {
 		Expect(object.GVK(&v1alpha1.BizflyNodeClass{})).To(Equal(v1alpha1.GroupVersion.WithKind("BizflyNodeClass")))
 	})

@@ -30,7 +30,9 @@ const (
 	oneNetworkTerm = "set exactly one of id, name, tag and default"
 	needsUserData  = "userData or userDataFrom is required in Custom mode"
 	reservedKeys   = "belong to this provider and to BKE"
-	metadataForm   = "metadata keys must be 1 to 255 characters"
+	metadataForm   = "metadata keys must be 1 to 255 letters"
+	diskSteps      = ".size must be a multiple of 10Gi"
+	bothDiskTypes  = "set type or volumeType, not both"
 	customOnly     = "kubelet settings need bootstrap.mode Custom"
 )
 
@@ -50,6 +52,7 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 		Entry("one twice", `zones: [HN1, HN2, HN1]`, "zones must not repeat a zone"),
 		Entry("an empty one", `zones: [""]`, "spec.zones[0]"),
 		Entry("one that is too long", `zones: [`+strings.Repeat("z", 64)+`]`, "spec.zones[0]"),
+		Entry("one that no label could have", `zones: ["HN 1"]`, "spec.zones[0]"),
 		Entry("sixteen", `zones: `+list(16, func(i int) string { return fmt.Sprintf("Z%d", i) }), valid),
 		Entry("seventeen", `zones: `+list(17, func(i int) string { return fmt.Sprintf("Z%d", i) }), "must have at most 16 items"),
 	)
@@ -76,6 +79,31 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 		Entry("an operating system without a distribution", `imageSelectorTerms: [{os: {version: x}}], bootstrap: {mode: Custom, userData: x}`, "spec.imageSelectorTerms[0].os.distribution"),
 		Entry("an operating system in BKE mode", `imageSelectorTerms: [{os: {distribution: Ubuntu, version: 24.04 x64}}]`, "bootstrap.mode BKE needs a BKE worker image"),
 		Entry("an operating system among others in BKE mode", `imageSelectorTerms: [{id: x}, {os: {distribution: Ubuntu, version: 24.04 x64}}]`, "bootstrap.mode BKE needs a BKE worker image"),
+	)
+
+	DescribeTable("imageSelectorTerms of snapshots", spec,
+		Entry("an id", `imageSelectorTerms: [{snapshot: {id: x}}]`, valid),
+		Entry("a name", `imageSelectorTerms: [{snapshot: {name: "golden-*"}}]`, valid),
+		Entry("neither", `imageSelectorTerms: [{snapshot: {}}]`, "set exactly one of snapshot.id and snapshot.name"),
+		Entry("both", `imageSelectorTerms: [{snapshot: {id: x, name: other}}]`, "set exactly one of snapshot.id and snapshot.name"),
+		Entry("an empty id", `imageSelectorTerms: [{snapshot: {id: ""}}]`, "spec.imageSelectorTerms[0].snapshot.id"),
+		Entry("an empty name", `imageSelectorTerms: [{snapshot: {name: ""}}]`, "spec.imageSelectorTerms[0].snapshot.name"),
+		Entry("beside an id", `imageSelectorTerms: [{id: x, snapshot: {id: x}}]`, oneImageTerm),
+	)
+
+	DescribeTable("flavorSelectorTerms", spec,
+		Entry("none", `flavorSelectorTerms: []`, valid),
+		Entry("a name", `flavorSelectorTerms: [{name: "nix.*"}]`, valid),
+		Entry("a category", `flavorSelectorTerms: [{category: premium}]`, valid),
+		Entry("a generation", `flavorSelectorTerms: [{generation: 4a}]`, valid),
+		Entry("all of them", `flavorSelectorTerms: [{name: "p2.*", category: premium, generation: "2"}, {category: dedicated}]`, valid),
+		Entry("a term that selects nothing", `flavorSelectorTerms: [{}]`, "set at least one of name, category and generation"),
+		Entry("a name that no flavor can have", `flavorSelectorTerms: [{name: "nix 2c"}]`, "spec.flavorSelectorTerms[0].name"),
+		Entry("an empty name", `flavorSelectorTerms: [{name: ""}]`, "spec.flavorSelectorTerms[0].name"),
+		Entry("a category in capitals", `flavorSelectorTerms: [{category: Premium}]`, "spec.flavorSelectorTerms[0].category"),
+		Entry("a generation that no label could have", `flavorSelectorTerms: [{generation: "gen 2"}]`, "spec.flavorSelectorTerms[0].generation"),
+		Entry("a name that is too long", `flavorSelectorTerms: [{name: `+strings.Repeat("x", 64)+`}]`, "spec.flavorSelectorTerms[0].name"),
+		Entry("thirty-three", `flavorSelectorTerms: `+list(33, func(int) string { return "{category: basic}" }), "must have at most 32 items"),
 	)
 
 	DescribeTable("networkSelectorTerms", spec,
@@ -110,17 +138,33 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 	DescribeTable("rootDisk", spec,
 		Entry("a size", `rootDisk: {size: 100Gi}`, valid),
 		Entry("the smallest size", `rootDisk: {size: 20Gi}`, valid),
-		Entry("the largest size", `rootDisk: {size: 16Ti}`, valid),
+		Entry("the largest size", `rootDisk: {size: 16380Gi}`, valid),
+		Entry("a size between two steps", `rootDisk: {size: 25Gi}`, "rootDisk"+diskSteps),
 		Entry("too small a size", `rootDisk: {size: 20479Mi}`, "rootDisk.size must be between 20Gi and 16Ti"),
 		Entry("too large a size", `rootDisk: {size: 17Ti}`, "rootDisk.size must be between 20Gi and 16Ti"),
-		Entry("a size between two GiB", `rootDisk: {size: 30.5Gi}`, "rootDisk.size must be whole GiB"),
+		Entry("a size between two GiB", `rootDisk: {size: 30.5Gi}`, "rootDisk"+diskSteps),
 		Entry("a size that is none", `rootDisk: {size: big}`, "spec.rootDisk.size"),
 		Entry("a number for a size", `rootDisk: {size: 40}`, "rootDisk.size must be between 20Gi and 16Ti"),
 		Entry("a medium", `rootDisk: {type: HDD}`, valid),
 		Entry("an unknown medium", `rootDisk: {type: NVMe}`, `supported values: "SSD", "HDD"`),
 		Entry("a volume type", `rootDisk: {volumeType: PREMIUM-SSD1}`, valid),
 		Entry("an empty volume type", `rootDisk: {volumeType: ""}`, "spec.rootDisk.volumeType"),
-		Entry("a medium and a volume type", `rootDisk: {type: SSD, volumeType: PREMIUM-SSD1}`, "set type or volumeType, not both"),
+		Entry("a medium and a volume type", `rootDisk: {type: SSD, volumeType: PREMIUM-SSD1}`, bothDiskTypes),
+	)
+
+	DescribeTable("dataDisks", spec,
+		Entry("none", `dataDisks: []`, valid),
+		Entry("one", `dataDisks: [{size: 100Gi}]`, valid),
+		Entry("the smallest and the largest", `dataDisks: [{size: 10Gi, type: HDD}, {size: 16380Gi, volumeType: PREMIUM-HDD1}]`, valid),
+		Entry("two that are equal", `dataDisks: [{size: 100Gi}, {size: 100Gi}]`, valid),
+		Entry("one without a size", `dataDisks: [{type: SSD}]`, "spec.dataDisks[0].size"),
+		Entry("one that is too small", `dataDisks: [{size: 0}]`, "dataDisks.size must be between 10Gi and 16Ti"),
+		Entry("one that is too large", `dataDisks: [{size: 17Ti}]`, "dataDisks.size must be between 10Gi and 16Ti"),
+		Entry("one between two steps", `dataDisks: [{size: 15Gi}]`, "dataDisks"+diskSteps),
+		Entry("one of an unknown medium", `dataDisks: [{size: 10Gi, type: NVMe}]`, `supported values: "SSD", "HDD"`),
+		Entry("one of a medium and a volume type", `dataDisks: [{size: 10Gi, type: SSD, volumeType: x}]`, bothDiskTypes),
+		Entry("one of an empty volume type", `dataDisks: [{size: 10Gi, volumeType: ""}]`, "spec.dataDisks[0].volumeType"),
+		Entry("five", `dataDisks: `+list(5, func(int) string { return "{size: 10Gi}" }), "must have at most 4 items"),
 	)
 
 	DescribeTable("plans and addresses", spec,
@@ -136,6 +180,8 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 		Entry("free_bandwidth", `networkPlan: free_bandwidth`, valid),
 		Entry("another network plan", `networkPlan: unlimited`, `supported values: "free_datatransfer", "free_bandwidth"`),
 		Entry("no public address", `publicIPv4: false`, valid),
+		Entry("IPv6", `ipv6: true`, valid),
+		Entry("IPv6 that is no boolean", `ipv6: "yes"`, "spec.ipv6"),
 		Entry("a public address that is no boolean", `publicIPv4: "yes"`, "spec.publicIPv4"),
 	)
 
@@ -149,6 +195,19 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 		Entry("BKE with user data", `bootstrap: {mode: BKE, userData: x}`, valid),
 		Entry("user data without a mode", `bootstrap: {userData: x}`, valid),
 		Entry("user data of 16 KiB", `bootstrap: {mode: Custom, userData: `+strings.Repeat("x", 16384)+`}`, valid),
+		Entry("user data from a Secret", `bootstrap: {mode: Custom, userDataFrom: {name: join}}`, valid),
+		Entry("user data from a Secret and inline", `bootstrap: {mode: Custom, userData: x, userDataFrom: {name: join, key: worker}}`, valid),
+		Entry("a Secret without a name", `bootstrap: {mode: Custom, userDataFrom: {key: x}}`, "spec.bootstrap.userDataFrom.name"),
+		Entry("a Secret whose name is none", `bootstrap: {mode: Custom, userDataFrom: {name: Join_Me}}`, "spec.bootstrap.userDataFrom.name"),
+		Entry("a key that is none", `bootstrap: {mode: Custom, userDataFrom: {name: x, key: a/b}}`, "spec.bootstrap.userDataFrom.key"),
+		Entry("user data for BKE's flatcar image", `imageSelectorTerms: [{alias: bke@latest, osType: flatcar}], bootstrap: {userData: x}`, "not possible on BKE's flatcar image"),
+		Entry("user data from a Secret for BKE's flatcar image", `imageSelectorTerms: [{alias: bke@latest, osType: flatcar}], bootstrap: {mode: BKE, userDataFrom: {name: x}}`, "not possible on BKE's flatcar image"),
+		Entry("a join token", `bootstrap: {mode: Custom, userData: x, joinToken: {}}`, valid),
+		Entry("a join token of an hour", `bootstrap: {mode: Custom, userData: x, joinToken: {ttl: 1h}}`, valid),
+		Entry("a join token in BKE mode", `bootstrap: {joinToken: {}}`, "joinToken belongs to Custom mode"),
+		Entry("a join token of a moment", `bootstrap: {mode: Custom, userData: x, joinToken: {ttl: 1m}}`, "joinToken.ttl must be between 5m and 24h"),
+		Entry("a join token of days", `bootstrap: {mode: Custom, userData: x, joinToken: {ttl: 25h}}`, "joinToken.ttl must be between 5m and 24h"),
+		Entry("a join token of a time that is none", `bootstrap: {mode: Custom, userData: x, joinToken: {ttl: soon}}`, "spec.bootstrap.joinToken.ttl"),
 		Entry("user data that is too long", `bootstrap: {mode: Custom, userData: `+strings.Repeat("x", 16385)+`}`, "spec.bootstrap.userData"),
 	)
 
@@ -173,6 +232,18 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 		Entry("a negative evictionHard", `evictionHard: {memory.available: -5Mi}`, "evictionHard values must be quantities or percentages below 100%"),
 		Entry("an evictionHard that is no quantity", `evictionHard: {memory.available: some}`, "evictionHard values must be quantities or percentages below 100%"),
 	)
+	DescribeTable("more of kubelet", kubelet,
+		Entry("podsPerCore", `podsPerCore: 10`, valid),
+		Entry("no pods per core", `podsPerCore: 0`, "spec.kubelet.podsPerCore"),
+		Entry("too many pods per core", `podsPerCore: 1001`, "spec.kubelet.podsPerCore"),
+		Entry("evictionSoft", `evictionSoft: {memory.available: 10%}, evictionSoftGracePeriod: {memory.available: 1m30s}`, valid),
+		Entry("evictionSoft without a time", `evictionSoft: {memory.available: 10%}`, "each threshold of evictionSoft needs a time"),
+		Entry("a time without evictionSoft", `evictionSoftGracePeriod: {memory.available: 1m}`, "each threshold of evictionSoft needs a time"),
+		Entry("a time of another threshold", `evictionSoft: {memory.available: 10%}, evictionSoftGracePeriod: {nodefs.available: 1m}`, "each threshold of evictionSoft needs a time"),
+		Entry("another evictionSoft", `evictionSoft: {pid.available: 5%}, evictionSoftGracePeriod: {pid.available: 1m}`, "valid keys for evictionSoft are"),
+		Entry("an evictionSoft of everything", `evictionSoft: {memory.available: 100%}, evictionSoftGracePeriod: {memory.available: 1m}`, "evictionSoft values must be quantities or percentages below 100%"),
+		Entry("a time that is none", `evictionSoft: {memory.available: 10%}, evictionSoftGracePeriod: {memory.available: soon}`, "evictionSoftGracePeriod values must be durations"),
+	)
 	DescribeTable("kubelet where the worker image decides", spec,
 		Entry("in BKE mode", `bootstrap: {mode: BKE}, kubelet: {maxPods: 50}`, customOnly),
 		Entry("without a mode", `kubelet: {maxPods: 50}`, customOnly),
@@ -183,6 +254,8 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 		Entry("a key", `metadata: {team: storage}`, valid),
 		Entry("an empty value", `metadata: {team: ""}`, valid),
 		Entry("an empty key", `metadata: {"": x}`, metadataForm),
+		Entry("every character that a key may have", `metadata: {"Az09 _-.:": x}`, valid),
+		Entry("a letter that a key may not have", `metadata: {"đội": x}`, metadataForm),
 		Entry("a slash in a key", `metadata: {example.com/team: x}`, metadataForm),
 		Entry("a key that is too long", `metadata: {`+long+`: x}`, metadataForm),
 		Entry("a value that is too long", `metadata: {x: `+long+`}`, metadataForm),

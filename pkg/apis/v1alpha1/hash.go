@@ -18,23 +18,88 @@ package v1alpha1
 
 import (
 	"fmt"
+	"reflect"
 
 	"github.com/mitchellh/hashstructure/v2"
 	"github.com/samber/lo"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // NodeClassHashVersion is the version of Hash. It is raised whenever the same spec would hash differently (a new field
-// with a default, a changed tag), so that an upgrade re-stamps hashes instead of rolling every node.
-const NodeClassHashVersion = "v1"
+// with a default, a changed tag), so that an upgrade re-stamps hashes instead of rolling every node. Version v2 hashes what
+// is in effect rather than what is written, so that `rootDisk: {}` and `rootDisk: {type: SSD}` are the same.
+const NodeClassHashVersion = "v2"
 
 // Hash returns the hash of the fields that cannot change on a running server and that no other drift check covers.
 // Selector terms and zones are left out: what they resolve to is compared with the live server instead, so that a
 // selector which is written differently but means the same rolls nothing.
 func (in *BizflyNodeClass) Hash() string {
-	return fmt.Sprint(lo.Must(hashstructure.Hash(in.Spec, hashstructure.FormatV2, &hashstructure.HashOptions{
+	return fmt.Sprint(lo.Must(hashstructure.Hash(in.Spec.effective(), hashstructure.FormatV2, &hashstructure.HashOptions{
 		// Not as sets: two equal data disks would cancel each other out, and their order is the order of the devices.
 		SlicesAsSets:    false,
 		IgnoreZeroValue: true,
 		ZeroNil:         true,
 	})))
+}
+
+// effective returns the spec with every default written out and everything that says nothing left out, as far as hashed
+// fields go: what means the same must hash the same, however it is written.
+func (in *BizflyNodeClassSpec) effective() *BizflyNodeClassSpec {
+	spec := in.DeepCopy()
+	spec.BillingPlan = lo.CoalesceOrEmpty(spec.BillingPlan, BillingPlanOnDemand)
+	spec.PublicIPv4 = lo.ToPtr(lo.FromPtrOr(spec.PublicIPv4, true))
+	if !lo.FromPtr(spec.IPv6) {
+		spec.IPv6 = nil
+	}
+	root := lo.FromPtr(spec.RootDisk)
+	root.Size = lo.CoalesceOrEmpty(root.Size, lo.ToPtr(resource.MustParse(DefaultRootDiskSize)))
+	root.Type = effectiveDiskType(root.Type, root.VolumeType)
+	spec.RootDisk = &root
+	if len(spec.DataDisks) == 0 {
+		spec.DataDisks = nil
+	}
+	for i := range spec.DataDisks {
+		spec.DataDisks[i].Type = effectiveDiskType(spec.DataDisks[i].Type, spec.DataDisks[i].VolumeType)
+	}
+	bootstrap := lo.FromPtr(spec.Bootstrap)
+	bootstrap.Mode = lo.CoalesceOrEmpty(bootstrap.Mode, BootstrapModeBKE)
+	spec.Bootstrap = &bootstrap
+	spec.Kubelet = spec.Kubelet.effective()
+	if len(spec.Metadata) == 0 {
+		spec.Metadata = nil
+	}
+	return spec
+}
+
+// effective leaves out what says nothing and writes each quantity in its one canonical form; nil where nothing is left.
+func (in *KubeletConfiguration) effective() *KubeletConfiguration {
+	if in == nil {
+		return nil
+	}
+	kubelet := in.DeepCopy()
+	for _, values := range []*map[string]string{
+		&kubelet.SystemReserved, &kubelet.KubeReserved, &kubelet.EvictionHard, &kubelet.EvictionSoft, &kubelet.EvictionSoftGracePeriod,
+	} {
+		for key, value := range *values {
+			// Percentages and durations are none, and stay as they are.
+			if quantity, err := resource.ParseQuantity(value); err == nil {
+				(*values)[key] = quantity.String()
+			}
+		}
+		if len(*values) == 0 {
+			*values = nil
+		}
+	}
+	if reflect.ValueOf(*kubelet).IsZero() {
+		return nil
+	}
+	return kubelet
+}
+
+// effectiveDiskType is the medium that is asked for: none where a volume type says it.
+func effectiveDiskType(medium DiskType, volumeType string) DiskType {
+	if volumeType != "" {
+		return ""
+	}
+	return lo.CoalesceOrEmpty(medium, DiskTypeSSD)
 }
