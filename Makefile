@@ -146,7 +146,8 @@ CORE_CRDS = $(shell go list -m -f '{{.Dir}}' sigs.k8s.io/karpenter)/pkg/apis/crd
 # The pages of docs/ that hack/docs writes from the code.
 DOC_PAGES := metrics tuning
 # The folders that carry a copy of every custom resource definition: ours and Karpenter core's.
-CRD_COPIES := config/crd $(wildcard charts/$(BINARY)-crd/templates)
+CRD_CHART  := charts/$(BINARY)-crd
+CRD_COPIES := config/crd $(CRD_CHART)/templates
 
 .PHONY: generate
 generate: $(TOOLS)/controller-gen ## Generate deep copies, custom resource definitions and reference pages
@@ -157,6 +158,13 @@ generate: $(TOOLS)/controller-gen ## Generate deep copies, custom resource defin
 	@rm -f pkg/apis/crds/*.yaml && mkdir -p pkg/apis/crds && cp $(CACHE)/crds/*.yaml pkg/apis/crds/
 	@for dir in $(CRD_COPIES); do \
 		rm -f $$dir/*_*.yaml && cp $(CACHE)/crds/*.yaml $(CORE_CRDS)/*.yaml $$dir/ && chmod 644 $$dir/*_*.yaml || exit 1; \
+	done
+	@# Whoever uninstalls the chart keeps the definitions, and so NodePools, claims and servers. A description in braces would
+	@# be taken for a template.
+	@for crd in $(CRD_CHART)/templates/*_*.yaml; do \
+		! grep -n '{{' $$crd || { echo "$$crd: braces are a template to Helm: word that description differently"; exit 1; }; \
+		awk '{ print } !done && /^  annotations:$$/ { print "    helm.sh/resource-policy: keep"; done = 1 } END { exit !done }' \
+			$$crd > $(CACHE)/crds/kept && cp $(CACHE)/crds/kept $$crd && rm $(CACHE)/crds/kept || exit 1; \
 	done
 	@{ echo "# Written by make generate."; echo "apiVersion: kustomize.config.k8s.io/v1beta1"; echo "kind: Kustomization"; \
 		echo "resources:"; (cd config/crd && printf "  - %s\n" *_*.yaml); } > $(CACHE)/crds/kustomization \
@@ -169,6 +177,9 @@ generate: $(TOOLS)/controller-gen ## Generate deep copies, custom resource defin
 
 .PHONY: controlplane
 controlplane: $(CONTROLPLANE_BIN)/controlplane $(CONTROLPLANE_BIN)/kwok ## Build etcd, the Kubernetes control plane, kubectl and KWOK for the tests
+
+.PHONY: helm
+helm: $(TOOLS)/helm ## Build the Helm that the charts are tested with: .cache/tools/helm
 
 .PHONY: clean
 clean: ## Remove what was built (the Go build cache stays)
@@ -199,6 +210,17 @@ $(TOOLS)/controller-gen: $(call stamp,controller-gen,$(addprefix hack/tools/,go.
 	@echo "building controller-gen (about a minute the first time)"
 	@mkdir -p $(@D)
 	@cd hack/tools && $(GO_BUILD) -o $@ sigs.k8s.io/controller-tools/cmd/controller-gen && touch $@
+
+# Without these Helm would say that it was made for Kubernetes 1.20.
+HELM_KUBERNETES := $(foreach package,chartutil lint/rules,$(foreach part,Major=$(KUBERNETES_MAJOR) Minor=$(KUBERNETES_MINOR),\
+	-X helm.sh/helm/v3/pkg/$(package).k8sVersion$(part)))
+
+$(TOOLS)/helm: $(call stamp,helm,$(addprefix hack/tools/helm/,go.mod go.sum))
+	@echo "building Helm (2 to 3 minutes on 2 cores the first time)"
+	@mkdir -p $(@D)
+	@cd hack/tools/helm && $(GO_BUILD) -o $@ -ldflags "-s -w $(HELM_KUBERNETES) \
+		-X helm.sh/helm/v3/internal/version.version=$$(go list -m -f '{{.Version}}' helm.sh/helm/v3)" \
+		helm.sh/helm/v3/cmd/helm && touch $@
 
 $(TOOLS)/golangci-lint: $(call stamp,golangci-lint,$(addprefix hack/tools/golangci/,go.mod go.sum))
 	@echo "building golangci-lint (2 to 5 minutes on 2 cores the first time)"

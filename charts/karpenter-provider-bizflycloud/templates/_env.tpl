@@ -1,0 +1,99 @@
+{{/* One variable: (list name value). A value that is not given is left to the controller's default. */}}
+{{- define "karpenter.variable" -}}
+{{- $value := index . 1 }}
+{{- if not (or (kindIs "invalid" $value) (eq (toString $value) "")) }}
+- name: {{ index . 0 }}
+  value: {{ $value | toString | quote }}
+{{- end }}
+{{- end }}
+
+{{/* One variable from the credentials Secret: (list context name key). */}}
+{{- define "karpenter.secretVariable" -}}
+- name: {{ index . 1 }}
+  valueFrom:
+    secretKeyRef:
+      name: {{ include "karpenter.secretName" (index . 0) }}
+      key: {{ index . 2 }}
+{{- end }}
+
+{{/* The controller's environment: everything that internal/options, internal/logging and core's options read. */}}
+{{- define "karpenter.env" -}}
+{{- $v := .Values -}}
+- name: SYSTEM_NAMESPACE
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.namespace
+- name: LEADER_ELECTION_NAMESPACE
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.namespace
+{{- if dig "requests" "cpu" "" $v.resources }}
+- name: CPU_REQUESTS
+  valueFrom:
+    resourceFieldRef:
+      containerName: controller
+      resource: requests.cpu
+      divisor: 1m
+{{- end }}
+{{- if dig "limits" "memory" "" $v.resources }}
+- name: MEMORY_LIMIT
+  valueFrom:
+    resourceFieldRef:
+      containerName: controller
+      resource: limits.memory
+      divisor: "0"
+{{- end }}
+{{- include "karpenter.variable" (list "CLUSTER_NAME" $v.clusterName) }}
+{{- include "karpenter.variable" (list "CREDENTIALS_SECRET_NAME" (include "karpenter.secretName" .)) }}
+{{- include "karpenter.variable" (list "TUNING_CONFIGMAP_NAME" (include "karpenter.tuningName" .)) }}
+{{- include "karpenter.variable" (list "BIZFLY_CLOUD_AUTH_METHOD" $v.credentials.method) }}
+{{- if eq $v.credentials.method "password" }}
+{{ include "karpenter.secretVariable" (list . "BIZFLY_CLOUD_EMAIL" "email") }}
+{{ include "karpenter.secretVariable" (list . "BIZFLY_CLOUD_PASSWORD" "password") }}
+{{- else }}
+{{ include "karpenter.secretVariable" (list . "BIZFLY_CLOUD_APP_CRED_ID" "application_credential_id") }}
+{{ include "karpenter.secretVariable" (list . "BIZFLY_CLOUD_APP_CRED_SECRET" "application_credential_secret") }}
+{{- end }}
+{{- include "karpenter.variable" (list "BIZFLY_CLOUD_REGION" $v.cloud.region) }}
+{{- include "karpenter.variable" (list "BIZFLY_CLOUD_PROJECT_ID" $v.cloud.projectID) }}
+{{- include "karpenter.variable" (list "BIZFLY_CLOUD_API_URL" $v.cloud.endpoint) }}
+{{- include "karpenter.variable" (list "BIZFLY_CLOUD_ALLOW_HTTP" $v.cloud.allowHTTP) }}
+{{- include "karpenter.variable" (list "BIZFLY_CLOUD_REGION_LABEL" $v.cloud.regionLabel) }}
+{{- if $v.bke.clusterID }}
+{{- include "karpenter.variable" (list "BKE_CLUSTER_ID" $v.bke.clusterID) }}
+{{ include "karpenter.secretVariable" (list . "BKE_CLUSTER_TOKEN" "bke_cluster_token") }}
+{{- include "karpenter.variable" (list "BKE_JOIN_ENDPOINT" $v.bke.joinEndpoint) }}
+{{- include "karpenter.variable" (list "BKE_LOG_ENDPOINT" $v.bke.logEndpoint) }}
+{{- include "karpenter.variable" (list "BKE_KUBELET_ARGS_FILE" $v.bke.kubeletArgsFile) }}
+{{- end }}
+{{- $s := $v.settings }}
+{{- include "karpenter.variable" (list "LAUNCH_TIMEOUT" $s.launchTimeout) }}
+{{- include "karpenter.variable" (list "SERVER_ID_WAIT" $s.serverIDWait) }}
+{{- include "karpenter.variable" (list "VISIBILITY_WINDOW" $s.visibilityWindow) }}
+{{- include "karpenter.variable" (list "CATALOG_INTERVAL" $s.catalogInterval) }}
+{{- include "karpenter.variable" (list "GARBAGE_COLLECTION_INTERVAL" $s.garbageCollectionInterval) }}
+{{- include "karpenter.variable" (list "GARBAGE_COLLECTION_GRACE" $s.garbageCollectionGrace) }}
+{{- include "karpenter.variable" (list "GARBAGE_COLLECTION_DRY_RUN" $s.garbageCollectionDryRun) }}
+{{- include "karpenter.variable" (list "ENFORCE_CLUSTER_MAX_NODES" $s.enforceClusterMaxNodes) }}
+{{- include "karpenter.variable" (list "UNAVAILABLE_OFFERING_TTL" $s.unavailableOfferingTTL) }}
+{{- include "karpenter.variable" (list "VM_MEMORY_OVERHEAD_PERCENT" $s.vmMemoryOverheadPercent) }}
+{{- include "karpenter.variable" (list "BATCH_MAX_DURATION" $s.batchMaxDuration) }}
+{{- include "karpenter.variable" (list "BATCH_IDLE_DURATION" $s.batchIdleDuration) }}
+{{- include "karpenter.variable" (list "PREFERENCE_POLICY" $s.preferencePolicy) }}
+{{- include "karpenter.variable" (list "MIN_VALUES_POLICY" $s.minValuesPolicy) }}
+{{- include "karpenter.variable" (list "IGNORE_DRA_REQUESTS" $s.ignoreDRARequests) }}
+{{- include "karpenter.variable" (list "KUBE_CLIENT_QPS" $s.kubeClientQPS) }}
+{{- include "karpenter.variable" (list "KUBE_CLIENT_BURST" $s.kubeClientBurst) }}
+{{- include "karpenter.variable" (list "DISABLE_CONTROLLER_WARMUP" $s.disableControllerWarmup) }}
+{{- include "karpenter.variable" (list "DISABLE_CLUSTER_STATE_OBSERVABILITY" $s.disableClusterStateObservability) }}
+{{- include "karpenter.variable" (list "ENABLE_PROFILING" $s.enableProfiling) }}
+{{- include "karpenter.variable" (list "DISABLE_LEADER_ELECTION" $s.disableLeaderElection) }}
+{{- include "karpenter.variable" (list "LEADER_ELECTION_NAME" $s.leaderElectionName) }}
+{{- include "karpenter.variable" (list "FEATURE_GATES" (include "karpenter.featureGates" .)) }}
+{{- include "karpenter.variable" (list "LOG_LEVEL" $v.log.level) }}
+{{- include "karpenter.variable" (list "LOG_FORMAT" $v.log.format) }}
+{{- include "karpenter.variable" (list "LOG_OUTPUT_PATHS" $v.log.outputPaths) }}
+{{- include "karpenter.variable" (list "LOG_ERROR_OUTPUT_PATHS" $v.log.errorOutputPaths) }}
+{{- include "karpenter.variable" (list "METRICS_PORT" $v.metrics.port) }}
+{{- include "karpenter.variable" (list "HEALTH_PROBE_PORT" $v.health.port) }}
+{{- end }}

@@ -1,0 +1,148 @@
+{{/* The name of the chart, which is the app.kubernetes.io/name of everything. */}}
+{{- define "karpenter.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{/* The name of the objects. */}}
+{{- define "karpenter.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" }}
+{{- else }}
+{{- $name := default .Chart.Name .Values.nameOverride }}
+{{- if contains .Release.Name $name }}
+{{- $name | trunc 50 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name $name | trunc 50 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "karpenter.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "karpenter.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "karpenter.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{ include "karpenter.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: karpenter
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* The metadata of an object: (list context name namespaced more-labels more-annotations). */}}
+{{- define "karpenter.metadata" -}}
+{{- $ := index . 0 -}}
+name: {{ index . 1 }}
+{{- if index . 2 }}
+namespace: {{ $.Release.Namespace }}
+{{- end }}
+labels:
+  {{- include "karpenter.labels" $ | nindent 2 }}
+  {{- with index . 3 }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with mergeOverwrite (deepCopy ($.Values.commonAnnotations | default dict)) ((index . 4) | default dict) }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "karpenter.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create }}
+{{- default (include "karpenter.fullname" .) .Values.serviceAccount.name }}
+{{- else }}
+{{- default "default" .Values.serviceAccount.name }}
+{{- end }}
+{{- end }}
+
+{{- define "karpenter.image" -}}
+{{- $tag := default .Chart.AppVersion .Values.image.tag -}}
+{{ .Values.image.repository }}:{{ $tag }}{{ with .Values.image.digest }}@{{ . }}{{ end }}
+{{- end }}
+
+{{/* The one Secret and the one ConfigMap that the Role grants. */}}
+{{- define "karpenter.secretName" -}}
+{{- default (include "karpenter.fullname" .) .Values.credentials.existingSecret }}
+{{- end }}
+{{- define "karpenter.tuningName" -}}
+{{- default (printf "%s-tuning" (include "karpenter.fullname" .)) .Values.tuning.existingConfigMap }}
+{{- end }}
+
+{{/* Core panics over a gate without a value: each is written down, whatever became of the values. */}}
+{{- define "karpenter.featureGates" -}}
+{{- $gates := .Values.featureGates | default dict }}
+{{- $all := list }}
+{{- range list "NodeRepair" "ReservedCapacity" "SpotToSpotConsolidation" "NodeOverlay" "StaticCapacity" "CapacityBuffer" }}
+{{- $value := get $gates (untitle .) }}
+{{- $all = append $all (printf "%s=%t" . (ternary $value (eq . "ReservedCapacity") (kindIs "bool" $value))) }}
+{{- end }}
+{{- join "," $all }}
+{{- end }}
+
+{{/* Affinity and spread without a labelSelector mean the controller's own pods. */}}
+{{- define "karpenter.affinity" -}}
+{{- $affinity := deepCopy .Values.affinity }}
+{{- $selector := dict "matchLabels" (include "karpenter.selectorLabels" . | fromYaml) }}
+{{- range $kind := list "podAffinity" "podAntiAffinity" }}
+{{- with get $affinity $kind }}
+{{- range .requiredDuringSchedulingIgnoredDuringExecution }}
+{{- if not (hasKey . "labelSelector") }}{{- $_ := set . "labelSelector" $selector }}{{- end }}
+{{- end }}
+{{- range .preferredDuringSchedulingIgnoredDuringExecution }}
+{{- if not (hasKey .podAffinityTerm "labelSelector") }}{{- $_ := set .podAffinityTerm "labelSelector" $selector }}{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- toYaml $affinity }}
+{{- end }}
+{{- define "karpenter.topologySpreadConstraints" -}}
+{{- $selector := dict "matchLabels" (include "karpenter.selectorLabels" . | fromYaml) }}
+{{- $constraints := list }}
+{{- range .Values.topologySpreadConstraints }}
+{{- $constraints = append $constraints (ternary . (set (deepCopy .) "labelSelector" $selector) (hasKey . "labelSelector")) }}
+{{- end }}
+{{- toYaml $constraints }}
+{{- end }}
+
+{{/* Whether the API server has ValidatingAdmissionPolicy v1. Without a cluster Helm knows groups and versions but no kinds. */}}
+{{- define "karpenter.hasAdmissionPolicies" -}}
+{{- if .Capabilities.APIVersions.Has "apps/v1/Deployment" }}
+{{- if .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy" }}true{{ end }}
+{{- else if semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version }}true{{ end }}
+{{- end }}
+
+{{/* What the schema cannot say: each message names the value and the remedy. */}}
+{{- define "karpenter.validate" -}}
+{{- $v := .Values }}
+{{- if not $v.clusterName }}
+{{- fail "clusterName is empty: set it to the name of this cluster, which is written on every server" }}
+{{- end }}
+{{- if not $v.cloud.region }}
+{{- fail "cloud.region is empty: set it to HN, HCM or VC-HaNoi" }}
+{{- end }}
+{{- $c := $v.credentials }}
+{{- if $c.existingSecret }}
+{{- if or $c.applicationCredentialID $c.applicationCredentialSecret $c.email $c.password $v.bke.clusterToken }}
+{{- fail "credentials.existingSecret is set, and so is a credential or bke.clusterToken: put it into that Secret and remove it from the values" }}
+{{- end }}
+{{- else if eq $c.method "password" }}
+{{- if not (and $c.email $c.password) }}
+{{- fail "credentials.email or credentials.password is empty: set both, or credentials.existingSecret to a Secret with the keys email and password" }}
+{{- end }}
+{{- else if not (and $c.applicationCredentialID $c.applicationCredentialSecret) }}
+{{- fail "credentials.applicationCredentialID or credentials.applicationCredentialSecret is empty: set both, or credentials.existingSecret to a Secret with the keys application_credential_id and application_credential_secret" }}
+{{- end }}
+{{- if and $v.bke.clusterID (not $c.existingSecret) (not $v.bke.clusterToken) }}
+{{- fail "bke.clusterToken is empty although bke.clusterID is set: set it, or credentials.existingSecret to a Secret that also has the key bke_cluster_token" }}
+{{- end }}
+{{- if and $v.tuning.existingConfigMap $v.tuning.data }}
+{{- fail "tuning.existingConfigMap and tuning.data are both set: remove one of them" }}
+{{- end }}
+{{- if and $v.settings.disableLeaderElection (gt (int $v.replicas) 1) }}
+{{- fail (printf "settings.disableLeaderElection is true with %d replicas, each of which would launch servers: set replicas to 1" (int $v.replicas)) }}
+{{- end }}
+{{- end }}
