@@ -100,6 +100,9 @@ type Options struct {
 	UnavailableOfferingTTL time.Duration
 	// MemoryOverheadPercent is the part of a flavor's memory that the node does not see (VM_MEMORY_OVERHEAD_PERCENT).
 	MemoryOverheadPercent float64
+
+	// Bootstrap is what user data needs.
+	Bootstrap
 }
 
 // AddFlags registers the flags with the environment as their defaults.
@@ -131,6 +134,8 @@ func (o *Options) AddFlags(fs *coreoptions.FlagSet) {
 	fs.BoolVarWithEnv(&o.EnforceClusterMaxNodes, "enforce-cluster-max-nodes", "ENFORCE_CLUSTER_MAX_NODES", false, "Launch no more nodes than the package of the BKE cluster allows.")
 	fs.DurationVar(&o.UnavailableOfferingTTL, "unavailable-offering-ttl", env.WithDefaultDuration("UNAVAILABLE_OFFERING_TTL", 3*time.Minute), "How long an offering without room is not tried again.")
 	fs.Float64Var(&o.MemoryOverheadPercent, "vm-memory-overhead-percent", withDefaultFloat("VM_MEMORY_OVERHEAD_PERCENT", 7.5), "The percentage of a flavor's memory that its node does not see.")
+
+	o.Bootstrap.addFlags(fs)
 }
 
 // Parse reads the flags, then the secrets, and validates everything.
@@ -144,6 +149,7 @@ func (o *Options) Parse(fs *coreoptions.FlagSet, args ...string) error {
 	o.Email, o.Password = os.Getenv("BIZFLY_CLOUD_EMAIL"), os.Getenv("BIZFLY_CLOUD_PASSWORD")
 	o.AppCredID, o.AppCredSecret = os.Getenv("BIZFLY_CLOUD_APP_CRED_ID"), os.Getenv("BIZFLY_CLOUD_APP_CRED_SECRET")
 	o.BKEClusterToken = os.Getenv("BKE_CLUSTER_TOKEN")
+	o.Bootstrap.parse()
 	if err := o.Validate(); err != nil {
 		return fmt.Errorf("validating options, %w", err)
 	}

@@ -42,7 +42,7 @@ var environment = []string{
 	"BIZFLY_CLOUD_ALLOW_HTTP", "BIZFLY_CLOUD_REGION_LABEL", "SYSTEM_NAMESPACE", "CREDENTIALS_SECRET_NAME", "TUNING_CONFIGMAP_NAME", "BKE_CLUSTER_ID", "BKE_CLUSTER_TOKEN", "BKE_JOIN_ENDPOINT",
 	"BKE_LOG_ENDPOINT", "BKE_KUBELET_ARGS_FILE", "LAUNCH_TIMEOUT", "SERVER_ID_WAIT", "VISIBILITY_WINDOW",
 	"CATALOG_INTERVAL", "GARBAGE_COLLECTION_INTERVAL", "GARBAGE_COLLECTION_GRACE", "UNAVAILABLE_OFFERING_TTL",
-	"VM_MEMORY_OVERHEAD_PERCENT",
+	"VM_MEMORY_OVERHEAD_PERCENT", "USER_DATA_SECRET_NAMES", "JOIN_TOKENS", "BKE_DISCOVER_FROM_POOL", "CLUSTER_ENDPOINT", "CLUSTER_DNS",
 }
 
 // complete is the least that a controller starts with.
@@ -92,6 +92,22 @@ var _ = Describe("Options", func() {
 			Expect(f.DefValue).ToNot(ContainSubstring("marked-secret"), f.Name)
 		})
 	})
+	It("should read what bootstrapping needs, and allow nothing unless told", func() {
+		opts, err := parse()
+		Expect(err).ToNot(HaveOccurred())
+		Expect(opts.Bootstrap).To(Equal(options.Bootstrap{UserDataSecretNames: []string{}, ClusterDNS: []string{}}))
+		GinkgoT().Setenv("USER_DATA_SECRET_NAMES", " kubeadm, k3s,,kubeadm")
+		GinkgoT().Setenv("JOIN_TOKENS", "true")
+		GinkgoT().Setenv("BKE_DISCOVER_FROM_POOL", "true")
+		GinkgoT().Setenv("CLUSTER_ENDPOINT", "https://10.20.0.10:6443/")
+		opts, err = parse("--cluster-dns=10.96.0.10")
+		Expect(err).ToNot(HaveOccurred())
+		Expect(opts.UserDataSecretNames).To(Equal([]string{"kubeadm", "k3s"}))
+		Expect(opts.JoinTokens).To(BeTrue())
+		Expect(opts.BKEDiscoverFromPool).To(BeTrue())
+		Expect(opts.ClusterEndpoint).To(Equal("10.20.0.10:6443"))
+		Expect(opts.ClusterDNS).To(Equal([]string{"10.96.0.10"}))
+	})
 	It("should travel in a context", func() {
 		opts := &options.Options{ClusterName: "prod"}
 		Expect(options.FromContext(opts.ToContext(context.Background()))).To(BeIdenticalTo(opts))
@@ -132,5 +148,9 @@ var _ = Describe("Options", func() {
 		Entry("collection all the time", "GARBAGE_COLLECTION_INTERVAL", "1ms", "1s"),
 		Entry("a grace shorter than a launch", "GARBAGE_COLLECTION_GRACE", "2m", "LAUNCH_TIMEOUT"),
 		Entry("a mark of nothing", "UNAVAILABLE_OFFERING_TTL", "1ms", "1s"),
+		Entry("what is no name of a Secret", "USER_DATA_SECRET_NAMES", "templates,Not_A_Name", "Not_A_Name"),
+		Entry("the cloud's credentials as user data", "USER_DATA_SECRET_NAMES", "templates, karpenter-provider-bizflycloud", "credentials of the cloud"),
+		Entry("an endpoint without a port", "CLUSTER_ENDPOINT", "api.example.com", "host:port"),
+		Entry("a DNS that is no address", "CLUSTER_DNS", "10.96.0.10,dns", "dns", "10.96.0.10"),
 	)
 })

@@ -32,7 +32,7 @@ import (
 // Validate names everything that is wrong, each with the variable, the value (never a secret) and the remedy. Endpoint,
 // region and credentials are validated by the client that uses them, wherever they come from.
 func (o *Options) Validate() error {
-	return multierr.Append(o.validateCluster(), o.validateTimes())
+	return multierr.Combine(o.validateCluster(), o.validateTimes(), o.Bootstrap.validate(o.CredentialsSecretName))
 }
 
 func (o *Options) validateCluster() error {
