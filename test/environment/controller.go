@@ -25,6 +25,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"syscall"
 	"time"
 )
 
@@ -70,6 +71,12 @@ func (e *Environment) RunController(ctx context.Context, overrides map[string]st
 		return "", fmt.Errorf("reading the controller's log: %w", readErr)
 	}
 	return string(content[min(before, len(content)):]), err
+}
+
+// StartReplica starts a controller that may end by itself, as one does that has lost its lease. ended is then told how,
+// in a goroutine of its own; the environment goes on. It does not wait until the controller is ready.
+func (e *Environment) StartReplica(ctx context.Context, overrides map[string]string, ended func(error)) (*Controller, error) {
+	return e.newController(ctx, overrides, ended)
 }
 
 func (e *Environment) newController(ctx context.Context, overrides map[string]string, onExit func(error)) (*Controller, error) {
@@ -122,6 +129,17 @@ func (c *Controller) Stop() error { return c.process.stop(controllerGrace) }
 
 // Kill ends the controller at once, as a crash or a lost machine would.
 func (c *Controller) Kill() error { return c.process.kill() }
+
+// Freeze lets the controller stand still, as a machine does that is short of memory or is being moved, until Thaw.
+func (c *Controller) Freeze() error { return c.process.signal(syscall.SIGSTOP) }
+
+// Thaw lets a controller that stands still go on with what it was doing.
+func (c *Controller) Thaw() error { return c.process.signal(syscall.SIGCONT) }
+
+// Ready says whether the controller answers that it is ready.
+func (c *Controller) Ready(ctx context.Context) bool {
+	return answers(ctx, http.DefaultClient, "http://"+local(c.health)+"/readyz")
+}
 
 // MetricsURL is where the controller's metrics are read.
 func (c *Controller) MetricsURL() string { return "http://" + local(c.metrics) + "/metrics" }

@@ -40,6 +40,9 @@ const (
 	nodeGrace        = 25 * time.Second
 )
 
+// apiServer is the name of the process that the others talk to.
+const apiServer = "kube-apiserver"
+
 // aliveSelector is the label that the sandbox puts on the Nodes of living servers and takes away from the dead.
 const aliveSelector = "sandbox.bizflycloud.vn/alive=true"
 
@@ -99,18 +102,23 @@ func (e *Environment) startEtcd(ctx context.Context, clients, peers int) error {
 }
 
 func (e *Environment) startAPIServer(ctx context.Context, etcd, port int) error {
-	err := e.run("kube-apiserver",
-		"--etcd-servers=http://"+local(etcd),
-		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--secure-port="+strconv.Itoa(port),
+	e.apiServer = []string{
+		"--etcd-servers=http://" + local(etcd),
+		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--secure-port=" + strconv.Itoa(port),
 		// A loopback address cannot be an endpoint of the kubernetes Service, which nothing uses here.
 		"--endpoint-reconciler-type=none",
-		"--cert-dir="+e.pki.dir, "--client-ca-file="+e.pki.path("ca.crt"),
-		"--tls-cert-file="+e.pki.path("apiserver.crt"), "--tls-private-key-file="+e.pki.path("apiserver.key"),
+		"--cert-dir=" + e.pki.dir, "--client-ca-file=" + e.pki.path("ca.crt"),
+		"--tls-cert-file=" + e.pki.path("apiserver.crt"), "--tls-private-key-file=" + e.pki.path("apiserver.key"),
 		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file="+e.pki.path("sa.pub"), "--service-account-signing-key-file="+e.pki.path("sa.key"),
+		"--service-account-key-file=" + e.pki.path("sa.pub"), "--service-account-signing-key-file=" + e.pki.path("sa.key"),
 		"--service-cluster-ip-range=10.0.0.0/24", "--authorization-mode=RBAC", "--allow-privileged=true",
-	)
+	}
+	audit, err := e.auditArgs()
 	if err != nil {
+		return err
+	}
+	e.apiServer = append(e.apiServer, audit...)
+	if err := e.run(apiServer, e.apiServer...); err != nil {
 		return err
 	}
 	e.kubeconfig = filepath.Join(e.dir, "kubeconfig")
@@ -121,12 +129,17 @@ func (e *Environment) startAPIServer(ctx context.Context, etcd, port int) error 
 		return fmt.Errorf("reading our own kubeconfig: %w", err)
 	}
 	e.config.QPS, e.config.Burst = 100, 200
+	return e.awaitAPIServer(ctx)
+}
+
+// awaitAPIServer waits until it is ready: readyz also waits for the roles and priority classes that the API server
+// creates for the others.
+func (e *Environment) awaitAPIServer(ctx context.Context) error {
 	httpClient, err := rest.HTTPClientFor(e.config)
 	if err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
-	// readyz also waits for the roles and priority classes that the API server creates for the others.
-	return e.await(ctx, "kube-apiserver", time.Minute, func(ctx context.Context) (bool, error) {
+	return e.await(ctx, apiServer, time.Minute, func(ctx context.Context) (bool, error) {
 		return answers(ctx, httpClient, e.server+"/readyz"), nil
 	})
 }

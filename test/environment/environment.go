@@ -50,6 +50,10 @@ type Options struct {
 	Seed int64
 	// SandboxArgs are further arguments of the sandbox.
 	SandboxArgs []string
+	// Audit makes the API server write down what service accounts ask for: AuditEvents.
+	Audit bool
+	// NoCRDs leaves the custom resource definitions out, for whoever installs them in another way.
+	NoCRDs bool
 	// NoController leaves the controller out; StartController starts it later.
 	NoController bool
 	// ControllerEnv overrides the controller's environment; an empty value removes the variable.
@@ -66,6 +70,7 @@ type Environment struct {
 
 	pki        *authority
 	server     string
+	apiServer  []string // its arguments, with which it is started again
 	kubeconfig string
 	config     *rest.Config
 	client     client.Client
@@ -117,9 +122,11 @@ func (e *Environment) start(ctx context.Context) (err error) {
 	if e.client, err = client.New(e.config, client.Options{Scheme: scheme.Scheme}); err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
-	e.options.Progress("installing the custom resource definitions")
-	if err := e.installCRDs(); err != nil {
-		return err
+	if !e.options.NoCRDs {
+		e.options.Progress("installing the custom resource definitions")
+		if err := e.installCRDs(); err != nil {
+			return err
+		}
 	}
 	if err := e.awaitServiceAccount(ctx); err != nil {
 		return err
@@ -191,11 +198,11 @@ func (e *Environment) Stop() error {
 
 	// Clients before servers: etcd last, the API server before it, everything else first and together.
 	var errs []error
-	for _, names := range [][]string{nil, {"kube-apiserver"}, {"etcd"}} {
+	for _, names := range [][]string{nil, {apiServer}, {"etcd"}} {
 		var group sync.WaitGroup
 		var mu sync.Mutex
 		for _, p := range processes {
-			server := p.name == "etcd" || p.name == "kube-apiserver"
+			server := p.name == "etcd" || p.name == apiServer
 			if names == nil && server || names != nil && !slices.Contains(names, p.name) {
 				continue
 			}

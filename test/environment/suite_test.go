@@ -87,6 +87,26 @@ var _ = Describe("Processes", func() {
 		Eventually(func() error { return p.signal(syscall.Signal(0)) }).WithTimeout(10 * time.Second).Should(MatchError(syscall.ESRCH))
 	})
 
+	It("should let a controller stand still and go on", func() {
+		p, err := start(shell("while :; do echo tick; sleep 0.05; done"), nil)
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(p.kill)
+		c := &Controller{process: p}
+		ticks := func() int { return strings.Count(logged(p)(), "tick") }
+		Eventually(ticks).WithTimeout(10 * time.Second).Should(BeNumerically(">", 0))
+		Expect(c.Freeze()).To(Succeed())
+		// The shell's own sleep may still end; nothing comes after it.
+		var frozen int
+		Eventually(func() bool {
+			before := frozen
+			frozen = ticks()
+			return before == frozen
+		}).WithTimeout(10 * time.Second).WithPolling(300 * time.Millisecond).Should(BeTrue())
+		Consistently(ticks).WithTimeout(300 * time.Millisecond).Should(Equal(frozen))
+		Expect(c.Thaw()).To(Succeed())
+		Eventually(ticks).WithTimeout(10 * time.Second).Should(BeNumerically(">", frozen))
+	})
+
 	It("should give a process nothing of our environment that could be a credential", func() {
 		GinkgoT().Setenv("BIZFLY_CLOUD_PASSWORD", "of-a-developer")
 		p, err := start(shell("env"), nil)
