@@ -86,27 +86,19 @@ var _ = Describe("A configuration that cannot work", func() {
 })
 
 // One that has reached it starts all the same, so that an outage blocks no upgrade.
-var _ = Describe("A cluster that has never reached its cloud", Ordered, func() {
-	var fresh *environment.Environment
-	BeforeAll(func() {
-		var err error
-		fresh, err = environment.Start(ctx, environment.Options{NoController: true, Seed: GinkgoRandomSeed()})
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(func() { Expect(fresh.Stop()).To(Succeed()) })
-	})
-
+var _ = Describe("A cluster that has never reached its cloud", func() {
 	It("should stop the controller with one clear line when the endpoint is unreachable", func() {
-		expectRefusal(fresh, map[string]string{"BIZFLY_CLOUD_API_URL": "http://127.0.0.1:1/api"}, "127.0.0.1:1", "connection refused")
+		expectRefusal(neverReached(), map[string]string{"BIZFLY_CLOUD_API_URL": "http://127.0.0.1:1/api"}, "127.0.0.1:1", "connection refused")
 	})
 
 	It("should stop the controller with one clear line when the password is wrong", func() {
-		output := expectRefusal(fresh, map[string]string{"BIZFLY_CLOUD_PASSWORD": "not-the-password"}, "login", "BIZFLY_CLOUD_PASSWORD")
+		output := expectRefusal(neverReached(), map[string]string{"BIZFLY_CLOUD_PASSWORD": "not-the-password"}, "login", "BIZFLY_CLOUD_PASSWORD")
 		Expect(output).NotTo(ContainSubstring("not-the-password"))
 	})
 
 	It("should be seen by the demo's proxy when the endpoint is another host", func() {
-		expectRefusal(fresh, map[string]string{"BIZFLY_CLOUD_API_URL": "https://manage.bizflycloud.example/api"}, "cannot start")
-		count, hosts := fresh.ForeignRequests()
+		expectRefusal(neverReached(), map[string]string{"BIZFLY_CLOUD_API_URL": "https://manage.bizflycloud.example/api"}, "cannot start")
+		count, hosts := neverReached().ForeignRequests()
 		Expect(count).To(BeNumerically(">", 0))
 		Expect(hosts).To(ConsistOf(HavePrefix("manage.bizflycloud.example")))
 	})

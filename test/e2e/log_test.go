@@ -28,12 +28,12 @@ import (
 )
 
 var _ = Describe("The log", func() {
-	// lines are what a controller logs that gives up over its password, among those of the one that runs.
+	// lines are what a controller logs that gives up over its password.
 	lines := func(overrides map[string]string) []string {
 		GinkgoHelper()
 		ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
 		defer cancel()
-		output, err := env.RunController(ctx, lo.Assign(map[string]string{"BIZFLY_CLOUD_PASSWORD": markedWrong}, overrides))
+		output, err := neverReached().RunController(ctx, lo.Assign(map[string]string{"BIZFLY_CLOUD_PASSWORD": markedWrong}, overrides))
 		Expect(err).To(MatchError("exit status 1"), output)
 		return lo.Filter(strings.Split(strings.TrimSpace(output), "\n"), func(line string, _ int) bool { return !strings.Contains(line, "cannot start") })
 	}

@@ -58,6 +58,8 @@ func TestE2E(t *testing.T) {
 var (
 	ctx context.Context
 	env *environment.Environment
+	// untouched is what neverReached has started.
+	untouched *environment.Environment
 )
 
 var _ = BeforeSuite(func() {
@@ -79,7 +81,23 @@ var _ = BeforeSuite(func() {
 	})
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
+	DeferCleanup(func() {
+		if untouched != nil {
+			Expect(untouched.Stop()).To(Succeed())
+		}
+	})
 })
+
+// neverReached is an environment in which no controller has ever reached its cloud, started when it is first needed.
+func neverReached() *environment.Environment {
+	GinkgoHelper()
+	if untouched == nil {
+		var err error
+		untouched, err = environment.Start(ctx, environment.Options{NoController: true, Seed: GinkgoRandomSeed()})
+		Expect(err).NotTo(HaveOccurred())
+	}
+	return untouched
+}
 
 var _ = ReportAfterEach(func(report SpecReport) {
 	if report.Failed() && env != nil {
