@@ -1,0 +1,276 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package install_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// install installs or upgrades a chart with the sandbox's values.
+func install(path string, more ...string) {
+	GinkgoHelper()
+	e := env.Sandbox().Env()
+	values := []string{
+		"upgrade", "--install", release, path, "--namespace", namespace, "--wait", "--timeout", "3m",
+		"--set", "clusterName=sandbox", "--set", "cloud.allowHTTP=true",
+		"--set", "cloud.region=" + e["BIZFLY_CLOUD_REGION"], "--set", "cloud.endpoint=" + e["BIZFLY_CLOUD_API_URL"],
+		"--set", "credentials.existingSecret=bizfly",
+		"--set", "bke.clusterID=" + e["BKE_CLUSTER_ID"],
+		"--set", "bke.joinEndpoint=" + e["BKE_JOIN_ENDPOINT"], "--set", "bke.logEndpoint=" + e["BKE_LOG_ENDPOINT"],
+	}
+	_, err := env.Helm(ctx, append(values, more...)...)
+	Expect(err).NotTo(HaveOccurred())
+	Eventually(func(g Gomega) {
+		processes, err := kubelet.Processes()
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(processes).To(HaveLen(2))
+		for _, p := range processes {
+			g.Expect(p.Ready(ctx)).To(BeTrue(), "%s: %s", p.Pod, env.Log("pod-"+p.Pod, 5))
+		}
+	}).Should(Succeed())
+}
+
+// secret is what an administrator makes before the chart is installed.
+func secret() *corev1.Secret {
+	e := env.Sandbox().Env()
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "bizfly"},
+		StringData: map[string]string{
+			"application_credential_id": e["BIZFLY_CLOUD_APP_CRED_ID"], "application_credential_secret": e["BIZFLY_CLOUD_APP_CRED_SECRET"],
+			"bke_cluster_token": e["BKE_CLUSTER_TOKEN"],
+		},
+	}
+}
+
+// previous unpacks the charts of the commit before this one; empty outside of a repository or where that has none.
+func previous() string {
+	dir := GinkgoT().TempDir()
+	script := exec.CommandContext(ctx, "sh", "-c", `git archive HEAD~1 charts | tar -x -C "$0"`, dir)
+	script.Dir = env.Root()
+	if script.Run() != nil {
+		return ""
+	}
+	if _, err := os.Stat(filepath.Join(dir, chart, "Chart.yaml")); err != nil {
+		return ""
+	}
+	return dir
+}
+
+func nodeClass() *v1alpha1.BizflyNodeClass {
+	return &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+}
+
+func nodePool() *karpv1.NodePool {
+	return &karpv1.NodePool{
+		ObjectMeta: metav1.ObjectMeta{Name: "default"},
+		Spec: karpv1.NodePoolSpec{
+			Template: karpv1.NodeClaimTemplate{Spec: karpv1.NodeClaimTemplateSpec{
+				NodeClassRef: &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "BizflyNodeClass", Name: "default"},
+				Requirements: []karpv1.NodeSelectorRequirementWithMinValues{{
+					Key: karpv1.CapacityTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{karpv1.CapacityTypeOnDemand},
+				}},
+			}},
+			Disruption: karpv1.Disruption{
+				ConsolidationPolicy: karpv1.ConsolidationPolicyWhenEmptyOrUnderutilized,
+				ConsolidateAfter:    karpv1.MustParseNillableDuration("0s"),
+				Budgets:             []karpv1.Budget{{Nodes: "100%"}},
+			},
+		},
+	}
+}
+
+// web makes pods that each need a node of their own.
+func web(replicas int32) *appsv1.Deployment {
+	labels := map[string]string{"app": "web"}
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceDefault, Name: "web"},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: ptr.To(replicas), Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec: corev1.PodSpec{
+					NodeSelector:                  map[string]string{karpv1.NodePoolLabelKey: "default"},
+					TerminationGracePeriodSeconds: ptr.To[int64](1),
+					Affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+						RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+							TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: labels},
+						}},
+					}},
+					Containers: []corev1.Container{{
+						Name: "main", Image: "registry.k8s.io/pause:3.10",
+						Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
+							corev1.ResourceCPU: resource.MustParse("500m"), corev1.ResourceMemory: resource.MustParse("512Mi"),
+						}},
+					}},
+				},
+			},
+		},
+	}
+}
+
+// scale sets the replicas of a Deployment.
+func scale(key types.NamespacedName, replicas int32) {
+	GinkgoHelper()
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	patch := fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas)
+	Expect(env.Client().Patch(ctx, d, client.RawPatch(types.MergePatchType, []byte(patch)))).To(Succeed())
+}
+
+// running are the pods of web that run.
+func running(g Gomega) []corev1.Pod {
+	pods := listed(g, &corev1.PodList{}, client.InNamespace(corev1.NamespaceDefault), client.MatchingLabels{"app": "web"})
+	return lo.Filter(pods.Items, func(p corev1.Pod, _ int) bool {
+		return p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil
+	})
+}
+
+// nodes are the names of the nodes that Karpenter has made.
+func nodes(g Gomega) []string {
+	list := listed(g, &corev1.NodeList{}, client.HasLabels{karpv1.NodePoolLabelKey})
+	return lo.Map(list.Items, func(n corev1.Node, _ int) string { return n.Name })
+}
+
+func settled(replicas int) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		g.Expect(running(g)).To(HaveLen(replicas))
+		g.Expect(nodes(g)).To(HaveLen(replicas))
+		g.Expect(truth(g).Servers).To(HaveLen(replicas))
+		g.Expect(listed(g, &karpv1.NodeClaimList{}).Items).To(HaveLen(replicas))
+	}).Should(Succeed())
+}
+
+var _ = Describe("A release", Ordered, func() {
+	deployment := types.NamespacedName{Namespace: corev1.NamespaceDefault, Name: "web"}
+	controller := types.NamespacedName{Namespace: namespace, Name: release + "-karpenter-provider-bizflycloud"}
+	var user string
+	var rights map[right][]string
+
+	It("should be installed, from the charts of the commit before this one where there are any", func() {
+		dir := previous()
+		_, err := env.Helm(ctx, "upgrade", "--install", release+"-crd", filepath.Join(dir, chartCRD), "--namespace", namespace)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(env.Client().Create(ctx, secret())).To(Succeed())
+		install(filepath.Join(dir, chart))
+		list := listed(Default, &appsv1.DeploymentList{}, client.InNamespace(namespace))
+		Expect(list.Items).To(HaveLen(1))
+		controller.Name = list.Items[0].Name
+		user = serviceAccount()
+	})
+
+	It("should launch servers", func() {
+		Expect(env.Client().Create(ctx, nodeClass())).To(Succeed())
+		Expect(env.Client().Create(ctx, nodePool())).To(Succeed())
+		Expect(env.Client().Create(ctx, web(3))).To(Succeed())
+		settled(3)
+	})
+
+	It("should roll no node when it is upgraded to this commit's charts with another version of the hash", func() {
+		before := nodes(Default)
+		scale(controller, 0)
+		Eventually(func(g Gomega) {
+			processes, err := kubelet.Processes()
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(processes).To(BeEmpty())
+		}).Should(Succeed())
+		// What a release with another hash function has left behind.
+		stamp := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+v1alpha1.AnnotationNodeClassHash+`":"123","`+
+			v1alpha1.AnnotationNodeClassHashVersion+`":"v0"}}}`))
+		Expect(env.Client().Patch(ctx, nodeClass(), stamp)).To(Succeed())
+		for _, claim := range listed(Default, &karpv1.NodeClaimList{}).Items {
+			Expect(env.Client().Patch(ctx, &claim, stamp)).To(Succeed())
+		}
+		_, err := env.Helm(ctx, "upgrade", release+"-crd", chartCRD, "--namespace", namespace)
+		Expect(err).NotTo(HaveOccurred())
+		install(chart, "--set", "log.level=debug")
+		Eventually(func(g Gomega) {
+			for _, claim := range listed(g, &karpv1.NodeClaimList{}).Items {
+				g.Expect(claim.Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationNodeClassHashVersion, v1alpha1.NodeClassHashVersion))
+				g.Expect(claim.StatusConditions().Get(karpv1.ConditionTypeDrifted).IsTrue()).To(BeFalse())
+			}
+		}).Should(Succeed())
+		Expect(nodes(Default)).To(ConsistOf(before))
+		settled(3)
+		rights = granted()
+	})
+
+	It("should replace nodes that have drifted", func() {
+		before := nodes(Default)
+		Expect(env.Client().Patch(ctx, nodeClass(), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"metadata":{"team":"platform"}}}`)))).To(Succeed())
+		Eventually(func(g Gomega) {
+			g.Expect(lo.Intersect(nodes(g), before)).To(BeEmpty())
+		}).WithTimeout(2 * patience).Should(Succeed())
+		settled(3)
+	})
+
+	It("should keep its servers when it is uninstalled, and find them again", func() {
+		_, err := env.Helm(ctx, "uninstall", release, "--namespace", namespace, "--wait")
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(func(g Gomega) {
+			processes, err := kubelet.Processes()
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(processes).To(BeEmpty())
+		}).Should(Succeed())
+		before := nodes(Default)
+		settled(3)
+		install(chart)
+		settled(3)
+		Expect(nodes(Default)).To(ConsistOf(before))
+	})
+
+	It("should remove nodes that are not needed", func() {
+		scale(deployment, 1)
+		settled(1)
+	})
+
+	It("should leave nothing behind when NodePools go first and the release after them", func() {
+		Expect(env.Client().Delete(ctx, nodePool())).To(Succeed())
+		Eventually(func(g Gomega) { g.Expect(listed(g, &karpv1.NodeClaimList{}).Items).To(BeEmpty()) }).Should(Succeed())
+		Expect(env.Client().Delete(ctx, nodeClass())).To(Succeed())
+		Eventually(func(g Gomega) { g.Expect(listed(g, &v1alpha1.BizflyNodeClassList{}).Items).To(BeEmpty()) }).Should(Succeed())
+		_, err := env.Helm(ctx, "uninstall", release, "--namespace", namespace, "--wait")
+		Expect(err).NotTo(HaveOccurred())
+		state := truth(Default)
+		Expect(state.Servers).To(BeEmpty())
+		Expect(state.Volumes).To(BeEmpty())
+		Expect(state.NetworkInterfaces).To(BeEmpty())
+		Expect(state.WanIPs).To(BeEmpty())
+		// The definitions stay, and with them what other releases have made.
+		Expect(listed(Default, &karpv1.NodePoolList{}).Items).To(BeEmpty())
+	})
+
+	It("should have asked for nothing that it was not granted, and have been granted nothing that nobody needs", func() {
+		expectLeastPrivilege(user, rights)
+	})
+})

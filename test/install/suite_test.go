@@ -1,0 +1,127 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package install_test installs the charts with real Helm into a real control plane and runs the controller as its pods
+// say, with the chart's own service account: what a platform team does, and what their security review asks. It is slow,
+// and so it only runs when it is asked to: `make e2e`.
+package install_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+const (
+	// patience is how long a launch, a removal or a roll-out may take on a busy machine.
+	patience = 3 * time.Minute
+
+	release   = "karpenter"
+	namespace = "karpenter"
+	chart     = "charts/karpenter-provider-bizflycloud"
+	chartCRD  = "charts/karpenter-provider-bizflycloud-crd"
+)
+
+func TestInstall(t *testing.T) {
+	if os.Getenv("E2E") == "" {
+		t.Skip("needs the whole control plane, Helm and minutes: run `make e2e`")
+	}
+	log.SetLogger(logr.Discard())
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "Install", Label("e2e", "install"))
+}
+
+var (
+	ctx context.Context
+	env *environment.Environment
+	// kubelet runs the controller's pods.
+	kubelet *environment.Kubelet
+)
+
+var _ = BeforeSuite(func() {
+	ctx = context.Background()
+	SetDefaultEventuallyTimeout(patience)
+	SetDefaultEventuallyPollingInterval(500 * time.Millisecond)
+	var err error
+	env, err = environment.Start(ctx, environment.Options{
+		Latency: time.Second, Boot: time.Second, Seed: GinkgoRandomSeed(), Audit: true, NoCRDs: true, NoController: true,
+		Progress: func(what string) { GinkgoWriter.Println(what) },
+	})
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
+
+	// A namespace that takes nothing but what is restricted, and the two nodes of a static pool.
+	Expect(env.Client().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: namespace, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"},
+	}})).To(Succeed())
+	for i, zone := range []string{"HN1", "HN2"} {
+		Expect(env.Client().Create(ctx, poolNode(fmt.Sprintf("pool-1-%d", i), zone))).To(Succeed())
+	}
+	kubelet, err = env.StartKubelet(namespace, map[string]string{"app.kubernetes.io/instance": release})
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() { Expect(kubelet.Stop()).To(Succeed()) })
+})
+
+var _ = ReportAfterEach(func(report SpecReport) {
+	if !report.Failed() || kubelet == nil {
+		return
+	}
+	processes, err := kubelet.Processes()
+	GinkgoWriter.Printf("the controller's processes: %v\n", err)
+	for name := range processes {
+		GinkgoWriter.Printf("the last lines of %s:\n%s\n", name, env.Log("pod-"+name, 30))
+	}
+})
+
+// poolNode is a node of a BKE pool as far as the scheduler sees it; KWOK keeps it alive.
+func poolNode(name, zone string) *corev1.Node {
+	capacity := corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("4Gi"), corev1.ResourcePods: resource.MustParse("110"),
+	}
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+			"sandbox.bizflycloud.vn/alive": "true", "bke.bizflycloud.vn/pool-name": "pool-1",
+			corev1.LabelHostname: name, corev1.LabelTopologyZone: zone, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
+		}},
+		Status: corev1.NodeStatus{Capacity: capacity, Allocatable: capacity},
+	}
+}
+
+// truth is the sandbox's ground truth.
+func truth(g Gomega) cloud.State {
+	state, err := env.Sandbox().State(ctx)
+	g.Expect(err).NotTo(HaveOccurred())
+	return state
+}
+
+func listed[L client.ObjectList](g Gomega, list L, options ...client.ListOption) L {
+	g.Expect(env.Client().List(ctx, list, options...)).To(Succeed())
+	return list
+}
