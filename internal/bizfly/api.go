@@ -75,6 +75,8 @@ type CatalogAPI interface {
 	ListOSImages(ctx context.Context) ([]OSImage, error)
 	// ListCustomImages returns the project's own images.
 	ListCustomImages(ctx context.Context) ([]*gobizfly.CustomImage, error)
+	// ListSnapshots returns the project's snapshots of volumes, with the size of each in GiB.
+	ListSnapshots(ctx context.Context) ([]*gobizfly.Snapshot, error)
 }
 
 // NetworkAPI is what servers are attached to and reached by.

@@ -267,6 +267,7 @@ func everyCall() map[string]func(context.Context, bizfly.API) error {
 		"ListVolumeTypes":        func(ctx context.Context, api bizfly.API) error { return drop(api.ListVolumeTypes(ctx)) },
 		"ListOSImages":           func(ctx context.Context, api bizfly.API) error { return drop(api.ListOSImages(ctx)) },
 		"ListCustomImages":       func(ctx context.Context, api bizfly.API) error { return drop(api.ListCustomImages(ctx)) },
+		"ListSnapshots":          func(ctx context.Context, api bizfly.API) error { return drop(api.ListSnapshots(ctx)) },
 		"ListVPCNetworks":        func(ctx context.Context, api bizfly.API) error { return drop(api.ListVPCNetworks(ctx)) },
 		"ListNetworkInterfaces":  func(ctx context.Context, api bizfly.API) error { return drop(api.ListNetworkInterfaces(ctx)) },
 		"ListFirewalls":          func(ctx context.Context, api bizfly.API) error { return drop(api.ListFirewalls(ctx)) },

@@ -53,6 +53,7 @@ func (w workerImage) image() *Image {
 		ID:                w.id,
 		Name:              fmt.Sprintf("bke v%s %s", w.version, w.os),
 		KubernetesVersion: "v" + w.version.String(),
+		Type:              v1alpha1.ImageTypeImage,
 	}
 }
 

@@ -34,7 +34,8 @@ type Image struct {
 	KubernetesVersion string
 	// Type is image or snapshot.
 	Type v1alpha1.ImageType
-	// MinDiskGiB is the least root disk that it fits on, in GiB; 0 where the cloud does not say.
+	// MinDiskGiB is the least root disk that it fits on, in GiB; 0 where the cloud does not say, as of public images and
+	// BKE worker images.
 	MinDiskGiB int
 }
 

@@ -17,7 +17,6 @@ limitations under the License.
 package image
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,9 +38,12 @@ const (
 	// The keys of the cache are also what an error calls the list.
 	cacheKeyOSImages     = "OS images"
 	cacheKeyCustomImages = "custom images"
+	cacheKeySnapshots    = "volume snapshots"
 
 	// customImageActive is Glance's word for an image that can be booted; queued, saving and deactivated ones cannot.
 	customImageActive = "active"
+	// snapshotAvailable is Cinder's word for a snapshot that a volume can be made from.
+	snapshotAvailable = "available"
 )
 
 // DefaultProvider finds BKE worker images in the catalog's snapshot, and the others in lists that it caches for as long
@@ -90,8 +92,10 @@ func (p *DefaultProvider) resolveTerm(ctx context.Context, path string, term *v1
 		return p.byName(ctx, path+".name", term.Name)
 	case term.OS != nil:
 		return p.byOS(ctx, path+".os", term.OS)
+	case term.Snapshot != nil:
+		return p.bySnapshot(ctx, path+".snapshot", term.Snapshot)
 	}
-	return nil, &NotFoundError{Field: path, Remedy: "set one of alias, id, name and os"}
+	return nil, &NotFoundError{Field: path, Remedy: "set one of alias, id, name, os and snapshot"}
 }
 
 // byID looks everywhere, because users paste ids from wherever they saw them.
@@ -106,7 +110,7 @@ func (p *DefaultProvider) byID(ctx context.Context, field, id string) (*Image, e
 	}
 	osImage, osErr := lookup.Cached(ctx, p.cache, cacheKeyOSImages, p.api.ListOSImages, func(images []bizfly.OSImage) (*Image, error) {
 		if found, ok := lo.Find(images, func(i bizfly.OSImage) bool { return i.ID == id }); ok {
-			return &Image{ID: found.ID, Name: osName(found)}, nil
+			return osImageOf(found), nil
 		}
 		return nil, &NotFoundError{Field: field, Value: id}
 	})
@@ -114,16 +118,17 @@ func (p *DefaultProvider) byID(ctx context.Context, field, id string) (*Image, e
 		return osImage, nil
 	}
 	custom, customErr := lookup.Cached(ctx, p.cache, cacheKeyCustomImages, p.api.ListCustomImages, func(images []*gobizfly.CustomImage) (*Image, error) {
-		found, ok := lo.Find(images, func(i *gobizfly.CustomImage) bool { return i != nil && i.ID == id })
-		if ok && found.Status == customImageActive {
-			return &Image{ID: found.ID, Name: found.Name}, nil
+		all := templates(images, customImageTemplate)
+		found, ok := lo.Find(all, func(t template) bool { return t.ID == id })
+		if ok && found.usable {
+			return found.Image, nil
 		}
 		miss := &NotFoundError{Field: field, Value: id, Available: lookup.Shorten(append(
 			lo.Map(workers, func(w workerImage, _ int) string { return fmt.Sprintf("%s (%s)", w.id, w.image().Name) }),
-			lo.Map(active(images), func(i *gobizfly.CustomImage, _ int) string { return fmt.Sprintf("%s (%s)", i.ID, i.Name) })...,
+			lo.FilterMap(all, func(t template, _ int) (string, bool) { return fmt.Sprintf("%s (%s)", t.ID, t.Name), t.usable })...,
 		))}
 		if ok {
-			miss.Remedy = fmt.Sprintf("the custom image with this id is %s; wait until it is active", found.Status)
+			miss.Remedy = fmt.Sprintf("the custom image with this id is %s; wait until it is active", found.status)
 		}
 		return nil, miss
 	})
@@ -139,24 +144,6 @@ func (p *DefaultProvider) byID(ctx context.Context, field, id string) (*Image, e
 	return nil, customErr
 }
 
-func (p *DefaultProvider) byName(ctx context.Context, field, name string) (*Image, error) {
-	found, err := lookup.Cached(ctx, p.cache, cacheKeyCustomImages, p.api.ListCustomImages, func(images []*gobizfly.CustomImage) (*Image, error) {
-		matching := lo.Filter(active(images), func(i *gobizfly.CustomImage, _ int) bool { return i.Name == name })
-		if len(matching) == 0 {
-			return nil, &NotFoundError{
-				Field: field, Value: name,
-				Available: lookup.Shorten(lo.Map(active(images), func(i *gobizfly.CustomImage, _ int) string { return i.Name })),
-				Remedy:    "names are those of the project's active custom images",
-			}
-		}
-		newest := slices.MaxFunc(matching, func(a, b *gobizfly.CustomImage) int {
-			return cmp.Or(createdAt(a).Compare(createdAt(b)), strings.Compare(a.ID, b.ID))
-		})
-		return &Image{ID: newest.ID, Name: newest.Name}, nil
-	})
-	return found, wrap(err, field, name)
-}
-
 func (p *DefaultProvider) byOS(ctx context.Context, field string, selector *v1alpha1.OSImageSelector) (*Image, error) {
 	value := selector.Distribution + " " + selector.Version
 	found, err := lookup.Cached(ctx, p.cache, cacheKeyOSImages, p.api.ListOSImages, func(images []bizfly.OSImage) (*Image, error) {
@@ -168,7 +155,7 @@ func (p *DefaultProvider) byOS(ctx context.Context, field string, selector *v1al
 		}
 		// The cloud lists each version once; should it list two, the answer must not depend on their order.
 		first := slices.MinFunc(matching, func(a, b bizfly.OSImage) int { return strings.Compare(a.ID, b.ID) })
-		return &Image{ID: first.ID, Name: osName(first)}, nil
+		return osImageOf(first), nil
 	})
 	return found, wrap(err, field, value)
 }
@@ -181,17 +168,9 @@ func osCandidates(images []bizfly.OSImage, distribution string) []string {
 
 func osName(i bizfly.OSImage) string { return strings.TrimSpace(i.Distribution + " " + i.Version) }
 
-func active(images []*gobizfly.CustomImage) []*gobizfly.CustomImage {
-	return lo.Filter(images, func(i *gobizfly.CustomImage, _ int) bool { return i != nil && i.Status == customImageActive })
-}
-
-// createdAt is the zero time where the cloud sent nothing that can be read, which makes such an image the oldest.
-func createdAt(i *gobizfly.CustomImage) time.Time {
-	created, err := time.Parse(time.RFC3339, i.CreatedAt)
-	if err != nil {
-		return time.Time{}
-	}
-	return created
+// osImageOf says nothing of the size of a public image, since the API does not.
+func osImageOf(i bizfly.OSImage) *Image {
+	return &Image{ID: i.ID, Name: osName(i), Type: v1alpha1.ImageTypeImage}
 }
 
 // summarize turns the misses of all terms into one error that still names what was asked for.

@@ -115,7 +115,7 @@ var _ = Describe("BKE aliases", func() {
 		start(true)
 		found, err := resolve(term)
 		Expect(err).ToNot(HaveOccurred())
-		Expect(*found).To(Equal(image.Image{ID: workerImage(version), Name: name, KubernetesVersion: kubernetesVersion}))
+		Expect(*found).To(Equal(image.Image{ID: workerImage(version), Name: name, KubernetesVersion: kubernetesVersion, Type: v1alpha1.ImageTypeImage}))
 	},
 		Entry("the control plane's own version", "v1.35.4", alias("bke@latest"), "v1.35.4", "bke v1.35.4 ubuntu", "v1.35.4"),
 		Entry("its Flatcar image", "v1.35.4", alias("bke@latest", v1alpha1.OSTypeFlatcar), "v1.35.4.flatcar", "bke v1.35.4 flatcar", "v1.35.4"),
@@ -195,7 +195,7 @@ var _ = Describe("Other images", func() {
 		It("should ignore letter case", func() {
 			start(true)
 			Expect(resolve(v1alpha1.ImageSelectorTerm{OS: &v1alpha1.OSImageSelector{Distribution: "UBUNTU", Version: "24.04 X64"}})).
-				To(HaveValue(Equal(image.Image{ID: ubuntu().ID, Name: "Ubuntu 24.04 x64"})))
+				To(HaveValue(Equal(image.Image{ID: ubuntu().ID, Name: "Ubuntu 24.04 x64", Type: v1alpha1.ImageTypeImage})))
 		})
 		It("should list the versions of the distribution when the version is unknown", func() {
 			start(true)
@@ -218,8 +218,44 @@ var _ = Describe("Other images", func() {
 				golden("other", "active", "2026-01-01T00:00:00Z"),
 			}
 			start(true)
-			Expect(resolve(v1alpha1.ImageSelectorTerm{Name: "node"})).To(HaveValue(Equal(image.Image{ID: "id-of-node-2025-01-01T00:00:00Z", Name: "node"})))
+			Expect(resolve(v1alpha1.ImageSelectorTerm{Name: "node"})).To(HaveValue(Equal(image.Image{
+				ID: "id-of-node-2025-01-01T00:00:00Z", Name: "node", Type: v1alpha1.ImageTypeImage, MinDiskGiB: 5})))
 		})
+		It("should take the newest of a glob, whatever letter case, order and age of the others", func() {
+			sold.CustomImages[cloud.RegionHN] = []cloud.CustomImage{
+				golden("worker-1", "active", "2024-01-01T00:00:00Z"),
+				golden("worker-3", "active", "2025-03-01T00:00:00Z"),
+				golden("worker-2", "active", "2025-02-01T00:00:00Z"),
+				golden("worker-4", "saving", "2026-01-01T00:00:00Z"),
+				golden("Worker-5", "active", "2026-01-01T00:00:00Z"),
+				golden("my-worker-6", "active", "2026-01-01T00:00:00Z"),
+			}
+			start(true)
+			Expect(resolve(v1alpha1.ImageSelectorTerm{Name: "worker-*"})).To(HaveField("Name", "worker-3"))
+			Expect(resolve(v1alpha1.ImageSelectorTerm{Name: "*"})).To(HaveField("Name", "my-worker-6"), "of the same age, ids decide")
+			Expect(resolve(v1alpha1.ImageSelectorTerm{Name: "*work*-1"})).To(HaveField("Name", "worker-1"))
+			_, err := resolve(v1alpha1.ImageSelectorTerm{Name: "worker-?"})
+			Expect(missOf(err).Value).To(Equal("worker-?"), "a question mark stands for itself")
+		})
+		It("should follow a newer one once the list is read again", func() {
+			start(true)
+			Expect(resolve(v1alpha1.ImageSelectorTerm{Name: "golden-*"})).To(HaveField("Name", "golden-node"))
+			sandbox.Edit(func(c *cloud.Catalog) {
+				c.CustomImages[cloud.RegionHN] = append(c.CustomImages[cloud.RegionHN], golden("golden-node-2", "active", "2026-01-01T00:00:00Z"))
+			})
+			Expect(resolve(v1alpha1.ImageSelectorTerm{Name: "golden-*"})).To(HaveField("Name", "golden-node"))
+			listCache.Flush()
+			Expect(resolve(v1alpha1.ImageSelectorTerm{Name: "golden-*"})).To(HaveField("Name", "golden-node-2"))
+		})
+		DescribeTable("should say how much disk it needs", func(edit func(*cloud.CustomImage), expected int) {
+			edit(&sold.CustomImages[cloud.RegionHN][0])
+			start(true)
+			Expect(resolve(v1alpha1.ImageSelectorTerm{Name: "golden-node"})).To(HaveField("MinDiskGiB", expected))
+		},
+			Entry("as its maker says", func(i *cloud.CustomImage) { i.MinDisk = 30 }, 30),
+			Entry("at least what it holds", func(i *cloud.CustomImage) { i.MinDisk, i.VirtualSize = 1, lo.ToPtr(50<<30+1) }, 51),
+			Entry("not at all where the cloud does not say", func(i *cloud.CustomImage) { i.Size = nil }, 0),
+		)
 		It("should find an image that was made after the list was cached", func() {
 			start(true)
 			Expect(resolve(v1alpha1.ImageSelectorTerm{Name: "golden-node"})).ToNot(BeNil())
@@ -237,11 +273,71 @@ var _ = Describe("Other images", func() {
 		})
 	})
 
+	Context("by snapshot", func() {
+		snapshot := func(id, name, status, createdAt string) cloud.Snapshot {
+			made := sold.Snapshots[cloud.RegionHN][0]
+			made.ID, made.Name, made.Status, made.CreatedAt = id, name, status, createdAt
+			return made
+		}
+		byName := func(name string) v1alpha1.ImageSelectorTerm {
+			return v1alpha1.ImageSelectorTerm{Snapshot: &v1alpha1.SnapshotSelector{Name: name}}
+		}
+		byID := func(id string) v1alpha1.ImageSelectorTerm {
+			return v1alpha1.ImageSelectorTerm{Snapshot: &v1alpha1.SnapshotSelector{ID: id}}
+		}
+		BeforeEach(func() {
+			sold.Snapshots[cloud.RegionHN] = []cloud.Snapshot{
+				snapshot("s-1", "golden-1", "available", "2025-01-01T00:00:00.000000"),
+				snapshot("s-2", "golden-2", "available", "2025-06-01T00:00:00.000000"),
+				snapshot("s-3", "golden-3", "creating", "2026-01-01T00:00:00.000000"),
+				snapshot("s-4", "database", "available", "2026-01-01T00:00:00.000000"),
+			}
+			sold.Snapshots[cloud.RegionHN][1].Size = 60
+		})
+		It("should find one by its id", func() {
+			start(true)
+			Expect(resolve(byID("s-1"))).To(HaveValue(Equal(image.Image{ID: "s-1", Name: "golden-1", Type: v1alpha1.ImageTypeSnapshot, MinDiskGiB: 20})))
+		})
+		It("should take the newest available one of a name", func() {
+			start(true)
+			Expect(resolve(byName("golden-*"))).To(HaveValue(Equal(image.Image{ID: "s-2", Name: "golden-2", Type: v1alpha1.ImageTypeSnapshot, MinDiskGiB: 60})))
+			Expect(resolve(byName("golden-1"))).To(HaveField("ID", "s-1"))
+		})
+		DescribeTable("should say what there is when there is none", func(term v1alpha1.ImageSelectorTerm, field, value, available, remedy string) {
+			start(true)
+			_, err := resolve(term)
+			miss := missOf(err)
+			Expect(miss.Field).To(Equal("spec.imageSelectorTerms[0].snapshot" + field))
+			Expect(miss.Value).To(Equal(value))
+			Expect(miss.Available).To(And(HaveLen(3), ContainElement(available)))
+			Expect(miss.Remedy).To(ContainSubstring(remedy))
+		},
+			Entry("of the id", byID("nope"), ".id", "nope", "s-4 (database)", ""),
+			Entry("of the id yet", byID("s-3"), ".id", "s-3", "s-4 (database)", "is creating; wait until it is available"),
+			Entry("of the name", byName("silver-*"), ".name", "silver-*", "database", "available volume snapshots"),
+			Entry("of the name yet", byName("golden-3"), ".name", "golden-3", "golden-1", "available volume snapshots"),
+		)
+		It("should not be missing while the list cannot be read", func() {
+			start(true)
+			fail("/snapshots")
+			_, err := resolve(byName("golden-*"))
+			Expect(err).To(MatchError(ContainSubstring("spec.imageSelectorTerms[0].snapshot.name")))
+			Expect(errors.As(err, lo.ToPtr((*image.NotFoundError)(nil)))).To(BeFalse())
+		})
+		It("should read the list once while it is cached", func() {
+			start(true)
+			for range 3 {
+				Expect(resolve(byName("golden-*"))).ToNot(BeNil())
+			}
+			Expect(lo.CountBy(sandbox.Requests(), func(r cloud.Request) bool { return r.Path == "/iaas-cloud/api/snapshots" })).To(Equal(1))
+		})
+	})
+
 	Context("by id", func() {
 		It("should find a BKE worker image and its version", func() {
 			start(true)
 			Expect(resolve(v1alpha1.ImageSelectorTerm{ID: workerImage("v1.34.6.flatcar")})).To(HaveValue(Equal(
-				image.Image{ID: workerImage("v1.34.6.flatcar"), Name: "bke v1.34.6 flatcar", KubernetesVersion: "v1.34.6"})))
+				image.Image{ID: workerImage("v1.34.6.flatcar"), Name: "bke v1.34.6 flatcar", KubernetesVersion: "v1.34.6", Type: v1alpha1.ImageTypeImage})))
 		})
 		It("should find a public image", func() {
 			start(true)

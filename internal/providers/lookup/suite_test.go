@@ -95,3 +95,27 @@ var _ = Describe("Shorten", func() {
 		Expect(lookup.Shorten(names)).To(And(HaveLen(11), HaveExactElements(append(lo.ToAnySlice(names[:10]), "and 15 more")...)))
 	})
 })
+
+var _ = Describe("A glob", func() {
+	DescribeTable("should match", func(pattern, name string) { Expect(lookup.Glob(pattern, name)).To(BeTrue()) },
+		Entry("itself", "nix.2c_4g", "nix.2c_4g"),
+		Entry("everything", "*", "anything"),
+		Entry("nothing at all", "*", ""),
+		Entry("a beginning", "nix.*", "nix.2c_4g"),
+		Entry("an end", "*_dedicated", "4c_8g_dedicated"),
+		Entry("a middle", "*c_8*", "4c_8g_dedicated"),
+		Entry("several parts in their order", "p*.*c*g", "p2.4c_8g"),
+		Entry("with nothing between", "a**b*", "ab"),
+		Entry("a part that fits twice", "*a*ab", "aaab"),
+	)
+	DescribeTable("should not match", func(pattern, name string) { Expect(lookup.Glob(pattern, name)).To(BeFalse()) },
+		Entry("another name", "nix.2c_4g", "nix.2c_4g_gpu"),
+		Entry("another beginning", "nix.*", "p2.nix.2c_4g"),
+		Entry("another end", "*_dedicated", "4c_8g_dedicated2"),
+		Entry("parts in another order", "*b*a*", "ab"),
+		Entry("a beginning that is also the end", "ab*ba", "aba"),
+		Entry("another letter case", "NIX.*", "nix.2c_4g"),
+		Entry("a name by nothing", "", "x"),
+		Entry("a character that stands for itself", "nix.?c", "nix.2c"),
+	)
+})

@@ -260,6 +260,8 @@ type VPC struct {
 	UpdatedAt             string   `json:"updated_at"`
 	RevisionNumber        int      `json:"revision_number"`
 	IsDefault             bool     `json:"is_default"`
+	// InternetGateway is the id of the gateway by which servers without a public address reach the Internet; null without.
+	InternetGateway *string `json:"internet_gateway"`
 }
 
 // Subnet is the address range of a private network.

@@ -159,6 +159,7 @@ func defaultVPCs(region string, zones []string) []VPC {
 	}
 	vpcs[0].IsDefault = true
 	vpcs[0].Tags = []string{"default-vpc-network"}
+	vpcs[0].InternetGateway = ptr.To(stableID("internet-gateway", region, "default-vpc"))
 	return vpcs
 }
 

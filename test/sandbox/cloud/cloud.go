@@ -97,6 +97,12 @@ func (c *Cloud) Options() Options { return c.opts }
 // Clock is the clock that all progress is computed from.
 func (c *Cloud) Clock() clock.Clock { return c.opts.Clock }
 
+// Edit changes what the running cloud sells and has: a newer image, a flavor that is withdrawn, a network that gets a
+// gateway. What servers were made from before stays as it was.
+func (c *Cloud) Edit(change func(*Catalog)) {
+	c.with(func() { change(c.opts.Catalog) })
+}
+
 // Credentials are what POST /token accepts.
 func (c *Cloud) Credentials() Credentials {
 	return Credentials{
@@ -107,6 +113,8 @@ func (c *Cloud) Credentials() Credentials {
 
 // BKE is the Kubernetes Engine's cluster.
 func (c *Cloud) BKE() BKE {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	return BKE{
 		ClusterUID: c.opts.ClusterUID, ClusterToken: c.opts.ClusterToken, JoinEndpoint: c.opts.JoinEndpoint, LogEndpoint: c.opts.LogEndpoint,
 		Version: c.opts.Version, NetworkID: c.clusterNetwork(), ClusterName: c.opts.ClusterName,

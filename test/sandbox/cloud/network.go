@@ -23,6 +23,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // port is the record of one LAN or WAN port.
@@ -297,7 +298,12 @@ func (c *Cloud) getFirewall(q *call) reply {
 
 func (c *Cloud) listVPCs(q *call) reply {
 	vpcs := []VPC{}
-	return ok(append(vpcs, c.vpcs(q)...))
+	for _, vpc := range c.vpcs(q) {
+		if wanted := q.query.Get("igw_attached"); wanted == "" || strings.EqualFold(wanted, "true") == (vpc.InternetGateway != nil) {
+			vpcs = append(vpcs, vpc)
+		}
+	}
+	return ok(vpcs)
 }
 
 func (c *Cloud) getVPC(q *call) reply {

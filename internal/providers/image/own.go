@@ -1,0 +1,135 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package image
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bizflycloud/gobizfly"
+	"github.com/samber/lo"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+const bytesPerGiB = 1 << 30
+
+// template is what a project made itself to boot servers from, an image or a snapshot, in a form that does not depend on
+// which of the two it is.
+type template struct {
+	*Image
+	status  string
+	usable  bool
+	created time.Time
+}
+
+// byName finds the newest custom image.
+func (p *DefaultProvider) byName(ctx context.Context, field, pattern string) (*Image, error) {
+	found, err := lookup.Cached(ctx, p.cache, cacheKeyCustomImages, p.api.ListCustomImages, func(images []*gobizfly.CustomImage) (*Image, error) {
+		return newest(templates(images, customImageTemplate), field, pattern, "names are those of the project's active custom images")
+	})
+	return found, wrap(err, field, pattern)
+}
+
+// bySnapshot finds a snapshot by its id, or the newest of a name.
+func (p *DefaultProvider) bySnapshot(ctx context.Context, path string, selector *v1alpha1.SnapshotSelector) (*Image, error) {
+	field, value := path+".name", selector.Name
+	if selector.ID != "" {
+		field, value = path+".id", selector.ID
+	}
+	found, err := lookup.Cached(ctx, p.cache, cacheKeySnapshots, p.api.ListSnapshots, func(snapshots []*gobizfly.Snapshot) (*Image, error) {
+		all := templates(snapshots, snapshotTemplate)
+		if selector.ID == "" {
+			return newest(all, field, value, "names are those of the project's available volume snapshots")
+		}
+		one, ok := lo.Find(all, func(t template) bool { return t.ID == selector.ID })
+		if ok && one.usable {
+			return one.Image, nil
+		}
+		miss := &NotFoundError{Field: field, Value: value, Available: lookup.Shorten(lo.FilterMap(all, func(t template, _ int) (string, bool) {
+			return fmt.Sprintf("%s (%s)", t.ID, t.Name), t.usable
+		}))}
+		if ok {
+			miss.Remedy = fmt.Sprintf("the snapshot with this id is %s; wait until it is available", one.status)
+		}
+		return nil, miss
+	})
+	return found, wrap(err, field, value)
+}
+
+// newest returns the newest usable template of a name. Of several that were made in the same second the ids decide, so that
+// the answer does not depend on their order.
+func newest(all []template, field, pattern, remedy string) (*Image, error) {
+	all = lo.Filter(all, func(t template, _ int) bool { return t.usable })
+	matching := lo.Filter(all, func(t template, _ int) bool { return lookup.Glob(pattern, t.Name) })
+	if len(matching) == 0 {
+		return nil, &NotFoundError{
+			Field: field, Value: pattern, Remedy: remedy,
+			Available: lookup.Shorten(lo.Map(all, func(t template, _ int) string { return t.Name })),
+		}
+	}
+	return slices.MaxFunc(matching, func(a, b template) int {
+		return cmp.Or(a.created.Compare(b.created), strings.Compare(a.ID, b.ID))
+	}).Image, nil
+}
+
+// templates leaves out what is null or has no id, with which nothing could be ordered.
+func templates[E any](all []*E, convert func(*E) template) []template {
+	return lo.FilterMap(all, func(e *E, _ int) (template, bool) {
+		if e == nil {
+			return template{}, false
+		}
+		t := convert(e)
+		return t, t.ID != ""
+	})
+}
+
+func customImageTemplate(i *gobizfly.CustomImage) template {
+	return template{Image: customImageOf(i), status: i.Status, usable: i.Status == customImageActive, created: parseTime(i.CreatedAt)}
+}
+
+// customImageOf says how much disk the image needs: what its maker says, and in any case as much as it holds. The size of a
+// raw image is what it holds; that of others is compressed, and less.
+func customImageOf(i *gobizfly.CustomImage) *Image {
+	return &Image{ID: i.ID, Name: i.Name, Type: v1alpha1.ImageTypeImage, MinDiskGiB: max(i.MinDisk, gib(i.Size), gib(i.VirtualSize))}
+}
+
+func snapshotTemplate(s *gobizfly.Snapshot) template {
+	return template{
+		// A volume that is made from a snapshot is at least as large as the one that the snapshot was made of.
+		Image:  &Image{ID: s.ID, Name: s.Name, Type: v1alpha1.ImageTypeSnapshot, MinDiskGiB: max(s.Size, 0)},
+		status: s.Status, usable: s.Status == snapshotAvailable, created: parseTime(s.CreateAt),
+	}
+}
+
+func gib(bytes int) int { return max((bytes+bytesPerGiB-1)/bytesPerGiB, 0) }
+
+// parseTime reads the two forms in which the API writes times. It is the zero time where the cloud sent nothing that can be
+// read, which makes such an image the oldest.
+func parseTime(text string) time.Time {
+	for _, form := range []string{time.RFC3339, "2006-01-02T15:04:05.999999"} {
+		if created, err := time.Parse(form, text); err == nil {
+			return created
+		}
+	}
+	return time.Time{}
+}
