@@ -29,10 +29,10 @@ KUBERNETES_MAJOR   := $(patsubst v%,%,$(word 1,$(subst ., ,$(KUBERNETES_VERSION)
 KUBERNETES_MINOR   := $(word 2,$(subst ., ,$(KUBERNETES_VERSION)))
 KWOK_VERSION       := $(shell awk '$$1 == "sigs.k8s.io/kwok" { print $$2; exit }' test/controlplane/kwok/go.mod)
 
-# Everything that is not a test is compiled with the same flags, so that the controller, the control plane, the linter
-# and the demo share one build cache.
-GO_BUILD := go build -trimpath
-TRIMPATH := GOFLAGS="$(GOFLAGS) -trimpath"
+# Everything but the tests with the race detector, which needs C, is compiled with the same flags, so that the controller and
+# its image, the control plane, the linter, the chaos and the demo share one build cache.
+TRIMPATH := CGO_ENABLED=0 GOFLAGS="$(GOFLAGS) -trimpath"
+GO_BUILD := CGO_ENABLED=0 go build -trimpath
 
 # Where suites live. Long runs with processes of their own (demo, e2e, bench) are not among them; of the chaos, a few worlds are.
 TEST_DIRS ?= $(addprefix ./,$(wildcard cmd hack internal pkg test/chaos test/demo test/environment test/properties test/sandbox test/scheduling))
@@ -96,10 +96,10 @@ $(CACHE)/bin/ginkgo run -r --race --randomize-all --randomize-suites --keep-goin
 endef
 
 .PHONY: e2e
-e2e: build controlplane ## Run the end-to-end suite: real processes, killed and misconfigured (6 minutes once built)
+e2e: build controlplane $(TOOLS)/helm ## Run the end-to-end suites: real processes, killed and misconfigured; the charts, installed by Helm (15 minutes once built)
 	@$(GO_BUILD) -o $(CACHE)/bin/sandbox ./test/sandbox
-	@E2E=true KUBEBUILDER_ASSETS="$(DEMO_ASSETS)" CONTROLLER="$(CURDIR)/bin/$(BINARY)" SANDBOX="$(CACHE)/bin/sandbox" \
-		go tool ginkgo run --poll-progress-after=2m --timeout=20m $(if $(CI),--no-color) $(GINKGO_FLAGS) ./test/e2e
+	@E2E=true CONTROLLER="$(CURDIR)/bin/$(BINARY)" SANDBOX="$(CACHE)/bin/sandbox" HELM="$(TOOLS)/helm" \
+		go tool ginkgo run --keep-going --poll-progress-after=2m --timeout=40m $(if $(CI),--no-color) $(GINKGO_FLAGS) $(or $(E2E_DIRS),./test/e2e ./test/install)
 
 # Processor time and allocations, as ratios of two things measured side by side: no promise of a time is made or tested.
 # make bench BENCH_FLAGS='--rounds 9 --bench InstanceTypes'
@@ -110,10 +110,25 @@ bench: ## Run the benchmarks in rounds and hold their ratios to the bounds of ha
 	@$(CACHE)/bin/benchcheck $(BENCH_FLAGS) $(CACHE)/bin/bench.test
 
 # make test tries a few worlds, this one many: make chaos SEED=1000 RUNS=5000. It prints how to replay one that fails.
+# It writes down what the cloud answered: .cache/reports/answers.json. What should be compared with goes to test/cloud/recorded.json.
+.PHONY: e2e-cloud
+e2e-cloud: ## Launch, join and delete ONE server in a real project, within E2E_CLOUD_BUDGET_VND (docs/first-contact.md; skipped without credentials)
+	@mkdir -p $(REPORTS)
+	@E2E_CLOUD_ANSWERS="$(or $(E2E_CLOUD_ANSWERS),$(REPORTS)/answers.json)" E2E_CLOUD_SANDBOX= \
+		$(TRIMPATH) go test -v -count=1 -timeout=2h ./test/cloud -ginkgo.v -ginkgo.grace-period=25m $(if $(CI),-ginkgo.no-color)
+
+.PHONY: e2e-cloud-sandbox
+e2e-cloud-sandbox: controlplane ## The same against the sandbox, and how its answers differ from those recorded of the real cloud (1 minute once built)
+	@mkdir -p $(REPORTS) && $(GO_BUILD) -o $(CACHE)/bin/sandbox ./test/sandbox && $(GO_BUILD) -o $(CACHE)/bin/compare ./test/cloud/compare
+	@E2E_CLOUD_ANSWERS="$(REPORTS)/answers-sandbox.json" E2E_CLOUD_SANDBOX=true SANDBOX="$(CACHE)/bin/sandbox" \
+		$(TRIMPATH) go test -v -count=1 -timeout=20m ./test/cloud -ginkgo.v $(if $(CI),-ginkgo.no-color)
+	@if [ -f test/cloud/recorded.json ]; then $(CACHE)/bin/compare test/cloud/recorded.json $(REPORTS)/answers-sandbox.json; \
+		else echo "no answers of the real cloud are recorded yet (test/cloud/recorded.json): nothing to compare with"; fi
+
 .PHONY: chaos
 chaos: ## Live through 500 worlds in which everything goes wrong, in simulated time (2 minutes once built; docs/testing.md)
 	@mkdir -p $(REPORTS)/chaos
-	@SEED="$(or $(SEED),1)" RUNS="$(or $(RUNS),500)" CHAOS_LOGS="$(REPORTS)/chaos" go tool ginkgo run --procs=$(CORES) \
+	@$(TRIMPATH) SEED="$(or $(SEED),1)" RUNS="$(or $(RUNS),500)" CHAOS_LOGS="$(REPORTS)/chaos" go tool ginkgo run --procs=$(CORES) \
 		--timeout=2h --poll-progress-after=2m $(if $(CI),--no-color) $(GINKGO_FLAGS) ./test/chaos
 
 .PHONY: chaos-processes
@@ -140,11 +155,45 @@ fmt: $(TOOLS)/golangci-lint ## Format the Go code and its imports
 verify: $(TOOLS)/golangci-lint $(TOOLS)/controller-gen ## Check everything that needs no cluster: generated files, format, vet, modules, lint, headers
 	@$(TRIMPATH) GOLANGCI_LINT_CACHE=$(CACHE)/golangci-lint GOLANGCI_LINT=$(TOOLS)/golangci-lint MAKE="$(MAKE)" hack/verify.sh
 
+##@ Image and release
+
+# The registry of the project that the image is published from; yours: make docker-build docker-push IMG=registry.example/karpenter TAG=v1
+IMG            ?= cr-hn-1.bizflycloud.vn/31ff9581861a4d0ea4df5e7dda0f665d/karpenter-provider-bizflycloud
+TAG            ?= $(VERSION)
+PLATFORMS      ?= linux/amd64,linux/arm64
+CONTAINER_TOOL ?= docker
+# Empty means what the Dockerfile says. Both are build arguments of it.
+BUILDER_IMAGE ?=
+BASE_IMAGE    ?=
+IMAGE = IMG="$(IMG)" TAG="$(TAG)" VERSION="$(VERSION)" COMMIT="$(COMMIT)" PLATFORMS="$(PLATFORMS)" CONTAINER_TOOL="$(CONTAINER_TOOL)" \
+	BUILDER_IMAGE="$(BUILDER_IMAGE)" BASE_IMAGE="$(BASE_IMAGE)" BUILD_ARGS="$(BUILD_ARGS)" PUSH_ARGS="$(PUSH_ARGS)" hack/image.sh
+
+.PHONY: docker-build
+docker-build: ## Build the image for amd64 and arm64: IMG, TAG, PLATFORMS, BUILDER_IMAGE, BASE_IMAGE, CONTAINER_TOOL=docker|buildah
+	@$(IMAGE) build
+
+.PHONY: docker-push
+docker-push: ## Push what docker-build has built
+	@$(IMAGE) push
+
+.PHONY: image-check
+image-check: controlplane $(TOOLS)/registry ## Build the image twice with buildah, compare, push it to a local registry, start it as nobody (2 minutes once built; root on Linux)
+	@$(GO_BUILD) -o $(CACHE)/bin/sandbox ./test/sandbox
+	@SANDBOX="$(CACHE)/bin/sandbox" REGISTRY_BIN="$(TOOLS)/registry" $(IMAGE) check
+
+.PHONY: govulncheck
+govulncheck: $(TOOLS)/govulncheck ## Look for known vulnerabilities in what the controller is made of (asks the Go vulnerability database)
+	$(TOOLS)/govulncheck ./cmd/... ./internal/... ./pkg/...
+
+.PHONY: actionlint
+actionlint: $(TOOLS)/actionlint ## Check the GitHub workflows
+	$(TOOLS)/actionlint -color=$(if $(CI),never,auto)
+
 ##@ Generate
 
 CORE_CRDS = $(shell go list -m -f '{{.Dir}}' sigs.k8s.io/karpenter)/pkg/apis/crds
 # The pages of docs/ that hack/docs writes from the code.
-DOC_PAGES := metrics tuning
+DOC_PAGES := events metrics tuning
 # The folders that carry a copy of every custom resource definition: ours and Karpenter core's.
 CRD_CHART  := charts/$(BINARY)-crd
 CRD_COPIES := config/crd $(CRD_CHART)/templates
@@ -210,6 +259,18 @@ $(TOOLS)/controller-gen: $(call stamp,controller-gen,$(addprefix hack/tools/,go.
 	@echo "building controller-gen (about a minute the first time)"
 	@mkdir -p $(@D)
 	@cd hack/tools && $(GO_BUILD) -o $@ sigs.k8s.io/controller-tools/cmd/controller-gen && touch $@
+
+$(TOOLS)/registry: $(call stamp,registry,$(addprefix hack/tools/registry/,go.mod go.sum))
+	@mkdir -p $(@D)
+	@cd hack/tools/registry && $(GO_BUILD) -o $@ github.com/google/go-containerregistry/cmd/registry && touch $@
+
+$(TOOLS)/actionlint: $(call stamp,actionlint,$(addprefix hack/tools/checks/,go.mod go.sum))
+	@mkdir -p $(@D)
+	@cd hack/tools/checks && $(GO_BUILD) -o $@ github.com/rhysd/actionlint/cmd/actionlint && touch $@
+
+$(TOOLS)/govulncheck: $(call stamp,govulncheck,$(addprefix hack/tools/checks/,go.mod go.sum))
+	@mkdir -p $(@D)
+	@cd hack/tools/checks && $(GO_BUILD) -o $@ golang.org/x/vuln/cmd/govulncheck && touch $@
 
 # Without these Helm would say that it was made for Kubernetes 1.20.
 HELM_KUBERNETES := $(foreach package,chartutil lint/rules,$(foreach part,Major=$(KUBERNETES_MAJOR) Minor=$(KUBERNETES_MINOR),\
