@@ -34,7 +34,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
@@ -92,6 +94,14 @@ var _ = BeforeSuite(func() {
 var _ = ReportAfterEach(func(report SpecReport) {
 	if !report.Failed() || kubelet == nil {
 		return
+	}
+	classes, pools := &v1alpha1.BizflyNodeClassList{}, &karpv1.NodePoolList{}
+	_, _ = env.Client().List(ctx, classes), env.Client().List(ctx, pools)
+	for i := range classes.Items {
+		GinkgoWriter.Printf("BizflyNodeClass %s: %+v\n", classes.Items[i].Name, classes.Items[i].Status)
+	}
+	for i := range pools.Items {
+		GinkgoWriter.Printf("NodePool %s: %+v\n", pools.Items[i].Name, pools.Items[i].Status)
 	}
 	processes, err := kubelet.Processes()
 	GinkgoWriter.Printf("the controller's processes: %v\n", err)
