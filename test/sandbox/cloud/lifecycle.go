@@ -291,14 +291,13 @@ func (c *Cloud) remove(s *server) {
 	c.hooks = append(c.hooks, hook{deleted: true, server: gone})
 }
 
-// vanish undoes a build, leaving the root disk behind where orphan says so.
+// vanish undoes a build, leaving the disks behind where orphan says so.
 func (c *Cloud) vanish(s *server, orphan bool) {
 	volumes := slices.Clone(s.volumes)
 	c.remove(s)
-	for i, id := range volumes {
-		if i == 0 && orphan {
-			continue
+	for _, id := range volumes {
+		if !orphan {
+			delete(c.volumes, id)
 		}
-		delete(c.volumes, id)
 	}
 }

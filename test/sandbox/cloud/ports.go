@@ -196,7 +196,7 @@ func (c *Cloud) actOnPort(q *call, wan bool) (*port, *reply) {
 	case "add_firewall":
 		return c.addFirewalls(q, p, request.SecurityGroups)
 	case "remove_firewall":
-		p.firewalls = slices.DeleteFunc(slices.Clone(p.firewalls), func(id string) bool { return slices.Contains(request.SecurityGroups, id) })
+		return c.removeFirewalls(q, p, request.SecurityGroups)
 	case "enable", "disable":
 	case "convert_to_paid":
 		p.paid = true
@@ -220,14 +220,35 @@ func (c *Cloud) attachPortTo(q *call, p *port, serverID string) (*port, *reply) 
 	return p, nil
 }
 
-func (c *Cloud) addFirewalls(q *call, p *port, ids []string) (*port, *reply) {
+// checkGroups refuses what names no firewall of the project.
+func (c *Cloud) checkGroups(q *call, ids []string) *reply {
+	if len(ids) == 0 {
+		return bad("security_groups is required")
+	}
 	for _, id := range ids {
 		if !slices.ContainsFunc(c.firewalls(q), func(f Firewall) bool { return f.ID == id }) {
-			return nil, bad("Security group %s not found.", id)
+			return bad("Security group %s not found.", id)
 		}
+	}
+	return nil
+}
+
+func (c *Cloud) addFirewalls(q *call, p *port, ids []string) (*port, *reply) {
+	if refusal := c.checkGroups(q, ids); refusal != nil {
+		return nil, refusal
+	}
+	for _, id := range ids {
 		if !slices.Contains(p.firewalls, id) {
 			p.firewalls = append(p.firewalls, id)
 		}
 	}
+	return p, nil
+}
+
+func (c *Cloud) removeFirewalls(q *call, p *port, ids []string) (*port, *reply) {
+	if refusal := c.checkGroups(q, ids); refusal != nil {
+		return nil, refusal
+	}
+	p.firewalls = slices.DeleteFunc(slices.Clone(p.firewalls), func(id string) bool { return slices.Contains(ids, id) })
 	return p, nil
 }

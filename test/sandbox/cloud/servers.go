@@ -18,7 +18,6 @@ package cloud
 
 import (
 	"cmp"
-	"encoding/json"
 	"maps"
 	"net/http"
 	"slices"
@@ -122,8 +121,17 @@ func (c *Cloud) render(s *server) Server {
 		for _, firewall := range p.firewalls {
 			w.SecurityGroups = append(w.SecurityGroups, SecurityGroup{Name: c.firewallName(p, firewall)})
 		}
+		if p.wan && p.isMain && w.IPv6 {
+			w.IPAddresses.WANV6 = append(w.IPAddresses.WANV6, Address{Version: 6, Addr: ipv6Of(p.mac), Type: "fixed", MAC: p.mac})
+		}
 	}
 	return w
+}
+
+// ipv6Of is the address that a port makes of its hardware address.
+func ipv6Of(mac string) string {
+	parts := strings.Split(mac, ":")
+	return "2001:df0:66::" + strings.Join(parts[:2], "") + ":" + strings.Join(parts[2:4], "") + ":" + strings.Join(parts[4:], "")
 }
 
 // nested is the form in replies of actions: of the volumes only the ids.
@@ -223,56 +231,4 @@ func (c *Cloud) getServer(q *call) reply {
 		return noSuchServer(q.vars[0])
 	}
 	return ok(c.render(s))
-}
-
-type actionRequest struct {
-	Action         string `json:"action"`
-	NewName        string `json:"new_name"`
-	NewNetworkPlan string `json:"new_network_plan"`
-	BillingPlan    string `json:"billing_plan"`
-	Type           string `json:"type"`
-}
-
-func (c *Cloud) serverAction(q *call) reply {
-	var request actionRequest
-	if err := json.Unmarshal(q.body, &request); err != nil {
-		return problem(http.StatusBadRequest, "Invalid JSON body")
-	}
-	s := c.find(q, q.vars[0])
-	if s == nil {
-		return noSuchServer(q.vars[0])
-	}
-	if s.truth.Deleting || s.wire.Status == StatusBuild {
-		return problem(http.StatusConflict, "Cannot '"+request.Action+"' instance "+s.wire.ID+" while it is in task_state deleting or building")
-	}
-	switch request.Action {
-	case "start":
-		c.setStatus(s, StatusActive)
-		return ok(c.nested(s))
-	case "stop":
-		c.setStatus(s, StatusShutoff)
-		return ok(c.nested(s))
-	case "soft_reboot", "hard_reboot":
-		c.setStatus(s, StatusActive)
-		return ok(apiMessage{Message: strings.ToUpper(request.Action[:1]) + strings.ReplaceAll(request.Action[1:], "_", " ") + " server thành công"})
-	case "rename":
-		s.wire.Name = request.NewName
-	case "change_network_plan":
-		if !slices.Contains(networkPlans, request.NewNetworkPlan) {
-			return problem(http.StatusBadRequest, "network_plan không hợp lệ: "+request.NewNetworkPlan)
-		}
-		s.wire.NetworkPlan = request.NewNetworkPlan
-		s.wire.Metadata["network_plan"] = request.NewNetworkPlan
-	case "switch_billing_plan":
-		if !slices.Contains([]string{PlanOnDemand, PlanSaving}, request.BillingPlan) {
-			return problem(http.StatusBadRequest, "billing_plan không hợp lệ: "+request.BillingPlan)
-		}
-		s.wire.BillingPlan = request.BillingPlan
-		s.wire.Metadata["billing_plan"] = request.BillingPlan
-	case "get_vnc":
-		return ok(map[string]any{"console": map[string]string{"url": q.base + "/vnc?token=" + s.wire.ID, "type": request.Type}})
-	default:
-		return problem(http.StatusBadRequest, "There is no such action: "+request.Action)
-	}
-	return ok(c.nested(s))
 }

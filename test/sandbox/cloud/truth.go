@@ -110,6 +110,7 @@ func (c *Cloud) truthHandler() http.Handler {
 		}
 		w.WriteHeader(http.StatusNoContent)
 	})
+	c.editRoutes(mux)
 	return mux
 }
 

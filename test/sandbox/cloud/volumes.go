@@ -75,12 +75,17 @@ func (c *Cloud) renderAttached(v *volume) AttachedVolume {
 	}
 }
 
+// mediumOf is the medium as volumes show it.
+func mediumOf(t VolumeType) string {
+	if strings.Contains(t.Name, "SSD") {
+		return "SSD"
+	}
+	return "HDD"
+}
+
 // newVolume makes a volume that is attached to nothing.
 func (c *Cloud) newVolume(project, region, zone, name string, size int, t VolumeType, plan string) *volume {
-	kind := "HDD"
-	if strings.Contains(t.Name, "SSD") {
-		kind = "SSD"
-	}
+	kind := mediumOf(t)
 	v := &volume{
 		seq: c.nextSeq(), project: project, region: region,
 		wire: Volume{

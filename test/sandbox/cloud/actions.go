@@ -1,0 +1,197 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloud
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// actionRequest is the body of POST /servers/{id}/action.
+type actionRequest struct {
+	Action         string   `json:"action"`
+	NewName        string   `json:"new_name"`
+	NewNetworkPlan string   `json:"new_network_plan"`
+	BillingPlan    string   `json:"billing_plan"`
+	Type           string   `json:"type"`
+	FlavorName     string   `json:"flavor_name"`
+	VPCNetworkIDs  []string `json:"vpc_network_ids"`
+}
+
+// serverActions are what POST /servers/{id}/action knows.
+var serverActions = map[string]func(*Cloud, *call, *server, actionRequest) reply{
+	"start":               (*Cloud).startServer,
+	"stop":                (*Cloud).stopServer,
+	"soft_reboot":         (*Cloud).rebootServer,
+	"hard_reboot":         (*Cloud).rebootServer,
+	"rename":              (*Cloud).renameServer,
+	"change_network_plan": (*Cloud).changeNetworkPlan,
+	"switch_billing_plan": (*Cloud).switchBillingPlan,
+	"resize":              (*Cloud).resizeServer,
+	"add_vpc":             (*Cloud).addVPCs,
+	"remove_vpc":          (*Cloud).removeVPCs,
+	"enable_ipv6":         (*Cloud).enableIPv6,
+	"get_vnc":             (*Cloud).getVNC,
+}
+
+func (c *Cloud) serverAction(q *call) reply {
+	var request actionRequest
+	if err := json.Unmarshal(q.body, &request); err != nil {
+		return problem(http.StatusBadRequest, "Invalid JSON body")
+	}
+	s := c.find(q, q.vars[0])
+	if s == nil {
+		return noSuchServer(q.vars[0])
+	}
+	act, known := serverActions[request.Action]
+	if !known {
+		return problem(http.StatusBadRequest, "There is no such action: "+request.Action)
+	}
+	if s.truth.Deleting || s.wire.Status == StatusBuild {
+		return problem(http.StatusConflict, "Cannot '"+request.Action+"' instance "+s.wire.ID+" while it is in task_state deleting or building")
+	}
+	return act(c, q, s, request)
+}
+
+func (c *Cloud) startServer(_ *call, s *server, _ actionRequest) reply {
+	c.setStatus(s, StatusActive)
+	return ok(c.nested(s))
+}
+
+func (c *Cloud) stopServer(_ *call, s *server, _ actionRequest) reply {
+	c.setStatus(s, StatusShutoff)
+	return ok(c.nested(s))
+}
+
+func (c *Cloud) rebootServer(_ *call, s *server, request actionRequest) reply {
+	c.setStatus(s, StatusActive)
+	return ok(apiMessage{Message: strings.ToUpper(request.Action[:1]) + strings.ReplaceAll(request.Action[1:], "_", " ") + " server thành công"})
+}
+
+func (c *Cloud) renameServer(_ *call, s *server, request actionRequest) reply {
+	if request.NewName == "" || len(request.NewName) > 255 {
+		return problem(http.StatusBadRequest, "Tên máy chủ không hợp lệ")
+	}
+	s.wire.Name = request.NewName
+	return ok(c.nested(s))
+}
+
+func (c *Cloud) changeNetworkPlan(_ *call, s *server, request actionRequest) reply {
+	if !slices.Contains(networkPlans, request.NewNetworkPlan) {
+		return problem(http.StatusBadRequest, "network_plan không hợp lệ: "+request.NewNetworkPlan)
+	}
+	s.wire.NetworkPlan = request.NewNetworkPlan
+	s.wire.Metadata["network_plan"] = request.NewNetworkPlan
+	return ok(c.nested(s))
+}
+
+func (c *Cloud) switchBillingPlan(_ *call, s *server, request actionRequest) reply {
+	if !slices.Contains([]string{PlanOnDemand, PlanSaving}, request.BillingPlan) {
+		return problem(http.StatusBadRequest, "billing_plan không hợp lệ: "+request.BillingPlan)
+	}
+	s.wire.BillingPlan = request.BillingPlan
+	s.wire.Metadata["billing_plan"] = request.BillingPlan
+	return ok(c.nested(s))
+}
+
+func (c *Cloud) resizeServer(q *call, s *server, request actionRequest) reply {
+	flavor, found := c.flavor(q.region, request.FlavorName, s.wire.Category)
+	if !found || flavor.Category != s.wire.Category || !flavor.soldIn(s.wire.AvailabilityZone) {
+		return problem(http.StatusBadRequest, "Flavor "+request.FlavorName+" could not be found.")
+	}
+	t := c.newTask("resize_server", q.project, q.region, s.wire.ID, q.fx)
+	c.after(t.EndsAt.Sub(c.now), func() {
+		if c.servers[s.wire.ID] == s {
+			c.setFlavor(s, flavor)
+		}
+		c.end(t, true, "", nil)
+	})
+	return ok(map[string]string{"task_id": t.ID})
+}
+
+// setFlavor makes another flavor of a server, whatever stock says.
+func (c *Cloud) setFlavor(s *server, flavor Flavor) {
+	s.wire.Flavor.ID, s.wire.Flavor.Name, s.wire.Flavor.RAM, s.wire.Flavor.VCPUs = flavor.ID, flavor.Name, flavor.RAM, flavor.VCPUs
+	s.wire.FlavorName, s.wire.Category = shortName(flavor.Name), flavor.Category
+	flavor.Omit = nil
+	s.truth.Flavor = flavor
+}
+
+func (c *Cloud) addVPCs(q *call, s *server, request actionRequest) reply {
+	var added []VPC
+	for _, id := range request.VPCNetworkIDs {
+		vpc, found := c.vpc(q, id)
+		if !found {
+			return problem(http.StatusBadRequest, "Network "+id+" could not be found.")
+		}
+		added = append(added, vpc)
+	}
+	for _, vpc := range added {
+		if !c.hasPortIn(s, vpc.ID) {
+			c.addPort(s, vpc, c.firewallsOf(s))
+		}
+	}
+	return ok(c.nested(s))
+}
+
+func (c *Cloud) removeVPCs(_ *call, s *server, request actionRequest) reply {
+	for _, id := range request.VPCNetworkIDs {
+		if !c.hasPortIn(s, id) {
+			return problem(http.StatusBadRequest, "Instance "+s.wire.ID+" has no port in network "+id)
+		}
+	}
+	c.removePortsIn(s, request.VPCNetworkIDs)
+	return ok(c.nested(s))
+}
+
+func (c *Cloud) hasPortIn(s *server, network string) bool {
+	return slices.ContainsFunc(s.ports, func(id string) bool { return c.ports[id] != nil && c.ports[id].networkID == network })
+}
+
+// firewallsOf are those that the server's first port has.
+func (c *Cloud) firewallsOf(s *server) []string {
+	for _, id := range s.ports {
+		if p := c.ports[id]; p != nil {
+			return slices.Clone(p.firewalls)
+		}
+	}
+	return nil
+}
+
+// removePortsIn takes a server out of networks: ports that were made for it go, others become free.
+func (c *Cloud) removePortsIn(s *server, networks []string) {
+	for _, id := range slices.Clone(s.ports) {
+		switch p := c.ports[id]; {
+		case p == nil || p.wan || !slices.Contains(networks, p.networkID):
+		case p.implicit:
+			c.removePort(p)
+		default:
+			c.detachPort(p, s)
+		}
+	}
+}
+
+func (c *Cloud) enableIPv6(_ *call, s *server, _ actionRequest) reply {
+	s.wire.IPv6 = true
+	return ok(c.nested(s))
+}
+
+func (c *Cloud) getVNC(q *call, s *server, request actionRequest) reply {
+	return ok(map[string]any{"console": map[string]string{"url": q.base + "/vnc?token=" + s.wire.ID, "type": request.Type}})
+}

@@ -1,0 +1,167 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloud_test
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/bizflycloud/gobizfly"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+var _ = Describe("Actions on a server", func() {
+	var b *box
+	var server *gobizfly.Server
+	ctx := context.Background()
+	BeforeEach(func() {
+		b = newBox(cloud.Options{})
+		server = b.launch(b.order("node-1"))
+	})
+	live := func() *gobizfly.Server {
+		GinkgoHelper()
+		got, err := b.client.CloudServer.Get(ctx, server.ID)
+		Expect(err).ToNot(HaveOccurred())
+		return got
+	}
+	networks := func() []string {
+		return lo.FilterMap(b.State().NetworkInterfaces, func(p cloud.NetworkInterface, _ int) (string, bool) {
+			return p.NetworkID, p.AttachedServer.ID == server.ID
+		})
+	}
+	vpc := func(name string) string {
+		GinkgoHelper()
+		found, ok := lo.Find(b.Options().Catalog.VPCs["HN"], func(v cloud.VPC) bool { return v.Name == name })
+		Expect(ok).To(BeTrue())
+		return found.ID
+	}
+	action := func(body map[string]any) answer {
+		GinkgoHelper()
+		return b.call(http.MethodPost, servers+"/"+server.ID+"/action", body)
+	}
+
+	It("should rename it and change its network plan", func() {
+		Expect(b.client.CloudServer.Rename(ctx, server.ID, "other")).To(Succeed())
+		Expect(b.client.CloudServer.ChangeNetworkPlan(ctx, server.ID, "free_bandwidth")).To(Succeed())
+		Expect(live()).To(And(HaveField("Name", "other"), HaveField("NetworkPlan", "free_bandwidth"), HaveField("Metadata", HaveKeyWithValue("network_plan", "free_bandwidth"))))
+	})
+	It("should resize it when its task ends", func() {
+		_, err := b.client.CloudServer.Resize(ctx, server.ID, "p2.4c_8g")
+		Expect(err).ToNot(HaveOccurred())
+		Expect(live().Flavor.Name).To(Equal("p2.2c_4g"))
+		b.Advance(latency)
+		Expect(live().Flavor.Name).To(Equal("p2.4c_8g"))
+	})
+	It("should take it into networks and out of them", func() {
+		Expect(action(map[string]any{"action": "add_vpc", "vpc_network_ids": []string{vpc("default-vpc")}}).status).To(Equal(200))
+		Expect(networks()).To(ConsistOf(vpc("default-vpc"), b.BKE().NetworkID))
+		Expect(action(map[string]any{"action": "remove_vpc", "vpc_network_ids": []string{b.BKE().NetworkID}}).status).To(Equal(200))
+		Expect(networks()).To(ConsistOf(vpc("default-vpc")))
+	})
+	It("should enable IPv6", func() {
+		order := b.order("node-2")
+		order.IsCreatedWan = lo.ToPtr(true)
+		server = b.launch(order)
+		Expect(live().IPAddresses.WanV6Addresses).To(BeEmpty())
+		Expect(b.client.CloudServer.EnableIPv6(ctx, server.ID)).To(Succeed())
+		Expect(live().IPAddresses.WanV6Addresses).To(ConsistOf(HaveField("Version", 6)))
+		Expect(live().IPv6).To(BeTrue())
+	})
+	DescribeTable("should refuse what cannot be",
+		func(body map[string]any) {
+			Expect(action(body).status).To(Equal(400))
+			Expect(live().Name).To(Equal("node-1"))
+		},
+		Entry("an unknown action", map[string]any{"action": "explode"}),
+		Entry("no name", map[string]any{"action": "rename"}),
+		Entry("an unknown network plan", map[string]any{"action": "change_network_plan", "new_network_plan": "x"}),
+		Entry("an unknown billing plan", map[string]any{"action": "switch_billing_plan", "billing_plan": "x"}),
+		Entry("an unknown flavor", map[string]any{"action": "resize", "flavor_name": "x"}),
+		Entry("an unknown network to enter", map[string]any{"action": "add_vpc", "vpc_network_ids": []string{"x"}}),
+		Entry("a network that it is not in", map[string]any{"action": "remove_vpc", "vpc_network_ids": []string{"x"}}),
+	)
+	It("should refuse while it is being built", func() {
+		b.create(b.order("node-2"))
+		building, _ := lo.Find(b.Servers(), func(s cloud.Server) bool { return s.Name == "node-2" })
+		Expect(b.call(http.MethodPost, servers+"/"+building.ID+"/action", map[string]any{"action": "rename", "new_name": "x"}).status).To(Equal(409))
+	})
+	It("should attach firewalls to its ports and take them off, and know which there are", func() {
+		firewalls := lo.Map(b.Options().Catalog.Firewalls["HN"], func(f cloud.Firewall, _ int) string { return f.ID })
+		port := b.State().NetworkInterfaces[0]
+		act := func(name string, ids ...string) int {
+			return b.call(http.MethodPost, "/iaas-cloud/api/network-interfaces/"+port.ID+"/action", map[string]any{"action": name, "security_groups": ids}).status
+		}
+		groups := func() []string { return b.State().NetworkInterfaces[0].SecurityGroups }
+		Expect(act("add_firewall", firewalls[1:]...)).To(Equal(200))
+		Expect(groups()).To(ConsistOf(firewalls))
+		Expect(act("add_firewall", firewalls[1])).To(Equal(200))
+		Expect(act("remove_firewall", firewalls[0], firewalls[2])).To(Equal(200))
+		Expect(groups()).To(ConsistOf(firewalls[1]))
+		for _, name := range []string{"add_firewall", "remove_firewall"} {
+			Expect(act(name, "unknown")).To(Equal(400))
+			Expect(act(name)).To(Equal(400))
+		}
+		Expect(groups()).To(ConsistOf(firewalls[1]))
+	})
+})
+
+var _ = Describe("Editing behind everybody's back", func() {
+	var b *box
+	var server cloud.Server
+	BeforeEach(func() {
+		b = newBox(cloud.Options{})
+		server = b.AddServer(cloud.ServerSpec{Name: "node-1", Metadata: map[string]string{"gone": "soon"}})
+	})
+	edit := func(path string, body any) int {
+		GinkgoHelper()
+		return b.call(http.MethodPatch, "/_sandbox/"+path, body).status
+	}
+	It("should change whatever of a server it is told to", func() {
+		tiny, _ := lo.Find(b.Options().Catalog.VPCs["HN"], func(v cloud.VPC) bool { return v.Name == "tiny" })
+		disk := b.AddVolume(cloud.VolumeSpec{Name: "data"})
+		Expect(b.AttachVolume(disk.ID, server.ID)).To(Succeed())
+		Expect(edit("servers/"+server.ID, map[string]any{
+			"name": "other", "status": "SHUTOFF", "flavor": "p2.4c_8g", "zone": "HN2", "billing_plan": "saving_plan", "network_plan": "free_bandwidth",
+			"metadata": map[string]any{"gone": nil, "new": "here"}, "networks": []string{tiny.ID},
+			"root_disk": map[string]any{"size": 90, "volume_type": "PREMIUM-HDD1", "billing_plan": "saving_plan"}, "detach_volumes": []string{disk.ID},
+		})).To(Equal(204))
+		edited := b.Servers()[0]
+		Expect(edited).To(And(HaveField("Name", "other"), HaveField("Status", "SHUTOFF"), HaveField("Flavor.Name", "p2.4c_8g"),
+			HaveField("AvailabilityZone", "HN2"), HaveField("BillingPlan", "saving_plan"), HaveField("NetworkPlan", "free_bandwidth"),
+			HaveField("Metadata", And(HaveKeyWithValue("new", "here"), Not(HaveKey("gone")))),
+			HaveField("VolumesAttached", ConsistOf(And(HaveField("Size", 90), HaveField("Type", "HDD"), HaveField("VolumeType", "PREMIUM-HDD1"))))))
+		Expect(b.State().NetworkInterfaces).To(ConsistOf(HaveField("NetworkID", tiny.ID)))
+		Expect(edit("volumes/"+disk.ID, map[string]any{"size": 70})).To(Equal(204))
+		Expect(b.State().Volumes).To(ContainElement(And(HaveField("ID", disk.ID), HaveField("Size", 70), HaveField("Attachments", BeEmpty()))))
+	})
+	It("should change nothing where something does not exist", func() {
+		before := b.State()
+		for body, status := range map[string]int{
+			`{"name":"x","flavor":"none"}`: 404, `{"name":"x","networks":["none"]}`: 404, `{"name":"x","detach_volumes":["none"]}`: 404,
+			`{"name":"x","root_disk":{"volume_type":"none"}}`: 404, `{"name":"x","nonsense":1}`: 400,
+		} {
+			Expect(edit("servers/"+server.ID, body)).To(Equal(status), body)
+		}
+		Expect(edit("servers/none", `{"name":"x"}`)).To(Equal(404))
+		Expect(edit("volumes/none", `{"size":1}`)).To(Equal(404))
+		Expect(b.State()).To(Equal(before))
+	})
+})

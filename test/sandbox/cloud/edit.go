@@ -1,0 +1,195 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloud
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+)
+
+// ServerEdit changes a server behind everybody's back, past all checks, as a person in the dashboard or an operator of the
+// cloud may. What is nil stays as it is.
+type ServerEdit struct {
+	Name        *string `json:"name,omitempty"`
+	Status      *string `json:"status,omitempty"`
+	Flavor      *string `json:"flavor,omitempty"`
+	Zone        *string `json:"zone,omitempty"`
+	BillingPlan *string `json:"billing_plan,omitempty"`
+	NetworkPlan *string `json:"network_plan,omitempty"`
+	// Metadata is merged into the server's; null removes a key.
+	Metadata map[string]*string `json:"metadata,omitempty"`
+	// Networks are the private networks that it is in from now on.
+	Networks []string `json:"networks,omitempty"`
+	// RootDisk changes the disk that it boots from.
+	RootDisk *VolumeEdit `json:"root_disk,omitempty"`
+	// DetachVolumes takes disks off it.
+	DetachVolumes []string `json:"detach_volumes,omitempty"`
+}
+
+// VolumeEdit changes a volume behind everybody's back.
+type VolumeEdit struct {
+	Size        *int    `json:"size,omitempty"`
+	VolumeType  *string `json:"volume_type,omitempty"`
+	BillingPlan *string `json:"billing_plan,omitempty"`
+}
+
+// ApplyServerEdit changes a server. It is whole or an error.
+func (c *Cloud) ApplyServerEdit(id string, edit ServerEdit) error {
+	err := fmt.Errorf("server %s: %w", id, ErrNotFound)
+	c.with(func() {
+		if s := c.servers[id]; s != nil {
+			err = c.editServer(s, edit)
+		}
+	})
+	return err
+}
+
+// ApplyVolumeEdit changes a volume. It is whole or an error.
+func (c *Cloud) ApplyVolumeEdit(id string, edit VolumeEdit) error {
+	err := fmt.Errorf("volume %s: %w", id, ErrNotFound)
+	c.with(func() {
+		if v := c.volumes[id]; v != nil {
+			err = c.editVolume(v, edit)
+		}
+	})
+	return err
+}
+
+func (c *Cloud) editServer(s *server, edit ServerEdit) error {
+	q := &call{project: s.truth.Project, region: s.truth.Region}
+	flavor, err := c.editedFlavor(s, edit)
+	if err != nil {
+		return err
+	}
+	var vpcs []VPC
+	for _, id := range edit.Networks {
+		vpc, found := c.vpc(q, id)
+		if !found {
+			return fmt.Errorf("network %s: %w", id, ErrNotFound)
+		}
+		vpcs = append(vpcs, vpc)
+	}
+	for _, id := range edit.DetachVolumes {
+		if v := c.volumes[id]; v == nil || v.server != s.wire.ID {
+			return fmt.Errorf("volume %s of server %s: %w", id, s.wire.ID, ErrNotFound)
+		}
+	}
+	if edit.RootDisk != nil {
+		if err := c.editVolume(c.volumes[s.volumes[0]], *edit.RootDisk); err != nil {
+			return err
+		}
+	}
+	if flavor != nil {
+		c.setFlavor(s, *flavor)
+	}
+	if edit.Networks != nil {
+		c.setNetworks(s, vpcs)
+	}
+	for _, id := range edit.DetachVolumes {
+		c.detach(c.volumes[id], s)
+	}
+	c.editFields(s, edit)
+	return nil
+}
+
+func (c *Cloud) editedFlavor(s *server, edit ServerEdit) (*Flavor, error) {
+	if edit.Flavor == nil {
+		return nil, nil
+	}
+	flavor, found := c.flavor(s.truth.Region, *edit.Flavor, s.wire.Category)
+	if !found {
+		return nil, fmt.Errorf("flavor %s: %w", *edit.Flavor, ErrNotFound)
+	}
+	return &flavor, nil
+}
+
+// editFields changes what is only written down.
+func (c *Cloud) editFields(s *server, edit ServerEdit) {
+	set := func(target *string, value *string) {
+		if value != nil {
+			*target = *value
+		}
+	}
+	set(&s.wire.Name, edit.Name)
+	set(&s.wire.BillingPlan, edit.BillingPlan)
+	set(&s.wire.NetworkPlan, edit.NetworkPlan)
+	set(&s.wire.AvailabilityZone, edit.Zone)
+	set(&s.wire.ZoneName, edit.Zone)
+	for key, value := range map[string]*string{"billing_plan": edit.BillingPlan, "network_plan": edit.NetworkPlan} {
+		if value != nil {
+			s.wire.Metadata[key] = *value
+		}
+	}
+	for key, value := range edit.Metadata {
+		if value == nil {
+			delete(s.wire.Metadata, key)
+		} else {
+			s.wire.Metadata[key] = *value
+		}
+	}
+	if edit.Status != nil {
+		c.setStatus(s, *edit.Status)
+	}
+}
+
+// setNetworks gives a server a port in each of these networks and in no other.
+func (c *Cloud) setNetworks(s *server, vpcs []VPC) {
+	firewalls := c.firewallsOf(s)
+	var others []string
+	for _, id := range s.ports {
+		p := c.ports[id]
+		if p != nil && !slices.ContainsFunc(vpcs, func(v VPC) bool { return v.ID == p.networkID }) {
+			others = append(others, p.networkID)
+		}
+	}
+	c.removePortsIn(s, others)
+	for _, vpc := range vpcs {
+		if !c.hasPortIn(s, vpc.ID) {
+			c.addPort(s, vpc, firewalls)
+		}
+	}
+}
+
+func (c *Cloud) editVolume(v *volume, edit VolumeEdit) error {
+	if edit.VolumeType != nil {
+		types := c.opts.Catalog.VolumeTypes[v.region]
+		i := slices.IndexFunc(types, func(t VolumeType) bool { return t.Name == *edit.VolumeType })
+		if i < 0 {
+			return fmt.Errorf("volume type %s: %w", *edit.VolumeType, ErrNotFound)
+		}
+		v.wire.VolumeType, v.wire.Type = types[i].Name, mediumOf(types[i])
+	}
+	if edit.Size != nil {
+		v.wire.Size = *edit.Size
+	}
+	if edit.BillingPlan != nil {
+		v.wire.BillingPlan = *edit.BillingPlan
+		v.wire.Metadata["billing_plan"] = *edit.BillingPlan
+	}
+	return nil
+}
+
+// editRoutes serve edits under /_sandbox/.
+func (c *Cloud) editRoutes(mux *http.ServeMux) {
+	mux.HandleFunc("PATCH /_sandbox/servers/{id}", func(w http.ResponseWriter, r *http.Request) {
+		change(c, func(edit ServerEdit) error { return c.ApplyServerEdit(r.PathValue("id"), edit) })(w, r)
+	})
+	mux.HandleFunc("PATCH /_sandbox/volumes/{id}", func(w http.ResponseWriter, r *http.Request) {
+		change(c, func(edit VolumeEdit) error { return c.ApplyVolumeEdit(r.PathValue("id"), edit) })(w, r)
+	})
+}
