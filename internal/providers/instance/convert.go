@@ -38,6 +38,7 @@ func convert(server *gobizfly.Server) *Instance {
 	if err != nil {
 		attempt = 0
 	}
+	dataDisks, _ := dataDisksOf(server)
 	return &Instance{
 		ID:           server.ID,
 		Name:         server.Name,
@@ -47,6 +48,8 @@ func convert(server *gobizfly.Server) *Instance {
 		BillingPlan:  lo.CoalesceOrEmpty(server.BillingPlan, server.Metadata["billing_plan"]),
 		NetworkPlan:  lo.CoalesceOrEmpty(server.NetworkPlan, server.Metadata["network_plan"]),
 		ImageID:      server.Metadata[v1alpha1.MetadataImage],
+		UserDataHash: server.Metadata[v1alpha1.MetadataUserDataHash],
+		DataDisks:    dataDisks,
 		ClusterUID:   server.Metadata[v1alpha1.MetadataClusterUID],
 		NodeClaim:    server.Metadata[v1alpha1.MetadataNodeClaim],
 		NodeClaimUID: server.Metadata[v1alpha1.MetadataNodeClaimUID],
@@ -55,7 +58,9 @@ func convert(server *gobizfly.Server) *Instance {
 		Attempt:      attempt,
 		CreatedAt:    created(server),
 		Volumes: lo.Map(server.AttachedVolumes, func(volume gobizfly.AttachedVolume, _ int) Volume {
-			return Volume{ID: volume.ID, Name: volume.Name, SizeGiB: volume.Size, Root: volume.AttachedType == attachedTypeRoot}
+			return Volume{
+				ID: volume.ID, Name: volume.Name, SizeGiB: volume.Size, Medium: MediumOf(volume.Type), Root: volume.AttachedType == attachedTypeRoot,
+			}
 		}),
 		Tags: tags(server.Metadata),
 	}

@@ -54,8 +54,18 @@ type Volume struct {
 	Name string
 	// SizeGiB is the size in GiB.
 	SizeGiB int
+	// Medium is SSD or HDD; empty where the cloud says it in no word that we know.
+	Medium v1alpha1.DiskType
 	// Root is true for the disk that the server boots from.
 	Root bool
+}
+
+// Disk is a disk as it is ordered.
+type Disk struct {
+	// SizeGiB is the size in GiB.
+	SizeGiB int `json:"gib"`
+	// VolumeType is the name of the volume type.
+	VolumeType string `json:"type"`
 }
 
 // Instance is a server of this cluster.
@@ -76,6 +86,11 @@ type Instance struct {
 	NetworkPlan string
 	// ImageID is the image that it was made from.
 	ImageID string
+	// UserDataHash is the hash of the templates of its user data; empty where it had none, or was launched before that was
+	// written down.
+	UserDataHash string
+	// DataDisks is how many disks beside the root disk it was ordered with.
+	DataDisks int
 	// ClusterUID, NodeClaim, NodeClaimUID, NodePool, NodeClass and Attempt are what we wrote into its metadata.
 	ClusterUID   string
 	NodeClaim    string
@@ -112,6 +127,12 @@ type Intent struct {
 	BillingPlan string `json:"billingPlan"`
 	// ImageID is the image.
 	ImageID string `json:"imageID,omitempty"`
+	// Disks are the root disk and then the data disks. Nil, like the next two, means that it was not written down.
+	Disks []Disk `json:"disks"`
+	// Networks are the ids of the VPC networks.
+	Networks []string `json:"networks"`
+	// Firewalls are the ids of the firewalls; with none, the cloud attaches its default one.
+	Firewalls []string `json:"firewalls"`
 	// OrderedAt is when the intent was written, just before the order.
 	OrderedAt time.Time `json:"orderedAt"`
 	// TaskID is the task that builds the server; empty until the cloud has named it.

@@ -56,6 +56,8 @@ func (p *DefaultProvider) metadata(request *LaunchRequest, bootstrap map[string]
 		v1alpha1.MetadataNodePool:     request.NodePool,
 		v1alpha1.MetadataNodeClass:    request.NodeClass.Name,
 		v1alpha1.MetadataImage:        request.NodeClass.Status.Image.ID,
+		v1alpha1.MetadataUserDataHash: request.NodeClass.Status.UserDataHash,
+		v1alpha1.MetadataDataDisks:    strconv.Itoa(len(request.NodeClass.Spec.DataDisks)),
 	}, []string{""}), func(value, _ string) string { return bounded(value) }))
 	return result, nil
 }

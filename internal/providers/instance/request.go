@@ -28,12 +28,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-const (
-	// defaultRootDiskGiB is the root disk of a NodeClass that says nothing, as in the API's defaults.
-	defaultRootDiskGiB = 40
-	bytesPerGiB        = 1 << 30
-)
-
 // order turns a request into the intent and the body of the order; nothing has been sent when it fails.
 func (p *DefaultProvider) order(ctx context.Context, request *LaunchRequest) (*gobizfly.ServerCreateRequest, Intent, error) {
 	intent := Intent{}
@@ -44,20 +38,25 @@ func (p *DefaultProvider) order(ctx context.Context, request *LaunchRequest) (*g
 	case nodeClass == nil || nodeClass.Status.Image == nil:
 		return nil, intent, errors.New("a launch needs a NodeClass whose image has been found")
 	}
-	disk, err := p.rootDisk(request)
+	disks, err := p.disks(request)
 	if err != nil {
 		return nil, intent, err
 	}
+	image := nodeClass.Status.Image
+	networks := lo.Map(nodeClass.Status.Networks, func(n v1alpha1.NetworkStatus, _ int) string { return n.ID })
+	firewalls := lo.Map(nodeClass.Status.Firewalls, func(f v1alpha1.FirewallStatus, _ int) string { return f.ID })
 	intent = Intent{
 		Attempt:     request.Attempt,
 		Name:        Name(request.NodeClaim, request.NodeClaimUID, p.config.ClusterUID, request.Attempt),
 		Flavor:      request.Flavor,
 		Zone:        request.Zone,
 		BillingPlan: request.BillingPlan,
-		ImageID:     nodeClass.Status.Image.ID,
+		ImageID:     image.ID,
+		Disks:       disks,
+		Networks:    networks,
+		Firewalls:   firewalls,
 		OrderedAt:   p.config.Clock.Now(),
 	}
-	networks := lo.Map(nodeClass.Status.Networks, func(n v1alpha1.NetworkStatus, _ int) string { return n.ID })
 	script, err := p.bootstrap.Render(ctx, bootstrap.Input{
 		NodeName:          intent.Name,
 		NodeClass:         nodeClass,
@@ -75,42 +74,29 @@ func (p *DefaultProvider) order(ctx context.Context, request *LaunchRequest) (*g
 	if err != nil {
 		return nil, intent, err
 	}
+	wire := lo.Map(disks, func(disk Disk, _ int) *gobizfly.ServerDisk {
+		return &gobizfly.ServerDisk{Size: disk.SizeGiB, VolumeType: &disk.VolumeType}
+	})
 	return &gobizfly.ServerCreateRequest{
 		Name:             intent.Name,
 		FlavorName:       request.Flavor,
 		SSHKey:           nodeClass.Status.SSHKey,
 		Password:         false,
-		RootDisk:         disk,
+		RootDisk:         wire[0],
+		DataDisks:        wire[1:],
 		Type:             request.Category,
 		AvailabilityZone: request.Zone,
-		OS:               &gobizfly.ServerOS{ID: nodeClass.Status.Image.ID, Type: "image"},
+		OS:               &gobizfly.ServerOS{ID: image.ID, Type: string(lo.CoalesceOrEmpty(image.Type, v1alpha1.ImageTypeImage))},
 		Quantity:         1,
-		Firewalls:        lo.Map(nodeClass.Status.Firewalls, func(f v1alpha1.FirewallStatus, _ int) string { return f.ID }),
+		Firewalls:        firewalls,
 		NetworkPlan:      string(lo.CoalesceOrEmpty(nodeClass.Spec.NetworkPlan, v1alpha1.NetworkPlanFreeDataTransfer)),
 		VPCNetworkIDs:    networks,
-		BillingPlan:      request.BillingPlan,
+		// The disks of the order have no plan of their own and get the server's.
+		BillingPlan: request.BillingPlan,
+		IPv6:        lo.FromPtr(nodeClass.Spec.IPv6),
 		// The API's own default differs between its clients, so it is always said.
 		IsCreatedWan: lo.ToPtr(lo.FromPtrOr(nodeClass.Spec.PublicIPv4, true)),
 		UserData:     script.UserData,
 		Metadata:     metadata,
 	}, intent, nil
-}
-
-// rootDisk is the disk that the server boots from: its size in GiB and the volume type of its category and zone.
-func (p *DefaultProvider) rootDisk(request *LaunchRequest) (*gobizfly.ServerDisk, error) {
-	spec := lo.FromPtr(request.NodeClass.Spec.RootDisk)
-	size := defaultRootDiskGiB
-	if spec.Size != nil {
-		size = int((spec.Size.Value() + bytesPerGiB - 1) / bytesPerGiB)
-	}
-	volumeType := spec.VolumeType
-	if volumeType == "" {
-		medium := lo.CoalesceOrEmpty(spec.Type, v1alpha1.DiskTypeSSD)
-		var ok bool
-		if volumeType, ok = p.zones.VolumeType(request.Zone, request.Category, medium); !ok {
-			return nil, invalid("spec.rootDisk.type: zone %s sells no %s disk for %s servers; choose another type or set spec.rootDisk.volumeType",
-				request.Zone, medium, request.Category)
-		}
-	}
-	return &gobizfly.ServerDisk{Size: size, VolumeType: &volumeType}, nil
 }

@@ -67,7 +67,7 @@ func (p *DefaultProvider) disposable(ctx context.Context, v *view, server *gobiz
 		case len(volume.Attachments) > 0 && !attachedTo(volume, server.ID), csiVolume(volume, server.Name):
 			return false
 		}
-		return isRoot(id) || lo.Contains(recorded, id)
+		return isRoot(id) || lo.Contains(recorded, id) || p.orderedDataDisk(server, volume.Name)
 	})
 	protected, err := p.protectedVolumes(ctx, own)
 	if err != nil {
@@ -84,7 +84,7 @@ func (p *DefaultProvider) removeLeftovers(ctx context.Context, v *view, current 
 		return false, fmt.Errorf("listing volumes to find what server %s left: %w", lo.CoalesceOrEmpty(current.Name, current.ID), err)
 	}
 	left := lo.Filter(volumes, func(volume *gobizfly.Volume, _ int) bool {
-		named := current.Name != "" && volume.Name == rootDiskName(current.Name)
+		named := strayDisk(volume, current)
 		onRecord := lo.Contains(current.Recorded, volume.ID) && (volume.Bootable || volume.AttachedType == attachedTypeRoot)
 		// A disk that has found another server since is that one's.
 		elsewhere := len(volume.Attachments) > 0 && !attachedTo(volume, current.ID)

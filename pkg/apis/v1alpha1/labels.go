@@ -64,6 +64,9 @@ const (
 	// AnnotationInPlaceHash is the hash of what is changed on running servers (firewalls, network plan): on a NodeClaim
 	// the one that its server was last given, so that a change is carried out once and retried until it is.
 	AnnotationInPlaceHash = Group + "/in-place-hash"
+	// AnnotationAttachedFirewalls is the comma-separated ids of the firewalls that this provider has attached to the server,
+	// at its order or since: those, and no others, it may take off again. It is written before they are attached.
+	AnnotationAttachedFirewalls = Group + "/attached-firewalls"
 	// AnnotationOwnedVolumes is the comma-separated ids of the disks that were attached to the server before its node
 	// registered: what was there before any pod could have attached a volume is the server's own.
 	AnnotationOwnedVolumes = Group + "/owned-volumes"
@@ -103,6 +106,9 @@ const (
 	MetadataNodeClass = "karpenter-nodeclass"
 	// MetadataImage is the id of the image that the server was made from, which the API does not report.
 	MetadataImage = "karpenter-image"
+	// MetadataDataDisks is how many data disks the server was ordered with: the evidence that disks which the cloud named
+	// after it are its own.
+	MetadataDataDisks = "karpenter-data-disks"
 	// MetadataUserDataHash is the hash of the user data templates that the server was launched with, empty without any.
 	MetadataUserDataHash = "karpenter-user-data-hash"
 )

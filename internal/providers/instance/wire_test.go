@@ -1,0 +1,331 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package instance_test
+
+import (
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+func gib(size string) *resource.Quantity { return lo.ToPtr(resource.MustParse(size)) }
+
+// class changes the NodeClass of a request.
+func class(change func(*v1alpha1.BizflyNodeClass)) func(*instance.LaunchRequest) {
+	return func(r *instance.LaunchRequest) { change(r.NodeClass) }
+}
+
+// withDataDisks orders two of them, of different media.
+func withDataDisks(r *instance.LaunchRequest) {
+	r.NodeClass.Spec.DataDisks = []v1alpha1.DataDisk{{Size: gib("100Gi")}, {Size: gib("50Gi"), Type: v1alpha1.DiskTypeHDD}}
+}
+
+var _ = Describe("Each field of a NodeClass", func() {
+	vpc := func(w *world, name string) string {
+		GinkgoHelper()
+		found, ok := lo.Find(w.box.Options().Catalog.VPCs["HN"], func(v cloud.VPC) bool { return v.Name == name })
+		Expect(ok).To(BeTrue())
+		return found.ID
+	}
+	// prepare changes the request once the cloud is known; wire is what the order says, and truth what the cloud made of it.
+	type field struct {
+		prepare func(*world, *instance.LaunchRequest)
+		wire    func(*world) map[string]any
+		truth   func(*world, cloud.Server)
+	}
+	DescribeTable("should reach the wire and become true",
+		func(f field) {
+			w := newWorld(cloud.Options{})
+			server, intent := w.launch(func(r *instance.LaunchRequest) { f.prepare(w, r) })
+			for key, value := range f.wire(w) {
+				Expect(w.ordered()[0]).To(HaveKeyWithValue(key, BeComparableTo(value)))
+			}
+			Expect(intent.Name).To(Equal(server.Name))
+			if f.truth != nil {
+				f.truth(w, w.box.Servers()[0])
+			}
+		},
+		Entry("rootDisk by medium", field{
+			prepare: func(_ *world, r *instance.LaunchRequest) {
+				r.NodeClass.Spec.RootDisk = &v1alpha1.RootDisk{Size: gib("60Gi"), Type: v1alpha1.DiskTypeHDD}
+			},
+			wire: func(*world) map[string]any {
+				return map[string]any{"rootdisk": map[string]any{"size": 60.0, "volume_type": "PREMIUM-HDD1"}}
+			},
+		}),
+		Entry("rootDisk by volume type", field{
+			prepare: func(_ *world, r *instance.LaunchRequest) {
+				r.NodeClass.Spec.RootDisk = &v1alpha1.RootDisk{Size: gib("20Gi"), VolumeType: "PREMIUM-HDD1"}
+			},
+			wire: func(*world) map[string]any {
+				return map[string]any{"rootdisk": map[string]any{"size": 20.0, "volume_type": "PREMIUM-HDD1"}}
+			},
+		}),
+		Entry("dataDisks, each with the volume type of its medium, category and zone, in their order", field{
+			prepare: func(_ *world, r *instance.LaunchRequest) {
+				withDataDisks(r)
+				r.NodeClass.Spec.DataDisks = append(r.NodeClass.Spec.DataDisks, v1alpha1.DataDisk{Size: gib("10Gi"), VolumeType: "PREMIUM-HDD1"})
+			},
+			wire: func(*world) map[string]any {
+				return map[string]any{"datadisks": []any{
+					map[string]any{"size": 100.0, "volume_type": "PREMIUM-SSD1"}, map[string]any{"size": 50.0, "volume_type": "PREMIUM-HDD1"},
+					map[string]any{"size": 10.0, "volume_type": "PREMIUM-HDD1"},
+				}}
+			},
+			truth: func(w *world, server cloud.Server) {
+				Expect(lo.Map(server.VolumesAttached, func(v cloud.AttachedVolume, _ int) int { return v.Size })).To(Equal([]int{40, 100, 50, 10}))
+				Expect(server.Metadata).To(HaveKeyWithValue(v1alpha1.MetadataDataDisks, "3"))
+			},
+		}),
+		Entry("dataDisks of another category and zone", field{
+			prepare: func(_ *world, r *instance.LaunchRequest) {
+				r.Flavor, r.Category, r.Zone = "e2.2c_4g", "enterprise", "HN2"
+				r.NodeClass.Spec.DataDisks = []v1alpha1.DataDisk{{Size: gib("10Gi")}}
+			},
+			wire: func(w *world) map[string]any {
+				disk := map[string]any{"size": 10.0, "volume_type": w.volumeType("enterprise", "HN2", "SSD")}
+				return map[string]any{"datadisks": []any{disk}, "availability_zone": "HN2"}
+			},
+		}),
+		Entry("no dataDisks", field{
+			prepare: func(*world, *instance.LaunchRequest) {},
+			wire:    func(*world) map[string]any { return nil },
+			truth: func(w *world, server cloud.Server) {
+				Expect(w.ordered()[0]).ToNot(HaveKey("datadisks"))
+				Expect(w.ordered()[0]).ToNot(HaveKey("ipv6"))
+				Expect(server.VolumesAttached).To(HaveLen(1))
+			},
+		}),
+		Entry("ipv6", field{
+			prepare: func(_ *world, r *instance.LaunchRequest) { r.NodeClass.Spec.IPv6 = lo.ToPtr(true) },
+			wire:    func(*world) map[string]any { return map[string]any{"ipv6": true} },
+			truth:   func(_ *world, server cloud.Server) { Expect(server.IPAddresses.WANV6).To(HaveLen(1)) },
+		}),
+		Entry("publicIPv4", field{
+			prepare: func(_ *world, r *instance.LaunchRequest) { r.NodeClass.Spec.PublicIPv4 = lo.ToPtr(false) },
+			wire:    func(*world) map[string]any { return map[string]any{"is_created_wan": false} },
+			truth:   func(w *world, _ cloud.Server) { Expect(w.box.State().WanIPs).To(BeEmpty()) },
+		}),
+		Entry("publicIPv4 by default", field{
+			prepare: func(*world, *instance.LaunchRequest) {},
+			wire:    func(*world) map[string]any { return map[string]any{"is_created_wan": true} },
+			truth:   func(w *world, _ cloud.Server) { Expect(w.box.State().WanIPs).To(HaveLen(1)) },
+		}),
+		Entry("several networks, in the order of their ports", field{
+			prepare: func(w *world, r *instance.LaunchRequest) {
+				r.NodeClass.Status.Networks = []v1alpha1.NetworkStatus{{ID: vpc(w, "tiny")}, {ID: vpc(w, "default-vpc")}}
+			},
+			wire: func(w *world) map[string]any {
+				return map[string]any{"vpc_network_ids": []any{vpc(w, "tiny"), vpc(w, "default-vpc")}}
+			},
+			truth: func(w *world, _ cloud.Server) {
+				Expect(lo.Map(w.box.State().NetworkInterfaces, func(p cloud.NetworkInterface, _ int) string { return p.NetworkID })).
+					To(Equal([]string{vpc(w, "tiny"), vpc(w, "default-vpc")}))
+			},
+		}),
+		Entry("firewalls", field{
+			prepare: func(w *world, r *instance.LaunchRequest) {
+				r.NodeClass.Status.Firewalls = []v1alpha1.FirewallStatus{{ID: w.firewall("web")}, {ID: w.firewall("kubernetes-nodes")}}
+			},
+			wire: func(w *world) map[string]any {
+				return map[string]any{"firewalls": []any{w.firewall("web"), w.firewall("kubernetes-nodes")}}
+			},
+			truth: func(w *world, server cloud.Server) {
+				Expect(w.groups(server.ID)).To(HaveEach(ConsistOf(w.firewall("web"), w.firewall("kubernetes-nodes"))))
+			},
+		}),
+		Entry("SSH key, and never a password", field{
+			prepare: func(w *world, r *instance.LaunchRequest) {
+				r.NodeClass.Status.SSHKey = w.box.Options().Catalog.SSHKeys[0].Name
+			},
+			wire: func(w *world) map[string]any {
+				return map[string]any{"sshkey": w.box.Options().Catalog.SSHKeys[0].Name, "password": false}
+			},
+		}),
+		Entry("network plan", field{
+			prepare: func(_ *world, r *instance.LaunchRequest) {
+				r.NodeClass.Spec.NetworkPlan = v1alpha1.NetworkPlanFreeBandwidth
+			},
+			wire:  func(*world) map[string]any { return map[string]any{"network_plan": "free_bandwidth"} },
+			truth: func(_ *world, server cloud.Server) { Expect(server.NetworkPlan).To(Equal("free_bandwidth")) },
+		}),
+		Entry("an image", field{
+			prepare: func(*world, *instance.LaunchRequest) {},
+			wire: func(w *world) map[string]any {
+				return map[string]any{"os": map[string]any{"id": w.nodeClass().Status.Image.ID, "type": "image"}}
+			},
+		}),
+		Entry("a snapshot", field{
+			prepare: func(w *world, r *instance.LaunchRequest) {
+				snapshot := w.box.Options().Catalog.Snapshots["HN"][0]
+				r.NodeClass.Status.Image = &v1alpha1.ImageStatus{ID: snapshot.ID, Type: v1alpha1.ImageTypeSnapshot}
+			},
+			wire: func(w *world) map[string]any {
+				return map[string]any{"os": map[string]any{"id": w.box.Options().Catalog.Snapshots["HN"][0].ID, "type": "snapshot"}}
+			},
+			truth: func(_ *world, server cloud.Server) { Expect(server.Truth.ImageType).To(Equal("snapshot")) },
+		}),
+		Entry("billingPlan, which the disks get too", field{
+			prepare: func(_ *world, r *instance.LaunchRequest) {
+				withDataDisks(r)
+				r.BillingPlan = "saving_plan"
+			},
+			wire: func(*world) map[string]any { return map[string]any{"billing_plan": "saving_plan"} },
+			truth: func(w *world, server cloud.Server) {
+				Expect(w.box.State().Volumes).To(And(HaveLen(3), HaveEach(HaveField("BillingPlan", "saving_plan"))))
+				Expect(server.BillingPlan).To(Equal("saving_plan"))
+			},
+		}),
+		Entry("metadata", field{
+			prepare: func(_ *world, r *instance.LaunchRequest) {
+				r.NodeClass.Spec.Metadata = map[string]string{"team": "data"}
+			},
+			wire:  func(*world) map[string]any { return nil },
+			truth: func(_ *world, server cloud.Server) { Expect(server.Metadata).To(HaveKeyWithValue("team", "data")) },
+		}),
+		Entry("the hash of user data", field{
+			prepare: func(_ *world, r *instance.LaunchRequest) { r.NodeClass.Status.UserDataHash = "1234" },
+			wire:    func(*world) map[string]any { return nil },
+			truth: func(_ *world, server cloud.Server) {
+				Expect(server.Metadata).To(HaveKeyWithValue(v1alpha1.MetadataUserDataHash, "1234"))
+			},
+		}),
+	)
+	It("should be written down with the order", func() {
+		w := newWorld(cloud.Options{})
+		_, intent := w.launch(withDataDisks, class(func(n *v1alpha1.BizflyNodeClass) {
+			n.Status.Firewalls = []v1alpha1.FirewallStatus{{ID: w.firewall("web")}}
+		}))
+		Expect(intent.Disks).To(Equal([]instance.Disk{{SizeGiB: 40, VolumeType: "PREMIUM-SSD1"}, {SizeGiB: 100, VolumeType: "PREMIUM-SSD1"}, {SizeGiB: 50, VolumeType: "PREMIUM-HDD1"}}))
+		Expect(intent.Networks).To(Equal([]string{w.box.BKE().NetworkID}))
+		Expect(intent.Firewalls).To(Equal([]string{w.firewall("web")}))
+	})
+	It("should be read back", func() {
+		w := newWorld(cloud.Options{})
+		server, _ := w.launch(withDataDisks, class(func(n *v1alpha1.BizflyNodeClass) { n.Status.UserDataHash = "1234" }))
+		Expect(server.UserDataHash).To(Equal("1234"))
+		Expect(server.DataDisks).To(Equal(2))
+		Expect(server.Volumes).To(ConsistOf(
+			And(HaveField("Root", true), HaveField("SizeGiB", 40), HaveField("Medium", v1alpha1.DiskTypeSSD)),
+			And(HaveField("Root", false), HaveField("SizeGiB", 100), HaveField("Medium", v1alpha1.DiskTypeSSD)),
+			And(HaveField("Root", false), HaveField("SizeGiB", 50), HaveField("Medium", v1alpha1.DiskTypeHDD)),
+		))
+	})
+	DescribeTable("should be refused before anything is sent where there is no such disk",
+		func(change func(*v1alpha1.BizflyNodeClass), message string) {
+			w := newWorld(cloud.Options{})
+			request, written := w.request(class(change))
+			request.Zone = "HN9"
+			_, err := w.provider.Launch(ctx, request)
+			Expect(err).To(MatchError(ContainSubstring(message)))
+			Expect(bizfly.IsInvalid(err)).To(BeTrue())
+			Expect(written.all()).To(BeEmpty())
+			Expect(w.box.Requests()).To(BeEmpty())
+		},
+		Entry("root disk", func(*v1alpha1.BizflyNodeClass) {}, "spec.rootDisk.type: zone HN9 sells no SSD disk for premium servers"),
+		Entry("data disk", func(n *v1alpha1.BizflyNodeClass) {
+			n.Spec.RootDisk = &v1alpha1.RootDisk{VolumeType: "PREMIUM-SSD1"}
+			n.Spec.DataDisks = []v1alpha1.DataDisk{{Size: gib("10Gi"), VolumeType: "PREMIUM-SSD1"}, {Size: gib("10Gi"), Type: v1alpha1.DiskTypeHDD}}
+		}, "spec.dataDisks[1].type: zone HN9 sells no HDD disk"),
+		Entry("data disk without a size", func(n *v1alpha1.BizflyNodeClass) {
+			n.Spec.RootDisk = &v1alpha1.RootDisk{VolumeType: "PREMIUM-SSD1"}
+			n.Spec.DataDisks = []v1alpha1.DataDisk{{}}
+		}, "spec.dataDisks[0].size is required"),
+	)
+	It("should let no disk of another plan onto the server", func() {
+		w := newWorld(cloud.Options{})
+		server, _ := w.launch(withDataDisks)
+		Eventually(func() string { return w.box.Servers()[0].Status }).Should(Equal(instance.StatusActive))
+		foreign := w.box.AddVolume(cloud.VolumeSpec{Name: "pvc-1", BillingPlan: "saving_plan"})
+		Expect(w.attach(foreign.ID, server.ID)).To(Equal(400))
+		own := w.box.AddVolume(cloud.VolumeSpec{Name: "pvc-2"})
+		Expect(w.attach(own.ID, server.ID)).To(Equal(200))
+	})
+})
+
+var _ = Describe("Data disks", func() {
+	It("should go with a server of which nobody wrote them down, and those of others stay", func() {
+		w := newWorld(cloud.Options{})
+		server, _ := w.launch(withDataDisks)
+		Eventually(func() string { return w.box.Servers()[0].Status }).Should(Equal(instance.StatusActive))
+		csi := w.box.AddVolume(cloud.VolumeSpec{Name: "pvc-0d6e", Description: "ns/claim by csi-bizflycloud"})
+		theirs := w.box.AddVolume(cloud.VolumeSpec{Name: "somebody's"})
+		for _, id := range []string{csi.ID, theirs.ID} {
+			Expect(w.box.AttachVolume(id, server.ID)).To(Succeed())
+		}
+		w.deleteUntilGone(w.restart(), instance.DeleteRequest{ID: server.ID})
+		Expect(w.leftovers()).To(ConsistOf("volume pvc-0d6e", "volume somebody's"))
+	})
+	It("should go with a server that somebody renamed", func() {
+		w := newWorld(cloud.Options{})
+		server, _ := w.launch(withDataDisks)
+		Expect(w.box.ApplyServerEdit(server.ID, cloud.ServerEdit{Name: lo.ToPtr("mine")})).To(Succeed())
+		w.deleteUntilGone(w.restart(), instance.DeleteRequest{ID: server.ID})
+		Expect(w.leftovers()).To(BeEmpty())
+	})
+	It("should stay where a PersistentVolume names them", func() {
+		w := newWorld(cloud.Options{})
+		server, _ := w.launch(withDataDisks)
+		kept := w.box.Servers()[0].VolumesAttached[1]
+		w.protected.set(nil, kept.ID)
+		w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID, RecordedVolumes: []string{kept.ID}})
+		Expect(w.leftovers()).To(ConsistOf("volume " + kept.Name))
+	})
+	It("should not be taken for ours on a server that was ordered without any", func() {
+		w := newWorld(cloud.Options{})
+		server, _ := w.launch()
+		theirs := w.box.AddVolume(cloud.VolumeSpec{Name: "data_datadisk_1"})
+		named := w.box.AddVolume(cloud.VolumeSpec{Name: "other-server_datadisk_1"})
+		for _, id := range []string{theirs.ID, named.ID} {
+			Expect(w.box.AttachVolume(id, server.ID)).To(Succeed())
+		}
+		w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID})
+		Expect(w.leftovers()).To(ConsistOf("volume data_datadisk_1", "volume other-server_datadisk_1"))
+	})
+	It("should be removed where the server was taken away from outside and they were kept", func() {
+		w := newWorld(cloud.Options{})
+		server, intent := w.launch(withDataDisks)
+		Expect(w.box.RemoveServer(server.ID)).To(Succeed())
+		Expect(w.leftovers()).To(HaveLen(3))
+		w.deleteUntilGone(w.restart(), instance.DeleteRequest{ID: server.ID, Name: intent.Name})
+		Expect(w.leftovers()).To(BeEmpty())
+	})
+	It("should not outlive a launch whose process died before it knew the server", func() {
+		w := newWorld(cloud.Options{})
+		w.box.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectLostResponse, Count: 1})
+		request, written := w.request(withDataDisks)
+		abandoned, cancel := contextWithTimeout(time.Millisecond)
+		defer cancel()
+		_, err := w.provider.Launch(abandoned, request)
+		Expect(err).To(HaveOccurred())
+		if len(w.box.Servers()) == 0 {
+			// The order was not even sent.
+			return
+		}
+		server := w.box.Servers()[0]
+		w.deleteUntilGone(w.restart(), instance.DeleteRequest{ID: server.ID, Name: written.last().Name})
+		Expect(w.leftovers()).To(BeEmpty())
+	})
+})
