@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -34,8 +35,6 @@ import (
 const (
 	gib = 1 << 30
 	mib = 1 << 20
-	// defaultRootDiskGiB is the default of spec.rootDisk.size, for objects that did not pass the API server.
-	defaultRootDiskGiB = 40
 )
 
 // class is a NodeClass as a build of its instance types needs it, resolved once for all flavors.
@@ -44,15 +43,17 @@ type class struct {
 	zones       []string // sorted
 	active      map[string]bool
 	enabled     map[string]bool // by category
-	diskGiB     int
-	diskType    v1alpha1.DiskType
-	volumeType  string // the one that is asked for by name, or empty
+	root        pricing.Disk
+	data        []pricing.Disk
 	billingPlan v1alpha1.BillingPlan
 	networkPlan v1alpha1.NetworkPlan
 	region      string
 
 	zoneProvider zone.Provider
-	// disks remembers by zone and category whether there is a volume type for the root disk.
+	wanted       []zone.Disk // the root disk first
+	// named says that a volume type is asked for by its name.
+	named bool
+	// disks remembers by zone and category whether there is a volume type for each disk.
 	disks map[[2]string]bool
 	// offered are the requirements of an offering by zone, shared by all flavors.
 	offered map[string]scheduling.Requirements
@@ -68,33 +69,31 @@ func (p *DefaultProvider) newClass(nodeClass *v1alpha1.BizflyNodeClass, snapshot
 		zones:        slices.Sorted(slices.Values(nodeClass.Status.Zones)),
 		active:       lo.SliceToMap(zones, func(z zone.Zone) (string, bool) { return z.Name, z.Active }),
 		enabled:      map[string]bool{},
-		diskGiB:      defaultRootDiskGiB,
-		diskType:     v1alpha1.DiskTypeSSD,
 		billingPlan:  lo.CoalesceOrEmpty(nodeClass.Spec.BillingPlan, v1alpha1.BillingPlanOnDemand),
 		networkPlan:  lo.CoalesceOrEmpty(nodeClass.Spec.NetworkPlan, v1alpha1.NetworkPlanFreeDataTransfer),
 		region:       p.zones.RegionLabel(),
 		zoneProvider: p.zones,
+		wanted:       zone.Disks(&nodeClass.Spec),
 		disks:        map[[2]string]bool{},
 		offered:      map[string]scheduling.Requirements{},
 	}
 	for _, t := range snapshot.ServerTypes {
 		c.enabled[strings.ToLower(t.Name)] = t.Enabled
 	}
-	if disk := nodeClass.Spec.RootDisk; disk != nil {
-		if disk.Size != nil {
-			c.diskGiB = int((disk.Size.Value() + gib - 1) / gib)
-		}
-		c.diskType = lo.CoalesceOrEmpty(disk.Type, c.diskType)
-		if c.volumeType = disk.VolumeType; c.volumeType != "" {
-			c.diskType = mediumOf(snapshot, c.volumeType)
-		}
-	}
+	priced := lo.Map(c.wanted, func(disk zone.Disk, _ int) pricing.Disk {
+		c.named = c.named || disk.VolumeType != ""
+		return pricing.Disk{GiB: disk.GiB, Type: mediumOf(snapshot, disk)}
+	})
+	c.root, c.data = priced[0], priced[1:]
 	return c, nil
 }
 
-// mediumOf returns the medium of a volume type for its price; one that does not say is taken for SSD, the dearer.
-func mediumOf(snapshot *catalog.Snapshot, volumeType string) v1alpha1.DiskType {
-	if found, ok := lo.Find(snapshot.VolumeTypes, func(t *gobizfly.VolumeType) bool { return t.Name == volumeType }); ok {
+// mediumOf returns the medium of a disk for its price; a volume type that does not say it is taken for SSD, the dearer.
+func mediumOf(snapshot *catalog.Snapshot, disk zone.Disk) v1alpha1.DiskType {
+	if disk.VolumeType == "" {
+		return disk.Type
+	}
+	if found, ok := lo.Find(snapshot.VolumeTypes, func(t *gobizfly.VolumeType) bool { return t.Name == disk.VolumeType }); ok {
 		if medium, known := zone.Medium(found); known {
 			return medium
 		}
@@ -102,34 +101,46 @@ func mediumOf(snapshot *catalog.Snapshot, volumeType string) v1alpha1.DiskType {
 	return v1alpha1.DiskTypeSSD
 }
 
+// selects says whether the NodeClass wants the flavor.
+func (c *class) selects(f *facts) bool {
+	terms := c.nodeClass.Spec.FlavorSelectorTerms
+	return len(terms) == 0 || lo.SomeBy(terms, f.matches)
+}
+
 // usableZones are the zones of the class in which the flavor can ever be launched; none when it cannot be used at all.
 func (c *class) usableZones(f *facts) []string {
-	if f.hidden || !f.soldWith(c.billingPlan) {
+	if f.hidden || !f.soldWith(c.billingPlan) || !c.selects(f) {
 		return nil
 	}
 	zones := lo.Filter(c.zones, func(zone string, _ int) bool { return f.soldIn(zone) })
 	// A volume type that is asked for by name belongs to one category for good. One that is only chosen by its medium
 	// may appear any day, so that its absence makes offerings unavailable and not flavors vanish.
-	if c.volumeType != "" && !lo.ContainsBy(zones, func(zone string) bool { return c.hasDisk(zone, f.category) }) {
+	if c.named && len(c.domains(f, zones)) == 0 {
 		return nil
 	}
 	return zones
 }
 
-// sellable says whether the flavor can be launched in the zone as far as catalog and NodeClass go.
-func (c *class) sellable(f *facts, zone string) bool {
-	return c.active[zone] && c.enabled[f.category] && c.hasDisk(zone, f.category)
+// domains are those of the zones in which each disk can be had at all, and hence a server: over them pods are spread. A
+// zone without such a volume type would be one that no pod can ever be in, and keep the others waiting for it; a zone that
+// is sold out is one, because it comes back.
+func (c *class) domains(f *facts, zones []string) []string {
+	return lo.Filter(zones, func(zone string, _ int) bool { return c.hasDisks(zone, f.category) })
 }
 
-func (c *class) hasDisk(zone, category string) bool {
-	key := [2]string{zone, category}
+// sellable says whether the flavor can be launched in the zone as far as catalog and NodeClass go.
+func (c *class) sellable(f *facts, zone string) bool {
+	return c.active[zone] && c.enabled[f.category] && c.hasDisks(zone, f.category)
+}
+
+func (c *class) hasDisks(in, category string) bool {
+	key := [2]string{in, category}
 	has, known := c.disks[key]
 	if !known {
-		if c.volumeType != "" {
-			has = c.zoneProvider.HasVolumeType(zone, category, c.volumeType)
-		} else {
-			_, has = c.zoneProvider.VolumeType(zone, category, c.diskType)
-		}
+		has = lo.EveryBy(c.wanted, func(disk zone.Disk) bool {
+			_, ok := disk.In(c.zoneProvider, in, category)
+			return ok
+		})
 		c.disks[key] = has
 	}
 	return has

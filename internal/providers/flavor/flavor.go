@@ -32,8 +32,8 @@ type Provider interface {
 	// zones in which the flavor's generation exists, and every flavor and offering that a live NodeClaim of it runs on,
 	// whatever has become of them. What cannot be launched now is there with Available=false and its real price.
 	//
-	// A flavor that the NodeClass cannot use (not sold with its billing plan, in none of its zones, no volume type of
-	// the name that it asks for) and that no claim runs on is left out: it would only be weighed in vain. It comes back
+	// A flavor that the NodeClass cannot use (not selected by its flavorSelectorTerms, not sold with its billing plan, in
+	// none of its zones, no volume type of a name that it asks for) and that no claim runs on is left out: it would only be weighed in vain. It comes back
 	// with the catalog or the NodeClass that allows it. One that a claim runs on stays even when the cloud has delisted
 	// it, because core replaces nodes whose type or offering has vanished; it is then made from the claim's labels.
 	//

@@ -49,10 +49,10 @@ type built struct {
 func (p *DefaultProvider) build(c *class, f *facts, usable, used []string) *built {
 	price, priced := p.pricing.Price(pricing.Item{
 		Category: f.category, Generation: f.generation, CPU: f.cpu, MemoryMiB: f.memoryMiB,
-		GPUName: f.gpuName, GPUCount: f.gpuCount, DiskGiB: c.diskGiB, DiskType: c.diskType,
+		GPUName: f.gpuName, GPUCount: f.gpuCount, DiskGiB: c.root.GiB, DiskType: c.root.Type, DataDisks: c.data,
 		BillingPlan: c.billingPlan, NetworkPlan: c.networkPlan,
 	})
-	reservations := p.bootstrap.Reservations(c.nodeClass, f.cpu, f.memoryMiB, c.diskGiB)
+	reservations := p.bootstrap.Reservations(c.nodeClass, f.cpu, f.memoryMiB, c.root.GiB)
 	b := &built{memoryMiB: f.memoryMiB, reservations: reservations}
 	var offerings cloudprovider.Offerings
 	add := func(zone string, sellable bool) {
@@ -72,7 +72,7 @@ func (p *DefaultProvider) build(c *class, f *facts, usable, used []string) *buil
 	capacities := p.capacities(c, f, reservations.MaxPods)
 	b.InstanceType = &cloudprovider.InstanceType{
 		Name:         f.name,
-		Requirements: requirements(c, f, usable),
+		Requirements: requirements(c, f, c.domains(f, usable)),
 		Offerings:    offerings,
 		Capacity:     capacities,
 		Overhead:     overhead(capacities, reservations),
@@ -110,7 +110,7 @@ func (p *DefaultProvider) reassess(b *built) *built {
 }
 
 // requirements defines every well-known label, because one that is not defined matches any selector. The only exception
-// is the NodePool's own label, which core adds. The zones are those that the NodeClass may launch in: they are the
+// is the NodePool's own label, which core adds. The zones are those that the NodeClass can use: they are the
 // domains over which topology spread is computed, so a zone that only old claims are in must not be among them.
 func requirements(c *class, f *facts, zones []string) scheduling.Requirements {
 	number := func(n int) string { return strconv.Itoa(n) }
@@ -146,7 +146,7 @@ func (p *DefaultProvider) capacities(c *class, f *facts, maxPods int32) corev1.R
 		corev1.ResourceCPU:              *resource.NewQuantity(int64(f.cpu), resource.DecimalSI),
 		corev1.ResourceMemory:           *resource.NewQuantity(p.memory(imageOf(c.nodeClass), f.name, f.memoryMiB), resource.BinarySI),
 		corev1.ResourcePods:             *resource.NewQuantity(int64(maxPods), resource.DecimalSI),
-		corev1.ResourceEphemeralStorage: *resource.NewQuantity(fileSystem(c.diskGiB), resource.BinarySI),
+		corev1.ResourceEphemeralStorage: *resource.NewQuantity(fileSystem(c.root.GiB), resource.BinarySI),
 	}
 	if f.gpuCount > 0 {
 		capacities[v1alpha1.ResourceNVIDIAGPU] = *resource.NewQuantity(int64(f.gpuCount), resource.DecimalSI)

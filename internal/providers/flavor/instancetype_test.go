@@ -193,6 +193,20 @@ var _ = Describe("Instance types", func() {
 		}
 		Expect(it.Requirements.Get(corev1.LabelTopologyRegion).Values()).To(ConsistOf("HN"))
 	})
+	It("should report the root disk alone as ephemeral storage, since nothing formats the data disks", func(ctx context.Context) {
+		before := only(ctx).Capacity.StorageEphemeral().String()
+		nodeClass.Spec.DataDisks = []v1alpha1.DataDisk{{Size: lo.ToPtr(resource.MustParse("500Gi"))}}
+		nodeClass.Generation++
+		Expect(only(ctx).Capacity.StorageEphemeral().String()).To(Equal(before))
+	})
+	It("should price with the data disks and their media", func(ctx context.Context) {
+		nodeClass.Spec.DataDisks = []v1alpha1.DataDisk{
+			{Size: lo.ToPtr(resource.MustParse("100Gi"))},
+			{Size: lo.ToPtr(resource.MustParse("200Gi")), Type: v1alpha1.DiskTypeHDD},
+			{Size: lo.ToPtr(resource.MustParse("10Gi")), VolumeType: "Premium-HDD"},
+		}
+		Expect(only(ctx).Offerings[0].Price).To(Equal(2*412.5 + 4*137.5 + 40*5 + 100*5 + 210*2.5))
+	})
 	It("should price with the root disk and its medium", func(ctx context.Context) {
 		ssd := only(ctx).Offerings[0].Price
 		Expect(ssd).To(Equal(2*412.5 + 4*137.5 + 40*5))
@@ -219,9 +233,6 @@ var _ = Describe("Instance types", func() {
 		Entry("in a zone that the cloud no longer knows", func(s *catalog.Snapshot) { s.Region.Zones = s.Region.Zones[:1] }, "HN1"),
 		Entry("while its category is closed", func(s *catalog.Snapshot) { s.ServerTypes = []*gobizfly.ServerType{{Name: "Premium"}} }),
 		Entry("while its category is unknown", func(s *catalog.Snapshot) { s.ServerTypes = s.ServerTypes[:1] }),
-		Entry("where there is no volume type for the root disk", func(s *catalog.Snapshot) {
-			s.VolumeTypes = []*gobizfly.VolumeType{{Name: "P", Category: "premium", Type: "SSD", AvailabilityZones: []string{"HN2"}}}
-		}, "HN2"),
 	)
 	DescribeTable("should be left out",
 		func(ctx context.Context, edit func(*gobizfly.ServerFlavorResponse)) {

@@ -27,6 +27,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -161,6 +162,13 @@ func labelValue(text string) string {
 		return '-'
 	}, strings.TrimSpace(text))
 	return strings.Trim(value[:min(len(value), validation.LabelValueMaxLength)], "-_.")
+}
+
+// matches says whether the flavor is what the term selects.
+func (f *facts) matches(term v1alpha1.FlavorSelectorTerm) bool {
+	return (term.Name == "" || lookup.Glob(term.Name, f.name)) &&
+		(term.Category == "" || strings.EqualFold(term.Category, f.category)) &&
+		(term.Generation == "" || strings.EqualFold(term.Generation, f.generation))
 }
 
 // soldIn says whether the hardware exists in the zone.

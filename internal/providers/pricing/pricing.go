@@ -35,14 +35,24 @@ type Item struct {
 	// GPUName and GPUCount are the GPUs; 0 without.
 	GPUName  string
 	GPUCount int
-	// DiskGiB is the size of all disks of the server in GiB.
+	// DiskGiB is the size of the root disk in GiB.
 	DiskGiB int
-	// DiskType is the medium of the disks.
+	// DiskType is the medium of the root disk.
 	DiskType v1alpha1.DiskType
+	// DataDisks are the other disks of the server.
+	DataDisks []Disk
 	// BillingPlan is how it is paid for.
 	BillingPlan v1alpha1.BillingPlan
 	// NetworkPlan is how traffic is charged.
 	NetworkPlan v1alpha1.NetworkPlan
+}
+
+// Disk is a disk of a server.
+type Disk struct {
+	// GiB is its size in GiB.
+	GiB int
+	// Type is its medium.
+	Type v1alpha1.DiskType
 }
 
 // Provider prices items.

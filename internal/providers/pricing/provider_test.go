@@ -18,6 +18,7 @@ package pricing_test
 
 import (
 	"math/rand/v2"
+	"slices"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -58,6 +59,12 @@ var _ = Describe("Pricing", func() {
 		Expect(price(with(func(i *pricing.Item) { i.DiskGiB = 40 }))).To(Equal(5775.0 + 40*5))
 		Expect(price(with(func(i *pricing.Item) { i.DiskGiB = 40; i.DiskType = v1alpha1.DiskTypeHDD }))).To(Equal(5775.0 + 40*2.5))
 	})
+	It("should add every data disk with its own medium", func() {
+		Expect(price(with(func(i *pricing.Item) {
+			i.DiskGiB = 40
+			i.DataDisks = []pricing.Disk{{GiB: 100, Type: v1alpha1.DiskTypeHDD}, {GiB: 10, Type: v1alpha1.DiskTypeSSD}}
+		}))).To(Equal(5775.0 + 40*5 + 100*2.5 + 10*5))
+	})
 	It("should charge the subscription with the published factors", func() {
 		Expect(price(with(func(i *pricing.Item) { i.BillingPlan = v1alpha1.BillingPlanSavingPlan }))).To(BeNumerically("~", 5775/1.5, 0.01))
 		Expect(price(with(func(i *pricing.Item) { i.BillingPlan = v1alpha1.BillingPlanSavingPlan; i.DiskGiB = 130 }))).
@@ -92,6 +99,8 @@ var _ = Describe("Pricing", func() {
 		Entry("no memory", func(i *pricing.Item) { i.MemoryMiB = 0 }),
 		Entry("a negative disk", func(i *pricing.Item) { i.DiskGiB = -1 }),
 		Entry("an unknown medium", func(i *pricing.Item) { i.DiskType = "TAPE" }),
+		Entry("a data disk of an unknown medium", func(i *pricing.Item) { i.DataDisks = []pricing.Disk{{GiB: 10, Type: "TAPE"}} }),
+		Entry("a negative data disk", func(i *pricing.Item) { i.DataDisks = []pricing.Disk{{GiB: -1, Type: v1alpha1.DiskTypeSSD}} }),
 		Entry("an unknown billing plan", func(i *pricing.Item) { i.BillingPlan = "spot_instance" }),
 		Entry("an unknown network plan", func(i *pricing.Item) { i.NetworkPlan = "pigeon" }),
 	)
@@ -117,6 +126,9 @@ var _ = Describe("Pricing", func() {
 				"memory": func(i *pricing.Item) { i.MemoryMiB++ },
 				"GPU":    func(i *pricing.Item) { i.GPUCount++ },
 				"disk":   func(i *pricing.Item) { i.DiskGiB++ },
+				"data disk": func(i *pricing.Item) {
+					i.DataDisks = append(slices.Clone(i.DataDisks), pricing.Disk{GiB: 10, Type: v1alpha1.DiskTypeHDD})
+				},
 			} {
 				more := item
 				change(&more)

@@ -130,8 +130,8 @@ func (t *Table) validate() error {
 func (t *Table) price(item Item) (float64, bool) {
 	plan, known := t.BillingPlans[item.BillingPlan]
 	network, knownNetwork := t.NetworkPlans[item.NetworkPlan]
-	disk, knownDisk := t.Disks[item.DiskType]
-	if !known || !knownNetwork || !knownDisk || item.CPU <= 0 || item.MemoryMiB <= 0 || item.GPUCount < 0 || item.DiskGiB < 0 {
+	disks, knownDisks := t.disks(append(slices.Clone(item.DataDisks), Disk{GiB: item.DiskGiB, Type: item.DiskType}))
+	if !known || !knownNetwork || !knownDisks || item.CPU <= 0 || item.MemoryMiB <= 0 || item.GPUCount < 0 {
 		return 0, false
 	}
 	rates, named := t.Categories[item.Category]
@@ -143,7 +143,19 @@ func (t *Table) price(item Item) (float64, bool) {
 		compute *= factor
 	}
 	compute += float64(item.GPUCount) * t.gpu(item.GPUName)
-	return compute*plan.Compute + float64(item.DiskGiB)*disk*plan.Disk + network, true
+	return compute*plan.Compute + disks*plan.Disk + network, true
+}
+
+// disks returns what the disks cost together on demand, and false when one of them cannot be priced.
+func (t *Table) disks(all []Disk) (vndPerHour float64, ok bool) {
+	for _, disk := range all {
+		rate, known := t.Disks[disk.Type]
+		if !known || disk.GiB < 0 {
+			return 0, false
+		}
+		vndPerHour += float64(disk.GiB) * rate
+	}
+	return vndPerHour, true
 }
 
 // gpu returns the rate of a model: that of the first word of its name which the table knows, so that "NVIDIA A30",

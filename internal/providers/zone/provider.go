@@ -102,6 +102,32 @@ func (p *DefaultProvider) HasVolumeType(zone, category, volumeType string) bool 
 	})
 }
 
+// VolumeTypes returns the names of the volume types in the zone.
+func (p *DefaultProvider) VolumeTypes(zone string) []string {
+	snapshot, err := p.catalog.Snapshot()
+	if err != nil {
+		return nil
+	}
+	names := lo.FilterMap(snapshot.VolumeTypes, func(t *gobizfly.VolumeType, _ int) (string, bool) {
+		return t.Name, sold(t, zone, t.Category)
+	})
+	slices.Sort(names)
+	return lo.Uniq(names)
+}
+
+// Categories returns the server types that are enabled, as servers are ordered with them.
+func (p *DefaultProvider) Categories() []string {
+	snapshot, err := p.catalog.Snapshot()
+	if err != nil {
+		return nil
+	}
+	names := lo.FilterMap(snapshot.ServerTypes, func(t *gobizfly.ServerType, _ int) (string, bool) {
+		return strings.ToLower(t.Name), t.Enabled && t.Name != ""
+	})
+	slices.Sort(names)
+	return lo.Uniq(names)
+}
+
 // Medium returns the medium of a volume type. The API says it as "SSD" or with the category before it ("PREMIUM SSD");
 // older types say it in their name only (PREMIUM-SSD1).
 func Medium(volumeType *gobizfly.VolumeType) (v1alpha1.DiskType, bool) {

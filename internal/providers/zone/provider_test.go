@@ -22,6 +22,8 @@ import (
 	"github.com/bizflycloud/gobizfly"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
@@ -95,6 +97,41 @@ var _ = Describe("Zones", func() {
 		Entry("not for another category", "HN1", "basic", "PREMIUM-SSD1", false),
 		Entry("not one that does not exist", "HN1", "premium", "", false),
 	)
+	It("should list the volume types of a zone", func() {
+		Expect(provider.VolumeTypes("HN2")).To(Equal([]string{"BASIC_SSD1", "PREMIUM-SSD2", "PREMIUM_SSD_OLD"}))
+		Expect(zone.NewDefaultProvider(static{}, zone.Config{}).VolumeTypes("HN2")).To(BeEmpty())
+	})
+	It("should list the categories that are sold", func() {
+		snapshot.ServerTypes = []*gobizfly.ServerType{{Name: "Premium", Enabled: true}, {Name: "Basic", Enabled: true}, {Name: "Dedicated"}}
+		Expect(provider.Categories()).To(Equal([]string{"basic", "premium"}))
+		Expect(zone.NewDefaultProvider(static{}, zone.Config{}).Categories()).To(BeEmpty())
+	})
+	It("should read the disks of a NodeClass, the root disk first and with every default", func() {
+		spec := &v1alpha1.BizflyNodeClassSpec{}
+		Expect(zone.Disks(spec)).To(Equal([]zone.Disk{{Field: "spec.rootDisk", GiB: 40, Type: v1alpha1.DiskTypeSSD}}))
+		spec.RootDisk = &v1alpha1.RootDisk{Size: lo.ToPtr(resource.MustParse("60Gi")), VolumeType: "PREMIUM-HDD1"}
+		spec.DataDisks = []v1alpha1.DataDisk{{Size: lo.ToPtr(resource.MustParse("100Gi")), Type: v1alpha1.DiskTypeHDD}}
+		Expect(zone.Disks(spec)).To(Equal([]zone.Disk{
+			{Field: "spec.rootDisk", GiB: 60, VolumeType: "PREMIUM-HDD1"}, {Field: "spec.dataDisks[0]", GiB: 100, Type: v1alpha1.DiskTypeHDD},
+		}))
+	})
+	It("should give a disk the volume type that it names or that its medium has there", func() {
+		for disk, expected := range map[zone.Disk]string{
+			{VolumeType: "PREMIUM-SSD2"}:    "PREMIUM-SSD2",
+			{VolumeType: "PREMIUM-SSD1"}:    "",
+			{Type: v1alpha1.DiskTypeSSD}:    "PREMIUM-SSD2",
+			{Type: v1alpha1.DiskTypeHDD}:    "",
+			{VolumeType: "PREMIUM_SSD_OLD"}: "",
+		} {
+			name, ok := disk.In(provider, "HN2", "premium")
+			Expect(ok).To(Equal(expected != ""), "%+v", disk)
+			if ok {
+				Expect(name).To(Equal(expected))
+			}
+		}
+		Expect(zone.Disk{Field: "spec.rootDisk", VolumeType: "X"}.String()).To(Equal(`spec.rootDisk.volumeType "X"`))
+		Expect(zone.Disk{Field: "spec.dataDisks[1]", Type: v1alpha1.DiskTypeHDD}.String()).To(Equal(`spec.dataDisks[1].type "HDD"`))
+	})
 })
 
 // static is a catalog that never changes.

@@ -41,4 +41,8 @@ type Provider interface {
 	VolumeType(zone, category string, disk v1alpha1.DiskType) (string, bool)
 	// HasVolumeType says whether the named volume type exists for the category in the zone.
 	HasVolumeType(zone, category, volumeType string) bool
+	// VolumeTypes returns the names of the volume types of all categories in the zone, sorted.
+	VolumeTypes(zone string) []string
+	// Categories returns the categories in which servers are sold today, in lower case and sorted.
+	Categories() []string
 }
