@@ -75,10 +75,12 @@ endef
 
 ##@ Test
 
+OUR_CONTROLPLANE := $(if $(filter $(CONTROLPLANE_BIN),$(KUBEBUILDER_ASSETS)),$(CONTROLPLANE_BIN)/controlplane)
+
 # envtest needs etcd and kube-apiserver: ours, unless you brought your own. CI runs beside others on small machines: a spec
 # that fails there is tried once more, and told as flaky; for you, the first failure counts.
 .PHONY: test
-test: $(if $(filter $(CONTROLPLANE_BIN),$(KUBEBUILDER_ASSETS)),$(CONTROLPLANE_BIN)/controlplane) ## Run every suite, with the race detector and in random order
+test: $(OUR_CONTROLPLANE) $(TOOLS)/helm ## Run every suite, with the race detector and in random order
 	@mkdir -p $(REPORTS) $(CACHE)/bin && rm -f $(REPORTS)/specs*.json
 	@echo "testing $(TEST_DIRS) (the first run compiles Kubernetes' libraries with the race detector, which takes minutes)"
 	@$(GO_BUILD) -o $(CACHE)/bin/ github.com/onsi/ginkgo/v2/ginkgo ./hack/testsummary
@@ -152,8 +154,8 @@ fmt: $(TOOLS)/golangci-lint ## Format the Go code and its imports
 	$(TOOLS)/golangci-lint fmt
 
 .PHONY: verify
-verify: $(TOOLS)/golangci-lint $(TOOLS)/controller-gen ## Check everything that needs no cluster: generated files, format, vet, modules, lint, headers
-	@$(TRIMPATH) GOLANGCI_LINT_CACHE=$(CACHE)/golangci-lint GOLANGCI_LINT=$(TOOLS)/golangci-lint MAKE="$(MAKE)" hack/verify.sh
+verify: $(TOOLS)/golangci-lint $(TOOLS)/controller-gen $(TOOLS)/helm $(OUR_CONTROLPLANE) ## Check everything that needs no cluster: generated files, charts, format, vet, modules, lint, headers
+	@HELM=$(TOOLS)/helm $(TRIMPATH) GOLANGCI_LINT_CACHE=$(CACHE)/golangci-lint GOLANGCI_LINT=$(TOOLS)/golangci-lint MAKE="$(MAKE)" hack/verify.sh
 
 ##@ Image and release
 
@@ -199,7 +201,7 @@ CRD_CHART  := charts/$(BINARY)-crd
 CRD_COPIES := config/crd $(CRD_CHART)/templates
 
 .PHONY: generate
-generate: $(TOOLS)/controller-gen ## Generate deep copies, custom resource definitions and reference pages
+generate: $(TOOLS)/controller-gen $(TOOLS)/helm ## Generate deep copies, custom resource definitions, config/ from the chart, and reference pages
 	$(TOOLS)/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./pkg/apis/...
 	@# Made beside the old ones, since the package that embeds them must compile meanwhile.
 	@rm -rf $(CACHE)/crds
@@ -221,6 +223,16 @@ generate: $(TOOLS)/controller-gen ## Generate deep copies, custom resource defin
 	@for page in $(DOC_PAGES); do \
 		go run ./hack/docs $$page > $(CACHE)/crds/$$page.md && mv $(CACHE)/crds/$$page.md docs/$$page.md || exit 1; \
 	done
+	@go build -o $(CACHE)/bin/chart ./hack/chart && $(CACHE)/bin/chart readme && $(CACHE)/bin/chart kustomize
+
+.PHONY: chart-golden
+chart-golden: $(TOOLS)/helm $(OUR_CONTROLPLANE) ## Write down what the chart makes now: hack/chart/testdata. Look at the difference
+	UPDATE_GOLDEN=true go test -count=1 ./hack/chart -ginkgo.focus='golden files'
+
+.PHONY: chart-package
+chart-package: $(TOOLS)/helm ## Package both charts: .cache/charts
+	@mkdir -p $(CACHE)/charts && rm -f $(CACHE)/charts/*.tgz
+	$(TOOLS)/helm package --destination $(CACHE)/charts charts/$(BINARY)-crd charts/$(BINARY)
 
 ##@ Tools
 

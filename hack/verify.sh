@@ -6,6 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 MAKE=${MAKE:-make}
 GOLANGCI_LINT=${GOLANGCI_LINT:-.cache/tools/golangci-lint}
+HELM=${HELM:-.cache/tools/helm}
 
 modules() {
   git ls-files -co --exclude-standard -- 'go.mod' '**/go.mod' | xargs -n1 dirname
@@ -19,7 +20,7 @@ sources() {
 
 # What `make generate` writes.
 generated() {
-  git ls-files -co --exclude-standard -- '*/zz_generated.*.go' 'pkg/apis/crds' 'config/crd' 'charts/*-crd/templates' 'docs/metrics.md' 'docs/tuning.md' |
+  git ls-files -co --exclude-standard -- '*/zz_generated.*.go' 'pkg/apis/crds' 'config/crd' 'config/admission' 'config/manager' 'config/rbac' 'charts/*-crd/templates' 'charts/*/README.md' 'docs/metrics.md' 'docs/tuning.md' |
     while read -r file; do [[ ! -f $file ]] || printf '%s %s\n' "$(git hash-object "$file")" "$file"; done
 }
 
@@ -33,6 +34,18 @@ check_generated() {
     echo "generated files were out of date: commit what \`make generate\` has just written"
     return 1
   fi
+}
+
+# Helm and kubectl (KUBEBUILDER_ASSETS, .cache/controlplane/bin) must install the same objects.
+check_chart() {
+  local chart values
+  for chart in charts/*/; do
+    "$HELM" lint --strict --quiet "$chart"
+    for values in "$chart"ci/*-values.yaml; do
+      [[ ! -f $values ]] || "$HELM" lint --strict --quiet "$chart" --values "$values"
+    done
+  done
+  HELM=$HELM go run ./hack/chart compare
 }
 
 check_format() {
@@ -97,7 +110,7 @@ check_words() {
   fi
 }
 
-all=(headers words versions modules generated format lint vet)
+all=(headers words versions modules generated chart format lint vet)
 failed=()
 for check in "${@:-${all[@]}}"; do
   start=$SECONDS

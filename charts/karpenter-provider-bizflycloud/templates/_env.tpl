@@ -7,13 +7,16 @@
 {{- end }}
 {{- end }}
 
-{{/* One variable from the credentials Secret: (list context name key). */}}
+{{/* One variable from the credentials Secret: (list context name key optional). */}}
 {{- define "karpenter.secretVariable" -}}
 - name: {{ index . 1 }}
   valueFrom:
     secretKeyRef:
       name: {{ include "karpenter.secretName" (index . 0) }}
       key: {{ index . 2 }}
+      {{- if index . 3 }}
+      optional: true
+      {{- end }}
 {{- end }}
 
 {{/* The controller's environment: everything that internal/options, internal/logging and core's options read. */}}
@@ -48,11 +51,11 @@
 {{- include "karpenter.variable" (list "TUNING_CONFIGMAP_NAME" (include "karpenter.tuningName" .)) }}
 {{- include "karpenter.variable" (list "BIZFLY_CLOUD_AUTH_METHOD" $v.credentials.method) }}
 {{- if eq $v.credentials.method "password" }}
-{{ include "karpenter.secretVariable" (list . "BIZFLY_CLOUD_EMAIL" "email") }}
-{{ include "karpenter.secretVariable" (list . "BIZFLY_CLOUD_PASSWORD" "password") }}
+{{ include "karpenter.secretVariable" (list . "BIZFLY_CLOUD_EMAIL" "email" false) }}
+{{ include "karpenter.secretVariable" (list . "BIZFLY_CLOUD_PASSWORD" "password" false) }}
 {{- else }}
-{{ include "karpenter.secretVariable" (list . "BIZFLY_CLOUD_APP_CRED_ID" "application_credential_id") }}
-{{ include "karpenter.secretVariable" (list . "BIZFLY_CLOUD_APP_CRED_SECRET" "application_credential_secret") }}
+{{ include "karpenter.secretVariable" (list . "BIZFLY_CLOUD_APP_CRED_ID" "application_credential_id" false) }}
+{{ include "karpenter.secretVariable" (list . "BIZFLY_CLOUD_APP_CRED_SECRET" "application_credential_secret" false) }}
 {{- end }}
 {{- include "karpenter.variable" (list "BIZFLY_CLOUD_REGION" $v.cloud.region) }}
 {{- include "karpenter.variable" (list "BIZFLY_CLOUD_PROJECT_ID" $v.cloud.projectID) }}
@@ -61,11 +64,16 @@
 {{- include "karpenter.variable" (list "BIZFLY_CLOUD_REGION_LABEL" $v.cloud.regionLabel) }}
 {{- if $v.bke.clusterID }}
 {{- include "karpenter.variable" (list "BKE_CLUSTER_ID" $v.bke.clusterID) }}
-{{ include "karpenter.secretVariable" (list . "BKE_CLUSTER_TOKEN" "bke_cluster_token") }}
+{{ include "karpenter.secretVariable" (list . "BKE_CLUSTER_TOKEN" "bke_cluster_token" $v.bke.discoverFromPool) }}
+{{- end }}
 {{- include "karpenter.variable" (list "BKE_JOIN_ENDPOINT" $v.bke.joinEndpoint) }}
 {{- include "karpenter.variable" (list "BKE_LOG_ENDPOINT" $v.bke.logEndpoint) }}
 {{- include "karpenter.variable" (list "BKE_KUBELET_ARGS_FILE" $v.bke.kubeletArgsFile) }}
-{{- end }}
+{{- include "karpenter.variable" (list "BKE_DISCOVER_FROM_POOL" $v.bke.discoverFromPool) }}
+{{- include "karpenter.variable" (list "USER_DATA_SECRET_NAMES" (join "," $v.bootstrap.userDataSecretNames)) }}
+{{- include "karpenter.variable" (list "JOIN_TOKENS" $v.bootstrap.joinTokens) }}
+{{- include "karpenter.variable" (list "CLUSTER_ENDPOINT" $v.bootstrap.clusterEndpoint) }}
+{{- include "karpenter.variable" (list "CLUSTER_DNS" (join "," $v.bootstrap.clusterDNS)) }}
 {{- $s := $v.settings }}
 {{- include "karpenter.variable" (list "LAUNCH_TIMEOUT" $s.launchTimeout) }}
 {{- include "karpenter.variable" (list "SERVER_ID_WAIT" $s.serverIDWait) }}

@@ -136,8 +136,11 @@ annotations:
 {{- else if not (and $c.applicationCredentialID $c.applicationCredentialSecret) }}
 {{- fail "credentials.applicationCredentialID or credentials.applicationCredentialSecret is empty: set both, or credentials.existingSecret to a Secret with the keys application_credential_id and application_credential_secret" }}
 {{- end }}
-{{- if and $v.bke.clusterID (not $c.existingSecret) (not $v.bke.clusterToken) }}
-{{- fail "bke.clusterToken is empty although bke.clusterID is set: set it, or credentials.existingSecret to a Secret that also has the key bke_cluster_token" }}
+{{- if has (include "karpenter.secretName" .) $v.bootstrap.userDataSecretNames }}
+{{- fail (printf "bootstrap.userDataSecretNames has %s, the Secret with the credentials of the cloud, which servers must not get: keep user data in a Secret of its own" (include "karpenter.secretName" .)) }}
+{{- end }}
+{{- if and $v.bke.clusterID (not $v.bke.discoverFromPool) (not $c.existingSecret) (not $v.bke.clusterToken) }}
+{{- fail "bke.clusterToken is empty although bke.clusterID is set: set it, or credentials.existingSecret to a Secret that also has the key bke_cluster_token, or bke.discoverFromPool" }}
 {{- end }}
 {{- if and $v.tuning.existingConfigMap $v.tuning.data }}
 {{- fail "tuning.existingConfigMap and tuning.data are both set: remove one of them" }}

@@ -1,0 +1,196 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// startAPIServer starts a real API server with the definitions of the chart and with the namespace of config/default. Its
+// client lets no unknown field pass.
+func startAPIServer(ctx context.Context) client.Client {
+	GinkgoHelper()
+	text, err := w.helm(ctx, "template", "crd", filepath.Join(w.root, "charts", chartName+"-crd"))
+	Expect(err).ToNot(HaveOccurred())
+	server := &envtest.Environment{}
+	for _, definition := range byID(text) {
+		typed := as[apiextensionsv1.CustomResourceDefinition](definition)
+		server.CRDInstallOptions.CRDs = append(server.CRDInstallOptions.CRDs, &typed)
+	}
+	config, err := server.Start()
+	Expect(err).ToNot(HaveOccurred())
+	DeferCleanup(server.Stop)
+	c, err := client.New(config, client.Options{Scheme: scheme.Scheme})
+	Expect(err).ToNot(HaveOccurred())
+	c = client.WithFieldValidation(c, metav1.FieldValidationStrict)
+	kustomized, err := w.kustomize(ctx, filepath.Join(w.config, "default"))
+	Expect(err).ToNot(HaveOccurred())
+	ns := byID(kustomized)["Namespace/"+namespace]
+	Expect(c.Create(ctx, &ns)).To(Succeed())
+	return c
+}
+
+// pool is a NodePool without a fault; a change of its template makes one.
+func pool(change string) *unstructured.Unstructured {
+	GinkgoHelper()
+	object := &unstructured.Unstructured{}
+	Expect(yaml.UnmarshalStrict([]byte(`
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata:
+  generateName: pool-
+spec:
+  template:
+    metadata: {}
+    spec:
+      nodeClassRef: {group: karpenter.bizflycloud.vn, kind: BizflyNodeClass, name: default}
+      requirements: []
+`), &object.Object)).To(Succeed())
+	changes := map[string]any{}
+	Expect(yaml.UnmarshalStrict([]byte(change), &changes)).To(Succeed())
+	for path, value := range changes {
+		Expect(unstructured.SetNestedField(object.Object, value, append([]string{"spec", "template"}, strings.Split(path, ".")...)...)).To(Succeed())
+	}
+	return object
+}
+
+var _ = Describe("a real API server", Ordered, func() {
+	var c client.Client
+
+	BeforeAll(func(ctx context.Context) { c = startAPIServer(ctx) })
+
+	It("should know every field of every object", func(ctx context.Context) {
+		foreign := map[string]bool{"ServiceMonitor": true, "PrometheusRule": true} // of the Prometheus Operator
+		for name, object := range rendered(ctx, fullValues) {
+			if foreign[object.GetKind()] {
+				continue
+			}
+			By(name)
+			// Not there afterwards: the policy that only warns would be in the way of the one that denies.
+			Eventually(func(g Gomega) {
+				g.Expect(c.Create(ctx, object.DeepCopy(), client.DryRunAll)).To(Succeed())
+			}).Should(Succeed())
+		}
+	})
+	It("should let the pods into a namespace of the restricted standard", func(ctx context.Context) {
+		template := as[appsv1.Deployment](rendered(ctx, defaultValues)["Deployment/"+chartName]).Spec.Template
+		meta := metav1.ObjectMeta{Namespace: namespace, GenerateName: "pod-"}
+		// system-cluster-critical is there soon after the start.
+		Eventually(func(g Gomega) {
+			g.Expect(c.Create(ctx, &corev1.Pod{ObjectMeta: meta, Spec: template.Spec}, client.DryRunAll)).To(Succeed())
+		}).Should(Succeed())
+		worse := template.DeepCopy()
+		worse.Spec.SecurityContext.SeccompProfile = nil
+		Expect(c.Create(ctx, &corev1.Pod{ObjectMeta: meta, Spec: worse.Spec}, client.DryRunAll)).To(MatchError(ContainSubstring("restricted")))
+	})
+
+	Describe("with the admission policy", Ordered, func() {
+		var before *unstructured.Unstructured
+
+		BeforeAll(func(ctx context.Context) {
+			before = pool("spec.requirements: [{key: karpenter.sh/capacity-type, operator: In, values: [ondemand]}]")
+			Expect(c.Create(ctx, before)).To(Succeed(), "before there is a policy")
+			for name, object := range rendered(ctx, defaultValues) {
+				if strings.HasPrefix(name, "ValidatingAdmissionPolicy") {
+					Expect(c.Create(ctx, &object)).To(Succeed())
+				}
+			}
+			// The API server learns of it a moment later.
+			bad := pool("spec.requirements: [{key: karpenter.sh/capacity-type, operator: In, values: [ondemand]}]")
+			Eventually(func() error { return c.Create(ctx, bad.DeepCopy(), client.DryRunAll) }).Should(MatchError(ContainSubstring("denied")))
+		})
+
+		DescribeTable("should refuse, and say what to write instead", func(ctx context.Context, change string, words ...string) {
+			err := c.Create(ctx, pool(change), client.DryRunAll)
+			for _, word := range words {
+				Expect(err).To(MatchError(ContainSubstring(word)))
+			}
+		},
+			Entry("a capacity type with a slip of the pen", "spec.requirements: [{key: karpenter.sh/capacity-type, operator: In, values: [ondemand, on-demand]}]",
+				"there is no karpenter.sh/capacity-type ondemand: write on-demand"),
+			Entry("one that is excluded with a slip of the pen", "spec.requirements: [{key: karpenter.sh/capacity-type, operator: NotIn, values: [Spot]}]",
+				"there is no karpenter.sh/capacity-type Spot"),
+			Entry("an unknown one as a label", "metadata.labels: {karpenter.sh/capacity-type: preemptible}",
+				"there is no karpenter.sh/capacity-type preemptible", "write on-demand"),
+			Entry("spot alone", "spec.requirements: [{key: karpenter.sh/capacity-type, operator: In, values: [spot, reserved]}]",
+				"leaves out on-demand", "add on-demand"),
+			Entry("spot alone as a label", "metadata.labels: {karpenter.sh/capacity-type: spot}", "leaves out on-demand"),
+			Entry("all but on-demand", "spec.requirements: [{key: karpenter.sh/capacity-type, operator: NotIn, values: [on-demand]}]", "leaves out on-demand"),
+			Entry("no capacity type", "spec.requirements: [{key: karpenter.sh/capacity-type, operator: DoesNotExist}]", "leaves out on-demand"),
+			Entry("core's taint as a startup taint", "spec.startupTaints: [{key: karpenter.sh/unregistered, effect: NoExecute}]",
+				"startupTaints may not have karpenter.sh/unregistered", "remove them", "for example node.cilium.io/agent-not-ready"),
+			Entry("core's other taint", "spec.startupTaints: [{key: karpenter.sh/disrupted, effect: NoSchedule}]", "karpenter.sh/disrupted"),
+			Entry("taints of Kubernetes", "spec.startupTaints: [{key: node.kubernetes.io/not-ready, effect: NoSchedule}, {key: node.cilium.io/agent-not-ready, effect: NoExecute}, {key: node.cloudprovider.kubernetes.io/uninitialized, effect: NoSchedule}]",
+				"startupTaints may not have node.kubernetes.io/not-ready, node.cloudprovider.kubernetes.io/uninitialized:"),
+			Entry("a requirement that no flavor can meet", "spec.requirements: [{key: karpenter.bizflycloud.vn/instance-family, operator: Exists}]",
+				"no flavor of BizFly Cloud has the label karpenter.bizflycloud.vn/instance-family", "write one of karpenter.bizflycloud.vn/instance-category, ", "karpenter.bizflycloud.vn/instance-memory"),
+			Entry("a label of one's own in our domain", "metadata.labels: {karpenter.bizflycloud.vn/team: shop}",
+				"no flavor of BizFly Cloud has the label karpenter.bizflycloud.vn/team", "use a key outside karpenter.bizflycloud.vn"),
+			Entry("one below our domain", "metadata.labels: {shop.karpenter.bizflycloud.vn/team: a}", "shop.karpenter.bizflycloud.vn/team"),
+		)
+
+		DescribeTable("should let pass", func(ctx context.Context, change string) {
+			Expect(c.Create(ctx, pool(change), client.DryRunAll)).To(Succeed())
+		},
+			Entry("a pool that asks for nothing", "{}"),
+			Entry("on-demand", "spec.requirements: [{key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}]"),
+			Entry("on-demand and what other clouds sell", "spec.requirements: [{key: karpenter.sh/capacity-type, operator: In, values: [spot, on-demand, reserved]}]"),
+			Entry("all but spot", "spec.requirements: [{key: karpenter.sh/capacity-type, operator: NotIn, values: [spot]}]"),
+			Entry("any capacity type", "spec.requirements: [{key: karpenter.sh/capacity-type, operator: Exists}]"),
+			Entry("on-demand as a label", "metadata.labels: {karpenter.sh/capacity-type: on-demand, example.com/team: shop}"),
+			Entry("the taint of an agent that must start first", "spec.startupTaints: [{key: node.cilium.io/agent-not-ready, value: \"true\", effect: NoExecute}]"),
+			Entry("another provider's pool, whatever is in it", "{spec.nodeClassRef: {group: karpenter.example.com, kind: OtherNodeClass, name: a}, metadata.labels: {karpenter.bizflycloud.vn/team: shop}}"),
+		)
+
+		It("should let pass every label that flavors have", func(ctx context.Context) {
+			requirements := []any{}
+			for label := range v1alpha1.InstanceTypeLabels {
+				requirements = append(requirements, map[string]any{"key": label, "operator": "Exists"})
+			}
+			object := pool("{}")
+			Expect(unstructured.SetNestedSlice(object.Object, requirements, "spec", "template", "spec", "requirements")).To(Succeed())
+			Expect(c.Create(ctx, object, client.DryRunAll)).To(Succeed())
+		})
+		It("should let what was there before be labelled, but not be changed for the worse", func(ctx context.Context) {
+			labelled := before.DeepCopy()
+			labelled.SetLabels(map[string]string{"example.com/seen": "true"})
+			Expect(c.Patch(ctx, labelled, client.MergeFrom(before))).To(Succeed())
+			changed := labelled.DeepCopy()
+			Expect(unstructured.SetNestedField(changed.Object, int64(7), "spec", "weight")).To(Succeed())
+			Expect(c.Patch(ctx, changed, client.MergeFrom(labelled))).To(MatchError(ContainSubstring("write on-demand")))
+			Expect(unstructured.SetNestedSlice(changed.Object, []any{}, "spec", "template", "spec", "requirements")).To(Succeed())
+			Expect(c.Patch(ctx, changed, client.MergeFrom(labelled))).To(Succeed())
+			Expect(c.Delete(ctx, changed)).To(Succeed())
+		})
+	})
+})

@@ -1,0 +1,123 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// newest is the version that the golden files are for; what others differ in is in versions.txt.
+const newest = "1.35.0"
+
+var versions = []string{"1.28.0", "1.29.0", "1.30.0", "1.31.0", "1.32.0", "1.33.0", "1.34.0", newest}
+
+// expectGolden compares with a file of testdata. UPDATE_GOLDEN=true (make chart-golden) writes it instead; look at the
+// difference before you commit it.
+func expectGolden(name, text string) {
+	GinkgoHelper()
+	path := filepath.Join("testdata", name)
+	if os.Getenv("UPDATE_GOLDEN") == "true" {
+		Expect(os.MkdirAll("testdata", 0o750)).To(Succeed())
+		Expect(os.WriteFile(path, []byte(text), 0o600)).To(Succeed())
+		return
+	}
+	golden, err := os.ReadFile(path)
+	Expect(err).ToNot(HaveOccurred())
+	Expect(text).To(Equal(string(golden)), "the rendering is not that of %s: if it is meant to be, run `make chart-golden`", path)
+}
+
+// withoutFiles leaves out what is made of files that others write: alerts and dashboards change for their own reasons.
+var withoutFiles = []string{"--set", "prometheusRule.enabled=false", "--set", "dashboards.enabled=false"}
+
+// difference names the objects that one rendering has and the other has not, or that differ.
+func difference(from, to map[string]unstructured.Unstructured) string {
+	var words []string
+	for _, name := range slices.Sorted(maps.Keys(from)) {
+		if _, ok := to[name]; !ok {
+			words = append(words, "without "+name)
+		} else if !reflect.DeepEqual(from[name], to[name]) {
+			words = append(words, "another "+name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(to)) {
+		if _, ok := from[name]; !ok {
+			words = append(words, "with "+name)
+		}
+	}
+	if words == nil {
+		return "the same"
+	}
+	return strings.Join(words, ", ")
+}
+
+var _ = Describe("golden files", func() {
+	It("should be what the chart makes of the least that must be given", func(ctx context.Context) {
+		text, err := w.render(ctx, defaultValues, "--kube-version", newest)
+		Expect(err).ToNot(HaveOccurred())
+		expectGolden("default.yaml", text)
+	})
+	It("should be what the chart makes when everything is switched on", func(ctx context.Context) {
+		text, err := w.render(ctx, fullValues, append(withoutFiles, "--kube-version", newest)...)
+		Expect(err).ToNot(HaveOccurred())
+		expectGolden("full.yaml", text)
+	})
+	It("should say what other versions of Kubernetes get", func(ctx context.Context) {
+		var lines strings.Builder
+		for _, values := range []string{defaultValues, fullValues} {
+			reference := rendered(ctx, values, append(withoutFiles, "--kube-version", newest)...)
+			for _, version := range versions {
+				other := rendered(ctx, values, append(withoutFiles, "--kube-version", version)...)
+				fmt.Fprintf(&lines, "%s, Kubernetes %s: %s\n", filepath.Base(values), version, difference(reference, other))
+			}
+		}
+		expectGolden("versions.txt", lines.String())
+	})
+	It("should not be for a version that is too old", func(ctx context.Context) {
+		_, err := w.render(ctx, defaultValues, "--kube-version", "1.27.9")
+		Expect(err).To(MatchError(ContainSubstring("1.28")))
+	})
+	It("should ask a real API server for policies, whatever its version is", func(ctx context.Context) {
+		// An API server tells its kinds; one may have policies switched off.
+		without := rendered(ctx, defaultValues, "--api-versions", "apps/v1/Deployment")
+		Expect(without).ToNot(HaveKey(HavePrefix("ValidatingAdmissionPolicy")))
+		with := rendered(ctx, defaultValues, "--api-versions", "apps/v1/Deployment", "--api-versions", "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy")
+		Expect(with).To(HaveKey(HavePrefix("ValidatingAdmissionPolicyBinding/")))
+	})
+})
+
+var _ = Describe("lint", func() {
+	DescribeTable("should find nothing", func(ctx context.Context, args ...string) {
+		_, err := w.helm(ctx, append([]string{"lint", "--strict", "--quiet"}, args...)...)
+		Expect(err).ToNot(HaveOccurred())
+	},
+		Entry("with no values", "charts/"+chartName),
+		Entry("with the least that must be given", "charts/"+chartName, "--values", "charts/"+chartName+"/"+defaultValues),
+		Entry("with everything", "charts/"+chartName, "--values", "charts/"+chartName+"/"+fullValues),
+		Entry("in the definitions", "charts/"+chartName+"-crd"),
+	)
+})

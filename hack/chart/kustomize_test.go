@@ -1,0 +1,84 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+var _ = Describe("config", func() {
+	// copied is a copy of config/ in a workspace of its own.
+	copied := func() *workspace {
+		GinkgoHelper()
+		dir := filepath.Join(GinkgoT().TempDir(), "config")
+		Expect(os.CopyFS(dir, os.DirFS(w.config))).To(Succeed())
+		return &workspace{root: w.root, config: dir}
+	}
+	replace := func(path, old, replacement string) {
+		GinkgoHelper()
+		text, err := os.ReadFile(path)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(string(text)).To(ContainSubstring(old))
+		Expect(os.WriteFile(path, []byte(strings.ReplaceAll(string(text), old, replacement)), 0o600)).To(Succeed())
+	}
+
+	It("should install what the chart installs", func(ctx context.Context) {
+		Expect(compare(ctx, w)).To(Succeed())
+	})
+	It("should be found out when it does not", func(ctx context.Context) {
+		other := copied()
+		replace(filepath.Join(other.config, "manager", "deployment.yaml"), "replicas: 2", "replicas: 3")
+		replace(filepath.Join(other.config, "rbac", "kustomization.yaml"), "  - role.yaml\n", "")
+		Expect(compare(ctx, other)).To(MatchError(And(
+			ContainSubstring("Deployment/"+chartName+" differs"), ContainSubstring("Role/"+chartName+" is in the chart and not in config/default"),
+			ContainSubstring("make generate"))))
+	})
+	It("should be put right by writing it anew, without what the chart no longer has", func(ctx context.Context) {
+		other := copied()
+		replace(filepath.Join(other.config, "manager", "deployment.yaml"), "replicas: 2", "replicas: 3")
+		stale := filepath.Join(other.config, "rbac", "stale.yaml")
+		Expect(os.WriteFile(stale, nil, 0o600)).To(Succeed())
+		Expect(writeKustomize(ctx, other)).To(Succeed())
+		Expect(compare(ctx, other)).To(Succeed())
+		Expect(stale).ToNot(BeAnExistingFile())
+	})
+	It("should tell why each right is needed, and nothing about Helm", func() {
+		for _, file := range []string{"clusterrole.yaml", "role.yaml"} {
+			text, err := os.ReadFile(filepath.Join(w.config, "rbac", file))
+			Expect(err).ToNot(HaveOccurred())
+			Expect(string(text)).To(ContainSubstring("# internal/"))
+			Expect(string(text)).ToNot(ContainSubstring("elm"))
+		}
+	})
+	It("should be an example of an overlay that sets what every cluster must", func(ctx context.Context) {
+		text, err := w.kustomize(ctx, filepath.Join(w.config, "samples", "overlay"))
+		Expect(err).ToNot(HaveOccurred())
+		objects := byID(text)
+		env := as[appsv1.Deployment](objects["Deployment/"+chartName]).Spec.Template.Spec.Containers[0].Env
+		Expect(env).To(ContainElements(corev1.EnvVar{Name: "CLUSTER_NAME", Value: "shop"}, corev1.EnvVar{Name: "BIZFLY_CLOUD_REGION", Value: "HCM"}))
+		Expect(as[corev1.Secret](objects["Secret/"+chartName]).Data).To(HaveKey("application_credential_id"))
+		Expect(objects["ProviderConfig/default"].Object["spec"]).To(HaveKeyWithValue("region", "HCM"))
+	})
+})

@@ -1,0 +1,65 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Command chart makes from the Helm chart what must not differ from it: its README and the manifests in config/ for
+// kubectl, and compares what both install.
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"time"
+)
+
+// timeout is for one command: a few renderings, each of which takes a second.
+const timeout = 2 * time.Minute
+
+// commands are what can be asked for.
+var commands = map[string]func(context.Context, *workspace) error{
+	"readme":    writeReadme,
+	"kustomize": writeKustomize,
+	"compare":   compare,
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	if len(args) == 1 {
+		if command, ok := commands[args[0]]; ok {
+			w, err := newWorkspace()
+			if err != nil {
+				return err
+			}
+			return command(ctx, w)
+		}
+	}
+	return fmt.Errorf("usage: chart <command>, one of %s", strings.Join(slices.Sorted(maps.Keys(commands)), ", "))
+}

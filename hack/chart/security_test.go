@@ -1,0 +1,236 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+)
+
+var _ = Describe("the Deployment", func() {
+	var pod corev1.PodSpec
+
+	BeforeEach(func(ctx context.Context) {
+		deployment := as[appsv1.Deployment](rendered(ctx, defaultValues)["Deployment/"+chartName])
+		Expect(*deployment.Spec.Replicas).To(BeEquivalentTo(2))
+		pod = deployment.Spec.Template.Spec
+	})
+
+	It("should not run where it would drain itself", func() {
+		Expect(pod.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchExpressions).To(
+			ContainElement(corev1.NodeSelectorRequirement{Key: "karpenter.sh/nodepool", Operator: corev1.NodeSelectorOpDoesNotExist}))
+	})
+	It("should run on two machines and, where it can, in two zones", func() {
+		spread := pod.TopologySpreadConstraints[0]
+		apart := pod.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0]
+		Expect(apart.TopologyKey).To(Equal(corev1.LabelHostname))
+		Expect(spread.TopologyKey).To(Equal(corev1.LabelTopologyZone))
+		Expect(apart.LabelSelector).To(Equal(spread.LabelSelector))
+		Expect(spread.LabelSelector.MatchLabels).To(HaveKeyWithValue("app.kubernetes.io/name", chartName))
+	})
+	It("should give a slow cloud the time that the first login may take", func() {
+		probe := pod.Containers[0].StartupProbe
+		patience := time.Duration(probe.PeriodSeconds*probe.FailureThreshold) * time.Second
+		Expect(patience).To(BeNumerically(">=", 90*time.Second))
+		Expect(pod.Containers[0].LivenessProbe.HTTPGet.Path).To(Equal("/healthz"))
+		Expect(pod.Containers[0].ReadinessProbe.HTTPGet.Path).To(Equal("/readyz"))
+	})
+	It("should take the image of the chart's version, or exactly the one that is asked for", func(ctx context.Context) {
+		const repository = "cr-hn-1.bizflycloud.vn/31ff9581861a4d0ea4df5e7dda0f665d/karpenter-provider-bizflycloud"
+		Expect(pod.Containers[0].Image).To(Equal(repository + ":0.1.0"))
+		pinned := as[appsv1.Deployment](rendered(ctx, fullValues)["Deployment/"+chartName]).Spec.Template.Spec.Containers[0].Image
+		Expect(pinned).To(Equal(repository + ":v1.2.3@sha256:" + strings.Repeat("0123456789abcdef", 4)))
+	})
+	It("should give the token of its ServiceAccount to no other pod", func(ctx context.Context) {
+		account := as[corev1.ServiceAccount](rendered(ctx, defaultValues)["ServiceAccount/"+chartName])
+		Expect(*account.AutomountServiceAccountToken).To(BeFalse())
+		Expect(*pod.AutomountServiceAccountToken).To(BeTrue())
+		Expect(pod.ServiceAccountName).To(Equal(account.Name))
+	})
+})
+
+var _ = Describe("an uninstallation", func() {
+	It("should keep what nodes and their servers hang on, and run no hook", func(ctx context.Context) {
+		kept := map[string]bool{"ProviderConfig": true, "BizflyNodeClass": true, "NodePool": true}
+		for name, object := range rendered(ctx, fullValues) {
+			annotations := object.GetAnnotations()
+			Expect(annotations).ToNot(HaveKey(HavePrefix("helm.sh/hook")), name)
+			if kept[object.GetKind()] {
+				Expect(annotations).To(HaveKeyWithValue("helm.sh/resource-policy", "keep"), name)
+			} else {
+				Expect(annotations).ToNot(HaveKey("helm.sh/resource-policy"), name)
+			}
+		}
+	})
+	It("should keep the definitions, which are those of config/crd", func(ctx context.Context) {
+		text, err := w.helm(ctx, "template", "crd", filepath.Join(w.root, "charts", chartName+"-crd"))
+		Expect(err).ToNot(HaveOccurred())
+		inChart := byID(text)
+		files, err := filepath.Glob(filepath.Join(w.root, "config", "crd", "*_*.yaml"))
+		Expect(err).ToNot(HaveOccurred())
+		Expect(files).ToNot(BeEmpty())
+		Expect(inChart).To(HaveLen(len(files)))
+		for _, path := range files {
+			source, err := os.ReadFile(path)
+			Expect(err).ToNot(HaveOccurred())
+			for name, definition := range byID(string(source)) {
+				annotations := definition.GetAnnotations()
+				annotations["helm.sh/resource-policy"] = "keep"
+				definition.SetAnnotations(annotations)
+				Expect(inChart).To(HaveKeyWithValue(name, definition))
+			}
+		}
+	})
+})
+
+var _ = Describe("rights", func() {
+	clusterRole := func(ctx context.Context, values string, args ...string) []rbacv1.PolicyRule {
+		GinkgoHelper()
+		return as[rbacv1.ClusterRole](rendered(ctx, values, args...)["ClusterRole/"+chartName]).Rules
+	}
+	resources := func(rules []rbacv1.PolicyRule) []string {
+		var names []string
+		for _, rule := range rules {
+			names = append(names, rule.Resources...)
+		}
+		return names
+	}
+
+	It("should have a reason each", func() {
+		for _, file := range []string{"role.yaml", "clusterrole.yaml", "clusterrole-users.yaml"} {
+			source, err := os.ReadFile(w.chart("templates", file))
+			Expect(err).ToNot(HaveOccurred())
+			lines := regexp.MustCompile(`\n *\{\{[^\n]*\}\}`).ReplaceAllString(string(source), "")
+			before := ""
+			explained := false
+			for line := range strings.Lines(lines) {
+				switch trimmed := strings.TrimSpace(line); {
+				case strings.HasPrefix(trimmed, "#"):
+					explained = true
+				case strings.HasPrefix(trimmed, "- apiGroups:"):
+					// The status of what the rule before is about needs no reason of its own.
+					Expect(explained || strings.HasSuffix(strings.TrimSpace(before), `"patch"]`) || strings.HasPrefix(strings.TrimSpace(before), "verbs:")).
+						To(BeTrue(), "%s: %s", file, line)
+					before = line
+				case trimmed != "":
+					explained, before = false, line
+				}
+			}
+		}
+	})
+	It("should know no wildcard", func(ctx context.Context) {
+		for _, object := range rendered(ctx, fullValues) {
+			if !strings.HasSuffix(object.GetKind(), "Role") {
+				continue
+			}
+			for _, rule := range as[rbacv1.ClusterRole](object).Rules {
+				for _, words := range [][]string{rule.APIGroups, rule.Resources, rule.Verbs} {
+					Expect(words).ToNot(ContainElement(ContainSubstring("*")), object.GetName())
+				}
+			}
+		}
+	})
+	It("should name the Secrets, ConfigMaps and Leases that they are about, all in the controller's namespace", func(ctx context.Context) {
+		named := []string{"secrets", "configmaps", "leases"}
+		Expect(resources(clusterRole(ctx, fullValues))).ToNot(ContainElement(BeElementOf(named)))
+		role := as[rbacv1.Role](rendered(ctx, fullValues)["Role/"+chartName])
+		Expect(role.Namespace).To(Equal(namespace))
+		for _, rule := range role.Rules {
+			Expect(named).To(ContainElements(rule.Resources))
+			// A create cannot be limited to a name.
+			if !slices.Equal(rule.Verbs, []string{"create"}) {
+				Expect(rule.ResourceNames).ToNot(BeEmpty(), "%v", rule)
+			}
+		}
+	})
+	It("should come with the gates that need them", func(ctx context.Context) {
+		byDefault := resources(clusterRole(ctx, defaultValues))
+		Expect(byDefault).ToNot(ContainElement(BeElementOf("nodeoverlays", "capacitybuffers", "podtemplates", "deployments", "resourceclaims")))
+		Expect(resources(clusterRole(ctx, defaultValues, "--set", "featureGates.nodeOverlay=true"))).To(ContainElements("nodeoverlays", "nodeoverlays/status"))
+		Expect(resources(clusterRole(ctx, defaultValues, "--set", "featureGates.capacityBuffer=true"))).To(ContainElements("capacitybuffers", "capacitybuffers/status", "podtemplates", "deployments"))
+		Expect(resources(clusterRole(ctx, defaultValues, "--set", "settings.ignoreDRARequests=false"))).To(ContainElements("resourceclaims", "resourceslices", "deviceclasses"))
+	})
+	It("should not show a credential to viewers", func(ctx context.Context) {
+		role := as[rbacv1.ClusterRole](rendered(ctx, defaultValues)["ClusterRole/"+chartName+"-view"])
+		Expect(role.Labels).To(HaveKeyWithValue("rbac.authorization.k8s.io/aggregate-to-view", "true"))
+		Expect(resources(role.Rules)).ToNot(ContainElement("secrets"))
+		for _, rule := range role.Rules {
+			Expect([]string{"get", "list", "watch"}).To(ContainElements(rule.Verbs))
+		}
+	})
+})
+
+var _ = Describe("the network policy", func() {
+	It("should let out to DNS, the API server and the cloud, and let in scrapes and probes", func(ctx context.Context) {
+		policy := as[networkingv1.NetworkPolicy](rendered(ctx, fullValues)["NetworkPolicy/"+chartName])
+		Expect(policy.Spec.PolicyTypes).To(ConsistOf(networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress))
+		var out []int
+		for _, rule := range policy.Spec.Egress {
+			for _, port := range rule.Ports {
+				out = append(out, port.Port.IntValue())
+			}
+		}
+		Expect(out).To(ConsistOf(53, 53, 443, 6443, 3128))
+		Expect(policy.Spec.Ingress[0].From[0].NamespaceSelector.MatchLabels).To(HaveKeyWithValue("kubernetes.io/metadata.name", "monitoring"))
+	})
+})
+
+var _ = Describe("files of the chart", func() {
+	// copied is the chart without its files.
+	copied := func() string {
+		GinkgoHelper()
+		dir := filepath.Join(GinkgoT().TempDir(), chartName)
+		Expect(os.CopyFS(dir, os.DirFS(w.chart()))).To(Succeed())
+		Expect(os.RemoveAll(filepath.Join(dir, "files"))).To(Succeed())
+		return dir
+	}
+	template := func(ctx context.Context, dir string) string {
+		GinkgoHelper()
+		text, err := w.helm(ctx, "template", releaseName, dir, "--namespace", namespace, "--values", w.chart(fullValues))
+		Expect(err).ToNot(HaveOccurred())
+		return text
+	}
+
+	It("should become alerts and dashboards, word for word", func(ctx context.Context) {
+		dir := copied()
+		Expect(os.MkdirAll(filepath.Join(dir, "files", "dashboards"), 0o750)).To(Succeed())
+		Expect(os.WriteFile(filepath.Join(dir, "files", "alerts.yaml"), []byte("# Alerts.\ngroups:\n  - name: a\n    rules:\n      - alert: A\n        annotations: {summary: \"{{ $labels.zone }}\"}\n"), 0o600)).To(Succeed())
+		Expect(os.WriteFile(filepath.Join(dir, "files", "dashboards", "fleet.json"), []byte("{\"title\": \"{{ zone }}\"}\n"), 0o600)).To(Succeed())
+		objects := byID(template(ctx, dir))
+		Expect(objects["PrometheusRule/"+chartName].Object["spec"]).To(Equal(map[string]any{"groups": []any{map[string]any{
+			"name": "a", "rules": []any{map[string]any{"alert": "A", "annotations": map[string]any{"summary": "{{ $labels.zone }}"}}},
+		}}}))
+		dashboard := as[corev1.ConfigMap](objects["ConfigMap/"+chartName+"-fleet"])
+		Expect(dashboard.Data).To(Equal(map[string]string{"fleet.json": "{\"title\": \"{{ zone }}\"}\n"}))
+		Expect(dashboard.Labels).To(HaveKeyWithValue("grafana_dashboard", "1"))
+	})
+	It("should leave nothing where there are none", func(ctx context.Context) {
+		Expect(template(ctx, copied())).ToNot(Or(ContainSubstring("kind: PrometheusRule"), ContainSubstring("grafana_dashboard")))
+	})
+})

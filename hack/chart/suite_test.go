@@ -1,0 +1,75 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// fullValues switch everything on.
+const fullValues = "ci/full-values.yaml"
+
+// w is the repository.
+var w *workspace
+
+func TestChart(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "Chart")
+}
+
+var _ = BeforeSuite(func() {
+	SetDefaultEventuallyTimeout(30 * time.Second)
+	var err error
+	w, err = newWorkspace()
+	Expect(err).ToNot(HaveOccurred())
+})
+
+// rendered are the objects of a rendering by kind and name.
+func rendered(ctx context.Context, values string, args ...string) map[string]unstructured.Unstructured {
+	GinkgoHelper()
+	text, err := w.render(ctx, values, args...)
+	Expect(err).ToNot(HaveOccurred())
+	return byID(text)
+}
+
+func byID(text string) map[string]unstructured.Unstructured {
+	GinkgoHelper()
+	objects, err := parse(text)
+	Expect(err).ToNot(HaveOccurred())
+	result := map[string]unstructured.Unstructured{}
+	for _, object := range objects {
+		Expect(result).ToNot(HaveKey(id(object)), "made twice")
+		result[id(object)] = object
+	}
+	return result
+}
+
+// as converts an object into its type; a field that the type does not have is an error.
+func as[T any](object unstructured.Unstructured) T {
+	GinkgoHelper()
+	var typed T
+	Expect(object.Object).ToNot(BeNil())
+	Expect(runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object.Object, &typed, true)).To(Succeed())
+	return typed
+}
