@@ -23,6 +23,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/cost"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/garbagecollection"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/jointoken"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/launch"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/memory"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/registration"
@@ -54,7 +55,7 @@ func providerControllers(op *operator.Operator, opts *options.Options) []control
 		catalogRefresh.SetInterval(values.CatalogInterval)
 		garbageCollection.SetTimes(values.GarbageCollectionGrace, values.GarbageCollectionInterval)
 	})
-	return []controller.Controller{
+	all := []controller.Controller{
 		providerconfig.NewController(op.Clock, kubeClient, recorder, op.Config, op.Tuning, op.Zones, op.Elected()),
 		catalogRefresh,
 		nodeclassstatus.NewController(kubeClient, recorder, op.Clock, op.Zones, op.Images, op.Networks, op.Bootstrap, op.Flavors),
@@ -72,6 +73,10 @@ func providerControllers(op *operator.Operator, opts *options.Options) []control
 		statusController[*v1alpha1.BizflyNodeClass](op),
 		statusController[*v1alpha1.ProviderConfig](op),
 	}
+	if op.JoinTokens != nil {
+		all = append(all, jointoken.NewController(kubeClient, op.JoinTokens))
+	}
+	return all
 }
 
 // statusController publishes the conditions of a kind as metrics and events, as core does for its own kinds.

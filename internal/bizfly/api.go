@@ -45,6 +45,9 @@ type ServerAPI interface {
 	ListServers(ctx context.Context) ([]*gobizfly.Server, error)
 	// GetServer returns one server; IsNotFound only after a JSON 404 of the right host for exactly this id.
 	GetServer(ctx context.Context, id string) (*gobizfly.Server, error)
+	// GetServerMetadata returns the metadata of one server with the secrets in it, which every other call leaves out: the
+	// token with which a server has joined BKE. What it returns is never logged.
+	GetServerMetadata(ctx context.Context, id string) (map[string]string, error)
 	// CreateServer orders one server (quantity 1) and returns the id of the task that builds it. It is sent at most
 	// once: IsAmbiguous says that a server may exist, IsNotSent that none does.
 	CreateServer(ctx context.Context, request *gobizfly.ServerCreateRequest) (taskID string, err error)

@@ -64,6 +64,15 @@ func wrappedBody(key, named string) bodyRule {
 
 // objectBody wants an object.
 func objectBody(body []byte) ([]byte, error) {
+	return objectOf(body, decode)
+}
+
+// secretObjectBody is objectBody for the one call that is made for a secret.
+func secretObjectBody(body []byte) ([]byte, error) {
+	return objectOf(body, func(body []byte) (any, error) { return decodeWith(body, func(string) bool { return false }) })
+}
+
+func objectOf(body []byte, decode func([]byte) (any, error)) ([]byte, error) {
 	document, err := decode(body)
 	if err != nil {
 		return nil, err
@@ -103,6 +112,11 @@ func checkList(value any, named string) error {
 }
 
 func decode(body []byte) (any, error) {
+	return decodeWith(body, secretMetadata.MatchString)
+}
+
+// decodeWith decodes a body and takes out of metadata the values of the keys that are secret.
+func decodeWith(body []byte, secret func(key string) bool) (any, error) {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return nil, errors.New("the body is empty")
 	}
@@ -115,7 +129,7 @@ func decode(body []byte) (any, error) {
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("the body goes on after its JSON")
 	}
-	normalise(document)
+	normalise(document, secret)
 	return document, nil
 }
 
@@ -129,25 +143,25 @@ func encode(document any) ([]byte, error) {
 
 // normalise turns the values of metadata into the strings that gobizfly expects, and takes the secrets out of them:
 // the API echoes the join token of every node to whoever lists servers, and what we do not hold cannot leak.
-func normalise(value any) {
+func normalise(value any, secret func(key string) bool) {
 	switch value := value.(type) {
 	case []any:
 		for _, element := range value {
-			normalise(element)
+			normalise(element, secret)
 		}
 	case map[string]any:
 		for key, element := range value {
 			if key == "metadata" || key == "volume_image_metadata" {
-				value[key] = stringMap(element)
+				value[key] = stringMap(element, secret)
 				continue
 			}
-			normalise(element)
+			normalise(element, secret)
 		}
 	}
 }
 
 // stringMap makes a map of strings of a metadata object. PHP-like backends send an empty one as [].
-func stringMap(value any) any {
+func stringMap(value any, secret func(key string) bool) any {
 	if elements, ok := value.([]any); ok && len(elements) == 0 {
 		return map[string]any{}
 	}
@@ -160,7 +174,7 @@ func stringMap(value any) any {
 		if !ok {
 			text = scalar(element)
 		}
-		if secretMetadata.MatchString(key) && text != "" {
+		if secret(key) && text != "" {
 			text = redacted
 		}
 		object[key] = text

@@ -35,6 +35,11 @@ var (
 		name: "GetServer", method: http.MethodGet, route: "/servers/{id}", service: serviceServers,
 		class: classRead, kind: kindItem, idempotent: true, body: objectBody,
 	}
+	// opGetServerMetadata is the one call whose answer keeps its secrets.
+	opGetServerMetadata = &operation{
+		name: "GetServerMetadata", method: http.MethodGet, route: "/servers/{id}", service: serviceServers,
+		class: classRead, kind: kindItem, idempotent: true, body: secretObjectBody,
+	}
 	// opCreateServer is the one call that must never be repeated: each one buys a server.
 	opCreateServer = &operation{
 		name: "CreateServer", method: http.MethodPost, route: "/servers", service: serviceServers,
@@ -83,11 +88,24 @@ func (c *Client) ListServers(ctx context.Context) ([]*gobizfly.Server, error) {
 
 // GetServer implements API.
 func (c *Client) GetServer(ctx context.Context, id string) (*gobizfly.Server, error) {
-	if err := checkIDs(opGetServer, "server id", id); err != nil {
+	return c.getServer(ctx, opGetServer, id)
+}
+
+// GetServerMetadata implements API.
+func (c *Client) GetServerMetadata(ctx context.Context, id string) (map[string]string, error) {
+	server, err := c.getServer(ctx, opGetServerMetadata, id)
+	if err != nil {
+		return nil, err
+	}
+	return server.Metadata, nil
+}
+
+func (c *Client) getServer(ctx context.Context, op *operation, id string) (*gobizfly.Server, error) {
+	if err := checkIDs(op, "server id", id); err != nil {
 		return nil, err
 	}
 	var server *gobizfly.Server
-	err := c.do(ctx, opGetServer, nil, func(ctx context.Context, client *gobizfly.Client) error {
+	err := c.do(ctx, op, nil, func(ctx context.Context, client *gobizfly.Client) error {
 		found, err := client.CloudServer.Get(ctx, id)
 		if err != nil {
 			return err

@@ -90,6 +90,14 @@ func (g *Guard) GetServer(ctx context.Context, id string) (*gobizfly.Server, err
 	return g.API.GetServer(ctx, id)
 }
 
+// GetServerMetadata is ServerAPI's, within the confirmed scope.
+func (g *Guard) GetServerMetadata(ctx context.Context, id string) (map[string]string, error) {
+	if err := g.check(ctx, "GetServerMetadata"); err != nil {
+		return nil, err
+	}
+	return g.API.GetServerMetadata(ctx, id)
+}
+
 // CreateServer is ServerAPI's, within the confirmed scope.
 func (g *Guard) CreateServer(ctx context.Context, request *gobizfly.ServerCreateRequest) (string, error) {
 	if err := g.check(ctx, "CreateServer"); err != nil {

@@ -31,6 +31,7 @@ import (
 // Reasons of the events on a BizflyNodeClass. What is wrong with one is published under the reason of its condition.
 const (
 	ReasonWaitingOnNodeClaimTermination = "WaitingOnNodeClaimTermination"
+	ReasonInsecureJoinEndpoint          = "InsecureJoinEndpoint"
 )
 
 // maxNames bounds how many objects an event names.
@@ -54,4 +55,9 @@ func WaitingOnNodeClaimTermination(nodeClass *v1alpha1.BizflyNodeClass, nodeClai
 		fmt.Sprintf("Waiting until the %d NodeClaims that use it are gone: %s", len(names), list))
 	event.Type = corev1.EventTypeNormal
 	return event
+}
+
+// InsecureJoinEndpoint says that servers join without TLS, and what to do about it.
+func InsecureJoinEndpoint(nodeClass *v1alpha1.BizflyNodeClass, message string) karpevents.Event {
+	return warning(nodeClass, string(nodeClass.UID), ReasonInsecureJoinEndpoint, message)
 }

@@ -41,6 +41,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
@@ -48,6 +49,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/jointoken"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
@@ -91,6 +93,10 @@ type Operator struct {
 	Networks  *network.DefaultProvider
 	Bootstrap *bootstrap.DefaultProvider
 	Instances *instance.DefaultProvider
+	// BKE knows with what nodes join BKE.
+	BKE *bke.DefaultProvider
+	// JoinTokens makes bootstrap tokens; nil where it may not.
+	JoinTokens *jointoken.DefaultProvider
 	// CloudProvider is the BizflyCloudProvider, undecorated.
 	CloudProvider *cloudprovider.CloudProvider
 	// Tuning keeps the tuning in force.
@@ -144,6 +150,7 @@ func (op *Operator) firstContact(ctx context.Context, opts *options.Options) err
 				endpoint, result.EndpointErr)
 		}
 	}
+	op.learnBKE(ctx)
 	err := op.Catalog.Refresh(ctx)
 	if _, unread := op.Catalog.Snapshot(); err == nil || unread == nil {
 		return nil
@@ -193,20 +200,13 @@ func (op *Operator) connect(ctx context.Context, opts *options.Options, reader c
 }
 
 func (op *Operator) build(ctx context.Context, opts *options.Options, reader client.Reader, clk clock.Clock) {
-	op.Catalog = catalog.NewDefaultProvider(op.API, clk, catalog.Config{BKEClusterID: opts.BKEClusterID})
+	op.buildBKE(opts, reader, clk)
 	op.Zones = zone.NewDefaultProvider(op.Catalog, zone.Config{RegionLabel: opts.RegionLabel})
 	op.Capacity = capacity.NewDefaultProvider(clock.RealClock{})
 	capacity.Observe(op.Catalog)
 	op.followers.prices = pricing.DefaultTable()
 	op.Pricing = pricing.NewDefaultProvider(op.followers.prices)
-	op.Bootstrap = bootstrap.NewDefaultProvider(bootstrap.Config{
-		ClusterName:        opts.ClusterName,
-		BKEClusterID:       opts.BKEClusterID,
-		BKEClusterToken:    opts.BKEClusterToken,
-		BKEJoinEndpoint:    opts.BKEJoinEndpoint,
-		BKELogEndpoint:     opts.BKELogEndpoint,
-		BKEKubeletArgsFile: opts.BKEKubeletArgsFile,
-	}, op.Catalog)
+	op.buildBootstrap(opts, reader, op.GetClient(), clk)
 	op.Flavors = flavor.NewDefaultProvider(op.Catalog, op.Zones, op.Capacity, op.Pricing, op.Bootstrap, op.GetClient(), flavor.Config{
 		MemoryOverheadPercent: opts.MemoryOverheadPercent,
 	})
@@ -215,8 +215,7 @@ func (op *Operator) build(ctx context.Context, opts *options.Options, reader cli
 	op.Instances = instance.NewDefaultProvider(instance.Config{
 		ClusterName:      opts.ClusterName,
 		ClusterUID:       op.ClusterUID,
-		BKEClusterID:     opts.BKEClusterID,
-		BKEClusterToken:  opts.BKEClusterToken,
+		BKE:              op.BKE,
 		IDWait:           opts.ServerIDWait,
 		VisibilityWindow: opts.VisibilityWindow,
 		Clock:            clk,

@@ -18,6 +18,7 @@ package bootstrap
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"path"
 	"strconv"
@@ -46,36 +47,41 @@ const (
 	serviceKubernetesEngine = "kubernetes_engine"
 )
 
-func (p *DefaultProvider) renderBKE(input Input) (*Output, error) {
+// renderBKE returns the script that starts the worker image's own, and the metadata that this one reads.
+func (p *DefaultProvider) renderBKE(ctx context.Context, input Input) (*source, map[string]string, error) {
+	values, err := p.bkeValues(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
 	snapshot, err := p.catalog.Snapshot()
 	if err != nil {
-		return nil, fmt.Errorf("rendering user data, %w", err)
+		return nil, nil, fmt.Errorf("rendering user data, %w", err)
 	}
 	if snapshot.Cluster == nil {
-		return nil, &ValidationError{Reason: ReasonNotConfigured, Message: "spec.bootstrap.mode BKE: the cloud knows no cluster with the id " +
+		return nil, nil, &ValidationError{Reason: ReasonNotConfigured, Message: "spec.bootstrap.mode BKE: the cloud knows no cluster with the id " +
 			"of BKE_CLUSTER_ID in this project and region; check them, or use mode Custom with user data of your own"}
 	}
 	metadata := map[string]string{
 		metadataService:        serviceKubernetesEngine,
-		metadataClusterID:      p.config.BKEClusterID,
-		metadataClusterToken:   p.config.BKEClusterToken,
-		metadataJoinEndpoint:   p.config.BKEJoinEndpoint,
+		metadataClusterID:      values.ClusterID,
+		metadataClusterToken:   values.Token,
+		metadataJoinEndpoint:   values.JoinEndpoint,
 		metadataNodeEverywhere: strconv.FormatBool(false),
 		metadataNodeLocalDNS:   strconv.FormatBool(snapshot.Cluster.LocalDNS),
 		// An image that was chosen by id or name does not say its version; the script then gets the cluster's.
 		metadataKubernetesVersion: cmp.Or(input.KubernetesVersion, snapshot.Cluster.Version.K8SVersion),
 	}
-	if p.config.BKELogEndpoint != "" {
-		metadata[metadataLogEndpoint] = p.config.BKELogEndpoint
+	if values.LogEndpoint != "" {
+		metadata[metadataLogEndpoint] = values.LogEndpoint
 	}
 	if len(input.NetworkIDs) > 0 {
 		metadata[metadataNodeNetworkID] = input.NetworkIDs[0]
 	}
 	arguments, err := p.kubeletArgumentsScript(input)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return &Output{UserData: shebang + arguments + bkeScript, Metadata: metadata}, nil
+	return &source{field: "BKE's own script", text: shebang + arguments + bkeScript}, metadata, nil
 }
 
 // kubeletArgumentsScript writes the file from which the kubelet takes additional arguments, before BKE's script starts

@@ -77,12 +77,12 @@ var _ = Describe("BKE mode", func() {
 
 	DescribeTable("should say which variable is missing and what to do", func(unset func(*bootstrap.Config), variable string) {
 		unset(&config)
-		invalid := invalidOf(provider().Validate(bke()))
+		invalid := invalidOf(validate(bke()))
 		Expect(invalid.Reason).To(Equal(bootstrap.ReasonNotConfigured))
 		Expect(invalid.Message).To(And(ContainSubstring(variable), ContainSubstring("set it in the environment of the controller"), Not(ContainSubstring(secret))))
 		_, err := provider().Render(ctx, input(bke()))
 		Expect(err).To(MatchError(invalid.Message))
-		Expect(provider().Validate(custom("#!/bin/bash"))).To(Succeed(), "Custom mode does not need it")
+		Expect(validate(custom("#!/bin/bash"))).To(Succeed(), "Custom mode does not need it")
 	},
 		Entry("the cluster id", func(c *bootstrap.Config) { c.BKEClusterID = "" }, "BKE_CLUSTER_ID is not set"),
 		Entry("the token", func(c *bootstrap.Config) { c.BKEClusterToken = " " }, "BKE_CLUSTER_TOKEN is not set"),
@@ -92,7 +92,7 @@ var _ = Describe("BKE mode", func() {
 	)
 	It("should name all that is missing at once", func() {
 		config = bootstrap.Config{}
-		Expect(provider().Validate(bke())).To(MatchError(And(
+		Expect(validate(bke())).To(MatchError(And(
 			ContainSubstring("BKE_CLUSTER_ID"), ContainSubstring("BKE_CLUSTER_TOKEN"), ContainSubstring("BKE_JOIN_ENDPOINT"))))
 	})
 

@@ -22,7 +22,10 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/jointoken"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -42,12 +45,33 @@ type Config struct {
 	// the user data registers the node with Karpenter's taints and labels; BKE documents no such file, so it is empty
 	// by default and core adds labels and taints after the node has registered.
 	BKEKubeletArgsFile string
+	// BKE gives the four values above where they may have to be learned; nil means that they are all there is.
+	BKE bke.Provider
+
+	// Reader reads Secrets, ConfigMaps and Services by name, without a cache; nil reads none.
+	Reader client.Reader
+	// Namespace is the controller's own, SYSTEM_NAMESPACE.
+	Namespace string
+	// UserDataSecretNames are the Secrets of that namespace which NodeClasses may name, USER_DATA_SECRET_NAMES.
+	UserDataSecretNames []string
+	// JoinTokens issues a bootstrap token per server, JOIN_TOKENS; nil refuses NodeClasses that ask for one.
+	JoinTokens jointoken.Provider
+
+	// ClusterEndpoint is the API server as nodes reach it, host:port, CLUSTER_ENDPOINT; empty is looked up.
+	ClusterEndpoint string
+	// CABundle is the certificate of the cluster's authority as the controller itself was given it, PEM; empty is looked up.
+	CABundle []byte
+	// ClusterDNS are the addresses of the cluster's DNS, CLUSTER_DNS; empty is looked up.
+	ClusterDNS []string
 }
 
 // Input is one server to be.
 type Input struct {
 	// NodeName is the name of the server and of its node.
 	NodeName string
+	// NodeClaim, NodeClaimUID and Attempt are what a join token is made for; they may be empty where none is asked for.
+	NodeClaim, NodeClaimUID string
+	Attempt                 int
 	// NodeClass is the NodeClass.
 	NodeClass *v1alpha1.BizflyNodeClass
 	// KubernetesVersion is the image's, for example v1.35.4; empty for images that are not BKE's.
@@ -84,11 +108,22 @@ type Reservations struct {
 	EvictionThreshold corev1.ResourceList
 }
 
+// Resolution is what a NodeClass's bootstrap means right now.
+type Resolution struct {
+	// UserDataHash is the hash of the templates that make user data; empty without any.
+	UserDataHash string
+	// Notes are what the user may want to know although all is well.
+	Notes []string
+	// InsecureHost is where servers join without TLS; empty when they do not.
+	InsecureHost string
+}
+
 // Provider makes user data.
 type Provider interface {
-	// Validate says what is missing for nodes of this NodeClass to join, naming field or environment variable and
-	// remedy; nil when nothing is.
-	Validate(nodeClass *v1alpha1.BizflyNodeClass) error
+	// Resolve reads and tries what user data is made of. A *ValidationError says what is missing for nodes of this
+	// NodeClass to join, naming field or environment variable and remedy; any other error says that it could not be found
+	// out.
+	Resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (*Resolution, error)
 	// Render makes user data and metadata.
 	Render(ctx context.Context, input Input) (*Output, error)
 	// Reservations returns the kubelet settings of a node of this NodeClass with this many vCPUs, MiB of memory and

@@ -18,130 +18,80 @@ package bootstrap
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"reflect"
 	"regexp"
-	"strings"
 	"text/template"
 
-	"github.com/samber/lo"
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
-
-// Variables are what a template in spec.bootstrap.userData can use, for example {{ .NodeName }}. A node must get the
-// kubelet settings below, since pods are scheduled by them.
-type Variables struct {
-	// NodeName is the name that the node must register with; it is also the server's name.
-	NodeName string
-	// ClusterName is the name of the cluster, CLUSTER_NAME of the controller.
-	ClusterName string
-	// KubernetesVersion is the image's version, for example v1.35.4; empty where the image does not say it.
-	KubernetesVersion string
-	// ProviderIDPrefix goes before the server's id in the kubelet's --provider-id: bizflycloud://.
-	ProviderIDPrefix string
-	// NetworkIDs are the ids of the server's VPC networks.
-	NetworkIDs []string
-	// Labels are all labels of the node, karpenter.sh/do-not-sync-taints among them.
-	Labels map[string]string
-	// Taints are all taints that the node must register with, karpenter.sh/unregistered first.
-	Taints []corev1.Taint
-	// KubeletLabels are the labels that a kubelet accepts, ready for --node-labels.
-	KubeletLabels string
-	// KubeletTaints are the taints, ready for --register-with-taints.
-	KubeletTaints string
-	// MaxPods is the kubelet's maxPods.
-	MaxPods int32
-	// KubeReserved is the kubelet's kubeReserved: cpu, memory and perhaps ephemeral-storage.
-	KubeReserved map[string]string
-	// SystemReserved is the kubelet's systemReserved: cpu, memory and perhaps ephemeral-storage.
-	SystemReserved map[string]string
-	// EvictionHard is the kubelet's evictionHard: memory.available and nodefs.available.
-	EvictionHard map[string]string
-	// Metadata is spec.metadata.
-	Metadata map[string]string
-}
 
 // position is where text/template's errors say that something is wrong: the only part of them that never quotes the
 // template, which may hold a join token.
 var position = regexp.MustCompile(`^template: [^:]*:(\d+)(?::(\d+))?:`)
 
-// validateCustom renders the template once with plausible values. Labels that a NodePool may bring are not known here, so
-// a missing key of a map is no error yet.
-func (p *DefaultProvider) validateCustom(nodeClass *v1alpha1.BizflyNodeClass) error {
-	_, err := p.execute(Input{
+// plausible is an input with which a template is tried. Labels that a NodePool may bring are not known then, so a missing
+// key of a map is no error yet.
+func plausible(nodeClass *v1alpha1.BizflyNodeClass) Input {
+	return Input{
 		NodeName:          "nodepool-x7k2p-0a1b2c3d",
 		NodeClass:         nodeClass,
 		KubernetesVersion: "v1.35.4",
 		NetworkIDs:        []string{"00000000-0000-0000-0000-000000000000"},
 		CPU:               2,
 		MemoryMiB:         4096,
-	}, "missingkey=zero")
-	return err
+	}
 }
 
-func (p *DefaultProvider) renderCustom(input Input) (*Output, error) {
-	userData, err := p.execute(input, "missingkey=error")
+// execute renders the templates; tried says that it is only to see whether they can be.
+func (p *DefaultProvider) execute(ctx context.Context, sources []source, input Input, tried bool) ([]source, error) {
+	variables, err := p.variables(ctx, input, tried)
 	if err != nil {
 		return nil, err
 	}
-	return &Output{UserData: userData, Metadata: map[string]string{}}, nil
+	pieces := make([]source, 0, len(sources))
+	for _, s := range sources {
+		text, err := s.render(variables, tried)
+		if err != nil {
+			return nil, err
+		}
+		pieces = append(pieces, source{field: s.field, text: text})
+	}
+	return pieces, nil
 }
 
-func (p *DefaultProvider) execute(input Input, missingKey string) (string, error) {
-	source := lo.FromPtr(lo.FromPtr(input.NodeClass.Spec.Bootstrap).UserData)
-	if strings.TrimSpace(source) == "" {
-		return "", invalidUserData("", "it is empty; in Custom mode it makes the server join the cluster")
+func (s source) render(variables *Variables, tried bool) (string, error) {
+	missingKey := "missingkey=error"
+	if tried {
+		missingKey = "missingkey=zero"
 	}
 	// Parsed each time: a launch costs seconds and a template microseconds, and a cache would be one more thing to bound.
-	parsed, err := template.New("userData").Funcs(functions).Option(missingKey).Parse(source)
+	parsed, err := template.New("userData").Funcs(functions).Option(missingKey).Parse(s.text)
 	if err != nil {
-		return "", invalidUserData(at(err), "the template does not parse: a brace or quote is missing, or a function does not exist; functions are "+functionNames)
-	}
-	variables, err := p.variables(input)
-	if err != nil {
-		return "", err
+		return "", invalidUserData(s.field, at(err), "the template does not parse: a brace or quote is missing, or a function does not exist; functions are "+functionNames)
 	}
 	out := &limitedBuffer{}
-	if err := parsed.Execute(out, variables); errors.Is(err, errTooLarge) {
+	err = parsed.Execute(out, variables)
+	var invalid *ValidationError
+	var lookup *lookupError
+	switch {
+	case err == nil:
+		return out.String(), nil
+	case errors.Is(err, errTooLarge):
 		return "", tooLarge()
-	} else if err != nil {
-		return "", invalidUserData(at(err), "the template cannot be rendered: a variable or key does not exist, or a function got what it cannot use; variables are "+variableNames)
+	case errors.As(err, &invalid):
+		return "", invalid
+	case errors.As(err, &lookup):
+		return "", lookup
+	case errors.Is(err, errNoJoinToken):
+		return "", invalidUserData(s.field, at(err), "the template uses .JoinToken, and spec.bootstrap.joinToken is not set; set it, for example joinToken: {}")
 	}
-	return out.String(), nil
+	return "", invalidUserData(s.field, at(err), "the template cannot be rendered: a variable or key does not exist, or a function got what it cannot use; variables are "+variableNames)
 }
 
-func (p *DefaultProvider) variables(input Input) (*Variables, error) {
-	registration, err := newRegistration(input)
-	if err != nil {
-		return nil, err
-	}
-	settings := settingsOf(input.NodeClass, input.CPU, input.MemoryMiB)
-	return &Variables{
-		NodeName:          input.NodeName,
-		ClusterName:       p.config.ClusterName,
-		KubernetesVersion: input.KubernetesVersion,
-		ProviderIDPrefix:  providerid.Prefix,
-		NetworkIDs:        input.NetworkIDs,
-		Labels:            registration.labels,
-		Taints:            registration.taints,
-		KubeletLabels:     registration.labelsFlag(),
-		KubeletTaints:     registration.taintsFlag(),
-		MaxPods:           settings.maxPods,
-		KubeReserved:      settings.kubeReserved,
-		SystemReserved:    settings.systemReserved,
-		EvictionHard:      settings.evictionHard,
-		// A copy: what a template gets is its own.
-		Metadata: maps.Clone(input.NodeClass.Spec.Metadata),
-	}, nil
-}
-
-func invalidUserData(where, problem string) error {
-	return &ValidationError{Reason: ReasonInvalidUserData, Message: "spec.bootstrap.userData" + where + ": " + problem}
+func invalidUserData(field, where, problem string) error {
+	return &ValidationError{Reason: ReasonInvalidUserData, Message: field + where + ": " + problem}
 }
 
 // at returns the line and column of a template error, and nothing else of it.
@@ -155,16 +105,6 @@ func at(err error) string {
 	}
 	return fmt.Sprintf(", line %s, column %s", found[1], found[2])
 }
-
-// variableNames is what an error says that there is.
-var variableNames = func() string {
-	t := reflect.TypeFor[Variables]()
-	names := make([]string, 0, t.NumField())
-	for i := range t.NumField() {
-		names = append(names, t.Field(i).Name)
-	}
-	return strings.Join(names, ", ")
-}()
 
 var errTooLarge = errors.New("the rendered user data is too large")
 

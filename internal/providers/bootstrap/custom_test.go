@@ -18,6 +18,7 @@ package bootstrap_test
 
 import (
 	"fmt"
+	"os/exec"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -31,12 +32,13 @@ import (
 var _ = Describe("Custom mode", func() {
 	DescribeTable("should offer the variable", func(template, rendered string) {
 		nodeClass := custom(template)
+		nodeClass.Spec.Bootstrap.JoinToken = &v1alpha1.JoinToken{}
 		nodeClass.Spec.Kubelet = &v1alpha1.KubeletConfiguration{
 			MaxPods:      lo.ToPtr(int32(50)),
 			KubeReserved: map[string]string{"cpu": "100m", "memory": "1Gi"}, SystemReserved: map[string]string{"memory": "200Mi"},
 			EvictionHard: map[string]string{"memory.available": "5%"},
 		}
-		Expect(provider().Validate(nodeClass)).To(Succeed())
+		Expect(validate(nodeClass)).To(Succeed())
 		output := render(input(nodeClass))
 		Expect(output.UserData).To(Equal(rendered))
 		Expect(output.Metadata).To(BeEmpty())
@@ -57,7 +59,47 @@ var _ = Describe("Custom mode", func() {
 		Entry("SystemReserved, the defaults where the NodeClass sets nothing", "{{ toJson .SystemReserved }}", `{"cpu":"20m","memory":"200Mi"}`),
 		Entry("EvictionHard, the defaults where the NodeClass sets nothing", "{{ toJson .EvictionHard }}", `{"memory.available":"5%","nodefs.available":"10%"}`),
 		Entry("Metadata", "{{ .Metadata.team }}", "storage"),
+		Entry("PodsPerCore, where the NodeClass sets none", "{{ .PodsPerCore }}", "0"),
+		Entry("EvictionSoft, where the NodeClass sets none", "{{ toJson .EvictionSoft }}{{ toJson .EvictionSoftGracePeriod }}", "nullnull"),
+		Entry("KubeletArgs", "{{ range $name, $value := .KubeletArgs }}--{{ $name }}={{ $value }} {{ end }}",
+			"--eviction-hard=imagefs.available<15%,memory.available<5%,nodefs.available<10%,nodefs.inodesFree<5% --kube-reserved=cpu=100m,memory=1Gi --max-pods=50 --system-reserved=cpu=20m,memory=200Mi "),
+		Entry("APIServerEndpoint", "{{ .APIServerEndpoint }}", "10.20.0.10:6443"),
+		Entry("CABundle", "{{ .CABundle }}", authority),
+		Entry("CACertHashes", `{{ join "," .CACertHashes }}`, authorityHash),
+		Entry("ClusterDNS", `{{ join "," .ClusterDNS }}`, "10.96.0.10"),
+		Entry("JoinToken", `{{ .JoinToken }}`, "node01.0123456789abcdef"),
 	)
+	It("should offer the kubelet's whole configuration as YAML", func() {
+		nodeClass := custom("{{ .KubeletConfiguration }}")
+		nodeClass.Spec.Kubelet = &v1alpha1.KubeletConfiguration{
+			MaxPods: lo.ToPtr(int32(50)), PodsPerCore: lo.ToPtr(int32(10)), KubeReserved: map[string]string{"cpu": "100m", "memory": "1Gi"},
+			EvictionSoft: map[string]string{"memory.available": "500Mi"}, EvictionSoftGracePeriod: map[string]string{"memory.available": "1m30s"},
+		}
+		Expect(render(input(nodeClass)).UserData).To(MatchYAML(`
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+maxPods: 40 # 4 vCPUs
+podsPerCore: 10
+kubeReserved: {cpu: 100m, memory: 1Gi}
+systemReserved: {cpu: 20m, memory: 100Mi}
+evictionHard: {memory.available: 100Mi, nodefs.available: 10%, nodefs.inodesFree: 5%, imagefs.available: 15%}
+evictionSoft: {memory.available: 500Mi}
+evictionSoftGracePeriod: {memory.available: 1m30s}
+registerWithTaints:
+- {key: karpenter.sh/unregistered, effect: NoExecute}
+- {key: dedicated, value: storage, effect: NoSchedule}
+- {key: node.cilium.io/agent-not-ready, effect: NoExecute}
+`))
+	})
+	It("should offer a command that finds the server's id", func() {
+		script := render(input(custom(`SERVER_ID=$({{ .ServerIDCommand }})`))).UserData
+		out, err := exec.CommandContext(ctx, "bash", "-c", `set -euo pipefail
+curl() { printf '%s' '{"random_seed": "x", "uuid": "83679162-1378-4288-a2d4-70e13ec132aa", "name": "n"}'; }
+`+script+`
+echo "$SERVER_ID"`).CombinedOutput()
+		Expect(err).ToNot(HaveOccurred(), string(out))
+		Expect(string(out)).To(Equal("83679162-1378-4288-a2d4-70e13ec132aa\n"))
+	})
 
 	DescribeTable("should offer the function", func(template, rendered string) {
 		Expect(render(input(custom(template))).UserData).To(Equal(rendered))
@@ -78,7 +120,7 @@ var _ = Describe("Custom mode", func() {
 
 	DescribeTable("should say where a template is wrong, and never quote it", func(template, where, what string) {
 		nodeClass := custom("#!/bin/bash\n# " + secret + "\n" + template)
-		invalid := invalidOf(provider().Validate(nodeClass))
+		invalid := invalidOf(validate(nodeClass))
 		Expect(invalid.Reason).To(Equal(bootstrap.ReasonInvalidUserData))
 		Expect(invalid.Message).To(And(HavePrefix("spec.bootstrap.userData"+where), ContainSubstring(what), Not(ContainSubstring(secret))))
 		_, err := provider().Render(ctx, input(nodeClass))
@@ -92,11 +134,11 @@ var _ = Describe("Custom mode", func() {
 		Entry("an indent that is too wide", `{{ indent 100000000 "`+secret+`" }}`, ", line 3, column ", "cannot be rendered"),
 	)
 	It("should refuse user data that is only blanks", func() {
-		Expect(invalidOf(provider().Validate(custom(" \n"))).Message).To(ContainSubstring("it is empty"))
+		Expect(invalidOf(validate(custom(" \n"))).Message).To(ContainSubstring("it is empty"))
 	})
 	It("should not hold a label against the template that only the NodePool brings, but refuse to render without it", func() {
 		nodeClass := custom("{{ .Labels.team }}")
-		Expect(provider().Validate(nodeClass)).To(Succeed())
+		Expect(validate(nodeClass)).To(Succeed())
 		in := input(nodeClass)
 		Expect(render(in).UserData).To(Equal("storage"))
 		delete(in.Labels, "team")
@@ -115,12 +157,12 @@ var _ = Describe("Custom mode", func() {
 		})
 		It("should refuse more than 16 KiB after rendering", func() {
 			nodeClass := custom(strings.Repeat("x", 16*1024-4) + "{{ .NodeName }}")
-			Expect(invalidOf(provider().Validate(nodeClass)).Message).To(ContainSubstring("larger than the 16384 bytes"))
+			Expect(invalidOf(validate(nodeClass)).Message).To(ContainSubstring("larger than the 16384 bytes"))
 			_, err := provider().Render(ctx, input(nodeClass))
 			Expect(invalidOf(err).Message).To(ContainSubstring("larger than the 16384 bytes"))
 		})
 		DescribeTable("should stop a template that grows without end", func(template string) {
-			Expect(invalidOf(provider().Validate(custom(template))).Message).To(ContainSubstring("larger than the 16384 bytes"))
+			Expect(invalidOf(validate(custom(template))).Message).To(ContainSubstring("larger than the 16384 bytes"))
 		},
 			Entry("by calling itself", `{{ define "x" }}xxxxxxxx{{ template "x" }}{{ end }}{{ template "x" }}`),
 			Entry("by doubling a variable", `{{ $x := "xxxxxxxx" }}`+strings.Repeat(`{{ $x = printf "%s%s" $x $x }}`, 60)+`{{ $x }}`),

@@ -25,11 +25,13 @@ import (
 
 	"github.com/samber/lo"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// maxUserDataBytes is what the cloud accepts as user data.
+// maxUserDataBytes is how much user data is sent. The cloud documents no limit; this is the least that any cloud of its kind
+// has, and what the API's own field holds.
 const maxUserDataBytes = 16 * 1024
 
 // Reasons of a ValidationError, also the reasons of the NodeClass's BootstrapReady condition.
@@ -38,6 +40,10 @@ const (
 	ReasonNotConfigured = "BootstrapNotConfigured"
 	// ReasonInvalidUserData says that spec.bootstrap.userData is no template that makes user data.
 	ReasonInvalidUserData = "UserDataInvalid"
+	// ReasonUserDataSecret says that the Secret of spec.bootstrap.userDataFrom is not there or may not be read.
+	ReasonUserDataSecret = "UserDataSecretUnusable"
+	// ReasonJoinTokensDisabled says that spec.bootstrap.joinToken needs what the controller was not given.
+	ReasonJoinTokensDisabled = "JoinTokensDisabled" //nolint:gosec // the name of a reason, not a credential
 )
 
 // ValidationError says why nodes of a NodeClass could not join. It never quotes a template, a rendered value or a secret.
@@ -61,42 +67,95 @@ var _ Provider = (*DefaultProvider)(nil)
 
 // NewDefaultProvider makes the provider. The catalog is asked for the BKE cluster's version and local DNS.
 func NewDefaultProvider(config Config, catalogProvider catalog.Provider) *DefaultProvider {
+	if config.BKE == nil {
+		config.BKE = bke.Values{
+			ClusterID: config.BKEClusterID, Token: config.BKEClusterToken, JoinEndpoint: config.BKEJoinEndpoint, LogEndpoint: config.BKELogEndpoint,
+		}
+	}
 	return &DefaultProvider{config: config, catalog: catalogProvider}
 }
 
-// Validate implements Provider. A *ValidationError is returned for whatever the user can put right.
-func (p *DefaultProvider) Validate(nodeClass *v1alpha1.BizflyNodeClass) error {
-	if mode(nodeClass) == v1alpha1.BootstrapModeCustom {
-		return p.validateCustom(nodeClass)
+// Resolve implements Provider. A *ValidationError is returned for whatever the user can put right.
+func (p *DefaultProvider) Resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (*Resolution, error) {
+	resolution := &Resolution{}
+	if err := p.validateJoinToken(nodeClass); err != nil {
+		return nil, err
 	}
-	return p.validateBKE()
+	if mode(nodeClass) == v1alpha1.BootstrapModeBKE {
+		values, err := p.bkeValues(ctx)
+		if err != nil {
+			return nil, err
+		}
+		resolution.InsecureHost = values.InsecureHost()
+		resolution.Notes = lo.Compact([]string{values.Learned})
+	}
+	sources, err := p.sources(ctx, nodeClass)
+	if err != nil {
+		return nil, err
+	}
+	resolution.UserDataHash = hashOf(sources)
+	pieces, err := p.execute(ctx, sources, plausible(nodeClass), true)
+	if err != nil {
+		return nil, err
+	}
+	if mode(nodeClass) == v1alpha1.BootstrapModeBKE {
+		pieces = append(pieces, source{text: shebang + bkeScript})
+	}
+	userData, err := merge(pieces)
+	if err != nil {
+		return nil, err
+	}
+	if len(userData) > maxUserDataBytes {
+		return nil, tooLarge()
+	}
+	return resolution, nil
 }
 
-func (p *DefaultProvider) validateBKE() error {
+func (p *DefaultProvider) validateJoinToken(nodeClass *v1alpha1.BizflyNodeClass) error {
+	if lo.FromPtr(nodeClass.Spec.Bootstrap).JoinToken == nil || p.config.JoinTokens != nil {
+		return nil
+	}
+	return &ValidationError{Reason: ReasonJoinTokensDisabled, Message: "spec.bootstrap.joinToken: the controller may not make bootstrap tokens; " +
+		"set the chart's value joinTokens.enabled (JOIN_TOKENS=true), which grants it a Role in kube-system, or leave joinToken out"}
+}
+
+// bkeValues are what nodes join BKE with, all of them there.
+func (p *DefaultProvider) bkeValues(ctx context.Context) (bke.Values, error) {
+	before := p.config.BKE.Known()
+	values, err := p.config.BKE.Values(ctx)
 	var problems []string
 	for _, required := range []struct{ name, value, remedy string }{
-		{"BKE_CLUSTER_ID", p.config.BKEClusterID, "the uid of the BKE cluster, 16 characters"},
-		{"BKE_CLUSTER_TOKEN", p.config.BKEClusterToken, "the cluster's join token"},
-		{"BKE_JOIN_ENDPOINT", p.config.BKEJoinEndpoint, "the URL at which nodes join, which ends in /engine/cluster_join/<cluster id>"},
+		{"BKE_CLUSTER_ID", values.ClusterID, "the uid of the BKE cluster, 16 characters"},
+		{"BKE_CLUSTER_TOKEN", values.Token, "the cluster's join token"},
+		{"BKE_JOIN_ENDPOINT", values.JoinEndpoint, "the URL at which nodes join, which ends in /engine/cluster_join/<cluster id>"},
 	} {
 		if strings.TrimSpace(required.value) == "" {
 			problems = append(problems, fmt.Sprintf("%s is not set (%s)", required.name, required.remedy))
 		}
 	}
 	for _, endpoint := range []struct{ name, value string }{
-		{"BKE_JOIN_ENDPOINT", p.config.BKEJoinEndpoint},
-		{"BKE_LOG_ENDPOINT", p.config.BKELogEndpoint},
+		{"BKE_JOIN_ENDPOINT", values.JoinEndpoint},
+		{"BKE_LOG_ENDPOINT", values.LogEndpoint},
 	} {
 		if endpoint.value != "" && !isURL(endpoint.value) {
 			problems = append(problems, endpoint.name+" is not an http or https URL")
 		}
 	}
-	if len(problems) == 0 {
-		return nil
+	if len(problems) > 0 {
+		message := fmt.Sprintf("spec.bootstrap.mode BKE: %s; set it in the environment of the controller, or use mode Custom with user data of your own",
+			strings.Join(problems, "; "))
+		if err != nil {
+			message += "; " + err.Error()
+		}
+		return values, &ValidationError{Reason: ReasonNotConfigured, Message: message}
 	}
-	return &ValidationError{Reason: ReasonNotConfigured, Message: fmt.Sprintf(
-		"spec.bootstrap.mode BKE: %s; set it in the environment of the controller, or use mode Custom with user data of your own",
-		strings.Join(problems, "; "))}
+	if before.ClusterID != values.ClusterID {
+		// The catalog did not know until now which cluster to read.
+		if err := p.catalog.Refresh(ctx); err != nil {
+			return values, fmt.Errorf("reading the BKE cluster that was learned: %w", err)
+		}
+	}
+	return values, nil
 }
 
 func isURL(s string) bool {
@@ -106,18 +165,30 @@ func isURL(s string) bool {
 
 // Render implements Provider. Output.Metadata holds what the BKE worker image's script reads and is empty in Custom mode;
 // neither this provider's own metadata nor the user's is in it.
-func (p *DefaultProvider) Render(_ context.Context, input Input) (*Output, error) {
-	if err := p.Validate(input.NodeClass); err != nil {
+func (p *DefaultProvider) Render(ctx context.Context, input Input) (*Output, error) {
+	if err := p.validateJoinToken(input.NodeClass); err != nil {
 		return nil, err
 	}
-	var output *Output
-	var err error
-	if mode(input.NodeClass) == v1alpha1.BootstrapModeCustom {
-		output, err = p.renderCustom(input)
-	} else {
-		output, err = p.renderBKE(input)
+	output := &Output{Metadata: map[string]string{}}
+	var own *source
+	if mode(input.NodeClass) == v1alpha1.BootstrapModeBKE {
+		var err error
+		if own, output.Metadata, err = p.renderBKE(ctx, input); err != nil {
+			return nil, err
+		}
 	}
+	sources, err := p.sources(ctx, input.NodeClass)
 	if err != nil {
+		return nil, err
+	}
+	pieces, err := p.execute(ctx, sources, input, false)
+	if err != nil {
+		return nil, err
+	}
+	if own != nil {
+		pieces = append(pieces, *own)
+	}
+	if output.UserData, err = merge(pieces); err != nil {
 		return nil, err
 	}
 	if len(output.UserData) > maxUserDataBytes {
@@ -128,7 +199,7 @@ func (p *DefaultProvider) Render(_ context.Context, input Input) (*Output, error
 
 func tooLarge() error {
 	return &ValidationError{Reason: ReasonInvalidUserData, Message: fmt.Sprintf(
-		"spec.bootstrap.userData: the rendered user data is larger than the %d bytes that the cloud accepts; let it download the rest",
+		"spec.bootstrap.userData: the rendered user data, with all its parts, is larger than the %d bytes that are accepted; let it download the rest",
 		maxUserDataBytes)}
 }
 

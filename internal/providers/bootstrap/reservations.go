@@ -17,6 +17,7 @@ limitations under the License.
 package bootstrap
 
 import (
+	"maps"
 	"math"
 	"strconv"
 	"strings"
@@ -49,10 +50,14 @@ const (
 
 // settings are the kubelet settings in the kubelet's own form.
 type settings struct {
+	// maxPods is the least of maxPods and podsPerCore x vCPUs, so that a template that only knows maxPods is right.
 	maxPods        int32
+	podsPerCore    int32 // 0 is no limit
 	kubeReserved   map[string]string
 	systemReserved map[string]string
 	evictionHard   map[string]string
+	evictionSoft   map[string]string
+	softGrace      map[string]string
 }
 
 // settingsOf returns BKE's settings in BKE mode. In Custom mode they are the defaults for what the NodeClass does not set.
@@ -77,6 +82,11 @@ func settingsOf(nodeClass *v1alpha1.BizflyNodeClass, cpu, memoryMiB int) setting
 	s.kubeReserved = lo.Assign(s.kubeReserved, kubelet.KubeReserved)
 	s.systemReserved = lo.Assign(s.systemReserved, kubelet.SystemReserved)
 	s.evictionHard = lo.Assign(s.evictionHard, kubelet.EvictionHard)
+	s.evictionSoft, s.softGrace = maps.Clone(kubelet.EvictionSoft), maps.Clone(kubelet.EvictionSoftGracePeriod)
+	if perCore := lo.FromPtr(kubelet.PodsPerCore); perCore > 0 {
+		s.podsPerCore = perCore
+		s.maxPods = int32(min(int64(s.maxPods), int64(perCore)*int64(cpu))) //nolint:gosec // not above maxPods
+	}
 	return s
 }
 
@@ -122,8 +132,8 @@ func (p *DefaultProvider) Reservations(nodeClass *v1alpha1.BizflyNodeClass, cpu,
 		KubeReserved:   take(left, quantities(s.kubeReserved)),
 		SystemReserved: take(left, quantities(s.systemReserved)),
 		EvictionThreshold: take(left, corev1.ResourceList{
-			corev1.ResourceMemory:           threshold(s.evictionHard[evictionMemory], int64(memoryMiB)*mebibyte),
-			corev1.ResourceEphemeralStorage: threshold(s.evictionHard[evictionNodeFS], int64(rootDiskGiB)*gibibyte),
+			corev1.ResourceMemory:           s.threshold(evictionMemory, int64(memoryMiB)*mebibyte),
+			corev1.ResourceEphemeralStorage: s.threshold(evictionNodeFS, int64(rootDiskGiB)*gibibyte),
 		}),
 	}
 }
@@ -152,6 +162,16 @@ func quantities(values map[string]string) corev1.ResourceList {
 		}
 	}
 	return list
+}
+
+// threshold is the higher of the hard and the soft one: the kubelet's own allocatable leaves out the hard one alone, but
+// pods that are placed above the soft one are evicted again once its time is over.
+func (s settings) threshold(signal string, whole int64) resource.Quantity {
+	hard, soft := threshold(s.evictionHard[signal], whole), threshold(s.evictionSoft[signal], whole)
+	if soft.Cmp(hard) > 0 {
+		return soft
+	}
+	return hard
 }
 
 // threshold is a quantity or a percentage of the whole.

@@ -77,6 +77,12 @@ var _ = Describe("Reservations", func() {
 			func(r bootstrap.Reservations) any { return amounts(r.EvictionThreshold) }, map[string]string{"memory": "500Mi", "ephemeral-storage": "5Gi"}),
 		Entry("evictionHard as percentages", &v1alpha1.KubeletConfiguration{EvictionHard: map[string]string{"memory.available": "12.5%", "nodefs.available": "20%"}},
 			func(r bootstrap.Reservations) any { return amounts(r.EvictionThreshold) }, map[string]string{"memory": "1Gi", "ephemeral-storage": "20Gi"}),
+		Entry("podsPerCore where it is lower than maxPods", &v1alpha1.KubeletConfiguration{PodsPerCore: lo.ToPtr(int32(10))},
+			func(r bootstrap.Reservations) any { return r.MaxPods }, int32(40)),
+		Entry("podsPerCore where it is not", &v1alpha1.KubeletConfiguration{PodsPerCore: lo.ToPtr(int32(100)), MaxPods: lo.ToPtr(int32(60))},
+			func(r bootstrap.Reservations) any { return r.MaxPods }, int32(60)),
+		Entry("evictionSoft where it is higher than the hard threshold", &v1alpha1.KubeletConfiguration{EvictionSoft: map[string]string{"memory.available": "5%", "nodefs.available": "5%"}},
+			func(r bootstrap.Reservations) any { return amounts(r.EvictionThreshold) }, map[string]string{"memory": "429496730", "ephemeral-storage": "10Gi"}),
 		Entry("and survive what is no quantity", &v1alpha1.KubeletConfiguration{KubeReserved: map[string]string{"cpu": "much", "memory": "-1Gi"}, EvictionHard: map[string]string{"memory.available": "x%", "nodefs.available": "y"}},
 			func(r bootstrap.Reservations) any { return amounts(r.KubeReserved) }, map[string]string{}),
 	)

@@ -17,8 +17,12 @@ limitations under the License.
 package bootstrap_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/bizflycloud/gobizfly"
@@ -26,19 +30,31 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/jointoken"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-const secret = "s3cr3t-j0in-t0ken"
+const (
+	secret = "s3cr3t-j0in-t0ken"
+	// namespace is the controller's own.
+	namespace = "karpenter"
+)
 
 var (
 	ctx = context.Background()
 	// known is what the cloud is said to know: nothing here talks to it, only the snapshot's content matters.
 	known  *snapshot
 	config bootstrap.Config
+	// tokens are the join tokens that were asked for.
+	tokens *issuer
+	// kube is a real API server: what reads Secrets must cope with its answers.
+	kube client.Client
 )
 
 func TestBootstrap(t *testing.T) {
@@ -46,13 +62,26 @@ func TestBootstrap(t *testing.T) {
 	RunSpecs(t, "Bootstrap")
 }
 
+var _ = BeforeSuite(func() {
+	env := &envtest.Environment{BinaryAssetsDirectory: cmp.Or(os.Getenv("KUBEBUILDER_ASSETS"), filepath.Join("..", "..", "..", ".cache", "controlplane", "bin"))}
+	rest, err := env.Start()
+	Expect(err).ToNot(HaveOccurred(), "the control plane is made by `make controlplane`")
+	DeferCleanup(env.Stop)
+	kube, err = client.New(rest, client.Options{})
+	Expect(err).ToNot(HaveOccurred())
+	Expect(kube.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})).To(Succeed())
+})
+
 var _ = BeforeEach(func() {
+	tokens = &issuer{}
 	cluster := &gobizfly.FullCluster{}
 	cluster.UID, cluster.Version.K8SVersion = "zdckkshu1he44fsb", "v1.35.4"
 	known = &snapshot{Snapshot_: &catalog.Snapshot{Cluster: cluster}}
 	config = bootstrap.Config{
 		ClusterName: "prod", BKEClusterID: "zdckkshu1he44fsb", BKEClusterToken: secret,
 		BKEJoinEndpoint: "http://engine.example/engine/cluster_join/zdckkshu1he44fsb", BKELogEndpoint: "http://engine.example/engine/cluster_log/zdckkshu1he44fsb",
+		Reader: kube, Namespace: namespace, UserDataSecretNames: []string{"templates"}, JoinTokens: tokens,
+		ClusterEndpoint: "10.20.0.10:6443", CABundle: []byte(authority), ClusterDNS: []string{"10.96.0.10"},
 	}
 })
 
@@ -67,6 +96,21 @@ func (s *snapshot) Snapshot() (*catalog.Snapshot, error) {
 }
 
 func (*snapshot) Refresh(context.Context) error { return nil }
+
+// issuer gives every attempt a token of its own.
+type issuer struct{ requests []jointoken.Request }
+
+func (i *issuer) Issue(_ context.Context, request jointoken.Request) (string, error) {
+	i.requests = append(i.requests, request)
+	return fmt.Sprintf("node%02d.0123456789abcdef", request.Attempt), nil
+}
+
+func (*issuer) Revoke(context.Context, string) error { return nil }
+
+func validate(nodeClass *v1alpha1.BizflyNodeClass) error {
+	_, err := provider().Resolve(ctx, nodeClass)
+	return err
+}
 
 func provider() *bootstrap.DefaultProvider { return bootstrap.NewDefaultProvider(config, known) }
 
@@ -89,7 +133,7 @@ func input(nodeClass *v1alpha1.BizflyNodeClass) bootstrap.Input {
 			{Key: "dedicated", Value: "storage", Effect: corev1.TaintEffectNoSchedule},
 			{Key: "node.cilium.io/agent-not-ready", Effect: corev1.TaintEffectNoExecute},
 		},
-		CPU: 4, MemoryMiB: 8192,
+		CPU: 4, MemoryMiB: 8192, NodeClaim: "general-x7k2p", NodeClaimUID: "6f2d", Attempt: 1,
 	}
 }
 

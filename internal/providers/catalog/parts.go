@@ -43,7 +43,7 @@ func (p *DefaultProvider) newParts() []part {
 		{"server types", p.readServerTypes},
 		{"volume types", p.readVolumeTypes},
 	}
-	if p.config.BKEClusterID != "" {
+	if p.config.BKEClusterID != "" || p.config.LearnedBKEClusterID != nil {
 		parts = append(parts, part{"Kubernetes versions", p.readVersions}, part{"BKE cluster", p.readCluster})
 	}
 	return parts
@@ -134,7 +134,14 @@ func (p *DefaultProvider) readVersions(ctx context.Context) (func(*Snapshot), er
 }
 
 func (p *DefaultProvider) readCluster(ctx context.Context) (func(*Snapshot), error) {
-	answer, err := p.api.GetCluster(ctx, p.config.BKEClusterID)
+	id := p.config.BKEClusterID
+	if id == "" && p.config.LearnedBKEClusterID != nil {
+		id = p.config.LearnedBKEClusterID()
+	}
+	if id == "" {
+		return func(*Snapshot) {}, nil // nobody knows yet which cluster is ours
+	}
+	answer, err := p.api.GetCluster(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +151,7 @@ func (p *DefaultProvider) readCluster(ctx context.Context) (func(*Snapshot), err
 	cluster := *answer
 	cluster.WorkerPools, cluster.WorkerPoolsCount, cluster.Stat = nil, 0, gobizfly.ClusterStat{}
 	cluster.Tags = sorted(cluster.Tags, cmp.Compare[string])
-	maxNodes, err := p.api.GetClusterMaxNodes(ctx, p.config.BKEClusterID)
+	maxNodes, err := p.api.GetClusterMaxNodes(ctx, id)
 	return func(s *Snapshot) {
 		s.Cluster = &cluster
 		if err == nil {

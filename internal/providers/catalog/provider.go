@@ -66,6 +66,9 @@ type Config struct {
 	Region string
 	// BKEClusterID is the uid of our own BKE cluster; when it is empty, neither Kubernetes versions nor a cluster are read.
 	BKEClusterID string
+	// LearnedBKEClusterID returns it where it may only be learned later, and "" until then; it is used where BKEClusterID is
+	// empty and may be nil.
+	LearnedBKEClusterID func() string
 	// Timeout bounds one refresh; 0 means DefaultTimeout.
 	Timeout time.Duration
 }

@@ -198,10 +198,16 @@ func (p *DefaultProvider) hasTwin(ctx context.Context, v *view, current record) 
 // leaveBKE tells BKE that the node is gone, a bounded number of times: a Kubernetes Engine that is down must not keep
 // nodes from going away.
 func (p *DefaultProvider) leaveBKE(ctx context.Context, current record) error {
-	if current.Left || current.Name == "" || p.config.BKEClusterID == "" || p.config.BKEClusterToken == "" {
+	if current.Left || current.Name == "" {
 		return nil
 	}
-	err := p.api.LeaveCluster(ctx, p.config.BKEClusterID, p.config.BKEClusterToken, current.Name)
+	values, err := p.config.BKE.Values(ctx)
+	if err == nil {
+		if values.ClusterID == "" || values.Token == "" {
+			return nil
+		}
+		err = p.api.LeaveCluster(ctx, values.ClusterID, values.Token, current.Name)
+	}
 	after := p.deletions.change(current.ID, func(r *record) {
 		if err != nil {
 			r.LeaveFailures++

@@ -30,6 +30,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
 )
@@ -55,6 +56,8 @@ type Config struct {
 	// BKEClusterID and BKEClusterToken are what BKE is told a node's leave with; without both there is no BKE to leave.
 	BKEClusterID    string
 	BKEClusterToken string
+	// BKE gives these two where they may have to be learned, and then wins; nil means that they are all there is.
+	BKE bke.Provider
 	// IDWait is how long Launch and Resume wait for a server's id. Core schedules nothing while a claim lacks one, so
 	// it is short. The default is 30 s.
 	IDWait time.Duration
@@ -75,6 +78,9 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
+	if c.BKE == nil {
+		c.BKE = bke.Values{ClusterID: c.BKEClusterID, Token: c.BKEClusterToken}
+	}
 	c.TaskReadsPerPoll = lo.CoalesceOrEmpty(c.TaskReadsPerPoll, defaultTaskReadsPerPoll)
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}

@@ -59,6 +59,9 @@ func (p *DefaultProvider) order(ctx context.Context, request *LaunchRequest) (*g
 	}
 	script, err := p.bootstrap.Render(ctx, bootstrap.Input{
 		NodeName:          intent.Name,
+		NodeClaim:         request.NodeClaim,
+		NodeClaimUID:      request.NodeClaimUID,
+		Attempt:           request.Attempt,
 		NodeClass:         nodeClass,
 		KubernetesVersion: nodeClass.Status.KubernetesVersion,
 		NetworkIDs:        networks,

@@ -90,7 +90,7 @@ func NewController(
 			&imageConcern{images: images},
 			&firewallsConcern{networks: networks},
 			&sshKeyConcern{networks: networks},
-			&bootstrapConcern{bootstraps: bootstraps},
+			&bootstrapConcern{bootstraps: bootstraps, recorder: recorder},
 			&flavorsConcern{flavors: flavors},
 		},
 	}

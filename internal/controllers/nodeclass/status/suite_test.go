@@ -94,7 +94,7 @@ func newWorld(sold *cloud.Catalog, configure func(*bootstrap.Config)) *world {
 func newUnreadWorld(sold *cloud.Catalog, configure func(*bootstrap.Config)) *world {
 	GinkgoHelper()
 	w := &world{lists: cache.New(cache.NoExpiration, 0), recorder: coretest.NewEventRecorder()}
-	w.sandbox = cloud.Start(cloud.Options{Catalog: sold, ClusterToken: clusterToken})
+	w.sandbox = cloud.Start(cloud.Options{Catalog: sold, ClusterToken: clusterToken, JoinEndpoint: "https://engine.example/engine/cluster_join/c"})
 	DeferCleanup(w.sandbox.Close)
 	credentials, bke := w.sandbox.Credentials(), w.sandbox.BKE()
 	api, err := bizfly.NewClient(bizfly.Config{

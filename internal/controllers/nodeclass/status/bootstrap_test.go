@@ -1,0 +1,86 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package status_test
+
+import (
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+var _ = Describe("The bootstrap of a NodeClass", func() {
+	It("should name a join endpoint without TLS as a risk, once, and be ready all the same", func() {
+		w := newWorld(nil, func(c *bootstrap.Config) { c.BKEJoinEndpoint = "http://engine.example/engine/cluster_join/c" })
+		apply("")
+		nodeClass, _ := w.look()
+		found := condition(nodeClass, v1alpha1.ConditionTypeBootstrapReady)
+		Expect(found.IsTrue()).To(BeTrue())
+		Expect(found.Message).To(And(HavePrefix("risk: servers join at http://engine.example"), ContainSubstring("BKE_JOIN_ENDPOINT"), Not(ContainSubstring(clusterToken))))
+		Expect(w.recorder.Calls("InsecureJoinEndpoint")).To(Equal(1))
+		w.look()
+		Expect(w.recorder.Calls("InsecureJoinEndpoint")).To(Equal(1), "it is known by now")
+	})
+	It("should say where the BKE values were learned", func() {
+		w := newWorld(nil, func(c *bootstrap.Config) {
+			c.BKE = bke.Values{ClusterID: c.BKEClusterID, Token: c.BKEClusterToken, JoinEndpoint: c.BKEJoinEndpoint,
+				Learned: "BKE_CLUSTER_TOKEN learned from the pool server of node pool-1"}
+		})
+		apply("")
+		nodeClass, _ := w.look()
+		Expect(condition(nodeClass, v1alpha1.ConditionTypeBootstrapReady).Message).To(Equal("BKE_CLUSTER_TOKEN learned from the pool server of node pool-1"))
+	})
+	It("should follow the Secret of its user data, by its hash, and keep the hash when it cannot be read", func() {
+		w := newWorld(nil, func(c *bootstrap.Config) {
+			c.Reader, c.Namespace, c.UserDataSecretNames = env.Client, metav1.NamespaceDefault, []string{"templates"}
+		})
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "templates"}, StringData: map[string]string{"userData": "#!/bin/bash"}}
+		Expect(env.Client.Create(ctx, secret)).To(Succeed())
+		apply("bootstrap: {mode: Custom, userDataFrom: {name: templates}}, imageSelectorTerms: [{name: golden-node}]")
+		first, result := w.look()
+		Expect(first.Status.UserDataHash).ToNot(BeEmpty())
+		Expect(result.RequeueAfter).To(Equal(time.Minute))
+
+		secret.StringData = map[string]string{"userData": "#!/bin/sh"}
+		Expect(env.Client.Update(ctx, secret)).To(Succeed())
+		second, _ := w.look()
+		Expect(second.Status.UserDataHash).ToNot(Or(BeEmpty(), Equal(first.Status.UserDataHash)))
+
+		Expect(env.Client.Delete(ctx, secret)).To(Succeed())
+		third, _ := w.look()
+		Expect(condition(third, v1alpha1.ConditionTypeBootstrapReady).Reason).To(Equal("UserDataSecretUnusable"))
+		Expect(third.Status.UserDataHash).To(Equal(second.Status.UserDataHash), "nodes that run are judged by it")
+	})
+	It("should have no hash where there is no template", func() {
+		w := newWorld(nil, asIs)
+		apply("")
+		nodeClass, _ := w.look()
+		Expect(nodeClass.Status.UserDataHash).To(BeEmpty())
+	})
+	It("should refuse join tokens that the controller may not make", func() {
+		w := newWorld(nil, asIs)
+		apply(`bootstrap: {mode: Custom, userData: "{{ .JoinToken }}", joinToken: {}}`)
+		nodeClass, _ := w.look()
+		Expect(condition(nodeClass, v1alpha1.ConditionTypeBootstrapReady).Reason).To(Equal("JoinTokensDisabled"))
+	})
+})

@@ -1,0 +1,88 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package operator
+
+import (
+	"context"
+	"os"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/jointoken"
+)
+
+// buildBKE makes what knows how nodes join BKE, and the catalog, which reads that cluster once it is known.
+func (op *Operator) buildBKE(opts *options.Options, reader client.Reader, clk clock.Clock) {
+	op.BKE = bke.NewDefaultProvider(bke.Config{
+		Values: bke.Values{
+			ClusterID: opts.BKEClusterID, Token: opts.BKEClusterToken, JoinEndpoint: opts.BKEJoinEndpoint, LogEndpoint: opts.BKELogEndpoint,
+		},
+		Discover: opts.BKEDiscoverFromPool,
+	}, reader, op.API, clk)
+	config := catalog.Config{BKEClusterID: opts.BKEClusterID}
+	if opts.BKEDiscoverFromPool {
+		config.LearnedBKEClusterID = func() string { return op.BKE.Known().ClusterID }
+	}
+	op.Catalog = catalog.NewDefaultProvider(op.API, clk, config)
+}
+
+// buildBootstrap makes what makes user data.
+func (op *Operator) buildBootstrap(opts *options.Options, reader client.Reader, writer client.Client, clk clock.Clock) {
+	config := bootstrap.Config{
+		ClusterName:         opts.ClusterName,
+		BKE:                 op.BKE,
+		BKEKubeletArgsFile:  opts.BKEKubeletArgsFile,
+		Reader:              reader,
+		Namespace:           opts.Namespace,
+		UserDataSecretNames: opts.UserDataSecretNames,
+		ClusterEndpoint:     opts.ClusterEndpoint,
+		CABundle:            authority(op.GetConfig()),
+		ClusterDNS:          opts.ClusterDNS,
+	}
+	if opts.JoinTokens {
+		op.JoinTokens = jointoken.NewDefaultProvider(writer, clk)
+		config.JoinTokens = op.JoinTokens
+	}
+	op.Bootstrap = bootstrap.NewDefaultProvider(config, op.Catalog)
+}
+
+// learnBKE learns what the environment leaves out, where that is allowed. What could not be learned is said by the
+// NodeClasses that need it and looked for again.
+func (op *Operator) learnBKE(ctx context.Context) {
+	if _, err := op.BKE.Values(ctx); err != nil {
+		log.FromContext(ctx).Error(err, "not all BKE values are known yet")
+	}
+}
+
+// authority is what the controller itself trusts the API server by; nil where that is not a certificate of its own.
+func authority(config *rest.Config) []byte {
+	if len(config.CAData) > 0 || config.CAFile == "" {
+		return config.CAData
+	}
+	content, err := os.ReadFile(config.CAFile)
+	if err != nil {
+		return nil
+	}
+	return content
+}

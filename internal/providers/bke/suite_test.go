@@ -1,0 +1,215 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package bke_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+const clusterToken = "s3cr3t-cluster-token"
+
+var (
+	ctx  = context.Background()
+	kube client.Client
+)
+
+func TestBKE(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "BKE")
+}
+
+var _ = BeforeSuite(func() {
+	env := &envtest.Environment{BinaryAssetsDirectory: cmp.Or(os.Getenv("KUBEBUILDER_ASSETS"), filepath.Join("..", "..", "..", ".cache", "controlplane", "bin"))}
+	config, err := env.Start()
+	Expect(err).ToNot(HaveOccurred(), "the control plane is made by `make controlplane`")
+	DeferCleanup(env.Stop)
+	kube, err = client.New(config, client.Options{})
+	Expect(err).ToNot(HaveOccurred())
+})
+
+// counting counts the servers that are read.
+type counting struct {
+	bke.API
+	mu   sync.Mutex
+	read int
+}
+
+func (c *counting) GetServerMetadata(ctx context.Context, id string) (map[string]string, error) {
+	c.mu.Lock()
+	c.read++
+	c.mu.Unlock()
+	return c.API.GetServerMetadata(ctx, id)
+}
+
+var _ = Describe("The values with which nodes join BKE", func() {
+	var (
+		sandbox *cloud.Sandbox
+		api     *counting
+		clk     *clocktesting.FakeClock
+		config  bke.Config
+	)
+	BeforeEach(func() {
+		sandbox = cloud.Start(cloud.Options{ClusterToken: clusterToken})
+		DeferCleanup(sandbox.Close)
+		credentials := sandbox.Credentials()
+		connected, err := bizfly.NewClient(bizfly.Config{
+			APIURL: sandbox.APIURL, AllowHTTP: true, Region: credentials.Region, AuthMethod: bizfly.AuthMethodAppCredential,
+			AppCredID: credentials.AppCredID, AppCredSecret: credentials.AppCredSecret, Registerer: prometheus.NewRegistry(),
+		})
+		Expect(err).ToNot(HaveOccurred())
+		api, clk, config = &counting{API: connected}, clocktesting.NewFakeClock(time.Now()), bke.Config{Discover: true}
+		DeferCleanup(func() { Expect(kube.DeleteAllOf(ctx, &corev1.Node{})).To(Succeed()) })
+	})
+	provider := func() *bke.DefaultProvider { return bke.NewDefaultProvider(config, kube, api, clk) }
+	metadata := func(changes ...string) map[string]string {
+		known := sandbox.BKE()
+		all := map[string]string{
+			"bizfly_cloud_service": "kubernetes_engine", "bke_cluster_id": known.ClusterUID, "bke_cluster_token": known.ClusterToken,
+			"bke_join_endpoint": known.JoinEndpoint, "bke_log_endpoint": known.LogEndpoint,
+		}
+		for i := 0; i+1 < len(changes); i += 2 {
+			all[changes[i]] = changes[i+1]
+		}
+		return all
+	}
+	node := func(name string, labels, metadata map[string]string) {
+		GinkgoHelper()
+		server := sandbox.AddServer(cloud.ServerSpec{Name: name, Metadata: metadata})
+		Expect(kube.Create(ctx, &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Spec: corev1.NodeSpec{ProviderID: "bizflycloud://" + server.ID},
+		})).To(Succeed())
+	}
+	pool := func(name string) map[string]string { return map[string]string{"bke.bizflycloud.vn/node-id": name} }
+
+	It("should be those of the environment, which asks nobody", func() {
+		config.Values = bke.Values{ClusterID: "c", Token: clusterToken, JoinEndpoint: "http://e/engine/cluster_join/c"}
+		values, err := provider().Values(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(values).To(Equal(config.Values))
+		Expect(api.read).To(BeZero())
+	})
+	It("should not be learned where that is not allowed", func() {
+		config.Discover = false
+		node("pool-1", pool("pool-1"), metadata())
+		values, err := provider().Values(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(values).To(Equal(bke.Values{}))
+	})
+	It("should be learned from a pool server, once, and say so", func() {
+		node("pool-1", pool("pool-1"), metadata())
+		learner := provider()
+		Expect(learner.Known()).To(Equal(bke.Values{}))
+		values, err := learner.Values(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		known := sandbox.BKE()
+		Expect(values).To(Equal(bke.Values{
+			ClusterID: known.ClusterUID, Token: clusterToken, JoinEndpoint: known.JoinEndpoint, LogEndpoint: known.LogEndpoint,
+			Learned: "BKE_CLUSTER_ID, BKE_CLUSTER_TOKEN, BKE_JOIN_ENDPOINT, BKE_LOG_ENDPOINT learned from the pool server of node pool-1",
+		}))
+		Expect(learner.Known()).To(Equal(values))
+		_, err = learner.Values(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(api.read).To(Equal(1))
+	})
+	It("should only be learned where they are not set", func() {
+		config.Values = bke.Values{ClusterID: sandbox.BKE().ClusterUID, JoinEndpoint: sandbox.BKE().JoinEndpoint}
+		node("pool-1", pool("pool-1"), metadata("bke_log_endpoint", ""))
+		values, err := provider().Values(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(values.Token).To(Equal(clusterToken))
+		Expect(values.Learned).To(Equal("BKE_CLUSTER_TOKEN learned from the pool server of node pool-1"))
+	})
+	It("should not be learned from a node of Karpenter's", func() {
+		node("mine", map[string]string{"bke.bizflycloud.vn/node-id": "x", "karpenter.sh/nodepool": "general"}, metadata())
+		node("mine-too", pool("y"), metadata("karpenter-managed", "true"))
+		_, err := provider().Values(ctx)
+		Expect(err).To(MatchError(And(ContainSubstring("node mine-too: its server was made by Karpenter"), Not(ContainSubstring("node mine:")))))
+	})
+	DescribeTable("should be refused where they are not consistent, without the token", func(set func(), changes []string, says string) {
+		set()
+		node("pool-1", pool("pool-1"), metadata(changes...))
+		values, err := provider().Values(ctx)
+		Expect(err).To(MatchError(And(ContainSubstring(says), ContainSubstring("pool-1"), Not(ContainSubstring(clusterToken)))))
+		Expect(values).To(Equal(config.Values))
+	},
+		Entry("without a token", func() {}, []string{"bke_cluster_token", ""}, "lacks bke_cluster_id, bke_cluster_token"),
+		Entry("with another cluster than is configured", func() { config.ClusterID = "another" }, nil, `is not BKE_CLUSTER_ID "another"`),
+		Entry("with another host than is configured", func() { config.JoinEndpoint = "https://elsewhere.example/engine/cluster_join/c" }, nil, "BKE_JOIN_ENDPOINT is not"),
+		Entry("with another host for the log", func() {}, []string{"bke_log_endpoint", "http://elsewhere.example/x"}, "bke_log_endpoint is not"),
+		Entry("with an endpoint of another cluster", func() {}, []string{"bke_join_endpoint", "http://engine.example/engine/cluster_join/x"}, "does not end in its bke_cluster_id"),
+		Entry("with an endpoint that is no URL", func() {}, []string{"bke_join_endpoint", "engine"}, "not an http or https URL"),
+		Entry("with a cluster that is not this project's", func() {},
+			[]string{"bke_cluster_id", "zzzz", "bke_join_endpoint", "http://e/engine/cluster_join/zzzz", "bke_log_endpoint", ""}, "reading cluster zzzz"),
+	)
+	It("should be refused where two servers do not agree", func() {
+		node("pool-1", pool("pool-1"), metadata())
+		node("pool-2", pool("pool-2"), metadata("bke_cluster_token", "another"))
+		_, err := provider().Values(ctx)
+		Expect(err).To(MatchError(And(ContainSubstring("nodes pool-1 and pool-2"), ContainSubstring("set BKE_CLUSTER_ID"), Not(ContainSubstring("another")))))
+	})
+	It("should be looked for again half a minute later, and not before", func() {
+		learner := provider()
+		_, err := learner.Values(ctx)
+		Expect(err).To(MatchError(ContainSubstring("needs BKE_CLUSTER_ID")))
+		node("pool-1", pool("pool-1"), metadata())
+		_, err = learner.Values(ctx)
+		Expect(err).To(HaveOccurred())
+		clk.Step(31 * time.Second)
+		values, err := learner.Values(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(values.Complete()).To(BeTrue())
+	})
+	It("should be looked for once by many, and the first may go away", func() {
+		node("pool-1", pool("pool-1"), metadata())
+		learner := provider()
+		gone, cancel := context.WithCancel(ctx)
+		cancel()
+		if _, err := learner.Values(gone); err != nil {
+			Expect(errors.Is(err, context.Canceled)).To(BeTrue())
+		}
+		Eventually(func() bool { return learner.Known().Complete() }, "5s").Should(BeTrue())
+	})
+	It("should never print the token", func() {
+		values := bke.Values{ClusterID: "c", Token: clusterToken, JoinEndpoint: "https://e/c"}
+		Expect(fmt.Sprintf("%s %v %+v %#v %v", values, values, values, values, &values)).ToNot(ContainSubstring(clusterToken))
+	})
+	It("should name a join endpoint without TLS", func() {
+		Expect(bke.Values{JoinEndpoint: "http://engine.example/x"}.InsecureHost()).To(Equal("engine.example"))
+		Expect(bke.Values{JoinEndpoint: "https://engine.example/x"}.InsecureHost()).To(BeEmpty())
+	})
+})

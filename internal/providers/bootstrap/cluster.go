@@ -1,0 +1,170 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package bootstrap
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	clusterInfo    = "cluster-info"
+	clusterDNSName = "kube-dns"
+)
+
+// cluster is what templates can ask about the cluster. It is looked up only where a template asks: a cluster whose
+// templates do not need it need not grant it.
+type cluster struct {
+	ctx    context.Context //nolint:containedctx // a template's methods take none, and this lives no longer than one rendering
+	config *Config
+	info   *clientcmdapi.Cluster // nil until it was read; empty when there is none
+}
+
+// lookupError says that something could not be read, which is no verdict on the NodeClass.
+type lookupError struct{ err error }
+
+func (e *lookupError) Error() string { return e.err.Error() }
+func (e *lookupError) Unwrap() error { return e.err }
+
+func notConfigured(format string, args ...any) error {
+	return &ValidationError{Reason: ReasonNotConfigured, Message: fmt.Sprintf(format, args...)}
+}
+
+// endpoint is the API server as nodes reach it. The controller's own way to it, a Service, is none for a server that is no
+// node yet.
+func (c *cluster) endpoint() (string, error) {
+	if c.config.ClusterEndpoint != "" {
+		return c.config.ClusterEndpoint, nil
+	}
+	info, err := c.clusterInfo()
+	if err != nil {
+		return "", err
+	}
+	server, err := url.Parse(info.Server)
+	if err != nil || server.Host == "" {
+		return "", notConfigured("the user data uses .APIServerEndpoint, which is not known: set CLUSTER_ENDPOINT to the API server as nodes reach it, for example 10.20.0.10:6443 (the ConfigMap %s/%s does not exist, cannot be read or names none)",
+			metav1.NamespacePublic, clusterInfo)
+	}
+	if server.Port() == "" {
+		return server.Host + ":443", nil
+	}
+	return server.Host, nil
+}
+
+// authority is the certificate of the cluster's authority.
+func (c *cluster) authority() (string, error) {
+	bundle := c.config.CABundle
+	if len(bundle) == 0 {
+		info, err := c.clusterInfo()
+		if err != nil {
+			return "", err
+		}
+		bundle = info.CertificateAuthorityData
+	}
+	if len(bundle) == 0 {
+		return "", notConfigured("the user data uses .CABundle or .CACertHashes, which is not known: the controller was given no certificate authority, and the ConfigMap %s/%s does not exist, cannot be read or names none",
+			metav1.NamespacePublic, clusterInfo)
+	}
+	return strings.TrimSpace(string(bundle)) + "\n", nil
+}
+
+// authorityHashes are kubeadm's pins of the certificates.
+func (c *cluster) authorityHashes() ([]string, error) {
+	bundle, err := c.authority()
+	if err != nil {
+		return nil, err
+	}
+	var hashes []string
+	for block, rest := pem.Decode([]byte(bundle)); block != nil; block, rest = pem.Decode(rest) {
+		certificate, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, notConfigured("the certificate authority of the cluster is no certificate")
+		}
+		sum := sha256.Sum256(certificate.RawSubjectPublicKeyInfo)
+		hashes = append(hashes, "sha256:"+hex.EncodeToString(sum[:]))
+	}
+	if len(hashes) == 0 {
+		return nil, notConfigured("the certificate authority of the cluster is not PEM")
+	}
+	return hashes, nil
+}
+
+// dns are the addresses of the cluster's DNS.
+func (c *cluster) dns() ([]string, error) {
+	if len(c.config.ClusterDNS) > 0 {
+		return slices.Clone(c.config.ClusterDNS), nil
+	}
+	service := &corev1.Service{}
+	err := c.get(client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: clusterDNSName}, service)
+	if err != nil {
+		return nil, err
+	}
+	addresses := slices.DeleteFunc(slices.Clone(service.Spec.ClusterIPs), func(ip string) bool { return ip == "" || ip == corev1.ClusterIPNone })
+	if len(addresses) == 0 {
+		return nil, notConfigured("the user data uses .ClusterDNS, which is not known: set CLUSTER_DNS (the Service %s/%s does not exist, cannot be read or has no address)",
+			metav1.NamespaceSystem, clusterDNSName)
+	}
+	return addresses, nil
+}
+
+// clusterInfo reads what kubeadm publishes for nodes that join. Where it is not there, it is empty.
+func (c *cluster) clusterInfo() (*clientcmdapi.Cluster, error) {
+	if c.info != nil {
+		return c.info, nil
+	}
+	published := &corev1.ConfigMap{}
+	if err := c.get(client.ObjectKey{Namespace: metav1.NamespacePublic, Name: clusterInfo}, published); err != nil {
+		return nil, err
+	}
+	c.info = &clientcmdapi.Cluster{}
+	if kubeconfig, err := clientcmd.Load([]byte(published.Data["kubeconfig"])); err == nil {
+		for _, found := range kubeconfig.Clusters {
+			c.info = found
+		}
+	}
+	return c.info, nil
+}
+
+// get reads an object; one that is not there or not ours to read is left empty.
+func (c *cluster) get(key client.ObjectKey, into client.Object) error {
+	if c.config.Reader == nil {
+		return nil
+	}
+	err := c.config.Reader.Get(c.ctx, key, into)
+	if err == nil || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return nil
+	}
+	return &lookupError{fmt.Errorf("reading %s: %w", key, err)}
+}
+
+// errNoJoinToken is what a template that uses the token meets where none is asked for.
+var errNoJoinToken = errors.New("no join token")

@@ -1,0 +1,231 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package bootstrap
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"mime/multipart"
+	"mime/quotedprintable"
+	"net/mail"
+	"net/textproto"
+	"strings"
+	"unicode/utf8"
+
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	cloudConfig    = "text/cloud-config"
+	shellScript    = "text/x-shellscript"
+	maxParts       = 32
+	base64LineSize = 76
+)
+
+// contentTypes are cloud-init's own names for what begins so.
+var contentTypes = []struct{ begins, contentType string }{
+	{"#!", shellScript},
+	{"#cloud-config-archive", "text/cloud-config-archive"},
+	{"#cloud-config", cloudConfig},
+	{"#cloud-boothook", "text/cloud-boothook"},
+	{"#include-once", "text/x-include-once-url"},
+	{"#include", "text/x-include-url"},
+	{"#part-handler", "text/part-handler"},
+	{"## template: jinja", "text/jinja2"},
+}
+
+// part is one piece of user data.
+type part struct {
+	// field is what errors call it.
+	field       string
+	contentType string
+	text        string
+}
+
+// merge puts pieces of user data together in their order: alone it stays as it is, cloud-config alone becomes one
+// cloud-config, and anything else a MIME multipart document.
+func merge(pieces []source) (string, error) {
+	if len(pieces) == 1 {
+		return pieces[0].text, nil
+	}
+	var parts []part
+	for _, piece := range pieces {
+		split, err := partsOf(piece)
+		if err != nil {
+			return "", err
+		}
+		if parts = append(parts, split...); len(parts) > maxParts {
+			return "", invalidUserData(piece.field, "", fmt.Sprintf("there are more than %d parts", maxParts))
+		}
+	}
+	for _, p := range parts {
+		if p.contentType != cloudConfig {
+			return multipartOf(parts)
+		}
+	}
+	return cloudConfigOf(parts)
+}
+
+// partsOf is the piece itself, or the parts of one that is a MIME multipart document already.
+func partsOf(piece source) ([]part, error) {
+	text := strings.TrimLeft(piece.text, "\r\n\t ")
+	if begins := strings.ToLower(text[:min(len(text), 16)]); strings.HasPrefix(begins, "content-type:") || strings.HasPrefix(begins, "mime-version:") {
+		parts, err := readMultipart(text)
+		if err != nil {
+			return nil, invalidUserData(piece.field, "", "it begins like a MIME multipart document and is none: a header, boundary or encoding is wrong")
+		}
+		for i := range parts {
+			parts[i].field = piece.field
+		}
+		return parts, nil
+	}
+	for _, known := range contentTypes {
+		if strings.HasPrefix(text, known.begins) {
+			return []part{{field: piece.field, contentType: known.contentType, text: text}}, nil
+		}
+	}
+	return nil, invalidUserData(piece.field, "", "several pieces of user data are put together by their first line, and its first line is none that cloud-init knows: begin with #!/bin/bash, #cloud-config or a MIME header")
+}
+
+func readMultipart(text string) ([]part, error) {
+	message, err := mail.ReadMessage(strings.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	mediaType, parameters, err := mime.ParseMediaType(message.Header.Get("Content-Type"))
+	if err != nil || !strings.HasPrefix(mediaType, "multipart/") {
+		return nil, errors.Join(err, errors.New("not multipart"))
+	}
+	reader := multipart.NewReader(message.Body, parameters["boundary"])
+	var parts []part
+	for len(parts) <= maxParts {
+		next, err := reader.NextRawPart()
+		if errors.Is(err, io.EOF) && len(parts) > 0 {
+			return parts, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		mediaType, _, err := mime.ParseMediaType(next.Header.Get("Content-Type"))
+		if err != nil {
+			return nil, err
+		}
+		body := io.Reader(next)
+		switch strings.ToLower(next.Header.Get("Content-Transfer-Encoding")) {
+		case "base64":
+			body = base64.NewDecoder(base64.StdEncoding, next)
+		case "quoted-printable":
+			body = quotedprintable.NewReader(next)
+		}
+		content, err := io.ReadAll(io.LimitReader(body, maxTemplateBytes))
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, part{contentType: mediaType, text: string(content)})
+	}
+	return nil, errors.New("too many parts")
+}
+
+// multipartOf writes the document. Its boundary follows from its content, so that the same content is the same user data.
+func multipartOf(parts []part) (string, error) {
+	hash := sha256.New()
+	for _, p := range parts {
+		_, _ = io.WriteString(hash, p.text)
+	}
+	out := &limitedBuffer{}
+	writer := multipart.NewWriter(out)
+	if err := writer.SetBoundary("karpenter-" + hex.EncodeToString(hash.Sum(nil)[:12])); err != nil {
+		return "", err
+	}
+	if _, err := fmt.Fprintf(out, "MIME-Version: 1.0\r\nContent-Type: multipart/mixed; boundary=%q\r\n\r\n", writer.Boundary()); err != nil {
+		return "", tooLarge()
+	}
+	for i, p := range parts {
+		header := textproto.MIMEHeader{}
+		header.Set("Content-Type", fmt.Sprintf("%s; charset=\"utf-8\"", p.contentType))
+		// Scripts run in the order of their names.
+		header.Set("Content-Disposition", fmt.Sprintf("attachment; filename=\"part-%03d\"", i+1))
+		text, encoding := encoded(p.text)
+		header.Set("Content-Transfer-Encoding", encoding)
+		body, err := writer.CreatePart(header)
+		if err != nil {
+			return "", tooLarge()
+		}
+		if _, err := io.WriteString(body, text); err != nil {
+			return "", tooLarge()
+		}
+	}
+	if err := writer.Close(); err != nil {
+		return "", tooLarge()
+	}
+	return out.String(), nil
+}
+
+// encoded leaves plain text as it is and wraps what mail cannot carry.
+func encoded(text string) (body, encoding string) {
+	if plain := !strings.ContainsFunc(text, func(r rune) bool { return r >= utf8.RuneSelf || r == '\r' }); plain {
+		return text, "7bit"
+	}
+	all := base64.StdEncoding.EncodeToString([]byte(text))
+	var lines strings.Builder
+	for ; len(all) > base64LineSize; all = all[base64LineSize:] {
+		lines.WriteString(all[:base64LineSize] + "\r\n")
+	}
+	lines.WriteString(all)
+	return lines.String(), "base64"
+}
+
+// cloudConfigOf makes one cloud-config: lists are put one after the other, maps are merged, and of two plain values the
+// later one stays. cloud-init itself, given both, would drop a list of the first.
+func cloudConfigOf(parts []part) (string, error) {
+	merged := map[string]any{}
+	for _, p := range parts {
+		var next map[string]any
+		if err := yaml.Unmarshal([]byte(p.text), &next); err != nil {
+			return "", invalidUserData(p.field, "", "it begins with #cloud-config and is no YAML map")
+		}
+		merged = deepMerge(merged, next)
+	}
+	out, err := yaml.Marshal(merged)
+	if err != nil {
+		return "", err
+	}
+	return string(bytes.Join([][]byte{[]byte("#cloud-config"), out}, []byte("\n"))), nil
+}
+
+func deepMerge(first, second map[string]any) map[string]any {
+	for key, value := range second {
+		switch was := first[key].(type) {
+		case map[string]any:
+			if is, ok := value.(map[string]any); ok {
+				value = deepMerge(was, is)
+			}
+		case []any:
+			if is, ok := value.([]any); ok {
+				value = append(was, is...)
+			}
+		}
+		first[key] = value
+	}
+	return first
+}

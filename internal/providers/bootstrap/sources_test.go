@@ -1,0 +1,249 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package bootstrap_test
+
+import (
+	"encoding/base64"
+	"errors"
+	"io"
+	"mime"
+	"mime/multipart"
+	"net/mail"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/jointoken"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// fromSecret makes a Secret with templates, and a Custom NodeClass of its key userData.
+func fromSecret(data map[string]string) *v1alpha1.BizflyNodeClass {
+	GinkgoHelper()
+	object := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "templates"}, StringData: data}
+	Expect(kube.Create(ctx, object)).To(Succeed())
+	DeferCleanup(func() { Expect(kube.Delete(ctx, object)).To(Succeed()) })
+	nodeClass := custom("")
+	nodeClass.Spec.Bootstrap = &v1alpha1.Bootstrap{Mode: v1alpha1.BootstrapModeCustom, UserDataFrom: &v1alpha1.SecretKeySelector{Name: "templates"}}
+	return nodeClass
+}
+
+func inline(nodeClass *v1alpha1.BizflyNodeClass, text string) *v1alpha1.BizflyNodeClass {
+	nodeClass.Spec.Bootstrap.UserData = lo.ToPtr(text)
+	return nodeClass
+}
+
+// piece is one part of a MIME multipart document as cloud-init sees it.
+type piece struct{ contentType, text string }
+
+func pieces(userData string) []piece {
+	GinkgoHelper()
+	message, err := mail.ReadMessage(strings.NewReader(userData))
+	Expect(err).ToNot(HaveOccurred())
+	Expect(message.Header.Get("MIME-Version")).To(Equal("1.0"))
+	mediaType, parameters, err := mime.ParseMediaType(message.Header.Get("Content-Type"))
+	Expect(err).ToNot(HaveOccurred())
+	Expect(mediaType).To(Equal("multipart/mixed"))
+	reader := multipart.NewReader(message.Body, parameters["boundary"])
+	var found []piece
+	for {
+		part, err := reader.NextRawPart()
+		if errors.Is(err, io.EOF) {
+			return found
+		}
+		Expect(err).ToNot(HaveOccurred())
+		mediaType, _, err := mime.ParseMediaType(part.Header.Get("Content-Type"))
+		Expect(err).ToNot(HaveOccurred())
+		var body io.Reader = part
+		if part.Header.Get("Content-Transfer-Encoding") == "base64" {
+			body = base64.NewDecoder(base64.StdEncoding, part)
+		}
+		text, err := io.ReadAll(body)
+		Expect(err).ToNot(HaveOccurred())
+		found = append(found, piece{mediaType, string(text)})
+	}
+}
+
+func hash(nodeClass *v1alpha1.BizflyNodeClass) string {
+	GinkgoHelper()
+	resolution, err := provider().Resolve(ctx, nodeClass)
+	Expect(err).ToNot(HaveOccurred())
+	return resolution.UserDataHash
+}
+
+const ownScript = "#!/bin/bash\n/opt/bizfly-kubernetes-engine/bootstrap.sh\n"
+
+var _ = Describe("User data from a Secret", func() {
+	It("should be a template like any other", func() {
+		Expect(render(input(fromSecret(map[string]string{"userData": "#!/bin/bash\necho {{ .NodeName }} " + secret}))).UserData).
+			To(Equal("#!/bin/bash\necho general-x7k2p-0a1b2c3d " + secret))
+	})
+	It("should be the key that is named", func() {
+		nodeClass := fromSecret(map[string]string{"userData": "#!/bin/sh", "gpu": "#!/bin/bash"})
+		nodeClass.Spec.Bootstrap.UserDataFrom.Key = "gpu"
+		Expect(render(input(nodeClass)).UserData).To(Equal("#!/bin/bash"))
+	})
+	DescribeTable("should be refused with the remedy, and without what is in it", func(change func(*v1alpha1.BizflyNodeClass), says ...string) {
+		nodeClass := fromSecret(map[string]string{"userData": "#!/bin/bash\n" + secret, "broken": "{{ " + secret, "large": strings.Repeat("x", 65537), "empty": " "})
+		change(nodeClass)
+		invalid := invalidOf(validate(nodeClass))
+		for _, text := range append(says, "spec.bootstrap.userDataFrom") {
+			Expect(invalid.Message).To(ContainSubstring(text))
+		}
+		Expect(invalid.Message).ToNot(ContainSubstring(secret))
+		_, err := provider().Render(ctx, input(nodeClass))
+		Expect(err).To(MatchError(invalid.Message))
+	},
+		Entry("where it is not granted", func(n *v1alpha1.BizflyNodeClass) { n.Spec.Bootstrap.UserDataFrom.Name = "credentials" }, `"credentials"`, "userDataSecrets", `USER_DATA_SECRET_NAMES, now "templates"`),
+		Entry("where it does not exist", func(*v1alpha1.BizflyNodeClass) { config.Namespace = "default" }, `"templates"`, "namespace default"),
+		Entry("where the key does not exist", func(n *v1alpha1.BizflyNodeClass) { n.Spec.Bootstrap.UserDataFrom.Key = "gpu" }, `no key "gpu"`),
+		Entry("where it is no template", func(n *v1alpha1.BizflyNodeClass) { n.Spec.Bootstrap.UserDataFrom.Key = "broken" }, "line 1", "does not parse"),
+		Entry("where it is too large", func(n *v1alpha1.BizflyNodeClass) { n.Spec.Bootstrap.UserDataFrom.Key = "large" }, "65537 bytes"),
+		Entry("where it is empty", func(n *v1alpha1.BizflyNodeClass) { n.Spec.Bootstrap.UserDataFrom.Key = "empty" }, "it is empty"),
+	)
+	It("should change the hash when it changes, and only then", func() {
+		nodeClass := fromSecret(map[string]string{"userData": "#!/bin/bash\n"})
+		before := hash(nodeClass)
+		Expect(before).To(MatchRegexp(`^[0-9a-f]{16}$`))
+		object := &corev1.Secret{}
+		object.Namespace, object.Name = namespace, "templates"
+		object.Data = map[string][]byte{"userData": []byte("#!/bin/bash\n"), "other": []byte("x")}
+		Expect(kube.Update(ctx, object)).To(Succeed())
+		Expect(hash(nodeClass)).To(Equal(before))
+		object.Data["userData"] = []byte("#!/bin/bash\ntrue\n")
+		Expect(kube.Update(ctx, object)).To(Succeed())
+		Expect(hash(nodeClass)).ToNot(Equal(before))
+	})
+	It("should be told apart from the same text inline before it and after it", func() {
+		nodeClass := fromSecret(map[string]string{"userData": "#!/bin/bash\na"})
+		Expect(hash(inline(nodeClass, "#!/bin/bash\nb"))).ToNot(Equal(hash(custom("#!/bin/bash\na#!/bin/bash\nb"))))
+	})
+	It("should leave the hash empty where there is no template", func() {
+		Expect(hash(bke())).To(BeEmpty())
+		Expect(hash(inline(bke(), "#!/bin/bash"))).ToNot(BeEmpty())
+	})
+})
+
+var _ = Describe("User data from several places", func() {
+	It("should be a MIME multipart document: Secret, inline, BKE's own script last", func() {
+		nodeClass := fromSecret(map[string]string{"userData": "#cloud-config\npackages: [jq]\n"})
+		nodeClass.Spec.Bootstrap.Mode = v1alpha1.BootstrapModeBKE
+		output := render(input(inline(nodeClass, "#!/bin/bash\necho {{ .NodeName }}\n")))
+		Expect(pieces(output.UserData)).To(Equal([]piece{
+			{"text/cloud-config", "#cloud-config\npackages: [jq]\n"},
+			{"text/x-shellscript", "#!/bin/bash\necho general-x7k2p-0a1b2c3d\n"},
+			{"text/x-shellscript", ownScript},
+		}))
+		Expect(output.Metadata).To(HaveKeyWithValue("bke_cluster_token", secret))
+	})
+	It("should be the same text each time", func() {
+		nodeClass := inline(bke(), "#!/bin/bash\ntrue\n")
+		Expect(render(input(nodeClass)).UserData).To(Equal(render(input(nodeClass)).UserData))
+	})
+	It("should be one cloud-config where all of it is", func() {
+		nodeClass := fromSecret(map[string]string{"userData": "#cloud-config\npackages: [jq]\nruncmd: [one]\nntp: {enabled: true, servers: [a]}\nhostname: x\n"})
+		userData := render(input(inline(nodeClass, "#cloud-config\nruncmd: [[two, three]]\nntp: {servers: [b]}\nhostname: {{ .NodeName }}\n"))).UserData
+		Expect(userData).To(HavePrefix("#cloud-config\n"))
+		Expect(userData).To(MatchYAML("packages: [jq]\nruncmd: [one, [two, three]]\nntp: {enabled: true, servers: [a, b]}\nhostname: general-x7k2p-0a1b2c3d\n"))
+	})
+	It("should take the parts of what is a document already, whatever their encoding", func() {
+		document := "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"x\"\n\n" +
+			"--x\nContent-Type: text/x-shellscript\nContent-Transfer-Encoding: base64\n\n" + base64.StdEncoding.EncodeToString([]byte("#!/bin/bash\necho một\n")) + "\n" +
+			"--x\nContent-Type: text/cloud-config; charset=\"us-ascii\"\n\n#cloud-config\n{}\n--x--\n"
+		Expect(pieces(render(input(inline(bke(), document))).UserData)).To(Equal([]piece{
+			{"text/x-shellscript", "#!/bin/bash\necho một\n"}, {"text/cloud-config", "#cloud-config\n{}"}, {"text/x-shellscript", ownScript},
+		}))
+	})
+	DescribeTable("should be refused, naming the field", func(text, says string) {
+		invalid := invalidOf(validate(inline(bke(), text)))
+		Expect(invalid.Reason).To(Equal(bootstrap.ReasonInvalidUserData))
+		Expect(invalid.Message).To(And(HavePrefix("spec.bootstrap.userData: "), ContainSubstring(says), Not(ContainSubstring(secret))))
+	},
+		Entry("where nothing says what it is", "echo "+secret, "begin with #!/bin/bash, #cloud-config"),
+		Entry("where a document is broken", "Content-Type: text/plain\n\n"+secret, "is none"),
+		Entry("where a document has no parts", "Content-Type: multipart/mixed; boundary=x\n\n"+secret+"\n--x--\n", "is none"),
+		Entry("where it is too large with BKE's own", "#!/bin/bash\n"+strings.Repeat("x", 16384-12), "larger than the 16384 bytes"),
+	)
+	It("should be refused where cloud-config is no map", func() {
+		nodeClass := fromSecret(map[string]string{"userData": "#cloud-config\n- " + secret})
+		Expect(invalidOf(validate(inline(nodeClass, "#cloud-config\n{}"))).Message).To(And(
+			HavePrefix("spec.bootstrap.userDataFrom: "), ContainSubstring("no YAML map"), Not(ContainSubstring(secret))))
+	})
+})
+
+var _ = Describe("A join token", func() {
+	withToken := func(template string) *v1alpha1.BizflyNodeClass {
+		nodeClass := custom(template)
+		nodeClass.Spec.Bootstrap.JoinToken = &v1alpha1.JoinToken{}
+		return nodeClass
+	}
+	It("should be asked for with the attempt that it is for, and valid for half an hour", func() {
+		Expect(render(input(withToken("{{ .JoinToken }} {{ .JoinToken }}"))).UserData).To(Equal("node01.0123456789abcdef node01.0123456789abcdef"))
+		Expect(tokens.requests).To(HaveEach(jointoken.Request{
+			NodeClaim: "general-x7k2p", NodeClaimUID: "6f2d", NodeName: "general-x7k2p-0a1b2c3d", Attempt: 1, TTL: 30 * time.Minute,
+		}))
+	})
+	It("should not be made while a template is only tried, nor for one that does not use it", func() {
+		Expect(validate(withToken("{{ .JoinToken }}"))).To(Succeed())
+		render(input(withToken("#!/bin/bash")))
+		Expect(tokens.requests).To(BeEmpty())
+	})
+	It("should be refused where the controller may make none", func() {
+		config.JoinTokens = nil
+		invalid := invalidOf(validate(withToken("{{ .JoinToken }}")))
+		Expect(invalid.Reason).To(Equal(bootstrap.ReasonJoinTokensDisabled))
+		Expect(invalid.Message).To(And(ContainSubstring("spec.bootstrap.joinToken"), ContainSubstring("joinTokens.enabled"), ContainSubstring("JOIN_TOKENS=true")))
+		_, err := provider().Render(ctx, input(withToken("{{ .JoinToken }}")))
+		Expect(err).To(MatchError(invalid.Message))
+	})
+	It("should be missed by a template that uses it without asking", func() {
+		Expect(invalidOf(validate(custom("{{ .JoinToken }}"))).Message).To(ContainSubstring("spec.bootstrap.joinToken is not set"))
+	})
+})
+
+var _ = Describe("The cluster, where nothing is configured", func() {
+	BeforeEach(func() { config.ClusterEndpoint, config.CABundle, config.ClusterDNS = "", nil, nil })
+	DescribeTable("should be missed by the templates that need it, with the remedy", func(template, remedy string) {
+		Expect(invalidOf(validate(custom(template))).Message).To(ContainSubstring(remedy))
+		Expect(validate(custom("#!/bin/bash"))).To(Succeed())
+	},
+		Entry("endpoint", "{{ .APIServerEndpoint }}", "set CLUSTER_ENDPOINT"),
+		Entry("authority", "{{ .CABundle }}", "kube-public/cluster-info"),
+		Entry("pins", "{{ .CACertHashes }}", "kube-public/cluster-info"),
+		Entry("DNS", "{{ .ClusterDNS }}", "set CLUSTER_DNS"),
+	)
+	It("should be what kubeadm publishes", func() {
+		published := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: "cluster-info"}, Data: map[string]string{
+			"kubeconfig": "apiVersion: v1\nkind: Config\nclusters:\n- name: \"\"\n  cluster: {server: \"https://api.example.com:6443\", certificate-authority-data: " + base64.StdEncoding.EncodeToString([]byte(authority)) + "}\n",
+		}}
+		dns := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "kube-dns"}, Spec: corev1.ServiceSpec{ClusterIP: "10.0.0.10", Ports: []corev1.ServicePort{{Port: 53}}}}
+		Expect(kube.Create(ctx, published)).To(Succeed())
+		Expect(kube.Create(ctx, dns)).To(Succeed())
+		DeferCleanup(func() {
+			Expect(kube.Delete(ctx, published)).To(Succeed())
+			Expect(kube.Delete(ctx, dns)).To(Succeed())
+		})
+		Expect(render(input(custom(`{{ .APIServerEndpoint }} {{ join "," .CACertHashes }} {{ join "," .ClusterDNS }}`))).UserData).
+			To(Equal("api.example.com:6443 " + authorityHash + " 10.0.0.10"))
+	})
+})

@@ -1,0 +1,183 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package bootstrap
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/jointoken"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
+)
+
+const (
+	// serverIDCommand asks the metadata service, and takes what the firmware says where there is none.
+	serverIDCommand = `{ curl -sf --retry 5 --retry-connrefused --max-time 10 http://169.254.169.254/openstack/latest/meta_data.json | sed -n 's/.*"uuid": *"\([^"]*\)".*/\1/p' | grep . || tr 'A-F' 'a-f' < /sys/class/dmi/id/product_uuid; }`
+
+	// triedJoinToken stands in for the token while a template is tried.
+	triedJoinToken = "abcdef.0123456789abcdef"
+	// defaultTokenTTL is that of the API.
+	defaultTokenTTL = 30 * time.Minute
+)
+
+// Variables are what a template can use, for example {{ .NodeName }}. A node must get the kubelet settings below, since
+// pods are scheduled by them.
+type Variables struct {
+	// NodeName is the name that the node must register with; it is also the server's name.
+	NodeName string
+	// ClusterName is the name of the cluster, CLUSTER_NAME of the controller.
+	ClusterName string
+	// KubernetesVersion is the image's version, for example v1.35.4; empty where the image does not say it.
+	KubernetesVersion string
+	// ProviderIDPrefix goes before the server's id in the kubelet's --provider-id: bizflycloud://.
+	ProviderIDPrefix string
+	// ServerIDCommand is a shell command that prints the id of the server on which it runs, which is not known before
+	// there is a server: SERVER_ID=$({{ .ServerIDCommand }}).
+	ServerIDCommand string
+	// NetworkIDs are the ids of the server's VPC networks.
+	NetworkIDs []string
+	// Labels are all labels of the node, karpenter.sh/do-not-sync-taints among them.
+	Labels map[string]string
+	// Taints are all taints that the node must register with, karpenter.sh/unregistered first, startup taints last.
+	Taints []corev1.Taint
+	// KubeletLabels are the labels that a kubelet accepts, ready for --node-labels.
+	KubeletLabels string
+	// KubeletTaints are the taints, ready for --register-with-taints.
+	KubeletTaints string
+	// KubeletConfiguration is a KubeletConfiguration with all settings below and the taints, as YAML.
+	KubeletConfiguration string
+	// KubeletArgs are the settings below as arguments of the kubelet's command line, without dashes, by name: max-pods,
+	// pods-per-core, kube-reserved, system-reserved, eviction-hard, eviction-soft, eviction-soft-grace-period.
+	KubeletArgs map[string]string
+	// MaxPods is the kubelet's maxPods, lowered to what podsPerCore allows on this server.
+	MaxPods int32
+	// PodsPerCore is the kubelet's podsPerCore; 0 is no limit.
+	PodsPerCore int32
+	// KubeReserved is the kubelet's kubeReserved: cpu, memory and perhaps ephemeral-storage.
+	KubeReserved map[string]string
+	// SystemReserved is the kubelet's systemReserved: cpu, memory and perhaps ephemeral-storage.
+	SystemReserved map[string]string
+	// EvictionHard is the kubelet's evictionHard: memory.available and nodefs.available.
+	EvictionHard map[string]string
+	// EvictionSoft is the kubelet's evictionSoft; it may be empty.
+	EvictionSoft map[string]string
+	// EvictionSoftGracePeriod is the kubelet's evictionSoftGracePeriod; it may be empty.
+	EvictionSoftGracePeriod map[string]string
+	// Metadata is spec.metadata.
+	Metadata map[string]string
+
+	cluster *cluster
+	token   func() (string, error)
+}
+
+// APIServerEndpoint is the API server as nodes reach it, host:port: CLUSTER_ENDPOINT of the controller, else what the
+// ConfigMap kube-public/cluster-info names.
+func (v *Variables) APIServerEndpoint() (string, error) { return v.cluster.endpoint() }
+
+// CABundle is the certificate of the cluster's authority, PEM: what the controller itself trusts, else what the ConfigMap
+// kube-public/cluster-info holds.
+func (v *Variables) CABundle() (string, error) { return v.cluster.authority() }
+
+// CACertHashes are kubeadm's pins of that certificate, for example sha256:7c8d...
+func (v *Variables) CACertHashes() ([]string, error) { return v.cluster.authorityHashes() }
+
+// ClusterDNS are the addresses of the cluster's DNS: CLUSTER_DNS of the controller, else that of the Service
+// kube-system/kube-dns.
+func (v *Variables) ClusterDNS() ([]string, error) { return v.cluster.dns() }
+
+// JoinToken is a bootstrap token made for this server, id.secret. It needs spec.bootstrap.joinToken.
+func (v *Variables) JoinToken() (string, error) { return v.token() }
+
+func (p *DefaultProvider) variables(ctx context.Context, input Input, tried bool) (*Variables, error) {
+	registration, err := newRegistration(input)
+	if err != nil {
+		return nil, err
+	}
+	settings := settingsOf(input.NodeClass, input.CPU, input.MemoryMiB)
+	configuration, err := settings.configuration(registration.taints)
+	if err != nil {
+		return nil, err
+	}
+	return &Variables{
+		NodeName:                input.NodeName,
+		ClusterName:             p.config.ClusterName,
+		KubernetesVersion:       input.KubernetesVersion,
+		ProviderIDPrefix:        providerid.Prefix,
+		ServerIDCommand:         serverIDCommand,
+		NetworkIDs:              input.NetworkIDs,
+		Labels:                  registration.labels,
+		Taints:                  registration.taints,
+		KubeletLabels:           registration.labelsFlag(),
+		KubeletTaints:           registration.taintsFlag(),
+		KubeletConfiguration:    configuration,
+		KubeletArgs:             settings.arguments(),
+		MaxPods:                 settings.maxPods,
+		PodsPerCore:             settings.podsPerCore,
+		KubeReserved:            settings.kubeReserved,
+		SystemReserved:          settings.systemReserved,
+		EvictionHard:            settings.evictionHard,
+		EvictionSoft:            settings.evictionSoft,
+		EvictionSoftGracePeriod: settings.softGrace,
+		// A copy: what a template gets is its own.
+		Metadata: maps.Clone(input.NodeClass.Spec.Metadata),
+		cluster:  &cluster{ctx: ctx, config: &p.config},
+		token:    p.tokenOf(ctx, input, tried),
+	}, nil
+}
+
+// tokenOf makes a join token when a template asks for it, and none while a template is only tried.
+func (p *DefaultProvider) tokenOf(ctx context.Context, input Input, tried bool) func() (string, error) {
+	return func() (string, error) {
+		spec := lo.FromPtr(input.NodeClass.Spec.Bootstrap).JoinToken
+		switch {
+		case spec == nil:
+			return "", errNoJoinToken
+		case tried:
+			return triedJoinToken, nil
+		}
+		token, err := p.config.JoinTokens.Issue(ctx, jointoken.Request{
+			NodeClaim: input.NodeClaim, NodeClaimUID: input.NodeClaimUID, NodeName: input.NodeName, Attempt: input.Attempt,
+			TTL: cmp.Or(spec.TTL.Duration, defaultTokenTTL),
+		})
+		if err != nil {
+			return "", &lookupError{err}
+		}
+		return token, nil
+	}
+}
+
+// variableNames is what an error says that there is.
+var variableNames = func() string {
+	t := reflect.TypeFor[*Variables]()
+	var names []string
+	for _, field := range reflect.VisibleFields(t.Elem()) {
+		if field.IsExported() {
+			names = append(names, field.Name)
+		}
+	}
+	for i := range t.NumMethod() {
+		names = append(names, t.Method(i).Name)
+	}
+	return strings.Join(names, ", ")
+}()

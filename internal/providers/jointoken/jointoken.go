@@ -1,0 +1,231 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package jointoken makes the bootstrap token with which one server joins: a Secret of kube-system that the API server
+// accepts as a credential for a short time. One is made per attempt to launch, and taken away once the node has registered;
+// the garbage collector of Kubernetes takes it away with its NodeClaim, and its expiration ends it in any case.
+package jointoken
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	namePrefix = "bootstrap-token-"
+	secretType = corev1.SecretType("bootstrap.kubernetes.io/token")
+
+	alphabet     = "abcdefghijklmnopqrstuvwxyz0123456789"
+	idLength     = 6
+	secretLength = 16
+
+	// maxTries bounds how many tokens one attempt can have: another is only made when a controller that has restarted meets
+	// the one that it cannot read, or when a retry comes after half of the time of the one before.
+	maxTries = 5
+)
+
+// Groups are what a token stands for beside system:bootstrappers: Karpenter's own, for clusters with bindings of their own,
+// and those to which kubeadm and k3s bind what a node that joins may do. A group that nothing is bound to may do nothing.
+const Groups = "system:bootstrappers:karpenter,system:bootstrappers:kubeadm:default-node-token,system:bootstrappers:k3s:default-node-token"
+
+// Request is the attempt that a token is for.
+type Request struct {
+	// NodeClaim and NodeClaimUID are the claim, which owns the Secret.
+	NodeClaim, NodeClaimUID string
+	// NodeName is the name of the node to be, for people.
+	NodeName string
+	// Attempt is the number of the attempt, from 1.
+	Attempt int
+	// TTL is how long the token is valid.
+	TTL time.Duration
+}
+
+// Provider issues and revokes tokens.
+type Provider interface {
+	// Issue returns the token of the attempt, id.secret: the same again when it is asked again.
+	Issue(ctx context.Context, request Request) (string, error)
+	// Revoke deletes the tokens of a claim that this process has made. Those of an earlier one end by themselves.
+	Revoke(ctx context.Context, nodeClaimUID string) error
+}
+
+// DefaultProvider is the Provider over the API server.
+type DefaultProvider struct {
+	// writer creates and deletes Secrets of kube-system, which is all that the controller's Role grants there.
+	writer client.Writer
+	clock  clock.Clock
+
+	mu     sync.Mutex // not held while anything is written
+	issued map[string][]*issue
+}
+
+// issue is a token that was made.
+type issue struct {
+	attempt, try int
+	token        string
+	name         string
+	uid          types.UID
+	made, ends   time.Time
+}
+
+var _ Provider = (*DefaultProvider)(nil)
+
+// NewDefaultProvider makes a provider.
+func NewDefaultProvider(writer client.Writer, clk clock.Clock) *DefaultProvider {
+	return &DefaultProvider{writer: writer, clock: clk, issued: map[string][]*issue{}}
+}
+
+// Issue implements Provider. Core never launches one claim twice at a time, so nor is this called so.
+func (p *DefaultProvider) Issue(ctx context.Context, request Request) (string, error) {
+	if request.NodeClaimUID == "" || request.NodeClaim == "" || request.Attempt < 1 || request.TTL <= 0 {
+		return "", errors.New("a join token needs the claim with its UID, an attempt from 1 and a time")
+	}
+	now := p.clock.Now()
+	usable, next := p.known(request, now)
+	if usable != "" {
+		return usable, nil
+	}
+	for try := next; try < maxTries; try++ {
+		made, err := p.create(ctx, request, try, now)
+		if apierrors.IsAlreadyExists(err) {
+			// One of an earlier life of this controller, or somebody's own: it cannot be read and is none of our business.
+			continue
+		}
+		if err != nil {
+			return "", fmt.Errorf("making the join token of NodeClaim %s, a Secret of %s (the chart's value joinTokens.enabled grants it): %w",
+				request.NodeClaim, metav1.NamespaceSystem, err)
+		}
+		p.mu.Lock()
+		p.issued[request.NodeClaimUID] = append(p.issued[request.NodeClaimUID], made)
+		p.mu.Unlock()
+		return made.token, nil
+	}
+	return "", fmt.Errorf("attempt %d of NodeClaim %s has had %d join tokens already: those of kube-system that are labelled with it end by themselves",
+		request.Attempt, request.NodeClaim, maxTries)
+}
+
+// known returns the token of the attempt while half of its time is left, and else the number of the next try. What has
+// ended is forgotten, which bounds what is remembered.
+func (p *DefaultProvider) known(request Request, now time.Time) (usable string, next int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for uid, issues := range p.issued {
+		if issues = lo.Filter(issues, func(i *issue, _ int) bool { return i.ends.After(now) }); len(issues) == 0 {
+			delete(p.issued, uid)
+		} else {
+			p.issued[uid] = issues
+		}
+	}
+	for _, i := range p.issued[request.NodeClaimUID] {
+		if i.attempt != request.Attempt {
+			continue
+		}
+		if i.ends.Sub(now) >= i.ends.Sub(i.made)/2 {
+			return i.token, 0
+		}
+		next = i.try + 1
+	}
+	return "", next
+}
+
+func (p *DefaultProvider) create(ctx context.Context, request Request, try int, now time.Time) (*issue, error) {
+	id, secret, ends := identifier(request, try), random(secretLength), now.Add(request.TTL)
+	object := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: metav1.NamespaceSystem,
+			Name:      namePrefix + id,
+			Labels:    map[string]string{"app.kubernetes.io/managed-by": "karpenter", "karpenter.sh/nodeclaim": request.NodeClaim},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "karpenter.sh/v1", Kind: "NodeClaim", Name: request.NodeClaim, UID: types.UID(request.NodeClaimUID),
+			}},
+		},
+		Type: secretType,
+		StringData: map[string]string{
+			"token-id":                       id,
+			"token-secret":                   secret,
+			"expiration":                     ends.UTC().Format(time.RFC3339),
+			"usage-bootstrap-authentication": "true",
+			// kubeadm finds the API server by a ConfigMap that is signed with the token.
+			"usage-bootstrap-signing": "true",
+			"auth-extra-groups":       Groups,
+			"description":             fmt.Sprintf("Karpenter: node %s of NodeClaim %s, attempt %d", request.NodeName, request.NodeClaim, request.Attempt),
+		},
+	}
+	if err := p.writer.Create(ctx, object); err != nil {
+		return nil, err
+	}
+	return &issue{attempt: request.Attempt, try: try, token: id + "." + secret, name: object.Name, uid: object.UID, made: now, ends: ends}, nil
+}
+
+// Revoke implements Provider. Only the very object that was made is deleted.
+func (p *DefaultProvider) Revoke(ctx context.Context, nodeClaimUID string) error {
+	p.mu.Lock()
+	issues := p.issued[nodeClaimUID]
+	p.mu.Unlock()
+	var errs error
+	for _, i := range issues {
+		object := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: i.name}}
+		err := p.writer.Delete(ctx, object, client.Preconditions{UID: &i.uid})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			errs = errors.Join(errs, fmt.Errorf("deleting the join token %s/%s: %w", metav1.NamespaceSystem, i.name, err))
+		}
+	}
+	if errs == nil {
+		p.mu.Lock()
+		delete(p.issued, nodeClaimUID)
+		p.mu.Unlock()
+	}
+	return errs
+}
+
+// identifier is the public half of a token. It follows from the attempt, so that however often an attempt is repeated by
+// however many controllers, it never has more than maxTries tokens.
+func identifier(request Request, try int) string {
+	sum := sha256.Sum256([]byte(request.NodeClaimUID + "/" + strconv.Itoa(request.Attempt) + "/" + strconv.Itoa(try)))
+	id := make([]byte, idLength)
+	for i := range id {
+		id[i] = alphabet[int(sum[i])%len(alphabet)]
+	}
+	return string(id)
+}
+
+// random is the secret half. Bytes that would make some letters likelier than others are thrown away.
+func random(length int) string {
+	const fair = 256 / len(alphabet) * len(alphabet)
+	text := make([]byte, 0, length)
+	for buffer := make([]byte, length); len(text) < length; {
+		_, _ = rand.Read(buffer) // it never fails: the process ends instead
+		for _, b := range buffer {
+			if int(b) < fair && len(text) < length {
+				text = append(text, alphabet[int(b)%len(alphabet)])
+			}
+		}
+	}
+	return string(text)
+}

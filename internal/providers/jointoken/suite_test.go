@@ -1,0 +1,171 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package jointoken_test
+
+import (
+	"cmp"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/jointoken"
+)
+
+var (
+	ctx    = context.Background()
+	config *rest.Config
+	kube   client.Client
+)
+
+func TestJoinToken(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "JoinToken")
+}
+
+var _ = BeforeSuite(func() {
+	env := &envtest.Environment{BinaryAssetsDirectory: cmp.Or(os.Getenv("KUBEBUILDER_ASSETS"), filepath.Join("..", "..", "..", ".cache", "controlplane", "bin"))}
+	env.ControlPlane.GetAPIServer().Configure().Set("enable-bootstrap-token-auth", "true")
+	var err error
+	config, err = env.Start()
+	Expect(err).ToNot(HaveOccurred(), "the control plane is made by `make controlplane`")
+	DeferCleanup(env.Stop)
+	kube, err = client.New(config, client.Options{})
+	Expect(err).ToNot(HaveOccurred())
+})
+
+var _ = Describe("Join tokens", func() {
+	var (
+		provider *jointoken.DefaultProvider
+		clk      *clocktesting.FakeClock
+		request  jointoken.Request
+	)
+	BeforeEach(func() {
+		clk = clocktesting.NewFakeClock(time.Now())
+		provider = jointoken.NewDefaultProvider(kube, clk)
+		request = jointoken.Request{NodeClaim: "general-x7k2p", NodeClaimUID: "6f2d2b7e-0c51-4d8e-9f55-0d3b8f5a1c11", NodeName: "general-x7k2p-0a1b2c3d", Attempt: 1, TTL: 30 * time.Minute}
+		DeferCleanup(func() {
+			Expect(kube.DeleteAllOf(ctx, &corev1.Secret{}, client.InNamespace(metav1.NamespaceSystem))).To(Succeed())
+		})
+	})
+	secrets := func() []corev1.Secret {
+		GinkgoHelper()
+		list := &corev1.SecretList{}
+		Expect(kube.List(ctx, list, client.InNamespace(metav1.NamespaceSystem))).To(Succeed())
+		return list.Items
+	}
+	issue := func() string {
+		GinkgoHelper()
+		token, err := provider.Issue(ctx, request)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(token).To(MatchRegexp(`^[a-z0-9]{6}\.[a-z0-9]{16}$`))
+		return token
+	}
+	// whoami asks the API server who it takes the bearer for.
+	whoami := func(token string) (*authenticationv1.SelfSubjectReview, error) {
+		bearer := rest.AnonymousClientConfig(config)
+		bearer.BearerToken = token
+		return kubernetes.NewForConfigOrDie(bearer).AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	}
+
+	It("should be credentials of the real API server, as what kubeadm, k3s and Karpenter bind", func() {
+		token := issue()
+		Eventually(func(g Gomega) {
+			who, err := whoami(token)
+			g.Expect(err).ToNot(HaveOccurred())
+			g.Expect(who.Status.UserInfo.Username).To(Equal("system:bootstrap:" + strings.Split(token, ".")[0]))
+			g.Expect(who.Status.UserInfo.Groups).To(ContainElements("system:bootstrappers", "system:bootstrappers:karpenter",
+				"system:bootstrappers:kubeadm:default-node-token", "system:bootstrappers:k3s:default-node-token"))
+		}).WithTimeout(10 * time.Second).Should(Succeed())
+	})
+	It("should end by themselves", func() {
+		clk.SetTime(time.Now().Add(-time.Hour))
+		token := issue()
+		Eventually(func() []corev1.Secret { return secrets() }).Should(HaveLen(1))
+		Consistently(func() error { _, err := whoami(token); return err }, "1s", "200ms").Should(HaveOccurred())
+	})
+	It("should say whom they are for and be owned by the claim", func() {
+		issue()
+		made := secrets()[0]
+		Expect(string(made.Type)).To(Equal("bootstrap.kubernetes.io/token"))
+		Expect(string(made.Data["description"])).To(And(ContainSubstring("general-x7k2p-0a1b2c3d"), ContainSubstring("attempt 1")))
+		Expect(made.OwnerReferences).To(HaveExactElements(And(HaveField("Kind", "NodeClaim"), HaveField("UID", BeEquivalentTo(request.NodeClaimUID)))))
+		expiration, err := time.Parse(time.RFC3339, string(made.Data["expiration"]))
+		Expect(err).ToNot(HaveOccurred())
+		Expect(expiration).To(BeTemporally("~", clk.Now().Add(30*time.Minute), time.Second))
+	})
+	It("should be one per attempt, however often it is asked for", func() {
+		first := issue()
+		for range 10 {
+			Expect(issue()).To(Equal(first))
+		}
+		Expect(secrets()).To(HaveLen(1))
+		request.Attempt = 2
+		Expect(issue()).ToNot(Equal(first))
+		Expect(secrets()).To(HaveLen(2))
+	})
+	It("should be made anew when less than half of their time is left", func() {
+		first := issue()
+		clk.Step(16 * time.Minute)
+		Expect(issue()).ToNot(Equal(first))
+	})
+	It("should stay few although the controller restarts each time", func() {
+		for range 5 {
+			issue()
+			provider = jointoken.NewDefaultProvider(kube, clk)
+		}
+		_, err := provider.Issue(ctx, request)
+		Expect(err).To(MatchError(ContainSubstring("5 join tokens already")))
+		Expect(secrets()).To(HaveLen(5))
+	})
+	It("should be gone once they are revoked, and those of others not", func() {
+		token := issue()
+		other := request
+		other.NodeClaimUID = "another"
+		_, err := provider.Issue(ctx, other)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(provider.Revoke(ctx, request.NodeClaimUID)).To(Succeed())
+		Expect(secrets()).To(HaveLen(1))
+		Eventually(func() error { _, err := whoami(token); return err }, "10s").Should(HaveOccurred())
+		Expect(provider.Revoke(ctx, request.NodeClaimUID)).To(Succeed(), "there is nothing left")
+	})
+	It("should leave alone what somebody else has made under the same name since", func() {
+		issue()
+		made := secrets()[0]
+		Expect(kube.Delete(ctx, &made)).To(Succeed())
+		Expect(kube.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: made.Namespace, Name: made.Name}})).To(Succeed())
+		Expect(provider.Revoke(ctx, request.NodeClaimUID)).To(Succeed())
+		Expect(secrets()).To(HaveLen(1))
+	})
+	It("should not be made for nobody", func() {
+		_, err := provider.Issue(ctx, jointoken.Request{})
+		Expect(err).To(HaveOccurred())
+	})
+})
