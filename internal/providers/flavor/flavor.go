@@ -41,6 +41,9 @@ type Provider interface {
 	// zones), the catalog, the prices or the marks of the capacity provider have changed. Errors are catalog.ErrNotReady
 	// and those of listing the claims.
 	List(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) ([]*cloudprovider.InstanceType, error)
+	// Matching returns the names of the flavors that the cloud lists and the term selects, sorted, whatever else would keep a
+	// NodeClass from using them. Errors are catalog.ErrNotReady.
+	Matching(term v1alpha1.FlavorSelectorTerm) ([]string, error)
 	// Category returns the category in which servers of the flavor are ordered, and false for an unknown flavor.
 	Category(flavor string) (string, bool)
 }

@@ -24,6 +24,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/samber/lo"
 	"golang.org/x/sync/singleflight"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -159,6 +160,15 @@ func (p *DefaultProvider) Category(flavor string) (string, bool) {
 		return "", false
 	}
 	return f.category, true
+}
+
+// Matching returns the names of the flavors that the term selects.
+func (p *DefaultProvider) Matching(term v1alpha1.FlavorSelectorTerm) ([]string, error) {
+	snapshot, err := p.catalog.Snapshot()
+	if err != nil {
+		return nil, err
+	}
+	return lo.FilterMap(p.indexOf(snapshot).flavors, func(f *facts, _ int) (string, bool) { return f.name, f.matches(term) }), nil
 }
 
 // Flush forgets all answers, for tests.

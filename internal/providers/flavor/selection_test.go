@@ -68,6 +68,13 @@ var _ = Describe("Flavors that the NodeClass selects", func() {
 		Entry("those for which all that is set holds", v1alpha1.FlavorSelectorTerm{Name: "*.2c_*", Category: "premium", Generation: "2"}, "p2.2c_4g"),
 		Entry("none where nothing matches", v1alpha1.FlavorSelectorTerm{Name: "p2"}),
 	)
+	It("should be told of one term alone, whatever else would keep the NodeClass from them", func(ctx context.Context) {
+		Expect(r.Matching(v1alpha1.FlavorSelectorTerm{Generation: "2"})).To(Equal([]string{"b2.2c_4g", "p2.2c_4g", "p2.4c_8g"}))
+		Expect(r.Matching(v1alpha1.FlavorSelectorTerm{Name: "x*"})).To(BeEmpty())
+		source.snapshot = nil
+		_, err := r.Matching(v1alpha1.FlavorSelectorTerm{})
+		Expect(err).To(MatchError(catalog.ErrNotReady))
+	})
 	It("should be those of any term", func(ctx context.Context) {
 		Expect(selecting(ctx, v1alpha1.FlavorSelectorTerm{Category: "basic"}, v1alpha1.FlavorSelectorTerm{Name: "nix.*"})).To(ConsistOf("b2.2c_4g", "nix.2c_4g"))
 	})

@@ -115,14 +115,14 @@ func (p *DefaultProvider) VolumeTypes(zone string) []string {
 	return lo.Uniq(names)
 }
 
-// Categories returns the server types that are enabled, as servers are ordered with them.
+// Categories returns the server types as servers are ordered with them.
 func (p *DefaultProvider) Categories() []string {
 	snapshot, err := p.catalog.Snapshot()
 	if err != nil {
 		return nil
 	}
 	names := lo.FilterMap(snapshot.ServerTypes, func(t *gobizfly.ServerType, _ int) (string, bool) {
-		return strings.ToLower(t.Name), t.Enabled && t.Name != ""
+		return strings.ToLower(t.Name), t.Name != ""
 	})
 	slices.Sort(names)
 	return lo.Uniq(names)

@@ -101,9 +101,9 @@ var _ = Describe("Zones", func() {
 		Expect(provider.VolumeTypes("HN2")).To(Equal([]string{"BASIC_SSD1", "PREMIUM-SSD2", "PREMIUM_SSD_OLD"}))
 		Expect(zone.NewDefaultProvider(static{}, zone.Config{}).VolumeTypes("HN2")).To(BeEmpty())
 	})
-	It("should list the categories that are sold", func() {
+	It("should list the categories, closed ones included, which come back", func() {
 		snapshot.ServerTypes = []*gobizfly.ServerType{{Name: "Premium", Enabled: true}, {Name: "Basic", Enabled: true}, {Name: "Dedicated"}}
-		Expect(provider.Categories()).To(Equal([]string{"basic", "premium"}))
+		Expect(provider.Categories()).To(Equal([]string{"basic", "dedicated", "premium"}))
 		Expect(zone.NewDefaultProvider(static{}, zone.Config{}).Categories()).To(BeEmpty())
 	})
 	It("should read the disks of a NodeClass, the root disk first and with every default", func() {

@@ -43,6 +43,7 @@ type Provider interface {
 	HasVolumeType(zone, category, volumeType string) bool
 	// VolumeTypes returns the names of the volume types of all categories in the zone, sorted.
 	VolumeTypes(zone string) []string
-	// Categories returns the categories in which servers are sold today, in lower case and sorted.
+	// Categories returns the categories in which servers are sold, those that are closed today included, in lower case and
+	// sorted.
 	Categories() []string
 }

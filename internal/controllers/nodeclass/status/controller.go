@@ -57,7 +57,7 @@ const (
 	requeueConflict = time.Second
 )
 
-// concern is one condition and what it is about.
+// concern is one condition and what it is about. Ready depends on all but egress.
 type concern interface {
 	// conditionType is the condition that says what resolve found.
 	conditionType() string
@@ -83,7 +83,7 @@ func NewController(
 		kubeClient: kubeClient,
 		recorder:   recorder,
 		clock:      clk,
-		// In this order: zones depend on networks, and flavors on zones.
+		// In this order: zones depend on networks, disks on zones and image, and flavors on zones and disks.
 		concerns: []concern{
 			&networksConcern{networks: networks},
 			&zonesConcern{zones: zones, networks: networks},
@@ -91,7 +91,9 @@ func NewController(
 			&firewallsConcern{networks: networks},
 			&sshKeyConcern{networks: networks},
 			&bootstrapConcern{bootstraps: bootstraps, recorder: recorder},
+			&disksConcern{zones: zones},
 			&flavorsConcern{flavors: flavors},
+			&egressConcern{networks: networks},
 		},
 	}
 }

@@ -19,6 +19,7 @@ package status_test
 import (
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/awslabs/operatorpkg/status"
@@ -38,7 +39,7 @@ import (
 
 var dependents = []string{
 	v1alpha1.ConditionTypeZonesReady, v1alpha1.ConditionTypeImagesReady, v1alpha1.ConditionTypeNetworksReady, v1alpha1.ConditionTypeFirewallsReady,
-	v1alpha1.ConditionTypeSSHKeyReady, v1alpha1.ConditionTypeBootstrapReady, v1alpha1.ConditionTypeFlavorsReady,
+	v1alpha1.ConditionTypeSSHKeyReady, v1alpha1.ConditionTypeBootstrapReady, v1alpha1.ConditionTypeDisksReady, v1alpha1.ConditionTypeFlavorsReady,
 }
 
 var _ = Describe("The status of a NodeClass", func() {
@@ -48,10 +49,19 @@ var _ = Describe("The status of a NodeClass", func() {
 			w := newWorld(sold, asIs)
 			apply("")
 			nodeClass, result := w.look()
+			instanceTypes, err := w.flavors.List(ctx, nodeClass)
+			Expect(err).ToNot(HaveOccurred())
 			worker, _ := lo.Find(sold.Versions, func(v cloud.KubernetesVersion) bool { return v.KubernetesVersion == "v1.35.4" })
 			Expect(nodeClass.Status).To(Equal(v1alpha1.BizflyNodeClassStatus{
-				Zones:             []string{"HN1", "HN2"},
-				Image:             &v1alpha1.ImageStatus{ID: worker.WorkerImageID, Name: "bke v1.35.4 ubuntu"},
+				Zones:   []string{"HN1", "HN2"},
+				Image:   &v1alpha1.ImageStatus{ID: worker.WorkerImageID, Name: "bke v1.35.4 ubuntu", Type: v1alpha1.ImageTypeImage},
+				Flavors: int32(len(instanceTypes)),
+				VolumeTypes: lo.FlatMap([]string{"HN1", "HN2"}, func(zone string, _ int) []v1alpha1.VolumeTypeStatus {
+					return []v1alpha1.VolumeTypeStatus{
+						{Zone: zone, Category: "basic", Name: "BASIC_SSD1"}, {Zone: zone, Category: "dedicated", Name: "DEDICATED-SSD1"},
+						{Zone: zone, Category: "enterprise", Name: "ENTERPRISE-SSD1"}, {Zone: zone, Category: "premium", Name: "PREMIUM-SSD1"},
+					}
+				}),
 				Networks:          []v1alpha1.NetworkStatus{{ID: w.sandbox.BKE().NetworkID, Name: "kubernetes"}},
 				KubernetesVersion: "v1.35.4",
 				Conditions:        nodeClass.Status.Conditions,
@@ -73,7 +83,7 @@ var _ = Describe("The status of a NodeClass", func() {
 			nodeClass, _ := w.look()
 			Expect(ready(nodeClass).IsTrue()).To(BeTrue(), "%+v", ready(nodeClass))
 			Expect(nodeClass.Status.Zones).To(Equal([]string{"HN2"}))
-			Expect(nodeClass.Status.Image).To(Equal(&v1alpha1.ImageStatus{ID: golden.ID, Name: "golden-node"}))
+			Expect(nodeClass.Status.Image).To(Equal(&v1alpha1.ImageStatus{ID: golden.ID, Name: "golden-node", Type: v1alpha1.ImageTypeImage, MinDiskGiB: 5}))
 			Expect(nodeClass.Status.KubernetesVersion).To(BeEmpty())
 			Expect(nodeClass.Status.Networks).To(HaveExactElements(HaveField("Name", "default-vpc")))
 			Expect(nodeClass.Status.Firewalls).To(Equal([]v1alpha1.FirewallStatus{{ID: web.ID, Name: "web"}}))
@@ -107,7 +117,13 @@ var _ = Describe("The status of a NodeClass", func() {
 
 	Context("that asks for what does not exist", func() {
 		DescribeTable("should say field, value and what is available", func(spec, conditionType, reason, message string) {
-			w := newWorld(nil, asIs)
+			sold := cloud.DefaultCatalog()
+			large := sold.Snapshots[cloud.RegionHN][0]
+			if strings.Contains(spec, "large") {
+				large.ID, large.Name, large.Size = "7e11c0de-0000-4000-8000-000000000001", "large", 45
+				sold.Snapshots[cloud.RegionHN] = append(sold.Snapshots[cloud.RegionHN], large)
+			}
+			w := newWorld(sold, asIs)
 			apply(spec)
 			nodeClass, result := w.look()
 			found := condition(nodeClass, conditionType)
@@ -143,8 +159,26 @@ var _ = Describe("The status of a NodeClass", func() {
 				`^spec\.firewallSelectorTerms\[1\]\.id: nothing matches "nope"; available: \[default \(`),
 			Entry("an SSH key", `sshKeySelectorTerms: [{name: laptop}]`, v1alpha1.ConditionTypeSSHKeyReady, "SSHKeyNotFound",
 				`^spec\.sshKeySelectorTerms\[0\]\.name: nothing matches "laptop"; available: \[karpenter ops\]`),
-			Entry("a volume type", `rootDisk: {volumeType: NVME-1}`, v1alpha1.ConditionTypeFlavorsReady, "NoFlavors",
-				`spec\.rootDisk\.volumeType "NVME-1"`),
+			Entry("a snapshot", `imageSelectorTerms: [{snapshot: {name: "silver-*"}}]`, v1alpha1.ConditionTypeImagesReady, "ImageNotFound",
+				`^spec\.imageSelectorTerms\[0\]\.snapshot\.name: no image matches "silver-\*"; available: \[golden-node_rootdisk@06-05-2024\]`),
+			Entry("a volume type", `rootDisk: {volumeType: NVME-1}`, v1alpha1.ConditionTypeDisksReady, "DiskNotSold",
+				`^spec\.rootDisk\.volumeType "NVME-1" is not sold in zones \[HN1 HN2\]; volume types there: \[BASIC_HDD1 .*PREMIUM-SSD1\]; use spec\.rootDisk\.type \(SSD or HDD\)`),
+			Entry("a volume type of a data disk", `dataDisks: [{size: 10Gi}, {size: 10Gi, volumeType: NVME-1}]`, v1alpha1.ConditionTypeDisksReady, "DiskNotSold",
+				`^spec\.dataDisks\[1\]\.volumeType "NVME-1" is not sold in zones`),
+			Entry("a volume type that is sold elsewhere", `zones: [HN2], rootDisk: {volumeType: DEDICATED-HDD1}`, v1alpha1.ConditionTypeDisksReady, "DiskNotSold",
+				`^spec\.rootDisk\.volumeType "DEDICATED-HDD1" is not sold in zones \[HN2\]`),
+			Entry("disks of different categories", `rootDisk: {volumeType: BASIC_SSD1}, dataDisks: [{size: 10Gi, volumeType: PREMIUM-SSD1}]`,
+				v1alpha1.ConditionTypeDisksReady, "DisksNotSoldTogether",
+				`^spec\.rootDisk\.volumeType "BASIC_SSD1", spec\.dataDisks\[0\]\.volumeType "PREMIUM-SSD1" are each sold .* no zone sells all of them for servers of one category`),
+			Entry("a root disk that its snapshot does not fit on", `imageSelectorTerms: [{snapshot: {name: "large"}}], rootDisk: {size: 40Gi}`,
+				v1alpha1.ConditionTypeDisksReady, "RootDiskTooSmall",
+				`^spec\.rootDisk\.size: 40Gi is too small for the snapshot large \(.+\), which needs 45Gi; set at least 50Gi$`),
+			Entry("flavors by name", `flavorSelectorTerms: [{name: "x9.*"}, {category: basic, generation: "7"}]`, v1alpha1.ConditionTypeFlavorsReady, "FlavorNotFound",
+				`^spec\.flavorSelectorTerms\[0\]: no flavor matches name "x9\.\*"; available: \[1c_2g_basic .*; spec\.flavorSelectorTerms\[1\]: no flavor matches category "basic" and generation "7"; `),
+			Entry("flavors that are not sold where it may launch", `zones: [HN2], flavorSelectorTerms: [{generation: 4a, category: premium}]`, v1alpha1.ConditionTypeFlavorsReady, "NoFlavors",
+				`^no flavor is sold in zones \[HN2\] with spec\.billingPlan "on_demand" and spec\.rootDisk\.type "SSD" and spec\.flavorSelectorTerms \(category "premium" and generation "4a"\); change one of these, or allow more zones$`),
+			Entry("flavors of another category than its disks", `flavorSelectorTerms: [{category: basic}], rootDisk: {volumeType: PREMIUM-SSD1}`, v1alpha1.ConditionTypeFlavorsReady, "NoFlavors",
+				`spec\.rootDisk\.volumeType "PREMIUM-SSD1" and spec\.flavorSelectorTerms \(category "basic"\)`),
 			Entry("user data that cannot be rendered", `bootstrap: {mode: Custom, userData: "{{ .Hostname }}"}`, v1alpha1.ConditionTypeBootstrapReady, "UserDataInvalid",
 				`^spec\.bootstrap\.userData, line 1, column \d+: .*variables are NodeName`),
 		)
@@ -228,7 +262,7 @@ var _ = Describe("The status of a NodeClass", func() {
 
 		DescribeTable("should be unknown and keep what was resolved", func(path string, conditionTypes ...string) {
 			w := newWorld(nil, asIs)
-			apply(everything)
+			apply(lo.Ternary(path == "/snapshots", `imageSelectorTerms: [{snapshot: {name: "golden-*"}}]`, everything))
 			before, _ := w.look()
 			Expect(ready(before).IsTrue()).To(BeTrue())
 			w.lists.Flush()
@@ -258,6 +292,7 @@ var _ = Describe("The status of a NodeClass", func() {
 		},
 			Entry("about networks", "/vpc-networks", v1alpha1.ConditionTypeNetworksReady, v1alpha1.ConditionTypeZonesReady),
 			Entry("about images", "/user/images", v1alpha1.ConditionTypeImagesReady),
+			Entry("about snapshots", "/snapshots", v1alpha1.ConditionTypeImagesReady),
 			Entry("about firewalls", "/firewalls", v1alpha1.ConditionTypeFirewallsReady),
 			Entry("about SSH keys", "/keypairs", v1alpha1.ConditionTypeSSHKeyReady),
 		)

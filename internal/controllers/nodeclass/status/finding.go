@@ -36,13 +36,20 @@ const (
 	reasonNetworkNotFound  = "NetworkNotFound"
 	reasonFirewallNotFound = "FirewallNotFound"
 	reasonSSHKeyNotFound   = "SSHKeyNotFound"
+	reasonRootDiskTooSmall = "RootDiskTooSmall"
+	reasonDiskNotSold      = "DiskNotSold"
+	reasonDisksNotTogether = "DisksNotSoldTogether"
+	reasonFlavorNotFound   = "FlavorNotFound"
 	reasonNoFlavors        = "NoFlavors"
+	// reasonNoEgress is of a condition beside the others.
+	reasonNoEgress = "NoEgress"
 
 	// Reasons of a condition that is Unknown.
 	reasonCatalogNotReady  = "CatalogNotReady"
 	reasonCloudUnavailable = "CloudUnavailable"
 	reasonAwaitingNetworks = "AwaitingNetworks"
 	reasonAwaitingZones    = "AwaitingZones"
+	reasonAwaitingDisks    = "AwaitingDisks"
 )
 
 const (
@@ -74,6 +81,11 @@ func fine(notes ...string) finding {
 // missing says that the user must do something.
 func missing(reason, message string) finding {
 	return finding{status: metav1.ConditionFalse, reason: reason, message: message, retryAfter: retryMissing}
+}
+
+// doubtful says that the user may want to do something, but need not.
+func doubtful(reason, message string) finding {
+	return finding{status: metav1.ConditionFalse, reason: reason, message: message}
 }
 
 // awaiting says that another condition must become true first.
@@ -116,7 +128,7 @@ func explain(conditions opstatus.ConditionSet) {
 		return
 	}
 	culprits := lo.Filter(conditions.List(), func(c opstatus.Condition, _ int) bool {
-		return c.Type != opstatus.ConditionReady && c.Status == ready.Status
+		return c.Type != opstatus.ConditionReady && conditions.IsDependentCondition(c.Type) && c.Status == ready.Status
 	})
 	if len(culprits) == 0 {
 		return

@@ -19,17 +19,22 @@ package status
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
+	"strings"
 
+	opstatus "github.com/awslabs/operatorpkg/status"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// flavorsConcern says whether zones, billing plan and volume type leave any flavor. What is sold out counts: it comes
+// flavorsConcern says whether selector, zones, billing plan and disks leave any flavor. What is sold out counts: it comes
 // back by itself.
 type flavorsConcern struct {
 	flavors flavor.Provider
@@ -41,6 +46,16 @@ func (c *flavorsConcern) resolve(ctx context.Context, nodeClass *v1alpha1.Bizfly
 	if len(nodeClass.Status.Zones) == 0 {
 		return awaiting(reasonAwaitingZones, "flavors depend on the zones, which are not known yet")
 	}
+	unmatched, miss, err := c.unmatched(nodeClass.Spec.FlavorSelectorTerms)
+	if err != nil {
+		return unavailable(err)
+	}
+	if miss {
+		return missing(reasonFlavorNotFound, strings.Join(unmatched, "; "))
+	}
+	if nodeClass.StatusConditions(opstatus.WithObservedOnly()).Get(v1alpha1.ConditionTypeDisksReady).IsFalse() {
+		return awaiting(reasonAwaitingDisks, "flavors depend on the disks, which cannot be had as they are asked for")
+	}
 	instanceTypes, err := c.flavors.List(ctx, nodeClass)
 	if err != nil {
 		return unavailable(err)
@@ -48,10 +63,40 @@ func (c *flavorsConcern) resolve(ctx context.Context, nodeClass *v1alpha1.Bizfly
 	usable := lo.CountBy(instanceTypes, func(it *cloudprovider.InstanceType) bool {
 		return slices.ContainsFunc(nodeClass.Status.Zones, func(zone string) bool { return launchable(it, zone) })
 	})
+	nodeClass.Status.Flavors = int32(min(usable, math.MaxInt32)) //nolint:gosec // G115: bounded
 	if usable == 0 {
 		return missing(reasonNoFlavors, noFlavors(nodeClass))
 	}
-	return fine(fmt.Sprintf("%d flavors", usable))
+	return fine(append([]string{fmt.Sprintf("%d flavors", usable)}, unmatched...)...)
+}
+
+// unmatched says of each term that selects no flavor of the cloud so, and whether that is all of them: a single one is
+// perhaps of a flavor that is yet to come.
+func (c *flavorsConcern) unmatched(terms []v1alpha1.FlavorSelectorTerm) (messages []string, all bool, err error) {
+	every, err := c.flavors.Matching(v1alpha1.FlavorSelectorTerm{})
+	if err != nil {
+		return nil, false, err
+	}
+	for i, term := range terms {
+		matching, err := c.flavors.Matching(term)
+		if err != nil {
+			return nil, false, err
+		}
+		if len(matching) == 0 {
+			messages = append(messages, fmt.Sprintf("spec.flavorSelectorTerms[%d]: no flavor matches %s; available: %v", i, termOf(term), lookup.Shorten(every)))
+		}
+	}
+	return messages, len(terms) > 0 && len(messages) == len(terms), nil
+}
+
+func termOf(term v1alpha1.FlavorSelectorTerm) string {
+	var parts []string
+	for _, part := range [][2]string{{"name", term.Name}, {"category", term.Category}, {"generation", term.Generation}} {
+		if part[1] != "" {
+			parts = append(parts, fmt.Sprintf("%s %q", part[0], part[1]))
+		}
+	}
+	return strings.Join(parts, " and ")
 }
 
 // launchable says whether the flavor is sold in the zone at all. An offering alone does not say so: one that nodes still
@@ -62,10 +107,9 @@ func launchable(it *cloudprovider.InstanceType, zone string) bool {
 }
 
 func noFlavors(nodeClass *v1alpha1.BizflyNodeClass) string {
-	disk := lo.FromPtr(nodeClass.Spec.RootDisk)
-	message := fmt.Sprintf("no flavor is sold in zones %v with spec.billingPlan %q", nodeClass.Status.Zones, nodeClass.Spec.BillingPlan)
-	if disk.VolumeType != "" {
-		return message + fmt.Sprintf(" and spec.rootDisk.volumeType %q; use spec.rootDisk.type (SSD or HDD), or a volume type of these zones", disk.VolumeType)
+	asked := []string{fmt.Sprintf("spec.billingPlan %q", lo.CoalesceOrEmpty(nodeClass.Spec.BillingPlan, v1alpha1.BillingPlanOnDemand)), describe(zone.Disks(&nodeClass.Spec))}
+	if terms := nodeClass.Spec.FlavorSelectorTerms; len(terms) > 0 {
+		asked = append(asked, "spec.flavorSelectorTerms ("+strings.Join(lo.Map(terms, func(t v1alpha1.FlavorSelectorTerm, _ int) string { return termOf(t) }), ", or ")+")")
 	}
-	return message + fmt.Sprintf(" and spec.rootDisk.type %q; change the plan or the type, or allow more zones", lo.CoalesceOrEmpty(disk.Type, v1alpha1.DiskTypeSSD))
+	return fmt.Sprintf("no flavor is sold in zones %v with %s; change one of these, or allow more zones", nodeClass.Status.Zones, strings.Join(asked, " and "))
 }

@@ -18,6 +18,7 @@ package status
 
 import (
 	"context"
+	"math"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -35,7 +36,9 @@ func (c *imageConcern) resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 	if err != nil {
 		return missingOr[*image.NotFoundError](err, reasonImageNotFound)
 	}
-	nodeClass.Status.Image = &v1alpha1.ImageStatus{ID: found.ID, Name: found.Name}
+	nodeClass.Status.Image = &v1alpha1.ImageStatus{
+		ID: found.ID, Name: found.Name, Type: found.Type, MinDiskGiB: int32(min(found.MinDiskGiB, math.MaxInt32)), //nolint:gosec // G115: bounded
+	}
 	nodeClass.Status.KubernetesVersion = found.KubernetesVersion
 	return fine()
 }

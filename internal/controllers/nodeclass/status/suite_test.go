@@ -77,6 +77,7 @@ type world struct {
 	sandbox    *cloud.Sandbox
 	catalog    *catalog.DefaultProvider
 	marks      *capacity.DefaultProvider
+	flavors    *flavor.DefaultProvider
 	lists      *cache.Cache
 	recorder   *coretest.EventRecorder
 	controller *status.Controller
@@ -111,10 +112,10 @@ func newUnreadWorld(sold *cloud.Catalog, configure func(*bootstrap.Config)) *wor
 	zones := zone.NewDefaultProvider(w.catalog, zone.Config{})
 	bootstraps := bootstrap.NewDefaultProvider(config, w.catalog)
 	w.marks = capacity.NewDefaultProvider(clocktesting.NewFakeClock(time.Now()))
-	flavors := flavor.NewDefaultProvider(w.catalog, zones, w.marks, pricing.NewDefaultProvider(pricing.DefaultTable()), bootstraps, env.Client,
+	w.flavors = flavor.NewDefaultProvider(w.catalog, zones, w.marks, pricing.NewDefaultProvider(pricing.DefaultTable()), bootstraps, env.Client,
 		flavor.Config{MemoryOverheadPercent: flavor.DefaultMemoryOverheadPercent})
 	w.controller = status.NewController(env.Client, karpevents.Recorder(w.recorder), clock.RealClock{},
-		zones, image.NewDefaultProvider(api, w.catalog, w.lists), network.NewDefaultProvider(api, w.catalog, w.lists), bootstraps, flavors)
+		zones, image.NewDefaultProvider(api, w.catalog, w.lists), network.NewDefaultProvider(api, w.catalog, w.lists), bootstraps, w.flavors)
 	return w
 }
 

@@ -1,0 +1,57 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package status
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/samber/lo"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// egressConcern warns of servers that can reach nothing outside their networks. It is no part of Ready: whoever mirrors
+// images and has the cluster on the same network needs nothing from outside.
+type egressConcern struct {
+	networks network.Provider
+}
+
+func (*egressConcern) conditionType() string { return v1alpha1.ConditionTypeEgressAvailable }
+
+func (c *egressConcern) resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) finding {
+	if lo.FromPtrOr(nodeClass.Spec.PublicIPv4, true) {
+		return fine("servers have public IPv4 addresses")
+	}
+	networks, err := c.networks.Networks(ctx, nodeClass)
+	if miss := (*network.NotFoundError)(nil); errors.As(err, &miss) {
+		return awaiting(reasonAwaitingNetworks, "whether there is a way out depends on the networks, which were not found")
+	}
+	if err != nil {
+		return unavailable(err)
+	}
+	if gateway, ok := lo.Find(networks, func(n network.Network) bool { return n.InternetGateway }); ok {
+		return fine(fmt.Sprintf("network %s has an internet gateway", gateway.Name))
+	}
+	return doubtful(reasonNoEgress, fmt.Sprintf(
+		"spec.publicIPv4 is false and no network of the servers has an internet gateway (%s): they reach no image registry and, unless it is on these networks, no cluster; "+
+			"set spec.publicIPv4 to true, attach an internet gateway, or select a network that has one by spec.networkSelectorTerms",
+		strings.Join(lo.Map(networks, func(n network.Network, _ int) string { return fmt.Sprintf("%s (%s)", n.Name, n.ID) }), ", ")))
+}

@@ -1,0 +1,183 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package status_test
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/awslabs/operatorpkg/status"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+// saying is a condition with a status, a reason and a message that matches.
+func saying(conditionStatus, reason, message string) OmegaMatcher {
+	return HaveValue(And(HaveField("Status", BeEquivalentTo(conditionStatus)), HaveField("Reason", reason), HaveField("Message", MatchRegexp(message))))
+}
+
+var _ = Describe("What a NodeClass resolves to", func() {
+	Context("flavors and disks", func() {
+		It("should be counted with the selector", func() {
+			w := newWorld(nil, asIs)
+			apply(`flavorSelectorTerms: [{name: "p2.2c_*"}]`)
+			nodeClass, _ := w.look()
+			Expect(nodeClass.Status.Flavors).To(BeEquivalentTo(2))
+			Expect(condition(nodeClass, v1alpha1.ConditionTypeFlavorsReady)).To(saying("True", "FlavorsReady", "^2 flavors$"))
+		})
+		It("should be told of a term that matches nothing beside others that do", func() {
+			w := newWorld(nil, asIs)
+			apply(`flavorSelectorTerms: [{name: "p2.2c_*"}, {name: "p7.*"}]`)
+			nodeClass, _ := w.look()
+			Expect(ready(nodeClass).IsTrue()).To(BeTrue())
+			Expect(condition(nodeClass, v1alpha1.ConditionTypeFlavorsReady)).To(saying("True", "FlavorsReady", `^2 flavors; spec\.flavorSelectorTerms\[1\]: no flavor matches name "p7\.\*"`))
+		})
+		It("should have the volume type of each zone and category in which all disks can be had", func() {
+			w := newWorld(nil, asIs)
+			apply(`rootDisk: {type: HDD}, dataDisks: [{size: 10Gi, type: SSD}]`)
+			nodeClass, _ := w.look()
+			Expect(nodeClass.Status.VolumeTypes).To(And(HaveLen(7),
+				ContainElement(v1alpha1.VolumeTypeStatus{Zone: "HN1", Category: "dedicated", Name: "DEDICATED-HDD1"}),
+				Not(ContainElement(HaveField("Name", ContainSubstring("SSD"))))), "HN2 sells no DEDICATED-HDD1")
+		})
+		It("should be ready with an explicit volume type while it is sold anywhere, and say where it is not", func() {
+			w := newWorld(nil, asIs)
+			apply(`rootDisk: {volumeType: DEDICATED-HDD1}`)
+			nodeClass, _ := w.look()
+			Expect(ready(nodeClass).IsTrue()).To(BeTrue())
+			Expect(nodeClass.Status.VolumeTypes).To(Equal([]v1alpha1.VolumeTypeStatus{{Zone: "HN1", Category: "dedicated", Name: "DEDICATED-HDD1"}}))
+			Expect(condition(nodeClass, v1alpha1.ConditionTypeDisksReady)).To(saying("True", "DisksReady", `^zone HN2 does not sell spec\.rootDisk\.volumeType "DEDICATED-HDD1"`))
+		})
+		It("should wait for the zones, and the flavors for the disks", func() {
+			w := newWorld(nil, asIs)
+			apply(`networkSelectorTerms: [{name: office}]`)
+			nodeClass, _ := w.look()
+			Expect(condition(nodeClass, v1alpha1.ConditionTypeDisksReady)).To(saying("Unknown", "AwaitingZones", "zones"))
+			apply(`rootDisk: {volumeType: NVME-1}`)
+			nodeClass, _ = w.look()
+			Expect(condition(nodeClass, v1alpha1.ConditionTypeFlavorsReady)).To(saying("Unknown", "AwaitingDisks", "disks"))
+			Expect(ready(nodeClass)).To(saying("False", "DiskNotSold", "NVME-1"))
+		})
+		It("should fit once the root disk is as large as the snapshot", func() {
+			w := newWorld(nil, asIs)
+			apply(`imageSelectorTerms: [{snapshot: {name: "golden-*"}}], rootDisk: {size: 20Gi}`)
+			nodeClass, _ := w.look()
+			Expect(ready(nodeClass).IsTrue()).To(BeTrue())
+			Expect(nodeClass.Status.Image).To(HaveValue(And(HaveField("Type", v1alpha1.ImageTypeSnapshot), HaveField("MinDiskGiB", BeEquivalentTo(20)))))
+		})
+	})
+
+	Context("egress", func() {
+		It("should be there with public addresses", func() {
+			w := newWorld(nil, asIs)
+			apply("")
+			nodeClass, _ := w.look()
+			Expect(condition(nodeClass, v1alpha1.ConditionTypeEgressAvailable)).To(saying("True", "EgressAvailable", "public IPv4"))
+		})
+		It("should be there through an internet gateway of any of the networks", func() {
+			w := newWorld(nil, asIs)
+			apply(`publicIPv4: false, networkSelectorTerms: [{name: kubernetes}, {default: true}]`)
+			nodeClass, _ := w.look()
+			Expect(condition(nodeClass, v1alpha1.ConditionTypeEgressAvailable)).To(saying("True", "EgressAvailable", "default-vpc has an internet gateway"))
+		})
+		It("should be missing without either, which is warned of once and prevents nothing", func() {
+			w := newWorld(nil, asIs)
+			apply(`publicIPv4: false`)
+			nodeClass, result := w.look()
+			Expect(condition(nodeClass, v1alpha1.ConditionTypeEgressAvailable)).To(saying("False", "NoEgress",
+				`^spec\.publicIPv4 is false and no network of the servers has an internet gateway \(kubernetes \(.+\)\): .*set spec\.publicIPv4 to true, attach an internet gateway, or select`))
+			Expect(ready(nodeClass).IsTrue()).To(BeTrue())
+			Expect(result.RequeueAfter).To(Equal(5 * time.Minute))
+			w.look()
+			Expect(w.recorder.Calls("NoEgress")).To(Equal(1))
+			Expect(w.recorder.Events()).To(HaveExactElements(HaveField("Type", corev1.EventTypeWarning)))
+
+			w.sandbox.Edit(func(c *cloud.Catalog) {
+				for i := range c.VPCs[cloud.RegionHN] {
+					c.VPCs[cloud.RegionHN][i].InternetGateway = lo.ToPtr("gateway")
+				}
+			})
+			w.lists.Flush()
+			nodeClass, _ = w.look()
+			Expect(condition(nodeClass, v1alpha1.ConditionTypeEgressAvailable).IsTrue()).To(BeTrue())
+		})
+		It("should be unknown while the networks are, without a part in why the NodeClass is not ready", func() {
+			w := newWorld(nil, asIs)
+			apply(`publicIPv4: false, networkSelectorTerms: [{name: office}]`)
+			nodeClass, _ := w.look()
+			Expect(condition(nodeClass, v1alpha1.ConditionTypeEgressAvailable)).To(saying("Unknown", "AwaitingNetworks", "way out"))
+			Expect(ready(nodeClass).Message).ToNot(ContainSubstring("EgressAvailable"))
+			w.sandbox.AddFaults(1, cloud.Fault{Path: "/vpc-networks", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
+			w.lists.Flush()
+			nodeClass, _ = w.look()
+			Expect(condition(nodeClass, v1alpha1.ConditionTypeEgressAvailable)).To(saying("Unknown", "CloudUnavailable", ""))
+			Expect(ready(nodeClass).Message).ToNot(ContainSubstring("EgressAvailable"))
+		})
+	})
+
+	It("should not blame conditions beside the others for not being ready", func() {
+		w := newWorld(nil, asIs)
+		nodeClass := apply(`imageSelectorTerms: [{name: silver}], publicIPv4: false`)
+		nodeClass.StatusConditions(status.WithObservedOnly()).SetFalse(v1alpha1.ConditionTypeLaunchesSucceeding, "LaunchFailed", "again and again")
+		Expect(env.Client.Status().Update(ctx, nodeClass)).To(Succeed())
+		nodeClass, _ = w.look()
+		Expect(ready(nodeClass)).To(saying("False", "ImageNotFound", "^ImagesReady: [^;]*;[^;]*;[^;]*$"))
+		Expect(ready(nodeClass).Message).ToNot(Or(ContainSubstring("NoEgress"), ContainSubstring("LaunchesSucceeding"), ContainSubstring("egress")))
+	})
+	It("should be looked up by reading alone, and each list once while nothing changes", func() {
+		w := newWorld(nil, asIs)
+		apply(`imageSelectorTerms: [{snapshot: {name: "golden-*"}}], firewallSelectorTerms: [{name: web}], sshKeySelectorTerms: [{name: ops}], networkSelectorTerms: [{default: true}]`)
+		w.look()
+		first := len(w.sandbox.Requests())
+		for range 3 {
+			nodeClass, _ := w.look()
+			Expect(ready(nodeClass).IsTrue()).To(BeTrue())
+		}
+		Expect(w.sandbox.Requests()).To(HaveLen(first))
+		Expect(w.sandbox.Requests()).To(HaveEach(Or(HaveField("Method", http.MethodGet), HaveField("Path", "/api/token"))))
+	})
+	It("should follow a newer image of the same name, and never lose it to one read that fails", func() {
+		w := newWorld(nil, asIs)
+		apply(`imageSelectorTerms: [{name: "golden-*"}]`)
+		before, _ := w.look()
+		Expect(before.Status.Image.Name).To(Equal("golden-node"))
+		w.sandbox.Edit(func(c *cloud.Catalog) {
+			next := c.CustomImages[cloud.RegionHN][0]
+			next.ID, next.Name, next.CreatedAt = "7e11c0de-0000-4000-8000-000000000002", "golden-node-2", "2026-01-01T00:00:00Z"
+			c.CustomImages[cloud.RegionHN] = append(c.CustomImages[cloud.RegionHN], next)
+		})
+		w.lists.Flush()
+		after, _ := w.look()
+		Expect(after.Status.Image).To(HaveValue(HaveField("Name", "golden-node-2")))
+		w.lists.Flush()
+		w.sandbox.AddFaults(1, cloud.Fault{Path: "/user/images", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
+		lost, _ := w.look()
+		Expect(lost.Status.Image).To(Equal(after.Status.Image))
+		Expect(condition(lost, v1alpha1.ConditionTypeImagesReady).IsUnknown()).To(BeTrue())
+		w.sandbox.ClearFaults()
+		w.sandbox.Edit(func(c *cloud.Catalog) { c.CustomImages[cloud.RegionHN] = nil })
+		w.lists.Flush()
+		gone, _ := w.look()
+		Expect(condition(gone, v1alpha1.ConditionTypeImagesReady)).To(saying("False", "ImageNotFound", "golden"))
+		Expect(gone.Status.Image).To(Equal(after.Status.Image), "nodes that run are judged by it")
+	})
+})
