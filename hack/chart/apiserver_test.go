@@ -18,6 +18,7 @@ package main
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -37,8 +38,8 @@ import (
 )
 
 // startAPIServer starts a real API server with the definitions of the chart and with the namespace of config/default. Its
-// client lets no unknown field pass.
-func startAPIServer(ctx context.Context) client.Client {
+// client lets no unknown field pass. The kubeconfig is for Helm.
+func startAPIServer(ctx context.Context) (c client.Client, kubeconfig string) {
 	GinkgoHelper()
 	text, err := w.helm(ctx, "template", "crd", filepath.Join(w.root, "charts", chartName+"-crd"))
 	Expect(err).ToNot(HaveOccurred())
@@ -50,14 +51,16 @@ func startAPIServer(ctx context.Context) client.Client {
 	config, err := server.Start()
 	Expect(err).ToNot(HaveOccurred())
 	DeferCleanup(server.Stop)
-	c, err := client.New(config, client.Options{Scheme: scheme.Scheme})
+	c, err = client.New(config, client.Options{Scheme: scheme.Scheme})
 	Expect(err).ToNot(HaveOccurred())
 	c = client.WithFieldValidation(c, metav1.FieldValidationStrict)
 	kustomized, err := w.kustomize(ctx, filepath.Join(w.config, "default"))
 	Expect(err).ToNot(HaveOccurred())
 	ns := byID(kustomized)["Namespace/"+namespace]
 	Expect(c.Create(ctx, &ns)).To(Succeed())
-	return c
+	kubeconfig = filepath.Join(GinkgoT().TempDir(), "kubeconfig")
+	Expect(os.WriteFile(kubeconfig, server.KubeConfig, 0o600)).To(Succeed())
+	return c, kubeconfig
 }
 
 // pool is a NodePool without a fault; a change of its template makes one.
@@ -86,8 +89,9 @@ spec:
 
 var _ = Describe("a real API server", Ordered, func() {
 	var c client.Client
+	var kubeconfig string
 
-	BeforeAll(func(ctx context.Context) { c = startAPIServer(ctx) })
+	BeforeAll(func(ctx context.Context) { c, kubeconfig = startAPIServer(ctx) })
 
 	It("should know every field of every object", func(ctx context.Context) {
 		foreign := map[string]bool{"ServiceMonitor": true, "PrometheusRule": true} // of the Prometheus Operator
@@ -112,6 +116,21 @@ var _ = Describe("a real API server", Ordered, func() {
 		worse := template.DeepCopy()
 		worse.Spec.SecurityContext.SeccompProfile = nil
 		Expect(c.Create(ctx, &corev1.Pod{ObjectMeta: meta, Spec: worse.Spec}, client.DryRunAll)).To(MatchError(ContainSubstring("restricted")))
+	})
+
+	It("should accept what the notes tell to apply", func(ctx context.Context) {
+		text, err := w.helm(ctx, "install", releaseName, w.chart(), "--kubeconfig", kubeconfig, "--namespace", namespace, "--values", w.chart(defaultValues), "--dry-run=server")
+		Expect(err).ToNot(HaveOccurred())
+		manifests, notes, _ := strings.Cut(text, "NOTES:\n")
+		Expect(manifests).To(ContainSubstring("kind: ValidatingAdmissionPolicyBinding"), "this API server has policies")
+		_, manifest, _ := strings.Cut(notes, "<<END\n")
+		manifest, _, found := strings.Cut(manifest, "     END\n")
+		Expect(found).To(BeTrue(), notes)
+		objects := byID(strings.ReplaceAll("\n"+manifest, "\n     ", "\n"))
+		Expect(objects).To(HaveLen(2))
+		for name, object := range objects {
+			Expect(c.Create(ctx, &object, client.DryRunAll)).To(Succeed(), name)
+		}
 	})
 
 	Describe("with the admission policy", Ordered, func() {

@@ -20,7 +20,6 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -126,22 +125,22 @@ var _ = Describe("rights", func() {
 		for _, file := range []string{"role.yaml", "clusterrole.yaml", "clusterrole-users.yaml"} {
 			source, err := os.ReadFile(w.chart("templates", file))
 			Expect(err).ToNot(HaveOccurred())
-			lines := regexp.MustCompile(`\n *\{\{[^\n]*\}\}`).ReplaceAllString(string(source), "")
-			before := ""
-			explained := false
-			for line := range strings.Lines(lines) {
-				switch trimmed := strings.TrimSpace(line); {
+			explained, before := false, ""
+			for line := range strings.Lines(string(source)) {
+				trimmed := strings.TrimSpace(line)
+				switch {
 				case strings.HasPrefix(trimmed, "#"):
 					explained = true
-				case strings.HasPrefix(trimmed, "- apiGroups:"):
+				case strings.HasPrefix(trimmed, "resources:"):
 					// The status of what the rule before is about needs no reason of its own.
-					Expect(explained || strings.HasSuffix(strings.TrimSpace(before), `"patch"]`) || strings.HasPrefix(strings.TrimSpace(before), "verbs:")).
-						To(BeTrue(), "%s: %s", file, line)
-					before = line
-				case trimmed != "":
-					explained, before = false, line
+					about, _, _ := strings.Cut(strings.Trim(strings.TrimPrefix(trimmed, "resources:"), `[ "]`), "/")
+					Expect(explained || strings.Contains(before, `"`+about+`"`)).To(BeTrue(), "%s: %s", file, trimmed)
+					before = trimmed
+				case strings.HasPrefix(trimmed, "verbs:"):
+					explained = false
 				}
 			}
+			Expect(before).ToNot(BeEmpty(), file)
 		}
 	})
 	It("should know no wildcard", func(ctx context.Context) {
@@ -167,6 +166,21 @@ var _ = Describe("rights", func() {
 			if !slices.Equal(rule.Verbs, []string{"create"}) {
 				Expect(rule.ResourceNames).ToNot(BeEmpty(), "%v", rule)
 			}
+		}
+	})
+	It("should reach beyond that namespace only where that is switched on", func(ctx context.Context) {
+		Expect(rendered(ctx, defaultValues)).ToNot(HaveKey(ContainSubstring("/Role")))
+		objects := rendered(ctx, fullValues)
+		Expect(as[rbacv1.Role](objects["kube-system/Role/"+chartName+"-join-tokens"]).Rules).To(ConsistOf(
+			rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"create", "delete"}}))
+		Expect(as[rbacv1.Role](objects["kube-public/Role/"+chartName+"-lookup"]).Rules).To(ConsistOf(
+			rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{"cluster-info"}, Verbs: []string{"get"}}))
+		Expect(as[rbacv1.Role](objects["kube-system/Role/"+chartName+"-lookup"]).Rules).To(ConsistOf(
+			rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"services"}, ResourceNames: []string{"kube-dns"}, Verbs: []string{"get"}}))
+		for _, name := range []string{"kube-system/RoleBinding/" + chartName + "-join-tokens", "kube-public/RoleBinding/" + chartName + "-lookup", "kube-system/RoleBinding/" + chartName + "-lookup"} {
+			binding := as[rbacv1.RoleBinding](objects[name])
+			Expect(binding.RoleRef.Name).To(Equal(binding.Name))
+			Expect(binding.Subjects).To(ConsistOf(rbacv1.Subject{Kind: "ServiceAccount", Name: chartName, Namespace: namespace}))
 		}
 	})
 	It("should come with the gates that need them", func(ctx context.Context) {

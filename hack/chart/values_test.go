@@ -136,7 +136,7 @@ var _ = Describe("values", func() {
 		Entry("no password", "credentials.email or credentials.password is empty: set both", "credentials.existingSecret=", "credentials.method=password", "credentials.email=a@b.c"),
 		Entry("credentials twice", "credentials.existingSecret is set, and so is a credential", "credentials.password=x"),
 		Entry("BKE without its token", "bke.clusterToken is empty although bke.clusterID is set", "credentials.existingSecret=", "credentials.applicationCredentialID=a", "credentials.applicationCredentialSecret=b", "bke.clusterID=c"),
-		Entry("the cloud's credentials as user data", "keep user data in a Secret of its own", "bootstrap.userDataSecretNames={karpenter-provider-bizflycloud}"),
+		Entry("the cloud's credentials as user data", "keep user data in a Secret of its own", "userDataSecrets={karpenter-provider-bizflycloud}"),
 		Entry("tuning twice", "tuning.existingConfigMap and tuning.data are both set: remove one", "tuning.existingConfigMap=a", "tuning.data.accountPause=1m"),
 		Entry("a key of tuning that does not exist", "invalid propertyName 'acountPause'", "tuning.data.acountPause=1m"),
 		Entry("two leaders", "set replicas to 1", "settings.disableLeaderElection=true"),

@@ -146,5 +146,11 @@ func parse(text string) ([]unstructured.Unstructured, error) {
 	return objects, nil
 }
 
-// id is how people name an object.
-func id(object unstructured.Unstructured) string { return object.GetKind() + "/" + object.GetName() }
+// id is how people name an object: what is not in the release's namespace has its own in front.
+func id(object unstructured.Unstructured) string {
+	name := object.GetKind() + "/" + object.GetName()
+	if other := object.GetNamespace(); other != "" && other != namespace {
+		name = other + "/" + name
+	}
+	return name
+}

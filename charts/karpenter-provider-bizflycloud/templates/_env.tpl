@@ -70,10 +70,10 @@
 {{- include "karpenter.variable" (list "BKE_LOG_ENDPOINT" $v.bke.logEndpoint) }}
 {{- include "karpenter.variable" (list "BKE_KUBELET_ARGS_FILE" $v.bke.kubeletArgsFile) }}
 {{- include "karpenter.variable" (list "BKE_DISCOVER_FROM_POOL" $v.bke.discoverFromPool) }}
-{{- include "karpenter.variable" (list "USER_DATA_SECRET_NAMES" (join "," $v.bootstrap.userDataSecretNames)) }}
-{{- include "karpenter.variable" (list "JOIN_TOKENS" $v.bootstrap.joinTokens) }}
-{{- include "karpenter.variable" (list "CLUSTER_ENDPOINT" $v.bootstrap.clusterEndpoint) }}
-{{- include "karpenter.variable" (list "CLUSTER_DNS" (join "," $v.bootstrap.clusterDNS)) }}
+{{- include "karpenter.variable" (list "USER_DATA_SECRET_NAMES" (join "," $v.userDataSecrets)) }}
+{{- include "karpenter.variable" (list "JOIN_TOKENS" $v.joinTokens.enabled) }}
+{{- include "karpenter.variable" (list "CLUSTER_ENDPOINT" $v.userData.clusterEndpoint) }}
+{{- include "karpenter.variable" (list "CLUSTER_DNS" (join "," $v.userData.clusterDNS)) }}
 {{- $s := $v.settings }}
 {{- include "karpenter.variable" (list "LAUNCH_TIMEOUT" $s.launchTimeout) }}
 {{- include "karpenter.variable" (list "SERVER_ID_WAIT" $s.serverIDWait) }}

@@ -51,6 +51,27 @@ annotations:
 {{- end }}
 {{- end }}
 
+{{/* The metadata of an object in another namespace, and the binding of the Role of that name: (list context namespace name). */}}
+{{- define "karpenter.metadataIn" -}}
+{{- include "karpenter.metadata" (list (index . 0) (index . 2) false nil nil) }}
+namespace: {{ index . 1 }}
+{{- end }}
+{{- define "karpenter.roleBindingIn" -}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  {{- include "karpenter.metadataIn" . | nindent 2 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: {{ index . 2 }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ include "karpenter.serviceAccountName" (index . 0) }}
+    namespace: {{ (index . 0).Release.Namespace }}
+{{- end }}
+
 {{- define "karpenter.serviceAccountName" -}}
 {{- if .Values.serviceAccount.create }}
 {{- default (include "karpenter.fullname" .) .Values.serviceAccount.name }}
@@ -136,8 +157,8 @@ annotations:
 {{- else if not (and $c.applicationCredentialID $c.applicationCredentialSecret) }}
 {{- fail "credentials.applicationCredentialID or credentials.applicationCredentialSecret is empty: set both, or credentials.existingSecret to a Secret with the keys application_credential_id and application_credential_secret" }}
 {{- end }}
-{{- if has (include "karpenter.secretName" .) $v.bootstrap.userDataSecretNames }}
-{{- fail (printf "bootstrap.userDataSecretNames has %s, the Secret with the credentials of the cloud, which servers must not get: keep user data in a Secret of its own" (include "karpenter.secretName" .)) }}
+{{- if has (include "karpenter.secretName" .) $v.userDataSecrets }}
+{{- fail (printf "userDataSecrets has %s, the Secret with the credentials of the cloud, which servers must not get: keep user data in a Secret of its own" (include "karpenter.secretName" .)) }}
 {{- end }}
 {{- if and $v.bke.clusterID (not $v.bke.discoverFromPool) (not $c.existingSecret) (not $v.bke.clusterToken) }}
 {{- fail "bke.clusterToken is empty although bke.clusterID is set: set it, or credentials.existingSecret to a Secret that also has the key bke_cluster_token, or bke.discoverFromPool" }}
