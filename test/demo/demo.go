@@ -109,6 +109,15 @@ func (f flags) demo(ctx context.Context) (err error) {
 		}
 	}()
 	t.print("cluster", "ready; the sandbox of BizFly Cloud listens on %s", env.Sandbox().URL())
+	stopScraping, err := scrape(ctx, f.scrapes, env.Controller().MetricsURL())
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if scrapeErr := stopScraping(); err == nil {
+			err = scrapeErr
+		}
+	}()
 	err = f.play(ctx, env, t, &r)
 	if err != nil && !errors.Is(err, errInterrupted) {
 		t.diagnose(env)

@@ -40,7 +40,7 @@ var errInterrupted = errors.New("interrupted")
 
 type flags struct {
 	keep          bool
-	dir           string
+	dir, scrapes  string
 	timeout       time.Duration
 	latency, boot time.Duration
 	seed          int64
@@ -50,6 +50,7 @@ func main() {
 	var f flags
 	flag.BoolVar(&f.keep, "keep", false, "leave everything running for kubectl until it is interrupted")
 	flag.StringVar(&f.dir, "dir", ".sandbox", "where --keep puts kubeconfig, env and logs")
+	flag.StringVar(&f.scrapes, "scrapes", "", "where to keep what the controller's metrics say every few seconds; empty keeps nothing")
 	flag.DurationVar(&f.timeout, "timeout", 3*time.Minute, "how long the demo may take in all")
 	flag.DurationVar(&f.latency, "latency", 2*time.Second, "how long the sandbox takes to make or delete a server")
 	flag.DurationVar(&f.boot, "boot", 3*time.Second, "how long an active server takes to join the cluster")

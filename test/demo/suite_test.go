@@ -17,13 +17,17 @@ limitations under the License.
 package main
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
 	"testing"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -95,5 +99,26 @@ var _ = Describe("The folder of a sandbox that is kept", func() {
 		dir := GinkgoT().TempDir()
 		Expect(os.WriteFile(filepath.Join(dir, "thesis.tex"), nil, 0o600)).To(Succeed())
 		Expect(claim(dir)).To(MatchError(ContainSubstring("not empty")))
+	})
+})
+
+var _ = Describe("The scrapes", func() {
+	It("should be one file per look, and those of an earlier demo should go", func(ctx SpecContext) {
+		metrics := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("up 1\n")) }))
+		DeferCleanup(metrics.Close)
+		dir := GinkgoT().TempDir()
+		Expect(os.WriteFile(filepath.Join(dir, "1.prom"), nil, 0o600)).To(Succeed())
+		stop, err := scrape(ctx, dir, metrics.URL)
+		Expect(err).ToNot(HaveOccurred())
+		files := func() []string { return lo.Must(filepath.Glob(filepath.Join(dir, "*.prom"))) }
+		Eventually(files).WithTimeout(30 * time.Second).Should(HaveLen(2))
+		Expect(stop()).To(Succeed())
+		Expect(files()).ToNot(ContainElement(HaveSuffix("/1.prom")))
+		Expect(os.ReadFile(files()[0])).To(BeEquivalentTo("up 1\n"))
+	})
+	It("should be missed where there are too few of them", func(ctx SpecContext) {
+		stop, err := scrape(ctx, GinkgoT().TempDir(), "http://127.0.0.1:1")
+		Expect(err).ToNot(HaveOccurred())
+		Expect(stop()).To(MatchError(ContainSubstring("too few for a rate")))
 	})
 })

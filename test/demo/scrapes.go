@@ -1,0 +1,112 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// scrapeInterval is short, so that even a demo has enough of them for rates.
+const scrapeInterval = 3 * time.Second
+
+// scrapeLimit bounds what a controller can make us keep of one answer.
+const scrapeLimit = 32 << 20
+
+// scraper keeps what the controller says of itself, as a Prometheus would, in one file per time:
+// <milliseconds since 1970>.prom. test/monitoring asks dashboards and alerts of it.
+type scraper struct {
+	dir   string
+	url   string
+	kept  int
+	err   error
+	ended chan struct{}
+}
+
+// scrape keeps scrapes in dir until the returned function is called, which says what went wrong. An empty dir keeps none.
+func scrape(ctx context.Context, dir, url string) (stop func() error, err error) {
+	if dir == "" {
+		return func() error { return nil }, nil
+	}
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return nil, fmt.Errorf("making the folder of scrapes: %w", err)
+	}
+	earlier, err := filepath.Glob(filepath.Join(dir, "*.prom"))
+	if err != nil {
+		return nil, fmt.Errorf("looking for earlier scrapes: %w", err)
+	}
+	for _, file := range earlier {
+		if err := os.Remove(file); err != nil {
+			return nil, fmt.Errorf("removing an earlier scrape: %w", err)
+		}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	s := &scraper{dir: dir, url: url, ended: make(chan struct{})}
+	go s.run(ctx)
+	return func() error {
+		cancel()
+		<-s.ended
+		if s.kept < 2 {
+			return fmt.Errorf("only %d scrapes of %s: %w", s.kept, url, errors.Join(s.err, errors.New("too few for a rate")))
+		}
+		return nil
+	}, nil
+}
+
+func (s *scraper) run(ctx context.Context) {
+	defer close(s.ended)
+	ticker := time.NewTicker(scrapeInterval)
+	defer ticker.Stop()
+	for {
+		if err := s.once(ctx); err != nil {
+			s.err = err
+		} else {
+			s.kept++
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+func (s *scraper) once(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, scrapeInterval)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url, http.NoBody)
+	if err != nil {
+		return fmt.Errorf("asking for metrics: %w", err)
+	}
+	at := time.Now()
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return fmt.Errorf("asking for metrics: %w", err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(response.Body, scrapeLimit))
+	if err != nil || response.StatusCode != http.StatusOK {
+		return fmt.Errorf("reading metrics (status %d): %w", response.StatusCode, err)
+	}
+	return os.WriteFile(filepath.Join(s.dir, fmt.Sprintf("%d.prom", at.UnixMilli())), text, 0o600)
+}
