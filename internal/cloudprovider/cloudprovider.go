@@ -33,10 +33,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/journal"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
@@ -104,6 +106,10 @@ type Config struct {
 	PausedTypes *cache.Cache
 	// NodePoolChecks remembers by NodePool UID for what input its requirements were last checked; nil makes one.
 	NodePoolChecks *cache.Cache
+	// Removals remembers by claim UID why a claim was deleted, for an hour; nil makes one.
+	Removals *cache.Cache
+	// Journal gets a line for each launch and each removal; nil writes it to the log.
+	Journal *journal.Journal
 	// Placements remembers by claim UID the zones of launches under way, for a minute; nil makes one.
 	Placements *cache.Cache
 }
@@ -124,6 +130,8 @@ type CloudProvider struct {
 	paused     *pausedTypes
 	poolChecks *cache.Cache
 	placements *placements
+	removals   *cache.Cache
+	journal    *journal.Journal
 	maxNodes   func() int
 	// pauses may be changed while launches are under way; each uses those that are in force when it fails.
 	pauses atomic.Pointer[Pauses]
@@ -159,6 +167,8 @@ func New(config Config) *CloudProvider {
 		poolChecks: orNew(config.NodePoolChecks, 10*time.Minute),
 		maxNodes:   config.MaxNodes,
 		placements: &placements{underWay: orNew(config.Placements, placementMemory)},
+		removals:   orNew(config.Removals, time.Hour),
+		journal:    lo.CoalesceOrEmpty(config.Journal, journal.New(log.Log)),
 	}
 	c.SetPauses(Pauses{UnavailableTTL: config.UnavailableTTL, Account: config.AccountPause})
 	return c
@@ -240,6 +250,8 @@ func (c *CloudProvider) Delete(ctx context.Context, claim *karpv1.NodeClaim) err
 		Name:              serverName(claim),
 		RecordedVolumes:   OwnedVolumes(claim),
 		RecordedAddresses: OwnedAddresses(claim),
+		Reason:            removalReason(claim),
+		Description:       describeClaim(claim),
 	})
 	if errors.Is(err, instance.ErrNotFound) {
 		return cloudprovider.NewNodeClaimNotFoundError(fmt.Errorf("deleting server %s: %w", id, err))

@@ -33,6 +33,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -62,6 +63,8 @@ func (c *CloudProvider) Create(ctx context.Context, claim *karpv1.NodeClaim) (*k
 	record, live, err := c.records.load(ctx, claim)
 	switch {
 	case errors.Is(err, errIntentUnreadable):
+		c.recorder.Publish(events.LaunchIntentUnreadable(claim, err))
+		c.journal.LaunchFailed(c.entry(claim, nil, instance.Intent{}, ReasonLaunchIntentUnreadable))
 		return nil, c.giveUp(ctx, claim, ReasonLaunchIntentUnreadable, err)
 	case errors.Is(err, errGivenUp):
 		// Core could not delete it when it was told to, and schedules nothing until it can.
@@ -102,6 +105,7 @@ func (c *CloudProvider) launchNodeClass(ctx context.Context, claim *karpv1.NodeC
 // unresolved ends a claim whose NodeClass is not there, or will not be there soon.
 func (c *CloudProvider) unresolved(claim *karpv1.NodeClaim, err error) error {
 	c.recorder.Publish(events.NodeClassUnresolved(claim, err))
+	c.journal.LaunchFailed(c.entry(claim, nil, instance.Intent{}, events.ReasonNodeClassUnresolved))
 	return noRoom("resolving the NodeClass: %w", err)
 }
 
@@ -131,14 +135,14 @@ func (c *CloudProvider) ready(claim *karpv1.NodeClaim, nodeClass *v1alpha1.Bizfl
 	return nil
 }
 
-// instanceTypes returns what the claim can be launched with, at the prices that core has planned with.
-func (c *CloudProvider) instanceTypes(ctx context.Context, claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass) (cloudprovider.InstanceTypes, error) {
+// instanceTypes returns what claims of the NodePool can be launched with, at the prices that core has planned with.
+func (c *CloudProvider) instanceTypes(ctx context.Context, pool string, nodeClass *v1alpha1.BizflyNodeClass) (cloudprovider.InstanceTypes, error) {
 	instanceTypes, err := c.flavors.List(ctx, nodeClass)
 	if err != nil {
 		return nil, createError(ReasonInstanceTypesUnavailable, err)
 	}
 	// A standalone claim belongs to no NodePool, and overlays are evaluated per NodePool.
-	if pool := claim.Labels[karpv1.NodePoolLabelKey]; c.overlay != nil && pool != "" {
+	if c.overlay != nil && pool != "" {
 		if instanceTypes, err = c.overlay.ApplyAll(pool, instanceTypes); err != nil {
 			return nil, createError(ReasonInstanceTypesUnavailable, fmt.Errorf("applying NodeOverlays: %w", err))
 		}
@@ -149,14 +153,16 @@ func (c *CloudProvider) instanceTypes(ctx context.Context, claim *karpv1.NodeCla
 // order tries the offerings in their order until one is accepted.
 func (c *CloudProvider) order(ctx context.Context, claim, live *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass, attempt int) (*karpv1.NodeClaim, error) {
 	if err := c.roomInPackage(ctx, claim); err != nil {
+		c.journal.LaunchFailed(c.entry(claim, nil, instance.Intent{}, capacity.ReasonPackageLimit))
 		return nil, err
 	}
-	types, err := c.instanceTypes(ctx, claim, nodeClass)
+	types, err := c.instanceTypes(ctx, claim.Labels[karpv1.NodePoolLabelKey], nodeClass)
 	if err != nil {
 		return nil, err
 	}
 	candidates, err := c.candidates(ctx, claim, nodeClass, types)
 	if err != nil {
+		c.journal.LaunchFailed(c.entry(claim, nil, instance.Intent{}, ReasonNoOffering))
 		return nil, noRoom("%w", err)
 	}
 	l := &launch{claim: claim, nodeClass: nodeClass, types: types,
@@ -179,6 +185,7 @@ func (c *CloudProvider) order(ctx context.Context, claim, live *karpv1.NodeClaim
 		server, err := c.instances.Launch(ctx, c.request(l, candidate, attempt+orders, recorder.record))
 		if err == nil {
 			c.records.launched(claim.UID)
+			c.tellLaunched(claim, server, types, recorder.last, lo.Ternary(len(refusals) > 0, ReasonFailedOver, ReasonCheapest))
 			return c.launched(server, candidate.instanceType, candidate.offering, l.record), nil
 		}
 		orders++
@@ -190,6 +197,9 @@ func (c *CloudProvider) order(ctx context.Context, claim, live *karpv1.NodeClaim
 		refusals = append(refusals, err)
 	}
 	c.placements.moved(claim, "")
+	if orders == 0 {
+		c.journal.LaunchFailed(c.entry(claim, nil, instance.Intent{}, ReasonNoOffering))
+	}
 	return nil, noRoom("every offering that was tried has no room: %w", errors.Join(refusals...))
 }
 
@@ -229,9 +239,14 @@ func (c *CloudProvider) outcome(ctx context.Context, l *launch, chosen candidate
 	// From here on nothing was ordered, or the cloud has refused it without building anything.
 	m := meaningOf(err)
 	launchFailuresTotal.Inc(map[string]string{"reason": m.reason})
+	// The intent is empty where not even that could be written.
+	intent := l.record.Intent
+	intent.Flavor, intent.Zone = chosen.key.Flavor, chosen.key.Zone
+	c.journal.LaunchFailed(c.entry(l.claim, l.types, intent, m.reason))
 	switch {
 	case m.scope != 0:
 		if c.takeOut(ctx, l.claim, chosen.key, m, err) {
+			c.recorder.Publish(events.OfferingRefused(l.claim, chosen.key.Flavor, chosen.key.Zone, m.reason, err))
 			return true, nil
 		}
 		c.placements.moved(l.claim, "")
@@ -242,6 +257,7 @@ func (c *CloudProvider) outcome(ctx context.Context, l *launch, chosen candidate
 		if bizfly.IsInvalid(err) && l.record.Attempt <= 1 {
 			c.countFailure(l.nodeClass, err)
 		}
+		c.recorder.Publish(events.OrderRefused(l.claim, chosen.key.Flavor, chosen.key.Zone, m.reason, err))
 		return false, createError(m.reason, fmt.Errorf("launching %s in %s: %w", chosen.key.Flavor, chosen.key.Zone, err))
 	}
 	return false, fmt.Errorf("launching %s in %s: %w", chosen.key.Flavor, chosen.key.Zone, err)
@@ -253,6 +269,7 @@ func (c *CloudProvider) pending(ctx context.Context, l *launch, err error) error
 	switch {
 	case errors.As(err, &failed):
 		reason, noRoomLeft := c.LaunchFailed(ctx, l.claim, failed.Intent, err)
+		c.journal.LaunchFailed(c.entry(l.claim, l.types, failed.Intent, reason))
 		if noRoomLeft {
 			c.records.giveUp(l.claim.UID)
 			return noRoom("%w", err)
@@ -261,6 +278,7 @@ func (c *CloudProvider) pending(ctx context.Context, l *launch, err error) error
 		return c.giveUp(ctx, l.claim, reason, err)
 	case errors.Is(err, instance.ErrOutcomeUnknown):
 		c.recorder.Publish(events.LaunchOutcomeUnknown(l.claim, err))
+		c.journal.LaunchFailed(c.entry(l.claim, l.types, l.record.Intent, ReasonLaunchOutcomeUnknown))
 		return c.giveUp(ctx, l.claim, ReasonLaunchOutcomeUnknown, err)
 	case errors.Is(err, instance.ErrAwaitingServerID):
 		return createError(ReasonAwaitingServerID, fmt.Errorf("server %s: %w", l.record.Name, err))
@@ -272,7 +290,7 @@ func (c *CloudProvider) pending(ctx context.Context, l *launch, err error) error
 
 // resume finds the server of an earlier order.
 func (c *CloudProvider) resume(ctx context.Context, claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass, record launchRecord) (*karpv1.NodeClaim, error) {
-	types, err := c.instanceTypes(ctx, claim, nodeClass)
+	types, err := c.instanceTypes(ctx, claim.Labels[karpv1.NodePoolLabelKey], nodeClass)
 	if err != nil {
 		return nil, err
 	}
@@ -287,10 +305,13 @@ func (c *CloudProvider) resume(ctx context.Context, claim *karpv1.NodeClaim, nod
 		if instanceType == nil {
 			log.FromContext(ctx).Info("the flavor of the server is not in the catalog any more", "flavor", server.Flavor, "server", server.ID)
 		}
+		if !record.Launched {
+			c.tellLaunched(claim, server, types, record.Intent, ReasonFound)
+		}
 		c.records.launched(claim.UID)
 		return c.launched(server, instanceType, offering, record), nil
 	}
-	if pending := c.pending(ctx, &launch{claim: claim, nodeClass: nodeClass, record: record}, err); pending != nil {
+	if pending := c.pending(ctx, &launch{claim: claim, nodeClass: nodeClass, types: types, record: record}, err); pending != nil {
 		return nil, pending
 	}
 	if errors.Is(err, instance.ErrRefused) {
@@ -298,6 +319,14 @@ func (c *CloudProvider) resume(ctx context.Context, claim *karpv1.NodeClaim, nod
 		c.records.memory.SetDefault(string(claim.UID), record)
 	}
 	return nil, fmt.Errorf("looking for server %s: %w", record.Name, err)
+}
+
+// tellLaunched says which server a claim got, and why that one.
+func (c *CloudProvider) tellLaunched(claim *karpv1.NodeClaim, server *instance.Instance, types cloudprovider.InstanceTypes, intent instance.Intent, reason string) {
+	entry := c.entry(claim, types, intent, reason)
+	entry.Server = server.ID
+	c.journal.Launched(entry)
+	c.recorder.Publish(events.ServerLaunched(claim, server.Name, server.ID, entry.Flavor, entry.Zone, entry.Price, reason))
 }
 
 // find returns the instance type and the offering that a server is.

@@ -27,6 +27,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
@@ -61,14 +62,28 @@ func (c *CloudProvider) IsDrifted(ctx context.Context, claim *karpv1.NodeClaim) 
 		// Its replacement could not be launched.
 		return "", nil
 	}
+	found := c.drift(claim, nodeClass)
+	if found.reason != "" {
+		c.recorder.Publish(events.ServerDrifted(claim, string(found.reason), found.got, found.wanted))
+	}
+	return found.reason, nil
+}
+
+// drifted is what differs, with the words for people.
+type drifted struct {
+	reason      cloudprovider.DriftReason
+	got, wanted string
+}
+
+func (c *CloudProvider) drift(claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass) drifted {
 	if staticDrift(claim, nodeClass) {
-		return NodeClassDrift, nil
+		return drifted{NodeClassDrift, "an earlier spec of BizflyNodeClass " + nodeClass.Name, "the present one"}
 	}
 	server := c.lastSeen(claim)
-	if imageDrift(claim, nodeClass, server) {
-		return ImageDrift, nil
+	if got, drift := imageDrift(claim, nodeClass, server); drift {
+		return drifted{ImageDrift, "image " + got, "image " + imageID(nodeClass)}
 	}
-	return c.serverDrift(claim, server), nil
+	return c.serverDrift(claim, server)
 }
 
 // staticDrift compares the hashes, if they are of one version: after an upgrade they are re-stamped first.
@@ -83,30 +98,30 @@ func staticDrift(claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass) b
 }
 
 // imageDrift compares what the server was made from with what new servers boot, while that is known.
-func imageDrift(claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass, server *instance.Instance) bool {
+func imageDrift(claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass, server *instance.Instance) (string, bool) {
 	wanted, got := imageID(nodeClass), claim.Status.ImageID
 	if server != nil && server.ImageID != "" {
 		got = server.ImageID
 	}
-	return wanted != "" && got != "" && wanted != got &&
+	return got, wanted != "" && got != "" && wanted != got &&
 		nodeClass.StatusConditions().Get(v1alpha1.ConditionTypeImagesReady).IsTrue()
 }
 
 // serverDrift compares the labels by which pods were placed with the server as it is.
-func (c *CloudProvider) serverDrift(claim *karpv1.NodeClaim, server *instance.Instance) cloudprovider.DriftReason {
+func (c *CloudProvider) serverDrift(claim *karpv1.NodeClaim, server *instance.Instance) drifted {
 	if server == nil {
-		return ""
+		return drifted{}
 	}
 	// The API also knows flavors by names without their family. Only another flavor of the catalog is another flavor.
 	flavor := claim.Labels[corev1.LabelInstanceTypeStable]
 	_, known := c.flavors.Category(server.Flavor)
 	if flavor != "" && known && !strings.HasSuffix(flavor, server.Flavor) {
-		return FlavorDrift
+		return drifted{FlavorDrift, "flavor " + server.Flavor, "flavor " + flavor}
 	}
 	if zone := claim.Labels[corev1.LabelTopologyZone]; zone != "" && server.Zone != "" && zone != server.Zone {
-		return ZoneDrift
+		return drifted{ZoneDrift, "zone " + server.Zone, "zone " + zone}
 	}
-	return ""
+	return drifted{}
 }
 
 // lastSeen returns the claim's server from the last list, nil when it is not there or the list is old.

@@ -59,6 +59,7 @@ func (c *CloudProvider) LaunchFailed(ctx context.Context, claim *karpv1.NodeClai
 	m := meaningOf(err)
 	launchFailuresTotal.Inc(map[string]string{"reason": m.reason})
 	c.recorder.Publish(events.LaunchFailed(claim, intent.Name, intent.Flavor, intent.Zone, err))
+	c.Replacing(claim, m.reason)
 	if m.scope != 0 {
 		c.takeOut(ctx, claim, capacity.Offering{Flavor: intent.Flavor, Zone: intent.Zone, BillingPlan: intent.BillingPlan}, m, err)
 		return m.reason, true

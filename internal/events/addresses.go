@@ -25,12 +25,15 @@ import (
 	"sigs.k8s.io/karpenter/pkg/events"
 )
 
+// ReasonAddressReleaseFailed is the reason of an event about addresses that are still paid for.
+const ReasonAddressReleaseFailed = "AddressReleaseFailed"
+
 // ReleaseFailed says that addresses which outlived their server could not be released and are paid for.
 func ReleaseFailed(nodeName string, err error) events.Event {
 	return events.Event{
 		InvolvedObject: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: types.UID(nodeName)}},
 		Type:           corev1.EventTypeWarning,
-		Reason:         "AddressReleaseFailed",
+		Reason:         ReasonAddressReleaseFailed,
 		Message:        shorten(fmt.Sprintf("The server is deleted, but its addresses could not be released and are paid for; release them by hand: %s", err)),
 		DedupeValues:   []string{nodeName},
 	}

@@ -42,6 +42,11 @@ const (
 	ReasonLaunchSlow                 = "LaunchSlow"
 	ReasonLaunchesKeepFailing        = "LaunchesKeepFailing"
 	ReasonServerVanished             = "ServerVanished"
+	ReasonServerLaunched             = "ServerLaunched"
+	ReasonOfferingRefused            = "OfferingRefused"
+	ReasonOrderRefused               = "OrderRefused"
+	ReasonLaunchIntentUnreadable     = "LaunchIntentUnreadable"
+	ReasonNodeDrifted                = "ServerDrifted"
 	ReasonGarbageCollectionSuspended = "GarbageCollectionSuspended"
 )
 
@@ -86,6 +91,42 @@ func AccountLimitReached(claim *karpv1.NodeClaim, reason string, pause time.Dura
 	event := warning(claim, reason, ReasonAccountLimit,
 		fmt.Sprintf("%s: all launches pause for %s. Raise the quota or top up the account. The cloud said: %s", reason, pause, cause))
 	event.DedupeTimeout = pause
+	return event
+}
+
+// ServerLaunched says which server the claim got, what it costs in VND per hour, and why it was chosen.
+func ServerLaunched(claim *karpv1.NodeClaim, server, id, flavor, zone string, price float64, why string) karpevents.Event {
+	event := warning(claim, fmt.Sprintf("%s-%s", claim.UID, id), ReasonServerLaunched,
+		fmt.Sprintf("Server %s (%s) is a %s in %s for %.0f VND per hour (%s)", server, id, flavor, zone, price, why))
+	event.Type = corev1.EventTypeNormal
+	return event
+}
+
+// OfferingRefused says that the cloud has no room for what was ordered first, and that the next offering is tried.
+func OfferingRefused(claim *karpv1.NodeClaim, flavor, zone, reason string, cause error) karpevents.Event {
+	return warning(claim, fmt.Sprintf("%s-%s-%s", claim.UID, flavor, zone), ReasonOfferingRefused,
+		fmt.Sprintf("%s in %s is not to be had now (%s) and is left alone for a while; the next cheapest is tried. The cloud said: %s", flavor, zone, reason, cause))
+}
+
+// OrderRefused says that the cloud refuses the order as it is, so that no other offering would help.
+func OrderRefused(claim *karpv1.NodeClaim, flavor, zone, reason string, cause error) karpevents.Event {
+	return warning(claim, fmt.Sprintf("%s-%s", claim.UID, reason), ReasonOrderRefused,
+		fmt.Sprintf("The order of a %s in %s was refused (%s), and will be until somebody changes something: %s", flavor, zone, reason, cause))
+}
+
+// LaunchIntentUnreadable says that a claim is given up because its record of what was ordered cannot be read.
+func LaunchIntentUnreadable(claim *karpv1.NodeClaim, cause error) karpevents.Event {
+	return warning(claim, string(claim.UID), ReasonLaunchIntentUnreadable,
+		fmt.Sprintf("Somebody has changed the record of what was ordered, so the claim is given up and replaced; a server of it is garbage collected: %s", cause))
+}
+
+// ServerDrifted says in what the claim's server differs from what its NodeClass asks for.
+func ServerDrifted(claim *karpv1.NodeClaim, reason, got, wanted string) karpevents.Event {
+	event := warning(claim, fmt.Sprintf("%s-%s-%s", claim.UID, reason, wanted), ReasonNodeDrifted,
+		fmt.Sprintf("%s: the server has %s, new ones get %s. It is replaced as the NodePool's disruption budgets allow", reason, got, wanted))
+	event.Type = corev1.EventTypeNormal
+	// It is looked at every few minutes, and may wait long for its replacement.
+	event.DedupeTimeout = time.Hour
 	return event
 }
 

@@ -25,13 +25,16 @@ import (
 	"sigs.k8s.io/karpenter/pkg/events"
 )
 
+// ReasonLeaveFailed is the reason of an event about a node that BKE still lists.
+const ReasonLeaveFailed = "BKELeaveFailed"
+
 // LeaveFailed says that BizFly Kubernetes Engine still lists a node whose server is gone.
 func LeaveFailed(nodeName string, err error) events.Event {
 	return events.Event{
 		InvolvedObject: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: types.UID(nodeName)}},
 		Type:           corev1.EventTypeWarning,
-		Reason:         "BKELeaveFailed",
-		Message:        fmt.Sprintf("The server is deleted, but BizFly Kubernetes Engine still lists the node; remove it there: %s", err),
+		Reason:         ReasonLeaveFailed,
+		Message:        shorten(fmt.Sprintf("The server is deleted, but BizFly Kubernetes Engine still lists the node; remove it there: %s", err)),
 		DedupeValues:   []string{nodeName},
 	}
 }

@@ -27,13 +27,20 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
+// Reasons of the events on a ProviderConfig. What is wrong with one is published under the reason of its condition.
+const (
+	ReasonConfigApplied = "Applied"
+	ReasonTuningApplied = "TuningApplied"
+	ReasonTuningIgnored = "TuningIgnored"
+)
+
 // ProviderConfigRefused says why a configuration is not in force; the one before stays.
 func ProviderConfigRefused(config *v1alpha1.ProviderConfig, reason string, err error) events.Event {
 	return events.Event{
 		InvolvedObject: config,
 		Type:           corev1.EventTypeWarning,
 		Reason:         reason,
-		Message:        fmt.Sprintf("The configuration is not in force, the one before stays: %s", err),
+		Message:        shorten(fmt.Sprintf("The configuration is not in force, the one before stays: %s", err)),
 		DedupeValues:   []string{string(config.UID), reason, err.Error()},
 	}
 }
@@ -43,8 +50,8 @@ func ProviderConfigApplied(config *v1alpha1.ProviderConfig, scope string) events
 	return events.Event{
 		InvolvedObject: config,
 		Type:           corev1.EventTypeNormal,
-		Reason:         "Applied",
-		Message:        fmt.Sprintf("The configuration is in force for %s", scope),
+		Reason:         ReasonConfigApplied,
+		Message:        shorten(fmt.Sprintf("The configuration is in force for %s", scope)),
 		DedupeValues:   []string{string(config.UID), fmt.Sprint(config.Generation), scope},
 	}
 }
@@ -58,7 +65,7 @@ func TuningRefused(config *v1alpha1.ProviderConfig, reason string, err error) ev
 
 // TuningIgnored names a key of the tuning ConfigMap that is ignored: with its value, and what may be used instead.
 func TuningIgnored(config *v1alpha1.ProviderConfig, configMap, problem string) events.Event {
-	event := warning(config, fmt.Sprintf("%s-%s", config.UID, problem), "TuningIgnored", fmt.Sprintf("ConfigMap %s: %s", configMap, problem))
+	event := warning(config, fmt.Sprintf("%s-%s", config.UID, problem), ReasonTuningIgnored, fmt.Sprintf("ConfigMap %s: %s", configMap, problem))
 	event.DedupeTimeout = 10 * time.Minute
 	return event
 }
@@ -66,7 +73,7 @@ func TuningIgnored(config *v1alpha1.ProviderConfig, configMap, problem string) e
 // TuningApplied says which keys have come into force.
 func TuningApplied(config *v1alpha1.ProviderConfig, keys []string) events.Event {
 	names := strings.Join(keys, ", ")
-	event := warning(config, fmt.Sprintf("%s-%s", config.UID, names), "TuningApplied", fmt.Sprintf("A changed tuning is in force: %s", names))
+	event := warning(config, fmt.Sprintf("%s-%s", config.UID, names), ReasonTuningApplied, fmt.Sprintf("A changed tuning is in force: %s", names))
 	// Each is a change of its own, however soon it follows another one of the same key.
 	event.Type, event.DedupeTimeout = corev1.EventTypeNormal, time.Millisecond
 	return event

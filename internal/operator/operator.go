@@ -40,6 +40,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/journal"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
@@ -225,6 +226,8 @@ func (op *Operator) build(ctx context.Context, opts *options.Options, reader cli
 		OnReleaseFailed: func(_ context.Context, nodeName string, err error) {
 			op.EventRecorder.Publish(events.ReleaseFailed(nodeName, err))
 		},
+		// Nothing is deleted before all is built.
+		OnRemoved: func(ctx context.Context, removed instance.Removed) { op.CloudProvider.Removed(ctx, removed) },
 	}, op.API, op.Bootstrap, op.Zones, func(ctx context.Context) (sets.Set[string], error) {
 		return volumeHandles(ctx, reader)
 	}, cache.New(deletionTTL, cleanup))
@@ -243,6 +246,8 @@ func (op *Operator) build(ctx context.Context, opts *options.Options, reader cli
 		UnavailableTTL:      opts.UnavailableOfferingTTL,
 		LaunchRecords:       cache.New(time.Hour, cleanup),
 		LaunchFailures:      cache.New(time.Hour, cleanup),
+		Removals:            cache.New(time.Hour, cleanup),
+		Journal:             journal.New(log.Log),
 		PausedTypes:         cache.New(time.Hour, cleanup),
 		NodePoolChecks:      cache.New(time.Hour, cleanup),
 	}

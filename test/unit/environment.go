@@ -40,6 +40,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/journal"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
@@ -69,6 +70,8 @@ type Environment struct {
 	Clock *clocktesting.FakeClock
 	// Recorder remembers events.
 	Recorder *coretest.EventRecorder
+	// Journal gets the lines of launches and removals; nil writes them to the log.
+	Journal *journal.Journal
 
 	// IDWait and VisibilityWindow are how long a launch waits for its server, in real time. They are short, so that specs
 	// of what happens afterwards are; who has none of these makes them long, and does not depend on a busy machine.
@@ -145,7 +148,8 @@ func (e *Environment) Restart(ctx context.Context) {
 	e.Instances = instance.NewDefaultProvider(instance.Config{
 		ClusterName: "unit", ClusterUID: ClusterUID, BKEClusterID: bke.ClusterUID, BKEClusterToken: bke.ClusterToken,
 		IDWait: e.IDWait, VisibilityWindow: e.VisibilityWindow, PollInterval: 5 * time.Millisecond, ListMaxAge: time.Nanosecond,
-		Clock: clock.RealClock{},
+		Clock:     clock.RealClock{},
+		OnRemoved: func(ctx context.Context, removed instance.Removed) { e.CloudProvider.Removed(ctx, removed) },
 	}, api, bootstraps, e.Zones, func(ctx context.Context) (sets.Set[string], error) {
 		volumes := &corev1.PersistentVolumeList{}
 		err := e.APIReader.List(ctx, volumes)
@@ -160,7 +164,7 @@ func (e *Environment) Restart(ctx context.Context) {
 func (e *Environment) Config() cloudprovider.Config {
 	return cloudprovider.Config{
 		KubeClient: e.Client, APIReader: e.APIReader, Recorder: e.Recorder, Clock: e.Clock,
-		Instances: e.Instances, Flavors: e.Flavors, Zones: e.Zones, Capacity: e.Capacity,
+		Instances: e.Instances, Flavors: e.Flavors, Zones: e.Zones, Capacity: e.Capacity, Journal: e.Journal,
 	}
 }
 

@@ -82,21 +82,32 @@ func (p *DefaultProvider) advance(ctx context.Context, v *view, request DeleteRe
 		return err
 	}
 	if server == nil || gone(server) {
-		return p.finish(ctx, v, p.deletions.change(request.ID, func(r *record) { r.merge(request) }))
+		return p.finish(ctx, v, p.deletions.change(request.ID, func(r *record) { p.begin(r, request) }))
 	}
 	if !p.ours(server) {
 		p.deletions.forget(request.ID)
 		return fmt.Errorf("%w: %s is not this cluster's", ErrNotFound, request.ID)
 	}
 	current := p.deletions.change(request.ID, func(r *record) {
-		r.merge(request)
+		p.begin(r, request)
+		seen := convert(server)
 		r.Name = server.Name
+		r.Description = r.Description.or(Description{NodeClaim: seen.NodeClaim, NodeClaimUID: seen.NodeClaimUID, NodePool: seen.NodePool,
+			NodeClass: seen.NodeClass, Flavor: seen.Flavor, Zone: seen.Zone})
 		r.Done = false
 	})
 	if leaving(server) || p.underWay(current) {
 		return nil
 	}
 	return p.deleteServer(ctx, v, server, current)
+}
+
+// begin adds to the record what the caller knows.
+func (p *DefaultProvider) begin(r *record, request DeleteRequest) {
+	r.merge(request)
+	if r.Begun.IsZero() {
+		r.Begun = p.config.Clock.Now()
+	}
 }
 
 // look returns the server, or nil when it is absent from a list begun after the call and the API denies its id.
@@ -143,7 +154,7 @@ func (p *DefaultProvider) deleteServer(ctx context.Context, v *view, server *gob
 	switch {
 	case err == nil:
 		deletionsTotal.Inc(map[string]string{labelOutcome: outcomeAccepted})
-		log.FromContext(ctx).Info("deleting server", "server", server.Name, "server-id", server.ID, "volumes", volumes)
+		log.FromContext(ctx).V(1).Info("deleting server", "server", server.Name, "server-id", server.ID, "volumes", volumes)
 		return nil
 	case bizfly.IsNotFound(err), bizfly.IsConflict(err) && server.Status != StatusBuild:
 		// It is on its way out already, from a life of ours before or by someone else's hand; the next look tells.
@@ -176,9 +187,18 @@ func (p *DefaultProvider) finish(ctx context.Context, v *view, current record) e
 		if err := p.leaveBKE(ctx, current); err != nil {
 			return err
 		}
-		p.deletions.change(current.ID, func(r *record) { r.Done = true })
+		p.done(ctx, current.ID)
 	}
 	return fmt.Errorf("%w: %s", ErrNotFound, current.ID)
+}
+
+// done closes the record, and tells of the removal once: two controllers of core delete at the same time.
+func (p *DefaultProvider) done(ctx context.Context, id string) {
+	first := false
+	closed := p.deletions.change(id, func(r *record) { first, r.Done = !r.Done, true })
+	if first {
+		p.config.OnRemoved(ctx, Removed{Description: closed.Description, ID: id, Reason: closed.Reason, Took: p.config.Clock.Since(closed.Begun)})
+	}
 }
 
 // hasTwin says whether another server of ours has the same name: a gateway that repeats an order makes two.

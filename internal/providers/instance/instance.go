@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -210,6 +211,46 @@ type DeleteRequest struct {
 	RecordedVolumes []string
 	// RecordedAddresses are the ids of the network interfaces that the server had then; nil where nobody wrote them down.
 	RecordedAddresses []string
+	// Reason is why it is deleted, in one word. The first one that is given counts.
+	Reason string
+	// Description is what the caller knows of the server, for whoever is told once it is gone.
+	Description Description
+}
+
+// Description is what a removal is told with. What nobody knew stays empty.
+type Description struct {
+	// NodeClaim, NodeClaimUID, NodePool and NodeClass are what the server was launched for.
+	NodeClaim    string
+	NodeClaimUID string
+	NodePool     string
+	NodeClass    string
+	// Flavor and Zone are the offering.
+	Flavor string
+	Zone   string
+}
+
+// or fills what is empty.
+func (d Description) or(other Description) Description {
+	return Description{
+		NodeClaim:    lo.CoalesceOrEmpty(d.NodeClaim, other.NodeClaim),
+		NodeClaimUID: lo.CoalesceOrEmpty(d.NodeClaimUID, other.NodeClaimUID),
+		NodePool:     lo.CoalesceOrEmpty(d.NodePool, other.NodePool),
+		NodeClass:    lo.CoalesceOrEmpty(d.NodeClass, other.NodeClass),
+		Flavor:       lo.CoalesceOrEmpty(d.Flavor, other.Flavor),
+		Zone:         lo.CoalesceOrEmpty(d.Zone, other.Zone),
+	}
+}
+
+// Removed is a server that is provably gone with what it owned.
+type Removed struct {
+	Description
+
+	// ID is the server's id.
+	ID string
+	// Reason is why it was deleted.
+	Reason string
+	// Took is how long it took since its deletion was first asked for.
+	Took time.Duration
 }
 
 // Provider manages the servers of this cluster.

@@ -35,6 +35,9 @@ const afterwordTimeout = 15 * time.Second
 // abandonedAfter is how long after the last wait for an order nobody is taken to wait for it any more.
 const abandonedAfter = 10 * time.Minute
 
+// ReasonLaunchFailed is why a server is deleted that the cloud could not build.
+const ReasonLaunchFailed = "LaunchFailed"
+
 // Launch orders one server and waits, bounded, for its id.
 func (p *DefaultProvider) Launch(ctx context.Context, request *LaunchRequest) (*Instance, error) {
 	if p.config.ClusterUID == "" {
@@ -139,7 +142,8 @@ func (p *DefaultProvider) cleanUp(ctx context.Context, intent Intent, server *go
 	defer cancel()
 	var err error
 	if server != nil {
-		err = p.Delete(ctx, DeleteRequest{ID: server.ID, Name: intent.Name})
+		err = p.Delete(ctx, DeleteRequest{ID: server.ID, Name: intent.Name, Reason: ReasonLaunchFailed,
+			Description: Description{Flavor: intent.Flavor, Zone: intent.Zone}})
 	} else {
 		p.deletions.expect(intent.Name, time.Time{})
 		err = p.sweep(ctx, intent.Name, p.newView())

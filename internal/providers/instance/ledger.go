@@ -60,6 +60,11 @@ type record struct {
 	Left bool
 	// Done is true when everything is gone.
 	Done bool
+	// Begun is when the deletion was first asked for.
+	Begun time.Time
+	// Reason and Description are what its end is told with.
+	Reason      string
+	Description Description
 }
 
 // ledger remembers the deletions under way in a cache whose entries expire.
@@ -115,4 +120,6 @@ func (r *record) merge(request DeleteRequest) {
 	r.Name = lo.CoalesceOrEmpty(r.Name, request.Name)
 	r.Recorded = lo.Union(r.Recorded, request.RecordedVolumes)
 	r.Addresses = lo.Union(r.Addresses, request.RecordedAddresses)
+	r.Reason = lo.CoalesceOrEmpty(r.Reason, request.Reason)
+	r.Description = r.Description.or(request.Description)
 }

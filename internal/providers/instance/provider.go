@@ -75,6 +75,9 @@ type Config struct {
 	OnLeaveFailed func(ctx context.Context, nodeName string, err error)
 	// OnReleaseFailed is told of a server whose addresses could not be released in several tries; it may be nil.
 	OnReleaseFailed func(ctx context.Context, nodeName string, err error)
+	// OnRemoved is told once of each server that is provably gone with what it owned; it may be nil. A controller that
+	// starts anew may tell it again of one that it had told of just before.
+	OnRemoved func(ctx context.Context, removed Removed)
 }
 
 func (c Config) withDefaults() Config {
@@ -90,6 +93,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.OnReleaseFailed == nil {
 		c.OnReleaseFailed = func(context.Context, string, error) {}
+	}
+	if c.OnRemoved == nil {
+		c.OnRemoved = func(context.Context, Removed) {}
 	}
 	return c
 }

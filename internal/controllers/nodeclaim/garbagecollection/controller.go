@@ -58,6 +58,9 @@ const (
 	maxNames = 10
 )
 
+// Reason is why a server was removed that no NodeClaim accounted for.
+const Reason = "GarbageCollected"
+
 // Config is how the garbage collector behaves.
 type Config struct {
 	// Grace is the age below which no server is collected. It must exceed the longest launch; 0 means DefaultGrace.
@@ -172,9 +175,8 @@ func (c *Controller) delete(ctx context.Context, id string) error {
 	name := c.deleting[id]
 	c.mu.Unlock()
 
-	err := c.instances.Delete(ctx, instance.DeleteRequest{ID: id, Name: name})
+	err := c.instances.Delete(ctx, instance.DeleteRequest{ID: id, Name: name, Reason: Reason})
 	if errors.Is(err, instance.ErrNotFound) {
-		log.FromContext(ctx).Info("garbage collected a server without a claim", "server", id, "name", name)
 		c.recorder.Publish(events.GarbageCollected(name, id))
 		collectedTotal.Inc(nil)
 		c.mu.Lock()

@@ -61,6 +61,8 @@ type FailureHandler interface {
 	LaunchFailed(ctx context.Context, claim *karpv1.NodeClaim, intent instance.Intent, err error) (reason string, noRoomLeft bool)
 	// LaunchSucceeded remembers how long a server took from its order until its node had registered.
 	LaunchSucceeded(flavor, zone, imageID string, took time.Duration)
+	// Replacing remembers why the claim is about to be deleted.
+	Replacing(claim *karpv1.NodeClaim, reason string)
 }
 
 // Controller follows launches.
@@ -140,6 +142,7 @@ func (c *Controller) vanished(ctx context.Context, claim *karpv1.NodeClaim, id s
 	}
 	log.FromContext(ctx).Info("replacing a claim whose server vanished before its node registered", "server", id)
 	c.recorder.Publish(events.ServerVanished(claim))
+	c.failures.Replacing(claim, cloudprovider.ReasonServerVanished)
 	return c.replace(ctx, claim)
 }
 

@@ -1,0 +1,68 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/samber/lo"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+)
+
+const eventsIntroduction = `# Events
+
+<!-- Written by make generate. -->
+
+Whatever is decided about a node is told as an event on the object that it is about, with a reason that does not change
+between versions. ` + "`kubectl describe nodeclaim`" + ` shows those of one node, and this all of them:
+
+    kubectl get events -A --field-selector source=karpenter --sort-by=.lastTimestamp
+
+The same event about the same object is published at most every two minutes, some of them less often. The log has one line
+for each launch and each removal beside: [monitoring.md](monitoring.md).
+
+| reason | type | object | what it means | what to do |
+| --- | --- | --- | --- | --- |
+`
+
+const coreEventsIntroduction = `
+## Karpenter's own
+
+The rest of a node's life is told by Karpenter itself. The most important ones:
+
+| reason | type | object | what it means | what to do |
+| --- | --- | --- | --- | --- |
+`
+
+// eventsPage is the page of everything that is published as an event.
+func eventsPage() (string, error) {
+	page := &strings.Builder{}
+	page.WriteString(eventsIntroduction)
+	page.WriteString(eventRows(events.Docs))
+	page.WriteString(coreEventsIntroduction)
+	page.WriteString(eventRows(events.CoreDocs))
+	return page.String(), nil
+}
+
+func eventRows(docs []events.Doc) string {
+	return strings.Join(lo.Map(docs, func(d events.Doc, _ int) string {
+		reasons := strings.Join(lo.Map(strings.Split(d.Reason, ", "), code), ", ")
+		return fmt.Sprintf("| %s | %s | %s | %s | %s |\n", reasons, lo.Ternary(d.Warning, "Warning", "Normal"), d.Object, d.Meaning, d.Remedy)
+	}), "")
+}

@@ -1,0 +1,140 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloudprovider
+
+import (
+	"context"
+	"time"
+
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/journal"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// Reasons of the journal's lines beside those of failures.
+const (
+	// ReasonCheapest says that the offering was the cheapest that fits and is for sale.
+	ReasonCheapest = "Cheapest"
+	// ReasonFailedOver says that a cheaper offering, or one as cheap, was refused just before.
+	ReasonFailedOver = "FailedOver"
+	// ReasonFound says that the server is that of an earlier order, which had been left without an answer.
+	ReasonFound = "Found"
+	// ReasonNoOffering says that nothing was ordered, because nothing that fits is for sale.
+	ReasonNoOffering = "NoOfferingAvailable"
+
+	// ReasonServerVanished says that somebody deleted the server before its node had registered.
+	ReasonServerVanished = "ServerVanished"
+	// ReasonServerStopped says that the server was stopped outside and stayed so.
+	ReasonServerStopped = "ServerStopped"
+	// ReasonNotRegistered says that the node did not join in time.
+	ReasonNotRegistered = "NotRegistered"
+	// ReasonExpired says that the node had reached its NodePool's expireAfter.
+	ReasonExpired = "Expired"
+	// ReasonDeleted says that somebody deleted the NodeClaim, the Node or the NodePool.
+	ReasonDeleted = "Deleted"
+)
+
+// entry is the journal's line about an order.
+func (c *CloudProvider) entry(claim *karpv1.NodeClaim, types cloudprovider.InstanceTypes, intent instance.Intent, reason string) journal.Entry {
+	entry := journal.Entry{NodeClaim: claim.Name, Flavor: intent.Flavor, Zone: intent.Zone,
+		CapacityType: karpv1.CapacityTypeOnDemand, Reason: reason}
+	if _, offering := find(types, intent.Flavor, intent.Zone); offering != nil {
+		entry.Price = offering.Price
+	}
+	if !intent.OrderedAt.IsZero() {
+		entry.Took = c.clock.Since(intent.OrderedAt)
+	}
+	return entry
+}
+
+// Replacing remembers why the claim is about to be deleted, where the claim itself will not tell.
+func (c *CloudProvider) Replacing(claim *karpv1.NodeClaim, reason string) {
+	c.removals.SetDefault(string(claim.UID), reason)
+}
+
+// removalReason is why the server of a claim that is being deleted goes, as far as the claim tells.
+func removalReason(claim *karpv1.NodeClaim) string {
+	conditions := claim.StatusConditions()
+	if disruption := conditions.Get(karpv1.ConditionTypeDisruptionReason); disruption.IsTrue() {
+		return disruption.Reason
+	}
+	switch {
+	case conditions.Get(v1alpha1.ConditionTypeServerRunning).IsFalse():
+		return ReasonServerStopped
+	case expired(claim):
+		return ReasonExpired
+	case !conditions.Get(karpv1.ConditionTypeRegistered).IsTrue():
+		return ReasonNotRegistered
+	}
+	return ReasonDeleted
+}
+
+// expired says that the claim's time was up when it was deleted.
+func expired(claim *karpv1.NodeClaim) bool {
+	after := claim.Spec.ExpireAfter.Duration
+	return after != nil && claim.DeletionTimestamp != nil && claim.DeletionTimestamp.Sub(claim.CreationTimestamp.Time) >= *after
+}
+
+// describeClaim is what the claim tells about its server once that is gone.
+func describeClaim(claim *karpv1.NodeClaim) instance.Description {
+	description := instance.Description{
+		NodeClaim:    claim.Name,
+		NodeClaimUID: string(claim.UID),
+		NodePool:     claim.Labels[karpv1.NodePoolLabelKey],
+		Flavor:       claim.Labels[corev1.LabelInstanceTypeStable],
+		Zone:         claim.Labels[corev1.LabelTopologyZone],
+	}
+	if isOurs(claim.Spec.NodeClassRef) {
+		description.NodeClass = claim.Spec.NodeClassRef.Name
+	}
+	return description
+}
+
+// Removed writes the line about a server that is gone.
+func (c *CloudProvider) Removed(ctx context.Context, removed instance.Removed) {
+	reason := lo.CoalesceOrEmpty(removed.Reason, ReasonDeleted)
+	if known, ok := c.removals.Get(removed.NodeClaimUID); ok && removed.NodeClaimUID != "" {
+		reason = known.(string)
+	}
+	c.journal.Removed(journal.Entry{
+		NodeClaim: removed.NodeClaim, Server: removed.ID, Flavor: removed.Flavor, Zone: removed.Zone,
+		CapacityType: karpv1.CapacityTypeOnDemand, Price: c.priceOf(ctx, removed.Description), Reason: reason,
+		Took: removed.Took.Round(time.Millisecond),
+	})
+}
+
+// priceOf is the price of what a server was, 0 where it cannot be told any more.
+func (c *CloudProvider) priceOf(ctx context.Context, server instance.Description) float64 {
+	if server.NodeClass == "" {
+		return 0
+	}
+	nodeClass, err := c.nodeClass(ctx, &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: nodeClassKind, Name: server.NodeClass})
+	if err != nil {
+		return 0
+	}
+	types, err := c.instanceTypes(ctx, server.NodePool, nodeClass)
+	if err != nil {
+		return 0
+	}
+	_, offering := find(types, server.Flavor, server.Zone)
+	return lo.FromPtr(offering).Price
+}

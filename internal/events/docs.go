@@ -1,0 +1,112 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package events
+
+// Kinds of the objects that events are about.
+const (
+	kindNodeClaim      = "NodeClaim"
+	kindNodePool       = "NodePool"
+	kindNodeClass      = "BizflyNodeClass"
+	kindProviderConfig = "ProviderConfig"
+	kindNode           = "Node"
+	// kindNamespace stands for the cluster, where no object of it is left to speak about.
+	kindNamespace = "Namespace kube-system"
+)
+
+// Doc is what a reader of an event needs to know about its reason.
+type Doc struct {
+	// Reason is the event's reason; people and alerts match it, so it never changes.
+	Reason string
+	// Warning is true where somebody may have to do something.
+	Warning bool
+	// Object is the kind of object that it is about.
+	Object string
+	// Meaning is what has been decided or has happened.
+	Meaning string
+	// Remedy is what to do about it.
+	Remedy string
+}
+
+// nothing is the remedy where all is as it should be.
+const nothing = "Nothing."
+
+// Docs are all reasons, in the order of a node's life.
+var Docs = []Doc{
+	{ReasonServerLaunched, false, kindNodeClaim, "The claim has its server: which flavor and zone, its price, and why: `Cheapest` of what fits and is for sale, `FailedOver` after a refusal, `Found` after an order without an answer.", nothing},
+	{ReasonOfferingRefused, true, kindNodeClaim, "The cloud has no room for the flavor in the zone. It is not tried for a while (`UNAVAILABLE_OFFERING_TTL`), and the next cheapest is.", "Nothing; allow more flavors and zones in the NodePool if it is frequent."},
+	{ReasonOrderRefused, true, kindNodeClaim, "The cloud refuses the order itself, with a reason as in the `Launched` condition: the request is invalid, not permitted, or names something that does not exist.", "Do what the message asks for: mostly the NodeClass, or the rights of the credentials."},
+	{ReasonLaunchFailed, true, kindNodeClaim, "The cloud accepted the order and then could not build the server. What was left of it is deleted and the claim replaced.", "Nothing, unless it repeats; then ask BizFly Cloud with the server's name."},
+	{ReasonLaunchSlow, true, kindNodeClaim, "The server has been in BUILD for more than five minutes.", "Wait; core replaces the claim after 15 minutes."},
+	{ReasonLaunchOutcomeUnknown, true, kindNodeClaim, "The cloud never said what became of an order. The claim is given up; a server that appears late is garbage collected.", "Look at the health of the API (dashboard \"API health\")."},
+	{ReasonLaunchIntentUnreadable, true, kindNodeClaim, "The annotation in which an order is written down was changed by somebody, so the claim is given up and replaced.", "Find out who edits annotations of NodeClaims."},
+	{ReasonServerVanished, true, kindNodeClaim, "Somebody deleted the server before its node had registered.", "Find out who deletes servers in the project."},
+	{ReasonNodeClassUnresolved, true, kindNodeClaim, "The NodeClass of the claim does not exist or is being deleted.", "Correct `nodeClassRef` of the NodePool, or make the NodeClass."},
+	{ReasonCapacityTypeUnsupported, true, kindNodeClaim + ", " + kindNodePool, "Only `spot` or `reserved` is allowed, which are not sold.", "Allow `on-demand`; the message says how to pay otherwise."},
+	{ReasonNoCompatibleFlavor, true, kindNodePool, "No flavor of the cloud, sold out or not, satisfies the NodePool's requirements.", "Change the requirement that the message names to one of the values that it lists."},
+	{ReasonLaunchesKeepFailing, true, kindNodeClass, "Three launches within ten minutes failed for other reasons than capacity, so launches with the NodeClass pause.", "Check image, networks and firewalls of the NodeClass; a change ends the pause."},
+	{ReasonAccountLimit, true, kindNodeClaim, "Quota or balance of the project stops every order; all launches pause for a while.", "Raise the quota or top up the account."},
+	{ReasonQuotaTooSmall, true, kindNodeClaim, "The quota has no room for a server of this size: that size and bigger ones are not ordered for five minutes.", "Raise the quota of vCPUs or memory."},
+	{ReasonPackageLimit, true, kindNodeClaim, "The package of the BKE cluster allows no more nodes.", "Choose a bigger package, or set `ENFORCE_CLUSTER_MAX_NODES=false`."},
+
+	{ReasonNodeDrifted, false, kindNodeClaim, "The server differs from what its NodeClass asks for, and in what: `NodeClassDrift`, `ImageDrift`, `FlavorDrift` or `ZoneDrift`. Core replaces it.", "Nothing; disruption budgets of the NodePool decide when."},
+	{ReasonServerStopped, true, kindNodeClaim, "The server was stopped outside Kubernetes. It is started again or replaced, as `spec.stoppedServers` of the NodeClass says.", "Delete NodeClaims instead of stopping servers."},
+	{ReasonServerStarted, false, kindNodeClaim, "A server that was stopped runs again.", nothing},
+	{ReasonServerReplaced, true, kindNodeClaim, "The server stayed stopped for five minutes, so the node is replaced.", nothing},
+
+	{ReasonGarbageCollected, false, kindNamespace, "A server of this cluster had no NodeClaim and is deleted with its root disk.", "Nothing, unless it is frequent; then read why launches are given up."},
+	{ReasonWouldGarbageCollect, true, kindNamespace, "The same in a dry run: nothing is deleted.", "Set `GARBAGE_COLLECTION_DRY_RUN=false` when you agree."},
+	{ReasonGarbageCollectionSuspended, true, kindNamespace, "So many servers have no NodeClaim that lost NodeClaims are more likely; nothing is deleted.", "Restore the NodeClaims, or delete the servers that the message names."},
+	{ReasonLeaveFailed, true, kindNode, "The server is gone, but BizFly Kubernetes Engine still lists the node.", "Remove the node in BizFly's console."},
+	{ReasonAddressReleaseFailed, true, kindNode, "The server is gone, but an address of it could not be released and is paid for.", "Release the address in BizFly's console."},
+
+	{"ZoneNotFound", true, kindNodeClass, "`spec.zones` names a zone that the region does not have.", "Correct it as the message says."},
+	{"NoZones", true, kindNodeClass, "No zone is left for the NodeClass.", "Widen `spec.zones`."},
+	{"ImageNotFound", true, kindNodeClass, "No image matches `spec.imageSelectorTerms`.", "Correct the terms; the message says what there is."},
+	{"NetworkNotFound", true, kindNodeClass, "A VPC network of the NodeClass does not exist.", "Correct `spec.networkSelectorTerms`."},
+	{"FirewallNotFound", true, kindNodeClass, "A firewall of the NodeClass does not exist.", "Correct `spec.firewallSelectorTerms`."},
+	{"SSHKeyNotFound", true, kindNodeClass, "The SSH key of the NodeClass does not exist.", "Correct `spec.sshKeySelectorTerms`, or upload the key."},
+	{"NoFlavors", true, kindNodeClass, "No flavor can be used with the NodeClass.", "Read which field of the NodeClass the message blames."},
+	{"BootstrapNotConfigured", true, kindNodeClass, "A server could not join: what it needs for it is not configured.", "Configure BKE's cluster id and token, or give user data."},
+	{"UserDataInvalid", true, kindNodeClass, "The user data of `spec.bootstrap` cannot be used.", "Correct the template as the message says."},
+	{ReasonWaitingOnNodeClaimTermination, false, kindNodeClass, "The NodeClass is being deleted and stays until no NodeClaim uses it.", "Nothing, or delete the NodePools that use it."},
+
+	{ReasonConfigApplied, false, kindProviderConfig, "A configuration came into force, for which region and project.", nothing},
+	{"SecretForbidden", true, kindProviderConfig, "The Secret with the credentials may not be read.", "Grant `get` on that Secret by name."},
+	{"CredentialsInvalid", true, kindProviderConfig, "BizFly Cloud rejects the credentials, or they are incomplete. The configuration before stays in force.", "Correct the Secret; it is read again by itself."},
+	{"EndpointUnreachable", true, kindProviderConfig, "The API does not answer at the endpoint.", "Check `spec.endpoint` and the egress of the controller."},
+	{"ScopeChanged", true, kindProviderConfig, "The configuration is for another host, region or project than the servers that exist. It is refused.", "Restore the former one, or drain first: delete all NodeClaims."},
+	{"ConfigMapForbidden", true, kindProviderConfig, "The tuning ConfigMap may not be read.", "Grant `get` on it by name."},
+	{"ConfigMapNotFound", true, kindProviderConfig, "The tuning ConfigMap does not exist.", "Make it, or remove the reference."},
+	{"ConfigMapUnreadable", true, kindProviderConfig, "The tuning ConfigMap could not be read.", "Wait; it is tried again."},
+	{ReasonTuningIgnored, true, kindProviderConfig, "A key of the tuning ConfigMap is ignored, and why.", "Correct the key; [tuning.md](tuning.md) lists them."},
+	{ReasonTuningApplied, false, kindProviderConfig, "A changed tuning came into force.", nothing},
+}
+
+// CoreDocs are the events of Karpenter itself that tell the rest of a node's life.
+var CoreDocs = []Doc{
+	{"FailedScheduling", true, "Pod", "No NodePool can make a node for the pod, and why not.", "Read the message: requirements, taints, limits."},
+	{"Nominated", false, "Pod", "The pod is planned for a node or a claim.", nothing},
+	{"NoCompatibleInstanceTypes", true, kindNodePool, "The NodePool's requirements leave no instance type.", "See `NoCompatibleFlavor`."},
+	{"InsufficientCapacityError", true, kindNodeClaim, "The claim ends without a server and is planned anew.", "See the claim's other events."},
+	{"NodeClassNotReady", true, kindNodeClaim, "The claim ends because its NodeClass is not ready.", "See the events of the NodeClass."},
+	{"Launched, Registered, Initialized, Drifted", false, kindNodeClaim, "A condition of the claim changed; the message has its reason.", nothing},
+	{"DisruptionLaunching, DisruptionWaitingReadiness, DisruptionTerminating", false, kindNodeClaim + ", " + kindNode, "A node is being replaced or removed, and why: underutilized, empty or drifted.", nothing},
+	{"DisruptionBlocked, Unconsolidatable", false, kindNodeClaim + ", " + kindNode + ", " + kindNodePool, "A node stays although it could go, and why.", "Read the message: PodDisruptionBudgets, `do-not-disrupt`, budgets."},
+	{"NodeRepairBlocked", true, kindNodeClaim + ", " + kindNodePool, "Too many nodes are unhealthy to replace any.", "Look for a common cause."},
+	{"Disrupted, Evicted, FailedDraining, AwaitingVolumeDetachment, TerminationGracePeriodExpiring", false, "Pod, " + kindNode, "The steps of a drain.", "Of `FailedDraining`: look at the PodDisruptionBudgets."},
+	{"FailedConsistencyCheck", true, kindNodeClaim + ", " + kindNode, "A node differs from what was ordered.", "Compare its capacity with the flavor's."},
+}
