@@ -18,10 +18,13 @@ limitations under the License.
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 
 	"sigs.k8s.io/karpenter/pkg/cloudprovider/metrics"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider/overlay"
@@ -46,6 +49,10 @@ func main() {
 	exitOn(options.Preflight(os.Args[1:]))
 
 	ctx, core := coreoperator.NewOperator()
+	// Core listens to no signal: without this a rollout would end the process in the middle of its calls, and its lease would
+	// have to run out before another replica leads. A second signal ends it at once.
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
+	context.AfterFunc(ctx, stop)
 	lifecycle.LaunchTimeout = options.FromContext(ctx).LaunchTimeout
 	op, err := operator.New(ctx, core)
 	exitOn(err)

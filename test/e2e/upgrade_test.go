@@ -1,0 +1,59 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e_test
+
+import (
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+var _ = Describe("An upgrade", func() {
+	It("should hand the lease over, so that the next replica leads at once", func() {
+		Expect(env.Controller().Stop()).To(Succeed())
+		DeferCleanup(func() {
+			Expect(env.Controller().Stop()).To(Succeed())
+			_, err := env.StartController(ctx, nil)
+			Expect(err).NotTo(HaveOccurred())
+		})
+		elected := map[string]string{"DISABLE_LEADER_ELECTION": "", "LEADER_ELECTION_NAMESPACE": metav1.NamespaceSystem}
+		holder := func(g Gomega) string {
+			lease := &coordinationv1.Lease{}
+			g.Expect(env.Client().Get(ctx, types.NamespacedName{Namespace: metav1.NamespaceSystem, Name: "karpenter-leader-election"}, lease)).To(Succeed())
+			return lo.FromPtr(lease.Spec.HolderIdentity)
+		}
+		first, err := env.StartController(ctx, elected)
+		Expect(err).NotTo(HaveOccurred())
+		var before string
+		Eventually(func(g Gomega) {
+			before = holder(g)
+			g.Expect(before).NotTo(BeEmpty())
+		}).Should(Succeed())
+
+		Expect(first.Stop()).To(Succeed())
+		Expect(holder(Default)).To(BeEmpty())
+		_, err = env.StartController(ctx, elected)
+		Expect(err).NotTo(HaveOccurred())
+		// A lease that is still held lasts fifteen seconds.
+		Eventually(holder).WithTimeout(10 * time.Second).Should(And(Not(BeEmpty()), Not(Equal(before))))
+	})
+})
