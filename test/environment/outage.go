@@ -24,8 +24,9 @@ import (
 	"time"
 )
 
-// apiServerGrace is how long kube-apiserver may take to end when it is told to.
-const apiServerGrace = 20 * time.Second
+// apiServerGrace is how long kube-apiserver may take to end when it is told to: by then it has closed its listener and
+// waits for watches that nobody ends.
+const apiServerGrace = 3 * time.Second
 
 // StopAPIServer ends kube-apiserver, as an upgrade does or, at once, as a crash does. Everything else goes on without it.
 func (e *Environment) StopAPIServer(crash bool) error {

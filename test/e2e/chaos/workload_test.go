@@ -1,0 +1,112 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package chaos_test
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/samber/lo"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+func name(seed uint64) string { return fmt.Sprintf("chaos-%d", seed) }
+
+// persistentVolume is what the CSI driver's provisioner makes of a volume.
+func persistentVolume(name string, volume cloud.Volume) *corev1.PersistentVolume {
+	return &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity:    corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(fmt.Sprintf("%dGi", volume.Size))},
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{
+				CSI: &corev1.CSIPersistentVolumeSource{Driver: "volume.csi.bizflycloud.vn", VolumeHandle: volume.ID},
+			},
+		},
+	}
+}
+
+// nodeClass starts servers again that were stopped, which is sooner seen than that they are replaced.
+func nodeClass(seed uint64) *v1alpha1.BizflyNodeClass {
+	return &v1alpha1.BizflyNodeClass{
+		ObjectMeta: metav1.ObjectMeta{Name: name(seed)},
+		Spec:       v1alpha1.BizflyNodeClassSpec{StoppedServers: v1alpha1.StoppedServersStart},
+	}
+}
+
+// nodePool makes nodes that go as soon as they are empty, and at once where they do not answer.
+func nodePool(seed uint64) *karpv1.NodePool {
+	return &karpv1.NodePool{
+		ObjectMeta: metav1.ObjectMeta{Name: name(seed)},
+		Spec: karpv1.NodePoolSpec{
+			Template: karpv1.NodeClaimTemplate{Spec: karpv1.NodeClaimTemplateSpec{
+				NodeClassRef: &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "BizflyNodeClass", Name: name(seed)},
+				Requirements: []karpv1.NodeSelectorRequirementWithMinValues{{
+					Key: karpv1.CapacityTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{karpv1.CapacityTypeOnDemand},
+				}},
+				TerminationGracePeriod: &metav1.Duration{Duration: 15 * time.Second},
+			}},
+			Disruption: karpv1.Disruption{
+				ConsolidationPolicy: karpv1.ConsolidationPolicyWhenEmpty,
+				// More than nothing, and core looks again only after five minutes.
+				ConsolidateAfter: karpv1.MustParseNillableDuration("0s"),
+				Budgets:          []karpv1.Budget{{Nodes: "100%"}},
+			},
+		},
+	}
+}
+
+// deployment makes pods that each want a node of their own, and leave one that is silent.
+func deployment(pool *karpv1.NodePool, replicas int32) *appsv1.Deployment {
+	labels := map[string]string{"app": pool.Name}
+	leave := func(taint string) corev1.Toleration {
+		return corev1.Toleration{Key: taint, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: lo.ToPtr[int64](3)}
+	}
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: pool.Name, Namespace: corev1.NamespaceDefault},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: lo.ToPtr(replicas),
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec: corev1.PodSpec{
+					NodeSelector:                  map[string]string{karpv1.NodePoolLabelKey: pool.Name},
+					TerminationGracePeriodSeconds: lo.ToPtr[int64](1),
+					Tolerations:                   []corev1.Toleration{leave(corev1.TaintNodeNotReady), leave(corev1.TaintNodeUnreachable)},
+					Affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+						RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+							TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: labels},
+						}},
+					}},
+					Containers: []corev1.Container{{
+						Name: "main", Image: "registry.k8s.io/pause:3.10",
+						Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
+							corev1.ResourceCPU: resource.MustParse("500m"), corev1.ResourceMemory: resource.MustParse("512Mi"),
+						}},
+					}},
+				},
+			},
+		},
+	}
+}
