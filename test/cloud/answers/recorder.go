@@ -1,0 +1,172 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package answers
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// maxBody is the most that is read of one answer.
+const maxBody = 32 << 20
+
+// services are the parts of the cloud by what their URLs have before the route: hosts and what stands before it differ
+// between regions, and between the cloud and the sandbox.
+var services = []struct{ name, prefix string }{
+	{"cloud_server", "/iaas-cloud/api"},
+	{"kubernetes_engine", "/api/kubernetes-engine"},
+	{"bizfly_account", "/api/account"},
+	{"api", "/api"},
+}
+
+// identifiers are the segments of a path that are somebody's.
+var identifiers = regexp.MustCompile(`^([0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12})$`)
+
+// Recorder is a transport that writes down what is answered.
+type Recorder struct {
+	base http.RoundTripper
+	// private are the segments of paths that are somebody's and do not look like it.
+	private []string
+
+	mu      sync.Mutex
+	answers map[string]*Answer
+	// bases are where services are that have answered well, and credentials are the headers of the last request that had any.
+	bases       map[string]*url.URL
+	credentials http.Header
+}
+
+// NewRecorder writes down what base is answered. private are segments of paths that must not be.
+func NewRecorder(base http.RoundTripper, private ...string) *Recorder {
+	return &Recorder{base: base, private: private, answers: map[string]*Answer{}, bases: map[string]*url.URL{}}
+}
+
+// RoundTrip implements http.RoundTripper.
+func (r *Recorder) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := r.base.RoundTrip(request)
+	if err != nil {
+		return nil, err
+	}
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxBody+1))
+	_ = response.Body.Close()
+	if err != nil {
+		return nil, fmt.Errorf("reading an answer: %w", err)
+	}
+	if len(body) > maxBody {
+		return nil, errors.New("an answer is longer than anything that the cloud should say")
+	}
+	response.Body = io.NopCloser(bytes.NewReader(body))
+
+	service, route := r.route(request)
+	mediaType, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
+	key := fmt.Sprintf("%s %s%s %d", request.Method, service, route, response.StatusCode)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.answers[key] == nil {
+		r.answers[key] = &Answer{}
+	}
+	r.answers[key].add(strings.SplitN(route, "?", 2)[0], mediaType, body)
+	if response.StatusCode < http.StatusMultipleChoices {
+		r.bases[service] = request.URL
+		if request.Header.Get("X-Auth-Token") != "" {
+			r.credentials = request.Header.Clone()
+		}
+	}
+	return response, nil
+}
+
+// route returns the service that a request is for, and what it asks of it without anybody's identifiers.
+func (r *Recorder) route(request *http.Request) (service, route string) {
+	path := request.URL.Path
+	for _, s := range services {
+		if _, below, found := strings.Cut(path, s.prefix); found {
+			service, path = s.name, below
+			break
+		}
+	}
+	segments := strings.Split(path, "/")
+	for i, segment := range segments {
+		if identifiers.MatchString(segment) || segment != "" && slices.Contains(r.private, segment) {
+			segments[i] = "{id}"
+		}
+	}
+	route = strings.Join(segments, "/")
+	if query := request.URL.Query(); len(query) > 0 {
+		keys := make([]string, 0, len(query))
+		for key := range query {
+			keys = insert(keys, key)
+		}
+		route += "?" + strings.Join(keys, "&")
+	}
+	return service, route
+}
+
+// Ask sends a GET that no client of ours sends: to a service that the client has had an answer of already, with the
+// client's credentials, and to nobody else. It is written down like any other.
+func (r *Recorder) Ask(ctx context.Context, service, pathAndQuery string) (status int, body []byte, err error) {
+	r.mu.Lock()
+	base, credentials := r.bases[service], r.credentials.Clone()
+	r.mu.Unlock()
+	if base == nil || credentials == nil {
+		return 0, nil, fmt.Errorf("%s was not asked yet, so it is not known where it is", service)
+	}
+	i := slices.IndexFunc(services, func(s struct{ name, prefix string }) bool { return s.name == service })
+	before, _, _ := strings.Cut(base.Path, services[i].prefix)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, base.Scheme+"://"+base.Host+before+services[i].prefix+pathAndQuery, http.NoBody)
+	if err != nil {
+		return 0, nil, fmt.Errorf("making a request: %w", err)
+	}
+	request.Header = credentials
+	response, err := r.RoundTrip(request)
+	if err != nil {
+		return 0, nil, fmt.Errorf("asking %s: %w", service, err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err = io.ReadAll(response.Body)
+	return response.StatusCode, body, err
+}
+
+// Answers returns what was written down so far.
+func (r *Recorder) Answers() map[string]*Answer {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	answers := make(map[string]*Answer, len(r.answers))
+	for key, answer := range r.answers {
+		answers[key] = &Answer{Count: answer.Count, ContentTypes: slices.Clone(answer.ContentTypes), Shape: clone(answer.Shape), Values: clone(answer.Values)}
+	}
+	return answers
+}
+
+func clone(of map[string][]string) map[string][]string {
+	if of == nil {
+		return nil
+	}
+	result := make(map[string][]string, len(of))
+	for key, list := range of {
+		result[key] = slices.Clone(list)
+	}
+	return result
+}

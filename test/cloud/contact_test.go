@@ -1,0 +1,333 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloud_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bizflycloud/gobizfly"
+	"github.com/google/uuid"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// seen is what a second observer has seen while the server was built.
+type seen struct {
+	// listed is whether the server was in the list before its task was ready, and with which states.
+	listed bool
+	states []string
+	// atReady is the server's state when the task was ready, "absent" when it was not listed.
+	atReady string
+	// named is whether the task's result names the server.
+	named bool
+}
+
+// watch looks at list and task while a server is built.
+func (r *run) watch(ctx context.Context) seen {
+	var s seen
+	for ctx.Err() == nil {
+		intent := r.ordered()
+		if intent != nil && intent.TaskID != "" {
+			task, taskErr := r.api.GetTask(ctx, intent.TaskID)
+			servers, listErr := r.api.ListServers(ctx)
+			if taskErr == nil && listErr == nil {
+				server, found := lo.Find(servers, func(s *gobizfly.Server) bool { return s.Name == intent.Name })
+				if found {
+					s.states = lo.Union(s.states, []string{server.Status})
+				}
+				if task.Ready {
+					s.atReady, s.named = "absent", task.Server != nil
+					if found {
+						s.atReady = server.Status
+					}
+					return s
+				}
+				s.listed = s.listed || found
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(r.poll):
+		}
+	}
+	return s
+}
+
+// filter says what GET /servers?name= means, by asking for parts and variants of the name of a server that there is.
+func (r *run) filter(ctx context.Context, name string) (string, error) {
+	meets := func(query string) (bool, error) {
+		status, body, err := r.recorder.Ask(ctx, "cloud_server", "/servers?name="+url.QueryEscape(query))
+		if err != nil || status >= 300 {
+			return false, err
+		}
+		var servers []struct {
+			Name string `json:"name"`
+		}
+		if err := json.Unmarshal(body, &servers); err != nil {
+			return false, fmt.Errorf("decoding servers by name: %w", err)
+		}
+		return slices.ContainsFunc(servers, func(s struct {
+			Name string `json:"name"`
+		}) bool {
+			return s.Name == name
+		}), nil
+	}
+	for _, try := range []struct{ query, meaning string }{
+		{"no-server-has-this-name", "ignored"},
+		{"^" + name[:12] + ".*$", "regular expression"},
+		{name[4:12], "part"},
+		{name[:12], "beginning"},
+		{strings.ToUpper(name), "whole in any case"},
+		{name, "whole"},
+	} {
+		met, err := meets(try.query)
+		if err != nil {
+			return "", err
+		}
+		if met {
+			return try.meaning, nil
+		}
+	}
+	return "nothing", nil
+}
+
+var _ = Describe("First contact", Ordered, func() {
+	var (
+		class  *v1alpha1.BizflyNodeClass
+		chosen offer
+		server *instance.Instance
+		ports  []string
+	)
+
+	// Whatever happens, also Ctrl-C, and once more at the end of all: a server that is left behind costs money.
+	BeforeAll(func() {
+		DeferCleanup(func(ctx SpecContext) {
+			Expect(world.sweep(ctx)).To(Succeed())
+		}, NodeTimeout(20*time.Minute))
+		if world.settings.sweep != "" {
+			Skip("only what is left of run " + world.id + " is removed")
+		}
+	})
+
+	AfterAll(func() {
+		d := world.document()
+		if len(d.Answers) > 0 {
+			Expect(d.Write(world.answers, world.secrets())).To(Succeed())
+			GinkgoWriter.Printf("what the cloud answered is in %s\n", world.answers)
+		}
+	})
+
+	It("should log in to the project that was named, and to no other", func(ctx SpecContext) {
+		scope, err := world.api.Scope(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(scope.ProjectID).To(Equal(world.client.ProjectID))
+	}, SpecTimeout(time.Minute))
+
+	It("should sell a server within the budget", func(ctx SpecContext) {
+		Expect(world.catalog.Refresh(ctx)).To(Succeed())
+		var err error
+		chosen, err = world.cheapest()
+		Expect(err).NotTo(HaveOccurred())
+		cost := chosen.price * longest.Hours()
+		Expect(cost).To(BeNumerically("<=", world.budget),
+			"%s in %s costs about %.0f VND for %s: raise E2E_CLOUD_BUDGET_VND or name a smaller E2E_CLOUD_FLAVOR", chosen.flavor, chosen.zone, cost, longest)
+		class, err = world.nodeClass(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		describe(world)
+	}, SpecTimeout(2*time.Minute))
+
+	It("should answer for what does not exist", func(ctx SpecContext) {
+		_, err := world.api.GetServer(ctx, uuid.NewString())
+		Expect(bizfly.IsNotFound(err)).To(BeTrue(), "a server that never was: %v", err)
+		_, err = world.api.GetTask(ctx, uuid.NewString())
+		world.behaves("unknown-task", "what is said of a task that never was", said(err))
+		bases := []string{}
+		for _, service := range []string{"cloud_server", "api"} {
+			status, _, err := world.recorder.Ask(ctx, service, "/flavor-generations?az="+chosen.zone)
+			Expect(err).NotTo(HaveOccurred())
+			if status == 200 {
+				bases = append(bases, service)
+			}
+		}
+		world.behaves("flavor-generations", "which services have flavor generations", bases)
+	}, SpecTimeout(2*time.Minute))
+
+	It("should refuse what cannot be built, and build nothing of it", func(ctx SpecContext) {
+		none := chosen
+		none.flavor = "e2e.no_such_flavor"
+		_, err := world.servers.Launch(ctx, world.request(class, none, 1))
+		Expect(err).To(HaveOccurred())
+		world.behaves("unknown-flavor", "what becomes of the order of a flavor that there is not", said(err))
+		GinkgoWriter.Printf("an unknown flavor: %s\n", err)
+
+		broken := class.DeepCopy()
+		broken.Status.Image.ID = uuid.NewString()
+		_, err = world.servers.Launch(ctx, world.request(broken, chosen, 2))
+		Expect(err).To(HaveOccurred())
+		world.behaves("unknown-image", "what becomes of the order of an image that there is not", said(err))
+		GinkgoWriter.Printf("an unknown image: %s\n", err)
+
+		sweeping, cancel := context.WithTimeout(ctx, world.patience)
+		defer cancel()
+		Expect(world.sweep(sweeping)).To(Succeed(), "what such an order leaves behind")
+	}, SpecTimeout(40*time.Minute))
+
+	It("should launch one server", func(ctx SpecContext) {
+		begun := time.Now()
+		watching, stop := context.WithTimeout(ctx, world.patience)
+		defer stop()
+		world.mu.Lock()
+		world.intents = nil
+		world.mu.Unlock()
+		watched := make(chan seen, 1)
+		go func() { watched <- world.watch(watching) }()
+		var err error
+		server, err = world.servers.Launch(ctx, world.request(class, chosen, 3))
+		Expect(err).NotTo(HaveOccurred())
+		world.find("id-seconds", "how many seconds until the server's id was known", int(time.Since(begun).Seconds()))
+
+		Eventually(func(g Gomega) {
+			server, err = world.servers.Get(ctx, server.ID)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(server.Failed()).To(BeFalse())
+			g.Expect(server.Status).To(Equal(instance.StatusActive))
+		}).WithContext(ctx).Should(Succeed())
+		world.find("active-seconds", "how many seconds until the server ran", int(time.Since(begun).Seconds()))
+
+		var s seen
+		Eventually(watched).WithContext(ctx).Should(Receive(&s))
+		world.behaves("listed-before-ready", "whether a server is listed before its task is ready", s.listed)
+		world.behaves("state-at-ready", "the server's state when its task is ready", s.atReady)
+		world.behaves("task-names-server", "whether the task's result names the server", s.named)
+		world.find("states", "the states that the server was seen in while it was built", lo.Must(sorted(s.states)))
+	}, SpecTimeout(35*time.Minute))
+
+	It("should give the server what was ordered", func(ctx SpecContext) {
+		all, err := world.api.ListServers(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		raw, found := lo.Find(all, func(s *gobizfly.Server) bool { return s.ID == server.ID })
+		Expect(found).To(BeTrue())
+		Expect(raw.Name).To(Equal(world.ordered().Name), "nodes are found by it")
+		Expect(raw.Metadata).To(And(HaveKeyWithValue(v1alpha1.MetadataClusterUID, world.id), HaveKeyWithValue(v1alpha1.MetadataNodeClaimUID, world.id)),
+			"we know our servers by it")
+		Expect(raw.AvailabilityZone).To(Equal(chosen.zone))
+		world.behaves("flavor-name", "whether the server's flavor has the name that the catalog has, which is the node's label", raw.Flavor.Name == chosen.flavor)
+		world.behaves("billing-plan", "the plan that the server has when on_demand was ordered", raw.BillingPlan)
+		world.behaves("metadata-added", "the metadata keys that the cloud adds", lo.Must(sorted(lo.Filter(lo.Keys(raw.Metadata), func(key string, _ int) bool {
+			return !lo.SomeBy(v1alpha1.ReservedMetadataPrefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
+		}))))
+
+		disks := lo.Filter(raw.AttachedVolumes, func(v gobizfly.AttachedVolume, _ int) bool { return v.AttachedType == "rootdisk" })
+		Expect(disks).To(HaveLen(1), "one root disk, known by attached_type")
+		Expect(disks[0].Size).To(Equal(rootDiskGiB))
+		world.behaves("root-disk-name", "whether the root disk is called <server>_rootdisk", disks[0].Name == raw.Name+"_rootdisk")
+		ports, err = world.servers.Addresses(ctx, server.ID)
+		Expect(err).NotTo(HaveOccurred())
+		world.behaves("ports", "how many network interfaces, private and public, are listed as the server's", len(ports))
+
+		meaning, err := world.filter(ctx, raw.Name)
+		Expect(err).NotTo(HaveOccurred())
+		world.behaves("name-filter", "what ?name= of the list of servers compares with", meaning)
+	}, SpecTimeout(3*time.Minute))
+
+	It("should let the server join", func(ctx SpecContext) {
+		if joins, lacking := world.joins(); !joins {
+			Skip("the server joins no cluster, because these are not set: " + lacking)
+		}
+		world.join(ctx, server, chosen)
+	}, SpecTimeout(20*time.Minute))
+
+	It("should delete the server with all that is its own", func(ctx SpecContext) {
+		begun := time.Now()
+		root := lo.Map(server.Volumes, func(v instance.Volume, _ int) string { return v.ID })
+		request := instance.DeleteRequest{ID: server.ID, Name: server.Name, RecordedVolumes: root, RecordedAddresses: ports}
+		Eventually(func() error { return world.servers.Delete(ctx, request) }).WithContext(ctx).Should(MatchError(instance.ErrNotFound))
+		world.find("delete-seconds", "how many seconds until the server and its disk were gone", int(time.Since(begun).Seconds()))
+
+		all, err := world.api.ListServers(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		fate := "absent"
+		if raw, found := lo.Find(all, func(s *gobizfly.Server) bool { return s.ID == server.ID }); found {
+			fate = raw.Status
+		}
+		world.behaves("deleted-server", "how a deleted server is listed", fate)
+		volumes, err := world.api.ListVolumes(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(lo.Map(volumes, func(v *gobizfly.Volume, _ int) string { return v.ID })).NotTo(ContainElements(root), "the root disk was asked to go")
+		left, err := world.left(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(left.none()).To(BeTrue(), "left: %s", left)
+	}, SpecTimeout(20*time.Minute))
+})
+
+var _ = AfterSuite(func(ctx SpecContext) {
+	if world == nil {
+		return
+	}
+	Expect(world.sweep(ctx)).To(Succeed())
+	if box != nil {
+		state, err := box.Sandbox().State(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(lo.Filter(state.Servers, ofThisRun)).To(BeEmpty(), "the ground truth")
+		count, hosts := box.ForeignRequests()
+		Expect(count).To(BeZero(), "asked: %v", hosts)
+	}
+}, NodeTimeout(20*time.Minute))
+
+// describe writes down what the catalog sells.
+func describe(r *run) {
+	GinkgoHelper()
+	snapshot, err := r.catalog.Snapshot()
+	Expect(err).NotTo(HaveOccurred())
+	names := func(of []string) []string { return lo.Must(sorted(lo.Uniq(of))) }
+	r.find("billing-plans", "how flavors are sold", names(lo.FlatMap(snapshot.Flavors, func(f *gobizfly.ServerFlavorResponse, _ int) []string { return f.BillingPlans })))
+	r.find("categories", "what categories flavors have", names(lo.Map(snapshot.Flavors, func(f *gobizfly.ServerFlavorResponse, _ int) string { return f.Category })))
+	r.find("gpu-flavors", "what flavors with GPUs are called", names(lo.FilterMap(snapshot.Flavors, func(f *gobizfly.ServerFlavorResponse, _ int) (string, bool) {
+		return f.Name, f.GPU != nil
+	})))
+	r.find("volume-types", "what volume types there are, by category and zones", names(lo.Map(snapshot.VolumeTypes, func(v *gobizfly.VolumeType, _ int) string {
+		return fmt.Sprintf("%s (%s, %s): %s", v.Name, v.Type, v.Category, strings.Join(v.AvailabilityZones, ", "))
+	})))
+	r.find("zones", "what zones there are", names(lo.Map(snapshot.Region.Zones, func(z gobizfly.AvailabilityZone, _ int) string { return z.ShortName })))
+	r.find("worker-images", "whether each Kubernetes version has a worker image", lo.EveryBy(snapshot.KubernetesVersions, func(v gobizfly.ControllerVersion) bool {
+		return v.WorkerImageID != ""
+	}))
+	r.find("not-asked", "what this run does not find out, and why", map[string]string{
+		"saving plans": "they are prepaid, and lost with the server",
+		"quotas":       "no request answers them",
+		"rate limits":  "finding them means to hit them",
+		"CSI volumes":  "the billing plan that they get is the driver's; see the volumes of a StorageClass",
+		"prices":       "no request answers them",
+	})
+}
+
+func sorted(of []string) ([]string, error) {
+	of = slices.Clone(of)
+	slices.Sort(of)
+	return of, nil
+}

@@ -1,0 +1,254 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloud_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/bizflycloud/gobizfly"
+	"github.com/google/uuid"
+	"github.com/patrickmn/go-cache"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/samber/lo"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/clock"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/cloud/answers"
+)
+
+const (
+	// longest is how long the server may live: the most that is paid for. Hours are sold whole.
+	longest = time.Hour
+	// rootDiskGiB is the root disk of a NodeClass that says nothing.
+	rootDiskGiB = 40
+)
+
+// offer is what is ordered.
+type offer struct {
+	flavor, category, zone string
+	cpu, memoryMiB         int
+	// price is in VND per hour, disk included, by the table that the controller has.
+	price float64
+}
+
+// run is one run with the controller's own client and providers, under an identity of its own: no controller that runs in
+// the cluster takes its server for one of its own, and it takes nobody else's for its own.
+type run struct {
+	settings
+
+	// id is what the servers have as the UID of their cluster. Nothing else has it.
+	id       string
+	recorder *answers.Recorder
+	api      *bizfly.Client
+	catalog  *catalog.DefaultProvider
+	zones    *zone.DefaultProvider
+	images   *image.DefaultProvider
+	networks *network.DefaultProvider
+	servers  *instance.DefaultProvider
+	// kube is the cluster that servers join; nil without one.
+	kube kubernetes.Interface
+
+	mu       sync.Mutex
+	findings map[string]answers.Finding
+	intents  []instance.Intent
+}
+
+func newRun(s settings) (*run, error) {
+	r := &run{settings: s, id: lo.CoalesceOrEmpty(s.sweep, uuid.NewString()), findings: map[string]answers.Finding{}}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.ResponseHeaderTimeout = time.Minute
+	r.recorder = answers.NewRecorder(transport, s.bke.BKEClusterID, s.client.ProjectID)
+	config := s.client
+	config.Transport, config.Registerer = r.recorder, prometheus.NewRegistry()
+	var err error
+	if r.api, err = bizfly.NewClient(config); err != nil {
+		return nil, fmt.Errorf("making the client: %w", err)
+	}
+	r.catalog = catalog.NewDefaultProvider(r.api, clock.RealClock{}, catalog.Config{BKEClusterID: s.bke.BKEClusterID})
+	r.zones = zone.NewDefaultProvider(r.catalog, zone.Config{})
+	r.images = image.NewDefaultProvider(r.api, r.catalog, cache.New(time.Minute, time.Minute))
+	r.networks = network.NewDefaultProvider(r.api, r.catalog, cache.New(time.Minute, time.Minute))
+	r.servers = instance.NewDefaultProvider(instance.Config{
+		ClusterName: s.bke.ClusterName, ClusterUID: r.id, BKEClusterID: s.bke.BKEClusterID, BKEClusterToken: s.bke.BKEClusterToken,
+		IDWait: s.patience, VisibilityWindow: s.patience, PollInterval: s.poll,
+	}, r.api, bootstrap.NewDefaultProvider(s.bke, r.catalog), r.zones,
+		// The node is closed to pods, so no volume of theirs is ever on it; the disks to delete are those of the order.
+		func(context.Context) (sets.Set[string], error) { return sets.New[string](), nil }, cache.New(time.Hour, time.Hour))
+	if s.kubeconfig != "" {
+		rest, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig)
+		if err != nil {
+			return nil, fmt.Errorf("reading KUBECONFIG: %w", err)
+		}
+		if r.kube, err = kubernetes.NewForConfig(rest); err != nil {
+			return nil, fmt.Errorf("making a client of the cluster: %w", err)
+		}
+	}
+	return r, nil
+}
+
+// find writes a finding down. A behaviour is what the sandbox must do alike.
+func (r *run) find(key, question string, answer any) { r.write(key, question, answer, false) }
+
+func (r *run) behaves(key, question string, answer any) { r.write(key, question, answer, true) }
+
+func (r *run) write(key, question string, answer any, behaviour bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.findings[key] = answers.Finding{Question: question, Answer: answer, Behaviour: behaviour}
+}
+
+// document is all that was learned.
+func (r *run) document() *answers.Document {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	d := &answers.Document{Version: answers.Version, Cloud: "sandbox", Findings: r.findings, Answers: r.recorder.Answers()}
+	if region, err := bizfly.ParseRegion(r.client.Region); err == nil {
+		d.Region = region
+	}
+	if !r.sandbox {
+		d.Cloud = "BizFly Cloud"
+	}
+	return d
+}
+
+// claim is the name of the claim that the run's servers are for; the servers' and disks' names begin with it.
+func (r *run) claim() string { return "e2e-cloud-" + r.id[:8] }
+
+// nodeClass is what most users write, resolved: nothing. Without BKE it is an Ubuntu that runs and joins nothing.
+func (r *run) nodeClass(ctx context.Context) (*v1alpha1.BizflyNodeClass, error) {
+	class := &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "e2e-cloud"}}
+	class.Spec.ImageSelectorTerms = []v1alpha1.ImageSelectorTerm{{Alias: "bke@latest"}}
+	if joins, _ := r.joins(); !joins {
+		class.Spec.Bootstrap = &v1alpha1.Bootstrap{Mode: v1alpha1.BootstrapModeCustom, UserData: lo.ToPtr("#!/bin/sh\ntrue\n")}
+		class.Spec.ImageSelectorTerms = []v1alpha1.ImageSelectorTerm{{OS: &v1alpha1.OSImageSelector{Distribution: "Ubuntu"}}}
+	}
+	found, err := r.images.Resolve(ctx, class)
+	if err != nil {
+		return nil, fmt.Errorf("finding the image: %w", err)
+	}
+	networks, err := r.networks.Networks(ctx, class)
+	if err != nil {
+		return nil, fmt.Errorf("finding the network: %w", err)
+	}
+	class.Status.Image = &v1alpha1.ImageStatus{ID: found.ID, Name: found.Name}
+	class.Status.KubernetesVersion = found.KubernetesVersion
+	class.Status.Networks = lo.Map(networks, func(n network.Network, _ int) v1alpha1.NetworkStatus {
+		return v1alpha1.NetworkStatus{ID: n.ID, Name: n.Name}
+	})
+	return class, nil
+}
+
+// cheapest chooses what is ordered: the cheapest that a kubelet can live on, sold on demand.
+func (r *run) cheapest() (offer, error) {
+	snapshot, err := r.catalog.Snapshot()
+	if err != nil {
+		return offer{}, err
+	}
+	prices := pricing.NewDefaultProvider(pricing.DefaultTable())
+	best := offer{price: math.Inf(1)}
+	for _, f := range snapshot.Flavors {
+		if r.flavor != "" && f.Name != r.flavor || !usable(snapshot, f) {
+			continue
+		}
+		for _, z := range snapshot.Region.Zones {
+			o := offer{flavor: f.Name, category: strings.ToLower(f.Category), zone: z.ShortName, cpu: f.VCPUs, memoryMiB: f.RAM}
+			_, disk := r.zones.VolumeType(o.zone, o.category, v1alpha1.DiskTypeSSD)
+			sold := z.Active && disk && (len(f.Generation.AvailabilityZones) == 0 || lo.Contains(f.Generation.AvailabilityZones, o.zone))
+			if !sold || r.zone != "" && o.zone != r.zone {
+				continue
+			}
+			var known bool
+			o.price, known = prices.Price(pricing.Item{
+				Category: o.category, Generation: f.Generation.Code, CPU: f.VCPUs, MemoryMiB: f.RAM, DiskGiB: rootDiskGiB,
+				DiskType: v1alpha1.DiskTypeSSD, BillingPlan: v1alpha1.BillingPlanOnDemand, NetworkPlan: v1alpha1.NetworkPlanFreeDataTransfer,
+			})
+			if known && o.price < best.price {
+				best = o
+			}
+		}
+	}
+	if best.flavor == "" {
+		return best, fmt.Errorf("nothing with 2 vCPUs and 2 GiB is sold on demand (E2E_CLOUD_FLAVOR=%q, E2E_CLOUD_ZONE=%q)", r.flavor, r.zone)
+	}
+	return best, nil
+}
+
+// usable says whether a flavor is one that this run orders.
+func usable(snapshot *catalog.Snapshot, f *gobizfly.ServerFlavorResponse) bool {
+	sold := lo.SomeBy(snapshot.ServerTypes, func(t *gobizfly.ServerType) bool { return t.Enabled && strings.EqualFold(t.Name, f.Category) })
+	plan := len(f.BillingPlans) == 0 || lo.Contains(f.BillingPlans, string(v1alpha1.BillingPlanOnDemand))
+	return sold && plan && f.GPU == nil && f.VCPUs >= 2 && f.RAM >= 2048 && !strings.Contains(f.Name, "_vps")
+}
+
+// request is the order of the run's server.
+func (r *run) request(class *v1alpha1.BizflyNodeClass, o offer, attempt int) *instance.LaunchRequest {
+	return &instance.LaunchRequest{
+		NodeClaim: r.claim(), NodeClaimUID: r.id, NodeClass: class, Attempt: attempt,
+		Flavor: o.flavor, Category: o.category, Zone: o.zone, BillingPlan: string(v1alpha1.BillingPlanOnDemand), CPU: o.cpu, MemoryMiB: o.memoryMiB,
+		Record: func(_ context.Context, intent instance.Intent) error {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.intents = append(r.intents, intent)
+			return nil
+		},
+	}
+}
+
+// ordered is the last order as it was written down; nil before the first.
+func (r *run) ordered() *instance.Intent {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.intents) == 0 {
+		return nil
+	}
+	return lo.ToPtr(r.intents[len(r.intents)-1])
+}
+
+// said is how the cloud put a refusal, as far as a program can read it.
+func said(err error) string {
+	var failed *instance.FailedError
+	var answer *bizfly.APIError
+	switch {
+	case err == nil:
+		return "accepted"
+	case errors.As(err, &failed):
+		return "accepted, and the task failed"
+	case errors.As(err, &answer):
+		return fmt.Sprintf("refused with %d", answer.Status)
+	default:
+		return "no answer"
+	}
+}

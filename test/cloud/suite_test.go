@@ -1,0 +1,184 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package cloud_test is the first contact with a real BizFly Cloud: it launches one server, lets it join, deletes it, and
+// writes down what the cloud answered. It spends money, so it runs only when credentials and a budget are in its
+// environment; `make e2e-cloud-sandbox` runs the same against the sandbox. See docs/first-contact.md.
+package cloud_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
+)
+
+// settings are what the environment says.
+type settings struct {
+	// sandbox is true where the suite brings its own cloud.
+	sandbox bool
+	client  bizfly.Config
+	// bke is how servers join; without its cluster they only run.
+	bke        bootstrap.Config
+	kubeconfig string
+	// budget is the most that the run may cost in VND.
+	budget float64
+	// flavor and zone restrict what is ordered; empty is the cheapest.
+	flavor, zone string
+	// answers is the file that is written.
+	answers string
+	// sweep is the id of an earlier run of which only the remains are removed.
+	sweep string
+	// poll is the time between two looks, patience how long a launch or a removal may take.
+	poll, patience time.Duration
+}
+
+// sandboxed says whether the suite brings its own cloud.
+func sandboxed() bool { return os.Getenv("E2E_CLOUD_SANDBOX") != "" }
+
+// missing names what the environment lacks for a run against a real cloud.
+func missing() []string {
+	var names []string
+	for _, name := range []string{"E2E_CLOUD_BUDGET_VND", "BIZFLY_CLOUD_REGION", "BIZFLY_CLOUD_PROJECT_ID"} {
+		if os.Getenv(name) == "" {
+			names = append(names, name)
+		}
+	}
+	password := os.Getenv("BIZFLY_CLOUD_EMAIL") != "" && os.Getenv("BIZFLY_CLOUD_PASSWORD") != ""
+	credential := os.Getenv("BIZFLY_CLOUD_APP_CRED_ID") != "" && os.Getenv("BIZFLY_CLOUD_APP_CRED_SECRET") != ""
+	if !password && !credential {
+		names = append(names, "BIZFLY_CLOUD_APP_CRED_ID and BIZFLY_CLOUD_APP_CRED_SECRET (or BIZFLY_CLOUD_EMAIL and BIZFLY_CLOUD_PASSWORD)")
+	}
+	return names
+}
+
+func TestCloud(t *testing.T) {
+	if names := missing(); !sandboxed() && len(names) > 0 {
+		t.Skipf("first contact with the real cloud: skipped, because it launches a server and these are not set: %s", strings.Join(names, ", "))
+	}
+	log.SetLogger(logr.Discard())
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "First contact", Label("e2e-cloud"))
+}
+
+// read reads the settings.
+func read(env map[string]string) (settings, error) {
+	s := settings{
+		sandbox: sandboxed(),
+		client: bizfly.Config{
+			APIURL: env["BIZFLY_CLOUD_API_URL"], Region: env["BIZFLY_CLOUD_REGION"], ProjectID: env["BIZFLY_CLOUD_PROJECT_ID"],
+			Email: env["BIZFLY_CLOUD_EMAIL"], Password: env["BIZFLY_CLOUD_PASSWORD"],
+			AppCredID: env["BIZFLY_CLOUD_APP_CRED_ID"], AppCredSecret: env["BIZFLY_CLOUD_APP_CRED_SECRET"],
+			AuthMethod: bizfly.AuthMethodAppCredential, AllowHTTP: env["BIZFLY_CLOUD_ALLOW_HTTP"] == "true", Version: "e2e-cloud",
+		},
+		bke: bootstrap.Config{
+			ClusterName: "e2e-cloud", BKEClusterID: env["BKE_CLUSTER_ID"], BKEClusterToken: env["BKE_CLUSTER_TOKEN"],
+			BKEJoinEndpoint: env["BKE_JOIN_ENDPOINT"], BKELogEndpoint: env["BKE_LOG_ENDPOINT"], BKEKubeletArgsFile: env["BKE_KUBELET_ARGS_FILE"],
+		},
+		kubeconfig: env["KUBECONFIG"], flavor: env["E2E_CLOUD_FLAVOR"], zone: env["E2E_CLOUD_ZONE"],
+		answers: env["E2E_CLOUD_ANSWERS"], sweep: env["E2E_CLOUD_SWEEP"],
+		poll: 3 * time.Second, patience: 15 * time.Minute,
+	}
+	if s.client.AppCredSecret == "" {
+		s.client.AuthMethod = bizfly.AuthMethodPassword
+	}
+	if s.sandbox {
+		s.poll, s.patience = 200*time.Millisecond, 2*time.Minute
+	}
+	if s.answers == "" {
+		s.answers = filepath.Join(os.TempDir(), "bizfly-answers.json")
+	}
+	var err error
+	if s.budget, err = strconv.ParseFloat(env["E2E_CLOUD_BUDGET_VND"], 64); err != nil || s.budget <= 0 {
+		return s, fmt.Errorf("E2E_CLOUD_BUDGET_VND is %q: set the most that the run may cost, in VND, for example 20000", env["E2E_CLOUD_BUDGET_VND"])
+	}
+	return s, nil
+}
+
+// joins says whether a server can join a cluster, and else what is missing for it.
+func (s settings) joins() (bool, string) {
+	var names []string
+	for name, value := range map[string]string{
+		"KUBECONFIG": s.kubeconfig, "BKE_CLUSTER_ID": s.bke.BKEClusterID, "BKE_CLUSTER_TOKEN": s.bke.BKEClusterToken, "BKE_JOIN_ENDPOINT": s.bke.BKEJoinEndpoint,
+	} {
+		if value == "" {
+			names = append(names, name)
+		}
+	}
+	return len(names) == 0, strings.Join(names, ", ")
+}
+
+// secrets are what must be nowhere in the answers.
+func (s settings) secrets() []string {
+	return []string{s.client.Password, s.client.AppCredSecret, s.client.AppCredID, s.client.Email, s.client.ProjectID, s.bke.BKEClusterToken, s.bke.BKEClusterID}
+}
+
+// box is the sandbox's control plane and cloud; nil against a real one.
+var box *environment.Environment
+
+var world *run
+
+var _ = BeforeSuite(func(ctx SpecContext) {
+	env := map[string]string{}
+	for _, entry := range os.Environ() {
+		name, value, _ := strings.Cut(entry, "=")
+		env[name] = value
+	}
+	if sandboxed() {
+		maps.Copy(env, startSandbox(ctx))
+	}
+	s, err := read(env)
+	Expect(err).NotTo(HaveOccurred())
+	SetDefaultEventuallyTimeout(s.patience)
+	SetDefaultEventuallyPollingInterval(s.poll)
+	world, err = newRun(s)
+	Expect(err).NotTo(HaveOccurred())
+	GinkgoWriter.Printf("this is run %s; should it be killed, `make e2e-cloud E2E_CLOUD_SWEEP=%s` removes what it made\n", world.id, world.id)
+}, NodeTimeout(2*time.Minute))
+
+// startSandbox starts a control plane and a sandbox as processes, and returns what the controller would be given.
+func startSandbox(ctx context.Context) map[string]string {
+	GinkgoHelper()
+	var err error
+	box, err = environment.Start(ctx, environment.Options{
+		NoController: true, Latency: 2 * time.Second, Boot: time.Second, Seed: GinkgoRandomSeed(),
+		Progress: func(what string) { GinkgoWriter.Println(what) },
+	})
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() { Expect(box.Stop()).To(Succeed()) })
+	env := box.Sandbox().Env()
+	env["KUBECONFIG"] = box.Kubeconfig()
+	env["E2E_CLOUD_BUDGET_VND"] = "20000"
+	// Whatever is set for a real one must not be mixed with it.
+	for _, name := range []string{"E2E_CLOUD_FLAVOR", "E2E_CLOUD_ZONE", "E2E_CLOUD_SWEEP", "BKE_KUBELET_ARGS_FILE"} {
+		env[name] = ""
+	}
+	return env
+}

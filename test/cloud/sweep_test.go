@@ -1,0 +1,148 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloud_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/bizflycloud/gobizfly"
+	"github.com/samber/lo"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
+)
+
+// remains are what a run has made and what is still there.
+type remains struct {
+	servers []*gobizfly.Server
+	// disks are free root disks of its servers. Those that a server still has go with it.
+	disks []*gobizfly.Volume
+	// ports are network interfaces and addresses of its servers.
+	ports []*gobizfly.NetworkInterface
+}
+
+func (m remains) none() bool { return len(m.servers)+len(m.disks)+len(m.ports) == 0 }
+
+func (m remains) String() string {
+	return fmt.Sprintf("servers %v, disks %v, network interfaces %v",
+		lo.Map(m.servers, func(s *gobizfly.Server, _ int) string { return s.Name + " (" + s.ID + ", " + s.Status + ")" }),
+		lo.Map(m.disks, func(v *gobizfly.Volume, _ int) string { return v.Name + " (" + v.ID + ")" }),
+		lo.Map(m.ports, func(p *gobizfly.NetworkInterface, _ int) string { return p.ID }))
+}
+
+// ours says whether a server is this run's: by the id that only this run has ever written anywhere.
+func (r *run) ours(server *gobizfly.Server) bool {
+	return server.Metadata[v1alpha1.MetadataClusterUID] == r.id
+}
+
+// leaving says whether a server is on its way out.
+func leaving(server *gobizfly.Server) bool { return strings.Contains(server.Status, "DELET") }
+
+// left reads what is still there.
+func (r *run) left(ctx context.Context) (remains, error) {
+	var m remains
+	servers, err := r.api.ListServers(ctx)
+	if err != nil {
+		return m, fmt.Errorf("listing servers: %w", err)
+	}
+	volumes, err := r.api.ListVolumes(ctx)
+	if err != nil {
+		return m, fmt.Errorf("listing volumes: %w", err)
+	}
+	ports, err := r.api.ListNetworkInterfaces(ctx)
+	if err != nil {
+		return m, fmt.Errorf("listing network interfaces: %w", err)
+	}
+	// A name of this run holds its id twice: as the claim's name, and hashed.
+	name := func(s string) bool { return strings.HasPrefix(s, r.claim()+"-") }
+	m.servers = lo.Filter(servers, func(s *gobizfly.Server, _ int) bool { return r.ours(s) })
+	m.disks = lo.Filter(volumes, func(v *gobizfly.Volume, _ int) bool {
+		return name(v.Name) && strings.HasSuffix(v.Name, "_rootdisk") && v.Status == "available" && len(v.Attachments) == 0
+	})
+	m.ports = lo.Filter(ports, func(p *gobizfly.NetworkInterface, _ int) bool { return name(p.AttachedServer.Name) })
+	return m, nil
+}
+
+// sweep removes what is left of the run, and nothing else, until nothing is or the context ends.
+func (r *run) sweep(ctx context.Context) error {
+	var m remains
+	for {
+		var err error
+		if m, err = r.left(ctx); err == nil {
+			if m.none() {
+				return r.removeNodes(ctx)
+			}
+			err = r.remove(ctx, m)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("of run %s this is left: %s; `make e2e-cloud E2E_CLOUD_SWEEP=%s` tries again: %w", r.id, m, r.id, errors.Join(err, ctx.Err()))
+		case <-time.After(r.poll):
+		}
+	}
+}
+
+// remove asks the cloud to delete what is left. What cannot be deleted now is asked for again by the next pass.
+func (r *run) remove(ctx context.Context, m remains) error {
+	var errs []error
+	for _, server := range m.servers {
+		if leaving(server) {
+			continue
+		}
+		disks := lo.FilterMap(server.AttachedVolumes, func(v gobizfly.AttachedVolume, _ int) (string, bool) {
+			return v.ID, v.AttachedType == "rootdisk"
+		})
+		if _, err := r.api.DeleteServer(ctx, server.ID, disks); err != nil && !bizfly.IsNotFound(err) && !bizfly.IsConflict(err) {
+			errs = append(errs, fmt.Errorf("deleting server %s: %w", server.Name, err))
+		}
+	}
+	for _, disk := range m.disks {
+		if err := r.api.DeleteVolume(ctx, disk.ID); err != nil && !bizfly.IsNotFound(err) && !bizfly.IsConflict(err) {
+			errs = append(errs, fmt.Errorf("deleting disk %s: %w", disk.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// removeNodes removes the Nodes of the run's servers, which the cloud controller manager may be slow to do.
+func (r *run) removeNodes(ctx context.Context) error {
+	if r.kube == nil {
+		return nil
+	}
+	nodes, err := r.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("listing nodes: %w", err)
+	}
+	for i := range nodes.Items {
+		if node := &nodes.Items[i]; strings.HasPrefix(node.Name, r.claim()+"-") {
+			if _, ours := providerid.Parse(node.Spec.ProviderID); !ours && node.Spec.ProviderID != "" {
+				continue
+			}
+			if err := r.kube.CoreV1().Nodes().Delete(ctx, node.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+				return fmt.Errorf("deleting node %s: %w", node.Name, err)
+			}
+		}
+	}
+	return nil
+}
