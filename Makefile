@@ -35,7 +35,7 @@ TRIMPATH := CGO_ENABLED=0 GOFLAGS="$(GOFLAGS) -trimpath"
 GO_BUILD := CGO_ENABLED=0 go build -trimpath
 
 # Where suites live. Long runs with processes of their own (demo, e2e, bench) are not among them; of the chaos, a few worlds are.
-TEST_DIRS ?= $(addprefix ./,$(wildcard cmd hack internal pkg test/chaos test/demo test/environment test/properties test/sandbox test/scheduling))
+TEST_DIRS ?= $(addprefix ./,$(wildcard cmd hack internal pkg test/chaos test/cloud/answers test/demo test/environment test/properties test/sandbox test/scheduling))
 # The longest of them mostly wait, for API servers and for each other's deadlines, so they run beside all the others.
 ifeq ($(origin TEST_DIRS),file)
 TEST_SLOW := ./internal/cloudprovider ./test/chaos ./test/properties ./test/scheduling
@@ -159,8 +159,8 @@ fmt: $(TOOLS)/golangci-lint ## Format the Go code and its imports
 	$(TOOLS)/golangci-lint fmt
 
 .PHONY: verify
-verify: $(TOOLS)/golangci-lint $(TOOLS)/controller-gen $(TOOLS)/helm $(OUR_CONTROLPLANE) ## Check everything that needs no cluster: generated files, charts, format, vet, modules, lint, headers
-	@HELM=$(TOOLS)/helm $(TRIMPATH) GOLANGCI_LINT_CACHE=$(CACHE)/golangci-lint GOLANGCI_LINT=$(TOOLS)/golangci-lint MAKE="$(MAKE)" hack/verify.sh
+verify: $(TOOLS)/golangci-lint $(TOOLS)/controller-gen $(TOOLS)/helm $(TOOLS)/actionlint $(OUR_CONTROLPLANE) ## Check everything that needs no cluster: generated files, charts, workflows, format, vet, modules, lint, headers
+	@HELM=$(TOOLS)/helm ACTIONLINT=$(TOOLS)/actionlint $(TRIMPATH) GOLANGCI_LINT_CACHE=$(CACHE)/golangci-lint GOLANGCI_LINT=$(TOOLS)/golangci-lint MAKE="$(MAKE)" hack/verify.sh
 
 ##@ Image and release
 
