@@ -33,6 +33,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/launches"
 	nodeclassstatus "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/status"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/termination"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/usage"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodepool/capacitytype"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/providerconfig"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
@@ -62,6 +63,7 @@ func providerControllers(op *operator.Operator, opts *options.Options) []control
 		hash.NewController(kubeClient),
 		launches.NewController(kubeClient, op.CloudProvider, op.Clock),
 		termination.NewController(kubeClient, recorder),
+		usage.NewController(kubeClient, recorder, op.Clock),
 		launch.NewController(kubeClient, op.Instances, op.CloudProvider, recorder, op.Clock),
 		registration.NewController(kubeClient),
 		volumes.NewController(kubeClient, op.Instances),

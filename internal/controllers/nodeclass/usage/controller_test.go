@@ -1,0 +1,291 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package usage_test
+
+import (
+	"slices"
+	"time"
+
+	"github.com/awslabs/operatorpkg/status"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	controllerruntime "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	coretest "sigs.k8s.io/karpenter/pkg/test"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/usage"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+)
+
+func stored() *v1alpha1.BizflyNodeClass {
+	GinkgoHelper()
+	nodeClass := &v1alpha1.BizflyNodeClass{}
+	Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, nodeClass)).To(Succeed())
+	return nodeClass
+}
+
+func controller() *usage.Controller { return usage.NewController(env.Client, env.Recorder, env.Clock) }
+
+// look reconciles the NodeClass once and returns what is stored then.
+func look() *v1alpha1.BizflyNodeClass {
+	GinkgoHelper()
+	_, err := controller().Reconcile(ctx, stored())
+	Expect(err).ToNot(HaveOccurred())
+	nodeClass := stored()
+	Expect(nodeClass.StatusConditions().Root().IsTrue()).To(BeTrue(), "Ready does not depend on it")
+	return nodeClass
+}
+
+func condition(conditionType string) *status.Condition {
+	GinkgoHelper()
+	return look().StatusConditions(status.WithObservedOnly()).Get(conditionType)
+}
+
+// change edits the spec and resolves it anew.
+func change(edit func(*v1alpha1.BizflyNodeClassSpec)) {
+	GinkgoHelper()
+	nodeClass := stored()
+	edit(&nodeClass.Spec)
+	Expect(env.Resolve(ctx, nodeClass)).To(Succeed())
+}
+
+func register(claim *karpv1.NodeClaim) {
+	GinkgoHelper()
+	Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), claim)).To(Succeed())
+	claim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
+	Expect(env.Client.Status().Update(ctx, claim)).To(Succeed())
+}
+
+func launched() *karpv1.NodeClaim {
+	GinkgoHelper()
+	claim, err := env.Launched(ctx)
+	Expect(err).ToNot(HaveOccurred())
+	return claim
+}
+
+var _ = Describe("What only a launch can show", func() {
+	verified := func() *status.Condition {
+		GinkgoHelper()
+		return condition(v1alpha1.ConditionTypeLaunchVerified)
+	}
+	unknown := And(HaveField("Status", BeEquivalentTo("Unknown")), HaveField("Reason", "UnknownUntilFirstLaunch"),
+		HaveField("Message", HavePrefix("unknown until first launch")))
+
+	It("should be unknown before", func() {
+		Expect(verified()).To(HaveValue(unknown))
+		Expect(verified().Message).To(ContainSubstring("bke v1.35.4 ubuntu"))
+	})
+	It("should be unknown while no image is known", func() {
+		nodeClass := stored()
+		nodeClass.Status.Image = nil
+		Expect(env.Client.Status().Update(ctx, nodeClass)).To(Succeed())
+		Expect(verified()).To(HaveValue(unknown))
+	})
+	It("should be unknown while the node of the first launch has not registered", func() {
+		launched()
+		Expect(verified()).To(HaveValue(unknown))
+	})
+	It("should be known once it has, and stay so when the node is gone", func() {
+		claim := launched()
+		register(claim)
+		Expect(verified()).To(HaveValue(And(HaveField("Status", BeEquivalentTo("True")), HaveField("Reason", "NodeRegistered"))))
+		Expect(stored().Status.VerifiedLaunch).To(Equal(&v1alpha1.VerifiedLaunchStatus{Hash: stored().Hash(), ImageID: stored().Status.Image.ID}))
+		claim.Finalizers = nil
+		Expect(env.Client.Update(ctx, claim)).To(Succeed())
+		Expect(env.Client.Delete(ctx, claim)).To(Succeed())
+		Expect(verified().IsTrue()).To(BeTrue())
+	})
+	It("should be written once and left alone while nothing changes", func() {
+		register(launched())
+		first := look()
+		slices.Reverse(first.Status.Conditions)
+		Expect(env.Client.Status().Update(ctx, first)).To(Succeed())
+		Expect(look().ResourceVersion).To(Equal(first.ResourceVersion))
+	})
+	It("should be unknown again once the spec is another, until a node of that has registered", func() {
+		register(launched())
+		Expect(verified().IsTrue()).To(BeTrue())
+		change(func(s *v1alpha1.BizflyNodeClassSpec) { s.Metadata = map[string]string{"team": "storage"} })
+		Expect(verified()).To(HaveValue(unknown))
+		register(launched())
+		Expect(verified().IsTrue()).To(BeTrue())
+	})
+	It("should stay known when only something changes that servers are not made of", func() {
+		register(launched())
+		Expect(verified().IsTrue()).To(BeTrue())
+		change(func(s *v1alpha1.BizflyNodeClassSpec) { s.PlacementStrategy = v1alpha1.PlacementStrategySpread })
+		Expect(verified().IsTrue()).To(BeTrue())
+	})
+	It("should be unknown again once the image is another, until a node of that has registered", func() {
+		register(launched())
+		Expect(verified().IsTrue()).To(BeTrue())
+		change(func(s *v1alpha1.BizflyNodeClassSpec) {
+			s.ImageSelectorTerms = []v1alpha1.ImageSelectorTerm{{Alias: "bke@v1.34"}}
+		})
+		Expect(verified()).To(HaveValue(unknown))
+		register(launched())
+		Expect(verified().IsTrue()).To(BeTrue())
+	})
+	It("should not be learned from a claim of another version of the hash", func() {
+		claim := launched()
+		claim.Annotations[v1alpha1.AnnotationNodeClassHashVersion] = "v0"
+		Expect(env.Client.Update(ctx, claim)).To(Succeed())
+		register(claim)
+		Expect(verified()).To(HaveValue(unknown))
+	})
+})
+
+var _ = Describe("A saving plan", func() {
+	const reason = "SavingPlanOnDynamicNodePool"
+	suitable := func() *status.Condition {
+		GinkgoHelper()
+		return condition(v1alpha1.ConditionTypeBillingPlanSuitable)
+	}
+	saving := func(s *v1alpha1.BizflyNodeClassSpec) { s.BillingPlan = v1alpha1.BillingPlanSavingPlan }
+	pool := func(name string, replicas *int64) *karpv1.NodePool {
+		GinkgoHelper()
+		made := unit.NodePool()
+		made.Name, made.Spec.Replicas = name, replicas
+		if replicas != nil {
+			made.Spec.Weight, made.Spec.Limits = nil, nil
+		}
+		Expect(env.Client.Create(ctx, made)).To(Succeed())
+		return made
+	}
+
+	It("should be no subject of a NodeClass that is paid for on demand", func() {
+		pool("dynamic", nil)
+		Expect(suitable()).To(BeNil())
+		Expect(env.Recorder.Calls(reason)).To(BeZero())
+	})
+	It("should be warned of with NodePools that make and remove nodes, once, naming them", func() {
+		pool("b-dynamic", nil)
+		pool("a-dynamic", nil)
+		pool("static", lo.ToPtr[int64](2))
+		change(saving)
+		Expect(suitable()).To(HaveValue(And(HaveField("Status", BeEquivalentTo("False")), HaveField("Reason", reason), HaveField("Message", And(
+			ContainSubstring("NodePools [a-dynamic b-dynamic] make and remove nodes"), ContainSubstring("use on_demand for them, or give them spec.replicas"))))))
+		look()
+		Expect(env.Recorder.Calls(reason)).To(Equal(1))
+	})
+	It("should suit NodePools whose nodes stay", func() {
+		pool("static", lo.ToPtr[int64](2))
+		change(saving)
+		Expect(suitable()).To(HaveValue(And(HaveField("Status", BeEquivalentTo("True")), HaveField("Reason", "StaticNodePools"))))
+		Expect(env.Recorder.Calls(reason)).To(BeZero())
+	})
+	It("should not be judged by NodePools of another NodeClass", func() {
+		other := coretest.NodePool()
+		Expect(env.Client.Create(ctx, other)).To(Succeed())
+		change(saving)
+		Expect(suitable().IsTrue()).To(BeTrue())
+	})
+	It("should be forgotten with the plan", func() {
+		pool("dynamic", nil)
+		change(saving)
+		Expect(suitable().IsFalse()).To(BeTrue())
+		change(func(s *v1alpha1.BizflyNodeClassSpec) { s.BillingPlan = v1alpha1.BillingPlanOnDemand })
+		Expect(suitable()).To(BeNil())
+	})
+})
+
+var _ = Describe("The controller", func() {
+	It("should not start conditions of others", func() {
+		fresh := &v1alpha1.BizflyNodeClass{}
+		fresh.Name = "fresh"
+		Expect(env.Client.Create(ctx, fresh)).To(Succeed())
+		_, err := controller().Reconcile(ctx, fresh)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(fresh), fresh)).To(Succeed())
+		Expect(lo.Map(fresh.Status.Conditions, func(c status.Condition, _ int) string { return c.Type })).To(ConsistOf(v1alpha1.ConditionTypeLaunchVerified))
+	})
+	It("should leave the reasons that others have written as they are", func() {
+		nodeClass := stored()
+		nodeClass.StatusConditions().SetFalse(v1alpha1.ConditionTypeImagesReady, "ImageNotFound", "no image")
+		nodeClass.StatusConditions().Set(status.Condition{Type: status.ConditionReady, Status: "False", Reason: "ImageNotFound", Message: "ImagesReady: no image"})
+		Expect(env.Client.Status().Update(ctx, nodeClass)).To(Succeed())
+		before := stored()
+		_, err := controller().Reconcile(ctx, before)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(stored().Status.Conditions).To(ContainElements(lo.ToAnySlice(before.Status.Conditions)...))
+		Expect(stored().StatusConditions().Root().Reason).To(Equal("ImageNotFound"))
+	})
+	It("should come again soon when somebody else has written meanwhile", func() {
+		stale, fresh := stored(), stored()
+		fresh.Labels = map[string]string{"a": "b"}
+		Expect(env.Client.Update(ctx, fresh)).To(Succeed())
+		result, err := controller().Reconcile(ctx, stale)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(result.RequeueAfter).To(Equal(time.Second))
+	})
+	It("should leave a NodeClass alone that is being deleted", func() {
+		nodeClass := stored()
+		nodeClass.Finalizers = []string{"example.com/hold"}
+		Expect(env.Client.Update(ctx, nodeClass)).To(Succeed())
+		Expect(env.Client.Delete(ctx, nodeClass)).To(Succeed())
+		Expect(condition(v1alpha1.ConditionTypeLaunchVerified)).To(BeNil())
+	})
+	It("should be told by the nodes that register and the NodePools that come", func() {
+		manager, err := controllerruntime.NewManager(env.Environment.Config, controllerruntime.Options{
+			Scheme: env.Scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: lo.ToPtr(true)},
+		})
+		Expect(err).ToNot(HaveOccurred())
+		for field, index := range map[string]client.IndexerFunc{
+			"spec.nodeClassRef.group": func(o client.Object) []string { return []string{o.(*karpv1.NodeClaim).Spec.NodeClassRef.Group} },
+			"spec.nodeClassRef.kind":  func(o client.Object) []string { return []string{o.(*karpv1.NodeClaim).Spec.NodeClassRef.Kind} },
+			"spec.nodeClassRef.name":  func(o client.Object) []string { return []string{o.(*karpv1.NodeClaim).Spec.NodeClassRef.Name} },
+		} {
+			Expect(manager.GetFieldIndexer().IndexField(ctx, &karpv1.NodeClaim{}, field, index)).To(Succeed())
+		}
+		for field, index := range map[string]client.IndexerFunc{
+			"spec.template.spec.nodeClassRef.group": func(o client.Object) []string {
+				return []string{o.(*karpv1.NodePool).Spec.Template.Spec.NodeClassRef.Group}
+			},
+			"spec.template.spec.nodeClassRef.kind": func(o client.Object) []string {
+				return []string{o.(*karpv1.NodePool).Spec.Template.Spec.NodeClassRef.Kind}
+			},
+			"spec.template.spec.nodeClassRef.name": func(o client.Object) []string {
+				return []string{o.(*karpv1.NodePool).Spec.Template.Spec.NodeClassRef.Name}
+			},
+		} {
+			Expect(manager.GetFieldIndexer().IndexField(ctx, &karpv1.NodePool{}, field, index)).To(Succeed())
+		}
+		Expect(usage.NewController(manager.GetClient(), env.Recorder, env.Clock).Register(ctx, manager)).To(Succeed())
+		run(manager)
+		current := func(conditionType string) func() *status.Condition {
+			return func() *status.Condition {
+				return stored().StatusConditions(status.WithObservedOnly()).Get(conditionType)
+			}
+		}
+		Eventually(current(v1alpha1.ConditionTypeLaunchVerified)).WithTimeout(20 * time.Second).Should(HaveValue(HaveField("Status", BeEquivalentTo("Unknown"))))
+		register(launched())
+		Eventually(current(v1alpha1.ConditionTypeLaunchVerified)).WithTimeout(20 * time.Second).Should(HaveValue(HaveField("Status", BeEquivalentTo("True"))))
+		Eventually(func() error {
+			nodeClass := stored()
+			nodeClass.Spec.BillingPlan = v1alpha1.BillingPlanSavingPlan
+			return env.Client.Update(ctx, nodeClass)
+		}).WithTimeout(20 * time.Second).Should(Succeed())
+		Eventually(current(v1alpha1.ConditionTypeBillingPlanSuitable)).WithTimeout(20 * time.Second).Should(HaveValue(HaveField("Status", BeEquivalentTo("True"))))
+		Expect(env.Client.Create(ctx, unit.NodePool())).To(Succeed())
+		Eventually(current(v1alpha1.ConditionTypeBillingPlanSuitable)).WithTimeout(20 * time.Second).Should(HaveValue(HaveField("Status", BeEquivalentTo("False"))))
+	})
+})
