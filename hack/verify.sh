@@ -6,7 +6,6 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 MAKE=${MAKE:-make}
 GOLANGCI_LINT=${GOLANGCI_LINT:-.cache/tools/golangci-lint}
-ACTIONLINT=${ACTIONLINT:-.cache/tools/actionlint}
 HELM=${HELM:-.cache/tools/helm}
 
 modules() {
@@ -53,10 +52,6 @@ check_format() {
   "$GOLANGCI_LINT" fmt --diff || { echo "run \`make fmt\`"; return 1; }
 }
 
-check_workflows() {
-  "$ACTIONLINT" -shellcheck= -pyflakes=
-}
-
 check_vet() {
   go vet ./...
 }
@@ -73,9 +68,17 @@ check_modules() {
   return $failed
 }
 
-# The control plane of the tests is of the version that the controller is compiled against, and both share one build
-# cache only while each of these is equal.
+# The control plane of the tests is of the version that the controller is compiled against, and it and Helm share one build
+# cache with the controller only while each of these is equal.
 check_versions() {
+  local module failed=0
+  for module in test/controlplane/go.mod hack/tools/helm/go.mod; do
+    compare_versions go.mod "$module" || failed=1
+  done
+  return $failed
+}
+
+compare_versions() {
   awk '
     FNR == 1 { file++ }
     $1 == "replace" || $1 == "require" { sub(/^(replace|require) /, "") }
@@ -85,11 +88,11 @@ check_versions() {
     file == 2 && $2 != "=>" && !replaced[$1] { other[$1] = $2 }
     END {
       for (path in main) if (path in other && main[path] != other[path]) {
-        printf "%s is %s in go.mod and %s in test/controlplane/go.mod: make them equal\n", path, main[path], other[path]
+        printf "%s is %s in %s and %s in %s: make them equal\n", path, main[path], ARGV[1], other[path], ARGV[2]
         failed = 1
       }
       exit failed
-    }' go.mod test/controlplane/go.mod
+    }' "$1" "$2"
 }
 
 check_headers() {
@@ -115,7 +118,7 @@ check_words() {
   fi
 }
 
-all=(headers words workflows versions modules generated chart format lint vet)
+all=(headers words versions modules generated chart format lint vet)
 failed=()
 for check in "${@:-${all[@]}}"; do
   start=$SECONDS

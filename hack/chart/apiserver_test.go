@@ -118,6 +118,15 @@ var _ = Describe("a real API server", Ordered, func() {
 		Expect(c.Create(ctx, &corev1.Pod{ObjectMeta: meta, Spec: worse.Spec}, client.DryRunAll)).To(MatchError(ContainSubstring("restricted")))
 	})
 
+	It("should accept the samples of kubectl apply -k", func(ctx context.Context) {
+		text, err := w.kustomize(ctx, filepath.Join(w.config, "samples"))
+		Expect(err).ToNot(HaveOccurred())
+		objects := byID(text)
+		Expect(objects).To(HaveLen(2))
+		for name, object := range objects {
+			Expect(c.Create(ctx, &object, client.DryRunAll)).To(Succeed(), name)
+		}
+	})
 	It("should accept what the notes tell to apply", func(ctx context.Context) {
 		text, err := w.helm(ctx, "install", releaseName, w.chart(), "--kubeconfig", kubeconfig, "--namespace", namespace, "--values", w.chart(defaultValues), "--dry-run=server")
 		Expect(err).ToNot(HaveOccurred())

@@ -18,6 +18,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -190,6 +191,31 @@ var _ = Describe("rights", func() {
 		Expect(resources(clusterRole(ctx, defaultValues, "--set", "featureGates.capacityBuffer=true"))).To(ContainElements("capacitybuffers", "capacitybuffers/status", "podtemplates", "deployments"))
 		Expect(resources(clusterRole(ctx, defaultValues, "--set", "settings.ignoreDRARequests=false"))).To(ContainElements("resourceclaims", "resourceslices", "deviceclasses"))
 	})
+	It("should follow the names of a release, wherever it is", func(ctx context.Context) {
+		text, err := w.helm(ctx, "template", "other", w.chart(), "--namespace", "elsewhere", "--values", w.chart(fullValues),
+			"--set", "fullnameOverride=k", "--set", "serviceAccount.name=robot", "--set", "settings.leaderElectionName=lead")
+		Expect(err).ToNot(HaveOccurred())
+		objects := byID(text)
+		Expect(as[corev1.ServiceAccount](objects["elsewhere/ServiceAccount/robot"]).Name).To(Equal("robot"))
+		var named []string
+		for _, rule := range as[rbacv1.Role](objects["elsewhere/Role/k"]).Rules {
+			named = append(named, rule.ResourceNames...)
+		}
+		Expect(named).To(ConsistOf("k", "k-tuning", "templates", "lead"))
+		Expect(objects).To(HaveKey("elsewhere/Secret/k"))
+		Expect(objects).To(HaveKey("elsewhere/ConfigMap/k-tuning"))
+		Expect(objects["ProviderConfig/default"].Object["spec"]).To(And(
+			HaveKeyWithValue("secretRef", map[string]any{"name": "k"}), HaveKeyWithValue("tuningConfigMapRef", map[string]any{"name": "k-tuning"})))
+		for name, object := range objects {
+			if !strings.HasSuffix(object.GetKind(), "Binding") || !strings.HasPrefix(object.GetAPIVersion(), "rbac.") {
+				continue
+			}
+			binding := as[rbacv1.RoleBinding](object)
+			role := strings.Replace(name, object.GetKind()+"/"+object.GetName(), binding.RoleRef.Kind+"/"+binding.RoleRef.Name, 1)
+			Expect(objects).To(HaveKey(role))
+			Expect(binding.Subjects).To(ConsistOf(rbacv1.Subject{Kind: "ServiceAccount", Name: "robot", Namespace: "elsewhere"}), name)
+		}
+	})
 	It("should not show a credential to viewers", func(ctx context.Context) {
 		role := as[rbacv1.ClusterRole](rendered(ctx, defaultValues)["ClusterRole/"+chartName+"-view"])
 		Expect(role.Labels).To(HaveKeyWithValue("rbac.authorization.k8s.io/aggregate-to-view", "true"))
@@ -243,6 +269,19 @@ var _ = Describe("files of the chart", func() {
 		dashboard := as[corev1.ConfigMap](objects["ConfigMap/"+chartName+"-fleet"])
 		Expect(dashboard.Data).To(Equal(map[string]string{"fleet.json": "{\"title\": \"{{ zone }}\"}\n"}))
 		Expect(dashboard.Labels).To(HaveKeyWithValue("grafana_dashboard", "1"))
+	})
+	It("should be files that a Prometheus and a Grafana can read", func(ctx context.Context) {
+		files, err := filepath.Glob(w.chart("files", "dashboards", "*.json"))
+		Expect(err).ToNot(HaveOccurred())
+		objects := rendered(ctx, fullValues)
+		for _, path := range files {
+			name := strings.TrimSuffix(filepath.Base(path), ".json")
+			dashboard := as[corev1.ConfigMap](objects["ConfigMap/"+chartName+"-"+name])
+			Expect(json.Valid([]byte(dashboard.Data[name+".json"]))).To(BeTrue(), path)
+		}
+		if _, err := os.Stat(w.chart("files", "alerts.yaml")); err == nil {
+			Expect(objects["PrometheusRule/"+chartName].Object["spec"]).To(HaveKeyWithValue("groups", Not(BeEmpty())))
+		}
 	})
 	It("should leave nothing where there are none", func(ctx context.Context) {
 		Expect(template(ctx, copied())).ToNot(Or(ContainSubstring("kind: PrometheusRule"), ContainSubstring("grafana_dashboard")))
