@@ -128,6 +128,7 @@ say "pushing both to a registry on this machine"
 for tag in first second; do
   make --no-print-directory docker-push IMG="$image" TAG=$tag PUSH_ARGS=--tls-verify=false 2>"$work/push.log" || { cat "$work/push.log"; fail "it was not pushed (above)"; }
 done
+expect "the number of images in the registry" "$(pushed first | digests | wc -l)" 2
 expect "what the registry has of the second build" "$(pushed second | digests)" "$(pushed first | digests)"
 for arch in amd64 arm64; do
   container=$(buildah from --quiet --pull-always --tls-verify=false --arch "$arch" "docker://$image:first")

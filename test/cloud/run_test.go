@@ -81,13 +81,16 @@ type run struct {
 	// kube is the cluster that servers join; nil without one.
 	kube kubernetes.Interface
 
+	// seenPorts are the servers of the run by the network interfaces that were seen on them.
+	seenPorts map[string]string
+
 	mu       sync.Mutex
 	findings map[string]answers.Finding
 	intents  []instance.Intent
 }
 
 func newRun(s settings) (*run, error) {
-	r := &run{settings: s, id: lo.CoalesceOrEmpty(s.sweep, uuid.NewString()), findings: map[string]answers.Finding{}}
+	r := &run{settings: s, id: lo.CoalesceOrEmpty(s.sweep, uuid.NewString()), findings: map[string]answers.Finding{}, seenPorts: map[string]string{}}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.ResponseHeaderTimeout = time.Minute
 	r.recorder = answers.NewRecorder(transport, s.bke.BKEClusterID, s.client.ProjectID)
@@ -153,7 +156,15 @@ func (r *run) nodeClass(ctx context.Context) (*v1alpha1.BizflyNodeClass, error) 
 	class.Spec.ImageSelectorTerms = []v1alpha1.ImageSelectorTerm{{Alias: "bke@latest"}}
 	if joins, _ := r.joins(); !joins {
 		class.Spec.Bootstrap = &v1alpha1.Bootstrap{Mode: v1alpha1.BootstrapModeCustom, UserData: lo.ToPtr("#!/bin/sh\ntrue\n")}
-		class.Spec.ImageSelectorTerms = []v1alpha1.ImageSelectorTerm{{OS: &v1alpha1.OSImageSelector{Distribution: "Ubuntu"}}}
+		public, err := r.api.ListOSImages(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("listing public images: %w", err)
+		}
+		ubuntu, ok := lo.Find(public, func(i bizfly.OSImage) bool { return strings.EqualFold(i.Distribution, "Ubuntu") })
+		if !ok {
+			return nil, errors.New("there is no public Ubuntu image")
+		}
+		class.Spec.ImageSelectorTerms = []v1alpha1.ImageSelectorTerm{{ID: ubuntu.ID}}
 	}
 	found, err := r.images.Resolve(ctx, class)
 	if err != nil {

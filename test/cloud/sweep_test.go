@@ -80,7 +80,15 @@ func (r *run) left(ctx context.Context) (remains, error) {
 	m.disks = lo.Filter(volumes, func(v *gobizfly.Volume, _ int) bool {
 		return name(v.Name) && strings.HasSuffix(v.Name, "_rootdisk") && v.Status == "available" && len(v.Attachments) == 0
 	})
-	m.ports = lo.Filter(ports, func(p *gobizfly.NetworkInterface, _ int) bool { return name(p.AttachedServer.Name) })
+	// What was seen on one of its servers stays its own when the server has gone; nobody else has it while it is free.
+	m.ports = lo.Filter(ports, func(p *gobizfly.NetworkInterface, _ int) bool {
+		on := lo.CoalesceOrEmpty(p.DeviceID, p.AttachedServer.ID)
+		if name(p.AttachedServer.Name) || lo.ContainsBy(m.servers, func(s *gobizfly.Server) bool { return s.ID == on }) {
+			r.seenPorts[p.ID] = on
+		}
+		owner, ours := r.seenPorts[p.ID]
+		return ours && (on == "" || on == owner)
+	})
 	return m, nil
 }
 
@@ -120,6 +128,15 @@ func (r *run) remove(ctx context.Context, m remains) error {
 	for _, disk := range m.disks {
 		if err := r.api.DeleteVolume(ctx, disk.ID); err != nil && !bizfly.IsNotFound(err) && !bizfly.IsConflict(err) {
 			errs = append(errs, fmt.Errorf("deleting disk %s: %w", disk.Name, err))
+		}
+	}
+	for _, port := range m.ports {
+		if port.DeviceID != "" || port.AttachedServer.ID != "" {
+			continue // the cloud is still taking the server apart
+		}
+		release := lo.Ternary(port.Type == "WAN", r.api.DeleteWanIP, r.api.DeleteNetworkInterface)
+		if err := release(ctx, port.ID); err != nil && !bizfly.IsNotFound(err) && !bizfly.IsConflict(err) {
+			errs = append(errs, fmt.Errorf("releasing network interface %s: %w", port.ID, err))
 		}
 	}
 	return errors.Join(errs...)

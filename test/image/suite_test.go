@@ -36,6 +36,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -146,7 +147,12 @@ var _ = Describe("The image", func() {
 				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m")}},
 			}}},
 		}
-		Expect(env.Client().Create(ctx, &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "default"}})).To(Succeed())
+		class := &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+		Expect(env.Client().Create(ctx, class)).To(Succeed())
+		Eventually(func(g Gomega) {
+			g.Expect(env.Client().Get(ctx, client.ObjectKeyFromObject(class), class)).To(Succeed())
+			g.Expect(class.StatusConditions().Root().IsTrue()).To(BeTrue(), "%+v", class.Status.Conditions)
+		}).Should(Succeed())
 		Expect(env.Client().Create(ctx, pool)).To(Succeed())
 		Expect(env.Client().Create(ctx, pod)).To(Succeed())
 		Eventually(func(g Gomega) {
