@@ -38,6 +38,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/journal"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
@@ -253,6 +254,11 @@ func (c *CloudProvider) Delete(ctx context.Context, claim *karpv1.NodeClaim) err
 		Reason:            removalReason(claim),
 		Description:       describeClaim(claim),
 	})
+	if errors.Is(err, instance.ErrNotOurs) {
+		// Its node goes, and nobody would look for it again: it is paid for until a person deletes it.
+		log.FromContext(ctx).Info("left the server of a deleted claim alone, because its metadata does not prove it to be this cluster's", "server", id)
+		c.recorder.Publish(events.ServerLeft(claim, id))
+	}
 	if errors.Is(err, instance.ErrNotFound) {
 		return cloudprovider.NewNodeClaimNotFoundError(fmt.Errorf("deleting server %s: %w", id, err))
 	}

@@ -136,6 +136,17 @@ var _ = Describe("Delete", func() {
 		Expect(corecloudprovider.IsNodeClaimNotFoundError(env.CloudProvider.Delete(ctx, created))).To(BeTrue())
 		Expect(servers()).To(HaveLen(1))
 	})
+	It("should not touch a server whose metadata was wiped, and say on the claim which one is left", func() {
+		nodeClass()
+		created := launched(nodeClaim(nil))
+		id := serverOf(created).ID
+		Expect(env.Sandbox.EditServer(id, func(s *cloud.Server) { s.Metadata = nil })).To(BeTrue())
+		Expect(corecloudprovider.IsNodeClaimNotFoundError(env.CloudProvider.Delete(ctx, created))).To(BeTrue())
+		Expect(servers()).To(HaveLen(1))
+		Expect(env.Recorder.Events()).To(ContainElement(And(
+			HaveField("Reason", events.ReasonServerLeft), HaveField("Message", ContainSubstring(id)),
+			HaveField("InvolvedObject", HaveField("Name", created.Name)))))
+	})
 	DescribeTable("should not find a foreign provider id:", append([]any{func(id string) {
 		claim := &karpv1.NodeClaim{Status: karpv1.NodeClaimStatus{ProviderID: id}}
 		Expect(corecloudprovider.IsNodeClaimNotFoundError(env.CloudProvider.Delete(ctx, claim))).To(BeTrue())

@@ -36,6 +36,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
@@ -310,7 +311,7 @@ var _ = Describe("Create", func() {
 			Expect(available(pool)).To(Equal(before - 1))
 			Expect(env.Recorder.Calls(events.ReasonLaunchFailed)).To(Equal(1))
 			Eventually(func() []cloud.Server {
-				Expect(env.Instances.Reap(ctx)).To(Succeed())
+				Expect(env.Instances.Reap(ctx, instance.ReapRequest{})).To(Succeed())
 				return servers()
 			}).WithTimeout(10 * time.Second).Should(BeEmpty())
 		})

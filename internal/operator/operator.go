@@ -220,6 +220,7 @@ func (op *Operator) build(ctx context.Context, opts *options.Options, reader cli
 		IDWait:           opts.ServerIDWait,
 		VisibilityWindow: opts.VisibilityWindow,
 		Clock:            clk,
+		Pending:          config.NewPendingServers(op.GetClient(), reader),
 		OnLeaveFailed: func(_ context.Context, nodeName string, err error) {
 			op.EventRecorder.Publish(events.LeaveFailed(nodeName, err))
 		},

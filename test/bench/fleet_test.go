@@ -173,7 +173,7 @@ type inventory struct {
 
 func (i inventory) List(context.Context) ([]*instance.Instance, error) { return i.fleet.servers, nil }
 
-func (i inventory) Reap(context.Context) error { return nil }
+func (i inventory) Reap(context.Context, instance.ReapRequest) error { return nil }
 
 func (i inventory) Launch(_ context.Context, r *instance.LaunchRequest) (*instance.Instance, error) {
 	return &instance.Instance{ID: "33333333-0000-4000-8000-000000000000", Name: r.NodeClaim, Status: instance.StatusActive,

@@ -20,6 +20,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"testing/synctest"
 	"time"
 
 	"github.com/samber/lo"
@@ -46,6 +47,8 @@ func (w *world) run(ctx context.Context) []string {
 	w.changeWeather()
 	for range steps {
 		w.act()
+		// Whatever a death or an answer has set going comes to where it waits before the next thing happens.
+		synctest.Wait()
 		w.observe()
 	}
 	w.calm()

@@ -42,7 +42,7 @@ import (
 func newKube() client.WithWatch {
 	return fake.NewClientBuilder().WithScheme(scheme.Scheme).
 		WithObjectTracker(clienttesting.NewObjectTracker(scheme.Scheme, serializer.NewCodecFactory(scheme.Scheme).UniversalDecoder())).
-		WithStatusSubresource(&karpv1.NodeClaim{}, &v1alpha1.BizflyNodeClass{}, &corev1.Node{}).
+		WithStatusSubresource(&karpv1.NodeClaim{}, &v1alpha1.BizflyNodeClass{}, &v1alpha1.ProviderConfig{}, &corev1.Node{}).
 		WithIndex(&corev1.Node{}, "spec.providerID", func(o client.Object) []string { return []string{o.(*corev1.Node).Spec.ProviderID} }).
 		WithIndex(&karpv1.NodeClaim{}, "status.providerID", func(o client.Object) []string {
 			return []string{o.(*karpv1.NodeClaim).Status.ProviderID}

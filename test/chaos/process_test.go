@@ -44,6 +44,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
@@ -211,6 +212,7 @@ func (w *world) newProcess() *process {
 		ClusterName: clusterName, ClusterUID: clusterUID, BKEClusterID: bke.ClusterUID, BKEClusterToken: bke.ClusterToken,
 		// Not a divisor of the other times, so that no two things happen at the same moment by design.
 		PollInterval: 1970 * time.Millisecond,
+		Pending:      config.NewPendingServers(p.kube, p.kube),
 	}, api, bootstraps, zones, func(ctx context.Context) (sets.Set[string], error) {
 		list := &corev1.PersistentVolumeList{}
 		err := p.kube.List(ctx, list)
@@ -219,7 +221,7 @@ func (w *world) newProcess() *process {
 	p.cloudProvider = cloudprovider.New(cloudprovider.Config{
 		KubeClient: p.kube, APIReader: p.kube, Recorder: silent{}, Clock: clock.RealClock{},
 		Instances: p.instances, Flavors: flavors, Zones: zones, Capacity: marks,
-		LaunchRecords: forever(), LaunchFailures: forever(), PausedTypes: forever(), NodePoolChecks: forever(), Placements: forever(),
+		LaunchRecords: forever(), LaunchFailures: forever(), PausedTypes: forever(), NodePoolChecks: forever(), Placements: forever(), Removals: forever(),
 	})
 	p.launch = launch.NewController(p.kube, p.instances, p.cloudProvider, silent{}, clock.RealClock{})
 	p.volumes = volumes.NewController(p.kube, p.instances)

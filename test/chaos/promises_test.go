@@ -232,7 +232,7 @@ func (w *world) unsettled() []string {
 	}
 	for _, v := range state.Volumes {
 		attached := lo.SomeBy(v.Attachments, func(a cloud.VolumeAttachment) bool { return running[a.ServerID] })
-		if !attached && !slices.Contains(w.volumes, v.ID) && !w.forgotten(v.Name) {
+		if !attached && !slices.Contains(w.volumes, v.ID) {
 			say("disk %s is left (%s)", v.Name, v.Status)
 		}
 	}
@@ -253,13 +253,4 @@ func (w *world) unsettled() []string {
 	}
 	slices.SortFunc(open, strings.Compare)
 	return open
-}
-
-// forgotten says of a disk that nothing is left to prove whose it is (docs/known-issues.md): it outlived its server by
-// no deletion of ours, the claim is gone, and so is the process that had its name in memory.
-func (w *world) forgotten(disk string) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	name, root := strings.CutSuffix(disk, "_rootdisk")
-	return root && !w.deleted[name] && w.knows[name] != len(w.processes)
 }

@@ -56,11 +56,6 @@ func (w wire) RoundTrip(request *http.Request) (*http.Response, error) {
 		_ = request.Body.Close()
 	}
 	subject := world.subject(request, body)
-	if isOrder(request) || strings.Contains(subject, "/tasks/create_server ") {
-		world.mu.Lock()
-		world.knows[subject[strings.LastIndex(subject, " ")+1:]] = w.p.number
-		world.mu.Unlock()
-	}
 	fate := world.fateOf(subject, request, body)
 	if err := w.p.enter(request.Context()); err != nil {
 		return nil, err
@@ -127,11 +122,6 @@ func (w *world) subject(request *http.Request, body []byte) string {
 	if isOrder(request) {
 		subject += " " + fieldOf(body, `"name":"`)
 		w.countOrder(body)
-	}
-	if rest, isDelete := strings.CutPrefix(subject, "DELETE /iaas-cloud/api/servers/"); isDelete {
-		w.mu.Lock()
-		w.deleted[rest] = true
-		w.mu.Unlock()
 	}
 	return subject
 }

@@ -86,8 +86,6 @@ type world struct {
 	asked      map[string]int
 	orders     map[string]int
 	built      map[string]map[string]bool // server ids by claim UID
-	deleted    map[string]bool            // names of servers that a process asked to delete
-	knows      map[string]int             // the last process that ordered or looked for a server, by its name
 	lines      []string
 	violations []string
 }
@@ -97,7 +95,7 @@ func newWorld(seed int64) *world {
 	w := &world{
 		seed: seed, rng: rand.New(rand.NewPCG(uint64(seed), 0x6b6172)), ops: map[string]chan struct{}{},
 		snapshots: map[string]*karpv1.NodeClaim{}, joined: map[string]bool{}, unready: map[string]time.Time{},
-		providers: map[types.UID]string{}, names: map[string]string{}, asked: map[string]int{}, orders: map[string]int{}, built: map[string]map[string]bool{}, deleted: map[string]bool{}, knows: map[string]int{},
+		providers: map[types.UID]string{}, names: map[string]string{}, asked: map[string]int{}, orders: map[string]int{}, built: map[string]map[string]bool{},
 	}
 	for range maxProcesses {
 		w.cores = append(w.cores, newCore())
@@ -116,6 +114,7 @@ func (w *world) begin(ctx context.Context) {
 	}
 	w.cloud = cloud.New(w.options)
 	w.handler = w.cloud.Handler()
+	lo.Must0(w.kube.Create(w.ctx, &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ProviderConfigName}}))
 	w.newProcess()
 	w.populate()
 }

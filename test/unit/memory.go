@@ -67,7 +67,7 @@ func (e *Environment) objects() client.Client {
 	builder := fake.NewClientBuilder().WithScheme(scheme.Scheme).
 		// Without managed fields, which nobody reads and which take most of the time.
 		WithObjectTracker(clienttesting.NewObjectTracker(scheme.Scheme, serializer.NewCodecFactory(scheme.Scheme).UniversalDecoder())).
-		WithStatusSubresource(&karpv1.NodeClaim{}, &karpv1.NodePool{}, &v1alpha1.BizflyNodeClass{}).
+		WithStatusSubresource(&karpv1.NodeClaim{}, &karpv1.NodePool{}, &v1alpha1.BizflyNodeClass{}, &v1alpha1.ProviderConfig{}).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Create: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.CreateOption) error {
 				// A real API server gives both, and core and provider tell claims apart by them.

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
 const (
@@ -86,7 +87,7 @@ func (p *DefaultProvider) advance(ctx context.Context, v *view, request DeleteRe
 	}
 	if !p.ours(server) {
 		p.deletions.forget(request.ID)
-		return fmt.Errorf("%w: %s is not this cluster's", ErrNotFound, request.ID)
+		return fmt.Errorf("%w: %w: %s (%s)", ErrNotFound, ErrNotOurs, server.Name, request.ID)
 	}
 	current := p.deletions.change(request.ID, func(r *record) {
 		p.begin(r, request)
@@ -98,6 +99,11 @@ func (p *DefaultProvider) advance(ctx context.Context, v *view, request DeleteRe
 	})
 	if leaving(server) || p.underWay(current) {
 		return nil
+	}
+	if request.Unclaimed {
+		if err := p.pending.add(ctx, server.Name, server.Metadata[v1alpha1.MetadataNodeClaimUID], p.config.Clock.Now()); err != nil {
+			return err
+		}
 	}
 	return p.deleteServer(ctx, v, server, current)
 }

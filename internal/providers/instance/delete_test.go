@@ -323,10 +323,13 @@ var _ = Describe("Delete", func() {
 		w.box.AddFaults(1, cloud.Fault{Method: "DELETE", Path: "/servers/*", Effect: cloud.EffectBody, Body: "{}", Count: 1})
 		Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: server.ID})).To(Succeed())
 		Expect(w.box.RemoveServer(server.ID)).To(Succeed())
-		Eventually(func() []string { Expect(w.provider.Reap(ctx)).To(Succeed()); return w.box.State().LeftNodes }).Should(Equal([]string{server.Name}))
+		Eventually(func() []string {
+			Expect(w.provider.Reap(ctx, instance.ReapRequest{})).To(Succeed())
+			return w.box.State().LeftNodes
+		}).Should(Equal([]string{server.Name}))
 		Expect(w.leftovers()).To(BeEmpty())
 		w.box.ResetRequests()
-		Expect(w.provider.Reap(ctx)).To(Succeed())
+		Expect(w.provider.Reap(ctx, instance.ReapRequest{})).To(Succeed())
 		Expect(w.box.Requests()).To(BeEmpty())
 	})
 	It("should reap any number of deletions with one list of each kind", func() {
@@ -337,7 +340,7 @@ var _ = Describe("Delete", func() {
 			Expect(w.box.RemoveServer(server.ID)).To(Succeed())
 		}
 		w.box.ResetRequests()
-		Expect(w.provider.Reap(ctx)).To(Succeed())
+		Expect(w.provider.Reap(ctx, instance.ReapRequest{})).To(Succeed())
 		Expect(w.count(listServers)).To(Equal(1))
 		Expect(w.count(listVolumes)).To(Equal(1))
 	})
@@ -349,7 +352,7 @@ var _ = Describe("Delete", func() {
 		Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: "71b9caeb-0000-4000-8000-00000000000a", Name: "a"})).NotTo(Succeed())
 		w.box.AddFaults(1, cloud.Fault{Method: "GET", Path: "/volumes", Effect: cloud.EffectStatus, Status: 400, Count: 1})
 		Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: "71b9caeb-0000-4000-8000-00000000000b", Name: "b"})).NotTo(Succeed())
-		Expect(w.provider.Reap(ctx)).To(MatchError(ContainSubstring("deleting disk a_rootdisk")))
+		Expect(w.provider.Reap(ctx, instance.ReapRequest{})).To(MatchError(ContainSubstring("deleting disk a_rootdisk")))
 		Eventually(w.leftovers).Should(Equal([]string{"volume a_rootdisk"}))
 	})
 })

@@ -26,6 +26,7 @@ import (
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -182,6 +183,10 @@ var ErrRefused = errors.New("the cloud refused the order and built nothing")
 // ErrNotFound says that the server provably does not exist any more.
 var ErrNotFound = errors.New("the server does not exist")
 
+// ErrNotOurs says of a server that exists that nothing on it proves it to be this cluster's. It comes with ErrNotFound,
+// because whoever asks must not wait for it to go: it is not touched.
+var ErrNotOurs = errors.New("nothing on the server proves it to be this cluster's")
+
 // FailedError says that the cloud accepted the order and then failed to build the server. What was left of it is
 // being deleted.
 type FailedError struct {
@@ -211,6 +216,8 @@ type DeleteRequest struct {
 	RecordedVolumes []string
 	// RecordedAddresses are the ids of the network interfaces that the server had then; nil where nobody wrote them down.
 	RecordedAddresses []string
+	// Unclaimed is true where no claim remembers the server, so that it is put on record before it is deleted.
+	Unclaimed bool
 	// Reason is why it is deleted, in one word. The first one that is given counts.
 	Reason string
 	// Description is what the caller knows of the server, for whoever is told once it is gone.
@@ -281,5 +288,8 @@ type Provider interface {
 	Delete(ctx context.Context, request DeleteRequest) error
 	// Reap carries on what Launch and Delete began and nobody polls: deletions by garbage collection, and root disks
 	// that an order left behind when it failed or was given up. Garbage collection calls it once per pass.
-	Reap(ctx context.Context) error
+	Reap(ctx context.Context, request ReapRequest) error
+	// Abandoned returns the UIDs of the claims for which servers were ordered that nobody was ever told of, as it is on
+	// record now, whoever ordered them.
+	Abandoned(ctx context.Context) (sets.Set[string], error)
 }

@@ -102,6 +102,13 @@ func (l *ledger) expect(name string, notBefore time.Time) {
 	}
 }
 
+// follow remembers the name of an order like expect, unless it is remembered already.
+func (l *ledger) follow(name string, notBefore time.Time) {
+	if _, known := l.cache.Get(namePrefix + name); !known {
+		l.expect(name, notBefore)
+	}
+}
+
 // arrived forgets an order whose server has come.
 func (l *ledger) arrived(name string) {
 	l.cache.Delete(namePrefix + name)

@@ -75,6 +75,8 @@ type Config struct {
 	OnLeaveFailed func(ctx context.Context, nodeName string, err error)
 	// OnReleaseFailed is told of a server whose addresses could not be released in several tries; it may be nil.
 	OnReleaseFailed func(ctx context.Context, nodeName string, err error)
+	// Pending keeps over restarts which servers no claim accounts for; nil keeps it only as long as the process lives.
+	Pending PendingStore
 	// OnRemoved is told once of each server that is provably gone with what it owned; it may be nil. A controller that
 	// starts anew may tell it again of one that it had told of just before.
 	OnRemoved func(ctx context.Context, removed Removed)
@@ -113,6 +115,7 @@ type DefaultProvider struct {
 	poller    *poller
 	times     atomic.Pointer[Times]
 	deletions *ledger
+	pending   *pending
 }
 
 var _ Provider = (*DefaultProvider)(nil)
@@ -138,6 +141,7 @@ func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider bootstr
 		volumes:   newSharedList(config.Clock, api.ListVolumes),
 		ports:     newSharedList(config.Clock, api.ListNetworkInterfaces),
 		deletions: &ledger{cache: deletions},
+		pending:   newPending(config.Pending, config.ClusterUID),
 	}
 	p.poller = newPoller(p)
 	p.SetTimes(Times{

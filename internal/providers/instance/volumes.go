@@ -76,12 +76,12 @@ func (p *DefaultProvider) disposable(ctx context.Context, v *view, server *gobiz
 	return lo.Reject(own, func(id string, _ int) bool { return protected.Has(id) }), nil
 }
 
-// removeLeftovers deletes the disks that outlived their server, and says whether any is still there: the root disk,
-// known by its name or from the record, and what the cloud was told to delete with the server.
-func (p *DefaultProvider) removeLeftovers(ctx context.Context, v *view, current record) (bool, error) {
+// leftovers returns the disks that outlived their server: those that the cloud named after it, the root disk on the record,
+// and what the cloud was told to delete with the server. What a PersistentVolume names is none of them.
+func (p *DefaultProvider) leftovers(ctx context.Context, v *view, current record) ([]*gobizfly.Volume, error) {
 	volumes, err := v.volumes(ctx)
 	if err != nil {
-		return false, fmt.Errorf("listing volumes to find what server %s left: %w", lo.CoalesceOrEmpty(current.Name, current.ID), err)
+		return nil, fmt.Errorf("listing volumes to find what server %s left: %w", lo.CoalesceOrEmpty(current.Name, current.ID), err)
 	}
 	left := lo.Filter(volumes, func(volume *gobizfly.Volume, _ int) bool {
 		named := strayDisk(volume, current)
@@ -92,16 +92,22 @@ func (p *DefaultProvider) removeLeftovers(ctx context.Context, v *view, current 
 	})
 	protected, err := p.protectedVolumes(ctx, lo.Map(left, func(volume *gobizfly.Volume, _ int) string { return volume.ID }))
 	if err != nil {
-		return false, fmt.Errorf("deleting what server %s left: %w", current.Name, err)
+		return nil, fmt.Errorf("deleting what server %s left: %w", current.Name, err)
+	}
+	return lo.Reject(left, func(volume *gobizfly.Volume, _ int) bool { return protected.Has(volume.ID) }), nil
+}
+
+// removeLeftovers deletes the disks that outlived their server, and says whether any is still there.
+func (p *DefaultProvider) removeLeftovers(ctx context.Context, v *view, current record) (bool, error) {
+	left, err := p.leftovers(ctx, v, current)
+	if err != nil {
+		return true, err
 	}
 	remaining := false
 	for _, volume := range left {
-		if protected.Has(volume.ID) {
-			continue
-		}
 		present, err := p.deleteVolume(ctx, volume)
 		if err != nil {
-			return false, err
+			return true, err
 		}
 		remaining = remaining || present
 	}

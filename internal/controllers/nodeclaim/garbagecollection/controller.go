@@ -70,7 +70,7 @@ type Config struct {
 	// Expected says of a claim's UID that its server is known to have been left behind, so that many of them at once are
 	// no reason for doubt; nil means that none is. *cloudprovider.CloudProvider.GivenUp is one.
 	Expected func(nodeClaimUID string) bool
-	// DryRun tells what would be deleted and deletes nothing. What a launch or a deletion has begun is still carried on.
+	// DryRun tells what would be deleted and deletes nothing.
 	DryRun bool
 }
 
@@ -133,7 +133,7 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 			return reconciler.Result{}, err
 		}
 	}
-	suspended := c.doubtful(orphans, total)
+	suspended := c.doubtful(orphans, total) && !c.explained(ctx, orphans, total)
 	orphanServers.Set(float64(len(orphans)), nil)
 	suspendedGauge.Set(lo.Ternary(suspended, 1.0, 0), nil)
 	if suspended {
@@ -148,7 +148,7 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 		}
 		orphans = nil
 	}
-	err = multierr.Append(c.collect(ctx, orphans), c.instances.Reap(ctx))
+	err = multierr.Append(c.collect(ctx, orphans), c.instances.Reap(ctx, instance.ReapRequest{DryRun: c.config.DryRun, Claims: c.claims}))
 	return reconciler.Result{RequeueAfter: c.interval.Get()}, err
 }
 
@@ -175,20 +175,30 @@ func (c *Controller) delete(ctx context.Context, id string) error {
 	name := c.deleting[id]
 	c.mu.Unlock()
 
-	err := c.instances.Delete(ctx, instance.DeleteRequest{ID: id, Name: name, Reason: Reason})
+	err := c.instances.Delete(ctx, instance.DeleteRequest{ID: id, Name: name, Unclaimed: true, Reason: Reason})
+	if errors.Is(err, instance.ErrNotOurs) {
+		log.FromContext(ctx).Info("left a server alone that is not provably this cluster's any more", "server", id, "name", name)
+		c.done(id)
+		return nil
+	}
 	if errors.Is(err, instance.ErrNotFound) {
 		c.recorder.Publish(events.GarbageCollected(name, id))
 		collectedTotal.Inc(nil)
-		c.mu.Lock()
-		delete(c.deleting, id)
-		delete(c.firstSeen, id)
-		c.mu.Unlock()
+		c.done(id)
 		return c.deleteNodes(ctx, id)
 	}
 	if err != nil {
 		return fmt.Errorf("deleting server %s (%s): %w", name, id, err)
 	}
 	return c.deleteNodes(ctx, id)
+}
+
+// done forgets a server.
+func (c *Controller) done(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.deleting, id)
+	delete(c.firstSeen, id)
 }
 
 // deleteNodes deletes the Nodes of a server.

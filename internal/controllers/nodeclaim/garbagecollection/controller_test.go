@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -102,6 +103,38 @@ var _ = Describe("Garbage collection", func() {
 		passes()
 		Expect(left()).To(BeEmpty())
 		Expect(env.Recorder.Calls(events.ReasonGarbageCollected)).To(Equal(1))
+	})
+	It("should delete no disk in a dry run either", func() {
+		// A build that fails, leaves its disk, and the disk cannot be deleted at once.
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectTaskFailed, Orphan: true})
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodDelete, Path: "/volumes/*", Effect: cloud.EffectStatus, Status: http.StatusConflict, Message: "is locked"})
+		claim, err := env.NodeClaim(ctx, nil)
+		Expect(err).ToNot(HaveOccurred())
+		_, err = env.CloudProvider.Create(ctx, claim)
+		Expect(err).To(HaveOccurred())
+		env.Sandbox.ClearFaults()
+		disks := func() []cloud.Volume { return env.Sandbox.State().Volumes }
+		Expect(disks()).To(HaveLen(1))
+
+		controller = garbagecollection.NewController(garbagecollection.Config{DryRun: true}, env.Client, env.APIReader, env.Instances, env.Recorder, env.Clock)
+		passes()
+		Expect(disks()).To(HaveLen(1))
+		controller = collector(env.APIReader, nil)
+		Eventually(func() []cloud.Volume { pass(); return disks() }).WithTimeout(10 * time.Second).Should(BeEmpty())
+	})
+	It("should leave a server alone whose metadata was wiped while it was deleted, and its node", func() {
+		id := orphan()
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "wiped"}, Spec: corev1.NodeSpec{ProviderID: providerid.New(id)}}
+		Expect(env.Client.Create(ctx, node)).To(Succeed())
+		aged()
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodDelete, Path: "/servers/*", Effect: cloud.EffectStatus, Status: http.StatusConflict, Message: "is locked"})
+		pass()
+		Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(node), node)).To(Or(Succeed(), MatchError(ContainSubstring("not found"))))
+		env.Sandbox.ClearFaults()
+		Expect(env.Sandbox.EditServer(id, func(s *cloud.Server) { s.Metadata = nil })).To(BeTrue())
+		passes()
+		Expect(left()).To(Equal([]string{id}))
+		Expect(env.Recorder.Calls(events.ReasonGarbageCollected)).To(BeZero())
 	})
 	It("should delete a server whose claim is gone, with its disk, and keep the others", func() {
 		kept := server(launched())
@@ -235,6 +268,39 @@ var _ = Describe("Garbage collection", func() {
 			passes()
 			Expect(left()).To(BeEmpty())
 		})
+		It("should find out from the record of a process that has stopped why they have none", func() {
+			patience := env.IDWait
+			env.IDWait = 200 * time.Millisecond
+			DeferCleanup(func() { env.IDWait = patience })
+			env.Reset(ctx, cloud.Options{Latency: 1500 * time.Millisecond, HideBuilding: true})
+			var group sync.WaitGroup
+			for range 7 {
+				claim, err := env.NodeClaim(ctx, nil)
+				Expect(err).ToNot(HaveOccurred())
+				group.Go(func() {
+					defer GinkgoRecover()
+					_, err := env.CloudProvider.Create(ctx, claim)
+					Expect(err).To(HaveOccurred(), "the server has no id yet")
+				})
+			}
+			group.Wait()
+			Expect(env.Cleanup(ctx)).To(Succeed())
+			env.Restart(ctx)
+			controller = collector(env.APIReader, nil)
+			Eventually(left).WithTimeout(10 * time.Second).Should(HaveLen(7))
+			aged()
+			Eventually(func() []string { pass(); return left() }).WithTimeout(20 * time.Second).Should(BeEmpty())
+			Expect(env.Recorder.Calls(events.ReasonGarbageCollectionSuspended)).To(BeZero())
+		})
+		It("should still stop when those servers had been handed over to claims", func() {
+			lo.Times(7, func(int) string { return orphan() })
+			env.Restart(ctx)
+			controller = collector(env.APIReader, nil)
+			aged()
+			passes()
+			Expect(left()).To(HaveLen(7))
+			Expect(env.Recorder.Calls(events.ReasonGarbageCollectionSuspended)).To(BeNumerically(">", 0))
+		})
 		It("should ask a second time before it believes that most claims are gone", func() {
 			kept := lo.Times(7, func(int) string { return server(launched()) })
 			aged()
@@ -246,7 +312,7 @@ var _ = Describe("Garbage collection", func() {
 				return nil
 			}), nil)
 			pass()
-			Expect(reads).To(Equal(2))
+			Expect(reads).To(Equal(3), "two for the verdict, and one for what is on record")
 			Expect(left()).To(ConsistOf(lo.ToAnySlice(kept)...))
 			Expect(env.Recorder.Calls(events.ReasonGarbageCollectionSuspended)).To(BeZero())
 		})

@@ -19,6 +19,7 @@ package garbagecollection_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -43,7 +44,10 @@ func TestGarbageCollection(t *testing.T) {
 	RunSpecs(t, "NodeClaim/GarbageCollection")
 }
 
-var _ = BeforeSuite(func() { env = unit.Start(ctx) })
+var _ = BeforeSuite(func() {
+	env = unit.Start(ctx)
+	env.IDWait = 20 * time.Second // so that it does not matter how busy the machine is
+})
 
 var _ = AfterSuite(func() { Expect(env.Stop()).To(Succeed()) })
 

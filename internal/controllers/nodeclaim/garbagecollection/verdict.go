@@ -26,6 +26,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/samber/lo"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -54,6 +55,9 @@ var (
 	}, nil)
 )
 
+// A counter that first appears with its first count hides that count from every rate.
+func init() { collectedTotal.Add(0, nil) }
+
 // verdict returns the servers that no claim accounts for and the number of all servers. The cloud is read first: a server
 // in the list was ordered for a claim that existed before, so a claim that is absent afterwards has been deleted.
 func (c *Controller) verdict(ctx context.Context) (orphans []*instance.Instance, total int, err error) {
@@ -61,16 +65,30 @@ func (c *Controller) verdict(ctx context.Context) (orphans []*instance.Instance,
 	if err != nil {
 		return nil, 0, fmt.Errorf("listing servers: %w", err)
 	}
-	claims := &karpv1.NodeClaimList{}
-	if err := c.apiReader.List(ctx, claims); err != nil {
-		return nil, 0, fmt.Errorf("listing NodeClaims: %w", err)
+	byUID, err := c.providerIDs(ctx)
+	if err != nil {
+		return nil, 0, err
 	}
-	byUID := lo.SliceToMap(claims.Items, func(claim karpv1.NodeClaim) (types.UID, string) { return claim.UID, claim.Status.ProviderID })
 	c.forget(servers)
 	orphans = lo.Filter(servers, func(server *instance.Instance, _ int) bool {
 		return orphaned(server, byUID) && c.age(server) >= time.Duration(c.grace.Load())
 	})
 	return orphans, len(servers), nil
+}
+
+// providerIDs returns the provider ids of all claims by UID.
+func (c *Controller) providerIDs(ctx context.Context) (map[types.UID]string, error) {
+	claims := &karpv1.NodeClaimList{}
+	if err := c.apiReader.List(ctx, claims); err != nil {
+		return nil, fmt.Errorf("listing NodeClaims: %w", err)
+	}
+	return lo.SliceToMap(claims.Items, func(claim karpv1.NodeClaim) (types.UID, string) { return claim.UID, claim.Status.ProviderID }), nil
+}
+
+// claims returns the UIDs of all claims, and of each whether it holds the id of its server.
+func (c *Controller) claims(ctx context.Context) (map[string]bool, error) {
+	byUID, err := c.providerIDs(ctx)
+	return lo.MapEntries(byUID, func(uid types.UID, providerID string) (string, bool) { return string(uid), providerID != "" }), err
 }
 
 // orphaned says that no claim accounts for the server.
@@ -116,13 +134,33 @@ func (c *Controller) forget(servers []*instance.Instance) {
 // doubtful says that so many servers look orphaned that lost claims are more likely than lost servers. Those whose claims
 // we gave up ourselves, or whose deletion is under way, are no surprise.
 func (c *Controller) doubtful(orphans []*instance.Instance, total int) bool {
+	return tooMany(c.surprising(orphans), total)
+}
+
+// surprising returns the orphans that this process knows no reason for.
+func (c *Controller) surprising(orphans []*instance.Instance) []*instance.Instance {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	surprising := lo.CountBy(orphans, func(server *instance.Instance) bool {
+	return lo.Filter(orphans, func(server *instance.Instance, _ int) bool {
 		_, begun := c.deleting[server.ID]
 		return !begun && !server.Deleting() && !c.config.Expected(server.NodeClaimUID)
 	})
-	return surprising > massCount && float64(surprising) > massShare*float64(total)
+}
+
+// explained says that the durable record of orders knows why these servers have no claim: it was given up by a process
+// that has stopped since, before anybody was told of the server. What a lost cluster state or another scope shows is not
+// on this record, and stays a matter for people.
+func (c *Controller) explained(ctx context.Context, orphans []*instance.Instance, total int) bool {
+	abandoned, err := c.instances.Abandoned(ctx)
+	if err != nil {
+		log.FromContext(ctx).Error(err, "finding out why servers have no claim")
+		return false
+	}
+	return !tooMany(lo.Reject(c.surprising(orphans), func(server *instance.Instance, _ int) bool { return abandoned.Has(server.NodeClaimUID) }), total)
+}
+
+func tooMany(orphans []*instance.Instance, total int) bool {
+	return len(orphans) > massCount && float64(len(orphans)) > massShare*float64(total)
 }
 
 // names returns some names for an event.
