@@ -57,7 +57,7 @@ func providerControllers(op *operator.Operator, opts *options.Options) []control
 		garbageCollection.SetTimes(values.GarbageCollectionGrace, values.GarbageCollectionInterval)
 	})
 	all := []controller.Controller{
-		providerconfig.NewController(op.Clock, kubeClient, recorder, op.Config, op.Tuning, op.Zones, op.Elected()),
+		providerconfig.NewController(op.Clock, kubeClient, recorder, op.Config, op.Tuning, op.Zones, opts.CreateProviderConfig, op.Elected()),
 		catalogRefresh,
 		nodeclassstatus.NewController(kubeClient, recorder, op.Clock, op.Zones, op.Images, op.Networks, op.Bootstrap, op.Flavors),
 		hash.NewController(kubeClient),

@@ -93,6 +93,9 @@ type Options struct {
 	// GarbageCollectionDryRun tells which servers without a claim would be deleted and deletes none
 	// (GARBAGE_COLLECTION_DRY_RUN).
 	GarbageCollectionDryRun bool
+	// CreateProviderConfig lets the leader make the ProviderConfig default where there is none (CREATE_PROVIDER_CONFIG). Whoever
+	// applies one of their own, as the chart does, turns it off, or the two race for it.
+	CreateProviderConfig bool
 	// EnforceClusterMaxNodes launches no more nodes than the package of the BKE cluster allows
 	// (ENFORCE_CLUSTER_MAX_NODES).
 	EnforceClusterMaxNodes bool
@@ -131,6 +134,7 @@ func (o *Options) AddFlags(fs *coreoptions.FlagSet) {
 	fs.DurationVar(&o.GarbageCollectionInterval, "garbage-collection-interval", env.WithDefaultDuration("GARBAGE_COLLECTION_INTERVAL", 2*time.Minute), "How often servers without a claim are looked for.")
 	fs.DurationVar(&o.GarbageCollectionGrace, "garbage-collection-grace", env.WithDefaultDuration("GARBAGE_COLLECTION_GRACE", 5*time.Minute), "The age below which a server without a claim is left alone. Must exceed launch-timeout.")
 	fs.BoolVarWithEnv(&o.GarbageCollectionDryRun, "garbage-collection-dry-run", "GARBAGE_COLLECTION_DRY_RUN", false, "Tell by log and event which servers without a claim would be deleted, and delete none.")
+	fs.BoolVarWithEnv(&o.CreateProviderConfig, "create-provider-config", "CREATE_PROVIDER_CONFIG", true, "Make the ProviderConfig default where there is none. Off where it is installed with the controller.")
 	fs.BoolVarWithEnv(&o.EnforceClusterMaxNodes, "enforce-cluster-max-nodes", "ENFORCE_CLUSTER_MAX_NODES", false, "Launch no more nodes than the package of the BKE cluster allows.")
 	fs.DurationVar(&o.UnavailableOfferingTTL, "unavailable-offering-ttl", env.WithDefaultDuration("UNAVAILABLE_OFFERING_TTL", 3*time.Minute), "How long an offering without room is not tried again.")
 	fs.Float64Var(&o.MemoryOverheadPercent, "vm-memory-overhead-percent", withDefaultFloat("VM_MEMORY_OVERHEAD_PERCENT", 7.5), "The percentage of a flavor's memory that its node does not see.")

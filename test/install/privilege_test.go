@@ -55,7 +55,6 @@ var unused = map[string][]string{
 	"the admission plugin OwnerReferencesPermissionEnforcement, which this API server runs without, asks for it": {
 		"karpenter.sh/nodepools/finalizers update", "karpenter.sh/nodeclaims/finalizers update",
 	},
-	"the leader makes the ProviderConfig where the chart is told not to": {"karpenter.bizflycloud.vn/providerconfigs create"},
 	"the count of an event that repeats":                                 {"events patch"},
 }
 

@@ -82,6 +82,7 @@
 {{- include "karpenter.variable" (list "GARBAGE_COLLECTION_INTERVAL" $s.garbageCollectionInterval) }}
 {{- include "karpenter.variable" (list "GARBAGE_COLLECTION_GRACE" $s.garbageCollectionGrace) }}
 {{- include "karpenter.variable" (list "GARBAGE_COLLECTION_DRY_RUN" $s.garbageCollectionDryRun) }}
+{{- include "karpenter.variable" (list "CREATE_PROVIDER_CONFIG" (not $v.providerConfig.create)) }}
 {{- include "karpenter.variable" (list "ENFORCE_CLUSTER_MAX_NODES" $s.enforceClusterMaxNodes) }}
 {{- include "karpenter.variable" (list "UNAVAILABLE_OFFERING_TTL" $s.unavailableOfferingTTL) }}
 {{- include "karpenter.variable" (list "VM_MEMORY_OVERHEAD_PERCENT" $s.vmMemoryOverheadPercent) }}

@@ -35,6 +35,7 @@ import (
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
@@ -71,6 +72,7 @@ const closedInterval = 500 * time.Millisecond
 
 // Controller keeps the configuration in force.
 type Controller struct {
+	create     bool
 	clock      clock.Clock
 	kubeClient client.Client
 	recorder   events.Recorder
@@ -80,9 +82,10 @@ type Controller struct {
 	elected    <-chan struct{}
 }
 
-// NewController returns the controller; it writes once elected is closed.
-func NewController(clk clock.Clock, kubeClient client.Client, recorder events.Recorder, configProvider config.Provider, tuningProvider tuning.Provider, zoneProvider zone.Provider, elected <-chan struct{}) *Controller {
-	return &Controller{clock: clk, kubeClient: kubeClient, recorder: recorder, config: configProvider, tuning: tuningProvider, zones: zoneProvider, elected: elected}
+// NewController returns the controller; it writes once elected is closed, and makes the ProviderConfig where there is none if
+// create says so.
+func NewController(clk clock.Clock, kubeClient client.Client, recorder events.Recorder, configProvider config.Provider, tuningProvider tuning.Provider, zoneProvider zone.Provider, create bool, elected <-chan struct{}) *Controller {
+	return &Controller{create: create, clock: clk, kubeClient: kubeClient, recorder: recorder, config: configProvider, tuning: tuningProvider, zones: zoneProvider, elected: elected}
 }
 
 // Name is the controller's name.
@@ -102,6 +105,11 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 		// Whoever is to become the leader pins the scope before anything can be ordered, so it must not look late.
 		closed := result.Object == nil || result.Object.Status.Scope == nil
 		return reconciler.Result{RequeueAfter: lo.Ternary(closed, closedInterval, interval)}, nil
+	}
+	if result.Object == nil && !c.create {
+		log.FromContext(ctx).Info("waiting for the ProviderConfig: nothing is launched before the scope can be written down in it",
+			"ProviderConfig", v1alpha1.ProviderConfigName, "CREATE_PROVIDER_CONFIG", false)
+		return reconciler.Result{RequeueAfter: interval}, nil
 	}
 	if result.Object == nil {
 		// The scope has to be written down somewhere before the first server is ordered.

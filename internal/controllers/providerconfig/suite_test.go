@@ -112,7 +112,10 @@ func serverIDs(ctx context.Context) ([]string, error) {
 }
 
 // start makes a replica as the operator does; a leader has won the lease.
-func start(leader bool, base bizfly.Config) *replica {
+func start(leader bool, base bizfly.Config) *replica { return startWith(leader, base, true) }
+
+// startWith makes a replica that makes a ProviderConfig where there is none, or does not.
+func startWith(leader bool, base bizfly.Config, create bool) *replica {
 	r := &replica{recorder: coretest.NewEventRecorder()}
 	settings := config.NewDefaultProvider(config.Options{
 		Reader: kubeClient, Environment: base, Namespace: namespace, SecretName: secretName,
@@ -140,7 +143,7 @@ func start(leader bool, base bizfly.Config) *replica {
 		},
 	})
 	r.controller = providerconfig.NewController(clock.RealClock{}, kubeClient, events.Recorder(r.recorder), settings, tuned,
-		zone.NewDefaultProvider(r.catalog, zone.Config{}), elected)
+		zone.NewDefaultProvider(r.catalog, zone.Config{}), create, elected)
 	return r
 }
 
@@ -215,6 +218,17 @@ var _ = Describe("ProviderConfig", func() {
 			}))
 			Expect(condition(status.ConditionReady).IsTrue()).To(BeTrue())
 			Expect(stored().Status.LastLoginTime).ToNot(BeNil())
+			Expect(process.guard.ListServers(ctx)).To(BeEmpty())
+		})
+		It("should wait for somebody's ProviderConfig where it is told to make none, and take it", func() {
+			process = startWith(true, environment(), false)
+			process.look()
+			Expect(kubeClient.Get(ctx, client.ObjectKey{Name: v1alpha1.ProviderConfigName}, &v1alpha1.ProviderConfig{})).To(MatchError(ContainSubstring("not found")))
+			_, err := process.guard.ListServers(ctx)
+			Expect(bizfly.IsAuth(err)).To(BeTrue(), "nothing can be ordered meanwhile")
+			Expect(kubeClient.Create(ctx, &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ProviderConfigName}})).To(Succeed())
+			process.look()
+			Expect(stored().Status.Scope).ToNot(BeNil())
 			Expect(process.guard.ListServers(ctx)).To(BeEmpty())
 		})
 		It("should list the zones once the catalog knows them", func() {
