@@ -29,9 +29,10 @@ import (
 
 // pages are what can be printed, by the name of the file in docs/ without its ending.
 var pages = map[string]func() (string, error){
-	"events":  eventsPage,
-	"metrics": metricsPage,
-	"tuning":  func() (string, error) { return tuning.Markdown(), nil },
+	"events":    eventsPage,
+	"metrics":   metricsPage,
+	"reference": referencePage,
+	"tuning":    func() (string, error) { return tuning.Markdown(), nil },
 }
 
 func main() {

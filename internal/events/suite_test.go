@@ -81,6 +81,7 @@ func all(text string) map[string]karpevents.Event {
 		"ReleaseFailed":                   events.ReleaseFailed("server", cause),
 		"NodeClassNotReady": events.NodeClassNotReady(class, status.Condition{
 			Type: v1alpha1.ConditionTypeImagesReady, Reason: "ImageNotFound", Message: text}),
+		"InsecureJoinEndpoint":          events.InsecureJoinEndpoint(class, text),
 		"WaitingOnNodeClaimTermination": events.WaitingOnNodeClaimTermination(class, []string{text}),
 		"ProviderConfigRefused":         events.ProviderConfigRefused(config, "CredentialsInvalid", cause),
 		"ProviderConfigApplied":         events.ProviderConfigApplied(config, text),
@@ -170,7 +171,7 @@ var _ = Describe("Events", func() {
 		for _, dir := range []string{"../controllers/nodeclass/status", "../controllers/providerconfig", "../providers/bootstrap"} {
 			for _, text := range constants(dir, reason) {
 				// These are never the reason of a false condition, or of one that nobody needs to be told of again.
-				if lo.Contains([]string{"CatalogNotReady", "CloudUnavailable", "AwaitingNetworks", "AwaitingZones", "NotAsked", "KeysIgnored", "Ignored"}, text) {
+				if lo.Contains([]string{"CatalogNotReady", "CloudUnavailable", "AwaitingNetworks", "AwaitingZones", "AwaitingDisks", "NotAsked", "KeysIgnored", "Ignored"}, text) {
 					continue
 				}
 				Expect(documented).To(HaveKey(text), dir)

@@ -28,28 +28,46 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 )
 
-// Reasons of conditions. Those of BootstrapReady are the bootstrap provider's.
+// Reasons of a condition that is false: the user must do something. Those of BootstrapReady are the bootstrap provider's.
 const (
-	reasonZoneNotFound     = "ZoneNotFound"
-	reasonNoZones          = "NoZones"
-	reasonImageNotFound    = "ImageNotFound"
-	reasonNetworkNotFound  = "NetworkNotFound"
+	// reasonZoneNotFound says that spec.zones names a zone that the region does not have.
+	reasonZoneNotFound = "ZoneNotFound"
+	// reasonNoZones says that no zone is left that is open, allowed by spec.zones and in every network.
+	reasonNoZones = "NoZones"
+	// reasonImageNotFound says that no term of spec.imageSelectorTerms matches anything.
+	reasonImageNotFound = "ImageNotFound"
+	// reasonNetworkNotFound says that a term of spec.networkSelectorTerms matches nothing, or there is no default.
+	reasonNetworkNotFound = "NetworkNotFound"
+	// reasonFirewallNotFound says that a term of spec.firewallSelectorTerms matches nothing.
 	reasonFirewallNotFound = "FirewallNotFound"
-	reasonSSHKeyNotFound   = "SSHKeyNotFound"
+	// reasonSSHKeyNotFound says that the key of spec.sshKeySelectorTerms does not exist for the controller's user.
+	reasonSSHKeyNotFound = "SSHKeyNotFound"
+	// reasonRootDiskTooSmall says that the image or snapshot needs more than spec.rootDisk.size.
 	reasonRootDiskTooSmall = "RootDiskTooSmall"
-	reasonDiskNotSold      = "DiskNotSold"
+	// reasonDiskNotSold says that a disk is sold in no zone that may be used.
+	reasonDiskNotSold = "DiskNotSold"
+	// reasonDisksNotTogether says that each disk is sold, but nowhere all of them for servers of one category.
 	reasonDisksNotTogether = "DisksNotSoldTogether"
-	reasonFlavorNotFound   = "FlavorNotFound"
-	reasonNoFlavors        = "NoFlavors"
-	// reasonNoEgress is of a condition beside the others.
+	// reasonFlavorNotFound says that no term of spec.flavorSelectorTerms matches any flavor of the cloud.
+	reasonFlavorNotFound = "FlavorNotFound"
+	// reasonNoFlavors says that zones, billing plan, disks and selector together leave no flavor.
+	reasonNoFlavors = "NoFlavors"
+	// reasonNoEgress says that servers reach nothing outside of their networks, by no public address and no internet gateway.
 	reasonNoEgress = "NoEgress"
+)
 
-	// Reasons of a condition that is Unknown.
-	reasonCatalogNotReady  = "CatalogNotReady"
+// Reasons of a condition that is unknown: what was found last stays in use.
+const (
+	// reasonCatalogNotReady says that the controller has just started and has not read the catalog yet.
+	reasonCatalogNotReady = "CatalogNotReady"
+	// reasonCloudUnavailable says that the cloud did not answer, which is no verdict.
 	reasonCloudUnavailable = "CloudUnavailable"
+	// reasonAwaitingNetworks says that NetworksReady must become true first.
 	reasonAwaitingNetworks = "AwaitingNetworks"
-	reasonAwaitingZones    = "AwaitingZones"
-	reasonAwaitingDisks    = "AwaitingDisks"
+	// reasonAwaitingZones says that ZonesReady must become true first.
+	reasonAwaitingZones = "AwaitingZones"
+	// reasonAwaitingDisks says that DisksReady must become true first.
+	reasonAwaitingDisks = "AwaitingDisks"
 )
 
 const (

@@ -31,7 +31,9 @@ import (
 
 // Reasons of the condition LaunchVerified.
 const (
-	reasonNodeRegistered          = "NodeRegistered"
+	// reasonNodeRegistered says that a node of this spec and image has registered.
+	reasonNodeRegistered = "NodeRegistered"
+	// reasonUnknownUntilFirstLaunch says that no node has registered yet, and only that shows whether servers boot and join.
 	reasonUnknownUntilFirstLaunch = "UnknownUntilFirstLaunch"
 )
 

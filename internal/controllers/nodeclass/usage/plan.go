@@ -34,7 +34,9 @@ import (
 
 // Reasons of the condition BillingPlanSuitable.
 const (
-	reasonStaticNodePools           = "StaticNodePools"
+	// reasonStaticNodePools says that every NodePool of the NodeClass has spec.replicas, so that its nodes stay.
+	reasonStaticNodePools = "StaticNodePools"
+	// reasonSavingPlanDynamicNodePool says that a NodePool without spec.replicas buys and forfeits saving plans all day.
 	reasonSavingPlanDynamicNodePool = "SavingPlanOnDynamicNodePool"
 )
 

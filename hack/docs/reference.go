@@ -1,0 +1,200 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/samber/lo"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+const (
+	apiSource    = "pkg/apis/v1alpha1"
+	statusSource = "internal/controllers/nodeclass/status"
+	usageSource  = "internal/controllers/nodeclass/usage"
+	bootSource   = "internal/providers/bootstrap"
+	configSource = "internal/controllers/providerconfig"
+	launchSource = "internal/controllers/nodeclass/launches"
+)
+
+const referenceIntroduction = `# Reference
+
+<!-- Written by make generate. -->
+
+Every field of the two custom resources of this provider, their conditions, and the labels, annotations and metadata keys that
+it writes, made from the Go types and the definitions that ` + "`kubectl apply`" + ` and the charts install. What the messages of
+rules say is what the API server answers when a rule is broken.
+
+`
+
+// condition is a condition with the constants of the reasons that it can have beside its own name, which is the reason of
+// one that is true, by the folder of the source that has them.
+type condition struct {
+	constant string
+	reasons  map[string][]string
+	more     string
+}
+
+var unavailable = []string{"reasonCatalogNotReady", "reasonCloudUnavailable"}
+
+func found(reasons ...string) map[string][]string {
+	return map[string][]string{statusSource: append(reasons, unavailable...)}
+}
+
+var nodeClassConditions = []condition{
+	{constant: "ConditionTypeZonesReady", reasons: found("reasonZoneNotFound", "reasonNoZones", "reasonAwaitingNetworks")},
+	{constant: "ConditionTypeImagesReady", reasons: found("reasonImageNotFound")},
+	{constant: "ConditionTypeNetworksReady", reasons: found("reasonNetworkNotFound")},
+	{constant: "ConditionTypeFirewallsReady", reasons: found("reasonFirewallNotFound")},
+	{constant: "ConditionTypeSSHKeyReady", reasons: found("reasonSSHKeyNotFound")},
+	{constant: "ConditionTypeBootstrapReady", reasons: map[string][]string{
+		bootSource:   {"ReasonNotConfigured", "ReasonInvalidUserData", "ReasonUserDataSecret", "ReasonJoinTokensDisabled"},
+		statusSource: unavailable,
+	}},
+	{constant: "ConditionTypeDisksReady", reasons: found("reasonRootDiskTooSmall", "reasonDiskNotSold", "reasonDisksNotTogether", "reasonAwaitingZones")},
+	{constant: "ConditionTypeFlavorsReady", reasons: found("reasonFlavorNotFound", "reasonNoFlavors", "reasonAwaitingZones", "reasonAwaitingDisks")},
+}
+
+var nodeClassAdvice = []condition{
+	{constant: "ConditionTypeEgressAvailable", reasons: found("reasonNoEgress", "reasonAwaitingNetworks")},
+	{constant: "ConditionTypeLaunchVerified", reasons: map[string][]string{usageSource: {"reasonNodeRegistered", "reasonUnknownUntilFirstLaunch"}}},
+	{constant: "ConditionTypeBillingPlanSuitable", reasons: map[string][]string{usageSource: {"reasonStaticNodePools", "reasonSavingPlanDynamicNodePool"}}},
+	{constant: "ConditionTypeLaunchesSucceeding", reasons: map[string][]string{launchSource: {"reasonTriedAgain"}},
+		more: "False has the reason of the last launch that failed, as in the `Launched` condition of its NodeClaim"},
+}
+
+var providerConfigConditions = []condition{
+	{constant: "ConditionTypeCredentialsReady", reasons: map[string][]string{configSource: {"ReasonIgnored", "ReasonSecretForbidden", "ReasonCredentialsInvalid", "ReasonNotAsked"}}},
+	{constant: "ConditionTypeEndpointReachable", reasons: map[string][]string{configSource: {"ReasonIgnored", "ReasonEndpointUnreachable", "ReasonNotAsked"}}},
+	{constant: "ConditionTypeScopePinned", reasons: map[string][]string{configSource: {"ReasonIgnored", "ReasonScopeChanged", "ReasonNotAsked"}}},
+	{constant: "ConditionTypeTuningReady", reasons: map[string][]string{configSource: {
+		"ReasonIgnored", "ReasonConfigMapForbidden", "ReasonConfigMapNotFound", "ReasonConfigMapUnreadable", "ReasonKeysIgnored"}}},
+}
+
+// elsewhere are conditions of other objects.
+var elsewhere = []condition{{constant: "ConditionTypeServerRunning"}}
+
+// referencePage is the page of the API.
+func referencePage() (string, error) {
+	sources, err := readSources(apiSource, statusSource, usageSource, bootSource, configSource, launchSource)
+	if err != nil {
+		return "", err
+	}
+	page := &strings.Builder{}
+	page.WriteString(referenceIntroduction)
+	page.WriteString(contents)
+	for _, kind := range []string{"BizflyNodeClass", "ProviderConfig"} {
+		crd, ok := lo.Find(apis.CRDs, func(c *apiextensionsv1.CustomResourceDefinition) bool { return c.Spec.Names.Kind == kind })
+		if !ok {
+			return "", fmt.Errorf("there is no definition of %s", kind)
+		}
+		writeKind(page, crd)
+	}
+	errs := []error{complete(sources)}
+	page.WriteString("## Conditions\n\n`Ready` is true while all conditions that have a part in it are. A condition that is true has its own name as its\n" +
+		"reason unless another is listed.\n\n")
+	for _, table := range []struct {
+		title string
+		of    []condition
+	}{
+		{"### Of a BizflyNodeClass, with a part in Ready", nodeClassConditions},
+		{"### Of a BizflyNodeClass, beside Ready", nodeClassAdvice},
+		{"### Of a ProviderConfig, with a part in Ready", providerConfigConditions},
+		{"### Of NodeClaims", elsewhere},
+	} {
+		page.WriteString(table.title + "\n\n| condition | | reasons |\n| --- | --- | --- |\n")
+		for _, c := range table.of {
+			row, err := conditionRow(sources, c)
+			errs = append(errs, err)
+			page.WriteString(row)
+		}
+		page.WriteString("\n")
+	}
+	page.WriteString("A NodePool of this provider that allows only capacity types that are not sold has `CapacityTypeSupported` False beside core's own\nconditions.\n\n")
+	for _, keys := range []struct{ title, introduction, prefix string }{
+		{"## Labels", "Of instance types and nodes; a NodePool and a pod may ask for those of karpenter.bizflycloud.vn with any operator. The zone keys\nof the storage drivers mean topology.kubernetes.io/zone.", "Label"},
+		{"## Annotations", "Of BizflyNodeClasses and NodeClaims, written by the controller.", "Annotation"},
+		{"## Finalizers", "", "TerminationFinalizer"},
+		{"## Metadata of servers", "What each server carries in BizFly Cloud. `spec.metadata` may use none of these prefixes: " +
+			strings.Join(lo.Map(v1alpha1.ReservedMetadataPrefixes, func(p string, _ int) string { return "`" + p + "`" }), ", ") + ".", "Metadata"},
+	} {
+		page.WriteString(keys.title + "\n\n" + lo.Ternary(keys.introduction == "", "", keys.introduction+"\n\n") + "| key | |\n| --- | --- |\n")
+		for _, c := range sources[apiSource].withPrefix(keys.prefix) {
+			fmt.Fprintf(page, "| `%s` | %s |\n", c.value, cell(c.sentence()))
+		}
+		page.WriteString("\n")
+	}
+	return strings.TrimRight(page.String(), "\n") + "\n", errors.Join(errs...)
+}
+
+const contents = `[BizflyNodeClass](#bizflynodeclass) · [ProviderConfig](#providerconfig) · [Conditions](#conditions) · [Labels](#labels) ·
+[Annotations](#annotations) · [Finalizers](#finalizers) · [Metadata of servers](#metadata-of-servers)
+
+`
+
+func conditionRow(sources map[string]source, c condition) (string, error) {
+	of, ok := sources[apiSource].find(c.constant)
+	if !ok {
+		return "", fmt.Errorf("there is no %s in %s", c.constant, apiSource)
+	}
+	var reasons []string
+	for _, dir := range slices.Sorted(maps.Keys(c.reasons)) {
+		for _, name := range c.reasons[dir] {
+			reason, ok := sources[dir].find(name)
+			if !ok || reason.doc == "" {
+				return "", fmt.Errorf("%s in %s has no description, or is not there: correct it there or in hack/docs/reference.go", name, dir)
+			}
+			reasons = append(reasons, fmt.Sprintf("`%s`: %s", reason.value, strings.TrimSuffix(reason.sentence(), ".")))
+		}
+	}
+	if c.more != "" {
+		reasons = append(reasons, c.more)
+	}
+	return fmt.Sprintf("| `%s` | %s | %s |\n", of.value, cell(of.sentence()), cell(strings.Join(reasons, "<br>"))), nil
+}
+
+// complete says which conditions and reasons of the sources the tables lack, so that none goes undocumented.
+func complete(sources map[string]source) error {
+	used := map[string]bool{}
+	for _, c := range slices.Concat(nodeClassConditions, nodeClassAdvice, providerConfigConditions, elsewhere) {
+		used[apiSource+c.constant] = true
+		for dir, names := range c.reasons {
+			for _, name := range names {
+				used[dir+name] = true
+			}
+		}
+	}
+	var errs []error
+	for dir, of := range sources {
+		for _, prefix := range []string{"ConditionType", "reason", "Reason"} {
+			for _, c := range of.withPrefix(prefix) {
+				if !used[dir+c.name] && (prefix != "ConditionType" || dir == apiSource) {
+					errs = append(errs, fmt.Errorf("%s of %s is in no table of hack/docs/reference.go", c.name, dir))
+				}
+			}
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,132 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"regexp"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
+)
+
+var _ = Describe("The reference of the API", func() {
+	var page string
+	BeforeEach(func() {
+		var err error
+		page, err = referencePage()
+		Expect(err).NotTo(HaveOccurred())
+	})
+
+	It("should have what a reader looks for", func() {
+		for _, text := range []string{
+			"### BizflyNodeClass: spec.rootDisk\n",
+			"| `size` | quantity | `40Gi` | Size is the size of the disk, at least 20Gi, in steps of 10Gi.",
+			"rootDisk.size must be a multiple of 10Gi, in which steps disks are sold, for example 40Gi",
+			"- Rule: set type or volumeType, not both.",
+			"| `billingPlan` | `on_demand`, `saving_plan` | `on_demand` |",
+			"### BizflyNodeClass: spec.imageSelectorTerms[].snapshot\n",
+			"### ProviderConfig: spec.rateLimits.create\n",
+			"| `name` (required) | string |",
+			"| `DisksReady` |", "`RootDiskTooSmall`: ", "`UnknownUntilFirstLaunch`: ", "`UserDataInvalid`: ",
+			"| `karpenter.bizflycloud.vn/instance-gpu-count` | The number of GPUs. |",
+			"| `karpenter.bizflycloud.vn/bizflynodeclass-hash` |", "| `karpenter-cluster-uid` |",
+		} {
+			Expect(page).To(ContainSubstring(text))
+		}
+	})
+	It("should have every field and the message of every rule", func() {
+		for _, crd := range apis.CRDs[:2] {
+			fields, messages := 0, []string{}
+			var walk func(apiextensionsv1.JSONSchemaProps)
+			walk = func(s apiextensionsv1.JSONSchemaProps) {
+				fields += len(s.Properties)
+				for _, rule := range s.XValidations {
+					messages = append(messages, strings.TrimSuffix(oneLine(rule.Message), "."))
+				}
+				for _, field := range s.Properties {
+					inner, _ := nested(field)
+					if inner != &field {
+						for _, rule := range field.XValidations {
+							messages = append(messages, strings.TrimSuffix(oneLine(rule.Message), "."))
+						}
+					}
+					walk(*inner)
+				}
+			}
+			root := crd.Spec.Versions[0].Schema.OpenAPIV3Schema
+			for _, part := range []string{"spec", "status"} {
+				walk(root.Properties[part])
+			}
+			part := &strings.Builder{}
+			writeKind(part, crd)
+			rows := regexp.MustCompile("(?m)^\\| `[A-Za-z0-9]+`( \\(required\\))? \\|").FindAllString(part.String(), -1)
+			Expect(rows).To(HaveLen(fields), crd.Name)
+			Expect(messages).NotTo(BeEmpty())
+			for _, message := range messages {
+				Expect(part.String()).To(ContainSubstring(strings.ReplaceAll(message, "|", "\\|")))
+			}
+		}
+	})
+	It("should link only to headings that it has", func() {
+		anchors := map[string]bool{}
+		for _, heading := range regexp.MustCompile("(?m)^#+ (.+)$").FindAllStringSubmatch(page, -1) {
+			anchors[anchor(heading[1])] = true
+		}
+		links := regexp.MustCompile(`\]\(#([^)]+)\)`).FindAllStringSubmatch(page, -1)
+		Expect(links).NotTo(BeEmpty())
+		for _, link := range links {
+			Expect(anchors).To(HaveKey(link[1]))
+		}
+	})
+	It("should have whole tables", func() {
+		separator := regexp.MustCompile(`\\\|`)
+		columns := 0
+		for _, line := range strings.Split(page, "\n") {
+			if !strings.HasPrefix(line, "|") {
+				columns = 0
+				continue
+			}
+			count := strings.Count(separator.ReplaceAllString(line, ""), "|")
+			if columns == 0 {
+				columns = count
+			}
+			Expect(count).To(Equal(columns), line)
+		}
+	})
+	It("should complain about a condition or reason that no table has, and about one that nobody described", func() {
+		sources, err := readSources(apiSource, statusSource, usageSource, bootSource, configSource, launchSource)
+		Expect(err).NotTo(HaveOccurred())
+		sources[statusSource] = append(sources[statusSource], constant{name: "reasonMystery", value: "Mystery"})
+		Expect(complete(sources)).To(MatchError(ContainSubstring("reasonMystery")))
+		_, err = conditionRow(sources, condition{constant: "ConditionTypeZonesReady", reasons: map[string][]string{statusSource: {"reasonMystery"}}})
+		Expect(err).To(MatchError(ContainSubstring("has no description")))
+		_, err = conditionRow(sources, condition{constant: "ConditionTypeMystery"})
+		Expect(err).To(MatchError(ContainSubstring("there is no ConditionTypeMystery")))
+	})
+	DescribeTable("should begin with what a constant is and not with its name", func(doc, expected string) {
+		Expect(constant{name: "reasonX", doc: doc}.sentence()).To(Equal(expected))
+	},
+		Entry("that something is so", "reasonX says that it is\nso.", "It is so."),
+		Entry("whether something is so", "reasonX says whether it is so.", "It is so."),
+		Entry("a thing", "reasonX is the thing.", "The thing."),
+		Entry("a field", "reasonX says that spec.zones is empty.", "spec.zones is empty."),
+	)
+})
