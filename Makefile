@@ -184,7 +184,7 @@ docker-push: ## Push what docker-build has built
 	@$(IMAGE) push
 
 .PHONY: image-check
-image-check: controlplane $(TOOLS)/registry ## Build the image twice with buildah, compare, push it to a local registry, start it as nobody (2 minutes once built; root on Linux)
+image-check: build controlplane $(TOOLS)/registry ## Build the image twice with buildah, compare, push it to a local registry, start it as nobody (2 minutes once built; root on Linux)
 	@$(GO_BUILD) -o $(CACHE)/bin/sandbox ./test/sandbox
 	@SANDBOX="$(CACHE)/bin/sandbox" REGISTRY_BIN="$(TOOLS)/registry" $(IMAGE) check
 
