@@ -48,10 +48,10 @@ func (w *world) deck() []card {
 		{"break a server", func() bool { return w.die(cloud.StatusError) }},
 		{"stop a server", func() bool { return w.die(cloud.StatusShutoff) }},
 		{"take the quota", w.takeQuota},
-		{"a volume of a pod", func() bool { return w.volume(true, false) }},
-		{"a volume of a pod that is called like a root disk", func() bool { return w.volume(true, true) }},
-		{"a volume of a person", func() bool { return w.volume(false, false) }},
-		{"an extra server", w.extra},
+		{"attach a volume of a pod", func() bool { return w.volume(true, false) }},
+		{"attach a volume of a pod that is called like a root disk", func() bool { return w.volume(true, true) }},
+		{"attach a volume of a person", func() bool { return w.volume(false, false) }},
+		{"get a second server", w.extra},
 		{"scale", w.scale},
 	}
 	second := []card{

@@ -298,8 +298,8 @@ func (s *sight) loose() []string {
 }
 
 // mend plays the people of the cluster, for whom a run has no time: they replace the node of a server that is broken,
-// which core's node repair does after ten minutes, and change a NodeClass whose launches pause after failures, which
-// ends by itself after ten minutes.
+// which core's node repair does after ten minutes, force its pods to go, for which core waits another minute, and change a
+// NodeClass whose launches pause after failures, which ends by itself after ten minutes.
 func (w *world) mend() {
 	seen, err := look()
 	if err != nil {
@@ -311,6 +311,16 @@ func (w *world) mend() {
 		if exists && server.Status == cloud.StatusError && claim.DeletionTimestamp.IsZero() && claim.StatusConditions().Get(karpv1.ConditionTypeRegistered).IsTrue() {
 			happened("claim %s is deleted, since its server is broken", claim.Name)
 			insist(func() error { return client.IgnoreNotFound(env.Client().Delete(ctx, claim)) })
+		}
+	}
+	running := lo.SliceToMap(seen.ours(), func(s cloud.Server) (string, bool) { return s.Name, s.Status == cloud.StatusActive })
+	for i := range seen.pods {
+		pod := &seen.pods[i]
+		if pod.DeletionTimestamp != nil && seen.at.After(pod.DeletionTimestamp.Add(5*time.Second)) && !running[pod.Spec.NodeName] {
+			happened("pod %s is deleted by force, since nobody ends it", pod.Name)
+			insist(func() error {
+				return client.IgnoreNotFound(env.Client().Delete(ctx, pod, client.GracePeriodSeconds(0)))
+			})
 		}
 	}
 	class := &v1alpha1.BizflyNodeClass{}

@@ -136,9 +136,9 @@ func (w *world) run() {
 
 	happened("all have gone")
 	insist(func() error { return client.IgnoreNotFound(env.Client().Delete(ctx, w.web)) })
+	insist(func() error { return client.IgnoreNotFound(env.Client().Delete(ctx, w.pool)) })
 	w.wanted = 0
 	w.eventually(w.left)
-	insist(func() error { return client.IgnoreNotFound(env.Client().Delete(ctx, w.pool)) })
 	insist(func() error { return client.IgnoreNotFound(env.Client().Delete(ctx, w.class)) })
 	w.eventually(func() []string {
 		err := env.Client().Get(ctx, types.NamespacedName{Name: w.class.Name}, w.class)
@@ -187,6 +187,8 @@ func (w *world) trouble() {
 			// There is nobody that it could happen to yet.
 			if refused[card.name]++; refused[card.name] < 4 {
 				deck = append(deck, card)
+			} else {
+				happened("nobody was there to %s", card.name)
 			}
 			w.rest(pause / 2)
 		} else {
