@@ -29,6 +29,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
@@ -200,7 +201,12 @@ var _ = Describe("a real API server", Ordered, func() {
 			Entry("another provider's pool, whatever is in it", "{spec.nodeClassRef: {group: karpenter.example.com, kind: OtherNodeClass, name: a}, metadata.labels: {karpenter.bizflycloud.vn/team: shop}}"),
 		)
 
-		It("should let pass every label that flavors have", func(ctx context.Context) {
+		It("should let pass every label that flavors have, and tell of no other", func(ctx context.Context) {
+			err := c.Create(ctx, pool("metadata.labels: {karpenter.bizflycloud.vn/team: shop}"), client.DryRunAll)
+			Expect(err).To(HaveOccurred())
+			_, list, _ := strings.Cut(err.Error(), "write one of ")
+			list, _, _ = strings.Cut(list, ", or use")
+			Expect(strings.Split(list, ", ")).To(ConsistOf(sets.List(v1alpha1.InstanceTypeLabels)))
 			requirements := []any{}
 			for label := range v1alpha1.InstanceTypeLabels {
 				requirements = append(requirements, map[string]any{"key": label, "operator": "Exists"})
