@@ -56,6 +56,10 @@ type ServerAPI interface {
 	DeleteServer(ctx context.Context, id string, volumeIDs []string) (taskID string, err error)
 	// StartServer starts a server that was stopped; IsConflict while the server is in a state that forbids it.
 	StartServer(ctx context.Context, id string) error
+	// RenameServer gives a server another name; IsConflict while the server is in a state that forbids it.
+	RenameServer(ctx context.Context, id, name string) error
+	// ChangeNetworkPlan changes how a server's traffic is charged; IsConflict like RenameServer.
+	ChangeNetworkPlan(ctx context.Context, id, plan string) error
 	// GetTask reads one asynchronous task.
 	GetTask(ctx context.Context, id string) (*Task, error)
 	// ListVolumes returns every volume of the project in the configured region.
@@ -93,6 +97,10 @@ type NetworkAPI interface {
 	DeleteNetworkInterface(ctx context.Context, id string) error
 	// DeleteWanIP releases one public address; one that is already gone is IsNotFound, one that a server uses IsConflict.
 	DeleteWanIP(ctx context.Context, id string) error
+	// AddFirewalls attaches firewalls to an interface, private or public, beside those that it has.
+	AddFirewalls(ctx context.Context, interfaceID string, firewallIDs []string) error
+	// RemoveFirewalls takes firewalls off an interface; one that it does not have is no error.
+	RemoveFirewalls(ctx context.Context, interfaceID string, firewallIDs []string) error
 	// ListFirewalls returns the firewalls of the project.
 	ListFirewalls(ctx context.Context) ([]*gobizfly.Firewall, error)
 	// ListSSHKeys returns the key pairs of the user, whose names servers refer to.

@@ -257,7 +257,15 @@ func everyCall() map[string]func(context.Context, bizfly.API) error {
 		"DeleteServer": func(ctx context.Context, api bizfly.API) error {
 			return drop(api.DeleteServer(ctx, serverID, []string{"v1"}))
 		},
-		"StartServer":            func(ctx context.Context, api bizfly.API) error { return api.StartServer(ctx, serverID) },
+		"StartServer":  func(ctx context.Context, api bizfly.API) error { return api.StartServer(ctx, serverID) },
+		"RenameServer": func(ctx context.Context, api bizfly.API) error { return api.RenameServer(ctx, serverID, "node-1") },
+		"ChangeNetworkPlan": func(ctx context.Context, api bizfly.API) error {
+			return api.ChangeNetworkPlan(ctx, serverID, "free_bandwidth")
+		},
+		"AddFirewalls": func(ctx context.Context, api bizfly.API) error { return api.AddFirewalls(ctx, "n1", []string{"f1"}) },
+		"RemoveFirewalls": func(ctx context.Context, api bizfly.API) error {
+			return api.RemoveFirewalls(ctx, "n1", []string{"f1"})
+		},
 		"GetTask":                func(ctx context.Context, api bizfly.API) error { return drop(api.GetTask(ctx, "t1")) },
 		"ListVolumes":            func(ctx context.Context, api bizfly.API) error { return drop(api.ListVolumes(ctx)) },
 		"DeleteVolume":           func(ctx context.Context, api bizfly.API) error { return api.DeleteVolume(ctx, "v1") },

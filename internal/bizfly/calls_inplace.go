@@ -1,0 +1,136 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package bizfly
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/bizflycloud/gobizfly"
+)
+
+// What these calls change ends the same however often they are sent. They are not repeated by themselves all the same:
+// whoever asks looks at the server or the interface before asking again.
+var (
+	opRenameServer = &operation{
+		name: "RenameServer", method: http.MethodPost, route: "/servers/{id}/action", service: serviceServers,
+		class: classCreate, kind: kindItem, body: acknowledgement,
+	}
+	opChangeNetworkPlan = &operation{
+		name: "ChangeNetworkPlan", method: http.MethodPost, route: "/servers/{id}/action", service: serviceServers,
+		class: classCreate, kind: kindItem, body: acknowledgement,
+	}
+	opAddFirewalls = &operation{
+		name: "AddFirewalls", method: http.MethodPost, route: "/network-interfaces/{id}/action", service: serviceServers,
+		class: classCreate, kind: kindItem, body: acknowledgement,
+	}
+	opRemoveFirewalls = &operation{
+		name: "RemoveFirewalls", method: http.MethodPost, route: "/network-interfaces/{id}/action", service: serviceServers,
+		class: classCreate, kind: kindItem, body: acknowledgement,
+	}
+)
+
+// The actions of a network interface.
+const (
+	actionAddFirewall    = "add_firewall"
+	actionRemoveFirewall = "remove_firewall"
+)
+
+// RenameServer implements API.
+func (c *Client) RenameServer(ctx context.Context, id, name string) error {
+	if err := checkIDs(opRenameServer, "server id", id); err != nil {
+		return err
+	}
+	if err := checkIDs(opRenameServer, "name", name); err != nil {
+		return err
+	}
+	return c.do(ctx, opRenameServer, nil, func(ctx context.Context, client *gobizfly.Client) error {
+		return client.CloudServer.Rename(ctx, id, name)
+	})
+}
+
+// ChangeNetworkPlan implements API.
+func (c *Client) ChangeNetworkPlan(ctx context.Context, id, plan string) error {
+	if err := checkIDs(opChangeNetworkPlan, "server id", id); err != nil {
+		return err
+	}
+	if err := checkIDs(opChangeNetworkPlan, "network plan", plan); err != nil {
+		return err
+	}
+	return c.do(ctx, opChangeNetworkPlan, nil, func(ctx context.Context, client *gobizfly.Client) error {
+		return client.CloudServer.ChangeNetworkPlan(ctx, id, plan)
+	})
+}
+
+// AddFirewalls implements API.
+func (c *Client) AddFirewalls(ctx context.Context, interfaceID string, firewallIDs []string) error {
+	return c.changeFirewalls(ctx, opAddFirewalls, actionAddFirewall, interfaceID, firewallIDs)
+}
+
+// RemoveFirewalls implements API.
+func (c *Client) RemoveFirewalls(ctx context.Context, interfaceID string, firewallIDs []string) error {
+	return c.changeFirewalls(ctx, opRemoveFirewalls, actionRemoveFirewall, interfaceID, firewallIDs)
+}
+
+func (c *Client) changeFirewalls(ctx context.Context, op *operation, action, interfaceID string, firewallIDs []string) error {
+	if err := checkIDs(op, "network interface id", interfaceID); err != nil {
+		return err
+	}
+	if len(firewallIDs) == 0 {
+		return invalid(op, "no firewall is named")
+	}
+	if err := checkIDs(op, "firewall id", firewallIDs...); err != nil {
+		return err
+	}
+	return c.do(ctx, op, nil, func(ctx context.Context, client *gobizfly.Client) error {
+		_, err := client.CloudServer.NetworkInterfaces().Action(ctx, interfaceID,
+			&gobizfly.ActionNetworkInterfacePayload{Action: action, SecurityGroups: firewallIDs})
+		return err
+	})
+}
+
+// RenameServer is ServerAPI's, within the confirmed scope.
+func (g *Guard) RenameServer(ctx context.Context, id, name string) error {
+	if err := g.check(ctx, "RenameServer"); err != nil {
+		return err
+	}
+	return g.API.RenameServer(ctx, id, name)
+}
+
+// ChangeNetworkPlan is ServerAPI's, within the confirmed scope.
+func (g *Guard) ChangeNetworkPlan(ctx context.Context, id, plan string) error {
+	if err := g.check(ctx, "ChangeNetworkPlan"); err != nil {
+		return err
+	}
+	return g.API.ChangeNetworkPlan(ctx, id, plan)
+}
+
+// AddFirewalls is NetworkAPI's, within the confirmed scope.
+func (g *Guard) AddFirewalls(ctx context.Context, interfaceID string, firewallIDs []string) error {
+	if err := g.check(ctx, "AddFirewalls"); err != nil {
+		return err
+	}
+	return g.API.AddFirewalls(ctx, interfaceID, firewallIDs)
+}
+
+// RemoveFirewalls is NetworkAPI's, within the confirmed scope.
+func (g *Guard) RemoveFirewalls(ctx context.Context, interfaceID string, firewallIDs []string) error {
+	if err := g.check(ctx, "RemoveFirewalls"); err != nil {
+		return err
+	}
+	return g.API.RemoveFirewalls(ctx, interfaceID, firewallIDs)
+}

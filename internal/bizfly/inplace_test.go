@@ -1,0 +1,99 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package bizfly_test
+
+import (
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+var _ = Describe("Changing servers in place", func() {
+	var sandbox *cloud.Sandbox
+	var client *bizfly.Client
+	var server cloud.Server
+	BeforeEach(func() {
+		sandbox = startSandbox(cloud.Options{})
+		var err error
+		client, err = bizfly.NewClient(sandboxConfig(sandbox))
+		Expect(err).ToNot(HaveOccurred())
+		server = sandbox.AddServer(cloud.ServerSpec{Name: "node-1", Wan: true})
+	})
+	firewall := func(name string) string {
+		found, _ := lo.Find(sandbox.Options().Catalog.Firewalls["HN"], func(f cloud.Firewall) bool { return f.Name == name })
+		return found.ID
+	}
+	It("should rename a server and change its network plan, as often as it likes", func(ctx SpecContext) {
+		for range 2 {
+			Expect(client.RenameServer(ctx, server.ID, "node-2")).To(Succeed())
+			Expect(client.ChangeNetworkPlan(ctx, server.ID, "free_bandwidth")).To(Succeed())
+		}
+		Expect(sandbox.Servers()[0]).To(And(HaveField("Name", "node-2"), HaveField("NetworkPlan", "free_bandwidth")))
+	})
+	It("should add firewalls to interfaces of both kinds and take off only those that it names", func(ctx SpecContext) {
+		ports, err := client.ListNetworkInterfaces(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(ports).To(HaveLen(2))
+		for range 2 {
+			for _, port := range ports {
+				Expect(client.AddFirewalls(ctx, port.ID, []string{firewall("web"), firewall("kubernetes-nodes")})).To(Succeed())
+				Expect(client.RemoveFirewalls(ctx, port.ID, []string{firewall("web")})).To(Succeed())
+			}
+		}
+		ports, err = client.ListNetworkInterfaces(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(ports).To(HaveEach(HaveField("SecurityGroups", ConsistOf(firewall("default"), firewall("kubernetes-nodes")))))
+	})
+	It("should say what is wrong", func(ctx SpecContext) {
+		Expect(bizfly.IsNotFound(client.RenameServer(ctx, "71b9caeb-0000-4000-8000-000000000000", "x"))).To(BeTrue())
+		Expect(bizfly.IsInvalid(client.ChangeNetworkPlan(ctx, server.ID, "none"))).To(BeTrue())
+		Expect(sandbox.SetServerStatus(server.ID, "BUILD")).To(Succeed())
+		Expect(bizfly.IsConflict(client.RenameServer(ctx, server.ID, "x"))).To(BeTrue())
+		Expect(bizfly.IsNotFound(client.AddFirewalls(ctx, "71b9caeb", []string{firewall("web")}))).To(BeTrue())
+		Expect(bizfly.IsInvalid(client.AddFirewalls(ctx, sandbox.State().NetworkInterfaces[0].ID, []string{"unknown"}))).To(BeTrue())
+	})
+	It("should send nothing that makes no sense", func(ctx SpecContext) {
+		sandbox.ResetRequests()
+		for _, err := range []error{
+			client.RenameServer(ctx, server.ID, ""), client.RenameServer(ctx, "", "x"), client.RenameServer(ctx, server.ID, "a b"),
+			client.ChangeNetworkPlan(ctx, "../volumes", "free_bandwidth"), client.ChangeNetworkPlan(ctx, server.ID, ""),
+			client.AddFirewalls(ctx, "", []string{"f"}), client.AddFirewalls(ctx, "n", nil), client.RemoveFirewalls(ctx, "n", []string{""}),
+		} {
+			Expect(bizfly.IsInvalid(err)).To(BeTrue(), "%v", err)
+			Expect(bizfly.IsNotSent(err)).To(BeTrue())
+		}
+		Expect(sandbox.Requests()).To(BeEmpty())
+	})
+	It("should reach nothing outside the confirmed scope", func(ctx SpecContext) {
+		guard := bizfly.NewGuard(client)
+		sandbox.ResetRequests()
+		for name, call := range everyCall() {
+			switch name {
+			case "RenameServer", "ChangeNetworkPlan", "AddFirewalls", "RemoveFirewalls":
+				Expect(bizfly.IsAuth(call(ctx, guard))).To(BeTrue(), name)
+			}
+		}
+		Expect(sandbox.Requests()).To(BeEmpty())
+		scope, err := client.Scope(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		guard.Confirm(scope)
+		Expect(guard.RenameServer(ctx, server.ID, "node-3")).To(Succeed())
+	})
+})
