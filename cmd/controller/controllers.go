@@ -23,6 +23,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/cost"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/garbagecollection"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/inplace"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/jointoken"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/launch"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/memory"
@@ -68,6 +69,7 @@ func providerControllers(op *operator.Operator, opts *options.Options) []control
 		registration.NewController(kubeClient),
 		volumes.NewController(kubeClient, op.Instances),
 		repair.NewController(kubeClient, op.Instances, recorder, op.Clock),
+		inplace.NewController(kubeClient, op.Instances, recorder, op.Clock),
 		memory.NewController(kubeClient, op.Flavors),
 		cost.NewController(kubeClient, op.Flavors),
 		capacitytype.NewController(kubeClient, recorder, op.Clock),

@@ -64,6 +64,7 @@ var labels = map[string]string{
 	"version":       "version of this provider",
 	"commit":        "commit that it was built from, `unknown` where nobody said",
 	"goversion":     "version of Go that it was built with",
+	"change":        "what was changed on a running server: `name`, `network_plan` or `firewalls`",
 	"reason":        "why, in one word, as in the events and conditions",
 
 	"karpenter_bizfly_api_request_duration_seconds/outcome": "`success`, `Ambiguous` where a change may or may not have had its effect, or the class of the error: " +

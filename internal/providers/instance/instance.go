@@ -279,6 +279,18 @@ type Provider interface {
 	// Addresses returns the ids of the network interfaces, private and public, that are attached to the server, from a
 	// list that is at most a few seconds old.
 	Addresses(ctx context.Context, id string) ([]string, error)
+	// Ports returns the network interfaces of the servers of the project, from a list that is at most a few seconds old.
+	Ports(ctx context.Context) ([]Port, error)
+	// Rename gives a server of this cluster its name back; ErrNotFound when it does not exist or is not ours.
+	Rename(ctx context.Context, id, name string) error
+	// ChangeNetworkPlan changes how the traffic of a server of this cluster is charged; ErrNotFound like Rename.
+	ChangeNetworkPlan(ctx context.Context, id, plan string) error
+	// SetFirewalls brings the interfaces that a server of this cluster got at its order to the firewalls that are wanted.
+	// What it is not told to have attached stays. ErrNotFound like Rename.
+	SetFirewalls(ctx context.Context, request FirewallRequest) error
+	// DefaultFirewall returns the id of the firewall that the cloud attaches to servers that are ordered without any;
+	// ErrNotFound where there is none.
+	DefaultFirewall(ctx context.Context) (string, error)
 	// Start starts a server of this cluster that was stopped; ErrNotFound when it does not exist or is not ours. One that
 	// runs already, or cannot be started at this moment, is no error: the next look at it tells.
 	Start(ctx context.Context, id string) error

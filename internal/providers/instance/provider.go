@@ -112,6 +112,7 @@ type DefaultProvider struct {
 	servers   *sharedList[*gobizfly.Server]
 	volumes   *sharedList[*gobizfly.Volume]
 	ports     *sharedList[*gobizfly.NetworkInterface]
+	firewalls *sharedList[*gobizfly.Firewall]
 	poller    *poller
 	times     atomic.Pointer[Times]
 	deletions *ledger
@@ -140,6 +141,7 @@ func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider bootstr
 		servers:   newSharedList(config.Clock, api.ListServers),
 		volumes:   newSharedList(config.Clock, api.ListVolumes),
 		ports:     newSharedList(config.Clock, api.ListNetworkInterfaces),
+		firewalls: newSharedList(config.Clock, api.ListFirewalls),
 		deletions: &ledger{cache: deletions},
 		pending:   newPending(config.Pending, config.ClusterUID),
 	}

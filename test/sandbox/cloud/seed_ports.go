@@ -16,6 +16,25 @@ limitations under the License.
 
 package cloud
 
+import (
+	"fmt"
+	"slices"
+)
+
+// AttachFirewall attaches a firewall to an interface, as a person would in the dashboard.
+func (c *Cloud) AttachFirewall(portID, firewallID string) error {
+	err := fmt.Errorf("port %s: %w", portID, ErrNotFound)
+	c.with(func() {
+		if p := c.ports[portID]; p != nil {
+			err = nil
+			if !slices.Contains(p.firewalls, firewallID) {
+				p.firewalls = append(p.firewalls, firewallID)
+			}
+		}
+	})
+	return err
+}
+
 // PayForAddresses makes every interface of a server one that is paid for, so that it outlives the server, as the real
 // cloud does with addresses beyond the free one. It returns their ids.
 func (c *Cloud) PayForAddresses(serverID string) []string {

@@ -1,0 +1,322 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package inplace_test
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/types"
+	"github.com/samber/lo"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/inplace"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/volumes"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+var _ = Describe("Changes in place", func() {
+	var controller *inplace.Controller
+	var class *v1alpha1.BizflyNodeClass
+	BeforeEach(func() {
+		controller = inplace.NewController(env.Client, env.Instances, env.Recorder, env.Clock)
+		Expect(controller.Name()).To(Equal("nodeclaim.inplace"))
+	})
+	firewall := func(name string) string {
+		GinkgoHelper()
+		found, ok := lo.Find(env.Sandbox.Options().Catalog.Firewalls["HN"], func(f cloud.Firewall) bool { return f.Name == name })
+		Expect(ok).To(BeTrue())
+		return found.ID
+	}
+	// wants makes the NodeClass want these firewalls and this plan, as its own controllers would.
+	wants := func(plan v1alpha1.NetworkPlan, firewalls ...string) {
+		GinkgoHelper()
+		class.Spec.NetworkPlan = plan
+		Expect(env.Resolve(ctx, class)).To(Succeed())
+		class.Status.Firewalls = lo.Map(firewalls, func(name string, _ int) v1alpha1.FirewallStatus {
+			return v1alpha1.FirewallStatus{ID: firewall(name), Name: name}
+		})
+		Expect(env.Client.Status().Update(ctx, class)).To(Succeed())
+	}
+	launch := func(firewalls ...string) *karpv1.NodeClaim {
+		GinkgoHelper()
+		var err error
+		class, err = env.NodeClass(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		wants("", firewalls...)
+		claim, err := env.Launched(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Eventually(func() string { return env.Sandbox.Servers()[0].Status }).Should(Equal("ACTIVE"))
+		_, err = volumes.NewController(env.Client, env.Instances).Reconcile(ctx, claim)
+		Expect(err).ToNot(HaveOccurred())
+		return claim
+	}
+	live := func(claim *karpv1.NodeClaim) *karpv1.NodeClaim {
+		GinkgoHelper()
+		got := &karpv1.NodeClaim{}
+		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), got)).To(Succeed())
+		return got
+	}
+	look := func(claim *karpv1.NodeClaim) (reconcile.Result, error) {
+		GinkgoHelper()
+		return controller.Reconcile(ctx, live(claim))
+	}
+	done := func(claim *karpv1.NodeClaim) {
+		GinkgoHelper()
+		result, err := look(claim)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(result.RequeueAfter).To(Equal(2 * time.Minute))
+		Expect(live(claim).Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationInPlaceHash, class.InPlaceHash()))
+	}
+	// changes are the requests that change something.
+	changes := func() []string {
+		return lo.FilterMap(env.Sandbox.Requests(), func(r cloud.Request, _ int) (string, bool) {
+			return r.Method + " " + r.Route, r.Method != http.MethodGet && !strings.Contains(r.Route, "token")
+		})
+	}
+	id := func(claim *karpv1.NodeClaim) string {
+		server, _ := providerid.Parse(claim.Status.ProviderID)
+		return server
+	}
+	// groups are the firewalls of each interface, by the interface's name.
+	groups := func(claim *karpv1.NodeClaim) [][]string {
+		state := env.Sandbox.State()
+		ports := append(state.NetworkInterfaces, lo.Map(state.WanIPs, func(ip cloud.WanIP, _ int) cloud.NetworkInterface { return ip.NetworkInterface })...)
+		return lo.FilterMap(ports, func(p cloud.NetworkInterface, _ int) ([]string, bool) {
+			return p.SecurityGroups, p.AttachedServer.ID == id(claim)
+		})
+	}
+	have := func(names ...string) types.GomegaMatcher {
+		return And(HaveLen(2), HaveEach(ConsistOf(lo.Map(names, func(n string, _ int) any { return firewall(n) })...)))
+	}
+
+	It("should send nothing for a server that has what it was ordered with, and write that down once", func() {
+		claim := launch("web")
+		env.Sandbox.ResetRequests()
+		done(claim)
+		version := live(claim).ResourceVersion
+		done(claim)
+		Expect(changes()).To(BeEmpty())
+		Expect(live(claim).ResourceVersion).To(Equal(version))
+		Expect(env.Recorder.Calls(events.ReasonServerUpdated)).To(BeZero())
+	})
+	It("should bring other firewalls to every interface and take off those that it had attached", func() {
+		claim := launch("web")
+		done(claim)
+		wants("", "kubernetes-nodes")
+		done(claim)
+		Expect(groups(claim)).To(have("kubernetes-nodes"))
+		Expect(live(claim).Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationAttachedFirewalls, firewall("kubernetes-nodes")))
+		Expect(env.Recorder.Calls(events.ReasonServerUpdated)).To(Equal(1))
+		wants("", "kubernetes-nodes", "web")
+		done(claim)
+		Expect(groups(claim)).To(have("kubernetes-nodes", "web"))
+	})
+	It("should give back the cloud's default firewall when none is selected any more, and take it off again", func() {
+		claim := launch("web")
+		wants("")
+		done(claim)
+		Expect(groups(claim)).To(have("default"))
+		wants("", "web")
+		done(claim)
+		Expect(groups(claim)).To(have("web"))
+	})
+	It("should replace the default firewall of a server that was ordered without any", func() {
+		claim := launch()
+		Expect(groups(claim)).To(have("default"))
+		wants("", "web")
+		done(claim)
+		Expect(groups(claim)).To(have("web"))
+	})
+	It("should never take off a firewall that somebody else attached", func() {
+		claim := launch("web")
+		for _, port := range env.Sandbox.State().NetworkInterfaces {
+			Expect(env.Sandbox.AttachFirewall(port.ID, firewall("default"))).To(Succeed())
+		}
+		wants("", "kubernetes-nodes")
+		done(claim)
+		Expect(groups(claim)).To(ConsistOf(ConsistOf(firewall("kubernetes-nodes"), firewall("default")), ConsistOf(firewall("kubernetes-nodes"))))
+	})
+	It("should leave an interface alone that somebody else attached", func() {
+		claim := launch("web")
+		env.Sandbox.AddWanIP(id(claim), "of the customer")
+		wants("", "kubernetes-nodes")
+		done(claim)
+		Expect(groups(claim)).To(ConsistOf(ConsistOf(firewall("kubernetes-nodes")), ConsistOf(firewall("kubernetes-nodes")), BeEmpty()))
+	})
+	It("should add, and take off nothing, where nobody wrote down what was attached", func() {
+		claim := launch("web")
+		stored := live(claim)
+		stored.Annotations[v1alpha1.AnnotationLaunchIntent] = `{"attempt":1,"name":"` + env.Sandbox.Servers()[0].Name + `"}`
+		Expect(env.Client.Update(ctx, stored)).To(Succeed())
+		wants("", "kubernetes-nodes")
+		done(claim)
+		Expect(groups(claim)).To(have("web", "kubernetes-nodes"))
+	})
+	It("should change the network plan", func() {
+		claim := launch()
+		wants(v1alpha1.NetworkPlanFreeBandwidth)
+		done(claim)
+		Expect(env.Sandbox.Servers()[0].NetworkPlan).To(Equal("free_bandwidth"))
+		Expect(env.Recorder.DetectedEvent("The server " + claim.Status.ProviderID + " was changed in place: network plan free_bandwidth instead of free_datatransfer")).To(BeTrue())
+	})
+	DescribeTable("should try again until it is done, and say that it is not",
+		func(fault cloud.Fault) {
+			claim := launch("web")
+			done(claim)
+			wants(v1alpha1.NetworkPlanFreeBandwidth, "kubernetes-nodes")
+			fault.Count = 1
+			env.Sandbox.AddFaults(1, fault)
+			_, err := look(claim)
+			Expect(err).To(HaveOccurred())
+			Expect(live(claim).Annotations[v1alpha1.AnnotationInPlaceHash]).ToNot(Equal(class.InPlaceHash()))
+			done(claim)
+			Expect(groups(claim)).To(have("kubernetes-nodes"))
+			Expect(env.Sandbox.Servers()[0].NetworkPlan).To(Equal("free_bandwidth"))
+		},
+		Entry("when the plan is refused", cloud.Fault{Method: "POST", Path: "/servers/*/action", Effect: cloud.EffectStatus, Status: 409}),
+		Entry("when an interface is refused", cloud.Fault{Method: "POST", Path: "/network-interfaces/*/action", Effect: cloud.EffectStatus, Status: 409}),
+		Entry("when an answer is lost after the work", cloud.Fault{Method: "POST", Path: "/network-interfaces/*/action", Effect: cloud.EffectLostResponse}),
+	)
+	It("should finish a change that was interrupted although the NodeClass was changed back", func() {
+		claim := launch("web")
+		done(claim)
+		wants("", "web", "kubernetes-nodes")
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: "POST", Path: "/network-interfaces/*/action", Effect: cloud.EffectLostResponse, Count: 1})
+		_, err := look(claim)
+		Expect(err).To(HaveOccurred())
+		Expect(groups(claim)).To(ContainElement(ContainElement(firewall("kubernetes-nodes"))))
+		wants("", "web")
+		done(claim)
+		Expect(groups(claim)).To(have("web"))
+	})
+	It("should attach what a process that died had only written down", func() {
+		claim := launch("web")
+		done(claim)
+		wants("", "web", "kubernetes-nodes")
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: "POST", Path: "/network-interfaces/*/action", Effect: cloud.EffectReset, Count: 1})
+		_, err := look(claim)
+		Expect(err).To(HaveOccurred())
+		env.Restart(ctx)
+		controller = inplace.NewController(env.Client, env.Instances, env.Recorder, env.Clock)
+		done(claim)
+		Expect(groups(claim)).To(have("web", "kubernetes-nodes"))
+	})
+	It("should give a renamed server its name back", func() {
+		claim := launch()
+		done(claim)
+		name := env.Sandbox.Servers()[0].Name
+		Expect(env.Sandbox.ApplyServerEdit(id(claim), cloud.ServerEdit{Name: lo.ToPtr("mine")})).To(Succeed())
+		done(claim)
+		Expect(env.Sandbox.Servers()[0].Name).To(Equal(name))
+		Expect(env.Recorder.Calls(events.ReasonServerRenamed)).To(Equal(1))
+		env.Sandbox.ResetRequests()
+		done(claim)
+		Expect(changes()).To(BeEmpty())
+	})
+	DescribeTable("should change nothing",
+		func(prepare func(*karpv1.NodeClaim)) {
+			claim := launch("web")
+			done(claim)
+			wants(v1alpha1.NetworkPlanFreeBandwidth, "kubernetes-nodes")
+			Expect(env.Sandbox.ApplyServerEdit(id(claim), cloud.ServerEdit{Name: lo.ToPtr("mine")})).To(Succeed())
+			prepare(claim)
+			env.Sandbox.ResetRequests()
+			_, err := look(claim)
+			Expect(err).ToNot(HaveOccurred())
+			Expect(changes()).To(BeEmpty())
+		},
+		Entry("on a server of another cluster", func(claim *karpv1.NodeClaim) {
+			Expect(env.Sandbox.ApplyServerEdit(id(claim), cloud.ServerEdit{Metadata: map[string]*string{v1alpha1.MetadataClusterUID: lo.ToPtr("another")}})).To(Succeed())
+		}),
+		Entry("on a server of another claim", func(claim *karpv1.NodeClaim) {
+			Expect(env.Sandbox.ApplyServerEdit(id(claim), cloud.ServerEdit{Metadata: map[string]*string{v1alpha1.MetadataNodeClaimUID: lo.ToPtr("another")}})).To(Succeed())
+		}),
+		Entry("on a server that is stopped", func(claim *karpv1.NodeClaim) {
+			Expect(env.Sandbox.SetServerStatus(id(claim), "SHUTOFF")).To(Succeed())
+		}),
+		Entry("on a server that is gone", func(claim *karpv1.NodeClaim) { Expect(env.Sandbox.RemoveServer(id(claim))).To(Succeed()) }),
+		Entry("for a claim that is being deleted", func(claim *karpv1.NodeClaim) { Expect(env.Client.Delete(ctx, claim)).To(Succeed()) }),
+	)
+	DescribeTable("should not follow a NodeClass",
+		func(prepare func()) {
+			claim := launch("web")
+			done(claim)
+			wants(v1alpha1.NetworkPlanFreeBandwidth, "kubernetes-nodes")
+			prepare()
+			env.Sandbox.ResetRequests()
+			_, err := look(claim)
+			Expect(err).ToNot(HaveOccurred())
+			Expect(changes()).To(BeEmpty())
+		},
+		Entry("that is not ready", func() {
+			class.StatusConditions().SetFalse(v1alpha1.ConditionTypeFirewallsReady, "FirewallNotFound", "nothing matches")
+			Expect(env.Client.Status().Update(ctx, class)).To(Succeed())
+		}),
+		Entry("whose last change was not resolved yet", func() {
+			class.Spec.NetworkPlan = v1alpha1.NetworkPlanFreeDataTransfer
+			Expect(env.Client.Update(ctx, class)).To(Succeed())
+		}),
+		Entry("that is gone", func() { Expect(env.Client.Delete(ctx, class)).To(Succeed()) }),
+	)
+	It("should refuse to leave an interface without any firewall", func() {
+		claim := launch("web")
+		catalog := env.Sandbox.Options().Catalog
+		for i := range catalog.Firewalls["HN"] {
+			if catalog.Firewalls["HN"][i].Name == "default" {
+				catalog.Firewalls["HN"][i].Name = "other"
+			}
+		}
+		wants("")
+		_, err := look(claim)
+		Expect(err).To(MatchError(ContainSubstring("select one")))
+		Expect(groups(claim)).To(have("web"))
+		Expect(env.Recorder.Calls(events.ReasonServerUpdateFailed)).To(Equal(1))
+	})
+	It("should change a few servers at once and the others one after the other", func() {
+		claims := []*karpv1.NodeClaim{launch("web")}
+		for range 6 {
+			claim, err := env.Launched(ctx)
+			Expect(err).ToNot(HaveOccurred())
+			claims = append(claims, claim)
+		}
+		Eventually(func() []cloud.Server { return env.Sandbox.Servers() }).Should(HaveEach(HaveField("Status", "ACTIVE")))
+		wants(v1alpha1.NetworkPlanFreeBandwidth, "web")
+		for _, claim := range claims {
+			_, err := look(claim)
+			Expect(err).ToNot(HaveOccurred())
+		}
+		changed := func() int {
+			return lo.CountBy(env.Sandbox.Servers(), func(s cloud.Server) bool { return s.NetworkPlan == "free_bandwidth" })
+		}
+		Expect(changed()).To(Equal(5))
+		result, err := look(claims[6])
+		Expect(err).ToNot(HaveOccurred())
+		Expect(result.RequeueAfter).To(BeNumerically("~", time.Second, time.Second/2))
+		env.Clock.Step(result.RequeueAfter)
+		done(claims[6])
+		Expect(changed()).To(Equal(6))
+	})
+})

@@ -1,0 +1,57 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package inplace_test
+
+import (
+	"context"
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/karpenter/pkg/operator/logging"
+	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
+	coretest "sigs.k8s.io/karpenter/pkg/test"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+)
+
+var (
+	ctx = coreoptions.ToContext(context.Background(), coretest.Options())
+	env *unit.Environment
+)
+
+func init() { log.SetLogger(logging.NopLogger) }
+
+func TestInPlace(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "NodeClaim/InPlace")
+}
+
+var _ = BeforeSuite(func() { env = unit.Start(ctx) })
+
+var _ = AfterSuite(func() { Expect(env.Stop()).To(Succeed()) })
+
+var _ = BeforeEach(func() {
+	env.Reset(ctx, cloud.Options{})
+})
+
+var _ = AfterEach(func() {
+	Expect(env.Cleanup(ctx)).To(Succeed())
+	env.CloseCloud()
+})
