@@ -73,6 +73,7 @@ var _ = BeforeSuite(func() {
 		ControllerEnv: map[string]string{
 			"LAUNCH_TIMEOUT": "40s", "SERVER_ID_WAIT": "20s", "VISIBILITY_WINDOW": "30s",
 			"GARBAGE_COLLECTION_INTERVAL": "3s", "GARBAGE_COLLECTION_GRACE": "45s",
+			"JOIN_TOKENS": "true", "USER_DATA_SECRET_NAMES": "templates",
 			// At its most talkative, since nothing that it writes may hold a secret.
 			"LOG_LEVEL": "debug",
 		},

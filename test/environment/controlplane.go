@@ -111,7 +111,9 @@ func (e *Environment) startAPIServer(ctx context.Context, etcd, port int) error 
 		"--tls-cert-file=" + e.pki.path("apiserver.crt"), "--tls-private-key-file=" + e.pki.path("apiserver.key"),
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file=" + e.pki.path("sa.pub"), "--service-account-signing-key-file=" + e.pki.path("sa.key"),
-		"--service-cluster-ip-range=10.0.0.0/24", "--authorization-mode=RBAC", "--allow-privileged=true",
+		"--service-cluster-ip-range=10.0.0.0/24", "--authorization-mode=Node,RBAC", "--allow-privileged=true",
+		// Nodes join by bootstrap tokens, as in clusters that kubeadm has made.
+		"--enable-bootstrap-token-auth=true", "--enable-admission-plugins=NodeRestriction",
 	}
 	audit, err := e.auditArgs()
 	if err != nil {
@@ -149,8 +151,12 @@ func (e *Environment) startControllerManager() error {
 	if err := e.pki.kubeconfig(config, e.server, "system:kube-controller-manager"); err != nil {
 		return err
 	}
+	if err := e.pki.writeKey("ca.key"); err != nil {
+		return err
+	}
 	return e.run("kube-controller-manager",
-		"--kubeconfig="+config, "--leader-elect=false", "--secure-port=0",
+		"--kubeconfig="+config, "--leader-elect=false", "--secure-port=0", "--controllers=*,bootstrapsigner,tokencleaner",
+		"--cluster-signing-cert-file="+e.pki.path("ca.crt"), "--cluster-signing-key-file="+e.pki.path("ca.key"),
 		"--use-service-account-credentials=true",
 		"--service-account-private-key-file="+e.pki.path("sa.key"), "--root-ca-file="+e.pki.path("ca.crt"),
 		"--node-monitor-period=2s", "--node-monitor-grace-period="+nodeGrace.String(),

@@ -109,6 +109,18 @@ func (a *authority) issue(user string, groups []string, addresses ...net.IP) (id
 	return identity{cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), key: keyPEM}, nil
 }
 
+// writeKey stores the authority's key, for kube-controller-manager to sign the certificates of nodes with.
+func (a *authority) writeKey(file string) error {
+	key, err := encodeKey(a.key)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(a.path(file), key, 0o600); err != nil {
+		return fmt.Errorf("writing the authority's key: %w", err)
+	}
+	return nil
+}
+
 // write stores an identity as <name>.crt and <name>.key.
 func (a *authority) write(name string, id identity) error {
 	if err := os.WriteFile(a.path(name+".crt"), id.cert, 0o600); err != nil {

@@ -34,6 +34,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -131,8 +132,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	var client kubernetes.Interface
+	var cluster *rest.Config
 	if c.kubeconfig != "" {
-		if client, err = connect(c.kubeconfig); err != nil {
+		if client, cluster, err = connect(c.kubeconfig); err != nil {
 			return err
 		}
 	}
@@ -156,7 +158,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	var guests sync.WaitGroup
 	if client != nil {
 		g := guest.New(sandbox.Cloud, guest.Options{
-			Client: client, Region: c.regionLabel, MemoryOverhead: c.memoryOverhead, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+			Client: client, Cluster: cluster, Region: c.regionLabel, MemoryOverhead: c.memoryOverhead, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		})
 		guests.Go(func() { g.Run(ctx) })
 	}
@@ -166,13 +168,14 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 }
 
 // connect makes a client that is not throttled on this side: a thousand machines may join at once.
-func connect(kubeconfig string) (kubernetes.Interface, error) {
-	rest, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+func connect(kubeconfig string) (kubernetes.Interface, *rest.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("reading --kubeconfig: %w", err)
+		return nil, nil, fmt.Errorf("reading --kubeconfig: %w", err)
 	}
-	rest.QPS, rest.Burst, rest.UserAgent = 500, 1000, "bizfly-sandbox"
-	return kubernetes.NewForConfig(rest)
+	config.QPS, config.Burst, config.UserAgent = 500, 1000, "bizfly-sandbox"
+	client, err := kubernetes.NewForConfig(config)
+	return client, config, err
 }
 
 // environment is what the controller needs to work with this sandbox, as a shell reads it.

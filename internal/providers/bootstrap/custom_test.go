@@ -112,6 +112,8 @@ echo "$SERVER_ID"`).CombinedOutput()
 		Entry("quote", `{{ quote "say \"hi\"" }}`, `"say \"hi\""`),
 		Entry("squote", `{{ squote "it's" }}`, `'it'\''s'`),
 		Entry("join", `{{ .NetworkIDs | join "+" }}`, "network-1+network-2"),
+		Entry("splitList", `{{ splitList "," .KubeletTaints | len }} {{ splitList "," "" | toJson }}`, "3 []"),
+		Entry("sha256sum", `{{ sha256sum "abc" }}`, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"),
 		Entry("default", `{{ .ClusterName | default "x" }} {{ "" | default "x" }}`, "prod x"),
 		Entry("lower, upper, trim and replace", `{{ lower "A" }}{{ upper "b" }}{{ trim " c " }}{{ replace "." "-" "1.2" }}`, "aBc1-2"),
 		Entry("contains, hasPrefix and hasSuffix", `{{ contains "ro" .ClusterName }} {{ hasPrefix "p" .ClusterName }} {{ hasSuffix "x" .ClusterName }}`, "true true false"),

@@ -17,7 +17,9 @@ limitations under the License.
 package bootstrap
 
 import (
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -44,6 +46,8 @@ const maxIndent = 256
 //	nindent n s          a newline, then indent n s
 //	quote s, squote s    s in double quotes (escaped) or single quotes (as one word for a shell)
 //	join sep list        the elements with sep between them
+//	splitList sep s      the parts of s between sep, as a list
+//	sha256sum s          the SHA-256 of s in hexadecimal
 //	default d v          v, or d where v is empty
 //	lower s, upper s, trim s, replace old new s
 //	contains sub s, hasPrefix prefix s, hasSuffix suffix s
@@ -59,6 +63,8 @@ var functions = template.FuncMap{
 	"quote":     func(v any) (string, error) { return bounded(strconv.Quote(fmt.Sprint(v))) },
 	"squote":    func(v any) (string, error) { return bounded(shellQuote(fmt.Sprint(v))) },
 	"join":      join,
+	"splitList": splitList,
+	"sha256sum": func(s string) string { sum := sha256.Sum256([]byte(s)); return hex.EncodeToString(sum[:]) },
 	"default":   defaultTo,
 	"lower":     strings.ToLower,
 	"upper":     strings.ToUpper,
@@ -131,6 +137,14 @@ func join(separator string, list any) (string, error) {
 		parts = append(parts, fmt.Sprint(v.Index(i).Interface()))
 	}
 	return bounded(strings.Join(parts, separator))
+}
+
+// splitList has no part of nothing, so that a list of no labels is an empty list.
+func splitList(separator, s string) []string {
+	if s == "" {
+		return []string{}
+	}
+	return strings.Split(s, separator)
 }
 
 func defaultTo(fallback, v any) any {

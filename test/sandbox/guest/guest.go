@@ -19,6 +19,7 @@ limitations under the License.
 package guest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -29,6 +30,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -42,6 +44,8 @@ const LabelAlive = "sandbox.bizflycloud.vn/alive"
 type Options struct {
 	// Client reaches the cluster that they join.
 	Client kubernetes.Interface
+	// Cluster is where its API server is and by which authority it is known, for machines that join by kubeadm or k3s.
+	Cluster *rest.Config
 	// Region is the region label that the cloud controller manager writes; empty is "HN", its real default.
 	Region string
 	// MemoryOverhead is the share of the advertised memory that a machine does not see; 0 is 4 %.
@@ -72,6 +76,7 @@ type machine struct {
 	bootedAt time.Time // the ActiveAt of the boot that was dealt with
 	node     string    // the Node that it registered
 	alive    bool
+	attempt  *attempt // of a machine that has to prove that it may join, until it has
 }
 
 // New returns the guests of a cloud. They live by Run, or by Sync one pass at a time.
@@ -198,18 +203,31 @@ func (g *Guests) live(ctx context.Context, servers map[string]cloud.Server) erro
 
 // boot lets a machine join, or records why it does not.
 func (g *Guests) boot(ctx context.Context, s cloud.Server, m *machine) error {
-	kubelet, reason := g.prepare(s)
+	p, reason := g.prepare(ctx, s)
 	if reason != "" {
 		g.opts.Log.Info("a guest does not join", "server", s.Name, "reason", reason)
 		g.cloud.SetGuest(s.ID, cloud.Guest{Reason: reason})
 		m.bootedAt = s.Truth.ActiveAt
 		return nil
 	}
-	if err := g.register(ctx, s, kubelet); err != nil {
+	own := g.opts.Client
+	if p.credentials != nil {
+		if m.attempt == nil || !m.attempt.bootedAt.Equal(s.Truth.ActiveAt) {
+			m.attempt = &attempt{bootedAt: s.Truth.ActiveAt}
+		}
+		var err error
+		if own, err = p.credentials.admit(ctx, g, m.attempt, cmp.Or(p.kubelet.nodeName, s.Name)); err != nil {
+			// Whoever joins tries again for ever; what it waits for is worth knowing.
+			g.cloud.SetGuest(s.ID, cloud.Guest{Reason: err.Error()})
+			return nil //nolint:nilerr // it is told, and tried again in the next pass
+		}
+	}
+	if err := g.register(ctx, own, s, p.kubelet); err != nil {
 		return err // the kubelet tries again for ever
 	}
+	node := cmp.Or(p.kubelet.nodeName, s.Name)
 	g.opts.Log.Info("a guest joined", "server", s.Name, "zone", s.AvailabilityZone, "flavor", s.Flavor.Name)
-	g.cloud.SetGuest(s.ID, cloud.Guest{Joined: true, Node: s.Name})
-	m.bootedAt, m.node, m.alive = s.Truth.ActiveAt, s.Name, true
+	g.cloud.SetGuest(s.ID, cloud.Guest{Joined: true, Node: node})
+	m.bootedAt, m.node, m.alive, m.attempt = s.Truth.ActiveAt, node, true, nil
 	return nil
 }

@@ -17,8 +17,11 @@ limitations under the License.
 package guest
 
 import (
+	"context"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -28,41 +31,83 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
 
-// bootstrapScript is baked into the worker images; a machine joins by running it.
+// bootstrapScript is baked into the worker images; a machine joins BKE by running it.
 const bootstrapScript = "/opt/bizfly-kubernetes-engine/bootstrap.sh"
 
-var (
-	runsBootstrap = regexp.MustCompile(`(?m)^[ \t]*(?:(?:exec|sudo|bash|sh)[ \t]+)*` + regexp.QuoteMeta(bootstrapScript) + `(?:[ \t;&|]|$)`)
-	// extraArgs is the line of a file from which the kubelet takes arguments. It may stand in a here-document as it is, or
-	// in quotes as an argument of echo or printf.
-	extraArgs = regexp.MustCompile(`(?m)KUBELET_EXTRA_ARGS=["']?([^"'\n]*)`)
-)
+// extraArgs is the line of a file from which the kubelet takes arguments.
+var extraArgs = regexp.MustCompile(`(?m)KUBELET_EXTRA_ARGS=["']?([^"'\n]*)`)
 
 // kubelet is how the kubelet of a machine was configured.
 type kubelet struct {
-	version                string
-	labels                 map[string]string
-	taints                 []corev1.Taint
-	maxPods                int64
+	version string
+	// nodeName is what it registers as; empty is the server's name.
+	nodeName string
+	labels   map[string]string
+	taints   []corev1.Taint
+	// providerID is empty where the cloud controller manager has to find it; external says that one is expected.
+	providerID string
+	external   bool
+
+	maxPods, podsPerCore   int64
 	kubeReserved, reserved map[corev1.ResourceName]resource.Quantity // nil is what the Kubernetes Engine configures
+	evictionHard           map[string]string
 }
 
-// prepare reads what the machine finds about itself and returns how its kubelet starts, or why it never does.
-func (g *Guests) prepare(s cloud.Server) (kubelet, string) {
-	script := s.Truth.UserData
-	bke := g.cloud.BKE()
+// prepared is a machine that is about to join.
+type prepared struct {
+	kubelet kubelet
+	// credentials are how it proves that it may; nil where the Kubernetes Engine takes care of that.
+	credentials credentials
+}
+
+// prepare runs user data and returns how the kubelet starts, or why it never does.
+func (g *Guests) prepare(ctx context.Context, s cloud.Server) (prepared, string) {
 	switch {
 	case s.Truth.NoJoin:
-		return kubelet{}, "a fault keeps the guest from joining"
-	case !strings.HasPrefix(script, "#!"):
-		return kubelet{}, "user data is not a script: cloud-init ran nothing"
-	case !runsBootstrap.MatchString(script):
-		return kubelet{}, "user data does not run " + bootstrapScript
-	case !s.Truth.WorkerImage:
-		return kubelet{}, "image " + s.Truth.ImageID + " has no " + bootstrapScript
+		return prepared{}, "a fault keeps the guest from joining"
 	case len(s.IPAddresses.LAN)+len(s.IPAddresses.WANV4) == 0:
-		return kubelet{}, "the server has no network"
+		return prepared{}, "the server has no network"
 	}
+	c := &computer{server: s, files: map[string][]byte{}}
+	if err := c.boot(ctx, s.Truth.UserData); err != nil {
+		return prepared{}, err.Error()
+	}
+	if len(c.joins) == 0 {
+		return prepared{}, "user data does not run " + bootstrapScript + ", kubeadm join or a k3s agent"
+	}
+	call := c.joins[0]
+	p := prepared{kubelet: kubelet{version: g.version(s), labels: map[string]string{}, maxPods: defaultMaxPods}}
+	var err error
+	switch call.program {
+	case "bke":
+		if reason := g.checkBKE(s); reason != "" {
+			return prepared{}, reason
+		}
+		p.kubelet.external = true
+	case "kubeadm":
+		err = c.kubeadm(call, &p)
+	case "k3s":
+		err = c.k3s(call, &p)
+	}
+	if err == nil {
+		err = c.extraArguments(&p.kubelet)
+	}
+	if err != nil {
+		return prepared{}, "the kubelet does not start: " + err.Error()
+	}
+	if name := p.kubelet.nodeName; name != "" && name != s.Name {
+		// The cloud controller manager would take its Node for that of no server.
+		g.opts.Log.Warn("a guest joins under another name than its server's", "server", s.Name, "node", name)
+	}
+	return p, ""
+}
+
+// checkBKE is what bootstrap.sh and the Kubernetes Engine find wrong.
+func (g *Guests) checkBKE(s cloud.Server) string {
+	if !s.Truth.WorkerImage {
+		return "image " + s.Truth.ImageID + " has no " + bootstrapScript
+	}
+	bke := g.cloud.BKE()
 	for _, want := range []struct{ key, value string }{
 		{"bizfly_cloud_service", "kubernetes_engine"},
 		{"bke_cluster_id", bke.ClusterUID},
@@ -70,18 +115,27 @@ func (g *Guests) prepare(s cloud.Server) (kubelet, string) {
 		{"bke_join_endpoint", bke.JoinEndpoint},
 	} {
 		if s.Metadata[want.key] != want.value {
-			return kubelet{}, "metadata " + want.key + " is not the cluster's" // no value: it may be the token
+			return "metadata " + want.key + " is not the cluster's" // no value: it may be the token
 		}
 	}
-	k := kubelet{version: g.version(s), labels: map[string]string{}, maxPods: defaultMaxPods}
-	for _, match := range extraArgs.FindAllStringSubmatch(script, -1) {
-		for _, argument := range strings.Fields(match[1]) {
-			if err := k.apply(argument); err != nil {
-				return kubelet{}, "the kubelet does not start: " + err.Error()
+	return ""
+}
+
+// extraArguments are those of the files that the kubelet's service reads.
+func (c *computer) extraArguments(k *kubelet) error {
+	for _, name := range slices.Sorted(maps.Keys(c.files)) {
+		if strings.HasPrefix(string(c.files[name]), "#!") {
+			continue // a program that may write such a file, and not the file
+		}
+		for _, match := range extraArgs.FindAllStringSubmatch(string(c.files[name]), -1) {
+			for _, argument := range strings.Fields(match[1]) {
+				if err := k.apply(argument); err != nil {
+					return err
+				}
 			}
 		}
 	}
-	return k, ""
+	return nil
 }
 
 // version is the kubelet's: what metadata says, else the image's, else the cluster's.
@@ -111,6 +165,16 @@ func (k *kubelet) apply(argument string) error {
 		err = k.addTaints(value)
 	case "--max-pods":
 		k.maxPods, err = strconv.ParseInt(value, 10, 32)
+	case "--pods-per-core":
+		k.podsPerCore, err = strconv.ParseInt(value, 10, 32)
+	case "--provider-id":
+		k.providerID = value
+	case "--cloud-provider":
+		k.external = value == "external"
+	case "--hostname-override":
+		k.nodeName = value
+	case "--eviction-hard":
+		k.evictionHard, err = thresholds(value)
 	case "--kube-reserved":
 		k.kubeReserved, err = quantities(value)
 	case "--system-reserved":
@@ -187,4 +251,27 @@ func quantities(list string) (map[corev1.ResourceName]resource.Quantity, error) 
 		parsed[corev1.ResourceName(name)] = quantity
 	}
 	return parsed, nil
+}
+
+// thresholds are the signals of --eviction-hard.
+func thresholds(list string) (map[string]string, error) {
+	parsed := map[string]string{}
+	for _, pair := range strings.Split(list, ",") {
+		signal, value, found := strings.Cut(pair, "<")
+		if _, err := thresholdOf(value, 1); !found || err != nil {
+			return nil, fmt.Errorf("--eviction-hard: invalid threshold %q", pair)
+		}
+		parsed[signal] = value
+	}
+	return parsed, nil
+}
+
+// thresholdOf is a quantity or a percentage of the whole.
+func thresholdOf(value string, whole int64) (int64, error) {
+	if percent, ok := strings.CutSuffix(value, "%"); ok {
+		share, err := strconv.ParseFloat(percent, 64)
+		return int64(float64(whole) * share / 100), err
+	}
+	quantity, err := resource.ParseQuantity(value)
+	return quantity.Value(), err
 }

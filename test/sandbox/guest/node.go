@@ -17,6 +17,7 @@ limitations under the License.
 package guest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -27,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/retry"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -42,8 +44,8 @@ const (
 	// filesystemShare is what a file system leaves of a disk.
 	filesystemShare = 0.97
 	// The kubelet's own hard eviction thresholds, which allocatable leaves out as well.
-	evictionMemoryMiB   = 100
-	evictionDiskPercent = 10
+	evictionMemory = "100Mi"
+	evictionDisk   = "10%"
 	// What the Kubernetes Engine reserves for the system, whatever the size of the server.
 	systemMilliCPU  = 20
 	systemMemoryMiB = 100
@@ -87,7 +89,7 @@ func (g *Guests) resources(s cloud.Server, k kubelet) (capacity, allocatable cor
 		corev1.ResourceCPU:              *resource.NewQuantity(int64(flavor.VCPUs), resource.DecimalSI),
 		corev1.ResourceMemory:           *resource.NewQuantity(memory, resource.BinarySI),
 		corev1.ResourceEphemeralStorage: *resource.NewQuantity(disk, resource.BinarySI),
-		corev1.ResourcePods:             *resource.NewQuantity(k.maxPods, resource.DecimalSI),
+		corev1.ResourcePods:             *resource.NewQuantity(k.pods(flavor.VCPUs), resource.DecimalSI),
 	}
 	if flavor.GPU != nil {
 		capacity[resourceGPU] = *resource.NewQuantity(int64(flavor.GPU.Count), resource.DecimalSI)
@@ -100,10 +102,7 @@ func (g *Guests) resources(s cloud.Server, k kubelet) (capacity, allocatable cor
 	if system == nil {
 		system = reservation(systemMilliCPU, systemMemoryMiB)
 	}
-	eviction := map[corev1.ResourceName]resource.Quantity{
-		corev1.ResourceMemory:           *resource.NewQuantity(evictionMemoryMiB*mebibyte, resource.BinarySI),
-		corev1.ResourceEphemeralStorage: *resource.NewQuantity(disk*evictionDiskPercent/100, resource.BinarySI),
-	}
+	eviction := k.eviction(memory, disk)
 	allocatable = capacity.DeepCopy()
 	for _, kept := range []map[corev1.ResourceName]resource.Quantity{kube, system, eviction} {
 		for name, quantity := range kept {
@@ -125,6 +124,34 @@ func reservation(milliCPU, mib int64) map[corev1.ResourceName]resource.Quantity 
 	}
 }
 
+// pods is what the kubelet makes of maxPods and podsPerCore.
+func (k kubelet) pods(cpus int) int64 {
+	if k.podsPerCore > 0 {
+		return min(k.maxPods, k.podsPerCore*int64(cpus))
+	}
+	return k.maxPods
+}
+
+// eviction is what the hard thresholds keep free; a kubelet that is given any has no others. Soft ones keep nothing free.
+func (k kubelet) eviction(memory, disk int64) map[corev1.ResourceName]resource.Quantity {
+	hard := k.evictionHard
+	if hard == nil {
+		hard = map[string]string{"memory.available": evictionMemory, "nodefs.available": evictionDisk}
+	}
+	kept := map[corev1.ResourceName]resource.Quantity{}
+	for _, signal := range []struct {
+		name     string
+		resource corev1.ResourceName
+		whole    int64
+	}{{"memory.available", corev1.ResourceMemory, memory}, {"nodefs.available", corev1.ResourceEphemeralStorage, disk}} {
+		if value, found := hard[signal.name]; found {
+			bytes, _ := thresholdOf(value, signal.whole) // checked when it was read
+			kept[signal.resource] = *resource.NewQuantity(bytes, resource.BinarySI)
+		}
+	}
+	return kept
+}
+
 // node is the Node as a kubelet with an external cloud provider registers it.
 func (g *Guests) node(s cloud.Server, k kubelet) *corev1.Node {
 	capacity, allocatable := g.resources(s, k)
@@ -139,12 +166,14 @@ func (g *Guests) node(s cloud.Server, k kubelet) *corev1.Node {
 	if g.opts.Ready {
 		ready, reason, message = corev1.ConditionTrue, "KubeletReady", "kubelet is posting ready status"
 	}
+	taints := k.taints
+	if k.external {
+		taints = append([]corev1.Taint{{Key: taintUninitialized, Value: "true", Effect: corev1.TaintEffectNoSchedule}}, taints...)
+	}
 	now := metav1.NewTime(g.cloud.Clock().Now())
 	return &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: s.Name, Labels: labels},
-		Spec: corev1.NodeSpec{
-			Taints: append([]corev1.Taint{{Key: taintUninitialized, Value: "true", Effect: corev1.TaintEffectNoSchedule}}, k.taints...),
-		},
+		ObjectMeta: metav1.ObjectMeta{Name: cmp.Or(k.nodeName, s.Name), Labels: labels},
+		Spec:       corev1.NodeSpec{ProviderID: k.providerID, Taints: taints},
 		Status: corev1.NodeStatus{
 			Capacity: capacity, Allocatable: allocatable,
 			Conditions: []corev1.NodeCondition{{
@@ -160,15 +189,15 @@ func (g *Guests) node(s cloud.Server, k kubelet) *corev1.Node {
 
 // register makes the Node. One of that name that stands already is taken over as a kubelet does: labels and status are
 // its own again, taints stay as they are.
-func (g *Guests) register(ctx context.Context, s cloud.Server, k kubelet) error {
+func (g *Guests) register(ctx context.Context, own kubernetes.Interface, s cloud.Server, k kubelet) error {
 	wanted := g.node(s, k)
-	nodes := g.opts.Client.CoreV1().Nodes()
-	_, err := nodes.Create(ctx, wanted, metav1.CreateOptions{})
+	_, err := own.CoreV1().Nodes().Create(ctx, wanted, metav1.CreateOptions{})
 	if !apierrors.IsAlreadyExists(err) {
-		return wrap(err, "registering node %s", s.Name)
+		return wrap(err, "registering node %s", wanted.Name)
 	}
+	nodes := g.opts.Client.CoreV1().Nodes()
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		existing, err := nodes.Get(ctx, s.Name, metav1.GetOptions{})
+		existing, err := nodes.Get(ctx, wanted.Name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}

@@ -29,6 +29,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
@@ -41,12 +42,17 @@ func TestGuest(t *testing.T) {
 	RunSpecs(t, "Guest")
 }
 
-var client kubernetes.Interface
+var (
+	client kubernetes.Interface
+	config *rest.Config
+)
 
 var _ = BeforeSuite(func() {
 	assets := cmp.Or(os.Getenv("KUBEBUILDER_ASSETS"), filepath.Join("..", "..", "..", ".cache", "controlplane", "bin"))
 	env := &envtest.Environment{BinaryAssetsDirectory: assets}
-	config, err := env.Start()
+	env.ControlPlane.GetAPIServer().Configure().Set("enable-bootstrap-token-auth", "true")
+	var err error
+	config, err = env.Start()
 	Expect(err).ToNot(HaveOccurred(), "the control plane is made by `make controlplane`")
 	DeferCleanup(env.Stop)
 	config.QPS = -1
