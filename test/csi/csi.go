@@ -40,8 +40,9 @@ import (
 )
 
 const (
-	// Driver is the name of the driver, and TopologyKey the label of nodes and the key of volumes that hold the zone.
-	Driver      = "volume.csi.bizflycloud.vn"
+	// Driver is the name of the driver.
+	Driver = "volume.csi.bizflycloud.vn"
+	// TopologyKey is the label of nodes and the key of volumes that hold the zone.
 	TopologyKey = "topology.volume.csi.bizflycloud.vn/zone"
 	// MaxVolumes is how many volumes a node takes.
 	MaxVolumes = 20

@@ -24,6 +24,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 )
 
 // auditPolicy writes down who asked for what in which namespace, of service accounts only, and never a body: those of
@@ -44,7 +45,8 @@ type AuditEvent struct {
 	User  struct {
 		Username string `json:"username"`
 	} `json:"user"`
-	RequestURI string `json:"requestURI"`
+	RequestURI string    `json:"requestURI"`
+	ReceivedAt time.Time `json:"requestReceivedTimestamp"`
 	ObjectRef  *struct {
 		APIGroup    string `json:"apiGroup"`
 		Resource    string `json:"resource"`

@@ -23,6 +23,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -49,14 +50,25 @@ var unused = map[string][]string{
 		"persistentvolumeclaims get", "storage.k8s.io/storageclasses get", "storage.k8s.io/csinodes get", "storage.k8s.io/volumeattachments get",
 		"policy/poddisruptionbudgets get", "apps/daemonsets get", "karpenter.sh/nodepools get", "karpenter.sh/nodeclaims get",
 		"karpenter.bizflycloud.vn/bizflynodeclasses get", "karpenter.bizflycloud.vn/providerconfigs get",
-		"persistentvolumes list", "persistentvolumeclaims list", "persistentvolumeclaims watch",
+	},
+	"informers list where the API server does not stream what there is, as those before 1.34 do not": {
+		"nodes list", "pods list", "apps/daemonsets list", "policy/poddisruptionbudgets list", "karpenter.sh/nodepools list",
+		"karpenter.sh/nodeclaims list", "karpenter.bizflycloud.vn/bizflynodeclasses list", "karpenter.bizflycloud.vn/providerconfigs list",
+		"storage.k8s.io/csinodes list", "storage.k8s.io/volumeattachments list",
+	},
+	"pods with volumes; none has any here": {
+		"persistentvolumes list", "persistentvolumeclaims list", "persistentvolumeclaims watch", "storage.k8s.io/storageclasses list",
+		"storage.k8s.io/storageclasses watch",
 	},
 	"a pod that outlives its node's terminationGracePeriod is deleted; none does here": {"pods delete"},
 	"the admission plugin OwnerReferencesPermissionEnforcement, which this API server runs without, asks for it": {
 		"karpenter.sh/nodepools/finalizers update", "karpenter.sh/nodeclaims/finalizers update",
 	},
-	"the count of an event that repeats":                                 {"events patch"},
+	"the count of an event that repeats": {"events patch"},
 }
+
+// uninstalls are the times from the beginning of helm uninstall to the end of the last process.
+var uninstalls [][2]time.Time
 
 // granted are the rights of the release's roles, with the names that they are limited to.
 func granted() map[right][]string {
@@ -114,10 +126,14 @@ func asked(events []environment.AuditEvent) map[right]int {
 }
 
 // expectLeastPrivilege looks at what the controller asked for in the whole life of the release.
+// Helm takes the roles away while the pods still end, so that what they ask for then is forbidden, and that is not counted.
 func expectLeastPrivilege(user string, rights map[right][]string) {
 	GinkgoHelper()
 	events, err := env.AuditEvents(user)
 	Expect(err).NotTo(HaveOccurred())
+	events = lo.Reject(events, func(e environment.AuditEvent, _ int) bool {
+		return slices.ContainsFunc(uninstalls, func(u [2]time.Time) bool { return e.ReceivedAt.After(u[0]) && e.ReceivedAt.Before(u[1]) })
+	})
 	Expect(len(events)).To(BeNumerically(">", 100), "the audit log of %s", user)
 
 	forbidden := lo.Filter(events, func(e environment.AuditEvent, _ int) bool {

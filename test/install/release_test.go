@@ -21,6 +21,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -59,6 +60,26 @@ func install(path string, more ...string) {
 			g.Expect(p.Ready(ctx)).To(BeTrue(), "%s: %s", p.Pod, env.Log("pod-"+p.Pod, 5))
 		}
 	}).Should(Succeed())
+}
+
+// ended waits until no process of the release runs.
+func ended() {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		processes, err := kubelet.Processes()
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(processes).To(BeEmpty())
+	}).Should(Succeed())
+}
+
+// uninstall removes the release.
+func uninstall() {
+	GinkgoHelper()
+	began := time.Now()
+	_, err := env.Helm(ctx, "uninstall", release, "--namespace", namespace, "--wait")
+	Expect(err).NotTo(HaveOccurred())
+	ended()
+	uninstalls = append(uninstalls, [2]time.Time{began, time.Now()})
 }
 
 // secret is what an administrator makes before the chart is installed.
@@ -202,11 +223,7 @@ var _ = Describe("A release", Ordered, func() {
 	It("should roll no node when it is upgraded to this commit's charts with another version of the hash", func() {
 		before := nodes(Default)
 		scale(controller, 0)
-		Eventually(func(g Gomega) {
-			processes, err := kubelet.Processes()
-			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(processes).To(BeEmpty())
-		}).Should(Succeed())
+		ended()
 		// What a release with another hash function has left behind.
 		stamp := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+v1alpha1.AnnotationNodeClassHash+`":"123","`+
 			v1alpha1.AnnotationNodeClassHashVersion+`":"v0"}}}`))
@@ -214,7 +231,7 @@ var _ = Describe("A release", Ordered, func() {
 		for _, claim := range listed(Default, &karpv1.NodeClaimList{}).Items {
 			Expect(env.Client().Patch(ctx, &claim, stamp)).To(Succeed())
 		}
-		install(chart, "--set", "log.level=debug")
+		install(chart, "--set", "log.level=debug", "--set", "tuning.data.unavailableOfferingTTL=2m")
 		Eventually(func(g Gomega) {
 			for _, claim := range listed(g, &karpv1.NodeClaimList{}).Items {
 				g.Expect(claim.Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationNodeClassHashVersion, v1alpha1.NodeClassHashVersion))
@@ -236,13 +253,7 @@ var _ = Describe("A release", Ordered, func() {
 	})
 
 	It("should keep its servers when it is uninstalled, and find them again", func() {
-		_, err := env.Helm(ctx, "uninstall", release, "--namespace", namespace, "--wait")
-		Expect(err).NotTo(HaveOccurred())
-		Eventually(func(g Gomega) {
-			processes, err := kubelet.Processes()
-			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(processes).To(BeEmpty())
-		}).Should(Succeed())
+		uninstall()
 		before := nodes(Default)
 		settled(3)
 		install(chart)
@@ -256,12 +267,12 @@ var _ = Describe("A release", Ordered, func() {
 	})
 
 	It("should leave nothing behind when NodePools go first and the release after them", func() {
+		Expect(env.Client().Delete(ctx, web(0))).To(Succeed())
 		Expect(env.Client().Delete(ctx, nodePool())).To(Succeed())
 		Eventually(func(g Gomega) { g.Expect(listed(g, &karpv1.NodeClaimList{}).Items).To(BeEmpty()) }).Should(Succeed())
 		Expect(env.Client().Delete(ctx, nodeClass())).To(Succeed())
 		Eventually(func(g Gomega) { g.Expect(listed(g, &v1alpha1.BizflyNodeClassList{}).Items).To(BeEmpty()) }).Should(Succeed())
-		_, err := env.Helm(ctx, "uninstall", release, "--namespace", namespace, "--wait")
-		Expect(err).NotTo(HaveOccurred())
+		uninstall()
 		state := truth(Default)
 		Expect(state.Servers).To(BeEmpty())
 		Expect(state.Volumes).To(BeEmpty())
