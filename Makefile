@@ -60,7 +60,8 @@ build: ## Build the controller: bin/karpenter-provider-bizflycloud
 
 .PHONY: demo
 demo: build controlplane ## Show it: pods come, servers come, pods go, servers go (3 minutes once built)
-	@$(run-demo)
+	@$(run-demo) --scrapes $(SCRAPES)
+	@cksum bin/$(BINARY) > $(SCRAPES)/controller
 
 .PHONY: sandbox
 sandbox: build controlplane ## Bring the same up and leave it running for kubectl: .sandbox/kubeconfig, .sandbox/env
@@ -68,6 +69,7 @@ sandbox: build controlplane ## Bring the same up and leave it running for kubect
 
 # What your own KUBEBUILDER_ASSETS lacks for it (controller-manager, scheduler, KWOK) comes from ours. The demo is built and
 # then run in the shell's place, rather than by `go run`, so that Ctrl-C reaches it and its exit status is its own.
+SCRAPES := $(CACHE)/scrapes
 define run-demo
 $(GO_BUILD) -o $(CACHE)/bin/demo ./test/demo && $(GO_BUILD) -o $(CACHE)/bin/sandbox ./test/sandbox && \
 	CONTROLLER="$(CURDIR)/bin/$(BINARY)" SANDBOX="$(CACHE)/bin/sandbox" exec $(CACHE)/bin/demo
@@ -102,6 +104,17 @@ e2e: build controlplane $(TOOLS)/helm ## Run the end-to-end suites: real process
 	@$(GO_BUILD) -o $(CACHE)/bin/sandbox ./test/sandbox
 	@E2E=true CONTROLLER="$(CURDIR)/bin/$(BINARY)" SANDBOX="$(CACHE)/bin/sandbox" HELM="$(TOOLS)/helm" \
 		go tool ginkgo run --keep-going --poll-progress-after=2m --timeout=40m $(if $(CI),--no-color) $(GINKGO_FLAGS) $(or $(E2E_DIRS),./test/e2e ./test/install)
+
+# What the last demo has scraped is taken, if this controller was in it; otherwise there is a demo first.
+.PHONY: monitoring
+monitoring: build ## Ask Prometheus's own engine what dashboards and alerts make of a demo, and test the alerts (docs/monitoring.md)
+	@[ "$$(cat $(SCRAPES)/controller 2>/dev/null)" = "$$(cksum bin/$(BINARY))" ] || $(MAKE) --no-print-directory demo
+	@cd test/monitoring && $(TRIMPATH) SCRAPES=$(SCRAPES) go test -count=1 -v . $(if $(CI),-ginkgo.no-color)
+
+.PHONY: sizing
+sizing: build controlplane ## Measure what the controller needs for 100 and 500 nodes, for docs/sizing.md (half an hour; SIZING_FLAGS='--nodes 100')
+	@$(GO_BUILD) -o $(CACHE)/bin/sizing ./test/sizing && $(GO_BUILD) -o $(CACHE)/bin/sandbox ./test/sandbox
+	@CONTROLLER="$(CURDIR)/bin/$(BINARY)" SANDBOX="$(CACHE)/bin/sandbox" $(CACHE)/bin/sizing $(SIZING_FLAGS)
 
 # Processor time and allocations, as ratios of two things measured side by side: no promise of a time is made or tested.
 # make bench BENCH_FLAGS='--rounds 9 --bench InstanceTypes'

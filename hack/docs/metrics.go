@@ -147,8 +147,8 @@ func labelRows(metrics []metric) ([]string, error) {
 
 func code(text string, _ int) string { return "`" + strings.TrimPrefix(text, prefix) + "`" }
 
-// registered are this provider's metrics in the registry that the controller serves, by name.
-func registered() ([]metric, error) {
+// described are all metrics in the registry that the controller serves.
+func described() ([]*prometheus.Desc, error) {
 	// The client registers its metrics when it is made; it sends nothing.
 	if _, err := bizfly.NewClient(bizfly.Config{Region: "HN", AuthMethod: bizfly.AuthMethodPassword, Email: "nobody@example.com", Password: "none"}); err != nil {
 		return nil, fmt.Errorf("making a client for its metrics: %w", err)
@@ -162,10 +162,19 @@ func registered() ([]metric, error) {
 		registry.Describe(descs)
 		close(descs)
 	}()
+	// All of them first: the registry is locked until it has described the last.
+	return lo.ChannelToSlice(descs), nil
+}
+
+// registered are this provider's metrics among them, by name.
+func registered() ([]metric, error) {
+	all, err := described()
+	if err != nil {
+		return nil, err
+	}
 	var metrics []metric
 	var errs []error
-	// All of them first: the registry is locked until it has described the last.
-	for _, desc := range lo.ChannelToSlice(descs) {
+	for _, desc := range all {
 		m, err := parse(desc.String())
 		switch {
 		case err != nil:

@@ -65,6 +65,12 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 		"Logins, by outcome (success, refused, failure).")), []string{"outcome"}))
 	m.outage, errs[5] = register(registerer, prometheus.NewGauge(prometheus.GaugeOpts(opts("outage",
 		"1 while the BizFly Cloud API does not answer or answers with server errors, else 0."))))
+	if errs[4] == nil {
+		// A counter that first appears with its first count hides that count from every rate.
+		for _, outcome := range []string{"success", "refused", "failure"} {
+			m.logins.WithLabelValues(outcome)
+		}
+	}
 	return m, errors.Join(errs[:]...)
 }
 

@@ -52,6 +52,14 @@ var launchFailuresTotal = opmetrics.NewPrometheusCounter(crmetrics.Registry, pro
 	Help:      "Orders of servers that the cloud refused or failed to build, by reason.",
 }, []string{"reason"})
 
+// A counter that first appears with its first count hides that count from every rate.
+func init() {
+	launchFailuresTotal.Add(0, map[string]string{"reason": ReasonLaunchFailed})
+	for _, m := range meanings {
+		launchFailuresTotal.Add(0, map[string]string{"reason": m.reason})
+	}
+}
+
 // LaunchFailed draws the conclusions from a server that the cloud accepted and then failed to build: it marks the
 // offering or pauses the account when there is no room, and otherwise counts against the NodeClass. It returns the
 // reason, and whether it was a lack of room, so that another plan may succeed at once.

@@ -73,6 +73,7 @@ var Docs = []Doc{
 	{ReasonGarbageCollected, false, kindNamespace, "A server of this cluster had no NodeClaim and is deleted with its root disk.", "Nothing, unless it is frequent; then read why launches are given up."},
 	{ReasonWouldGarbageCollect, true, kindNamespace, "The same in a dry run: nothing is deleted.", "Set `GARBAGE_COLLECTION_DRY_RUN=false` when you agree."},
 	{ReasonGarbageCollectionSuspended, true, kindNamespace, "So many servers have no NodeClaim that lost NodeClaims are more likely; nothing is deleted.", "Restore the NodeClaims, or delete the servers that the message names."},
+	{ReasonServerLeft, true, kindNodeClaim, "The claim goes, but nothing proves its server to be this cluster's any more, so the server is left alone.", "Delete the server with its disks by hand, if it is this claim's."},
 	{ReasonLeaveFailed, true, kindNode, "The server is gone, but BizFly Kubernetes Engine still lists the node.", "Remove the node in BizFly's console."},
 	{ReasonAddressReleaseFailed, true, kindNode, "The server is gone, but an address of it could not be released and is paid for.", "Release the address in BizFly's console."},
 

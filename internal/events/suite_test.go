@@ -80,6 +80,7 @@ func all(text string) map[string]karpevents.Event {
 		"GarbageCollected":                events.GarbageCollected("server", "id"),
 		"WouldGarbageCollect":             events.WouldGarbageCollect("server", "id", text),
 		"GarbageCollectionSuspended":      events.GarbageCollectionSuspended(6, 10, []string{text}),
+		"ServerLeft":                      events.ServerLeft(claim, "id"),
 		"LeaveFailed":                     events.LeaveFailed("server", cause),
 		"ReleaseFailed":                   events.ReleaseFailed("server", cause),
 		"NodeClassNotReady": events.NodeClassNotReady(class, status.Condition{

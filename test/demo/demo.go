@@ -118,6 +118,12 @@ func (f flags) demo(ctx context.Context) (err error) {
 			err = scrapeErr
 		}
 	}()
+	if f.scrapes != "" {
+		if err := trouble(ctx, env.Sandbox()); err != nil {
+			return err
+		}
+		t.print("cloud", "will refuse one order and fail one read, so that the scrapes know what that looks like")
+	}
 	err = f.play(ctx, env, t, &r)
 	if err != nil && !errors.Is(err, errInterrupted) {
 		t.diagnose(env)

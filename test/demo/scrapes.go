@@ -25,6 +25,9 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
 
 // scrapeInterval is short, so that even a demo has enough of them for rates.
@@ -71,6 +74,18 @@ func scrape(ctx context.Context, dir, url string) (stop func() error, err error)
 		}
 		return nil
 	}, nil
+}
+
+// trouble makes the cloud refuse an order and fail a read, once each: what never happens has no series.
+func trouble(ctx context.Context, sandbox *environment.Sandbox) error {
+	rules := []map[string]any{
+		{"method": http.MethodPost, "path": "/servers", "effect": cloud.EffectNoCapacity, "count": 1},
+		{"method": http.MethodGet, "path": "/servers", "effect": cloud.EffectStatus, "status": http.StatusServiceUnavailable, "skip": 3, "count": 1},
+	}
+	if err := sandbox.Call(ctx, http.MethodPost, "faults", map[string]any{"seed": 1, "rules": rules}, nil); err != nil {
+		return fmt.Errorf("arranging trouble: %w", err)
+	}
+	return nil
 }
 
 func (s *scraper) run(ctx context.Context) {

@@ -58,6 +58,9 @@ var staleClaimsTotal = opmetrics.NewPrometheusCounter(crmetrics.Registry, promet
 	Help: "NodeClaims that did not exist any more and were taken out of core's cluster state, where they kept it from scheduling (kubernetes-sigs/karpenter issue 3176).",
 }, nil)
 
+// A counter that first appears with its first count hides that count from every rate.
+func init() { staleClaimsTotal.Add(0, nil) }
+
 // ClaimMemory is a client that remembers which NodeClaims it has created, until they have a server or are gone. It is
 // the client that core's controllers get.
 type ClaimMemory struct {

@@ -81,3 +81,12 @@ var (
 		Help:      "Deletions of disks that outlived their server, by whether the cloud accepted them: accepted or error.",
 	}, []string{labelOutcome})
 )
+
+// A counter that first appears with its first count hides that count from every rate.
+func init() {
+	for _, outcome := range []string{outcomeAccepted, outcomeError} {
+		deletionsTotal.Add(0, map[string]string{labelOutcome: outcome})
+		diskDeletionsTotal.Add(0, map[string]string{labelOutcome: outcome})
+	}
+	startsTotal.Add(0, nil)
+}

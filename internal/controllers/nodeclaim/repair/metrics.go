@@ -26,3 +26,6 @@ var replacedTotal = opmetrics.NewPrometheusCounter(crmetrics.Registry, prometheu
 	Namespace: "karpenter", Subsystem: "bizfly", Name: "stopped_servers_replaced_total",
 	Help: "Nodes that were replaced because their server was stopped outside.",
 }, nil)
+
+// A counter that first appears with its first count hides that count from every rate.
+func init() { replacedTotal.Add(0, nil) }

@@ -1,0 +1,69 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/samber/lo"
+	// Core's metrics are registered by the packages that count, too.
+	_ "sigs.k8s.io/karpenter/pkg/controllers"
+	nodemetrics "sigs.k8s.io/karpenter/pkg/controllers/metrics/node"
+)
+
+// reference is what looks like the name of a metric of ours or of core; a name that ends in _ is a prefix.
+var reference = regexp.MustCompile(`\bkarpenter_[a-z0-9_]*[a-z0-9]\b[^*a-z0-9_./-]`)
+
+var _ = Describe("The names of metrics", func() {
+	It("should exist wherever they are written: pages, dashboards, alerts and runbooks", func() {
+		nodemetrics.NewController(nil) // registers its own only now
+		descs, err := described()
+		Expect(err).ToNot(HaveOccurred())
+		known := lo.SliceToMap(descs, func(d *prometheus.Desc) (string, bool) {
+			m, err := parse(d.String())
+			Expect(err).ToNot(HaveOccurred())
+			return m.name, true
+		})
+		looked := 0
+		for _, root := range []string{"../../docs", "../../charts", "../../README.md"} {
+			Expect(filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+				if err != nil || entry.IsDir() || !lo.Contains([]string{".md", ".json", ".yaml", ".txt"}, filepath.Ext(path)) {
+					return err
+				}
+				text, err := os.ReadFile(path) //nolint:gosec // our own pages
+				for _, name := range reference.FindAllString(string(text), -1) {
+					name = name[:len(name)-1]
+					plain := name
+					for _, suffix := range []string{"_bucket", "_sum", "_count"} {
+						plain = strings.TrimSuffix(plain, suffix)
+					}
+					Expect(known[name] || known[plain]).To(BeTrue(), "%s names %s, which is no metric", path, name)
+					looked++
+				}
+				return err
+			})).To(Succeed())
+		}
+		Expect(looked).To(BeNumerically(">", 100))
+	})
+})

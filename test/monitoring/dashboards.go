@@ -1,0 +1,128 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package monitoring
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// Query is one expression of a dashboard.
+type Query struct {
+	// Dashboard, Panel and RefID say where it is.
+	Dashboard, Panel, RefID string
+	// Expr is what Prometheus is asked, the dashboard's variables filled in as for everything.
+	Expr string
+}
+
+type dashboard struct {
+	UID    string  `json:"uid"`
+	Title  string  `json:"title"`
+	Panels []panel `json:"panels"`
+	// Templating are the variables.
+	Templating struct {
+		List []struct {
+			Name string `json:"name"`
+		} `json:"list"`
+	} `json:"templating"`
+}
+
+type panel struct {
+	Title   string  `json:"title"`
+	Panels  []panel `json:"panels"`
+	Targets []struct {
+		RefID string `json:"refId"`
+		Expr  string `json:"expr"`
+	} `json:"targets"`
+}
+
+// builtin are variables of Grafana itself, for a run that takes a minute or two.
+var builtin = map[string]string{"__rate_interval": "1m", "__range": "5m", "__interval": "15s"}
+
+var variable = regexp.MustCompile(`\$\{?([A-Za-z_]+)\}?`)
+
+// Queries returns the expressions of all dashboards in the folder. A panel without one, or with a variable that the
+// dashboard does not have, is an error.
+func Queries(dir string) ([]Query, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	if err != nil || len(files) == 0 {
+		return nil, fmt.Errorf("no dashboards in %s: %w", dir, err)
+	}
+	var queries []Query
+	uids := map[string]string{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("reading a dashboard: %w", err)
+		}
+		d := dashboard{}
+		if err := json.Unmarshal(text, &d); err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		if d.UID == "" || d.Title == "" || uids[d.UID] != "" || len(d.UID) > 40 {
+			return nil, fmt.Errorf("%s needs a title and a uid of its own of at most 40 characters", file)
+		}
+		uids[d.UID] = file
+		known := map[string]string{}
+		for name, value := range builtin {
+			known[name] = value
+		}
+		for _, v := range d.Templating.List {
+			known[v.Name] = ".*"
+		}
+		of, err := d.queries(filepath.Base(file), d.Panels, known)
+		if err != nil {
+			return nil, err
+		}
+		queries = append(queries, of...)
+	}
+	return queries, nil
+}
+
+func (d *dashboard) queries(file string, panels []panel, known map[string]string) ([]Query, error) {
+	var queries []Query
+	for _, p := range panels {
+		inner, err := d.queries(file, p.Panels, known)
+		if err != nil {
+			return nil, err
+		}
+		queries = append(queries, inner...)
+		if len(p.Targets) == 0 && len(p.Panels) == 0 {
+			return nil, fmt.Errorf("%s: panel %q asks nothing", file, p.Title)
+		}
+		for _, t := range p.Targets {
+			var unknown []string
+			expr := variable.ReplaceAllStringFunc(t.Expr, func(text string) string {
+				name := variable.FindStringSubmatch(text)[1]
+				value, ok := known[name]
+				if !ok {
+					unknown = append(unknown, name)
+				}
+				return value
+			})
+			if len(unknown) > 0 {
+				return nil, fmt.Errorf("%s: panel %q uses unknown variables: %s", file, p.Title, strings.Join(unknown, ", "))
+			}
+			queries = append(queries, Query{Dashboard: file, Panel: p.Title, RefID: t.RefID, Expr: expr})
+		}
+	}
+	return queries, nil
+}

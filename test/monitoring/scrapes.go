@@ -1,0 +1,220 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package monitoring asks Prometheus's own engine what the chart's dashboards and alerts make of the scrapes of a real run.
+// It is a module of its own, because Prometheus brings the libraries of many clouds.
+package monitoring
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/textparse"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/tsdb"
+)
+
+// target is what a ServiceMonitor adds to each series.
+var target = map[string]string{
+	"job": "karpenter-provider-bizflycloud", "namespace": "karpenter", "pod": "karpenter-0", "instance": "127.0.0.1:8080",
+}
+
+// Scrapes is what a Prometheus would hold after a run.
+type Scrapes struct {
+	// Start and End are the first and the last scrape.
+	Start, End time.Time
+	// Names are the names of all series.
+	Names map[string]bool
+
+	db     *tsdb.DB
+	engine *promql.Engine
+}
+
+// Load reads the scrapes that test/demo has kept, <milliseconds since 1970>.prom, into a database in dbDir.
+func Load(dir, dbDir string) (*Scrapes, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.prom"))
+	if err != nil {
+		return nil, fmt.Errorf("looking for scrapes: %w", err)
+	}
+	if len(files) < 2 {
+		return nil, fmt.Errorf("%d scrapes in %s: run `make demo` first", len(files), dir)
+	}
+	options := tsdb.DefaultOptions()
+	options.RetentionDuration = 0
+	db, err := tsdb.Open(dbDir, nil, nil, options, nil)
+	if err != nil {
+		return nil, fmt.Errorf("opening the database: %w", err)
+	}
+	s := &Scrapes{db: db, Names: map[string]bool{}, engine: promql.NewEngine(promql.EngineOpts{
+		MaxSamples: 50_000_000, Timeout: time.Minute, EnableAtModifier: true, EnableNegativeOffset: true, Parser: parser.NewParser(parser.Options{}),
+	})}
+	var times []int64
+	for _, file := range files {
+		at, err := strconv.ParseInt(strings.TrimSuffix(filepath.Base(file), ".prom"), 10, 64)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("%s is not named by its time: %w", file, err), s.Close())
+		}
+		times = append(times, at)
+	}
+	slices.Sort(times)
+	s.Start, s.End = time.UnixMilli(times[0]), time.UnixMilli(times[len(times)-1])
+	for _, at := range times {
+		text, err := os.ReadFile(filepath.Join(dir, strconv.FormatInt(at, 10)+".prom"))
+		if err == nil {
+			err = s.append(at, text)
+		}
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("reading the scrape of %d: %w", at, err), s.Close())
+		}
+	}
+	return s, nil
+}
+
+// Close closes the database.
+func (s *Scrapes) Close() error { return errors.Join(s.engine.Close(), s.db.Close()) }
+
+// append adds one scrape, as Prometheus does: with the labels of the target, and up.
+func (s *Scrapes) append(at int64, text []byte) error {
+	parsed, err := textparse.New(text, "text/plain", labels.NewSymbolTable(), textparse.ParserOptions{FallbackContentType: "text/plain"})
+	if err != nil {
+		return fmt.Errorf("parsing: %w", err)
+	}
+	app := s.db.Appender(context.Background())
+	for {
+		entry, err := parsed.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return errors.Join(fmt.Errorf("parsing: %w", err), app.Rollback())
+		}
+		if entry != textparse.EntrySeries {
+			continue
+		}
+		var series labels.Labels
+		parsed.Labels(&series)
+		_, _, value := parsed.Series()
+		s.Names[series.Get(labels.MetricName)] = true
+		if err := s.add(app, series, at, value); err != nil {
+			return errors.Join(err, app.Rollback())
+		}
+	}
+	if err := s.add(app, labels.FromStrings(labels.MetricName, "up"), at, 1); err != nil {
+		return errors.Join(err, app.Rollback())
+	}
+	return app.Commit()
+}
+
+func (s *Scrapes) add(app storage.Appender, series labels.Labels, at int64, value float64) error {
+	builder := labels.NewBuilder(series)
+	for name, of := range target {
+		if had := series.Get(name); had != "" {
+			builder.Set("exported_"+name, had)
+		}
+		builder.Set(name, of)
+	}
+	if _, err := app.Append(0, builder.Labels(), at, value); err != nil {
+		return fmt.Errorf("adding %s: %w", series, err)
+	}
+	return nil
+}
+
+// Points evaluates an expression over the whole run, and returns how many numbers came out.
+func (s *Scrapes) Points(ctx context.Context, expr string) (int, error) {
+	query, err := s.engine.NewRangeQuery(ctx, s.db, nil, expr, s.Start, s.End, 3*time.Second)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", expr, err)
+	}
+	defer query.Close()
+	result := query.Exec(ctx)
+	matrix, err := result.Matrix()
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", expr, err)
+	}
+	count := 0
+	for _, series := range matrix {
+		for _, point := range series.Floats {
+			if !math.IsNaN(point.F) {
+				count++
+			}
+		}
+	}
+	return count, nil
+}
+
+// Operands are the parts of an alert's expression that must have data while all is well: what a comparison compares, what
+// must not be absent, each side of a conjunction.
+func Operands(expr parser.Expr) []parser.Expr {
+	switch e := expr.(type) {
+	case *parser.ParenExpr:
+		return Operands(e.Expr)
+	case *parser.StepInvariantExpr:
+		return Operands(e.Expr)
+	case *parser.NumberLiteral:
+		return nil
+	case *parser.AggregateExpr:
+		if inner, ok := unparen(e.Expr).(*parser.BinaryExpr); ok && (inner.Op.IsComparisonOperator() || inner.Op.IsSetOperator()) {
+			return Operands(inner)
+		}
+	case *parser.Call:
+		if e.Func.Name == "absent" {
+			return Operands(e.Args[0])
+		}
+	case *parser.BinaryExpr:
+		if e.Op.IsComparisonOperator() || e.Op.IsSetOperator() {
+			return append(Operands(e.LHS), Operands(e.RHS)...)
+		}
+	}
+	return []parser.Expr{expr}
+}
+
+func unparen(expr parser.Expr) parser.Expr {
+	for {
+		inner, ok := expr.(*parser.ParenExpr)
+		if !ok {
+			return expr
+		}
+		expr = inner.Expr
+	}
+}
+
+// MetricsOf are the names of the metrics that an expression reads.
+func MetricsOf(expr string) ([]string, error) {
+	parsed, err := parser.NewParser(parser.Options{}).ParseExpr(expr)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", expr, err)
+	}
+	var names []string
+	parser.Inspect(parsed, func(node parser.Node, _ []parser.Node) error {
+		if selector, ok := node.(*parser.VectorSelector); ok {
+			names = append(names, selector.Name)
+		}
+		return nil
+	})
+	return names, nil
+}
