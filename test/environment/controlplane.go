@@ -159,7 +159,7 @@ func (e *Environment) startControllerManager() error {
 		"--cluster-signing-cert-file="+e.pki.path("ca.crt"), "--cluster-signing-key-file="+e.pki.path("ca.key"),
 		"--use-service-account-credentials=true",
 		"--service-account-private-key-file="+e.pki.path("sa.key"), "--root-ca-file="+e.pki.path("ca.crt"),
-		"--node-monitor-period=2s", "--node-monitor-grace-period="+nodeGrace.String(),
+		"--node-monitor-period=2s", "--node-monitor-grace-period="+max(nodeGrace, e.options.NodeLease*5/4).String(),
 	)
 }
 
@@ -182,7 +182,7 @@ func (e *Environment) startKwok(port int) error {
 	return e.run("kwok",
 		"--kubeconfig="+config, "--config="+e.stages(),
 		"--manage-all-nodes=false", "--manage-nodes-with-label-selector="+aliveSelector,
-		"--node-lease-duration-seconds="+strconv.Itoa(kwokLeaseSeconds),
+		"--node-lease-duration-seconds="+strconv.Itoa(max(kwokLeaseSeconds, int(e.options.NodeLease.Seconds()))),
 		"--server-address="+local(port),
 	)
 }

@@ -48,6 +48,9 @@ type Options struct {
 	Latency, Boot time.Duration
 	// Seed makes the sandbox's ids and faults reproducible.
 	Seed int64
+	// NodeLease is how long a node is taken for alive without a word from it; 0 is short, so that a test sees a server die.
+	// Hundreds of nodes that speak every few seconds keep a small machine busy.
+	NodeLease time.Duration
 	// SandboxArgs are further arguments of the sandbox.
 	SandboxArgs []string
 	// Audit makes the API server write down what service accounts ask for: AuditEvents.

@@ -87,7 +87,8 @@ func main() {
 func (f flags) run(ctx context.Context) (err error) {
 	env, err := environment.Start(ctx, environment.Options{
 		Latency: 2 * time.Second, Boot: 3 * time.Second, Seed: 1,
-		Progress: func(what string) { fmt.Println(what) },
+		Progress:  func(what string) { fmt.Println(what) },
+		NodeLease: 10 * time.Minute,
 		// A claim must not be ended because this machine is slow: that would be measured instead.
 		ControllerEnv: map[string]string{"LAUNCH_TIMEOUT": "10m", "GARBAGE_COLLECTION_GRACE": "15m"},
 	})
