@@ -60,8 +60,8 @@ var storms = []storm{
 	}},
 	{"slow answers", []rule{{"effect": "delay", "delay": "4s", "probability": 0.3}}},
 	{"tasks that fail", []rule{
+		{"method": order, "path": servers, "effect": "task_failed", "orphan": true, "probability": 0.4}, // its disk is left
 		{"method": order, "path": servers, "effect": "error_server", "probability": 0.3},
-		{"method": order, "path": servers, "effect": "task_failed", "probability": 0.3},
 		{"method": order, "path": servers, "effect": "late_error", "delay": "5s", "probability": 0.3},
 		{"method": http.MethodDelete, "path": "/servers/*", "effect": "task_failed", "probability": 0.3},
 	}},
