@@ -3,7 +3,7 @@
 
 # The two bases can be replaced: --build-arg BUILDER_IMAGE=... (Go and a shell) and BASE_IMAGE=... (certificates of the
 # authorities). Neither ends up in the result in part: the binary is the same whatever the builder is made of.
-ARG BUILDER_IMAGE=golang:1.26-bookworm
+ARG BUILDER_IMAGE=docker.io/library/golang:1.26-bookworm
 ARG BASE_IMAGE=gcr.io/distroless/static-debian12:nonroot
 
 # Go cross-compiles, so the builder runs on the machine's own architecture: nothing is emulated.

@@ -41,15 +41,23 @@ buildah_build() {
   done
 }
 
+# For several platforms docker needs its plugin.
+need_buildx() {
+  docker buildx version >/dev/null 2>&1 ||
+    { echo "docker is not there or has no buildx: install the plugin, or say CONTAINER_TOOL=buildah" >&2; return 1; }
+}
+
 image_build() {
-  local arguments
+  local arguments load=
   case $CONTAINER_TOOL in
     buildah) buildah_build ;;
     docker)
+      need_buildx
       mapfile -t arguments < <(args)
-      # What was built stays in the builder's cache until it is pushed: docker itself may not keep more than one platform.
+      # Of more than one platform it stays in the builder's cache until it is pushed: docker itself may not keep such images.
+      [[ $PLATFORMS == *,* ]] || load=--load
       # shellcheck disable=SC2086
-      docker buildx build "${arguments[@]}" --platform="$PLATFORMS" --tag="$IMG:$TAG" $BUILD_ARGS .
+      docker buildx build "${arguments[@]}" --platform="$PLATFORMS" --tag="$IMG:$TAG" $load $BUILD_ARGS .
       ;;
     *) echo "CONTAINER_TOOL=$CONTAINER_TOOL is neither docker nor buildah" >&2; return 1 ;;
   esac
@@ -62,6 +70,7 @@ image_push() {
     # shellcheck disable=SC2086
     buildah) buildah manifest push --all --format=oci --digestfile=.cache/image/digest $PUSH_ARGS "$IMG:$TAG" "docker://$IMG:$TAG" ;;
     docker)
+      need_buildx
       mapfile -t arguments < <(args)
       # Provenance and an SBOM are made and signed by the release, for all that is released and in one way.
       # shellcheck disable=SC2086
