@@ -51,7 +51,7 @@ var _ = Describe("The names of metrics", func() {
 				if err != nil || entry.IsDir() || !lo.Contains([]string{".md", ".json", ".yaml", ".txt"}, filepath.Ext(path)) {
 					return err
 				}
-				text, err := os.ReadFile(path) //nolint:gosec // our own pages
+				text, err := os.ReadFile(path)
 				for _, name := range reference.FindAllString(string(text), -1) {
 					name = name[:len(name)-1]
 					plain := name

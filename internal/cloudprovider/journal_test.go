@@ -168,3 +168,24 @@ var _ = Describe("The journal", func() {
 		}, cloudprovider.ReasonServerVanished),
 	)
 })
+
+var _ = Describe("Events of decisions", func() {
+	It("should tell once in what a server has drifted", func() {
+		class := nodeClass()
+		claim := launched(nodeClaim(nil))
+		before := class.Status.Image.ID
+		class.Status.Image.ID = "another"
+		Expect(env.Client.Status().Update(ctx, class)).To(Succeed())
+		Expect(env.CloudProvider.IsDrifted(ctx, claim)).To(Equal(cloudprovider.ImageDrift))
+		Expect(env.Recorder.Calls(events.ReasonNodeDrifted)).To(Equal(1))
+		Expect(env.Recorder.DetectedEvent(events.ServerDrifted(claim, "ImageDrift", "image "+before, "image another").Message)).To(BeTrue())
+	})
+	It("should tell that a claim is given up because its record cannot be read", func() {
+		nodeClass()
+		claim := nodeClaim(nil)
+		claim.Annotations = map[string]string{v1alpha1.AnnotationLaunchIntent: "{"}
+		Expect(env.Client.Update(ctx, claim)).To(Succeed())
+		Expect(refused(claim)).To(HaveOccurred())
+		Expect(env.Recorder.Calls(events.ReasonLaunchIntentUnreadable)).To(Equal(1))
+	})
+})

@@ -76,11 +76,11 @@ func main() {
 		f.sizes = append(f.sizes, size)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := f.run(ctx); err != nil {
+	err := f.run(ctx)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "FAILED:", err)
-		stop()
-		os.Exit(1) //nolint:gocritic // stopped just above
+		os.Exit(1)
 	}
 }
 
