@@ -36,6 +36,8 @@ const (
 	ReachZone Reach = "Zone"
 	// ReachCategory is every flavor of the category in the zone.
 	ReachCategory Reach = "Category"
+	// ReachNetwork is every server in a VPC network of the order.
+	ReachNetwork Reach = "Network"
 	// ReachSize is whatever needs at least as many vCPUs and as much memory as what was ordered.
 	ReachSize Reach = "Size"
 	// ReachAccount is everything.
@@ -64,6 +66,21 @@ var reachRules = []reachRule{
 	// What is not sold in a zone is a matter of that flavor; a zone that is full is not.
 	reachRow(ClassCapacity, ReachZone, `(availability )?zone [^ ]* ?(is |are )?(full|not available|unavailable|sold out|out of (capacity|stock|resources?))|(zone|vùng|khu vực) .*(đã đầy|hết tài nguyên|tạm hết|không còn (đủ )?tài nguyên)`),
 	reachRow(ClassCapacity, ReachCategory, `(category|server type|compute class) .*(full|not available|unavailable|sold out|out of (capacity|stock|resources?)|disabled)|(loại|dòng) máy chủ .*(hết|tạm hết|không còn)`),
+	// Public addresses belong to no network of the project's.
+	reachRow(ClassCapacity, ReachOffering, `\b(wan|public|external|floating)\b|công cộng`),
+	reachRow(ClassCapacity, ReachNetwork, `\bip addresses\b|address(es)? (is |are )?(available|left)|(hết|không đủ|không còn( đủ)?) địa chỉ`),
+}
+
+// anID is an id as the cloud gives to networks and other things.
+var anID = regexp.MustCompile(`\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b`)
+
+// IDsIn returns the ids that the cloud names in an error, such as that of the network that is full.
+func IDsIn(err error) []string {
+	var apiError *APIError
+	if !errors.As(err, &apiError) {
+		return nil
+	}
+	return anID.FindAllString(apiError.Message, -1)
 }
 
 // reachOf returns how far the error goes.

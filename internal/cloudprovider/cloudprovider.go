@@ -287,7 +287,7 @@ func (c *CloudProvider) GetInstanceTypes(ctx context.Context, pool *karpv1.NodeP
 		return nil, fmt.Errorf("listing instance types for BizflyNodeClass %q: %w", nodeClass.Name, err)
 	}
 	c.checkNodePool(pool, instanceTypes)
-	if c.failures.pausing(nodeClass) {
+	if _, full := c.networkFull(nodeClass); full || c.failures.pausing(nodeClass) {
 		return c.paused.of(nodeClass.UID, instanceTypes), nil
 	}
 	return instanceTypes, nil

@@ -33,7 +33,6 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -152,8 +151,7 @@ func (c *CloudProvider) instanceTypes(ctx context.Context, pool string, nodeClas
 
 // order tries the offerings in their order until one is accepted.
 func (c *CloudProvider) order(ctx context.Context, claim, live *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass, attempt int) (*karpv1.NodeClaim, error) {
-	if err := c.roomInPackage(ctx, claim); err != nil {
-		c.journal.LaunchFailed(c.entry(claim, nil, instance.Intent{}, capacity.ReasonPackageLimit))
+	if err := c.room(ctx, claim, nodeClass); err != nil {
 		return nil, err
 	}
 	types, err := c.instanceTypes(ctx, claim.Labels[karpv1.NodePoolLabelKey], nodeClass)

@@ -22,6 +22,8 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
@@ -30,6 +32,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
@@ -109,6 +112,36 @@ var _ = Describe("What a refusal takes out of sale", func() {
 		Expect(orders()).To(Equal(2))
 		Expect(unavailable("nix.8c_16g", "HN1")).To(BeTrue())
 		Expect(unavailable("nix.8c_16g", "HN2")).To(BeFalse())
+	})
+	It("should be every server in the network that has no address left, and no other network's", func() {
+		class := nodeClass()
+		refuse("No more IP addresses available on network " + class.Status.Networks[0].ID + ".")
+		Expect(corecloudprovider.IsInsufficientCapacityError(refused(of("nix.2c_4g")))).To(BeTrue())
+		Expect(orders()).To(Equal(1), "another offering of this NodeClass would be in the same network")
+		Expect(corecloudprovider.IsInsufficientCapacityError(refused(of("nix.8c_16g")))).To(BeTrue())
+		Expect(orders()).To(Equal(1))
+		sold := func(class *v1alpha1.BizflyNodeClass) int {
+			GinkgoHelper()
+			pool := unit.NodePool()
+			pool.Spec.Template.Spec.NodeClassRef.Name = class.Name
+			types, err := env.CloudProvider.GetInstanceTypes(ctx, pool)
+			Expect(err).ToNot(HaveOccurred())
+			Expect(types).ToNot(BeEmpty())
+			return lo.SumBy(types, func(it *corecloudprovider.InstanceType) int { return len(it.Offerings.Available()) })
+		}
+		Expect(sold(class)).To(BeZero())
+
+		other := class.DeepCopy()
+		other.ObjectMeta = metav1.ObjectMeta{Name: "other"}
+		Expect(env.Client.Create(ctx, other)).To(Succeed())
+		Expect(env.Resolve(ctx, other)).To(Succeed())
+		other.Status.Networks = []v1alpha1.NetworkStatus{{ID: "3f2504e0-4f89-41d3-9a0c-0305e82c3301", Name: "other"}}
+		Expect(env.Client.Status().Update(ctx, other)).To(Succeed())
+		Eventually(func() int { return sold(other) }).Should(BeNumerically(">", 0))
+
+		env.Clock.Step(cloudprovider.DefaultUnavailableTTL + time.Second)
+		Eventually(func() int { return sold(class) }).Should(BeNumerically(">", 0))
+		launched(of("nix.2c_4g"))
 	})
 	It("should be the category in the zone when there is none left of it", func() {
 		nodeClass()

@@ -18,7 +18,9 @@ package cloudprovider
 
 import (
 	"context"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/samber/lo"
@@ -29,6 +31,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -47,6 +50,13 @@ func (c *CloudProvider) takeOut(ctx context.Context, claim *karpv1.NodeClaim, ke
 	case bizfly.ReachSize:
 		c.learnQuota(ctx, claim, key, m, err)
 		return false
+	case bizfly.ReachNetwork:
+		if scopes := c.fullNetworks(ctx, claim, err); len(scopes) > 0 {
+			c.capacity.RecordFailure(key)
+			c.capacity.MarkAll(ctx, scopes, m.reason, pauses.UnavailableTTL)
+			return false // every other offering of the NodeClass is in the same network
+		}
+		c.capacity.MarkUnavailable(ctx, key, m.reason, pauses.UnavailableTTL)
 	case bizfly.ReachZone:
 		c.capacity.RecordFailure(key)
 		c.capacity.MarkUnavailable(ctx, capacity.Offering{Zone: key.Zone}, m.reason, pauses.UnavailableTTL)
@@ -69,6 +79,57 @@ func (c *CloudProvider) takeOut(ctx context.Context, claim *karpv1.NodeClaim, ke
 		c.capacity.MarkUnavailable(ctx, key, m.reason, pauses.UnavailableTTL)
 	}
 	return true
+}
+
+// fullNetworks returns which networks of the claim's NodeClass have no address left: those that the error names. Where it
+// names none, a server in all of these networks together cannot be had, whichever of them is full.
+func (c *CloudProvider) fullNetworks(ctx context.Context, claim *karpv1.NodeClaim, err error) []capacity.Offering {
+	nodeClass, getErr := c.nodeClass(ctx, claim.Spec.NodeClassRef)
+	if getErr != nil {
+		log.FromContext(ctx).V(1).Info("reading the NodeClass of a refused launch", "error", getErr.Error())
+		return nil
+	}
+	ids := networkIDs(nodeClass)
+	named := lo.Intersect(ids, bizfly.IDsIn(err))
+	if len(named) == 0 {
+		named = lo.Compact([]string{together(ids)})
+	}
+	return lo.Map(named, func(id string, _ int) capacity.Offering { return capacity.Offering{Network: id} })
+}
+
+// room refuses a launch for which nothing would have to be ordered to know that there is no room.
+func (c *CloudProvider) room(ctx context.Context, claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass) error {
+	if err := c.roomInPackage(ctx, claim); err != nil {
+		c.journal.LaunchFailed(c.entry(claim, nil, instance.Intent{}, capacity.ReasonPackageLimit))
+		return err
+	}
+	if reason, full := c.networkFull(nodeClass); full {
+		c.journal.LaunchFailed(c.entry(claim, nil, instance.Intent{}, reason))
+		return noRoom("a network of BizflyNodeClass %q has no address left; it is tried again in a while. Give it another network, or make room in this one", nodeClass.Name)
+	}
+	return nil
+}
+
+// networkFull says that a network of the NodeClass had no address left a short while ago, and why it is left alone.
+func (c *CloudProvider) networkFull(nodeClass *v1alpha1.BizflyNodeClass) (reason string, full bool) {
+	for _, network := range nodeClass.Status.Networks {
+		if reason, full = c.capacity.Unavailable(capacity.Offering{Network: network.ID}); full {
+			return reason, full
+		}
+	}
+	if len(nodeClass.Status.Networks) > 1 {
+		return c.capacity.Unavailable(capacity.Offering{Network: together(networkIDs(nodeClass))})
+	}
+	return "", false
+}
+
+func networkIDs(nodeClass *v1alpha1.BizflyNodeClass) []string {
+	return lo.Map(nodeClass.Status.Networks, func(network v1alpha1.NetworkStatus, _ int) string { return network.ID })
+}
+
+// together is a mark's name for several networks of one server.
+func together(networks []string) string {
+	return strings.Join(slices.Sorted(slices.Values(networks)), "+")
 }
 
 // learnQuota takes out of sale what is at least as big as what the quota has refused.

@@ -32,6 +32,9 @@ type Offering struct {
 	Zone string
 	// BillingPlan is the billing plan, for example on_demand.
 	BillingPlan string
+	// Network is the id of a VPC network, alone: as the scope of a mark it is every server in that network, and the question
+	// whether it is unavailable is asked once for a NodeClass and not for each offering.
+	Network string
 }
 
 // Reasons of unavailability, also the values of the metric's label.

@@ -86,6 +86,10 @@ func (p *DefaultProvider) Unavailable(offering Offering) (string, bool) {
 	if len(marks) == 0 {
 		return "", false
 	}
+	if offering.Network != "" {
+		found, ok := marks[Offering{Network: offering.Network}]
+		return found.reason, ok
+	}
 	// From the exact offering to the whole account: bit by bit a field is widened to "any".
 	for wide := range 8 {
 		scope := offering

@@ -63,6 +63,7 @@ var _ = Describe("Capacity", func() {
 		Entry("another flavor", capacity.Offering{Flavor: "p2.4c_8g", Zone: "HN1", BillingPlan: "on_demand"}, false),
 		Entry("another zone", capacity.Offering{Zone: "HN2"}, false),
 		Entry("another plan", capacity.Offering{BillingPlan: "saving_plan"}, false),
+		Entry("a network, which is asked about by itself", capacity.Offering{Network: "n1"}, false),
 	)
 	It("should learn from a refusal by the quota what is too big, and leave for sale what is smaller in anything", func(ctx context.Context) {
 		provider.LearnQuota(ctx, capacity.Size{CPU: 4, MemoryMiB: 8192}, map[string]capacity.Size{
