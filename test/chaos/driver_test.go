@@ -29,7 +29,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/garbagecollection"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
 
@@ -188,31 +187,55 @@ func (w *world) happen() {
 		lo.Must0(w.cloud.SetServerStatus(server.ID, pick(w.rng, cloud.StatusError, cloud.StatusShutoff)))
 	case choice == 6:
 		lo.Must0(w.cloud.RemoveServer(server.ID))
+	case choice == 7 && w.rng.IntN(3) == 0:
+		w.adoptRootDisk(server)
 	default:
 		w.attachVolume(server)
 	}
 }
 
+// adoptRootDisk makes a PersistentVolume of the disk that the server boots from: whoever does that means to keep it.
+func (w *world) adoptRootDisk(server cloud.Server) {
+	volume, found := lo.Find(w.cloud.State().Volumes, func(v cloud.Volume) bool {
+		return v.Name == server.Name+"_rootdisk" && !slices.Contains(w.volumes, v.ID) &&
+			lo.SomeBy(v.Attachments, func(a cloud.VolumeAttachment) bool { return a.ServerID == server.ID })
+	})
+	if !found || server.Truth.Deleting || !w.runsPods(server) {
+		return
+	}
+	w.newVolume(fmt.Sprintf("pvc-%d", len(w.volumes)), volume.ID)
+	w.trace("the root disk of %s is a PersistentVolume", server.Name)
+}
+
+// runsPods says that the node of the server has registered and stays.
+func (w *world) runsPods(server cloud.Server) bool {
+	return lo.ContainsBy(w.liveClaims(), func(claim karpv1.NodeClaim) bool {
+		return serverID(claim.Status.ProviderID) == server.ID && claim.DeletionTimestamp.IsZero() &&
+			claim.StatusConditions().Get(karpv1.ConditionTypeRegistered).IsTrue()
+	})
+}
+
+func (w *world) newVolume(name, handle string) {
+	lo.Must0(w.kube.Create(w.ctx, &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{
+			CSI: &corev1.CSIPersistentVolumeSource{Driver: "volume.csi.bizflycloud.vn", VolumeHandle: handle},
+		}},
+	}))
+	w.volumes = append(w.volumes, handle)
+}
+
 // attachVolume gives a pod on the server's node a PersistentVolume, whatever that is called.
 func (w *world) attachVolume(server cloud.Server) {
-	registered := lo.ContainsBy(w.liveClaims(), func(claim karpv1.NodeClaim) bool {
-		return serverID(claim.Status.ProviderID) == server.ID && claim.StatusConditions().Get(karpv1.ConditionTypeRegistered).IsTrue()
-	})
-	if !registered {
-		return // no pod runs there yet
+	if !w.runsPods(server) {
+		return
 	}
 	name := fmt.Sprintf("pvc-%d", len(w.volumes))
 	volume := w.cloud.AddVolume(cloud.VolumeSpec{
 		Name:        pick(w.rng, name, server.Name+"_rootdisk", server.Name+"_datadisk"),
 		Description: pick(w.rng, "default/data by csi-bizflycloud", ""), Zone: server.ZoneName, Bootable: w.rng.IntN(3) == 0,
 	})
-	lo.Must0(w.kube.Create(w.ctx, &corev1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{
-			CSI: &corev1.CSIPersistentVolumeSource{Driver: "volume.csi.bizflycloud.vn", VolumeHandle: volume.ID},
-		}},
-	}))
-	w.volumes = append(w.volumes, volume.ID)
+	w.newVolume(name, volume.ID)
 	lo.Must0(w.cloud.AttachVolume(volume.ID, server.ID))
 	w.trace("volume %s (%s) on %s", name, volume.Name, server.Name)
 }
@@ -347,7 +370,7 @@ func (w *world) strictCollection() {
 	uids := lo.SliceToMap(w.liveClaims(), func(c karpv1.NodeClaim) (string, bool) { return string(c.UID), true })
 	orphans := lo.Filter(w.cloud.Servers(), func(s cloud.Server, _ int) bool {
 		visible := s.Status != cloud.StatusBuild || (!w.options.HideBuilding && !w.options.ConflictOnBuild)
-		return ours(s) && visible && !s.Truth.Deleting && !uids[claimUIDOf(s)] && time.Since(s.Truth.CreatedAt) > garbagecollection.DefaultGrace+2*time.Second
+		return ours(s) && visible && !s.Truth.Deleting && !uids[claimUIDOf(s)] && time.Since(s.Truth.CreatedAt) > w.grace+2*time.Second
 	})
 	p := w.leader()
 	w.start(p, "collector", func() error { _, err := p.collector.Reconcile(p.ctx); return err })

@@ -191,6 +191,21 @@ func (w *world) never(state cloud.State, nodes []corev1.Node) {
 	}
 }
 
+// mayDelete looks whether a server may be deleted: not while its claim lives and has this one or is about to get it, unless it
+// is broken.
+func (w *world) mayDelete(path string) {
+	server, found := lo.Find(w.cloud.Servers(), func(s cloud.Server) bool { return strings.HasSuffix(path, "/servers/"+s.ID) })
+	if !found || server.Status == cloud.StatusError || server.Truth.Deleting {
+		return
+	}
+	for _, claim := range w.liveClaims() {
+		id := serverID(claim.Status.ProviderID)
+		if string(claim.UID) == claimUIDOf(server) && claim.DeletionTimestamp.IsZero() && (id == "" || id == server.ID) {
+			w.violated("server %s (%s) is deleted although claim %s lives and has server %q", server.Name, server.Status, claim.Name, id)
+		}
+	}
+}
+
 // maxOrders bounds the orders for one claim, refused ones included: its life without a server is three minutes, and a
 // call of Create makes three.
 const maxOrders = 40

@@ -91,6 +91,9 @@ func (w wire) RoundTrip(request *http.Request) (*http.Response, error) {
 func (w *world) deliver(request *http.Request, body []byte, fate fate) (response *http.Response, err error) {
 	w.network.Lock()
 	defer w.network.Unlock()
+	if request.Method == http.MethodDelete {
+		w.mayDelete(request.URL.Path)
+	}
 	w.cloud.ClearFaults()
 	w.cloud.AddFaults(w.seed, fate.faults...)
 	defer w.cloud.ClearFaults()

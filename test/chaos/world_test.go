@@ -36,6 +36,7 @@ import (
 	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/garbagecollection"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
@@ -76,6 +77,9 @@ type world struct {
 	strangers []cloud.Server
 	volumes   []string // of PersistentVolumes
 	providers map[types.UID]string
+	// grace is the age below which the garbage collector takes no server: a short one is tried too, in which only the claim
+	// that has no server yet protects the one that it is about to get.
+	grace time.Duration
 
 	// network and api make one request at a time meet its faults.
 	network, api sync.Mutex
@@ -112,6 +116,7 @@ func (w *world) begin(ctx context.Context) {
 		HideBuilding: w.rng.IntN(3) == 0, ConflictOnBuild: w.rng.IntN(3) == 0, AsyncRefusals: w.rng.IntN(3) == 0, Vietnamese: w.rng.IntN(2) == 0,
 		TokenTTL: pick(w.rng, 4*time.Hour, 10*time.Minute),
 	}
+	w.grace = pick(w.rng, garbagecollection.DefaultGrace, 15*time.Second)
 	w.cloud = cloud.New(w.options)
 	w.handler = w.cloud.Handler()
 	lo.Must0(w.kube.Create(w.ctx, &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ProviderConfigName}}))
