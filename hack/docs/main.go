@@ -29,6 +29,7 @@ import (
 
 // pages are what can be printed, by the name of the file in docs/ without its ending.
 var pages = map[string]func() (string, error){
+	"bootstrap": bootstrapPage,
 	"events":    eventsPage,
 	"metrics":   metricsPage,
 	"reference": referencePage,

@@ -17,6 +17,8 @@ limitations under the License.
 package bootstrap_test
 
 import (
+	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,10 +28,27 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 
+	values "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
+
+// learner knows nothing until it is asked after it was given the values.
+type learner struct {
+	values, known values.Values
+	refreshed     int
+}
+
+func (l *learner) Known() values.Values { return l.known }
+
+func (l *learner) Values(context.Context) (values.Values, error) {
+	if l.values.ClusterID == "" {
+		return l.known, errors.New("no node of a pool")
+	}
+	l.known = l.values
+	return l.known, nil
+}
 
 var _ = Describe("BKE mode", func() {
 	It("should run the worker image's own script and nothing else", func() {
@@ -94,6 +113,25 @@ var _ = Describe("BKE mode", func() {
 		config = bootstrap.Config{}
 		Expect(validate(bke())).To(MatchError(And(
 			ContainSubstring("BKE_CLUSTER_ID"), ContainSubstring("BKE_CLUSTER_TOKEN"), ContainSubstring("BKE_JOIN_ENDPOINT"))))
+	})
+
+	It("should read the catalog again once the cluster has been learned, and send what was learned", func() {
+		learned := &learner{}
+		config.BKEClusterID, config.BKEClusterToken, config.BKEJoinEndpoint, config.BKE = "", "", "", learned
+		known.onRefresh = func() { learned.refreshed++ }
+		p := provider()
+		_, err := p.Resolve(ctx, bke())
+		Expect(invalidOf(err).Message).To(And(ContainSubstring("BKE_CLUSTER_ID is not set"), ContainSubstring("no node of a pool")))
+		learned.values = values.Values{ClusterID: "zdckkshu1he44fsb", Token: secret, JoinEndpoint: "https://engine.example/engine/cluster_join/zdckkshu1he44fsb", Learned: "learned from pool-1"}
+		resolution, err := p.Resolve(ctx, bke())
+		Expect(err).ToNot(HaveOccurred())
+		Expect(resolution.Notes).To(Equal([]string{"learned from pool-1"}))
+		Expect(resolution.InsecureHost).To(BeEmpty())
+		Expect(learned.refreshed).To(Equal(1))
+		output, err := p.Render(ctx, input(bke()))
+		Expect(err).ToNot(HaveOccurred())
+		Expect(output.Metadata).To(And(HaveKeyWithValue("bke_cluster_id", "zdckkshu1he44fsb"), HaveKeyWithValue("bke_cluster_token", secret)))
+		Expect(learned.refreshed).To(Equal(1))
 	})
 
 	Context("with a file for the kubelet's arguments", func() {

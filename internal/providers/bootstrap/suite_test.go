@@ -86,7 +86,10 @@ var _ = BeforeEach(func() {
 })
 
 // snapshot is a catalog that was read once.
-type snapshot struct{ Snapshot_ *catalog.Snapshot }
+type snapshot struct {
+	Snapshot_ *catalog.Snapshot
+	onRefresh func()
+}
 
 func (s *snapshot) Snapshot() (*catalog.Snapshot, error) {
 	if s.Snapshot_ == nil {
@@ -95,7 +98,12 @@ func (s *snapshot) Snapshot() (*catalog.Snapshot, error) {
 	return s.Snapshot_, nil
 }
 
-func (*snapshot) Refresh(context.Context) error { return nil }
+func (s *snapshot) Refresh(context.Context) error {
+	if s.onRefresh != nil {
+		s.onRefresh()
+	}
+	return nil
+}
 
 // issuer gives every attempt a token of its own.
 type issuer struct{ requests []jointoken.Request }

@@ -56,6 +56,15 @@ var _ = Describe("Catalog over the real client", func() {
 		_, err := provider.Snapshot()
 		Expect(err).To(MatchError(catalog.ErrNotReady))
 	})
+	It("should read the BKE cluster once it is known which it is, and be ready before", func(ctx context.Context) {
+		learned := ""
+		provider = catalog.NewDefaultProvider(clientOf(sandbox), clk, catalog.Config{Region: "HN", LearnedBKEClusterID: func() string { return learned }})
+		Expect(provider.Refresh(ctx)).To(Succeed())
+		Expect(must(provider).Cluster).To(BeNil())
+		learned = sandbox.BKE().ClusterUID
+		Expect(provider.Refresh(ctx)).To(Succeed())
+		Expect(must(provider).Cluster.UID).To(Equal(learned))
+	})
 	It("should serve what the cloud offers in the region", func(ctx context.Context) {
 		Expect(provider.Refresh(ctx)).To(Succeed())
 		snapshot := must(provider)

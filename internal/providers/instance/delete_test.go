@@ -29,6 +29,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
@@ -285,6 +286,14 @@ var _ = Describe("Delete", func() {
 			for range 3 {
 				Expect(w.provider.Delete(ctx, gone(w))).To(MatchError(instance.ErrNotFound))
 			}
+			Expect(w.count(leaveCluster)).To(Equal(1))
+		})
+		It("should tell it with what was learned from a pool server", func() {
+			w := newWorld(cloud.Options{}, func(c *instance.Config) {
+				c.BKE = bke.Values{ClusterID: c.BKEClusterID, Token: c.BKEClusterToken}
+				c.BKEClusterID, c.BKEClusterToken = "", ""
+			})
+			Expect(w.provider.Delete(ctx, gone(w))).To(MatchError(instance.ErrNotFound))
 			Expect(w.count(leaveCluster)).To(Equal(1))
 		})
 		DescribeTable("should skip it",
