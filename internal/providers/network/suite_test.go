@@ -180,6 +180,13 @@ var _ = Describe("VPC networks", func() {
 			Expect(err).ToNot(HaveOccurred())
 			Expect(found).To(HaveExactElements(HaveField("Zones", []string{"HN1", "HN2"}), HaveField("Zones", []string{"HN1"})))
 		})
+		It("should say which of them has an internet gateway", func() {
+			vpc("tiny").InternetGateway = lo.ToPtr("")
+			start(true)
+			found, err := networks(v1alpha1.NetworkSelectorTerm{Name: "kubernetes"}, v1alpha1.NetworkSelectorTerm{Default: lo.ToPtr(true)}, v1alpha1.NetworkSelectorTerm{Name: "tiny"})
+			Expect(err).ToNot(HaveOccurred())
+			Expect(lo.Map(found, func(n network.Network, _ int) bool { return n.InternetGateway })).To(Equal([]bool{false, true, false}))
+		})
 		DescribeTable("should say what is missing", func(term v1alpha1.NetworkSelectorTerm, field, value string) {
 			vpc("default-vpc").IsDefault, vpc("default-vpc").Tags = false, nil
 			start(true)

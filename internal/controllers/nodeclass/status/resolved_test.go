@@ -134,6 +134,23 @@ var _ = Describe("What a NodeClass resolves to", func() {
 		})
 	})
 
+	It("should be unknown, and stay what it was, while a controller that has just started has not read the catalog", func() {
+		w := newWorld(nil, asIs)
+		apply("publicIPv4: false")
+		before, _ := w.look()
+		restarted := newUnreadWorld(nil, asIs)
+		after, result := restarted.look()
+		for _, conditionType := range []string{
+			v1alpha1.ConditionTypeZonesReady, v1alpha1.ConditionTypeImagesReady, v1alpha1.ConditionTypeNetworksReady,
+			v1alpha1.ConditionTypeDisksReady, v1alpha1.ConditionTypeFlavorsReady, v1alpha1.ConditionTypeEgressAvailable,
+		} {
+			Expect(condition(after, conditionType)).To(saying("Unknown", "CatalogNotReady", "."), conditionType)
+		}
+		Expect(ready(after)).To(saying("Unknown", "CatalogNotReady", "."))
+		Expect(result.RequeueAfter).To(BeNumerically("<=", 5*time.Second))
+		after.Status.Conditions = before.Status.Conditions
+		Expect(after.Status).To(Equal(before.Status))
+	})
 	It("should not blame conditions beside the others for not being ready", func() {
 		w := newWorld(nil, asIs)
 		nodeClass := apply(`imageSelectorTerms: [{name: silver}], publicIPv4: false`)
