@@ -102,50 +102,52 @@ func (f flags) run(ctx context.Context) (err error) {
 	}
 	fmt.Println("| what | nodes | pods | seconds | CPU seconds | milli-CPU | memory at its highest (MiB) | Go heap in use at its end (MiB) |")
 	fmt.Println("| --- | --- | --- | --- | --- | --- | --- | --- |")
-	before := 0
+	nodes := 0
 	for _, size := range f.sizes {
-		if err := f.grow(ctx, env, m, before, size); err != nil {
+		if nodes, err = f.grow(ctx, env, m, nodes, size); err != nil {
 			return err
 		}
-		before = size
 		if err := pause(ctx, settle); err != nil {
 			return err
 		}
-		if err := m.measure(ctx, "at rest", size, func() error { return pause(ctx, f.rest) }); err != nil {
+		if err := m.measure(ctx, "at rest", func() (int, error) { return nodes, pause(ctx, f.rest) }); err != nil {
 			return err
 		}
 	}
 	// What is no longer needed goes, node by node and disk by disk.
-	return m.measure(ctx, fmt.Sprintf("shrink from %d", before), before/2, func() error {
-		if err := scale(ctx, env.Client(), before/2*podsPerNode); err != nil {
-			return err
+	return m.measure(ctx, fmt.Sprintf("half of the pods of %d nodes go", nodes), func() (int, error) {
+		left := nodes
+		if err := scale(ctx, env.Client(), nodes/2*podsPerNode); err != nil {
+			return 0, err
 		}
-		return await(ctx, f.timeout, func() (bool, error) {
-			nodes, err := registered(ctx, env.Client())
-			return nodes <= before*3/4, err
+		late := await(ctx, f.timeout, func() (bool, error) {
+			var err error
+			left, err = registered(ctx, env.Client())
+			return left <= nodes*3/4, err
 		})
+		return left, late
 	})
 }
 
-// grow makes the cluster bigger. When it takes too long, what was reached is measured all the same, and said.
-func (f flags) grow(ctx context.Context, env *environment.Environment, m *meter, from, to int) error {
+// grow makes the cluster bigger, and returns how big it has become. When it takes too long, what was reached is measured
+// all the same, and said.
+func (f flags) grow(ctx context.Context, env *environment.Environment, m *meter, from, to int) (int, error) {
 	reached := 0
-	var late error
-	err := m.measure(ctx, fmt.Sprintf("grow from %d to %d", from, to), to, func() error {
+	err := m.measure(ctx, fmt.Sprintf("grow from %d to %d", from, to), func() (int, error) {
 		if err := scale(ctx, env.Client(), to*podsPerNode); err != nil {
-			return err
+			return 0, err
 		}
-		late = await(ctx, f.timeout, func() (bool, error) {
+		late := await(ctx, f.timeout, func() (bool, error) {
 			var err error
 			reached, err = registered(ctx, env.Client())
 			return reached >= to, err
 		})
-		return nil
+		if late != nil {
+			fmt.Fprintf(os.Stderr, "%d of %d nodes had registered: %s\n", reached, to, late)
+		}
+		return reached, ctx.Err()
 	})
-	if late != nil {
-		return fmt.Errorf("%d of %d nodes had registered: %w", reached, to, late)
-	}
-	return err
+	return reached, err
 }
 
 // prepare makes a NodeClass, a NodePool of one flavor and a Deployment of nothing yet.
