@@ -63,7 +63,7 @@ var _ = Describe("the Deployment", func() {
 	})
 	It("should take the image of the chart's version, or exactly the one that is asked for", func(ctx context.Context) {
 		const repository = "cr-hn-1.bizflycloud.vn/31ff9581861a4d0ea4df5e7dda0f665d/karpenter-provider-bizflycloud"
-		Expect(pod.Containers[0].Image).To(Equal(repository + ":0.1.0"))
+		Expect(pod.Containers[0].Image).To(Equal(repository + ":" + version()))
 		pinned := as[appsv1.Deployment](rendered(ctx, fullValues)["Deployment/"+chartName]).Spec.Template.Spec.Containers[0].Image
 		Expect(pinned).To(Equal(repository + ":v1.2.3@sha256:" + strings.Repeat("0123456789abcdef", 4)))
 	})

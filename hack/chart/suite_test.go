@@ -18,6 +18,7 @@ package main
 
 import (
 	"context"
+	"os"
 	"testing"
 	"time"
 
@@ -25,6 +26,7 @@ import (
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
 )
 
 // fullValues switch everything on.
@@ -44,6 +46,17 @@ var _ = BeforeSuite(func() {
 	w, err = newWorkspace()
 	Expect(err).ToNot(HaveOccurred())
 })
+
+// version is that of the chart, which is that of the image too.
+func version() string {
+	GinkgoHelper()
+	text, err := os.ReadFile(w.chart("Chart.yaml"))
+	Expect(err).ToNot(HaveOccurred())
+	chart := struct{ Version, AppVersion string }{}
+	Expect(yaml.Unmarshal(text, &chart)).To(Succeed())
+	Expect(chart.AppVersion).To(Equal(chart.Version))
+	return chart.Version
+}
 
 // rendered are the objects of a rendering by kind and name.
 func rendered(ctx context.Context, values string, args ...string) map[string]unstructured.Unstructured {
