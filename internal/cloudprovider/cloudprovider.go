@@ -235,6 +235,8 @@ func (c *CloudProvider) List(ctx context.Context) ([]*karpv1.NodeClaim, error) {
 	c.listed.Store(&listing{
 		at:      c.clock.Now(),
 		servers: lo.KeyBy(servers, func(s *instance.Instance) string { return s.ID }),
+
+		interfaces: c.lookAtInterfaces(ctx),
 	})
 	return lo.Map(servers, func(s *instance.Instance, _ int) *karpv1.NodeClaim { return c.describe(s) }), nil
 }

@@ -38,6 +38,8 @@ import (
 type listing struct {
 	at      time.Time
 	servers map[string]*instance.Instance
+	// interfaces is nil while they were never read; they may be older than the servers.
+	interfaces *interfaces
 }
 
 // describe makes the claim of a server from the server alone, so that deleted configuration never hides a server.

@@ -19,10 +19,8 @@ package cloudprovider
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
@@ -41,8 +39,16 @@ const (
 	ImageDrift cloudprovider.DriftReason = "ImageDrift"
 	// FlavorDrift says that the server was resized behind our back.
 	FlavorDrift cloudprovider.DriftReason = "FlavorDrift"
+	// UserDataDrift says that the templates of user data are others than those that the server was launched with.
+	UserDataDrift cloudprovider.DriftReason = "UserDataDrift"
 	// ZoneDrift says that the server was moved to another zone.
 	ZoneDrift cloudprovider.DriftReason = "ZoneDrift"
+	// NetworkDrift says that the server is in other VPC networks than new servers are.
+	NetworkDrift cloudprovider.DriftReason = "NetworkDrift"
+	// DiskDrift says that a disk of the server was changed or taken off it behind our back.
+	DiskDrift cloudprovider.DriftReason = "DiskDrift"
+	// BillingPlanDrift says that the server is paid for otherwise than it was ordered.
+	BillingPlanDrift cloudprovider.DriftReason = "BillingPlanDrift"
 )
 
 // listingMaxAge is how old the last list may be to be believed by drift. Core lists every two minutes.
@@ -58,8 +64,7 @@ func (c *CloudProvider) IsDrifted(ctx context.Context, claim *karpv1.NodeClaim) 
 	if err != nil {
 		return "", fmt.Errorf("resolving the NodeClass: %w", err)
 	}
-	if !nodeClass.DeletionTimestamp.IsZero() {
-		// Its replacement could not be launched.
+	if !replaceable(nodeClass) {
 		return "", nil
 	}
 	found := c.drift(claim, nodeClass)
@@ -67,6 +72,13 @@ func (c *CloudProvider) IsDrifted(ctx context.Context, claim *karpv1.NodeClaim) 
 		c.recorder.Publish(events.ServerDrifted(claim, string(found.reason), found.got, found.wanted))
 	}
 	return found.reason, nil
+}
+
+// replaceable says that a replacement could be launched, and that what it would be is known: a NodeClass that is going, not
+// ready, or whose last change was not resolved yet rolls nothing.
+func replaceable(nodeClass *v1alpha1.BizflyNodeClass) bool {
+	ready := nodeClass.StatusConditions().Root()
+	return nodeClass.DeletionTimestamp.IsZero() && ready.IsTrue() && ready.ObservedGeneration == nodeClass.Generation
 }
 
 // drifted is what differs, with the words for people.
@@ -83,7 +95,18 @@ func (c *CloudProvider) drift(claim *karpv1.NodeClaim, nodeClass *v1alpha1.Bizfl
 	if got, drift := imageDrift(claim, nodeClass, server); drift {
 		return drifted{ImageDrift, "image " + got, "image " + imageID(nodeClass)}
 	}
-	return c.serverDrift(claim, server)
+	if server == nil {
+		return drifted{}
+	}
+	l := c.live(claim, nodeClass, server)
+	for _, check := range []func(*liveServer) drifted{
+		(*liveServer).userData, (*liveServer).flavor, (*liveServer).zone, (*liveServer).networks, (*liveServer).disks, (*liveServer).billingPlan,
+	} {
+		if found := check(l); found.reason != "" {
+			return found
+		}
+	}
+	return drifted{}
 }
 
 // staticDrift compares the hashes, if they are of one version: after an upgrade they are re-stamped first.
@@ -105,23 +128,6 @@ func imageDrift(claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass, se
 	}
 	return got, wanted != "" && got != "" && wanted != got &&
 		nodeClass.StatusConditions().Get(v1alpha1.ConditionTypeImagesReady).IsTrue()
-}
-
-// serverDrift compares the labels by which pods were placed with the server as it is.
-func (c *CloudProvider) serverDrift(claim *karpv1.NodeClaim, server *instance.Instance) drifted {
-	if server == nil {
-		return drifted{}
-	}
-	// The API also knows flavors by names without their family. Only another flavor of the catalog is another flavor.
-	flavor := claim.Labels[corev1.LabelInstanceTypeStable]
-	_, known := c.flavors.Category(server.Flavor)
-	if flavor != "" && known && !strings.HasSuffix(flavor, server.Flavor) {
-		return drifted{FlavorDrift, "flavor " + server.Flavor, "flavor " + flavor}
-	}
-	if zone := claim.Labels[corev1.LabelTopologyZone]; zone != "" && server.Zone != "" && zone != server.Zone {
-		return drifted{ZoneDrift, "zone " + server.Zone, "zone " + zone}
-	}
-	return drifted{}
 }
 
 // lastSeen returns the claim's server from the last list, nil when it is not there or the list is old.

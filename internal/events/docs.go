@@ -62,7 +62,7 @@ var Docs = []Doc{
 	{ReasonQuotaTooSmall, true, kindNodeClaim, "The quota has no room for a server of this size: that size and bigger ones are not ordered for five minutes.", "Raise the quota of vCPUs or memory."},
 	{ReasonPackageLimit, true, kindNodeClaim, "The package of the BKE cluster allows no more nodes.", "Choose a bigger package, or set `ENFORCE_CLUSTER_MAX_NODES=false`."},
 
-	{ReasonNodeDrifted, false, kindNodeClaim, "The server differs from what its NodeClass asks for, and in what: `NodeClassDrift`, `ImageDrift`, `FlavorDrift` or `ZoneDrift`. Core replaces it.", "Nothing; disruption budgets of the NodePool decide when."},
+	{ReasonNodeDrifted, false, kindNodeClaim, "The server differs from what its NodeClass asks for, and in what: `NodeClassDrift`, `ImageDrift`, `UserDataDrift`, `FlavorDrift`, `ZoneDrift`, `NetworkDrift`, `DiskDrift` or `BillingPlanDrift`. Core replaces it.", "Nothing; disruption budgets of the NodePool decide when."},
 	{ReasonServerUpdated, false, kindNodeClaim, "Firewalls or the network plan of the running server were changed to what its NodeClass says, without replacing it.", nothing},
 	{ReasonServerUpdateFailed, true, kindNodeClaim, "A change of the running server did not succeed; it is tried again.", "Do what the message asks for, if it repeats."},
 	{ReasonServerRenamed, true, kindNodeClaim, "The server was renamed outside Kubernetes and has its name back, by which the cloud controller manager finds it.", "Do not rename servers of nodes."},

@@ -173,6 +173,8 @@ type inventory struct {
 
 func (i inventory) List(context.Context) ([]*instance.Instance, error) { return i.fleet.servers, nil }
 
+func (i inventory) Ports(context.Context) ([]instance.Port, error) { return nil, nil }
+
 func (i inventory) Reap(context.Context, instance.ReapRequest) error { return nil }
 
 func (i inventory) Launch(_ context.Context, r *instance.LaunchRequest) (*instance.Instance, error) {

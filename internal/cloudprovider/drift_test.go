@@ -1,0 +1,303 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloudprovider_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/inplace"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/volumes"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/hash"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+// edit changes something in the cloud behind everybody's back.
+func edit(path string, body any) {
+	GinkgoHelper()
+	raw, err := json.Marshal(body)
+	Expect(err).ToNot(HaveOccurred())
+	request, err := http.NewRequestWithContext(ctx, http.MethodPatch, env.Sandbox.URL+"/_sandbox/"+path, bytes.NewReader(raw))
+	Expect(err).ToNot(HaveOccurred())
+	response, err := http.DefaultClient.Do(request)
+	Expect(err).ToNot(HaveOccurred())
+	defer func() { _ = response.Body.Close() }()
+	Expect(response.StatusCode).To(Equal(http.StatusNoContent))
+}
+
+func vpcID(name string) string {
+	GinkgoHelper()
+	found, ok := lo.Find(env.Sandbox.Options().Catalog.VPCs["HN"], func(v cloud.VPC) bool { return v.Name == name })
+	Expect(ok).To(BeTrue())
+	return found.ID
+}
+
+// wide launches a claim whose server has two data disks, and records them as its controller does.
+func wide() (*v1alpha1.BizflyNodeClass, *karpv1.NodeClaim) {
+	GinkgoHelper()
+	class := nodeClass(func(n *v1alpha1.BizflyNodeClass) {
+		n.Spec.DataDisks = []v1alpha1.DataDisk{
+			{Size: lo.ToPtr(resource.MustParse("100Gi"))}, {Size: lo.ToPtr(resource.MustParse("50Gi")), Type: v1alpha1.DiskTypeHDD},
+		}
+	})
+	class.Status.UserDataHash = "templates"
+	Expect(env.Client.Status().Update(ctx, class)).To(Succeed())
+	return class, recorded(launched(nodeClaim(nil)))
+}
+
+func recorded(claim *karpv1.NodeClaim) *karpv1.NodeClaim {
+	GinkgoHelper()
+	Eventually(func() string { return serverOf(claim).Status }).Should(Equal("ACTIVE"))
+	_, err := volumes.NewController(env.Client, env.Instances).Reconcile(ctx, claim)
+	Expect(err).ToNot(HaveOccurred())
+	Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), claim)).To(Succeed())
+	Expect(cloudprovider.OwnedVolumes(claim)).ToNot(BeEmpty())
+	return claim
+}
+
+// drifts asks as core does, after a list.
+func drifts(claim *karpv1.NodeClaim) corecloudprovider.DriftReason {
+	GinkgoHelper()
+	_, _ = env.CloudProvider.List(ctx)
+	env.Sandbox.ResetRequests()
+	reason, err := env.CloudProvider.IsDrifted(ctx, claim)
+	Expect(err).ToNot(HaveOccurred())
+	Expect(env.Sandbox.Requests()).To(BeEmpty(), "drift reads caches only")
+	Expect(string(reason)).To(MatchRegexp(`^[A-Za-z]*$`))
+	return reason
+}
+
+var _ = Describe("Drift of a server", func() {
+	dataDisk := func(claim *karpv1.NodeClaim, i int) string { return serverOf(claim).VolumesAttached[i].ID }
+	DescribeTable("should be seen when somebody changes",
+		func(change func(id string, claim *karpv1.NodeClaim), expected corecloudprovider.DriftReason) {
+			_, claim := wide()
+			Expect(drifts(claim)).To(BeEmpty())
+			change(serverOf(claim).ID, claim)
+			Expect(drifts(claim)).To(Equal(expected))
+			Expect(env.Recorder.Calls("ServerDrifted")).To(Equal(1))
+		},
+		Entry("the image that it was made from", func(id string, _ *karpv1.NodeClaim) {
+			edit("servers/"+id, map[string]any{"metadata": map[string]any{v1alpha1.MetadataImage: "another"}})
+		}, cloudprovider.ImageDrift),
+		Entry("its flavor", func(id string, _ *karpv1.NodeClaim) {
+			edit("servers/"+id, map[string]any{"flavor": "p2.16c_32g"})
+		}, cloudprovider.FlavorDrift),
+		Entry("its zone", func(id string, claim *karpv1.NodeClaim) {
+			edit("servers/"+id, map[string]any{"zone": lo.Ternary(serverOf(claim).AvailabilityZone == "HN1", "HN2", "HN1")})
+		}, cloudprovider.ZoneDrift),
+		Entry("its networks, by one more", func(id string, _ *karpv1.NodeClaim) {
+			edit("servers/"+id, map[string]any{"networks": []string{env.Sandbox.BKE().NetworkID, vpcID("tiny")}})
+		}, cloudprovider.NetworkDrift),
+		Entry("the size of its root disk", func(id string, _ *karpv1.NodeClaim) {
+			edit("servers/"+id, map[string]any{"root_disk": map[string]any{"size": 90}})
+		}, cloudprovider.DiskDrift),
+		Entry("the medium of its root disk", func(id string, claim *karpv1.NodeClaim) {
+			edit("servers/"+id, map[string]any{"root_disk": map[string]any{"volume_type": strings.Replace(serverOf(claim).VolumesAttached[0].VolumeType, "SSD", "HDD", 1)}})
+		}, cloudprovider.DiskDrift),
+		Entry("the size of a data disk", func(_ string, claim *karpv1.NodeClaim) {
+			edit("volumes/"+dataDisk(claim, 1), map[string]any{"size": 200})
+		}, cloudprovider.DiskDrift),
+		Entry("its data disks, by taking one off", func(id string, claim *karpv1.NodeClaim) {
+			edit("servers/"+id, map[string]any{"detach_volumes": []string{dataDisk(claim, 2)}})
+		}, cloudprovider.DiskDrift),
+		Entry("its billing plan", func(id string, _ *karpv1.NodeClaim) {
+			edit("servers/"+id, map[string]any{"billing_plan": "saving_plan"})
+		}, cloudprovider.BillingPlanDrift),
+		Entry("the user data that it was launched with", func(id string, _ *karpv1.NodeClaim) {
+			edit("servers/"+id, map[string]any{"metadata": map[string]any{v1alpha1.MetadataUserDataHash: "others"}})
+		}, cloudprovider.UserDataDrift),
+	)
+	It("should be seen when all of its networks are others, because interfaces of others prove the ids", func() {
+		_, claim := wide()
+		recorded(launched(nodeClaim(nil)))
+		edit("servers/"+serverOf(claim).ID, map[string]any{"networks": []string{vpcID("tiny")}})
+		Expect(drifts(claim)).To(Equal(cloudprovider.NetworkDrift))
+	})
+	DescribeTable("should be seen when the NodeClass resolves to",
+		func(change func(*v1alpha1.BizflyNodeClass), expected corecloudprovider.DriftReason) {
+			class, claim := wide()
+			change(class)
+			Expect(env.Client.Status().Update(ctx, class)).To(Succeed())
+			Expect(drifts(claim)).To(Equal(expected))
+		},
+		Entry("another image", func(n *v1alpha1.BizflyNodeClass) { n.Status.Image.ID = "another" }, cloudprovider.ImageDrift),
+		Entry("another network", func(n *v1alpha1.BizflyNodeClass) { n.Status.Networks[0].ID = vpcID("tiny") }, cloudprovider.NetworkDrift),
+		Entry("another network too", func(n *v1alpha1.BizflyNodeClass) {
+			n.Status.Networks = append(n.Status.Networks, v1alpha1.NetworkStatus{ID: vpcID("tiny")})
+		}, cloudprovider.NetworkDrift),
+		Entry("other templates", func(n *v1alpha1.BizflyNodeClass) { n.Status.UserDataHash = "others" }, cloudprovider.UserDataDrift),
+		Entry("no networks, which is not known", func(n *v1alpha1.BizflyNodeClass) { n.Status.Networks = nil }, corecloudprovider.DriftReason("")),
+		Entry("no templates, which is not known", func(n *v1alpha1.BizflyNodeClass) { n.Status.UserDataHash = "" }, corecloudprovider.DriftReason("")),
+		Entry("other firewalls, which are changed in place", func(n *v1alpha1.BizflyNodeClass) {
+			n.Status.Firewalls = []v1alpha1.FirewallStatus{{ID: "another"}}
+		}, corecloudprovider.DriftReason("")),
+	)
+	DescribeTable("should not be seen in",
+		func(change func(id string, claim *karpv1.NodeClaim)) {
+			_, claim := wide()
+			change(serverOf(claim).ID, claim)
+			Expect(drifts(claim)).To(BeEmpty())
+		},
+		Entry("a volume of the block storage driver", func(id string, _ *karpv1.NodeClaim) {
+			volume := env.Sandbox.AddVolume(cloud.VolumeSpec{Name: "pvc-0d6e", Description: "ns/claim by csi-bizflycloud"})
+			Expect(env.Sandbox.AttachVolume(volume.ID, id)).To(Succeed())
+		}),
+		Entry("a public address of somebody", func(id string, _ *karpv1.NodeClaim) { env.Sandbox.AddWanIP(id, "theirs") }),
+		Entry("a network plan or a name, which are changed in place", func(id string, _ *karpv1.NodeClaim) {
+			edit("servers/"+id, map[string]any{"network_plan": "free_bandwidth", "name": "mine"})
+		}),
+		Entry("a billing plan in other words", func(id string, _ *karpv1.NodeClaim) {
+			edit("servers/"+id, map[string]any{"billing_plan": "On Demand"})
+		}),
+		Entry("a zone in other words", func(id string, _ *karpv1.NodeClaim) { edit("servers/"+id, map[string]any{"zone": "Hà Nội 1"}) }),
+		Entry("a disk that the cloud made one step bigger", func(_ string, claim *karpv1.NodeClaim) {
+			intent := intentOf(claim)
+			intent.Disks[0].SizeGiB = 35
+			claim.Annotations[v1alpha1.AnnotationLaunchIntent] = string(lo.Must(json.Marshal(intent)))
+		}),
+		Entry("a server of which nothing was written down", func(id string, claim *karpv1.NodeClaim) {
+			delete(claim.Annotations, v1alpha1.AnnotationLaunchIntent)
+			edit("servers/"+id, map[string]any{
+				"root_disk": map[string]any{"size": 90}, "billing_plan": "saving_plan",
+				"metadata": map[string]any{v1alpha1.MetadataUserDataHash: nil, v1alpha1.MetadataImage: nil},
+			})
+		}),
+		Entry("a failed list of servers", func(id string, _ *karpv1.NodeClaim) {
+			edit("servers/"+id, map[string]any{"flavor": "p2.16c_32g"})
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: "GET", Path: "/servers", Effect: cloud.EffectStatus, Status: 503})
+		}),
+		Entry("a failed list of interfaces", func(id string, _ *karpv1.NodeClaim) {
+			edit("servers/"+id, map[string]any{"networks": []string{env.Sandbox.BKE().NetworkID, vpcID("tiny")}})
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: "GET", Path: "/network-interfaces", Effect: cloud.EffectStatus, Status: 400})
+		}),
+		Entry("a list of interfaces that is empty", func(string, *karpv1.NodeClaim) {
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: "GET", Path: "/network-interfaces", Effect: cloud.EffectBody, Body: "[]"})
+		}),
+	)
+	It("should not be seen in lists that are old", func() {
+		_, claim := wide()
+		edit("servers/"+serverOf(claim).ID, map[string]any{"flavor": "p2.16c_32g", "networks": []string{vpcID("tiny")}})
+		Expect(drifts(claim)).ToNot(BeEmpty())
+		env.Clock.Step(time.Hour)
+		Expect(env.CloudProvider.IsDrifted(ctx, claim)).To(BeEmpty())
+	})
+	It("should not be seen when the flavor is not sold any more", func() {
+		_, claim := wide()
+		catalog := env.Sandbox.Options().Catalog
+		catalog.Flavors["HN"] = lo.Reject(catalog.Flavors["HN"], func(f cloud.Flavor, _ int) bool { return f.Name == serverOf(claim).Flavor.Name })
+		Expect(env.Catalog.Refresh(ctx)).To(Succeed())
+		Expect(drifts(claim)).To(BeEmpty())
+	})
+	DescribeTable("should roll nothing while the NodeClass",
+		func(change func(*v1alpha1.BizflyNodeClass)) {
+			class, claim := wide()
+			edit("servers/"+serverOf(claim).ID, map[string]any{"flavor": "p2.16c_32g", "billing_plan": "saving_plan"})
+			Expect(drifts(claim)).ToNot(BeEmpty())
+			change(class)
+			Expect(drifts(claim)).To(BeEmpty())
+		},
+		Entry("is not ready", func(n *v1alpha1.BizflyNodeClass) {
+			n.StatusConditions().SetFalse(v1alpha1.ConditionTypeFirewallsReady, "FirewallNotFound", "nothing matches")
+			Expect(env.Client.Status().Update(ctx, n)).To(Succeed())
+		}),
+		Entry("is being resolved", func(n *v1alpha1.BizflyNodeClass) {
+			n.Spec.PublicIPv4 = lo.ToPtr(false)
+			Expect(env.Client.Update(ctx, n)).To(Succeed())
+		}),
+	)
+	It("should roll nothing when a newer controller has other defaults: hashes are stamped anew", func() {
+		class, claim := wide()
+		class.Annotations[v1alpha1.AnnotationNodeClassHash] = "other"
+		class.Annotations[v1alpha1.AnnotationNodeClassHashVersion] = "v0"
+		Expect(env.Client.Update(ctx, class)).To(Succeed())
+		claim.Annotations[v1alpha1.AnnotationNodeClassHash], claim.Annotations[v1alpha1.AnnotationNodeClassHashVersion] = "old", "v0"
+		Expect(env.Client.Update(ctx, claim)).To(Succeed())
+		_, err := hash.NewController(env.Client).Reconcile(ctx, class)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), claim)).To(Succeed())
+		Expect(drifts(claim)).To(BeEmpty())
+	})
+})
+
+var _ = Describe("A quiet cluster", func() {
+	It("should stay quiet for 24 hours, whatever reads fail and however often the controller restarts", func() {
+		class, first := wide()
+		claims := []*karpv1.NodeClaim{first, recorded(launched(nodeClaim(nil))), recorded(launched(nodeClaim(nil)))}
+		look := func() {
+			GinkgoHelper()
+			_, err := hash.NewController(env.Client).Reconcile(ctx, class.DeepCopy())
+			Expect(err).ToNot(HaveOccurred())
+			inPlace := inplace.NewController(env.Client, env.Instances, env.Recorder, env.Clock)
+			owned := volumes.NewController(env.Client, env.Instances)
+			for _, claim := range claims {
+				// A list that failed is an error and changes nothing.
+				_, _ = inPlace.Reconcile(ctx, claim.DeepCopy())
+				_, _ = owned.Reconcile(ctx, claim.DeepCopy())
+			}
+		}
+		look()
+		versions := func() []string {
+			return lo.Map(claims, func(claim *karpv1.NodeClaim, _ int) string {
+				Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), claim)).To(Succeed())
+				return claim.ResourceVersion
+			})
+		}
+		before := versions()
+		state := env.Sandbox.State()
+		env.Sandbox.ResetRequests()
+		failing := []string{"/servers", "/network-interfaces", "/flavors", "/volumes"}
+		for step := range 24 * 4 {
+			env.Clock.Step(15 * time.Minute)
+			env.Sandbox.ClearFaults()
+			if step%3 == 0 {
+				env.Sandbox.AddFaults(int64(step), cloud.Fault{Method: "GET", Path: failing[step/3%len(failing)], Effect: cloud.EffectStatus, Status: 400})
+			}
+			if step == 50 {
+				env.Sandbox.ClearFaults()
+				env.Restart(ctx)
+			}
+			_ = env.Catalog.Refresh(ctx)
+			_, _ = env.CloudProvider.List(ctx)
+			for _, claim := range claims {
+				Expect(env.CloudProvider.IsDrifted(ctx, claim)).To(BeEmpty())
+			}
+			look()
+		}
+		Expect(versions()).To(Equal(before))
+		Expect(lo.Filter(env.Sandbox.Requests(), func(r cloud.Request, _ int) bool {
+			return r.Method != http.MethodGet && !strings.HasSuffix(r.Path, "/token")
+		})).To(BeEmpty())
+		after := env.Sandbox.State()
+		Expect(after.Servers).To(Equal(state.Servers))
+		Expect(after.Volumes).To(Equal(state.Volumes))
+		Expect(env.Recorder.Calls("ServerDrifted")).To(BeZero())
+	})
+})
