@@ -18,6 +18,7 @@ package main
 
 import (
 	"context"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -214,6 +215,27 @@ var _ = Describe("a real API server", Ordered, func() {
 			object := pool("{}")
 			Expect(unstructured.SetNestedSlice(object.Object, requirements, "spec", "template", "spec", "requirements")).To(Succeed())
 			Expect(c.Create(ctx, object, client.DryRunAll)).To(Succeed())
+		})
+		It("should let pass every NodePool of the samples", func(ctx context.Context) {
+			seen := 0
+			Expect(filepath.WalkDir(filepath.Join(w.config, "samples"), func(path string, entry fs.DirEntry, err error) error {
+				if err != nil || entry.IsDir() || filepath.Ext(path) != ".yaml" || entry.Name() == "kustomization.yaml" {
+					return err
+				}
+				text, err := os.ReadFile(path)
+				if err != nil {
+					return err
+				}
+				objects, err := parse(string(text))
+				for _, object := range objects {
+					if object.GetKind() == "NodePool" {
+						seen++
+						Expect(c.Create(ctx, &object, client.DryRunAll)).To(Succeed(), path)
+					}
+				}
+				return err
+			})).To(Succeed())
+			Expect(seen).To(BeNumerically(">", 1))
 		})
 		It("should let what was there before be labelled, but not be changed for the worse", func(ctx context.Context) {
 			labelled := before.DeepCopy()
