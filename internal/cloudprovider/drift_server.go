@@ -84,8 +84,8 @@ type liveServer struct {
 	server     *instance.Instance
 	intent     instance.Intent
 	interfaces *interfaces
-	// knownFlavor and knownZone say that the cloud's words for them are those of the catalog.
-	knownFlavor, knownZone bool
+	// knowsFlavor and knowsZone say whether a word of the cloud is one of the catalog's.
+	knowsFlavor, knowsZone func(string) bool
 }
 
 func (c *CloudProvider) live(claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass, server *instance.Instance) *liveServer {
@@ -96,9 +96,14 @@ func (c *CloudProvider) live(claim *karpv1.NodeClaim, nodeClass *v1alpha1.Bizfly
 	if last := c.listed.Load(); last != nil && last.interfaces != nil && c.clock.Since(last.interfaces.at) <= listingMaxAge {
 		l.interfaces = last.interfaces
 	}
-	_, l.knownFlavor = c.flavors.Category(server.Flavor)
-	zones, err := c.zones.Zones()
-	l.knownZone = err == nil && lo.ContainsBy(zones, func(z zone.Zone) bool { return z.Name == server.Zone })
+	l.knowsFlavor = func(flavor string) bool {
+		_, known := c.flavors.Category(flavor)
+		return known
+	}
+	l.knowsZone = func(name string) bool {
+		zones, err := c.zones.Zones()
+		return err == nil && lo.ContainsBy(zones, func(z zone.Zone) bool { return z.Name == name })
+	}
 	return l
 }
 
@@ -116,7 +121,7 @@ func (l *liveServer) userData() drifted {
 // another flavor of the catalog is another flavor, and one that is not sold any more is none.
 func (l *liveServer) flavor() drifted {
 	wanted, got := l.claim.Labels[corev1.LabelInstanceTypeStable], l.server.Flavor
-	if wanted == "" || !l.knownFlavor || wanted == got || strings.HasSuffix(wanted, "."+got) {
+	if wanted == "" || wanted == got || strings.HasSuffix(wanted, "."+got) || !l.knowsFlavor(got) {
 		return drifted{}
 	}
 	return drifted{FlavorDrift, "flavor " + got, "flavor " + wanted}
@@ -125,7 +130,7 @@ func (l *liveServer) flavor() drifted {
 // zone compares the label by which pods were placed.
 func (l *liveServer) zone() drifted {
 	wanted, got := l.claim.Labels[corev1.LabelTopologyZone], l.server.Zone
-	if wanted == "" || !l.knownZone || wanted == got {
+	if wanted == "" || wanted == got || !l.knowsZone(got) {
 		return drifted{}
 	}
 	return drifted{ZoneDrift, "zone " + got, "zone " + wanted}
