@@ -24,6 +24,8 @@ import (
 	"time"
 
 	"github.com/bizflycloud/gobizfly"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -162,4 +164,43 @@ func (r *run) removeNodes(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+var _ = Describe("The sweep", func() {
+	It("should remove what a run that was killed has made, and nothing of another", func(ctx SpecContext) {
+		if !world.sandbox {
+			Skip("two more servers would cost money: this is for the sandbox")
+		}
+		died, other := launched(ctx), launched(ctx)
+		DeferCleanup(func(ctx SpecContext) { Expect(other.sweep(ctx)).To(Succeed()) }, NodeTimeout(2*time.Minute))
+
+		// Whoever sweeps knows the id of the run and nothing else.
+		s := world.settings
+		s.sweep = died.id
+		sweeper, err := newRun(s)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(sweeper.sweep(ctx)).To(Succeed())
+		left, err := died.left(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(left.none()).To(BeTrue(), "left: %s", left)
+		left, err = other.left(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(left.servers).To(HaveLen(1))
+		Expect(left.ports).NotTo(BeEmpty())
+	}, SpecTimeout(3*time.Minute))
+})
+
+// launched is another run, with a server.
+func launched(ctx context.Context) *run {
+	GinkgoHelper()
+	r, err := newRun(world.settings)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(r.catalog.Refresh(ctx)).To(Succeed())
+	o, err := r.cheapest()
+	Expect(err).NotTo(HaveOccurred())
+	class, err := r.nodeClass(ctx)
+	Expect(err).NotTo(HaveOccurred())
+	_, err = r.servers.Launch(ctx, r.request(class, o, 1))
+	Expect(err).NotTo(HaveOccurred())
+	return r
 }
