@@ -1,0 +1,109 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloudprovider_test
+
+import (
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
+	"sigs.k8s.io/karpenter/pkg/state/nodepoolhealth"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/termination"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+)
+
+// Core's own controller ends the claims here.
+var _ = Describe("Deleting everything at once", func() {
+	gone := func(o client.Object) bool {
+		GinkgoHelper()
+		err := env.APIReader.Get(ctx, client.ObjectKeyFromObject(o), o)
+		Expect(client.IgnoreNotFound(err)).To(Succeed())
+		return apierrors.IsNotFound(err)
+	}
+	DescribeTable("should end clean, whatever goes first",
+		func(order ...string) {
+			class, _ := wide()
+			pool := unit.NodePool()
+			Expect(env.Client.Create(ctx, pool)).To(Succeed())
+			recorded(launched(nodeClaim(pool)))
+			config := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ProviderConfigName}}
+			Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(config), config)).To(Succeed())
+			claims := &karpv1.NodeClaimList{}
+			Expect(env.APIReader.List(ctx, claims)).To(Succeed())
+			Expect(claims.Items).To(HaveLen(2))
+			Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(class), class)).To(Succeed())
+			holds := termination.NewController(env.Client, env.Recorder)
+			ends := lifecycle.NewController(env.Clock, env.Client, env.CloudProvider, env.Recorder, nodepoolhealth.NewState(), nil)
+			_, err := holds.Reconcile(ctx, class.DeepCopy())
+			Expect(err).ToNot(HaveOccurred())
+
+			remove := map[string][]client.Object{"NodePool": {pool}, "NodeClass": {class}, "ProviderConfig": {config}}
+			for i := range claims.Items {
+				remove["NodeClaims"] = append(remove["NodeClaims"], &claims.Items[i])
+			}
+			for _, kind := range order {
+				for _, object := range remove[kind] {
+					Expect(env.Client.Delete(ctx, object)).To(Succeed())
+				}
+			}
+			// It says what it waits for, while claims use it.
+			Expect(gone(class)).To(BeFalse())
+			_, err = holds.Reconcile(ctx, class.DeepCopy())
+			Expect(err).ToNot(HaveOccurred())
+			Expect(gone(class)).To(BeFalse())
+			Expect(env.Recorder.Calls(events.ReasonWaitingOnNodeClaimTermination)).To(BeNumerically(">", 0))
+
+			Eventually(func(g Gomega) {
+				env.Clock.Step(10 * time.Second)
+				for i := range claims.Items {
+					claim := &claims.Items[i]
+					if gone(claim) {
+						continue
+					}
+					_, err := ends.Reconcile(ctx, claim.DeepCopy())
+					g.Expect(err).ToNot(HaveOccurred())
+				}
+				if !gone(class) {
+					_, err := holds.Reconcile(ctx, class.DeepCopy())
+					g.Expect(err).ToNot(HaveOccurred())
+				}
+				for _, objects := range remove {
+					for _, object := range objects {
+						g.Expect(gone(object)).To(BeTrue(), object.GetName())
+					}
+				}
+			}).WithTimeout(time.Minute).WithPolling(20 * time.Millisecond).Should(Succeed())
+			state := env.Sandbox.State()
+			Expect(state.Servers).To(BeEmpty())
+			Expect(state.Volumes).To(BeEmpty())
+			Expect(state.NetworkInterfaces).To(BeEmpty())
+			Expect(state.WanIPs).To(BeEmpty())
+		},
+		Entry("the NodePool", "NodePool", "NodeClass", "NodeClaims", "ProviderConfig"),
+		Entry("the NodeClass", "NodeClass", "ProviderConfig", "NodePool", "NodeClaims"),
+		Entry("the claims", "NodeClaims", "NodePool", "NodeClass", "ProviderConfig"),
+		Entry("the ProviderConfig", "ProviderConfig", "NodeClaims", "NodeClass", "NodePool"),
+	)
+})
