@@ -27,6 +27,7 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/samber/lo"
+
 	// Core's metrics are registered by the packages that count, too.
 	_ "sigs.k8s.io/karpenter/pkg/controllers"
 	nodemetrics "sigs.k8s.io/karpenter/pkg/controllers/metrics/node"
