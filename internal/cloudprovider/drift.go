@@ -19,8 +19,10 @@ package cloudprovider
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/awslabs/operatorpkg/status"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
@@ -77,8 +79,10 @@ func (c *CloudProvider) IsDrifted(ctx context.Context, claim *karpv1.NodeClaim) 
 // replaceable says that a replacement could be launched, and that what it would be is known: a NodeClass that is going, not
 // ready, or whose last change was not resolved yet rolls nothing.
 func replaceable(nodeClass *v1alpha1.BizflyNodeClass) bool {
-	ready := nodeClass.StatusConditions().Root()
-	return nodeClass.DeletionTimestamp.IsZero() && ready.IsTrue() && ready.ObservedGeneration == nodeClass.Generation
+	// Not by the set of conditions, which is made anew for each question: this is asked on every event of every pod.
+	return nodeClass.DeletionTimestamp.IsZero() && slices.ContainsFunc(nodeClass.Status.Conditions, func(condition status.Condition) bool {
+		return condition.Type == status.ConditionReady && condition.IsTrue() && condition.ObservedGeneration == nodeClass.Generation
+	})
 }
 
 // drifted is what differs, with the words for people.
@@ -99,10 +103,8 @@ func (c *CloudProvider) drift(claim *karpv1.NodeClaim, nodeClass *v1alpha1.Bizfl
 		return drifted{}
 	}
 	l := c.live(claim, nodeClass, server)
-	for _, check := range []func(*liveServer) drifted{
-		(*liveServer).userData, (*liveServer).flavor, (*liveServer).zone, (*liveServer).networks, (*liveServer).disks, (*liveServer).billingPlan,
-	} {
-		if found := check(l); found.reason != "" {
+	for _, check := range serverChecks {
+		if found := check(&l); found.reason != "" {
 			return found
 		}
 	}
@@ -126,8 +128,7 @@ func imageDrift(claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass, se
 	if server != nil && server.ImageID != "" {
 		got = server.ImageID
 	}
-	return got, wanted != "" && got != "" && wanted != got &&
-		nodeClass.StatusConditions().Get(v1alpha1.ConditionTypeImagesReady).IsTrue()
+	return got, wanted != "" && got != "" && wanted != got
 }
 
 // lastSeen returns the claim's server from the last list, nil when it is not there or the list is old.

@@ -84,27 +84,36 @@ type liveServer struct {
 	server     *instance.Instance
 	intent     instance.Intent
 	interfaces *interfaces
-	// knowsFlavor and knowsZone say whether a word of the cloud is one of the catalog's.
-	knowsFlavor, knowsZone func(string) bool
+	// provider is asked for the words of the catalog.
+	provider *CloudProvider
 }
 
-func (c *CloudProvider) live(claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass, server *instance.Instance) *liveServer {
-	l := &liveServer{claim: claim, nodeClass: nodeClass, server: server}
+// serverChecks are what is compared, in this order.
+var serverChecks = []func(*liveServer) drifted{
+	(*liveServer).userData, (*liveServer).flavor, (*liveServer).zone, (*liveServer).networks, (*liveServer).disks, (*liveServer).billingPlan,
+}
+
+func (c *CloudProvider) live(claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass, server *instance.Instance) liveServer {
+	l := liveServer{claim: claim, nodeClass: nodeClass, server: server, provider: c}
 	if intent, err := IntentOf(claim); err == nil && intent != nil {
 		l.intent = *intent
 	}
 	if last := c.listed.Load(); last != nil && last.interfaces != nil && c.clock.Since(last.interfaces.at) <= listingMaxAge {
 		l.interfaces = last.interfaces
 	}
-	l.knowsFlavor = func(flavor string) bool {
-		_, known := c.flavors.Category(flavor)
-		return known
-	}
-	l.knowsZone = func(name string) bool {
-		zones, err := c.zones.Zones()
-		return err == nil && lo.ContainsBy(zones, func(z zone.Zone) bool { return z.Name == name })
-	}
 	return l
+}
+
+// knowsFlavor says whether a word of the cloud is the catalog's.
+func (l *liveServer) knowsFlavor(flavor string) bool {
+	_, known := l.provider.flavors.Category(flavor)
+	return known
+}
+
+// knowsZone says whether a word of the cloud is the catalog's.
+func (l *liveServer) knowsZone(name string) bool {
+	zones, err := l.provider.zones.Zones()
+	return err == nil && lo.ContainsBy(zones, func(z zone.Zone) bool { return z.Name == name })
 }
 
 // userData compares the hashes of templates, where both are known. Templates that are in the NodeClass itself are part of
@@ -140,6 +149,9 @@ func (l *liveServer) zone() drifted {
 // network by another id than the list of networks does; that it does not is known when any interface of the project is in
 // one of these networks. Where it is not known, what was ordered is compared instead.
 func (l *liveServer) networks() drifted {
+	if len(l.nodeClass.Status.Networks) == 0 {
+		return drifted{}
+	}
 	wanted := lo.Map(l.nodeClass.Status.Networks, func(n v1alpha1.NetworkStatus, _ int) string { return n.ID })
 	got := l.intent.Networks
 	if l.interfaces != nil && l.server.Status == instance.StatusActive && l.interfaces.seen.HasAny(append(slices.Clone(wanted), got...)...) {
@@ -147,7 +159,7 @@ func (l *liveServer) networks() drifted {
 			got = live
 		}
 	}
-	if len(wanted) == 0 || len(got) == 0 || lo.ElementsMatch(lo.Uniq(got), lo.Uniq(wanted)) {
+	if len(got) == 0 || lo.ElementsMatch(lo.Uniq(got), lo.Uniq(wanted)) {
 		return drifted{}
 	}
 	return drifted{NetworkDrift, "networks " + strings.Join(got, ", "), "networks " + strings.Join(wanted, ", ")}
