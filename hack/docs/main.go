@@ -32,6 +32,7 @@ var pages = map[string]func() (string, error){
 	"bootstrap": bootstrapPage,
 	"events":    eventsPage,
 	"metrics":   metricsPage,
+	"options":   optionsPage,
 	"reference": referencePage,
 	"tuning":    func() (string, error) { return tuning.Markdown(), nil },
 }

@@ -50,11 +50,11 @@ func apply(path ...string) []*unstructured.Unstructured {
 	var objects []*unstructured.Unstructured
 	for {
 		object := &unstructured.Unstructured{}
-		if err := decoder.Decode(object); errors.Is(err, io.EOF) {
+		err := decoder.Decode(object)
+		if errors.Is(err, io.EOF) {
 			return objects
-		} else {
-			Expect(err).NotTo(HaveOccurred())
 		}
+		Expect(err).NotTo(HaveOccurred())
 		create(object)
 		objects = append(objects, object)
 	}

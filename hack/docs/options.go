@@ -1,0 +1,189 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/logging"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+)
+
+// secrets are the variables without a flag: a command line is readable by every process of the machine.
+var secrets = map[string]string{
+	"BIZFLY_CLOUD_EMAIL":           "The account's e-mail address, for the method password.",
+	"BIZFLY_CLOUD_PASSWORD":        "Its password.",
+	"BIZFLY_CLOUD_APP_CRED_ID":     "The application credential's id, for the method application_credential.",
+	"BIZFLY_CLOUD_APP_CRED_SECRET": "Its secret.",
+	"BKE_CLUSTER_TOKEN":            "The token with which servers join the BKE cluster, and leave it.",
+}
+
+// option is a flag with its variable as the source has them.
+type option struct{ flag, variable, value, usage string }
+
+// optionsPage is the reference of flags and environment variables: ours and those of Karpenter core.
+func optionsPage() (string, error) {
+	root, err := repository()
+	if err != nil {
+		return "", err
+	}
+	core, err := moduleFolder("sigs.k8s.io/karpenter")
+	if err != nil {
+		return "", err
+	}
+	ours, read, err := readOptions(&options.Options{}, filepath.Join(root, "internal", "options"))
+	if err != nil {
+		return "", err
+	}
+	logs, _, err := readOptions(&logging.Options{}, filepath.Join(root, "internal", "logging"))
+	if err != nil {
+		return "", err
+	}
+	cores, _, err := readOptions(&coreoptions.Options{}, filepath.Join(core, "pkg", "operator", "options"))
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	b.WriteString("<!-- Written by make generate from internal/options and Karpenter core. -->\n\n# Options\n\n" +
+		"What the controller is told when it starts, by environment or flag; a flag wins. The Helm chart has a value for each " +
+		"([its README](../charts/karpenter-provider-bizflycloud/README.md)). What can be changed while it runs is in [tuning.md](tuning.md), " +
+		"what servers are made of in [reference.md](reference.md).\n\n## Of this provider\n\n")
+	table(&b, append(ours, logs...))
+	b.WriteString("\n## Secrets\n\nThey have no flag, because every process of a machine can read a command line.\n\n| Variable | What it is |\n|---|---|\n")
+	for _, variable := range read {
+		meaning, ok := secrets[variable]
+		if !ok {
+			return "", fmt.Errorf("internal/options reads %s and hack/docs/options.go does not say what it is", variable)
+		}
+		fmt.Fprintf(&b, "| `%s` | %s |\n", variable, meaning)
+	}
+	b.WriteString("\n## Of Karpenter core\n\n")
+	table(&b, cores)
+	return b.String(), nil
+}
+
+// moduleFolder is where the source of a module that we depend on is.
+func moduleFolder(module string) (string, error) {
+	out, err := exec.CommandContext(context.Background(), "go", "list", "-m", "-f", "{{.Dir}}", module).Output() //nolint:gosec // a constant
+	if err != nil {
+		return "", fmt.Errorf("looking for the source of %s: %w", module, err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+func table(b *strings.Builder, list []option) {
+	b.WriteString("| Variable | Flag | Default | What it does |\n|---|---|---|---|\n")
+	for _, o := range list {
+		value := "-"
+		if o.value != "" {
+			value = "`" + o.value + "`"
+		}
+		fmt.Fprintf(b, "| `%s` | `--%s` | %s | %s |\n", o.variable, o.flag, value, strings.ReplaceAll(strings.TrimSpace(o.usage), "|", "\\|"))
+	}
+}
+
+// readOptions joins what is registered, which has the defaults, with the source, which has the variables' names. The second
+// result are the variables that are read without a flag.
+func readOptions(injectable coreoptions.Injectable, folder string) ([]option, []string, error) {
+	registered := flag.NewFlagSet("", flag.ContinueOnError)
+	injectable.AddFlags(&coreoptions.FlagSet{FlagSet: registered})
+	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
+	if err != nil {
+		return nil, nil, err
+	}
+	var found []option
+	var read []string
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil {
+			return nil, nil, fmt.Errorf("parsing %s: %w", name, err)
+		}
+		ast.Inspect(file, func(node ast.Node) bool {
+			call, ok := node.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			if selector, ok := call.Fun.(*ast.SelectorExpr); ok && selector.Sel.Name == "Getenv" {
+				read = append(read, texts(call.Args[0])...)
+				return true
+			}
+			if o, ok := optionOf(call, registered); ok {
+				found = append(found, o)
+				return false
+			}
+			return true
+		})
+	}
+	missing := 0
+	registered.VisitAll(func(*flag.Flag) { missing++ })
+	if missing != len(found) {
+		return nil, nil, fmt.Errorf("%s: %d flags are registered and %d were found in the source", folder, missing, len(found))
+	}
+	slices.Sort(read)
+	return found, slices.Compact(read), nil
+}
+
+// optionOf reads fs.XVar(&o.X, "flag", env.WithDefaultX("VARIABLE", value), "usage") and
+// fs.BoolVarWithEnv(&o.X, "flag", "VARIABLE", value, "usage").
+func optionOf(call *ast.CallExpr, registered *flag.FlagSet) (option, bool) {
+	if len(call.Args) < 4 {
+		return option{}, false
+	}
+	names := texts(call.Args[1])
+	if len(names) != 1 {
+		return option{}, false
+	}
+	f := registered.Lookup(names[0])
+	variables := texts(call.Args[2])
+	if f == nil || len(variables) == 0 {
+		return option{}, false
+	}
+	o := option{flag: f.Name, variable: variables[0], value: f.DefValue, usage: f.Usage}
+	if value, ok := call.Args[3].(*ast.Ident); ok && len(call.Args) == 5 {
+		o.value = value.Name // a flag of core's own kind, which registers no default
+	}
+	return o, true
+}
+
+// texts are the string literals of an expression.
+func texts(expression ast.Expr) []string {
+	var found []string
+	ast.Inspect(expression, func(node ast.Node) bool {
+		if literal, ok := node.(*ast.BasicLit); ok && literal.Kind == token.STRING {
+			if text, err := strconv.Unquote(literal.Value); err == nil {
+				found = append(found, text)
+			}
+		}
+		return true
+	})
+	return found
+}

@@ -1,0 +1,36 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+var _ = Describe("The page of options", func() {
+	It("should have every variable with its flag, default and meaning, ours and core's", func() {
+		page, err := optionsPage()
+		Expect(err).NotTo(HaveOccurred())
+		for _, text := range []string{
+			"| `LAUNCH_TIMEOUT` | `--launch-timeout` | `3m0s` |", "| `CREATE_PROVIDER_CONFIG` | `--create-provider-config` | `true` |",
+			"| `CLUSTER_NAME` | `--cluster-name` | - |", "| `LOG_FORMAT` | `--log-format` | `json` |", "| `BKE_CLUSTER_TOKEN` |",
+			"| `BATCH_IDLE_DURATION` | `--batch-idle-duration` | `1s` |", "| `DISABLE_LEADER_ELECTION` | `--disable-leader-election` | `false` |",
+		} {
+			Expect(page).To(ContainSubstring(text))
+		}
+	})
+})
