@@ -165,6 +165,21 @@ var _ = Describe("The samples", Ordered, func() {
 		removed(workload, pool)
 	})
 
+	It("should launch a server with a GPU for a job that asks for one, and none before", func() {
+		for _, file := range []string{"device-plugin.yaml", "nodeclass.yaml", "nodepool.yaml"} {
+			apply("gpu", file)
+		}
+		pool := samplePool("gpu")
+		Expect(servers(Default, pool)).To(BeEmpty())
+		workload := apply("gpu", "workload.yaml")
+		Eventually(func(g Gomega) { g.Expect(podsOf(g, "cuda")).To(HaveLen(1)) }).Should(Succeed())
+		nodes := nodesOf(Default, pool.Name)
+		Expect(nodes).To(HaveLen(1))
+		Expect(nodes[0].Labels).To(HaveKey(v1alpha1.LabelInstanceGPUName))
+		Expect(nodes[0].Labels).To(HaveKeyWithValue(karpv1.NodeInitializedLabelKey, "true"))
+		removed(workload, pool)
+	})
+
 	It("should wait on Cilium's nodes until the agent has removed its taint", func() {
 		apply("cilium", "nodepool.yaml")
 		pool := samplePool("cilium")
