@@ -28,8 +28,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/samber/lo"
 
-	// Core's metrics are registered by the packages that count, too.
-	_ "sigs.k8s.io/karpenter/pkg/controllers"
+	_ "sigs.k8s.io/karpenter/pkg/controllers" // registers core's metrics
 	nodemetrics "sigs.k8s.io/karpenter/pkg/controllers/metrics/node"
 )
 
