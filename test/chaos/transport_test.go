@@ -57,6 +57,9 @@ func (w wire) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	subject := world.subject(request, body)
 	fate := world.fateOf(subject, request, body)
+	if world.hangs != "" && isOrder(request) && bytes.Contains(body, []byte(world.hangs)) {
+		fate.lateBy = time.Hour
+	}
 	if err := w.p.enter(request.Context()); err != nil {
 		return nil, err
 	}

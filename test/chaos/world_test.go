@@ -81,6 +81,9 @@ type world struct {
 	// that has no server yet protects the one that it is about to get.
 	grace time.Duration
 
+	// hangs is the UID of the claim whose order is never answered.
+	hangs types.UID
+
 	// network and api make one request at a time meet its faults.
 	network, api sync.Mutex
 
@@ -109,12 +112,15 @@ func newWorld(seed int64) *world {
 }
 
 // begin makes the cloud, its other tenants, and the first controller.
-func (w *world) begin(ctx context.Context) {
+func (w *world) begin(ctx context.Context, changes ...func(*cloud.Options)) {
 	w.ctx = coreoptions.ToContext(ctx, coretest.Options())
 	w.options = cloud.Options{
 		Seed: w.seed, Latency: time.Duration(1+w.rng.IntN(60)) * time.Second,
 		HideBuilding: w.rng.IntN(3) == 0, ConflictOnBuild: w.rng.IntN(3) == 0, AsyncRefusals: w.rng.IntN(3) == 0, Vietnamese: w.rng.IntN(2) == 0,
 		TokenTTL: pick(w.rng, 4*time.Hour, 10*time.Minute),
+	}
+	for _, change := range changes {
+		change(&w.options)
 	}
 	w.grace = pick(w.rng, garbagecollection.DefaultGrace, 15*time.Second)
 	w.cloud = cloud.New(w.options)
@@ -192,6 +198,11 @@ func (w *world) newClaim() {
 	if n > 3 && n%4 == 0 {
 		name = claimName(n - 4) // names come again, UIDs do not
 	}
+	w.makeClaim(n, name)
+}
+
+// makeClaim makes the n-th claim.
+func (w *world) makeClaim(n int, name string) {
 	lo.Must0(client.IgnoreAlreadyExists(w.kube.Create(w.ctx, &karpv1.NodeClaim{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, UID: claimUID(w.seed, n), CreationTimestamp: metav1.Now(), Generation: 1,
