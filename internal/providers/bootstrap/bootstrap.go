@@ -94,6 +94,8 @@ type Output struct {
 	UserData string
 	// Metadata is what the worker image's script reads; it holds the join token, so it is never logged.
 	Metadata map[string]string
+	// UserDataHash is the hash of the templates that this was made of, as in Resolution.
+	UserDataHash string
 }
 
 // Reservations are the kubelet settings that decide how much of a server pods can use.

@@ -71,6 +71,7 @@ func (s source) render(variables *Variables, tried bool) (string, error) {
 	if err != nil {
 		return "", invalidUserData(s.field, at(err), "the template does not parse: a brace or quote is missing, or a function does not exist; functions are "+functionNames)
 	}
+	bindSteps(parsed)
 	out := &limitedBuffer{}
 	err = parsed.Execute(out, variables)
 	var invalid *ValidationError
@@ -80,6 +81,8 @@ func (s source) render(variables *Variables, tried bool) (string, error) {
 		return out.String(), nil
 	case errors.Is(err, errTooLarge):
 		return "", tooLarge()
+	case errors.Is(err, errTooLong):
+		return "", invalidUserData(s.field, "", fmt.Sprintf("the template goes round its loops and calls its parts more than %d times; let it repeat less", maxSteps))
 	case errors.As(err, &invalid):
 		return "", invalid
 	case errors.As(err, &lookup):

@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"os/exec"
 	"strings"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -170,6 +171,27 @@ echo "$SERVER_ID"`).CombinedOutput()
 			Entry("by doubling a variable", `{{ $x := "xxxxxxxx" }}`+strings.Repeat(`{{ $x = printf "%s%s" $x $x }}`, 60)+`{{ $x }}`),
 			Entry("by replacing", fmt.Sprintf(`{{ $x := "xxxxxxxx" }}%s{{ $x }}`, strings.Repeat(`{{ $x = replace "x" $x $x }}`, 9))),
 			Entry("by escaping", fmt.Sprintf(`{{ $x := "xxxxxxxx" }}%s{{ $x }}`, strings.Repeat(`{{ $x = quote $x }}`, 60))),
+		)
+		It("should let a template repeat what user data needs", func() {
+			Expect(render(input(custom(`{{ range 4000 }}xy{{ end }}`))).UserData).To(HaveLen(8000))
+		})
+		DescribeTable("should stop a template that goes on without end and writes nothing", func(ctx SpecContext, template string) {
+			done := make(chan error, 1)
+			go func() { done <- validate(custom(template)) }()
+			var err error
+			Eventually(ctx, done).Should(Receive(&err))
+			Expect(invalidOf(err).Message).To(And(HavePrefix("spec.bootstrap.userData: "), ContainSubstring("more than 4096 times")))
+		},
+			Entry("by a loop over a number", SpecTimeout(30*time.Second), `{{ range 9000000000000000000 }}{{ end }}`),
+			Entry("by a loop inside of others", SpecTimeout(30*time.Second),
+				`{{ if true }}{{ with 1 }}{{ range 1 }}{{ range 9000000000000000000 }}{{ if false }}x{{ end }}{{ end }}{{ end }}{{ end }}{{ end }}`),
+			Entry("by parts that call each other twice", SpecTimeout(30*time.Second), func() string {
+				text := `{{ define "p0" }}{{ end }}`
+				for i := range 60 {
+					text += fmt.Sprintf(`{{ define "p%d" }}{{ template "p%d" }}{{ template "p%d" }}{{ end }}`, i+1, i, i)
+				}
+				return text + `{{ template "p60" }}`
+			}()),
 		)
 	})
 })

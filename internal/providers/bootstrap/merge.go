@@ -92,7 +92,7 @@ func partsOf(piece source) ([]part, error) {
 	if begins := strings.ToLower(text[:min(len(text), 16)]); strings.HasPrefix(begins, "content-type:") || strings.HasPrefix(begins, "mime-version:") {
 		parts, err := readMultipart(text)
 		if err != nil {
-			return nil, invalidUserData(piece.field, "", "it begins like a MIME multipart document and is none: a header, boundary or encoding is wrong")
+			return nil, invalidUserData(piece.field, "", "it begins like a MIME multipart document and is none: a header, boundary or encoding is wrong, or a part of it is a document again")
 		}
 		for i := range parts {
 			parts[i].field = piece.field
@@ -129,6 +129,10 @@ func readMultipart(text string) ([]part, error) {
 		mediaType, _, err := mime.ParseMediaType(next.Header.Get("Content-Type"))
 		if err != nil {
 			return nil, err
+		}
+		if strings.HasPrefix(mediaType, "multipart/") {
+			// Its own boundary is a parameter of the header that is written anew: cloud-init would find no part in it.
+			return nil, errors.New("a document in a document")
 		}
 		body := io.Reader(next)
 		switch strings.ToLower(next.Header.Get("Content-Transfer-Encoding")) {

@@ -181,6 +181,7 @@ func (p *DefaultProvider) Render(ctx context.Context, input Input) (*Output, err
 	if err != nil {
 		return nil, err
 	}
+	output.UserDataHash = hashOf(sources)
 	pieces, err := p.execute(ctx, sources, input, false)
 	if err != nil {
 		return nil, err

@@ -138,6 +138,12 @@ var _ = Describe("User data from a Secret", func() {
 		nodeClass := fromSecret(map[string]string{"userData": "#!/bin/bash\na"})
 		Expect(hash(inline(nodeClass, "#!/bin/bash\nb"))).ToNot(Equal(hash(custom("#!/bin/bash\na#!/bin/bash\nb"))))
 	})
+	It("should come with what is rendered, since a Secret may have changed after the NodeClass was resolved", func() {
+		nodeClass := fromSecret(map[string]string{"userData": "#!/bin/bash\n"})
+		nodeClass.Status.UserDataHash = "an earlier one"
+		Expect(render(input(nodeClass)).UserDataHash).To(Equal(hash(nodeClass)))
+		Expect(render(input(bke())).UserDataHash).To(BeEmpty())
+	})
 	It("should leave the hash empty where there is no template", func() {
 		Expect(hash(bke())).To(BeEmpty())
 		Expect(hash(inline(bke(), "#!/bin/bash"))).ToNot(BeEmpty())
@@ -182,6 +188,8 @@ var _ = Describe("User data from several places", func() {
 		Entry("where nothing says what it is", "echo "+secret, "begin with #!/bin/bash, #cloud-config"),
 		Entry("where a document is broken", "Content-Type: text/plain\n\n"+secret, "is none"),
 		Entry("where a document has no parts", "Content-Type: multipart/mixed; boundary=x\n\n"+secret+"\n--x--\n", "is none"),
+		Entry("where a part is a document again", "Content-Type: multipart/mixed; boundary=x\n\n--x\nContent-Type: multipart/mixed; boundary=y\n\n"+
+			"--y\nContent-Type: text/x-shellscript\n\n#!/bin/bash\n"+secret+"\n--y--\n--x--\n", "is a document again"),
 		Entry("where it is too large with BKE's own", "#!/bin/bash\n"+strings.Repeat("x", 16384-12), "larger than the 16384 bytes"),
 	)
 	It("should be refused where cloud-config is no map", func() {
