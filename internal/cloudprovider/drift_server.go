@@ -63,7 +63,10 @@ func (c *CloudProvider) lookAtInterfaces(ctx context.Context) *interfaces {
 		}
 		return nil
 	}
-	private := lo.Filter(ports, func(p instance.Port, _ int) bool { return !p.Public && p.NetworkID != "" })
+	// A server with an interface of which nobody knows whether it is public is left out: taken for private, the public one of
+	// each server would be drift of the whole fleet, and of its replacement too.
+	unknown := sets.New(lo.FilterMap(ports, func(p instance.Port, _ int) (string, bool) { return p.ServerID, !p.Public && !p.Private })...)
+	private := lo.Filter(ports, func(p instance.Port, _ int) bool { return p.Private && p.NetworkID != "" && !unknown.Has(p.ServerID) })
 	return &interfaces{
 		at: c.clock.Now(),
 		networks: lo.MapValues(lo.GroupBy(private, func(p instance.Port) string { return p.ServerID }), func(ports []instance.Port, _ string) []string {

@@ -19,6 +19,7 @@ package cloudprovider_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -66,10 +67,13 @@ func wide() (*v1alpha1.BizflyNodeClass, *karpv1.NodeClaim) {
 		n.Spec.DataDisks = []v1alpha1.DataDisk{
 			{Size: lo.ToPtr(resource.MustParse("100Gi"))}, {Size: lo.ToPtr(resource.MustParse("50Gi")), Type: v1alpha1.DiskTypeHDD},
 		}
+		n.Spec.Bootstrap = &v1alpha1.Bootstrap{UserData: lo.ToPtr("#!/bin/bash\ntrue\n")}
 	})
-	class.Status.UserDataHash = "templates"
+	claim := launched(nodeClaim(nil))
+	class.Status.UserDataHash = serverOf(claim).Metadata[v1alpha1.MetadataUserDataHash]
+	Expect(class.Status.UserDataHash).ToNot(BeEmpty())
 	Expect(env.Client.Status().Update(ctx, class)).To(Succeed())
-	return class, recorded(launched(nodeClaim(nil)))
+	return class, recorded(claim)
 }
 
 func recorded(claim *karpv1.NodeClaim) *karpv1.NodeClaim {
@@ -80,6 +84,13 @@ func recorded(claim *karpv1.NodeClaim) *karpv1.NodeClaim {
 	Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), claim)).To(Succeed())
 	Expect(cloudprovider.OwnedVolumes(claim)).ToNot(BeEmpty())
 	return claim
+}
+
+// interfacesOf is a list of a private and a public interface of a server, where the cloud has this word for the latter.
+func interfacesOf(id, public string) string {
+	private := lo.Ternary(public == "", "", "LAN")
+	return fmt.Sprintf(`[{"id":"i-1","network_id":%q,"device_id":%q,"type":%q},{"id":"i-2","network_id":"ext-direct","device_id":%q,"type":%q}]`,
+		env.Sandbox.BKE().NetworkID, id, private, id, public)
 }
 
 // drifts asks as core does, after a list.
@@ -200,6 +211,12 @@ var _ = Describe("Drift of a server", func() {
 		}),
 		Entry("a list of interfaces that is empty", func(string, *karpv1.NodeClaim) {
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: "GET", Path: "/network-interfaces", Effect: cloud.EffectBody, Body: "[]"})
+		}),
+		Entry("interfaces of which the cloud does not say whether they are public", func(id string, _ *karpv1.NodeClaim) {
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: "GET", Path: "/network-interfaces", Effect: cloud.EffectBody, Body: interfacesOf(id, "")})
+		}),
+		Entry("interfaces of which the cloud says in other words what they are", func(id string, _ *karpv1.NodeClaim) {
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: "GET", Path: "/network-interfaces", Effect: cloud.EffectBody, Body: interfacesOf(id, "PUBLIC")})
 		}),
 	)
 	It("should not be seen in lists that are old", func() {

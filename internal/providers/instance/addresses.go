@@ -30,8 +30,9 @@ import (
 )
 
 const (
-	// interfaceWAN is what the cloud calls the interface of a public address.
+	// interfaceWAN is what the cloud calls the interface of a public address, and interfaceLAN one in a VPC network.
 	interfaceWAN = "WAN"
+	interfaceLAN = "LAN"
 	// maxReleaseTries is how often addresses are tried to be released before a person must do it: one that the cloud does
 	// not let go must not keep a node from going away.
 	maxReleaseTries = 5

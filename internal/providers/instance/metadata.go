@@ -27,6 +27,7 @@ import (
 	"github.com/samber/lo"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -35,11 +36,11 @@ const maxMetadataValue = 255
 
 // metadata makes a server's metadata: the user's, then what the bootstrap script reads, then our own, so that a user
 // can break neither the join nor our identity, even where the API server's validation was bypassed.
-func (p *DefaultProvider) metadata(request *LaunchRequest, bootstrap map[string]string) (map[string]string, error) {
+func (p *DefaultProvider) metadata(request *LaunchRequest, script *bootstrap.Output) (map[string]string, error) {
 	result := lo.MapValues(lo.PickBy(request.NodeClass.Spec.Metadata, func(key, _ string) bool {
 		return !lo.SomeBy(v1alpha1.ReservedMetadataPrefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
 	}), func(value, _ string) string { return bounded(value) })
-	for key, value := range bootstrap {
+	for key, value := range script.Metadata {
 		// A shortened token or endpoint would boot a paid server that never joins. The value may be a secret.
 		if length := len(value); length > maxMetadataValue {
 			return nil, invalid("the bootstrap value %s is %d bytes long and server metadata holds %d", key, length, maxMetadataValue)
@@ -56,7 +57,9 @@ func (p *DefaultProvider) metadata(request *LaunchRequest, bootstrap map[string]
 		v1alpha1.MetadataNodePool:     request.NodePool,
 		v1alpha1.MetadataNodeClass:    request.NodeClass.Name,
 		v1alpha1.MetadataImage:        request.NodeClass.Status.Image.ID,
-		v1alpha1.MetadataUserDataHash: request.NodeClass.Status.UserDataHash,
+		// Not that of the NodeClass's status: templates are read anew for each launch, and a server that has the present ones
+		// must not be replaced over those of a minute ago.
+		v1alpha1.MetadataUserDataHash: script.UserDataHash,
 		v1alpha1.MetadataDataDisks:    strconv.Itoa(len(request.NodeClass.Spec.DataDisks)),
 	}, []string{""}), func(value, _ string) string { return bounded(value) }))
 	return result, nil

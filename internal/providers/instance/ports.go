@@ -32,10 +32,11 @@ type Port struct {
 	ID string
 	// ServerID is the server that uses it.
 	ServerID string
-	// NetworkID is the network that it is in: a VPC network unless it is Public.
+	// NetworkID is the network that it is in: a VPC network where it is Private.
 	NetworkID string
-	// Public is true for the interface of a public address.
-	Public bool
+	// Public is true for the interface of a public address, and Private for one in a VPC network. Where the cloud says
+	// neither, or says it in a word that we do not know, both are false.
+	Public, Private bool
 }
 
 // Ports returns the network interfaces of the servers of the project, from a list that is at most a few seconds old.
@@ -45,7 +46,10 @@ func (p *DefaultProvider) Ports(ctx context.Context) ([]Port, error) {
 		return nil, fmt.Errorf("listing network interfaces: %w", err)
 	}
 	return lo.FilterMap(ports, func(port *gobizfly.NetworkInterface, _ int) (Port, bool) {
-		return Port{ID: port.ID, ServerID: usedBy(port), NetworkID: port.NetworkID, Public: port.Type == interfaceWAN}, usedBy(port) != ""
+		return Port{
+			ID: port.ID, ServerID: usedBy(port), NetworkID: port.NetworkID,
+			Public: port.Type == interfaceWAN, Private: port.Type == interfaceLAN,
+		}, usedBy(port) != ""
 	}), nil
 }
 

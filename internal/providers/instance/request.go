@@ -73,7 +73,7 @@ func (p *DefaultProvider) order(ctx context.Context, request *LaunchRequest) (*g
 	if err != nil {
 		return nil, intent, fmt.Errorf("making user data for %s: %w", intent.Name, err)
 	}
-	metadata, err := p.metadata(request, script.Metadata)
+	metadata, err := p.metadata(request, script)
 	if err != nil {
 		return nil, intent, err
 	}

@@ -206,10 +206,10 @@ var _ = Describe("Each field of a NodeClass", func() {
 			truth: func(_ *world, server cloud.Server) { Expect(server.Metadata).To(HaveKeyWithValue("team", "data")) },
 		}),
 		Entry("the hash of user data", field{
-			prepare: func(_ *world, r *instance.LaunchRequest) { r.NodeClass.Status.UserDataHash = "1234" },
+			prepare: func(_ *world, r *instance.LaunchRequest) { withUserData(r.NodeClass) },
 			wire:    func(*world) map[string]any { return nil },
 			truth: func(_ *world, server cloud.Server) {
-				Expect(server.Metadata).To(HaveKeyWithValue(v1alpha1.MetadataUserDataHash, "1234"))
+				Expect(server.Metadata).To(HaveKeyWithValue(v1alpha1.MetadataUserDataHash, MatchRegexp("^[0-9a-f]{16}$")), "that of what it was launched with")
 			},
 		}),
 	)
@@ -224,8 +224,8 @@ var _ = Describe("Each field of a NodeClass", func() {
 	})
 	It("should be read back", func() {
 		w := newWorld(cloud.Options{})
-		server, _ := w.launch(withDataDisks, class(func(n *v1alpha1.BizflyNodeClass) { n.Status.UserDataHash = "1234" }))
-		Expect(server.UserDataHash).To(Equal("1234"))
+		server, _ := w.launch(withDataDisks, class(withUserData))
+		Expect(server.UserDataHash).To(MatchRegexp("^[0-9a-f]{16}$"))
 		Expect(server.DataDisks).To(Equal(2))
 		Expect(server.Volumes).To(ConsistOf(
 			And(HaveField("Root", true), HaveField("SizeGiB", 40), HaveField("Medium", v1alpha1.DiskTypeSSD)),
@@ -329,3 +329,9 @@ var _ = Describe("Data disks", func() {
 		Expect(w.leftovers()).To(BeEmpty())
 	})
 })
+
+// withUserData gives a NodeClass a template that its status does not know yet.
+func withUserData(nodeClass *v1alpha1.BizflyNodeClass) {
+	nodeClass.Spec.Bootstrap = &v1alpha1.Bootstrap{UserData: lo.ToPtr("#!/bin/bash\ntrue\n")}
+	nodeClass.Status.UserDataHash = "that of a minute ago"
+}
