@@ -21,6 +21,7 @@ package launches
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/awslabs/operatorpkg/status"
@@ -79,6 +80,7 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 		changed = conditions.SetTrueWithReason(v1alpha1.ConditionTypeLaunchesSucceeding, reasonTriedAgain, "the pause is over and launches are tried again")
 	}
 	if changed {
+		updated.Status.Conditions = with(nodeClass.Status.Conditions, *conditions.Get(v1alpha1.ConditionTypeLaunchesSucceeding))
 		// The status controller writes the same list, hence the lock.
 		err := c.kubeClient.Status().Patch(ctx, updated, client.MergeFromWithOptions(nodeClass, client.MergeFromWithOptimisticLock{}))
 		if apierrors.IsConflict(err) {
@@ -89,6 +91,18 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 		}
 	}
 	return reconcile.Result{RequeueAfter: lookInterval}, nil
+}
+
+// with returns the stored conditions with this one, each where it was. To set one computes Ready anew, which would put
+// "UnhealthyDependents" in the place of the reasons that the status controller has written there.
+func with(stored []status.Condition, changed status.Condition) []status.Condition {
+	merged := slices.Clone(stored)
+	i := slices.IndexFunc(merged, func(c status.Condition) bool { return c.Type == changed.Type })
+	if i < 0 {
+		return append(merged, changed)
+	}
+	merged[i] = changed
+	return merged
 }
 
 // Register adds the controller to the manager.

@@ -23,6 +23,7 @@ import (
 	"github.com/awslabs/operatorpkg/status"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
@@ -83,5 +84,28 @@ var _ = Describe("Launches that keep failing", func() {
 		nodeClass.Spec.Metadata = map[string]string{"a": "b"}
 		Expect(env.Resolve(ctx, nodeClass)).To(Succeed())
 		Expect(condition().IsTrue()).To(BeTrue())
+	})
+	It("should leave alone what Ready says, which the status controller has written", func() {
+		fail(3)
+		Expect(condition().IsFalse()).To(BeTrue())
+		nodeClass := &v1alpha1.BizflyNodeClass{}
+		Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, nodeClass)).To(Succeed())
+		conditions := nodeClass.StatusConditions()
+		conditions.SetFalse(v1alpha1.ConditionTypeImagesReady, "ImageNotFound", "there is no such image")
+		conditions.SetFalse(status.ConditionReady, "ImageNotFound", "ImagesReady: there is no such image")
+		Expect(env.Client.Status().Update(ctx, nodeClass)).To(Succeed())
+		said := nodeClass.DeepCopy().Status.Conditions
+
+		env.Clock.Step(11 * time.Minute)
+		_, err := launches.NewController(env.Client, env.CloudProvider, env.Clock).Reconcile(ctx, nodeClass)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, nodeClass)).To(Succeed())
+		Expect(nodeClass.StatusConditions(status.WithObservedOnly()).Get(v1alpha1.ConditionTypeLaunchesSucceeding).IsTrue()).To(BeTrue())
+		others := func(all []status.Condition) []string {
+			return lo.FilterMap(all, func(c status.Condition, _ int) (string, bool) {
+				return c.Type + " " + c.Reason + " " + c.Message, c.Type != v1alpha1.ConditionTypeLaunchesSucceeding
+			})
+		}
+		Expect(others(nodeClass.Status.Conditions)).To(Equal(others(said)))
 	})
 })
