@@ -134,6 +134,15 @@ var _ = Describe("BKE mode", func() {
 		Expect(learned.refreshed).To(Equal(1))
 	})
 
+	It("should read the catalog again where others have learned the cluster and it does not know", func() {
+		refreshed := 0
+		known.Snapshot_ = &catalog.Snapshot{ClusterUnknown: true}
+		known.onRefresh = func() { refreshed++; known.Snapshot_ = &catalog.Snapshot{} }
+		Expect(validate(bke())).To(Succeed())
+		Expect(validate(bke())).To(Succeed())
+		Expect(refreshed).To(Equal(1))
+	})
+
 	Context("with a file for the kubelet's arguments", func() {
 		var file string
 		BeforeEach(func() {

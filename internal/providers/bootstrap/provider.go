@@ -149,8 +149,8 @@ func (p *DefaultProvider) bkeValues(ctx context.Context) (bke.Values, error) {
 		}
 		return values, &ValidationError{Reason: ReasonNotConfigured, Message: message}
 	}
-	if before.ClusterID != values.ClusterID {
-		// The catalog did not know until now which cluster to read.
+	if snapshot, err := p.catalog.Snapshot(); before.ClusterID != values.ClusterID || (err == nil && snapshot.ClusterUnknown) {
+		// The catalog did not know until now which cluster to read, whoever has learned it.
 		if err := p.catalog.Refresh(ctx); err != nil {
 			return values, fmt.Errorf("reading the BKE cluster that was learned: %w", err)
 		}

@@ -48,6 +48,9 @@ type Snapshot struct {
 	KubernetesVersions []gobizfly.ControllerVersion
 	// Cluster is our own BKE cluster, without its worker pools and statistics, which change all the time; nil without BKE.
 	Cluster *gobizfly.FullCluster
+	// ClusterUnknown is true while there may be a BKE cluster of ours whose id could not be learned yet. Then that Cluster is
+	// nil says nothing: what would be chosen without BKE must not be chosen.
+	ClusterUnknown bool
 	// MaxNodes is how many nodes the package of our BKE cluster allows; 0 without BKE and where it does not say.
 	MaxNodes int
 }

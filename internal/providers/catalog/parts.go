@@ -139,7 +139,7 @@ func (p *DefaultProvider) readCluster(ctx context.Context) (func(*Snapshot), err
 		id = p.config.LearnedBKEClusterID()
 	}
 	if id == "" {
-		return func(*Snapshot) {}, nil // nobody knows yet which cluster is ours
+		return func(s *Snapshot) { s.ClusterUnknown = s.Cluster == nil }, nil // nobody knows yet which cluster is ours
 	}
 	answer, err := p.api.GetCluster(ctx, id)
 	if err != nil {
@@ -153,7 +153,7 @@ func (p *DefaultProvider) readCluster(ctx context.Context) (func(*Snapshot), err
 	cluster.Tags = sorted(cluster.Tags, cmp.Compare[string])
 	maxNodes, err := p.api.GetClusterMaxNodes(ctx, id)
 	return func(s *Snapshot) {
-		s.Cluster = &cluster
+		s.Cluster, s.ClusterUnknown = &cluster, false
 		if err == nil {
 			// Without an answer the last one stays: nothing that is shown only may keep the catalog from being ready.
 			s.MaxNodes = maxNodes

@@ -61,9 +61,11 @@ var _ = Describe("Catalog over the real client", func() {
 		provider = catalog.NewDefaultProvider(clientOf(sandbox), clk, catalog.Config{Region: "HN", LearnedBKEClusterID: func() string { return learned }})
 		Expect(provider.Refresh(ctx)).To(Succeed())
 		Expect(must(provider).Cluster).To(BeNil())
+		Expect(must(provider).ClusterUnknown).To(BeTrue())
 		learned = sandbox.BKE().ClusterUID
 		Expect(provider.Refresh(ctx)).To(Succeed())
 		Expect(must(provider).Cluster.UID).To(Equal(learned))
+		Expect(must(provider).ClusterUnknown).To(BeFalse())
 	})
 	It("should serve what the cloud offers in the region", func(ctx context.Context) {
 		Expect(provider.Refresh(ctx)).To(Succeed())

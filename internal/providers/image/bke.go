@@ -92,6 +92,9 @@ func (p *DefaultProvider) byAlias(field string, term *v1alpha1.ImageSelectorTerm
 	}
 	os := cmp.Or(term.OSType, v1alpha1.OSTypeUbuntu)
 	miss := &NotFoundError{Field: field, Value: fmt.Sprintf("%s (%s)", term.Alias, os)}
+	if snapshot.ClusterUnknown {
+		return nil, fmt.Errorf("looking up image %q of %s: the BKE cluster's id could not be learned yet (BKE_DISCOVER_FROM_POOL)", term.Alias, field)
+	}
 	if snapshot.Cluster == nil {
 		miss.Remedy = "BKE aliases need a cluster of BizFly Kubernetes Engine: set BKE_CLUSTER_ID, or select an image by id, name or os"
 		return nil, miss

@@ -67,6 +67,15 @@ var _ = BeforeEach(func() {
 // start brings the cloud up as options describe it. Without a cluster the controller knows no BKE.
 func start(withCluster bool) {
 	GinkgoHelper()
+	startWith(func(config *catalog.Config) {
+		if withCluster {
+			config.BKEClusterID = sandbox.BKE().ClusterUID
+		}
+	})
+}
+
+func startWith(configure func(*catalog.Config)) *catalog.DefaultProvider {
+	GinkgoHelper()
 	sandbox = cloud.Start(options)
 	credentials := sandbox.Credentials()
 	client, err := bizfly.NewClient(bizfly.Config{
@@ -75,12 +84,11 @@ func start(withCluster bool) {
 	})
 	Expect(err).ToNot(HaveOccurred())
 	config := catalog.Config{Region: credentials.Region}
-	if withCluster {
-		config.BKEClusterID = sandbox.BKE().ClusterUID
-	}
+	configure(&config)
 	catalogProvider := catalog.NewDefaultProvider(client, clock.RealClock{}, config)
 	Expect(catalogProvider.Refresh(ctx)).To(Succeed())
 	provider = image.NewDefaultProvider(client, catalogProvider, listCache)
+	return catalogProvider
 }
 
 func resolve(terms ...v1alpha1.ImageSelectorTerm) (*image.Image, error) {
@@ -156,6 +164,17 @@ var _ = Describe("BKE aliases", func() {
 		start(false)
 		_, err := resolve(alias("bke@latest"))
 		Expect(missOf(err).Remedy).To(ContainSubstring("set BKE_CLUSTER_ID"))
+	})
+	It("should call no alias missing, and try no other term, before it could be learned which cluster is ours", func() {
+		learned := ""
+		catalogProvider := startWith(func(config *catalog.Config) { config.LearnedBKEClusterID = func() string { return learned } })
+		_, err := resolve(alias("bke@latest"), v1alpha1.ImageSelectorTerm{OS: &v1alpha1.OSImageSelector{Distribution: "Ubuntu", Version: "22.04 x64"}})
+		Expect(err).To(MatchError(ContainSubstring("could not be learned yet")))
+		var miss *image.NotFoundError
+		Expect(errors.As(err, &miss)).To(BeFalse(), "nodes would be replaced by ones of the next term's image")
+		learned = sandbox.BKE().ClusterUID
+		Expect(catalogProvider.Refresh(ctx)).To(Succeed())
+		Expect(resolve(alias("bke@latest"))).ToNot(BeNil())
 	})
 	It("should answer alike whatever the order of two builds of one version", func() {
 		for _, id := range []string{"build-a", "build-b"} {

@@ -18,6 +18,7 @@ package network
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -42,6 +43,10 @@ const (
 	// defaultNetworkTag marks the project's default network where is_default is not sent.
 	defaultNetworkTag = "default-vpc-network"
 )
+
+// errClusterUnknown says that the network of the cluster cannot be looked up yet.
+var errClusterUnknown = errors.New("spec.networkSelectorTerms is empty, which means the network of the BKE cluster, and that cluster's id could not be " +
+	"learned yet (BKE_DISCOVER_FROM_POOL): set BKE_CLUSTER_ID, or name a network by id, name or tag")
 
 // DefaultProvider chooses from whole lists, which it caches for as long as its cache keeps an entry by default.
 type DefaultProvider struct {
@@ -83,6 +88,10 @@ func (p *DefaultProvider) discovered() (selector[*gobizfly.VPCNetwork], error) {
 	snapshot, err := p.catalog.Snapshot()
 	if err != nil {
 		return selector[*gobizfly.VPCNetwork]{}, fmt.Errorf("looking up the cluster's VPC network, %w", err)
+	}
+	if snapshot.ClusterUnknown {
+		// The default network would be found, and taken for where all nodes belong until the cluster is known.
+		return selector[*gobizfly.VPCNetwork]{}, errClusterUnknown
 	}
 	if snapshot.Cluster == nil {
 		return selector[*gobizfly.VPCNetwork]{

@@ -61,6 +61,15 @@ var _ = BeforeEach(func() {
 // start brings the cloud up. Without a cluster the controller knows no BKE.
 func start(withCluster bool) {
 	GinkgoHelper()
+	startWith(func(config *catalog.Config) {
+		if withCluster {
+			config.BKEClusterID = sandbox.BKE().ClusterUID
+		}
+	})
+}
+
+func startWith(configure func(*catalog.Config)) *catalog.DefaultProvider {
+	GinkgoHelper()
 	sandbox = cloud.Start(cloud.Options{Catalog: sold})
 	credentials := sandbox.Credentials()
 	client, err := bizfly.NewClient(bizfly.Config{
@@ -69,12 +78,11 @@ func start(withCluster bool) {
 	})
 	Expect(err).ToNot(HaveOccurred())
 	config := catalog.Config{Region: credentials.Region}
-	if withCluster {
-		config.BKEClusterID = sandbox.BKE().ClusterUID
-	}
+	configure(&config)
 	catalogProvider := catalog.NewDefaultProvider(client, clock.RealClock{}, config)
 	Expect(catalogProvider.Refresh(ctx)).To(Succeed())
 	provider = network.NewDefaultProvider(client, catalogProvider, cache.New(cache.NoExpiration, 0))
+	return catalogProvider
 }
 
 func vpc(name string) *cloud.VPC {
@@ -139,6 +147,20 @@ var _ = Describe("VPC networks", func() {
 		It("should be the project's default one without BKE", func() {
 			start(false)
 			Expect(networkNames()).To(Equal([]string{"default-vpc"}))
+		})
+		It("should not be the default one while it could not be learned yet which cluster is ours", func() {
+			learned := ""
+			catalogProvider := startWith(func(config *catalog.Config) { config.LearnedBKEClusterID = func() string { return learned } })
+			_, err := networks()
+			Expect(err).To(MatchError(ContainSubstring("could not be learned yet")))
+			var miss *network.NotFoundError
+			Expect(errors.As(err, &miss)).To(BeFalse(), "it is no verdict")
+			Expect(networkNames(v1alpha1.NetworkSelectorTerm{Name: "default-vpc"})).To(Equal([]string{"default-vpc"}))
+			learned = sandbox.BKE().ClusterUID
+			Expect(catalogProvider.Refresh(ctx)).To(Succeed())
+			found, err := networks()
+			Expect(err).ToNot(HaveOccurred())
+			Expect(found).To(ConsistOf(HaveField("ID", sandbox.BKE().NetworkID)))
 		})
 		It("should know the default one by its tag where the API does not say is_default", func() {
 			vpc("default-vpc").IsDefault = false
