@@ -139,9 +139,26 @@ func (p *DefaultProvider) SetFirewalls(ctx context.Context, request FirewallRequ
 		return fmt.Errorf("changing the firewalls of server %s: %w", server.Name, errNoPorts)
 	}
 	for _, port := range ports {
-		if err := p.setPortFirewalls(ctx, port, request); err != nil && !bizfly.IsNotFound(err) {
+		err := p.setPortFirewalls(ctx, port, request)
+		if bizfly.IsNotFound(err) {
+			err = p.unlessGone(ctx, port, err)
+		}
+		if err != nil {
 			return fmt.Errorf("changing the firewalls of server %s, interface %s: %w", server.Name, port.ID, err)
 		}
+	}
+	return nil
+}
+
+// unlessGone returns the error where the interface is still there: then it is the firewall that is not, and to take the
+// change for made would leave the interface open to what the old one lets in.
+func (p *DefaultProvider) unlessGone(ctx context.Context, port *gobizfly.NetworkInterface, notFound error) error {
+	ports, err := p.ports.get(ctx, 0)
+	if err != nil {
+		return fmt.Errorf("listing network interfaces: %w", err)
+	}
+	if lo.ContainsBy(ports, func(other *gobizfly.NetworkInterface) bool { return other.ID == port.ID }) {
+		return notFound
 	}
 	return nil
 }

@@ -134,6 +134,18 @@ var _ = Describe("Changes in place", func() {
 		done(claim)
 		Expect(groups(claim)).To(have("kubernetes-nodes", "web"))
 	})
+	It("should not take a firewall that is not there for an interface that is gone", func() {
+		claim := launch("web")
+		done(claim)
+		wants("", "kubernetes-nodes")
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/network-interfaces/*/action", Effect: cloud.EffectStatus, Status: http.StatusNotFound, Message: "Security group could not be found"})
+		_, err := look(claim)
+		Expect(err).To(MatchError(ContainSubstring("changing the firewalls of server")))
+		Expect(live(claim).Annotations).ToNot(HaveKeyWithValue(v1alpha1.AnnotationInPlaceHash, class.InPlaceHash()))
+		env.Sandbox.ClearFaults()
+		done(claim)
+		Expect(groups(claim)).To(have("kubernetes-nodes"))
+	})
 	It("should give back the cloud's default firewall when none is selected any more, and take it off again", func() {
 		claim := launch("web")
 		wants("")
