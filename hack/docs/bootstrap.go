@@ -51,7 +51,8 @@ They come from BTBKE_CLUSTER_IDBT, BTBKE_CLUSTER_TOKENBT, BTBKE_JOIN_ENDPOINTBT 
 where BTBKE_DISCOVER_FROM_POOL=trueBT allows it (chart: BTbke.discoverFromPoolBT), from the servers of up to three nodes of BKE's own pools
 in this cluster (label BTbke.bizflycloud.vn/node-idBT). They must agree with each other, with what is set, and with what the Kubernetes
 Engine says of the cluster, and both endpoints must be on one host. It is kept in memory only and learned again after a restart;
-the condition BTBootstrapReadyBT says what was learned and from which node.
+the condition BTBootstrapReadyBT says what was learned and from which node. Until the cluster is known, the network and the images that
+follow from it are unknown too, and what was resolved last stays in use.
 
 A join endpoint with plain BThttpBT is named as a risk by the same condition and an event, and not refused: BKE's own pools join so.
 
@@ -73,7 +74,8 @@ One piece alone is sent as it is. Several are put together in this order: Secret
 cloud-init writes the files of cloud-config first, then runs the scripts in their order, and BTruncmdBT of cloud-config last: in BKE mode
 what must come before BKE's script belongs in a script, BTbootcmdBT or BTwrite_filesBT. BKE's Flatcar image takes a single script.
 
-Rendered user data may have 16 KiB, all parts and their headers included. Errors name field, line and column, and never quote a
+Rendered user data may have 16 KiB, all parts and their headers included, and a template may go round its loops and call its parts
+4096 times. Errors name field, line and column, and never quote a
 template or a value. BTstatus.userDataHashBT is the hash of the templates. It follows a change of the Secret within a minute, and nodes
 launched with another one drift. Everybody inside a server can read its user data: give it nothing that outlives the join.
 
