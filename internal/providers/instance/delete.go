@@ -92,7 +92,8 @@ func (p *DefaultProvider) advance(ctx context.Context, v *view, request DeleteRe
 	current := p.deletions.change(request.ID, func(r *record) {
 		p.begin(r, request)
 		seen := convert(server)
-		r.Name = server.Name
+		// Node, disks and interfaces were named after the order, whatever somebody calls the server now.
+		r.Name = p.orderedName(server)
 		r.Description = r.Description.or(Description{NodeClaim: seen.NodeClaim, NodeClaimUID: seen.NodeClaimUID, NodePool: seen.NodePool,
 			NodeClass: seen.NodeClass, Flavor: seen.Flavor, Zone: seen.Zone})
 		r.Done = false
@@ -101,7 +102,7 @@ func (p *DefaultProvider) advance(ctx context.Context, v *view, request DeleteRe
 		return nil
 	}
 	if request.Unclaimed {
-		if err := p.pending.add(ctx, server.Name, server.Metadata[v1alpha1.MetadataNodeClaimUID], p.config.Clock.Now()); err != nil {
+		if err := p.pending.add(ctx, current.Name, server.Metadata[v1alpha1.MetadataNodeClaimUID], p.config.Clock.Now()); err != nil {
 			return err
 		}
 	}
@@ -217,7 +218,7 @@ func (p *DefaultProvider) hasTwin(ctx context.Context, v *view, current record) 
 		return false, fmt.Errorf("listing servers to find what server %s left: %w", current.Name, err)
 	}
 	return lo.SomeBy(servers, func(server *gobizfly.Server) bool {
-		return server.Name == current.Name && server.ID != current.ID && !gone(server) && p.ours(server)
+		return server.ID != current.ID && !gone(server) && p.ours(server) && p.called(server, current.Name)
 	}), nil
 }
 

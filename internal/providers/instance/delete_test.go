@@ -325,6 +325,45 @@ var _ = Describe("Delete", func() {
 		Expect(w.box.State().LeftNodes).To(Equal([]string{server.Name}))
 		Expect(w.leftovers()).To(BeEmpty())
 	})
+	Context("of a server that somebody renamed", func() {
+		renamed := func(w *world, changes ...func(*instance.LaunchRequest)) *instance.Instance {
+			GinkgoHelper()
+			server, _ := w.launch(changes...)
+			Eventually(func() string { return w.box.Servers()[0].Status }).Should(Equal(instance.StatusActive))
+			Expect(w.provider.Rename(ctx, server.ID, "mine")).To(Succeed())
+			Expect(w.box.Servers()[0].Name).To(Equal("mine"))
+			return server
+		}
+		It("should tell BKE the name of its node and take the disk that was named after the order", func() {
+			w := newWorld(cloud.Options{})
+			server := renamed(w)
+			theirs := w.box.AddVolume(cloud.VolumeSpec{Name: "mine_rootdisk", Bootable: true})
+			w.box.AddFaults(1, cloud.Fault{Method: "DELETE", Path: "/servers/*", Effect: cloud.EffectBody, Body: "{}", Count: 1})
+			provider := w.restart()
+			Expect(provider.Delete(ctx, instance.DeleteRequest{ID: server.ID})).To(Succeed())
+			Expect(w.box.RemoveServer(server.ID)).To(Succeed())
+			w.deleteUntilGone(provider, instance.DeleteRequest{ID: server.ID})
+			Expect(w.box.State().LeftNodes).To(Equal([]string{server.Name}))
+			Expect(w.leftovers()).To(Equal([]string{"volume " + theirs.Name}))
+		})
+		It("should take the root disk that is called like a disk of the storage driver", func() {
+			w := newWorld(cloud.Options{})
+			server := renamed(w, func(r *instance.LaunchRequest) { r.NodeClaim = "pvc-pool-abcde" })
+			w.deleteUntilGone(w.restart(), instance.DeleteRequest{ID: server.ID})
+			Expect(w.deleted()).To(Equal([][]string{{root(server)}}))
+			Expect(w.leftovers()).To(BeEmpty())
+		})
+		It("should not be done in the place of its twin, which is still that node", func() {
+			w := newWorld(cloud.Options{})
+			server := renamed(w)
+			twin := w.box.AddServer(cloud.ServerSpec{Name: server.Name, Metadata: metadata(clusterUID, claimUID, 1)})
+			w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: twin.ID})
+			Expect(w.count(leaveCluster)).To(BeZero())
+			w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID})
+			Expect(w.box.State().LeftNodes).To(Equal([]string{server.Name}))
+			Expect(w.leftovers()).To(BeEmpty())
+		})
+	})
 	It("should be carried to its end by Reap when nobody polls", func() {
 		w := newWorld(cloud.Options{Latency: 20 * time.Millisecond})
 		server, _ := w.launch()

@@ -101,6 +101,11 @@ func (p *DefaultProvider) orderedName(server *gobizfly.Server) string {
 	return Name(claim, uid, p.config.ClusterUID, attempt)
 }
 
+// called says whether a server has this name or was ordered under it.
+func (p *DefaultProvider) called(server *gobizfly.Server, name string) bool {
+	return server.Name == name || p.orderedName(server) == name
+}
+
 // orderedDataDisk says that a disk of a server of ours is one of those that we ordered with it, also where nobody wrote
 // down its id: the order had data disks, and the cloud named this one after the order's name, which is unique for ever.
 func (p *DefaultProvider) orderedDataDisk(server *gobizfly.Server, volumeName string) bool {

@@ -109,7 +109,7 @@ func (p *DefaultProvider) sweep(ctx context.Context, name string, v *view, dryRu
 	if err != nil {
 		return true, fmt.Errorf("listing servers to find what order %s left: %w", name, err)
 	}
-	if lo.SomeBy(servers, func(server *gobizfly.Server) bool { return server.Name == name && p.ours(server) && !gone(server) }) {
+	if lo.SomeBy(servers, func(server *gobizfly.Server) bool { return p.ours(server) && !gone(server) && p.called(server, name) }) {
 		return true, nil
 	}
 	if !dryRun {

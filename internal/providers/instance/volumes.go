@@ -48,6 +48,7 @@ func (p *DefaultProvider) disposable(ctx context.Context, v *view, server *gobiz
 	}
 	listed := lo.KeyBy(volumes, func(volume *gobizfly.Volume) string { return volume.ID })
 	attached := lo.KeyBy(server.AttachedVolumes, func(volume gobizfly.AttachedVolume) string { return volume.ID })
+	name := p.orderedName(server)
 	isRoot := func(id string) bool {
 		if volume, ok := attached[id]; ok && volume.AttachedType != "" {
 			return volume.AttachedType == attachedTypeRoot
@@ -63,8 +64,8 @@ func (p *DefaultProvider) disposable(ctx context.Context, v *view, server *gobiz
 		switch {
 		case !known:
 			// A list that lags: the server itself vouches for its root disk, nobody for another one.
-			return isRoot(id) && !csiNamed(attached[id].Name, server.Name)
-		case len(volume.Attachments) > 0 && !attachedTo(volume, server.ID), csiVolume(volume, server.Name):
+			return isRoot(id) && !csiNamed(attached[id].Name, name)
+		case len(volume.Attachments) > 0 && !attachedTo(volume, server.ID), csiVolume(volume, name):
 			return false
 		}
 		return isRoot(id) || lo.Contains(recorded, id) || p.orderedDataDisk(server, volume.Name)
