@@ -18,6 +18,7 @@ package cloudprovider_test
 
 import (
 	"net/http"
+	"sync"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -28,9 +29,11 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
+	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/state/nodepoolhealth"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -118,6 +121,7 @@ var _ = Describe("What a refusal takes out of sale", func() {
 		refuse("No more IP addresses available on network " + class.Status.Networks[0].ID + ".")
 		Expect(corecloudprovider.IsInsufficientCapacityError(refused(of("nix.2c_4g")))).To(BeTrue())
 		Expect(orders()).To(Equal(1), "another offering of this NodeClass would be in the same network")
+		Expect(env.Recorder.Calls(events.ReasonNetworkOutOfAddresses)).To(Equal(1))
 		Expect(corecloudprovider.IsInsufficientCapacityError(refused(of("nix.8c_16g")))).To(BeTrue())
 		Expect(orders()).To(Equal(1))
 		sold := func(class *v1alpha1.BizflyNodeClass) int {
@@ -142,6 +146,42 @@ var _ = Describe("What a refusal takes out of sale", func() {
 		env.Clock.Step(cloudprovider.DefaultUnavailableTTL + time.Second)
 		Eventually(func() int { return sold(class) }).Should(BeNumerically(">", 0))
 		launched(of("nix.2c_4g"))
+	})
+	It("should be told of once for each time that a network is found full, with its name", func() {
+		class := nodeClass(func(n *v1alpha1.BizflyNodeClass) {
+			n.Spec.NetworkSelectorTerms = []v1alpha1.NetworkSelectorTerm{{Name: "default-vpc"}, {Name: "tiny"}}
+		})
+		Expect(class.Status.Networks).To(HaveLen(2))
+		told := func() []string {
+			var texts []string
+			env.Recorder.ForEachEvent(func(event karpevents.Event) {
+				if event.Reason == events.ReasonNetworkOutOfAddresses {
+					Expect(event.InvolvedObject).To(HaveField("ObjectMeta.Name", class.Name))
+					texts = append(texts, event.Message)
+				}
+			})
+			return texts
+		}
+		// Three launches are on their way when the network turns out to be full.
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectDelay, Delay: 500 * time.Millisecond, Count: 3},
+			cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusConflict, Message: "No more IP addresses available on network."})
+		var launches sync.WaitGroup
+		for range 3 {
+			claim := of("nix.2c_4g")
+			launches.Go(func() {
+				defer GinkgoRecover()
+				_, err := env.CloudProvider.Create(ctx, claim)
+				Expect(corecloudprovider.IsInsufficientCapacityError(err)).To(BeTrue(), "%v", err)
+			})
+		}
+		launches.Wait()
+		env.Sandbox.ClearFaults()
+		Expect(told()).To(ConsistOf(And(HavePrefix("At least one of the VPC networks default-vpc ("), ContainSubstring("), tiny ("), ContainSubstring("pause for "))))
+		env.Clock.Step(cloudprovider.DefaultUnavailableTTL + time.Second)
+		refuse("No more IP addresses available on network " + class.Status.Networks[1].ID + ".")
+		Expect(corecloudprovider.IsInsufficientCapacityError(refused(of("nix.2c_4g")))).To(BeTrue())
+		Expect(told()).To(HaveLen(2))
+		Expect(told()[1]).To(HavePrefix("VPC network tiny (" + class.Status.Networks[1].ID + ") has no address left"))
 	})
 	It("should be the category in the zone when there is none left of it", func() {
 		nodeClass()

@@ -18,6 +18,7 @@ package cloudprovider
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,9 +52,7 @@ func (c *CloudProvider) takeOut(ctx context.Context, claim *karpv1.NodeClaim, ke
 		c.learnQuota(ctx, claim, key, m, err)
 		return false
 	case bizfly.ReachNetwork:
-		if scopes := c.fullNetworks(ctx, claim, err); len(scopes) > 0 {
-			c.capacity.RecordFailure(key)
-			c.capacity.MarkAll(ctx, scopes, m.reason, pauses.UnavailableTTL)
+		if c.markNetworks(ctx, claim, key, m, err) {
 			return false // every other offering of the NodeClass is in the same network
 		}
 		c.capacity.MarkUnavailable(ctx, key, m.reason, pauses.UnavailableTTL)
@@ -81,20 +80,34 @@ func (c *CloudProvider) takeOut(ctx context.Context, claim *karpv1.NodeClaim, ke
 	return true
 }
 
-// fullNetworks returns which networks of the claim's NodeClass have no address left: those that the error names. Where it
-// names none, a server in all of these networks together cannot be had, whichever of them is full.
-func (c *CloudProvider) fullNetworks(ctx context.Context, claim *karpv1.NodeClaim, err error) []capacity.Offering {
+// markNetworks takes those networks of the claim's NodeClass out of sale that the error says to be full, and says whether
+// there are any. Where it names none, a server in all of these networks together cannot be had, whichever of them is full.
+func (c *CloudProvider) markNetworks(ctx context.Context, claim *karpv1.NodeClaim, key capacity.Offering, m meaning, err error) bool {
 	nodeClass, getErr := c.nodeClass(ctx, claim.Spec.NodeClassRef)
 	if getErr != nil {
 		log.FromContext(ctx).V(1).Info("reading the NodeClass of a refused launch", "error", getErr.Error())
-		return nil
+		return false
 	}
 	ids := networkIDs(nodeClass)
-	named := lo.Intersect(ids, bizfly.IDsIn(err))
-	if len(named) == 0 {
-		named = lo.Compact([]string{together(ids)})
+	full := lo.Intersect(ids, bizfly.IDsIn(err))
+	marks := full
+	if len(full) == 0 {
+		full, marks = ids, lo.Compact([]string{together(ids)})
 	}
-	return lo.Map(named, func(id string, _ int) capacity.Offering { return capacity.Offering{Network: id} })
+	if len(marks) == 0 {
+		return false
+	}
+	scopes := lo.Map(marks, func(id string, _ int) capacity.Offering { return capacity.Offering{Network: id} })
+	ttl := c.pauses.Load().UnavailableTTL
+	c.capacity.RecordFailure(key)
+	// Launches that were under way fail in the same way: people are told once for each mark.
+	if c.capacity.MarkAll(ctx, scopes, m.reason, ttl) {
+		names := lo.FilterMap(nodeClass.Status.Networks, func(n v1alpha1.NetworkStatus, _ int) (string, bool) {
+			return fmt.Sprintf("%s (%s)", n.Name, n.ID), lo.Contains(full, n.ID)
+		})
+		c.recorder.Publish(events.NetworkOutOfAddresses(nodeClass, names, ttl, err))
+	}
+	return true
 }
 
 // room refuses a launch for which nothing would have to be ordered to know that there is no room.

@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/awslabs/operatorpkg/status"
 	corev1 "k8s.io/api/core/v1"
@@ -32,6 +33,7 @@ import (
 const (
 	ReasonWaitingOnNodeClaimTermination = "WaitingOnNodeClaimTermination"
 	ReasonInsecureJoinEndpoint          = "InsecureJoinEndpoint"
+	ReasonNetworkOutOfAddresses         = "NetworkOutOfAddresses"
 )
 
 // maxNames bounds how many objects an event names.
@@ -60,4 +62,19 @@ func WaitingOnNodeClaimTermination(nodeClass *v1alpha1.BizflyNodeClass, nodeClai
 // InsecureJoinEndpoint says that servers join without TLS, and what to do about it.
 func InsecureJoinEndpoint(nodeClass *v1alpha1.BizflyNodeClass, message string) karpevents.Event {
 	return warning(nodeClass, string(nodeClass.UID), ReasonInsecureJoinEndpoint, message)
+}
+
+// NetworkOutOfAddresses says that a VPC network of a NodeClass, or one of several where the cloud does not say which, has no
+// address left for another server.
+func NetworkOutOfAddresses(nodeClass *v1alpha1.BizflyNodeClass, networks []string, pause time.Duration, cause error) karpevents.Event {
+	names := slices.Sorted(slices.Values(networks))
+	which := "VPC network " + strings.Join(names, "")
+	if len(names) > 1 {
+		which = "At least one of the VPC networks " + strings.Join(names[:min(len(names), maxNames)], ", ")
+	}
+	event := warning(nodeClass, strings.Join(names, ","), ReasonNetworkOutOfAddresses, fmt.Sprintf(
+		"%s has no address left: launches in it pause for %s. Make room in it, or give spec.networkSelectorTerms a bigger network. The cloud said: %s",
+		which, pause, cause))
+	event.DedupeTimeout = pause
+	return event
 }

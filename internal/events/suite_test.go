@@ -85,6 +85,7 @@ func all(text string) map[string]karpevents.Event {
 		"ReleaseFailed":                   events.ReleaseFailed("server", cause),
 		"NodeClassNotReady": events.NodeClassNotReady(class, status.Condition{
 			Type: v1alpha1.ConditionTypeImagesReady, Reason: "ImageNotFound", Message: text}),
+		"NetworkOutOfAddresses":         events.NetworkOutOfAddresses(class, []string{text, text}, time.Minute, cause),
 		"InsecureJoinEndpoint":          events.InsecureJoinEndpoint(class, text),
 		"WaitingOnNodeClaimTermination": events.WaitingOnNodeClaimTermination(class, []string{text}),
 		"ProviderConfigRefused":         events.ProviderConfigRefused(config, "CredentialsInvalid", cause),

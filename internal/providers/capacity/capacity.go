@@ -79,8 +79,9 @@ type Provider interface {
 	// MarkUnavailable takes the scope out of sale for a while. A mark that is renewed is not prolonged beyond ttl from
 	// now, and one that exists with a later end keeps it.
 	MarkUnavailable(ctx context.Context, scope Offering, reason string, ttl time.Duration)
-	// MarkAll takes several scopes out of sale at once, like MarkUnavailable each, but counts no failure.
-	MarkAll(ctx context.Context, scopes []Offering, reason string, ttl time.Duration)
+	// MarkAll takes several scopes out of sale at once, like MarkUnavailable each, but counts no failure. It says whether
+	// any of them had been for sale, which of launches that fail at once is true for one.
+	MarkAll(ctx context.Context, scopes []Offering, reason string, ttl time.Duration) (news bool)
 	// RecordFailure counts a failed launch of exactly this offering; MarkUnavailable does so by itself.
 	RecordFailure(offering Offering)
 	// RecentFailures counts the failed launches of exactly this offering within the last 30 minutes.

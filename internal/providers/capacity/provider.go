@@ -120,23 +120,26 @@ func (p *DefaultProvider) MarkUnavailable(ctx context.Context, scope Offering, r
 	p.MarkAll(ctx, []Offering{scope}, reason, ttl)
 }
 
-// MarkAll takes several scopes out of sale at once, like MarkUnavailable each, but counts no failure.
-func (p *DefaultProvider) MarkAll(ctx context.Context, scopes []Offering, reason string, ttl time.Duration) {
+// MarkAll takes several scopes out of sale at once, like MarkUnavailable each, but counts no failure. It says whether any of
+// them had been for sale.
+func (p *DefaultProvider) MarkAll(ctx context.Context, scopes []Offering, reason string, ttl time.Duration) (news bool) {
 	if ttl <= 0 || len(scopes) == 0 {
-		return
+		return false
 	}
 	until := p.clock.Now().Add(ttl)
-	if !p.markAll(scopes, mark{reason: reason, until: until}) {
-		return
+	changed, news := p.markAll(scopes, mark{reason: reason, until: until})
+	if !changed {
+		return news
 	}
 	log.FromContext(ctx).WithValues("flavor", scopes[0].Flavor, "zone", scopes[0].Zone, "billing-plan", scopes[0].BillingPlan,
 		"scopes", len(scopes), "reason", reason, "ttl", ttl).V(1).Info("took offerings out of sale")
 	// The timer is told when it is due instead of asking the clock: a fake clock runs it while it holds its own lock.
 	p.clock.AfterFunc(ttl, func() { p.expire(until) })
+	return news
 }
 
-// markAll marks scopes at once and reports whether any mark is new or longer.
-func (p *DefaultProvider) markAll(scopes []Offering, m mark) bool {
+// markAll marks scopes at once and reports whether any mark is new or longer, and whether any is new.
+func (p *DefaultProvider) markAll(scopes []Offering, m mark) (changed, news bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	current := p.state.Load().marks
@@ -144,18 +147,17 @@ func (p *DefaultProvider) markAll(scopes []Offering, m mark) bool {
 	if marks == nil {
 		marks = map[Offering]mark{}
 	}
-	changed := false
 	for _, scope := range scopes {
 		existing, exists := marks[scope]
 		if exists && !existing.until.Before(m.until) || !exists && len(marks) >= maxScopes {
 			continue
 		}
-		marks[scope], changed = m, true
+		marks[scope], changed, news = m, true, news || !exists
 	}
 	if changed {
 		p.publish(marks)
 	}
-	return changed
+	return changed, news
 }
 
 // expire ends the marks that are due.

@@ -88,11 +88,19 @@ var _ = Describe("Capacity", func() {
 	})
 	It("should mark many scopes with one new number, and count no failure", func(ctx context.Context) {
 		before := provider.SeqNum()
-		provider.MarkAll(ctx, []capacity.Offering{offering, {Zone: "HN2"}}, capacity.ReasonInsufficientCapacity, time.Minute)
+		Expect(provider.MarkAll(ctx, []capacity.Offering{offering, {Zone: "HN2"}}, capacity.ReasonInsufficientCapacity, time.Minute)).To(BeTrue())
 		Expect(provider.SeqNum()).To(Equal(before + 1))
 		Expect(provider.RecentFailures(offering)).To(BeZero())
 		_, unavailable := provider.Unavailable(capacity.Offering{Flavor: "other", Zone: "HN2"})
 		Expect(unavailable).To(BeTrue())
+	})
+	It("should say of marks whether any of them is news, and not when it only lasts longer", func(ctx context.Context) {
+		first, second := capacity.Offering{Network: "a"}, capacity.Offering{Network: "b"}
+		Expect(provider.MarkAll(ctx, []capacity.Offering{first}, capacity.ReasonInsufficientCapacity, time.Minute)).To(BeTrue())
+		Expect(provider.MarkAll(ctx, []capacity.Offering{first}, capacity.ReasonInsufficientCapacity, time.Minute)).To(BeFalse())
+		Expect(provider.MarkAll(ctx, []capacity.Offering{first}, capacity.ReasonInsufficientCapacity, time.Hour)).To(BeFalse())
+		Expect(provider.MarkAll(ctx, []capacity.Offering{first, second}, capacity.ReasonInsufficientCapacity, time.Minute)).To(BeTrue())
+		Expect(provider.MarkAll(ctx, nil, capacity.ReasonInsufficientCapacity, time.Minute)).To(BeFalse())
 	})
 	It("should average what launches took, the newest weighing 30 percent", func() {
 		launch := capacity.Launch{Flavor: "p2.2c_4g", Zone: "HN1", ImageID: "i"}
