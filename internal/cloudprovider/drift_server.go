@@ -180,7 +180,7 @@ func (l *liveServer) disks() drifted {
 		// A cloud that makes the disk as big as its image needs it would do so again.
 		ordered.SizeGiB = max(ordered.SizeGiB, min(root.SizeGiB, int(image.MinDiskGiB)))
 	}
-	if !isDisk(root, ordered) {
+	if !isDisk(root, ordered) && !deliveredOf(l.claim).same(root) {
 		return drifted{DiskDrift, "root disk " + diskText(root), fmt.Sprintf("one of %d GiB, %s", ordered.SizeGiB, ordered.VolumeType)}
 	}
 	recorded := lo.Without(OwnedVolumes(l.claim), root.ID)
@@ -192,7 +192,7 @@ func (l *liveServer) disks() drifted {
 	if len(attached) < len(data) {
 		return drifted{DiskDrift, fmt.Sprintf("%d of its data disks", len(attached)), fmt.Sprintf("%d", len(data))}
 	}
-	if len(attached) == len(data) && !sameDisks(attached, data) {
+	if len(attached) == len(data) && !sameDisks(attached, data) && !lo.EveryBy(attached, deliveredOf(l.claim).same) {
 		return drifted{DiskDrift, "data disks " + strings.Join(lo.Map(attached, func(v instance.Volume, _ int) string { return diskText(v) }), ", "),
 			"those that were ordered"}
 	}
@@ -226,7 +226,7 @@ func diskText(v instance.Volume) string { return fmt.Sprintf("of %d GiB, %s", v.
 func (l *liveServer) billingPlan() drifted {
 	wanted, got := l.intent.BillingPlan, l.server.BillingPlan
 	known := got == string(v1alpha1.BillingPlanOnDemand) || got == string(v1alpha1.BillingPlanSavingPlan)
-	if wanted == "" || !known || wanted == got {
+	if wanted == "" || !known || wanted == got || got == deliveredOf(l.claim).BillingPlan {
 		return drifted{}
 	}
 	return drifted{BillingPlanDrift, "billing plan " + got, "billing plan " + wanted}

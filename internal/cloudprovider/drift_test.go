@@ -219,6 +219,19 @@ var _ = Describe("Drift of a server", func() {
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: "GET", Path: "/network-interfaces", Effect: cloud.EffectBody, Body: interfacesOf(id, "PUBLIC")})
 		}),
 	)
+	It("should not be seen in what the cloud made otherwise from the start, since it would make the next one so too", func() {
+		nodeClass(func(n *v1alpha1.BizflyNodeClass) {
+			n.Spec.DataDisks = []v1alpha1.DataDisk{{Size: lo.ToPtr(resource.MustParse("100Gi"))}}
+		})
+		claim := launched(nodeClaim(nil))
+		Eventually(func() string { return serverOf(claim).Status }).Should(Equal("ACTIVE"))
+		edit("servers/"+serverOf(claim).ID, map[string]any{"root_disk": map[string]any{"size": 90}, "billing_plan": "saving_plan"})
+		edit("volumes/"+dataDisk(claim, 1), map[string]any{"size": 128})
+		recorded(claim)
+		Expect(drifts(claim)).To(BeEmpty())
+		edit("volumes/"+dataDisk(claim, 1), map[string]any{"size": 200})
+		Expect(drifts(claim)).To(Equal(cloudprovider.DiskDrift))
+	})
 	It("should not be seen in lists that are old", func() {
 		_, claim := wide()
 		edit("servers/"+serverOf(claim).ID, map[string]any{"flavor": "p2.16c_32g", "networks": []string{vpcID("tiny")}})

@@ -100,6 +100,9 @@ func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (re
 	if addresses := c.ownedAddresses(ctx, id, registered); len(addresses) > 0 {
 		updated.Annotations[v1alpha1.AnnotationOwnedAddresses] = strings.Join(addresses, ",")
 	}
+	if !registered {
+		updated.Annotations[v1alpha1.AnnotationDelivered] = cloudprovider.Delivered(server)
+	}
 	// The lock is what makes "before registration" true: a claim that has registered since the list was read conflicts.
 	err = c.kubeClient.Patch(ctx, updated, client.MergeFromWithOptions(claim, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsConflict(err) {
