@@ -64,7 +64,7 @@ func providerControllers(op *operator.Operator, opts *options.Options) []control
 		hash.NewController(kubeClient),
 		launches.NewController(kubeClient, op.CloudProvider, op.Clock),
 		termination.NewController(kubeClient, recorder),
-		usage.NewController(kubeClient, recorder, op.Clock),
+		usage.NewController(kubeClient, recorder, op.Clock, op.Catalog),
 		launch.NewController(kubeClient, op.Instances, op.CloudProvider, recorder, op.Clock),
 		registration.NewController(kubeClient),
 		volumes.NewController(kubeClient, op.Instances),

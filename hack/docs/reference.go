@@ -81,6 +81,7 @@ var nodeClassAdvice = []condition{
 	{constant: "ConditionTypeEgressAvailable", reasons: found("reasonNoEgress", "reasonAwaitingNetworks")},
 	{constant: "ConditionTypeLaunchVerified", reasons: map[string][]string{usageSource: {"reasonNodeRegistered", "reasonUnknownUntilFirstLaunch"}}},
 	{constant: "ConditionTypeBillingPlanSuitable", reasons: map[string][]string{usageSource: {"reasonStaticNodePools", "reasonSavingPlanDynamicNodePool"}}},
+	{constant: "ConditionTypePackageRoomAvailable", reasons: map[string][]string{usageSource: {"reasonPackageHasRoom", "reasonPackageLimit"}}},
 	{constant: "ConditionTypeLaunchesSucceeding", reasons: map[string][]string{launchSource: {"reasonTriedAgain"}},
 		more: "False has the reason of the last launch that failed, as in the `Launched` condition of its NodeClaim"},
 }

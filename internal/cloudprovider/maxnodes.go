@@ -20,13 +20,29 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 )
+
+// CountNodes returns how many nodes the cluster has, servers that are no nodes yet included, but for that of one claim.
+func CountNodes(ctx context.Context, kubeClient client.Reader, except types.UID) (int, error) {
+	nodes, claims := &corev1.NodeList{}, &karpv1.NodeClaimList{}
+	if err := kubeClient.List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return 0, fmt.Errorf("counting nodes: %w", err)
+	}
+	if err := kubeClient.List(ctx, claims, client.UnsafeDisableDeepCopy); err != nil {
+		return 0, fmt.Errorf("counting NodeClaims: %w", err)
+	}
+	return len(nodes.Items) + lo.CountBy(claims.Items, func(claim karpv1.NodeClaim) bool {
+		return claim.UID != except && claim.Status.ProviderID != "" && claim.Status.NodeName == ""
+	}), nil
+}
 
 // roomInPackage refuses a launch beyond what the package of the BKE cluster allows, where that is enforced: whether nodes
 // outside of BKE's own worker pools count is not documented, so nobody is stopped who did not ask for it. Launches at
@@ -39,21 +55,9 @@ func (c *CloudProvider) roomInPackage(ctx context.Context, claim *karpv1.NodeCla
 	if limit <= 0 {
 		return nil
 	}
-	nodes, claims := &corev1.NodeList{}, &karpv1.NodeClaimList{}
-	if err := c.kubeClient.List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("counting nodes: %w", err)
-	}
-	if err := c.kubeClient.List(ctx, claims, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("counting NodeClaims: %w", err)
-	}
-	count := len(nodes.Items)
-	for i := range claims.Items {
-		if other := &claims.Items[i]; other.UID != claim.UID && other.Status.ProviderID != "" && other.Status.NodeName == "" {
-			count++
-		}
-	}
-	if count < limit {
-		return nil
+	count, err := CountNodes(ctx, c.kubeClient, claim.UID)
+	if err != nil || count < limit {
+		return err
 	}
 	pause := c.pauses.Load().Account
 	c.capacity.MarkUnavailable(ctx, capacity.Offering{}, capacity.ReasonPackageLimit, pause)

@@ -61,7 +61,7 @@ var Docs = []Doc{
 	{ReasonAccountLimit, true, kindNodeClaim, "Quota or balance of the project stops every order; all launches pause for a while.", "Raise the quota or top up the account."},
 	{ReasonQuotaTooSmall, true, kindNodeClaim, "The quota has no room for a server of this size: that size and bigger ones are not ordered for five minutes.", "Raise the quota of vCPUs or memory."},
 	{ReasonNetworkOutOfAddresses, true, kindNodeClass, "A VPC network of the NodeClass has no address left, or one of several does. Launches in it pause (`UNAVAILABLE_OFFERING_TTL`); the event comes once for each pause.", "Make room in the network, or give `spec.networkSelectorTerms` a bigger one."},
-	{ReasonPackageLimit, true, kindNodeClaim, "The package of the BKE cluster allows no more nodes.", "Choose a bigger package, or set `ENFORCE_CLUSTER_MAX_NODES=false`."},
+	{ReasonPackageLimit, true, kindNodeClaim + ", " + kindNodeClass, "The cluster has as many nodes as the package of the BKE cluster allows. A NodeClass is told of it (`PackageRoomAvailable`); claims are refused where `ENFORCE_CLUSTER_MAX_NODES=true`.", "Choose a bigger package, or set `ENFORCE_CLUSTER_MAX_NODES=false`."},
 
 	{ReasonNodeDrifted, false, kindNodeClaim, "The server differs from what its NodeClass asks for, and in what: `NodeClassDrift`, `ImageDrift`, `UserDataDrift`, `FlavorDrift`, `ZoneDrift`, `NetworkDrift`, `DiskDrift` or `BillingPlanDrift`. Core replaces it.", "Nothing; disruption budgets of the NodePool decide when."},
 	{ReasonServerUpdated, false, kindNodeClaim, "Firewalls or the network plan of the running server were changed to what its NodeClass says, without replacing it.", nothing},

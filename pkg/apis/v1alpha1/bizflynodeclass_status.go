@@ -60,6 +60,11 @@ const ConditionTypeLaunchVerified = "LaunchVerified"
 // create and forfeited at each delete. A NodeClass that is paid for on demand does not have it.
 const ConditionTypeBillingPlanSuitable = "BillingPlanSuitable"
 
+// ConditionTypePackageRoomAvailable is a condition beside the others, which Ready does not depend on: False with the reason
+// PackageLimitReached while the cluster has as many nodes as the package of the BKE cluster allows. A NodeClass whose servers
+// do not join by BKE, and one of a cluster whose package does not say how many nodes it allows, do not have it.
+const ConditionTypePackageRoomAvailable = "PackageRoomAvailable"
+
 // BizflyNodeClassStatus is what the spec means in the cloud right now.
 type BizflyNodeClassStatus struct {
 	// Zones are the zones in which servers may be launched. They stay listed while they are sold out.

@@ -267,6 +267,7 @@ var _ = Describe("A BizflyNodeClass", func() {
 		Entry("of egress", v1alpha1.ConditionTypeEgressAvailable),
 		Entry("of the first launch", v1alpha1.ConditionTypeLaunchVerified),
 		Entry("of the billing plan", v1alpha1.ConditionTypeBillingPlanSuitable),
+		Entry("of the package", v1alpha1.ConditionTypePackageRoomAvailable),
 	)
 	It("should be known by its kind where core looks for it", func() {
 		Expect(object.GVK(&v1alpha1.BizflyNodeClass{})).To(Equal(v1alpha1.GroupVersion.WithKind("BizflyNodeClass")))

@@ -15,7 +15,8 @@ limitations under the License.
 */
 
 // Package usage shows on a BizflyNodeClass what its NodeClaims and NodePools tell about it: whether a node of this spec and
-// image has ever registered, and whether its billing plan suits them. Ready depends on neither. It asks the cloud nothing.
+// image has ever registered, whether its billing plan suits them, and whether the cluster may have another node. Ready
+// depends on none of them. It asks the cloud nothing.
 package usage
 
 import (
@@ -25,6 +26,7 @@ import (
 
 	opstatus "github.com/awslabs/operatorpkg/status"
 	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -44,19 +46,24 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// requeueConflict is a moment, in which the write that came between reaches the cache.
-const requeueConflict = time.Second
+const (
+	// requeueConflict is a moment, in which the write that came between reaches the cache.
+	requeueConflict = time.Second
+	// lookAgain is how soon a package that was changed, and a server that became no node, is seen.
+	lookAgain = 2 * time.Minute
+)
 
 // Controller writes the conditions.
 type Controller struct {
 	kubeClient client.Client
 	recorder   karpevents.Recorder
 	clock      clock.Clock
+	catalog    Catalog
 }
 
 // NewController makes a Controller. The client is the manager's, whose cache has NodeClaims and NodePools by NodeClass.
-func NewController(kubeClient client.Client, recorder karpevents.Recorder, clk clock.Clock) *Controller {
-	return &Controller{kubeClient: kubeClient, recorder: recorder, clock: clk}
+func NewController(kubeClient client.Client, recorder karpevents.Recorder, clk clock.Clock, known Catalog) *Controller {
+	return &Controller{kubeClient: kubeClient, recorder: recorder, clock: clk, catalog: known}
 }
 
 // Name is the controller's name.
@@ -76,9 +83,12 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 	if err := c.judgePlan(ctx, updated, conditions); err != nil {
 		return reconcile.Result{}, err
 	}
+	if err := c.judgeRoom(ctx, updated, conditions); err != nil {
+		return reconcile.Result{}, err
+	}
 	updated.Status.Conditions = only(nodeClass.Status.Conditions, updated.Status.Conditions)
 	if equality.Semantic.DeepEqual(nodeClass.Status, updated.Status) {
-		return reconcile.Result{}, nil
+		return reconcile.Result{RequeueAfter: lookAgain}, nil
 	}
 	// The status controller writes the same list, hence the lock.
 	err := c.kubeClient.Status().Patch(ctx, updated, client.MergeFromWithOptions(nodeClass, client.MergeFromWithOptimisticLock{}))
@@ -88,14 +98,14 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 	if client.IgnoreNotFound(err) != nil {
 		return reconcile.Result{}, fmt.Errorf("patching the status, %w", err)
 	}
-	return reconcile.Result{}, nil
+	return reconcile.Result{RequeueAfter: lookAgain}, nil
 }
 
 // only returns the stored conditions with this controller's own of the updated ones. To set one computes Ready anew, which
 // would put "UnhealthyDependents" in the place of the reasons that the status controller has written there.
 func only(stored, updated []opstatus.Condition) []opstatus.Condition {
-	ours := lo.PickByKeys(lo.KeyBy(updated, func(c opstatus.Condition) string { return c.Type }),
-		[]string{v1alpha1.ConditionTypeLaunchVerified, v1alpha1.ConditionTypeBillingPlanSuitable})
+	types := []string{v1alpha1.ConditionTypeLaunchVerified, v1alpha1.ConditionTypeBillingPlanSuitable, v1alpha1.ConditionTypePackageRoomAvailable}
+	ours := lo.PickByKeys(lo.KeyBy(updated, func(c opstatus.Condition) string { return c.Type }), types)
 	var merged []opstatus.Condition
 	// Each where it was, or whoever sorts them and this would take turns for ever.
 	for _, condition := range stored {
@@ -104,7 +114,7 @@ func only(stored, updated []opstatus.Condition) []opstatus.Condition {
 		case isOurs:
 			merged = append(merged, changed)
 			delete(ours, condition.Type)
-		case condition.Type != v1alpha1.ConditionTypeBillingPlanSuitable: // which may have been cleared
+		case !lo.Contains(types, condition.Type): // ours that is missing was cleared
 			merged = append(merged, condition)
 		}
 	}
@@ -120,6 +130,7 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 		// Reconcile knows, and it lists no claims once it is verified.
 		Watches(&karpv1.NodeClaim{}, handler.EnqueueRequestsFromMapFunc(nodeClassOf), builder.WithPredicates(registering())).
 		Watches(&karpv1.NodePool{}, handler.EnqueueRequestsFromMapFunc(nodeClassOf), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(c.everyNodeClass), builder.WithPredicates(counted())).
 		Complete(reconcile.AsReconciler(m.GetClient(), c))
 }
 
@@ -145,6 +156,11 @@ func registering() predicate.Predicate {
 		UpdateFunc: func(e event.UpdateEvent) bool { return registered(e.ObjectNew) && !registered(e.ObjectOld) },
 		DeleteFunc: func(event.DeleteEvent) bool { return false },
 	}
+}
+
+// counted passes nodes that come and go.
+func counted() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }}
 }
 
 // registered says whether the node of a claim has registered. It reads the list itself, since the claim is the cache's and

@@ -43,7 +43,9 @@ func stored() *v1alpha1.BizflyNodeClass {
 	return nodeClass
 }
 
-func controller() *usage.Controller { return usage.NewController(env.Client, env.Recorder, env.Clock) }
+func controller() *usage.Controller {
+	return usage.NewController(env.Client, env.Recorder, env.Clock, env.Catalog)
+}
 
 // look reconciles the NodeClass once and returns what is stored then.
 func look() *v1alpha1.BizflyNodeClass {
@@ -216,7 +218,7 @@ var _ = Describe("The controller", func() {
 		_, err := controller().Reconcile(ctx, fresh)
 		Expect(err).ToNot(HaveOccurred())
 		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(fresh), fresh)).To(Succeed())
-		Expect(lo.Map(fresh.Status.Conditions, func(c status.Condition, _ int) string { return c.Type })).To(ConsistOf(v1alpha1.ConditionTypeLaunchVerified))
+		Expect(lo.Map(fresh.Status.Conditions, func(c status.Condition, _ int) string { return c.Type })).To(ConsistOf(v1alpha1.ConditionTypeLaunchVerified, v1alpha1.ConditionTypePackageRoomAvailable))
 	})
 	It("should leave the reasons that others have written as they are", func() {
 		nodeClass := stored()
@@ -269,7 +271,7 @@ var _ = Describe("The controller", func() {
 		} {
 			Expect(manager.GetFieldIndexer().IndexField(ctx, &karpv1.NodePool{}, field, index)).To(Succeed())
 		}
-		Expect(usage.NewController(manager.GetClient(), env.Recorder, env.Clock).Register(ctx, manager)).To(Succeed())
+		Expect(usage.NewController(manager.GetClient(), env.Recorder, env.Clock, env.Catalog).Register(ctx, manager)).To(Succeed())
 		run(manager)
 		current := func(conditionType string) func() *status.Condition {
 			return func() *status.Condition {
