@@ -1,0 +1,89 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloudprovider_test
+
+import (
+	"strings"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+)
+
+var _ = Describe("A thousand Creates at once", func() {
+	const (
+		launches = 1000
+		interval = 3 * time.Second
+		// tasksPerRound is the default of instance.Config.
+		tasksPerRound = 20
+	)
+
+	It("should make one server for each claim, found by looks that all of them share", func() {
+		// The API server is in memory: what is looked at is the launches, not the making of a thousand objects.
+		memory := unit.InMemory()
+		memory.IDWait = 5 * time.Minute
+		memory.Reset(ctx, cloud.Options{Latency: time.Second, HideBuilding: true})
+		DeferCleanup(memory.CloseCloud)
+		memory.Instances.SetTimes(instance.Times{IDWait: memory.IDWait, VisibilityWindow: 5 * time.Minute, PollInterval: interval})
+		_, err := memory.NodeClass(ctx, unit.WithDefaults)
+		Expect(err).ToNot(HaveOccurred())
+		pool := unit.NodePool()
+		Expect(memory.Client.Create(ctx, pool)).To(Succeed())
+		claims := lo.Times(launches, func(int) *karpv1.NodeClaim { return lo.Must(memory.NodeClaim(ctx, pool)) })
+		memory.Sandbox.ResetRequests()
+
+		created := make([]*karpv1.NodeClaim, launches)
+		errs := make([]error, launches)
+		began := time.Now()
+		var all sync.WaitGroup
+		for i, claim := range claims {
+			all.Go(func() { created[i], errs[i] = memory.CloudProvider.Create(ctx, claim.DeepCopy()) })
+		}
+		all.Wait()
+		// The first look is at once, and each other one an interval after the one before.
+		rounds := 2 + int(time.Since(began)/interval)
+		Expect(lo.Compact(errs)).To(BeEmpty())
+
+		built := lo.KeyBy(memory.Sandbox.Servers(), func(s cloud.Server) string { return "bizflycloud://" + s.ID })
+		Expect(built).To(HaveLen(launches), "no server is without its claim")
+		Expect(lo.UniqBy(lo.Values(built), func(s cloud.Server) string { return s.Name })).To(HaveLen(launches))
+		for i, claim := range claims {
+			server, found := built[created[i].Status.ProviderID]
+			Expect(found).To(BeTrue(), "%s has no server", claim.Name)
+			Expect(server.Metadata).To(HaveKeyWithValue(v1alpha1.MetadataNodeClaimUID, string(claim.UID)))
+			stored := &karpv1.NodeClaim{}
+			Expect(memory.Client.Get(ctx, client.ObjectKeyFromObject(claim), stored)).To(Succeed())
+			Expect(stored.Annotations).To(HaveKey(v1alpha1.AnnotationLaunchIntent))
+		}
+		counts := memory.Sandbox.RequestCounts()
+		Expect(counts[orderRoute]).To(Equal(launches))
+		Expect(counts["GET /iaas-cloud/api/servers"]).To(And(BeNumerically(">", 0), BeNumerically("<=", rounds)))
+		tasks := lo.SumBy(lo.Entries(counts), func(entry lo.Entry[string, int]) int {
+			return lo.Ternary(strings.HasPrefix(entry.Key, "GET /iaas-cloud/api/tasks/"), entry.Value, 0)
+		})
+		Expect(tasks).To(And(BeNumerically(">", 0), BeNumerically("<=", rounds*tasksPerRound)))
+	})
+})
