@@ -6,6 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 MAKE=${MAKE:-make}
 GOLANGCI_LINT=${GOLANGCI_LINT:-.cache/tools/golangci-lint}
+ACTIONLINT=${ACTIONLINT:-.cache/tools/actionlint}
 HELM=${HELM:-.cache/tools/helm}
 
 modules() {
@@ -50,6 +51,10 @@ check_chart() {
 
 check_format() {
   "$GOLANGCI_LINT" fmt --diff || { echo "run \`make fmt\`"; return 1; }
+}
+
+check_workflows() {
+  "$ACTIONLINT" -shellcheck= -pyflakes=
 }
 
 check_vet() {
@@ -118,7 +123,7 @@ check_words() {
   fi
 }
 
-all=(headers words versions modules generated chart format lint vet)
+all=(headers words workflows versions modules generated chart format lint vet)
 failed=()
 for check in "${@:-${all[@]}}"; do
   start=$SECONDS
