@@ -32,6 +32,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/yaml"
@@ -142,6 +143,37 @@ var _ = Describe("a real API server", Ordered, func() {
 		for name, object := range objects {
 			Expect(c.Create(ctx, &object, client.DryRunAll)).To(Succeed(), name)
 		}
+	})
+
+	It("should let the controller make and delete bootstrap tokens and no other Secret of kube-system", func(ctx context.Context) {
+		config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+		Expect(err).ToNot(HaveOccurred())
+		account := ""
+		for name, object := range rendered(ctx, fullValues) {
+			if strings.Contains(name, "join-tokens") {
+				Expect(c.Create(ctx, &object)).To(Succeed(), name)
+			}
+			if object.GetKind() == "ServiceAccount" {
+				account = object.GetName()
+			}
+		}
+		config.Impersonate.UserName = "system:serviceaccount:" + namespace + ":" + account
+		controller, err := client.New(config, client.Options{})
+		Expect(err).ToNot(HaveOccurred())
+		secret := func(name string, kind corev1.SecretType) *corev1.Secret {
+			return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: name}, Type: kind}
+		}
+		theirs := secret("theirs", corev1.SecretTypeOpaque)
+		Expect(c.Create(ctx, theirs)).To(Succeed())
+		refused := MatchError(ContainSubstring("bootstrap tokens, and no other Secret"))
+		// The API server learns of it a moment later.
+		Eventually(func() error { return controller.Delete(ctx, theirs, client.DryRunAll) }).Should(refused)
+		Expect(controller.Create(ctx, secret("other", corev1.SecretTypeOpaque))).To(refused)
+		Expect(controller.Create(ctx, secret("bootstrap-token-abcdef", corev1.SecretTypeOpaque))).To(refused)
+		Expect(controller.Create(ctx, secret("abcdef", corev1.SecretTypeBootstrapToken))).ToNot(Succeed())
+		token := secret("bootstrap-token-abcdef", corev1.SecretTypeBootstrapToken)
+		Expect(controller.Create(ctx, token)).To(Succeed())
+		Expect(controller.Delete(ctx, token)).To(Succeed())
 	})
 
 	Describe("with the admission policy", Ordered, func() {
