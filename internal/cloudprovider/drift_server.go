@@ -222,11 +222,12 @@ func isDisk(v instance.Volume, ordered instance.Disk) bool {
 
 func diskText(v instance.Volume) string { return fmt.Sprintf("of %d GiB, %s", v.SizeGiB, v.Medium) }
 
-// billingPlan compares how the server is paid for with how it was ordered.
+// billingPlan compares how the server is paid for with how it was ordered. A saving plan that has ended, or that somebody has
+// ended, is no drift: it would be prepaid once more for every server, which nobody asked for.
 func (l *liveServer) billingPlan() drifted {
 	wanted, got := l.intent.BillingPlan, l.server.BillingPlan
 	known := got == string(v1alpha1.BillingPlanOnDemand) || got == string(v1alpha1.BillingPlanSavingPlan)
-	if wanted == "" || !known || wanted == got || got == deliveredOf(l.claim).BillingPlan {
+	if wanted == "" || wanted == string(v1alpha1.BillingPlanSavingPlan) || !known || wanted == got || got == deliveredOf(l.claim).BillingPlan {
 		return drifted{}
 	}
 	return drifted{BillingPlanDrift, "billing plan " + got, "billing plan " + wanted}

@@ -194,6 +194,11 @@ var _ = Describe("Drift of a server", func() {
 			intent.Disks[0].SizeGiB = 35
 			claim.Annotations[v1alpha1.AnnotationLaunchIntent] = string(lo.Must(json.Marshal(intent)))
 		}),
+		Entry("a saving plan that has ended, since the next server would prepay another", func(_ string, claim *karpv1.NodeClaim) {
+			intent := intentOf(claim)
+			intent.BillingPlan = "saving_plan"
+			claim.Annotations[v1alpha1.AnnotationLaunchIntent] = string(lo.Must(json.Marshal(intent)))
+		}),
 		Entry("a server of which nothing was written down", func(id string, claim *karpv1.NodeClaim) {
 			delete(claim.Annotations, v1alpha1.AnnotationLaunchIntent)
 			edit("servers/"+id, map[string]any{
