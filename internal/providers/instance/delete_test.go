@@ -126,6 +126,24 @@ var _ = Describe("Delete", func() {
 			Expect(w.deleted()).To(Equal([][]string{{root(server)}}))
 			Expect(lo.Map(w.box.State().Volumes, func(v cloud.Volume, _ int) string { return v.ID })).To(ConsistOf(pvc, described, protected, unrecorded))
 		})
+		DescribeTable("should keep another server's root disk that somebody attached to rescue it", func(recorded bool) {
+			w := newWorld(cloud.Options{})
+			broken := w.box.AddServer(cloud.ServerSpec{Name: "broken"})
+			Expect(w.box.RemoveServer(broken.ID)).To(Succeed())
+			theirs := broken.VolumesAttached[0].ID
+			server, _ := w.launch()
+			Expect(w.box.AttachVolume(theirs, server.ID)).To(Succeed())
+			request := instance.DeleteRequest{ID: server.ID}
+			if recorded {
+				request.RecordedVolumes = []string{root(server)}
+			}
+			w.deleteUntilGone(w.provider, request)
+			Expect(w.deleted()).To(Equal([][]string{{root(server)}}))
+			Expect(lo.Map(w.box.State().Volumes, func(v cloud.Volume, _ int) string { return v.ID })).To(ConsistOf(theirs))
+		},
+			Entry("with the server's own on the record", true),
+			Entry("with nothing on the record", false),
+		)
 		It("should delete the recorded data disks that are still attached", func() {
 			w := newWorld(cloud.Options{})
 			server, _ := w.launch()

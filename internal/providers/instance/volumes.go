@@ -59,16 +59,22 @@ func (p *DefaultProvider) disposable(ctx context.Context, v *view, server *gobiz
 	candidates := lo.Uniq(append(lo.FilterMap(volumes, func(volume *gobizfly.Volume, _ int) (string, bool) {
 		return volume.ID, attachedTo(volume, server.ID)
 	}), lo.Map(server.AttachedVolumes, func(volume gobizfly.AttachedVolume, _ int) string { return volume.ID })...))
+	// A server boots from one disk. Of several root disks somebody has attached the others, perhaps to rescue them: then only
+	// what is on the record or named after the order is the server's own.
+	several := lo.CountBy(candidates, isRoot) > 1
+	ownRoot := func(id, called string) bool {
+		return isRoot(id) && (!several || lo.Contains(recorded, id) || strings.HasPrefix(called, name))
+	}
 	own := lo.Filter(candidates, func(id string, _ int) bool {
 		volume, known := listed[id]
 		switch {
 		case !known:
 			// A list that lags: the server itself vouches for its root disk, nobody for another one.
-			return isRoot(id) && !csiNamed(attached[id].Name, name)
+			return ownRoot(id, attached[id].Name) && !csiNamed(attached[id].Name, name)
 		case len(volume.Attachments) > 0 && !attachedTo(volume, server.ID), csiVolume(volume, name):
 			return false
 		}
-		return isRoot(id) || lo.Contains(recorded, id) || p.orderedDataDisk(server, volume.Name)
+		return ownRoot(id, volume.Name) || lo.Contains(recorded, id) || p.orderedDataDisk(server, volume.Name)
 	})
 	protected, err := p.protectedVolumes(ctx, own)
 	if err != nil {
