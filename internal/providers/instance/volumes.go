@@ -49,22 +49,12 @@ func (p *DefaultProvider) disposable(ctx context.Context, v *view, server *gobiz
 	listed := lo.KeyBy(volumes, func(volume *gobizfly.Volume) string { return volume.ID })
 	attached := lo.KeyBy(server.AttachedVolumes, func(volume gobizfly.AttachedVolume) string { return volume.ID })
 	name := p.orderedName(server)
-	isRoot := func(id string) bool {
-		if volume, ok := attached[id]; ok && volume.AttachedType != "" {
-			return volume.AttachedType == attachedTypeRoot
-		}
-		volume, ok := listed[id]
-		return ok && volume.AttachedType == attachedTypeRoot && volume.Bootable
-	}
 	candidates := lo.Uniq(append(lo.FilterMap(volumes, func(volume *gobizfly.Volume, _ int) (string, bool) {
 		return volume.ID, attachedTo(volume, server.ID)
 	}), lo.Map(server.AttachedVolumes, func(volume gobizfly.AttachedVolume, _ int) string { return volume.ID })...))
-	// A server boots from one disk. Of several root disks somebody has attached the others, perhaps to rescue them: then only
-	// what is on the record or named after the order is the server's own.
-	several := lo.CountBy(candidates, isRoot) > 1
-	ownRoot := func(id, called string) bool {
-		return isRoot(id) && (!several || lo.Contains(recorded, id) || strings.HasPrefix(called, name))
-	}
+	ownRoot := rootOf(candidates, listed, attached, func(id, called string) bool {
+		return lo.Contains(recorded, id) || strings.HasPrefix(called, name)
+	})
 	own := lo.Filter(candidates, func(id string, _ int) bool {
 		volume, known := listed[id]
 		switch {
@@ -81,6 +71,20 @@ func (p *DefaultProvider) disposable(ctx context.Context, v *view, server *gobiz
 		return nil, fmt.Errorf("deleting server %s: %w", server.Name, err)
 	}
 	return lo.Reject(own, func(id string, _ int) bool { return protected.Has(id) }), nil
+}
+
+// rootOf tells, by id and name, the disk that a server boots from. Of several root disks somebody has attached the others,
+// perhaps to rescue them: then only what is provably the server's own counts.
+func rootOf(candidates []string, listed map[string]*gobizfly.Volume, attached map[string]gobizfly.AttachedVolume, proven func(id, called string) bool) func(id, called string) bool {
+	isRoot := func(id string) bool {
+		if volume, ok := attached[id]; ok && volume.AttachedType != "" {
+			return volume.AttachedType == attachedTypeRoot
+		}
+		volume, ok := listed[id]
+		return ok && volume.AttachedType == attachedTypeRoot && volume.Bootable
+	}
+	several := lo.CountBy(candidates, isRoot) > 1
+	return func(id, called string) bool { return isRoot(id) && (!several || proven(id, called)) }
 }
 
 // leftovers returns the disks that outlived their server: those that the cloud named after it, the root disk on the record,
