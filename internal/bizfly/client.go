@@ -20,7 +20,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"slices"
 	"sync"
@@ -231,7 +230,7 @@ func (b *backend) worthRepeating(op *operation, err *APIError) bool {
 // call comes first.
 func (b *backend) rest(ctx context.Context, attempt int, asked time.Duration) bool {
 	ceiling := min(firstRetry<<(attempt-1), maxRetryDelay)
-	wait := max(ceiling/2+time.Duration(rand.Int64N(int64(ceiling)/2+1)), asked) //nolint:gosec // jitter needs no secrecy
+	wait := max(ceiling/2+time.Duration(b.config.Spread(int64(ceiling)/2+1)), asked)
 	return b.admission.sleep(ctx, wait, "") == nil
 }
 

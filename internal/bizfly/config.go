@@ -21,6 +21,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"path"
@@ -123,6 +124,8 @@ type Config struct {
 	ErrorPatterns []ErrorPattern
 	// Clock is the time of token lifetimes, back-offs and rates; nil means the real one.
 	Clock clock.Clock
+	// Spread returns a number from 0 to n-1 by which pauses differ, so that replicas part; nil means a random one.
+	Spread func(n int64) int64
 	// Registerer takes the metrics; nil means controller-runtime's registry.
 	Registerer prometheus.Registerer
 	// Transport sends the requests instead of the network, for tests that decide when and whether they arrive; nil means
@@ -172,6 +175,9 @@ func (c Config) withDefaults() Config {
 	fill(&c.Timeouts.TLSHandshake, timeouts.TLSHandshake)
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
+	}
+	if c.Spread == nil {
+		c.Spread = rand.Int64N
 	}
 	return c
 }
@@ -307,7 +313,7 @@ func parseEndpoint(raw string) (*url.URL, error) {
 func (c Config) sameConnection(other Config) bool {
 	strip := func(config Config) Config {
 		config.Limits, config.ErrorPatterns, config.CABundle, config.Registerer, config.Transport = Limits{}, nil, nil, nil, nil
-		config.Timeouts.Delete, config.Timeouts.Read, config.Timeouts.Create, config.Clock = 0, 0, 0, nil
+		config.Timeouts.Delete, config.Timeouts.Read, config.Timeouts.Create, config.Clock, config.Spread = 0, 0, 0, nil, nil
 		return config
 	}
 	return c.Clock == other.Clock && c.Transport == other.Transport && bytes.Equal(c.CABundle, other.CABundle) && reflect.DeepEqual(strip(c), strip(other))

@@ -63,8 +63,8 @@ func newConnection(config Config, metrics *metrics, health *health, redactor *re
 	librarian := &librarian{config: config, endpoint: endpoint, wire: w}
 	return &connection{
 		config: config, endpoint: endpoint, region: region, transport: transport, wire: w,
-		sessions: &refreshable[session]{clock: config.Clock, timeout: config.Timeouts.Login, fetch: authenticator.login},
-		catalogs: &refreshable[*catalog]{clock: config.Clock, timeout: config.Timeouts.Login, fetch: librarian.read},
+		sessions: &refreshable[session]{clock: config.Clock, spread: config.Spread, timeout: config.Timeouts.Login, fetch: authenticator.login},
+		catalogs: &refreshable[*catalog]{clock: config.Clock, spread: config.Spread, timeout: config.Timeouts.Login, fetch: librarian.read},
 	}, nil
 }
 

@@ -18,6 +18,7 @@ package bizfly
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -61,7 +62,7 @@ func Redact(text string, secrets ...string) string {
 
 // Backoff is the wait after so many failures.
 func Backoff(failures int) time.Duration {
-	return backoff(firstBackoff, failures)
+	return backoff(rand.Int64N, firstBackoff, failures)
 }
 
 // Panicking makes a call in which gobizfly panics, after the request was sent when sent is true.

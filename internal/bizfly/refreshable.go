@@ -19,7 +19,6 @@ package bizfly
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -49,6 +48,7 @@ type fetched[T any] struct {
 // not fetched again before an exponential back-off has passed. No lock is held while fetching.
 type refreshable[T any] struct {
 	clock   clock.PassiveClock
+	spread  func(n int64) int64
 	timeout time.Duration
 	fetch   func(ctx context.Context) (fetched[T], error)
 	flights singleflight.Group
@@ -131,7 +131,7 @@ func (r *refreshable[T]) judge(accepted bool) {
 		r.useless, r.uselessBefore = 0, time.Time{}
 		return
 	}
-	r.uselessBefore = r.clock.Now().Add(backoff(uselessBackoff, r.useless))
+	r.uselessBefore = r.clock.Now().Add(backoff(r.spread, uselessBackoff, r.useless))
 	r.useless++
 }
 
@@ -189,7 +189,7 @@ func (r *refreshable[T]) failed(err error) *APIError {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	wait := max(backoff(firstBackoff, r.failures), apiError.RetryAfter)
+	wait := max(backoff(r.spread, firstBackoff, r.failures), apiError.RetryAfter)
 	r.failures++
 	r.notBefore = r.clock.Now().Add(wait)
 	apiError.RetryAfter = wait
@@ -209,10 +209,10 @@ func (r *refreshable[T]) pendingFailure(now time.Time) *APIError {
 }
 
 // backoff doubles from first with each failure up to maxBackoff, minus up to a quarter, so that replicas part.
-func backoff(first time.Duration, failures int) time.Duration {
+func backoff(spread func(int64) int64, first time.Duration, failures int) time.Duration {
 	wait := maxBackoff
 	if failures < 16 {
 		wait = min(first<<failures, maxBackoff)
 	}
-	return wait - time.Duration(rand.Int64N(int64(wait)/4+1)) //nolint:gosec // jitter needs no secrecy
+	return wait - time.Duration(spread(int64(wait)/4+1))
 }

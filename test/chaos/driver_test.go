@@ -82,7 +82,7 @@ func (w *world) act() {
 		{2, func() { w.reconcileSingleton("core collector") }},
 		{9, w.provision},
 		{3, w.disrupt},
-		{8, func() { time.Sleep(time.Duration(5+w.rng.IntN(90)) * time.Second) }},
+		{8, func() { time.Sleep(between(w.rng, 5*time.Second, 95*time.Second)) }},
 		{6, w.changeWeather},
 		{6, w.happen},
 		{3, func() { w.leader().dieAfter(w.rng.IntN(15), w.rng.IntN(2) == 0) }},
@@ -154,7 +154,7 @@ func (w *world) changeLeader() {
 		return
 	}
 	old := w.leader()
-	old.freeze(time.Duration(5+w.rng.IntN(250)) * time.Second)
+	old.freeze(between(w.rng, 5*time.Second, 255*time.Second))
 	old.dieAfter(w.rng.IntN(6), w.rng.IntN(2) == 0)
 	w.trace("%d: stands still", old.number)
 	if len(w.processes) < maxProcesses {
@@ -253,7 +253,7 @@ func (w *world) reconcileClaim(controller string) {
 	}
 	w.snapshots[string(claim.UID)] = claim.DeepCopy()
 	w.reconcile(controller, claim)
-	w.wait(w.leader(), controller+chosen.Name, time.Duration(w.rng.IntN(20_000))*time.Millisecond)
+	w.wait(w.leader(), controller+chosen.Name, between(w.rng, 0, 20*time.Second))
 }
 
 func (w *world) reconcile(controller string, claim *karpv1.NodeClaim) {
@@ -285,7 +285,7 @@ func (w *world) reconcileSingleton(controller string) {
 		}
 		return err
 	})
-	w.wait(p, controller, time.Duration(w.rng.IntN(10_000))*time.Millisecond)
+	w.wait(p, controller, between(w.rng, 0, 10*time.Second))
 }
 
 // start begins what a controller does for one object, unless the same is still under way.

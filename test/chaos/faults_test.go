@@ -57,9 +57,9 @@ func (w *world) chances(subject string) *rand.Rand {
 
 func (w *world) fateOf(subject string, request *http.Request, _ []byte) fate {
 	now, r := w.weatherNow(), w.chances(subject)
-	f := fate{latency: time.Duration(20+r.IntN(380)) * time.Millisecond}
+	f := fate{latency: between(r, 20*time.Millisecond, 400*time.Millisecond)}
 	if r.Float64() < now.slow {
-		f.latency = time.Duration(r.IntN(90)) * time.Second
+		f.latency = between(r, 0, 90*time.Second)
 	}
 	if r.Float64() < now.transport || (isOrder(request) && r.Float64() < now.order) {
 		f.misanswer(r, request)
@@ -83,6 +83,11 @@ func (w *world) fateOf(subject string, request *http.Request, _ []byte) fate {
 	return f
 }
 
+// between is a time to the nanosecond, so that no two things happen at the same moment by chance: such have no order.
+func between(r *rand.Rand, least, most time.Duration) time.Duration {
+	return least + time.Duration(r.Int64N(int64(most-least)))
+}
+
 func pick[T any](r *rand.Rand, values ...T) T { return values[r.IntN(len(values))] }
 
 // misanswer lets the request fail on its way there or back.
@@ -103,7 +108,7 @@ func (f *fate) misanswer(r *rand.Rand, request *http.Request) {
 	}
 	f.faults = append(f.faults, pick(r, faults...))
 	if isOrder(request) && r.IntN(4) == 0 {
-		f.faults, f.lateBy = nil, time.Duration(1+r.IntN(200))*time.Second
+		f.faults, f.lateBy = nil, between(r, time.Second, 200*time.Second)
 	}
 }
 

@@ -98,7 +98,7 @@ func (w *world) kubeCall(ctx context.Context, p *process, what string, writes bo
 		return err
 	}
 	r := w.chances(what)
-	if err := sleep(ctx, time.Duration(1+r.IntN(15))*time.Millisecond); err != nil {
+	if err := sleep(ctx, between(r, time.Millisecond, 16*time.Millisecond)); err != nil {
 		return err
 	}
 	misfortune := r.Float64() < w.weatherNow().kube

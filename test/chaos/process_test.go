@@ -169,19 +169,6 @@ func (p *process) gone() bool {
 	return p.dead
 }
 
-// evenClock makes the pauses between repetitions, which the client spreads at random, the same in every run: rounded up
-// to a power of two of the shortest.
-type evenClock struct{ clock.RealClock }
-
-// NewTimer implements clock.Clock.
-func (c evenClock) NewTimer(d time.Duration) clock.Timer {
-	even := 200 * time.Millisecond
-	for even < d {
-		even *= 2
-	}
-	return c.RealClock.NewTimer(even)
-}
-
 // newProcess starts a controller that remembers nothing, as internal/operator puts it together.
 func (w *world) newProcess() *process {
 	p := &process{world: w, number: len(w.processes) + 1, left: -1, core: w.cores[len(w.processes)]}
@@ -191,7 +178,9 @@ func (w *world) newProcess() *process {
 	api := lo.Must(bizfly.NewClient(bizfly.Config{
 		APIURL: "http://cloud.test/api", AllowHTTP: true, Region: credentials.Region, AuthMethod: bizfly.AuthMethodAppCredential,
 		AppCredID: credentials.AppCredID, AppCredSecret: credentials.AppCredSecret, Registerer: prometheus.NewRegistry(),
-		Transport: wire{p}, Clock: evenClock{},
+		Transport: wire{p},
+		// Chance that does not follow from the seed would give a world another course each time.
+		Spread: func(n int64) int64 { return n / 2 },
 	}))
 	if w.shared == nil {
 		w.shared = catalog.NewDefaultProvider(api, clock.RealClock{}, catalog.Config{Region: credentials.Region, BKEClusterID: bke.ClusterUID})

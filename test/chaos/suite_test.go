@@ -100,24 +100,29 @@ var _ = Describe("Tier A", func() {
 		})
 	}
 
-	// Two things that happen at the very same moment have no order, not even here, so that now and then a world takes another
-	// turn. A source of chance that does not follow from the seed would change every one of them.
+	// All chance follows from the seed, but two things that happen at the very same moment have no order, not even here, so
+	// that about one life in thirty takes another turn: such a world gets a third life.
 	It("should live through the same worlds twice in the same way", func() {
 		const worlds = 4
-		same, seed := 0, number("SEED", 1)
-		var difference string
-		for n := seed; n < seed+worlds; n++ {
-			once, again := live(n).lines, live(n).lines
-			slices.Sort(once)
-			slices.Sort(again)
+		var differences []string
+		for first, n := number("SEED", 1), int64(0); n < worlds; n++ {
+			once, again := course(first+n), course(first+n)
 			if slices.Equal(once, again) {
-				same++
+				continue
+			}
+			if third := course(first + n); slices.Equal(third, once) || slices.Equal(third, again) {
 				continue
 			}
 			gone, come := lo.Difference(once, again)
-			difference += fmt.Sprintf("world %d:\n  only once: %s\n  only again: %s\n", n,
-				strings.Join(gone[:min(len(gone), 3)], "\n    "), strings.Join(come[:min(len(come), 3)], "\n    "))
+			differences = append(differences, fmt.Sprintf("world %d:\n  only once: %s\n  only again: %s", first+n,
+				strings.Join(gone[:min(len(gone), 3)], "\n    "), strings.Join(come[:min(len(come), 3)], "\n    ")))
 		}
-		Expect(same).To(BeNumerically(">=", worlds/2), difference)
+		Expect(differences).To(BeEmpty(), strings.Join(differences, "\n"))
 	})
 })
+
+// course is all that happens in the world of a seed, and when, in an order that does not depend on who was first to write
+// down what happened at one moment.
+func course(seed int64) []string {
+	return slices.Sorted(slices.Values(live(seed).lines))
+}
