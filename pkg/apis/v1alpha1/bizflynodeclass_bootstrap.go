@@ -1,0 +1,119 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Bootstrap is how a new server becomes a node.
+// +kubebuilder:validation:XValidation:message="userData or userDataFrom is required in Custom mode: it makes the server join the cluster",rule="self.mode != 'Custom' || has(self.userData) || has(self.userDataFrom)"
+// +kubebuilder:validation:XValidation:message="joinToken belongs to Custom mode: the BKE worker image joins with the cluster's own token",rule="!has(self.joinToken) || self.mode == 'Custom'"
+type Bootstrap struct {
+	// Mode is BKE or Custom.
+	// +kubebuilder:default=BKE
+	// +optional
+	Mode BootstrapMode `json:"mode,omitempty"`
+	// UserData is a Go text/template of user data: a script, cloud-config or MIME multipart. Its variables and functions
+	// are in docs/bootstrap.md. In BKE mode it is run before the worker image's own script and may not be needed at all.
+	// What comes from several places is merged: userDataFrom first, then userData, then BKE's own script.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=16384
+	// +optional
+	UserData *string `json:"userData,omitempty"`
+	// UserDataFrom is the same from a Secret of the controller's namespace, for templates that hold credentials.
+	// +optional
+	UserDataFrom *SecretKeySelector `json:"userDataFrom,omitempty"`
+	// JoinToken makes a bootstrap token for each server, valid for a short time and for this node only to begin with;
+	// templates get it as .JoinToken. It needs the chart's value joinTokens.enabled, which grants its Role.
+	// +optional
+	JoinToken *JoinToken `json:"joinToken,omitempty"`
+}
+
+// SecretKeySelector selects a key of a Secret of the controller's namespace.
+type SecretKeySelector struct {
+	// Name is the name of the Secret; the controller's Role must grant it (chart value userDataSecrets).
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// Key is the key within it; the default is userData.
+	// +kubebuilder:default=userData
+	// +kubebuilder:validation:Pattern=`^[-._a-zA-Z0-9]+$`
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	Key string `json:"key,omitempty"`
+}
+
+// JoinToken is a bootstrap token that is made for one server.
+type JoinToken struct {
+	// TTL is how long the token is valid; it must exceed the longest launch. The default is 30m.
+	// +kubebuilder:default="30m"
+	// +kubebuilder:validation:XValidation:message="joinToken.ttl must be between 5m and 24h, for example 30m",rule="duration(self) >= duration('5m') && duration(self) <= duration('24h')"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]+(s|m|h))+$`
+	// +kubebuilder:validation:MaxLength=16
+	// +optional
+	TTL metav1.Duration `json:"ttl,omitempty"`
+}
+
+// KubeletConfiguration is the part of the kubelet's configuration that decides how much of a server pods can use.
+// +kubebuilder:validation:XValidation:message="each threshold of evictionSoft needs a time in evictionSoftGracePeriod, and each time a threshold",rule="(has(self.evictionSoft) ? self.evictionSoft.all(k, has(self.evictionSoftGracePeriod) && k in self.evictionSoftGracePeriod) : true) && (has(self.evictionSoftGracePeriod) ? self.evictionSoftGracePeriod.all(k, has(self.evictionSoft) && k in self.evictionSoft) : true)"
+type KubeletConfiguration struct {
+	// MaxPods is the most pods that the node runs; the default is 110.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	// +optional
+	MaxPods *int32 `json:"maxPods,omitempty"`
+	// PodsPerCore limits the pods by the number of vCPUs: the node runs the lower of maxPods and podsPerCore x vCPUs.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	// +optional
+	PodsPerCore *int32 `json:"podsPerCore,omitempty"`
+	// SystemReserved is what the kubelet keeps for the operating system: cpu, memory and ephemeral-storage.
+	// +kubebuilder:validation:XValidation:message="valid keys for systemReserved are cpu, memory and ephemeral-storage",rule="self.all(x, x in ['cpu','memory','ephemeral-storage'])"
+	// +kubebuilder:validation:XValidation:message="systemReserved values must be quantities that are not negative",rule="self.all(x, isQuantity(self[x]) && quantity(self[x]).compareTo(quantity('0')) >= 0)"
+	// +kubebuilder:validation:MaxProperties=3
+	// +optional
+	SystemReserved map[string]string `json:"systemReserved,omitempty"`
+	// KubeReserved is what the kubelet keeps for itself and the container runtime: cpu, memory and ephemeral-storage.
+	// +kubebuilder:validation:XValidation:message="valid keys for kubeReserved are cpu, memory and ephemeral-storage",rule="self.all(x, x in ['cpu','memory','ephemeral-storage'])"
+	// +kubebuilder:validation:XValidation:message="kubeReserved values must be quantities that are not negative",rule="self.all(x, isQuantity(self[x]) && quantity(self[x]).compareTo(quantity('0')) >= 0)"
+	// +kubebuilder:validation:MaxProperties=3
+	// +optional
+	KubeReserved map[string]string `json:"kubeReserved,omitempty"`
+	// EvictionHard is the threshold below which the kubelet evicts pods: memory.available and nodefs.available, each
+	// a quantity or a percentage.
+	// +kubebuilder:validation:XValidation:message="valid keys for evictionHard are memory.available and nodefs.available",rule="self.all(x, x in ['memory.available','nodefs.available'])"
+	// +kubebuilder:validation:XValidation:message="evictionHard values must be quantities or percentages below 100%, for example 100Mi or 5%",rule="self.all(x, self[x].matches('^[0-9]{1,2}([.][0-9]+)?%$') || (isQuantity(self[x]) && quantity(self[x]).compareTo(quantity('0')) >= 0))"
+	// +kubebuilder:validation:MaxProperties=2
+	// +optional
+	EvictionHard map[string]string `json:"evictionHard,omitempty"`
+	// EvictionSoft is the threshold below which the kubelet evicts pods after evictionSoftGracePeriod: memory.available
+	// and nodefs.available, each a quantity or a percentage. Where it is higher than evictionHard, the scheduler computes
+	// with it, since pods would otherwise be placed only to be evicted.
+	// +kubebuilder:validation:XValidation:message="valid keys for evictionSoft are memory.available and nodefs.available",rule="self.all(x, x in ['memory.available','nodefs.available'])"
+	// +kubebuilder:validation:XValidation:message="evictionSoft values must be quantities or percentages below 100%, for example 200Mi or 10%",rule="self.all(x, self[x].matches('^[0-9]{1,2}([.][0-9]+)?%$') || (isQuantity(self[x]) && quantity(self[x]).compareTo(quantity('0')) >= 0))"
+	// +kubebuilder:validation:MaxProperties=2
+	// +optional
+	EvictionSoft map[string]string `json:"evictionSoft,omitempty"`
+	// EvictionSoftGracePeriod is how long each threshold of evictionSoft must hold, for example "1m30s".
+	// +kubebuilder:validation:XValidation:message="valid keys for evictionSoftGracePeriod are memory.available and nodefs.available",rule="self.all(x, x in ['memory.available','nodefs.available'])"
+	// +kubebuilder:validation:XValidation:message="evictionSoftGracePeriod values must be durations, for example 1m30s",rule="self.all(x, self[x].matches('^([0-9]+(s|m|h))+$'))"
+	// +kubebuilder:validation:MaxProperties=2
+	// +optional
+	EvictionSoftGracePeriod map[string]string `json:"evictionSoftGracePeriod,omitempty"`
+}
