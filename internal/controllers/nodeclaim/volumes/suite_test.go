@@ -22,12 +22,9 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/karpenter/pkg/operator/logging"
 	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
@@ -36,24 +33,9 @@ var (
 	env *unit.Environment
 )
 
-func init() { log.SetLogger(logging.NopLogger) }
-
 func TestVolumes(t *testing.T) {
 	RegisterFailHandler(Fail)
 	RunSpecs(t, "NodeClaim/Volumes")
 }
 
-var _ = BeforeSuite(func() { env = unit.Start(ctx) })
-
-var _ = AfterSuite(func() { Expect(env.Stop()).To(Succeed()) })
-
-var _ = BeforeEach(func() {
-	env.Reset(ctx, cloud.Options{})
-	_, err := env.NodeClass(ctx)
-	Expect(err).ToNot(HaveOccurred())
-})
-
-var _ = AfterEach(func() {
-	Expect(env.Cleanup(ctx)).To(Succeed())
-	env.CloseCloud()
-})
+var _ = unit.Suite(ctx, &env, unit.WithNodeClass)

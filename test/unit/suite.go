@@ -1,0 +1,53 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package unit
+
+import (
+	"context"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/karpenter/pkg/operator/logging"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+// Suite gives the suite of a package an environment, and each of its specs a cloud of its own in it. The setups run after that,
+// in order, before each spec. It is called where the package's variables are: var _ = unit.Suite(ctx, &env).
+func Suite(ctx context.Context, env **Environment, setups ...func(context.Context, *Environment)) bool {
+	log.SetLogger(logging.NopLogger)
+	BeforeSuite(func() { *env = Start(ctx) })
+	AfterSuite(func() { Expect((*env).Stop()).To(Succeed()) })
+	BeforeEach(func() {
+		(*env).Reset(ctx, cloud.Options{})
+		for _, setup := range setups {
+			setup(ctx, *env)
+		}
+	})
+	AfterEach(func() {
+		Expect((*env).Cleanup(ctx)).To(Succeed())
+		(*env).CloseCloud()
+	})
+	return true
+}
+
+// WithNodeClass is a setup that makes the default NodeClass.
+func WithNodeClass(ctx context.Context, env *Environment) {
+	_, err := env.NodeClass(ctx)
+	Expect(err).ToNot(HaveOccurred())
+}
