@@ -4,6 +4,8 @@
 # control plane is a pinned Go module, built into .cache/ when first needed and again only when its module changes.
 
 SHELL := bash
+# The toolchain that go.mod asks for comes through the module proxy, also where the machine says GOTOOLCHAIN=local.
+export GOTOOLCHAIN := auto
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
@@ -22,7 +24,8 @@ KUBEBUILDER_ASSETS ?= $(CONTROLPLANE_BIN)
 export KUBEBUILDER_ASSETS
 
 CORES     := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
-GOVERSION := $(shell go env GOVERSION)
+# Exported variables do not reach $(shell) before make 4.4.
+GOVERSION := $(shell GOTOOLCHAIN=auto go env GOVERSION)
 # The one Kubernetes version of the tests is the one that the control plane's module asks for.
 KUBERNETES_VERSION := $(shell awk '$$1 == "k8s.io/kubernetes" { print $$2; exit }' test/controlplane/go.mod)
 KUBERNETES_MAJOR   := $(patsubst v%,%,$(word 1,$(subst ., ,$(KUBERNETES_VERSION))))
@@ -211,7 +214,7 @@ actionlint: $(TOOLS)/actionlint ## Check the GitHub workflows
 
 ##@ Generate
 
-CORE_CRDS = $(shell go list -m -f '{{.Dir}}' sigs.k8s.io/karpenter)/pkg/apis/crds
+CORE_CRDS = $(shell GOTOOLCHAIN=auto go list -m -f '{{.Dir}}' sigs.k8s.io/karpenter)/pkg/apis/crds
 # The pages of docs/ that hack/docs writes from the code.
 DOC_PAGES := bootstrap events metrics options reference tuning
 # The folders that carry a copy of every custom resource definition: ours and Karpenter core's.

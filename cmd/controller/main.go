@@ -29,11 +29,11 @@ import (
 	"sigs.k8s.io/karpenter/pkg/cloudprovider/metrics"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider/overlay"
 	corecontrollers "sigs.k8s.io/karpenter/pkg/controllers"
+	"sigs.k8s.io/karpenter/pkg/controllers/node/health"
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
 	"sigs.k8s.io/karpenter/pkg/controllers/state"
 	coreoperator "sigs.k8s.io/karpenter/pkg/operator"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/corefaults"
 	// Its options join core's.
 	_ "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/logging"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
@@ -59,22 +59,24 @@ func main() {
 
 	undecorated := metrics.Decorate(op.CloudProvider)
 	cloudProvider := overlay.Decorate(undecorated, op.GetClient(), op.InstanceTypeStore)
-	clusterState := state.NewCluster(op.Clock, op.GetClient(), cloudProvider)
+	repairPolicies, err := health.NewRepairPolicyMatcher(ctx, cloudProvider)
+	exitOn(err)
+	clusterState := state.NewCluster(op.Clock, op.GetClient(), cloudProvider, state.WithRepairPolicyMatcher(repairPolicies))
 
-	claimMemory := corefaults.NewClaimMemory(op.GetClient(), op.Clock)
-	ours := append(providerControllers(op, options.FromContext(ctx)), coreFaults(ctx, op, claimMemory, cloudProvider, clusterState)...)
+	ours := providerControllers(op, options.FromContext(ctx))
 	exitOn(op.WatchControllers(ours...))
 	op.
 		WithControllers(ctx, corecontrollers.NewControllers(
 			ctx,
 			op.Manager,
 			op.Clock,
-			claimMemory,
+			op.GetClient(),
 			op.EventRecorder,
 			cloudProvider,
 			undecorated,
 			clusterState,
 			op.InstanceTypeStore,
+			op.PredictionStore,
 		)...).
 		WithControllers(ctx, ours...).
 		Start(ctx)

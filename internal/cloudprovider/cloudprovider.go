@@ -205,9 +205,14 @@ func (c *CloudProvider) GetSupportedNodeClasses() []status.Object {
 // usually a server that is gone or stuck; one that says NotReady may still recover by itself.
 func (c *CloudProvider) RepairPolicies() []cloudprovider.RepairPolicy {
 	return []cloudprovider.RepairPolicy{
-		{ConditionType: corev1.NodeReady, ConditionStatus: corev1.ConditionUnknown, TolerationDuration: 10 * time.Minute},
-		{ConditionType: corev1.NodeReady, ConditionStatus: corev1.ConditionFalse, TolerationDuration: 15 * time.Minute},
+		{ConditionType: corev1.NodeReady, ConditionStatus: corev1.ConditionUnknown, TolerationDuration: 10 * time.Minute, Action: cloudprovider.ReplaceNode},
+		{ConditionType: corev1.NodeReady, ConditionStatus: corev1.ConditionFalse, ReasonRegex: ".*", TolerationDuration: 15 * time.Minute, Action: cloudprovider.ReplaceNode},
 	}
+}
+
+// Reboot restarts the server of a NodeClaim in place.
+func (c *CloudProvider) Reboot(context.Context, *karpv1.NodeClaim, string) error {
+	return cloudprovider.NewNodeRebootNotImplementedError()
 }
 
 // Get returns the claim of a server. Only the cloud's own word makes it not found.

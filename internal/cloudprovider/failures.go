@@ -22,17 +22,15 @@ import (
 	"sync"
 	"time"
 
-	opmetrics "github.com/awslabs/operatorpkg/metrics"
 	"github.com/patrickmn/go-cache"
-	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/metrics"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -45,12 +43,9 @@ const (
 )
 
 // launchFailuresTotal counts orders that the cloud refused or failed to build.
-var launchFailuresTotal = opmetrics.NewPrometheusCounter(crmetrics.Registry, prometheus.CounterOpts{
-	Namespace: "karpenter",
-	Subsystem: "bizfly",
-	Name:      "launch_failures_total",
-	Help:      "Orders of servers that the cloud refused or failed to build, by reason.",
-}, []string{"reason"})
+var launchFailuresTotal = metrics.Counter("launch_failures_total",
+	"Orders of servers that the cloud refused or failed to build, by reason.",
+	metrics.Label("reason"))
 
 // A counter that first appears with its first count hides that count from every rate.
 func init() {

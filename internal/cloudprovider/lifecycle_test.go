@@ -29,6 +29,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
+	"sigs.k8s.io/karpenter/pkg/controllers/state"
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/state/nodepoolhealth"
 
@@ -50,7 +51,7 @@ var _ = Describe("What core does with an error of the cloud", func() {
 				fault.Method, fault.Path = http.MethodPost, "/servers"
 			}
 			env.Sandbox.AddFaults(1, fault)
-			controller := lifecycle.NewController(env.Clock, env.Client, env.CloudProvider, env.Recorder, nodepoolhealth.NewState(), nil)
+			controller := lifecycle.NewController(env.Clock, env.Client, env.CloudProvider, env.Recorder, state.NewCluster(env.Clock, env.Client, env.CloudProvider), nodepoolhealth.NewState(), nil)
 			claim := nodeClaim(nil)
 			_, err := controller.Reconcile(ctx, claim)
 			live := &karpv1.NodeClaim{}
@@ -80,7 +81,7 @@ var _ = Describe("What core does with an error of the cloud", func() {
 	)
 	It("should be to launch once the cloud has recovered, for each claim that was kept", func() {
 		nodeClass()
-		controller := lifecycle.NewController(env.Clock, env.Client, env.CloudProvider, env.Recorder, nodepoolhealth.NewState(), nil)
+		controller := lifecycle.NewController(env.Clock, env.Client, env.CloudProvider, env.Recorder, state.NewCluster(env.Clock, env.Client, env.CloudProvider), nodepoolhealth.NewState(), nil)
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusConflict, Message: "Port p is still in use"})
 		claim := nodeClaim(nil)
 		_, err := controller.Reconcile(ctx, claim)

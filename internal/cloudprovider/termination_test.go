@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
+	"sigs.k8s.io/karpenter/pkg/controllers/state"
 	"sigs.k8s.io/karpenter/pkg/state/nodepoolhealth"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/termination"
@@ -55,7 +56,7 @@ var _ = Describe("Deleting everything at once", func() {
 			Expect(claims.Items).To(HaveLen(2))
 			Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(class), class)).To(Succeed())
 			holds := termination.NewController(env.Client, env.Recorder)
-			ends := lifecycle.NewController(env.Clock, env.Client, env.CloudProvider, env.Recorder, nodepoolhealth.NewState(), nil)
+			ends := lifecycle.NewController(env.Clock, env.Client, env.CloudProvider, env.Recorder, state.NewCluster(env.Clock, env.Client, env.CloudProvider), nodepoolhealth.NewState(), nil)
 			_, err := holds.Reconcile(ctx, class.DeepCopy())
 			Expect(err).ToNot(HaveOccurred())
 

@@ -32,6 +32,7 @@ import (
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 	coregc "sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/garbagecollection"
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
+	"sigs.k8s.io/karpenter/pkg/controllers/state"
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/state/nodepoolhealth"
 
@@ -74,7 +75,7 @@ func (silent) Publish(...karpevents.Event) {}
 
 func newCore() *core {
 	c := &core{kube: &lateClient{}, provider: &lateProvider{}}
-	c.lifecycle = lifecycle.NewController(clock.RealClock{}, c.kube, c.provider, silent{}, nodepoolhealth.NewState(), nil)
+	c.lifecycle = lifecycle.NewController(clock.RealClock{}, c.kube, c.provider, silent{}, state.NewCluster(clock.RealClock{}, c.kube, c.provider), nodepoolhealth.NewState(), nil)
 	return c
 }
 

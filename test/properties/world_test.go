@@ -35,6 +35,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning"
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling"
 	"sigs.k8s.io/karpenter/pkg/controllers/state"
+	"sigs.k8s.io/karpenter/pkg/state/cost"
 	"sigs.k8s.io/karpenter/pkg/state/virtualpods"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
@@ -88,7 +89,7 @@ func newWorld(ctx context.Context, seed uint64, wrap func(*cloudprovider.CloudPr
 	w.provisioner = provisioning.NewProvisioner(w.Client, w.Recorder, w.provider, w.cluster, w.clock,
 		deviceallocation.NewController(w.Client), virtualpods.NewVirtualPodCache(w.Client))
 	w.queue = disruption.NewQueue(w.Client, w.Recorder, w.cluster, w.clock, w.provisioner)
-	w.disruption = disruption.NewController(w.clock, w.Client, w.provisioner, w.provider, w.Recorder, w.cluster, w.queue, nil)
+	w.disruption = disruption.NewController(ctx, w.clock, w.Client, w.provisioner, w.provider, w.Recorder, w.cluster, w.queue, cost.NewClusterCost(ctx, w.provider, w.Client))
 	return w, nil
 }
 

@@ -53,12 +53,13 @@ type house struct {
 }
 
 func newHouse(memoryOverhead float64) *house {
+	planner := newPlanner(env.CloudProvider)
 	return &house{
-		planner: newPlanner(env.CloudProvider),
+		planner: planner,
 		guests: guest.New(env.Sandbox.Cloud, guest.Options{
 			Client: kubernetes.NewForConfigOrDie(env.Environment.Environment.Config), MemoryOverhead: memoryOverhead, Ready: true,
 		}),
-		lifecycle: lifecycle.NewController(env.Clock, env.Client, env.CloudProvider, env.Recorder, nodepoolhealth.NewState(), nil),
+		lifecycle: lifecycle.NewController(env.Clock, env.Client, env.CloudProvider, env.Recorder, planner.cluster, nodepoolhealth.NewState(), nil),
 		memory:    memory.NewController(env.Client, env.Flavors),
 	}
 }

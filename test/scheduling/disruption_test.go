@@ -28,10 +28,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/controllers/disruption"
-	"sigs.k8s.io/karpenter/pkg/controllers/node/health"
+	"sigs.k8s.io/karpenter/pkg/controllers/node/legacyrepair"
 	"sigs.k8s.io/karpenter/pkg/controllers/node/termination"
 	"sigs.k8s.io/karpenter/pkg/controllers/node/termination/terminator"
 	nodeclaimdisruption "sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/disruption"
+	"sigs.k8s.io/karpenter/pkg/state/cost"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 	"sigs.k8s.io/karpenter/pkg/test/expectations"
 
@@ -63,7 +64,7 @@ func (h *house) disrupted() int {
 	}
 	h.cluster.MarkUnconsolidated()
 	queue := disruption.NewQueue(env.Client, env.Recorder, h.cluster, clk, h.provisioner)
-	controller := disruption.NewController(clk, env.Client, h.provisioner, env.CloudProvider, env.Recorder, h.cluster, queue, nil)
+	controller := disruption.NewController(ctx, clk, env.Client, h.provisioner, env.CloudProvider, env.Recorder, h.cluster, queue, cost.NewClusterCost(ctx, env.CloudProvider, env.Client))
 	Eventually(func() bool { return h.cluster.Synced(ctx) }).WithTimeout(patience).Should(BeTrue())
 	expectations.ExpectSingletonReconciled(ctx, controller)
 	given := 0
@@ -85,7 +86,7 @@ func (h *house) disrupted() int {
 func (h *house) terminated() {
 	GinkgoHelper()
 	ending := termination.NewController(hasty{env.Clock}, env.Client, env.CloudProvider,
-		terminator.NewTerminator(env.Clock, env.Client, terminator.NewQueue(env.Client, env.Recorder), env.Recorder), env.Recorder)
+		terminator.NewTerminator(env.Clock, env.Client, terminator.NewQueue(env.Clock, env.Client, env.Recorder), env.Recorder), env.Recorder)
 	var again []*corev1.Pod
 	Eventually(func(g Gomega) {
 		env.Clock.Step(10 * time.Second)
@@ -222,7 +223,7 @@ var _ = Describe("Disruption", func() {
 			LastHeartbeatTime: metav1.NewTime(env.Clock.Now()), LastTransitionTime: metav1.NewTime(env.Clock.Now()),
 		}}
 		Expect(env.Client.Status().Update(ctx, node)).To(Succeed())
-		repair := health.NewController(env.Client, env.CloudProvider, env.Clock, env.Recorder)
+		repair := legacyrepair.NewController(env.Client, env.CloudProvider, env.Clock, env.Recorder)
 		result, err := repair.Reconcile(ctx, node)
 		Expect(err).ToNot(HaveOccurred())
 		Expect(result.RequeueAfter).To(BeNumerically("~", env.CloudProvider.RepairPolicies()[0].TolerationDuration, 2*time.Second))

@@ -190,3 +190,6 @@ type nobody struct{}
 
 // Trigger implements capacitybuffer.ProvisionerTrigger.
 func (nobody) Trigger(types.UID) {}
+
+// TriggerReconcile implements capacitybuffer.ProvisionerTrigger.
+func (nobody) TriggerReconcile() {}

@@ -1,7 +1,7 @@
 // The linter: a module of its own, because its dependencies are many and agree with nobody else's.
 module github.com/bizflycloud/karpenter-provider-bizflycloud/hack/tools/golangci
 
-go 1.26.0
+go 1.26.11
 
 tool github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 

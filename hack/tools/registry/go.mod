@@ -2,7 +2,7 @@
 // ones of the controller.
 module github.com/bizflycloud/karpenter-provider-bizflycloud/hack/tools/registry
 
-go 1.26.0
+go 1.26.11
 
 tool github.com/google/go-containerregistry/cmd/registry
 

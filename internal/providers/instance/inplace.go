@@ -22,14 +22,12 @@ import (
 	"fmt"
 	"time"
 
-	opmetrics "github.com/awslabs/operatorpkg/metrics"
 	"github.com/bizflycloud/gobizfly"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/samber/lo"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/metrics"
 )
 
 const (
@@ -43,12 +41,9 @@ const (
 	changeFirewalls   = "firewalls"
 )
 
-var inPlaceChangesTotal = opmetrics.NewPrometheusCounter(crmetrics.Registry, prometheus.CounterOpts{
-	Namespace: metricsNamespace,
-	Subsystem: metricsSubsystem,
-	Name:      "in_place_changes_total",
-	Help:      "Changes made to running servers without replacing them, by what was changed: name, network_plan or firewalls.",
-}, []string{"change"})
+var inPlaceChangesTotal = metrics.Counter("instance_in_place_changes_total",
+	"Changes made to running servers without replacing them, by what was changed: name, network_plan or firewalls.",
+	metrics.Label("change"))
 
 // errNoPorts says that the firewalls of a server cannot be changed because no interface is known to be its own.
 var errNoPorts = errors.New("the cloud lists no network interface that the server got at its order")

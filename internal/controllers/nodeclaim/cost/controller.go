@@ -23,20 +23,18 @@ import (
 	"fmt"
 	"time"
 
-	opmetrics "github.com/awslabs/operatorpkg/metrics"
 	"github.com/awslabs/operatorpkg/reconciler"
 	"github.com/awslabs/operatorpkg/singleton"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/metrics"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -51,14 +49,11 @@ const (
 )
 
 var (
-	costPerHour = opmetrics.NewPrometheusGauge(crmetrics.Registry, prometheus.GaugeOpts{
-		Namespace: "karpenter", Subsystem: "bizfly", Name: "cost_vnd_per_hour",
-		Help: "Estimated price of the launched servers, root disks and plans included, in VND per hour. By nodepool (empty for claims of none), zone and billing_plan.",
-	}, []string{labelNodePool, labelZone, labelBillingPlan})
-	unpriced = opmetrics.NewPrometheusGauge(crmetrics.Registry, prometheus.GaugeOpts{
-		Namespace: "karpenter", Subsystem: "bizfly", Name: "unpriced_nodeclaims",
-		Help: "Launched NodeClaims whose price is not known and that karpenter_bizfly_cost_vnd_per_hour leaves out.",
-	}, nil)
+	costPerHour = metrics.Gauge("cost_vnd_per_hour",
+		"Estimated price of the launched servers, root disks and plans included, in VND per hour. By nodepool (empty for claims of none), zone and billing_plan.",
+		metrics.Label(labelNodePool), metrics.Label(labelZone), metrics.Label(labelBillingPlan))
+	unpriced = metrics.Gauge("unpriced_nodeclaims",
+		"Launched NodeClaims whose price is not known and that karpenter_bizfly_cost_vnd_per_hour leaves out.")
 )
 
 // group is what costs are summed by.

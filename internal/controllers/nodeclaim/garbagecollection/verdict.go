@@ -22,14 +22,12 @@ import (
 	"slices"
 	"time"
 
-	opmetrics "github.com/awslabs/operatorpkg/metrics"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/samber/lo"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/metrics"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
@@ -41,22 +39,13 @@ const (
 )
 
 var (
-	orphanServers = opmetrics.NewPrometheusGauge(crmetrics.Registry, prometheus.GaugeOpts{
-		Namespace: "karpenter", Subsystem: "bizfly", Name: "orphan_servers",
-		Help: "Servers of this cluster that no NodeClaim accounts for, at the last pass of the garbage collector.",
-	}, nil)
-	suspendedGauge = opmetrics.NewPrometheusGauge(crmetrics.Registry, prometheus.GaugeOpts{
-		Namespace: "karpenter", Subsystem: "bizfly", Name: "garbage_collection_suspended",
-		Help: "1 while so many servers lack a NodeClaim that the garbage collector deletes none.",
-	}, nil)
-	collectedTotal = opmetrics.NewPrometheusCounter(crmetrics.Registry, prometheus.CounterOpts{
-		Namespace: "karpenter", Subsystem: "bizfly", Name: "garbage_collected_servers_total",
-		Help: "Servers without a NodeClaim that were deleted.",
-	}, nil)
+	orphanServers = metrics.Gauge("orphan_servers",
+		"Servers of this cluster that no NodeClaim accounts for, at the last pass of the garbage collector.")
+	suspendedGauge = metrics.Gauge("garbage_collection_suspended",
+		"1 while so many servers lack a NodeClaim that the garbage collector deletes none.")
+	collectedTotal = metrics.Counter("garbage_collected_servers_total",
+		"Servers without a NodeClaim that were deleted.")
 )
-
-// A counter that first appears with its first count hides that count from every rate.
-func init() { collectedTotal.Add(0, nil) }
 
 // verdict returns the servers that no claim accounts for and the number of all servers. The cloud is read first: a server
 // in the list was ordered for a claim that existed before, so a claim that is absent afterwards has been deleted.

@@ -16,16 +16,7 @@ limitations under the License.
 
 package repair
 
-import (
-	opmetrics "github.com/awslabs/operatorpkg/metrics"
-	"github.com/prometheus/client_golang/prometheus"
-	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
-)
+import "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/metrics"
 
-var replacedTotal = opmetrics.NewPrometheusCounter(crmetrics.Registry, prometheus.CounterOpts{
-	Namespace: "karpenter", Subsystem: "bizfly", Name: "stopped_servers_replaced_total",
-	Help: "Nodes that were replaced because their server was stopped outside.",
-}, nil)
-
-// A counter that first appears with its first count hides that count from every rate.
-func init() { replacedTotal.Add(0, nil) }
+var replacedTotal = metrics.Counter("stopped_servers_replaced_total",
+	"Nodes that were replaced because their server was stopped outside.")

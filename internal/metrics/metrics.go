@@ -1,0 +1,68 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package metrics registers this provider's metrics in the registry that the controller serves.
+//
+// Labels are described in hack/docs, which writes docs/metrics.md.
+package metrics
+
+import (
+	opmetrics "github.com/awslabs/operatorpkg/metrics"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/samber/lo"
+	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+)
+
+const (
+	namespace = "karpenter"
+	subsystem = "bizfly"
+)
+
+// Label is a label whose values follow from what is measured.
+func Label(name string) opmetrics.Label { return opmetrics.Label{Name: name} }
+
+// Enum is a label with a fixed set of values.
+func Enum(name string, values ...string) opmetrics.Label {
+	return opmetrics.Label{Name: name, Values: lo.Map(values, func(v string, _ int) opmetrics.Value { return opmetrics.Value{Name: v} })}
+}
+
+// Counter registers karpenter_bizfly_<name>. Without labels, or with one Enum, its series start at zero: a series that
+// first appears with its first count hides that count from every rate.
+func Counter(name, help string, labels ...opmetrics.Label) opmetrics.CounterMetric {
+	counter := opmetrics.NewPrometheusCounter(crmetrics.Registry,
+		prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help}, labels, opmetrics.Alpha)
+	switch len(labels) {
+	case 0:
+		counter.Add(0, nil)
+	case 1:
+		for _, value := range labels[0].Values {
+			counter.Add(0, map[string]string{labels[0].Name: value.Name})
+		}
+	}
+	return counter
+}
+
+// Gauge registers karpenter_bizfly_<name>.
+func Gauge(name, help string, labels ...opmetrics.Label) opmetrics.GaugeMetric {
+	return opmetrics.NewPrometheusGauge(crmetrics.Registry,
+		prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help}, labels, opmetrics.Alpha)
+}
+
+// Histogram registers karpenter_bizfly_<name> with the upper bounds of its buckets.
+func Histogram(name, help string, buckets []float64, labels ...opmetrics.Label) opmetrics.ObservationMetric {
+	return opmetrics.NewPrometheusHistogram(crmetrics.Registry,
+		prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help, Buckets: buckets}, labels, opmetrics.Alpha)
+}
