@@ -72,11 +72,24 @@ func newAdmission(config Config, metrics *metrics) *admission {
 	}
 }
 
+// admitWithin is the key of AdmitWithin's context value.
+type admitWithin struct{}
+
+// AdmitWithin returns a context whose calls are sent within d or not at all (IsNotSent). It bounds the wait for admission
+// and leaves a call that was sent its own deadline.
+func AdmitWithin(ctx context.Context, d time.Duration) context.Context {
+	return context.WithValue(ctx, admitWithin{}, d)
+}
+
 // acquire waits for the pause, the rate and a slot, in this order, and returns what gives the slot back. Its errors
 // are NotSent.
 func (a *admission) acquire(ctx context.Context, class class) (release func(), err error) {
 	started := a.clock.Now()
-	waitCtx, cancel := context.WithTimeout(ctx, a.wait)
+	wait := a.wait
+	if within, bounded := ctx.Value(admitWithin{}).(time.Duration); bounded {
+		wait = min(wait, within)
+	}
+	waitCtx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	defer func() {
 		a.metrics.admissionWait.WithLabelValues(string(class)).Observe(a.clock.Since(started).Seconds())

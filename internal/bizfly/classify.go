@@ -85,6 +85,42 @@ type rule struct {
 	deferred bool
 	patterns []string
 	class    Class
+	// scope is how far the failure reaches, unless the message widens or narrows it: the first of the words that matches decides.
+	scope ErrorScope
+	words []scopeWords
+}
+
+// scopeWords is what a message names when the failure has this scope.
+type scopeWords struct {
+	scope   ErrorScope
+	pattern *regexp.Regexp
+}
+
+func names(scope ErrorScope, pattern string) scopeWords {
+	return scopeWords{scope: scope, pattern: regexp.MustCompile(`(?i)` + withoutMarks(pattern))}
+}
+
+// requestWords name what a NodeClass decides, so that no other offering would help. Whatever names nothing of it concerns the offering.
+var requestWords = []scopeWords{
+	names(ScopeNodeClass, `\bimage\b|\bsnapshot\b|key_?name|key ?pair|ssh.?key|\bnetwork\b|\bvpc\b|\bsubnet\b|firewall|security.?group|user.?data|metadata`),
+}
+
+// quotaWords: a quota of servers, disks or addresses rejects every launch, one of vCPUs or memory alone leaves capacity for smaller servers.
+var quotaWords = []scopeWords{
+	names(ScopeAccount, `\binstances?\b|\bservers?\b|volumes?|gigabytes|floating_?ips?|\bports?\b|addresses|số (lượng )?máy chủ|ổ cứng|ổ đĩa|địa chỉ|dung lượng đĩa`),
+	names(ScopeSize, `\bcores?\b|\bv?cpus?\b|\bram\b|\bmemory\b|bộ nhớ|số nhân`),
+}
+
+// capacityWords: a flavor that is not sold in a zone concerns that flavor, a zone that is full all of them.
+var capacityWords = []scopeWords{
+	names(ScopePlan, `does(n't| not) support billing plan`),
+	names(ScopeZone, `(availability )?zone [^ ]* ?(is |are )?(full|not available|unavailable|sold out|out of (capacity|stock|resources?))|`+
+		`(zone|vùng|khu vực) .*(đã đầy|hết tài nguyên|tạm hết|không còn (đủ )?tài nguyên)`),
+	names(ScopeCategory, `(category|server type|compute class) .*(full|not available|unavailable|sold out|out of (capacity|stock|resources?)|disabled)|`+
+		`(loại|dòng) máy chủ .*(hết|tạm hết|không còn)`),
+	// Public addresses belong to no network of the project's.
+	names(ScopeOffering, `\b(wan|public|external|floating)\b|công cộng`),
+	names(ScopeNetwork, `\bip addresses\b|address(es)? (is |are )?(available|left)|(hết|không đủ|không còn( đủ)?) địa chỉ`),
 }
 
 type span struct{ from, to int }
@@ -113,8 +149,8 @@ var refused = append(is(0, 400, 404, 422), span{500, 599})
 
 // statusRules decide by the status alone, whatever the text says.
 var statusRules = []rule{
-	{name: "unauthorized", statuses: is(401), class: ClassAuth},
-	{name: "payment required", statuses: is(402), class: ClassBalance},
+	{name: "unauthorized", statuses: is(401), class: ClassAuth, scope: ScopeAccount},
+	{name: "payment required", statuses: is(402), class: ClassBalance, scope: ScopeAccount},
 	{name: "too many requests", statuses: is(425, 429), class: ClassThrottled},
 	{name: "redirect", statuses: []span{{300, 399}}, class: ClassOutage},
 	// A gateway's page says nothing about the object: "gone" would make us forget a running server.
@@ -136,19 +172,19 @@ var messageRules = []rule{
 	{name: "says too many requests", statuses: texted, class: ClassThrottled, patterns: []string{
 		`rate limit`, `too many requests`, `quá nhiều yêu cầu`, `thử lại sau ít phút`,
 	}},
-	{name: "says no money", statuses: texted, class: ClassBalance, patterns: []string{
+	{name: "says no money", statuses: texted, class: ClassBalance, scope: ScopeAccount, patterns: []string{
 		`(insufficient|negative|not enough|low) (account )?(balance|funds|credit|money)`, `balance (is )?(insufficient|negative|not enough)`,
 		`out of credit`, `payment required`, `unpaid (invoice|bill)`,
 		`số dư`, `không đủ tiền`, `hết tiền`, `nạp (thêm )?tiền`, `tài khoản (bị |đang )?âm\b`, `nợ cước`, `chưa thanh toán`,
 	}},
 	// Limits of the request's own texts are no quota, and a network that a zone lacks is no want of hosts.
-	{name: "says what the request holds", statuses: refused, class: ClassInvalid, patterns: []string{
+	{name: "says what the request holds", statuses: refused, class: ClassInvalid, scope: ScopeNodeClass, patterns: []string{
 		`too (long|large)`, `\bcharacters\b`, `\bký tự\b`, `\bmetadata\b`, `network .*not available in`,
 	}},
-	{name: "says quota", statuses: texted, class: ClassQuota, patterns: []string{
+	{name: "says quota", statuses: texted, class: ClassQuota, scope: ScopeAccount, words: quotaWords, patterns: []string{
 		`quota`, `over ?limit`, `hạn mức`, `hạn ngạch`,
 	}},
-	{name: "says no room", statuses: texted, class: ClassCapacity, patterns: []string{
+	{name: "says no room", statuses: texted, class: ClassCapacity, words: capacityWords, patterns: []string{
 		`no valid host`, `exhausted all hosts`, `exceeded maximum number of retries`, `not enough (hosts?|resources?|capacity|memory|cpus?)`,
 		`(insufficient|lack of|no) (available )?(capacity|resources?|compute|hosts?)\b`, `out of (stock|capacity|resources?)`, `sold out`,
 		`no (more )?(free |available )?(ip )?address(es)? (is |are )?(available|left)`, `no (more )?ip addresses`,
@@ -157,18 +193,19 @@ var messageRules = []rule{
 		`không đủ (tài nguyên|dung lượng|máy chủ|địa chỉ)`, `hết (tài nguyên|hàng|dung lượng)`, `tạm hết`,
 		`không còn (đủ )?(tài nguyên|máy chủ|địa chỉ|chỗ)`, `hết địa chỉ`,
 	}},
-	{name: "says a limit", statuses: texted, class: ClassQuota, patterns: []string{
+	// Limits without a word of quota are those of one request, never of the account.
+	{name: "says a limit", statuses: texted, class: ClassInvalid, words: requestWords, patterns: []string{
 		`(limit|maximum number) .*(exceeded|reached)`, `exceed(s|ed)? .*\b(limit|maximum|allowed)\b`, `maximum number of`,
 		`vượt quá`, `quá giới hạn`, `đạt giới hạn`, `quá số lượng`,
 	}},
-	{name: "says not allowed", statuses: refused, class: ClassPermission, patterns: []string{
+	{name: "says not allowed", statuses: refused, class: ClassPermission, scope: ScopeNodeClass, patterns: []string{
 		`permission denied`, `not (allowed|authorized|permitted) to`, `policy does(n't| not) allow`, `forbidden`, `không có quyền`,
 	}},
 	{name: "says busy", statuses: append(is(0, 400, 403), span{500, 599}), class: ClassConflict, patterns: []string{
 		`already (exists|in use|attached)`, `is locked`, `while (it|the instance) is in`, `vm_state|task_state`, `status must be`,
 		`đã tồn tại`, `đang được sử dụng`, `đang (được )?xử lý`, `bị khóa`,
 	}},
-	{name: "says the request is wrong", statuses: refused, class: ClassInvalid, patterns: []string{
+	{name: "says the request is wrong", statuses: refused, class: ClassInvalid, words: requestWords, patterns: []string{
 		`could not be found`, `not found`, `does(n't| not) exist`, `\binvalid\b`, `malformed`, `too small`, `not supported`, `is required`,
 		`không tồn tại`, `không tìm thấy`, `không hợp lệ`, `không (được )?hỗ trợ`, `bắt buộc`,
 	}},
@@ -176,10 +213,10 @@ var messageRules = []rule{
 
 // fallbackRules decide by the status where the text said nothing.
 var fallbackRules = []rule{
-	{name: "forbidden", statuses: is(403), class: ClassPermission},
-	{name: "404 to a create", statuses: is(404), kinds: []kind{kindCreate}, class: ClassInvalid},
+	{name: "forbidden", statuses: is(403), class: ClassPermission, scope: ScopeNodeClass},
+	{name: "404 to a create", statuses: is(404), kinds: []kind{kindCreate}, class: ClassInvalid, words: requestWords},
 	{name: "413 that says when to come back", statuses: is(413), deferred: true, class: ClassThrottled},
-	{name: "bad request", statuses: is(400, 405, 406, 411, 413, 414, 415, 422, 431), class: ClassInvalid},
+	{name: "bad request", statuses: is(400, 405, 406, 411, 413, 414, 415, 422, 431), class: ClassInvalid, words: requestWords},
 	{name: "conflict", statuses: is(409, 412, 423), class: ClassConflict},
 	{name: "request timeout", statuses: is(408), class: ClassOutage},
 	{name: "server error", statuses: []span{{500, 599}}, class: ClassOutage},
@@ -203,7 +240,10 @@ var defaultClassifier = lo.Must(newClassifier(nil))
 func newClassifier(extra []ErrorPattern) (*classifier, error) {
 	var configured []rule
 	for _, pattern := range extra {
-		configured = append(configured, rule{name: "configured", statuses: texted, patterns: []string{pattern.Pattern}, class: pattern.Class})
+		// How far a configured failure reaches follows from its class, as in the last built-in row of that class.
+		like, _, _ := lo.FindLastIndexOf(slices.Concat(statusRules, messageRules, fallbackRules), func(r rule) bool { return r.class == pattern.Class })
+		configured = append(configured, rule{name: "configured", statuses: texted, patterns: []string{pattern.Pattern},
+			class: pattern.Class, scope: like.scope, words: like.words})
 	}
 	c := &classifier{}
 	for _, r := range slices.Concat(statusRules, configured, messageRules, fallbackRules) {
@@ -220,14 +260,25 @@ func newClassifier(extra []ErrorPattern) (*classifier, error) {
 	return c, nil
 }
 
-func (c *classifier) classify(f failure) Class {
+// classify returns the class of a failure and how far it reaches. Words never decide whether a failed launch marks its
+// offering, only how much more is marked with it.
+func (c *classifier) classify(f failure) (Class, ErrorScope) {
 	message := withoutMarks(f.message)
 	for i := range c.rules {
 		if c.rules[i].matches(f, message) {
-			return c.rules[i].class
+			return c.rules[i].class, c.rules[i].reaches(message)
 		}
 	}
-	return ClassUnknown
+	return ClassUnknown, ScopeOffering
+}
+
+func (r *rule) reaches(message string) ErrorScope {
+	for _, w := range r.words {
+		if w.pattern.MatchString(message) {
+			return w.scope
+		}
+	}
+	return r.scope
 }
 
 func (r *compiledRule) matches(f failure, message string) bool {

@@ -81,8 +81,8 @@ var samples = []sample{
 	{row: "says no room", kind: "create", status: 400, message: "The requested availability zone is not available: HN3", class: bizfly.ClassCapacity},
 	{row: "says no room", kind: "task", message: "Gói này tạm hết hàng", class: bizfly.ClassCapacity},
 
-	{row: "says a limit", kind: "create", status: 403, message: "Maximum number of ports exceeded", class: bizfly.ClassQuota},
-	{row: "says a limit", kind: "create", status: 400, message: "Số lượng máy chủ vượt quá cho phép", class: bizfly.ClassQuota},
+	{row: "says a limit", kind: "create", status: 403, message: "Maximum number of ports exceeded", class: bizfly.ClassInvalid},
+	{row: "says a limit", kind: "create", status: 400, message: "Số lượng máy chủ vượt quá cho phép", class: bizfly.ClassInvalid},
 
 	{row: "says not allowed", kind: "create", status: 400, message: "Policy doesn't allow os_compute_api:servers:create", class: bizfly.ClassPermission},
 	{row: "says not allowed", kind: "task", message: "Bạn không có quyền thực hiện", class: bizfly.ClassPermission},

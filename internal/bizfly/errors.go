@@ -19,6 +19,8 @@ package bizfly
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -42,6 +44,29 @@ const (
 	ClassOutage Class = "Outage"
 )
 
+// ErrorScope is how far a failed launch reaches beyond the offering that was requested.
+type ErrorScope string
+
+// The scopes.
+const (
+	// ScopeOffering is the flavor in the zone with the billing plan, and whatever is not known to reach further.
+	ScopeOffering ErrorScope = ""
+	// ScopePlan is the flavor with the billing plan, in every zone.
+	ScopePlan ErrorScope = "Plan"
+	// ScopeZone is every flavor in the zone.
+	ScopeZone ErrorScope = "Zone"
+	// ScopeCategory is every flavor of the category in the zone.
+	ScopeCategory ErrorScope = "Category"
+	// ScopeNetwork is every server in a VPC network of the request.
+	ScopeNetwork ErrorScope = "Network"
+	// ScopeSize is every flavor with at least as many vCPUs and as much memory.
+	ScopeSize ErrorScope = "Size"
+	// ScopeNodeClass is every offering of the NodeClass: the request is rejected as a whole.
+	ScopeNodeClass ErrorScope = "NodeClass"
+	// ScopeAccount is everything: quota, balance or credentials.
+	ScopeAccount ErrorScope = "Account"
+)
+
 // maxMessage bounds APIError.Message in runes: these texts end up in conditions, events and logs.
 const maxMessage = 512
 
@@ -57,8 +82,8 @@ type APIError struct {
 	Message string
 	// Class is what the error means.
 	Class Class
-	// Reach is how far a want of room, quota or money goes, as far as the message says.
-	Reach Reach
+	// Scope is how far the failure reaches.
+	Scope ErrorScope
 	// RetryAfter is how long the API asked to wait; 0 when it did not say.
 	RetryAfter time.Duration
 	// Ambiguous is true when the request may have had its effect although the answer is missing or unreadable.
@@ -164,6 +189,59 @@ func IsNotSent(err error) bool {
 	return errors.As(err, &apiError) && apiError.NotSent
 }
 
+// IsRetryable reports whether the same request may simply be sent again: it never left this process for want of time or
+// of a connection, or the cloud's rate limit held it back. No text makes an error retryable.
+func IsRetryable(err error) bool {
+	var apiError *APIError
+	if !errors.As(err, &apiError) || apiError.Ambiguous {
+		return false
+	}
+	if apiError.NotSent {
+		return apiError.class() != ClassInvalid && apiError.class() != ClassAuth
+	}
+	return apiError.Status == http.StatusTooManyRequests || apiError.Status == http.StatusTooEarly
+}
+
+// NamesFlavor reports whether the cloud rejected a request because of the flavor that it names.
+func NamesFlavor(err error) bool {
+	var apiError *APIError
+	return errors.As(err, &apiError) && apiError.class() == ClassInvalid && aFlavor.MatchString(apiError.Message)
+}
+
+// ClassOf returns the class of an error; ClassUnknown for one that is not of the cloud.
+func ClassOf(err error) Class {
+	var apiError *APIError
+	if !errors.As(err, &apiError) {
+		return ClassUnknown
+	}
+	return apiError.class()
+}
+
+// ScopeOf returns how far a failure reaches; ScopeOffering for an error that is not of the cloud.
+func ScopeOf(err error) ErrorScope {
+	var apiError *APIError
+	if !errors.As(err, &apiError) {
+		return ScopeOffering
+	}
+	return apiError.Scope
+}
+
+var (
+	// aFlavor is how the cloud names a flavor in its messages.
+	aFlavor = regexp.MustCompile(`(?i)flavou?r`)
+	// anID is an id as the cloud gives to networks and other things.
+	anID = regexp.MustCompile(`\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b`)
+)
+
+// IDsIn returns the ids that the cloud names in an error, such as that of the network that is full.
+func IDsIn(err error) []string {
+	var apiError *APIError
+	if !errors.As(err, &apiError) {
+		return nil
+	}
+	return anID.FindAllString(apiError.Message, -1)
+}
+
 func hasClass(err error, class Class) bool {
 	var apiError *APIError
 	return errors.As(err, &apiError) && apiError.class() == class
@@ -183,8 +261,8 @@ func newTaskError(t *Task) error {
 	if message == "" {
 		message = fmt.Sprintf("task %s failed without a reason", t.ID)
 	}
-	class := rules.classify(failure{kind: kindTask, json: true, message: t.Message})
-	return &APIError{Operation: operation, Message: shorten(message, maxMessage), Class: class, Reach: reachOf(class, t.Message)}
+	class, scope := rules.classify(failure{kind: kindTask, json: true, message: t.Message})
+	return &APIError{Operation: operation, Message: shorten(message, maxMessage), Class: class, Scope: scope}
 }
 
 // notSent is the error of a call that was refused before anything left this process.

@@ -194,10 +194,9 @@ func (w *wire) refusal(response *http.Response, body []byte, info exchangeInfo) 
 	if rules == nil {
 		rules = defaultClassifier
 	}
-	err.Class = rules.classify(failure{
+	err.Class, err.Scope = rules.classify(failure{
 		kind: info.kind, status: err.Status, json: parsed.json, retryAfter: err.RetryAfter, message: parsed.message,
 	})
-	err.Reach = reachOf(err.Class, parsed.message)
 	if response.StatusCode/100 == 3 {
 		err.Message = "a redirect is not followed, since it would carry the token elsewhere"
 	}
@@ -205,7 +204,7 @@ func (w *wire) refusal(response *http.Response, body []byte, info exchangeInfo) 
 	// why it was not, or the gateway said when to come back.
 	refusedInWords := parsed.json && err.Class != ClassOutage && err.Class != ClassUnknown
 	if info.kind.changes() && err.Status >= 500 && !refusedInWords && (err.Status != http.StatusServiceUnavailable || err.RetryAfter == 0) {
-		err.Ambiguous, err.Class = true, ClassUnknown
+		err.Ambiguous, err.Class, err.Scope = true, ClassUnknown, ScopeOffering
 	}
 	return err
 }

@@ -101,7 +101,7 @@ type Config struct {
 	MaxNodes func() int
 	// LaunchRecords remembers by claim UID what was ordered, for an hour; nil makes one.
 	LaunchRecords *cache.Cache
-	// LaunchFailures counts by NodeClass the failed launches that are not for want of capacity; nil makes one.
+	// LaunchFailures keeps by NodeClass the failed launches that are not for want of capacity; nil makes one.
 	LaunchFailures *cache.Cache
 	// PausedTypes keeps, by NodeClass UID, the instance types of NodeClasses whose launches pause; nil makes one.
 	PausedTypes *cache.Cache
@@ -127,15 +127,15 @@ type CloudProvider struct {
 	overlay    InstanceTypeOverlay
 	bestEffort bool
 	records    *launchRecords
-	failures   *launchFailures
+	pauses     *launchPauses
 	paused     *pausedTypes
 	poolChecks *cache.Cache
 	placements *placements
 	removals   *cache.Cache
 	journal    *journal.Journal
 	maxNodes   func() int
-	// pauses may be changed while launches are under way; each uses those that are in force when it fails.
-	pauses atomic.Pointer[Pauses]
+	// settings may be changed while launches are under way; each uses those that are applied when it fails.
+	settings atomic.Pointer[Pauses]
 	// listed is the last answer of the cloud to List, which drift looks at without asking the cloud.
 	listed atomic.Pointer[listing]
 }
@@ -163,8 +163,8 @@ func New(config Config) *CloudProvider {
 			apiReader:  config.APIReader,
 			memory:     orNew(config.LaunchRecords, time.Hour),
 		},
-		failures:   &launchFailures{clock: config.Clock, cache: orNew(config.LaunchFailures, failureWindow)},
-		paused:     &pausedTypes{cache: orNew(config.PausedTypes, failureWindow)},
+		pauses:     &launchPauses{clock: config.Clock, cache: orNew(config.LaunchFailures, slowFailureWindow)},
+		paused:     &pausedTypes{cache: orNew(config.PausedTypes, slowFailureWindow)},
 		poolChecks: orNew(config.NodePoolChecks, 10*time.Minute),
 		maxNodes:   config.MaxNodes,
 		placements: &placements{underWay: orNew(config.Placements, placementMemory)},
@@ -187,11 +187,11 @@ type Pauses struct {
 func (c *CloudProvider) SetPauses(pauses Pauses) {
 	pauses.UnavailableTTL = lo.CoalesceOrEmpty(pauses.UnavailableTTL, DefaultUnavailableTTL)
 	pauses.Account = lo.CoalesceOrEmpty(pauses.Account, DefaultAccountPause)
-	c.pauses.Store(&pauses)
+	c.settings.Store(&pauses)
 }
 
 // Pauses returns the pauses in force.
-func (c *CloudProvider) Pauses() Pauses { return *c.pauses.Load() }
+func (c *CloudProvider) Pauses() Pauses { return *c.settings.Load() }
 
 // Name returns the provider's name.
 func (c *CloudProvider) Name() string { return Name }
@@ -294,7 +294,7 @@ func (c *CloudProvider) GetInstanceTypes(ctx context.Context, pool *karpv1.NodeP
 		return nil, fmt.Errorf("listing instance types for BizflyNodeClass %q: %w", nodeClass.Name, err)
 	}
 	c.checkNodePool(pool, instanceTypes)
-	if _, full := c.networkFull(nodeClass); full || c.failures.pausing(nodeClass) {
+	if _, full := c.networkFull(nodeClass); full || c.pauses.active(nodeClass) {
 		return c.paused.of(nodeClass.UID, instanceTypes), nil
 	}
 	return instanceTypes, nil

@@ -67,12 +67,11 @@ func (c *CloudProvider) describe(server *instance.Instance) *karpv1.NodeClaim {
 	return claim
 }
 
-// launched makes what Create returns: a label for every requirement that the instance type and the offering decide,
+// convert returns what Create returns: a label for every requirement that the instance type and the offering decide,
 // because a NodePool may ask for any of them and core compares labels.
-func (c *CloudProvider) launched(server *instance.Instance, instanceType *cloudprovider.InstanceType,
-	offering *cloudprovider.Offering, record launchRecord) *karpv1.NodeClaim {
+func (c *CloudProvider) convert(l *launch, server *instance.Instance, record launchRecord) *karpv1.NodeClaim {
 	claim := c.describe(server)
-	if instanceType != nil {
+	if instanceType, offering := find(l.types, server.Flavor, server.Zone); instanceType != nil {
 		claim.Labels = lo.Assign(claim.Labels, typeLabels(instanceType, offering))
 		claim.Status.Capacity = withoutZeros(instanceType.Capacity)
 		claim.Status.Allocatable = withoutZeros(instanceType.Allocatable())

@@ -20,121 +20,181 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
+	"github.com/awslabs/operatorpkg/status"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// How far one call of Create goes on after refusals. Core schedules nothing while a claim has no server, so a claim that
-// finds no room quickly is better planned anew.
 const (
+	// maxOrders and failOverWindow are how far one call of Create goes on after rejections. Core schedules nothing while a
+	// NodeClaim has no server, so one that finds no capacity quickly is better planned anew.
 	maxOrders      = 3
 	failOverWindow = 10 * time.Second
+	// launchMargin is the part of core's launch timeout that a server needs to show its id: with less time left, it would be
+	// built for a NodeClaim that is about to end. It is no more than a quarter of the timeout.
+	launchMargin = 30 * time.Second
 )
 
-// launch is one call of Create.
+// launch is one call of Create, with everything that it has resolved.
 type launch struct {
-	claim     *karpv1.NodeClaim
-	nodeClass *v1alpha1.BizflyNodeClass
-	types     cloudprovider.InstanceTypes
-	record    launchRecord
+	// claim is the NodeClaim to launch. live is the same as the API server has it, nil where it was not read.
+	claim, live *karpv1.NodeClaim
+	nodeClass   *v1alpha1.BizflyNodeClass
+	types       cloudprovider.InstanceTypes
+	// record is what was written down of an earlier attempt, nil without one.
+	record *launchRecord
 }
 
-// Create orders a server for the claim, or finds the one that was ordered before. It returns as soon as the server has
-// an id. An order whose outcome is unknown is never repeated.
+// Create launches a server for the NodeClaim, or finds the one that was launched before. It returns as soon as the server
+// has an id. A create request whose outcome is unknown is never repeated.
 func (c *CloudProvider) Create(ctx context.Context, claim *karpv1.NodeClaim) (*karpv1.NodeClaim, error) {
-	nodeClass, err := c.launchNodeClass(ctx, claim)
+	created, err := c.create(ctx, claim)
+	if cloudprovider.IsInsufficientCapacityError(err) {
+		c.pauses.release(claim.UID)
+	}
+	return created, err
+}
+
+func (c *CloudProvider) create(ctx context.Context, claim *karpv1.NodeClaim) (*karpv1.NodeClaim, error) {
+	l, err := c.resolve(ctx, claim)
 	if err != nil {
 		return nil, err
 	}
-	record, live, err := c.records.load(ctx, claim)
+	// Whatever has become of the NodeClass meanwhile, a server that may exist is being paid for.
+	resumes := l.record != nil && !l.record.Refused
+	if !resumes {
+		if err := c.ready(ctx, l); err != nil {
+			return nil, err
+		}
+	}
+	if l.types, err = c.instanceTypes(ctx, l.claim.Labels[karpv1.NodePoolLabelKey], l.nodeClass); err != nil {
+		return nil, err
+	}
+	if resumes {
+		return c.resume(ctx, l)
+	}
+	candidates, err := c.candidates(ctx, l)
+	if err != nil {
+		return nil, c.unlaunchable(l.claim, ReasonNoOffering, err)
+	}
+	return c.launch(ctx, l, candidates)
+}
+
+// resolve reads what the launch needs: the NodeClass, and what was written down of an earlier attempt. A NodeClass that is
+// not there ends the NodeClaim, so that core can use another NodePool.
+func (c *CloudProvider) resolve(ctx context.Context, claim *karpv1.NodeClaim) (*launch, error) {
+	l := &launch{claim: claim}
+	var err error
+	if l.nodeClass, err = c.nodeClass(ctx, claim.Spec.NodeClassRef); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, c.unresolved(claim, err)
+		}
+		return nil, fmt.Errorf("resolving the NodeClass: %w", err)
+	}
+	l.record, l.live, err = c.records.load(ctx, claim)
 	switch {
 	case errors.Is(err, errIntentUnreadable):
 		c.recorder.Publish(events.LaunchIntentUnreadable(claim, err))
 		c.journal.LaunchFailed(c.entry(claim, nil, instance.Intent{}, ReasonLaunchIntentUnreadable))
-		return nil, c.giveUp(ctx, claim, ReasonLaunchIntentUnreadable, err)
-	case errors.Is(err, errGivenUp):
+		return nil, c.abandon(ctx, claim, ReasonLaunchIntentUnreadable, err)
+	case errors.Is(err, errAbandoned):
 		// Core could not delete it when it was told to, and schedules nothing until it can.
 		return nil, noRoom("launching NodeClaim %s: %w", claim.Name, err)
 	case err != nil:
 		return nil, fmt.Errorf("reading what was ordered for NodeClaim %s: %w", claim.Name, err)
 	}
-	if record != nil && !record.Refused {
-		// Whatever has become of the NodeClass meanwhile, this server is being paid for.
-		return c.resume(ctx, claim, nodeClass, *record)
-	}
-	if claim, err = c.affordable(ctx, claim); err != nil {
-		return nil, err
-	}
-	if err := c.ready(claim, nodeClass); err != nil {
-		return nil, err
-	}
-	attempt := 1
-	if record != nil {
-		attempt = record.Attempt + 1
-	}
-	return c.order(ctx, claim, live, nodeClass, attempt)
+	return l, nil
 }
 
-// launchNodeClass resolves the claim's NodeClass. One that is not there ends the claim, so that core can use another
-// NodePool.
-func (c *CloudProvider) launchNodeClass(ctx context.Context, claim *karpv1.NodeClaim) (*v1alpha1.BizflyNodeClass, error) {
-	nodeClass, err := c.nodeClass(ctx, claim.Spec.NodeClassRef)
-	if apierrors.IsNotFound(err) {
-		return nil, c.unresolved(claim, err)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("resolving the NodeClass: %w", err)
-	}
-	return nodeClass, nil
-}
-
-// unresolved ends a claim whose NodeClass is not there, or will not be there soon.
+// unresolved ends a NodeClaim whose NodeClass is not there, or will not be there soon.
 func (c *CloudProvider) unresolved(claim *karpv1.NodeClaim, err error) error {
 	c.recorder.Publish(events.NodeClassUnresolved(claim, err))
-	c.journal.LaunchFailed(c.entry(claim, nil, instance.Intent{}, events.ReasonNodeClassUnresolved))
-	return noRoom("resolving the NodeClass: %w", err)
+	return c.unlaunchable(claim, events.ReasonNodeClassUnresolved, fmt.Errorf("resolving the NodeClass: %w", err))
 }
 
-// ready refuses what cannot be launched whatever the cloud has.
-func (c *CloudProvider) ready(claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass) error {
+// unlaunchable ends a NodeClaim for which no request is worth sending.
+func (c *CloudProvider) unlaunchable(claim *karpv1.NodeClaim, reason string, err error) error {
+	c.journal.LaunchFailed(c.entry(claim, nil, instance.Intent{}, reason))
+	return noRoom("%w", err)
+}
+
+// ready ends a NodeClaim that cannot be launched whatever the cloud has. Core schedules nothing as long as it exists, so
+// it is not kept for what only a change of the NodeClass, or time, makes right.
+func (c *CloudProvider) ready(ctx context.Context, l *launch) (err error) {
+	if l.claim, err = c.affordable(ctx, l.claim); err != nil {
+		return err
+	}
+	claim, nodeClass := l.claim, l.nodeClass
 	if !nodeClass.DeletionTimestamp.IsZero() {
 		return c.unresolved(claim, apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("bizflynodeclasses").GroupResource(), nodeClass.Name+" (being deleted)"))
 	}
 	condition := nodeClass.StatusConditions().Root()
 	switch {
-	case condition.IsFalse():
-		return cloudprovider.NewNodeClassNotReadyError(fmt.Errorf("%s: %s", condition.Reason, condition.Message))
-	case condition.IsUnknown():
-		return createError(ReasonNodeClassReadinessUnknown, fmt.Errorf("BizflyNodeClass %q is being resolved", nodeClass.Name))
+	case !condition.IsTrue():
+		return c.notReady(claim, "BizflyNodeClass %q is not ready: %s: %s", nodeClass.Name, condition.Reason, condition.Message)
 	case condition.ObservedGeneration != nodeClass.Generation:
-		return cloudprovider.NewNodeClassNotReadyError(fmt.Errorf("the last change of BizflyNodeClass %q has not been resolved yet", nodeClass.Name))
-	}
-	if cause := c.failures.blocked(nodeClass); cause != nil {
-		return cloudprovider.NewNodeClassNotReadyError(fmt.Errorf("launches with BizflyNodeClass %q keep failing: %w", nodeClass.Name, cause))
+		return c.notReady(claim, "the last change of BizflyNodeClass %q has not been resolved yet", nodeClass.Name)
 	}
 	capacityType := scheduling.NewNodeSelectorRequirementsWithMinValues(claim.Spec.Requirements...).Get(karpv1.CapacityTypeLabelKey)
 	if !capacityType.Has(karpv1.CapacityTypeOnDemand) {
 		c.recorder.Publish(events.CapacityTypeUnsupported(claim, capacityType.String()))
-		return createError(ReasonCapacityTypeUnsupported,
-			fmt.Errorf("%s: only %s can be launched", capacityType, karpv1.CapacityTypeOnDemand))
+		return c.abandon(ctx, claim, ReasonCapacityTypeUnsupported, fmt.Errorf("%s: only %s can be launched", capacityType, karpv1.CapacityTypeOnDemand))
+	}
+	if err := c.roomInPackage(ctx, claim); err != nil {
+		if cloudprovider.IsInsufficientCapacityError(err) {
+			c.journal.LaunchFailed(c.entry(claim, nil, instance.Intent{}, capacity.ReasonPackageLimit))
+		}
+		return err
+	}
+	if reason, full := c.networkFull(nodeClass); full {
+		return c.unlaunchable(claim, reason, fmt.Errorf("a network of BizflyNodeClass %q has no address left; it is tried again in a while. Free addresses, or select another network", nodeClass.Name))
+	}
+	if c.timeLeft(claim) <= 0 {
+		return c.notSent(claim, errors.New("less than the time that a server needs is left of core's launch timeout"))
+	}
+	if err := c.pauses.admit(nodeClass, claim.UID); err != nil {
+		return c.unlaunchable(claim, events.ReasonLaunchesKeepFailing, err)
 	}
 	return nil
 }
 
-// instanceTypes returns what claims of the NodePool can be launched with, at the prices that core has planned with.
+func (c *CloudProvider) notReady(claim *karpv1.NodeClaim, format string, args ...any) error {
+	launchFailuresTotal.Inc(map[string]string{"reason": ReasonNodeClassNotReady})
+	c.journal.LaunchFailed(c.entry(claim, nil, instance.Intent{}, ReasonNodeClassNotReady))
+	return cloudprovider.NewNodeClassNotReadyError(fmt.Errorf(format, args...))
+}
+
+// notSent ends a NodeClaim whose create request was not sent in time. Nothing is known to be wrong, so nothing is marked.
+func (c *CloudProvider) notSent(claim *karpv1.NodeClaim, err error) error {
+	launchFailuresTotal.Inc(map[string]string{"reason": ReasonLaunchNotSent})
+	c.recorder.Publish(events.LaunchNotSent(claim, err))
+	return c.unlaunchable(claim, ReasonLaunchNotSent, fmt.Errorf("no create request was sent in time: %w", err))
+}
+
+// timeLeft is how long a create request for the NodeClaim may still be sent. Core ends a NodeClaim by its launch timeout,
+// counted from the first transition of the condition Launched, however long the request had to wait for its turn.
+func (c *CloudProvider) timeLeft(claim *karpv1.NodeClaim) time.Duration {
+	left := lifecycle.LaunchTimeout - min(launchMargin, lifecycle.LaunchTimeout/4)
+	if launched := claim.StatusConditions(status.WithObservedOnly()).Get(karpv1.ConditionTypeLaunched); launched != nil {
+		left -= c.clock.Since(launched.LastTransitionTime.Time)
+	}
+	return left
+}
+
+// instanceTypes returns what NodeClaims of the NodePool can be launched with, at the prices that core has planned with.
 func (c *CloudProvider) instanceTypes(ctx context.Context, pool string, nodeClass *v1alpha1.BizflyNodeClass) (cloudprovider.InstanceTypes, error) {
 	instanceTypes, err := c.flavors.List(ctx, nodeClass)
 	if err != nil {
@@ -149,65 +209,58 @@ func (c *CloudProvider) instanceTypes(ctx context.Context, pool string, nodeClas
 	return instanceTypes, nil
 }
 
-// order tries the offerings in their order until one is accepted.
-func (c *CloudProvider) order(ctx context.Context, claim, live *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass, attempt int) (*karpv1.NodeClaim, error) {
-	if err := c.room(ctx, claim, nodeClass); err != nil {
-		return nil, err
-	}
-	types, err := c.instanceTypes(ctx, claim.Labels[karpv1.NodePoolLabelKey], nodeClass)
-	if err != nil {
-		return nil, err
-	}
-	candidates, err := c.candidates(ctx, claim, nodeClass, types)
-	if err != nil {
-		c.journal.LaunchFailed(c.entry(claim, nil, instance.Intent{}, ReasonNoOffering))
-		return nil, noRoom("%w", err)
-	}
-	l := &launch{claim: claim, nodeClass: nodeClass, types: types,
-		record: launchRecord{Hash: nodeClass.Hash(), HashVersion: v1alpha1.NodeClassHashVersion}}
-	recorder := &recorder{records: c.records, name: claim.Name, uid: claim.UID, hash: l.record.Hash, hashVersion: l.record.HashVersion, base: live}
-
-	start, orders := c.clock.Now(), 0
-	var refusals []error
-	for _, candidate := range candidates {
-		if orders == maxOrders || (orders > 0 && c.clock.Since(start) >= failOverWindow) {
-			break
-		}
-		// Another launch may have learnt since our list was made that there is no room.
-		if reason, unavailable := c.capacity.Unavailable(candidate.key); unavailable {
-			refusals = append(refusals, fmt.Errorf("%s in %s: %s", candidate.key.Flavor, candidate.key.Zone, reason))
+// launch sends create requests for the candidates, in their order, until one is accepted.
+func (c *CloudProvider) launch(ctx context.Context, l *launch, candidates []candidate) (*karpv1.NodeClaim, error) {
+	written := launchRecord{Hash: l.nodeClass.Hash(), HashVersion: v1alpha1.NodeClassHashVersion}
+	recorder := &recorder{records: c.records, name: l.claim.Name, uid: l.claim.UID, hash: written.Hash, hashVersion: written.HashVersion, base: l.live}
+	first := lo.FromPtr(l.record).Attempt + 1
+	attempt, start := first, c.clock.Now()
+	var failures []error
+	for len(candidates) > 0 && attempt-first < maxOrders && (attempt == first || c.clock.Since(start) < failOverWindow) {
+		chosen := candidates[0]
+		// Another launch may have learned meanwhile that this one is unavailable.
+		if reason, unavailable := c.capacity.Unavailable(chosen.key); unavailable {
+			failures = append(failures, fmt.Errorf("%s in %s: %s", chosen.key.Flavor, chosen.key.Zone, reason))
+			candidates = candidates[1:]
 			continue
 		}
-		recorder.ordered = false
-		c.placements.moved(claim, candidate.key.Zone)
-		server, err := c.instances.Launch(ctx, c.request(l, candidate, attempt+orders, recorder.record))
+		c.placements.moved(l.claim, chosen.key.Zone)
+		server, intent, err := c.instances.Launch(bizfly.AdmitWithin(ctx, c.timeLeft(l.claim)), c.request(l, chosen, attempt, recorder.record))
+		attempt++
 		if err == nil {
-			c.records.launched(claim.UID)
-			c.tellLaunched(claim, server, types, recorder.last, lo.Ternary(len(refusals) > 0, ReasonFailedOver, ReasonCheapest))
-			return c.launched(server, candidate.instanceType, candidate.offering, l.record), nil
+			written.Intent = intent
+			return c.launched(l, server, written, lo.Ternary(len(failures) > 0, ReasonFailedOver, ReasonCheapest)), nil
 		}
-		orders++
-		// The node of a server is looked for by its intent, also where the first write of it is all that there is.
-		l.record.Intent = recorder.last
-		if next, outcome := c.outcome(ctx, l, candidate, recorder.ordered, err); !next {
-			return nil, outcome
+		if errors.Is(err, instance.ErrFlavorNameRejected) {
+			continue // the same offering, by the flavor's other name
 		}
-		refusals = append(refusals, err)
+		if intent.Name != "" && !intent.Refused {
+			return nil, c.undecided(ctx, l, intent, err)
+		}
+		if retryable(err) {
+			c.placements.moved(l.claim, "")
+			if c.timeLeft(l.claim) <= 0 {
+				return nil, c.notSent(l.claim, err)
+			}
+			return nil, fmt.Errorf("launching %s in %s: %w", chosen.key.Flavor, chosen.key.Zone, err)
+		}
+		failures = append(failures, err)
+		if !c.rejected(ctx, l, chosen, intent, err) {
+			break
+		}
+		candidates = candidates[1:]
 	}
-	c.placements.moved(claim, "")
-	if orders == 0 {
-		c.journal.LaunchFailed(c.entry(claim, nil, instance.Intent{}, ReasonNoOffering))
+	c.placements.moved(l.claim, "")
+	if attempt == first {
+		c.journal.LaunchFailed(c.entry(l.claim, nil, instance.Intent{}, ReasonNoOffering))
 	}
-	return nil, noRoom("every offering that was tried has no room: %w", errors.Join(refusals...))
+	return nil, noRoom("every offering that was tried is unavailable: %w", errors.Join(failures...))
 }
 
-// request is the order of one server.
+// request is the launch of one server.
 func (c *CloudProvider) request(l *launch, chosen candidate, attempt int, record func(context.Context, instance.Intent) error) *instance.LaunchRequest {
 	category, _ := c.flavors.Category(chosen.key.Flavor)
-	requirement := func(key string) int {
-		value, _ := strconv.Atoi(chosen.instanceType.Requirements.Get(key).Any())
-		return value
-	}
+	size := sizeOf(chosen.instanceType)
 	return &instance.LaunchRequest{
 		NodeClaim:    l.claim.Name,
 		NodeClaimUID: string(l.claim.UID),
@@ -218,113 +271,78 @@ func (c *CloudProvider) request(l *launch, chosen candidate, attempt int, record
 		Category:     category,
 		Zone:         chosen.key.Zone,
 		BillingPlan:  chosen.key.BillingPlan,
-		CPU:          requirement(v1alpha1.LabelInstanceCPU),
-		MemoryMiB:    requirement(v1alpha1.LabelInstanceMemory),
+		CPU:          size.CPU,
+		MemoryMiB:    size.MemoryMiB,
 		Labels:       lo.Assign(typeLabels(chosen.instanceType, chosen.offering), l.claim.Labels),
 		Taints:       append(append([]corev1.Taint{}, l.claim.Spec.Taints...), l.claim.Spec.StartupTaints...),
 		Record:       record,
 	}
 }
 
-// outcome says what an unsuccessful order means: whether the next offering may be tried, and otherwise what Create
-// returns.
-func (c *CloudProvider) outcome(ctx context.Context, l *launch, chosen candidate, ordered bool, err error) (next bool, _ error) {
-	if ordered {
-		if pending := c.pending(ctx, l, err); pending != nil {
-			return false, pending
+// rejected draws the conclusions from a create request that the cloud rejected, and reports whether the next offering may
+// be tried. The intent is zero where the request was not worth sending.
+func (c *CloudProvider) rejected(ctx context.Context, l *launch, chosen candidate, intent instance.Intent, err error) (next bool) {
+	intent.Flavor, intent.Zone, intent.BillingPlan = chosen.key.Flavor, chosen.key.Zone, chosen.key.BillingPlan
+	f := failureOf(err)
+	next = c.conclude(ctx, l, intent, f)
+	if f.noCapacity {
+		if next {
+			c.recorder.Publish(events.OfferingRefused(l.claim, intent.Flavor, intent.Zone, f.reason, err))
 		}
+		return next
 	}
-	// From here on nothing was ordered, or the cloud has refused it without building anything.
-	m := meaningOf(err)
-	launchFailuresTotal.Inc(map[string]string{"reason": m.reason})
-	// The intent is empty where not even that could be written.
-	intent := l.record.Intent
-	intent.Flavor, intent.Zone = chosen.key.Flavor, chosen.key.Zone
-	c.journal.LaunchFailed(c.entry(l.claim, l.types, intent, m.reason))
-	switch {
-	case m.scope != 0:
-		if c.takeOut(ctx, l.claim, chosen.key, m, err) {
-			c.recorder.Publish(events.OfferingRefused(l.claim, chosen.key.Flavor, chosen.key.Zone, m.reason, err))
-			return true, nil
-		}
-		c.placements.moved(l.claim, "")
-		return false, noRoom("launching: %w", err)
-	case m.cannot:
-		// What is wrong with the order itself is wrong with the next claim's too. Each claim counts once: core tries it
-		// again within a second.
-		if bizfly.IsInvalid(err) && l.record.Attempt <= 1 {
-			c.countFailure(l.nodeClass, err)
-		}
-		c.recorder.Publish(events.OrderRefused(l.claim, chosen.key.Flavor, chosen.key.Zone, m.reason, err))
-		return false, createError(m.reason, fmt.Errorf("launching %s in %s: %w", chosen.key.Flavor, chosen.key.Zone, err))
-	}
-	return false, fmt.Errorf("launching %s in %s: %w", chosen.key.Flavor, chosen.key.Zone, err)
+	c.recorder.Publish(events.OrderRefused(l.claim, intent.Flavor, intent.Zone, f.reason, err))
+	return next
 }
 
-// pending returns what Create returns when an order was accepted, or may have been; nil when it was refused.
-func (c *CloudProvider) pending(ctx context.Context, l *launch, err error) error {
+// undecided returns what Create returns when a create request was accepted, or may have been, and no server came of it yet.
+func (c *CloudProvider) undecided(ctx context.Context, l *launch, intent instance.Intent, err error) error {
 	var failed *instance.FailedError
 	switch {
 	case errors.As(err, &failed):
-		reason, noRoomLeft := c.LaunchFailed(ctx, l.claim, failed.Intent, err)
-		c.journal.LaunchFailed(c.entry(l.claim, l.types, failed.Intent, reason))
-		if noRoomLeft {
-			c.records.giveUp(l.claim.UID)
-			return noRoom("%w", err)
-		}
-		// The same order would fail again, and core cannot schedule while it is retried: a new claim starts afresh.
-		return c.giveUp(ctx, l.claim, reason, err)
-	case errors.Is(err, instance.ErrOutcomeUnknown):
-		c.recorder.Publish(events.LaunchOutcomeUnknown(l.claim, err))
-		c.journal.LaunchFailed(c.entry(l.claim, l.types, l.record.Intent, ReasonLaunchOutcomeUnknown))
-		return c.giveUp(ctx, l.claim, ReasonLaunchOutcomeUnknown, err)
-	case errors.Is(err, instance.ErrAwaitingServerID):
-		return createError(ReasonAwaitingServerID, fmt.Errorf("server %s: %w", l.record.Name, err))
-	case ambiguous(err):
-		return createError(ReasonAwaitingLaunchOutcome, fmt.Errorf("server %s may have been ordered: %w", l.record.Name, err))
+		c.launchFailed(ctx, l, intent, err)
+		c.records.abandon(l.claim.UID)
+		return noRoom("%w", err)
+	case errors.Is(err, instance.ErrAwaitingServerID) && c.timeLeft(l.claim) > 0:
+		return createError(ReasonAwaitingServerID, fmt.Errorf("server %s: %w", intent.Name, err))
 	}
-	return nil
+	if !errors.Is(err, instance.ErrOutcomeUnknown) {
+		// Core's launch timeout would end the NodeClaim in silence, and the next one would meet the same offering.
+		err = fmt.Errorf("%w: %w", instance.ErrOutcomeUnknown, err)
+	}
+	c.launchFailed(ctx, l, intent, err)
+	return c.abandon(ctx, l.claim, ReasonLaunchOutcomeUnknown, err)
 }
 
-// resume finds the server of an earlier order.
-func (c *CloudProvider) resume(ctx context.Context, claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass, record launchRecord) (*karpv1.NodeClaim, error) {
-	types, err := c.instanceTypes(ctx, claim.Labels[karpv1.NodePoolLabelKey], nodeClass)
-	if err != nil {
-		return nil, err
+// resume finds the server of an earlier create request.
+func (c *CloudProvider) resume(ctx context.Context, l *launch) (*karpv1.NodeClaim, error) {
+	server, err := c.instances.Resume(ctx, string(l.claim.UID), l.record.Intent)
+	var failed *instance.FailedError
+	switch {
+	case err == nil:
+		return c.launched(l, server, *l.record, ReasonFound), nil
+	case errors.As(err, &failed), errors.Is(err, instance.ErrOutcomeUnknown), errors.Is(err, instance.ErrAwaitingServerID):
+		return nil, c.undecided(ctx, l, l.record.Intent, err)
 	}
-	server, err := c.instances.Resume(ctx, string(claim.UID), record.Intent)
-	if err == nil {
-		instanceType, offering := find(types, server.Flavor, server.Zone)
-		if instanceType == nil && record.Flavor != "" {
-			// The API also calls a server's flavor by a name without its family; the order has the catalog's.
-			server.Flavor = record.Flavor
-			instanceType, offering = find(types, server.Flavor, server.Zone)
-		}
-		if instanceType == nil {
-			log.FromContext(ctx).Info("the flavor of the server is not in the catalog any more", "flavor", server.Flavor, "server", server.ID)
-		}
-		if !record.Launched {
-			c.tellLaunched(claim, server, types, record.Intent, ReasonFound)
-		}
-		c.records.launched(claim.UID)
-		return c.launched(server, instanceType, offering, record), nil
-	}
-	if pending := c.pending(ctx, &launch{claim: claim, nodeClass: nodeClass, types: types, record: record}, err); pending != nil {
-		return nil, pending
-	}
-	if errors.Is(err, instance.ErrRefused) {
-		record.Refused = true
-		c.records.memory.SetDefault(string(claim.UID), record)
-	}
-	return nil, fmt.Errorf("looking for server %s: %w", record.Name, err)
+	return nil, fmt.Errorf("looking for server %s: %w", l.record.Name, err)
 }
 
-// tellLaunched says which server a claim got, and why that one.
-func (c *CloudProvider) tellLaunched(claim *karpv1.NodeClaim, server *instance.Instance, types cloudprovider.InstanceTypes, intent instance.Intent, reason string) {
-	entry := c.entry(claim, types, intent, reason)
-	entry.Server = server.ID
-	c.journal.Launched(entry)
-	c.recorder.Publish(events.ServerLaunched(claim, server.Name, server.ID, entry.Flavor, entry.Zone, entry.Price, reason))
+// launched reports the server of the launch, and returns its NodeClaim. What a server in BUILD does not say yet, and a
+// flavor that the API calls by a name without its family, are those of the intent.
+func (c *CloudProvider) launched(l *launch, server *instance.Instance, record launchRecord, reason string) *karpv1.NodeClaim {
+	server.Zone = lo.CoalesceOrEmpty(server.Zone, record.Zone)
+	if instanceType, _ := find(l.types, server.Flavor, server.Zone); instanceType == nil {
+		server.Flavor = lo.CoalesceOrEmpty(record.Flavor, server.Flavor)
+	}
+	if !record.Launched {
+		entry := c.entry(l.claim, l.types, record.Intent, reason)
+		entry.Server = server.ID
+		c.journal.Launched(entry)
+		c.recorder.Publish(events.ServerLaunched(l.claim, server.Name, server.ID, entry.Flavor, entry.Zone, entry.Price, reason))
+	}
+	c.records.launched(l.claim.UID)
+	c.pauses.launched(l.nodeClass, l.claim.UID)
+	return c.convert(l, server, record)
 }
 
 // find returns the instance type and the offering that a server is.
@@ -340,4 +358,9 @@ func find(types cloudprovider.InstanceTypes, flavor, zone string) (*cloudprovide
 // billingPlan is how the servers of the NodeClass are paid for.
 func billingPlan(nodeClass *v1alpha1.BizflyNodeClass) string {
 	return string(lo.CoalesceOrEmpty(nodeClass.Spec.BillingPlan, v1alpha1.BillingPlanOnDemand))
+}
+
+// imageID is the image that servers of the NodeClass boot.
+func imageID(nodeClass *v1alpha1.BizflyNodeClass) string {
+	return lo.FromPtr(nodeClass.Status.Image).ID
 }

@@ -38,7 +38,7 @@ var _ = Describe("A claim that ends before core knows its server", func() {
 		Expect(reasonOf(refused(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
 		// Core's launch timeout deletes the claim, and nobody asks Delete, since there is no provider ID.
 		Expect(env.Cleanup(ctx)).To(Succeed())
-		Expect(env.CloudProvider.GivenUp(string(claim.UID))).To(BeTrue())
+		Expect(env.CloudProvider.Abandoned(string(claim.UID))).To(BeTrue())
 	})
 	It("should still get its server when its NodeClass is deleted meanwhile", func() {
 		class := nodeClass(func(c *v1alpha1.BizflyNodeClass) { c.Finalizers = []string{v1alpha1.TerminationFinalizer} })
@@ -55,11 +55,11 @@ var _ = Describe("A claim that ends before core knows its server", func() {
 		nodeClass()
 		claim := nodeClaim(nil)
 		launched(claim)
-		Expect(env.CloudProvider.GivenUp(string(claim.UID))).To(BeFalse())
+		Expect(env.CloudProvider.Abandoned(string(claim.UID))).To(BeFalse())
 		env.Restart(ctx)
 		launched(claim)
-		Expect(env.CloudProvider.GivenUp(string(claim.UID))).To(BeFalse())
-		Expect(env.CloudProvider.GivenUp("never seen")).To(BeFalse())
+		Expect(env.CloudProvider.Abandoned(string(claim.UID))).To(BeFalse())
+		Expect(env.CloudProvider.Abandoned("never seen")).To(BeFalse())
 	})
 	It("should be ended again when core could not delete it, instead of holding up all scheduling", func() {
 		nodeClass()

@@ -17,7 +17,6 @@ limitations under the License.
 package cloudprovider
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -26,15 +25,16 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 )
 
-// Reasons of the Launched condition, stable because people and alerts match them. Core's schema takes CamelCase only.
+// Reasons of the Launched condition and of failed launches, stable because users and alerts match them. Core's schema
+// takes CamelCase only.
 const (
 	ReasonAwaitingServerID           = "AwaitingServerID"
-	ReasonAwaitingLaunchOutcome      = "AwaitingLaunchOutcome"
 	ReasonLaunchOutcomeUnknown       = "LaunchOutcomeUnknown"
 	ReasonLaunchIntentUnreadable     = "LaunchIntentUnreadable"
-	ReasonNodeClassReadinessUnknown  = "NodeClassReadinessUnknown"
+	ReasonNodeClassNotReady          = "NodeClassNotReady"
 	ReasonCapacityTypeUnsupported    = "CapacityTypeUnsupported"
 	ReasonInstanceTypesUnavailable   = "InstanceTypeResolutionFailed"
 	ReasonLaunchRequestInvalid       = "LaunchRequestInvalid"
@@ -43,64 +43,64 @@ const (
 	ReasonLaunchResourceNotFound     = "LaunchResourceNotFound"
 	ReasonLaunchConflict             = "LaunchConflict"
 	ReasonLaunchFailed               = "LaunchFailed"
+	ReasonLaunchNotSent              = "LaunchNotSent"
 )
 
-// scope is how much a failed launch says about other launches.
-type scope int
+// ErrNotRegistered is the failure of a launch whose server came up and whose node did not register in time.
+var ErrNotRegistered = errors.New("the node did not register within core's registration timeout of 15 minutes")
 
-const (
-	// scopeOffering says that this offering is sold out. The zero value says nothing: a throttled cloud or an outage is
-	// no lack of room, and what we asked for wrongly is ours.
-	scopeOffering scope = iota + 1
-	// scopeAccount says that no launch can succeed for a while.
-	scopeAccount
-)
+// reasons name the classes of errors; any other is a launch that failed.
+var reasons = map[bizfly.Class]string{
+	bizfly.ClassCapacity:   capacity.ReasonInsufficientCapacity,
+	bizfly.ClassQuota:      capacity.ReasonQuotaExceeded,
+	bizfly.ClassBalance:    capacity.ReasonBalanceExhausted,
+	bizfly.ClassInvalid:    ReasonLaunchRequestInvalid,
+	bizfly.ClassPermission: ReasonLaunchPermissionDenied,
+	bizfly.ClassAuth:       ReasonLaunchAuthenticationFailed,
+	bizfly.ClassNotFound:   ReasonLaunchResourceNotFound,
+	bizfly.ClassConflict:   ReasonLaunchConflict,
+}
 
-// meaning is what a class of errors means for a launch.
-type meaning struct {
-	is     func(error) bool
+// failure is what is known of a failed launch.
+type failure struct {
+	err    error
 	reason string
-	scope  scope
-	// cannot is true when the same order will fail again until somebody changes something.
-	cannot bool
+	scope  bizfly.ErrorScope
+	// noCapacity is true when the cloud says that there is no capacity, quota or balance: every NodeClass meets the same, and
+	// it is no fault of this one.
+	noCapacity bool
 }
 
-// meanings is every class of errors that decides something; any other is retried as it is.
-var meanings = []meaning{
-	{is: bizfly.IsCapacity, reason: capacity.ReasonInsufficientCapacity, scope: scopeOffering},
-	{is: bizfly.IsQuota, reason: capacity.ReasonQuotaExceeded, scope: scopeAccount},
-	{is: bizfly.IsBalance, reason: capacity.ReasonBalanceExhausted, scope: scopeAccount},
-	{is: bizfly.IsInvalid, reason: ReasonLaunchRequestInvalid, cannot: true},
-	{is: bizfly.IsPermission, reason: ReasonLaunchPermissionDenied, cannot: true},
-	{is: bizfly.IsAuth, reason: ReasonLaunchAuthenticationFailed, cannot: true},
-	{is: bizfly.IsNotFound, reason: ReasonLaunchResourceNotFound, cannot: true},
-	{is: bizfly.IsConflict, reason: ReasonLaunchConflict, cannot: true},
-}
-
-// meaningOf classifies an error of the cloud.
-func meaningOf(err error) meaning {
-	for _, m := range meanings {
-		if m.is(err) {
-			return m
-		}
+// failureOf classifies the error of a failed launch.
+func failureOf(err error) failure {
+	class := bizfly.ClassOf(err)
+	f := failure{err: err, reason: ReasonLaunchFailed, scope: bizfly.ScopeOf(err)}
+	if reason, known := reasons[class]; known {
+		f.reason = reason
 	}
-	return meaning{reason: ReasonLaunchFailed}
-}
-
-// ambiguous says that an order may have been accepted although it failed: also where its context ended in flight.
-func ambiguous(err error) bool {
-	if bizfly.IsNotSent(err) {
-		return false
+	f.noCapacity = class == bizfly.ClassCapacity || f.scope == bizfly.ScopeAccount || f.scope == bizfly.ScopeSize
+	switch {
+	case errors.Is(err, instance.ErrOutcomeUnknown):
+		f.reason = ReasonLaunchOutcomeUnknown
+	case errors.Is(err, ErrNotRegistered):
+		f.reason = ReasonNotRegistered
 	}
-	return bizfly.IsAmbiguous(err) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+	return f
 }
 
-// createError keeps the claim: core shows reason and message on it and calls Create again.
+// retryable reports whether nothing is known to be wrong with a launch that was not sent: a failure of the Kubernetes API,
+// of our own rate limit or of the connection, or the cloud's rate limit.
+func retryable(err error) bool {
+	var apiError *bizfly.APIError
+	return !errors.As(err, &apiError) || bizfly.IsRetryable(err)
+}
+
+// createError keeps the NodeClaim: core shows reason and message on it and calls Create again.
 func createError(reason string, err error) error {
 	return cloudprovider.NewCreateError(err, reason, shorten(err.Error()))
 }
 
-// noRoom makes core delete the claim and plan anew.
+// noRoom makes core delete the NodeClaim and plan anew.
 func noRoom(format string, args ...any) error {
 	return cloudprovider.NewInsufficientCapacityError(fmt.Errorf(format, args...))
 }

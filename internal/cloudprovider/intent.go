@@ -40,8 +40,8 @@ var errClaimGone = errors.New("the NodeClaim is deleted or being deleted")
 // then unknown for ever.
 var errIntentUnreadable = fmt.Errorf("annotation %s cannot be read", v1alpha1.AnnotationLaunchIntent)
 
-// errGivenUp says that the claim is still there although we gave it up: whoever was to delete it could not.
-var errGivenUp = errors.New("the NodeClaim was given up and is still there")
+// errAbandoned says that the NodeClaim is still there although it was abandoned: whoever was to delete it could not.
+var errAbandoned = errors.New("the NodeClaim was abandoned and is still there")
 
 // errIntentForeign says that another process has ordered for the claim since we looked.
 var errIntentForeign = errors.New("another process has ordered for this NodeClaim")
@@ -52,8 +52,8 @@ type launchRecord struct {
 	// Hash and HashVersion are those of the NodeClass that was ordered with, which may have changed since.
 	Hash        string
 	HashVersion string
-	// GivenUp is true once the claim was deleted because of what became of the order.
-	GivenUp bool
+	// Abandoned is true once the NodeClaim was to be deleted because of what became of its launch.
+	Abandoned bool
 	// Launched is true once core was told of the server.
 	Launched bool
 }
@@ -84,11 +84,11 @@ func IntentOf(claim *karpv1.NodeClaim) (*instance.Intent, error) {
 func (r *launchRecords) load(ctx context.Context, claim *karpv1.NodeClaim) (*launchRecord, *karpv1.NodeClaim, error) {
 	if known, ok := r.memory.Get(string(claim.UID)); ok {
 		record := known.(launchRecord)
-		if record.GivenUp {
+		if record.Abandoned {
 			if _, err := r.live(ctx, claim.Name, claim.UID); err != nil {
 				return nil, nil, err
 			}
-			return nil, nil, errGivenUp
+			return nil, nil, errAbandoned
 		}
 		return &record, nil, nil
 	}
@@ -134,10 +134,6 @@ type recorder struct {
 	hashVersion string
 	// base is the claim as last seen at the API server; nil when it has to be read.
 	base *karpv1.NodeClaim
-	// ordered is true once an intent was written that may have been followed by an order.
-	ordered bool
-	// last is the last intent that was written.
-	last instance.Intent
 }
 
 // record writes an intent down. Before an order (no task, not refused) an error means that nothing is ordered; afterwards
@@ -154,8 +150,6 @@ func (r *recorder) record(ctx context.Context, intent instance.Intent) error {
 	if err != nil && before {
 		// The write may have reached the API server although its answer did not reach us, so the number is used up.
 		known.Refused = true
-	} else {
-		r.ordered, r.last = true, intent
 	}
 	r.records.memory.SetDefault(string(r.uid), launchRecord{Intent: known, Hash: r.hash, HashVersion: r.hashVersion})
 	return err
@@ -203,15 +197,15 @@ func (r *recorder) outdated(intent instance.Intent, before bool) error {
 	if written == nil || written.Attempt < intent.Attempt {
 		return nil
 	}
-	if written.Attempt == intent.Attempt && (!before || (r.ordered && r.last.Name == intent.Name)) {
+	if written.Attempt == intent.Attempt && !before {
 		return nil
 	}
 	return fmt.Errorf("%w: attempt %d as server %s", errIntentForeign, written.Attempt, written.Name)
 }
 
-// giveUp remembers that whatever the claim's order leaves behind has no claim any more.
-func (r *launchRecords) giveUp(uid types.UID) {
-	r.change(uid, func(record *launchRecord) { record.GivenUp = true })
+// abandon remembers that whatever the launch leaves behind has no NodeClaim any more.
+func (r *launchRecords) abandon(uid types.UID) {
+	r.change(uid, func(record *launchRecord) { record.Abandoned = true })
 }
 
 // launched remembers that core was told of the claim's server.
@@ -229,10 +223,11 @@ func (r *launchRecords) change(uid types.UID, apply func(*launchRecord)) {
 	r.memory.SetDefault(string(uid), record)
 }
 
-// GivenUp says of a claim that is gone whether this process has ordered for it within the last hour and never told core
-// of a server: given up by us, or by core, which waits for an id no longer than its launch timeout. Then a server of it
-// that appears late is expected, and no sign of lost NodeClaims.
-func (c *CloudProvider) GivenUp(nodeClaimUID string) bool {
+// Abandoned reports of a NodeClaim that does not exist whether it is known why its server has none: this process has sent a
+// create request for it within the last hour and never told core of a server. Either we abandoned it, or core, which waits
+// for an id no longer than its launch timeout. A server of it that appears late is expected, and no sign of lost NodeClaims.
+// What another process has abandoned is on the durable record (instance.Provider.Abandoned).
+func (c *CloudProvider) Abandoned(nodeClaimUID string) bool {
 	known, ok := c.records.memory.Get(nodeClaimUID)
 	return ok && !known.(launchRecord).Launched
 }

@@ -17,11 +17,147 @@ limitations under the License.
 package cloudprovider
 
 import (
+	"fmt"
+	"sync"
+	"time"
+
 	"github.com/patrickmn/go-cache"
 	"github.com/samber/lo"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
+
+const (
+	// maxFailures is how many different offerings may fail with one NodeClass before its launches pause.
+	maxFailures = 3
+	// failureWindow is how long a failure counts; slowFailureWindow is that of a node that did not register, which itself
+	// takes longer than failureWindow.
+	failureWindow     = 10 * time.Minute
+	slowFailureWindow = time.Hour
+	// firstPause doubles with each trial that fails, up to maxPause.
+	firstPause = time.Minute
+	maxPause   = 5 * time.Minute
+	// registrationWait is how long the trial of a paused NodeClass may take to register: core's timeout, and a little more.
+	registrationWait = 16 * time.Minute
+)
+
+// launchPauses pauses the launches of NodeClasses whose launches fail with different offerings: then the NodeClass itself is
+// suspected. A pause ends half-open: one launch at a time is tried; its success ends the pause, its failure prolongs it.
+type launchPauses struct {
+	clock clock.Clock
+	mu    sync.Mutex
+	cache *cache.Cache
+}
+
+// pause is what is remembered of one NodeClass. It is replaced, never edited.
+type pause struct {
+	// key is the NodeClassKey: a changed spec or image starts from zero.
+	key string
+	// failures are the last failures, by offering, and until when they count; last is the newest.
+	failures map[capacity.Offering]time.Time
+	last     failure
+	// count is how often launches were paused since the last success; until is when the last of these pauses ends.
+	count int
+	until time.Time
+	// trial is the NodeClaim that is tried after a pause, and trialUntil when it is not waited for any longer.
+	trial      types.UID
+	trialUntil time.Time
+}
+
+// of returns what is known of the NodeClass as it is now.
+func (p *launchPauses) of(nodeClass *v1alpha1.BizflyNodeClass) (pause, bool) {
+	if known, ok := p.cache.Get(string(nodeClass.UID)); ok && known.(pause).key == capacity.NodeClassKey(nodeClass) {
+		return known.(pause), true
+	}
+	return pause{key: capacity.NodeClassKey(nodeClass)}, false
+}
+
+// failed counts the failure of an offering, and returns for how long launches pause when they do so from now on.
+func (p *launchPauses) failed(nodeClass *v1alpha1.BizflyNodeClass, offering capacity.Offering, claim types.UID, f failure) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	known, _ := p.of(nodeClass)
+	now := p.clock.Now()
+	known.failures = lo.PickBy(known.failures, func(_ capacity.Offering, until time.Time) bool { return now.Before(until) })
+	known.failures[offering] = now.Add(lo.Ternary(f.reason == ReasonNotRegistered, slowFailureWindow, failureWindow))
+	known.last = f
+	var length time.Duration
+	if known.count == 0 && len(known.failures) >= maxFailures || known.count > 0 && known.trial == claim {
+		length = min(firstPause<<min(known.count, 8), maxPause)
+		known.count, known.until, known.trial = known.count+1, now.Add(length), ""
+	}
+	p.cache.SetDefault(string(nodeClass.UID), known)
+	return length
+}
+
+// admit returns nil when the NodeClaim may be launched, which makes it the trial after a pause.
+func (p *launchPauses) admit(nodeClass *v1alpha1.BizflyNodeClass, claim types.UID) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	known, exists := p.of(nodeClass)
+	if !exists || known.count == 0 || known.trial == claim {
+		return nil
+	}
+	if p.blocks(known) {
+		return fmt.Errorf("launches with BizflyNodeClass %q keep failing and are tried one at a time: %w", nodeClass.Name, known.last.err)
+	}
+	known.trial, known.trialUntil = claim, p.clock.Now().Add(lifecycle.LaunchTimeout+time.Minute)
+	p.cache.SetDefault(string(nodeClass.UID), known)
+	return nil
+}
+
+// tries reports whether the NodeClaim is the trial of its NodeClass.
+func (p *launchPauses) tries(nodeClass *v1alpha1.BizflyNodeClass, claim types.UID) bool {
+	known, exists := p.of(nodeClass)
+	return exists && known.trial == claim
+}
+
+// launched gives the trial that has its server the time to register.
+func (p *launchPauses) launched(nodeClass *v1alpha1.BizflyNodeClass, claim types.UID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if known, exists := p.of(nodeClass); exists && known.trial == claim {
+		known.trialUntil = p.clock.Now().Add(registrationWait)
+		p.cache.SetDefault(string(nodeClass.UID), known)
+	}
+}
+
+// succeeded ends the pause when its trial has registered; without a pause it forgets the failures.
+func (p *launchPauses) succeeded(nodeClass *v1alpha1.BizflyNodeClass, claim types.UID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if known, exists := p.of(nodeClass); exists && (known.count == 0 || known.trial == claim) {
+		p.cache.Delete(string(nodeClass.UID))
+	}
+}
+
+// release lets another NodeClaim be the trial when this one ended without an answer.
+func (p *launchPauses) release(claim types.UID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for uid, item := range p.cache.Items() {
+		if known := item.Object.(pause); known.trial == claim {
+			known.trial = ""
+			p.cache.SetDefault(uid, known)
+		}
+	}
+}
+
+// active reports whether nothing can be launched with the NodeClass at the moment.
+func (p *launchPauses) active(nodeClass *v1alpha1.BizflyNodeClass) bool {
+	known, exists := p.of(nodeClass)
+	return exists && p.blocks(known)
+}
+
+func (p *launchPauses) blocks(known pause) bool {
+	now := p.clock.Now()
+	return known.count > 0 && (now.Before(known.until) || known.trial != "" && now.Before(known.trialUntil))
+}
 
 // pausedTypes makes, for NodeClasses whose launches pause, instance types with which nothing is launched. They stay
 // there, since core drifts nodes whose type has vanished and prices them at 0; only their offerings are sold out.

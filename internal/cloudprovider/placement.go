@@ -40,8 +40,13 @@ const placementMemory = time.Minute
 
 // place orders the candidates by the strategy of the NodeClass. The price comes first in every strategy: core takes
 // what we launch for the cheapest, and would replace anything dearer at once, for ever.
-func (c *CloudProvider) place(ctx context.Context, claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass, all []candidate) {
+func (c *CloudProvider) place(ctx context.Context, l *launch, all []candidate) {
+	claim, nodeClass := l.claim, l.nodeClass
+	tries := c.pauses.tries(nodeClass, claim.UID)
 	for i := range all {
+		if tries {
+			all[i].lastFailure = c.capacity.LastFailure(all[i].key)
+		}
 		all[i].failures = c.capacity.RecentFailures(all[i].key)
 		// What was never seen counts as fast, so that it is tried once.
 		all[i].seconds, _ = c.capacity.LaunchSeconds(capacity.Launch{Flavor: all[i].key.Flavor, Zone: all[i].key.Zone, ImageID: imageID(nodeClass)})
@@ -59,10 +64,12 @@ func (c *CloudProvider) place(ctx context.Context, claim *karpv1.NodeClaim, node
 }
 
 // order sorts by price, then by what the strategy prefers, then by what is known of the offerings, and at last by names,
-// so that the same knowledge gives the same choice.
+// so that the same knowledge gives the same choice. The trial of a paused NodeClass takes first what has not failed for the
+// longest time: trials are rare, and one that works must be found among many that do not.
 func order(all []candidate) {
 	slices.SortFunc(all, func(a, b candidate) int {
 		return cmp.Or(
+			a.lastFailure.Compare(b.lastFailure),
 			cmp.Compare(price(a), price(b)),
 			cmp.Compare(a.preference, b.preference),
 			cmp.Compare(a.failures, b.failures),
@@ -169,9 +176,4 @@ func (p *placements) moved(claim *karpv1.NodeClaim, zone string) {
 	default:
 		p.underWay.SetDefault(string(claim.UID), placement{pool: known.(placement).pool, zone: zone})
 	}
-}
-
-// LaunchSucceeded remembers how long a server took from its order until its node had registered.
-func (c *CloudProvider) LaunchSucceeded(flavor, zone, imageID string, took time.Duration) {
-	c.capacity.RecordLaunch(capacity.Launch{Flavor: flavor, Zone: zone, ImageID: imageID}, took)
 }

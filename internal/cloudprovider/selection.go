@@ -22,6 +22,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
@@ -32,7 +33,6 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
 // candidate is one offering that the claim may be launched with.
@@ -45,13 +45,16 @@ type candidate struct {
 	// failures and seconds are what is known of the offering: recent failed launches, and what launches take.
 	failures int
 	seconds  float64
+	// lastFailure is when the offering last failed; zero unless the launch is the trial of a paused NodeClass.
+	lastFailure time.Time
 }
 
 // candidates returns the offerings that fit the claim, the one to try first in front. The price comes first,
 // exactly as core computes it, since a dearer choice would be consolidated away at once; among equal prices the
 // placement strategy of the NodeClass decides. The order is total, so that the same claim always gets the same answer.
-func (c *CloudProvider) candidates(ctx context.Context, claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass, instanceTypes cloudprovider.InstanceTypes) ([]candidate, error) {
-	plan := billingPlan(nodeClass)
+func (c *CloudProvider) candidates(ctx context.Context, l *launch) ([]candidate, error) {
+	claim, instanceTypes := l.claim, l.types
+	plan, nodeClassKey := billingPlan(l.nodeClass), capacity.NodeClassKey(l.nodeClass)
 	requirements := scheduling.NewNodeSelectorRequirementsWithMinValues(claim.Spec.Requirements...)
 	// Each is asked by itself as well: what contradicts itself (generation 2, and no generation) would otherwise be met by
 	// whatever has no such label.
@@ -77,11 +80,11 @@ func (c *CloudProvider) candidates(ctx context.Context, claim *karpv1.NodeClaim,
 	var all []candidate
 	for _, it := range fitting {
 		for _, offering := range it.Offerings.Available().Compatible(requirements) {
-			key := capacity.Offering{Flavor: it.Name, Zone: offering.Zone(), BillingPlan: plan}
+			key := capacity.Offering{Flavor: it.Name, Zone: offering.Zone(), BillingPlan: plan, NodeClass: nodeClassKey}
 			all = append(all, candidate{instanceType: it, offering: offering, key: key})
 		}
 	}
-	c.place(ctx, claim, nodeClass, all)
+	c.place(ctx, l, all)
 	return all, nil
 }
 

@@ -41,6 +41,8 @@ const (
 	ReasonLaunchOutcomeUnknown       = "LaunchOutcomeUnknown"
 	ReasonLaunchSlow                 = "LaunchSlow"
 	ReasonLaunchesKeepFailing        = "LaunchesKeepFailing"
+	ReasonLaunchNotSent              = "LaunchNotSent"
+	ReasonNodeNotRegistered          = "NodeNotRegistered"
 	ReasonServerVanished             = "ServerVanished"
 	ReasonServerLaunched             = "ServerLaunched"
 	ReasonOfferingRefused            = "OfferingRefused"
@@ -86,10 +88,10 @@ func CapacityTypeAdvice(allowed string) string {
 		allowed, karpv1.CapacityTypeOnDemand, karpv1.CapacityTypeOnDemand, v1alpha1.BillingPlanOnDemand, v1alpha1.BillingPlanSavingPlan)
 }
 
-// AccountLimitReached says that the project's quota or the account's balance stops every launch for a while.
+// AccountLimitReached says that quota, balance or credentials stop every launch for a while.
 func AccountLimitReached(claim *karpv1.NodeClaim, reason string, pause time.Duration, cause error) karpevents.Event {
 	event := warning(claim, reason, ReasonAccountLimit,
-		fmt.Sprintf("%s: all launches pause for %s. Raise the quota or top up the account. The cloud said: %s", reason, pause, cause))
+		fmt.Sprintf("%s: all launches pause for %s. Check the project's quota, balance and credentials. BizFly Cloud answered: %s", reason, pause, cause))
 	event.DedupeTimeout = pause
 	return event
 }
@@ -102,16 +104,28 @@ func ServerLaunched(claim *karpv1.NodeClaim, server, id, flavor, zone string, pr
 	return event
 }
 
-// OfferingRefused says that the cloud has no room for what was ordered first, and that the next offering is tried.
+// OfferingRefused says that BizFly Cloud has no capacity for an offering, and that the next cheapest is tried.
 func OfferingRefused(claim *karpv1.NodeClaim, flavor, zone, reason string, cause error) karpevents.Event {
 	return warning(claim, fmt.Sprintf("%s-%s-%s", claim.UID, flavor, zone), ReasonOfferingRefused,
-		fmt.Sprintf("%s in %s is not to be had now (%s) and is left alone for a while; the next cheapest is tried. The cloud said: %s", flavor, zone, reason, cause))
+		fmt.Sprintf("Insufficient capacity for %s in %s (%s): the offering is unavailable for a few minutes and the next cheapest is tried. BizFly Cloud answered: %s", flavor, zone, reason, cause))
 }
 
-// OrderRefused says that the cloud refuses the order as it is, so that no other offering would help.
+// OrderRefused says that BizFly Cloud rejected a create request for another reason than capacity.
 func OrderRefused(claim *karpv1.NodeClaim, flavor, zone, reason string, cause error) karpevents.Event {
-	return warning(claim, fmt.Sprintf("%s-%s", claim.UID, reason), ReasonOrderRefused,
-		fmt.Sprintf("The order of a %s in %s was refused (%s), and will be until somebody changes something: %s", flavor, zone, reason, cause))
+	return warning(claim, fmt.Sprintf("%s-%s-%s", claim.UID, flavor, zone), ReasonOrderRefused,
+		fmt.Sprintf("BizFly Cloud rejected the create request for %s in %s (%s). The offering is unavailable to this NodeClass for a few minutes; another one, or another NodeClaim, is tried: %s", flavor, zone, reason, cause))
+}
+
+// LaunchNotSent says that a NodeClaim ends because its create request could not be sent in time.
+func LaunchNotSent(claim *karpv1.NodeClaim, cause error) karpevents.Event {
+	return warning(claim, string(claim.UID), ReasonLaunchNotSent,
+		fmt.Sprintf("No create request could be sent before core's launch timeout, so no server was built and the NodeClaim is replaced: %s", cause))
+}
+
+// NodeNotRegistered says that a server came up and its node did not join the cluster in time.
+func NodeNotRegistered(claim *karpv1.NodeClaim, server, flavor, zone string) karpevents.Event {
+	return warning(claim, string(claim.UID), ReasonNodeNotRegistered,
+		fmt.Sprintf("Server %s (%s in %s) came up, but its node did not register within 15 minutes. It is deleted and the offering is unavailable to this NodeClass for a while. Check bootstrap, network and firewalls", server, flavor, zone))
 }
 
 // LaunchIntentUnreadable says that a claim is given up because its record of what was ordered cannot be read.
@@ -130,16 +144,16 @@ func ServerDrifted(claim *karpv1.NodeClaim, reason, got, wanted string) karpeven
 	return event
 }
 
-// LaunchFailed says that the cloud accepted the order of a server and then failed to build it.
+// LaunchFailed says that BizFly Cloud accepted a create request and then failed to build the server.
 func LaunchFailed(claim *karpv1.NodeClaim, server, flavor, zone string, cause error) karpevents.Event {
 	return warning(claim, string(claim.UID), ReasonLaunchFailed,
-		fmt.Sprintf("Server %s (%s in %s) could not be built and is deleted: %s", server, flavor, zone, cause))
+		fmt.Sprintf("Server %s could not be built and is deleted. %s in %s is unavailable for a few minutes, and the NodeClaim is replaced: %s", server, flavor, zone, cause))
 }
 
-// LaunchOutcomeUnknown says that a claim is given up because the cloud never said what became of its order.
+// LaunchOutcomeUnknown says that a NodeClaim ends because the outcome of its create request is not known.
 func LaunchOutcomeUnknown(claim *karpv1.NodeClaim, cause error) karpevents.Event {
 	return warning(claim, string(claim.UID), ReasonLaunchOutcomeUnknown,
-		fmt.Sprintf("The claim is given up and replaced; a server that appears late is garbage collected: %s", cause))
+		fmt.Sprintf("The NodeClaim is replaced and its offering is unavailable for a few minutes; a server that appears late is garbage collected: %s", cause))
 }
 
 // LaunchSlow says that a server takes unusually long to be built.
@@ -150,12 +164,12 @@ func LaunchSlow(claim *karpv1.NodeClaim, server, status string, since time.Durat
 	return event
 }
 
-// LaunchesKeepFailing says on the NodeClass that its launches pause, because servers made from it come up broken.
-func LaunchesKeepFailing(nodeClass *v1alpha1.BizflyNodeClass, failures int, window time.Duration, cause error) karpevents.Event {
+// LaunchesKeepFailing says on the NodeClass that its launches pause, because they failed with different offerings.
+func LaunchesKeepFailing(nodeClass *v1alpha1.BizflyNodeClass, offerings int, pause time.Duration, cause error) karpevents.Event {
 	event := warning(nodeClass, string(nodeClass.UID), ReasonLaunchesKeepFailing,
-		fmt.Sprintf("%d launches failed within %s for reasons other than capacity, so launches with this NodeClass pause; check image, networks and firewalls. The last failure: %s",
-			failures, window, cause))
-	event.DedupeTimeout = window
+		fmt.Sprintf("Launches failed with at least %d different offerings for reasons other than capacity: launches with this NodeClass pause for %s, and then one at a time is tried. Check image, networks, firewalls and permissions. The last failure: %s",
+			offerings, pause, cause))
+	event.DedupeTimeout = pause
 	return event
 }
 

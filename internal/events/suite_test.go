@@ -58,6 +58,8 @@ func all(text string) map[string]karpevents.Event {
 		"OfferingRefused":                 events.OfferingRefused(claim, "nix.2c_4g", "HN1", "InsufficientCapacity", cause),
 		"OrderRefused":                    events.OrderRefused(claim, "nix.2c_4g", "HN1", "LaunchRequestInvalid", cause),
 		"LaunchFailed":                    events.LaunchFailed(claim, "server", "nix.2c_4g", "HN1", cause),
+		"LaunchNotSent":                   events.LaunchNotSent(claim, cause),
+		"NodeNotRegistered":               events.NodeNotRegistered(claim, "server", "nix.2c_4g", "HN1"),
 		"LaunchSlow":                      events.LaunchSlow(claim, "server", "BUILD", time.Minute),
 		"LaunchOutcomeUnknown":            events.LaunchOutcomeUnknown(claim, cause),
 		"LaunchIntentUnreadable":          events.LaunchIntentUnreadable(claim, cause),

@@ -216,7 +216,7 @@ func (w *world) newProcess() *process {
 	p.launch = launch.NewController(p.kube, p.instances, p.cloudProvider, silent{}, clock.RealClock{})
 	p.volumes = volumes.NewController(p.kube, p.instances)
 	p.repair = repair.NewController(p.kube, p.instances, silent{}, clock.RealClock{})
-	p.collector = garbagecollection.NewController(garbagecollection.Config{Expected: p.cloudProvider.GivenUp, Grace: w.grace},
+	p.collector = garbagecollection.NewController(garbagecollection.Config{Expected: p.cloudProvider.Abandoned, Grace: w.grace},
 		p.kube, p.kube, p.instances, silent{}, clock.RealClock{})
 	p.coreCollector = coregc.NewController(clock.RealClock{}, p.kube, p.cloudProvider)
 	p.core.kube.Client, p.core.provider.CloudProvider = p.kube, p.cloudProvider

@@ -180,14 +180,14 @@ var _ = Describe("First contact", Ordered, func() {
 	It("should refuse what cannot be built, and build nothing of it", func(ctx SpecContext) {
 		none := chosen
 		none.flavor = "e2e.no_such_flavor"
-		_, err := world.servers.Launch(ctx, world.request(class, none, 1))
+		_, _, err := world.servers.Launch(ctx, world.request(class, none, 1))
 		Expect(err).To(HaveOccurred())
 		world.behaves("unknown-flavor", "what becomes of the order of a flavor that there is not", said(err))
 		GinkgoWriter.Printf("an unknown flavor: %s\n", err)
 
 		broken := class.DeepCopy()
 		broken.Status.Image.ID = uuid.NewString()
-		_, err = world.servers.Launch(ctx, world.request(broken, chosen, 2))
+		_, _, err = world.servers.Launch(ctx, world.request(broken, chosen, 2))
 		Expect(err).To(HaveOccurred())
 		world.behaves("unknown-image", "what becomes of the order of an image that there is not", said(err))
 		GinkgoWriter.Printf("an unknown image: %s\n", err)
@@ -207,7 +207,7 @@ var _ = Describe("First contact", Ordered, func() {
 		watched := make(chan seen, 1)
 		go func() { watched <- world.watch(watching) }()
 		var err error
-		server, err = world.servers.Launch(ctx, world.request(class, chosen, 3))
+		server, _, err = world.servers.Launch(ctx, world.request(class, chosen, 3))
 		Expect(err).NotTo(HaveOccurred())
 		world.find("id-seconds", "how many seconds until the server's id was known", int(time.Since(begun).Seconds()))
 

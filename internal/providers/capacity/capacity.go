@@ -20,7 +20,12 @@ package capacity
 
 import (
 	"context"
+	"fmt"
 	"time"
+
+	"github.com/samber/lo"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
 // Offering is one way to buy a flavor. As the scope of a mark an empty field means any, so that {Zone: "HN1"} is a
@@ -35,6 +40,15 @@ type Offering struct {
 	// Network is the id of a VPC network, alone: as the scope of a mark it is every server in that network, and the question
 	// whether it is unavailable is asked once for a NodeClass and not for each offering.
 	Network string
+	// NodeClass is a NodeClassKey and makes a mark one of launches with that NodeClass alone: where nothing proves that a
+	// failure is the offering's, other NodeClasses find out by themselves.
+	NodeClass string
+}
+
+// NodeClassKey identifies what a NodeClass launches. A changed spec or image is another key, so that marks and failures of
+// the former one no longer count.
+func NodeClassKey(nodeClass *v1alpha1.BizflyNodeClass) string {
+	return fmt.Sprintf("%s/%d/%s", nodeClass.UID, nodeClass.Generation, lo.FromPtr(nodeClass.Status.Image).ID)
 }
 
 // Reasons of unavailability, also the values of the metric's label.
@@ -47,7 +61,7 @@ const (
 	ReasonBalanceExhausted = "BalanceExhausted"
 	// ReasonPackageLimit says that the package of the BKE cluster allows no more nodes.
 	ReasonPackageLimit = "PackageLimit"
-	// ReasonLaunchFailed says that servers ordered there come up broken.
+	// ReasonLaunchFailed says that a launch failed there for a reason that nothing recognises.
 	ReasonLaunchFailed = "LaunchFailed"
 )
 
@@ -76,16 +90,24 @@ func (s Size) holds(other Size) bool { return s.CPU >= other.CPU && s.MemoryMiB 
 type Provider interface {
 	// Unavailable says whether any mark covers the offering, and the reason of one that does.
 	Unavailable(offering Offering) (reason string, unavailable bool)
-	// MarkUnavailable takes the scope out of sale for a while. A mark that is renewed is not prolonged beyond ttl from
+	// MarkFailed counts a failed launch of exactly this offering and marks it unavailable for ttl, doubled for each failure
+	// before it within the last two hours, up to eight times ttl. It returns for how long.
+	MarkFailed(ctx context.Context, offering Offering, reason string, ttl time.Duration) time.Duration
+	// MarkUnavailable marks the scope unavailable for a while. A mark that is renewed is not prolonged beyond ttl from
 	// now, and one that exists with a later end keeps it.
 	MarkUnavailable(ctx context.Context, scope Offering, reason string, ttl time.Duration)
-	// MarkAll takes several scopes out of sale at once, like MarkUnavailable each, but counts no failure. It says whether
-	// any of them had been for sale, which of launches that fail at once is true for one.
+	// MarkAll marks several scopes unavailable at once, like MarkUnavailable each. It reports whether any of them had been
+	// available, which of launches that fail at once is true for one.
 	MarkAll(ctx context.Context, scopes []Offering, reason string, ttl time.Duration) (news bool)
-	// RecordFailure counts a failed launch of exactly this offering; MarkUnavailable does so by itself.
+	// RecordFailure counts a failed launch of exactly this offering; MarkFailed does so by itself.
 	RecordFailure(offering Offering)
-	// RecentFailures counts the failed launches of exactly this offering within the last 30 minutes.
+	// RecordSuccess forgets the failures of the offering: its next one counts as the first.
+	RecordSuccess(offering Offering)
+	// RecentFailures counts the failed launches of the offering within the last two hours: those with its NodeClass, and
+	// those that are the offering's with any.
 	RecentFailures(offering Offering) int
+	// LastFailure is when a launch of the offering with its NodeClass last failed; zero when none is known.
+	LastFailure(offering Offering) time.Time
 	// LearnQuota takes out of sale for a while, in every zone and plan, those of the flavors that need at least as much
 	// of everything as the size that the quota has just refused. What is smaller stays for sale.
 	LearnQuota(ctx context.Context, refused Size, flavors map[string]Size, ttl time.Duration)

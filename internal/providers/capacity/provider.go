@@ -24,14 +24,18 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/samber/lo"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
 const (
-	// failureWindow is how long a failed launch counts against its offering when prices are equal.
-	failureWindow = 30 * time.Minute
+	// failureWindow is how long a failed launch counts against its offering: several times the longest mark, so that marks of
+	// what keeps failing do not get shorter again.
+	failureWindow = 2 * time.Hour
+	// maxGrowth is by how much the mark of an offering that keeps failing grows: to 24 minutes with the default of three.
+	maxGrowth = 8
 	// maxFailures bounds what is remembered of one offering; nobody compares beyond it.
 	maxFailures = 32
 	// maxScopes bounds the marks and the remembered offerings: more than any catalog has flavors times zones.
@@ -90,6 +94,12 @@ func (p *DefaultProvider) Unavailable(offering Offering) (string, bool) {
 		found, ok := marks[Offering{Network: offering.Network}]
 		return found.reason, ok
 	}
+	if offering.NodeClass != "" {
+		if found, ok := marks[offering]; ok {
+			return found.reason, true
+		}
+		offering.NodeClass = ""
+	}
 	// From the exact offering to the whole account: bit by bit a field is widened to "any".
 	for wide := range 8 {
 		scope := offering
@@ -109,19 +119,24 @@ func (p *DefaultProvider) Unavailable(offering Offering) (string, bool) {
 	return "", false
 }
 
-// MarkUnavailable takes the scope out of sale for ttl, or until the later end of a mark that it has already.
+// MarkFailed counts a failed launch and marks its offering unavailable, for longer each time.
+func (p *DefaultProvider) MarkFailed(ctx context.Context, offering Offering, reason string, ttl time.Duration) time.Duration {
+	p.RecordFailure(offering)
+	p.mu.Lock()
+	failures := len(since(p.failures[offering], p.clock.Now().Add(-failureWindow)))
+	p.mu.Unlock()
+	ttl *= time.Duration(min(maxGrowth, 1<<min(max(failures-1, 0), maxGrowth)))
+	p.MarkAll(ctx, []Offering{offering}, reason, ttl)
+	return ttl
+}
+
+// MarkUnavailable marks the scope unavailable for ttl, or until the later end of a mark that it has already.
 func (p *DefaultProvider) MarkUnavailable(ctx context.Context, scope Offering, reason string, ttl time.Duration) {
-	if ttl <= 0 {
-		return
-	}
-	if scope.Flavor != "" && scope.Zone != "" && scope.BillingPlan != "" {
-		p.RecordFailure(scope)
-	}
 	p.MarkAll(ctx, []Offering{scope}, reason, ttl)
 }
 
-// MarkAll takes several scopes out of sale at once, like MarkUnavailable each, but counts no failure. It says whether any of
-// them had been for sale.
+// MarkAll marks several scopes unavailable at once, like MarkUnavailable each. It reports whether any of them had been
+// available.
 func (p *DefaultProvider) MarkAll(ctx context.Context, scopes []Offering, reason string, ttl time.Duration) (news bool) {
 	if ttl <= 0 || len(scopes) == 0 {
 		return false
@@ -132,7 +147,7 @@ func (p *DefaultProvider) MarkAll(ctx context.Context, scopes []Offering, reason
 		return news
 	}
 	log.FromContext(ctx).WithValues("flavor", scopes[0].Flavor, "zone", scopes[0].Zone, "billing-plan", scopes[0].BillingPlan,
-		"scopes", len(scopes), "reason", reason, "ttl", ttl).V(1).Info("took offerings out of sale")
+		"scopes", len(scopes), "reason", reason, "ttl", ttl).V(1).Info("marked offerings unavailable")
 	// The timer is told when it is due instead of asking the clock: a fake clock runs it while it holds its own lock.
 	p.clock.AfterFunc(ttl, func() { p.expire(until) })
 	return news
@@ -208,12 +223,34 @@ func (p *DefaultProvider) RecordFailure(offering Offering) {
 	p.failures[offering] = recent
 }
 
-// RecentFailures counts the failed launches of exactly this offering within the last 30 minutes.
-func (p *DefaultProvider) RecentFailures(offering Offering) int {
-	now := p.clock.Now()
+// RecordSuccess forgets the failures of the offering.
+func (p *DefaultProvider) RecordSuccess(offering Offering) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(since(p.failures[offering], now.Add(-failureWindow)))
+	delete(p.failures, offering)
+	offering.NodeClass = ""
+	delete(p.failures, offering)
+}
+
+// RecentFailures counts the failed launches of the offering within the last two hours.
+func (p *DefaultProvider) RecentFailures(offering Offering) int {
+	start := p.clock.Now().Add(-failureWindow)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	count := len(since(p.failures[offering], start))
+	if offering.NodeClass != "" {
+		offering.NodeClass = ""
+		count += len(since(p.failures[offering], start))
+	}
+	return count
+}
+
+// LastFailure is when a launch of the offering last failed.
+func (p *DefaultProvider) LastFailure(offering Offering) time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	last, _ := lo.Last(p.failures[offering])
+	return last
 }
 
 // since returns the times after the start; they are in order, so that nothing is copied.

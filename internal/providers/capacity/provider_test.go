@@ -161,22 +161,62 @@ var _ = Describe("Capacity", func() {
 		_, unavailable := provider.Unavailable(offering)
 		Expect(unavailable).To(BeFalse())
 	})
-	It("should count the failures of exactly this offering within 30 minutes", func(ctx context.Context) {
+	It("should count the failures of exactly this offering within two hours", func(ctx context.Context) {
 		for range 3 {
-			provider.MarkUnavailable(ctx, offering, capacity.ReasonInsufficientCapacity, time.Minute)
-			clk.Step(10 * time.Minute)
+			provider.MarkFailed(ctx, offering, capacity.ReasonInsufficientCapacity, time.Minute)
+			clk.Step(40 * time.Minute)
 		}
 		provider.MarkUnavailable(ctx, capacity.Offering{Zone: "HN1"}, capacity.ReasonInsufficientCapacity, time.Minute)
 		Expect(provider.RecentFailures(offering)).To(Equal(2))
 		Expect(provider.RecentFailures(capacity.Offering{Flavor: "p2.2c_4g", Zone: "HN2", BillingPlan: "on_demand"})).To(Equal(0))
-		clk.Step(20 * time.Minute)
+		clk.Step(80 * time.Minute)
 		Expect(provider.RecentFailures(offering)).To(Equal(0))
 	})
 	It("should bound what it remembers of one offering", func(ctx context.Context) {
 		for range 1000 {
-			provider.MarkUnavailable(ctx, offering, capacity.ReasonInsufficientCapacity, time.Minute)
+			provider.RecordFailure(offering)
 		}
 		Expect(provider.RecentFailures(offering)).To(BeNumerically("<=", 32))
+	})
+	It("should mark what keeps failing for longer each time, up to eight times, until a success or two hours without a failure", func(ctx context.Context) {
+		mark := func() time.Duration {
+			return provider.MarkFailed(ctx, offering, capacity.ReasonLaunchFailed, time.Minute)
+		}
+		for _, minutes := range []time.Duration{1, 2, 4, 8, 8, 8} {
+			Expect(mark()).To(Equal(minutes * time.Minute))
+			clk.Step(minutes*time.Minute - time.Nanosecond)
+			_, unavailable := provider.Unavailable(offering)
+			Expect(unavailable).To(BeTrue())
+			clk.Step(time.Nanosecond)
+			_, unavailable = provider.Unavailable(offering)
+			Expect(unavailable).To(BeFalse())
+		}
+		provider.RecordSuccess(offering)
+		Expect(mark()).To(Equal(time.Minute))
+		Expect(mark()).To(Equal(2 * time.Minute))
+		clk.Step(2*time.Hour + time.Second)
+		Expect(mark()).To(Equal(time.Minute))
+	})
+	It("should keep a failure with one NodeClass from every other", func(ctx context.Context) {
+		with := func(nodeClass string) capacity.Offering {
+			scope := offering
+			scope.NodeClass = nodeClass
+			return scope
+		}
+		provider.MarkFailed(ctx, with("a"), capacity.ReasonLaunchFailed, time.Minute)
+		_, unavailable := provider.Unavailable(with("a"))
+		Expect(unavailable).To(BeTrue())
+		for _, other := range []capacity.Offering{with("b"), offering} {
+			_, unavailable = provider.Unavailable(other)
+			Expect(unavailable).To(BeFalse())
+			Expect(provider.RecentFailures(other)).To(BeZero())
+			Expect(provider.LastFailure(other)).To(BeZero())
+		}
+		Expect(provider.LastFailure(with("a"))).To(BeTemporally("==", clk.Now()))
+		provider.MarkFailed(ctx, offering, capacity.ReasonInsufficientCapacity, time.Minute)
+		_, unavailable = provider.Unavailable(with("b"))
+		Expect(unavailable).To(BeTrue(), "a want of capacity is everybody's")
+		Expect(provider.RecentFailures(with("a"))).To(Equal(2))
 	})
 	It("should forget everything when it is flushed", func(ctx context.Context) {
 		provider.MarkUnavailable(ctx, offering, capacity.ReasonInsufficientCapacity, time.Minute)

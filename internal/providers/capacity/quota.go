@@ -49,7 +49,7 @@ func (p *DefaultProvider) LearnQuota(ctx context.Context, refused Size, flavors 
 	}
 	quotaRefused.WithLabelValues("vcpus").Set(float64(refused.CPU))
 	quotaRefused.WithLabelValues("memory_mib").Set(float64(refused.MemoryMiB))
-	log.FromContext(ctx).Info("taking out of sale what the project's quota has no room for",
+	log.FromContext(ctx).Info("marking flavors unavailable that exceed the project's quota",
 		"vcpus", refused.CPU, "memory-mib", refused.MemoryMiB, "flavors", len(scopes), "ttl", ttl)
 	p.MarkAll(ctx, scopes, ReasonQuotaExceeded, ttl)
 }

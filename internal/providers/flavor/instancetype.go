@@ -53,10 +53,11 @@ func (p *DefaultProvider) build(c *class, f *facts, usable, used []string) *buil
 		BillingPlan: c.billingPlan, NetworkPlan: c.networkPlan,
 	})
 	reservations := p.bootstrap.Reservations(c.nodeClass, f.cpu, f.memoryMiB, c.root.GiB)
+	nodeClassKey := capacity.NodeClassKey(c.nodeClass)
 	b := &built{memoryMiB: f.memoryMiB, reservations: reservations}
 	var offerings cloudprovider.Offerings
 	add := func(zone string, sellable bool) {
-		key := capacity.Offering{Flavor: f.name, Zone: zone, BillingPlan: string(c.billingPlan)}
+		key := capacity.Offering{Flavor: f.name, Zone: zone, BillingPlan: string(c.billingPlan), NodeClass: nodeClassKey}
 		b.keys = append(b.keys, key)
 		b.sellable = append(b.sellable, sellable)
 		offerings = append(offerings, &cloudprovider.Offering{

@@ -193,7 +193,7 @@ var _ = Describe("Delete", func() {
 			w := newWorld(cloud.Options{})
 			theirs := w.restart(func(c *instance.Config) { c.ClusterUID = "another-cluster" })
 			request, _ := w.request()
-			server, err := theirs.Launch(ctx, request)
+			server, _, err := theirs.Launch(ctx, request)
 			Expect(err).NotTo(HaveOccurred())
 			foreign := w.box.AddServer(cloud.ServerSpec{Name: "foreign"})
 			for _, id := range []string{server.ID, foreign.ID} {

@@ -36,7 +36,7 @@ var _ = Describe("Launch", func() {
 			GinkgoHelper()
 			w.box.AddFaults(1, faults...)
 			request, written := w.request()
-			_, err := w.provider.Launch(ctx, request)
+			_, _, err := w.provider.Launch(ctx, request)
 			var failed *instance.FailedError
 			Expect(errors.As(err, &failed)).To(BeTrue(), "%v", err)
 			Expect(failed.Intent.Name).To(Equal(written.last().Name))
@@ -82,7 +82,7 @@ var _ = Describe("Launch", func() {
 		It("should wait for the reason, but not for ever", func() {
 			w := newWorld(cloud.Options{Latency: time.Hour, HideBuilding: true}, func(c *instance.Config) { c.IDWait = 10 * time.Millisecond })
 			request, written := w.request()
-			_, err := w.provider.Launch(ctx, request)
+			_, _, err := w.provider.Launch(ctx, request)
 			Expect(err).To(MatchError(instance.ErrAwaitingServerID))
 			Expect(w.box.EditServer(w.box.Servers()[0].ID, func(s *cloud.Server) { s.Status = instance.StatusError })).To(BeTrue())
 			w.box.AddServer(cloud.ServerSpec{Name: written.last().Name, Status: instance.StatusError, Metadata: metadata(clusterUID, claimUID, 1)})
@@ -96,7 +96,7 @@ var _ = Describe("Launch", func() {
 			w.box.AddFaults(1, cloud.Fault{Method: "GET", Path: "/servers", Effect: cloud.EffectBody, Body: "[]"},
 				cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectLateError})
 			request, _ := w.request()
-			_, err := w.provider.Launch(ctx, request)
+			_, _, err := w.provider.Launch(ctx, request)
 			Expect(err).To(MatchError(ContainSubstring("status ERROR after its task had succeeded")))
 			w.box.ClearFaults()
 			reaped(w)
@@ -119,7 +119,7 @@ var _ = Describe("Launch", func() {
 			csi := w.box.AddVolume(cloud.VolumeSpec{Name: name + "_rootdisk", Description: "ns/claim by csi-bizflycloud"})
 			w.protected.set(nil, owned.ID)
 			request, _ := w.request()
-			_, err := w.provider.Launch(ctx, request)
+			_, _, err := w.provider.Launch(ctx, request)
 			Expect(errors.As(err, new(*instance.FailedError))).To(BeTrue())
 			Eventually(func() []string {
 				Expect(w.provider.Reap(ctx, instance.ReapRequest{})).To(Succeed())
@@ -131,7 +131,7 @@ var _ = Describe("Launch", func() {
 			stranger := w.box.AddServer(cloud.ServerSpec{Name: instance.Name(claimName, claimUID, clusterUID, 1), Metadata: metadata("another-cluster", claimUID, 1)})
 			w.box.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectTaskFailed, Orphan: true})
 			request, _ := w.request()
-			_, err := w.provider.Launch(ctx, request)
+			_, _, err := w.provider.Launch(ctx, request)
 			Expect(errors.As(err, new(*instance.FailedError))).To(BeTrue())
 			Eventually(func() []cloud.Volume {
 				Expect(w.provider.Reap(ctx, instance.ReapRequest{})).To(Succeed())

@@ -135,7 +135,7 @@ type Intent struct {
 	Networks []string `json:"networks"`
 	// Firewalls are the ids of the firewalls; with none, the cloud attaches its default one.
 	Firewalls []string `json:"firewalls"`
-	// OrderedAt is when the intent was written, just before the order.
+	// OrderedAt is when the intent was written; once the cloud has answered, when it did.
 	OrderedAt time.Time `json:"orderedAt"`
 	// TaskID is the task that builds the server; empty until the cloud has named it.
 	TaskID string `json:"taskID,omitempty"`
@@ -179,6 +179,10 @@ var ErrOutcomeUnknown = errors.New("the cloud never answered whether the server 
 
 // ErrRefused says that the cloud is known to have built nothing for an order, so that another may be made.
 var ErrRefused = errors.New("the cloud refused the order and built nothing")
+
+// ErrFlavorNameRejected says that the cloud does not know the flavor by the name that it was requested by, and that the
+// next request of the flavor uses its other name.
+var ErrFlavorNameRejected = errors.New("the cloud does not know the flavor by this name")
 
 // ErrNotFound says that the server provably does not exist any more.
 var ErrNotFound = errors.New("the server does not exist")
@@ -262,9 +266,10 @@ type Removed struct {
 
 // Provider manages the servers of this cluster.
 type Provider interface {
-	// Launch orders one server and waits, bounded, for its id. Errors of the order itself are those of package bizfly
-	// (IsAmbiguous: go on with Resume); then ErrAwaitingServerID and *FailedError.
-	Launch(ctx context.Context, request *LaunchRequest) (*Instance, error)
+	// Launch sends one create request and waits, bounded, for the id of its server. Beside the server it returns the intent
+	// as it was written last; a zero one when nothing was sent. Rejections are errors of package bizfly, with
+	// ErrFlavorNameRejected when the same offering is worth another request; then ErrAwaitingServerID and *FailedError.
+	Launch(ctx context.Context, request *LaunchRequest) (*Instance, Intent, error)
 	// Resume finds the server of an earlier order and waits for it like Launch. It never orders. Beside the errors of
 	// Launch it returns ErrOutcomeUnknown, and ErrRefused for an intent that says so.
 	Resume(ctx context.Context, nodeClaimUID string, intent Intent) (*Instance, error)

@@ -38,42 +38,46 @@ const abandonedAfter = 10 * time.Minute
 // ReasonLaunchFailed is why a server is deleted that the cloud could not build.
 const ReasonLaunchFailed = "LaunchFailed"
 
-// Launch orders one server and waits, bounded, for its id.
-func (p *DefaultProvider) Launch(ctx context.Context, request *LaunchRequest) (*Instance, error) {
+// Launch sends one create request and waits, bounded, for the id of its server.
+func (p *DefaultProvider) Launch(ctx context.Context, request *LaunchRequest) (*Instance, Intent, error) {
 	if p.config.ClusterUID == "" {
-		return nil, errNoClusterUID
+		return nil, Intent{}, errNoClusterUID
 	}
 	order, intent, err := p.order(ctx, request)
 	if err != nil {
-		return nil, err
+		return nil, Intent{}, err
 	}
 	if err := p.pending.add(ctx, intent.Name, request.NodeClaimUID, intent.OrderedAt); err != nil {
-		return nil, fmt.Errorf("nothing was ordered: %w", err)
+		return nil, Intent{}, fmt.Errorf("nothing was ordered: %w", err)
 	}
 	if err := request.Record(ctx, intent); err != nil {
 		p.pending.forget(intent.Name)
-		return nil, fmt.Errorf("recording the intent to launch %s, so nothing was ordered: %w", intent.Name, err)
+		return nil, Intent{}, fmt.Errorf("recording the intent to launch %s, so nothing was ordered: %w", intent.Name, err)
 	}
 	taskID, err := p.api.CreateServer(ctx, order)
-	switch {
-	case err == nil:
-		intent.TaskID = taskID
-	case refused(err):
+	if err != nil && refused(err) {
 		intent.Refused = true
 		count(outcomeRefused, intent)
 		p.pending.forget(intent.Name)
 		// When this cannot be written, whoever reads the intent later takes the outcome for unknown, which is safe.
 		recordAfter(ctx, request, intent)
-		return nil, fmt.Errorf("ordering server %s (%s in %s): %w", intent.Name, intent.Flavor, intent.Zone, err)
-	default:
-		// A server may be on its way; only looking for it can tell.
-		log.FromContext(ctx).Error(err, "no readable answer to the order of a server, looking for it", "server", intent.Name)
+		if p.names.rejected(request.Flavor, order.FlavorName, err) {
+			err = fmt.Errorf("%w (as %s): %w", ErrFlavorNameRejected, order.FlavorName, err)
+		}
+		return nil, intent, fmt.Errorf("creating server %s (%s in %s): %w", intent.Name, intent.Flavor, intent.Zone, err)
 	}
-	if intent.TaskID != "" {
+	// The wait for admission, which can be long, does not count: the visibility window begins with the answer.
+	intent.TaskID, intent.OrderedAt = taskID, p.config.Clock.Now()
+	if err != nil {
+		// A server may be on its way; only looking for it can tell.
+		log.FromContext(ctx).Error(err, "no readable answer to a create request, looking for its server", "server", intent.Name)
+	} else {
+		p.names.accepted(request.Flavor)
 		// Without the task id the server is still found by its name.
 		recordAfter(ctx, request, intent)
 	}
-	return p.await(ctx, &waiter{nodeClaimUID: request.NodeClaimUID, intent: intent})
+	server, err := p.await(ctx, &waiter{nodeClaimUID: request.NodeClaimUID, intent: intent})
+	return server, intent, err
 }
 
 // Resume finds the server of an earlier order and waits for it like Launch.

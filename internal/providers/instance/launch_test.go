@@ -141,7 +141,7 @@ var _ = Describe("Launch", func() {
 			w := newWorld(cloud.Options{})
 			request, written := w.request()
 			written.fail = func(instance.Intent) error { return errors.New("the API server is away") }
-			_, err := w.provider.Launch(ctx, request)
+			_, _, err := w.provider.Launch(ctx, request)
 			Expect(err).To(MatchError(ContainSubstring("the API server is away")))
 			Expect(w.count(createServer)).To(BeZero())
 			Expect(w.leftovers()).To(BeEmpty())
@@ -151,7 +151,7 @@ var _ = Describe("Launch", func() {
 			request, written := w.request()
 			var before []int
 			written.fail = func(instance.Intent) error { before = append(before, w.count(createServer)); return nil }
-			_, err := w.provider.Launch(ctx, request)
+			_, _, err := w.provider.Launch(ctx, request)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(before).To(Equal([]int{0, 1}))
 			first, second := written.all()[0], written.all()[1]
@@ -168,14 +168,14 @@ var _ = Describe("Launch", func() {
 			written.fail = func(intent instance.Intent) error {
 				return lo.Ternary[error](intent.TaskID != "", errors.New("conflict"), nil)
 			}
-			_, err := w.provider.Launch(ctx, request)
+			_, _, err := w.provider.Launch(ctx, request)
 			Expect(err).NotTo(HaveOccurred())
 		})
 		It("should write that an order was refused", func() {
 			w := newWorld(cloud.Options{})
 			w.box.SetStock("", "", "", 0)
 			request, written := w.request()
-			_, err := w.provider.Launch(ctx, request)
+			_, _, err := w.provider.Launch(ctx, request)
 			Expect(bizfly.IsCapacity(err)).To(BeTrue())
 			Expect(written.last().Refused).To(BeTrue())
 			_, err = w.provider.Resume(ctx, claimUID, written.last())
@@ -189,7 +189,7 @@ var _ = Describe("Launch", func() {
 			written.fail = func(intent instance.Intent) error {
 				return lo.Ternary[error](intent.Refused, errors.New("conflict"), nil)
 			}
-			_, err := w.provider.Launch(ctx, request)
+			_, _, err := w.provider.Launch(ctx, request)
 			Expect(bizfly.IsCapacity(err)).To(BeTrue())
 			Expect(written.last().Refused).To(BeFalse())
 		})
@@ -201,7 +201,7 @@ var _ = Describe("Launch", func() {
 			fault.Method, fault.Path = "POST", "/servers"
 			w.box.AddFaults(1, fault)
 			request, _ := w.request()
-			_, err := w.provider.Launch(ctx, request)
+			_, _, err := w.provider.Launch(ctx, request)
 			Expect(is(err)).To(BeTrue(), "%v", err)
 			Expect(w.count(createServer)).To(Equal(1))
 			Expect(w.leftovers()).To(BeEmpty())
@@ -215,7 +215,7 @@ var _ = Describe("Launch", func() {
 		func(change func(*instance.LaunchRequest), message string) {
 			w := newWorld(cloud.Options{})
 			request, written := w.request(change)
-			_, err := w.provider.Launch(ctx, request)
+			_, _, err := w.provider.Launch(ctx, request)
 			Expect(err).To(MatchError(ContainSubstring(message)))
 			Expect(written.all()).To(BeEmpty())
 			Expect(w.count(createServer)).To(BeZero())
@@ -231,7 +231,7 @@ var _ = Describe("Launch", func() {
 	It("should fail closed without the cluster's UID", func() {
 		w := newWorld(cloud.Options{}, func(c *instance.Config) { c.ClusterUID = "" })
 		request, _ := w.request()
-		_, err := w.provider.Launch(ctx, request)
+		_, _, err := w.provider.Launch(ctx, request)
 		Expect(err).To(MatchError(ContainSubstring("kube-system")))
 		_, err = w.provider.Resume(ctx, claimUID, w.intent())
 		Expect(err).To(HaveOccurred())
@@ -281,7 +281,7 @@ var _ = Describe("Launch", func() {
 		It("should return in time and leave the rest to Resume", func() {
 			w := newWorld(cloud.Options{Latency: time.Hour, HideBuilding: true}, func(c *instance.Config) { c.IDWait = 50 * time.Millisecond })
 			request, written := w.request()
-			_, err := w.provider.Launch(ctx, request)
+			_, _, err := w.provider.Launch(ctx, request)
 			Expect(err).To(MatchError(instance.ErrAwaitingServerID))
 			Expect(written.last().TaskID).NotTo(BeEmpty())
 			Eventually(w.provider.Polling).Should(BeFalse())
@@ -290,7 +290,7 @@ var _ = Describe("Launch", func() {
 			w := newWorld(cloud.Options{}, func(c *instance.Config) { c.IDWait, c.VisibilityWindow = 100*time.Millisecond, time.Nanosecond })
 			w.box.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectReset})
 			request, written := w.request()
-			_, err := w.provider.Launch(ctx, request)
+			_, _, err := w.provider.Launch(ctx, request)
 			Expect(err).To(MatchError(instance.ErrAwaitingServerID))
 			Expect(written.last().Refused).To(BeFalse())
 			_, err = w.provider.Resume(ctx, claimUID, written.last())
@@ -303,7 +303,7 @@ var _ = Describe("Launch", func() {
 			short, cancel := context.WithCancel(ctx)
 			defer cancel()
 			done := make(chan error, 1)
-			go func() { _, err := w.provider.Launch(short, request); done <- err }()
+			go func() { _, _, err := w.provider.Launch(short, request); done <- err }()
 			Eventually(func() int { return len(written.all()) }).Should(Equal(2))
 			cancel()
 			Eventually(done).Should(Receive(And(MatchError(instance.ErrAwaitingServerID), MatchError(context.Canceled))))
@@ -317,7 +317,7 @@ var _ = Describe("Launch", func() {
 		w.launch(func(r *instance.LaunchRequest) { r.Zone = "HN2" })
 		w.box.SetStock("", "HN2", "", 0)
 		request, _ := w.request(func(r *instance.LaunchRequest) { r.Zone, r.Attempt = "HN2", 2 })
-		_, err := w.provider.Launch(ctx, request)
+		_, _, err := w.provider.Launch(ctx, request)
 		Expect(err).To(HaveOccurred())
 		Expect(launches("launched", "HN2") - launched).To(BeEquivalentTo(1))
 		Expect(launches("refused", "HN2") - refused).To(BeEquivalentTo(1))
@@ -336,7 +336,7 @@ var _ = Describe("Launch", func() {
 				request, _ := w.request(func(r *instance.LaunchRequest) {
 					r.NodeClaim, r.NodeClaimUID = fmt.Sprintf("default-%d", i), fmt.Sprintf("uid-%d", i)
 				})
-				servers[i], errs[i] = w.provider.Launch(ctx, request)
+				servers[i], _, errs[i] = w.provider.Launch(ctx, request)
 			})
 		}
 		wait.Wait()

@@ -135,7 +135,7 @@ var _ = Describe("The durable record of servers", func() {
 				return record(ctx, intent)
 			}
 		})
-		server, err := w.provider.Launch(ctx, request)
+		server, _, err := w.provider.Launch(ctx, request)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(w.provider.Reap(ctx, claims(map[string]bool{claimUID: false}))).To(Succeed())
 		Expect(written.names()).To(ConsistOf(server.Name))
@@ -146,7 +146,7 @@ var _ = Describe("The durable record of servers", func() {
 		w := newWorld(cloud.Options{}, pending)
 		written.fail(errors.New("the API server is away"))
 		request, intents := w.request()
-		_, err := w.provider.Launch(ctx, request)
+		_, _, err := w.provider.Launch(ctx, request)
 		Expect(err).To(MatchError(ContainSubstring("the API server is away")))
 		Expect(intents.all()).To(BeEmpty())
 		Expect(w.count(createServer)).To(BeZero())
@@ -155,7 +155,7 @@ var _ = Describe("The durable record of servers", func() {
 		w := newWorld(cloud.Options{}, pending)
 		w.box.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectNoCapacity})
 		request, _ := w.request()
-		_, err := w.provider.Launch(ctx, request)
+		_, _, err := w.provider.Launch(ctx, request)
 		Expect(err).To(HaveOccurred())
 		Expect(w.provider.Reap(ctx, instance.ReapRequest{})).To(Succeed())
 		Expect(written.names()).To(BeEmpty())
@@ -230,7 +230,7 @@ var _ = Describe("The durable record of servers", func() {
 			entries["late"] = v1alpha1.PendingServer{ClusterUID: clusterUID, NodeClaimUID: "late-claim", Since: metav1.Now()}
 			return entries
 		})
-		_, _ = w.provider.Launch(bounded, request)
+		_, _, _ = w.provider.Launch(bounded, request)
 		uids, err := w.restart().Abandoned(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(uids.UnsortedList()).To(ContainElement("late-claim"))
@@ -248,7 +248,7 @@ var _ = Describe("The durable record of servers", func() {
 			})
 			group.Go(func() {
 				defer GinkgoRecover()
-				_, err := w.provider.Launch(ctx, request)
+				_, _, err := w.provider.Launch(ctx, request)
 				Expect(err).NotTo(HaveOccurred())
 			})
 		}

@@ -117,6 +117,7 @@ type DefaultProvider struct {
 	times     atomic.Pointer[Times]
 	deletions *ledger
 	pending   *pending
+	names     flavorNames
 }
 
 var _ Provider = (*DefaultProvider)(nil)
@@ -144,6 +145,7 @@ func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider bootstr
 		firewalls: newSharedList(config.Clock, api.ListFirewalls),
 		deletions: &ledger{cache: deletions},
 		pending:   newPending(config.Pending, config.ClusterUID),
+		names:     flavorNames{known: map[string]flavorName{}},
 	}
 	p.poller = newPoller(p)
 	p.SetTimes(Times{

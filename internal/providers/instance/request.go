@@ -20,13 +20,77 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"sync"
 
 	"github.com/bizflycloud/gobizfly"
 	"github.com/samber/lo"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
+
+// flavorNames remembers by which name the cloud accepts each flavor: servers of old generations are also known by a short
+// one, without the category, and it is not documented which of both a create request needs.
+type flavorNames struct {
+	mu    sync.Mutex
+	known map[string]flavorName
+}
+
+// flavorName is what is known of one flavor's names.
+type flavorName struct {
+	// short is true when requests use the short name, final when the other name is not tried any more.
+	short, final bool
+}
+
+// of returns the name to request the flavor by.
+func (n *flavorNames) of(flavor string) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return lo.Ternary(n.known[flavor].short, shortName(flavor), flavor)
+}
+
+// accepted remembers that the name in use works.
+func (n *flavorNames) accepted(flavor string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if known, exists := n.known[flavor]; exists {
+		known.final = true
+		n.known[flavor] = known
+	}
+}
+
+// rejected reports whether the flavor is worth another request because its other name was never tried. A flavor that is
+// known by neither name keeps the one of the catalog.
+func (n *flavorNames) rejected(flavor, name string, err error) bool {
+	if !bizfly.NamesFlavor(err) || shortName(flavor) == flavor {
+		return false
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	known, tried := n.known[flavor]
+	switch {
+	case known.final:
+		return false
+	case !tried:
+		n.known[flavor] = flavorName{short: true}
+		return true
+	case name == flavor:
+		return true // a request at the same time has changed to the other name
+	}
+	n.known[flavor] = flavorName{final: true}
+	return false
+}
+
+// shortName is the name of a flavor of an old generation without its category.
+func shortName(flavor string) string {
+	short := strings.TrimPrefix(flavor, "nix.")
+	for _, category := range []string{"_basic", "_enterprise", "_dedicated"} {
+		short = strings.TrimSuffix(short, category)
+	}
+	return short
+}
 
 // order turns a request into the intent and the body of the order; nothing has been sent when it fails.
 func (p *DefaultProvider) order(ctx context.Context, request *LaunchRequest) (*gobizfly.ServerCreateRequest, Intent, error) {
@@ -40,7 +104,8 @@ func (p *DefaultProvider) order(ctx context.Context, request *LaunchRequest) (*g
 	}
 	disks, err := p.disks(request)
 	if err != nil {
-		return nil, intent, err
+		// The zone lacks a volume type: nothing is worth trying again, except another offering.
+		return nil, intent, &bizfly.APIError{Operation: "CreateServer", Class: bizfly.ClassInvalid, NotSent: true, Message: err.Error(), Err: err}
 	}
 	image := nodeClass.Status.Image
 	networks := lo.Map(nodeClass.Status.Networks, func(n v1alpha1.NetworkStatus, _ int) string { return n.ID })
@@ -82,7 +147,7 @@ func (p *DefaultProvider) order(ctx context.Context, request *LaunchRequest) (*g
 	})
 	return &gobizfly.ServerCreateRequest{
 		Name:             intent.Name,
-		FlavorName:       request.Flavor,
+		FlavorName:       p.names.of(request.Flavor),
 		SSHKey:           nodeClass.Status.SSHKey,
 		Password:         false,
 		RootDisk:         wire[0],

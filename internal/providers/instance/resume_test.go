@@ -52,7 +52,7 @@ var _ = Describe("Resume", func() {
 	It("should find a server that comes while it waits", func() {
 		w := newWorld(cloud.Options{Latency: 100 * time.Millisecond, HideBuilding: true}, func(c *instance.Config) { c.IDWait = time.Nanosecond })
 		request, written := w.request()
-		_, err := w.provider.Launch(ctx, request)
+		_, _, err := w.provider.Launch(ctx, request)
 		Expect(err).To(MatchError(instance.ErrAwaitingServerID))
 		found, err := w.restart(func(c *instance.Config) { c.IDWait = 20 * time.Second }).Resume(ctx, claimUID, written.last())
 		Expect(err).NotTo(HaveOccurred())
@@ -158,7 +158,7 @@ var _ = Describe("Resume", func() {
 		It("should go on waiting after the window while the task runs", func() {
 			w := newWorld(cloud.Options{Latency: time.Hour, HideBuilding: true}, quick)
 			request, written := w.request()
-			_, err := w.provider.Launch(ctx, request)
+			_, _, err := w.provider.Launch(ctx, request)
 			Expect(err).To(MatchError(instance.ErrAwaitingServerID))
 			intent := written.last()
 			intent.OrderedAt = late(w).OrderedAt
@@ -202,7 +202,7 @@ var _ = Describe("Resume", func() {
 			fake := w.restart(func(c *instance.Config) { c.Clock = now })
 			request, _ := w.request()
 			done := make(chan error, 1)
-			go func() { _, err := fake.Launch(ctx, request); done <- err }()
+			go func() { _, _, err := fake.Launch(ctx, request); done <- err }()
 			Eventually(func() chan error { now.Step(time.Millisecond); return done }).Should(Receive(MatchError(instance.ErrAwaitingServerID)))
 			Expect(w.box.RemoveServer(w.box.Servers()[0].ID)).To(Succeed())
 			Expect(w.leftovers()).To(HaveLen(1))
@@ -224,7 +224,7 @@ var _ = Describe("Resume", func() {
 		w.box.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectNoCapacity, Async: true})
 		request, written := w.request()
 		ended := w.restart(func(c *instance.Config) { c.IDWait = time.Nanosecond })
-		_, err := ended.Launch(ctx, request)
+		_, _, err := ended.Launch(ctx, request)
 		Expect(err).To(HaveOccurred())
 		_, err = w.provider.Resume(ctx, claimUID, written.last())
 		Expect(errors.As(err, new(*instance.FailedError))).To(BeTrue(), "%v", err)

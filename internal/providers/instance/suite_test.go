@@ -205,7 +205,7 @@ func (w *world) request(changes ...func(*instance.LaunchRequest)) (*instance.Lau
 func (w *world) launch(changes ...func(*instance.LaunchRequest)) (*instance.Instance, instance.Intent) {
 	GinkgoHelper()
 	request, written := w.request(changes...)
-	server, err := w.provider.Launch(context.Background(), request)
+	server, _, err := w.provider.Launch(context.Background(), request)
 	Expect(err).NotTo(HaveOccurred())
 	return server, written.last()
 }

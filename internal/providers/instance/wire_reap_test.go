@@ -33,7 +33,7 @@ var _ = Describe("Data disks that nobody wrote down", func() {
 			fault.Method, fault.Path = "POST", "/servers"
 			w.box.AddFaults(1, fault)
 			request, _ := w.request(withDataDisks)
-			_, err := w.provider.Launch(ctx, request)
+			_, _, err := w.provider.Launch(ctx, request)
 			Expect(errors.As(err, new(*instance.FailedError))).To(BeTrue(), "%v", err)
 			reap(w)
 		},

@@ -239,7 +239,7 @@ var _ = Describe("Each field of a NodeClass", func() {
 			w := newWorld(cloud.Options{})
 			request, written := w.request(class(change))
 			request.Zone = "HN9"
-			_, err := w.provider.Launch(ctx, request)
+			_, _, err := w.provider.Launch(ctx, request)
 			Expect(err).To(MatchError(ContainSubstring(message)))
 			Expect(bizfly.IsInvalid(err)).To(BeTrue())
 			Expect(written.all()).To(BeEmpty())
@@ -321,7 +321,7 @@ var _ = Describe("Data disks", func() {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			_, _ = w.provider.Launch(dying, request) // what it would say nobody hears
+			_, _, _ = w.provider.Launch(dying, request) // what it would say nobody hears
 		}()
 		Eventually(w.box.Servers).ShouldNot(BeEmpty())
 		die()

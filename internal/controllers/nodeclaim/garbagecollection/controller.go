@@ -68,7 +68,7 @@ type Config struct {
 	// Interval is how often servers are looked at; 0 means DefaultInterval.
 	Interval time.Duration
 	// Expected says of a claim's UID that its server is known to have been left behind, so that many of them at once are
-	// no reason for doubt; nil means that none is. *cloudprovider.CloudProvider.GivenUp is one.
+	// no reason for doubt; nil means that none is. *cloudprovider.CloudProvider.Abandoned is one.
 	Expected func(nodeClaimUID string) bool
 	// DryRun tells what would be deleted and deletes nothing.
 	DryRun bool

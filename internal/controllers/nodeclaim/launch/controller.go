@@ -51,16 +51,20 @@ const (
 	pollInterval = 10 * time.Second
 	// slowBuild is after what a server that is still being built is worth a word.
 	slowBuild = 5 * time.Minute
+	// registrationTimeout is core's, for a node to register; core deletes the NodeClaim then, and says nothing.
+	registrationTimeout = 15 * time.Minute
 	// concurrency is enough for hundreds of launches, since a look costs nothing but the shared list.
 	concurrency = 10
 )
 
 // FailureHandler draws the conclusions from a server that could not be built; *cloudprovider.CloudProvider is one.
 type FailureHandler interface {
-	// LaunchFailed marks what has no room, counts what cannot work, and returns the reason.
-	LaunchFailed(ctx context.Context, claim *karpv1.NodeClaim, intent instance.Intent, err error) (reason string, noRoomLeft bool)
-	// LaunchSucceeded remembers how long a server took from its order until its node had registered.
-	LaunchSucceeded(flavor, zone, imageID string, took time.Duration)
+	// LaunchFailed marks the offering unavailable, counts the failure against the NodeClass, and returns the reason.
+	LaunchFailed(ctx context.Context, claim *karpv1.NodeClaim, intent instance.Intent, err error) (reason string)
+	// LaunchSucceeded remembers that the node has registered, and how long that took since the create request.
+	LaunchSucceeded(ctx context.Context, claim *karpv1.NodeClaim, intent instance.Intent, took time.Duration)
+	// LaunchEnded tells that a NodeClaim ends before its node has registered.
+	LaunchEnded(claim *karpv1.NodeClaim)
 	// Replacing remembers why the claim is about to be deleted.
 	Replacing(claim *karpv1.NodeClaim, reason string)
 }
@@ -89,10 +93,9 @@ func (c *Controller) Name() string { return "nodeclaim.launch.bizflycloud" }
 // Reconcile looks at the server of a claim that was launched and has not registered.
 func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (reconcile.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
-	registered := claim.StatusConditions().Get(karpv1.ConditionTypeRegistered)
-	if !claim.DeletionTimestamp.IsZero() || registered.IsTrue() {
-		if _, followed := c.followed.LoadAndDelete(claim.UID); followed && registered.IsTrue() {
-			c.succeeded(claim, registered.LastTransitionTime.Time)
+	if !claim.DeletionTimestamp.IsZero() || claim.StatusConditions().Get(karpv1.ConditionTypeRegistered).IsTrue() {
+		if _, followed := c.followed.LoadAndDelete(claim.UID); followed {
+			c.ended(ctx, claim)
 		}
 		return reconcile.Result{}, nil
 	}
@@ -121,13 +124,21 @@ func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (re
 	return reconcile.Result{RequeueAfter: pollInterval}, nil
 }
 
-// succeeded tells how long the launch took.
-func (c *Controller) succeeded(claim *karpv1.NodeClaim, at time.Time) {
+// ended draws the conclusions from a launch that was followed to its end: the node has registered, core has waited for it
+// in vain, or something else has deleted the claim.
+func (c *Controller) ended(ctx context.Context, claim *karpv1.NodeClaim) {
 	intent, err := cloudprovider.IntentOf(claim)
-	if err != nil || intent == nil || intent.OrderedAt.IsZero() {
+	if err != nil || intent == nil {
 		return
 	}
-	c.failures.LaunchSucceeded(intent.Flavor, intent.Zone, intent.ImageID, at.Sub(intent.OrderedAt))
+	registered := claim.StatusConditions().Get(karpv1.ConditionTypeRegistered)
+	switch {
+	case registered.IsTrue():
+		c.failures.LaunchSucceeded(ctx, claim, *intent, registered.LastTransitionTime.Sub(intent.OrderedAt))
+	case claim.DeletionTimestamp.Sub(registered.LastTransitionTime.Time) >= registrationTimeout:
+		c.failures.LaunchFailed(ctx, claim, *intent, cloudprovider.ErrNotRegistered)
+	}
+	c.failures.LaunchEnded(claim)
 }
 
 // vanished replaces a claim whose server provably does not exist. One that is missing from a list alone, or on its way
@@ -157,7 +168,7 @@ func (c *Controller) failed(ctx context.Context, claim *karpv1.NodeClaim, server
 	if err != nil || result.RequeueAfter != 0 {
 		return result, err
 	}
-	reason, _ := c.failures.LaunchFailed(ctx, claim, intent, cause)
+	reason := c.failures.LaunchFailed(ctx, claim, intent, cause)
 	log.FromContext(ctx).Info("replacing a claim whose server failed", "server", server.ID, "reason", reason, "cause", cause.Error())
 	return reconcile.Result{}, nil
 }

@@ -39,13 +39,15 @@ import (
 const (
 	// lookInterval is how often the memory of the failures is looked at; it costs nothing.
 	lookInterval = 10 * time.Second
-	// reasonTriedAgain is the reason of the condition once the pause is over.
+	// reasonTriedAgain is the reason of the condition once the pause has ended: a launch succeeded, the NodeClass was changed,
+	// or nothing was launched for an hour.
 	reasonTriedAgain = "LaunchesTriedAgain"
 )
 
 // Failures knows which NodeClasses pause; *cloudprovider.CloudProvider is one.
 type Failures interface {
-	// LaunchesBlocked returns the reason and the cause of the pause, until when it lasts, and a nil cause without one.
+	// LaunchesBlocked returns the reason and the cause of the pause, from when on one launch at a time is tried, and a nil
+	// cause without a pause.
 	LaunchesBlocked(nodeClass *v1alpha1.BizflyNodeClass) (reason string, until time.Time, cause error)
 }
 
@@ -74,10 +76,10 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 	switch {
 	case cause != nil:
 		changed = conditions.SetFalse(v1alpha1.ConditionTypeLaunchesSucceeding, reason, fmt.Sprintf(
-			"launches keep failing for a reason other than capacity and pause until %s, or until the spec or the image changes: %s",
+			"launches keep failing for a reason other than capacity: they pause until %s, and then one at a time is tried until one succeeds. A change of the spec or the image ends the pause. The last failure: %s",
 			until.UTC().Format(time.RFC3339), cause))
 	case conditions.Get(v1alpha1.ConditionTypeLaunchesSucceeding).IsFalse():
-		changed = conditions.SetTrueWithReason(v1alpha1.ConditionTypeLaunchesSucceeding, reasonTriedAgain, "the pause is over and launches are tried again")
+		changed = conditions.SetTrueWithReason(v1alpha1.ConditionTypeLaunchesSucceeding, reasonTriedAgain, "launches are not paused any more")
 	}
 	if changed {
 		updated.Status.Conditions = with(nodeClass.Status.Conditions, *conditions.Get(v1alpha1.ConditionTypeLaunchesSucceeding))

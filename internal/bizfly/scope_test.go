@@ -1,0 +1,71 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package bizfly_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+var _ = Describe("The scope of a rejection", func() {
+	DescribeTable("should be what the words name", func(ctx context.Context, message string, class bizfly.Class, scope bizfly.ErrorScope) {
+		sandbox := startSandbox(cloud.Options{})
+		client, err := bizfly.NewClient(sandboxConfig(sandbox))
+		Expect(err).ToNot(HaveOccurred())
+		request := order(ctx, client)
+		sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusForbidden, Message: message})
+		_, err = client.CreateServer(ctx, request)
+		Expect(typed(err).Class).To(Equal(class))
+		Expect(bizfly.ScopeOf(fmt.Errorf("ordering: %w", err))).To(Equal(scope))
+
+		By("a task that fails with the same words")
+		task := &bizfly.Task{Ready: true, Message: message}
+		Expect(bizfly.ScopeOf(task.Failure())).To(Equal(scope))
+	},
+		Entry("no host", "No valid host was found. There are not enough hosts available.", bizfly.ClassCapacity, bizfly.ScopeOffering),
+		Entry("no host, in Vietnamese", "Không đủ tài nguyên để khởi tạo máy chủ", bizfly.ClassCapacity, bizfly.ScopeOffering),
+		Entry("a flavor that a zone does not have", "Flavor p4a.2c_4g is not available in availability zone HN2: not sold in this zone", bizfly.ClassCapacity, bizfly.ScopeOffering),
+		Entry("a plan", "Flavor x doesn't support billing plan saving_plan", bizfly.ClassCapacity, bizfly.ScopePlan),
+		Entry("a zone", "Availability zone HN1 is full", bizfly.ClassCapacity, bizfly.ScopeZone),
+		Entry("a zone, in Vietnamese", "Vùng HN1 hiện tạm hết tài nguyên", bizfly.ClassCapacity, bizfly.ScopeZone),
+		Entry("a category", "Server type dedicated is out of stock", bizfly.ClassCapacity, bizfly.ScopeCategory),
+		Entry("a network", "No more IP addresses available on network 3f2504e0-4f89-41d3-9a0c-0305e82c3301.", bizfly.ClassCapacity, bizfly.ScopeNetwork),
+		Entry("a network, in Vietnamese", "Không đủ địa chỉ IP", bizfly.ClassCapacity, bizfly.ScopeNetwork),
+		Entry("public addresses", "No more IP addresses available on the public network", bizfly.ClassCapacity, bizfly.ScopeOffering),
+		Entry("vCPUs", "Quota exceeded for cores: Requested 8, but already used 16 of 20 cores", bizfly.ClassQuota, bizfly.ScopeSize),
+		Entry("memory, in Vietnamese", "Vượt quá hạn mức cho phép của tài khoản: ram (hạn mức 65536)", bizfly.ClassQuota, bizfly.ScopeSize),
+		Entry("servers beside vCPUs", "Quota exceeded for cores, instances: Requested 2, 1", bizfly.ClassQuota, bizfly.ScopeAccount),
+		Entry("disks", "Quota exceeded for volumes, gigabytes", bizfly.ClassQuota, bizfly.ScopeAccount),
+		Entry("nothing", "Hạn mức tài khoản đã hết", bizfly.ClassQuota, bizfly.ScopeAccount),
+		Entry("money", "Insufficient balance", bizfly.ClassBalance, bizfly.ScopeAccount),
+		Entry("a missing permission", "You are not allowed to do this", bizfly.ClassPermission, bizfly.ScopeNodeClass),
+		Entry("a limit of one request", "Root disk size exceeds the maximum allowed", bizfly.ClassInvalid, bizfly.ScopeOffering),
+		Entry("a limit of one request, in Vietnamese", "Dung lượng ổ đĩa vượt quá giới hạn cho phép", bizfly.ClassInvalid, bizfly.ScopeOffering),
+		Entry("a limit of the NodeClass", "Number of firewall rules exceeds the allowed maximum", bizfly.ClassInvalid, bizfly.ScopeNodeClass),
+	)
+	It("should be the offering for an error that is not the cloud's", func() {
+		Expect(bizfly.ScopeOf(errors.New("zone HN1 is full"))).To(Equal(bizfly.ScopeOffering))
+	})
+})
