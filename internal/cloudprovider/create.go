@@ -235,6 +235,7 @@ func (c *CloudProvider) launch(ctx context.Context, l *launch, candidates []cand
 			continue // the same offering, by the flavor's other name
 		}
 		if intent.Name != "" && !intent.Refused {
+			c.records.change(l.claim.UID, func(record *launchRecord) { record.Intent = intent })
 			return nil, c.undecided(ctx, l, intent, err)
 		}
 		if retryable(err) {

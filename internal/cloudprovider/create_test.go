@@ -65,14 +65,14 @@ var _ = Describe("Create", func() {
 			class.Spec.PublicIPv4 = lo.ToPtr(false)
 			Expect(env.Client.Update(ctx, class)).To(Succeed())
 			err := refused(nodeClaim(nil))
-			Expect(corecloudprovider.IsNodeClassNotReadyError(err) || reasonOf(err) == cloudprovider.ReasonNodeClassReadinessUnknown).To(BeTrue(), "%v", err)
+			Expect(corecloudprovider.IsNodeClassNotReadyError(err)).To(BeTrue(), "%v", err)
 			Expect(orders()).To(BeZero())
 		})
-		It("should wait while it is being resolved for the first time", func() {
+		It("should end the claim while it is being resolved for the first time, since core schedules nothing as long as it exists", func() {
 			class := &v1alpha1.BizflyNodeClass{}
 			class.Name = unit.NodeClassName
 			Expect(env.Client.Create(ctx, class)).To(Succeed())
-			Expect(reasonOf(refused(nodeClaim(nil)))).To(Equal(cloudprovider.ReasonNodeClassReadinessUnknown))
+			Expect(corecloudprovider.IsNodeClassNotReadyError(refused(nodeClaim(nil)))).To(BeTrue())
 		})
 		It("should retry when it cannot be read", func() {
 			nodeClass()
@@ -314,82 +314,6 @@ var _ = Describe("Create", func() {
 				Expect(env.Instances.Reap(ctx, instance.ReapRequest{})).To(Succeed())
 				return servers()
 			}).WithTimeout(10 * time.Second).Should(BeEmpty())
-		})
-	})
-
-	Context("refusals that no other offering cures", func() {
-		DescribeTable("should say why, keep the claim and mark nothing", func(status int, message, reason string) {
-			nodeClass()
-			pool := unit.NodePool()
-			before := available(pool)
-			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: status, Message: message})
-			claim := nodeClaim(pool)
-			err := refused(claim)
-			Expect(reasonOf(err)).To(Equal(reason), "%v", err)
-			Expect(corecloudprovider.IsInsufficientCapacityError(err)).To(BeFalse())
-			Expect(reason).To(Or(BeEmpty(), MatchRegexp(`^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`)))
-			Expect(orders()).To(Equal(1))
-			Expect(available(pool)).To(Equal(before))
-			Expect(exists(claim)).To(BeTrue())
-			Expect(intentOf(claim).Refused).To(BeTrue())
-
-			env.Sandbox.ClearFaults()
-			launched(claim)
-			Expect(intentOf(claim).Attempt).To(Equal(2))
-		},
-			Entry("an invalid order", http.StatusBadRequest, "Image is not valid", cloudprovider.ReasonLaunchRequestInvalid),
-			Entry("a permission that is missing", http.StatusForbidden, "You are not allowed to do this", cloudprovider.ReasonLaunchPermissionDenied),
-			Entry("throttling", http.StatusTooManyRequests, "Too many requests", ""),
-		)
-	})
-
-	Context("servers that come up broken", func() {
-		broken := func() {
-			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectErrorServer, Message: "Failed to execute cloud-init"})
-		}
-		It("should give the claim up, and mark nothing", func() {
-			nodeClass()
-			pool := unit.NodePool()
-			before := available(pool)
-			broken()
-			claim := nodeClaim(pool)
-			Expect(reasonOf(refused(claim))).To(Equal(cloudprovider.ReasonLaunchFailed))
-			Expect(exists(claim)).To(BeFalse())
-			Expect(available(pool)).To(Equal(before))
-			Expect(env.CloudProvider.Abandoned(string(claim.UID))).To(BeTrue())
-		})
-		It("should pause the NodeClass after three, until it changes or time has passed", func() {
-			class := nodeClass()
-			pool := unit.NodePool()
-			prices := priced(pool)
-			Expect(prices).ToNot(BeEmpty())
-			broken()
-			for range 3 {
-				Expect(refused(nodeClaim(pool))).To(HaveOccurred())
-			}
-			Expect(env.Recorder.Calls(events.ReasonLaunchesKeepFailing)).To(Equal(1))
-			By("selling nothing, and keeping types and prices for the nodes that run")
-			Expect(available(pool)).To(BeZero())
-			Expect(priced(pool)).To(Equal(prices))
-			Expect(corecloudprovider.IsNodeClassNotReadyError(refused(nodeClaim(pool)))).To(BeTrue())
-			Expect(orders()).To(Equal(3))
-
-			env.Sandbox.ClearFaults()
-			class.Spec.PublicIPv4 = lo.ToPtr(false)
-			Expect(env.Client.Update(ctx, class)).To(Succeed())
-			Expect(env.Resolve(ctx, class)).To(Succeed())
-			launched(nodeClaim(pool))
-		})
-		It("should try again when the oldest of the failures is forgotten", func() {
-			nodeClass()
-			pool := unit.NodePool()
-			broken()
-			for range 3 {
-				Expect(refused(nodeClaim(pool))).To(HaveOccurred())
-			}
-			env.Sandbox.ClearFaults()
-			env.Clock.Step(11 * time.Minute)
-			launched(nodeClaim(pool))
 		})
 	})
 

@@ -71,18 +71,18 @@ var _ = Describe("What core does with an error of the cloud", func() {
 		Entry("balance", cloud.Fault{Effect: cloud.EffectBalance}, given, ""),
 		Entry("no room, found out later", cloud.Fault{Effect: cloud.EffectNoCapacity, Async: true}, given, ""),
 		Entry("a server that comes up broken", cloud.Fault{Effect: cloud.EffectErrorServer}, given, ""),
-		Entry("authentication", cloud.Fault{Effect: cloud.EffectStatus, Status: http.StatusUnauthorized}, kept, cloudprovider.ReasonLaunchAuthenticationFailed),
-		Entry("permission", cloud.Fault{Effect: cloud.EffectStatus, Status: http.StatusForbidden, Message: "You are not allowed to do this"}, kept, cloudprovider.ReasonLaunchPermissionDenied),
-		Entry("an invalid order", cloud.Fault{Effect: cloud.EffectStatus, Status: http.StatusBadRequest, Message: "Image is not valid"}, kept, cloudprovider.ReasonLaunchRequestInvalid),
-		Entry("something that does not exist", cloud.Fault{Effect: cloud.EffectStatus, Status: http.StatusNotFound, Message: "Network x could not be found"}, kept, cloudprovider.ReasonLaunchRequestInvalid),
-		Entry("a conflict", cloud.Fault{Effect: cloud.EffectStatus, Status: http.StatusConflict, Message: "Port p is still in use"}, kept, cloudprovider.ReasonLaunchConflict),
+		Entry("authentication", cloud.Fault{Effect: cloud.EffectStatus, Status: http.StatusUnauthorized}, given, ""),
+		Entry("permission", cloud.Fault{Effect: cloud.EffectStatus, Status: http.StatusForbidden, Message: "You are not allowed to do this"}, given, ""),
+		Entry("an invalid order", cloud.Fault{Effect: cloud.EffectStatus, Status: http.StatusBadRequest, Message: "Image is not valid"}, given, ""),
+		Entry("something that does not exist", cloud.Fault{Effect: cloud.EffectStatus, Status: http.StatusNotFound, Message: "Network x could not be found"}, given, ""),
+		Entry("a conflict", cloud.Fault{Effect: cloud.EffectStatus, Status: http.StatusConflict, Message: "Port p is still in use"}, given, ""),
 		Entry("throttling", cloud.Fault{Effect: cloud.EffectThrottle}, kept, cloudprovider.ReasonLaunchFailed),
 		Entry("an answer that was lost before the order", cloud.Fault{Effect: cloud.EffectReset}, kept, cloudprovider.ReasonAwaitingServerID),
 	)
 	It("should be to launch once the cloud has recovered, for each claim that was kept", func() {
 		nodeClass()
 		controller := lifecycle.NewController(env.Clock, env.Client, env.CloudProvider, env.Recorder, state.NewCluster(env.Clock, env.Client, env.CloudProvider), nodepoolhealth.NewState(), nil)
-		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusConflict, Message: "Port p is still in use"})
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectThrottle})
 		claim := nodeClaim(nil)
 		_, err := controller.Reconcile(ctx, claim)
 		Expect(err).To(HaveOccurred())

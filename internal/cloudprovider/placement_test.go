@@ -34,6 +34,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
@@ -64,6 +65,11 @@ func twins() *cloud.Catalog {
 	return catalog
 }
 
+// succeeded tells that a launch with the NodeClass has taken this long.
+func succeeded(flavor, zone string, class *v1alpha1.BizflyNodeClass, took time.Duration) {
+	env.CloudProvider.LaunchSucceeded(ctx, &karpv1.NodeClaim{}, instance.Intent{Flavor: flavor, Zone: zone, ImageID: class.Status.Image.ID}, took)
+}
+
 var _ = Describe("Placement", func() {
 	withRequests := func(claim *karpv1.NodeClaim, cpu, memory string) *karpv1.NodeClaim {
 		claim.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
@@ -75,7 +81,7 @@ var _ = Describe("Placement", func() {
 			class := nodeClass()
 			only := unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "nix.2c_4g")
 			record := func(zone string, seconds int) {
-				env.CloudProvider.LaunchSucceeded("nix.2c_4g", zone, class.Status.Image.ID, time.Duration(seconds)*time.Second)
+				succeeded("nix.2c_4g", zone, class, time.Duration(seconds)*time.Second)
 			}
 			record("HN1", 90)
 			Expect(serverOf(launched(nodeClaim(nil, only))).AvailabilityZone).To(Equal("HN2"), "HN2 was never seen")
@@ -87,16 +93,16 @@ var _ = Describe("Placement", func() {
 		It("should look at failures before seconds", func() {
 			class := nodeClass()
 			only := unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "nix.2c_4g")
-			env.CloudProvider.LaunchSucceeded("nix.2c_4g", "HN1", class.Status.Image.ID, 10*time.Second)
-			env.CloudProvider.LaunchSucceeded("nix.2c_4g", "HN2", class.Status.Image.ID, 300*time.Second)
+			succeeded("nix.2c_4g", "HN1", class, 10*time.Second)
+			succeeded("nix.2c_4g", "HN2", class, 300*time.Second)
 			env.Capacity.RecordFailure(capacity.Offering{Flavor: "nix.2c_4g", Zone: "HN1", BillingPlan: "on_demand"})
 			Expect(serverOf(launched(nodeClaim(nil, only))).AvailabilityZone).To(Equal("HN2"))
 		})
 		It("should not take a dearer flavor because it is faster", func() {
 			class := nodeClass()
-			env.CloudProvider.LaunchSucceeded("nix.4c_8g", "HN1", class.Status.Image.ID, time.Second)
+			succeeded("nix.4c_8g", "HN1", class, time.Second)
 			for _, zone := range []string{"HN1", "HN2"} {
-				env.CloudProvider.LaunchSucceeded("nix.2c_4g", zone, class.Status.Image.ID, time.Hour)
+				succeeded("nix.2c_4g", zone, class, time.Hour)
 			}
 			claim := nodeClaim(nil, unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "nix.2c_4g", "nix.4c_8g"))
 			Expect(serverOf(launched(claim)).Flavor.Name).To(Equal("nix.2c_4g"))

@@ -177,7 +177,8 @@ func (i inventory) Ports(context.Context) ([]instance.Port, error) { return nil,
 
 func (i inventory) Reap(context.Context, instance.ReapRequest) error { return nil }
 
-func (i inventory) Launch(_ context.Context, r *instance.LaunchRequest) (*instance.Instance, error) {
+func (i inventory) Launch(_ context.Context, r *instance.LaunchRequest) (*instance.Instance, instance.Intent, error) {
 	return &instance.Instance{ID: "33333333-0000-4000-8000-000000000000", Name: r.NodeClaim, Status: instance.StatusActive,
-		Flavor: r.Flavor, Zone: r.Zone, NodeClaim: r.NodeClaim, NodePool: r.NodePool, NodeClass: r.NodeClass.Name}, nil
+		Flavor: r.Flavor, Zone: r.Zone, NodeClaim: r.NodeClaim, NodePool: r.NodePool, NodeClass: r.NodeClass.Name,
+	}, instance.Intent{Attempt: r.Attempt, Name: r.NodeClaim, Flavor: r.Flavor, Zone: r.Zone, BillingPlan: r.BillingPlan}, nil
 }

@@ -55,9 +55,12 @@ func (w *world) chances(subject string) *rand.Rand {
 	return rand.New(rand.NewPCG(uint64(w.seed), h.Sum64()))
 }
 
-func (w *world) fateOf(subject string, request *http.Request, _ []byte) fate {
+func (w *world) fateOf(subject string, request *http.Request, body []byte) fate {
 	now, r := w.weatherNow(), w.chances(subject)
 	f := fate{latency: between(r, 20*time.Millisecond, 400*time.Millisecond)}
+	if w.unknown != nil {
+		f.faults = append(f.faults, w.unknown.faults(r, request, body)...)
+	}
 	if r.Float64() < now.slow {
 		f.latency = between(r, 0, 90*time.Second)
 	}

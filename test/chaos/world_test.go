@@ -83,6 +83,10 @@ type world struct {
 
 	// hangs is the UID of the claim whose order is never answered.
 	hangs types.UID
+	// unknown are the answers that no table contains; nil without.
+	unknown *unknownAnswers
+	// wanted are the requirements of new claims; nil for those of any small flavor.
+	wanted []karpv1.NodeSelectorRequirementWithMinValues
 
 	// network and api make one request at a time meet its faults.
 	network, api sync.Mutex
@@ -208,12 +212,20 @@ func (w *world) makeClaim(n int, name string) {
 			Name: name, UID: claimUID(w.seed, n), CreationTimestamp: metav1.Now(), Generation: 1,
 			Labels: map[string]string{karpv1.NodeClassLabelKey(nodeClassRef().GroupKind()): nodeClassName},
 		},
-		Spec: karpv1.NodeClaimSpec{NodeClassRef: nodeClassRef(), Requirements: []karpv1.NodeSelectorRequirementWithMinValues{
-			{Key: v1alpha1.LabelInstanceCPU, Operator: corev1.NodeSelectorOpIn, Values: []string{"2", "4"}},
-			{Key: karpv1.CapacityTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{karpv1.CapacityTypeOnDemand}},
-		}},
+		Spec: karpv1.NodeClaimSpec{NodeClassRef: nodeClassRef(), Requirements: w.requirements()},
 	})))
 	w.trace("claim %s (%s)", name, claimUID(w.seed, n))
+}
+
+// requirements are those of new claims.
+func (w *world) requirements() []karpv1.NodeSelectorRequirementWithMinValues {
+	onDemand := karpv1.NodeSelectorRequirementWithMinValues{Key: karpv1.CapacityTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{karpv1.CapacityTypeOnDemand}}
+	if w.wanted != nil {
+		return append([]karpv1.NodeSelectorRequirementWithMinValues{onDemand}, w.wanted...)
+	}
+	return []karpv1.NodeSelectorRequirementWithMinValues{
+		{Key: v1alpha1.LabelInstanceCPU, Operator: corev1.NodeSelectorOpIn, Values: []string{"2", "4"}}, onDemand,
+	}
 }
 
 func nodeClassRef() *karpv1.NodeClassReference {

@@ -32,11 +32,13 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/launch"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 var _ = Describe("Launch outcome", func() {
@@ -68,6 +70,17 @@ var _ = Describe("Launch outcome", func() {
 	}
 	offering := func() capacity.Offering {
 		return capacity.Offering{Flavor: claim.Labels[corev1.LabelInstanceTypeStable], Zone: claim.Labels[corev1.LabelTopologyZone], BillingPlan: "on_demand"}
+	}
+
+	// marked reports whether the offering is unavailable to the NodeClass.
+	marked := func() bool {
+		GinkgoHelper()
+		class := &v1alpha1.BizflyNodeClass{}
+		Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, class)).To(Succeed())
+		key := offering()
+		key.NodeClass = capacity.NodeClassKey(class)
+		_, unavailable := env.Capacity.Unavailable(key)
+		return unavailable
 	}
 
 	It("should come back while all is well", func() {
@@ -106,13 +119,46 @@ var _ = Describe("Launch outcome", func() {
 		_, seen := env.Capacity.LaunchSeconds(capacity.Launch{Flavor: intent.Flavor, Zone: intent.Zone, ImageID: intent.ImageID})
 		Expect(seen).To(BeFalse())
 	})
-	It("should replace a claim whose server failed, and mark nothing when the cloud does not say why", func() {
+	It("should replace a claim whose server failed, and mark the offering for its NodeClass when the cloud does not say why", func() {
 		Expect(env.Sandbox.SetServerStatus(id(), "ERROR")).To(Succeed())
 		look()
 		Expect(deleted()).To(BeTrue())
 		Expect(env.Recorder.Calls(events.ReasonLaunchFailed)).To(Equal(1))
 		_, unavailable := env.Capacity.Unavailable(offering())
-		Expect(unavailable).To(BeFalse())
+		Expect(unavailable).To(BeFalse(), "the NodeClass may be the cause as well")
+		Expect(marked()).To(BeTrue())
+	})
+	It("should count a node that did not register within core's timeout like a failed launch, and tell it", func() {
+		look()
+		claim.StatusConditions(status.WithClock(env.Clock)).SetUnknown(karpv1.ConditionTypeRegistered)
+		begun := claim.StatusConditions().Get(karpv1.ConditionTypeRegistered).LastTransitionTime
+		claim.DeletionTimestamp = &metav1.Time{Time: begun.Add(15 * time.Minute)}
+		Expect(look()).To(BeZero())
+		Expect(env.Recorder.Calls(events.ReasonNodeNotRegistered)).To(Equal(1))
+		Expect(marked()).To(BeTrue())
+		look()
+		Expect(env.Recorder.Calls(events.ReasonNodeNotRegistered)).To(Equal(1), "each launch counts once")
+	})
+	It("should pause the NodeClass when nodes of three offerings do not register, although each takes longer than other failures count", func() {
+		for range 3 {
+			var err error
+			claim, err = env.Launched(ctx)
+			Expect(err).ToNot(HaveOccurred())
+			look()
+			env.Clock.Step(15 * time.Minute)
+			begun := claim.StatusConditions().Get(karpv1.ConditionTypeRegistered).LastTransitionTime
+			claim.DeletionTimestamp = &metav1.Time{Time: begun.Add(15 * time.Minute)}
+			look()
+		}
+		Expect(env.Recorder.Calls(events.ReasonLaunchesKeepFailing)).To(Equal(1))
+	})
+	It("should count nothing when a user deletes a claim before its node has registered", func() {
+		look()
+		begun := claim.StatusConditions().Get(karpv1.ConditionTypeRegistered).LastTransitionTime
+		claim.DeletionTimestamp = &metav1.Time{Time: begun.Add(14 * time.Minute)}
+		look()
+		Expect(env.Recorder.Calls(events.ReasonNodeNotRegistered)).To(BeZero())
+		Expect(marked()).To(BeFalse())
 	})
 	It("should mark the offering when the cloud says that it had no room", func() {
 		Expect(env.Sandbox.SetServerStatus(id(), "ERROR")).To(Succeed())

@@ -1,0 +1,234 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package chaos_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/scheduling"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+// The bounds that docs/testing.md states.
+const (
+	unknownPods = 4
+	// nodeWithin is how long a pending pod waits for its node at most while one offering works.
+	nodeWithin = 3 * time.Hour
+	// requestsPerOffering is how many create requests a broken offering gets at most in that time.
+	requestsPerOffering = 10
+	// stalledFor is how long a NodeClaim may be without provider ID, during which core schedules nothing for anybody.
+	stalledFor = 4 * time.Minute
+	// settledWithin is how long after the answers are normal again new pods wait for their nodes at most.
+	settledWithin = 45 * time.Minute
+)
+
+// unknownAnswers is a cloud that answers some of the offerings in ways that no table contains.
+type unknownAnswers struct {
+	// broken is how the create requests of an offering ("flavor/zone") are answered.
+	broken map[string]cloud.Fault
+	// reads is the chance of a read to be answered so.
+	reads float64
+}
+
+// oddTexts contain no word of the tables of internal/bizfly.
+var oddTexts = []string{
+	"", "?", "E_4711", "Gói này hiện tại chưa mở bán cho bạn", "Có sự cố ngoài ý muốn", "Hệ thống bận, mong quý khách thông cảm", "Unexpected condition Q17",
+	"placement: group 12 rejected by weigher", "Cấu hình chưa sẵn sàng", "ошибка", "<nil>", strings.Repeat("lỗi ", 2000),
+}
+
+// oddBodies are shapes that the API has never been seen to answer with.
+var oddBodies = []string{
+	`{"errors":[{"field":"x","reasons":[1,2]}]}`, `[]`, `"no"`, `{"error":{"a":{"b":{"c":"d"}}}}`, `null`, `{"message":{"vi":"Chưa được","en":"Not yet"}}`, "plain text", "<xml/>", `{"task_id":`,
+}
+
+// oddStatuses are those that no row of the classification names, and those that say least.
+var oddStatuses = []int{400, 410, 403, 404, 405, 407, 409, 418, 421, 422, 424, 426, 428, 451, 498, 500, 501, 505, 507, 508, 511, 530, 599}
+
+// oddAnswer is one way to fail a request.
+func oddAnswer(r *rand.Rand) cloud.Fault {
+	fault := cloud.Fault{Effect: cloud.EffectStatus, Status: pick(r, oddStatuses...), Message: pick(r, oddTexts...), Code: pick(r, "", "UNKNOWN", "QX-1", "vi.err.77")}
+	if r.IntN(3) == 0 {
+		fault.Body = pick(r, oddBodies...)
+	}
+	if r.IntN(4) == 0 {
+		fault.RetryAfter = time.Duration(1+r.IntN(120)) * time.Second
+	}
+	return fault
+}
+
+// oddLaunch is one way to fail a launch.
+func oddLaunch(r *rand.Rand) cloud.Fault {
+	switch r.IntN(8) {
+	case 0:
+		return cloud.Fault{Effect: cloud.EffectErrorServer, Message: pick(r, oddTexts...)}
+	case 1:
+		return cloud.Fault{Effect: cloud.EffectTaskFailed, Message: pick(r, oddTexts...), Orphan: r.IntN(2) == 0}
+	case 2:
+		return cloud.Fault{Effect: pick(r, cloud.EffectEmpty, cloud.EffectHTML), Status: pick(r, 200, 202, 299)}
+	case 3:
+		return cloud.Fault{Effect: cloud.EffectBody, Body: pick(r, oddBodies...)}
+	}
+	return oddAnswer(r)
+}
+
+// newUnknownAnswers breaks offerings of these flavors and zones, all but at least one: whole zones, whole flavors, or any.
+func newUnknownAnswers(r *rand.Rand, flavors, zones []string) *unknownAnswers {
+	u := &unknownAnswers{broken: map[string]cloud.Fault{}, reads: pick(r, 0, 0, 0.1)}
+	works := pick(r, flavors...) + "/" + pick(r, zones...)
+	how, same := r.IntN(3), oddLaunch(r)
+	zone, share := pick(r, zones...), r.Float64()
+	for _, f := range flavors {
+		flavorBroken := r.Float64() < 0.7
+		for _, z := range zones {
+			isBroken := [...]bool{z == zone, flavorBroken, r.Float64() < share+0.3}[how]
+			if key := f + "/" + z; isBroken && key != works {
+				u.broken[key] = lo.Ternary(r.IntN(2) == 0, same, oddLaunch(r))
+			}
+		}
+	}
+	// One node may never join: that takes a quarter of an hour to find out.
+	if keys := lo.Keys(u.broken); len(keys) > 0 && r.IntN(3) == 0 {
+		u.broken[lo.Min(keys)] = cloud.Fault{Effect: cloud.EffectNoJoin}
+	}
+	return u
+}
+
+func (u *unknownAnswers) faults(r *rand.Rand, request *http.Request, body []byte) []cloud.Fault {
+	if !isOrder(request) {
+		if request.Method == http.MethodGet && r.Float64() < u.reads {
+			return []cloud.Fault{oddAnswer(r)}
+		}
+		return nil
+	}
+	fault, broken := u.broken[fieldOf(body, `"flavor":"`)+"/"+fieldOf(body, `"availability_zone":"`)]
+	return lo.Ternary(broken, []cloud.Fault{fault}, nil)
+}
+
+// plan plays the provisioner: as long as every claim has a provider ID, each pod without a node gets a claim, if core sees an
+// offering for it. It returns how many pods have their node.
+func (w *world) plan(pods []int, types []*corecloudprovider.InstanceType) (served int) {
+	claims := w.liveClaims()
+	byUID := lo.KeyBy(claims, func(c karpv1.NodeClaim) string { return string(c.UID) })
+	synced := lo.EveryBy(claims, func(c karpv1.NodeClaim) bool { return c.Status.ProviderID != "" })
+	requirements := scheduling.NewNodeSelectorRequirementsWithMinValues(w.requirements()...)
+	possible := lo.SomeBy(types, func(it *corecloudprovider.InstanceType) bool {
+		return requirements.IsCompatible(it.Requirements, scheduling.AllowUndefinedWellKnownLabels) && it.Offerings.Available().HasCompatible(requirements)
+	})
+	for i, n := range pods {
+		claim, exists := byUID[string(claimUID(w.seed, n))]
+		if exists && claim.DeletionTimestamp.IsZero() {
+			served += lo.Ternary(claim.StatusConditions().Get(karpv1.ConditionTypeRegistered).IsTrue(), 1, 0)
+			continue
+		}
+		if synced && possible && !exists {
+			pods[i] = w.claims
+			w.claims++
+			w.makeClaim(pods[i], claimName(pods[i]))
+		}
+	}
+	return served
+}
+
+// serve lets core and our controllers work until every pod has its node, and returns how long that took and the longest time
+// in which a claim was without provider ID.
+func (w *world) serve(pods []int, most time.Duration) (took, stalled time.Duration) {
+	began, p := time.Now(), w.leader()
+	pool := &karpv1.NodePool{}
+	pool.Name, pool.UID = "general", "9001"
+	pool.Spec.Template.Spec.NodeClassRef = nodeClassRef()
+	without := map[string]time.Time{}
+	for round := 0; time.Since(began) < most; round++ {
+		types, err := p.cloudProvider.GetInstanceTypes(w.ctx, pool)
+		if err == nil && w.plan(pods, types) == len(pods) {
+			return time.Since(began), stalled
+		}
+		for _, claim := range w.liveClaims() {
+			if claim.Status.ProviderID == "" {
+				if _, known := without[string(claim.UID)]; !known {
+					without[string(claim.UID)] = time.Now()
+				}
+				stalled = max(stalled, time.Since(without[string(claim.UID)]))
+			}
+			for _, controller := range []string{"lifecycle", "launch", "volumes"} {
+				w.reconcile(controller, claim.DeepCopy())
+				w.wait(p, controller+claim.Name, 500*time.Millisecond)
+			}
+		}
+		if round%12 == 0 {
+			w.reconcileSingleton("collector")
+		}
+		time.Sleep(10 * time.Second)
+		w.observe()
+	}
+	return most, stalled
+}
+
+var _ = Describe("Answers that no table contains", func() {
+	first, runs := number("SEED", 1), min(number("RUNS", 12), 100)
+	for seed := first; seed < first+runs; seed++ {
+		It(fmt.Sprintf("should keep no pod from its node as long as one offering works, in world %d", seed), func() {
+			w := newWorld(seed)
+			var took, stalled, afterwards time.Duration
+			var orders, broken int
+			synctest.Test(suite, func(t *testing.T) {
+				w.begin(t.Context(), func(o *cloud.Options) {
+					o.HideBuilding, o.ConflictOnBuild, o.AsyncRefusals, o.TokenTTL = false, false, false, 12*time.Hour
+					o.Latency = min(o.Latency, 20*time.Second)
+				})
+				flavors := []string{"nix.2c_4g", "nix.4c_8g", "nix.2c_2g", "nix.8c_16g"}
+				w.wanted = []karpv1.NodeSelectorRequirementWithMinValues{{Key: corev1.LabelInstanceTypeStable, Operator: corev1.NodeSelectorOpIn, Values: flavors}}
+				w.unknown = newUnknownAnswers(w.rng, flavors, []string{"HN1", "HN2"})
+				broken = len(w.unknown.broken)
+				w.trace("broken: %v", w.unknown.broken)
+				pods := lo.Times(unknownPods, func(int) int { return -1 })
+				took, stalled = w.serve(pods, nodeWithin)
+				w.mu.Lock()
+				orders = lo.Sum(lo.Values(maps.Clone(w.orders)))
+				w.mu.Unlock()
+
+				w.unknown = nil
+				w.trace("normal again")
+				afterwards, _ = w.serve(append(pods, -1, -1), settledWithin)
+				w.calm()
+				for _, p := range w.processes {
+					p.cancel()
+				}
+				time.Sleep(2 * time.Hour)
+			})
+			GinkgoWriter.Printf("world %d: %d broken offerings, %d create requests, nodes after %s, stalled %s, afterwards %s\n", seed, broken, orders, took, stalled, afterwards)
+			Expect(w.violations).To(BeEmpty(), report(w))
+			Expect(took).To(BeNumerically("<", nodeWithin), report(w))
+			Expect(orders).To(BeNumerically("<=", requestsPerOffering*broken+2*unknownPods), report(w))
+			Expect(stalled).To(BeNumerically("<=", stalledFor), report(w))
+			Expect(afterwards).To(BeNumerically("<", settledWithin), report(w))
+		})
+	}
+})
