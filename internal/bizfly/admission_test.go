@@ -100,6 +100,29 @@ var _ = Describe("Admission", func() {
 		Expect(s.seen()).To(HaveLen(1))
 	})
 
+	It("should bound the wait by AdmitWithin, and leave a call that was sent its own deadline", func(ctx SpecContext) {
+		release := make(chan struct{})
+		arrived := make(chan struct{}, 8)
+		s := newStub(func(w http.ResponseWriter, _ *http.Request) {
+			arrived <- struct{}{}
+			<-release
+			answer(w, 200, `{"task_id":["t"]}`)
+		})
+		client := clientFor(s, func(c *bizfly.Config) { c.Limits.Create.Concurrency = 1 })
+		sent := make(chan error, 1)
+		go func() {
+			_, err := client.CreateServer(bizfly.AdmitWithin(ctx, 50*time.Millisecond), createRequest())
+			sent <- err
+		}()
+		Eventually(arrived).Should(Receive())
+		_, err := client.CreateServer(bizfly.AdmitWithin(ctx, 50*time.Millisecond), createRequest())
+		Expect(bizfly.IsNotSent(err)).To(BeTrue())
+		Expect(bizfly.IsRetryable(err)).To(BeTrue())
+		Expect(sent).ToNot(Receive())
+		close(release)
+		Eventually(sent).Should(Receive(BeNil()))
+	})
+
 	It("should start a call's deadline when it is admitted", func(ctx SpecContext) {
 		s := newStub(func(w http.ResponseWriter, r *http.Request) {
 			timer := time.NewTimer(80 * time.Millisecond)

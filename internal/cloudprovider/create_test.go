@@ -318,6 +318,8 @@ var _ = Describe("Create", func() {
 	})
 
 	It("should launch one server for each of many claims at once", func() {
+		// However busy the machine is.
+		env.Instances.SetTimes(instance.Times{IDWait: time.Minute, VisibilityWindow: time.Minute, PollInterval: 5 * time.Millisecond, ListMaxAge: time.Nanosecond})
 		nodeClass()
 		pool := unit.NodePool()
 		claims := lo.Times(30, func(int) *karpv1.NodeClaim { return nodeClaim(pool) })

@@ -62,6 +62,15 @@ var _ = Describe("Launches that fail", func() {
 		return types[0].Name
 	}
 
+	// aged is the claim as core passes it this long after it began to launch it.
+	aged := func(claim *karpv1.NodeClaim, age time.Duration) *karpv1.NodeClaim {
+		claim = claim.DeepCopy()
+		conditions := claim.StatusConditions(status.WithClock(clocktesting.NewFakeClock(env.Clock.Now().Add(-age))))
+		conditions.SetFalse(karpv1.ConditionTypeLaunched, "Waiting", "")
+		conditions.SetUnknown(karpv1.ConditionTypeLaunched)
+		return claim
+	}
+
 	Context("in words that nothing recognises", func() {
 		It("should fail over to the other zone when servers of one come up broken, and the cloud does not say why", func() {
 			nodeClass()
@@ -309,17 +318,11 @@ var _ = Describe("Launches that fail", func() {
 	It("should build no server for a NodeClaim that core's launch timeout is about to end", func() {
 		nodeClass()
 		claim := nodeClaim(nil)
-		since := func(age time.Duration) *karpv1.NodeClaim {
-			aged := claim.DeepCopy()
-			aged.StatusConditions(status.WithClock(clocktesting.NewFakeClock(env.Clock.Now().Add(-age)))).SetFalse(karpv1.ConditionTypeLaunched, "Waiting", "")
-			aged.StatusConditions(status.WithClock(clocktesting.NewFakeClock(env.Clock.Now().Add(-age)))).SetUnknown(karpv1.ConditionTypeLaunched)
-			return aged
-		}
-		_, err := env.CloudProvider.Create(ctx, since(lifecycle.LaunchTimeout-29*time.Second))
+		_, err := env.CloudProvider.Create(ctx, aged(claim, lifecycle.LaunchTimeout-29*time.Second))
 		Expect(corecloudprovider.IsInsufficientCapacityError(err)).To(BeTrue(), "%v", err)
 		Expect(orders()).To(BeZero())
 		Expect(env.Recorder.Calls(events.ReasonLaunchNotSent)).To(Equal(1))
-		_, err = env.CloudProvider.Create(ctx, since(time.Minute))
+		_, err = env.CloudProvider.Create(ctx, aged(claim, time.Minute))
 		Expect(err).ToNot(HaveOccurred())
 	})
 	It("should report a server whose id is still unknown shortly before core's launch timeout, which would end the NodeClaim in silence", func() {
@@ -329,8 +332,7 @@ var _ = Describe("Launches that fail", func() {
 		before := available(pool)
 		claim := nodeClaim(pool)
 		Expect(reasonOf(refused(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
-		claim.StatusConditions(status.WithClock(clocktesting.NewFakeClock(env.Clock.Now().Add(-lifecycle.LaunchTimeout)))).SetUnknown(karpv1.ConditionTypeLaunched)
-		Expect(reasonOf(refused(claim))).To(Equal(cloudprovider.ReasonLaunchOutcomeUnknown))
+		Expect(reasonOf(refused(aged(claim, lifecycle.LaunchTimeout)))).To(Equal(cloudprovider.ReasonLaunchOutcomeUnknown))
 		Expect(exists(claim)).To(BeFalse())
 		Expect(available(pool)).To(Equal(before - 1))
 	})
