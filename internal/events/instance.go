@@ -25,16 +25,39 @@ import (
 	"sigs.k8s.io/karpenter/pkg/events"
 )
 
-// ReasonLeaveFailed is the reason of an event about a node that BKE still lists.
-const ReasonLeaveFailed = "BKELeaveFailed"
+// Reasons of the events about what a deleted server left behind and the controller could not remove within ten minutes.
+const (
+	// ReasonLeaveFailed is for a node that BKE still lists.
+	ReasonLeaveFailed = "BKELeaveFailed"
+	// ReasonAddressReleaseFailed is for addresses that are still paid for.
+	ReasonAddressReleaseFailed = "AddressReleaseFailed"
+	// ReasonDiskDeletionFailed is for disks that are still paid for.
+	ReasonDiskDeletionFailed = "DiskDeletionFailed"
+	// ReasonServerDeletionFailed is for a server that is still there itself.
+	ReasonServerDeletionFailed = "ServerDeletionFailed"
+)
 
-// LeaveFailed says that BizFly Kubernetes Engine still lists a node whose server is gone.
+// ServerDeletionFailed reports a server that is still there ten minutes after its deletion began.
+func ServerDeletionFailed(nodeName string, err error) events.Event {
+	return leftBehind(nodeName, ReasonServerDeletionFailed, "The server is still there ten minutes after its deletion began. It is tried again, and its NodeClaim waits", err)
+}
+
+// DiskDeletionFailed reports a disk that outlived its server and is paid for.
+func DiskDeletionFailed(nodeName string, err error) events.Event {
+	return leftBehind(nodeName, ReasonDiskDeletionFailed, "The server is deleted, but a disk of it is still paid for. It is tried again; delete its snapshots if it has any", err)
+}
+
+// ReleaseFailed reports an address that outlived its server and is paid for.
+func ReleaseFailed(nodeName string, err error) events.Event {
+	return leftBehind(nodeName, ReasonAddressReleaseFailed, "The server is deleted, but an address of it is still paid for. It is tried again; release it by hand if it stays", err)
+}
+
+// LeaveFailed reports that BizFly Kubernetes Engine still lists a node whose server is gone.
 func LeaveFailed(nodeName string, err error) events.Event {
-	return events.Event{
-		InvolvedObject: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: types.UID(nodeName)}},
-		Type:           corev1.EventTypeWarning,
-		Reason:         ReasonLeaveFailed,
-		Message:        shorten(fmt.Sprintf("The server is deleted, but BizFly Kubernetes Engine still lists the node; remove it there: %s", err)),
-		DedupeValues:   []string{nodeName},
-	}
+	return leftBehind(nodeName, ReasonLeaveFailed, "The server is deleted, but BizFly Kubernetes Engine still lists the node. It is tried again; remove the node there if it stays", err)
+}
+
+func leftBehind(nodeName, reason, message string, err error) events.Event {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: types.UID(nodeName)}}
+	return warning(node, nodeName+err.Error(), reason, fmt.Sprintf("%s: %s", message, err))
 }

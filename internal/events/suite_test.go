@@ -81,6 +81,9 @@ func all(text string) map[string]karpevents.Event {
 		"WouldGarbageCollect":             events.WouldGarbageCollect("server", "id", text),
 		"GarbageCollectionSuspended":      events.GarbageCollectionSuspended(6, 10, []string{text}),
 		"ServerLeft":                      events.ServerLeft(claim, "id"),
+		"ServerHeld":                      events.ServerHeld(claim, "id", "uid"),
+		"ServerDeletionFailed":            events.ServerDeletionFailed("server", cause),
+		"DiskDeletionFailed":              events.DiskDeletionFailed("server", cause),
 		"LeaveFailed":                     events.LeaveFailed("server", cause),
 		"ReleaseFailed":                   events.ReleaseFailed("server", cause),
 		"NodeClassNotReady": events.NodeClassNotReady(class, status.Condition{

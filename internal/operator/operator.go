@@ -34,6 +34,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	coreoperator "sigs.k8s.io/karpenter/pkg/operator"
 	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
 
@@ -220,15 +221,14 @@ func (op *Operator) build(ctx context.Context, opts *options.Options, reader cli
 		IDWait:           opts.ServerIDWait,
 		VisibilityWindow: opts.VisibilityWindow,
 		Clock:            clk,
-		Pending:          config.NewPendingServers(op.GetClient(), reader),
-		OnLeaveFailed: func(_ context.Context, nodeName string, err error) {
-			op.EventRecorder.Publish(events.LeaveFailed(nodeName, err))
+		Journal:          journal.New(log.Log),
+		OnLeftover: func(_ context.Context, server string, kind instance.LeftoverKind, err error) {
+			event := map[instance.LeftoverKind]func(string, error) karpevents.Event{
+				instance.LeftoverServer: events.ServerDeletionFailed, instance.LeftoverDisk: events.DiskDeletionFailed,
+				instance.LeftoverAddress: events.ReleaseFailed, instance.LeftoverNode: events.LeaveFailed,
+			}[kind]
+			op.EventRecorder.Publish(event(server, err))
 		},
-		OnReleaseFailed: func(_ context.Context, nodeName string, err error) {
-			op.EventRecorder.Publish(events.ReleaseFailed(nodeName, err))
-		},
-		// Nothing is deleted before all is built.
-		OnRemoved: func(ctx context.Context, removed instance.Removed) { op.CloudProvider.Removed(ctx, removed) },
 	}, op.API, op.Bootstrap, op.Zones, func(ctx context.Context) (sets.Set[string], error) {
 		return volumeHandles(ctx, reader)
 	}, cache.New(deletionTTL, cleanup))

@@ -97,6 +97,9 @@ const (
 	// MetadataClusterUID is the UID of the kube-system namespace: the identity of the cluster. Two clusters of one
 	// name in one project differ in it.
 	MetadataClusterUID = "karpenter-cluster-uid"
+	// MetadataName is the name that the server was launched under, after which the cloud named its disks and interfaces: it
+	// outlives a renaming.
+	MetadataName = "karpenter-name"
 	// MetadataNodeClaim is the NodeClaim's name, for people.
 	MetadataNodeClaim = "karpenter-nodeclaim"
 	// MetadataNodeClaimUID is the NodeClaim's UID: the identity of the claim that the server serves.
