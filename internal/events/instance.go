@@ -37,27 +37,17 @@ const (
 	ReasonServerDeletionFailed = "ServerDeletionFailed"
 )
 
-// ServerDeletionFailed reports a server that is still there ten minutes after its deletion began.
-func ServerDeletionFailed(nodeName string, err error) events.Event {
-	return leftBehind(nodeName, ReasonServerDeletionFailed, "The server is still there ten minutes after its deletion began. It is tried again, and its NodeClaim waits", err)
+// leftovers are reason and message by what a deleted server leaves.
+var leftovers = map[string][2]string{
+	"server":  {ReasonServerDeletionFailed, "The server is still there ten minutes after its deletion began. It is tried again, and its NodeClaim waits"},
+	"disk":    {ReasonDiskDeletionFailed, "The server is deleted, but a disk of it is still paid for. It is tried again; delete its snapshots if it has any"},
+	"address": {ReasonAddressReleaseFailed, "The server is deleted, but an address of it is still paid for. It is tried again; release it by hand if it stays"},
+	"node":    {ReasonLeaveFailed, "The server is deleted, but BizFly Kubernetes Engine still lists the node. It is tried again; remove the node there if it stays"},
 }
 
-// DiskDeletionFailed reports a disk that outlived its server and is paid for.
-func DiskDeletionFailed(nodeName string, err error) events.Event {
-	return leftBehind(nodeName, ReasonDiskDeletionFailed, "The server is deleted, but a disk of it is still paid for. It is tried again; delete its snapshots if it has any", err)
-}
-
-// ReleaseFailed reports an address that outlived its server and is paid for.
-func ReleaseFailed(nodeName string, err error) events.Event {
-	return leftBehind(nodeName, ReasonAddressReleaseFailed, "The server is deleted, but an address of it is still paid for. It is tried again; release it by hand if it stays", err)
-}
-
-// LeaveFailed reports that BizFly Kubernetes Engine still lists a node whose server is gone.
-func LeaveFailed(nodeName string, err error) events.Event {
-	return leftBehind(nodeName, ReasonLeaveFailed, "The server is deleted, but BizFly Kubernetes Engine still lists the node. It is tried again; remove the node there if it stays", err)
-}
-
-func leftBehind(nodeName, reason, message string, err error) events.Event {
+// Leftover reports what is still there ten minutes after a deletion began: the "server" itself, or, of one that is gone, a
+// "disk", an "address", or the "node" in BKE.
+func Leftover(kind, nodeName string, err error) events.Event {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: types.UID(nodeName)}}
-	return warning(node, nodeName+err.Error(), reason, fmt.Sprintf("%s: %s", message, err))
+	return warning(node, nodeName+err.Error(), leftovers[kind][0], fmt.Sprintf("%s: %s", leftovers[kind][1], err))
 }

@@ -34,7 +34,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
-	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	coreoperator "sigs.k8s.io/karpenter/pkg/operator"
 	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
 
@@ -223,11 +222,7 @@ func (op *Operator) build(ctx context.Context, opts *options.Options, reader cli
 		Clock:            clk,
 		Journal:          journal.New(log.Log),
 		OnLeftover: func(_ context.Context, server string, kind instance.LeftoverKind, err error) {
-			event := map[instance.LeftoverKind]func(string, error) karpevents.Event{
-				instance.LeftoverServer: events.ServerDeletionFailed, instance.LeftoverDisk: events.DiskDeletionFailed,
-				instance.LeftoverAddress: events.ReleaseFailed, instance.LeftoverNode: events.LeaveFailed,
-			}[kind]
-			op.EventRecorder.Publish(event(server, err))
+			op.EventRecorder.Publish(events.Leftover(string(kind), server, err))
 		},
 	}, op.API, op.Bootstrap, op.Zones, func(ctx context.Context) (sets.Set[string], error) {
 		return volumeHandles(ctx, reader)

@@ -17,7 +17,6 @@ limitations under the License.
 package instance_test
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"sync"

@@ -266,8 +266,8 @@ type ReapRequest struct {
 	DryRun bool
 	// Orphans are servers to delete because no NodeClaim accounts for them.
 	Orphans []DeleteRequest
-	// Launching are the names of the servers that NodeClaims without a provider ID wait for. What is named after one of
-	// them may belong to a server that is being built.
+	// Launching are the names of the servers that NodeClaims without a provider ID wait for. What is found by its name alone
+	// may belong to one of them, which is being built.
 	Launching sets.Set[string]
 }
 

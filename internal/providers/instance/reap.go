@@ -42,7 +42,7 @@ func (p *DefaultProvider) Reap(ctx context.Context, request ReapRequest) ([]Reap
 	err := p.findLeftovers(ctx, v, request.Launching)
 	orphans := sets.New(lo.Map(request.Orphans, func(r DeleteRequest, _ int) string { return r.ID })...)
 	open := lo.Reject(p.deletions.open(), func(r record, _ int) bool {
-		return orphans.Has(r.ID) || p.config.Clock.Now().Before(r.NotBefore) || (r.ID == "" && request.Launching.Has(r.Name))
+		return orphans.Has(r.ID) || p.config.Clock.Now().Before(r.NotBefore) || (r.Found && request.Launching.Has(r.Name))
 	})
 	reaped := make([]Reaped, len(request.Orphans)+len(open))
 	workqueue.ParallelizeUntil(ctx, reapers, len(reaped), func(i int) {

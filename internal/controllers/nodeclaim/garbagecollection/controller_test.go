@@ -168,6 +168,7 @@ var _ = Describe("Garbage collection", func() {
 	It("should delete the second server of a claim that has another", func() {
 		claim, other := launched(), launched()
 		Expect(env.Sandbox.EditServer(server(other), func(s *cloud.Server) { s.Metadata[v1alpha1.MetadataNodeClaimUID] = string(claim.UID) })).To(BeTrue())
+		lost(other)
 		aged()
 		passes()
 		Expect(left()).To(ConsistOf(server(claim)))
