@@ -64,7 +64,6 @@ var _ = Describe("What a deleted server leaves", func() {
 	DescribeTable("should keep its NodeClaim for ten minutes and no longer, and be tried again later and later",
 		func(kind instance.LeftoverKind, route string, faults ...cloud.Fault) {
 			w := newWorld(cloud.Options{})
-			w.provider = w.restart()
 			server, _ := w.launch()
 			if kind == instance.LeftoverAddress {
 				w.box.PayForAddresses(server.ID)
@@ -177,7 +176,7 @@ var _ = Describe("What a deleted server leaves", func() {
 		theirs := broken.VolumesAttached[0].ID
 		server, _ := w.launch()
 		Expect(w.box.AttachVolume(theirs, server.ID)).To(Succeed())
-		w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID})
+		w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID, RecordedVolumes: []string{theirs}})
 		Expect(lo.Map(w.box.State().Volumes, func(v cloud.Volume, _ int) string { return v.ID })).To(ConsistOf(theirs))
 	})
 })

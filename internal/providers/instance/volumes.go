@@ -53,33 +53,6 @@ func (p *DefaultProvider) disposable(ctx context.Context, v *view, server *gobiz
 	candidates := lo.Uniq(append(lo.FilterMap(volumes, func(volume *gobizfly.Volume, _ int) (string, bool) {
 		return volume.ID, attachedTo(volume, server.ID)
 	}), lo.Map(server.AttachedVolumes, func(volume gobizfly.AttachedVolume, _ int) string { return volume.ID })...))
-	called := func(id string) string { return lo.CoalesceOrEmpty(lo.FromPtr(listed[id]).Name, attached[id].Name) }
-	named := func(id string) bool { return strings.HasPrefix(called(id), name) }
-	ownRoot := rootOf(candidates, listed, attached, func(id, _ string) bool {
-		// The record decides only where no name does: it can be written by others.
-		return named(id) || (lo.Contains(recorded, id) && !lo.SomeBy(candidates, named))
-	})
-	own := lo.Filter(candidates, func(id string, _ int) bool {
-		volume, known := listed[id]
-		switch {
-		case !known:
-			// A list that lags: the server itself vouches for its root disk, nobody for another one.
-			return ownRoot(id, attached[id].Name) && !csiNamed(attached[id].Name, name)
-		case len(volume.Attachments) > 0 && !attachedTo(volume, server.ID), csiVolume(volume, name):
-			return false
-		}
-		return ownRoot(id, volume.Name) || lo.Contains(recorded, id) || p.orderedDataDisk(server, volume.Name)
-	})
-	protected, err := p.protectedVolumes(ctx, own)
-	if err != nil {
-		return nil, fmt.Errorf("deleting server %s: %w", server.Name, err)
-	}
-	return lo.Reject(own, func(id string, _ int) bool { return protected.Has(id) }), nil
-}
-
-// rootOf tells, by id and name, the disk that a server boots from. Of several root disks somebody has attached the others,
-// perhaps to rescue them: then only what is provably the server's own counts.
-func rootOf(candidates []string, listed map[string]*gobizfly.Volume, attached map[string]gobizfly.AttachedVolume, proven func(id, called string) bool) func(id, called string) bool {
 	isRoot := func(id string) bool {
 		if volume, ok := attached[id]; ok && volume.AttachedType != "" {
 			return volume.AttachedType == attachedTypeRoot
@@ -87,8 +60,31 @@ func rootOf(candidates []string, listed map[string]*gobizfly.Volume, attached ma
 		volume, ok := listed[id]
 		return ok && volume.AttachedType == attachedTypeRoot && volume.Bootable
 	}
-	several := lo.CountBy(candidates, isRoot) > 1
-	return func(id, called string) bool { return isRoot(id) && (!several || proven(id, called)) }
+	roots := lo.Filter(candidates, func(id string, _ int) bool { return isRoot(id) })
+	named := func(id string) bool {
+		return strings.HasPrefix(lo.CoalesceOrEmpty(lo.FromPtr(listed[id]).Name, attached[id].Name), name)
+	}
+	// Of several root disks a user has attached the others, perhaps to rescue them. The record decides only where no name does:
+	// it can be written by others.
+	ownRoot := func(id string) bool {
+		return isRoot(id) && (len(roots) == 1 || named(id) || (lo.Contains(recorded, id) && !lo.SomeBy(roots, named)))
+	}
+	own := lo.Filter(candidates, func(id string, _ int) bool {
+		volume, known := listed[id]
+		switch {
+		case !known:
+			// A list that lags: the server itself vouches for its root disk, nobody for another one.
+			return ownRoot(id) && !csiNamed(attached[id].Name, name)
+		case len(volume.Attachments) > 0 && !attachedTo(volume, server.ID), csiVolume(volume, name):
+			return false
+		}
+		return ownRoot(id) || (lo.Contains(recorded, id) && !isRoot(id)) || p.orderedDataDisk(server, volume.Name)
+	})
+	protected, err := p.protectedVolumes(ctx, own)
+	if err != nil {
+		return nil, fmt.Errorf("deleting server %s: %w", server.Name, err)
+	}
+	return lo.Reject(own, func(id string, _ int) bool { return protected.Has(id) }), nil
 }
 
 // leftovers returns the disks that outlived their server: those that the cloud named after it, and those that the cloud was
