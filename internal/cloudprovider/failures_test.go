@@ -81,7 +81,6 @@ var _ = Describe("Launches that fail", func() {
 			ended(claim)
 			Expect(exists(claim)).To(BeTrue(), "core deletes it")
 			Expect(available(pool)).To(Equal(before - 1))
-			Expect(env.CloudProvider.Abandoned(string(claim.UID))).To(BeTrue())
 			Expect(serverOf(launched(nodeClaim(pool))).AvailabilityZone).To(Equal("HN2"))
 		})
 		DescribeTable("should try the next offering at once when one flavor is rejected", func(code int, message string) {

@@ -222,12 +222,3 @@ func (r *launchRecords) change(uid types.UID, apply func(*launchRecord)) {
 	apply(&record)
 	r.memory.SetDefault(string(uid), record)
 }
-
-// Abandoned reports of a NodeClaim that does not exist whether it is known why its server has none: this process has sent a
-// create request for it within the last hour and never told core of a server. Either we abandoned it, or core, which waits
-// for an id no longer than its launch timeout. A server of it that appears late is expected, and no sign of lost NodeClaims.
-// What another process has abandoned is on the durable record (instance.Provider.Abandoned).
-func (c *CloudProvider) Abandoned(nodeClaimUID string) bool {
-	known, ok := c.records.memory.Get(nodeClaimUID)
-	return ok && !known.(launchRecord).Launched
-}

@@ -47,18 +47,13 @@ func (p *DefaultProvider) Launch(ctx context.Context, request *LaunchRequest) (*
 	if err != nil {
 		return nil, Intent{}, err
 	}
-	if err := p.pending.add(ctx, intent.Name, request.NodeClaimUID, intent.OrderedAt); err != nil {
-		return nil, Intent{}, fmt.Errorf("nothing was ordered: %w", err)
-	}
 	if err := request.Record(ctx, intent); err != nil {
-		p.pending.forget(intent.Name)
 		return nil, Intent{}, fmt.Errorf("recording the intent to launch %s, so nothing was ordered: %w", intent.Name, err)
 	}
 	taskID, err := p.api.CreateServer(ctx, order)
 	if err != nil && refused(err) {
 		intent.Refused = true
 		count(outcomeRefused, intent)
-		p.pending.forget(intent.Name)
 		// When this cannot be written, whoever reads the intent later takes the outcome for unknown, which is safe.
 		recordAfter(ctx, request, intent)
 		if p.names.rejected(request.Flavor, order.FlavorName, err) {
@@ -138,7 +133,6 @@ func (p *DefaultProvider) await(ctx context.Context, w *waiter) (*Instance, erro
 		return nil, fmt.Errorf("%w: %s, ordered at %s", ErrOutcomeUnknown, w.intent.Name, w.intent.OrderedAt.Format(time.RFC3339))
 	}
 	p.deletions.arrived(w.intent.Name)
-	p.pending.handed(ctx, w.intent.Name)
 	count(outcomeLaunched, w.intent)
 	launchSeconds.Observe(p.config.Clock.Since(w.intent.OrderedAt).Seconds(),
 		map[string]string{labelFlavor: w.intent.Flavor, labelZone: w.intent.Zone})
