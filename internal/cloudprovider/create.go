@@ -75,7 +75,7 @@ func (c *CloudProvider) Create(ctx context.Context, claim *karpv1.NodeClaim) (*k
 		// Whatever has become of the NodeClass meanwhile, this server is being paid for.
 		return c.resume(ctx, claim, nodeClass, *record)
 	}
-	if claim, err = c.affordable(ctx, claim); err != nil {
+	if claim, err = c.dropUnsupportedCapacityTypes(ctx, claim); err != nil {
 		return nil, err
 	}
 	if err := c.ready(claim, nodeClass); err != nil {

@@ -43,8 +43,6 @@ const (
 
 	// ReasonServerVanished says that somebody deleted the server before its node had registered.
 	ReasonServerVanished = "ServerVanished"
-	// ReasonServerStopped says that the server was stopped outside and stayed so.
-	ReasonServerStopped = "ServerStopped"
 	// ReasonNotRegistered says that the node did not join in time.
 	ReasonNotRegistered = "NotRegistered"
 	// ReasonExpired says that the node had reached its NodePool's expireAfter.
@@ -78,8 +76,6 @@ func removalReason(claim *karpv1.NodeClaim) string {
 		return disruption.Reason
 	}
 	switch {
-	case conditions.Get(v1alpha1.ConditionTypeServerRunning).IsFalse():
-		return ReasonServerStopped
 	case expired(claim):
 		return ReasonExpired
 	case !conditions.Get(karpv1.ConditionTypeRegistered).IsTrue():

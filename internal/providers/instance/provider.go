@@ -42,6 +42,8 @@ const (
 	defaultPollInterval     = 2 * time.Second
 	defaultListMaxAge       = 3 * time.Second
 	defaultTaskReadsPerPoll = 20
+	// rebootMemory exceeds the five minutes in which core repeats a reboot.
+	rebootMemory = time.Hour
 )
 
 // errNoClusterUID makes every call fail while we do not know who we are: without the UID nothing is provably ours.
@@ -117,6 +119,7 @@ type DefaultProvider struct {
 	times     atomic.Pointer[Times]
 	deletions *ledger
 	pending   *pending
+	reboots   *cache.Cache
 }
 
 var _ Provider = (*DefaultProvider)(nil)
@@ -144,6 +147,7 @@ func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider bootstr
 		firewalls: newSharedList(config.Clock, api.ListFirewalls),
 		deletions: &ledger{cache: deletions},
 		pending:   newPending(config.Pending, config.ClusterUID),
+		reboots:   cache.New(rebootMemory, rebootMemory),
 	}
 	p.poller = newPoller(p)
 	p.SetTimes(Times{
