@@ -331,6 +331,7 @@ var _ = Describe("The rest of the interface", func() {
 	})
 	DescribeTable("should tell core what a reboot that fails means",
 		func(status int, expected func(error) bool) {
+			nodeClass()
 			claim, err := env.Launched(ctx)
 			Expect(err).ToNot(HaveOccurred())
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers/*/action", Effect: cloud.EffectStatus, Status: status, Message: "no"})
