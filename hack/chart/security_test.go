@@ -190,6 +190,11 @@ var _ = Describe("rights", func() {
 		Expect(byDefault).ToNot(ContainElement(BeElementOf("nodeoverlays", "capacitybuffers", "podtemplates", "deployments", "resourceclaims")))
 		Expect(resources(clusterRole(ctx, defaultValues, "--set", "featureGates.nodeOverlay=true"))).To(ContainElements("nodeoverlays", "nodeoverlays/status"))
 		Expect(resources(clusterRole(ctx, defaultValues, "--set", "featureGates.capacityBuffer=true"))).To(ContainElements("capacitybuffers", "capacitybuffers/status", "podtemplates", "deployments"))
+		patches := func(rules []rbacv1.PolicyRule) []string {
+			return resources(slices.DeleteFunc(rules, func(r rbacv1.PolicyRule) bool { return !slices.Contains(r.Verbs, "patch") }))
+		}
+		Expect(patches(clusterRole(ctx, defaultValues))).To(And(ContainElement("nodes/status"), Not(ContainElement("pods"))))
+		Expect(patches(clusterRole(ctx, defaultValues, "--set", "featureGates.podDeletionCostManagement=true"))).To(ContainElement("pods"))
 		Expect(resources(clusterRole(ctx, defaultValues, "--set", "settings.ignoreDRARequests=false"))).To(ContainElements("resourceclaims", "resourceslices", "deviceclasses"))
 	})
 	It("should follow the names of a release, wherever it is", func(ctx context.Context) {

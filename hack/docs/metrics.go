@@ -72,6 +72,7 @@ var labels = map[string]string{
 	"karpenter_bizfly_instance_launches_total/outcome":       "`launched`, `refused`, `failed` or `unknown`",
 	"karpenter_bizfly_instance_deletions_total/outcome":      "`accepted` or `error`",
 	"karpenter_bizfly_instance_disk_deletions_total/outcome": "`accepted` or `error`",
+	"karpenter_bizfly_instance_reboots_total/outcome":        "`accepted`, `error`, or `unknown` where the answer was lost",
 }
 
 // metric is what is known of one metric.

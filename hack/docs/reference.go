@@ -95,7 +95,8 @@ var providerConfigConditions = []condition{
 }
 
 // elsewhere are conditions of other objects.
-var elsewhere = []condition{{constant: "ConditionTypeServerRunning"}}
+var elsewhere = []condition{{constant: "ConditionTypeServerRunning", reasons: map[string][]string{apiSource: {
+	"ReasonServerStopped", "ReasonServerSuspended", "ReasonServerFailed", "ReasonServerMissing", "ReasonServerRunning", "ReasonServerIgnored"}}}}
 
 // referencePage is the page of the API.
 func referencePage() (string, error) {
@@ -123,7 +124,7 @@ func referencePage() (string, error) {
 		{"### Of a BizflyNodeClass, with a part in Ready", nodeClassConditions},
 		{"### Of a BizflyNodeClass, beside Ready", nodeClassAdvice},
 		{"### Of a ProviderConfig, with a part in Ready", providerConfigConditions},
-		{"### Of NodeClaims", elsewhere},
+		{"### Of Nodes", elsewhere},
 	} {
 		page.WriteString(table.title + "\n\n| condition | | reasons |\n| --- | --- | --- |\n")
 		for _, c := range table.of {

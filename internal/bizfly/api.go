@@ -56,6 +56,9 @@ type ServerAPI interface {
 	DeleteServer(ctx context.Context, id string, volumeIDs []string) (taskID string, err error)
 	// StartServer starts a server that was stopped; IsConflict while the server is in a state that forbids it.
 	StartServer(ctx context.Context, id string) error
+	// RebootServer resets a server without asking its operating system, which does not answer when a node hangs. It is
+	// sent at most once per call; IsConflict while the server is in a state that forbids it.
+	RebootServer(ctx context.Context, id string) error
 	// RenameServer gives a server another name; IsConflict while the server is in a state that forbids it.
 	RenameServer(ctx context.Context, id, name string) error
 	// ChangeNetworkPlan changes how a server's traffic is charged; IsConflict like RenameServer.

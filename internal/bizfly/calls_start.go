@@ -23,12 +23,17 @@ import (
 	"github.com/bizflycloud/gobizfly"
 )
 
-// opStartServer ends in the same state however often it is sent, but it is not repeated by itself: whoever asks looks
-// at the server before asking again.
-var opStartServer = &operation{
-	name: "StartServer", method: http.MethodPost, route: "/servers/{id}/action", service: serviceServers,
-	class: classCreate, kind: kindItem, body: acknowledgement,
-}
+// Neither is repeated by itself: the caller reads the server before it asks again.
+var (
+	opStartServer = &operation{
+		name: "StartServer", method: http.MethodPost, route: "/servers/{id}/action", service: serviceServers,
+		class: classCreate, kind: kindItem, body: acknowledgement,
+	}
+	opRebootServer = &operation{
+		name: "RebootServer", method: http.MethodPost, route: "/servers/{id}/action", service: serviceServers,
+		class: classCreate, kind: kindAction, body: acknowledgement,
+	}
+)
 
 // StartServer implements API.
 func (c *Client) StartServer(ctx context.Context, id string) error {
@@ -41,10 +46,29 @@ func (c *Client) StartServer(ctx context.Context, id string) error {
 	})
 }
 
+// RebootServer implements API.
+func (c *Client) RebootServer(ctx context.Context, id string) error {
+	if err := checkIDs(opRebootServer, "server id", id); err != nil {
+		return err
+	}
+	return c.do(ctx, opRebootServer, nil, func(ctx context.Context, client *gobizfly.Client) error {
+		_, err := client.CloudServer.HardReboot(ctx, id)
+		return err
+	})
+}
+
 // StartServer is ServerAPI's, within the confirmed scope.
 func (g *Guard) StartServer(ctx context.Context, id string) error {
 	if err := g.check(ctx, "StartServer"); err != nil {
 		return err
 	}
 	return g.API.StartServer(ctx, id)
+}
+
+// RebootServer is ServerAPI's, within the confirmed scope.
+func (g *Guard) RebootServer(ctx context.Context, id string) error {
+	if err := g.check(ctx, "RebootServer"); err != nil {
+		return err
+	}
+	return g.API.RebootServer(ctx, id)
 }

@@ -35,6 +35,8 @@ const (
 	kindList   kind = "list"
 	kindItem   kind = "item"
 	kindCreate kind = "create"
+	// kindAction is a change of one object that must not be repeated before its effect is known.
+	kindAction kind = "action"
 	kindDelete kind = "delete"
 	kindTask   kind = "task"
 )
@@ -163,7 +165,7 @@ var statusRules = []rule{
 		`\bupstream\b`, `ring-?balancer`, `bad gateway`, `gateway time-?out`,
 	}},
 	{name: "404 to a list", statuses: is(404), kinds: []kind{kindList}, class: ClassOutage},
-	{name: "404 for the object", statuses: is(404), kinds: []kind{kindItem, kindDelete}, body: jsonBody, class: ClassNotFound},
+	{name: "404 for the object", statuses: is(404), kinds: []kind{kindItem, kindDelete, kindAction}, body: jsonBody, class: ClassNotFound},
 }
 
 // messageRules decide by what the cloud says: OpenStack's texts in English and BizFly's in Vietnamese. The order

@@ -258,6 +258,7 @@ func everyCall() map[string]func(context.Context, bizfly.API) error {
 			return drop(api.DeleteServer(ctx, serverID, []string{"v1"}))
 		},
 		"StartServer":  func(ctx context.Context, api bizfly.API) error { return api.StartServer(ctx, serverID) },
+		"RebootServer": func(ctx context.Context, api bizfly.API) error { return api.RebootServer(ctx, serverID) },
 		"RenameServer": func(ctx context.Context, api bizfly.API) error { return api.RenameServer(ctx, serverID, "node-1") },
 		"ChangeNetworkPlan": func(ctx context.Context, api bizfly.API) error {
 			return api.ChangeNetworkPlan(ctx, serverID, "free_bandwidth")

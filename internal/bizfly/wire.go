@@ -219,7 +219,7 @@ func unreadable(kind kind, status int, message string, cause error) *APIError {
 
 // changes tells whether a request may have an effect.
 func (k kind) changes() bool {
-	return k == kindCreate || k == kindDelete
+	return k == kindCreate || k == kindDelete || k == kindAction
 }
 
 // retryAfter reads both forms of the header; 0 when there is none.

@@ -26,12 +26,12 @@ import (
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 )
 
-// affordable returns the claim as it is to be launched. Where a NodePool leaves the capacity type open, core takes it that
-// spot is sold, and asks for nothing else when it replaces a node by a cheaper one (disruption.computeConsolidation), so
-// that want of spot capacity never makes the replacement dearer than what it replaces. Here nothing is sold but
-// on-demand, core has compared exactly those prices, and the user has asked for no spot: that requirement is left out.
-// One that the NodePool makes itself stays, and is refused.
-func (c *CloudProvider) affordable(ctx context.Context, claim *karpv1.NodeClaim) (*karpv1.NodeClaim, error) {
+// dropUnsupportedCapacityTypes returns the NodeClaim as it is to be launched. Where a NodePool allows any capacity type, core
+// names in a new NodeClaim those that are launchable, which is on-demand. Only consolidation still assumes that spot is sold:
+// it asks for nothing else when it replaces a node by a cheaper one (disruption.computeConsolidation), so that want of spot
+// capacity never makes the replacement more expensive than what it replaces. Core has compared on-demand prices there, and
+// the user has not asked for spot, so that requirement is left out. One that the NodePool makes itself stays, and is rejected.
+func (c *CloudProvider) dropUnsupportedCapacityTypes(ctx context.Context, claim *karpv1.NodeClaim) (*karpv1.NodeClaim, error) {
 	capacityType := scheduling.NewNodeSelectorRequirementsWithMinValues(claim.Spec.Requirements...).Get(karpv1.CapacityTypeLabelKey)
 	name := claim.Labels[karpv1.NodePoolLabelKey]
 	if name == "" || capacityType.Has(karpv1.CapacityTypeOnDemand) || !capacityType.Has(karpv1.CapacityTypeSpot) {

@@ -29,7 +29,6 @@ import (
 	"github.com/awslabs/operatorpkg/status"
 	"github.com/patrickmn/go-cache"
 	"github.com/samber/lo"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -199,20 +198,6 @@ func (c *CloudProvider) Name() string { return Name }
 // GetSupportedNodeClasses returns fresh objects, because core reads NodeClasses into them.
 func (c *CloudProvider) GetSupportedNodeClasses() []status.Object {
 	return []status.Object{&v1alpha1.BizflyNodeClass{}}
-}
-
-// RepairPolicies returns what core replaces a node for when its NodeRepair gate is on. A kubelet that is silent is
-// usually a server that is gone or stuck; one that says NotReady may still recover by itself.
-func (c *CloudProvider) RepairPolicies() []cloudprovider.RepairPolicy {
-	return []cloudprovider.RepairPolicy{
-		{ConditionType: corev1.NodeReady, ConditionStatus: corev1.ConditionUnknown, TolerationDuration: 10 * time.Minute, Action: cloudprovider.ReplaceNode},
-		{ConditionType: corev1.NodeReady, ConditionStatus: corev1.ConditionFalse, ReasonRegex: ".*", TolerationDuration: 15 * time.Minute, Action: cloudprovider.ReplaceNode},
-	}
-}
-
-// Reboot restarts the server of a NodeClaim in place.
-func (c *CloudProvider) Reboot(context.Context, *karpv1.NodeClaim, string) error {
-	return cloudprovider.NewNodeRebootNotImplementedError()
 }
 
 // Get returns the claim of a server. Only the cloud's own word makes it not found.

@@ -28,6 +28,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/controllers/node/health"
+	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
+	coretest "sigs.k8s.io/karpenter/pkg/test"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
@@ -319,9 +322,37 @@ var _ = Describe("The rest of the interface", func() {
 	It("should name itself", func() {
 		Expect(env.CloudProvider.Name()).To(Equal("bizflycloud"))
 	})
-	It("should have nodes repaired whose kubelet is silent or not ready", func() {
-		Expect(env.CloudProvider.RepairPolicies()).To(ConsistOf(
-			HaveField("ConditionStatus", corev1.ConditionUnknown), HaveField("ConditionStatus", corev1.ConditionFalse),
-		))
+	It("should have repair policies that core accepts, of which the one for servers that do not run is the first to apply", func() {
+		policies := env.CloudProvider.RepairPolicies()
+		core := coreoptions.ToContext(ctx, coretest.Options(coretest.OptionsFields{FeatureGates: coretest.FeatureGates{NodeRepair: lo.ToPtr(true)}}))
+		Expect(health.NewRepairPolicyMatcher(core, env.CloudProvider)).ToNot(BeNil())
+		Expect(lo.MinBy(policies, func(a, b corecloudprovider.RepairPolicy) bool { return a.TolerationDuration < b.TolerationDuration }).ConditionType).
+			To(BeEquivalentTo(v1alpha1.ConditionTypeServerRunning))
+	})
+	DescribeTable("should tell core what a reboot that fails means",
+		func(status int, expected func(error) bool) {
+			nodeClass()
+			claim, err := env.Launched(ctx)
+			Expect(err).ToNot(HaveOccurred())
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers/*/action", Effect: cloud.EffectStatus, Status: status, Message: "no"})
+			err = env.CloudProvider.Reboot(ctx, claim, "operation")
+			Expect(err).To(HaveOccurred())
+			Expect(expected(err)).To(BeTrue(), "%v", err)
+		},
+		Entry("403 is final", http.StatusForbidden, corecloudprovider.IsNodeRebootFailedError),
+		Entry("400 is final", http.StatusBadRequest, corecloudprovider.IsNodeRebootFailedError),
+		Entry("404 is a node that is gone", http.StatusNotFound, corecloudprovider.IsNodeClaimNotFoundError),
+		Entry("409 is worth a retry", http.StatusConflict, plain),
+		Entry("429 is worth a retry", http.StatusTooManyRequests, plain),
+		Entry("500 is worth a retry", http.StatusInternalServerError, plain),
+	)
+	It("should not reboot what a provider ID of somebody else names", func() {
+		err := env.CloudProvider.Reboot(ctx, &karpv1.NodeClaim{Status: karpv1.NodeClaimStatus{ProviderID: "aws:///i-1"}}, "operation")
+		Expect(corecloudprovider.IsNodeClaimNotFoundError(err)).To(BeTrue())
 	})
 })
+
+// plain reports whether core repeats the reboot.
+func plain(err error) bool {
+	return !corecloudprovider.IsNodeRebootFailedError(err) && !corecloudprovider.IsNodeClaimNotFoundError(err) && !corecloudprovider.IsNodeRebootNotImplementedError(err)
+}

@@ -134,7 +134,7 @@ func (c *CloudProvider) unlaunchable(claim *karpv1.NodeClaim, reason string, err
 // ready ends a NodeClaim that cannot be launched whatever the cloud has. Core schedules nothing as long as it exists, so
 // it is not kept for what only a change of the NodeClass, or time, makes right.
 func (c *CloudProvider) ready(ctx context.Context, l *launch) (err error) {
-	if l.claim, err = c.affordable(ctx, l.claim); err != nil {
+	if l.claim, err = c.dropUnsupportedCapacityTypes(ctx, l.claim); err != nil {
 		return err
 	}
 	claim, nodeClass := l.claim, l.nodeClass

@@ -156,9 +156,9 @@ var _ = Describe("The journal", func() {
 			c.CreationTimestamp = metav1.NewTime(time.Now().Add(-2 * time.Hour))
 			c.DeletionTimestamp = lo.ToPtr(metav1.Now())
 		}, cloudprovider.ReasonExpired),
-		Entry("it was stopped outside", func(c *karpv1.NodeClaim) {
-			c.StatusConditions().SetFalse(v1alpha1.ConditionTypeServerRunning, "ServerStopped", "stopped")
-		}, cloudprovider.ReasonServerStopped),
+		Entry("node repair", func(c *karpv1.NodeClaim) {
+			c.StatusConditions().SetTrueWithReason(karpv1.ConditionTypeDisruptionReason, "Unhealthy", "Unhealthy")
+		}, "Unhealthy"),
 		Entry("it never joined", func(c *karpv1.NodeClaim) {
 			c.StatusConditions().SetUnknown(karpv1.ConditionTypeRegistered)
 		}, cloudprovider.ReasonNotRegistered),

@@ -194,6 +194,8 @@ func soldOut(it *cloudprovider.InstanceType, _ int) *cloudprovider.InstanceType 
 		Requirements: it.Requirements,
 		Capacity:     it.Capacity,
 		Overhead:     it.Overhead,
+
+		VolumeAttachmentLimits: it.VolumeAttachmentLimits,
 		Offerings: lo.Map(it.Offerings, func(offering *cloudprovider.Offering, _ int) *cloudprovider.Offering {
 			return &cloudprovider.Offering{Requirements: offering.Requirements, Price: offering.Price}
 		}),

@@ -23,7 +23,6 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/journal"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
 // Reasons of the journal's lines beside those of failures.
@@ -39,8 +38,6 @@ const (
 
 	// ReasonServerVanished says that somebody deleted the server before its node had registered.
 	ReasonServerVanished = "ServerVanished"
-	// ReasonServerStopped says that the server was stopped outside and stayed so.
-	ReasonServerStopped = "ServerStopped"
 	// ReasonNotRegistered says that the node did not join in time.
 	ReasonNotRegistered = "NotRegistered"
 	// ReasonExpired says that the node had reached its NodePool's expireAfter.
@@ -77,8 +74,6 @@ func (c *CloudProvider) removalReason(claim *karpv1.NodeClaim) string {
 		return disruption.Reason
 	}
 	switch {
-	case conditions.Get(v1alpha1.ConditionTypeServerRunning).IsFalse():
-		return ReasonServerStopped
 	case expired(claim):
 		return ReasonExpired
 	case !conditions.Get(karpv1.ConditionTypeRegistered).IsTrue():

@@ -67,7 +67,7 @@ func (c *CloudProvider) candidates(ctx context.Context, l *launch) ([]candidate,
 				return r.IsCompatible(it.Requirements, scheduling.AllowUndefinedWellKnownLabels)
 			}) &&
 			resources.Fits(claim.Spec.Resources.Requests, it.Allocatable()) &&
-			it.Offerings.Available().HasCompatible(requirements)
+			it.Offerings.Launchable().HasCompatible(requirements)
 	})
 	if len(fitting) == 0 {
 		return nil, fmt.Errorf("none of %d flavors has room for the requirements of NodeClaim %s", len(instanceTypes), claim.Name)
@@ -79,7 +79,7 @@ func (c *CloudProvider) candidates(ctx context.Context, l *launch) ([]candidate,
 	}
 	var all []candidate
 	for _, it := range fitting {
-		for _, offering := range it.Offerings.Available().Compatible(requirements) {
+		for _, offering := range it.Offerings.Launchable().Compatible(requirements) {
 			key := capacity.Offering{Flavor: it.Name, Zone: offering.Zone(), BillingPlan: plan, NodeClass: nodeClassKey}
 			all = append(all, candidate{instanceType: it, offering: offering, key: key})
 		}

@@ -69,9 +69,9 @@ var Docs = []Doc{
 	{ReasonServerUpdated, false, kindNodeClaim, "Firewalls or the network plan of the running server were changed to what its NodeClass says, without replacing it.", nothing},
 	{ReasonServerUpdateFailed, true, kindNodeClaim, "A change of the running server did not succeed; it is tried again.", "Do what the message asks for, if it repeats."},
 	{ReasonServerRenamed, true, kindNodeClaim, "The server was renamed outside Kubernetes and has its name back, by which the cloud controller manager finds it.", "Do not rename servers of nodes."},
-	{ReasonServerStopped, true, kindNodeClaim, "The server was stopped outside Kubernetes. It is started again or replaced, as `spec.stoppedServers` of the NodeClass says.", "Delete NodeClaims instead of stopping servers."},
-	{ReasonServerStarted, false, kindNodeClaim, "A server that was stopped runs again.", nothing},
-	{ReasonServerReplaced, true, kindNodeClaim, "The server stayed stopped for five minutes, so the node is replaced.", nothing},
+	{ReasonServerNotRunning, true, kindNodeClaim, "The server is stopped, suspended, in ERROR or missing, and its kubelet is silent. The condition `karpenter.bizflycloud.vn/ServerRunning` of the Node says so; node repair replaces the node where `NodeRepair` is on, and the server is started where `spec.stoppedServerPolicy` is `Start`.", "Delete NodeClaims instead of stopping servers. Where `NodeRepair` is off, start the server or delete the NodeClaim."},
+	{ReasonServerRunning, false, kindNodeClaim, "A server that did not run runs again.", nothing},
+	{ReasonServerStartFailed, true, kindNodeClaim, "BizFly Cloud does not start a stopped server, for example because the account has no balance, or starting it did not help for ten minutes.", "Do what the message asks for, then start the server, or delete the NodeClaim."},
 
 	{ReasonGarbageCollected, false, kindNamespace, "A server of this cluster had no NodeClaim and is deleted with its root disk.", "Nothing, unless it is frequent; then read why launches are given up."},
 	{ReasonWouldGarbageCollect, true, kindNamespace, "The same in a dry run: nothing is deleted.", "Set `GARBAGE_COLLECTION_DRY_RUN=false` when you agree."},

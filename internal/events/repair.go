@@ -24,27 +24,29 @@ import (
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
 )
 
-// Reasons of the events about servers that were stopped.
+// Reasons of the events about servers that do not run.
 const (
-	ReasonServerStopped  = "ServerStopped"
-	ReasonServerStarted  = "ServerStarted"
-	ReasonServerReplaced = "ServerReplaced"
+	ReasonServerNotRunning  = "ServerNotRunning"
+	ReasonServerRunning     = "ServerRunning"
+	ReasonServerStartFailed = "ServerStartFailed"
 )
 
-// ServerStopped says that somebody stopped the claim's server, and what becomes of it.
-func ServerStopped(claim *karpv1.NodeClaim, consequence string) karpevents.Event {
-	return warning(claim, string(claim.UID), ReasonServerStopped, fmt.Sprintf("The server %s was stopped outside Kubernetes: %s", claim.Status.ProviderID, consequence))
+// ServerNotRunning reports that the NodeClaim's server runs nothing: why, and what happens next.
+func ServerNotRunning(claim *karpv1.NodeClaim, reason, consequence string) karpevents.Event {
+	return warning(claim, string(claim.UID)+reason, ReasonServerNotRunning,
+		fmt.Sprintf("The server %s of node %s does not run (%s); %s", claim.Status.ProviderID, claim.Status.NodeName, reason, consequence))
 }
 
-// ServerStarted says that the server runs again.
-func ServerStarted(claim *karpv1.NodeClaim, after time.Duration) karpevents.Event {
-	event := warning(claim, string(claim.UID), ReasonServerStarted, fmt.Sprintf("The server %s runs again after %s", claim.Status.ProviderID, after.Round(time.Second)))
+// ServerRunning reports that the server runs again.
+func ServerRunning(claim *karpv1.NodeClaim, after time.Duration) karpevents.Event {
+	event := warning(claim, string(claim.UID), ReasonServerRunning,
+		fmt.Sprintf("The server %s of node %s runs again after %s", claim.Status.ProviderID, claim.Status.NodeName, after.Round(time.Second)))
 	event.Type = "Normal"
 	return event
 }
 
-// ServerReplaced says that the claim of a server that stayed stopped is deleted, so that core replaces it.
-func ServerReplaced(claim *karpv1.NodeClaim, after time.Duration) karpevents.Event {
-	return warning(claim, string(claim.UID), ReasonServerReplaced,
-		fmt.Sprintf("The server %s has been stopped for %s: the node is replaced", claim.Status.ProviderID, after.Round(time.Second)))
+// ServerStartFailed reports that a stopped server could not be started.
+func ServerStartFailed(claim *karpv1.NodeClaim, consequence string) karpevents.Event {
+	return warning(claim, string(claim.UID)+consequence, ReasonServerStartFailed,
+		fmt.Sprintf("The server %s of node %s is not started; %s", claim.Status.ProviderID, claim.Status.NodeName, consequence))
 }

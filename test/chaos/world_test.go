@@ -158,9 +158,9 @@ func (w *world) makeNodeClass(images *image.DefaultProvider, networks *network.D
 			ImageSelectorTerms: []v1alpha1.ImageSelectorTerm{{Alias: "bke@latest"}},
 			RootDisk:           &v1alpha1.RootDisk{Size: lo.ToPtr(resource.MustParse("40Gi")), Type: v1alpha1.DiskTypeSSD},
 			NetworkPlan:        v1alpha1.NetworkPlanFreeDataTransfer, BillingPlan: v1alpha1.BillingPlanOnDemand, PublicIPv4: lo.ToPtr(true),
-			Bootstrap:         &v1alpha1.Bootstrap{Mode: v1alpha1.BootstrapModeBKE},
-			PlacementStrategy: pick(w.rng, v1alpha1.PlacementStrategyBalanced, v1alpha1.PlacementStrategySpread, v1alpha1.PlacementStrategyBinPack),
-			StoppedServers:    pick(w.rng, v1alpha1.StoppedServersReplace, v1alpha1.StoppedServersStart),
+			Bootstrap:           &v1alpha1.Bootstrap{Mode: v1alpha1.BootstrapModeBKE},
+			PlacementStrategy:   pick(w.rng, v1alpha1.PlacementStrategyBalanced, v1alpha1.PlacementStrategySpread, v1alpha1.PlacementStrategyBinPack),
+			StoppedServerPolicy: pick(w.rng, v1alpha1.StoppedServerPolicyRepair, v1alpha1.StoppedServerPolicyStart, v1alpha1.StoppedServerPolicyIgnore),
 		},
 	}
 	class.Annotations = map[string]string{

@@ -17,10 +17,13 @@ limitations under the License.
 package scheduling_test
 
 import (
+	"time"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -32,12 +35,14 @@ import (
 	"sigs.k8s.io/karpenter/pkg/controllers/capacitybuffer"
 	"sigs.k8s.io/karpenter/pkg/controllers/dynamicresources/deviceallocation"
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeoverlay"
+	"sigs.k8s.io/karpenter/pkg/controllers/pod/deletioncost"
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning"
 	staticprovisioning "sigs.k8s.io/karpenter/pkg/controllers/static/provisioning"
 	coremetrics "sigs.k8s.io/karpenter/pkg/metrics"
 	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 	"sigs.k8s.io/karpenter/pkg/test/expectations"
+	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -139,6 +144,71 @@ var _ = Describe("Feature gates", func() {
 			Expect(err).ToNot(HaveOccurred())
 			replicas(1)
 			Expect(servers()).To(ConsistOf(HaveField("BillingPlan", string(v1alpha1.BillingPlanSavingPlan))))
+		})
+	})
+
+	Describe("TerminateFirst", func() {
+		// full is a static NodePool of one node at its node limit, which leaves no room for a replacement.
+		full := func() (*house, *karpv1.NodePool) {
+			GinkgoHelper()
+			pool := unit.NodePool(unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "p2.2c_4g"))
+			pool.Spec.Replicas, pool.Spec.Limits = lo.ToPtr(int64(1)), karpv1.Limits{resources.Node: resource.MustParse("1")}
+			pool.Spec.Disruption.Budgets = []karpv1.Budget{{Nodes: "100%"}}
+			ready(pool)
+			h := newHouse(0.04)
+			expectations.ExpectObjectReconciled(ctx, env.Client, staticprovisioning.NewController(env.Client, h.cluster, env.Recorder, env.CloudProvider,
+				h.provisioner, env.Clock, deviceallocation.NewController(env.Client), h.virtual), pool)
+			h.join(expectations.ExpectNodeClaims(ctx, env.Client)[0].Name)
+			return h, pool
+		}
+		DescribeTable("should end a drifted node before there is another, with TerminateFirstDrift", func(on bool) {
+			with(coretest.FeatureGates{StaticCapacity: lo.ToPtr(true), TerminateFirstDrift: &on})
+			h, pool := full()
+			pool.Spec.Template.Labels = map[string]string{"team": "a"}
+			pool.Annotations = map[string]string{karpv1.NodePoolHashAnnotationKey: pool.Hash(), karpv1.NodePoolHashVersionAnnotationKey: karpv1.NodePoolHashVersion}
+			expectations.ExpectApplied(ctx, env.Client, pool)
+			Expect(h.disrupted()).To(Equal(lo.Ternary(on, 1, 0)))
+			Expect(servers()).To(HaveLen(lo.Ternary(on, 0, 1)))
+		}, Entry("on", true), Entry("off", false))
+		DescribeTable("should end an unhealthy node before there is another, with TerminateFirstRepair", func(on bool) {
+			with(coretest.FeatureGates{StaticCapacity: lo.ToPtr(true), NodeRepair: lo.ToPtr(true), TerminateFirstRepair: &on})
+			h, _ := full()
+			h.ready(expectations.ExpectNodes(ctx, env.Client)[0], corev1.ConditionFalse, "KubeletNotReady")
+			env.Clock.Step(16 * time.Minute)
+			h.forget()
+			Expect(h.disrupted()).To(Equal(lo.Ternary(on, 1, 0)))
+			Expect(servers()).To(HaveLen(lo.Ternary(on, 0, 1)))
+		}, Entry("on", true), Entry("off", false))
+	})
+
+	Describe("PodDeletionCostManagement", func() {
+		It("should tell ReplicaSets which pods to remove first", func() {
+			with(coretest.FeatureGates{PodDeletionCostManagement: lo.ToPtr(true)})
+			pool := unit.NodePool(unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "p2.2c_4g"))
+			pool.Spec.Disruption.ConsolidationPolicy = karpv1.ConsolidationPolicyWhenEmptyOrUnderutilized
+			pool.Spec.Disruption.ConsolidateAfter = karpv1.MustParseNillableDuration("0s")
+			pool.Spec.Disruption.Budgets = []karpv1.Budget{{Nodes: "100%"}}
+			ready(pool)
+			h := newHouse(0.04)
+			set := coretest.ReplicaSet()
+			expectations.ExpectApplied(ctx, env.Client, set)
+			pods := lo.Times(2, func(int) *corev1.Pod {
+				return coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("1100m", "512Mi"), ObjectMeta: metav1.ObjectMeta{
+					OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: set.Name, UID: set.UID, Controller: lo.ToPtr(true)}},
+				}})
+			})
+			Expect(h.settle(pods...)).To(BeEmpty())
+			h.forget()
+			queue := deletioncost.NewQueue(env.Client)
+			expectations.ExpectSingletonReconciled(ctx, deletioncost.NewController(env.Clock, env.Client, env.CloudProvider, h.cluster, queue))
+			for _, pod := range pods {
+				live := &corev1.Pod{}
+				Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(pod), live)).To(Succeed())
+				expectations.ExpectObjectReconciled(ctx, env.Client, queue, live)
+				Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(pod), live)).To(Succeed())
+				Expect(live.Annotations).To(HaveKey(corev1.PodDeletionCost))
+			}
+			expectations.ExpectDeleted(ctx, env.Client, set)
 		})
 	})
 

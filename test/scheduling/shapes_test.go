@@ -272,6 +272,22 @@ var _ = Describe("Pods", func() {
 			Entry("block", "volume.csi.bizflycloud.vn", v1alpha1.LabelCSIBlockZone),
 			Entry("file", "fs.csi.bizflycloud.vn", v1alpha1.LabelCSIFileZone),
 		)
+		It("should get another server when they have more volumes than the driver attaches to one", func() {
+			pool := applied(unit.NodePool(unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "p2.8c_16g")))
+			Expect(typesOf(env.CloudProvider, pool)["p2.8c_16g"].VolumeAttachmentLimits).To(Equal(map[string]int{v1alpha1.CSIBlockDriver: 20}))
+			class := coretest.StorageClass(coretest.StorageClassOptions{
+				Provisioner: lo.ToPtr(v1alpha1.CSIBlockDriver), VolumeBindingMode: lo.ToPtr(storagev1.VolumeBindingWaitForFirstConsumer),
+			})
+			expectations.ExpectApplied(ctx, env.Client, class)
+			stateful := lo.Times(21, func(int) *corev1.Pod {
+				claim := coretest.PersistentVolumeClaim(coretest.PersistentVolumeClaimOptions{StorageClassName: &class.Name})
+				expectations.ExpectApplied(ctx, env.Client, claim)
+				return pod(coretest.PodOptions{PersistentVolumeClaims: []string{claim.Name}, ResourceRequirements: requests("10m", "16Mi")})
+			})
+			core.provision(stateful...)
+			expectations.ExpectPodsScheduled(ctx, env.Client, stateful...)
+			Expect(servers()).To(HaveLen(2))
+		})
 		It("should run where a volume of theirs may be made", func() {
 			applied(unit.NodePool())
 			class := coretest.StorageClass(coretest.StorageClassOptions{

@@ -33,6 +33,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/controllers/dynamicresources/deviceallocation"
+	"sigs.k8s.io/karpenter/pkg/controllers/node/health"
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning"
 	"sigs.k8s.io/karpenter/pkg/controllers/state"
 	"sigs.k8s.io/karpenter/pkg/operator/logging"
@@ -83,7 +84,10 @@ type planner struct {
 }
 
 func newPlanner(provider corecloudprovider.CloudProvider) *planner {
-	p := &planner{provider: provider, cluster: state.NewCluster(env.Clock, env.Client, provider), virtual: virtualpods.NewVirtualPodCache(env.Client)}
+	// None unless the gate NodeRepair is on.
+	repairPolicies, err := health.NewRepairPolicyMatcher(ctx, provider)
+	Expect(err).ToNot(HaveOccurred())
+	p := &planner{provider: provider, cluster: state.NewCluster(env.Clock, env.Client, provider, state.WithRepairPolicyMatcher(repairPolicies)), virtual: virtualpods.NewVirtualPodCache(env.Client)}
 	p.provisioner = provisioning.NewProvisioner(env.Client, env.Recorder, provider, p.cluster, env.Clock, deviceallocation.NewController(env.Client), p.virtual)
 	return p
 }

@@ -57,7 +57,7 @@ func WithDefaults(nodeClass *v1alpha1.BizflyNodeClass) {
 		RootDisk:           &v1alpha1.RootDisk{Size: lo.ToPtr(resource.MustParse("40Gi")), Type: v1alpha1.DiskTypeSSD},
 		NetworkPlan:        v1alpha1.NetworkPlanFreeDataTransfer, BillingPlan: v1alpha1.BillingPlanOnDemand,
 		PublicIPv4: lo.ToPtr(true), Bootstrap: &v1alpha1.Bootstrap{Mode: v1alpha1.BootstrapModeBKE},
-		PlacementStrategy: v1alpha1.PlacementStrategyBalanced, StoppedServers: v1alpha1.StoppedServersReplace,
+		PlacementStrategy: v1alpha1.PlacementStrategyBalanced, StoppedServerPolicy: v1alpha1.StoppedServerPolicyRepair,
 	}
 }
 

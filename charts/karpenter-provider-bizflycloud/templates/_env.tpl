@@ -91,6 +91,8 @@
 {{- include "karpenter.variable" (list "PREFERENCE_POLICY" $s.preferencePolicy) }}
 {{- include "karpenter.variable" (list "MIN_VALUES_POLICY" $s.minValuesPolicy) }}
 {{- include "karpenter.variable" (list "IGNORE_DRA_REQUESTS" $s.ignoreDRARequests) }}
+{{- include "karpenter.variable" (list "SCHEDULER_CONFIG" $s.schedulerConfig) }}
+{{- include "karpenter.variable" (list "LEGACY_NODE_REPAIR" $s.legacyNodeRepair) }}
 {{- include "karpenter.variable" (list "KUBE_CLIENT_QPS" $s.kubeClientQPS) }}
 {{- include "karpenter.variable" (list "KUBE_CLIENT_BURST" $s.kubeClientBurst) }}
 {{- include "karpenter.variable" (list "DISABLE_CONTROLLER_WARMUP" $s.disableControllerWarmup) }}

@@ -97,7 +97,8 @@ subjects:
 {{- define "karpenter.featureGates" -}}
 {{- $gates := .Values.featureGates | default dict }}
 {{- $all := list }}
-{{- range list "NodeRepair" "ReservedCapacity" "SpotToSpotConsolidation" "NodeOverlay" "StaticCapacity" "CapacityBuffer" }}
+{{- range list "NodeRepair" "ReservedCapacity" "SpotToSpotConsolidation" "NodeOverlay" "StaticCapacity" "CapacityBuffer"
+  "TerminateFirstDrift" "TerminateFirstRepair" "PodDeletionCostManagement" }}
 {{- $value := get $gates (untitle .) }}
 {{- $all = append $all (printf "%s=%t" . (ternary $value (eq . "ReservedCapacity") (kindIs "bool" $value))) }}
 {{- end }}

@@ -77,6 +77,8 @@ func (p *DefaultProvider) build(c *class, f *facts, usable, used []string) *buil
 		Offerings:    offerings,
 		Capacity:     capacities,
 		Overhead:     overhead(capacities, reservations),
+
+		VolumeAttachmentLimits: volumeAttachmentLimits,
 	}
 	return p.finished(b)
 }
@@ -107,8 +109,14 @@ func (p *DefaultProvider) reassess(b *built) *built {
 	}
 	return p.finished(&built{keys: b.keys, sellable: b.sellable, memoryMiB: b.memoryMiB, reservations: b.reservations, InstanceType: &cloudprovider.InstanceType{
 		Name: b.Name, Requirements: b.Requirements, Offerings: offerings, Capacity: b.Capacity, Overhead: b.Overhead,
+		VolumeAttachmentLimits: b.VolumeAttachmentLimits,
 	}})
 }
+
+// volumeAttachmentLimits is what the CSI driver reports of every node (MaxVolumesPerNode), whatever its flavor, so that
+// core expects of a node that does not exist yet what its CSINode will say. It counts the driver's own volumes only:
+// the root disk and the data disks of the NodeClass take nothing from it. Instance types share the map, which is never edited.
+var volumeAttachmentLimits = map[string]int{v1alpha1.CSIBlockDriver: 20}
 
 // requirements defines every well-known label, because one that is not defined matches any selector. The only exception
 // is the NodePool's own label, which core adds. The zones are those that the NodeClass can use: they are the

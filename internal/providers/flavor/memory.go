@@ -216,6 +216,7 @@ func (p *DefaultProvider) resized(b *built, image string) *built {
 	capacities[corev1.ResourceMemory] = *resource.NewQuantity(memory, resource.BinarySI)
 	return p.finished(&built{keys: b.keys, sellable: b.sellable, memoryMiB: b.memoryMiB, reservations: b.reservations, InstanceType: &cloudprovider.InstanceType{
 		Name: b.Name, Requirements: b.Requirements, Offerings: b.Offerings, Capacity: capacities, Overhead: overhead(capacities, b.reservations),
+		VolumeAttachmentLimits: b.VolumeAttachmentLimits,
 	}})
 }
 

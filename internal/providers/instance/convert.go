@@ -57,6 +57,7 @@ func convert(server *gobizfly.Server) *Instance {
 		NodeClass:    server.Metadata[v1alpha1.MetadataNodeClass],
 		Attempt:      attempt,
 		CreatedAt:    created(server),
+		UpdatedAt:    server.UpdatedAt,
 		Volumes: lo.Map(server.AttachedVolumes, func(volume gobizfly.AttachedVolume, _ int) Volume {
 			return Volume{
 				ID: volume.ID, Name: volume.Name, SizeGiB: volume.Size, Medium: MediumOf(volume.Type), Root: volume.AttachedType == attachedTypeRoot,

@@ -41,6 +41,9 @@ const (
 	StatusError = "ERROR"
 	// StatusShutoff is a stopped server.
 	StatusShutoff = "SHUTOFF"
+	// StatusReboot and StatusHardReboot are a server that is being rebooted.
+	StatusReboot     = "REBOOT"
+	StatusHardReboot = "HARD_REBOOT"
 	// StatusDeleted and StatusSoftDeleted are servers that are gone but still listed.
 	StatusDeleted     = "DELETED"
 	StatusSoftDeleted = "SOFT_DELETED"
@@ -102,6 +105,8 @@ type Instance struct {
 	Attempt      int
 	// CreatedAt is when the cloud made it; zero when the cloud does not say.
 	CreatedAt time.Time
+	// UpdatedAt is when the server last changed, as the cloud writes it.
+	UpdatedAt string
 	// Volumes are the disks attached to it.
 	Volumes []Volume
 	// Tags are all metadata of the server, secrets removed.
@@ -323,6 +328,10 @@ type Provider interface {
 	// Start starts a server of this cluster that was stopped; ErrNotFound when it does not exist or is not ours. One that
 	// runs already, or cannot be started at this moment, is no error: the next look at it tells.
 	Start(ctx context.Context, id string) error
+	// Reboot resets a server of this cluster without asking its operating system; repeated calls with one operationID
+	// reboot it once, also where an answer was lost. ErrNotFound when it does not exist or is not ours, ErrRebootRejected
+	// where no retry helps; any other error is worth a retry.
+	Reboot(ctx context.Context, id, operationID string) error
 	// Delete deletes a server with its root disk and those of the recorded disks that no PersistentVolume owns. It is
 	// idempotent and answers nil while the deletion is under way; ErrNotFound once the server is provably gone with its
 	// disks and addresses and BKE has been left, or has been gone for ten minutes, whatever is left: Reap goes on with

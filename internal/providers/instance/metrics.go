@@ -48,6 +48,9 @@ var (
 		metrics.Enum(labelOutcome, outcomeAccepted, outcomeError))
 	startsTotal = metrics.Counter("instance_starts_total",
 		"Stopped servers that the cloud was told to start.")
+	rebootsTotal = metrics.Counter("instance_reboots_total",
+		"Reboots of servers sent to the cloud, by what became of the request: accepted, error, or unknown where the answer was lost.",
+		metrics.Enum(labelOutcome, outcomeAccepted, outcomeError, outcomeUnknown))
 	addressesReleasedTotal = metrics.Counter("instance_addresses_released_total",
 		"Network interfaces that outlived their server and were released, by type: LAN or WAN.",
 		metrics.Label(labelType))

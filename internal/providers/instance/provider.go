@@ -44,6 +44,8 @@ const (
 	defaultPollInterval     = 2 * time.Second
 	defaultListMaxAge       = 3 * time.Second
 	defaultTaskReadsPerPoll = 20
+	// rebootMemory exceeds the five minutes in which core repeats a reboot.
+	rebootMemory = time.Hour
 )
 
 // errNoClusterUID makes every call fail while we do not know who we are: without the UID nothing is provably ours.
@@ -112,6 +114,7 @@ type DefaultProvider struct {
 	times     atomic.Pointer[Times]
 	deletions *tracker
 	names     flavorNames
+	reboots   *cache.Cache
 }
 
 var _ Provider = (*DefaultProvider)(nil)
@@ -139,6 +142,7 @@ func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider bootstr
 		firewalls: newSharedList(config.Clock, api.ListFirewalls),
 		deletions: &tracker{cache: deletions},
 		names:     flavorNames{known: map[string]flavorName{}},
+		reboots:   cache.New(rebootMemory, rebootMemory),
 	}
 	p.poller = newPoller(p)
 	p.SetTimes(Times{

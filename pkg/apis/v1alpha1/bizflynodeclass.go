@@ -97,16 +97,18 @@ const (
 	PlacementStrategySpread PlacementStrategy = "Spread"
 )
 
-// StoppedServers is what becomes of a server that somebody stopped.
-// +kubebuilder:validation:Enum={Replace,Start}
-type StoppedServers string
+// StoppedServerPolicy is what happens to a server that was stopped outside Kubernetes.
+// +kubebuilder:validation:Enum={Repair,Start,Ignore}
+type StoppedServerPolicy string
 
-// What becomes of stopped servers.
+// The policies for stopped servers. None of them deletes anything.
 const (
-	// StoppedServersReplace replaces a server that has been stopped for five minutes.
-	StoppedServersReplace StoppedServers = "Replace"
-	// StoppedServersStart starts it again, and replaces it when it does not run five minutes later.
-	StoppedServersStart StoppedServers = "Start"
+	// StoppedServerPolicyRepair reports the state on the Node, where core's node repair acts on it.
+	StoppedServerPolicyRepair StoppedServerPolicy = "Repair"
+	// StoppedServerPolicyStart reports it as well, and starts the server again for up to ten minutes.
+	StoppedServerPolicyStart StoppedServerPolicy = "Start"
+	// StoppedServerPolicyIgnore does not report servers that are stopped or suspended.
+	StoppedServerPolicyIgnore StoppedServerPolicy = "Ignore"
 )
 
 // BizflyNodeClassSpec says what the servers of a NodePool are made of. An empty spec works on BizFly Kubernetes
@@ -188,11 +190,13 @@ type BizflyNodeClassSpec struct {
 	// +kubebuilder:default=Balanced
 	// +optional
 	PlacementStrategy PlacementStrategy `json:"placementStrategy,omitempty" hash:"ignore"`
-	// StoppedServers says what becomes of a server that somebody stopped: Replace replaces it after five minutes, Start
-	// starts it again and replaces it when that does not help.
-	// +kubebuilder:default=Replace
+	// StoppedServerPolicy says what happens when a server is stopped outside Kubernetes. Repair reports it by the condition
+	// karpenter.bizflycloud.vn/ServerRunning of the Node, which Karpenter's node repair acts on where the feature gate
+	// NodeRepair is on. Start also starts the server again, for up to ten minutes. Ignore reports neither a stopped nor a
+	// suspended server; a server that failed or is missing is always reported. It replaces the former stoppedServers.
+	// +kubebuilder:default=Repair
 	// +optional
-	StoppedServers StoppedServers `json:"stoppedServers,omitempty" hash:"ignore"`
+	StoppedServerPolicy StoppedServerPolicy `json:"stoppedServerPolicy,omitempty" hash:"ignore"`
 	// Metadata is put on each server beside this provider's own. It is readable inside the server: no secrets.
 	// +kubebuilder:validation:MaxProperties=32
 	// +kubebuilder:validation:XValidation:message="metadata keys must be 1 to 255 letters, digits, spaces and - _ . :, and values at most 255 characters",rule="self.all(k, size(k) <= 255 && k.matches('^[a-zA-Z0-9_:. -]+$') && size(self[k]) <= 255)"

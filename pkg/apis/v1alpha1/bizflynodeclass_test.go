@@ -36,14 +36,14 @@ import (
 // defaulted is what `spec: {}` becomes.
 func defaulted() v1alpha1.BizflyNodeClassSpec {
 	return v1alpha1.BizflyNodeClassSpec{
-		ImageSelectorTerms: []v1alpha1.ImageSelectorTerm{{Alias: "bke@latest"}},
-		RootDisk:           &v1alpha1.RootDisk{Size: lo.ToPtr(resource.MustParse("40Gi")), Type: v1alpha1.DiskTypeSSD},
-		NetworkPlan:        v1alpha1.NetworkPlanFreeDataTransfer,
-		BillingPlan:        v1alpha1.BillingPlanOnDemand,
-		PublicIPv4:         lo.ToPtr(true),
-		Bootstrap:          &v1alpha1.Bootstrap{Mode: v1alpha1.BootstrapModeBKE},
-		PlacementStrategy:  v1alpha1.PlacementStrategyBalanced,
-		StoppedServers:     v1alpha1.StoppedServersReplace,
+		ImageSelectorTerms:  []v1alpha1.ImageSelectorTerm{{Alias: "bke@latest"}},
+		RootDisk:            &v1alpha1.RootDisk{Size: lo.ToPtr(resource.MustParse("40Gi")), Type: v1alpha1.DiskTypeSSD},
+		NetworkPlan:         v1alpha1.NetworkPlanFreeDataTransfer,
+		BillingPlan:         v1alpha1.BillingPlanOnDemand,
+		PublicIPv4:          lo.ToPtr(true),
+		Bootstrap:           &v1alpha1.Bootstrap{Mode: v1alpha1.BootstrapModeBKE},
+		PlacementStrategy:   v1alpha1.PlacementStrategyBalanced,
+		StoppedServerPolicy: v1alpha1.StoppedServerPolicyRepair,
 	}
 }
 
@@ -168,9 +168,9 @@ var _ = Describe("The hash of a BizflyNodeClass", func() {
 		"FlavorSelectorTerms": func(s *v1alpha1.BizflyNodeClassSpec) {
 			s.FlavorSelectorTerms = []v1alpha1.FlavorSelectorTerm{{Category: "premium"}}
 		},
-		"PlacementStrategy":  func(s *v1alpha1.BizflyNodeClassSpec) { s.PlacementStrategy = v1alpha1.PlacementStrategySpread },
-		"StoppedServers":     func(s *v1alpha1.BizflyNodeClassSpec) { s.StoppedServers = v1alpha1.StoppedServersStart },
-		"ImageSelectorTerms": func(s *v1alpha1.BizflyNodeClassSpec) { s.ImageSelectorTerms = []v1alpha1.ImageSelectorTerm{{ID: "x"}} },
+		"PlacementStrategy":   func(s *v1alpha1.BizflyNodeClassSpec) { s.PlacementStrategy = v1alpha1.PlacementStrategySpread },
+		"StoppedServerPolicy": func(s *v1alpha1.BizflyNodeClassSpec) { s.StoppedServerPolicy = v1alpha1.StoppedServerPolicyStart },
+		"ImageSelectorTerms":  func(s *v1alpha1.BizflyNodeClassSpec) { s.ImageSelectorTerms = []v1alpha1.ImageSelectorTerm{{ID: "x"}} },
 		"NetworkSelectorTerms": func(s *v1alpha1.BizflyNodeClassSpec) {
 			s.NetworkSelectorTerms = []v1alpha1.NetworkSelectorTerm{{ID: "x"}}
 		},

@@ -41,8 +41,10 @@ const (
 	LabelInstanceGPUCount = Group + "/instance-gpu-count"
 )
 
-// Labels that other BizFly components write.
+// Names that other BizFly components give.
 const (
+	// CSIBlockDriver is the name of the block storage driver.
+	CSIBlockDriver = "volume.csi.bizflycloud.vn"
 	// LabelCSIBlockZone is the zone key of the block storage driver's volume topology.
 	LabelCSIBlockZone = "topology.volume.csi.bizflycloud.vn/zone"
 	// LabelCSIFileZone is the zone key of the file storage driver's volume topology.
@@ -85,9 +87,26 @@ const (
 	TerminationFinalizer = Group + "/termination"
 )
 
-// ConditionTypeServerRunning is a condition of a NodeClaim whose server was found stopped: False while it is, True once
-// it runs again. A claim whose server was never stopped does not have it.
-const ConditionTypeServerRunning = "ServerRunning"
+// ConditionTypeServerRunning is a condition of a Node whose kubelet is silent because its server does not run: False while
+// it does not, True once it runs again, Unknown while the NodeClass ignores it. A Node whose server was never found so does
+// not have it. Core's node repair acts on it where the feature gate NodeRepair is on.
+const ConditionTypeServerRunning = Group + "/ServerRunning"
+
+// Reasons of the condition ServerRunning.
+const (
+	// ReasonServerStopped says that the server is stopped.
+	ReasonServerStopped = "Stopped"
+	// ReasonServerSuspended says that the server is suspended, paused or shelved.
+	ReasonServerSuspended = "Suspended"
+	// ReasonServerFailed says that the server is in ERROR.
+	ReasonServerFailed = "Failed"
+	// ReasonServerMissing says that BizFly Cloud does not know the server any more.
+	ReasonServerMissing = "Missing"
+	// ReasonServerRunning says that the server runs again.
+	ReasonServerRunning = "Running"
+	// ReasonServerIgnored says that the server does not run and that its NodeClass ignores that.
+	ReasonServerIgnored = "Ignored"
+)
 
 // Metadata keys on servers. Nova's metadata keys are plain strings, so they carry no slash; a user's own metadata can
 // not overwrite any key with one of ReservedMetadataPrefixes.

@@ -51,7 +51,7 @@ func persistentVolume(name string, volume cloud.Volume) *corev1.PersistentVolume
 func nodeClass(seed uint64) *v1alpha1.BizflyNodeClass {
 	return &v1alpha1.BizflyNodeClass{
 		ObjectMeta: metav1.ObjectMeta{Name: name(seed)},
-		Spec:       v1alpha1.BizflyNodeClassSpec{StoppedServers: v1alpha1.StoppedServersStart},
+		Spec:       v1alpha1.BizflyNodeClassSpec{StoppedServerPolicy: v1alpha1.StoppedServerPolicyStart},
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 )
 
 // actionRequest is the body of POST /servers/{id}/action.
@@ -79,7 +80,9 @@ func (c *Cloud) stopServer(_ *call, s *server, _ actionRequest) reply {
 	return ok(c.nested(s))
 }
 
+// rebootServer takes no time: the server boots anew from now on.
 func (c *Cloud) rebootServer(_ *call, s *server, request actionRequest) reply {
+	s.truth.ActiveAt = time.Time{}
 	c.setStatus(s, StatusActive)
 	return ok(apiMessage{Message: strings.ToUpper(request.Action[:1]) + strings.ReplaceAll(request.Action[1:], "_", " ") + " server thành công"})
 }

@@ -166,6 +166,7 @@ var _ = Describe("A guest", func() {
 
 	It("should fall silent with its server and come back with it", func() {
 		server := h.start(h.spec("flaky"))
+		before := node("flaky").Status.NodeInfo.BootID
 		Expect(h.SetServerStatus(server.ID, "SHUTOFF")).To(Succeed())
 		h.sync()
 		Expect(node("flaky").Labels).ToNot(HaveKey(guest.LabelAlive))
@@ -175,6 +176,7 @@ var _ = Describe("A guest", func() {
 		h.Advance(boot)
 		h.sync()
 		Expect(node("flaky").Labels).To(HaveKey(guest.LabelAlive))
+		Expect(node("flaky").Status.NodeInfo.BootID).ToNot(Equal(before))
 	})
 
 	It("should not come back when only its Node is deleted", func() {

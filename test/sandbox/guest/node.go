@@ -180,7 +180,7 @@ func (g *Guests) node(s cloud.Server, k kubelet) *corev1.Node {
 				Type: corev1.NodeReady, Status: ready, Reason: reason, Message: message, LastHeartbeatTime: now, LastTransitionTime: now,
 			}},
 			NodeInfo: corev1.NodeSystemInfo{
-				MachineID: s.ID, SystemUUID: s.ID, BootID: s.ID, KubeletVersion: k.version, OperatingSystem: "linux", Architecture: "amd64",
+				MachineID: s.ID, SystemUUID: s.ID, BootID: fmt.Sprintf("%s-%d", s.ID, s.Truth.ActiveAt.UnixNano()), KubeletVersion: k.version, OperatingSystem: "linux", Architecture: "amd64",
 				OSImage: s.Metadata["os_type"], KernelVersion: "6.8.0-generic", ContainerRuntimeVersion: "containerd://2.1.4",
 			},
 		},

@@ -14,9 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package repair replaces, or starts again, servers that somebody stopped behind Kubernetes' back. A stopped server costs
-// money and its node never comes back by itself; core repairs nodes only where its NodeRepair gate is on, and never
-// starts anything.
+// Package repair reports servers that do not run by a condition of their Node, on which core's node repair acts, and starts
+// stopped servers where the NodeClass asks for it. It deletes nothing.
 package repair
 
 import (
@@ -25,22 +24,23 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/awslabs/operatorpkg/status"
 	"github.com/samber/lo"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
+	nodeutils "sigs.k8s.io/karpenter/pkg/utils/node"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
@@ -49,17 +49,15 @@ import (
 )
 
 const (
-	// ReplaceAfter is how long a server may be stopped: a maintenance of the cloud, or a person at its console, may need
-	// it for a moment.
-	ReplaceAfter = 5 * time.Minute
-	// lookInterval is how often a running server is looked at; all claims share one list of the servers.
-	lookInterval = time.Minute
-	// stoppedInterval is how often one that is stopped is, and how long the cloud has to start it before it is told again.
+	// StartFor is how long a stopped server is started again and again before that is left to the user.
+	StartFor = 10 * time.Minute
+	// runningInterval and stoppedInterval are how often servers are checked; all NodeClaims share one list of servers.
+	runningInterval = time.Minute
 	stoppedInterval = 30 * time.Second
 	concurrency     = 10
 )
 
-// Controller looks after stopped servers.
+// Controller reports the state of servers.
 type Controller struct {
 	kubeClient client.Client
 	instances  instance.Provider
@@ -67,7 +65,7 @@ type Controller struct {
 	clock      clock.Clock
 }
 
-// NewController makes a Controller.
+// NewController returns a Controller.
 func NewController(kubeClient client.Client, instances instance.Provider, recorder karpevents.Recorder, clk clock.Clock) *Controller {
 	return &Controller{kubeClient: kubeClient, instances: instances, recorder: recorder, clock: clk}
 }
@@ -75,132 +73,135 @@ func NewController(kubeClient client.Client, instances instance.Provider, record
 // Name is the controller's name, which core's controllers must not share.
 func (c *Controller) Name() string { return "nodeclaim.repair.bizflycloud" }
 
-// Reconcile looks at the server of a claim.
+// Reconcile compares the server of a NodeClaim with the condition of its Node. A kubelet that is Ready runs, whatever the
+// cloud's record says, so that an API which is wrong about all servers at once condemns no node.
 func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (reconcile.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
 	id, ok := providerid.Parse(claim.Status.ProviderID)
-	if !ok || !claim.DeletionTimestamp.IsZero() {
+	if !ok || !claim.DeletionTimestamp.IsZero() || claim.Status.NodeName == "" {
 		return reconcile.Result{}, nil
 	}
-	servers, err := c.instances.List(ctx)
-	if err != nil {
-		return reconcile.Result{}, fmt.Errorf("listing servers: %w", err)
+	node := &corev1.Node{}
+	if err := c.kubeClient.Get(ctx, client.ObjectKey{Name: claim.Status.NodeName}, node); err != nil {
+		// Without its Node the NodeClaim is core's to end.
+		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	server, found := lo.Find(servers, func(s *instance.Instance) bool { return s.ID == id })
-	switch {
-	case found && server.Stopped():
-		return c.stopped(ctx, claim, id)
-	case found && server.Status == instance.StatusActive:
-		return reconcile.Result{RequeueAfter: lookInterval}, c.running(ctx, claim)
-	}
-	// What is neither stopped nor running, or not there, is somebody else's: the launch controller's, or core's.
-	return reconcile.Result{RequeueAfter: lookInterval}, nil
-}
-
-// stopped starts the server or waits, and replaces it after a while. Since when it is stopped is written on the claim,
-// where a restart finds it.
-func (c *Controller) stopped(ctx context.Context, claim *karpv1.NodeClaim, id string) (reconcile.Result, error) {
-	start, err := c.mayStart(ctx, claim)
+	state, err := c.state(ctx, id)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	consequence := lo.Ternary(start,
-		fmt.Sprintf("it is started again, and replaced when it does not run %s later", ReplaceAfter),
-		fmt.Sprintf("it is replaced when it is still stopped %s later", ReplaceAfter))
-	conditions := claim.StatusConditions(status.WithClock(c.clock))
-	if conditions.Get(v1alpha1.ConditionTypeServerRunning).IsFalse() {
-		since := c.clock.Since(conditions.Get(v1alpha1.ConditionTypeServerRunning).LastTransitionTime.Time)
-		if since >= ReplaceAfter {
-			return c.replace(ctx, claim, id, since)
-		}
-	} else {
-		if conflict, err := c.note(ctx, claim, func(set status.ConditionSet) {
-			set.SetFalse(v1alpha1.ConditionTypeServerRunning, events.ReasonServerStopped, consequence)
-		}); conflict || err != nil {
-			return reconcile.Result{RequeueAfter: lo.Ternary(conflict, time.Second, 0)}, err
-		}
-		c.recorder.Publish(events.ServerStopped(claim, consequence))
-	}
-	if start {
-		err = c.instances.Start(ctx, id)
-	}
-	if errors.Is(err, instance.ErrNotFound) {
-		err = nil
-	}
-	return reconcile.Result{RequeueAfter: stoppedInterval}, err
-}
-
-// mayStart says whether the claim's NodeClass wants stopped servers to be started.
-func (c *Controller) mayStart(ctx context.Context, claim *karpv1.NodeClaim) (bool, error) {
-	nodeClass := &v1alpha1.BizflyNodeClass{}
-	err := c.kubeClient.Get(ctx, client.ObjectKey{Name: claim.Spec.NodeClassRef.Name}, nodeClass)
-	if client.IgnoreNotFound(err) != nil {
-		return false, fmt.Errorf("reading the NodeClass of NodeClaim %s: %w", claim.Name, err)
-	}
-	return err == nil && nodeClass.Spec.StoppedServers == v1alpha1.StoppedServersStart, nil
-}
-
-// running notes that a server which was stopped runs again.
-func (c *Controller) running(ctx context.Context, claim *karpv1.NodeClaim) error {
-	condition := claim.StatusConditions().Get(v1alpha1.ConditionTypeServerRunning)
-	if !condition.IsFalse() {
-		return nil
-	}
-	after := c.clock.Since(condition.LastTransitionTime.Time)
-	conflict, err := c.note(ctx, claim, func(set status.ConditionSet) {
-		set.SetTrueWithReason(v1alpha1.ConditionTypeServerRunning, events.ReasonServerStarted, fmt.Sprintf("it was stopped for %s", after.Round(time.Second)))
-	})
-	if err == nil && !conflict {
-		c.recorder.Publish(events.ServerStarted(claim, after))
-	}
-	return err
-}
-
-// note writes a condition. Core writes the same list, hence the lock.
-func (c *Controller) note(ctx context.Context, claim *karpv1.NodeClaim, change func(status.ConditionSet)) (conflict bool, err error) {
-	updated := claim.DeepCopy()
-	change(updated.StatusConditions(status.WithClock(c.clock)))
-	err = c.kubeClient.Status().Patch(ctx, updated, client.MergeFromWithOptions(claim, client.MergeFromWithOptimisticLock{}))
-	return apierrors.IsConflict(err), client.IgnoreNotFound(ignoreConflict(err))
-}
-
-// replace deletes the claim, once the cloud has said of this very server that it is stopped: a list may be old. Its
-// kubelet is silent and can end no pod, so nothing is gained by waiting for a drain.
-func (c *Controller) replace(ctx context.Context, claim *karpv1.NodeClaim, id string, since time.Duration) (reconcile.Result, error) {
-	server, err := c.instances.Get(ctx, id)
 	switch {
-	case errors.Is(err, instance.ErrNotFound):
+	case state == v1alpha1.ReasonServerRunning:
+		return reconcile.Result{RequeueAfter: runningInterval}, c.running(ctx, claim, node)
+	case state == "":
 		return reconcile.Result{RequeueAfter: stoppedInterval}, nil
-	case err != nil:
-		return reconcile.Result{}, fmt.Errorf("getting server %s: %w", id, err)
-	case !server.Stopped():
+	case nodeutils.GetCondition(node, corev1.NodeReady).Status == corev1.ConditionTrue:
 		return reconcile.Result{RequeueAfter: stoppedInterval}, nil
 	}
-	updated := claim.DeepCopy()
-	updated.Annotations = lo.Assign(updated.Annotations, map[string]string{
-		karpv1.NodeClaimTerminationTimestampAnnotationKey: c.clock.Now().Format(time.RFC3339),
-	})
-	err = c.kubeClient.Patch(ctx, updated, client.MergeFromWithOptions(claim, client.MergeFromWithOptimisticLock{}))
-	if err == nil {
-		err = c.kubeClient.Delete(ctx, updated, client.Preconditions{UID: &updated.UID, ResourceVersion: &updated.ResourceVersion})
-	}
-	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: time.Second}, nil
-	}
-	if client.IgnoreNotFound(err) != nil {
-		return reconcile.Result{}, fmt.Errorf("replacing NodeClaim %s: %w", claim.Name, err)
-	}
-	log.FromContext(ctx).Info("replacing a node whose server was stopped outside", "server", id, "stopped-for", since)
-	c.recorder.Publish(events.ServerReplaced(claim, since))
-	replacedTotal.Inc(nil)
-	return reconcile.Result{}, nil
+	return reconcile.Result{RequeueAfter: stoppedInterval}, c.notRunning(ctx, claim, node, id, state)
 }
 
-func ignoreConflict(err error) error {
-	if apierrors.IsConflict(err) {
+// state returns the reason that the server gives the condition; empty while it is on its way from one state to another.
+func (c *Controller) state(ctx context.Context, id string) (string, error) {
+	servers, err := c.instances.List(ctx)
+	if err != nil {
+		return "", fmt.Errorf("listing servers: %w", err)
+	}
+	server, found := lo.Find(servers, func(s *instance.Instance) bool { return s.ID == id })
+	if !found {
+		// The list may be older than the server.
+		server, err = c.instances.Get(ctx, id)
+		if errors.Is(err, instance.ErrNotFound) {
+			return v1alpha1.ReasonServerMissing, nil
+		}
+		if err != nil {
+			return "", fmt.Errorf("getting server %s: %w", id, err)
+		}
+	}
+	return lo.Ternary(server.Status == instance.StatusActive, v1alpha1.ReasonServerRunning, server.NotRunning()), nil
+}
+
+// notRunning reports the state, and starts the server where the NodeClass asks for it.
+func (c *Controller) notRunning(ctx context.Context, claim *karpv1.NodeClaim, node *corev1.Node, id, reason string) error {
+	nodeClass := &v1alpha1.BizflyNodeClass{}
+	if err := c.kubeClient.Get(ctx, client.ObjectKey{Name: claim.Spec.NodeClassRef.Name}, nodeClass); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading the NodeClass of NodeClaim %s: %w", claim.Name, err)
+	}
+	reversible := reason == v1alpha1.ReasonServerStopped || reason == v1alpha1.ReasonServerSuspended
+	before := nodeutils.GetCondition(node, v1alpha1.ConditionTypeServerRunning)
+	known := before.Status == corev1.ConditionFalse
+	if reversible && nodeClass.Spec.StoppedServerPolicy == v1alpha1.StoppedServerPolicyIgnore {
+		if !known {
+			return nil
+		}
+		return c.patch(ctx, node, corev1.ConditionUnknown, v1alpha1.ReasonServerIgnored, "stoppedServerPolicy of the NodeClass is Ignore")
+	}
+	message, failed := "node repair replaces the node where the feature gate NodeRepair is on", false
+	if reason == v1alpha1.ReasonServerStopped && nodeClass.Spec.StoppedServerPolicy == v1alpha1.StoppedServerPolicyStart {
+		if known && c.clock.Since(before.LastTransitionTime.Time) >= StartFor {
+			message, failed = fmt.Sprintf("it was not running %s after the first attempt to start it, and is not started again", StartFor), true
+		} else {
+			message, failed = c.start(ctx, id)
+		}
+	}
+	if known && before.Reason == reason && before.Message == message {
 		return nil
 	}
-	return err
+	if err := c.patch(ctx, node, corev1.ConditionFalse, reason, message); err != nil {
+		return err
+	}
+	if !known || before.Reason != reason {
+		notRunningTotal.Inc(map[string]string{labelReason: reason})
+		c.recorder.Publish(events.ServerNotRunning(claim, reason, message))
+	}
+	if failed {
+		c.recorder.Publish(events.ServerStartFailed(claim, message))
+	}
+	return nil
+}
+
+// start starts the server and returns what to report: of an error only its class, because its text may differ at each
+// attempt and the same failure is to be reported once.
+func (c *Controller) start(ctx context.Context, id string) (message string, failed bool) {
+	err := c.instances.Start(ctx, id)
+	if err == nil || errors.Is(err, instance.ErrNotFound) {
+		return fmt.Sprintf("it is started again, for up to %s", StartFor), false
+	}
+	class := bizfly.ClassUnknown
+	var rejection *bizfly.APIError
+	if errors.As(err, &rejection) {
+		class = rejection.Class
+	}
+	return fmt.Sprintf("BizFly Cloud rejected the request to start it (%s); it is repeated for up to %s", class, StartFor), true
+}
+
+// running reports that a server which did not run runs again.
+func (c *Controller) running(ctx context.Context, claim *karpv1.NodeClaim, node *corev1.Node) error {
+	before := nodeutils.GetCondition(node, v1alpha1.ConditionTypeServerRunning)
+	if before.Status == "" || before.Status == corev1.ConditionTrue {
+		return nil
+	}
+	after := c.clock.Since(before.LastTransitionTime.Time)
+	if err := c.patch(ctx, node, corev1.ConditionTrue, v1alpha1.ReasonServerRunning, "the server runs again"); err != nil {
+		return err
+	}
+	c.recorder.Publish(events.ServerRunning(claim, after))
+	return nil
+}
+
+// patch writes this one condition. Conditions are merged by their type, so that nothing of the kubelet's is touched.
+func (c *Controller) patch(ctx context.Context, node *corev1.Node, status corev1.ConditionStatus, reason, message string) error {
+	updated := node.DeepCopy()
+	now := metav1.NewTime(c.clock.Now())
+	condition := corev1.NodeCondition{Type: v1alpha1.ConditionTypeServerRunning, Status: status, Reason: reason, Message: message,
+		LastHeartbeatTime: now, LastTransitionTime: now}
+	if before := nodeutils.GetCondition(node, v1alpha1.ConditionTypeServerRunning); before.Status == status {
+		condition.LastTransitionTime = before.LastTransitionTime
+	}
+	updated.Status.Conditions = append(lo.Reject(updated.Status.Conditions, func(other corev1.NodeCondition, _ int) bool {
+		return other.Type == condition.Type
+	}), condition)
+	return client.IgnoreNotFound(c.kubeClient.Status().Patch(ctx, updated, client.StrategicMergeFrom(node)))
 }
 
 // Register adds the controller to the manager.

@@ -22,13 +22,15 @@ import (
 	"strings"
 	"time"
 
-	"github.com/awslabs/operatorpkg/status"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	nodeutils "sigs.k8s.io/karpenter/pkg/utils/node"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/repair"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
@@ -39,22 +41,35 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
-// oldList is a cloud whose list lags.
-type oldList struct {
-	instance.Provider
-	servers []*instance.Instance
-}
+// emptyList is a cloud whose list is older than its servers.
+type emptyList struct{ instance.Provider }
 
-func (l *oldList) List(context.Context) ([]*instance.Instance, error) { return l.servers, nil }
+func (emptyList) List(context.Context) ([]*instance.Instance, error) { return nil, nil }
 
-var _ = Describe("Stopped servers", func() {
+var _ = Describe("Servers that do not run", func() {
 	var controller *repair.Controller
 	var claim *karpv1.NodeClaim
+	var node *corev1.Node
+	// kubelet writes the Ready condition as a kubelet or the node lifecycle controller does.
+	kubelet := func(status corev1.ConditionStatus) {
+		GinkgoHelper()
+		live := node.DeepCopy()
+		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(node), live)).To(Succeed())
+		changed := live.DeepCopy()
+		changed.Status.Conditions = append(lo.Reject(changed.Status.Conditions, func(c corev1.NodeCondition, _ int) bool { return c.Type == corev1.NodeReady }),
+			corev1.NodeCondition{Type: corev1.NodeReady, Status: status, Reason: "Test", LastTransitionTime: metav1.NewTime(env.Clock.Now())})
+		Expect(env.Client.Status().Patch(ctx, changed, client.StrategicMergeFrom(live))).To(Succeed())
+	}
 	BeforeEach(func() {
-		controller = repair.NewController(env.Client, env.Instances, env.Recorder, env.Clock)
+		controller = repair.NewController(env.APIReader, env.Instances, env.Recorder, env.Clock)
 		var err error
 		claim, err = env.Launched(ctx)
 		Expect(err).ToNot(HaveOccurred())
+		node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: claim.Name}, Spec: corev1.NodeSpec{ProviderID: claim.Status.ProviderID}}
+		Expect(env.Client.Create(ctx, node)).To(Succeed())
+		claim.Status.NodeName = node.Name
+		Expect(env.Client.Status().Update(ctx, claim)).To(Succeed())
+		kubelet(corev1.ConditionUnknown)
 	})
 	id := func() string {
 		GinkgoHelper()
@@ -62,127 +77,212 @@ var _ = Describe("Stopped servers", func() {
 		Expect(ok).To(BeTrue())
 		return server
 	}
-	look := func() reconcile.Result {
+	reconciled := func() reconcile.Result {
 		GinkgoHelper()
-		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), claim)).To(Succeed())
 		result, err := controller.Reconcile(ctx, claim)
 		Expect(err).ToNot(HaveOccurred())
-		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), claim)).To(Succeed())
+		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(node), node)).To(Succeed())
+		live := &karpv1.NodeClaim{}
+		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), live)).To(Succeed())
+		Expect(live.DeletionTimestamp.IsZero()).To(BeTrue(), "nothing is ever deleted")
+		Expect(live.ResourceVersion).To(Equal(claim.ResourceVersion), "the Node's condition is the only record")
 		return result
 	}
-	stop := func() {
+	status := func(status string) {
 		GinkgoHelper()
-		Expect(env.Sandbox.SetServerStatus(id(), "SHUTOFF")).To(Succeed())
+		Expect(env.Sandbox.SetServerStatus(id(), status)).To(Succeed())
 	}
-	running := func() *status.Condition { return claim.StatusConditions().Get(v1alpha1.ConditionTypeServerRunning) }
+	condition := func() corev1.NodeCondition { return nodeutils.GetCondition(node, v1alpha1.ConditionTypeServerRunning) }
 	starts := func() int {
 		return lo.CountBy(env.Sandbox.Requests(), func(r cloud.Request) bool { return r.Method == http.MethodPost && strings.HasSuffix(r.Path, "/action") })
 	}
-	start := func() {
+	policy := func(policy v1alpha1.StoppedServerPolicy) {
 		GinkgoHelper()
 		nodeClass := &v1alpha1.BizflyNodeClass{}
-		Expect(env.Client.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, nodeClass)).To(Succeed())
-		nodeClass.Spec.StoppedServers = v1alpha1.StoppedServersStart
+		Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, nodeClass)).To(Succeed())
+		nodeClass.Spec.StoppedServerPolicy = policy
 		Expect(env.Client.Update(ctx, nodeClass)).To(Succeed())
 	}
 
-	It("should leave a running server alone", func() {
-		Expect(look().RequeueAfter).To(Equal(time.Minute))
-		Expect(running()).To(BeNil())
-		Expect(claim.DeletionTimestamp.IsZero()).To(BeTrue())
+	It("should not be reported while they run", func() {
+		Expect(reconciled().RequeueAfter).To(Equal(time.Minute))
+		Expect(condition()).To(BeZero())
 	})
-	It("should say on the claim that its server was stopped, and replace it only after five minutes", func() {
-		stop()
-		Expect(look().RequeueAfter).To(Equal(30 * time.Second))
-		Expect(running().IsFalse()).To(BeTrue())
-		Expect(running().Reason).To(Equal("ServerStopped"))
-		Expect(running().Message).To(ContainSubstring("replaced when it is still stopped 5m0s later"))
-		Expect(env.Recorder.Calls(events.ReasonServerStopped)).To(Equal(1))
-		// A claim whose conditions core computes is none the worse for it.
-		Expect(claim.StatusConditions().Get(karpv1.ConditionTypeLaunched).IsTrue()).To(BeTrue())
-
+	DescribeTable("should be reported by a condition of the Node, an event and nothing else",
+		func(of, reason string) {
+			status(of)
+			Expect(reconciled().RequeueAfter).To(Equal(30 * time.Second))
+			Expect(condition().Status).To(Equal(corev1.ConditionFalse))
+			Expect(condition().Reason).To(Equal(reason))
+			Expect(condition().Message).To(ContainSubstring("NodeRepair"))
+			Expect(nodeutils.GetCondition(node, corev1.NodeReady).Status).To(Equal(corev1.ConditionUnknown), "the kubelet's own condition stays")
+			Expect(env.Recorder.Calls(events.ReasonServerNotRunning)).To(Equal(1))
+			version := node.ResourceVersion
+			env.Clock.Step(time.Hour)
+			reconciled()
+			Expect(node.ResourceVersion).To(Equal(version), "nothing is written again")
+			Expect(env.Recorder.Calls(events.ReasonServerNotRunning)).To(Equal(1))
+			Expect(starts()).To(BeZero())
+		},
+		Entry("stopped", "SHUTOFF", "Stopped"),
+		Entry("suspended", "SUSPENDED", "Suspended"),
+		Entry("paused", "PAUSED", "Suspended"),
+		Entry("shelved", "SHELVED", "Suspended"),
+		Entry("failed", "ERROR", "Failed"),
+		Entry("deleted and still listed", "SOFT_DELETED", "Missing"),
+	)
+	It("should be reported as missing only when the cloud says of that very server that it does not exist", func() {
+		controller = repair.NewController(env.APIReader, emptyList{env.Instances}, env.Recorder, env.Clock)
+		reconciled()
+		Expect(condition()).To(BeZero())
+		Expect(env.Sandbox.RemoveServer(id())).To(Succeed())
+		reconciled()
+		Expect(condition().Reason).To(Equal("Missing"))
+	})
+	DescribeTable("should not be reported while they are on their way",
+		func(of string) {
+			status(of)
+			reconciled()
+			Expect(condition()).To(BeZero())
+		},
+		Entry("from a reboot", "HARD_REBOOT"), Entry("from a migration", "MIGRATING"), Entry("to their end", "DELETING"),
+		Entry("from somewhere that is not known", "SOMETHING_NEW"),
+	)
+	It("should not be believed while their kubelet is ready", func() {
+		kubelet(corev1.ConditionTrue)
+		status("SHUTOFF")
+		reconciled()
+		Expect(condition()).To(BeZero())
+		kubelet(corev1.ConditionUnknown)
+		reconciled()
+		Expect(condition().Reason).To(Equal("Stopped"))
+	})
+	It("should be reported as running when they run again", func() {
+		status("SHUTOFF")
+		reconciled()
 		env.Clock.Step(4 * time.Minute)
-		look()
-		Expect(claim.DeletionTimestamp.IsZero()).To(BeTrue())
-
-		env.Clock.Step(61 * time.Second)
-		look()
-		Expect(claim.DeletionTimestamp.IsZero()).To(BeFalse())
-		Expect(claim.Annotations).To(HaveKey(karpv1.NodeClaimTerminationTimestampAnnotationKey))
-		Expect(env.Recorder.Calls(events.ReasonServerReplaced)).To(Equal(1))
-		Expect(starts()).To(BeZero())
+		status("ACTIVE")
+		reconciled()
+		Expect(condition().Status).To(Equal(corev1.ConditionTrue))
+		Expect(condition().LastTransitionTime.Time).To(BeTemporally("~", env.Clock.Now(), time.Second))
+		Expect(env.Recorder.Calls(events.ReasonServerRunning)).To(Equal(1))
+		env.Clock.Step(time.Hour)
+		status("SHUTOFF")
+		reconciled()
+		Expect(condition().LastTransitionTime.Time).To(BeTemporally("~", env.Clock.Now(), time.Second), "what core tolerates begins anew")
 	})
-	It("should remember across a restart since when the server is stopped", func() {
-		stop()
-		look()
-		env.Restart(ctx)
-		controller = repair.NewController(env.Client, env.Instances, env.Recorder, env.Clock)
-		env.Clock.Step(6 * time.Minute)
-		look()
-		Expect(claim.DeletionTimestamp.IsZero()).To(BeFalse())
+	It("should keep the time of the condition when only its reason changes", func() {
+		status("SHUTOFF")
+		reconciled()
+		began := condition().LastTransitionTime
+		env.Clock.Step(time.Minute)
+		status("ERROR")
+		reconciled()
+		Expect(condition().Reason).To(Equal("Failed"))
+		Expect(condition().LastTransitionTime.Time).To(BeTemporally("==", began.Time))
+		Expect(env.Recorder.Calls(events.ReasonServerNotRunning)).To(Equal(2))
 	})
-	It("should note that a server which somebody started again runs, and count from the beginning when it is stopped once more", func() {
-		stop()
-		look()
-		env.Clock.Step(4 * time.Minute)
-		Expect(env.Sandbox.SetServerStatus(id(), "ACTIVE")).To(Succeed())
-		look()
-		Expect(running().IsTrue()).To(BeTrue())
-		Expect(env.Recorder.Calls(events.ReasonServerStarted)).To(Equal(1))
-		stop()
-		look()
-		env.Clock.Step(4 * time.Minute)
-		look()
-		Expect(claim.DeletionTimestamp.IsZero()).To(BeTrue())
+	It("should be left to the next attempt where the cloud cannot be asked", func() {
+		status("SHUTOFF")
+		env.Sandbox.AddFaults(1, cloud.Fault{Path: "/servers**", Effect: cloud.EffectStatus, Status: http.StatusServiceUnavailable})
+		_, err := controller.Reconcile(ctx, claim)
+		Expect(err).To(HaveOccurred())
+		Expect(condition()).To(BeZero())
 	})
-	It("should start the server where the NodeClass says so", func() {
-		start()
-		stop()
-		look()
-		Expect(running().Message).To(ContainSubstring("started again"))
-		Expect(env.Sandbox.Servers()[0].Status).To(Equal("ACTIVE"))
-		Expect(starts()).To(Equal(1))
-		look()
-		Expect(running().IsTrue()).To(BeTrue())
-		Expect(claim.DeletionTimestamp.IsZero()).To(BeTrue())
-	})
-	It("should replace a server that cannot be started", func() {
-		start()
-		stop()
-		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers/*/action", Effect: cloud.EffectStatus, Status: http.StatusConflict})
-		look()
-		env.Clock.Step(6 * time.Minute)
-		look()
-		Expect(claim.DeletionTimestamp.IsZero()).To(BeFalse())
-		Expect(env.Recorder.Calls(events.ReasonServerReplaced)).To(Equal(1))
-	})
-	It("should not replace a server by an old list that says that it is stopped", func() {
-		stop()
-		look()
-		env.Clock.Step(6 * time.Minute)
-		servers, err := env.Instances.List(ctx)
-		Expect(err).ToNot(HaveOccurred())
-		Expect(env.Sandbox.SetServerStatus(id(), "ACTIVE")).To(Succeed())
-		controller = repair.NewController(env.Client, &oldList{Provider: env.Instances, servers: servers}, env.Recorder, env.Clock)
-		Expect(look().RequeueAfter).To(Equal(30 * time.Second))
-		Expect(claim.DeletionTimestamp.IsZero()).To(BeTrue())
-	})
-	It("should leave a claim alone that is going, or has no server yet", func() {
-		stop()
-		Expect(env.Client.Delete(ctx, claim)).To(Succeed())
-		Expect(look()).To(BeZero())
+	It("should be left alone while their NodeClaim is deleted, has no server or has no Node", func() {
+		status("SHUTOFF")
+		deleting := claim.DeepCopy()
+		deleting.DeletionTimestamp = lo.ToPtr(metav1.Now())
+		Expect(controller.Reconcile(ctx, deleting)).To(BeZero())
 		fresh, err := env.NodeClaim(ctx, nil)
 		Expect(err).ToNot(HaveOccurred())
-		result, err := controller.Reconcile(ctx, fresh)
-		Expect(err).ToNot(HaveOccurred())
-		Expect(result).To(BeZero())
+		Expect(controller.Reconcile(ctx, fresh)).To(BeZero())
+		alone := claim.DeepCopy()
+		alone.Status.NodeName = "gone"
+		Expect(controller.Reconcile(ctx, alone)).To(BeZero())
 	})
-	It("should replace where the NodeClass is gone", func() {
-		stop()
+	It("should be reported where the NodeClass is gone", func() {
+		status("SHUTOFF")
 		nodeClass := &v1alpha1.BizflyNodeClass{}
-		Expect(env.Client.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, nodeClass)).To(Succeed())
+		Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, nodeClass)).To(Succeed())
 		Expect(env.Client.Delete(ctx, nodeClass)).To(Succeed())
-		look()
-		Expect(running().IsFalse()).To(BeTrue())
+		reconciled()
+		Expect(condition().Reason).To(Equal("Stopped"))
+	})
+
+	Describe("of a NodeClass with stoppedServerPolicy Start", func() {
+		BeforeEach(func() { policy(v1alpha1.StoppedServerPolicyStart) })
+		refused := func(code int) {
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers/*/action", Effect: cloud.EffectStatus, Status: code, Message: "no"})
+		}
+
+		It("should be started again", func() {
+			status("SHUTOFF")
+			reconciled()
+			Expect(condition().Message).To(ContainSubstring("started again"))
+			Expect(env.Sandbox.Servers()[0].Status).To(Equal("ACTIVE"))
+			reconciled()
+			Expect(condition().Status).To(Equal(corev1.ConditionTrue))
+			Expect(starts()).To(Equal(1))
+		})
+		It("should be started for ten minutes and no longer, also across a restart, and reported once", func() {
+			refused(http.StatusConflict)
+			status("SHUTOFF")
+			reconciled()
+			for range 25 {
+				env.Clock.Step(30 * time.Second)
+				reconciled()
+			}
+			Expect(starts()).To(BeNumerically("~", 20, 1))
+			before := starts()
+			env.Restart(ctx)
+			controller = repair.NewController(env.APIReader, env.Instances, env.Recorder, env.Clock)
+			env.Clock.Step(30 * time.Second)
+			reconciled()
+			Expect(starts()).To(Equal(before))
+			Expect(condition().Message).To(ContainSubstring("is not started again"))
+			Expect(env.Recorder.Calls(events.ReasonServerStartFailed)).To(Equal(1))
+		})
+		It("should be reported when the account has no balance to start them", func() {
+			refused(http.StatusPaymentRequired)
+			status("SHUTOFF")
+			reconciled()
+			Expect(condition().Message).To(ContainSubstring("rejected the request to start it (Balance)"))
+			env.Clock.Step(30 * time.Second)
+			reconciled()
+			Expect(env.Recorder.Calls(events.ReasonServerStartFailed)).To(Equal(1))
+			Expect(env.Recorder.Calls(events.ReasonServerNotRunning)).To(Equal(1))
+		})
+		It("should not be started when they are suspended or have failed", func() {
+			for _, of := range []string{"SUSPENDED", "ERROR"} {
+				status(of)
+				reconciled()
+			}
+			Expect(starts()).To(BeZero())
+		})
+	})
+	Describe("of a NodeClass with stoppedServerPolicy Ignore", func() {
+		It("should not be reported when they are stopped or suspended, but when they failed", func() {
+			policy(v1alpha1.StoppedServerPolicyIgnore)
+			for _, of := range []string{"SHUTOFF", "SUSPENDED"} {
+				status(of)
+				reconciled()
+				Expect(condition()).To(BeZero())
+			}
+			Expect(env.Recorder.Calls(events.ReasonServerNotRunning)).To(BeZero())
+			status("ERROR")
+			reconciled()
+			Expect(condition().Reason).To(Equal("Failed"))
+		})
+		It("should be taken back when they were reported before", func() {
+			status("SHUTOFF")
+			reconciled()
+			policy(v1alpha1.StoppedServerPolicyIgnore)
+			reconciled()
+			Expect(condition().Status).To(Equal(corev1.ConditionUnknown))
+			status("ACTIVE")
+			reconciled()
+			Expect(condition().Status).To(Equal(corev1.ConditionTrue))
+		})
 	})
 })

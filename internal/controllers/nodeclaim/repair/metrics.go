@@ -18,5 +18,8 @@ package repair
 
 import "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/metrics"
 
-var replacedTotal = metrics.Counter("stopped_servers_replaced_total",
-	"Nodes that were replaced because their server was stopped outside.")
+const labelReason = "reason"
+
+var notRunningTotal = metrics.Counter("servers_not_running_total",
+	"Nodes whose server was found not to run, by reason: Stopped, Suspended, Failed or Missing.",
+	metrics.Label(labelReason))

@@ -1,0 +1,126 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package instance_test
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+var _ = Describe("Reboot", func() {
+	const action = "/servers/*/action"
+	var clk *clocktesting.FakeClock
+	var w *world
+	var server *instance.Instance
+	BeforeEach(func() {
+		clk = clocktesting.NewFakeClock(time.Now())
+		w = newWorld(cloud.Options{})
+		server, _ = w.launch()
+		w.provider = w.restart(func(c *instance.Config) { c.Clock = clk })
+	})
+	reboots := func() int {
+		return lo.CountBy(w.bodies(http.MethodPost, "/action"), func(body map[string]any) bool { return body["action"] == "hard_reboot" })
+	}
+	fault := func(f cloud.Fault) {
+		f.Method, f.Path = http.MethodPost, action
+		w.box.AddFaults(1, f)
+	}
+
+	It("should reset the server once per operation", func() {
+		Expect(w.provider.Reboot(ctx, server.ID, "one")).To(Succeed())
+		Expect(w.provider.Reboot(ctx, server.ID, "one")).To(Succeed())
+		Expect(reboots()).To(Equal(1))
+		Expect(w.provider.Reboot(ctx, server.ID, "two")).To(Succeed())
+		Expect(reboots()).To(Equal(2))
+	})
+	It("should not repeat a reboot whose answer was lost and that shows on the server", func() {
+		Expect(w.box.EditServer(server.ID, func(s *cloud.Server) { s.Updated = "2020-09-22T09:47:46Z" })).To(BeTrue())
+		fault(cloud.Fault{Effect: cloud.EffectLostResponse, Count: 1})
+		Expect(w.provider.Reboot(ctx, server.ID, "one")).ToNot(Succeed())
+		Expect(w.provider.Reboot(ctx, server.ID, "one")).To(Succeed())
+		Expect(reboots()).To(Equal(1))
+	})
+	It("should repeat one without an answer only when nothing shows on the server for a minute", func() {
+		fault(cloud.Fault{Effect: cloud.EffectStatus, Status: http.StatusInternalServerError, Count: 1})
+		Expect(w.provider.Reboot(ctx, server.ID, "one")).ToNot(Succeed())
+		err := w.provider.Reboot(ctx, server.ID, "one")
+		Expect(err).To(MatchError(ContainSubstring("does not show a reboot yet")))
+		Expect(err).ToNot(MatchError(instance.ErrRebootRejected))
+		Expect(reboots()).To(Equal(1))
+		clk.Step(61 * time.Second)
+		Expect(w.provider.Reboot(ctx, server.ID, "one")).To(Succeed())
+		Expect(reboots()).To(Equal(2))
+	})
+	It("should not reboot a server that is being rebooted, whatever a controller that has restarted remembers", func() {
+		Expect(w.box.SetServerStatus(server.ID, instance.StatusHardReboot)).To(Succeed())
+		Expect(w.restart().Reboot(ctx, server.ID, "one")).To(Succeed())
+		Expect(reboots()).To(BeZero())
+	})
+	It("should not wait for a cloud that hangs", func() {
+		fault(cloud.Fault{Effect: cloud.EffectDelay, Delay: time.Minute})
+		short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+		defer cancel()
+		err := w.provider.Reboot(short, server.ID, "one")
+		Expect(err).To(HaveOccurred())
+		Expect(err).ToNot(MatchError(instance.ErrRebootRejected))
+		Expect(err).ToNot(MatchError(instance.ErrNotFound))
+	})
+	DescribeTable("should tell what a retry cannot change from what it can",
+		func(status int, rejected bool, serverStatus string) {
+			Expect(w.box.SetServerStatus(server.ID, serverStatus)).To(Succeed())
+			fault(cloud.Fault{Effect: cloud.EffectStatus, Status: status, Message: "no", Count: 1})
+			err := w.provider.Reboot(ctx, server.ID, "one")
+			Expect(err).To(HaveOccurred())
+			Expect(err).ToNot(MatchError(instance.ErrNotFound))
+			if rejected {
+				Expect(err).To(MatchError(instance.ErrRebootRejected))
+			} else {
+				Expect(err).ToNot(MatchError(instance.ErrRebootRejected))
+			}
+			Expect(reboots()).To(Equal(1))
+		},
+		Entry("400", http.StatusBadRequest, true, "ACTIVE"),
+		Entry("403", http.StatusForbidden, true, "ACTIVE"),
+		Entry("409 while something else happens to it", http.StatusConflict, false, "ACTIVE"),
+		Entry("409 of a server that failed", http.StatusConflict, true, "ERROR"),
+		Entry("429", http.StatusTooManyRequests, false, "ACTIVE"),
+		Entry("500", http.StatusInternalServerError, false, "ACTIVE"),
+		Entry("503", http.StatusServiceUnavailable, false, "ACTIVE"),
+	)
+	It("should find the server gone where the cloud says so, before or after it is asked", func() {
+		fault(cloud.Fault{Effect: cloud.EffectStatus, Status: http.StatusNotFound, Message: "Instance could not be found", Count: 1})
+		Expect(w.provider.Reboot(ctx, server.ID, "one")).To(MatchError(instance.ErrNotFound))
+		Expect(w.provider.Reboot(ctx, "71b9caeb-0000-4000-8000-000000000000", "one")).To(MatchError(instance.ErrNotFound))
+		Expect(w.box.SetServerStatus(server.ID, instance.StatusDeleting)).To(Succeed())
+		Expect(w.provider.Reboot(ctx, server.ID, "one")).To(MatchError(instance.ErrNotFound))
+		Expect(reboots()).To(Equal(1))
+	})
+	It("should never reboot a server that is not provably this cluster's", func() {
+		foreign := w.box.AddServer(cloud.ServerSpec{Name: server.Name, Metadata: metadata("another-cluster", claimUID, 1)})
+		Expect(w.provider.Reboot(ctx, foreign.ID, "one")).To(MatchError(instance.ErrNotFound))
+		Expect(reboots()).To(BeZero())
+	})
+})

@@ -1,0 +1,112 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e_test
+
+import (
+	"net/http"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	nodeutils "sigs.k8s.io/karpenter/pkg/utils/node"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/guest"
+)
+
+// afterHang is how long a node that hangs may take to be back: what the repair policy tolerates, and the reboot.
+const afterHang = 9 * time.Minute
+
+var _ = Describe("Node repair", func() {
+	It("should reboot a hung node in place, and replace one whose server is stopped", func() {
+		Expect(env.Controller().Stop()).To(Succeed())
+		_, err := env.StartController(ctx, map[string]string{"FEATURE_GATES": "NodeRepair=true"})
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(func() {
+			Expect(env.Controller().Stop()).To(Succeed())
+			_, err := env.StartController(ctx, nil)
+			Expect(err).NotTo(HaveOccurred())
+		})
+		pool := readyPool()
+		// Pods stay on a silent node, so that nothing is launched for them meanwhile.
+		web := deployment(pool, 6, apart, func(spec *corev1.PodSpec) {
+			spec.Tolerations = []corev1.Toleration{{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}}
+		})
+		create(web)
+		Eventually(func(g Gomega) {
+			g.Expect(running(g, web)).To(HaveLen(6))
+			g.Expect(lo.Filter(claims(g, pool), func(c karpv1.NodeClaim, _ int) bool { return c.StatusConditions().Root().IsTrue() })).To(HaveLen(6))
+		}).Should(Succeed())
+		node := func(g Gomega, name string) *corev1.Node {
+			found := &corev1.Node{}
+			g.Expect(env.Client().Get(ctx, types.NamespacedName{Name: name}, found)).To(Succeed())
+			return found
+		}
+		before := claims(Default, pool)
+		hung, stopped := before[0], before[1]
+		boot := node(Default, hung.Status.NodeName).Status.NodeInfo.BootID
+		serverID := func(claim karpv1.NodeClaim) string {
+			id, ok := providerid.Parse(claim.Status.ProviderID)
+			Expect(ok).To(BeTrue())
+			return id
+		}
+		existing := func(g Gomega) []string {
+			return lo.Map(servers(g, pool), func(s cloud.Server, _ int) string { return s.ID })
+		}
+
+		By("stopping the kubelet of one, whose server runs on")
+		silenced := node(Default, hung.Status.NodeName)
+		patch := client.MergeFrom(silenced.DeepCopy())
+		delete(silenced.Labels, guest.LabelAlive)
+		Expect(env.Client().Patch(ctx, silenced, patch)).To(Succeed())
+
+		By("waiting until it has been rebooted and is back")
+		Eventually(func(g Gomega) {
+			live := node(g, hung.Status.NodeName)
+			g.Expect(live.Status.NodeInfo.BootID).NotTo(Equal(boot))
+			g.Expect(nodeutils.GetCondition(live, corev1.NodeReady).Status).To(Equal(corev1.ConditionTrue))
+			claim := hung.DeepCopy()
+			g.Expect(env.Client().Get(ctx, types.NamespacedName{Name: hung.Name}, claim)).To(Succeed())
+			g.Expect(claim.StatusConditions().Get(karpv1.ConditionTypeRebooting).Reason).To(Equal(karpv1.RebootReasonSucceeded))
+			g.Expect(claim.StatusConditions().Root().IsTrue()).To(BeTrue(), "%+v", claim.Status.Conditions)
+			g.Expect(running(g, web)).To(HaveLen(6))
+		}).WithTimeout(afterHang).WithPolling(time.Second).Should(Succeed())
+		Expect(existing(Default)).To(ConsistOf(lo.Map(before, func(c karpv1.NodeClaim, _ int) string { return serverID(c) })), "nothing was replaced")
+
+		By("stopping the server of another")
+		Expect(env.Sandbox().Call(ctx, http.MethodPost, "servers/"+serverID(stopped)+"/status", map[string]string{"status": "SHUTOFF"}, nil)).To(Succeed())
+		Eventually(func(g Gomega) {
+			condition := nodeutils.GetCondition(node(g, stopped.Status.NodeName), v1alpha1.ConditionTypeServerRunning)
+			g.Expect(condition.Status).To(Equal(corev1.ConditionFalse))
+			g.Expect(condition.Reason).To(Equal(v1alpha1.ReasonServerStopped))
+		}).Should(Succeed())
+		Eventually(func(g Gomega) {
+			g.Expect(existing(g)).To(And(HaveLen(6), Not(ContainElement(serverID(stopped)))))
+			g.Expect(running(g, web)).To(HaveLen(6))
+		}).WithTimeout(afterHang).WithPolling(time.Second).Should(Succeed())
+
+		Expect(env.Client().Delete(ctx, web)).To(Succeed())
+		expectNothingLeft(pool)
+	})
+})
