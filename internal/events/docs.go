@@ -75,9 +75,12 @@ var Docs = []Doc{
 	{ReasonWouldGarbageCollect, true, kindNamespace, "The same in a dry run: nothing is deleted.", "Set `GARBAGE_COLLECTION_DRY_RUN=false` when you agree."},
 	{ReasonGarbageCollectionSuspended, true, kindNamespace, "So many servers have no NodeClaim that lost NodeClaims are more likely; nothing is deleted.", "Restore the NodeClaims, or delete the servers that the message names."},
 	{ReasonServerLeft, true, kindNodeClaim, "The claim goes, but nothing proves its server to be this cluster's any more, so the server is left alone.", "Delete the server with its disks by hand, if it is this claim's."},
+	{ReasonNodeSmallerThanPlanned, true, kindNodeClaim, "The node offers pods noticeably less than its instance type promises. It is planned with from the second node that reports the same.", "Nothing; set `spec.kubelet` of the NodeClass to plan with it at once."},
 	{ReasonLeaveFailed, true, kindNode, "The server is gone, but BizFly Kubernetes Engine still lists the node.", "Remove the node in BizFly's console."},
 	{ReasonAddressReleaseFailed, true, kindNode, "The server is gone, but an address of it could not be released and is paid for.", "Release the address in BizFly's console."},
 
+	{ReasonNodeClassStale, true, kindNodeClass, "A list of the cloud cannot be read. The condition stays true on what was resolved for this spec, for an hour; launches go on.", "Look at the health of the API if it lasts."},
+	{ReasonNodeClassUnknown, true, kindNodeClass, "A list of the cloud could not be read for an hour. The condition is Unknown and launches with the NodeClass stop until it is read.", "Look at the health of the API, and at the rights of the credentials."},
 	{"ZoneNotFound", true, kindNodeClass, "`spec.zones` names a zone that the region does not have.", "Correct it as the message says."},
 	{"NoZones", true, kindNodeClass, "No zone is left for the NodeClass.", "Widen `spec.zones`."},
 	{"ImageNotFound", true, kindNodeClass, "No image matches `spec.imageSelectorTerms`.", "Correct the terms; the message says what there is."},

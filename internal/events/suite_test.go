@@ -81,6 +81,8 @@ func all(text string) map[string]karpevents.Event {
 		"WouldGarbageCollect":             events.WouldGarbageCollect("server", "id", text),
 		"GarbageCollectionSuspended":      events.GarbageCollectionSuspended(6, 10, []string{text}),
 		"ServerLeft":                      events.ServerLeft(claim, "id"),
+		"NodeSmallerThanPlanned":          events.NodeSmallerThanPlanned(claim, &corev1.Node{}),
+		"NodeClassStale":                  events.NodeClassStale(class, status.Condition{Type: v1alpha1.ConditionTypeNetworksReady, Message: text}),
 		"LeaveFailed":                     events.LeaveFailed("server", cause),
 		"ReleaseFailed":                   events.ReleaseFailed("server", cause),
 		"NodeClassNotReady": events.NodeClassNotReady(class, status.Condition{
