@@ -102,10 +102,15 @@ $(CACHE)/bin/ginkgo run -r --race --randomize-all --randomize-suites --keep-goin
 	--poll-progress-after=2m --output-dir=$(REPORTS) $(if $(CI),--no-color --flake-attempts=2) $(GINKGO_FLAGS)
 endef
 
+# The commit whose nodes the upgrade spec takes over: the last one of the version before, Karpenter 1.14.
+PREVIOUS := 57f334c04d3038e8cb579dbb7750e73e813f2be1
+PREVIOUS_CONTROLLER = $(CACHE)/bin/controller-$(PREVIOUS)
+
 .PHONY: e2e
 e2e: build controlplane $(TOOLS)/helm ## Run the end-to-end suites: real processes, killed and misconfigured; the charts, installed by Helm (15 minutes once built)
 	@$(GO_BUILD) -o $(CACHE)/bin/sandbox ./test/sandbox
-	@E2E=true CONTROLLER="$(CURDIR)/bin/$(BINARY)" SANDBOX="$(CACHE)/bin/sandbox" HELM="$(TOOLS)/helm" \
+	@[ -x $(PREVIOUS_CONTROLLER) ] || hack/previous.sh $(PREVIOUS) $(PREVIOUS_CONTROLLER)
+	@E2E=true CONTROLLER="$(CURDIR)/bin/$(BINARY)" SANDBOX="$(CACHE)/bin/sandbox" HELM="$(TOOLS)/helm" PREVIOUS_CONTROLLER="$(PREVIOUS_CONTROLLER)" \
 		go tool ginkgo run --keep-going --poll-progress-after=2m --timeout=40m $(if $(CI),--no-color) $(GINKGO_FLAGS) $(or $(E2E_DIRS),./test/e2e ./test/install)
 
 # What the last demo has scraped is taken, if this controller was in it; otherwise there is a demo first.
@@ -216,7 +221,7 @@ actionlint: $(TOOLS)/actionlint ## Check the GitHub workflows
 
 CORE_CRDS = $(shell GOTOOLCHAIN=auto go list -m -f '{{.Dir}}' sigs.k8s.io/karpenter)/pkg/apis/crds
 # The pages of docs/ that hack/docs writes from the code.
-DOC_PAGES := bootstrap events metrics options reference tuning
+DOC_PAGES := bootstrap compatibility events metrics options reference tuning
 # The folders that carry a copy of every custom resource definition: ours and Karpenter core's.
 CRD_CHART  := charts/$(BINARY)-crd
 CRD_COPIES := config/crd $(CRD_CHART)/templates

@@ -26,7 +26,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/inplace"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/jointoken"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/launch"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/memory"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/nodesize"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/registration"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/repair"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/volumes"
@@ -69,7 +69,7 @@ func providerControllers(op *operator.Operator, opts *options.Options) []control
 		volumes.NewController(kubeClient, op.Instances),
 		repair.NewController(kubeClient, op.Instances, recorder, op.Clock),
 		inplace.NewController(kubeClient, op.Instances, recorder, op.Clock),
-		memory.NewController(kubeClient, op.Flavors),
+		nodesize.NewController(kubeClient, op.Flavors, recorder),
 		cost.NewController(kubeClient, op.Flavors),
 		capacitytype.NewController(kubeClient, recorder, op.Clock),
 		garbageCollection,

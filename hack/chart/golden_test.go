@@ -32,9 +32,9 @@ import (
 )
 
 // newest is the version that the golden files are for; what others differ in is in versions.txt.
-const newest = "1.35.0"
+const newest = "1.36.0"
 
-var versions = []string{"1.28.0", "1.29.0", "1.30.0", "1.31.0", "1.32.0", "1.33.0", "1.34.0", newest}
+var versions = []string{"1.30.0", "1.31.0", "1.32.0", "1.33.0", "1.34.0", "1.35.0", newest}
 
 // expectGolden compares with a file of testdata. UPDATE_GOLDEN=true (make chart-golden) writes it instead; look at the
 // difference before you commit it.
@@ -104,8 +104,8 @@ var _ = Describe("golden files", func() {
 		expectGolden("versions.txt", lines.String())
 	})
 	It("should not be for a version that is too old", func(ctx context.Context) {
-		_, err := w.render(ctx, defaultValues, "--kube-version", "1.27.9")
-		Expect(err).To(MatchError(ContainSubstring("1.28")))
+		_, err := w.render(ctx, defaultValues, "--kube-version", "1.29.9")
+		Expect(err).To(MatchError(ContainSubstring("1.30")))
 	})
 	It("should ask a real API server for policies, whatever its version is", func(ctx context.Context) {
 		// An API server tells its kinds; one may have policies switched off.

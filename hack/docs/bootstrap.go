@@ -38,7 +38,7 @@ How a new server becomes a node is BTspec.bootstrapBT of the BTBizflyNodeClassBT
 
 | BTmodeBT | the server runs | the kubelet's settings are |
 |---|---|---|
-| BTBKEBT (default) | user data of yours, if any, and then the script of BKE's worker image | BKE's own: 110 pods and its reservations; BTspec.kubeletBT is refused, since nothing carries it there |
+| BTBKEBT (default) | user data of yours, if any, and then the script of BKE's worker image | BKE's own: estimated, and then learned from nodes. BTspec.kubeletBT tells the scheduler what they are; nothing of it is sent |
 | BTCustomBT | user data of yours, which must make it join | those of BTspec.kubeletBT, which your template must pass on: pods are scheduled by them |
 
 Two templates for BTCustomBT are tested as they are: [kubeadm](../config/samples/kubeadm/nodeclass.yaml) and
@@ -91,6 +91,19 @@ Tokens stand for BTsystem:bootstrappers:karpenterBT and for the groups of kubead
 without these, [rbac.yaml](../config/samples/kubeadm/rbac.yaml) has the same for Karpenter's group.
 
 ## The kubelet's settings
+
+In BTBKEBT mode the worker image decides them. Karpenter estimates them until nodes of the flavor have registered and then plans with what
+nodes report. If an event BTNodeSmallerThanPlannedBT says that nodes offer less than was planned, or you know what your image reserves,
+set it. Nodes are not replaced, and never more is planned with than it leaves:
+
+BTBTBTyaml
+spec:
+  kubelet:
+    maxPods: 60
+    systemReserved: {cpu: 200m, memory: 1Gi}
+BTBTBT
+
+In BTCustomBT mode your template must pass them on.
 
 | BTspec.kubeletBT | what the scheduler computes |
 |---|---|

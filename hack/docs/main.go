@@ -29,12 +29,13 @@ import (
 
 // pages are what can be printed, by the name of the file in docs/ without its ending.
 var pages = map[string]func() (string, error){
-	"bootstrap": bootstrapPage,
-	"events":    eventsPage,
-	"metrics":   metricsPage,
-	"options":   optionsPage,
-	"reference": referencePage,
-	"tuning":    func() (string, error) { return tuning.Markdown(), nil },
+	"bootstrap":     bootstrapPage,
+	"compatibility": compatibilityPage,
+	"events":        eventsPage,
+	"metrics":       metricsPage,
+	"options":       optionsPage,
+	"reference":     referencePage,
+	"tuning":        func() (string, error) { return tuning.Markdown(), nil },
 }
 
 func main() {

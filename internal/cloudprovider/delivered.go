@@ -26,12 +26,14 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// delivered is what the cloud made of an order, as it was seen before the node registered. Where a cloud rounds a disk or
-// has its own word for a plan, its next server would be the same again: what was delivered so has not drifted, or nodes
-// would be replaced for ever.
+// delivered is what the cloud made of an order, as it was seen before the node registered. Where a cloud rounds a disk, has
+// its own word for a plan or adds a network of its own, its next server would be the same again: what was delivered so has
+// not drifted, or nodes would be replaced for ever.
 type delivered struct {
 	// BillingPlan is how the cloud says that the server is paid for.
 	BillingPlan string `json:"billingPlan,omitempty"`
+	// Networks are the private networks of its interfaces, as far as they were listed by then.
+	Networks []string `json:"networks,omitempty"`
 	// Disks are its disks by id.
 	Disks map[string]deliveredDisk `json:"disks,omitempty"`
 }
@@ -41,9 +43,9 @@ type deliveredDisk struct {
 	Medium v1alpha1.DiskType `json:"type,omitempty"`
 }
 
-// Delivered returns how a new server was delivered, as text for AnnotationDelivered.
-func Delivered(server *instance.Instance) string {
-	text, err := json.Marshal(delivered{BillingPlan: server.BillingPlan, Disks: lo.SliceToMap(server.Volumes, func(v instance.Volume) (string, deliveredDisk) {
+// Delivered returns how a new server was delivered, as text for AnnotationDelivered. The ports are those of the project.
+func Delivered(server *instance.Instance, ports []instance.Port) string {
+	text, err := json.Marshal(delivered{BillingPlan: server.BillingPlan, Networks: networksOf(ports)[server.ID], Disks: lo.SliceToMap(server.Volumes, func(v instance.Volume) (string, deliveredDisk) {
 		return v.ID, deliveredDisk{GiB: v.SizeGiB, Medium: v.Medium}
 	})})
 	if err != nil {

@@ -63,17 +63,21 @@ func (c *CloudProvider) lookAtInterfaces(ctx context.Context) *interfaces {
 		}
 		return nil
 	}
-	// A server with an interface of which nobody knows whether it is public is left out: taken for private, the public one of
-	// each server would be drift of the whole fleet, and of its replacement too.
+	networks := networksOf(ports)
+	return &interfaces{at: c.clock.Now(), networks: networks, seen: sets.New(lo.Flatten(lo.Values(networks))...)}
+}
+
+// networksOf returns the private networks by server. A server with an interface of which nobody knows whether it is public
+// is left out: taken for private, the public one of each server would be drift of the whole fleet, and of its replacement too.
+func networksOf(ports []instance.Port) map[string][]string {
 	unknown := sets.New(lo.FilterMap(ports, func(p instance.Port, _ int) (string, bool) { return p.ServerID, !p.Public && !p.Private })...)
-	private := lo.Filter(ports, func(p instance.Port, _ int) bool { return p.Private && p.NetworkID != "" && !unknown.Has(p.ServerID) })
-	return &interfaces{
-		at: c.clock.Now(),
-		networks: lo.MapValues(lo.GroupBy(private, func(p instance.Port) string { return p.ServerID }), func(ports []instance.Port, _ string) []string {
-			return lo.UniqMap(ports, func(p instance.Port, _ int) string { return p.NetworkID })
-		}),
-		seen: sets.New(lo.Map(private, func(p instance.Port, _ int) string { return p.NetworkID })...),
+	networks := map[string][]string{}
+	for _, p := range ports {
+		if p.Private && p.NetworkID != "" && !unknown.Has(p.ServerID) {
+			networks[p.ServerID] = lo.Union(networks[p.ServerID], []string{p.NetworkID})
+		}
 	}
+	return networks
 }
 
 // liveServer is a server as it is, beside what it was ordered as and what new ones are.
@@ -150,7 +154,8 @@ func (l *liveServer) zone() drifted {
 
 // networks compares the networks of the server's interfaces with those that new servers get. An interface might name its
 // network by another id than the list of networks does; that it does not is known when any interface of the project is in
-// one of these networks. Where it is not known, what was ordered is compared instead.
+// one of these networks. Where it is not known, and while the server is in the networks that it was delivered with, what was
+// ordered is compared instead.
 func (l *liveServer) networks() drifted {
 	if len(l.nodeClass.Status.Networks) == 0 {
 		return drifted{}
@@ -158,7 +163,7 @@ func (l *liveServer) networks() drifted {
 	wanted := lo.Map(l.nodeClass.Status.Networks, func(n v1alpha1.NetworkStatus, _ int) string { return n.ID })
 	got := l.intent.Networks
 	if l.interfaces != nil && l.server.Status == instance.StatusActive && l.interfaces.seen.HasAny(append(slices.Clone(wanted), got...)...) {
-		if live := l.interfaces.networks[l.server.ID]; len(live) > 0 {
+		if live := l.interfaces.networks[l.server.ID]; len(live) > 0 && !lo.ElementsMatch(live, deliveredOf(l.claim).Networks) {
 			got = live
 		}
 	}

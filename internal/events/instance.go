@@ -22,6 +22,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/events"
 )
 
@@ -35,7 +36,20 @@ const (
 	ReasonDiskDeletionFailed = "DiskDeletionFailed"
 	// ReasonServerDeletionFailed is for a server that is still there itself.
 	ReasonServerDeletionFailed = "ServerDeletionFailed"
+	// ReasonNodeSmallerThanPlanned is for a node that offers pods less than its instance type promises.
+	ReasonNodeSmallerThanPlanned = "NodeSmallerThanPlanned"
 )
+
+// NodeSmallerThanPlanned reports that a node offers pods noticeably less than its instance type promises, which no second
+// node has confirmed yet.
+func NodeSmallerThanPlanned(claim *karpv1.NodeClaim, node *corev1.Node) events.Event {
+	planned, offers := claim.Status.Allocatable, node.Status.Allocatable
+	return warning(claim, string(claim.UID), ReasonNodeSmallerThanPlanned, fmt.Sprintf(
+		"Node %s offers pods cpu %s, memory %s, ephemeral-storage %s and %s pods; planned were %s, %s, %s and %s. "+
+			"New nodes of %s are planned like this once a second node reports the same; set spec.kubelet of the NodeClass to plan so now",
+		node.Name, offers.Cpu(), offers.Memory(), offers.StorageEphemeral(), offers.Pods(),
+		planned.Cpu(), planned.Memory(), planned.StorageEphemeral(), planned.Pods(), claim.Labels[corev1.LabelInstanceTypeStable]))
+}
 
 // leftovers are reason and message by what a deleted server leaves.
 var leftovers = map[string][2]string{

@@ -34,15 +34,23 @@ const (
 	ReasonWaitingOnNodeClaimTermination = "WaitingOnNodeClaimTermination"
 	ReasonInsecureJoinEndpoint          = "InsecureJoinEndpoint"
 	ReasonNetworkOutOfAddresses         = "NetworkOutOfAddresses"
+	ReasonNodeClassStale                = "NodeClassStale"
+	ReasonNodeClassUnknown              = "CloudUnavailable"
 )
 
 // maxNames bounds how many objects an event names.
 const maxNames = 5
 
-// NodeClassNotReady says that a condition of a NodeClass has become false, and why. The condition's own reason is the
+// NodeClassNotReady says that a condition of a NodeClass has become false, or unknown after it was true, and why. The condition's own reason is the
 // event's, for example ImageNotFound.
 func NodeClassNotReady(nodeClass *v1alpha1.BizflyNodeClass, condition status.Condition) karpevents.Event {
 	return warning(nodeClass, fmt.Sprintf("%s-%s-%s", nodeClass.UID, condition.Type, condition.Message), condition.Reason,
+		fmt.Sprintf("%s: %s", condition.Type, condition.Message))
+}
+
+// NodeClassStale says that a condition of a NodeClass stays true on what was resolved before, because it cannot be checked.
+func NodeClassStale(nodeClass *v1alpha1.BizflyNodeClass, condition status.Condition) karpevents.Event {
+	return warning(nodeClass, fmt.Sprintf("%s-%s", nodeClass.UID, condition.Type), ReasonNodeClassStale,
 		fmt.Sprintf("%s: %s", condition.Type, condition.Message))
 }
 

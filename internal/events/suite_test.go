@@ -85,6 +85,8 @@ func all(text string) map[string]karpevents.Event {
 		"ServerLeft":                      events.ServerLeft(claim, "id"),
 		"ServerHeld":                      events.ServerHeld(claim, "id", "uid"),
 		"Leftover":                        events.Leftover("disk", "server", cause),
+		"NodeSmallerThanPlanned":          events.NodeSmallerThanPlanned(claim, &corev1.Node{}),
+		"NodeClassStale":                  events.NodeClassStale(class, status.Condition{Type: v1alpha1.ConditionTypeNetworksReady, Message: text}),
 		"NodeClassNotReady": events.NodeClassNotReady(class, status.Condition{
 			Type: v1alpha1.ConditionTypeImagesReady, Reason: "ImageNotFound", Message: text}),
 		"NetworkOutOfAddresses":         events.NetworkOutOfAddresses(class, []string{text, text}, time.Minute, cause),

@@ -137,7 +137,7 @@ func (o *Options) AddFlags(fs *coreoptions.FlagSet) {
 	fs.BoolVarWithEnv(&o.CreateProviderConfig, "create-provider-config", "CREATE_PROVIDER_CONFIG", true, "Make the ProviderConfig default where there is none. Off where it is installed with the controller.")
 	fs.BoolVarWithEnv(&o.EnforceClusterMaxNodes, "enforce-cluster-max-nodes", "ENFORCE_CLUSTER_MAX_NODES", false, "Launch no more nodes than the package of the BKE cluster allows.")
 	fs.DurationVar(&o.UnavailableOfferingTTL, "unavailable-offering-ttl", env.WithDefaultDuration("UNAVAILABLE_OFFERING_TTL", 3*time.Minute), "How long an offering without room is not tried again.")
-	fs.Float64Var(&o.MemoryOverheadPercent, "vm-memory-overhead-percent", withDefaultFloat("VM_MEMORY_OVERHEAD_PERCENT", 7.5), "The percentage of a flavor's memory that its node does not see.")
+	fs.Float64Var(&o.MemoryOverheadPercent, "vm-memory-overhead-percent", withDefaultFloat("VM_MEMORY_OVERHEAD_PERCENT", 7.5), "The percentage of a flavor's memory that its node does not see, until nodes have reported it. More than 7.5 is left out whatever they report.")
 
 	o.Bootstrap.addFlags(fs)
 }

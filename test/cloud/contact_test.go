@@ -191,6 +191,7 @@ var _ = Describe("First contact", Ordered, func() {
 		Expect(err).To(HaveOccurred())
 		world.behaves("unknown-image", "what becomes of the order of an image that there is not", said(err))
 		GinkgoWriter.Printf("an unknown image: %s\n", err)
+		world.shortName(ctx, broken, chosen, err)
 
 		sweeping, cancel := context.WithTimeout(ctx, world.patience)
 		defer cancel()
@@ -207,7 +208,7 @@ var _ = Describe("First contact", Ordered, func() {
 		watched := make(chan seen, 1)
 		go func() { watched <- world.watch(watching) }()
 		var err error
-		server, _, err = world.servers.Launch(ctx, world.request(class, chosen, 3))
+		server, _, err = world.servers.Launch(ctx, world.request(class, chosen, 4))
 		Expect(err).NotTo(HaveOccurred())
 		world.find("id-seconds", "how many seconds until the server's id was known", int(time.Since(begun).Seconds()))
 
@@ -248,6 +249,7 @@ var _ = Describe("First contact", Ordered, func() {
 		world.behaves("root-disk-name", "whether the root disk is called <server>_rootdisk", disks[0].Name == raw.Name+"_rootdisk")
 		ports, err = world.servers.Addresses(ctx, server.ID)
 		Expect(err).NotTo(HaveOccurred())
+		world.networksAdded(ctx, "networks-added", "when it ran", class, server.ID)
 		world.behaves("ports", "how many network interfaces, private and public, are listed as the server's", len(ports))
 
 		interfaces, err := world.api.ListNetworkInterfaces(ctx)
@@ -266,17 +268,22 @@ var _ = Describe("First contact", Ordered, func() {
 		if joins, lacking := world.joins(); !joins {
 			Skip("the server joins no cluster, because these are not set: " + lacking)
 		}
-		world.join(ctx, server, chosen)
+		world.join(ctx, class, server, chosen)
 	}, SpecTimeout(20*time.Minute))
 
 	It("should delete the server with all that is its own", func(ctx SpecContext) {
 		begun := time.Now()
 		root := lo.Map(server.Volumes, func(v instance.Volume, _ int) string { return v.ID })
-		for _, id := range root {
-			world.find("disk-in-use", "what is said to the deletion of a disk that cannot be deleted now", said(world.api.DeleteVolume(ctx, id)))
-		}
+		world.networksAdded(ctx, "networks-added-later", "later", class, server.ID)
+		world.workerImagesAgain(ctx)
+		snapshot := world.obstruct(ctx, root[0], ports)
 		request := instance.DeleteRequest{ID: server.ID, Name: server.Name, RecordedVolumes: root, RecordedAddresses: ports}
-		Eventually(func() error { return world.servers.Delete(ctx, request) }).WithContext(ctx).Should(MatchError(instance.ErrNotFound))
+		Eventually(func() error {
+			err := world.servers.Delete(ctx, request)
+			snapshot.look(ctx, server.ID)
+			return err
+		}).WithContext(ctx).Should(MatchError(instance.ErrNotFound))
+		snapshot.finish(ctx)
 		world.find("delete-seconds", "how many seconds until the server and its disk were gone", int(time.Since(begun).Seconds()))
 
 		all, err := world.api.ListServers(ctx)
@@ -324,6 +331,7 @@ func describe(r *run) {
 		return fmt.Sprintf("%s (%s, %s): %s", v.Name, v.Type, v.Category, strings.Join(v.AvailabilityZones, ", "))
 	})))
 	r.find("zones", "what zones there are", names(lo.Map(snapshot.Region.Zones, func(z gobizfly.AvailabilityZone, _ int) string { return z.ShortName })))
+	r.workerImages = workerImages(snapshot.KubernetesVersions)
 	r.find("worker-images", "whether each Kubernetes version has a worker image", lo.EveryBy(snapshot.KubernetesVersions, func(v gobizfly.ControllerVersion) bool {
 		return v.WorkerImageID != ""
 	}))

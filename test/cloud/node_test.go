@@ -38,7 +38,7 @@ import (
 
 // join waits until the server is a node, and writes down what kind of node it is. No pod gets onto it but those that
 // tolerate everything.
-func (r *run) join(ctx context.Context, server *instance.Instance, o offer) {
+func (r *run) join(ctx context.Context, class *v1alpha1.BizflyNodeClass, server *instance.Instance, o offer) {
 	GinkgoHelper()
 	begun := time.Now()
 	node := &corev1.Node{}
@@ -74,6 +74,7 @@ func (r *run) join(ctx context.Context, server *instance.Instance, o offer) {
 		"cpu": node.Status.Allocatable.Cpu().String(), "memory": node.Status.Allocatable.Memory().String(), "pods": node.Status.Allocatable.Pods().String(),
 		"ephemeral-storage": node.Status.Allocatable.StorageEphemeral().String(),
 	})
+	r.planned(class, node, o)
 	r.kubeletConfig(ctx, node.Name)
 	// Whether it counts against the package shows in the cluster's answer, which was recorded before it joined.
 	if _, err := r.api.GetCluster(ctx, r.bke.BKEClusterID); err != nil {

@@ -78,8 +78,12 @@ type run struct {
 	images   *image.DefaultProvider
 	networks *network.DefaultProvider
 	servers  *instance.DefaultProvider
+	boots    *bootstrap.DefaultProvider
 	// kube is the cluster that servers join; nil without one.
 	kube kubernetes.Interface
+
+	// workerImages are the worker images by version as they were first read.
+	workerImages map[string]string
 
 	// seenPorts are the servers of the run by the network interfaces that were seen on them.
 	seenPorts map[string]string
@@ -104,10 +108,11 @@ func newRun(s settings) (*run, error) {
 	r.zones = zone.NewDefaultProvider(r.catalog, zone.Config{})
 	r.images = image.NewDefaultProvider(r.api, r.catalog, cache.New(time.Minute, time.Minute))
 	r.networks = network.NewDefaultProvider(r.api, r.catalog, cache.New(time.Minute, time.Minute))
+	r.boots = bootstrap.NewDefaultProvider(s.bke, r.catalog)
 	r.servers = instance.NewDefaultProvider(instance.Config{
 		ClusterName: s.bke.ClusterName, ClusterUID: r.id, BKEClusterID: s.bke.BKEClusterID, BKEClusterToken: s.bke.BKEClusterToken,
 		IDWait: s.patience, VisibilityWindow: s.patience, PollInterval: s.poll,
-	}, r.api, bootstrap.NewDefaultProvider(s.bke, r.catalog), r.zones,
+	}, r.api, r.boots, r.zones,
 		// The node is closed to pods, so no volume of theirs is ever on it; the disks to delete are those of the order.
 		func(context.Context) (sets.Set[string], error) { return sets.New[string](), nil }, cache.New(time.Hour, time.Hour))
 	if s.kubeconfig != "" {

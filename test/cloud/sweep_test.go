@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"time"
 
@@ -42,15 +43,17 @@ type remains struct {
 	disks []*gobizfly.Volume
 	// ports are network interfaces and addresses of its servers.
 	ports []*gobizfly.NetworkInterface
+	// snapshots are those of its root disks.
+	snapshots []*gobizfly.Snapshot
 }
 
-func (m remains) none() bool { return len(m.servers)+len(m.disks)+len(m.ports) == 0 }
+func (m remains) none() bool { return len(m.servers)+len(m.disks)+len(m.ports)+len(m.snapshots) == 0 }
 
 func (m remains) String() string {
-	return fmt.Sprintf("servers %v, disks %v, network interfaces %v",
+	return fmt.Sprintf("servers %v, disks %v, network interfaces %v, %d snapshots",
 		lo.Map(m.servers, func(s *gobizfly.Server, _ int) string { return s.Name + " (" + s.ID + ", " + s.Status + ")" }),
 		lo.Map(m.disks, func(v *gobizfly.Volume, _ int) string { return v.Name + " (" + v.ID + ")" }),
-		lo.Map(m.ports, func(p *gobizfly.NetworkInterface, _ int) string { return p.ID }))
+		lo.Map(m.ports, func(p *gobizfly.NetworkInterface, _ int) string { return p.ID }), len(m.snapshots))
 }
 
 // ours says whether a server is this run's: by the id that only this run has ever written anywhere.
@@ -76,8 +79,13 @@ func (r *run) left(ctx context.Context) (remains, error) {
 	if err != nil {
 		return m, fmt.Errorf("listing network interfaces: %w", err)
 	}
+	snapshots, err := r.api.ListSnapshots(ctx)
+	if err != nil {
+		return m, fmt.Errorf("listing snapshots: %w", err)
+	}
 	// A name of this run holds its id twice: as the claim's name, and hashed.
 	name := func(s string) bool { return strings.HasPrefix(s, r.claim()+"-") }
+	m.snapshots = lo.Filter(snapshots, func(s *gobizfly.Snapshot, _ int) bool { return s.Name == r.snapshotName() })
 	m.servers = lo.Filter(servers, func(s *gobizfly.Server, _ int) bool { return r.ours(s) })
 	m.disks = lo.Filter(volumes, func(v *gobizfly.Volume, _ int) bool {
 		return name(v.Name) && strings.HasSuffix(v.Name, "_rootdisk") && v.Status == "available" && len(v.Attachments) == 0
@@ -125,6 +133,11 @@ func (r *run) remove(ctx context.Context, m remains) error {
 		})
 		if _, err := r.api.DeleteServer(ctx, server.ID, disks); err != nil && !bizfly.IsNotFound(err) && !bizfly.IsConflict(err) {
 			errs = append(errs, fmt.Errorf("deleting server %s: %w", server.Name, err))
+		}
+	}
+	for _, snapshot := range m.snapshots {
+		if status, _, err := r.recorder.Send(ctx, http.MethodDelete, "cloud_server", "/snapshots/"+snapshot.ID, nil); err != nil || status >= 300 && status != 404 && status != 409 {
+			errs = append(errs, fmt.Errorf("deleting snapshot %s: status %d: %w", snapshot.Name, status, err))
 		}
 	}
 	for _, disk := range m.disks {

@@ -40,6 +40,9 @@ type Controller struct {
 	health  int
 }
 
+// BinaryOverride is the override that names another binary than the controller's, for example an earlier version's.
+const BinaryOverride = "CONTROLLER"
+
 // StartController starts the controller and waits until it is ready. The overrides win over those of Options; an empty
 // value removes the variable.
 func (e *Environment) StartController(ctx context.Context, overrides map[string]string) (*Controller, error) {
@@ -84,6 +87,9 @@ func (e *Environment) newController(ctx context.Context, overrides map[string]st
 	if err != nil {
 		return nil, err
 	}
+	if other := overrides[BinaryOverride]; other != "" {
+		path = other
+	}
 	config := filepath.Join(e.dir, "controller.kubeconfig")
 	if err := e.pki.kubeconfig(config, e.server, "karpenter", "system:masters"); err != nil {
 		return nil, err
@@ -109,7 +115,7 @@ func (e *Environment) newController(ctx context.Context, overrides map[string]st
 	maps.Copy(env, overrides)
 	list := baseEnv()
 	for _, name := range slices.Sorted(maps.Keys(env)) {
-		if env[name] != "" {
+		if env[name] != "" && name != BinaryOverride {
 			list = append(list, name+"="+env[name])
 		}
 	}

@@ -36,7 +36,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/test/expectations"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/memory"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/nodesize"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/guest"
 )
 
@@ -49,7 +49,7 @@ type house struct {
 	*planner
 	guests    *guest.Guests
 	lifecycle *lifecycle.Controller
-	memory    *memory.Controller
+	sizes     *nodesize.Controller
 }
 
 func newHouse(memoryOverhead float64) *house {
@@ -60,7 +60,7 @@ func newHouse(memoryOverhead float64) *house {
 			Client: kubernetes.NewForConfigOrDie(env.Environment.Environment.Config), MemoryOverhead: memoryOverhead, Ready: true,
 		}),
 		lifecycle: lifecycle.NewController(env.Clock, env.Client, env.CloudProvider, env.Recorder, planner.cluster, nodepoolhealth.NewState(), nil),
-		memory:    memory.NewController(env.Client, env.Flavors),
+		sizes:     nodesize.NewController(env.Client, env.Flavors, env.Recorder),
 	}
 }
 
@@ -111,7 +111,7 @@ func (h *house) join(name string) {
 	node := &corev1.Node{}
 	Expect(env.Client.Get(ctx, client.ObjectKey{Name: claim.Status.NodeName}, node)).To(Succeed())
 	Expect(h.cluster.UpdateNode(ctx, node)).To(Succeed())
-	Expect(h.memory.Reconcile(ctx, claim)).To(BeZero())
+	Expect(h.sizes.Reconcile(ctx, claim)).To(BeZero())
 }
 
 // believeReady is a node lifecycle controller: it takes away the taint with which the API server admits every node.

@@ -108,6 +108,9 @@ type Reservations struct {
 	SystemReserved corev1.ResourceList
 	// EvictionThreshold is below what the kubelet evicts pods: memory and ephemeral-storage.
 	EvictionThreshold corev1.ResourceList
+	// Configured reports whether the user decides them, so that pods never get more than they leave. Else they are an
+	// estimate of what the BKE worker image decides, and what nodes report replaces them.
+	Configured bool
 }
 
 // Resolution is what a NodeClass's bootstrap means right now.

@@ -60,7 +60,8 @@ type settings struct {
 	softGrace      map[string]string
 }
 
-// settingsOf returns BKE's settings in BKE mode. In Custom mode they are the defaults for what the NodeClass does not set.
+// settingsOf returns what the NodeClass sets, and BKE's settings for the rest. In BKE mode, where the worker image decides,
+// the NodeClass says what that image is known to reserve.
 func settingsOf(nodeClass *v1alpha1.BizflyNodeClass, cpu, memoryMiB int) settings {
 	s := settings{
 		maxPods: defaultMaxPods,
@@ -74,7 +75,7 @@ func settingsOf(nodeClass *v1alpha1.BizflyNodeClass, cpu, memoryMiB int) setting
 		},
 		evictionHard: map[string]string{evictionMemory: defaultEvictionMemory, evictionNodeFS: defaultEvictionNodeFS},
 	}
-	if mode(nodeClass) != v1alpha1.BootstrapModeCustom || nodeClass.Spec.Kubelet == nil {
+	if nodeClass.Spec.Kubelet == nil {
 		return s
 	}
 	kubelet := nodeClass.Spec.Kubelet
@@ -128,6 +129,7 @@ func (p *DefaultProvider) Reservations(nodeClass *v1alpha1.BizflyNodeClass, cpu,
 		corev1.ResourceEphemeralStorage: *resource.NewQuantity(int64(rootDiskGiB)*gibibyte, resource.BinarySI),
 	}
 	return Reservations{
+		Configured:     mode(nodeClass) == v1alpha1.BootstrapModeCustom || nodeClass.Spec.Kubelet != nil,
 		MaxPods:        s.maxPods,
 		KubeReserved:   take(left, quantities(s.kubeReserved)),
 		SystemReserved: take(left, quantities(s.systemReserved)),

@@ -58,12 +58,15 @@ var _ = Describe("Reservations", func() {
 		Entry("32 vCPU, 128 GiB", 32, 131072, "130m", "9443Mi"),
 		Entry("64 vCPU, 256 GiB", 64, 262144, "210m", "12065Mi"),
 	)
-	It("should be BKE's own in BKE mode, whatever an object that bypassed validation says", func() {
+	It("should be what the NodeClass says of the worker image in BKE mode", func() {
 		nodeClass := bke()
+		Expect(provider().Reservations(nodeClass, 2, 4096, 40).Configured).To(BeFalse())
 		nodeClass.Spec.Kubelet = &v1alpha1.KubeletConfiguration{MaxPods: lo.ToPtr(int32(10)), KubeReserved: map[string]string{"cpu": "1"}}
-		Expect(provider().Reservations(nodeClass, 2, 4096, 40)).To(Equal(provider().Reservations(bke(), 2, 4096, 40)))
+		reserved := provider().Reservations(nodeClass, 2, 4096, 40)
+		Expect(reserved.Configured).To(BeTrue())
+		Expect(reserved.MaxPods).To(BeEquivalentTo(10))
+		Expect(amounts(reserved.KubeReserved)).To(HaveKeyWithValue("cpu", "1"))
 	})
-
 	DescribeTable("should follow the NodeClass in Custom mode", func(kubelet *v1alpha1.KubeletConfiguration, part func(bootstrap.Reservations) any, want any) {
 		Expect(part(provider().Reservations(withKubelet(kubelet), 4, 8192, 100))).To(Equal(want))
 	},

@@ -47,6 +47,7 @@ type class struct {
 	data        []pricing.Disk
 	billingPlan v1alpha1.BillingPlan
 	networkPlan v1alpha1.NetworkPlan
+	profile     string
 	region      string
 
 	zoneProvider zone.Provider
@@ -71,6 +72,7 @@ func (p *DefaultProvider) newClass(nodeClass *v1alpha1.BizflyNodeClass, snapshot
 		enabled:      map[string]bool{},
 		billingPlan:  lo.CoalesceOrEmpty(nodeClass.Spec.BillingPlan, v1alpha1.BillingPlanOnDemand),
 		networkPlan:  lo.CoalesceOrEmpty(nodeClass.Spec.NetworkPlan, v1alpha1.NetworkPlanFreeDataTransfer),
+		profile:      profileOf(nodeClass),
 		region:       p.zones.RegionLabel(),
 		zoneProvider: p.zones,
 		wanted:       zone.Disks(&nodeClass.Spec),

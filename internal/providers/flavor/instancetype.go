@@ -39,9 +39,9 @@ type built struct {
 	keys []capacity.Offering
 	// sellable says by offering whether catalog, NodeClass and prices allow it.
 	sellable []bool
-	// memoryMiB and reservations are for making it anew when its nodes turn out to see more or less memory.
-	memoryMiB    int
-	reservations bootstrap.Reservations
+	// estimate and report are what its size was made from, for making it anew when its nodes turn out to have another.
+	estimate estimate
+	report   Report
 }
 
 // build makes the instance type of a flavor: usable are the zones in which the NodeClass may launch it, used are zones
@@ -54,7 +54,12 @@ func (p *DefaultProvider) build(c *class, f *facts, usable, used []string) *buil
 	})
 	reservations := p.bootstrap.Reservations(c.nodeClass, f.cpu, f.memoryMiB, c.root.GiB)
 	nodeClassKey := capacity.NodeClassKey(c.nodeClass)
-	b := &built{memoryMiB: f.memoryMiB, reservations: reservations}
+	b := &built{
+		report: p.lessons.load().byKey[learnedKey{c.profile, f.name}].believed,
+		estimate: estimate{
+			capacities: p.capacities(c, f, reservations.MaxPods), memoryMiB: f.memoryMiB, rootDiskGiB: c.root.GiB, reservations: reservations,
+		},
+	}
 	var offerings cloudprovider.Offerings
 	add := func(zone string, sellable bool) {
 		key := capacity.Offering{Flavor: f.name, Zone: zone, BillingPlan: string(c.billingPlan), NodeClass: nodeClassKey}
@@ -70,13 +75,13 @@ func (p *DefaultProvider) build(c *class, f *facts, usable, used []string) *buil
 	for _, zone := range lo.Without(used, usable...) {
 		add(zone, false)
 	}
-	capacities := p.capacities(c, f, reservations.MaxPods)
+	capacities, kept := p.size(b.estimate, b.report)
 	b.InstanceType = &cloudprovider.InstanceType{
 		Name:         f.name,
 		Requirements: requirements(c, f, c.domains(f, usable)),
 		Offerings:    offerings,
 		Capacity:     capacities,
-		Overhead:     overhead(capacities, reservations),
+		Overhead:     kept,
 
 		VolumeAttachmentLimits: volumeAttachmentLimits,
 	}
@@ -107,7 +112,7 @@ func (p *DefaultProvider) reassess(b *built) *built {
 	if offerings == nil {
 		return b
 	}
-	return p.finished(&built{keys: b.keys, sellable: b.sellable, memoryMiB: b.memoryMiB, reservations: b.reservations, InstanceType: &cloudprovider.InstanceType{
+	return p.finished(&built{keys: b.keys, sellable: b.sellable, estimate: b.estimate, report: b.report, InstanceType: &cloudprovider.InstanceType{
 		Name: b.Name, Requirements: b.Requirements, Offerings: offerings, Capacity: b.Capacity, Overhead: b.Overhead,
 		VolumeAttachmentLimits: b.VolumeAttachmentLimits,
 	}})
@@ -149,11 +154,11 @@ func label(key string, values ...string) *scheduling.Requirement {
 	return scheduling.NewRequirement(key, corev1.NodeSelectorOpIn, values...)
 }
 
-// capacities is what the node will report.
+// capacities is what the node will report, as far as nothing is known yet: estimated too low rather than too high.
 func (p *DefaultProvider) capacities(c *class, f *facts, maxPods int32) corev1.ResourceList {
 	capacities := corev1.ResourceList{
 		corev1.ResourceCPU:              *resource.NewQuantity(int64(f.cpu), resource.DecimalSI),
-		corev1.ResourceMemory:           *resource.NewQuantity(p.memory(imageOf(c.nodeClass), f.name, f.memoryMiB), resource.BinarySI),
+		corev1.ResourceMemory:           *resource.NewQuantity(int64(float64(f.memoryMiB)*(100-p.settings.Load().MemoryOverheadPercent)/100)*mib, resource.BinarySI),
 		corev1.ResourcePods:             *resource.NewQuantity(int64(maxPods), resource.DecimalSI),
 		corev1.ResourceEphemeralStorage: *resource.NewQuantity(fileSystem(c.root.GiB), resource.BinarySI),
 	}

@@ -47,8 +47,8 @@ const (
 
 // Config is what the user may say about flavors.
 type Config struct {
-	// MemoryOverheadPercent is the part of a flavor's advertised memory that its node does not see. It is taken as it
-	// is: 0 means none. DefaultMemoryOverheadPercent is a good value.
+	// MemoryOverheadPercent is the part of a flavor's advertised memory that its node does not see, until nodes have
+	// reported it; 0 means none. More than DefaultMemoryOverheadPercent is left out whatever nodes report.
 	MemoryOverheadPercent float64
 	// Overrides say by the flavor's name what the cloud does not say or says wrongly. The map must not be changed.
 	Overrides map[string]Override
@@ -64,7 +64,7 @@ type DefaultProvider struct {
 	reader    client.Reader
 	settings  atomic.Pointer[settings]
 	settingMu sync.Mutex // held to replace settings
-	memories  memories
+	lessons   lessons
 
 	index atomic.Pointer[index]
 	// entries is replaced as a whole: a warm List is one atomic load and one map read, without lock or allocation.
@@ -114,7 +114,7 @@ type version struct {
 	prices     uint64
 	marks      uint64
 	settings   uint64
-	memories   uint64
+	lessons    uint64
 }
 
 var _ Provider = (*DefaultProvider)(nil)
@@ -141,7 +141,7 @@ func (p *DefaultProvider) List(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 	// The numbers are read before anything is built from what they count: what changes meanwhile is built again.
 	v := version{
 		generation: nodeClass.Generation, catalog: snapshot.Seq, prices: p.pricing.SeqNum(), marks: p.marks.SeqNum(),
-		settings: p.settings.Load().seq, memories: p.memories.load().seq,
+		settings: p.settings.Load().seq, lessons: p.lessons.load().seq,
 	}
 	if e, ok := p.entries.Load().get(nodeClass.UID); ok && e.version == v && e.image == imageOf(nodeClass) && slices.Equal(e.zones, nodeClass.Status.Zones) {
 		return e.types, nil
@@ -188,8 +188,9 @@ func (p *DefaultProvider) rebuild(ctx context.Context, nodeClass *v1alpha1.Bizfl
 		var all []*built
 		if known && slices.Equal(previous.zones, zones) && previous.withNews(v) == v {
 			all = make([]*built, len(previous.built))
+			profile := profileOf(nodeClass)
 			for i, b := range previous.built {
-				all[i] = p.resized(p.reassess(b), image)
+				all[i] = p.resized(p.reassess(b), profile)
 			}
 		} else {
 			var err error
@@ -214,7 +215,7 @@ func (p *DefaultProvider) rebuild(ctx context.Context, nodeClass *v1alpha1.Bizfl
 
 // withNews returns the version as if it had been made with what changes all the time and concerns few instance types.
 func (v version) withNews(news version) version {
-	v.marks, v.memories = news.marks, news.memories
+	v.marks, v.lessons = news.marks, news.lessons
 	return v
 }
 
@@ -232,11 +233,11 @@ func (p *DefaultProvider) buildAll(ctx context.Context, nodeClass *v1alpha1.Bizf
 	if err != nil {
 		return nil, err
 	}
+	p.recall(ctx, nodeClass)
 	c, err := p.newClass(nodeClass, snapshot)
 	if err != nil {
 		return nil, err
 	}
-	p.recall(ctx, nodeClass)
 	idx := p.indexOf(snapshot)
 	p.logSkipped(ctx, idx)
 	all := make([]*built, 0, len(idx.flavors))

@@ -18,9 +18,12 @@ package image
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/bizflycloud/gobizfly"
 	"github.com/samber/lo"
@@ -37,7 +40,54 @@ const (
 
 	// flatcarSuffix marks the versions whose worker image is Flatcar: BKE lists them as versions of their own.
 	flatcarSuffix = ".flatcar"
+
+	// confirmations is how many reads of the catalog in a row must agree before an alias moves to an image that is not newer:
+	// BKE may list a version without its image for a moment, and a fleet that follows is replaced twice.
+	confirmations = 3
+	// maxDoubts bounds what is counted; NodeClasses that are deleted meanwhile leave some behind.
+	maxDoubts = 256
 )
+
+// doubts counts the reads of the catalog that would move an alias to an image that is not newer.
+type doubts struct {
+	mu sync.Mutex
+	// seen is by what is kept: there are as many as NodeClasses have different images in doubt.
+	seen map[string]doubt
+}
+
+type doubt struct {
+	instead string // the image that would be taken; empty for none
+	read    time.Time
+	reads   int
+}
+
+// confirmed reports whether enough reads agree that the image is to be taken instead of the one that is kept.
+func (d *doubts) confirmed(kept, instead string, read time.Time) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	seen := d.seen[kept]
+	switch {
+	case seen.reads == 0 || seen.instead != instead:
+		seen = doubt{instead: instead, read: read, reads: 1}
+	case read.After(seen.read):
+		seen.read, seen.reads = read, seen.reads+1
+	}
+	if seen.reads >= confirmations {
+		delete(d.seen, kept)
+		return true
+	}
+	if d.seen == nil || len(d.seen) >= maxDoubts {
+		d.seen = map[string]doubt{}
+	}
+	d.seen[kept] = seen
+	return false
+}
+
+func (d *doubts) settle(kept string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.seen, kept)
+}
 
 // workerImage is a version of BKE that has a worker image.
 type workerImage struct {
@@ -81,11 +131,60 @@ func parseVersion(s string) (*version.Version, v1alpha1.OSType, bool) {
 	return parsed, os, true
 }
 
-// byAlias finds a worker image. A kubelet must not be newer than its control plane, hence:
+// byAlias finds a worker image, and keeps the one that the NodeClass has resolved to while the catalog offers none that is
+// newer: an older one, another build, or none at all is believed only once several reads in a row agree.
+func (p *DefaultProvider) byAlias(field string, term *v1alpha1.ImageSelectorTerm, status *v1alpha1.BizflyNodeClassStatus) (*Image, error) {
+	found, err := p.listedByAlias(field, term)
+	kept := p.resolvedByAlias(term, status)
+	miss := (*NotFoundError)(nil)
+	if kept == nil || err != nil && !errors.As(err, &miss) {
+		return found, err
+	}
+	instead := ""
+	if found != nil {
+		instead = found.ID
+		if instead == kept.ID || compareVersions(version.MustParseGeneric(found.KubernetesVersion), version.MustParseGeneric(kept.KubernetesVersion)) > 0 {
+			p.doubts.settle(kept.ID)
+			return found, nil
+		}
+	}
+	snapshot, snapshotErr := p.catalog.Snapshot()
+	if snapshotErr != nil || p.doubts.confirmed(kept.ID, instead, snapshot.FetchedAt) {
+		return found, err
+	}
+	kept.Note = fmt.Sprintf("BKE does not list this image for %s at the moment; it stays in use until %d reads of the catalog in a row say so", term.Alias, confirmations)
+	return kept, nil
+}
+
+// resolvedByAlias returns the image that the NodeClass has resolved to, if the alias still selects that version.
+func (p *DefaultProvider) resolvedByAlias(term *v1alpha1.ImageSelectorTerm, status *v1alpha1.BizflyNodeClassStatus) *Image {
+	resolved, os, ok := parseVersion(status.KubernetesVersion)
+	if !ok || status.Image == nil {
+		return nil
+	}
+	os = cmp.Or(term.OSType, os)
+	kept := workerImage{id: status.Image.ID, version: resolved, os: os}.image()
+	snapshot, err := p.catalog.Snapshot()
+	// The name says of which operating system it is.
+	if err != nil || snapshot.Cluster == nil || kept.Name != status.Image.Name {
+		return nil
+	}
+	controlPlane, _, known := parseVersion(snapshot.Cluster.Version.K8SVersion)
+	if !known {
+		// A cluster that does not name its version for a moment has not moved to another.
+		controlPlane = resolved
+	}
+	if matches, _ := aliasMatcher(strings.TrimPrefix(term.Alias, aliasPrefix), controlPlane); matches == nil || !matches(resolved) {
+		return nil
+	}
+	return kept
+}
+
+// listedByAlias finds a worker image in the catalog. A kubelet must not be newer than its control plane, hence:
 //   - bke@latest is the control plane's own version, else the newest older patch of the same minor version;
 //   - bke@v1.33 is the newest patch of that minor version that is not above the control plane;
 //   - bke@v1.33.5 is exactly that version, where its minor version is not above the control plane's.
-func (p *DefaultProvider) byAlias(field string, term *v1alpha1.ImageSelectorTerm) (*Image, error) {
+func (p *DefaultProvider) listedByAlias(field string, term *v1alpha1.ImageSelectorTerm) (*Image, error) {
 	snapshot, err := p.catalog.Snapshot()
 	if err != nil {
 		return nil, fmt.Errorf("looking up image %q of %s, %w", term.Alias, field, err)

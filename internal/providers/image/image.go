@@ -37,6 +37,8 @@ type Image struct {
 	// MinDiskGiB is the least root disk that it fits on, in GiB; 0 where the cloud does not say, as of public images and
 	// BKE worker images.
 	MinDiskGiB int
+	// Note is what the user may want to know of it nevertheless; mostly empty.
+	Note string
 }
 
 // NotFoundError says that the cloud answered and has no such image.
@@ -62,7 +64,8 @@ func (e *NotFoundError) Error() string {
 
 // Provider finds images.
 type Provider interface {
-	// Resolve returns the image of the first selector term that matches. A *NotFoundError says that none does; any
+	// Resolve returns the image of the first selector term that matches. A BKE alias stays with what the NodeClass's status
+	// says while the catalog offers nothing newer, until several of its reads agree. A *NotFoundError says that none does; any
 	// other error that it could not be found out, which never means that an image is gone.
 	Resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (*Image, error)
 }

@@ -52,6 +52,7 @@ type DefaultProvider struct {
 	api     bizfly.CatalogAPI
 	catalog catalog.Provider
 	cache   *lookup.Lists
+	doubts  doubts
 }
 
 var _ Provider = (*DefaultProvider)(nil)
@@ -69,7 +70,7 @@ func (p *DefaultProvider) SetTTL(ttl time.Duration) { p.cache.SetTTL(ttl) }
 func (p *DefaultProvider) Resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (*Image, error) {
 	var misses []*NotFoundError
 	for i := range nodeClass.Spec.ImageSelectorTerms {
-		found, err := p.resolveTerm(ctx, fmt.Sprintf("spec.imageSelectorTerms[%d]", i), &nodeClass.Spec.ImageSelectorTerms[i])
+		found, err := p.resolveTerm(ctx, nodeClass, i)
 		if err == nil {
 			return found, nil
 		}
@@ -82,10 +83,11 @@ func (p *DefaultProvider) Resolve(ctx context.Context, nodeClass *v1alpha1.Bizfl
 	return nil, summarize(misses)
 }
 
-func (p *DefaultProvider) resolveTerm(ctx context.Context, path string, term *v1alpha1.ImageSelectorTerm) (*Image, error) {
+func (p *DefaultProvider) resolveTerm(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, i int) (*Image, error) {
+	path, term := fmt.Sprintf("spec.imageSelectorTerms[%d]", i), &nodeClass.Spec.ImageSelectorTerms[i]
 	switch {
 	case term.Alias != "":
-		return p.byAlias(path+".alias", term)
+		return p.byAlias(path+".alias", term, &nodeClass.Status)
 	case term.ID != "":
 		return p.byID(ctx, path+".id", term.ID)
 	case term.Name != "":

@@ -189,6 +189,84 @@ var _ = Describe("BKE aliases", func() {
 		start(true)
 		Expect(resolve(alias("bke@v1.32"))).To(Equal(first))
 	})
+	Describe("that have been resolved", func() {
+		const newest, older = "v1.35.4", "v1.35.2"
+		var (
+			nodeClass *v1alpha1.BizflyNodeClass
+			snapshots *catalog.DefaultProvider
+		)
+		// read reads the catalog as it is after the change and resolves, and writes down what was found.
+		read := func(change func(*cloud.Catalog)) (*image.Image, error) {
+			GinkgoHelper()
+			sandbox.Edit(change)
+			Expect(snapshots.Refresh(ctx)).To(Succeed())
+			found, err := provider.Resolve(ctx, nodeClass)
+			if err == nil {
+				nodeClass.Status.Image = &v1alpha1.ImageStatus{ID: found.ID, Name: found.Name, Type: found.Type}
+				nodeClass.Status.KubernetesVersion = found.KubernetesVersion
+			}
+			return found, err
+		}
+		imageOf := func(version, id string) func(*cloud.Catalog) {
+			return func(c *cloud.Catalog) {
+				for i := range c.Versions {
+					if c.Versions[i].KubernetesVersion == version {
+						c.Versions[i].WorkerImageID = id
+					}
+				}
+			}
+		}
+		unchanged := func(*cloud.Catalog) {}
+		var own string
+		BeforeEach(func() {
+			imageOf(older, "older-image")(sold)
+			options.Version = newest
+			snapshots = startWith(func(config *catalog.Config) { config.BKEClusterID = sandbox.BKE().ClusterUID })
+			own = workerImage(newest)
+			nodeClass = &v1alpha1.BizflyNodeClass{}
+			nodeClass.Spec.ImageSelectorTerms = []v1alpha1.ImageSelectorTerm{alias("bke@latest")}
+			Expect(read(unchanged)).To(HaveField("ID", own))
+		})
+		It("should not follow a version whose image is missing for a moment to an older one", func() {
+			for range 2 {
+				found, err := read(imageOf(newest, ""))
+				Expect(err).ToNot(HaveOccurred())
+				Expect(found).To(And(HaveField("ID", own), HaveField("KubernetesVersion", newest), HaveField("Note", ContainSubstring("does not list this image"))))
+			}
+			Expect(read(imageOf(newest, own))).To(And(HaveField("ID", own), HaveField("Note", BeEmpty())))
+			for range 2 {
+				Expect(read(imageOf(newest, ""))).To(HaveField("ID", own), "reads count in a row only")
+			}
+		})
+		It("should count reads of the catalog, and not how often it is asked", func() {
+			Expect(read(imageOf(newest, ""))).To(HaveField("ID", own))
+			for range 10 {
+				Expect(provider.Resolve(ctx, nodeClass)).To(HaveField("ID", own))
+			}
+		})
+		It("should follow once several reads in a row agree", func() {
+			for range 2 {
+				Expect(read(imageOf(newest, ""))).To(HaveField("ID", own))
+			}
+			Expect(read(unchanged)).To(HaveField("ID", "older-image"))
+		})
+		It("should not be missing before several reads in a row agree", func() {
+			none := func(c *cloud.Catalog) { imageOf(newest, "")(c); imageOf(older, "")(c) }
+			for range 2 {
+				Expect(read(none)).To(HaveField("ID", own))
+			}
+			_, err := read(none)
+			Expect(missOf(err).Value).To(Equal("bke@latest (ubuntu)"))
+		})
+		It("should follow a newer version at once", func() {
+			nodeClass.Status.Image.ID, nodeClass.Status.Image.Name, nodeClass.Status.KubernetesVersion = "older-image", "bke v1.35.2 ubuntu", older
+			Expect(read(unchanged)).To(HaveField("ID", own))
+		})
+		It("should follow at once to what another alias selects", func() {
+			nodeClass.Spec.ImageSelectorTerms[0].Alias = "bke@v1.33.5"
+			Expect(read(unchanged)).To(HaveField("KubernetesVersion", "v1.33.5"))
+		})
+	})
 	It("should not be misled by a version that is none", func() {
 		sold.Versions = append(sold.Versions, cloud.KubernetesVersion{ID: "x", Name: "x", KubernetesVersion: "nightly", WorkerImageID: "nightly"})
 		start(true)

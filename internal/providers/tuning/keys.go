@@ -73,7 +73,7 @@ var keys = []key{
 	grace(),
 	{
 		name: "vmMemoryOverheadPercent", option: "VM_MEMORY_OVERHEAD_PERCENT", unit: "percent", bounds: "0 to less than 50",
-		doc:   "The part of a flavor's memory that its node does not see. It counts for nodes that are launched from then on.",
+		doc:   "The part of a flavor's memory that its node does not see, until nodes have reported it. More than 7.5 is left out whatever they report. It counts for nodes that are launched from then on.",
 		value: func(v *Values) any { return &v.MemoryOverheadPercent },
 		parse: func(v *Values, raw string) []Problem {
 			percent, err := strconv.ParseFloat(strings.TrimSpace(raw), 64)

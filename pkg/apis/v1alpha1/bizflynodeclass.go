@@ -181,8 +181,9 @@ type BizflyNodeClassSpec struct {
 	// +kubebuilder:default={mode: BKE}
 	// +optional
 	Bootstrap *Bootstrap `json:"bootstrap,omitempty"`
-	// Kubelet is the kubelet configuration that the user data gives the node. It is what the scheduler computes with,
-	// so it must be what the node really gets; the BKE worker image decides for itself, hence Custom mode only.
+	// Kubelet is the kubelet configuration that the scheduler computes with. In Custom mode the user data gives it to the
+	// node. The BKE worker image decides for itself: in BKE mode set here what it reserves where nodes offer pods less than
+	// was estimated. Nothing of it is sent to the server, and no node is replaced.
 	// +optional
 	Kubelet *KubeletConfiguration `json:"kubelet,omitempty"`
 	// PlacementStrategy chooses among the cheapest offerings that are available: Balanced prefers those that failed
@@ -226,7 +227,6 @@ type BizflyNodeClass struct {
 
 	// Spec is what the user asks for.
 	// +kubebuilder:default={}
-	// +kubebuilder:validation:XValidation:message="kubelet settings need bootstrap.mode Custom: the BKE worker image decides them itself (110 pods and its own reservations) and takes no others",rule="!has(self.kubelet) || (has(self.bootstrap) && self.bootstrap.mode == 'Custom')"
 	// +kubebuilder:validation:XValidation:message="bootstrap.mode BKE needs a BKE worker image: use an alias such as bke@latest, or an id or name of one; a plain operating system image has no BKE script",rule="(has(self.bootstrap) && self.bootstrap.mode == 'Custom') || !has(self.imageSelectorTerms) || !self.imageSelectorTerms.exists(t, has(t.os))"
 	// +kubebuilder:validation:XValidation:message="bootstrap.userData and userDataFrom are not possible on BKE's flatcar image, which takes a single script: use osType ubuntu or mode Custom",rule="!has(self.bootstrap) || (has(self.bootstrap.mode) && self.bootstrap.mode == 'Custom') || !(has(self.bootstrap.userData) || has(self.bootstrap.userDataFrom)) || !has(self.imageSelectorTerms) || !self.imageSelectorTerms.exists(t, has(t.osType) && t.osType == 'flatcar')"
 	// +optional

@@ -137,25 +137,25 @@ var _ = Describe("The hash of a BizflyNodeClass", func() {
 		},
 		"Kubelet": {
 			func(s *v1alpha1.BizflyNodeClassSpec) {
-				s.Kubelet = &v1alpha1.KubeletConfiguration{MaxPods: lo.ToPtr(int32(50))}
+				s.Bootstrap.Mode, s.Kubelet = v1alpha1.BootstrapModeCustom, &v1alpha1.KubeletConfiguration{MaxPods: lo.ToPtr(int32(50))}
 			},
 			func(s *v1alpha1.BizflyNodeClassSpec) {
-				s.Kubelet = &v1alpha1.KubeletConfiguration{SystemReserved: map[string]string{"cpu": "1"}}
+				s.Bootstrap.Mode, s.Kubelet = v1alpha1.BootstrapModeCustom, &v1alpha1.KubeletConfiguration{SystemReserved: map[string]string{"cpu": "1"}}
 			},
 			func(s *v1alpha1.BizflyNodeClassSpec) {
-				s.Kubelet = &v1alpha1.KubeletConfiguration{KubeReserved: map[string]string{"cpu": "1"}}
+				s.Bootstrap.Mode, s.Kubelet = v1alpha1.BootstrapModeCustom, &v1alpha1.KubeletConfiguration{KubeReserved: map[string]string{"cpu": "1"}}
 			},
 			func(s *v1alpha1.BizflyNodeClassSpec) {
-				s.Kubelet = &v1alpha1.KubeletConfiguration{EvictionHard: map[string]string{"memory.available": "5%"}}
+				s.Bootstrap.Mode, s.Kubelet = v1alpha1.BootstrapModeCustom, &v1alpha1.KubeletConfiguration{EvictionHard: map[string]string{"memory.available": "5%"}}
 			},
 			func(s *v1alpha1.BizflyNodeClassSpec) {
-				s.Kubelet = &v1alpha1.KubeletConfiguration{EvictionSoft: map[string]string{"memory.available": "5%"}}
+				s.Bootstrap.Mode, s.Kubelet = v1alpha1.BootstrapModeCustom, &v1alpha1.KubeletConfiguration{EvictionSoft: map[string]string{"memory.available": "5%"}}
 			},
 			func(s *v1alpha1.BizflyNodeClassSpec) {
-				s.Kubelet = &v1alpha1.KubeletConfiguration{EvictionSoftGracePeriod: map[string]string{"memory.available": "1m"}}
+				s.Bootstrap.Mode, s.Kubelet = v1alpha1.BootstrapModeCustom, &v1alpha1.KubeletConfiguration{EvictionSoftGracePeriod: map[string]string{"memory.available": "1m"}}
 			},
 			func(s *v1alpha1.BizflyNodeClassSpec) {
-				s.Kubelet = &v1alpha1.KubeletConfiguration{PodsPerCore: lo.ToPtr(int32(50))}
+				s.Bootstrap.Mode, s.Kubelet = v1alpha1.BootstrapModeCustom, &v1alpha1.KubeletConfiguration{PodsPerCore: lo.ToPtr(int32(50))}
 			},
 		},
 		"Metadata": {
@@ -225,6 +225,7 @@ var _ = Describe("The hash of a BizflyNodeClass", func() {
 		Entry("the default address", ``, `publicIPv4: true`),
 		Entry("the default plan", ``, `billingPlan: on_demand`),
 		Entry("the default mode", ``, `bootstrap: {}`),
+		Entry("what the worker image is said to reserve, which changes no server", ``, `kubelet: {systemReserved: {memory: 1Gi}}`),
 		Entry("the default key", `bootstrap: {userDataFrom: {name: x}}`, `bootstrap: {userDataFrom: {name: x, key: userData}}`),
 		Entry("kubelet settings of nothing", `bootstrap: {mode: Custom, userData: x}`, `bootstrap: {mode: Custom, userData: x}, kubelet: {kubeReserved: {}}`),
 		Entry("a quantity in another form", `bootstrap: {mode: Custom, userData: x}, kubelet: {kubeReserved: {cpu: "1"}}`,

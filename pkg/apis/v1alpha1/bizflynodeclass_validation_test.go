@@ -33,7 +33,6 @@ const (
 	metadataForm   = "metadata keys must be 1 to 255 letters"
 	diskSteps      = ".size must be a multiple of 10Gi"
 	bothDiskTypes  = "set type or volumeType, not both"
-	customOnly     = "kubelet settings need bootstrap.mode Custom"
 )
 
 var _ = Describe("Validation of a BizflyNodeClass", func() {
@@ -245,9 +244,9 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 		Entry("an evictionSoft of everything", `evictionSoft: {memory.available: 100%}, evictionSoftGracePeriod: {memory.available: 1m}`, "evictionSoft values must be quantities or percentages below 100%"),
 		Entry("a time that is none", `evictionSoft: {memory.available: 10%}, evictionSoftGracePeriod: {memory.available: soon}`, "evictionSoftGracePeriod values must be durations"),
 	)
-	DescribeTable("kubelet where the worker image decides", spec,
-		Entry("in BKE mode", `bootstrap: {mode: BKE}, kubelet: {maxPods: 50}`, customOnly),
-		Entry("without a mode", `kubelet: {maxPods: 50}`, customOnly),
+	DescribeTable("kubelet where the worker image decides, of which it says what that reserves", spec,
+		Entry("in BKE mode", `bootstrap: {mode: BKE}, kubelet: {maxPods: 50}`, valid),
+		Entry("without a mode", `kubelet: {maxPods: 50}`, valid),
 	)
 
 	long := strings.Repeat("x", 256)

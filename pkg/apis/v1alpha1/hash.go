@@ -65,6 +65,10 @@ func (in *BizflyNodeClassSpec) effective() *BizflyNodeClassSpec {
 	bootstrap.Mode = lo.CoalesceOrEmpty(bootstrap.Mode, BootstrapModeBKE)
 	spec.Bootstrap = &bootstrap
 	spec.Kubelet = spec.Kubelet.effective()
+	if bootstrap.Mode != BootstrapModeCustom {
+		// There it only says what the worker image does by itself.
+		spec.Kubelet = nil
+	}
 	if len(spec.Metadata) == 0 {
 		spec.Metadata = nil
 	}

@@ -77,12 +77,13 @@ const (
 	// that are still there when it is gone if nobody releases them: what the claim's deletion releases, where they are also
 	// attached to the server or named after it.
 	AnnotationOwnedAddresses = Group + "/owned-addresses"
-	// AnnotationDelivered is JSON: the billing plan and the disks of the server as the cloud showed them before its node
+	// AnnotationDelivered is JSON: the billing plan, networks and disks of the server as the cloud showed them before its node
 	// registered. Drift compares with it, so that what the cloud makes of every order alike replaces no node.
 	AnnotationDelivered = Group + "/delivered"
-	// AnnotationMemorySeen records on a NodeClass, by image and flavor, the least memory that its nodes have reported.
-	// It may be removed to forget that; the controller forgets when it restarts, and learns anew from the nodes there are.
-	AnnotationMemorySeen = Group + "/memory-seen"
+	// AnnotationLearnedSizes records on a NodeClass, by image and flavor, the capacity and the allocatable resources that
+	// its nodes have reported. Remove it and restart the controller to forget them; the controller learns again from the
+	// nodes that exist.
+	AnnotationLearnedSizes = Group + "/learned-sizes"
 	// TerminationFinalizer holds a NodeClass while NodeClaims use it.
 	TerminationFinalizer = Group + "/termination"
 )

@@ -19,6 +19,7 @@ package answers
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -124,9 +125,14 @@ func (r *Recorder) route(request *http.Request) (service, route string) {
 	return service, route
 }
 
-// Ask sends a GET that no client of ours sends: to a service that the client has had an answer of already, with the
-// client's credentials, and to nobody else. It is written down like any other.
+// Ask sends a GET that no client of ours sends.
 func (r *Recorder) Ask(ctx context.Context, service, pathAndQuery string) (status int, body []byte, err error) {
+	return r.Send(ctx, http.MethodGet, service, pathAndQuery, nil)
+}
+
+// Send sends a request that no client of ours sends: to a service that the client has had an answer of already, with the
+// client's credentials, and to nobody else. It is written down like any other. The content is sent as JSON unless it is nil.
+func (r *Recorder) Send(ctx context.Context, method, service, pathAndQuery string, content any) (status int, body []byte, err error) {
 	r.mu.Lock()
 	base, credentials := r.bases[service], r.credentials.Clone()
 	r.mu.Unlock()
@@ -135,11 +141,22 @@ func (r *Recorder) Ask(ctx context.Context, service, pathAndQuery string) (statu
 	}
 	i := slices.IndexFunc(services, func(s struct{ name, prefix string }) bool { return s.name == service })
 	before, _, _ := strings.Cut(base.Path, services[i].prefix)
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, base.Scheme+"://"+base.Host+before+services[i].prefix+pathAndQuery, http.NoBody)
+	var sent io.Reader = http.NoBody
+	if content != nil {
+		raw, err := json.Marshal(content)
+		if err != nil {
+			return 0, nil, fmt.Errorf("encoding a request: %w", err)
+		}
+		sent = bytes.NewReader(raw)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, base.Scheme+"://"+base.Host+before+services[i].prefix+pathAndQuery, sent)
 	if err != nil {
 		return 0, nil, fmt.Errorf("making a request: %w", err)
 	}
 	request.Header = credentials
+	if content != nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
 	response, err := r.RoundTrip(request)
 	if err != nil {
 		return 0, nil, fmt.Errorf("asking %s: %w", service, err)

@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -52,6 +53,8 @@ type Options struct {
 	MemoryOverhead float64
 	// ImageMemoryOverhead is MemoryOverhead by image id.
 	ImageMemoryOverhead map[string]float64
+	// Reserved is what the kubelet of the worker image keeps from pods beyond the Kubernetes Engine's one public answer.
+	Reserved corev1.ResourceList
 	// Interval is how often the cloud is looked at besides when it tells; 0 is half a second.
 	Interval time.Duration
 	// Ready registers Nodes that are Ready, for suites without KWOK.

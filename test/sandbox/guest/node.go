@@ -104,7 +104,7 @@ func (g *Guests) resources(s cloud.Server, k kubelet) (capacity, allocatable cor
 	}
 	eviction := k.eviction(memory, disk)
 	allocatable = capacity.DeepCopy()
-	for _, kept := range []map[corev1.ResourceName]resource.Quantity{kube, system, eviction} {
+	for _, kept := range []map[corev1.ResourceName]resource.Quantity{kube, system, eviction, g.opts.Reserved} {
 		for name, quantity := range kept {
 			rest := allocatable[name]
 			rest.Sub(quantity)

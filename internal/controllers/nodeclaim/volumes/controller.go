@@ -101,7 +101,7 @@ func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (re
 		updated.Annotations[v1alpha1.AnnotationOwnedAddresses] = strings.Join(addresses, ",")
 	}
 	if !registered {
-		updated.Annotations[v1alpha1.AnnotationDelivered] = cloudprovider.Delivered(server)
+		updated.Annotations[v1alpha1.AnnotationDelivered] = cloudprovider.Delivered(server, c.ports(ctx))
 	}
 	// The lock is what makes "before registration" true: a claim that has registered since the list was read conflicts.
 	err = c.kubeClient.Patch(ctx, updated, client.MergeFromWithOptions(claim, client.MergeFromWithOptimisticLock{}))
@@ -123,6 +123,16 @@ func (c *Controller) ownedAddresses(ctx context.Context, id string, registered b
 		log.FromContext(ctx).Error(err, "recording the addresses of a server", "server", id)
 	}
 	return addresses
+}
+
+// ports are the interfaces of the project's servers. The record does not wait for them either: without them networks are
+// compared as they are.
+func (c *Controller) ports(ctx context.Context) []instance.Port {
+	ports, err := c.instances.Ports(ctx)
+	if err != nil {
+		log.FromContext(ctx).Error(err, "recording the networks of servers")
+	}
+	return ports
 }
 
 // ownedVolumes returns the ids of the disks that are the server's own. Pods may run once the node has registered, and

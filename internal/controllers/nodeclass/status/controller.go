@@ -111,7 +111,7 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 	conditions := nodeClass.StatusConditions(opstatus.WithClock(c.clock))
 	requeue := requeueFine
 	for _, concern := range c.concerns {
-		found := concern.resolve(ctx, nodeClass)
+		found := concern.resolve(ctx, nodeClass).orStale(conditions.Get(concern.conditionType()), nodeClass.Generation, c.clock.Now())
 		found.apply(conditions, concern.conditionType())
 		requeue = min(requeue, lo.CoalesceOrEmpty(found.retryAfter, requeueFine))
 	}
@@ -136,9 +136,12 @@ func (c *Controller) publish(stored, nodeClass *v1alpha1.BizflyNodeClass) {
 	for _, condition := range nodeClass.Status.Conditions {
 		was := before[condition.Type]
 		changed := !was.IsFalse() || was.Reason != condition.Reason || was.Message != condition.Message
-		// Ready only repeats what the others say.
-		if condition.IsFalse() && changed && condition.Type != opstatus.ConditionReady {
+		switch {
+		case condition.Type == opstatus.ConditionReady: // only repeats what the others say
+		case condition.IsFalse() && changed, condition.IsUnknown() && isStale(was):
 			c.recorder.Publish(events.NodeClassNotReady(nodeClass, condition))
+		case isStale(condition) && !isStale(was) && condition.Reason == reasonCloudUnavailable:
+			c.recorder.Publish(events.NodeClassStale(nodeClass, condition))
 		}
 	}
 }

@@ -260,35 +260,49 @@ var _ = Describe("The status of a NodeClass", func() {
 	Context("while the cloud does not answer", func() {
 		const everything = `firewallSelectorTerms: [{name: web}], sshKeySelectorTerms: [{name: ops}], imageSelectorTerms: [{name: golden-node}]`
 
-		DescribeTable("should be unknown and keep what was resolved", func(path string, conditionTypes ...string) {
+		DescribeTable("should stay ready on what was resolved for an hour, say so, and be unknown then", func(path string, conditionTypes ...string) {
 			w := newWorld(nil, asIs)
 			apply(lo.Ternary(path == "/snapshots", `imageSelectorTerms: [{snapshot: {name: "golden-*"}}]`, everything))
 			before, _ := w.look()
 			Expect(ready(before).IsTrue()).To(BeTrue())
 			w.lists.Flush()
 			w.sandbox.AddFaults(1, cloud.Fault{Path: path, Effect: cloud.EffectStatus, Status: http.StatusForbidden, Message: "not now"})
-			after, result := w.look()
-			for _, conditionType := range dependents {
-				found := condition(after, conditionType)
-				if !slices.Contains(conditionTypes, conditionType) {
+			since := w.clock.Now().UTC().Format(time.RFC3339)
+			for range 3 {
+				after, result := w.look()
+				for _, conditionType := range dependents {
+					found := condition(after, conditionType)
 					Expect(found.IsTrue()).To(BeTrue(), conditionType)
-					continue
+					if slices.Contains(conditionTypes, conditionType) {
+						Expect(found.Reason).To(Equal("CloudUnavailable"))
+						Expect(found.Message).To(And(HavePrefix("stale since "+since), ContainSubstring("not now")))
+						Expect(ready(after).Message).To(ContainSubstring(conditionType + ": stale since " + since))
+					}
 				}
-				Expect(found.IsUnknown()).To(BeTrue(), conditionType)
-				Expect(found.Reason).To(Equal("CloudUnavailable"))
-				Expect(found.Message).To(And(ContainSubstring("what was found last stays in use"), ContainSubstring("not now")))
+				Expect(ready(after).IsTrue()).To(BeTrue())
+				Expect(ready(after).Reason).To(Equal("CloudUnavailable"))
+				Expect(result.RequeueAfter).To(BeNumerically("<", time.Minute))
+				values := after.DeepCopy()
+				values.Status.Conditions = before.Status.Conditions
+				Expect(values.Status).To(Equal(before.Status))
+				Expect(w.recorder.Calls("NodeClassStale")).To(Equal(len(conditionTypes)))
+				w.clock.Step(19 * time.Minute)
 			}
+
+			w.clock.Step(4 * time.Minute)
+			after, _ := w.look()
 			Expect(ready(after).IsUnknown()).To(BeTrue())
 			Expect(ready(after).Reason).To(Equal("CloudUnavailable"))
-			Expect(result.RequeueAfter).To(BeNumerically("<", time.Minute))
-			Expect(w.recorder.Events()).To(BeEmpty(), "an outage is nobody's mistake")
+			Expect(ready(after).Message).To(ContainSubstring("stale since " + since))
+			Expect(w.recorder.Calls("CloudUnavailable")).To(Equal(len(conditionTypes)))
 			values := after.DeepCopy()
 			values.Status.Conditions = before.Status.Conditions
-			Expect(values.Status).To(Equal(before.Status))
+			Expect(values.Status).To(Equal(before.Status), "nodes that run are judged by it")
 
 			w.sandbox.ClearFaults()
 			after, _ = w.look()
 			Expect(ready(after).IsTrue()).To(BeTrue())
+			Expect(ready(after).Message).To(BeEmpty())
 		},
 			Entry("about networks", "/vpc-networks", v1alpha1.ConditionTypeNetworksReady, v1alpha1.ConditionTypeZonesReady),
 			Entry("about images", "/user/images", v1alpha1.ConditionTypeImagesReady),
@@ -296,6 +310,17 @@ var _ = Describe("The status of a NodeClass", func() {
 			Entry("about firewalls", "/firewalls", v1alpha1.ConditionTypeFirewallsReady),
 			Entry("about SSH keys", "/keypairs", v1alpha1.ConditionTypeSSHKeyReady),
 		)
+		It("should be unknown at once for a spec that was never resolved", func() {
+			w := newWorld(nil, asIs)
+			apply(everything)
+			w.look()
+			w.lists.Flush()
+			w.sandbox.AddFaults(1, cloud.Fault{Path: "/firewalls", Effect: cloud.EffectStatus, Status: http.StatusForbidden, Message: "not now"})
+			apply(`firewallSelectorTerms: [{name: default}], sshKeySelectorTerms: [{name: ops}]`)
+			nodeClass, _ := w.look()
+			Expect(ready(nodeClass).IsUnknown()).To(BeTrue())
+			Expect(condition(nodeClass, v1alpha1.ConditionTypeFirewallsReady).IsUnknown()).To(BeTrue())
+		})
 		It("should look again within seconds while the catalog has not been read", func() {
 			w := newUnreadWorld(nil, asIs)
 			apply("")

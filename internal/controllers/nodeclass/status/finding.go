@@ -18,6 +18,7 @@ package status
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -56,11 +57,11 @@ const (
 	reasonNoEgress = "NoEgress"
 )
 
-// Reasons of a condition that is unknown: what was found last stays in use.
+// Reasons of a condition that is unknown, or for an hour still true: what was found last stays in use.
 const (
 	// reasonCatalogNotReady says that the controller has just started and has not read the catalog yet.
 	reasonCatalogNotReady = "CatalogNotReady"
-	// reasonCloudUnavailable says that the cloud did not answer, which is no verdict.
+	// reasonCloudUnavailable says that the cloud did not answer: what was resolved for this spec stays in use for an hour, then the condition is Unknown.
 	reasonCloudUnavailable = "CloudUnavailable"
 	// reasonAwaitingNetworks says that NetworksReady must become true first.
 	reasonAwaitingNetworks = "AwaitingNetworks"
@@ -77,6 +78,13 @@ const (
 	retryUnavailable = 20 * time.Second
 	// retryCatalog is short: the catalog is read within seconds of the start, and until then nobody can launch anything.
 	retryCatalog = 2 * time.Second
+
+	// maxStale is for how long a condition stays true on what was resolved before, while that cannot be checked: long
+	// enough for an outage of one list, since launches need none of them, and too short to launch for days into a network
+	// that does not exist any more.
+	maxStale = time.Hour
+	// stalePrefix is followed by the time since when; it is read back, so that a restart does not begin the hour anew.
+	stalePrefix = "stale since "
 
 	// maxMessageBytes bounds what a cloud can put into a condition.
 	maxMessageBytes = 1024
@@ -117,7 +125,7 @@ func unavailable(err error) finding {
 		return finding{status: metav1.ConditionUnknown, reason: reasonCatalogNotReady, message: err.Error(), retryAfter: retryCatalog}
 	}
 	return finding{status: metav1.ConditionUnknown, reason: reasonCloudUnavailable, retryAfter: retryUnavailable,
-		message: "what was found last stays in use, since this could not be found out: " + err.Error()}
+		message: "what was resolved last cannot be checked: " + err.Error()}
 }
 
 // missingOr distinguishes what the cloud says does not exist from what it did not say.
@@ -127,6 +135,34 @@ func missingOr[T error](err error, reason string) finding {
 		return missing(reason, miss.Error())
 	}
 	return unavailable(err)
+}
+
+// orStale keeps a condition true that was true for this spec while the cloud cannot be asked, for as long as maxStale.
+func (f finding) orStale(was *opstatus.Condition, generation int64, now time.Time) finding {
+	if f.status != metav1.ConditionUnknown || !isOutage(f.reason) || !was.IsTrue() || was.ObservedGeneration != generation {
+		return f
+	}
+	since := now.UTC().Truncate(time.Second)
+	if text, ok := strings.CutPrefix(was.Message, stalePrefix); ok && isOutage(was.Reason) {
+		text, _, _ = strings.Cut(text, ",")
+		if earlier, err := time.Parse(time.RFC3339, text); err == nil {
+			since = earlier
+		}
+	}
+	if now.Sub(since) < maxStale {
+		f.status = metav1.ConditionTrue
+	}
+	f.message = fmt.Sprintf("%s%s, and in use until %s: %s", stalePrefix, since.Format(time.RFC3339), since.Add(maxStale).Format(time.RFC3339), f.message)
+	return f
+}
+
+func isOutage(reason string) bool {
+	return reason == reasonCloudUnavailable || reason == reasonCatalogNotReady
+}
+
+// isStale reports whether a condition is true on what was resolved before.
+func isStale(condition opstatus.Condition) bool {
+	return condition.IsTrue() && isOutage(condition.Reason)
 }
 
 func (f finding) apply(conditions opstatus.ConditionSet, conditionType string) {
@@ -139,14 +175,11 @@ func (f finding) apply(conditions opstatus.ConditionSet, conditionType string) {
 }
 
 // explain puts the reasons themselves on Ready, because that is what `kubectl get` shows and what core repeats on each
-// NodePool of the class; "UnhealthyDependents" tells nobody what to do.
+// NodePool of the class; "UnhealthyDependents" tells nobody what to do. While it is true, they are those of what is stale.
 func explain(conditions opstatus.ConditionSet) {
 	ready := conditions.Root()
-	if ready.IsTrue() {
-		return
-	}
 	culprits := lo.Filter(conditions.List(), func(c opstatus.Condition, _ int) bool {
-		return c.Type != opstatus.ConditionReady && conditions.IsDependentCondition(c.Type) && c.Status == ready.Status
+		return c.Type != opstatus.ConditionReady && conditions.IsDependentCondition(c.Type) && c.Status == ready.Status && (!c.IsTrue() || isStale(c))
 	})
 	if len(culprits) == 0 {
 		return

@@ -20,6 +20,8 @@ import (
 	"context"
 	"math"
 
+	"github.com/samber/lo"
+
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -40,5 +42,5 @@ func (c *imageConcern) resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 		ID: found.ID, Name: found.Name, Type: found.Type, MinDiskGiB: int32(min(found.MinDiskGiB, math.MaxInt32)), //nolint:gosec // G115: bounded
 	}
 	nodeClass.Status.KubernetesVersion = found.KubernetesVersion
-	return fine()
+	return fine(lo.Compact([]string{found.Note})...)
 }

@@ -134,7 +134,7 @@ var _ = Describe("What a NodeClass resolves to", func() {
 		})
 	})
 
-	It("should be unknown, and stay what it was, while a controller that has just started has not read the catalog", func() {
+	It("should stay ready on what it was, quietly, while a controller that has just started has not read the catalog", func() {
 		w := newWorld(nil, asIs)
 		apply("publicIPv4: false")
 		before, _ := w.look()
@@ -142,11 +142,12 @@ var _ = Describe("What a NodeClass resolves to", func() {
 		after, result := restarted.look()
 		for _, conditionType := range []string{
 			v1alpha1.ConditionTypeZonesReady, v1alpha1.ConditionTypeImagesReady, v1alpha1.ConditionTypeNetworksReady,
-			v1alpha1.ConditionTypeDisksReady, v1alpha1.ConditionTypeFlavorsReady, v1alpha1.ConditionTypeEgressAvailable,
+			v1alpha1.ConditionTypeDisksReady, v1alpha1.ConditionTypeFlavorsReady,
 		} {
-			Expect(condition(after, conditionType)).To(saying("Unknown", "CatalogNotReady", "."), conditionType)
+			Expect(condition(after, conditionType)).To(saying("True", "CatalogNotReady", "^stale since "), conditionType)
 		}
-		Expect(ready(after)).To(saying("Unknown", "CatalogNotReady", "."))
+		Expect(ready(after)).To(saying("True", "CatalogNotReady", "stale since "))
+		Expect(restarted.recorder.Events()).To(BeEmpty())
 		Expect(result.RequeueAfter).To(BeNumerically("<=", 5*time.Second))
 		after.Status.Conditions = before.Status.Conditions
 		Expect(after.Status).To(Equal(before.Status))
@@ -189,7 +190,7 @@ var _ = Describe("What a NodeClass resolves to", func() {
 		w.sandbox.AddFaults(1, cloud.Fault{Path: "/user/images", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
 		lost, _ := w.look()
 		Expect(lost.Status.Image).To(Equal(after.Status.Image))
-		Expect(condition(lost, v1alpha1.ConditionTypeImagesReady).IsUnknown()).To(BeTrue())
+		Expect(condition(lost, v1alpha1.ConditionTypeImagesReady)).To(saying("True", "CloudUnavailable", "^stale since "))
 		w.sandbox.ClearFaults()
 		w.sandbox.Edit(func(c *cloud.Catalog) { c.CustomImages[cloud.RegionHN] = nil })
 		w.lists.Flush()

@@ -81,6 +81,8 @@ type world struct {
 	lists      *cache.Cache
 	recorder   *coretest.EventRecorder
 	controller *status.Controller
+	// clock is the controller's; the cloud and the catalog run in real time.
+	clock *clocktesting.FakeClock
 }
 
 // newWorld makes a world that sells what is given and whose controller has the bootstrap configuration that configure
@@ -94,7 +96,7 @@ func newWorld(sold *cloud.Catalog, configure func(*bootstrap.Config)) *world {
 
 func newUnreadWorld(sold *cloud.Catalog, configure func(*bootstrap.Config)) *world {
 	GinkgoHelper()
-	w := &world{lists: cache.New(cache.NoExpiration, 0), recorder: coretest.NewEventRecorder()}
+	w := &world{lists: cache.New(cache.NoExpiration, 0), recorder: coretest.NewEventRecorder(), clock: clocktesting.NewFakeClock(time.Now())}
 	w.sandbox = cloud.Start(cloud.Options{Catalog: sold, ClusterToken: clusterToken, JoinEndpoint: "https://engine.example/engine/cluster_join/c"})
 	DeferCleanup(w.sandbox.Close)
 	credentials, bke := w.sandbox.Credentials(), w.sandbox.BKE()
@@ -114,7 +116,7 @@ func newUnreadWorld(sold *cloud.Catalog, configure func(*bootstrap.Config)) *wor
 	w.marks = capacity.NewDefaultProvider(clocktesting.NewFakeClock(time.Now()))
 	w.flavors = flavor.NewDefaultProvider(w.catalog, zones, w.marks, pricing.NewDefaultProvider(pricing.DefaultTable()), bootstraps, env.Client,
 		flavor.Config{MemoryOverheadPercent: flavor.DefaultMemoryOverheadPercent})
-	w.controller = status.NewController(env.Client, karpevents.Recorder(w.recorder), clock.RealClock{},
+	w.controller = status.NewController(env.Client, karpevents.Recorder(w.recorder), w.clock,
 		zones, image.NewDefaultProvider(api, w.catalog, w.lists), network.NewDefaultProvider(api, w.catalog, w.lists), bootstraps, w.flavors)
 	return w
 }

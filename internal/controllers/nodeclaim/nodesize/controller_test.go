@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package memory_test
+package nodesize_test
 
 import (
 	. "github.com/onsi/ginkgo/v2"
@@ -25,13 +25,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/memory"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/nodesize"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
-var _ = Describe("Learning how much memory nodes see", func() {
+var _ = Describe("Learning the size of nodes", func() {
 	var claim *karpv1.NodeClaim
 	BeforeEach(func() {
 		var err error
@@ -44,9 +44,9 @@ var _ = Describe("Learning how much memory nodes see", func() {
 		Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, live)).To(Succeed())
 		return live
 	}
-	recorded := func() flavor.MemoryRecord {
+	recorded := func() flavor.LearnedSizes {
 		GinkgoHelper()
-		record, err := flavor.ParseMemoryRecord(nodeClass())
+		record, err := flavor.ParseLearnedSizes(nodeClass())
 		Expect(err).ToNot(HaveOccurred())
 		return record
 	}
@@ -55,7 +55,8 @@ var _ = Describe("Learning how much memory nodes see", func() {
 		GinkgoHelper()
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: claim.Name}}
 		Expect(client.IgnoreAlreadyExists(env.Client.Create(ctx, node))).To(Succeed())
-		node.Status.Capacity = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(memoryReported)}
+		node.Status.Capacity, node.Status.Allocatable = claim.Status.Capacity.DeepCopy(), claim.Status.Allocatable.DeepCopy()
+		node.Status.Capacity[corev1.ResourceMemory] = resource.MustParse(memoryReported)
 		Expect(env.Client.Status().Update(ctx, node)).To(Succeed())
 		claim.Status.NodeName = node.Name
 		claim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
@@ -63,7 +64,7 @@ var _ = Describe("Learning how much memory nodes see", func() {
 	}
 	reconciled := func(claim *karpv1.NodeClaim) {
 		GinkgoHelper()
-		Expect(memory.NewController(env.APIReader, env.Flavors).Reconcile(ctx, claim)).To(BeZero())
+		Expect(nodesize.NewController(env.APIReader, env.Flavors, env.Recorder).Reconcile(ctx, claim)).To(BeZero())
 	}
 	// promised is the memory in MiB that the flavor of the claim promises now.
 	promised := func() int64 {
@@ -91,9 +92,12 @@ var _ = Describe("Learning how much memory nodes see", func() {
 		registered(claim, less.String())
 		reconciled(claim)
 		Expect(promised()).To(Equal(less.Value() >> 20))
-		Expect(recorded()).To(Equal(flavor.MemoryRecord{{
-			Image: claim.Status.ImageID, KiB: map[string]int64{claim.Labels[corev1.LabelInstanceTypeStable]: less.Value() >> 10},
-		}}))
+		Expect(recorded()).To(HaveExactElements(And(
+			HaveField("Profile", HavePrefix(claim.Status.ImageID+"/")),
+			HaveField("Flavors", HaveKeyWithValue(claim.Labels[corev1.LabelInstanceTypeStable], HaveExactElements(
+				less.Value()>>10, claim.Status.Capacity.StorageEphemeral().Value()>>10, BeEquivalentTo(110), claim.Status.Allocatable.Cpu().MilliValue(),
+				claim.Status.Allocatable.Memory().Value()>>10, claim.Status.Allocatable.StorageEphemeral().Value()>>10))),
+		)))
 	})
 	It("should know it after a restart, even when the node is gone", func() {
 		registered(claim, advertised())
@@ -108,7 +112,7 @@ var _ = Describe("Learning how much memory nodes see", func() {
 		reconciled(claim)
 		known := promised()
 		stripped := nodeClass()
-		delete(stripped.Annotations, v1alpha1.AnnotationMemorySeen)
+		delete(stripped.Annotations, v1alpha1.AnnotationLearnedSizes)
 		Expect(env.Client.Update(ctx, stripped)).To(Succeed())
 		env.Restart(ctx)
 		Expect(promised()).To(BeNumerically("<", known))
@@ -118,7 +122,7 @@ var _ = Describe("Learning how much memory nodes see", func() {
 	})
 	It("should begin a damaged record anew", func() {
 		damaged := nodeClass()
-		damaged.Annotations[v1alpha1.AnnotationMemorySeen] = "not ours"
+		damaged.Annotations[v1alpha1.AnnotationLearnedSizes] = "not ours"
 		Expect(env.Client.Update(ctx, damaged)).To(Succeed())
 		registered(claim, advertised())
 		reconciled(claim)
@@ -132,28 +136,24 @@ var _ = Describe("Learning how much memory nodes see", func() {
 		Expect(promised()).To(Equal(before))
 		Expect(recorded()).To(BeEmpty())
 	})
-	It("should still learn from an image that is on the record, for a roll-back", func() {
+	It("should not learn from a node of an earlier spec", func() {
 		registered(claim, advertised())
+		claim.Annotations[v1alpha1.AnnotationNodeClassHash] = "earlier"
 		reconciled(claim)
-		changed := nodeClass()
-		old := changed.Status.Image.ID
-		changed.Status.Image.ID = "00000000-0000-4000-8000-00000000beef"
-		Expect(env.Client.Status().Update(ctx, changed)).To(Succeed())
-		half := resource.MustParse(advertised())
-		registered(claim, resource.NewQuantity(half.Value()/10*9, resource.BinarySI).String())
-		reconciled(claim)
-		Expect(recorded()).To(ConsistOf(And(HaveField("Image", old), HaveField("KiB", ContainElement(half.Value()/10*9>>10)))))
+		Expect(recorded()).To(BeEmpty())
 	})
 	It("should not learn before the node has registered", func() {
 		reconciled(claim)
 		Expect(recorded()).To(BeEmpty())
 	})
-	It("should not believe a node that has lost most of its memory", func() {
+	It("should not believe a node that has lost most of its memory, and say so once", func() {
 		before := promised()
 		registered(claim, "100Mi")
 		reconciled(claim)
+		reconciled(claim)
 		Expect(promised()).To(Equal(before))
-		Expect(recorded()).To(BeEmpty())
+		Expect(recorded()).To(HaveExactElements(HaveField("Flavors", HaveEach(WithTransform(func(r flavor.Report) int64 { return r[0] }, BeZero())))))
+		Expect(env.Recorder.Calls("NodeSmallerThanPlanned")).To(Equal(1))
 	})
 	It("should do nothing without the NodeClass or the node", func() {
 		registered(claim, advertised())

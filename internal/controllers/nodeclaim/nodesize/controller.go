@@ -14,20 +14,18 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package memory learns from registered nodes how much memory the servers of a flavor really see, tells the flavor
-// provider, and records it on the NodeClass for the next process.
-package memory
+// Package nodesize learns from registered nodes how much of a flavor their kubelets see and leave to pods, passes it to the
+// flavor provider, and records it on the NodeClass for the next process.
+package nodesize
 
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -37,9 +35,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/metrics"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -47,97 +48,95 @@ import (
 // retry is how soon a NodeClass that has changed meanwhile is written again.
 const retry = time.Second
 
+var shortTotal = metrics.Counter("nodes_smaller_than_planned_total",
+	"Registered nodes that offered pods noticeably less than their instance type promises, while no second node confirmed it. By nodeclass.",
+	metrics.Label("nodeclass"))
+
 // Learner is told what nodes report; flavor.DefaultProvider is one.
 type Learner interface {
-	// SeeMemory takes over what a node of the flavor, made from the image, reports, and returns it in KiB, or false when
-	// it is not credible.
-	SeeMemory(ctx context.Context, image, flavor string, advertisedMiB int, reported resource.Quantity) (kibibytes int64, credible bool)
+	// Observe takes over the size of a registered node of the claim.
+	Observe(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, claim *karpv1.NodeClaim, node *corev1.Node) flavor.Observation
 }
 
 // Controller learns from nodes.
 type Controller struct {
 	kubeClient client.Client
 	learner    Learner
+	recorder   karpevents.Recorder
 }
 
 // NewController makes a Controller.
-func NewController(kubeClient client.Client, learner Learner) *Controller {
-	return &Controller{kubeClient: kubeClient, learner: learner}
+func NewController(kubeClient client.Client, learner Learner, recorder karpevents.Recorder) *Controller {
+	return &Controller{kubeClient: kubeClient, learner: learner, recorder: recorder}
 }
 
 // Name is the controller's name, which core's controllers must not share.
-func (c *Controller) Name() string { return "nodeclaim.memory.bizflycloud" }
+func (c *Controller) Name() string { return "nodeclaim.nodesize.bizflycloud" }
 
 // Reconcile learns from the node of a registered claim. It runs for each of them when the controller starts, too, so that
 // what was not recorded in time is learned again.
 func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (reconcile.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
-	if !tells(claim) {
+	if !hasNode(claim) {
 		return reconcile.Result{}, nil
 	}
 	nodeClass := &v1alpha1.BizflyNodeClass{}
 	if err := c.kubeClient.Get(ctx, client.ObjectKey{Name: claim.Spec.NodeClassRef.Name}, nodeClass); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	record, err := flavor.ParseMemoryRecord(nodeClass)
-	if err != nil {
-		log.FromContext(ctx).WithValues("BizflyNodeClass", nodeClass.Name).Error(err, "beginning the record anew")
-	}
-	image, name := claim.Status.ImageID, claim.Labels[corev1.LabelInstanceTypeStable]
-	// An image that nothing is made from any more teaches nothing, and would push out of the record what is of use.
-	if (nodeClass.Status.Image == nil || nodeClass.Status.Image.ID != image) && !record.Has(image) {
+	// A node of an earlier image or spec says nothing about those that are launched now.
+	if nodeClass.Status.Image == nil || nodeClass.Status.Image.ID != claim.Status.ImageID ||
+		nodeClass.Annotations[v1alpha1.AnnotationNodeClassHash] != claim.Annotations[v1alpha1.AnnotationNodeClassHash] {
 		return reconcile.Result{}, nil
 	}
 	node := &corev1.Node{}
 	if err := c.kubeClient.Get(ctx, client.ObjectKey{Name: claim.Status.NodeName}, node); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	advertised, err := strconv.Atoi(claim.Labels[v1alpha1.LabelInstanceMemory])
-	if err != nil {
-		return reconcile.Result{}, nil //nolint:nilerr // a claim of somebody's own making; there is nothing to compare with
+	seen := c.learner.Observe(ctx, nodeClass, claim, node)
+	if seen.Short {
+		c.recorder.Publish(events.NodeSmallerThanPlanned(claim, node))
+		shortTotal.Inc(map[string]string{"nodeclass": nodeClass.Name})
 	}
-	reported := node.Status.Capacity[corev1.ResourceMemory]
-	least, credible := c.learner.SeeMemory(ctx, image, name, advertised, reported)
-	if !credible {
-		log.FromContext(ctx).WithValues("Node", node.Name, "flavor", name, "advertised-mib", advertised, "reported", reported.String()).
-			Info("not believing how much memory a node reports")
-		return reconcile.Result{}, nil
-	}
-	return c.record(ctx, nodeClass, record, image, name, least)
+	return c.record(ctx, nodeClass, claim.Labels[corev1.LabelInstanceTypeStable], seen)
 }
 
-// record writes the report on the NodeClass if it is the least.
-func (c *Controller) record(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, record flavor.MemoryRecord, image, name string, least int64) (reconcile.Result, error) {
-	record, changed := record.With(image, name, least)
-	if !changed {
+// record writes what is believed by now on the NodeClass.
+func (c *Controller) record(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, flavorName string, seen flavor.Observation) (reconcile.Result, error) {
+	sizes, err := flavor.ParseLearnedSizes(nodeClass)
+	if err != nil {
+		log.FromContext(ctx).WithValues("BizflyNodeClass", nodeClass.Name).Error(err, "beginning the record anew")
+	}
+	sizes, changed := sizes.With(seen.Profile, flavorName, seen.Believed)
+	if !changed || seen.Believed == (flavor.Report{}) {
 		return reconcile.Result{}, nil
 	}
 	updated := nodeClass.DeepCopy()
-	updated.Annotations = lo.Assign(updated.Annotations, map[string]string{v1alpha1.AnnotationMemorySeen: record.String()})
+	updated.Annotations = lo.Assign(updated.Annotations, map[string]string{v1alpha1.AnnotationLearnedSizes: sizes.String()})
 	// The record is one text: what another flavor's node has added since would be lost without the lock.
-	err := c.kubeClient.Patch(ctx, updated, client.MergeFromWithOptions(nodeClass, client.MergeFromWithOptimisticLock{}))
+	err = c.kubeClient.Patch(ctx, updated, client.MergeFromWithOptions(nodeClass, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: retry}, nil
 	}
 	if client.IgnoreNotFound(err) != nil {
-		return reconcile.Result{}, fmt.Errorf("recording how much memory nodes see on BizflyNodeClass %s: %w", nodeClass.Name, err)
+		return reconcile.Result{}, fmt.Errorf("recording the size of nodes on BizflyNodeClass %s: %w", nodeClass.Name, err)
 	}
 	return reconcile.Result{}, nil
 }
 
-// tells says whether the claim has a node from which something can be learned.
-func tells(claim *karpv1.NodeClaim) bool {
+// hasNode reports whether the claim has a node from which something can be learned.
+func hasNode(claim *karpv1.NodeClaim) bool {
 	return cloudprovider.IsManaged(claim) && claim.DeletionTimestamp.IsZero() && claim.Status.NodeName != "" && claim.Status.ImageID != "" &&
 		claim.Labels[corev1.LabelInstanceTypeStable] != "" && claim.StatusConditions().Get(karpv1.ConditionTypeRegistered).IsTrue()
 }
 
-// Register adds the controller to the manager. One at a time is enough, since only the first node of a flavor has
+// Register adds the controller to the manager. One at a time is enough, since only the first nodes of a flavor have
 // anything new to say, and does not conflict with itself.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
 		For(&karpv1.NodeClaim{}, builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool {
-			return tells(o.(*karpv1.NodeClaim))
+			return hasNode(o.(*karpv1.NodeClaim))
 		}))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1}).
 		Complete(reconcile.AsReconciler(m.GetClient(), c))

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package memory_test
+package nodesize_test
 
 import (
 	"context"
@@ -33,9 +33,9 @@ var (
 	env *unit.Environment
 )
 
-func TestMemory(t *testing.T) {
+func TestNodeSize(t *testing.T) {
 	RegisterFailHandler(Fail)
-	RunSpecs(t, "NodeClaim/Memory")
+	RunSpecs(t, "NodeClaim/NodeSize")
 }
 
 var _ = unit.Suite(ctx, &env, unit.WithNodeClass)

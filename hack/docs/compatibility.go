@@ -1,0 +1,80 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/version"
+)
+
+// compatibilityPage says which versions belong together, from the files that decide it.
+func compatibilityPage() (string, error) {
+	root, err := repository()
+	if err != nil {
+		return "", err
+	}
+	read := func(path ...string) string {
+		content, readErr := os.ReadFile(filepath.Join(append([]string{root}, path...)...))
+		if readErr != nil {
+			err = readErr
+		}
+		return string(content)
+	}
+	module, controlPlane, chart := read("go.mod"), read("test", "controlplane", "go.mod"), read("charts", "karpenter-provider-bizflycloud", "Chart.yaml")
+	if err != nil {
+		return "", fmt.Errorf("reading what decides versions: %w", err)
+	}
+	find := func(text, name, pattern string) string {
+		found := regexp.MustCompile(`(?m)` + pattern).FindStringSubmatch(text)
+		if found == nil {
+			err = fmt.Errorf("there is no version of %s: nothing matches %s", name, pattern)
+			return ""
+		}
+		return found[1]
+	}
+	required := func(name string) string { return find(module, name, `^\s+`+regexp.QuoteMeta(name)+` (v\S+)`) }
+	tested := find(controlPlane, "Kubernetes", `^\s+k8s\.io/kubernetes (v\S+)`)
+	oldest := find(chart, "the oldest Kubernetes", `^kubeVersion: ">=(\d+\.\d+)`)
+	rows := [][2]string{
+		{"This version", find(chart, "the chart", `^appVersion: "(\S+)"`)},
+		{"Karpenter", required("sigs.k8s.io/karpenter")},
+		{"Kubernetes", fmt.Sprintf("%s or newer; tested with %s", oldest, tested)},
+		{"Kubernetes modules", required("k8s.io/client-go")},
+		{"controller-runtime", required("sigs.k8s.io/controller-runtime")},
+		{"gobizfly", required("github.com/bizflycloud/gobizfly")},
+		{"Go, to build it", find(module, "Go", `^go (\S+)`) + " or newer; an older Go fetches it (`GOTOOLCHAIN=auto`)"},
+	}
+	if err != nil {
+		return "", err
+	}
+	if _, err = version.ParseGeneric(tested); err != nil {
+		return "", fmt.Errorf("reading the version of the tests' control plane: %w", err)
+	}
+	var page strings.Builder
+	page.WriteString("# Compatibility\n\n<!-- Written by make generate from go.mod, test/controlplane/go.mod and the chart. -->\n\n" +
+		"See here which versions of Karpenter, Kubernetes and Go this version works with. What a version number means is in [releases](release.md), " +
+		"faults of these versions are in [known issues](known-issues.md).\n\n| | |\n| --- | --- |\n")
+	for _, row := range rows {
+		fmt.Fprintf(&page, "| %s | %s |\n", row[0], row[1])
+	}
+	return page.String(), nil
+}

@@ -1,0 +1,263 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package flavor_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/bizflycloud/gobizfly"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+var _ = Describe("The size of nodes", func() {
+	const image = "11111111-0000-4000-8000-000000000001"
+	const name = "p2.2c_4g"
+	var source *handmade
+	var r *room
+	var nodeClass *v1alpha1.BizflyNodeClass
+	BeforeEach(func() {
+		source = newHandmade(newFlavor(name), newFlavor("p2.4c_8g", withSize(4, 8192)))
+		r = newRoom(source, env.Client)
+		nodeClass = newNodeClass("HN1", "HN2", "HN3")
+		nodeClass.Status.Image = &v1alpha1.ImageStatus{ID: image}
+	})
+	memory := func(ctx context.Context) string {
+		return r.list(ctx, nodeClass)[name].Capacity.Memory().String()
+	}
+	list := func(pairs ...string) corev1.ResourceList {
+		of := corev1.ResourceList{}
+		for i := 0; i < len(pairs); i += 2 {
+			of[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+		}
+		return of
+	}
+	// observe lets a node of the flavor report; what is not said is as it was promised.
+	observe := func(ctx context.Context, node string, capacity, allocatable corev1.ResourceList) flavor.Observation {
+		GinkgoHelper()
+		promised := r.list(ctx, nodeClass)[name]
+		claim := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{corev1.LabelInstanceTypeStable: name}}}
+		claim.Status.Capacity, claim.Status.Allocatable = promised.Capacity, promised.Allocatable()
+		return r.Observe(ctx, nodeClass, claim, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}, Status: corev1.NodeStatus{
+			Capacity: lo.Assign(promised.Capacity, capacity), Allocatable: lo.Assign(promised.Allocatable(), allocatable),
+		}})
+	}
+	sees := func(ctx context.Context, node, reported string) flavor.Observation {
+		GinkgoHelper()
+		return observe(ctx, node, list("memory", reported), nil)
+	}
+	offers := func(ctx context.Context, resources ...corev1.ResourceName) []string {
+		GinkgoHelper()
+		return lo.Map(resources, func(of corev1.ResourceName, _ int) string {
+			quantity := r.list(ctx, nodeClass)[name].Allocatable()[of]
+			return quantity.String()
+		})
+	}
+	fits := func(it *cloudprovider.InstanceType, offered corev1.ResourceList) {
+		GinkgoHelper()
+		for of, quantity := range offered {
+			promised := it.Allocatable()[of]
+			Expect(promised.Cmp(quantity)).To(BeNumerically("<=", 0), "more %s is promised (%s) than there is (%s)", of, &promised, &quantity)
+		}
+	}
+
+	It("should be estimated too low rather than too high until a node was seen", func(ctx context.Context) {
+		Expect(memory(ctx)).To(Equal("3788Mi"))
+	})
+	It("should be the memory that a node of the flavor and image has reported, in whole MiB", func(ctx context.Context) {
+		before := r.list(ctx, nodeClass)
+		Expect(sees(ctx, "a", "4030500Ki").Short).To(BeFalse())
+		after := r.list(ctx, nodeClass)
+		Expect(after[name].Capacity.Memory().String()).To(Equal("3936Mi"))
+		Expect(after["p2.4c_8g"]).To(BeIdenticalTo(before["p2.4c_8g"]), "another flavor was made anew")
+		Expect(before[name].Capacity.Memory().String()).To(Equal("3788Mi"), "what was given away has changed")
+	})
+	It("should be what a kubelet leaves to pods: CPU, memory, storage and how many they are", func(ctx context.Context) {
+		capacity := list("memory", "4030500Ki", "ephemeral-storage", "40000000Ki", "pods", "100")
+		allocatable := list("cpu", "1800m", "memory", "2500000Ki", "ephemeral-storage", "34000000Ki", "pods", "100")
+		Expect(observe(ctx, "a", capacity, allocatable).Short).To(BeFalse())
+		it := r.list(ctx, nodeClass)[name]
+		fits(it, allocatable)
+		offered := it.Allocatable()
+		Expect(offered.Cpu().String()).To(Equal("1800m"))
+		Expect(offered.Pods().Value()).To(BeEquivalentTo(100))
+		Expect(offered.Memory().Value() >> 20).To(BeNumerically("~", 2500000>>10, 1))
+		Expect(offered.StorageEphemeral().Value() >> 20).To(BeNumerically("~", 34000000>>10, 1))
+	})
+	It("should not be what one node says alone when that differs much, and should be once a second one says the same", func(ctx context.Context) {
+		before := offers(ctx, "cpu", "memory")
+		less := list("cpu", "1", "memory", "1500Mi")
+		Expect(observe(ctx, "a", nil, less).Short).To(BeTrue(), "somebody is told")
+		Expect(observe(ctx, "a", nil, less).Short).To(BeFalse(), "it is told once, and one node is one witness")
+		Expect(offers(ctx, "cpu", "memory")).To(Equal(before))
+		Expect(observe(ctx, "b", nil, less).Short).To(BeFalse())
+		Expect(offers(ctx, "cpu", "memory")).To(Equal([]string{"1", "1500Mi"}))
+	})
+	It("should not be shrunk by one broken node among others", func(ctx context.Context) {
+		for _, node := range []string{"a", "b", "c"} {
+			Expect(sees(ctx, node, "3936Mi").Short).To(BeFalse())
+		}
+		Expect(sees(ctx, "broken", "3500Mi").Short).To(BeTrue())
+		Expect(memory(ctx)).To(Equal("3936Mi"))
+	})
+	It("should be the least on which two nodes agree", func(ctx context.Context) {
+		for i, reported := range []string{"3936Mi", "3900Mi", "3936Mi"} {
+			sees(ctx, fmt.Sprint(i), reported)
+		}
+		Expect(memory(ctx)).To(Equal("3900Mi"))
+	})
+	It("should stay the least while nodes differ by little, so that nothing is made anew with each node", func(ctx context.Context) {
+		for i, reported := range []string{"3936Mi", "3930Mi"} {
+			sees(ctx, fmt.Sprint(i), reported)
+		}
+		known := r.list(ctx, nodeClass)[name]
+		for i := range 20 {
+			sees(ctx, fmt.Sprint("later/", i), fmt.Sprint(3931+i%6, "Mi"))
+		}
+		Expect(r.list(ctx, nodeClass)[name]).To(BeIdenticalTo(known))
+	})
+	It("should forget what was true of older nodes once eight newer ones say otherwise", func(ctx context.Context) {
+		sees(ctx, "old/1", "3600Mi")
+		sees(ctx, "old/2", "3600Mi")
+		Expect(memory(ctx)).To(Equal("3600Mi"))
+		for i := range 8 {
+			sees(ctx, fmt.Sprint(i), "3936Mi")
+		}
+		Expect(memory(ctx)).To(Equal("3936Mi"))
+	})
+	It("should be estimated again for another image, and known again after a roll-back", func(ctx context.Context) {
+		sees(ctx, "a", "3936Mi")
+		Expect(memory(ctx)).To(Equal("3936Mi"))
+		nodeClass.Status.Image = &v1alpha1.ImageStatus{ID: "another"}
+		Expect(memory(ctx)).To(Equal("3788Mi"))
+		nodeClass.Status.Image = &v1alpha1.ImageStatus{ID: image}
+		Expect(memory(ctx)).To(Equal("3936Mi"))
+	})
+	It("should be estimated again for another root disk", func(ctx context.Context) {
+		observe(ctx, "a", list("ephemeral-storage", "35Gi"), list("ephemeral-storage", "30Gi"))
+		Expect(offers(ctx, "ephemeral-storage")).To(Equal([]string{"30Gi"}))
+		nodeClass.Generation++
+		nodeClass.Spec.RootDisk = &v1alpha1.RootDisk{Size: lo.ToPtr(resource.MustParse("100Gi"))}
+		disk := r.list(ctx, nodeClass)[name].Allocatable()[corev1.ResourceEphemeralStorage]
+		Expect(disk.Value() >> 30).To(BeNumerically(">", 80))
+	})
+	It("should never be more than is advertised", func(ctx context.Context) {
+		sees(ctx, "a", "5Gi")
+		sees(ctx, "b", "5Gi")
+		Expect(memory(ctx)).To(Equal("4Gi"))
+	})
+	It("should not be learned from nothing, which a kubelet says before it knows", func(ctx context.Context) {
+		before := offers(ctx, "cpu", "memory", "ephemeral-storage", "pods")
+		none := list("cpu", "0", "memory", "0", "ephemeral-storage", "0", "pods", "0")
+		Expect(observe(ctx, "a", none, none).Short).To(BeFalse())
+		Expect(observe(ctx, "b", none, none).Short).To(BeFalse())
+		Expect(offers(ctx, "cpu", "memory", "ephemeral-storage", "pods")).To(Equal(before))
+	})
+	It("should leave out the operator's overhead where that is more than the default, whatever nodes report", func(ctx context.Context) {
+		sees(ctx, "a", "3936Mi")
+		r.SetConfig(flavor.Config{MemoryOverheadPercent: 25})
+		Expect(memory(ctx)).To(Equal("3Gi"))
+		r.SetConfig(flavor.Config{MemoryOverheadPercent: 2})
+		Expect(memory(ctx)).To(Equal("3936Mi"))
+	})
+	It("should leave out what the operator says that the worker image reserves, before and after nodes report", func(ctx context.Context) {
+		nodeClass.Spec.Kubelet = &v1alpha1.KubeletConfiguration{MaxPods: lo.ToPtr(int32(30)), SystemReserved: map[string]string{"memory": "2Gi"}, KubeReserved: map[string]string{"memory": "0", "cpu": "500m"}}
+		Expect(offers(ctx, "cpu", "memory", "pods")).To(Equal([]string{"1480m", "1640Mi", "30"}), "3788Mi less 2Gi and 100Mi")
+		for _, node := range []string{"a", "b"} {
+			observe(ctx, node, list("pods", "110"), list("cpu", "1900m", "memory", "3000Mi", "pods", "110"))
+		}
+		Expect(offers(ctx, "cpu", "memory", "pods")).To(Equal([]string{"1480m", "1640Mi", "30"}))
+		for _, node := range []string{"c", "d"} {
+			observe(ctx, node, nil, list("memory", "1Gi"))
+		}
+		Expect(offers(ctx, "memory")).To(Equal([]string{"1Gi"}), "nodes keep even more")
+	})
+	It("should survive a restart by the record on the NodeClass, and outweigh the first broken node", func(ctx context.Context) {
+		seen := sees(ctx, "a", "3936Mi")
+		sizes, changed := flavor.LearnedSizes{}.With(seen.Profile, name, seen.Believed)
+		Expect(changed).To(BeTrue())
+		r = newRoom(source, env.Client)
+		nodeClass.Annotations = map[string]string{v1alpha1.AnnotationLearnedSizes: sizes.String()}
+		Expect(memory(ctx)).To(Equal("3936Mi"))
+		sees(ctx, "broken", "3400Mi")
+		Expect(memory(ctx)).To(Equal("3936Mi"))
+	})
+	It("should be estimated when the record is damaged", func(ctx context.Context) {
+		nodeClass.Annotations = map[string]string{v1alpha1.AnnotationLearnedSizes: "{"}
+		Expect(memory(ctx)).To(Equal("3788Mi"))
+	})
+	It("should never leave a negative reserve, however little a node sees", func(ctx context.Context) {
+		for _, node := range []string{"a", "b"} {
+			observe(ctx, node, list("memory", "257Mi"), list("cpu", "1m", "memory", "1Mi"))
+		}
+		it := r.list(ctx, nodeClass)[name]
+		Expect(it.Capacity.Memory().String()).To(Equal("257Mi"))
+		for name, quantity := range it.Allocatable() {
+			Expect(quantity.Sign()).To(BeNumerically(">=", 0), name)
+		}
+	})
+	It("should be counted for the same spec in one way, whatever order it is asked in", func(ctx context.Context) {
+		source.change(func(s *catalog.Snapshot) { s.Flavors = append(s.Flavors, newFlavor("p2.1c_512m", withSize(1, 512))) })
+		Expect(sees(ctx, "a", "3936Mi").Profile).To(Equal(sees(ctx, "b", "3936Mi").Profile))
+	})
+
+	Describe("recorded", func() {
+		size := func(memory int64) flavor.Report { return flavor.Report{memory} }
+		It("should change only with what is believed", func() {
+			record, changed := flavor.LearnedSizes{}.With(image, "a", size(100))
+			Expect(changed).To(BeTrue())
+			_, changed = record.With(image, "a", size(100))
+			Expect(changed).To(BeFalse())
+			record, changed = record.With(image, "a", size(101))
+			Expect(changed).To(BeTrue())
+			record, _ = record.With(image, "b", size(7))
+			Expect(record).To(Equal(flavor.LearnedSizes{{Profile: image, Flavors: map[string]flavor.Report{"a": size(101), "b": size(7)}}}))
+		})
+		It("should remember three profiles, the last one first", func() {
+			var record flavor.LearnedSizes
+			for _, profile := range []string{"1", "2", "3", "4"} {
+				record, _ = record.With(profile, "a", size(100))
+			}
+			Expect(record).To(HaveExactElements(HaveField("Profile", "4"), HaveField("Profile", "3"), HaveField("Profile", "2")))
+		})
+		It("should not outgrow its annotation", func() {
+			var record flavor.LearnedSizes
+			for _, profile := range []string{"1", "2", "3"} {
+				for _, f := range manyFlavors(2000) {
+					record, _ = record.With(profile, f.Name, flavor.Report{1 << 30, 1 << 30, 110, 64000, 1 << 30, 1 << 30})
+				}
+			}
+			Expect(len(record.String())).To(BeNumerically("<", 80<<10))
+		})
+	})
+})
+
+// withSize sets the vCPUs and the MiB of memory of a flavor.
+func withSize(cpu, memoryMiB int) func(*gobizfly.ServerFlavorResponse) {
+	return func(f *gobizfly.ServerFlavorResponse) { f.VCPUs, f.RAM = cpu, memoryMiB }
+}

@@ -1,0 +1,169 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloud_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"net/http"
+	"strings"
+
+	"github.com/bizflycloud/gobizfly"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// Questions whose answers decide whether nodes could be replaced, launched in vain or kept again and again.
+
+// shortName asks whether flavors may be ordered by their name without its family, with an image that there is not: nothing
+// is built. The same answer as to the full name means that the name was understood.
+func (r *run) shortName(ctx context.Context, class *v1alpha1.BizflyNodeClass, o offer, full error) {
+	GinkgoHelper()
+	_, short, found := strings.Cut(o.flavor, ".")
+	if !found {
+		r.find("short-flavor-name", "what becomes of the order of a flavor by its name without the family", "it has none")
+		return
+	}
+	o.flavor = short
+	_, _, err := r.servers.Launch(ctx, r.request(class, o, 3))
+	Expect(err).To(HaveOccurred())
+	r.find("short-flavor-name", "what becomes of the order of a flavor by its name without the family, with an image that there is not", said(err))
+	r.find("short-flavor-name-alike", "whether the answer is the same as to the order by the full name", said(err) == said(full))
+	GinkgoWriter.Printf("flavor %s: %s\n", short, err)
+}
+
+// networksAdded asks whether the cloud gives a server private networks that were not ordered.
+func (r *run) networksAdded(ctx context.Context, key, when string, class *v1alpha1.BizflyNodeClass, server string) {
+	GinkgoHelper()
+	ports, err := r.servers.Ports(ctx)
+	Expect(err).NotTo(HaveOccurred())
+	of := lo.Filter(ports, func(p instance.Port, _ int) bool { return p.ServerID == server })
+	ordered := lo.Map(class.Status.Networks, func(n v1alpha1.NetworkStatus, _ int) string { return n.ID })
+	private := lo.FilterMap(of, func(p instance.Port, _ int) (string, bool) { return p.NetworkID, p.Private })
+	r.behaves(key, "how many private networks the server was in that were not ordered, "+when, len(lo.Uniq(lo.Without(private, ordered...))))
+	r.behaves(key+"-unknown", "how many of its interfaces were neither public nor private, "+when, lo.CountBy(of, func(p instance.Port) bool { return !p.Public && !p.Private }))
+}
+
+func workerImages(versions []gobizfly.ControllerVersion) map[string]string {
+	return lo.SliceToMap(versions, func(v gobizfly.ControllerVersion) (string, string) { return v.ID, v.WorkerImageID })
+}
+
+// workerImagesAgain asks whether each read of the Kubernetes versions names the same worker images.
+func (r *run) workerImagesAgain(ctx context.Context) {
+	GinkgoHelper()
+	differing := 0
+	for range 5 {
+		versions, err := r.api.ListKubernetesVersions(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		if len(r.workerImages) > 0 && !maps.Equal(workerImages(versions), r.workerImages) {
+			differing++
+		}
+	}
+	r.find("worker-images-differing", "how many of five reads of the worker images differed from that of the beginning", differing)
+}
+
+// planned asks whether the node offers what is planned of its flavor before any node of it was seen.
+func (r *run) planned(class *v1alpha1.BizflyNodeClass, node *corev1.Node, o offer) {
+	reserved := r.boots.Reservations(class, o.cpu, o.memoryMiB, rootDiskGiB)
+	memory := resource.NewQuantity(int64(float64(int64(o.memoryMiB)<<20)*(100-flavor.DefaultMemoryOverheadPercent)/100), resource.BinarySI)
+	cpu := resource.NewQuantity(int64(o.cpu), resource.DecimalSI)
+	for _, of := range []corev1.ResourceList{reserved.KubeReserved, reserved.SystemReserved, reserved.EvictionThreshold} {
+		memory.Sub(*of.Memory())
+		cpu.Sub(*of.Cpu())
+	}
+	r.find("planned", "what is planned of a node before one was seen", map[string]string{"cpu": cpu.String(), "memory": memory.String(), "pods": resource.NewQuantity(int64(reserved.MaxPods), resource.DecimalSI).String()})
+	offered := node.Status.Allocatable
+	r.behaves("planned-fits", "whether the node offers at least the CPU, memory and pods that are planned",
+		offered.Cpu().Cmp(*cpu) >= 0 && offered.Memory().Cmp(*memory) >= 0 && offered.Pods().Value() >= int64(reserved.MaxPods))
+}
+
+func (r *run) snapshotName() string { return r.claim() + "-snapshot" }
+
+// obstruction is a snapshot of the root disk, which may keep that disk from being deleted.
+type obstruction struct {
+	run      *run
+	id, disk string
+	fate     string
+}
+
+// obstruct asks what is said to deleting a disk and releasing an address that are in use, which must leave both, and
+// takes a snapshot of the disk. It is the last that is done with the server.
+func (r *run) obstruct(ctx context.Context, disk string, ports []string) *obstruction {
+	GinkgoHelper()
+	r.behaves("disk-in-use", "what is said to deleting the root disk of a server that runs", said(r.api.DeleteVolume(ctx, disk)))
+	if len(ports) > 0 {
+		r.find("port-in-use", "what is said to deleting a network interface of a server that runs", said(r.api.DeleteNetworkInterface(ctx, ports[0])))
+	}
+	o := &obstruction{run: r, disk: disk, fate: "deleted with the server"}
+	status, body, err := r.recorder.Send(ctx, http.MethodPost, "cloud_server", "/snapshots", map[string]any{"name": r.snapshotName(), "volume_id": disk, "force": true})
+	Expect(err).NotTo(HaveOccurred())
+	var made struct {
+		ID string `json:"id"`
+	}
+	if status >= 300 || json.Unmarshal(body, &made) != nil || made.ID == "" {
+		o.fate = "not asked, since no snapshot could be made"
+	}
+	o.id = made.ID
+	return o
+}
+
+// look is asked while the server is deleted: a disk that outlives it is asked for once, and then its snapshot is removed.
+func (o *obstruction) look(ctx context.Context, server string) {
+	GinkgoHelper()
+	if o.id == "" {
+		return
+	}
+	if _, err := o.run.api.GetServer(ctx, server); !bizfly.IsNotFound(err) {
+		return
+	}
+	volumes, err := o.run.api.ListVolumes(ctx)
+	if err != nil || !lo.ContainsBy(volumes, func(v *gobizfly.Volume) bool { return v.ID == o.disk }) {
+		return
+	}
+	if err = o.run.api.DeleteVolume(ctx, o.disk); err != nil && !bizfly.IsNotFound(err) {
+		o.fate = "kept: " + said(err)
+		var answer *bizfly.APIError
+		Expect(errors.As(err, &answer)).To(BeTrue(), "%v", err)
+	}
+	o.remove(ctx)
+}
+
+func (o *obstruction) remove(ctx context.Context) {
+	GinkgoHelper()
+	_, _, err := o.run.recorder.Send(ctx, http.MethodDelete, "cloud_server", "/snapshots/"+o.id, nil)
+	Expect(err).NotTo(HaveOccurred())
+	o.id = ""
+}
+
+// finish writes down what became of the disk.
+func (o *obstruction) finish(ctx context.Context) {
+	GinkgoHelper()
+	if o.id != "" {
+		o.remove(ctx)
+	}
+	o.run.find("disk-with-snapshot", "what becomes of the root disk of a deleted server while a snapshot of it exists", o.fate)
+}

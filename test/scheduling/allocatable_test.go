@@ -1,0 +1,93 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package scheduling_test
+
+import (
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	coretest "sigs.k8s.io/karpenter/pkg/test"
+	"sigs.k8s.io/karpenter/pkg/test/expectations"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/guest"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+)
+
+var _ = Describe("Nodes whose worker image keeps more from pods than was estimated", func() {
+	const name = "p2.4c_8g"
+	var pool *karpv1.NodePool
+	BeforeEach(func() {
+		pool = ready(unit.NodePool(unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, name)))
+	})
+	promised := func() corev1.ResourceList {
+		GinkgoHelper()
+		return typesOf(env.CloudProvider, pool)[name].Allocatable()
+	}
+	keeping := func(reserved corev1.ResourceList) *house {
+		h := newHouse(0.04)
+		h.guests = guest.New(env.Sandbox.Cloud, guest.Options{
+			Client: kubernetes.NewForConfigOrDie(env.Environment.Environment.Config), MemoryOverhead: 0.04, Ready: true, Reserved: reserved,
+		})
+		return h
+	}
+	// filling is a pod that leaves nothing of what is promised but 50m, which is for rounding.
+	filling := func() *corev1.Pod {
+		GinkgoHelper()
+		cpu := promised()[corev1.ResourceCPU]
+		cpu.Sub(resource.MustParse("50m"))
+		return coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: corev1.ResourceRequirements{Requests: corev1.ResourceList{
+			corev1.ResourceCPU: cpu, corev1.ResourceMemory: promised()[corev1.ResourceMemory], corev1.ResourceEphemeralStorage: promised()[corev1.ResourceEphemeralStorage],
+		}}})
+	}
+	nodes := func() int { return len(expectations.ExpectNodes(ctx, env.Client)) }
+
+	DescribeTable("should be launched in vain a bounded number of times, and then hold what is planned for them",
+		func(reserved corev1.ResourceList, inVain int) {
+			h := keeping(reserved)
+			Expect(h.settle(filling())).To(HaveLen(1), "nothing holds the pod any more, and core knows it")
+			Expect(nodes()).To(Equal(inVain))
+			node := expectations.ExpectNodes(ctx, env.Client)[0]
+			for of, quantity := range promised() {
+				Expect(quantity.Cmp(node.Status.Allocatable[of])).To(BeNumerically("<=", 0), "more %s is promised than there is", of)
+			}
+			Expect(h.settle(filling())).To(BeEmpty())
+			Expect(nodes()).To(Equal(inVain), "the nodes that were launched in vain are used")
+			for range inVain {
+				Expect(h.settle(filling())).To(BeEmpty())
+			}
+			Expect(nodes()).To(Equal(inVain + 1))
+		},
+		Entry("once, for what one node is believed", list("cpu", "200m", "memory", "600Mi", "ephemeral-storage", "2Gi"), 1),
+		Entry("twice, for what needs a second witness", list("cpu", "1500m", "memory", "3Gi", "ephemeral-storage", "15Gi"), 2),
+	)
+	It("should not be launched in vain where the NodeClass says what the image reserves", func() {
+		class := &v1alpha1.BizflyNodeClass{}
+		Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, class)).To(Succeed())
+		class.Spec.Kubelet = &v1alpha1.KubeletConfiguration{SystemReserved: map[string]string{"cpu": "1600m", "memory": "3200Mi", "ephemeral-storage": "15Gi"}}
+		Expect(env.Client.Update(ctx, class)).To(Succeed())
+		Expect(env.Resolve(ctx, class)).To(Succeed())
+		h := keeping(list("cpu", "1500m", "memory", "3Gi", "ephemeral-storage", "15Gi"))
+		Expect(h.settle(filling())).To(BeEmpty())
+		Expect(h.settle(filling())).To(BeEmpty())
+		Expect(nodes()).To(Equal(2))
+	})
+})
