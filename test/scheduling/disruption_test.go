@@ -214,19 +214,19 @@ var _ = Describe("Disruption", func() {
 		Expect(servers()).To(ConsistOf(HaveField("ID", Not(Equal(old)))))
 		Expect(house.disrupted()).To(BeZero(), "drift does not come to rest")
 	})
-	It("should replace a node that is silent for too long when the former node repair is on", func() {
+	It("should replace a node that is not ready for too long when the former node repair is on", func() {
 		Expect(house.settle(coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("500m", "512Mi")}))).To(BeEmpty())
 		old := servers()[0].ID
 		node := expectations.ExpectNodes(ctx, env.Client)[0]
 		node.Status.Conditions = []corev1.NodeCondition{{
-			Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Reason: "NodeStatusUnknown",
+			Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady",
 			LastHeartbeatTime: metav1.NewTime(env.Clock.Now()), LastTransitionTime: metav1.NewTime(env.Clock.Now()),
 		}}
 		Expect(env.Client.Status().Update(ctx, node)).To(Succeed())
 		repair := legacyrepair.NewController(env.Client, env.CloudProvider, env.Clock, env.Recorder)
 		result, err := repair.Reconcile(ctx, node)
 		Expect(err).ToNot(HaveOccurred())
-		Expect(result.RequeueAfter).To(BeNumerically("~", 5*time.Minute, 2*time.Second))
+		Expect(result.RequeueAfter).To(BeNumerically("~", 15*time.Minute, 2*time.Second))
 		env.Clock.Step(result.RequeueAfter + time.Second)
 		_, err = repair.Reconcile(ctx, node)
 		Expect(err).ToNot(HaveOccurred())
