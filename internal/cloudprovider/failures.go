@@ -137,6 +137,12 @@ func (c *CloudProvider) mark(ctx context.Context, l *launch, key capacity.Offeri
 			key.NodeClass = capacity.NodeClassKey(l.nodeClass)
 		}
 	}
+	if f.reason == ReasonNotRegistered {
+		// The next launch takes as long to fail: a shorter mark would be over by then, and two offerings would be tried in turn.
+		c.capacity.RecordFailure(key)
+		c.capacity.MarkUnavailable(ctx, key, reason, slowFailureWindow)
+		return true
+	}
 	ttl = c.capacity.MarkFailed(ctx, key, reason, ttl)
 	log.FromContext(ctx).V(1).Info("a launch failed, its offering is unavailable", "flavor", key.Flavor, "zone", key.Zone, "reason", f.reason, "for", ttl)
 	return f.scope != bizfly.ScopeNodeClass

@@ -41,8 +41,8 @@ const (
 )
 
 // ConditionTypeLaunchesSucceeding is a condition beside the others, which Ready does not depend on: False while launches
-// with this NodeClass pause because they kept failing for reasons other than capacity, and True once they are tried
-// again. A NodeClass with which launches never kept failing does not have it.
+// with this NodeClass pause because they kept failing for reasons other than capacity, and True once the pause has
+// ended. A NodeClass with which launches never kept failing does not have it.
 const ConditionTypeLaunchesSucceeding = "LaunchesSucceeding"
 
 // ConditionTypeEgressAvailable is a condition beside the others, which Ready does not depend on: False with the reason

@@ -39,8 +39,7 @@ import (
 const (
 	// lookInterval is how often the memory of the failures is looked at; it costs nothing.
 	lookInterval = 10 * time.Second
-	// reasonTriedAgain is the reason of the condition once the pause has ended: a launch succeeded, the NodeClass was changed,
-	// or nothing was launched for an hour.
+	// reasonTriedAgain is the reason of the condition once the pause has ended.
 	reasonTriedAgain = "LaunchesTriedAgain"
 )
 
