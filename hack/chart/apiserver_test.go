@@ -25,6 +25,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/types"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -174,6 +175,77 @@ var _ = Describe("a real API server", Ordered, func() {
 		token := secret("bootstrap-token-abcdef", corev1.SecretTypeBootstrapToken)
 		Expect(controller.Create(ctx, token)).To(Succeed())
 		Expect(controller.Delete(ctx, token)).To(Succeed())
+	})
+
+	It("should let only the controller record on NodeClaims what it launched", func(ctx context.Context) {
+		account, policy := "", map[string]unstructured.Unstructured{}
+		for name, object := range rendered(ctx, fullValues, "--set", "admissionPolicies.enabled=false") {
+			switch {
+			case strings.HasPrefix(name, "ValidatingAdmissionPolicy") && strings.HasSuffix(name, "-nodeclaims"):
+				policy[name] = object
+			case object.GetKind() == "ServiceAccount":
+				account = object.GetName()
+			}
+		}
+		Expect(policy).To(HaveLen(2), "whatever admissionPolicies says")
+		as := func(user string) client.Client {
+			GinkgoHelper()
+			config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+			Expect(err).ToNot(HaveOccurred())
+			config.Impersonate.UserName, config.Impersonate.Groups = user, []string{"system:masters"}
+			other, err := client.New(config, client.Options{})
+			Expect(err).ToNot(HaveOccurred())
+			return other
+		}
+		controller, admin := as("system:serviceaccount:"+namespace+":"+account), as("administrator")
+		claim := func(annotations map[string]string) *unstructured.Unstructured {
+			object := &unstructured.Unstructured{}
+			Expect(yaml.UnmarshalStrict([]byte(`
+apiVersion: karpenter.sh/v1
+kind: NodeClaim
+metadata:
+  generateName: default-
+spec:
+  nodeClassRef: {group: karpenter.bizflycloud.vn, kind: BizflyNodeClass, name: default}
+  requirements: [{key: kubernetes.io/os, operator: In, values: [linux]}]
+`), &object.Object)).To(Succeed())
+			object.SetAnnotations(annotations)
+			return object
+		}
+		patched := func(of *unstructured.Unstructured, change func(map[string]string)) *unstructured.Unstructured {
+			object := of.DeepCopy()
+			annotations := object.GetAnnotations()
+			change(annotations)
+			object.SetAnnotations(annotations)
+			return object
+		}
+		recorded := map[string]string{v1alpha1.AnnotationLaunchIntent: "{}", v1alpha1.AnnotationOwnedVolumes: "a"}
+		object := claim(recorded)
+		Expect(controller.Create(ctx, object)).To(Succeed())
+		for _, object := range policy {
+			Expect(c.Create(ctx, &object)).To(Succeed())
+			DeferCleanup(func(ctx context.Context) error { return c.Delete(ctx, &object) })
+		}
+		denied := func(key string) types.GomegaMatcher {
+			return MatchError(ContainSubstring("only the Karpenter controller may set, change or remove " + key))
+		}
+		// The API server learns of it a moment later.
+		Eventually(func() error { return admin.Create(ctx, claim(recorded), client.DryRunAll) }).Should(denied(v1alpha1.AnnotationLaunchIntent))
+		for _, key := range []string{v1alpha1.AnnotationOwnedVolumes, v1alpha1.AnnotationOwnedAddresses, v1alpha1.AnnotationLaunchIntent,
+			v1alpha1.AnnotationDelivered, v1alpha1.AnnotationAttachedFirewalls} {
+			changed := patched(object, func(a map[string]string) { a[key] = "golden-image-of-the-database" })
+			Expect(admin.Patch(ctx, changed, client.MergeFrom(object), client.DryRunAll)).To(denied(key))
+			Expect(controller.Patch(ctx, changed, client.MergeFrom(object), client.DryRunAll)).To(Succeed())
+		}
+		Expect(admin.Patch(ctx, patched(object, func(a map[string]string) { delete(a, v1alpha1.AnnotationOwnedVolumes) }), client.MergeFrom(object))).
+			To(denied(v1alpha1.AnnotationOwnedVolumes))
+		copied := pool("metadata.annotations: {" + v1alpha1.AnnotationOwnedVolumes + ": stolen}")
+		Expect(admin.Create(ctx, copied, client.DryRunAll)).To(denied(v1alpha1.AnnotationOwnedVolumes))
+
+		Expect(admin.Create(ctx, claim(nil), client.DryRunAll)).To(Succeed())
+		Expect(admin.Create(ctx, pool("metadata.annotations: {example.com/team: shop}"), client.DryRunAll)).To(Succeed())
+		Expect(admin.Patch(ctx, patched(object, func(a map[string]string) { a["karpenter.sh/do-not-disrupt"] = "true" }), client.MergeFrom(object))).To(Succeed())
+		Expect(admin.Delete(ctx, object)).To(Succeed())
 	})
 
 	Describe("with the admission policy", Ordered, func() {

@@ -27,6 +27,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -214,6 +215,19 @@ var _ = Describe("rights", func() {
 			role := strings.Replace(name, object.GetKind()+"/"+object.GetName(), binding.RoleRef.Kind+"/"+binding.RoleRef.Name, 1)
 			Expect(objects).To(HaveKey(role))
 			Expect(binding.Subjects).To(ConsistOf(rbacv1.Subject{Kind: "ServiceAccount", Name: "robot", Namespace: "elsewhere"}), name)
+		}
+	})
+	It("should let nobody but the controller create or change NodeClaims", func(ctx context.Context) {
+		for name, object := range rendered(ctx, fullValues) {
+			labels := strings.Join(lo.Keys(object.GetLabels()), " ")
+			if object.GetKind() != "ClusterRole" || !strings.Contains(labels, "aggregate-to-") {
+				continue
+			}
+			for _, rule := range as[rbacv1.ClusterRole](object).Rules {
+				if slices.Contains(rule.Resources, "nodeclaims") {
+					Expect([]string{"get", "list", "watch", "delete", "deletecollection"}).To(ContainElements(rule.Verbs), name)
+				}
+			}
 		}
 	})
 	It("should not show a credential to viewers", func(ctx context.Context) {
