@@ -51,7 +51,6 @@ func providerControllers(op *operator.Operator, opts *options.Options) []control
 		Grace:    opts.GarbageCollectionGrace,
 		DryRun:   opts.GarbageCollectionDryRun,
 		Interval: opts.GarbageCollectionInterval,
-		Expected: op.CloudProvider.GivenUp,
 	}, kubeClient, op.GetAPIReader(), op.Instances, recorder, op.Clock)
 	op.OnTuning(func(values tuning.Values) {
 		catalogRefresh.SetInterval(values.CatalogInterval)

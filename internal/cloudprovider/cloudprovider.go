@@ -258,7 +258,7 @@ func (c *CloudProvider) Delete(ctx context.Context, claim *karpv1.NodeClaim) err
 		Name:              serverName(claim),
 		RecordedVolumes:   OwnedVolumes(claim),
 		RecordedAddresses: OwnedAddresses(claim),
-		Reason:            removalReason(claim),
+		Reason:            c.removalReason(claim),
 		Description:       describeClaim(claim),
 	})
 	if errors.Is(err, instance.ErrNotOurs) {

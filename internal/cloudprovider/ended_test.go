@@ -18,7 +18,6 @@ package cloudprovider_test
 
 import (
 	"net/http"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -31,15 +30,6 @@ import (
 )
 
 var _ = Describe("A claim that ends before core knows its server", func() {
-	It("should be told from a lost one when core has not waited for a slow server", func() {
-		env.Reset(ctx, cloud.Options{Latency: time.Hour, HideBuilding: true})
-		nodeClass()
-		claim := nodeClaim(nil)
-		Expect(reasonOf(refused(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
-		// Core's launch timeout deletes the claim, and nobody asks Delete, since there is no provider ID.
-		Expect(env.Cleanup(ctx)).To(Succeed())
-		Expect(env.CloudProvider.GivenUp(string(claim.UID))).To(BeTrue())
-	})
 	It("should still get its server when its NodeClass is deleted meanwhile", func() {
 		class := nodeClass(func(c *v1alpha1.BizflyNodeClass) { c.Finalizers = []string{v1alpha1.TerminationFinalizer} })
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectLostResponse, Count: 1})
@@ -50,16 +40,6 @@ var _ = Describe("A claim that ends before core knows its server", func() {
 		env.Sandbox.ClearFaults()
 		Expect(serverOf(launched(claim)).Name).To(Equal(intentOf(claim).Name))
 		Expect(orders()).To(Equal(1))
-	})
-	It("should not be taken for one whose server core knows", func() {
-		nodeClass()
-		claim := nodeClaim(nil)
-		launched(claim)
-		Expect(env.CloudProvider.GivenUp(string(claim.UID))).To(BeFalse())
-		env.Restart(ctx)
-		launched(claim)
-		Expect(env.CloudProvider.GivenUp(string(claim.UID))).To(BeFalse())
-		Expect(env.CloudProvider.GivenUp("never seen")).To(BeFalse())
 	})
 	It("should be ended again when core could not delete it, instead of holding up all scheduling", func() {
 		nodeClass()

@@ -228,11 +228,3 @@ func (r *launchRecords) change(uid types.UID, apply func(*launchRecord)) {
 	apply(&record)
 	r.memory.SetDefault(string(uid), record)
 }
-
-// GivenUp says of a claim that is gone whether this process has ordered for it within the last hour and never told core
-// of a server: given up by us, or by core, which waits for an id no longer than its launch timeout. Then a server of it
-// that appears late is expected, and no sign of lost NodeClaims.
-func (c *CloudProvider) GivenUp(nodeClaimUID string) bool {
-	known, ok := c.records.memory.Get(nodeClaimUID)
-	return ok && !known.(launchRecord).Launched
-}

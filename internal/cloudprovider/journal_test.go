@@ -49,7 +49,7 @@ var _ = Describe("The journal", func() {
 	BeforeEach(func() {
 		out = gbytes.NewBuffer()
 		env.Journal = journal.New(zap.New(zap.WriteTo(out), zap.JSONEncoder()))
-		env.CloudProvider = cloudprovider.New(env.Config())
+		env.Restart(ctx)
 		DeferCleanup(func() { env.Journal = nil })
 		nodeClass()
 	})
@@ -59,7 +59,7 @@ var _ = Describe("The journal", func() {
 			line := map[string]any{}
 			Expect(json.Unmarshal([]byte(text), &line)).To(Succeed(), text)
 			for _, key := range []string{journal.KeyNodeClaim, journal.KeyServer, journal.KeyFlavor, journal.KeyZone,
-				journal.KeyCapacityType, journal.KeyPrice, journal.KeyReason, journal.KeySeconds} {
+				journal.KeyCapacityType, journal.KeyReason, journal.KeySeconds} {
 				Expect(line).To(HaveKey(key))
 			}
 			return line
@@ -146,7 +146,6 @@ var _ = Describe("The journal", func() {
 		deleted(claim)
 		deleted(claim)
 		Expect(lines()[1:]).To(ConsistOf(line(journal.MessageRemoved, id, "nix.2c_4g", reason)))
-		Expect(lines()[1]).To(HaveKeyWithValue(journal.KeyPrice, BeNumerically(">", 0)))
 	},
 		Entry("consolidation", func(c *karpv1.NodeClaim) {
 			c.StatusConditions().SetTrueWithReason(karpv1.ConditionTypeDisruptionReason, "Underutilized", "Underutilized")

@@ -17,10 +17,6 @@ limitations under the License.
 package cloudprovider
 
 import (
-	"context"
-	"time"
-
-	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
@@ -71,8 +67,11 @@ func (c *CloudProvider) Replacing(claim *karpv1.NodeClaim, reason string) {
 	c.removals.SetDefault(string(claim.UID), reason)
 }
 
-// removalReason is why the server of a claim that is being deleted goes, as far as the claim tells.
-func removalReason(claim *karpv1.NodeClaim) string {
+// removalReason is why the server of a NodeClaim is deleted, as far as the NodeClaim or Replacing tell.
+func (c *CloudProvider) removalReason(claim *karpv1.NodeClaim) string {
+	if known, ok := c.removals.Get(string(claim.UID)); ok {
+		return known.(string)
+	}
 	conditions := claim.StatusConditions()
 	if disruption := conditions.Get(karpv1.ConditionTypeDisruptionReason); disruption.IsTrue() {
 		return disruption.Reason
@@ -94,47 +93,12 @@ func expired(claim *karpv1.NodeClaim) bool {
 	return after != nil && claim.DeletionTimestamp != nil && claim.DeletionTimestamp.Sub(claim.CreationTimestamp.Time) >= *after
 }
 
-// describeClaim is what the claim tells about its server once that is gone.
+// describeClaim identifies the NodeClaim's server in the removal log line.
 func describeClaim(claim *karpv1.NodeClaim) instance.Description {
-	description := instance.Description{
+	return instance.Description{
 		NodeClaim:    claim.Name,
 		NodeClaimUID: string(claim.UID),
-		NodePool:     claim.Labels[karpv1.NodePoolLabelKey],
 		Flavor:       claim.Labels[corev1.LabelInstanceTypeStable],
 		Zone:         claim.Labels[corev1.LabelTopologyZone],
 	}
-	if isOurs(claim.Spec.NodeClassRef) {
-		description.NodeClass = claim.Spec.NodeClassRef.Name
-	}
-	return description
-}
-
-// Removed writes the line about a server that is gone.
-func (c *CloudProvider) Removed(ctx context.Context, removed instance.Removed) {
-	reason := lo.CoalesceOrEmpty(removed.Reason, ReasonDeleted)
-	if known, ok := c.removals.Get(removed.NodeClaimUID); ok && removed.NodeClaimUID != "" {
-		reason = known.(string)
-	}
-	c.journal.Removed(journal.Entry{
-		NodeClaim: removed.NodeClaim, Server: removed.ID, Flavor: removed.Flavor, Zone: removed.Zone,
-		CapacityType: karpv1.CapacityTypeOnDemand, Price: c.priceOf(ctx, removed.Description), Reason: reason,
-		Took: removed.Took.Round(time.Millisecond),
-	})
-}
-
-// priceOf is the price of what a server was, 0 where it cannot be told any more.
-func (c *CloudProvider) priceOf(ctx context.Context, server instance.Description) float64 {
-	if server.NodeClass == "" {
-		return 0
-	}
-	nodeClass, err := c.nodeClass(ctx, &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: nodeClassKind, Name: server.NodeClass})
-	if err != nil {
-		return 0
-	}
-	types, err := c.instanceTypes(ctx, server.NodePool, nodeClass)
-	if err != nil {
-		return 0
-	}
-	_, offering := find(types, server.Flavor, server.Zone)
-	return lo.FromPtr(offering).Price
 }

@@ -21,10 +21,12 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
 	"sigs.k8s.io/karpenter/pkg/controllers/state"
 	"sigs.k8s.io/karpenter/pkg/state/nodepoolhealth"
@@ -32,6 +34,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/termination"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
@@ -50,7 +53,7 @@ var _ = Describe("Deleting everything at once", func() {
 			Expect(env.Client.Create(ctx, pool)).To(Succeed())
 			recorded(launched(nodeClaim(pool)))
 			config := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ProviderConfigName}}
-			Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(config), config)).To(Succeed())
+			Expect(env.Client.Create(ctx, config)).To(Succeed())
 			claims := &karpv1.NodeClaimList{}
 			Expect(env.APIReader.List(ctx, claims)).To(Succeed())
 			Expect(claims.Items).To(HaveLen(2))
@@ -107,4 +110,24 @@ var _ = Describe("Deleting everything at once", func() {
 		Entry("the claims", "NodeClaims", "NodePool", "NodeClass", "ProviderConfig"),
 		Entry("the ProviderConfig", "ProviderConfig", "NodeClaims", "NodeClass", "NodePool"),
 	)
+})
+
+var _ = Describe("Annotations of a claim", func() {
+	It("should prove nothing: the disks and addresses of others that they name stay", func() {
+		nodeClass()
+		claim, other := launched(nodeClaim(nil)), launched(nodeClaim(nil))
+		disk := env.Sandbox.AddVolume(cloud.VolumeSpec{Name: "golden-image-of-the-database", Bootable: true})
+		named := env.Sandbox.AddVolume(cloud.VolumeSpec{Name: "database_rootdisk", Bootable: true})
+		address := env.Sandbox.AddWanIP(serverOf(other).ID, "reserved for the website")
+		env.Sandbox.MovePort(address, "")
+		claim.Annotations[v1alpha1.AnnotationOwnedVolumes] = disk.ID + "," + named.ID
+		claim.Annotations[v1alpha1.AnnotationOwnedAddresses] = address
+		claim.Annotations[v1alpha1.AnnotationLaunchIntent] = `{"attempt":1,"name":"database"}`
+		Eventually(func() bool { return corecloudprovider.IsNodeClaimNotFoundError(env.CloudProvider.Delete(ctx, claim)) }).
+			WithTimeout(10 * time.Second).Should(BeTrue())
+		state := env.Sandbox.State()
+		Expect(lo.Map(state.Volumes, func(v cloud.Volume, _ int) string { return v.ID })).To(ContainElements(disk.ID, named.ID))
+		Expect(lo.Map(state.WanIPs, func(ip cloud.WanIP, _ int) string { return ip.ID })).To(ContainElement(address))
+		Expect(state.Servers).To(ConsistOf(HaveField("ID", serverOf(other).ID)))
+	})
 })

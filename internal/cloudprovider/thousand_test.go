@@ -84,6 +84,7 @@ var _ = Describe("A thousand Creates at once", func() {
 		tasks := lo.SumBy(lo.Entries(counts), func(entry lo.Entry[string, int]) int {
 			return lo.Ternary(strings.HasPrefix(entry.Key, "GET /iaas-cloud/api/tasks/"), entry.Value, 0)
 		})
-		Expect(tasks).To(And(BeNumerically(">", 0), BeNumerically("<=", rounds*tasksPerRound)))
+		// None where the first look came late enough to list every server.
+		Expect(tasks).To(BeNumerically("<=", rounds*tasksPerRound))
 	})
 })

@@ -73,10 +73,13 @@ var Docs = []Doc{
 
 	{ReasonGarbageCollected, false, kindNamespace, "A server of this cluster had no NodeClaim and is deleted with its root disk.", "Nothing, unless it is frequent; then read why launches are given up."},
 	{ReasonWouldGarbageCollect, true, kindNamespace, "The same in a dry run: nothing is deleted.", "Set `GARBAGE_COLLECTION_DRY_RUN=false` when you agree."},
-	{ReasonGarbageCollectionSuspended, true, kindNamespace, "So many servers have no NodeClaim that lost NodeClaims are more likely; nothing is deleted.", "Restore the NodeClaims, or delete the servers that the message names."},
+	{ReasonGarbageCollectionSuspended, true, kindNamespace, "So many servers with a registered node have no NodeClaim that lost NodeClaims are more likely; nothing is deleted.", "Restore the NodeClaims, or delete the servers that the message names."},
 	{ReasonServerLeft, true, kindNodeClaim, "The claim goes, but nothing proves its server to be this cluster's any more, so the server is left alone.", "Delete the server with its disks by hand, if it is this claim's."},
-	{ReasonLeaveFailed, true, kindNode, "The server is gone, but BizFly Kubernetes Engine still lists the node.", "Remove the node in BizFly's console."},
-	{ReasonAddressReleaseFailed, true, kindNode, "The server is gone, but an address of it could not be released and is paid for.", "Release the address in BizFly's console."},
+	{ReasonServerHeld, true, kindNodeClaim, "The NodeClaim has the id of a server that was launched for another NodeClaim, as after a restore from a backup. The server is kept, and deleted with this NodeClaim.", "Nothing, if NodeClaims were restored; otherwise delete the NodeClaim."},
+	{ReasonServerDeletionFailed, true, kindNode, "The server is still there ten minutes after its deletion began. It is tried again; NodeClaim and Node stay until it is gone.", "Read the log for the cloud's words; ask BizFly Cloud with the server's id."},
+	{ReasonDiskDeletionFailed, true, kindNode, "The server is deleted, but a disk of it could not be deleted within ten minutes, mostly because it has a snapshot, and is paid for. NodeClaim and Node end without it; the garbage collector tries again.", "Delete the snapshots of the disk, or the disk."},
+	{ReasonAddressReleaseFailed, true, kindNode, "The server is deleted, but an address of it could not be released within ten minutes and is paid for. NodeClaim and Node end without it; the garbage collector tries again.", "Release the address in BizFly's console, if it stays."},
+	{ReasonLeaveFailed, true, kindNode, "The server is deleted, but BizFly Kubernetes Engine still lists the node after ten minutes. It is tried again while the controller runs.", "Remove the node in BizFly's console, if it stays."},
 
 	{"ZoneNotFound", true, kindNodeClass, "`spec.zones` names a zone that the region does not have.", "Correct it as the message says."},
 	{"NoZones", true, kindNodeClass, "No zone is left for the NodeClass.", "Widen `spec.zones`."},

@@ -25,16 +25,29 @@ import (
 	"sigs.k8s.io/karpenter/pkg/events"
 )
 
-// ReasonLeaveFailed is the reason of an event about a node that BKE still lists.
-const ReasonLeaveFailed = "BKELeaveFailed"
+// Reasons of the events about what a deleted server left behind and the controller could not remove within ten minutes.
+const (
+	// ReasonLeaveFailed is for a node that BKE still lists.
+	ReasonLeaveFailed = "BKELeaveFailed"
+	// ReasonAddressReleaseFailed is for addresses that are still paid for.
+	ReasonAddressReleaseFailed = "AddressReleaseFailed"
+	// ReasonDiskDeletionFailed is for disks that are still paid for.
+	ReasonDiskDeletionFailed = "DiskDeletionFailed"
+	// ReasonServerDeletionFailed is for a server that is still there itself.
+	ReasonServerDeletionFailed = "ServerDeletionFailed"
+)
 
-// LeaveFailed says that BizFly Kubernetes Engine still lists a node whose server is gone.
-func LeaveFailed(nodeName string, err error) events.Event {
-	return events.Event{
-		InvolvedObject: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: types.UID(nodeName)}},
-		Type:           corev1.EventTypeWarning,
-		Reason:         ReasonLeaveFailed,
-		Message:        shorten(fmt.Sprintf("The server is deleted, but BizFly Kubernetes Engine still lists the node; remove it there: %s", err)),
-		DedupeValues:   []string{nodeName},
-	}
+// leftovers are reason and message by what a deleted server leaves.
+var leftovers = map[string][2]string{
+	"server":  {ReasonServerDeletionFailed, "The server is still there ten minutes after its deletion began. It is tried again, and its NodeClaim waits"},
+	"disk":    {ReasonDiskDeletionFailed, "The server is deleted, but a disk of it is still paid for. It is tried again; delete its snapshots if it has any"},
+	"address": {ReasonAddressReleaseFailed, "The server is deleted, but an address of it is still paid for. It is tried again; release it by hand if it stays"},
+	"node":    {ReasonLeaveFailed, "The server is deleted, but BizFly Kubernetes Engine still lists the node. It is tried again; remove the node there if it stays"},
+}
+
+// Leftover reports what is still there ten minutes after a deletion began: the "server" itself, or, of one that is gone, a
+// "disk", an "address", or the "node" in BKE.
+func Leftover(kind, nodeName string, err error) events.Event {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: types.UID(nodeName)}}
+	return warning(node, nodeName+err.Error(), leftovers[kind][0], fmt.Sprintf("%s: %s", leftovers[kind][1], err))
 }

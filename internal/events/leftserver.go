@@ -18,6 +18,7 @@ package events
 
 import (
 	"fmt"
+	"time"
 
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
@@ -25,10 +26,24 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// ReasonServerLeft is the reason of an event about a server that outlives its claim.
-const ReasonServerLeft = "ServerLeft"
+// Reasons of the events about servers that are not deleted, for what is known of their owner.
+const (
+	// ReasonServerLeft is for a server that outlives its NodeClaim.
+	ReasonServerLeft = "ServerLeft"
+	// ReasonServerHeld is for a server that was launched for another NodeClaim.
+	ReasonServerHeld = "ServerOfAnotherNodeClaim"
+)
 
-// ServerLeft says that the server of a claim that goes is not deleted, since nothing proves it to be this cluster's.
+// ServerHeld reports that a NodeClaim has the server of another one, as after it was restored from a backup.
+func ServerHeld(claim *karpv1.NodeClaim, id, launchedFor string) karpevents.Event {
+	event := warning(claim, string(claim.UID)+id, ReasonServerHeld, fmt.Sprintf(
+		"Server %s was launched for a NodeClaim with the UID %s, not %s. It is kept as long as this NodeClaim has it; delete the NodeClaim to replace the server",
+		id, launchedFor, claim.UID))
+	event.DedupeTimeout = time.Hour
+	return event
+}
+
+// ServerLeft reports that the server of a deleted NodeClaim is not deleted, since nothing proves it to be this cluster's.
 func ServerLeft(claim *karpv1.NodeClaim, id string) karpevents.Event {
 	return warning(claim, string(claim.UID), ReasonServerLeft, fmt.Sprintf(
 		"The server %s is left alone and paid for: its metadata %s is not this cluster's UID, so nothing proves whose it is. If it is this claim's, delete it with its disks by hand",

@@ -81,8 +81,8 @@ func all(text string) map[string]karpevents.Event {
 		"WouldGarbageCollect":             events.WouldGarbageCollect("server", "id", text),
 		"GarbageCollectionSuspended":      events.GarbageCollectionSuspended(6, 10, []string{text}),
 		"ServerLeft":                      events.ServerLeft(claim, "id"),
-		"LeaveFailed":                     events.LeaveFailed("server", cause),
-		"ReleaseFailed":                   events.ReleaseFailed("server", cause),
+		"ServerHeld":                      events.ServerHeld(claim, "id", "uid"),
+		"Leftover":                        events.Leftover("disk", "server", cause),
 		"NodeClassNotReady": events.NodeClassNotReady(class, status.Condition{
 			Type: v1alpha1.ConditionTypeImagesReady, Reason: "ImageNotFound", Message: text}),
 		"NetworkOutOfAddresses":         events.NetworkOutOfAddresses(class, []string{text, text}, time.Minute, cause),
@@ -156,6 +156,11 @@ var _ = Describe("Events", func() {
 			Expect(event.InvolvedObject).ToNot(BeNil(), name)
 			Expect(strings.Join(event.DedupeValues, "")).ToNot(BeEmpty(), name)
 			Expect(event.Message).ToNot(BeEmpty(), name)
+		}
+	})
+	It("should be documented for whatever a deleted server leaves", func() {
+		for _, kind := range []string{"server", "disk", "address", "node"} {
+			Expect(documented).To(HaveKey(events.Leftover(kind, "server", errors.New("cause")).Reason), kind)
 		}
 	})
 	It("should fit the API server's limit whatever the cloud says", func() {

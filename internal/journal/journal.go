@@ -36,7 +36,7 @@ const (
 	MessageRemoved = "removed server"
 )
 
-// Keys of the lines; each line has all of them.
+// Keys of the lines; each line has all of them, but a removal has no price: it is that of the launch.
 const (
 	KeyNodeClaim    = "NodeClaim"
 	KeyServer       = "server-id"
@@ -74,25 +74,29 @@ type Journal struct{ logger logr.Logger }
 func New(logger logr.Logger) *Journal { return &Journal{logger: logger} }
 
 // Launched writes that a server was launched.
-func (j *Journal) Launched(entry Entry) { j.write(MessageLaunched, entry) }
+func (j *Journal) Launched(entry Entry) {
+	j.write(MessageLaunched, entry, KeyPrice, finite(entry.Price))
+}
 
 // LaunchFailed writes that a launch failed.
-func (j *Journal) LaunchFailed(entry Entry) { j.write(MessageLaunchFailed, entry) }
+func (j *Journal) LaunchFailed(entry Entry) {
+	j.write(MessageLaunchFailed, entry, KeyPrice, finite(entry.Price))
+}
 
-// Removed writes that a server is gone.
+// Removed writes that a server is deleted.
 func (j *Journal) Removed(entry Entry) { j.write(MessageRemoved, entry) }
 
-func (j *Journal) write(message string, entry Entry) {
-	j.logger.Info(message,
+func (j *Journal) write(message string, entry Entry, more ...any) {
+	j.logger.Info(message, append([]any{
 		// As controller-runtime writes it, so that one query finds all lines of a claim.
 		KeyNodeClaim, klog.KRef("", entry.NodeClaim),
 		KeyServer, entry.Server,
 		KeyFlavor, entry.Flavor,
 		KeyZone, entry.Zone,
 		KeyCapacityType, entry.CapacityType,
-		KeyPrice, finite(entry.Price),
 		KeyReason, entry.Reason,
-		KeySeconds, math.Round(max(0, entry.Took.Seconds())*10)/10)
+		KeySeconds, math.Round(max(0, entry.Took.Seconds())*10) / 10,
+	}, more...)...)
 }
 
 // finite keeps what JSON cannot say out of the log; a fraction of a dong says nothing.

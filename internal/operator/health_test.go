@@ -130,7 +130,8 @@ func (p *process) use(ctx context.Context) (failures int) {
 	count(p.config.Sync(ctx).Err())
 	_, err := p.lists.List(ctx)
 	count(err)
-	count(p.lists.Reap(ctx, instance.ReapRequest{}))
+	_, err = p.lists.Reap(ctx, instance.ReapRequest{})
+	count(err)
 	_, err = p.catalog.Reconcile(ctx)
 	Expect(err).NotTo(HaveOccurred())
 	return failures

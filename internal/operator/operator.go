@@ -220,15 +220,10 @@ func (op *Operator) build(ctx context.Context, opts *options.Options, reader cli
 		IDWait:           opts.ServerIDWait,
 		VisibilityWindow: opts.VisibilityWindow,
 		Clock:            clk,
-		Pending:          config.NewPendingServers(op.GetClient(), reader),
-		OnLeaveFailed: func(_ context.Context, nodeName string, err error) {
-			op.EventRecorder.Publish(events.LeaveFailed(nodeName, err))
+		Journal:          journal.New(log.Log),
+		OnLeftover: func(_ context.Context, server string, kind instance.LeftoverKind, err error) {
+			op.EventRecorder.Publish(events.Leftover(string(kind), server, err))
 		},
-		OnReleaseFailed: func(_ context.Context, nodeName string, err error) {
-			op.EventRecorder.Publish(events.ReleaseFailed(nodeName, err))
-		},
-		// Nothing is deleted before all is built.
-		OnRemoved: func(ctx context.Context, removed instance.Removed) { op.CloudProvider.Removed(ctx, removed) },
 	}, op.API, op.Bootstrap, op.Zones, func(ctx context.Context) (sets.Set[string], error) {
 		return volumeHandles(ctx, reader)
 	}, cache.New(deletionTTL, cleanup))

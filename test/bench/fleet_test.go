@@ -175,7 +175,9 @@ func (i inventory) List(context.Context) ([]*instance.Instance, error) { return 
 
 func (i inventory) Ports(context.Context) ([]instance.Port, error) { return nil, nil }
 
-func (i inventory) Reap(context.Context, instance.ReapRequest) error { return nil }
+func (i inventory) Reap(context.Context, instance.ReapRequest) ([]instance.Reaped, error) {
+	return nil, nil
+}
 
 func (i inventory) Launch(_ context.Context, r *instance.LaunchRequest) (*instance.Instance, error) {
 	return &instance.Instance{ID: "33333333-0000-4000-8000-000000000000", Name: r.NodeClaim, Status: instance.StatusActive,

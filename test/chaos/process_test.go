@@ -45,7 +45,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
@@ -202,7 +201,6 @@ func (w *world) newProcess() *process {
 		ClusterName: clusterName, ClusterUID: clusterUID, BKEClusterID: bke.ClusterUID, BKEClusterToken: bke.ClusterToken,
 		// Not a divisor of the other times, so that no two things happen at the same moment by design.
 		PollInterval: 1970 * time.Millisecond,
-		Pending:      config.NewPendingServers(p.kube, p.kube),
 	}, api, bootstraps, zones, func(ctx context.Context) (sets.Set[string], error) {
 		list := &corev1.PersistentVolumeList{}
 		err := p.kube.List(ctx, list)
@@ -216,7 +214,7 @@ func (w *world) newProcess() *process {
 	p.launch = launch.NewController(p.kube, p.instances, p.cloudProvider, silent{}, clock.RealClock{})
 	p.volumes = volumes.NewController(p.kube, p.instances)
 	p.repair = repair.NewController(p.kube, p.instances, silent{}, clock.RealClock{})
-	p.collector = garbagecollection.NewController(garbagecollection.Config{Expected: p.cloudProvider.GivenUp, Grace: w.grace},
+	p.collector = garbagecollection.NewController(garbagecollection.Config{Grace: w.grace},
 		p.kube, p.kube, p.instances, silent{}, clock.RealClock{})
 	p.coreCollector = coregc.NewController(clock.RealClock{}, p.kube, p.cloudProvider)
 	p.core.kube.Client, p.core.provider.CloudProvider = p.kube, p.cloudProvider

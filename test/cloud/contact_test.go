@@ -250,6 +250,13 @@ var _ = Describe("First contact", Ordered, func() {
 		Expect(err).NotTo(HaveOccurred())
 		world.behaves("ports", "how many network interfaces, private and public, are listed as the server's", len(ports))
 
+		interfaces, err := world.api.ListNetworkInterfaces(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		world.behaves("port-names", "whether its network interfaces are named after the server, which proves whose they are when it is gone",
+			lo.EveryBy(interfaces, func(p *gobizfly.NetworkInterface) bool {
+				return !slices.Contains(ports, p.ID) || p.Name == raw.Name || strings.HasPrefix(p.Name, raw.Name+"-")
+			}))
+
 		meaning, err := world.filter(ctx, raw.Name)
 		Expect(err).NotTo(HaveOccurred())
 		world.behaves("name-filter", "what ?name= of the list of servers compares with", meaning)
@@ -265,6 +272,9 @@ var _ = Describe("First contact", Ordered, func() {
 	It("should delete the server with all that is its own", func(ctx SpecContext) {
 		begun := time.Now()
 		root := lo.Map(server.Volumes, func(v instance.Volume, _ int) string { return v.ID })
+		for _, id := range root {
+			world.find("disk-in-use", "what is said to the deletion of a disk that cannot be deleted now", said(world.api.DeleteVolume(ctx, id)))
+		}
 		request := instance.DeleteRequest{ID: server.ID, Name: server.Name, RecordedVolumes: root, RecordedAddresses: ports}
 		Eventually(func() error { return world.servers.Delete(ctx, request) }).WithContext(ctx).Should(MatchError(instance.ErrNotFound))
 		world.find("delete-seconds", "how many seconds until the server and its disk were gone", int(time.Since(begun).Seconds()))

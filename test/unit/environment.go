@@ -30,7 +30,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/clock"
@@ -45,7 +44,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
@@ -114,7 +112,6 @@ func (e *Environment) Reset(ctx context.Context, options cloud.Options) {
 	e.Sandbox = cloud.Start(options)
 	e.Recorder = coretest.NewEventRecorder()
 	e.Clock = clocktesting.NewFakeClock(time.Now())
-	lo.Must0(e.providerConfig(ctx))
 	e.Restart(ctx)
 }
 
@@ -151,9 +148,7 @@ func (e *Environment) Restart(ctx context.Context) {
 	e.Instances = instance.NewDefaultProvider(instance.Config{
 		ClusterName: "unit", ClusterUID: ClusterUID, BKEClusterID: bke.ClusterUID, BKEClusterToken: bke.ClusterToken,
 		IDWait: e.IDWait, VisibilityWindow: e.VisibilityWindow, PollInterval: 5 * time.Millisecond, ListMaxAge: time.Nanosecond,
-		Clock:     clock.RealClock{},
-		Pending:   config.NewPendingServers(e.Client, e.APIReader),
-		OnRemoved: func(ctx context.Context, removed instance.Removed) { e.CloudProvider.Removed(ctx, removed) },
+		Clock: clock.RealClock{}, Journal: e.Journal,
 	}, api, bootstraps, e.Zones, func(ctx context.Context) (sets.Set[string], error) {
 		volumes := &corev1.PersistentVolumeList{}
 		err := e.APIReader.List(ctx, volumes)
@@ -162,16 +157,6 @@ func (e *Environment) Restart(ctx context.Context) {
 		})...), err
 	}, cache.New(time.Hour, time.Minute))
 	e.CloudProvider = cloudprovider.New(e.Config())
-}
-
-// providerConfig makes the ProviderConfig where there is none, as the leader does, and forgets what earlier specs have left
-// on its record.
-func (e *Environment) providerConfig(ctx context.Context) error {
-	object := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ProviderConfigName}}
-	if err := client.IgnoreAlreadyExists(e.APIReader.Create(ctx, object.DeepCopy())); err != nil {
-		return err
-	}
-	return e.APIReader.Status().Patch(ctx, object, client.RawPatch(types.MergePatchType, []byte(`{"status":{"pendingServers":null}}`)))
 }
 
 // Config is what the cloud provider is made of.

@@ -18,6 +18,7 @@ package instance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -33,9 +34,6 @@ const (
 	// interfaceWAN is what the cloud calls the interface of a public address, and interfaceLAN one in a VPC network.
 	interfaceWAN = "WAN"
 	interfaceLAN = "LAN"
-	// maxReleaseTries is how often addresses are tried to be released before a person must do it: one that the cloud does
-	// not let go must not keep a node from going away.
-	maxReleaseTries = 5
 )
 
 // Addresses returns the ids of the interfaces, private and public, that are attached to the server now.
@@ -56,62 +54,67 @@ func usedBy(port *gobizfly.NetworkInterface) string {
 	return lo.CoalesceOrEmpty(port.AttachedServer.ID, port.DeviceID)
 }
 
-// releaseAddresses releases the interfaces that outlived their server, and says whether any is still there. Those that a
-// server gets for free go with it; those that are paid for stay, like disks. Ours are those on the record, and where
-// nobody wrote anything down, those that the cloud named after the server, whose name is unique for ever. What another
-// server uses by now is that one's.
-func (p *DefaultProvider) releaseAddresses(ctx context.Context, current record) (bool, error) {
-	if len(current.Addresses) == 0 && current.Name == "" {
-		return false, nil
+// attachedAddresses returns those of the recorded interfaces that the server has now. It is looked up before the server is
+// deleted, because the record alone proves nothing. The deletion does not wait for it: what the cloud has named after the
+// server needs no record.
+func (p *DefaultProvider) attachedAddresses(ctx context.Context, server *gobizfly.Server, current record) []string {
+	if len(current.Addresses) == 0 {
+		return nil
 	}
-	if current.ReleaseFailures >= maxReleaseTries {
-		return false, nil
+	ports, err := p.ports.get(ctx, p.times.Load().ListMaxAge)
+	if err != nil {
+		log.FromContext(ctx).Error(err, "listing the network interfaces of a server that is deleted", "server", server.Name)
+		return nil
 	}
-	remaining, err := p.tryRelease(ctx, current)
-	if err == nil {
-		return remaining, nil
-	}
-	after := p.deletions.change(current.ID, func(r *record) { r.ReleaseFailures++ })
-	if after.ReleaseFailures < maxReleaseTries {
-		return true, fmt.Errorf("releasing the addresses of server %s: %w", lo.CoalesceOrEmpty(current.Name, current.ID), err)
-	}
-	log.FromContext(ctx).Error(err, "giving up releasing addresses", "server", current.Name, "addresses", current.Addresses)
-	p.config.OnReleaseFailed(ctx, current.Name, err)
-	return false, nil
+	return lo.FilterMap(ports, func(port *gobizfly.NetworkInterface, _ int) (string, bool) {
+		return port.ID, usedBy(port) == server.ID && lo.Contains(current.Addresses, port.ID)
+	})
 }
 
-func (p *DefaultProvider) tryRelease(ctx context.Context, current record) (bool, error) {
+// releaseAddresses releases the interfaces that outlived their server, and returns those that are still there. Those that a
+// server gets for free are deleted with it; those that are paid for stay, like disks. What another server uses by now is
+// that server's.
+func (p *DefaultProvider) releaseAddresses(ctx context.Context, current record) []leftover {
+	if len(current.Attached) == 0 && current.Name == "" {
+		return nil
+	}
 	ports, err := p.ports.get(ctx, 0)
 	if err != nil {
-		return true, err
+		return []leftover{{kind: LeftoverAddress, err: fmt.Errorf("listing network interfaces to find what server %s left: %w", lo.CoalesceOrEmpty(current.Name, current.ID), err)}}
 	}
-	remaining := false
+	var left []leftover
 	for _, port := range ports {
-		if user := usedBy(port); !ownAddress(port, current) || (user != "" && user != current.ID) {
-			continue
-		}
-		remaining = true
-		if usedBy(port) != "" {
-			// The cloud is still taking the server apart.
-			continue
-		}
-		release := lo.Ternary(port.Type == interfaceWAN, p.api.DeleteWanIP, p.api.DeleteNetworkInterface)
-		err := release(ctx, port.ID)
-		switch {
-		case err == nil:
-			addressesReleasedTotal.Inc(map[string]string{labelType: port.Type})
-			log.FromContext(ctx).Info("releasing address that outlived its server", "address", port.IPAddress, "type", port.Type, "interface-id", port.ID)
-		case !bizfly.IsNotFound(err) && !bizfly.IsConflict(err):
-			return true, fmt.Errorf("releasing interface %s (%s): %w", port.Name, port.ID, err)
+		if user := usedBy(port); ownAddress(port, current) && (user == "" || user == current.ID) {
+			left = append(left, p.releaseAddress(ctx, port)...)
 		}
 	}
-	return remaining, nil
+	return left
 }
 
-// ownAddress says whether the interface is provably the server's.
-func ownAddress(port *gobizfly.NetworkInterface, current record) bool {
-	if lo.Contains(current.Addresses, port.ID) {
-		return true
+// releaseAddress releases one interface, which is a leftover until the list no longer has it.
+func (p *DefaultProvider) releaseAddress(ctx context.Context, port *gobizfly.NetworkInterface) []leftover {
+	still := func(err error, waiting bool) []leftover {
+		return []leftover{{kind: LeftoverAddress, waiting: waiting,
+			err: fmt.Errorf("releasing %s (%s, interface %s): %w", port.IPAddress, port.Name, port.ID, err)}}
 	}
-	return len(current.Addresses) == 0 && current.Name != "" && (port.Name == current.Name || strings.HasPrefix(port.Name, current.Name+"-"))
+	if usedBy(port) != "" {
+		return still(errors.New("the cloud has not detached it"), true)
+	}
+	err := lo.Ternary(port.Type == interfaceWAN, p.api.DeleteWanIP, p.api.DeleteNetworkInterface)(ctx, port.ID)
+	switch {
+	case err == nil:
+		addressesReleasedTotal.Inc(map[string]string{labelType: port.Type})
+		log.FromContext(ctx).Info("releasing address that outlived its server", "address", port.IPAddress, "type", port.Type, "interface-id", port.ID)
+		return still(errors.New("the cloud has accepted it"), true)
+	case bizfly.IsNotFound(err):
+		return nil
+	}
+	return still(err, bizfly.IsConflict(err))
+}
+
+// ownAddress reports whether the interface is provably the server's: by the name that the cloud gave it at the launch, or
+// because it is on the record and this process has seen it attached to the server.
+func ownAddress(port *gobizfly.NetworkInterface, current record) bool {
+	named := current.Name != "" && (port.Name == current.Name || strings.HasPrefix(port.Name, current.Name+"-"))
+	return named || lo.Contains(current.Attached, port.ID)
 }

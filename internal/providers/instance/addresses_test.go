@@ -17,10 +17,6 @@ limitations under the License.
 package instance_test
 
 import (
-	"context"
-	"net/http"
-	"sync/atomic"
-
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
@@ -86,17 +82,20 @@ var _ = Describe("Addresses", func() {
 		w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID})
 		Expect(left(w)).To(Equal([]string{bought}))
 	})
-	It("should not keep a node from going away when the cloud does not let them go", func() {
-		var gaveUp atomic.Int32
-		w := newWorld(cloud.Options{}, func(c *instance.Config) {
-			c.OnReleaseFailed = func(context.Context, string, error) { gaveUp.Add(1) }
-		})
+	It("should stay where nothing but the record says that they were the server's", func() {
+		w := newWorld(cloud.Options{})
 		server, _ := w.launch()
-		paid := w.box.PayForAddresses(server.ID)
-		w.box.AddFaults(1, cloud.Fault{Method: http.MethodDelete, Path: "/wanips/*", Effect: cloud.EffectStatus, Status: http.StatusForbidden, Message: "You are not allowed to do this"},
-			cloud.Fault{Method: http.MethodDelete, Path: "/network-interfaces/*", Effect: cloud.EffectStatus, Status: http.StatusForbidden, Message: "You are not allowed to do this"})
-		w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID, RecordedAddresses: paid})
-		Expect(gaveUp.Load()).To(Equal(int32(1)))
-		Expect(left(w)).To(ConsistOf(paid))
+		other, _ := w.launch(func(r *instance.LaunchRequest) { r.NodeClaimUID = "another" })
+		reserved := w.box.AddWanIP(other.ID, "reserved for the website")
+		w.box.MovePort(reserved, "")
+		w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID, RecordedAddresses: []string{reserved}})
+		Expect(left(w)).To(ContainElement(reserved))
+	})
+	It("should be released where they are on record and attached, whatever they are called", func() {
+		w := newWorld(cloud.Options{})
+		server, _ := w.launch()
+		delivered := w.box.AddWanIP(server.ID, "named by the cloud")
+		w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID, RecordedAddresses: []string{delivered}})
+		Expect(left(w)).To(BeEmpty())
 	})
 })

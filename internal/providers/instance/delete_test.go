@@ -17,7 +17,6 @@ limitations under the License.
 package instance_test
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"sync"
@@ -255,28 +254,47 @@ var _ = Describe("Delete", func() {
 			Entry("known by its server's name", func(s *instance.Instance) instance.DeleteRequest {
 				return instance.DeleteRequest{ID: s.ID, Name: s.Name}
 			}),
-			Entry("known from the record", func(s *instance.Instance) instance.DeleteRequest {
-				return instance.DeleteRequest{ID: s.ID, RecordedVolumes: []string{s.Volumes[0].ID}}
+			Entry("known by its server's name, with a record that was changed", func(s *instance.Instance) instance.DeleteRequest {
+				return instance.DeleteRequest{ID: s.ID, Name: s.Name, RecordedVolumes: []string{"another"}}
 			}),
 		)
+		It("should delete the root disk of a server whose name has the form of before, which follows from the claim's UID", func() {
+			w := newWorld(cloud.Options{})
+			old := instance.LegacyName(claimName, claimUID, clusterUID, 3)
+			theirs := w.box.AddVolume(cloud.VolumeSpec{Name: instance.LegacyName(claimName, claimUID, "another-cluster", 3) + "_rootdisk", Bootable: true})
+			w.box.AddVolume(cloud.VolumeSpec{Name: old + "_rootdisk", Bootable: true})
+			w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: "71b9caeb-0000-4000-8000-000000000000", Name: old,
+				Description: instance.Description{NodeClaim: claimName, NodeClaimUID: claimUID}})
+			Expect(w.leftovers()).To(Equal([]string{"volume " + theirs.Name}))
+			Expect(w.box.State().LeftNodes).To(Equal([]string{old}))
+		})
+		It("should delete a server of before that was renamed, and its disk", func() {
+			w := newWorld(cloud.Options{})
+			old := instance.LegacyName(claimName, claimUID, clusterUID, 1)
+			server := w.box.AddServer(cloud.ServerSpec{Name: old, Metadata: metadata(clusterUID, claimUID, 1)})
+			Expect(w.provider.Rename(ctx, server.ID, "mine")).To(Succeed())
+			w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID})
+			Expect(w.leftovers()).To(BeEmpty())
+			Expect(w.box.State().LeftNodes).To(Equal([]string{old}))
+		})
 		It("should not be done before the root disk is gone", func() {
 			w := newWorld(cloud.Options{Latency: time.Hour})
-			volume := w.box.AddVolume(cloud.VolumeSpec{Name: "node-1_rootdisk", Bootable: true})
+			volume := w.box.AddVolume(cloud.VolumeSpec{Name: ownName + "_rootdisk", Bootable: true})
 			for range 3 {
-				Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: "71b9caeb-0000-4000-8000-000000000000", Name: "node-1"})).To(Succeed())
+				Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: "71b9caeb-0000-4000-8000-000000000000", Name: ownName})).To(Succeed())
 			}
 			Expect(w.count(deleteVolume)).To(Equal(1))
-			Expect(w.count(leaveCluster)).To(BeZero())
+			Expect(w.count(leaveCluster)).To(Equal(1), "BKE does not wait for the disk")
 			Expect(w.leftovers()).To(Equal([]string{"volume " + volume.Name}))
 		})
 		It("should leave a disk alone that a PersistentVolume owns or another server uses", func() {
 			w := newWorld(cloud.Options{})
-			protected := w.box.AddVolume(cloud.VolumeSpec{Name: "node-1_rootdisk", Bootable: true})
+			protected := w.box.AddVolume(cloud.VolumeSpec{Name: ownName + "_rootdisk", Bootable: true})
 			other := w.box.AddServer(cloud.ServerSpec{Name: "rescue"})
-			attached := attach(w, other.ID, cloud.VolumeSpec{Name: "node-1_rootdisk", Bootable: true})
+			attached := attach(w, other.ID, cloud.VolumeSpec{Name: ownName + "_rootdisk", Bootable: true})
 			w.protected.set(nil, protected.ID)
 			w.deleteUntilGone(w.provider, instance.DeleteRequest{
-				ID: "71b9caeb-0000-4000-8000-000000000000", Name: "node-1", RecordedVolumes: []string{protected.ID, attached},
+				ID: "71b9caeb-0000-4000-8000-000000000000", Name: ownName, RecordedVolumes: []string{protected.ID, attached},
 			})
 			Expect(w.count(deleteVolume)).To(BeZero())
 		})
@@ -284,21 +302,8 @@ var _ = Describe("Delete", func() {
 
 	Context("leaving BKE", func() {
 		gone := func(w *world) instance.DeleteRequest {
-			return instance.DeleteRequest{ID: "71b9caeb-0000-4000-8000-000000000000", Name: "node-1"}
+			return instance.DeleteRequest{ID: "71b9caeb-0000-4000-8000-000000000000", Name: ownName}
 		}
-		It("should try several times, then say so and let the node go", func() {
-			var failed []string
-			w := newWorld(cloud.Options{}, func(c *instance.Config) {
-				c.OnLeaveFailed = func(_ context.Context, node string, _ error) { failed = append(failed, node) }
-			})
-			w.box.AddFaults(1, cloud.Fault{Method: "POST", Path: "/**/cluster_leave/*", Effect: cloud.EffectStatus, Status: 400})
-			for range 4 {
-				Expect(w.provider.Delete(ctx, gone(w))).To(MatchError(ContainSubstring("telling BKE that node node-1 is gone")))
-			}
-			Expect(failed).To(BeEmpty())
-			Expect(w.provider.Delete(ctx, gone(w))).To(MatchError(instance.ErrNotFound))
-			Expect(failed).To(Equal([]string{"node-1"}))
-		})
 		It("should tell it once, however often the node is found gone", func() {
 			w := newWorld(cloud.Options{})
 			for range 3 {
@@ -322,9 +327,11 @@ var _ = Describe("Delete", func() {
 				Expect(w.provider.Delete(ctx, request)).To(MatchError(instance.ErrNotFound))
 				Expect(w.count(leaveCluster)).To(BeZero())
 			},
-			Entry("without BKE", func(c *instance.Config) { c.BKEClusterID = "" }, "node-1"),
-			Entry("without a token", func(c *instance.Config) { c.BKEClusterToken = "" }, "node-1"),
-			Entry("when nobody knows the node's name", func(*instance.Config) {}, ""),
+			Entry("without BKE", func(c *instance.Config) { c.BKEClusterID = "" }, ownName),
+			Entry("without a token", func(c *instance.Config) { c.BKEClusterToken = "" }, ownName),
+			Entry("when the node's name is not known", func(*instance.Config) {}, ""),
+			Entry("when the name is not provably that of a server of this cluster", func(*instance.Config) {}, "control-plane-1"),
+			Entry("when the name is of another cluster's", func(*instance.Config) {}, instance.Name(claimName, claimUID, "another-cluster", 1)),
 		)
 	})
 
@@ -390,13 +397,12 @@ var _ = Describe("Delete", func() {
 		Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: server.ID})).To(Succeed())
 		Expect(w.box.RemoveServer(server.ID)).To(Succeed())
 		Eventually(func() []string {
-			Expect(w.provider.Reap(ctx, instance.ReapRequest{})).To(Succeed())
-			return w.box.State().LeftNodes
+			Expect(reapOnce(w.provider, instance.ReapRequest{})).To(Succeed())
+			return append(w.leftovers(), w.box.State().LeftNodes...)
 		}).Should(Equal([]string{server.Name}))
-		Expect(w.leftovers()).To(BeEmpty())
 		w.box.ResetRequests()
-		Expect(w.provider.Reap(ctx, instance.ReapRequest{})).To(Succeed())
-		Expect(w.box.Requests()).To(BeEmpty())
+		Expect(reapOnce(w.provider, instance.ReapRequest{})).To(Succeed())
+		Expect(w.box.Requests()).To(HaveLen(3), "servers, volumes and interfaces are looked at, and nothing is done")
 	})
 	It("should reap any number of deletions with one list of each kind", func() {
 		w := newWorld(cloud.Options{Latency: time.Hour})
@@ -406,19 +412,20 @@ var _ = Describe("Delete", func() {
 			Expect(w.box.RemoveServer(server.ID)).To(Succeed())
 		}
 		w.box.ResetRequests()
-		Expect(w.provider.Reap(ctx, instance.ReapRequest{})).To(Succeed())
+		Expect(reapOnce(w.provider, instance.ReapRequest{})).To(Succeed())
 		Expect(w.count(listServers)).To(Equal(1))
 		Expect(w.count(listVolumes)).To(Equal(1))
 	})
 	It("should say what goes wrong and go on with the others", func() {
 		w := newWorld(cloud.Options{})
-		broken := w.box.AddVolume(cloud.VolumeSpec{Name: "a_rootdisk", Bootable: true})
-		w.box.AddVolume(cloud.VolumeSpec{Name: "b_rootdisk", Bootable: true})
+		a, b := ownName, instance.Name(claimName, claimUID, clusterUID, 2)
+		broken := w.box.AddVolume(cloud.VolumeSpec{Name: a + "_rootdisk", Bootable: true})
+		w.box.AddVolume(cloud.VolumeSpec{Name: b + "_rootdisk", Bootable: true})
 		w.box.AddFaults(1, cloud.Fault{Method: "DELETE", Path: "/volumes/" + broken.ID, Effect: cloud.EffectStatus, Status: 403})
-		Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: "71b9caeb-0000-4000-8000-00000000000a", Name: "a"})).NotTo(Succeed())
+		Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: "71b9caeb-0000-4000-8000-00000000000a", Name: a})).NotTo(Succeed())
 		w.box.AddFaults(1, cloud.Fault{Method: "GET", Path: "/volumes", Effect: cloud.EffectStatus, Status: 400, Count: 1})
-		Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: "71b9caeb-0000-4000-8000-00000000000b", Name: "b"})).NotTo(Succeed())
-		Expect(w.provider.Reap(ctx, instance.ReapRequest{})).To(MatchError(ContainSubstring("deleting disk a_rootdisk")))
-		Eventually(w.leftovers).Should(Equal([]string{"volume a_rootdisk"}))
+		Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: "71b9caeb-0000-4000-8000-00000000000b", Name: b})).NotTo(Succeed())
+		Expect(reapOnce(w.provider, instance.ReapRequest{})).To(MatchError(ContainSubstring("deleting disk " + a + "_rootdisk")))
+		Eventually(w.leftovers).Should(Equal([]string{"volume " + a + "_rootdisk"}))
 	})
 })

@@ -90,22 +90,6 @@ func dataDisksOf(server *gobizfly.Server) (int, bool) {
 	return count, err == nil && count >= 0
 }
 
-// orderedName is the name under which a server was ordered, which is what its disks were named after, whatever somebody
-// has renamed it to since.
-func (p *DefaultProvider) orderedName(server *gobizfly.Server) string {
-	attempt, err := strconv.Atoi(server.Metadata[v1alpha1.MetadataAttempt])
-	claim, uid := server.Metadata[v1alpha1.MetadataNodeClaim], server.Metadata[v1alpha1.MetadataNodeClaimUID]
-	if err != nil || claim == "" || uid == "" {
-		return server.Name
-	}
-	return Name(claim, uid, p.config.ClusterUID, attempt)
-}
-
-// called says whether a server has this name or was ordered under it.
-func (p *DefaultProvider) called(server *gobizfly.Server, name string) bool {
-	return server.Name == name || p.orderedName(server) == name
-}
-
 // orderedDataDisk says that a disk of a server of ours is one of those that we ordered with it, also where nobody wrote
 // down its id: the order had data disks, and the cloud named this one after the order's name, which is unique for ever.
 func (p *DefaultProvider) orderedDataDisk(server *gobizfly.Server, volumeName string) bool {
@@ -113,14 +97,15 @@ func (p *DefaultProvider) orderedDataDisk(server *gobizfly.Server, volumeName st
 	return written && count > 0 && dataDiskNamed(volumeName, p.orderedName(server))
 }
 
-// strayDisk says that a disk is by its name one that an order made and nobody deleted with its server: the launch failed, or
-// the server was taken away from outside. Where we told the cloud which disks to delete with the server, a data disk that is
-// left was taken off it by somebody before, who may want it; and where there is a record, what is not on it is not ours.
+// strayDisk reports whether a disk is by its name one that a launch made and that was not deleted with its server: the launch
+// failed, or the server was deleted outside Karpenter. Where the cloud was told which disks to delete with the server, a data
+// disk that is left was detached by a user before, who may want it; where there is a record, what is not on it is not ours;
+// and where only the name of a disk is known, nothing tells a detached data disk from one that was never attached.
 func strayDisk(volume *gobizfly.Volume, current record) bool {
 	if current.Name == "" || volume.Name == rootDiskName(current.Name) {
 		return current.Name != ""
 	}
-	return len(current.Asked) == 0 && dataDiskNamed(volume.Name, current.Name) &&
+	return len(current.Asked) == 0 && !current.Found && dataDiskNamed(volume.Name, current.Name) &&
 		(len(current.Recorded) == 0 || lo.Contains(current.Recorded, volume.ID))
 }
 

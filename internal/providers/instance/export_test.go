@@ -22,3 +22,6 @@ func (p *DefaultProvider) Polling() bool {
 	defer p.poller.mu.Unlock()
 	return p.poller.running
 }
+
+// LegacyName is the name of a server that was launched before names had a MAC, for tests.
+var LegacyName = legacyName

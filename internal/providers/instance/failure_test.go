@@ -45,7 +45,7 @@ var _ = Describe("Launch", func() {
 		reaped := func(w *world) {
 			GinkgoHelper()
 			Eventually(func() []string {
-				Expect(w.provider.Reap(ctx, instance.ReapRequest{})).To(Succeed())
+				Expect(reapOnce(w.provider, instance.ReapRequest{})).To(Succeed())
 				return w.leftovers()
 			}).Should(BeEmpty())
 		}
@@ -75,7 +75,7 @@ var _ = Describe("Launch", func() {
 			Expect(w.leftovers()).To(HaveLen(2))
 			for range 3 {
 				now.Step(20 * time.Second)
-				Expect(w.provider.Reap(ctx, instance.ReapRequest{})).To(Succeed())
+				Expect(reapOnce(w.provider, instance.ReapRequest{})).To(Succeed())
 			}
 			reaped(w)
 		})
@@ -122,7 +122,7 @@ var _ = Describe("Launch", func() {
 			_, err := w.provider.Launch(ctx, request)
 			Expect(errors.As(err, new(*instance.FailedError))).To(BeTrue())
 			Eventually(func() []string {
-				Expect(w.provider.Reap(ctx, instance.ReapRequest{})).To(Succeed())
+				Expect(reapOnce(w.provider, instance.ReapRequest{})).To(Succeed())
 				return lo.Map(w.box.State().Volumes, func(v cloud.Volume, _ int) string { return v.ID })
 			}).Should(ConsistOf(theirs.ID, owned.ID, csi.ID))
 		})
@@ -134,7 +134,7 @@ var _ = Describe("Launch", func() {
 			_, err := w.provider.Launch(ctx, request)
 			Expect(errors.As(err, new(*instance.FailedError))).To(BeTrue())
 			Eventually(func() []cloud.Volume {
-				Expect(w.provider.Reap(ctx, instance.ReapRequest{})).To(Succeed())
+				Expect(reapOnce(w.provider, instance.ReapRequest{})).To(Succeed())
 				return w.box.State().Volumes
 			}).Should(ConsistOf(HaveField("Attachments", ConsistOf(HaveField("ServerID", stranger.ID)))))
 		})

@@ -209,28 +209,27 @@ type DeleteRequest struct {
 	// ID is the server's id.
 	ID string
 	// Name is the server's and its node's name as far as the caller knows. It is used only where the server itself can
-	// not be asked any more: its root disk is named after it, and BKE knows the node by it. Empty skips both.
+	// not be asked any more: its root disk is named after it, and BKE knows the node by it. A name that is not provably
+	// that of a server of this cluster is ignored.
 	Name string
 	// RecordedVolumes are the ids of the disks that were attached before any pod could have attached one, the root disk
-	// included; nil where nobody wrote them down.
+	// included; nil where they were not recorded. A record proves nothing by itself: a disk on it is deleted only if it is
+	// attached to the server as well, or named after it.
 	RecordedVolumes []string
-	// RecordedAddresses are the ids of the network interfaces that the server had then; nil where nobody wrote them down.
+	// RecordedAddresses are the ids of the network interfaces that the server had then; nil where they were not recorded.
+	// The same holds for them.
 	RecordedAddresses []string
-	// Unclaimed is true where no claim remembers the server, so that it is put on record before it is deleted.
-	Unclaimed bool
 	// Reason is why it is deleted, in one word. The first one that is given counts.
 	Reason string
-	// Description is what the caller knows of the server, for whoever is told once it is gone.
+	// Description is what the caller knows of the server.
 	Description Description
 }
 
-// Description is what a removal is told with. What nobody knew stays empty.
+// Description identifies the server in the removal log line. Unknown fields are empty.
 type Description struct {
-	// NodeClaim, NodeClaimUID, NodePool and NodeClass are what the server was launched for.
+	// NodeClaim and NodeClaimUID are what the server was launched for.
 	NodeClaim    string
 	NodeClaimUID string
-	NodePool     string
-	NodeClass    string
 	// Flavor and Zone are the offering.
 	Flavor string
 	Zone   string
@@ -241,23 +240,48 @@ func (d Description) or(other Description) Description {
 	return Description{
 		NodeClaim:    lo.CoalesceOrEmpty(d.NodeClaim, other.NodeClaim),
 		NodeClaimUID: lo.CoalesceOrEmpty(d.NodeClaimUID, other.NodeClaimUID),
-		NodePool:     lo.CoalesceOrEmpty(d.NodePool, other.NodePool),
-		NodeClass:    lo.CoalesceOrEmpty(d.NodeClass, other.NodeClass),
 		Flavor:       lo.CoalesceOrEmpty(d.Flavor, other.Flavor),
 		Zone:         lo.CoalesceOrEmpty(d.Zone, other.Zone),
 	}
 }
 
-// Removed is a server that is provably gone with what it owned.
-type Removed struct {
-	Description
+// LeftoverKind is what a deleted server can leave behind.
+type LeftoverKind string
 
-	// ID is the server's id.
-	ID string
-	// Reason is why it was deleted.
+// What a deleted server can leave behind.
+const (
+	// LeftoverDisk is a disk of the server.
+	LeftoverDisk LeftoverKind = "disk"
+	// LeftoverAddress is a network interface or a public address of the server.
+	LeftoverAddress LeftoverKind = "address"
+	// LeftoverNode is the node's entry in BizFly Kubernetes Engine.
+	LeftoverNode LeftoverKind = "node"
+	// LeftoverServer is the server itself, ten minutes after its deletion began. Nothing ends before it is gone.
+	LeftoverServer LeftoverKind = "server"
+)
+
+// ReapRequest is one call of Reap.
+type ReapRequest struct {
+	// DryRun writes to the log what would be deleted, and deletes nothing.
+	DryRun bool
+	// Orphans are servers to delete because no NodeClaim accounts for them.
+	Orphans []DeleteRequest
+	// Launching are the names of the servers that NodeClaims without a provider ID wait for. What is found by its name alone
+	// may belong to one of them, which is being built.
+	Launching sets.Set[string]
+}
+
+// Reaped is a deletion that Reap has driven.
+type Reaped struct {
+	// ID and Name are the server's; ID is empty for leftovers that were found by their name.
+	ID   string
+	Name string
+	// Reason is why the server is deleted.
 	Reason string
-	// Took is how long it took since its deletion was first asked for.
-	Took time.Duration
+	// Err is nil while the deletion is under way, and ErrNotFound once the server is gone; Repeated is true where that was
+	// found before.
+	Err      error
+	Repeated bool
 }
 
 // Provider manages the servers of this cluster.
@@ -295,13 +319,11 @@ type Provider interface {
 	// runs already, or cannot be started at this moment, is no error: the next look at it tells.
 	Start(ctx context.Context, id string) error
 	// Delete deletes a server with its root disk and those of the recorded disks that no PersistentVolume owns. It is
-	// idempotent and answers nil while the deletion is under way; ErrNotFound once server and root disk are provably
-	// gone and BKE has been left. A server of someone else is ErrNotFound and not touched.
+	// idempotent and answers nil while the deletion is under way; ErrNotFound once the server is provably gone with its
+	// disks and addresses and BKE has been left, or has been gone for ten minutes, whatever is left: Reap goes on with
+	// that. A server of someone else is ErrNotFound and not touched.
 	Delete(ctx context.Context, request DeleteRequest) error
-	// Reap carries on what Launch and Delete began and nobody polls: deletions by garbage collection, and root disks
-	// that an order left behind when it failed or was given up. Garbage collection calls it once per pass.
-	Reap(ctx context.Context, request ReapRequest) error
-	// Abandoned returns the UIDs of the claims for which servers were ordered that nobody was ever told of, as it is on
-	// record now, whoever ordered them.
-	Abandoned(ctx context.Context) (sets.Set[string], error)
+	// Reap deletes the orphans and carries on what Launch and Delete began, each deletion once: it also looks for disks and
+	// addresses whose name proves that a server of this cluster has left them. Garbage collection calls it once per pass.
+	Reap(ctx context.Context, request ReapRequest) ([]Reaped, error)
 }

@@ -47,11 +47,7 @@ func (p *DefaultProvider) Launch(ctx context.Context, request *LaunchRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	if err := p.pending.add(ctx, intent.Name, request.NodeClaimUID, intent.OrderedAt); err != nil {
-		return nil, fmt.Errorf("nothing was ordered: %w", err)
-	}
 	if err := request.Record(ctx, intent); err != nil {
-		p.pending.forget(intent.Name)
 		return nil, fmt.Errorf("recording the intent to launch %s, so nothing was ordered: %w", intent.Name, err)
 	}
 	taskID, err := p.api.CreateServer(ctx, order)
@@ -61,7 +57,6 @@ func (p *DefaultProvider) Launch(ctx context.Context, request *LaunchRequest) (*
 	case refused(err):
 		intent.Refused = true
 		count(outcomeRefused, intent)
-		p.pending.forget(intent.Name)
 		// When this cannot be written, whoever reads the intent later takes the outcome for unknown, which is safe.
 		recordAfter(ctx, request, intent)
 		return nil, fmt.Errorf("ordering server %s (%s in %s): %w", intent.Name, intent.Flavor, intent.Zone, err)
@@ -134,7 +129,6 @@ func (p *DefaultProvider) await(ctx context.Context, w *waiter) (*Instance, erro
 		return nil, fmt.Errorf("%w: %s, ordered at %s", ErrOutcomeUnknown, w.intent.Name, w.intent.OrderedAt.Format(time.RFC3339))
 	}
 	p.deletions.arrived(w.intent.Name)
-	p.pending.handed(ctx, w.intent.Name)
 	count(outcomeLaunched, w.intent)
 	launchSeconds.Observe(p.config.Clock.Since(w.intent.OrderedAt).Seconds(),
 		map[string]string{labelFlavor: w.intent.Flavor, labelZone: w.intent.Zone})

@@ -51,6 +51,7 @@ func (p *DefaultProvider) metadata(request *LaunchRequest, script *bootstrap.Out
 		v1alpha1.MetadataManaged:      "true",
 		v1alpha1.MetadataClusterName:  p.config.ClusterName,
 		v1alpha1.MetadataClusterUID:   p.config.ClusterUID,
+		v1alpha1.MetadataName:         Name(request.NodeClaim, request.NodeClaimUID, p.config.ClusterUID, request.Attempt),
 		v1alpha1.MetadataNodeClaim:    request.NodeClaim,
 		v1alpha1.MetadataNodeClaimUID: request.NodeClaimUID,
 		v1alpha1.MetadataAttempt:      strconv.Itoa(request.Attempt),

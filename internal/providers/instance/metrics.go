@@ -51,6 +51,8 @@ var (
 	addressesReleasedTotal = metrics.Counter("instance_addresses_released_total",
 		"Network interfaces that outlived their server and were released, by type: LAN or WAN.",
 		metrics.Label(labelType))
+	leftoversGauge = metrics.Gauge("leftovers",
+		"Deleted servers of which disks, addresses or the node in BKE could not be removed for ten minutes, and are tried again.")
 	diskDeletionsTotal = metrics.Counter("instance_disk_deletions_total",
 		"Deletions of disks that outlived their server, by whether the cloud accepted them: accepted or error.",
 		metrics.Enum(labelOutcome, outcomeAccepted, outcomeError))

@@ -17,34 +17,125 @@ limitations under the License.
 package instance
 
 import (
+	"crypto/hmac"
 	"crypto/sha256"
+	"encoding/base32"
 	"encoding/hex"
 	"fmt"
+	"strconv"
 	"strings"
+
+	"github.com/bizflycloud/gobizfly"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
 const (
 	// maxNameLength is the length of a DNS label: the server's name is its host name and its node's name.
 	maxNameLength = 63
-	// hashLength is the number of hex digits that make a name unique.
-	hashLength = 8
+	// nonceLength is the number of characters that tell the servers of one NodeClaim name apart: 40 bits.
+	nonceLength = 8
+	// macLength is the number of characters that prove a name to be of this cluster: 50 bits.
+	macLength = 10
 	// rootDiskSuffix is what the cloud appends to a server's name to name its root disk.
 	rootDiskSuffix = "_rootdisk"
+
+	// legacyHashLength is the number of hex digits at the end of the names of servers launched before names had a MAC.
+	legacyHashLength = 8
+	// legacyAttempts is the highest attempt for which such a name is recomputed; no NodeClaim lives for more.
+	legacyAttempts = 100
 )
 
-// Name returns the name of the server of one attempt to launch a claim. The cloud controller manager finds servers by
-// name, and neither the cloud nor two clusters in one project keep names unique, so the name carries a hash over the
-// claim's and the cluster's UID and the attempt: it never comes back, not even for a claim made anew under its old name.
+// nameEncoding is base32 in lower case, without the letters that are taken for digits.
+var nameEncoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
+
+// Name returns the name of the server of one attempt to launch a NodeClaim: the NodeClaim's name, a nonce made of its UID
+// and the attempt, and a MAC of both under the cluster's UID. The cloud controller manager finds servers by name, and
+// neither the cloud nor two clusters in one project keep names unique; the nonce does. The MAC makes the name prove itself:
+// the cloud names disks and interfaces after their server, so one that is detached still shows whose it was, although the
+// NodeClaim, the server and every process that knew them are gone.
 func Name(nodeClaimName, nodeClaimUID, clusterUID string, attempt int) string {
+	nonce := sha256.Sum256(fmt.Appendf(nil, "%s\x00%d", nodeClaimUID, attempt))
+	body := namePrefix(nodeClaimName, nonceLength+macLength) + "-" + nameEncoding.EncodeToString(nonce[:])[:nonceLength]
+	return body + nameMAC(body, clusterUID)
+}
+
+func nameMAC(body, clusterUID string) string {
+	mac := hmac.New(sha256.New, []byte(clusterUID))
+	mac.Write([]byte("server name\x00" + body))
+	return nameEncoding.EncodeToString(mac.Sum(nil))[:macLength]
+}
+
+// proven reports whether Name made the name for this cluster.
+func (p *DefaultProvider) proven(name string) bool {
+	cut := len(name) - macLength
+	return p.config.ClusterUID != "" && cut > nonceLength && hmac.Equal([]byte(nameMAC(name[:cut], p.config.ClusterUID)), []byte(name[cut:]))
+}
+
+// provenServer returns the proven name of the server that a free interface was named after; "" where there is none. The
+// cloud appends a dash and a word of its own to it.
+func (p *DefaultProvider) provenServer(portName string) string {
+	for name := portName; name != ""; name = name[:max(strings.LastIndexByte(name, '-'), 0)] {
+		if p.proven(name) {
+			return name
+		}
+	}
+	return ""
+}
+
+// trusted reports whether a name that a NodeClaim carries is provably that of a server of this cluster. Annotations can be
+// written by others than this controller: a name counts for its MAC, or, in the form of before, because it follows from
+// the NodeClaim's UID.
+func (p *DefaultProvider) trusted(name string, description Description) bool {
+	if p.proven(name) {
+		return true
+	}
+	if name == "" || description.NodeClaimUID == "" {
+		return false
+	}
+	for attempt := 1; attempt <= legacyAttempts; attempt++ {
+		if name == legacyName(description.NodeClaim, description.NodeClaimUID, p.config.ClusterUID, attempt) {
+			return true
+		}
+	}
+	return false
+}
+
+// legacyName is the name that a server got before names had a MAC: its hash cannot be verified without the NodeClaim's UID.
+func legacyName(nodeClaimName, nodeClaimUID, clusterUID string, attempt int) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%d", nodeClaimUID, clusterUID, attempt))
+	return namePrefix(nodeClaimName, legacyHashLength) + "-" + hex.EncodeToString(sum[:])[:legacyHashLength]
+}
+
+// namePrefix is as much of a NodeClaim's name as fits before a dash and a suffix.
+func namePrefix(nodeClaimName string, suffixLength int) string {
 	prefix := sanitise(nodeClaimName)
-	if limit := maxNameLength - hashLength - 1; len(prefix) > limit {
+	if limit := maxNameLength - suffixLength - 1; len(prefix) > limit {
 		prefix = strings.TrimRight(prefix[:limit], "-")
 	}
 	if prefix == "" {
-		prefix = "node"
+		return "node"
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%d", nodeClaimUID, clusterUID, attempt))
-	return prefix + "-" + hex.EncodeToString(sum[:])[:hashLength]
+	return prefix
+}
+
+// orderedName is the name under which a server was launched, which is what its disks were named after, whatever somebody
+// has renamed it to since.
+func (p *DefaultProvider) orderedName(server *gobizfly.Server) string {
+	if name := server.Metadata[v1alpha1.MetadataName]; p.proven(name) {
+		return name
+	}
+	attempt, err := strconv.Atoi(server.Metadata[v1alpha1.MetadataAttempt])
+	claim, uid := server.Metadata[v1alpha1.MetadataNodeClaim], server.Metadata[v1alpha1.MetadataNodeClaimUID]
+	if p.proven(server.Name) || err != nil || claim == "" || uid == "" {
+		return server.Name
+	}
+	return legacyName(claim, uid, p.config.ClusterUID, attempt)
+}
+
+// called reports whether a server has this name or was launched under it.
+func (p *DefaultProvider) called(server *gobizfly.Server, name string) bool {
+	return server.Name == name || p.orderedName(server) == name
 }
 
 // rootDiskName is the name that the cloud gives the root disk of a server.

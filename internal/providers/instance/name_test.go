@@ -31,15 +31,15 @@ var _ = Describe("Name", func() {
 		func(claim, prefix string) {
 			name := instance.Name(claim, claimUID, clusterUID, 1)
 			Expect(validation.IsDNS1123Label(name)).To(BeEmpty())
-			Expect(name).To(MatchRegexp("^" + prefix + "-[0-9a-f]{8}$"))
+			Expect(name).To(MatchRegexp("^" + prefix + "-[0-9a-z]{18}$"))
 		},
 		Entry("plain", "default-x7k2p", "default-x7k2p"),
 		Entry("dots and capitals", "Team.A_pool-1", "team-a-pool-1"),
 		Entry("dashes at the ends", "--a--", "a"),
 		Entry("nothing that can be kept", "...", "node"),
-		Entry("as long as it may be", strings.Repeat("a", 54), strings.Repeat("a", 54)),
-		Entry("too long", strings.Repeat("a", 200), strings.Repeat("a", 54)),
-		Entry("cut at a dash", strings.Repeat("a", 53)+"-bbbb", strings.Repeat("a", 53)),
+		Entry("as long as it may be", strings.Repeat("a", 44), strings.Repeat("a", 44)),
+		Entry("too long", strings.Repeat("a", 200), strings.Repeat("a", 44)),
+		Entry("cut at a dash", strings.Repeat("a", 43)+"-bbbb", strings.Repeat("a", 43)),
 	)
 	It("should be stable", func() {
 		Expect(instance.Name(claimName, claimUID, clusterUID, 1)).To(Equal(instance.Name(claimName, claimUID, clusterUID, 1)))
@@ -52,4 +52,11 @@ var _ = Describe("Name", func() {
 		Entry("for a cluster of the same name", claimUID, "another-cluster", 1),
 		Entry("for another attempt", claimUID, clusterUID, 2),
 	)
+	It("should not repeat itself for many servers of one claim name", func() {
+		seen := map[string]bool{}
+		for attempt := range 10_000 {
+			seen[instance.Name(claimName, claimUID, clusterUID, attempt)] = true
+		}
+		Expect(seen).To(HaveLen(10_000))
+	})
 })

@@ -28,8 +28,10 @@ import (
 	"github.com/samber/lo"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/journal"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
@@ -71,15 +73,11 @@ type Config struct {
 	TaskReadsPerPoll int
 	// Clock is nil for the real one.
 	Clock clock.Clock
-	// OnLeaveFailed is told of a node that BKE could not be told about in several tries; it may be nil.
-	OnLeaveFailed func(ctx context.Context, nodeName string, err error)
-	// OnReleaseFailed is told of a server whose addresses could not be released in several tries; it may be nil.
-	OnReleaseFailed func(ctx context.Context, nodeName string, err error)
-	// Pending keeps over restarts which servers no claim accounts for; nil keeps it only as long as the process lives.
-	Pending PendingStore
-	// OnRemoved is told once of each server that is provably gone with what it owned; it may be nil. A controller that
-	// starts anew may tell it again of one that it had told of just before.
-	OnRemoved func(ctx context.Context, removed Removed)
+	// OnLeftover is called once for each thing that a deleted server left and that could not be removed in time, with the
+	// server's name and why; nil calls nothing. Its NodeClaim ends without it, and Reap goes on trying.
+	OnLeftover func(ctx context.Context, server string, kind LeftoverKind, err error)
+	// Journal gets a line for each server that is provably gone; nil writes it to the log.
+	Journal *journal.Journal
 }
 
 func (c Config) withDefaults() Config {
@@ -90,14 +88,11 @@ func (c Config) withDefaults() Config {
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
 	}
-	if c.OnLeaveFailed == nil {
-		c.OnLeaveFailed = func(context.Context, string, error) {}
+	if c.OnLeftover == nil {
+		c.OnLeftover = func(context.Context, string, LeftoverKind, error) {}
 	}
-	if c.OnReleaseFailed == nil {
-		c.OnReleaseFailed = func(context.Context, string, error) {}
-	}
-	if c.OnRemoved == nil {
-		c.OnRemoved = func(context.Context, Removed) {}
+	if c.Journal == nil {
+		c.Journal = journal.New(log.Log)
 	}
 	return c
 }
@@ -115,8 +110,7 @@ type DefaultProvider struct {
 	firewalls *sharedList[*gobizfly.Firewall]
 	poller    *poller
 	times     atomic.Pointer[Times]
-	deletions *ledger
-	pending   *pending
+	deletions *tracker
 }
 
 var _ Provider = (*DefaultProvider)(nil)
@@ -142,8 +136,7 @@ func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider bootstr
 		volumes:   newSharedList(config.Clock, api.ListVolumes),
 		ports:     newSharedList(config.Clock, api.ListNetworkInterfaces),
 		firewalls: newSharedList(config.Clock, api.ListFirewalls),
-		deletions: &ledger{cache: deletions},
-		pending:   newPending(config.Pending, config.ClusterUID),
+		deletions: &tracker{cache: deletions},
 	}
 	p.poller = newPoller(p)
 	p.SetTimes(Times{

@@ -20,104 +20,118 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/bizflycloud/gobizfly"
 	"github.com/samber/lo"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// ReapRequest is one call of Reap.
-type ReapRequest struct {
-	// DryRun says in the log what would be deleted, and deletes nothing.
-	DryRun bool
-	// Claims returns the UIDs of all claims that exist, and of each whether it holds the id of its server. It is called
-	// after the durable record was read, and must not answer from a cache; nil leaves that record as it is.
-	Claims func(ctx context.Context) (map[string]bool, error)
-}
+// reapers bounds the deletions that one pass drives at the same time; the adapter limits their rate.
+const reapers = 10
 
-// Reap carries on what Launch and Delete began and nobody polls. All of it is judged by the same lists.
-func (p *DefaultProvider) Reap(ctx context.Context, request ReapRequest) error {
+// Reap deletes the orphans, carries on what Launch and Delete began, and finds what servers of this cluster have left. All
+// of it is decided by the same lists.
+func (p *DefaultProvider) Reap(ctx context.Context, request ReapRequest) ([]Reaped, error) {
 	if p.config.ClusterUID == "" {
-		return errNoClusterUID
+		return nil, errNoClusterUID
 	}
-	orphaned, err := p.orphaned(ctx, request)
-	errs := []error{err}
 	v := p.newView()
-	for _, open := range p.deletions.open() {
-		if err := ctx.Err(); err != nil {
-			return errors.Join(append(errs, err)...)
+	err := p.findLeftovers(ctx, v, request.Launching)
+	orphans := sets.New(lo.Map(request.Orphans, func(r DeleteRequest, _ int) string { return r.ID })...)
+	open := lo.Reject(p.deletions.open(), func(r record, _ int) bool {
+		return orphans.Has(r.ID) || p.config.Clock.Now().Before(r.NotBefore) || (r.Found && request.Launching.Has(r.Name))
+	})
+	reaped := make([]Reaped, len(request.Orphans)+len(open))
+	workqueue.ParallelizeUntil(ctx, reapers, len(reaped), func(i int) {
+		if i < len(request.Orphans) {
+			orphan, r := request.Orphans[i], p.deletions.known(record{ID: request.Orphans[i].ID})
+			reaped[i] = Reaped{ID: orphan.ID, Name: orphan.Name, Reason: orphan.Reason, Repeated: r.Released || r.Done, Err: p.reconcileDeletion(ctx, v, orphan)}
+			return
 		}
-		if err := p.reap(ctx, v, open, request.DryRun, orphaned.Has(open.Name)); err != nil && !errors.Is(err, ErrNotFound) {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(append(errs, p.pending.flush(ctx))...)
+		r := open[i-len(request.Orphans)]
+		reaped[i] = Reaped{ID: r.ID, Name: r.Name, Reason: r.Reason, Repeated: r.Released, Err: p.reap(ctx, v, r, request.DryRun)}
+	})
+	leftoversGauge.Set(float64(lo.CountBy(p.deletions.open(), func(r record) bool { return r.Released })), nil)
+	return reaped, err
 }
 
 // reap carries one record on.
-func (p *DefaultProvider) reap(ctx context.Context, v *view, open record, dryRun, orphaned bool) error {
-	now := p.config.Clock.Now()
+func (p *DefaultProvider) reap(ctx context.Context, v *view, open record, dryRun bool) error {
 	switch {
-	case open.ID != "" && dryRun:
+	case open.ID == "":
+		_, err := p.sweep(ctx, open.Name, v, dryRun)
+		return err
+	case dryRun:
 		log.FromContext(ctx).Info("would go on deleting a server (dry run)", "server", open.Name, "server-id", open.ID)
 		return nil
-	case open.ID != "":
-		return p.advance(ctx, v, DeleteRequest{ID: open.ID})
-	case now.Before(open.NotBefore):
-		return nil
 	}
-	left, err := p.sweep(ctx, open.Name, v, dryRun)
-	if err == nil && !left && orphaned && now.Sub(p.pending.since(open.Name)) > pendingFor {
-		p.pending.forget(open.Name)
-		p.deletions.arrived(open.Name)
-	}
-	return err
+	return p.reconcileDeletion(ctx, v, DeleteRequest{ID: open.ID})
 }
 
-// orphaned returns the names of those servers on the durable record that no claim remembers, and sees to it that they are
-// followed. A claim that holds the id of its server remembers all that there was of it, since it does not go before that
-// is gone; one that exists without is being launched, and nothing is known of its end.
-func (p *DefaultProvider) orphaned(ctx context.Context, request ReapRequest) (sets.Set[string], error) {
-	entries, err := p.pending.read(ctx)
-	if err != nil || len(entries) == 0 || request.Claims == nil {
-		return nil, err
-	}
-	claims, err := request.Claims(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("finding out which servers no claim remembers: %w", err)
-	}
-	names := sets.New[string]()
-	for name, entry := range entries {
-		holds, exists := claims[entry.NodeClaimUID]
-		switch {
-		case !exists:
-			names.Insert(name)
-			p.deletions.follow(name, entry.Since.Add(abandonedAfter))
-		case holds:
-			p.pending.forget(name)
-		}
-	}
-	return names, nil
-}
-
-// sweep deletes what an order left behind without a server, and says whether anything is still there: its disks, which are
-// free and have the name that we made of the UIDs for that order alone. Where there is a server of ours by that name, its
-// deletion takes them; what is attached to somebody else's of that name is not free.
-func (p *DefaultProvider) sweep(ctx context.Context, name string, v *view, dryRun bool) (bool, error) {
+// findLeftovers remembers the names of those servers of this cluster of which only a free root disk or address is left. Their
+// names prove them to be ours, so that no process needs to have known them. They may be those of a launch that is waited
+// for, so nothing is deleted before that has ended.
+func (p *DefaultProvider) findLeftovers(ctx context.Context, v *view, launching sets.Set[string]) error {
 	servers, err := v.servers(ctx)
 	if err != nil {
-		return true, fmt.Errorf("listing servers to find what order %s left: %w", name, err)
+		return fmt.Errorf("listing servers to find what deleted ones have left: %w", err)
+	}
+	volumes, err := v.volumes(ctx)
+	if err != nil {
+		return fmt.Errorf("listing volumes to find what deleted servers have left: %w", err)
+	}
+	ports, err := p.ports.get(ctx, 0)
+	if err != nil {
+		return fmt.Errorf("listing network interfaces to find what deleted servers have left: %w", err)
+	}
+	names := sets.New[string]()
+	for _, volume := range volumes {
+		if name, ok := strings.CutSuffix(volume.Name, rootDiskSuffix); ok && len(volume.Attachments) == 0 && p.proven(name) {
+			names.Insert(name)
+		}
+	}
+	for _, port := range ports {
+		if usedBy(port) == "" {
+			names.Insert(p.provenServer(port.Name))
+		}
+	}
+	names.Delete("")
+	for _, server := range servers {
+		if p.ours(server) && !gone(server) {
+			names.Delete(server.Name, p.orderedName(server))
+		}
+	}
+	// A deletion that knows more of the server removes them.
+	for _, r := range p.deletions.open() {
+		names.Delete(r.Name)
+	}
+	for name := range names.Difference(launching) {
+		p.deletions.found(name, p.config.Clock.Now().Add(abandonedAfter))
+	}
+	return nil
+}
+
+// sweep deletes what a launch left behind without a server, and reports whether anything is still there: what is free and has
+// the name that was made for that launch alone. Where there is a server of ours by that name, its deletion takes them.
+func (p *DefaultProvider) sweep(ctx context.Context, name string, v *view, dryRun bool) (bool, error) {
+	current := p.deletions.known(record{Name: name})
+	servers, err := v.servers(ctx)
+	if err != nil {
+		return true, fmt.Errorf("listing servers to find what launch %s left: %w", name, err)
 	}
 	if lo.SomeBy(servers, func(server *gobizfly.Server) bool { return p.ours(server) && !gone(server) && p.called(server, name) }) {
 		return true, nil
 	}
-	if !dryRun {
-		return p.removeLeftovers(ctx, v, record{Name: name})
+	if dryRun {
+		left, err := p.leftovers(ctx, v, current)
+		for _, volume := range left {
+			log.FromContext(ctx).Info("would delete a disk that outlived its server (dry run)", "volume", volume.Name, "volume-id", volume.ID)
+		}
+		return len(left) > 0, err
 	}
-	left, err := p.leftovers(ctx, v, record{Name: name})
-	for _, volume := range left {
-		log.FromContext(ctx).Info("would delete a disk that outlived its server (dry run)", "volume", volume.Name, "volume-id", volume.ID)
-	}
-	return len(left) > 0, err
+	err = p.finish(ctx, v, current)
+	return !errors.Is(err, ErrNotFound), err
 }

@@ -61,6 +61,9 @@ const (
 	leaveCluster = "POST /api/kubernetes-engine/engine/cluster_leave/{uid}"
 )
 
+// ownName is the name of the server that the claim's first attempt makes.
+var ownName = instance.Name(claimName, claimUID, clusterUID, 1)
+
 var closing sync.WaitGroup
 
 var _ = BeforeSuite(func() { log.SetLogger(zap.New(zap.WriteTo(GinkgoWriter))) })

@@ -18,6 +18,7 @@ package instance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -52,19 +53,32 @@ func (p *DefaultProvider) disposable(ctx context.Context, v *view, server *gobiz
 	candidates := lo.Uniq(append(lo.FilterMap(volumes, func(volume *gobizfly.Volume, _ int) (string, bool) {
 		return volume.ID, attachedTo(volume, server.ID)
 	}), lo.Map(server.AttachedVolumes, func(volume gobizfly.AttachedVolume, _ int) string { return volume.ID })...))
-	ownRoot := rootOf(candidates, listed, attached, func(id, called string) bool {
-		return lo.Contains(recorded, id) || strings.HasPrefix(called, name)
-	})
+	isRoot := func(id string) bool {
+		if volume, ok := attached[id]; ok && volume.AttachedType != "" {
+			return volume.AttachedType == attachedTypeRoot
+		}
+		volume, ok := listed[id]
+		return ok && volume.AttachedType == attachedTypeRoot && volume.Bootable
+	}
+	roots := lo.Filter(candidates, func(id string, _ int) bool { return isRoot(id) })
+	named := func(id string) bool {
+		return strings.HasPrefix(lo.CoalesceOrEmpty(lo.FromPtr(listed[id]).Name, attached[id].Name), name)
+	}
+	// Of several root disks a user has attached the others, perhaps to rescue them. The record decides only where no name does:
+	// it can be written by others.
+	ownRoot := func(id string) bool {
+		return isRoot(id) && (len(roots) == 1 || named(id) || (lo.Contains(recorded, id) && !lo.SomeBy(roots, named)))
+	}
 	own := lo.Filter(candidates, func(id string, _ int) bool {
 		volume, known := listed[id]
 		switch {
 		case !known:
 			// A list that lags: the server itself vouches for its root disk, nobody for another one.
-			return ownRoot(id, attached[id].Name) && !csiNamed(attached[id].Name, name)
+			return ownRoot(id) && !csiNamed(attached[id].Name, name)
 		case len(volume.Attachments) > 0 && !attachedTo(volume, server.ID), csiVolume(volume, name):
 			return false
 		}
-		return ownRoot(id, volume.Name) || lo.Contains(recorded, id) || p.orderedDataDisk(server, volume.Name)
+		return ownRoot(id) || (lo.Contains(recorded, id) && !isRoot(id)) || p.orderedDataDisk(server, volume.Name)
 	})
 	protected, err := p.protectedVolumes(ctx, own)
 	if err != nil {
@@ -73,33 +87,17 @@ func (p *DefaultProvider) disposable(ctx context.Context, v *view, server *gobiz
 	return lo.Reject(own, func(id string, _ int) bool { return protected.Has(id) }), nil
 }
 
-// rootOf tells, by id and name, the disk that a server boots from. Of several root disks somebody has attached the others,
-// perhaps to rescue them: then only what is provably the server's own counts.
-func rootOf(candidates []string, listed map[string]*gobizfly.Volume, attached map[string]gobizfly.AttachedVolume, proven func(id, called string) bool) func(id, called string) bool {
-	isRoot := func(id string) bool {
-		if volume, ok := attached[id]; ok && volume.AttachedType != "" {
-			return volume.AttachedType == attachedTypeRoot
-		}
-		volume, ok := listed[id]
-		return ok && volume.AttachedType == attachedTypeRoot && volume.Bootable
-	}
-	several := lo.CountBy(candidates, isRoot) > 1
-	return func(id, called string) bool { return isRoot(id) && (!several || proven(id, called)) }
-}
-
-// leftovers returns the disks that outlived their server: those that the cloud named after it, the root disk on the record,
-// and what the cloud was told to delete with the server. What a PersistentVolume names is none of them.
+// leftovers returns the disks that outlived their server: those that the cloud named after it, and those that the cloud was
+// told to delete with it. What a PersistentVolume names is none of them.
 func (p *DefaultProvider) leftovers(ctx context.Context, v *view, current record) ([]*gobizfly.Volume, error) {
 	volumes, err := v.volumes(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("listing volumes to find what server %s left: %w", lo.CoalesceOrEmpty(current.Name, current.ID), err)
 	}
 	left := lo.Filter(volumes, func(volume *gobizfly.Volume, _ int) bool {
-		named := strayDisk(volume, current)
-		onRecord := lo.Contains(current.Recorded, volume.ID) && (volume.Bootable || volume.AttachedType == attachedTypeRoot)
 		// A disk that has found another server since is that one's.
 		elsewhere := len(volume.Attachments) > 0 && !attachedTo(volume, current.ID)
-		return (named || onRecord || lo.Contains(current.Asked, volume.ID)) && !elsewhere && !csiVolume(volume, current.Name)
+		return (strayDisk(volume, current) || lo.Contains(current.Asked, volume.ID)) && !elsewhere && !csiVolume(volume, current.Name)
 	})
 	protected, err := p.protectedVolumes(ctx, lo.Map(left, func(volume *gobizfly.Volume, _ int) string { return volume.ID }))
 	if err != nil {
@@ -108,41 +106,37 @@ func (p *DefaultProvider) leftovers(ctx context.Context, v *view, current record
 	return lo.Reject(left, func(volume *gobizfly.Volume, _ int) bool { return protected.Has(volume.ID) }), nil
 }
 
-// removeLeftovers deletes the disks that outlived their server, and says whether any is still there.
-func (p *DefaultProvider) removeLeftovers(ctx context.Context, v *view, current record) (bool, error) {
-	left, err := p.leftovers(ctx, v, current)
+// deleteDisks deletes the disks that outlived their server, and returns those that are still there.
+func (p *DefaultProvider) deleteDisks(ctx context.Context, v *view, current record) []leftover {
+	volumes, err := p.leftovers(ctx, v, current)
 	if err != nil {
-		return true, err
+		return []leftover{{kind: LeftoverDisk, err: err}}
 	}
-	remaining := false
-	for _, volume := range left {
-		present, err := p.deleteVolume(ctx, volume)
-		if err != nil {
-			return true, err
-		}
-		remaining = remaining || present
-	}
-	return remaining, nil
+	return lo.FlatMap(volumes, func(volume *gobizfly.Volume, _ int) []leftover { return p.deleteVolume(ctx, volume) })
 }
 
-// deleteVolume deletes a free disk and says whether it is still there; one that is not free yet is left for later.
-func (p *DefaultProvider) deleteVolume(ctx context.Context, volume *gobizfly.Volume) (bool, error) {
+// deleteVolume deletes a free disk, which is a leftover until the list no longer has it. One that is not free yet, or cannot
+// be deleted because of a snapshot, waits.
+func (p *DefaultProvider) deleteVolume(ctx context.Context, volume *gobizfly.Volume) []leftover {
+	still := func(err error, waiting bool) []leftover {
+		return []leftover{{kind: LeftoverDisk, waiting: waiting, err: fmt.Errorf("deleting disk %s (%s): %w", volume.Name, volume.ID, err)}}
+	}
 	if len(volume.Attachments) > 0 || (volume.Status != volumeAvailable && !strings.HasPrefix(volume.Status, volumeError)) {
-		return true, nil
+		return still(fmt.Errorf("it is %s", volume.Status), true)
 	}
 	err := p.api.DeleteVolume(ctx, volume.ID)
 	switch {
 	case err == nil:
 		diskDeletionsTotal.Inc(map[string]string{labelOutcome: outcomeAccepted})
 		log.FromContext(ctx).Info("deleting disk that outlived its server", "volume", volume.Name, "volume-id", volume.ID)
-		return true, nil
+		return still(errors.New("the cloud has accepted it"), true)
 	case bizfly.IsNotFound(err):
-		return false, nil
+		return nil
 	case bizfly.IsConflict(err):
-		return true, nil
+		return still(err, true)
 	}
 	diskDeletionsTotal.Inc(map[string]string{labelOutcome: outcomeError})
-	return true, fmt.Errorf("deleting disk %s (%s): %w", volume.Name, volume.ID, err)
+	return still(err, false)
 }
 
 // protectedVolumes reads which volumes PersistentVolumes own, when there is anything to protect.

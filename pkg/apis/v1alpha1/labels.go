@@ -68,10 +68,12 @@ const (
 	// at its order or since: those, and no others, it may take off again. It is written before they are attached.
 	AnnotationAttachedFirewalls = Group + "/attached-firewalls"
 	// AnnotationOwnedVolumes is the comma-separated ids of the disks that were attached to the server before its node
-	// registered: what was there before any pod could have attached a volume is the server's own.
+	// registered: what was there before any pod could have attached a volume is the server's own. It proves nothing alone: a
+	// disk is deleted only if it is attached to the server as well, or named after it.
 	AnnotationOwnedVolumes = Group + "/owned-volumes"
 	// AnnotationOwnedAddresses is the comma-separated ids of the public addresses that the server got at its order and
-	// that are still there when it is gone if nobody releases them: what the claim's deletion releases.
+	// that are still there when it is gone if nobody releases them: what the claim's deletion releases, where they are also
+	// attached to the server or named after it.
 	AnnotationOwnedAddresses = Group + "/owned-addresses"
 	// AnnotationDelivered is JSON: the billing plan and the disks of the server as the cloud showed them before its node
 	// registered. Drift compares with it, so that what the cloud makes of every order alike replaces no node.
@@ -97,6 +99,9 @@ const (
 	// MetadataClusterUID is the UID of the kube-system namespace: the identity of the cluster. Two clusters of one
 	// name in one project differ in it.
 	MetadataClusterUID = "karpenter-cluster-uid"
+	// MetadataName is the name that the server was launched under, after which the cloud named its disks and interfaces: it
+	// outlives a renaming.
+	MetadataName = "karpenter-name"
 	// MetadataNodeClaim is the NodeClaim's name, for people.
 	MetadataNodeClaim = "karpenter-nodeclaim"
 	// MetadataNodeClaimUID is the NodeClaim's UID: the identity of the claim that the server serves.

@@ -133,27 +133,9 @@ type ProviderConfigStatus struct {
 	// LastLoginTime is when the cloud last accepted the credentials of a changed configuration.
 	// +optional
 	LastLoginTime *metav1.Time `json:"lastLoginTime,omitempty"`
-	// PendingServers are the servers, by name, that were ordered in this scope and that no NodeClaim accounts for yet, or
-	// any more. It is the controller's own memory of what may be left behind: until the NodeClaim holds the server's id
-	// this is all that would prove, after a restart, whose a root disk without a server is.
-	// +optional
-	PendingServers map[string]PendingServer `json:"pendingServers,omitempty"`
 	// Conditions say what is well and what is not, and what to do about it.
 	// +optional
 	Conditions []status.Condition `json:"conditions,omitempty"`
-}
-
-// PendingServer is a server that was ordered and that no NodeClaim accounts for yet, or any more.
-type PendingServer struct {
-	// ClusterUID is the cluster that ordered it: a record that was copied into another cluster proves nothing there.
-	ClusterUID string `json:"clusterUID"`
-	// NodeClaimUID is the NodeClaim that it was ordered for.
-	NodeClaimUID string `json:"nodeClaimUID"`
-	// Since is when it was written down, just before the order or the deletion.
-	Since metav1.Time `json:"since"`
-	// Handed is true once the server's id was handed over to be written on its NodeClaim.
-	// +optional
-	Handed bool `json:"handed,omitempty"`
 }
 
 // ScopeStatus is a place in the cloud within which "not found" means gone.

@@ -14,15 +14,14 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package garbagecollection deletes servers of this cluster that no claim accounts for: those of orders whose answer was
-// lost, and those that came up after their claim was given up.
+// Package garbagecollection deletes servers of this cluster that no NodeClaim accounts for: those of create requests whose
+// answer was lost, and those that came up after their NodeClaim had ended. It also drives deletions that no caller polls.
 package garbagecollection
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,7 +30,6 @@ import (
 	"github.com/samber/lo"
 	"go.uber.org/multierr"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	controllerruntime "sigs.k8s.io/controller-runtime"
@@ -52,8 +50,6 @@ const (
 	DefaultGrace = 5 * time.Minute
 	// DefaultInterval is how often servers are looked at.
 	DefaultInterval = 2 * time.Minute
-	// workers bounds parallel deletions; the adapter limits their rate.
-	workers = 10
 	// maxNames bounds the names in an event.
 	maxNames = 10
 )
@@ -67,10 +63,7 @@ type Config struct {
 	Grace time.Duration
 	// Interval is how often servers are looked at; 0 means DefaultInterval.
 	Interval time.Duration
-	// Expected says of a claim's UID that its server is known to have been left behind, so that many of them at once are
-	// no reason for doubt; nil means that none is. *cloudprovider.CloudProvider.GivenUp is one.
-	Expected func(nodeClaimUID string) bool
-	// DryRun tells what would be deleted and deletes nothing.
+	// DryRun reports what would be deleted and deletes nothing.
 	DryRun bool
 }
 
@@ -85,11 +78,8 @@ type Controller struct {
 	interval   *interval.Interval
 	grace      atomic.Int64
 
-	mu sync.Mutex
-	// firstSeen is when a server was first seen whose age the cloud does not tell.
+	// firstSeen is when a server was first seen whose age the cloud does not tell; only one pass runs at a time.
 	firstSeen map[string]time.Time
-	// deleting is the servers whose deletion was begun here and is not proven yet, with their names.
-	deleting map[string]string
 }
 
 // NewController makes a garbage collector. The reader must not be a cache: it decides that a claim does not exist.
@@ -100,12 +90,9 @@ func NewController(config Config, kubeClient client.Client, apiReader client.Rea
 	if config.Interval <= 0 {
 		config.Interval = DefaultInterval
 	}
-	if config.Expected == nil {
-		config.Expected = func(string) bool { return false }
-	}
 	c := &Controller{config: config, kubeClient: kubeClient, apiReader: apiReader, instances: instances, recorder: recorder, clock: clk,
 		interval:  interval.New(config.Interval),
-		firstSeen: map[string]time.Time{}, deleting: map[string]string{}}
+		firstSeen: map[string]time.Time{}}
 	c.grace.Store(int64(config.Grace))
 	return c
 }
@@ -123,82 +110,67 @@ func (c *Controller) Name() string { return "nodeclaim.garbagecollection.bizflyc
 // Reconcile makes one pass.
 func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
-	orphans, total, err := c.verdict(ctx)
+	found, err := c.classify(ctx)
 	if err != nil {
 		return reconciler.Result{}, err
 	}
-	if c.doubtful(orphans, total) {
-		// One bad answer may look like this; two in a row are the truth or a lasting loss of NodeClaims.
-		if orphans, total, err = c.verdict(ctx); err != nil {
+	if tooMany(len(found.orphans), found.total) {
+		// One wrong answer may look like this; two in a row are the truth or a lasting loss of NodeClaims.
+		if found, err = c.classify(ctx); err != nil {
 			return reconciler.Result{}, err
 		}
 	}
-	suspended := c.doubtful(orphans, total) && !c.explained(ctx, orphans, total)
-	orphanServers.Set(float64(len(orphans)), nil)
-	suspendedGauge.Set(lo.Ternary(suspended, 1.0, 0), nil)
-	if suspended {
-		log.FromContext(ctx).Info("garbage collection is suspended: too many servers have no claim", "orphans", len(orphans), "servers", total)
-		c.recorder.Publish(events.GarbageCollectionSuspended(len(orphans), total, names(orphans)))
-		orphans = nil
+	suspended, err := c.suspended(ctx, found)
+	if err != nil {
+		return reconciler.Result{}, err
 	}
-	if c.config.DryRun {
+	orphanServers.Set(float64(len(found.orphans)), nil)
+	suspendedGauge.Set(lo.Ternary(suspended, 1.0, 0), nil)
+	for _, held := range found.held {
+		c.recorder.Publish(events.ServerHeld(held.claim, held.server.ID, held.server.NodeClaimUID))
+	}
+	orphans := found.orphans
+	switch {
+	case suspended:
+		log.FromContext(ctx).Info("garbage collection is suspended: too many servers with a registered node have no NodeClaim", "orphans", len(orphans), "servers", found.total)
+		c.recorder.Publish(events.GarbageCollectionSuspended(len(orphans), found.total, names(orphans)))
+		orphans = nil
+	case c.config.DryRun:
 		for _, server := range orphans {
-			log.FromContext(ctx).Info("would garbage collect a server without a claim (dry run)", "server", server.ID, "name", server.Name)
+			log.FromContext(ctx).Info("would garbage collect a server without a NodeClaim (dry run)", "server", server.ID, "name", server.Name)
 			c.recorder.Publish(events.WouldGarbageCollect(server.Name, server.ID, server.NodeClaim))
 		}
 		orphans = nil
 	}
-	err = multierr.Append(c.collect(ctx, orphans), c.instances.Reap(ctx, instance.ReapRequest{DryRun: c.config.DryRun, Claims: c.claims}))
+	reaped, err := c.instances.Reap(ctx, instance.ReapRequest{DryRun: c.config.DryRun, Launching: found.launching,
+		Orphans: lo.Map(orphans, func(s *instance.Instance, _ int) instance.DeleteRequest {
+			return instance.DeleteRequest{ID: s.ID, Name: s.Name, Reason: Reason}
+		})})
+	for _, r := range reaped {
+		err = multierr.Append(err, c.follow(ctx, r))
+	}
 	return reconciler.Result{RequeueAfter: c.interval.Get()}, err
 }
 
-// collect deletes the orphans, and goes on with what earlier passes began until the cloud says that it is gone.
-func (c *Controller) collect(ctx context.Context, orphans []*instance.Instance) error {
-	c.mu.Lock()
-	for _, server := range orphans {
-		c.deleting[server.ID] = server.Name
+// follow reports what became of one deletion, and deletes the Nodes of a server that has no NodeClaim: nothing else would.
+func (c *Controller) follow(ctx context.Context, r instance.Reaped) error {
+	collected := r.Reason == Reason && r.ID != ""
+	switch {
+	case errors.Is(r.Err, instance.ErrNotOurs):
+		log.FromContext(ctx).Info("did not delete a server that is not provably this cluster's any more", "server", r.ID, "name", r.Name)
+		return nil
+	case errors.Is(r.Err, instance.ErrNotFound):
+		if collected && !r.Repeated {
+			c.recorder.Publish(events.GarbageCollected(r.Name, r.ID))
+			collectedTotal.Inc(nil)
+		}
+	case r.Err != nil:
+		return fmt.Errorf("deleting server %s (%s): %w", r.Name, r.ID, r.Err)
 	}
-	ids := make([]string, 0, len(c.deleting))
-	for id := range c.deleting {
-		ids = append(ids, id)
-	}
-	c.mu.Unlock()
-
-	errs := make([]error, len(ids))
-	workqueue.ParallelizeUntil(ctx, workers, len(ids), func(i int) { errs[i] = c.delete(ctx, ids[i]) })
-	return multierr.Combine(errs...)
-}
-
-// delete deletes one server, and its Node if it has one: nothing else would, since it has no claim.
-func (c *Controller) delete(ctx context.Context, id string) error {
-	c.mu.Lock()
-	name := c.deleting[id]
-	c.mu.Unlock()
-
-	err := c.instances.Delete(ctx, instance.DeleteRequest{ID: id, Name: name, Unclaimed: true, Reason: Reason})
-	if errors.Is(err, instance.ErrNotOurs) {
-		log.FromContext(ctx).Info("left a server alone that is not provably this cluster's any more", "server", id, "name", name)
-		c.done(id)
+	if !collected || c.config.DryRun {
 		return nil
 	}
-	if errors.Is(err, instance.ErrNotFound) {
-		c.recorder.Publish(events.GarbageCollected(name, id))
-		collectedTotal.Inc(nil)
-		c.done(id)
-		return c.deleteNodes(ctx, id)
-	}
-	if err != nil {
-		return fmt.Errorf("deleting server %s (%s): %w", name, id, err)
-	}
-	return c.deleteNodes(ctx, id)
-}
-
-// done forgets a server.
-func (c *Controller) done(id string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.deleting, id)
-	delete(c.firstSeen, id)
+	return c.deleteNodes(ctx, r.ID)
 }
 
 // deleteNodes deletes the Nodes of a server.
