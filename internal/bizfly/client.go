@@ -97,6 +97,13 @@ func (c *Client) Reconfigure(config Config) error {
 	return nil
 }
 
+// SetErrorPatterns tries other patterns before the built-in ones from now on. They must have passed Validate.
+func (c *Client) SetErrorPatterns(patterns []ErrorPattern) error {
+	config := c.backend.Load().config
+	config.ErrorPatterns = patterns
+	return c.Reconfigure(config)
+}
+
 func (c *Client) newBackend(config Config, old *backend) (*backend, error) {
 	classifier, err := newClassifier(config.ErrorPatterns)
 	if err != nil {

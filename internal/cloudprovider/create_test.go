@@ -35,6 +35,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -280,7 +281,7 @@ var _ = Describe("Create", func() {
 			env.Sandbox.SetStock("*", "*", "*", 0)
 			Expect(refused(nodeClaim(pool))).To(HaveOccurred())
 			Expect(available(pool)).To(Equal(before - 3))
-			env.Clock.Step(cloudprovider.DefaultUnavailableTTL + time.Second)
+			env.Clock.Step(options.Defaults().UnavailableOfferingTTL + time.Second)
 			Eventually(func() int { return available(pool) }).Should(Equal(before))
 		})
 		DescribeTable("should pause every launch when the whole account is refused", func(effect cloud.Effect, reason string) {
@@ -294,7 +295,7 @@ var _ = Describe("Create", func() {
 			Expect(available(pool)).To(BeZero())
 			Expect(corecloudprovider.IsInsufficientCapacityError(refused(nodeClaim(pool)))).To(BeTrue())
 			Expect(orders()).To(Equal(1), "no order during the pause")
-			env.Clock.Step(cloudprovider.DefaultAccountPause + time.Second)
+			env.Clock.Step(options.Defaults().AccountPause + time.Second)
 			Eventually(func() int { return available(pool) }).Should(Equal(before))
 			launched(nodeClaim(pool))
 		},

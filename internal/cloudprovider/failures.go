@@ -85,7 +85,7 @@ func (c *CloudProvider) countFailure(nodeClass *v1alpha1.BizflyNodeClass, err er
 
 // pauseAccount stops all launches for a while: every further order would be refused too.
 func (c *CloudProvider) pauseAccount(ctx context.Context, claim *karpv1.NodeClaim, reason string, err error) {
-	pause := c.pauses.Load().Account
+	pause := c.settings.Load().AccountPause
 	c.capacity.MarkUnavailable(ctx, capacity.Offering{}, reason, pause)
 	c.recorder.Publish(events.AccountLimitReached(claim, reason, pause, err))
 }

@@ -43,7 +43,7 @@ const quotaMemory = 5 * time.Minute
 // takeOut takes out of sale what the error names, and says whether the next offering may be tried. What concerns the
 // account ends the launch at once: whatever is left of its quota belongs to the next claim that core plans.
 func (c *CloudProvider) takeOut(ctx context.Context, claim *karpv1.NodeClaim, key capacity.Offering, m meaning, err error) (next bool) {
-	pauses := c.pauses.Load()
+	ttl := c.settings.Load().UnavailableOfferingTTL
 	switch bizfly.ReachOf(err) {
 	case bizfly.ReachAccount:
 		c.pauseAccount(ctx, claim, m.reason, err)
@@ -55,13 +55,13 @@ func (c *CloudProvider) takeOut(ctx context.Context, claim *karpv1.NodeClaim, ke
 		if c.markNetworks(ctx, claim, key, m, err) {
 			return false // every other offering of the NodeClass is in the same network
 		}
-		c.capacity.MarkUnavailable(ctx, key, m.reason, pauses.UnavailableTTL)
+		c.capacity.MarkUnavailable(ctx, key, m.reason, ttl)
 	case bizfly.ReachZone:
 		c.capacity.RecordFailure(key)
-		c.capacity.MarkUnavailable(ctx, capacity.Offering{Zone: key.Zone}, m.reason, pauses.UnavailableTTL)
+		c.capacity.MarkUnavailable(ctx, capacity.Offering{Zone: key.Zone}, m.reason, ttl)
 	case bizfly.ReachPlan:
 		c.capacity.RecordFailure(key)
-		c.capacity.MarkUnavailable(ctx, capacity.Offering{Flavor: key.Flavor, BillingPlan: key.BillingPlan}, m.reason, pauses.UnavailableTTL)
+		c.capacity.MarkUnavailable(ctx, capacity.Offering{Flavor: key.Flavor, BillingPlan: key.BillingPlan}, m.reason, ttl)
 	case bizfly.ReachCategory:
 		c.capacity.RecordFailure(key)
 		category, _ := c.flavors.Category(key.Flavor)
@@ -69,13 +69,13 @@ func (c *CloudProvider) takeOut(ctx context.Context, claim *karpv1.NodeClaim, ke
 			other, known := c.flavors.Category(it.Name)
 			return capacity.Offering{Flavor: it.Name, Zone: key.Zone}, known && other == category
 		})
-		c.capacity.MarkAll(ctx, append(scopes, capacity.Offering{Flavor: key.Flavor, Zone: key.Zone}), m.reason, pauses.UnavailableTTL)
+		c.capacity.MarkAll(ctx, append(scopes, capacity.Offering{Flavor: key.Flavor, Zone: key.Zone}), m.reason, ttl)
 	default:
 		if m.scope == scopeAccount {
 			c.pauseAccount(ctx, claim, m.reason, err)
 			return false
 		}
-		c.capacity.MarkUnavailable(ctx, key, m.reason, pauses.UnavailableTTL)
+		c.capacity.MarkUnavailable(ctx, key, m.reason, ttl)
 	}
 	return true
 }
@@ -98,7 +98,7 @@ func (c *CloudProvider) markNetworks(ctx context.Context, claim *karpv1.NodeClai
 		return false
 	}
 	scopes := lo.Map(marks, func(id string, _ int) capacity.Offering { return capacity.Offering{Network: id} })
-	ttl := c.pauses.Load().UnavailableTTL
+	ttl := c.settings.Load().UnavailableOfferingTTL
 	c.capacity.RecordFailure(key)
 	// Launches that were under way fail in the same way: people are told once for each mark.
 	if c.capacity.MarkAll(ctx, scopes, m.reason, ttl) {

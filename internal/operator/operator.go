@@ -51,6 +51,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/jointoken"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
@@ -62,9 +63,6 @@ import (
 const (
 	// startupTimeout bounds the one conversation with the cloud that start-up needs.
 	startupTimeout = time.Minute
-	// lookupTTL is how long images, networks, firewalls and keys are believed: short, because a user who has just made
-	// one expects it to be found, and long enough that a hundred NodeClasses do not ask a hundred times.
-	lookupTTL = time.Minute
 	// deletionTTL is how long a deletion under way is remembered; it exceeds the longest that the cloud takes.
 	deletionTTL = time.Hour
 	// cleanup is how often caches drop what has expired.
@@ -100,18 +98,18 @@ type Operator struct {
 	JoinTokens *jointoken.DefaultProvider
 	// CloudProvider is the BizflyCloudProvider, undecorated.
 	CloudProvider *cloudprovider.CloudProvider
-	// Tuning keeps the tuning in force.
-	Tuning *tuning.DefaultProvider
-
-	followers followers
+	// Settings are the active settings; Tuning changes them while the controller runs.
+	Settings *options.Store
+	Tuning   *tuning.DefaultProvider
 }
 
 // New builds the operator, logs in and reads the catalog once. Its error is one line that says what to change.
 func New(ctx context.Context, core *coreoperator.Operator) (*Operator, error) {
 	opts := options.FromContext(ctx)
 	log.FromContext(ctx).Info("starting "+Name, "version", coreoperator.Version, "revision", Commit(), "goversion", runtime.Version())
-	op := &Operator{Operator: core}
 	reader := core.GetAPIReader()
+	op := &Operator{Operator: core, Settings: options.NewStore(opts)}
+	op.Tuning = tuning.NewDefaultProvider(tuning.Options{Reader: reader, Settings: op.Settings})
 	namespace := &corev1.Namespace{}
 	if err := reader.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, namespace); err != nil {
 		return nil, fmt.Errorf("reading the namespace %s, whose UID identifies this cluster: %w", metav1.NamespaceSystem, err)
@@ -183,6 +181,7 @@ func (op *Operator) connect(ctx context.Context, opts *options.Options, reader c
 			found, err := claims(ctx, reader)
 			return serverIDs(found), err
 		},
+		Settings:    op.Settings,
 		Environment: Environment(opts),
 		Namespace:   opts.Namespace,
 		SecretName:  opts.CredentialsSecretName,
@@ -197,6 +196,12 @@ func (op *Operator) connect(ctx context.Context, opts *options.Options, reader c
 	}
 	op.client, op.API = api, bizfly.NewGuard(api)
 	op.Config.Client, op.Config.Guard = api, op.API
+	op.Settings.OnChange(func(o *options.Options) {
+		// Patterns that did not compile are no part of valid settings, so this is a defect of ours: the old ones stay.
+		if err := api.SetErrorPatterns(o.ErrorPatterns); err != nil {
+			log.FromContext(ctx).Error(err, "changing the error patterns")
+		}
+	})
 	return nil
 }
 
@@ -205,22 +210,19 @@ func (op *Operator) build(ctx context.Context, opts *options.Options, reader cli
 	op.Zones = zone.NewDefaultProvider(op.Catalog, zone.Config{RegionLabel: opts.RegionLabel})
 	op.Capacity = capacity.NewDefaultProvider(clock.RealClock{})
 	capacity.Observe(op.Catalog)
-	op.followers.prices = pricing.DefaultTable()
-	op.Pricing = pricing.NewDefaultProvider(op.followers.prices)
+	op.Pricing = pricing.NewDefaultProvider(func() *pricing.Table { return op.Settings.Load().Prices })
 	op.buildBootstrap(opts, reader, op.GetClient(), clk)
-	op.Flavors = flavor.NewDefaultProvider(op.Catalog, op.Zones, op.Capacity, op.Pricing, op.Bootstrap, op.GetClient(), flavor.Config{
-		MemoryOverheadPercent: opts.MemoryOverheadPercent,
-	})
-	op.Images = image.NewDefaultProvider(op.API, op.Catalog, cache.New(lookupTTL, cleanup))
-	op.Networks = network.NewDefaultProvider(op.API, op.Catalog, cache.New(lookupTTL, cleanup))
+	op.Flavors = flavor.NewDefaultProvider(op.Catalog, op.Zones, op.Capacity, op.Pricing, op.Bootstrap, op.GetClient(), op.Settings)
+	lookupTTL := func() time.Duration { return op.Settings.Load().LookupCacheTTL }
+	op.Images = image.NewDefaultProvider(op.API, op.Catalog, lookup.NewLists(cache.New(cache.NoExpiration, cleanup), lookupTTL))
+	op.Networks = network.NewDefaultProvider(op.API, op.Catalog, lookup.NewLists(cache.New(cache.NoExpiration, cleanup), lookupTTL))
 	op.Instances = instance.NewDefaultProvider(instance.Config{
-		ClusterName:      opts.ClusterName,
-		ClusterUID:       op.ClusterUID,
-		BKE:              op.BKE,
-		IDWait:           opts.ServerIDWait,
-		VisibilityWindow: opts.VisibilityWindow,
-		Clock:            clk,
-		Pending:          config.NewPendingServers(op.GetClient(), reader),
+		ClusterName: opts.ClusterName,
+		ClusterUID:  op.ClusterUID,
+		BKE:         op.BKE,
+		Settings:    op.Settings,
+		Clock:       clk,
+		Pending:     config.NewPendingServers(op.GetClient(), reader),
 		OnLeaveFailed: func(_ context.Context, nodeName string, err error) {
 			op.EventRecorder.Publish(events.LeaveFailed(nodeName, err))
 		},
@@ -244,7 +246,7 @@ func (op *Operator) build(ctx context.Context, opts *options.Options, reader cli
 		Zones:               op.Zones,
 		Capacity:            op.Capacity,
 		BestEffortMinValues: core.MinValuesPolicy == coreoptions.MinValuesPolicyBestEffort,
-		UnavailableTTL:      opts.UnavailableOfferingTTL,
+		Settings:            op.Settings,
 		LaunchRecords:       cache.New(time.Hour, cleanup),
 		LaunchFailures:      cache.New(time.Hour, cleanup),
 		Removals:            cache.New(time.Hour, cleanup),
@@ -265,7 +267,6 @@ func (op *Operator) build(ctx context.Context, opts *options.Options, reader cli
 		providerConfig.Overlay = op.InstanceTypeStore
 	}
 	op.CloudProvider = cloudprovider.New(providerConfig)
-	op.tune(opts, reader)
 }
 
 // Environment is the configuration of the cloud that the environment gives.

@@ -35,12 +35,11 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/interval"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/liveness"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 )
 
 const (
-	// DefaultInterval is how often flavors, prices' categories and images are looked up; the cloud changes them in weeks.
-	DefaultInterval = 10 * time.Minute
 	// DefaultBackoff is how soon a failed read is tried again. Until the first success nothing can be launched.
 	DefaultBackoff = 30 * time.Second
 	// jitter spreads the replicas, which all start at the same time after an upgrade.
@@ -51,8 +50,8 @@ const (
 
 // Config is how often to refresh; 0 means the default.
 type Config struct {
-	// Interval is the time between refreshes that succeed, lengthened by up to a fifth at random.
-	Interval time.Duration
+	// Settings has the time between refreshes that succeed, lengthened by up to a fifth at random; nil means the default.
+	Settings *options.Store
 	// Backoff is the time after a refresh that failed, lengthened likewise.
 	Backoff time.Duration
 	// Clock is the time; nil is the real one.
@@ -63,8 +62,6 @@ type Config struct {
 type Controller struct {
 	catalog catalog.Provider
 	config  Config
-	// interval is config.Interval, which may be changed.
-	interval *interval.Interval
 
 	// work is the refresh under way. After one that ended, the next is due at due, having been put off by wait.
 	work liveness.Work
@@ -76,16 +73,15 @@ type Controller struct {
 // NewController makes the controller.
 func NewController(catalog catalog.Provider, config Config) *Controller {
 	c := &Controller{catalog: catalog, config: Config{
-		Interval: lo.Ternary(config.Interval > 0, config.Interval, DefaultInterval),
+		Settings: config.Settings,
 		Backoff:  lo.Ternary(config.Backoff > 0, config.Backoff, DefaultBackoff),
 		Clock:    lo.Ternary[clock.PassiveClock](config.Clock != nil, config.Clock, clock.RealClock{}),
 	}}
-	c.interval = interval.New(c.config.Interval)
+	if config.Settings == nil {
+		c.config.Settings = options.NewStore(nil)
+	}
 	return c
 }
-
-// SetInterval changes the time between refreshes while the controller runs, and refreshes now where it is another one.
-func (c *Controller) SetInterval(value time.Duration) { c.interval.Set(value) }
 
 // Name is the controller's name in logs and metrics.
 func (c *Controller) Name() string { return "catalog.refresh" }
@@ -101,7 +97,7 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 		log.FromContext(ctx).Error(err, "refreshing the catalog of the cloud failed in part or whole, its last good content is served")
 		return c.again(c.config.Backoff), nil
 	}
-	return c.again(c.interval.Get()), nil
+	return c.again(c.config.Settings.Load().CatalogInterval), nil
 }
 
 // again asks to be run after about this time, and remembers when that is.
@@ -135,6 +131,6 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 		Named(c.Name()).
 		WithOptions(controller.Options{NeedLeaderElection: lo.ToPtr(false)}).
 		WatchesRawSource(singleton.Source()).
-		WatchesRawSource(c.interval.Source()).
+		WatchesRawSource(interval.Source(c.config.Settings, func(o *options.Options) time.Duration { return o.CatalogInterval })).
 		Complete(singleton.AsReconciler(c))
 }

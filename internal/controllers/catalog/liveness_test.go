@@ -47,7 +47,7 @@ var _ = Describe("Liveness of catalog.refresh", func() {
 
 	BeforeEach(func() {
 		clk = clocktesting.NewFakeClock(time.Now())
-		config = catalogcontroller.Config{Interval: 10 * time.Minute, Backoff: 30 * time.Second, Clock: clk}
+		config = catalogcontroller.Config{Backoff: 30 * time.Second, Clock: clk}
 	})
 
 	It("should be alive before its first run, which waits for the caches", func() {

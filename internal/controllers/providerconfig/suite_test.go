@@ -38,6 +38,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/providerconfig"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
@@ -86,7 +87,7 @@ type replica struct {
 	controller *providerconfig.Controller
 	recorder   *coretest.EventRecorder
 	// tuned is what came into force, oldest first.
-	tuned chan tuning.Values
+	tuned chan *options.Options
 }
 
 func environment() bizfly.Config {
@@ -134,14 +135,12 @@ func startWith(leader bool, base bizfly.Config, create bool) *replica {
 	if leader {
 		close(elected)
 	}
-	r.tuned = make(chan tuning.Values, 100)
-	tuned := tuning.NewDefaultProvider(tuning.Options{
-		Reader: kubeClient, Namespace: namespace, Name: tuningName, Defaults: tuning.Defaults(),
-		Apply: func(values tuning.Values) error {
-			r.tuned <- values
-			return nil
-		},
-	})
+	opts := options.Defaults()
+	opts.Namespace, opts.TuningConfigMapName = namespace, tuningName
+	active := options.NewStore(opts)
+	r.tuned = make(chan *options.Options, 100)
+	active.OnChange(func(o *options.Options) { r.tuned <- o })
+	tuned := tuning.NewDefaultProvider(tuning.Options{Reader: kubeClient, Settings: active})
 	r.controller = providerconfig.NewController(clock.RealClock{}, kubeClient, events.Recorder(r.recorder), settings, tuned,
 		zone.NewDefaultProvider(r.catalog, zone.Config{}), create, elected)
 	return r

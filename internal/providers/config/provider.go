@@ -22,7 +22,6 @@ import (
 	"fmt"
 	"net/url"
 	"reflect"
-	"slices"
 	"sync"
 	"time"
 
@@ -35,6 +34,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/liveness"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -63,6 +63,8 @@ type Options struct {
 	Environment bizfly.Config
 	// Namespace is the controller's own; SecretName the Secret that its Role grants.
 	Namespace, SecretName string
+	// Settings has the error patterns; nil means none.
+	Settings *options.Store
 	// Clock is the time; nil is the real one.
 	Clock clock.PassiveClock
 	// List returns the ids of all servers where a configuration is about, without putting it in force. Nil asks for real.
@@ -81,9 +83,8 @@ type DefaultProvider struct {
 	work liveness.Work
 	// force is the effective configuration in force, nil before the first.
 	force *bizfly.Config
-	// given is what the client was given last, nil before the first; patterns are part of it and of no login.
-	given    *bizfly.Config
-	patterns []bizfly.ErrorPattern
+	// given is what the client was given last, nil before the first.
+	given *bizfly.Config
 	// named is the project that the ProviderConfig names, empty where it names none.
 	named string
 	// last is what the cloud said of the configuration that was judged last.
@@ -103,17 +104,20 @@ type judgement struct {
 var _ Provider = (*DefaultProvider)(nil)
 
 // NewDefaultProvider returns a provider that has looked at nothing yet.
-func NewDefaultProvider(options Options) *DefaultProvider {
-	if options.Probe == nil {
-		options.Probe = probe
+func NewDefaultProvider(config Options) *DefaultProvider {
+	if config.Probe == nil {
+		config.Probe = probe
 	}
-	if options.List == nil {
-		options.List = list
+	if config.List == nil {
+		config.List = list
 	}
-	if options.Clock == nil {
-		options.Clock = clock.RealClock{}
+	if config.Clock == nil {
+		config.Clock = clock.RealClock{}
 	}
-	return &DefaultProvider{Options: options}
+	if config.Settings == nil {
+		config.Settings = options.NewStore(nil)
+	}
+	return &DefaultProvider{Options: config}
 }
 
 // probe logs in with a client of its own.
@@ -220,32 +224,13 @@ func (p *DefaultProvider) apply(ctx context.Context, effective bizfly.Config, pi
 		return
 	}
 	candidate.ProjectID = scope.ProjectID
-	candidate.ErrorPatterns = p.patterns
+	// They are no part of what the cloud is asked about: others cost no login.
+	candidate.ErrorPatterns = p.Settings.Load().ErrorPatterns
 	if err := p.Client.Reconfigure(candidate); err != nil {
 		result.CredentialsErr = err
 		return
 	}
 	p.force, p.given, result.Changed = &effective, &candidate, true
-}
-
-// SetErrorPatterns puts patterns in force that are tried before the built-in ones. They cost no login and need no answer
-// of the cloud. The error names the pattern that is wrong; the ones before stay then.
-func (p *DefaultProvider) SetErrorPatterns(patterns []bizfly.ErrorPattern) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if slices.Equal(p.patterns, patterns) {
-		return nil
-	}
-	if p.given != nil {
-		next := *p.given
-		next.ErrorPatterns = patterns
-		if err := p.Client.Reconfigure(next); err != nil {
-			return err
-		}
-		p.given = &next
-	}
-	p.patterns = patterns
-	return nil
 }
 
 // judge asks the cloud whom a configuration is for, and remembers the answer for a while: a configuration that was

@@ -202,7 +202,7 @@ func (p *DefaultProvider) memory(image, flavor string, memoryMiB int) int64 {
 	if least, known := p.memories.load().memory[seenKey{image, flavor}]; known && credibleMemory(least, memoryMiB) {
 		return min(least/kib, int64(memoryMiB)) * mib
 	}
-	return int64(float64(memoryMiB)*(100-p.settings.Load().MemoryOverheadPercent)/100) * mib
+	return int64(float64(memoryMiB)*(100-p.options.Load().MemoryOverheadPercent)/100) * mib
 }
 
 // resized returns the instance type with the memory that its nodes are known to see now: itself when nothing has

@@ -40,7 +40,7 @@ const (
 
 // Addresses returns the ids of the interfaces, private and public, that are attached to the server now.
 func (p *DefaultProvider) Addresses(ctx context.Context, id string) ([]string, error) {
-	ports, err := p.ports.get(ctx, p.times.Load().ListMaxAge)
+	ports, err := p.ports.get(ctx, p.settings.Load().ServerListMaxAge)
 	if err != nil {
 		return nil, fmt.Errorf("listing the network interfaces of server %s: %w", id, err)
 	}

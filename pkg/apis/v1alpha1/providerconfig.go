@@ -133,6 +133,10 @@ type ProviderConfigStatus struct {
 	// LastLoginTime is when the cloud last accepted the credentials of a changed configuration.
 	// +optional
 	LastLoginTime *metav1.Time `json:"lastLoginTime,omitempty"`
+	// Tuning are the keys of the tuning ConfigMap that are active, as they were given. A key that becomes invalid, and all
+	// keys while the ConfigMap is missing, keep these values, also after a restart.
+	// +optional
+	Tuning map[string]string `json:"tuning,omitempty"`
 	// PendingServers are the servers, by name, that were ordered in this scope and that no NodeClaim accounts for yet, or
 	// any more. It is the controller's own memory of what may be left behind: until the NodeClaim holds the server's id
 	// this is all that would prove, after a restart, whose a root disk without a server is.

@@ -622,6 +622,13 @@ func (in *ProviderConfigStatus) DeepCopyInto(out *ProviderConfigStatus) {
 		in, out := &in.LastLoginTime, &out.LastLoginTime
 		*out = (*in).DeepCopy()
 	}
+	if in.Tuning != nil {
+		in, out := &in.Tuning, &out.Tuning
+		*out = make(map[string]string, len(*in))
+		for key, val := range *in {
+			(*out)[key] = val
+		}
+	}
 	if in.PendingServers != nil {
 		in, out := &in.PendingServers, &out.PendingServers
 		*out = make(map[string]PendingServer, len(*in))

@@ -60,7 +60,7 @@ func (c *Controller) verdict(ctx context.Context) (orphans []*instance.Instance,
 	}
 	c.forget(servers)
 	orphans = lo.Filter(servers, func(server *instance.Instance, _ int) bool {
-		return orphaned(server, byUID) && c.age(server) >= time.Duration(c.grace.Load())
+		return orphaned(server, byUID) && c.age(server) >= c.config.Settings.Load().GarbageCollectionGrace
 	})
 	return orphans, len(servers), nil
 }
