@@ -40,11 +40,3 @@ func (c *Client) StartServer(ctx context.Context, id string) error {
 		return err
 	})
 }
-
-// StartServer is ServerAPI's, within the confirmed scope.
-func (g *Guard) StartServer(ctx context.Context, id string) error {
-	if err := g.check(ctx, "StartServer"); err != nil {
-		return err
-	}
-	return g.API.StartServer(ctx, id)
-}

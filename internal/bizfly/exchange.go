@@ -46,6 +46,8 @@ type operation struct {
 	body       bodyRule
 	// ownToken calls carry a second token, so that a 401 need not be about the session.
 	ownToken bool
+	// anyScope calls are sent while no scope is confirmed too: they only read what is no cluster's own.
+	anyScope bool
 }
 
 // exchange is the RoundTripper of one gobizfly client that lives for one call. It binds the call's context, which

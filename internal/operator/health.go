@@ -35,7 +35,7 @@ import (
 // watchParts adds a liveness check for everything that was built here and that others wait for.
 func (op *Operator) watchParts() error {
 	for name, part := range map[string]liveness.Checker{
-		"client": op.client, "configuration": op.Config, "lists": op.Instances,
+		"client": op.API, "configuration": op.Config, "lists": op.Instances,
 	} {
 		if err := op.watch(name, part); err != nil {
 			return err

@@ -159,16 +159,15 @@ func newProcess(ctx context.Context) *process {
 	DeferCleanup(func(ctx context.Context) { Expect(env.Client.Delete(ctx, pinned)).To(Succeed()) })
 	pinned.Status.Scope = &v1alpha1.ScopeStatus{Host: scope.Host, Region: scope.Region, ProjectID: scope.ProjectID}
 	Expect(env.Client.Status().Update(ctx, pinned)).To(Succeed())
-	guard := bizfly.NewGuard(p.client)
 	p.config = config.NewDefaultProvider(config.Options{
-		Reader: env.Client, Client: p.client, Guard: guard, Environment: base, Clock: p.clock,
+		Reader: env.Client, Client: p.client, Environment: base, Clock: p.clock,
 		ClaimsExist: func(context.Context) (bool, error) { return true, nil },
 	})
-	snapshots := catalog.NewDefaultProvider(guard, p.clock, catalog.Config{})
+	snapshots := catalog.NewDefaultProvider(p.client, p.clock, catalog.Config{})
 	p.catalog = catalogcontroller.NewController(snapshots, catalogcontroller.Config{Clock: p.clock})
 	zones := zone.NewDefaultProvider(snapshots, zone.Config{})
 	p.lists = instance.NewDefaultProvider(instance.Config{ClusterName: "prod", ClusterUID: "5f1f2a5e-0000-4000-8000-00000000000a", Clock: p.clock},
-		guard, bootstrap.NewDefaultProvider(bootstrap.Config{ClusterName: "prod"}, snapshots), zones,
+		p.client, bootstrap.NewDefaultProvider(bootstrap.Config{ClusterName: "prod"}, snapshots), zones,
 		func(context.Context) (sets.Set[string], error) { return sets.New[string](), nil }, cache.New(time.Hour, time.Hour))
 
 	p.healthz = &healthz.Handler{Checks: map[string]healthz.Checker{}}

@@ -56,17 +56,9 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
-)
-
-const (
-	// startupTimeout bounds the one conversation with the cloud that start-up needs.
-	startupTimeout = time.Minute
-	// deletionTTL is how long a deletion under way is remembered; it exceeds the longest that the cloud takes.
-	deletionTTL = time.Hour
-	// cleanup is how often caches drop what has expired.
-	cleanup = 10 * time.Minute
 )
 
 // Operator is core's operator with this provider's own parts.
@@ -78,10 +70,8 @@ type Operator struct {
 
 	// Config keeps the configuration of the cloud in force.
 	Config *config.DefaultProvider
-	// API is the cloud, closed for servers and volumes until their scope is confirmed.
-	API *bizfly.Guard
-	// client is what API guards, for what needs no scope.
-	client *bizfly.Client
+	// API is the cloud, closed for all that is the project's own until its scope is confirmed.
+	API *bizfly.Client
 
 	Catalog   *catalog.DefaultProvider
 	Zones     *zone.DefaultProvider
@@ -130,7 +120,7 @@ func New(ctx context.Context, core *coreoperator.Operator) (*Operator, error) {
 // credential that has expired meanwhile blocks an upgrade: what needs the cloud waits for it, and the ProviderConfig says
 // why.
 func (op *Operator) firstContact(ctx context.Context, opts *options.Options) error {
-	ctx, cancel := context.WithTimeout(ctx, startupTimeout)
+	ctx, cancel := context.WithTimeout(ctx, ttl.Startup)
 	defer cancel()
 	result := op.Config.Sync(ctx)
 	if result.Object != nil {
@@ -194,8 +184,7 @@ func (op *Operator) connect(ctx context.Context, opts *options.Options, reader c
 	if err != nil {
 		return err
 	}
-	op.client, op.API = api, bizfly.NewGuard(api)
-	op.Config.Client, op.Config.Guard = api, op.API
+	op.API, op.Config.Client = api, api
 	op.Settings.OnChange(func(o *options.Options) {
 		// Patterns that did not compile are no part of valid settings, so this is a defect of ours: the old ones stay.
 		if err := api.SetErrorPatterns(o.ErrorPatterns); err != nil {
@@ -214,8 +203,8 @@ func (op *Operator) build(ctx context.Context, opts *options.Options, reader cli
 	op.buildBootstrap(opts, reader, op.GetClient(), clk)
 	op.Flavors = flavor.NewDefaultProvider(op.Catalog, op.Zones, op.Capacity, op.Pricing, op.Bootstrap, op.GetClient(), op.Settings)
 	lookupTTL := func() time.Duration { return op.Settings.Load().LookupCacheTTL }
-	op.Images = image.NewDefaultProvider(op.API, op.Catalog, lookup.NewLists(cache.New(cache.NoExpiration, cleanup), lookupTTL))
-	op.Networks = network.NewDefaultProvider(op.API, op.Catalog, lookup.NewLists(cache.New(cache.NoExpiration, cleanup), lookupTTL))
+	op.Images = image.NewDefaultProvider(op.API, op.Catalog, lookup.NewLists(cache.New(cache.NoExpiration, ttl.Cleanup), lookupTTL))
+	op.Networks = network.NewDefaultProvider(op.API, op.Catalog, lookup.NewLists(cache.New(cache.NoExpiration, ttl.Cleanup), lookupTTL))
 	op.Instances = instance.NewDefaultProvider(instance.Config{
 		ClusterName: opts.ClusterName,
 		ClusterUID:  op.ClusterUID,
@@ -233,7 +222,7 @@ func (op *Operator) build(ctx context.Context, opts *options.Options, reader cli
 		OnRemoved: func(ctx context.Context, removed instance.Removed) { op.CloudProvider.Removed(ctx, removed) },
 	}, op.API, op.Bootstrap, op.Zones, func(ctx context.Context) (sets.Set[string], error) {
 		return volumeHandles(ctx, reader)
-	}, cache.New(deletionTTL, cleanup))
+	}, cache.New(ttl.Deletion, ttl.Cleanup))
 
 	core := coreoptions.FromContext(ctx)
 	providerConfig := cloudprovider.Config{
@@ -247,12 +236,12 @@ func (op *Operator) build(ctx context.Context, opts *options.Options, reader cli
 		Capacity:            op.Capacity,
 		BestEffortMinValues: core.MinValuesPolicy == coreoptions.MinValuesPolicyBestEffort,
 		Settings:            op.Settings,
-		LaunchRecords:       cache.New(time.Hour, cleanup),
-		LaunchFailures:      cache.New(time.Hour, cleanup),
-		Removals:            cache.New(time.Hour, cleanup),
+		LaunchRecords:       cache.New(ttl.Launch, ttl.Cleanup),
+		LaunchFailures:      cache.New(ttl.Launch, ttl.Cleanup),
+		Removals:            cache.New(ttl.Launch, ttl.Cleanup),
 		Journal:             journal.New(log.Log),
-		PausedTypes:         cache.New(time.Hour, cleanup),
-		NodePoolChecks:      cache.New(time.Hour, cleanup),
+		PausedTypes:         cache.New(ttl.Launch, ttl.Cleanup),
+		NodePoolChecks:      cache.New(ttl.Launch, ttl.Cleanup),
 	}
 	if opts.EnforceClusterMaxNodes {
 		providerConfig.MaxNodes = func() int {

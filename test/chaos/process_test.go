@@ -184,6 +184,7 @@ func (w *world) newProcess() *process {
 		// Chance that does not follow from the seed would give a world another course each time.
 		Spread: func(n int64) int64 { return n / 2 },
 	}))
+	api.Confirm(bizfly.Scope{Host: "cloud.test", Region: lo.Must(bizfly.ParseRegion(credentials.Region)), ProjectID: credentials.ProjectID})
 	if w.shared == nil {
 		w.shared = catalog.NewDefaultProvider(api, clock.RealClock{}, catalog.Config{Region: credentials.Region, BKEClusterID: bke.ClusterUID})
 		lo.Must0(w.shared.Refresh(w.ctx))

@@ -101,6 +101,13 @@ func newRun(s settings) (*run, error) {
 	if r.api, err = bizfly.NewClient(config); err != nil {
 		return nil, fmt.Errorf("making the client: %w", err)
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	scope, err := r.api.Scope(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("logging in: %w", err)
+	}
+	r.api.Confirm(scope)
 	r.catalog = catalog.NewDefaultProvider(r.api, clock.RealClock{}, catalog.Config{BKEClusterID: s.bke.BKEClusterID})
 	r.zones = zone.NewDefaultProvider(r.catalog, zone.Config{})
 	r.images = image.NewDefaultProvider(r.api, r.catalog, cache.New(time.Minute, time.Minute))

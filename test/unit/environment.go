@@ -152,6 +152,7 @@ func (e *Environment) Restart(ctx context.Context) {
 		AppCredID: credentials.AppCredID, AppCredSecret: credentials.AppCredSecret, Registerer: prometheus.NewRegistry(),
 		Limits: bizfly.Limits{Delete: plenty, Read: plenty, Create: plenty},
 	}))
+	api.Confirm(lo.Must(api.Scope(ctx)))
 	e.Settings = Settings(func(o *options.Options) {
 		o.ServerIDWait, o.VisibilityWindow, o.ServerPollInterval, o.ServerListMaxAge = e.IDWait, e.VisibilityWindow, 5*time.Millisecond, time.Nanosecond
 	})

@@ -37,11 +37,10 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/liveness"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
 
 const (
-	// DefaultBackoff is how soon a failed read is tried again. Until the first success nothing can be launched.
-	DefaultBackoff = 30 * time.Second
 	// jitter spreads the replicas, which all start at the same time after an upgrade.
 	jitter = 0.2
 	// missedRuns is how many runs in a row may be missing before the controller counts as stuck.
@@ -74,7 +73,7 @@ type Controller struct {
 func NewController(catalog catalog.Provider, config Config) *Controller {
 	c := &Controller{catalog: catalog, config: Config{
 		Settings: config.Settings,
-		Backoff:  lo.Ternary(config.Backoff > 0, config.Backoff, DefaultBackoff),
+		Backoff:  lo.Ternary(config.Backoff > 0, config.Backoff, ttl.CatalogBackoff),
 		Clock:    lo.Ternary[clock.PassiveClock](config.Clock != nil, config.Clock, clock.RealClock{}),
 	}}
 	if config.Settings == nil {
@@ -112,7 +111,7 @@ func (c *Controller) again(after time.Duration) reconciler.Result {
 // Stuck implements liveness.Checker: a refresh that never ends, or a next one that does not come for several intervals.
 // A refresh that fails is not stuck.
 func (c *Controller) Stuck(now time.Time) error {
-	if err := c.work.Stuck(now, "the refresh of the catalog", liveness.Patience*catalog.DefaultTimeout); err != nil {
+	if err := c.work.Stuck(now, "the refresh of the catalog", liveness.Patience*ttl.CatalogRefresh); err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -121,7 +120,7 @@ func (c *Controller) Stuck(now time.Time) error {
 		return nil
 	}
 	// A short wait is no reason to be in a hurry: whatever held the refresh up may be over in a minute.
-	return liveness.Overdue(now, c.due, "the controller that refreshes the catalog", max(missedRuns*c.wait, liveness.Patience*catalog.DefaultTimeout))
+	return liveness.Overdue(now, c.due, "the controller that refreshes the catalog", max(missedRuns*c.wait, liveness.Patience*ttl.CatalogRefresh))
 }
 
 // Register adds the controller to the manager. It runs on every replica and not only on the leader: each decides from

@@ -27,6 +27,7 @@ import (
 
 	catalogcontroller "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
 
 // hanging is a catalog whose refresh ends when the spec lets it, whatever its context says.
@@ -83,7 +84,7 @@ var _ = Describe("Liveness of catalog.refresh", func() {
 			_, _ = controller.Reconcile(ctx)
 		}()
 		Eventually(provider.begun).WithTimeout(10 * time.Second).Should(BeClosed())
-		clk.Step(5 * catalog.DefaultTimeout)
+		clk.Step(5 * ttl.CatalogRefresh)
 		Expect(controller.Stuck(clk.Now())).To(Succeed())
 		clk.Step(time.Second)
 		Expect(controller.Stuck(clk.Now())).To(MatchError(ContainSubstring("the refresh of the catalog hangs")))

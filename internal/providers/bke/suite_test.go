@@ -92,6 +92,7 @@ var _ = Describe("The values with which nodes join BKE", func() {
 			AppCredID: credentials.AppCredID, AppCredSecret: credentials.AppCredSecret, Registerer: prometheus.NewRegistry(),
 		})
 		Expect(err).ToNot(HaveOccurred())
+		connected.Confirm(lo.Must(connected.Scope(ctx)))
 		api, clk, config = &counting{API: connected}, clocktesting.NewFakeClock(time.Now()), bke.Config{Discover: true}
 		DeferCleanup(func() { Expect(kube.DeleteAllOf(ctx, &corev1.Node{})).To(Succeed()) })
 	})

@@ -35,6 +35,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/liveness"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -56,9 +57,8 @@ type Options struct {
 	// ServerIDs are those of the servers that NodeClaims of this provider name. They bear witness where no scope is
 	// written down, because the ProviderConfig was deleted while nobody watched.
 	ServerIDs func(ctx context.Context) ([]string, error)
-	// Client and Guard are the adapter that is configured and what keeps it closed until its scope is known.
+	// Client is the adapter that is configured, and closed until its scope is confirmed.
 	Client Client
-	Guard  *bizfly.Guard
 	// Environment is the configuration that ProviderConfig is laid over.
 	Environment bizfly.Config
 	// Namespace is the controller's own; SecretName the Secret that its Role grants.
@@ -90,9 +90,6 @@ type DefaultProvider struct {
 	// last is what the cloud said of the configuration that was judged last.
 	last *judgement
 }
-
-// judgementTTL is how long the cloud's word about a configuration that is not in force is believed.
-const judgementTTL = 30 * time.Second
 
 type judgement struct {
 	config bizfly.Config
@@ -135,6 +132,12 @@ func list(ctx context.Context, config bizfly.Config) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Its list is only compared with ids that are known.
+	scope, err := candidate.Scope(ctx)
+	if err != nil {
+		return nil, err
+	}
+	candidate.Confirm(scope)
 	servers, err := candidate.ListServers(ctx)
 	return lo.Map(servers, func(server *gobizfly.Server, _ int) string { return server.ID }), err
 }
@@ -236,7 +239,7 @@ func (p *DefaultProvider) apply(ctx context.Context, effective bizfly.Config, pi
 // judge asks the cloud whom a configuration is for, and remembers the answer for a while: a configuration that was
 // refused is looked at every few seconds, and must not log in as often.
 func (p *DefaultProvider) judge(ctx context.Context, candidate bizfly.Config) (bizfly.Scope, error) {
-	if p.last == nil || p.Clock.Since(p.last.at) > judgementTTL || !reflect.DeepEqual(p.last.config, candidate) {
+	if p.last == nil || p.Clock.Since(p.last.at) > ttl.Judgement || !reflect.DeepEqual(p.last.config, candidate) {
 		scope, err := p.Probe(ctx, candidate)
 		p.last = &judgement{config: candidate, scope: scope, err: err, at: p.Clock.Now()}
 	}
@@ -301,8 +304,8 @@ func (p *DefaultProvider) guard(ctx context.Context, pinned *bizfly.Scope, resul
 		return
 	}
 	if pinned != nil {
-		if confirmed, ok := p.Guard.Confirmed(); !ok || confirmed != *pinned {
-			p.Guard.Confirm(*pinned)
+		if confirmed, ok := p.Client.Confirmed(); !ok || confirmed != *pinned {
+			p.Client.Confirm(*pinned)
 		}
 	}
 	if result.Scope != nil || result.Err() != nil {
@@ -335,7 +338,7 @@ func (p *DefaultProvider) guard(ctx context.Context, pinned *bizfly.Scope, resul
 // place: the servers are still where they were confirmed to be.
 func (p *DefaultProvider) pinnedScope(object *v1alpha1.ProviderConfig) *bizfly.Scope {
 	if object.Status.Scope == nil {
-		if confirmed, ok := p.Guard.Confirmed(); ok {
+		if confirmed, ok := p.Client.Confirmed(); ok {
 			return &confirmed
 		}
 		return nil

@@ -124,6 +124,7 @@ func newWorld(config cloud.Options, changes ...func(*instance.Config)) *world {
 		Limits: bizfly.Limits{Delete: many, Read: many, Create: many}, Registerer: prometheus.NewRegistry(),
 	})
 	Expect(err).NotTo(HaveOccurred())
+	client.Confirm(lo.Must(client.Scope(context.Background())))
 	w.client = client
 	w.catalog = catalog.NewDefaultProvider(client, clock.RealClock{}, catalog.Config{Region: "HN", BKEClusterID: w.box.BKE().ClusterUID})
 	Expect(w.catalog.Refresh(context.Background())).To(Succeed())

@@ -26,7 +26,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
@@ -36,15 +35,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-const (
-	// readTimeout bounds one read of the ConfigMap.
-	readTimeout = 10 * time.Second
-	// maxShown bounds how much of an invalid value is repeated: one may be a complete document.
-	maxShown = 60
-)
+// maxShown bounds how much of an invalid value is repeated: one may be a complete document.
+const maxShown = 60
 
 // ErrNotFound says that the ConfigMap which the ProviderConfig names does not exist.
 var ErrNotFound = errors.New("the ConfigMap does not exist")
@@ -165,7 +161,7 @@ func (p *DefaultProvider) read(ctx context.Context, name string) (data map[strin
 	default:
 		return nil, nil, &ForbiddenError{Namespace: namespace, Name: name, Granted: granted}
 	}
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	ctx, cancel := context.WithTimeout(ctx, ttl.ConfigMapRead)
 	defer cancel()
 	configMap := &corev1.ConfigMap{}
 	err = p.reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, configMap)

@@ -104,6 +104,9 @@ func newUnreadWorld(sold *cloud.Catalog, configure func(*bootstrap.Config)) *wor
 		AppCredID: credentials.AppCredID, AppCredSecret: credentials.AppCredSecret, Registerer: prometheus.NewRegistry(),
 	})
 	Expect(err).ToNot(HaveOccurred())
+	scope, err := api.Scope(ctx)
+	Expect(err).ToNot(HaveOccurred())
+	api.Confirm(scope)
 	w.catalog = catalog.NewDefaultProvider(api, clock.RealClock{}, catalog.Config{Region: credentials.Region, BKEClusterID: bke.ClusterUID})
 	config := bootstrap.Config{
 		ClusterName: bke.ClusterName, BKEClusterID: bke.ClusterUID, BKEClusterToken: bke.ClusterToken,
