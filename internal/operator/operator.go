@@ -109,7 +109,7 @@ func New(ctx context.Context, core *coreoperator.Operator) (*Operator, error) {
 		return nil, err
 	}
 	op.build(ctx, opts, reader, core.Clock)
-	if err := op.watchParts(); err != nil {
+	if err := op.watch(); err != nil {
 		return nil, err
 	}
 	return op, op.firstContact(ctx, opts)

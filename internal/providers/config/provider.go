@@ -23,6 +23,7 @@ import (
 	"net/url"
 	"reflect"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/bizflycloud/gobizfly"
@@ -33,7 +34,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/liveness"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -79,8 +79,8 @@ type DefaultProvider struct {
 
 	// mu makes one Sync at a time; it is no lock of a hot path, and nothing else takes it.
 	mu sync.Mutex
-	// work is the Sync under way, watched without waiting for mu.
-	work liveness.Work
+	// begun is when the Sync under way began, read without waiting for mu; nil while there is none.
+	begun atomic.Pointer[time.Time]
 	// force is the effective configuration in force, nil before the first.
 	force *bizfly.Config
 	// given is what the client was given last, nil before the first.
@@ -171,7 +171,8 @@ func (p *DefaultProvider) read(ctx context.Context) (*v1alpha1.ProviderConfig, e
 func (p *DefaultProvider) Sync(ctx context.Context) *Result {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	defer p.work.Begin(p.Clock.Now())()
+	p.begun.Store(lo.ToPtr(p.Clock.Now()))
+	defer p.begun.Store(nil)
 	result := &Result{}
 	object, err := p.read(ctx)
 	if err != nil {
@@ -191,6 +192,15 @@ func (p *DefaultProvider) Sync(ctx context.Context) *Result {
 	p.apply(ctx, effective, pinned, result)
 	p.guard(ctx, pinned, result)
 	return result
+}
+
+// Hung returns an error when a Sync does not end. It needs the API server, the client and its login, all of which have
+// deadlines, and runs every few seconds on every replica: what makes it hang is a defect that only a restart ends.
+func (p *DefaultProvider) Hung() error {
+	if begun := p.begun.Load(); begun != nil && p.Clock.Since(*begun) > ttl.Hung {
+		return fmt.Errorf("reading the configuration has not ended for %s", p.Clock.Since(*begun).Round(time.Second))
+	}
+	return nil
 }
 
 // apply puts a configuration in force that differs from the one that is.

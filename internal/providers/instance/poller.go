@@ -31,7 +31,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/liveness"
 )
 
 const (
@@ -76,8 +75,6 @@ type poller struct {
 	left chan struct{}
 	// lastRound is when the last round began: a poller that starts anew keeps the pace.
 	lastRound time.Time
-	// work is the round under way.
-	work liveness.Work
 }
 
 func newPoller(p *DefaultProvider) *poller {
@@ -143,9 +140,7 @@ func (l *poller) run() {
 		waiters := lo.Keys(l.waiters)
 		l.lastRound = l.p.config.Clock.Now()
 		l.mu.Unlock()
-		end := l.work.Begin(l.p.config.Clock.Now())
 		l.round(waiters)
-		end()
 	}
 }
 
