@@ -128,7 +128,7 @@ var _ = Describe("Options", func() {
 			Expect(s.Doc).To(HaveSuffix("."), name)
 			Expect(s.Key != "" && (s.Unit == "" || s.Bounds == "")).To(BeFalse(), name)
 			Expect(s.Secret && s.Flag != "").To(BeFalse(), name)
-			Expect(fields).ToNot(HaveKey(s.Pointer(defaults)), name)
+			Expect(fields[s.Pointer(defaults)]).To(BeEmpty(), "%s has the same field", name)
 			fields[s.Pointer(defaults)] = name
 		}
 		exported := lo.CountBy(reflect.VisibleFields(reflect.TypeFor[options.Options]()), func(f reflect.StructField) bool { return f.IsExported() })
