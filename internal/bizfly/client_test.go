@@ -172,7 +172,7 @@ var _ = Describe("Client", func() {
 					answer(w, 401, `{}`)
 					return
 				}
-				answer(w, 200, fmt.Sprintf(`{"token":"%s","project_id":"p"}`, lo.Ternary(strings.Contains(string(body), "MARKED-pass"), "old", "new")))
+				answer(w, 200, fmt.Sprintf(`{"token":"%s","project_id":"`+project+`"}`, lo.Ternary(strings.Contains(string(body), "MARKED-pass"), "old", "new")))
 			}
 			s.set(func(s *stub) {
 				s.api = func(w http.ResponseWriter, r *http.Request) {
@@ -405,7 +405,12 @@ var _ = Describe("The scope", func() {
 			s := newStub(always(500, `{}`))
 			client, err := bizfly.NewClient(configFor(s))
 			Expect(err).ToNot(HaveOccurred())
-			call := everyCall()[name]
+			calls := everyCall()
+			calls["GetServerMetadata"] = func(ctx context.Context, api bizfly.API) error {
+				_, err := api.GetServerMetadata(ctx, serverID)
+				return err
+			}
+			call := calls[name]
 			Expect(call).ToNot(BeNil(), "name the new call in everyCall")
 			rejected := And(Satisfy(bizfly.IsAuth), Satisfy(bizfly.IsNotSent), MatchError(ContainSubstring(name)), MatchError(ContainSubstring("ProviderConfig named default")))
 			if !needed {
