@@ -39,26 +39,15 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/providerconfig"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
 // providerControllers are this provider's own controllers, beside core's.
 func providerControllers(op *operator.Operator, opts *options.Options) []controller.Controller {
 	kubeClient, recorder := op.GetClient(), op.EventRecorder
-	catalogRefresh := catalog.NewController(op.Catalog, catalog.Config{Interval: opts.CatalogInterval})
-	garbageCollection := garbagecollection.NewController(garbagecollection.Config{
-		Grace:    opts.GarbageCollectionGrace,
-		DryRun:   opts.GarbageCollectionDryRun,
-		Interval: opts.GarbageCollectionInterval,
-	}, kubeClient, op.GetAPIReader(), op.Instances, recorder, op.Clock)
-	op.OnTuning(func(values tuning.Values) {
-		catalogRefresh.SetInterval(values.CatalogInterval)
-		garbageCollection.SetTimes(values.GarbageCollectionGrace, values.GarbageCollectionInterval)
-	})
 	all := []controller.Controller{
 		providerconfig.NewController(op.Clock, kubeClient, recorder, op.Config, op.Tuning, op.Zones, opts.CreateProviderConfig, op.Elected()),
-		catalogRefresh,
+		catalog.NewController(op.Catalog, catalog.Config{Settings: op.Settings}),
 		nodeclassstatus.NewController(kubeClient, recorder, op.Clock, op.Zones, op.Images, op.Networks, op.Bootstrap, op.Flavors),
 		hash.NewController(kubeClient),
 		launches.NewController(kubeClient, op.CloudProvider, op.Clock),
@@ -72,7 +61,9 @@ func providerControllers(op *operator.Operator, opts *options.Options) []control
 		nodesize.NewController(kubeClient, op.Flavors, recorder),
 		cost.NewController(kubeClient, op.Flavors),
 		capacitytype.NewController(kubeClient, recorder, op.Clock),
-		garbageCollection,
+		garbagecollection.NewController(garbagecollection.Config{
+			Settings: op.Settings, DryRun: opts.GarbageCollectionDryRun,
+		}, kubeClient, op.GetAPIReader(), op.Instances, recorder, op.Clock),
 		statusController[*v1alpha1.BizflyNodeClass](op),
 		statusController[*v1alpha1.ProviderConfig](op),
 	}

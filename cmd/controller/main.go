@@ -64,7 +64,6 @@ func main() {
 	clusterState := state.NewCluster(op.Clock, op.GetClient(), cloudProvider, state.WithRepairPolicyMatcher(repairPolicies))
 
 	ours := providerControllers(op, options.FromContext(ctx))
-	exitOn(op.WatchControllers(ours...))
 	op.
 		WithControllers(ctx, corecontrollers.NewControllers(
 			ctx,

@@ -21,15 +21,15 @@ import (
 	"encoding/json"
 	"maps"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
 	"sigs.k8s.io/yaml"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 )
 
 // schema is the part of a JSON schema that names values.
@@ -78,12 +78,7 @@ var _ = Describe("values", func() {
 		expectSame("", readSchema(), values)
 	})
 	It("should allow the keys of tuning that there are", func() {
-		var keys []string
-		_, section, _ := strings.Cut(tuning.Markdown(), "\n## Keys\n")
-		section, _, _ = strings.Cut(section, "\n## ")
-		for _, match := range regexp.MustCompile("(?m)^\\| `([a-z][A-Za-z]+)` \\|").FindAllStringSubmatch(section, -1) {
-			keys = append(keys, match[1])
-		}
+		keys := lo.FilterMap(options.Table(), func(s *options.Setting, _ int) (string, bool) { return s.Key, s.Key != "" })
 		Expect(keys).ToNot(BeEmpty())
 		Expect(readSchema().Properties["tuning"].Properties["data"].PropertyNames.Enum).To(ConsistOf(keys))
 	})

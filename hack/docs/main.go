@@ -23,8 +23,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
 )
 
 // pages are what can be printed, by the name of the file in docs/ without its ending.
@@ -35,7 +33,7 @@ var pages = map[string]func() (string, error){
 	"metrics":       metricsPage,
 	"options":       optionsPage,
 	"reference":     referencePage,
-	"tuning":        func() (string, error) { return tuning.Markdown(), nil },
+	"tuning":        tuningPage,
 }
 
 func main() {

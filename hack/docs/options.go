@@ -25,7 +25,6 @@ import (
 	"go/token"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -34,15 +33,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/logging"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 )
-
-// secrets are the variables without a flag: a command line is readable by every process of the machine.
-var secrets = map[string]string{
-	"BIZFLY_CLOUD_EMAIL":           "The account's e-mail address, for the method password.",
-	"BIZFLY_CLOUD_PASSWORD":        "Its password.",
-	"BIZFLY_CLOUD_APP_CRED_ID":     "The application credential's id, for the method application_credential.",
-	"BIZFLY_CLOUD_APP_CRED_SECRET": "Its secret.",
-	"BKE_CLUSTER_TOKEN":            "The token with which servers join the BKE cluster, and leave it.",
-}
 
 // option is a flag with its variable as the source has them.
 type option struct{ flag, variable, value, usage string }
@@ -57,15 +47,11 @@ func optionsPage() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	ours, read, err := readOptions(&options.Options{}, filepath.Join(root, "internal", "options"))
+	logs, err := readOptions(&logging.Options{}, filepath.Join(root, "internal", "logging"))
 	if err != nil {
 		return "", err
 	}
-	logs, _, err := readOptions(&logging.Options{}, filepath.Join(root, "internal", "logging"))
-	if err != nil {
-		return "", err
-	}
-	cores, _, err := readOptions(&coreoptions.Options{}, filepath.Join(core, "pkg", "operator", "options"))
+	cores, err := readOptions(&coreoptions.Options{}, filepath.Join(core, "pkg", "operator", "options"))
 	if err != nil {
 		return "", err
 	}
@@ -74,14 +60,20 @@ func optionsPage() (string, error) {
 		"What the controller is told when it starts, by environment or flag; a flag wins. The Helm chart has a value for each " +
 		"([its README](../charts/karpenter-provider-bizflycloud/README.md)). What can be changed while it runs is in [tuning.md](tuning.md), " +
 		"what servers are made of in [reference.md](reference.md).\n\n## Of this provider\n\n")
+	var ours, secrets []option
+	for _, s := range options.Table() {
+		o := option{flag: s.Flag, variable: s.Variable, value: s.Default, usage: s.Doc}
+		switch {
+		case s.Secret:
+			secrets = append(secrets, o)
+		case s.Variable != "":
+			ours = append(ours, o)
+		}
+	}
 	table(&b, append(ours, logs...))
 	b.WriteString("\n## Secrets\n\nThey have no flag, because every process of a machine can read a command line.\n\n| Variable | What it is |\n|---|---|\n")
-	for _, variable := range read {
-		meaning, ok := secrets[variable]
-		if !ok {
-			return "", fmt.Errorf("internal/options reads %s and hack/docs/options.go does not say what it is", variable)
-		}
-		fmt.Fprintf(&b, "| `%s` | %s |\n", variable, meaning)
+	for _, s := range secrets {
+		fmt.Fprintf(&b, "| `%s` | %s |\n", s.variable, s.usage)
 	}
 	b.WriteString("\n## Of Karpenter core\n\n")
 	table(&b, cores)
@@ -108,32 +100,26 @@ func table(b *strings.Builder, list []option) {
 	}
 }
 
-// readOptions joins what is registered, which has the defaults, with the source, which has the variables' names. The second
-// result are the variables that are read without a flag.
-func readOptions(injectable coreoptions.Injectable, folder string) ([]option, []string, error) {
+// readOptions joins what is registered, which has the defaults, with the source, which has the variables' names.
+func readOptions(injectable coreoptions.Injectable, folder string) ([]option, error) {
 	registered := flag.NewFlagSet("", flag.ContinueOnError)
 	injectable.AddFlags(&coreoptions.FlagSet{FlagSet: registered})
 	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	var found []option
-	var read []string
 	for _, name := range files {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
 		if err != nil {
-			return nil, nil, fmt.Errorf("parsing %s: %w", name, err)
+			return nil, fmt.Errorf("parsing %s: %w", name, err)
 		}
 		ast.Inspect(file, func(node ast.Node) bool {
 			call, ok := node.(*ast.CallExpr)
 			if !ok {
-				return true
-			}
-			if selector, ok := call.Fun.(*ast.SelectorExpr); ok && selector.Sel.Name == "Getenv" {
-				read = append(read, texts(call.Args[0])...)
 				return true
 			}
 			if o, ok := optionOf(call, registered); ok {
@@ -146,10 +132,9 @@ func readOptions(injectable coreoptions.Injectable, folder string) ([]option, []
 	missing := 0
 	registered.VisitAll(func(*flag.Flag) { missing++ })
 	if missing != len(found) {
-		return nil, nil, fmt.Errorf("%s: %d flags are registered and %d were found in the source", folder, missing, len(found))
+		return nil, fmt.Errorf("%s: %d flags are registered and %d were found in the source", folder, missing, len(found))
 	}
-	slices.Sort(read)
-	return found, slices.Compact(read), nil
+	return found, nil
 }
 
 // optionOf reads fs.XVar(&o.X, "flag", env.WithDefaultX("VARIABLE", value), "usage") and

@@ -19,6 +19,8 @@ package main
 import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 )
 
 var _ = Describe("The page of options", func() {
@@ -26,11 +28,23 @@ var _ = Describe("The page of options", func() {
 		page, err := optionsPage()
 		Expect(err).NotTo(HaveOccurred())
 		for _, text := range []string{
-			"| `LAUNCH_TIMEOUT` | `--launch-timeout` | `3m0s` |", "| `CREATE_PROVIDER_CONFIG` | `--create-provider-config` | `true` |",
+			"| `LAUNCH_TIMEOUT` | `--launch-timeout` | `3m` |", "| `CREATE_PROVIDER_CONFIG` | `--create-provider-config` | `true` |",
 			"| `CLUSTER_NAME` | `--cluster-name` | - |", "| `LOG_FORMAT` | `--log-format` | `json` |", "| `BKE_CLUSTER_TOKEN` |",
 			"| `BATCH_IDLE_DURATION` | `--batch-idle-duration` | `1s` |", "| `DISABLE_LEADER_ELECTION` | `--disable-leader-election` | `false` |",
 		} {
 			Expect(page).To(ContainSubstring(text))
+		}
+	})
+})
+
+var _ = Describe("The page of tuning", func() {
+	It("should have a complete row for every key", func() {
+		text, err := tuningPage()
+		Expect(err).NotTo(HaveOccurred())
+		for _, setting := range options.Table() {
+			if setting.Key != "" {
+				Expect(text).To(MatchRegexp("(?m)^\\| `%s` (\\| [^|]+ ){5}\\|$", setting.Key))
+			}
 		}
 	})
 })

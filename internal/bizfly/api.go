@@ -22,6 +22,7 @@ package bizfly
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/bizflycloud/gobizfly"
 )
@@ -172,4 +173,9 @@ type Scope struct {
 	Region string
 	// ProjectID is the project of the token's reply, not the one that was asked for.
 	ProjectID string
+}
+
+// String is for messages.
+func (s Scope) String() string {
+	return fmt.Sprintf("project %s in region %s at %s", s.ProjectID, s.Region, s.Host)
 }

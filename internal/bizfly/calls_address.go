@@ -53,28 +53,3 @@ func (c *Client) DeleteWanIP(ctx context.Context, id string) error {
 		return client.CloudServer.PublicNetworkInterfaces().Delete(ctx, id)
 	})
 }
-
-// ListNetworkInterfaces is NetworkAPI's, within the confirmed scope: an address that another project does not have is
-// not released.
-func (g *Guard) ListNetworkInterfaces(ctx context.Context) ([]*gobizfly.NetworkInterface, error) {
-	if err := g.check(ctx, "ListNetworkInterfaces"); err != nil {
-		return nil, err
-	}
-	return g.API.ListNetworkInterfaces(ctx)
-}
-
-// DeleteNetworkInterface is NetworkAPI's, within the confirmed scope.
-func (g *Guard) DeleteNetworkInterface(ctx context.Context, id string) error {
-	if err := g.check(ctx, "DeleteNetworkInterface"); err != nil {
-		return err
-	}
-	return g.API.DeleteNetworkInterface(ctx, id)
-}
-
-// DeleteWanIP is NetworkAPI's, within the confirmed scope.
-func (g *Guard) DeleteWanIP(ctx context.Context, id string) error {
-	if err := g.check(ctx, "DeleteWanIP"); err != nil {
-		return err
-	}
-	return g.API.DeleteWanIP(ctx, id)
-}

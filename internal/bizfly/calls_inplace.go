@@ -102,35 +102,3 @@ func (c *Client) changeFirewalls(ctx context.Context, op *operation, action, int
 		return err
 	})
 }
-
-// RenameServer is ServerAPI's, within the confirmed scope.
-func (g *Guard) RenameServer(ctx context.Context, id, name string) error {
-	if err := g.check(ctx, "RenameServer"); err != nil {
-		return err
-	}
-	return g.API.RenameServer(ctx, id, name)
-}
-
-// ChangeNetworkPlan is ServerAPI's, within the confirmed scope.
-func (g *Guard) ChangeNetworkPlan(ctx context.Context, id, plan string) error {
-	if err := g.check(ctx, "ChangeNetworkPlan"); err != nil {
-		return err
-	}
-	return g.API.ChangeNetworkPlan(ctx, id, plan)
-}
-
-// AddFirewalls is NetworkAPI's, within the confirmed scope.
-func (g *Guard) AddFirewalls(ctx context.Context, interfaceID string, firewallIDs []string) error {
-	if err := g.check(ctx, "AddFirewalls"); err != nil {
-		return err
-	}
-	return g.API.AddFirewalls(ctx, interfaceID, firewallIDs)
-}
-
-// RemoveFirewalls is NetworkAPI's, within the confirmed scope.
-func (g *Guard) RemoveFirewalls(ctx context.Context, interfaceID string, firewallIDs []string) error {
-	if err := g.check(ctx, "RemoveFirewalls"); err != nil {
-		return err
-	}
-	return g.API.RemoveFirewalls(ctx, interfaceID, firewallIDs)
-}

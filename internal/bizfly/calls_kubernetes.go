@@ -25,10 +25,10 @@ import (
 )
 
 var (
-	opListKubernetesVersions = read("ListKubernetesVersions", "/k8s_versions", serviceKubernetes, wrappedBody("controller_versions", "kubernetes_version"))
+	opListKubernetesVersions = offer("ListKubernetesVersions", "/k8s_versions", serviceKubernetes, wrappedBody("controller_versions", "kubernetes_version"))
 	opGetCluster             = &operation{
 		name: "GetCluster", method: http.MethodGet, route: "/_/{uid}", service: serviceKubernetes,
-		class: classRead, kind: kindItem, idempotent: true, body: objectBody,
+		class: classRead, kind: kindItem, idempotent: true, body: objectBody, anyScope: true,
 	}
 	// opLeaveCluster is a POST, but ends in the same state however often it is sent.
 	opLeaveCluster = &operation{

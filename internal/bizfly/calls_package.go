@@ -26,7 +26,7 @@ import (
 
 var opGetClusterMaxNodes = &operation{
 	name: "GetClusterMaxNodes", method: http.MethodGet, route: "/_/{uid}", service: serviceKubernetes,
-	class: classRead, kind: kindItem, idempotent: true, body: objectBody,
+	class: classRead, kind: kindItem, idempotent: true, body: objectBody, anyScope: true,
 }
 
 // GetClusterMaxNodes implements API. gobizfly's package has no field for it.

@@ -35,12 +35,20 @@ func read(name, route, service string, body bodyRule) *operation {
 	}
 }
 
+// offer makes the operation of a list of what the cloud offers, which is nobody's own and read before the first scope is
+// confirmed.
+func offer(name, route, service string, body bodyRule) *operation {
+	op := read(name, route, service, body)
+	op.anyScope = true
+	return op
+}
+
 var (
-	opListRegions           = read("ListRegions", "/regions", serviceAccount, objectBody)
-	opListFlavors           = read("ListFlavors", "/flavors", serviceServers, listBody("id"))
-	opListServerTypes       = read("ListServerTypes", "/server-types", serviceServers, wrappedBody("server_types", "name"))
-	opListVolumeTypes       = read("ListVolumeTypes", "/volume-types", serviceServers, wrappedBody("volume_types", "name"))
-	opListOSImages          = read("ListOSImages", "/images", serviceServers, wrappedBody("os_images", "os"))
+	opListRegions           = offer("ListRegions", "/regions", serviceAccount, objectBody)
+	opListFlavors           = offer("ListFlavors", "/flavors", serviceServers, listBody("id"))
+	opListServerTypes       = offer("ListServerTypes", "/server-types", serviceServers, wrappedBody("server_types", "name"))
+	opListVolumeTypes       = offer("ListVolumeTypes", "/volume-types", serviceServers, wrappedBody("volume_types", "name"))
+	opListOSImages          = offer("ListOSImages", "/images", serviceServers, wrappedBody("os_images", "os"))
 	opListCustomImages      = read("ListCustomImages", "/user/images", serviceServers, wrappedBody("images", "id"))
 	opListSnapshots         = read("ListSnapshots", "/snapshots", serviceServers, snapshotBody)
 	opListVPCNetworks       = read("ListVPCNetworks", "/vpc-networks", serviceServers, listBody("id"))

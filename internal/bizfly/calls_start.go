@@ -56,19 +56,3 @@ func (c *Client) RebootServer(ctx context.Context, id string) error {
 		return err
 	})
 }
-
-// StartServer is ServerAPI's, within the confirmed scope.
-func (g *Guard) StartServer(ctx context.Context, id string) error {
-	if err := g.check(ctx, "StartServer"); err != nil {
-		return err
-	}
-	return g.API.StartServer(ctx, id)
-}
-
-// RebootServer is ServerAPI's, within the confirmed scope.
-func (g *Guard) RebootServer(ctx context.Context, id string) error {
-	if err := g.check(ctx, "RebootServer"); err != nil {
-		return err
-	}
-	return g.API.RebootServer(ctx, id)
-}

@@ -46,6 +46,7 @@ type Client struct {
 	// reconfiguring serialises Reconfigure; calls only load the pointer.
 	reconfiguring sync.Mutex
 	backend       atomic.Pointer[backend]
+	confirmed     atomic.Pointer[Scope]
 }
 
 // backend is what one configuration amounts to. A call uses the one that it began with.
@@ -54,6 +55,8 @@ type backend struct {
 	connection *connection
 	admission  *admission
 	classifier *classifier
+	// confirmed is the client's.
+	confirmed *atomic.Pointer[Scope]
 }
 
 // NewClient checks the configuration and prepares the client. It sends nothing: Scope logs in.
@@ -97,12 +100,19 @@ func (c *Client) Reconfigure(config Config) error {
 	return nil
 }
 
+// SetErrorPatterns tries other patterns before the built-in ones from now on. They must have passed Validate.
+func (c *Client) SetErrorPatterns(patterns []ErrorPattern) error {
+	config := c.backend.Load().config
+	config.ErrorPatterns = patterns
+	return c.Reconfigure(config)
+}
+
 func (c *Client) newBackend(config Config, old *backend) (*backend, error) {
 	classifier, err := newClassifier(config.ErrorPatterns)
 	if err != nil {
 		return nil, err
 	}
-	next := &backend{config: config, classifier: classifier}
+	next := &backend{config: config, classifier: classifier, confirmed: &c.confirmed}
 	if old != nil && old.config.sameConnection(config) {
 		next.connection = old.connection
 	} else if next.connection, err = newConnection(config, c.metrics, c.health, c.redactor); err != nil {
@@ -123,6 +133,36 @@ func (c *Client) Scope(ctx context.Context) (Scope, error) {
 	return scope, named("Scope", err)
 }
 
+// Confirm lets calls through for exactly this scope, which is what this cluster's servers are in. A token of another
+// project, region or host answers 404 to everything that we own, and that must never look like "gone": until the scope is
+// confirmed every call is rejected but those that say that they need none.
+func (c *Client) Confirm(scope Scope) { c.confirmed.Store(&scope) }
+
+// Confirmed returns the scope for which calls are let through, and false while there is none.
+func (c *Client) Confirmed() (Scope, bool) {
+	if scope := c.confirmed.Load(); scope != nil {
+		return *scope, true
+	}
+	return Scope{}, false
+}
+
+// checkScope rejects a call whose answer would be about another place than this cluster's servers are in. It looks at the
+// token that the call is sent with.
+func (b *backend) checkScope(op *operation, sent session) *APIError {
+	if op.anyScope {
+		return nil
+	}
+	confirmed := b.confirmed.Load()
+	if confirmed == nil {
+		return notSent(ClassAuth, "no configuration is active: see the conditions of the ProviderConfig named default")
+	}
+	if scope := b.connection.scopeOf(sent); scope != *confirmed {
+		return notSent(ClassAuth, "the credentials belong to %s, but the servers of this cluster are in %s: see the conditions of the ProviderConfig named default",
+			scope, *confirmed)
+	}
+	return nil
+}
+
 // Health says how the cloud has answered lately. It sends nothing.
 func (c *Client) Health() Health {
 	report := c.health.report()
@@ -131,10 +171,13 @@ func (c *Client) Health() Health {
 	return report
 }
 
-// do performs one call: admission, attempts and their repetition. The secrets are what the request carries beside the
+// do performs one call, which no call bypasses: the scope, admission, attempts and their repetition. The secrets are what the request carries beside the
 // credentials, and what no error may repeat.
 func (c *Client) do(ctx context.Context, op *operation, secrets []string, call func(context.Context, *gobizfly.Client) error) error {
 	used := c.backend.Load()
+	if _, ok := c.Confirmed(); !ok && !op.anyScope {
+		return named(op.name, used.checkScope(op, session{})) // neither logs in nor waits for admission
+	}
 	err := used.do(ctx, op, secrets, call)
 	// Credentials that were revoked as they were rotated: the call had no effect, and the new ones are at hand.
 	if current := c.backend.Load(); IsAuth(err) && current.connection != used.connection && sameScope(ctx, used, current) {
@@ -243,6 +286,9 @@ func (b *backend) attempt(ctx context.Context, op *operation, call func(context.
 	catalog, err := b.connection.catalogs.get(ctx)
 	if err != nil {
 		return loginFailed(err)
+	}
+	if err := b.checkScope(op, session.value); err != nil {
+		return err
 	}
 	base, err := catalog.value.require(op.service)
 	if err != nil {

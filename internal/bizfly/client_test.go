@@ -26,6 +26,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -171,7 +172,7 @@ var _ = Describe("Client", func() {
 					answer(w, 401, `{}`)
 					return
 				}
-				answer(w, 200, fmt.Sprintf(`{"token":"%s","project_id":"p"}`, lo.Ternary(strings.Contains(string(body), "MARKED-pass"), "old", "new")))
+				answer(w, 200, fmt.Sprintf(`{"token":"%s","project_id":"`+project+`"}`, lo.Ternary(strings.Contains(string(body), "MARKED-pass"), "old", "new")))
 			}
 			s.set(func(s *stub) {
 				s.api = func(w http.ResponseWriter, r *http.Request) {
@@ -192,7 +193,7 @@ var _ = Describe("Client", func() {
 		It("should keep the login when only limits change", func(ctx SpecContext) {
 			s := newStub(always(200, `[]`))
 			config := configFor(s)
-			client, err := bizfly.NewClient(config)
+			client, err := newClient(config)
 			Expect(err).ToNot(HaveOccurred())
 			_, err = client.ListServers(ctx)
 			Expect(err).ToNot(HaveOccurred())
@@ -389,3 +390,55 @@ func metricOf(registry *prometheus.Registry, name string, labels ...string) floa
 	}
 	return 0
 }
+
+var _ = Describe("The scope", func() {
+	// open are the calls that may be sent before a scope is confirmed: they read what the cloud offers, and which cluster of
+	// BKE this is. Scope is what a scope is confirmed with.
+	open := []string{
+		"GetCluster", "GetClusterMaxNodes", "ListFlavors", "ListKubernetesVersions", "ListOSImages", "ListRegions", "ListServerTypes", "ListVolumeTypes", "Scope",
+	}
+	api := reflect.TypeFor[bizfly.API]()
+	for i := range api.NumMethod() {
+		name := api.Method(i).Name
+		needed := !lo.Contains(open, name)
+		It(fmt.Sprintf("should be needed by %s: %t", name, needed), func(ctx SpecContext) {
+			s := newStub(always(500, `{}`))
+			client, err := bizfly.NewClient(configFor(s))
+			Expect(err).ToNot(HaveOccurred())
+			calls := everyCall()
+			calls["GetServerMetadata"] = func(ctx context.Context, api bizfly.API) error {
+				_, err := api.GetServerMetadata(ctx, serverID)
+				return err
+			}
+			call := calls[name]
+			Expect(call).ToNot(BeNil(), "name the new call in everyCall")
+			rejected := And(Satisfy(bizfly.IsAuth), Satisfy(bizfly.IsNotSent), MatchError(ContainSubstring(name)), MatchError(ContainSubstring("ProviderConfig named default")))
+			if !needed {
+				if err := call(ctx, client); err != nil {
+					Expect(err).ToNot(rejected)
+				}
+				return
+			}
+			By("rejecting it without a request while none is confirmed")
+			Expect(call(ctx, client)).To(rejected)
+			Expect(s.seen()).To(BeEmpty())
+			Expect(s.logins.Load()).To(BeZero())
+			By("rejecting it while another one is confirmed")
+			scope, err := client.Scope(ctx)
+			Expect(err).ToNot(HaveOccurred())
+			for _, other := range []func(*bizfly.Scope){
+				func(s *bizfly.Scope) { s.Host = "elsewhere" }, func(s *bizfly.Scope) { s.Region = "HoChiMinh" }, func(s *bizfly.Scope) { s.ProjectID = "other" },
+			} {
+				changed := scope
+				other(&changed)
+				client.Confirm(changed)
+				Expect(call(ctx, client)).To(And(rejected, MatchError(ContainSubstring(scope.String()))))
+			}
+			Expect(s.seen()).To(BeEmpty())
+			By("sending it once the scope is confirmed")
+			client.Confirm(scope)
+			_ = call(ctx, client)
+			Expect(s.seen()).ToNot(BeEmpty())
+		})
+	}
+})

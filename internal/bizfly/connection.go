@@ -82,5 +82,10 @@ func (c *connection) scope(ctx context.Context) (Scope, error) {
 	if _, err := catalog.value.require(serviceServers); err != nil {
 		return Scope{}, err
 	}
-	return Scope{Host: c.endpoint.Host, Region: c.region, ProjectID: session.value.projectID}, nil
+	return c.scopeOf(session.value), nil
+}
+
+// scopeOf returns the scope of a token of this connection.
+func (c *connection) scopeOf(of session) Scope {
+	return Scope{Host: c.endpoint.Host, Region: c.region, ProjectID: of.projectID}
 }

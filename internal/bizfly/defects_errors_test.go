@@ -267,7 +267,7 @@ var _ = Describe("Defects of gobizfly, errors, hosts and bodies", func() {
 
 	It("2.19 should refuse an endpoint that gobizfly would stumble over", func(ctx SpecContext) {
 		for _, url := range []string{"://", "https://", "/api", "https://x/?a=b", "ftp://x"} {
-			_, err := bizfly.NewClient(configFor(newStub(nil), func(c *bizfly.Config) { c.APIURL = url }))
+			_, err := newClient(configFor(newStub(nil), func(c *bizfly.Config) { c.APIURL = url }))
 			Expect(err).To(MatchError(ContainSubstring("BIZFLY_CLOUD_API_URL")), url)
 		}
 	})

@@ -46,6 +46,8 @@ type operation struct {
 	body       bodyRule
 	// ownToken calls carry a second token, so that a 401 need not be about the session.
 	ownToken bool
+	// anyScope calls are sent while no scope is confirmed too: they only read what is no cluster's own.
+	anyScope bool
 }
 
 // exchange is the RoundTripper of one gobizfly client that lives for one call. It binds the call's context, which
@@ -158,13 +160,9 @@ func (x *exchange) send(request *http.Request, session session) (*answer, error)
 	clone.Header.Set("X-Auth-Type", "token")
 	clone.Header.Set("X-Auth-Token", session.token)
 	clone.Header.Set("X-Project-ID", session.projectID)
-	answer, err := x.connection.wire.send(clone, exchangeInfo{
+	return x.connection.wire.send(clone, exchangeInfo{
 		kind: x.operation.kind, route: x.operation.route, classifier: x.classifier,
 	})
-	if !isStatus(err, http.StatusUnauthorized) {
-		x.connection.sessions.prove()
-	}
-	return answer, err
 }
 
 // local answers what gobizfly asks before its first real call: a token, which it does not need, and the catalog.

@@ -97,12 +97,3 @@ func (c *Client) Wander(ctx context.Context, service, path string, twice bool) e
 		return err
 	})
 }
-
-// Relogin logs in, whatever token is at hand and however recent it is, as a client would whose back-off is broken.
-func Relogin(ctx context.Context, c *Client) {
-	sessions := c.backend.Load().connection.sessions
-	sessions.mu.Lock()
-	known := sessions.generation
-	sessions.mu.Unlock()
-	_, _ = sessions.await(ctx, known)
-}

@@ -61,13 +61,14 @@ func FuzzResponses(f *testing.F) {
 	f.Cleanup(s.Close)
 	clock := &skipping{}
 	wide := bizfly.Limit{QPS: 1000, Burst: 1000, Concurrency: 100}
-	client, err := bizfly.NewClient(bizfly.Config{
+	client, err := newClient(bizfly.Config{
 		APIURL: s.URL, Region: "HN", AllowHTTP: true, AuthMethod: bizfly.AuthMethodPassword, Email: "a@example.com", Password: "fuzz-password",
 		Limits: bizfly.Limits{Delete: wide, Read: wide, Create: wide}, Clock: clock, Registerer: prometheus.NewRegistry(),
 	})
 	if err != nil {
 		f.Fatal(err)
 	}
+	client.Confirm(bizfly.Scope{Host: strings.TrimPrefix(s.URL, "http://"), Region: "HaNoi", ProjectID: "p"})
 
 	for _, seed := range []response{
 		{200, "Content-Type", "application/json", `[{"id":"a","metadata":{"n":1}}]`},

@@ -40,7 +40,7 @@ var _ = Describe("Login", func() {
 	It("should not try again before its back-off has passed, and then recover", func(ctx SpecContext) {
 		clock := &skipping{}
 		s := newStub(always(200, `[]`))
-		s.token = inTurn(page(503), page(503), always(200, `{"token":"t","project_id":"p"}`))
+		s.token = inTurn(page(503), page(503), always(200, `{"token":"t","project_id":"`+project+`"}`))
 		client := clientFor(s, func(c *bizfly.Config) { c.Clock = clock })
 		for range 3 {
 			_, err := client.Scope(ctx)
@@ -89,7 +89,7 @@ var _ = Describe("Login", func() {
 				if field != "" {
 					expiry = `,"` + field + `":"` + clk.Now().Add(life).UTC().Format(layout) + `"`
 				}
-				answer(w, 200, `{"token":"t","project_id":"p"`+expiry+`}`)
+				answer(w, 200, `{"token":"t","project_id":"`+project+`"`+expiry+`}`)
 			}
 			client := clientFor(s, func(c *bizfly.Config) { c.Clock = clk })
 			_, err := client.ListServers(ctx)
@@ -114,7 +114,7 @@ var _ = Describe("Login", func() {
 	It("should keep using a token that cannot be renewed yet", func(ctx SpecContext) {
 		clk := &skipping{}
 		s := newStub(always(200, `[]`))
-		s.token = inTurn(always(200, `{"token":"t","project_id":"p"}`), page(503))
+		s.token = inTurn(always(200, `{"token":"t","project_id":"`+project+`"}`), page(503))
 		client := clientFor(s, func(c *bizfly.Config) { c.Clock = clk })
 		_, err := client.ListServers(ctx)
 		Expect(err).ToNot(HaveOccurred())
@@ -138,8 +138,8 @@ var _ = Describe("Login", func() {
 		Expect(bizfly.IsAmbiguous(err)).To(BeFalse())
 		Expect(s.seen()).To(BeEmpty())
 	},
-		Entry("empty", 200, ""), Entry("204", 204, ""), Entry("no token", 200, `{"project_id":"p"}`), Entry("a page", 200, `<html>`),
-		Entry("a header in a token", 200, `{"token":"a\r\nX-Evil: 1","project_id":"p"}`), Entry("400", 400, `{"message":"bad"}`), Entry("500", 500, ``),
+		Entry("empty", 200, ""), Entry("204", 204, ""), Entry("no token", 200, `{"project_id":"`+project+`"}`), Entry("a page", 200, `<html>`),
+		Entry("a header in a token", 200, `{"token":"a\r\nX-Evil: 1","project_id":"`+project+`"}`), Entry("400", 400, `{"message":"bad"}`), Entry("500", 500, ``),
 		Entry("404", 404, `{}`),
 	)
 
@@ -148,7 +148,7 @@ var _ = Describe("Login", func() {
 		hold := make(chan struct{})
 		s.token = func(w http.ResponseWriter, _ *http.Request) {
 			<-hold
-			answer(w, 200, `{"token":"t","project_id":"p"}`)
+			answer(w, 200, `{"token":"t","project_id":"`+project+`"}`)
 		}
 		client := clientFor(s)
 		impatient, cancel := context.WithCancel(ctx)

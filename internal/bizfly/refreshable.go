@@ -24,8 +24,6 @@ import (
 
 	"golang.org/x/sync/singleflight"
 	"k8s.io/utils/clock"
-
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/liveness"
 )
 
 const (
@@ -62,10 +60,6 @@ type refreshable[T any] struct {
 
 	useless       int
 	uselessBefore time.Time
-
-	// work is the fetch under way; unproven are the newest fetches since the value was good for something.
-	work     liveness.Work
-	unproven []time.Time
 }
 
 // stamped is a value and the number of the fetch that brought it; 0 means never.
@@ -168,7 +162,6 @@ func (r *refreshable[T]) refresh(known uint64) (_ stamped[T], err error) {
 		return stamped[T]{}, failure
 	}
 
-	defer r.begin()()
 	ctx, cancel := context.WithTimeout(context.Background(), r.timeout)
 	defer cancel()
 	value, err := r.fetch(ctx)

@@ -78,7 +78,7 @@ var _ = Describe("Client and the sandbox", func() {
 	BeforeEach(func() {
 		sandbox = startSandbox(cloud.Options{})
 		var err error
-		client, err = bizfly.NewClient(sandboxConfig(sandbox))
+		client, err = newClient(sandboxConfig(sandbox))
 		Expect(err).ToNot(HaveOccurred())
 	})
 
@@ -90,7 +90,7 @@ var _ = Describe("Client and the sandbox", func() {
 		config := sandboxConfig(sandbox)
 		config.AuthMethod, config.Email, config.Password, config.ProjectID = bizfly.AuthMethodAppCredential, "", "", ""
 		config.AppCredID, config.AppCredSecret = sandbox.Credentials().AppCredID, sandbox.Credentials().AppCredSecret
-		other, err := bizfly.NewClient(config)
+		other, err := newClient(config)
 		Expect(err).ToNot(HaveOccurred())
 		Expect(other.Scope(ctx)).To(Equal(scope))
 	})
@@ -98,7 +98,7 @@ var _ = Describe("Client and the sandbox", func() {
 	It("should say which variable is wrong when the credentials are", func(ctx SpecContext) {
 		config := sandboxConfig(sandbox)
 		config.Password = "wrong-password"
-		other, err := bizfly.NewClient(config)
+		other, err := newClient(config)
 		Expect(err).ToNot(HaveOccurred())
 		_, err = other.Scope(ctx)
 		Expect(bizfly.IsAuth(err)).To(BeTrue())
@@ -245,7 +245,7 @@ var _ = Describe("Client and the sandbox", func() {
 			for _, vietnamese := range []bool{false, true} {
 				for _, async := range []bool{false, true} {
 					sandbox := startSandbox(cloud.Options{Vietnamese: vietnamese})
-					client, err := bizfly.NewClient(sandboxConfig(sandbox))
+					client, err := newClient(sandboxConfig(sandbox))
 					Expect(err).ToNot(HaveOccurred())
 					request := order(ctx, client)
 					sandbox.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: effect, Async: async})
@@ -324,7 +324,7 @@ var _ = Describe("Client and the sandbox", func() {
 		other := startSandbox(cloud.Options{DefaultProject: "0000000000000000000000000000dead"})
 		config := sandboxConfig(other)
 		config.ProjectID = ""
-		stranger, err := bizfly.NewClient(config)
+		stranger, err := newClient(config)
 		Expect(err).ToNot(HaveOccurred())
 		Expect(stranger.Scope(ctx)).To(HaveField("ProjectID", "0000000000000000000000000000dead"))
 		Expect(stranger.Reconfigure(sandboxConfig(other))).To(Succeed())
@@ -333,7 +333,7 @@ var _ = Describe("Client and the sandbox", func() {
 
 	It("should say that a service is missing and send nothing anywhere", func(ctx SpecContext) {
 		other := startSandbox(cloud.Options{OmitServices: []string{"kubernetes_engine"}})
-		poor, err := bizfly.NewClient(sandboxConfig(other))
+		poor, err := newClient(sandboxConfig(other))
 		Expect(err).ToNot(HaveOccurred())
 		_, err = poor.ListKubernetesVersions(ctx)
 		Expect(err).To(MatchError(ContainSubstring("no kubernetes_engine in region HaNoi")))

@@ -32,7 +32,7 @@ import (
 var _ = Describe("The scope of a rejection", func() {
 	DescribeTable("should be what the words name", func(ctx context.Context, message string, class bizfly.Class, scope bizfly.ErrorScope) {
 		sandbox := startSandbox(cloud.Options{})
-		client, err := bizfly.NewClient(sandboxConfig(sandbox))
+		client, err := newClient(sandboxConfig(sandbox))
 		Expect(err).ToNot(HaveOccurred())
 		request := order(ctx, client)
 		sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusForbidden, Message: message})

@@ -26,6 +26,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -196,8 +197,23 @@ func configFor(s *stub, changes ...func(*bizfly.Config)) bizfly.Config {
 	return config
 }
 
+// newClient makes a client whose scope is confirmed to be the one that the configuration is about.
+func newClient(config bizfly.Config) (*bizfly.Client, error) {
+	client, err := bizfly.NewClient(config)
+	if err != nil {
+		return nil, err
+	}
+	endpoint, err := url.Parse(config.APIURL)
+	if err != nil {
+		return nil, err
+	}
+	region, err := bizfly.ParseRegion(config.Region)
+	client.Confirm(bizfly.Scope{Host: endpoint.Host, Region: region, ProjectID: lo.CoalesceOrEmpty(config.ProjectID, project)})
+	return client, err
+}
+
 func clientFor(s *stub, changes ...func(*bizfly.Config)) *bizfly.Client {
-	client, err := bizfly.NewClient(configFor(s, changes...))
+	client, err := newClient(configFor(s, changes...))
 	Expect(err).ToNot(HaveOccurred())
 	return client
 }

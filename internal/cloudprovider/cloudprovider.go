@@ -39,6 +39,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/journal"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
@@ -52,15 +53,6 @@ const Name = "bizflycloud"
 
 // nodeClassKind is the one kind of NodeClass that is ours.
 const nodeClassKind = "BizflyNodeClass"
-
-// Defaults of Config.
-const (
-	// DefaultUnavailableTTL is how long a sold-out offering is not tried: long enough that launches do not circle,
-	// short enough that new capacity is used soon.
-	DefaultUnavailableTTL = 3 * time.Minute
-	// DefaultAccountPause is how long all launches rest after the cloud refused for the whole account.
-	DefaultAccountPause = time.Minute
-)
 
 var _ cloudprovider.CloudProvider = (*CloudProvider)(nil)
 
@@ -92,10 +84,8 @@ type Config struct {
 	Overlay InstanceTypeOverlay
 	// BestEffortMinValues is true when core's MIN_VALUES_POLICY is BestEffort.
 	BestEffortMinValues bool
-	// UnavailableTTL is how long a sold-out offering is not tried; 0 means DefaultUnavailableTTL.
-	UnavailableTTL time.Duration
-	// AccountPause is how long all launches rest after a refusal for the whole account; 0 means DefaultAccountPause.
-	AccountPause time.Duration
+	// Settings are the active settings; nil means the defaults.
+	Settings *options.Store
 	// MaxNodes returns how many nodes the cluster may have, 0 without a limit; nil enforces none.
 	MaxNodes func() int
 	// LaunchRecords remembers by claim UID what was ordered, for an hour; nil makes one.
@@ -133,8 +123,7 @@ type CloudProvider struct {
 	removals   *cache.Cache
 	journal    *journal.Journal
 	maxNodes   func() int
-	// settings may be changed while launches are under way; each uses those that are applied when it fails.
-	settings atomic.Pointer[Pauses]
+	settings   *options.Store
 	// listed is the last answer of the cloud to List, which drift looks at without asking the cloud.
 	listed atomic.Pointer[listing]
 }
@@ -166,31 +155,16 @@ func New(config Config) *CloudProvider {
 		paused:     &pausedTypes{cache: orNew(config.PausedTypes, slowFailureWindow)},
 		poolChecks: orNew(config.NodePoolChecks, 10*time.Minute),
 		maxNodes:   config.MaxNodes,
+		settings:   config.Settings,
 		placements: &placements{underWay: orNew(config.Placements, placementMemory)},
 		removals:   orNew(config.Removals, time.Hour),
 		journal:    lo.CoalesceOrEmpty(config.Journal, journal.New(log.Log)),
 	}
-	c.SetPauses(Pauses{UnavailableTTL: config.UnavailableTTL, Account: config.AccountPause})
+	if c.settings == nil {
+		c.settings = options.NewStore(nil)
+	}
 	return c
 }
-
-// Pauses are how long what failed is left alone.
-type Pauses struct {
-	// UnavailableTTL is how long a sold-out offering is not tried; 0 means DefaultUnavailableTTL.
-	UnavailableTTL time.Duration
-	// Account is how long all launches rest after a refusal for the whole account; 0 means DefaultAccountPause.
-	Account time.Duration
-}
-
-// SetPauses changes the pauses of failures from now on. Marks that are there keep the time that they were made with.
-func (c *CloudProvider) SetPauses(pauses Pauses) {
-	pauses.UnavailableTTL = lo.CoalesceOrEmpty(pauses.UnavailableTTL, DefaultUnavailableTTL)
-	pauses.Account = lo.CoalesceOrEmpty(pauses.Account, DefaultAccountPause)
-	c.settings.Store(&pauses)
-}
-
-// Pauses returns the pauses in force.
-func (c *CloudProvider) Pauses() Pauses { return *c.settings.Load() }
 
 // Name returns the provider's name.
 func (c *CloudProvider) Name() string { return Name }

@@ -35,6 +35,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -279,7 +280,7 @@ var _ = Describe("Create", func() {
 			env.Sandbox.SetStock("*", "*", "*", 0)
 			Expect(refused(nodeClaim(pool))).To(HaveOccurred())
 			Expect(available(pool)).To(Equal(before - 3))
-			env.Clock.Step(cloudprovider.DefaultUnavailableTTL + time.Second)
+			env.Clock.Step(options.Defaults().UnavailableOfferingTTL + time.Second)
 			Eventually(func() int { return available(pool) }).Should(Equal(before))
 		})
 		DescribeTable("should pause every launch when the whole account is refused", func(effect cloud.Effect, reason string) {
@@ -293,7 +294,7 @@ var _ = Describe("Create", func() {
 			Expect(available(pool)).To(BeZero())
 			Expect(corecloudprovider.IsInsufficientCapacityError(refused(nodeClaim(pool)))).To(BeTrue())
 			Expect(orders()).To(Equal(1), "no order during the pause")
-			env.Clock.Step(cloudprovider.DefaultAccountPause + time.Second)
+			env.Clock.Step(options.Defaults().AccountPause + time.Second)
 			Eventually(func() int { return available(pool) }).Should(Equal(before))
 			launched(nodeClaim(pool))
 		},
@@ -319,7 +320,7 @@ var _ = Describe("Create", func() {
 
 	It("should launch one server for each of many claims at once", func() {
 		// However busy the machine is.
-		env.Instances.SetTimes(instance.Times{IDWait: time.Minute, VisibilityWindow: time.Minute, PollInterval: 5 * time.Millisecond, ListMaxAge: time.Nanosecond})
+		env.Tune(func(o *options.Options) { o.ServerIDWait, o.VisibilityWindow = time.Minute, time.Minute })
 		nodeClass()
 		pool := unit.NodePool()
 		claims := lo.Times(30, func(int) *karpv1.NodeClaim { return nodeClaim(pool) })

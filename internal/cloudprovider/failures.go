@@ -107,7 +107,7 @@ func (c *CloudProvider) conclude(ctx context.Context, l *launch, intent instance
 // marked for the NodeClass alone, since its image or network may be the cause as well as the offering. mark reports whether
 // another offering may be tried at once.
 func (c *CloudProvider) mark(ctx context.Context, l *launch, key capacity.Offering, f failure) (next bool) {
-	ttl := c.settings.Load().UnavailableTTL
+	ttl := c.settings.Load().UnavailableOfferingTTL
 	switch f.scope {
 	case bizfly.ScopeAccount:
 		c.pauseAccount(ctx, l.claim, f)
@@ -150,7 +150,7 @@ func (c *CloudProvider) mark(ctx context.Context, l *launch, key capacity.Offeri
 
 // pauseAccount stops all launches for a while: every further one would be rejected too.
 func (c *CloudProvider) pauseAccount(ctx context.Context, claim *karpv1.NodeClaim, f failure) {
-	pause := c.settings.Load().Account
+	pause := c.settings.Load().AccountPause
 	c.capacity.MarkUnavailable(ctx, capacity.Offering{}, f.reason, pause)
 	c.recorder.Publish(events.AccountLimitReached(claim, f.reason, pause, f.err))
 }
@@ -171,7 +171,7 @@ func (c *CloudProvider) markNetworks(ctx context.Context, l *launch, key capacit
 		return false
 	}
 	scopes := lo.Map(marks, func(id string, _ int) capacity.Offering { return capacity.Offering{Network: id} })
-	ttl := c.settings.Load().UnavailableTTL
+	ttl := c.settings.Load().UnavailableOfferingTTL
 	c.capacity.RecordFailure(key)
 	// Launches that were under way fail in the same way: one event for each mark.
 	if c.capacity.MarkAll(ctx, scopes, f.reason, ttl) {

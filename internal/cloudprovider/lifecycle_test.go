@@ -35,6 +35,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -144,7 +145,7 @@ var _ = Describe("What a refusal takes out of sale", func() {
 		Expect(env.Client.Status().Update(ctx, other)).To(Succeed())
 		Eventually(func() int { return sold(other) }).Should(BeNumerically(">", 0))
 
-		env.Clock.Step(cloudprovider.DefaultUnavailableTTL + time.Second)
+		env.Clock.Step(options.Defaults().UnavailableOfferingTTL + time.Second)
 		Eventually(func() int { return sold(class) }).Should(BeNumerically(">", 0))
 		launched(of("nix.2c_4g"))
 	})
@@ -178,7 +179,7 @@ var _ = Describe("What a refusal takes out of sale", func() {
 		launches.Wait()
 		env.Sandbox.ClearFaults()
 		Expect(told()).To(ConsistOf(And(HavePrefix("At least one of the VPC networks default-vpc ("), ContainSubstring("), tiny ("), ContainSubstring("pause for "))))
-		env.Clock.Step(cloudprovider.DefaultUnavailableTTL + time.Second)
+		env.Clock.Step(options.Defaults().UnavailableOfferingTTL + time.Second)
 		refuse("No more IP addresses available on network " + class.Status.Networks[1].ID + ".")
 		Expect(corecloudprovider.IsInsufficientCapacityError(refused(of("nix.2c_4g")))).To(BeTrue())
 		Expect(told()).To(HaveLen(2))

@@ -59,7 +59,7 @@ func (c *CloudProvider) roomInPackage(ctx context.Context, claim *karpv1.NodeCla
 	if err != nil || count < limit {
 		return err
 	}
-	pause := c.settings.Load().Account
+	pause := c.settings.Load().AccountPause
 	c.capacity.MarkUnavailable(ctx, capacity.Offering{}, capacity.ReasonPackageLimit, pause)
 	c.recorder.Publish(events.PackageLimitReached(claim, count, limit, pause))
 	return noRoom("the package of the BKE cluster allows %d nodes and there are %d", limit, count)

@@ -23,20 +23,20 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
-var _ = Describe("SetPauses", func() {
+var _ = Describe("The settings", func() {
 	It("should leave what is sold out alone for the time that is in force when it fails", func() {
 		nodeClass()
 		pool := unit.NodePool()
 		before := available(pool)
-		env.CloudProvider.SetPauses(cloudprovider.Pauses{UnavailableTTL: time.Hour})
+		env.Tune(func(o *options.Options) { o.UnavailableOfferingTTL = time.Hour })
 		env.Sandbox.SetStock("*", "*", "*", 0)
 		Expect(refused(nodeClaim(pool))).To(HaveOccurred())
-		env.CloudProvider.SetPauses(cloudprovider.Pauses{UnavailableTTL: time.Second})
+		env.Tune(func(o *options.Options) { o.UnavailableOfferingTTL = time.Second })
 		env.Clock.Step(59 * time.Minute)
 		Expect(available(pool)).To(Equal(before - 3))
 		env.Clock.Step(2 * time.Minute)
@@ -45,18 +45,12 @@ var _ = Describe("SetPauses", func() {
 	It("should rest for the time that is in force when the account is refused", func() {
 		nodeClass()
 		pool := unit.NodePool()
-		env.CloudProvider.SetPauses(cloudprovider.Pauses{Account: 10 * time.Minute})
+		env.Tune(func(o *options.Options) { o.AccountPause = 10 * time.Minute })
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectQuota, Count: 1})
 		Expect(refused(nodeClaim(pool))).To(HaveOccurred())
 		env.Clock.Step(9 * time.Minute)
 		Expect(available(pool)).To(BeZero())
 		env.Clock.Step(2 * time.Minute)
 		Eventually(func() int { return available(pool) }).Should(BeNumerically(">", 0))
-	})
-	It("should have defaults", func() {
-		env.CloudProvider.SetPauses(cloudprovider.Pauses{})
-		Expect(env.CloudProvider.Pauses()).To(Equal(cloudprovider.Pauses{
-			UnavailableTTL: cloudprovider.DefaultUnavailableTTL, Account: cloudprovider.DefaultAccountPause,
-		}))
 	})
 })

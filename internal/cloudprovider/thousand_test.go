@@ -27,7 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
@@ -47,7 +47,9 @@ var _ = Describe("A thousand Creates at once", func() {
 		memory.IDWait = 5 * time.Minute
 		memory.Reset(ctx, cloud.Options{Latency: time.Second, HideBuilding: true})
 		DeferCleanup(memory.CloseCloud)
-		memory.Instances.SetTimes(instance.Times{IDWait: memory.IDWait, VisibilityWindow: 5 * time.Minute, PollInterval: interval})
+		memory.Tune(func(o *options.Options) {
+			o.ServerIDWait, o.VisibilityWindow, o.ServerPollInterval, o.ServerListMaxAge = memory.IDWait, 5*time.Minute, interval, options.Defaults().ServerListMaxAge
+		})
 		_, err := memory.NodeClass(ctx, unit.WithDefaults)
 		Expect(err).ToNot(HaveOccurred())
 		pool := unit.NodePool()

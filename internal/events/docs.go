@@ -114,7 +114,7 @@ var Docs = []Doc{
 	{"ConfigMapForbidden", true, kindProviderConfig, "The tuning ConfigMap may not be read.", "Grant `get` on it by name."},
 	{"ConfigMapNotFound", true, kindProviderConfig, "The tuning ConfigMap does not exist.", "Make it, or remove the reference."},
 	{"ConfigMapUnreadable", true, kindProviderConfig, "The tuning ConfigMap could not be read.", "Wait; it is tried again."},
-	{ReasonTuningIgnored, true, kindProviderConfig, "A key of the tuning ConfigMap is ignored, and why.", "Correct the key; [tuning.md](tuning.md) lists them."},
+	{ReasonTuningIgnored, true, kindProviderConfig, "A key of the tuning ConfigMap is invalid, and why. It keeps its last valid value.", "Correct the key; [tuning.md](tuning.md) lists them."},
 	{ReasonTuningApplied, false, kindProviderConfig, "A changed tuning came into force.", nothing},
 }
 

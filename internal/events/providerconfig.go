@@ -56,24 +56,25 @@ func ProviderConfigApplied(config *v1alpha1.ProviderConfig, scope string) events
 	}
 }
 
-// TuningRefused says why the tuning ConfigMap cannot be used.
+// TuningRefused says why the tuning ConfigMap cannot be used; the active values stay.
 func TuningRefused(config *v1alpha1.ProviderConfig, reason string, err error) events.Event {
-	event := warning(config, fmt.Sprintf("%s-%s", config.UID, err), reason, fmt.Sprintf("The tuning is not in force: %s", err))
+	event := warning(config, fmt.Sprintf("%s-%s", config.UID, err), reason, fmt.Sprintf("The tuning ConfigMap cannot be used, the active values stay: %s", err))
 	event.DedupeTimeout = 10 * time.Minute
 	return event
 }
 
-// TuningIgnored names a key of the tuning ConfigMap that is ignored: with its value, and what may be used instead.
+// TuningIgnored names an invalid key of the tuning ConfigMap, with its value, what may be used instead, and which value is
+// active meanwhile.
 func TuningIgnored(config *v1alpha1.ProviderConfig, configMap, problem string) events.Event {
 	event := warning(config, fmt.Sprintf("%s-%s", config.UID, problem), ReasonTuningIgnored, fmt.Sprintf("ConfigMap %s: %s", configMap, problem))
 	event.DedupeTimeout = 10 * time.Minute
 	return event
 }
 
-// TuningApplied says which keys have come into force.
+// TuningApplied names the keys whose values became active.
 func TuningApplied(config *v1alpha1.ProviderConfig, keys []string) events.Event {
 	names := strings.Join(keys, ", ")
-	event := warning(config, fmt.Sprintf("%s-%s", config.UID, names), ReasonTuningApplied, fmt.Sprintf("A changed tuning is in force: %s", names))
+	event := warning(config, fmt.Sprintf("%s-%s", config.UID, names), ReasonTuningApplied, fmt.Sprintf("A changed tuning is active: %s", names))
 	// Each is a change of its own, however soon it follows another one of the same key.
 	event.Type, event.DedupeTimeout = corev1.EventTypeNormal, time.Millisecond
 	return event

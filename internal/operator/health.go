@@ -20,59 +20,29 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/awslabs/operatorpkg/controller"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/liveness"
 )
 
 // Readiness needs no check of ours. Core's say that the caches are filled and the definitions installed, and a process
 // whose configuration cannot be parsed ends before it answers the first of them. What the cloud does is a condition and a
 // metric, and never a reason to take a replica out of service or to end it: an outage must not block an upgrade.
 
-// watchParts adds a liveness check for everything that was built here and that others wait for.
-func (op *Operator) watchParts() error {
-	for name, part := range map[string]liveness.Checker{
-		"client": op.client, "configuration": op.Config, "lists": op.Instances,
-	} {
-		if err := op.watch(name, part); err != nil {
-			return err
-		}
+// watch adds the one liveness check of ours. Every piece of work has a deadline, so that only a defect makes one hang; the
+// look at the configuration runs through all parts that others wait for.
+func (op *Operator) watch() error {
+	if err := op.AddHealthzCheck("configuration", Alive(op.Config.Hung)); err != nil {
+		return fmt.Errorf("adding the liveness check: %w", err)
 	}
 	return nil
 }
 
-// WatchControllers adds those controllers to the liveness check that can tell that they hang.
-func (op *Operator) WatchControllers(controllers ...controller.Controller) error {
-	type named interface {
-		Name() string
-		liveness.Checker
-	}
-	for _, c := range controllers {
-		if part, ok := c.(named); ok {
-			if err := op.watch(part.Name(), part); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (op *Operator) watch(name string, part liveness.Checker) error {
-	if err := op.AddHealthzCheck(name, Alive(op.Clock, name, part)); err != nil {
-		return fmt.Errorf("adding the liveness check %s: %w", name, err)
-	}
-	return nil
-}
-
-// Alive fails while the part is stuck, and logs why: the reply of the probe that ends a container is kept by nobody.
-func Alive(clk clock.PassiveClock, name string, part liveness.Checker) healthz.Checker {
+// Alive fails while the process hangs, and logs why: nobody keeps the reply of the probe that ends a container.
+func Alive(hung func() error) healthz.Checker {
 	return func(request *http.Request) error {
-		err := part.Stuck(clk.Now())
+		err := hung()
 		if err != nil {
-			log.FromContext(request.Context()).WithName("liveness").Error(err, "only a restart can help", "part", name)
+			log.FromContext(request.Context()).WithName("liveness").Error(err, "only a restart can help")
 		}
 		return err
 	}

@@ -51,24 +51,14 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/jointoken"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
-)
-
-const (
-	// startupTimeout bounds the one conversation with the cloud that start-up needs.
-	startupTimeout = time.Minute
-	// lookupTTL is how long images, networks, firewalls and keys are believed: short, because a user who has just made
-	// one expects it to be found, and long enough that a hundred NodeClasses do not ask a hundred times.
-	lookupTTL = time.Minute
-	// deletionTTL is how long a deletion under way is remembered; it exceeds the longest that the cloud takes.
-	deletionTTL = time.Hour
-	// cleanup is how often caches drop what has expired.
-	cleanup = 10 * time.Minute
 )
 
 // Operator is core's operator with this provider's own parts.
@@ -80,10 +70,8 @@ type Operator struct {
 
 	// Config keeps the configuration of the cloud in force.
 	Config *config.DefaultProvider
-	// API is the cloud, closed for servers and volumes until their scope is confirmed.
-	API *bizfly.Guard
-	// client is what API guards, for what needs no scope.
-	client *bizfly.Client
+	// API is the cloud, closed for all that is the project's own until its scope is confirmed.
+	API *bizfly.Client
 
 	Catalog   *catalog.DefaultProvider
 	Zones     *zone.DefaultProvider
@@ -100,18 +88,18 @@ type Operator struct {
 	JoinTokens *jointoken.DefaultProvider
 	// CloudProvider is the BizflyCloudProvider, undecorated.
 	CloudProvider *cloudprovider.CloudProvider
-	// Tuning keeps the tuning in force.
-	Tuning *tuning.DefaultProvider
-
-	followers followers
+	// Settings are the active settings; Tuning changes them while the controller runs.
+	Settings *options.Store
+	Tuning   *tuning.DefaultProvider
 }
 
 // New builds the operator, logs in and reads the catalog once. Its error is one line that says what to change.
 func New(ctx context.Context, core *coreoperator.Operator) (*Operator, error) {
 	opts := options.FromContext(ctx)
 	log.FromContext(ctx).Info("starting "+Name, "version", coreoperator.Version, "revision", Commit(), "goversion", runtime.Version())
-	op := &Operator{Operator: core}
 	reader := core.GetAPIReader()
+	op := &Operator{Operator: core, Settings: options.NewStore(opts)}
+	op.Tuning = tuning.NewDefaultProvider(tuning.Options{Reader: reader, Settings: op.Settings})
 	namespace := &corev1.Namespace{}
 	if err := reader.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, namespace); err != nil {
 		return nil, fmt.Errorf("reading the namespace %s, whose UID identifies this cluster: %w", metav1.NamespaceSystem, err)
@@ -121,7 +109,7 @@ func New(ctx context.Context, core *coreoperator.Operator) (*Operator, error) {
 		return nil, err
 	}
 	op.build(ctx, opts, reader, core.Clock)
-	if err := op.watchParts(); err != nil {
+	if err := op.watch(); err != nil {
 		return nil, err
 	}
 	return op, op.firstContact(ctx, opts)
@@ -132,7 +120,7 @@ func New(ctx context.Context, core *coreoperator.Operator) (*Operator, error) {
 // credential that has expired meanwhile blocks an upgrade: what needs the cloud waits for it, and the ProviderConfig says
 // why.
 func (op *Operator) firstContact(ctx context.Context, opts *options.Options) error {
-	ctx, cancel := context.WithTimeout(ctx, startupTimeout)
+	ctx, cancel := context.WithTimeout(ctx, ttl.Startup)
 	defer cancel()
 	result := op.Config.Sync(ctx)
 	if result.Object != nil {
@@ -183,6 +171,7 @@ func (op *Operator) connect(ctx context.Context, opts *options.Options, reader c
 			found, err := claims(ctx, reader)
 			return serverIDs(found), err
 		},
+		Settings:    op.Settings,
 		Environment: Environment(opts),
 		Namespace:   opts.Namespace,
 		SecretName:  opts.CredentialsSecretName,
@@ -195,8 +184,13 @@ func (op *Operator) connect(ctx context.Context, opts *options.Options, reader c
 	if err != nil {
 		return err
 	}
-	op.client, op.API = api, bizfly.NewGuard(api)
-	op.Config.Client, op.Config.Guard = api, op.API
+	op.API, op.Config.Client = api, api
+	op.Settings.OnChange(func(o *options.Options) {
+		// Patterns that did not compile are no part of valid settings, so this is a defect of ours: the old ones stay.
+		if err := api.SetErrorPatterns(o.ErrorPatterns); err != nil {
+			log.FromContext(ctx).Error(err, "changing the error patterns")
+		}
+	})
 	return nil
 }
 
@@ -205,28 +199,25 @@ func (op *Operator) build(ctx context.Context, opts *options.Options, reader cli
 	op.Zones = zone.NewDefaultProvider(op.Catalog, zone.Config{RegionLabel: opts.RegionLabel})
 	op.Capacity = capacity.NewDefaultProvider(clock.RealClock{})
 	capacity.Observe(op.Catalog)
-	op.followers.prices = pricing.DefaultTable()
-	op.Pricing = pricing.NewDefaultProvider(op.followers.prices)
+	op.Pricing = pricing.NewDefaultProvider(func() *pricing.Table { return op.Settings.Load().Prices })
 	op.buildBootstrap(opts, reader, op.GetClient(), clk)
-	op.Flavors = flavor.NewDefaultProvider(op.Catalog, op.Zones, op.Capacity, op.Pricing, op.Bootstrap, op.GetClient(), flavor.Config{
-		MemoryOverheadPercent: opts.MemoryOverheadPercent,
-	})
-	op.Images = image.NewDefaultProvider(op.API, op.Catalog, cache.New(lookupTTL, cleanup))
-	op.Networks = network.NewDefaultProvider(op.API, op.Catalog, cache.New(lookupTTL, cleanup))
+	op.Flavors = flavor.NewDefaultProvider(op.Catalog, op.Zones, op.Capacity, op.Pricing, op.Bootstrap, op.GetClient(), op.Settings)
+	lookupTTL := func() time.Duration { return op.Settings.Load().LookupCacheTTL }
+	op.Images = image.NewDefaultProvider(op.API, op.Catalog, lookup.NewLists(cache.New(cache.NoExpiration, ttl.Cleanup), lookupTTL))
+	op.Networks = network.NewDefaultProvider(op.API, op.Catalog, lookup.NewLists(cache.New(cache.NoExpiration, ttl.Cleanup), lookupTTL))
 	op.Instances = instance.NewDefaultProvider(instance.Config{
-		ClusterName:      opts.ClusterName,
-		ClusterUID:       op.ClusterUID,
-		BKE:              op.BKE,
-		IDWait:           opts.ServerIDWait,
-		VisibilityWindow: opts.VisibilityWindow,
-		Clock:            clk,
-		Journal:          journal.New(log.Log),
+		ClusterName: opts.ClusterName,
+		ClusterUID:  op.ClusterUID,
+		BKE:         op.BKE,
+		Settings:    op.Settings,
+		Clock:       clk,
+		Journal:     journal.New(log.Log),
 		OnLeftover: func(_ context.Context, server string, kind instance.LeftoverKind, err error) {
 			op.EventRecorder.Publish(events.Leftover(string(kind), server, err))
 		},
 	}, op.API, op.Bootstrap, op.Zones, func(ctx context.Context) (sets.Set[string], error) {
 		return volumeHandles(ctx, reader)
-	}, cache.New(deletionTTL, cleanup))
+	}, cache.New(ttl.Deletion, ttl.Cleanup))
 
 	core := coreoptions.FromContext(ctx)
 	providerConfig := cloudprovider.Config{
@@ -239,13 +230,13 @@ func (op *Operator) build(ctx context.Context, opts *options.Options, reader cli
 		Zones:               op.Zones,
 		Capacity:            op.Capacity,
 		BestEffortMinValues: core.MinValuesPolicy == coreoptions.MinValuesPolicyBestEffort,
-		UnavailableTTL:      opts.UnavailableOfferingTTL,
-		LaunchRecords:       cache.New(time.Hour, cleanup),
-		LaunchFailures:      cache.New(time.Hour, cleanup),
-		Removals:            cache.New(time.Hour, cleanup),
+		Settings:            op.Settings,
+		LaunchRecords:       cache.New(ttl.Launch, ttl.Cleanup),
+		LaunchFailures:      cache.New(ttl.Launch, ttl.Cleanup),
+		Removals:            cache.New(ttl.Launch, ttl.Cleanup),
 		Journal:             journal.New(log.Log),
-		PausedTypes:         cache.New(time.Hour, cleanup),
-		NodePoolChecks:      cache.New(time.Hour, cleanup),
+		PausedTypes:         cache.New(ttl.Launch, ttl.Cleanup),
+		NodePoolChecks:      cache.New(ttl.Launch, ttl.Cleanup),
 	}
 	if opts.EnforceClusterMaxNodes {
 		providerConfig.MaxNodes = func() int {
@@ -260,7 +251,6 @@ func (op *Operator) build(ctx context.Context, opts *options.Options, reader cli
 		providerConfig.Overlay = op.InstanceTypeStore
 	}
 	op.CloudProvider = cloudprovider.New(providerConfig)
-	op.tune(opts, reader)
 }
 
 // Environment is the configuration of the cloud that the environment gives.

@@ -42,7 +42,6 @@ import (
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
@@ -66,14 +65,9 @@ var _ = Describe("Tuning", Ordered, ContinueOnFailure, func() {
 		// Nothing that is ordered here ever appears.
 		box = cloud.Start(cloud.Options{Latency: time.Hour, HideBuilding: true})
 		DeferCleanup(box.Close)
-		*opts = options.Options{
-			ClusterName: "unit", APIURL: box.APIURL, AllowHTTP: true, Region: "HN", AuthMethod: bizfly.AuthMethodAppCredential,
-			AppCredID: box.Credentials().AppCredID, AppCredSecret: box.Credentials().AppCredSecret,
-			Namespace: "default", TuningConfigMapName: tuning.DefaultConfigMapName,
-			LaunchTimeout: 3 * time.Minute, ServerIDWait: 30 * time.Second, VisibilityWindow: 2 * time.Minute,
-			CatalogInterval: 10 * time.Minute, GarbageCollectionInterval: 2 * time.Minute, GarbageCollectionGrace: 5 * time.Minute,
-			UnavailableOfferingTTL: 3 * time.Minute, MemoryOverheadPercent: 7.5,
-		}
+		*opts = *options.Defaults()
+		opts.ClusterName, opts.APIURL, opts.AllowHTTP, opts.Region, opts.Namespace = "unit", box.APIURL, true, "HN", "default"
+		opts.AppCredID, opts.AppCredSecret = box.Credentials().AppCredID, box.Credentials().AppCredSecret
 		manager := lo.Must(controllerruntime.NewManager(env.Config, controllerruntime.Options{
 			Scheme: scheme.Scheme, Metrics: server.Options{BindAddress: "0"}, Controller: ctrlcontroller.Controller{SkipNameValidation: lo.ToPtr(true)},
 		}))
@@ -91,10 +85,10 @@ var _ = Describe("Tuning", Ordered, ContinueOnFailure, func() {
 	})
 
 	configMap := func() *corev1.ConfigMap {
-		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: tuning.DefaultConfigMapName, Namespace: "default"}}
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: options.DefaultTuningConfigMapName, Namespace: "default"}}
 	}
 	object := &v1alpha1.ProviderConfig{Spec: v1alpha1.ProviderConfigSpec{
-		TuningConfigMapRef: &v1alpha1.ConfigMapReference{Name: tuning.DefaultConfigMapName},
+		TuningConfigMapRef: &v1alpha1.ConfigMapReference{Name: options.DefaultTuningConfigMapName},
 	}}
 	// tune sets one key; no key at all when it is empty.
 	tune := func(key, value string) *tuning.Result {
@@ -119,24 +113,12 @@ var _ = Describe("Tuning", Ordered, ContinueOnFailure, func() {
 	})
 	AfterEach(func() {
 		Expect(op.Tuning.Sync(ctx, &v1alpha1.ProviderConfig{}).Err).ToNot(HaveOccurred())
-		Expect(op.Tuning.Values()).To(Equal(operator.DefaultTuning(opts)))
+		Expect(op.Settings.Load()).To(Equal(opts))
 	})
 	// requests counts those that read this path.
 	requests := func(path string) int {
 		return lo.CountBy(box.Requests(), func(r cloud.Request) bool { return r.Method == http.MethodGet && strings.HasSuffix(r.Path, path) })
 	}
-
-	It("should begin with the options, which have the defaults that are documented", func() {
-		Expect(op.Tuning.Values()).To(Equal(operator.DefaultTuning(opts)))
-		Expect(operator.DefaultTuning(opts)).To(Equal(tuning.Defaults()))
-	})
-	It("should lay the ConfigMap over the options, and not over the defaults of the options", func() {
-		other := *opts
-		other.VisibilityWindow, other.LaunchTimeout = time.Minute, 4*time.Minute
-		values, problems := tuning.Parse(map[string]string{"garbageCollectionGrace": "4m"}, operator.DefaultTuning(&other))
-		Expect(values.VisibilityWindow).To(Equal(time.Minute))
-		Expect(problems).To(ConsistOf(HaveField("Remedy", ContainSubstring("LAUNCH_TIMEOUT, which is 4m"))))
-	})
 
 	// resume looks for the server of an order that was made some time ago, of which nobody knows more.
 	resume := func(age, patience time.Duration) error {
@@ -206,13 +188,6 @@ var _ = Describe("Tuning", Ordered, ContinueOnFailure, func() {
 			tune("", "")
 		}
 	})
-	It("should change unavailableOfferingTTL and accountPause", func() {
-		tune("unavailableOfferingTTL", "10m")
-		Expect(op.CloudProvider.Pauses()).To(Equal(cloudprovider.Pauses{UnavailableTTL: 10 * time.Minute, Account: time.Minute}))
-		tune("accountPause", "7m")
-		Expect(op.CloudProvider.Pauses()).To(Equal(cloudprovider.Pauses{UnavailableTTL: 3 * time.Minute, Account: 7 * time.Minute}))
-	})
-
 	Context("instance types", func() {
 		nodeClass := &v1alpha1.BizflyNodeClass{
 			ObjectMeta: metav1.ObjectMeta{Name: "tuned", UID: "tuned", Generation: 1}, Status: v1alpha1.BizflyNodeClassStatus{Zones: []string{"HN1"}},
@@ -270,19 +245,6 @@ var _ = Describe("Tuning", Ordered, ContinueOnFailure, func() {
 		tune("", "")
 		Expect(bizfly.IsCapacity(refuse())).To(BeFalse())
 		Expect(lo.CountBy(box.Requests(), func(r cloud.Request) bool { return strings.HasSuffix(r.Path, "/token") })).To(Equal(logins))
-	})
-	It("should tell controllers of their intervals, at once and at every change", func() {
-		var told []tuning.Values
-		op.OnTuning(func(values tuning.Values) { told = append(told, values) })
-		tune("catalogInterval", "1m")
-		tune("garbageCollectionInterval", "1m")
-		tune("garbageCollectionGrace", "1h")
-		Expect(told).To(HaveExactElements(
-			Equal(tuning.Defaults()),
-			HaveField("CatalogInterval", time.Minute),
-			And(HaveField("GarbageCollectionInterval", time.Minute), HaveField("CatalogInterval", 10*time.Minute)),
-			HaveField("GarbageCollectionGrace", time.Hour),
-		))
 	})
 	It("should say which keys have changed, and not apply what has not", func() {
 		Expect(tune("accountPause", "7m").Changed).To(ConsistOf("accountPause"))

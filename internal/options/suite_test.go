@@ -20,11 +20,13 @@ import (
 	"context"
 	"flag"
 	"os"
+	"reflect"
 	"testing"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
 	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
@@ -95,7 +97,8 @@ var _ = Describe("Options", func() {
 	It("should read what bootstrapping needs, and allow nothing unless told", func() {
 		opts, err := parse()
 		Expect(err).ToNot(HaveOccurred())
-		Expect(opts.Bootstrap).To(Equal(options.Bootstrap{UserDataSecretNames: []string{}, ClusterDNS: []string{}}))
+		Expect(opts.UserDataSecretNames).To(BeEmpty())
+		Expect(opts.JoinTokens || opts.BKEDiscoverFromPool).To(BeFalse())
 		GinkgoT().Setenv("USER_DATA_SECRET_NAMES", " kubeadm, k3s,,kubeadm")
 		GinkgoT().Setenv("JOIN_TOKENS", "true")
 		GinkgoT().Setenv("BKE_DISCOVER_FROM_POOL", "true")
@@ -107,6 +110,29 @@ var _ = Describe("Options", func() {
 		Expect(opts.BKEDiscoverFromPool).To(BeTrue())
 		Expect(opts.ClusterEndpoint).To(Equal("10.20.0.10:6443"))
 		Expect(opts.ClusterDNS).To(Equal([]string{"10.96.0.10"}))
+	})
+	It("should take an empty variable for one that is not set, unless empty is a value", func() {
+		GinkgoT().Setenv("LAUNCH_TIMEOUT", "")
+		GinkgoT().Setenv("CREDENTIALS_SECRET_NAME", "")
+		opts, err := parse()
+		Expect(err).ToNot(HaveOccurred())
+		Expect(opts.LaunchTimeout).To(Equal(3 * time.Minute))
+		Expect(opts.CredentialsSecretName).To(BeEmpty())
+	})
+	It("should name, bound and document every setting, and give each field to one", func() {
+		fields := map[any]string{}
+		defaults := options.Defaults()
+		for _, s := range options.Table() {
+			name := s.Variable + s.Key
+			Expect(name).ToNot(BeEmpty())
+			Expect(s.Doc).To(HaveSuffix("."), name)
+			Expect(s.Key != "" && (s.Unit == "" || s.Bounds == "")).To(BeFalse(), name)
+			Expect(s.Secret && s.Flag != "").To(BeFalse(), name)
+			Expect(fields[s.Pointer(defaults)]).To(BeEmpty(), "%s has the same field", name)
+			fields[s.Pointer(defaults)] = name
+		}
+		exported := lo.CountBy(reflect.VisibleFields(reflect.TypeFor[options.Options]()), func(f reflect.StructField) bool { return f.IsExported() })
+		Expect(fields).To(HaveLen(exported), "a field without a row cannot be given")
 	})
 	It("should travel in a context", func() {
 		opts := &options.Options{ClusterName: "prod"}
@@ -137,9 +163,11 @@ var _ = Describe("Options", func() {
 			}
 		},
 		Entry("no cluster name", "CLUSTER_NAME", "", "name"),
-		Entry("too much overhead", "VM_MEMORY_OVERHEAD_PERCENT", "60", "60", "0 to 50"),
-		Entry("overhead that is no number", "VM_MEMORY_OVERHEAD_PERCENT", "lots", "0 to 50"),
-		Entry("overhead that is not a number by name", "VM_MEMORY_OVERHEAD_PERCENT", "NaN", "NaN", "0 to 50"),
+		Entry("too much overhead", "VM_MEMORY_OVERHEAD_PERCENT", "60", "60", "0 to less than 50"),
+		Entry("overhead that is no number", "VM_MEMORY_OVERHEAD_PERCENT", "lots", "lots", "0 to less than 50"),
+		Entry("overhead that is not a number by name", "VM_MEMORY_OVERHEAD_PERCENT", "NaN", "NaN", "0 to less than 50"),
+		Entry("a time without a unit, which must not become the default", "CATALOG_INTERVAL", "10", `"10"`, "10s to 24h"),
+		Entry("a switch that is neither on nor off, which must not become the default", "GARBAGE_COLLECTION_DRY_RUN", "yes", "yes", "true or false"),
 		Entry("a region that no node can be labelled with", "BIZFLY_CLOUD_REGION_LABEL", "Ha Noi", "Ha Noi", "label"),
 		Entry("a launch timeout of nothing", "LAUNCH_TIMEOUT", "1s", "10s"),
 		Entry("a wait that stalls scheduling", "SERVER_ID_WAIT", "2m", "30s"),

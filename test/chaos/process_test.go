@@ -42,6 +42,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/launch"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/repair"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/volumes"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
@@ -182,6 +183,7 @@ func (w *world) newProcess() *process {
 		// Chance that does not follow from the seed would give a world another course each time.
 		Spread: func(n int64) int64 { return n / 2 },
 	}))
+	api.Confirm(bizfly.Scope{Host: "cloud.test", Region: lo.Must(bizfly.ParseRegion(credentials.Region)), ProjectID: credentials.ProjectID})
 	if w.shared == nil {
 		w.shared = catalog.NewDefaultProvider(api, clock.RealClock{}, catalog.Config{Region: credentials.Region, BKEClusterID: bke.ClusterUID})
 		lo.Must0(w.shared.Refresh(w.ctx))
@@ -192,15 +194,18 @@ func (w *world) newProcess() *process {
 		ClusterName: clusterName, BKEClusterID: bke.ClusterUID, BKEClusterToken: bke.ClusterToken,
 		BKEJoinEndpoint: bke.JoinEndpoint, BKELogEndpoint: bke.LogEndpoint,
 	}, w.shared)
-	flavors := flavor.NewDefaultProvider(w.shared, zones, marks, pricing.NewDefaultProvider(pricing.DefaultTable()), bootstraps, p.kube,
-		flavor.Config{MemoryOverheadPercent: flavor.DefaultMemoryOverheadPercent})
+	flavors := flavor.NewDefaultProvider(w.shared, zones, marks, pricing.NewDefaultProvider(pricing.DefaultTable), bootstraps, p.kube,
+		options.NewStore(nil))
 	if w.nodeClass == nil {
 		w.makeNodeClass(image.NewDefaultProvider(api, w.shared, forever()), network.NewDefaultProvider(api, w.shared, forever()), zones)
 	}
+	tuned := options.Defaults()
+	// Not a divisor of the other times, so that no two things happen at the same moment by design.
+	tuned.ServerPollInterval, tuned.GarbageCollectionGrace = 1970*time.Millisecond, w.grace
+	settings := options.NewStore(tuned)
 	p.instances = instance.NewDefaultProvider(instance.Config{
 		ClusterName: clusterName, ClusterUID: clusterUID, BKEClusterID: bke.ClusterUID, BKEClusterToken: bke.ClusterToken,
-		// Not a divisor of the other times, so that no two things happen at the same moment by design.
-		PollInterval: 1970 * time.Millisecond,
+		Settings: settings,
 	}, api, bootstraps, zones, func(ctx context.Context) (sets.Set[string], error) {
 		list := &corev1.PersistentVolumeList{}
 		err := p.kube.List(ctx, list)
@@ -214,7 +219,7 @@ func (w *world) newProcess() *process {
 	p.launch = launch.NewController(p.kube, p.instances, p.cloudProvider, silent{}, clock.RealClock{})
 	p.volumes = volumes.NewController(p.kube, p.instances)
 	p.repair = repair.NewController(p.kube, p.instances, silent{}, clock.RealClock{})
-	p.collector = garbagecollection.NewController(garbagecollection.Config{Grace: w.grace},
+	p.collector = garbagecollection.NewController(garbagecollection.Config{Settings: settings},
 		p.kube, p.kube, p.instances, silent{}, clock.RealClock{})
 	p.coreCollector = coregc.NewController(clock.RealClock{}, p.kube, p.cloudProvider)
 	p.core.kube.Client, p.core.provider.CloudProvider = p.kube, p.cloudProvider

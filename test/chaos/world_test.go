@@ -36,7 +36,7 @@ import (
 	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/garbagecollection"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
@@ -126,7 +126,7 @@ func (w *world) begin(ctx context.Context, changes ...func(*cloud.Options)) {
 	for _, change := range changes {
 		change(&w.options)
 	}
-	w.grace = pick(w.rng, garbagecollection.DefaultGrace, 15*time.Second)
+	w.grace = pick(w.rng, options.Defaults().GarbageCollectionGrace, 15*time.Second)
 	w.cloud = cloud.New(w.options)
 	w.handler = w.cloud.Handler()
 	lo.Must0(w.kube.Create(w.ctx, &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ProviderConfigName}}))

@@ -32,7 +32,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -89,7 +89,7 @@ func (r *run) workerImagesAgain(ctx context.Context) {
 // planned asks whether the node offers what is planned of its flavor before any node of it was seen.
 func (r *run) planned(class *v1alpha1.BizflyNodeClass, node *corev1.Node, o offer) {
 	reserved := r.boots.Reservations(class, o.cpu, o.memoryMiB, rootDiskGiB)
-	memory := resource.NewQuantity(int64(float64(int64(o.memoryMiB)<<20)*(100-flavor.DefaultMemoryOverheadPercent)/100), resource.BinarySI)
+	memory := resource.NewQuantity(int64(float64(int64(o.memoryMiB)<<20)*(100-options.Defaults().MemoryOverheadPercent)/100), resource.BinarySI)
 	cpu := resource.NewQuantity(int64(o.cpu), resource.DecimalSI)
 	for _, of := range []corev1.ResourceList{reserved.KubeReserved, reserved.SystemReserved, reserved.EvictionThreshold} {
 		memory.Sub(*of.Memory())

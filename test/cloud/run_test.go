@@ -38,6 +38,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
@@ -104,14 +105,24 @@ func newRun(s settings) (*run, error) {
 	if r.api, err = bizfly.NewClient(config); err != nil {
 		return nil, fmt.Errorf("making the client: %w", err)
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	scope, err := r.api.Scope(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("logging in: %w", err)
+	}
+	r.api.Confirm(scope)
 	r.catalog = catalog.NewDefaultProvider(r.api, clock.RealClock{}, catalog.Config{BKEClusterID: s.bke.BKEClusterID})
 	r.zones = zone.NewDefaultProvider(r.catalog, zone.Config{})
 	r.images = image.NewDefaultProvider(r.api, r.catalog, cache.New(time.Minute, time.Minute))
 	r.networks = network.NewDefaultProvider(r.api, r.catalog, cache.New(time.Minute, time.Minute))
 	r.boots = bootstrap.NewDefaultProvider(s.bke, r.catalog)
+	times := options.Defaults()
+	times.ServerIDWait, times.VisibilityWindow = s.patience, s.patience
+	times.ServerPollInterval = lo.CoalesceOrEmpty(s.poll, times.ServerPollInterval)
 	r.servers = instance.NewDefaultProvider(instance.Config{
 		ClusterName: s.bke.ClusterName, ClusterUID: r.id, BKEClusterID: s.bke.BKEClusterID, BKEClusterToken: s.bke.BKEClusterToken,
-		IDWait: s.patience, VisibilityWindow: s.patience, PollInterval: s.poll,
+		Settings: options.NewStore(times),
 	}, r.api, r.boots, r.zones,
 		// The node is closed to pods, so no volume of theirs is ever on it; the disks to delete are those of the order.
 		func(context.Context) (sets.Set[string], error) { return sets.New[string](), nil }, cache.New(time.Hour, time.Hour))
@@ -193,7 +204,7 @@ func (r *run) cheapest() (offer, error) {
 	if err != nil {
 		return offer{}, err
 	}
-	prices := pricing.NewDefaultProvider(pricing.DefaultTable())
+	prices := pricing.NewDefaultProvider(pricing.DefaultTable)
 	best := offer{price: math.Inf(1)}
 	for _, f := range snapshot.Flavors {
 		if r.flavor != "" && f.Name != r.flavor || !usable(snapshot, f) {

@@ -20,6 +20,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"time"
 
@@ -31,6 +32,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -75,7 +77,7 @@ func (w *world) reprice() {
 	if w.random.IntN(2) == 0 {
 		return
 	}
-	table := pricing.DefaultTable()
+	table := lo.Must(pricing.ParseTable(lo.Must(os.ReadFile("../../internal/providers/pricing/table.yaml"))))
 	factor := func() float64 { return 0.2 + 3*w.random.Float64() }
 	for _, category := range slices.Sorted(maps.Keys(table.Categories)) {
 		rates := table.Categories[category]
@@ -85,7 +87,7 @@ func (w *world) reprice() {
 	for _, medium := range slices.Sorted(maps.Keys(table.Disks)) {
 		table.Disks[medium] *= factor()
 	}
-	w.Prices.SetTable(table)
+	w.Tune(func(o *options.Options) { o.Prices = table })
 }
 
 // sellOut takes some offerings out of sale for longer than the test lasts.

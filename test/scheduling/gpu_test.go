@@ -35,7 +35,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/test/expectations"
 	"sigs.k8s.io/yaml"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
@@ -138,9 +138,8 @@ var _ = Describe("Servers with GPUs", func() {
 		expectations.ExpectDeleted(ctx, env.Client, plugin)
 	})
 	It("should be known by what the tuning says of a flavor whose GPU the cloud does not name", func() {
-		env.Flavors.SetConfig(flavor.Config{
-			MemoryOverheadPercent: flavor.DefaultMemoryOverheadPercent,
-			Overrides:             map[string]flavor.Override{"e2.16c_64g": {GPUName: "NVIDIA L40", GPUCount: lo.ToPtr(2)}},
+		env.Tune(func(o *options.Options) {
+			o.FlavorOverrides = map[string]options.FlavorOverride{"e2.16c_64g": {GPUName: "NVIDIA L40", GPUCount: lo.ToPtr(2)}}
 		})
 		applied(unit.NodePool())
 		limits := corev1.ResourceList{v1alpha1.ResourceNVIDIAGPU: resource.MustParse("2")}

@@ -26,7 +26,7 @@ import (
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 	"sigs.k8s.io/karpenter/pkg/test/expectations"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
@@ -105,7 +105,7 @@ var _ = Describe("Nodes that see less memory than is advertised", func() {
 	})
 	It("should not be launched in a loop when the estimate was too high", func() {
 		poolOf(name, "p2.4c_16g")
-		env.Flavors.SetConfig(flavor.Config{MemoryOverheadPercent: 0})
+		env.Tune(func(o *options.Options) { o.MemoryOverheadPercent = 0 })
 		house := newHouse(0.07)
 		Expect(house.settle(filling(1)...)).To(BeEmpty())
 		// The first node has taught that the flavor is too small for the pod.
@@ -116,7 +116,7 @@ var _ = Describe("Nodes that see less memory than is advertised", func() {
 	})
 	It("should be launched too small once, and never again, when nothing larger is allowed", func() {
 		poolOf(name)
-		env.Flavors.SetConfig(flavor.Config{MemoryOverheadPercent: 0})
+		env.Tune(func(o *options.Options) { o.MemoryOverheadPercent = 0 })
 		house := newHouse(0.07)
 		Expect(house.settle(filling(1)...)).To(HaveLen(1))
 		Expect(nodes()).To(HaveLen(1))

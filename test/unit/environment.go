@@ -41,6 +41,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/journal"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
@@ -76,6 +77,8 @@ type Environment struct {
 	// IDWait and VisibilityWindow are how long a launch waits for its server, in real time. They are short, so that specs
 	// of what happens afterwards are; who has none of these makes them long, and does not depend on a busy machine.
 	IDWait, VisibilityWindow time.Duration
+	// Settings are those of the process.
+	Settings *options.Store
 
 	Sandbox       *cloud.Sandbox
 	Catalog       *catalog.DefaultProvider
@@ -87,6 +90,20 @@ type Environment struct {
 	Flavors       *flavor.DefaultProvider
 	Instances     *instance.DefaultProvider
 	CloudProvider *cloudprovider.CloudProvider
+}
+
+// Settings are the defaults with changes.
+func Settings(change func(*options.Options)) *options.Store {
+	changed := options.Defaults()
+	change(changed)
+	return options.NewStore(changed)
+}
+
+// Tune changes the settings of the process.
+func (e *Environment) Tune(change func(*options.Options)) {
+	changed := *e.Settings.Load()
+	change(&changed)
+	e.Settings.Set(&changed)
 }
 
 // Start starts the API server.
@@ -132,6 +149,10 @@ func (e *Environment) Restart(ctx context.Context) {
 		AppCredID: credentials.AppCredID, AppCredSecret: credentials.AppCredSecret, Registerer: prometheus.NewRegistry(),
 		Limits: bizfly.Limits{Delete: plenty, Read: plenty, Create: plenty},
 	}))
+	api.Confirm(lo.Must(api.Scope(ctx)))
+	e.Settings = Settings(func(o *options.Options) {
+		o.ServerIDWait, o.VisibilityWindow, o.ServerPollInterval, o.ServerListMaxAge = e.IDWait, e.VisibilityWindow, 5*time.Millisecond, time.Nanosecond
+	})
 	e.Catalog = catalog.NewDefaultProvider(api, e.Clock, catalog.Config{Region: credentials.Region, BKEClusterID: bke.ClusterUID})
 	lo.Must0(e.Catalog.Refresh(ctx))
 	e.Zones = zone.NewDefaultProvider(e.Catalog, zone.Config{})
@@ -140,15 +161,15 @@ func (e *Environment) Restart(ctx context.Context) {
 		ClusterName: "unit", BKEClusterID: bke.ClusterUID, BKEClusterToken: bke.ClusterToken,
 		BKEJoinEndpoint: bke.JoinEndpoint, BKELogEndpoint: bke.LogEndpoint,
 	}, e.Catalog)
-	e.Prices = pricing.NewDefaultProvider(pricing.DefaultTable())
-	e.Flavors = flavor.NewDefaultProvider(e.Catalog, e.Zones, e.Capacity, e.Prices, bootstraps, e.Client,
-		flavor.Config{MemoryOverheadPercent: flavor.DefaultMemoryOverheadPercent})
+	e.Prices = pricing.NewDefaultProvider(func() *pricing.Table { return e.Settings.Load().Prices })
+	e.Flavors = flavor.NewDefaultProvider(e.Catalog, e.Zones, e.Capacity, e.Prices, bootstraps, e.Client, e.Settings)
 	e.Images = image.NewDefaultProvider(api, e.Catalog, cache.New(time.Minute, time.Minute))
 	e.Networks = network.NewDefaultProvider(api, e.Catalog, cache.New(time.Minute, time.Minute))
 	e.Instances = instance.NewDefaultProvider(instance.Config{
 		ClusterName: "unit", ClusterUID: ClusterUID, BKEClusterID: bke.ClusterUID, BKEClusterToken: bke.ClusterToken,
-		IDWait: e.IDWait, VisibilityWindow: e.VisibilityWindow, PollInterval: 5 * time.Millisecond, ListMaxAge: time.Nanosecond,
-		Clock: clock.RealClock{}, Journal: e.Journal,
+		Settings: e.Settings,
+		Clock:    clock.RealClock{},
+		Journal:  e.Journal,
 	}, api, bootstraps, e.Zones, func(ctx context.Context) (sets.Set[string], error) {
 		volumes := &corev1.PersistentVolumeList{}
 		err := e.APIReader.List(ctx, volumes)
@@ -163,7 +184,7 @@ func (e *Environment) Restart(ctx context.Context) {
 func (e *Environment) Config() cloudprovider.Config {
 	return cloudprovider.Config{
 		KubeClient: e.Client, APIReader: e.APIReader, Recorder: e.Recorder, Clock: e.Clock,
-		Instances: e.Instances, Flavors: e.Flavors, Zones: e.Zones, Capacity: e.Capacity, Journal: e.Journal,
+		Instances: e.Instances, Flavors: e.Flavors, Zones: e.Zones, Capacity: e.Capacity, Journal: e.Journal, Settings: e.Settings,
 	}
 }
 

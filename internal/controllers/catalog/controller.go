@@ -19,14 +19,12 @@ package catalog
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/awslabs/operatorpkg/reconciler"
 	"github.com/awslabs/operatorpkg/singleton"
 	"github.com/samber/lo"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/utils/clock"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -34,58 +32,39 @@ import (
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/interval"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/liveness"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
 
-const (
-	// DefaultInterval is how often flavors, prices' categories and images are looked up; the cloud changes them in weeks.
-	DefaultInterval = 10 * time.Minute
-	// DefaultBackoff is how soon a failed read is tried again. Until the first success nothing can be launched.
-	DefaultBackoff = 30 * time.Second
-	// jitter spreads the replicas, which all start at the same time after an upgrade.
-	jitter = 0.2
-	// missedRuns is how many runs in a row may be missing before the controller counts as stuck.
-	missedRuns = 3
-)
+// jitter spreads the replicas, which all start at the same time after an upgrade.
+const jitter = 0.2
 
 // Config is how often to refresh; 0 means the default.
 type Config struct {
-	// Interval is the time between refreshes that succeed, lengthened by up to a fifth at random.
-	Interval time.Duration
+	// Settings has the time between refreshes that succeed, lengthened by up to a fifth at random; nil means the default.
+	Settings *options.Store
 	// Backoff is the time after a refresh that failed, lengthened likewise.
 	Backoff time.Duration
-	// Clock is the time; nil is the real one.
-	Clock clock.PassiveClock
 }
 
 // Controller refreshes the catalog.
 type Controller struct {
 	catalog catalog.Provider
 	config  Config
-	// interval is config.Interval, which may be changed.
-	interval *interval.Interval
-
-	// work is the refresh under way. After one that ended, the next is due at due, having been put off by wait.
-	work liveness.Work
-	mu   sync.Mutex
-	due  time.Time
-	wait time.Duration
 }
 
 // NewController makes the controller.
 func NewController(catalog catalog.Provider, config Config) *Controller {
 	c := &Controller{catalog: catalog, config: Config{
-		Interval: lo.Ternary(config.Interval > 0, config.Interval, DefaultInterval),
-		Backoff:  lo.Ternary(config.Backoff > 0, config.Backoff, DefaultBackoff),
-		Clock:    lo.Ternary[clock.PassiveClock](config.Clock != nil, config.Clock, clock.RealClock{}),
+		Settings: config.Settings,
+		Backoff:  lo.Ternary(config.Backoff > 0, config.Backoff, ttl.CatalogBackoff),
 	}}
-	c.interval = interval.New(c.config.Interval)
+	if config.Settings == nil {
+		c.config.Settings = options.NewStore(nil)
+	}
 	return c
 }
-
-// SetInterval changes the time between refreshes while the controller runs, and refreshes now where it is another one.
-func (c *Controller) SetInterval(value time.Duration) { c.interval.Set(value) }
 
 // Name is the controller's name in logs and metrics.
 func (c *Controller) Name() string { return "catalog.refresh" }
@@ -94,38 +73,11 @@ func (c *Controller) Name() string { return "catalog.refresh" }
 // and what was read before is served meanwhile.
 func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
-	end := c.work.Begin(c.config.Clock.Now())
-	err := c.catalog.Refresh(ctx)
-	end()
-	if err != nil {
+	if err := c.catalog.Refresh(ctx); err != nil {
 		log.FromContext(ctx).Error(err, "refreshing the catalog of the cloud failed in part or whole, its last good content is served")
-		return c.again(c.config.Backoff), nil
+		return reconciler.Result{RequeueAfter: wait.Jitter(c.config.Backoff, jitter)}, nil
 	}
-	return c.again(c.interval.Get()), nil
-}
-
-// again asks to be run after about this time, and remembers when that is.
-func (c *Controller) again(after time.Duration) reconciler.Result {
-	after = wait.Jitter(after, jitter)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.due, c.wait = c.config.Clock.Now().Add(after), after
-	return reconciler.Result{RequeueAfter: after}
-}
-
-// Stuck implements liveness.Checker: a refresh that never ends, or a next one that does not come for several intervals.
-// A refresh that fails is not stuck.
-func (c *Controller) Stuck(now time.Time) error {
-	if err := c.work.Stuck(now, "the refresh of the catalog", liveness.Patience*catalog.DefaultTimeout); err != nil {
-		return err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.due.IsZero() {
-		return nil
-	}
-	// A short wait is no reason to be in a hurry: whatever held the refresh up may be over in a minute.
-	return liveness.Overdue(now, c.due, "the controller that refreshes the catalog", max(missedRuns*c.wait, liveness.Patience*catalog.DefaultTimeout))
+	return reconciler.Result{RequeueAfter: wait.Jitter(c.config.Settings.Load().CatalogInterval, jitter)}, nil
 }
 
 // Register adds the controller to the manager. It runs on every replica and not only on the leader: each decides from
@@ -135,6 +87,6 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 		Named(c.Name()).
 		WithOptions(controller.Options{NeedLeaderElection: lo.ToPtr(false)}).
 		WatchesRawSource(singleton.Source()).
-		WatchesRawSource(c.interval.Source()).
+		WatchesRawSource(interval.Source(c.config.Settings, func(o *options.Options) time.Duration { return o.CatalogInterval })).
 		Complete(singleton.AsReconciler(c))
 }

@@ -29,9 +29,10 @@ import (
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
 	catalogcontroller "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 )
 
-var _ = Describe("SetInterval", func() {
+var _ = Describe("The interval", func() {
 	It("should refresh now and then in the new interval, while it waits for the end of the old one", func(ctx context.Context) {
 		env := coretest.NewEnvironment()
 		DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
@@ -40,13 +41,19 @@ var _ = Describe("SetInterval", func() {
 		})
 		Expect(err).NotTo(HaveOccurred())
 		provider := &counting{}
-		controller := catalogcontroller.NewController(provider, catalogcontroller.Config{Interval: time.Hour})
+		every := func(interval time.Duration) *options.Options {
+			o := options.Defaults()
+			o.CatalogInterval = interval
+			return o
+		}
+		settings := options.NewStore(every(time.Hour))
+		controller := catalogcontroller.NewController(provider, catalogcontroller.Config{Settings: settings})
 		Expect(controller.Register(ctx, manager)).To(Succeed())
 		managerContext, stop := context.WithCancel(ctx)
 		done := make(chan error)
 		go func() { done <- manager.Start(managerContext) }()
 		Eventually(ctx, provider.refreshes.Load).WithTimeout(30 * time.Second).Should(BeEquivalentTo(1))
-		controller.SetInterval(100 * time.Millisecond)
+		settings.Set(every(100 * time.Millisecond))
 		Eventually(ctx, provider.refreshes.Load).WithTimeout(30 * time.Second).Should(BeNumerically(">=", 4))
 		stop()
 		Eventually(ctx, done).WithTimeout(30 * time.Second).Should(Receive())

@@ -33,6 +33,7 @@ import (
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
 	catalogcontroller "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 )
 
@@ -47,7 +48,7 @@ var _ = Describe("catalog.refresh", func() {
 
 	BeforeEach(func() {
 		provider = &counting{}
-		controller = catalogcontroller.NewController(provider, catalogcontroller.Config{Interval: 10 * time.Minute, Backoff: 30 * time.Second})
+		controller = catalogcontroller.NewController(provider, catalogcontroller.Config{Backoff: 30 * time.Second})
 	})
 
 	It("should be known by its name", func() { Expect(controller.Name()).To(Equal("catalog.refresh")) })
@@ -71,7 +72,7 @@ var _ = Describe("catalog.refresh", func() {
 	It("should have defaults", func(ctx context.Context) {
 		result, err := catalogcontroller.NewController(provider, catalogcontroller.Config{}).Reconcile(ctx)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(result.RequeueAfter).To(BeNumerically(">=", catalogcontroller.DefaultInterval))
+		Expect(result.RequeueAfter).To(BeNumerically(">=", options.Defaults().CatalogInterval))
 	})
 	It("should run on a replica that is not the leader", func(ctx context.Context) {
 		env := coretest.NewEnvironment()

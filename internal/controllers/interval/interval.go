@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package interval is the time between two runs of a singleton controller, which can be changed while it runs: the
-// controller then runs at once instead of when the old interval would have ended.
+// Package interval lets a singleton controller run at once when a setting changes that it runs by, instead of when the old
+// interval would have ended.
 package interval
 
 import (
@@ -28,38 +28,25 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 )
 
-// Interval is the time between two runs.
-type Interval struct {
-	value   atomic.Int64
-	changed chan event.GenericEvent
-}
-
-// New makes an interval.
-func New(value time.Duration) *Interval {
-	i := &Interval{changed: make(chan event.GenericEvent, 1)}
-	i.value.Store(int64(value))
-	return i
-}
-
-// Get returns the interval in force.
-func (i *Interval) Get() time.Duration { return time.Duration(i.value.Load()) }
-
-// Set changes the interval, and lets the controller run where that is another one. It never blocks.
-func (i *Interval) Set(value time.Duration) {
-	if i.value.Swap(int64(value)) == int64(value) {
-		return
-	}
-	select {
-	case i.changed <- event.GenericEvent{}:
-	default: // A run is due already, and it reads what is in force then.
-	}
-}
-
-// Source starts the controller's runs that Set asks for, beside singleton.Source, whose request is the same.
-func (i *Interval) Source() source.Source {
-	return source.Channel(i.changed, handler.Funcs{
+// Source starts a run of the controller when the interval changes, beside singleton.Source, whose request is the same.
+func Source(settings *options.Store, of func(*options.Options) time.Duration) source.Source {
+	changed := make(chan event.GenericEvent, 1)
+	last := atomic.Int64{}
+	last.Store(int64(of(settings.Load())))
+	settings.OnChange(func(o *options.Options) {
+		if next := int64(of(o)); last.Swap(next) == next {
+			return
+		}
+		select {
+		case changed <- event.GenericEvent{}:
+		default: // A run is due already, and it reads what is active then.
+		}
+	})
+	return source.Channel(changed, handler.Funcs{
 		GenericFunc: func(_ context.Context, _ event.GenericEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 			queue.Add(reconcile.Request{})
 		},

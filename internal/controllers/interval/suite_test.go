@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/interval"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 )
 
 func TestInterval(t *testing.T) {
@@ -34,45 +35,49 @@ func TestInterval(t *testing.T) {
 	RunSpecs(t, "Interval")
 }
 
-var _ = Describe("Interval", func() {
-	var i *interval.Interval
+var _ = Describe("Source", func() {
+	var settings *options.Store
 	var queue workqueue.TypedRateLimitingInterface[reconcile.Request]
 
+	set := func(catalog, collection time.Duration) {
+		o := options.Defaults()
+		o.CatalogInterval, o.GarbageCollectionInterval = catalog, collection
+		settings.Set(o)
+	}
 	BeforeEach(func() {
-		i = interval.New(time.Hour)
+		settings = options.NewStore(nil)
+		set(time.Hour, time.Hour)
 		queue = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 		DeferCleanup(queue.ShutDown)
 	})
-	begin := func() {
-		GinkgoHelper()
-		ctx, cancel := context.WithCancel(context.Background())
-		DeferCleanup(cancel)
-		Expect(i.Source().Start(ctx, queue)).To(Succeed())
+	begin := func() func() {
+		made := interval.Source(settings, func(o *options.Options) time.Duration { return o.CatalogInterval })
+		return func() {
+			GinkgoHelper()
+			ctx, cancel := context.WithCancel(context.Background())
+			DeferCleanup(cancel)
+			Expect(made.Start(ctx, queue)).To(Succeed())
+		}
 	}
 
-	It("should be what it was set to", func() {
-		Expect(i.Get()).To(Equal(time.Hour))
-		i.Set(time.Minute)
-		Expect(i.Get()).To(Equal(time.Minute))
-	})
-	It("should let its controller run when it changes", func() {
-		begin()
-		i.Set(time.Minute)
+	It("should let its controller run when the interval changes", func() {
+		begin()()
+		set(time.Minute, time.Hour)
 		Eventually(queue.Len).Should(Equal(1))
 		request, _ := queue.Get()
 		Expect(request).To(Equal(reconcile.Request{}), "the request of singleton.Source, so that both are one")
 	})
-	It("should not when it is set to what it is", func() {
-		begin()
-		i.Set(time.Hour)
+	It("should not when another setting changes", func() {
+		begin()()
+		set(time.Hour, time.Minute)
 		Consistently(queue.Len).WithTimeout(300 * time.Millisecond).Should(BeZero())
 	})
 	It("should not block before its controller runs, which is what a replica waits for that is not the leader", func() {
+		start := begin()
 		for seconds := range 100 {
-			i.Set(time.Duration(seconds+1) * time.Second)
+			set(time.Duration(seconds+1)*time.Second, time.Hour)
 		}
-		begin()
+		start()
 		Eventually(queue.Len).Should(Equal(1))
-		Expect(i.Get()).To(Equal(100 * time.Second))
 	})
 })

@@ -45,6 +45,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -63,12 +64,6 @@ const (
 	// ReasonNotAsked says that the cloud could not be asked yet.
 	ReasonNotAsked = "NotAsked"
 )
-
-// interval is how soon a changed ProviderConfig or Secret takes effect.
-const interval = 5 * time.Second
-
-// closedInterval is how soon it is looked again while no scope is written down, which keeps the adapter closed.
-const closedInterval = 500 * time.Millisecond
 
 // Controller keeps the configuration in force.
 type Controller struct {
@@ -104,12 +99,12 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 	default:
 		// Whoever is to become the leader pins the scope before anything can be ordered, so it must not look late.
 		closed := result.Object == nil || result.Object.Status.Scope == nil
-		return reconciler.Result{RequeueAfter: lo.Ternary(closed, closedInterval, interval)}, nil
+		return reconciler.Result{RequeueAfter: lo.Ternary(closed, ttl.ProviderConfigClosedInterval, ttl.ProviderConfigInterval)}, nil
 	}
 	if result.Object == nil && !c.create {
 		log.FromContext(ctx).Info("waiting for the ProviderConfig: nothing is launched before the scope can be written down in it",
 			"ProviderConfig", v1alpha1.ProviderConfigName, "CREATE_PROVIDER_CONFIG", false)
-		return reconciler.Result{RequeueAfter: interval}, nil
+		return reconciler.Result{RequeueAfter: ttl.ProviderConfigInterval}, nil
 	}
 	if result.Object == nil {
 		// The scope has to be written down somewhere before the first server is ordered.
@@ -126,7 +121,7 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 	if err := c.ignoreOthers(ctx); err != nil {
 		return reconciler.Result{}, err
 	}
-	return reconciler.Result{RequeueAfter: lo.Ternary(pinnedNow, time.Millisecond, interval)}, nil
+	return reconciler.Result{RequeueAfter: lo.Ternary(pinnedNow, time.Millisecond, ttl.ProviderConfigInterval)}, nil
 }
 
 // report writes the status, and says whether it pinned a scope, so that the next look opens the adapter for it.

@@ -55,9 +55,8 @@ var _ = Describe("The scope that is written down", func() {
 		base := environment()
 		api, err := bizfly.NewClient(base)
 		Expect(err).ToNot(HaveOccurred())
-		guard := bizfly.NewGuard(api)
 		follower := config.NewDefaultProvider(config.Options{
-			Reader: kubeClient, Environment: base, Namespace: namespace, SecretName: secretName, Client: api, Guard: guard,
+			Reader: kubeClient, Environment: base, Namespace: namespace, SecretName: secretName, Client: api,
 			ClaimsExist: claimsExist, ServerIDs: serverIDs,
 		})
 		Expect(follower.Sync(ctx).Err()).ToNot(HaveOccurred())
@@ -74,7 +73,7 @@ var _ = Describe("The scope that is written down", func() {
 			result := follower.Sync(ctx)
 			Expect(result.ScopeErr).To(HaveOccurred())
 			Expect(result.Scope).To(BeNil())
-			_, err = guard.GetServer(ctx, server.ID)
+			_, err = api.GetServer(ctx, server.ID)
 			Expect(err).To(HaveOccurred())
 			Expect(bizfly.IsNotFound(err)).To(BeFalse(), "a token of another project sees nothing, which is not gone")
 		}
@@ -82,7 +81,7 @@ var _ = Describe("The scope that is written down", func() {
 		By("going back")
 		apply(v1alpha1.ProviderConfigSpec{})
 		Expect(follower.Sync(ctx).Err()).ToNot(HaveOccurred())
-		Expect(guard.GetServer(ctx, server.ID)).ToNot(BeNil())
+		Expect(api.GetServer(ctx, server.ID)).ToNot(BeNil())
 	})
 	It("should be defended, and written down again, when the ProviderConfig is replaced by one for another project", func() {
 		claim()
@@ -92,7 +91,7 @@ var _ = Describe("The scope that is written down", func() {
 		})).To(Succeed())
 		process.look()
 		Expect(condition(v1alpha1.ConditionTypeScopePinned).Reason).To(Equal(providerconfig.ReasonScopeChanged))
-		Expect(process.guard.GetServer(ctx, server.ID)).ToNot(BeNil())
+		Expect(process.client.GetServer(ctx, server.ID)).ToNot(BeNil())
 		Expect(stored().Status.Scope).To(HaveField("ProjectID", sandbox.Credentials().ProjectID))
 	})
 	Context("when the ProviderConfig was deleted while nobody watched", func() {
@@ -114,7 +113,7 @@ var _ = Describe("The scope that is written down", func() {
 			Expect(stored().Status.Scope).To(BeNil())
 			Expect(condition(v1alpha1.ConditionTypeScopePinned).Reason).To(Equal(providerconfig.ReasonScopeChanged))
 			Expect(condition(v1alpha1.ConditionTypeScopePinned).Message).To(And(ContainSubstring("1 NodeClaims"), ContainSubstring(otherProject)))
-			_, err := restarted.guard.GetServer(ctx, server.ID)
+			_, err := restarted.client.GetServer(ctx, server.ID)
 			Expect(err).To(HaveOccurred())
 			Expect(bizfly.IsNotFound(err)).To(BeFalse())
 		})
@@ -122,7 +121,7 @@ var _ = Describe("The scope that is written down", func() {
 			restarted := start(true, environment())
 			restarted.look()
 			Expect(stored().Status.Scope).To(HaveField("ProjectID", sandbox.Credentials().ProjectID))
-			Expect(restarted.guard.GetServer(ctx, server.ID)).ToNot(BeNil())
+			Expect(restarted.client.GetServer(ctx, server.ID)).ToNot(BeNil())
 		})
 		It("should become another project where the user names it", func() {
 			restarted := start(true, elsewhere)

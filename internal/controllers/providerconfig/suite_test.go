@@ -38,6 +38,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/providerconfig"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
@@ -78,15 +79,14 @@ var _ = AfterSuite(func() {
 	Expect(env.Stop()).To(Succeed())
 })
 
-// replica is one process of the controller: its client, its guard, and its look at the configuration.
+// replica is one process of the controller: its client, and its look at the configuration.
 type replica struct {
 	client     *bizfly.Client
-	guard      *bizfly.Guard
 	catalog    *catalog.DefaultProvider
 	controller *providerconfig.Controller
 	recorder   *coretest.EventRecorder
 	// tuned is what came into force, oldest first.
-	tuned chan tuning.Values
+	tuned chan *options.Options
 }
 
 func environment() bizfly.Config {
@@ -127,21 +127,18 @@ func startWith(leader bool, base bizfly.Config, create bool) *replica {
 	}
 	r.client, err = bizfly.NewClient(effective)
 	Expect(err).ToNot(HaveOccurred())
-	r.guard = bizfly.NewGuard(r.client)
-	settings.Client, settings.Guard = r.client, r.guard
-	r.catalog = catalog.NewDefaultProvider(r.guard, clock.RealClock{}, catalog.Config{})
+	settings.Client = r.client
+	r.catalog = catalog.NewDefaultProvider(r.client, clock.RealClock{}, catalog.Config{})
 	elected := make(chan struct{})
 	if leader {
 		close(elected)
 	}
-	r.tuned = make(chan tuning.Values, 100)
-	tuned := tuning.NewDefaultProvider(tuning.Options{
-		Reader: kubeClient, Namespace: namespace, Name: tuningName, Defaults: tuning.Defaults(),
-		Apply: func(values tuning.Values) error {
-			r.tuned <- values
-			return nil
-		},
-	})
+	opts := options.Defaults()
+	opts.Namespace, opts.TuningConfigMapName = namespace, tuningName
+	active := options.NewStore(opts)
+	r.tuned = make(chan *options.Options, 100)
+	active.OnChange(func(o *options.Options) { r.tuned <- o })
+	tuned := tuning.NewDefaultProvider(tuning.Options{Reader: kubeClient, Settings: active})
 	r.controller = providerconfig.NewController(clock.RealClock{}, kubeClient, events.Recorder(r.recorder), settings, tuned,
 		zone.NewDefaultProvider(r.catalog, zone.Config{}), create, elected)
 	return r
@@ -202,13 +199,13 @@ var _ = Describe("ProviderConfig", func() {
 
 	Context("first contact", func() {
 		It("should keep servers and volumes out of reach before a scope is written down", func() {
-			_, err := process.guard.ListServers(ctx)
+			_, err := process.client.ListServers(ctx)
 			Expect(bizfly.IsAuth(err)).To(BeTrue())
-			_, err = process.guard.GetServer(ctx, "71b9caeb-0000-4000-8000-000000000000")
+			_, err = process.client.GetServer(ctx, "71b9caeb-0000-4000-8000-000000000000")
 			Expect(bizfly.IsNotFound(err)).To(BeFalse(), "closed must never look like gone")
-			_, err = process.guard.ListVolumes(ctx)
+			_, err = process.client.ListVolumes(ctx)
 			Expect(bizfly.IsAuth(err)).To(BeTrue())
-			_, err = process.guard.ListFlavors(ctx)
+			_, err = process.client.ListFlavors(ctx)
 			Expect(err).ToNot(HaveOccurred(), "what is sold is nobody's property")
 		})
 		It("should make the ProviderConfig where there is none, write the scope down and open", func() {
@@ -218,18 +215,18 @@ var _ = Describe("ProviderConfig", func() {
 			}))
 			Expect(condition(status.ConditionReady).IsTrue()).To(BeTrue())
 			Expect(stored().Status.LastLoginTime).ToNot(BeNil())
-			Expect(process.guard.ListServers(ctx)).To(BeEmpty())
+			Expect(process.client.ListServers(ctx)).To(BeEmpty())
 		})
 		It("should wait for somebody's ProviderConfig where it is told to make none, and take it", func() {
 			process = startWith(true, environment(), false)
 			process.look()
 			Expect(kubeClient.Get(ctx, client.ObjectKey{Name: v1alpha1.ProviderConfigName}, &v1alpha1.ProviderConfig{})).To(MatchError(ContainSubstring("not found")))
-			_, err := process.guard.ListServers(ctx)
+			_, err := process.client.ListServers(ctx)
 			Expect(bizfly.IsAuth(err)).To(BeTrue(), "nothing can be ordered meanwhile")
 			Expect(kubeClient.Create(ctx, &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ProviderConfigName}})).To(Succeed())
 			process.look()
 			Expect(stored().Status.Scope).ToNot(BeNil())
-			Expect(process.guard.ListServers(ctx)).To(BeEmpty())
+			Expect(process.client.ListServers(ctx)).To(BeEmpty())
 		})
 		It("should list the zones once the catalog knows them", func() {
 			process.look()
@@ -243,13 +240,13 @@ var _ = Describe("ProviderConfig", func() {
 			result, err := follower.controller.Reconcile(ctx)
 			Expect(err).ToNot(HaveOccurred())
 			Expect(result.RequeueAfter).To(BeNumerically(">", 0))
-			_, err = follower.guard.ListServers(ctx)
+			_, err = follower.client.ListServers(ctx)
 			Expect(bizfly.IsAuth(err)).To(BeTrue())
 
 			process.look()
 			_, err = follower.controller.Reconcile(ctx)
 			Expect(err).ToNot(HaveOccurred())
-			Expect(follower.guard.ListServers(ctx)).To(BeEmpty())
+			Expect(follower.client.ListServers(ctx)).To(BeEmpty())
 		})
 		It("should write nothing once all is said", func() {
 			process.look()
@@ -275,11 +272,11 @@ var _ = Describe("ProviderConfig", func() {
 				if claims {
 					Expect(condition(v1alpha1.ConditionTypeScopePinned).Reason).To(Equal(providerconfig.ReasonScopeChanged))
 					Expect(condition(v1alpha1.ConditionTypeScopePinned).Message).To(And(ContainSubstring(otherProject), ContainSubstring(sandbox.Credentials().ProjectID)))
-					Expect(process.guard.GetServer(ctx, server.ID)).ToNot(BeNil())
+					Expect(process.client.GetServer(ctx, server.ID)).ToNot(BeNil())
 					Expect(stored().Status.Scope.ProjectID).To(Equal(sandbox.Credentials().ProjectID))
 				} else {
 					Expect(stored().Status.Scope.ProjectID).To(Equal(otherProject))
-					Expect(process.guard.ListServers(ctx)).To(BeEmpty())
+					Expect(process.client.ListServers(ctx)).To(BeEmpty())
 				}
 			})
 		}
@@ -292,10 +289,10 @@ var _ = Describe("ProviderConfig", func() {
 			elsewhere.ProjectID = otherProject
 			restarted := start(true, elsewhere)
 			restarted.look()
-			_, err := restarted.guard.GetServer(ctx, server.ID)
+			_, err := restarted.client.GetServer(ctx, server.ID)
 			Expect(err).To(HaveOccurred())
 			Expect(bizfly.IsNotFound(err)).To(BeFalse(), "a token of another project sees nothing, which is not gone")
-			_, err = restarted.guard.DeleteServer(ctx, server.ID, nil)
+			_, err = restarted.client.DeleteServer(ctx, server.ID, nil)
 			Expect(err).To(HaveOccurred())
 			Expect(condition(v1alpha1.ConditionTypeScopePinned).Reason).To(Equal(providerconfig.ReasonScopeChanged))
 		})
@@ -310,7 +307,7 @@ var _ = Describe("ProviderConfig", func() {
 			apply(v1alpha1.ProviderConfigSpec{SecretRef: &v1alpha1.SecretReference{Name: secretName}})
 			process.look()
 			Expect(condition(status.ConditionReady).IsTrue()).To(BeTrue())
-			Expect(process.guard.ListServers(ctx)).To(BeEmpty())
+			Expect(process.client.ListServers(ctx)).To(BeEmpty())
 		})
 		It("should keep the old credentials when the new ones are refused, and not say them", func() {
 			applySecret(secretName, map[string]string{"application_credential_id": "wrong", "application_credential_secret": "marked-secret"})
@@ -319,7 +316,7 @@ var _ = Describe("ProviderConfig", func() {
 			Expect(condition(v1alpha1.ConditionTypeCredentialsReady).Reason).To(Equal(providerconfig.ReasonCredentialsInvalid))
 			Expect(condition(v1alpha1.ConditionTypeCredentialsReady).Message).ToNot(ContainSubstring("marked-secret"))
 			Expect(process.recorder.Calls(providerconfig.ReasonCredentialsInvalid)).To(BeNumerically(">", 0))
-			Expect(process.guard.ListServers(ctx)).To(BeEmpty())
+			Expect(process.client.ListServers(ctx)).To(BeEmpty())
 		})
 		It("should name the rule when the Secret is not the one that may be read", func() {
 			apply(v1alpha1.ProviderConfigSpec{SecretRef: &v1alpha1.SecretReference{Name: "someone-elses"}})
@@ -354,7 +351,7 @@ var _ = Describe("ProviderConfig", func() {
 			sandbox.ClearFaults()
 			restarted.look()
 			Expect(condition(status.ConditionReady).IsTrue()).To(BeTrue())
-			Expect(restarted.guard.ListServers(ctx)).To(BeEmpty())
+			Expect(restarted.client.ListServers(ctx)).To(BeEmpty())
 		})
 	})
 
@@ -362,14 +359,14 @@ var _ = Describe("ProviderConfig", func() {
 		process.look()
 		sandbox.AddFaults(1, cloud.Fault{Path: "*", Effect: cloud.EffectStatus, Probability: 1, Status: 503})
 		Eventually(func() bool {
-			_, _ = process.guard.GetServer(ctx, "71b9caeb-0000-4000-8000-000000000000")
+			_, _ = process.client.GetServer(ctx, "71b9caeb-0000-4000-8000-000000000000")
 			return process.client.Health().Outage
 		}).WithTimeout(time.Minute).Should(BeTrue())
 		process.look()
 		Expect(condition(v1alpha1.ConditionTypeEndpointReachable).Reason).To(Equal(providerconfig.ReasonEndpointUnreachable))
 		Expect(condition(v1alpha1.ConditionTypeScopePinned).IsTrue()).To(BeTrue())
 		sandbox.ClearFaults()
-		_, err := process.guard.ListServers(ctx)
+		_, err := process.client.ListServers(ctx)
 		Expect(err).ToNot(HaveOccurred())
 		process.look()
 		Expect(condition(status.ConditionReady).IsTrue()).To(BeTrue())

@@ -34,18 +34,20 @@ const (
 	ReasonConfigMapForbidden = "ConfigMapForbidden"
 	// ReasonConfigMapNotFound says that the ConfigMap named does not exist.
 	ReasonConfigMapNotFound = "ConfigMapNotFound"
-	// ReasonConfigMapUnreadable says that the ConfigMap could not be read or put in force.
+	// ReasonConfigMapUnreadable says that the ConfigMap could not be read.
 	ReasonConfigMapUnreadable = "ConfigMapUnreadable"
-	// ReasonKeysIgnored is that of a tuning that is in force but for some keys, which the message names.
+	// ReasonKeysIgnored is that of a tuning of which some keys are invalid, which the message names.
 	ReasonKeysIgnored = "KeysIgnored"
 )
 
 // maxProblems bounds the message of the condition; each problem has an event as well.
 const maxProblems = 10
 
-// tuningCondition tells what came of the tuning. Keys that are ignored leave the condition true: the rest is in force.
+// tuningCondition reports what came of the tuning, and records what is active. Invalid keys leave the condition true: the
+// others are active, and these keep their last valid values.
 func (c *Controller) tuningCondition(object *v1alpha1.ProviderConfig, result *tuning.Result) {
 	conditions := object.StatusConditions()
+	object.Status.Tuning = result.Active
 	for _, problem := range result.Problems {
 		c.recorder.Publish(bizflyevents.TuningIgnored(object, result.ConfigMap, problem.String()))
 	}

@@ -29,7 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/providerconfig"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
@@ -51,9 +51,9 @@ func refer(name string) {
 }
 
 // tuned is what came into force last, and fails when nothing did.
-func tuned() tuning.Values {
+func tuned() *options.Options {
 	GinkgoHelper()
-	var last tuning.Values
+	var last *options.Options
 	Expect(process.tuned).To(Receive(&last))
 	Expect(process.tuned).ToNot(Receive(), "more came into force than was changed")
 	return last
@@ -118,14 +118,33 @@ var _ = Describe("The tuning", func() {
 			Expect(tuned().AccountPause).To(Equal(5 * time.Minute))
 			remove()
 			process.look()
-			Expect(tuned().AccountPause).To(Equal(tuning.Defaults().AccountPause))
+			Expect(tuned().AccountPause).To(Equal(options.Defaults().AccountPause))
 		},
 		Entry("when the key is removed", func() { applyConfigMap(map[string]string{"serverIDWait": "10s"}) }),
-		Entry("when the value becomes wrong", func() { applyConfigMap(map[string]string{"accountPause": "5", "serverIDWait": "10s"}) }),
 		Entry("when the reference is removed", func() { apply(v1alpha1.ProviderConfigSpec{}) }),
+		Entry("when the ConfigMap is emptied", func() { applyConfigMap(nil) }),
+	)
+	DescribeTable("should keep the active value, also over a restart, and report it",
+		func(spoil func(), event, says string) {
+			applyConfigMap(map[string]string{"accountPause": "5m"})
+			refer(tuningName)
+			process.look()
+			Expect(tuned().AccountPause).To(Equal(5 * time.Minute))
+			Expect(stored().Status.Tuning).To(Equal(map[string]string{"accountPause": "5m"}))
+			spoil()
+			process.look()
+			Expect(process.tuned).ToNot(Receive())
+			Expect(ready().Message).To(And(ContainSubstring(says), ContainSubstring("stay")))
+			Expect(messages(event)).To(ContainElement(ContainSubstring(says)))
+			process = start(true, environment())
+			process.look()
+			Expect(tuned().AccountPause).To(Equal(5 * time.Minute))
+			Expect(stored().Status.Tuning).To(Equal(map[string]string{"accountPause": "5m"}))
+		},
+		Entry("when the value becomes invalid", func() { applyConfigMap(map[string]string{"accountPause": "5"}) }, "TuningIgnored", "accountPause=5 is invalid: use a duration: 1s to 1h"),
 		Entry("when the ConfigMap is removed", func() {
 			Expect(kubeClient.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(namespace))).To(Succeed())
-		}),
+		}, providerconfig.ReasonConfigMapNotFound, "the ConfigMap does not exist"),
 	)
 	It("should name the rule when the ConfigMap is not the one that may be read, and keep what is in force", func() {
 		applyConfigMap(map[string]string{"accountPause": "5m"})
@@ -162,8 +181,8 @@ var _ = Describe("The tuning", func() {
 		Expect(ready().Message).To(And(ContainSubstring("accountPause=5 minutes"), ContainSubstring("acountPause=5m")))
 		warnings := lo.Uniq(messages("TuningIgnored"))
 		Expect(warnings).To(ConsistOf(
-			And(ContainSubstring(tuningName), ContainSubstring("accountPause=5 minutes is ignored"), ContainSubstring("1s to 1h")),
-			And(ContainSubstring("acountPause=5m is ignored"), ContainSubstring("no such key")),
+			And(ContainSubstring(tuningName), ContainSubstring("accountPause=5 minutes is invalid"), ContainSubstring("1s to 1h")),
+			And(ContainSubstring("acountPause=5m is invalid"), ContainSubstring("no such key")),
 		))
 		applyConfigMap(map[string]string{"serverIDWait": "10s"})
 		process.look()

@@ -30,6 +30,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -92,6 +93,7 @@ var _ = Describe("The values with which nodes join BKE", func() {
 			AppCredID: credentials.AppCredID, AppCredSecret: credentials.AppCredSecret, Registerer: prometheus.NewRegistry(),
 		})
 		Expect(err).ToNot(HaveOccurred())
+		connected.Confirm(lo.Must(connected.Scope(ctx)))
 		api, clk, config = &counting{API: connected}, clocktesting.NewFakeClock(time.Now()), bke.Config{Discover: true}
 		DeferCleanup(func() { Expect(kube.DeleteAllOf(ctx, &corev1.Node{})).To(Succeed()) })
 	})

@@ -30,14 +30,11 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
 
-const (
-	// DefaultTimeout bounds one refresh: the client's own deadline per read plus its retries fit in it.
-	DefaultTimeout = time.Minute
-	// concurrency bounds how many parts are read at a time, so that a refresh leaves the client's read share to launches.
-	concurrency = 3
-)
+// concurrency bounds how many parts are read at a time, so that a refresh leaves the client's read share to launches.
+const concurrency = 3
 
 // API is what the catalog reads; bizfly.API has it.
 type API interface {
@@ -69,7 +66,7 @@ type Config struct {
 	// LearnedBKEClusterID returns it where it may only be learned later, and "" until then; it is used where BKEClusterID is
 	// empty and may be nil.
 	LearnedBKEClusterID func() string
-	// Timeout bounds one refresh; 0 means DefaultTimeout.
+	// Timeout bounds one refresh; 0 means ttl.CatalogRefresh.
 	Timeout time.Duration
 }
 
@@ -94,7 +91,7 @@ var _ Provider = (*DefaultProvider)(nil)
 // NewDefaultProvider makes a catalog that is not ready until the first Refresh.
 func NewDefaultProvider(api API, clk clock.Clock, config Config) *DefaultProvider {
 	if config.Timeout <= 0 {
-		config.Timeout = DefaultTimeout
+		config.Timeout = ttl.CatalogRefresh
 	}
 	p := &DefaultProvider{api: api, clock: clk, config: config, readBy: map[string]uint64{}}
 	p.parts = p.newParts()

@@ -36,6 +36,9 @@ type Client interface {
 	Scope(ctx context.Context) (bizfly.Scope, error)
 	// Health says how the cloud has answered lately.
 	Health() bizfly.Health
+	// Confirm lets calls through for exactly this scope; Confirmed returns it, and false while there is none.
+	Confirm(scope bizfly.Scope)
+	Confirmed() (bizfly.Scope, bool)
 }
 
 // Result is what one look at the configuration came to.

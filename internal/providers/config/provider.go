@@ -22,8 +22,8 @@ import (
 	"fmt"
 	"net/url"
 	"reflect"
-	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/bizflycloud/gobizfly"
@@ -34,7 +34,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/liveness"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -56,13 +57,14 @@ type Options struct {
 	// ServerIDs are those of the servers that NodeClaims of this provider name. They bear witness where no scope is
 	// written down, because the ProviderConfig was deleted while nobody watched.
 	ServerIDs func(ctx context.Context) ([]string, error)
-	// Client and Guard are the adapter that is configured and what keeps it closed until its scope is known.
+	// Client is the adapter that is configured, and closed until its scope is confirmed.
 	Client Client
-	Guard  *bizfly.Guard
 	// Environment is the configuration that ProviderConfig is laid over.
 	Environment bizfly.Config
 	// Namespace is the controller's own; SecretName the Secret that its Role grants.
 	Namespace, SecretName string
+	// Settings has the error patterns; nil means none.
+	Settings *options.Store
 	// Clock is the time; nil is the real one.
 	Clock clock.PassiveClock
 	// List returns the ids of all servers where a configuration is about, without putting it in force. Nil asks for real.
@@ -77,21 +79,17 @@ type DefaultProvider struct {
 
 	// mu makes one Sync at a time; it is no lock of a hot path, and nothing else takes it.
 	mu sync.Mutex
-	// work is the Sync under way, watched without waiting for mu.
-	work liveness.Work
+	// begun is when the Sync under way began, read without waiting for mu; nil while there is none.
+	begun atomic.Pointer[time.Time]
 	// force is the effective configuration in force, nil before the first.
 	force *bizfly.Config
-	// given is what the client was given last, nil before the first; patterns are part of it and of no login.
-	given    *bizfly.Config
-	patterns []bizfly.ErrorPattern
+	// given is what the client was given last, nil before the first.
+	given *bizfly.Config
 	// named is the project that the ProviderConfig names, empty where it names none.
 	named string
 	// last is what the cloud said of the configuration that was judged last.
 	last *judgement
 }
-
-// judgementTTL is how long the cloud's word about a configuration that is not in force is believed.
-const judgementTTL = 30 * time.Second
 
 type judgement struct {
 	config bizfly.Config
@@ -103,17 +101,20 @@ type judgement struct {
 var _ Provider = (*DefaultProvider)(nil)
 
 // NewDefaultProvider returns a provider that has looked at nothing yet.
-func NewDefaultProvider(options Options) *DefaultProvider {
-	if options.Probe == nil {
-		options.Probe = probe
+func NewDefaultProvider(config Options) *DefaultProvider {
+	if config.Probe == nil {
+		config.Probe = probe
 	}
-	if options.List == nil {
-		options.List = list
+	if config.List == nil {
+		config.List = list
 	}
-	if options.Clock == nil {
-		options.Clock = clock.RealClock{}
+	if config.Clock == nil {
+		config.Clock = clock.RealClock{}
 	}
-	return &DefaultProvider{Options: options}
+	if config.Settings == nil {
+		config.Settings = options.NewStore(nil)
+	}
+	return &DefaultProvider{Options: config}
 }
 
 // probe logs in with a client of its own.
@@ -131,6 +132,12 @@ func list(ctx context.Context, config bizfly.Config) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Its list is only compared with ids that are known.
+	scope, err := candidate.Scope(ctx)
+	if err != nil {
+		return nil, err
+	}
+	candidate.Confirm(scope)
 	servers, err := candidate.ListServers(ctx)
 	return lo.Map(servers, func(server *gobizfly.Server, _ int) string { return server.ID }), err
 }
@@ -164,7 +171,8 @@ func (p *DefaultProvider) read(ctx context.Context) (*v1alpha1.ProviderConfig, e
 func (p *DefaultProvider) Sync(ctx context.Context) *Result {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	defer p.work.Begin(p.Clock.Now())()
+	p.begun.Store(lo.ToPtr(p.Clock.Now()))
+	defer p.begun.Store(nil)
 	result := &Result{}
 	object, err := p.read(ctx)
 	if err != nil {
@@ -184,6 +192,15 @@ func (p *DefaultProvider) Sync(ctx context.Context) *Result {
 	p.apply(ctx, effective, pinned, result)
 	p.guard(ctx, pinned, result)
 	return result
+}
+
+// Hung returns an error when a Sync does not end. It needs the API server, the client and its login, all of which have
+// deadlines, and runs every few seconds on every replica: what makes it hang is a defect that only a restart ends.
+func (p *DefaultProvider) Hung() error {
+	if begun := p.begun.Load(); begun != nil && p.Clock.Since(*begun) > ttl.Hung {
+		return fmt.Errorf("reading the configuration has not ended for %s", p.Clock.Since(*begun).Round(time.Second))
+	}
+	return nil
 }
 
 // apply puts a configuration in force that differs from the one that is.
@@ -220,7 +237,8 @@ func (p *DefaultProvider) apply(ctx context.Context, effective bizfly.Config, pi
 		return
 	}
 	candidate.ProjectID = scope.ProjectID
-	candidate.ErrorPatterns = p.patterns
+	// They are no part of what the cloud is asked about: others cost no login.
+	candidate.ErrorPatterns = p.Settings.Load().ErrorPatterns
 	if err := p.Client.Reconfigure(candidate); err != nil {
 		result.CredentialsErr = err
 		return
@@ -228,30 +246,10 @@ func (p *DefaultProvider) apply(ctx context.Context, effective bizfly.Config, pi
 	p.force, p.given, result.Changed = &effective, &candidate, true
 }
 
-// SetErrorPatterns puts patterns in force that are tried before the built-in ones. They cost no login and need no answer
-// of the cloud. The error names the pattern that is wrong; the ones before stay then.
-func (p *DefaultProvider) SetErrorPatterns(patterns []bizfly.ErrorPattern) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if slices.Equal(p.patterns, patterns) {
-		return nil
-	}
-	if p.given != nil {
-		next := *p.given
-		next.ErrorPatterns = patterns
-		if err := p.Client.Reconfigure(next); err != nil {
-			return err
-		}
-		p.given = &next
-	}
-	p.patterns = patterns
-	return nil
-}
-
 // judge asks the cloud whom a configuration is for, and remembers the answer for a while: a configuration that was
 // refused is looked at every few seconds, and must not log in as often.
 func (p *DefaultProvider) judge(ctx context.Context, candidate bizfly.Config) (bizfly.Scope, error) {
-	if p.last == nil || p.Clock.Since(p.last.at) > judgementTTL || !reflect.DeepEqual(p.last.config, candidate) {
+	if p.last == nil || p.Clock.Since(p.last.at) > ttl.Judgement || !reflect.DeepEqual(p.last.config, candidate) {
 		scope, err := p.Probe(ctx, candidate)
 		p.last = &judgement{config: candidate, scope: scope, err: err, at: p.Clock.Now()}
 	}
@@ -316,8 +314,8 @@ func (p *DefaultProvider) guard(ctx context.Context, pinned *bizfly.Scope, resul
 		return
 	}
 	if pinned != nil {
-		if confirmed, ok := p.Guard.Confirmed(); !ok || confirmed != *pinned {
-			p.Guard.Confirm(*pinned)
+		if confirmed, ok := p.Client.Confirmed(); !ok || confirmed != *pinned {
+			p.Client.Confirm(*pinned)
 		}
 	}
 	if result.Scope != nil || result.Err() != nil {
@@ -350,7 +348,7 @@ func (p *DefaultProvider) guard(ctx context.Context, pinned *bizfly.Scope, resul
 // place: the servers are still where they were confirmed to be.
 func (p *DefaultProvider) pinnedScope(object *v1alpha1.ProviderConfig) *bizfly.Scope {
 	if object.Status.Scope == nil {
-		if confirmed, ok := p.Guard.Confirmed(); ok {
+		if confirmed, ok := p.Client.Confirmed(); ok {
 			return &confirmed
 		}
 		return nil

@@ -19,6 +19,7 @@ package flavor_test
 import (
 	"context"
 	"errors"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -34,6 +35,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
@@ -78,7 +80,10 @@ var _ = Describe("The answers that are kept", func() {
 		Entry("its zones change", func() { nodeClass.Status.Zones = []string{"HN1", "HN2"} }),
 		Entry("it is another of the same name", func() { nodeClass = newNodeClass("HN1", "HN2", "HN3") }),
 		Entry("the catalog changes", func() { source.change(func(*catalog.Snapshot) {}) }),
-		Entry("prices change", func() { r.pricing.SetTable(pricing.DefaultTable()) }),
+		Entry("prices change", func() {
+			table := lo.Must(pricing.ParseTable(lo.Must(os.ReadFile("../pricing/table.yaml"))))
+			r.tune(func(o *options.Options) { o.Prices = table })
+		}),
 		Entry("a mark begins", func() {
 			r.marks.MarkUnavailable(context.Background(), capacity.Offering{Flavor: "none"}, capacity.ReasonLaunchFailed, time.Minute)
 		}),

@@ -44,7 +44,7 @@ type skip struct{ name, reason string }
 // indexOf returns the parsed flavors of the snapshot. Two that parse the same content at once do so in vain but not
 // wrongly.
 func (p *DefaultProvider) indexOf(snapshot *catalog.Snapshot) *index {
-	settings := p.settings.Load()
+	settings := p.active()
 	if current := p.index.Load(); current != nil && current.seq == snapshot.Seq && current.settings == settings.seq {
 		return current
 	}
@@ -52,8 +52,8 @@ func (p *DefaultProvider) indexOf(snapshot *catalog.Snapshot) *index {
 	listed := make(map[string]bool, len(snapshot.Flavors))
 	for _, flavor := range snapshot.Flavors {
 		listed[flavor.Name] = true
-		override := settings.Overrides[flavor.Name]
-		parsed, reason := parse(override.applied(flavor))
+		override := settings.from.FlavorOverrides[flavor.Name]
+		parsed, reason := parse(applied(override, flavor))
 		if reason == "" && made.byName[flavor.Name] != nil {
 			reason = "another flavor has the same name"
 		}
@@ -65,7 +65,7 @@ func (p *DefaultProvider) indexOf(snapshot *catalog.Snapshot) *index {
 		made.byName[parsed.name] = parsed
 		made.flavors = append(made.flavors, parsed)
 	}
-	for _, name := range slices.Sorted(maps.Keys(settings.Overrides)) {
+	for _, name := range slices.Sorted(maps.Keys(settings.from.FlavorOverrides)) {
 		if !listed[name] {
 			made.skipped = append(made.skipped, skip{name, "flavorOverrides names it, but the cloud does not list it"})
 		}

@@ -32,6 +32,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -317,7 +318,7 @@ func (p *DefaultProvider) size(e estimate, report Report) (corev1.ResourceList, 
 	set(corev1.ResourceEphemeralStorage, report[capacityStorage], int64(e.rootDiskGiB)*(gib/mib))
 	estimated := e.capacities[corev1.ResourceMemory]
 	// More than the default is what the operator wants to keep in any case.
-	if p.settings.Load().MemoryOverheadPercent > DefaultMemoryOverheadPercent && estimated.Cmp(capacities[corev1.ResourceMemory]) < 0 {
+	if p.options.Load().MemoryOverheadPercent > options.Defaults().MemoryOverheadPercent && estimated.Cmp(capacities[corev1.ResourceMemory]) < 0 {
 		capacities[corev1.ResourceMemory] = estimated
 	}
 	if count := report[pods]; count > 0 && (!e.reservations.Configured || count < int64(e.reservations.MaxPods)) {

@@ -30,6 +30,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -180,9 +181,9 @@ var _ = Describe("The size of nodes", func() {
 	})
 	It("should leave out the operator's overhead where that is more than the default, whatever nodes report", func(ctx context.Context) {
 		sees(ctx, "a", "3936Mi")
-		r.SetConfig(flavor.Config{MemoryOverheadPercent: 25})
+		r.tune(func(o *options.Options) { o.MemoryOverheadPercent = 25 })
 		Expect(memory(ctx)).To(Equal("3Gi"))
-		r.SetConfig(flavor.Config{MemoryOverheadPercent: 2})
+		r.tune(func(o *options.Options) { o.MemoryOverheadPercent = 2 })
 		Expect(memory(ctx)).To(Equal("3936Mi"))
 	})
 	It("should leave out what the operator says that the worker image reserves, before and after nodes report", func(ctx context.Context) {

@@ -29,8 +29,8 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -43,11 +43,11 @@ var _ = Describe("Overrides of flavors", func() {
 		}))
 		r = newRoom(source, env.Client)
 	})
-	overridden := func(ctx context.Context, override flavor.Override) scheduling.Requirements {
+	overridden := func(ctx context.Context, override options.FlavorOverride) scheduling.Requirements {
 		GinkgoHelper()
 		nodeClass := newNodeClass("HN1")
 		before := r.list(ctx, nodeClass)
-		r.SetConfig(flavor.Config{Overrides: map[string]flavor.Override{"p2.8c_32g": override}})
+		r.tune(func(o *options.Options) { o.FlavorOverrides = map[string]options.FlavorOverride{"p2.8c_32g": override} })
 		after := r.list(ctx, nodeClass)
 		Expect(after["p2.2c_4g"].Requirements).To(Equal(before["p2.2c_4g"].Requirements), "another flavor has changed")
 		if after["p2.8c_32g"] == nil {
@@ -56,25 +56,25 @@ var _ = Describe("Overrides of flavors", func() {
 		return after["p2.8c_32g"].Requirements
 	}
 
-	DescribeTable("should set a label", func(ctx context.Context, override flavor.Override, key, value string) {
+	DescribeTable("should set a label", func(ctx context.Context, override options.FlavorOverride, key, value string) {
 		Expect(overridden(ctx, override).Get(key).Values()).To(ConsistOf(value))
 		Expect(source.snapshot.Flavors[1].GPU).To(BeNil(), "the shared catalog was edited")
 		Expect(source.snapshot.Flavors[1].Generation.Code).To(Equal("2"))
 	},
-		Entry("the category", flavor.Override{Category: "dedicated"}, v1alpha1.LabelInstanceCategory, "dedicated"),
-		Entry("the generation", flavor.Override{Generation: "9z"}, v1alpha1.LabelInstanceGeneration, "9z"),
-		Entry("the vendor", flavor.Override{CPUVendor: "amd"}, v1alpha1.LabelInstanceCPUVendor, "amd"),
-		Entry("the GPU's name", flavor.Override{GPUName: "NVIDIA L40S", GPUCount: lo.ToPtr(2)}, v1alpha1.LabelInstanceGPUName, "NVIDIA-L40S"),
-		Entry("the number of GPUs", flavor.Override{GPUName: "NVIDIA L40S", GPUCount: lo.ToPtr(2)}, v1alpha1.LabelInstanceGPUCount, "2"),
+		Entry("the category", options.FlavorOverride{Category: "dedicated"}, v1alpha1.LabelInstanceCategory, "dedicated"),
+		Entry("the generation", options.FlavorOverride{Generation: "9z"}, v1alpha1.LabelInstanceGeneration, "9z"),
+		Entry("the vendor", options.FlavorOverride{CPUVendor: "amd"}, v1alpha1.LabelInstanceCPUVendor, "amd"),
+		Entry("the GPU's name", options.FlavorOverride{GPUName: "NVIDIA L40S", GPUCount: lo.ToPtr(2)}, v1alpha1.LabelInstanceGPUName, "NVIDIA-L40S"),
+		Entry("the number of GPUs", options.FlavorOverride{GPUName: "NVIDIA L40S", GPUCount: lo.ToPtr(2)}, v1alpha1.LabelInstanceGPUCount, "2"),
 	)
 	It("should order in the category that they say", func(ctx context.Context) {
-		overridden(ctx, flavor.Override{Category: "dedicated"})
+		overridden(ctx, options.FlavorOverride{Category: "dedicated"})
 		category, known := r.Category("p2.8c_32g")
 		Expect(known).To(BeTrue())
 		Expect(category).To(Equal("dedicated"))
 	})
 	It("should hide a flavor", func(ctx context.Context) {
-		Expect(overridden(ctx, flavor.Override{Hidden: true})).To(BeNil())
+		Expect(overridden(ctx, options.FlavorOverride{Hidden: true})).To(BeNil())
 	})
 	It("should keep a hidden flavor that a node runs on, and not sell it", func(ctx context.Context) {
 		nodeClass := newNodeClass("HN1")
@@ -86,7 +86,9 @@ var _ = Describe("Overrides of flavors", func() {
 		claim.Labels = map[string]string{corev1.LabelInstanceTypeStable: "p2.8c_32g", corev1.LabelTopologyZone: "HN1"}
 		Expect(env.Client.Create(ctx, claim)).To(Succeed())
 		DeferCleanup(func(ctx context.Context) { Expect(env.Client.Delete(ctx, claim)).To(Succeed()) })
-		r.SetConfig(flavor.Config{Overrides: map[string]flavor.Override{"p2.8c_32g": {Hidden: true}}})
+		r.tune(func(o *options.Options) {
+			o.FlavorOverrides = map[string]options.FlavorOverride{"p2.8c_32g": {Hidden: true}}
+		})
 		types := r.list(ctx, nodeClass)
 		Expect(types).To(HaveKey("p2.8c_32g"))
 		Expect(types["p2.8c_32g"].Offerings.Available()).To(BeEmpty())

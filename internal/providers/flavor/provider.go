@@ -30,6 +30,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
@@ -38,21 +39,8 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-const (
-	// DefaultMemoryOverheadPercent is more than any gap between advertised and real memory that was measured (2 to 7).
-	DefaultMemoryOverheadPercent = 7.5
-	// maxEntries bounds how many NodeClasses are remembered, those that were deleted included.
-	maxEntries = 256
-)
-
-// Config is what the user may say about flavors.
-type Config struct {
-	// MemoryOverheadPercent is the part of a flavor's advertised memory that its node does not see, until nodes have
-	// reported it; 0 means none. More than DefaultMemoryOverheadPercent is left out whatever nodes report.
-	MemoryOverheadPercent float64
-	// Overrides say by the flavor's name what the cloud does not say or says wrongly. The map must not be changed.
-	Overrides map[string]Override
-}
+// maxEntries bounds how many NodeClasses are remembered, those that were deleted included.
+const maxEntries = 256
 
 // DefaultProvider makes instance types from the catalog and keeps them per NodeClass.
 type DefaultProvider struct {
@@ -62,6 +50,7 @@ type DefaultProvider struct {
 	pricing   pricing.Provider
 	bootstrap bootstrap.Provider
 	reader    client.Reader
+	options   *options.Store
 	settings  atomic.Pointer[settings]
 	settingMu sync.Mutex // held to replace settings
 	lessons   lessons
@@ -121,12 +110,11 @@ var _ Provider = (*DefaultProvider)(nil)
 
 // NewDefaultProvider makes a provider. The reader lists NodeClaims and is the manager's cached client.
 func NewDefaultProvider(catalog catalog.Provider, zones zone.Provider, marks capacity.Provider, pricing pricing.Provider,
-	bootstrap bootstrap.Provider, reader client.Reader, config Config) *DefaultProvider {
+	bootstrap bootstrap.Provider, reader client.Reader, settings *options.Store) *DefaultProvider {
 	p := &DefaultProvider{
 		catalog: catalog, zones: zones, marks: marks, pricing: pricing, bootstrap: bootstrap, reader: reader,
-		logged: map[skip]struct{}{},
+		options: settings, logged: map[skip]struct{}{},
 	}
-	p.SetConfig(config)
 	p.Flush()
 	observed.Store(p)
 	return p

@@ -20,47 +20,39 @@ import (
 	"reflect"
 
 	"github.com/bizflycloud/gobizfly"
+	"github.com/samber/lo"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 )
 
-// Override says of one flavor what the cloud does not say or says wrongly. What is empty leaves what the cloud says.
-type Override struct {
-	// Hidden takes the flavor out of what is launched. One that nodes run on stays known, and they stay.
-	Hidden bool `json:"hidden,omitempty"`
-	// Category is the category in which its servers are ordered and priced.
-	Category string `json:"category,omitempty"`
-	// Generation is the code of its hardware generation, for example 2 or 4a.
-	Generation string `json:"generation,omitempty"`
-	// CPUVendor is the vendor of its CPUs, for example intel or amd.
-	CPUVendor string `json:"cpuVendor,omitempty"`
-	// GPUName is the model of its GPUs.
-	GPUName string `json:"gpuName,omitempty"`
-	// GPUCount is the number of its GPUs; 0 says that it has none.
-	GPUCount *int `json:"gpuCount,omitempty"`
-}
-
-// settings are a Config with the number by which answers made from it are known. They are immutable.
+// settings are what instance types are made from, with the number by which those made from them are known. They are
+// immutable.
 type settings struct {
-	Config
-	seq uint64
+	from *options.Options
+	seq  uint64
 }
 
-// SetConfig makes all answers from another configuration from now on; the same one again changes nothing.
-func (p *DefaultProvider) SetConfig(config Config) {
+// active returns the active settings. Others that concern no flavor keep the number: each new one makes all instance types
+// anew.
+func (p *DefaultProvider) active() *settings {
+	from := p.options.Load()
+	if current := p.settings.Load(); current != nil && current.from == from {
+		return current
+	}
 	p.settingMu.Lock()
 	defer p.settingMu.Unlock()
-	next := &settings{Config: config, seq: 1}
+	next := &settings{from: from, seq: 1}
 	if current := p.settings.Load(); current != nil {
-		if reflect.DeepEqual(current.Config, config) {
-			return
-		}
-		next.seq = current.seq + 1
+		same := current.from.MemoryOverheadPercent == from.MemoryOverheadPercent && reflect.DeepEqual(current.from.FlavorOverrides, from.FlavorOverrides)
+		next.seq = current.seq + lo.Ternary[uint64](same, 0, 1)
 	}
 	p.settings.Store(next)
+	return next
 }
 
 // applied returns the flavor as the override makes it; the catalog's own is shared and stays as it is.
-func (o Override) applied(flavor *gobizfly.ServerFlavorResponse) *gobizfly.ServerFlavorResponse {
-	if o == (Override{Hidden: o.Hidden}) {
+func applied(o options.FlavorOverride, flavor *gobizfly.ServerFlavorResponse) *gobizfly.ServerFlavorResponse {
+	if o == (options.FlavorOverride{Hidden: o.Hidden}) {
 		return flavor
 	}
 	changed := *flavor

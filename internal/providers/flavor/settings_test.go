@@ -30,7 +30,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -46,22 +46,24 @@ var _ = Describe("A configuration that changes", func() {
 		r = newRoom(source, env.Client)
 		nodeClass = newNodeClass("HN1", "HN2")
 	})
-	set := func(overrides map[string]flavor.Override) {
-		r.SetConfig(flavor.Config{MemoryOverheadPercent: flavor.DefaultMemoryOverheadPercent, Overrides: overrides})
+	set := func(overrides map[string]options.FlavorOverride) {
+		r.tune(func(o *options.Options) {
+			o.MemoryOverheadPercent, o.FlavorOverrides = options.Defaults().MemoryOverheadPercent, overrides
+		})
 	}
 	has := func(it *cloudprovider.InstanceType, key string) []string { return it.Requirements.Get(key).Values() }
 
 	It("should show at the next look, and nothing be made anew when it is the same", func(ctx context.Context) {
 		first := r.list(ctx, nodeClass)[name]
-		r.SetConfig(flavor.Config{MemoryOverheadPercent: 25})
+		r.tune(func(o *options.Options) { o.MemoryOverheadPercent = 25 })
 		second := r.list(ctx, nodeClass)[name]
 		Expect(second.Capacity.Memory().Value()).To(BeEquivalentTo(3072 << 20))
 		Expect(first.Capacity.Memory().Value()).To(BeNumerically(">", 3072<<20), "what was handed out is never edited")
-		r.SetConfig(flavor.Config{MemoryOverheadPercent: 25})
+		r.tune(func(o *options.Options) { o.MemoryOverheadPercent = 25 })
 		Expect(r.list(ctx, nodeClass)[name]).To(BeIdenticalTo(second))
 	})
 	It("should take a hidden flavor out, and bring it back", func(ctx context.Context) {
-		set(map[string]flavor.Override{name: {Hidden: true}})
+		set(map[string]options.FlavorOverride{name: {Hidden: true}})
 		Expect(r.list(ctx, nodeClass)).NotTo(HaveKey(name))
 		set(nil)
 		Expect(r.list(ctx, nodeClass)[name].Offerings.Available()).To(HaveLen(2))
@@ -75,7 +77,7 @@ var _ = Describe("A configuration that changes", func() {
 			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{corev1.LabelInstanceTypeStable: name, corev1.LabelTopologyZone: "HN2"}},
 			Spec:       karpv1.NodeClaimSpec{NodeClassRef: &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "BizflyNodeClass", Name: nodeClass.Name}},
 		}))).To(Succeed())
-		set(map[string]flavor.Override{name: {Hidden: true}})
+		set(map[string]options.FlavorOverride{name: {Hidden: true}})
 		after := r.list(ctx, nodeClass)[name]
 		Expect(after).NotTo(BeNil(), "core replaces nodes whose type has vanished")
 		Expect(after.Offerings.Available()).To(BeEmpty())
@@ -89,7 +91,7 @@ var _ = Describe("A configuration that changes", func() {
 	It("should give a category to a flavor that has none, and another to one that has", func(ctx context.Context) {
 		Expect(r.list(ctx, nodeClass)).NotTo(HaveKey("odd"))
 		before := r.list(ctx, nodeClass)[name]
-		set(map[string]flavor.Override{"odd": {Category: "basic"}, name: {Category: "dedicated"}})
+		set(map[string]options.FlavorOverride{"odd": {Category: "basic"}, name: {Category: "dedicated"}})
 		types := r.list(ctx, nodeClass)
 		Expect(has(types["odd"], v1alpha1.LabelInstanceCategory)).To(ConsistOf("basic"))
 		category, _ := r.Category("odd")
@@ -99,22 +101,22 @@ var _ = Describe("A configuration that changes", func() {
 		Expect(source.snapshot.Flavors[0].Category).To(Equal("premium"), "the catalog's own is shared")
 	})
 	DescribeTable("should change the GPUs",
-		func(ctx context.Context, flavorName string, override flavor.Override, count, model string) {
-			set(map[string]flavor.Override{flavorName: override})
+		func(ctx context.Context, flavorName string, override options.FlavorOverride, count, model string) {
+			set(map[string]options.FlavorOverride{flavorName: override})
 			it := r.list(ctx, nodeClass)[flavorName]
 			Expect(has(it, v1alpha1.LabelInstanceGPUCount)).To(Equal(lo.Compact([]string{count})))
 			Expect(has(it, v1alpha1.LabelInstanceGPUName)).To(Equal(lo.Compact([]string{model})))
 			quantity := it.Capacity[v1alpha1.ResourceNVIDIAGPU]
 			Expect(quantity.String()).To(Equal(lo.CoalesceOrEmpty(count, "0")))
 		},
-		Entry("of a flavor without any", name, flavor.Override{GPUName: "NVIDIA A30", GPUCount: lo.ToPtr(2)}, "2", "NVIDIA-A30"),
-		Entry("their model", "gpu", flavor.Override{GPUName: "NVIDIA A30"}, "1", "NVIDIA-A30"),
-		Entry("their number", "gpu", flavor.Override{GPUCount: lo.ToPtr(4)}, "4", "NVIDIA-T4"),
-		Entry("to none", "gpu", flavor.Override{GPUCount: lo.ToPtr(0)}, "", ""),
+		Entry("of a flavor without any", name, options.FlavorOverride{GPUName: "NVIDIA A30", GPUCount: lo.ToPtr(2)}, "2", "NVIDIA-A30"),
+		Entry("their model", "gpu", options.FlavorOverride{GPUName: "NVIDIA A30"}, "1", "NVIDIA-A30"),
+		Entry("their number", "gpu", options.FlavorOverride{GPUCount: lo.ToPtr(4)}, "4", "NVIDIA-T4"),
+		Entry("to none", "gpu", options.FlavorOverride{GPUCount: lo.ToPtr(0)}, "", ""),
 	)
 	It("should go on with a name that the cloud does not list", func(ctx context.Context) {
 		before := r.list(ctx, nodeClass)
-		set(map[string]flavor.Override{"elsewhere": {Hidden: true}})
+		set(map[string]options.FlavorOverride{"elsewhere": {Hidden: true}})
 		Expect(r.list(ctx, nodeClass)).To(HaveLen(len(before)))
 	})
 })

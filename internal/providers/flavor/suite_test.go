@@ -36,6 +36,7 @@ import (
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
@@ -65,15 +66,24 @@ type room struct {
 	clock   *clocktesting.FakeClock
 	marks   *capacity.DefaultProvider
 	pricing *pricing.DefaultProvider
+	options *options.Store
 }
 
 func newRoom(source catalog.Provider, reader client.Reader) *room {
 	r := &room{clock: clocktesting.NewFakeClock(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))}
 	r.marks = capacity.NewDefaultProvider(r.clock)
-	r.pricing = pricing.NewDefaultProvider(pricing.DefaultTable())
+	r.options = options.NewStore(nil)
+	r.pricing = pricing.NewDefaultProvider(func() *pricing.Table { return r.options.Load().Prices })
 	r.DefaultProvider = flavor.NewDefaultProvider(source, zone.NewDefaultProvider(source, zone.Config{}), r.marks, r.pricing,
-		bootstrap.NewDefaultProvider(bootstrap.Config{}, source), reader, flavor.Config{MemoryOverheadPercent: flavor.DefaultMemoryOverheadPercent})
+		bootstrap.NewDefaultProvider(bootstrap.Config{}, source), reader, r.options)
 	return r
+}
+
+// tune changes settings.
+func (r *room) tune(change func(*options.Options)) {
+	changed := *r.options.Load()
+	change(&changed)
+	r.options.Set(&changed)
 }
 
 // list returns the types by name.

@@ -22,10 +22,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/bizflycloud/gobizfly"
-	"github.com/patrickmn/go-cache"
 	"github.com/samber/lo"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
@@ -51,19 +49,16 @@ const (
 type DefaultProvider struct {
 	api     bizfly.CatalogAPI
 	catalog catalog.Provider
-	cache   *lookup.Lists
+	cache   lookup.Cache
 	doubts  doubts
 }
 
 var _ Provider = (*DefaultProvider)(nil)
 
 // NewDefaultProvider makes the provider. The cache's default expiration decides how late a newer custom image is seen.
-func NewDefaultProvider(api bizfly.CatalogAPI, catalogProvider catalog.Provider, listCache *cache.Cache) *DefaultProvider {
-	return &DefaultProvider{api: api, catalog: catalogProvider, cache: lookup.NewLists(listCache)}
+func NewDefaultProvider(api bizfly.CatalogAPI, catalogProvider catalog.Provider, listCache lookup.Cache) *DefaultProvider {
+	return &DefaultProvider{api: api, catalog: catalogProvider, cache: listCache}
 }
-
-// SetTTL changes for how long lists of images are believed; 0 means the cache's default expiration.
-func (p *DefaultProvider) SetTTL(ttl time.Duration) { p.cache.SetTTL(ttl) }
 
 // Resolve implements Provider. A term that cannot be looked up ends the search with its error: going on to the next term
 // would make the image flap with the cloud's mood, and every node of the class with it.

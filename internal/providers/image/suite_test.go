@@ -83,6 +83,7 @@ func startWith(configure func(*catalog.Config)) *catalog.DefaultProvider {
 		AppCredID: credentials.AppCredID, AppCredSecret: credentials.AppCredSecret, Registerer: prometheus.NewRegistry(),
 	})
 	Expect(err).ToNot(HaveOccurred())
+	client.Confirm(lo.Must(client.Scope(ctx)))
 	config := catalog.Config{Region: credentials.Region}
 	configure(&config)
 	catalogProvider := catalog.NewDefaultProvider(client, clock.RealClock{}, config)

@@ -38,7 +38,7 @@ const (
 
 // Addresses returns the ids of the interfaces, private and public, that are attached to the server now.
 func (p *DefaultProvider) Addresses(ctx context.Context, id string) ([]string, error) {
-	ports, err := p.ports.get(ctx, p.times.Load().ListMaxAge)
+	ports, err := p.ports.get(ctx, p.settings.Load().ServerListMaxAge)
 	if err != nil {
 		return nil, fmt.Errorf("listing the network interfaces of server %s: %w", id, err)
 	}
@@ -61,7 +61,7 @@ func (p *DefaultProvider) attachedAddresses(ctx context.Context, server *gobizfl
 	if len(current.Addresses) == 0 {
 		return nil
 	}
-	ports, err := p.ports.get(ctx, p.times.Load().ListMaxAge)
+	ports, err := p.ports.get(ctx, p.settings.Load().ServerListMaxAge)
 	if err != nil {
 		log.FromContext(ctx).Error(err, "listing the network interfaces of a server that is deleted", "server", server.Name)
 		return nil

@@ -26,6 +26,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
@@ -80,13 +81,17 @@ var _ = Describe("Launch", func() {
 			reaped(w)
 		})
 		It("should wait for the reason, but not for ever", func() {
-			w := newWorld(cloud.Options{Latency: time.Hour, HideBuilding: true}, func(c *instance.Config) { c.IDWait = 10 * time.Millisecond })
+			w := newWorld(cloud.Options{Latency: time.Hour, HideBuilding: true}, func(c *instance.Config) {
+				c.Settings = times(func(o *options.Options) { o.ServerIDWait = 10 * time.Millisecond })
+			})
 			request, written := w.request()
 			_, _, err := w.provider.Launch(ctx, request)
 			Expect(err).To(MatchError(instance.ErrAwaitingServerID))
 			Expect(w.box.EditServer(w.box.Servers()[0].ID, func(s *cloud.Server) { s.Status = instance.StatusError })).To(BeTrue())
 			w.box.AddServer(cloud.ServerSpec{Name: written.last().Name, Status: instance.StatusError, Metadata: metadata(clusterUID, claimUID, 1)})
-			_, err = w.restart(func(c *instance.Config) { c.IDWait = 20 * time.Second }).Resume(ctx, claimUID, written.last())
+			_, err = w.restart(func(c *instance.Config) {
+				c.Settings = times(func(o *options.Options) { o.ServerIDWait = 20 * time.Second })
+			}).Resume(ctx, claimUID, written.last())
 			var failed *instance.FailedError
 			Expect(errors.As(err, &failed)).To(BeTrue(), "%v", err)
 			Expect(bizfly.IsCapacity(err)).To(BeFalse())

@@ -32,6 +32,7 @@ import (
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -279,7 +280,9 @@ var _ = Describe("Launch", func() {
 			Entry("when the token has expired", cloud.Fault{Effect: cloud.EffectUnauthorized, Count: 1}),
 		)
 		It("should return in time and leave the rest to Resume", func() {
-			w := newWorld(cloud.Options{Latency: time.Hour, HideBuilding: true}, func(c *instance.Config) { c.IDWait = 50 * time.Millisecond })
+			w := newWorld(cloud.Options{Latency: time.Hour, HideBuilding: true}, func(c *instance.Config) {
+				c.Settings = times(func(o *options.Options) { o.ServerIDWait = 50 * time.Millisecond })
+			})
 			request, written := w.request()
 			_, _, err := w.provider.Launch(ctx, request)
 			Expect(err).To(MatchError(instance.ErrAwaitingServerID))
@@ -287,7 +290,9 @@ var _ = Describe("Launch", func() {
 			Eventually(w.provider.Polling).Should(BeFalse())
 		})
 		It("should leave the verdict that nobody knows to Resume", func() {
-			w := newWorld(cloud.Options{}, func(c *instance.Config) { c.IDWait, c.VisibilityWindow = 100*time.Millisecond, time.Nanosecond })
+			w := newWorld(cloud.Options{}, func(c *instance.Config) {
+				c.Settings = times(func(o *options.Options) { o.ServerIDWait, o.VisibilityWindow = 100*time.Millisecond, time.Nanosecond })
+			})
 			w.box.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectReset})
 			request, written := w.request()
 			_, _, err := w.provider.Launch(ctx, request)
@@ -325,7 +330,8 @@ var _ = Describe("Launch", func() {
 	It("should serve many launches with one poller", func() {
 		const launches = 200
 		w := newWorld(cloud.Options{Latency: 300 * time.Millisecond, HideBuilding: true}, func(c *instance.Config) {
-			c.PollInterval, c.TaskReadsPerPoll = 100*time.Millisecond, 5
+			c.Settings = times(func(o *options.Options) { o.ServerPollInterval = 100 * time.Millisecond })
+			c.TaskReadsPerPoll = 5
 		})
 		begun := time.Now()
 		var wait sync.WaitGroup

@@ -31,7 +31,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/liveness"
 )
 
 const (
@@ -76,8 +75,6 @@ type poller struct {
 	left chan struct{}
 	// lastRound is when the last round began: a poller that starts anew keeps the pace.
 	lastRound time.Time
-	// work is the round under way.
-	work liveness.Work
 }
 
 func newPoller(p *DefaultProvider) *poller {
@@ -87,7 +84,7 @@ func newPoller(p *DefaultProvider) *poller {
 // wait returns what becomes of the order, or ErrAwaitingServerID when that is not known in time.
 func (l *poller) wait(ctx context.Context, w *waiter) (finding, error) {
 	w.found = make(chan finding, 1)
-	timer := l.p.config.Clock.NewTimer(l.p.times.Load().IDWait)
+	timer := l.p.config.Clock.NewTimer(l.p.settings.Load().ServerIDWait)
 	defer timer.Stop()
 	l.join(w)
 	defer l.leave(w)
@@ -143,9 +140,7 @@ func (l *poller) run() {
 		waiters := lo.Keys(l.waiters)
 		l.lastRound = l.p.config.Clock.Now()
 		l.mu.Unlock()
-		end := l.work.Begin(l.p.config.Clock.Now())
 		l.round(waiters)
-		end()
 	}
 }
 
@@ -159,7 +154,7 @@ func (l *poller) pause() bool {
 			l.mu.Unlock()
 			return false
 		}
-		due := l.p.times.Load().PollInterval - clk.Since(l.lastRound)
+		due := l.p.settings.Load().ServerPollInterval - clk.Since(l.lastRound)
 		l.mu.Unlock()
 		if due <= 0 {
 			return true
@@ -277,7 +272,7 @@ func (l *poller) verified(ctx context.Context, w *waiter, named *gobizfly.Server
 
 // giveUp pronounces, once the order is older than the window, that its outcome will never be known.
 func (l *poller) giveUp(w *waiter) {
-	if w.mayGiveUp && l.p.config.Clock.Since(w.intent.OrderedAt) > l.p.times.Load().VisibilityWindow {
+	if w.mayGiveUp && l.p.config.Clock.Since(w.intent.OrderedAt) > l.p.settings.Load().VisibilityWindow {
 		l.deliver(w, finding{})
 	}
 }

@@ -41,7 +41,7 @@ type Port struct {
 
 // Ports returns the network interfaces of the servers of the project, from a list that is at most a few seconds old.
 func (p *DefaultProvider) Ports(ctx context.Context) ([]Port, error) {
-	ports, err := p.ports.get(ctx, p.times.Load().ListMaxAge)
+	ports, err := p.ports.get(ctx, p.settings.Load().ServerListMaxAge)
 	if err != nil {
 		return nil, fmt.Errorf("listing network interfaces: %w", err)
 	}

@@ -20,7 +20,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/bizflycloud/gobizfly"
@@ -32,21 +31,17 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/journal"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
 )
 
-// Defaults of Config.
-const (
-	defaultIDWait           = 30 * time.Second
-	defaultVisibilityWindow = 2 * time.Minute
-	defaultPollInterval     = 2 * time.Second
-	defaultListMaxAge       = 3 * time.Second
-	defaultTaskReadsPerPoll = 20
-	// rebootMemory exceeds the five minutes in which core repeats a reboot.
-	rebootMemory = time.Hour
-)
+// defaultTaskReadsPerPoll is that of Config.
+const defaultTaskReadsPerPoll = 20
+
+// rebootMemory exceeds the five minutes in which core repeats a reboot.
+const rebootMemory = time.Hour
 
 // errNoClusterUID makes every call fail while we do not know who we are: without the UID nothing is provably ours.
 var errNoClusterUID = errors.New("the UID of the kube-system namespace is not known, so no server can be told to be this cluster's")
@@ -62,15 +57,8 @@ type Config struct {
 	BKEClusterToken string
 	// BKE gives these two where they may have to be learned, and then wins; nil means that they are all there is.
 	BKE bke.Provider
-	// IDWait is how long Launch and Resume wait for a server's id. Core schedules nothing while a claim lacks one, so
-	// it is short. The default is 30 s.
-	IDWait time.Duration
-	// VisibilityWindow is how long after an order its server or task must have been seen; the default is 2 min.
-	VisibilityWindow time.Duration
-	// PollInterval is the time between two looks for the servers that were ordered; the default is 2 s.
-	PollInterval time.Duration
-	// ListMaxAge is how old a list may be when List is called; the default is 3 s.
-	ListMaxAge time.Duration
+	// Settings are the active settings; nil means the defaults.
+	Settings *options.Store
 	// TaskReadsPerPoll is the most tasks that one poll reads; the default is 20.
 	TaskReadsPerPoll int
 	// Clock is nil for the real one.
@@ -85,6 +73,9 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	if c.BKE == nil {
 		c.BKE = bke.Values{ClusterID: c.BKEClusterID, Token: c.BKEClusterToken}
+	}
+	if c.Settings == nil {
+		c.Settings = options.NewStore(nil)
 	}
 	c.TaskReadsPerPoll = lo.CoalesceOrEmpty(c.TaskReadsPerPoll, defaultTaskReadsPerPoll)
 	if c.Clock == nil {
@@ -111,7 +102,7 @@ type DefaultProvider struct {
 	ports     *sharedList[*gobizfly.NetworkInterface]
 	firewalls *sharedList[*gobizfly.Firewall]
 	poller    *poller
-	times     atomic.Pointer[Times]
+	settings  *options.Store
 	deletions *tracker
 	names     flavorNames
 	reboots   *cache.Cache
@@ -136,6 +127,7 @@ func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider bootstr
 		bootstrap: bootstrapProvider,
 		zones:     zoneProvider,
 		protected: protected,
+		settings:  config.Settings,
 		servers:   newSharedList(config.Clock, api.ListServers),
 		volumes:   newSharedList(config.Clock, api.ListVolumes),
 		ports:     newSharedList(config.Clock, api.ListNetworkInterfaces),
@@ -145,9 +137,6 @@ func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider bootstr
 		reboots:   cache.New(rebootMemory, rebootMemory),
 	}
 	p.poller = newPoller(p)
-	p.SetTimes(Times{
-		IDWait: config.IDWait, VisibilityWindow: config.VisibilityWindow, PollInterval: config.PollInterval, ListMaxAge: config.ListMaxAge,
-	})
 	return p
 }
 
@@ -174,7 +163,7 @@ func (p *DefaultProvider) List(ctx context.Context) ([]*Instance, error) {
 	if p.config.ClusterUID == "" {
 		return nil, errNoClusterUID
 	}
-	servers, err := p.servers.get(ctx, p.times.Load().ListMaxAge)
+	servers, err := p.servers.get(ctx, p.settings.Load().ServerListMaxAge)
 	if err != nil {
 		return nil, fmt.Errorf("listing servers: %w", err)
 	}

@@ -99,7 +99,7 @@ var _ = Describe("List", func() {
 	})
 	It("should use a list for as long as it is young", func() {
 		now := clocktesting.NewFakeClock(time.Now())
-		w := newWorld(cloud.Options{}, func(c *instance.Config) { c.Clock, c.ListMaxAge = now, 3*time.Second })
+		w := newWorld(cloud.Options{}, func(c *instance.Config) { c.Clock = now })
 		for range 5 {
 			_, err := w.provider.List(ctx)
 			Expect(err).NotTo(HaveOccurred())

@@ -26,12 +26,15 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
 
 var _ = Describe("Resume", func() {
-	quick := func(c *instance.Config) { c.IDWait = 100 * time.Millisecond }
+	quick := func(c *instance.Config) {
+		c.Settings = times(func(o *options.Options) { o.ServerIDWait = 100 * time.Millisecond })
+	}
 
 	It("should find the server of an order that somebody else waited for", func() {
 		w := newWorld(cloud.Options{})
@@ -50,11 +53,15 @@ var _ = Describe("Resume", func() {
 		Expect(found.ID).To(Equal(server.ID))
 	})
 	It("should find a server that comes while it waits", func() {
-		w := newWorld(cloud.Options{Latency: 100 * time.Millisecond, HideBuilding: true}, func(c *instance.Config) { c.IDWait = time.Nanosecond })
+		w := newWorld(cloud.Options{Latency: 100 * time.Millisecond, HideBuilding: true}, func(c *instance.Config) {
+			c.Settings = times(func(o *options.Options) { o.ServerIDWait = time.Nanosecond })
+		})
 		request, written := w.request()
 		_, _, err := w.provider.Launch(ctx, request)
 		Expect(err).To(MatchError(instance.ErrAwaitingServerID))
-		found, err := w.restart(func(c *instance.Config) { c.IDWait = 20 * time.Second }).Resume(ctx, claimUID, written.last())
+		found, err := w.restart(func(c *instance.Config) {
+			c.Settings = times(func(o *options.Options) { o.ServerIDWait = 20 * time.Second })
+		}).Resume(ctx, claimUID, written.last())
 		Expect(err).NotTo(HaveOccurred())
 		Expect(found.ID).To(Equal(w.box.Servers()[0].ID))
 		Expect(w.count(createServer)).To(Equal(1))
@@ -136,7 +143,8 @@ var _ = Describe("Resume", func() {
 		It("should give up when the window passes while it waits", func() {
 			now := clocktesting.NewFakeClock(time.Now())
 			w := newWorld(cloud.Options{}, func(c *instance.Config) {
-				c.Clock, c.PollInterval, c.IDWait, c.VisibilityWindow = now, 2*time.Second, time.Hour, 2*time.Minute
+				c.Clock = now
+				c.Settings = times(func(o *options.Options) { o.ServerPollInterval, o.ServerIDWait = 2*time.Second, time.Hour })
 			})
 			done := make(chan error, 1)
 			intent := w.intent(func(i *instance.Intent) { i.OrderedAt = now.Now() })
@@ -198,7 +206,9 @@ var _ = Describe("Resume", func() {
 		})
 		It("should not sweep the disk of an order that somebody may wait for", func() {
 			now := clocktesting.NewFakeClock(time.Now())
-			w := newWorld(cloud.Options{Latency: time.Hour, HideBuilding: true}, func(c *instance.Config) { c.IDWait = time.Nanosecond })
+			w := newWorld(cloud.Options{Latency: time.Hour, HideBuilding: true}, func(c *instance.Config) {
+				c.Settings = times(func(o *options.Options) { o.ServerIDWait = time.Nanosecond })
+			})
 			fake := w.restart(func(c *instance.Config) { c.Clock = now })
 			request, _ := w.request()
 			done := make(chan error, 1)
@@ -223,7 +233,9 @@ var _ = Describe("Resume", func() {
 		w := newWorld(cloud.Options{HideBuilding: true})
 		w.box.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectNoCapacity, Async: true})
 		request, written := w.request()
-		ended := w.restart(func(c *instance.Config) { c.IDWait = time.Nanosecond })
+		ended := w.restart(func(c *instance.Config) {
+			c.Settings = times(func(o *options.Options) { o.ServerIDWait = time.Nanosecond })
+		})
 		_, _, err := ended.Launch(ctx, request)
 		Expect(err).To(HaveOccurred())
 		_, err = w.provider.Resume(ctx, claimUID, written.last())

@@ -38,12 +38,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
 const (
@@ -104,10 +106,18 @@ func (p *protectedVolumes) read(context.Context) (sets.Set[string], error) {
 	return p.handles, p.err
 }
 
+// times are the settings of a world, changed.
+func times(change func(*options.Options)) *options.Store {
+	return unit.Settings(func(o *options.Options) {
+		o.ServerIDWait, o.ServerPollInterval = 20*time.Second, 10*time.Millisecond
+		change(o)
+	})
+}
+
 // newWorld starts a cloud; the changes are applied to the provider's configuration.
-func newWorld(options cloud.Options, changes ...func(*instance.Config)) *world {
+func newWorld(config cloud.Options, changes ...func(*instance.Config)) *world {
 	GinkgoHelper()
-	w := &world{box: cloud.Start(options), protected: &protectedVolumes{}}
+	w := &world{box: cloud.Start(config), protected: &protectedVolumes{}}
 	// A server that stops gives fresh connections two seconds; the next spec need not wait for that.
 	DeferCleanup(func() { closing.Go(w.box.Close) })
 	many := bizfly.Limit{QPS: 1000, Burst: 1000, Concurrency: 100}
@@ -117,12 +127,13 @@ func newWorld(options cloud.Options, changes ...func(*instance.Config)) *world {
 		Limits: bizfly.Limits{Delete: many, Read: many, Create: many}, Registerer: prometheus.NewRegistry(),
 	})
 	Expect(err).NotTo(HaveOccurred())
+	client.Confirm(lo.Must(client.Scope(context.Background())))
 	w.client = client
 	w.catalog = catalog.NewDefaultProvider(client, clock.RealClock{}, catalog.Config{Region: "HN", BKEClusterID: w.box.BKE().ClusterUID})
 	Expect(w.catalog.Refresh(context.Background())).To(Succeed())
 	w.config = instance.Config{
 		ClusterName: clusterName, ClusterUID: clusterUID, BKEClusterID: w.box.BKE().ClusterUID, BKEClusterToken: w.box.BKE().ClusterToken,
-		IDWait: 20 * time.Second, PollInterval: 10 * time.Millisecond,
+		Settings: times(func(*options.Options) {}),
 	}
 	for _, change := range changes {
 		change(&w.config)

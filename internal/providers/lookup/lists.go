@@ -17,7 +17,6 @@ limitations under the License.
 package lookup
 
 import (
-	"sync/atomic"
 	"time"
 
 	"github.com/patrickmn/go-cache"
@@ -34,30 +33,19 @@ type Cache interface {
 // Lists is a Cache whose time can be changed while it is used.
 type Lists struct {
 	cache *cache.Cache
-	ttl   atomic.Int64
+	ttl   func() time.Duration
 }
 
 var _ Cache = (*Lists)(nil)
 
-// NewLists keeps lists in the cache for its default expiration.
-func NewLists(c *cache.Cache) *Lists {
-	l := &Lists{cache: c}
-	l.ttl.Store(int64(cache.DefaultExpiration))
-	return l
-}
+// NewLists keeps lists in the cache for the active TTL.
+func NewLists(c *cache.Cache, ttl func() time.Duration) *Lists { return &Lists{cache: c, ttl: ttl} }
 
-// Get implements Cache.
-func (l *Lists) Get(key string) (any, bool) { return l.cache.Get(key) }
+// Get implements Cache. A list that would be kept for longer than the TTL was stored with a longer one and has expired.
+func (l *Lists) Get(key string) (any, bool) {
+	items, until, ok := l.cache.GetWithExpiration(key)
+	return items, ok && time.Until(until) <= l.ttl()
+}
 
 // SetDefault implements Cache.
-func (l *Lists) SetDefault(key string, items any) {
-	l.cache.Set(key, items, time.Duration(l.ttl.Load()))
-}
-
-// SetTTL keeps lists for another time from now on; what is kept is dropped, since it was promised the old one. 0 means
-// the default expiration of the cache.
-func (l *Lists) SetTTL(ttl time.Duration) {
-	if l.ttl.Swap(int64(ttl)) != int64(ttl) {
-		l.cache.Flush()
-	}
-}
+func (l *Lists) SetDefault(key string, items any) { l.cache.Set(key, items, l.ttl()) }

@@ -27,31 +27,15 @@ import (
 )
 
 var _ = Describe("Lists", func() {
-	// kept says until when a list is kept that is stored now; never is the zero time.
-	kept := func(lists *lookup.Lists, inner *cache.Cache) time.Duration {
+	It("should keep lists for the active TTL, and drop those that were stored with a longer one", func() {
+		inner, ttl := cache.New(cache.NoExpiration, 0), time.Hour
+		lists := lookup.NewLists(inner, func() time.Duration { return ttl })
 		lists.SetDefault("key", []string{"a"})
-		_, until, ok := inner.GetWithExpiration("key")
-		Expect(ok).To(BeTrue())
-		return time.Until(until).Round(time.Minute)
-	}
-
-	It("should keep lists for the time of the cache, then for the one that is set, then for that of the cache again", func() {
-		inner := cache.New(time.Hour, 0)
-		lists := lookup.NewLists(inner)
-		Expect(kept(lists, inner)).To(Equal(time.Hour))
-		lists.SetTTL(5 * time.Minute)
-		Expect(kept(lists, inner)).To(Equal(5 * time.Minute))
-		lists.SetTTL(0)
-		Expect(kept(lists, inner)).To(Equal(time.Hour))
-	})
-	It("should drop what was promised another time, and nothing when the time is the same", func() {
-		lists := lookup.NewLists(cache.New(time.Hour, 0))
-		lists.SetTTL(time.Minute)
-		lists.SetDefault("key", []string{"a"})
-		lists.SetTTL(time.Minute)
+		_, until, _ := inner.GetWithExpiration("key")
+		Expect(time.Until(until)).To(BeNumerically("~", time.Hour, time.Minute))
 		_, ok := lists.Get("key")
 		Expect(ok).To(BeTrue())
-		lists.SetTTL(2 * time.Minute)
+		ttl = time.Minute
 		_, ok = lists.Get("key")
 		Expect(ok).To(BeFalse())
 	})

@@ -22,10 +22,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/bizflycloud/gobizfly"
-	"github.com/patrickmn/go-cache"
 	"github.com/samber/lo"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
@@ -52,18 +50,15 @@ var errClusterUnknown = errors.New("spec.networkSelectorTerms is empty, which me
 type DefaultProvider struct {
 	api     bizfly.NetworkAPI
 	catalog catalog.Provider
-	cache   *lookup.Lists
+	cache   lookup.Cache
 }
 
 var _ Provider = (*DefaultProvider)(nil)
 
 // NewDefaultProvider makes the provider. The catalog is asked for the network of the BKE cluster.
-func NewDefaultProvider(api bizfly.NetworkAPI, catalogProvider catalog.Provider, listCache *cache.Cache) *DefaultProvider {
-	return &DefaultProvider{api: api, catalog: catalogProvider, cache: lookup.NewLists(listCache)}
+func NewDefaultProvider(api bizfly.NetworkAPI, catalogProvider catalog.Provider, listCache lookup.Cache) *DefaultProvider {
+	return &DefaultProvider{api: api, catalog: catalogProvider, cache: listCache}
 }
-
-// SetTTL changes for how long lists of networks, firewalls and keys are believed; 0 means the cache's default expiration.
-func (p *DefaultProvider) SetTTL(ttl time.Duration) { p.cache.SetTTL(ttl) }
 
 // Networks implements Provider.
 func (p *DefaultProvider) Networks(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) ([]Network, error) {

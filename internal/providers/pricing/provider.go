@@ -16,41 +16,17 @@ limitations under the License.
 
 package pricing
 
-import (
-	"sync"
-	"sync/atomic"
-)
-
-// DefaultProvider prices with a table that can be replaced while it runs.
-type DefaultProvider struct {
-	mu      sync.Mutex
-	current atomic.Pointer[version]
-}
-
-// version is immutable.
-type version struct {
-	seq   uint64
-	table *Table
-}
+// DefaultProvider prices with the active table.
+type DefaultProvider struct{ table func() *Table }
 
 var _ Provider = (*DefaultProvider)(nil)
 
-// NewDefaultProvider prices with the table, for example DefaultTable(). The table must have passed ParseTable.
-func NewDefaultProvider(table *Table) *DefaultProvider {
-	p := &DefaultProvider{}
-	p.current.Store(&version{seq: 1, table: table})
-	return p
-}
+// NewDefaultProvider prices with the table that the function returns, for example DefaultTable. It must have passed
+// ParseTable and not be changed any more.
+func NewDefaultProvider(table func() *Table) *DefaultProvider { return &DefaultProvider{table: table} }
 
 // Price returns VND per hour.
-func (p *DefaultProvider) Price(item Item) (float64, bool) { return p.current.Load().table.price(item) }
+func (p *DefaultProvider) Price(item Item) (float64, bool) { return p.table().price(item) }
 
-// SeqNum changes with every table.
-func (p *DefaultProvider) SeqNum() uint64 { return p.current.Load().seq }
-
-// SetTable prices with another table from now on. The table must have passed ParseTable and not be changed any more.
-func (p *DefaultProvider) SetTable(table *Table) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.current.Store(&version{seq: p.current.Load().seq + 1, table: table})
-}
+// SeqNum is different for each parsed table.
+func (p *DefaultProvider) SeqNum() uint64 { return p.table().seq }

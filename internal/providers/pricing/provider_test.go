@@ -17,6 +17,8 @@ limitations under the License.
 package pricing_test
 
 import (
+	"os"
+
 	"math/rand/v2"
 	"slices"
 
@@ -44,7 +46,7 @@ func pick[T any](random *rand.Rand, from []T) T { return from[random.IntN(len(fr
 var _ = Describe("Pricing", func() {
 	var provider *pricing.DefaultProvider
 
-	BeforeEach(func() { provider = pricing.NewDefaultProvider(pricing.DefaultTable()) })
+	BeforeEach(func() { provider = pricing.NewDefaultProvider(pricing.DefaultTable) })
 	price := func(item pricing.Item) float64 {
 		GinkgoHelper()
 		vnd, ok := provider.Price(item)
@@ -141,10 +143,10 @@ var _ = Describe("Pricing", func() {
 	})
 	It("should price with another table from then on and say so by the number", func() {
 		before := provider.SeqNum()
-		table := pricing.DefaultTable()
+		table := lo.Must(pricing.ParseTable(lo.Must(os.ReadFile("table.yaml"))))
 		table.Categories["premium"] = pricing.ComputeRates{CPU: 1, MemoryGiB: 1}
 		table.Generations = map[string]float64{"4a": 2}
-		provider.SetTable(table)
+		provider = pricing.NewDefaultProvider(func() *pricing.Table { return table })
 		Expect(provider.SeqNum()).NotTo(Equal(before))
 		Expect(price(base)).To(Equal(30.0))
 		Expect(price(with(func(i *pricing.Item) { i.Generation = "4a" }))).To(Equal(60.0))

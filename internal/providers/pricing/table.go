@@ -24,6 +24,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"unicode"
 
 	"github.com/samber/lo"
@@ -54,6 +56,8 @@ type Table struct {
 	BillingPlans map[v1alpha1.BillingPlan]PlanFactors `json:"billingPlans"`
 	// NetworkPlans are surcharges per server.
 	NetworkPlans map[v1alpha1.NetworkPlan]float64 `json:"networkPlans"`
+
+	seq uint64
 }
 
 // ComputeRates are the rates of one category.
@@ -73,18 +77,22 @@ type PlanFactors struct {
 }
 
 // DefaultTable returns the embedded table. It panics when that is broken, which no build that passed its tests is.
-func DefaultTable() *Table { return lo.Must(ParseTable(embedded)) }
+var DefaultTable = sync.OnceValue(func() *Table { return lo.Must(ParseTable(embedded)) })
+
+// parsed numbers the tables, so that prices of different ones are told apart.
+var parsed atomic.Uint64
 
 // ParseTable reads a table from YAML and checks that every rate keeps prices above 0 and strictly growing. The error
 // names each field that is wrong.
 func ParseTable(text []byte) (*Table, error) {
 	table := &Table{}
 	if err := yaml.UnmarshalStrict(text, table); err != nil {
-		return nil, fmt.Errorf("parsing the price table, %w", err)
+		return nil, fmt.Errorf("parsing the price table: %w", err)
 	}
 	if err := table.validate(); err != nil {
-		return nil, fmt.Errorf("checking the price table, %w", err)
+		return nil, fmt.Errorf("checking the price table: %w", err)
 	}
+	table.seq = parsed.Add(1)
 	return table, nil
 }
 

@@ -17,13 +17,22 @@ limitations under the License.
 package tuning_test
 
 import (
+	"fmt"
+	"os"
+	"strings"
 	"testing"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
 )
 
 func TestTuning(t *testing.T) {
 	RegisterFailHandler(Fail)
 	RunSpecs(t, "Tuning")
+}
+
+// table is a price table in which a GPU of the newest kind costs this.
+func table(gpu float64) string {
+	return strings.Replace(string(lo.Must(os.ReadFile("../pricing/table.yaml"))), "h100: 90000", fmt.Sprintf("h100: %g", gpu), 1)
 }

@@ -14,102 +14,60 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package tuning reads the ConfigMap with which a user changes intervals, times, prices, flavors and error patterns while
-// the controller runs. One table of keys is both how the ConfigMap is read and what docs/tuning.md is made from.
+// Package tuning reads the ConfigMap with which a user changes settings while the controller runs. Which keys there are is
+// in the table of internal/options.
 package tuning
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-	"time"
+	"sync"
 
 	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// DefaultConfigMapName is the ConfigMap that the controller's Role grants unless that was changed.
-const DefaultConfigMapName = "karpenter-provider-bizflycloud-tuning"
-
-// maxShown bounds how much of a bad value is repeated: one may be a whole document.
+// maxShown bounds how much of an invalid value is repeated: one may be a complete document.
 const maxShown = 60
 
-// Values are everything that can be tuned. They are plain data and not changed once made.
-type Values struct {
-	// CatalogInterval is how often flavors, zones, volume types and Kubernetes versions are read.
-	CatalogInterval time.Duration
-	// GarbageCollectionInterval is how often servers without a claim are looked for.
-	GarbageCollectionInterval time.Duration
-	// ServerPollInterval is the time between two looks for servers that were ordered.
-	ServerPollInterval time.Duration
-	// ServerListMaxAge is how old a list of servers may be.
-	ServerListMaxAge time.Duration
-	// LookupCacheTTL is how long lists of images, networks, firewalls and keys are believed.
-	LookupCacheTTL time.Duration
-	// UnavailableOfferingTTL is how long an offering without room is not tried again.
-	UnavailableOfferingTTL time.Duration
-	// AccountPause is how long all launches rest after a refusal for the whole account.
-	AccountPause time.Duration
-	// ServerIDWait is how long one launch waits for the id of its server.
-	ServerIDWait time.Duration
-	// VisibilityWindow is how long an order whose answer was lost is looked for.
-	VisibilityWindow time.Duration
-	// GarbageCollectionGrace is the age below which no server is collected; it exceeds LaunchTimeout.
-	GarbageCollectionGrace time.Duration
-	// MemoryOverheadPercent is the percentage of a flavor's memory that its node does not see.
-	MemoryOverheadPercent float64
-	// Prices is the price table.
-	Prices *pricing.Table
-	// FlavorOverrides say by the flavor's name what the cloud does not say or says wrongly.
-	FlavorOverrides map[string]flavor.Override
-	// ErrorPatterns are tried before the built-in ones.
-	ErrorPatterns []bizfly.ErrorPattern
+// ErrNotFound says that the ConfigMap which the ProviderConfig names does not exist.
+var ErrNotFound = errors.New("the ConfigMap does not exist")
 
-	// LaunchTimeout is an option and no key: core reads it without a lock, so that it must not change while core runs.
-	LaunchTimeout time.Duration
+// ForbiddenError says that the ProviderConfig names a ConfigMap that the controller may not read.
+type ForbiddenError struct {
+	// Namespace is the controller's own; Name the ConfigMap that was asked for; Granted the one that may be read.
+	Namespace, Name, Granted string
 }
 
-// Defaults are the values of a controller whose environment says nothing.
-func Defaults() Values {
-	return Values{
-		CatalogInterval:           10 * time.Minute,
-		GarbageCollectionInterval: 2 * time.Minute,
-		ServerPollInterval:        2 * time.Second,
-		ServerListMaxAge:          3 * time.Second,
-		LookupCacheTTL:            time.Minute,
-		UnavailableOfferingTTL:    3 * time.Minute,
-		AccountPause:              time.Minute,
-		ServerIDWait:              30 * time.Second,
-		VisibilityWindow:          2 * time.Minute,
-		GarbageCollectionGrace:    5 * time.Minute,
-		MemoryOverheadPercent:     flavor.DefaultMemoryOverheadPercent,
-		Prices:                    pricing.DefaultTable(),
-		LaunchTimeout:             3 * time.Minute,
-	}
+// Error names the rule and both ways out.
+func (e *ForbiddenError) Error() string {
+	return fmt.Sprintf("spec.tuningConfigMapRef.name %q: the controller's Role in namespace %s grants get on the ConfigMap %q only; use that name, or change the Role's resourceNames and TUNING_CONFIGMAP_NAME together",
+		e.Name, e.Namespace, e.Granted)
 }
 
-// Problem is a key, or a part of its value, that is ignored.
+// Problem is a key that cannot be used.
 type Problem struct {
-	// Key is the key of the ConfigMap, with the entry where only one of several is ignored.
-	Key string
-	// Value is what was given, shortened.
-	Value string
-	// Remedy is what is wrong, or what may be used instead: bounds and unit.
+	// Key is the key of the ConfigMap; Value what was given, shortened.
+	Key, Value string
+	// Remedy is what is wrong, or what may be used instead, and which value is active meanwhile.
 	Remedy string
 }
 
-// String is for conditions and events.
+// String is for events and conditions.
 func (p Problem) String() string {
-	if p.Value == "" {
-		return fmt.Sprintf("%s is ignored: %s", p.Key, p.Remedy)
-	}
-	return fmt.Sprintf("%s=%s is ignored: %s", p.Key, p.Value, p.Remedy)
+	return fmt.Sprintf("%s=%s is invalid: %s", p.Key, p.Value, p.Remedy)
 }
 
 func problem(key, value, remedy string) Problem {
@@ -120,38 +78,149 @@ func problem(key, value, remedy string) Problem {
 	return Problem{Key: key, Value: value, Remedy: strings.ReplaceAll(remedy, "\n", "; ")}
 }
 
-// Parse lays the data of a ConfigMap over the defaults. What cannot be used is named and ignored, as if it were not
-// there; the rest applies.
-func Parse(data map[string]string, defaults Values) (Values, []Problem) {
-	values := defaults
-	var problems []Problem
-	for _, name := range slices.Sorted(maps.Keys(data)) {
-		known, ok := lo.Find(keys, func(k key) bool { return k.name == name })
-		if !ok {
-			problems = append(problems, problem(name, data[name], "there is no such key, use one of "+
-				strings.Join(lo.Map(keys, func(k key, _ int) string { return k.name }), ", ")))
-			continue
-		}
-		problems = append(problems, known.parse(&values, data[name])...)
-	}
-	return values, problems
-}
-
 // Result is what one look at the ConfigMap came to.
 type Result struct {
 	// ConfigMap is the name of the one that was asked for; empty for none.
 	ConfigMap string
-	// Problems are the keys that are ignored.
+	// Problems are the keys that cannot be used.
 	Problems []Problem
-	// Changed are the keys whose values came into force now.
+	// Changed are the keys whose values became active now.
 	Changed []string
+	// Active are the keys whose values are active, with the text that they were given as.
+	Active map[string]string
 	// Err says why the ConfigMap could not be used: a *ForbiddenError, ErrNotFound, or that it could not be read.
 	Err error
 }
 
-// Provider keeps the tuning in force.
+// Provider keeps the tuning active.
 type Provider interface {
-	// Sync reads the ConfigMap that the ProviderConfig names and puts it in force. Without one, or when it does not exist,
-	// that is the defaults; while it cannot be read, what is in force stays.
+	// Sync reads the ConfigMap that the ProviderConfig names and makes it active. A ConfigMap that is missing or cannot be
+	// read changes nothing, and a key that is invalid keeps its last valid value, which after a restart is the one in the
+	// status of the ProviderConfig. A key, or a reference, that was removed goes back to the default.
 	Sync(ctx context.Context, object *v1alpha1.ProviderConfig) *Result
+}
+
+// Options are what the provider is made with.
+type Options struct {
+	// Reader reads the ConfigMap by name. It must not be a cache: the Role grants one ConfigMap by name, and a cache would
+	// have to list them all.
+	Reader client.Reader
+	// Settings are the active settings; those at the start are the defaults of the keys.
+	Settings *options.Store
+}
+
+// DefaultProvider is the Provider.
+type DefaultProvider struct {
+	reader   client.Reader
+	settings *options.Store
+	start    *options.Options
+
+	// mu makes one Sync at a time.
+	mu sync.Mutex
+	// active are the texts of the keys that are active; nil before the first Sync.
+	active map[string]string
+}
+
+var _ Provider = (*DefaultProvider)(nil)
+
+// NewDefaultProvider returns a provider with the defaults active.
+func NewDefaultProvider(config Options) *DefaultProvider {
+	return &DefaultProvider{reader: config.Reader, settings: config.Settings, start: config.Settings.Load()}
+}
+
+// Sync is Provider's.
+func (p *DefaultProvider) Sync(ctx context.Context, object *v1alpha1.ProviderConfig) *Result {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	result := &Result{}
+	if ref := object.Spec.TuningConfigMapRef; ref != nil {
+		result.ConfigMap = ref.Name
+		if p.active == nil {
+			// What was active before the restart stays until the ConfigMap says otherwise.
+			p.apply(ctx, object.Status.Tuning, nil, result)
+			result.Problems, result.Changed = nil, nil
+		}
+	}
+	data, broken, err := p.read(ctx, result.ConfigMap)
+	if err != nil {
+		result.Err = err
+	} else {
+		p.apply(ctx, data, broken, result)
+	}
+	result.Active = maps.Clone(p.active)
+	return result
+}
+
+// read returns the keys of the ConfigMap, and those that are there but under binaryData.
+func (p *DefaultProvider) read(ctx context.Context, name string) (data map[string]string, broken map[string][]byte, err error) {
+	namespace, granted := p.start.Namespace, p.start.TuningConfigMapName
+	switch name {
+	case "":
+		return nil, nil, nil
+	case granted:
+	default:
+		return nil, nil, &ForbiddenError{Namespace: namespace, Name: name, Granted: granted}
+	}
+	ctx, cancel := context.WithTimeout(ctx, ttl.ConfigMapRead)
+	defer cancel()
+	configMap := &corev1.ConfigMap{}
+	err = p.reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, configMap)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil, fmt.Errorf("spec.tuningConfigMapRef.name %q: %w in namespace %s, so the active values stay; create it (empty for the defaults) or remove the reference",
+			name, ErrNotFound, namespace)
+	case apierrors.IsForbidden(err):
+		return nil, nil, &ForbiddenError{Namespace: namespace, Name: name, Granted: granted}
+	case err != nil:
+		return nil, nil, fmt.Errorf("spec.tuningConfigMapRef.name %q: reading the ConfigMap in namespace %s: %w", name, namespace, err)
+	}
+	return configMap.Data, configMap.BinaryData, nil
+}
+
+// apply makes the keys active that are valid and lays them over the defaults.
+func (p *DefaultProvider) apply(ctx context.Context, data map[string]string, broken map[string][]byte, result *Result) {
+	before, next, valid := p.settings.Load(), *p.start, map[string]string{}
+	for _, setting := range options.Table() {
+		key := setting.Key
+		raw, given := data[key]
+		last, known := p.active[key]
+		_, binary := broken[key]
+		err := error(nil)
+		switch {
+		case key == "" || !given && !binary:
+			continue
+		case binary:
+			err = errors.New("it is under binaryData, put it under data")
+		case known && raw == last:
+			setting.Copy(&next, before)
+		default:
+			err = setting.Apply(&next, raw)
+		}
+		switch {
+		case err == nil:
+			valid[key] = raw
+		case known:
+			setting.Copy(&next, before)
+			valid[key] = last
+			result.Problems = append(result.Problems, problem(key, raw, fmt.Sprintf("%s. The last valid value stays active", err)))
+		default:
+			result.Problems = append(result.Problems, problem(key, raw, fmt.Sprintf("%s. There is no last valid value, so the default (of a list: its valid entries) is active", err)))
+		}
+	}
+	result.Problems = append(result.Problems, unknownKeys(data, broken)...)
+	p.active = valid
+	result.Changed = lo.FilterMap(options.Table(), func(s *options.Setting, _ int) (string, bool) { return s.Key, s.Key != "" && !s.Equal(before, &next) })
+	if len(result.Changed) > 0 {
+		p.settings.Set(&next)
+		log.FromContext(ctx).WithValues("ConfigMap", result.ConfigMap, "keys", result.Changed).Info("a changed tuning is active")
+	}
+}
+
+// unknownKeys names the keys that do not exist.
+func unknownKeys(data map[string]string, broken map[string][]byte) []Problem {
+	known := lo.FilterMap(options.Table(), func(s *options.Setting, _ int) (string, bool) { return s.Key, s.Key != "" })
+	given := slices.Sorted(maps.Keys(lo.Assign(data, lo.MapValues(broken, func([]byte, string) string { return "" }))))
+	return lo.Map(lo.Without(given, known...), func(name string, _ int) Problem {
+		return problem(name, data[name], "there is no such key, use one of "+strings.Join(known, ", "))
+	})
 }

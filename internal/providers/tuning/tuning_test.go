@@ -17,200 +17,157 @@ limitations under the License.
 package tuning_test
 
 import (
-	"fmt"
-	"os"
+	"context"
+	"errors"
 	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// parse parses one key.
-func parse(key, value string) (tuning.Values, []tuning.Problem) {
-	return tuning.Parse(map[string]string{key: value}, tuning.Defaults())
-}
-
-var _ = Describe("Parse", func() {
-	It("should leave the defaults where nothing is said", func() {
-		values, problems := tuning.Parse(nil, tuning.Defaults())
-		Expect(problems).To(BeEmpty())
-		Expect(values).To(Equal(tuning.Defaults()))
-	})
-
-	type durations struct {
-		key         string
-		get         func(tuning.Values) time.Duration
-		def         time.Duration
-		least, most time.Duration
+var _ = Describe("Sync", func() {
+	var (
+		kube     client.Client
+		readErr  error
+		settings *options.Store
+		provider *tuning.DefaultProvider
+		object   *v1alpha1.ProviderConfig
+	)
+	start := func() {
+		opts := options.Defaults()
+		opts.Namespace = "karpenter"
+		settings = options.NewStore(opts)
+		provider = tuning.NewDefaultProvider(tuning.Options{Reader: kube, Settings: settings})
 	}
-	for _, row := range []durations{
-		{"catalogInterval", func(v tuning.Values) time.Duration { return v.CatalogInterval }, 10 * time.Minute, 10 * time.Second, 24 * time.Hour},
-		{"garbageCollectionInterval", func(v tuning.Values) time.Duration { return v.GarbageCollectionInterval }, 2 * time.Minute, time.Second, time.Hour},
-		{"serverPollInterval", func(v tuning.Values) time.Duration { return v.ServerPollInterval }, 2 * time.Second, 500 * time.Millisecond, 30 * time.Second},
-		{"serverListMaxAge", func(v tuning.Values) time.Duration { return v.ServerListMaxAge }, 3 * time.Second, 100 * time.Millisecond, time.Minute},
-		{"lookupCacheTTL", func(v tuning.Values) time.Duration { return v.LookupCacheTTL }, time.Minute, time.Second, time.Hour},
-		{"unavailableOfferingTTL", func(v tuning.Values) time.Duration { return v.UnavailableOfferingTTL }, 3 * time.Minute, time.Second, 24 * time.Hour},
-		{"accountPause", func(v tuning.Values) time.Duration { return v.AccountPause }, time.Minute, time.Second, time.Hour},
-		{"serverIDWait", func(v tuning.Values) time.Duration { return v.ServerIDWait }, 30 * time.Second, time.Second, 30 * time.Second},
-		{"visibilityWindow", func(v tuning.Values) time.Duration { return v.VisibilityWindow }, 2 * time.Minute, 5 * time.Second, time.Hour},
-		{"garbageCollectionGrace", func(v tuning.Values) time.Duration { return v.GarbageCollectionGrace }, 5 * time.Minute, 3*time.Minute + time.Nanosecond, 24 * time.Hour},
-	} {
-		Context(row.key, func() {
-			It("should have its default", func() { Expect(row.get(tuning.Defaults())).To(Equal(row.def)) })
-			for _, value := range []time.Duration{row.least, row.most} {
-				It(fmt.Sprintf("should take %s", value), func() {
-					values, problems := parse(row.key, value.String())
-					Expect(problems).To(BeEmpty())
-					Expect(row.get(values)).To(Equal(value))
-				})
-			}
-			for _, value := range []string{
-				(row.least - time.Nanosecond).String(), (row.most + time.Nanosecond).String(), "0s", "-1m", "5", "soon", "",
-			} {
-				It(fmt.Sprintf("should ignore %q, naming key, value and bounds", value), func() {
-					values, problems := parse(row.key, value)
-					Expect(row.get(values)).To(Equal(row.def))
-					Expect(problems).To(HaveLen(1))
-					Expect(problems[0].String()).To(And(HavePrefix(row.key), ContainSubstring(value), ContainSubstring("is ignored: use ")))
-				})
-			}
+	BeforeEach(func() {
+		readErr = nil
+		kube = interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+				if readErr != nil {
+					return readErr
+				}
+				return c.Get(ctx, key, obj, opts...)
+			},
 		})
+		object = &v1alpha1.ProviderConfig{Spec: v1alpha1.ProviderConfigSpec{
+			TuningConfigMapRef: &v1alpha1.ConfigMapReference{Name: options.DefaultTuningConfigMapName},
+		}}
+		start()
+	})
+	configMap := func(data map[string]string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: options.DefaultTuningConfigMapName, Namespace: "karpenter"}, Data: data}
 	}
+	write := func(ctx context.Context, made *corev1.ConfigMap) {
+		GinkgoHelper()
+		Expect(client.IgnoreNotFound(kube.Delete(ctx, configMap(nil)))).To(Succeed())
+		Expect(kube.Create(ctx, made)).To(Succeed())
+	}
+	// sync looks once, and writes the status as the leader does.
+	sync := func(ctx context.Context) *tuning.Result {
+		result := provider.Sync(ctx, object)
+		object.Status.Tuning = result.Active
+		return result
+	}
+	tune := func(ctx context.Context, data map[string]string) *tuning.Result {
+		GinkgoHelper()
+		write(ctx, configMap(data))
+		return sync(ctx)
+	}
+	expensive := func() string { return table(99999) }
 
-	It("should not let a grace collect servers that are being launched", func() {
-		values, problems := parse("garbageCollectionGrace", "2m")
-		Expect(values.GarbageCollectionGrace).To(Equal(5 * time.Minute))
-		Expect(problems).To(ConsistOf(HaveField("Remedy", And(ContainSubstring("LAUNCH_TIMEOUT"), ContainSubstring("3m,")))))
+	It("should lay the keys over the options, and remember their texts", func(ctx context.Context) {
+		result := tune(ctx, map[string]string{"accountPause": "5m"})
+		Expect(result).To(Equal(&tuning.Result{ConfigMap: options.DefaultTuningConfigMapName, Changed: []string{"accountPause"}, Active: map[string]string{"accountPause": "5m"}}))
+		Expect(settings.Load().AccountPause).To(Equal(5 * time.Minute))
+		before := settings.Load()
+		Expect(sync(ctx).Changed).To(BeEmpty())
+		Expect(settings.Load()).To(BeIdenticalTo(before))
 	})
-
-	DescribeTable("should take an overhead",
-		func(value string, expected float64) {
-			values, problems := parse("vmMemoryOverheadPercent", value)
-			Expect(problems).To(BeEmpty())
-			Expect(values.MemoryOverheadPercent).To(Equal(expected))
+	DescribeTable("should keep the values that are active",
+		func(ctx context.Context, spoil func(ctx context.Context)) {
+			Expect(tune(ctx, map[string]string{"prices": expensive(), "accountPause": "5m"}).Problems).To(BeEmpty())
+			prices := settings.Load().Prices
+			spoil(ctx)
+			for _, restarted := range []bool{false, true} {
+				if restarted {
+					start()
+				}
+				result := sync(ctx)
+				Expect(result.Err != nil || len(result.Problems) > 0).To(BeTrue())
+				Expect(settings.Load().Prices.GPUs).To(Equal(prices.GPUs), "restarted: %t", restarted)
+				Expect(settings.Load().AccountPause).To(Equal(5*time.Minute), "restarted: %t", restarted)
+				Expect(object.Status.Tuning).To(HaveKeyWithValue("prices", expensive()))
+			}
 		},
-		Entry("of nothing", "0", 0.0), Entry("of a part", "12.5", 12.5), Entry("just below the bound", "49.9", 49.9),
+		Entry("when a value becomes invalid", func(ctx context.Context) {
+			write(ctx, configMap(map[string]string{"prices": "gpus: {a30: 0}", "accountPause": "5m"}))
+		}),
+		Entry("when all values become invalid", func(ctx context.Context) {
+			write(ctx, configMap(map[string]string{"prices": "{", "accountPause": "5"}))
+		}),
+		Entry("when a key moves to binaryData", func(ctx context.Context) {
+			moved := configMap(map[string]string{"accountPause": "5m"})
+			moved.BinaryData = map[string][]byte{"prices": []byte("x")}
+			write(ctx, moved)
+		}),
+		Entry("when the ConfigMap is deleted", func(ctx context.Context) { Expect(kube.Delete(ctx, configMap(nil))).To(Succeed()) }),
+		Entry("when the ConfigMap cannot be read", func(context.Context) { readErr = errors.New("the API server is away") }),
+		Entry("when another ConfigMap is named", func(context.Context) { object.Spec.TuningConfigMapRef.Name = "other" }),
 	)
-	DescribeTable("should ignore an overhead",
-		func(value string) {
-			values, problems := parse("vmMemoryOverheadPercent", value)
-			Expect(values.MemoryOverheadPercent).To(Equal(7.5))
-			Expect(problems).To(ConsistOf(HaveField("Remedy", ContainSubstring("0 to less than 50"))))
-		},
-		Entry("below", "-0.1"), Entry("at the bound", "50"), Entry("with a unit", "7%"), Entry("that is no number", "NaN"), Entry("of no bound", "Inf"), Entry("that is empty", ""),
-	)
-
-	It("should take a price table", func() {
-		text := lo.Must(os.ReadFile("../pricing/table.yaml"))
-		values, problems := parse("prices", strings.Replace(string(text), "h100: 90000", "h100: 123456", 1))
-		Expect(problems).To(BeEmpty())
-		Expect(values.Prices.GPUs).To(HaveKeyWithValue("h100", 123456.0))
+	It("should keep the entries of a list while one is invalid", func(ctx context.Context) {
+		tune(ctx, map[string]string{"flavorOverrides": "a: {hidden: true}"})
+		result := tune(ctx, map[string]string{"flavorOverrides": "a: {hiden: true}\nb: {hidden: true}"})
+		Expect(result.Problems).To(ConsistOf(HaveField("Remedy", And(ContainSubstring("[a]"), ContainSubstring("last valid value stays")))))
+		Expect(settings.Load().FlavorOverrides).To(Equal(map[string]options.FlavorOverride{"a": {Hidden: true}}))
 	})
-	DescribeTable("should ignore a price table that is wrong, naming the field",
-		func(text, says string) {
-			values, problems := parse("prices", text)
-			Expect(values.Prices).To(Equal(tuning.Defaults().Prices))
-			Expect(problems).To(ConsistOf(HaveField("Remedy", And(ContainSubstring(says), Not(ContainSubstring("\n"))))))
-		},
-		Entry("no YAML", "{", "parsing"),
-		Entry("a field that does not exist", "cpus: 1", `unknown field "cpus"`),
-		Entry("a part of one", "gpus: {a30: 0}", "gpus.a30 is 0"),
-		Entry("nothing", "", "categories.default is missing"),
-	)
-
-	It("should take overrides of flavors", func() {
-		values, problems := parse("flavorOverrides", `
-p2.2c_4g: {hidden: true}
-odd: {category: Premium}
-old: {generation: 4A, cpuVendor: AMD}
-gpu.8c: {gpuName: NVIDIA A30, gpuCount: 2}
-plain: {gpuCount: 0}`)
-		Expect(problems).To(BeEmpty())
-		Expect(values.FlavorOverrides).To(Equal(map[string]flavor.Override{
-			"p2.2c_4g": {Hidden: true}, "odd": {Category: "premium"}, "old": {Generation: "4a", CPUVendor: "amd"},
-			"gpu.8c": {GPUName: "NVIDIA A30", GPUCount: lo.ToPtr(2)}, "plain": {GPUCount: lo.ToPtr(0)},
-		}))
+	It("should use the default of a key that never had a valid value, and the valid entries of a list", func(ctx context.Context) {
+		result := tune(ctx, map[string]string{"prices": "{", "accountPause": "5", "flavorOverrides": "a: {hiden: true}\nb: {hidden: true}"})
+		Expect(result.Problems).To(HaveLen(3))
+		Expect(result.Problems).To(HaveEach(HaveField("Remedy", ContainSubstring("the default"))))
+		Expect(result.Active).To(BeEmpty())
+		Expect(settings.Load().Prices).To(Equal(options.Defaults().Prices))
+		Expect(settings.Load().AccountPause).To(Equal(time.Minute))
+		Expect(settings.Load().FlavorOverrides).To(Equal(map[string]options.FlavorOverride{"b": {Hidden: true}}))
 	})
-	DescribeTable("should ignore the override of one flavor and keep the others",
-		func(entry, says string) {
-			values, problems := parse("flavorOverrides", "good: {hidden: true}\nbad: "+entry)
-			Expect(values.FlavorOverrides).To(Equal(map[string]flavor.Override{"good": {Hidden: true}}))
-			Expect(problems).To(ConsistOf(And(HaveField("Key", "flavorOverrides[bad]"), HaveField("Remedy", ContainSubstring(says)))))
+	DescribeTable("should go back to the defaults when asked to",
+		func(ctx context.Context, ask func(ctx context.Context)) {
+			tune(ctx, map[string]string{"prices": expensive(), "accountPause": "5m"})
+			ask(ctx)
+			result := sync(ctx)
+			Expect(result.Changed).To(ConsistOf("prices", "accountPause"))
+			Expect(result.Active).To(BeEmpty())
+			Expect(settings.Load().Prices).To(BeIdenticalTo(options.Defaults().Prices))
 		},
-		Entry("a field that does not exist", "{hiden: true}", `unknown field "hiden"`),
-		Entry("a word for a number", "{gpuCount: two}", "gpuCount"),
-		Entry("too many GPUs", "{gpuCount: 65}", "0 to 64"),
-		Entry("fewer than none", "{gpuCount: -1}", "0 to 64"),
-		Entry("a category that is no label", "{category: very good}", "label value"),
-		Entry("a generation that is no label", "{generation: 4 a}", "label value"),
-		Entry("a vendor that is no label", "{cpuVendor: a/b}", "label value"),
-		Entry("a name that is too long", "{gpuName: "+strings.Repeat("a", 64)+"}", "at most 63"),
+		Entry("by an empty ConfigMap", func(ctx context.Context) { write(ctx, configMap(nil)) }),
+		Entry("by removing the reference", func(context.Context) { object.Spec.TuningConfigMapRef = nil }),
 	)
-	DescribeTable("should ignore overrides that cannot be read",
-		func(text string) {
-			values, problems := parse("flavorOverrides", text)
-			Expect(values.FlavorOverrides).To(BeNil())
-			Expect(problems).To(ConsistOf(And(HaveField("Key", "flavorOverrides"), HaveField("Remedy", ContainSubstring("hidden, category")))))
-		},
-		Entry("no YAML", "{"), Entry("a list", "[a, b]"), Entry("a flavor twice", "a: {hidden: true}\na: {hidden: false}"),
-	)
-
-	It("should take error patterns in their order", func() {
-		values, problems := parse("errorPatterns", `[{pattern: "no free host", class: Capacity}, {pattern: "hết suất", class: Quota}]`)
-		Expect(problems).To(BeEmpty())
-		Expect(values.ErrorPatterns).To(Equal([]bizfly.ErrorPattern{
-			{Pattern: "no free host", Class: bizfly.ClassCapacity}, {Pattern: "hết suất", Class: bizfly.ClassQuota},
-		}))
+	It("should correct a value that was invalid", func(ctx context.Context) {
+		tune(ctx, map[string]string{"accountPause": "5m"})
+		tune(ctx, map[string]string{"accountPause": "5"})
+		Expect(tune(ctx, map[string]string{"accountPause": "6m"}).Problems).To(BeEmpty())
+		Expect(settings.Load().AccountPause).To(Equal(6 * time.Minute))
 	})
-	DescribeTable("should ignore one error pattern and keep the others",
-		func(entry, says string) {
-			values, problems := parse("errorPatterns", `[{pattern: good, class: Capacity}, `+entry+`]`)
-			Expect(values.ErrorPatterns).To(HaveLen(1))
-			Expect(problems).To(ConsistOf(And(HaveField("Key", "errorPatterns[1]"), HaveField("Remedy", ContainSubstring(says)))))
-		},
-		Entry("a class that is none", "{pattern: x, class: Weather}", "Capacity"),
-		Entry("that something does not exist", "{pattern: x, class: NotFound}", "unknown"),
-		Entry("no regular expression", `{pattern: "(", class: Quota}`, "RE2"),
-		Entry("one that matches everything", `{pattern: "", class: Quota}`, "every message"),
-		Entry("a field that does not exist", "{pattern: x, class: Quota, status: 400}", `unknown field "status"`),
-		Entry("a text", "x", "cannot unmarshal"),
-	)
-	It("should bound the number of error patterns", func() {
-		values, problems := parse("errorPatterns", strings.Repeat("- {pattern: x, class: Quota}\n", 101))
-		Expect(values.ErrorPatterns).To(BeEmpty())
-		Expect(problems).To(ConsistOf(HaveField("Remedy", "use at most 100")))
-	})
-
-	It("should name a key that does not exist with those that do, and apply the rest", func() {
-		values, problems := tuning.Parse(map[string]string{"catalogIntervall": "1m", "accountPause": "2m"}, tuning.Defaults())
-		Expect(values.AccountPause).To(Equal(2 * time.Minute))
-		Expect(problems).To(ConsistOf(And(
+	It("should name a key that does not exist with those that do, and apply the others", func(ctx context.Context) {
+		result := tune(ctx, map[string]string{"catalogIntervall": "1m", "accountPause": "2m"})
+		Expect(settings.Load().AccountPause).To(Equal(2 * time.Minute))
+		Expect(result.Problems).To(ConsistOf(And(
 			HaveField("Key", "catalogIntervall"), HaveField("Value", "1m"), HaveField("Remedy", ContainSubstring("catalogInterval, ")),
 		)))
 	})
-	It("should not repeat a whole document", func() {
-		_, problems := parse("accountPause", strings.Repeat("ă ", 1000))
-		Expect(len(problems[0].Value)).To(BeNumerically("<", 70))
-	})
-})
-
-var _ = Describe("Markdown", func() {
-	It("should be what is checked in", func() {
-		Expect(os.ReadFile("../../../docs/tuning.md")).To(BeEquivalentTo(tuning.Markdown()), "run make generate")
-	})
-	It("should have a row for every field of Values that can be tuned", func() {
-		rows := lo.Filter(strings.Split(tuning.Markdown(), "\n"), func(line string, _ int) bool {
-			return strings.HasPrefix(line, "| `") && strings.Count(line, " | ") == 5
-		})
-		Expect(rows).To(HaveLen(14))
-		for _, row := range rows {
-			Expect(row).ToNot(ContainSubstring("|  |"), "a cell is empty")
-		}
+	It("should name key, value and bounds on one line, and not repeat a complete document", func(ctx context.Context) {
+		result := tune(ctx, map[string]string{"accountPause": strings.Repeat("ă ", 1000)})
+		Expect(lo.FirstOrEmpty(result.Problems).String()).To(And(HavePrefix("accountPause=ă ă"), ContainSubstring("1s to 1h"), Not(ContainSubstring("\n"))))
+		Expect(len(result.Problems[0].Value)).To(BeNumerically("<", 70))
 	})
 })

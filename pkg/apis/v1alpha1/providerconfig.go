@@ -133,6 +133,10 @@ type ProviderConfigStatus struct {
 	// LastLoginTime is when the cloud last accepted the credentials of a changed configuration.
 	// +optional
 	LastLoginTime *metav1.Time `json:"lastLoginTime,omitempty"`
+	// Tuning are the keys of the tuning ConfigMap that are active, as they were given. A key that becomes invalid, and all
+	// keys while the ConfigMap is missing, keep these values, also after a restart.
+	// +optional
+	Tuning map[string]string `json:"tuning,omitempty"`
 	// Conditions say what is well and what is not, and what to do about it.
 	// +optional
 	Conditions []status.Condition `json:"conditions,omitempty"`

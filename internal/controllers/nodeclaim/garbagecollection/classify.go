@@ -102,7 +102,7 @@ func (c *Controller) classify(ctx context.Context) (classification, error) {
 			found.held = append(found.held, heldServer{server: server, claim: holder})
 		case held, exists && claim.Status.ProviderID == "":
 			// A NodeClaim that has no server yet may be about to get this one.
-		case c.age(server) >= time.Duration(c.grace.Load()):
+		case c.age(server) >= c.config.Settings.Load().GarbageCollectionGrace:
 			found.orphans = append(found.orphans, server)
 		}
 	}

@@ -22,7 +22,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/awslabs/operatorpkg/reconciler"
@@ -41,15 +40,12 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/interval"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
 
 const (
-	// DefaultGrace is the age below which no server is collected; the longest launch takes 3 minutes.
-	DefaultGrace = 5 * time.Minute
-	// DefaultInterval is how often servers are looked at.
-	DefaultInterval = 2 * time.Minute
 	// maxNames bounds the names in an event.
 	maxNames = 10
 )
@@ -59,10 +55,8 @@ const Reason = "GarbageCollected"
 
 // Config is how the garbage collector behaves.
 type Config struct {
-	// Grace is the age below which no server is collected. It must exceed the longest launch; 0 means DefaultGrace.
-	Grace time.Duration
-	// Interval is how often servers are looked at; 0 means DefaultInterval.
-	Interval time.Duration
+	// Settings are the active settings; nil means the defaults.
+	Settings *options.Store
 	// DryRun reports what would be deleted and deletes nothing.
 	DryRun bool
 }
@@ -75,8 +69,6 @@ type Controller struct {
 	instances  instance.Provider
 	recorder   karpevents.Recorder
 	clock      clock.Clock
-	interval   *interval.Interval
-	grace      atomic.Int64
 
 	// firstSeen is when a server was first seen whose age the cloud does not tell; only one pass runs at a time.
 	firstSeen map[string]time.Time
@@ -84,24 +76,11 @@ type Controller struct {
 
 // NewController makes a garbage collector. The reader must not be a cache: it decides that a claim does not exist.
 func NewController(config Config, kubeClient client.Client, apiReader client.Reader, instances instance.Provider, recorder karpevents.Recorder, clk clock.Clock) *Controller {
-	if config.Grace <= 0 {
-		config.Grace = DefaultGrace
+	if config.Settings == nil {
+		config.Settings = options.NewStore(nil)
 	}
-	if config.Interval <= 0 {
-		config.Interval = DefaultInterval
-	}
-	c := &Controller{config: config, kubeClient: kubeClient, apiReader: apiReader, instances: instances, recorder: recorder, clock: clk,
-		interval:  interval.New(config.Interval),
+	return &Controller{config: config, kubeClient: kubeClient, apiReader: apiReader, instances: instances, recorder: recorder, clock: clk,
 		firstSeen: map[string]time.Time{}}
-	c.grace.Store(int64(config.Grace))
-	return c
-}
-
-// SetTimes changes Config's Grace and Interval while the controller runs; the next pass begins at once where the interval
-// is another one.
-func (c *Controller) SetTimes(grace, interval time.Duration) {
-	c.grace.Store(int64(grace))
-	c.interval.Set(interval)
 }
 
 // Name is the controller's name, which core's garbage collector must not share.
@@ -149,7 +128,7 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 	for _, r := range reaped {
 		err = multierr.Append(err, c.follow(ctx, r))
 	}
-	return reconciler.Result{RequeueAfter: c.interval.Get()}, err
+	return reconciler.Result{RequeueAfter: c.config.Settings.Load().GarbageCollectionInterval}, err
 }
 
 // follow reports what became of one deletion, and deletes the Nodes of a server that has no NodeClaim: nothing else would.
@@ -199,6 +178,6 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
 		WatchesRawSource(singleton.Source()).
-		WatchesRawSource(c.interval.Source()).
+		WatchesRawSource(interval.Source(c.config.Settings, func(o *options.Options) time.Duration { return o.GarbageCollectionInterval })).
 		Complete(singleton.AsReconciler(c))
 }

@@ -34,6 +34,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/garbagecollection"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -50,7 +51,7 @@ var _ = Describe("Garbage collection", func() {
 		GinkgoHelper()
 		result, err := controller.Reconcile(ctx)
 		Expect(err).ToNot(HaveOccurred())
-		Expect(result.RequeueAfter).To(Equal(garbagecollection.DefaultInterval))
+		Expect(result.RequeueAfter).To(Equal(options.Defaults().GarbageCollectionInterval))
 	}
 	// passes makes enough of them for every deletion to end.
 	passes := func() {
@@ -59,7 +60,7 @@ var _ = Describe("Garbage collection", func() {
 			pass()
 		}
 	}
-	aged := func() { env.Clock.Step(garbagecollection.DefaultGrace + time.Minute) }
+	aged := func() { env.Clock.Step(options.Defaults().GarbageCollectionGrace + time.Minute) }
 	launched := func() *karpv1.NodeClaim {
 		GinkgoHelper()
 		claim, err := env.Launched(ctx)

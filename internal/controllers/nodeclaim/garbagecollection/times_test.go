@@ -25,12 +25,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/garbagecollection"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
 
-var _ = Describe("SetTimes", func() {
+var _ = Describe("The settings", func() {
 	It("should change from which age servers are collected, and how often they are looked at", func() {
-		controller := garbagecollection.NewController(garbagecollection.Config{}, env.Client, env.APIReader, env.Instances, env.Recorder, env.Clock)
+		controller := garbagecollection.NewController(garbagecollection.Config{Settings: env.Settings}, env.Client, env.APIReader, env.Instances, env.Recorder, env.Clock)
 		claim, err := env.Launched(ctx)
 		Expect(err).ToNot(HaveOccurred())
 		stored := claim.DeepCopy()
@@ -46,10 +47,12 @@ var _ = Describe("SetTimes", func() {
 			}
 			return lo.CountBy(env.Sandbox.Servers(), func(s cloud.Server) bool { return s.Status != "DELETED" })
 		}
-		env.Clock.Step(garbagecollection.DefaultGrace + time.Minute)
-		controller.SetTimes(time.Hour, time.Minute)
+		env.Clock.Step(options.Defaults().GarbageCollectionGrace + time.Minute)
+		env.Tune(func(o *options.Options) {
+			o.GarbageCollectionGrace, o.GarbageCollectionInterval = time.Hour, time.Minute
+		})
 		Expect(left()).To(Equal(1))
-		controller.SetTimes(garbagecollection.DefaultGrace, time.Minute)
+		env.Tune(func(o *options.Options) { o.GarbageCollectionGrace = options.Defaults().GarbageCollectionGrace })
 		Expect(left()).To(BeZero())
 	})
 })

@@ -39,6 +39,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/status"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
@@ -105,6 +106,9 @@ func newUnreadWorld(sold *cloud.Catalog, configure func(*bootstrap.Config)) *wor
 		AppCredID: credentials.AppCredID, AppCredSecret: credentials.AppCredSecret, Registerer: prometheus.NewRegistry(),
 	})
 	Expect(err).ToNot(HaveOccurred())
+	scope, err := api.Scope(ctx)
+	Expect(err).ToNot(HaveOccurred())
+	api.Confirm(scope)
 	w.catalog = catalog.NewDefaultProvider(api, clock.RealClock{}, catalog.Config{Region: credentials.Region, BKEClusterID: bke.ClusterUID})
 	config := bootstrap.Config{
 		ClusterName: bke.ClusterName, BKEClusterID: bke.ClusterUID, BKEClusterToken: bke.ClusterToken,
@@ -114,9 +118,9 @@ func newUnreadWorld(sold *cloud.Catalog, configure func(*bootstrap.Config)) *wor
 	zones := zone.NewDefaultProvider(w.catalog, zone.Config{})
 	bootstraps := bootstrap.NewDefaultProvider(config, w.catalog)
 	w.marks = capacity.NewDefaultProvider(clocktesting.NewFakeClock(time.Now()))
-	w.flavors = flavor.NewDefaultProvider(w.catalog, zones, w.marks, pricing.NewDefaultProvider(pricing.DefaultTable()), bootstraps, env.Client,
-		flavor.Config{MemoryOverheadPercent: flavor.DefaultMemoryOverheadPercent})
-	w.controller = status.NewController(env.Client, karpevents.Recorder(w.recorder), w.clock,
+	w.flavors = flavor.NewDefaultProvider(w.catalog, zones, w.marks, pricing.NewDefaultProvider(pricing.DefaultTable), bootstraps, env.Client,
+		options.NewStore(nil))
+	w.controller = status.NewController(env.Client, karpevents.Recorder(w.recorder), clock.RealClock{},
 		zones, image.NewDefaultProvider(api, w.catalog, w.lists), network.NewDefaultProvider(api, w.catalog, w.lists), bootstraps, w.flavors)
 	return w
 }

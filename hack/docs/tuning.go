@@ -14,58 +14,44 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package tuning
+package main
 
 import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/samber/lo"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 )
 
-// Markdown is docs/tuning.md: the table of keys with what a user has to know around it.
-func Markdown() string {
+// tuningPage is the page of the keys of the tuning ConfigMap.
+func tuningPage() (string, error) {
 	b := &strings.Builder{}
-	b.WriteString(intro)
+	b.WriteString(tuningIntroduction)
 	b.WriteString("\n| Key | Unit | Default | Bounds | Default from | What it does |\n|---|---|---|---|---|---|\n")
-	defaults := Defaults()
-	for _, k := range keys {
-		option := "-"
-		if k.option != "" {
-			option = "`" + k.option + "`"
+	for _, s := range options.Table() {
+		if s.Key == "" {
+			continue
 		}
-		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s | %s |\n", k.name, k.unit, k.show(&defaults), k.bounds, option, k.doc)
+		option := lo.Ternary(s.Variable == "", "-", "`"+s.Variable+"`")
+		value := lo.CoalesceOrEmpty(s.Default, lo.Ternary(s.Key == "prices", "the built-in table", "none"))
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s | %s |\n", s.Key, s.Unit, value, s.Bounds, option, s.Doc)
 	}
 	classes := lo.Map(bizfly.Classes(), func(class bizfly.Class, _ int) string { return "`" + string(class) + "`" })
 	slices.Sort(classes)
-	fmt.Fprintf(b, outro, strings.Join(classes, ", "))
-	return b.String()
+	fmt.Fprintf(b, tuningDetails, strings.Join(classes, ", "))
+	return b.String(), nil
 }
 
-// show is the value for people.
-func (k key) show(v *Values) string {
-	if k.text != "" {
-		return k.text
-	}
-	switch value := k.value(v).(type) {
-	case *time.Duration:
-		return short(*value)
-	case *float64:
-		return fmt.Sprint(*value)
-	}
-	return ""
-}
-
-const intro = `<!-- Written by make generate from internal/providers/tuning. -->
+const tuningIntroduction = `<!-- Written by make generate from internal/options. -->
 
 # Tuning
 
-Without it everything works; with it you change times, prices, flavors and error patterns **while the controller runs**: a
-change is in force within about five seconds, on every replica, without a restart and without a lost request.
+You can change times, prices, flavors and error patterns **while the controller runs**. A change is active within about five
+seconds, on every replica, without a restart. Nothing here is required.
 
 Put the keys into one ConfigMap in the controller's namespace, and name it in the ProviderConfig:
 
@@ -73,7 +59,7 @@ Put the keys into one ConfigMap in the controller's namespace, and name it in th
 apiVersion: v1
 kind: ConfigMap
 metadata:
-  name: ` + DefaultConfigMapName + `
+  name: ` + options.DefaultTuningConfigMapName + `
   namespace: karpenter
 data:
   unavailableOfferingTTL: 10m
@@ -88,23 +74,27 @@ metadata:
   name: default
 spec:
   tuningConfigMapRef:
-    name: ` + DefaultConfigMapName + `
+    name: ` + options.DefaultTuningConfigMapName + `
 ` + "```" + `
 
 The name is the one that the controller's Role grants (` + "`TUNING_CONFIGMAP_NAME`" + `): any other is refused with the reason
 ` + "`ConfigMapForbidden`" + `.
 
-- Every key is optional. Its default is what the option of the controller says, where there is one; removing the key, the
-  ConfigMap or the reference goes back to it.
-- A key that does not exist, or a value that cannot be used, is **ignored as if it were not there**: the ProviderConfig gets a
-  warning event that names key, value and bounds, and its condition ` + "`TuningReady`" + ` lists it. The other keys apply. In
-  ` + "`flavorOverrides`" + ` and ` + "`errorPatterns`" + ` only the entry that is wrong is ignored.
-- While the ConfigMap cannot be read, what is in force stays.
+- Every key is optional. Its default is the value of the controller's option, where there is one.
+- **To go back to a default**, remove the key. To go back to all defaults, empty the ConfigMap (remove its ` + "`data`" + `) or
+  remove ` + "`spec.tuningConfigMapRef`" + ` from the ProviderConfig. Deleting the ConfigMap is not enough.
+- **An invalid value keeps the last valid value of its key**, and the other keys apply. The ProviderConfig gets the warning event
+  ` + "`TuningIgnored`" + ` that names key, value and bounds, and its condition ` + "`TuningReady`" + ` lists it. This holds after a restart as well: the
+  ProviderConfig keeps the active keys in ` + "`status.tuning`" + `. Only a key that never had a valid value uses its default; of
+  ` + "`flavorOverrides`" + ` and ` + "`errorPatterns`" + ` the valid entries then apply.
+- **A ConfigMap that is missing or cannot be read changes nothing**: the active values stay, and ` + "`TuningReady`" + ` is false with the
+  reason ` + "`ConfigMapNotFound`" + `, ` + "`ConfigMapForbidden`" + ` or ` + "`ConfigMapUnreadable`" + `. A ConfigMap that was deleted by mistake therefore never
+  changes prices or flavors.
 
 ## Keys
 `
 
-const outro = `
+const tuningDetails = `
 Durations are written like ` + "`90s`" + `, ` + "`10m`" + ` or ` + "`1h30m`" + `. Values of a ConfigMap are strings: quote numbers (` + "`vmMemoryOverheadPercent: \"7.5\"`" + `).
 
 **What cannot be tuned.** ` + "`LAUNCH_TIMEOUT`" + `, how long a NodeClaim may be without the id of its server, is an option of the

@@ -1,0 +1,380 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package options
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/samber/lo"
+	"go.uber.org/multierr"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/yaml"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
+)
+
+// Setting is one row of the table.
+type Setting struct {
+	// Flag, Variable and Key name it on the command line, in the environment, and in the tuning ConfigMap, where it changes
+	// while the controller runs. One that is empty cannot be given there.
+	Flag, Variable, Key string
+	// Secret is true for what no message may repeat.
+	Secret bool
+	// Unit and Bounds describe what may be given; empty for plain text.
+	Unit, Bounds string
+	// Default is the text of the default.
+	Default string
+	// Doc says what it does, and why it has its default.
+	Doc string
+
+	// field returns a pointer to the value.
+	field func(*Options) any
+	// document parses what is more than a number or a text. Of a document of which a part is wrong it sets the rest.
+	document func(o *Options, raw string) error
+	// check returns what is wrong with the value and what to use instead.
+	check func(*Options) error
+}
+
+// Table returns all settings in the order in which the reference lists them.
+func Table() []*Setting { return slices.Clone(table) }
+
+// Apply sets the value from text if it is valid.
+func (s *Setting) Apply(o *Options, raw string) error {
+	next := *o
+	err := s.assign(&next, raw)
+	if err == nil && s.check != nil {
+		err = s.check(&next)
+	}
+	if err == nil || s.document != nil {
+		*o = next
+	}
+	return err
+}
+
+// Copy sets the value to that of other settings.
+func (s *Setting) Copy(to, from *Options) {
+	reflect.ValueOf(s.field(to)).Elem().Set(reflect.ValueOf(s.field(from)).Elem())
+}
+
+// Equal reports whether two settings have the same value.
+func (s *Setting) Equal(a, b *Options) bool { return reflect.DeepEqual(s.field(a), s.field(b)) }
+
+// Pointer returns a pointer to the value, by which settings are told apart.
+func (s *Setting) Pointer(o *Options) any { return s.field(o) }
+
+// isText reports whether the empty text is a value.
+func (s *Setting) isText() bool { _, ok := s.field(&Options{}).(*string); return ok }
+
+// problem names the variable, the value unless it is secret, and the remedy.
+func (s *Setting) problem(value string, err error) error {
+	if s.Secret {
+		return fmt.Errorf("%s: %w", s.Variable, err)
+	}
+	return fmt.Errorf("%s=%q: %w", s.Variable, value, err)
+}
+
+// assign sets the value from text of its type, in bounds or not.
+func (s *Setting) assign(o *Options, raw string) error {
+	if s.document != nil {
+		return s.document(o, raw)
+	}
+	switch field := s.field(o).(type) {
+	case *string:
+		*field = raw
+	case *bool:
+		value, err := strconv.ParseBool(raw)
+		if err != nil {
+			return errors.New("use true or false")
+		}
+		*field = value
+	case *float64:
+		value, err := strconv.ParseFloat(strings.TrimSpace(raw), 64)
+		if err != nil {
+			return fmt.Errorf("use a number: %s, for example %s", s.Bounds, s.Default)
+		}
+		*field = value
+	case *time.Duration:
+		value, err := time.ParseDuration(strings.TrimSpace(raw))
+		if err != nil {
+			return fmt.Errorf("use a duration: %s, for example %s", s.Bounds, s.Default)
+		}
+		*field = value
+	case *[]string:
+		*field = lo.Uniq(lo.Compact(lo.Map(strings.Split(raw, ","), func(item string, _ int) string { return strings.TrimSpace(item) })))
+	}
+	return nil
+}
+
+func (s *Setting) format(o *Options) string {
+	switch field := s.field(o).(type) {
+	case *time.Duration:
+		return short(*field)
+	case *[]string:
+		return strings.Join(*field, ",")
+	default:
+		return fmt.Sprint(reflect.ValueOf(field).Elem())
+	}
+}
+
+// short writes a duration without parts that are zero.
+func short(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+func text(name, variable, value, doc string, field func(*Options) *string) *Setting {
+	return &Setting{Flag: name, Variable: variable, Default: value, Doc: doc, field: func(o *Options) any { return field(o) }}
+}
+
+func secret(variable, doc string, field func(*Options) *string) *Setting {
+	s := text("", variable, "", doc, field)
+	s.Secret = true
+	return s
+}
+
+func list(name, variable, doc string, field func(*Options) *[]string) *Setting {
+	return &Setting{Flag: name, Variable: variable, Unit: "list, separated by commas", Doc: doc, field: func(o *Options) any { return field(o) }}
+}
+
+func toggle(name, variable, value, doc string, field func(*Options) *bool) *Setting {
+	return &Setting{Flag: name, Variable: variable, Default: value, Doc: doc, field: func(o *Options) any { return field(o) }}
+}
+
+func duration(name, variable, key, value string, least, most time.Duration, doc string, field func(*Options) *time.Duration) *Setting {
+	bounds := fmt.Sprintf("%s to %s", short(least), short(most))
+	return &Setting{
+		Flag: name, Variable: variable, Key: key, Unit: "duration", Bounds: bounds, Default: value, Doc: doc,
+		field: func(o *Options) any { return field(o) },
+		check: func(o *Options) error {
+			if *field(o) < least || *field(o) > most {
+				return fmt.Errorf("use a duration: %s, for example %s", bounds, value)
+			}
+			return nil
+		},
+	}
+}
+
+// checked adds a check to a setting, and what it demands to the bounds.
+func checked(s *Setting, bounds string, check func(*Options) error) *Setting {
+	before := s.check
+	s.Bounds += bounds
+	s.check = func(o *Options) error {
+		if before != nil {
+			if err := before(o); err != nil {
+				return err
+			}
+		}
+		return check(o)
+	}
+	return s
+}
+
+// isLabelValue checks a text that becomes the value of a label. The labels of a node are written together with the id of
+// its server: one that the API server rejects would lose every server that was launched.
+func isLabelValue(field func(*Options) *string) func(*Options) error {
+	return func(o *Options) error {
+		if problems := validation.IsValidLabelValue(*field(o)); len(problems) > 0 {
+			return fmt.Errorf("use a label value: %s", strings.Join(problems, "; "))
+		}
+		return nil
+	}
+}
+
+// checkClusterName requires the name, which is written on every server.
+func checkClusterName(o *Options) error {
+	if o.ClusterName == "" || len(o.ClusterName) > 255 {
+		return errors.New("use a name of 1 to 255 characters, which is written on every server")
+	}
+	return nil
+}
+
+// checkUserDataSecrets rejects the Secret with the cloud's credentials as user data: everybody who may write a NodeClass
+// could read it from a server.
+func checkUserDataSecrets(o *Options) error {
+	var errs error
+	for _, name := range o.UserDataSecretNames {
+		if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
+			errs = multierr.Append(errs, fmt.Errorf("%q is not the name of a Secret: %s", name, strings.Join(problems, "; ")))
+		}
+		if name == o.CredentialsSecretName {
+			errs = multierr.Append(errs, fmt.Errorf("%q is the Secret with the credentials of the cloud, which servers must not get: keep templates in one of their own", name))
+		}
+	}
+	return errs
+}
+
+// checkClusterEndpoint requires host:port, and checkClusterDNS addresses.
+func checkClusterEndpoint(o *Options) error {
+	if o.ClusterEndpoint == "" {
+		return nil
+	}
+	if host, port, err := net.SplitHostPort(o.ClusterEndpoint); err != nil || host == "" || port == "" {
+		return errors.New("use host:port, for example 10.20.0.10:6443")
+	}
+	return nil
+}
+
+func checkClusterDNS(o *Options) error {
+	for _, address := range o.ClusterDNS {
+		if net.ParseIP(address) == nil {
+			return fmt.Errorf("%q is not an IP address: use for example 10.96.0.10", address)
+		}
+	}
+	return nil
+}
+
+// checkGrace keeps garbage collection away from servers that are being launched.
+func checkGrace(o *Options) error {
+	if o.GarbageCollectionGrace <= o.LaunchTimeout {
+		return fmt.Errorf("use more than LAUNCH_TIMEOUT, which is %s, or servers that are being launched would be deleted", short(o.LaunchTimeout))
+	}
+	return nil
+}
+
+// checkOverhead is written so that NaN does not pass.
+func checkOverhead(o *Options) error {
+	if inside := o.MemoryOverheadPercent >= 0 && o.MemoryOverheadPercent < 50; !inside {
+		return errors.New("use a number: 0 to less than 50, for example 7.5")
+	}
+	return nil
+}
+
+const (
+	// maxGPUs bounds a count that was mistyped.
+	maxGPUs = 64
+	// maxPatterns bounds what every failed request is compared with.
+	maxPatterns = 100
+)
+
+// FlavorOverride corrects what the cloud reports of one flavor. What is empty leaves what the cloud reports.
+type FlavorOverride struct {
+	// Hidden flavors are not launched. Nodes that run on one stay.
+	Hidden bool `json:"hidden,omitempty"`
+	// Category is the category in which its servers are launched and priced.
+	Category string `json:"category,omitempty"`
+	// Generation is the code of its hardware generation, for example 2 or 4a.
+	Generation string `json:"generation,omitempty"`
+	// CPUVendor is the vendor of its CPUs, for example intel or amd.
+	CPUVendor string `json:"cpuVendor,omitempty"`
+	// GPUName is the model of its GPUs.
+	GPUName string `json:"gpuName,omitempty"`
+	// GPUCount is the number of its GPUs; 0 means none.
+	GPUCount *int `json:"gpuCount,omitempty"`
+}
+
+func (f *FlavorOverride) validate() error {
+	labels := []struct {
+		name, example string
+		value         *string
+	}{{"category", "basic or premium", &f.Category}, {"generation", "2 or 4a", &f.Generation}, {"cpuVendor", "intel or amd", &f.CPUVendor}}
+	for _, label := range labels {
+		*label.value = strings.ToLower(strings.TrimSpace(*label.value))
+		if len(validation.IsValidLabelValue(*label.value)) > 0 {
+			return fmt.Errorf("%s %q is not a label value, use for example %s", label.name, *label.value, label.example)
+		}
+	}
+	f.GPUName = strings.TrimSpace(f.GPUName)
+	if len(f.GPUName) > validation.LabelValueMaxLength {
+		return fmt.Errorf("gpuName has %d characters, use at most %d", len(f.GPUName), validation.LabelValueMaxLength)
+	}
+	if f.GPUCount != nil && (*f.GPUCount < 0 || *f.GPUCount > maxGPUs) {
+		return fmt.Errorf("gpuCount is %d, use 0 to %d", *f.GPUCount, maxGPUs)
+	}
+	return nil
+}
+
+func parsePrices(o *Options, raw string) error {
+	parsed, err := pricing.ParseTable([]byte(raw))
+	if err == nil {
+		o.Prices = parsed
+	}
+	return err
+}
+
+func parseOverrides(o *Options, raw string) error {
+	entries := map[string]json.RawMessage{}
+	if err := yaml.UnmarshalStrict([]byte(raw), &entries); err != nil {
+		return fmt.Errorf("use YAML that gives for each flavor hidden, category, generation, cpuVendor, gpuName or gpuCount: %w", err)
+	}
+	var errs error
+	o.FlavorOverrides = nil
+	for _, name := range slices.Sorted(maps.Keys(entries)) {
+		override := FlavorOverride{}
+		err := strictly(entries[name], &override)
+		if err == nil {
+			err = override.validate()
+		}
+		if err != nil {
+			errs = multierr.Append(errs, fmt.Errorf("[%s]: %w", name, err))
+			continue
+		}
+		o.FlavorOverrides = lo.Assign(o.FlavorOverrides, map[string]FlavorOverride{name: override})
+	}
+	return errs
+}
+
+func parsePatterns(o *Options, raw string) error {
+	var entries []json.RawMessage
+	if err := yaml.UnmarshalStrict([]byte(raw), &entries); err != nil {
+		return fmt.Errorf("use a YAML list whose entries have pattern and class: %w", err)
+	}
+	if len(entries) > maxPatterns {
+		return fmt.Errorf("use at most %d entries", maxPatterns)
+	}
+	var errs error
+	o.ErrorPatterns = nil
+	for i, entry := range entries {
+		given := struct {
+			Pattern string       `json:"pattern"`
+			Class   bizfly.Class `json:"class"`
+		}{}
+		err := strictly(entry, &given)
+		pattern := bizfly.ErrorPattern{Pattern: given.Pattern, Class: given.Class}
+		if err == nil {
+			err = pattern.Validate()
+		}
+		if err != nil {
+			errs = multierr.Append(errs, fmt.Errorf("[%d]: %w", i, err))
+			continue
+		}
+		o.ErrorPatterns = append(o.ErrorPatterns, pattern)
+	}
+	return errs
+}
+
+func strictly(raw json.RawMessage, into any) error {
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.DisallowUnknownFields()
+	return decoder.Decode(into)
+}

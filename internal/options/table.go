@@ -1,0 +1,173 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package options
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// table is every setting.
+var table = []*Setting{
+	checked(text("cluster-name", "CLUSTER_NAME", "",
+		"The name of the cluster, written into the metadata of its servers. Required.",
+		func(o *Options) *string { return &o.ClusterName }), "", checkClusterName),
+	text("bizfly-auth-method", "BIZFLY_CLOUD_AUTH_METHOD", "application_credential",
+		"How to log in: password or application_credential. The credentials themselves are read from the environment only.",
+		func(o *Options) *string { return &o.AuthMethod }),
+	text("bizfly-region", "BIZFLY_CLOUD_REGION", "",
+		"The region: HN (HaNoi), HCM (HoChiMinh) or VC-HaNoi. Required.",
+		func(o *Options) *string { return &o.Region }),
+	text("bizfly-project-id", "BIZFLY_CLOUD_PROJECT_ID", "",
+		"The project. Empty means the one that the credential belongs to.",
+		func(o *Options) *string { return &o.ProjectID }),
+	text("bizfly-api-url", "BIZFLY_CLOUD_API_URL", "",
+		"The endpoint. Empty means BizFly Cloud's own.",
+		func(o *Options) *string { return &o.APIURL }),
+	toggle("bizfly-allow-http", "BIZFLY_CLOUD_ALLOW_HTTP", "false",
+		"Permit an endpoint without TLS. For the sandbox only.",
+		func(o *Options) *bool { return &o.AllowHTTP }),
+	checked(text("region-label", "BIZFLY_CLOUD_REGION_LABEL", "",
+		"The value of topology.kubernetes.io/region as the cloud controller manager writes it. Empty means the region's short name.",
+		func(o *Options) *string { return &o.RegionLabel }), "", isLabelValue(func(o *Options) *string { return &o.RegionLabel })),
+
+	text("system-namespace", "SYSTEM_NAMESPACE", "karpenter",
+		"The controller's own namespace, in which the credentials Secret is.",
+		func(o *Options) *string { return &o.Namespace }),
+	text("credentials-secret-name", "CREDENTIALS_SECRET_NAME", "karpenter-provider-bizflycloud",
+		"The only Secret that a ProviderConfig may name, because the controller's Role grants no other.",
+		func(o *Options) *string { return &o.CredentialsSecretName }),
+	text("tuning-configmap-name", "TUNING_CONFIGMAP_NAME", DefaultTuningConfigMapName,
+		"The only ConfigMap that a ProviderConfig may name for tuning, because the controller's Role grants no other.",
+		func(o *Options) *string { return &o.TuningConfigMapName }),
+
+	text("bke-cluster-id", "BKE_CLUSTER_ID", "",
+		"The uid of the BKE cluster. Empty without BizFly Kubernetes Engine.",
+		func(o *Options) *string { return &o.BKEClusterID }),
+	text("bke-join-endpoint", "BKE_JOIN_ENDPOINT", "",
+		"Where BKE's worker image joins the cluster.",
+		func(o *Options) *string { return &o.BKEJoinEndpoint }),
+	text("bke-log-endpoint", "BKE_LOG_ENDPOINT", "",
+		"Where BKE's worker image reports its progress.",
+		func(o *Options) *string { return &o.BKELogEndpoint }),
+	text("bke-kubelet-args-file", "BKE_KUBELET_ARGS_FILE", "",
+		"The file from which BKE's worker image reads KUBELET_EXTRA_ARGS. Where it is set, nodes register with Karpenter's taints and labels.",
+		func(o *Options) *string { return &o.BKEKubeletArgsFile }),
+	toggle("bke-discover-from-pool", "BKE_DISCOVER_FROM_POOL", "false",
+		"Learn the BKE values that are not set from the metadata of a pool server of this cluster.",
+		func(o *Options) *bool { return &o.BKEDiscoverFromPool }),
+	checked(list("user-data-secret-names", "USER_DATA_SECRET_NAMES",
+		"The Secrets of the controller's namespace that spec.bootstrap.userDataFrom may name, separated by commas.",
+		func(o *Options) *[]string { return &o.UserDataSecretNames }), "", checkUserDataSecrets),
+	toggle("join-tokens", "JOIN_TOKENS", "false",
+		"Let NodeClasses ask for a short-lived bootstrap token per server, which is written to kube-system.",
+		func(o *Options) *bool { return &o.JoinTokens }),
+	{
+		Flag: "cluster-endpoint", Variable: "CLUSTER_ENDPOINT",
+		Doc:   "The API server as nodes reach it, host:port, for templates. Empty means the one of kube-public/cluster-info.",
+		field: func(o *Options) any { return &o.ClusterEndpoint }, check: checkClusterEndpoint,
+		document: func(o *Options, raw string) error {
+			o.ClusterEndpoint = strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(raw), "https://"), "/")
+			return nil
+		},
+	},
+	checked(list("cluster-dns", "CLUSTER_DNS",
+		"The addresses of the cluster's DNS for templates, separated by commas. Empty means that of the Service kube-system/kube-dns.",
+		func(o *Options) *[]string { return &o.ClusterDNS }), "", checkClusterDNS),
+
+	toggle("create-provider-config", "CREATE_PROVIDER_CONFIG", "true",
+		"Create the ProviderConfig default where there is none. Turn it off where it is installed with the controller.",
+		func(o *Options) *bool { return &o.CreateProviderConfig }),
+	toggle("enforce-cluster-max-nodes", "ENFORCE_CLUSTER_MAX_NODES", "false",
+		"Launch no more nodes than the package of the BKE cluster allows.",
+		func(o *Options) *bool { return &o.EnforceClusterMaxNodes }),
+	toggle("garbage-collection-dry-run", "GARBAGE_COLLECTION_DRY_RUN", "false",
+		"Report by log and event which servers without a NodeClaim would be deleted, and delete none.",
+		func(o *Options) *bool { return &o.GarbageCollectionDryRun }),
+	duration("launch-timeout", "LAUNCH_TIMEOUT", "", "3m", 10*time.Second, time.Hour,
+		"How long a NodeClaim may be without the id of its server before it is replaced. Longer than a slow create whose id is shown only at its end.",
+		func(o *Options) *time.Duration { return &o.LaunchTimeout }),
+
+	secret("BIZFLY_CLOUD_EMAIL", "The account's e-mail address, for the method password.",
+		func(o *Options) *string { return &o.Email }),
+	secret("BIZFLY_CLOUD_PASSWORD", "Its password.",
+		func(o *Options) *string { return &o.Password }),
+	secret("BIZFLY_CLOUD_APP_CRED_ID", "The application credential's id, for the method application_credential.",
+		func(o *Options) *string { return &o.AppCredID }),
+	secret("BIZFLY_CLOUD_APP_CRED_SECRET", "Its secret.",
+		func(o *Options) *string { return &o.AppCredSecret }),
+	secret("BKE_CLUSTER_TOKEN", "The token with which servers join the BKE cluster, and leave it.",
+		func(o *Options) *string { return &o.BKEClusterToken }),
+
+	duration("catalog-interval", "CATALOG_INTERVAL", "catalogInterval", "10m", 10*time.Second, 24*time.Hour,
+		"How often flavors, zones, volume types and Kubernetes versions are read, which the cloud changes in weeks. A change reads them at once.",
+		func(o *Options) *time.Duration { return &o.CatalogInterval }),
+	duration("garbage-collection-interval", "GARBAGE_COLLECTION_INTERVAL", "garbageCollectionInterval", "2m", time.Second, time.Hour,
+		"How often the controller looks for servers without a NodeClaim, each of which costs money. A change looks at once.",
+		func(o *Options) *time.Duration { return &o.GarbageCollectionInterval }),
+	checked(duration("garbage-collection-grace", "GARBAGE_COLLECTION_GRACE", "garbageCollectionGrace", "5m", 10*time.Second, 24*time.Hour,
+		"The age below which a server without a NodeClaim is not deleted: it may be a launch under way.",
+		func(o *Options) *time.Duration { return &o.GarbageCollectionGrace }), ", and longer than LAUNCH_TIMEOUT", checkGrace),
+	duration("", "", "serverPollInterval", "2s", 500*time.Millisecond, 30*time.Second,
+		"The time between two reads of the servers that are being launched; one read serves all launches.",
+		func(o *Options) *time.Duration { return &o.ServerPollInterval }),
+	duration("", "", "serverListMaxAge", "3s", 100*time.Millisecond, time.Minute,
+		"How old the list of servers may be that core, garbage collection and drift share. Whether a server is gone is always read anew.",
+		func(o *Options) *time.Duration { return &o.ServerListMaxAge }),
+	duration("", "", "lookupCacheTTL", "1m", time.Second, time.Hour,
+		"How long lists of images, VPC networks, firewalls and SSH keys are cached: short, because a new one is expected to be found, and long enough for a hundred NodeClasses. An object that a list lacks is looked for in a new list in any case.",
+		func(o *Options) *time.Duration { return &o.LookupCacheTTL }),
+	duration("unavailable-offering-ttl", "UNAVAILABLE_OFFERING_TTL", "unavailableOfferingTTL", "3m", time.Second, 24*time.Hour,
+		"How long an offering without capacity is not tried again: long enough that launches do not circle, short enough that new capacity is used soon. What is marked already keeps its time.",
+		func(o *Options) *time.Duration { return &o.UnavailableOfferingTTL }),
+	duration("", "", "accountPause", "1m", time.Second, time.Hour,
+		"How long all launches pause after the cloud rejected one for the whole account: quota or balance.",
+		func(o *Options) *time.Duration { return &o.AccountPause }),
+	duration("server-id-wait", "SERVER_ID_WAIT", "serverIDWait", "30s", time.Second, 30*time.Second,
+		"How long one launch waits for the id of its server. Core schedules nothing meanwhile.",
+		func(o *Options) *time.Duration { return &o.ServerIDWait }),
+	duration("visibility-window", "VISIBILITY_WINDOW", "visibilityWindow", "2m", 5*time.Second, time.Hour,
+		"How long the controller looks for the server of a create request without an answer before it ends the NodeClaim.",
+		func(o *Options) *time.Duration { return &o.VisibilityWindow }),
+	{
+		Flag: "vm-memory-overhead-percent", Variable: "VM_MEMORY_OVERHEAD_PERCENT", Key: "vmMemoryOverheadPercent",
+		Unit: "percent", Bounds: "0 to less than 50", Default: "7.5",
+		Doc:   "The part of a flavor's memory that its node does not see, until nodes have reported it; 2 to 7 percent were measured. More than 7.5 is left out whatever they report. It counts for nodes that are launched from then on.",
+		field: func(o *Options) any { return &o.MemoryOverheadPercent }, check: checkOverhead,
+	},
+	{
+		Key: "prices", Unit: "YAML, VND per hour", Bounds: "a complete price table; every rate above 0",
+		Doc:   "The price table, in the form of [table.yaml](../internal/providers/pricing/table.yaml); [pricing.md](pricing.md) says what each number means. It replaces the complete built-in table.",
+		field: func(o *Options) any { return &o.Prices }, document: parsePrices,
+	},
+	{
+		Key: "flavorOverrides", Unit: "YAML, by flavor",
+		Bounds: fmt.Sprintf("`hidden`: true or false; `category`, `generation`, `cpuVendor`: a label value; `gpuName`: at most 63 characters; `gpuCount`: 0 to %d", maxGPUs),
+		Doc:    "What the cloud does not report of a flavor, or reports wrongly. A hidden flavor is not launched any more; nodes that run on it stay.",
+		field:  func(o *Options) any { return &o.FlavorOverrides }, document: parseOverrides,
+	},
+	{
+		Key: "errorPatterns", Unit: "YAML, a list",
+		Bounds: fmt.Sprintf("at most %d; `pattern`: a regular expression (RE2); `class`: see below", maxPatterns),
+		Doc:    "How messages of the cloud are classified. They are tried in this order before the built-in patterns, without regard to case and to Vietnamese diacritics, where the HTTP status alone does not decide.",
+		field:  func(o *Options) any { return &o.ErrorPatterns }, document: parsePatterns,
+	},
+}
+
+// DefaultTuningConfigMapName is the ConfigMap that the controller's Role grants unless that was changed.
+const DefaultTuningConfigMapName = "karpenter-provider-bizflycloud-tuning"

@@ -1,0 +1,184 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package options_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+)
+
+// apply gives one key of the tuning ConfigMap.
+func apply(key, value string) (*options.Options, error) {
+	o := options.Defaults()
+	setting, _ := lo.Find(options.Table(), func(s *options.Setting) bool { return s.Key == key })
+	return o, setting.Apply(o, value)
+}
+
+var _ = Describe("Apply", func() {
+	type durations struct {
+		key         string
+		get         func(*options.Options) time.Duration
+		def         time.Duration
+		least, most time.Duration
+	}
+	for _, row := range []durations{
+		{"catalogInterval", func(v *options.Options) time.Duration { return v.CatalogInterval }, 10 * time.Minute, 10 * time.Second, 24 * time.Hour},
+		{"garbageCollectionInterval", func(v *options.Options) time.Duration { return v.GarbageCollectionInterval }, 2 * time.Minute, time.Second, time.Hour},
+		{"serverPollInterval", func(v *options.Options) time.Duration { return v.ServerPollInterval }, 2 * time.Second, 500 * time.Millisecond, 30 * time.Second},
+		{"serverListMaxAge", func(v *options.Options) time.Duration { return v.ServerListMaxAge }, 3 * time.Second, 100 * time.Millisecond, time.Minute},
+		{"lookupCacheTTL", func(v *options.Options) time.Duration { return v.LookupCacheTTL }, time.Minute, time.Second, time.Hour},
+		{"unavailableOfferingTTL", func(v *options.Options) time.Duration { return v.UnavailableOfferingTTL }, 3 * time.Minute, time.Second, 24 * time.Hour},
+		{"accountPause", func(v *options.Options) time.Duration { return v.AccountPause }, time.Minute, time.Second, time.Hour},
+		{"serverIDWait", func(v *options.Options) time.Duration { return v.ServerIDWait }, 30 * time.Second, time.Second, 30 * time.Second},
+		{"visibilityWindow", func(v *options.Options) time.Duration { return v.VisibilityWindow }, 2 * time.Minute, 5 * time.Second, time.Hour},
+		{"garbageCollectionGrace", func(v *options.Options) time.Duration { return v.GarbageCollectionGrace }, 5 * time.Minute, 3*time.Minute + time.Nanosecond, 24 * time.Hour},
+	} {
+		Context(row.key, func() {
+			It("should have its default", func() { Expect(row.get(options.Defaults())).To(Equal(row.def)) })
+			for _, value := range []time.Duration{row.least, row.most} {
+				It(fmt.Sprintf("should take %s", value), func() {
+					values, err := apply(row.key, value.String())
+					Expect(err).ToNot(HaveOccurred())
+					Expect(row.get(values)).To(Equal(value))
+				})
+			}
+			for _, value := range []string{
+				(row.least - time.Nanosecond).String(), (row.most + time.Nanosecond).String(), "0s", "-1m", "5", "soon", "",
+			} {
+				It(fmt.Sprintf("should reject %q, naming the bounds", value), func() {
+					values, err := apply(row.key, value)
+					Expect(row.get(values)).To(Equal(row.def))
+					Expect(err).To(MatchError(HavePrefix("use ")))
+				})
+			}
+		})
+	}
+
+	It("should not let a grace collect servers that are being launched", func() {
+		values, err := apply("garbageCollectionGrace", "2m")
+		Expect(values.GarbageCollectionGrace).To(Equal(5 * time.Minute))
+		Expect(err).To(MatchError(And(ContainSubstring("LAUNCH_TIMEOUT"), ContainSubstring("3m,"))))
+	})
+
+	DescribeTable("should take an overhead",
+		func(value string, expected float64) {
+			values, err := apply("vmMemoryOverheadPercent", value)
+			Expect(err).ToNot(HaveOccurred())
+			Expect(values.MemoryOverheadPercent).To(Equal(expected))
+		},
+		Entry("of nothing", "0", 0.0), Entry("of a part", "12.5", 12.5), Entry("just below the bound", "49.9", 49.9),
+	)
+	DescribeTable("should ignore an overhead",
+		func(value string) {
+			values, err := apply("vmMemoryOverheadPercent", value)
+			Expect(values.MemoryOverheadPercent).To(Equal(7.5))
+			Expect(err).To(MatchError(ContainSubstring("0 to less than 50")))
+		},
+		Entry("below", "-0.1"), Entry("at the bound", "50"), Entry("with a unit", "7%"), Entry("that is no number", "NaN"), Entry("of no bound", "Inf"), Entry("that is empty", ""),
+	)
+
+	It("should take a price table", func() {
+		text := lo.Must(os.ReadFile("../providers/pricing/table.yaml"))
+		values, err := apply("prices", strings.Replace(string(text), "h100: 90000", "h100: 123456", 1))
+		Expect(err).ToNot(HaveOccurred())
+		Expect(values.Prices.GPUs).To(HaveKeyWithValue("h100", 123456.0))
+	})
+	DescribeTable("should ignore a price table that is wrong, naming the field",
+		func(text, says string) {
+			values, err := apply("prices", text)
+			Expect(values.Prices).To(Equal(options.Defaults().Prices))
+			Expect(err).To(MatchError(ContainSubstring(says)))
+		},
+		Entry("no YAML", "{", "parsing"),
+		Entry("a field that does not exist", "cpus: 1", `unknown field "cpus"`),
+		Entry("a part of one", "gpus: {a30: 0}", "gpus.a30 is 0"),
+		Entry("nothing", "", "categories.default is missing"),
+	)
+
+	It("should take overrides of flavors", func() {
+		values, err := apply("flavorOverrides", `
+p2.2c_4g: {hidden: true}
+odd: {category: Premium}
+old: {generation: 4A, cpuVendor: AMD}
+gpu.8c: {gpuName: NVIDIA A30, gpuCount: 2}
+plain: {gpuCount: 0}`)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(values.FlavorOverrides).To(Equal(map[string]options.FlavorOverride{
+			"p2.2c_4g": {Hidden: true}, "odd": {Category: "premium"}, "old": {Generation: "4a", CPUVendor: "amd"},
+			"gpu.8c": {GPUName: "NVIDIA A30", GPUCount: lo.ToPtr(2)}, "plain": {GPUCount: lo.ToPtr(0)},
+		}))
+	})
+	DescribeTable("should ignore the override of one flavor and keep the others",
+		func(entry, says string) {
+			values, err := apply("flavorOverrides", "good: {hidden: true}\nbad: "+entry)
+			Expect(values.FlavorOverrides).To(Equal(map[string]options.FlavorOverride{"good": {Hidden: true}}))
+			Expect(err).To(MatchError(And(ContainSubstring("[bad]"), ContainSubstring(says))))
+		},
+		Entry("a field that does not exist", "{hiden: true}", `unknown field "hiden"`),
+		Entry("a word for a number", "{gpuCount: two}", "gpuCount"),
+		Entry("too many GPUs", "{gpuCount: 65}", "0 to 64"),
+		Entry("fewer than none", "{gpuCount: -1}", "0 to 64"),
+		Entry("a category that is no label", "{category: very good}", "label value"),
+		Entry("a generation that is no label", "{generation: 4 a}", "label value"),
+		Entry("a vendor that is no label", "{cpuVendor: a/b}", "label value"),
+		Entry("a name that is too long", "{gpuName: "+strings.Repeat("a", 64)+"}", "at most 63"),
+	)
+	DescribeTable("should ignore overrides that cannot be read",
+		func(text string) {
+			values, err := apply("flavorOverrides", text)
+			Expect(values.FlavorOverrides).To(BeNil())
+			Expect(err).To(MatchError(ContainSubstring("hidden, category")))
+		},
+		Entry("no YAML", "{"), Entry("a list", "[a, b]"), Entry("a flavor twice", "a: {hidden: true}\na: {hidden: false}"),
+	)
+
+	It("should take error patterns in their order", func() {
+		values, err := apply("errorPatterns", `[{pattern: "no free host", class: Capacity}, {pattern: "hết suất", class: Quota}]`)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(values.ErrorPatterns).To(Equal([]bizfly.ErrorPattern{
+			{Pattern: "no free host", Class: bizfly.ClassCapacity}, {Pattern: "hết suất", Class: bizfly.ClassQuota},
+		}))
+	})
+	DescribeTable("should ignore one error pattern and keep the others",
+		func(entry, says string) {
+			values, err := apply("errorPatterns", `[{pattern: good, class: Capacity}, `+entry+`]`)
+			Expect(values.ErrorPatterns).To(HaveLen(1))
+			Expect(err).To(MatchError(And(ContainSubstring("[1]"), ContainSubstring(says))))
+		},
+		Entry("a class that is none", "{pattern: x, class: Weather}", "Capacity"),
+		Entry("that something does not exist", "{pattern: x, class: NotFound}", "unknown"),
+		Entry("no regular expression", `{pattern: "(", class: Quota}`, "RE2"),
+		Entry("one that matches everything", `{pattern: "", class: Quota}`, "every message"),
+		Entry("a field that does not exist", "{pattern: x, class: Quota, status: 400}", `unknown field "status"`),
+		Entry("a text", "x", "cannot unmarshal"),
+	)
+	It("should bound the number of error patterns", func() {
+		values, err := apply("errorPatterns", strings.Repeat("- {pattern: x, class: Quota}\n", 101))
+		Expect(values.ErrorPatterns).To(BeEmpty())
+		Expect(err).To(MatchError(ContainSubstring("use at most 100")))
+	})
+
+})
