@@ -606,6 +606,13 @@ func (in *ProviderConfigStatus) DeepCopyInto(out *ProviderConfigStatus) {
 		in, out := &in.LastLoginTime, &out.LastLoginTime
 		*out = (*in).DeepCopy()
 	}
+	if in.Tuning != nil {
+		in, out := &in.Tuning, &out.Tuning
+		*out = make(map[string]string, len(*in))
+		for key, val := range *in {
+			(*out)[key] = val
+		}
+	}
 	if in.Conditions != nil {
 		in, out := &in.Conditions, &out.Conditions
 		*out = make([]status.Condition, len(*in))
