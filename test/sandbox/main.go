@@ -28,6 +28,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -92,6 +93,7 @@ func parse(args []string) (config, error) {
 	flags.BoolVar(&c.cloud.HideBuilding, "hide-building", false, "Keep servers in BUILD out of lists.")
 	flags.BoolVar(&c.cloud.AsyncRefusals, "async-refusals", false, "Refuse for want of room in the task instead of in the answer.")
 	flags.BoolVar(&c.cloud.Vietnamese, "vietnamese", false, "Word refusals for want of room in Vietnamese.")
+	flags.StringVar(&c.cloud.ServiceRegions, "service-regions", cloud.RegionsMixed, "How the service catalog writes regions: "+strings.Join(cloud.RegionForms, ", ")+".")
 	flags.StringVar(&c.cloud.ClusterName, "cluster-name", "sandbox", "The name of the cluster.")
 	flags.StringVar(&c.cloud.Email, "email", "", "The account's email address; empty is the sandbox's own, as with all that follow.")
 	flags.StringVar(&c.cloud.Password, "password", "", "The account's password.")
@@ -107,6 +109,9 @@ func parse(args []string) (config, error) {
 	}
 	if c.memoryOverhead < 0 || c.memoryOverhead >= 1 {
 		return c, fmt.Errorf("--memory-overhead %v is not a share between 0 and 1", c.memoryOverhead)
+	}
+	if !slices.Contains(cloud.RegionForms, c.cloud.ServiceRegions) {
+		return c, fmt.Errorf("--service-regions %q is none of %s", c.cloud.ServiceRegions, strings.Join(cloud.RegionForms, ", "))
 	}
 	return c, nil
 }

@@ -17,7 +17,6 @@ limitations under the License.
 package cloud
 
 import (
-	"encoding/json"
 	"net/http"
 	"slices"
 	"strings"
@@ -50,10 +49,12 @@ var serverActions = map[string]func(*Cloud, *call, *server, actionRequest) reply
 	"get_vnc":             (*Cloud).getVNC,
 }
 
+var _ = serverAPI.serve(on(http.MethodPost, "/servers/{id}/action", (*Cloud).serverAction))
+
 func (c *Cloud) serverAction(q *call) reply {
-	var request actionRequest
-	if err := json.Unmarshal(q.body, &request); err != nil {
-		return problem(http.StatusBadRequest, "Invalid JSON body")
+	request, refusal := decode[actionRequest](q)
+	if refusal != nil {
+		return *refusal
 	}
 	s := c.find(q, q.vars[0])
 	if s == nil {

@@ -17,7 +17,6 @@ limitations under the License.
 package cloud
 
 import (
-	"encoding/json"
 	"net/http"
 	"slices"
 	"strings"
@@ -47,10 +46,19 @@ type tokenReply struct {
 	ProjectName string `json:"project_name"`
 }
 
+var _ = loginAPI.serve(openTo(unused(on(http.MethodPost, "/token", (*Cloud).createToken),
+	"auth_type", "gobizfly repeats here how it sends credentials later; the login is told by auth_method")))
+
+var _ = accountAPI.serve(
+	on(http.MethodGet, "/regions", (*Cloud).listRegions),
+	on(http.MethodGet, "/regions/{name}", (*Cloud).getRegion),
+	on(http.MethodGet, "/user", (*Cloud).getUser),
+)
+
 func (c *Cloud) createToken(q *call) reply {
-	var request tokenRequest
-	if err := json.Unmarshal(q.body, &request); err != nil {
-		return problem(http.StatusBadRequest, "Invalid JSON body")
+	request, refusal := decode[tokenRequest](q)
+	if refusal != nil {
+		return *refusal
 	}
 	project := orDefault(request.ProjectID, c.opts.DefaultProject)
 	var accepted bool
@@ -112,47 +120,6 @@ func (c *Cloud) authenticate(header http.Header) (string, bool) {
 // ExpireTokens makes every token that was handed out invalid.
 func (c *Cloud) ExpireTokens() {
 	c.with(func() { clear(c.tokens) })
-}
-
-type serviceEntry struct {
-	CanonicalName string `json:"canonical_name"`
-	Code          string `json:"code"`
-	Description   string `json:"description"`
-	Enabled       bool   `json:"enabled"`
-	Icon          string `json:"icon"`
-	ID            int    `json:"id"`
-	Name          string `json:"name"`
-	Region        string `json:"region"`
-	ServiceURL    string `json:"service_url"`
-}
-
-func (c *Cloud) serviceEntries(base string) []serviceEntry {
-	entries := []serviceEntry{}
-	for _, region := range c.opts.Catalog.Regions {
-		prefix := ""
-		if region.ShortName != RegionHN {
-			prefix = "/" + strings.ToLower(region.ShortName)
-		}
-		for _, s := range []struct{ canonical, code, name, path string }{
-			{"cloud_server", "CS", "Cloud Server", prefix + serverHN},
-			{"kubernetes_engine", "BKE", "Kubernetes Engine", prefix + engineHN},
-			{"bizfly_account", "ACC", "BizFly Account", accountPrefix},
-			{"auto_scaling", "AS", "Auto Scaling", "/api/auto-scaling"},
-		} {
-			if slices.Contains(c.opts.OmitServices, s.canonical) {
-				continue
-			}
-			entries = append(entries, serviceEntry{
-				CanonicalName: s.canonical, Code: s.code, Description: s.name, Enabled: true, Icon: base + s.path, ID: len(entries) + 1,
-				Name: s.name, Region: region.ShortName, ServiceURL: base + s.path,
-			})
-		}
-	}
-	return entries
-}
-
-func (c *Cloud) listServices(q *call) reply {
-	return ok(map[string]any{"services": c.serviceEntries(q.base)})
 }
 
 func (c *Cloud) listRegions(*call) reply {

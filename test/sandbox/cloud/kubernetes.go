@@ -65,6 +65,14 @@ type clusterStats struct {
 	TotalDisk   map[string]int `json:"total_disk"`
 }
 
+var _ = engineAPI.serve(
+	on(http.MethodGet, "/k8s_versions", (*Cloud).listVersions, "all"),
+	on(http.MethodGet, "/_", (*Cloud).listClusters),
+	on(http.MethodGet, "/_/{uid}", (*Cloud).getCluster),
+	// The cluster's token is what counts here: nodes, which have no other, call it as well.
+	openTo(on(http.MethodPost, "/engine/cluster_leave/{uid}", (*Cloud).leaveCluster)),
+)
+
 func (c *Cloud) listVersions(q *call) reply {
 	versions := []KubernetesVersion{}
 	for _, version := range c.opts.Catalog.Versions {

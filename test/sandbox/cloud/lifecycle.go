@@ -17,12 +17,10 @@ limitations under the License.
 package cloud
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
 	"slices"
-	"strings"
 )
 
 // task is the record of one asynchronous operation.
@@ -62,6 +60,11 @@ type taskOutcome struct {
 	Success  bool   `json:"success"`
 	Message  string `json:"message,omitempty"`
 }
+
+var _ = serverAPI.serve(
+	on(http.MethodGet, "/tasks/{id}", (*Cloud).getTask),
+	withBody(on(http.MethodDelete, "/servers/{id}", (*Cloud).deleteServer)),
+)
 
 func (c *Cloud) getTask(q *call) reply {
 	t := c.tasks[q.vars[0]]
@@ -217,11 +220,9 @@ type deleteRequest struct {
 }
 
 func (c *Cloud) deleteServer(q *call) reply {
-	var request deleteRequest
-	if len(strings.TrimSpace(string(q.body))) > 0 {
-		if err := json.Unmarshal(q.body, &request); err != nil {
-			return problem(http.StatusBadRequest, "Invalid JSON body")
-		}
+	request, refusal := decode[deleteRequest](q)
+	if refusal != nil {
+		return *refusal
 	}
 	s := c.find(q, q.vars[0])
 	switch {

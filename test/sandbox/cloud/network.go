@@ -18,12 +18,8 @@ package cloud
 
 import (
 	"encoding/binary"
-	"encoding/json"
-	"maps"
-	"net/http"
 	"net/netip"
 	"slices"
-	"strings"
 )
 
 // port is the record of one LAN or WAN port.
@@ -39,7 +35,8 @@ type port struct {
 	created                     string
 }
 
-func (p *port) order() uint64      { return p.seq }
+func (p *port) order() uint64 { return p.seq }
+
 func (p *port) owned(q *call) bool { return p.project == q.project && p.region == q.region }
 
 func (c *Cloud) renderPort(p *port) NetworkInterface {
@@ -68,27 +65,6 @@ func (c *Cloud) renderPort(p *port) NetworkInterface {
 
 func (c *Cloud) renderWanIP(p *port) WanIP {
 	return WanIP{NetworkInterface: c.renderPort(p), NetworkName: p.networkName, Bandwidth: 1000000, AvailabilityZone: p.zone, IsMain: p.isMain}
-}
-
-// vpcs are the private networks of the call's project; other projects than ours have none.
-func (c *Cloud) vpcs(q *call) []VPC {
-	if q.project != c.opts.Project {
-		return nil
-	}
-	vpcs := slices.Clone(c.opts.Catalog.VPCs[q.region])
-	for i := range vpcs {
-		vpcs[i].TenantID = q.project
-	}
-	return vpcs
-}
-
-func (c *Cloud) vpc(q *call, id string) (VPC, bool) {
-	vpcs := c.vpcs(q)
-	i := slices.IndexFunc(vpcs, func(v VPC) bool { return v.ID == id })
-	if i < 0 {
-		return VPC{}, false
-	}
-	return vpcs[i], true
 }
 
 func addressNumber(text string) uint32 {
@@ -217,108 +193,4 @@ func (c *Cloud) removePort(p *port) {
 	}
 	delete(c.taken[p.networkID], p.ip)
 	delete(c.ports, p.id)
-}
-
-// firewalls are the security groups of the call's project; other projects than ours have only the default one.
-func (c *Cloud) firewalls(q *call) []Firewall {
-	var firewalls []Firewall
-	for _, firewall := range c.opts.Catalog.Firewalls[q.region] {
-		if q.project != c.opts.Project {
-			if firewall.Name != defaultFirewall {
-				continue
-			}
-			firewall.ID = stableID("firewall", q.region, q.project, firewall.Name)
-		}
-		firewall.TenantID, firewall.ProjectID = q.project, q.project
-		firewalls = append(firewalls, firewall)
-	}
-	return firewalls
-}
-
-func (c *Cloud) firewallName(p *port, id string) string {
-	for _, firewall := range c.firewalls(&call{project: p.project, region: p.region}) {
-		if firewall.ID == id {
-			return firewall.Name
-		}
-	}
-	return id
-}
-
-func (c *Cloud) listFirewalls(q *call) reply {
-	users := map[string]map[string]bool{}
-	for _, p := range c.ports {
-		for _, id := range p.firewalls {
-			if p.server == "" {
-				continue
-			}
-			if users[id] == nil {
-				users[id] = map[string]bool{}
-			}
-			users[id][p.server] = true
-		}
-	}
-	firewalls := []Firewall{}
-	for _, firewall := range c.firewalls(q) {
-		firewall.Servers = append([]string{}, slices.Sorted(maps.Keys(users[firewall.ID]))...)
-		firewall.ServersCount = len(firewall.Servers)
-		firewalls = append(firewalls, firewall)
-	}
-	return ok(firewalls)
-}
-
-// firewallDetail is a firewall by id, where servers are whole objects.
-type firewallDetail struct {
-	Firewall
-	Servers          []Server           `json:"servers"`
-	NetworkInterface []NetworkInterface `json:"network_interface"`
-}
-
-func (c *Cloud) getFirewall(q *call) reply {
-	for _, firewall := range c.firewalls(q) {
-		if firewall.ID != q.vars[0] {
-			continue
-		}
-		detail := firewallDetail{Firewall: firewall, Servers: []Server{}, NetworkInterface: []NetworkInterface{}}
-		seen := map[string]bool{}
-		for _, p := range sorted(c.ports) {
-			if !slices.Contains(p.firewalls, firewall.ID) {
-				continue
-			}
-			detail.NetworkInterface = append(detail.NetworkInterface, c.renderPort(p))
-			if s := c.servers[p.server]; s != nil && !seen[p.server] {
-				seen[p.server] = true
-				detail.Servers = append(detail.Servers, c.nested(s))
-			}
-		}
-		detail.ServersCount = len(detail.Servers)
-		return ok(detail)
-	}
-	return problem(http.StatusNotFound, "Security group "+q.vars[0]+" not found.")
-}
-
-func (c *Cloud) listVPCs(q *call) reply {
-	vpcs := []VPC{}
-	for _, vpc := range c.vpcs(q) {
-		if wanted := q.query.Get("igw_attached"); wanted == "" || strings.EqualFold(wanted, "true") == (vpc.InternetGateway != nil) {
-			vpcs = append(vpcs, vpc)
-		}
-	}
-	return ok(vpcs)
-}
-
-func (c *Cloud) getVPC(q *call) reply {
-	vpc, found := c.vpc(q, q.vars[0])
-	if !found {
-		return problem(http.StatusNotFound, "Network "+q.vars[0]+" could not be found.")
-	}
-	return ok(vpc)
-}
-
-func decode[T any](q *call) (T, *reply) {
-	var request T
-	if err := json.Unmarshal(q.body, &request); err != nil {
-		refusal := problem(http.StatusBadRequest, "Invalid JSON body")
-		return request, &refusal
-	}
-	return request, nil
 }

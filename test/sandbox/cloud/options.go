@@ -48,6 +48,9 @@ type Options struct {
 	Catalog *Catalog
 	// OmitServices leaves canonical names out of the service catalog, for example "kubernetes_engine".
 	OmitServices []string
+	// ServiceRegions is how the service catalog writes regions: RegionsMixed (the default), RegionsScattered, RegionsLong or
+	// RegionsShort.
+	ServiceRegions string
 
 	// Project is the project of the credentials, Region their region (short name).
 	Project string
@@ -113,6 +116,7 @@ func (o Options) withDefaults() Options {
 	if o.Catalog == nil {
 		o.Catalog = DefaultCatalog()
 	}
+	o.ServiceRegions = orDefault(o.ServiceRegions, RegionsMixed)
 	o.Project = orDefault(o.Project, "bc8d2790fc9a46949818b942c0a824de")
 	o.DefaultProject = orDefault(o.DefaultProject, o.Project)
 	o.Region = orDefault(o.Region, RegionHN)

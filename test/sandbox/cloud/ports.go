@@ -18,7 +18,19 @@ package cloud
 
 import (
 	"net/http"
-	"slices"
+)
+
+var _ = serverAPI.serve(
+	on(http.MethodPost, "/vpc-networks/{id}/network-interfaces", (*Cloud).createPort),
+	on(http.MethodGet, "/network-interfaces", (*Cloud).listPorts, "vpc-network-id", "status", "type", "detailed"),
+	on(http.MethodGet, "/network-interfaces/{id}", (*Cloud).getPort),
+	on(http.MethodDelete, "/network-interfaces/{id}", (*Cloud).deletePort),
+	on(http.MethodPost, "/network-interfaces/{id}/action", (*Cloud).portAction),
+	on(http.MethodGet, "/wanips", (*Cloud).listWanIPs, "detailed"),
+	on(http.MethodPost, "/wanips", (*Cloud).createWanIP),
+	on(http.MethodGet, "/wanips/{id}", (*Cloud).getWanIP),
+	on(http.MethodDelete, "/wanips/{id}", (*Cloud).deleteWanIP),
+	on(http.MethodPost, "/wanips/{id}/action", (*Cloud).wanIPAction),
 )
 
 func (c *Cloud) listPorts(q *call) reply {
@@ -74,7 +86,8 @@ func (c *Cloud) getWanIP(q *call) reply {
 	return ok(c.renderWanIP(p))
 }
 
-func (c *Cloud) deletePort(q *call) reply  { return c.freePort(q, false) }
+func (c *Cloud) deletePort(q *call) reply { return c.freePort(q, false) }
+
 func (c *Cloud) deleteWanIP(q *call) reply { return c.freePort(q, true) }
 
 func (c *Cloud) freePort(q *call, wan bool) reply {
@@ -217,38 +230,5 @@ func (c *Cloud) attachPortTo(q *call, p *port, serverID string) (*port, *reply) 
 		return nil, &conflict
 	}
 	c.attachPort(p, s)
-	return p, nil
-}
-
-// checkGroups refuses what names no firewall of the project.
-func (c *Cloud) checkGroups(q *call, ids []string) *reply {
-	if len(ids) == 0 {
-		return bad("security_groups is required")
-	}
-	for _, id := range ids {
-		if !slices.ContainsFunc(c.firewalls(q), func(f Firewall) bool { return f.ID == id }) {
-			return bad("Security group %s not found.", id)
-		}
-	}
-	return nil
-}
-
-func (c *Cloud) addFirewalls(q *call, p *port, ids []string) (*port, *reply) {
-	if refusal := c.checkGroups(q, ids); refusal != nil {
-		return nil, refusal
-	}
-	for _, id := range ids {
-		if !slices.Contains(p.firewalls, id) {
-			p.firewalls = append(p.firewalls, id)
-		}
-	}
-	return p, nil
-}
-
-func (c *Cloud) removeFirewalls(q *call, p *port, ids []string) (*port, *reply) {
-	if refusal := c.checkGroups(q, ids); refusal != nil {
-		return nil, refusal
-	}
-	p.firewalls = slices.DeleteFunc(slices.Clone(p.firewalls), func(id string) bool { return slices.Contains(ids, id) })
 	return p, nil
 }

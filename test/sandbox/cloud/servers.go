@@ -155,6 +155,11 @@ func (c *Cloud) truthOf(s *server) Server {
 	return w
 }
 
+var _ = serverAPI.serve(
+	on(http.MethodGet, "/servers", (*Cloud).listServers, "name", "status", "ip"),
+	on(http.MethodGet, "/servers/{id}", (*Cloud).getServer),
+)
+
 func (c *Cloud) listServers(q *call) reply {
 	servers := []Server{}
 	at := c.now.Add(-q.fx.staleness())

@@ -17,7 +17,6 @@ limitations under the License.
 package cloud
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -147,6 +146,14 @@ func (c *Cloud) detach(v *volume, s *server) {
 	s.volumes = slices.DeleteFunc(s.volumes, func(id string) bool { return id == v.wire.ID })
 }
 
+var _ = serverAPI.serve(
+	on(http.MethodGet, "/volumes", (*Cloud).listVolumes, "name", "size", "status", "availability_zone", "category", "billing_plan", "bootable"),
+	on(http.MethodPost, "/volumes", (*Cloud).createVolume),
+	on(http.MethodGet, "/volumes/{id}", (*Cloud).getVolume),
+	on(http.MethodDelete, "/volumes/{id}", (*Cloud).deleteVolume),
+	on(http.MethodGet, "/volume-types", (*Cloud).listVolumeTypes, "category", "availability_zone"),
+)
+
 func (c *Cloud) listVolumes(q *call) reply {
 	volumes := []Volume{}
 	for _, v := range sorted(c.volumes) {
@@ -209,9 +216,9 @@ type volumeRequest struct {
 }
 
 func (c *Cloud) createVolume(q *call) reply {
-	var request volumeRequest
-	if err := json.Unmarshal(q.body, &request); err != nil {
-		return problem(http.StatusBadRequest, "Invalid JSON body")
+	request, refusal := decode[volumeRequest](q)
+	if refusal != nil {
+		return *refusal
 	}
 	t, refusal := c.volumeType(q.region, request.Category, request.AvailabilityZone, &diskRequest{VolumeType: request.VolumeType})
 	if refusal != nil {
@@ -251,50 +258,6 @@ func (c *Cloud) tryAttach(v *volume, s *server) *reply {
 	}
 	c.attach(v, s)
 	return nil
-}
-
-type volumeActionRequest struct {
-	Type         string `json:"type"`
-	NewSize      int    `json:"new_size"`
-	InstanceUUID string `json:"instance_uuid"`
-}
-
-func (c *Cloud) volumeAction(q *call) reply {
-	var request volumeActionRequest
-	if err := json.Unmarshal(q.body, &request); err != nil {
-		return problem(http.StatusBadRequest, "Invalid JSON body")
-	}
-	v, refusal := c.findVolume(q)
-	if refusal != nil {
-		return *refusal
-	}
-	if request.Type == "extend" {
-		if request.NewSize <= v.wire.Size {
-			return refuse(http.StatusBadRequest, "New size must be greater than the current size")
-		}
-		v.wire.Size = request.NewSize
-		t := c.newTask("extend_volume", q.project, q.region, v.server, q.fx)
-		c.after(t.EndsAt.Sub(c.now), func() { c.end(t, true, "", nil) })
-		return ok(map[string]string{"task_id": t.ID})
-	}
-	s := c.servers[request.InstanceUUID]
-	if s == nil || !s.owned(q) {
-		return noSuchServer(request.InstanceUUID)
-	}
-	switch request.Type {
-	case "attach":
-		if refusal := c.tryAttach(v, s); refusal != nil {
-			return *refusal
-		}
-		return ok(map[string]any{"message": "Attach successfully", "volume_detail": c.renderVolume(v)})
-	case "detach":
-		if v.server != s.wire.ID || v.wire.AttachedType == attachedRoot {
-			return refuse(http.StatusBadRequest, "Volume is not attached to this server, or is its root disk")
-		}
-		c.detach(v, s)
-		return ok(map[string]any{"message": "Detach successfully", "volume_detail": c.renderVolume(v)})
-	}
-	return refuse(http.StatusBadRequest, "There is no such action: "+request.Type)
 }
 
 func (c *Cloud) listVolumeTypes(q *call) reply {

@@ -1,0 +1,77 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloud
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+)
+
+type keyPairReply struct {
+	SSHKey
+	UserID string `json:"user_id"`
+}
+
+var _ = serverAPI.serve(
+	on(http.MethodGet, "/keypairs", (*Cloud).listKeyPairs),
+	on(http.MethodPost, "/keypairs", (*Cloud).createKeyPair),
+	on(http.MethodGet, "/keypairs/{name}", (*Cloud).getKeyPair),
+	on(http.MethodDelete, "/keypairs/{name}", (*Cloud).deleteKeyPair),
+)
+
+func (c *Cloud) createKeyPair(q *call) reply {
+	request, refusal := decode[SSHKey](q)
+	if refusal != nil {
+		return *refusal
+	}
+	switch {
+	case request.Name == "" || !strings.HasPrefix(request.PublicKey, "ssh-"):
+		return refuse(http.StatusBadRequest, "name and public_key are required")
+	case slices.ContainsFunc(c.opts.Catalog.SSHKeys, func(k SSHKey) bool { return k.Name == request.Name }):
+		return refuse(http.StatusConflict, "Key pair '"+request.Name+"' already exists.")
+	}
+	request.Fingerprint = c.newHex(16)
+	c.opts.Catalog.SSHKeys = append(slices.Clone(c.opts.Catalog.SSHKeys), request)
+	return ok(keyPairReply{SSHKey: request, UserID: userID(q.project)})
+}
+
+func (c *Cloud) deleteKeyPair(q *call) reply {
+	return c.withdraw(q, "Keypair %s not found", ok(apiMessage{Message: "Xóa SSH key thành công"}), func(name string) bool {
+		left := slices.DeleteFunc(slices.Clone(c.opts.Catalog.SSHKeys), func(k SSHKey) bool { return k.Name == name })
+		found := len(left) < len(c.opts.Catalog.SSHKeys)
+		c.opts.Catalog.SSHKeys = left
+		return found
+	})
+}
+
+func (c *Cloud) listKeyPairs(*call) reply {
+	pairs := []map[string]SSHKey{}
+	for _, key := range c.opts.Catalog.SSHKeys {
+		pairs = append(pairs, map[string]SSHKey{"keypair": key})
+	}
+	return ok(pairs)
+}
+
+func (c *Cloud) getKeyPair(q *call) reply {
+	for _, key := range c.opts.Catalog.SSHKeys {
+		if key.Name == q.vars[0] {
+			return ok(key)
+		}
+	}
+	return problem(http.StatusNotFound, "Keypair "+q.vars[0]+" not found")
+}
