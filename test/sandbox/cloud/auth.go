@@ -28,14 +28,13 @@ type token struct {
 	expires time.Time
 }
 
-type tokenRequest struct {
-	AuthMethod       string `json:"auth_method"`
-	Username         string `json:"username"`
-	Password         string `json:"password"`
-	CredentialID     string `json:"credential_id"`
-	CredentialSecret string `json:"credential_secret"`
-	ProjectID        string `json:"project_id"`
-	Token            string `json:"token"`
+// loginFields are the fields of each way to log in.
+func (c *Cloud) loginFields() actions {
+	return actions{
+		"password":          {"username", "password", "project_id"},
+		"token":             {"token", "project_id"},
+		c.opts.AppCredLogin: {c.opts.AppCredFields[0], c.opts.AppCredFields[1], "project_id"},
+	}
 }
 
 type tokenReply struct {
@@ -56,21 +55,22 @@ var _ = accountAPI.serve(
 )
 
 func (c *Cloud) createToken(q *call) reply {
-	request, refusal := decode[tokenRequest](q)
+	request, refusal := decode[map[string]string](q)
+	if refusal == nil {
+		refusal = c.loginFields().refusal(q, "auth_method", request["auth_method"])
+	}
 	if refusal != nil {
 		return *refusal
 	}
-	project := orDefault(request.ProjectID, c.opts.DefaultProject)
+	project := orDefault(request["project_id"], c.opts.DefaultProject)
 	var accepted bool
-	switch request.AuthMethod {
+	switch request["auth_method"] {
 	case "password":
-		accepted = request.Username == c.opts.Email && request.Password == c.opts.Password
-	case "application_credential":
-		accepted = request.CredentialID == c.opts.AppCredID && request.CredentialSecret == c.opts.AppCredSecret
+		accepted = request["username"] == c.opts.Email && request["password"] == c.opts.Password
 	case "token":
-		_, accepted = c.validToken(request.Token)
+		_, accepted = c.validToken(request["token"])
 	default:
-		return problem(http.StatusBadRequest, "auth_method không hợp lệ")
+		accepted = request[c.opts.AppCredFields[0]] == c.opts.AppCredID && request[c.opts.AppCredFields[1]] == c.opts.AppCredSecret
 	}
 	if !accepted {
 		return problem(http.StatusUnauthorized, "Email hoặc mật khẩu không đúng")

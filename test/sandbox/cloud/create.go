@@ -225,6 +225,8 @@ func (c *Cloud) checkPlans(_ *call, o *order) *reply {
 	o.BillingPlan = orDefault(o.BillingPlan, PlanSaving)
 	o.NetworkPlan = orDefault(o.NetworkPlan, networkPlans[0])
 	switch {
+	case o.BillingPlan == PlanSpot:
+		return bad("A spot instance needs a bid, which this request cannot carry")
 	case o.BillingPlan != PlanOnDemand && o.BillingPlan != PlanSaving:
 		return bad("billing_plan không hợp lệ: %s", o.BillingPlan)
 	case !slices.Contains(o.flavor.BillingPlans, o.BillingPlan):

@@ -89,15 +89,19 @@ type actions map[string][]string
 func (a actions) refusal(q *call, key, action string) *reply {
 	fields, known := a[action]
 	if !known {
-		return bad("There is no such action: %s", action)
+		return bad("There is no such %s: %q", key, action)
+	}
+	body, refusal := q.withoutUnused()
+	if refusal != nil {
+		return refusal
 	}
 	var object map[string]json.RawMessage
-	if json.Unmarshal(q.body, &object) != nil {
+	if len(bytes.TrimSpace(body)) > 0 && json.Unmarshal(body, &object) != nil {
 		return bad("Dữ liệu không hợp lệ")
 	}
 	for name := range object {
 		if name != key && !slices.Contains(fields, name) {
-			return bad("unknown field %q of action %s", name, action)
+			return bad("unknown field %q of %s %s", name, key, action)
 		}
 	}
 	return nil

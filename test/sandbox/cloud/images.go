@@ -16,7 +16,10 @@ limitations under the License.
 
 package cloud
 
-import "net/http"
+import (
+	"net/http"
+	"strings"
+)
 
 func (c *Cloud) deleteCustomImage(q *call) reply {
 	return c.withdraw(q, "Image %s could not be found.", reply{status: http.StatusNoContent}, func(id string) bool {
@@ -32,6 +35,9 @@ var _ = serverAPI.serve(
 )
 
 func (c *Cloud) listImages(q *call) reply {
+	if !strings.EqualFold(q.query.Get("os_images"), "true") {
+		return *bad("os_images=True is required")
+	}
 	return ok(map[string]any{"os_images": append([]OSImage{}, c.opts.Catalog.Images[q.region]...)})
 }
 

@@ -17,6 +17,9 @@ limitations under the License.
 package cloud
 
 import (
+	"crypto/md5"
+	"encoding/base64"
+	"encoding/hex"
 	"net/http"
 	"slices"
 	"strings"
@@ -34,20 +37,49 @@ var _ = serverAPI.serve(
 	on(http.MethodDelete, "/keypairs/{name}", (*Cloud).deleteKeyPair),
 )
 
+type keyPairRequest struct {
+	Name      string `json:"name"`
+	PublicKey string `json:"public_key"`
+}
+
 func (c *Cloud) createKeyPair(q *call) reply {
-	request, refusal := decode[SSHKey](q)
+	request, refusal := decode[keyPairRequest](q)
 	if refusal != nil {
 		return *refusal
 	}
+	fingerprint, valid := fingerprintOf(request.PublicKey)
 	switch {
-	case request.Name == "" || !strings.HasPrefix(request.PublicKey, "ssh-"):
+	case request.Name == "" || request.PublicKey == "":
 		return refuse(http.StatusBadRequest, "name and public_key are required")
 	case slices.ContainsFunc(c.opts.Catalog.SSHKeys, func(k SSHKey) bool { return k.Name == request.Name }):
 		return refuse(http.StatusConflict, "Key pair '"+request.Name+"' already exists.")
+	case !valid:
+		return refuse(http.StatusBadRequest, "Keypair data is invalid: failed to generate fingerprint")
 	}
-	request.Fingerprint = c.newHex(16)
-	c.opts.Catalog.SSHKeys = append(slices.Clone(c.opts.Catalog.SSHKeys), request)
-	return ok(keyPairReply{SSHKey: request, UserID: userID(q.project)})
+	made := SSHKey{Name: request.Name, PublicKey: request.PublicKey, Fingerprint: fingerprint}
+	c.opts.Catalog.SSHKeys = append(slices.Clone(c.opts.Catalog.SSHKeys), made)
+	return ok(keyPairReply{SSHKey: made, UserID: userID(q.project)})
+}
+
+// keyKinds are what a public key begins with.
+var keyKinds = []string{"ssh-rsa", "ssh-ed25519", "ssh-dss", "ecdsa-sha2-", "sk-ssh-ed25519@", "sk-ecdsa-sha2-"}
+
+// fingerprintOf is the fingerprint of a public key in the one form that the compute service has: MD5, in pairs of digits.
+func fingerprintOf(publicKey string) (string, bool) {
+	fields := strings.Fields(publicKey)
+	if len(fields) < 2 || !slices.ContainsFunc(keyKinds, func(kind string) bool { return strings.HasPrefix(fields[0], kind) }) {
+		return "", false
+	}
+	raw, err := base64.StdEncoding.DecodeString(fields[1])
+	if err != nil || len(raw) == 0 {
+		return "", false
+	}
+	sum := md5.Sum(raw) //nolint:gosec // a fingerprint, not a protection
+	var pairs []string
+	for _, octet := range sum {
+		pairs = append(pairs, hex.EncodeToString([]byte{octet}))
+	}
+	return strings.Join(pairs, ":"), true
 }
 
 func (c *Cloud) deleteKeyPair(q *call) reply {

@@ -18,6 +18,7 @@ package cloud
 
 import (
 	"encoding/binary"
+	"net/http"
 	"net/netip"
 	"slices"
 )
@@ -31,6 +32,7 @@ type port struct {
 	project, region, zone       string
 	server                      string
 	wan, implicit, paid, isMain bool
+	v6, disabled                bool
 	firewalls                   []string
 	created                     string
 }
@@ -41,11 +43,11 @@ func (p *port) owned(q *call) bool { return p.project == q.project && p.region =
 
 func (c *Cloud) renderPort(p *port) NetworkInterface {
 	w := NetworkInterface{
-		ID: p.id, Name: p.name, NetworkID: p.networkID, TenantID: p.project, MacAddress: p.mac, AdminStateUp: true, Status: "DOWN",
-		FixedIPs:            []FixedIP{{SubnetID: p.subnetID, IPAddress: p.ip, IPVersion: 4}},
+		ID: p.id, Name: p.name, NetworkID: p.networkID, TenantID: p.project, MacAddress: p.mac, AdminStateUp: !p.disabled, Status: "DOWN",
+		FixedIPs:            []FixedIP{{SubnetID: p.subnetID, IPAddress: p.ip, IPVersion: p.version()}},
 		AllowedAddressPairs: []string{}, ExtraDHCPOpts: []string{}, SecurityGroups: slices.Clone(p.firewalls), VnicType: "normal",
 		PortSecurity: true, Tags: []string{}, CreatedAt: p.created, UpdatedAt: p.created, RevisionNumber: 1, ProjectID: p.project,
-		Type: "LAN", BillingType: "free", IPAddress: p.ip, IPVersion: 4,
+		Type: "LAN", BillingType: "free", IPAddress: p.ip, IPVersion: p.version(),
 	}
 	if p.wan {
 		w.Type = "WAN"
@@ -57,10 +59,20 @@ func (c *Cloud) renderPort(p *port) NetworkInterface {
 		w.SecurityGroups = []string{}
 	}
 	if s := c.servers[p.server]; s != nil {
-		w.Status, w.DeviceID, w.DeviceOwner = "ACTIVE", s.wire.ID, "compute:"+s.wire.AvailabilityZone
+		w.DeviceID, w.DeviceOwner = s.wire.ID, "compute:"+s.wire.AvailabilityZone
+		if !p.disabled {
+			w.Status = "ACTIVE"
+		}
 		w.AttachedServer = AttachedServer{ID: s.wire.ID, Name: s.wire.Name}
 	}
 	return w
+}
+
+func (p *port) version() int {
+	if p.v6 {
+		return 6
+	}
+	return 4
 }
 
 func (c *Cloud) renderWanIP(p *port) WanIP {
@@ -108,13 +120,45 @@ func (c *Cloud) freeAddress(network string, pool IPPool) string {
 
 // freeAddresses counts what is left in a network.
 func (c *Cloud) freeAddresses(vpc VPC) int {
-	total := -len(c.taken[vpc.ID])
+	total := 0
 	for _, subnet := range vpc.Subnets {
 		for _, pool := range subnet.AllocationPools {
-			total += int(addressNumber(pool.End)) - int(addressNumber(pool.Start)) + 1
+			first, last := addressNumber(pool.Start), addressNumber(pool.End)
+			total += int(last) - int(first) + 1
+			for address := range c.taken[vpc.ID] {
+				if n := addressNumber(address); n >= first && n <= last {
+					total--
+				}
+			}
 		}
 	}
 	return total
+}
+
+// takeAddress takes the address that a port is to have; it may be outside the pools, but not outside the network.
+func (c *Cloud) takeAddress(vpc VPC, wanted string) (subnet string, refusal *reply) {
+	address, err := netip.ParseAddr(wanted)
+	if err != nil {
+		return "", bad("'%s' is not a valid IP address.", wanted)
+	}
+	for _, s := range vpc.Subnets {
+		cidr, err := netip.ParsePrefix(s.CIDR)
+		n := addressNumber(wanted)
+		first := addressNumber(cidr.Masked().Addr().String())
+		if err != nil || !cidr.Contains(address) || n == first || n == first+1<<(32-cidr.Bits())-1 {
+			continue
+		}
+		if c.taken[vpc.ID][wanted] {
+			conflict := problem(http.StatusConflict, "IP address "+wanted+" already allocated in subnet "+s.ID)
+			return "", &conflict
+		}
+		if c.taken[vpc.ID] == nil {
+			c.taken[vpc.ID] = map[string]bool{}
+		}
+		c.taken[vpc.ID][wanted] = true
+		return s.ID, nil
+	}
+	return "", bad("IP address %s is not a valid IP for any of the subnets on network %s.", wanted, vpc.ID)
 }
 
 func (c *Cloud) newPort(project, region, zone, name string, firewalls []string) *port {
@@ -174,6 +218,16 @@ func (c *Cloud) addWanPort(s *server, firewalls []string) {
 		return
 	}
 	p.implicit, p.isMain = true, true
+	c.attachPort(p, s)
+}
+
+// addIPv6Port makes the IPv6 address that a server gets, and that goes with it: a port of its own, of which no quota is
+// needed.
+func (c *Cloud) addIPv6Port(s *server, firewalls []string) {
+	p := c.newPort(s.truth.Project, s.truth.Region, s.wire.AvailabilityZone, s.wire.Name+"-ipv6", firewalls)
+	network := "EXT_DIRECTNET_V6_0"
+	p.wan, p.v6, p.implicit, p.networkName, p.ip = true, true, true, network, ipv6Of(p.mac)
+	p.networkID, p.subnetID = stableID("network", s.truth.Region, network), stableID("subnet", s.truth.Region, network)
 	c.attachPort(p, s)
 }
 

@@ -52,6 +52,20 @@ type Options struct {
 	// RegionsShort.
 	ServiceRegions string
 
+	// The next are questions that only the real cloud can answer; test/cloud asks them. Each default is the reading that
+	// catches a client which relies on the other.
+
+	// NoDefaultNetwork gives a server that names no network none, NoDefaultFirewall no firewall where none is named.
+	NoDefaultNetwork, NoDefaultFirewall bool
+	// VolumePlan is the billing plan of a volume that names none; empty is saving_plan.
+	VolumePlan string
+	// VolumeTypeText writes the type of volumes as GET /volume-types calls it ("PREMIUM HDD") instead of by its name.
+	VolumeTypeText bool
+	// AppCredLogin is the auth_method by which an application credential logs in, AppCredFields the names of its fields: id
+	// and secret. Empty are application_credential, credential_id and credential_secret.
+	AppCredLogin  string
+	AppCredFields [2]string
+
 	// Project is the project of the credentials, Region their region (short name).
 	Project string
 	Region  string
@@ -65,6 +79,9 @@ type Options struct {
 	// ClusterUID, ClusterToken, JoinEndpoint, LogEndpoint, Version and ClusterName describe the Kubernetes Engine's
 	// cluster; what is empty is made up.
 	ClusterUID, ClusterToken, JoinEndpoint, LogEndpoint, Version, ClusterName string
+
+	// Kubeconfig is what a client of the Kubernetes Engine gets for the cluster; empty is one that reaches nothing.
+	Kubeconfig string
 
 	// OnServerActive and OnServerDeleted tell guests; they are called one at a time and never under a lock.
 	OnServerActive, OnServerDeleted func(Server)
@@ -116,6 +133,10 @@ func (o Options) withDefaults() Options {
 	if o.Catalog == nil {
 		o.Catalog = DefaultCatalog()
 	}
+	o.VolumePlan = orDefault(o.VolumePlan, PlanSaving)
+	o.AppCredLogin = orDefault(o.AppCredLogin, "application_credential")
+	o.AppCredFields[0] = orDefault(o.AppCredFields[0], "credential_id")
+	o.AppCredFields[1] = orDefault(o.AppCredFields[1], "credential_secret")
 	o.ServiceRegions = orDefault(o.ServiceRegions, RegionsMixed)
 	o.Project = orDefault(o.Project, "bc8d2790fc9a46949818b942c0a824de")
 	o.DefaultProject = orDefault(o.DefaultProject, o.Project)

@@ -44,16 +44,31 @@ func (c *Cloud) withdraw(q *call, missing string, done reply, take func(id strin
 
 // with returns the lists with one thing more in a region.
 func with[E any](lists map[string][]E, region string, made E) map[string][]E {
+	return inRegion(lists, region, append(slices.Clone(lists[region]), made))
+}
+
+// inRegion returns the lists with another one in a region.
+func inRegion[E any](lists map[string][]E, region string, list []E) map[string][]E {
 	changed := maps.Clone(lists)
-	changed[region] = append(slices.Clone(lists[region]), made)
+	changed[region] = list
 	return changed
+}
+
+// replaced returns the lists with something in the place of what matches.
+func replaced[E any](lists map[string][]E, region string, by E, matches func(E) bool) map[string][]E {
+	list := slices.Clone(lists[region])
+	for i := range list {
+		if matches(list[i]) {
+			list[i] = by
+		}
+	}
+	return inRegion(lists, region, list)
 }
 
 // without takes what matches out of a region and says whether there was such a thing.
 func without[E any](lists *map[string][]E, region string, matches func(E) bool) bool {
-	changed := maps.Clone(*lists)
-	changed[region] = slices.DeleteFunc(slices.Clone((*lists)[region]), matches)
-	found := len(changed[region]) < len((*lists)[region])
-	*lists = changed
+	list := slices.DeleteFunc(slices.Clone((*lists)[region]), matches)
+	found := len(list) < len((*lists)[region])
+	*lists = inRegion(*lists, region, list)
 	return found
 }

@@ -130,9 +130,10 @@ func (r route) refusal(q *call) *reply {
 	return nil
 }
 
-// lookup finds the route of a request. known is true where the path exists with another method; svc is nil where no
+// lookup finds the route of a request: of several that match, the one with the fewest variables. known is true where the path exists with another method; svc is nil where no
 // service has the path.
 func lookup(method, path string) (found *route, svc *service, vars []string, known bool) {
+	var matched []string
 	for i := range services {
 		candidate := &services[i]
 		rest, ok := strings.CutPrefix(path, candidate.prefix)
@@ -150,9 +151,12 @@ func lookup(method, path string) (found *route, svc *service, vars []string, kno
 				continue
 			}
 			known = true
-			if routes[j].method == method {
-				return &routes[j], candidate, vars, true
+			if routes[j].method == method && (found == nil || len(vars) < len(matched)) {
+				found, matched = &routes[j], vars
 			}
+		}
+		if found != nil {
+			return found, candidate, matched, true
 		}
 	}
 	return nil, svc, nil, known

@@ -46,14 +46,18 @@ func (c *Cloud) createSnapshot(q *call) reply {
 	case v.wire.Status != volumeAvailable && !request.Force:
 		return refuse(http.StatusBadRequest, fmt.Sprintf("Invalid volume: Volume %s status must be available, but is %s", v.wire.ID, v.wire.Status))
 	}
+	return ok(c.takeSnapshot(v, request.Name, map[string]string{"category": v.wire.Category}))
+}
+
+func (c *Cloud) takeSnapshot(v *volume, name string, metadata map[string]string) Snapshot {
 	made := Snapshot{
-		ID: c.newUUID(), Name: request.Name, Status: volumeAvailable, Size: v.wire.Size, VolumeID: v.wire.ID,
+		ID: c.newUUID(), Name: name, Status: volumeAvailable, Size: v.wire.Size, VolumeID: v.wire.ID,
 		VolumeTypeID: stableID("volume-type", v.wire.VolumeType), BillingPlan: v.wire.BillingPlan, CreatedAt: micros(c.now), Progress: "100%",
-		ProjectID: q.project, Metadata: map[string]string{"category": v.wire.Category}, Category: v.wire.Category,
-		ZoneName: v.wire.AvailabilityZone, RegionName: c.region(q.region).RegionName,
+		ProjectID: v.project, Metadata: metadata, Category: v.wire.Category,
+		ZoneName: v.wire.AvailabilityZone, RegionName: c.region(v.region).RegionName, Bootable: v.wire.Bootable,
 	}
-	c.opts.Catalog.Snapshots = with(c.opts.Catalog.Snapshots, q.region, made)
-	return ok(made)
+	c.opts.Catalog.Snapshots = with(c.opts.Catalog.Snapshots, v.region, made)
+	return made
 }
 
 func (c *Cloud) deleteSnapshot(q *call) reply {
@@ -90,5 +94,20 @@ func (c *Cloud) getSnapshot(q *call) reply {
 			return ok(snapshot)
 		}
 	}
-	return problem(http.StatusNotFound, "Snapshot "+q.vars[0]+" could not be found.")
+	return noSuchSnapshot(q.vars[0])
+}
+
+func noSuchSnapshot(id string) reply {
+	return problem(http.StatusNotFound, "Snapshot "+id+" could not be found.")
+}
+
+// snapshotsOf counts the snapshots that keep a volume from being deleted.
+func (c *Cloud) snapshotsOf(v *volume) int {
+	n := 0
+	for _, snapshot := range c.opts.Catalog.Snapshots[v.region] {
+		if snapshot.VolumeID == v.wire.ID {
+			n++
+		}
+	}
+	return n
 }

@@ -34,6 +34,7 @@ var _ = serverAPI.serve(
 	on(http.MethodGet, "/vpc-networks", (*Cloud).listVPCs, "igw_attached"),
 	on(http.MethodPost, "/vpc-networks", (*Cloud).createVPC),
 	on(http.MethodGet, "/vpc-networks/{id}", (*Cloud).getVPC),
+	on(http.MethodPut, "/vpc-networks/{id}", (*Cloud).updateVPC),
 	on(http.MethodDelete, "/vpc-networks/{id}", (*Cloud).deleteVPC),
 )
 
@@ -46,25 +47,100 @@ func (c *Cloud) createVPC(q *call) reply {
 	if refusal != nil {
 		return *refusal
 	}
-	cidr, err := netip.ParsePrefix(orDefault(request.CIDR, "10.40.0.0/20"))
-	if err != nil || !cidr.Addr().Is4() || cidr.Bits() > 29 || request.Name == "" {
-		return refuse(http.StatusBadRequest, "name and a valid cidr of at most /29 are required")
+	if request.Name == "" {
+		return refuse(http.StatusBadRequest, "name is required")
+	}
+	id := c.newUUID()
+	made, refusal := c.newVPC(q, id, orDefault(request.CIDR, "10.40.0.0/20"))
+	if refusal != nil {
+		return *refusal
+	}
+	made.Name, made.Description, made.CreatedAt = request.Name, request.Description, seconds(c.now)
+	c.opts.Catalog.VPCs = with(c.opts.Catalog.VPCs, q.region, made)
+	return c.changedVPC(q, made, request.IsDefault)
+}
+
+func (c *Cloud) newVPC(q *call, id, text string) (VPC, *reply) {
+	cidr, err := netip.ParsePrefix(text)
+	if err != nil || !cidr.Addr().Is4() || cidr.Bits() > 29 {
+		return VPC{}, bad("'%s' is not a valid cidr of at most /29", text)
 	}
 	cidr = cidr.Masked()
 	first := addressNumber(cidr.Addr().String())
 	last := first + 1<<(32-cidr.Bits()) - 2
-	made := vpcNetwork(q.region, c.newUUID(), cidr.String(), addressText(first+2), addressText(last), zoneNames(c.region(q.region)))
-	made.Name, made.Description, made.IsDefault, made.CreatedAt, made.UpdatedAt = request.Name, request.Description, request.IsDefault, seconds(c.now), seconds(c.now)
-	c.opts.Catalog.VPCs = with(c.opts.Catalog.VPCs, q.region, made)
-	made.TenantID = q.project
-	return ok(made)
+	return vpcNetwork(q.region, id, cidr.String(), addressText(first+2), addressText(last), zoneNames(c.region(q.region))), nil
+}
+
+// changedVPC stores a network. There is one default: a network that becomes it takes that from the one before.
+func (c *Cloud) changedVPC(q *call, changed VPC, isDefault bool) reply {
+	changed.UpdatedAt = seconds(c.now)
+	changed.IsDefault = changed.IsDefault || isDefault
+	all := slices.Clone(c.opts.Catalog.VPCs[q.region])
+	for i := range all {
+		switch {
+		case all[i].ID == changed.ID:
+			all[i] = changed
+		case isDefault:
+			all[i].IsDefault = false
+		}
+	}
+	c.opts.Catalog.VPCs = inRegion(c.opts.Catalog.VPCs, q.region, all)
+	changed.TenantID = q.project
+	return ok(changed)
+}
+
+// updateVPC changes what the request names; the range of addresses only while no port has one.
+func (c *Cloud) updateVPC(q *call) reply {
+	request, refusal := decode[vpcRequest](q)
+	if refusal == nil {
+		refusal = c.mayChange(q)
+	}
+	if refusal != nil {
+		return *refusal
+	}
+	vpc, found := c.vpc(q, q.vars[0])
+	if !found {
+		return noSuchVPC(q.vars[0])
+	}
+	if request.CIDR != "" && request.CIDR != vpc.Subnets[0].CIDR {
+		if c.hasPorts(vpc.ID) {
+			return vpcInUse(vpc.ID)
+		}
+		other, refusal := c.newVPC(q, vpc.Subnets[0].Name, request.CIDR)
+		if refusal != nil {
+			return *refusal
+		}
+		subnet := other.Subnets[0]
+		subnet.ID, subnet.NetworkID = vpc.Subnets[0].ID, vpc.ID
+		vpc.Subnets = []Subnet{subnet}
+		delete(c.next, vpc.ID)
+	}
+	vpc.Name = orDefault(request.Name, vpc.Name)
+	vpc.Description = orDefault(request.Description, vpc.Description)
+	vpc.RevisionNumber++
+	return c.changedVPC(q, vpc, request.IsDefault)
+}
+
+func (c *Cloud) hasPorts(network string) bool {
+	for _, p := range c.ports {
+		if p.networkID == network {
+			return true
+		}
+	}
+	return false
+}
+
+func noSuchVPC(id string) reply {
+	return problem(http.StatusNotFound, "Network "+id+" could not be found.")
+}
+
+func vpcInUse(id string) reply {
+	return refuse(http.StatusConflict, "Unable to complete operation on network "+id+". There are one or more ports still in use on the network.")
 }
 
 func (c *Cloud) deleteVPC(q *call) reply {
-	for _, p := range c.ports {
-		if p.networkID == q.vars[0] {
-			return refuse(http.StatusConflict, "Unable to complete operation on network "+q.vars[0]+". There are one or more ports still in use on the network.")
-		}
+	if c.hasPorts(q.vars[0]) {
+		return vpcInUse(q.vars[0])
 	}
 	return c.withdraw(q, "Network %s could not be found.", reply{status: http.StatusNoContent}, func(id string) bool {
 		return without(&c.opts.Catalog.VPCs, q.region, func(v VPC) bool { return v.ID == id })
@@ -105,7 +181,7 @@ func (c *Cloud) listVPCs(q *call) reply {
 func (c *Cloud) getVPC(q *call) reply {
 	vpc, found := c.vpc(q, q.vars[0])
 	if !found {
-		return problem(http.StatusNotFound, "Network "+q.vars[0]+" could not be found.")
+		return noSuchVPC(q.vars[0])
 	}
 	return ok(vpc)
 }
