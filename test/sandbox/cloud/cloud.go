@@ -21,6 +21,7 @@ package cloud
 import (
 	"encoding/hex"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -71,6 +72,8 @@ type Cloud struct {
 	left       []string
 
 	packageName string // of the cluster
+
+	tunnel func(net.Conn) // serves what is sent through CONNECT; nil without TLS
 
 	stock []*stockRule
 	quota Quota

@@ -84,7 +84,9 @@ func (c *Cloud) Handler() http.Handler {
 	truth := c.truthHandler()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case r.URL.IsAbs() || r.Method == http.MethodConnect:
+		case r.Method == http.MethodConnect:
+			c.serveConnect(w, r)
+		case r.URL.IsAbs():
 			c.serveForeign(w, r)
 		case strings.HasPrefix(r.URL.Path, "/_sandbox"):
 			truth.ServeHTTP(w, r)

@@ -46,6 +46,9 @@ type Options struct {
 	Vietnamese bool
 	// Catalog is what is sold; nil is DefaultCatalog().
 	Catalog *Catalog
+	// TLS serves with certificates of an authority of the sandbox's own beside plain HTTP, and CONNECT for the real cloud's
+	// host, so that clients without an option for the API's URL can be sent here by HTTPS_PROXY.
+	TLS bool
 	// OmitServices leaves canonical names out of the service catalog, for example "kubernetes_engine".
 	OmitServices []string
 	// ServiceRegions is how the service catalog writes regions: RegionsMixed (the default), RegionsScattered, RegionsLong or
