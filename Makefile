@@ -70,6 +70,10 @@ demo: build controlplane ## Show it: pods come, servers come, pods go, servers g
 sandbox: build controlplane ## Bring the same up and leave it running for kubectl: .sandbox/kubeconfig, .sandbox/env
 	@$(run-demo) --keep
 
+.PHONY: sandbox-image
+sandbox-image: ## Build the image of the cloud's sandbox for other clients (docs/sandbox.md); the variables are those of docker-build
+	@DOCKERFILE=test/sandbox/Dockerfile $(MAKE) --no-print-directory docker-build IMG="$(IMG)-sandbox"
+
 # What your own KUBEBUILDER_ASSETS lacks for it (controller-manager, scheduler, KWOK) comes from ours. The demo is built and
 # then run in the shell's place, rather than by `go run`, so that Ctrl-C reaches it and its exit status is its own.
 SCRAPES := $(CACHE)/scrapes

@@ -8,6 +8,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 COMMIT=${COMMIT:-}
 PLATFORMS=${PLATFORMS:-linux/amd64,linux/arm64}
 CONTAINER_TOOL=${CONTAINER_TOOL:-docker}
+# What is built: the controller, or test/sandbox/Dockerfile.
+DOCKERFILE=${DOCKERFILE:-Dockerfile}
 # Further arguments of the tool, split at spaces; BUILD_ARGS and PUSH_ARGS are never quoted below on purpose.
 BUILD_ARGS=${BUILD_ARGS:-}
 PUSH_ARGS=${PUSH_ARGS:-}
@@ -17,7 +19,7 @@ export SOURCE_DATE_EPOCH
 
 # args prints what every tool is told, one argument a line.
 args() {
-  printf '%s\n' --file=Dockerfile \
+  printf '%s\n' --file="$DOCKERFILE" \
     --build-arg "VERSION=$VERSION" --build-arg "COMMIT=$COMMIT" \
     --build-arg "CREATED=$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)"
   local name

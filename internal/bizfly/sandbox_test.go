@@ -331,6 +331,27 @@ var _ = Describe("Client and the sandbox", func() {
 		Expect(stranger.Scope(ctx)).To(HaveField("ProjectID", other.Credentials().ProjectID))
 	})
 
+	DescribeTable("should find its services however the catalog writes regions", func(ctx SpecContext, forms, region, zone string) {
+		other := startSandbox(cloud.Options{ServiceRegions: forms, Region: region})
+		config := sandboxConfig(other)
+		reader, err := bizfly.NewClient(config)
+		Expect(err).ToNot(HaveOccurred())
+		_, err = reader.ListServers(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		types, err := reader.ListVolumeTypes(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(types).To(HaveEach(HaveField("AvailabilityZones", ContainElement(zone))), "the services are those of the region")
+		_, err = reader.ListKubernetesVersions(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		_, err = reader.ListRegions(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(other.State().ForeignRequests).To(BeZero())
+	},
+		Entry("all forms, HN", cloud.RegionsMixed, "HN", "HN1"), Entry("all forms, HCM", cloud.RegionsMixed, "HCM", "HCM1"),
+		Entry("another form for each service, HN", cloud.RegionsScattered, "HN", "HN1"), Entry("another form for each service, HCM", cloud.RegionsScattered, "HCM", "HCM1"),
+		Entry("HaNoi", cloud.RegionsLong, "HN", "HN1"), Entry("HN", cloud.RegionsShort, "HN", "HN1"), Entry("HCM", cloud.RegionsShort, "HCM", "HCM1"),
+	)
+
 	It("should say that a service is missing and send nothing anywhere", func(ctx SpecContext) {
 		other := startSandbox(cloud.Options{OmitServices: []string{"kubernetes_engine"}})
 		poor, err := newClient(sandboxConfig(other))

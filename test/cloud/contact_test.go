@@ -262,6 +262,8 @@ var _ = Describe("First contact", Ordered, func() {
 		meaning, err := world.filter(ctx, raw.Name)
 		Expect(err).NotTo(HaveOccurred())
 		world.behaves("name-filter", "what ?name= of the list of servers compares with", meaning)
+
+		world.askDefaults(ctx, class, raw, chosen.zone)
 	}, SpecTimeout(3*time.Minute))
 
 	It("should let the server join", func(ctx SpecContext) {

@@ -28,6 +28,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -45,6 +46,9 @@ type config struct {
 	listen, kubeconfig, regionLabel string
 	env                             envFlag
 	memoryOverhead                  float64
+	ca, clusterKubeconfig           string
+	noCCM                           bool
+	nodeSilence                     time.Duration
 	cloud                           cloud.Options
 }
 
@@ -92,12 +96,19 @@ func parse(args []string) (config, error) {
 	flags.BoolVar(&c.cloud.HideBuilding, "hide-building", false, "Keep servers in BUILD out of lists.")
 	flags.BoolVar(&c.cloud.AsyncRefusals, "async-refusals", false, "Refuse for want of room in the task instead of in the answer.")
 	flags.BoolVar(&c.cloud.Vietnamese, "vietnamese", false, "Word refusals for want of room in Vietnamese.")
+	flags.StringVar(&c.cloud.ServiceRegions, "service-regions", cloud.RegionsMixed, "How the service catalog writes regions: "+strings.Join(cloud.RegionForms, ", ")+".")
 	flags.StringVar(&c.cloud.ClusterName, "cluster-name", "sandbox", "The name of the cluster.")
 	flags.StringVar(&c.cloud.Email, "email", "", "The account's email address; empty is the sandbox's own, as with all that follow.")
 	flags.StringVar(&c.cloud.Password, "password", "", "The account's password.")
 	flags.StringVar(&c.cloud.AppCredID, "app-credential-id", "", "The id of the application credential.")
 	flags.StringVar(&c.cloud.AppCredSecret, "app-credential-secret", "", "The secret of the application credential.")
 	flags.StringVar(&c.cloud.ClusterToken, "cluster-token", "", "The token with which servers join the cluster.")
+	flags.BoolVar(&c.noCCM, "no-ccm", false, "Leave the cloud controller manager to the cluster.")
+	flags.DurationVar(&c.nodeSilence, "node-silence", 30*time.Second, "How long the Node of a server that is gone is silent before it is deleted; 0 is not at all.")
+	flags.BoolVar(&c.cloud.TLS, "tls", false, "Serve https beside http on the same port, and CONNECT for manage.bizflycloud.vn.")
+	flags.StringVar(&c.ca, "tls-ca", "", "Write the authority that signs the sandbox's certificates to this file; implies --tls.")
+	flags.StringVar(&c.clusterKubeconfig, "cluster-kubeconfig", "", "What clients of the Kubernetes Engine get as the cluster's kubeconfig; empty is one that reaches nothing.")
+	questions(flags, &c.cloud)
 	flags.StringVar(&c.cloud.TokenPrefix, "token-prefix", "", "What every token that is handed out begins with.")
 	if err := flags.Parse(joinEnvFile(args)); err != nil {
 		return c, err
@@ -108,7 +119,32 @@ func parse(args []string) (config, error) {
 	if c.memoryOverhead < 0 || c.memoryOverhead >= 1 {
 		return c, fmt.Errorf("--memory-overhead %v is not a share between 0 and 1", c.memoryOverhead)
 	}
+	c.cloud.TLS = c.cloud.TLS || c.ca != ""
+	if c.nodeSilence <= 0 {
+		c.nodeSilence = -1
+	}
+	if c.clusterKubeconfig != "" {
+		content, err := os.ReadFile(c.clusterKubeconfig)
+		if err != nil {
+			return c, fmt.Errorf("reading --cluster-kubeconfig: %w", err)
+		}
+		c.cloud.Kubeconfig = string(content)
+	}
+	if !slices.Contains(cloud.RegionForms, c.cloud.ServiceRegions) {
+		return c, fmt.Errorf("--service-regions %q is none of %s", c.cloud.ServiceRegions, strings.Join(cloud.RegionForms, ", "))
+	}
 	return c, nil
+}
+
+// questions are the flags of what only the real cloud can answer; see docs/sandbox.md.
+func questions(flags *flag.FlagSet, options *cloud.Options) {
+	flags.BoolVar(&options.NoDefaultNetwork, "no-default-network", false, "Give a server that names no network none.")
+	flags.BoolVar(&options.NoDefaultFirewall, "no-default-firewall", false, "Give ports no firewall where none is named.")
+	flags.StringVar(&options.VolumePlan, "volume-plan", cloud.PlanSaving, "The billing plan of a volume that names none.")
+	flags.BoolVar(&options.VolumeTypeText, "volume-type-text", false, `Write the type of volumes as "PREMIUM HDD" instead of PREMIUM-HDD1.`)
+	flags.StringVar(&options.AppCredLogin, "app-credential-login", "application_credential", "The auth_method of application credentials.")
+	flags.StringVar(&options.AppCredFields[0], "app-credential-id-field", "credential_id", "The field of their id in a login.")
+	flags.StringVar(&options.AppCredFields[1], "app-credential-secret-field", "credential_secret", "The field of their secret in a login.")
 }
 
 // joinEnvFile lets --print-env be followed by its file as another argument, which package flag does not let optional
@@ -145,6 +181,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	sandbox := cloud.New(c.cloud).Serve(listener)
 	defer sandbox.Close()
+	if c.ca != "" {
+		if err := os.WriteFile(c.ca, sandbox.CA, 0o600); err != nil {
+			return fmt.Errorf("writing --tls-ca: %w", err)
+		}
+	}
 	switch {
 	case c.env.file != "":
 		if err := os.WriteFile(c.env.file, []byte(environment(sandbox, c.regionLabel)), 0o600); err != nil {
@@ -158,7 +199,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	var guests sync.WaitGroup
 	if client != nil {
 		g := guest.New(sandbox.Cloud, guest.Options{
-			Client: client, Cluster: cluster, Region: c.regionLabel, MemoryOverhead: c.memoryOverhead, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+			Client: client, Cluster: cluster, Region: c.regionLabel, MemoryOverhead: c.memoryOverhead, NoCCM: c.noCCM, NodeSilence: c.nodeSilence, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		})
 		guests.Go(func() { g.Run(ctx) })
 	}

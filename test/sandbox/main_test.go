@@ -19,6 +19,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"io"
 	"net/http"
 	"os"
@@ -102,6 +104,36 @@ var _ = Describe("The sandbox", func() {
 		Expect(string(body)).To(ContainSubstring(`"token":"mark-`))
 	})
 
+	It("should serve https as well, with an authority that it writes down", func() {
+		file := filepath.Join(GinkgoT().TempDir(), "ca.pem")
+		url, _ := start("--tls-ca", file)
+		authority, err := os.ReadFile(file)
+		Expect(err).ToNot(HaveOccurred())
+		pool := x509.NewCertPool()
+		Expect(pool.AppendCertsFromPEM(authority)).To(BeTrue())
+		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: pool}}}
+		response, err := client.Get(strings.Replace(url, "http://", "https://", 1) + "/api/auth/service")
+		Expect(err).ToNot(HaveOccurred())
+		Expect(response.Body.Close()).To(Succeed())
+		Expect(response.StatusCode).To(Equal(http.StatusOK))
+	})
+
+	DescribeTable("should have the answers to open questions that it is given", func(flag, method, path, body, said string) {
+		url, _ := start(flag)
+		request, err := http.NewRequestWithContext(context.Background(), method, url+path, strings.NewReader(body))
+		Expect(err).ToNot(HaveOccurred())
+		response, err := http.DefaultClient.Do(request)
+		Expect(err).ToNot(HaveOccurred())
+		answer, err := io.ReadAll(response.Body)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(response.Body.Close()).To(Succeed())
+		Expect(string(answer)).To(ContainSubstring(said))
+	},
+		Entry("the auth_method of application credentials", "--app-credential-login=app_credential", "POST", "/api/token", `{"auth_method":"application_credential"}`, "There is no such auth_method"),
+		Entry("the field of their id", "--app-credential-id-field=id", "POST", "/api/token", `{"auth_method":"application_credential","credential_id":"x"}`, `unknown field \"credential_id\"`),
+		Entry("how regions are written", "--service-regions=short", "GET", "/api/auth/service", "", `"canonical_name":"kubernetes_engine","code":"BKE","description":"Kubernetes Engine","enabled":true`),
+	)
+
 	DescribeTable("should write the environment to a file that a shell can read",
 		func(arguments func(file string) []string) {
 			file := filepath.Join(GinkgoT().TempDir(), "env")
@@ -124,6 +156,8 @@ var _ = Describe("The sandbox", func() {
 		},
 		Entry("unknown flags", "not defined", "--nonsense"),
 		Entry("arguments", "unexpected argument", "extra"),
+		Entry("a form of regions that is none", "--service-regions", "--service-regions=upside-down"),
+		Entry("a kubeconfig of the cluster that is not there", "--cluster-kubeconfig", "--cluster-kubeconfig=/nonexistent"),
 		Entry("more than all memory", "--memory-overhead", "--memory-overhead=1.5"),
 		Entry("a kubeconfig that is not there", "--kubeconfig", "--kubeconfig=/nonexistent"),
 		Entry("an address that is none", "listen", "--listen=nowhere:x"),

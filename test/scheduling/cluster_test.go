@@ -57,7 +57,7 @@ func newHouse(memoryOverhead float64) *house {
 	return &house{
 		planner: planner,
 		guests: guest.New(env.Sandbox.Cloud, guest.Options{
-			Client: kubernetes.NewForConfigOrDie(env.Environment.Environment.Config), MemoryOverhead: memoryOverhead, Ready: true,
+			Client: kubernetes.NewForConfigOrDie(env.Environment.Environment.Config), MemoryOverhead: memoryOverhead, Ready: true, NodeSilence: -1,
 		}),
 		lifecycle: lifecycle.NewController(env.Clock, env.Client, env.CloudProvider, env.Recorder, planner.cluster, nodepoolhealth.NewState(), nil),
 		sizes:     nodesize.NewController(env.Client, env.Flavors, env.Recorder),

@@ -70,6 +70,8 @@ var _ = BeforeSuite(func() {
 	var err error
 	env, err = environment.Start(ctx, environment.Options{
 		Latency: 2 * time.Second, Boot: time.Second, Seed: int64(number("SEED", 1)), NoController: true,
+		// A server that goes behind everybody's back takes its Node with it soon, or the runs would wait for that.
+		SandboxArgs: []string{"--node-silence=0s"},
 		// Everything that waits, waits less, so that what a misfortune leads to is seen within the run.
 		ControllerEnv: map[string]string{
 			"LAUNCH_TIMEOUT": "40s", "SERVER_ID_WAIT": "20s", "VISIBILITY_WINDOW": "30s", "UNAVAILABLE_OFFERING_TTL": "15s",

@@ -17,11 +17,8 @@ limitations under the License.
 package cloud
 
 import (
-	"encoding/json"
 	"net/http"
 	"slices"
-	"strings"
-	"time"
 )
 
 // actionRequest is the body of POST /servers/{id}/action.
@@ -33,58 +30,55 @@ type actionRequest struct {
 	Type           string   `json:"type"`
 	FlavorName     string   `json:"flavor_name"`
 	VPCNetworkIDs  []string `json:"vpc_network_ids"`
+	NewType        string   `json:"new_type"`
+	Image          string   `json:"image"`
+	WanIPs         []string `json:"wan_ips"`
 }
 
-// serverActions are what POST /servers/{id}/action knows.
-var serverActions = map[string]func(*Cloud, *call, *server, actionRequest) reply{
-	"start":               (*Cloud).startServer,
-	"stop":                (*Cloud).stopServer,
-	"soft_reboot":         (*Cloud).rebootServer,
-	"hard_reboot":         (*Cloud).rebootServer,
-	"rename":              (*Cloud).renameServer,
-	"change_network_plan": (*Cloud).changeNetworkPlan,
-	"switch_billing_plan": (*Cloud).switchBillingPlan,
-	"resize":              (*Cloud).resizeServer,
-	"add_vpc":             (*Cloud).addVPCs,
-	"remove_vpc":          (*Cloud).removeVPCs,
-	"enable_ipv6":         (*Cloud).enableIPv6,
-	"get_vnc":             (*Cloud).getVNC,
+// serverActions are what POST /servers/{id}/action knows, each with the fields that it uses.
+var serverActions = map[string]struct {
+	fields []string
+	act    func(*Cloud, *call, *server, actionRequest) reply
+}{
+	"start":               {nil, (*Cloud).startServer},
+	"stop":                {nil, (*Cloud).stopServer},
+	"soft_reboot":         {nil, (*Cloud).softReboot},
+	"hard_reboot":         {nil, (*Cloud).hardReboot},
+	"rename":              {[]string{"new_name"}, (*Cloud).renameServer},
+	"change_network_plan": {[]string{"new_network_plan"}, (*Cloud).changeNetworkPlan},
+	"switch_billing_plan": {[]string{"billing_plan"}, (*Cloud).switchBillingPlan},
+	"resize":              {[]string{"flavor_name"}, (*Cloud).resizeServer},
+	"change_type":         {[]string{"new_type"}, (*Cloud).changeType},
+	"rebuild":             {[]string{"image"}, (*Cloud).rebuildServer},
+	"add_vpc":             {[]string{"vpc_network_ids"}, (*Cloud).addVPCs},
+	"remove_vpc":          {[]string{"vpc_network_ids"}, (*Cloud).removeVPCs},
+	"attach_wan_ips":      {[]string{"wan_ips"}, (*Cloud).attachWanIPs},
+	"enable_ipv6":         {nil, (*Cloud).enableIPv6},
+	"get_vnc":             {[]string{"type"}, (*Cloud).getVNC},
 }
+
+var _ = serverAPI.serve(on(http.MethodPost, "/servers/{id}/action", (*Cloud).serverAction))
 
 func (c *Cloud) serverAction(q *call) reply {
-	var request actionRequest
-	if err := json.Unmarshal(q.body, &request); err != nil {
-		return problem(http.StatusBadRequest, "Invalid JSON body")
+	request, refusal := decode[actionRequest](q)
+	if refusal != nil {
+		return *refusal
 	}
 	s := c.find(q, q.vars[0])
 	if s == nil {
 		return noSuchServer(q.vars[0])
 	}
-	act, known := serverActions[request.Action]
-	if !known {
-		return problem(http.StatusBadRequest, "There is no such action: "+request.Action)
+	known := actions{}
+	for name, action := range serverActions {
+		known[name] = action.fields
+	}
+	if refusal := known.refusal(q, "action", request.Action); refusal != nil {
+		return *refusal
 	}
 	if s.truth.Deleting || s.wire.Status == StatusBuild {
 		return problem(http.StatusConflict, "Cannot '"+request.Action+"' instance "+s.wire.ID+" while it is in task_state deleting or building")
 	}
-	return act(c, q, s, request)
-}
-
-func (c *Cloud) startServer(_ *call, s *server, _ actionRequest) reply {
-	c.setStatus(s, StatusActive)
-	return ok(c.nested(s))
-}
-
-func (c *Cloud) stopServer(_ *call, s *server, _ actionRequest) reply {
-	c.setStatus(s, StatusShutoff)
-	return ok(c.nested(s))
-}
-
-// rebootServer takes no time: the server boots anew from now on.
-func (c *Cloud) rebootServer(_ *call, s *server, request actionRequest) reply {
-	s.truth.ActiveAt = time.Time{}
-	c.setStatus(s, StatusActive)
-	return ok(apiMessage{Message: strings.ToUpper(request.Action[:1]) + strings.ReplaceAll(request.Action[1:], "_", " ") + " server thành công"})
+	return serverActions[request.Action].act(c, q, s, request)
 }
 
 func (c *Cloud) renameServer(_ *call, s *server, request actionRequest) reply {
@@ -111,21 +105,6 @@ func (c *Cloud) switchBillingPlan(_ *call, s *server, request actionRequest) rep
 	s.wire.BillingPlan = request.BillingPlan
 	s.wire.Metadata["billing_plan"] = request.BillingPlan
 	return ok(c.nested(s))
-}
-
-func (c *Cloud) resizeServer(q *call, s *server, request actionRequest) reply {
-	flavor, found := c.flavor(q.region, request.FlavorName, s.wire.Category)
-	if !found || flavor.Category != s.wire.Category || !flavor.soldIn(s.wire.AvailabilityZone) {
-		return problem(http.StatusBadRequest, "Flavor "+request.FlavorName+" could not be found.")
-	}
-	t := c.newTask("resize_server", q.project, q.region, s.wire.ID, q.fx)
-	c.after(t.EndsAt.Sub(c.now), func() {
-		if c.servers[s.wire.ID] == s {
-			c.setFlavor(s, flavor)
-		}
-		c.end(t, true, "", nil)
-	})
-	return ok(map[string]string{"task_id": t.ID})
 }
 
 // setFlavor makes another flavor of a server, whatever stock says.
@@ -191,7 +170,29 @@ func (c *Cloud) removePortsIn(s *server, networks []string) {
 }
 
 func (c *Cloud) enableIPv6(_ *call, s *server, _ actionRequest) reply {
+	if s.wire.IPv6 {
+		return problem(http.StatusConflict, "Instance "+s.wire.ID+" has an IPv6 address already")
+	}
 	s.wire.IPv6 = true
+	c.addIPv6Port(s, c.firewallsOf(s))
+	return ok(c.nested(s))
+}
+
+// attachWanIPs gives a server public addresses that the project has.
+func (c *Cloud) attachWanIPs(q *call, s *server, request actionRequest) reply {
+	if len(request.WanIPs) == 0 {
+		return *bad("wan_ips is required")
+	}
+	for _, id := range request.WanIPs {
+		if p := c.ports[id]; p == nil || !p.owned(q) || !p.wan {
+			return *bad("Port %s could not be found.", id)
+		} else if p.server != "" {
+			return problem(http.StatusConflict, "Port "+id+" is still in use.")
+		}
+	}
+	for _, id := range request.WanIPs {
+		c.attachPort(c.ports[id], s)
+	}
 	return ok(c.nested(s))
 }
 

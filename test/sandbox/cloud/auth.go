@@ -17,7 +17,6 @@ limitations under the License.
 package cloud
 
 import (
-	"encoding/json"
 	"net/http"
 	"slices"
 	"strings"
@@ -29,14 +28,13 @@ type token struct {
 	expires time.Time
 }
 
-type tokenRequest struct {
-	AuthMethod       string `json:"auth_method"`
-	Username         string `json:"username"`
-	Password         string `json:"password"`
-	CredentialID     string `json:"credential_id"`
-	CredentialSecret string `json:"credential_secret"`
-	ProjectID        string `json:"project_id"`
-	Token            string `json:"token"`
+// loginFields are the fields of each way to log in.
+func (c *Cloud) loginFields() actions {
+	return actions{
+		"password":          {"username", "password", "project_id"},
+		"token":             {"token", "project_id"},
+		c.opts.AppCredLogin: {c.opts.AppCredFields[0], c.opts.AppCredFields[1], "project_id"},
+	}
 }
 
 type tokenReply struct {
@@ -47,22 +45,32 @@ type tokenReply struct {
 	ProjectName string `json:"project_name"`
 }
 
+var _ = loginAPI.serve(openTo(unused(on(http.MethodPost, "/token", (*Cloud).createToken),
+	"auth_type", "gobizfly repeats here how it sends credentials later; the login is told by auth_method")))
+
+var _ = accountAPI.serve(
+	on(http.MethodGet, "/regions", (*Cloud).listRegions),
+	on(http.MethodGet, "/regions/{name}", (*Cloud).getRegion),
+	on(http.MethodGet, "/user", (*Cloud).getUser),
+)
+
 func (c *Cloud) createToken(q *call) reply {
-	var request tokenRequest
-	if err := json.Unmarshal(q.body, &request); err != nil {
-		return problem(http.StatusBadRequest, "Invalid JSON body")
+	request, refusal := decode[map[string]string](q)
+	if refusal == nil {
+		refusal = c.loginFields().refusal(q, "auth_method", request["auth_method"])
 	}
-	project := orDefault(request.ProjectID, c.opts.DefaultProject)
+	if refusal != nil {
+		return *refusal
+	}
+	project := orDefault(request["project_id"], c.opts.DefaultProject)
 	var accepted bool
-	switch request.AuthMethod {
+	switch request["auth_method"] {
 	case "password":
-		accepted = request.Username == c.opts.Email && request.Password == c.opts.Password
-	case "application_credential":
-		accepted = request.CredentialID == c.opts.AppCredID && request.CredentialSecret == c.opts.AppCredSecret
+		accepted = request["username"] == c.opts.Email && request["password"] == c.opts.Password
 	case "token":
-		_, accepted = c.validToken(request.Token)
+		_, accepted = c.validToken(request["token"])
 	default:
-		return problem(http.StatusBadRequest, "auth_method không hợp lệ")
+		accepted = request[c.opts.AppCredFields[0]] == c.opts.AppCredID && request[c.opts.AppCredFields[1]] == c.opts.AppCredSecret
 	}
 	if !accepted {
 		return problem(http.StatusUnauthorized, "Email hoặc mật khẩu không đúng")
@@ -112,47 +120,6 @@ func (c *Cloud) authenticate(header http.Header) (string, bool) {
 // ExpireTokens makes every token that was handed out invalid.
 func (c *Cloud) ExpireTokens() {
 	c.with(func() { clear(c.tokens) })
-}
-
-type serviceEntry struct {
-	CanonicalName string `json:"canonical_name"`
-	Code          string `json:"code"`
-	Description   string `json:"description"`
-	Enabled       bool   `json:"enabled"`
-	Icon          string `json:"icon"`
-	ID            int    `json:"id"`
-	Name          string `json:"name"`
-	Region        string `json:"region"`
-	ServiceURL    string `json:"service_url"`
-}
-
-func (c *Cloud) serviceEntries(base string) []serviceEntry {
-	entries := []serviceEntry{}
-	for _, region := range c.opts.Catalog.Regions {
-		prefix := ""
-		if region.ShortName != RegionHN {
-			prefix = "/" + strings.ToLower(region.ShortName)
-		}
-		for _, s := range []struct{ canonical, code, name, path string }{
-			{"cloud_server", "CS", "Cloud Server", prefix + serverHN},
-			{"kubernetes_engine", "BKE", "Kubernetes Engine", prefix + engineHN},
-			{"bizfly_account", "ACC", "BizFly Account", accountPrefix},
-			{"auto_scaling", "AS", "Auto Scaling", "/api/auto-scaling"},
-		} {
-			if slices.Contains(c.opts.OmitServices, s.canonical) {
-				continue
-			}
-			entries = append(entries, serviceEntry{
-				CanonicalName: s.canonical, Code: s.code, Description: s.name, Enabled: true, Icon: base + s.path, ID: len(entries) + 1,
-				Name: s.name, Region: region.ShortName, ServiceURL: base + s.path,
-			})
-		}
-	}
-	return entries
-}
-
-func (c *Cloud) listServices(q *call) reply {
-	return ok(map[string]any{"services": c.serviceEntries(q.base)})
 }
 
 func (c *Cloud) listRegions(*call) reply {

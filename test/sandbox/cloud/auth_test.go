@@ -115,7 +115,7 @@ var _ = Describe("Logging in", func() {
 	})
 
 	It("should answer unknown paths with a page, not JSON", func() {
-		for _, path := range []string{"/", "/iaas-cloud/api/nothing", "/api/auto-scaling/quotas", servers + "/bizflycloud://x", "/iaas-cloud/apiservers"} {
+		for _, path := range []string{"/", "/iaas-cloud/api/nothing", "/api/nothing", servers + "/bizflycloud://x", "/iaas-cloud/apiservers"} {
 			a := b.get(path)
 			Expect(a.status).To(Equal(404), path)
 			Expect(a.header.Get("Content-Type")).To(HavePrefix("text/html"), path)

@@ -175,7 +175,7 @@ func (c *Cloud) holdings(project string) need {
 		}
 	}
 	for _, p := range c.ports {
-		if p.wan && p.project == project {
+		if p.wan && !p.v6 && p.project == project {
 			held.wanIPs++
 		}
 	}

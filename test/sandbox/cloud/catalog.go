@@ -33,6 +33,8 @@ const (
 const (
 	PlanOnDemand = "on_demand"
 	PlanSaving   = "saving_plan"
+	// PlanSpot is listed by flavors, and cannot be ordered: no request has a field for the bid.
+	PlanSpot = "spot_instance"
 )
 
 // Catalog is what this cloud sells, by region where regions differ.
@@ -217,6 +219,9 @@ type Snapshot struct {
 	Category         string            `json:"category"`
 	ZoneName         string            `json:"zone_name"`
 	RegionName       string            `json:"region_name"`
+
+	// Bootable is that of the volume.
+	Bootable bool `json:"-"`
 }
 
 // KubernetesVersion is a version of the Kubernetes Engine with the image of its workers.
@@ -292,20 +297,22 @@ type IPPool struct {
 
 // Firewall is a security group with its rules.
 type Firewall struct {
-	ID             string         `json:"id"`
-	Name           string         `json:"name"`
-	TenantID       string         `json:"tenant_id"`
-	Description    string         `json:"description"`
-	Tags           []string       `json:"tags"`
-	CreatedAt      string         `json:"created_at"`
-	UpdatedAt      string         `json:"updated_at"`
-	RevisionNumber int            `json:"revision_number"`
-	ProjectID      string         `json:"project_id"`
-	ServersCount   int            `json:"servers_count"`
-	Servers        []string       `json:"servers"`
-	RulesCount     int            `json:"rules_count"`
-	Inbound        []FirewallRule `json:"inbound"`
-	Outbound       []FirewallRule `json:"outbound"`
+	ID             string   `json:"id"`
+	Name           string   `json:"name"`
+	TenantID       string   `json:"tenant_id"`
+	Description    string   `json:"description"`
+	Tags           []string `json:"tags"`
+	CreatedAt      string   `json:"created_at"`
+	UpdatedAt      string   `json:"updated_at"`
+	RevisionNumber int      `json:"revision_number"`
+	ProjectID      string   `json:"project_id"`
+	ServersCount   int      `json:"servers_count"`
+	Servers        []string `json:"servers"`
+	RulesCount     int      `json:"rules_count"`
+	// NetworkInterfaceCount counts the ports that have it.
+	NetworkInterfaceCount int            `json:"network_interface_count"`
+	Inbound               []FirewallRule `json:"inbound"`
+	Outbound              []FirewallRule `json:"outbound"`
 }
 
 // FirewallRule is one rule of a firewall.

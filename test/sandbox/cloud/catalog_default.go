@@ -43,8 +43,8 @@ func DefaultCatalog() *Catalog {
 		CustomImages: map[string][]CustomImage{}, Snapshots: map[string][]Snapshot{}, VPCs: map[string][]VPC{}, Firewalls: map[string][]Firewall{},
 		Versions: defaultVersions(),
 		SSHKeys: []SSHKey{
-			{Name: "ops", PublicKey: "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOpsOpsOpsOpsOpsOpsOpsOpsOpsOpsOpsOpsOpsOpsO ops", Fingerprint: "0f:1e:2d:3c:4b:5a:69:78:87:96:a5:b4:c3:d2:e1:f0"},
-			{Name: "karpenter", PublicKey: "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKarpenterKarpenterKarpenterKarpenterKarpe karpenter", Fingerprint: "aa:bb:cc:dd:ee:ff:00:11:22:33:44:55:66:77:88:99"},
+			sshKey("ops", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOpsOpsOpsOpsOpsOpsOpsOpsOpsOpsOpsOpsOpsOpsO ops"),
+			sshKey("karpenter", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKarpenterKarpenterKarpenterKarpenterKarpent karpenter"),
 		},
 	}
 	for i, name := range []string{"Basic", "Premium", "Enterprise", "Dedicated"} {
@@ -72,9 +72,17 @@ func DefaultCatalog() *Catalog {
 		ID: stableID("snapshot", "golden"), Name: "golden-node_rootdisk@06-05-2024", Status: "available", Size: 20,
 		VolumeID: stableID("snapshot-volume", "golden"), VolumeTypeID: stableID("volume-type", "PREMIUM-SSD1"), BillingPlan: PlanOnDemand,
 		CreatedAt: "2024-05-06T16:45:12.000000", Progress: "100%", Metadata: map[string]string{"category": "premium"},
-		Category: "premium", ZoneName: "HN1", RegionName: "HaNoi",
+		Category: "premium", ZoneName: "HN1", RegionName: "HaNoi", Bootable: true,
 	}}
 	return c
+}
+
+func sshKey(name, publicKey string) SSHKey {
+	fingerprint, valid := fingerprintOf(publicKey)
+	if !valid {
+		panic("the key " + name + " is none")
+	}
+	return SSHKey{Name: name, PublicKey: publicKey, Fingerprint: fingerprint}
 }
 
 func zoneNames(region Region) []string {
@@ -254,6 +262,7 @@ func newFlavor(region, name, category string, cpu, ram int, generation *Generati
 		BillingPlans: []string{PlanSaving, PlanOnDemand}, IsNew: generation != nil,
 	}
 	if generation != nil {
+		flavor.BillingPlans = append(flavor.BillingPlans, PlanSpot)
 		flavor.GenerationID, flavor.Generation = generation.ID, generation
 	}
 	if cpu >= 64 && category == "dedicated" {

@@ -63,7 +63,7 @@ var _ = Describe("The catalog", func() {
 			flavor := named("p4a.4c_8g")
 			Expect(flavor.RAM).To(Equal(8192))
 			Expect(flavor.VCPUs).To(Equal(4))
-			Expect(flavor.BillingPlans).To(ConsistOf("on_demand", "saving_plan"))
+			Expect(flavor.BillingPlans).To(ConsistOf("on_demand", "saving_plan", "spot_instance"))
 			Expect(flavor.Generation.AvailabilityZones).To(Equal([]string{"HN1"}))
 			Expect(named("e2.8c_16g").Generation.AvailabilityZones).To(Equal([]string{"HN1", "HN2"}))
 		})

@@ -21,6 +21,7 @@ package cloud
 import (
 	"encoding/hex"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -62,10 +63,17 @@ type Cloud struct {
 	volumes    map[string]*volume
 	ports      map[string]*port
 	tasks      map[string]*task
+	gateways   map[string]*internetGateway
+	backups    map[string]*backup
+	pools      map[string]*pool
 	taken      map[string]map[string]bool // addresses in use by network id
 	next       map[string]uint32          // where the search for a free address goes on
 	tombstones []*server
 	left       []string
+
+	packageName string // of the cluster
+
+	tunnel func(net.Conn) // serves what is sent through CONNECT; nil without TLS
 
 	stock []*stockRule
 	quota Quota
@@ -81,12 +89,14 @@ func New(opts Options) *Cloud {
 	c := &Cloud{
 		opts: opts.withDefaults(), wake: make(chan struct{}, 1),
 		tokens: map[string]token{}, servers: map[string]*server{}, volumes: map[string]*volume{}, ports: map[string]*port{},
+		gateways: map[string]*internetGateway{}, backups: map[string]*backup{}, pools: map[string]*pool{},
 		tasks: map[string]*task{}, taken: map[string]map[string]bool{}, next: map[string]uint32{},
 	}
 	var seed [32]byte
 	copy(seed[:], strconv.FormatInt(c.opts.Seed, 10))
 	c.rng = rand.NewChaCha8(seed)
 	c.now = c.opts.Clock.Now()
+	c.seedGateways()
 	c.OnServer(c.opts.OnServerActive, c.opts.OnServerDeleted)
 	return c
 }
@@ -245,6 +255,9 @@ func (c *Cloud) newHex(n int) string {
 // The API writes times in two forms.
 func seconds(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") }
 func micros(t time.Time) string  { return t.UTC().Format("2006-01-02T15:04:05.000000") }
+
+// hanoi is the local time of texts for people, and of schedules.
+var hanoi = time.FixedZone("ICT", 7*60*60)
 
 // userID is the id of the project's user in the form in which the identity service writes ids.
 func userID(project string) string { return strings.ReplaceAll(stableID("user", project), "-", "") }

@@ -17,11 +17,8 @@ limitations under the License.
 package cloud
 
 import (
-	"bytes"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"regexp"
 	"slices"
@@ -45,7 +42,6 @@ type createRequest struct {
 	Name              string            `json:"name"`
 	Flavor            string            `json:"flavor"`
 	SSHKey            string            `json:"sshkey"`
-	Password          bool              `json:"password"`
 	RootDisk          *diskRequest      `json:"rootdisk"`
 	DataDisks         []*diskRequest    `json:"datadisks"`
 	Type              string            `json:"type"`
@@ -89,6 +85,9 @@ const (
 	defaultFirewall = "default"
 )
 
+var _ = serverAPI.serve(unused(on(http.MethodPost, "/servers", (*Cloud).createServers),
+	"password", "a password is mailed to the account's owner; nothing of it is in the API"))
+
 func (c *Cloud) createServers(q *call) reply {
 	o, refusal := c.validate(q)
 	if refusal != nil {
@@ -122,14 +121,9 @@ var validators = []validator{
 }
 
 func (c *Cloud) validate(q *call) (*order, *reply) {
-	var requests []createRequest
-	decoder := json.NewDecoder(bytes.NewReader(q.body))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&requests); err != nil {
-		return nil, bad("Dữ liệu không hợp lệ: %s", strings.TrimPrefix(err.Error(), "json: "))
-	}
-	if _, err := decoder.Token(); err != io.EOF {
-		return nil, bad("Dữ liệu không hợp lệ: trailing data")
+	requests, refusal := decode[[]createRequest](q)
+	if refusal != nil {
+		return nil, refusal
 	}
 	if len(requests) != 1 {
 		return nil, bad("expected an array of one server, got %d", len(requests))
@@ -231,6 +225,8 @@ func (c *Cloud) checkPlans(_ *call, o *order) *reply {
 	o.BillingPlan = orDefault(o.BillingPlan, PlanSaving)
 	o.NetworkPlan = orDefault(o.NetworkPlan, networkPlans[0])
 	switch {
+	case o.BillingPlan == PlanSpot:
+		return bad("A spot instance needs a bid, which this request cannot carry")
 	case o.BillingPlan != PlanOnDemand && o.BillingPlan != PlanSaving:
 		return bad("billing_plan không hợp lệ: %s", o.BillingPlan)
 	case !slices.Contains(o.flavor.BillingPlans, o.BillingPlan):

@@ -27,6 +27,8 @@ type resolvedOS struct {
 	worker  bool   // carries the bootstrap script of the Kubernetes Engine
 	volume  *volume
 	minDisk int // GiB
+	// snapshot is what the root disk is made from, or empty.
+	snapshot string
 }
 
 func (c *Cloud) checkOS(q *call, o *order) *reply {
@@ -36,7 +38,7 @@ func (c *Cloud) checkOS(q *call, o *order) *reply {
 	case "snapshot":
 		for _, snapshot := range c.opts.Catalog.Snapshots[q.region] {
 			if snapshot.ID == o.OS.ID && q.project == c.opts.Project {
-				o.os = resolvedOS{name: snapshot.Name, worker: true, minDisk: snapshot.Size}
+				o.os = resolvedOS{name: snapshot.Name, worker: true, minDisk: snapshot.Size, snapshot: snapshot.ID}
 				return nil
 			}
 		}
@@ -149,7 +151,7 @@ func (c *Cloud) checkNetwork(q *call, o *order) *reply {
 		}
 	}
 	ids := o.VPCNetworkIDs
-	if len(ids) == 0 && len(o.NetworkInterfaces) == 0 {
+	if len(ids) == 0 && len(o.NetworkInterfaces) == 0 && !c.opts.NoDefaultNetwork {
 		for _, vpc := range c.vpcs(q) {
 			if vpc.IsDefault {
 				ids = []string{vpc.ID}
@@ -177,11 +179,7 @@ func (c *Cloud) checkFirewalls(q *call, o *order) *reply {
 		o.firewallIDs = append(o.firewallIDs, id)
 	}
 	if len(o.firewallIDs) == 0 {
-		for _, firewall := range c.firewalls(q) {
-			if firewall.Name == defaultFirewall {
-				o.firewallIDs = []string{firewall.ID}
-			}
-		}
+		o.firewallIDs = c.defaultFirewalls(q)
 	}
 	return nil
 }

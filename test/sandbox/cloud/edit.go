@@ -143,7 +143,7 @@ func (c *Cloud) editFields(s *server, edit ServerEdit) {
 		}
 	}
 	if edit.Status != nil {
-		c.setStatus(s, *edit.Status)
+		c.setStatusFromOutside(s, *edit.Status)
 	}
 }
 

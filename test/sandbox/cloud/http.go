@@ -38,6 +38,7 @@ type call struct {
 	region       string // short name, of the service URL that was used
 	project      string
 	fx           effects
+	route        *route
 }
 
 // reply is what a handler answers. The body is marshaled after the lock is released, so it must not share anything
@@ -78,98 +79,14 @@ func gateway(status int) reply {
 	return reply{status: status, raw: []byte(gatewayPage), contentType: "text/html; charset=utf-8"}
 }
 
-type handlerFunc func(*Cloud, *call) reply
-
-type access int
-
-const (
-	tokenRequired access = iota
-	open
-)
-
-type service struct {
-	prefix string
-	region string
-	routes []route
-}
-
-type route struct {
-	method   string
-	template []string
-	access   access
-	handle   handlerFunc
-}
-
-func on(method, template string, handle handlerFunc) route {
-	return route{method: method, template: segments(template), handle: handle}
-}
-
-func openTo(r route) route {
-	r.access = open
-	return r
-}
-
-func segments(path string) []string {
-	path = strings.Trim(path, "/")
-	if path == "" {
-		return nil
-	}
-	return strings.Split(path, "/")
-}
-
-// match returns the variables of the template, or false. A variable never matches the empty segment.
-func (r route) match(path []string) ([]string, bool) {
-	if len(path) != len(r.template) {
-		return nil, false
-	}
-	var vars []string
-	for i, part := range r.template {
-		switch {
-		case strings.HasPrefix(part, "{"):
-			if path[i] == "" {
-				return nil, false
-			}
-			value, err := url.PathUnescape(path[i])
-			if err != nil {
-				return nil, false
-			}
-			vars = append(vars, value)
-		case part != path[i]:
-			return nil, false
-		}
-	}
-	return vars, true
-}
-
-// lookup finds the route of a request. known is true where the path exists with another method.
-func lookup(method, path string) (found *route, svc *service, vars []string, known bool) {
-	for i := range services {
-		svc := &services[i]
-		rest, ok := strings.CutPrefix(path, svc.prefix)
-		if !ok || (rest != "" && rest[0] != '/') {
-			continue
-		}
-		parts := segments(rest)
-		for j := range svc.routes {
-			vars, ok := svc.routes[j].match(parts)
-			if !ok {
-				continue
-			}
-			known = true
-			if svc.routes[j].method == method {
-				return &svc.routes[j], svc, vars, true
-			}
-		}
-	}
-	return nil, nil, nil, known
-}
-
 // Handler serves the whole API and, under /_sandbox/, the ground truth.
 func (c *Cloud) Handler() http.Handler {
 	truth := c.truthHandler()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case r.URL.IsAbs() || r.Method == http.MethodConnect:
+		case r.Method == http.MethodConnect:
+			c.serveConnect(w, r)
+		case r.URL.IsAbs():
 			c.serveForeign(w, r)
 		case strings.HasPrefix(r.URL.Path, "/_sandbox"):
 			truth.ServeHTTP(w, r)
@@ -206,7 +123,7 @@ func (c *Cloud) serveAPI(w http.ResponseWriter, r *http.Request) {
 	entry := Request{Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, Route: "unknown", Time: c.opts.Clock.Now(), Body: body, Header: r.Header.Clone()}
 	relative := q.path
 	if rt != nil {
-		q.vars, q.region = vars, svc.region
+		q.vars, q.region, q.route = vars, svc.region, rt
 		entry.Route = svc.prefix + "/" + strings.Join(rt.template, "/")
 		relative = strings.TrimPrefix(q.path, svc.prefix)
 		if svc.prefix == authPrefix {
@@ -216,7 +133,7 @@ func (c *Cloud) serveAPI(w http.ResponseWriter, r *http.Request) {
 	q.fx = c.fire(q, relative)
 	entry.Fault = q.fx.String()
 
-	answer, aborted := c.answer(r, q, rt, known)
+	answer, aborted := c.answer(r, q, svc, known)
 	entry.Status = answer.status
 	if aborted {
 		entry.Status = 0
@@ -229,7 +146,7 @@ func (c *Cloud) serveAPI(w http.ResponseWriter, r *http.Request) {
 }
 
 // answer makes the reply with all injected effects; aborted means that the connection is to be closed instead.
-func (c *Cloud) answer(r *http.Request, q *call, rt *route, known bool) (answer reply, aborted bool) {
+func (c *Cloud) answer(r *http.Request, q *call, svc *service, known bool) (answer reply, aborted bool) {
 	if d := q.fx.delay(); d > 0 {
 		timer := c.opts.Clock.NewTimer(d)
 		defer timer.Stop()
@@ -242,24 +159,29 @@ func (c *Cloud) answer(r *http.Request, q *call, rt *route, known bool) (answer 
 	if answer, aborted, done := q.fx.before(); done {
 		return answer, aborted
 	}
-	c.with(func() { answer = c.handle(q, rt, known) })
+	c.with(func() { answer = c.handle(q, svc, known) })
 	return q.fx.after(answer)
 }
 
-func (c *Cloud) handle(q *call, rt *route, known bool) reply {
+func (c *Cloud) handle(q *call, svc *service, known bool) reply {
 	switch {
-	case rt == nil && known:
+	case q.route == nil && known:
 		return problem(http.StatusMethodNotAllowed, "The method is not allowed for the requested URL.")
-	case rt == nil:
+	case q.route == nil && svc != nil && len(svc.api.routes) == 0:
+		return problem(http.StatusNotFound, "The sandbox has no "+svc.api.name)
+	case q.route == nil:
 		return gateway(http.StatusNotFound)
-	case rt.access == tokenRequired:
+	case !q.route.open:
 		project, ok := c.authenticate(q.header)
 		if !ok {
 			return problem(http.StatusUnauthorized, "The request you have made requires authentication.")
 		}
 		q.project = project
 	}
-	return rt.handle(c, q)
+	if refusal := q.route.refusal(q); refusal != nil {
+		return *refusal
+	}
+	return q.route.handle(c, q)
 }
 
 // marshal turns a reply into bytes, once.

@@ -17,8 +17,11 @@ limitations under the License.
 package cloud
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
+	"time"
 )
 
 type cluster struct {
@@ -41,7 +44,7 @@ type cluster struct {
 	WorkerPoolsCount     int               `json:"worker_pools_count"`
 	Tags                 []string          `json:"tags"`
 	CreatedAt            string            `json:"created_at"`
-	WorkerPools          []struct{}        `json:"worker_pools"`
+	WorkerPools          []workerPool      `json:"worker_pools"`
 	Stats                clusterStats      `json:"stats"`
 }
 
@@ -50,7 +53,32 @@ type clusterPackage struct {
 	Name     string       `json:"name"`
 	MaxNodes int          `json:"max_nodes"`
 	Memory   int          `json:"memory"`
+	HA       bool         `json:"high_availability"`
+	SLA      string       `json:"sla"`
 	Price    clusterPrice `json:"price"`
+	Specify  string       `json:"specify"`
+}
+
+// packages are what a cluster can be bought as.
+var packages = []clusterPackage{
+	{
+		ID: stableID("package", "STANDARD - 1"), Name: "STANDARD - 1", MaxNodes: 50, Memory: 8, HA: true, SLA: "99.99",
+		Price: clusterPrice{Amount: 1260000, BillingCycle: "month"}, Specify: "standard",
+	},
+	{
+		ID: stableID("package", "STANDARD - 0"), Name: "STANDARD - 0", MaxNodes: 10, Memory: 2, SLA: "99.00",
+		Price: clusterPrice{BillingCycle: "month"}, Specify: "standard",
+	},
+}
+
+// clusterPackage is the package of the cluster.
+func (c *Cloud) clusterPackage() clusterPackage {
+	for _, p := range packages {
+		if p.Name == c.packageName {
+			return p
+		}
+	}
+	return packages[0]
 }
 
 type clusterPrice struct {
@@ -64,6 +92,17 @@ type clusterStats struct {
 	TotalMemory *int           `json:"total_memory"`
 	TotalDisk   map[string]int `json:"total_disk"`
 }
+
+var _ = engineAPI.serve(
+	on(http.MethodGet, "/k8s_versions", (*Cloud).listVersions, "all"),
+	on(http.MethodGet, "/_", (*Cloud).listClusters),
+	on(http.MethodGet, "/_/{uid}", (*Cloud).getCluster),
+	on(http.MethodGet, "/_/{uid}/kubeconfig", (*Cloud).getKubeconfig, "expire_time"),
+	on(http.MethodPost, "/_/{uid}/package/upgrade", (*Cloud).upgradePackage),
+	on(http.MethodGet, "/package", (*Cloud).listPackages, "specify"),
+	// The cluster's token is what counts here: nodes, which have no other, call it as well.
+	openTo(on(http.MethodPost, "/engine/cluster_leave/{uid}", (*Cloud).leaveCluster)),
+)
 
 func (c *Cloud) listVersions(q *call) reply {
 	versions := []KubernetesVersion{}
@@ -87,19 +126,20 @@ func (c *Cloud) clusters(q *call) []cluster {
 	if i := slices.IndexFunc(c.opts.Catalog.Versions, func(v KubernetesVersion) bool { return v.KubernetesVersion == c.opts.Version }); i >= 0 {
 		version = c.opts.Catalog.Versions[i]
 	}
+	pools := []workerPool{}
+	for _, p := range sorted(c.pools) {
+		pools = append(pools, p.wire)
+	}
 	subnet := ""
 	if len(vpc.Subnets) > 0 {
 		subnet = vpc.Subnets[0].ID
 	}
 	return []cluster{{
 		UID: c.opts.ClusterUID, Name: c.opts.ClusterName, Version: version,
-		Package: clusterPackage{
-			ID: stableID("package", "STANDARD - 1"), Name: "STANDARD - 1", MaxNodes: 50, Memory: 8,
-			Price: clusterPrice{Amount: 1260000, BillingCycle: "month"},
-		},
+		Package:          c.clusterPackage(),
 		PrivateNetworkID: network, PrivateSubnetID: subnet, AccessMode: "PUBLIC", ProvisionStatus: "PROVISIONED", ClusterStatus: "PROVISIONED",
-		ProvisionType: "standard", KubeletCommunication: "INTERNAL", CNIPlugin: "cilium", NodesCount: 1, Tags: []string{}, CreatedAt: catalogTime,
-		WorkerPools: []struct{}{}, Stats: clusterStats{TotalDisk: map[string]int{}},
+		ProvisionType: "standard", KubeletCommunication: "INTERNAL", CNIPlugin: "cilium", NodesCount: 1 + c.poolNodes(), Tags: []string{}, CreatedAt: catalogTime,
+		WorkerPoolsCount: len(pools), WorkerPools: pools, Stats: clusterStats{WorkerPools: len(pools), TotalDisk: map[string]int{}},
 	}}
 }
 
@@ -114,6 +154,76 @@ func (c *Cloud) getCluster(q *call) reply {
 		}
 	}
 	return problem(http.StatusNotFound, "Cluster not found")
+}
+
+func (c *Cloud) listPackages(q *call) reply {
+	list := []clusterPackage{}
+	for _, p := range packages {
+		if specify := q.query.Get("specify"); specify == "" || specify == p.Specify {
+			list = append(list, p)
+		}
+	}
+	return ok(map[string]any{"packages": list})
+}
+
+type packageRequest struct {
+	NewPackage string `json:"new_package"`
+}
+
+// upgradePackage buys another package, by its id or name.
+func (c *Cloud) upgradePackage(q *call) reply {
+	request, refusal := decode[packageRequest](q)
+	if refusal != nil {
+		return *refusal
+	}
+	if len(c.clusters(q)) == 0 || q.vars[0] != c.opts.ClusterUID {
+		return problem(http.StatusNotFound, "Cluster not found")
+	}
+	for _, p := range packages {
+		if p.ID != request.NewPackage && p.Name != request.NewPackage {
+			continue
+		}
+		if p.MaxNodes < c.poolNodes() {
+			return *bad("The package allows %d nodes", p.MaxNodes)
+		}
+		c.packageName = p.Name
+		return ok(apiMessage{Message: "success"})
+	}
+	return *bad("Package %s could not be found.", request.NewPackage)
+}
+
+// getKubeconfig is YAML: that of the options, or one that reaches nothing.
+func (c *Cloud) getKubeconfig(q *call) reply {
+	if len(c.clusters(q)) == 0 || q.vars[0] != c.opts.ClusterUID {
+		return problem(http.StatusNotFound, "Cluster not found")
+	}
+	text := c.opts.Kubeconfig
+	if text == "" {
+		text = fmt.Sprintf(`apiVersion: v1
+kind: Config
+clusters:
+- cluster:
+    server: https://%[1]s.api.k8saas.bizflycloud.vn
+  name: %[2]s
+contexts:
+- context:
+    cluster: %[2]s
+    user: admin
+  name: %[2]s
+current-context: %[2]s
+users:
+- name: admin
+  user: {}
+`, c.opts.ClusterUID, c.opts.ClusterName)
+	}
+	if expires := q.query.Get("expire_time"); expires != "" {
+		seconds, err := strconv.Atoi(expires)
+		if err != nil || seconds <= 0 {
+			return *bad("expire_time không hợp lệ: %s", expires)
+		}
+		text = "# expires " + c.now.Add(time.Duration(seconds)*time.Second).UTC().Format(time.RFC3339) + "\n" + text
+	}
+	return reply{status: http.StatusOK, raw: []byte(text), contentType: "application/x-yaml"}
 }
 
 type leaveRequest struct {

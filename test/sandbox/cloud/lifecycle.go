@@ -17,12 +17,10 @@ limitations under the License.
 package cloud
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
 	"slices"
-	"strings"
 )
 
 // task is the record of one asynchronous operation.
@@ -62,6 +60,11 @@ type taskOutcome struct {
 	Success  bool   `json:"success"`
 	Message  string `json:"message,omitempty"`
 }
+
+var _ = serverAPI.serve(
+	on(http.MethodGet, "/tasks/{id}", (*Cloud).getTask),
+	withBody(on(http.MethodDelete, "/servers/{id}", (*Cloud).deleteServer)),
+)
 
 func (c *Cloud) getTask(q *call) reply {
 	t := c.tasks[q.vars[0]]
@@ -108,6 +111,9 @@ func (c *Cloud) build(o *order, name, doom string, fx effects) *task {
 	}
 	if o.wan {
 		c.addWanPort(s, o.firewallIDs)
+	}
+	if o.IPv6 {
+		c.addIPv6Port(s, o.firewallIDs)
 	}
 	t := c.newTask("create_server", o.project, o.region, s.wire.ID, fx)
 	if !fx.has(EffectStuck) {
@@ -217,11 +223,9 @@ type deleteRequest struct {
 }
 
 func (c *Cloud) deleteServer(q *call) reply {
-	var request deleteRequest
-	if len(strings.TrimSpace(string(q.body))) > 0 {
-		if err := json.Unmarshal(q.body, &request); err != nil {
-			return problem(http.StatusBadRequest, "Invalid JSON body")
-		}
+	request, refusal := decode[deleteRequest](q)
+	if refusal != nil {
+		return *refusal
 	}
 	s := c.find(q, q.vars[0])
 	switch {
@@ -234,17 +238,23 @@ func (c *Cloud) deleteServer(q *call) reply {
 	case s.wire.Locked:
 		return problem(http.StatusForbidden, "Máy chủ đang bị khóa")
 	}
+	return ok(map[string]string{"task_id": c.beginDelete(q, s, request.DeleteVolume).ID})
+}
+
+// beginDelete starts to delete a server with the volumes listed.
+func (c *Cloud) beginDelete(q *call, s *server, listed []string) *task {
+	listed = slices.Clone(listed)
 	t := c.newTask("delete_server", q.project, q.region, s.wire.ID, q.fx)
 	state := "deleting"
 	s.wire.TaskState, s.truth.Deleting = &state, true
 	if !q.fx.has(EffectStuck) {
-		c.after(t.EndsAt.Sub(c.now), func() { c.finishDelete(s, t, request.DeleteVolume, q.fx) })
+		c.after(t.EndsAt.Sub(c.now), func() { c.finishDelete(s, t, listed, q.fx) })
 	}
-	return ok(map[string]string{"task_id": t.ID})
+	return t
 }
 
 // finishDelete removes the server with the ports made for it and the volumes listed, whatever they are: a volume that
-// nobody else uses is really lost. All others are detached and stay.
+// nobody else uses is really lost. All others are detached and stay, and so do those with snapshots.
 func (c *Cloud) finishDelete(s *server, t *task, listed []string, fx effects) {
 	if f := fx.build(); f != nil && (f.Effect == EffectTaskFailed || f.Effect == EffectErrorServer) {
 		s.wire.TaskState, s.truth.Deleting = nil, false
@@ -255,7 +265,7 @@ func (c *Cloud) finishDelete(s *server, t *task, listed []string, fx effects) {
 	c.remove(s)
 	for _, id := range listed {
 		v := c.volumes[id]
-		if v != nil && v.wire.Status == volumeAvailable && v.project == s.truth.Project && v.region == s.truth.Region {
+		if v != nil && v.wire.Status == volumeAvailable && v.project == s.truth.Project && v.region == s.truth.Region && c.snapshotsOf(v) == 0 {
 			delete(c.volumes, id)
 		}
 	}

@@ -22,6 +22,15 @@ import (
 	"strings"
 )
 
+var _ = serverAPI.serve(
+	on(http.MethodGet, "/flavors", (*Cloud).listFlavors, "new"),
+	on(http.MethodGet, "/flavor-generations", (*Cloud).listGenerations, "az", "category"),
+	on(http.MethodGet, "/server-types", (*Cloud).listServerTypes),
+)
+
+// gobizfly asks for generations at the login's URL.
+var _ = loginAPI.serve(on(http.MethodGet, "/flavor-generations", (*Cloud).listGenerations, "az", "category"))
+
 func (c *Cloud) listFlavors(q *call) reply {
 	flavors := []Flavor{}
 	for _, flavor := range c.opts.Catalog.Flavors[q.region] {
@@ -53,75 +62,4 @@ func (c *Cloud) listGenerations(q *call) reply {
 
 func (c *Cloud) listServerTypes(*call) reply {
 	return ok(map[string]any{"server_types": append([]ServerType{}, c.opts.Catalog.ServerTypes...)})
-}
-
-func (c *Cloud) listImages(q *call) reply {
-	return ok(map[string]any{"os_images": append([]OSImage{}, c.opts.Catalog.Images[q.region]...)})
-}
-
-func (c *Cloud) customImages(q *call) []CustomImage {
-	images := []CustomImage{}
-	if q.project != c.opts.Project {
-		return images
-	}
-	for _, image := range c.opts.Catalog.CustomImages[q.region] {
-		image.Owner = q.project
-		images = append(images, image)
-	}
-	return images
-}
-
-func (c *Cloud) listCustomImages(q *call) reply {
-	return ok(map[string]any{"images": c.customImages(q)})
-}
-
-func (c *Cloud) getCustomImage(q *call) reply {
-	for _, image := range c.customImages(q) {
-		if image.ID == q.vars[0] {
-			return ok(map[string]any{"image": image, "token": stableID("download", image.ID)})
-		}
-	}
-	return problem(http.StatusNotFound, "Image "+q.vars[0]+" could not be found.")
-}
-
-func (c *Cloud) snapshots(q *call) []Snapshot {
-	snapshots := []Snapshot{}
-	if q.project != c.opts.Project {
-		return snapshots
-	}
-	for _, snapshot := range c.opts.Catalog.Snapshots[q.region] {
-		snapshot.ProjectID = q.project
-		if volume := q.query.Get("volume_id"); volume == "" || volume == snapshot.VolumeID {
-			snapshots = append(snapshots, snapshot)
-		}
-	}
-	return snapshots
-}
-
-func (c *Cloud) listSnapshots(q *call) reply { return ok(c.snapshots(q)) }
-
-func (c *Cloud) getSnapshot(q *call) reply {
-	for _, snapshot := range c.snapshots(q) {
-		if snapshot.ID == q.vars[0] {
-			return ok(snapshot)
-		}
-	}
-	return problem(http.StatusNotFound, "Snapshot "+q.vars[0]+" could not be found.")
-}
-
-func (c *Cloud) listKeyPairs(*call) reply {
-	pairs := []map[string]SSHKey{}
-	for _, key := range c.opts.Catalog.SSHKeys {
-		pairs = append(pairs, map[string]SSHKey{"keypair": key})
-	}
-	return ok(pairs)
-}
-
-func (c *Cloud) getKeyPair(q *call) reply {
-	for _, key := range c.opts.Catalog.SSHKeys {
-		if key.Name == q.vars[0] {
-			return ok(key)
-		}
-	}
-	return problem(http.StatusNotFound, "Keypair "+q.vars[0]+" not found")
 }

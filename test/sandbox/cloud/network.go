@@ -18,12 +18,9 @@ package cloud
 
 import (
 	"encoding/binary"
-	"encoding/json"
-	"maps"
 	"net/http"
 	"net/netip"
 	"slices"
-	"strings"
 )
 
 // port is the record of one LAN or WAN port.
@@ -35,20 +32,22 @@ type port struct {
 	project, region, zone       string
 	server                      string
 	wan, implicit, paid, isMain bool
+	v6, disabled                bool
 	firewalls                   []string
 	created                     string
 }
 
-func (p *port) order() uint64      { return p.seq }
+func (p *port) order() uint64 { return p.seq }
+
 func (p *port) owned(q *call) bool { return p.project == q.project && p.region == q.region }
 
 func (c *Cloud) renderPort(p *port) NetworkInterface {
 	w := NetworkInterface{
-		ID: p.id, Name: p.name, NetworkID: p.networkID, TenantID: p.project, MacAddress: p.mac, AdminStateUp: true, Status: "DOWN",
-		FixedIPs:            []FixedIP{{SubnetID: p.subnetID, IPAddress: p.ip, IPVersion: 4}},
+		ID: p.id, Name: p.name, NetworkID: p.networkID, TenantID: p.project, MacAddress: p.mac, AdminStateUp: !p.disabled, Status: "DOWN",
+		FixedIPs:            []FixedIP{{SubnetID: p.subnetID, IPAddress: p.ip, IPVersion: p.version()}},
 		AllowedAddressPairs: []string{}, ExtraDHCPOpts: []string{}, SecurityGroups: slices.Clone(p.firewalls), VnicType: "normal",
 		PortSecurity: true, Tags: []string{}, CreatedAt: p.created, UpdatedAt: p.created, RevisionNumber: 1, ProjectID: p.project,
-		Type: "LAN", BillingType: "free", IPAddress: p.ip, IPVersion: 4,
+		Type: "LAN", BillingType: "free", IPAddress: p.ip, IPVersion: p.version(),
 	}
 	if p.wan {
 		w.Type = "WAN"
@@ -60,35 +59,24 @@ func (c *Cloud) renderPort(p *port) NetworkInterface {
 		w.SecurityGroups = []string{}
 	}
 	if s := c.servers[p.server]; s != nil {
-		w.Status, w.DeviceID, w.DeviceOwner = "ACTIVE", s.wire.ID, "compute:"+s.wire.AvailabilityZone
+		w.DeviceID, w.DeviceOwner = s.wire.ID, "compute:"+s.wire.AvailabilityZone
+		if !p.disabled {
+			w.Status = "ACTIVE"
+		}
 		w.AttachedServer = AttachedServer{ID: s.wire.ID, Name: s.wire.Name}
 	}
 	return w
 }
 
+func (p *port) version() int {
+	if p.v6 {
+		return 6
+	}
+	return 4
+}
+
 func (c *Cloud) renderWanIP(p *port) WanIP {
 	return WanIP{NetworkInterface: c.renderPort(p), NetworkName: p.networkName, Bandwidth: 1000000, AvailabilityZone: p.zone, IsMain: p.isMain}
-}
-
-// vpcs are the private networks of the call's project; other projects than ours have none.
-func (c *Cloud) vpcs(q *call) []VPC {
-	if q.project != c.opts.Project {
-		return nil
-	}
-	vpcs := slices.Clone(c.opts.Catalog.VPCs[q.region])
-	for i := range vpcs {
-		vpcs[i].TenantID = q.project
-	}
-	return vpcs
-}
-
-func (c *Cloud) vpc(q *call, id string) (VPC, bool) {
-	vpcs := c.vpcs(q)
-	i := slices.IndexFunc(vpcs, func(v VPC) bool { return v.ID == id })
-	if i < 0 {
-		return VPC{}, false
-	}
-	return vpcs[i], true
 }
 
 func addressNumber(text string) uint32 {
@@ -132,13 +120,45 @@ func (c *Cloud) freeAddress(network string, pool IPPool) string {
 
 // freeAddresses counts what is left in a network.
 func (c *Cloud) freeAddresses(vpc VPC) int {
-	total := -len(c.taken[vpc.ID])
+	total := 0
 	for _, subnet := range vpc.Subnets {
 		for _, pool := range subnet.AllocationPools {
-			total += int(addressNumber(pool.End)) - int(addressNumber(pool.Start)) + 1
+			first, last := addressNumber(pool.Start), addressNumber(pool.End)
+			total += int(last) - int(first) + 1
+			for address := range c.taken[vpc.ID] {
+				if n := addressNumber(address); n >= first && n <= last {
+					total--
+				}
+			}
 		}
 	}
 	return total
+}
+
+// takeAddress takes the address that a port is to have; it may be outside the pools, but not outside the network.
+func (c *Cloud) takeAddress(vpc VPC, wanted string) (subnet string, refusal *reply) {
+	address, err := netip.ParseAddr(wanted)
+	if err != nil {
+		return "", bad("'%s' is not a valid IP address.", wanted)
+	}
+	for _, s := range vpc.Subnets {
+		cidr, err := netip.ParsePrefix(s.CIDR)
+		n := addressNumber(wanted)
+		first := addressNumber(cidr.Masked().Addr().String())
+		if err != nil || !cidr.Contains(address) || n == first || n == first+1<<(32-cidr.Bits())-1 {
+			continue
+		}
+		if c.taken[vpc.ID][wanted] {
+			conflict := problem(http.StatusConflict, "IP address "+wanted+" already allocated in subnet "+s.ID)
+			return "", &conflict
+		}
+		if c.taken[vpc.ID] == nil {
+			c.taken[vpc.ID] = map[string]bool{}
+		}
+		c.taken[vpc.ID][wanted] = true
+		return s.ID, nil
+	}
+	return "", bad("IP address %s is not a valid IP for any of the subnets on network %s.", wanted, vpc.ID)
 }
 
 func (c *Cloud) newPort(project, region, zone, name string, firewalls []string) *port {
@@ -201,6 +221,16 @@ func (c *Cloud) addWanPort(s *server, firewalls []string) {
 	c.attachPort(p, s)
 }
 
+// addIPv6Port makes the IPv6 address that a server gets, and that goes with it: a port of its own, of which no quota is
+// needed.
+func (c *Cloud) addIPv6Port(s *server, firewalls []string) {
+	p := c.newPort(s.truth.Project, s.truth.Region, s.wire.AvailabilityZone, s.wire.Name+"-ipv6", firewalls)
+	network := "EXT_DIRECTNET_V6_0"
+	p.wan, p.v6, p.implicit, p.networkName, p.ip = true, true, true, network, ipv6Of(p.mac)
+	p.networkID, p.subnetID = stableID("network", s.truth.Region, network), stableID("subnet", s.truth.Region, network)
+	c.attachPort(p, s)
+}
+
 func (c *Cloud) attachPort(p *port, s *server) {
 	p.server = s.wire.ID
 	s.ports = append(s.ports, p.id)
@@ -217,108 +247,4 @@ func (c *Cloud) removePort(p *port) {
 	}
 	delete(c.taken[p.networkID], p.ip)
 	delete(c.ports, p.id)
-}
-
-// firewalls are the security groups of the call's project; other projects than ours have only the default one.
-func (c *Cloud) firewalls(q *call) []Firewall {
-	var firewalls []Firewall
-	for _, firewall := range c.opts.Catalog.Firewalls[q.region] {
-		if q.project != c.opts.Project {
-			if firewall.Name != defaultFirewall {
-				continue
-			}
-			firewall.ID = stableID("firewall", q.region, q.project, firewall.Name)
-		}
-		firewall.TenantID, firewall.ProjectID = q.project, q.project
-		firewalls = append(firewalls, firewall)
-	}
-	return firewalls
-}
-
-func (c *Cloud) firewallName(p *port, id string) string {
-	for _, firewall := range c.firewalls(&call{project: p.project, region: p.region}) {
-		if firewall.ID == id {
-			return firewall.Name
-		}
-	}
-	return id
-}
-
-func (c *Cloud) listFirewalls(q *call) reply {
-	users := map[string]map[string]bool{}
-	for _, p := range c.ports {
-		for _, id := range p.firewalls {
-			if p.server == "" {
-				continue
-			}
-			if users[id] == nil {
-				users[id] = map[string]bool{}
-			}
-			users[id][p.server] = true
-		}
-	}
-	firewalls := []Firewall{}
-	for _, firewall := range c.firewalls(q) {
-		firewall.Servers = append([]string{}, slices.Sorted(maps.Keys(users[firewall.ID]))...)
-		firewall.ServersCount = len(firewall.Servers)
-		firewalls = append(firewalls, firewall)
-	}
-	return ok(firewalls)
-}
-
-// firewallDetail is a firewall by id, where servers are whole objects.
-type firewallDetail struct {
-	Firewall
-	Servers          []Server           `json:"servers"`
-	NetworkInterface []NetworkInterface `json:"network_interface"`
-}
-
-func (c *Cloud) getFirewall(q *call) reply {
-	for _, firewall := range c.firewalls(q) {
-		if firewall.ID != q.vars[0] {
-			continue
-		}
-		detail := firewallDetail{Firewall: firewall, Servers: []Server{}, NetworkInterface: []NetworkInterface{}}
-		seen := map[string]bool{}
-		for _, p := range sorted(c.ports) {
-			if !slices.Contains(p.firewalls, firewall.ID) {
-				continue
-			}
-			detail.NetworkInterface = append(detail.NetworkInterface, c.renderPort(p))
-			if s := c.servers[p.server]; s != nil && !seen[p.server] {
-				seen[p.server] = true
-				detail.Servers = append(detail.Servers, c.nested(s))
-			}
-		}
-		detail.ServersCount = len(detail.Servers)
-		return ok(detail)
-	}
-	return problem(http.StatusNotFound, "Security group "+q.vars[0]+" not found.")
-}
-
-func (c *Cloud) listVPCs(q *call) reply {
-	vpcs := []VPC{}
-	for _, vpc := range c.vpcs(q) {
-		if wanted := q.query.Get("igw_attached"); wanted == "" || strings.EqualFold(wanted, "true") == (vpc.InternetGateway != nil) {
-			vpcs = append(vpcs, vpc)
-		}
-	}
-	return ok(vpcs)
-}
-
-func (c *Cloud) getVPC(q *call) reply {
-	vpc, found := c.vpc(q, q.vars[0])
-	if !found {
-		return problem(http.StatusNotFound, "Network "+q.vars[0]+" could not be found.")
-	}
-	return ok(vpc)
-}
-
-func decode[T any](q *call) (T, *reply) {
-	var request T
-	if err := json.Unmarshal(q.body, &request); err != nil {
-		refusal := problem(http.StatusBadRequest, "Invalid JSON body")
-		return request, &refusal
-	}
-	return request, nil
 }

@@ -46,8 +46,28 @@ type Options struct {
 	Vietnamese bool
 	// Catalog is what is sold; nil is DefaultCatalog().
 	Catalog *Catalog
+	// TLS serves with certificates of an authority of the sandbox's own beside plain HTTP, and CONNECT for the real cloud's
+	// host, so that clients without an option for the API's URL can be sent here by HTTPS_PROXY.
+	TLS bool
 	// OmitServices leaves canonical names out of the service catalog, for example "kubernetes_engine".
 	OmitServices []string
+	// ServiceRegions is how the service catalog writes regions: RegionsMixed (the default), RegionsScattered, RegionsLong or
+	// RegionsShort.
+	ServiceRegions string
+
+	// The next are questions that only the real cloud can answer; test/cloud asks them. Each default is the reading that
+	// catches a client which relies on the other.
+
+	// NoDefaultNetwork gives a server that names no network none, NoDefaultFirewall no firewall where none is named.
+	NoDefaultNetwork, NoDefaultFirewall bool
+	// VolumePlan is the billing plan of a volume that names none; empty is saving_plan.
+	VolumePlan string
+	// VolumeTypeText writes the type of volumes as GET /volume-types calls it ("PREMIUM HDD") instead of by its name.
+	VolumeTypeText bool
+	// AppCredLogin is the auth_method by which an application credential logs in, AppCredFields the names of its fields: id
+	// and secret. Empty are application_credential, credential_id and credential_secret.
+	AppCredLogin  string
+	AppCredFields [2]string
 
 	// Project is the project of the credentials, Region their region (short name).
 	Project string
@@ -62,6 +82,9 @@ type Options struct {
 	// ClusterUID, ClusterToken, JoinEndpoint, LogEndpoint, Version and ClusterName describe the Kubernetes Engine's
 	// cluster; what is empty is made up.
 	ClusterUID, ClusterToken, JoinEndpoint, LogEndpoint, Version, ClusterName string
+
+	// Kubeconfig is what a client of the Kubernetes Engine gets for the cluster; empty is one that reaches nothing.
+	Kubeconfig string
 
 	// OnServerActive and OnServerDeleted tell guests; they are called one at a time and never under a lock.
 	OnServerActive, OnServerDeleted func(Server)
@@ -113,6 +136,11 @@ func (o Options) withDefaults() Options {
 	if o.Catalog == nil {
 		o.Catalog = DefaultCatalog()
 	}
+	o.VolumePlan = orDefault(o.VolumePlan, PlanSaving)
+	o.AppCredLogin = orDefault(o.AppCredLogin, "application_credential")
+	o.AppCredFields[0] = orDefault(o.AppCredFields[0], "credential_id")
+	o.AppCredFields[1] = orDefault(o.AppCredFields[1], "credential_secret")
+	o.ServiceRegions = orDefault(o.ServiceRegions, RegionsMixed)
 	o.Project = orDefault(o.Project, "bc8d2790fc9a46949818b942c0a824de")
 	o.DefaultProject = orDefault(o.DefaultProject, o.Project)
 	o.Region = orDefault(o.Region, RegionHN)

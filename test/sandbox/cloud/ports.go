@@ -19,6 +19,21 @@ package cloud
 import (
 	"net/http"
 	"slices"
+	"strings"
+)
+
+var _ = serverAPI.serve(
+	on(http.MethodPost, "/vpc-networks/{id}/network-interfaces", (*Cloud).createPort),
+	on(http.MethodGet, "/network-interfaces", (*Cloud).listPorts, "vpc-network-id", "status", "type", "detailed"),
+	on(http.MethodGet, "/network-interfaces/{id}", (*Cloud).getPort),
+	on(http.MethodPut, "/network-interfaces/{id}", (*Cloud).updatePort),
+	on(http.MethodDelete, "/network-interfaces/{id}", (*Cloud).deletePort),
+	on(http.MethodPost, "/network-interfaces/{id}/action", (*Cloud).portAction),
+	on(http.MethodGet, "/wanips", (*Cloud).listWanIPs, "detailed"),
+	on(http.MethodPost, "/wanips", (*Cloud).createWanIP),
+	on(http.MethodGet, "/wanips/{id}", (*Cloud).getWanIP),
+	on(http.MethodDelete, "/wanips/{id}", (*Cloud).deleteWanIP),
+	on(http.MethodPost, "/wanips/{id}/action", (*Cloud).wanIPAction),
 )
 
 func (c *Cloud) listPorts(q *call) reply {
@@ -32,17 +47,27 @@ func (c *Cloud) listPorts(q *call) reply {
 		case status != "" && status != w.Status:
 		case kind != "" && kind != "LAN_WAN" && kind != w.Type:
 		default:
-			ports = append(ports, w)
+			ports = append(ports, q.detailed(w))
 		}
 	}
 	return ok(ports)
 }
 
+// detailed is a port as a list shows it: without its server where details are not wanted.
+func (q *call) detailed(w NetworkInterface) NetworkInterface {
+	if strings.EqualFold(q.query.Get("detailed"), "false") {
+		w.AttachedServer = AttachedServer{}
+	}
+	return w
+}
+
 func (c *Cloud) listWanIPs(q *call) reply {
 	ips := []WanIP{}
 	for _, p := range sorted(c.ports) {
-		if p.wan && p.owned(q) {
-			ips = append(ips, c.renderWanIP(p))
+		if p.wan && !p.v6 && p.owned(q) {
+			ip := c.renderWanIP(p)
+			ip.NetworkInterface = q.detailed(ip.NetworkInterface)
+			ips = append(ips, ip)
 		}
 	}
 	return ok(ips)
@@ -74,7 +99,8 @@ func (c *Cloud) getWanIP(q *call) reply {
 	return ok(c.renderWanIP(p))
 }
 
-func (c *Cloud) deletePort(q *call) reply  { return c.freePort(q, false) }
+func (c *Cloud) deletePort(q *call) reply { return c.freePort(q, false) }
+
 func (c *Cloud) deleteWanIP(q *call) reply { return c.freePort(q, true) }
 
 func (c *Cloud) freePort(q *call, wan bool) reply {
@@ -90,10 +116,9 @@ func (c *Cloud) freePort(q *call, wan bool) reply {
 }
 
 type portRequest struct {
-	Name             string `json:"name"`
-	FixedIP          string `json:"fixed_ip"`
-	AttachedServer   string `json:"attached_server"`
-	AvailabilityZone string `json:"availability_zone"`
+	Name           string `json:"name"`
+	FixedIP        string `json:"fixed_ip"`
+	AttachedServer string `json:"attached_server"`
 }
 
 func (c *Cloud) createPort(q *call) reply {
@@ -103,14 +128,21 @@ func (c *Cloud) createPort(q *call) reply {
 	}
 	vpc, found := c.vpc(q, q.vars[0])
 	if !found {
-		return problem(http.StatusNotFound, "Network "+q.vars[0]+" could not be found.")
+		return noSuchVPC(q.vars[0])
 	}
 	s, refusal := c.portServer(q, request.AttachedServer)
 	if refusal != nil {
 		return *refusal
 	}
-	p := c.lanPort(q.project, q.region, "", request.Name, vpc, nil)
-	if p == nil {
+	var p *port
+	if request.FixedIP != "" {
+		subnet, refusal := c.takeAddress(vpc, request.FixedIP)
+		if refusal != nil {
+			return *refusal
+		}
+		p = c.newPort(q.project, q.region, "", request.Name, c.defaultFirewalls(q))
+		p.ip, p.networkID, p.subnetID, p.networkName = request.FixedIP, vpc.ID, subnet, vpc.Name
+	} else if p = c.lanPort(q.project, q.region, "", request.Name, vpc, c.defaultFirewalls(q)); p == nil {
 		return refuse(http.StatusConflict, "No more IP addresses available on network "+vpc.ID+".")
 	}
 	if s != nil {
@@ -119,8 +151,14 @@ func (c *Cloud) createPort(q *call) reply {
 	return ok(c.renderPort(p))
 }
 
+type wanIPRequest struct {
+	Name             string `json:"name"`
+	AttachedServer   string `json:"attached_server"`
+	AvailabilityZone string `json:"availability_zone"`
+}
+
 func (c *Cloud) createWanIP(q *call) reply {
-	request, refusal := decode[portRequest](q)
+	request, refusal := decode[wanIPRequest](q)
 	if refusal != nil {
 		return *refusal
 	}
@@ -128,10 +166,13 @@ func (c *Cloud) createWanIP(q *call) reply {
 	if refusal != nil {
 		return *refusal
 	}
+	if zone := request.AvailabilityZone; zone != "" && !slices.Contains(zoneNames(c.region(q.region)), zone) {
+		return *bad("The requested availability zone is not available: %s", zone)
+	}
 	if message := c.quotaExceeded(q.project, need{wanIPs: 1}); message != "" {
 		return refuse(http.StatusForbidden, message)
 	}
-	p := c.wanPort(q.project, q.region, request.AvailabilityZone, request.Name, nil)
+	p := c.wanPort(q.project, q.region, request.AvailabilityZone, request.Name, c.defaultFirewalls(q))
 	if p == nil {
 		return refuse(http.StatusConflict, "Không đủ địa chỉ IP")
 	}
@@ -140,6 +181,24 @@ func (c *Cloud) createWanIP(q *call) reply {
 		c.attachPort(p, s)
 	}
 	return ok(c.renderWanIP(p))
+}
+
+type portUpdate struct {
+	Name string `json:"name"`
+}
+
+// updatePort renames a port.
+func (c *Cloud) updatePort(q *call) reply {
+	request, refusal := decode[portUpdate](q)
+	if refusal != nil {
+		return *refusal
+	}
+	p, refusal := c.findPort(q, false)
+	if refusal != nil {
+		return *refusal
+	}
+	p.name = request.Name
+	return ok(c.renderPort(p))
 }
 
 // portServer finds the server that a port is to be attached to; nil where none is named.
@@ -161,6 +220,11 @@ type portActionRequest struct {
 	SecurityGroups []string `json:"security_groups"`
 }
 
+var portActions = actions{
+	"attach_server": {"server_id"}, "detach_server": {"server_id"}, "add_firewall": {"security_groups"}, "remove_firewall": {"security_groups"},
+	"enable": nil, "disable": nil, "convert_to_paid": nil,
+}
+
 func (c *Cloud) portAction(q *call) reply {
 	p, refusal := c.actOnPort(q, false)
 	if refusal != nil {
@@ -179,6 +243,9 @@ func (c *Cloud) wanIPAction(q *call) reply {
 
 func (c *Cloud) actOnPort(q *call, wan bool) (*port, *reply) {
 	request, refusal := decode[portActionRequest](q)
+	if refusal == nil {
+		refusal = portActions.refusal(q, "action", request.Action)
+	}
 	if refusal != nil {
 		return nil, refusal
 	}
@@ -190,6 +257,9 @@ func (c *Cloud) actOnPort(q *call, wan bool) (*port, *reply) {
 	case "attach_server":
 		return c.attachPortTo(q, p, request.ServerID)
 	case "detach_server":
+		if request.ServerID != "" && request.ServerID != p.server {
+			return nil, bad("Port %s is not attached to instance %s", p.id, request.ServerID)
+		}
 		if s := c.servers[p.server]; s != nil {
 			c.detachPort(p, s)
 		}
@@ -198,11 +268,10 @@ func (c *Cloud) actOnPort(q *call, wan bool) (*port, *reply) {
 	case "remove_firewall":
 		return c.removeFirewalls(q, p, request.SecurityGroups)
 	case "enable", "disable":
+		p.disabled = request.Action == "disable"
 	case "convert_to_paid":
 		p.paid = true
 		p.implicit = false
-	default:
-		return nil, bad("There is no such action: %s", request.Action)
 	}
 	return p, nil
 }
@@ -217,38 +286,5 @@ func (c *Cloud) attachPortTo(q *call, p *port, serverID string) (*port, *reply) 
 		return nil, &conflict
 	}
 	c.attachPort(p, s)
-	return p, nil
-}
-
-// checkGroups refuses what names no firewall of the project.
-func (c *Cloud) checkGroups(q *call, ids []string) *reply {
-	if len(ids) == 0 {
-		return bad("security_groups is required")
-	}
-	for _, id := range ids {
-		if !slices.ContainsFunc(c.firewalls(q), func(f Firewall) bool { return f.ID == id }) {
-			return bad("Security group %s not found.", id)
-		}
-	}
-	return nil
-}
-
-func (c *Cloud) addFirewalls(q *call, p *port, ids []string) (*port, *reply) {
-	if refusal := c.checkGroups(q, ids); refusal != nil {
-		return nil, refusal
-	}
-	for _, id := range ids {
-		if !slices.Contains(p.firewalls, id) {
-			p.firewalls = append(p.firewalls, id)
-		}
-	}
-	return p, nil
-}
-
-func (c *Cloud) removeFirewalls(q *call, p *port, ids []string) (*port, *reply) {
-	if refusal := c.checkGroups(q, ids); refusal != nil {
-		return nil, refusal
-	}
-	p.firewalls = slices.DeleteFunc(slices.Clone(p.firewalls), func(id string) bool { return slices.Contains(ids, id) })
 	return p, nil
 }

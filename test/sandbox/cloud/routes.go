@@ -16,96 +16,148 @@ limitations under the License.
 
 package cloud
 
-import "net/http"
-
-const (
-	authPrefix    = "/api"
-	serverHN      = "/iaas-cloud/api"
-	serverHCM     = "/hcm/iaas-cloud/api"
-	engineHN      = "/api/kubernetes-engine"
-	engineHCM     = "/hcm/api/kubernetes-engine"
-	accountPrefix = "/api/account"
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
 )
 
-// services are all routes. The real cloud tells regions apart by host name; here the path does, since one listener has
-// one name. They are matched in order, so that the longer prefixes come first.
-var services []service
+// The services of the cloud. The file of each endpoint adds its routes here, so that an endpoint is in one file.
+var (
+	loginAPI   = &api{name: "auth"}
+	accountAPI = &api{name: "bizfly_account"}
+	serverAPI  = &api{name: "cloud_server"}
+	engineAPI  = &api{name: "kubernetes_engine"}
+)
 
-func init() {
-	services = []service{
-		{prefix: serverHN, region: RegionHN, routes: serverRoutes},
-		{prefix: serverHCM, region: RegionHCM, routes: serverRoutes},
-		{prefix: engineHN, region: RegionHN, routes: engineRoutes},
-		{prefix: engineHCM, region: RegionHCM, routes: engineRoutes},
-		{prefix: accountPrefix, region: RegionHN, routes: accountRoutes},
-		{prefix: authPrefix, region: RegionHN, routes: authRoutes},
+const authPrefix = "/api"
+
+// api is what one service answers, in every region.
+type api struct {
+	name   string
+	routes []route
+}
+
+// serve adds routes. It returns the service, so that a package variable can call it.
+func (a *api) serve(routes ...route) *api {
+	a.routes = append(a.routes, routes...)
+	return a
+}
+
+type handlerFunc func(*Cloud, *call) reply
+
+// route is one endpoint, and all that a request to it may hold.
+type route struct {
+	method   string
+	template []string
+	handle   handlerFunc
+	// open routes need no token.
+	open bool
+	// query names the parameters that the handler uses; any other is refused.
+	query []string
+	// unused are the fields of the body that are accepted although nothing comes of them, with the reason.
+	unused map[string]string
+	// body says that a DELETE has a body.
+	body bool
+}
+
+// on is the route of a template such as "/servers/{id}". The query parameters are those that the handler uses.
+func on(method, template string, handle handlerFunc, query ...string) route {
+	return route{method: method, template: segments(template), handle: handle, query: query}
+}
+
+func openTo(r route) route {
+	r.open = true
+	return r
+}
+
+func withBody(r route) route {
+	r.body = true
+	return r
+}
+
+// unused accepts a field of the body that nothing comes of.
+func unused(r route, field, reason string) route {
+	r.unused = map[string]string{field: reason}
+	return r
+}
+
+func segments(path string) []string {
+	path = strings.Trim(path, "/")
+	if path == "" {
+		return nil
 	}
+	return strings.Split(path, "/")
 }
 
-var authRoutes = []route{
-	openTo(on(http.MethodPost, "/token", (*Cloud).createToken)),
-	openTo(on(http.MethodGet, "/auth/service", (*Cloud).listServices)),
-	on(http.MethodGet, "/flavor-generations", (*Cloud).listGenerations),
+// match returns the variables of the template, or false. A variable never matches the empty segment.
+func (r route) match(path []string) ([]string, bool) {
+	if len(path) != len(r.template) {
+		return nil, false
+	}
+	var vars []string
+	for i, part := range r.template {
+		switch {
+		case strings.HasPrefix(part, "{"):
+			if path[i] == "" {
+				return nil, false
+			}
+			value, err := url.PathUnescape(path[i])
+			if err != nil {
+				return nil, false
+			}
+			vars = append(vars, value)
+		case part != path[i]:
+			return nil, false
+		}
+	}
+	return vars, true
 }
 
-var accountRoutes = []route{
-	on(http.MethodGet, "/regions", (*Cloud).listRegions),
-	on(http.MethodGet, "/regions/{name}", (*Cloud).getRegion),
-	on(http.MethodGet, "/user", (*Cloud).getUser),
+// refusal says what of a request the route has no use for: whatever the sandbox would ignore is an error, since a client
+// that relies on it could not be proved by the sandbox.
+func (r route) refusal(q *call) *reply {
+	for name := range q.query {
+		if !slices.Contains(r.query, name) {
+			return bad("unknown query parameter: %s", name)
+		}
+	}
+	takesBody := r.body || r.method == http.MethodPost || r.method == http.MethodPut || r.method == http.MethodPatch
+	if !takesBody && strings.TrimSpace(string(q.body)) != "" {
+		return bad("%s takes no body", r.method)
+	}
+	return nil
 }
 
-var serverRoutes = []route{
-	on(http.MethodGet, "/servers", (*Cloud).listServers),
-	on(http.MethodPost, "/servers", (*Cloud).createServers),
-	on(http.MethodGet, "/servers/{id}", (*Cloud).getServer),
-	on(http.MethodDelete, "/servers/{id}", (*Cloud).deleteServer),
-	on(http.MethodPost, "/servers/{id}/action", (*Cloud).serverAction),
-	on(http.MethodGet, "/tasks/{id}", (*Cloud).getTask),
-	on(http.MethodGet, "/flavors", (*Cloud).listFlavors),
-	on(http.MethodGet, "/flavor-generations", (*Cloud).listGenerations),
-	on(http.MethodGet, "/server-types", (*Cloud).listServerTypes),
-	on(http.MethodGet, "/images", (*Cloud).listImages),
-	on(http.MethodGet, "/user/images", (*Cloud).listCustomImages),
-	on(http.MethodGet, "/user/image/{id}", (*Cloud).getCustomImage),
-	on(http.MethodDelete, "/user/image/{id}", (*Cloud).deleteCustomImage),
-	on(http.MethodGet, "/volumes", (*Cloud).listVolumes),
-	on(http.MethodPost, "/volumes", (*Cloud).createVolume),
-	on(http.MethodGet, "/volumes/{id}", (*Cloud).getVolume),
-	on(http.MethodDelete, "/volumes/{id}", (*Cloud).deleteVolume),
-	on(http.MethodPost, "/volumes/{id}/action", (*Cloud).volumeAction),
-	on(http.MethodGet, "/volume-types", (*Cloud).listVolumeTypes),
-	on(http.MethodGet, "/snapshots", (*Cloud).listSnapshots),
-	on(http.MethodPost, "/snapshots", (*Cloud).createSnapshot),
-	on(http.MethodGet, "/snapshots/{id}", (*Cloud).getSnapshot),
-	on(http.MethodDelete, "/snapshots/{id}", (*Cloud).deleteSnapshot),
-	on(http.MethodGet, "/vpc-networks", (*Cloud).listVPCs),
-	on(http.MethodPost, "/vpc-networks", (*Cloud).createVPC),
-	on(http.MethodGet, "/vpc-networks/{id}", (*Cloud).getVPC),
-	on(http.MethodDelete, "/vpc-networks/{id}", (*Cloud).deleteVPC),
-	on(http.MethodPost, "/vpc-networks/{id}/network-interfaces", (*Cloud).createPort),
-	on(http.MethodGet, "/network-interfaces", (*Cloud).listPorts),
-	on(http.MethodGet, "/network-interfaces/{id}", (*Cloud).getPort),
-	on(http.MethodDelete, "/network-interfaces/{id}", (*Cloud).deletePort),
-	on(http.MethodPost, "/network-interfaces/{id}/action", (*Cloud).portAction),
-	on(http.MethodGet, "/wanips", (*Cloud).listWanIPs),
-	on(http.MethodPost, "/wanips", (*Cloud).createWanIP),
-	on(http.MethodGet, "/wanips/{id}", (*Cloud).getWanIP),
-	on(http.MethodDelete, "/wanips/{id}", (*Cloud).deleteWanIP),
-	on(http.MethodPost, "/wanips/{id}/action", (*Cloud).wanIPAction),
-	on(http.MethodGet, "/firewalls", (*Cloud).listFirewalls),
-	on(http.MethodPost, "/firewalls", (*Cloud).createFirewall),
-	on(http.MethodGet, "/firewalls/{id}", (*Cloud).getFirewall),
-	on(http.MethodDelete, "/firewalls/{id}", (*Cloud).deleteFirewall),
-	on(http.MethodGet, "/keypairs", (*Cloud).listKeyPairs),
-	on(http.MethodPost, "/keypairs", (*Cloud).createKeyPair),
-	on(http.MethodGet, "/keypairs/{name}", (*Cloud).getKeyPair),
-	on(http.MethodDelete, "/keypairs/{name}", (*Cloud).deleteKeyPair),
-}
-
-var engineRoutes = []route{
-	on(http.MethodGet, "/k8s_versions", (*Cloud).listVersions),
-	on(http.MethodGet, "/_", (*Cloud).listClusters),
-	on(http.MethodGet, "/_/{uid}", (*Cloud).getCluster),
-	// The cluster's token is what counts here: nodes, which have no other, call it as well.
-	openTo(on(http.MethodPost, "/engine/cluster_leave/{uid}", (*Cloud).leaveCluster)),
+// lookup finds the route of a request: of several that match, the one with the fewest variables. known is true where the path exists with another method; svc is nil where no
+// service has the path.
+func lookup(method, path string) (found *route, svc *service, vars []string, known bool) {
+	var matched []string
+	for i := range services {
+		candidate := &services[i]
+		rest, ok := strings.CutPrefix(path, candidate.prefix)
+		if !ok || (rest != "" && rest[0] != '/') {
+			continue
+		}
+		if svc == nil {
+			svc = candidate
+		}
+		parts := segments(rest)
+		routes := candidate.api.routes
+		for j := range routes {
+			vars, ok := routes[j].match(parts)
+			if !ok {
+				continue
+			}
+			known = true
+			if routes[j].method == method && (found == nil || len(vars) < len(matched)) {
+				found, matched = &routes[j], vars
+			}
+		}
+		if found != nil {
+			return found, candidate, matched, true
+		}
+	}
+	return nil, svc, nil, known
 }

@@ -147,11 +147,19 @@ func (c *Cloud) SetServerStatus(id, status string) error {
 	err := fmt.Errorf("server %s: %w", id, ErrNotFound)
 	c.with(func() {
 		if s := c.servers[id]; s != nil {
-			c.setStatus(s, status)
+			c.setStatusFromOutside(s, status)
 			err = nil
 		}
 	})
 	return err
+}
+
+// setStatusFromOutside changes a status for good: what an action under way would make of it does not happen.
+func (c *Cloud) setStatusFromOutside(s *server, status string) {
+	if !s.truth.Deleting {
+		s.wire.TaskState = nil
+	}
+	c.setStatus(s, status)
 }
 
 // EditServer changes a server from outside. What is computed (volumes, addresses, security groups) and its id cannot be
@@ -174,7 +182,7 @@ func (c *Cloud) EditServer(id string, edit func(*Server)) bool {
 		s.wire, s.truth = w, truth
 		if w.Status != status {
 			s.wire.Status = status
-			c.setStatus(s, w.Status)
+			c.setStatusFromOutside(s, w.Status)
 		}
 	})
 	return found

@@ -67,6 +67,10 @@ func (c *Cloud) setStatus(s *server, status string) {
 		s.wire.VMState, s.wire.PowerState = "active", 1
 	case StatusShutoff:
 		s.wire.VMState, s.wire.PowerState = "stopped", 4
+	case StatusReboot, StatusHardReboot, StatusResize, StatusRebuild, StatusMigrating:
+		s.wire.VMState = "active"
+	case StatusVerifyResize:
+		s.wire.VMState = "resized"
 	case StatusBuild:
 	default:
 		s.wire.VMState = strings.ToLower(status)
@@ -110,19 +114,19 @@ func (c *Cloud) render(s *server) Server {
 		if p == nil {
 			continue
 		}
-		address := Address{Version: 4, Addr: p.ip, Type: "fixed", MAC: p.mac}
-		if p.wan {
+		address := Address{Version: p.version(), Addr: p.ip, Type: "fixed", MAC: p.mac}
+		switch {
+		case p.v6:
+			w.IPAddresses.WANV6 = append(w.IPAddresses.WANV6, address)
+		case p.wan:
 			w.IPAddresses.WANV4 = append(w.IPAddresses.WANV4, address)
-		} else {
+		default:
 			w.IPAddresses.LAN = append(w.IPAddresses.LAN, address)
 		}
 		address.NetworkName = p.networkName
 		w.Addresses[p.networkName] = append(w.Addresses[p.networkName], address)
 		for _, firewall := range p.firewalls {
 			w.SecurityGroups = append(w.SecurityGroups, SecurityGroup{Name: c.firewallName(p, firewall)})
-		}
-		if p.wan && p.isMain && w.IPv6 {
-			w.IPAddresses.WANV6 = append(w.IPAddresses.WANV6, Address{Version: 6, Addr: ipv6Of(p.mac), Type: "fixed", MAC: p.mac})
 		}
 	}
 	return w
@@ -154,6 +158,11 @@ func (c *Cloud) truthOf(s *server) Server {
 	w.Truth = &truth
 	return w
 }
+
+var _ = serverAPI.serve(
+	on(http.MethodGet, "/servers", (*Cloud).listServers, "name", "status", "ip"),
+	on(http.MethodGet, "/servers/{id}", (*Cloud).getServer),
+)
 
 func (c *Cloud) listServers(q *call) reply {
 	servers := []Server{}

@@ -58,7 +58,8 @@ var _ = Describe("Creating a server", func() {
 		Entry("a VPS flavor", map[string]any{"flavor": "2c_2g_vps"}, "không được hỗ trợ tại HN1"),
 		Entry("a zone of another region", map[string]any{"availability_zone": "HCM1"}, "availability zone"),
 		Entry("a zone where the flavor is not sold", map[string]any{"flavor": "p4a.2c_4g", "availability_zone": "HN2"}, "không được hỗ trợ tại HN2"),
-		Entry("an unknown plan", map[string]any{"billing_plan": "spot_instance"}, "billing_plan không hợp lệ"),
+		Entry("an unknown plan", map[string]any{"billing_plan": "prepaid"}, "billing_plan không hợp lệ"),
+		Entry("the plan of spot instances, which is sold for a bid", map[string]any{"billing_plan": "spot_instance"}, "needs a bid"),
 		Entry("a plan that the flavor is not sold with", map[string]any{"flavor": "d2.64c_256g", "type": "dedicated"}, "does not support billing plan on_demand"),
 		Entry("an unknown network plan", map[string]any{"network_plan": "free"}, "network_plan không hợp lệ"),
 		Entry("an unknown image", map[string]any{"os": map[string]any{"id": "x", "type": "image"}}, "Image x could not be found"),
@@ -284,9 +285,10 @@ var _ = Describe("Acting on a server", func() {
 	It("should stop and start it, with the ids alone of its volumes in the answer", func() {
 		stopped, err := b.client.CloudServer.Stop(ctx, server.ID)
 		Expect(err).ToNot(HaveOccurred())
-		Expect(stopped.Status).To(Equal("SHUTOFF"))
+		Expect(stopped.Status).To(Equal("ACTIVE"), "it takes its time")
+		b.Advance(latency)
 		raw := b.call(http.MethodPost, servers+"/"+server.ID+"/action", map[string]string{"action": "start"}).object()
-		Expect(raw["status"]).To(Equal("ACTIVE"))
+		Expect(raw).To(And(HaveKeyWithValue("status", "SHUTOFF"), HaveKeyWithValue("OS-EXT-STS:task_state", "powering-on")))
 		Expect(raw["os-extended-volumes:volumes_attached"]).To(Equal([]any{map[string]any{"id": server.AttachedVolumes[0].ID}}))
 	})
 

@@ -17,7 +17,6 @@ limitations under the License.
 package cloud
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -31,6 +30,7 @@ const (
 	volumeAvailable = "available"
 	volumeInUse     = "in-use"
 	volumeDeleting  = "deleting"
+	volumeRestoring = "restoring-backup"
 
 	attachedRoot = "rootdisk"
 	attachedData = "datadisk"
@@ -52,6 +52,7 @@ func (v *volume) owned(q *call) bool { return v.project == q.project && v.region
 func (c *Cloud) renderVolume(v *volume) Volume {
 	w := v.wire
 	w.Metadata = maps.Clone(v.wire.Metadata)
+	w.VolumeType = c.volumeTypeText(v)
 	w.Attachments = []VolumeAttachment{}
 	if s := c.servers[v.server]; s != nil {
 		nested := NestedServer{ID: s.wire.ID, Name: s.wire.Name, Status: s.wire.Status, VolumesAttached: []AttachedVolume{}}
@@ -69,10 +70,22 @@ func (c *Cloud) renderVolume(v *volume) Volume {
 func (c *Cloud) renderAttached(v *volume) AttachedVolume {
 	return AttachedVolume{
 		ID: v.wire.ID, Status: v.wire.Status, Size: v.wire.Size, AvailabilityZone: v.wire.AvailabilityZone, CreatedAt: v.wire.CreatedAt,
-		Attachments: []AttachedAt{v.attachment}, Name: v.wire.Name, Description: v.wire.Description, VolumeType: v.wire.VolumeType,
+		Attachments: []AttachedAt{v.attachment}, Name: v.wire.Name, Description: v.wire.Description, VolumeType: c.volumeTypeText(v),
 		Metadata: maps.Clone(v.wire.Metadata), Bootable: strconv.FormatBool(v.wire.Bootable), AttachedType: v.wire.AttachedType,
 		Type: v.wire.Type, Category: v.wire.Category, Snapshots: []string{},
 	}
+}
+
+// volumeTypeText is the type of a volume as answers write it.
+func (c *Cloud) volumeTypeText(v *volume) string {
+	if c.opts.VolumeTypeText {
+		for _, t := range c.opts.Catalog.VolumeTypes[v.region] {
+			if t.Name == v.wire.VolumeType {
+				return t.Type
+			}
+		}
+	}
+	return v.wire.VolumeType
 }
 
 // mediumOf is the medium as volumes show it.
@@ -107,6 +120,9 @@ func (c *Cloud) addDisks(s *server, o *order) {
 		root.wire.ImageMetadata = map[string]string{
 			"image_id": o.OS.ID, "image_name": o.os.name, "image_type": o.OS.Type, "min_disk": strconv.Itoa(o.os.minDisk), "min_ram": "0",
 			"disk_format": "raw", "container_format": "bare", "size": "5368709120",
+		}
+		if o.os.snapshot != "" {
+			root.wire.SnapshotID = &o.os.snapshot
 		}
 	}
 	root.wire.AttachedType = attachedRoot
@@ -147,6 +163,15 @@ func (c *Cloud) detach(v *volume, s *server) {
 	s.volumes = slices.DeleteFunc(s.volumes, func(id string) bool { return id == v.wire.ID })
 }
 
+var _ = serverAPI.serve(
+	on(http.MethodGet, "/volumes", (*Cloud).listVolumes, "name", "size", "status", "availability_zone", "category", "billing_plan", "bootable"),
+	on(http.MethodPost, "/volumes", (*Cloud).createVolume),
+	on(http.MethodGet, "/volumes/{id}", (*Cloud).getVolume),
+	on(http.MethodPatch, "/volumes/{id}", (*Cloud).updateVolume),
+	on(http.MethodDelete, "/volumes/{id}", (*Cloud).deleteVolume),
+	on(http.MethodGet, "/volume-types", (*Cloud).listVolumeTypes, "category", "availability_zone"),
+)
+
 func (c *Cloud) listVolumes(q *call) reply {
 	volumes := []Volume{}
 	for _, v := range sorted(c.volumes) {
@@ -183,6 +208,30 @@ func (c *Cloud) getVolume(q *call) reply {
 	return ok(c.renderVolume(v))
 }
 
+type volumePatch struct {
+	Name        *string `json:"name"`
+	Description *string `json:"description"`
+}
+
+func (c *Cloud) updateVolume(q *call) reply {
+	request, refusal := decode[volumePatch](q)
+	if refusal != nil {
+		return *refusal
+	}
+	v, refusal := c.findVolume(q)
+	if refusal != nil {
+		return *refusal
+	}
+	if request.Name != nil && *request.Name != "" {
+		v.wire.Name = *request.Name
+	}
+	if request.Description != nil {
+		v.wire.Description = request.Description
+	}
+	v.wire.UpdatedAt = micros(c.now)
+	return ok(c.renderVolume(v))
+}
+
 func (c *Cloud) deleteVolume(q *call) reply {
 	v, refusal := c.findVolume(q)
 	if refusal != nil {
@@ -190,6 +239,9 @@ func (c *Cloud) deleteVolume(q *call) reply {
 	}
 	if v.wire.Status != volumeAvailable && v.wire.Status != "error" {
 		return refuse(http.StatusBadRequest, "Invalid volume: Volume status must be available or error, but current status is: "+v.wire.Status)
+	}
+	if n := c.snapshotsOf(v); n > 0 {
+		return *bad("Invalid volume: Volume %s still has %d dependent snapshots.", v.wire.ID, n)
 	}
 	v.wire.Status = volumeDeleting
 	c.after(q.fx.latency(c.opts.Latency), func() { delete(c.volumes, v.wire.ID) })
@@ -209,16 +261,29 @@ type volumeRequest struct {
 }
 
 func (c *Cloud) createVolume(q *call) reply {
-	var request volumeRequest
-	if err := json.Unmarshal(q.body, &request); err != nil {
-		return problem(http.StatusBadRequest, "Invalid JSON body")
-	}
-	t, refusal := c.volumeType(q.region, request.Category, request.AvailabilityZone, &diskRequest{VolumeType: request.VolumeType})
+	request, refusal := decode[volumeRequest](q)
 	if refusal != nil {
 		return *refusal
 	}
-	if request.Size < 10 || request.Size%10 != 0 {
+	// The medium alone is a type as well: the CSI driver's StorageClasses and Terraform's documentation say HDD and SSD.
+	disk := &diskRequest{VolumeType: request.VolumeType}
+	if request.VolumeType == "HDD" || request.VolumeType == "SSD" {
+		disk = &diskRequest{Type: request.VolumeType}
+	}
+	t, refusal := c.volumeType(q.region, request.Category, request.AvailabilityZone, disk)
+	if refusal != nil {
+		return *refusal
+	}
+	plan := orDefault(request.BillingPlan, c.opts.VolumePlan)
+	switch {
+	case request.Size < 10 || request.Size%10 != 0:
 		return refuse(http.StatusBadRequest, "Dung lượng ổ cứng không hợp lệ")
+	case plan != PlanOnDemand && plan != PlanSaving:
+		return *bad("billing_plan không hợp lệ: %s", plan)
+	}
+	source, refusal := c.volumeSource(q, request)
+	if refusal != nil {
+		return *refusal
 	}
 	if message := c.quotaExceeded(q.project, need{volumes: 1, gb: request.Size}); message != "" {
 		return refuse(http.StatusForbidden, message)
@@ -227,9 +292,12 @@ func (c *Cloud) createVolume(q *call) reply {
 	if request.InstanceUUID != "" && (s == nil || !s.owned(q)) {
 		return noSuchServer(request.InstanceUUID)
 	}
-	v := c.newVolume(q.project, q.region, request.AvailabilityZone, request.Name, request.Size, t, orDefault(request.BillingPlan, PlanSaving))
+	v := c.newVolume(q.project, q.region, request.AvailabilityZone, request.Name, request.Size, t, plan)
 	if request.Description != "" {
 		v.wire.Description = &request.Description
+	}
+	if source != nil {
+		v.wire.SnapshotID, v.wire.Bootable = &source.ID, source.Bootable
 	}
 	if s != nil {
 		if refusal := c.tryAttach(v, s); refusal != nil {
@@ -238,6 +306,24 @@ func (c *Cloud) createVolume(q *call) reply {
 		}
 	}
 	return ok(c.renderVolume(v))
+}
+
+// volumeSource is the snapshot that a volume is made from; nil where none is named.
+func (c *Cloud) volumeSource(q *call, request volumeRequest) (*Snapshot, *reply) {
+	if request.SnapshotID == "" {
+		return nil, nil
+	}
+	for _, snapshot := range c.snapshots(q) {
+		if snapshot.ID != request.SnapshotID {
+			continue
+		}
+		if request.Size < snapshot.Size {
+			return nil, bad("Invalid input received: Volume size '%d'GB cannot be smaller than the snapshot size %dGB. They must be >= original snapshot size.", request.Size, snapshot.Size)
+		}
+		return &snapshot, nil
+	}
+	refusal := noSuchSnapshot(request.SnapshotID)
+	return nil, &refusal
 }
 
 func (c *Cloud) tryAttach(v *volume, s *server) *reply {
@@ -251,50 +337,6 @@ func (c *Cloud) tryAttach(v *volume, s *server) *reply {
 	}
 	c.attach(v, s)
 	return nil
-}
-
-type volumeActionRequest struct {
-	Type         string `json:"type"`
-	NewSize      int    `json:"new_size"`
-	InstanceUUID string `json:"instance_uuid"`
-}
-
-func (c *Cloud) volumeAction(q *call) reply {
-	var request volumeActionRequest
-	if err := json.Unmarshal(q.body, &request); err != nil {
-		return problem(http.StatusBadRequest, "Invalid JSON body")
-	}
-	v, refusal := c.findVolume(q)
-	if refusal != nil {
-		return *refusal
-	}
-	if request.Type == "extend" {
-		if request.NewSize <= v.wire.Size {
-			return refuse(http.StatusBadRequest, "New size must be greater than the current size")
-		}
-		v.wire.Size = request.NewSize
-		t := c.newTask("extend_volume", q.project, q.region, v.server, q.fx)
-		c.after(t.EndsAt.Sub(c.now), func() { c.end(t, true, "", nil) })
-		return ok(map[string]string{"task_id": t.ID})
-	}
-	s := c.servers[request.InstanceUUID]
-	if s == nil || !s.owned(q) {
-		return noSuchServer(request.InstanceUUID)
-	}
-	switch request.Type {
-	case "attach":
-		if refusal := c.tryAttach(v, s); refusal != nil {
-			return *refusal
-		}
-		return ok(map[string]any{"message": "Attach successfully", "volume_detail": c.renderVolume(v)})
-	case "detach":
-		if v.server != s.wire.ID || v.wire.AttachedType == attachedRoot {
-			return refuse(http.StatusBadRequest, "Volume is not attached to this server, or is its root disk")
-		}
-		c.detach(v, s)
-		return ok(map[string]any{"message": "Detach successfully", "volume_detail": c.renderVolume(v)})
-	}
-	return refuse(http.StatusBadRequest, "There is no such action: "+request.Type)
 }
 
 func (c *Cloud) listVolumeTypes(q *call) reply {

@@ -21,21 +21,25 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
 
-// This file stands in for bizfly-cloud-controller-manager. It differs from it in one thing: it deletes the Node of a
-// server that is gone at once, where the real one first waits until the Node has gone silent.
+// This file stands in for bizfly-cloud-controller-manager.
 
 const (
+	// monitorPeriod is how often the real one looks at the Nodes.
+	monitorPeriod = 5 * time.Second
+
 	providerIDPrefix = "bizflycloud://"
 	taintShutdown    = "node.cloudprovider.kubernetes.io/shutdown"
 )
@@ -46,6 +50,8 @@ func (g *Guests) manage(ctx context.Context, servers map[string]cloud.Server) er
 	if err != nil {
 		return err
 	}
+	g.listen(nodes, servers)
+	now := g.cloud.Clock().Now()
 	return each(ctx, nodes, func(ctx context.Context, node *corev1.Node) error {
 		if node.Spec.ProviderID == "" {
 			return g.initialize(ctx, node, servers)
@@ -56,6 +62,9 @@ func (g *Guests) manage(ctx context.Context, servers map[string]cloud.Server) er
 		}
 		s, exists := servers[id]
 		if !exists {
+			if now.Before(g.forgetAt(node)) {
+				return nil
+			}
 			return g.deleteNode(ctx, node)
 		}
 		if hasTaint(node, taintUninitialized) {
@@ -63,6 +72,36 @@ func (g *Guests) manage(ctx context.Context, servers map[string]cloud.Server) er
 		}
 		return g.markShutdown(ctx, node, s.Status == cloud.StatusShutoff)
 	})
+}
+
+// listen notes since when Nodes are silent, because their servers do not run.
+func (g *Guests) listen(nodes []*corev1.Node, servers map[string]cloud.Server) {
+	now := g.cloud.Clock().Now()
+	silent := map[types.UID]time.Time{}
+	for _, node := range nodes {
+		id, ours := strings.CutPrefix(node.Spec.ProviderID, providerIDPrefix)
+		if !ours || servers[id].Status == cloud.StatusActive {
+			continue
+		}
+		since, known := g.silent[node.UID]
+		if !known {
+			since = now
+		}
+		silent[node.UID] = since
+	}
+	g.silent = silent
+}
+
+// forgetAt is when the Node of a server that is gone is deleted: at the first look after it has been silent for long enough.
+func (g *Guests) forgetAt(node *corev1.Node) time.Time {
+	if g.opts.NodeSilence < 0 {
+		return time.Time{}
+	}
+	at := g.silent[node.UID].Add(g.opts.NodeSilence)
+	if look := at.Truncate(monitorPeriod); !look.Before(at) {
+		return look
+	}
+	return at.Truncate(monitorPeriod).Add(monitorPeriod)
 }
 
 func (g *Guests) listNodes(ctx context.Context) ([]*corev1.Node, error) {

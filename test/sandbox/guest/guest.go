@@ -28,6 +28,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -57,6 +58,11 @@ type Options struct {
 	Reserved corev1.ResourceList
 	// Interval is how often the cloud is looked at besides when it tells; 0 is half a second.
 	Interval time.Duration
+	// NoCCM leaves the cloud controller manager out, for a cluster that has one.
+	NoCCM bool
+	// NodeSilence is how long the Node of a server that is gone must have been silent before the cloud controller manager
+	// deletes it; 0 is 30 s, which with the 5 s between its looks is what the real one takes, and less than 0 is at once.
+	NodeSilence time.Duration
 	// Ready registers Nodes that are Ready, for suites without KWOK.
 	Ready bool
 	// Log is where what happens is told; nil is nowhere.
@@ -72,6 +78,7 @@ type Guests struct {
 
 	mu       sync.Mutex // held for a whole pass: passes do not overlap
 	machines map[string]*machine
+	silent   map[types.UID]time.Time // since when the Nodes of servers that do not run are silent
 }
 
 // machine is what is known of the inside of one server.
@@ -93,10 +100,13 @@ func New(c *cloud.Cloud, opts Options) *Guests {
 	if opts.Interval == 0 {
 		opts.Interval = 500 * time.Millisecond
 	}
+	if opts.NodeSilence == 0 {
+		opts.NodeSilence = 30 * time.Second
+	}
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	g := &Guests{cloud: c, opts: opts, wake: make(chan struct{}, 1), machines: map[string]*machine{}}
+	g := &Guests{cloud: c, opts: opts, wake: make(chan struct{}, 1), machines: map[string]*machine{}, silent: map[types.UID]time.Time{}}
 	c.OnServer(func(cloud.Server) { g.poke() }, func(cloud.Server) { g.poke() })
 	return g
 }
@@ -149,6 +159,9 @@ func (g *Guests) Sync(ctx context.Context) error {
 	servers := map[string]cloud.Server{}
 	for _, s := range g.cloud.Servers() {
 		servers[s.ID] = s
+	}
+	if g.opts.NoCCM {
+		return g.live(ctx, servers)
 	}
 	return errors.Join(g.live(ctx, servers), g.manage(ctx, servers))
 }

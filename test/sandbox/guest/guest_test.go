@@ -179,6 +179,20 @@ var _ = Describe("A guest", func() {
 		Expect(node("flaky").Status.NodeInfo.BootID).ToNot(Equal(before))
 	})
 
+	It("should be down while its server reboots, and have another boot id afterwards", func() {
+		h.start(h.spec("rebooted"))
+		before := node("rebooted").Status.NodeInfo.BootID
+		Expect(h.SetServerStatus(h.Servers()[0].ID, cloud.StatusReboot)).To(Succeed())
+		h.sync()
+		Expect(node("rebooted").Labels).ToNot(HaveKey(guest.LabelAlive))
+		Expect(h.SetServerStatus(h.Servers()[0].ID, "ACTIVE")).To(Succeed())
+		h.Advance(boot)
+		h.sync()
+		after := node("rebooted")
+		Expect(after.Labels).To(HaveKey(guest.LabelAlive))
+		Expect(after.Status.NodeInfo.BootID).ToNot(Equal(before))
+	})
+
 	It("should not come back when only its Node is deleted", func() {
 		h.start(h.spec("deleted"))
 		Expect(client.CoreV1().Nodes().Delete(context.Background(), "deleted", metav1.DeleteOptions{})).To(Succeed())
@@ -245,12 +259,50 @@ var _ = Describe("The cloud controller manager", func() {
 		}
 	})
 
-	It("should delete the Node of a server that is gone", func() {
+	It("should delete the Node of a server that is gone once it has been silent for 30 to 35 s", func() {
 		server := h.start(h.spec("gone"))
 		Expect(h.RemoveServer(server.ID)).To(Succeed())
 		h.sync()
+		h.Advance(29 * time.Second)
+		h.sync()
+		Expect(nodeNames()).To(Equal([]string{"gone"}))
+		h.Advance(6 * time.Second)
+		h.sync()
 		_, err := client.CoreV1().Nodes().Get(context.Background(), "gone", metav1.GetOptions{})
 		Expect(apierrors.IsNotFound(err)).To(BeTrue())
+	})
+
+	It("should count the silence from when the server stopped running", func() {
+		server := h.start(h.spec("stopped"))
+		Expect(h.SetServerStatus(server.ID, "SHUTOFF")).To(Succeed())
+		h.sync()
+		h.Advance(time.Minute)
+		h.sync()
+		Expect(nodeNames()).To(Equal([]string{"stopped"}), "the server exists")
+		Expect(h.RemoveServer(server.ID)).To(Succeed())
+		h.sync()
+		Expect(nodeNames()).To(BeEmpty())
+	})
+
+	It("should delete the Node of a server that is gone at once where told to", func() {
+		quick := newHouse(guest.Options{NodeSilence: -1})
+		server := quick.start(quick.spec("gone"))
+		Expect(quick.RemoveServer(server.ID)).To(Succeed())
+		quick.sync()
+		Expect(nodeNames()).To(BeEmpty())
+	})
+
+	It("should leave everything to another one where told to", func() {
+		alone := newHouse(guest.Options{NoCCM: true})
+		server := alone.start(alone.spec("alone"))
+		n := node("alone")
+		Expect(n.Spec.ProviderID).To(BeEmpty())
+		Expect(taintKeys(n)).To(ContainElement(uninitialized))
+		Expect(n.Status.Addresses).To(ConsistOf(corev1.NodeAddress{Type: corev1.NodeHostName, Address: "alone"}))
+		Expect(alone.RemoveServer(server.ID)).To(Succeed())
+		alone.Advance(time.Hour)
+		alone.sync()
+		Expect(nodeNames()).To(Equal([]string{"alone"}))
 	})
 
 	It("should taint the Node of a server that is off until it is on", func() {
@@ -269,7 +321,7 @@ var _ = Describe("Running", func() {
 	It("should bring guests up and down by itself until told to stop", func() {
 		c := cloud.Start(cloud.Options{Latency: 10 * time.Millisecond, Boot: 10 * time.Millisecond})
 		DeferCleanup(c.Close)
-		g := guest.New(c.Cloud, guest.Options{Client: client, Interval: 20 * time.Millisecond})
+		g := guest.New(c.Cloud, guest.Options{Client: client, Interval: 20 * time.Millisecond, NodeSilence: -1})
 		ctx, cancel := context.WithCancel(context.Background())
 		stopped := make(chan struct{})
 		go func() {

@@ -22,7 +22,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"time"
 
+	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -176,15 +178,22 @@ func (g *Guests) node(s cloud.Server, k kubelet) *corev1.Node {
 		Spec:       corev1.NodeSpec{ProviderID: k.providerID, Taints: taints},
 		Status: corev1.NodeStatus{
 			Capacity: capacity, Allocatable: allocatable,
+			// A kubelet with an external cloud provider knows no other address of its own.
+			Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: s.Name}},
 			Conditions: []corev1.NodeCondition{{
 				Type: corev1.NodeReady, Status: ready, Reason: reason, Message: message, LastHeartbeatTime: now, LastTransitionTime: now,
 			}},
 			NodeInfo: corev1.NodeSystemInfo{
-				MachineID: s.ID, SystemUUID: s.ID, BootID: fmt.Sprintf("%s-%d", s.ID, s.Truth.ActiveAt.UnixNano()), KubeletVersion: k.version, OperatingSystem: "linux", Architecture: "amd64",
+				MachineID: s.ID, SystemUUID: s.ID, BootID: bootID(s), KubeletVersion: k.version, OperatingSystem: "linux", Architecture: "amd64",
 				OSImage: s.Metadata["os_type"], KernelVersion: "6.8.0-generic", ContainerRuntimeVersion: "containerd://2.1.4",
 			},
 		},
 	}
+}
+
+// bootID is another one each time that the server boots.
+func bootID(s cloud.Server) string {
+	return uuid.NewSHA1(uuid.NameSpaceOID, []byte(s.ID+s.Truth.ActiveAt.UTC().Format(time.RFC3339Nano))).String()
 }
 
 // register makes the Node. One of that name that stands already is taken over as a kubelet does: labels and status are

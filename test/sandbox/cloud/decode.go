@@ -1,0 +1,108 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloud
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+)
+
+// decode reads the body strictly: what the request type does not know is refused, unless the route names it as unused.
+// An empty body is an empty request.
+func decode[T any](q *call) (T, *reply) {
+	var request T
+	body, refusal := q.withoutUnused()
+	if refusal != nil {
+		return request, refusal
+	}
+	if len(bytes.TrimSpace(body)) == 0 {
+		return request, nil
+	}
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&request); err != nil {
+		return request, bad("Dữ liệu không hợp lệ: %s", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return request, bad("Dữ liệu không hợp lệ: trailing data")
+	}
+	return request, nil
+}
+
+// withoutUnused is the body without the fields that the route names as unused, of an object or of every object of an array.
+func (q *call) withoutUnused() ([]byte, *reply) {
+	if q.route == nil || len(q.route.unused) == 0 {
+		return q.body, nil
+	}
+	trimmed := bytes.TrimSpace(q.body)
+	isArray := len(trimmed) > 0 && trimmed[0] == '['
+	var objects []map[string]json.RawMessage
+	if isArray {
+		if json.Unmarshal(trimmed, &objects) != nil {
+			return q.body, nil // the strict decoder says what is wrong
+		}
+	} else {
+		var object map[string]json.RawMessage
+		if json.Unmarshal(trimmed, &object) != nil || object == nil {
+			return q.body, nil
+		}
+		objects = append(objects, object)
+	}
+	for _, object := range objects {
+		for field := range q.route.unused {
+			delete(object, field)
+		}
+	}
+	var kept any = objects
+	if !isArray {
+		kept = objects[0]
+	}
+	body, err := json.Marshal(kept)
+	if err != nil {
+		return nil, bad("Dữ liệu không hợp lệ: %v", err)
+	}
+	return body, nil
+}
+
+// actions are what POST …/action knows by name: the fields that each takes besides its name.
+type actions map[string][]string
+
+// refusal says that there is no such action, or that the body has a field that the action has no use for.
+func (a actions) refusal(q *call, key, action string) *reply {
+	fields, known := a[action]
+	if !known {
+		return bad("There is no such %s: %q", key, action)
+	}
+	body, refusal := q.withoutUnused()
+	if refusal != nil {
+		return refusal
+	}
+	var object map[string]json.RawMessage
+	if len(bytes.TrimSpace(body)) > 0 && json.Unmarshal(body, &object) != nil {
+		return bad("Dữ liệu không hợp lệ")
+	}
+	for name := range object {
+		if name != key && !slices.Contains(fields, name) {
+			return bad("unknown field %q of %s %s", name, key, action)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,192 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloud
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"k8s.io/utils/ptr"
+)
+
+// grow adds servers to a pool.
+func (c *Cloud) grow(q *call, p *pool, template *order, n int) *reply {
+	if n == 0 {
+		p.wire.ProvisionStatus = poolProvisioned
+		return nil
+	}
+	admitted := *template
+	admitted.quantity = n
+	verdict := c.admit(q, &admitted)
+	if verdict.refusal != nil {
+		return verdict.refusal
+	}
+	for range n {
+		o := *template
+		node := poolNode{ID: c.newUUID(), Name: fmt.Sprintf("%s-%s-node-%s", p.wire.Name, p.wire.ShootID, c.newHex(4))}
+		o.Metadata = map[string]string{"bke_pool_id": p.wire.ID, "cluster_id": p.wire.AutoscalingGroup}
+		for key, value := range template.Metadata {
+			o.Metadata[key] = value
+		}
+		o.UserData = p.userData(node)
+		t := c.build(&o, node.Name, verdict.doom, q.fx)
+		node.PhysicalID = t.ServerID
+		p.nodes = append(p.nodes, node)
+	}
+	c.settlePool(q, p, poolPending)
+	return nil
+}
+
+// settlePool makes a pool PROVISIONED once its tasks have ended.
+func (c *Cloud) settlePool(q *call, p *pool, until string) {
+	p.wire.ProvisionStatus = until
+	c.after(q.fx.latency(c.opts.Latency), func() { p.wire.ProvisionStatus = poolProvisioned })
+}
+
+// userData is the script of a node of a pool: its labels and taints, and what joins the cluster.
+func (p *pool) userData(node poolNode) string {
+	labels := []string{"bke.bizflycloud.vn/node-id=" + node.ID, "bke.bizflycloud.vn/pool-name=" + p.wire.Name}
+	for key, value := range p.wire.Labels {
+		labels = append(labels, key+"="+value)
+	}
+	slices.Sort(labels)
+	arguments := "--node-labels=" + strings.Join(labels, ",")
+	var taints []string
+	for _, taint := range p.wire.Taints {
+		taints = append(taints, taint.Key+"="+taint.Value+":"+taint.Effect)
+	}
+	if len(taints) > 0 {
+		arguments += " --register-with-taints=" + strings.Join(taints, ",")
+	}
+	return "#!/bin/bash\necho 'KUBELET_EXTRA_ARGS=" + arguments + "' > /etc/default/kubelet\nexec /opt/bizfly-kubernetes-engine/bootstrap.sh\n"
+}
+
+// liveNodes are the nodes whose servers exist and are not being deleted.
+func (c *Cloud) liveNodes(p *pool) []poolNode {
+	nodes := []poolNode{}
+	for _, node := range p.nodes {
+		s := c.servers[node.PhysicalID]
+		if s == nil || s.truth.Deleting {
+			continue
+		}
+		node.IPAddresses = []string{}
+		for _, address := range c.render(s).IPAddresses.LAN {
+			node.IPAddresses = append(node.IPAddresses, address.Addr)
+		}
+		node.Status, node.StatusReason = s.wire.Status, "Creation succeeded"
+		if s.wire.Fault != nil {
+			node.StatusReason = s.wire.Fault.Message
+		}
+		nodes = append(nodes, node)
+	}
+	return nodes
+}
+
+// deletePoolServer deletes the server of a node with its root disk.
+func (c *Cloud) deletePoolServer(q *call, node poolNode) {
+	if s := c.servers[node.PhysicalID]; s != nil && !s.truth.Deleting {
+		c.beginDelete(q, s, s.volumes[:1])
+	}
+}
+
+func (c *Cloud) findPoolNode(q *call) (*pool, poolNode, *reply) {
+	p, refusal := c.findPool(q)
+	if refusal != nil {
+		return nil, poolNode{}, refusal
+	}
+	for _, node := range c.liveNodes(p) {
+		if node.ID == q.vars[2] || node.PhysicalID == q.vars[2] {
+			return p, node, nil
+		}
+	}
+	missing := problem(http.StatusNotFound, "Node not found")
+	return nil, poolNode{}, &missing
+}
+
+// deletePoolNode takes a node out of its pool, which is smaller from then on. A pool that scales by itself does not go below
+// its least size, unless it is forced.
+func (c *Cloud) deletePoolNode(q *call) reply {
+	p, node, refusal := c.findPoolNode(q)
+	if refusal != nil {
+		return *refusal
+	}
+	if p.wire.EnableAutoscaling && p.wire.DesiredSize <= p.wire.MinSize && q.query.Get("force") != "true" {
+		return refuse(http.StatusConflict, "The worker pool has its least size")
+	}
+	c.deletePoolServer(q, node)
+	p.wire.DesiredSize--
+	c.settlePool(q, p, poolUpdating)
+	return reply{status: http.StatusNoContent}
+}
+
+// recyclePoolNode replaces a node by a new one. Its request has no body.
+func (c *Cloud) recyclePoolNode(q *call) reply {
+	p, node, refusal := c.findPoolNode(q)
+	if refusal != nil {
+		return *refusal
+	}
+	template, refusal := c.poolOrder(q, p.wire.poolRequest)
+	if refusal == nil {
+		refusal = c.grow(q, p, template, 1)
+	}
+	if refusal != nil {
+		return *refusal
+	}
+	c.deletePoolServer(q, node)
+	c.settlePool(q, p, poolUpdating)
+	return ok(apiMessage{Message: "success"})
+}
+
+// poolOrder is the order of a server of a pool, checked as any order is.
+func (c *Cloud) poolOrder(q *call, p poolRequest) (*order, *reply) {
+	i := slices.IndexFunc(c.opts.Catalog.Versions, func(v KubernetesVersion) bool {
+		return v.KubernetesVersion == p.Version || v.Name == p.Version || v.ID == p.Version
+	})
+	if i < 0 || c.opts.Catalog.Versions[i].WorkerImageID == "" {
+		return nil, bad("Version %s could not be found.", p.Version)
+	}
+	version := c.opts.Catalog.Versions[i]
+	o := &order{project: q.project, region: q.region, createRequest: createRequest{
+		Name: p.Name, Flavor: p.Flavor, Type: p.ProfileType, AvailabilityZone: p.AvailabilityZone, NetworkPlan: p.NetworkPlan, BillingPlan: p.BillingPlan,
+		RootDisk: &diskRequest{Size: p.VolumeSize, VolumeType: p.VolumeType}, OS: &osRequest{ID: version.WorkerImageID, Type: "image"},
+		VPCNetworkIDs: []string{c.clusterNetwork()}, IsCreatedWan: ptr.To(true),
+		Metadata: map[string]string{
+			"bizfly_cloud_service": "kubernetes_engine", "bke_cluster_id": c.opts.ClusterUID, "bke_cluster_token": c.opts.ClusterToken,
+			"bke_join_endpoint": c.opts.JoinEndpoint, "bke_log_endpoint": c.opts.LogEndpoint, "bke_node_everywhere": "false",
+			"kubernetes_version": version.KubernetesVersion,
+		},
+	}}
+	if p.VolumeType == "HDD" || p.VolumeType == "SSD" {
+		o.RootDisk = &diskRequest{Size: p.VolumeSize, Type: p.VolumeType}
+	}
+	for _, check := range validators {
+		if refusal := check(c, q, o); refusal != nil {
+			return nil, refusal
+		}
+	}
+	return o, nil
+}
+
+func (c *Cloud) poolNodes() int {
+	n := 0
+	for _, p := range c.pools {
+		n += len(c.liveNodes(p))
+	}
+	return n
+}

@@ -1,0 +1,113 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloud
+
+import (
+	"fmt"
+	"net/http"
+)
+
+var _ = serverAPI.serve(
+	on(http.MethodGet, "/snapshots", (*Cloud).listSnapshots, "volume_id"),
+	on(http.MethodPost, "/snapshots", (*Cloud).createSnapshot),
+	on(http.MethodGet, "/snapshots/{id}", (*Cloud).getSnapshot),
+	on(http.MethodDelete, "/snapshots/{id}", (*Cloud).deleteSnapshot),
+)
+
+// createSnapshot makes a snapshot that is available at once; one of a disk in use must be forced.
+func (c *Cloud) createSnapshot(q *call) reply {
+	request, refusal := decode[snapshotRequest](q)
+	if refusal == nil {
+		refusal = c.mayChange(q)
+	}
+	if refusal != nil {
+		return *refusal
+	}
+	v := c.volumes[request.VolumeID]
+	switch {
+	case request.Name == "":
+		return refuse(http.StatusBadRequest, "name is required")
+	case v == nil || !v.owned(q):
+		return problem(http.StatusNotFound, "Volume "+request.VolumeID+" could not be found.")
+	case v.wire.Status != volumeAvailable && !request.Force:
+		return refuse(http.StatusBadRequest, fmt.Sprintf("Invalid volume: Volume %s status must be available, but is %s", v.wire.ID, v.wire.Status))
+	}
+	return ok(c.takeSnapshot(v, request.Name, map[string]string{"category": v.wire.Category}))
+}
+
+func (c *Cloud) takeSnapshot(v *volume, name string, metadata map[string]string) Snapshot {
+	made := Snapshot{
+		ID: c.newUUID(), Name: name, Status: volumeAvailable, Size: v.wire.Size, VolumeID: v.wire.ID,
+		VolumeTypeID: stableID("volume-type", v.wire.VolumeType), BillingPlan: v.wire.BillingPlan, CreatedAt: micros(c.now), Progress: "100%",
+		ProjectID: v.project, Metadata: metadata, Category: v.wire.Category,
+		ZoneName: v.wire.AvailabilityZone, RegionName: c.region(v.region).RegionName, Bootable: v.wire.Bootable,
+	}
+	c.opts.Catalog.Snapshots = with(c.opts.Catalog.Snapshots, v.region, made)
+	return made
+}
+
+func (c *Cloud) deleteSnapshot(q *call) reply {
+	return c.withdraw(q, "Snapshot %s could not be found.", reply{status: http.StatusNoContent}, func(id string) bool {
+		return without(&c.opts.Catalog.Snapshots, q.region, func(s Snapshot) bool { return s.ID == id })
+	})
+}
+
+type snapshotRequest struct {
+	Name     string `json:"name"`
+	VolumeID string `json:"volume_id"`
+	Force    bool   `json:"force"`
+}
+
+func (c *Cloud) snapshots(q *call) []Snapshot {
+	snapshots := []Snapshot{}
+	if q.project != c.opts.Project {
+		return snapshots
+	}
+	for _, snapshot := range c.opts.Catalog.Snapshots[q.region] {
+		snapshot.ProjectID = q.project
+		if volume := q.query.Get("volume_id"); volume == "" || volume == snapshot.VolumeID {
+			snapshots = append(snapshots, snapshot)
+		}
+	}
+	return snapshots
+}
+
+func (c *Cloud) listSnapshots(q *call) reply { return ok(c.snapshots(q)) }
+
+func (c *Cloud) getSnapshot(q *call) reply {
+	for _, snapshot := range c.snapshots(q) {
+		if snapshot.ID == q.vars[0] {
+			return ok(snapshot)
+		}
+	}
+	return noSuchSnapshot(q.vars[0])
+}
+
+func noSuchSnapshot(id string) reply {
+	return problem(http.StatusNotFound, "Snapshot "+id+" could not be found.")
+}
+
+// snapshotsOf counts the snapshots that keep a volume from being deleted.
+func (c *Cloud) snapshotsOf(v *volume) int {
+	n := 0
+	for _, snapshot := range c.opts.Catalog.Snapshots[v.region] {
+		if snapshot.VolumeID == v.wire.ID {
+			n++
+		}
+	}
+	return n
+}
