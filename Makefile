@@ -38,7 +38,7 @@ TRIMPATH := CGO_ENABLED=0 GOFLAGS="$(GOFLAGS) -trimpath"
 GO_BUILD := CGO_ENABLED=0 go build -trimpath
 
 # Where suites live. Long runs with processes of their own (demo, e2e, bench) are not among them; of the chaos, a few worlds are.
-TEST_DIRS ?= $(addprefix ./,$(wildcard cmd hack internal pkg test/chaos test/cloud/answers test/demo test/environment test/properties test/sandbox test/scheduling))
+TEST_DIRS ?= $(addprefix ./,$(wildcard cmd hack internal pkg test/chaos test/cloud/answers test/conformance test/demo test/environment test/properties test/sandbox test/scheduling))
 # The longest of them mostly wait, for API servers and for each other's deadlines, so they run beside all the others.
 ifeq ($(origin TEST_DIRS),file)
 TEST_SLOW := ./internal/cloudprovider ./test/chaos ./test/properties ./test/scheduling

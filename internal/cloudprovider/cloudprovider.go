@@ -203,14 +203,14 @@ func (c *CloudProvider) GetSupportedNodeClasses() []status.Object {
 
 // RepairPolicies returns what core repairs a node for when its NodeRepair gate is on. A kubelet that is silent is
 // usually a server that is gone or stuck; one that says NotReady may still recover by itself. The last two conditions are
-// those that node-problem-detector reports for good: a hung kernel runs again after a reboot, a disk that the kernel has
-// mounted read-only does so again.
+// node-problem-detector's, which never takes them back, so there is nothing to wait for: a hung kernel runs again after a
+// reboot, a file system that was mounted read-only does not.
 func (c *CloudProvider) RepairPolicies() []cloudprovider.RepairPolicy {
 	return []cloudprovider.RepairPolicy{
 		{ConditionType: corev1.NodeReady, ConditionStatus: corev1.ConditionUnknown, TolerationDuration: 10 * time.Minute, Action: cloudprovider.ReplaceNode},
 		{ConditionType: corev1.NodeReady, ConditionStatus: corev1.ConditionFalse, ReasonRegex: ".*", TolerationDuration: 15 * time.Minute, Action: cloudprovider.ReplaceNode},
-		{ConditionType: "KernelDeadlock", ConditionStatus: corev1.ConditionTrue, ReasonRegex: ".*", TolerationDuration: 10 * time.Minute, TerminationGracePeriod: lo.ToPtr(time.Minute), Action: cloudprovider.RebootNode},
-		{ConditionType: "ReadonlyFilesystem", ConditionStatus: corev1.ConditionTrue, ReasonRegex: ".*", TolerationDuration: 10 * time.Minute, TerminationGracePeriod: lo.ToPtr(5 * time.Minute), Action: cloudprovider.ReplaceNode},
+		{ConditionType: "KernelDeadlock", ConditionStatus: corev1.ConditionTrue, ReasonRegex: ".*", TolerationDuration: time.Minute, TerminationGracePeriod: lo.ToPtr(time.Minute), Action: cloudprovider.RebootNode},
+		{ConditionType: "ReadonlyFilesystem", ConditionStatus: corev1.ConditionTrue, ReasonRegex: ".*", TolerationDuration: time.Minute, TerminationGracePeriod: lo.ToPtr(5 * time.Minute), Action: cloudprovider.ReplaceNode},
 	}
 }
 

@@ -236,6 +236,8 @@ func (c *cluster) objects() []client.Object {
 	variables := maps.Clone(c.env.Sandbox().Env())
 	maps.Copy(variables, map[string]string{
 		"BIZFLY_CLOUD_ALLOW_HTTP": "true", "DISABLE_LEADER_ELECTION": "true", "FEATURE_GATES": gates, "LOG_LEVEL": "info",
+		// Nodes register with their labels and taints: some specs keep those with a certain label from registering.
+		"BKE_KUBELET_ARGS_FILE": "/etc/default/kubelet",
 	})
 	return []client.Object{
 		&corev1.Node{

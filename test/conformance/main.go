@@ -66,8 +66,9 @@ type runner struct {
 	queue   []spec
 	results []result
 	left    truth
-	total   int
 	seed    int64
+	// total is how many specs are to be run, done how many were.
+	total, done int
 }
 
 func main() {
@@ -199,8 +200,8 @@ func (r *runner) finish(res result, dir string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.results = append(r.results, res)
-	done := len(r.results) - (len(r.results) - int(r.seed)) // what is under way included
-	fmt.Printf("[%3d/%d] %s %6s  %s: %s\n", done, r.total, res.outcome, res.took.Round(time.Second), res.suite, res.text())
+	r.done++
+	fmt.Printf("[%3d/%d] %s %6s  %s: %s\n", r.done, r.total, res.outcome, res.took.Round(time.Second), res.suite, res.text())
 	if res.message != "" {
 		fmt.Printf("          %s\n          see %s\n", res.message, dir)
 	}
