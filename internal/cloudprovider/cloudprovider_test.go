@@ -319,9 +319,14 @@ var _ = Describe("The rest of the interface", func() {
 	It("should name itself", func() {
 		Expect(env.CloudProvider.Name()).To(Equal("bizflycloud"))
 	})
-	It("should have nodes repaired whose kubelet is silent or not ready", func() {
-		Expect(env.CloudProvider.RepairPolicies()).To(ConsistOf(
-			HaveField("ConditionStatus", corev1.ConditionUnknown), HaveField("ConditionStatus", corev1.ConditionFalse),
-		))
-	})
+	DescribeTable("should have core repair a node", func(condition corev1.NodeConditionType, unhealthy corev1.ConditionStatus, action corecloudprovider.RepairAction) {
+		Expect(env.CloudProvider.RepairPolicies()).To(ContainElement(And(
+			HaveField("ConditionType", condition), HaveField("ConditionStatus", unhealthy), HaveField("Action", action),
+		)))
+	},
+		Entry("whose kubelet is silent", corev1.NodeReady, corev1.ConditionUnknown, corecloudprovider.ReplaceNode),
+		Entry("whose kubelet is not ready", corev1.NodeReady, corev1.ConditionFalse, corecloudprovider.ReplaceNode),
+		Entry("whose kernel hangs", corev1.NodeConditionType("KernelDeadlock"), corev1.ConditionTrue, corecloudprovider.RebootNode),
+		Entry("whose file system is read-only", corev1.NodeConditionType("ReadonlyFilesystem"), corev1.ConditionTrue, corecloudprovider.ReplaceNode),
+	)
 })
