@@ -37,7 +37,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
 )
 
@@ -45,8 +44,6 @@ const (
 	// release is the name that core's suites expect of the Deployment and of the label of its pods, leaseName that of its lease.
 	release   = "karpenter"
 	leaseName = "karpenter-leader-election"
-	// tuning is the ConfigMap with settings that are read while the controller runs.
-	tuning = "karpenter-provider-bizflycloud-tuning"
 	// gates are what the suites need switched on from the beginning; some specs add to it.
 	gates = "NodeRepair=true,NodeOverlay=true,StaticCapacity=true,CapacityBuffer=true"
 	// latency and boot are how long the sandbox takes to make or delete a server and to boot it.
@@ -238,18 +235,15 @@ func (c *cluster) objects() []client.Object {
 	tolerations := []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 	variables := maps.Clone(c.env.Sandbox().Env())
 	maps.Copy(variables, map[string]string{
-		"BIZFLY_CLOUD_ALLOW_HTTP": "true", "DISABLE_LEADER_ELECTION": "true", "FEATURE_GATES": gates, "LOG_LEVEL": "info", "SYSTEM_NAMESPACE": metav1.NamespaceSystem,
+		"BIZFLY_CLOUD_ALLOW_HTTP": "true", "DISABLE_LEADER_ELECTION": "true", "FEATURE_GATES": gates, "LOG_LEVEL": "info",
 		// Nodes register with their labels and taints: some specs keep those with a certain label from registering.
 		"BKE_KUBELET_ARGS_FILE": "/etc/default/kubelet",
+		// Core's provisioner drops its trigger while a launch has no server id, and looks for a buffer's pods again half a minute
+		// later. Nodes boot in a second here, and core would delete them as empty before: so the second look comes after the
+		// launch, which takes up to two seconds.
+		"BATCH_IDLE_DURATION": "3s",
 	})
 	return []client.Object{
-		// The sandbox boots a server in a second. A controller that asked every two seconds only, as it does where a boot takes
-		// minutes, would now and then know a node later than core has decided about it.
-		&corev1.ConfigMap{ObjectMeta: system(tuning), Data: map[string]string{"serverPollInterval": "500ms"}},
-		&v1alpha1.ProviderConfig{
-			ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ProviderConfigName},
-			Spec:       v1alpha1.ProviderConfigSpec{TuningConfigMapRef: &v1alpha1.ConfigMapReference{Name: tuning}},
-		},
 		&corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: node, Labels: map[string]string{
 				"sandbox.bizflycloud.vn/alive": "true", corev1.LabelHostname: node, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",

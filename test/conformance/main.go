@@ -72,6 +72,16 @@ type runner struct {
 }
 
 func main() {
+	log.SetLogger(logr.Discard()) // or controller-runtime complains that nobody did
+	code, err := start()
+	if err != nil {
+		fmt.Println("FAILED:", err)
+	}
+	os.Exit(code)
+}
+
+// start reads the flags and runs until everything is done, interrupted or out of time.
+func start() (int, error) {
 	r := &runner{}
 	var timeout time.Duration
 	var focus, doc, scheduler string
@@ -87,18 +97,12 @@ func main() {
 	flag.StringVar(&r.repair, "repair-condition", "ReadonlyFilesystem=True", "a condition that the provider repairs by replacement")
 	flag.StringVar(&r.reboot, "reboot-condition", "KernelDeadlock=True", "a condition that the provider repairs by a reboot")
 	flag.Parse()
-	log.SetLogger(logr.Discard()) // or controller-runtime complains that nobody did
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not done within %s", timeout))
 	defer cancel()
-	code, err := r.run(ctx, focus, scheduler, doc)
-	if err != nil {
-		fmt.Println("FAILED:", err)
-		code = 1
-	}
-	os.Exit(code)
+	return r.run(ctx, focus, scheduler, doc)
 }
 
 func (r *runner) run(ctx context.Context, focus, scheduler, doc string) (int, error) {
