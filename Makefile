@@ -132,7 +132,7 @@ bench: ## Run the benchmarks in rounds and hold their ratios to the bounds of ha
 CORE_SUITES := sigs.k8s.io/karpenter/test/suites
 
 .PHONY: conformance
-conformance: build controlplane ## Run Karpenter core's own end-to-end suites against this provider, on several control planes side by side (docs/conformance.md; half an hour on 4 cores)
+conformance: build controlplane ## Run Karpenter core's own end-to-end suites against this provider, on several control planes side by side (docs/conformance.md; about half an hour on 4 cores)
 	@mkdir -p $(CACHE)/conformance
 	@$(GO_BUILD) -o $(CACHE)/bin/ ./test/conformance ./test/sandbox
 	@echo "compiling Karpenter's suites (a minute the first time)"
