@@ -38,7 +38,7 @@ TRIMPATH := CGO_ENABLED=0 GOFLAGS="$(GOFLAGS) -trimpath"
 GO_BUILD := CGO_ENABLED=0 go build -trimpath
 
 # Where suites live. Long runs with processes of their own (demo, e2e, bench) are not among them; of the chaos, a few worlds are.
-TEST_DIRS ?= $(addprefix ./,$(wildcard cmd hack internal pkg test/chaos test/cloud/answers test/demo test/environment test/properties test/sandbox test/scheduling))
+TEST_DIRS ?= $(addprefix ./,$(wildcard cmd hack internal pkg test/chaos test/cloud/answers test/conformance test/demo test/environment test/properties test/sandbox test/scheduling))
 # The longest of them mostly wait, for API servers and for each other's deadlines, so they run beside all the others.
 ifeq ($(origin TEST_DIRS),file)
 TEST_SLOW := ./internal/cloudprovider ./test/chaos ./test/properties ./test/scheduling
@@ -135,6 +135,22 @@ bench: ## Run the benchmarks in rounds and hold their ratios to the bounds of ha
 	@mkdir -p $(CACHE)/bin
 	@$(GO_BUILD) -o $(CACHE)/bin/benchcheck ./hack/benchcheck && go test -trimpath -c -o $(CACHE)/bin/bench.test ./test/bench
 	@$(CACHE)/bin/benchcheck $(BENCH_FLAGS) $(CACHE)/bin/bench.test
+
+# Core's suites are test packages of its module, which test/conformance/suites pins with what they need.
+# make conformance CONFORMANCE_FLAGS='--parallel 2 --focus CapacityBuffer'; CONFORMANCE_DOC=true rewrites the table of docs/conformance.md.
+CORE_SUITES := sigs.k8s.io/karpenter/test/suites
+
+.PHONY: conformance
+conformance: build controlplane ## Run Karpenter core's own end-to-end suites against this provider, on several control planes side by side (docs/conformance.md; about half an hour on 4 cores)
+	@mkdir -p $(CACHE)/conformance
+	@$(GO_BUILD) -o $(CACHE)/bin/ ./test/conformance ./test/sandbox
+	@echo "compiling Karpenter's suites (a minute the first time)"
+	@cd test/conformance/suites && for suite in regression disruption; do \
+		$(TRIMPATH) go test -c -o $(CACHE)/conformance/$$suite.test $(CORE_SUITES)/$$suite || exit 1; done
+	@CONTROLLER="$(CURDIR)/bin/$(BINARY)" SANDBOX="$(CACHE)/bin/sandbox" exec $(CACHE)/bin/conformance --suites $(CACHE)/conformance \
+		--reports $(REPORTS)/conformance $(if $(CONFORMANCE_DOC),--doc docs/conformance.md) \
+		--scheduler-config "$$(cd test/conformance/suites && go list -m -f '{{.Dir}}' sigs.k8s.io/karpenter)/test/suites/regression/testdata/kube-scheduler-config.yaml" \
+		$(CONFORMANCE_FLAGS)
 
 # It writes down what the cloud answered: .cache/reports/answers.json. What should be compared with goes to test/cloud/recorded.json.
 .PHONY: e2e-cloud

@@ -73,11 +73,11 @@ check_modules() {
   return $failed
 }
 
-# The control plane of the tests is of the version that the controller is compiled against, and it and Helm share one build
-# cache with the controller only while each of these is equal.
+# The control plane of the tests is of the version that the controller is compiled against, as core's suites are, and these and
+# Helm share one build cache with the controller only while each of these is equal.
 check_versions() {
   local module failed=0
-  for module in test/controlplane/go.mod hack/tools/helm/go.mod; do
+  for module in test/controlplane/go.mod test/conformance/suites/go.mod hack/tools/helm/go.mod; do
     compare_versions go.mod "$module" || failed=1
   done
   return $failed
@@ -87,7 +87,7 @@ compare_versions() {
   awk '
     FNR == 1 { file++ }
     $1 == "replace" || $1 == "require" { sub(/^(replace|require) /, "") }
-    $1 !~ /^k8s\.io\// { next }
+    $1 !~ /^k8s\.io\// && $1 != "sigs.k8s.io/karpenter" { next }
     file == 1 { main[$1] = $2 }
     file == 2 && $2 == "=>" { other[$1] = $4; replaced[$1] = 1 }
     file == 2 && $2 != "=>" && !replaced[$1] { other[$1] = $2 }

@@ -322,8 +322,10 @@ var _ = Describe("The rest of the interface", func() {
 	It("should name itself", func() {
 		Expect(env.CloudProvider.Name()).To(Equal("bizflycloud"))
 	})
-	It("should have repair policies that core accepts, of which the one for servers that do not run is the first to apply", func() {
-		policies := env.CloudProvider.RepairPolicies()
+	It("should have repair policies that core accepts, of which the one for servers that do not run applies before the reboot of a silent kubelet", func() {
+		policies := lo.Filter(env.CloudProvider.RepairPolicies(), func(p corecloudprovider.RepairPolicy, _ int) bool {
+			return p.ConditionType == v1alpha1.ConditionTypeServerRunning || p.ConditionType == corev1.NodeReady
+		})
 		core := coreoptions.ToContext(ctx, coretest.Options(coretest.OptionsFields{FeatureGates: coretest.FeatureGates{NodeRepair: lo.ToPtr(true)}}))
 		Expect(health.NewRepairPolicyMatcher(core, env.CloudProvider)).ToNot(BeNil())
 		Expect(lo.MinBy(policies, func(a, b corecloudprovider.RepairPolicy) bool { return a.TolerationDuration < b.TolerationDuration }).ConditionType).
@@ -350,6 +352,16 @@ var _ = Describe("The rest of the interface", func() {
 		err := env.CloudProvider.Reboot(ctx, &karpv1.NodeClaim{Status: karpv1.NodeClaimStatus{ProviderID: "aws:///i-1"}}, "operation")
 		Expect(corecloudprovider.IsNodeClaimNotFoundError(err)).To(BeTrue())
 	})
+	DescribeTable("should have core repair a node", func(condition corev1.NodeConditionType, unhealthy corev1.ConditionStatus, action corecloudprovider.RepairAction) {
+		Expect(env.CloudProvider.RepairPolicies()).To(ContainElement(And(
+			HaveField("ConditionType", condition), HaveField("ConditionStatus", unhealthy), HaveField("Action", action),
+		)))
+	},
+		Entry("whose kubelet is silent", corev1.NodeReady, corev1.ConditionUnknown, corecloudprovider.RebootNode),
+		Entry("whose kubelet is not ready", corev1.NodeReady, corev1.ConditionFalse, corecloudprovider.ReplaceNode),
+		Entry("whose kernel hangs", corev1.NodeConditionType("KernelDeadlock"), corev1.ConditionTrue, corecloudprovider.RebootNode),
+		Entry("whose file system is read-only", corev1.NodeConditionType("ReadonlyFilesystem"), corev1.ConditionTrue, corecloudprovider.ReplaceNode),
+	)
 })
 
 // plain reports whether core repeats the reboot.

@@ -48,6 +48,16 @@ var repairPolicies = []cloudprovider.RepairPolicy{
 		ConditionType: corev1.NodeReady, ConditionStatus: corev1.ConditionUnknown, ReasonRegex: ".*",
 		TolerationDuration: 5 * time.Minute, TerminationGracePeriod: lo.ToPtr(time.Duration(0)), Priority: 10, Action: cloudprovider.RebootNode,
 	},
+	// node-problem-detector's conditions, which it never takes back, so there is nothing to wait for: a hung kernel runs again
+	// after a reboot, a file system that was mounted read-only does not.
+	{
+		ConditionType: "KernelDeadlock", ConditionStatus: corev1.ConditionTrue, ReasonRegex: ".*",
+		TolerationDuration: time.Minute, TerminationGracePeriod: lo.ToPtr(time.Minute), Priority: 5, Action: cloudprovider.RebootNode,
+	},
+	{
+		ConditionType: "ReadonlyFilesystem", ConditionStatus: corev1.ConditionTrue, ReasonRegex: ".*",
+		TolerationDuration: time.Minute, TerminationGracePeriod: lo.ToPtr(5 * time.Minute), Priority: 5, Action: cloudprovider.ReplaceNode,
+	},
 	// The fallback. A kubelet that reports NotReady often recovers by itself, and can still end pods.
 	{
 		ConditionType: corev1.NodeReady, ConditionStatus: corev1.ConditionFalse,

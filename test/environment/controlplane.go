@@ -21,16 +21,19 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strconv"
 	"time"
 
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 )
 
 // The kubelet's lease lasts kwokLeaseSeconds and kube-controller-manager calls a node dead after nodeGrace: short
@@ -168,10 +171,25 @@ func (e *Environment) startScheduler() error {
 	if err := e.pki.kubeconfig(config, e.server, "system:kube-scheduler"); err != nil {
 		return err
 	}
-	return e.run("kube-scheduler",
-		"--kubeconfig="+config, "--authentication-kubeconfig="+config, "--authorization-kubeconfig="+config,
+	args := []string{
+		"--kubeconfig=" + config, "--authentication-kubeconfig=" + config, "--authorization-kubeconfig=" + config,
 		"--leader-elect=false", "--secure-port=0",
-	)
+	}
+	if e.options.SchedulerConfig != "" {
+		// Beside --config, kube-scheduler ignores the flags that say the same.
+		content := map[string]any{}
+		if err := yaml.Unmarshal([]byte(e.options.SchedulerConfig), &content); err != nil {
+			return fmt.Errorf("reading the scheduler's configuration: %w", err)
+		}
+		content["clientConnection"] = map[string]any{"kubeconfig": config}
+		content["leaderElection"] = map[string]any{"leaderElect": false}
+		file := filepath.Join(e.dir, "kube-scheduler.yaml")
+		if err := os.WriteFile(file, lo.Must(yaml.Marshal(content)), 0o600); err != nil {
+			return fmt.Errorf("writing the scheduler's configuration: %w", err)
+		}
+		args = append(args, "--config="+file)
+	}
+	return e.run("kube-scheduler", args...)
 }
 
 func (e *Environment) startKwok(port int) error {

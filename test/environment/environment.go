@@ -51,6 +51,8 @@ type Options struct {
 	// NodeLease is how long a node is taken for alive without a word from it; 0 is short, so that a test sees a server die.
 	// Hundreds of nodes that speak every few seconds keep a small machine busy.
 	NodeLease time.Duration
+	// SchedulerConfig is a KubeSchedulerConfiguration, as YAML, that kube-scheduler is started with; empty is its defaults.
+	SchedulerConfig string
 	// SandboxArgs are further arguments of the sandbox.
 	SandboxArgs []string
 	// Audit makes the API server write down what service accounts ask for: AuditEvents.

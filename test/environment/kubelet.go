@@ -41,7 +41,7 @@ import (
 )
 
 // tokenSeconds is how long a pod's token lives: longer than any run of tests.
-const tokenSeconds = 3600
+const tokenSeconds = 12 * 3600
 
 // Kubelet stands in for the kubelets of nodes that the controller's pods are bound to: it runs the controller's binary as
 // the pod says (command, arguments, environment, mounted files, the service account's own token) and ends it when the pod

@@ -29,6 +29,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -49,6 +50,7 @@ type config struct {
 	ca, clusterKubeconfig           string
 	noCCM                           bool
 	nodeSilence                     time.Duration
+	zones                           int
 	cloud                           cloud.Options
 }
 
@@ -97,6 +99,7 @@ func parse(args []string) (config, error) {
 	flags.BoolVar(&c.cloud.AsyncRefusals, "async-refusals", false, "Refuse for want of room in the task instead of in the answer.")
 	flags.BoolVar(&c.cloud.Vietnamese, "vietnamese", false, "Word refusals for want of room in Vietnamese.")
 	flags.StringVar(&c.cloud.ServiceRegions, "service-regions", cloud.RegionsMixed, "How the service catalog writes regions: "+strings.Join(cloud.RegionForms, ", ")+".")
+	flags.IntVar(&c.zones, "zones", 2, "How many zones the region HN has.")
 	flags.StringVar(&c.cloud.ClusterName, "cluster-name", "sandbox", "The name of the cluster.")
 	flags.StringVar(&c.cloud.Email, "email", "", "The account's email address; empty is the sandbox's own, as with all that follow.")
 	flags.StringVar(&c.cloud.Password, "password", "", "The account's password.")
@@ -116,6 +119,11 @@ func parse(args []string) (config, error) {
 	if flags.NArg() > 0 {
 		return c, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
+	var more []string
+	for i := 3; i <= c.zones; i++ {
+		more = append(more, cloud.RegionHN+strconv.Itoa(i))
+	}
+	c.cloud.Catalog = cloud.DefaultCatalog(more...)
 	if c.memoryOverhead < 0 || c.memoryOverhead >= 1 {
 		return c, fmt.Errorf("--memory-overhead %v is not a share between 0 and 1", c.memoryOverhead)
 	}

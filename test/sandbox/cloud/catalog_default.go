@@ -27,8 +27,8 @@ import (
 const catalogTime = "2024-05-06T07:08:09Z"
 
 // DefaultCatalog is what the sandbox sells unless told otherwise: zones HN1, HN2 and HCM1, four categories, two
-// generations, the old names beside the new ones, two flavors with GPUs.
-func DefaultCatalog() *Catalog {
+// generations, the old names beside the new ones, two flavors with GPUs. More zones are added to the region HN.
+func DefaultCatalog(moreZones ...string) *Catalog {
 	c := &Catalog{
 		Regions: []Region{
 			{Active: true, Icon: "/images/hn.svg", Name: "Hà Nội", Order: 1, RegionName: "HaNoi", ShortName: RegionHN, Zones: []Zone{
@@ -46,6 +46,10 @@ func DefaultCatalog() *Catalog {
 			sshKey("ops", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOpsOpsOpsOpsOpsOpsOpsOpsOpsOpsOpsOpsOpsOpsO ops"),
 			sshKey("karpenter", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKarpenterKarpenterKarpenterKarpenterKarpent karpenter"),
 		},
+	}
+	hn := &c.Regions[0]
+	for _, zone := range moreZones {
+		hn.Zones = append(hn.Zones, Zone{Active: true, Icon: hn.Icon, Name: zone, Order: len(hn.Zones) + 1, ShortName: zone})
 	}
 	for i, name := range []string{"Basic", "Premium", "Enterprise", "Dedicated"} {
 		class := "shared_cpu"

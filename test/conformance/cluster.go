@@ -1,0 +1,295 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/samber/lo"
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
+)
+
+const (
+	// release is the name that core's suites expect of the Deployment and of the label of its pods, leaseName that of its lease.
+	release   = "karpenter"
+	leaseName = "karpenter-leader-election"
+	// gates are what the suites need switched on from the beginning; some specs add to it.
+	gates = "NodeRepair=true,NodeOverlay=true,StaticCapacity=true,CapacityBuffer=true"
+	// latency and boot are how long the sandbox takes to make or delete a server and to boot it.
+	latency, boot = 500 * time.Millisecond, 500 * time.Millisecond
+	// leftoversPatience is how long after a spec the cloud may take to be empty.
+	leftoversPatience = 2 * time.Minute
+)
+
+// truth is what the cloud holds, by its own word.
+type truth struct{ servers, volumes, ports, foreign int }
+
+func (t truth) String() string {
+	return fmt.Sprintf("servers=%d volumes=%d ports=%d foreign_requests=%d", t.servers, t.volumes, t.ports, t.foreign)
+}
+
+func (t truth) add(o truth) truth {
+	return truth{t.servers + o.servers, t.volumes + o.volumes, t.ports + o.ports, t.foreign + o.foreign}
+}
+
+// cluster is a control plane with a cloud of its own, in which the controller runs as a Deployment, as core's suites expect.
+type cluster struct {
+	env     *environment.Environment
+	kubelet *environment.Kubelet
+	cancel  context.CancelFunc
+	done    chan struct{}
+
+	mu  sync.Mutex
+	err error
+}
+
+// startCluster starts everything and waits until the controller is ready.
+func startCluster(ctx context.Context, scheduler []byte, seed int64) (*cluster, error) {
+	env, err := environment.Start(ctx, environment.Options{
+		Latency: latency, Boot: boot, Seed: seed, NoController: true,
+		SchedulerConfig: string(scheduler),
+		// One of core's specs spreads four pods over four zones.
+		SandboxArgs: []string{"--zones=4"},
+		// A hundred nodes that speak every few seconds keep a small machine busy.
+		NodeLease: time.Minute,
+	})
+	if err != nil {
+		return nil, err
+	}
+	c := &cluster{env: env, done: make(chan struct{})}
+	if err := c.install(ctx); err != nil {
+		return nil, errors.Join(err, env.Stop())
+	}
+	return c, nil
+}
+
+func (c *cluster) install(ctx context.Context) (err error) {
+	for _, object := range c.objects() {
+		if err := c.env.Client().Create(ctx, object); err != nil {
+			return fmt.Errorf("creating %T %s: %w", object, object.GetName(), err)
+		}
+	}
+	if c.kubelet, err = c.env.StartKubelet(metav1.NamespaceSystem, map[string]string{"app.kubernetes.io/instance": release}); err != nil {
+		return err
+	}
+	watching, cancel := context.WithCancel(c.env.Context())
+	c.cancel = cancel
+	started := make(chan struct{})
+	go c.watch(watching, sync.OnceFunc(func() { close(started) }))
+	select {
+	case <-started:
+		return nil
+	case <-c.done:
+		return c.failure()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(2 * time.Minute):
+		return errors.New("the controller was not ready within 2m")
+	}
+}
+
+// watch looks after the controller until the context ends: it fails the cluster when a pod's process has ended by itself, and
+// holds the lease in the name of the pod whose process is ready. A pod's hostname is its name, and with it the first part of
+// what a controller writes into its lease; the processes here all have the hostname of this machine, so leader election is
+// off, and the Deployment never runs two pods at once.
+func (c *cluster) watch(ctx context.Context, ready func()) {
+	defer close(c.done)
+	seen := map[string]bool{}
+	for ; ctx.Err() == nil; wait(ctx, 500*time.Millisecond) {
+		if err := c.look(ctx, seen, ready); err != nil && ctx.Err() == nil {
+			c.mu.Lock()
+			c.err = err
+			c.mu.Unlock()
+			return
+		}
+	}
+}
+
+func (c *cluster) look(ctx context.Context, seen map[string]bool, ready func()) error {
+	processes, err := c.kubelet.Processes()
+	if err != nil {
+		return err
+	}
+	pods := &corev1.PodList{}
+	if err := c.env.Client().List(ctx, pods, client.InNamespace(metav1.NamespaceSystem), client.MatchingLabels{"app.kubernetes.io/instance": release}); err != nil {
+		return fmt.Errorf("listing the controller's pods: %w", err)
+	}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		process, running := processes[pod.Name]
+		switch {
+		case pod.DeletionTimestamp != nil:
+		case running && !seen[pod.Name] && process.Ready(ctx):
+			seen[pod.Name] = true
+			if err := c.holdLease(ctx, pod.Name); err != nil {
+				return err
+			}
+			ready()
+		case !running && seen[pod.Name]:
+			// Its pod may be going at this moment; whether it was is seen at the next look.
+			if err := c.env.Client().Get(ctx, client.ObjectKeyFromObject(pod), pod); client.IgnoreNotFound(err) != nil {
+				return fmt.Errorf("getting the controller's pod: %w", err)
+			} else if err == nil && pod.DeletionTimestamp == nil {
+				return fmt.Errorf("the controller ended by itself; its last lines were:\n%s", c.env.Log("pod-"+pod.Name, 30))
+			}
+		}
+	}
+	return nil
+}
+
+func (c *cluster) holdLease(ctx context.Context, pod string) error {
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: leaseName}}
+	_, err := controllerutil.CreateOrUpdate(ctx, c.env.Client(), lease, func() error {
+		lease.Spec = coordinationv1.LeaseSpec{HolderIdentity: lo.ToPtr(pod + "_conformance"), RenewTime: lo.ToPtr(metav1.NowMicro())}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("writing the lease: %w", err)
+	}
+	return nil
+}
+
+// failure is why the cluster cannot be used any more, nil while it can.
+func (c *cluster) failure() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return c.err
+	}
+	if c.env.Context().Err() != nil {
+		return context.Cause(c.env.Context())
+	}
+	return nil
+}
+
+// truth waits until the cloud is empty, or for as long as it may take to be, and returns what it holds then.
+func (c *cluster) truth(ctx context.Context) (truth, error) {
+	deadline := time.Now().Add(leftoversPatience)
+	for {
+		state, err := c.env.Sandbox().State(ctx)
+		if err != nil {
+			return truth{}, err
+		}
+		t := truth{servers: len(state.Servers), volumes: len(state.Volumes), ports: len(state.NetworkInterfaces) + len(state.WanIPs)}
+		t.foreign, _ = c.env.ForeignRequests()
+		if t.servers+t.volumes+t.ports == 0 || time.Now().After(deadline) || ctx.Err() != nil {
+			return t, nil
+		}
+		wait(ctx, time.Second)
+	}
+}
+
+// stop ends everything; the logs are kept in a folder if one is given.
+func (c *cluster) stop(logs string) error {
+	c.cancel()
+	<-c.done
+	errs := []error{c.kubelet.Stop()}
+	if logs != "" {
+		errs = append(errs, os.CopyFS(logs, os.DirFS(filepath.Join(c.env.Dir(), "logs"))))
+	}
+	return errors.Join(append(errs, c.env.Stop())...)
+}
+
+// objects are what core's suites expect of a cluster: a tainted node for what is not theirs, the controller's Deployment there,
+// and the static pod of a kube-scheduler that was given core's configuration, as ours is.
+func (c *cluster) objects() []client.Object {
+	const node = "system-0"
+	capacity := corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("8Gi"), corev1.ResourcePods: resource.MustParse("110"),
+	}
+	labels := map[string]string{"app.kubernetes.io/instance": release, "app.kubernetes.io/name": release}
+	system := func(name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: name}
+	}
+	tolerations := []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	variables := maps.Clone(c.env.Sandbox().Env())
+	maps.Copy(variables, map[string]string{
+		"BIZFLY_CLOUD_ALLOW_HTTP": "true", "DISABLE_LEADER_ELECTION": "true", "FEATURE_GATES": gates, "LOG_LEVEL": "info",
+		// Nodes register with their labels and taints: some specs keep those with a certain label from registering.
+		"BKE_KUBELET_ARGS_FILE": "/etc/default/kubelet",
+		// Core's provisioner drops its trigger while a launch has no server id, and looks for a buffer's pods again half a minute
+		// later. Nodes boot in a second here, and core would delete them as empty before: so the second look comes after the
+		// launch, which takes up to two seconds.
+		"BATCH_IDLE_DURATION": "3s",
+	})
+	return []client.Object{
+		&corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: node, Labels: map[string]string{
+				"sandbox.bizflycloud.vn/alive": "true", corev1.LabelHostname: node, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
+			}},
+			Spec:   corev1.NodeSpec{Taints: []corev1.Taint{{Key: "CriticalAddonsOnly", Effect: corev1.TaintEffectNoSchedule}}},
+			Status: corev1.NodeStatus{Capacity: capacity, Allocatable: capacity},
+		},
+		&corev1.ServiceAccount{ObjectMeta: system(release)},
+		&rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: release},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceSystem, Name: release}},
+		},
+		&appsv1.Deployment{
+			ObjectMeta: system(release),
+			Spec: appsv1.DeploymentSpec{
+				Replicas: lo.ToPtr[int32](1),
+				Strategy: appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType},
+				Selector: &metav1.LabelSelector{MatchLabels: labels},
+				Template: corev1.PodTemplateSpec{
+					ObjectMeta: metav1.ObjectMeta{Labels: labels},
+					Spec: corev1.PodSpec{
+						ServiceAccountName: release, NodeName: "", NodeSelector: map[string]string{corev1.LabelHostname: node}, Tolerations: tolerations,
+						PriorityClassName: "system-cluster-critical",
+						Containers: []corev1.Container{{Name: "controller", Image: "controller", Env: lo.Map(slices.Sorted(maps.Keys(variables)),
+							func(name string, _ int) corev1.EnvVar { return corev1.EnvVar{Name: name, Value: variables[name]} })}},
+					},
+				},
+			},
+		},
+		&corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "kube-scheduler-" + node, Labels: map[string]string{"component": "kube-scheduler"}},
+			Spec: corev1.PodSpec{
+				NodeName: node, Tolerations: tolerations, PriorityClassName: "system-node-critical",
+				Containers: []corev1.Container{{Name: "kube-scheduler", Image: "kube-scheduler", Command: []string{
+					"kube-scheduler", "--config=/etc/kubernetes/karpenter-scheduler-config/kube-scheduler-config.yaml",
+				}}},
+			},
+		},
+	}
+}
+
+// wait waits for a time or for the end of the context.
+func wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}

@@ -1,0 +1,283 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Command conformance runs Karpenter core's own end-to-end suites against this provider: on a real control plane with KWOK and
+// the sandbox of BizFly Cloud, several of them side by side. `make conformance` compiles the suites and starts it.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/onsi/ginkgo/v2/types"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+const (
+	passed  = "passed"
+	failed  = "failed"
+	skipped = "skipped"
+	// grace is what a suite that is past its time has to clean up.
+	grace = 3 * time.Minute
+)
+
+// result is what became of a spec.
+type result struct {
+	spec
+	outcome string
+	took    time.Duration
+	// message is why it failed.
+	message string
+}
+
+type runner struct {
+	suites, reports, files string
+	scheduler              []byte
+	parallel               int
+	specTimeout            time.Duration
+	repair, reboot         string
+
+	mu      sync.Mutex
+	queue   []spec
+	results []result
+	left    truth
+	seed    int64
+	// total is how many specs are to be run, done how many were.
+	total, done int
+}
+
+func main() {
+	log.SetLogger(logr.Discard()) // or controller-runtime complains that nobody did
+	code, err := start()
+	if err != nil {
+		fmt.Println("FAILED:", err)
+	}
+	os.Exit(code)
+}
+
+// start reads the flags and runs until everything is done, interrupted or out of time.
+func start() (int, error) {
+	r := &runner{}
+	var timeout time.Duration
+	var focus, doc, scheduler string
+	flag.StringVar(&r.suites, "suites", ".cache/conformance", "where the compiled suites are: regression.test, disruption.test")
+	flag.StringVar(&r.reports, "reports", ".cache/reports/conformance", "where reports, outputs and the logs of failed specs go")
+	flag.StringVar(&r.files, "files", "test/conformance", "where the NodeClass and the NodePools are")
+	flag.StringVar(&scheduler, "scheduler-config", "", "core's KubeSchedulerConfiguration, which its specs on default topology spread expect")
+	flag.IntVar(&r.parallel, "parallel", max(2, runtime.NumCPU()*3/2), "how many control planes run side by side")
+	flag.DurationVar(&r.specTimeout, "spec-timeout", 40*time.Minute, "how long one spec may take")
+	flag.DurationVar(&timeout, "timeout", 80*time.Minute, "how long everything may take")
+	flag.StringVar(&focus, "focus", "", "run only the specs whose text matches this regular expression")
+	flag.StringVar(&doc, "doc", "", "the page whose table is written anew, from a run of every spec")
+	flag.StringVar(&r.repair, "repair-condition", "ReadonlyFilesystem=True", "a condition that the provider repairs by replacement")
+	flag.StringVar(&r.reboot, "reboot-condition", "KernelDeadlock=True", "a condition that the provider repairs by a reboot")
+	flag.Parse()
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not done within %s", timeout))
+	defer cancel()
+	return r.run(ctx, focus, scheduler, doc)
+}
+
+func (r *runner) run(ctx context.Context, focus, scheduler, doc string) (int, error) {
+	for _, path := range []*string{&r.suites, &r.reports, &r.files} {
+		absolute, err := filepath.Abs(*path)
+		if err != nil {
+			return 1, fmt.Errorf("finding %s: %w", *path, err)
+		}
+		*path = absolute
+	}
+	if err := os.RemoveAll(r.reports); err != nil {
+		return 1, fmt.Errorf("removing the last reports: %w", err)
+	}
+	if err := os.MkdirAll(r.reports, 0o750); err != nil {
+		return 1, fmt.Errorf("making the folder of reports: %w", err)
+	}
+	var err error
+	if r.scheduler, err = os.ReadFile(scheduler); err != nil { //nolint:gosec // the caller's own file
+		return 1, fmt.Errorf("reading core's configuration of kube-scheduler: %w", err)
+	}
+	specs, err := listSpecs(ctx, r.suites, r.reports)
+	if err != nil {
+		return 1, err
+	}
+	wanted, err := regexp.Compile(focus)
+	if err != nil {
+		return 1, fmt.Errorf("reading --focus: %w", err)
+	}
+	specs = slices.DeleteFunc(specs, func(s spec) bool { return !wanted.MatchString(s.text()) })
+	for _, s := range specs {
+		if s.skip != "" {
+			r.results = append(r.results, result{spec: s, outcome: skipped})
+		} else {
+			r.queue = append(r.queue, s)
+		}
+	}
+	slices.SortStableFunc(r.queue, func(a, b spec) int { return a.rank() - b.rank() })
+	r.total = len(r.queue)
+	start := time.Now()
+	var workers sync.WaitGroup
+	for range min(r.parallel, len(r.queue)) {
+		workers.Go(func() { r.work(ctx) })
+	}
+	workers.Wait()
+	return r.conclude(ctx, specs, time.Since(start), doc)
+}
+
+// work takes specs from the queue until it is empty, in one cluster as long as it is as good as new.
+func (r *runner) work(ctx context.Context) {
+	var c *cluster
+	stop := func(logs string) {
+		if c == nil {
+			return
+		}
+		if err := c.stop(logs); err != nil {
+			fmt.Println("stopping a control plane:", err)
+		}
+		c = nil
+	}
+	defer func() { stop("") }()
+	for {
+		s, seed, ok := r.next()
+		if !ok {
+			return
+		}
+		dir := filepath.Join(r.reports, fmt.Sprintf("%03d", seed))
+		res := result{spec: s, outcome: failed}
+		var err error
+		if ctx.Err() != nil {
+			res.message = context.Cause(ctx).Error()
+		} else if c == nil {
+			if c, err = startCluster(ctx, r.scheduler, seed); err != nil {
+				res.message = "starting a control plane: " + err.Error()
+			}
+		}
+		if c != nil && ctx.Err() == nil {
+			res = r.runSpec(ctx, c, s, dir)
+		}
+		r.finish(res, dir)
+		if res.outcome == failed {
+			stop(filepath.Join(dir, "logs"))
+		}
+	}
+}
+
+func (r *runner) next() (spec, int64, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.queue) == 0 {
+		return spec{}, 0, false
+	}
+	s := r.queue[0]
+	r.queue = r.queue[1:]
+	r.seed++
+	return s, r.seed, true
+}
+
+func (r *runner) finish(res result, dir string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.results = append(r.results, res)
+	r.done++
+	fmt.Printf("[%3d/%d] %s %6s  %s: %s\n", r.done, r.total, res.outcome, res.took.Round(time.Second), res.suite, res.text())
+	if res.message != "" {
+		fmt.Printf("          %s\n          see %s\n", res.message, dir)
+	}
+}
+
+// runSpec runs one spec in a process of its own, and asks the cloud afterwards whether anything is left.
+func (r *runner) runSpec(ctx context.Context, c *cluster, s spec, dir string) result {
+	start := time.Now()
+	res := result{spec: s, outcome: failed}
+	err := r.execute(ctx, c, s, dir)
+	res.took = time.Since(start)
+	res.outcome, res.message = verdict(s, filepath.Join(dir, "report.json"), err)
+	left, truthErr := c.truth(ctx)
+	r.mu.Lock()
+	r.left = r.left.add(left)
+	r.mu.Unlock()
+	failure := c.failure()
+	switch {
+	case failure != nil:
+		res.outcome, res.message = failed, failure.Error()
+	case truthErr != nil:
+		res.outcome, res.message = failed, truthErr.Error()
+	case left != truth{} && res.outcome == passed:
+		res.outcome, res.message = failed, "the cloud is not empty afterwards: "+left.String()
+	}
+	return res
+}
+
+func (r *runner) execute(ctx context.Context, c *cluster, s spec, dir string) error {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return fmt.Errorf("making a folder: %w", err)
+	}
+	output, err := os.Create(filepath.Join(dir, "output.log")) //nolint:gosec // a file of ours
+	if err != nil {
+		return fmt.Errorf("making a file: %w", err)
+	}
+	defer func() { _ = output.Close() }()
+	ctx, cancel := context.WithTimeout(ctx, r.specTimeout+2*grace)
+	defer cancel()
+	// A suite is killed when it hangs, when its cluster is gone, and when everything takes too long.
+	defer context.AfterFunc(c.env.Context(), cancel)()
+	cmd := exec.CommandContext(ctx, filepath.Join(r.suites, s.suite+".test"), //nolint:gosec // compiled by make conformance
+		"--ginkgo.focus=^"+regexp.QuoteMeta(s.description+" "+s.text())+"$", "--ginkgo.v", "--ginkgo.no-color",
+		"--ginkgo.json-report="+filepath.Join(dir, "report.json"), "--ginkgo.timeout="+r.specTimeout.String(), "--ginkgo.grace-period="+grace.String(),
+		"--ginkgo.poll-progress-after=5m", "--ginkgo.poll-progress-interval=5m", "--test.timeout=0",
+		"--default-nodeclass="+filepath.Join(r.files, "nodeclass.yaml"), "--default-nodepool="+filepath.Join(r.files, s.nodePool()),
+		"--repair-condition="+r.repair, "--reboot-condition="+r.reboot)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, output, output
+	cmd.Env = []string{"KUBECONFIG=" + c.env.Kubeconfig(), "HOME=" + dir, "PATH=" + os.Getenv("PATH"), "OUTPUT_DIR=" + dir}
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = grace
+	return cmd.Run()
+}
+
+// verdict reads from a suite's report what became of the one spec that was run.
+func verdict(s spec, file string, runErr error) (outcome, message string) {
+	report, err := readReport(file)
+	if err != nil {
+		return failed, fmt.Sprintf("the suite did not report (%v): %v", runErr, err)
+	}
+	for _, r := range report.SpecReports {
+		switch {
+		case r.LeafNodeType != types.NodeTypeIt && r.State.Is(types.SpecStateFailureStates):
+			return failed, r.FailureMessage()
+		case r.LeafNodeType != types.NodeTypeIt || r.FullText() != s.text():
+		case r.State.Is(types.SpecStatePassed) && runErr == nil:
+			return passed, ""
+		case r.State.Is(types.SpecStateSkipped):
+			return failed, "it skipped itself, which the list of skips does not know: " + r.Failure.Message
+		default:
+			return failed, fmt.Sprintf("%s: %s (%s)", r.State, r.FailureMessage(), r.FailureLocation())
+		}
+	}
+	return failed, fmt.Sprintf("the suite does not report on it: %v", runErr)
+}
