@@ -110,6 +110,17 @@ var _ = Describe("What a deleted server leaves", func() {
 		Entry("a node in BKE", instance.LeftoverNode, leaveCluster, cloud.Fault{Method: "POST", Path: "/**/cluster_leave/*", Effect: cloud.EffectStatus, Status: 400}),
 	)
 
+	It("should be reported once when it is the server itself, whose NodeClaim stays", func() {
+		w := newWorld(cloud.Options{})
+		server, _ := w.launch()
+		w.box.AddFaults(1, rejected("/servers/*", 409, "Cannot delete a server in this state"))
+		provider := w.restart(controlled)
+		for range 20 {
+			Expect(errors.Is(provider.Delete(ctx, instance.DeleteRequest{ID: server.ID, Name: server.Name}), instance.ErrNotFound)).To(BeFalse())
+			now.Step(time.Minute)
+		}
+		Expect(told.kinds).To(Equal([]instance.LeftoverKind{instance.LeftoverServer}))
+	})
 	It("should be found by a process that starts anew and has no NodeClaim to ask", func() {
 		w := newWorld(cloud.Options{})
 		server, _ := w.launch()
