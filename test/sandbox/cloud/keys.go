@@ -17,7 +17,7 @@ limitations under the License.
 package cloud
 
 import (
-	"crypto/md5"
+	"crypto/md5" //nolint:gosec // fingerprints, not a protection
 	"encoding/base64"
 	"encoding/hex"
 	"net/http"
