@@ -29,6 +29,7 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -207,7 +208,9 @@ func (r *runner) finish(res result, dir string) {
 	r.done++
 	fmt.Printf("[%3d/%d] %s %6s  %s: %s\n", r.done, r.total, res.outcome, res.took.Round(time.Second), res.suite, res.text())
 	if res.message != "" {
-		fmt.Printf("          %s\n          see %s\n", res.message, dir)
+		// What Gomega says about a list of objects is as long as the objects.
+		lines := strings.Split(strings.TrimSpace(res.message), "\n")
+		fmt.Printf("          %s\n          see %s\n", strings.Join(lines[:min(len(lines), 8)], "\n          "), dir)
 	}
 }
 
