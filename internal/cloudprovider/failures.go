@@ -82,7 +82,7 @@ func (c *CloudProvider) launchFailed(ctx context.Context, l *launch, intent inst
 	default:
 		c.recorder.Publish(events.LaunchFailed(l.claim, intent.Name, intent.Flavor, intent.Zone, err))
 	}
-	c.Replacing(l.claim, f.reason)
+	c.removals.SetDefault(string(l.claim.UID), f.reason)
 	c.conclude(ctx, l, intent, f)
 	return f
 }

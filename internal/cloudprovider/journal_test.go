@@ -162,9 +162,6 @@ var _ = Describe("The journal", func() {
 		Entry("it never joined", func(c *karpv1.NodeClaim) {
 			c.StatusConditions().SetUnknown(karpv1.ConditionTypeRegistered)
 		}, cloudprovider.ReasonNotRegistered),
-		Entry("what a controller said before", func(c *karpv1.NodeClaim) {
-			env.CloudProvider.Replacing(c, cloudprovider.ReasonServerVanished)
-		}, cloudprovider.ReasonServerVanished),
 	)
 })
 

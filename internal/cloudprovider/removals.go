@@ -36,8 +36,6 @@ const (
 	// ReasonNoOffering says that nothing was ordered, because nothing that fits is for sale.
 	ReasonNoOffering = "NoOfferingAvailable"
 
-	// ReasonServerVanished says that somebody deleted the server before its node had registered.
-	ReasonServerVanished = "ServerVanished"
 	// ReasonNotRegistered says that the node did not join in time.
 	ReasonNotRegistered = "NotRegistered"
 	// ReasonExpired says that the node had reached its NodePool's expireAfter.
@@ -59,12 +57,7 @@ func (c *CloudProvider) entry(claim *karpv1.NodeClaim, types cloudprovider.Insta
 	return entry
 }
 
-// Replacing remembers why the claim is about to be deleted, where the claim itself will not tell.
-func (c *CloudProvider) Replacing(claim *karpv1.NodeClaim, reason string) {
-	c.removals.SetDefault(string(claim.UID), reason)
-}
-
-// removalReason is why the server of a NodeClaim is deleted, as far as the NodeClaim or Replacing tell.
+// removalReason is why the server of a NodeClaim is deleted, as far as the NodeClaim or its failed launch tell.
 func (c *CloudProvider) removalReason(claim *karpv1.NodeClaim) string {
 	if known, ok := c.removals.Get(string(claim.UID)); ok {
 		return known.(string)

@@ -43,7 +43,6 @@ const (
 	ReasonLaunchesKeepFailing        = "LaunchesKeepFailing"
 	ReasonLaunchNotSent              = "LaunchNotSent"
 	ReasonNodeNotRegistered          = "NodeNotRegistered"
-	ReasonServerVanished             = "ServerVanished"
 	ReasonServerLaunched             = "ServerLaunched"
 	ReasonOfferingRefused            = "OfferingRefused"
 	ReasonOrderRefused               = "OrderRefused"
@@ -171,12 +170,6 @@ func LaunchesKeepFailing(nodeClass *v1alpha1.BizflyNodeClass, offerings int, pau
 			offerings, pause, cause))
 	event.DedupeTimeout = pause
 	return event
-}
-
-// ServerVanished says that somebody deleted the server of a claim before its node registered.
-func ServerVanished(claim *karpv1.NodeClaim) karpevents.Event {
-	return warning(claim, string(claim.UID), ReasonServerVanished,
-		fmt.Sprintf("The server %s does not exist any more and its node has not registered: the claim is replaced", claim.Status.ProviderID))
 }
 
 // GarbageCollectionSuspended says, on the namespace whose UID is the cluster's identity, that so many servers look

@@ -63,7 +63,6 @@ func all(text string) map[string]karpevents.Event {
 		"LaunchSlow":                      events.LaunchSlow(claim, "server", "BUILD", time.Minute),
 		"LaunchOutcomeUnknown":            events.LaunchOutcomeUnknown(claim, cause),
 		"LaunchIntentUnreadable":          events.LaunchIntentUnreadable(claim, cause),
-		"ServerVanished":                  events.ServerVanished(claim),
 		"NodeClassUnresolved":             events.NodeClassUnresolved(claim, cause),
 		"CapacityTypeUnsupported":         events.CapacityTypeUnsupported(claim, text),
 		"NodePoolCapacityTypeUnsupported": events.NodePoolCapacityTypeUnsupported(pool, text),

@@ -129,7 +129,7 @@ func (p *DefaultProvider) List(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 	// The numbers are read before anything is built from what they count: what changes meanwhile is built again.
 	v := version{
 		generation: nodeClass.Generation, catalog: snapshot.Seq, prices: p.pricing.SeqNum(), marks: p.marks.SeqNum(),
-		settings: p.settings.Load().seq, lessons: p.lessons.load().seq,
+		settings: p.active().seq, lessons: p.lessons.load().seq,
 	}
 	if e, ok := p.entries.Load().get(nodeClass.UID); ok && e.version == v && e.image == imageOf(nodeClass) && slices.Equal(e.zones, nodeClass.Status.Zones) {
 		return e.types, nil

@@ -134,7 +134,7 @@ func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider bootstr
 		firewalls: newSharedList(config.Clock, api.ListFirewalls),
 		deletions: &tracker{cache: deletions},
 		names:     flavorNames{known: map[string]flavorName{}},
-		reboots:   cache.New(rebootMemory, rebootMemory),
+		reboots:   cache.New(rebootMemory, 0),
 	}
 	p.poller = newPoller(p)
 	return p

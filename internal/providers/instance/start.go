@@ -98,6 +98,7 @@ func (p *DefaultProvider) Reboot(ctx context.Context, id, operationID string) er
 	case repeated && now.Sub(requested.at) < rebootVisibleAfter:
 		return fmt.Errorf("rebooting server %s (%s): BizFly Cloud did not answer and does not show a reboot yet", server.Name, id)
 	}
+	p.reboots.DeleteExpired()
 	p.reboots.SetDefault(operationID, reboot{at: now, updated: server.UpdatedAt})
 	err = p.api.RebootServer(ctx, id)
 	outcome := outcomeAccepted

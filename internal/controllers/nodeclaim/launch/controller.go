@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 	controllerruntime "sigs.k8s.io/controller-runtime"
@@ -53,6 +54,8 @@ const (
 	slowBuild = 5 * time.Minute
 	// registrationTimeout is core's, for a node to register; core deletes the NodeClaim then, and says nothing.
 	registrationTimeout = 15 * time.Minute
+	// statusGone is the status of a server that does not exist any more.
+	statusGone = "GONE"
 	// concurrency is enough for hundreds of launches, since a look costs nothing but the shared list.
 	concurrency = 10
 )
@@ -65,8 +68,6 @@ type FailureHandler interface {
 	LaunchSucceeded(ctx context.Context, claim *karpv1.NodeClaim, intent instance.Intent, took time.Duration)
 	// LaunchEnded tells that a NodeClaim ends before its node has registered.
 	LaunchEnded(claim *karpv1.NodeClaim)
-	// Replacing remembers why the claim is about to be deleted.
-	Replacing(claim *karpv1.NodeClaim, reason string)
 }
 
 // Controller follows launches.
@@ -142,7 +143,8 @@ func (c *Controller) ended(ctx context.Context, claim *karpv1.NodeClaim) {
 }
 
 // vanished replaces a claim whose server provably does not exist. One that is missing from a list alone, or on its way
-// out, is looked at again.
+// out, is looked at again. BizFly Cloud also removes servers that it could not build, so this counts as a failed launch:
+// the next one would meet the same offering.
 func (c *Controller) vanished(ctx context.Context, claim *karpv1.NodeClaim, id string) (reconcile.Result, error) {
 	_, err := c.instances.Get(ctx, id)
 	if err == nil {
@@ -151,25 +153,27 @@ func (c *Controller) vanished(ctx context.Context, claim *karpv1.NodeClaim, id s
 	if !errors.Is(err, instance.ErrNotFound) {
 		return reconcile.Result{}, fmt.Errorf("getting server %s: %w", id, err)
 	}
-	log.FromContext(ctx).Info("replacing a claim whose server vanished before its node registered", "server", id)
-	c.recorder.Publish(events.ServerVanished(claim))
-	c.failures.Replacing(claim, cloudprovider.ReasonServerVanished)
-	return c.replace(ctx, claim)
+	return c.failed(ctx, claim, &instance.Instance{
+		Name: id, Status: statusGone, Flavor: claim.Labels[corev1.LabelInstanceTypeStable], Zone: claim.Labels[corev1.LabelTopologyZone],
+	})
 }
 
-// failed asks what went wrong and replaces the claim, whose deletion deletes the server.
+// failed finds out why the server failed and replaces the claim, whose deletion deletes the server.
 func (c *Controller) failed(ctx context.Context, claim *karpv1.NodeClaim, server *instance.Instance) (reconcile.Result, error) {
 	intent := instance.Intent{Name: server.Name, Flavor: server.Flavor, Zone: server.Zone, BillingPlan: server.BillingPlan}
 	if written, err := cloudprovider.IntentOf(claim); err == nil && written != nil {
 		intent = *written
 	}
 	cause := c.instances.Fault(ctx, intent)
+	if server.Status == statusGone {
+		cause = fmt.Errorf("the server does not exist any more: %w", cause)
+	}
 	result, err := c.replace(ctx, claim)
 	if err != nil || result.RequeueAfter != 0 {
 		return result, err
 	}
 	reason := c.failures.LaunchFailed(ctx, claim, intent, cause)
-	log.FromContext(ctx).Info("replacing a claim whose server failed", "server", server.ID, "reason", reason, "cause", cause.Error())
+	log.FromContext(ctx).Info("replacing a claim whose server failed", "server", claim.Status.ProviderID, "reason", reason, "cause", cause.Error())
 	return reconcile.Result{}, nil
 }
 

@@ -198,11 +198,32 @@ var _ = Describe("Launch outcome", func() {
 		look()
 		Expect(deleted()).To(BeTrue())
 	})
-	It("should replace a claim whose server vanished", func() {
+	It("should replace a claim whose server vanished, and count that like a failed launch", func() {
 		Expect(env.Sandbox.RemoveServer(id())).To(Succeed())
 		look()
 		Expect(deleted()).To(BeTrue())
-		Expect(env.Recorder.Calls(events.ReasonServerVanished)).To(Equal(1))
+		Expect(env.Recorder.Calls(events.ReasonLaunchFailed)).To(Equal(1))
+		Expect(marked()).To(BeTrue())
+	})
+	It("should prolong the pause of a NodeClass when the server of its trial vanishes, and try another offering next", func() {
+		tried := map[string]bool{}
+		for i := range 6 {
+			if i > 0 {
+				var err error
+				claim, err = env.Launched(ctx)
+				Expect(err).ToNot(HaveOccurred())
+			}
+			key := offering()
+			Expect(tried).ToNot(HaveKey(key.Flavor + key.Zone))
+			tried[key.Flavor+key.Zone] = true
+			Expect(env.Sandbox.RemoveServer(id())).To(Succeed())
+			look()
+			// The controller also sees the NodeClaim on its way out, and then the trial is over.
+			claim.DeletionTimestamp = &metav1.Time{Time: env.Clock.Now()}
+			look()
+			Expect(env.Recorder.Calls(events.ReasonLaunchesKeepFailing)).To(Equal(max(0, i-1)))
+			env.Clock.Step(min(time.Minute<<max(0, i-2), 5*time.Minute) + time.Second)
+		}
 	})
 	It("should not believe a list alone that a server vanished", func() {
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectBody, Body: "[]"})
