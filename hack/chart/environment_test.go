@@ -31,6 +31,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -125,7 +126,8 @@ var _ = Describe("the environment", func() {
 	It("should have every variable that the controller reads, and no other", func(ctx context.Context) {
 		core, err := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", "sigs.k8s.io/karpenter/pkg/operator/options").Output()
 		Expect(err).ToNot(HaveOccurred())
-		read := readVariables(filepath.Join(w.root, "internal", "options")).
+		ours := lo.FilterMap(options.Table(), func(s *options.Setting, _ int) (string, bool) { return s.Variable, s.Variable != "" })
+		read := sets.New(ours...).
 			Union(readVariables(filepath.Join(w.root, "internal", "logging"))).
 			Union(readVariables(strings.TrimSpace(string(core)))).
 			// Named after the Service of webhooks that core has no longer.
@@ -157,8 +159,8 @@ var _ = Describe("the environment", func() {
 			GinkgoT().Setenv(name, value)
 		}
 		after := flags()
-		// What must be given, and what a pod is told about itself.
-		for _, given := range []string{"cluster-name", "bizfly-region", "system-namespace", "leader-election-namespace", "memory-limit", "cpu-requests"} {
+		// What must be given, what a pod is told about itself, and the ProviderConfig, which the chart installs itself.
+		for _, given := range []string{"cluster-name", "bizfly-region", "system-namespace", "leader-election-namespace", "memory-limit", "cpu-requests", "create-provider-config"} {
 			Expect(before).To(HaveKey(given))
 			delete(before, given)
 			delete(after, given)

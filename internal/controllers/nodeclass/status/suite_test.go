@@ -120,7 +120,7 @@ func newUnreadWorld(sold *cloud.Catalog, configure func(*bootstrap.Config)) *wor
 	w.marks = capacity.NewDefaultProvider(clocktesting.NewFakeClock(time.Now()))
 	w.flavors = flavor.NewDefaultProvider(w.catalog, zones, w.marks, pricing.NewDefaultProvider(pricing.DefaultTable), bootstraps, env.Client,
 		options.NewStore(nil))
-	w.controller = status.NewController(env.Client, karpevents.Recorder(w.recorder), clock.RealClock{},
+	w.controller = status.NewController(env.Client, karpevents.Recorder(w.recorder), w.clock,
 		zones, image.NewDefaultProvider(api, w.catalog, w.lists), network.NewDefaultProvider(api, w.catalog, w.lists), bootstraps, w.flavors)
 	return w
 }
