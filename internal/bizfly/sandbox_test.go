@@ -334,7 +334,7 @@ var _ = Describe("Client and the sandbox", func() {
 	DescribeTable("should find its services however the catalog writes regions", func(ctx SpecContext, forms, region, zone string) {
 		other := startSandbox(cloud.Options{ServiceRegions: forms, Region: region})
 		config := sandboxConfig(other)
-		reader, err := bizfly.NewClient(config)
+		reader, err := newClient(config)
 		Expect(err).ToNot(HaveOccurred())
 		_, err = reader.ListServers(ctx)
 		Expect(err).ToNot(HaveOccurred())

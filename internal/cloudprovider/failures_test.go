@@ -253,8 +253,8 @@ var _ = Describe("Launches that fail", func() {
 		It("should pause for longer each time that a trial fails, up to five minutes, and try another offering each time", func() {
 			fail()
 			tried := lo.SliceToMap(env.Sandbox.Servers(), func(s cloud.Server) (string, bool) { return s.Flavor.Name + s.AvailabilityZone, true })
-			for i, pause := range []time.Duration{1, 2, 4, 5, 5} {
-				env.Clock.Step(pause*time.Minute - time.Second)
+			for i, pause := range []int{1, 2, 4, 5, 5} {
+				env.Clock.Step(time.Duration(pause)*time.Minute - time.Second)
 				ended(nodeClaim(pool))
 				Expect(orders()).To(Equal(3 + i))
 				env.Clock.Step(2 * time.Second)

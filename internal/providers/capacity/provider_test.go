@@ -182,9 +182,9 @@ var _ = Describe("Capacity", func() {
 		mark := func() time.Duration {
 			return provider.MarkFailed(ctx, offering, capacity.ReasonLaunchFailed, time.Minute)
 		}
-		for _, minutes := range []time.Duration{1, 2, 4, 8, 8, 8} {
-			Expect(mark()).To(Equal(minutes * time.Minute))
-			clk.Step(minutes*time.Minute - time.Nanosecond)
+		for _, minutes := range []int{1, 2, 4, 8, 8, 8} {
+			Expect(mark()).To(Equal(time.Duration(minutes) * time.Minute))
+			clk.Step(time.Duration(minutes)*time.Minute - time.Nanosecond)
 			_, unavailable := provider.Unavailable(offering)
 			Expect(unavailable).To(BeTrue())
 			clk.Step(time.Nanosecond)

@@ -150,7 +150,7 @@ func (p *DefaultProvider) cleanUp(ctx context.Context, intent Intent, server *go
 			Description: Description{Flavor: intent.Flavor, Zone: intent.Zone}})
 	} else {
 		p.deletions.expect(intent.Name, time.Time{})
-		_, err = p.sweep(ctx, intent.Name, p.newView(), false)
+		err = p.sweep(ctx, intent.Name, p.newView(), false)
 	}
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		log.FromContext(ctx).Error(err, "cleaning up after a failed launch, it is tried again", "server", intent.Name)

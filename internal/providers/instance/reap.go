@@ -18,7 +18,6 @@ package instance
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -62,8 +61,7 @@ func (p *DefaultProvider) Reap(ctx context.Context, request ReapRequest) ([]Reap
 func (p *DefaultProvider) reap(ctx context.Context, v *view, open record, dryRun bool) error {
 	switch {
 	case open.ID == "":
-		_, err := p.sweep(ctx, open.Name, v, dryRun)
-		return err
+		return p.sweep(ctx, open.Name, v, dryRun)
 	case dryRun:
 		log.FromContext(ctx).Info("would go on deleting a server (dry run)", "server", open.Name, "server-id", open.ID)
 		return nil
@@ -114,24 +112,23 @@ func (p *DefaultProvider) findLeftovers(ctx context.Context, v *view, launching 
 	return nil
 }
 
-// sweep deletes what a launch left behind without a server, and reports whether anything is still there: what is free and has
+// sweep deletes what a launch left behind without a server: what is free and has
 // the name that was made for that launch alone. Where there is a server of ours by that name, its deletion takes them.
-func (p *DefaultProvider) sweep(ctx context.Context, name string, v *view, dryRun bool) (bool, error) {
+func (p *DefaultProvider) sweep(ctx context.Context, name string, v *view, dryRun bool) error {
 	current := p.deletions.known(record{Name: name})
 	servers, err := v.servers(ctx)
 	if err != nil {
-		return true, fmt.Errorf("listing servers to find what launch %s left: %w", name, err)
+		return fmt.Errorf("listing servers to find what launch %s left: %w", name, err)
 	}
 	if lo.SomeBy(servers, func(server *gobizfly.Server) bool { return p.ours(server) && !gone(server) && p.called(server, name) }) {
-		return true, nil
+		return nil
 	}
 	if dryRun {
 		left, err := p.leftovers(ctx, v, current)
 		for _, volume := range left {
 			log.FromContext(ctx).Info("would delete a disk that outlived its server (dry run)", "volume", volume.Name, "volume-id", volume.ID)
 		}
-		return len(left) > 0, err
+		return err
 	}
-	err = p.finish(ctx, v, current)
-	return !errors.Is(err, ErrNotFound), err
+	return p.finish(ctx, v, current)
 }

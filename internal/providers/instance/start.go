@@ -101,6 +101,20 @@ func (p *DefaultProvider) Reboot(ctx context.Context, id, operationID string) er
 	p.reboots.DeleteExpired()
 	p.reboots.SetDefault(operationID, reboot{at: now, updated: server.UpdatedAt})
 	err = p.api.RebootServer(ctx, id)
+	p.recordReboot(operationID, err)
+	switch {
+	case err == nil:
+		return nil
+	case bizfly.IsNotFound(err):
+		return fmt.Errorf("%w: %s", ErrNotFound, id)
+	case bizfly.IsPermission(err), bizfly.IsInvalid(err), bizfly.IsConflict(err) && server.NotRunning() != "":
+		return fmt.Errorf("%w of server %s (%s, %s): %w", ErrRebootRejected, server.Name, id, server.Status, err)
+	}
+	return fmt.Errorf("rebooting server %s (%s, %s): %w", server.Name, id, server.Status, err)
+}
+
+// recordReboot remembers and counts what became of a request. One without an answer stays as it was requested.
+func (p *DefaultProvider) recordReboot(operationID string, err error) {
 	outcome := outcomeAccepted
 	switch {
 	case err == nil:
@@ -112,15 +126,6 @@ func (p *DefaultProvider) Reboot(ctx context.Context, id, operationID string) er
 		p.reboots.Delete(operationID)
 	}
 	rebootsTotal.Inc(map[string]string{labelOutcome: outcome})
-	switch {
-	case err == nil:
-		return nil
-	case bizfly.IsNotFound(err):
-		return fmt.Errorf("%w: %s", ErrNotFound, id)
-	case bizfly.IsPermission(err), bizfly.IsInvalid(err), bizfly.IsConflict(err) && server.NotRunning() != "":
-		return fmt.Errorf("%w of server %s (%s, %s): %w", ErrRebootRejected, server.Name, id, server.Status, err)
-	}
-	return fmt.Errorf("rebooting server %s (%s, %s): %w", server.Name, id, server.Status, err)
 }
 
 func (p *DefaultProvider) requestedReboot(operationID string) (reboot, bool) {

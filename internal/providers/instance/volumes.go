@@ -53,13 +53,7 @@ func (p *DefaultProvider) disposable(ctx context.Context, v *view, server *gobiz
 	candidates := lo.Uniq(append(lo.FilterMap(volumes, func(volume *gobizfly.Volume, _ int) (string, bool) {
 		return volume.ID, attachedTo(volume, server.ID)
 	}), lo.Map(server.AttachedVolumes, func(volume gobizfly.AttachedVolume, _ int) string { return volume.ID })...))
-	isRoot := func(id string) bool {
-		if volume, ok := attached[id]; ok && volume.AttachedType != "" {
-			return volume.AttachedType == attachedTypeRoot
-		}
-		volume, ok := listed[id]
-		return ok && volume.AttachedType == attachedTypeRoot && volume.Bootable
-	}
+	isRoot := func(id string) bool { return isRootDisk(attached[id], lo.FromPtr(listed[id])) }
 	roots := lo.Filter(candidates, func(id string, _ int) bool { return isRoot(id) })
 	named := func(id string) bool {
 		return strings.HasPrefix(lo.CoalesceOrEmpty(lo.FromPtr(listed[id]).Name, attached[id].Name), name)
@@ -85,6 +79,15 @@ func (p *DefaultProvider) disposable(ctx context.Context, v *view, server *gobiz
 		return nil, fmt.Errorf("deleting server %s: %w", server.Name, err)
 	}
 	return lo.Reject(own, func(id string, _ int) bool { return protected.Has(id) }), nil
+}
+
+// isRootDisk reports whether a disk is the root disk of the server that it is attached to. What the server says of it counts
+// before what the list of volumes does.
+func isRootDisk(attached gobizfly.AttachedVolume, listed gobizfly.Volume) bool {
+	if attached.AttachedType != "" {
+		return attached.AttachedType == attachedTypeRoot
+	}
+	return listed.AttachedType == attachedTypeRoot && listed.Bootable
 }
 
 // leftovers returns the disks that outlived their server: those that the cloud named after it, and those that the cloud was

@@ -40,7 +40,7 @@ type api struct {
 }
 
 // serve adds routes. It returns the service, so that a package variable can call it.
-func (a *api) serve(routes ...route) *api {
+func (a *api) serve(routes ...route) *api { //nolint:unparam // a package variable needs a value
 	a.routes = append(a.routes, routes...)
 	return a
 }

@@ -66,7 +66,7 @@ func newBox(opts cloud.Options) *box {
 // login makes a real client. It has keep-alives of its own, so that closed connections are never replayed by luck.
 func (b *box) login(project, region string) *gobizfly.Client {
 	GinkgoHelper()
-	httpClient := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	httpClient := &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
 	client, err := gobizfly.NewClient(gobizfly.WithAPIURL(b.APIURL), gobizfly.WithRegionName(region), gobizfly.WithHTTPClient(httpClient))
 	Expect(err).ToNot(HaveOccurred())
 	token, err := client.Token.Init(context.Background(), &gobizfly.TokenCreateRequest{
@@ -118,7 +118,7 @@ func (b *box) send(method, path string, body any) (answer, error) {
 	request.Header.Set("X-Auth-Token", b.token)
 	request.Header.Set("X-Project-ID", b.Credentials().ProjectID)
 	client := &http.Client{
-		Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true},
+		Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	response, err := client.Do(request)

@@ -265,21 +265,13 @@ func (c *Cloud) createVolume(q *call) reply {
 	if refusal != nil {
 		return *refusal
 	}
-	// The medium alone is a type as well: the CSI driver's StorageClasses and Terraform's documentation say HDD and SSD.
-	disk := &diskRequest{VolumeType: request.VolumeType}
-	if request.VolumeType == "HDD" || request.VolumeType == "SSD" {
-		disk = &diskRequest{Type: request.VolumeType}
-	}
-	t, refusal := c.volumeType(q.region, request.Category, request.AvailabilityZone, disk)
+	t, refusal := c.volumeType(q.region, request.Category, request.AvailabilityZone, request.disk())
 	if refusal != nil {
 		return *refusal
 	}
 	plan := orDefault(request.BillingPlan, c.opts.VolumePlan)
-	switch {
-	case request.Size < 10 || request.Size%10 != 0:
-		return refuse(http.StatusBadRequest, "Dung lượng ổ cứng không hợp lệ")
-	case plan != PlanOnDemand && plan != PlanSaving:
-		return *bad("billing_plan không hợp lệ: %s", plan)
+	if refusal := request.check(plan); refusal != nil {
+		return *refusal
 	}
 	source, refusal := c.volumeSource(q, request)
 	if refusal != nil {
@@ -299,13 +291,33 @@ func (c *Cloud) createVolume(q *call) reply {
 	if source != nil {
 		v.wire.SnapshotID, v.wire.Bootable = &source.ID, source.Bootable
 	}
-	if s != nil {
-		if refusal := c.tryAttach(v, s); refusal != nil {
-			delete(c.volumes, v.wire.ID)
-			return *refusal
-		}
+	if s == nil {
+		return ok(c.renderVolume(v))
+	}
+	if refusal := c.tryAttach(v, s); refusal != nil {
+		delete(c.volumes, v.wire.ID)
+		return *refusal
 	}
 	return ok(c.renderVolume(v))
+}
+
+func (r volumeRequest) check(plan string) *reply {
+	switch {
+	case r.Size < 10 || r.Size%10 != 0:
+		return bad("Dung lượng ổ cứng không hợp lệ")
+	case plan != PlanOnDemand && plan != PlanSaving:
+		return bad("billing_plan không hợp lệ: %s", plan)
+	}
+	return nil
+}
+
+// disk is the type of the volume. The medium alone is one as well: the CSI driver's StorageClasses and Terraform's
+// documentation say HDD and SSD.
+func (r volumeRequest) disk() *diskRequest {
+	if r.VolumeType == "HDD" || r.VolumeType == "SSD" {
+		return &diskRequest{Type: r.VolumeType}
+	}
+	return &diskRequest{VolumeType: r.VolumeType}
 }
 
 // volumeSource is the snapshot that a volume is made from; nil where none is named.

@@ -73,21 +73,11 @@ func (c *Controller) classify(ctx context.Context) (classification, error) {
 	if err != nil {
 		return classification{}, fmt.Errorf("listing servers: %w", err)
 	}
-	claims := &karpv1.NodeClaimList{}
-	if err := c.apiReader.List(ctx, claims); err != nil {
-		return classification{}, fmt.Errorf("listing NodeClaims: %w", err)
-	}
 	c.forget(servers)
 	found := classification{total: len(servers), launching: sets.New[string]()}
-	byUID, byProviderID := map[string]*karpv1.NodeClaim{}, map[string]*karpv1.NodeClaim{}
-	for i := range claims.Items {
-		claim := &claims.Items[i]
-		byUID[string(claim.UID)] = claim
-		if claim.Status.ProviderID != "" {
-			byProviderID[claim.Status.ProviderID] = claim
-		} else if intent, err := cloudprovider.IntentOf(claim); err == nil && intent != nil {
-			found.launching.Insert(intent.Name)
-		}
+	byUID, byProviderID, err := c.claims(ctx, found.launching)
+	if err != nil {
+		return classification{}, err
 	}
 	for _, server := range servers {
 		if server.ClusterUID == "" || server.NodeClaimUID == "" {
@@ -107,6 +97,25 @@ func (c *Controller) classify(ctx context.Context) (classification, error) {
 		}
 	}
 	return found, nil
+}
+
+// claims returns the NodeClaims by UID and by provider ID, and adds the names of the servers that are being launched.
+func (c *Controller) claims(ctx context.Context, launching sets.Set[string]) (byUID, byProviderID map[string]*karpv1.NodeClaim, err error) {
+	claims := &karpv1.NodeClaimList{}
+	if err := c.apiReader.List(ctx, claims); err != nil {
+		return nil, nil, fmt.Errorf("listing NodeClaims: %w", err)
+	}
+	byUID, byProviderID = map[string]*karpv1.NodeClaim{}, map[string]*karpv1.NodeClaim{}
+	for i := range claims.Items {
+		claim := &claims.Items[i]
+		byUID[string(claim.UID)] = claim
+		if claim.Status.ProviderID != "" {
+			byProviderID[claim.Status.ProviderID] = claim
+		} else if intent, err := cloudprovider.IntentOf(claim); err == nil && intent != nil {
+			launching.Insert(intent.Name)
+		}
+	}
+	return byUID, byProviderID, nil
 }
 
 // age is how long the server has existed, or has been seen where the cloud does not say since when it exists. A time in

@@ -138,11 +138,7 @@ func (c *Controller) notRunning(ctx context.Context, claim *karpv1.NodeClaim, no
 	}
 	message, failed := "node repair replaces the node where the feature gate NodeRepair is on", false
 	if reason == v1alpha1.ReasonServerStopped && nodeClass.Spec.StoppedServerPolicy == v1alpha1.StoppedServerPolicyStart {
-		if known && c.clock.Since(before.LastTransitionTime.Time) >= StartFor {
-			message, failed = fmt.Sprintf("it was not running %s after the first attempt to start it, and is not started again", StartFor), true
-		} else {
-			message, failed = c.start(ctx, id)
-		}
+		message, failed = c.start(ctx, id, known && c.clock.Since(before.LastTransitionTime.Time) >= StartFor)
 	}
 	if known && before.Reason == reason && before.Message == message {
 		return nil
@@ -160,9 +156,12 @@ func (c *Controller) notRunning(ctx context.Context, claim *karpv1.NodeClaim, no
 	return nil
 }
 
-// start starts the server and returns what to report: of an error only its class, because its text may differ at each
+// start starts the server, unless it is too late for that, and returns what to report: of an error only its class, because its text may differ at each
 // attempt and the same failure is to be reported once.
-func (c *Controller) start(ctx context.Context, id string) (message string, failed bool) {
+func (c *Controller) start(ctx context.Context, id string, tooLate bool) (message string, failed bool) {
+	if tooLate {
+		return fmt.Sprintf("it was not running %s after the first attempt to start it, and is not started again", StartFor), true
+	}
 	err := c.instances.Start(ctx, id)
 	if err == nil || errors.Is(err, instance.ErrNotFound) {
 		return fmt.Sprintf("it is started again, for up to %s", StartFor), false
