@@ -22,6 +22,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/samber/lo"
@@ -121,16 +122,18 @@ func (c *Controller) state(ctx context.Context, id string) (string, error) {
 	return lo.Ternary(server.Status == instance.StatusActive, v1alpha1.ReasonServerRunning, server.NotRunning()), nil
 }
 
+// reversible are the states that a user may want, and that stoppedServerPolicy Ignore hides.
+var reversible = []string{v1alpha1.ReasonServerStopped, v1alpha1.ReasonServerSuspended}
+
 // notRunning reports the state, and starts the server where the NodeClass asks for it.
 func (c *Controller) notRunning(ctx context.Context, claim *karpv1.NodeClaim, node *corev1.Node, id, reason string) error {
 	nodeClass := &v1alpha1.BizflyNodeClass{}
 	if err := c.kubeClient.Get(ctx, client.ObjectKey{Name: claim.Spec.NodeClassRef.Name}, nodeClass); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("reading the NodeClass of NodeClaim %s: %w", claim.Name, err)
 	}
-	reversible := reason == v1alpha1.ReasonServerStopped || reason == v1alpha1.ReasonServerSuspended
 	before := nodeutils.GetCondition(node, v1alpha1.ConditionTypeServerRunning)
 	known := before.Status == corev1.ConditionFalse
-	if reversible && nodeClass.Spec.StoppedServerPolicy == v1alpha1.StoppedServerPolicyIgnore {
+	if slices.Contains(reversible, reason) && nodeClass.Spec.StoppedServerPolicy == v1alpha1.StoppedServerPolicyIgnore {
 		if !known {
 			return nil
 		}
