@@ -16,10 +16,13 @@ limitations under the License.
 
 package repair
 
-import "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/metrics"
+import (
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/metrics"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
 
 const labelReason = "reason"
 
 var notRunningTotal = metrics.Counter("servers_not_running_total",
 	"Nodes whose server was found not to run, by reason: Stopped, Suspended, Failed or Missing.",
-	metrics.Label(labelReason))
+	metrics.Enum(labelReason, v1alpha1.ReasonServerStopped, v1alpha1.ReasonServerSuspended, v1alpha1.ReasonServerFailed, v1alpha1.ReasonServerMissing))
