@@ -18,6 +18,7 @@ package bizfly
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 
 	"github.com/bizflycloud/gobizfly"
@@ -95,4 +96,38 @@ func (c *Client) LeaveCluster(ctx context.Context, clusterUID, clusterToken, nod
 		return nil
 	}
 	return err
+}
+
+var opGetClusterMaxNodes = &operation{
+	name: "GetClusterMaxNodes", method: http.MethodGet, route: "/_/{uid}", service: serviceKubernetes,
+	class: classRead, kind: kindItem, idempotent: true, body: objectBody, anyScope: true,
+}
+
+// GetClusterMaxNodes implements API. gobizfly's package has no field for it.
+func (c *Client) GetClusterMaxNodes(ctx context.Context, uid string) (int, error) {
+	if err := checkIDs(opGetClusterMaxNodes, "cluster uid", uid); err != nil {
+		return 0, err
+	}
+	maxNodes := 0
+	err := c.do(ctx, opGetClusterMaxNodes, nil, func(ctx context.Context, client *gobizfly.Client) error {
+		raw, err := fetch(ctx, client, opGetClusterMaxNodes.service, "/_/"+uid)
+		if err != nil {
+			return err
+		}
+		var cluster struct {
+			UID     string `json:"uid"`
+			Package struct {
+				MaxNodes int `json:"max_nodes"`
+			} `json:"package"`
+		}
+		if err := json.Unmarshal(raw, &cluster); err != nil {
+			return err
+		}
+		if cluster.UID != uid {
+			return unreadable(kindItem, http.StatusOK, "the answer is not about the cluster that was asked for", nil)
+		}
+		maxNodes = max(0, cluster.Package.MaxNodes)
+		return nil
+	})
+	return maxNodes, err
 }

@@ -20,6 +20,10 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
 )
 
 // connection is one set of credentials at one endpoint: the transport, the token and the catalog that belong to it.
@@ -88,4 +92,59 @@ func (c *connection) scope(ctx context.Context) (Scope, error) {
 // scopeOf returns the scope of a token of this connection.
 func (c *connection) scopeOf(of session) Scope {
 	return Scope{Host: c.endpoint.Host, Region: c.region, ProjectID: of.projectID}
+}
+
+// outageAfter is how many exchanges in a row must fail before it is called an outage: one lost connection is none.
+const outageAfter = 3
+
+// Health is what the traffic of the client says about the cloud.
+type Health struct {
+	// Outage is true while the cloud does not answer or answers with server errors.
+	Outage bool
+	// Since is when the first of the failures happened that make the outage; zero when there is none.
+	Since time.Time
+	// LastAnswer is when the cloud last gave an answer that made sense; zero when it never did.
+	LastAnswer time.Time
+	// LastLogin is when the token in use was issued; zero before the first login.
+	LastLogin time.Time
+}
+
+// health counts failures in a row.
+type health struct {
+	clock   clock.PassiveClock
+	metrics *metrics
+
+	mu         sync.Mutex
+	failures   int
+	since      time.Time
+	lastAnswer time.Time
+}
+
+func (h *health) answered() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.failures, h.since, h.lastAnswer = 0, time.Time{}, h.clock.Now()
+	h.metrics.outage.Set(0)
+}
+
+func (h *health) failed() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.failures == 0 {
+		h.since = h.clock.Now()
+	}
+	h.failures++
+	if h.failures >= outageAfter {
+		h.metrics.outage.Set(1)
+	}
+}
+
+func (h *health) report() Health {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	report := Health{Outage: h.failures >= outageAfter, LastAnswer: h.lastAnswer}
+	if report.Outage {
+		report.Since = h.since
+	}
+	return report
 }

@@ -20,15 +20,21 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/awslabs/operatorpkg/status"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
@@ -139,4 +145,208 @@ func (c *CloudProvider) lastSeen(claim *karpv1.NodeClaim) *instance.Instance {
 		return nil
 	}
 	return last.servers[id]
+}
+
+const (
+	// portsTimeout bounds the list of network interfaces, which nothing but drift waits for.
+	portsTimeout = 20 * time.Second
+	// diskStepGiB is the step in which the cloud sells disks: one that was ordered between two steps may be the next bigger.
+	diskStepGiB = 10
+)
+
+// interfaces are the private networks of servers, from one list of the network interfaces of the project.
+type interfaces struct {
+	at time.Time
+	// networks are the networks by server.
+	networks map[string][]string
+	// seen are all of them, whoever uses them.
+	seen sets.Set[string]
+}
+
+// lookAtInterfaces reads what the list of servers does not tell. Where it cannot be read, what was read before counts until
+// it is too old; then nothing is known, and nothing drifts.
+func (c *CloudProvider) lookAtInterfaces(ctx context.Context) *interfaces {
+	ctx, cancel := context.WithTimeout(ctx, portsTimeout)
+	defer cancel()
+	ports, err := c.instances.Ports(ctx)
+	if err != nil {
+		log.FromContext(ctx).V(1).Info("the networks of servers are not compared for now", "error", err.Error())
+		if last := c.listed.Load(); last != nil {
+			return last.interfaces
+		}
+		return nil
+	}
+	networks := networksOf(ports)
+	return &interfaces{at: c.clock.Now(), networks: networks, seen: sets.New(lo.Flatten(lo.Values(networks))...)}
+}
+
+// networksOf returns the private networks by server. A server with an interface of which nobody knows whether it is public
+// is left out: taken for private, the public one of each server would be drift of the whole fleet, and of its replacement too.
+func networksOf(ports []instance.Port) map[string][]string {
+	unknown := sets.New(lo.FilterMap(ports, func(p instance.Port, _ int) (string, bool) { return p.ServerID, !p.Public && !p.Private })...)
+	networks := map[string][]string{}
+	for _, p := range ports {
+		if p.Private && p.NetworkID != "" && !unknown.Has(p.ServerID) {
+			networks[p.ServerID] = lo.Union(networks[p.ServerID], []string{p.NetworkID})
+		}
+	}
+	return networks
+}
+
+// liveServer is a server as it is, beside what it was ordered as and what new ones are.
+//
+// What was ordered is compared where the NodeClass's own change is seen by its hash: then an upgrade that changes a default
+// rolls nothing, and only what somebody did to the server counts. What the cloud does not say, or says in words that we do
+// not know, has not drifted: a replacement would not differ, and be replaced for ever.
+type liveServer struct {
+	claim      *karpv1.NodeClaim
+	nodeClass  *v1alpha1.BizflyNodeClass
+	server     *instance.Instance
+	intent     instance.Intent
+	interfaces *interfaces
+	// provider is asked for the words of the catalog.
+	provider *CloudProvider
+}
+
+// serverChecks are what is compared, in this order.
+var serverChecks = []func(*liveServer) drifted{
+	(*liveServer).userData, (*liveServer).flavor, (*liveServer).zone, (*liveServer).networks, (*liveServer).disks, (*liveServer).billingPlan,
+}
+
+func (c *CloudProvider) live(claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass, server *instance.Instance) liveServer {
+	l := liveServer{claim: claim, nodeClass: nodeClass, server: server, provider: c}
+	if intent, err := IntentOf(claim); err == nil && intent != nil {
+		l.intent = *intent
+	}
+	if last := c.listed.Load(); last != nil && last.interfaces != nil && c.clock.Since(last.interfaces.at) <= listingMaxAge {
+		l.interfaces = last.interfaces
+	}
+	return l
+}
+
+// knowsFlavor says whether a word of the cloud is the catalog's.
+func (l *liveServer) knowsFlavor(flavor string) bool {
+	_, known := l.provider.flavors.Category(flavor)
+	return known
+}
+
+// knowsZone says whether a word of the cloud is the catalog's.
+func (l *liveServer) knowsZone(name string) bool {
+	zones, err := l.provider.zones.Zones()
+	return err == nil && lo.ContainsBy(zones, func(z zone.Zone) bool { return z.Name == name })
+}
+
+// userData compares the hashes of templates, where both are known. Templates that are in the NodeClass itself are part of
+// its own hash too; those in a Secret are not.
+func (l *liveServer) userData() drifted {
+	got, wanted := l.server.UserDataHash, l.nodeClass.Status.UserDataHash
+	if got == "" || wanted == "" || got == wanted {
+		return drifted{}
+	}
+	return drifted{UserDataDrift, "user data of earlier templates", "user data of the present ones"}
+}
+
+// flavor compares the label by which pods were placed. The API also knows flavors by names without their family: only
+// another flavor of the catalog is another flavor, and one that is not sold any more is none.
+func (l *liveServer) flavor() drifted {
+	wanted, got := l.claim.Labels[corev1.LabelInstanceTypeStable], l.server.Flavor
+	if wanted == "" || wanted == got || strings.HasSuffix(wanted, "."+got) || !l.knowsFlavor(got) {
+		return drifted{}
+	}
+	return drifted{FlavorDrift, "flavor " + got, "flavor " + wanted}
+}
+
+// zone compares the label by which pods were placed.
+func (l *liveServer) zone() drifted {
+	wanted, got := l.claim.Labels[corev1.LabelTopologyZone], l.server.Zone
+	if wanted == "" || wanted == got || !l.knowsZone(got) {
+		return drifted{}
+	}
+	return drifted{ZoneDrift, "zone " + got, "zone " + wanted}
+}
+
+// networks compares the networks of the server's interfaces with those that new servers get. An interface might name its
+// network by another id than the list of networks does; that it does not is known when any interface of the project is in
+// one of these networks. Where it is not known, and while the server is in the networks that it was delivered with, what was
+// ordered is compared instead.
+func (l *liveServer) networks() drifted {
+	if len(l.nodeClass.Status.Networks) == 0 {
+		return drifted{}
+	}
+	wanted := lo.Map(l.nodeClass.Status.Networks, func(n v1alpha1.NetworkStatus, _ int) string { return n.ID })
+	got := l.intent.Networks
+	if l.interfaces != nil && l.server.Status == instance.StatusActive && l.interfaces.seen.HasAny(append(slices.Clone(wanted), got...)...) {
+		if live := l.interfaces.networks[l.server.ID]; len(live) > 0 && !lo.ElementsMatch(live, deliveredOf(l.claim).Networks) {
+			got = live
+		}
+	}
+	if len(got) == 0 || lo.ElementsMatch(lo.Uniq(got), lo.Uniq(wanted)) {
+		return drifted{}
+	}
+	return drifted{NetworkDrift, "networks " + strings.Join(got, ", "), "networks " + strings.Join(wanted, ", ")}
+}
+
+// disks compares the disks that the server was ordered with. Volumes of the block storage driver, and what somebody else
+// attached, are no part of it.
+func (l *liveServer) disks() drifted {
+	root, ok := lo.Find(l.server.Volumes, func(v instance.Volume) bool { return v.Root })
+	if !ok || len(l.intent.Disks) == 0 {
+		return drifted{}
+	}
+	ordered, data := l.intent.Disks[0], l.intent.Disks[1:]
+	if image := l.nodeClass.Status.Image; image != nil {
+		// A cloud that makes the disk as big as its image needs it would do so again.
+		ordered.SizeGiB = max(ordered.SizeGiB, min(root.SizeGiB, int(image.MinDiskGiB)))
+	}
+	if !isDisk(root, ordered) && !deliveredOf(l.claim).same(root) {
+		return drifted{DiskDrift, "root disk " + diskText(root), fmt.Sprintf("one of %d GiB, %s", ordered.SizeGiB, ordered.VolumeType)}
+	}
+	recorded := lo.Without(OwnedVolumes(l.claim), root.ID)
+	if len(recorded) < len(data) {
+		// The record was written when not all of them were listed.
+		return drifted{}
+	}
+	attached := lo.Filter(l.server.Volumes, func(v instance.Volume, _ int) bool { return !v.Root && slices.Contains(recorded, v.ID) })
+	if len(attached) < len(data) {
+		return drifted{DiskDrift, fmt.Sprintf("%d of its data disks", len(attached)), fmt.Sprintf("%d", len(data))}
+	}
+	if len(attached) == len(data) && !sameDisks(attached, data) && !lo.EveryBy(attached, deliveredOf(l.claim).same) {
+		return drifted{DiskDrift, "data disks " + strings.Join(lo.Map(attached, func(v instance.Volume, _ int) string { return diskText(v) }), ", "),
+			"those that were ordered"}
+	}
+	return drifted{}
+}
+
+// sameDisks finds a disk of its own for each one that was ordered.
+func sameDisks(attached []instance.Volume, ordered []instance.Disk) bool {
+	left := slices.Clone(attached)
+	for _, disk := range ordered {
+		i := slices.IndexFunc(left, func(v instance.Volume) bool { return isDisk(v, disk) })
+		if i < 0 {
+			return false
+		}
+		left = slices.Delete(left, i, i+1)
+	}
+	return true
+}
+
+// isDisk says that a disk may be the one that was ordered, as far as the cloud says what it is.
+func isDisk(v instance.Volume, ordered instance.Disk) bool {
+	most := (ordered.SizeGiB + diskStepGiB - 1) / diskStepGiB * diskStepGiB
+	medium := instance.MediumOf(ordered.VolumeType)
+	return (v.SizeGiB == 0 || (v.SizeGiB >= ordered.SizeGiB && v.SizeGiB <= most)) &&
+		(v.Medium == "" || medium == "" || v.Medium == medium)
+}
+
+func diskText(v instance.Volume) string { return fmt.Sprintf("of %d GiB, %s", v.SizeGiB, v.Medium) }
+
+// billingPlan compares how the server is paid for with how it was ordered. A saving plan that has ended, or that somebody has
+// ended, is no drift: it would be prepaid once more for every server, which nobody asked for.
+func (l *liveServer) billingPlan() drifted {
+	wanted, got := l.intent.BillingPlan, l.server.BillingPlan
+	known := got == string(v1alpha1.BillingPlanOnDemand) || got == string(v1alpha1.BillingPlanSavingPlan)
+	if wanted == "" || wanted == string(v1alpha1.BillingPlanSavingPlan) || !known || wanted == got || got == deliveredOf(l.claim).BillingPlan {
+		return drifted{}
+	}
+	return drifted{BillingPlanDrift, "billing plan " + got, "billing plan " + wanted}
 }

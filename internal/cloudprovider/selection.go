@@ -26,6 +26,8 @@ import (
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
@@ -176,4 +178,70 @@ func available(key string, instanceTypes []*cloudprovider.InstanceType) string {
 		return fmt.Sprintf("%s and %d more", strings.Join(sorted[:most], ", "), len(sorted)-most)
 	}
 	return strings.Join(sorted, ", ")
+}
+
+// dropUnsupportedCapacityTypes returns the NodeClaim as it is to be launched. Where a NodePool allows any capacity type, core
+// names in a new NodeClaim those that are launchable, which is on-demand. Only consolidation still assumes that spot is sold:
+// it asks for nothing else when it replaces a node by a cheaper one (disruption.computeConsolidation), so that want of spot
+// capacity never makes the replacement more expensive than what it replaces. Core has compared on-demand prices there, and
+// the user has not asked for spot, so that requirement is left out. One that the NodePool makes itself stays, and is rejected.
+func (c *CloudProvider) dropUnsupportedCapacityTypes(ctx context.Context, claim *karpv1.NodeClaim) (*karpv1.NodeClaim, error) {
+	capacityType := scheduling.NewNodeSelectorRequirementsWithMinValues(claim.Spec.Requirements...).Get(karpv1.CapacityTypeLabelKey)
+	name := claim.Labels[karpv1.NodePoolLabelKey]
+	if name == "" || capacityType.Has(karpv1.CapacityTypeOnDemand) || !capacityType.Has(karpv1.CapacityTypeSpot) {
+		return claim, nil
+	}
+	pool := &karpv1.NodePool{}
+	if err := c.kubeClient.Get(ctx, client.ObjectKey{Name: name}, pool); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			return claim, nil
+		}
+		return nil, fmt.Errorf("reading the capacity types of NodePool %q: %w", name, err)
+	}
+	wanted := scheduling.NewNodeSelectorRequirementsWithMinValues(pool.Spec.Template.Spec.Requirements...)
+	wanted.Add(scheduling.NewLabelRequirements(pool.Spec.Template.Labels).Values()...)
+	if !wanted.Get(karpv1.CapacityTypeLabelKey).Has(karpv1.CapacityTypeOnDemand) {
+		return claim, nil
+	}
+	// Core patches the object that it has passed.
+	claim = claim.DeepCopy()
+	claim.Spec.Requirements = lo.Reject(claim.Spec.Requirements, func(r karpv1.NodeSelectorRequirementWithMinValues, _ int) bool {
+		return r.Key == karpv1.CapacityTypeLabelKey
+	})
+	return claim, nil
+}
+
+// CountNodes returns how many nodes the cluster has, servers that are no nodes yet included, but for that of one claim.
+func CountNodes(ctx context.Context, kubeClient client.Reader, except types.UID) (int, error) {
+	nodes, claims := &corev1.NodeList{}, &karpv1.NodeClaimList{}
+	if err := kubeClient.List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return 0, fmt.Errorf("counting nodes: %w", err)
+	}
+	if err := kubeClient.List(ctx, claims, client.UnsafeDisableDeepCopy); err != nil {
+		return 0, fmt.Errorf("counting NodeClaims: %w", err)
+	}
+	return len(nodes.Items) + lo.CountBy(claims.Items, func(claim karpv1.NodeClaim) bool {
+		return claim.UID != except && claim.Status.ProviderID != "" && claim.Status.NodeName == ""
+	}), nil
+}
+
+// roomInPackage refuses a launch beyond what the package of the BKE cluster allows, where that is enforced: whether nodes
+// outside of BKE's own worker pools count is not documented, so nobody is stopped who did not ask for it. Launches at
+// the same moment may go a little beyond, as far as caches lag.
+func (c *CloudProvider) roomInPackage(ctx context.Context, claim *karpv1.NodeClaim) error {
+	if c.maxNodes == nil {
+		return nil
+	}
+	limit := c.maxNodes()
+	if limit <= 0 {
+		return nil
+	}
+	count, err := CountNodes(ctx, c.kubeClient, claim.UID)
+	if err != nil || count < limit {
+		return err
+	}
+	pause := c.settings.Load().AccountPause
+	c.capacity.MarkUnavailable(ctx, capacity.Offering{}, capacity.ReasonPackageLimit, pause)
+	c.recorder.Publish(events.PackageLimitReached(claim, count, limit, pause))
+	return noRoom("the package of the BKE cluster allows %d nodes and there are %d", limit, count)
 }

@@ -24,6 +24,7 @@ import (
 
 	"github.com/awslabs/operatorpkg/status"
 	corev1 "k8s.io/api/core/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -83,6 +84,30 @@ func NetworkOutOfAddresses(nodeClass *v1alpha1.BizflyNodeClass, networks []strin
 	event := warning(nodeClass, strings.Join(names, ","), ReasonNetworkOutOfAddresses, fmt.Sprintf(
 		"%s has no address left: launches in it pause for %s. Make room in it, or give spec.networkSelectorTerms a bigger network. The cloud said: %s",
 		which, pause, cause))
+	event.DedupeTimeout = pause
+	return event
+}
+
+// ReasonQuotaTooSmall is the reason of an event about a quota that has room only for smaller servers.
+const ReasonQuotaTooSmall = "QuotaTooSmall"
+
+// ReasonPackageLimit is the reason of an event about a BKE package that allows no more nodes.
+const ReasonPackageLimit = "PackageLimitReached"
+
+// PackageLimitReached says that the package of the BKE cluster allows no more nodes.
+func PackageLimitReached(claim *karpv1.NodeClaim, nodes, limit int, pause time.Duration) karpevents.Event {
+	event := warning(claim, "package", ReasonPackageLimit, fmt.Sprintf(
+		"The cluster has %d nodes and the package of the BKE cluster allows %d: launches pause for %s. Choose a bigger package, or set ENFORCE_CLUSTER_MAX_NODES=false",
+		nodes, limit, pause))
+	event.DedupeTimeout = pause
+	return event
+}
+
+// QuotaTooSmall says that the quota of vCPUs or memory has no room for a server of this size.
+func QuotaTooSmall(claim *karpv1.NodeClaim, cpu, memoryMiB int, pause time.Duration, cause error) karpevents.Event {
+	event := warning(claim, fmt.Sprintf("%d-%d", cpu, memoryMiB), ReasonQuotaTooSmall,
+		fmt.Sprintf("The quota has no room for a server of %d vCPUs and %d MiB: none of that size or bigger is ordered for %s. Raise the quota of vCPUs or memory. The cloud said: %s",
+			cpu, memoryMiB, pause, cause))
 	event.DedupeTimeout = pause
 	return event
 }

@@ -20,15 +20,21 @@ package logging
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
+	"flag"
 	"fmt"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
 	"github.com/samber/lo"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
+	"sigs.k8s.io/karpenter/pkg/utils/env"
 )
 
 const (
@@ -155,4 +161,44 @@ func assign(entry *zapcore.Entry, key string, value json.RawMessage) ([]zapcore.
 		return []zapcore.Field{zap.Reflect(key, value)}, nil
 	}
 	return nil, err
+}
+
+func init() {
+	coreoptions.Injectables = append(coreoptions.Injectables, &Options{})
+}
+
+// Options are those of the log's format. Core's own LOG_LEVEL, LOG_OUTPUT_PATHS and LOG_ERROR_OUTPUT_PATHS say what is
+// logged, and where.
+type Options struct {
+	// Format is FormatJSON or FormatConsole (LOG_FORMAT).
+	Format string
+}
+
+// AddFlags implements coreoptions.Injectable.
+func (o *Options) AddFlags(fs *coreoptions.FlagSet) {
+	fs.StringVar(&o.Format, "log-format", env.WithDefaultString("LOG_FORMAT", FormatJSON), "How the log is written: json (one object per line, for machines) or console (text, for people).")
+}
+
+// Parse implements coreoptions.Injectable.
+func (o *Options) Parse(fs *coreoptions.FlagSet, args ...string) error {
+	if err := fs.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			os.Exit(0)
+		}
+		return fmt.Errorf("parsing flags, %w", err)
+	}
+	if o.Format != FormatJSON && o.Format != FormatConsole {
+		return fmt.Errorf("LOG_FORMAT=%q is unknown: use %s or %s", o.Format, FormatJSON, FormatConsole)
+	}
+	return nil
+}
+
+// ToContext implements coreoptions.Injectable. Nobody asks for the format later, but core for its paths, which are in the
+// context already: its options come first. Parse would be too early, since every option parses all flags again.
+func (o *Options) ToContext(ctx context.Context) context.Context {
+	if o.Format == FormatConsole {
+		core := coreoptions.FromContext(ctx)
+		core.LogOutputPaths = ConsolePaths(core.LogOutputPaths)
+	}
+	return ctx
 }

@@ -26,8 +26,10 @@ import (
 
 	"github.com/samber/lo"
 	"golang.org/x/sync/singleflight"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
@@ -268,4 +270,38 @@ func (p *DefaultProvider) remember(made *entry) {
 		delete(byUID, oldest.uid)
 	}
 	p.entries.Store(&entries{byUID: byUID, newest: made})
+}
+
+// use is what live claims of a NodeClass run on: one flavor in some zones.
+type use struct {
+	labels map[string]string // of one of the claims
+	zones  []string          // sorted
+}
+
+// inUse returns by flavor what the live claims of the NodeClass run on. The reader is the manager's cache, so this is no
+// request; and it is asked only when a catalog or a NodeClass has changed. A claim that is launched later runs on what
+// was listed then, and the change that takes that away asks again.
+func (p *DefaultProvider) inUse(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (map[string]*use, error) {
+	claims := &karpv1.NodeClaimList{}
+	if err := p.reader.List(ctx, claims, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing the NodeClaims to keep the instance types that they run on, %w", err)
+	}
+	uses := map[string]*use{}
+	for i := range claims.Items {
+		claim := &claims.Items[i]
+		ref := claim.Spec.NodeClassRef
+		name, zone := claim.Labels[corev1.LabelInstanceTypeStable], claim.Labels[corev1.LabelTopologyZone]
+		if ref == nil || ref.Group != v1alpha1.Group || ref.Name != nodeClass.Name || name == "" || zone == "" {
+			continue
+		}
+		found, ok := uses[name]
+		if !ok {
+			found = &use{labels: claim.Labels}
+			uses[name] = found
+		}
+		if at, present := slices.BinarySearch(found.zones, zone); !present {
+			found.zones = slices.Insert(found.zones, at, zone)
+		}
+	}
+	return uses, nil
 }

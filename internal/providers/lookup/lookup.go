@@ -22,7 +22,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
+	"github.com/patrickmn/go-cache"
 	"github.com/samber/lo"
 )
 
@@ -58,3 +61,54 @@ func Shorten(names []string) []string {
 	}
 	return append(names[:maxAvailable:maxAvailable], fmt.Sprintf("and %d more", len(names)-maxAvailable))
 }
+
+// Glob says whether the name matches the pattern, in which * stands for any characters, none included, and everything
+// else, letter case too, for itself.
+func Glob(pattern, name string) bool {
+	parts := strings.Split(pattern, "*")
+	if len(parts) == 1 {
+		return pattern == name
+	}
+	rest, ok := strings.CutPrefix(name, parts[0])
+	if !ok {
+		return false
+	}
+	last := parts[len(parts)-1]
+	for _, part := range parts[1 : len(parts)-1] {
+		// The first place at which it fits leaves the most for what follows.
+		at := strings.Index(rest, part)
+		if at < 0 {
+			return false
+		}
+		rest = rest[at+len(part):]
+	}
+	return strings.HasSuffix(rest, last)
+}
+
+// Cache keeps lists; *cache.Cache of go-cache and *Lists are ones.
+type Cache interface {
+	// Get returns what is kept and still good.
+	Get(key string) (any, bool)
+	// SetDefault keeps a list for as long as the cache keeps lists.
+	SetDefault(key string, items any)
+}
+
+// Lists is a Cache whose time can be changed while it is used.
+type Lists struct {
+	cache *cache.Cache
+	ttl   func() time.Duration
+}
+
+var _ Cache = (*Lists)(nil)
+
+// NewLists keeps lists in the cache for the active TTL.
+func NewLists(c *cache.Cache, ttl func() time.Duration) *Lists { return &Lists{cache: c, ttl: ttl} }
+
+// Get implements Cache. A list that would be kept for longer than the TTL was stored with a longer one and has expired.
+func (l *Lists) Get(key string) (any, bool) {
+	items, until, ok := l.cache.GetWithExpiration(key)
+	return items, ok && time.Until(until) <= l.ttl()
+}
+
+// SetDefault implements Cache.
+func (l *Lists) SetDefault(key string, items any) { l.cache.Set(key, items, l.ttl()) }

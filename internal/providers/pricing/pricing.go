@@ -63,3 +63,18 @@ type Provider interface {
 	// SeqNum changes whenever a price may have changed.
 	SeqNum() uint64
 }
+
+// DefaultProvider prices with the active table.
+type DefaultProvider struct{ table func() *Table }
+
+var _ Provider = (*DefaultProvider)(nil)
+
+// NewDefaultProvider prices with the table that the function returns, for example DefaultTable. It must have passed
+// ParseTable and not be changed any more.
+func NewDefaultProvider(table func() *Table) *DefaultProvider { return &DefaultProvider{table: table} }
+
+// Price returns VND per hour.
+func (p *DefaultProvider) Price(item Item) (float64, bool) { return p.table().price(item) }
+
+// SeqNum is different for each parsed table.
+func (p *DefaultProvider) SeqNum() uint64 { return p.table().seq }

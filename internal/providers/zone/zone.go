@@ -18,6 +18,11 @@ limitations under the License.
 package zone
 
 import (
+	"fmt"
+
+	"github.com/samber/lo"
+	"k8s.io/apimachinery/pkg/api/resource"
+
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -46,4 +51,57 @@ type Provider interface {
 	// Categories returns the categories in which servers are sold, those that are closed today included, in lower case and
 	// sorted.
 	Categories() []string
+}
+
+const bytesPerGiB = 1 << 30
+
+// Disk is a disk that a NodeClass asks for.
+type Disk struct {
+	// Field is where it is asked for, for example spec.dataDisks[0].
+	Field string
+	// GiB is its size in GiB.
+	GiB int
+	// Type is the medium; it is empty where VolumeType says it.
+	Type v1alpha1.DiskType
+	// VolumeType is a volume type by its name, or empty.
+	VolumeType string
+}
+
+// Disks are the disks of each server, the root disk first, with the defaults of what is not said.
+func Disks(spec *v1alpha1.BizflyNodeClassSpec) []Disk {
+	root := lo.FromPtr(spec.RootDisk)
+	size := lo.CoalesceOrEmpty(root.Size, lo.ToPtr(resource.MustParse(v1alpha1.DefaultRootDiskSize)))
+	disks := []Disk{newDisk("spec.rootDisk", size, root.Type, root.VolumeType)}
+	for i, data := range spec.DataDisks {
+		disks = append(disks, newDisk(fmt.Sprintf("spec.dataDisks[%d]", i), data.Size, data.Type, data.VolumeType))
+	}
+	return disks
+}
+
+func newDisk(field string, size *resource.Quantity, medium v1alpha1.DiskType, volumeType string) Disk {
+	disk := Disk{Field: field, Type: lo.CoalesceOrEmpty(medium, v1alpha1.DiskTypeSSD), VolumeType: volumeType}
+	if volumeType != "" {
+		disk.Type = ""
+	}
+	if size != nil {
+		disk.GiB = int((size.Value() + bytesPerGiB - 1) / bytesPerGiB)
+	}
+	return disk
+}
+
+// In returns the name of the volume type that the disk gets in the zone with a server of the category, and false where
+// there is none.
+func (d Disk) In(zones Provider, zone, category string) (string, bool) {
+	if d.VolumeType != "" {
+		return d.VolumeType, zones.HasVolumeType(zone, category, d.VolumeType)
+	}
+	return zones.VolumeType(zone, category, d.Type)
+}
+
+// String is the field that decides and its value, for messages.
+func (d Disk) String() string {
+	if d.VolumeType != "" {
+		return fmt.Sprintf("%s.volumeType %q", d.Field, d.VolumeType)
+	}
+	return fmt.Sprintf("%s.type %q", d.Field, d.Type)
 }

@@ -14,6 +14,11 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
+// Package v1alpha1 holds the custom resources of this provider, and the labels, annotations and metadata keys that it
+// writes on Kubernetes objects and on servers.
+//
+// +kubebuilder:object:generate=true
+// +groupName=karpenter.bizflycloud.vn
 package v1alpha1
 
 import (

@@ -44,6 +44,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/metrics"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
@@ -216,3 +217,9 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
 		Complete(reconcile.AsReconciler(m.GetClient(), c))
 }
+
+const labelReason = "reason"
+
+var notRunningTotal = metrics.Counter("servers_not_running_total",
+	"Nodes whose server was found not to run, by reason: Stopped, Suspended, Failed or Missing.",
+	metrics.Enum(labelReason, v1alpha1.ReasonServerStopped, v1alpha1.ReasonServerSuspended, v1alpha1.ReasonServerFailed, v1alpha1.ReasonServerMissing))

@@ -28,6 +28,58 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
+// networksConcern finds the VPC networks.
+type networksConcern struct {
+	networks network.Provider
+}
+
+func (*networksConcern) conditionType() string { return v1alpha1.ConditionTypeNetworksReady }
+
+func (c *networksConcern) resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) finding {
+	networks, err := c.networks.Networks(ctx, nodeClass)
+	if err != nil {
+		return missingOr[*network.NotFoundError](err, reasonNetworkNotFound)
+	}
+	nodeClass.Status.Networks = lo.Map(networks, func(n network.Network, _ int) v1alpha1.NetworkStatus {
+		return v1alpha1.NetworkStatus{ID: n.ID, Name: n.Name}
+	})
+	return fine()
+}
+
+// firewallsConcern finds the firewalls.
+type firewallsConcern struct {
+	networks network.Provider
+}
+
+func (*firewallsConcern) conditionType() string { return v1alpha1.ConditionTypeFirewallsReady }
+
+func (c *firewallsConcern) resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) finding {
+	firewalls, err := c.networks.Firewalls(ctx, nodeClass)
+	if err != nil {
+		return missingOr[*network.NotFoundError](err, reasonFirewallNotFound)
+	}
+	nodeClass.Status.Firewalls = lo.Map(firewalls, func(f network.Firewall, _ int) v1alpha1.FirewallStatus {
+		return v1alpha1.FirewallStatus{ID: f.ID, Name: f.Name}
+	})
+	return fine()
+}
+
+// sshKeyConcern finds the SSH key.
+type sshKeyConcern struct {
+	networks network.Provider
+}
+
+func (*sshKeyConcern) conditionType() string { return v1alpha1.ConditionTypeSSHKeyReady }
+
+func (c *sshKeyConcern) resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) finding {
+	name, err := c.networks.SSHKey(ctx, nodeClass)
+	if err != nil {
+		return missingOr[*network.NotFoundError](err, reasonSSHKeyNotFound)
+	}
+	nodeClass.Status.SSHKey = name
+	return fine()
+}
+
 // egressConcern warns of servers that can reach nothing outside their networks. It is no part of Ready: whoever mirrors
 // images and has the cluster on the same network needs nothing from outside.
 type egressConcern struct {

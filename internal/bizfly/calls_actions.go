@@ -102,3 +102,68 @@ func (c *Client) changeFirewalls(ctx context.Context, op *operation, action, int
 		return err
 	})
 }
+
+// Neither is repeated by itself: the caller reads the server before it asks again.
+var (
+	opStartServer = &operation{
+		name: "StartServer", method: http.MethodPost, route: "/servers/{id}/action", service: serviceServers,
+		class: classCreate, kind: kindItem, body: acknowledgement,
+	}
+	opRebootServer = &operation{
+		name: "RebootServer", method: http.MethodPost, route: "/servers/{id}/action", service: serviceServers,
+		class: classCreate, kind: kindAction, body: acknowledgement,
+	}
+)
+
+// StartServer implements API.
+func (c *Client) StartServer(ctx context.Context, id string) error {
+	if err := checkIDs(opStartServer, "server id", id); err != nil {
+		return err
+	}
+	return c.do(ctx, opStartServer, nil, func(ctx context.Context, client *gobizfly.Client) error {
+		_, err := client.CloudServer.Start(ctx, id)
+		return err
+	})
+}
+
+// RebootServer implements API.
+func (c *Client) RebootServer(ctx context.Context, id string) error {
+	if err := checkIDs(opRebootServer, "server id", id); err != nil {
+		return err
+	}
+	return c.do(ctx, opRebootServer, nil, func(ctx context.Context, client *gobizfly.Client) error {
+		_, err := client.CloudServer.HardReboot(ctx, id)
+		return err
+	})
+}
+
+var (
+	opDeleteNetworkInterface = &operation{
+		name: "DeleteNetworkInterface", method: http.MethodDelete, route: "/network-interfaces/{id}", service: serviceServers,
+		class: classDelete, kind: kindDelete, idempotent: true, body: acknowledgement,
+	}
+	opDeleteWanIP = &operation{
+		name: "DeleteWanIP", method: http.MethodDelete, route: "/wanips/{id}", service: serviceServers,
+		class: classDelete, kind: kindDelete, idempotent: true, body: acknowledgement,
+	}
+)
+
+// DeleteNetworkInterface implements API.
+func (c *Client) DeleteNetworkInterface(ctx context.Context, id string) error {
+	if err := checkIDs(opDeleteNetworkInterface, "network interface id", id); err != nil {
+		return err
+	}
+	return c.do(ctx, opDeleteNetworkInterface, nil, func(ctx context.Context, client *gobizfly.Client) error {
+		return client.CloudServer.NetworkInterfaces().Delete(ctx, id)
+	})
+}
+
+// DeleteWanIP implements API.
+func (c *Client) DeleteWanIP(ctx context.Context, id string) error {
+	if err := checkIDs(opDeleteWanIP, "public address id", id); err != nil {
+		return err
+	}
+	return c.do(ctx, opDeleteWanIP, nil, func(ctx context.Context, client *gobizfly.Client) error {
+		return client.CloudServer.PublicNetworkInterfaces().Delete(ctx, id)
+	})
+}

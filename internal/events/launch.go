@@ -25,7 +25,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/events"
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -203,4 +205,44 @@ func shorten(text string) string {
 		return text
 	}
 	return strings.ToValidUTF8(text[:maxText], "") + "..."
+}
+
+// Reasons of the events about what a deleted server left behind and the controller could not remove within ten minutes.
+const (
+	// ReasonLeaveFailed is for a node that BKE still lists.
+	ReasonLeaveFailed = "BKELeaveFailed"
+	// ReasonAddressReleaseFailed is for addresses that are still paid for.
+	ReasonAddressReleaseFailed = "AddressReleaseFailed"
+	// ReasonDiskDeletionFailed is for disks that are still paid for.
+	ReasonDiskDeletionFailed = "DiskDeletionFailed"
+	// ReasonServerDeletionFailed is for a server that is still there itself.
+	ReasonServerDeletionFailed = "ServerDeletionFailed"
+	// ReasonNodeSmallerThanPlanned is for a node that offers pods less than its instance type promises.
+	ReasonNodeSmallerThanPlanned = "NodeSmallerThanPlanned"
+)
+
+// NodeSmallerThanPlanned reports that a node offers pods noticeably less than its instance type promises, which no second
+// node has confirmed yet.
+func NodeSmallerThanPlanned(claim *karpv1.NodeClaim, node *corev1.Node) events.Event {
+	planned, offers := claim.Status.Allocatable, node.Status.Allocatable
+	return warning(claim, string(claim.UID), ReasonNodeSmallerThanPlanned, fmt.Sprintf(
+		"Node %s offers pods cpu %s, memory %s, ephemeral-storage %s and %s pods; planned were %s, %s, %s and %s. "+
+			"New nodes of %s are planned like this once a second node reports the same; set spec.kubelet of the NodeClass to plan so now",
+		node.Name, offers.Cpu(), offers.Memory(), offers.StorageEphemeral(), offers.Pods(),
+		planned.Cpu(), planned.Memory(), planned.StorageEphemeral(), planned.Pods(), claim.Labels[corev1.LabelInstanceTypeStable]))
+}
+
+// leftovers are reason and message by what a deleted server leaves.
+var leftovers = map[string][2]string{
+	"server":  {ReasonServerDeletionFailed, "The server is still there ten minutes after its deletion began. It is tried again, and its NodeClaim waits"},
+	"disk":    {ReasonDiskDeletionFailed, "The server is deleted, but a disk of it is still paid for. It is tried again; delete its snapshots if it has any"},
+	"address": {ReasonAddressReleaseFailed, "The server is deleted, but an address of it is still paid for. It is tried again; release it by hand if it stays"},
+	"node":    {ReasonLeaveFailed, "The server is deleted, but BizFly Kubernetes Engine still lists the node. It is tried again; remove the node there if it stays"},
+}
+
+// Leftover reports what is still there ten minutes after a deletion began: the "server" itself, or, of one that is gone, a
+// "disk", an "address", or the "node" in BKE.
+func Leftover(kind, nodeName string, err error) events.Event {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: types.UID(nodeName)}}
+	return warning(node, nodeName+err.Error(), leftovers[kind][0], fmt.Sprintf("%s: %s", leftovers[kind][1], err))
 }
