@@ -288,11 +288,11 @@ func (c *CloudProvider) rejected(ctx context.Context, l *launch, chosen candidat
 	next = c.conclude(ctx, l, intent, f)
 	if f.noCapacity {
 		if next {
-			c.recorder.Publish(events.OfferingRefused(l.claim, intent.Flavor, intent.Zone, f.reason, err))
+			c.recorder.Publish(events.OfferingUnavailable(l.claim, intent.Flavor, intent.Zone, f.reason, err))
 		}
 		return next
 	}
-	c.recorder.Publish(events.OrderRefused(l.claim, intent.Flavor, intent.Zone, f.reason, err))
+	c.recorder.Publish(events.LaunchRejected(l.claim, intent.Flavor, intent.Zone, f.reason, err))
 	return next
 }
 

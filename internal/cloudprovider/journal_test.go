@@ -97,7 +97,7 @@ var _ = Describe("The journal", func() {
 		Expect(lines()).To(HaveExactElements(
 			line(journal.MessageLaunchFailed, "", "nix.2c_4g", "InsufficientCapacity"),
 			line(journal.MessageLaunched, serverOf(claim).ID, "nix.2c_4g", cloudprovider.ReasonFailedOver)))
-		Expect(env.Recorder.Calls(events.ReasonOfferingRefused)).To(Equal(1))
+		Expect(env.Recorder.Calls(events.ReasonOfferingUnavailable)).To(Equal(1))
 	})
 	It("should have one line of a claim for which nothing is for sale", func() {
 		Expect(refused(of("nix.999c_1g"))).To(HaveOccurred())
@@ -107,7 +107,7 @@ var _ = Describe("The journal", func() {
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusForbidden, Message: "You are not allowed to do this"})
 		Expect(refused(of("nix.2c_4g"))).To(HaveOccurred())
 		Expect(lines()).To(ConsistOf(line(journal.MessageLaunchFailed, "", "nix.2c_4g", cloudprovider.ReasonLaunchPermissionDenied)))
-		Expect(env.Recorder.Calls(events.ReasonOrderRefused)).To(Equal(1))
+		Expect(env.Recorder.Calls(events.ReasonLaunchRejected)).To(Equal(1))
 	})
 	It("should have one line of a server that the cloud could not build, and one when what is left of it is gone", func() {
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectErrorServer, Count: 1})

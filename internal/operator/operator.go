@@ -85,7 +85,7 @@ type Operator struct {
 	// BKE knows with what nodes join BKE.
 	BKE *bke.DefaultProvider
 	// JoinTokens makes bootstrap tokens; nil where it may not.
-	JoinTokens *jointoken.DefaultProvider
+	JoinTokens jointoken.Provider
 	// CloudProvider is the BizflyCloudProvider, undecorated.
 	CloudProvider *cloudprovider.CloudProvider
 	// Settings are the active settings; Tuning changes them while the controller runs.

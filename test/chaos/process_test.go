@@ -216,7 +216,7 @@ func (w *world) newProcess() *process {
 		Instances: p.instances, Flavors: flavors, Zones: zones, Capacity: marks,
 		LaunchRecords: forever(), LaunchFailures: forever(), PausedTypes: forever(), NodePoolChecks: forever(), Placements: forever(), Removals: forever(),
 	})
-	p.launch = launch.NewController(p.kube, p.instances, p.cloudProvider, silent{}, clock.RealClock{})
+	p.launch = launch.NewController(p.kube, p.instances, p.cloudProvider, nil, silent{}, clock.RealClock{})
 	p.volumes = volumes.NewController(p.kube, p.instances)
 	p.repair = repair.NewController(p.kube, p.instances, silent{}, clock.RealClock{})
 	p.collector = garbagecollection.NewController(garbagecollection.Config{Settings: settings},

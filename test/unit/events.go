@@ -37,8 +37,8 @@ func Events(text string) map[string]karpevents.Event {
 	cause := errors.New(text)
 	return map[string]karpevents.Event{
 		"ServerLaunched":                  events.ServerLaunched(claim, "server", "id", "nix.2c_4g", "HN1", 1234.5, "Cheapest"),
-		"OfferingRefused":                 events.OfferingRefused(claim, "nix.2c_4g", "HN1", "InsufficientCapacity", cause),
-		"OrderRefused":                    events.OrderRefused(claim, "nix.2c_4g", "HN1", "LaunchRequestInvalid", cause),
+		"OfferingUnavailable":             events.OfferingUnavailable(claim, "nix.2c_4g", "HN1", "InsufficientCapacity", cause),
+		"LaunchRejected":                  events.LaunchRejected(claim, "nix.2c_4g", "HN1", "LaunchRequestInvalid", cause),
 		"LaunchFailed":                    events.LaunchFailed(claim, "server", "nix.2c_4g", "HN1", cause),
 		"LaunchNotSent":                   events.LaunchNotSent(claim, cause),
 		"NodeNotRegistered":               events.NodeNotRegistered(claim, "server", "nix.2c_4g", "HN1"),
@@ -73,9 +73,9 @@ func Events(text string) map[string]karpevents.Event {
 		"NetworkOutOfAddresses":         events.NetworkOutOfAddresses(class, []string{text, text}, time.Minute, cause),
 		"InsecureJoinEndpoint":          events.InsecureJoinEndpoint(class, text),
 		"WaitingOnNodeClaimTermination": events.WaitingOnNodeClaimTermination(class, []string{text}),
-		"ProviderConfigRefused":         events.ProviderConfigRefused(config, "CredentialsInvalid", cause),
+		"ProviderConfigRejected":        events.ProviderConfigRejected(config, "CredentialsInvalid", cause),
 		"ProviderConfigApplied":         events.ProviderConfigApplied(config, text),
-		"TuningRefused":                 events.TuningRefused(config, "ConfigMapNotFound", cause),
+		"TuningUnusable":                events.TuningUnusable(config, "ConfigMapNotFound", cause),
 		"TuningIgnored":                 events.TuningIgnored(config, "tuning", text),
 		"TuningApplied":                 events.TuningApplied(config, []string{text}),
 	}

@@ -31,7 +31,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/interval"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
@@ -87,6 +87,6 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 		Named(c.Name()).
 		WithOptions(controller.Options{NeedLeaderElection: lo.ToPtr(false)}).
 		WatchesRawSource(singleton.Source()).
-		WatchesRawSource(interval.Source(c.config.Settings, func(o *options.Options) time.Duration { return o.CatalogInterval })).
+		WatchesRawSource(controllers.WhenChanged(c.config.Settings, func(o *options.Options) time.Duration { return o.CatalogInterval })).
 		Complete(singleton.AsReconciler(c))
 }

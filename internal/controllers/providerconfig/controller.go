@@ -165,7 +165,7 @@ func (c *Controller) conditions(object *v1alpha1.ProviderConfig, result *config.
 	conditions := object.StatusConditions()
 	refuse := func(condition, reason string, err error) {
 		conditions.SetFalse(condition, reason, err.Error())
-		c.recorder.Publish(bizflyevents.ProviderConfigRefused(object, reason, err))
+		c.recorder.Publish(bizflyevents.ProviderConfigRejected(object, reason, err))
 	}
 	switch {
 	case result.CredentialsErr != nil:

@@ -30,8 +30,6 @@ const (
 	// weight is that of the newest launch in the average: what was slow yesterday is soon forgotten, one slow server
 	// does not decide.
 	weight = 0.3
-	// launchMemory is how long an average without a new launch is believed.
-	launchMemory = 24 * time.Hour
 )
 
 var launchSecondsAverage = prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -62,12 +60,12 @@ func (l *launches) record(launch Launch, took time.Duration) {
 	now, seconds := l.clock.Now(), took.Seconds()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if known, ok := l.seen[launch]; ok && now.Sub(known.at) < launchMemory {
+	if known, ok := l.seen[launch]; ok && now.Sub(known.at) < ttl.LaunchSeconds {
 		seconds = weight*seconds + (1-weight)*known.seconds
 	}
 	if len(l.seen) >= maxScopes {
 		maps.DeleteFunc(l.seen, func(old Launch, known average) bool {
-			forget := now.Sub(known.at) >= launchMemory
+			forget := now.Sub(known.at) >= ttl.LaunchSeconds
 			if forget {
 				launchSecondsAverage.DeleteLabelValues(old.Flavor, old.Zone, old.ImageID)
 			}
@@ -86,7 +84,7 @@ func (l *launches) average(launch Launch) (float64, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	known, ok := l.seen[launch]
-	if !ok || now.Sub(known.at) >= launchMemory {
+	if !ok || now.Sub(known.at) >= ttl.LaunchSeconds {
 		return 0, false
 	}
 	return known.seconds, true

@@ -31,9 +31,6 @@ import (
 )
 
 const (
-	// failureWindow is how long a failed launch counts against its offering: several times the longest mark, so that marks of
-	// what keeps failing do not get shorter again.
-	failureWindow = 2 * time.Hour
 	// maxGrowth is by how much the mark of an offering that keeps failing grows: to 24 minutes with the default of three.
 	maxGrowth = 8
 	// maxFailures bounds what is remembered of one offering; nobody compares beyond it.
@@ -123,7 +120,7 @@ func (p *DefaultProvider) Unavailable(offering Offering) (string, bool) {
 func (p *DefaultProvider) MarkFailed(ctx context.Context, offering Offering, reason string, ttl time.Duration) time.Duration {
 	p.RecordFailure(offering)
 	p.mu.Lock()
-	failures := len(since(p.failures[offering], p.clock.Now().Add(-failureWindow)))
+	failures := len(since(p.failures[offering], p.clock.Now().Add(-ttl.OfferingFailures)))
 	p.mu.Unlock()
 	ttl *= time.Duration(min(maxGrowth, 1<<min(max(failures-1, 0), maxGrowth)))
 	p.MarkAll(ctx, []Offering{offering}, reason, ttl)
@@ -208,13 +205,13 @@ func (p *DefaultProvider) RecordFailure(offering Offering) {
 	now := p.clock.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	recent := append(since(p.failures[offering], now.Add(-failureWindow)), now)
+	recent := append(since(p.failures[offering], now.Add(-ttl.OfferingFailures)), now)
 	if len(recent) > maxFailures {
 		recent = recent[len(recent)-maxFailures:]
 	}
 	if _, known := p.failures[offering]; !known && len(p.failures) >= maxScopes {
 		maps.DeleteFunc(p.failures, func(_ Offering, times []time.Time) bool {
-			return len(since(times, now.Add(-failureWindow))) == 0
+			return len(since(times, now.Add(-ttl.OfferingFailures))) == 0
 		})
 		if len(p.failures) >= maxScopes {
 			return
@@ -234,7 +231,7 @@ func (p *DefaultProvider) RecordSuccess(offering Offering) {
 
 // RecentFailures counts the failed launches of the offering within the last two hours.
 func (p *DefaultProvider) RecentFailures(offering Offering) int {
-	start := p.clock.Now().Add(-failureWindow)
+	start := p.clock.Now().Add(-ttl.OfferingFailures)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	count := len(since(p.failures[offering], start))

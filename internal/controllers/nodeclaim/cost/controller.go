@@ -21,7 +21,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/awslabs/operatorpkg/reconciler"
 	"github.com/awslabs/operatorpkg/singleton"
@@ -36,11 +35,9 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/metrics"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
-
-// Interval is how often the cost is reckoned: bills are by the hour, and dashboards are looked at in minutes.
-const Interval = 30 * time.Second
 
 const (
 	labelNodePool    = "nodepool"
@@ -80,7 +77,7 @@ func NewController(kubeClient client.Client, flavors flavor.Provider) *Controlle
 }
 
 // Name is the controller's name in logs and metrics.
-func (c *Controller) Name() string { return "nodeclaim.cost.bizflycloud" }
+func (c *Controller) Name() string { return "nodeclaim.cost" }
 
 // Reconcile reckons once. A NodeClass that cannot be priced leaves its claims out, and does not keep others from it.
 func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
@@ -122,7 +119,7 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 		sums[group{claim.Labels[karpv1.NodePoolLabelKey], at.zone, string(plan)}] += price
 	}
 	c.report(sums, without)
-	return reconciler.Result{RequeueAfter: Interval}, errors.Join(errs...)
+	return reconciler.Result{RequeueAfter: ttl.Cost}, errors.Join(errs...)
 }
 
 func pricesOf(types []*cloudprovider.InstanceType) map[offering]float64 {

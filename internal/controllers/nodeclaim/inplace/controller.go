@@ -26,30 +26,26 @@ import (
 
 	"github.com/samber/lo"
 	"golang.org/x/time/rate"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
-	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
 
 const (
-	// lookInterval is how often a server's name is looked at; all claims share one list of the servers.
-	lookInterval = 2 * time.Minute
 	// perSecond and burst bound how many servers are changed: a NodeClass of a thousand nodes must not take the calls from
 	// launches.
 	perSecond   = 1
@@ -77,7 +73,7 @@ func (c *Controller) Name() string { return "nodeclaim.inplace" }
 // Reconcile brings the server of a claim to what its NodeClass says.
 func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (reconcile.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
-	again := reconcile.Result{RequeueAfter: lookInterval}
+	again := reconcile.Result{RequeueAfter: ttl.InPlace}
 	id, ok := providerid.Parse(claim.Status.ProviderID)
 	if !ok || !claim.DeletionTimestamp.IsZero() {
 		return reconcile.Result{}, nil
@@ -101,7 +97,7 @@ func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (re
 	for _, step := range steps {
 		switch conflict, err := step(ctx); {
 		case conflict:
-			return reconcile.Result{RequeueAfter: time.Second}, nil
+			return reconcile.Result{RequeueAfter: ttl.Conflict}, nil
 		case errors.Is(err, instance.ErrNotFound):
 			return again, nil
 		case err != nil:
@@ -176,22 +172,16 @@ func resolved(nodeClass *v1alpha1.BizflyNodeClass) bool {
 func (c *Controller) annotate(ctx context.Context, claim *karpv1.NodeClaim, annotations map[string]string) (conflict bool, err error) {
 	stored := claim.DeepCopy()
 	claim.Annotations = lo.Assign(claim.Annotations, annotations)
-	err = c.kubeClient.Patch(ctx, claim, client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{}))
-	if apierrors.IsConflict(err) {
-		return true, nil
-	}
-	return false, client.IgnoreNotFound(err)
+	result, err := controllers.Patched(c.kubeClient.Patch(ctx, claim, controllers.Locked(stored)))
+	return result.RequeueAfter > 0, err
 }
 
 // Register adds the controller to the manager. A NodeClass whose firewalls or network plan have changed is carried out at
 // once.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
-	return controllerruntime.NewControllerManagedBy(m).
-		Named(c.Name()).
-		For(&karpv1.NodeClaim{}, builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool {
-			return cloudprovider.IsManaged(o.(*karpv1.NodeClaim))
-		}))).
+	return controllers.NodeClaims(m, c.Name(), concurrency, func(claim *karpv1.NodeClaim) [2]string {
+		return [2]string{claim.Status.ProviderID, claim.DeletionTimestamp.String()}
+	}).
 		Watches(&v1alpha1.BizflyNodeClass{}, handler.EnqueueRequestsFromMapFunc(c.claimsOf), builder.WithPredicates(changed())).
-		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
 		Complete(reconcile.AsReconciler(m.GetClient(), c))
 }

@@ -14,9 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package usage shows on a BizflyNodeClass what its NodeClaims and NodePools tell about it: whether a node of this spec and
-// image has ever registered, whether its billing plan suits them, and whether the cluster may have another node. Ready
-// depends on none of them. It asks the cloud nothing.
+// Package usage shows on a BizflyNodeClass what its NodeClaims and NodePools reveal about it: whether a node of this spec and
+// image has ever registered, whether launches keep failing, whether its billing plan suits them, and whether the cluster may
+// have another node. Ready depends on none of them, and no request to the cloud is needed.
 package usage
 
 import (
@@ -28,7 +28,6 @@ import (
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	controllerruntime "sigs.k8s.io/controller-runtime"
@@ -43,15 +42,17 @@ import (
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-const (
-	// requeueConflict is a moment, in which the write that came between reaches the cache.
-	requeueConflict = time.Second
-	// lookAgain is how soon a package that was changed, and a server that became no node, is seen.
-	lookAgain = 2 * time.Minute
-)
+// Failures knows which NodeClasses pause; *cloudprovider.Outcomes is one.
+type Failures interface {
+	// LaunchesBlocked returns the reason and the cause of the pause, from when on one launch at a time is tried, and a nil
+	// cause without a pause.
+	LaunchesBlocked(nodeClass *v1alpha1.BizflyNodeClass) (reason string, until time.Time, cause error)
+}
 
 // Controller writes the conditions.
 type Controller struct {
@@ -59,11 +60,12 @@ type Controller struct {
 	recorder   karpevents.Recorder
 	clock      clock.Clock
 	catalog    Catalog
+	failures   Failures
 }
 
-// NewController makes a Controller. The client is the manager's, whose cache has NodeClaims and NodePools by NodeClass.
-func NewController(kubeClient client.Client, recorder karpevents.Recorder, clk clock.Clock, known Catalog) *Controller {
-	return &Controller{kubeClient: kubeClient, recorder: recorder, clock: clk, catalog: known}
+// NewController returns a Controller. The client is the manager's, whose cache has NodeClaims and NodePools by NodeClass.
+func NewController(kubeClient client.Client, recorder karpevents.Recorder, clk clock.Clock, known Catalog, failures Failures) *Controller {
+	return &Controller{kubeClient: kubeClient, recorder: recorder, clock: clk, catalog: known, failures: failures}
 }
 
 // Name is the controller's name.
@@ -77,48 +79,47 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 	}
 	updated := nodeClass.DeepCopy()
 	conditions := updated.StatusConditions(opstatus.WithClock(c.clock))
-	if err := c.verifyLaunch(ctx, updated, conditions); err != nil {
-		return reconcile.Result{}, err
+	c.checkFailures(updated, conditions)
+	for _, check := range []func(context.Context, *v1alpha1.BizflyNodeClass, opstatus.ConditionSet) error{c.checkLaunch, c.checkBillingPlan, c.checkPackage} {
+		if err := check(ctx, updated, conditions); err != nil {
+			return reconcile.Result{}, err
+		}
 	}
-	if err := c.judgePlan(ctx, updated, conditions); err != nil {
-		return reconcile.Result{}, err
-	}
-	if err := c.judgeRoom(ctx, updated, conditions); err != nil {
-		return reconcile.Result{}, err
-	}
-	updated.Status.Conditions = only(nodeClass.Status.Conditions, updated.Status.Conditions)
+	updated.Status.Conditions = merged(nodeClass.Status.Conditions, updated.Status.Conditions)
 	if equality.Semantic.DeepEqual(nodeClass.Status, updated.Status) {
-		return reconcile.Result{RequeueAfter: lookAgain}, nil
+		return reconcile.Result{RequeueAfter: ttl.NodeClassConditions}, nil
 	}
 	// The status controller writes the same list, hence the lock.
-	err := c.kubeClient.Status().Patch(ctx, updated, client.MergeFromWithOptions(nodeClass, client.MergeFromWithOptimisticLock{}))
-	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: requeueConflict}, nil
+	result, err := controllers.Patched(c.kubeClient.Status().Patch(ctx, updated, controllers.Locked(nodeClass)))
+	if err != nil {
+		return result, fmt.Errorf("patching the status: %w", err)
 	}
-	if client.IgnoreNotFound(err) != nil {
-		return reconcile.Result{}, fmt.Errorf("patching the status, %w", err)
-	}
-	return reconcile.Result{RequeueAfter: lookAgain}, nil
+	return reconcile.Result{RequeueAfter: lo.CoalesceOrEmpty(result.RequeueAfter, ttl.NodeClassConditions)}, nil
 }
 
-// only returns the stored conditions with this controller's own of the updated ones. To set one computes Ready anew, which
+// own are the conditions of this controller.
+var own = []string{
+	v1alpha1.ConditionTypeLaunchVerified, v1alpha1.ConditionTypeBillingPlanSuitable, v1alpha1.ConditionTypePackageRoomAvailable,
+	v1alpha1.ConditionTypeLaunchesSucceeding,
+}
+
+// merged returns the stored conditions with this controller's own of the updated ones. To set one computes Ready anew, which
 // would put "UnhealthyDependents" in the place of the reasons that the status controller has written there.
-func only(stored, updated []opstatus.Condition) []opstatus.Condition {
-	types := []string{v1alpha1.ConditionTypeLaunchVerified, v1alpha1.ConditionTypeBillingPlanSuitable, v1alpha1.ConditionTypePackageRoomAvailable}
-	ours := lo.PickByKeys(lo.KeyBy(updated, func(c opstatus.Condition) string { return c.Type }), types)
-	var merged []opstatus.Condition
-	// Each where it was, or whoever sorts them and this would take turns for ever.
+func merged(stored, updated []opstatus.Condition) []opstatus.Condition {
+	ours := lo.PickByKeys(lo.KeyBy(updated, func(c opstatus.Condition) string { return c.Type }), own)
+	var all []opstatus.Condition
+	// Each keeps its place, or this and a client that sorts them would take turns indefinitely.
 	for _, condition := range stored {
 		changed, isOurs := ours[condition.Type]
 		switch {
 		case isOurs:
-			merged = append(merged, changed)
+			all = append(all, changed)
 			delete(ours, condition.Type)
-		case !lo.Contains(types, condition.Type): // ours that is missing was cleared
-			merged = append(merged, condition)
+		case !lo.Contains(own, condition.Type): // ours that is missing was cleared
+			all = append(all, condition)
 		}
 	}
-	return append(merged, lo.Values(ours)...)
+	return append(all, lo.Values(ours)...)
 }
 
 // Register adds the controller to the manager.
@@ -126,15 +127,15 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
 		For(&v1alpha1.BizflyNodeClass{}).
-		// Nodes register by the hundred, and only a first one of a spec and an image is news; but which that is only
-		// Reconcile knows, and it lists no claims once it is verified.
+		// Hundreds of nodes register, and only the first one of a spec and an image changes anything; Reconcile knows which, and
+		// lists no NodeClaims once it is verified.
 		Watches(&karpv1.NodeClaim{}, handler.EnqueueRequestsFromMapFunc(nodeClassOf), builder.WithPredicates(registering())).
 		Watches(&karpv1.NodePool{}, handler.EnqueueRequestsFromMapFunc(nodeClassOf), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(c.everyNodeClass), builder.WithPredicates(counted())).
 		Complete(reconcile.AsReconciler(m.GetClient(), c))
 }
 
-// nodeClassOf is the NodeClass of a NodeClaim or NodePool, and none where that is another provider's.
+// nodeClassOf maps a NodeClaim or NodePool to its NodeClass, and to none where that is another provider's.
 func nodeClassOf(_ context.Context, object client.Object) []reconcile.Request {
 	var ref *karpv1.NodeClassReference
 	switch object := object.(type) {
@@ -152,22 +153,19 @@ func nodeClassOf(_ context.Context, object client.Object) []reconcile.Request {
 // registering passes NodeClaims whose node registers, and those whose node had when this process started.
 func registering() predicate.Predicate {
 	return predicate.Funcs{
-		CreateFunc: func(e event.CreateEvent) bool { return registered(e.Object) },
-		UpdateFunc: func(e event.UpdateEvent) bool { return registered(e.ObjectNew) && !registered(e.ObjectOld) },
+		CreateFunc: func(e event.CreateEvent) bool { return registered(e.Object.(*karpv1.NodeClaim)) },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return registered(e.ObjectNew.(*karpv1.NodeClaim)) && !registered(e.ObjectOld.(*karpv1.NodeClaim))
+		},
 		DeleteFunc: func(event.DeleteEvent) bool { return false },
 	}
 }
 
-// counted passes nodes that come and go.
+// counted passes nodes that are created and deleted.
 func counted() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }}
 }
 
-// registered says whether the node of a claim has registered. It reads the list itself, since the claim is the cache's and
-// its set of conditions would fill in what is missing.
-func registered(object client.Object) bool {
-	claim, ok := object.(*karpv1.NodeClaim)
-	return ok && lo.ContainsBy(claim.Status.Conditions, func(condition opstatus.Condition) bool {
-		return condition.Type == karpv1.ConditionTypeRegistered && condition.IsTrue()
-	})
+func registered(claim *karpv1.NodeClaim) bool {
+	return controllers.IsTrue(claim, karpv1.ConditionTypeRegistered)
 }

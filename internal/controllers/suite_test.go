@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package interval_test
+package controllers_test
 
 import (
 	"context"
@@ -26,16 +26,16 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/interval"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 )
 
-func TestInterval(t *testing.T) {
+func TestControllers(t *testing.T) {
 	RegisterFailHandler(Fail)
-	RunSpecs(t, "Interval")
+	RunSpecs(t, "Controllers")
 }
 
-var _ = Describe("Source", func() {
+var _ = Describe("WhenChanged", func() {
 	var settings *options.Store
 	var queue workqueue.TypedRateLimitingInterface[reconcile.Request]
 
@@ -51,7 +51,7 @@ var _ = Describe("Source", func() {
 		DeferCleanup(queue.ShutDown)
 	})
 	begin := func() func() {
-		made := interval.Source(settings, func(o *options.Options) time.Duration { return o.CatalogInterval })
+		made := controllers.WhenChanged(settings, func(o *options.Options) time.Duration { return o.CatalogInterval })
 		return func() {
 			GinkgoHelper()
 			ctx, cancel := context.WithCancel(context.Background())

@@ -14,11 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package jointoken_test
+package launch_test
 
 import (
-	"context"
-	"testing"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -31,27 +29,12 @@ import (
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 	"sigs.k8s.io/karpenter/pkg/test/expectations"
 
-	controller "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/jointoken"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/launch"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/jointoken"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-var (
-	ctx = context.Background()
-	env *coretest.Environment
-)
-
-func TestJoinToken(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "JoinTokenController")
-}
-
-var _ = BeforeSuite(func() { env = coretest.NewEnvironment(coretest.WithCRDs(apis.CRDs...)) })
-
-var _ = AfterSuite(func() { Expect(env.Stop()).To(Succeed()) })
-
-var _ = Describe("The join token of a claim", func() {
+var _ = Describe("The join token of a NodeClaim", func() {
 	var (
 		tokens *jointoken.DefaultProvider
 		claim  *karpv1.NodeClaim
@@ -78,20 +61,20 @@ var _ = Describe("The join token of a claim", func() {
 	}
 	look := func() {
 		GinkgoHelper()
-		expectations.ExpectObjectReconciled(ctx, env.Client, controller.NewController(env.Client, tokens), claim)
+		expectations.ExpectObjectReconciled(ctx, env.Client, launch.NewController(env.Client, env.Instances, env.CloudProvider, tokens, env.Recorder, env.Clock), claim)
 	}
 
 	It("should stay while the node has not registered", func() {
 		look()
 		Expect(secrets()).To(HaveLen(1))
 	})
-	It("should be gone once the node has registered", func() {
+	It("should be revoked once the node has registered", func() {
 		claim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
 		expectations.ExpectApplied(ctx, env.Client, claim)
 		look()
 		Expect(secrets()).To(BeEmpty())
 	})
-	It("should be gone once the claim is being deleted", func() {
+	It("should be revoked once the NodeClaim is being deleted", func() {
 		Expect(env.Client.Delete(ctx, claim)).To(Succeed())
 		claim = expectations.ExpectExists(ctx, env.Client, claim)
 		look()
