@@ -93,15 +93,15 @@ func (s Size) holds(other Size) bool { return s.CPU >= other.CPU && s.MemoryMiB 
 type Provider interface {
 	// Unavailable says whether any mark covers the offering, and the reason of one that does.
 	Unavailable(offering Offering) (reason string, unavailable bool)
-	// MarkFailed counts a failed launch of exactly this offering and marks it unavailable for ttl, doubled for each failure
-	// before it within the last two hours, up to eight times ttl. It returns for how long.
-	MarkFailed(ctx context.Context, offering Offering, reason string, ttl time.Duration) time.Duration
-	// MarkUnavailable marks the scope unavailable for a while. A mark that is renewed is not prolonged beyond ttl from
+	// MarkFailed counts a failed launch of exactly this offering and marks it unavailable for period, doubled for each failure
+	// before it within the last two hours, up to eight times period. It returns for how long.
+	MarkFailed(ctx context.Context, offering Offering, reason string, period time.Duration) time.Duration
+	// MarkUnavailable marks the scope unavailable for a while. A mark that is renewed is not prolonged beyond period from
 	// now, and one that exists with a later end keeps it.
-	MarkUnavailable(ctx context.Context, scope Offering, reason string, ttl time.Duration)
+	MarkUnavailable(ctx context.Context, scope Offering, reason string, period time.Duration)
 	// MarkAll marks several scopes unavailable at once, like MarkUnavailable each. It reports whether any of them had been
 	// available, which of launches that fail at once is true for one.
-	MarkAll(ctx context.Context, scopes []Offering, reason string, ttl time.Duration) (news bool)
+	MarkAll(ctx context.Context, scopes []Offering, reason string, period time.Duration) (news bool)
 	// RecordFailure counts a failed launch of exactly this offering; MarkFailed does so by itself.
 	RecordFailure(offering Offering)
 	// RecordSuccess forgets the failures of the offering: its next one counts as the first.
@@ -113,7 +113,7 @@ type Provider interface {
 	LastFailure(offering Offering) time.Time
 	// LearnQuota takes out of sale for a while, in every zone and plan, those of the flavors that need at least as much
 	// of everything as the size that the quota has just refused. What is smaller stays for sale.
-	LearnQuota(ctx context.Context, refused Size, flavors map[string]Size, ttl time.Duration)
+	LearnQuota(ctx context.Context, refused Size, flavors map[string]Size, period time.Duration)
 	// RecordLaunch remembers how long a server took from its order until its node had registered.
 	RecordLaunch(launch Launch, took time.Duration)
 	// LaunchSeconds returns the moving average of what such launches took, and false when none was seen in the last day.
@@ -135,9 +135,9 @@ func init() {
 
 // LearnQuota takes out of sale what needs at least as much of everything as the size that the quota has just refused.
 // The API has no call that reads a quota, so refusals are all that is known of it, and after
-// ttl the answer is forgotten, because servers go and quotas are raised.
-func (p *DefaultProvider) LearnQuota(ctx context.Context, refused Size, flavors map[string]Size, ttl time.Duration) {
-	if ttl <= 0 || refused.CPU <= 0 || refused.MemoryMiB <= 0 {
+// period the answer is forgotten, because servers go and quotas are raised.
+func (p *DefaultProvider) LearnQuota(ctx context.Context, refused Size, flavors map[string]Size, period time.Duration) {
+	if period <= 0 || refused.CPU <= 0 || refused.MemoryMiB <= 0 {
 		return
 	}
 	scopes := make([]Offering, 0, len(flavors))
@@ -149,6 +149,6 @@ func (p *DefaultProvider) LearnQuota(ctx context.Context, refused Size, flavors 
 	quotaRefused.WithLabelValues("vcpus").Set(float64(refused.CPU))
 	quotaRefused.WithLabelValues("memory_mib").Set(float64(refused.MemoryMiB))
 	log.FromContext(ctx).Info("marking flavors unavailable that exceed the project's quota",
-		"vcpus", refused.CPU, "memory-mib", refused.MemoryMiB, "flavors", len(scopes), "ttl", ttl)
-	p.MarkAll(ctx, scopes, ReasonQuotaExceeded, ttl)
+		"vcpus", refused.CPU, "memory-mib", refused.MemoryMiB, "flavors", len(scopes), "period", period)
+	p.MarkAll(ctx, scopes, ReasonQuotaExceeded, period)
 }

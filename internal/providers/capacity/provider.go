@@ -28,6 +28,8 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
 
 const (
@@ -117,36 +119,36 @@ func (p *DefaultProvider) Unavailable(offering Offering) (string, bool) {
 }
 
 // MarkFailed counts a failed launch and marks its offering unavailable, for longer each time.
-func (p *DefaultProvider) MarkFailed(ctx context.Context, offering Offering, reason string, ttl time.Duration) time.Duration {
+func (p *DefaultProvider) MarkFailed(ctx context.Context, offering Offering, reason string, period time.Duration) time.Duration {
 	p.RecordFailure(offering)
 	p.mu.Lock()
 	failures := len(since(p.failures[offering], p.clock.Now().Add(-ttl.OfferingFailures)))
 	p.mu.Unlock()
-	ttl *= time.Duration(min(maxGrowth, 1<<min(max(failures-1, 0), maxGrowth)))
-	p.MarkAll(ctx, []Offering{offering}, reason, ttl)
-	return ttl
+	period *= time.Duration(min(maxGrowth, 1<<min(max(failures-1, 0), maxGrowth)))
+	p.MarkAll(ctx, []Offering{offering}, reason, period)
+	return period
 }
 
-// MarkUnavailable marks the scope unavailable for ttl, or until the later end of a mark that it has already.
-func (p *DefaultProvider) MarkUnavailable(ctx context.Context, scope Offering, reason string, ttl time.Duration) {
-	p.MarkAll(ctx, []Offering{scope}, reason, ttl)
+// MarkUnavailable marks the scope unavailable for period, or until the later end of a mark that it has already.
+func (p *DefaultProvider) MarkUnavailable(ctx context.Context, scope Offering, reason string, period time.Duration) {
+	p.MarkAll(ctx, []Offering{scope}, reason, period)
 }
 
 // MarkAll marks several scopes unavailable at once, like MarkUnavailable each. It reports whether any of them had been
 // available.
-func (p *DefaultProvider) MarkAll(ctx context.Context, scopes []Offering, reason string, ttl time.Duration) (news bool) {
-	if ttl <= 0 || len(scopes) == 0 {
+func (p *DefaultProvider) MarkAll(ctx context.Context, scopes []Offering, reason string, period time.Duration) (news bool) {
+	if period <= 0 || len(scopes) == 0 {
 		return false
 	}
-	until := p.clock.Now().Add(ttl)
+	until := p.clock.Now().Add(period)
 	changed, news := p.markAll(scopes, mark{reason: reason, until: until})
 	if !changed {
 		return news
 	}
 	log.FromContext(ctx).WithValues("flavor", scopes[0].Flavor, "zone", scopes[0].Zone, "billing-plan", scopes[0].BillingPlan,
-		"scopes", len(scopes), "reason", reason, "ttl", ttl).V(1).Info("marked offerings unavailable")
+		"scopes", len(scopes), "reason", reason, "for", period).V(1).Info("marked offerings unavailable")
 	// The timer is told when it is due instead of asking the clock: a fake clock runs it while it holds its own lock.
-	p.clock.AfterFunc(ttl, func() { p.expire(until) })
+	p.clock.AfterFunc(period, func() { p.expire(until) })
 	return news
 }
 
