@@ -17,19 +17,13 @@ limitations under the License.
 package cloudprovider
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
-	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
 
 // repairPolicies are what core repairs a node for when its NodeRepair gate is on, under the budgets of the NodePool and
@@ -63,24 +57,4 @@ var repairPolicies = []cloudprovider.RepairPolicy{
 		ConditionType: corev1.NodeReady, ConditionStatus: corev1.ConditionFalse,
 		TolerationDuration: 15 * time.Minute, TerminationGracePeriod: lo.ToPtr(5 * time.Minute), Action: cloudprovider.ReplaceNode,
 	},
-}
-
-// RepairPolicies returns the conditions of a Node that core's node repair acts on.
-func (c *CloudProvider) RepairPolicies() []cloudprovider.RepairPolicy { return repairPolicies }
-
-// Reboot resets the server of a NodeClaim in place. Core replaces the node where the server is gone or the reboot is
-// rejected for good, and repeats the call with the same operationID after any other error.
-func (c *CloudProvider) Reboot(ctx context.Context, claim *karpv1.NodeClaim, operationID string) error {
-	id, ok := providerid.Parse(claim.Status.ProviderID)
-	if !ok {
-		return foreign(claim.Status.ProviderID)
-	}
-	err := c.instances.Reboot(ctx, id, operationID)
-	switch {
-	case errors.Is(err, instance.ErrNotFound):
-		return cloudprovider.NewNodeClaimNotFoundError(fmt.Errorf("rebooting server %s: %w", id, err))
-	case errors.Is(err, instance.ErrRebootRejected):
-		return cloudprovider.NewNodeRebootFailedError(err)
-	}
-	return err
 }

@@ -51,7 +51,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
 )
 
 // core is core's own lifecycle controller. It makes a cache with a janitor, which must not be born in a world whose time
@@ -188,16 +187,15 @@ func (w *world) newProcess() *process {
 		w.shared = catalog.NewDefaultProvider(api, clock.RealClock{}, catalog.Config{Region: credentials.Region, BKEClusterID: bke.ClusterUID})
 		lo.Must0(w.shared.Refresh(w.ctx))
 	}
-	zones := zone.NewDefaultProvider(w.shared, zone.Config{})
 	marks := capacity.NewDefaultProvider(clock.RealClock{})
 	bootstraps := bootstrap.NewDefaultProvider(bootstrap.Config{
 		ClusterName: clusterName, BKEClusterID: bke.ClusterUID, BKEClusterToken: bke.ClusterToken,
 		BKEJoinEndpoint: bke.JoinEndpoint, BKELogEndpoint: bke.LogEndpoint,
 	}, w.shared)
-	flavors := flavor.NewDefaultProvider(w.shared, zones, marks, pricing.NewDefaultProvider(pricing.DefaultTable), bootstraps, p.kube,
+	flavors := flavor.NewDefaultProvider(w.shared, marks, pricing.NewDefaultProvider(pricing.DefaultTable), bootstraps, p.kube,
 		options.NewStore(nil))
 	if w.nodeClass == nil {
-		w.makeNodeClass(image.NewDefaultProvider(api, w.shared, forever()), network.NewDefaultProvider(api, w.shared, forever()), zones)
+		w.makeNodeClass(image.NewDefaultProvider(api, w.shared, forever()), network.NewDefaultProvider(api, w.shared, forever()))
 	}
 	tuned := options.Defaults()
 	// Not a divisor of the other times, so that no two things happen at the same moment by design.
@@ -206,15 +204,15 @@ func (w *world) newProcess() *process {
 	p.instances = instance.NewDefaultProvider(instance.Config{
 		ClusterName: clusterName, ClusterUID: clusterUID, BKEClusterID: bke.ClusterUID, BKEClusterToken: bke.ClusterToken,
 		Settings: settings,
-	}, api, bootstraps, zones, func(ctx context.Context) (sets.Set[string], error) {
+	}, api, bootstraps, w.shared, func(ctx context.Context) (sets.Set[string], error) {
 		list := &corev1.PersistentVolumeList{}
 		err := p.kube.List(ctx, list)
 		return sets.New(lo.Map(list.Items, func(v corev1.PersistentVolume, _ int) string { return v.Spec.CSI.VolumeHandle })...), err
 	}, cache.New(time.Hour, 0))
 	p.cloudProvider = cloudprovider.New(cloudprovider.Config{
 		KubeClient: p.kube, APIReader: p.kube, Recorder: silent{}, Clock: clock.RealClock{},
-		Instances: p.instances, Flavors: flavors, Zones: zones, Capacity: marks,
-		LaunchRecords: forever(), LaunchFailures: forever(), PausedTypes: forever(), NodePoolChecks: forever(), Placements: forever(), Removals: forever(),
+		Instances: p.instances, Flavors: flavors, Catalog: w.shared, Capacity: marks,
+		NewCache: func(lifetime time.Duration) *cache.Cache { return cache.New(lifetime, 0) },
 	})
 	p.launch = launch.NewController(p.kube, p.instances, p.cloudProvider, nil, silent{}, clock.RealClock{})
 	p.volumes = volumes.NewController(p.kube, p.instances)

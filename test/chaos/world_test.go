@@ -41,7 +41,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
@@ -151,7 +150,7 @@ func (w *world) populate() {
 }
 
 // makeNodeClass makes a NodeClass that is resolved, as its controllers would.
-func (w *world) makeNodeClass(images *image.DefaultProvider, networks *network.DefaultProvider, zones *zone.DefaultProvider) {
+func (w *world) makeNodeClass(images *image.DefaultProvider, networks *network.DefaultProvider) {
 	class := &v1alpha1.BizflyNodeClass{
 		ObjectMeta: metav1.ObjectMeta{Name: nodeClassName, UID: "c1a55000-0000-4000-8000-000000000000", Generation: 1},
 		Spec: v1alpha1.BizflyNodeClassSpec{ // the defaults, which a real API server fills in
@@ -172,7 +171,7 @@ func (w *world) makeNodeClass(images *image.DefaultProvider, networks *network.D
 	class.Status.Networks = lo.Map(lo.Must(networks.Networks(w.ctx, class)), func(n network.Network, _ int) v1alpha1.NetworkStatus {
 		return v1alpha1.NetworkStatus{ID: n.ID, Name: n.Name}
 	})
-	class.Status.Zones = lo.FilterMap(lo.Must(zones.Zones()), func(z zone.Zone, _ int) (string, bool) { return z.Name, z.Active })
+	class.Status.Zones = lo.FilterMap(lo.Must(w.shared.Snapshot()).Zones(), func(z catalog.Zone, _ int) (string, bool) { return z.Name, z.Active })
 	for _, condition := range []string{
 		v1alpha1.ConditionTypeZonesReady, v1alpha1.ConditionTypeImagesReady, v1alpha1.ConditionTypeNetworksReady, v1alpha1.ConditionTypeFirewallsReady,
 		v1alpha1.ConditionTypeSSHKeyReady, v1alpha1.ConditionTypeBootstrapReady, v1alpha1.ConditionTypeDisksReady,

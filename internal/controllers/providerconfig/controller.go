@@ -42,9 +42,9 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	bizflyevents "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -73,14 +73,14 @@ type Controller struct {
 	recorder   events.Recorder
 	config     config.Provider
 	tuning     tuning.Provider
-	zones      zone.Provider
+	catalog    catalog.Provider
 	elected    <-chan struct{}
 }
 
 // NewController returns the controller; it writes once elected is closed, and makes the ProviderConfig where there is none if
 // create says so.
-func NewController(clk clock.Clock, kubeClient client.Client, recorder events.Recorder, configProvider config.Provider, tuningProvider tuning.Provider, zoneProvider zone.Provider, create bool, elected <-chan struct{}) *Controller {
-	return &Controller{create: create, clock: clk, kubeClient: kubeClient, recorder: recorder, config: configProvider, tuning: tuningProvider, zones: zoneProvider, elected: elected}
+func NewController(clk clock.Clock, kubeClient client.Client, recorder events.Recorder, configProvider config.Provider, tuningProvider tuning.Provider, catalogProvider catalog.Provider, create bool, elected <-chan struct{}) *Controller {
+	return &Controller{create: create, clock: clk, kubeClient: kubeClient, recorder: recorder, config: configProvider, tuning: tuningProvider, catalog: catalogProvider, elected: elected}
 }
 
 // Name is the controller's name.
@@ -146,8 +146,8 @@ func (c *Controller) report(ctx context.Context, result *config.Result, tuned *t
 		object.Status.LastLoginTime = lo.ToPtr(metav1.NewTime(c.clock.Now()))
 		c.recorder.Publish(bizflyevents.ProviderConfigApplied(object, result.Scope.String()))
 	}
-	if zones, err := c.zones.Zones(); err == nil {
-		object.Status.Zones = lo.Map(zones, func(z zone.Zone, _ int) string { return z.Name })
+	if snapshot, err := c.catalog.Snapshot(); err == nil {
+		object.Status.Zones = lo.Map(snapshot.Zones(), func(z catalog.Zone, _ int) string { return z.Name })
 	}
 	if equality.Semantic.DeepEqual(stored.Status, object.Status) {
 		return pinnedNow, nil

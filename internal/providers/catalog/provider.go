@@ -62,6 +62,8 @@ type Snapshot struct {
 	ClusterUnknown bool
 	// MaxNodes is how many nodes the package of our BKE cluster allows; 0 without BKE and where it does not say.
 	MaxNodes int
+
+	regionLabel string
 }
 
 // Provider serves the snapshot.
@@ -106,6 +108,9 @@ type Config struct {
 	// LearnedBKEClusterID returns it where it may only be learned later, and "" until then; it is used where BKEClusterID is
 	// empty and may be nil.
 	LearnedBKEClusterID func() string
+	// RegionLabel is the value of topology.kubernetes.io/region. The cloud controller manager writes its own BIZFLYCLOUD_REGION
+	// verbatim, so where that is set this must be the same; empty means the region's short name, its default, for example HN.
+	RegionLabel string
 	// Timeout bounds one refresh; 0 means ttl.CatalogRefresh.
 	Timeout time.Duration
 }
@@ -134,6 +139,7 @@ func NewDefaultProvider(api API, clk clock.Clock, config Config) *DefaultProvide
 		config.Timeout = ttl.CatalogRefresh
 	}
 	p := &DefaultProvider{api: api, clock: clk, config: config, readBy: map[string]uint64{}}
+	p.content.regionLabel = config.RegionLabel
 	p.parts = p.newParts()
 	observed.Store(p)
 	return p

@@ -34,7 +34,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -295,7 +295,7 @@ func profileOf(nodeClass *v1alpha1.BizflyNodeClass) string {
 		RootDiskGiB int
 		Bootstrap   *v1alpha1.Bootstrap
 		Kubelet     *v1alpha1.KubeletConfiguration
-	}{RootDiskGiB: zone.Disks(&nodeClass.Spec)[0].GiB, Bootstrap: nodeClass.Spec.Bootstrap}
+	}{RootDiskGiB: catalog.Disks(&nodeClass.Spec)[0].GiB, Bootstrap: nodeClass.Spec.Bootstrap}
 	if b := settings.Bootstrap; b != nil && b.Mode == v1alpha1.BootstrapModeCustom {
 		settings.Kubelet = nodeClass.Spec.Kubelet
 	}

@@ -28,8 +28,8 @@ import (
 	"github.com/samber/lo"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/audit"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/journal"
 )
 
 const (
@@ -273,7 +273,7 @@ func (p *DefaultProvider) removed(server record) {
 	if server.ID == "" {
 		return
 	}
-	p.config.Journal.Removed(journal.Entry{
+	p.config.Audit.Removed(audit.Record{
 		NodeClaim: server.Description.NodeClaim, Server: server.ID, Flavor: server.Description.Flavor, Zone: server.Description.Zone,
 		CapacityType: capacityType, Reason: server.Reason, Took: p.config.Clock.Since(server.Begun),
 	})

@@ -17,6 +17,7 @@ limitations under the License.
 package instance
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -67,8 +68,12 @@ func (p *DefaultProvider) disk(request *LaunchRequest, field string, size *resou
 		return disk, nil
 	}
 	medium = lo.CoalesceOrEmpty(medium, v1alpha1.DiskTypeSSD)
+	snapshot, err := p.catalog.Snapshot()
+	if err != nil {
+		return disk, fmt.Errorf("choosing the volume type of %s: %w", field, err)
+	}
 	var ok bool
-	if disk.VolumeType, ok = p.zones.VolumeType(request.Zone, request.Category, medium); !ok {
+	if disk.VolumeType, ok = snapshot.VolumeType(request.Zone, request.Category, medium); !ok {
 		return disk, invalid("%s.type: zone %s sells no %s disk for %s servers; choose another type or set %s.volumeType",
 			field, request.Zone, medium, request.Category, field)
 	}

@@ -29,12 +29,12 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/audit"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/journal"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 )
 
 // defaultTaskReadsPerPoll is that of Config.
@@ -66,8 +66,8 @@ type Config struct {
 	// OnLeftover is called once for each thing that a deleted server left and that could not be removed in time, with the
 	// server's name and why; nil calls nothing. Its NodeClaim ends without it, and Reap goes on trying.
 	OnLeftover func(ctx context.Context, server string, kind LeftoverKind, err error)
-	// Journal gets a line for each server that is provably gone; nil writes it to the log.
-	Journal *journal.Journal
+	// Audit gets a line for each server that is provably gone; nil writes it to the log.
+	Audit *audit.Log
 }
 
 func (c Config) withDefaults() Config {
@@ -84,8 +84,8 @@ func (c Config) withDefaults() Config {
 	if c.OnLeftover == nil {
 		c.OnLeftover = func(context.Context, string, LeftoverKind, error) {}
 	}
-	if c.Journal == nil {
-		c.Journal = journal.New(log.Log)
+	if c.Audit == nil {
+		c.Audit = audit.New(log.Log)
 	}
 	return c
 }
@@ -95,7 +95,7 @@ type DefaultProvider struct {
 	config    Config
 	api       bizfly.API
 	bootstrap bootstrap.Provider
-	zones     zone.Provider
+	catalog   catalog.Provider
 	protected func(context.Context) (sets.Set[string], error)
 	servers   *sharedList[*gobizfly.Server]
 	volumes   *sharedList[*gobizfly.Volume]
@@ -113,7 +113,7 @@ var _ Provider = (*DefaultProvider)(nil)
 // NewDefaultProvider returns a provider. protected returns the handles of the volumes that PersistentVolumes name, from
 // a read that is not older than the call; when it fails no disk is deleted. deletions remembers what is being deleted
 // and needs a default expiration of about an hour.
-func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider bootstrap.Provider, zoneProvider zone.Provider,
+func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider bootstrap.Provider, catalogProvider catalog.Provider,
 	protected func(context.Context) (sets.Set[string], error), deletions *cache.Cache) *DefaultProvider {
 	config = config.withDefaults()
 	if protected == nil {
@@ -125,7 +125,7 @@ func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider bootstr
 		config:    config,
 		api:       api,
 		bootstrap: bootstrapProvider,
-		zones:     zoneProvider,
+		catalog:   catalogProvider,
 		protected: protected,
 		settings:  config.Settings,
 		servers:   newSharedList(config.Clock, api.ListServers),

@@ -42,7 +42,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
@@ -153,7 +152,7 @@ func (w *world) restart(changes ...func(*instance.Config)) *instance.DefaultProv
 		ClusterName: config.ClusterName, BKEClusterID: w.box.BKE().ClusterUID, BKEClusterToken: w.box.BKE().ClusterToken,
 		BKEJoinEndpoint: w.box.BKE().JoinEndpoint, BKELogEndpoint: w.box.BKE().LogEndpoint,
 	}, w.catalog)
-	return instance.NewDefaultProvider(config, w.client, scripts, zone.NewDefaultProvider(w.catalog, zone.Config{}),
+	return instance.NewDefaultProvider(config, w.client, scripts, w.catalog,
 		w.protected.read, cache.New(time.Hour, time.Hour))
 }
 

@@ -47,7 +47,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -115,13 +114,12 @@ func newUnreadWorld(sold *cloud.Catalog, configure func(*bootstrap.Config)) *wor
 		BKEJoinEndpoint: bke.JoinEndpoint, BKELogEndpoint: bke.LogEndpoint,
 	}
 	configure(&config)
-	zones := zone.NewDefaultProvider(w.catalog, zone.Config{})
 	bootstraps := bootstrap.NewDefaultProvider(config, w.catalog)
 	w.marks = capacity.NewDefaultProvider(clocktesting.NewFakeClock(time.Now()))
-	w.flavors = flavor.NewDefaultProvider(w.catalog, zones, w.marks, pricing.NewDefaultProvider(pricing.DefaultTable), bootstraps, env.Client,
+	w.flavors = flavor.NewDefaultProvider(w.catalog, w.marks, pricing.NewDefaultProvider(pricing.DefaultTable), bootstraps, env.Client,
 		options.NewStore(nil))
 	w.controller = status.NewController(env.Client, karpevents.Recorder(w.recorder), w.clock,
-		zones, image.NewDefaultProvider(api, w.catalog, w.lists), network.NewDefaultProvider(api, w.catalog, w.lists), bootstraps, w.flavors)
+		w.catalog, image.NewDefaultProvider(api, w.catalog, w.lists), network.NewDefaultProvider(api, w.catalog, w.lists), bootstraps, w.flavors)
 	return w
 }
 
