@@ -45,7 +45,7 @@ func providerControllers(op *operator.Operator, opts *options.Options) []control
 	kubeClient, recorder := op.GetClient(), op.EventRecorder
 	return []controller.Controller{
 		providerconfig.NewController(op.Clock, kubeClient, recorder, op.Config, op.Tuning, op.Catalog, opts.CreateProviderConfig, op.Elected()),
-		catalog.NewController(op.Catalog, catalog.Config{Settings: op.Settings}),
+		catalog.NewController(op.Catalog, op.Settings),
 		nodeclassstatus.NewController(kubeClient, recorder, op.Clock, op.Catalog, op.Images, op.Networks, op.Bootstrap, op.Flavors),
 		hash.NewController(kubeClient),
 		termination.NewController(kubeClient, recorder),

@@ -29,6 +29,7 @@ import (
 	"github.com/awslabs/operatorpkg/status"
 	"github.com/patrickmn/go-cache"
 	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -263,4 +264,37 @@ func notFound(err error, doing, id string) error {
 		return cloudprovider.NewNodeClaimNotFoundError(wrapped)
 	}
 	return wrapped
+}
+
+// repairPolicies are the conditions for which core repairs a node when its NodeRepair gate is on, under the budgets of the
+// NodePool and never while more than 20 % of its nodes are unhealthy. Of several policies that apply, core takes the most disruptive
+// action, so the one for servers that do not run tolerates less than the reboot, which would fail there.
+var repairPolicies = []cloudprovider.RepairPolicy{
+	// Nothing runs, and nothing can be drained.
+	{
+		ConditionType: v1alpha1.ConditionTypeServerRunning, ConditionStatus: corev1.ConditionFalse, ReasonRegex: ".*",
+		TolerationDuration: 3 * time.Minute, TerminationGracePeriod: lo.ToPtr(time.Duration(0)), Priority: 20, Action: cloudprovider.ReplaceNode,
+	},
+	// The server runs and its kubelet is silent: mostly a hung kernel, which a reboot ends where nothing else does. Its
+	// pods are evicted at the same time, five minutes after the last heartbeat. Core replaces the node when it does not
+	// come back, and after two reboots within a day.
+	{
+		ConditionType: corev1.NodeReady, ConditionStatus: corev1.ConditionUnknown, ReasonRegex: ".*",
+		TolerationDuration: 5 * time.Minute, TerminationGracePeriod: lo.ToPtr(time.Duration(0)), Priority: 10, Action: cloudprovider.RebootNode,
+	},
+	// node-problem-detector's conditions, which it never resets, so there is nothing to wait for: a hung kernel runs again
+	// after a reboot, a file system that was mounted read-only does not.
+	{
+		ConditionType: "KernelDeadlock", ConditionStatus: corev1.ConditionTrue, ReasonRegex: ".*",
+		TolerationDuration: time.Minute, TerminationGracePeriod: lo.ToPtr(time.Minute), Priority: 5, Action: cloudprovider.RebootNode,
+	},
+	{
+		ConditionType: "ReadonlyFilesystem", ConditionStatus: corev1.ConditionTrue, ReasonRegex: ".*",
+		TolerationDuration: time.Minute, TerminationGracePeriod: lo.ToPtr(5 * time.Minute), Priority: 5, Action: cloudprovider.ReplaceNode,
+	},
+	// The fallback. A kubelet that reports NotReady often recovers by itself, and can still end pods.
+	{
+		ConditionType: corev1.NodeReady, ConditionStatus: corev1.ConditionFalse,
+		TolerationDuration: 15 * time.Minute, TerminationGracePeriod: lo.ToPtr(5 * time.Minute), Action: cloudprovider.ReplaceNode,
+	},
 }

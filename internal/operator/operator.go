@@ -194,7 +194,6 @@ func (op *Operator) connect(ctx context.Context, opts *options.Options, reader c
 func (op *Operator) build(ctx context.Context, opts *options.Options, reader client.Reader, clk clock.Clock) {
 	op.buildBKE(opts, reader, clk)
 	op.Capacity = capacity.NewDefaultProvider(clock.RealClock{})
-	capacity.Observe(op.Catalog)
 	op.Pricing = pricing.NewDefaultProvider(func() *pricing.Table { return op.Settings.Load().Prices })
 	op.buildBootstrap(opts, reader, op.GetClient(), clk)
 	op.Flavors = flavor.NewDefaultProvider(op.Catalog, op.Capacity, op.Pricing, op.Bootstrap, op.GetClient(), op.Settings)

@@ -23,11 +23,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/samber/lo"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
@@ -35,25 +33,16 @@ import (
 const (
 	// maxGrowth is by how much the mark of an offering that keeps failing grows: to 24 minutes with the default of three.
 	maxGrowth = 8
-	// maxFailures bounds what is remembered of one offering; nobody compares beyond it.
+	// maxFailures bounds what is remembered of one offering; more make no difference.
 	maxFailures = 32
 	// maxScopes bounds the marks and the remembered offerings: more than any catalog has flavors times zones.
 	maxScopes = 8192
 )
 
-var unavailableOfferings = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-	Namespace: "karpenter", Subsystem: "bizfly", Name: "unavailable_offerings",
-	Help: "Marks in force that take an offering, or a wider scope such as a zone (counted once), out of sale. By reason.",
-}, []string{"reason"})
-
-func init() {
-	crmetrics.Registry.MustRegister(unavailableOfferings)
-}
-
-// DefaultProvider keeps marks in memory: a restart forgets them, and the cloud says again what is sold out.
+// DefaultProvider keeps marks in memory: a restart forgets them, and the next launches show again what is unavailable.
 type DefaultProvider struct {
 	clock clock.WithDelayedExecution
-	// state is replaced as a whole, so that reads take no lock and allocate nothing.
+	// state is replaced and never changed, so that reads take no lock and allocate nothing.
 	state atomic.Pointer[state]
 
 	mu       sync.Mutex
@@ -75,15 +64,15 @@ type mark struct {
 
 var _ Provider = (*DefaultProvider)(nil)
 
-// NewDefaultProvider makes a provider without marks. The clock also ends the marks, in time and not when somebody asks:
-// whoever has cached an answer is told by the sequence number.
+// NewDefaultProvider returns a provider without marks. The clock also ends the marks, in time and not at the next read, since the
+// sequence number invalidates cached answers.
 func NewDefaultProvider(clk clock.WithDelayedExecution) *DefaultProvider {
 	p := &DefaultProvider{clock: clk, failures: map[Offering][]time.Time{}, launches: launches{clock: clk, seen: map[Launch]average{}}}
 	p.state.Store(&state{seq: 1})
 	return p
 }
 
-// Unavailable says whether any mark covers the offering.
+// Unavailable reports whether any mark covers the offering.
 func (p *DefaultProvider) Unavailable(offering Offering) (string, bool) {
 	marks := p.state.Load().marks
 	if len(marks) == 0 {
@@ -147,7 +136,7 @@ func (p *DefaultProvider) MarkAll(ctx context.Context, scopes []Offering, reason
 	}
 	log.FromContext(ctx).WithValues("flavor", scopes[0].Flavor, "zone", scopes[0].Zone, "billing-plan", scopes[0].BillingPlan,
 		"scopes", len(scopes), "reason", reason, "for", period).V(1).Info("marked offerings unavailable")
-	// The timer is told when it is due instead of asking the clock: a fake clock runs it while it holds its own lock.
+	// The timer gets its due time instead of reading the clock: a fake clock runs it while it holds its own lock.
 	p.clock.AfterFunc(period, func() { p.expire(until) })
 	return news
 }
@@ -198,7 +187,7 @@ func (p *DefaultProvider) publish(marks map[Offering]mark) {
 	}
 	unavailableOfferings.Reset()
 	for reason, count := range counts {
-		unavailableOfferings.WithLabelValues(reason).Set(float64(count))
+		unavailableOfferings.Set(float64(count), map[string]string{"reason": reason})
 	}
 }
 

@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"github.com/bizflycloud/gobizfly"
+	"github.com/samber/lo"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/utils/clock"
 
@@ -192,7 +193,7 @@ func (p *DefaultProvider) merge(number uint64, results []func(*Snapshot), errs [
 			p.readBy[part.name] = number
 		}
 		known = known && p.readBy[part.name] > 0
-		lastReadFailed.WithLabelValues(part.name).Set(boolToFloat(errs[i] != nil))
+		lastReadFailed.Set(lo.Ternary(errs[i] != nil, 1.0, 0), map[string]string{"part": part.name})
 	}
 	if !known {
 		return
@@ -212,7 +213,9 @@ func (p *DefaultProvider) merge(number uint64, results []func(*Snapshot), errs [
 		next.FetchedAt = now
 	}
 	p.snapshot.Store(&next)
-	sequence.Set(float64(next.Seq))
+	if previous == nil || previous.Seq != next.Seq {
+		next.report()
+	}
 }
 
 // sameContent compares everything but the stamps.

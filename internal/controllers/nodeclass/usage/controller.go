@@ -20,8 +20,11 @@ limitations under the License.
 package usage
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	opstatus "github.com/awslabs/operatorpkg/status"
@@ -35,14 +38,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
+	nodeclaimutils "sigs.k8s.io/karpenter/pkg/utils/nodeclaim"
+	nodepoolutils "sigs.k8s.io/karpenter/pkg/utils/nodepool"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -168,4 +178,158 @@ func counted() predicate.Predicate {
 
 func registered(claim *karpv1.NodeClaim) bool {
 	return controllers.IsTrue(claim, karpv1.ConditionTypeRegistered)
+}
+
+// Reasons of the condition LaunchVerified.
+const (
+	// reasonNodeRegistered says that a node of this spec and image has registered.
+	reasonNodeRegistered = "NodeRegistered"
+	// reasonUnknownUntilFirstLaunch says that no node has registered yet, and only that shows whether servers boot and join.
+	reasonUnknownUntilFirstLaunch = "UnknownUntilFirstLaunch"
+)
+
+// checkLaunch reports whether a node has registered that was launched with this spec and image. What has been seen stays in
+// the status, so that it is still known when the last node is gone.
+func (c *Controller) checkLaunch(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, conditions opstatus.ConditionSet) error {
+	image := nodeClass.Status.Image
+	if image == nil {
+		conditions.SetUnknownWithReason(v1alpha1.ConditionTypeLaunchVerified, reasonUnknownUntilFirstLaunch, "unknown until first launch, for which there is no image yet")
+		return nil
+	}
+	current := v1alpha1.VerifiedLaunchStatus{Hash: nodeClass.Hash(), ImageID: image.ID}
+	if lo.FromPtr(nodeClass.Status.VerifiedLaunch) != current {
+		claims := &karpv1.NodeClaimList{}
+		if err := c.kubeClient.List(ctx, claims, nodeclaimutils.ForNodeClass(nodeClass), client.UnsafeDisableDeepCopy); err != nil {
+			return fmt.Errorf("listing NodeClaims: %w", err)
+		}
+		if !lo.ContainsBy(claims.Items, func(claim karpv1.NodeClaim) bool { return verifies(&claim, current) }) {
+			conditions.SetUnknownWithReason(v1alpha1.ConditionTypeLaunchVerified, reasonUnknownUntilFirstLaunch, fmt.Sprintf(
+				"unknown until first launch: no node of this spec and image %s (%s) has registered yet, and only that shows that the image boots, that its user data joins, and that flavors can be had with these disks",
+				image.Name, image.ID))
+			return nil
+		}
+		nodeClass.Status.VerifiedLaunch = &current
+	}
+	conditions.SetTrueWithReason(v1alpha1.ConditionTypeLaunchVerified, reasonNodeRegistered,
+		fmt.Sprintf("a node of this spec and image %s (%s) has registered", image.Name, image.ID))
+	return nil
+}
+
+// verifies reports whether the NodeClaim was launched with this spec and image and its node has registered. Hashes of another
+// version say nothing.
+func verifies(claim *karpv1.NodeClaim, current v1alpha1.VerifiedLaunchStatus) bool {
+	return claim.Annotations[v1alpha1.AnnotationNodeClassHashVersion] == v1alpha1.NodeClassHashVersion &&
+		claim.Annotations[v1alpha1.AnnotationNodeClassHash] == current.Hash &&
+		claim.Status.ImageID == current.ImageID && registered(claim)
+}
+
+// reasonTriedAgain is the reason of the condition LaunchesSucceeding once the pause has ended.
+const reasonTriedAgain = "LaunchesTriedAgain"
+
+// checkFailures reports that launches with the NodeClass keep failing. Ready does not depend on it: what the NodeClass refers
+// to exists, and only another launch shows whether it works again.
+func (c *Controller) checkFailures(nodeClass *v1alpha1.BizflyNodeClass, conditions opstatus.ConditionSet) {
+	reason, until, cause := c.failures.LaunchesBlocked(nodeClass)
+	switch {
+	case cause != nil:
+		conditions.SetFalse(v1alpha1.ConditionTypeLaunchesSucceeding, reason, fmt.Sprintf(
+			"launches keep failing for a reason other than capacity: they pause until %s, and then one at a time is tried until one succeeds. A change of the spec or the image ends the pause. The last failure: %s",
+			until.UTC().Format(time.RFC3339), cause))
+	case conditions.Get(v1alpha1.ConditionTypeLaunchesSucceeding).IsFalse():
+		conditions.SetTrueWithReason(v1alpha1.ConditionTypeLaunchesSucceeding, reasonTriedAgain, "launches are not paused any more")
+	}
+}
+
+// Reasons of the condition BillingPlanSuitable.
+const (
+	// reasonStaticNodePools says that every NodePool of the NodeClass has spec.replicas, so that its nodes stay.
+	reasonStaticNodePools = "StaticNodePools"
+	// reasonSavingPlanDynamicNodePool says that NodePools without spec.replicas buy and forfeit saving plans all the time.
+	reasonSavingPlanDynamicNodePool = "SavingPlanOnDynamicNodePool"
+)
+
+// checkBillingPlan warns of a saving plan for nodes that are launched and deleted dynamically: each is prepaid at its launch and
+// forfeited at its deletion, so that every consolidation, which saves by the price per hour, costs money.
+func (c *Controller) checkBillingPlan(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, conditions opstatus.ConditionSet) error {
+	if nodeClass.Spec.BillingPlan != v1alpha1.BillingPlanSavingPlan {
+		return conditions.Clear(v1alpha1.ConditionTypeBillingPlanSuitable)
+	}
+	pools := &karpv1.NodePoolList{}
+	if err := c.kubeClient.List(ctx, pools, nodepoolutils.ForNodeClass(nodeClass), client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing NodePools: %w", err)
+	}
+	dynamic := lo.FilterMap(pools.Items, func(pool karpv1.NodePool, _ int) (string, bool) {
+		return pool.Name, pool.Spec.Replicas == nil && pool.DeletionTimestamp.IsZero()
+	})
+	if len(dynamic) == 0 {
+		conditions.SetTrueWithReason(v1alpha1.ConditionTypeBillingPlanSuitable, reasonStaticNodePools, "every NodePool is static")
+		return nil
+	}
+	slices.Sort(dynamic)
+	if conditions.SetFalse(v1alpha1.ConditionTypeBillingPlanSuitable, reasonSavingPlanDynamicNodePool, fmt.Sprintf(
+		"spec.billingPlan is %s, which is prepaid at each create and forfeited at each delete, but NodePools %v launch and delete nodes with demand; "+
+			"use %s for them, or give them spec.replicas, whose nodes stay", v1alpha1.BillingPlanSavingPlan, lookup.Shorten(dynamic), v1alpha1.BillingPlanOnDemand)) {
+		c.recorder.Publish(events.NodeClassNotReady(nodeClass, *conditions.Get(v1alpha1.ConditionTypeBillingPlanSuitable)))
+	}
+	return nil
+}
+
+// Reasons of the condition PackageRoomAvailable.
+const (
+	// reasonPackageHasRoom says that the package of the BKE cluster allows more nodes than there are.
+	reasonPackageHasRoom = "PackageHasRoom"
+	// reasonPackageLimit says that there are as many nodes as the package of the BKE cluster allows.
+	reasonPackageLimit = "PackageLimitReached"
+)
+
+// Catalog is what this controller reads of the catalog; *catalog.DefaultProvider is one.
+type Catalog interface {
+	// Snapshot returns the last good snapshot, or catalog.ErrNotReady while there is none.
+	Snapshot() (*catalog.Snapshot, error)
+}
+
+// checkPackage reports whether the package of the BKE cluster allows another node. It prevents no launch, since it is not
+// documented which nodes count; ENFORCE_CLUSTER_MAX_NODES does.
+func (c *Controller) checkPackage(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, conditions opstatus.ConditionSet) error {
+	snapshot, err := c.catalog.Snapshot()
+	if errors.Is(err, catalog.ErrNotReady) {
+		return nil // what was known before the process started stays
+	}
+	if err != nil {
+		return fmt.Errorf("reading what the package allows: %w", err)
+	}
+	mode := cmp.Or(lo.FromPtr(nodeClass.Spec.Bootstrap).Mode, v1alpha1.BootstrapModeBKE)
+	if limit := snapshot.MaxNodes; limit <= 0 || mode != v1alpha1.BootstrapModeBKE {
+		return conditions.Clear(v1alpha1.ConditionTypePackageRoomAvailable)
+	}
+	count, err := cloudprovider.CountNodes(ctx, c.kubeClient, "")
+	if err != nil {
+		return err
+	}
+	if count < snapshot.MaxNodes {
+		// Without the count, or every created or deleted node would be a write.
+		conditions.SetTrueWithReason(v1alpha1.ConditionTypePackageRoomAvailable, reasonPackageHasRoom,
+			fmt.Sprintf("the cluster has fewer nodes than the %d that the package of the BKE cluster allows", snapshot.MaxNodes))
+		return nil
+	}
+	known := conditions.Get(v1alpha1.ConditionTypePackageRoomAvailable).IsFalse()
+	conditions.SetFalse(v1alpha1.ConditionTypePackageRoomAvailable, reasonPackageLimit, fmt.Sprintf(
+		"the cluster has %d nodes and the package of the BKE cluster allows %d, so another server may cost money and never join; "+
+			"choose a bigger package in BizFly's console, or keep NodePools below it with spec.limits", count, snapshot.MaxNodes))
+	if !known {
+		c.recorder.Publish(events.NodeClassNotReady(nodeClass, *conditions.Get(v1alpha1.ConditionTypePackageRoomAvailable)))
+	}
+	return nil
+}
+
+// everyNodeClass maps any Node event to all NodeClasses, because the package limit counts all nodes.
+func (c *Controller) everyNodeClass(ctx context.Context, _ client.Object) []reconcile.Request {
+	list := &v1alpha1.BizflyNodeClassList{}
+	if err := c.kubeClient.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		log.FromContext(ctx).V(1).Info("listing NodeClasses to count nodes for", "error", err.Error())
+		return nil
+	}
+	return lo.Map(list.Items, func(nodeClass v1alpha1.BizflyNodeClass, _ int) reconcile.Request {
+		return reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&nodeClass)}
+	})
 }
