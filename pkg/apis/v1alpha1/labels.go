@@ -33,8 +33,8 @@ const (
 	LabelInstanceGeneration = Group + "/instance-generation"
 	// LabelInstanceCPU is the number of vCPUs.
 	LabelInstanceCPU = Group + "/instance-cpu"
-	// LabelInstanceCPUVendor is intel or amd, lower case.
-	LabelInstanceCPUVendor = Group + "/instance-cpu-vendor"
+	// LabelInstanceCPUManufacturer is intel or amd, lower case.
+	LabelInstanceCPUManufacturer = Group + "/instance-cpu-manufacturer"
 	// LabelInstanceMemory is the advertised memory in MiB.
 	LabelInstanceMemory = Group + "/instance-memory"
 	// LabelInstanceGPUName is the GPU's model, sanitised to a label value.
@@ -158,7 +158,7 @@ const (
 )
 
 // ReservedMetadataPrefixes are the beginnings of metadata keys that belong to this provider, to the older one or to BizFly
-// Kubernetes Engine; spec.metadata may not use them.
+// Kubernetes Engine; spec.tags may not use them.
 var ReservedMetadataPrefixes = []string{metadataPrefix, legacyMetadataPrefix, "bke_", "bizfly_cloud_service", "kubernetes_version", "cluster_id"}
 
 // ServerMetadata returns the value of one of our metadata keys, also of a server that was launched when the keys had the
@@ -177,7 +177,7 @@ func ServerMetadata(metadata map[string]string, key string) string {
 
 // InstanceTypeLabels are the labels of this provider that every instance type defines.
 var InstanceTypeLabels = sets.New(
-	LabelInstanceCategory, LabelInstanceGeneration, LabelInstanceCPU, LabelInstanceCPUVendor, LabelInstanceMemory,
+	LabelInstanceCategory, LabelInstanceGeneration, LabelInstanceCPU, LabelInstanceCPUManufacturer, LabelInstanceMemory,
 	LabelInstanceGPUName, LabelInstanceGPUCount,
 )
 
