@@ -37,7 +37,9 @@ var _ = Describe("An older provider in the cluster", func() {
 	var clk *clocktesting.FakeClock
 	var mapper *meta.DefaultRESTMapper
 	BeforeEach(func() {
-		clk, mapper = clocktesting.NewFakeClock(time.Now()), meta.NewDefaultRESTMapper(nil)
+		clk, mapper = clocktesting.NewFakeClock(time.Now()), meta.NewDefaultRESTMapper([]schema.GroupVersion{
+			{Group: "karpenter.bizflycloud.vn", Version: "v1alpha1"}, {Group: "karpenter.bizflycloud.com", Version: "v1"},
+		})
 	})
 	look := func(ctx SpecContext, lease string) []string {
 		return operator.Foreign(ctx, mapper, env.Client, clk, metav1.NamespaceDefault, lease)

@@ -376,6 +376,7 @@ var _ = Describe("ProviderConfig", func() {
 	})
 
 	It("should report an older provider once for each start, also while it waits for the lease that the older one may hold", func() {
+		process.look()
 		foreign = []string{"karpenter-x_y holds the Lease"}
 		DeferCleanup(func() { foreign = nil })
 		for _, leader := range []bool{false, true} {

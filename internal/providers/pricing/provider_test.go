@@ -161,7 +161,7 @@ var _ = Describe("Pricing", func() {
 			"premium": {CPU: 400, MemoryGiB: builtIn.Categories["premium"].MemoryGiB},
 		})))
 		Expect(table.GPUs).To(Equal(lo.Assign(builtIn.GPUs, map[string]float64{"b200": 200000})))
-		Expect(table.Disks).To(Equal(map[v1alpha1.DiskType]float64{v1alpha1.DiskTypeSSD: 4, v1alpha1.DiskTypeHDD: builtIn.Disks[v1alpha1.DiskTypeHDD]}))
+		Expect(table.Disks).To(Equal(map[v1alpha1.DiskMedium]float64{v1alpha1.DiskMediumSSD: 4, v1alpha1.DiskMediumHDD: builtIn.Disks[v1alpha1.DiskMediumHDD]}))
 		Expect(table.BillingPlans).To(Equal(builtIn.BillingPlans))
 		Expect(builtIn.Categories["premium"].CPU).To(Equal(412.5), "the built-in table is shared")
 	})
@@ -176,9 +176,9 @@ var _ = Describe("Pricing", func() {
 		Entry("premium, which is derived", "", func(*pricing.Item) {}, pricing.SourceDerived),
 		Entry("basic, which is assumed", "", func(i *pricing.Item) { i.Category = "basic" }, pricing.SourceAssumed),
 		Entry("another category", "", func(i *pricing.Item) { i.Category = "quantum" }, pricing.SourceAssumed),
-		Entry("an HDD, which is derived", "", func(i *pricing.Item) { i.DiskGiB, i.DiskType = 40, v1alpha1.DiskTypeHDD }, pricing.SourceDerived),
+		Entry("an HDD, which is derived", "", func(i *pricing.Item) { i.DiskGiB, i.DiskType = 40, v1alpha1.DiskMediumHDD }, pricing.SourceDerived),
 		Entry("an SSD, which is assumed", "", func(i *pricing.Item) { i.DiskGiB = 40 }, pricing.SourceAssumed),
-		Entry("a data disk", "", func(i *pricing.Item) { i.DataDisks = []pricing.Disk{{GiB: 10, Type: v1alpha1.DiskTypeSSD}} }, pricing.SourceAssumed),
+		Entry("a data disk", "", func(i *pricing.Item) { i.DataDisks = []pricing.Disk{{GiB: 10, Type: v1alpha1.DiskMediumSSD}} }, pricing.SourceAssumed),
 		Entry("a GPU", "", func(i *pricing.Item) { i.GPUCount = 1 }, pricing.SourceAssumed),
 		Entry("a configured SSD on a derived category", "disks: {SSD: 4}", func(i *pricing.Item) { i.DiskGiB = 40 }, pricing.SourceDerived),
 		Entry("half a configured category", "categories: {basic: {cpu: 1}}", func(i *pricing.Item) { i.Category = "basic" }, pricing.SourceAssumed),
@@ -199,7 +199,7 @@ var _ = Describe("Pricing", func() {
 		for _, row := range rows {
 			item := with(func(i *pricing.Item) {
 				i.CPU, i.MemoryMiB = lo.Must(strconv.Atoi(row[1])), 1024*lo.Must(strconv.Atoi(row[2]))
-				i.DiskGiB, i.DiskType, i.Category = lo.Must(strconv.Atoi(row[3])), v1alpha1.DiskType(row[4]), row[6]
+				i.DiskGiB, i.DiskType, i.Category = lo.Must(strconv.Atoi(row[3])), v1alpha1.DiskMedium(row[4]), row[6]
 			})
 			Expect(price(item)).To(BeNumerically("~", lo.Must(strconv.ParseFloat(strings.ReplaceAll(row[5], ",", ""), 64)), 0.5), row[0])
 			Expect(provider.Source(item)).To(BeEquivalentTo(row[7]), row[0])

@@ -100,12 +100,12 @@ var _ = Describe("Garbage collection", func() {
 	}
 
 	It("should delete a server with the metadata keys of before, and none that the older provider marked", func() {
-		id, older := orphan(), orphan()
+		id, older, cluster := orphan(), orphan(), env.Sandbox.BKE().ClusterUID
 		Expect(env.Sandbox.EditServer(id, func(s *cloud.Server) {
 			s.Metadata = lo.MapKeys(s.Metadata, func(_, key string) string { return strings.Replace(key, "bizfly-karpenter-", "karpenter-", 1) })
 		})).To(BeTrue())
 		Expect(env.Sandbox.EditServer(older, func(s *cloud.Server) {
-			s.Metadata = map[string]string{"karpenter-managed": "true", "bke_cluster_id": env.Sandbox.BKE().ClusterUID}
+			s.Metadata = map[string]string{"karpenter-managed": "true", "bke_cluster_id": cluster}
 		})).To(BeTrue())
 		aged()
 		passes()
