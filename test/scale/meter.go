@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -47,6 +48,9 @@ type Result struct {
 	Phase    string `json:"phase"`
 	Nodes    int    `json:"nodes"`
 	Round    int    `json:"round"`
+	// Measured is when, and Cores on how many.
+	Measured time.Time `json:"measured"`
+	Cores    int       `json:"cores"`
 	// Seconds is how long it took until its end, Idle how long was waited after that to know that it was the end.
 	Seconds float64 `json:"seconds"`
 	Idle    float64 `json:"idle,omitempty"`
@@ -172,6 +176,7 @@ func (r *run) phase(ctx context.Context, phase string, do func() error) error {
 		return err
 	}
 	result := r.tell
+	result.Measured, result.Cores = start.UTC().Truncate(time.Second), runtime.NumCPU()
 	result.Phase, result.Seconds = phase, took.Seconds()-r.tell.Idle
 	result.CPU, result.RSS, result.Heap = after.cpu-before.cpu, max(highest, after.rss), after.heap
 	result.Requests, result.Calls = minus(after.requests, before.requests), minus(after.calls, before.calls)

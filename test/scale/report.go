@@ -26,6 +26,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/samber/lo"
 )
@@ -123,6 +124,11 @@ audit log, those of every client by the API server's own metrics. A value is the
 func page(results []Result) string {
 	b := &strings.Builder{}
 	b.WriteString(introduction)
+	if len(results) > 0 {
+		rounds := lo.Max(lo.Map(results, func(r Result, _ int) int { return r.Round }))
+		at := slices.Sorted(slices.Values(lo.Map(results, func(r Result, _ int) string { return r.Measured.Format(time.DateOnly) })))
+		fmt.Fprintf(b, "\nMeasured from %s to %s on %d cores, in up to %d rounds.\n", at[0], at[len(at)-1], results[0].Cores, rounds)
+	}
 	groups := lo.GroupBy(results, func(r Result) string { return fmt.Sprintf("%s: %s of %d nodes", r.Scenario, r.Phase, r.Nodes) })
 	order := lo.Uniq(lo.Map(results, func(r Result, _ int) string { return fmt.Sprintf("%s: %s of %d nodes", r.Scenario, r.Phase, r.Nodes) }))
 	for _, name := range plots(results) {
