@@ -123,10 +123,14 @@ monitoring: build ## Ask Prometheus's own engine what dashboards and alerts make
 	@[ "$$(cat $(SCRAPES)/controller 2>/dev/null)" = "$$(cksum bin/$(BINARY))" ] || $(MAKE) --no-print-directory demo
 	@cd test/monitoring && $(TRIMPATH) SCRAPES=$(SCRAPES) go test -count=1 -v . $(if $(CI),-ginkgo.no-color)
 
-.PHONY: sizing
-sizing: build controlplane ## Measure what the controller needs for 100 and 500 nodes, for docs/sizing.md (half an hour; SIZING_FLAGS='--nodes 100')
-	@$(GO_BUILD) -o $(CACHE)/bin/sizing ./test/sizing && $(GO_BUILD) -o $(CACHE)/bin/sandbox ./test/sandbox
-	@CONTROLLER="$(CURDIR)/bin/$(BINARY)" SANDBOX="$(CACHE)/bin/sandbox" $(CACHE)/bin/sizing $(SIZING_FLAGS)
+# Results merge into test/scale/results.json, so that a part can be measured again: make bench-scale BENCH_SCALE_FLAGS='--nodes 100 --scenarios up'
+# Only the page and the plots from what is there: BENCH_SCALE_FLAGS=--report
+.PHONY: bench-scale
+bench-scale: build controlplane ## Measure against core's kwok provider, up to 500 nodes, for docs/benchmarks.md (many hours on a quiet machine; BENCH_SCALE_FLAGS='--nodes 10 --rounds 1')
+	@$(GO_BUILD) -o $(CACHE)/bin/ ./test/scale ./test/sandbox && $(GO_BUILD) -o $(CACHE)/bin/karpenter-kwok sigs.k8s.io/karpenter/kwok
+	@cd test/scale/plot && $(GO_BUILD) -o $(CACHE)/bin/plot .
+	@CONTROLLER="$(CURDIR)/bin/$(BINARY)" KWOK_CONTROLLER="$(CACHE)/bin/karpenter-kwok" SANDBOX="$(CACHE)/bin/sandbox" $(CACHE)/bin/scale $(BENCH_SCALE_FLAGS)
+	@$(CACHE)/bin/plot test/scale/results.json docs/images
 
 # Processor time and allocations, as ratios of two things measured side by side: no promise of a time is made or tested.
 # make bench BENCH_FLAGS='--rounds 9 --bench InstanceTypes'
