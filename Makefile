@@ -229,6 +229,11 @@ image-check: build controlplane $(TOOLS)/registry ## Build the image twice with 
 	@$(GO_BUILD) -o $(CACHE)/bin/sandbox ./test/sandbox
 	@SANDBOX="$(CACHE)/bin/sandbox" REGISTRY_BIN="$(TOOLS)/registry" $(IMAGE) check
 
+.PHONY: release-rehearsal
+release-rehearsal: controlplane $(TOOLS)/helm $(TOOLS)/registry ## Build, push to a registry on this machine and install from there what a release would, and show what it would sign (needs buildah)
+	@mkdir -p $(CACHE)/bin
+	@CONTAINER_TOOL=buildah HELM=.cache/tools/helm hack/release.sh rehearse
+
 .PHONY: govulncheck
 govulncheck: $(TOOLS)/govulncheck ## Look for known vulnerabilities in what the controller is made of (asks the Go vulnerability database)
 	$(TOOLS)/govulncheck ./cmd/... ./internal/... ./pkg/...
