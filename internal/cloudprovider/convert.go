@@ -18,6 +18,7 @@ package cloudprovider
 
 import (
 	"encoding/json"
+	"strconv"
 	"strings"
 	"time"
 
@@ -78,6 +79,9 @@ func (c *config) convert(l *launch, server *instance.Instance, record launchReco
 	claim := c.describe(server)
 	if instanceType, offering := find(l.types, server.Flavor, server.Zone); instanceType != nil {
 		claim.Labels = lo.Assign(claim.Labels, typeLabels(instanceType, offering))
+		if offering != nil && offering.Price > 0 {
+			claim.Labels[v1alpha1.LabelLaunchPrice] = strconv.FormatFloat(offering.Price, 'f', 0, 64)
+		}
 		claim.Status.Capacity = withoutZeros(instanceType.Capacity)
 		claim.Status.Allocatable = withoutZeros(instanceType.Allocatable())
 	}
@@ -140,8 +144,8 @@ type delivered struct {
 }
 
 type deliveredDisk struct {
-	GiB    int               `json:"gib"`
-	Medium v1alpha1.DiskType `json:"type,omitempty"`
+	GiB    int                 `json:"gib"`
+	Medium v1alpha1.DiskMedium `json:"type,omitempty"`
 }
 
 // Delivered returns how a new server was delivered, as text for AnnotationDelivered. The ports are those of the project.

@@ -38,6 +38,8 @@ const (
 	ReasonConfigApplied = "Applied"
 	ReasonTuningApplied = "TuningApplied"
 	ReasonTuningIgnored = "TuningIgnored"
+	// ReasonForeignProvider is for an older provider of this cloud in the same cluster.
+	ReasonForeignProvider = "ForeignProvider"
 )
 
 // NodeClassNotReady reports that a condition of a NodeClass has become false, or unknown after it was true, and why. The
@@ -89,4 +91,17 @@ func TuningApplied(config *v1alpha1.ProviderConfig, keys []string) karpevents.Ev
 	names := strings.Join(keys, ", ")
 	// Each is a change of its own, however soon it follows another one of the same key.
 	return every(time.Millisecond, normal(warning(config, fmt.Sprintf("%s-%s", config.UID, names), ReasonTuningApplied, "Changed tuning is active: %s", names)))
+}
+
+// ForeignProvider reports a trace of an older provider of this cloud in the cluster.
+func ForeignProvider(config *v1alpha1.ProviderConfig, found string) karpevents.Event {
+	return warning(config, string(config.UID)+found, ReasonForeignProvider,
+		"%s. Both providers would launch servers for the same pods; remove the older one once its nodes are drained", found)
+}
+
+// On returns the event for the ProviderConfig as well, where `kubectl describe` shows it beside the configuration.
+func On(config *v1alpha1.ProviderConfig, event karpevents.Event) karpevents.Event {
+	event.InvolvedObject = config
+	event.DedupeValues = append(slices.Clone(event.DedupeValues), string(config.UID))
+	return event
 }

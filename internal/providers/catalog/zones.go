@@ -56,7 +56,7 @@ func (s *Snapshot) RegionLabel() string { return lo.CoalesceOrEmpty(s.regionLabe
 
 // VolumeType returns the name of the volume type of this medium that servers of the category can have in the zone, and false
 // where there is none. Of several, the alphabetically first is used, so that the answer is stable.
-func (s *Snapshot) VolumeType(zone, category string, medium v1alpha1.DiskType) (string, bool) {
+func (s *Snapshot) VolumeType(zone, category string, medium v1alpha1.DiskMedium) (string, bool) {
 	// The catalog sorts volume types by name.
 	found, ok := lo.Find(s.VolumeTypes, func(t *gobizfly.VolumeType) bool {
 		of, known := Medium(t)
@@ -89,9 +89,9 @@ func (s *Snapshot) Categories() []string {
 
 // Medium returns the medium of a volume type. The API says it as "SSD" or with the category before it ("PREMIUM SSD");
 // older types say it in their name only (PREMIUM-SSD1).
-func Medium(volumeType *gobizfly.VolumeType) (v1alpha1.DiskType, bool) {
+func Medium(volumeType *gobizfly.VolumeType) (v1alpha1.DiskMedium, bool) {
 	for _, text := range []string{volumeType.Type, volumeType.Name} {
-		for _, medium := range []v1alpha1.DiskType{v1alpha1.DiskTypeSSD, v1alpha1.DiskTypeHDD} {
+		for _, medium := range []v1alpha1.DiskMedium{v1alpha1.DiskMediumSSD, v1alpha1.DiskMediumHDD} {
 			if strings.Contains(strings.ToUpper(text), string(medium)) {
 				return medium, true
 			}
@@ -115,7 +115,7 @@ type Disk struct {
 	// GiB is its size in GiB.
 	GiB int
 	// Type is the medium; it is empty where VolumeType is set.
-	Type v1alpha1.DiskType
+	Type v1alpha1.DiskMedium
 	// VolumeType is a volume type by its name, or empty.
 	VolumeType string
 }
@@ -124,15 +124,15 @@ type Disk struct {
 func Disks(spec *v1alpha1.BizflyNodeClassSpec) []Disk {
 	root := lo.FromPtr(spec.RootDisk)
 	size := lo.CoalesceOrEmpty(root.Size, lo.ToPtr(resource.MustParse(v1alpha1.DefaultRootDiskSize)))
-	disks := []Disk{newDisk("spec.rootDisk", size, root.Type, root.VolumeType)}
+	disks := []Disk{newDisk("spec.rootDisk", size, root.Medium, root.VolumeType)}
 	for i, data := range spec.DataDisks {
-		disks = append(disks, newDisk(fmt.Sprintf("spec.dataDisks[%d]", i), data.Size, data.Type, data.VolumeType))
+		disks = append(disks, newDisk(fmt.Sprintf("spec.dataDisks[%d]", i), data.Size, data.Medium, data.VolumeType))
 	}
 	return disks
 }
 
-func newDisk(field string, size *resource.Quantity, medium v1alpha1.DiskType, volumeType string) Disk {
-	disk := Disk{Field: field, Type: lo.CoalesceOrEmpty(medium, v1alpha1.DiskTypeSSD), VolumeType: volumeType}
+func newDisk(field string, size *resource.Quantity, medium v1alpha1.DiskMedium, volumeType string) Disk {
+	disk := Disk{Field: field, Type: lo.CoalesceOrEmpty(medium, v1alpha1.DiskMediumSSD), VolumeType: volumeType}
 	if volumeType != "" {
 		disk.Type = ""
 	}
@@ -156,5 +156,5 @@ func (d Disk) String() string {
 	if d.VolumeType != "" {
 		return fmt.Sprintf("%s.volumeType %q", d.Field, d.VolumeType)
 	}
-	return fmt.Sprintf("%s.type %q", d.Field, d.Type)
+	return fmt.Sprintf("%s.medium %q", d.Field, d.Type)
 }
