@@ -31,9 +31,9 @@ const (
 
 // eventDoc is what a reader of an event needs to know about its reason.
 type eventDoc struct {
-	// Reason is the event's reason; people and alerts match it, so it never changes.
+	// Reason is the event's reason; users and alerts match it, so it never changes.
 	Reason string
-	// Warning is true where somebody may have to do something.
+	// Warning is true where a user may have to act.
 	Warning bool
 	// Object is the kind of object that it is about.
 	Object string
@@ -48,23 +48,23 @@ const nothing = "Nothing."
 
 // eventDocs are all reasons, in the order of a node's life.
 var eventDocs = []eventDoc{
-	{events.ReasonServerLaunched, false, kindNodeClaim, "The claim has its server: which flavor and zone, its price, and why: `Cheapest` of what fits and is for sale, `FailedOver` after a refusal, `Found` after an order without an answer.", nothing},
+	{events.ReasonServerLaunched, false, kindNodeClaim, "The NodeClaim has its server: which flavor and zone, its price, and why: `Cheapest` of what fits and is available, `FailedOver` after a rejection, `Found` after a create request whose answer was lost.", nothing},
 	{events.ReasonOfferingUnavailable, true, kindNodeClaim, "BizFly Cloud has no capacity for the flavor in the zone. The offering is unavailable for a while (`UNAVAILABLE_OFFERING_TTL`, doubled for each failure in a row, up to eight times), and the next cheapest is tried.", "Nothing; allow more flavors and zones in the NodePool if it is frequent."},
 	{events.ReasonLaunchRejected, true, kindNodeClaim, "BizFly Cloud rejected a create request for another reason than capacity, named as in `karpenter_bizfly_launch_failures_total`. The offering is unavailable to the NodeClass for a while; the next one is tried, or, where the NodeClass or the credentials are to blame, the NodeClaim ends.", "Do what the message asks for: mostly the NodeClass, or the rights of the credentials."},
 	{events.ReasonLaunchFailed, true, kindNodeClaim, "BizFly Cloud accepted the create request and then could not build the server, or the server disappeared before its node had registered. The server is deleted, its offering is unavailable for a while, and the NodeClaim is replaced.", "Nothing, unless it repeats; then ask BizFly Cloud with the server's name."},
 	{events.ReasonNodeNotRegistered, true, kindNodeClaim, "The server came up, but its node did not join the cluster within 15 minutes. It counts as a failed launch of the offering and of the NodeClass.", "Read the server's console; check bootstrap, network and firewalls of the NodeClass."},
 	{events.ReasonLaunchNotSent, true, kindNodeClaim, "The create request waited for its turn (rate limit, or no connection) until core's launch timeout. No server was built; the NodeClaim is replaced.", "Nothing during a burst; otherwise look at the health of the API, or raise `LAUNCH_TIMEOUT`."},
-	{events.ReasonLaunchSlow, true, kindNodeClaim, "The server has been in BUILD for more than five minutes.", "Wait; core replaces the claim after 15 minutes."},
+	{events.ReasonLaunchSlow, true, kindNodeClaim, "The server has been in BUILD for more than five minutes.", "Wait; core replaces the NodeClaim after 15 minutes."},
 	{events.ReasonLaunchOutcomeUnknown, true, kindNodeClaim, "BizFly Cloud never reported what became of a create request. The NodeClaim is replaced and the offering is unavailable for a while; a server that appears late is garbage collected.", "Look at the health of the API (dashboard \"API health\")."},
-	{events.ReasonLaunchIntentUnreadable, true, kindNodeClaim, "The annotation in which an order is written down was changed by somebody, so the claim is given up and replaced.", "Find out who edits annotations of NodeClaims."},
-	{events.ReasonNodeClassUnresolved, true, kindNodeClaim, "The NodeClass of the claim does not exist or is being deleted.", "Correct `nodeClassRef` of the NodePool, or make the NodeClass."},
-	{events.ReasonCapacityTypeUnsupported, true, kindNodeClaim + ", " + kindNodePool, "Only `spot` or `reserved` is allowed, which are not sold.", "Allow `on-demand`; the message says how to pay otherwise."},
-	{events.ReasonNoCompatibleFlavor, true, kindNodePool, "No flavor of the cloud, sold out or not, satisfies the NodePool's requirements.", "Change the requirement that the message names to one of the values that it lists."},
+	{events.ReasonLaunchIntentUnreadable, true, kindNodeClaim, "The annotation with the launch intent was changed by another client, so the NodeClaim is replaced.", "Find out which client edits annotations of NodeClaims."},
+	{events.ReasonNodeClassUnresolved, true, kindNodeClaim, "The NodeClass of the NodeClaim does not exist or is being deleted.", "Correct `nodeClassRef` of the NodePool, or create the NodeClass."},
+	{events.ReasonCapacityTypeUnsupported, true, kindNodeClaim + ", " + kindNodePool, "Only `spot` or `reserved` is allowed, which BizFly Cloud does not offer.", "Allow `on-demand`; the message says how to pay otherwise."},
+	{events.ReasonNoCompatibleFlavor, true, kindNodePool, "No flavor, available or not, satisfies the NodePool's requirements.", "Change the requirement that the message names to one of the values that it lists."},
 	{events.ReasonLaunchesKeepFailing, true, kindNodeClass, "Launches with three different offerings failed within ten minutes for other reasons than capacity, so launches with the NodeClass pause: one minute, doubled up to five. Then one launch at a time is tried until one succeeds.", "Check image, networks, firewalls and permissions of the NodeClass; a change ends the pause."},
 	{events.ReasonAccountLimit, true, kindNodeClaim, "Quota, balance or credentials of the project stop every launch; all launches pause for a while.", "Raise the quota, top up the account, or correct the credentials."},
-	{events.ReasonQuotaTooSmall, true, kindNodeClaim, "The quota has no room for a server of this size: that size and bigger ones are not ordered for five minutes.", "Raise the quota of vCPUs or memory."},
-	{events.ReasonNetworkOutOfAddresses, true, kindNodeClass, "A VPC network of the NodeClass has no address left, or one of several does. Launches in it pause (`UNAVAILABLE_OFFERING_TTL`); the event comes once for each pause.", "Make room in the network, or give `spec.networkSelectorTerms` a bigger one."},
-	{events.ReasonPackageLimit, true, kindNodeClaim + ", " + kindNodeClass, "The cluster has as many nodes as the package of the BKE cluster allows. A NodeClass is told of it (`PackageRoomAvailable`); claims are refused where `ENFORCE_CLUSTER_MAX_NODES=true`.", "Choose a bigger package, or set `ENFORCE_CLUSTER_MAX_NODES=false`."},
+	{events.ReasonQuotaTooSmall, true, kindNodeClaim, "The quota does not allow a server of this size: that size and bigger ones are unavailable for five minutes.", "Raise the quota of vCPUs or memory."},
+	{events.ReasonNetworkOutOfAddresses, true, kindNodeClass, "A VPC network of the NodeClass has no address left, or one of several does. Launches in it pause (`UNAVAILABLE_OFFERING_TTL`); the event comes once for each pause.", "Free addresses in the network, or select a bigger one with `spec.networkSelectorTerms`."},
+	{events.ReasonPackageLimit, true, kindNodeClaim + ", " + kindNodeClass, "The cluster has as many nodes as the package of the BKE cluster allows. The condition `PackageRoomAvailable` of the NodeClass shows it; NodeClaims end where `ENFORCE_CLUSTER_MAX_NODES=true`.", "Choose a bigger package, or set `ENFORCE_CLUSTER_MAX_NODES=false`."},
 
 	{events.ReasonNodeDrifted, false, kindNodeClaim, "The server differs from what its NodeClass asks for, and in what: `NodeClassDrift`, `ImageDrift`, `UserDataDrift`, `FlavorDrift`, `ZoneDrift`, `NetworkDrift`, `DiskDrift` or `BillingPlanDrift`. Core replaces it.", "Nothing; disruption budgets of the NodePool decide when."},
 	{events.ReasonServerUpdated, false, kindNodeClaim, "Firewalls or the network plan of the running server were changed to what its NodeClass says, without replacing it.", nothing},
@@ -74,13 +74,13 @@ var eventDocs = []eventDoc{
 	{events.ReasonServerRunning, false, kindNodeClaim, "A server that did not run runs again.", nothing},
 	{events.ReasonServerStartFailed, true, kindNodeClaim, "BizFly Cloud does not start a stopped server, for example because the account has no balance, or starting it did not help for ten minutes.", "Do what the message asks for, then start the server, or delete the NodeClaim."},
 
-	{events.ReasonGarbageCollected, false, kindNamespace + ", " + kindProviderConfig, "A server of this cluster had no NodeClaim and is deleted with its root disk.", "Nothing, unless it is frequent; then read why launches are given up."},
+	{events.ReasonGarbageCollected, false, kindNamespace + ", " + kindProviderConfig, "A server of this cluster had no NodeClaim and is deleted with its root disk.", "Nothing, unless it is frequent; then find out why launches fail."},
 	{events.ReasonWouldGarbageCollect, true, kindNamespace + ", " + kindProviderConfig, "The same in a dry run: nothing is deleted.", "Set `GARBAGE_COLLECTION_DRY_RUN=false` when you agree."},
 	{events.ReasonGarbageCollectionSuspended, true, kindNamespace + ", " + kindProviderConfig, "So many servers with a registered node have no NodeClaim that lost NodeClaims are more likely; nothing is deleted.", "Restore the NodeClaims, or delete the servers that the message names."},
-	{events.ReasonServerLeft, true, kindNodeClaim, "The claim goes, but nothing proves its server to be this cluster's any more, so the server is left alone.", "Delete the server with its disks by hand, if it is this claim's."},
+	{events.ReasonServerLeft, true, kindNodeClaim, "The NodeClaim is deleted, but nothing proves its server to be this cluster's any more, so the server is not deleted.", "Delete the server with its disks manually, if it is this NodeClaim's."},
 	{events.ReasonNodeSmallerThanPlanned, true, kindNodeClaim, "The node offers pods noticeably less than its instance type promises. It is planned with from the second node that reports the same.", "Nothing; set `spec.kubelet` of the NodeClass to plan with it at once."},
 	{events.ReasonServerHeld, true, kindNodeClaim, "The NodeClaim has the id of a server that was launched for another NodeClaim, as after a restore from a backup. The server is kept, and deleted with this NodeClaim.", "Nothing, if NodeClaims were restored; otherwise delete the NodeClaim."},
-	{events.ReasonServerDeletionFailed, true, kindNode, "The server is still there ten minutes after its deletion began. It is tried again; NodeClaim and Node stay until it is gone.", "Read the log for the cloud's words; ask BizFly Cloud with the server's id."},
+	{events.ReasonServerDeletionFailed, true, kindNode, "The server still exists ten minutes after its deletion began. It is tried again; NodeClaim and Node stay until it is gone.", "Read BizFly Cloud's answers in the log; ask BizFly Cloud with the server's id."},
 	{events.ReasonDiskDeletionFailed, true, kindNode, "The server is deleted, but a disk of it could not be deleted within ten minutes, mostly because it has a snapshot, and is paid for. NodeClaim and Node end without it; the garbage collector tries again.", "Delete the snapshots of the disk, or the disk."},
 	{events.ReasonAddressReleaseFailed, true, kindNode, "The server is deleted, but an address of it could not be released within ten minutes and is paid for. NodeClaim and Node end without it; the garbage collector tries again.", "Release the address in BizFly's console, if it stays."},
 	{events.ReasonLeaveFailed, true, kindNode, "The server is deleted, but BizFly Kubernetes Engine still lists the node after ten minutes. It is tried again while the controller runs.", "Remove the node in BizFly's console, if it stays."},
@@ -94,43 +94,43 @@ var eventDocs = []eventDoc{
 	{"FirewallNotFound", true, kindNodeClass, "A firewall of the NodeClass does not exist.", "Correct `spec.firewallSelectorTerms`."},
 	{"SSHKeyNotFound", true, kindNodeClass, "The SSH key of the NodeClass does not exist.", "Correct `spec.sshKeyName`, or upload the key."},
 	{"RootDiskTooSmall", true, kindNodeClass, "The image or snapshot does not fit on the root disk.", "Raise `spec.rootDisk.size` to what the message says."},
-	{"DiskNotSold", true, kindNodeClass, "A disk of the NodeClass is sold in none of its zones.", "Choose a volume type that the message lists, or `type: SSD` or `HDD`."},
-	{"DisksNotSoldTogether", true, kindNodeClass, "Each disk of the NodeClass is sold, but nowhere all of them for one server.", "Choose volume types of one category, or `type: SSD` or `HDD`."},
+	{"DiskNotSold", true, kindNodeClass, "None of the zones of the NodeClass has the volume type of one of its disks.", "Choose a volume type that the message lists, or `medium: SSD` or `HDD`."},
+	{"DisksNotSoldTogether", true, kindNodeClass, "Each disk of the NodeClass is available, but nowhere all of them for one server.", "Choose volume types of one category, or `medium: SSD` or `HDD`."},
 	{"FlavorNotFound", true, kindNodeClass, "No flavor matches `spec.flavorSelectorTerms`.", "Correct the terms; the message says what there is."},
 	{"NoFlavors", true, kindNodeClass, "No flavor can be used with the NodeClass.", "Read which field of the NodeClass the message blames."},
 	{"BootstrapNotConfigured", true, kindNodeClass, "A server could not join: what it needs for it is not configured.", "Configure BKE's cluster id and token, or give user data."},
 	{"UserDataInvalid", true, kindNodeClass, "The user data of `spec.userData` cannot be used.", "Correct the template as the message says."},
-	{"UserDataSecretUnusable", true, kindNodeClass, "The Secret of `spec.userDataFrom` does not exist, may not be read, or lacks the key.", "Make it in the controller's namespace, and name it in the chart's value `userDataSecrets`."},
+	{"UserDataSecretUnusable", true, kindNodeClass, "The Secret of `spec.userDataFrom` does not exist, may not be read, or lacks the key.", "Create it in the controller's namespace, and name it in the chart's value `userDataSecrets`."},
 	{"JoinTokensDisabled", true, kindNodeClass, "`spec.joinToken` needs a Role that the controller was not given.", "Set the chart's value `joinTokens.enabled`."},
 	{events.ReasonInsecureJoinEndpoint, true, kindNodeClass, "Servers join over plain http, so that the cluster's token passes in the clear. Launches go on.", "Use an https endpoint where there is one, or keep servers on a private network."},
 	{"NoEgress", true, kindNodeClass, "Servers get no public address, and no network of theirs has an internet gateway. Launches go on.", "Set `spec.publicIPv4: true` or attach a gateway, unless images are mirrored and the cluster is on the same network."},
-	{"SavingPlanOnDynamicNodePool", true, kindNodeClass, "Nodes that come and go are paid for by a plan that is prepaid at each create and forfeited at each delete.", "Use `billingPlan: OnDemand`, or NodePools with `spec.replicas`."},
+	{"SavingPlanOnDynamicNodePool", true, kindNodeClass, "Dynamically launched nodes are paid for by a plan that is prepaid at each create and forfeited at each delete.", "Use `billingPlan: OnDemand`, or NodePools with `spec.replicas`."},
 	{events.ReasonWaitingOnNodeClaimTermination, false, kindNodeClass, "The NodeClass is being deleted and stays until no NodeClaim uses it.", "Nothing, or delete the NodePools that use it."},
 
-	{events.ReasonConfigApplied, false, kindProviderConfig, "A configuration came into force, for which region and project.", nothing},
+	{events.ReasonConfigApplied, false, kindProviderConfig, "A configuration became active, for which region and project.", nothing},
 	{"SecretForbidden", true, kindProviderConfig, "The Secret with the credentials may not be read.", "Grant `get` on that Secret by name."},
-	{"CredentialsInvalid", true, kindProviderConfig, "BizFly Cloud rejects the credentials, or they are incomplete. The configuration before stays in force.", "Correct the Secret; it is read again by itself."},
+	{"CredentialsInvalid", true, kindProviderConfig, "BizFly Cloud rejects the credentials, or they are incomplete. The active configuration stays.", "Correct the Secret; it is read again by itself."},
 	{"EndpointUnreachable", true, kindProviderConfig, "The API does not answer at the endpoint.", "Check `spec.endpoint` and the egress of the controller."},
-	{"ScopeChanged", true, kindProviderConfig, "The configuration is for another host, region or project than the servers that exist. It is refused.", "Restore the former one, or drain first: delete all NodeClaims."},
+	{"ScopeChanged", true, kindProviderConfig, "The configuration is for another host, region or project than the servers that exist. It is rejected.", "Restore the former one, or drain first: delete all NodeClaims."},
 	{"ConfigMapForbidden", true, kindProviderConfig, "The tuning ConfigMap may not be read.", "Grant `get` on it by name."},
-	{"ConfigMapNotFound", true, kindProviderConfig, "The tuning ConfigMap does not exist.", "Make it, or remove the reference."},
+	{"ConfigMapNotFound", true, kindProviderConfig, "The tuning ConfigMap does not exist.", "Create it, or remove the reference."},
 	{"ConfigMapUnreadable", true, kindProviderConfig, "The tuning ConfigMap could not be read.", "Wait; it is tried again."},
 	{events.ReasonTuningIgnored, true, kindProviderConfig, "A key of the tuning ConfigMap is invalid, and why. It keeps its last valid value.", "Correct the key; [tuning.md](tuning.md) lists them."},
-	{events.ReasonTuningApplied, false, kindProviderConfig, "A changed tuning came into force.", nothing},
+	{events.ReasonTuningApplied, false, kindProviderConfig, "Changed tuning became active.", nothing},
 	{events.ReasonForeignProvider, true, kindProviderConfig, "At start, the controller found custom resource definitions or the Lease of an older Karpenter provider for BizFly Cloud. The two do not touch each other's servers, but both launch servers for the same pods.", "Remove the older provider once its nodes are drained, or run it in another cluster."},
 }
 
-// coreEventDocs are the events of Karpenter itself that tell the rest of a node's life.
+// coreEventDocs are the events of Karpenter itself about the rest of a node's life.
 var coreEventDocs = []eventDoc{
-	{"FailedScheduling", true, "Pod", "No NodePool can make a node for the pod, and why not.", "Read the message: requirements, taints, limits."},
-	{"Nominated", false, "Pod", "The pod is planned for a node or a claim.", nothing},
+	{"FailedScheduling", true, "Pod", "No NodePool can launch a node for the pod, and why not.", "Read the message: requirements, taints, limits."},
+	{"Nominated", false, "Pod", "The pod is planned for a node or a NodeClaim.", nothing},
 	{"NoCompatibleInstanceTypes", true, kindNodePool, "The NodePool's requirements leave no instance type.", "See `NoCompatibleFlavor`."},
-	{"InsufficientCapacityError", true, kindNodeClaim, "The claim ends without a server and is planned anew.", "See the claim's other events."},
-	{"NodeClassNotReady", true, kindNodeClaim, "The claim ends because its NodeClass is not ready.", "See the events of the NodeClass."},
-	{"Launched, Registered, Initialized, Drifted", false, kindNodeClaim, "A condition of the claim changed; the message has its reason.", nothing},
+	{"InsufficientCapacityError", true, kindNodeClaim, "The NodeClaim ends without a server and its pods are planned again.", "See its other events."},
+	{"NodeClassNotReady", true, kindNodeClaim, "The NodeClaim ends because its NodeClass is not ready.", "See the events of the NodeClass."},
+	{"Launched, Registered, Initialized, Drifted", false, kindNodeClaim, "A condition of the NodeClaim changed; the message has its reason.", nothing},
 	{"DisruptionLaunching, DisruptionWaitingReadiness, DisruptionTerminating", false, kindNodeClaim + ", " + kindNode, "A node is being replaced or removed, and why: underutilized, empty or drifted.", nothing},
-	{"DisruptionBlocked, Unconsolidatable", false, kindNodeClaim + ", " + kindNode + ", " + kindNodePool, "A node stays although it could go, and why.", "Read the message: PodDisruptionBudgets, `do-not-disrupt`, budgets."},
+	{"DisruptionBlocked, Unconsolidatable", false, kindNodeClaim + ", " + kindNode + ", " + kindNodePool, "A node stays although it could be removed, and why.", "Read the message: PodDisruptionBudgets, `do-not-disrupt`, budgets."},
 	{"NodeRepairBlocked", true, kindNodeClaim + ", " + kindNodePool, "Too many nodes are unhealthy to replace any.", "Look for a common cause."},
 	{"Disrupted, Evicted, FailedDraining, AwaitingVolumeDetachment, TerminationGracePeriodExpiring", false, "Pod, " + kindNode, "The steps of a drain.", "Of `FailedDraining`: look at the PodDisruptionBudgets."},
-	{"FailedConsistencyCheck", true, kindNodeClaim + ", " + kindNode, "A node differs from what was ordered.", "Compare its capacity with the flavor's."},
+	{"FailedConsistencyCheck", true, kindNodeClaim + ", " + kindNode, "A node differs from its NodeClaim.", "Compare its capacity with the flavor's."},
 }

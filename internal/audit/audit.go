@@ -50,7 +50,7 @@ const (
 
 // Record is one line. Unknown fields are empty and written nevertheless.
 type Record struct {
-	// NodeClaim is the name of the claim that the server is for.
+	// NodeClaim is the name of the NodeClaim that the server is for.
 	NodeClaim string
 	// Server is the server's id; empty where none came into being.
 	Server string
@@ -88,7 +88,7 @@ func (l *Log) Removed(record Record) { l.write(MessageRemoved, record) }
 
 func (l *Log) write(message string, record Record, more ...any) {
 	l.logger.Info(message, append([]any{
-		// As controller-runtime writes it, so that one query finds all lines of a claim.
+		// As controller-runtime writes it, so that one query finds all lines of a NodeClaim.
 		KeyNodeClaim, klog.KRef("", record.NodeClaim),
 		KeyServer, record.Server,
 		KeyFlavor, record.Flavor,

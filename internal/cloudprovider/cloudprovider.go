@@ -64,7 +64,7 @@ type InstanceTypeOverlay interface {
 	ApplyAll(nodePoolName string, instanceTypes []*cloudprovider.InstanceType) ([]*cloudprovider.InstanceType, error)
 }
 
-// Config is what a CloudProvider is made of.
+// Config has the dependencies of a CloudProvider.
 type Config struct {
 	// KubeClient is the manager's client: reads come from its cache.
 	KubeClient client.Client

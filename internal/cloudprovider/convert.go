@@ -113,17 +113,17 @@ func withoutZeros(list corev1.ResourceList) corev1.ResourceList {
 	return lo.PickBy(list, func(_ corev1.ResourceName, quantity resource.Quantity) bool { return !resources.IsZero(quantity) })
 }
 
-// OwnedAddresses returns the ids of the network interfaces that are recorded on the claim as its server's own.
+// OwnedAddresses returns the ids of the network interfaces that are recorded on the NodeClaim as its server's own.
 func OwnedAddresses(claim *karpv1.NodeClaim) []string {
 	return lo.Compact(strings.Split(claim.Annotations[v1alpha1.AnnotationOwnedAddresses], ","))
 }
 
-// OwnedVolumes returns the ids of the disks that are recorded on the claim as its server's own.
+// OwnedVolumes returns the ids of the disks that are recorded on the NodeClaim as its server's own.
 func OwnedVolumes(claim *karpv1.NodeClaim) []string {
 	return lo.Compact(strings.Split(claim.Annotations[v1alpha1.AnnotationOwnedVolumes], ","))
 }
 
-// serverName is the name of the claim's server as far as the claim knows it.
+// serverName is the name of the NodeClaim's server as far as the NodeClaim knows it.
 func serverName(claim *karpv1.NodeClaim) string {
 	if intent, err := IntentOf(claim); err == nil && intent != nil {
 		return intent.Name

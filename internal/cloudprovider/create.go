@@ -185,7 +185,7 @@ func (c *CloudProvider) instanceTypes(ctx context.Context, pool string, nodeClas
 // and why it was chosen.
 func (c *CloudProvider) launch(ctx context.Context, l *launch, candidates []candidate) (*instance.Instance, launchRecord, string, error) {
 	record := launchRecord{Hash: l.nodeClass.Hash(), HashVersion: v1alpha1.NodeClassHashVersion}
-	writer := &recordWriter{records: c.records, name: l.claim.Name, uid: l.claim.UID, hash: record.Hash, hashVersion: record.HashVersion, base: l.live}
+	writer := &recordWriter{launchRecords: c.records, claim: l.claim, hash: record.Hash, hashVersion: record.HashVersion, base: l.live}
 	first := lo.FromPtr(l.record).Attempt + 1
 	attempt, start := first, c.Clock.Now()
 	var failures []error

@@ -84,7 +84,7 @@ func (c *CloudProvider) IsDrifted(ctx context.Context, claim *karpv1.NodeClaim) 
 // replaceable reports whether a replacement could be launched, and what it would be is known: a NodeClass that is being deleted,
 // not ready, or whose last change was not resolved yet causes no drift.
 func replaceable(nodeClass *v1alpha1.BizflyNodeClass) bool {
-	// Not by the set of conditions, which is made anew for each question: this is asked on every event of every pod.
+	// Not by the set of conditions, which is built for each call: this runs on every event of every pod.
 	return nodeClass.DeletionTimestamp.IsZero() && slices.ContainsFunc(nodeClass.Status.Conditions, func(condition status.Condition) bool {
 		return condition.Type == status.ConditionReady && condition.IsTrue() && condition.ObservedGeneration == nodeClass.Generation
 	})
@@ -154,7 +154,7 @@ type interfaces struct {
 	at time.Time
 	// networks are the networks by server.
 	networks map[string][]string
-	// seen are all of them, whoever uses them.
+	// seen are all of them, of any server.
 	seen sets.Set[string]
 }
 
@@ -288,13 +288,13 @@ func (l *liveServer) disks() drifted {
 	if !ok || len(l.intent.Disks) == 0 {
 		return drifted{}
 	}
-	ordered, data := l.intent.Disks[0], l.intent.Disks[1:]
+	wanted, data := l.intent.Disks[0], l.intent.Disks[1:]
 	if image := l.nodeClass.Status.Image(); image != nil {
 		// If BizFly Cloud enlarged the disk to what its image needs, it would do so again.
-		ordered.SizeGiB = max(ordered.SizeGiB, min(root.SizeGiB, int(image.MinDiskGiB)))
+		wanted.SizeGiB = max(wanted.SizeGiB, min(root.SizeGiB, int(image.MinDiskGiB)))
 	}
-	if !isDisk(root, ordered) && !deliveredOf(l.claim).same(root) {
-		return drifted{DiskDrift, "root disk " + diskText(root), fmt.Sprintf("one of %d GiB, %s", ordered.SizeGiB, ordered.VolumeType)}
+	if !isDisk(root, wanted) && !deliveredOf(l.claim).same(root) {
+		return drifted{DiskDrift, "root disk " + diskText(root), fmt.Sprintf("one of %d GiB, %s", wanted.SizeGiB, wanted.VolumeType)}
 	}
 	recorded := lo.Without(OwnedVolumes(l.claim), root.ID)
 	if len(recorded) < len(data) {
@@ -313,9 +313,9 @@ func (l *liveServer) disks() drifted {
 }
 
 // sameDisks reports whether each disk of the intent has a disk of its own.
-func sameDisks(attached []instance.Volume, ordered []instance.Disk) bool {
+func sameDisks(attached []instance.Volume, wanted []instance.Disk) bool {
 	left := slices.Clone(attached)
-	for _, disk := range ordered {
+	for _, disk := range wanted {
 		i := slices.IndexFunc(left, func(v instance.Volume) bool { return isDisk(v, disk) })
 		if i < 0 {
 			return false
@@ -326,10 +326,10 @@ func sameDisks(attached []instance.Volume, ordered []instance.Disk) bool {
 }
 
 // isDisk reports whether a disk may be the one of the intent, as far as the API returns what it is.
-func isDisk(v instance.Volume, ordered instance.Disk) bool {
-	most := (ordered.SizeGiB + diskStepGiB - 1) / diskStepGiB * diskStepGiB
-	medium := instance.MediumOf(ordered.VolumeType)
-	return (v.SizeGiB == 0 || (v.SizeGiB >= ordered.SizeGiB && v.SizeGiB <= most)) &&
+func isDisk(v instance.Volume, wanted instance.Disk) bool {
+	most := (wanted.SizeGiB + diskStepGiB - 1) / diskStepGiB * diskStepGiB
+	medium := instance.MediumOf(wanted.VolumeType)
+	return (v.SizeGiB == 0 || (v.SizeGiB >= wanted.SizeGiB && v.SizeGiB <= most)) &&
 		(v.Medium == "" || medium == "" || v.Medium == medium)
 }
 

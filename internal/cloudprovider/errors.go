@@ -130,11 +130,4 @@ func insufficientCapacity(format string, args ...any) error {
 // launchFailuresTotal counts launches that failed.
 var launchFailuresTotal = metrics.Counter("launch_failures_total",
 	"Launches that BizFly Cloud rejected, failed to build or left without an answer, whose node did not register, or that were not sent, by reason.",
-	metrics.Label("reason"))
-
-// A counter that first appears with its first count hides that count from every rate.
-func init() {
-	for _, reason := range append(lo.Values(reasons), ReasonLaunchFailed, ReasonLaunchOutcomeUnknown, ReasonNotRegistered, ReasonNodeClassNotReady, ReasonLaunchNotSent) {
-		launchFailuresTotal.Add(0, map[string]string{"reason": reason})
-	}
-}
+	metrics.Enum("reason", append(lo.Values(reasons), ReasonLaunchFailed, ReasonLaunchOutcomeUnknown, ReasonNotRegistered, ReasonNodeClassNotReady, ReasonLaunchNotSent)...))

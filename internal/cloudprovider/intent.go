@@ -129,11 +129,9 @@ func (r *launchRecords) live(ctx context.Context, name string, uid types.UID) (*
 // recordWriter writes the records of one launch. It patches copies of its own, never the NodeClaim that core passed, which core
 // compares with its earlier state to find out what to patch itself.
 type recordWriter struct {
-	records     *launchRecords
-	name        string
-	uid         types.UID
-	hash        string
-	hashVersion string
+	*launchRecords
+	claim             *karpv1.NodeClaim
+	hash, hashVersion string
 	// base is the NodeClaim as last seen at the API server; nil when it has to be read.
 	base *karpv1.NodeClaim
 }
@@ -145,7 +143,7 @@ func (r *recordWriter) record(ctx context.Context, intent instance.Intent) error
 	err := r.write(ctx, intent, before)
 	if errors.Is(err, errIntentForeign) {
 		// What is remembered is not true any more.
-		r.records.memory.Delete(string(r.uid))
+		r.memory.Delete(string(r.claim.UID))
 		return err
 	}
 	known := intent
@@ -153,7 +151,7 @@ func (r *recordWriter) record(ctx context.Context, intent instance.Intent) error
 		// The write may have reached the API server although its answer was lost, so the number is used up.
 		known.Refused = true
 	}
-	r.records.memory.SetDefault(string(r.uid), launchRecord{Intent: known, Hash: r.hash, HashVersion: r.hashVersion})
+	r.memory.SetDefault(string(r.claim.UID), launchRecord{Intent: known, Hash: r.hash, HashVersion: r.hashVersion})
 	return err
 }
 
@@ -165,7 +163,7 @@ func (r *recordWriter) write(ctx context.Context, intent instance.Intent, before
 	}
 	for try := 0; ; try++ {
 		if r.base == nil {
-			if r.base, err = r.records.live(ctx, r.name, r.uid); err != nil {
+			if r.base, err = r.live(ctx, r.claim.Name, r.claim.UID); err != nil {
 				return err
 			}
 		}
@@ -178,14 +176,14 @@ func (r *recordWriter) write(ctx context.Context, intent instance.Intent, before
 			v1alpha1.AnnotationNodeClassHash:        r.hash,
 			v1alpha1.AnnotationNodeClassHashVersion: r.hashVersion,
 		})
-		err = r.records.kubeClient.Patch(ctx, updated, client.MergeFromWithOptions(r.base, client.MergeFromWithOptimisticLock{}))
+		err = r.kubeClient.Patch(ctx, updated, client.MergeFromWithOptions(r.base, client.MergeFromWithOptimisticLock{}))
 		if err == nil {
 			r.base = updated
 			return nil
 		}
 		r.base = nil
 		if !apierrors.IsConflict(err) || try > 0 {
-			return fmt.Errorf("recording the launch intent on NodeClaim %s: %w", r.name, err)
+			return fmt.Errorf("recording the launch intent on NodeClaim %s: %w", r.claim.Name, err)
 		}
 	}
 }
@@ -196,10 +194,7 @@ func (r *recordWriter) outdated(intent instance.Intent, before bool) error {
 	if err != nil {
 		return err
 	}
-	if written == nil || written.Attempt < intent.Attempt {
-		return nil
-	}
-	if written.Attempt == intent.Attempt && !before {
+	if written == nil || written.Attempt < intent.Attempt || written.Attempt == intent.Attempt && !before {
 		return nil
 	}
 	return fmt.Errorf("%w: attempt %d as server %s", errIntentForeign, written.Attempt, written.Name)

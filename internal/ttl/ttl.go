@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package ttl is the page of the times that are fixed: how long things are remembered and how often they are looked at, each
+// Package ttl is the page of the times that are fixed: how long things are remembered and how often they are checked, each
 // with its reason. Times that a user may change are settings; their table is in internal/options.
 package ttl
 
@@ -94,9 +94,9 @@ const (
 	// ProviderConfigClosedInterval is the same while no scope is written down, which keeps the client closed.
 	ProviderConfigClosedInterval = 500 * time.Millisecond
 	// Judgement is how long the cloud's answer about a configuration that is not active is cached: one that was rejected is
-	// looked at every few seconds and must not log in as often.
+	// checked every few seconds and must not log in as often.
 	Judgement = 30 * time.Second
-	// Hung is how long one look at the configuration may take before the process is restarted: five times what its reads
+	// Hung is how long one check of the configuration may take before the process is restarted: five times what its reads
 	// and its login may take together.
 	Hung = 10 * time.Minute
 	// ConfigMapRead bounds one read of the tuning ConfigMap.

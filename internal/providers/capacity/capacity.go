@@ -34,7 +34,7 @@ import (
 )
 
 // Offering is one way to launch a flavor. As the scope of a mark an empty field means any, so that {Zone: "HN1"} is a
-// whole zone and {} the whole account.
+// zone and {} the account.
 type Offering struct {
 	// Flavor is the flavor's name.
 	Flavor string

@@ -88,7 +88,7 @@ func (p *DefaultProvider) Unavailable(offering Offering) (string, bool) {
 		}
 		offering.NodeClass = ""
 	}
-	// From the exact offering to the whole account: bit by bit a field is widened to "any".
+	// From the exact offering to the account: bit by bit a field is widened to "any".
 	for wide := range 8 {
 		scope := offering
 		if wide&1 != 0 {

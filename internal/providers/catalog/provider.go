@@ -40,7 +40,7 @@ import (
 // ErrNotReady is returned until the catalog was read for the first time.
 var ErrNotReady = errors.New("the catalog of the cloud has not been read yet")
 
-// Snapshot is one consistent answer. It is shared and immutable: nobody changes it or anything that it points to.
+// Snapshot is one consistent answer. It is shared and immutable, with everything that it points to.
 type Snapshot struct {
 	// Seq is raised whenever the content differs from the snapshot before; 1 is the first.
 	Seq uint64
@@ -50,7 +50,7 @@ type Snapshot struct {
 	Region gobizfly.Region
 	// Flavors are all flavors, also those that are not for us, sorted by name and then by id.
 	Flavors []*gobizfly.ServerFlavorResponse
-	// ServerTypes are the categories in which servers are sold.
+	// ServerTypes are the categories of servers.
 	ServerTypes []*gobizfly.ServerType
 	// VolumeTypes are the volume types with their category and zones.
 	VolumeTypes []*gobizfly.VolumeType
@@ -81,7 +81,7 @@ const concurrency = 3
 
 // API is what the catalog reads; bizfly.API has it.
 type API interface {
-	// Scope names the region in force.
+	// Scope has the active region.
 	Scope(ctx context.Context) (bizfly.Scope, error)
 	// ListRegions returns the regions with their zones.
 	ListRegions(ctx context.Context) ([]gobizfly.Region, error)
@@ -134,7 +134,7 @@ type DefaultProvider struct {
 
 var _ Provider = (*DefaultProvider)(nil)
 
-// NewDefaultProvider makes a catalog that is not ready until the first Refresh.
+// NewDefaultProvider returns a catalog that is not ready until the first Refresh.
 func NewDefaultProvider(api API, clk clock.Clock, config Config) *DefaultProvider {
 	if config.Timeout <= 0 {
 		config.Timeout = ttl.CatalogRefresh
@@ -168,7 +168,7 @@ func (p *DefaultProvider) Refresh(ctx context.Context) error {
 		group.Go(func() error {
 			var err error
 			if results[i], err = part.read(ctx); err != nil {
-				errs[i] = fmt.Errorf("reading the %s, %w", part.name, err)
+				errs[i] = fmt.Errorf("reading the %s: %w", part.name, err)
 			}
 			return nil
 		})
@@ -204,7 +204,7 @@ func (p *DefaultProvider) merge(number uint64, results []func(*Snapshot), errs [
 	case previous == nil:
 		next.Seq, next.FetchedAt = 1, now
 	case sameContent(*previous, next):
-		// The old slices are kept, so that whoever compares pointers sees that nothing has changed.
+		// The old slices are kept, so that a comparison of pointers shows that nothing has changed.
 		next = *previous
 	default:
 		next.Seq, next.FetchedAt = previous.Seq+1, previous.FetchedAt

@@ -48,7 +48,7 @@ const (
 
 var (
 	costPerHour = metrics.Gauge("cost_vnd_per_hour",
-		"Estimated price of the launched servers, root disks and plans included, in VND per hour. By nodepool (empty for claims of none), zone and billing_plan.",
+		"Estimated price of the launched servers, root disks and plans included, in VND per hour. By nodepool (empty for NodeClaims of none), zone and billing_plan.",
 		metrics.Label(labelNodePool), metrics.Label(labelZone), metrics.Label(labelBillingPlan))
 	unpriced = metrics.Gauge("unpriced_nodeclaims",
 		"Launched NodeClaims whose price is not known and that karpenter_bizfly_cost_vnd_per_hour leaves out.")
@@ -72,7 +72,7 @@ type Controller struct {
 	reported map[group]float64
 }
 
-// NewController makes a Controller.
+// NewController returns a Controller.
 func NewController(kubeClient client.Client, flavors flavor.Provider) *Controller {
 	return &Controller{kubeClient: kubeClient, flavors: flavors}
 }
@@ -80,7 +80,7 @@ func NewController(kubeClient client.Client, flavors flavor.Provider) *Controlle
 // Name is the controller's name in logs and metrics.
 func (c *Controller) Name() string { return "nodeclaim.cost" }
 
-// Reconcile reckons once. A NodeClass that cannot be priced leaves its claims out, and does not keep others from it.
+// Reconcile adds up the cost once. The NodeClaims of a NodeClass without prices are left out.
 func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
 	claims := &karpv1.NodeClaimList{}

@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package inplace gives running servers what their NodeClass says where that needs no new server: firewalls and the network
-// plan. And it gives a server its name back that somebody renamed, since others find it by its name.
+// Package inplace changes running servers to what their NodeClass specifies where that needs no new server: firewalls and the
+// network plan. It also restores the name of a renamed server, by which the cloud controller manager finds it.
 package inplace
 
 import (
@@ -68,7 +68,7 @@ type Controller struct {
 	limiter    *rate.Limiter
 }
 
-// NewController makes a Controller.
+// NewController returns a Controller.
 func NewController(kubeClient client.Client, instances instance.Provider, recorder karpevents.Recorder, clk clock.Clock) *Controller {
 	return &Controller{kubeClient: kubeClient, instances: instances, recorder: recorder, clock: clk, limiter: rate.NewLimiter(perSecond, burst)}
 }
@@ -76,7 +76,7 @@ func NewController(kubeClient client.Client, instances instance.Provider, record
 // Name is the controller's name.
 func (c *Controller) Name() string { return "nodeclaim.inplace" }
 
-// Reconcile brings the server of a claim to what its NodeClass says.
+// Reconcile brings the server of a NodeClaim to what its NodeClass specifies.
 func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (reconcile.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
 	again := reconcile.Result{RequeueAfter: ttl.InPlace}
@@ -90,7 +90,7 @@ func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (re
 	}
 	server, found := lo.Find(servers, func(s *instance.Instance) bool { return s.ID == id && s.NodeClaimUID == string(claim.UID) })
 	if !found || server.Status != instance.StatusActive {
-		// What is not there, still being built or stopped is somebody else's business for now.
+		// A server that is missing, still being built or stopped is not changed for now.
 		return again, nil
 	}
 	steps, err := c.due(ctx, claim, server)
@@ -125,14 +125,14 @@ func (c *Controller) delay() time.Duration {
 	return delay
 }
 
-// step is something to do to a server; it says whether the claim has changed meanwhile.
+// step is one change of a server; it reports whether the NodeClaim has changed meanwhile.
 type step func(ctx context.Context) (conflict bool, err error)
 
 // due returns what is to be done to the server.
 func (c *Controller) due(ctx context.Context, claim *karpv1.NodeClaim, server *instance.Instance) ([]step, error) {
 	intent, err := cloudprovider.IntentOf(claim)
 	if err != nil {
-		intent = nil // What nobody can read says nothing about names and firewalls.
+		intent = nil // Without it, names and firewalls are not known.
 	}
 	var steps []step
 	if name := nameOf(claim, intent); name != "" && server.Name != name {
@@ -153,14 +153,14 @@ func (c *Controller) due(ctx context.Context, claim *karpv1.NodeClaim, server *i
 	}
 	u := &update{Controller: c, claim: claim, server: server, nodeClass: nodeClass, intent: intent}
 	if !u.planChanges() && !u.firewallsChange() {
-		// What the server was ordered with is still what is wanted, so nothing is sent and no turn is needed.
+		// The server was launched with what is wanted, so nothing is sent and no turn is needed.
 		_, err := u.succeeded(ctx, nil)
 		return steps, err
 	}
 	return append(steps, u.run), nil
 }
 
-// nameOf is the name that the server was ordered with, which is the node's.
+// nameOf is the name that the server was launched with, which is the node's.
 func nameOf(claim *karpv1.NodeClaim, intent *instance.Intent) string {
 	if intent != nil {
 		return intent.Name
@@ -174,7 +174,7 @@ func resolved(nodeClass *v1alpha1.BizflyNodeClass) bool {
 	return nodeClass.DeletionTimestamp.IsZero() && ready.IsTrue() && ready.ObservedGeneration == nodeClass.Generation
 }
 
-// annotate writes annotations of the claim, and goes on with what was written.
+// annotate writes annotations of the NodeClaim, which is then the written one.
 func (c *Controller) annotate(ctx context.Context, claim *karpv1.NodeClaim, annotations map[string]string) (conflict bool, err error) {
 	stored := claim.DeepCopy()
 	claim.Annotations = lo.Assign(claim.Annotations, annotations)
@@ -192,10 +192,10 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 		Complete(reconcile.AsReconciler(m.GetClient(), c))
 }
 
-// errNoDefault says that a server cannot be left with no firewall: its interfaces would let nothing through at all.
+// errNoDefault says that a server cannot be left without a firewall: its interfaces would pass no traffic at all.
 var errNoDefault = errors.New("spec.firewallSelectorTerms is empty, and the project has no firewall called default to attach instead: select one")
 
-// update is one server's way to what its NodeClass says.
+// update is one server's way to what its NodeClass specifies.
 type update struct {
 	*Controller
 
@@ -221,7 +221,7 @@ func (u *update) attached() (firewalls []string, known bool) {
 	return nil, false
 }
 
-// begun says that firewalls were changed since the order, or may have been: then only the interfaces tell what they have.
+// begun reports whether firewalls were changed since the launch, or may have been: then only the interfaces show what they have.
 func (u *update) begun() bool {
 	_, begun := u.claim.Annotations[v1alpha1.AnnotationAttachedFirewalls]
 	return begun
@@ -278,7 +278,7 @@ func (u *update) run(ctx context.Context) (conflict bool, err error) {
 }
 
 // firewalls returns which firewalls the server is to have, never none, and which of those that it has are ours. Where none
-// is selected or none was ordered, that is the cloud's default one.
+// is selected or none was set at the launch, that is the cloud's default one.
 func (u *update) firewalls(ctx context.Context) (wanted, attached []string, err error) {
 	wanted = u.wanted()
 	attached, known := u.attached()
@@ -308,11 +308,11 @@ func (u *update) succeeded(ctx context.Context, firewalls []string) (bool, error
 	return u.annotate(ctx, u.claim, annotations)
 }
 
-// claimsOf returns the claims of a NodeClass.
+// claimsOf returns the NodeClaims of a NodeClass.
 func (c *Controller) claimsOf(ctx context.Context, o client.Object) []reconcile.Request {
 	claims := &karpv1.NodeClaimList{}
 	if err := c.kubeClient.List(ctx, claims, nodeclaimutils.ForNodeClass(o.(*v1alpha1.BizflyNodeClass))); err != nil {
-		// Each claim is looked at by itself before long.
+		// Each NodeClaim is reconciled by itself within minutes.
 		log.FromContext(ctx).Error(err, "listing the NodeClaims of a BizflyNodeClass", "BizflyNodeClass", o.GetName())
 		return nil
 	}

@@ -43,9 +43,9 @@ var shortTotal = metrics.Counter("nodes_smaller_than_planned_total",
 	"Registered nodes that offered pods noticeably less than their instance type promises, while no second node confirmed it. By nodeclass.",
 	metrics.Label("nodeclass"))
 
-// Learner is told what nodes report; flavor.DefaultProvider is one.
+// Learner learns from what nodes report; flavor.DefaultProvider is one.
 type Learner interface {
-	// Observe takes over the size of a registered node of the claim.
+	// Observe learns the size of a registered node of the NodeClaim.
 	Observe(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, claim *karpv1.NodeClaim, node *corev1.Node) flavor.Observation
 }
 
@@ -56,7 +56,7 @@ type Controller struct {
 	recorder   karpevents.Recorder
 }
 
-// NewController makes a Controller.
+// NewController returns a Controller.
 func NewController(kubeClient client.Client, learner Learner, recorder karpevents.Recorder) *Controller {
 	return &Controller{kubeClient: kubeClient, learner: learner, recorder: recorder}
 }
@@ -92,7 +92,7 @@ func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (re
 	return c.record(ctx, nodeClass, claim.Labels[corev1.LabelInstanceTypeStable], seen)
 }
 
-// record writes what is believed by now on the NodeClass.
+// record writes what was learned on the NodeClass.
 func (c *Controller) record(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, flavorName string, seen flavor.Observation) (reconcile.Result, error) {
 	sizes, err := flavor.ParseLearnedSizes(nodeClass)
 	if err != nil {
@@ -112,7 +112,7 @@ func (c *Controller) record(ctx context.Context, nodeClass *v1alpha1.BizflyNodeC
 	return result, nil
 }
 
-// hasNode reports whether the claim has a node from which something can be learned.
+// hasNode reports whether the NodeClaim has a node from which something can be learned.
 func hasNode(claim *karpv1.NodeClaim) bool {
 	return claim.DeletionTimestamp.IsZero() && claim.Status.NodeName != "" && claim.Status.ImageID != "" &&
 		claim.Labels[corev1.LabelInstanceTypeStable] != "" && controllers.IsTrue(claim, karpv1.ConditionTypeRegistered)

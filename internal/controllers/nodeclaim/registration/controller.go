@@ -53,7 +53,7 @@ type Controller struct {
 	kubeClient client.Client
 }
 
-// NewController makes a Controller.
+// NewController returns a Controller.
 func NewController(kubeClient client.Client) *Controller { return &Controller{kubeClient: kubeClient} }
 
 // Name is the controller's name, which core's controllers must not share.

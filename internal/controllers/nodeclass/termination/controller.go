@@ -53,7 +53,7 @@ type Controller struct {
 	recorder   karpevents.Recorder
 }
 
-// NewController makes the controller.
+// NewController returns the Controller.
 func NewController(kubeClient client.Client, recorder karpevents.Recorder) *Controller {
 	return &Controller{kubeClient: kubeClient, recorder: recorder}
 }

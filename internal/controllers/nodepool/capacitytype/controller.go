@@ -55,7 +55,7 @@ type Controller struct {
 	clock      clock.Clock
 }
 
-// NewController makes a Controller.
+// NewController returns a Controller.
 func NewController(kubeClient client.Client, recorder karpevents.Recorder, clk clock.Clock) *Controller {
 	return &Controller{kubeClient: kubeClient, recorder: recorder, clock: clk}
 }
@@ -80,19 +80,15 @@ func (c *Controller) Reconcile(ctx context.Context, pool *karpv1.NodePool) (reco
 		if err := updated.StatusConditions(status.WithClock(c.clock)).Clear(ConditionTypeCapacityTypeSupported); err != nil {
 			return reconcile.Result{}, fmt.Errorf("clearing the condition %s: %w", ConditionTypeCapacityTypeSupported, err)
 		}
-		return c.patch(ctx, pool, updated)
+		return controllers.Patched(c.kubeClient.Status().Patch(ctx, updated, controllers.Locked(pool)))
 	}
 	c.recorder.Publish(events.NodePoolCapacityTypeUnsupported(pool, allowed.String()))
 	if !updated.StatusConditions(status.WithClock(c.clock)).SetFalse(ConditionTypeCapacityTypeSupported,
 		events.ReasonCapacityTypeUnsupported, events.CapacityTypeAdvice(allowed.String())) {
 		return reconcile.Result{}, nil
 	}
-	return c.patch(ctx, pool, updated)
-}
-
-// patch writes the conditions. Core writes others of the same list, which is replaced as one, hence the lock.
-func (c *Controller) patch(ctx context.Context, stored, updated *karpv1.NodePool) (reconcile.Result, error) {
-	return controllers.Patched(c.kubeClient.Status().Patch(ctx, updated, controllers.Locked(stored)))
+	// Core writes other conditions of the same list, hence the lock.
+	return controllers.Patched(c.kubeClient.Status().Patch(ctx, updated, controllers.Locked(pool)))
 }
 
 func ours(pool *karpv1.NodePool) bool {
