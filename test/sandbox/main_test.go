@@ -30,14 +30,13 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 )
 
-func TestSandbox(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Sandbox")
-}
+func TestSandbox(t *testing.T) { suite.Run(t, "Sandbox") }
 
 // output is a buffer that may be read while it is written.
 type output struct {

@@ -24,16 +24,15 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/cloud/answers"
 )
 
-func TestAnswers(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Answers")
-}
+func TestAnswers(t *testing.T) { suite.Run(t, "Answers") }
 
 const serverID = "366d5fa3-49d2-4c0d-bde5-f542bddb212a"
 

@@ -28,6 +28,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -35,10 +37,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
 
-func TestConformance(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Conformance")
-}
+func TestConformance(t *testing.T) { suite.Run(t, "Conformance") }
 
 const (
 	latency = 10 * time.Second
