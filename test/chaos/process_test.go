@@ -75,7 +75,8 @@ func (silent) Publish(...karpevents.Event) {}
 
 func newCore() *core {
 	c := &core{kube: &lateClient{}, provider: &lateProvider{}}
-	c.lifecycle = lifecycle.NewController(clock.RealClock{}, c.kube, c.provider, silent{}, state.NewCluster(clock.RealClock{}, c.kube, c.provider), nodepoolhealth.NewState(), nil)
+	c.lifecycle = lifecycle.NewController(clock.RealClock{}, c.kube, c.provider, silent{}, state.NewCluster(clock.RealClock{}, c.kube, c.provider),
+		nodepoolhealth.NewState(), nil)
 	return c
 }
 

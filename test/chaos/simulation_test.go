@@ -196,7 +196,8 @@ func (sim *simulation) makeClaim(n int, name string) {
 
 // requirements returns those of new NodeClaims.
 func (sim *simulation) requirements() []karpv1.NodeSelectorRequirementWithMinValues {
-	onDemand := karpv1.NodeSelectorRequirementWithMinValues{Key: karpv1.CapacityTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{karpv1.CapacityTypeOnDemand}}
+	onDemand := karpv1.NodeSelectorRequirementWithMinValues{Key: karpv1.CapacityTypeLabelKey, Operator: corev1.NodeSelectorOpIn,
+		Values: []string{karpv1.CapacityTypeOnDemand}}
 	if sim.wanted != nil {
 		return append([]karpv1.NodeSelectorRequirementWithMinValues{onDemand}, sim.wanted...)
 	}

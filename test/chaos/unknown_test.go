@@ -67,7 +67,8 @@ var oddTexts = []string{
 
 // oddBodies are shapes that the API has never been seen to answer with.
 var oddBodies = []string{
-	`{"errors":[{"field":"x","reasons":[1,2]}]}`, `[]`, `"no"`, `{"error":{"a":{"b":{"c":"d"}}}}`, `null`, `{"message":{"vi":"Chưa được","en":"Not yet"}}`, "plain text", "<xml/>", `{"task_id":`,
+	`{"errors":[{"field":"x","reasons":[1,2]}]}`, `[]`, `"no"`, `{"error":{"a":{"b":{"c":"d"}}}}`, `null`, `{"message":{"vi":"Chưa được","en":"Not yet"}}`,
+	"plain text", "<xml/>", `{"task_id":`,
 }
 
 // oddStatuses are those that no row of the classification names, and those that say least.
@@ -75,7 +76,8 @@ var oddStatuses = []int{400, 410, 403, 404, 405, 407, 409, 418, 421, 422, 424, 4
 
 // oddAnswer is one way to fail a request.
 func oddAnswer(r *rand.Rand) cloud.Fault {
-	fault := cloud.Fault{Effect: cloud.EffectStatus, Status: pick(r, oddStatuses...), Message: pick(r, oddTexts...), Code: pick(r, "", "UNKNOWN", "QX-1", "vi.err.77")}
+	fault := cloud.Fault{Effect: cloud.EffectStatus, Status: pick(r, oddStatuses...), Message: pick(r, oddTexts...),
+		Code: pick(r, "", "UNKNOWN", "QX-1", "vi.err.77")}
 	if r.IntN(3) == 0 {
 		fault.Body = pick(r, oddBodies...)
 	}
@@ -224,7 +226,8 @@ var _ = Describe("Answers that no table contains", func() {
 				}
 				time.Sleep(2 * time.Hour)
 			})
-			GinkgoWriter.Printf("simulation %d: %d broken offerings, %d create requests, nodes after %s, stalled %s, afterwards %s\n", seed, broken, creates, took, stalled, afterwards)
+			GinkgoWriter.Printf("simulation %d: %d broken offerings, %d create requests, nodes after %s, stalled %s, afterwards %s\n", seed, broken, creates, took,
+				stalled, afterwards)
 			Expect(sim.violations).To(BeEmpty(), report(sim))
 			Expect(took).To(BeNumerically("<", nodeWithin), report(sim))
 			Expect(creates).To(BeNumerically("<=", requestsPerOffering*broken+2*unknownPods), report(sim))

@@ -68,7 +68,8 @@ func newPlanner(provider corecloudprovider.CloudProvider) *planner {
 	// None unless the gate NodeRepair is on.
 	repairPolicies, err := health.NewRepairPolicyMatcher(ctx, provider)
 	Expect(err).ToNot(HaveOccurred())
-	p := &planner{provider: provider, cluster: state.NewCluster(env.Clock, env.Client, provider, state.WithRepairPolicyMatcher(repairPolicies)), virtual: virtualpods.NewVirtualPodCache(env.Client)}
+	p := &planner{provider: provider, cluster: state.NewCluster(env.Clock, env.Client, provider, state.WithRepairPolicyMatcher(repairPolicies)),
+		virtual: virtualpods.NewVirtualPodCache(env.Client)}
 	p.provisioner = provisioning.NewProvisioner(env.Client, env.Recorder, provider, p.cluster, env.Clock, deviceallocation.NewController(env.Client), p.virtual)
 	return p
 }

@@ -282,7 +282,8 @@ func Requirement(key string, operator corev1.NodeSelectorOperator, values ...str
 }
 
 // NodeClaim makes a claim of that NodeClass that was not launched yet, with the finalizer that core adds first.
-func (e *Environment) NodeClaim(ctx context.Context, pool *karpv1.NodePool, requirements ...karpv1.NodeSelectorRequirementWithMinValues) (*karpv1.NodeClaim, error) {
+func (e *Environment) NodeClaim(ctx context.Context, pool *karpv1.NodePool, requirements ...karpv1.NodeSelectorRequirementWithMinValues) (*karpv1.NodeClaim,
+	error) {
 	claim := &karpv1.NodeClaim{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "general-", Finalizers: []string{karpv1.TerminationFinalizer},
 			Labels: map[string]string{karpv1.NodeClassLabelKey(NodeClassRef().GroupKind()): NodeClassName}},

@@ -183,7 +183,8 @@ func (r *replica) metrics() string {
 
 var leads = regexp.MustCompile(`(?m)^leader_election_master_status\{[^}]*\} 1$`)
 
-var collections = regexp.MustCompile(`(?m)^controller_runtime_reconcile_total\{controller="nodeclaim\.garbagecollection\.bizflycloud",result="(?:success|requeue|requeue_after)"\} (\S+)$`)
+var collections = regexp.MustCompile(`(?m)^controller_runtime_reconcile_total\{` +
+	`controller="nodeclaim\.garbagecollection\.bizflycloud",result="(?:success|requeue|requeue_after)"\} (\S+)$`)
 
 // passes returns which process leads, and how many passes of the garbage collector have succeeded in it.
 func passes() (process string, count int) {

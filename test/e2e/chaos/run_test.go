@@ -109,7 +109,8 @@ func (run *chaosRun) violated() []string {
 }
 
 func newRun(seed uint64) *chaosRun {
-	return &chaosRun{seed: seed, random: rand.New(rand.NewPCG(seed, 2)), began: time.Now(), later: map[int][]func(){}, orphans: map[string]orphan{}, created: checker.Created()}
+	return &chaosRun{seed: seed, random: rand.New(rand.NewPCG(seed, 2)), began: time.Now(), later: map[int][]func(){}, orphans: map[string]orphan{},
+		created: checker.Created()}
 }
 
 // execute runs it to its end.
@@ -148,7 +149,8 @@ func (run *chaosRun) execute() {
 	stop()
 	Expect(panics(run.log())).To(BeEmpty())
 	event("end")
-	AddReportEntry(fmt.Sprintf("seed %d: %d servers were created in %.0f s", run.seed, checker.Created()-run.created, time.Since(run.began).Seconds()), ReportEntryVisibilityAlways)
+	AddReportEntry(fmt.Sprintf("seed %d: %d servers were created in %.0f s", run.seed, checker.Created()-run.created, time.Since(run.began).Seconds()),
+		ReportEntryVisibilityAlways)
 }
 
 // populate creates the workload and waits until some of it runs, since the actions need nodes.

@@ -62,7 +62,8 @@ func login() *session {
 	})}
 	DeferCleanup(s.Close)
 	c := s.Credentials()
-	answer := s.expect(http.StatusOK, http.MethodPost, "/api/token", object{"auth_method": "password", "username": c.Email, "password": c.Password, "project_id": c.ProjectID})
+	answer := s.expect(http.StatusOK, http.MethodPost, "/api/token",
+		object{"auth_method": "password", "username": c.Email, "password": c.Password, "project_id": c.ProjectID})
 	s.token = answer["token"].(string)
 	s.expect(http.StatusOK, http.MethodGet, "/api/auth/service", nil)
 	DeferCleanup(func() {
