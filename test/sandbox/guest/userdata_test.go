@@ -39,8 +39,8 @@ import (
 )
 
 const (
-	token      = "abc123.0123456789abcdef"
-	serverID   = `SERVER_ID=$({ curl -sf --retry 5 http://169.254.169.254/openstack/latest/meta_data.json | ` +
+	token    = "abc123.0123456789abcdef"
+	serverID = `SERVER_ID=$({ curl -sf --retry 5 http://169.254.169.254/openstack/latest/meta_data.json | ` +
 		`sed -n 's/.*"uuid": *"\([^"]*\)".*/\1/p' | grep . || tr 'A-F' 'a-f' < /sys/class/dmi/id/product_uuid; })`
 	ownScript  = "/opt/bizfly-kubernetes-engine/bootstrap.sh\n"
 	unregister = "karpenter.sh/unregistered"
