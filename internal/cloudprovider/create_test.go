@@ -230,8 +230,10 @@ var _ = Describe("Create", func() {
 		It("should give the claim up, and never order again, when an order may or may not have been heard", func() {
 			nodeClass()
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectReset})
-			env.Tune(func(o *options.Options) { o.VisibilityWindow = time.Nanosecond })
 			claim := nodeClaim(nil)
+			env.WithoutIDWait()
+			Expect(reasonOf(refused(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+			env.WithoutVisibilityWindow()
 			Expect(reasonOf(refused(claim))).To(Equal(cloudprovider.ReasonLaunchOutcomeUnknown))
 			Expect(exists(claim)).To(BeFalse())
 			Expect(env.Recorder.Calls(events.ReasonLaunchOutcomeUnknown)).To(Equal(1))

@@ -17,7 +17,6 @@ limitations under the License.
 package operator_test
 
 import (
-	"context"
 	"testing"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
@@ -30,4 +29,4 @@ var env *coretest.Environment
 
 func TestOperator(t *testing.T) { suite.Run(t, "Operator") }
 
-var _ = unit.APIServer(context.Background(), &env)
+var _ = unit.APIServer(&env)

@@ -23,6 +23,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/awslabs/operatorpkg/option"
 	"github.com/awslabs/operatorpkg/status"
 	"github.com/patrickmn/go-cache"
 	"github.com/prometheus/client_golang/prometheus"
@@ -113,26 +114,28 @@ func (e *Environment) WithoutIDWait() {
 	e.Tune(func(o *options.Options) { o.ServerIDWait = time.Millisecond })
 }
 
+// WithoutVisibilityWindow lets the next attempt of a launch report its outcome as unknown at once.
+func (e *Environment) WithoutVisibilityWindow() {
+	e.Tune(func(o *options.Options) { o.ServerIDWait, o.VisibilityWindow = e.IDWait, time.Nanosecond })
+}
+
 // CoreContext returns a context with the defaults of core's options.
 func CoreContext() context.Context {
 	return coreoptions.ToContext(context.Background(), coretest.Options())
 }
 
-// StartAPIServer starts an API server with all our definitions and core's indexes.
-func StartAPIServer(ctx context.Context) *coretest.Environment {
-	return coretest.NewEnvironment(
-		coretest.WithCRDs(apis.CRDs...),
-		coretest.WithFieldIndexers(
-			coretest.NodeProviderIDFieldIndexer(ctx), coretest.NodeClaimProviderIDFieldIndexer(ctx),
-			coretest.NodeClaimNodeClassRefFieldIndexer(ctx), coretest.NodePoolNodeClassRefFieldIndexer(ctx),
-			coretest.VolumeAttachmentFieldIndexer(ctx),
-		),
+// indexes are those that core adds; with them a client reads from a cache.
+func indexes(ctx context.Context) option.Function[coretest.EnvironmentOptions] {
+	return coretest.WithFieldIndexers(
+		coretest.NodeProviderIDFieldIndexer(ctx), coretest.NodeClaimProviderIDFieldIndexer(ctx),
+		coretest.NodeClaimNodeClassRefFieldIndexer(ctx), coretest.NodePoolNodeClassRefFieldIndexer(ctx),
+		coretest.VolumeAttachmentFieldIndexer(ctx),
 	)
 }
 
 // Start starts an API server for environments.
 func Start(ctx context.Context) *Environment {
-	env := StartAPIServer(ctx)
+	env := coretest.NewEnvironment(coretest.WithCRDs(apis.CRDs...), indexes(ctx))
 	return &Environment{
 		Environment: env,
 		APIReader:   lo.Must(client.New(env.Config, client.Options{Scheme: scheme.Scheme})),

@@ -19,10 +19,12 @@ package unit
 import (
 	"context"
 
+	"github.com/awslabs/operatorpkg/option"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
 
@@ -46,10 +48,20 @@ func Suite(ctx context.Context, env **Environment, setups ...func(context.Contex
 	return true
 }
 
-// APIServer gives the suite of a package an API server alone. The setups run once after its start.
-func APIServer(ctx context.Context, env **coretest.Environment, setups ...func()) bool {
+// APIServer gives the suite of a package an API server alone, whose client reads without a cache. The setups run once after its
+// start.
+func APIServer(env **coretest.Environment, setups ...func()) bool {
+	return apiServer(env, setups)
+}
+
+// IndexedAPIServer is an APIServer whose client has a cache with core's indexes.
+func IndexedAPIServer(ctx context.Context, env **coretest.Environment, setups ...func()) bool {
+	return apiServer(env, setups, indexes(ctx))
+}
+
+func apiServer(env **coretest.Environment, setups []func(), options ...option.Function[coretest.EnvironmentOptions]) bool {
 	return BeforeSuite(func() {
-		*env = StartAPIServer(ctx)
+		*env = coretest.NewEnvironment(append(options, coretest.WithCRDs(apis.CRDs...))...)
 		DeferCleanup(func() { Expect((*env).Stop()).To(Succeed()) })
 		for _, setup := range setups {
 			setup()

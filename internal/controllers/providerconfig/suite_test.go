@@ -68,7 +68,7 @@ var (
 
 func TestProviderConfig(t *testing.T) { suite.Run(t, "ProviderConfig") }
 
-var _ = unit.APIServer(ctx, &env, func() {
+var _ = unit.APIServer(&env, func() {
 	// As in production: what decides about the scope is read from the API server itself.
 	kubeClient = lo.Must(client.New(env.Config, client.Options{Scheme: scheme.Scheme}))
 })

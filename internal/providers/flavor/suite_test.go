@@ -54,7 +54,7 @@ var env *coretest.Environment
 
 func TestFlavor(t *testing.T) { suite.Run(t, "Flavor") }
 
-var _ = unit.APIServer(context.Background(), &env)
+var _ = unit.APIServer(&env)
 
 // room is the provider with everything below it.
 type room struct {

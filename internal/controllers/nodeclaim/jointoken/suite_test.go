@@ -46,7 +46,7 @@ var (
 
 func TestJoinToken(t *testing.T) { suite.Run(t, "JoinTokenController") }
 
-var _ = unit.APIServer(ctx, &env)
+var _ = unit.APIServer(&env)
 
 var _ = Describe("The join token of a claim", func() {
 	var (

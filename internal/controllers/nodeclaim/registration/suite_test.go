@@ -51,7 +51,7 @@ var (
 
 func TestRegistration(t *testing.T) { suite.Run(t, "NodeClaim registration") }
 
-var _ = unit.APIServer(ctx, &env, func() {
+var _ = unit.APIServer(&env, func() {
 	kubeClient = lo.Must(client.New(env.Config, client.Options{Scheme: scheme.Scheme}))
 	controller = registration.NewController(kubeClient)
 })

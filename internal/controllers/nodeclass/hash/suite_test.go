@@ -50,7 +50,7 @@ var (
 
 func TestHash(t *testing.T) { suite.Run(t, "NodeClassHash") }
 
-var _ = unit.APIServer(ctx, &env, func() { controller = hash.NewController(env.Client) })
+var _ = unit.IndexedAPIServer(ctx, &env, func() { controller = hash.NewController(env.Client) })
 
 var _ = BeforeEach(func() {
 	nodeClass = &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "general"}}

@@ -64,7 +64,7 @@ var (
 
 func TestStatus(t *testing.T) { suite.Run(t, "NodeClassStatus") }
 
-var _ = unit.APIServer(ctx, &env)
+var _ = unit.APIServer(&env)
 
 // world is a cloud and a controller that looks at it through all real providers.
 type world struct {

@@ -54,7 +54,7 @@ var (
 
 func TestTermination(t *testing.T) { suite.Run(t, "NodeClassTermination") }
 
-var _ = unit.APIServer(ctx, &env)
+var _ = unit.IndexedAPIServer(ctx, &env)
 
 var _ = BeforeEach(func() {
 	recorder = coretest.NewEventRecorder()
