@@ -88,15 +88,15 @@ var _ = Describe("Apply", func() {
 			Expect(err).ToNot(HaveOccurred())
 			Expect(values.MemoryOverheadPercent).To(Equal(expected))
 		},
-		Entry("of nothing", "0", 0.0), Entry("of a part", "12.5", 12.5), Entry("just below the bound", "49.9", 49.9),
+		Entry("of nothing", "0", 0.0), Entry("of a part", "0.125", 0.125), Entry("just below the bound", "0.499", 0.499),
 	)
 	DescribeTable("should ignore an overhead",
 		func(value string) {
 			values, err := apply("vmMemoryOverheadPercent", value)
-			Expect(values.MemoryOverheadPercent).To(Equal(7.5))
-			Expect(err).To(MatchError(ContainSubstring("0 to less than 50")))
+			Expect(values.MemoryOverheadPercent).To(Equal(0.075))
+			Expect(err).To(MatchError(ContainSubstring("0 to less than 0.5")))
 		},
-		Entry("below", "-0.1"), Entry("at the bound", "50"), Entry("with a unit", "7%"), Entry("that is no number", "NaN"), Entry("of no bound", "Inf"), Entry("that is empty", ""),
+		Entry("below", "-0.1"), Entry("at the bound", "0.5"), Entry("in percent", "7.5"), Entry("with a unit", "7%"), Entry("that is no number", "NaN"), Entry("of no bound", "Inf"), Entry("that is empty", ""),
 	)
 
 	It("should take a part of a price table", func() {

@@ -163,7 +163,7 @@ func label(key string, values ...string) *scheduling.Requirement {
 func (p *DefaultProvider) capacities(c *class, f *facts, maxPods int32) corev1.ResourceList {
 	capacities := corev1.ResourceList{
 		corev1.ResourceCPU:              *resource.NewQuantity(int64(f.cpu), resource.DecimalSI),
-		corev1.ResourceMemory:           *resource.NewQuantity(int64(float64(f.memoryMiB)*(100-p.options.Load().MemoryOverheadPercent)/100)*mib, resource.BinarySI),
+		corev1.ResourceMemory:           *resource.NewQuantity(int64(float64(f.memoryMiB)*(100-100*p.options.Load().MemoryOverheadPercent)/100)*mib, resource.BinarySI),
 		corev1.ResourcePods:             *resource.NewQuantity(int64(maxPods), resource.DecimalSI),
 		corev1.ResourceEphemeralStorage: *resource.NewQuantity(fileSystem(c.root.GiB), resource.BinarySI),
 	}
