@@ -93,14 +93,14 @@ const introduction = `# Benchmarks
 
 <!-- Written by make bench-scale. -->
 
-This page compares the cost of this provider with that of core's kwok provider, whose cloud costs nothing: what is above it is ours.
+This page compares the cost of this provider with that of core's ` + "`kwok`" + ` provider, whose cloud costs nothing.
 Run ` + "`make bench-scale`" + ` to measure it again, and ` + "`make bench-scale BENCH_SCALE_FLAGS='--nodes 100 --scenarios up'`" + ` for a part of
 it: results merge into [test/scale/results.json](../test/scale/results.json), from which this page and its plots are made.
 
 Method: each run has a control plane of its own (etcd, kube-apiserver, kube-controller-manager, kube-scheduler; nodes kept alive by KWOK),
 the same version of Karpenter core, one NodePool of one instance type with 4 vCPUs and 8 GiB, and a consolidation delay of 5 s. The
 providers alternate. Processor time and memory are those of the controller process. Its requests to the API server are counted by the
-audit log, those of every client by the API server's own metrics. A value is the median of the rounds; behind it are the lowest and the highest.
+audit log, those of every client by the API server's own metrics. A value is the median of the rounds, with the lowest and the highest in parentheses.
 
 | provider | cloud |
 |---|---|
@@ -134,7 +134,7 @@ func page(results []Result) string {
 	for _, name := range plots(results) {
 		fmt.Fprintf(b, "\n![%s](images/%s.svg)\n", strings.ReplaceAll(name, "-", " "), name)
 	}
-	b.WriteString("\n## Ratios\n\nAgainst kwok in the same measurement; **bold** is above the target (wall time 1.10, CPU 1.25, memory 1.20).\n\n")
+	b.WriteString("\n## Ratios\n\nAgainst `kwok` in the same measurement; **bold** is above the target (wall time 1.10, CPU 1.25, memory 1.20).\n\n")
 	fmt.Fprintf(b, "| | provider | %s |\n|---|---|%s\n", strings.Join(lo.Map(quantities, func(q quantity, _ int) string { return q.title }), " | "), strings.Repeat("---|", len(quantities)))
 	for _, group := range order {
 		byProvider := lo.GroupBy(groups[group], func(r Result) string { return r.Provider })
@@ -167,7 +167,7 @@ func page(results []Result) string {
 // targets compares what is counted with what is aimed at: one pod per node, medians of the rounds.
 func targets(results []Result) string {
 	b := &strings.Builder{}
-	b.WriteString("\n## Targets\n\n| nodes | provider | calls per node, up and down (3.3) | calls a minute at rest (3) | writes to the API server per node above kwok's (2) | " +
+	b.WriteString("\n## Targets\n\n| nodes | provider | calls per node, up and down (3.3) | calls a minute at rest (3) | writes to the API server per node above those of `kwok` (2) | " +
 		"seconds above the cloud without latency (60) |\n|---|---|---|---|---|---|\n")
 	sizes := lo.Uniq(lo.FilterMap(results, func(r Result, _ int) (int, bool) { return r.Nodes, r.Scenario == scenarioUp }))
 	for _, nodes := range sizes {
