@@ -119,7 +119,7 @@ func (sim *simulation) begin(ctx context.Context, changes ...func(*cloud.Options
 	sim.ctx = coreoptions.ToContext(ctx, coretest.Options())
 	sim.options = cloud.Options{
 		Seed: sim.seed, Latency: time.Duration(1+sim.rng.IntN(60)) * time.Second,
-		HideBuilding: sim.rng.IntN(3) == 0, ConflictOnBuild: sim.rng.IntN(3) == 0, AsyncRefusals: sim.rng.IntN(3) == 0, Vietnamese: sim.rng.IntN(2) == 0,
+		HideBuilding: sim.rng.IntN(3) == 0, ConflictOnBuild: sim.rng.IntN(3) == 0, AsyncRejections: sim.rng.IntN(3) == 0, Vietnamese: sim.rng.IntN(2) == 0,
 		TokenTTL: pick(sim.rng, 4*time.Hour, 10*time.Minute),
 	}
 	for _, change := range changes {

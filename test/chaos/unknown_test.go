@@ -203,7 +203,7 @@ var _ = Describe("Answers that no table contains", func() {
 			var creates, broken int
 			synctest.Test(root, func(t *testing.T) {
 				sim.begin(t.Context(), func(o *cloud.Options) {
-					o.HideBuilding, o.ConflictOnBuild, o.AsyncRefusals, o.TokenTTL = false, false, false, 12*time.Hour
+					o.HideBuilding, o.ConflictOnBuild, o.AsyncRejections, o.TokenTTL = false, false, false, 12*time.Hour
 					o.Latency = min(o.Latency, 20*time.Second)
 				})
 				flavors := []string{"nix.2c_4g", "nix.4c_8g", "nix.2c_2g", "nix.8c_16g"}

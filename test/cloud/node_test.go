@@ -106,5 +106,5 @@ func (r *run) kubeletConfig(ctx context.Context, node string) {
 
 // ofThisRun is ours for the sandbox's ground truth.
 func ofThisRun(s cloud.Server, _ int) bool {
-	return s.Metadata[v1alpha1.MetadataClusterUID] == world.id || strings.HasPrefix(s.Name, world.claim()+"-")
+	return s.Metadata[v1alpha1.MetadataClusterUID] == contact.id || strings.HasPrefix(s.Name, contact.claim()+"-")
 }

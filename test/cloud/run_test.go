@@ -233,7 +233,7 @@ func (r *run) cheapest() (offer, error) {
 	return best, nil
 }
 
-// usable says whether a flavor is one that this run orders.
+// usable reports whether a flavor is one that this run orders.
 func usable(snapshot *catalog.Snapshot, f *gobizfly.ServerFlavorResponse) bool {
 	sold := lo.SomeBy(snapshot.ServerTypes, func(t *gobizfly.ServerType) bool { return t.Enabled && strings.EqualFold(t.Name, f.Category) })
 	plan := len(f.BillingPlans) == 0 || lo.Contains(f.BillingPlans, bizfly.PlanWord(v1alpha1.BillingPlanOnDemand))

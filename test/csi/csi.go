@@ -242,7 +242,7 @@ func (s *StandIn) volumes(ctx context.Context, cloud *gobizfly.Client) error {
 	return errors.Join(errs...)
 }
 
-// attachments is the attacher: kube-controller-manager says what is to be attached where.
+// attachments is the attacher: kube-controller-manager reports what is to be attached where.
 func (s *StandIn) attachments(ctx context.Context, cloud *gobizfly.Client) error {
 	list := &storagev1.VolumeAttachmentList{}
 	if err := s.Kube.List(ctx, list); err != nil {

@@ -36,7 +36,7 @@ const (
 	reducedReplicas = 4
 )
 
-// errPatience says that consolidation was waited for long enough.
+// errPatience reports that consolidation was waited for long enough.
 var errPatience = errors.New("not within the time that a demo has")
 
 // result is what the demo is measured by: the last line that it prints.
@@ -53,7 +53,7 @@ func (r result) String() string {
 		r.podsBound, r.nodesLaunched, r.serversLeft, r.volumesLeft, r.portsLeft, r.foreignRequests)
 }
 
-// verdict says what is wrong with the result, nil when nothing is.
+// verdict reports what is wrong with the result, nil when nothing is.
 func (r result) verdict() error {
 	var errs []error
 	for _, c := range []struct {

@@ -31,7 +31,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
 )
 
-// keepRunning brings everything up, says how to use it and tells what happens until it is interrupted.
+// keepRunning brings everything up, reports how to use it and tells what happens until it is interrupted.
 func (f flags) keepRunning(ctx context.Context) (err error) {
 	dir, err := filepath.Abs(f.dir)
 	if err != nil {

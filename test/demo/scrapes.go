@@ -46,7 +46,7 @@ type scraper struct {
 	ended chan struct{}
 }
 
-// scrape keeps scrapes in dir until the returned function is called, which says what went wrong. An empty dir keeps none.
+// scrape keeps scrapes in dir until the returned function is called, which reports what went wrong. An empty dir keeps none.
 func scrape(ctx context.Context, dir, url string) (stop func() error, err error) {
 	if dir == "" {
 		return func() error { return nil }, nil

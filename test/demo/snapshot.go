@@ -72,7 +72,7 @@ func (s snapshot) running() int {
 	})
 }
 
-// empty says whether nothing is left, here or there.
+// empty reports whether nothing is left, here or there.
 func (s snapshot) empty() bool {
 	return len(s.pods)+len(s.nodes)+len(s.claims)+len(s.servers)+len(s.volumes)+len(s.ports) == 0
 }

@@ -58,7 +58,7 @@ func fetched(g Gomega, url string) (int, string) {
 	return response.StatusCode, string(body)
 }
 
-// expectProbes says that the kubelet would leave the controller alone.
+// expectProbes reports that the kubelet would leave the controller alone.
 func expectProbes(g Gomega) {
 	for _, probe := range []string{"healthz", "readyz"} {
 		status, body := fetched(g, env.Controller().HealthURL()+probe)

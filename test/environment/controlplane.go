@@ -238,7 +238,7 @@ func freePorts(n int) ([]int, error) {
 
 func local(port int) string { return net.JoinHostPort(loopback.String(), strconv.Itoa(port)) }
 
-// answers says whether a GET is answered with 200.
+// answers reports whether a GET is answered with 200.
 func answers(ctx context.Context, c *http.Client, url string) bool {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

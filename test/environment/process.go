@@ -109,7 +109,7 @@ func (p *process) failure() error {
 	return fmt.Errorf("%s ended unexpectedly (%s); its last lines were:\n%s", p.name, how, tail(p.log, tailLines))
 }
 
-// exited says whether the process has ended.
+// exited reports whether the process has ended.
 func (p *process) exited() bool {
 	select {
 	case <-p.done:

@@ -153,7 +153,7 @@ var _ = Describe("The sandbox", func() {
 		Entry("as the next argument", func(file string) []string { return []string{"--print-env", file, "--seed=3"} }),
 	)
 
-	DescribeTable("should refuse what makes no sense",
+	DescribeTable("should reject what makes no sense",
 		func(text string, args ...string) {
 			Expect(run(context.Background(), args, &output{})).To(MatchError(ContainSubstring(text)))
 		},

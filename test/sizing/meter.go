@@ -41,7 +41,7 @@ const (
 // meter measures the controller by what it says of itself: processor time is its own, whoever else uses the machine.
 type meter struct{ url string }
 
-// measure prints a row about what the controller used while something was done, which says how many nodes there are then.
+// measure prints a row about what the controller used while something was done, which reports how many nodes there are then.
 func (m *meter) measure(ctx context.Context, what string, do func() (nodes int, err error)) error {
 	before, err := m.read(ctx)
 	if err != nil {

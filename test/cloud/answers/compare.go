@@ -97,7 +97,7 @@ func compareAnswers(key string, theirs, ours *Answer, report func(where, format 
 	}
 }
 
-// reachable says whether an answer had what could have held the path.
+// reachable reports whether an answer had what could have held the path.
 func reachable(path string, answer *Answer) bool {
 	for above := path; above != ""; {
 		cut := strings.LastIndexAny(above, ".[")

@@ -55,12 +55,12 @@ var _ = accountAPI.serve(
 )
 
 func (c *Cloud) createToken(q *call) reply {
-	request, refusal := decode[map[string]string](q)
-	if refusal == nil {
-		refusal = c.loginFields().refusal(q, "auth_method", request["auth_method"])
+	request, rejection := decode[map[string]string](q)
+	if rejection == nil {
+		rejection = c.loginFields().rejection(q, "auth_method", request["auth_method"])
 	}
-	if refusal != nil {
-		return *refusal
+	if rejection != nil {
+		return *rejection
 	}
 	project := orDefault(request["project_id"], c.opts.DefaultProject)
 	var accepted bool

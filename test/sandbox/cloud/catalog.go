@@ -121,7 +121,7 @@ func (f Flavor) MarshalJSON() ([]byte, error) {
 	return json.Marshal(fields)
 }
 
-// soldIn tells whether the flavor is sold in the zone of the region.
+// soldIn reports whether the flavor is sold in the zone of the region.
 func (f Flavor) soldIn(zone string) bool {
 	switch {
 	case f.Zones != nil:

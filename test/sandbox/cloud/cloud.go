@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package cloud is a stateful BizFly Cloud over HTTP for tests: it keeps servers, disks, ports and tasks, refuses what
-// the real API would refuse, and misbehaves on request. It knows nothing of the client that it serves.
+// Package cloud is a stateful BizFly Cloud over HTTP for tests: it keeps servers, disks, ports and tasks, rejects what
+// the real API would reject, and misbehaves on request. It knows nothing of the client that it serves.
 package cloud
 
 import (
@@ -256,7 +256,7 @@ func (c *Cloud) newHex(n int) string {
 func seconds(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") }
 func micros(t time.Time) string  { return t.UTC().Format("2006-01-02T15:04:05.000000") }
 
-// hanoi is the local time of texts for people, and of schedules.
+// hanoi is the local time of texts for users, and of schedules.
 var hanoi = time.FixedZone("ICT", 7*60*60)
 
 // userID is the id of the project's user in the form in which the identity service writes ids.

@@ -77,7 +77,7 @@ func (fx effects) build() *Fault {
 	return fx.first(EffectErrorServer, EffectTaskFailed, EffectLateError)
 }
 
-// room is the fault that refuses an order.
+// room is the fault that rejects a create request.
 func (fx effects) room() *Fault {
 	return fx.first(EffectNoCapacity, EffectNoAddress, EffectQuota, EffectBalance)
 }

@@ -58,8 +58,8 @@ type apiMessage struct {
 	Message string `json:"message"`
 }
 
-// refuse is an error in the longer of the two forms that are known.
-func refuse(status int, message string) reply {
+// reject is an error in the longer of the two forms that are known.
+func reject(status int, message string) reply {
 	return reply{status: status, body: apiMessage{Code: "UNKNOWN", Message: message}}
 }
 
@@ -178,8 +178,8 @@ func (c *Cloud) handle(q *call, svc *service, known bool) reply {
 		}
 		q.project = project
 	}
-	if refusal := q.route.refusal(q); refusal != nil {
-		return *refusal
+	if rejection := q.route.rejection(q); rejection != nil {
+		return *rejection
 	}
 	return q.route.handle(c, q)
 }

@@ -93,7 +93,7 @@ func (c *Cloud) getTask(q *call) reply {
 }
 
 // build starts to build one server and returns the task. doom is why it is bound to fail, or empty.
-func (c *Cloud) build(o *order, name, doom string, fx effects) *task {
+func (c *Cloud) build(o *validRequest, name, doom string, fx effects) *task {
 	s := c.newServer(o, name)
 	s.hidden = c.opts.HideBuilding
 	s.truth.NoJoin = fx.has(EffectNoJoin)
@@ -122,7 +122,7 @@ func (c *Cloud) build(o *order, name, doom string, fx effects) *task {
 	return t
 }
 
-func (c *Cloud) newServer(o *order, name string) *server {
+func (c *Cloud) newServer(o *validRequest, name string) *server {
 	metadata := maps.Clone(o.Metadata)
 	if metadata == nil {
 		metadata = map[string]string{}
@@ -223,9 +223,9 @@ type deleteRequest struct {
 }
 
 func (c *Cloud) deleteServer(q *call) reply {
-	request, refusal := decode[deleteRequest](q)
-	if refusal != nil {
-		return *refusal
+	request, rejection := decode[deleteRequest](q)
+	if rejection != nil {
+		return *rejection
 	}
 	s := c.find(q, q.vars[0])
 	switch {

@@ -136,7 +136,7 @@ func (c *Cloud) freeAddresses(vpc VPC) int {
 }
 
 // takeAddress takes the address that a port is to have; it may be outside the pools, but not outside the network.
-func (c *Cloud) takeAddress(vpc VPC, wanted string) (subnet string, refusal *reply) {
+func (c *Cloud) takeAddress(vpc VPC, wanted string) (subnet string, rejection *reply) {
 	address, err := netip.ParseAddr(wanted)
 	if err != nil {
 		return "", bad("'%s' is not a valid IP address.", wanted)

@@ -38,11 +38,11 @@ type Options struct {
 	TokenPrefix string
 	// HideBuilding keeps a server in BUILD out of list and get until its task is ready.
 	HideBuilding bool
-	// ConflictOnBuild refuses to delete a server in BUILD with 409.
+	// ConflictOnBuild rejects to delete a server in BUILD with 409.
 	ConflictOnBuild bool
-	// AsyncRefusals makes "no room" a failed task with a server in ERROR instead of a refusal of the call.
-	AsyncRefusals bool
-	// Vietnamese words capacity and quota refusals in Vietnamese.
+	// AsyncRejections makes "no room" a failed task with a server in ERROR instead of a rejection of the call.
+	AsyncRejections bool
+	// Vietnamese words capacity and quota rejections in Vietnamese.
 	Vietnamese bool
 	// Catalog is what is sold; nil is DefaultCatalog().
 	Catalog *Catalog

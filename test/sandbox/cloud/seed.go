@@ -70,7 +70,7 @@ func (c *Cloud) AddServer(spec ServerSpec) Server {
 		if !found {
 			panic(fmt.Sprintf("no flavor %q in region %s", spec.Flavor, region))
 		}
-		o := &order{
+		o := &validRequest{
 			project: project, region: region, flavor: flavor, quantity: 1, wan: spec.Wan,
 			os: resolvedOS{name: "bke-worker-" + c.opts.Version, worker: true},
 			createRequest: createRequest{

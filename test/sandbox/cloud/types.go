@@ -81,7 +81,7 @@ type ServerTruth struct {
 	Flavor Flavor `json:"flavor"`
 	// RootDiskGiB is the size of the root disk.
 	RootDiskGiB int `json:"root_disk_gib"`
-	// CreatedAt is when the order was accepted.
+	// CreatedAt is when the create request was accepted.
 	CreatedAt time.Time `json:"created_at"`
 	// ActiveAt is when the server last became ACTIVE; zero while it is not.
 	ActiveAt time.Time `json:"active_at,omitzero"`

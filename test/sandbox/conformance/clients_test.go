@@ -241,8 +241,8 @@ var _ = Describe("The CSI driver", func() {
 	It("should not attach a volume of another billing plan, which it gets where it names none", func() {
 		volume := s.expect(200, http.MethodPost, compute+"/volumes", request(nil))
 		Expect(volume).To(HaveKeyWithValue("billing_plan", "saving_plan"))
-		refused := s.expect(400, http.MethodPost, compute+"/volumes/"+volume["id"].(string)+"/action", object{"type": "attach", "instance_uuid": s.launch(nil)})
-		Expect(refused["message"]).To(ContainSubstring("gói cước"))
+		rejected := s.expect(400, http.MethodPost, compute+"/volumes/"+volume["id"].(string)+"/action", object{"type": "attach", "instance_uuid": s.launch(nil)})
+		Expect(rejected["message"]).To(ContainSubstring("gói cước"))
 	})
 	It("should take a snapshot of a volume in use and make a volume of it", func() {
 		node := s.server(s.launch(nil))

@@ -51,7 +51,7 @@ func validToken(token string) bool { return tokenPattern.MatchString(token) }
 
 // credentials are how a machine proves that it may join.
 type credentials interface {
-	// admit returns a client that acts as the node. Its error says what the machine waits for, and holds no secret.
+	// admit returns a client that acts as the node. Its error reports what the machine waits for, and holds no secret.
 	admit(ctx context.Context, g *Guests, a *attempt, node string) (kubernetes.Interface, error)
 }
 

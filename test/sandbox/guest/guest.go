@@ -233,7 +233,7 @@ func (g *Guests) boot(ctx context.Context, s cloud.Server, m *machine) error {
 		}
 		var err error
 		if own, err = p.credentials.admit(ctx, g, m.attempt, cmp.Or(p.kubelet.nodeName, s.Name)); err != nil {
-			// Whoever joins tries again for ever; what it waits for is worth knowing.
+			// Whoever joins tries again indefinitely; what it waits for is worth knowing.
 			g.cloud.SetGuest(s.ID, cloud.Guest{Reason: err.Error()})
 			return nil //nolint:nilerr // it is told, and tried again in the next pass
 		}

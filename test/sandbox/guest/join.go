@@ -44,7 +44,7 @@ type kubelet struct {
 	nodeName string
 	labels   map[string]string
 	taints   []corev1.Taint
-	// providerID is empty where the cloud controller manager has to find it; external says that one is expected.
+	// providerID is empty where the cloud controller manager has to find it; external reports that one is expected.
 	providerID string
 	external   bool
 

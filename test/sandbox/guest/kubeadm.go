@@ -153,7 +153,7 @@ func (c *computer) joinConfiguration(name string, credentials *tokenCredentials,
 	return nil
 }
 
-// extraArgs are a map in v1beta3 and a list in v1beta4; the other form is refused by a strict decoder, as kubeadm's is.
+// extraArgs are a map in v1beta3 and a list in v1beta4; the other form is rejected by a strict decoder, as kubeadm's is.
 func (k *kubelet) extraArgs(version string, args any) error {
 	switch args := args.(type) {
 	case nil:
