@@ -87,19 +87,19 @@ func check(to io.Writer, r results, bounds []bound, partial bool) bool {
 	fmt.Fprintln(table, "\n\tmeasured\tat most\tguarantee")
 	for _, b := range bounds {
 		value, measured := b.value(r)
-		verdict := "ok"
+		result := "ok"
 		switch {
 		case !measured && partial:
 			continue
 		case !measured, math.IsNaN(value), value > b.most:
-			verdict, kept = "BROKEN", false
+			result, kept = "BROKEN", false
 		}
 		checked++
 		text := number(value)
 		if !measured {
 			text = "nothing"
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", verdict, text, number(b.most), b.what)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", result, text, number(b.most), b.what)
 	}
 	_ = table.Flush()
 	fmt.Fprintf(to, "%d bounds checked\n", checked)

@@ -230,7 +230,7 @@ var pauses = regexp.MustCompile(`\b[0-9.]+m?s\b`)
 
 // trace adds a line to the timeline, for the log of a seed that fails.
 func (sim *simulation) trace(format string, args ...any) {
-	// How long a client is told to pause is random, and no event.
+	// The pause that a client is asked for is random, and no event.
 	text := pauses.ReplaceAllString(strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", " "), "some time")
 	line := time.Now().UTC().Format("15:04:05.000 ") + text
 	sim.mu.Lock()

@@ -71,7 +71,7 @@ var oddBodies = []string{
 	"plain text", "<xml/>", `{"task_id":`,
 }
 
-// oddStatuses are those that no row of the classification names, and those that say least.
+// oddStatuses are those that no row of the classification names, and the least specific ones.
 var oddStatuses = []int{400, 410, 403, 404, 405, 407, 409, 418, 421, 422, 424, 426, 428, 451, 498, 500, 501, 505, 507, 508, 511, 530, 599}
 
 // oddAnswer is one way to fail a request.

@@ -35,7 +35,7 @@ import (
 )
 
 // askDefaults asks what other clients than ours meet, and for which the sandbox has an option each: the networks and
-// firewalls that nobody named, the types of volumes, the plan of a volume that names none, and how application credentials log in.
+// firewalls that no request named, the types of volumes, the plan of a volume that names none, and how application credentials log in.
 func (r *run) askDefaults(ctx context.Context, class *v1alpha1.BizflyNodeClass, server *gobizfly.Server, zone string) {
 	GinkgoHelper()
 	named := lo.Map(class.Status.Networks, func(n v1alpha1.NetworkStatus, _ int) string { return n.ID })

@@ -165,7 +165,7 @@ var _ = Describe("First contact", Ordered, func() {
 		_, err := contact.api.GetServer(ctx, uuid.NewString())
 		Expect(bizfly.IsNotFound(err)).To(BeTrue(), "a server that never was: %v", err)
 		_, err = contact.api.GetTask(ctx, uuid.NewString())
-		contact.behaves("unknown-task", "what is said of a task that never was", said(err))
+		contact.behaves("unknown-task", "the answer for a task that never existed", said(err))
 		bases := []string{}
 		for _, service := range []string{"cloud_server", "api"} {
 			status, _, err := contact.recorder.Ask(ctx, service, "/flavor-generations?az="+chosen.zone)
@@ -177,25 +177,25 @@ var _ = Describe("First contact", Ordered, func() {
 		contact.behaves("flavor-generations", "which services have flavor generations", bases)
 	}, SpecTimeout(2*time.Minute))
 
-	It("should refuse what cannot be built, and build nothing of it", func(ctx SpecContext) {
+	It("should reject what cannot be launched, and create nothing of it", func(ctx SpecContext) {
 		none := chosen
 		none.flavor = "e2e.no_such_flavor"
 		_, _, err := contact.servers.Launch(ctx, contact.request(class, none, 1))
 		Expect(err).To(HaveOccurred())
-		contact.behaves("unknown-flavor", "what becomes of the order of a flavor that there is not", said(err))
+		contact.behaves("unknown-flavor", "the outcome of a create request with an unknown flavor", said(err))
 		GinkgoWriter.Printf("an unknown flavor: %s\n", err)
 
 		broken := class.DeepCopy()
 		broken.Status.Images[0].ID = uuid.NewString()
 		_, _, err = contact.servers.Launch(ctx, contact.request(broken, chosen, 2))
 		Expect(err).To(HaveOccurred())
-		contact.behaves("unknown-image", "what becomes of the order of an image that there is not", said(err))
+		contact.behaves("unknown-image", "the outcome of a create request with an unknown image", said(err))
 		GinkgoWriter.Printf("an unknown image: %s\n", err)
 		contact.shortName(ctx, broken, chosen, err)
 
 		sweeping, cancel := context.WithTimeout(ctx, contact.patience)
 		defer cancel()
-		Expect(contact.sweep(sweeping)).To(Succeed(), "what such an order leaves behind")
+		Expect(contact.sweep(sweeping)).To(Succeed(), "what such a request leaves behind")
 	}, SpecTimeout(40*time.Minute))
 
 	It("should launch one server", func(ctx SpecContext) {

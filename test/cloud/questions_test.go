@@ -51,8 +51,8 @@ func (r *run) shortName(ctx context.Context, class *v1alpha1.BizflyNodeClass, o 
 	o.flavor = short
 	_, _, err := r.servers.Launch(ctx, r.request(class, o, 3))
 	Expect(err).To(HaveOccurred())
-	r.find("short-flavor-name", "what becomes of the order of a flavor by its name without the family, with an image that there is not", said(err))
-	r.find("short-flavor-name-alike", "whether the answer is the same as to the order by the full name", said(err) == said(full))
+	r.find("short-flavor-name", "the outcome of a create request with a flavor's name without the family, and an unknown image", said(err))
+	r.find("short-flavor-name-alike", "whether the answer is the same as with the full name", said(err) == said(full))
 	GinkgoWriter.Printf("flavor %s: %s\n", short, err)
 }
 
@@ -112,13 +112,13 @@ type obstruction struct {
 	fate     string
 }
 
-// obstruct asks what is said to deleting a disk and releasing an address that are in use, which must leave both, and
+// obstruct deletes a disk and releases an address that are in use, which must leave both, and
 // takes a snapshot of the disk. It is the last that is done with the server.
 func (r *run) obstruct(ctx context.Context, disk string, ports []string) *obstruction {
 	GinkgoHelper()
-	r.behaves("disk-in-use", "what is said to deleting the root disk of a server that runs", said(r.api.DeleteVolume(ctx, disk)))
+	r.behaves("disk-in-use", "the answer to deleting the root disk of a running server", said(r.api.DeleteVolume(ctx, disk)))
 	if len(ports) > 0 {
-		r.find("port-in-use", "what is said to deleting a network interface of a server that runs", said(r.api.DeleteNetworkInterface(ctx, ports[0])))
+		r.find("port-in-use", "the answer to deleting a network interface of a running server", said(r.api.DeleteNetworkInterface(ctx, ports[0])))
 	}
 	o := &obstruction{run: r, disk: disk, fate: "deleted with the server"}
 	status, body, err := r.recorder.Send(ctx, http.MethodPost, "cloud_server", "/snapshots",

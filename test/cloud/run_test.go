@@ -53,7 +53,7 @@ import (
 const (
 	// longest is how long the server may live: the most that is paid for. Hours are sold whole.
 	longest = time.Hour
-	// rootDiskGiB is the root disk of a NodeClass that says nothing.
+	// rootDiskGiB is the default root disk of a NodeClass.
 	rootDiskGiB = 40
 )
 
@@ -66,7 +66,7 @@ type offer struct {
 }
 
 // run is one run with the controller's own client and providers, under an identity of its own: no controller that runs in
-// the cluster takes its server for one of its own, and it takes nobody else's for its own.
+// the cluster recognises its server as one of its own, and no other server.
 type run struct {
 	settings
 
@@ -264,7 +264,7 @@ func (r *run) ordered() *instance.Intent {
 	return lo.ToPtr(r.intents[len(r.intents)-1])
 }
 
-// said is how the cloud put a refusal, as far as a program can read it.
+// said returns the message of a rejection, as far as a program can read it.
 func said(err error) string {
 	var failed *instance.FailedError
 	var answer *bizfly.APIError
@@ -274,7 +274,7 @@ func said(err error) string {
 	case errors.As(err, &failed):
 		return "accepted, and the task failed"
 	case errors.As(err, &answer):
-		return fmt.Sprintf("refused with %d", answer.Status)
+		return fmt.Sprintf("rejected with %d", answer.Status)
 	default:
 		return "no answer"
 	}

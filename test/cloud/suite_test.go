@@ -40,7 +40,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
 )
 
-// settings are what the environment says.
+// settings are those of the environment.
 type settings struct {
 	// sandbox is true where the suite brings its own cloud.
 	sandbox bool

@@ -90,7 +90,7 @@ func (r *run) left(ctx context.Context) (remains, error) {
 	m.disks = lo.Filter(volumes, func(v *gobizfly.Volume, _ int) bool {
 		return name(v.Name) && strings.HasSuffix(v.Name, "_rootdisk") && v.Status == "available" && len(v.Attachments) == 0
 	})
-	// What was seen on one of its servers stays its own when the server has gone; nobody else has it while it is free.
+	// What was seen on one of its servers stays its own after the server is deleted; no other server has it while it is free.
 	m.ports = lo.Filter(ports, func(p *gobizfly.NetworkInterface, _ int) bool {
 		on := lo.CoalesceOrEmpty(p.DeviceID, p.AttachedServer.ID)
 		if name(p.AttachedServer.Name) || lo.ContainsBy(m.servers, func(s *gobizfly.Server) bool { return s.ID == on }) {
@@ -188,7 +188,7 @@ var _ = Describe("The sweep", func() {
 		died, other := launched(ctx), launched(ctx)
 		DeferCleanup(func(ctx SpecContext) { Expect(other.sweep(ctx)).To(Succeed()) }, NodeTimeout(2*time.Minute))
 
-		// Whoever sweeps knows the id of the run and nothing else.
+		// The cleanup knows the id of the run and nothing else.
 		s := contact.settings
 		s.sweep = died.id
 		sweeper, err := newRun(s)

@@ -69,7 +69,7 @@ type StandIn struct {
 	err error
 }
 
-// Run plays the driver until the context ends. What goes wrong is tried again, as the sidecars do, and told by Err.
+// Run plays the driver until the context ends. Failures are retried, as the sidecars do, and reported by Err.
 func (s *StandIn) Run(ctx context.Context) {
 	_ = wait.PollUntilContextCancel(ctx, 500*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		err := s.Sync(ctx)
@@ -232,7 +232,7 @@ func (s *StandIn) volumes(ctx context.Context, cloud *gobizfly.Client) error {
 			pv.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete {
 			continue
 		}
-		// While it is attached the cloud refuses, and it is tried again.
+		// While it is attached the cloud rejects the deletion, and it is retried.
 		if err := cloud.CloudServer.Volumes().Delete(ctx, pv.Spec.CSI.VolumeHandle); err != nil && !errors.Is(err, gobizfly.ErrNotFound) {
 			errs = append(errs, fmt.Errorf("deleting volume %s: %w", pv.Spec.CSI.VolumeHandle, err))
 			continue

@@ -53,7 +53,7 @@ func look(ctx context.Context, env *environment.Environment) (snapshot, error) {
 	for _, list := range []client.ObjectList{&pods, &nodes, &claims, &classes} {
 		errs = append(errs, env.Client().List(ctx, list))
 	}
-	// Last, so that it is never older than what the cluster says about it.
+	// Last, so that it is never older than the state of the cluster.
 	state, err := env.Sandbox().State(ctx)
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return snapshot{}, fmt.Errorf("looking at the cluster: %w", err)

@@ -176,7 +176,7 @@ func (e *Environment) startScheduler() error {
 		"--leader-elect=false", "--secure-port=0",
 	}
 	if e.options.SchedulerConfig != "" {
-		// Beside --config, kube-scheduler ignores the flags that say the same.
+		// Beside --config, kube-scheduler ignores the flags with the same meaning.
 		content := map[string]any{}
 		if err := yaml.Unmarshal([]byte(e.options.SchedulerConfig), &content); err != nil {
 			return fmt.Errorf("reading the scheduler's configuration: %w", err)

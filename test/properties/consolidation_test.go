@@ -108,7 +108,7 @@ func (sim *simulation) settle(ctx context.Context, h *history) error {
 			return err
 		}
 		if len(done) == 0 {
-			// Once more: core also gives up when a validation finds that something has changed.
+			// Once more: core also aborts when a validation finds that something has changed.
 			if quiet++; quiet == 2 {
 				return nil
 			}

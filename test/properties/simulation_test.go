@@ -44,7 +44,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
-// hasty is a clock on which nobody waits: who waits for a time sets the clock forward to it. Core validates every
+// hasty is a clock that never waits: a wait moves the clock forward. Core validates every
 // command again after 15 s; here that costs nothing.
 type hasty struct{ *clocktesting.FakeClock }
 

@@ -43,7 +43,7 @@ import (
 // pick returns one of them.
 func pick[T any](sim *simulation, from ...T) T { return from[sim.random.IntN(len(from))] }
 
-// addPools makes one or two NodePools, with everything that has a say in what consolidation may do.
+// addPools makes one or two NodePools, with every setting that affects consolidation.
 func (sim *simulation) addPools(ctx context.Context) error {
 	for i := range pick(sim, 1, 1, 2) {
 		pool := unit.NodePool()
@@ -54,7 +54,7 @@ func (sim *simulation) addPools(ctx context.Context) error {
 			[]karpv1.NodeSelectorRequirementWithMinValues{unit.Requirement(v1alpha1.LabelInstanceCPU, corev1.NodeSelectorOpLt, "17")},
 		)
 		if sim.random.IntN(2) == 0 {
-			// Core plans replacements otherwise where a NodePool says nothing of it.
+			// Core plans replacements otherwise where a NodePool does not set it.
 			pool.Spec.Template.Spec.Requirements = append(pool.Spec.Template.Spec.Requirements,
 				unit.Requirement(karpv1.CapacityTypeLabelKey, corev1.NodeSelectorOpIn, karpv1.CapacityTypeOnDemand))
 		}
@@ -106,7 +106,7 @@ func (sim *simulation) sellOut(ctx context.Context) error {
 	return nil
 }
 
-// addOversized launches nodes that nobody would choose, and runs nothing there yet.
+// addOversized launches nodes that are too large, and runs nothing there yet.
 func (sim *simulation) addOversized(ctx context.Context, count int) error {
 	for range count {
 		pool := sim.pools[sim.random.IntN(len(sim.pools))]

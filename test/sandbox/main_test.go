@@ -75,7 +75,7 @@ var _ = Describe("The sandbox", func() {
 		return strings.TrimSpace(line), out
 	}
 
-	It("should say in one line where it listens, and answer there until it is told to stop", func() {
+	It("should print in one line where it listens, and answer there until it is stopped", func() {
 		url, out := start()
 		Expect(out.String()).To(Equal("listening on " + url + "\n"))
 		status, err := get(url + "/_sandbox/state")

@@ -77,10 +77,10 @@ var _ = Describe("Nodes whose worker image keeps more from pods than was estimat
 			}
 			Expect(nodes()).To(Equal(inVain + 1))
 		},
-		Entry("once, for what one node is believed", list("cpu", "200m", "memory", "600Mi", "ephemeral-storage", "2Gi"), 1),
+		Entry("once, for what one node shows", list("cpu", "200m", "memory", "600Mi", "ephemeral-storage", "2Gi"), 1),
 		Entry("twice, for what needs a second witness", list("cpu", "1500m", "memory", "3Gi", "ephemeral-storage", "15Gi"), 2),
 	)
-	It("should not be launched in vain where the NodeClass says what the image reserves", func() {
+	It("should not be launched in vain where the NodeClass sets what the image reserves", func() {
 		class := &v1alpha1.BizflyNodeClass{}
 		Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, class)).To(Succeed())
 		class.Spec.Kubelet = &v1alpha1.KubeletConfiguration{SystemReserved: map[string]string{"cpu": "1600m", "memory": "3200Mi", "ephemeral-storage": "15Gi"}}

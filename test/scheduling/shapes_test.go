@@ -313,7 +313,7 @@ var _ = Describe("Pods", func() {
 	})
 
 	Context("and taints", func() {
-		It("should come to a node whose startup taint somebody takes away later", func() {
+		It("should come to a node whose startup taint another component removes later", func() {
 			taint := corev1.Taint{Key: "node.cilium.io/agent-not-ready", Value: "true", Effect: corev1.TaintEffectNoExecute}
 			pool := unit.NodePool()
 			pool.Spec.Template.Spec.StartupTaints = []corev1.Taint{taint}

@@ -114,7 +114,7 @@ func (f flags) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	// What is no longer needed goes, node by node and disk by disk.
+	// What is no longer needed is deleted, node by node and disk by disk.
 	return m.measure(ctx, fmt.Sprintf("half of the pods of %d nodes go", nodes), func() (int, error) {
 		left := nodes
 		if err := scale(ctx, env.Client(), nodes/2*podsPerNode); err != nil {
@@ -130,7 +130,7 @@ func (f flags) run(ctx context.Context) (err error) {
 }
 
 // grow makes the cluster bigger, and returns how big it has become. When it takes too long, what was reached is measured
-// all the same, and said.
+// all the same, and reported.
 func (f flags) grow(ctx context.Context, env *environment.Environment, m *meter, from, to int) (int, error) {
 	reached := 0
 	err := m.measure(ctx, fmt.Sprintf("grow from %d to %d", from, to), func() (int, error) {

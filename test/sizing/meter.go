@@ -38,7 +38,7 @@ const (
 	metricHeap   = "go_memstats_heap_inuse_bytes"
 )
 
-// meter measures the controller by what it says of itself: processor time is its own, whoever else uses the machine.
+// meter measures the controller by its own metrics: processor time is its own, also on a busy machine.
 type meter struct{ url string }
 
 // measure prints a row about what the controller used while something was done, which reports how many nodes there are then.

@@ -107,7 +107,7 @@ func (c *Cloud) switchBillingPlan(_ *call, s *server, request actionRequest) rep
 	return ok(c.nested(s))
 }
 
-// setFlavor makes another flavor of a server, whatever stock says.
+// setFlavor changes the flavor of a server, independent of stock.
 func (c *Cloud) setFlavor(s *server, flavor Flavor) {
 	s.wire.Flavor.ID, s.wire.Flavor.Name, s.wire.Flavor.RAM, s.wire.Flavor.VCPUs = flavor.ID, flavor.Name, flavor.RAM, flavor.VCPUs
 	s.wire.FlavorName, s.wire.Category = shortName(flavor.Name), flavor.Category

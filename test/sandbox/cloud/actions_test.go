@@ -124,7 +124,7 @@ var _ = Describe("Actions on a server", func() {
 	})
 })
 
-var _ = Describe("Editing behind everybody's back", func() {
+var _ = Describe("Editing a server or volume directly", func() {
 	var b *box
 	var server cloud.Server
 	BeforeEach(func() {
@@ -135,7 +135,7 @@ var _ = Describe("Editing behind everybody's back", func() {
 		GinkgoHelper()
 		return b.call(http.MethodPatch, "/_sandbox/"+path, body).status
 	}
-	It("should change whatever of a server it is told to", func() {
+	It("should change every field of a server", func() {
 		tiny, _ := lo.Find(b.Options().Catalog.VPCs["HN"], func(v cloud.VPC) bool { return v.Name == "tiny" })
 		disk := b.AddVolume(cloud.VolumeSpec{Name: "data"})
 		Expect(b.AttachVolume(disk.ID, server.ID)).To(Succeed())

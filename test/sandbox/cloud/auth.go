@@ -46,7 +46,7 @@ type tokenReply struct {
 }
 
 var _ = loginAPI.serve(openTo(unused(on(http.MethodPost, "/token", (*Cloud).createToken),
-	"auth_type", "gobizfly repeats here how it sends credentials later; the login is told by auth_method")))
+	"auth_type", "gobizfly repeats here how it sends credentials later; the kind of login is in auth_method")))
 
 var _ = accountAPI.serve(
 	on(http.MethodGet, "/regions", (*Cloud).listRegions),

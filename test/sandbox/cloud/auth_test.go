@@ -34,7 +34,7 @@ var _ = Describe("Logging in", func() {
 
 	tokenFor := func(body map[string]any) answer { return b.call(http.MethodPost, "/api/token", body) }
 
-	It("should say when a token expires in both spellings", func() {
+	It("should return the time when a token expires in both spellings", func() {
 		reply := tokenFor(map[string]any{
 			"auth_method": "password", "username": b.Credentials().Email, "password": b.Credentials().Password, "project_id": b.Credentials().ProjectID,
 		}).object()
@@ -109,7 +109,7 @@ var _ = Describe("Logging in", func() {
 		Expect(seen["cloud_server@HN"]).To(Equal(b.URL + "/iaas-cloud/api"))
 	})
 
-	It("should leave a service out where told", func() {
+	It("should leave a service out where configured", func() {
 		b := newBox(cloud.Options{OmitServices: []string{"kubernetes_engine"}})
 		Expect(string(b.get("/api/auth/service").body)).ToNot(ContainSubstring("kubernetes_engine"))
 	})

@@ -100,7 +100,7 @@ type admission struct {
 	doom      string
 }
 
-// admit reports whether there is room, as the account and the zone have it and as faults will have it.
+// admit reports whether account, zone and faults allow the request.
 func (c *Cloud) admit(q *call, o *validRequest) admission {
 	status, message := http.StatusOK, ""
 	n := o.quantity
@@ -182,7 +182,7 @@ func (c *Cloud) holdings(project string) need {
 	return held
 }
 
-// quotaExceeded returns what the compute service says when the quota does not suffice, or "".
+// quotaExceeded returns the message of the compute service when the quota does not suffice, or "".
 func (c *Cloud) quotaExceeded(project string, wants need) string {
 	if c.quota == (Quota{}) {
 		return ""

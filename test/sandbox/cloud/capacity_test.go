@@ -60,7 +60,7 @@ var _ = Describe("Stock", func() {
 		Expect(post(nil).status).To(Equal(200))
 	})
 
-	It("should fail in the task where told, giving nothing back that it did not take", func() {
+	It("should fail in the task where configured, giving nothing back that it did not take", func() {
 		b := newBox(cloud.Options{AsyncRejections: true})
 		b.SetStock("*", "*", "*", 0)
 		task := b.create(b.request("node-1"))
@@ -211,7 +211,7 @@ var _ = Describe("The ground truth", func() {
 		Expect(b.get(servers + "/" + server.ID).object()["status"]).To(Equal("SHUTOFF"))
 	})
 
-	It("should add what somebody else made over HTTP", func() {
+	It("should add servers and volumes of others over HTTP", func() {
 		server := b.call(http.MethodPost, "/_sandbox/servers", `{"name":"database","zone":"HN2","metadata":{"owner":"me"},"wan":true}`).object()
 		volume := b.call(http.MethodPost, "/_sandbox/volumes", `{"name":"pvc-1","zone":"HN2","size_gib":30}`).object()
 		Expect(b.call(http.MethodPost, fmt.Sprintf("/_sandbox/volumes/%s/attach", volume["id"]), fmt.Sprintf(`{"server_id":%q}`, server["id"])).status).To(Equal(204))
@@ -248,7 +248,7 @@ var _ = Describe("The ground truth", func() {
 })
 
 var _ = Describe("Hooks", func() {
-	It("should tell of servers that are up or gone, in request, without a lock", func() {
+	It("should report servers that are up or deleted, in order, without a lock", func() {
 		var told []string
 		var b *box
 		b = newBox(cloud.Options{
@@ -268,7 +268,7 @@ var _ = Describe("Hooks", func() {
 		Expect(told).To(Equal([]string{"active node-1 #!", "deleted node-1"}))
 	})
 
-	It("should fire by a real clock although nobody asks", func() {
+	It("should fire by a real clock without requests", func() {
 		active := make(chan string, 1)
 		s := cloud.Start(cloud.Options{Latency: 1, OnServerActive: func(s cloud.Server) { active <- s.Name }})
 		DeferCleanup(s.Close)
@@ -318,7 +318,7 @@ var _ = Describe("Seeding", func() {
 	})
 })
 
-// discard is an answer that nobody reads.
+// discard is a response that is not read.
 type discard struct{}
 
 func (discard) Header() http.Header         { return http.Header{} }

@@ -33,7 +33,7 @@ const (
 const (
 	PlanOnDemand = "on_demand"
 	PlanSaving   = "saving_plan"
-	// PlanSpot is listed by flavors, and cannot be ordered: no request has a field for the bid.
+	// PlanSpot is listed by flavors, and cannot be launched: no request has a field for the bid.
 	PlanSpot = "spot_instance"
 )
 

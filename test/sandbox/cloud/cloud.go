@@ -67,7 +67,7 @@ type Cloud struct {
 	backups    map[string]*backup
 	pools      map[string]*pool
 	taken      map[string]map[string]bool // addresses in use by network id
-	next       map[string]uint32          // where the search for a free address goes on
+	next       map[string]uint32          // where the search for a free address continues
 	tombstones []*server
 	left       []string
 
@@ -101,7 +101,7 @@ func New(opts Options) *Cloud {
 	return c
 }
 
-// Options returns the options in force, defaults filled in.
+// Options returns the options, defaults filled in.
 func (c *Cloud) Options() Options { return c.opts }
 
 // Clock is the clock that all progress is computed from.
@@ -158,7 +158,7 @@ func (c *Cloud) OnServer(active, deleted func(Server)) {
 	}
 }
 
-// with runs fn under the lock at the current time, after whatever was due, and fires the hooks that follow from it.
+// with runs fn under the lock at the current time, after all due events, and fires the hooks that follow from it.
 func (c *Cloud) with(fn func()) {
 	func() {
 		c.mu.Lock()

@@ -25,7 +25,7 @@ import (
 	"strings"
 )
 
-// diskRequest is a disk as ordered with a server. Type (HDD or SSD) is the deprecated way to say what VolumeType says.
+// diskRequest is a disk in a create request. Type (HDD or SSD) is the deprecated form of VolumeType.
 type diskRequest struct {
 	Size       int    `json:"size"`
 	VolumeType string `json:"volume_type"`

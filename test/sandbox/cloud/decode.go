@@ -57,7 +57,7 @@ func (q *call) withoutUnused() ([]byte, *reply) {
 	var objects []map[string]json.RawMessage
 	if isArray {
 		if json.Unmarshal(trimmed, &objects) != nil {
-			return q.body, nil // the strict decoder says what is wrong
+			return q.body, nil // the strict decoder reports the error
 		}
 	} else {
 		var object map[string]json.RawMessage

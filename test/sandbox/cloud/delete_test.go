@@ -76,7 +76,7 @@ var _ = Describe("Deleting a server", func() {
 		Expect(disks).To(HaveEach(HaveField("Attachments", BeEmpty())))
 	})
 
-	It("should really delete what is listed, whoever's it was", func() {
+	It("should really delete what is listed, whoever owns it", func() {
 		foreign := b.AddVolume(cloud.VolumeSpec{Name: "pvc-1", Description: "default/data by csi-bizflycloud"})
 		Expect(b.AttachVolume(foreign.ID, server.ID)).To(Succeed())
 		remove(server.AttachedVolumes[0].ID, diskNamed("node-1_datadisk_2"), foreign.ID)
@@ -133,7 +133,7 @@ var _ = Describe("Deleting a server", func() {
 		Expect(b.get(servers + "/" + unborn.ID).status).To(Equal(404))
 	})
 
-	It("should reject while it is being built, where told", func() {
+	It("should reject while it is being built, where configured", func() {
 		b := newBox(cloud.Options{ConflictOnBuild: true})
 		b.create(b.request("unborn"))
 		Expect(b.call(http.MethodDelete, servers+"/"+b.State().Servers[0].ID, nil).status).To(Equal(409))

@@ -167,7 +167,7 @@ func (d *duration) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// Validate tells what is wrong with the rule.
+// Validate returns what is wrong with the rule.
 func (f *Fault) Validate() error {
 	switch {
 	case !slices.Contains(allEffects, f.Effect):
@@ -182,7 +182,7 @@ func (f *Fault) Validate() error {
 
 func (f *Fault) message(fallback string) string { return orDefault(f.Message, fallback) }
 
-// rejection is how a fault that says "no room" is worded.
+// rejection is the message of a fault of capacity.
 func (f *Fault) rejection(vietnamese bool) (int, string) {
 	status, english, local := http.StatusConflict, noRoom(false), noRoom(true)
 	switch f.Effect {
@@ -294,7 +294,7 @@ func (f *armedFault) chance() float64 {
 	h := fnv.New64a()
 	_, _ = fmt.Fprintf(h, "%d/%d/%d", f.seed, f.index, f.seen)
 	sum := h.Sum64()
-	sum ^= sum >> 33 // the low bits of FNV say little about the last byte, so mix them into the high ones
+	sum ^= sum >> 33 // the low bits of FNV depend little on the last byte, so mix them into the high ones
 	sum *= 0xff51afd7ed558ccd
 	sum ^= sum >> 33
 	return float64(sum>>11) / (1 << 53)

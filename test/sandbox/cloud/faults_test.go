@@ -62,7 +62,7 @@ var _ = Describe("Faults of the transport", func() {
 		Entry("a redirect", cloud.Fault{Effect: cloud.EffectRedirect, Location: "http://elsewhere.invalid/"}, 307, "", ""),
 	)
 
-	It("should send a redirect to where it was told", func() {
+	It("should send a redirect to the configured location", func() {
 		b.AddFaults(1, cloud.Fault{Effect: cloud.EffectRedirect, Location: "http://elsewhere.invalid/"})
 		Expect(b.get(servers).header.Get("Location")).To(Equal("http://elsewhere.invalid/"))
 	})
@@ -80,7 +80,7 @@ var _ = Describe("Faults of the transport", func() {
 		Expect(lo.LastOrEmpty(b.Requests()).Status).To(BeZero())
 	})
 
-	It("should do the work and then answer with an error, where told to commit", func() {
+	It("should do the work and then answer with an error, with commit", func() {
 		b.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectStatus, Status: 504, Commit: true})
 		Expect(b.call(http.MethodPost, servers, b.raw(nil)).status).To(Equal(504))
 		Expect(b.State().Servers).To(HaveLen(1))
@@ -136,7 +136,7 @@ var _ = Describe("Faults of the transport", func() {
 		Expect(names()).To(Equal([]string{"kept ACTIVE", "new BUILD"}))
 	})
 
-	It("should fire as often as told, after as many as told, where told", func() {
+	It("should fire count times, after skip requests, at the path", func() {
 		b.AddFaults(1, cloud.Fault{Path: "/servers", Effect: cloud.EffectUnauthorized, Count: 2, Skip: 1})
 		statuses := func(path string) (got []int) {
 			for range 4 {
@@ -151,7 +151,7 @@ var _ = Describe("Faults of the transport", func() {
 		Expect(statuses(servers)).To(HaveEach(200))
 	})
 
-	It("should meet only requests whose body says so", func() {
+	It("should meet only requests with the text in their body", func() {
 		b.AddFaults(1, cloud.Fault{Method: "POST", Contains: `"HN2"`, Effect: cloud.EffectStatus, Status: 500})
 		Expect(b.call(http.MethodPost, servers, b.raw(map[string]any{"availability_zone": "HN2"})).status).To(Equal(500))
 		Expect(b.call(http.MethodPost, servers, b.raw(nil)).status).To(Equal(200))
@@ -183,7 +183,7 @@ var _ = Describe("Faults of a build", func() {
 	ctx := context.Background()
 	BeforeEach(func() { b = newBox(cloud.Options{}) })
 
-	// build orders a server under the fault and lets its time pass.
+	// build launches a server under the fault and lets its time pass.
 	build := func(fault cloud.Fault) (answer, cloud.State) {
 		GinkgoHelper()
 		fault.Method, fault.Path = "POST", "/servers"

@@ -253,8 +253,8 @@ func (c *Cloud) beginDelete(q *call, s *server, listed []string) *task {
 	return t
 }
 
-// finishDelete removes the server with the ports made for it and the volumes listed, whatever they are: a volume that
-// nobody else uses is really lost. All others are detached and stay, and so do those with snapshots.
+// finishDelete removes the server with the ports made for it and the volumes listed, of any kind: a volume that
+// no other server uses is really lost. All others are detached and stay, and so do those with snapshots.
 func (c *Cloud) finishDelete(s *server, t *task, listed []string, fx effects) {
 	if f := fx.build(); f != nil && (f.Effect == EffectTaskFailed || f.Effect == EffectErrorServer) {
 		s.wire.TaskState, s.truth.Deleting = nil, false
@@ -301,7 +301,7 @@ func (c *Cloud) remove(s *server) {
 	c.hooks = append(c.hooks, hook{deleted: true, server: gone})
 }
 
-// vanish undoes a build, leaving the disks behind where orphan says so.
+// vanish undoes a build, leaving the disks behind if orphan is set.
 func (c *Cloud) vanish(s *server, orphan bool) {
 	volumes := slices.Clone(s.volumes)
 	c.remove(s)

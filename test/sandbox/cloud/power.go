@@ -135,7 +135,7 @@ func (c *Cloud) softReboot(q *call, s *server, request actionRequest) reply {
 	return c.reboot(q, s, passage{action: request.Action, from: []string{StatusActive}, state: "rebooting", through: StatusReboot, to: StatusActive})
 }
 
-// hardReboot cuts the power and gives it again, whatever the guest does.
+// hardReboot cuts the power and restores it, without the guest.
 func (c *Cloud) hardReboot(q *call, s *server, request actionRequest) reply {
 	return c.reboot(q, s, passage{
 		action: request.Action, from: []string{StatusActive, StatusShutoff, StatusError}, state: "rebooting_hard", through: StatusHardReboot, to: StatusActive,

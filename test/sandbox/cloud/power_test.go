@@ -132,7 +132,7 @@ var _ = Describe("A server on its way through an action", func() {
 		Expect(live().Truth.ActiveAt).To(Equal(before.Add(latency)))
 	})
 
-	It("should end where somebody else puts it meanwhile", func() {
+	It("should end where another action puts it meanwhile", func() {
 		Expect(act(map[string]any{"action": "stop"}).status).To(Equal(http.StatusOK))
 		Expect(b.SetServerStatus(server.ID, "ERROR")).To(Succeed())
 		b.Advance(latency)

@@ -115,7 +115,7 @@ func (r route) match(path []string) ([]string, bool) {
 	return vars, true
 }
 
-// rejection reports what of a request the route has no use for: whatever the sandbox would ignore is an error, since a client
+// rejection reports what of a request the route does not use: what the sandbox would ignore is an error, since a client
 // that relies on it could not be proved by the sandbox.
 func (r route) rejection(q *call) *reply {
 	for name := range q.query {

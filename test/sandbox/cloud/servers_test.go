@@ -179,7 +179,7 @@ var _ = Describe("Creating a server", func() {
 		Expect(b.State().Servers).To(HaveLen(2))
 	})
 
-	It("should give a public address unless told not to, prefer the saving plan, and use the default network", func() {
+	It("should give a public address by default, prefer the saving plan, and use the default network", func() {
 		a := b.call(http.MethodPost, servers, b.raw(map[string]any{"is_created_wan": nil, "billing_plan": nil, "vpc_network_ids": nil, "network_plan": nil}))
 		Expect(a.status).To(Equal(200))
 		state := b.State()
@@ -209,7 +209,7 @@ var _ = Describe("Creating a server", func() {
 		Expect(server.AttachedVolumes[0].AttachedType).To(Equal("rootdisk"))
 	})
 
-	It("should hide a server in BUILD where told", func() {
+	It("should hide a server in BUILD where configured", func() {
 		b := newBox(cloud.Options{HideBuilding: true})
 		task := b.create(b.request("hidden"))
 		list, err := b.client.CloudServer.List(ctx, nil)

@@ -76,7 +76,7 @@ var _ = Describe("The service catalog", func() {
 		Entry("any form, as gobizfly v1.1.32", "HN", "hn", "HaNoi"),
 	)
 
-	It("should write regions in mixed forms unless told otherwise", func() {
+	It("should write regions in mixed forms by default", func() {
 		forms := func(b *box, service string) []string {
 			var all []string
 			for _, entry := range b.get("/api/auth/service").object()["services"].([]any) {

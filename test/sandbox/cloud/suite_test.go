@@ -179,7 +179,7 @@ func (b *box) workerImage(version string) string {
 	return ""
 }
 
-// create orders a server and returns the task's id.
+// create launches a server and returns the task's id.
 func (b *box) create(request *gobizfly.ServerCreateRequest) string {
 	GinkgoHelper()
 	created, err := b.client.CloudServer.Create(context.Background(), request)

@@ -111,7 +111,7 @@ func (c *Cloud) newVolume(project, region, zone, name string, size int, t Volume
 	return v
 }
 
-// addDisks makes and attaches the disks that were ordered with a server.
+// addDisks creates and attaches the disks of a create request.
 func (c *Cloud) addDisks(s *server, o *validRequest) {
 	root := o.os.volume
 	if root == nil {
@@ -312,7 +312,7 @@ func (r volumeRequest) check(plan string) *reply {
 }
 
 // disk is the type of the volume. The medium alone is one as well: the CSI driver's StorageClasses and Terraform's
-// documentation say HDD and SSD.
+// documentation use HDD and SSD.
 func (r volumeRequest) disk() *diskRequest {
 	if r.VolumeType == "HDD" || r.VolumeType == "SSD" {
 		return &diskRequest{Type: r.VolumeType}

@@ -118,7 +118,7 @@ func (s *session) list(path string) []any {
 // settle ends all tasks.
 func (s *session) settle() { s.Advance(latency) }
 
-// launch orders a server and returns its id once its task is ready.
+// launch creates a server and returns its id once its task is ready.
 func (s *session) launch(change object) string {
 	GinkgoHelper()
 	answer := s.expect(http.StatusOK, http.MethodPost, compute+"/servers", []object{s.order(change)})

@@ -106,7 +106,7 @@ func (c *tokenCredentials) admit(ctx context.Context, _ *Guests, a *attempt, nod
 	return kubernetes.NewForConfig(own)
 }
 
-// discover finds the cluster's authority by the ConfigMap cluster-info, which anybody may read, and believes it by the pin.
+// discover finds the cluster's authority by the ConfigMap cluster-info, which needs no credentials, and verifies it by the pin.
 // Whether the signature is right is left to kubeadm; that there is one for this token is not.
 func (c *tokenCredentials) discover(ctx context.Context) (*rest.Config, error) {
 	anonymous, err := kubernetes.NewForConfig(&rest.Config{Host: "https://" + c.endpoint, TLSClientConfig: rest.TLSClientConfig{Insecure: true}})

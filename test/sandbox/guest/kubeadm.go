@@ -65,7 +65,7 @@ type kubeletConfiguration struct {
 
 // kubeadm is kubeadm join.
 func (c *computer) kubeadm(call joinCall, p *prepared) error {
-	// A kubelet that nobody configures reserves nothing.
+	// A kubelet without configuration reserves nothing.
 	p.kubelet.kubeReserved, p.kubelet.reserved = noReservation, noReservation
 	flags, endpoint := flagsOf(call.args)
 	credentials := &tokenCredentials{endpoint: endpoint, pins: flags["--discovery-token-ca-cert-hash"]}

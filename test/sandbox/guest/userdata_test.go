@@ -143,7 +143,7 @@ var _ = Describe("A k3s agent", func() {
 		sum := sha256.Sum256(config.CAData)
 		return "K10" + hex.EncodeToString(sum[:]) + "::"
 	}
-	It("should join with a token that the API server accepts, and register as it is told", func() {
+	It("should join with a token that the API server accepts, and register with its arguments", func() {
 		token := bootstrapToken("system:bootstrappers:k3s:default-node-token")
 		h := newHouse(guest.Options{Cluster: config})
 		spec := h.spec("agent")
@@ -227,7 +227,7 @@ var _ = Describe("A node of kubeadm", func() {
 			HaveField("Username", "system:bootstrap:"+token[:6]), HaveField("SignerName", certificatesv1.KubeAPIServerClientKubeletSignerName)))))
 		Expect(nodeNames()).To(BeEmpty())
 	})
-	It("should not believe a cluster whose authority is not the one that it was told", func() {
+	It("should not accept a cluster whose authority is not the pinned one", func() {
 		h := newHouse(guest.Options{})
 		spec := h.spec("node")
 		spec.UserData = "#!/bin/bash\nkubeadm join " + endpoint() + " --token=" + token + " --discovery-token-ca-cert-hash sha256:" + strings.Repeat("0", 64) + "\n"

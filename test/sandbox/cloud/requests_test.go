@@ -30,7 +30,7 @@ import (
 
 const api = "/iaas-cloud/api"
 
-var _ = Describe("What a request says", func() {
+var _ = Describe("What a request contains", func() {
 	ctx := context.Background()
 	var b *box
 	BeforeEach(func() { b = newBox(cloud.Options{}) })
@@ -73,7 +73,7 @@ var _ = Describe("What a request says", func() {
 			Expect(err).ToNot(HaveOccurred())
 			Expect([]any{enabled.Status, enabled.AdminStateUp}).To(Equal([]any{"ACTIVE", true}))
 		})
-		It("should give a server an IPv6 address with a port of its own, which goes with it", func() {
+		It("should give a server an IPv6 address with a port of its own, which is deleted with it", func() {
 			request := b.request("node-1")
 			request.IPv6 = true
 			born := b.launch(request)
