@@ -126,10 +126,14 @@ monitoring: build ## Evaluate dashboards and alerts on the metrics of a demo wit
 	@[ "$$(cat $(SCRAPES)/controller 2>/dev/null)" = "$$(cksum bin/$(BINARY))" ] || $(MAKE) --no-print-directory demo
 	@cd test/monitoring && $(TRIMPATH) SCRAPES=$(SCRAPES) go test -count=1 -v . $(if $(CI),-ginkgo.no-color)
 
-.PHONY: sizing
-sizing: build controlplane ## Measure what the controller needs for 100 and 500 nodes, for docs/sizing.md (half an hour; SIZING_FLAGS='--nodes 100')
-	@$(GO_BUILD) -o $(CACHE)/bin/sizing ./test/sizing && $(GO_BUILD) -o $(CACHE)/bin/sandbox ./test/sandbox
-	@CONTROLLER="$(CURDIR)/bin/$(BINARY)" SANDBOX="$(CACHE)/bin/sandbox" $(CACHE)/bin/sizing $(SIZING_FLAGS)
+# Results merge into test/scale/results.json, so that a part can be measured again: make bench-scale BENCH_SCALE_FLAGS='--nodes 100 --scenarios up'
+# Only the page and the plots from what is there: BENCH_SCALE_FLAGS=--report
+.PHONY: bench-scale
+bench-scale: build controlplane ## Measure against core's kwok provider, up to 500 nodes, for docs/benchmarks.md (many hours on a quiet machine; BENCH_SCALE_FLAGS='--nodes 10 --rounds 1')
+	@$(GO_BUILD) -o $(CACHE)/bin/ ./test/scale ./test/sandbox && $(GO_BUILD) -o $(CACHE)/bin/karpenter-kwok sigs.k8s.io/karpenter/kwok
+	@cd test/scale/plot && $(GO_BUILD) -o $(CACHE)/bin/plot .
+	@CONTROLLER="$(CURDIR)/bin/$(BINARY)" KWOK_CONTROLLER="$(CACHE)/bin/karpenter-kwok" SANDBOX="$(CACHE)/bin/sandbox" $(CACHE)/bin/scale $(BENCH_SCALE_FLAGS)
+	@$(CACHE)/bin/plot test/scale/results.json docs/images
 
 # Processor time and allocations, as ratios of two measurements side by side: no absolute time is guaranteed or tested.
 # make bench BENCH_FLAGS='--rounds 9 --bench InstanceTypes'
@@ -207,7 +211,7 @@ prose: $(TOOLS)/vale ## Check the words and sentences of documentation, chart co
 	@VALE=$(TOOLS)/vale hack/prose.sh $(PROSE)
 
 .PHONY: verify
-verify: $(TOOLS)/golangci-lint $(TOOLS)/controller-gen $(TOOLS)/helm $(TOOLS)/actionlint $(TOOLS)/vale $(OUR_CONTROLPLANE) ## Check everything that needs no cluster: generated files, charts, workflows, format, vet, modules, lint, prose, headers
+verify: $(TOOLS)/golangci-lint $(TOOLS)/controller-gen $(TOOLS)/helm $(TOOLS)/helm-docs $(TOOLS)/actionlint $(TOOLS)/vale $(OUR_CONTROLPLANE) ## Check everything that needs no cluster: generated files, charts, workflows, format, vet, modules, lint, prose, headers
 	@HELM=$(TOOLS)/helm ACTIONLINT=$(TOOLS)/actionlint VALE=$(TOOLS)/vale $(TRIMPATH) GOLANGCI_LINT_CACHE=$(CACHE)/golangci-lint GOLANGCI_LINT=$(TOOLS)/golangci-lint MAKE="$(MAKE)" hack/verify.sh
 
 ##@ Image and release
@@ -236,6 +240,11 @@ image-check: build controlplane $(TOOLS)/registry ## Build the image twice with 
 	@$(GO_BUILD) -o $(CACHE)/bin/sandbox ./test/sandbox
 	@SANDBOX="$(CACHE)/bin/sandbox" REGISTRY_BIN="$(TOOLS)/registry" $(IMAGE) check
 
+.PHONY: release-rehearsal
+release-rehearsal: controlplane $(TOOLS)/helm $(TOOLS)/registry ## Build, push to a registry on this machine and install from there what a release would, and show what it would sign (needs buildah)
+	@mkdir -p $(CACHE)/bin
+	@CONTAINER_TOOL=buildah HELM=.cache/tools/helm hack/release.sh rehearse
+
 .PHONY: govulncheck
 govulncheck: $(TOOLS)/govulncheck ## Search the controller and its dependencies for known vulnerabilities (asks the Go vulnerability database)
 	$(TOOLS)/govulncheck ./cmd/... ./internal/... ./pkg/...
@@ -254,7 +263,7 @@ CRD_CHART  := charts/$(BINARY)-crd
 CRD_COPIES := config/crd $(CRD_CHART)/templates
 
 .PHONY: generate
-generate: $(TOOLS)/controller-gen $(TOOLS)/helm ## Generate deep copies, custom resource definitions, config/ from the chart, and reference pages
+generate: $(TOOLS)/controller-gen $(TOOLS)/helm $(TOOLS)/helm-docs ## Generate deep copies, custom resource definitions, config/ from the chart, and reference pages
 	$(TOOLS)/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./pkg/apis/...
 	@# In another folder first, since the package that embeds them must compile meanwhile.
 	@rm -rf $(CACHE)/crds
@@ -265,10 +274,14 @@ generate: $(TOOLS)/controller-gen $(TOOLS)/helm ## Generate deep copies, custom 
 	done
 	@# Uninstalling the chart keeps the definitions, and so NodePools, NodeClaims and servers. Helm would evaluate a description in
 	@# braces as a template.
+	@# Cluster-autoscaler ships CapacityBuffer, too.
 	@for crd in $(CRD_CHART)/templates/*_*.yaml; do \
 		! grep -n '{{' $$crd || { echo "$$crd: braces are a template to Helm: word that description differently"; exit 1; }; \
 		awk '{ print } !done && /^  annotations:$$/ { print "    helm.sh/resource-policy: keep"; done = 1 } END { exit !done }' \
 			$$crd > $(CACHE)/crds/kept && cp $(CACHE)/crds/kept $$crd && rm $(CACHE)/crds/kept || exit 1; \
+	done
+	@for crd in $(CRD_CHART)/templates/*_capacitybuffers.yaml; do \
+		{ echo '{{- if .Values.capacityBuffers.enabled }}'; cat $$crd; echo '{{- end }}'; } > $(CACHE)/crds/kept && mv $(CACHE)/crds/kept $$crd || exit 1; \
 	done
 	@{ echo "# Written by make generate."; echo "apiVersion: kustomize.config.k8s.io/v1beta1"; echo "kind: Kustomization"; \
 		echo "resources:"; (cd config/crd && printf "  - %s\n" *_*.yaml); } > $(CACHE)/crds/kustomization \
@@ -276,7 +289,10 @@ generate: $(TOOLS)/controller-gen $(TOOLS)/helm ## Generate deep copies, custom 
 	@for page in $(DOC_PAGES); do \
 		go run ./hack/docs $$page > $(CACHE)/crds/$$page.md && mv $(CACHE)/crds/$$page.md docs/$$page.md || exit 1; \
 	done
-	@go build -o $(CACHE)/bin/chart ./hack/chart && $(CACHE)/bin/chart readme && $(CACHE)/bin/chart kustomize
+	@go build -o $(CACHE)/bin/chart ./hack/chart && $(CACHE)/bin/chart keys && $(CACHE)/bin/chart kustomize
+	@$(HELM_DOCS)
+
+HELM_DOCS = $(TOOLS)/helm-docs --chart-search-root charts --sort-values-order file --log-level warning
 
 .PHONY: chart-golden
 chart-golden: $(TOOLS)/helm $(OUR_CONTROLPLANE) ## Record what the chart generates: hack/chart/testdata. Review the difference
@@ -332,6 +348,10 @@ $(TOOLS)/registry: $(call stamp,registry,$(addprefix hack/tools/registry/,go.mod
 $(TOOLS)/actionlint: $(call stamp,actionlint,$(addprefix hack/tools/checks/,go.mod go.sum))
 	@mkdir -p $(@D)
 	@cd hack/tools/checks && $(GO_BUILD) -o $@ github.com/rhysd/actionlint/cmd/actionlint && touch $@
+
+$(TOOLS)/helm-docs: $(call stamp,helm-docs,$(addprefix hack/tools/helm-docs/,go.mod go.sum))
+	@mkdir -p $(@D)
+	@cd hack/tools/helm-docs && $(GO_BUILD) -o $@ github.com/norwoodj/helm-docs/cmd/helm-docs && touch $@
 
 # Its parsers are C.
 $(TOOLS)/vale: $(call stamp,vale,$(addprefix hack/tools/vale/,go.mod go.sum))

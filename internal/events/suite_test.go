@@ -82,6 +82,8 @@ func all(text string) map[string]karpevents.Event {
 		"GarbageCollectionSuspended":      events.GarbageCollectionSuspended(6, 10, []string{text}),
 		"ServerLeft":                      events.ServerLeft(claim, "id"),
 		"ServerHeld":                      events.ServerHeld(claim, "id", "uid"),
+		"ForeignProvider":                 events.ForeignProvider(config, text),
+		"On":                              events.On(config, events.GarbageCollected("server", "id")),
 		"Leftover":                        events.Leftover("disk", "server", cause),
 		"NodeSmallerThanPlanned":          events.NodeSmallerThanPlanned(claim, &corev1.Node{}),
 		"NodeClassStale":                  events.NodeClassStale(class, status.Condition{Type: v1alpha1.ConditionTypeNetworksReady, Message: text}),

@@ -207,7 +207,7 @@ var _ = Describe("Tuning", Ordered, ContinueOnFailure, func() {
 		}
 		It("should change vmMemoryOverheadPercent", func() {
 			Expect(get().Capacity.Memory().Value()).To(BeEquivalentTo(int64(3788) << 20))
-			tune("vmMemoryOverheadPercent", "25")
+			tune("vmMemoryOverheadPercent", "0.25")
 			Expect(get().Capacity.Memory().Value()).To(BeEquivalentTo(3072 << 20))
 			tune("", "")
 			Expect(get().Capacity.Memory().Value()).To(BeEquivalentTo(int64(3788) << 20))

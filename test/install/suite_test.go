@@ -20,9 +20,11 @@ limitations under the License.
 package install_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -47,8 +49,12 @@ const (
 
 	release   = "karpenter"
 	namespace = "karpenter"
-	chart     = "charts/karpenter-provider-bizflycloud"
-	chartCRD  = "charts/karpenter-provider-bizflycloud-crd"
+)
+
+// The charts, from the folder of INSTALL_CHARTS where a release is checked.
+var (
+	chart    = filepath.Join(cmp.Or(os.Getenv("INSTALL_CHARTS"), "charts"), "karpenter-provider-bizflycloud")
+	chartCRD = filepath.Join(cmp.Or(os.Getenv("INSTALL_CHARTS"), "charts"), "karpenter-provider-bizflycloud-crd")
 )
 
 func TestInstall(t *testing.T) {

@@ -41,6 +41,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/providerconfig"
+	bizflyevents "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
@@ -64,6 +65,8 @@ var (
 	kubeClient client.Client
 	sandbox    *cloud.Sandbox
 	process    *replica
+	// foreign is what a replica that starts finds of an older provider.
+	foreign []string
 )
 
 func TestProviderConfig(t *testing.T) { suite.Run(t, "ProviderConfig") }
@@ -134,7 +137,7 @@ func startWith(leader bool, base bizfly.Config, create bool) *replica {
 	active.OnChange(func(o *options.Options) { r.tuned <- o })
 	tuned := tuning.NewDefaultProvider(tuning.Options{Reader: kubeClient, Settings: active})
 	r.controller = providerconfig.NewController(clock.RealClock{}, kubeClient, events.Recorder(r.recorder), settings, tuned,
-		zone.NewDefaultProvider(r.catalog, zone.Config{}), create, elected)
+		zone.NewDefaultProvider(r.catalog, zone.Config{}), create, elected, foreign...)
 	return r
 }
 
@@ -366,6 +369,19 @@ var _ = Describe("ProviderConfig", func() {
 		Expect(condition(status.ConditionReady).IsTrue()).To(BeTrue())
 	})
 
+	It("should report an older provider once for each start, also while it waits for the lease that the older one may hold", func() {
+		process.look()
+		foreign = []string{"karpenter-x_y holds the Lease"}
+		DeferCleanup(func() { foreign = nil })
+		for _, leader := range []bool{false, true} {
+			replica := start(leader, environment())
+			replica.look()
+			replica.look()
+			Expect(replica.recorder.Calls(bizflyevents.ReasonForeignProvider)).To(Equal(1))
+			Expect(replica.recorder.Events()).To(ContainElement(And(HaveField("InvolvedObject", HaveField("Name", v1alpha1.ProviderConfigName)),
+				HaveField("Message", ContainSubstring("karpenter-x_y holds the Lease")))))
+		}
+	})
 	It("should tell every other ProviderConfig that it has no effect", func() {
 		Expect(kubeClient.Create(ctx, &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: "second"}})).To(Succeed())
 		process.look()

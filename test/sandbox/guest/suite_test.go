@@ -69,10 +69,13 @@ type house struct {
 	guests *guest.Guests
 }
 
-func newHouse(opts guest.Options) *house {
+func newHouse(opts guest.Options, change ...func(*cloud.Options)) *house {
 	GinkgoHelper()
-	fake := clocktesting.NewFakeClock(time.Now())
-	c := cloud.New(cloud.Options{Clock: fake, Boot: boot})
+	options := cloud.Options{Clock: clocktesting.NewFakeClock(time.Now()), Boot: boot}
+	for _, f := range change {
+		f(&options)
+	}
+	c := cloud.New(options)
 	opts.Client = client
 	DeferCleanup(func() {
 		Expect(client.CoreV1().Nodes().DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{})).To(Succeed())

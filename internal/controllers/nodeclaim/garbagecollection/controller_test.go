@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -99,6 +100,29 @@ var _ = Describe("Garbage collection", func() {
 		return lo.FilterMap(env.Sandbox.Servers(), func(s cloud.Server, _ int) (string, bool) { return s.ID, s.Status != "DELETED" })
 	}
 
+	It("should delete a server with the metadata keys of before, and none that the older provider marked", func() {
+		id, older, cluster := orphan(), orphan(), env.Sandbox.BKE().ClusterUID
+		Expect(env.Sandbox.EditServer(id, func(s *cloud.Server) {
+			s.Metadata = lo.MapKeys(s.Metadata, func(_, key string) string { return strings.Replace(key, "bizfly-karpenter-", "karpenter-", 1) })
+		})).To(BeTrue())
+		Expect(env.Sandbox.EditServer(older, func(s *cloud.Server) {
+			s.Metadata = map[string]string{"karpenter-managed": "true", "bke_cluster_id": cluster}
+		})).To(BeTrue())
+		aged()
+		passes()
+		Expect(left()).To(Equal([]string{older}))
+	})
+	It("should emit its events on the ProviderConfig as well", func() {
+		config := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ProviderConfigName}}
+		Expect(env.Client.Create(ctx, config)).To(Succeed())
+		DeferCleanup(func() { Expect(env.Client.Delete(ctx, config)).To(Succeed()) })
+		orphan()
+		aged()
+		passes()
+		Expect(env.Recorder.Events()).To(ContainElements(
+			And(HaveField("Reason", events.ReasonGarbageCollected), HaveField("InvolvedObject", HaveField("Name", metav1.NamespaceSystem))),
+			And(HaveField("Reason", events.ReasonGarbageCollected), HaveField("InvolvedObject", HaveField("UID", config.UID)))))
+	})
 	It("should only tell in a dry run, and say of each server that it deletes otherwise", func() {
 		id := orphan()
 		aged()
