@@ -110,7 +110,7 @@ var _ = Describe("The scrapes", func() {
 		stop, err := scrape(ctx, dir, metrics.URL)
 		Expect(err).ToNot(HaveOccurred())
 		files := func() []string { return lo.Must(filepath.Glob(filepath.Join(dir, "*.prom"))) }
-		Eventually(files).WithTimeout(30 * time.Second).Should(HaveLen(2))
+		Eventually(files).Should(HaveLen(2))
 		Expect(stop()).To(Succeed())
 		Expect(files()).ToNot(ContainElement(HaveSuffix("/1.prom")))
 		Expect(os.ReadFile(files()[0])).To(BeEquivalentTo("up 1\n"))

@@ -197,7 +197,8 @@ func (e *Environment) startKwok(port int) error {
 	if err := e.pki.kubeconfig(config, e.server, "kwok", "system:masters"); err != nil {
 		return err
 	}
-	managed := lo.Ternary(e.options.KwokNodes, "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake", "--manage-nodes-with-label-selector="+aliveSelector)
+	managed := lo.Ternary(e.options.KwokNodes, "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
+		"--manage-nodes-with-label-selector="+aliveSelector)
 	return e.run("kwok",
 		"--kubeconfig="+config, "--config="+e.stages(),
 		"--manage-all-nodes=false", managed,

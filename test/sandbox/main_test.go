@@ -66,11 +66,11 @@ var _ = Describe("The sandbox", func() {
 		go func() { ended <- run(ctx, args, out) }()
 		DeferCleanup(func() {
 			cancel()
-			Eventually(ended, "5s").Should(Receive(Succeed()))
+			Eventually(ended).Should(Receive(Succeed()))
 			_, err := get(url + "/_sandbox/state")
 			Expect(err).To(HaveOccurred(), "it no longer listens")
 		})
-		Eventually(out.String, "5s").Should(ContainSubstring("listening on http://"))
+		Eventually(out.String).Should(ContainSubstring("listening on http://"))
 		_, line, _ := strings.Cut(out.String(), "listening on ")
 		return strings.TrimSpace(line), out
 	}

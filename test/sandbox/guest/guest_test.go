@@ -360,8 +360,8 @@ var _ = Describe("Running", func() {
 			return n.Spec.ProviderID
 		}, "10s").Should(Equal("bizflycloud://" + server.ID))
 		Expect(c.RemoveServer(server.ID)).To(Succeed())
-		Eventually(nodeNames, "10s").Should(BeEmpty())
+		Eventually(nodeNames).Should(BeEmpty())
 		cancel()
-		Eventually(stopped, "5s").Should(BeClosed())
+		Eventually(stopped).Should(BeClosed())
 	})
 })
