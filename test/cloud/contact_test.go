@@ -51,7 +51,7 @@ type seen struct {
 func (r *run) watch(ctx context.Context) seen {
 	var s seen
 	for ctx.Err() == nil {
-		intent := r.ordered()
+		intent := r.intent()
 		if intent != nil && intent.TaskID != "" {
 			task, taskErr := r.api.GetTask(ctx, intent.TaskID)
 			servers, listErr := r.api.ListServers(ctx)
@@ -148,7 +148,7 @@ var _ = Describe("First contact", Ordered, func() {
 		Expect(scope.ProjectID).To(Equal(contact.client.ProjectID))
 	}, SpecTimeout(time.Minute))
 
-	It("should sell a server within the budget", func(ctx SpecContext) {
+	It("should offer a server within the budget", func(ctx SpecContext) {
 		Expect(contact.catalog.Refresh(ctx)).To(Succeed())
 		var err error
 		chosen, err = contact.cheapest()
@@ -228,17 +228,17 @@ var _ = Describe("First contact", Ordered, func() {
 		contact.find("states", "the states that the server was seen in while it was built", lo.Must(sorted(s.states)))
 	}, SpecTimeout(35*time.Minute))
 
-	It("should give the server what was ordered", func(ctx SpecContext) {
+	It("should give the server what was requested", func(ctx SpecContext) {
 		all, err := contact.api.ListServers(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		raw, found := lo.Find(all, func(s *gobizfly.Server) bool { return s.ID == server.ID })
 		Expect(found).To(BeTrue())
-		Expect(raw.Name).To(Equal(contact.ordered().Name), "nodes are found by it")
+		Expect(raw.Name).To(Equal(contact.intent().Name), "nodes are found by it")
 		Expect(raw.Metadata).To(And(HaveKeyWithValue(v1alpha1.MetadataClusterUID, contact.id), HaveKeyWithValue(v1alpha1.MetadataNodeClaimUID, contact.id)),
 			"we know our servers by it")
 		Expect(raw.AvailabilityZone).To(Equal(chosen.zone))
 		contact.behaves("flavor-name", "whether the server's flavor has the name that the catalog has, which is the node's label", raw.Flavor.Name == chosen.flavor)
-		contact.behaves("billing-plan", "the plan that the server has when on_demand was ordered", raw.BillingPlan)
+		contact.behaves("billing-plan", "the plan that the server has when on_demand was requested", raw.BillingPlan)
 		contact.behaves("metadata-added", "the metadata keys that the cloud adds", lo.Must(sorted(lo.Filter(lo.Keys(raw.Metadata), func(key string, _ int) bool {
 			return !lo.SomeBy(v1alpha1.ReservedMetadataPrefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
 		}))))
@@ -318,7 +318,7 @@ var _ = AfterSuite(func(ctx SpecContext) {
 	}
 }, NodeTimeout(20*time.Minute))
 
-// describe writes down what the catalog sells.
+// describe records the catalog.
 func describe(r *run) {
 	GinkgoHelper()
 	snapshot, err := r.catalog.Snapshot()

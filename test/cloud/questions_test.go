@@ -39,13 +39,13 @@ import (
 
 // Questions whose answers decide whether nodes could be replaced, launched in vain or kept again and again.
 
-// shortName asks whether flavors may be ordered by their name without its family, with an image that there is not: nothing
+// shortName asks whether create requests may name flavors without the family, with an unknown image: nothing
 // is built. The same answer as to the full name means that the name was understood.
 func (r *run) shortName(ctx context.Context, class *v1alpha1.BizflyNodeClass, o offer, full error) {
 	GinkgoHelper()
 	_, short, found := strings.Cut(o.flavor, ".")
 	if !found {
-		r.find("short-flavor-name", "what becomes of the order of a flavor by its name without the family", "it has none")
+		r.find("short-flavor-name", "the outcome of a create request with a flavor's name without the family", "it has none")
 		return
 	}
 	o.flavor = short
@@ -56,7 +56,7 @@ func (r *run) shortName(ctx context.Context, class *v1alpha1.BizflyNodeClass, o 
 	GinkgoWriter.Printf("flavor %s: %s\n", short, err)
 }
 
-// networksAdded asks whether the cloud gives a server private networks that were not ordered.
+// networksAdded asks whether the cloud gives a server private networks that were not requested.
 func (r *run) networksAdded(ctx context.Context, key, when string, class *v1alpha1.BizflyNodeClass, server string) {
 	GinkgoHelper()
 	ports, err := r.servers.Ports(ctx)
@@ -64,7 +64,7 @@ func (r *run) networksAdded(ctx context.Context, key, when string, class *v1alph
 	of := lo.Filter(ports, func(p instance.Port, _ int) bool { return p.ServerID == server })
 	ordered := lo.Map(class.Status.Networks, func(n v1alpha1.NetworkStatus, _ int) string { return n.ID })
 	private := lo.FilterMap(of, func(p instance.Port, _ int) (string, bool) { return p.NetworkID, p.Private })
-	r.behaves(key, "how many private networks the server was in that were not ordered, "+when, len(lo.Uniq(lo.Without(private, ordered...))))
+	r.behaves(key, "how many private networks the server was in that were not requested, "+when, len(lo.Uniq(lo.Without(private, ordered...))))
 	r.behaves(key+"-unknown", "how many of its interfaces were neither public nor private, "+when,
 		lo.CountBy(of, func(p instance.Port) bool { return !p.Public && !p.Private }))
 }

@@ -50,7 +50,7 @@ type settings struct {
 	kubeconfig string
 	// budget is the most that the run may cost in VND.
 	budget float64
-	// flavor and zone restrict what is ordered; empty is the cheapest.
+	// flavor and zone restrict what is launched; empty is the cheapest.
 	flavor, zone string
 	// answers is the file that is written.
 	answers string

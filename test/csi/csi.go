@@ -61,7 +61,7 @@ type StandIn struct {
 	Kube client.Client
 	// Cloud makes a client of gobizfly that is logged in.
 	Cloud func(ctx context.Context) (*gobizfly.Client, error)
-	// BillingPlan is what volumes are bought with. The driver sends none, and what the API then takes is not documented: the
+	// BillingPlan is the billing plan of volumes. The driver sends none, and what the API then takes is not documented: the
 	// cloud attaches only volumes that are paid for like the server.
 	BillingPlan string
 

@@ -145,7 +145,7 @@ func (t *timeline) tellServers(ctx context.Context, now time.Time) {
 		present.Insert(server.ID)
 		if _, ok := t.servers[server.ID]; !ok {
 			t.servers[server.ID] = now
-			t.once("server/"+server.ID, "server", "%s ordered: %s in %s%s%s", server.Name, server.FlavorName, server.ZoneName, t.price(ctx, server),
+			t.once("server/"+server.ID, "server", "%s launched: %s in %s%s%s", server.Name, server.FlavorName, server.ZoneName, t.price(ctx, server),
 				t.sinceOldestPod(now))
 		}
 		t.known[server.ID] = server
@@ -176,7 +176,7 @@ func (t *timeline) tellNodes(now time.Time) {
 		server, ok := lo.Find(t.last.servers, func(s cloud.Server) bool { return s.Name == node.Name })
 		if ok && ready(node) {
 			t.joined.Insert(node.Name)
-			t.once("node/"+node.Name, "node", "%s joined %s after it was ordered", node.Name, seconds(now.Sub(t.servers[server.ID])))
+			t.once("node/"+node.Name, "node", "%s joined %s after its launch", node.Name, seconds(now.Sub(t.servers[server.ID])))
 		}
 		if node.DeletionTimestamp != nil {
 			t.once("drain/"+node.Name, "node", "%s is being drained", node.Name)

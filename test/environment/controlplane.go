@@ -46,7 +46,7 @@ const (
 // apiServer is the name of the process that the others talk to.
 const apiServer = "kube-apiserver"
 
-// aliveSelector is the label that the sandbox puts on the Nodes of living servers and takes away from the dead.
+// aliveSelector is the label that the sandbox puts on the Nodes of running servers and removes from the others.
 const aliveSelector = "sandbox.bizflycloud.vn/alive=true"
 
 var loopback = net.IPv4(127, 0, 0, 1)

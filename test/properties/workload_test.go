@@ -193,19 +193,19 @@ func (sim *simulation) homeless(ctx context.Context) (homeless, overfull []strin
 	}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		room, exists := left[pod.Spec.NodeName]
+		free, exists := left[pod.Spec.NodeName]
 		if !exists {
 			homeless = append(homeless, pod.Name)
 			continue
 		}
 		for name, quantity := range pod.Spec.Containers[0].Resources.Requests {
-			rest := room[name]
+			rest := free[name]
 			rest.Sub(quantity)
-			room[name] = rest
+			free[name] = rest
 		}
 	}
-	for name, room := range left {
-		if room.Cpu().Sign() < 0 || room.Memory().Sign() < 0 {
+	for name, free := range left {
+		if free.Cpu().Sign() < 0 || free.Memory().Sign() < 0 {
 			overfull = append(overfull, name)
 		}
 	}

@@ -149,7 +149,7 @@ var _ = Describe("Feature gates", func() {
 	})
 
 	Describe("TerminateFirst", func() {
-		// full is a static NodePool of one node at its node limit, which leaves no room for a replacement.
+		// full is a static NodePool of one node at its node limit, which leaves no capacity for a replacement.
 		full := func() (*house, *karpv1.NodePool) {
 			GinkgoHelper()
 			pool := unit.NodePool(unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "p2.2c_4g"))
@@ -214,7 +214,7 @@ var _ = Describe("Feature gates", func() {
 	})
 
 	Describe("CapacityBuffer", func() {
-		It("should launch room for pods that do not exist yet", func() {
+		It("should launch capacity for pods that do not exist yet", func() {
 			with(coretest.FeatureGates{CapacityBuffer: lo.ToPtr(true)})
 			core := newPlanner(env.CloudProvider)
 			ready(unit.NodePool())

@@ -66,7 +66,7 @@ var _ = Describe("Nodes that see less memory than is advertised", func() {
 		Expect(learned.Cmp(seen)).To(BeNumerically("<=", 0), "more is planned than there is")
 		wasted := seen.DeepCopy()
 		wasted.Sub(learned)
-		Expect(wasted.Value()>>20).To(BeNumerically("<", 150), "room is wasted")
+		Expect(wasted.Value()>>20).To(BeNumerically("<", 150), "capacity is wasted")
 
 		Expect(house.settle(filling(1)...)).To(BeEmpty())
 		Expect(nodes()).To(HaveLen(2))
@@ -112,7 +112,7 @@ var _ = Describe("Nodes that see less memory than is advertised", func() {
 		Expect(lo.CountValuesBy(nodes(), func(n *corev1.Node) string { return n.Labels[corev1.LabelInstanceTypeStable] })).
 			To(Equal(map[string]int{name: 1, "p2.4c_16g": 1}))
 		Expect(house.settle(filling(2)...)).To(BeEmpty())
-		Expect(nodes()).To(HaveLen(2), "the room of the first node is not used")
+		Expect(nodes()).To(HaveLen(2), "the capacity of the first node is not used")
 	})
 	It("should be launched too small once, and never again, when nothing larger is allowed", func() {
 		poolOf(name)

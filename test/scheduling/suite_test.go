@@ -120,7 +120,7 @@ func applied(pool *karpv1.NodePool) *karpv1.NodePool {
 	return pool
 }
 
-// ready makes core believe that the NodePool is validated and its NodeClass ready.
+// ready lets core assume that the NodePool is validated and its NodeClass ready.
 func ready(pool *karpv1.NodePool) *karpv1.NodePool {
 	GinkgoHelper()
 	applied(pool)

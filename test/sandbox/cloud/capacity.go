@@ -115,7 +115,7 @@ func (c *Cloud) admit(q *call, o *validRequest) admission {
 		wants.wanIPs = n
 	}
 	async := c.opts.AsyncRejections
-	if f := q.fx.room(); f != nil {
+	if f := q.fx.capacity(); f != nil {
 		status, message = f.rejection(c.opts.Vietnamese)
 		async = async || f.Async
 	} else if exceeded := c.quotaExceeded(o.project, wants); exceeded != "" {

@@ -37,7 +37,7 @@ const (
 	PlanSpot = "spot_instance"
 )
 
-// Catalog is what this cloud sells, by region where regions differ.
+// Catalog is what this cloud offers, by region where regions differ.
 type Catalog struct {
 	Regions     []Region
 	ServerTypes []ServerType

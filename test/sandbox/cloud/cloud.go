@@ -107,7 +107,7 @@ func (c *Cloud) Options() Options { return c.opts }
 // Clock is the clock that all progress is computed from.
 func (c *Cloud) Clock() clock.Clock { return c.opts.Clock }
 
-// Edit changes what the running cloud sells and has: a newer image, a flavor that is withdrawn, a network that gets a
+// Edit changes what the running cloud offers and has: a newer image, a flavor that is withdrawn, a network that gets a
 // gateway. What servers were made from before stays as it was.
 func (c *Cloud) Edit(change func(*Catalog)) {
 	c.with(func() { change(c.opts.Catalog) })

@@ -268,7 +268,7 @@ var _ = Describe("Ports", func() {
 		Expect(b.State().NetworkInterfaces).To(HaveLen(1))
 	})
 
-	It("should let public addresses be bought, kept and released", func() {
+	It("should let public addresses be allocated, kept and released", func() {
 		server := b.launch(b.request("node-1"))
 		ip, err := b.client.CloudServer.PublicNetworkInterfaces().Create(ctx, &gobizfly.CreatePublicNetworkInterfacePayload{
 			Name: "ip", AvailabilityZone: "HN1", AttachedServer: server.ID,

@@ -59,7 +59,7 @@ type clusterPackage struct {
 	Specify  string       `json:"specify"`
 }
 
-// packages are what a cluster can be bought as.
+// packages are the editions of a cluster.
 var packages = []clusterPackage{
 	{
 		ID: stableID("package", "STANDARD - 1"), Name: "STANDARD - 1", MaxNodes: 50, Memory: 8, HA: true, SLA: "99.99",
@@ -170,7 +170,7 @@ type packageRequest struct {
 	NewPackage string `json:"new_package"`
 }
 
-// upgradePackage buys another package, by its id or name.
+// upgradePackage changes the package, by its id or name.
 func (c *Cloud) upgradePackage(q *call) reply {
 	request, rejection := decode[packageRequest](q)
 	if rejection != nil {

@@ -50,7 +50,7 @@ func (c *Cloud) PayForAddresses(serverID string) []string {
 	return ids
 }
 
-// AddWanIP buys a public address in the zone of a server and attaches it, as a user of the dashboard would. It returns
+// AddWanIP allocates a public address in the zone of a server and attaches it, as a user of the dashboard would. It returns
 // its id, and "" where there is no such server or no address left.
 func (c *Cloud) AddWanIP(serverID, name string) string {
 	id := ""
