@@ -151,7 +151,8 @@ var _ = Describe("A k3s agent", func() {
 		spec.UserData = agent("- max-pods=50\n- pods-per-core=10\n- kube-reserved=cpu=100m,memory=500Mi\n- system-reserved=cpu=50m,memory=100Mi\n- "+
 			"'eviction-hard=memory.available<200Mi,nodefs.available<10%'\n", authority()+token)
 		server := h.start(spec)
-		Eventually(func() *cloud.Guest { h.sync(); return h.truth(server.ID) }).WithPolling(200 * time.Millisecond).Should(Equal(&cloud.Guest{Joined: true, Node: "agent"}))
+		Eventually(func() *cloud.Guest { h.sync(); return h.truth(server.ID) }).WithPolling(200 * time.Millisecond).
+			Should(Equal(&cloud.Guest{Joined: true, Node: "agent"}))
 		h.sync()
 		joined := node("agent")
 		Expect(joined.Spec.ProviderID).To(Equal("bizflycloud://" + server.ID))
