@@ -23,7 +23,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 
