@@ -21,12 +21,11 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 )
 
-func TestDocs(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Docs")
-}
+func TestDocs(t *testing.T) { suite.Run(t, "Docs") }
 
 var _ = Describe("docs", func() {
 	It("should print a page", func() {

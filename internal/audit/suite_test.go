@@ -29,12 +29,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/audit"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 )
 
-func TestAudit(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Audit")
-}
+func TestAudit(t *testing.T) { suite.Run(t, "Audit") }
 
 var _ = Describe("The audit log", func() {
 	// line is what a line has beside what every line of the log has.

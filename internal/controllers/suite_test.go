@@ -28,12 +28,10 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 )
 
-func TestControllers(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Controllers")
-}
+func TestControllers(t *testing.T) { suite.Run(t, "Controllers") }
 
 var _ = Describe("WhenChanged", func() {
 	var settings *options.Store

@@ -30,13 +30,11 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
-func TestEvents(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Events")
-}
+func TestEvents(t *testing.T) { suite.Run(t, "Events") }
 
 // files are the parsed sources of a folder, without its tests.
 func files(dir string) []*ast.File {

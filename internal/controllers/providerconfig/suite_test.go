@@ -43,10 +43,11 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
 const (
@@ -66,19 +67,11 @@ var (
 	foreign []string
 )
 
-func TestProviderConfig(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "ProviderConfig")
-}
+func TestProviderConfig(t *testing.T) { suite.Run(t, "ProviderConfig") }
 
-var _ = BeforeSuite(func() {
-	env = coretest.NewEnvironment(coretest.WithCRDs(apis.CRDs...))
+var _ = unit.APIServer(&env, func() {
 	// As in production: what decides about the scope is read from the API server itself.
 	kubeClient = lo.Must(client.New(env.Config, client.Options{Scheme: scheme.Scheme}))
-})
-
-var _ = AfterSuite(func() {
-	Expect(env.Stop()).To(Succeed())
 })
 
 // replica is one process of the controller: its client, and its look at the configuration.

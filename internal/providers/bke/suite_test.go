@@ -27,6 +27,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
@@ -49,10 +51,7 @@ var (
 	kube client.Client
 )
 
-func TestBKE(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "BKE")
-}
+func TestBKE(t *testing.T) { suite.Run(t, "BKE") }
 
 var _ = BeforeSuite(func() {
 	env := &envtest.Environment{BinaryAssetsDirectory: cmp.Or(os.Getenv("KUBEBUILDER_ASSETS"), filepath.Join("..", "..", "..", ".cache", "controlplane", "bin"))}

@@ -177,7 +177,8 @@ type average struct {
 	at      time.Time
 }
 
-func (l *launches) record(launch Launch, took time.Duration) {
+// RecordLaunch remembers how long it took from the create request until the node had registered.
+func (l *launches) RecordLaunch(launch Launch, took time.Duration) {
 	if took <= 0 {
 		return
 	}
@@ -203,7 +204,8 @@ func (l *launches) record(launch Launch, took time.Duration) {
 	launchSecondsAverage.Set(seconds, launch.labels())
 }
 
-func (l *launches) average(launch Launch) (float64, bool) {
+// LaunchSeconds returns the moving average of what such launches took, and false when none was seen in the last day.
+func (l *launches) LaunchSeconds(launch Launch) (float64, bool) {
 	now := l.clock.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -219,14 +221,4 @@ func (l *launches) flush() {
 	defer l.mu.Unlock()
 	l.seen = map[Launch]average{}
 	launchSecondsAverage.Reset()
-}
-
-// RecordLaunch remembers how long it took from the create request until the node had registered.
-func (p *DefaultProvider) RecordLaunch(launch Launch, took time.Duration) {
-	p.launches.record(launch, took)
-}
-
-// LaunchSeconds returns the moving average of what such launches took, and false when none was seen in the last day.
-func (p *DefaultProvider) LaunchSeconds(launch Launch) (float64, bool) {
-	return p.launches.average(launch)
 }

@@ -48,7 +48,7 @@ type DefaultProvider struct {
 	mu       sync.Mutex
 	failures map[Offering][]time.Time
 
-	launches launches
+	launches
 }
 
 // state is immutable.

@@ -42,22 +42,17 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
 var env *coretest.Environment
 
-func TestFlavor(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Flavor")
-}
+func TestFlavor(t *testing.T) { suite.Run(t, "Flavor") }
 
-var _ = BeforeSuite(func() {
-	env = coretest.NewEnvironment(coretest.WithCRDs(apis.CRDs...))
-	DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
-})
+var _ = unit.APIServer(&env)
 
 // room is the provider with everything below it.
 type room struct {

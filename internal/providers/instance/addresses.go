@@ -80,7 +80,8 @@ func (p *DefaultProvider) releaseAddresses(ctx context.Context, current record) 
 	}
 	ports, err := p.ports.get(ctx, 0)
 	if err != nil {
-		return []leftover{{kind: LeftoverAddress, err: fmt.Errorf("listing network interfaces to find what server %s left: %w", lo.CoalesceOrEmpty(current.Name, current.ID), err)}}
+		return []leftover{{kind: LeftoverAddress, err: fmt.Errorf("listing network interfaces to find what server %s left: %w",
+			lo.CoalesceOrEmpty(current.Name, current.ID), err)}}
 	}
 	var left []leftover
 	for _, port := range ports {

@@ -24,6 +24,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -37,10 +39,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/guest"
 )
 
-func TestGuest(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Guest")
-}
+func TestGuest(t *testing.T) { suite.Run(t, "Guest") }
 
 var (
 	client kubernetes.Interface

@@ -29,6 +29,7 @@ import (
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -339,10 +340,9 @@ var _ = Describe("Garbage collection", func() {
 			Expect(left()).To(ConsistOf(lo.ToAnySlice(kept)...))
 		})
 		It("should go on when no claim ever held their ids, so that no node of theirs is registered", func() {
-			patience := env.IDWait
-			env.IDWait = 200 * time.Millisecond
-			DeferCleanup(func() { env.IDWait = patience })
-			env.Reset(ctx, cloud.Options{Latency: 1500 * time.Millisecond, HideBuilding: true})
+			cloudTime := clocktesting.NewFakeClock(time.Now())
+			env.Reset(ctx, cloud.Options{Clock: cloudTime, Latency: time.Minute, HideBuilding: true})
+			env.WithoutIDWait()
 			var group sync.WaitGroup
 			for range 7 {
 				claim, err := env.NodeClaim(ctx, nil)
@@ -357,9 +357,10 @@ var _ = Describe("Garbage collection", func() {
 			Expect(env.Cleanup(ctx)).To(Succeed())
 			env.Restart(ctx)
 			controller = collector(env.APIReader)
-			Eventually(left).WithTimeout(10 * time.Second).Should(HaveLen(7))
+			cloudTime.Step(time.Minute)
+			Expect(left()).To(HaveLen(7))
 			aged()
-			Eventually(func() []string { pass(); return left() }).WithTimeout(20 * time.Second).Should(BeEmpty())
+			Eventually(func() []string { pass(); cloudTime.Step(time.Second); return left() }).Should(BeEmpty())
 			Expect(env.Recorder.Calls(events.ReasonGarbageCollectionSuspended)).To(BeZero())
 		})
 		It("should ask a second time before it believes that most claims are gone", func() {
