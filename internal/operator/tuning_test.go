@@ -124,7 +124,7 @@ var _ = Describe("Tuning", Ordered, ContinueOnFailure, func() {
 	resume := func(age, patience time.Duration) error {
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
-		_, err := op.Instances.Resume(ctx, "claim", instance.Intent{Attempt: 1, Name: "lost", Flavor: flavorName, Zone: "HN1", OrderedAt: time.Now().Add(-age)})
+		_, err := op.Instances.Resume(ctx, "claim", instance.Intent{Attempt: 1, Name: "lost", Flavor: flavorName, Zone: "HN1", RequestedAt: time.Now().Add(-age)})
 		return err
 	}
 	It("should change serverIDWait", func() {

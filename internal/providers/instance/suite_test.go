@@ -59,6 +59,7 @@ const (
 	createServer = "POST /iaas-cloud/api/servers"
 	deleteServer = "DELETE /iaas-cloud/api/servers/{id}"
 	deleteVolume = "DELETE /iaas-cloud/api/volumes/{id}"
+	getServer    = "GET /iaas-cloud/api/servers/{id}"
 	getTask      = "GET /iaas-cloud/api/tasks/{id}"
 	leaveCluster = "POST /api/kubernetes-engine/engine/cluster_leave/{uid}"
 )
@@ -109,9 +110,15 @@ func (p *protectedVolumes) read(context.Context) (sets.Set[string], error) {
 // times are the settings of a world, changed.
 func times(change func(*options.Options)) *options.Store {
 	return unit.Settings(func(o *options.Options) {
-		o.ServerIDWait, o.ServerPollInterval = 20*time.Second, 10*time.Millisecond
+		// Every reader gets a list that begins with its call, unless a spec is about older ones.
+		o.ServerIDWait, o.ServerPollInterval, o.ServerListMaxAge = 20*time.Second, 10*time.Millisecond, 0
 		change(o)
 	})
+}
+
+// sharing lets readers share a list of a few seconds ago, as by default.
+func sharing(c *instance.Config) {
+	c.Settings = times(func(o *options.Options) { o.ServerListMaxAge = options.Defaults().ServerListMaxAge })
 }
 
 // newWorld starts a cloud; the changes are applied to the provider's configuration.
@@ -227,7 +234,7 @@ func (w *world) launch(changes ...func(*instance.LaunchRequest)) (*instance.Inst
 // intent is what is on the claim after an order.
 func (w *world) intent(changes ...func(*instance.Intent)) instance.Intent {
 	intent := instance.Intent{
-		Attempt: 1, Name: instance.Name(claimName, claimUID, clusterUID, 1), Flavor: "p2.2c_4g", Zone: "HN1", BillingPlan: "on_demand", OrderedAt: time.Now(),
+		Attempt: 1, Name: instance.Name(claimName, claimUID, clusterUID, 1), Flavor: "p2.2c_4g", Zone: "HN1", BillingPlan: "on_demand", RequestedAt: time.Now(),
 	}
 	for _, change := range changes {
 		change(&intent)

@@ -44,10 +44,10 @@ var _ = Describe("Data disks that nobody wrote down", func() {
 	)
 })
 
-// reapOnce makes one pass and returns what went wrong in it.
-func reapOnce(provider instance.Provider, request instance.ReapRequest) error {
-	reaped, err := provider.Reap(ctx, request)
-	return errors.Join(err, errors.Join(lo.FilterMap(reaped, func(r instance.Reaped, _ int) (error, bool) {
+// reconcileOnce makes one pass and returns what went wrong in it.
+func reconcileOnce(provider instance.Provider, request instance.DeletionsRequest) error {
+	reaped, err := provider.ReconcileDeletions(ctx, request)
+	return errors.Join(err, errors.Join(lo.FilterMap(reaped, func(r instance.Deletion, _ int) (error, bool) {
 		return r.Err, !errors.Is(r.Err, instance.ErrNotFound)
 	})...))
 }
@@ -56,7 +56,7 @@ func reapOnce(provider instance.Provider, request instance.ReapRequest) error {
 func reap(w *world) {
 	GinkgoHelper()
 	Eventually(func() []string {
-		Expect(reapOnce(w.provider, instance.ReapRequest{})).To(Succeed())
+		Expect(reconcileOnce(w.provider, instance.DeletionsRequest{})).To(Succeed())
 		return w.leftovers()
 	}).Should(BeEmpty())
 }

@@ -121,7 +121,7 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 		}
 		orphans = nil
 	}
-	reaped, err := c.instances.Reap(ctx, instance.ReapRequest{DryRun: c.config.DryRun, Launching: found.launching,
+	reaped, err := c.instances.ReconcileDeletions(ctx, instance.DeletionsRequest{DryRun: c.config.DryRun, Launching: found.launching,
 		Orphans: lo.Map(orphans, func(s *instance.Instance, _ int) instance.DeleteRequest {
 			return instance.DeleteRequest{ID: s.ID, Name: s.Name, Reason: Reason}
 		})})
@@ -132,7 +132,7 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 }
 
 // follow reports what became of one deletion, and deletes the Nodes of a server that has no NodeClaim: nothing else would.
-func (c *Controller) follow(ctx context.Context, r instance.Reaped) error {
+func (c *Controller) follow(ctx context.Context, r instance.Deletion) error {
 	collected := r.Reason == Reason && r.ID != ""
 	switch {
 	case errors.Is(r.Err, instance.ErrNotOurs):
