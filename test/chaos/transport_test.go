@@ -60,6 +60,9 @@ func (w wire) RoundTrip(request *http.Request) (*http.Response, error) {
 	if world.hangs != "" && isOrder(request) && bytes.Contains(body, []byte(world.hangs)) {
 		fate.lateBy = time.Hour
 	}
+	if isOrder(request) && world.overRate() {
+		fate.faults = append(fate.faults, cloud.Fault{Effect: cloud.EffectThrottle, RetryAfter: time.Second})
+	}
 	if err := w.p.enter(request.Context()); err != nil {
 		return nil, err
 	}
@@ -134,6 +137,21 @@ func (w *world) subject(request *http.Request, body []byte) string {
 
 func isOrder(request *http.Request) bool {
 	return request.Method == http.MethodPost && strings.HasSuffix(request.URL.Path, "/servers")
+}
+
+// overRate reports whether a create request exceeds what the cloud accepts in a second.
+func (w *world) overRate() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.createsPerSecond == 0 {
+		return false
+	}
+	w.creates = lo.Filter(w.creates, func(at time.Time, _ int) bool { return time.Since(at) < time.Second })
+	if len(w.creates) >= w.createsPerSecond {
+		return true
+	}
+	w.creates = append(w.creates, time.Now())
+	return false
 }
 
 // fieldOf reads a string out of JSON that we know not to escape it.

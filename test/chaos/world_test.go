@@ -83,6 +83,9 @@ type world struct {
 
 	// hangs is the UID of the claim whose order is never answered.
 	hangs types.UID
+	// createsPerSecond is how many create requests the cloud accepts in one second, 0 without a limit; creates are their times.
+	createsPerSecond int
+	creates          []time.Time
 	// unknown are the answers that no table contains; nil without.
 	unknown *unknownAnswers
 	// wanted are the requirements of new claims; nil for those of any small flavor.

@@ -67,7 +67,7 @@ func (d *deleter) view(ctx context.Context, after time.Time) (*view, error) {
 // Delete deletes a server with its root disk and those of the recorded disks that no PersistentVolume owns.
 func (d *deleter) Delete(ctx context.Context, request DeleteRequest) error {
 	// Core's two controllers that delete ask again after the answer "gone".
-	if request.ID == "" || d.tracker.known(record{ID: request.ID}).gone() {
+	if request.ID == "" || d.tracker.known(record{ID: request.ID}).settled() {
 		return fmt.Errorf("%w: %q", ErrNotFound, request.ID)
 	}
 	return d.reconcileDeletion(ctx, request)
@@ -89,7 +89,7 @@ func (d *deleter) ReconcileDeletions(ctx context.Context, request DeletionsReque
 	workqueue.ParallelizeUntil(ctx, parallelDeletions, len(deletions), func(i int) {
 		if i < len(request.Orphans) {
 			orphan, r := request.Orphans[i], d.tracker.known(record{ID: request.Orphans[i].ID})
-			deletions[i] = Deletion{ID: orphan.ID, Name: orphan.Name, Reason: orphan.Reason, Repeated: r.gone(), Err: d.reconcileDeletion(ctx, orphan)}
+			deletions[i] = Deletion{ID: orphan.ID, Name: orphan.Name, Reason: orphan.Reason, Repeated: r.settled(), Err: d.reconcileDeletion(ctx, orphan)}
 			return
 		}
 		r := open[i-len(request.Orphans)]
@@ -143,7 +143,7 @@ func (d *deleter) reconcileDeletion(ctx context.Context, request DeleteRequest) 
 		r.Description = r.Description.or(Description{
 			NodeClaim: server.NodeClaim, NodeClaimUID: server.NodeClaimUID, Flavor: server.Flavor, Zone: server.Zone,
 		})
-		r.Done = false
+		r.Done, r.GoneSince = false, time.Time{}
 	})
 	if late {
 		// Nothing ends without it: its node may run pods.
@@ -167,7 +167,8 @@ func (d *deleter) begin(r *record, request DeleteRequest) {
 }
 
 // find returns the server; nil when it is provably gone: absent from a list that began after its deletion was first requested,
-// and denied by the API under its id. The list is shared by all deletions, so that only the second costs a call per server.
+// and denied by the API under its id. The list is shared by all deletions, so that only the second costs a call per server, and
+// that it is made once.
 func (d *deleter) find(ctx context.Context, r record) (*view, *Instance, error) {
 	v, err := d.view(ctx, d.recent())
 	if err == nil && v.Get(r.ID) == nil && !v.begun.After(r.Begun) {
@@ -179,8 +180,15 @@ func (d *deleter) find(ctx context.Context, r record) (*view, *Instance, error) 
 	if server := v.Get(r.ID); server != nil {
 		return v, server, nil
 	}
+	if !r.GoneSince.IsZero() {
+		return v, nil, nil
+	}
 	server, err := d.getServer(ctx, r.ID)
-	if err != nil && !errors.Is(err, ErrNotFound) {
+	switch {
+	case errors.Is(err, ErrNotFound):
+		d.tracker.change(r, func(r *record) { r.GoneSince = lo.CoalesceOrEmpty(r.GoneSince, d.clock.Now()) })
+		return v, nil, nil
+	case err != nil:
 		return nil, nil, fmt.Errorf("making sure that a server is gone: %w", err)
 	}
 	return v, server, nil

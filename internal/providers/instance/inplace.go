@@ -43,7 +43,7 @@ const (
 	changeFirewalls   = "firewalls"
 )
 
-// errNoPorts says that the firewalls of a server cannot be changed because no interface is known to be its own.
+// errNoPorts means that the firewalls of a server cannot be changed because no interface is known to be its own.
 var errNoPorts = errors.New("the cloud lists no network interface that the server was launched with")
 
 // Port is a network interface that a server uses.

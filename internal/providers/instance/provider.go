@@ -116,10 +116,23 @@ func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider bootstr
 	return &DefaultProvider{inventory: i, launcher: l, deleter: d, changer: &changer{inventory: i, reboots: cache.New(ttl.Reboot, 0)}}
 }
 
-// Get returns a server of this cluster. A list of a few seconds ago is enough to find it, but not to find it gone.
+// Flush forgets all lists, for tests.
+func (p *DefaultProvider) Flush() {
+	p.servers.flush()
+	p.volumes.flush()
+	p.ports.flush()
+	p.firewalls.flush()
+}
+
+// Get returns a server of this cluster. A list of a few seconds ago is enough to find it, but not to find it gone. Of one that is
+// being deleted core asks again and again, so that this is shared with the deletions.
 func (p *DefaultProvider) Get(ctx context.Context, id string) (*Instance, error) {
-	if p.tracker.known(record{ID: id}).gone() {
-		return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
+	if r := p.tracker.known(record{ID: id}); !r.Begun.IsZero() {
+		_, server, err := p.find(ctx, r)
+		if err == nil && (server == nil || server.gone() || !p.ours(server)) {
+			return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
+		}
+		return server, err
 	}
 	if recent := p.servers.peek(p.recent()); recent != nil {
 		if server := recent.value.Get(id); server != nil && !server.gone() {

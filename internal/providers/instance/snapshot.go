@@ -141,7 +141,7 @@ func (i *inventory) atMost(maxAge time.Duration) time.Time {
 	return i.clock.Now().Add(-max(maxAge, i.settings.Load().ServerListMaxAge))
 }
 
-// getServer reads one server, whoever it belongs to; ErrNotFound when the API denies its id.
+// getServer reads one server, of this cluster or not; ErrNotFound when the API denies its id.
 func (i *inventory) getServer(ctx context.Context, id string) (*Instance, error) {
 	if i.uid == "" {
 		return nil, errNoClusterUID
@@ -165,7 +165,7 @@ func (i *inventory) ownServer(ctx context.Context, id string) (*Instance, error)
 	return server, err
 }
 
-// convert makes an Instance of a server.
+// convert returns the Instance of a server.
 func (c cluster) convert(server *gobizfly.Server) *Instance {
 	attempt, err := strconv.Atoi(server.Metadata[v1alpha1.MetadataAttempt])
 	if err != nil {
@@ -270,6 +270,13 @@ func (s *shared[V]) peek(after time.Time) *listed[V] {
 	return nil
 }
 
+// flush forgets the last list.
+func (s *shared[V]) flush() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = nil
+}
+
 // join returns the list that is young enough for the reader, beginning one where there is none.
 func (s *shared[V]) join(ctx context.Context, after time.Time) *listed[V] {
 	s.mu.Lock()
@@ -291,7 +298,7 @@ func (s *shared[V]) join(ctx context.Context, after time.Time) *listed[V] {
 	return s.next
 }
 
-// leave takes back a join, so that no list is made for nobody.
+// leave takes back a join, so that no list is begun that no reader waits for.
 func (s *shared[V]) leave(l *listed[V]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -59,7 +59,7 @@ type record struct {
 	RetryAt time.Time
 	// Late is true once it was reported that the server is still there.
 	Late bool
-	// GoneSince is when the server was first found gone.
+	// GoneSince is when the server was proved to be gone; zero while it was not.
 	GoneSince time.Time
 	// Released is true once the NodeClaim no longer waits for what the server left, and Failures counts the tries since.
 	Released bool
@@ -75,8 +75,8 @@ type record struct {
 	Description Description
 }
 
-// gone reports whether the server is provably gone.
-func (r record) gone() bool { return r.Done || r.Released }
+// settled reports whether the NodeClaim of the server may end.
+func (r record) settled() bool { return r.Done || r.Released }
 
 func (r record) key() string { return lo.Ternary(r.ID != "", byID+r.ID, byName+r.Name) }
 

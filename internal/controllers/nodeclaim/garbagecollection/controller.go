@@ -74,7 +74,7 @@ type Controller struct {
 	firstSeen map[string]time.Time
 }
 
-// NewController makes a garbage collector. The reader must not be a cache: it decides that a claim does not exist.
+// NewController returns a garbage collector. The reader must not be a cache: it decides that a claim does not exist.
 func NewController(config Config, kubeClient client.Client, apiReader client.Reader, instances instance.Provider, recorder karpevents.Recorder, clk clock.Clock) *Controller {
 	if config.Settings == nil {
 		config.Settings = options.NewStore(nil)
@@ -83,7 +83,7 @@ func NewController(config Config, kubeClient client.Client, apiReader client.Rea
 		firstSeen: map[string]time.Time{}}
 }
 
-// Name is the controller's name, which core's garbage collector must not share.
+// Name is the controller's name, which differs from that of core's garbage collector.
 func (c *Controller) Name() string { return "nodeclaim.garbagecollection.bizflycloud" }
 
 // Reconcile makes one pass.
@@ -168,7 +168,7 @@ func (c *Controller) deleteNodes(ctx context.Context, id string) error {
 			errs = multierr.Append(errs, fmt.Errorf("deleting node %s: %w", node.Name, err))
 			continue
 		}
-		log.FromContext(ctx).Info("deleted the node of a server without a claim", "Node", klog.KObj(node), "server", id)
+		log.FromContext(ctx).Info("deleted the node of a server without a NodeClaim", "Node", klog.KObj(node), "server", id)
 	}
 	return errs
 }

@@ -40,15 +40,12 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
 
 const (
-	// pollInterval is how often a server is read before its node registers.
-	pollInterval = 5 * time.Second
-	// latePollInterval is how often it is afterwards, when nothing is urgent any more.
-	latePollInterval = time.Minute
 	// concurrency is enough for hundreds of launches, which share one list of the servers.
 	concurrency = 10
 	// claimVolumePrefix begins the names of volumes that the CSI driver creates for PersistentVolumeClaims.
@@ -80,7 +77,7 @@ func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (re
 		return reconcile.Result{}, nil
 	}
 	registered := claim.StatusConditions().Get(karpv1.ConditionTypeRegistered).IsTrue()
-	again := reconcile.Result{RequeueAfter: lo.Ternary(registered, latePollInterval, pollInterval)}
+	again := reconcile.Result{RequeueAfter: lo.Ternary(registered, ttl.VolumesLateInterval, ttl.VolumesInterval)}
 	// A list that is older than the NodeClaim's own state can lack disks, and then it is read again; it cannot have others.
 	servers, err := c.instances.Snapshot(ctx, again.RequeueAfter)
 	if err != nil {

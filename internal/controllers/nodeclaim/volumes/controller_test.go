@@ -52,6 +52,7 @@ var _ = Describe("Owned volumes", func() {
 	}
 	look := func() reconcile.Result {
 		GinkgoHelper()
+		env.Instances.Flush()
 		result, err := controller.Reconcile(ctx, claim)
 		Expect(err).ToNot(HaveOccurred())
 		return result
