@@ -366,10 +366,10 @@ var _ = Describe("Delete", func() {
 	It("should take nothing from a living server of the same name, which a repeated order has made", func() {
 		w := newWorld(cloud.Options{})
 		server, _ := w.launch()
-		twin := w.box.AddServer(cloud.ServerSpec{Name: server.Name, Metadata: metadata(clusterUID, claimUID, 1)})
+		duplicate := w.box.AddServer(cloud.ServerSpec{Name: server.Name, Metadata: metadata(clusterUID, claimUID, 1)})
 		// The disk of a server that is being built is attached to nothing yet.
 		free := w.box.AddVolume(cloud.VolumeSpec{Name: server.Name + "_rootdisk", Bootable: true})
-		w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: twin.ID, Name: server.Name})
+		w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: duplicate.ID, Name: server.Name})
 		Expect(w.count(leaveCluster)).To(BeZero(), "BKE knows the living server's node by that name")
 		Expect(w.count(deleteVolume)).To(BeZero())
 		Expect(lo.Map(w.box.State().Volumes, func(v cloud.Volume, _ int) string { return v.ID })).To(ConsistOf(root(server), free.ID))
@@ -406,11 +406,11 @@ var _ = Describe("Delete", func() {
 			Expect(w.deleted()).To(Equal([][]string{{root(server)}}))
 			Expect(w.leftovers()).To(BeEmpty())
 		})
-		It("should not be done in the place of its twin, which is still that node", func() {
+		It("should not be done in the place of its duplicate, which is still that node", func() {
 			w := newWorld(cloud.Options{})
 			server := renamed(w)
-			twin := w.box.AddServer(cloud.ServerSpec{Name: server.Name, Metadata: metadata(clusterUID, claimUID, 1)})
-			w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: twin.ID})
+			duplicate := w.box.AddServer(cloud.ServerSpec{Name: server.Name, Metadata: metadata(clusterUID, claimUID, 1)})
+			w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: duplicate.ID})
 			Expect(w.count(leaveCluster)).To(BeZero())
 			w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID})
 			Expect(w.box.State().LeftNodes).To(Equal([]string{server.Name}))

@@ -49,9 +49,9 @@ func (r *reports) add(_ context.Context, server string, kind instance.LeftoverKi
 
 var _ = Describe("What a deleted server leaves", func() {
 	var now *clocktesting.FakeClock
-	var told *reports
-	BeforeEach(func() { now, told = clocktesting.NewFakeClock(time.Now()), &reports{} })
-	controlled := func(c *instance.Config) { c.Clock, c.OnLeftover = now, told.add }
+	var reported *reports
+	BeforeEach(func() { now, reported = clocktesting.NewFakeClock(time.Now()), &reports{} })
+	controlled := func(c *instance.Config) { c.Clock, c.OnLeftover = now, reported.add }
 	rejected := func(path string, status int, message string) cloud.Fault {
 		return cloud.Fault{Method: http.MethodDelete, Path: path, Effect: cloud.EffectStatus, Status: status, Message: message}
 	}
@@ -76,10 +76,10 @@ var _ = Describe("What a deleted server leaves", func() {
 				Expect(errors.Is(provider.Delete(ctx, request), instance.ErrNotFound)).To(BeFalse())
 				now.Step(time.Minute)
 			}
-			Expect(told.kinds).To(BeEmpty())
+			Expect(reported.kinds).To(BeEmpty())
 			Expect(provider.Delete(ctx, request)).To(MatchError(instance.ErrNotFound), "the server is gone, and the wait is over")
-			Expect(lo.Uniq(told.kinds)).To(Equal([]instance.LeftoverKind{kind}))
-			before := len(told.kinds)
+			Expect(lo.Uniq(reported.kinds)).To(Equal([]instance.LeftoverKind{kind}))
+			before := len(reported.kinds)
 
 			w.box.ResetRequests()
 			for range 120 {
@@ -90,7 +90,7 @@ var _ = Describe("What a deleted server leaves", func() {
 			}
 			// After 1, 2, 4, 8, 16 and then every 30 minutes, of each thing that is left.
 			Expect(w.count(route)).To(And(BeNumerically(">=", 5), BeNumerically("<=", 9*before)))
-			Expect(told.kinds).To(HaveLen(before), "it is told once")
+			Expect(reported.kinds).To(HaveLen(before), "it is reported once")
 
 			w.box.ClearFaults()
 			now.Step(31 * time.Minute)
@@ -123,7 +123,7 @@ var _ = Describe("What a deleted server leaves", func() {
 			Expect(errors.Is(provider.Delete(ctx, instance.DeleteRequest{ID: server.ID, Name: server.Name}), instance.ErrNotFound)).To(BeFalse())
 			now.Step(time.Minute)
 		}
-		Expect(told.kinds).To(Equal([]instance.LeftoverKind{instance.LeftoverServer}))
+		Expect(reported.kinds).To(Equal([]instance.LeftoverKind{instance.LeftoverServer}))
 	})
 	It("should be found by a process that starts anew and has no NodeClaim to ask", func() {
 		w := newWorld(cloud.Options{})

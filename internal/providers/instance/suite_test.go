@@ -178,14 +178,14 @@ func (w *world) nodeClass() *v1alpha1.BizflyNodeClass {
 	}
 }
 
-// ledger is the claim's annotation.
-type ledger struct {
+// intentLog is the claim's annotation.
+type intentLog struct {
 	mu      sync.Mutex
 	intents []instance.Intent
 	fail    func(instance.Intent) error
 }
 
-func (l *ledger) record(_ context.Context, intent instance.Intent) error {
+func (l *intentLog) record(_ context.Context, intent instance.Intent) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.fail != nil {
@@ -197,21 +197,21 @@ func (l *ledger) record(_ context.Context, intent instance.Intent) error {
 	return nil
 }
 
-func (l *ledger) last() instance.Intent {
+func (l *intentLog) last() instance.Intent {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.intents[len(l.intents)-1]
 }
 
-func (l *ledger) all() []instance.Intent {
+func (l *intentLog) all() []instance.Intent {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return append([]instance.Intent{}, l.intents...)
 }
 
 // request is an order for the claim.
-func (w *world) request(changes ...func(*instance.LaunchRequest)) (*instance.LaunchRequest, *ledger) {
-	written := &ledger{}
+func (w *world) request(changes ...func(*instance.LaunchRequest)) (*instance.LaunchRequest, *intentLog) {
+	written := &intentLog{}
 	request := &instance.LaunchRequest{
 		NodeClaim: claimName, NodeClaimUID: claimUID, NodePool: "default", NodeClass: w.nodeClass(), Attempt: 1,
 		Flavor: "p2.2c_4g", Category: "premium", Zone: "HN1", BillingPlan: "on_demand", CPU: 2, MemoryMiB: 4096, Record: written.record,

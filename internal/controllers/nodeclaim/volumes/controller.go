@@ -140,7 +140,9 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
 		For(&karpv1.NodeClaim{}, builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool {
-			return cloudprovider.IsManaged(o.(*karpv1.NodeClaim))
+			// The events of NodeClaims whose record is written, which is all but a few, cost nothing.
+			_, recorded := o.GetAnnotations()[v1alpha1.AnnotationOwnedVolumes]
+			return !recorded && cloudprovider.IsManaged(o.(*karpv1.NodeClaim))
 		}))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
 		Complete(reconcile.AsReconciler(m.GetClient(), c))

@@ -36,7 +36,7 @@ var _ = Describe("Data disks that nobody wrote down", func() {
 			request, _ := w.request(withDataDisks)
 			_, _, err := w.provider.Launch(ctx, request)
 			Expect(errors.As(err, new(*instance.FailedError))).To(BeTrue(), "%v", err)
-			reap(w)
+			reconcileAll(w)
 		},
 		Entry("with a server in ERROR", cloud.Options{}, cloud.Fault{Effect: cloud.EffectErrorServer}),
 		Entry("for want of capacity", cloud.Options{HideBuilding: true}, cloud.Fault{Effect: cloud.EffectNoCapacity, Async: true}),
@@ -52,8 +52,8 @@ func reconcileOnce(provider instance.Provider, request instance.DeletionsRequest
 	})...))
 }
 
-// reap makes passes until nothing is left.
-func reap(w *world) {
+// reconcileAll makes passes until nothing is left.
+func reconcileAll(w *world) {
 	GinkgoHelper()
 	Eventually(func() []string {
 		Expect(reconcileOnce(w.provider, instance.DeletionsRequest{})).To(Succeed())
