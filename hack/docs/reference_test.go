@@ -40,14 +40,14 @@ var _ = Describe("The reference of the API", func() {
 			"### BizflyNodeClass: spec.rootDisk\n",
 			"| `size` | quantity | `40Gi` | Size is the size of the disk, at least 20Gi, in steps of 10Gi.",
 			"rootDisk.size must be a multiple of 10Gi, in which steps disks are sold, for example 40Gi",
-			"- Rule: set type or volumeType, not both.",
-			"| `billingPlan` | `on_demand`, `saving_plan` | `on_demand` |",
+			"- Rule: set medium or volumeType, not both.",
+			"| `billingPlan` | `OnDemand`, `SavingPlan` | `OnDemand` |",
 			"### BizflyNodeClass: spec.imageSelectorTerms[].snapshot\n",
 			"### ProviderConfig: spec.rateLimits.create\n",
 			"| `name` (required) | string |",
 			"| `DisksReady` |", "`RootDiskTooSmall`: ", "`UnknownUntilFirstLaunch`: ", "`UserDataInvalid`: ",
 			"| `karpenter.bizflycloud.vn/instance-gpu-count` | The number of GPUs. |",
-			"| `karpenter.bizflycloud.vn/bizflynodeclass-hash` |", "| `karpenter-cluster-uid` |",
+			"| `karpenter.bizflycloud.vn/bizflynodeclass-hash` |", "| `bizfly-karpenter-cluster-uid` |",
 		} {
 			Expect(page).To(ContainSubstring(text))
 		}

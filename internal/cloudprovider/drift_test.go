@@ -65,9 +65,9 @@ func wide() (*v1alpha1.BizflyNodeClass, *karpv1.NodeClaim) {
 	GinkgoHelper()
 	class := nodeClass(func(n *v1alpha1.BizflyNodeClass) {
 		n.Spec.DataDisks = []v1alpha1.DataDisk{
-			{Size: lo.ToPtr(resource.MustParse("100Gi"))}, {Size: lo.ToPtr(resource.MustParse("50Gi")), Type: v1alpha1.DiskTypeHDD},
+			{Size: lo.ToPtr(resource.MustParse("100Gi"))}, {Size: lo.ToPtr(resource.MustParse("50Gi")), Medium: v1alpha1.DiskMediumHDD},
 		}
-		n.Spec.Bootstrap = &v1alpha1.Bootstrap{UserData: lo.ToPtr("#!/bin/bash\ntrue\n")}
+		n.Spec.UserData = lo.ToPtr("#!/bin/bash\ntrue\n")
 	})
 	claim := launched(nodeClaim(nil))
 	class.Status.UserDataHash = serverOf(claim).Metadata[v1alpha1.MetadataUserDataHash]
@@ -160,7 +160,7 @@ var _ = Describe("Drift of a server", func() {
 			Expect(env.Client.Status().Update(ctx, class)).To(Succeed())
 			Expect(drifts(claim)).To(Equal(expected))
 		},
-		Entry("another image", func(n *v1alpha1.BizflyNodeClass) { n.Status.Image.ID = "another" }, cloudprovider.ImageDrift),
+		Entry("another image", func(n *v1alpha1.BizflyNodeClass) { n.Status.Images[0].ID = "another" }, cloudprovider.ImageDrift),
 		Entry("another network", func(n *v1alpha1.BizflyNodeClass) { n.Status.Networks[0].ID = vpcID("tiny") }, cloudprovider.NetworkDrift),
 		Entry("another network too", func(n *v1alpha1.BizflyNodeClass) {
 			n.Status.Networks = append(n.Status.Networks, v1alpha1.NetworkStatus{ID: vpcID("tiny")})
@@ -300,6 +300,25 @@ var _ = Describe("Drift of a server", func() {
 })
 
 var _ = Describe("A quiet cluster", func() {
+	It("should roll nothing, and find and delete its servers, after an upgrade that renames the metadata keys", func() {
+		_, claim := wide()
+		before, err := env.CloudProvider.List(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(before).To(HaveLen(1))
+		Expect(env.Sandbox.EditServer(serverOf(claim).ID, func(s *cloud.Server) {
+			s.Metadata = lo.MapKeys(s.Metadata, func(_, key string) string { return strings.Replace(key, "bizfly-karpenter-", "karpenter-", 1) })
+		})).To(BeTrue())
+		Expect(serverOf(claim).Metadata).To(And(HaveKeyWithValue("karpenter-managed", "true"), Not(HaveKey(v1alpha1.MetadataManaged))))
+
+		Expect(drifts(claim)).To(BeEmpty())
+		Expect(env.CloudProvider.List(ctx)).To(Equal(before))
+		_, err = env.CloudProvider.Get(ctx, claim.Status.ProviderID)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(env.Client.Delete(ctx, claim)).To(Succeed())
+		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), claim)).To(Succeed())
+		Eventually(func() error { return env.CloudProvider.Delete(ctx, claim) }).Should(Satisfy(corecloudprovider.IsNodeClaimNotFoundError))
+		Expect(env.Sandbox.State().Volumes).To(BeEmpty(), "its data disks, whose number is in the metadata, included")
+	})
 	It("should stay quiet for 24 hours, whatever reads fail and however often the controller restarts", func() {
 		class, first := wide()
 		claims := []*karpv1.NodeClaim{first, recorded(launched(nodeClaim(nil))), recorded(launched(nodeClaim(nil)))}

@@ -127,6 +127,7 @@ var _ = Describe("The journal", func() {
 		claim := of("nix.2c_4g")
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectLostResponse, Count: 1},
 			cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusServiceUnavailable})
+		env.WithoutIDWait()
 		Expect(refused(claim)).To(HaveOccurred())
 		Expect(strings.TrimSpace(string(out.Contents()))).To(BeEmpty(), "nothing is decided yet")
 		env.Sandbox.ClearFaults()
@@ -169,8 +170,8 @@ var _ = Describe("Events of decisions", func() {
 	It("should tell once in what a server has drifted", func() {
 		class := nodeClass()
 		claim := launched(nodeClaim(nil))
-		before := class.Status.Image.ID
-		class.Status.Image.ID = "another"
+		before := class.Status.Image().ID
+		class.Status.Images[0].ID = "another"
 		Expect(env.Client.Status().Update(ctx, class)).To(Succeed())
 		Expect(env.CloudProvider.IsDrifted(ctx, claim)).To(Equal(cloudprovider.ImageDrift))
 		Expect(env.Recorder.Calls(events.ReasonNodeDrifted)).To(Equal(1))

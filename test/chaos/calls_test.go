@@ -38,26 +38,27 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/inplace"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 )
 
 // What the cloud is asked is counted in simulated time, with the calls that core makes and at its intervals.
 var _ = Describe("The requests to the cloud", func() {
-	// simulate runs one process on a cloud without faults.
-	simulate := func(run func(w *world, p *process)) *world {
+	// measure runs one process on a cloud without faults.
+	measure := func(run func(sim *simulation, p *process)) *simulation {
 		GinkgoHelper()
-		w := newWorld(number("SEED", 1))
-		synctest.Test(suite, func(t *testing.T) {
-			w.begin(t.Context(), func(o *cloud.Options) {
+		sim := newSimulation(suite.Number("SEED", 1))
+		synctest.Test(root, func(t *testing.T) {
+			sim.begin(t.Context(), func(o *cloud.Options) {
 				o.Latency, o.TokenTTL = 20*time.Second, 4*time.Hour
 				o.HideBuilding, o.ConflictOnBuild, o.AsyncRefusals = false, false, false
 			})
-			run(w, w.leader())
-			for _, p := range w.processes {
+			run(sim, sim.leader())
+			for _, p := range sim.processes {
 				p.cancel()
 			}
 			time.Sleep(2 * time.Hour)
 		})
-		return w
+		return sim
 	}
 	// every repeats a reconciliation until the end of the context.
 	every := func(ctx context.Context, interval time.Duration, do func()) {
@@ -68,10 +69,10 @@ var _ = Describe("The requests to the cloud", func() {
 		}()
 	}
 	// passes are what runs once per cluster.
-	passes := func(ctx context.Context, w *world, p *process) {
+	passes := func(ctx context.Context, sim *simulation, p *process) {
 		every(ctx, options.Defaults().GarbageCollectionInterval, func() { _, _ = p.collector.Reconcile(ctx) })
 		every(ctx, 2*time.Minute, func() { _, _ = p.coreCollector.Reconcile(ctx) })
-		every(ctx, options.Defaults().CatalogInterval, func() { _ = w.shared.Refresh(ctx) })
+		every(ctx, options.Defaults().CatalogInterval, func() { _ = sim.shared.Refresh(ctx) })
 	}
 
 	It("should be at most 3.3 a node, and one to leave BKE, in a burst of 500 launches and removals, shared lists included", func() {
@@ -79,29 +80,29 @@ var _ = Describe("The requests to the cloud", func() {
 		var counts map[string]int
 		var left []cloud.Server
 		var up, down time.Duration
-		w := simulate(func(w *world, p *process) {
+		sim := measure(func(sim *simulation, p *process) {
 			for n := range nodes {
-				w.makeClaim(n, claimName(n))
+				sim.makeClaim(n, claimName(n))
 			}
-			w.cloud.ResetRequests()
+			sim.cloud.ResetRequests()
 			ctx, cancel := context.WithCancel(p.ctx)
 			defer cancel()
-			passes(ctx, w, p)
+			passes(ctx, sim, p)
 			began := time.Now()
-			launched := together(w.liveClaims(), func(claim *karpv1.NodeClaim) { w.launchNode(p, claim) })
+			launched := together(sim.liveClaims(), func(claim *karpv1.NodeClaim) { sim.launchNode(p, claim) })
 			up = time.Since(began)
 			for _, claim := range launched {
-				w.deleteClaim(claim)
+				sim.deleteClaim(claim)
 			}
 			began = time.Now()
 			together(lo.FromSlicePtr(launched), func(claim *karpv1.NodeClaim) {
-				time.Sleep(between(w.chances("drain of "+claim.Name), 0, 20*time.Second))
-				w.removeNode(p, claim)
+				time.Sleep(between(sim.chances("drain of "+claim.Name), 0, 20*time.Second))
+				sim.removeNode(p, claim)
 			})
 			down = time.Since(began)
-			counts, left = w.cloud.RequestCounts(), ourServers(w)
+			counts, left = sim.cloud.RequestCounts(), ourServers(sim)
 		})
-		Expect(w.violations).To(BeEmpty())
+		Expect(sim.violations).To(BeEmpty())
 		Expect(left).To(BeEmpty())
 		report := fmt.Sprintf("%s up, %s down: %v", up, down, counts)
 		AddReportEntry("requests", report)
@@ -118,17 +119,17 @@ var _ = Describe("The requests to the cloud", func() {
 	DescribeTable("should be at most three a minute at rest", func(nodes int) {
 		const rest = 30 * time.Minute
 		var counts map[string]int
-		simulate(func(w *world, p *process) {
+		measure(func(sim *simulation, p *process) {
 			for n := range nodes {
-				w.makeClaim(n, claimName(n))
+				sim.makeClaim(n, claimName(n))
 			}
 			updates := inplace.NewController(p.kube, p.instances, silent{}, clock.RealClock{})
 			ctx, cancel := context.WithCancel(p.ctx)
 			defer cancel()
-			passes(ctx, w, p)
-			running := together(w.liveClaims(), func(claim *karpv1.NodeClaim) {
-				w.launchNode(p, claim)
-				w.registerNode(claim)
+			passes(ctx, sim, p)
+			running := together(sim.liveClaims(), func(claim *karpv1.NodeClaim) {
+				sim.launchNode(p, claim)
+				sim.registerNode(claim)
 				for _, r := range []reconcile.ObjectReconciler[*karpv1.NodeClaim]{p.repair, updates} {
 					go func() {
 						for ctx.Err() == nil {
@@ -140,9 +141,9 @@ var _ = Describe("The requests to the cloud", func() {
 			})
 			Expect(running).To(HaveLen(nodes))
 			time.Sleep(5 * time.Minute)
-			w.cloud.ResetRequests()
+			sim.cloud.ResetRequests()
 			time.Sleep(rest)
-			counts = w.cloud.RequestCounts()
+			counts = sim.cloud.RequestCounts()
 		})
 		Expect(float64(lo.Sum(lo.Values(counts)))/rest.Minutes()).To(BeNumerically("<=", 3), fmt.Sprint(counts))
 	},
@@ -154,14 +155,14 @@ var _ = Describe("The requests to the cloud", func() {
 		const launches = 1000
 		ended, servers := 0, 0
 		var took time.Duration
-		simulate(func(w *world, p *process) {
+		measure(func(sim *simulation, p *process) {
 			for n := range launches {
-				w.makeClaim(n, claimName(n))
+				sim.makeClaim(n, claimName(n))
 			}
-			w.createsPerSecond = perSecond
+			sim.createsPerSecond = perSecond
 			began := time.Now()
 			var mu sync.Mutex
-			together(w.liveClaims(), func(claim *karpv1.NodeClaim) {
+			together(sim.liveClaims(), func(claim *karpv1.NodeClaim) {
 				claim.StatusConditions().SetUnknown(karpv1.ConditionTypeLaunched)
 				for {
 					_, err := p.cloudProvider.Create(p.ctx, claim.DeepCopy())
@@ -177,7 +178,7 @@ var _ = Describe("The requests to the cloud", func() {
 					time.Sleep(time.Second)
 				}
 			})
-			took, servers = time.Since(began), len(ourServers(w))
+			took, servers = time.Since(began), len(ourServers(sim))
 		})
 		Expect(ended).To(BeZero())
 		Expect(servers).To(Equal(launches))
@@ -198,12 +199,12 @@ func together(claims []karpv1.NodeClaim, do func(*karpv1.NodeClaim)) []*karpv1.N
 	return lo.ToSlicePtr(claims)
 }
 
-func ourServers(w *world) []cloud.Server {
-	return lo.Filter(w.cloud.Servers(), func(s cloud.Server, _ int) bool { return ours(s) })
+func ourServers(sim *simulation) []cloud.Server {
+	return lo.Filter(sim.cloud.Servers(), func(s cloud.Server, _ int) bool { return ours(s) })
 }
 
 // launchNode calls Create as core does, records the id, and lets the controllers of a launch work until the node has booted.
-func (w *world) launchNode(p *process, claim *karpv1.NodeClaim) {
+func (sim *simulation) launchNode(p *process, claim *karpv1.NodeClaim) {
 	id := ""
 	for id == "" {
 		created, err := p.cloudProvider.Create(p.ctx, claim.DeepCopy())
@@ -213,32 +214,32 @@ func (w *world) launchNode(p *process, claim *karpv1.NodeClaim) {
 		}
 		id = created.Status.ProviderID
 	}
-	lo.Must0(w.kube.Get(w.ctx, client.ObjectKeyFromObject(claim), claim))
+	lo.Must0(sim.kube.Get(sim.ctx, client.ObjectKeyFromObject(claim), claim))
 	claim.Status.ProviderID = id
 	claim.StatusConditions().SetTrue(karpv1.ConditionTypeLaunched)
-	lo.Must0(w.kube.Status().Update(w.ctx, claim))
+	lo.Must0(sim.kube.Status().Update(sim.ctx, claim))
 	for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(5 * time.Second) {
 		_, _ = p.volumes.Reconcile(p.ctx, claim.DeepCopy())
 		_, _ = p.launch.Reconcile(p.ctx, claim.DeepCopy())
-		lo.Must0(w.kube.Get(w.ctx, client.ObjectKeyFromObject(claim), claim))
+		lo.Must0(sim.kube.Get(sim.ctx, client.ObjectKeyFromObject(claim), claim))
 	}
 }
 
 // registerNode adds the Node of a NodeClaim.
-func (w *world) registerNode(claim *karpv1.NodeClaim) {
+func (sim *simulation) registerNode(claim *karpv1.NodeClaim) {
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: claim.Name, Labels: map[string]string{karpv1.NodeRegisteredLabelKey: "true"}},
 		Spec:       corev1.NodeSpec{ProviderID: claim.Status.ProviderID},
 		Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
 	}
-	lo.Must0(w.kube.Create(w.ctx, node))
+	lo.Must0(sim.kube.Create(sim.ctx, node))
 	claim.Status.NodeName = node.Name
 	claim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
-	lo.Must0(w.kube.Status().Update(w.ctx, claim))
+	lo.Must0(sim.kube.Status().Update(sim.ctx, claim))
 }
 
 // removeNode calls Get and Delete as core's node termination does, and Delete once more as its lifecycle controller does.
-func (w *world) removeNode(p *process, claim *karpv1.NodeClaim) {
+func (sim *simulation) removeNode(p *process, claim *karpv1.NodeClaim) {
 	for {
 		if err := p.cloudProvider.Delete(p.ctx, claim.DeepCopy()); corecloudprovider.IsNodeClaimNotFoundError(err) {
 			break
@@ -247,6 +248,6 @@ func (w *world) removeNode(p *process, claim *karpv1.NodeClaim) {
 		_, _ = p.cloudProvider.Get(p.ctx, claim.Status.ProviderID)
 	}
 	if err := p.cloudProvider.Delete(p.ctx, claim.DeepCopy()); !corecloudprovider.IsNodeClaimNotFoundError(err) {
-		w.violated("the server of %s is there again: %v", claim.Name, err)
+		sim.violated("the server of %s is there again: %v", claim.Name, err)
 	}
 }

@@ -186,7 +186,7 @@ var _ = Describe("First contact", Ordered, func() {
 		GinkgoWriter.Printf("an unknown flavor: %s\n", err)
 
 		broken := class.DeepCopy()
-		broken.Status.Image.ID = uuid.NewString()
+		broken.Status.Images[0].ID = uuid.NewString()
 		_, _, err = world.servers.Launch(ctx, world.request(broken, chosen, 2))
 		Expect(err).To(HaveOccurred())
 		world.behaves("unknown-image", "what becomes of the order of an image that there is not", said(err))
@@ -325,8 +325,10 @@ func describe(r *run) {
 	snapshot, err := r.catalog.Snapshot()
 	Expect(err).NotTo(HaveOccurred())
 	names := func(of []string) []string { return lo.Must(sorted(lo.Uniq(of))) }
-	r.find("billing-plans", "how flavors are sold", names(lo.FlatMap(snapshot.Flavors, func(f *gobizfly.ServerFlavorResponse, _ int) []string { return f.BillingPlans })))
-	r.find("categories", "what categories flavors have", names(lo.Map(snapshot.Flavors, func(f *gobizfly.ServerFlavorResponse, _ int) string { return f.Category })))
+	r.find("billing-plans", "how flavors are sold", names(lo.FlatMap(snapshot.Flavors,
+		func(f *gobizfly.ServerFlavorResponse, _ int) []string { return f.BillingPlans })))
+	r.find("categories", "what categories flavors have",
+		names(lo.Map(snapshot.Flavors, func(f *gobizfly.ServerFlavorResponse, _ int) string { return f.Category })))
 	r.find("gpu-flavors", "what flavors with GPUs are called", names(lo.FilterMap(snapshot.Flavors, func(f *gobizfly.ServerFlavorResponse, _ int) (string, bool) {
 		return f.Name, f.GPU != nil
 	})))

@@ -132,8 +132,8 @@ func (t *timeline) look(ctx context.Context) error {
 func (t *timeline) tellClasses() {
 	for i := range t.last.classes {
 		class := &t.last.classes[i]
-		if class.StatusConditions().Root().IsTrue() && class.Status.Image != nil {
-			t.once("class/"+class.Name, "class", "%s is ready: image %s, zones %v, networks %v", class.Name, class.Status.Image.Name,
+		if class.StatusConditions().Root().IsTrue() && class.Status.Image() != nil {
+			t.once("class/"+class.Name, "class", "%s is ready: image %s, zones %v, networks %v", class.Name, class.Status.Image().Name,
 				class.Status.Zones, lo.Map(class.Status.Networks, func(n v1alpha1.NetworkStatus, _ int) string { return n.Name }))
 		}
 	}
@@ -145,7 +145,8 @@ func (t *timeline) tellServers(ctx context.Context, now time.Time) {
 		present.Insert(server.ID)
 		if _, ok := t.servers[server.ID]; !ok {
 			t.servers[server.ID] = now
-			t.once("server/"+server.ID, "server", "%s ordered: %s in %s%s%s", server.Name, server.FlavorName, server.ZoneName, t.price(ctx, server), t.sinceOldestPod(now))
+			t.once("server/"+server.ID, "server", "%s ordered: %s in %s%s%s", server.Name, server.FlavorName, server.ZoneName, t.price(ctx, server),
+				t.sinceOldestPod(now))
 		}
 		t.known[server.ID] = server
 		if server.Status == "ACTIVE" {

@@ -25,6 +25,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	"github.com/bizflycloud/gobizfly"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -57,10 +59,7 @@ var (
 	kube client.Client
 )
 
-func TestBootstrap(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Bootstrap")
-}
+func TestBootstrap(t *testing.T) { suite.Run(t, "Bootstrap") }
 
 var _ = BeforeSuite(func() {
 	env := &envtest.Environment{BinaryAssetsDirectory: cmp.Or(os.Getenv("KUBEBUILDER_ASSETS"), filepath.Join("..", "..", "..", ".cache", "controlplane", "bin"))}
@@ -123,13 +122,13 @@ func validate(nodeClass *v1alpha1.BizflyNodeClass) error {
 func provider() *bootstrap.DefaultProvider { return bootstrap.NewDefaultProvider(config, known) }
 
 func bke() *v1alpha1.BizflyNodeClass {
-	return &v1alpha1.BizflyNodeClass{Spec: v1alpha1.BizflyNodeClassSpec{Bootstrap: &v1alpha1.Bootstrap{Mode: v1alpha1.BootstrapModeBKE}}}
+	return &v1alpha1.BizflyNodeClass{Spec: v1alpha1.BizflyNodeClassSpec{BootstrapMode: v1alpha1.BootstrapModeBKE}}
 }
 
 func custom(userData string) *v1alpha1.BizflyNodeClass {
 	return &v1alpha1.BizflyNodeClass{Spec: v1alpha1.BizflyNodeClassSpec{
-		Bootstrap: &v1alpha1.Bootstrap{Mode: v1alpha1.BootstrapModeCustom, UserData: lo.ToPtr(userData)},
-		Metadata:  map[string]string{"team": "storage"},
+		BootstrapMode: v1alpha1.BootstrapModeCustom, UserData: lo.ToPtr(userData),
+		Tags: map[string]string{"team": "storage"},
 	}}
 }
 

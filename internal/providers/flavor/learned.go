@@ -292,11 +292,17 @@ func profileOf(nodeClass *v1alpha1.BizflyNodeClass) string {
 		return ""
 	}
 	settings := struct {
-		RootDiskGiB int
-		Bootstrap   *v1alpha1.Bootstrap
-		Kubelet     *v1alpha1.KubeletConfiguration
-	}{RootDiskGiB: zone.Disks(&nodeClass.Spec)[0].GiB, Bootstrap: nodeClass.Spec.Bootstrap}
-	if b := settings.Bootstrap; b != nil && b.Mode == v1alpha1.BootstrapModeCustom {
+		RootDiskGiB   int
+		BootstrapMode v1alpha1.BootstrapMode
+		UserData      *string
+		UserDataFrom  *v1alpha1.SecretKeySelector
+		JoinToken     *v1alpha1.JoinToken
+		Kubelet       *v1alpha1.KubeletConfiguration
+	}{
+		RootDiskGiB: zone.Disks(&nodeClass.Spec)[0].GiB, BootstrapMode: nodeClass.Spec.BootstrapMode,
+		UserData: nodeClass.Spec.UserData, UserDataFrom: nodeClass.Spec.UserDataFrom, JoinToken: nodeClass.Spec.JoinToken,
+	}
+	if settings.BootstrapMode == v1alpha1.BootstrapModeCustom {
 		settings.Kubelet = nodeClass.Spec.Kubelet
 	}
 	hash := fnv.New32a()
@@ -366,7 +372,7 @@ func (p *DefaultProvider) resized(b *built, profile string) *built {
 		return b
 	}
 	capacities, kept := p.size(b.estimate, report)
-	return p.finished(&built{keys: b.keys, sellable: b.sellable, estimate: b.estimate, report: report, InstanceType: &cloudprovider.InstanceType{
+	return p.finished(&built{keys: b.keys, sellable: b.sellable, estimate: b.estimate, report: report, source: b.source, InstanceType: &cloudprovider.InstanceType{
 		Name: b.Name, Requirements: b.Requirements, Offerings: b.Offerings, Capacity: capacities, Overhead: kept,
 		VolumeAttachmentLimits: b.VolumeAttachmentLimits,
 	}})

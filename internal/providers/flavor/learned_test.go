@@ -46,7 +46,7 @@ var _ = Describe("The size of nodes", func() {
 		source = newHandmade(newFlavor(name), newFlavor("p2.4c_8g", withSize(4, 8192)))
 		r = newRoom(source, env.Client)
 		nodeClass = newNodeClass("HN1", "HN2", "HN3")
-		nodeClass.Status.Image = &v1alpha1.ImageStatus{ID: image}
+		nodeClass.Status.Images = []v1alpha1.ImageStatus{{ID: image}}
 	})
 	memory := func(ctx context.Context) string {
 		return r.list(ctx, nodeClass)[name].Capacity.Memory().String()
@@ -154,9 +154,9 @@ var _ = Describe("The size of nodes", func() {
 	It("should be estimated again for another image, and known again after a roll-back", func(ctx context.Context) {
 		sees(ctx, "a", "3936Mi")
 		Expect(memory(ctx)).To(Equal("3936Mi"))
-		nodeClass.Status.Image = &v1alpha1.ImageStatus{ID: "another"}
+		nodeClass.Status.Images = []v1alpha1.ImageStatus{{ID: "another"}}
 		Expect(memory(ctx)).To(Equal("3788Mi"))
-		nodeClass.Status.Image = &v1alpha1.ImageStatus{ID: image}
+		nodeClass.Status.Images = []v1alpha1.ImageStatus{{ID: image}}
 		Expect(memory(ctx)).To(Equal("3936Mi"))
 	})
 	It("should be estimated again for another root disk", func(ctx context.Context) {
@@ -181,9 +181,9 @@ var _ = Describe("The size of nodes", func() {
 	})
 	It("should leave out the operator's overhead where that is more than the default, whatever nodes report", func(ctx context.Context) {
 		sees(ctx, "a", "3936Mi")
-		r.tune(func(o *options.Options) { o.MemoryOverheadPercent = 25 })
+		r.tune(func(o *options.Options) { o.MemoryOverheadPercent = 0.25 })
 		Expect(memory(ctx)).To(Equal("3Gi"))
-		r.tune(func(o *options.Options) { o.MemoryOverheadPercent = 2 })
+		r.tune(func(o *options.Options) { o.MemoryOverheadPercent = 0.02 })
 		Expect(memory(ctx)).To(Equal("3936Mi"))
 	})
 	It("should leave out what the operator says that the worker image reserves, before and after nodes report", func(ctx context.Context) {

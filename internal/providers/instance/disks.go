@@ -51,7 +51,7 @@ const (
 func (l *launcher) disks(request *LaunchRequest) ([]Disk, error) {
 	spec := request.NodeClass.Spec
 	root := lo.FromPtr(spec.RootDisk)
-	disk, err := l.disk(request, "spec.rootDisk", root.Size, root.Type, root.VolumeType)
+	disk, err := l.disk(request, "spec.rootDisk", root.Size, root.Medium, root.VolumeType)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func (l *launcher) disks(request *LaunchRequest) ([]Disk, error) {
 		if data.Size == nil {
 			return nil, invalid("%s.size is required", field)
 		}
-		if disk, err = l.disk(request, field, data.Size, data.Type, data.VolumeType); err != nil {
+		if disk, err = l.disk(request, field, data.Size, data.Medium, data.VolumeType); err != nil {
 			return nil, err
 		}
 		disks = append(disks, disk)
@@ -70,7 +70,7 @@ func (l *launcher) disks(request *LaunchRequest) ([]Disk, error) {
 }
 
 // disk is one disk: its size in whole GiB and the volume type of its medium for the server's category and zone.
-func (l *launcher) disk(request *LaunchRequest, field string, size *resource.Quantity, medium v1alpha1.DiskType, volumeType string) (Disk, error) {
+func (l *launcher) disk(request *LaunchRequest, field string, size *resource.Quantity, medium v1alpha1.DiskMedium, volumeType string) (Disk, error) {
 	disk := Disk{SizeGiB: defaultRootDiskGiB, VolumeType: volumeType}
 	if size != nil {
 		disk.SizeGiB = int((size.Value() + bytesPerGiB - 1) / bytesPerGiB)
@@ -78,18 +78,18 @@ func (l *launcher) disk(request *LaunchRequest, field string, size *resource.Qua
 	if volumeType != "" {
 		return disk, nil
 	}
-	medium = lo.CoalesceOrEmpty(medium, v1alpha1.DiskTypeSSD)
+	medium = lo.CoalesceOrEmpty(medium, v1alpha1.DiskMediumSSD)
 	var ok bool
 	if disk.VolumeType, ok = l.zones.VolumeType(request.Zone, request.Category, medium); !ok {
-		return disk, invalid("%s.type: zone %s has no %s disk for %s servers; choose another type or set %s.volumeType",
+		return disk, invalid("%s.medium: zone %s has no %s disks for %s servers; choose another medium or set %s.volumeType",
 			field, request.Zone, medium, request.Category, field)
 	}
 	return disk, nil
 }
 
 // MediumOf returns the medium in the type of a disk or the name of a volume type; empty where it contains none that is known.
-func MediumOf(text string) v1alpha1.DiskType {
-	medium, _ := lo.Find([]v1alpha1.DiskType{v1alpha1.DiskTypeSSD, v1alpha1.DiskTypeHDD}, func(medium v1alpha1.DiskType) bool {
+func MediumOf(text string) v1alpha1.DiskMedium {
+	medium, _ := lo.Find([]v1alpha1.DiskMedium{v1alpha1.DiskMediumSSD, v1alpha1.DiskMediumHDD}, func(medium v1alpha1.DiskMedium) bool {
 		return strings.Contains(strings.ToUpper(text), string(medium))
 	})
 	return medium

@@ -116,7 +116,7 @@ func (i *inventory) listServers(ctx context.Context) (*Snapshot, error) {
 		return nil, err
 	}
 	return NewSnapshot(lo.FilterMap(servers, func(server *gobizfly.Server, _ int) (*Instance, bool) {
-		if server.Metadata[v1alpha1.MetadataClusterUID] != i.uid {
+		if v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataClusterUID) != i.uid {
 			return nil, false
 		}
 		return i.convert(server), true
@@ -167,11 +167,11 @@ func (i *inventory) ownServer(ctx context.Context, id string) (*Instance, error)
 
 // convert returns the Instance of a server.
 func (c cluster) convert(server *gobizfly.Server) *Instance {
-	attempt, err := strconv.Atoi(server.Metadata[v1alpha1.MetadataAttempt])
+	attempt, err := strconv.Atoi(v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataAttempt))
 	if err != nil {
 		attempt = 0
 	}
-	dataDisks, err := strconv.Atoi(server.Metadata[v1alpha1.MetadataDataDisks])
+	dataDisks, err := strconv.Atoi(v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataDataDisks))
 	if err != nil {
 		dataDisks = 0
 	}
@@ -183,14 +183,14 @@ func (c cluster) convert(server *gobizfly.Server) *Instance {
 		Zone:         lo.CoalesceOrEmpty(server.AvailabilityZone, server.ZoneName),
 		BillingPlan:  lo.CoalesceOrEmpty(server.BillingPlan, server.Metadata["billing_plan"]),
 		NetworkPlan:  lo.CoalesceOrEmpty(server.NetworkPlan, server.Metadata["network_plan"]),
-		ImageID:      server.Metadata[v1alpha1.MetadataImage],
-		UserDataHash: server.Metadata[v1alpha1.MetadataUserDataHash],
+		ImageID:      v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataImage),
+		UserDataHash: v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataUserDataHash),
 		DataDisks:    max(dataDisks, 0),
-		ClusterUID:   server.Metadata[v1alpha1.MetadataClusterUID],
-		NodeClaim:    server.Metadata[v1alpha1.MetadataNodeClaim],
-		NodeClaimUID: server.Metadata[v1alpha1.MetadataNodeClaimUID],
-		NodePool:     server.Metadata[v1alpha1.MetadataNodePool],
-		NodeClass:    server.Metadata[v1alpha1.MetadataNodeClass],
+		ClusterUID:   v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataClusterUID),
+		NodeClaim:    v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataNodeClaim),
+		NodeClaimUID: v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataNodeClaimUID),
+		NodePool:     v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataNodePool),
+		NodeClass:    v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataNodeClass),
 		Attempt:      attempt,
 		CreatedAt:    created(server),
 		UpdatedAt:    server.UpdatedAt,
@@ -203,7 +203,7 @@ func (c cluster) convert(server *gobizfly.Server) *Instance {
 		Tags: tags(server.Metadata),
 	}
 	if c.ours(instance) {
-		instance.launchName = c.launchName(instance, server.Metadata[v1alpha1.MetadataName])
+		instance.launchName = c.launchName(instance, v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataName))
 	}
 	return instance
 }

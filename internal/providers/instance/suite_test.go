@@ -26,6 +26,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/patrickmn/go-cache"
@@ -73,10 +75,7 @@ var _ = BeforeSuite(func() { log.SetLogger(zap.New(zap.WriteTo(GinkgoWriter))) }
 
 var _ = AfterSuite(func() { closing.Wait() })
 
-func TestInstance(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Instance")
-}
+func TestInstance(t *testing.T) { suite.Run(t, "Instance") }
 
 // world is a cloud with a real client and one cluster's provider.
 type world struct {
@@ -111,7 +110,7 @@ func (p *protectedVolumes) read(context.Context) (sets.Set[string], error) {
 func times(change func(*options.Options)) *options.Store {
 	return unit.Settings(func(o *options.Options) {
 		// Every reader gets a list that begins with its call, unless a spec is about older ones.
-		o.ServerIDWait, o.ServerPollInterval, o.ServerListMaxAge = 20*time.Second, 10*time.Millisecond, 0
+		o.ServerIDWait, o.ServerPollInterval, o.ServerListMaxAge = suite.Patience, 10*time.Millisecond, 0
 		change(o)
 	})
 }
@@ -171,7 +170,7 @@ func (w *world) nodeClass() *v1alpha1.BizflyNodeClass {
 	return &v1alpha1.BizflyNodeClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "default"},
 		Status: v1alpha1.BizflyNodeClassStatus{
-			Image:             &v1alpha1.ImageStatus{ID: version.WorkerImageID, Name: "bke"},
+			Images:            []v1alpha1.ImageStatus{{ID: version.WorkerImageID, Name: "bke"}},
 			Networks:          []v1alpha1.NetworkStatus{{ID: w.box.BKE().NetworkID}},
 			KubernetesVersion: snapshot.Cluster.Version.K8SVersion,
 		},
