@@ -83,6 +83,9 @@ type simulation struct {
 
 	// hangs is the UID of the NodeClaim whose create request is never answered.
 	hangs types.UID
+	// createsPerSecond is how many create requests the cloud accepts in a second, 0 without a limit; createTimes are the last.
+	createsPerSecond int
+	createTimes      []time.Time
 	// unknown are the responses that no table contains; nil without.
 	unknown *unknownAnswers
 	// wanted are the requirements of new NodeClaims; nil for those of any small flavor.
