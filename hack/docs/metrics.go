@@ -75,7 +75,7 @@ var labels = map[string]string{
 	"karpenter_bizfly_api_request_duration_seconds/outcome": "`success`, `Ambiguous` where a change may or may not have had its effect, or the class of the error: " +
 		"`Unknown`, `NotFound`, `Capacity`, `Quota`, `Balance`, `Throttled`, `Auth`, `Permission`, `Invalid`, `Conflict` or `Outage`",
 	"karpenter_bizfly_api_logins_total/outcome":              "`success`, `refused` (the credentials) or `failure` (no answer that makes sense)",
-	"karpenter_bizfly_instance_launches_total/outcome":       "`launched`, `refused`, `failed` or `unknown`",
+	"karpenter_bizfly_instance_launches_total/outcome":       "`launched`, `rejected`, `failed` or `unknown`",
 	"karpenter_bizfly_instance_deletions_total/outcome":      "`accepted` or `error`",
 	"karpenter_bizfly_instance_disk_deletions_total/outcome": "`accepted` or `error`",
 	"karpenter_bizfly_instance_reboots_total/outcome":        "`accepted`, `error`, or `unknown` where the answer was lost",

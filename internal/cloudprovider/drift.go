@@ -163,7 +163,7 @@ type interfaces struct {
 func (c *CloudProvider) readInterfaces(ctx context.Context) *interfaces {
 	ctx, cancel := context.WithTimeout(ctx, ttl.InterfacesRead)
 	defer cancel()
-	ports, err := c.Instances.Ports(ctx)
+	ports, err := c.Instances.Ports(ctx, ttl.PeriodicServers)
 	if err != nil {
 		log.FromContext(ctx).V(1).Info("the networks of servers are not compared for now", "error", err.Error())
 		if last := c.listed.Load(); last != nil {

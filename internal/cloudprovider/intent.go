@@ -139,7 +139,7 @@ type recordWriter struct {
 // record writes an intent. Before a create request (no task, not rejected) an error means that none is sent; afterwards
 // memory has more than the annotation, which is enough unless the process ends, and then the NodeClaim is abandoned.
 func (r *recordWriter) record(ctx context.Context, intent instance.Intent) error {
-	before := intent.TaskID == "" && !intent.Refused
+	before := intent.TaskID == "" && !intent.Rejected
 	err := r.write(ctx, intent, before)
 	if errors.Is(err, errIntentForeign) {
 		// What is remembered is not true any more.
@@ -149,7 +149,7 @@ func (r *recordWriter) record(ctx context.Context, intent instance.Intent) error
 	known := intent
 	if err != nil && before {
 		// The write may have reached the API server although its answer was lost, so the number is used up.
-		known.Refused = true
+		known.Rejected = true
 	}
 	r.memory.SetDefault(string(r.claim.UID), launchRecord{Intent: known, Hash: r.hash, HashVersion: r.hashVersion})
 	return err

@@ -140,8 +140,8 @@ func (c *config) recordOf(l *launch, intent instance.Intent, reason string) audi
 	if _, offering := find(l.types, intent.Flavor, intent.Zone); offering != nil {
 		record.Price = offering.Price
 	}
-	if !intent.OrderedAt.IsZero() {
-		record.Took = c.Clock.Since(intent.OrderedAt)
+	if !intent.RequestedAt.IsZero() {
+		record.Took = c.Clock.Since(intent.RequestedAt)
 	}
 	return record
 }

@@ -82,7 +82,7 @@ func (p *launchPauses) failed(nodeClass *v1alpha1.BizflyNodeClass, offering capa
 	known.last = f
 	var length time.Duration
 	if known.count == 0 && len(known.failures) >= maxFailures || known.count > 0 && known.trial == claim {
-		length = min(ttl.FirstPause<<min(known.count, 8), ttl.MaxPause)
+		length = min(ttl.FirstPause<<min(known.count, 8), ttl.MaxLaunchPause)
 		known.count, known.until, known.trial = known.count+1, now.Add(length), ""
 	}
 	p.cache.SetDefault(string(nodeClass.UID), known)

@@ -82,6 +82,9 @@ type simulation struct {
 
 	// hangs is the UID of the NodeClaim whose create request is never answered.
 	hangs types.UID
+	// createsPerSecond is how many create requests the cloud accepts in a second, 0 without a limit; createTimes are the last.
+	createsPerSecond int
+	createTimes      []time.Time
 	// unknown are the responses that no table contains; nil without.
 	unknown *unknownAnswers
 	// wanted are the requirements of new NodeClaims; nil for those of any small flavor.
@@ -158,7 +161,7 @@ func (sim *simulation) makeNodeClass(images *image.DefaultProvider, networks *ne
 	class.Spec.PlacementStrategy = pick(sim.rng, v1alpha1.PlacementStrategyBalanced, v1alpha1.PlacementStrategySpread, v1alpha1.PlacementStrategyBinPack)
 	class.Spec.StoppedServerPolicy = pick(sim.rng, v1alpha1.StoppedServerPolicyRepair, v1alpha1.StoppedServerPolicyStart, v1alpha1.StoppedServerPolicyIgnore)
 	lo.Must0(sim.kube.Create(sim.ctx, class))
-	providers := &unit.Environment{Environment: &coretest.Environment{Client: sim.kube}, Images: images, Networks: networks, Zones: zones}
+	providers := &unit.Environment{Environment: &coretest.Environment{Client: sim.kube}, Images: images, Networks: networks, Catalog: sim.shared}
 	lo.Must0(providers.Resolve(sim.ctx, class))
 	sim.nodeClass = class
 }

@@ -247,8 +247,9 @@ var _ = Describe("First contact", Ordered, func() {
 		Expect(disks).To(HaveLen(1), "one root disk, known by attached_type")
 		Expect(disks[0].Size).To(Equal(rootDiskGiB))
 		contact.behaves("root-disk-name", "whether the root disk is called <server>_rootdisk", disks[0].Name == raw.Name+"_rootdisk")
-		ports, err = contact.servers.Addresses(ctx, server.ID)
+		used, err := contact.servers.Ports(ctx, 0)
 		Expect(err).NotTo(HaveOccurred())
+		ports = instance.AddressesOf(used, server.ID)
 		contact.networksAdded(ctx, "networks-added", "when it ran", class, server.ID)
 		contact.behaves("ports", "how many network interfaces, private and public, are listed as the server's", len(ports))
 

@@ -59,7 +59,7 @@ func (r *run) shortName(ctx context.Context, class *v1alpha1.BizflyNodeClass, o 
 // networksAdded asks whether the cloud gives a server private networks that were not requested.
 func (r *run) networksAdded(ctx context.Context, key, when string, class *v1alpha1.BizflyNodeClass, server string) {
 	GinkgoHelper()
-	ports, err := r.servers.Ports(ctx)
+	ports, err := r.servers.Ports(ctx, 0)
 	Expect(err).NotTo(HaveOccurred())
 	of := lo.Filter(ports, func(p instance.Port, _ int) bool { return p.ServerID == server })
 	ordered := lo.Map(class.Status.Networks, func(n v1alpha1.NetworkStatus, _ int) string { return n.ID })

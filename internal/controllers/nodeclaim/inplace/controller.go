@@ -84,12 +84,12 @@ func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (re
 	if !ok || !claim.DeletionTimestamp.IsZero() {
 		return reconcile.Result{}, nil
 	}
-	servers, err := c.instances.List(ctx)
+	servers, err := c.instances.Snapshot(ctx, ttl.PeriodicServers)
 	if err != nil {
-		return reconcile.Result{}, fmt.Errorf("listing servers: %w", err)
+		return reconcile.Result{}, err
 	}
-	server, found := lo.Find(servers, func(s *instance.Instance) bool { return s.ID == id && s.NodeClaimUID == string(claim.UID) })
-	if !found || server.Status != instance.StatusActive {
+	server := servers.Get(id)
+	if server == nil || server.NodeClaimUID != string(claim.UID) || server.Status != instance.StatusActive {
 		// A server that is missing, still being built or stopped is not changed for now.
 		return again, nil
 	}
