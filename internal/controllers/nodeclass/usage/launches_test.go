@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package launches_test
+package usage_test
 
 import (
 	"net/http"
@@ -27,18 +27,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/launches"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
 var _ = Describe("Launches that keep failing", func() {
-	condition := func() *status.Condition {
+	succeeding := func() *status.Condition {
 		GinkgoHelper()
 		nodeClass := &v1alpha1.BizflyNodeClass{}
 		Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, nodeClass)).To(Succeed())
-		result, err := launches.NewController(env.Client, env.CloudProvider, env.Clock).Reconcile(ctx, nodeClass)
+		result, err := controller().Reconcile(ctx, nodeClass)
 		Expect(err).ToNot(HaveOccurred())
 		Expect(result.RequeueAfter).To(BeNumerically(">", 0))
 		Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, nodeClass)).To(Succeed())
@@ -59,41 +58,41 @@ var _ = Describe("Launches that keep failing", func() {
 	It("should not show on a NodeClass whose launches succeed", func() {
 		_, err := env.Launched(ctx)
 		Expect(err).ToNot(HaveOccurred())
-		Expect(condition()).To(BeNil())
+		Expect(succeeding()).To(BeNil())
 	})
 	It("should not show after two", func() {
 		fail(2)
-		Expect(condition()).To(BeNil())
+		Expect(succeeding()).To(BeNil())
 	})
 	It("should show with the reason and what the cloud said, until a launch succeeds", func() {
 		fail(3)
-		Expect(condition().IsFalse()).To(BeTrue())
-		Expect(condition().Reason).To(Equal(cloudprovider.ReasonLaunchRequestInvalid))
-		Expect(condition().Message).To(ContainSubstring("Image is not valid"))
+		Expect(succeeding().IsFalse()).To(BeTrue())
+		Expect(succeeding().Reason).To(Equal(cloudprovider.ReasonLaunchRequestInvalid))
+		Expect(succeeding().Message).To(ContainSubstring("Image is not valid"))
 		env.Clock.Step(time.Minute + time.Second)
-		Expect(condition().IsFalse()).To(BeTrue(), "only a trial tells whether it works by now")
+		Expect(succeeding().IsFalse()).To(BeTrue(), "only a trial tells whether it works by now")
 		env.Sandbox.ClearFaults()
 		claim, err := env.Launched(ctx)
 		Expect(err).ToNot(HaveOccurred())
-		Expect(condition().IsFalse()).To(BeTrue())
+		Expect(succeeding().IsFalse()).To(BeTrue())
 		intent, err := cloudprovider.IntentOf(claim)
 		Expect(err).ToNot(HaveOccurred())
 		env.CloudProvider.LaunchSucceeded(ctx, claim, *intent, time.Minute)
-		Expect(condition().IsTrue()).To(BeTrue())
-		Expect(condition().Reason).To(Equal("LaunchesTriedAgain"))
+		Expect(succeeding().IsTrue()).To(BeTrue())
+		Expect(succeeding().Reason).To(Equal("LaunchesTriedAgain"))
 	})
 	It("should not show any more once the NodeClass was changed", func() {
 		fail(3)
-		Expect(condition().IsFalse()).To(BeTrue())
+		Expect(succeeding().IsFalse()).To(BeTrue())
 		nodeClass := &v1alpha1.BizflyNodeClass{}
 		Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, nodeClass)).To(Succeed())
 		nodeClass.Spec.Tags = map[string]string{"a": "b"}
 		Expect(env.Resolve(ctx, nodeClass)).To(Succeed())
-		Expect(condition().IsTrue()).To(BeTrue())
+		Expect(succeeding().IsTrue()).To(BeTrue())
 	})
 	It("should leave alone what Ready says, which the status controller has written", func() {
 		fail(3)
-		Expect(condition().IsFalse()).To(BeTrue())
+		Expect(succeeding().IsFalse()).To(BeTrue())
 		nodeClass := &v1alpha1.BizflyNodeClass{}
 		Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, nodeClass)).To(Succeed())
 		conditions := nodeClass.StatusConditions()
@@ -103,13 +102,13 @@ var _ = Describe("Launches that keep failing", func() {
 		said := nodeClass.DeepCopy().Status.Conditions
 
 		nodeClass.Generation++ // a change ends the pause
-		_, err := launches.NewController(env.Client, env.CloudProvider, env.Clock).Reconcile(ctx, nodeClass)
+		_, err := controller().Reconcile(ctx, nodeClass)
 		Expect(err).ToNot(HaveOccurred())
 		Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, nodeClass)).To(Succeed())
 		Expect(nodeClass.StatusConditions(status.WithObservedOnly()).Get(v1alpha1.ConditionTypeLaunchesSucceeding).IsTrue()).To(BeTrue())
 		others := func(all []status.Condition) []string {
 			return lo.FilterMap(all, func(c status.Condition, _ int) (string, bool) {
-				return c.Type + " " + c.Reason + " " + c.Message, c.Type != v1alpha1.ConditionTypeLaunchesSucceeding
+				return c.Type + " " + c.Reason + " " + c.Message, c.Type != v1alpha1.ConditionTypeLaunchesSucceeding && c.Type != v1alpha1.ConditionTypeLaunchVerified
 			})
 		}
 		Expect(others(nodeClass.Status.Conditions)).To(Equal(others(said)))

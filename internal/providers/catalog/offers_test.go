@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package capacity_test
+package catalog_test
 
 import (
 	"context"
@@ -24,21 +24,40 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
+	clocktesting "k8s.io/utils/clock/testing"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 )
 
-type fixedCatalog struct {
-	snapshot *catalog.Snapshot
-	err      error
+// fixedAPI always returns the content of a snapshot.
+type fixedAPI struct{ catalog.Snapshot }
+
+func (f fixedAPI) Scope(context.Context) (bizfly.Scope, error) { return bizfly.Scope{}, nil }
+func (f fixedAPI) ListRegions(context.Context) ([]gobizfly.Region, error) {
+	return []gobizfly.Region{f.Region}, nil
 }
+func (f fixedAPI) ListFlavors(context.Context) ([]*gobizfly.ServerFlavorResponse, error) {
+	return f.Flavors, nil
+}
+func (f fixedAPI) ListServerTypes(context.Context) ([]*gobizfly.ServerType, error) {
+	return f.ServerTypes, nil
+}
+func (f fixedAPI) ListVolumeTypes(context.Context) ([]*gobizfly.VolumeType, error) {
+	return f.VolumeTypes, nil
+}
+func (f fixedAPI) ListKubernetesVersions(context.Context) ([]gobizfly.ControllerVersion, error) {
+	return []gobizfly.ControllerVersion{{ID: "version"}}, nil
+}
+func (f fixedAPI) GetCluster(_ context.Context, uid string) (*gobizfly.FullCluster, error) {
+	cluster := &gobizfly.FullCluster{}
+	cluster.UID = uid
+	return cluster, nil
+}
+func (f fixedAPI) GetClusterMaxNodes(context.Context, string) (int, error) { return f.MaxNodes, nil }
 
-func (f fixedCatalog) Snapshot() (*catalog.Snapshot, error) { return f.snapshot, f.err }
-func (f fixedCatalog) Refresh(context.Context) error        { return f.err }
-
-var _ = Describe("What the cloud sells", func() {
+var _ = Describe("What BizFly Cloud offers", func() {
 	// offered is every series by name and label values, those in the order of the labels' names.
 	offered := func() map[string]float64 {
 		GinkgoHelper()
@@ -61,10 +80,10 @@ var _ = Describe("What the cloud sells", func() {
 		return all
 	}
 
-	It("should be metrics", func() {
+	It("should be metrics", func(ctx context.Context) {
 		generation := gobizfly.FlavorGeneration{Code: "p2", AvailabilityZones: []string{"HN1", "HN2"}}
-		capacity.Observe(fixedCatalog{snapshot: &catalog.Snapshot{
-			Region:      gobizfly.Region{Zones: []gobizfly.AvailabilityZone{{ShortName: "HN1", Active: true}, {ShortName: "HN2"}}},
+		Expect(catalog.NewDefaultProvider(fixedAPI{catalog.Snapshot{
+			Region:      gobizfly.Region{ShortName: "HN", Zones: []gobizfly.AvailabilityZone{{ShortName: "HN1", Active: true}, {ShortName: "HN2"}}},
 			ServerTypes: []*gobizfly.ServerType{{Name: "Premium", Enabled: true}, {Name: "Basic"}},
 			Flavors: []*gobizfly.ServerFlavorResponse{
 				{Name: "p2.2c_4g", Category: "premium", BillingPlans: []string{"on_demand", "saving_plan"}, Generation: generation},
@@ -73,7 +92,7 @@ var _ = Describe("What the cloud sells", func() {
 			},
 			VolumeTypes: []*gobizfly.VolumeType{{Name: "PREMIUM-SSD1", Category: "premium", AvailabilityZones: []string{"HN1"}}},
 			MaxNodes:    50,
-		}})
+		}}, clocktesting.NewFakeClock(start), catalog.Config{Region: "HN", BKEClusterID: "cluster"}).Refresh(ctx)).To(Succeed())
 		Expect(offered()).To(Equal(map[string]float64{
 			"zone_active{HN1}": 1, "zone_active{HN2}": 0,
 			"category_enabled{premium}": 1, "category_enabled{basic}": 0,
@@ -82,9 +101,5 @@ var _ = Describe("What the cloud sells", func() {
 			"zone_volume_type{premium,PREMIUM-SSD1,HN1}": 1,
 			"cluster_max_nodes{}":                        50,
 		}))
-	})
-	It("should be no metrics until the catalog was read", func() {
-		capacity.Observe(fixedCatalog{err: catalog.ErrNotReady})
-		Expect(offered()).To(BeEmpty())
 	})
 })

@@ -14,27 +14,26 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package interval_test
+package controllers_test
 
 import (
 	"context"
 	"testing"
 	"time"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
-
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/interval"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 )
 
-func TestInterval(t *testing.T) { suite.Run(t, "Interval") }
+func TestControllers(t *testing.T) { suite.Run(t, "Controllers") }
 
-var _ = Describe("Source", func() {
+var _ = Describe("WhenChanged", func() {
 	var settings *options.Store
 	var queue workqueue.TypedRateLimitingInterface[reconcile.Request]
 
@@ -50,7 +49,7 @@ var _ = Describe("Source", func() {
 		DeferCleanup(queue.ShutDown)
 	})
 	begin := func() func() {
-		made := interval.Source(settings, func(o *options.Options) time.Duration { return o.CatalogInterval })
+		made := controllers.WhenChanged(settings, func(o *options.Options) time.Duration { return o.CatalogInterval })
 		return func() {
 			GinkgoHelper()
 			ctx, cancel := context.WithCancel(context.Background())

@@ -34,23 +34,23 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/audit"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/journal"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
-var _ = Describe("The journal", func() {
+var _ = Describe("The audit log", func() {
 	var out *gbytes.Buffer
 
 	BeforeEach(func() {
 		out = gbytes.NewBuffer()
-		env.Journal = journal.New(zap.New(zap.WriteTo(out), zap.JSONEncoder()))
+		env.Audit = audit.New(zap.New(zap.WriteTo(out), zap.JSONEncoder()))
 		env.Restart(ctx)
-		DeferCleanup(func() { env.Journal = nil })
+		DeferCleanup(func() { env.Audit = nil })
 		nodeClass()
 	})
 	lines := func() []map[string]any {
@@ -58,8 +58,8 @@ var _ = Describe("The journal", func() {
 		return lo.Map(strings.Split(strings.TrimSpace(string(out.Contents())), "\n"), func(text string, _ int) map[string]any {
 			line := map[string]any{}
 			Expect(json.Unmarshal([]byte(text), &line)).To(Succeed(), text)
-			for _, key := range []string{journal.KeyNodeClaim, journal.KeyServer, journal.KeyFlavor, journal.KeyZone,
-				journal.KeyCapacityType, journal.KeyReason, journal.KeySeconds} {
+			for _, key := range []string{audit.KeyNodeClaim, audit.KeyServer, audit.KeyFlavor, audit.KeyZone,
+				audit.KeyCapacityType, audit.KeyReason, audit.KeySeconds} {
 				Expect(line).To(HaveKey(key))
 			}
 			return line
@@ -70,8 +70,8 @@ var _ = Describe("The journal", func() {
 		return nodeClaim(nil, unit.Requirement("node.kubernetes.io/instance-type", "In", flavor))
 	}
 	line := func(message, server, flavor, reason string) types.GomegaMatcher {
-		return gstruct.MatchKeys(gstruct.IgnoreExtras, gstruct.Keys{"msg": Equal(message), journal.KeyServer: Equal(server), journal.KeyFlavor: Equal(flavor),
-			journal.KeyReason: Equal(reason), journal.KeyCapacityType: Equal(karpv1.CapacityTypeOnDemand), journal.KeySeconds: BeNumerically(">=", 0)})
+		return gstruct.MatchKeys(gstruct.IgnoreExtras, gstruct.Keys{"msg": Equal(message), audit.KeyServer: Equal(server), audit.KeyFlavor: Equal(flavor),
+			audit.KeyReason: Equal(reason), audit.KeyCapacityType: Equal(karpv1.CapacityTypeOnDemand), audit.KeySeconds: BeNumerically(">=", 0)})
 	}
 	deleted := func(claim *karpv1.NodeClaim) {
 		GinkgoHelper()
@@ -84,30 +84,30 @@ var _ = Describe("The journal", func() {
 
 	It("should have one line of a launch, with its price and why", func() {
 		claim := launched(of("nix.2c_4g"))
-		Expect(lines()).To(ConsistOf(line(journal.MessageLaunched, serverOf(claim).ID, "nix.2c_4g", cloudprovider.ReasonCheapest)))
+		Expect(lines()).To(ConsistOf(line(audit.MessageLaunched, serverOf(claim).ID, "nix.2c_4g", cloudprovider.ReasonCheapest)))
 		only := lines()[0]
-		Expect(only).To(HaveKeyWithValue(journal.KeyNodeClaim, HaveKeyWithValue("name", claim.Name)))
-		Expect(only).To(HaveKeyWithValue(journal.KeyZone, claim.Labels["topology.kubernetes.io/zone"]))
-		Expect(only).To(HaveKeyWithValue(journal.KeyPrice, BeNumerically("~", priced(unit.NodePool())["nix.2c_4g/HN1"], 0.01)))
+		Expect(only).To(HaveKeyWithValue(audit.KeyNodeClaim, HaveKeyWithValue("name", claim.Name)))
+		Expect(only).To(HaveKeyWithValue(audit.KeyZone, claim.Labels["topology.kubernetes.io/zone"]))
+		Expect(only).To(HaveKeyWithValue(audit.KeyPrice, BeNumerically("~", priced(unit.NodePool())["nix.2c_4g/HN1"], 0.01)))
 		Expect(env.Recorder.Calls(events.ReasonServerLaunched)).To(Equal(1))
 	})
 	It("should have one line of each order, and say which launch failed over", func() {
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectNoCapacity, Count: 1})
 		claim := launched(of("nix.2c_4g"))
 		Expect(lines()).To(HaveExactElements(
-			line(journal.MessageLaunchFailed, "", "nix.2c_4g", "InsufficientCapacity"),
-			line(journal.MessageLaunched, serverOf(claim).ID, "nix.2c_4g", cloudprovider.ReasonFailedOver)))
-		Expect(env.Recorder.Calls(events.ReasonOfferingRefused)).To(Equal(1))
+			line(audit.MessageLaunchFailed, "", "nix.2c_4g", "InsufficientCapacity"),
+			line(audit.MessageLaunched, serverOf(claim).ID, "nix.2c_4g", cloudprovider.ReasonFailedOver)))
+		Expect(env.Recorder.Calls(events.ReasonOfferingUnavailable)).To(Equal(1))
 	})
 	It("should have one line of a claim for which nothing is for sale", func() {
 		Expect(refused(of("nix.999c_1g"))).To(HaveOccurred())
-		Expect(lines()).To(ConsistOf(line(journal.MessageLaunchFailed, "", "", cloudprovider.ReasonNoOffering)))
+		Expect(lines()).To(ConsistOf(line(audit.MessageLaunchFailed, "", "", cloudprovider.ReasonNoOffering)))
 	})
 	It("should have one line of an order that cannot succeed, and an event of it", func() {
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusForbidden, Message: "You are not allowed to do this"})
 		Expect(refused(of("nix.2c_4g"))).To(HaveOccurred())
-		Expect(lines()).To(ConsistOf(line(journal.MessageLaunchFailed, "", "nix.2c_4g", cloudprovider.ReasonLaunchPermissionDenied)))
-		Expect(env.Recorder.Calls(events.ReasonOrderRefused)).To(Equal(1))
+		Expect(lines()).To(ConsistOf(line(audit.MessageLaunchFailed, "", "nix.2c_4g", cloudprovider.ReasonLaunchPermissionDenied)))
+		Expect(env.Recorder.Calls(events.ReasonLaunchRejected)).To(Equal(1))
 	})
 	It("should have one line of a server that the cloud could not build, and one when what is left of it is gone", func() {
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectErrorServer, Count: 1})
@@ -120,8 +120,8 @@ var _ = Describe("The journal", func() {
 		Eventually(func() error { return env.Instances.Delete(ctx, instance.DeleteRequest{ID: id}) }).
 			WithTimeout(10 * time.Second).Should(MatchError(instance.ErrNotFound))
 		failed, removed := lines()[0], lines()[1:]
-		Expect(failed).To(line(journal.MessageLaunchFailed, "", "nix.2c_4g", cloudprovider.ReasonLaunchFailed))
-		Expect(removed).To(ConsistOf(line(journal.MessageRemoved, id, "nix.2c_4g", cloudprovider.ReasonLaunchFailed)))
+		Expect(failed).To(line(audit.MessageLaunchFailed, "", "nix.2c_4g", cloudprovider.ReasonLaunchFailed))
+		Expect(removed).To(ConsistOf(line(audit.MessageRemoved, id, "nix.2c_4g", cloudprovider.ReasonLaunchFailed)))
 	})
 	It("should have one line of an order that was found later", func() {
 		claim := of("nix.2c_4g")
@@ -136,7 +136,7 @@ var _ = Describe("The journal", func() {
 			created, err = env.CloudProvider.Create(ctx, claim.DeepCopy())
 			return err
 		}).WithTimeout(20 * time.Second).Should(Succeed())
-		Expect(lines()).To(ConsistOf(line(journal.MessageLaunched, serverOf(created).ID, "nix.2c_4g", cloudprovider.ReasonFound)))
+		Expect(lines()).To(ConsistOf(line(audit.MessageLaunched, serverOf(created).ID, "nix.2c_4g", cloudprovider.ReasonFound)))
 	})
 
 	DescribeTable("should have one line of a removal, with its reason:", func(mutate func(*karpv1.NodeClaim), reason string) {
@@ -146,7 +146,7 @@ var _ = Describe("The journal", func() {
 		mutate(claim)
 		deleted(claim)
 		deleted(claim)
-		Expect(lines()[1:]).To(ConsistOf(line(journal.MessageRemoved, id, "nix.2c_4g", reason)))
+		Expect(lines()[1:]).To(ConsistOf(line(audit.MessageRemoved, id, "nix.2c_4g", reason)))
 	},
 		Entry("consolidation", func(c *karpv1.NodeClaim) {
 			c.StatusConditions().SetTrueWithReason(karpv1.ConditionTypeDisruptionReason, "Underutilized", "Underutilized")

@@ -14,15 +14,10 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package jointoken_test
+package launch_test
 
 import (
-	"context"
-	"testing"
 	"time"
-
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -34,21 +29,12 @@ import (
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 	"sigs.k8s.io/karpenter/pkg/test/expectations"
 
-	controller "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/jointoken"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/launch"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/jointoken"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-var (
-	ctx = context.Background()
-	env *coretest.Environment
-)
-
-func TestJoinToken(t *testing.T) { suite.Run(t, "JoinTokenController") }
-
-var _ = unit.APIServer(&env)
-
-var _ = Describe("The join token of a claim", func() {
+var _ = Describe("The join token of a NodeClaim", func() {
 	var (
 		tokens *jointoken.DefaultProvider
 		claim  *karpv1.NodeClaim
@@ -75,20 +61,20 @@ var _ = Describe("The join token of a claim", func() {
 	}
 	look := func() {
 		GinkgoHelper()
-		expectations.ExpectObjectReconciled(ctx, env.Client, controller.NewController(env.Client, tokens), claim)
+		expectations.ExpectObjectReconciled(ctx, env.Client, launch.NewController(env.Client, env.Instances, env.CloudProvider, tokens, env.Recorder, env.Clock), claim)
 	}
 
 	It("should stay while the node has not registered", func() {
 		look()
 		Expect(secrets()).To(HaveLen(1))
 	})
-	It("should be gone once the node has registered", func() {
+	It("should be revoked once the node has registered", func() {
 		claim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
 		expectations.ExpectApplied(ctx, env.Client, claim)
 		look()
 		Expect(secrets()).To(BeEmpty())
 	})
-	It("should be gone once the claim is being deleted", func() {
+	It("should be revoked once the NodeClaim is being deleted", func() {
 		Expect(env.Client.Delete(ctx, claim)).To(Succeed())
 		claim = expectations.ExpectExists(ctx, env.Client, claim)
 		look()

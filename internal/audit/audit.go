@@ -14,9 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package journal is the log line that each launch and each removal of a server leaves, with the same keys always, so that
-// a fleet's history can be read from the log by a machine.
-package journal
+// Package audit writes the log line that each launch and each removal of a server leaves, always with the same keys, so that a
+// program can read the history of a cluster from the log.
+package audit
 
 import (
 	"math"
@@ -28,11 +28,11 @@ import (
 
 // Messages of the lines.
 const (
-	// MessageLaunched says that a server was ordered and has an id.
+	// MessageLaunched says that a server was launched and has an id.
 	MessageLaunched = "launched server"
-	// MessageLaunchFailed says that no server came of a launch.
+	// MessageLaunchFailed says that a launch failed.
 	MessageLaunchFailed = "launching server failed"
-	// MessageRemoved says that a server is provably gone, with what it owned.
+	// MessageRemoved says that a server provably does not exist any more, nor what it owned.
 	MessageRemoved = "removed server"
 )
 
@@ -48,9 +48,9 @@ const (
 	KeySeconds      = "seconds"
 )
 
-// Entry is what a line tells. What is not known stays empty and is written nevertheless.
-type Entry struct {
-	// NodeClaim is the name of the claim that the server is for.
+// Record is one line. Unknown fields are empty and written nevertheless.
+type Record struct {
+	// NodeClaim is the name of the NodeClaim that the server is for.
 	NodeClaim string
 	// Server is the server's id; empty where none came into being.
 	Server string
@@ -62,44 +62,44 @@ type Entry struct {
 	Price float64
 	// Reason is why it was launched like this, why it failed, or why it was removed, in one word.
 	Reason string
-	// Took is the time from the order to the id or the failure, or from the first request to delete to its proof.
+	// Took is the time from the create request to the id or the failure, or from the first request to delete to its proof.
 	Took time.Duration
 }
 
-// Journal writes the lines.
-type Journal struct{ logger logr.Logger }
+// Log writes the lines.
+type Log struct{ logger logr.Logger }
 
-// New makes a Journal. The logger should carry no values of its own: those of a reconcile would give the lines of one
+// New returns a Log. The logger should carry no values of its own: those of a reconcile would give the lines of one
 // event other keys than those of the next.
-func New(logger logr.Logger) *Journal { return &Journal{logger: logger} }
+func New(logger logr.Logger) *Log { return &Log{logger: logger} }
 
 // Launched writes that a server was launched.
-func (j *Journal) Launched(entry Entry) {
-	j.write(MessageLaunched, entry, KeyPrice, finite(entry.Price))
+func (l *Log) Launched(record Record) {
+	l.write(MessageLaunched, record, KeyPrice, finite(record.Price))
 }
 
 // LaunchFailed writes that a launch failed.
-func (j *Journal) LaunchFailed(entry Entry) {
-	j.write(MessageLaunchFailed, entry, KeyPrice, finite(entry.Price))
+func (l *Log) LaunchFailed(record Record) {
+	l.write(MessageLaunchFailed, record, KeyPrice, finite(record.Price))
 }
 
 // Removed writes that a server is deleted.
-func (j *Journal) Removed(entry Entry) { j.write(MessageRemoved, entry) }
+func (l *Log) Removed(record Record) { l.write(MessageRemoved, record) }
 
-func (j *Journal) write(message string, entry Entry, more ...any) {
-	j.logger.Info(message, append([]any{
-		// As controller-runtime writes it, so that one query finds all lines of a claim.
-		KeyNodeClaim, klog.KRef("", entry.NodeClaim),
-		KeyServer, entry.Server,
-		KeyFlavor, entry.Flavor,
-		KeyZone, entry.Zone,
-		KeyCapacityType, entry.CapacityType,
-		KeyReason, entry.Reason,
-		KeySeconds, math.Round(max(0, entry.Took.Seconds())*10) / 10,
+func (l *Log) write(message string, record Record, more ...any) {
+	l.logger.Info(message, append([]any{
+		// As controller-runtime writes it, so that one query finds all lines of a NodeClaim.
+		KeyNodeClaim, klog.KRef("", record.NodeClaim),
+		KeyServer, record.Server,
+		KeyFlavor, record.Flavor,
+		KeyZone, record.Zone,
+		KeyCapacityType, record.CapacityType,
+		KeyReason, record.Reason,
+		KeySeconds, math.Round(max(0, record.Took.Seconds())*10) / 10,
 	}, more...)...)
 }
 
-// finite keeps what JSON cannot say out of the log; a fraction of a dong says nothing.
+// finite rounds a price, and returns 0 for one that JSON cannot represent.
 func finite(price float64) float64 {
 	if math.IsNaN(price) || math.IsInf(price, 0) {
 		return 0

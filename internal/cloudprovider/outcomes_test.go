@@ -93,7 +93,7 @@ var _ = Describe("Launches that fail", func() {
 			Expect(launched(nodeClaim(pool)).Labels[corev1.LabelInstanceTypeStable]).ToNot(Equal(flavor))
 			Expect(orders()).To(BeNumerically("<=", 3))
 			Expect(available(pool)).To(Equal(before - orders() + 1))
-			Expect(env.Recorder.Calls(events.ReasonOrderRefused)).To(Equal(orders() - 1))
+			Expect(env.Recorder.Calls(events.ReasonLaunchRejected)).To(Equal(orders() - 1))
 		},
 			Entry("as unavailable, in Vietnamese", http.StatusBadRequest, "Gói này không khả dụng"),
 			Entry("as a configuration that cannot be created", http.StatusBadRequest, "Không thể tạo máy chủ với cấu hình này"),
