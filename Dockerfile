@@ -1,5 +1,5 @@
 # The image of the controller: one static binary in an image without a shell, run by nobody in particular.
-# `make docker-build` builds it for amd64 and arm64; see docs/release.md for what it may be built from and with.
+# `make docker-build` builds it for amd64 and arm64; see docs/contribute/release.md for what it may be built from and with.
 
 # The two bases can be replaced: --build-arg BUILDER_IMAGE=... (Go and a shell) and BASE_IMAGE=... (certificates of the
 # authorities). Neither ends up in the result in part: the binary is the same whatever the builder is made of.

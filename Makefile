@@ -71,7 +71,7 @@ sandbox: build controlplane ## Bring the same up and leave it running for kubect
 	@$(run-demo) --keep
 
 .PHONY: sandbox-image
-sandbox-image: ## Build the image of the cloud's sandbox for other clients (docs/sandbox.md); the variables are those of docker-build
+sandbox-image: ## Build the image of the cloud's sandbox for other clients (docs/contribute/sandbox.md); the variables are those of docker-build
 	@DOCKERFILE=test/sandbox/Dockerfile $(MAKE) --no-print-directory docker-build IMG="$(IMG)-sandbox"
 
 # What your own KUBEBUILDER_ASSETS lacks for it (controller-manager, scheduler, KWOK) comes from ours. The demo is built and
@@ -119,12 +119,12 @@ e2e: build controlplane $(TOOLS)/helm ## Run the end-to-end suites: real process
 
 # What the last demo has scraped is taken, if this controller was in it; otherwise there is a demo first.
 .PHONY: monitoring
-monitoring: build ## Ask Prometheus's own engine what dashboards and alerts make of a demo, and test the alerts (docs/monitoring.md)
+monitoring: build ## Ask Prometheus's own engine what dashboards and alerts make of a demo, and test the alerts (docs/operate/monitoring.md)
 	@[ "$$(cat $(SCRAPES)/controller 2>/dev/null)" = "$$(cksum bin/$(BINARY))" ] || $(MAKE) --no-print-directory demo
 	@cd test/monitoring && $(TRIMPATH) SCRAPES=$(SCRAPES) go test -count=1 -v . $(if $(CI),-ginkgo.no-color)
 
 .PHONY: sizing
-sizing: build controlplane ## Measure what the controller needs for 100 and 500 nodes, for docs/sizing.md (half an hour; SIZING_FLAGS='--nodes 100')
+sizing: build controlplane ## Measure what the controller needs for 100 and 500 nodes, for docs/operate/sizing.md (half an hour; SIZING_FLAGS='--nodes 100')
 	@$(GO_BUILD) -o $(CACHE)/bin/sizing ./test/sizing && $(GO_BUILD) -o $(CACHE)/bin/sandbox ./test/sandbox
 	@CONTROLLER="$(CURDIR)/bin/$(BINARY)" SANDBOX="$(CACHE)/bin/sandbox" $(CACHE)/bin/sizing $(SIZING_FLAGS)
 
@@ -137,24 +137,24 @@ bench: ## Run the benchmarks in rounds and hold their ratios to the bounds of ha
 	@$(CACHE)/bin/benchcheck $(BENCH_FLAGS) $(CACHE)/bin/bench.test
 
 # Core's suites are test packages of its module, which test/conformance/suites pins with what they need.
-# make conformance CONFORMANCE_FLAGS='--parallel 2 --focus CapacityBuffer'; CONFORMANCE_DOC=true rewrites the table of docs/conformance.md.
+# make conformance CONFORMANCE_FLAGS='--parallel 2 --focus CapacityBuffer'; CONFORMANCE_DOC=true rewrites the table of docs/contribute/conformance.md.
 CORE_SUITES := sigs.k8s.io/karpenter/test/suites
 
 .PHONY: conformance
-conformance: build controlplane ## Run Karpenter core's own end-to-end suites against this provider, on several control planes side by side (docs/conformance.md; about half an hour on 4 cores)
+conformance: build controlplane ## Run Karpenter core's own end-to-end suites against this provider, on several control planes side by side (docs/contribute/conformance.md; about half an hour on 4 cores)
 	@mkdir -p $(CACHE)/conformance
 	@$(GO_BUILD) -o $(CACHE)/bin/ ./test/conformance ./test/sandbox
 	@echo "compiling Karpenter's suites (a minute the first time)"
 	@cd test/conformance/suites && for suite in regression disruption; do \
 		$(TRIMPATH) go test -c -o $(CACHE)/conformance/$$suite.test $(CORE_SUITES)/$$suite || exit 1; done
 	@CONTROLLER="$(CURDIR)/bin/$(BINARY)" SANDBOX="$(CACHE)/bin/sandbox" exec $(CACHE)/bin/conformance --suites $(CACHE)/conformance \
-		--reports $(REPORTS)/conformance $(if $(CONFORMANCE_DOC),--doc docs/conformance.md) \
+		--reports $(REPORTS)/conformance $(if $(CONFORMANCE_DOC),--doc docs/contribute/conformance.md) \
 		--scheduler-config "$$(cd test/conformance/suites && go list -m -f '{{.Dir}}' sigs.k8s.io/karpenter)/test/suites/regression/testdata/kube-scheduler-config.yaml" \
 		$(CONFORMANCE_FLAGS)
 
 # It writes down what the cloud answered: .cache/reports/answers.json. What should be compared with goes to test/cloud/recorded.json.
 .PHONY: e2e-cloud
-e2e-cloud: ## Launch, join and delete ONE server in a real project, within E2E_CLOUD_BUDGET_VND (docs/first-contact.md; skipped without credentials)
+e2e-cloud: ## Launch, join and delete ONE server in a real project, within E2E_CLOUD_BUDGET_VND (docs/contribute/first-contact.md; skipped without credentials)
 	@mkdir -p $(REPORTS)
 	@E2E_CLOUD_ANSWERS="$(or $(E2E_CLOUD_ANSWERS),$(REPORTS)/answers.json)" E2E_CLOUD_SANDBOX= \
 		$(TRIMPATH) go test -v -count=1 -timeout=2h ./test/cloud -ginkgo.v -ginkgo.grace-period=25m $(if $(CI),-ginkgo.no-color)
@@ -172,7 +172,7 @@ e2e-cloud-sandbox: controlplane ## The same against the sandbox, and how its ans
 PROCESS_RUNS ?= $(if $(RUNS),0,2)
 
 .PHONY: chaos
-chaos: ## Live through 500 worlds in which everything goes wrong, in simulated time, then through 2 with real processes (docs/testing.md)
+chaos: ## Live through 500 worlds in which everything goes wrong, in simulated time, then through 2 with real processes (docs/contribute/testing.md)
 	@mkdir -p $(REPORTS)/chaos
 	@$(TRIMPATH) SEED="$(or $(SEED),1)" RUNS="$(or $(RUNS),500)" CHAOS_LOGS="$(REPORTS)/chaos" go tool ginkgo run --procs=$(CORES) \
 		--timeout=2h --poll-progress-after=2m $(if $(CI),--no-color) $(GINKGO_FLAGS) ./test/chaos
@@ -241,7 +241,7 @@ actionlint: $(TOOLS)/actionlint ## Check the GitHub workflows
 
 CORE_CRDS = $(shell GOTOOLCHAIN=auto go list -m -f '{{.Dir}}' sigs.k8s.io/karpenter)/pkg/apis/crds
 # The pages of docs/ that hack/docs writes from the code.
-DOC_PAGES := bootstrap compatibility events metrics options reference tuning
+DOC_PAGES := $(addprefix reference/,bootstrap compatibility events fields metrics options tuning)
 # The folders that carry a copy of every custom resource definition: ours and Karpenter core's.
 CRD_CHART  := charts/$(BINARY)-crd
 CRD_COPIES := config/crd $(CRD_CHART)/templates
@@ -267,7 +267,7 @@ generate: $(TOOLS)/controller-gen $(TOOLS)/helm ## Generate deep copies, custom 
 		echo "resources:"; (cd config/crd && printf "  - %s\n" *_*.yaml); } > $(CACHE)/crds/kustomization \
 		&& mv $(CACHE)/crds/kustomization config/crd/kustomization.yaml
 	@for page in $(DOC_PAGES); do \
-		go run ./hack/docs $$page > $(CACHE)/crds/$$page.md && mv $(CACHE)/crds/$$page.md docs/$$page.md || exit 1; \
+		go run ./hack/docs $$page > $(CACHE)/crds/page.md && mv $(CACHE)/crds/page.md docs/$$page.md || exit 1; \
 	done
 	@go build -o $(CACHE)/bin/chart ./hack/chart && $(CACHE)/bin/chart readme && $(CACHE)/bin/chart kustomize
 

@@ -35,8 +35,8 @@ const (
 	root       = "../.."
 	alertsFile = root + "/charts/karpenter-provider-bizflycloud/files/alerts.yaml"
 	dashboards = root + "/charts/karpenter-provider-bizflycloud/files/dashboards"
-	runbooks   = root + "/docs/runbooks"
-	runbookURL = "https://github.com/bizflycloud/karpenter-provider-bizflycloud/blob/main/docs/runbooks/"
+	runbooks   = root + "/docs/operate/runbooks"
+	runbookURL = "https://github.com/bizflycloud/karpenter-provider-bizflycloud/blob/main/docs/operate/runbooks/"
 )
 
 var scrapes *monitoring.Scrapes
