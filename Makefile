@@ -280,6 +280,32 @@ chart-package: $(TOOLS)/helm ## Package both charts: .cache/charts
 	@mkdir -p $(CACHE)/charts && rm -f $(CACHE)/charts/*.tgz
 	$(TOOLS)/helm package --destination $(CACHE)/charts charts/$(BINARY)-crd charts/$(BINARY)
 
+##@ Documentation
+
+SITE := docs/.vitepress
+
+.PHONY: docs
+docs: $(SITE)/node_modules/.package-lock.json ## Check the pages and build the site: .cache/site (needs Node.js 20)
+	@cd $(SITE) && npm run --silent check && npm run --silent build
+
+.PHONY: docs-dev
+docs-dev: $(SITE)/node_modules/.package-lock.json ## Serve the site while you write: http://localhost:5173
+	@cd $(SITE) && npm run dev
+
+.PHONY: docs-browse
+docs-browse: docs ## Open the built site in headless Chromium: search, navigation, code, diagram, narrow screen (CHROMIUM names the browser)
+	@cd $(SITE) && npm run --silent browse
+
+# UPDATE=true rewrites the outputs that the pages show. DOCS_FOCUS=bke runs the pages whose path has this in it.
+.PHONY: docs-test
+docs-test: build controlplane $(TOOLS)/helm ## Run the commands of the pages against the sandbox and compare what they print with what the pages show
+	@$(GO_BUILD) -o $(CACHE)/bin/sandbox ./test/sandbox
+	@E2E=true CONTROLLER="$(CURDIR)/bin/$(BINARY)" SANDBOX="$(CACHE)/bin/sandbox" HELM="$(TOOLS)/helm" \
+		$(TRIMPATH) go test -count=1 -timeout=40m ./test/docs $(if $(CI),-ginkgo.no-color) $(if $(DOCS_FOCUS),-ginkgo.focus='$(DOCS_FOCUS)')
+
+$(SITE)/node_modules/.package-lock.json: $(SITE)/package-lock.json
+	@cd $(SITE) && npm ci --no-audit --no-fund --loglevel=error && touch node_modules/.package-lock.json
+
 ##@ Tools
 
 .PHONY: controlplane

@@ -1,0 +1,58 @@
+// Checks what the site generator does not: pages that the sidebar does not list, images that no page shows, links to headings
+// and files that do not exist, and pages without an owner section. It reads the sources, so it also holds on GitHub.
+import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { basename, dirname, join, normalize, relative } from "node:path";
+import { docs, links, pages, repository } from "./pages.mjs";
+
+const problems = [];
+const all = pages();
+const listed = new Set(links());
+for (const page of all) if (!listed.has(page) && page !== "index.md") problems.push(`docs/${page}: the sidebar does not list it (docs/.vitepress/sidebar.json)`);
+for (const page of listed) if (!all.includes(page)) problems.push(`docs/.vitepress/sidebar.json: ${page} does not exist`);
+
+const sources = [...all.map((page) => join(docs, page)), ...["README.md", "README.vi.md", "CONTRIBUTING.md", "SECURITY.md"].map((file) => join(repository, file)).filter(existsSync)];
+const prose = new Map(sources.map((file) => [file, readFileSync(file, "utf8").replace(/^---\n[\s\S]*?\n---\n/, "")]));
+
+// The anchors of GitHub; VitePress makes the same for what our headings consist of.
+function anchors(text) {
+  const seen = new Map();
+  return new Set(
+    [...text.replace(/^(`{3,}).*\n[\s\S]*?^\1\s*$/gm, "").matchAll(/^#{1,6} (.*)$/gm)].map(([, heading]) => {
+      const slug = heading.replace(/\[([^\]]*)\]\([^)]*\)/g, "$1").toLowerCase().replace(/[^\p{L}\p{N}\s_-]/gu, "").trim().replace(/\s/g, "-");
+      const count = seen.get(slug) ?? 0;
+      seen.set(slug, count + 1);
+      return count ? `${slug}-${count}` : slug;
+    }),
+  );
+}
+
+const images = new Set();
+for (const [file, text] of prose) {
+  const name = relative(repository, file);
+  const plain = text.replace(/^\s*(`{3,}).*\n[\s\S]*?^\s*\1\s*$/gm, "").replace(/(`+)[^`\n][\s\S]*?\1/g, "code");
+  for (const [, href] of plain.matchAll(/\]\(([^)\s]+)(?:\s+"[^"]*")?\)/g)) {
+    if (/^[a-z]+:/.test(href)) continue;
+    const [path, fragment] = decodeURI(href).split("#");
+    const target = path === "" ? file : path.startsWith("/") ? join(docs, "public", path) : normalize(join(dirname(file), path));
+    if (!existsSync(target)) {
+      problems.push(`${name}: ${href} does not exist`);
+      continue;
+    }
+    images.add(target);
+    if (fragment && target.endsWith(".md") && !anchors(prose.get(target) ?? readFileSync(target, "utf8")).has(fragment)) problems.push(`${name}: no heading for ${href}`);
+  }
+  const generated = text.includes("<!-- Written by");
+  if (file.startsWith(docs) && basename(file) !== "index.md" && !generated && !text.includes("\n## What to change here when you change")
+    && !text.includes("\n## Sửa gì ở đây") && !file.includes("/runbooks/")) {
+    problems.push(`${name}: ends without "What to change here when you change ..."`);
+  }
+}
+for (const dir of ["public", "images"].map((dir) => join(docs, dir)).filter(existsSync)) {
+  for (const image of readdirSync(dir)) if (!images.has(join(dir, image))) problems.push(`docs/${basename(dir)}/${image}: no page shows it`);
+}
+if (problems.length) {
+  console.error(problems.join("\n"));
+  console.error(`${problems.length} problems in the pages`);
+  process.exit(1);
+}
+console.log(`${all.length} pages: every one listed, every link, heading and image in its place`);
