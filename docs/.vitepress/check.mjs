@@ -2,7 +2,7 @@
 // and files that do not exist, and pages without an owner section. It reads the sources, so it also holds on GitHub.
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { basename, dirname, join, normalize, relative } from "node:path";
-import { docs, links, pages, repository } from "./pages.mjs";
+import { docs, links, pages, repository, slugify } from "./pages.mjs";
 
 const problems = [];
 const all = pages();
@@ -18,7 +18,7 @@ function anchors(text) {
   const seen = new Map();
   return new Set(
     [...text.replace(/^(`{3,}).*\n[\s\S]*?^\1\s*$/gm, "").matchAll(/^#{1,6} (.*)$/gm)].map(([, heading]) => {
-      const slug = heading.replace(/\[([^\]]*)\]\([^)]*\)/g, "$1").toLowerCase().replace(/[^\p{L}\p{N}\s_-]/gu, "").trim().replace(/\s/g, "-");
+      const slug = slugify(heading);
       const count = seen.get(slug) ?? 0;
       seen.set(slug, count + 1);
       return count ? `${slug}-${count}` : slug;
@@ -50,9 +50,30 @@ for (const [file, text] of prose) {
 for (const dir of ["public", "images"].map((dir) => join(docs, dir)).filter(existsSync)) {
   for (const image of readdirSync(dir)) if (!images.has(join(dir, image))) problems.push(`docs/${basename(dir)}/${image}: no page shows it`);
 }
+
+// Whoever sees a reason must find it: the page on troubleshooting names each warning, and no reason that does not exist.
+const events = readFileSync(join(docs, "reference/events.md"), "utf8");
+const fields = readFileSync(join(docs, "reference/fields.md"), "utf8");
+const troubleshooting = readFileSync(join(docs, "operate/troubleshooting.md"), "utf8");
+const symptoms = [...troubleshooting.matchAll(/^\| ([^|]+) \|/gm)].map(([, cell]) => cell).filter((cell) => !/^(you see|you change|---)/.test(cell));
+for (const [, reasons] of events.split("## Karpenter's own")[0].matchAll(/^\| ([^|]*) \| Warning \|/gm)) {
+  for (const [, reason] of reasons.matchAll(/`(\w+)`/g)) {
+    if (!symptoms.some((symptom) => symptom.includes(`\`${reason}\``))) problems.push(`docs/operate/troubleshooting.md: no row for the warning ${reason}`);
+  }
+}
+const core = /^(Pending|CrashLoopBackOff|FailedCreate|OutOfmemory|OutOfcpu|StartupTaintsExist|ResourceNotRegistered|ValidatingAdmissionPolicy|NotReady|Initialized|Registered|Ready)$/;
+for (const symptom of symptoms) {
+  for (const [, reason] of symptom.matchAll(/`([A-Z][a-z]+(?:[A-Z][A-Za-z]+)+)(?:=\w+)?`/g)) {
+    if (!events.includes(`\`${reason}\``) && !fields.includes(`\`${reason}\``) && !core.test(reason) && !reason.startsWith("KarpenterBizfly")) {
+      problems.push(`docs/operate/troubleshooting.md: ${reason} is no reason of an event or a condition`);
+    }
+  }
+}
+if (symptoms.length < 40) problems.push(`docs/operate/troubleshooting.md: ${symptoms.length} symptoms, 40 are promised`);
+
 if (problems.length) {
   console.error(problems.join("\n"));
   console.error(`${problems.length} problems in the pages`);
   process.exit(1);
 }
-console.log(`${all.length} pages: every one listed, every link, heading and image in its place`);
+console.log(`${all.length} pages, ${symptoms.length} symptoms: every page listed, every link, heading and image in its place`);

@@ -1,7 +1,7 @@
 import { existsSync, statSync } from "node:fs";
 import { dirname, join, normalize, relative } from "node:path";
 import { defineConfig, type MarkdownRenderer } from "vitepress";
-import { docs, repository, sidebar } from "./pages.mjs";
+import { docs, repository, sidebar, slugify } from "./pages.mjs";
 
 const github = "https://github.com/bizflycloud/karpenter-provider-bizflycloud";
 // Each released version is built into a folder of its own, and main into the top: see contribute/documentation.md.
@@ -56,6 +56,8 @@ export default defineConfig({
   lastUpdated: false,
   rewrites: { "operate/runbooks/README.md": "operate/runbooks/index.md" },
   markdown: {
+    // The anchors of GitHub, where the pages are read as well.
+    anchor: { slugify },
     config(md) {
       // Nothing in a page is HTML: <id> in a sentence is what it looks like, here and on GitHub.
       md.set({ html: false });

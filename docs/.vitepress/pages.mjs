@@ -33,3 +33,8 @@ export function sidebar() {
 export function links(items = sidebar()) {
   return items.flatMap((item) => [...(item.link ? [item.link.slice(1) + ".md"] : []), ...(item.items ? links(item.items) : [])]);
 }
+
+/** slugify makes the anchor of a heading as GitHub does. */
+export function slugify(heading) {
+  return heading.replace(/\[([^\]]*)\]\([^)]*\)/g, "$1").toLowerCase().replace(/[^\p{L}\p{N}\s_-]/gu, "").trim().replace(/\s/g, "-");
+}
