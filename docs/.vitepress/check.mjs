@@ -33,7 +33,7 @@ for (const [file, text] of prose) {
   for (const [, href] of plain.matchAll(/\]\(([^)\s]+)(?:\s+"[^"]*")?\)/g)) {
     if (/^[a-z]+:/.test(href)) continue;
     const [path, fragment] = decodeURI(href).split("#");
-    const target = path === "" ? file : path.startsWith("/") ? join(docs, "public", path) : normalize(join(dirname(file), path));
+    const target = path === "" ? file : normalize(join(dirname(file), path));
     if (!existsSync(target)) {
       problems.push(`${name}: ${href} does not exist`);
       continue;
@@ -47,8 +47,8 @@ for (const [file, text] of prose) {
     problems.push(`${name}: ends without "What to change here when you change ..."`);
   }
 }
-for (const dir of ["public", "images"].map((dir) => join(docs, dir)).filter(existsSync)) {
-  for (const image of readdirSync(dir)) if (!images.has(join(dir, image))) problems.push(`docs/${basename(dir)}/${image}: no page shows it`);
+for (const image of readdirSync(join(docs, "images"))) {
+  if (!images.has(join(docs, "images", image))) problems.push(`docs/images/${image}: no page shows it`);
 }
 
 // Whoever sees a reason must find it: the page on troubleshooting names each warning, and no reason that does not exist.

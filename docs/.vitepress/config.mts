@@ -66,7 +66,7 @@ export default defineConfig({
       linkToRepository(md);
     },
   },
-  vite: { build: { chunkSizeWarningLimit: 2000 }, publicDir: join(docs, "public") },
+  vite: { build: { chunkSizeWarningLimit: 2000 } },
   themeConfig: {
     nav: [
       { text: "Get started", link: "/get-started/bke", activeMatch: "/get-started/" },

@@ -11,7 +11,7 @@ export const repository = dirname(docs);
 export function pages(dir = docs) {
   return readdirSync(dir, { withFileTypes: true }).flatMap((entry) => {
     const path = join(dir, entry.name);
-    if (entry.isDirectory()) return entry.name.startsWith(".") || entry.name === "public" ? [] : pages(path);
+    if (entry.isDirectory()) return entry.name.startsWith(".") || entry.name === "images" ? [] : pages(path);
     return entry.name.endsWith(".md") ? [relative(docs, path)] : [];
   });
 }
