@@ -296,6 +296,13 @@ docs-dev: $(SITE)/node_modules/.package-lock.json ## Serve the site while you wr
 docs-browse: docs ## Open the built site in headless Chromium: search, navigation, code, diagram, narrow screen (CHROMIUM names the browser)
 	@cd $(SITE) && npm run --silent browse
 
+# Grafana is not needed: the numbers are those of Prometheus's own engine, the layout is that of the chart's files.
+.PHONY: docs-pictures
+docs-pictures: build ## Draw the recording of a demo and the dashboards with its numbers: docs/images
+	@$(MAKE) --no-print-directory demo | tee $(CACHE)/demo.log
+	@cd test/monitoring && $(TRIMPATH) PANELS=$(CACHE)/panels.json SCRAPES=$(SCRAPES) go test -count=1 . -ginkgo.focus='who draw them'
+	@cd $(SITE) && node demo.mjs $(CACHE)/demo.log && node dashboards.mjs $(CACHE)/panels.json
+
 # UPDATE=true rewrites the outputs that the pages show. DOCS_FOCUS=bke runs the pages whose path has this in it.
 .PHONY: docs-test
 docs-test: build controlplane $(TOOLS)/helm ## Run the commands of the pages against the sandbox and compare what they print with what the pages show
