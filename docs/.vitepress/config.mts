@@ -36,6 +36,13 @@ function braces(md: MarkdownRenderer) {
   }
 }
 
+// Comments are for generators and checks. Lines stay, so that the numbers in messages are right.
+function comments(md: MarkdownRenderer) {
+  md.core.ruler.before("block", "comments", (state) => {
+    state.src = state.src.replace(/^<!--[^]*?-->$/gm, (comment) => comment.replace(/[^\n]+/g, ""));
+  });
+}
+
 function mermaid(md: MarkdownRenderer) {
   const fence = md.renderer.rules.fence!;
   md.renderer.rules.fence = (tokens, index, options, env, self) => {
@@ -61,6 +68,7 @@ export default defineConfig({
     config(md) {
       // Nothing in a page is HTML: <id> in a sentence is what it looks like, here and on GitHub.
       md.set({ html: false });
+      comments(md);
       braces(md);
       mermaid(md);
       linkToRepository(md);

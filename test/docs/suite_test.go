@@ -143,7 +143,8 @@ var _ = Describe("The commands of", Ordered, ContinueOnFailure, func() {
 				Skip("needs the whole control plane: run `make docs-test`")
 			}
 			s := newSession(ctx, p.fixture)
-			changed := false
+			// All outputs of a page are written when one has changed, so that they are of one run.
+			printed, changed := map[int]string{}, false
 			for i := range p.blocks {
 				b := p.blocks[i]
 				if b.language != "sh" || !b.marked(run) {
@@ -152,11 +153,14 @@ var _ = Describe("The commands of", Ordered, ContinueOnFailure, func() {
 				said, err := s.run(ctx, b.text)
 				Expect(err).NotTo(HaveOccurred(), "%s:%d:\n%s\nprinted:\n%s\n%s", name, b.line, b.text, said, s.diagnosis())
 				shown := p.expected(i)
-				if shown < 0 || slices.Equal(normalized(p.blocks[shown].text), normalized(said)) {
+				if shown < 0 {
+					continue
+				}
+				printed[shown] = said
+				if slices.Equal(normalized(p.blocks[shown].text), normalized(said)) {
 					continue
 				}
 				if os.Getenv("UPDATE") == "true" {
-					p.show(shown, said)
 					changed = true
 					continue
 				}
@@ -164,6 +168,9 @@ var _ = Describe("The commands of", Ordered, ContinueOnFailure, func() {
 					"%s:%d:\n%s\nprinted:\n%s\nUPDATE=true make docs-test writes it into the page", name, p.blocks[shown].line, b.text, said)
 			}
 			if changed {
+				for shown, said := range printed {
+					p.show(shown, said)
+				}
 				Expect(p.write()).To(Succeed())
 			}
 		}, SpecTimeout(8*time.Minute))
