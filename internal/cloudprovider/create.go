@@ -74,7 +74,7 @@ func (c *CloudProvider) create(ctx context.Context, claim *karpv1.NodeClaim) (*k
 		return nil, err
 	}
 	// Whatever has become of the NodeClass meanwhile, a server that may exist is being paid for.
-	resumes := l.record != nil && !l.record.Refused
+	resumes := l.record != nil && !l.record.Rejected
 	if !resumes {
 		if err := c.ready(ctx, l); err != nil {
 			return nil, err
@@ -234,7 +234,7 @@ func (c *CloudProvider) launch(ctx context.Context, l *launch, candidates []cand
 		if errors.Is(err, instance.ErrFlavorNameRejected) {
 			continue // the same offering, by the flavor's other name
 		}
-		if intent.Name != "" && !intent.Refused {
+		if intent.Name != "" && !intent.Rejected {
 			c.records.change(l.claim.UID, func(record *launchRecord) { record.Intent = intent })
 			return nil, c.undecided(ctx, l, intent, err)
 		}

@@ -36,6 +36,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
@@ -169,7 +170,7 @@ type interfaces struct {
 func (c *CloudProvider) lookAtInterfaces(ctx context.Context) *interfaces {
 	ctx, cancel := context.WithTimeout(ctx, portsTimeout)
 	defer cancel()
-	ports, err := c.instances.Ports(ctx)
+	ports, err := c.instances.Ports(ctx, ttl.PeriodicServers)
 	if err != nil {
 		log.FromContext(ctx).V(1).Info("the networks of servers are not compared for now", "error", err.Error())
 		if last := c.listed.Load(); last != nil {

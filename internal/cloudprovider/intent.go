@@ -139,7 +139,7 @@ type recorder struct {
 // record writes an intent down. Before an order (no task, not refused) an error means that nothing is ordered; afterwards
 // memory knows more than the annotation, which is enough unless we stop, and then the claim is given up.
 func (r *recorder) record(ctx context.Context, intent instance.Intent) error {
-	before := intent.TaskID == "" && !intent.Refused
+	before := intent.TaskID == "" && !intent.Rejected
 	err := r.write(ctx, intent, before)
 	if errors.Is(err, errIntentForeign) {
 		// What we remember is not the truth any more.
@@ -149,7 +149,7 @@ func (r *recorder) record(ctx context.Context, intent instance.Intent) error {
 	known := intent
 	if err != nil && before {
 		// The write may have reached the API server although its answer did not reach us, so the number is used up.
-		known.Refused = true
+		known.Rejected = true
 	}
 	r.records.memory.SetDefault(string(r.uid), launchRecord{Intent: known, Hash: r.hash, HashVersion: r.hashVersion})
 	return err

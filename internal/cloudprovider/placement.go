@@ -158,7 +158,7 @@ func zoneOf(claim *karpv1.NodeClaim) string {
 	if claim.Status.ProviderID != "" {
 		return claim.Labels[corev1.LabelTopologyZone]
 	}
-	if intent, err := IntentOf(claim); err == nil && intent != nil && !intent.Refused {
+	if intent, err := IntentOf(claim); err == nil && intent != nil && !intent.Rejected {
 		return intent.Zone
 	}
 	return ""

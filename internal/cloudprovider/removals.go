@@ -51,8 +51,8 @@ func (c *CloudProvider) entry(claim *karpv1.NodeClaim, types cloudprovider.Insta
 	if _, offering := find(types, intent.Flavor, intent.Zone); offering != nil {
 		entry.Price = offering.Price
 	}
-	if !intent.OrderedAt.IsZero() {
-		entry.Took = c.clock.Since(intent.OrderedAt)
+	if !intent.RequestedAt.IsZero() {
+		entry.Took = c.clock.Since(intent.RequestedAt)
 	}
 	return entry
 }

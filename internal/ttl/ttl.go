@@ -49,4 +49,74 @@ const (
 	CatalogRefresh = time.Minute
 	// CatalogBackoff is how soon a failed refresh is tried again. Until the first success nothing can be launched.
 	CatalogBackoff = 30 * time.Second
+
+	// List bounds one list of servers, volumes, interfaces or firewalls, which outlives the reader that began it because others
+	// may wait for it too. It exceeds the client's own deadline for a read.
+	List = time.Minute
+	// PeriodicServers is how old the list of servers may be for reconciliations that no event urges: repair of servers whose
+	// node is Ready, and in-place updates. It is safe because none of them acts by the list: a Ready node vetoes repair, a
+	// server that the list lacks is read by its id, and each change reads the server first. Others read a newer list in that
+	// time, so that at rest the servers are listed about once a minute. Two minutes is how often these reconcile.
+	PeriodicServers = 2 * time.Minute
+	// PollRound bounds one look for all servers whose create requests were sent.
+	PollRound = time.Minute
+	// LaunchCleanup bounds what is still done when the caller's own time is up: recording the answer to a create request and
+	// beginning to delete what a failed one has left.
+	LaunchCleanup = 15 * time.Second
+	// AbandonedLaunch is how long after its last call a launch is no longer taken to be waited for; core's launch timeout is
+	// 3 minutes by default.
+	AbandonedLaunch = 10 * time.Minute
+	// AcceptedDeletion is how long the cloud may take for a deletion that it accepted before the request is sent again: tasks
+	// get lost.
+	AcceptedDeletion = 2 * time.Minute
+	// ConflictingDeletion is how long a server that cannot be deleted now, mostly because it is being deleted, is not retried.
+	ConflictingDeletion = 15 * time.Second
+	// DoneDeletion is how long a finished deletion is remembered: core asks again from two controllers, which costs no call.
+	DoneDeletion = 10 * time.Minute
+	// LeftoverPatience is how long a NodeClaim waits, once its server is provably gone, for disks, addresses and BKE. The
+	// cloud takes seconds; what takes longer waits for a user, for example to delete a snapshot of the disk, and the Node
+	// must not stay in termination for that.
+	LeftoverPatience = 10 * time.Minute
+	// LeftoverRetry doubles with each further try up to MaxLeftoverRetry, which is below Deletion.
+	LeftoverRetry    = time.Minute
+	MaxLeftoverRetry = 30 * time.Minute
+	// RateCeiling is how long a rate of requests that the cloud has rejected (status 429) is not reached again. Limits are
+	// those of an account and its plan, so they last; what was a neighbor's burst has passed by then.
+	RateCeiling = 10 * time.Minute
+	// Reboot is how long a requested reboot is remembered; it exceeds the five minutes in which core repeats it.
+	Reboot = time.Hour
+	// RebootVisible is how long a reboot whose answer was lost may take to show on the server before it is requested again. It
+	// is well below the five minutes in which core retries.
+	RebootVisible = time.Minute
+	// Firewalls is how old the list of firewalls may be in which the default one is looked up: it never changes.
+	Firewalls = 5 * time.Minute
+
+	// DefaultPause is how long all requests pause after a 429 that does not say, as in BizFly's own clients; MaxPause bounds
+	// what one may ask for.
+	DefaultPause = time.Second
+	MaxPause     = 5 * time.Minute
+	// FirstRetry doubles with each repetition of a read up to MaxRetry; both fit in a read's deadline several times.
+	FirstRetry = 200 * time.Millisecond
+	MaxRetry   = 5 * time.Second
+	// DefaultToken is the life of a token as documented; MinToken and MaxToken bound what a reply may claim, the former so that
+	// two clocks that disagree do not mean a login for every request.
+	DefaultToken = 4 * time.Hour
+	MinToken     = time.Minute
+	MaxToken     = 24 * time.Hour
+	// OwnToken is how old a session must be before a 401 to a call with a token of its own (cluster_leave) is blamed on it.
+	OwnToken = time.Minute
+	// FirstLoginBackoff doubles with each failed login up to MaxLoginBackoff.
+	FirstLoginBackoff = time.Second
+	MaxLoginBackoff   = 5 * time.Minute
+	// RejectedTokenBackoff is the first pause after a fresh token was rejected at once: another login would not help, and one
+	// call with a rejected token of its own must not turn into a storm of logins.
+	RejectedTokenBackoff = 30 * time.Second
+	// ServiceCatalog is how long the catalog of services is used before it is read again, and MaxServiceCatalog how long when a
+	// new one cannot be read: the services outlive an outage of the login.
+	ServiceCatalog    = 10 * time.Minute
+	MaxServiceCatalog = 24 * time.Hour
+	// VolumesInterval is how often a server is read until its disks are recorded, which must be before its node registers;
+	// VolumesLateInterval is how often afterwards, when only the root disk can still be recorded.
+	VolumesInterval     = 5 * time.Second
+	VolumesLateInterval = time.Minute
 )

@@ -198,7 +198,7 @@ func (sim *simulation) newProcess() *process {
 	flavors := flavor.NewDefaultProvider(sim.shared, zones, marks, pricing.NewDefaultProvider(pricing.DefaultTable), bootstraps, p.kube,
 		options.NewStore(nil))
 	if sim.nodeClass == nil {
-		sim.makeNodeClass(image.NewDefaultProvider(api, sim.shared, forever()), network.NewDefaultProvider(api, sim.shared, forever()), zones)
+		sim.makeNodeClass(image.NewDefaultProvider(api, sim.shared, withoutJanitor()), network.NewDefaultProvider(api, sim.shared, withoutJanitor()), zones)
 	}
 	tuned := options.Defaults()
 	// Not a divisor of the other times, so that no two things happen at the same moment by design.
@@ -215,7 +215,8 @@ func (sim *simulation) newProcess() *process {
 	p.cloudProvider = cloudprovider.New(cloudprovider.Config{
 		KubeClient: p.kube, APIReader: p.kube, Recorder: silent{}, Clock: clock.RealClock{},
 		Instances: p.instances, Flavors: flavors, Zones: zones, Capacity: marks,
-		LaunchRecords: forever(), LaunchFailures: forever(), PausedTypes: forever(), NodePoolChecks: forever(), Placements: forever(), Removals: forever(),
+		LaunchRecords: withoutJanitor(), LaunchFailures: withoutJanitor(), PausedTypes: withoutJanitor(), NodePoolChecks: withoutJanitor(),
+		Placements: withoutJanitor(), Removals: withoutJanitor(),
 	})
 	p.launch = launch.NewController(p.kube, p.instances, p.cloudProvider, silent{}, clock.RealClock{})
 	p.volumes = volumes.NewController(p.kube, p.instances)
@@ -229,8 +230,8 @@ func (sim *simulation) newProcess() *process {
 	return p
 }
 
-// forever is a cache without a janitor, which would outlive the sim.
-func forever() *cache.Cache { return cache.New(time.Hour, 0) }
+// withoutJanitor returns a cache without a janitor, which would outlive the simulation.
+func withoutJanitor() *cache.Cache { return cache.New(time.Hour, 0) }
 
 // serverID returns the server id in a provider id.
 func serverID(providerID string) string {

@@ -83,6 +83,9 @@ type simulation struct {
 
 	// hangs is the UID of the NodeClaim whose create request is never answered.
 	hangs types.UID
+	// createsPerSecond is how many create requests the cloud accepts in a second, 0 without a limit; createTimes are the last.
+	createsPerSecond int
+	createTimes      []time.Time
 	// unknown are the responses that no table contains; nil without.
 	unknown *unknownAnswers
 	// wanted are the requirements of new NodeClaims; nil for those of any small flavor.
@@ -119,7 +122,7 @@ func (sim *simulation) begin(ctx context.Context, changes ...func(*cloud.Options
 	sim.ctx = coreoptions.ToContext(ctx, coretest.Options())
 	sim.options = cloud.Options{
 		Seed: sim.seed, Latency: time.Duration(1+sim.rng.IntN(60)) * time.Second,
-		HideBuilding: sim.rng.IntN(3) == 0, ConflictOnBuild: sim.rng.IntN(3) == 0, AsyncRefusals: sim.rng.IntN(3) == 0, Vietnamese: sim.rng.IntN(2) == 0,
+		HideBuilding: sim.rng.IntN(3) == 0, ConflictOnBuild: sim.rng.IntN(3) == 0, AsyncRejections: sim.rng.IntN(3) == 0, Vietnamese: sim.rng.IntN(2) == 0,
 		TokenTTL: pick(sim.rng, 4*time.Hour, 10*time.Minute),
 	}
 	for _, change := range changes {
@@ -230,7 +233,7 @@ var pauses = regexp.MustCompile(`\b[0-9.]+m?s\b`)
 
 // trace adds a line to the timeline, for the log of a seed that fails.
 func (sim *simulation) trace(format string, args ...any) {
-	// How long a client is told to pause is random, and no event.
+	// The pause that a client is asked for is random, and no event.
 	text := pauses.ReplaceAllString(strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", " "), "some time")
 	line := time.Now().UTC().Format("15:04:05.000 ") + text
 	sim.mu.Lock()

@@ -21,7 +21,6 @@ package inplace
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/samber/lo"
@@ -43,6 +42,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
@@ -82,12 +82,12 @@ func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (re
 	if !ok || !claim.DeletionTimestamp.IsZero() {
 		return reconcile.Result{}, nil
 	}
-	servers, err := c.instances.List(ctx)
+	servers, err := c.instances.Snapshot(ctx, ttl.PeriodicServers)
 	if err != nil {
-		return reconcile.Result{}, fmt.Errorf("listing servers: %w", err)
+		return reconcile.Result{}, err
 	}
-	server, found := lo.Find(servers, func(s *instance.Instance) bool { return s.ID == id && s.NodeClaimUID == string(claim.UID) })
-	if !found || server.Status != instance.StatusActive {
+	server := servers.Get(id)
+	if server == nil || server.NodeClaimUID != string(claim.UID) || server.Status != instance.StatusActive {
 		// What is not there, still being built or stopped is somebody else's business for now.
 		return again, nil
 	}

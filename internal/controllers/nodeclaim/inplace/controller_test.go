@@ -81,6 +81,7 @@ var _ = Describe("Changes in place", func() {
 	}
 	look := func(claim *karpv1.NodeClaim) (reconcile.Result, error) {
 		GinkgoHelper()
+		env.Instances.Flush()
 		return controller.Reconcile(ctx, live(claim))
 	}
 	done := func(claim *karpv1.NodeClaim) {

@@ -25,7 +25,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
@@ -108,13 +107,13 @@ func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (re
 		return reconcile.Result{}, nil
 	}
 	c.followed.Store(claim.UID, struct{}{})
-	servers, err := c.instances.List(ctx)
+	servers, err := c.instances.Snapshot(ctx, 0)
 	if err != nil {
-		return reconcile.Result{}, fmt.Errorf("listing servers: %w", err)
+		return reconcile.Result{}, err
 	}
-	server, found := lo.Find(servers, func(s *instance.Instance) bool { return s.ID == id })
+	server := servers.Get(id)
 	switch {
-	case !found || server.Deleting():
+	case server == nil || server.Deleting():
 		return c.vanished(ctx, claim, id)
 	case server.Failed():
 		return c.failed(ctx, claim, server)
@@ -135,7 +134,7 @@ func (c *Controller) ended(ctx context.Context, claim *karpv1.NodeClaim) {
 	registered := claim.StatusConditions().Get(karpv1.ConditionTypeRegistered)
 	switch {
 	case registered.IsTrue():
-		c.failures.LaunchSucceeded(ctx, claim, *intent, registered.LastTransitionTime.Sub(intent.OrderedAt))
+		c.failures.LaunchSucceeded(ctx, claim, *intent, registered.LastTransitionTime.Sub(intent.RequestedAt))
 	case claim.DeletionTimestamp.Sub(registered.LastTransitionTime.Time) >= registrationTimeout:
 		c.failures.LaunchFailed(ctx, claim, *intent, cloudprovider.ErrNotRegistered)
 	}
@@ -164,7 +163,7 @@ func (c *Controller) failed(ctx context.Context, claim *karpv1.NodeClaim, server
 	if written, err := cloudprovider.IntentOf(claim); err == nil && written != nil {
 		intent = *written
 	}
-	cause := c.instances.Fault(ctx, intent)
+	cause := c.instances.FailureReason(ctx, intent)
 	if server.Status == statusGone {
 		cause = fmt.Errorf("the server does not exist any more: %w", cause)
 	}

@@ -94,7 +94,7 @@ var _ = Describe("Launch outcome", func() {
 			return env.Capacity.LaunchSeconds(capacity.Launch{Flavor: intent.Flavor, Zone: intent.Zone, ImageID: intent.ImageID})
 		}
 		register := func(after time.Duration) {
-			conditions := claim.StatusConditions(status.WithClock(clocktesting.NewFakeClock(intent.OrderedAt.Add(after))))
+			conditions := claim.StatusConditions(status.WithClock(clocktesting.NewFakeClock(intent.RequestedAt.Add(after))))
 			conditions.SetFalse(karpv1.ConditionTypeRegistered, "NotYet", "")
 			conditions.SetTrue(karpv1.ConditionTypeRegistered)
 		}

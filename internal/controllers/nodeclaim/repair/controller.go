@@ -46,6 +46,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/metrics"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
@@ -88,7 +89,11 @@ func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (re
 		// Without its Node the NodeClaim is core's to end.
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	state, err := c.state(ctx, id)
+	maxAge := time.Duration(0)
+	if nodeutils.GetCondition(node, corev1.NodeReady).Status == corev1.ConditionTrue {
+		maxAge = ttl.PeriodicServers
+	}
+	state, err := c.state(ctx, id, maxAge)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -104,13 +109,13 @@ func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (re
 }
 
 // state returns the reason that the server gives the condition; empty while it is on its way from one state to another.
-func (c *Controller) state(ctx context.Context, id string) (string, error) {
-	servers, err := c.instances.List(ctx)
+func (c *Controller) state(ctx context.Context, id string, maxAge time.Duration) (string, error) {
+	servers, err := c.instances.Snapshot(ctx, maxAge)
 	if err != nil {
-		return "", fmt.Errorf("listing servers: %w", err)
+		return "", err
 	}
-	server, found := lo.Find(servers, func(s *instance.Instance) bool { return s.ID == id })
-	if !found {
+	server := servers.Get(id)
+	if server == nil {
 		// The list may be older than the server.
 		server, err = c.instances.Get(ctx, id)
 		if errors.Is(err, instance.ErrNotFound) {

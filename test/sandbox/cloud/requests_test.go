@@ -30,11 +30,11 @@ import (
 
 const api = "/iaas-cloud/api"
 
-var _ = Describe("What a request says", func() {
+var _ = Describe("What a request contains", func() {
 	ctx := context.Background()
 	var b *box
 	BeforeEach(func() { b = newBox(cloud.Options{}) })
-	refused := func(method, path string, body any, status int, said string) {
+	rejected := func(method, path string, body any, status int, said string) {
 		GinkgoHelper()
 		a := b.call(method, api+path, body)
 		Expect(a.status).To(Equal(status), "%s", a.body)
@@ -48,10 +48,10 @@ var _ = Describe("What a request says", func() {
 			Expect(err).ToNot(HaveOccurred())
 			Expect(made.FixedIps).To(ConsistOf(And(HaveField("IPAddress", "10.20.3.9"), HaveField("IPVersion", 4))))
 			path := "/vpc-networks/" + network + "/network-interfaces"
-			refused(http.MethodPost, path, map[string]any{"name": "x", "fixed_ip": "10.20.3.9"}, 409, "already allocated")
-			refused(http.MethodPost, path, map[string]any{"name": "x", "fixed_ip": "10.21.0.9"}, 400, "not a valid IP for any of the subnets")
-			refused(http.MethodPost, path, map[string]any{"name": "x", "fixed_ip": "10.20.63.255"}, 400, "not a valid IP for any of the subnets")
-			refused(http.MethodPost, path, map[string]any{"name": "x", "fixed_ip": "nine"}, 400, "not a valid IP address")
+			rejected(http.MethodPost, path, map[string]any{"name": "x", "fixed_ip": "10.20.3.9"}, 409, "already allocated")
+			rejected(http.MethodPost, path, map[string]any{"name": "x", "fixed_ip": "10.21.0.9"}, 400, "not a valid IP for any of the subnets")
+			rejected(http.MethodPost, path, map[string]any{"name": "x", "fixed_ip": "10.20.63.255"}, 400, "not a valid IP for any of the subnets")
+			rejected(http.MethodPost, path, map[string]any{"name": "x", "fixed_ip": "nine"}, 400, "not a valid IP address")
 			Expect(b.client.CloudServer.NetworkInterfaces().Delete(ctx, made.ID)).To(Succeed())
 			Expect(b.call(http.MethodPost, api+path, map[string]any{"name": "x", "fixed_ip": "10.20.3.9"}).status).To(Equal(200), "it is free again")
 		})
@@ -62,7 +62,7 @@ var _ = Describe("What a request says", func() {
 			renamed, err := b.client.CloudServer.NetworkInterfaces().Update(ctx, made.ID, &gobizfly.UpdateNetworkInterfacePayload{Name: "b"})
 			Expect(err).ToNot(HaveOccurred())
 			Expect(renamed.Name).To(Equal("b"))
-			server := b.launch(b.order("node-1"))
+			server := b.launch(b.request("node-1"))
 			port := b.State().NetworkInterfaces[1]
 			Expect(port.AttachedServer.ID).To(Equal(server.ID))
 			Expect(port.Status).To(Equal("ACTIVE"))
@@ -73,15 +73,15 @@ var _ = Describe("What a request says", func() {
 			Expect(err).ToNot(HaveOccurred())
 			Expect([]any{enabled.Status, enabled.AdminStateUp}).To(Equal([]any{"ACTIVE", true}))
 		})
-		It("should give a server an IPv6 address with a port of its own, which goes with it", func() {
-			order := b.order("node-1")
-			order.IPv6 = true
-			born := b.launch(order)
+		It("should give a server an IPv6 address with a port of its own, which is deleted with it", func() {
+			request := b.request("node-1")
+			request.IPv6 = true
+			born := b.launch(request)
 			Expect(born.IPAddresses.WanV6Addresses).To(HaveLen(1))
-			later := b.launch(b.order("node-2"))
+			later := b.launch(b.request("node-2"))
 			Expect(later.IPAddresses.WanV6Addresses).To(BeEmpty())
 			Expect(b.client.CloudServer.EnableIPv6(ctx, later.ID)).To(Succeed())
-			refused(http.MethodPost, "/servers/"+later.ID+"/action", map[string]any{"action": "enable_ipv6"}, 409, "already")
+			rejected(http.MethodPost, "/servers/"+later.ID+"/action", map[string]any{"action": "enable_ipv6"}, 409, "already")
 			ports, err := b.client.CloudServer.NetworkInterfaces().List(ctx, &gobizfly.ListNetworkInterfaceOptions{Type: "WAN"})
 			Expect(err).ToNot(HaveOccurred())
 			Expect(ports).To(HaveLen(2))
@@ -119,9 +119,9 @@ var _ = Describe("What a request says", func() {
 				To(Equal([]string{"b", "one", "10.51.0.0/24", made.ID}))
 			port := b.call(http.MethodPost, api+"/vpc-networks/"+made.ID+"/network-interfaces", map[string]any{"name": "p"}).object()
 			Expect(port["ip_address"]).To(HavePrefix("10.51.0."))
-			refused(http.MethodPut, "/vpc-networks/"+made.ID, map[string]any{"cidr": "10.52.0.0/24"}, 409, "still in use")
-			refused(http.MethodPut, "/vpc-networks/"+made.ID, map[string]any{"mtu": 9000}, 400, `unknown field "mtu"`)
-			refused(http.MethodPut, "/vpc-networks/unknown", map[string]any{"name": "x"}, 404, "could not be found")
+			rejected(http.MethodPut, "/vpc-networks/"+made.ID, map[string]any{"cidr": "10.52.0.0/24"}, 409, "still in use")
+			rejected(http.MethodPut, "/vpc-networks/"+made.ID, map[string]any{"mtu": 9000}, 400, `unknown field "mtu"`)
+			rejected(http.MethodPut, "/vpc-networks/unknown", map[string]any{"name": "x"}, 404, "could not be found")
 		})
 	})
 
@@ -149,11 +149,11 @@ var _ = Describe("What a request says", func() {
 				"needs the protocol tcp":    {"cidr": "0.0.0.0/0", "port_range": "80"},
 				`unknown field "direction"`: {"cidr": "0.0.0.0/0", "direction": "ingress"},
 			} {
-				refused(http.MethodPost, "/firewalls", map[string]any{"name": "x", "inbound": []any{rule}}, 400, said)
+				rejected(http.MethodPost, "/firewalls", map[string]any{"name": "x", "inbound": []any{rule}}, 400, said)
 			}
 		})
 		It("should put it on ports and on servers, and take it off", func() {
-			one, two := b.launch(b.order("node-1")), b.launch(b.order("node-2"))
+			one, two := b.launch(b.request("node-1")), b.launch(b.request("node-2"))
 			ports := b.State().NetworkInterfaces
 			made, err := b.client.CloudServer.Firewalls().Create(ctx, &gobizfly.FirewallRequestPayload{Name: "nodes", Targets: []string{one.ID}})
 			Expect(err).ToNot(HaveOccurred())
@@ -177,9 +177,9 @@ var _ = Describe("What a request says", func() {
 			Expect(left.Servers).To(Equal([]string{one.ID}))
 			Expect(left.RulesCount).To(Equal(1))
 			Expect(has()).To(Equal([]string{"node-1"}))
-			refused(http.MethodDelete, "/firewalls/"+made.ID+"/servers", map[string]any{"servers": []string{"x"}}, 400, "could not be found")
-			refused(http.MethodPost, "/firewalls", map[string]any{"name": "x", "network_interfaces": []string{"x"}}, 400, "Port x")
-			refused(http.MethodPatch, "/firewalls/unknown", map[string]any{"name": "x"}, 404, "not found")
+			rejected(http.MethodDelete, "/firewalls/"+made.ID+"/servers", map[string]any{"servers": []string{"x"}}, 400, "could not be found")
+			rejected(http.MethodPost, "/firewalls", map[string]any{"name": "x", "network_interfaces": []string{"x"}}, 400, "Port x")
+			rejected(http.MethodPatch, "/firewalls/unknown", map[string]any{"name": "x"}, 404, "not found")
 		})
 	})
 
@@ -195,7 +195,7 @@ var _ = Describe("What a request says", func() {
 		)
 		It("should not be nonsense", func() {
 			for _, key := range []string{"AAAA", "ssh-rsa", "ssh-rsa !!", "pgp AAAA"} {
-				refused(http.MethodPost, "/keypairs", map[string]any{"name": "x", "public_key": key}, 400, "Keypair data is invalid")
+				rejected(http.MethodPost, "/keypairs", map[string]any{"name": "x", "public_key": key}, 400, "Keypair data is invalid")
 			}
 			Expect(b.Options().Catalog.SSHKeys).To(HaveEach(HaveField("Fingerprint", MatchRegexp(`^([0-9a-f]{2}:){15}[0-9a-f]{2}$`))))
 		})
@@ -227,7 +227,7 @@ var _ = Describe("What a request says", func() {
 			Expect(root.SnapshotID).To(HaveValue(Equal(snapshot.ID)))
 		})
 		It("should keep it from being deleted while it has snapshots, also with its server", func() {
-			server := b.launch(b.order("node-1"))
+			server := b.launch(b.request("node-1"))
 			root := server.AttachedVolumes[0].ID
 			snapshot, err := b.client.CloudServer.Snapshots().Create(ctx, &gobizfly.SnapshotCreateRequest{Name: "s", VolumeID: root, Force: true})
 			Expect(err).ToNot(HaveOccurred())
@@ -236,7 +236,7 @@ var _ = Describe("What a request says", func() {
 			b.Advance(latency)
 			Expect(b.Servers()).To(BeEmpty())
 			Expect(b.State().Volumes).To(HaveExactElements(And(HaveField("ID", root), HaveField("Status", "available"))))
-			refused(http.MethodDelete, "/volumes/"+root, nil, 400, "still has 1 dependent snapshots")
+			rejected(http.MethodDelete, "/volumes/"+root, nil, 400, "still has 1 dependent snapshots")
 			Expect(b.client.CloudServer.Snapshots().Delete(ctx, snapshot.ID)).To(Succeed())
 			Expect(b.client.CloudServer.Volumes().Delete(ctx, root)).To(Succeed())
 			b.Advance(latency)
@@ -246,7 +246,7 @@ var _ = Describe("What a request says", func() {
 			disk := b.AddVolume(cloud.VolumeSpec{Name: "a"})
 			Expect(b.call(http.MethodPatch, api+"/volumes/"+disk.ID, map[string]any{"name": "b", "description": "mine"}).object()).To(
 				And(HaveKeyWithValue("name", "b"), HaveKeyWithValue("description", "mine")))
-			refused(http.MethodPatch, "/volumes/"+disk.ID, map[string]any{"size": 100}, 400, `unknown field "size"`)
+			rejected(http.MethodPatch, "/volumes/"+disk.ID, map[string]any{"size": 100}, 400, `unknown field "size"`)
 		})
 		It("should restore it from a snapshot of its own", func() {
 			disk, other := b.AddVolume(cloud.VolumeSpec{Name: "a"}), b.AddVolume(cloud.VolumeSpec{Name: "b"})
@@ -258,9 +258,9 @@ var _ = Describe("What a request says", func() {
 			b.Advance(latency)
 			Expect(b.get("/iaas-cloud/api/tasks/" + task.TaskID).object()).To(HaveKeyWithValue("ready", true))
 			Expect(b.State().Volumes[0]).To(And(HaveField("Status", "available"), HaveField("SnapshotID", HaveValue(Equal(snapshot.ID)))))
-			refused(http.MethodPost, "/volumes/"+other.ID+"/action", map[string]any{"type": "restore_volume", "snapshot_id": snapshot.ID}, 400, "is not one of volume")
-			refused(http.MethodPost, "/volumes/"+disk.ID+"/action", map[string]any{"type": "restore_volume", "snapshot_id": "x"}, 404, "could not be found")
-			refused(http.MethodPost, "/volumes/"+disk.ID+"/action", map[string]any{"type": "restore_volume", "new_size": 50}, 400, `unknown field "new_size"`)
+			rejected(http.MethodPost, "/volumes/"+other.ID+"/action", map[string]any{"type": "restore_volume", "snapshot_id": snapshot.ID}, 400, "is not one of volume")
+			rejected(http.MethodPost, "/volumes/"+disk.ID+"/action", map[string]any{"type": "restore_volume", "snapshot_id": "x"}, 404, "could not be found")
+			rejected(http.MethodPost, "/volumes/"+disk.ID+"/action", map[string]any{"type": "restore_volume", "new_size": 50}, 400, `unknown field "new_size"`)
 		})
 	})
 })
@@ -268,11 +268,11 @@ var _ = Describe("What a request says", func() {
 var _ = Describe("What only the real cloud can answer", func() {
 	It("should be an option: no default network and no default firewall", func() {
 		b := newBox(cloud.Options{NoDefaultNetwork: true, NoDefaultFirewall: true})
-		order := b.order("node-1")
-		order.VPCNetworkIDs = nil
-		b.launch(order)
+		request := b.request("node-1")
+		request.VPCNetworkIDs = nil
+		b.launch(request)
 		Expect(b.State().NetworkInterfaces).To(BeEmpty())
-		b.launch(b.order("node-2"))
+		b.launch(b.request("node-2"))
 		Expect(b.State().NetworkInterfaces).To(HaveExactElements(HaveField("SecurityGroups", BeEmpty())))
 	})
 	It("should be an option: the plan of a volume that names none", func() {
@@ -282,7 +282,7 @@ var _ = Describe("What only the real cloud can answer", func() {
 	})
 	It("should be an option: how volumes write their type", func() {
 		b := newBox(cloud.Options{VolumeTypeText: true})
-		server := b.launch(b.order("node-1"))
+		server := b.launch(b.request("node-1"))
 		Expect(b.State().Volumes[0].VolumeType).To(Equal("PREMIUM SSD"))
 		Expect(b.get(servers + "/" + server.ID).object()["os-extended-volumes:volumes_attached"]).
 			To(HaveExactElements(HaveKeyWithValue("volume_type", "PREMIUM SSD")))

@@ -44,7 +44,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
-// hasty is a clock on which nobody waits: who waits for a time sets the clock forward to it. Core validates every
+// hasty is a clock that never waits: a wait moves the clock forward. Core validates every
 // command again after 15 s; here that costs nothing.
 type hasty struct{ *clocktesting.FakeClock }
 
@@ -56,9 +56,9 @@ func (h hasty) After(d time.Duration) <-chan time.Time {
 	return fired
 }
 
-// world is one cluster: core's provisioner and disruption controller over our provider over the sandbox, and in place of
+// simulation is one cluster: core's provisioner and disruption controller over our provider over the sandbox, and in place of
 // everything else (kubelet, scheduler, lifecycle and termination controllers) the few lines below.
-type world struct {
+type simulation struct {
 	*unit.Environment
 	random      *rand.Rand
 	clock       hasty
@@ -71,58 +71,58 @@ type world struct {
 	nodes       int
 }
 
-// newWorld makes an empty cluster with an account and a NodeClass. The provider that core sees is ours, or what wrap
+// newSimulation makes an empty cluster with an account and a NodeClass. The provider that core sees is ours, or what wrap
 // makes of it.
-func newWorld(ctx context.Context, seed uint64, wrap func(*cloudprovider.CloudProvider) corecloudprovider.CloudProvider) (*world, error) {
-	w := &world{
+func newSimulation(ctx context.Context, seed uint64, wrap func(*cloudprovider.CloudProvider) corecloudprovider.CloudProvider) (*simulation, error) {
+	sim := &simulation{
 		// An API server over HTTP would leave time for a tenth of the seeds.
 		Environment: unit.InMemory(),
 		random:      rand.New(rand.NewPCG(seed, 0)),
 	}
-	w.Reset(ctx, cloud.Options{Seed: int64(seed % (1 << 31))})
-	w.clock = hasty{w.Environment.Clock}
-	if _, err := w.NodeClass(ctx, unit.WithDefaults); err != nil {
+	sim.Reset(ctx, cloud.Options{Seed: int64(seed % (1 << 31))})
+	sim.clock = hasty{sim.Environment.Clock}
+	if _, err := sim.NodeClass(ctx, unit.WithDefaults); err != nil {
 		return nil, fmt.Errorf("making the NodeClass: %w", err)
 	}
-	w.provider = wrap(w.CloudProvider)
-	w.cluster = state.NewCluster(w.clock, w.Client, w.provider)
-	w.provisioner = provisioning.NewProvisioner(w.Client, w.Recorder, w.provider, w.cluster, w.clock,
-		deviceallocation.NewController(w.Client), virtualpods.NewVirtualPodCache(w.Client))
-	w.queue = disruption.NewQueue(w.Client, w.Recorder, w.cluster, w.clock, w.provisioner)
-	w.disruption = disruption.NewController(ctx, w.clock, w.Client, w.provisioner, w.provider, w.Recorder, w.cluster, w.queue,
-		cost.NewClusterCost(ctx, w.provider, w.Client))
-	return w, nil
+	sim.provider = wrap(sim.CloudProvider)
+	sim.cluster = state.NewCluster(sim.clock, sim.Client, sim.provider)
+	sim.provisioner = provisioning.NewProvisioner(sim.Client, sim.Recorder, sim.provider, sim.cluster, sim.clock,
+		deviceallocation.NewController(sim.Client), virtualpods.NewVirtualPodCache(sim.Client))
+	sim.queue = disruption.NewQueue(sim.Client, sim.Recorder, sim.cluster, sim.clock, sim.provisioner)
+	sim.disruption = disruption.NewController(ctx, sim.clock, sim.Client, sim.provisioner, sim.provider, sim.Recorder, sim.cluster, sim.queue,
+		cost.NewClusterCost(ctx, sim.provider, sim.Client))
+	return sim, nil
 }
 
 // provision runs pending pods as core's provisioner decides, and returns how many found no place.
-func (w *world) provision(ctx context.Context) (unplaced int, err error) {
-	results, err := w.provisioner.Schedule(ctx)
+func (sim *simulation) provision(ctx context.Context) (unplaced int, err error) {
+	results, err := sim.provisioner.Schedule(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("scheduling: %w", err)
 	}
-	names, err := w.provisioner.CreateNodeClaims(ctx, results.NewNodeClaims)
+	names, err := sim.provisioner.CreateNodeClaims(ctx, results.NewNodeClaims)
 	if err != nil {
 		return 0, fmt.Errorf("creating NodeClaims: %w", err)
 	}
 	for i, name := range names {
-		if err := w.launch(ctx, name, results.NewNodeClaims[i].Pods); err != nil {
+		if err := sim.launch(ctx, name, results.NewNodeClaims[i].Pods); err != nil {
 			return 0, err
 		}
 	}
-	return len(results.PodErrors), w.place(ctx, results.ExistingNodes)
+	return len(results.PodErrors), sim.place(ctx, results.ExistingNodes)
 }
 
 // consolidate lets core look once and does what it decided. It returns a description of every command.
-func (w *world) consolidate(ctx context.Context) ([]string, error) {
+func (sim *simulation) consolidate(ctx context.Context) ([]string, error) {
 	// What was nominated is left alone for 20 s, and what has changed is looked at again after 5 minutes.
-	w.clock.Step(6 * time.Minute)
-	if _, err := w.disruption.Reconcile(ctx); err != nil {
+	sim.clock.Step(6 * time.Minute)
+	if _, err := sim.disruption.Reconcile(ctx); err != nil {
 		return nil, fmt.Errorf("looking for something to disrupt: %w", err)
 	}
-	commands := w.queue.GetCommands()
+	commands := sim.queue.GetCommands()
 	var done []string
 	for _, command := range commands {
-		text, err := w.apply(ctx, command)
+		text, err := sim.apply(ctx, command)
 		if err != nil {
 			return nil, fmt.Errorf("applying %s: %w", command, err)
 		}
@@ -132,29 +132,29 @@ func (w *world) consolidate(ctx context.Context) ([]string, error) {
 }
 
 // apply carries a command out: replacements come up, pods move to where core's simulation put them, candidates go.
-func (w *world) apply(ctx context.Context, command *disruption.Command) (string, error) {
+func (sim *simulation) apply(ctx context.Context, command *disruption.Command) (string, error) {
 	text := command.String()
 	for _, replacement := range command.Replacements {
-		if err := w.launch(ctx, replacement.Name, replacement.Pods); err != nil {
+		if err := sim.launch(ctx, replacement.Name, replacement.Pods); err != nil {
 			return "", err
 		}
 		claim := &karpv1.NodeClaim{}
-		if err := w.Client.Get(ctx, client.ObjectKey{Name: replacement.Name}, claim); err != nil {
+		if err := sim.Client.Get(ctx, client.ObjectKey{Name: replacement.Name}, claim); err != nil {
 			return "", err
 		}
 		text += fmt.Sprintf(" %s in %s", claim.Labels[corev1.LabelInstanceTypeStable], claim.Labels[corev1.LabelTopologyZone])
 	}
-	if err := w.place(ctx, command.Results.ExistingNodes); err != nil {
+	if err := sim.place(ctx, command.Results.ExistingNodes); err != nil {
 		return "", err
 	}
-	if _, err := w.queue.Reconcile(ctx, command.Candidates[0].NodeClaim); err != nil {
+	if _, err := sim.queue.Reconcile(ctx, command.Candidates[0].NodeClaim); err != nil {
 		return "", fmt.Errorf("ending the command: %w", err)
 	}
 	if !command.Succeeded {
 		return "", errors.New("the command did not succeed")
 	}
 	for _, candidate := range command.Candidates {
-		if err := w.remove(ctx, candidate.NodeClaim.Name, candidate.Node); err != nil {
+		if err := sim.remove(ctx, candidate.NodeClaim.Name, candidate.Node); err != nil {
 			return "", err
 		}
 	}
@@ -162,25 +162,25 @@ func (w *world) apply(ctx context.Context, command *disruption.Command) (string,
 }
 
 // launch makes a server and a node of a claim and runs the pods there.
-func (w *world) launch(ctx context.Context, name string, pods []*corev1.Pod) error {
+func (sim *simulation) launch(ctx context.Context, name string, pods []*corev1.Pod) error {
 	claim := &karpv1.NodeClaim{}
-	if err := w.Client.Get(ctx, client.ObjectKey{Name: name}, claim); err != nil {
+	if err := sim.Client.Get(ctx, client.ObjectKey{Name: name}, claim); err != nil {
 		return err
 	}
 	claim.Finalizers = []string{karpv1.TerminationFinalizer}
-	if err := w.Client.Update(ctx, claim); err != nil {
+	if err := sim.Client.Update(ctx, claim); err != nil {
 		return err
 	}
-	claim, err := w.Launch(ctx, claim)
+	claim, err := sim.Launch(ctx, claim)
 	if err != nil {
 		return err
 	}
-	w.nodes++
-	claim.Status.NodeName = fmt.Sprintf("node-%d", w.nodes)
+	sim.nodes++
+	claim.Status.NodeName = fmt.Sprintf("node-%d", sim.nodes)
 	for _, condition := range []string{karpv1.ConditionTypeRegistered, karpv1.ConditionTypeInitialized, karpv1.ConditionTypeConsolidatable} {
 		claim.StatusConditions().SetTrue(condition)
 	}
-	if err := w.Client.Status().Update(ctx, claim); err != nil {
+	if err := sim.Client.Status().Update(ctx, claim); err != nil {
 		return err
 	}
 	node := coretest.NodeClaimLinkedNode(claim)
@@ -190,43 +190,43 @@ func (w *world) launch(ctx context.Context, name string, pods []*corev1.Pod) err
 	})
 	node.Spec.Taints = nil
 	// A real node has a little more memory than was assumed of it.
-	more := claim.Status.Capacity.Memory().Value() * int64(w.random.IntN(6)) / 100
+	more := claim.Status.Capacity.Memory().Value() * int64(sim.random.IntN(6)) / 100
 	node.Status.Allocatable = node.Status.Allocatable.DeepCopy()
 	memory := node.Status.Allocatable[corev1.ResourceMemory]
 	memory.Add(*resource.NewQuantity(more, resource.BinarySI))
 	node.Status.Allocatable[corev1.ResourceMemory] = memory
-	if err := w.Client.Create(ctx, node); err != nil {
+	if err := sim.Client.Create(ctx, node); err != nil {
 		return err
 	}
-	w.cluster.UpdateNodeClaim(claim)
-	if err := w.cluster.UpdateNode(ctx, node); err != nil {
+	sim.cluster.UpdateNodeClaim(claim)
+	if err := sim.cluster.UpdateNode(ctx, node); err != nil {
 		return err
 	}
-	return w.bind(ctx, node.Name, pods)
+	return sim.bind(ctx, node.Name, pods)
 }
 
 // place runs pods on the nodes where the simulation put them.
-func (w *world) place(ctx context.Context, nodes []*scheduling.ExistingNode) error {
+func (sim *simulation) place(ctx context.Context, nodes []*scheduling.ExistingNode) error {
 	for _, node := range nodes {
-		if err := w.bind(ctx, node.Name(), node.Pods); err != nil {
+		if err := sim.bind(ctx, node.Name(), node.Pods); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *world) bind(ctx context.Context, node string, pods []*corev1.Pod) error {
+func (sim *simulation) bind(ctx context.Context, node string, pods []*corev1.Pod) error {
 	for _, pod := range pods {
 		live := &corev1.Pod{}
-		if err := w.Client.Get(ctx, client.ObjectKeyFromObject(pod), live); err != nil {
+		if err := sim.Client.Get(ctx, client.ObjectKeyFromObject(pod), live); err != nil {
 			return err
 		}
 		live.Spec.NodeName = node
 		live.Status.Conditions = nil
-		if err := w.Client.Update(ctx, live); err != nil {
+		if err := sim.Client.Update(ctx, live); err != nil {
 			return err
 		}
-		if err := w.cluster.UpdatePod(ctx, live); err != nil {
+		if err := sim.cluster.UpdatePod(ctx, live); err != nil {
 			return err
 		}
 	}
@@ -234,49 +234,49 @@ func (w *world) bind(ctx context.Context, node string, pods []*corev1.Pod) error
 }
 
 // remove ends a node whose pods have left.
-func (w *world) remove(ctx context.Context, name string, node *corev1.Node) error {
+func (sim *simulation) remove(ctx context.Context, name string, node *corev1.Node) error {
 	claim := &karpv1.NodeClaim{}
-	if err := w.Client.Get(ctx, client.ObjectKey{Name: name}, claim); err != nil {
+	if err := sim.Client.Get(ctx, client.ObjectKey{Name: name}, claim); err != nil {
 		return err
 	}
 	if claim.DeletionTimestamp.IsZero() {
 		return fmt.Errorf("core did not delete NodeClaim %s", name)
 	}
 	claim.Finalizers = nil
-	if err := w.Client.Update(ctx, claim); err != nil {
+	if err := sim.Client.Update(ctx, claim); err != nil {
 		return err
 	}
 	live := &corev1.Node{}
-	if err := w.Client.Get(ctx, client.ObjectKeyFromObject(node), live); err != nil {
+	if err := sim.Client.Get(ctx, client.ObjectKeyFromObject(node), live); err != nil {
 		return err
 	}
 	if live.Finalizers = nil; len(node.Finalizers) > 0 {
-		if err := w.Client.Update(ctx, live); err != nil {
+		if err := sim.Client.Update(ctx, live); err != nil {
 			return err
 		}
 	}
-	if err := w.Client.Delete(ctx, live); err != nil {
+	if err := sim.Client.Delete(ctx, live); err != nil {
 		return err
 	}
-	w.cluster.DeleteNodeClaim(claim.Name)
-	w.cluster.DeleteNode(live.Name)
+	sim.cluster.DeleteNodeClaim(claim.Name)
+	sim.cluster.DeleteNode(live.Name)
 	return nil
 }
 
 // cost is what all nodes cost together, in VND per hour by our own prices.
-func (w *world) cost(ctx context.Context) (float64, error) {
+func (sim *simulation) cost(ctx context.Context) (float64, error) {
 	claims := &karpv1.NodeClaimList{}
-	if err := w.Client.List(ctx, claims); err != nil {
+	if err := sim.Client.List(ctx, claims); err != nil {
 		return 0, err
 	}
 	total := 0.0
 	for i := range claims.Items {
 		labels := claims.Items[i].Labels
-		pool, found := lo.Find(w.pools, func(p *karpv1.NodePool) bool { return p.Name == labels[karpv1.NodePoolLabelKey] })
+		pool, found := lo.Find(sim.pools, func(p *karpv1.NodePool) bool { return p.Name == labels[karpv1.NodePoolLabelKey] })
 		if !found {
 			return 0, fmt.Errorf("NodeClaim %s has no NodePool", claims.Items[i].Name)
 		}
-		instanceTypes, err := w.CloudProvider.GetInstanceTypes(ctx, pool)
+		instanceTypes, err := sim.CloudProvider.GetInstanceTypes(ctx, pool)
 		if err != nil {
 			return 0, err
 		}

@@ -36,7 +36,7 @@ var _ = Describe("Data disks that nobody wrote down", func() {
 			request, _ := w.request(withDataDisks)
 			_, _, err := w.provider.Launch(ctx, request)
 			Expect(errors.As(err, new(*instance.FailedError))).To(BeTrue(), "%v", err)
-			reap(w)
+			reconcileAll(w)
 		},
 		Entry("with a server in ERROR", cloud.Options{}, cloud.Fault{Effect: cloud.EffectErrorServer}),
 		Entry("for want of capacity", cloud.Options{HideBuilding: true}, cloud.Fault{Effect: cloud.EffectNoCapacity, Async: true}),
@@ -44,19 +44,19 @@ var _ = Describe("Data disks that nobody wrote down", func() {
 	)
 })
 
-// reapOnce makes one pass and returns what went wrong in it.
-func reapOnce(provider instance.Provider, request instance.ReapRequest) error {
-	reaped, err := provider.Reap(ctx, request)
-	return errors.Join(err, errors.Join(lo.FilterMap(reaped, func(r instance.Reaped, _ int) (error, bool) {
+// reconcileOnce makes one pass and returns what went wrong in it.
+func reconcileOnce(provider instance.Provider, request instance.DeletionsRequest) error {
+	reaped, err := provider.ReconcileDeletions(ctx, request)
+	return errors.Join(err, errors.Join(lo.FilterMap(reaped, func(r instance.Deletion, _ int) (error, bool) {
 		return r.Err, !errors.Is(r.Err, instance.ErrNotFound)
 	})...))
 }
 
-// reap makes passes until nothing is left.
-func reap(w *world) {
+// reconcileAll makes passes until nothing is left.
+func reconcileAll(w *world) {
 	GinkgoHelper()
 	Eventually(func() []string {
-		Expect(reapOnce(w.provider, instance.ReapRequest{})).To(Succeed())
+		Expect(reconcileOnce(w.provider, instance.DeletionsRequest{})).To(Succeed())
 		return w.leftovers()
 	}).Should(BeEmpty())
 }
