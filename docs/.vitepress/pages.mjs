@@ -1,6 +1,6 @@
 // What the site consists of: the sidebar with its runbooks, and the pages of the folder. The configuration and the check
 // share it, so that a page is listed in one place only.
-import { readdirSync, readFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 
@@ -24,6 +24,8 @@ export function sidebar() {
     .sort()
     .map((page) => ({ text: page.replace(/^.*\/|\.md$/g, "").replace("KarpenterBizfly", ""), link: "/" + page.replace(/\.md$/, "") }));
   for (const group of groups) {
+    // Optional pages are made by a measurement or a build that not every checkout has.
+    group.items = group.items.filter((item) => !item.optional || existsSync(join(docs, item.link + ".md")));
     for (const item of group.items) if (item.items === "runbooks") item.items = runbooks;
   }
   return groups;
