@@ -32,11 +32,11 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 )
 
-// bound is a row of the table of bounds in docs/architecture.md.
+// bound is a row of the table of bounds in docs/contribute/architecture.md.
 type bound struct{ step, bound, setBy, event, metric, next, spec string }
 
 func bounds() []bound {
-	page, err := os.ReadFile("../../docs/architecture.md")
+	page, err := os.ReadFile("../../docs/contribute/architecture.md")
 	Expect(err).NotTo(HaveOccurred())
 	_, section, found := strings.Cut(string(page), "\n## Bounds\n")
 	Expect(found).To(BeTrue())

@@ -33,7 +33,7 @@ between versions. ` + "`kubectl describe nodeclaim`" + ` shows those of one node
     kubectl get events -A --field-selector source=karpenter --sort-by=.lastTimestamp
 
 The same event about the same object is published at most every two minutes, some of them less often. The log has one line
-for each launch and each removal beside: [monitoring.md](monitoring.md).
+for each launch and each removal beside: [monitoring](../operate/monitoring.md).
 
 | reason | type | object | what it means | what to do |
 | --- | --- | --- | --- | --- |

@@ -29,12 +29,12 @@ func TestDocs(t *testing.T) { suite.Run(t, "Docs") }
 
 var _ = Describe("docs", func() {
 	It("should print a page", func() {
-		Expect(page([]string{"tuning"})).To(ContainSubstring("# Tuning"))
+		Expect(page([]string{"reference/tuning"})).To(ContainSubstring("# Tuning"))
 	})
 	It("should say which pages there are", func() {
-		for _, args := range [][]string{nil, {"other"}, {"tuning", "other"}} {
+		for _, args := range [][]string{nil, {"other"}, {"reference/tuning", "other"}} {
 			_, err := page(args)
-			Expect(err).To(MatchError(ContainSubstring("tuning")))
+			Expect(err).To(MatchError(ContainSubstring("reference/tuning")))
 		}
 	})
 })
