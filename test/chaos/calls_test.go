@@ -145,7 +145,9 @@ var _ = Describe("The requests to the cloud", func() {
 			time.Sleep(rest)
 			counts = sim.cloud.RequestCounts()
 		})
-		Expect(float64(lo.Sum(lo.Values(counts)))/rest.Minutes()).To(BeNumerically("<=", 3), fmt.Sprint(counts))
+		perMinute := float64(lo.Sum(lo.Values(counts))) / rest.Minutes()
+		AddReportEntry("requests", fmt.Sprintf("%.2f a minute: %v", perMinute, counts))
+		Expect(perMinute).To(BeNumerically("<=", 3), fmt.Sprint(counts))
 	},
 		Entry("with 10 nodes", 10),
 		Entry("with 100 nodes", 100),
@@ -180,6 +182,7 @@ var _ = Describe("The requests to the cloud", func() {
 			})
 			took, servers = time.Since(began), len(ourServers(sim))
 		})
+		AddReportEntry("launches", fmt.Sprintf("%d servers in %s", servers, took))
 		Expect(ended).To(BeZero())
 		Expect(servers).To(Equal(launches))
 		Expect(took).To(BeNumerically("<", 3*time.Minute))
