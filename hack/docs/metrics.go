@@ -56,7 +56,7 @@ var labels = map[string]string{
 	"zone":          "zone, the value of `topology.kubernetes.io/zone`",
 	"nodeclass":     "name of the BizflyNodeClass",
 	"instance_type": "flavor, the value of `node.kubernetes.io/instance-type`",
-	"source":        "where the least certain number of the price comes from: `configured`, `published`, `derived` or `assumed` ([pricing.md](pricing.md))",
+	"source":        "where the least certain number of the price comes from: `configured`, `published`, `derived` or `assumed` ([prices](../concepts/pricing.md))",
 	"capacity_type": "always `on-demand`",
 	"nodepool":      "name of the NodePool",
 	"billing_plan":  "billing plan of the server, such as `on_demand`",
@@ -91,8 +91,9 @@ const metricsIntroduction = `# Metrics
 
 <!-- Written by make generate. -->
 
-The controller serves metrics at ` + "`:8080/metrics`" + ` (` + "`METRICS_PORT`" + `). Those below are this provider's own, with the prefix
-` + "`" + prefix + "`" + `, and those that other providers of Karpenter have too, with the prefix ` + "`" + sharedPrefix + "`" + `. Beside them are [Karpenter's](https://karpenter.sh/docs/reference/metrics/) and, for the conditions of
+The controller serves metrics at ` + "`:8080/metrics`" + ` (` + "`METRICS_PORT`" + `). Those below with the prefix
+` + "`" + prefix + "`" + ` are this provider's own. Other providers of Karpenter have those with the prefix
+` + "`" + sharedPrefix + "`" + ` as well. Beside them are [Karpenter's](https://karpenter.sh/docs/reference/metrics/) and, for the conditions of
 NodeClasses and ProviderConfigs, ` + "`operator_bizflynodeclass_status_condition_*` and `operator_providerconfig_status_condition_*`" + `
 with the labels ` + "`name`, `type`, `status` and `reason`" + `. No label holds the id of a server or a secret.
 

@@ -212,7 +212,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 // outcome is what one request gets: latency and faults.
 type outcome struct {
 	latency time.Duration
-	// lateBy is how long after the client has given up the request arrives.
+	// lateBy is how long after the client has abandoned the request it arrives.
 	lateBy time.Duration
 	faults []cloud.Fault
 }

@@ -113,7 +113,8 @@ func (d *deleter) releaseAddresses(ctx context.Context, v *view, current record)
 	}
 	ports, err := d.ports.get(ctx, v.begun)
 	if err != nil {
-		return []leftover{{kind: LeftoverAddress, err: fmt.Errorf("listing network interfaces to find what server %s left: %w", lo.CoalesceOrEmpty(current.Name, current.ID), err)}}
+		return []leftover{{kind: LeftoverAddress, err: fmt.Errorf("listing network interfaces to find what server %s left: %w",
+			lo.CoalesceOrEmpty(current.Name, current.ID), err)}}
 	}
 	var left []leftover
 	for _, port := range ports.value.all {
