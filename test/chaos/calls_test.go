@@ -108,9 +108,10 @@ var _ = Describe("The requests to the cloud", func() {
 		AddReportEntry("requests", report)
 		Expect(counts["POST /iaas-cloud/api/servers"]).To(Equal(nodes), report)
 		Expect(counts["DELETE /iaas-cloud/api/servers/{id}"]).To(Equal(nodes), report)
-		// Whether it is gone, and that it has left: once for each, and seldom twice, when two of core's controllers ask at once.
+		// Whether it is gone, and that it has left: once for each, and seldom twice, when core and a pass of garbage
+		// collection do it at once: leaving is idempotent.
 		Expect(counts["GET /iaas-cloud/api/servers/{id}"]).To(BeNumerically("<=", nodes*105/100), report)
-		Expect(counts["POST /api/kubernetes-engine/engine/cluster_leave/{uid}"]).To(BeNumerically("<=", nodes*105/100), report)
+		Expect(counts["POST /api/kubernetes-engine/engine/cluster_leave/{uid}"]).To(BeNumerically("<=", nodes*115/100), report)
 		Expect(float64(lo.Sum(lo.Values(counts)))/nodes).To(BeNumerically("<=", 4.3), report)
 		Expect(up).To(BeNumerically("<", 2*time.Minute), "20 creates a second, 20 s to build, 40 s to boot")
 		Expect(down).To(BeNumerically("<", 2*time.Minute))
@@ -145,7 +146,9 @@ var _ = Describe("The requests to the cloud", func() {
 			time.Sleep(rest)
 			counts = sim.cloud.RequestCounts()
 		})
-		Expect(float64(lo.Sum(lo.Values(counts)))/rest.Minutes()).To(BeNumerically("<=", 3), fmt.Sprint(counts))
+		perMinute := float64(lo.Sum(lo.Values(counts))) / rest.Minutes()
+		AddReportEntry("requests", fmt.Sprintf("%.2f a minute: %v", perMinute, counts))
+		Expect(perMinute).To(BeNumerically("<=", 3), fmt.Sprint(counts))
 	},
 		Entry("with 10 nodes", 10),
 		Entry("with 100 nodes", 100),
@@ -180,6 +183,7 @@ var _ = Describe("The requests to the cloud", func() {
 			})
 			took, servers = time.Since(began), len(ourServers(sim))
 		})
+		AddReportEntry("launches", fmt.Sprintf("%d servers in %s", servers, took))
 		Expect(ended).To(BeZero())
 		Expect(servers).To(Equal(launches))
 		Expect(took).To(BeNumerically("<", 3*time.Minute))
