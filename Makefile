@@ -71,7 +71,7 @@ sandbox: build controlplane ## Start the same and leave it running for kubectl: 
 	@$(run-demo) --keep
 
 .PHONY: sandbox-image
-sandbox-image: ## Build the image of the cloud's sandbox for other clients (docs/sandbox.md); the variables are those of docker-build
+sandbox-image: ## Build the image of the cloud's sandbox for other clients (docs/contribute/sandbox.md); the variables are those of docker-build
 	@DOCKERFILE=test/sandbox/Dockerfile $(MAKE) --no-print-directory docker-build IMG="$(IMG)-sandbox"
 
 # Where your own KUBEBUILDER_ASSETS lacks a binary (controller-manager, scheduler, KWOK), ours is used. The demo is built and then
@@ -122,14 +122,14 @@ e2e: build controlplane $(TOOLS)/helm ## Run the end-to-end suites: real process
 
 # The metrics of the last demo are used if this controller was in it; otherwise a demo runs first.
 .PHONY: monitoring
-monitoring: build ## Evaluate dashboards and alerts on the metrics of a demo with Prometheus's own engine, and test the alerts (docs/monitoring.md)
+monitoring: build ## Evaluate dashboards and alerts on the metrics of a demo with Prometheus's own engine, and test the alerts (docs/operate/monitoring.md)
 	@[ "$$(cat $(SCRAPES)/controller 2>/dev/null)" = "$$(cksum bin/$(BINARY))" ] || $(MAKE) --no-print-directory demo
 	@cd test/monitoring && $(TRIMPATH) SCRAPES=$(SCRAPES) go test -count=1 -v . $(if $(CI),-ginkgo.no-color)
 
 # Results merge into test/scale/results.json, so that a part can be measured again: make bench-scale BENCH_SCALE_FLAGS='--nodes 100 --scenarios up'
 # Only the page and the plots from what is there: BENCH_SCALE_FLAGS=--report
 .PHONY: bench-scale
-bench-scale: build controlplane ## Measure against core's kwok provider, up to 500 nodes, for docs/benchmarks.md (many hours on a quiet machine; BENCH_SCALE_FLAGS='--nodes 10 --rounds 1')
+bench-scale: build controlplane ## Measure against core's kwok provider, up to 500 nodes, for docs/operate/benchmarks.md (many hours on a quiet machine; BENCH_SCALE_FLAGS='--nodes 10 --rounds 1')
 	@$(GO_BUILD) -o $(CACHE)/bin/ ./test/scale ./test/sandbox && $(GO_BUILD) -o $(CACHE)/bin/karpenter-kwok sigs.k8s.io/karpenter/kwok
 	@cd test/scale/plot && $(GO_BUILD) -o $(CACHE)/bin/plot .
 	@CONTROLLER="$(CURDIR)/bin/$(BINARY)" KWOK_CONTROLLER="$(CACHE)/bin/karpenter-kwok" SANDBOX="$(CACHE)/bin/sandbox" $(CACHE)/bin/scale $(BENCH_SCALE_FLAGS)
@@ -144,24 +144,24 @@ bench: ## Run the benchmarks in rounds and compare their ratios with the bounds 
 	@$(CACHE)/bin/benchcheck $(BENCH_FLAGS) $(CACHE)/bin/bench.test
 
 # Core's suites are test packages of its module, which test/conformance/suites pins with what they need.
-# make conformance CONFORMANCE_FLAGS='--parallel 2 --focus CapacityBuffer'; CONFORMANCE_DOC=true rewrites the table of docs/conformance.md.
+# make conformance CONFORMANCE_FLAGS='--parallel 2 --focus CapacityBuffer'; CONFORMANCE_DOC=true rewrites the table of docs/contribute/conformance.md.
 CORE_SUITES := sigs.k8s.io/karpenter/test/suites
 
 .PHONY: conformance
-conformance: build controlplane ## Run Karpenter core's own end-to-end suites against this provider, on several control planes side by side (docs/conformance.md; about half an hour on 4 cores)
+conformance: build controlplane ## Run Karpenter core's own end-to-end suites against this provider, on several control planes side by side (docs/contribute/conformance.md; about half an hour on 4 cores)
 	@mkdir -p $(CACHE)/conformance
 	@$(GO_BUILD) -o $(CACHE)/bin/ ./test/conformance ./test/sandbox
 	@echo "compiling Karpenter's suites (a minute the first time)"
 	@cd test/conformance/suites && for suite in regression disruption; do \
 		$(TRIMPATH) go test -c -o $(CACHE)/conformance/$$suite.test $(CORE_SUITES)/$$suite || exit 1; done
 	@CONTROLLER="$(CURDIR)/bin/$(BINARY)" SANDBOX="$(CACHE)/bin/sandbox" exec $(CACHE)/bin/conformance --suites $(CACHE)/conformance \
-		--reports $(REPORTS)/conformance $(if $(CONFORMANCE_DOC),--doc docs/conformance.md) \
+		--reports $(REPORTS)/conformance $(if $(CONFORMANCE_DOC),--doc docs/contribute/conformance.md) \
 		--scheduler-config "$$(cd test/conformance/suites && go list -m -f '{{.Dir}}' sigs.k8s.io/karpenter)/test/suites/regression/testdata/kube-scheduler-config.yaml" \
 		$(CONFORMANCE_FLAGS)
 
 # It records the responses of the cloud in .cache/reports/answers.json. Copy them to test/cloud/recorded.json to compare with them.
 .PHONY: e2e-cloud
-e2e-cloud: ## Launch, join and delete ONE server in a real project, within E2E_CLOUD_BUDGET_VND (docs/first-contact.md; skipped without credentials)
+e2e-cloud: ## Launch, join and delete ONE server in a real project, within E2E_CLOUD_BUDGET_VND (docs/contribute/first-contact.md; skipped without credentials)
 	@mkdir -p $(REPORTS)
 	@E2E_CLOUD_ANSWERS="$(or $(E2E_CLOUD_ANSWERS),$(REPORTS)/answers.json)" E2E_CLOUD_SANDBOX= \
 		$(TRIMPATH) go test -v -count=1 -timeout=2h ./test/cloud -ginkgo.v -ginkgo.grace-period=25m $(if $(CI),-ginkgo.no-color)
@@ -179,7 +179,7 @@ e2e-cloud-sandbox: controlplane ## The same with the sandbox, and how its respon
 PROCESS_RUNS ?= $(if $(RUNS),0,2)
 
 .PHONY: chaos
-chaos: ## Run 500 seeded fault-injection simulations, then 2 runs with real processes (docs/testing.md)
+chaos: ## Run 500 seeded fault-injection simulations, then 2 runs with real processes (docs/contribute/testing.md)
 	@mkdir -p $(REPORTS)/chaos
 	@$(TRIMPATH) SEED="$(or $(SEED),1)" RUNS="$(or $(RUNS),500)" CHAOS_LOGS="$(REPORTS)/chaos" go tool ginkgo run --procs=$(CORES) \
 		--timeout=2h --poll-progress-after=2m $(if $(CI),--no-color) $(GINKGO_FLAGS) ./test/chaos
@@ -257,7 +257,7 @@ actionlint: $(TOOLS)/actionlint ## Check the GitHub workflows
 
 CORE_CRDS = $(shell GOTOOLCHAIN=auto go list -m -f '{{.Dir}}' sigs.k8s.io/karpenter)/pkg/apis/crds
 # The pages of docs/ that hack/docs writes from the code.
-DOC_PAGES := bootstrap compatibility events metrics options reference tuning
+DOC_PAGES := $(addprefix reference/,bootstrap compatibility events fields metrics options tuning)
 # The folders that carry a copy of every custom resource definition: ours and Karpenter core's.
 CRD_CHART  := charts/$(BINARY)-crd
 CRD_COPIES := config/crd $(CRD_CHART)/templates
@@ -287,7 +287,7 @@ generate: $(TOOLS)/controller-gen $(TOOLS)/helm $(TOOLS)/helm-docs ## Generate d
 		echo "resources:"; (cd config/crd && printf "  - %s\n" *_*.yaml); } > $(CACHE)/crds/kustomization \
 		&& mv $(CACHE)/crds/kustomization config/crd/kustomization.yaml
 	@for page in $(DOC_PAGES); do \
-		go run ./hack/docs $$page > $(CACHE)/crds/$$page.md && mv $(CACHE)/crds/$$page.md docs/$$page.md || exit 1; \
+		go run ./hack/docs $$page > $(CACHE)/crds/page.md && mv $(CACHE)/crds/page.md docs/$$page.md || exit 1; \
 	done
 	@go build -o $(CACHE)/bin/chart ./hack/chart && $(CACHE)/bin/chart keys && $(CACHE)/bin/chart kustomize
 	@$(HELM_DOCS)
@@ -302,6 +302,39 @@ chart-golden: $(TOOLS)/helm $(OUR_CONTROLPLANE) ## Record what the chart generat
 chart-package: $(TOOLS)/helm ## Package both charts: .cache/charts
 	@mkdir -p $(CACHE)/charts && rm -f $(CACHE)/charts/*.tgz
 	$(TOOLS)/helm package --destination $(CACHE)/charts charts/$(BINARY)-crd charts/$(BINARY)
+
+##@ Documentation
+
+SITE := docs/.vitepress
+
+.PHONY: docs
+docs: $(SITE)/node_modules/.package-lock.json ## Check the pages and build the site: .cache/site (needs Node.js 20)
+	@cd $(SITE) && npm run --silent check && npm run --silent build
+
+.PHONY: docs-dev
+docs-dev: $(SITE)/node_modules/.package-lock.json ## Serve the site while you write: http://localhost:5173
+	@cd $(SITE) && npm run dev
+
+.PHONY: docs-browse
+docs-browse: docs ## Open the built site in headless Chromium: search, navigation, code, diagram, narrow screen (CHROMIUM names the browser)
+	@cd $(SITE) && npm run --silent browse
+
+# Grafana is not needed: the numbers are those of Prometheus's own engine, the layout is that of the chart's files.
+.PHONY: docs-pictures
+docs-pictures: build ## Draw the recording of a demo and the dashboards with its numbers: docs/images
+	@$(MAKE) --no-print-directory demo | tee $(CACHE)/demo.log
+	@cd test/monitoring && $(TRIMPATH) PANELS=$(CACHE)/panels.json SCRAPES=$(SCRAPES) go test -count=1 . -ginkgo.focus='who draw them'
+	@cd $(SITE) && node demo.mjs $(CACHE)/demo.log && node dashboards.mjs $(CACHE)/panels.json
+
+# UPDATE=true rewrites the outputs that the pages show. DOCS_FOCUS=bke runs the pages whose path has this in it.
+.PHONY: docs-test
+docs-test: build controlplane $(TOOLS)/helm ## Run the commands of the pages against the sandbox and compare what they print with what the pages show
+	@$(GO_BUILD) -o $(CACHE)/bin/sandbox ./test/sandbox
+	@E2E=true CONTROLLER="$(CURDIR)/bin/$(BINARY)" SANDBOX="$(CACHE)/bin/sandbox" HELM="$(TOOLS)/helm" \
+		$(TRIMPATH) go test -count=1 -timeout=40m ./test/docs $(if $(CI),-ginkgo.no-color) $(if $(DOCS_FOCUS),-ginkgo.focus='$(DOCS_FOCUS)')
+
+$(SITE)/node_modules/.package-lock.json: $(SITE)/package-lock.json
+	@cd $(SITE) && npm ci --no-audit --no-fund --loglevel=error && touch node_modules/.package-lock.json
 
 ##@ Tools
 

@@ -19,5 +19,5 @@ if (($#)); then
   exit
 fi
 # The changelog is history.
-git ls-files -co --exclude-standard -z -- '*.md' ':!CHANGELOG.md' 'pkg/apis/crds/karpenter.bizflycloud.vn_*.yaml' |
+git ls-files -co --exclude-standard -z -- '*.md' ':!CHANGELOG.md' ':!*.vi.md' ':!docs/vi' 'pkg/apis/crds/karpenter.bizflycloud.vn_*.yaml' |
   xargs -0 "$VALE" --no-global --output=line "$comments"/*.md

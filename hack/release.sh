@@ -2,7 +2,7 @@
 # What a release needs: hack/release.sh check|notes|publish|install v1.2.3, or hack/release.sh rehearse.
 #
 # publish builds, pushes and signs the image and the charts; install installs from that registry what was pushed; rehearse does both
-# with a registry on this machine, and shows what it would sign. The release workflow runs them; docs/release.md says how.
+# with a registry on this machine, and shows what it would sign. The release workflow runs them; docs/contribute/release.md says how.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

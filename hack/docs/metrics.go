@@ -56,7 +56,7 @@ var labels = map[string]string{
 	"zone":          "zone, the value of `topology.kubernetes.io/zone`",
 	"nodeclass":     "name of the BizflyNodeClass",
 	"instance_type": "flavor, the value of `node.kubernetes.io/instance-type`",
-	"source":        "where the least certain number of the price comes from: `configured`, `published`, `derived` or `assumed` ([pricing.md](pricing.md))",
+	"source":        "where the least certain number of the price comes from: `configured`, `published`, `derived` or `assumed` ([prices](../concepts/pricing.md))",
 	"capacity_type": "always `on-demand`",
 	"nodepool":      "name of the NodePool",
 	"billing_plan":  "billing plan of the server, such as `on_demand`",

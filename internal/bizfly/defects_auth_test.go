@@ -34,7 +34,7 @@ import (
 )
 
 // One spec or more for each defect of gobizfly v1.1.32 that our calls can reach. The numbers are those of the list in
-// docs/architecture.md.
+// docs/contribute/architecture.md.
 var _ = Describe("Defects of gobizfly, calls and logins", func() {
 	Describe("2.1 contexts are ignored", func() {
 		for name, call := range everyCall() {

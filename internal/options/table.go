@@ -152,7 +152,7 @@ var table = []*Setting{
 	},
 	{
 		Key: "prices", Unit: "YAML, VND per hour", Bounds: "the part of the price table to change; every rate above 0",
-		Doc:   "The price table, in the form of [table.yaml](../internal/providers/pricing/table.yaml); [pricing.md](pricing.md) explains each number and how to correct it from an invoice. All other numbers stay those of the built-in table.",
+		Doc:   "The price table, in the form of [table.yaml](../../internal/providers/pricing/table.yaml); [prices](../concepts/pricing.md) explains each number and how to correct it from an invoice. All other numbers stay those of the built-in table.",
 		field: func(o *Options) any { return &o.Prices }, document: parsePrices,
 	},
 	{

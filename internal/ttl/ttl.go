@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package ttl is the page of the times that are fixed: how long things are remembered and how often they are looked at, each
+// Package ttl is the page of the times that are fixed: how long things are remembered and how often they are checked, each
 // with its reason. Times that a user may change are settings; their table is in internal/options.
 package ttl
 
@@ -25,11 +25,68 @@ const (
 	Startup = time.Minute
 	// Cleanup is how often caches drop what has expired, which costs a walk through all entries.
 	Cleanup = 10 * time.Minute
+	// Conflict is after what a write that met another one is repeated: by then the other one has reached the cache.
+	Conflict = time.Second
+
 	// Deletion is how long a deletion under way is remembered; it exceeds the longest that the cloud takes.
 	Deletion = time.Hour
 	// Launch is how long what was learned of a NodeClaim's launch or removal is remembered; after LAUNCH_TIMEOUT and the
 	// registration timeout, 18 minutes by default, nothing asks for it any more.
 	Launch = time.Hour
+	// FailOver bounds how long one call of Create goes on after rejections: Karpenter schedules nothing while a NodeClaim
+	// has no server, so one that finds no capacity quickly is better planned anew.
+	FailOver = 10 * time.Second
+	// LaunchMargin is the part of Karpenter's launch timeout that a server needs to show its id: with less time left, it would
+	// be built for a NodeClaim that is about to end. It is never more than a quarter of the timeout.
+	LaunchMargin = 30 * time.Second
+	// LaunchPoll is how often a server is checked until its node has registered; all NodeClaims share one list of servers.
+	LaunchPoll = 10 * time.Second
+	// SlowBuild is after what a server that is still being built is reported; most take less than two minutes.
+	SlowBuild = 5 * time.Minute
+	// Registration is Karpenter's own timeout for a node to register; it then deletes the NodeClaim without an event.
+	Registration = 15 * time.Minute
+	// Placement is how long a launch counts in its zone before its NodeClaim says so: as long as a cache may lag.
+	Placement = time.Minute
+
+	// RejectedSize is how long sizes stay unavailable that the quota of vCPUs or memory has rejected: longer than for lack of
+	// capacity, since servers have to be deleted or the quota raised.
+	RejectedSize = 5 * time.Minute
+	// OfferingFailures is how long a failed launch counts against its offering: several times the longest mark, so that marks
+	// of what keeps failing do not get shorter again.
+	OfferingFailures = 2 * time.Hour
+	// LaunchSeconds is how long the average time of launches is used without a new launch.
+	LaunchSeconds = 24 * time.Hour
+	// NodeClassFailures is how long a failed launch counts against its NodeClass.
+	NodeClassFailures = 10 * time.Minute
+	// NotRegistered is the same for a node that did not register, which itself takes longer than NodeClassFailures.
+	NotRegistered = time.Hour
+	// FirstPause is how long launches with a NodeClass pause; each trial that fails doubles it, up to MaxLaunchPause.
+	FirstPause = time.Minute
+	// MaxLaunchPause bounds a pause, so that a NodeClass that works again is used again soon.
+	MaxLaunchPause = 5 * time.Minute
+	// TrialRegistration is how long the trial of a paused NodeClass may take to register: Registration, and a little more.
+	TrialRegistration = 16 * time.Minute
+	// NodeClassConditions is how often a NodeClass is compared with its launches and with the package of the cluster.
+	NodeClassConditions = 10 * time.Second
+	// NodePoolCheck is how long it is remembered that a NodePool was checked; the event of a failed check repeats as often.
+	NodePoolCheck = 10 * time.Minute
+	// NodeClassInUse is how soon a deleted NodeClaim is noticed whose event was missed; the others free the NodeClass at once.
+	NodeClassInUse = time.Minute
+
+	// ListedServers is how old the last list of servers may be that drift compares with. Karpenter lists every two minutes.
+	ListedServers = 10 * time.Minute
+	// InterfacesRead bounds the list of network interfaces, which nothing but drift waits for.
+	InterfacesRead = 20 * time.Second
+	// InPlace is how often the name of a server is checked; a changed NodeClass is applied at once.
+	InPlace = 2 * time.Minute
+	// RunningServer is how often a server that runs is checked; all NodeClaims share one list of servers.
+	RunningServer = time.Minute
+	// StoppedServer is the same for one that does not run, whose user waits for it.
+	StoppedServer = 30 * time.Second
+	// Start is how long a stopped server is started again and again before that is left to the user.
+	Start = 10 * time.Minute
+	// Cost is how often the cost of all nodes is added up: bills are by the hour, and dashboards are read in minutes.
+	Cost = 30 * time.Second
 
 	// ProviderConfigInterval is how soon a changed ProviderConfig, Secret or tuning ConfigMap takes effect. They are read
 	// and not watched, because a watch would need the right to list every Secret of the namespace.
@@ -37,9 +94,9 @@ const (
 	// ProviderConfigClosedInterval is the same while no scope is written down, which keeps the client closed.
 	ProviderConfigClosedInterval = 500 * time.Millisecond
 	// Judgement is how long the cloud's answer about a configuration that is not active is cached: one that was rejected is
-	// looked at every few seconds and must not log in as often.
+	// checked every few seconds and must not log in as often.
 	Judgement = 30 * time.Second
-	// Hung is how long one look at the configuration may take before the process is restarted: five times what its reads
+	// Hung is how long one check of the configuration may take before the process is restarted: five times what its reads
 	// and its login may take together.
 	Hung = 10 * time.Minute
 	// ConfigMapRead bounds one read of the tuning ConfigMap.

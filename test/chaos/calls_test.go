@@ -50,7 +50,7 @@ var _ = Describe("The requests to the cloud", func() {
 		synctest.Test(root, func(t *testing.T) {
 			sim.begin(t.Context(), func(o *cloud.Options) {
 				o.Latency, o.TokenTTL = 20*time.Second, 4*time.Hour
-				o.HideBuilding, o.ConflictOnBuild, o.AsyncRefusals = false, false, false
+				o.HideBuilding, o.ConflictOnBuild, o.AsyncRejections = false, false, false
 			})
 			run(sim, sim.leader())
 			for _, p := range sim.processes {

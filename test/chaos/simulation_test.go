@@ -40,7 +40,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/invariants"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -156,13 +155,13 @@ func (sim *simulation) populate() {
 }
 
 // makeNodeClass creates a NodeClass and resolves it, as its controllers would.
-func (sim *simulation) makeNodeClass(images *image.DefaultProvider, networks *network.DefaultProvider, zones *zone.DefaultProvider) {
+func (sim *simulation) makeNodeClass(images *image.DefaultProvider, networks *network.DefaultProvider) {
 	class := &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: nodeClassName, UID: "c1a55000-0000-4000-8000-000000000000", Generation: 1}}
 	unit.WithDefaults(class)
 	class.Spec.PlacementStrategy = pick(sim.rng, v1alpha1.PlacementStrategyBalanced, v1alpha1.PlacementStrategySpread, v1alpha1.PlacementStrategyBinPack)
 	class.Spec.StoppedServerPolicy = pick(sim.rng, v1alpha1.StoppedServerPolicyRepair, v1alpha1.StoppedServerPolicyStart, v1alpha1.StoppedServerPolicyIgnore)
 	lo.Must0(sim.kube.Create(sim.ctx, class))
-	providers := &unit.Environment{Environment: &coretest.Environment{Client: sim.kube}, Images: images, Networks: networks, Zones: zones}
+	providers := &unit.Environment{Environment: &coretest.Environment{Client: sim.kube}, Images: images, Networks: networks, Catalog: sim.shared}
 	lo.Must0(providers.Resolve(sim.ctx, class))
 	sim.nodeClass = class
 }

@@ -38,7 +38,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 )
 
-// The bounds that docs/testing.md states.
+// The bounds that docs/contribute/testing.md states.
 const (
 	unknownPods = 4
 	// nodeWithin is how long a pending pod waits for its node at most while one offering works.

@@ -45,7 +45,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/cloud/answers"
 )
@@ -75,7 +74,6 @@ type run struct {
 	recorder *answers.Recorder
 	api      *bizfly.Client
 	catalog  *catalog.DefaultProvider
-	zones    *zone.DefaultProvider
 	images   *image.DefaultProvider
 	networks *network.DefaultProvider
 	servers  *instance.DefaultProvider
@@ -113,7 +111,6 @@ func newRun(s settings) (*run, error) {
 	}
 	r.api.Confirm(scope)
 	r.catalog = catalog.NewDefaultProvider(r.api, clock.RealClock{}, catalog.Config{BKEClusterID: s.bke.BKEClusterID})
-	r.zones = zone.NewDefaultProvider(r.catalog, zone.Config{})
 	r.images = image.NewDefaultProvider(r.api, r.catalog, cache.New(time.Minute, time.Minute))
 	r.networks = network.NewDefaultProvider(r.api, r.catalog, cache.New(time.Minute, time.Minute))
 	r.boots = bootstrap.NewDefaultProvider(s.bke, r.catalog)
@@ -123,7 +120,7 @@ func newRun(s settings) (*run, error) {
 	r.servers = instance.NewDefaultProvider(instance.Config{
 		ClusterName: s.bke.ClusterName, ClusterUID: r.id, BKEClusterID: s.bke.BKEClusterID, BKEClusterToken: s.bke.BKEClusterToken,
 		Settings: options.NewStore(times),
-	}, r.api, r.boots, r.zones,
+	}, r.api, r.boots, r.catalog,
 		// The node is closed to pods, so no volume of theirs is ever on it; the disks to delete are those of the create request.
 		func(context.Context) (sets.Set[string], error) { return sets.New[string](), nil }, cache.New(time.Hour, time.Hour))
 	if s.kubeconfig != "" {
@@ -212,7 +209,7 @@ func (r *run) cheapest() (offer, error) {
 		}
 		for _, z := range snapshot.Region.Zones {
 			o := offer{flavor: f.Name, category: strings.ToLower(f.Category), zone: z.ShortName, cpu: f.VCPUs, memoryMiB: f.RAM}
-			_, disk := r.zones.VolumeType(o.zone, o.category, v1alpha1.DiskMediumSSD)
+			_, disk := lo.Must(r.catalog.Snapshot()).VolumeType(o.zone, o.category, v1alpha1.DiskMediumSSD)
 			sold := z.Active && disk && (len(f.Generation.AvailabilityZones) == 0 || lo.Contains(f.Generation.AvailabilityZones, o.zone))
 			if !sold || r.zone != "" && o.zone != r.zone {
 				continue

@@ -16,7 +16,7 @@ limitations under the License.
 
 // Package cloud_test is the first contact with a real BizFly Cloud: it launches one server, lets it join, deletes it, and
 // writes down what the cloud answered. It spends money, so it runs only when credentials and a budget are in its
-// environment; `make e2e-cloud-sandbox` runs the same against the sandbox. See docs/first-contact.md.
+// environment; `make e2e-cloud-sandbox` runs the same against the sandbox. See docs/contribute/first-contact.md.
 package cloud_test
 
 import (

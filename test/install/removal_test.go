@@ -139,7 +139,7 @@ var _ = Describe("Removal", Ordered, func() {
 	}
 	removeDefinitions := func() {
 		GinkgoHelper()
-		run("docs/best-practices.md", "remove definitions with helm")
+		run("docs/how-to/remove.md", "remove definitions with helm")
 		expectNothing()
 	}
 	AfterEach(func() {
@@ -173,7 +173,7 @@ var _ = Describe("Removal", Ordered, func() {
 			"nodeclaims.karpenter.sh": true, "bizflynodeclasses.karpenter.bizflycloud.vn": true,
 		}), "the objects that have finalizers hold their definitions")
 		Expect(truth(Default).Servers).To(HaveLen(1))
-		run("docs/best-practices.md", "recover", "VALUES="+chartValues(chart))
+		run("docs/how-to/remove.md", "recover", "VALUES="+chartValues(chart))
 		removeDefinitions()
 	})
 	It("should be recoverable without a controller, by hand", func() {
@@ -188,7 +188,7 @@ var _ = Describe("Removal", Ordered, func() {
 		Expect(err).NotTo(HaveOccurred())
 		ended()
 		Eventually(definitions).WithArguments(Default).Should(Equal(map[string]bool{"bizflynodeclasses.karpenter.bizflycloud.vn": true}))
-		run("docs/best-practices.md", "recover by hand")
+		run("docs/how-to/remove.md", "recover by hand")
 		removeDefinitions()
 	})
 	It("should allow to install again over what it left", func() {
@@ -202,7 +202,7 @@ var _ = Describe("Removal", Ordered, func() {
 		settled(1)
 		Expect(nodes(Default)).To(Equal(before))
 		Expect(listed(Default, &karpv1.NodePoolList{}).Items).To(HaveLen(1))
-		run("docs/best-practices.md", "remove with helm")
+		run("docs/how-to/remove.md", "remove with helm")
 		removeDefinitions()
 	})
 })

@@ -148,7 +148,7 @@ func parse(args []string) (config, error) {
 	return c, nil
 }
 
-// questions are the flags of what only the real cloud can answer; see docs/sandbox.md.
+// questions are the flags of what only the real cloud can answer; see docs/contribute/sandbox.md.
 func questions(flags *flag.FlagSet, options *cloud.Options) {
 	flags.BoolVar(&options.NoDefaultNetwork, "no-default-network", false, "Give a server that names no network none.")
 	flags.BoolVar(&options.NoDefaultFirewall, "no-default-firewall", false, "Give ports no firewall where none is named.")

@@ -131,7 +131,7 @@ func page(results []Result) string {
 	groups := lo.GroupBy(results, func(r Result) string { return fmt.Sprintf("%s: %s of %d nodes", r.Scenario, r.Phase, r.Nodes) })
 	order := lo.Uniq(lo.Map(results, func(r Result, _ int) string { return fmt.Sprintf("%s: %s of %d nodes", r.Scenario, r.Phase, r.Nodes) }))
 	for _, name := range plots(results) {
-		fmt.Fprintf(b, "\n![%s](images/%s.svg)\n", strings.ReplaceAll(name, "-", " "), name)
+		fmt.Fprintf(b, "\n![%s](../images/%s.svg)\n", strings.ReplaceAll(name, "-", " "), name)
 	}
 	b.WriteString("\n## Ratios\n\nAgainst `kwok` in the same measurement; **bold** is above the target (wall time 1.10, CPU 1.25, memory 1.20).\n\n")
 	fmt.Fprintf(b, "| | provider | %s |\n|---|---|%s\n", strings.Join(lo.Map(quantities, func(q quantity, _ int) string { return q.title }), " | "), strings.Repeat("---|", len(quantities)))

@@ -28,8 +28,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/audit"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/journal"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
 
@@ -304,7 +304,7 @@ func (d *deleter) removed(server record) {
 	if server.ID == "" {
 		return
 	}
-	d.config.Journal.Removed(journal.Entry{
+	d.config.Audit.Removed(audit.Record{
 		NodeClaim: server.Description.NodeClaim, Server: server.ID, Flavor: server.Description.Flavor, Zone: server.Description.Zone,
 		CapacityType: capacityType, Reason: server.Reason, Took: d.clock.Since(server.Begun),
 	})

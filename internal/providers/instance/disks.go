@@ -79,8 +79,12 @@ func (l *launcher) disk(request *LaunchRequest, field string, size *resource.Qua
 		return disk, nil
 	}
 	medium = lo.CoalesceOrEmpty(medium, v1alpha1.DiskMediumSSD)
+	snapshot, err := l.catalog.Snapshot()
+	if err != nil {
+		return disk, fmt.Errorf("choosing the volume type of %s: %w", field, err)
+	}
 	var ok bool
-	if disk.VolumeType, ok = l.zones.VolumeType(request.Zone, request.Category, medium); !ok {
+	if disk.VolumeType, ok = snapshot.VolumeType(request.Zone, request.Category, medium); !ok {
 		return disk, invalid("%s.medium: zone %s has no %s disks for %s servers; choose another medium or set %s.volumeType",
 			field, request.Zone, medium, request.Category, field)
 	}

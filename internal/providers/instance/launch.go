@@ -26,7 +26,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
 
@@ -38,7 +38,7 @@ type launcher struct {
 	*inventory
 	deleter   *deleter
 	bootstrap bootstrap.Provider
-	zones     zone.Provider
+	catalog   catalog.Provider
 	names     flavorNames
 	poller    *poller
 }

@@ -28,12 +28,12 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/audit"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/journal"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
 
@@ -63,8 +63,8 @@ type Config struct {
 	// OnLeftover is called once for each thing that a deleted server left and that could not be removed in time, with the
 	// server's name and why; nil calls nothing. Its NodeClaim ends without it, and ReconcileDeletions goes on trying.
 	OnLeftover func(ctx context.Context, server string, kind LeftoverKind, err error)
-	// Journal gets a line for each server that is provably gone; nil writes it to the log.
-	Journal *journal.Journal
+	// Audit gets a line for each server that is provably gone; nil writes it to the log.
+	Audit *audit.Log
 }
 
 func (c Config) withDefaults() Config {
@@ -81,8 +81,8 @@ func (c Config) withDefaults() Config {
 	if c.OnLeftover == nil {
 		c.OnLeftover = func(context.Context, string, LeftoverKind, error) {}
 	}
-	if c.Journal == nil {
-		c.Journal = journal.New(log.Log)
+	if c.Audit == nil {
+		c.Audit = audit.New(log.Log)
 	}
 	return c
 }
@@ -101,7 +101,7 @@ var _ Provider = (*DefaultProvider)(nil)
 // NewDefaultProvider returns a provider. protected returns the handles of the volumes that PersistentVolumes name, from
 // a read that begins with the call; when it fails no disk is deleted. deletions remembers what is being deleted
 // and needs a default expiration of about an hour.
-func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider bootstrap.Provider, zoneProvider zone.Provider,
+func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider bootstrap.Provider, catalogProvider catalog.Provider,
 	protected func(context.Context) (sets.Set[string], error), deletions *cache.Cache) *DefaultProvider {
 	config = config.withDefaults()
 	if protected == nil {
@@ -111,7 +111,7 @@ func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider bootstr
 	}
 	i := newInventory(config, api)
 	d := &deleter{inventory: i, config: config, protected: newShared(config.Clock, protected), tracker: &tracker{cache: deletions}}
-	l := &launcher{inventory: i, deleter: d, bootstrap: bootstrapProvider, zones: zoneProvider, names: flavorNames{known: map[string]flavorName{}}}
+	l := &launcher{inventory: i, deleter: d, bootstrap: bootstrapProvider, catalog: catalogProvider, names: flavorNames{known: map[string]flavorName{}}}
 	l.poller = newPoller(i, config.TaskReadsPerPoll)
 	return &DefaultProvider{inventory: i, launcher: l, deleter: d, changer: &changer{inventory: i, reboots: cache.New(ttl.Reboot, 0)}}
 }

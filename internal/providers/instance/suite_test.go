@@ -26,8 +26,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
-
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/patrickmn/go-cache"
@@ -44,9 +42,9 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
@@ -159,7 +157,7 @@ func (w *world) restart(changes ...func(*instance.Config)) *instance.DefaultProv
 		ClusterName: config.ClusterName, BKEClusterID: w.box.BKE().ClusterUID, BKEClusterToken: w.box.BKE().ClusterToken,
 		BKEJoinEndpoint: w.box.BKE().JoinEndpoint, BKELogEndpoint: w.box.BKE().LogEndpoint,
 	}, w.catalog)
-	return instance.NewDefaultProvider(config, w.client, scripts, zone.NewDefaultProvider(w.catalog, zone.Config{}),
+	return instance.NewDefaultProvider(config, w.client, scripts, w.catalog,
 		w.protected.read, cache.New(time.Hour, time.Hour))
 }
 

@@ -15,7 +15,7 @@ limitations under the License.
 */
 
 // Package pricing knows what an offering costs in VND per hour. BizFly has no price API, so the prices come from an
-// embedded table whose sources are in docs/pricing.md; what matters for consolidation is that they are comparable.
+// embedded table whose sources are in docs/concepts/pricing.md; what matters for consolidation is that they are comparable.
 package pricing
 
 import (

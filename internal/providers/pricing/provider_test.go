@@ -192,8 +192,8 @@ var _ = Describe("Pricing", func() {
 		Entry("a surcharge", "networkPlans: {"+string(v1alpha1.NetworkPlanFreeBandwidth)+": 5}\nsources: {networkPlans: assumed}",
 			func(i *pricing.Item) { i.NetworkPlan = v1alpha1.NetworkPlanFreeBandwidth }, pricing.SourceAssumed),
 	)
-	It("should show the prices and sources that docs/pricing.md lists", func() {
-		page := string(lo.Must(os.ReadFile("../../../docs/pricing.md")))
+	It("should show the prices and sources that docs/concepts/pricing.md lists", func() {
+		page := string(lo.Must(os.ReadFile("../../../docs/concepts/pricing.md")))
 		rows := regexp.MustCompile(`(?m)^\| `+"`"+`\w+`+"`"+` \| (\d+) vCPU, (\d+) GiB \| (\d+) GiB (SSD|HDD) \| ([\d,.]+) \| (\w+) \| (\w+) \|$`).FindAllStringSubmatch(page, -1)
 		Expect(len(rows)).To(BeNumerically(">=", 6))
 		for _, row := range rows {

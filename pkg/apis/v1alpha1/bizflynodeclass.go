@@ -171,7 +171,7 @@ type BizflyNodeClassSpec struct {
 	// +optional
 	BootstrapMode BootstrapMode `json:"bootstrapMode,omitempty"`
 	// UserData is a Go text/template of user data: a script, cloud-config or MIME multipart. Its variables and functions
-	// are in docs/bootstrap.md. In BKE mode it is run before the worker image's own script and may not be needed at all.
+	// are in docs/reference/bootstrap.md. In BKE mode it is run before the worker image's own script and may not be needed at all.
 	// What comes from several places is merged: userDataFrom first, then userData, then BKE's own script.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=16384

@@ -16,7 +16,7 @@ limitations under the License.
 
 // Package conformance_test holds the sandbox to what clients that are not ours send: the requests of the Terraform provider, of
 // the command line, of the cloud controller manager, of the CSI driver and of the older Karpenter provider, each with the answer
-// that it needs and the state that it leaves. docs/sandbox.md lists them by endpoint.
+// that it needs and the state that it leaves. docs/contribute/sandbox.md lists them by endpoint.
 package conformance_test
 
 import (

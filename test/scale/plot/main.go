@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Command plot draws the plots of docs/benchmarks.md from the results of `make bench-scale`.
+// Command plot draws the plots of docs/operate/benchmarks.md from the results of `make bench-scale`.
 package main
 
 import (

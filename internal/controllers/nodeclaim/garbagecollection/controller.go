@@ -38,7 +38,7 @@ import (
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/interval"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
@@ -84,8 +84,8 @@ func NewController(config Config, kubeClient client.Client, apiReader client.Rea
 		firstSeen: map[string]time.Time{}}
 }
 
-// Name is the controller's name, which differs from that of core's garbage collector.
-func (c *Controller) Name() string { return "nodeclaim.garbagecollection.bizflycloud" }
+// Name is the controller's name, which core's garbage collector must not share.
+func (c *Controller) Name() string { return "server.garbagecollection" }
 
 // Reconcile makes one pass.
 func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
@@ -188,6 +188,6 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
 		WatchesRawSource(singleton.Source()).
-		WatchesRawSource(interval.Source(c.config.Settings, func(o *options.Options) time.Duration { return o.GarbageCollectionInterval })).
+		WatchesRawSource(controllers.WhenChanged(c.config.Settings, func(o *options.Options) time.Duration { return o.GarbageCollectionInterval })).
 		Complete(singleton.AsReconciler(c))
 }

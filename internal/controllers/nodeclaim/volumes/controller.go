@@ -64,7 +64,7 @@ func NewController(kubeClient client.Client, instances instance.Provider) *Contr
 }
 
 // Name is the controller's name, which core's controllers must not share.
-func (c *Controller) Name() string { return "nodeclaim.volumes.bizflycloud" }
+func (c *Controller) Name() string { return "nodeclaim.volumes" }
 
 // Reconcile records the disks of a NodeClaim's server once the server runs.
 func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (reconcile.Result, error) {

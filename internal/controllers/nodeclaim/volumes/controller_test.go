@@ -135,6 +135,6 @@ var _ = Describe("Owned volumes", func() {
 		Expect(look()).To(Equal(reconcile.Result{}))
 	})
 	It("should have a name of its own", func() {
-		Expect(controller.Name()).To(Equal("nodeclaim.volumes.bizflycloud"))
+		Expect(controller.Name()).To(Equal("nodeclaim.volumes"))
 	})
 })
