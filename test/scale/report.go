@@ -93,9 +93,9 @@ const introduction = `# Benchmarks
 
 <!-- Written by make bench-scale. -->
 
-This page compares the cost of this provider with that of core's ` + "`kwok`" + ` provider, whose cloud costs nothing.
+Use this page to compare the cost of this provider with that of core's ` + "`kwok`" + ` provider, whose cloud costs nothing.
 Run ` + "`make bench-scale`" + ` to measure it again, and ` + "`make bench-scale BENCH_SCALE_FLAGS='--nodes 100 --scenarios up'`" + ` for a part of
-it: results merge into [test/scale/results.json](../test/scale/results.json), from which this page and its plots are made.
+it: results merge into [test/scale/results.json](../../test/scale/results.json), from which this page and its plots are made.
 
 Method: each run has a control plane of its own, whose nodes KWOK keeps alive, and the same version of Karpenter core. There is one
 NodePool of one instance type with 4 vCPUs and 8 GiB, and a consolidation delay of 5 s. The providers alternate. Processor time and memory are those of the controller process. Its requests to the API server are counted by the
@@ -117,6 +117,14 @@ audit log, those of every client by the API server's own metrics. A value is the
 | drift | drift | a changed NodePool template: until every node is a new one and every pod is bound |
 | consolidation | consolidation | two of three pods per node go: until nothing has changed for 45 s (the CPU includes them, the time does not) |
 | restart | restart | the controller starts with a pending pod: until its first NodeClaim |
+`
+
+const maintenance = `
+## What to change here when you change X
+
+| you change | change here |
+| --- | --- |
+| the cost of a launch, a deletion or rest; the scenarios of ` + "`test/scale`" + ` | nothing: run ` + "`make bench-scale`" + ` |
 `
 
 // page is the page of all results.
@@ -160,6 +168,7 @@ func page(results []Result) string {
 			}
 		}
 	}
+	b.WriteString(maintenance)
 	return b.String()
 }
 
