@@ -93,13 +93,12 @@ const introduction = `# Benchmarks
 
 <!-- Written by make bench-scale. -->
 
-This page compares the cost of this provider with that of core's ` + "`kwok`" + ` provider, whose cloud costs nothing.
+Use this page to compare the cost of this provider with that of core's ` + "`kwok`" + ` provider, whose cloud costs nothing.
 Run ` + "`make bench-scale`" + ` to measure it again, and ` + "`make bench-scale BENCH_SCALE_FLAGS='--nodes 100 --scenarios up'`" + ` for a part of
-it: results merge into [test/scale/results.json](../test/scale/results.json), from which this page and its plots are made.
+it: results merge into [test/scale/results.json](../../test/scale/results.json), from which this page and its plots are made.
 
-Method: each run has a control plane of its own (etcd, kube-apiserver, kube-controller-manager, kube-scheduler; nodes kept alive by KWOK),
-the same version of Karpenter core, one NodePool of one instance type with 4 vCPUs and 8 GiB, and a consolidation delay of 5 s. The
-providers alternate. Processor time and memory are those of the controller process. Its requests to the API server are counted by the
+Method: each run has a control plane of its own, whose nodes KWOK keeps alive, and the same version of Karpenter core. There is one
+NodePool of one instance type with 4 vCPUs and 8 GiB, and a consolidation delay of 5 s. The providers alternate. Processor time and memory are those of the controller process. Its requests to the API server are counted by the
 audit log, those of every client by the API server's own metrics. A value is the median of the rounds, with the lowest and the highest in parentheses.
 
 | provider | cloud |
@@ -118,6 +117,14 @@ audit log, those of every client by the API server's own metrics. A value is the
 | drift | drift | a changed NodePool template: until every node is a new one and every pod is bound |
 | consolidation | consolidation | two of three pods per node go: until nothing has changed for 45 s (the CPU includes them, the time does not) |
 | restart | restart | the controller starts with a pending pod: until its first NodeClaim |
+`
+
+const maintenance = `
+## What to change here when you change X
+
+| you change | change here |
+| --- | --- |
+| the cost of a launch, a deletion or rest; the scenarios of ` + "`test/scale`" + ` | nothing: run ` + "`make bench-scale`" + ` |
 `
 
 // page is the page of all results.
@@ -140,7 +147,7 @@ func page(results []Result) string {
 		byProvider := lo.GroupBy(groups[group], func(r Result) string { return r.Provider })
 		for _, provider := range providerNames() {
 			if of := byProvider[provider]; len(of) > 0 {
-				fmt.Fprintf(b, "| %s | %s |%s\n", group, provider, row(of, byProvider["kwok"], provider))
+				fmt.Fprintf(b, "| %s | `%s` |%s\n", group, provider, row(of, byProvider["kwok"], provider))
 			}
 		}
 	}
@@ -149,7 +156,7 @@ func page(results []Result) string {
 	for _, group := range order {
 		for _, r := range groups[group] {
 			if r.Round == 1 && len(r.Calls) > 0 {
-				fmt.Fprintf(b, "| %s | %s | %.2f | %.1f | %d | %s |\n", group, r.Provider, r.CallsPerNode(), r.CallsPerNode()*float64(r.Nodes)/r.Seconds*60, r.Peak, top(r.Calls, 6))
+				fmt.Fprintf(b, "| %s | `%s` | %.2f | %.1f | %d | %s |\n", group, r.Provider, r.CallsPerNode(), r.CallsPerNode()*float64(r.Nodes)/r.Seconds*60, r.Peak, top(r.Calls, 6))
 			}
 		}
 	}
@@ -157,10 +164,11 @@ func page(results []Result) string {
 	for _, group := range order {
 		for _, r := range groups[group] {
 			if r.Round == 1 {
-				fmt.Fprintf(b, "| %s | %s | %s | %s |\n", group, r.Provider, top(r.Client, 12), top(r.Requests, 12))
+				fmt.Fprintf(b, "| %s | `%s` | %s | %s |\n", group, r.Provider, top(r.Client, 12), top(r.Requests, 12))
 			}
 		}
 	}
+	b.WriteString(maintenance)
 	return b.String()
 }
 
@@ -196,7 +204,7 @@ func targets(results []Result) string {
 			theirs, compared := median("kwok", "up", writes)
 			took, _ := median(provider, "up", seconds)
 			without, slower := median("bizfly", "up", seconds)
-			fmt.Fprintf(b, "| %d | %s | %s | %s | %s | %s |\n", nodes, provider, cell(up+down, true), cell(rest, rested),
+			fmt.Fprintf(b, "| %d | `%s` | %s | %s | %s | %s |\n", nodes, provider, cell(up+down, true), cell(rest, rested),
 				cell(wrote-theirs, compared), cell(took-without, slower && provider == "bizfly-realistic"))
 		}
 	}
@@ -208,7 +216,10 @@ func row(of, kwok []Result, provider string) string {
 	b := &strings.Builder{}
 	for _, q := range quantities {
 		low, median, high := spread(of, q.of)
-		fmt.Fprintf(b, " %.4g (%.4g to %.4g)", median, low, high)
+		fmt.Fprintf(b, " %.4g", median)
+		if len(of) > 1 {
+			fmt.Fprintf(b, " (%.4g to %.4g)", low, high)
+		}
 		if provider != "kwok" && len(kwok) > 0 {
 			// Of the same round, so that both saw the same machine.
 			ratios := lo.FilterMap(of, func(r Result, _ int) (float64, bool) {
@@ -239,7 +250,7 @@ func spread(of []Result, what func(*Result) float64) (low, median, high float64)
 // top is the most frequent.
 func top(counts map[string]int, n int) string {
 	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int { return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b)) })
-	listed := lo.Map(names[:min(n, len(names))], func(name string, _ int) string { return fmt.Sprintf("%s %d", name, counts[name]) })
+	listed := lo.Map(names[:min(n, len(names))], func(name string, _ int) string { return fmt.Sprintf("`%s` %d", name, counts[name]) })
 	return strings.Join(listed, ", ")
 }
 
