@@ -24,6 +24,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
@@ -32,10 +34,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 )
 
-func TestOptions(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Options")
-}
+func TestOptions(t *testing.T) { suite.Run(t, "Options") }
 
 // environment is all that we read, so that a developer's own environment decides nothing here.
 var environment = []string{

@@ -151,8 +151,8 @@ var table = []*Setting{
 		field: func(o *Options) any { return &o.MemoryOverheadPercent }, check: checkOverhead,
 	},
 	{
-		Key: "prices", Unit: "YAML, VND per hour", Bounds: "a complete price table; every rate above 0",
-		Doc:   "The price table, in the form of [table.yaml](../internal/providers/pricing/table.yaml); [pricing.md](pricing.md) says what each number means. It replaces the complete built-in table.",
+		Key: "prices", Unit: "YAML, VND per hour", Bounds: "the part of the price table to change; every rate above 0",
+		Doc:   "The price table, in the form of [table.yaml](../internal/providers/pricing/table.yaml); [pricing.md](pricing.md) says what each number means and how to correct it from an invoice. Numbers that it does not give are those of the built-in table.",
 		field: func(o *Options) any { return &o.Prices }, document: parsePrices,
 	},
 	{
