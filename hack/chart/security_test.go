@@ -32,8 +32,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-
-	testenv "github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
 )
 
 var _ = Describe("the Deployment", func() {
@@ -92,26 +90,6 @@ var _ = Describe("an uninstallation", func() {
 			} else {
 				Expect(annotations).ToNot(HaveKey("helm.sh/resource-policy"), name)
 			}
-		}
-	})
-	// test/install runs the commands of the documents, each of one document.
-	It("should be the same in all documents and in the notes", func(ctx context.Context) {
-		block := func(document, name string) string {
-			GinkgoHelper()
-			text, err := os.ReadFile(filepath.Join(w.root, document))
-			Expect(err).ToNot(HaveOccurred())
-			commands, err := testenv.Block(string(text), name)
-			Expect(err).ToNot(HaveOccurred(), document)
-			return commands
-		}
-		text, err := w.helm(ctx, "install", releaseName, w.chart(), "--dry-run=client", "--namespace", namespace, "--values", w.chart(defaultValues))
-		Expect(err).ToNot(HaveOccurred())
-		notes := strings.ReplaceAll(text, "\n     ", "\n")
-		for _, name := range []string{"remove with helm", "remove definitions with helm"} {
-			commands := block("README.md", name)
-			Expect(block("charts/"+chartName+"/README.md", name)).To(Equal(commands))
-			Expect(block("docs/best-practices.md", name)).To(Equal(commands))
-			Expect(notes).To(ContainSubstring(commands))
 		}
 	})
 	It("should keep the definitions, which are those of config/crd", func(ctx context.Context) {
