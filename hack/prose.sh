@@ -18,6 +18,6 @@ if (($#)); then
   "$VALE" --no-global --output=line "$@"
   exit
 fi
-# The changelog and the licence are not ours to reword later.
+# The changelog is history.
 git ls-files -co --exclude-standard -z -- '*.md' ':!CHANGELOG.md' 'pkg/apis/crds/karpenter.bizflycloud.vn_*.yaml' |
   xargs -0 "$VALE" --no-global --output=line "$comments"/*.md

@@ -16,7 +16,7 @@ HELM=${HELM:-.cache/tools/helm}
 PLAIN_HTTP=${PLAIN_HTTP:-}
 DRY_RUN=${DRY_RUN:-}
 
-# notes prints what the changelog says of the version.
+# notes prints the section of the changelog about the version.
 notes() {
   awk -v heading="## [$version]" '
     index($0, heading) == 1 { found = 1; next }
@@ -31,14 +31,14 @@ notes() {
     }' CHANGELOG.md
 }
 
-# check says everything that does not fit the tag, not only the first.
+# check reports everything that does not match the tag, not only the first mismatch.
 check() {
   local chart field value failed=0
-  notes >/dev/null || { echo "CHANGELOG.md says nothing below \"## [$version] - <date>\""; failed=1; }
+  notes >/dev/null || { echo "CHANGELOG.md has nothing below \"## [$version] - <date>\""; failed=1; }
   for chart in charts/*/Chart.yaml; do
     for field in version appVersion; do
       value=$(sed -n "s/^$field: *\"\{0,1\}\([^\"]*\)\"\{0,1\}$/\1/p" "$chart")
-      [[ $value == "$version" ]] || { echo "$chart: $field is \"$value\", the tag says $version"; failed=1; }
+      [[ $value == "$version" ]] || { echo "$chart: $field is \"$value\", the tag is $version"; failed=1; }
     done
   done
   return $failed

@@ -58,7 +58,7 @@ check_workflows() {
 }
 
 check_prose() {
-  hack/prose.sh || { echo "reword what is listed (docs/glossary.md has the terms), or see .vale.ini"; return 1; }
+  hack/prose.sh || { echo "reword what is listed (the glossary has the terms), or see .vale.ini"; return 1; }
 }
 
 check_vet() {

@@ -53,7 +53,7 @@ func main() {
 		exitOn(preflight(os.Args[2:]))
 		return
 	}
-	// Core panics over an option that it cannot use; a user is told in one line instead.
+	// Core panics over an option that it cannot use; Preflight reports it in one line instead.
 	exitOn(options.Preflight(os.Args[1:]))
 
 	ctx, core := coreoperator.NewOperator()

@@ -29,7 +29,6 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 )
 
@@ -100,7 +99,7 @@ var _ = Describe("The table of bounds", func() {
 		Expect(checked).To(BeNumerically(">=", 20))
 	})
 	It("should name events that exist, a metric that is served, and what happens next", func() {
-		reasons := lo.FlatMap(events.Docs, func(d events.Doc, _ int) []string { return strings.Split(d.Reason, ", ") })
+		reasons := lo.FlatMap(eventDocs, func(d eventDoc, _ int) []string { return strings.Split(d.Reason, ", ") })
 		served, err := registered()
 		Expect(err).NotTo(HaveOccurred())
 		// Those of the conditions of our objects are operatorpkg's.

@@ -75,7 +75,7 @@ var labels = map[string]string{
 	"karpenter_bizfly_api_request_duration_seconds/outcome": "`success`, `Ambiguous` where a change may or may not have had its effect, or the class of the error: " +
 		"`Unknown`, `NotFound`, `Capacity`, `Quota`, `Balance`, `Throttled`, `Auth`, `Permission`, `Invalid`, `Conflict` or `Outage`",
 	"karpenter_bizfly_api_logins_total/outcome":              "`success`, `refused` (the credentials) or `failure` (no answer that makes sense)",
-	"karpenter_bizfly_instance_launches_total/outcome":       "`launched`, `refused`, `failed` or `unknown`",
+	"karpenter_bizfly_instance_launches_total/outcome":       "`launched`, `rejected`, `failed` or `unknown`",
 	"karpenter_bizfly_instance_deletions_total/outcome":      "`accepted` or `error`",
 	"karpenter_bizfly_instance_disk_deletions_total/outcome": "`accepted` or `error`",
 	"karpenter_bizfly_instance_reboots_total/outcome":        "`accepted`, `error`, or `unknown` where the answer was lost",
@@ -91,8 +91,9 @@ const metricsIntroduction = `# Metrics
 
 <!-- Written by make generate. -->
 
-The controller serves metrics at ` + "`:8080/metrics`" + ` (` + "`METRICS_PORT`" + `). Those below are this provider's own, with the prefix
-` + "`" + prefix + "`" + `, and those that other providers of Karpenter have too, with the prefix ` + "`" + sharedPrefix + "`" + `. Beside them are [Karpenter's](https://karpenter.sh/docs/reference/metrics/) and, for the conditions of
+The controller serves metrics at ` + "`:8080/metrics`" + ` (` + "`METRICS_PORT`" + `). Those below with the prefix
+` + "`" + prefix + "`" + ` are this provider's own. Other providers of Karpenter have those with the prefix
+` + "`" + sharedPrefix + "`" + ` as well. Beside them are [Karpenter's](https://karpenter.sh/docs/reference/metrics/) and, for the conditions of
 NodeClasses and ProviderConfigs, ` + "`operator_bizflynodeclass_status_condition_*` and `operator_providerconfig_status_condition_*`" + `
 with the labels ` + "`name`, `type`, `status` and `reason`" + `. No label holds the id of a server or a secret.
 

@@ -112,7 +112,7 @@ var _ = Describe("The reference of the API", func() {
 		}
 	})
 	It("should complain about a condition or reason that no table has, and about one that nobody described", func() {
-		sources, err := readSources(apiSource, statusSource, usageSource, bootSource, configSource, launchSource)
+		sources, err := readSources(apiSource, statusSource, usageSource, bootSource, configSource)
 		Expect(err).NotTo(HaveOccurred())
 		sources[statusSource] = append(sources[statusSource], constant{name: "reasonMystery", value: "Mystery"})
 		Expect(complete(sources)).To(MatchError(ContainSubstring("reasonMystery")))

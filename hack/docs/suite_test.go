@@ -19,10 +19,10 @@ package main
 import (
 	"testing"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
-
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 )
 
 func TestDocs(t *testing.T) { suite.Run(t, "Docs") }

@@ -83,7 +83,7 @@ func (s *Summary) FailRetried() {
 // a focused spec that was checked in, or a plain Go test.
 func (s *Summary) Account(status int) {
 	if status != 0 && s.Failed == 0 {
-		s.fail("the test runner failed with status %d without a failed spec: its output says why", status)
+		s.fail("the test runner failed with status %d without a failed spec: see its output", status)
 	}
 }
 
@@ -159,7 +159,7 @@ func broken(err error) *Summary {
 	return s
 }
 
-// firstLines bounds what a compiler says: the runner's output has it all.
+// firstLines shortens the message of a compiler: the runner's output has all of it.
 func firstLines(text string) string {
 	const most = 5
 	lines := slices.DeleteFunc(strings.Split(text, "\n"), func(line string) bool { return strings.TrimSpace(line) == "" })

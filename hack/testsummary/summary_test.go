@@ -99,7 +99,7 @@ var _ = Describe("Summary", func() {
 		Expect(lines(Summarize([]types.Report{suiteReport(false, setUp(types.SpecStateFailed))}))[0]).To(ContainSubstring("BeforeSuite (failed)"))
 	})
 
-	It("should say why a suite did not run, in few lines", func() {
+	It("should report why a suite did not run, in few lines", func() {
 		report := suiteReport(false)
 		report.SpecialSuiteFailureReasons = []string{"Failed to compile thing:\n\n" + strings.Repeat("undefined: x\n", 40)}
 		out := lines(Summarize([]types.Report{report}))
@@ -144,7 +144,7 @@ var _ = Describe("Summary", func() {
 		whole.Add(&Summary{Passed: 3, Failed: 1, Problems: []string{"a: b (failed)"}})
 		Expect(whole).To(Equal(&Summary{Passed: 5, Failed: 1, Skipped: 1, Problems: []string{"a: b (failed)"}}))
 	})
-	It("should say that no spec ran", func() {
+	It("should report that no spec ran", func() {
 		Expect(lines(Summarize(nil))[0]).To(Equal("FAILED no spec ran"))
 	})
 

@@ -106,7 +106,7 @@ var _ = Describe("Create", func() {
 			intent := intentOf(claim)
 			Expect(intent.Attempt).To(Equal(1))
 			Expect(intent.TaskID).ToNot(BeEmpty())
-			Expect(intent.Refused).To(BeFalse())
+			Expect(intent.Rejected).To(BeFalse())
 			Expect(servers()).To(ConsistOf(HaveField("Name", intent.Name)))
 		})
 		It("should keep an order from being made when it cannot be written down", func() {
@@ -315,7 +315,7 @@ var _ = Describe("Create", func() {
 			Expect(available(pool)).To(Equal(before - 1))
 			Expect(env.Recorder.Calls(events.ReasonLaunchFailed)).To(Equal(1))
 			Eventually(func() []cloud.Server {
-				_, err := env.Instances.Reap(ctx, instance.ReapRequest{})
+				_, err := env.Instances.ReconcileDeletions(ctx, instance.DeletionsRequest{})
 				Expect(err).ToNot(HaveOccurred())
 				return servers()
 			}).WithTimeout(10 * time.Second).Should(BeEmpty())

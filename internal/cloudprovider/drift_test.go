@@ -96,6 +96,7 @@ func interfacesOf(id, public string) string {
 // drifts asks as core does, after a list.
 func drifts(claim *karpv1.NodeClaim) corecloudprovider.DriftReason {
 	GinkgoHelper()
+	env.Instances.Flush()
 	_, _ = env.CloudProvider.List(ctx)
 	env.Sandbox.ResetRequests()
 	reason, err := env.CloudProvider.IsDrifted(ctx, claim)
@@ -355,6 +356,7 @@ var _ = Describe("A quiet cluster", func() {
 				env.Restart(ctx)
 			}
 			_ = env.Catalog.Refresh(ctx)
+			env.Instances.Flush()
 			_, _ = env.CloudProvider.List(ctx)
 			for _, claim := range claims {
 				Expect(env.CloudProvider.IsDrifted(ctx, claim)).To(BeEmpty())

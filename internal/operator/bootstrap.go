@@ -49,7 +49,7 @@ func (op *Operator) buildBKE(opts *options.Options, reader client.Reader, clk cl
 		},
 		Discover: opts.BKEDiscoverFromPool,
 	}, reader, op.API, clk)
-	config := catalog.Config{BKEClusterID: opts.BKEClusterID}
+	config := catalog.Config{BKEClusterID: opts.BKEClusterID, RegionLabel: opts.RegionLabel}
 	if opts.BKEDiscoverFromPool {
 		config.LearnedBKEClusterID = func() string { return op.BKE.Known().ClusterID }
 	}

@@ -122,7 +122,7 @@ var _ = Describe("Tuning", Ordered, ContinueOnFailure, func() {
 
 	// resumeIn looks for the server of an unanswered create request that was sent some time ago.
 	resumeIn := func(ctx context.Context, age time.Duration) error {
-		_, err := op.Instances.Resume(ctx, "claim", instance.Intent{Attempt: 1, Name: "lost", Flavor: flavorName, Zone: "HN1", OrderedAt: time.Now().Add(-age)})
+		_, err := op.Instances.Resume(ctx, "claim", instance.Intent{Attempt: 1, Name: "lost", Flavor: flavorName, Zone: "HN1", RequestedAt: time.Now().Add(-age)})
 		return err
 	}
 	// resume does so for a while.

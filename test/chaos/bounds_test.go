@@ -41,7 +41,7 @@ var _ = Describe("The bounds of a launch", func() {
 		sim := newSimulation(suite.Number("SEED", 1))
 		synctest.Test(root, func(t *testing.T) {
 			sim.begin(t.Context(), func(o *cloud.Options) {
-				o.HideBuilding, o.ConflictOnBuild, o.AsyncRefusals, o.TokenTTL = false, false, false, 4*time.Hour
+				o.HideBuilding, o.ConflictOnBuild, o.AsyncRejections, o.TokenTTL = false, false, false, 4*time.Hour
 				change(o)
 			})
 			body(sim)

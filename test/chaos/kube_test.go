@@ -25,37 +25,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/client-go/kubernetes/scheme"
-	clienttesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
-	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
 // newKube returns an API server in memory: hundreds of simulations cannot have a real one each. It has optimistic locking,
 // finalizers, the status subresource and the indexes that core and we ask for; managed fields are left out, which takes half the time.
 func newKube() client.WithWatch {
-	return fake.NewClientBuilder().WithScheme(scheme.Scheme).
-		WithObjectTracker(clienttesting.NewObjectTracker(scheme.Scheme, serializer.NewCodecFactory(scheme.Scheme).UniversalDecoder())).
-		WithStatusSubresource(&karpv1.NodeClaim{}, &v1alpha1.BizflyNodeClass{}, &v1alpha1.ProviderConfig{}, &corev1.Node{}).
-		WithIndex(&corev1.Node{}, "spec.providerID", func(o client.Object) []string { return []string{o.(*corev1.Node).Spec.ProviderID} }).
-		WithIndex(&karpv1.NodeClaim{}, "status.providerID", func(o client.Object) []string {
-			return []string{o.(*karpv1.NodeClaim).Status.ProviderID}
-		}).
-		WithIndex(&karpv1.NodeClaim{}, "spec.nodeClassRef.group", func(o client.Object) []string {
-			return []string{o.(*karpv1.NodeClaim).Spec.NodeClassRef.Group}
-		}).
-		WithIndex(&karpv1.NodeClaim{}, "spec.nodeClassRef.kind", func(o client.Object) []string {
-			return []string{o.(*karpv1.NodeClaim).Spec.NodeClassRef.Kind}
-		}).
-		WithIndex(&karpv1.NodeClaim{}, "spec.nodeClassRef.name", func(o client.Object) []string {
-			return []string{o.(*karpv1.NodeClaim).Spec.NodeClassRef.Name}
-		}).
-		Build()
+	return unit.FakeClientBuilder().WithStatusSubresource(&corev1.Node{}).Build()
 }
 
 // kubeFor is the API server as one process sees it.

@@ -51,7 +51,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
 )
 
 // core is core's own lifecycle controller. It starts the janitor of a cache, which must not run in simulated time, so it is
@@ -189,16 +188,15 @@ func (sim *simulation) newProcess() *process {
 		sim.shared = catalog.NewDefaultProvider(api, clock.RealClock{}, catalog.Config{Region: credentials.Region, BKEClusterID: bke.ClusterUID})
 		lo.Must0(sim.shared.Refresh(sim.ctx))
 	}
-	zones := zone.NewDefaultProvider(sim.shared, zone.Config{})
 	marks := capacity.NewDefaultProvider(clock.RealClock{})
 	bootstraps := bootstrap.NewDefaultProvider(bootstrap.Config{
 		ClusterName: clusterName, BKEClusterID: bke.ClusterUID, BKEClusterToken: bke.ClusterToken,
 		BKEJoinEndpoint: bke.JoinEndpoint, BKELogEndpoint: bke.LogEndpoint,
 	}, sim.shared)
-	flavors := flavor.NewDefaultProvider(sim.shared, zones, marks, pricing.NewDefaultProvider(pricing.DefaultTable), bootstraps, p.kube,
+	flavors := flavor.NewDefaultProvider(sim.shared, marks, pricing.NewDefaultProvider(pricing.DefaultTable), bootstraps, p.kube,
 		options.NewStore(nil))
 	if sim.nodeClass == nil {
-		sim.makeNodeClass(image.NewDefaultProvider(api, sim.shared, forever()), network.NewDefaultProvider(api, sim.shared, forever()), zones)
+		sim.makeNodeClass(image.NewDefaultProvider(api, sim.shared, withoutJanitor()), network.NewDefaultProvider(api, sim.shared, withoutJanitor()))
 	}
 	tuned := options.Defaults()
 	// Not a divisor of the other times, so that no two things happen at the same moment by design.
@@ -207,17 +205,17 @@ func (sim *simulation) newProcess() *process {
 	p.instances = instance.NewDefaultProvider(instance.Config{
 		ClusterName: clusterName, ClusterUID: clusterUID, BKEClusterID: bke.ClusterUID, BKEClusterToken: bke.ClusterToken,
 		Settings: settings,
-	}, api, bootstraps, zones, func(ctx context.Context) (sets.Set[string], error) {
+	}, api, bootstraps, sim.shared, func(ctx context.Context) (sets.Set[string], error) {
 		list := &corev1.PersistentVolumeList{}
 		err := p.kube.List(ctx, list)
 		return sets.New(lo.Map(list.Items, func(v corev1.PersistentVolume, _ int) string { return v.Spec.CSI.VolumeHandle })...), err
 	}, cache.New(time.Hour, 0))
 	p.cloudProvider = cloudprovider.New(cloudprovider.Config{
 		KubeClient: p.kube, APIReader: p.kube, Recorder: silent{}, Clock: clock.RealClock{},
-		Instances: p.instances, Flavors: flavors, Zones: zones, Capacity: marks,
-		LaunchRecords: forever(), LaunchFailures: forever(), PausedTypes: forever(), NodePoolChecks: forever(), Placements: forever(), Removals: forever(),
+		Instances: p.instances, Flavors: flavors, Catalog: sim.shared, Capacity: marks,
+		NewCache: func(lifetime time.Duration) *cache.Cache { return cache.New(lifetime, 0) },
 	})
-	p.launch = launch.NewController(p.kube, p.instances, p.cloudProvider, silent{}, clock.RealClock{})
+	p.launch = launch.NewController(p.kube, p.instances, p.cloudProvider, nil, silent{}, clock.RealClock{})
 	p.volumes = volumes.NewController(p.kube, p.instances)
 	p.repair = repair.NewController(p.kube, p.instances, silent{}, clock.RealClock{})
 	p.collector = garbagecollection.NewController(garbagecollection.Config{Settings: settings},
@@ -229,8 +227,8 @@ func (sim *simulation) newProcess() *process {
 	return p
 }
 
-// forever is a cache without a janitor, which would outlive the sim.
-func forever() *cache.Cache { return cache.New(time.Hour, 0) }
+// withoutJanitor returns a cache without a janitor, which would outlive the simulation.
+func withoutJanitor() *cache.Cache { return cache.New(time.Hour, 0) }
 
 // serverID returns the server id in a provider id.
 func serverID(providerID string) string {

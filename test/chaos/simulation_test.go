@@ -40,7 +40,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/invariants"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -83,6 +82,9 @@ type simulation struct {
 
 	// hangs is the UID of the NodeClaim whose create request is never answered.
 	hangs types.UID
+	// createsPerSecond is how many create requests the cloud accepts in a second, 0 without a limit; createTimes are the last.
+	createsPerSecond int
+	createTimes      []time.Time
 	// unknown are the responses that no table contains; nil without.
 	unknown *unknownAnswers
 	// wanted are the requirements of new NodeClaims; nil for those of any small flavor.
@@ -119,7 +121,7 @@ func (sim *simulation) begin(ctx context.Context, changes ...func(*cloud.Options
 	sim.ctx = coreoptions.ToContext(ctx, coretest.Options())
 	sim.options = cloud.Options{
 		Seed: sim.seed, Latency: time.Duration(1+sim.rng.IntN(60)) * time.Second,
-		HideBuilding: sim.rng.IntN(3) == 0, ConflictOnBuild: sim.rng.IntN(3) == 0, AsyncRefusals: sim.rng.IntN(3) == 0, Vietnamese: sim.rng.IntN(2) == 0,
+		HideBuilding: sim.rng.IntN(3) == 0, ConflictOnBuild: sim.rng.IntN(3) == 0, AsyncRejections: sim.rng.IntN(3) == 0, Vietnamese: sim.rng.IntN(2) == 0,
 		TokenTTL: pick(sim.rng, 4*time.Hour, 10*time.Minute),
 	}
 	for _, change := range changes {
@@ -153,13 +155,13 @@ func (sim *simulation) populate() {
 }
 
 // makeNodeClass creates a NodeClass and resolves it, as its controllers would.
-func (sim *simulation) makeNodeClass(images *image.DefaultProvider, networks *network.DefaultProvider, zones *zone.DefaultProvider) {
+func (sim *simulation) makeNodeClass(images *image.DefaultProvider, networks *network.DefaultProvider) {
 	class := &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: nodeClassName, UID: "c1a55000-0000-4000-8000-000000000000", Generation: 1}}
 	unit.WithDefaults(class)
 	class.Spec.PlacementStrategy = pick(sim.rng, v1alpha1.PlacementStrategyBalanced, v1alpha1.PlacementStrategySpread, v1alpha1.PlacementStrategyBinPack)
 	class.Spec.StoppedServerPolicy = pick(sim.rng, v1alpha1.StoppedServerPolicyRepair, v1alpha1.StoppedServerPolicyStart, v1alpha1.StoppedServerPolicyIgnore)
 	lo.Must0(sim.kube.Create(sim.ctx, class))
-	providers := &unit.Environment{Environment: &coretest.Environment{Client: sim.kube}, Images: images, Networks: networks, Zones: zones}
+	providers := &unit.Environment{Environment: &coretest.Environment{Client: sim.kube}, Images: images, Networks: networks, Catalog: sim.shared}
 	lo.Must0(providers.Resolve(sim.ctx, class))
 	sim.nodeClass = class
 }
@@ -230,7 +232,7 @@ var pauses = regexp.MustCompile(`\b[0-9.]+m?s\b`)
 
 // trace adds a line to the timeline, for the log of a seed that fails.
 func (sim *simulation) trace(format string, args ...any) {
-	// How long a client is told to pause is random, and no event.
+	// The pause that a client is asked for is random, and no event.
 	text := pauses.ReplaceAllString(strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", " "), "some time")
 	line := time.Now().UTC().Format("15:04:05.000 ") + text
 	sim.mu.Lock()

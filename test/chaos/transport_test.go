@@ -60,6 +60,9 @@ func (w wire) RoundTrip(request *http.Request) (*http.Response, error) {
 	if sim.hangs != "" && isCreate(request) && bytes.Contains(body, []byte(sim.hangs)) {
 		outcome.lateBy = time.Hour
 	}
+	if isCreate(request) && sim.overRate() {
+		outcome.faults = append(outcome.faults, cloud.Fault{Effect: cloud.EffectThrottle, RetryAfter: time.Second})
+	}
 	if err := w.p.enter(request.Context()); err != nil {
 		return nil, err
 	}
@@ -136,6 +139,21 @@ func isCreate(request *http.Request) bool {
 	return request.Method == http.MethodPost && strings.HasSuffix(request.URL.Path, "/servers")
 }
 
+// overRate reports whether a create request exceeds what the cloud accepts in a second.
+func (sim *simulation) overRate() bool {
+	sim.mu.Lock()
+	defer sim.mu.Unlock()
+	if sim.createsPerSecond == 0 {
+		return false
+	}
+	sim.createTimes = lo.Filter(sim.createTimes, func(at time.Time, _ int) bool { return time.Since(at) < time.Second })
+	if len(sim.createTimes) >= sim.createsPerSecond {
+		return true
+	}
+	sim.createTimes = append(sim.createTimes, time.Now())
+	return false
+}
+
 // fieldOf reads a string from JSON that is known not to escape it.
 func fieldOf(body []byte, prefix string) string {
 	_, rest, found := strings.Cut(string(body), prefix)
@@ -194,7 +212,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 // outcome is what one request gets: latency and faults.
 type outcome struct {
 	latency time.Duration
-	// lateBy is how long after the client has given up the request arrives.
+	// lateBy is how long after the client has abandoned the request it arrives.
 	lateBy time.Duration
 	faults []cloud.Fault
 }

@@ -71,7 +71,7 @@ var oddBodies = []string{
 	"plain text", "<xml/>", `{"task_id":`,
 }
 
-// oddStatuses are those that no row of the classification names, and those that say least.
+// oddStatuses are those that no row of the classification names, and the least specific ones.
 var oddStatuses = []int{400, 410, 403, 404, 405, 407, 409, 418, 421, 422, 424, 426, 428, 451, 498, 500, 501, 505, 507, 508, 511, 530, 599}
 
 // oddAnswer is one way to fail a request.
@@ -203,7 +203,7 @@ var _ = Describe("Answers that no table contains", func() {
 			var creates, broken int
 			synctest.Test(root, func(t *testing.T) {
 				sim.begin(t.Context(), func(o *cloud.Options) {
-					o.HideBuilding, o.ConflictOnBuild, o.AsyncRefusals, o.TokenTTL = false, false, false, 12*time.Hour
+					o.HideBuilding, o.ConflictOnBuild, o.AsyncRejections, o.TokenTTL = false, false, false, 12*time.Hour
 					o.Latency = min(o.Latency, 20*time.Second)
 				})
 				flavors := []string{"nix.2c_4g", "nix.4c_8g", "nix.2c_2g", "nix.8c_16g"}

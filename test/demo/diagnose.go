@@ -26,7 +26,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
 )
 
-// diagnose shows what a person would look at first when the demo does not get where it should.
+// diagnose shows what a user would check first when the demo fails.
 func (t *timeline) diagnose(env *environment.Environment) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -64,7 +64,7 @@ func (t *timeline) diagnose(env *environment.Environment) {
 	t.print("log", "the last lines of the controller:\n%s", env.Log("controller", 30))
 }
 
-// warnings shows the events that say that something is wrong or why nothing is done.
+// warnings shows the events that report a problem or a reason to do nothing.
 func (t *timeline) warnings(ctx context.Context, env *environment.Environment) {
 	var events corev1.EventList
 	if err := env.Client().List(ctx, &events); err != nil {

@@ -58,7 +58,7 @@ func joinTokens(g Gomega) []corev1.Secret {
 	})
 }
 
-// kept is what of a capacity nobody's pods can use.
+// kept returns the part of a capacity that pods cannot use.
 func kept(capacity, allocatable corev1.ResourceList, name corev1.ResourceName) resource.Quantity {
 	rest := capacity[name].DeepCopy()
 	rest.Sub(allocatable[name])

@@ -135,7 +135,8 @@ var _ = Describe("An older provider in the same project and cluster", func() {
 		Eventually(func(g Gomega) {
 			events := listed(g, &corev1.EventList{})
 			g.Expect(lo.Filter(events.Items, func(e corev1.Event, _ int) bool { return e.Reason == "ForeignProvider" })).To(ContainElement(And(
-				HaveField("InvolvedObject.Kind", "ProviderConfig"), HaveField("Message", ContainSubstring("karpenter-5d5c9d-abcde_0 holds the Lease default/karpenter-leader-election")))))
+				HaveField("InvolvedObject.Kind", "ProviderConfig"),
+				HaveField("Message", ContainSubstring("karpenter-5d5c9d-abcde_0 holds the Lease default/karpenter-leader-election")))))
 		}).Should(Succeed())
 		Expect(env.Log("controller", 1000)).To(ContainSubstring("found an older Karpenter provider for BizFly Cloud"))
 	})

@@ -28,7 +28,7 @@ import (
 )
 
 var _ = Describe("The log", func() {
-	// lines are what a controller logs that gives up over its password.
+	// lines are what a controller logs that exits because of its password.
 	lines := func(overrides map[string]string) []string {
 		GinkgoHelper()
 		ctx, cancel := context.WithTimeout(ctx, 90*time.Second)

@@ -189,7 +189,7 @@ func running(g Gomega, d *appsv1.Deployment) []corev1.Pod {
 	})
 }
 
-// servers are the servers of a pool that exist, whatever their state.
+// servers are the servers of a pool that exist, in any state.
 func servers(g Gomega, pool *karpv1.NodePool) []cloud.Server {
 	return lo.Filter(truth(g).Servers, func(s cloud.Server, _ int) bool {
 		return v1alpha1.ServerMetadata(s.Metadata, v1alpha1.MetadataNodePool) == pool.Name

@@ -74,7 +74,7 @@ var _ = ReportAfterEach(func(report SpecReport) {
 	}
 })
 
-// status is what the kernel says of the one process of ours that runs the image's binary.
+// status is the kernel's status of the one process of ours that runs the image's binary.
 func status() (map[string]string, error) {
 	folders, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
@@ -110,7 +110,7 @@ func get(ctx context.Context, url string) string {
 }
 
 var _ = Describe("The image", func() {
-	It("should run as nobody who may do anything", func() {
+	It("should run without any privilege", func() {
 		fields, err := status()
 		Expect(err).NotTo(HaveOccurred())
 		Expect(strings.Fields(fields["Uid"])).To(HaveEach(user))
@@ -119,7 +119,7 @@ var _ = Describe("The image", func() {
 		Expect(fields["NoNewPrivs"]).To(Equal("1"))
 	})
 
-	It("should answer its probes, and say in metric and log which version of which commit it is", func(ctx SpecContext) {
+	It("should answer its probes, and report in metric and log which version of which commit it is", func(ctx SpecContext) {
 		Expect(get(ctx, env.Controller().HealthURL()+"healthz")).To(Equal("ok"))
 		Expect(get(ctx, env.Controller().HealthURL()+"readyz")).To(Equal("ok"))
 		version, commit := os.Getenv("IMAGE_VERSION"), os.Getenv("IMAGE_COMMIT")

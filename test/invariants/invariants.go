@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package invariants states once what must hold in every cluster that this provider runs in, whatever goes wrong. The
+// Package invariants states once what must hold in every cluster that this provider runs in, whatever fails. The
 // simulations (test/chaos) and the chaos with real processes (test/e2e/chaos) check it all the time.
 package invariants
 

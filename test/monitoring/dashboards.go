@@ -27,7 +27,7 @@ import (
 
 // Query is one expression of a dashboard.
 type Query struct {
-	// Dashboard, Panel and RefID say where it is.
+	// Dashboard, Panel and RefID locate it.
 	Dashboard, Panel, RefID string
 	// Expr is what Prometheus is asked, the dashboard's variables filled in as for everything.
 	Expr string

@@ -97,8 +97,8 @@ func parse(args []string) (config, error) {
 	flags.DurationVar(&c.cloud.Boot, "boot", 2*time.Second, "How long an ACTIVE server takes until it joins.")
 	flags.DurationVar(&c.cloud.BootSpread, "boot-spread", 0, "How much longer than --boot a server may take at most, evenly distributed.")
 	flags.BoolVar(&c.cloud.HideBuilding, "hide-building", false, "Keep servers in BUILD out of lists.")
-	flags.BoolVar(&c.cloud.AsyncRefusals, "async-refusals", false, "Refuse for want of room in the task instead of in the answer.")
-	flags.BoolVar(&c.cloud.Vietnamese, "vietnamese", false, "Word refusals for want of room in Vietnamese.")
+	flags.BoolVar(&c.cloud.AsyncRejections, "async-rejections", false, "Reject for lack of capacity in the task instead of in the response.")
+	flags.BoolVar(&c.cloud.Vietnamese, "vietnamese", false, "Word rejections for lack of capacity in Vietnamese.")
 	flags.StringVar(&c.cloud.ServiceRegions, "service-regions", cloud.RegionsMixed,
 		"How the service catalog writes regions: "+strings.Join(cloud.RegionForms, ", ")+".")
 	flags.IntVar(&c.zones, "zones", 2, "How many zones the region HN has.")

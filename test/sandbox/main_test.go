@@ -66,16 +66,16 @@ var _ = Describe("The sandbox", func() {
 		go func() { ended <- run(ctx, args, out) }()
 		DeferCleanup(func() {
 			cancel()
-			Eventually(ended, "5s").Should(Receive(Succeed()))
+			Eventually(ended).Should(Receive(Succeed()))
 			_, err := get(url + "/_sandbox/state")
 			Expect(err).To(HaveOccurred(), "it no longer listens")
 		})
-		Eventually(out.String, "5s").Should(ContainSubstring("listening on http://"))
+		Eventually(out.String).Should(ContainSubstring("listening on http://"))
 		_, line, _ := strings.Cut(out.String(), "listening on ")
 		return strings.TrimSpace(line), out
 	}
 
-	It("should say in one line where it listens, and answer there until it is told to stop", func() {
+	It("should print in one line where it listens, and answer there until it is stopped", func() {
 		url, out := start()
 		Expect(out.String()).To(Equal("listening on " + url + "\n"))
 		status, err := get(url + "/_sandbox/state")
@@ -153,7 +153,7 @@ var _ = Describe("The sandbox", func() {
 		Entry("as the next argument", func(file string) []string { return []string{"--print-env", file, "--seed=3"} }),
 	)
 
-	DescribeTable("should refuse what makes no sense",
+	DescribeTable("should reject what makes no sense",
 		func(text string, args ...string) {
 			Expect(run(context.Background(), args, &output{})).To(MatchError(ContainSubstring(text)))
 		},

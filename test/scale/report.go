@@ -93,14 +93,14 @@ const introduction = `# Benchmarks
 
 <!-- Written by make bench-scale. -->
 
-This page compares the cost of this provider with that of core's kwok provider, whose cloud costs nothing: what is above it is ours.
+This page compares the cost of this provider with that of core's ` + "`kwok`" + ` provider, whose cloud costs nothing.
 Run ` + "`make bench-scale`" + ` to measure it again, and ` + "`make bench-scale BENCH_SCALE_FLAGS='--nodes 100 --scenarios up'`" + ` for a part of
 it: results merge into [test/scale/results.json](../test/scale/results.json), from which this page and its plots are made.
 
 Method: each run has a control plane of its own (etcd, kube-apiserver, kube-controller-manager, kube-scheduler; nodes kept alive by KWOK),
 the same version of Karpenter core, one NodePool of one instance type with 4 vCPUs and 8 GiB, and a consolidation delay of 5 s. The
 providers alternate. Processor time and memory are those of the controller process. Its requests to the API server are counted by the
-audit log, those of every client by the API server's own metrics. A value is the median of the rounds; behind it are the lowest and the highest.
+audit log, those of every client by the API server's own metrics. A value is the median of the rounds, with the lowest and the highest in parentheses.
 
 | provider | cloud |
 |---|---|
@@ -134,7 +134,7 @@ func page(results []Result) string {
 	for _, name := range plots(results) {
 		fmt.Fprintf(b, "\n![%s](images/%s.svg)\n", strings.ReplaceAll(name, "-", " "), name)
 	}
-	b.WriteString("\n## Ratios\n\nAgainst kwok in the same measurement; **bold** is above the target (wall time 1.10, CPU 1.25, memory 1.20).\n\n")
+	b.WriteString("\n## Ratios\n\nAgainst `kwok` in the same measurement; **bold** is above the target (wall time 1.10, CPU 1.25, memory 1.20).\n\n")
 	fmt.Fprintf(b, "| | provider | %s |\n|---|---|%s\n", strings.Join(lo.Map(quantities, func(q quantity, _ int) string { return q.title }), " | "), strings.Repeat("---|", len(quantities)))
 	for _, group := range order {
 		byProvider := lo.GroupBy(groups[group], func(r Result) string { return r.Provider })
@@ -144,6 +144,7 @@ func page(results []Result) string {
 			}
 		}
 	}
+	b.WriteString(targets(results))
 	b.WriteString("\n## Calls to the cloud\n\n| | provider | calls per node | calls a minute | highest rate a second | routes |\n|---|---|---|---|---|---|\n")
 	for _, group := range order {
 		for _, r := range groups[group] {
@@ -158,6 +159,45 @@ func page(results []Result) string {
 			if r.Round == 1 {
 				fmt.Fprintf(b, "| %s | %s | %s | %s |\n", group, r.Provider, top(r.Client, 12), top(r.Requests, 12))
 			}
+		}
+	}
+	return b.String()
+}
+
+// targets compares what is counted with what is aimed at: one pod per node, medians of the rounds.
+func targets(results []Result) string {
+	b := &strings.Builder{}
+	b.WriteString("\n## Targets\n\n| nodes | provider | calls per node, up and down (3.3) | calls a minute at rest (3) | writes to the API server per node above those of `kwok` (2) | " +
+		"seconds above the cloud without latency (60) |\n|---|---|---|---|---|---|\n")
+	sizes := lo.Uniq(lo.FilterMap(results, func(r Result, _ int) (int, bool) { return r.Nodes, r.Scenario == scenarioUp }))
+	for _, nodes := range sizes {
+		median := func(provider, phase string, of func(*Result) float64) (float64, bool) {
+			found := lo.Filter(results, func(r Result, _ int) bool {
+				return r.Scenario == scenarioUp && r.Nodes == nodes && r.Provider == provider && r.Phase == phase
+			})
+			if len(found) == 0 {
+				return 0, false
+			}
+			_, middle, _ := spread(found, of)
+			return middle, true
+		}
+		writes := func(r *Result) float64 { return r.Writes() / float64(r.Nodes) }
+		minutely := func(r *Result) float64 { return r.CallsPerNode() * float64(r.Nodes) / r.Seconds * 60 }
+		seconds := func(r *Result) float64 { return r.Seconds }
+		for _, provider := range providerNames()[1:] {
+			up, known := median(provider, "up", (*Result).CallsPerNode)
+			if !known {
+				continue
+			}
+			cell := func(value float64, known bool) string { return lo.Ternary(known, fmt.Sprintf("%.2f", value), "-") }
+			down, _ := median(provider, "down", (*Result).CallsPerNode)
+			rest, rested := median(provider, "rest", minutely)
+			wrote, _ := median(provider, "up", writes)
+			theirs, compared := median("kwok", "up", writes)
+			took, _ := median(provider, "up", seconds)
+			without, slower := median("bizfly", "up", seconds)
+			fmt.Fprintf(b, "| %d | %s | %s | %s | %s | %s |\n", nodes, provider, cell(up+down, true), cell(rest, rested),
+				cell(wrote-theirs, compared), cell(took-without, slower && provider == "bizfly-realistic"))
 		}
 	}
 	return b.String()

@@ -257,7 +257,12 @@ func (r *run) podsPerNode() int {
 // play goes through the phases of the scenario.
 func (r *run) play(ctx context.Context) error {
 	pods := r.scenario.nodes * r.podsPerNode()
-	if err := r.phase(ctx, "up", func() error { return r.scale(ctx, pods) }); err != nil {
+	up := func() error { return r.scale(ctx, pods) }
+	if r.scenario.name == scenarioUp || r.scenario.name == scenarioPacked {
+		if err := r.phase(ctx, "up", up); err != nil {
+			return err
+		}
+	} else if err := up(); err != nil {
 		return err
 	}
 	switch r.scenario.name {

@@ -46,13 +46,13 @@ var _ = Describe("Pods", func() {
 	pod := func(options coretest.PodOptions) *corev1.Pod { return coretest.UnschedulablePod(options) }
 
 	Context("of a size", func() {
-		It("should share the cheapest server that has room for all of them", func() {
+		It("should share the cheapest server that has capacity for all of them", func() {
 			pool := applied(unit.NodePool())
 			small := pods(8, coretest.PodOptions{ResourceRequirements: requests("200m", "256Mi")})
 			core.provision(small...)
 			expectations.ExpectPodsScheduled(ctx, env.Client, small...)
 			Expect(servers()).To(HaveLen(1))
-			// No other flavor with room for 1600m and 2 GiB is cheaper.
+			// No other flavor with capacity for 1600m and 2 GiB is cheaper.
 			types := typesOf(env.CloudProvider, pool)
 			chosen := types[servers()[0].Flavor.Name]
 			for _, it := range types {
@@ -67,7 +67,7 @@ var _ = Describe("Pods", func() {
 			core.provision(large)
 			Expect(serverOf(large).Flavor.VCPUs).To(Equal(64))
 		})
-		It("should wait when no server is large enough, and nothing should be bought", func() {
+		It("should wait when no server is large enough, and nothing should be launched", func() {
 			applied(unit.NodePool())
 			huge := pod(coretest.PodOptions{ResourceRequirements: requests("1", "2000Gi")})
 			core.provision(huge)
@@ -313,7 +313,7 @@ var _ = Describe("Pods", func() {
 	})
 
 	Context("and taints", func() {
-		It("should come to a node whose startup taint somebody takes away later", func() {
+		It("should come to a node whose startup taint another component removes later", func() {
 			taint := corev1.Taint{Key: "node.cilium.io/agent-not-ready", Value: "true", Effect: corev1.TaintEffectNoExecute}
 			pool := unit.NodePool()
 			pool.Spec.Template.Spec.StartupTaints = []corev1.Taint{taint}
@@ -369,7 +369,7 @@ var _ = Describe("Pods", func() {
 		for name, here := range onNode {
 			Expect(resources.Fits(resources.RequestsForPods(here...), nodes[name].Status.Allocatable)).To(BeTrue(), name)
 		}
-		Expect(slices.Collect(maps.Keys(onNode))).To(HaveLen(len(servers())), "a server without pods was bought")
+		Expect(slices.Collect(maps.Keys(onNode))).To(HaveLen(len(servers())), "a server without pods was launched")
 		paid := lo.SumBy(servers(), func(s cloud.Server) int { return s.Flavor.VCPUs })
 		asked := lo.SumBy(all, func(p *corev1.Pod) int64 { return p.Spec.Containers[0].Resources.Requests.Cpu().MilliValue() })
 		Expect(int64(paid*1000)).To(BeNumerically("<", 2*asked), "more than half of what is paid for lies idle")

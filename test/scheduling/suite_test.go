@@ -15,7 +15,7 @@ limitations under the License.
 */
 
 // Package scheduling_test runs Karpenter core's own provisioner, disruption and termination against our provider, with
-// core's own builders and expectations: pods of many shapes must end where a person would put them.
+// core's own builders and expectations: pods of many shapes must run where they belong.
 package scheduling_test
 
 import (
@@ -80,7 +80,7 @@ func (p *planner) provision(pods ...*corev1.Pod) {
 	expectations.ExpectProvisioned(ctx, quick{env.Client}, p.cluster, p.provider, p.provisioner, pods...)
 }
 
-// quick is the client of core's expectations, except that nobody waits a second for each Binding to appear in a cache that
+// quick is the client of core's expectations, except that it does not wait a second for each Binding to appear in a cache that
 // can hold none.
 type quick struct{ client.Client }
 
@@ -120,7 +120,7 @@ func applied(pool *karpv1.NodePool) *karpv1.NodePool {
 	return pool
 }
 
-// ready makes core believe that the NodePool is validated and its NodeClass ready.
+// ready lets core assume that the NodePool is validated and its NodeClass ready.
 func ready(pool *karpv1.NodePool) *karpv1.NodePool {
 	GinkgoHelper()
 	applied(pool)

@@ -40,9 +40,9 @@ import (
 	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/audit"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/journal"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
@@ -52,7 +52,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -74,8 +73,8 @@ type Environment struct {
 	Clock *clocktesting.FakeClock
 	// Recorder remembers events.
 	Recorder *coretest.EventRecorder
-	// Journal gets the lines of launches and removals; nil writes them to the log.
-	Journal *journal.Journal
+	// Audit gets the lines of launches and removals; nil writes them to the log.
+	Audit *audit.Log
 
 	// IDWait and VisibilityWindow are how long a launch waits for its server, in real time: longer than the busiest machine takes.
 	// Specs of what happens afterwards call WithoutIDWait, or tune the window.
@@ -85,7 +84,6 @@ type Environment struct {
 
 	Sandbox       *cloud.Sandbox
 	Catalog       *catalog.DefaultProvider
-	Zones         *zone.DefaultProvider
 	Capacity      *capacity.DefaultProvider
 	Images        *image.DefaultProvider
 	Networks      *network.DefaultProvider
@@ -175,22 +173,21 @@ func (e *Environment) Restart(ctx context.Context) {
 	})
 	e.Catalog = catalog.NewDefaultProvider(api, e.Clock, catalog.Config{Region: credentials.Region, BKEClusterID: bke.ClusterUID})
 	lo.Must0(e.Catalog.Refresh(ctx))
-	e.Zones = zone.NewDefaultProvider(e.Catalog, zone.Config{})
 	e.Capacity = capacity.NewDefaultProvider(e.Clock)
 	bootstraps := bootstrap.NewDefaultProvider(bootstrap.Config{
 		ClusterName: "unit", BKEClusterID: bke.ClusterUID, BKEClusterToken: bke.ClusterToken,
 		BKEJoinEndpoint: bke.JoinEndpoint, BKELogEndpoint: bke.LogEndpoint,
 	}, e.Catalog)
 	e.Prices = pricing.NewDefaultProvider(func() *pricing.Table { return e.Settings.Load().Prices })
-	e.Flavors = flavor.NewDefaultProvider(e.Catalog, e.Zones, e.Capacity, e.Prices, bootstraps, e.Client, e.Settings)
+	e.Flavors = flavor.NewDefaultProvider(e.Catalog, e.Capacity, e.Prices, bootstraps, e.Client, e.Settings)
 	e.Images = image.NewDefaultProvider(api, e.Catalog, cache.New(time.Minute, time.Minute))
 	e.Networks = network.NewDefaultProvider(api, e.Catalog, cache.New(time.Minute, time.Minute))
 	e.Instances = instance.NewDefaultProvider(instance.Config{
 		ClusterName: "unit", ClusterUID: ClusterUID, BKEClusterID: bke.ClusterUID, BKEClusterToken: bke.ClusterToken,
 		Settings: e.Settings,
 		Clock:    clock.RealClock{},
-		Journal:  e.Journal,
-	}, api, bootstraps, e.Zones, func(ctx context.Context) (sets.Set[string], error) {
+		Audit:    e.Audit,
+	}, api, bootstraps, e.Catalog, func(ctx context.Context) (sets.Set[string], error) {
 		volumes := &corev1.PersistentVolumeList{}
 		err := e.APIReader.List(ctx, volumes)
 		return sets.New(lo.FilterMap(volumes.Items, func(v corev1.PersistentVolume, _ int) (string, bool) {
@@ -204,7 +201,7 @@ func (e *Environment) Restart(ctx context.Context) {
 func (e *Environment) Config() cloudprovider.Config {
 	return cloudprovider.Config{
 		KubeClient: e.Client, APIReader: e.APIReader, Recorder: e.Recorder, Clock: e.Clock,
-		Instances: e.Instances, Flavors: e.Flavors, Zones: e.Zones, Capacity: e.Capacity, Journal: e.Journal, Settings: e.Settings,
+		Instances: e.Instances, Flavors: e.Flavors, Catalog: e.Catalog, Capacity: e.Capacity, Audit: e.Audit, Settings: e.Settings,
 	}
 }
 
@@ -236,7 +233,7 @@ func (e *Environment) Resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNod
 	if err != nil {
 		return err
 	}
-	zones, err := e.Zones.Zones()
+	snapshot, err := e.Catalog.Snapshot()
 	if err != nil {
 		return err
 	}
@@ -245,7 +242,7 @@ func (e *Environment) Resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNod
 	nodeClass.Status.Networks = lo.Map(networks, func(n network.Network, _ int) v1alpha1.NetworkStatus {
 		return v1alpha1.NetworkStatus{ID: n.ID, Name: n.Name}
 	})
-	nodeClass.Status.Zones = lo.FilterMap(zones, func(z zone.Zone, _ int) (string, bool) {
+	nodeClass.Status.Zones = lo.FilterMap(snapshot.Zones(), func(z catalog.Zone, _ int) (string, bool) {
 		return z.Name, z.Active && (len(nodeClass.Spec.Zones) == 0 || lo.Contains(nodeClass.Spec.Zones, z.Name))
 	})
 	for _, condition := range conditions {

@@ -21,9 +21,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
-
 	"github.com/awslabs/operatorpkg/status"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -46,10 +43,11 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
 const (
@@ -137,7 +135,7 @@ func startWith(leader bool, base bizfly.Config, create bool) *replica {
 	active.OnChange(func(o *options.Options) { r.tuned <- o })
 	tuned := tuning.NewDefaultProvider(tuning.Options{Reader: kubeClient, Settings: active})
 	r.controller = providerconfig.NewController(clock.RealClock{}, kubeClient, events.Recorder(r.recorder), settings, tuned,
-		zone.NewDefaultProvider(r.catalog, zone.Config{}), create, elected, foreign...)
+		r.catalog, create, elected, foreign...)
 	return r
 }
 

@@ -22,9 +22,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
-
 	"github.com/bizflycloud/gobizfly"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -45,9 +42,10 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
 var env *coretest.Environment
@@ -70,7 +68,7 @@ func newRoom(source catalog.Provider, reader client.Reader) *room {
 	r.marks = capacity.NewDefaultProvider(r.clock)
 	r.options = options.NewStore(nil)
 	r.pricing = pricing.NewDefaultProvider(func() *pricing.Table { return r.options.Load().Prices })
-	r.DefaultProvider = flavor.NewDefaultProvider(source, zone.NewDefaultProvider(source, zone.Config{}), r.marks, r.pricing,
+	r.DefaultProvider = flavor.NewDefaultProvider(source, r.marks, r.pricing,
 		bootstrap.NewDefaultProvider(bootstrap.Config{}, source), reader, r.options)
 	return r
 }

@@ -151,7 +151,7 @@ func (r *replica) end() {
 	}
 }
 
-// leader returns the replica whose metrics say that it leads, nil while none does.
+// leader returns the replica whose metrics report that it leads, nil while none does.
 func leader() *replica {
 	for _, r := range replicas {
 		if !r.isFrozen() && leads.MatchString(r.metrics()) {

@@ -30,6 +30,7 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -144,9 +145,10 @@ func (run *chaosRun) execute() {
 	insist(func() error { return client.IgnoreNotFound(env.Client().Delete(ctx, run.class)) })
 	run.eventually(func() []string {
 		err := env.Client().Get(ctx, types.NamespacedName{Name: run.class.Name}, run.class)
-		return lo.Ternary(err == nil, []string{"the NodeClass is still there"}, nil)
+		return lo.Ternary(apierrors.IsNotFound(err), nil, []string{fmt.Sprintf("the NodeClass still exists (%v)", err)})
 	})
 	stop()
+	Expect(run.violated()).To(BeEmpty())
 	Expect(panics(run.log())).To(BeEmpty())
 	event("end")
 	AddReportEntry(fmt.Sprintf("seed %d: %d servers were created in %.0f s", run.seed, checker.Created()-run.created, time.Since(run.began).Seconds()),

@@ -73,7 +73,7 @@ var _ = Describe("TLS", func() {
 		Expect(client.GetServiceURL("cloud_server")).To(Equal("https://manage.bizflycloud.vn/iaas-cloud/api"))
 		_, err = client.CloudServer.List(ctx, nil)
 		Expect(err).ToNot(HaveOccurred())
-		// This one always goes to production, whatever the catalog says.
+		// This one always uses production, whatever the catalog contains.
 		generations, err := client.CloudServer.FlavorGenerations().List(ctx, gobizfly.WithAZ("HN1"))
 		Expect(err).ToNot(HaveOccurred())
 		Expect(generations).ToNot(BeEmpty())

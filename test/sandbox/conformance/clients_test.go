@@ -193,7 +193,7 @@ var _ = Describe("The command line", func() {
 		Expect(s.expect(200, http.MethodPost, compute+"/volumes/"+disk.ID+"/action", object{"type": "restore_volume", "snapshot_id": snapshot})).
 			To(HaveKey("task_id"))
 	})
-	It("should be told that the sandbox has no load balancers", func() {
+	It("should get the answer that the sandbox has no load balancers", func() {
 		Expect(s.expect(404, http.MethodGet, "/api/loadbalancers/loadbalancers", nil)).To(HaveKeyWithValue("message", "The sandbox has no load_balancer"))
 	})
 })
@@ -241,8 +241,8 @@ var _ = Describe("The CSI driver", func() {
 	It("should not attach a volume of another billing plan, which it gets where it names none", func() {
 		volume := s.expect(200, http.MethodPost, compute+"/volumes", request(nil))
 		Expect(volume).To(HaveKeyWithValue("billing_plan", "saving_plan"))
-		refused := s.expect(400, http.MethodPost, compute+"/volumes/"+volume["id"].(string)+"/action", object{"type": "attach", "instance_uuid": s.launch(nil)})
-		Expect(refused["message"]).To(ContainSubstring("gói cước"))
+		rejected := s.expect(400, http.MethodPost, compute+"/volumes/"+volume["id"].(string)+"/action", object{"type": "attach", "instance_uuid": s.launch(nil)})
+		Expect(rejected["message"]).To(ContainSubstring("gói cước"))
 	})
 	It("should take a snapshot of a volume in use and make a volume of it", func() {
 		node := s.server(s.launch(nil))
@@ -258,7 +258,7 @@ var _ = Describe("The older Karpenter provider", func() {
 	var s *session
 	BeforeEach(func() { s = login() })
 
-	It("should order a server by the medium of its disk, and leave that behind", func() {
+	It("should launch a server by the medium of its disk, and leave that behind", func() {
 		id := s.launch(object{"rootdisk": object{"size": 40, "type": "HDD"}, "password": true, "is_created_wan": true, "vpc_network_ids": []string{s.BKE().NetworkID},
 			"user_data": "#!/bin/bash\n/opt/bizfly-kubernetes-engine/bootstrap.sh",
 			"metadata":  object{"karpenter-managed": "true", "bizfly_cloud_service": "kubernetes_engine"}})

@@ -118,10 +118,10 @@ func (s *session) list(path string) []any {
 // settle ends all tasks.
 func (s *session) settle() { s.Advance(latency) }
 
-// launch orders a server and returns its id once its task is ready.
+// launch creates a server and returns its id once its task is ready.
 func (s *session) launch(change object) string {
 	GinkgoHelper()
-	answer := s.expect(http.StatusOK, http.MethodPost, compute+"/servers", []object{s.order(change)})
+	answer := s.expect(http.StatusOK, http.MethodPost, compute+"/servers", []object{s.create(change)})
 	task := answer["task_id"].([]any)[0].(string)
 	s.settle()
 	done := s.expect(http.StatusOK, http.MethodGet, compute+"/tasks/"+task, nil)
@@ -129,8 +129,8 @@ func (s *session) launch(change object) string {
 	return done["result"].(object)["id"].(string)
 }
 
-// order is a server as Terraform's documentation orders it.
-func (s *session) order(change object) object {
+// create is a create request as in Terraform's documentation.
+func (s *session) create(change object) object {
 	order := object{
 		"name": "terraform", "flavor": "2c_4g", "password": false, "type": "premium", "availability_zone": "HN1", "billing_plan": "on_demand",
 		"rootdisk": object{"size": 40, "volume_type": "PREMIUM-HDD1"}, "os": object{"id": s.Options().Catalog.Images["HN"][0].Versions[1].ID, "type": "image"},

@@ -223,7 +223,7 @@ var _ = Describe("A guest", func() {
 		Expect(nodeNames()).To(BeEmpty())
 	})
 
-	It("should be registered as Ready where nobody else would make it so", func() {
+	It("should be registered as Ready without KWOK", func() {
 		c := newHouse(guest.Options{Ready: true})
 		c.start(c.spec("ready"))
 		Expect(node("ready").Status.Conditions).To(ContainElement(And(HaveField("Type", corev1.NodeReady), HaveField("Status", corev1.ConditionTrue))))
@@ -254,7 +254,7 @@ var _ = Describe("The cloud controller manager", func() {
 		))
 	})
 
-	It("should find the server of a Node by its name, whatever the case", func() {
+	It("should find the server of a Node by its name, in upper or lower case", func() {
 		server := h.AddServer(cloud.ServerSpec{Name: "Mixed-Case"})
 		_, err := client.CoreV1().Nodes().Create(context.Background(), &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: "mixed-case"},
@@ -306,7 +306,7 @@ var _ = Describe("The cloud controller manager", func() {
 		Expect(nodeNames()).To(BeEmpty())
 	})
 
-	It("should delete the Node of a server that is gone at once where told to", func() {
+	It("should delete the Node of a server that is gone at once where configured", func() {
 		quick := newHouse(guest.Options{NodeSilence: -1})
 		server := quick.start(quick.spec("gone"))
 		Expect(quick.RemoveServer(server.ID)).To(Succeed())
@@ -314,7 +314,7 @@ var _ = Describe("The cloud controller manager", func() {
 		Expect(nodeNames()).To(BeEmpty())
 	})
 
-	It("should leave everything to another one where told to", func() {
+	It("should leave everything to another one where configured", func() {
 		alone := newHouse(guest.Options{NoCCM: true})
 		server := alone.start(alone.spec("alone"))
 		n := node("alone")
@@ -340,7 +340,7 @@ var _ = Describe("The cloud controller manager", func() {
 })
 
 var _ = Describe("Running", func() {
-	It("should bring guests up and down by itself until told to stop", func() {
+	It("should bring guests up and down by itself until it is stopped", func() {
 		c := cloud.Start(cloud.Options{Latency: 10 * time.Millisecond, Boot: 10 * time.Millisecond})
 		DeferCleanup(c.Close)
 		g := guest.New(c.Cloud, guest.Options{Client: client, Interval: 20 * time.Millisecond, NodeSilence: -1})
@@ -360,8 +360,8 @@ var _ = Describe("Running", func() {
 			return n.Spec.ProviderID
 		}, "10s").Should(Equal("bizflycloud://" + server.ID))
 		Expect(c.RemoveServer(server.ID)).To(Succeed())
-		Eventually(nodeNames, "10s").Should(BeEmpty())
+		Eventually(nodeNames).Should(BeEmpty())
 		cancel()
-		Eventually(stopped, "5s").Should(BeClosed())
+		Eventually(stopped).Should(BeClosed())
 	})
 })

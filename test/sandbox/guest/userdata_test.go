@@ -143,7 +143,7 @@ var _ = Describe("A k3s agent", func() {
 		sum := sha256.Sum256(config.CAData)
 		return "K10" + hex.EncodeToString(sum[:]) + "::"
 	}
-	It("should join with a token that the API server accepts, and register as it is told", func() {
+	It("should join with a token that the API server accepts, and register with its arguments", func() {
 		token := bootstrapToken("system:bootstrappers:k3s:default-node-token")
 		h := newHouse(guest.Options{Cluster: config})
 		spec := h.spec("agent")
@@ -151,7 +151,8 @@ var _ = Describe("A k3s agent", func() {
 		spec.UserData = agent("- max-pods=50\n- pods-per-core=10\n- kube-reserved=cpu=100m,memory=500Mi\n- system-reserved=cpu=50m,memory=100Mi\n- "+
 			"'eviction-hard=memory.available<200Mi,nodefs.available<10%'\n", authority()+token)
 		server := h.start(spec)
-		Eventually(func() *cloud.Guest { h.sync(); return h.truth(server.ID) }, "20s", "200ms").Should(Equal(&cloud.Guest{Joined: true, Node: "agent"}))
+		Eventually(func() *cloud.Guest { h.sync(); return h.truth(server.ID) }).WithPolling(200 * time.Millisecond).
+			Should(Equal(&cloud.Guest{Joined: true, Node: "agent"}))
 		h.sync()
 		joined := node("agent")
 		Expect(joined.Spec.ProviderID).To(Equal("bizflycloud://" + server.ID))
@@ -170,7 +171,7 @@ var _ = Describe("A k3s agent", func() {
 			spec.UserData = strings.ReplaceAll(spec.UserData, token, token[:6]+".ffffffffffffffff")
 		}
 		server := h.start(spec)
-		Eventually(func() string { h.sync(); return h.truth(server.ID).Reason }, "20s", "200ms").Should(ContainSubstring(said))
+		Eventually(func() string { h.sync(); return h.truth(server.ID).Reason }).WithPolling(200 * time.Millisecond).Should(ContainSubstring(said))
 		Expect(nodeNames()).To(BeEmpty())
 	},
 		Entry("with a token of other groups", "system:bootstrappers:other", "", "does not stand for"),
@@ -219,7 +220,7 @@ var _ = Describe("A node of kubeadm", func() {
 		spec.UserData = "#!/bin/bash\nkubeadm join " + endpoint() + " --token " + token + " --discovery-token-unsafe-skip-ca-verification\n"
 		server := h.start(spec)
 		waits := func() string { h.sync(); return h.truth(server.ID).Reason }
-		Eventually(waits, "20s", "200ms").Should(ContainSubstring("not approved and signed yet"))
+		Eventually(waits).WithPolling(200 * time.Millisecond).Should(ContainSubstring("not approved and signed yet"))
 		Consistently(waits, "1s", "200ms").Should(ContainSubstring("not approved and signed yet"))
 		requests, err := client.CertificatesV1().CertificateSigningRequests().List(context.Background(), metav1.ListOptions{})
 		Expect(err).ToNot(HaveOccurred())
@@ -227,11 +228,11 @@ var _ = Describe("A node of kubeadm", func() {
 			HaveField("Username", "system:bootstrap:"+token[:6]), HaveField("SignerName", certificatesv1.KubeAPIServerClientKubeletSignerName)))))
 		Expect(nodeNames()).To(BeEmpty())
 	})
-	It("should not believe a cluster whose authority is not the one that it was told", func() {
+	It("should not accept a cluster whose authority is not the pinned one", func() {
 		h := newHouse(guest.Options{})
 		spec := h.spec("node")
 		spec.UserData = "#!/bin/bash\nkubeadm join " + endpoint() + " --token=" + token + " --discovery-token-ca-cert-hash sha256:" + strings.Repeat("0", 64) + "\n"
 		server := h.start(spec)
-		Eventually(func() string { h.sync(); return h.truth(server.ID).Reason }, 20*time.Second).Should(ContainSubstring("does not believe the cluster"))
+		Eventually(func() string { h.sync(); return h.truth(server.ID).Reason }).Should(ContainSubstring("does not believe the cluster"))
 	})
 })

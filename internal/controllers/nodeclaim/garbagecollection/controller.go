@@ -38,7 +38,7 @@ import (
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/interval"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
@@ -75,7 +75,7 @@ type Controller struct {
 	firstSeen map[string]time.Time
 }
 
-// NewController makes a garbage collector. The reader must not be a cache: it decides that a claim does not exist.
+// NewController returns a garbage collector. The reader must not be a cache: it decides that a claim does not exist.
 func NewController(config Config, kubeClient client.Client, apiReader client.Reader, instances instance.Provider, recorder karpevents.Recorder, clk clock.Clock) *Controller {
 	if config.Settings == nil {
 		config.Settings = options.NewStore(nil)
@@ -85,7 +85,7 @@ func NewController(config Config, kubeClient client.Client, apiReader client.Rea
 }
 
 // Name is the controller's name, which core's garbage collector must not share.
-func (c *Controller) Name() string { return "nodeclaim.garbagecollection.bizflycloud" }
+func (c *Controller) Name() string { return "server.garbagecollection" }
 
 // Reconcile makes one pass.
 func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
@@ -122,7 +122,7 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 		}
 		orphans = nil
 	}
-	reaped, err := c.instances.Reap(ctx, instance.ReapRequest{DryRun: c.config.DryRun, Launching: found.launching,
+	reaped, err := c.instances.ReconcileDeletions(ctx, instance.DeletionsRequest{DryRun: c.config.DryRun, Launching: found.launching,
 		Orphans: lo.Map(orphans, func(s *instance.Instance, _ int) instance.DeleteRequest {
 			return instance.DeleteRequest{ID: s.ID, Name: s.Name, Reason: Reason}
 		})})
@@ -133,7 +133,7 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 }
 
 // follow reports what became of one deletion, and deletes the Nodes of a server that has no NodeClaim: nothing else would.
-func (c *Controller) follow(ctx context.Context, r instance.Reaped) error {
+func (c *Controller) follow(ctx context.Context, r instance.Deletion) error {
 	collected := r.Reason == Reason && r.ID != ""
 	switch {
 	case errors.Is(r.Err, instance.ErrNotOurs):
@@ -178,7 +178,7 @@ func (c *Controller) deleteNodes(ctx context.Context, id string) error {
 			errs = multierr.Append(errs, fmt.Errorf("deleting node %s: %w", node.Name, err))
 			continue
 		}
-		log.FromContext(ctx).Info("deleted the node of a server without a claim", "Node", klog.KObj(node), "server", id)
+		log.FromContext(ctx).Info("deleted the node of a server without a NodeClaim", "Node", klog.KObj(node), "server", id)
 	}
 	return errs
 }
@@ -188,6 +188,6 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
 		WatchesRawSource(singleton.Source()).
-		WatchesRawSource(interval.Source(c.config.Settings, func(o *options.Options) time.Duration { return o.GarbageCollectionInterval })).
+		WatchesRawSource(controllers.WhenChanged(c.config.Settings, func(o *options.Options) time.Duration { return o.GarbageCollectionInterval })).
 		Complete(singleton.AsReconciler(c))
 }

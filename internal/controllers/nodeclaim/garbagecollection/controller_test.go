@@ -383,7 +383,7 @@ var _ = Describe("Garbage collection", func() {
 	})
 
 	It("should have a name of its own", func() {
-		Expect(controller.Name()).To(Equal("nodeclaim.garbagecollection.bizflycloud"))
+		Expect(controller.Name()).To(Equal("server.garbagecollection"))
 	})
 })
 

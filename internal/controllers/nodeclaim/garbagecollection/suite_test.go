@@ -20,7 +20,6 @@ import (
 	"testing"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
-
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 

@@ -21,9 +21,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
-
 	opstatus "github.com/awslabs/operatorpkg/status"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -50,9 +47,10 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
 const clusterToken = "s3cr3t-cluster-token"
@@ -108,13 +106,12 @@ func newUnreadWorld(sold *cloud.Catalog, configure func(*bootstrap.Config)) *wor
 		BKEJoinEndpoint: bke.JoinEndpoint, BKELogEndpoint: bke.LogEndpoint,
 	}
 	configure(&config)
-	zones := zone.NewDefaultProvider(w.catalog, zone.Config{})
 	bootstraps := bootstrap.NewDefaultProvider(config, w.catalog)
 	w.marks = capacity.NewDefaultProvider(clocktesting.NewFakeClock(time.Now()))
-	w.flavors = flavor.NewDefaultProvider(w.catalog, zones, w.marks, pricing.NewDefaultProvider(pricing.DefaultTable), bootstraps, env.Client,
+	w.flavors = flavor.NewDefaultProvider(w.catalog, w.marks, pricing.NewDefaultProvider(pricing.DefaultTable), bootstraps, env.Client,
 		options.NewStore(nil))
 	w.controller = status.NewController(env.Client, karpevents.Recorder(w.recorder), w.clock,
-		zones, image.NewDefaultProvider(api, w.catalog, w.lists), network.NewDefaultProvider(api, w.catalog, w.lists), bootstraps, w.flavors)
+		w.catalog, image.NewDefaultProvider(api, w.catalog, w.lists), network.NewDefaultProvider(api, w.catalog, w.lists), bootstraps, w.flavors)
 	return w
 }
 
