@@ -39,6 +39,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	testenv "github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
 )
 
 // startAPIServer starts a real API server with the definitions of the chart and with the namespace of config/default. Its
@@ -147,6 +148,26 @@ var _ = Describe("a real API server", Ordered, func() {
 		}
 	})
 
+	// test/install runs the commands of the documents, each of one document.
+	It("should be removed by the same commands in all documents and in the notes", func(ctx context.Context) {
+		block := func(document, name string) string {
+			GinkgoHelper()
+			text, err := os.ReadFile(filepath.Join(w.root, document))
+			Expect(err).ToNot(HaveOccurred())
+			commands, err := testenv.Block(string(text), name)
+			Expect(err).ToNot(HaveOccurred(), document)
+			return commands
+		}
+		text, err := w.helm(ctx, "install", releaseName, w.chart(), "--kubeconfig", kubeconfig, "--dry-run=server", "--namespace", namespace, "--values", w.chart(defaultValues))
+		Expect(err).ToNot(HaveOccurred())
+		notes := strings.ReplaceAll(text, "\n     ", "\n")
+		for _, name := range []string{"remove with helm", "remove definitions with helm"} {
+			commands := block("README.md", name)
+			Expect(block("charts/"+chartName+"/README.md", name)).To(Equal(commands))
+			Expect(block("docs/best-practices.md", name)).To(Equal(commands))
+			Expect(notes).To(ContainSubstring(commands))
+		}
+	})
 	It("should let the controller make and delete bootstrap tokens and no other Secret of kube-system", func(ctx context.Context) {
 		config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 		Expect(err).ToNot(HaveOccurred())

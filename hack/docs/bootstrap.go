@@ -47,9 +47,10 @@ Two templates for BTCustomBT are tested as they are: [kubeadm](../../config/samp
 ## BizFly Kubernetes Engine
 
 The script of the worker image joins with what the server's metadata says: the cluster's id, its join token and the endpoints.
-They come from BTBKE_CLUSTER_IDBT, BTBKE_CLUSTER_TOKENBT, BTBKE_JOIN_ENDPOINTBT and BTBKE_LOG_ENDPOINTBT. What is unset is learned,
-where BTBKE_DISCOVER_FROM_POOL=trueBT allows it (chart: BTbke.discoverFromPoolBT), from the servers of up to three nodes of BKE's own pools
-in this cluster (label BTbke.bizflycloud.vn/node-idBT). They must agree with each other, with what is set, and with what the Kubernetes
+With BTBKE_DISCOVER_FROM_POOL=trueBT (chart: BTbke.discoverFromPoolBT), which is the recommended setting, they are learned from the
+servers of up to three nodes of BKE's own pools in this cluster (label BTbke.bizflycloud.vn/node-idBT). Otherwise, set BTBKE_CLUSTER_IDBT,
+BTBKE_CLUSTER_TOKENBT, BTBKE_JOIN_ENDPOINTBT and BTBKE_LOG_ENDPOINTBT; the chart derives both endpoints from BTbke.clusterIDBT. What is
+learned must agree among the servers, with what is set, and with what the Kubernetes
 Engine says of the cluster, and both endpoints must be on one host. It is kept in memory only and learned again after a restart;
 the condition BTBootstrapReadyBT says what was learned and from which node. Until the cluster is known, the network and the images that
 follow from it are unknown too, and what was resolved last stays in use.

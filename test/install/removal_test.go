@@ -169,7 +169,7 @@ var _ = Describe("Removal", Ordered, func() {
 		_, err := env.Script(ctx, `helm uninstall karpenter --namespace karpenter --wait; kubectl delete -k config/crd --wait=false`)
 		Expect(err).NotTo(HaveOccurred())
 		ended()
-		Eventually(definitions).WithArguments(Default).Should(Equal(map[string]bool{
+		Eventually(definitions).Should(Equal(map[string]bool{
 			"nodeclaims.karpenter.sh": true, "bizflynodeclasses.karpenter.bizflycloud.vn": true,
 		}), "the objects that have finalizers hold their definitions")
 		Expect(truth(Default).Servers).To(HaveLen(1))
@@ -187,7 +187,7 @@ var _ = Describe("Removal", Ordered, func() {
 		_, err := env.Script(ctx, `helm uninstall karpenter --namespace karpenter --wait; kubectl delete -k config/crd --wait=false`)
 		Expect(err).NotTo(HaveOccurred())
 		ended()
-		Eventually(definitions).WithArguments(Default).Should(Equal(map[string]bool{"bizflynodeclasses.karpenter.bizflycloud.vn": true}))
+		Eventually(definitions).Should(Equal(map[string]bool{"bizflynodeclasses.karpenter.bizflycloud.vn": true}))
 		run("docs/how-to/remove.md", "recover by hand")
 		removeDefinitions()
 	})
