@@ -34,9 +34,9 @@ const bootstrapIntroduction = `# Bootstrapping
 
 <!-- Written by make generate from internal/providers/bootstrap. -->
 
-How a new server becomes a node is BTspec.bootstrapBT of the BTBizflyNodeClassBT.
+How a new server becomes a node is BTspec.bootstrapModeBT of the BTBizflyNodeClassBT.
 
-| BTmodeBT | the server runs | the kubelet's settings are |
+| BTbootstrapModeBT | the server runs | the kubelet's settings are |
 |---|---|---|
 | BTBKEBT (default) | user data of yours, if any, and then the script of BKE's worker image | BKE's own: estimated, and then learned from nodes. BTspec.kubeletBT tells the scheduler what they are; nothing of it is sent |
 | BTCustomBT | user data of yours, which must make it join | those of BTspec.kubeletBT, which your template must pass on: pods are scheduled by them |

@@ -139,7 +139,7 @@ func referencePage() (string, error) {
 		{"## Labels", "Of instance types and nodes; a NodePool and a pod may ask for those of karpenter.bizflycloud.vn with any operator. The zone keys\nof the storage drivers mean topology.kubernetes.io/zone.", "Label"},
 		{"## Annotations", "Of BizflyNodeClasses and NodeClaims, written by the controller.", "Annotation"},
 		{"## Finalizers", "", "TerminationFinalizer"},
-		{"## Metadata of servers", "What each server carries in BizFly Cloud. `spec.metadata` may use none of these prefixes: " +
+		{"## Metadata of servers", "What each server carries in BizFly Cloud. `spec.tags` may use none of these prefixes: " +
 			strings.Join(lo.Map(v1alpha1.ReservedMetadataPrefixes, func(p string, _ int) string { return "`" + p + "`" }), ", ") + ".", "Metadata"},
 	} {
 		page.WriteString(keys.title + "\n\n" + lo.Ternary(keys.introduction == "", "", keys.introduction+"\n\n") + "| key | |\n| --- | --- |\n")

@@ -21,11 +21,21 @@ limitations under the License.
 package bizfly
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
 	"github.com/bizflycloud/gobizfly"
 )
+
+// planWords are the API's words for the plans of a NodeClass.
+var planWords = map[string]string{
+	"OnDemand": "on_demand", "SavingPlan": "saving_plan",
+	"FreeDataTransfer": "free_datatransfer", "FreeBandwidth": "free_bandwidth",
+}
+
+// PlanWord returns the API's word for a billing plan or network plan of a NodeClass.
+func PlanWord[P ~string](plan P) string { return cmp.Or(planWords[string(plan)], string(plan)) }
 
 // API is what the provider asks of BizFly Cloud. Each method honours its context, has a deadline of its own when the
 // context has none, and returns typed errors (see APIError). Lists are whole or an error, never silently short.

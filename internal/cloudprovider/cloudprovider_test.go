@@ -279,18 +279,18 @@ var _ = Describe("IsDrifted", func() {
 		Expect(drift(claim)).To(BeEmpty())
 	})
 	It("should see that new servers boot another image", func() {
-		class.Status.Image.ID = "another"
+		class.Status.Images[0].ID = "another"
 		Expect(env.Client.Status().Update(ctx, class)).To(Succeed())
 		Expect(drift(claim)).To(Equal(cloudprovider.ImageDrift))
 	})
 	It("should not see another image while the image cannot be resolved", func() {
-		class.Status.Image.ID = "another"
+		class.Status.Images[0].ID = "another"
 		class.StatusConditions().SetUnknownWithReason(v1alpha1.ConditionTypeImagesReady, "LookupFailed", "the cloud does not answer")
 		Expect(env.Client.Status().Update(ctx, class)).To(Succeed())
 		Expect(drift(claim)).To(BeEmpty())
 	})
 	It("should not see another image when none is known", func() {
-		class.Status.Image = nil
+		class.Status.Images = nil
 		Expect(env.Client.Status().Update(ctx, class)).To(Succeed())
 		Expect(drift(claim)).To(BeEmpty())
 	})

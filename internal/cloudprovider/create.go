@@ -358,10 +358,10 @@ func find(types cloudprovider.InstanceTypes, flavor, zone string) (*cloudprovide
 
 // billingPlan is how the servers of the NodeClass are paid for.
 func billingPlan(nodeClass *v1alpha1.BizflyNodeClass) string {
-	return string(lo.CoalesceOrEmpty(nodeClass.Spec.BillingPlan, v1alpha1.BillingPlanOnDemand))
+	return bizfly.PlanWord(nodeClass.EffectiveBillingPlan())
 }
 
 // imageID is the image that servers of the NodeClass boot.
 func imageID(nodeClass *v1alpha1.BizflyNodeClass) string {
-	return lo.FromPtr(nodeClass.Status.Image).ID
+	return lo.FromPtr(nodeClass.Status.Image()).ID
 }

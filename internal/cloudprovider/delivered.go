@@ -39,8 +39,8 @@ type delivered struct {
 }
 
 type deliveredDisk struct {
-	GiB    int               `json:"gib"`
-	Medium v1alpha1.DiskType `json:"type,omitempty"`
+	GiB    int                 `json:"gib"`
+	Medium v1alpha1.DiskMedium `json:"type,omitempty"`
 }
 
 // Delivered returns how a new server was delivered, as text for AnnotationDelivered. The ports are those of the project.

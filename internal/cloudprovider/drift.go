@@ -32,6 +32,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
@@ -294,7 +295,7 @@ func (l *liveServer) disks() drifted {
 		return drifted{}
 	}
 	ordered, data := l.intent.Disks[0], l.intent.Disks[1:]
-	if image := l.nodeClass.Status.Image; image != nil {
+	if image := l.nodeClass.Status.Image(); image != nil {
 		// A cloud that makes the disk as big as its image needs it would do so again.
 		ordered.SizeGiB = max(ordered.SizeGiB, min(root.SizeGiB, int(image.MinDiskGiB)))
 	}
@@ -344,8 +345,9 @@ func diskText(v instance.Volume) string { return fmt.Sprintf("of %d GiB, %s", v.
 // ended, is no drift: it would be prepaid once more for every server, which nobody asked for.
 func (l *liveServer) billingPlan() drifted {
 	wanted, got := l.intent.BillingPlan, l.server.BillingPlan
-	known := got == string(v1alpha1.BillingPlanOnDemand) || got == string(v1alpha1.BillingPlanSavingPlan)
-	if wanted == "" || wanted == string(v1alpha1.BillingPlanSavingPlan) || !known || wanted == got || got == deliveredOf(l.claim).BillingPlan {
+	onDemand, savingPlan := bizfly.PlanWord(v1alpha1.BillingPlanOnDemand), bizfly.PlanWord(v1alpha1.BillingPlanSavingPlan)
+	known := got == onDemand || got == savingPlan
+	if wanted == "" || wanted == savingPlan || !known || wanted == got || got == deliveredOf(l.claim).BillingPlan {
 		return drifted{}
 	}
 	return drifted{BillingPlanDrift, "billing plan " + got, "billing plan " + wanted}

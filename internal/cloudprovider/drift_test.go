@@ -65,9 +65,9 @@ func wide() (*v1alpha1.BizflyNodeClass, *karpv1.NodeClaim) {
 	GinkgoHelper()
 	class := nodeClass(func(n *v1alpha1.BizflyNodeClass) {
 		n.Spec.DataDisks = []v1alpha1.DataDisk{
-			{Size: lo.ToPtr(resource.MustParse("100Gi"))}, {Size: lo.ToPtr(resource.MustParse("50Gi")), Type: v1alpha1.DiskTypeHDD},
+			{Size: lo.ToPtr(resource.MustParse("100Gi"))}, {Size: lo.ToPtr(resource.MustParse("50Gi")), Medium: v1alpha1.DiskMediumHDD},
 		}
-		n.Spec.Bootstrap = &v1alpha1.Bootstrap{UserData: lo.ToPtr("#!/bin/bash\ntrue\n")}
+		n.Spec.UserData = lo.ToPtr("#!/bin/bash\ntrue\n")
 	})
 	claim := launched(nodeClaim(nil))
 	class.Status.UserDataHash = serverOf(claim).Metadata[v1alpha1.MetadataUserDataHash]
@@ -159,7 +159,7 @@ var _ = Describe("Drift of a server", func() {
 			Expect(env.Client.Status().Update(ctx, class)).To(Succeed())
 			Expect(drifts(claim)).To(Equal(expected))
 		},
-		Entry("another image", func(n *v1alpha1.BizflyNodeClass) { n.Status.Image.ID = "another" }, cloudprovider.ImageDrift),
+		Entry("another image", func(n *v1alpha1.BizflyNodeClass) { n.Status.Images[0].ID = "another" }, cloudprovider.ImageDrift),
 		Entry("another network", func(n *v1alpha1.BizflyNodeClass) { n.Status.Networks[0].ID = vpcID("tiny") }, cloudprovider.NetworkDrift),
 		Entry("another network too", func(n *v1alpha1.BizflyNodeClass) {
 			n.Status.Networks = append(n.Status.Networks, v1alpha1.NetworkStatus{ID: vpcID("tiny")})

@@ -169,8 +169,8 @@ var _ = Describe("Events of decisions", func() {
 	It("should tell once in what a server has drifted", func() {
 		class := nodeClass()
 		claim := launched(nodeClaim(nil))
-		before := class.Status.Image.ID
-		class.Status.Image.ID = "another"
+		before := class.Status.Image().ID
+		class.Status.Images[0].ID = "another"
 		Expect(env.Client.Status().Update(ctx, class)).To(Succeed())
 		Expect(env.CloudProvider.IsDrifted(ctx, claim)).To(Equal(cloudprovider.ImageDrift))
 		Expect(env.Recorder.Calls(events.ReasonNodeDrifted)).To(Equal(1))

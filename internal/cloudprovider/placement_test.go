@@ -67,7 +67,7 @@ func twins() *cloud.Catalog {
 
 // succeeded tells that a launch with the NodeClass has taken this long.
 func succeeded(flavor, zone string, class *v1alpha1.BizflyNodeClass, took time.Duration) {
-	env.CloudProvider.LaunchSucceeded(ctx, &karpv1.NodeClaim{}, instance.Intent{Flavor: flavor, Zone: zone, ImageID: class.Status.Image.ID}, took)
+	env.CloudProvider.LaunchSucceeded(ctx, &karpv1.NodeClaim{}, instance.Intent{Flavor: flavor, Zone: zone, ImageID: class.Status.Image().ID}, took)
 }
 
 var _ = Describe("Placement", func() {

@@ -86,7 +86,7 @@ var _ = Describe("Create", func() {
 			for _, quantity := range created.Status.Capacity {
 				Expect(quantity.IsZero()).To(BeFalse())
 			}
-			Expect(created.Status.ImageID).To(Equal(class.Status.Image.ID))
+			Expect(created.Status.ImageID).To(Equal(class.Status.Image().ID))
 			Expect(created.Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationNodeClassHash, class.Hash()))
 			Expect(created.Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationNodeClassHashVersion, v1alpha1.NodeClassHashVersion))
 		})

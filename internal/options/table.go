@@ -72,7 +72,7 @@ var table = []*Setting{
 		"Learn the BKE values that are not set from the metadata of a pool server of this cluster.",
 		func(o *Options) *bool { return &o.BKEDiscoverFromPool }),
 	checked(list("user-data-secret-names", "USER_DATA_SECRET_NAMES",
-		"The Secrets of the controller's namespace that spec.bootstrap.userDataFrom may name, separated by commas.",
+		"The Secrets of the controller's namespace that spec.userDataFrom may name, separated by commas.",
 		func(o *Options) *[]string { return &o.UserDataSecretNames }), "", checkUserDataSecrets),
 	toggle("join-tokens", "JOIN_TOKENS", "false",
 		"Let NodeClasses ask for a short-lived bootstrap token per server, which is written to kube-system.",

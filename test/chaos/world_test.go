@@ -156,9 +156,9 @@ func (w *world) makeNodeClass(images *image.DefaultProvider, networks *network.D
 		ObjectMeta: metav1.ObjectMeta{Name: nodeClassName, UID: "c1a55000-0000-4000-8000-000000000000", Generation: 1},
 		Spec: v1alpha1.BizflyNodeClassSpec{ // the defaults, which a real API server fills in
 			ImageSelectorTerms: []v1alpha1.ImageSelectorTerm{{Alias: "bke@latest"}},
-			RootDisk:           &v1alpha1.RootDisk{Size: lo.ToPtr(resource.MustParse("40Gi")), Type: v1alpha1.DiskTypeSSD},
+			RootDisk:           &v1alpha1.RootDisk{Size: lo.ToPtr(resource.MustParse("40Gi")), Medium: v1alpha1.DiskMediumSSD},
 			NetworkPlan:        v1alpha1.NetworkPlanFreeDataTransfer, BillingPlan: v1alpha1.BillingPlanOnDemand, PublicIPv4: lo.ToPtr(true),
-			Bootstrap:           &v1alpha1.Bootstrap{Mode: v1alpha1.BootstrapModeBKE},
+			BootstrapMode:       v1alpha1.BootstrapModeBKE,
 			PlacementStrategy:   pick(w.rng, v1alpha1.PlacementStrategyBalanced, v1alpha1.PlacementStrategySpread, v1alpha1.PlacementStrategyBinPack),
 			StoppedServerPolicy: pick(w.rng, v1alpha1.StoppedServerPolicyRepair, v1alpha1.StoppedServerPolicyStart, v1alpha1.StoppedServerPolicyIgnore),
 		},
@@ -167,7 +167,7 @@ func (w *world) makeNodeClass(images *image.DefaultProvider, networks *network.D
 		v1alpha1.AnnotationNodeClassHash: class.Hash(), v1alpha1.AnnotationNodeClassHashVersion: v1alpha1.NodeClassHashVersion,
 	}
 	resolved := lo.Must(images.Resolve(w.ctx, class))
-	class.Status.Image = &v1alpha1.ImageStatus{ID: resolved.ID, Name: resolved.Name}
+	class.Status.Images = []v1alpha1.ImageStatus{{ID: resolved.ID, Name: resolved.Name}}
 	class.Status.KubernetesVersion = resolved.KubernetesVersion
 	class.Status.Networks = lo.Map(lo.Must(networks.Networks(w.ctx, class)), func(n network.Network, _ int) v1alpha1.NetworkStatus {
 		return v1alpha1.NetworkStatus{ID: n.ID, Name: n.Name}

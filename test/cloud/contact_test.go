@@ -186,7 +186,7 @@ var _ = Describe("First contact", Ordered, func() {
 		GinkgoWriter.Printf("an unknown flavor: %s\n", err)
 
 		broken := class.DeepCopy()
-		broken.Status.Image.ID = uuid.NewString()
+		broken.Status.Images[0].ID = uuid.NewString()
 		_, _, err = world.servers.Launch(ctx, world.request(broken, chosen, 2))
 		Expect(err).To(HaveOccurred())
 		world.behaves("unknown-image", "what becomes of the order of an image that there is not", said(err))

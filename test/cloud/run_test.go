@@ -171,7 +171,7 @@ func (r *run) nodeClass(ctx context.Context) (*v1alpha1.BizflyNodeClass, error) 
 	class := &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "e2e-cloud"}}
 	class.Spec.ImageSelectorTerms = []v1alpha1.ImageSelectorTerm{{Alias: "bke@latest"}}
 	if joins, _ := r.joins(); !joins {
-		class.Spec.Bootstrap = &v1alpha1.Bootstrap{Mode: v1alpha1.BootstrapModeCustom, UserData: lo.ToPtr("#!/bin/sh\ntrue\n")}
+		class.Spec.BootstrapMode, class.Spec.UserData = v1alpha1.BootstrapModeCustom, lo.ToPtr("#!/bin/sh\ntrue\n")
 		public, err := r.api.ListOSImages(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("listing public images: %w", err)
@@ -190,7 +190,7 @@ func (r *run) nodeClass(ctx context.Context) (*v1alpha1.BizflyNodeClass, error) 
 	if err != nil {
 		return nil, fmt.Errorf("finding the network: %w", err)
 	}
-	class.Status.Image = &v1alpha1.ImageStatus{ID: found.ID, Name: found.Name}
+	class.Status.Images = []v1alpha1.ImageStatus{{ID: found.ID, Name: found.Name}}
 	class.Status.KubernetesVersion = found.KubernetesVersion
 	class.Status.Networks = lo.Map(networks, func(n network.Network, _ int) v1alpha1.NetworkStatus {
 		return v1alpha1.NetworkStatus{ID: n.ID, Name: n.Name}
@@ -212,7 +212,7 @@ func (r *run) cheapest() (offer, error) {
 		}
 		for _, z := range snapshot.Region.Zones {
 			o := offer{flavor: f.Name, category: strings.ToLower(f.Category), zone: z.ShortName, cpu: f.VCPUs, memoryMiB: f.RAM}
-			_, disk := r.zones.VolumeType(o.zone, o.category, v1alpha1.DiskTypeSSD)
+			_, disk := r.zones.VolumeType(o.zone, o.category, v1alpha1.DiskMediumSSD)
 			sold := z.Active && disk && (len(f.Generation.AvailabilityZones) == 0 || lo.Contains(f.Generation.AvailabilityZones, o.zone))
 			if !sold || r.zone != "" && o.zone != r.zone {
 				continue
@@ -220,7 +220,7 @@ func (r *run) cheapest() (offer, error) {
 			var known bool
 			o.price, known = prices.Price(pricing.Item{
 				Category: o.category, Generation: f.Generation.Code, CPU: f.VCPUs, MemoryMiB: f.RAM, DiskGiB: rootDiskGiB,
-				DiskType: v1alpha1.DiskTypeSSD, BillingPlan: v1alpha1.BillingPlanOnDemand, NetworkPlan: v1alpha1.NetworkPlanFreeDataTransfer,
+				DiskType: v1alpha1.DiskMediumSSD, BillingPlan: v1alpha1.BillingPlanOnDemand, NetworkPlan: v1alpha1.NetworkPlanFreeDataTransfer,
 			})
 			if known && o.price < best.price {
 				best = o
@@ -236,7 +236,7 @@ func (r *run) cheapest() (offer, error) {
 // usable says whether a flavor is one that this run orders.
 func usable(snapshot *catalog.Snapshot, f *gobizfly.ServerFlavorResponse) bool {
 	sold := lo.SomeBy(snapshot.ServerTypes, func(t *gobizfly.ServerType) bool { return t.Enabled && strings.EqualFold(t.Name, f.Category) })
-	plan := len(f.BillingPlans) == 0 || lo.Contains(f.BillingPlans, string(v1alpha1.BillingPlanOnDemand))
+	plan := len(f.BillingPlans) == 0 || lo.Contains(f.BillingPlans, bizfly.PlanWord(v1alpha1.BillingPlanOnDemand))
 	return sold && plan && f.GPU == nil && f.VCPUs >= 2 && f.RAM >= 2048 && !strings.Contains(f.Name, "_vps")
 }
 
@@ -244,7 +244,7 @@ func usable(snapshot *catalog.Snapshot, f *gobizfly.ServerFlavorResponse) bool {
 func (r *run) request(class *v1alpha1.BizflyNodeClass, o offer, attempt int) *instance.LaunchRequest {
 	return &instance.LaunchRequest{
 		NodeClaim: r.claim(), NodeClaimUID: r.id, NodeClass: class, Attempt: attempt,
-		Flavor: o.flavor, Category: o.category, Zone: o.zone, BillingPlan: string(v1alpha1.BillingPlanOnDemand), CPU: o.cpu, MemoryMiB: o.memoryMiB,
+		Flavor: o.flavor, Category: o.category, Zone: o.zone, BillingPlan: bizfly.PlanWord(v1alpha1.BillingPlanOnDemand), CPU: o.cpu, MemoryMiB: o.memoryMiB,
 		Record: func(_ context.Context, intent instance.Intent) error {
 			r.mu.Lock()
 			defer r.mu.Unlock()

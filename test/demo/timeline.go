@@ -132,8 +132,8 @@ func (t *timeline) look(ctx context.Context) error {
 func (t *timeline) tellClasses() {
 	for i := range t.last.classes {
 		class := &t.last.classes[i]
-		if class.StatusConditions().Root().IsTrue() && class.Status.Image != nil {
-			t.once("class/"+class.Name, "class", "%s is ready: image %s, zones %v, networks %v", class.Name, class.Status.Image.Name,
+		if class.StatusConditions().Root().IsTrue() && class.Status.Image() != nil {
+			t.once("class/"+class.Name, "class", "%s is ready: image %s, zones %v, networks %v", class.Name, class.Status.Image().Name,
 				class.Status.Zones, lo.Map(class.Status.Networks, func(n v1alpha1.NetworkStatus, _ int) string { return n.Name }))
 		}
 	}

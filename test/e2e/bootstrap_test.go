@@ -137,10 +137,10 @@ var _ = Describe("Bootstrapping", func() {
 		create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace.Name, Name: "templates"}, StringData: map[string]string{
 			"userData": "#!/bin/bash\necho \"KUBELET_EXTRA_ARGS=--node-labels=example.com/from-secret=true,{{ .KubeletLabels }} --register-with-taints={{ .KubeletTaints }}\" > /etc/default/kubelet\n",
 		}})
-		class := nodeClass(v1alpha1.BizflyNodeClassSpec{Bootstrap: &v1alpha1.Bootstrap{
-			Mode: v1alpha1.BootstrapModeBKE, UserDataFrom: &v1alpha1.SecretKeySelector{Name: "templates"},
+		class := nodeClass(v1alpha1.BizflyNodeClassSpec{
+			BootstrapMode: v1alpha1.BootstrapModeBKE, UserDataFrom: &v1alpha1.SecretKeySelector{Name: "templates"},
 			UserData: lo.ToPtr("#cloud-config\npackages: [nfs-common]\n"),
-		}})
+		})
 		create(class)
 		pool := nodePool(class.Name)
 		create(pool)

@@ -51,8 +51,8 @@ var _ = Describe("A NodeClass that names what does not exist", func() {
 			NetworkSelectorTerms: []v1alpha1.NetworkSelectorTerm{{Name: "no-such-network"}}}),
 		Entry("firewall", v1alpha1.ConditionTypeFirewallsReady, "firewallSelectorTerms", "no-such-firewall", "kubernetes-nodes", v1alpha1.BizflyNodeClassSpec{
 			FirewallSelectorTerms: []v1alpha1.FirewallSelectorTerm{{Name: "no-such-firewall"}}}),
-		Entry("SSH key", v1alpha1.ConditionTypeSSHKeyReady, "sshKeySelectorTerms", "no-such-key", "ops", v1alpha1.BizflyNodeClassSpec{
-			SSHKeySelectorTerms: []v1alpha1.SSHKeySelectorTerm{{Name: "no-such-key"}}}),
+		Entry("SSH key", v1alpha1.ConditionTypeSSHKeyReady, "sshKeyName", "no-such-key", "ops", v1alpha1.BizflyNodeClassSpec{
+			SSHKeyName: "no-such-key"}),
 		Entry("image", v1alpha1.ConditionTypeImagesReady, "imageSelectorTerms", "no-such-image", "golden-node", v1alpha1.BizflyNodeClassSpec{
 			ImageSelectorTerms: []v1alpha1.ImageSelectorTerm{{Name: "no-such-image"}}}),
 	)

@@ -32,6 +32,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
@@ -99,7 +100,7 @@ func (w *world) sellOut(ctx context.Context) error {
 	for range pick(w, 0, 0, 5, 40) {
 		it := types[w.random.IntN(len(types))]
 		offering := it.Offerings[w.random.IntN(len(it.Offerings))]
-		w.Capacity.MarkUnavailable(ctx, capacity.Offering{Flavor: it.Name, Zone: offering.Zone(), BillingPlan: string(v1alpha1.BillingPlanOnDemand)},
+		w.Capacity.MarkUnavailable(ctx, capacity.Offering{Flavor: it.Name, Zone: offering.Zone(), BillingPlan: bizfly.PlanWord(v1alpha1.BillingPlanOnDemand)},
 			capacity.ReasonInsufficientCapacity, 10000*time.Hour)
 	}
 	return nil

@@ -44,6 +44,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/test/expectations"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -143,7 +144,7 @@ var _ = Describe("Feature gates", func() {
 			_, err := env.NodeClass(ctx, func(n *v1alpha1.BizflyNodeClass) { n.Spec.BillingPlan = v1alpha1.BillingPlanSavingPlan })
 			Expect(err).ToNot(HaveOccurred())
 			replicas(1)
-			Expect(servers()).To(ConsistOf(HaveField("BillingPlan", string(v1alpha1.BillingPlanSavingPlan))))
+			Expect(servers()).To(ConsistOf(HaveField("BillingPlan", bizfly.PlanWord(v1alpha1.BillingPlanSavingPlan))))
 		})
 	})
 

@@ -160,7 +160,7 @@ var _ = Describe("Pods", func() {
 			Entry("any category but two", v1alpha1.LabelInstanceCategory, corev1.NodeSelectorOpNotIn, []string{"basic", "premium"}, func(s cloud.Server) bool {
 				return s.Truth.Flavor.Category != "basic" && s.Truth.Flavor.Category != "premium"
 			}),
-			Entry("a vendor", v1alpha1.LabelInstanceCPUVendor, corev1.NodeSelectorOpIn, []string{"amd"}, func(s cloud.Server) bool { return s.Truth.Flavor.Generation.Vendor == "AMD" }),
+			Entry("a vendor", v1alpha1.LabelInstanceCPUManufacturer, corev1.NodeSelectorOpIn, []string{"amd"}, func(s cloud.Server) bool { return s.Truth.Flavor.Generation.Vendor == "AMD" }),
 			Entry("a generation", v1alpha1.LabelInstanceGeneration, corev1.NodeSelectorOpIn, []string{"2"}, func(s cloud.Server) bool { return s.Truth.Flavor.Generation.Vendor == "Intel" }),
 			Entry("more vCPUs", v1alpha1.LabelInstanceCPU, corev1.NodeSelectorOpGt, []string{"15"}, func(s cloud.Server) bool { return s.Flavor.VCPUs >= 16 }),
 			Entry("less memory", v1alpha1.LabelInstanceMemory, corev1.NodeSelectorOpLt, []string{"2049"}, func(s cloud.Server) bool { return s.Flavor.RAM <= 2048 }),

@@ -220,7 +220,7 @@ func (e *Environment) Resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNod
 	if err != nil {
 		return err
 	}
-	nodeClass.Status.Image = &v1alpha1.ImageStatus{ID: resolved.ID, Name: resolved.Name, Type: resolved.Type}
+	nodeClass.Status.Images = []v1alpha1.ImageStatus{{ID: resolved.ID, Name: resolved.Name, Type: resolved.Type}}
 	nodeClass.Status.KubernetesVersion = resolved.KubernetesVersion
 	nodeClass.Status.Networks = lo.Map(networks, func(n network.Network, _ int) v1alpha1.NetworkStatus {
 		return v1alpha1.NetworkStatus{ID: n.ID, Name: n.Name}

@@ -54,9 +54,9 @@ func InMemory() *Environment {
 func WithDefaults(nodeClass *v1alpha1.BizflyNodeClass) {
 	nodeClass.Spec = v1alpha1.BizflyNodeClassSpec{
 		ImageSelectorTerms: []v1alpha1.ImageSelectorTerm{{Alias: "bke@latest"}},
-		RootDisk:           &v1alpha1.RootDisk{Size: lo.ToPtr(resource.MustParse("40Gi")), Type: v1alpha1.DiskTypeSSD},
+		RootDisk:           &v1alpha1.RootDisk{Size: lo.ToPtr(resource.MustParse("40Gi")), Medium: v1alpha1.DiskMediumSSD},
 		NetworkPlan:        v1alpha1.NetworkPlanFreeDataTransfer, BillingPlan: v1alpha1.BillingPlanOnDemand,
-		PublicIPv4: lo.ToPtr(true), Bootstrap: &v1alpha1.Bootstrap{Mode: v1alpha1.BootstrapModeBKE},
+		PublicIPv4: lo.ToPtr(true), BootstrapMode: v1alpha1.BootstrapModeBKE,
 		PlacementStrategy: v1alpha1.PlacementStrategyBalanced, StoppedServerPolicy: v1alpha1.StoppedServerPolicyRepair,
 	}
 }

@@ -58,7 +58,7 @@ func (p *DefaultProvider) renderBKE(ctx context.Context, input Input) (*source, 
 		return nil, nil, fmt.Errorf("rendering user data, %w", err)
 	}
 	if snapshot.Cluster == nil {
-		return nil, nil, &ValidationError{Reason: ReasonNotConfigured, Message: "spec.bootstrap.mode BKE: the cloud knows no cluster with the id " +
+		return nil, nil, &ValidationError{Reason: ReasonNotConfigured, Message: "spec.bootstrapMode BKE: the cloud knows no cluster with the id " +
 			"of BKE_CLUSTER_ID in this project and region; check them, or use mode Custom with user data of your own"}
 	}
 	metadata := map[string]string{

@@ -88,7 +88,7 @@ func (s source) render(variables *Variables, tried bool) (string, error) {
 	case errors.As(err, &lookup):
 		return "", lookup
 	case errors.Is(err, errNoJoinToken):
-		return "", invalidUserData(s.field, at(err), "the template uses .JoinToken, and spec.bootstrap.joinToken is not set; set it, for example joinToken: {}")
+		return "", invalidUserData(s.field, at(err), "the template uses .JoinToken, and spec.joinToken is not set; set it, for example joinToken: {}")
 	}
 	return "", invalidUserData(s.field, at(err), "the template cannot be rendered: a variable or key does not exist, or a function got what it cannot use; variables are "+variableNames)
 }

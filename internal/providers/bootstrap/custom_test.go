@@ -33,7 +33,7 @@ import (
 var _ = Describe("Custom mode", func() {
 	DescribeTable("should offer the variable", func(template, rendered string) {
 		nodeClass := custom(template)
-		nodeClass.Spec.Bootstrap.JoinToken = &v1alpha1.JoinToken{}
+		nodeClass.Spec.JoinToken = &v1alpha1.JoinToken{}
 		nodeClass.Spec.Kubelet = &v1alpha1.KubeletConfiguration{
 			MaxPods:      lo.ToPtr(int32(50)),
 			KubeReserved: map[string]string{"cpu": "100m", "memory": "1Gi"}, SystemReserved: map[string]string{"memory": "200Mi"},
@@ -59,7 +59,7 @@ var _ = Describe("Custom mode", func() {
 		Entry("KubeReserved", "{{ toJson .KubeReserved }}", `{"cpu":"100m","memory":"1Gi"}`),
 		Entry("SystemReserved, the defaults where the NodeClass sets nothing", "{{ toJson .SystemReserved }}", `{"cpu":"20m","memory":"200Mi"}`),
 		Entry("EvictionHard, the defaults where the NodeClass sets nothing", "{{ toJson .EvictionHard }}", `{"memory.available":"5%","nodefs.available":"10%"}`),
-		Entry("Metadata", "{{ .Metadata.team }}", "storage"),
+		Entry("Tags", "{{ .Tags.team }}", "storage"),
 		Entry("PodsPerCore, where the NodeClass sets none", "{{ .PodsPerCore }}", "0"),
 		Entry("EvictionSoft, where the NodeClass sets none", "{{ toJson .EvictionSoft }}{{ toJson .EvictionSoftGracePeriod }}", "nullnull"),
 		Entry("KubeletArgs", "{{ range $name, $value := .KubeletArgs }}--{{ $name }}={{ $value }} {{ end }}",
@@ -105,7 +105,7 @@ echo "$SERVER_ID"`).CombinedOutput()
 	DescribeTable("should offer the function", func(template, rendered string) {
 		Expect(render(input(custom(template))).UserData).To(Equal(rendered))
 	},
-		Entry("toYaml", "{{ toYaml .Metadata }}", "team: storage"),
+		Entry("toYaml", "{{ toYaml .Tags }}", "team: storage"),
 		Entry("toJson", "{{ toJson .NetworkIDs }}", `["network-1","network-2"]`),
 		Entry("b64enc", "{{ b64enc .ClusterName }}", "cHJvZA=="),
 		Entry("indent", `{{ indent 2 "a\nb" }}`, "  a\n  b"),
@@ -125,7 +125,7 @@ echo "$SERVER_ID"`).CombinedOutput()
 		nodeClass := custom("#!/bin/bash\n# " + secret + "\n" + template)
 		invalid := invalidOf(validate(nodeClass))
 		Expect(invalid.Reason).To(Equal(bootstrap.ReasonInvalidUserData))
-		Expect(invalid.Message).To(And(HavePrefix("spec.bootstrap.userData"+where), ContainSubstring(what), Not(ContainSubstring(secret))))
+		Expect(invalid.Message).To(And(HavePrefix("spec.userData"+where), ContainSubstring(what), Not(ContainSubstring(secret))))
 		_, err := provider().Render(ctx, input(nodeClass))
 		Expect(err).To(MatchError(invalid.Message))
 	},
@@ -146,10 +146,10 @@ echo "$SERVER_ID"`).CombinedOutput()
 		Expect(render(in).UserData).To(Equal("storage"))
 		delete(in.Labels, "team")
 		_, err := provider().Render(ctx, in)
-		Expect(invalidOf(err).Message).To(HavePrefix("spec.bootstrap.userData, line 1, column "))
+		Expect(invalidOf(err).Message).To(HavePrefix("spec.userData, line 1, column "))
 	})
 	It("should not let a template change what others see", func() {
-		nodeClass := custom(`{{ .Metadata.team }}`)
+		nodeClass := custom(`{{ .Tags.team }}`)
 		first := render(input(nodeClass))
 		Expect(render(input(nodeClass))).To(Equal(first))
 	})
@@ -180,7 +180,7 @@ echo "$SERVER_ID"`).CombinedOutput()
 			go func() { done <- validate(custom(template)) }()
 			var err error
 			Eventually(ctx, done).Should(Receive(&err))
-			Expect(invalidOf(err).Message).To(And(HavePrefix("spec.bootstrap.userData: "), ContainSubstring("more than 4096 times")))
+			Expect(invalidOf(err).Message).To(And(HavePrefix("spec.userData: "), ContainSubstring("more than 4096 times")))
 		},
 			Entry("by a loop over a number", SpecTimeout(30*time.Second), `{{ range 9000000000000000000 }}{{ end }}`),
 			Entry("by a loop inside of others", SpecTimeout(30*time.Second),

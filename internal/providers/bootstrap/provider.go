@@ -38,11 +38,11 @@ const maxUserDataBytes = 16 * 1024
 const (
 	// ReasonNotConfigured says that the controller's environment lacks what nodes join with.
 	ReasonNotConfigured = "BootstrapNotConfigured"
-	// ReasonInvalidUserData says that spec.bootstrap.userData is no template that makes user data.
+	// ReasonInvalidUserData says that spec.userData is no template that makes user data.
 	ReasonInvalidUserData = "UserDataInvalid"
-	// ReasonUserDataSecret says that the Secret of spec.bootstrap.userDataFrom is not there or may not be read.
+	// ReasonUserDataSecret says that the Secret of spec.userDataFrom is not there or may not be read.
 	ReasonUserDataSecret = "UserDataSecretUnusable"
-	// ReasonJoinTokensDisabled says that spec.bootstrap.joinToken needs what the controller was not given.
+	// ReasonJoinTokensDisabled says that spec.joinToken needs what the controller was not given.
 	ReasonJoinTokensDisabled = "JoinTokensDisabled" //nolint:gosec // the name of a reason, not a credential
 )
 
@@ -112,10 +112,10 @@ func (p *DefaultProvider) Resolve(ctx context.Context, nodeClass *v1alpha1.Bizfl
 }
 
 func (p *DefaultProvider) validateJoinToken(nodeClass *v1alpha1.BizflyNodeClass) error {
-	if lo.FromPtr(nodeClass.Spec.Bootstrap).JoinToken == nil || p.config.JoinTokens != nil {
+	if nodeClass.Spec.JoinToken == nil || p.config.JoinTokens != nil {
 		return nil
 	}
-	return &ValidationError{Reason: ReasonJoinTokensDisabled, Message: "spec.bootstrap.joinToken: the controller may not make bootstrap tokens; " +
+	return &ValidationError{Reason: ReasonJoinTokensDisabled, Message: "spec.joinToken: the controller may not make bootstrap tokens; " +
 		"set the chart's value joinTokens.enabled (JOIN_TOKENS=true), which grants it a Role in kube-system, or leave joinToken out"}
 }
 
@@ -142,7 +142,7 @@ func (p *DefaultProvider) bkeValues(ctx context.Context) (bke.Values, error) {
 		}
 	}
 	if len(problems) > 0 {
-		message := fmt.Sprintf("spec.bootstrap.mode BKE: %s; set it in the environment of the controller, or use mode Custom with user data of your own",
+		message := fmt.Sprintf("spec.bootstrapMode BKE: %s; set it in the environment of the controller, or use mode Custom with user data of your own",
 			strings.Join(problems, "; "))
 		if err != nil {
 			message += "; " + err.Error()
@@ -200,10 +200,10 @@ func (p *DefaultProvider) Render(ctx context.Context, input Input) (*Output, err
 
 func tooLarge() error {
 	return &ValidationError{Reason: ReasonInvalidUserData, Message: fmt.Sprintf(
-		"spec.bootstrap.userData: the rendered user data, with all its parts, is larger than the %d bytes that are accepted; let it download the rest",
+		"spec.userData: the rendered user data, with all its parts, is larger than the %d bytes that are accepted; let it download the rest",
 		maxUserDataBytes)}
 }
 
 func mode(nodeClass *v1alpha1.BizflyNodeClass) v1alpha1.BootstrapMode {
-	return cmp.Or(lo.FromPtr(nodeClass.Spec.Bootstrap).Mode, v1alpha1.BootstrapModeBKE)
+	return cmp.Or(nodeClass.Spec.BootstrapMode, v1alpha1.BootstrapModeBKE)
 }

@@ -25,7 +25,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -34,8 +33,8 @@ import (
 )
 
 const (
-	fieldUserData     = "spec.bootstrap.userData"
-	fieldUserDataFrom = "spec.bootstrap.userDataFrom"
+	fieldUserData     = "spec.userData"
+	fieldUserDataFrom = "spec.userDataFrom"
 
 	defaultSecretKey = "userData"
 	// maxTemplateBytes bounds a template from a Secret; what it makes is bounded by what the cloud accepts.
@@ -51,7 +50,7 @@ type source struct {
 
 // sources are the templates of a NodeClass in the order in which their parts are put together.
 func (p *DefaultProvider) sources(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) ([]source, error) {
-	spec := lo.FromPtr(nodeClass.Spec.Bootstrap)
+	spec := nodeClass.Spec
 	var sources []source
 	if spec.UserDataFrom != nil {
 		from, err := p.fromSecret(ctx, *spec.UserDataFrom)

@@ -44,12 +44,12 @@ func fromSecret(data map[string]string) *v1alpha1.BizflyNodeClass {
 	Expect(kube.Create(ctx, object)).To(Succeed())
 	DeferCleanup(func() { Expect(kube.Delete(ctx, object)).To(Succeed()) })
 	nodeClass := custom("")
-	nodeClass.Spec.Bootstrap = &v1alpha1.Bootstrap{Mode: v1alpha1.BootstrapModeCustom, UserDataFrom: &v1alpha1.SecretKeySelector{Name: "templates"}}
+	nodeClass.Spec.UserData, nodeClass.Spec.UserDataFrom = nil, &v1alpha1.SecretKeySelector{Name: "templates"}
 	return nodeClass
 }
 
 func inline(nodeClass *v1alpha1.BizflyNodeClass, text string) *v1alpha1.BizflyNodeClass {
-	nodeClass.Spec.Bootstrap.UserData = lo.ToPtr(text)
+	nodeClass.Spec.UserData = lo.ToPtr(text)
 	return nodeClass
 }
 
@@ -100,26 +100,26 @@ var _ = Describe("User data from a Secret", func() {
 	})
 	It("should be the key that is named", func() {
 		nodeClass := fromSecret(map[string]string{"userData": "#!/bin/sh", "gpu": "#!/bin/bash"})
-		nodeClass.Spec.Bootstrap.UserDataFrom.Key = "gpu"
+		nodeClass.Spec.UserDataFrom.Key = "gpu"
 		Expect(render(input(nodeClass)).UserData).To(Equal("#!/bin/bash"))
 	})
 	DescribeTable("should be refused with the remedy, and without what is in it", func(change func(*v1alpha1.BizflyNodeClass), says ...string) {
 		nodeClass := fromSecret(map[string]string{"userData": "#!/bin/bash\n" + secret, "broken": "{{ " + secret, "large": strings.Repeat("x", 65537), "empty": " "})
 		change(nodeClass)
 		invalid := invalidOf(validate(nodeClass))
-		for _, text := range append(says, "spec.bootstrap.userDataFrom") {
+		for _, text := range append(says, "spec.userDataFrom") {
 			Expect(invalid.Message).To(ContainSubstring(text))
 		}
 		Expect(invalid.Message).ToNot(ContainSubstring(secret))
 		_, err := provider().Render(ctx, input(nodeClass))
 		Expect(err).To(MatchError(invalid.Message))
 	},
-		Entry("where it is not granted", func(n *v1alpha1.BizflyNodeClass) { n.Spec.Bootstrap.UserDataFrom.Name = "credentials" }, `"credentials"`, "userDataSecrets", `USER_DATA_SECRET_NAMES, now "templates"`),
+		Entry("where it is not granted", func(n *v1alpha1.BizflyNodeClass) { n.Spec.UserDataFrom.Name = "credentials" }, `"credentials"`, "userDataSecrets", `USER_DATA_SECRET_NAMES, now "templates"`),
 		Entry("where it does not exist", func(*v1alpha1.BizflyNodeClass) { config.Namespace = "default" }, `"templates"`, "namespace default"),
-		Entry("where the key does not exist", func(n *v1alpha1.BizflyNodeClass) { n.Spec.Bootstrap.UserDataFrom.Key = "gpu" }, `no key "gpu"`),
-		Entry("where it is no template", func(n *v1alpha1.BizflyNodeClass) { n.Spec.Bootstrap.UserDataFrom.Key = "broken" }, "line 1", "does not parse"),
-		Entry("where it is too large", func(n *v1alpha1.BizflyNodeClass) { n.Spec.Bootstrap.UserDataFrom.Key = "large" }, "65537 bytes"),
-		Entry("where it is empty", func(n *v1alpha1.BizflyNodeClass) { n.Spec.Bootstrap.UserDataFrom.Key = "empty" }, "it is empty"),
+		Entry("where the key does not exist", func(n *v1alpha1.BizflyNodeClass) { n.Spec.UserDataFrom.Key = "gpu" }, `no key "gpu"`),
+		Entry("where it is no template", func(n *v1alpha1.BizflyNodeClass) { n.Spec.UserDataFrom.Key = "broken" }, "line 1", "does not parse"),
+		Entry("where it is too large", func(n *v1alpha1.BizflyNodeClass) { n.Spec.UserDataFrom.Key = "large" }, "65537 bytes"),
+		Entry("where it is empty", func(n *v1alpha1.BizflyNodeClass) { n.Spec.UserDataFrom.Key = "empty" }, "it is empty"),
 	)
 	It("should change the hash when it changes, and only then", func() {
 		nodeClass := fromSecret(map[string]string{"userData": "#!/bin/bash\n"})
@@ -153,7 +153,7 @@ var _ = Describe("User data from a Secret", func() {
 var _ = Describe("User data from several places", func() {
 	It("should be a MIME multipart document: Secret, inline, BKE's own script last", func() {
 		nodeClass := fromSecret(map[string]string{"userData": "#cloud-config\npackages: [jq]\n"})
-		nodeClass.Spec.Bootstrap.Mode = v1alpha1.BootstrapModeBKE
+		nodeClass.Spec.BootstrapMode = v1alpha1.BootstrapModeBKE
 		output := render(input(inline(nodeClass, "#!/bin/bash\necho {{ .NodeName }}\n")))
 		Expect(pieces(output.UserData)).To(Equal([]piece{
 			{"text/cloud-config", "#cloud-config\npackages: [jq]\n"},
@@ -183,7 +183,7 @@ var _ = Describe("User data from several places", func() {
 	DescribeTable("should be refused, naming the field", func(text, says string) {
 		invalid := invalidOf(validate(inline(bke(), text)))
 		Expect(invalid.Reason).To(Equal(bootstrap.ReasonInvalidUserData))
-		Expect(invalid.Message).To(And(HavePrefix("spec.bootstrap.userData: "), ContainSubstring(says), Not(ContainSubstring(secret))))
+		Expect(invalid.Message).To(And(HavePrefix("spec.userData: "), ContainSubstring(says), Not(ContainSubstring(secret))))
 	},
 		Entry("where nothing says what it is", "echo "+secret, "begin with #!/bin/bash, #cloud-config"),
 		Entry("where a document is broken", "Content-Type: text/plain\n\n"+secret, "is none"),
@@ -195,14 +195,14 @@ var _ = Describe("User data from several places", func() {
 	It("should be refused where cloud-config is no map", func() {
 		nodeClass := fromSecret(map[string]string{"userData": "#cloud-config\n- " + secret})
 		Expect(invalidOf(validate(inline(nodeClass, "#cloud-config\n{}"))).Message).To(And(
-			HavePrefix("spec.bootstrap.userDataFrom: "), ContainSubstring("no YAML map"), Not(ContainSubstring(secret))))
+			HavePrefix("spec.userDataFrom: "), ContainSubstring("no YAML map"), Not(ContainSubstring(secret))))
 	})
 })
 
 var _ = Describe("A join token", func() {
 	withToken := func(template string) *v1alpha1.BizflyNodeClass {
 		nodeClass := custom(template)
-		nodeClass.Spec.Bootstrap.JoinToken = &v1alpha1.JoinToken{}
+		nodeClass.Spec.JoinToken = &v1alpha1.JoinToken{}
 		return nodeClass
 	}
 	It("should be asked for with the attempt that it is for, and valid for half an hour", func() {
@@ -220,12 +220,12 @@ var _ = Describe("A join token", func() {
 		config.JoinTokens = nil
 		invalid := invalidOf(validate(withToken("{{ .JoinToken }}")))
 		Expect(invalid.Reason).To(Equal(bootstrap.ReasonJoinTokensDisabled))
-		Expect(invalid.Message).To(And(ContainSubstring("spec.bootstrap.joinToken"), ContainSubstring("joinTokens.enabled"), ContainSubstring("JOIN_TOKENS=true")))
+		Expect(invalid.Message).To(And(ContainSubstring("spec.joinToken"), ContainSubstring("joinTokens.enabled"), ContainSubstring("JOIN_TOKENS=true")))
 		_, err := provider().Render(ctx, input(withToken("{{ .JoinToken }}")))
 		Expect(err).To(MatchError(invalid.Message))
 	})
 	It("should be missed by a template that uses it without asking", func() {
-		Expect(invalidOf(validate(custom("{{ .JoinToken }}"))).Message).To(ContainSubstring("spec.bootstrap.joinToken is not set"))
+		Expect(invalidOf(validate(custom("{{ .JoinToken }}"))).Message).To(ContainSubstring("spec.joinToken is not set"))
 	})
 })
 

@@ -123,13 +123,13 @@ func validate(nodeClass *v1alpha1.BizflyNodeClass) error {
 func provider() *bootstrap.DefaultProvider { return bootstrap.NewDefaultProvider(config, known) }
 
 func bke() *v1alpha1.BizflyNodeClass {
-	return &v1alpha1.BizflyNodeClass{Spec: v1alpha1.BizflyNodeClassSpec{Bootstrap: &v1alpha1.Bootstrap{Mode: v1alpha1.BootstrapModeBKE}}}
+	return &v1alpha1.BizflyNodeClass{Spec: v1alpha1.BizflyNodeClassSpec{BootstrapMode: v1alpha1.BootstrapModeBKE}}
 }
 
 func custom(userData string) *v1alpha1.BizflyNodeClass {
 	return &v1alpha1.BizflyNodeClass{Spec: v1alpha1.BizflyNodeClassSpec{
-		Bootstrap: &v1alpha1.Bootstrap{Mode: v1alpha1.BootstrapModeCustom, UserData: lo.ToPtr(userData)},
-		Metadata:  map[string]string{"team": "storage"},
+		BootstrapMode: v1alpha1.BootstrapModeCustom, UserData: lo.ToPtr(userData),
+		Tags: map[string]string{"team": "storage"},
 	}}
 }
 

@@ -24,7 +24,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/jointoken"
@@ -84,8 +83,8 @@ type Variables struct {
 	EvictionSoft map[string]string
 	// EvictionSoftGracePeriod is the kubelet's evictionSoftGracePeriod; it may be empty.
 	EvictionSoftGracePeriod map[string]string
-	// Metadata is spec.metadata.
-	Metadata map[string]string
+	// Tags is spec.tags.
+	Tags map[string]string
 
 	cluster *cluster
 	token   func() (string, error)
@@ -106,7 +105,7 @@ func (v *Variables) CACertHashes() ([]string, error) { return v.cluster.authorit
 // kube-system/kube-dns.
 func (v *Variables) ClusterDNS() ([]string, error) { return v.cluster.dns() }
 
-// JoinToken is a bootstrap token made for this server, id.secret. It needs spec.bootstrap.joinToken.
+// JoinToken is a bootstrap token made for this server, id.secret. It needs spec.joinToken.
 func (v *Variables) JoinToken() (string, error) { return v.token() }
 
 func (p *DefaultProvider) variables(ctx context.Context, input Input, tried bool) (*Variables, error) {
@@ -140,16 +139,16 @@ func (p *DefaultProvider) variables(ctx context.Context, input Input, tried bool
 		EvictionSoft:            settings.evictionSoft,
 		EvictionSoftGracePeriod: settings.softGrace,
 		// A copy: what a template gets is its own.
-		Metadata: maps.Clone(input.NodeClass.Spec.Metadata),
-		cluster:  &cluster{ctx: ctx, config: &p.config},
-		token:    p.tokenOf(ctx, input, tried),
+		Tags:    maps.Clone(input.NodeClass.Spec.Tags),
+		cluster: &cluster{ctx: ctx, config: &p.config},
+		token:   p.tokenOf(ctx, input, tried),
 	}, nil
 }
 
 // tokenOf makes a join token when a template asks for it, and none while a template is only tried.
 func (p *DefaultProvider) tokenOf(ctx context.Context, input Input, tried bool) func() (string, error) {
 	return func() (string, error) {
-		spec := lo.FromPtr(input.NodeClass.Spec.Bootstrap).JoinToken
+		spec := input.NodeClass.Spec.JoinToken
 		switch {
 		case spec == nil:
 			return "", errNoJoinToken

@@ -51,7 +51,7 @@ type Offering struct {
 // NodeClassKey identifies what a NodeClass launches. A changed spec or image is another key, so that marks and failures of
 // the former one no longer count.
 func NodeClassKey(nodeClass *v1alpha1.BizflyNodeClass) string {
-	return fmt.Sprintf("%s/%d/%s", nodeClass.UID, nodeClass.Generation, lo.FromPtr(nodeClass.Status.Image).ID)
+	return fmt.Sprintf("%s/%d/%s", nodeClass.UID, nodeClass.Generation, lo.FromPtr(nodeClass.Status.Image()).ID)
 }
 
 // Reasons of unavailability, also the values of the metric's label.

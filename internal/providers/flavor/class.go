@@ -70,8 +70,8 @@ func (p *DefaultProvider) newClass(nodeClass *v1alpha1.BizflyNodeClass, snapshot
 		zones:        slices.Sorted(slices.Values(nodeClass.Status.Zones)),
 		active:       lo.SliceToMap(zones, func(z zone.Zone) (string, bool) { return z.Name, z.Active }),
 		enabled:      map[string]bool{},
-		billingPlan:  lo.CoalesceOrEmpty(nodeClass.Spec.BillingPlan, v1alpha1.BillingPlanOnDemand),
-		networkPlan:  lo.CoalesceOrEmpty(nodeClass.Spec.NetworkPlan, v1alpha1.NetworkPlanFreeDataTransfer),
+		billingPlan:  nodeClass.EffectiveBillingPlan(),
+		networkPlan:  nodeClass.EffectiveNetworkPlan(),
 		profile:      profileOf(nodeClass),
 		region:       p.zones.RegionLabel(),
 		zoneProvider: p.zones,
@@ -91,7 +91,7 @@ func (p *DefaultProvider) newClass(nodeClass *v1alpha1.BizflyNodeClass, snapshot
 }
 
 // mediumOf returns the medium of a disk for its price; a volume type that does not say it is taken for SSD, the dearer.
-func mediumOf(snapshot *catalog.Snapshot, disk zone.Disk) v1alpha1.DiskType {
+func mediumOf(snapshot *catalog.Snapshot, disk zone.Disk) v1alpha1.DiskMedium {
 	if disk.VolumeType == "" {
 		return disk.Type
 	}
@@ -100,7 +100,7 @@ func mediumOf(snapshot *catalog.Snapshot, disk zone.Disk) v1alpha1.DiskType {
 			return medium
 		}
 	}
-	return v1alpha1.DiskTypeSSD
+	return v1alpha1.DiskMediumSSD
 }
 
 // selects says whether the NodeClass wants the flavor.

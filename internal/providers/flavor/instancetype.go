@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
@@ -62,7 +63,7 @@ func (p *DefaultProvider) build(c *class, f *facts, usable, used []string) *buil
 	}
 	var offerings cloudprovider.Offerings
 	add := func(zone string, sellable bool) {
-		key := capacity.Offering{Flavor: f.name, Zone: zone, BillingPlan: string(c.billingPlan), NodeClass: nodeClassKey}
+		key := capacity.Offering{Flavor: f.name, Zone: zone, BillingPlan: bizfly.PlanWord(c.billingPlan), NodeClass: nodeClassKey}
 		b.keys = append(b.keys, key)
 		b.sellable = append(b.sellable, sellable)
 		offerings = append(offerings, &cloudprovider.Offering{
@@ -139,7 +140,7 @@ func requirements(c *class, f *facts, zones []string) scheduling.Requirements {
 		label(v1alpha1.LabelInstanceCategory, f.category),
 		label(v1alpha1.LabelInstanceGeneration, f.generation),
 		label(v1alpha1.LabelInstanceCPU, number(f.cpu)),
-		label(v1alpha1.LabelInstanceCPUVendor, f.vendor),
+		label(v1alpha1.LabelInstanceCPUManufacturer, f.vendor),
 		label(v1alpha1.LabelInstanceMemory, number(f.memoryMiB)),
 		label(v1alpha1.LabelInstanceGPUName, f.gpuName),
 		label(v1alpha1.LabelInstanceGPUCount, lo.Ternary(f.gpuCount > 0, number(f.gpuCount), "")),

@@ -98,7 +98,7 @@ var _ = Describe("Instance types of the sandbox's catalog", func() {
 	})
 	It("should match a NodePool's selection of labels and nothing beyond it", func() {
 		amd := scheduling.NewRequirements(
-			scheduling.NewRequirement(v1alpha1.LabelInstanceCPUVendor, corev1.NodeSelectorOpIn, "amd"),
+			scheduling.NewRequirement(v1alpha1.LabelInstanceCPUManufacturer, corev1.NodeSelectorOpIn, "amd"),
 			scheduling.NewRequirement(v1alpha1.LabelInstanceCPU, corev1.NodeSelectorOpLt, "9"))
 		for name, it := range types {
 			cpus := it.Capacity[corev1.ResourceCPU]
@@ -175,7 +175,7 @@ var _ = Describe("Instance types", func() {
 		Expect(it.Requirements.Get(v1alpha1.LabelInstanceMemory).Values()).To(ConsistOf("4096"), "the label is what is advertised")
 	})
 	It("should take the kubelet's settings from the NodeClass and never go below zero", func(ctx context.Context) {
-		nodeClass.Spec.Bootstrap = &v1alpha1.Bootstrap{Mode: v1alpha1.BootstrapModeCustom, UserData: lo.ToPtr("#!/bin/sh")}
+		nodeClass.Spec.BootstrapMode, nodeClass.Spec.UserData = v1alpha1.BootstrapModeCustom, lo.ToPtr("#!/bin/sh")
 		nodeClass.Spec.Kubelet = &v1alpha1.KubeletConfiguration{
 			MaxPods:      lo.ToPtr[int32](42),
 			KubeReserved: map[string]string{"cpu": "500m", "memory": "4Gi"}, SystemReserved: map[string]string{"memory": "1Gi"},
@@ -202,7 +202,7 @@ var _ = Describe("Instance types", func() {
 	It("should price with the data disks and their media", func(ctx context.Context) {
 		nodeClass.Spec.DataDisks = []v1alpha1.DataDisk{
 			{Size: lo.ToPtr(resource.MustParse("100Gi"))},
-			{Size: lo.ToPtr(resource.MustParse("200Gi")), Type: v1alpha1.DiskTypeHDD},
+			{Size: lo.ToPtr(resource.MustParse("200Gi")), Medium: v1alpha1.DiskMediumHDD},
 			{Size: lo.ToPtr(resource.MustParse("10Gi")), VolumeType: "Premium-HDD"},
 		}
 		Expect(only(ctx).Offerings[0].Price).To(Equal(2*412.5 + 4*137.5 + 40*5 + 100*5 + 210*2.5))
@@ -210,7 +210,7 @@ var _ = Describe("Instance types", func() {
 	It("should price with the root disk and its medium", func(ctx context.Context) {
 		ssd := only(ctx).Offerings[0].Price
 		Expect(ssd).To(Equal(2*412.5 + 4*137.5 + 40*5))
-		nodeClass.Spec.RootDisk = &v1alpha1.RootDisk{Size: lo.ToPtr(resource.MustParse("100Gi")), Type: v1alpha1.DiskTypeHDD}
+		nodeClass.Spec.RootDisk = &v1alpha1.RootDisk{Size: lo.ToPtr(resource.MustParse("100Gi")), Medium: v1alpha1.DiskMediumHDD}
 		nodeClass.Generation++
 		Expect(only(ctx).Offerings[0].Price).To(Equal(2*412.5 + 4*137.5 + 100*2.5))
 		nodeClass.Spec.RootDisk = &v1alpha1.RootDisk{Size: lo.ToPtr(resource.MustParse("100Gi")), VolumeType: "Premium-HDD"}
@@ -269,7 +269,7 @@ var _ = Describe("Instance types", func() {
 			it := only(ctx)
 			Expect(value(it, v1alpha1.LabelInstanceCategory)).To(Equal(category))
 			Expect(value(it, v1alpha1.LabelInstanceGeneration)).To(Equal(generation))
-			Expect(value(it, v1alpha1.LabelInstanceCPUVendor)).To(Equal(vendor))
+			Expect(value(it, v1alpha1.LabelInstanceCPUManufacturer)).To(Equal(vendor))
 		},
 		Entry("everything from the API", func(f *gobizfly.ServerFlavorResponse) {
 			f.Name, f.Category = "odd.name", "Enterprise"

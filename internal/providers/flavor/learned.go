@@ -292,11 +292,17 @@ func profileOf(nodeClass *v1alpha1.BizflyNodeClass) string {
 		return ""
 	}
 	settings := struct {
-		RootDiskGiB int
-		Bootstrap   *v1alpha1.Bootstrap
-		Kubelet     *v1alpha1.KubeletConfiguration
-	}{RootDiskGiB: zone.Disks(&nodeClass.Spec)[0].GiB, Bootstrap: nodeClass.Spec.Bootstrap}
-	if b := settings.Bootstrap; b != nil && b.Mode == v1alpha1.BootstrapModeCustom {
+		RootDiskGiB   int
+		BootstrapMode v1alpha1.BootstrapMode
+		UserData      *string
+		UserDataFrom  *v1alpha1.SecretKeySelector
+		JoinToken     *v1alpha1.JoinToken
+		Kubelet       *v1alpha1.KubeletConfiguration
+	}{
+		RootDiskGiB: zone.Disks(&nodeClass.Spec)[0].GiB, BootstrapMode: nodeClass.Spec.BootstrapMode,
+		UserData: nodeClass.Spec.UserData, UserDataFrom: nodeClass.Spec.UserDataFrom, JoinToken: nodeClass.Spec.JoinToken,
+	}
+	if settings.BootstrapMode == v1alpha1.BootstrapModeCustom {
 		settings.Kubelet = nodeClass.Spec.Kubelet
 	}
 	hash := fnv.New32a()

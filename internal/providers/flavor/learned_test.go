@@ -46,7 +46,7 @@ var _ = Describe("The size of nodes", func() {
 		source = newHandmade(newFlavor(name), newFlavor("p2.4c_8g", withSize(4, 8192)))
 		r = newRoom(source, env.Client)
 		nodeClass = newNodeClass("HN1", "HN2", "HN3")
-		nodeClass.Status.Image = &v1alpha1.ImageStatus{ID: image}
+		nodeClass.Status.Images = []v1alpha1.ImageStatus{{ID: image}}
 	})
 	memory := func(ctx context.Context) string {
 		return r.list(ctx, nodeClass)[name].Capacity.Memory().String()
@@ -154,9 +154,9 @@ var _ = Describe("The size of nodes", func() {
 	It("should be estimated again for another image, and known again after a roll-back", func(ctx context.Context) {
 		sees(ctx, "a", "3936Mi")
 		Expect(memory(ctx)).To(Equal("3936Mi"))
-		nodeClass.Status.Image = &v1alpha1.ImageStatus{ID: "another"}
+		nodeClass.Status.Images = []v1alpha1.ImageStatus{{ID: "another"}}
 		Expect(memory(ctx)).To(Equal("3788Mi"))
-		nodeClass.Status.Image = &v1alpha1.ImageStatus{ID: image}
+		nodeClass.Status.Images = []v1alpha1.ImageStatus{{ID: image}}
 		Expect(memory(ctx)).To(Equal("3936Mi"))
 	})
 	It("should be estimated again for another root disk", func(ctx context.Context) {

@@ -63,7 +63,7 @@ var _ = Describe("Overrides of flavors", func() {
 	},
 		Entry("the category", options.FlavorOverride{Category: "dedicated"}, v1alpha1.LabelInstanceCategory, "dedicated"),
 		Entry("the generation", options.FlavorOverride{Generation: "9z"}, v1alpha1.LabelInstanceGeneration, "9z"),
-		Entry("the vendor", options.FlavorOverride{CPUVendor: "amd"}, v1alpha1.LabelInstanceCPUVendor, "amd"),
+		Entry("the vendor", options.FlavorOverride{CPUVendor: "amd"}, v1alpha1.LabelInstanceCPUManufacturer, "amd"),
 		Entry("the GPU's name", options.FlavorOverride{GPUName: "NVIDIA L40S", GPUCount: lo.ToPtr(2)}, v1alpha1.LabelInstanceGPUName, "NVIDIA-L40S"),
 		Entry("the number of GPUs", options.FlavorOverride{GPUName: "NVIDIA L40S", GPUCount: lo.ToPtr(2)}, v1alpha1.LabelInstanceGPUCount, "2"),
 	)

@@ -27,6 +27,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -99,7 +100,7 @@ func fromLabels(labels map[string]string) (*facts, bool) {
 		name:       labels[corev1.LabelInstanceTypeStable],
 		category:   labels[v1alpha1.LabelInstanceCategory],
 		generation: labels[v1alpha1.LabelInstanceGeneration],
-		vendor:     labels[v1alpha1.LabelInstanceCPUVendor],
+		vendor:     labels[v1alpha1.LabelInstanceCPUManufacturer],
 		cpu:        cpu, memoryMiB: memory,
 		gpuName: labels[v1alpha1.LabelInstanceGPUName], gpuCount: gpus,
 	}
@@ -176,5 +177,5 @@ func (f *facts) soldIn(zone string) bool { return len(f.zones) == 0 || slices.Co
 
 // soldWith says whether the flavor can be bought with the plan.
 func (f *facts) soldWith(plan v1alpha1.BillingPlan) bool {
-	return len(f.plans) == 0 || slices.Contains(f.plans, string(plan))
+	return len(f.plans) == 0 || slices.Contains(f.plans, bizfly.PlanWord(plan))
 }

@@ -211,10 +211,10 @@ func (v version) withNews(news version) version {
 
 // imageOf is the id of the image that the servers of the NodeClass are made from, empty until it is resolved.
 func imageOf(nodeClass *v1alpha1.BizflyNodeClass) string {
-	if nodeClass.Status.Image == nil {
+	if nodeClass.Status.Image() == nil {
 		return ""
 	}
-	return nodeClass.Status.Image.ID
+	return nodeClass.Status.Image().ID
 }
 
 // buildAll makes all instance types of the NodeClass, sorted by name.

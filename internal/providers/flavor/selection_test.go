@@ -170,7 +170,7 @@ var _ = Describe("Disks that the NodeClass asks for", func() {
 		Entry("the root disk by its medium", func(*v1alpha1.BizflyNodeClassSpec) {}, "Premium-SSD"),
 		Entry("the root disk by its name", func(s *v1alpha1.BizflyNodeClassSpec) { s.RootDisk = &v1alpha1.RootDisk{VolumeType: "Premium-HDD"} }, "Premium-HDD"),
 		Entry("a data disk by its medium", func(s *v1alpha1.BizflyNodeClassSpec) {
-			s.DataDisks = []v1alpha1.DataDisk{{Size: size(), Type: v1alpha1.DiskTypeHDD}}
+			s.DataDisks = []v1alpha1.DataDisk{{Size: size(), Medium: v1alpha1.DiskMediumHDD}}
 		}, "Premium-HDD"),
 	)
 	It("should keep a flavor whose volume type is not listed for a while, unavailable", func(ctx context.Context) {

@@ -35,11 +35,14 @@ import (
 )
 
 const (
-	aliasPrefix = "bke@"
+	aliasFamily = "bke"
 	aliasLatest = "latest"
 
+	// The operating systems of BKE worker images: the rest of an alias's family, as in bke-flatcar@latest.
+	osUbuntu  = "ubuntu"
+	osFlatcar = "flatcar"
 	// flatcarSuffix marks the versions whose worker image is Flatcar: BKE lists them as versions of their own.
-	flatcarSuffix = ".flatcar"
+	flatcarSuffix = "." + osFlatcar
 
 	// confirmations is how many reads of the catalog in a row must agree before an alias moves to an image that is not newer:
 	// BKE may list a version without its image for a moment, and a fleet that follows is replaced twice.
@@ -95,7 +98,7 @@ type workerImage struct {
 	versionID string
 	name      string
 	version   *version.Version
-	os        v1alpha1.OSType
+	os        string
 }
 
 func (w workerImage) image() *Image {
@@ -107,8 +110,14 @@ func (w workerImage) image() *Image {
 	}
 }
 
-// alias is the selector that selects exactly this image, apart from the operating system.
-func (w workerImage) alias() string { return aliasPrefix + "v" + w.version.String() }
+// alias is the selector that selects exactly this image.
+func (w workerImage) alias() string { return fmt.Sprintf("%s-%s@v%s", aliasFamily, w.os, w.version) }
+
+// parseAlias splits an alias, such as bke-flatcar@v1.33, into the operating system, empty for the default, and the version.
+func parseAlias(alias string) (os, wanted string) {
+	family, wanted, _ := strings.Cut(alias, "@")
+	return strings.TrimPrefix(strings.TrimPrefix(family, aliasFamily), "-"), wanted
+}
 
 // workerImages are BKE's worker images. Versions without an image id are skipped: BKE lists versions before their
 // images are built. So is whatever does not look like a version.
@@ -119,10 +128,10 @@ func workerImages(snapshot *catalog.Snapshot) []workerImage {
 	})
 }
 
-func parseVersion(s string) (*version.Version, v1alpha1.OSType, bool) {
-	os := v1alpha1.OSTypeUbuntu
+func parseVersion(s string) (*version.Version, string, bool) {
+	os := osUbuntu
 	if strings.HasSuffix(s, flatcarSuffix) {
-		s, os = strings.TrimSuffix(s, flatcarSuffix), v1alpha1.OSTypeFlatcar
+		s, os = strings.TrimSuffix(s, flatcarSuffix), osFlatcar
 	}
 	parsed, err := version.ParseGeneric(s)
 	if err != nil {
@@ -159,14 +168,16 @@ func (p *DefaultProvider) byAlias(field string, term *v1alpha1.ImageSelectorTerm
 // resolvedByAlias returns the image that the NodeClass has resolved to, if the alias still selects that version.
 func (p *DefaultProvider) resolvedByAlias(term *v1alpha1.ImageSelectorTerm, status *v1alpha1.BizflyNodeClassStatus) *Image {
 	resolved, os, ok := parseVersion(status.KubernetesVersion)
-	if !ok || status.Image == nil {
+	image := status.Image()
+	if !ok || image == nil {
 		return nil
 	}
-	os = cmp.Or(term.OSType, os)
-	kept := workerImage{id: status.Image.ID, version: resolved, os: os}.image()
+	wantedOS, wanted := parseAlias(term.Alias)
+	os = cmp.Or(wantedOS, os)
+	kept := workerImage{id: image.ID, version: resolved, os: os}.image()
 	snapshot, err := p.catalog.Snapshot()
 	// The name says of which operating system it is.
-	if err != nil || snapshot.Cluster == nil || kept.Name != status.Image.Name {
+	if err != nil || snapshot.Cluster == nil || kept.Name != image.Name {
 		return nil
 	}
 	controlPlane, _, known := parseVersion(snapshot.Cluster.Version.K8SVersion)
@@ -174,7 +185,7 @@ func (p *DefaultProvider) resolvedByAlias(term *v1alpha1.ImageSelectorTerm, stat
 		// A cluster that does not name its version for a moment has not moved to another.
 		controlPlane = resolved
 	}
-	if matches, _ := aliasMatcher(strings.TrimPrefix(term.Alias, aliasPrefix), controlPlane); matches == nil || !matches(resolved) {
+	if matches, _ := aliasMatcher(wanted, controlPlane); matches == nil || !matches(resolved) {
 		return nil
 	}
 	return kept
@@ -189,8 +200,9 @@ func (p *DefaultProvider) listedByAlias(field string, term *v1alpha1.ImageSelect
 	if err != nil {
 		return nil, fmt.Errorf("looking up image %q of %s, %w", term.Alias, field, err)
 	}
-	os := cmp.Or(term.OSType, v1alpha1.OSTypeUbuntu)
-	miss := &NotFoundError{Field: field, Value: fmt.Sprintf("%s (%s)", term.Alias, os)}
+	os, wanted := parseAlias(term.Alias)
+	os = cmp.Or(os, osUbuntu)
+	miss := &NotFoundError{Field: field, Value: term.Alias}
 	if snapshot.ClusterUnknown {
 		return nil, fmt.Errorf("looking up image %q of %s: the BKE cluster's id could not be learned yet (BKE_DISCOVER_FROM_POOL)", term.Alias, field)
 	}
@@ -199,12 +211,12 @@ func (p *DefaultProvider) listedByAlias(field string, term *v1alpha1.ImageSelect
 		return nil, miss
 	}
 	all := workerImages(snapshot)
-	miss.Available = lookup.Shorten(lo.Map(all, func(w workerImage, _ int) string { return fmt.Sprintf("%s (%s)", w.alias(), w.os) }))
+	miss.Available = lookup.Shorten(lo.Map(all, func(w workerImage, _ int) string { return w.alias() }))
 	controlPlane, _, known := parseVersion(snapshot.Cluster.Version.K8SVersion)
 	if known {
 		miss.Remedy = fmt.Sprintf("the control plane runs v%s and nodes must not be newer", controlPlane)
 	}
-	matches, remedy := aliasMatcher(strings.TrimPrefix(term.Alias, aliasPrefix), controlPlane)
+	matches, remedy := aliasMatcher(wanted, controlPlane)
 	if remedy != "" {
 		miss.Remedy = remedy
 		return nil, miss

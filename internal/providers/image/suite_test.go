@@ -103,8 +103,8 @@ func missOf(err error) *image.NotFoundError {
 	return miss
 }
 
-func alias(alias string, os ...v1alpha1.OSType) v1alpha1.ImageSelectorTerm {
-	return v1alpha1.ImageSelectorTerm{Alias: alias, OSType: append(os, "")[0]}
+func alias(alias string) v1alpha1.ImageSelectorTerm {
+	return v1alpha1.ImageSelectorTerm{Alias: alias}
 }
 
 func workerImage(version string) string {
@@ -127,15 +127,15 @@ var _ = Describe("BKE aliases", func() {
 		Expect(*found).To(Equal(image.Image{ID: workerImage(version), Name: name, KubernetesVersion: kubernetesVersion, Type: v1alpha1.ImageTypeImage}))
 	},
 		Entry("the control plane's own version", "v1.35.4", alias("bke@latest"), "v1.35.4", "bke v1.35.4 ubuntu", "v1.35.4"),
-		Entry("its Flatcar image", "v1.35.4", alias("bke@latest", v1alpha1.OSTypeFlatcar), "v1.35.4.flatcar", "bke v1.35.4 flatcar", "v1.35.4"),
-		Entry("the newest older patch where the own one has no image for the OS", "v1.34.9", alias("bke@latest", v1alpha1.OSTypeFlatcar),
+		Entry("its Flatcar image", "v1.35.4", alias("bke-flatcar@latest"), "v1.35.4.flatcar", "bke v1.35.4 flatcar", "v1.35.4"),
+		Entry("the newest older patch where the own one has no image for the OS", "v1.34.9", alias("bke-flatcar@latest"),
 			"v1.34.6.flatcar", "bke v1.34.6 flatcar", "v1.34.6"),
 		Entry("no patch above the control plane", "v1.35.5", alias("bke@latest"), "v1.35.4", "bke v1.35.4 ubuntu", "v1.35.4"),
 		Entry("the newest patch of an older minor version", "v1.35.4", alias("bke@v1.33"), "v1.33.9", "bke v1.33.9 ubuntu", "v1.33.9"),
 		Entry("no patch above the control plane for a pinned minor version", "v1.33.5", alias("bke@v1.33"), "v1.33.5", "bke v1.33.5 ubuntu", "v1.33.5"),
 		Entry("exactly a pinned patch", "v1.35.4", alias("bke@v1.33.5"), "v1.33.5", "bke v1.33.5 ubuntu", "v1.33.5"),
 		Entry("a pinned patch above the control plane's of the same minor version", "v1.35.4", alias("bke@v1.35.6"), "v1.35.6", "bke v1.35.6 ubuntu", "v1.35.6"),
-		Entry("a pinned patch for Flatcar", "v1.35.4", alias("bke@v1.34.6", v1alpha1.OSTypeFlatcar), "v1.34.6.flatcar", "bke v1.34.6 flatcar", "v1.34.6"),
+		Entry("a pinned patch for Flatcar", "v1.35.4", alias("bke-flatcar@v1.34.6"), "v1.34.6.flatcar", "bke v1.34.6 flatcar", "v1.34.6"),
 	)
 	DescribeTable("should not select", func(controlPlane string, term v1alpha1.ImageSelectorTerm, value, remedy string) {
 		options.Version = controlPlane
@@ -144,15 +144,15 @@ var _ = Describe("BKE aliases", func() {
 		miss := missOf(err)
 		Expect(miss.Field).To(Equal("spec.imageSelectorTerms[0].alias"))
 		Expect(miss.Value).To(Equal(value))
-		Expect(miss.Available).To(And(ContainElement("bke@v1.33.5 (ubuntu)"), Not(ContainElement(ContainSubstring("v1.35.1 ")))))
+		Expect(miss.Available).To(And(ContainElement("bke-ubuntu@v1.33.5"), Not(ContainElement(ContainSubstring("@v1.35.1")))))
 		Expect(err).To(MatchError(ContainSubstring(remedy)))
 	},
-		Entry("a version without an image", "v1.35.1", alias("bke@latest"), "bke@latest (ubuntu)", "runs v1.35.1"),
-		Entry("a pinned version without an image", "v1.35.4", alias("bke@v1.35.1"), "bke@v1.35.1 (ubuntu)", "runs v1.35.4"),
-		Entry("a minor version above the control plane", "v1.35.4", alias("bke@v1.36"), "bke@v1.36 (ubuntu)", "nodes must not be newer"),
-		Entry("a patch of a minor version above the control plane", "v1.35.4", alias("bke@v1.36.0"), "bke@v1.36.0 (ubuntu)", "nodes must not be newer"),
-		Entry("an OS that the version is not built for", "v1.35.4", alias("bke@v1.33", v1alpha1.OSTypeFlatcar), "bke@v1.33 (flatcar)", "runs v1.35.4"),
-		Entry("an unknown version", "v1.35.4", alias("bke@v1.12"), "bke@v1.12 (ubuntu)", "runs v1.35.4"),
+		Entry("a version without an image", "v1.35.1", alias("bke@latest"), "bke@latest", "runs v1.35.1"),
+		Entry("a pinned version without an image", "v1.35.4", alias("bke@v1.35.1"), "bke@v1.35.1", "runs v1.35.4"),
+		Entry("a minor version above the control plane", "v1.35.4", alias("bke@v1.36"), "bke@v1.36", "nodes must not be newer"),
+		Entry("a patch of a minor version above the control plane", "v1.35.4", alias("bke@v1.36.0"), "bke@v1.36.0", "nodes must not be newer"),
+		Entry("an OS that the version is not built for", "v1.35.4", alias("bke-flatcar@v1.33"), "bke-flatcar@v1.33", "runs v1.35.4"),
+		Entry("an unknown version", "v1.35.4", alias("bke@v1.12"), "bke@v1.12", "runs v1.35.4"),
 	)
 	It("should say what a cluster that does not name its version needs", func() {
 		options.Version = "stable"
@@ -203,7 +203,7 @@ var _ = Describe("BKE aliases", func() {
 			Expect(snapshots.Refresh(ctx)).To(Succeed())
 			found, err := provider.Resolve(ctx, nodeClass)
 			if err == nil {
-				nodeClass.Status.Image = &v1alpha1.ImageStatus{ID: found.ID, Name: found.Name, Type: found.Type}
+				nodeClass.Status.Images = []v1alpha1.ImageStatus{{ID: found.ID, Name: found.Name, Type: found.Type}}
 				nodeClass.Status.KubernetesVersion = found.KubernetesVersion
 			}
 			return found, err
@@ -257,10 +257,10 @@ var _ = Describe("BKE aliases", func() {
 				Expect(read(none)).To(HaveField("ID", own))
 			}
 			_, err := read(none)
-			Expect(missOf(err).Value).To(Equal("bke@latest (ubuntu)"))
+			Expect(missOf(err).Value).To(Equal("bke@latest"))
 		})
 		It("should follow a newer version at once", func() {
-			nodeClass.Status.Image.ID, nodeClass.Status.Image.Name, nodeClass.Status.KubernetesVersion = "older-image", "bke v1.35.2 ubuntu", older
+			nodeClass.Status.Images[0].ID, nodeClass.Status.Images[0].Name, nodeClass.Status.KubernetesVersion = "older-image", "bke v1.35.2 ubuntu", older
 			Expect(read(unchanged)).To(HaveField("ID", own))
 		})
 		It("should follow at once to what another alias selects", func() {

@@ -39,7 +39,7 @@ const (
 func (p *DefaultProvider) disks(request *LaunchRequest) ([]Disk, error) {
 	spec := request.NodeClass.Spec
 	root := lo.FromPtr(spec.RootDisk)
-	disk, err := p.disk(request, "spec.rootDisk", root.Size, root.Type, root.VolumeType)
+	disk, err := p.disk(request, "spec.rootDisk", root.Size, root.Medium, root.VolumeType)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func (p *DefaultProvider) disks(request *LaunchRequest) ([]Disk, error) {
 		if data.Size == nil {
 			return nil, invalid("%s.size is required", field)
 		}
-		if disk, err = p.disk(request, field, data.Size, data.Type, data.VolumeType); err != nil {
+		if disk, err = p.disk(request, field, data.Size, data.Medium, data.VolumeType); err != nil {
 			return nil, err
 		}
 		disks = append(disks, disk)
@@ -58,7 +58,7 @@ func (p *DefaultProvider) disks(request *LaunchRequest) ([]Disk, error) {
 }
 
 // disk is one disk: its size in whole GiB and the volume type of its medium for the server's category and zone.
-func (p *DefaultProvider) disk(request *LaunchRequest, field string, size *resource.Quantity, medium v1alpha1.DiskType, volumeType string) (Disk, error) {
+func (p *DefaultProvider) disk(request *LaunchRequest, field string, size *resource.Quantity, medium v1alpha1.DiskMedium, volumeType string) (Disk, error) {
 	disk := Disk{SizeGiB: defaultRootDiskGiB, VolumeType: volumeType}
 	if size != nil {
 		disk.SizeGiB = int((size.Value() + bytesPerGiB - 1) / bytesPerGiB)
@@ -66,10 +66,10 @@ func (p *DefaultProvider) disk(request *LaunchRequest, field string, size *resou
 	if volumeType != "" {
 		return disk, nil
 	}
-	medium = lo.CoalesceOrEmpty(medium, v1alpha1.DiskTypeSSD)
+	medium = lo.CoalesceOrEmpty(medium, v1alpha1.DiskMediumSSD)
 	var ok bool
 	if disk.VolumeType, ok = p.zones.VolumeType(request.Zone, request.Category, medium); !ok {
-		return disk, invalid("%s.type: zone %s sells no %s disk for %s servers; choose another type or set %s.volumeType",
+		return disk, invalid("%s.medium: zone %s sells no %s disk for %s servers; choose another medium or set %s.volumeType",
 			field, request.Zone, medium, request.Category, field)
 	}
 	return disk, nil
@@ -77,8 +77,8 @@ func (p *DefaultProvider) disk(request *LaunchRequest, field string, size *resou
 
 // MediumOf returns the medium that a word of the cloud says, be it the type of a disk or the name of a volume type; empty
 // where it says none that we know.
-func MediumOf(text string) v1alpha1.DiskType {
-	medium, _ := lo.Find([]v1alpha1.DiskType{v1alpha1.DiskTypeSSD, v1alpha1.DiskTypeHDD}, func(medium v1alpha1.DiskType) bool {
+func MediumOf(text string) v1alpha1.DiskMedium {
+	medium, _ := lo.Find([]v1alpha1.DiskMedium{v1alpha1.DiskMediumSSD, v1alpha1.DiskMediumHDD}, func(medium v1alpha1.DiskMedium) bool {
 		return strings.Contains(strings.ToUpper(text), string(medium))
 	})
 	return medium

@@ -60,7 +60,7 @@ type Volume struct {
 	// SizeGiB is the size in GiB.
 	SizeGiB int
 	// Medium is SSD or HDD; empty where the cloud says it in no word that we know.
-	Medium v1alpha1.DiskType
+	Medium v1alpha1.DiskMedium
 	// Root is true for the disk that the server boots from.
 	Root bool
 }

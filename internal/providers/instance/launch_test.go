@@ -58,7 +58,7 @@ var _ = Describe("Launch", func() {
 		Entry("zone", "availability_zone", is("HN2"), func(r *instance.LaunchRequest) { r.Zone = "HN2" }),
 		Entry("billing plan", "billing_plan", is("on_demand")),
 		Entry("quantity", "quantity", is(1)),
-		Entry("image", "os/id", func(w *world) any { return w.nodeClass().Status.Image.ID }),
+		Entry("image", "os/id", func(w *world) any { return w.nodeClass().Status.Image().ID }),
 		Entry("kind of image", "os/type", is("image")),
 		Entry("default root disk", "rootdisk/size", is(40)),
 		Entry("root disk's size", "rootdisk/size", is(60), func(r *instance.LaunchRequest) {
@@ -66,7 +66,7 @@ var _ = Describe("Launch", func() {
 		}),
 		Entry("default medium", "rootdisk/volume_type", is("PREMIUM-SSD1")),
 		Entry("medium", "rootdisk/volume_type", is("PREMIUM-HDD1"), func(r *instance.LaunchRequest) {
-			r.NodeClass.Spec.RootDisk = &v1alpha1.RootDisk{Type: v1alpha1.DiskTypeHDD}
+			r.NodeClass.Spec.RootDisk = &v1alpha1.RootDisk{Medium: v1alpha1.DiskMediumHDD}
 		}),
 		Entry("volume type by name", "rootdisk/volume_type", is("PREMIUM-HDD1"), func(r *instance.LaunchRequest) {
 			r.NodeClass.Spec.RootDisk = &v1alpha1.RootDisk{VolumeType: "PREMIUM-HDD1"}
@@ -79,11 +79,11 @@ var _ = Describe("Launch", func() {
 		Entry("public address, by default", "is_created_wan", is(true)),
 		Entry("no public address", "is_created_wan", is(false), func(r *instance.LaunchRequest) { r.NodeClass.Spec.PublicIPv4 = lo.ToPtr(false) }),
 		Entry("no password", "password", is(false)),
-		Entry("SSH key", "sshkey", is("ops"), func(r *instance.LaunchRequest) { r.NodeClass.Status.SSHKey = "ops" }),
+		Entry("SSH key", "sshkey", is("ops"), func(r *instance.LaunchRequest) { r.NodeClass.Status.SSHKeyName = "ops" }),
 		Entry("user data", "user_data", is("#!/bin/bash\n/opt/bizfly-kubernetes-engine/bootstrap.sh\n")),
 		Entry("bootstrap metadata", "metadata/bke_cluster_id", func(w *world) any { return w.box.BKE().ClusterUID }),
 		Entry("the user's metadata", "metadata/team", is("payments"), func(r *instance.LaunchRequest) {
-			r.NodeClass.Spec.Metadata = map[string]string{"team": "payments"}
+			r.NodeClass.Spec.Tags = map[string]string{"team": "payments"}
 		}),
 		Entry("the managed mark", "metadata/karpenter-managed", is("true")),
 		Entry("the cluster's name", "metadata/karpenter-cluster-name", is(clusterName)),
@@ -93,13 +93,13 @@ var _ = Describe("Launch", func() {
 		Entry("the attempt", "metadata/karpenter-attempt", is("3"), func(r *instance.LaunchRequest) { r.Attempt = 3 }),
 		Entry("the NodePool", "metadata/karpenter-nodepool", is("default")),
 		Entry("the NodeClass", "metadata/karpenter-nodeclass", is("default")),
-		Entry("the image's id", "metadata/karpenter-image", func(w *world) any { return w.nodeClass().Status.Image.ID }),
+		Entry("the image's id", "metadata/karpenter-image", func(w *world) any { return w.nodeClass().Status.Image().ID }),
 		Entry("our metadata over the user's", "metadata/karpenter-cluster-uid", is(clusterUID), func(r *instance.LaunchRequest) {
-			r.NodeClass.Spec.Metadata = map[string]string{v1alpha1.MetadataClusterUID: "stolen"}
+			r.NodeClass.Spec.Tags = map[string]string{v1alpha1.MetadataClusterUID: "stolen"}
 		}),
 		Entry("the bootstrap's metadata over the user's", "metadata/bke_cluster_id", func(w *world) any { return w.box.BKE().ClusterUID },
 			func(r *instance.LaunchRequest) {
-				r.NodeClass.Spec.Metadata = map[string]string{"bke_cluster_id": "stolen"}
+				r.NodeClass.Spec.Tags = map[string]string{"bke_cluster_id": "stolen"}
 			}),
 		Entry("values cut to 255 bytes", "metadata/karpenter-nodepool", is(strings.Repeat("é", 127)), func(r *instance.LaunchRequest) {
 			r.NodePool = strings.Repeat("é", 300)
@@ -126,7 +126,7 @@ var _ = Describe("Launch", func() {
 		Expect(server.Zone).To(Equal("HN1"))
 		Expect(server.BillingPlan).To(Equal("on_demand"))
 		Expect(server.NetworkPlan).To(Equal("free_datatransfer"))
-		Expect(server.ImageID).To(Equal(w.nodeClass().Status.Image.ID))
+		Expect(server.ImageID).To(Equal(w.nodeClass().Status.Image().ID))
 		Expect([]string{server.ClusterUID, server.NodeClaim, server.NodeClaimUID, server.NodePool, server.NodeClass}).
 			To(Equal([]string{clusterUID, claimName, claimUID, "default", "default"}))
 		Expect(server.Attempt).To(Equal(1))
@@ -160,7 +160,7 @@ var _ = Describe("Launch", func() {
 			Expect(first.Name).To(Equal(instance.Name(claimName, claimUID, clusterUID, 1)))
 			Expect(first.OrderedAt).To(BeTemporally("~", time.Now(), time.Minute))
 			Expect([]string{first.Flavor, first.Zone, first.BillingPlan, first.ImageID}).
-				To(Equal([]string{"p2.2c_4g", "HN1", "on_demand", w.nodeClass().Status.Image.ID}))
+				To(Equal([]string{"p2.2c_4g", "HN1", "on_demand", w.nodeClass().Status.Image().ID}))
 			Expect(second.TaskID).To(Equal(w.box.State().Tasks[0].ID))
 		})
 		It("should go on when only the task cannot be written", func() {
@@ -222,9 +222,9 @@ var _ = Describe("Launch", func() {
 			Expect(w.count(createServer)).To(BeZero())
 		},
 		Entry("a medium that the zone does not sell", func(r *instance.LaunchRequest) {
-			r.Category, r.Zone, r.NodeClass.Spec.RootDisk = "dedicated", "HN2", &v1alpha1.RootDisk{Type: v1alpha1.DiskTypeHDD}
+			r.Category, r.Zone, r.NodeClass.Spec.RootDisk = "dedicated", "HN2", &v1alpha1.RootDisk{Medium: v1alpha1.DiskMediumHDD}
 		}, "zone HN2 sells no HDD disk for dedicated servers"),
-		Entry("an image that was not found", func(r *instance.LaunchRequest) { r.NodeClass.Status.Image = nil }, "image"),
+		Entry("an image that was not found", func(r *instance.LaunchRequest) { r.NodeClass.Status.Images = nil }, "image"),
 		Entry("no identity", func(r *instance.LaunchRequest) { r.NodeClaimUID = "" }, "UID"),
 		Entry("no attempt", func(r *instance.LaunchRequest) { r.Attempt = 0 }, "attempt"),
 		Entry("no record", func(r *instance.LaunchRequest) { r.Record = nil }, "records"),

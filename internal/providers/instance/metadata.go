@@ -37,7 +37,7 @@ const maxMetadataValue = 255
 // metadata makes a server's metadata: the user's, then what the bootstrap script reads, then our own, so that a user
 // can break neither the join nor our identity, even where the API server's validation was bypassed.
 func (p *DefaultProvider) metadata(request *LaunchRequest, script *bootstrap.Output) (map[string]string, error) {
-	result := lo.MapValues(lo.PickBy(request.NodeClass.Spec.Metadata, func(key, _ string) bool {
+	result := lo.MapValues(lo.PickBy(request.NodeClass.Spec.Tags, func(key, _ string) bool {
 		return !lo.SomeBy(v1alpha1.ReservedMetadataPrefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
 	}), func(value, _ string) string { return bounded(value) })
 	for key, value := range script.Metadata {
@@ -57,7 +57,7 @@ func (p *DefaultProvider) metadata(request *LaunchRequest, script *bootstrap.Out
 		v1alpha1.MetadataAttempt:      strconv.Itoa(request.Attempt),
 		v1alpha1.MetadataNodePool:     request.NodePool,
 		v1alpha1.MetadataNodeClass:    request.NodeClass.Name,
-		v1alpha1.MetadataImage:        request.NodeClass.Status.Image.ID,
+		v1alpha1.MetadataImage:        request.NodeClass.Status.Image().ID,
 		// Not that of the NodeClass's status: templates are read anew for each launch, and a server that has the present ones
 		// must not be replaced over those of a minute ago.
 		v1alpha1.MetadataUserDataHash: script.UserDataHash,

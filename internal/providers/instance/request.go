@@ -99,7 +99,7 @@ func (p *DefaultProvider) order(ctx context.Context, request *LaunchRequest) (*g
 	switch {
 	case request.NodeClaimUID == "" || request.Attempt < 1 || request.Record == nil:
 		return nil, intent, errors.New("a launch needs the claim's UID, an attempt from 1 and somebody who records it")
-	case nodeClass == nil || nodeClass.Status.Image == nil:
+	case nodeClass == nil || nodeClass.Status.Image() == nil:
 		return nil, intent, errors.New("a launch needs a NodeClass whose image has been found")
 	}
 	disks, err := p.disks(request)
@@ -107,7 +107,7 @@ func (p *DefaultProvider) order(ctx context.Context, request *LaunchRequest) (*g
 		// The zone lacks a volume type: nothing is worth trying again, except another offering.
 		return nil, intent, &bizfly.APIError{Operation: "CreateServer", Class: bizfly.ClassInvalid, NotSent: true, Message: err.Error(), Err: err}
 	}
-	image := nodeClass.Status.Image
+	image := nodeClass.Status.Image()
 	networks := lo.Map(nodeClass.Status.Networks, func(n v1alpha1.NetworkStatus, _ int) string { return n.ID })
 	firewalls := lo.Map(nodeClass.Status.Firewalls, func(f v1alpha1.FirewallStatus, _ int) string { return f.ID })
 	intent = Intent{
@@ -148,7 +148,7 @@ func (p *DefaultProvider) order(ctx context.Context, request *LaunchRequest) (*g
 	return &gobizfly.ServerCreateRequest{
 		Name:             intent.Name,
 		FlavorName:       p.names.of(request.Flavor),
-		SSHKey:           nodeClass.Status.SSHKey,
+		SSHKey:           nodeClass.Status.SSHKeyName,
 		Password:         false,
 		RootDisk:         wire[0],
 		DataDisks:        wire[1:],
@@ -157,7 +157,7 @@ func (p *DefaultProvider) order(ctx context.Context, request *LaunchRequest) (*g
 		OS:               &gobizfly.ServerOS{ID: image.ID, Type: string(lo.CoalesceOrEmpty(image.Type, v1alpha1.ImageTypeImage))},
 		Quantity:         1,
 		Firewalls:        firewalls,
-		NetworkPlan:      string(lo.CoalesceOrEmpty(nodeClass.Spec.NetworkPlan, v1alpha1.NetworkPlanFreeDataTransfer)),
+		NetworkPlan:      bizfly.PlanWord(nodeClass.EffectiveNetworkPlan()),
 		VPCNetworkIDs:    networks,
 		// The disks of the order have no plan of their own and get the server's.
 		BillingPlan: request.BillingPlan,

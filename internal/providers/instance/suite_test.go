@@ -164,7 +164,7 @@ func (w *world) nodeClass() *v1alpha1.BizflyNodeClass {
 	return &v1alpha1.BizflyNodeClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "default"},
 		Status: v1alpha1.BizflyNodeClassStatus{
-			Image:             &v1alpha1.ImageStatus{ID: version.WorkerImageID, Name: "bke"},
+			Images:            []v1alpha1.ImageStatus{{ID: version.WorkerImageID, Name: "bke"}},
 			Networks:          []v1alpha1.NetworkStatus{{ID: w.box.BKE().NetworkID}},
 			KubernetesVersion: snapshot.Cluster.Version.K8SVersion,
 		},

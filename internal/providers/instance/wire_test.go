@@ -40,7 +40,7 @@ func class(change func(*v1alpha1.BizflyNodeClass)) func(*instance.LaunchRequest)
 
 // withDataDisks orders two of them, of different media.
 func withDataDisks(r *instance.LaunchRequest) {
-	r.NodeClass.Spec.DataDisks = []v1alpha1.DataDisk{{Size: gib("100Gi")}, {Size: gib("50Gi"), Type: v1alpha1.DiskTypeHDD}}
+	r.NodeClass.Spec.DataDisks = []v1alpha1.DataDisk{{Size: gib("100Gi")}, {Size: gib("50Gi"), Medium: v1alpha1.DiskMediumHDD}}
 }
 
 var _ = Describe("Each field of a NodeClass", func() {
@@ -70,7 +70,7 @@ var _ = Describe("Each field of a NodeClass", func() {
 		},
 		Entry("rootDisk by medium", field{
 			prepare: func(_ *world, r *instance.LaunchRequest) {
-				r.NodeClass.Spec.RootDisk = &v1alpha1.RootDisk{Size: gib("60Gi"), Type: v1alpha1.DiskTypeHDD}
+				r.NodeClass.Spec.RootDisk = &v1alpha1.RootDisk{Size: gib("60Gi"), Medium: v1alpha1.DiskMediumHDD}
 			},
 			wire: func(*world) map[string]any {
 				return map[string]any{"rootdisk": map[string]any{"size": 60.0, "volume_type": "PREMIUM-HDD1"}}
@@ -159,7 +159,7 @@ var _ = Describe("Each field of a NodeClass", func() {
 		}),
 		Entry("SSH key, and never a password", field{
 			prepare: func(w *world, r *instance.LaunchRequest) {
-				r.NodeClass.Status.SSHKey = w.box.Options().Catalog.SSHKeys[0].Name
+				r.NodeClass.Status.SSHKeyName = w.box.Options().Catalog.SSHKeys[0].Name
 			},
 			wire: func(w *world) map[string]any {
 				return map[string]any{"sshkey": w.box.Options().Catalog.SSHKeys[0].Name, "password": false}
@@ -175,13 +175,13 @@ var _ = Describe("Each field of a NodeClass", func() {
 		Entry("an image", field{
 			prepare: func(*world, *instance.LaunchRequest) {},
 			wire: func(w *world) map[string]any {
-				return map[string]any{"os": map[string]any{"id": w.nodeClass().Status.Image.ID, "type": "image"}}
+				return map[string]any{"os": map[string]any{"id": w.nodeClass().Status.Image().ID, "type": "image"}}
 			},
 		}),
 		Entry("a snapshot", field{
 			prepare: func(w *world, r *instance.LaunchRequest) {
 				snapshot := w.box.Options().Catalog.Snapshots["HN"][0]
-				r.NodeClass.Status.Image = &v1alpha1.ImageStatus{ID: snapshot.ID, Type: v1alpha1.ImageTypeSnapshot}
+				r.NodeClass.Status.Images = []v1alpha1.ImageStatus{{ID: snapshot.ID, Type: v1alpha1.ImageTypeSnapshot}}
 			},
 			wire: func(w *world) map[string]any {
 				return map[string]any{"os": map[string]any{"id": w.box.Options().Catalog.Snapshots["HN"][0].ID, "type": "snapshot"}}
@@ -201,7 +201,7 @@ var _ = Describe("Each field of a NodeClass", func() {
 		}),
 		Entry("metadata", field{
 			prepare: func(_ *world, r *instance.LaunchRequest) {
-				r.NodeClass.Spec.Metadata = map[string]string{"team": "data"}
+				r.NodeClass.Spec.Tags = map[string]string{"team": "data"}
 			},
 			wire:  func(*world) map[string]any { return nil },
 			truth: func(_ *world, server cloud.Server) { Expect(server.Metadata).To(HaveKeyWithValue("team", "data")) },
@@ -229,9 +229,9 @@ var _ = Describe("Each field of a NodeClass", func() {
 		Expect(server.UserDataHash).To(MatchRegexp("^[0-9a-f]{16}$"))
 		Expect(server.DataDisks).To(Equal(2))
 		Expect(server.Volumes).To(ConsistOf(
-			And(HaveField("Root", true), HaveField("SizeGiB", 40), HaveField("Medium", v1alpha1.DiskTypeSSD)),
-			And(HaveField("Root", false), HaveField("SizeGiB", 100), HaveField("Medium", v1alpha1.DiskTypeSSD)),
-			And(HaveField("Root", false), HaveField("SizeGiB", 50), HaveField("Medium", v1alpha1.DiskTypeHDD)),
+			And(HaveField("Root", true), HaveField("SizeGiB", 40), HaveField("Medium", v1alpha1.DiskMediumSSD)),
+			And(HaveField("Root", false), HaveField("SizeGiB", 100), HaveField("Medium", v1alpha1.DiskMediumSSD)),
+			And(HaveField("Root", false), HaveField("SizeGiB", 50), HaveField("Medium", v1alpha1.DiskMediumHDD)),
 		))
 	})
 	DescribeTable("should be refused before anything is sent where there is no such disk",
@@ -245,11 +245,11 @@ var _ = Describe("Each field of a NodeClass", func() {
 			Expect(written.all()).To(BeEmpty())
 			Expect(w.box.Requests()).To(BeEmpty())
 		},
-		Entry("root disk", func(*v1alpha1.BizflyNodeClass) {}, "spec.rootDisk.type: zone HN9 sells no SSD disk for premium servers"),
+		Entry("root disk", func(*v1alpha1.BizflyNodeClass) {}, "spec.rootDisk.medium: zone HN9 sells no SSD disk for premium servers"),
 		Entry("data disk", func(n *v1alpha1.BizflyNodeClass) {
 			n.Spec.RootDisk = &v1alpha1.RootDisk{VolumeType: "PREMIUM-SSD1"}
-			n.Spec.DataDisks = []v1alpha1.DataDisk{{Size: gib("10Gi"), VolumeType: "PREMIUM-SSD1"}, {Size: gib("10Gi"), Type: v1alpha1.DiskTypeHDD}}
-		}, "spec.dataDisks[1].type: zone HN9 sells no HDD disk"),
+			n.Spec.DataDisks = []v1alpha1.DataDisk{{Size: gib("10Gi"), VolumeType: "PREMIUM-SSD1"}, {Size: gib("10Gi"), Medium: v1alpha1.DiskMediumHDD}}
+		}, "spec.dataDisks[1].medium: zone HN9 sells no HDD disk"),
 		Entry("data disk without a size", func(n *v1alpha1.BizflyNodeClass) {
 			n.Spec.RootDisk = &v1alpha1.RootDisk{VolumeType: "PREMIUM-SSD1"}
 			n.Spec.DataDisks = []v1alpha1.DataDisk{{}}
@@ -334,6 +334,6 @@ var _ = Describe("Data disks", func() {
 
 // withUserData gives a NodeClass a template that its status does not know yet.
 func withUserData(nodeClass *v1alpha1.BizflyNodeClass) {
-	nodeClass.Spec.Bootstrap = &v1alpha1.Bootstrap{UserData: lo.ToPtr("#!/bin/bash\ntrue\n")}
+	nodeClass.Spec.UserData = lo.ToPtr("#!/bin/bash\ntrue\n")
 	nodeClass.Status.UserDataHash = "that of a minute ago"
 }

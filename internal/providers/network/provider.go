@@ -115,11 +115,11 @@ func networkSelector(term v1alpha1.NetworkSelectorTerm, i int) selector[*gobizfl
 	case term.Tag != "":
 		return selector[*gobizfly.VPCNetwork]{field: path + ".tag", value: term.Tag, remedy: "no network carries this tag",
 			matches: func(n *gobizfly.VPCNetwork) bool { return slices.Contains(n.Tags, term.Tag) }}
-	case lo.FromPtr(term.Default):
-		return selector[*gobizfly.VPCNetwork]{field: path + ".default", value: "true", remedy: "the project has no default VPC network",
+	case term.Alias != "":
+		return selector[*gobizfly.VPCNetwork]{field: path + ".alias", value: term.Alias, remedy: "the project has no default VPC network",
 			matches: isDefault}
 	}
-	return selector[*gobizfly.VPCNetwork]{field: path, remedy: "set one of id, name, tag and default",
+	return selector[*gobizfly.VPCNetwork]{field: path, remedy: "set one of alias, id, name and tag",
 		matches: func(*gobizfly.VPCNetwork) bool { return false }}
 }
 
@@ -162,14 +162,14 @@ func (p *DefaultProvider) Firewalls(ctx context.Context, nodeClass *v1alpha1.Biz
 
 // SSHKey implements Provider.
 func (p *DefaultProvider) SSHKey(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (string, error) {
-	if len(nodeClass.Spec.SSHKeySelectorTerms) == 0 {
+	name := nodeClass.Spec.SSHKeyName
+	if name == "" {
 		return "", nil
 	}
-	name := nodeClass.Spec.SSHKeySelectorTerms[0].Name
 	keyName := func(k *gobizfly.KeyPair) string { return k.SSHKeyPair.Name }
 	return lookup.Cached(ctx, p.cache, cacheKeySSHKeys, p.api.ListSSHKeys, func(all []*gobizfly.KeyPair) (string, error) {
 		_, err := choose(all, []selector[*gobizfly.KeyPair]{{
-			field: "spec.sshKeySelectorTerms[0].name", value: name,
+			field: "spec.sshKeyName", value: name,
 			remedy:  "keys belong to the user whose credentials the controller has",
 			matches: func(k *gobizfly.KeyPair) bool { return keyName(k) == name },
 		}}, keyName, keyName)

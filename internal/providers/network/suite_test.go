@@ -115,10 +115,8 @@ func firewalls(terms ...v1alpha1.FirewallSelectorTerm) ([]network.Firewall, erro
 	return provider.Firewalls(ctx, &v1alpha1.BizflyNodeClass{Spec: v1alpha1.BizflyNodeClassSpec{FirewallSelectorTerms: terms}})
 }
 
-func sshKey(names ...string) (string, error) {
-	return provider.SSHKey(ctx, &v1alpha1.BizflyNodeClass{Spec: v1alpha1.BizflyNodeClassSpec{
-		SSHKeySelectorTerms: lo.Map(names, func(name string, _ int) v1alpha1.SSHKeySelectorTerm { return v1alpha1.SSHKeySelectorTerm{Name: name} }),
-	}})
+func sshKey(name string) (string, error) {
+	return provider.SSHKey(ctx, &v1alpha1.BizflyNodeClass{Spec: v1alpha1.BizflyNodeClassSpec{SSHKeyName: name}})
 }
 
 func missOf(err error) *network.NotFoundError {
@@ -192,7 +190,7 @@ var _ = Describe("VPC networks", func() {
 				v1alpha1.NetworkSelectorTerm{Name: "kubernetes"},
 				v1alpha1.NetworkSelectorTerm{Tag: "karpenter"},
 				v1alpha1.NetworkSelectorTerm{ID: vpc("tiny").ID},
-				v1alpha1.NetworkSelectorTerm{Default: lo.ToPtr(true)},
+				v1alpha1.NetworkSelectorTerm{Alias: "default"},
 			)).To(Equal([]string{"kubernetes", byTag[0].Name, byTag[1].Name, "default-vpc"}))
 		})
 		It("should say in which zones they are, those that were only hinted at included", func() {
@@ -206,7 +204,7 @@ var _ = Describe("VPC networks", func() {
 		It("should say which of them has an internet gateway", func() {
 			vpc("tiny").InternetGateway = lo.ToPtr("")
 			start(true)
-			found, err := networks(v1alpha1.NetworkSelectorTerm{Name: "kubernetes"}, v1alpha1.NetworkSelectorTerm{Default: lo.ToPtr(true)}, v1alpha1.NetworkSelectorTerm{Name: "tiny"})
+			found, err := networks(v1alpha1.NetworkSelectorTerm{Name: "kubernetes"}, v1alpha1.NetworkSelectorTerm{Alias: "default"}, v1alpha1.NetworkSelectorTerm{Name: "tiny"})
 			Expect(err).ToNot(HaveOccurred())
 			Expect(lo.Map(found, func(n network.Network, _ int) bool { return n.InternetGateway })).To(Equal([]bool{false, true, false}))
 		})
@@ -222,7 +220,7 @@ var _ = Describe("VPC networks", func() {
 			Entry("an id", v1alpha1.NetworkSelectorTerm{ID: "nope"}, ".id", "nope"),
 			Entry("a name", v1alpha1.NetworkSelectorTerm{Name: "kuber"}, ".name", "kuber"),
 			Entry("a tag", v1alpha1.NetworkSelectorTerm{Tag: "default-vpc-network"}, ".tag", "default-vpc-network"),
-			Entry("a default", v1alpha1.NetworkSelectorTerm{Default: lo.ToPtr(true)}, ".default", "true"),
+			Entry("a default", v1alpha1.NetworkSelectorTerm{Alias: "default"}, ".alias", "default"),
 			Entry("a term that selects nothing", v1alpha1.NetworkSelectorTerm{}, "", ""),
 		)
 	})
@@ -279,7 +277,7 @@ var _ = Describe("Firewalls", func() {
 var _ = Describe("The SSH key", func() {
 	It("should be none, and not read, without terms", func() {
 		start(true)
-		Expect(sshKey()).To(BeEmpty())
+		Expect(sshKey("")).To(BeEmpty())
 		Expect(reads("/keypairs")).To(BeZero())
 	})
 	It("should be found by name", func() {
@@ -290,6 +288,6 @@ var _ = Describe("The SSH key", func() {
 		start(true)
 		name, err := sshKey("laptop")
 		Expect(name).To(BeEmpty())
-		Expect(missOf(err).Error()).To(HavePrefix(`spec.sshKeySelectorTerms[0].name: nothing matches "laptop"; available: [karpenter ops]`))
+		Expect(missOf(err).Error()).To(HavePrefix(`spec.sshKeyName: nothing matches "laptop"; available: [karpenter ops]`))
 	})
 })

@@ -38,7 +38,7 @@ type Item struct {
 	// DiskGiB is the size of the root disk in GiB.
 	DiskGiB int
 	// DiskType is the medium of the root disk.
-	DiskType v1alpha1.DiskType
+	DiskType v1alpha1.DiskMedium
 	// DataDisks are the other disks of the server.
 	DataDisks []Disk
 	// BillingPlan is how it is paid for.
@@ -52,7 +52,7 @@ type Disk struct {
 	// GiB is its size in GiB.
 	GiB int
 	// Type is its medium.
-	Type v1alpha1.DiskType
+	Type v1alpha1.DiskMedium
 }
 
 // Provider prices items.

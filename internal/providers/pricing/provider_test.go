@@ -31,7 +31,7 @@ import (
 )
 
 var base = pricing.Item{
-	Category: "premium", CPU: 6, MemoryMiB: 24 * 1024, DiskType: v1alpha1.DiskTypeSSD,
+	Category: "premium", CPU: 6, MemoryMiB: 24 * 1024, DiskType: v1alpha1.DiskMediumSSD,
 	BillingPlan: v1alpha1.BillingPlanOnDemand, NetworkPlan: v1alpha1.NetworkPlanFreeDataTransfer,
 }
 
@@ -59,12 +59,12 @@ var _ = Describe("Pricing", func() {
 	})
 	It("should add the root disk", func() {
 		Expect(price(with(func(i *pricing.Item) { i.DiskGiB = 40 }))).To(Equal(5775.0 + 40*5))
-		Expect(price(with(func(i *pricing.Item) { i.DiskGiB = 40; i.DiskType = v1alpha1.DiskTypeHDD }))).To(Equal(5775.0 + 40*2.5))
+		Expect(price(with(func(i *pricing.Item) { i.DiskGiB = 40; i.DiskType = v1alpha1.DiskMediumHDD }))).To(Equal(5775.0 + 40*2.5))
 	})
 	It("should add every data disk with its own medium", func() {
 		Expect(price(with(func(i *pricing.Item) {
 			i.DiskGiB = 40
-			i.DataDisks = []pricing.Disk{{GiB: 100, Type: v1alpha1.DiskTypeHDD}, {GiB: 10, Type: v1alpha1.DiskTypeSSD}}
+			i.DataDisks = []pricing.Disk{{GiB: 100, Type: v1alpha1.DiskMediumHDD}, {GiB: 10, Type: v1alpha1.DiskMediumSSD}}
 		}))).To(Equal(5775.0 + 40*5 + 100*2.5 + 10*5))
 	})
 	It("should charge the subscription with the published factors", func() {
@@ -102,7 +102,7 @@ var _ = Describe("Pricing", func() {
 		Entry("a negative disk", func(i *pricing.Item) { i.DiskGiB = -1 }),
 		Entry("an unknown medium", func(i *pricing.Item) { i.DiskType = "TAPE" }),
 		Entry("a data disk of an unknown medium", func(i *pricing.Item) { i.DataDisks = []pricing.Disk{{GiB: 10, Type: "TAPE"}} }),
-		Entry("a negative data disk", func(i *pricing.Item) { i.DataDisks = []pricing.Disk{{GiB: -1, Type: v1alpha1.DiskTypeSSD}} }),
+		Entry("a negative data disk", func(i *pricing.Item) { i.DataDisks = []pricing.Disk{{GiB: -1, Type: v1alpha1.DiskMediumSSD}} }),
 		Entry("an unknown billing plan", func(i *pricing.Item) { i.BillingPlan = "spot_instance" }),
 		Entry("an unknown network plan", func(i *pricing.Item) { i.NetworkPlan = "pigeon" }),
 	)
@@ -117,7 +117,7 @@ var _ = Describe("Pricing", func() {
 				GPUName:     pick(random, []string{"", "NVIDIA A30", "other"}),
 				GPUCount:    random.IntN(9),
 				DiskGiB:     random.IntN(16384),
-				DiskType:    pick(random, []v1alpha1.DiskType{v1alpha1.DiskTypeSSD, v1alpha1.DiskTypeHDD}),
+				DiskType:    pick(random, []v1alpha1.DiskMedium{v1alpha1.DiskMediumSSD, v1alpha1.DiskMediumHDD}),
 				BillingPlan: pick(random, []v1alpha1.BillingPlan{v1alpha1.BillingPlanOnDemand, v1alpha1.BillingPlanSavingPlan}),
 				NetworkPlan: pick(random, []v1alpha1.NetworkPlan{v1alpha1.NetworkPlanFreeBandwidth, v1alpha1.NetworkPlanFreeDataTransfer}),
 			}
@@ -129,7 +129,7 @@ var _ = Describe("Pricing", func() {
 				"GPU":    func(i *pricing.Item) { i.GPUCount++ },
 				"disk":   func(i *pricing.Item) { i.DiskGiB++ },
 				"data disk": func(i *pricing.Item) {
-					i.DataDisks = append(slices.Clone(i.DataDisks), pricing.Disk{GiB: 10, Type: v1alpha1.DiskTypeHDD})
+					i.DataDisks = append(slices.Clone(i.DataDisks), pricing.Disk{GiB: 10, Type: v1alpha1.DiskMediumHDD})
 				},
 			} {
 				more := item
@@ -163,8 +163,8 @@ var _ = Describe("Pricing", func() {
 		Entry("a negative factor", "generations: {'4a': -1}", "generations.4a is -1"),
 		Entry("a free GPU", "gpus: {a30: 0}", "gpus.a30 is 0"),
 		Entry("a missing medium", "disks: {SSD: 1}", "disks.HDD is 0"),
-		Entry("a missing plan", "billingPlans: {on_demand: {compute: 1, disk: 1}}", "billingPlans.saving_plan.compute is 0"),
-		Entry("a negative surcharge", "networkPlans: {free_bandwidth: -1}", "networkPlans.free_bandwidth is -1"),
+		Entry("a missing plan", "billingPlans: {OnDemand: {compute: 1, disk: 1}}", "billingPlans.SavingPlan.compute is 0"),
+		Entry("a negative surcharge", "networkPlans: {FreeBandwidth: -1}", "networkPlans.FreeBandwidth is -1"),
 		Entry("no price for other categories", "categories: {basic: {cpu: 1, memoryGiB: 1}}", "categories.default is missing"),
 		Entry("no price for other GPUs", "gpus: {a30: 1}", "gpus.default is missing"),
 	)

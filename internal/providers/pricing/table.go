@@ -51,7 +51,7 @@ type Table struct {
 	// GPUs are the rates of one GPU by a word of the model's name in lower case, with "default" for those not named.
 	GPUs map[string]float64 `json:"gpus"`
 	// Disks are the rates of one GiB by medium.
-	Disks map[v1alpha1.DiskType]float64 `json:"disks"`
+	Disks map[v1alpha1.DiskMedium]float64 `json:"disks"`
 	// BillingPlans are multiples of the on-demand rates.
 	BillingPlans map[v1alpha1.BillingPlan]PlanFactors `json:"billingPlans"`
 	// NetworkPlans are surcharges per server.
@@ -113,7 +113,7 @@ func (t *Table) validate() error {
 	for _, name := range slices.Sorted(maps.Keys(t.GPUs)) {
 		positive(t.GPUs[name], "gpus."+name)
 	}
-	for _, medium := range []v1alpha1.DiskType{v1alpha1.DiskTypeSSD, v1alpha1.DiskTypeHDD} {
+	for _, medium := range []v1alpha1.DiskMedium{v1alpha1.DiskMediumSSD, v1alpha1.DiskMediumHDD} {
 		positive(t.Disks[medium], "disks."+string(medium))
 	}
 	for _, plan := range []v1alpha1.BillingPlan{v1alpha1.BillingPlanOnDemand, v1alpha1.BillingPlanSavingPlan} {

@@ -78,7 +78,7 @@ func (p *DefaultProvider) RegionLabel() string {
 }
 
 // VolumeType returns the alphabetically first volume type of the medium for the category in the zone.
-func (p *DefaultProvider) VolumeType(zone, category string, disk v1alpha1.DiskType) (string, bool) {
+func (p *DefaultProvider) VolumeType(zone, category string, disk v1alpha1.DiskMedium) (string, bool) {
 	snapshot, err := p.catalog.Snapshot()
 	if err != nil {
 		return "", false
@@ -130,9 +130,9 @@ func (p *DefaultProvider) Categories() []string {
 
 // Medium returns the medium of a volume type. The API says it as "SSD" or with the category before it ("PREMIUM SSD");
 // older types say it in their name only (PREMIUM-SSD1).
-func Medium(volumeType *gobizfly.VolumeType) (v1alpha1.DiskType, bool) {
+func Medium(volumeType *gobizfly.VolumeType) (v1alpha1.DiskMedium, bool) {
 	for _, text := range []string{volumeType.Type, volumeType.Name} {
-		for _, medium := range []v1alpha1.DiskType{v1alpha1.DiskTypeSSD, v1alpha1.DiskTypeHDD} {
+		for _, medium := range []v1alpha1.DiskMedium{v1alpha1.DiskMediumSSD, v1alpha1.DiskMediumHDD} {
 			if strings.Contains(strings.ToUpper(text), string(medium)) {
 				return medium, true
 			}

@@ -65,7 +65,7 @@ var _ = Describe("Zones", func() {
 		Expect(err).To(MatchError(catalog.ErrNotReady))
 		Expect(provider.RegionLabel()).To(BeEmpty())
 		Expect(provider.HasVolumeType("HN1", "premium", "PREMIUM-SSD1")).To(BeFalse())
-		_, ok := provider.VolumeType("HN1", "premium", v1alpha1.DiskTypeSSD)
+		_, ok := provider.VolumeType("HN1", "premium", v1alpha1.DiskMediumSSD)
 		Expect(ok).To(BeFalse())
 	})
 	It("should label the region with its short name, as the cloud controller manager does by default", func() {
@@ -75,18 +75,18 @@ var _ = Describe("Zones", func() {
 		Expect(zone.NewDefaultProvider(static{snapshot}, zone.Config{RegionLabel: "hanoi"}).RegionLabel()).To(Equal("hanoi"))
 	})
 	DescribeTable("should choose the volume type of medium, category and zone",
-		func(in, category string, disk v1alpha1.DiskType, expected string) {
+		func(in, category string, disk v1alpha1.DiskMedium, expected string) {
 			name, ok := provider.VolumeType(in, category, disk)
 			Expect(ok).To(Equal(expected != ""))
 			Expect(name).To(Equal(expected))
 		},
-		Entry("the first of several by name", "HN1", "premium", v1alpha1.DiskTypeSSD, "PREMIUM-SSD1"),
-		Entry("only one that is in the zone", "HN2", "premium", v1alpha1.DiskTypeSSD, "PREMIUM-SSD2"),
-		Entry("another medium", "HN1", "premium", v1alpha1.DiskTypeHDD, "PREMIUM-HDD1"),
-		Entry("none where there is none", "HN2", "premium", v1alpha1.DiskTypeHDD, ""),
-		Entry("a short type", "HN2", "basic", v1alpha1.DiskTypeSSD, "BASIC_SSD1"),
-		Entry("one that says its medium in its name and names no zones", "HN2", "enterprise", v1alpha1.DiskTypeSSD, "PREMIUM_SSD_OLD"),
-		Entry("none of a medium that we do not know", "HN1", "dedicated", v1alpha1.DiskTypeSSD, ""),
+		Entry("the first of several by name", "HN1", "premium", v1alpha1.DiskMediumSSD, "PREMIUM-SSD1"),
+		Entry("only one that is in the zone", "HN2", "premium", v1alpha1.DiskMediumSSD, "PREMIUM-SSD2"),
+		Entry("another medium", "HN1", "premium", v1alpha1.DiskMediumHDD, "PREMIUM-HDD1"),
+		Entry("none where there is none", "HN2", "premium", v1alpha1.DiskMediumHDD, ""),
+		Entry("a short type", "HN2", "basic", v1alpha1.DiskMediumSSD, "BASIC_SSD1"),
+		Entry("one that says its medium in its name and names no zones", "HN2", "enterprise", v1alpha1.DiskMediumSSD, "PREMIUM_SSD_OLD"),
+		Entry("none of a medium that we do not know", "HN1", "dedicated", v1alpha1.DiskMediumSSD, ""),
 	)
 	DescribeTable("should know a volume type by name",
 		func(in, category, name string, expected bool) {
@@ -108,19 +108,19 @@ var _ = Describe("Zones", func() {
 	})
 	It("should read the disks of a NodeClass, the root disk first and with every default", func() {
 		spec := &v1alpha1.BizflyNodeClassSpec{}
-		Expect(zone.Disks(spec)).To(Equal([]zone.Disk{{Field: "spec.rootDisk", GiB: 40, Type: v1alpha1.DiskTypeSSD}}))
+		Expect(zone.Disks(spec)).To(Equal([]zone.Disk{{Field: "spec.rootDisk", GiB: 40, Type: v1alpha1.DiskMediumSSD}}))
 		spec.RootDisk = &v1alpha1.RootDisk{Size: lo.ToPtr(resource.MustParse("60Gi")), VolumeType: "PREMIUM-HDD1"}
-		spec.DataDisks = []v1alpha1.DataDisk{{Size: lo.ToPtr(resource.MustParse("100Gi")), Type: v1alpha1.DiskTypeHDD}}
+		spec.DataDisks = []v1alpha1.DataDisk{{Size: lo.ToPtr(resource.MustParse("100Gi")), Medium: v1alpha1.DiskMediumHDD}}
 		Expect(zone.Disks(spec)).To(Equal([]zone.Disk{
-			{Field: "spec.rootDisk", GiB: 60, VolumeType: "PREMIUM-HDD1"}, {Field: "spec.dataDisks[0]", GiB: 100, Type: v1alpha1.DiskTypeHDD},
+			{Field: "spec.rootDisk", GiB: 60, VolumeType: "PREMIUM-HDD1"}, {Field: "spec.dataDisks[0]", GiB: 100, Type: v1alpha1.DiskMediumHDD},
 		}))
 	})
 	It("should give a disk the volume type that it names or that its medium has there", func() {
 		for disk, expected := range map[zone.Disk]string{
 			{VolumeType: "PREMIUM-SSD2"}:    "PREMIUM-SSD2",
 			{VolumeType: "PREMIUM-SSD1"}:    "",
-			{Type: v1alpha1.DiskTypeSSD}:    "PREMIUM-SSD2",
-			{Type: v1alpha1.DiskTypeHDD}:    "",
+			{Type: v1alpha1.DiskMediumSSD}:  "PREMIUM-SSD2",
+			{Type: v1alpha1.DiskMediumHDD}:  "",
 			{VolumeType: "PREMIUM_SSD_OLD"}: "",
 		} {
 			name, ok := disk.In(provider, "HN2", "premium")
@@ -130,7 +130,7 @@ var _ = Describe("Zones", func() {
 			}
 		}
 		Expect(zone.Disk{Field: "spec.rootDisk", VolumeType: "X"}.String()).To(Equal(`spec.rootDisk.volumeType "X"`))
-		Expect(zone.Disk{Field: "spec.dataDisks[1]", Type: v1alpha1.DiskTypeHDD}.String()).To(Equal(`spec.dataDisks[1].type "HDD"`))
+		Expect(zone.Disk{Field: "spec.dataDisks[1]", Type: v1alpha1.DiskMediumHDD}.String()).To(Equal(`spec.dataDisks[1].medium "HDD"`))
 	})
 })
 

@@ -43,7 +43,7 @@ type Provider interface {
 	RegionLabel() string
 	// VolumeType returns the name of the volume type of this medium that servers of the category can have in the zone,
 	// and false where there is none. Of several, the alphabetically first is used, so that the answer is stable.
-	VolumeType(zone, category string, disk v1alpha1.DiskType) (string, bool)
+	VolumeType(zone, category string, disk v1alpha1.DiskMedium) (string, bool)
 	// HasVolumeType says whether the named volume type exists for the category in the zone.
 	HasVolumeType(zone, category, volumeType string) bool
 	// VolumeTypes returns the names of the volume types of all categories in the zone, sorted.
@@ -62,7 +62,7 @@ type Disk struct {
 	// GiB is its size in GiB.
 	GiB int
 	// Type is the medium; it is empty where VolumeType says it.
-	Type v1alpha1.DiskType
+	Type v1alpha1.DiskMedium
 	// VolumeType is a volume type by its name, or empty.
 	VolumeType string
 }
@@ -71,15 +71,15 @@ type Disk struct {
 func Disks(spec *v1alpha1.BizflyNodeClassSpec) []Disk {
 	root := lo.FromPtr(spec.RootDisk)
 	size := lo.CoalesceOrEmpty(root.Size, lo.ToPtr(resource.MustParse(v1alpha1.DefaultRootDiskSize)))
-	disks := []Disk{newDisk("spec.rootDisk", size, root.Type, root.VolumeType)}
+	disks := []Disk{newDisk("spec.rootDisk", size, root.Medium, root.VolumeType)}
 	for i, data := range spec.DataDisks {
-		disks = append(disks, newDisk(fmt.Sprintf("spec.dataDisks[%d]", i), data.Size, data.Type, data.VolumeType))
+		disks = append(disks, newDisk(fmt.Sprintf("spec.dataDisks[%d]", i), data.Size, data.Medium, data.VolumeType))
 	}
 	return disks
 }
 
-func newDisk(field string, size *resource.Quantity, medium v1alpha1.DiskType, volumeType string) Disk {
-	disk := Disk{Field: field, Type: lo.CoalesceOrEmpty(medium, v1alpha1.DiskTypeSSD), VolumeType: volumeType}
+func newDisk(field string, size *resource.Quantity, medium v1alpha1.DiskMedium, volumeType string) Disk {
+	disk := Disk{Field: field, Type: lo.CoalesceOrEmpty(medium, v1alpha1.DiskMediumSSD), VolumeType: volumeType}
 	if volumeType != "" {
 		disk.Type = ""
 	}
@@ -103,5 +103,5 @@ func (d Disk) String() string {
 	if d.VolumeType != "" {
 		return fmt.Sprintf("%s.volumeType %q", d.Field, d.VolumeType)
 	}
-	return fmt.Sprintf("%s.type %q", d.Field, d.Type)
+	return fmt.Sprintf("%s.medium %q", d.Field, d.Type)
 }

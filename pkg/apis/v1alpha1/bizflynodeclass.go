@@ -21,39 +21,39 @@ import (
 )
 
 // BillingPlan is how a server and its disks are paid for.
-// +kubebuilder:validation:Enum={on_demand,saving_plan}
+// +kubebuilder:validation:Enum={OnDemand,SavingPlan}
 type BillingPlan string
 
 // The billing plans.
 const (
 	// BillingPlanOnDemand is paid by the hour while the server exists.
-	BillingPlanOnDemand BillingPlan = "on_demand"
+	BillingPlanOnDemand BillingPlan = "OnDemand"
 	// BillingPlanSavingPlan is prepaid at each create and forfeited at each delete: only for static replicas.
-	BillingPlanSavingPlan BillingPlan = "saving_plan"
+	BillingPlanSavingPlan BillingPlan = "SavingPlan"
 )
 
 // NetworkPlan is how the server's traffic is charged.
-// +kubebuilder:validation:Enum={free_datatransfer,free_bandwidth}
+// +kubebuilder:validation:Enum={FreeDataTransfer,FreeBandwidth}
 type NetworkPlan string
 
 // The network plans.
 const (
 	// NetworkPlanFreeDataTransfer does not charge traffic.
-	NetworkPlanFreeDataTransfer NetworkPlan = "free_datatransfer"
+	NetworkPlanFreeDataTransfer NetworkPlan = "FreeDataTransfer"
 	// NetworkPlanFreeBandwidth has a faster port and an allowance of outbound traffic.
-	NetworkPlanFreeBandwidth NetworkPlan = "free_bandwidth"
+	NetworkPlanFreeBandwidth NetworkPlan = "FreeBandwidth"
 )
 
-// DiskType is the medium of a disk; the volume type of the server's category and zone with this medium is used.
+// DiskMedium is the medium of a disk: the volume type of the server's category and zone with this medium is used.
 // +kubebuilder:validation:Enum={SSD,HDD}
-type DiskType string
+type DiskMedium string
 
-// The disk types.
+// The media of disks.
 const (
-	// DiskTypeSSD is solid state.
-	DiskTypeSSD DiskType = "SSD"
-	// DiskTypeHDD is rotating disks.
-	DiskTypeHDD DiskType = "HDD"
+	// DiskMediumSSD is solid state.
+	DiskMediumSSD DiskMedium = "SSD"
+	// DiskMediumHDD is rotating disks.
+	DiskMediumHDD DiskMedium = "HDD"
 )
 
 // DefaultRootDiskSize is the size of a root disk where nothing else is said.
@@ -69,18 +69,6 @@ const (
 	BootstrapModeBKE BootstrapMode = "BKE"
 	// BootstrapModeCustom runs user data of the user's own.
 	BootstrapModeCustom BootstrapMode = "Custom"
-)
-
-// OSType is the operating system of a BKE worker image.
-// +kubebuilder:validation:Enum={ubuntu,flatcar}
-type OSType string
-
-// The operating systems of BKE worker images.
-const (
-	// OSTypeUbuntu is Ubuntu.
-	OSTypeUbuntu OSType = "ubuntu"
-	// OSTypeFlatcar is Flatcar Container Linux.
-	OSTypeFlatcar OSType = "flatcar"
 )
 
 // PlacementStrategy is which of the offerings that cost the same a server is launched with.
@@ -146,13 +134,14 @@ type BizflyNodeClassSpec struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
 	FirewallSelectorTerms []FirewallSelectorTerm `json:"firewallSelectorTerms,omitempty" hash:"ignore"`
-	// SSHKeySelectorTerms select the SSH key whose owner may log in. A server takes one key, so they must select
-	// exactly one. When it is empty, no key is installed and no password is set.
-	// +kubebuilder:validation:MaxItems=1
+	// SSHKeyName is the name of the SSH key whose owner may log in. When it is empty, no key is installed and no password
+	// is set.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=255
 	// +optional
-	SSHKeySelectorTerms []SSHKeySelectorTerm `json:"sshKeySelectorTerms,omitempty" hash:"ignore"`
+	SSHKeyName string `json:"sshKeyName,omitempty" hash:"ignore"`
 	// RootDisk is the disk that the server boots from. It is deleted with the server.
-	// +kubebuilder:default={size: "40Gi", type: SSD}
+	// +kubebuilder:default={size: "40Gi", medium: SSD}
 	// +optional
 	RootDisk *RootDisk `json:"rootDisk,omitempty"`
 	// DataDisks are further disks of the server, blank, deleted with it. They appear in the server as /dev/vdb and so on,
@@ -161,12 +150,12 @@ type BizflyNodeClassSpec struct {
 	// +optional
 	DataDisks []DataDisk `json:"dataDisks,omitempty"`
 	// NetworkPlan is how traffic is charged. It is changed on running servers.
-	// +kubebuilder:default=free_datatransfer
+	// +kubebuilder:default=FreeDataTransfer
 	// +optional
 	NetworkPlan NetworkPlan `json:"networkPlan,omitempty" hash:"ignore"`
 	// BillingPlan is how servers and their disks are paid for. Only flavors that are sold with it are used.
-	// saving_plan is prepaid at each create and forfeited at each delete: use it with static replicas only.
-	// +kubebuilder:default=on_demand
+	// SavingPlan is prepaid at each create and forfeited at each delete: use it with static replicas only.
+	// +kubebuilder:default=OnDemand
 	// +optional
 	BillingPlan BillingPlan `json:"billingPlan,omitempty"`
 	// PublicIPv4 gives each server a public IPv4 address. Without one, servers reach the cluster and image registries
@@ -177,10 +166,24 @@ type BizflyNodeClassSpec struct {
 	// IPv6 gives each server an IPv6 address beside its IPv4 addresses; the default is false.
 	// +optional
 	IPv6 *bool `json:"ipv6,omitempty"`
-	// Bootstrap is how a new server becomes a node.
-	// +kubebuilder:default={mode: BKE}
+	// BootstrapMode is how a new server becomes a node: BKE with the worker image's own script, Custom with user data.
+	// +kubebuilder:default=BKE
 	// +optional
-	Bootstrap *Bootstrap `json:"bootstrap,omitempty"`
+	BootstrapMode BootstrapMode `json:"bootstrapMode,omitempty"`
+	// UserData is a Go text/template of user data: a script, cloud-config or MIME multipart. Its variables and functions
+	// are in docs/bootstrap.md. In BKE mode it is run before the worker image's own script and may not be needed at all.
+	// What comes from several places is merged: userDataFrom first, then userData, then BKE's own script.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=16384
+	// +optional
+	UserData *string `json:"userData,omitempty"`
+	// UserDataFrom is the same from a Secret of the controller's namespace, for templates that hold credentials.
+	// +optional
+	UserDataFrom *SecretKeySelector `json:"userDataFrom,omitempty"`
+	// JoinToken creates a bootstrap token for each server, valid for a short time and for this node only to begin with;
+	// templates get it as .JoinToken. It needs the chart's value joinTokens.enabled, which grants its Role.
+	// +optional
+	JoinToken *JoinToken `json:"joinToken,omitempty"`
 	// Kubelet is the kubelet configuration that the scheduler computes with. In Custom mode the user data gives it to the
 	// node. The BKE worker image decides for itself: in BKE mode set here what it reserves where nodes offer pods less than
 	// was estimated. Nothing of it is sent to the server, and no node is replaced.
@@ -198,12 +201,12 @@ type BizflyNodeClassSpec struct {
 	// +kubebuilder:default=Repair
 	// +optional
 	StoppedServerPolicy StoppedServerPolicy `json:"stoppedServerPolicy,omitempty" hash:"ignore"`
-	// Metadata is put on each server beside this provider's own. It is readable inside the server: no secrets.
+	// Tags are put on each server as metadata, beside this provider's own. They are readable inside the server: no secrets.
 	// +kubebuilder:validation:MaxProperties=32
-	// +kubebuilder:validation:XValidation:message="metadata keys must be 1 to 255 letters, digits, spaces and - _ . :, and values at most 255 characters",rule="self.all(k, size(k) <= 255 && k.matches('^[a-zA-Z0-9_:. -]+$') && size(self[k]) <= 255)"
-	// +kubebuilder:validation:XValidation:message="metadata keys that begin with karpenter-, bke_, bizfly_cloud_service, kubernetes_version or cluster_id belong to this provider and to BKE",rule="self.all(k, !k.startsWith('karpenter-') && !k.startsWith('bke_') && !k.startsWith('bizfly_cloud_service') && !k.startsWith('kubernetes_version') && !k.startsWith('cluster_id'))"
+	// +kubebuilder:validation:XValidation:message="tags must have keys of 1 to 255 letters, digits, spaces and - _ . :, and values at most 255 characters",rule="self.all(k, size(k) <= 255 && k.matches('^[a-zA-Z0-9_:. -]+$') && size(self[k]) <= 255)"
+	// +kubebuilder:validation:XValidation:message="tags whose keys begin with karpenter-, bke_, bizfly_cloud_service, kubernetes_version or cluster_id belong to this provider and to BKE",rule="self.all(k, !k.startsWith('karpenter-') && !k.startsWith('bke_') && !k.startsWith('bizfly_cloud_service') && !k.startsWith('kubernetes_version') && !k.startsWith('cluster_id'))"
 	// +optional
-	Metadata map[string]string `json:"metadata,omitempty"`
+	Tags map[string]string `json:"tags,omitempty"`
 }
 
 // BizflyNodeClass says what the servers of a NodePool are made of.
@@ -212,9 +215,9 @@ type BizflyNodeClassSpec struct {
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Ready",type="string",JSONPath=".status.conditions[?(@.type==\"Ready\")].status",description="Whether servers can be launched with it"
 // +kubebuilder:printcolumn:name="Reason",type="string",JSONPath=".status.conditions[?(@.type==\"Ready\")].reason",description="Why not"
-// +kubebuilder:printcolumn:name="Image",type="string",JSONPath=".status.image.name",description="The image that new servers boot"
+// +kubebuilder:printcolumn:name="Image",type="string",JSONPath=".status.images[*].name",description="The image that new servers boot"
 // +kubebuilder:printcolumn:name="Zones",type="string",JSONPath=".status.zones",description="Where servers may be launched"
-// +kubebuilder:printcolumn:name="Flavors",type="integer",JSONPath=".status.flavors",description="How many flavors servers may have"
+// +kubebuilder:printcolumn:name="Flavors",type="integer",JSONPath=".status.flavorCount",description="How many flavors servers may have"
 // +kubebuilder:printcolumn:name="Verified",type="string",JSONPath=".status.conditions[?(@.type==\"LaunchVerified\")].status",description="Whether a node of this spec has registered"
 // +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp",description="Since when it exists"
 // +kubebuilder:printcolumn:name="Plan",type="string",JSONPath=".spec.billingPlan",priority=1,description="How servers are paid for"
@@ -227,8 +230,10 @@ type BizflyNodeClass struct {
 
 	// Spec is what the user asks for.
 	// +kubebuilder:default={}
-	// +kubebuilder:validation:XValidation:message="bootstrap.mode BKE needs a BKE worker image: use an alias such as bke@latest, or an id or name of one; a plain operating system image has no BKE script",rule="(has(self.bootstrap) && self.bootstrap.mode == 'Custom') || !has(self.imageSelectorTerms) || !self.imageSelectorTerms.exists(t, has(t.os))"
-	// +kubebuilder:validation:XValidation:message="bootstrap.userData and userDataFrom are not possible on BKE's flatcar image, which takes a single script: use osType ubuntu or mode Custom",rule="!has(self.bootstrap) || (has(self.bootstrap.mode) && self.bootstrap.mode == 'Custom') || !(has(self.bootstrap.userData) || has(self.bootstrap.userDataFrom)) || !has(self.imageSelectorTerms) || !self.imageSelectorTerms.exists(t, has(t.osType) && t.osType == 'flatcar')"
+	// +kubebuilder:validation:XValidation:message="bootstrapMode BKE needs a BKE worker image: use an alias such as bke@latest, or an id or name of one; a plain operating system image has no BKE script",rule="(has(self.bootstrapMode) && self.bootstrapMode == 'Custom') || !has(self.imageSelectorTerms) || !self.imageSelectorTerms.exists(t, has(t.os))"
+	// +kubebuilder:validation:XValidation:message="userData and userDataFrom are not possible on BKE's flatcar image, which takes a single script: use alias bke-ubuntu or bootstrapMode Custom",rule="(has(self.bootstrapMode) && self.bootstrapMode == 'Custom') || !(has(self.userData) || has(self.userDataFrom)) || !has(self.imageSelectorTerms) || !self.imageSelectorTerms.exists(t, has(t.alias) && t.alias.startsWith('bke-flatcar@'))"
+	// +kubebuilder:validation:XValidation:message="userData or userDataFrom is required in Custom mode: it makes the server join the cluster",rule="!has(self.bootstrapMode) || self.bootstrapMode != 'Custom' || has(self.userData) || has(self.userDataFrom)"
+	// +kubebuilder:validation:XValidation:message="joinToken belongs to Custom mode: the BKE worker image joins with the cluster's own token",rule="!has(self.joinToken) || (has(self.bootstrapMode) && self.bootstrapMode == 'Custom')"
 	// +optional
 	Spec BizflyNodeClassSpec `json:"spec,omitempty"`
 	// Status is what the spec means in the cloud right now.

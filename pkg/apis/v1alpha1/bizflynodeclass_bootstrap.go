@@ -21,30 +21,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Bootstrap is how a new server becomes a node.
-// +kubebuilder:validation:XValidation:message="userData or userDataFrom is required in Custom mode: it makes the server join the cluster",rule="self.mode != 'Custom' || has(self.userData) || has(self.userDataFrom)"
-// +kubebuilder:validation:XValidation:message="joinToken belongs to Custom mode: the BKE worker image joins with the cluster's own token",rule="!has(self.joinToken) || self.mode == 'Custom'"
-type Bootstrap struct {
-	// Mode is BKE or Custom.
-	// +kubebuilder:default=BKE
-	// +optional
-	Mode BootstrapMode `json:"mode,omitempty"`
-	// UserData is a Go text/template of user data: a script, cloud-config or MIME multipart. Its variables and functions
-	// are in docs/bootstrap.md. In BKE mode it is run before the worker image's own script and may not be needed at all.
-	// What comes from several places is merged: userDataFrom first, then userData, then BKE's own script.
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=16384
-	// +optional
-	UserData *string `json:"userData,omitempty"`
-	// UserDataFrom is the same from a Secret of the controller's namespace, for templates that hold credentials.
-	// +optional
-	UserDataFrom *SecretKeySelector `json:"userDataFrom,omitempty"`
-	// JoinToken makes a bootstrap token for each server, valid for a short time and for this node only to begin with;
-	// templates get it as .JoinToken. It needs the chart's value joinTokens.enabled, which grants its Role.
-	// +optional
-	JoinToken *JoinToken `json:"joinToken,omitempty"`
-}
-
 // SecretKeySelector selects a key of a Secret of the controller's namespace.
 type SecretKeySelector struct {
 	// Name is the name of the Secret; the controller's Role must grant it (chart value userDataSecrets).
@@ -120,7 +96,7 @@ type KubeletConfiguration struct {
 }
 
 // RootDisk is the disk that a server boots from.
-// +kubebuilder:validation:XValidation:message="set type or volumeType, not both",rule="!(has(self.type) && has(self.volumeType))"
+// +kubebuilder:validation:XValidation:message="set medium or volumeType, not both",rule="!(has(self.medium) && has(self.volumeType))"
 type RootDisk struct {
 	// Size is the size of the disk, at least 20Gi, in steps of 10Gi. It is the node's ephemeral storage.
 	// +kubebuilder:default="40Gi"
@@ -128,10 +104,10 @@ type RootDisk struct {
 	// +kubebuilder:validation:XValidation:message="rootDisk.size must be between 20Gi and 16Ti, for example 40Gi",rule="isQuantity(string(self)) && quantity(string(self)).compareTo(quantity('20Gi')) >= 0 && quantity(string(self)).compareTo(quantity('16Ti')) <= 0"
 	// +optional
 	Size *resource.Quantity `json:"size,omitempty" hash:"string"`
-	// Type is the medium: the volume type of the server's category and zone with this medium is used. The default,
+	// Medium is SSD or HDD: the volume type of the server's category and zone with this medium is used. The default,
 	// where volumeType is not set either, is SSD.
 	// +optional
-	Type DiskType `json:"type,omitempty"`
+	Medium DiskMedium `json:"medium,omitempty"`
 	// VolumeType is a volume type by its name, for example PREMIUM-SSD1. A volume type belongs to one category, so
 	// only flavors of that category are then used.
 	// +kubebuilder:validation:MinLength=1
@@ -141,17 +117,17 @@ type RootDisk struct {
 }
 
 // DataDisk is a further disk of a server.
-// +kubebuilder:validation:XValidation:message="set type or volumeType, not both",rule="!(has(self.type) && has(self.volumeType))"
+// +kubebuilder:validation:XValidation:message="set medium or volumeType, not both",rule="!(has(self.medium) && has(self.volumeType))"
 type DataDisk struct {
 	// Size is the size of the disk, at least 10Gi, in steps of 10Gi.
 	// +kubebuilder:validation:XValidation:message="dataDisks.size must be a multiple of 10Gi, in which steps disks are sold, for example 100Gi",rule="!isQuantity(string(self)) || (quantity(string(self)).isInteger() && quantity(string(self)).asInteger() % 10737418240 == 0)"
 	// +kubebuilder:validation:XValidation:message="dataDisks.size must be between 10Gi and 16Ti, for example 100Gi",rule="isQuantity(string(self)) && quantity(string(self)).compareTo(quantity('10Gi')) >= 0 && quantity(string(self)).compareTo(quantity('16Ti')) <= 0"
 	// +required
 	Size *resource.Quantity `json:"size" hash:"string"`
-	// Type is the medium: the volume type of the server's category and zone with this medium is used. The default,
+	// Medium is SSD or HDD: the volume type of the server's category and zone with this medium is used. The default,
 	// where volumeType is not set either, is SSD.
 	// +optional
-	Type DiskType `json:"type,omitempty"`
+	Medium DiskMedium `json:"medium,omitempty"`
 	// VolumeType is a volume type by its name, for example PREMIUM-HDD1. A volume type belongs to one category, so only
 	// flavors of that category are then used.
 	// +kubebuilder:validation:MinLength=1

@@ -18,17 +18,13 @@ package v1alpha1
 
 // ImageSelectorTerm selects an image in exactly one way.
 // +kubebuilder:validation:XValidation:message="set exactly one of alias, id, name, os and snapshot",rule="[has(self.alias), has(self.id), has(self.name), has(self.os), has(self.snapshot)].filter(x, x).size() == 1"
-// +kubebuilder:validation:XValidation:message="osType belongs to an alias",rule="!has(self.osType) || has(self.alias)"
 type ImageSelectorTerm struct {
-	// Alias is the BKE worker image: "bke@latest" follows the version of the control plane, "bke@v1.33" or
-	// "bke@v1.33.5" stays with that version.
-	// +kubebuilder:validation:Pattern=`^bke@(latest|v[0-9]+\.[0-9]+(\.[0-9]+)?)$`
+	// Alias is the BKE worker image. Its family is bke (the cluster's default), bke-ubuntu or bke-flatcar:
+	// "bke@latest" follows the version of the control plane, "bke-flatcar@v1.33" or "bke@v1.33.5" stays with that version.
+	// +kubebuilder:validation:Pattern=`^bke(-ubuntu|-flatcar)?@(latest|v[0-9]+\.[0-9]+(\.[0-9]+)?)$`
 	// +kubebuilder:validation:MaxLength=32
 	// +optional
 	Alias string `json:"alias,omitempty"`
-	// OSType is the operating system of the BKE worker image; the default is ubuntu.
-	// +optional
-	OSType OSType `json:"osType,omitempty"`
 	// ID is the id of an image, public or custom.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
@@ -98,7 +94,7 @@ type OSImageSelector struct {
 }
 
 // NetworkSelectorTerm selects VPC networks in exactly one way.
-// +kubebuilder:validation:XValidation:message="set exactly one of id, name, tag and default",rule="[has(self.id), has(self.name), has(self.tag), has(self.default)].filter(x, x).size() == 1"
+// +kubebuilder:validation:XValidation:message="set exactly one of alias, id, name and tag",rule="[has(self.id), has(self.name), has(self.tag), has(self.alias)].filter(x, x).size() == 1"
 type NetworkSelectorTerm struct {
 	// ID is the id of a VPC network.
 	// +kubebuilder:validation:MinLength=1
@@ -115,10 +111,10 @@ type NetworkSelectorTerm struct {
 	// +kubebuilder:validation:MaxLength=255
 	// +optional
 	Tag string `json:"tag,omitempty"`
-	// Default selects the project's default VPC network.
-	// +kubebuilder:validation:Enum={true}
+	// Alias is "default": the project's default VPC network.
+	// +kubebuilder:validation:Enum={default}
 	// +optional
-	Default *bool `json:"default,omitempty"`
+	Alias string `json:"alias,omitempty"`
 }
 
 // FirewallSelectorTerm selects a firewall in exactly one way.
@@ -134,12 +130,4 @@ type FirewallSelectorTerm struct {
 	// +kubebuilder:validation:MaxLength=255
 	// +optional
 	Name string `json:"name,omitempty"`
-}
-
-// SSHKeySelectorTerm selects an SSH key.
-type SSHKeySelectorTerm struct {
-	// Name is the name of the key; the API knows keys by nothing else.
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=255
-	Name string `json:"name"`
 }

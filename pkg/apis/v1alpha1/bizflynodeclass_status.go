@@ -18,6 +18,7 @@ package v1alpha1
 
 import (
 	"github.com/awslabs/operatorpkg/status"
+	corev1 "k8s.io/api/core/v1"
 )
 
 // Conditions of a BizflyNodeClass. Ready is true when all of them are.
@@ -56,7 +57,7 @@ const ConditionTypeEgressAvailable = "EgressAvailable"
 const ConditionTypeLaunchVerified = "LaunchVerified"
 
 // ConditionTypeBillingPlanSuitable is a condition beside the others, which Ready does not depend on: False while billingPlan
-// is saving_plan and a NodePool of this NodeClass makes and removes nodes by itself, since a saving plan is prepaid at each
+// is SavingPlan and a NodePool of this NodeClass makes and removes nodes by itself, since a saving plan is prepaid at each
 // create and forfeited at each delete. A NodeClass that is paid for on demand does not have it.
 const ConditionTypeBillingPlanSuitable = "BillingPlanSuitable"
 
@@ -70,21 +71,22 @@ type BizflyNodeClassStatus struct {
 	// Zones are the zones in which servers may be launched. They stay listed while they are sold out.
 	// +optional
 	Zones []string `json:"zones,omitempty"`
-	// Image is the image that new servers boot.
+	// Images are the images that new servers boot.
+	// +kubebuilder:validation:MaxItems=16
 	// +optional
-	Image *ImageStatus `json:"image,omitempty"`
+	Images []ImageStatus `json:"images,omitempty"`
 	// Networks are the VPC networks in which servers get a port, in the order of the ports.
 	// +optional
 	Networks []NetworkStatus `json:"networks,omitempty"`
 	// Firewalls are the firewalls that are attached to servers.
 	// +optional
 	Firewalls []FirewallStatus `json:"firewalls,omitempty"`
-	// SSHKey is the name of the SSH key that is installed on servers.
+	// SSHKeyName is the name of the SSH key that is installed on servers.
 	// +optional
-	SSHKey string `json:"sshKey,omitempty"`
-	// Flavors is how many flavors servers may have, sold out or not.
+	SSHKeyName string `json:"sshKeyName,omitempty"`
+	// FlavorCount is how many flavors servers may have, available or not.
 	// +optional
-	Flavors int32 `json:"flavors,omitempty"`
+	FlavorCount int32 `json:"flavorCount,omitempty"`
 	// VolumeTypes are the volume types of the root disk by zone and category.
 	// +kubebuilder:validation:MaxItems=64
 	// +optional
@@ -114,6 +116,10 @@ type ImageStatus struct {
 	// Type is image or snapshot; empty means image.
 	// +optional
 	Type ImageType `json:"type,omitempty"`
+	// Requirements are what instance types must have to boot it, as well-known labels.
+	// +kubebuilder:validation:MaxItems=16
+	// +optional
+	Requirements []corev1.NodeSelectorRequirement `json:"requirements,omitempty"`
 	// MinDiskGiB is the least root disk that it fits on, in GiB; 0 where the cloud does not say.
 	// +optional
 	MinDiskGiB int32 `json:"minDiskGiB,omitempty"`
@@ -165,6 +171,14 @@ type FirewallStatus struct {
 	// Name is the name of the firewall.
 	// +optional
 	Name string `json:"name,omitempty"`
+}
+
+// Image returns the image that new servers boot, nil while none is resolved.
+func (in *BizflyNodeClassStatus) Image() *ImageStatus {
+	if len(in.Images) == 0 {
+		return nil
+	}
+	return &in.Images[0]
 }
 
 // GetConditions returns the conditions, for operatorpkg.

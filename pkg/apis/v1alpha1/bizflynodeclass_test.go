@@ -37,11 +37,11 @@ import (
 func defaulted() v1alpha1.BizflyNodeClassSpec {
 	return v1alpha1.BizflyNodeClassSpec{
 		ImageSelectorTerms:  []v1alpha1.ImageSelectorTerm{{Alias: "bke@latest"}},
-		RootDisk:            &v1alpha1.RootDisk{Size: lo.ToPtr(resource.MustParse("40Gi")), Type: v1alpha1.DiskTypeSSD},
+		RootDisk:            &v1alpha1.RootDisk{Size: lo.ToPtr(resource.MustParse("40Gi")), Medium: v1alpha1.DiskMediumSSD},
 		NetworkPlan:         v1alpha1.NetworkPlanFreeDataTransfer,
 		BillingPlan:         v1alpha1.BillingPlanOnDemand,
 		PublicIPv4:          lo.ToPtr(true),
-		Bootstrap:           &v1alpha1.Bootstrap{Mode: v1alpha1.BootstrapModeBKE},
+		BootstrapMode:       v1alpha1.BootstrapModeBKE,
 		PlacementStrategy:   v1alpha1.PlacementStrategyBalanced,
 		StoppedServerPolicy: v1alpha1.StoppedServerPolicyRepair,
 	}
@@ -60,16 +60,16 @@ var _ = Describe("Defaults of a BizflyNodeClass", func() {
 	It("should fill what a root disk leaves out, and no medium beside a volume type", func() {
 		disk := nodeClass(`spec: {rootDisk: {volumeType: PREMIUM-SSD1}}`).Spec.RootDisk
 		Expect(disk.Size.String()).To(Equal("40Gi"))
-		Expect(disk.Type).To(BeEmpty())
+		Expect(disk.Medium).To(BeEmpty())
 	})
 	It("should keep what is set", func() {
-		spec := nodeClass(`spec: {publicIPv4: false, billingPlan: saving_plan, networkPlan: free_bandwidth, imageSelectorTerms: [{id: x}], rootDisk: {size: 100Gi, type: HDD}}`).Spec
+		spec := nodeClass(`spec: {publicIPv4: false, billingPlan: SavingPlan, networkPlan: FreeBandwidth, imageSelectorTerms: [{id: x}], rootDisk: {size: 100Gi, medium: HDD}}`).Spec
 		Expect(*spec.PublicIPv4).To(BeFalse())
 		Expect(spec.BillingPlan).To(Equal(v1alpha1.BillingPlanSavingPlan))
 		Expect(spec.NetworkPlan).To(Equal(v1alpha1.NetworkPlanFreeBandwidth))
 		Expect(spec.ImageSelectorTerms).To(Equal([]v1alpha1.ImageSelectorTerm{{ID: "x"}}))
 		Expect(spec.RootDisk.Size.String()).To(Equal("100Gi"))
-		Expect(spec.RootDisk.Type).To(Equal(v1alpha1.DiskTypeHDD))
+		Expect(spec.RootDisk.Medium).To(Equal(v1alpha1.DiskMediumHDD))
 	})
 })
 
@@ -89,20 +89,20 @@ var _ = Describe("The hash of a BizflyNodeClass", func() {
 
 	It("should be the same in every release of this hash version", func() {
 		// Whoever must change this must raise NodeClassHashVersion, or the next upgrade rolls every node.
-		Expect(v1alpha1.NodeClassHashVersion).To(Equal("v2"))
-		Expect(hash(unchanged)).To(Equal("9201093719012257625"))
+		Expect(v1alpha1.NodeClassHashVersion).To(Equal("v3"))
+		Expect(hash(unchanged)).To(Equal("16040370537491359148"))
 	})
 	It("should not depend on anything but the spec", func() {
 		nodeClass := &v1alpha1.BizflyNodeClass{Spec: defaulted()}
-		nodeClass.Name, nodeClass.Labels, nodeClass.Status.SSHKey = "x", map[string]string{"a": "b"}, "ops"
+		nodeClass.Name, nodeClass.Labels, nodeClass.Status.SSHKeyName = "x", map[string]string{"a": "b"}, "ops"
 		Expect(nodeClass.Hash()).To(Equal(hash(unchanged)))
 	})
 
 	hashed := map[string][]change{
 		"RootDisk": {
 			func(s *v1alpha1.BizflyNodeClassSpec) { s.RootDisk.Size = lo.ToPtr(resource.MustParse("41Gi")) },
-			func(s *v1alpha1.BizflyNodeClassSpec) { s.RootDisk.Type = v1alpha1.DiskTypeHDD },
-			func(s *v1alpha1.BizflyNodeClassSpec) { s.RootDisk.Type, s.RootDisk.VolumeType = "", "PREMIUM-SSD1" },
+			func(s *v1alpha1.BizflyNodeClassSpec) { s.RootDisk.Medium = v1alpha1.DiskMediumHDD },
+			func(s *v1alpha1.BizflyNodeClassSpec) { s.RootDisk.Medium, s.RootDisk.VolumeType = "", "PREMIUM-SSD1" },
 		},
 		"BillingPlan": {func(s *v1alpha1.BizflyNodeClassSpec) { s.BillingPlan = v1alpha1.BillingPlanSavingPlan }},
 		"PublicIPv4":  {func(s *v1alpha1.BizflyNodeClassSpec) { s.PublicIPv4 = lo.ToPtr(false) }},
@@ -114,53 +114,57 @@ var _ = Describe("The hash of a BizflyNodeClass", func() {
 			func(s *v1alpha1.BizflyNodeClassSpec) { s.DataDisks = disks("200Gi", "100Gi") },
 			func(s *v1alpha1.BizflyNodeClassSpec) {
 				s.DataDisks = disks("100Gi")
-				s.DataDisks[0].Type = v1alpha1.DiskTypeHDD
+				s.DataDisks[0].Medium = v1alpha1.DiskMediumHDD
 			},
 			func(s *v1alpha1.BizflyNodeClassSpec) {
 				s.DataDisks = disks("100Gi")
 				s.DataDisks[0].VolumeType = "PREMIUM-HDD1"
 			},
 		},
-		"Bootstrap": {
-			func(s *v1alpha1.BizflyNodeClassSpec) { s.Bootstrap.Mode = v1alpha1.BootstrapModeCustom },
-			func(s *v1alpha1.BizflyNodeClassSpec) { s.Bootstrap.UserData = lo.ToPtr("#!/bin/bash") },
-			func(s *v1alpha1.BizflyNodeClassSpec) { s.Bootstrap.UserData = lo.ToPtr("#!/bin/sh") },
+		"BootstrapMode": {func(s *v1alpha1.BizflyNodeClassSpec) { s.BootstrapMode = v1alpha1.BootstrapModeCustom }},
+		"UserData": {
+			func(s *v1alpha1.BizflyNodeClassSpec) { s.UserData = lo.ToPtr("#!/bin/bash") },
+			func(s *v1alpha1.BizflyNodeClassSpec) { s.UserData = lo.ToPtr("#!/bin/sh") },
+		},
+		"UserDataFrom": {
 			func(s *v1alpha1.BizflyNodeClassSpec) {
-				s.Bootstrap.UserDataFrom = &v1alpha1.SecretKeySelector{Name: "x"}
+				s.UserDataFrom = &v1alpha1.SecretKeySelector{Name: "x"}
 			},
 			func(s *v1alpha1.BizflyNodeClassSpec) {
-				s.Bootstrap.UserDataFrom = &v1alpha1.SecretKeySelector{Name: "x", Key: "y"}
+				s.UserDataFrom = &v1alpha1.SecretKeySelector{Name: "x", Key: "y"}
 			},
+		},
+		"JoinToken": {
 			func(s *v1alpha1.BizflyNodeClassSpec) {
-				s.Bootstrap.JoinToken = &v1alpha1.JoinToken{TTL: metav1.Duration{Duration: time.Hour}}
+				s.JoinToken = &v1alpha1.JoinToken{TTL: metav1.Duration{Duration: time.Hour}}
 			},
 		},
 		"Kubelet": {
 			func(s *v1alpha1.BizflyNodeClassSpec) {
-				s.Bootstrap.Mode, s.Kubelet = v1alpha1.BootstrapModeCustom, &v1alpha1.KubeletConfiguration{MaxPods: lo.ToPtr(int32(50))}
+				s.BootstrapMode, s.Kubelet = v1alpha1.BootstrapModeCustom, &v1alpha1.KubeletConfiguration{MaxPods: lo.ToPtr(int32(50))}
 			},
 			func(s *v1alpha1.BizflyNodeClassSpec) {
-				s.Bootstrap.Mode, s.Kubelet = v1alpha1.BootstrapModeCustom, &v1alpha1.KubeletConfiguration{SystemReserved: map[string]string{"cpu": "1"}}
+				s.BootstrapMode, s.Kubelet = v1alpha1.BootstrapModeCustom, &v1alpha1.KubeletConfiguration{SystemReserved: map[string]string{"cpu": "1"}}
 			},
 			func(s *v1alpha1.BizflyNodeClassSpec) {
-				s.Bootstrap.Mode, s.Kubelet = v1alpha1.BootstrapModeCustom, &v1alpha1.KubeletConfiguration{KubeReserved: map[string]string{"cpu": "1"}}
+				s.BootstrapMode, s.Kubelet = v1alpha1.BootstrapModeCustom, &v1alpha1.KubeletConfiguration{KubeReserved: map[string]string{"cpu": "1"}}
 			},
 			func(s *v1alpha1.BizflyNodeClassSpec) {
-				s.Bootstrap.Mode, s.Kubelet = v1alpha1.BootstrapModeCustom, &v1alpha1.KubeletConfiguration{EvictionHard: map[string]string{"memory.available": "5%"}}
+				s.BootstrapMode, s.Kubelet = v1alpha1.BootstrapModeCustom, &v1alpha1.KubeletConfiguration{EvictionHard: map[string]string{"memory.available": "5%"}}
 			},
 			func(s *v1alpha1.BizflyNodeClassSpec) {
-				s.Bootstrap.Mode, s.Kubelet = v1alpha1.BootstrapModeCustom, &v1alpha1.KubeletConfiguration{EvictionSoft: map[string]string{"memory.available": "5%"}}
+				s.BootstrapMode, s.Kubelet = v1alpha1.BootstrapModeCustom, &v1alpha1.KubeletConfiguration{EvictionSoft: map[string]string{"memory.available": "5%"}}
 			},
 			func(s *v1alpha1.BizflyNodeClassSpec) {
-				s.Bootstrap.Mode, s.Kubelet = v1alpha1.BootstrapModeCustom, &v1alpha1.KubeletConfiguration{EvictionSoftGracePeriod: map[string]string{"memory.available": "1m"}}
+				s.BootstrapMode, s.Kubelet = v1alpha1.BootstrapModeCustom, &v1alpha1.KubeletConfiguration{EvictionSoftGracePeriod: map[string]string{"memory.available": "1m"}}
 			},
 			func(s *v1alpha1.BizflyNodeClassSpec) {
-				s.Bootstrap.Mode, s.Kubelet = v1alpha1.BootstrapModeCustom, &v1alpha1.KubeletConfiguration{PodsPerCore: lo.ToPtr(int32(50))}
+				s.BootstrapMode, s.Kubelet = v1alpha1.BootstrapModeCustom, &v1alpha1.KubeletConfiguration{PodsPerCore: lo.ToPtr(int32(50))}
 			},
 		},
-		"Metadata": {
-			func(s *v1alpha1.BizflyNodeClassSpec) { s.Metadata = map[string]string{"team": "storage"} },
-			func(s *v1alpha1.BizflyNodeClassSpec) { s.Metadata = map[string]string{"team": "network"} },
+		"Tags": {
+			func(s *v1alpha1.BizflyNodeClassSpec) { s.Tags = map[string]string{"team": "storage"} },
+			func(s *v1alpha1.BizflyNodeClassSpec) { s.Tags = map[string]string{"team": "network"} },
 		},
 	}
 	ignored := map[string]change{
@@ -177,9 +181,7 @@ var _ = Describe("The hash of a BizflyNodeClass", func() {
 		"FirewallSelectorTerms": func(s *v1alpha1.BizflyNodeClassSpec) {
 			s.FirewallSelectorTerms = []v1alpha1.FirewallSelectorTerm{{ID: "x"}}
 		},
-		"SSHKeySelectorTerms": func(s *v1alpha1.BizflyNodeClassSpec) {
-			s.SSHKeySelectorTerms = []v1alpha1.SSHKeySelectorTerm{{Name: "x"}}
-		},
+		"SSHKeyName":  func(s *v1alpha1.BizflyNodeClassSpec) { s.SSHKeyName = "x" },
 		"NetworkPlan": func(s *v1alpha1.BizflyNodeClassSpec) { s.NetworkPlan = v1alpha1.NetworkPlanFreeBandwidth },
 	}
 
@@ -217,19 +219,19 @@ var _ = Describe("The hash of a BizflyNodeClass", func() {
 		Expect(nodeClass("spec: {" + other + "}").Hash()).To(Equal(first.Hash()))
 	},
 		Entry("a root disk of nothing", ``, `rootDisk: {}`),
-		Entry("the default medium", `rootDisk: {size: 60Gi}`, `rootDisk: {size: 60Gi, type: SSD}`),
-		Entry("the default medium of a data disk", `dataDisks: [{size: 100Gi}]`, `dataDisks: [{size: 102400Mi, type: SSD}]`),
+		Entry("the default medium", `rootDisk: {size: 60Gi}`, `rootDisk: {size: 60Gi, medium: SSD}`),
+		Entry("the default medium of a data disk", `dataDisks: [{size: 100Gi}]`, `dataDisks: [{size: 102400Mi, medium: SSD}]`),
 		Entry("no data disks", ``, `dataDisks: []`),
-		Entry("no metadata", ``, `metadata: {}`),
+		Entry("no metadata", ``, `tags: {}`),
 		Entry("no IPv6", ``, `ipv6: false`),
 		Entry("the default address", ``, `publicIPv4: true`),
-		Entry("the default plan", ``, `billingPlan: on_demand`),
-		Entry("the default mode", ``, `bootstrap: {}`),
+		Entry("the default plan", ``, `billingPlan: OnDemand`),
+		Entry("the default mode", ``, ``),
 		Entry("what the worker image is said to reserve, which changes no server", ``, `kubelet: {systemReserved: {memory: 1Gi}}`),
-		Entry("the default key", `bootstrap: {userDataFrom: {name: x}}`, `bootstrap: {userDataFrom: {name: x, key: userData}}`),
-		Entry("kubelet settings of nothing", `bootstrap: {mode: Custom, userData: x}`, `bootstrap: {mode: Custom, userData: x}, kubelet: {kubeReserved: {}}`),
-		Entry("a quantity in another form", `bootstrap: {mode: Custom, userData: x}, kubelet: {kubeReserved: {cpu: "1"}}`,
-			`bootstrap: {mode: Custom, userData: x}, kubelet: {kubeReserved: {cpu: 1000m}}`),
+		Entry("the default key", `userDataFrom: {name: x}`, `userDataFrom: {name: x, key: userData}`),
+		Entry("kubelet settings of nothing", `bootstrapMode: Custom, userData: x`, `bootstrapMode: Custom, userData: x, kubelet: {kubeReserved: {}}`),
+		Entry("a quantity in another form", `bootstrapMode: Custom, userData: x, kubelet: {kubeReserved: {cpu: "1"}}`,
+			`bootstrapMode: Custom, userData: x, kubelet: {kubeReserved: {cpu: 1000m}}`),
 	)
 	It("should leave the spec as it is", func() {
 		nodeClass := &v1alpha1.BizflyNodeClass{}

@@ -27,12 +27,12 @@ const (
 	valid = ""
 
 	oneImageTerm   = "set exactly one of alias, id, name, os and snapshot"
-	oneNetworkTerm = "set exactly one of id, name, tag and default"
+	oneNetworkTerm = "set exactly one of alias, id, name and tag"
 	needsUserData  = "userData or userDataFrom is required in Custom mode"
 	reservedKeys   = "belong to this provider and to BKE"
-	metadataForm   = "metadata keys must be 1 to 255 letters"
+	metadataForm   = "tags must have keys of 1 to 255 letters"
 	diskSteps      = ".size must be a multiple of 10Gi"
-	bothDiskTypes  = "set type or volumeType, not both"
+	bothDiskTypes  = "set medium or volumeType, not both"
 )
 
 var _ = Describe("Validation of a BizflyNodeClass", func() {
@@ -59,11 +59,10 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 	DescribeTable("imageSelectorTerms", spec,
 		Entry("latest", `imageSelectorTerms: [{alias: bke@latest}]`, valid),
 		Entry("a minor version", `imageSelectorTerms: [{alias: bke@v1.33}]`, valid),
-		Entry("a patch version", `imageSelectorTerms: [{alias: bke@v1.33.5, osType: flatcar}]`, valid),
+		Entry("a patch version", `imageSelectorTerms: [{alias: bke-flatcar@v1.33.5}]`, valid),
 		Entry("a version without v", `imageSelectorTerms: [{alias: bke@1.33}]`, "spec.imageSelectorTerms[0].alias"),
 		Entry("another alias", `imageSelectorTerms: [{alias: eks@latest}]`, "spec.imageSelectorTerms[0].alias"),
-		Entry("another osType", `imageSelectorTerms: [{alias: bke@latest, osType: windows}]`, `supported values: "ubuntu", "flatcar"`),
-		Entry("osType without an alias", `imageSelectorTerms: [{id: x, osType: ubuntu}]`, "osType belongs to an alias"),
+		Entry("another family", `imageSelectorTerms: [{alias: bke-windows@latest}]`, "spec.imageSelectorTerms[0].alias"),
 		Entry("an alias beside another term", `imageSelectorTerms: [{alias: bke@latest}, {id: x}]`, "an alias term must be the only term"),
 		Entry("no terms", `imageSelectorTerms: []`, "should have at least 1 items"),
 		Entry("a term that selects nothing", `imageSelectorTerms: [{}]`, oneImageTerm),
@@ -73,11 +72,11 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 		Entry("an empty name", `imageSelectorTerms: [{name: ""}]`, "spec.imageSelectorTerms[0].name"),
 		Entry("several terms", `imageSelectorTerms: [{id: x}, {name: b}]`, valid),
 		Entry("seventeen terms", `imageSelectorTerms: `+list(17, func(int) string { return "{id: x}" }), "must have at most 16 items"),
-		Entry("an operating system", `imageSelectorTerms: [{os: {distribution: Ubuntu, version: 24.04 x64}}], bootstrap: {mode: Custom, userData: x}`, valid),
-		Entry("an operating system without a version", `imageSelectorTerms: [{os: {distribution: Ubuntu}}], bootstrap: {mode: Custom, userData: x}`, "spec.imageSelectorTerms[0].os.version"),
-		Entry("an operating system without a distribution", `imageSelectorTerms: [{os: {version: x}}], bootstrap: {mode: Custom, userData: x}`, "spec.imageSelectorTerms[0].os.distribution"),
-		Entry("an operating system in BKE mode", `imageSelectorTerms: [{os: {distribution: Ubuntu, version: 24.04 x64}}]`, "bootstrap.mode BKE needs a BKE worker image"),
-		Entry("an operating system among others in BKE mode", `imageSelectorTerms: [{id: x}, {os: {distribution: Ubuntu, version: 24.04 x64}}]`, "bootstrap.mode BKE needs a BKE worker image"),
+		Entry("an operating system", `imageSelectorTerms: [{os: {distribution: Ubuntu, version: 24.04 x64}}], bootstrapMode: Custom, userData: x`, valid),
+		Entry("an operating system without a version", `imageSelectorTerms: [{os: {distribution: Ubuntu}}], bootstrapMode: Custom, userData: x`, "spec.imageSelectorTerms[0].os.version"),
+		Entry("an operating system without a distribution", `imageSelectorTerms: [{os: {version: x}}], bootstrapMode: Custom, userData: x`, "spec.imageSelectorTerms[0].os.distribution"),
+		Entry("an operating system in BKE mode", `imageSelectorTerms: [{os: {distribution: Ubuntu, version: 24.04 x64}}]`, "bootstrapMode BKE needs a BKE worker image"),
+		Entry("an operating system among others in BKE mode", `imageSelectorTerms: [{id: x}, {os: {distribution: Ubuntu, version: 24.04 x64}}]`, "bootstrapMode BKE needs a BKE worker image"),
 	)
 
 	DescribeTable("imageSelectorTerms of snapshots", spec,
@@ -110,8 +109,8 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 		Entry("an id", `networkSelectorTerms: [{id: x}]`, valid),
 		Entry("a name", `networkSelectorTerms: [{name: x}]`, valid),
 		Entry("a tag", `networkSelectorTerms: [{tag: x}]`, valid),
-		Entry("the default", `networkSelectorTerms: [{default: true}]`, valid),
-		Entry("not the default", `networkSelectorTerms: [{default: false}]`, "spec.networkSelectorTerms[0].default"),
+		Entry("the default", `networkSelectorTerms: [{alias: default}]`, valid),
+		Entry("another alias", `networkSelectorTerms: [{alias: other}]`, "spec.networkSelectorTerms[0].alias"),
 		Entry("a term that selects nothing", `networkSelectorTerms: [{}]`, oneNetworkTerm),
 		Entry("a term that selects twice", `networkSelectorTerms: [{id: x, tag: b}]`, oneNetworkTerm),
 		Entry("an empty tag", `networkSelectorTerms: [{tag: ""}]`, "spec.networkSelectorTerms[0].tag"),
@@ -126,12 +125,10 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 		Entry("seventeen terms", `firewallSelectorTerms: `+list(17, func(int) string { return "{id: x}" }), "must have at most 16 items"),
 	)
 
-	DescribeTable("sshKeySelectorTerms", spec,
-		Entry("one", `sshKeySelectorTerms: [{name: ops}]`, valid),
-		Entry("none", `sshKeySelectorTerms: []`, valid),
-		Entry("two", `sshKeySelectorTerms: [{name: ops}, {name: dev}]`, "must have at most 1 item"),
-		Entry("one without a name", `sshKeySelectorTerms: [{}]`, "spec.sshKeySelectorTerms[0].name"),
-		Entry("one with an empty name", `sshKeySelectorTerms: [{name: ""}]`, "spec.sshKeySelectorTerms[0].name"),
+	DescribeTable("sshKeyName", spec,
+		Entry("a name", `sshKeyName: ops`, valid),
+		Entry("an empty name", `sshKeyName: ""`, "spec.sshKeyName"),
+		Entry("a name that is too long", `sshKeyName: `+strings.Repeat("x", 256), "spec.sshKeyName"),
 	)
 
 	DescribeTable("rootDisk", spec,
@@ -144,41 +141,41 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 		Entry("a size between two GiB", `rootDisk: {size: 30.5Gi}`, "rootDisk"+diskSteps),
 		Entry("a size that is none", `rootDisk: {size: big}`, "spec.rootDisk.size"),
 		Entry("a number for a size", `rootDisk: {size: 40}`, "rootDisk.size must be between 20Gi and 16Ti"),
-		Entry("a medium", `rootDisk: {type: HDD}`, valid),
-		Entry("an unknown medium", `rootDisk: {type: NVMe}`, `supported values: "SSD", "HDD"`),
+		Entry("a medium", `rootDisk: {medium: HDD}`, valid),
+		Entry("an unknown medium", `rootDisk: {medium: NVMe}`, `supported values: "SSD", "HDD"`),
 		Entry("a volume type", `rootDisk: {volumeType: PREMIUM-SSD1}`, valid),
 		Entry("an empty volume type", `rootDisk: {volumeType: ""}`, "spec.rootDisk.volumeType"),
-		Entry("a medium and a volume type", `rootDisk: {type: SSD, volumeType: PREMIUM-SSD1}`, bothDiskTypes),
+		Entry("a medium and a volume type", `rootDisk: {medium: SSD, volumeType: PREMIUM-SSD1}`, bothDiskTypes),
 	)
 
 	DescribeTable("dataDisks", spec,
 		Entry("none", `dataDisks: []`, valid),
 		Entry("one", `dataDisks: [{size: 100Gi}]`, valid),
-		Entry("the smallest and the largest", `dataDisks: [{size: 10Gi, type: HDD}, {size: 16380Gi, volumeType: PREMIUM-HDD1}]`, valid),
+		Entry("the smallest and the largest", `dataDisks: [{size: 10Gi, medium: HDD}, {size: 16380Gi, volumeType: PREMIUM-HDD1}]`, valid),
 		Entry("two that are equal", `dataDisks: [{size: 100Gi}, {size: 100Gi}]`, valid),
-		Entry("one without a size", `dataDisks: [{type: SSD}]`, "spec.dataDisks[0].size"),
+		Entry("one without a size", `dataDisks: [{medium: SSD}]`, "spec.dataDisks[0].size"),
 		Entry("one that is too small", `dataDisks: [{size: 0}]`, "dataDisks.size must be between 10Gi and 16Ti"),
 		Entry("one that is too large", `dataDisks: [{size: 17Ti}]`, "dataDisks.size must be between 10Gi and 16Ti"),
 		Entry("one between two steps", `dataDisks: [{size: 15Gi}]`, "dataDisks"+diskSteps),
-		Entry("one of an unknown medium", `dataDisks: [{size: 10Gi, type: NVMe}]`, `supported values: "SSD", "HDD"`),
-		Entry("one of a medium and a volume type", `dataDisks: [{size: 10Gi, type: SSD, volumeType: x}]`, bothDiskTypes),
+		Entry("one of an unknown medium", `dataDisks: [{size: 10Gi, medium: NVMe}]`, `supported values: "SSD", "HDD"`),
+		Entry("one of a medium and a volume type", `dataDisks: [{size: 10Gi, medium: SSD, volumeType: x}]`, bothDiskTypes),
 		Entry("one of an empty volume type", `dataDisks: [{size: 10Gi, volumeType: ""}]`, "spec.dataDisks[0].volumeType"),
 		Entry("five", `dataDisks: `+list(5, func(int) string { return "{size: 10Gi}" }), "must have at most 4 items"),
 	)
 
 	DescribeTable("plans and addresses", spec,
-		Entry("on_demand", `billingPlan: on_demand`, valid),
-		Entry("saving_plan", `billingPlan: saving_plan`, valid),
+		Entry("on_demand", `billingPlan: OnDemand`, valid),
+		Entry("saving_plan", `billingPlan: SavingPlan`, valid),
 		Entry("placement BinPack", `placementStrategy: BinPack`, valid),
 		Entry("placement Spread", `placementStrategy: Spread`, valid),
 		Entry("an unknown placement", `placementStrategy: Random`, `supported values: "Balanced", "BinPack", "Spread"`),
 		Entry("stopped servers that are started", `stoppedServerPolicy: Start`, valid),
 		Entry("stopped servers that are ignored", `stoppedServerPolicy: Ignore`, valid),
 		Entry("stopped servers that are replaced", `stoppedServerPolicy: Replace`, `supported values: "Repair", "Start", "Ignore"`),
-		Entry("spot", `billingPlan: spot_instance`, `supported values: "on_demand", "saving_plan"`),
-		Entry("free_datatransfer", `networkPlan: free_datatransfer`, valid),
-		Entry("free_bandwidth", `networkPlan: free_bandwidth`, valid),
-		Entry("another network plan", `networkPlan: unlimited`, `supported values: "free_datatransfer", "free_bandwidth"`),
+		Entry("spot", `billingPlan: spot_instance`, `supported values: "OnDemand", "SavingPlan"`),
+		Entry("free_datatransfer", `networkPlan: FreeDataTransfer`, valid),
+		Entry("free_bandwidth", `networkPlan: FreeBandwidth`, valid),
+		Entry("another network plan", `networkPlan: unlimited`, `supported values: "FreeDataTransfer", "FreeBandwidth"`),
 		Entry("no public address", `publicIPv4: false`, valid),
 		Entry("IPv6", `ipv6: true`, valid),
 		Entry("IPv6 that is no boolean", `ipv6: "yes"`, "spec.ipv6"),
@@ -186,33 +183,33 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 	)
 
 	DescribeTable("bootstrap", spec,
-		Entry("BKE", `bootstrap: {mode: BKE}`, valid),
-		Entry("no mode", `bootstrap: {}`, valid),
-		Entry("Custom", `bootstrap: {mode: Custom, userData: "#!/bin/bash"}`, valid),
-		Entry("another mode", `bootstrap: {mode: Magic}`, `supported values: "BKE", "Custom"`),
-		Entry("Custom without user data", `bootstrap: {mode: Custom}`, needsUserData),
-		Entry("Custom with empty user data", `bootstrap: {mode: Custom, userData: ""}`, "spec.bootstrap.userData"),
-		Entry("BKE with user data", `bootstrap: {mode: BKE, userData: x}`, valid),
-		Entry("user data without a mode", `bootstrap: {userData: x}`, valid),
-		Entry("user data of 16 KiB", `bootstrap: {mode: Custom, userData: `+strings.Repeat("x", 16384)+`}`, valid),
-		Entry("user data from a Secret", `bootstrap: {mode: Custom, userDataFrom: {name: join}}`, valid),
-		Entry("user data from a Secret and inline", `bootstrap: {mode: Custom, userData: x, userDataFrom: {name: join, key: worker}}`, valid),
-		Entry("a Secret without a name", `bootstrap: {mode: Custom, userDataFrom: {key: x}}`, "spec.bootstrap.userDataFrom.name"),
-		Entry("a Secret whose name is none", `bootstrap: {mode: Custom, userDataFrom: {name: Join_Me}}`, "spec.bootstrap.userDataFrom.name"),
-		Entry("a key that is none", `bootstrap: {mode: Custom, userDataFrom: {name: x, key: a/b}}`, "spec.bootstrap.userDataFrom.key"),
-		Entry("user data for BKE's flatcar image", `imageSelectorTerms: [{alias: bke@latest, osType: flatcar}], bootstrap: {userData: x}`, "not possible on BKE's flatcar image"),
-		Entry("user data from a Secret for BKE's flatcar image", `imageSelectorTerms: [{alias: bke@latest, osType: flatcar}], bootstrap: {mode: BKE, userDataFrom: {name: x}}`, "not possible on BKE's flatcar image"),
-		Entry("a join token", `bootstrap: {mode: Custom, userData: x, joinToken: {}}`, valid),
-		Entry("a join token of an hour", `bootstrap: {mode: Custom, userData: x, joinToken: {ttl: 1h}}`, valid),
-		Entry("a join token in BKE mode", `bootstrap: {joinToken: {}}`, "joinToken belongs to Custom mode"),
-		Entry("a join token of a moment", `bootstrap: {mode: Custom, userData: x, joinToken: {ttl: 1m}}`, "joinToken.ttl must be between 5m and 24h"),
-		Entry("a join token of days", `bootstrap: {mode: Custom, userData: x, joinToken: {ttl: 25h}}`, "joinToken.ttl must be between 5m and 24h"),
-		Entry("a join token of a time that is none", `bootstrap: {mode: Custom, userData: x, joinToken: {ttl: soon}}`, "spec.bootstrap.joinToken.ttl"),
-		Entry("user data that is too long", `bootstrap: {mode: Custom, userData: `+strings.Repeat("x", 16385)+`}`, "spec.bootstrap.userData"),
+		Entry("BKE", `bootstrapMode: BKE`, valid),
+		Entry("no mode", ``, valid),
+		Entry("Custom", `bootstrapMode: Custom, userData: "#!/bin/bash"`, valid),
+		Entry("another mode", `bootstrapMode: Magic`, `supported values: "BKE", "Custom"`),
+		Entry("Custom without user data", `bootstrapMode: Custom`, needsUserData),
+		Entry("Custom with empty user data", `bootstrapMode: Custom, userData: ""`, "spec.userData"),
+		Entry("BKE with user data", `bootstrapMode: BKE, userData: x`, valid),
+		Entry("user data without a mode", `userData: x`, valid),
+		Entry("user data of 16 KiB", `bootstrapMode: Custom, userData: `+strings.Repeat("x", 16384)+``, valid),
+		Entry("user data from a Secret", `bootstrapMode: Custom, userDataFrom: {name: join}`, valid),
+		Entry("user data from a Secret and inline", `bootstrapMode: Custom, userData: x, userDataFrom: {name: join, key: worker}`, valid),
+		Entry("a Secret without a name", `bootstrapMode: Custom, userDataFrom: {key: x}`, "spec.userDataFrom.name"),
+		Entry("a Secret whose name is none", `bootstrapMode: Custom, userDataFrom: {name: Join_Me}`, "spec.userDataFrom.name"),
+		Entry("a key that is none", `bootstrapMode: Custom, userDataFrom: {name: x, key: a/b}`, "spec.userDataFrom.key"),
+		Entry("user data for BKE's flatcar image", `imageSelectorTerms: [{alias: bke-flatcar@latest}], userData: x`, "not possible on BKE's flatcar image"),
+		Entry("user data from a Secret for BKE's flatcar image", `imageSelectorTerms: [{alias: bke-flatcar@latest}], bootstrapMode: BKE, userDataFrom: {name: x}`, "not possible on BKE's flatcar image"),
+		Entry("a join token", `bootstrapMode: Custom, userData: x, joinToken: {}`, valid),
+		Entry("a join token of an hour", `bootstrapMode: Custom, userData: x, joinToken: {ttl: 1h}`, valid),
+		Entry("a join token in BKE mode", `joinToken: {}`, "joinToken belongs to Custom mode"),
+		Entry("a join token of a moment", `bootstrapMode: Custom, userData: x, joinToken: {ttl: 1m}`, "joinToken.ttl must be between 5m and 24h"),
+		Entry("a join token of days", `bootstrapMode: Custom, userData: x, joinToken: {ttl: 25h}`, "joinToken.ttl must be between 5m and 24h"),
+		Entry("a join token of a time that is none", `bootstrapMode: Custom, userData: x, joinToken: {ttl: soon}`, "spec.joinToken.ttl"),
+		Entry("user data that is too long", `bootstrapMode: Custom, userData: `+strings.Repeat("x", 16385)+``, "spec.userData"),
 	)
 
 	kubelet := func(fields, message string) {
-		spec(`bootstrap: {mode: Custom, userData: x}, kubelet: {`+fields+`}`, message)
+		spec(`bootstrapMode: Custom, userData: x, kubelet: {`+fields+`}`, message)
 	}
 	DescribeTable("kubelet", kubelet,
 		Entry("nothing", ``, valid),
@@ -245,27 +242,27 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 		Entry("a time that is none", `evictionSoft: {memory.available: 10%}, evictionSoftGracePeriod: {memory.available: soon}`, "evictionSoftGracePeriod values must be durations"),
 	)
 	DescribeTable("kubelet where the worker image decides, of which it says what that reserves", spec,
-		Entry("in BKE mode", `bootstrap: {mode: BKE}, kubelet: {maxPods: 50}`, valid),
+		Entry("in BKE mode", `bootstrapMode: BKE, kubelet: {maxPods: 50}`, valid),
 		Entry("without a mode", `kubelet: {maxPods: 50}`, valid),
 	)
 
 	long := strings.Repeat("x", 256)
-	DescribeTable("metadata", spec,
-		Entry("a key", `metadata: {team: storage}`, valid),
-		Entry("an empty value", `metadata: {team: ""}`, valid),
-		Entry("an empty key", `metadata: {"": x}`, metadataForm),
-		Entry("every character that a key may have", `metadata: {"Az09 _-.:": x}`, valid),
-		Entry("a letter that a key may not have", `metadata: {"đội": x}`, metadataForm),
-		Entry("a slash in a key", `metadata: {example.com/team: x}`, metadataForm),
-		Entry("a key that is too long", `metadata: {`+long+`: x}`, metadataForm),
-		Entry("a value that is too long", `metadata: {x: `+long+`}`, metadataForm),
-		Entry("ours", `metadata: {karpenter-cluster-uid: x}`, reservedKeys),
-		Entry("the worker image's", `metadata: {bke_cluster_id: x}`, reservedKeys),
-		Entry("the service", `metadata: {bizfly_cloud_service: x}`, reservedKeys),
-		Entry("the version", `metadata: {kubernetes_version: x}`, reservedKeys),
-		Entry("the pool", `metadata: {cluster_id: x}`, reservedKeys),
-		Entry("thirty-two", `metadata: {`+strings.Trim(list(32, func(i int) string { return fmt.Sprintf("k%d: x", i) }), "[]")+`}`, valid),
-		Entry("thirty-three", `metadata: {`+strings.Trim(list(33, func(i int) string { return fmt.Sprintf("k%d: x", i) }), "[]")+`}`, "must have at most 32 items"),
+	DescribeTable("tags", spec,
+		Entry("a key", `tags: {team: storage}`, valid),
+		Entry("an empty value", `tags: {team: ""}`, valid),
+		Entry("an empty key", `tags: {"": x}`, metadataForm),
+		Entry("every character that a key may have", `tags: {"Az09 _-.:": x}`, valid),
+		Entry("a letter that a key may not have", `tags: {"đội": x}`, metadataForm),
+		Entry("a slash in a key", `tags: {example.com/team: x}`, metadataForm),
+		Entry("a key that is too long", `tags: {`+long+`: x}`, metadataForm),
+		Entry("a value that is too long", `tags: {x: `+long+`}`, metadataForm),
+		Entry("ours", `tags: {karpenter-cluster-uid: x}`, reservedKeys),
+		Entry("the worker image's", `tags: {bke_cluster_id: x}`, reservedKeys),
+		Entry("the service", `tags: {bizfly_cloud_service: x}`, reservedKeys),
+		Entry("the version", `tags: {kubernetes_version: x}`, reservedKeys),
+		Entry("the pool", `tags: {cluster_id: x}`, reservedKeys),
+		Entry("thirty-two", `tags: {`+strings.Trim(list(32, func(i int) string { return fmt.Sprintf("k%d: x", i) }), "[]")+`}`, valid),
+		Entry("thirty-three", `tags: {`+strings.Trim(list(33, func(i int) string { return fmt.Sprintf("k%d: x", i) }), "[]")+`}`, "must have at most 32 items"),
 	)
 })
 

@@ -28,8 +28,8 @@ import (
 
 // NodeClassHashVersion is the version of Hash. It is raised whenever the same spec would hash differently (a new field
 // with a default, a changed tag), so that an upgrade re-stamps hashes instead of rolling every node. Version v2 hashes what
-// is in effect rather than what is written, so that `rootDisk: {}` and `rootDisk: {type: SSD}` are the same.
-const NodeClassHashVersion = "v2"
+// is in effect rather than what is written, so that `rootDisk: {}` and `rootDisk: {medium: SSD}` are the same.
+const NodeClassHashVersion = "v3"
 
 // Hash returns the hash of the fields that cannot change on a running server and that no other drift check covers.
 // Selector terms and zones are left out: what they resolve to is compared with the live server instead, so that a
@@ -54,24 +54,22 @@ func (in *BizflyNodeClassSpec) effective() *BizflyNodeClassSpec {
 	}
 	root := lo.FromPtr(spec.RootDisk)
 	root.Size = lo.CoalesceOrEmpty(root.Size, lo.ToPtr(resource.MustParse(DefaultRootDiskSize)))
-	root.Type = effectiveDiskType(root.Type, root.VolumeType)
+	root.Medium = effectiveMedium(root.Medium, root.VolumeType)
 	spec.RootDisk = &root
 	if len(spec.DataDisks) == 0 {
 		spec.DataDisks = nil
 	}
 	for i := range spec.DataDisks {
-		spec.DataDisks[i].Type = effectiveDiskType(spec.DataDisks[i].Type, spec.DataDisks[i].VolumeType)
+		spec.DataDisks[i].Medium = effectiveMedium(spec.DataDisks[i].Medium, spec.DataDisks[i].VolumeType)
 	}
-	bootstrap := lo.FromPtr(spec.Bootstrap)
-	bootstrap.Mode = lo.CoalesceOrEmpty(bootstrap.Mode, BootstrapModeBKE)
-	spec.Bootstrap = &bootstrap
+	spec.BootstrapMode = lo.CoalesceOrEmpty(spec.BootstrapMode, BootstrapModeBKE)
 	spec.Kubelet = spec.Kubelet.effective()
-	if bootstrap.Mode != BootstrapModeCustom {
+	if spec.BootstrapMode != BootstrapModeCustom {
 		// There it only says what the worker image does by itself.
 		spec.Kubelet = nil
 	}
-	if len(spec.Metadata) == 0 {
-		spec.Metadata = nil
+	if len(spec.Tags) == 0 {
+		spec.Tags = nil
 	}
 	return spec
 }
@@ -101,12 +99,12 @@ func (in *KubeletConfiguration) effective() *KubeletConfiguration {
 	return kubelet
 }
 
-// effectiveDiskType is the medium that is asked for: none where a volume type says it.
-func effectiveDiskType(medium DiskType, volumeType string) DiskType {
+// effectiveMedium is the medium that is asked for: none where a volume type says it.
+func effectiveMedium(medium DiskMedium, volumeType string) DiskMedium {
 	if volumeType != "" {
 		return ""
 	}
-	return lo.CoalesceOrEmpty(medium, DiskTypeSSD)
+	return lo.CoalesceOrEmpty(medium, DiskMediumSSD)
 }
 
 // InPlaceHash returns the hash of what is changed on running servers instead of replacing them: the firewalls, as they are
@@ -119,6 +117,11 @@ func (in *BizflyNodeClass) InPlaceHash() string {
 		Firewalls   []string
 		NetworkPlan NetworkPlan
 	}{firewalls, in.EffectiveNetworkPlan()}, hashstructure.FormatV2, nil)))
+}
+
+// EffectiveBillingPlan returns the billing plan with its default.
+func (in *BizflyNodeClass) EffectiveBillingPlan() BillingPlan {
+	return lo.CoalesceOrEmpty(in.Spec.BillingPlan, BillingPlanOnDemand)
 }
 
 // EffectiveNetworkPlan returns the network plan with its default.

@@ -40,7 +40,7 @@ var _ = Describe("InPlaceHash", func() {
 		Expect(class("", "a").InPlaceHash()).ToNot(Equal(class("", "b").InPlaceHash()))
 		Expect(class(v1alpha1.NetworkPlanFreeBandwidth).InPlaceHash()).ToNot(Equal(class("").InPlaceHash()))
 		other := class("", "a")
-		other.Spec.BillingPlan, other.Status.SSHKey, other.Status.Firewalls[0].Name = v1alpha1.BillingPlanSavingPlan, "key", "renamed"
+		other.Spec.BillingPlan, other.Status.SSHKeyName, other.Status.Firewalls[0].Name = v1alpha1.BillingPlanSavingPlan, "key", "renamed"
 		Expect(other.InPlaceHash()).To(Equal(class("", "a").InPlaceHash()))
 	})
 	It("should be no part of the hash by which nodes are replaced", func() {

@@ -31,8 +31,8 @@ const (
 	LabelInstanceGeneration = Group + "/instance-generation"
 	// LabelInstanceCPU is the number of vCPUs.
 	LabelInstanceCPU = Group + "/instance-cpu"
-	// LabelInstanceCPUVendor is intel or amd, lower case.
-	LabelInstanceCPUVendor = Group + "/instance-cpu-vendor"
+	// LabelInstanceCPUManufacturer is intel or amd, lower case.
+	LabelInstanceCPUManufacturer = Group + "/instance-cpu-manufacturer"
 	// LabelInstanceMemory is the advertised memory in MiB.
 	LabelInstanceMemory = Group + "/instance-memory"
 	// LabelInstanceGPUName is the GPU's model, sanitised to a label value.
@@ -142,12 +142,12 @@ const (
 )
 
 // ReservedMetadataPrefixes are the beginnings of metadata keys that belong to this provider or to BizFly Kubernetes
-// Engine; spec.metadata may not use them.
+// Engine; spec.tags may not use them.
 var ReservedMetadataPrefixes = []string{"karpenter-", "bke_", "bizfly_cloud_service", "kubernetes_version", "cluster_id"}
 
 // InstanceTypeLabels are the labels of this provider that every instance type defines.
 var InstanceTypeLabels = sets.New(
-	LabelInstanceCategory, LabelInstanceGeneration, LabelInstanceCPU, LabelInstanceCPUVendor, LabelInstanceMemory,
+	LabelInstanceCategory, LabelInstanceGeneration, LabelInstanceCPU, LabelInstanceCPUManufacturer, LabelInstanceMemory,
 	LabelInstanceGPUName, LabelInstanceGPUCount,
 )
 

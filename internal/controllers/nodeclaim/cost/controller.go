@@ -34,6 +34,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/metrics"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -118,8 +119,7 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 			without++
 			continue
 		}
-		plan := lo.CoalesceOrEmpty(nodeClass.Spec.BillingPlan, v1alpha1.BillingPlanOnDemand)
-		sums[group{claim.Labels[karpv1.NodePoolLabelKey], at.zone, string(plan)}] += price
+		sums[group{claim.Labels[karpv1.NodePoolLabelKey], at.zone, bizfly.PlanWord(nodeClass.EffectiveBillingPlan())}] += price
 	}
 	c.report(sums, without)
 	return reconciler.Result{RequeueAfter: Interval}, errors.Join(errs...)

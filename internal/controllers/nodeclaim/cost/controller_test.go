@@ -60,7 +60,7 @@ var _ = Describe("Cost per hour", func() {
 	// reported is the cost of the pool in the zone, and whether there is a series at all.
 	reported := func(zone string) (float64, bool) {
 		metric, found := expectations.FindMetricWithLabelValues("karpenter_bizfly_cost_vnd_per_hour", map[string]string{
-			"nodepool": pool.Name, "zone": zone, "billing_plan": string(v1alpha1.BillingPlanOnDemand),
+			"nodepool": pool.Name, "zone": zone, "billing_plan": "on_demand",
 		})
 		return metric.GetGauge().GetValue(), found
 	}

@@ -31,6 +31,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	nodeclaimutils "sigs.k8s.io/karpenter/pkg/utils/nodeclaim"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
@@ -74,7 +75,7 @@ func (u *update) begun() bool {
 
 // planChanges says that the server's network plan is known to be another one.
 func (u *update) planChanges() bool {
-	return u.server.NetworkPlan != "" && u.server.NetworkPlan != string(u.nodeClass.EffectiveNetworkPlan())
+	return u.server.NetworkPlan != "" && u.server.NetworkPlan != bizfly.PlanWord(u.nodeClass.EffectiveNetworkPlan())
 }
 
 // firewallsChange says that the server may have other firewalls than are wanted.
@@ -101,7 +102,7 @@ func (u *update) run(ctx context.Context) (conflict bool, err error) {
 		return conflict, err
 	}
 	if u.planChanges() {
-		plan := string(u.nodeClass.EffectiveNetworkPlan())
+		plan := bizfly.PlanWord(u.nodeClass.EffectiveNetworkPlan())
 		if err := u.instances.ChangeNetworkPlan(ctx, u.server.ID, plan); err != nil {
 			return false, err
 		}

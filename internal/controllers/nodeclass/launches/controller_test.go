@@ -87,7 +87,7 @@ var _ = Describe("Launches that keep failing", func() {
 		Expect(condition().IsFalse()).To(BeTrue())
 		nodeClass := &v1alpha1.BizflyNodeClass{}
 		Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, nodeClass)).To(Succeed())
-		nodeClass.Spec.Metadata = map[string]string{"a": "b"}
+		nodeClass.Spec.Tags = map[string]string{"a": "b"}
 		Expect(env.Resolve(ctx, nodeClass)).To(Succeed())
 		Expect(condition().IsTrue()).To(BeTrue())
 	})

@@ -56,7 +56,7 @@ func (c *bootstrapConcern) resolve(ctx context.Context, nodeClass *v1alpha1.Bizf
 		found = fine(append(resolution.Notes, insecureJoin(resolution.InsecureHost))...)
 		c.warnOnce(nodeClass, found.message)
 	}
-	if spec := nodeClass.Spec.Bootstrap; spec != nil && spec.UserDataFrom != nil {
+	if nodeClass.Spec.UserDataFrom != nil {
 		found.retryAfter = requeueSecret
 	}
 	return found

@@ -56,7 +56,7 @@ var _ = Describe("The bootstrap of a NodeClass", func() {
 		})
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "templates"}, StringData: map[string]string{"userData": "#!/bin/bash"}}
 		Expect(env.Client.Create(ctx, secret)).To(Succeed())
-		apply("bootstrap: {mode: Custom, userDataFrom: {name: templates}}, imageSelectorTerms: [{name: golden-node}]")
+		apply("bootstrapMode: Custom, userDataFrom: {name: templates}, imageSelectorTerms: [{name: golden-node}]")
 		first, result := w.look()
 		Expect(first.Status.UserDataHash).ToNot(BeEmpty())
 		Expect(result.RequeueAfter).To(Equal(time.Minute))
@@ -79,7 +79,7 @@ var _ = Describe("The bootstrap of a NodeClass", func() {
 	})
 	It("should refuse join tokens that the controller may not make", func() {
 		w := newWorld(nil, asIs)
-		apply(`bootstrap: {mode: Custom, userData: "{{ .JoinToken }}", joinToken: {}}`)
+		apply(`bootstrapMode: Custom, userData: "{{ .JoinToken }}", joinToken: {}`)
 		nodeClass, _ := w.look()
 		Expect(condition(nodeClass, v1alpha1.ConditionTypeBootstrapReady).Reason).To(Equal("JoinTokensDisabled"))
 	})

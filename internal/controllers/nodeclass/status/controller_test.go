@@ -53,9 +53,9 @@ var _ = Describe("The status of a NodeClass", func() {
 			Expect(err).ToNot(HaveOccurred())
 			worker, _ := lo.Find(sold.Versions, func(v cloud.KubernetesVersion) bool { return v.KubernetesVersion == "v1.35.4" })
 			Expect(nodeClass.Status).To(Equal(v1alpha1.BizflyNodeClassStatus{
-				Zones:   []string{"HN1", "HN2"},
-				Image:   &v1alpha1.ImageStatus{ID: worker.WorkerImageID, Name: "bke v1.35.4 ubuntu", Type: v1alpha1.ImageTypeImage},
-				Flavors: int32(len(instanceTypes)),
+				Zones:       []string{"HN1", "HN2"},
+				Images:      []v1alpha1.ImageStatus{{ID: worker.WorkerImageID, Name: "bke v1.35.4 ubuntu", Type: v1alpha1.ImageTypeImage}},
+				FlavorCount: int32(len(instanceTypes)),
 				VolumeTypes: lo.FlatMap([]string{"HN1", "HN2"}, func(zone string, _ int) []v1alpha1.VolumeTypeStatus {
 					return []v1alpha1.VolumeTypeStatus{
 						{Zone: zone, Category: "basic", Name: "BASIC_SSD1"}, {Zone: zone, Category: "dedicated", Name: "DEDICATED-SSD1"},
@@ -79,15 +79,15 @@ var _ = Describe("The status of a NodeClass", func() {
 			w := newWorld(sold, asIs)
 			web, _ := lo.Find(sold.Firewalls[cloud.RegionHN], func(f cloud.Firewall) bool { return f.Name == "web" })
 			golden := sold.CustomImages[cloud.RegionHN][0]
-			apply(`imageSelectorTerms: [{name: golden-node}], networkSelectorTerms: [{default: true}], firewallSelectorTerms: [{name: web}], sshKeySelectorTerms: [{name: ops}], zones: [HN2], bootstrap: {mode: Custom, userData: "#!/bin/bash"}`)
+			apply(`imageSelectorTerms: [{name: golden-node}], networkSelectorTerms: [{alias: default}], firewallSelectorTerms: [{name: web}], sshKeyName: ops, zones: [HN2], bootstrapMode: Custom, userData: "#!/bin/bash"`)
 			nodeClass, _ := w.look()
 			Expect(ready(nodeClass).IsTrue()).To(BeTrue(), "%+v", ready(nodeClass))
 			Expect(nodeClass.Status.Zones).To(Equal([]string{"HN2"}))
-			Expect(nodeClass.Status.Image).To(Equal(&v1alpha1.ImageStatus{ID: golden.ID, Name: "golden-node", Type: v1alpha1.ImageTypeImage, MinDiskGiB: 5}))
+			Expect(nodeClass.Status.Image()).To(Equal(&v1alpha1.ImageStatus{ID: golden.ID, Name: "golden-node", Type: v1alpha1.ImageTypeImage, MinDiskGiB: 5}))
 			Expect(nodeClass.Status.KubernetesVersion).To(BeEmpty())
 			Expect(nodeClass.Status.Networks).To(HaveExactElements(HaveField("Name", "default-vpc")))
 			Expect(nodeClass.Status.Firewalls).To(Equal([]v1alpha1.FirewallStatus{{ID: web.ID, Name: "web"}}))
-			Expect(nodeClass.Status.SSHKey).To(Equal("ops"))
+			Expect(nodeClass.Status.SSHKeyName).To(Equal("ops"))
 		})
 		It("should be written once and left alone while nothing changes", func() {
 			w := newWorld(nil, asIs)
@@ -99,12 +99,12 @@ var _ = Describe("The status of a NodeClass", func() {
 		})
 		It("should follow the spec", func() {
 			w := newWorld(nil, asIs)
-			apply("firewallSelectorTerms: [{name: web}], sshKeySelectorTerms: [{name: ops}]")
+			apply("firewallSelectorTerms: [{name: web}], sshKeyName: ops")
 			w.look()
 			apply("")
 			nodeClass, _ := w.look()
 			Expect(nodeClass.Status.Firewalls).To(BeEmpty())
-			Expect(nodeClass.Status.SSHKey).To(BeEmpty())
+			Expect(nodeClass.Status.SSHKeyName).To(BeEmpty())
 		})
 		It("should stay ready while everything is sold out", func() {
 			w := newWorld(nil, asIs)
@@ -157,12 +157,12 @@ var _ = Describe("The status of a NodeClass", func() {
 				`^spec\.networkSelectorTerms\[0\]\.name: nothing matches "office"; available: \[default-vpc \(.+kubernetes \(`),
 			Entry("a firewall", `firewallSelectorTerms: [{name: web}, {id: nope}]`, v1alpha1.ConditionTypeFirewallsReady, "FirewallNotFound",
 				`^spec\.firewallSelectorTerms\[1\]\.id: nothing matches "nope"; available: \[default \(`),
-			Entry("an SSH key", `sshKeySelectorTerms: [{name: laptop}]`, v1alpha1.ConditionTypeSSHKeyReady, "SSHKeyNotFound",
-				`^spec\.sshKeySelectorTerms\[0\]\.name: nothing matches "laptop"; available: \[karpenter ops\]`),
+			Entry("an SSH key", `sshKeyName: laptop`, v1alpha1.ConditionTypeSSHKeyReady, "SSHKeyNotFound",
+				`^spec\.sshKeyName: nothing matches "laptop"; available: \[karpenter ops\]`),
 			Entry("a snapshot", `imageSelectorTerms: [{snapshot: {name: "silver-*"}}]`, v1alpha1.ConditionTypeImagesReady, "ImageNotFound",
 				`^spec\.imageSelectorTerms\[0\]\.snapshot\.name: no image matches "silver-\*"; available: \[golden-node_rootdisk@06-05-2024\]`),
 			Entry("a volume type", `rootDisk: {volumeType: NVME-1}`, v1alpha1.ConditionTypeDisksReady, "DiskNotSold",
-				`^spec\.rootDisk\.volumeType "NVME-1" is not sold in zones \[HN1 HN2\]; volume types there: \[BASIC_HDD1 .*PREMIUM-SSD1\]; use spec\.rootDisk\.type \(SSD or HDD\)`),
+				`^spec\.rootDisk\.volumeType "NVME-1" is not sold in zones \[HN1 HN2\]; volume types there: \[BASIC_HDD1 .*PREMIUM-SSD1\]; use spec\.rootDisk\.medium \(SSD or HDD\)`),
 			Entry("a volume type of a data disk", `dataDisks: [{size: 10Gi}, {size: 10Gi, volumeType: NVME-1}]`, v1alpha1.ConditionTypeDisksReady, "DiskNotSold",
 				`^spec\.dataDisks\[1\]\.volumeType "NVME-1" is not sold in zones`),
 			Entry("a volume type that is sold elsewhere", `zones: [HN2], rootDisk: {volumeType: DEDICATED-HDD1}`, v1alpha1.ConditionTypeDisksReady, "DiskNotSold",
@@ -176,10 +176,10 @@ var _ = Describe("The status of a NodeClass", func() {
 			Entry("flavors by name", `flavorSelectorTerms: [{name: "x9.*"}, {category: basic, generation: "7"}]`, v1alpha1.ConditionTypeFlavorsReady, "FlavorNotFound",
 				`^spec\.flavorSelectorTerms\[0\]: no flavor matches name "x9\.\*"; available: \[1c_2g_basic .*; spec\.flavorSelectorTerms\[1\]: no flavor matches category "basic" and generation "7"; `),
 			Entry("flavors that are not sold where it may launch", `zones: [HN2], flavorSelectorTerms: [{generation: 4a, category: premium}]`, v1alpha1.ConditionTypeFlavorsReady, "NoFlavors",
-				`^no flavor is sold in zones \[HN2\] with spec\.billingPlan "on_demand" and spec\.rootDisk\.type "SSD" and spec\.flavorSelectorTerms \(category "premium" and generation "4a"\); change one of these, or allow more zones$`),
+				`^no flavor is sold in zones \[HN2\] with spec\.billingPlan "OnDemand" and spec\.rootDisk\.medium "SSD" and spec\.flavorSelectorTerms \(category "premium" and generation "4a"\); change one of these, or allow more zones$`),
 			Entry("flavors of another category than its disks", `flavorSelectorTerms: [{category: basic}], rootDisk: {volumeType: PREMIUM-SSD1}`, v1alpha1.ConditionTypeFlavorsReady, "NoFlavors",
 				`spec\.rootDisk\.volumeType "PREMIUM-SSD1" and spec\.flavorSelectorTerms \(category "basic"\)`),
-			Entry("user data that cannot be rendered", `bootstrap: {mode: Custom, userData: "{{ .Hostname }}"}`, v1alpha1.ConditionTypeBootstrapReady, "UserDataInvalid",
+			Entry("user data that cannot be rendered", `bootstrapMode: Custom, userData: "{{ .Hostname }}"`, v1alpha1.ConditionTypeBootstrapReady, "UserDataInvalid",
 				`^spec\.bootstrap\.userData, line 1, column \d+: .*variables are NodeName`),
 		)
 		It("should say which variables the controller lacks", func() {
@@ -193,9 +193,9 @@ var _ = Describe("The status of a NodeClass", func() {
 		})
 		It("should keep what was resolved before, because nodes that run are judged by it", func() {
 			w := newWorld(nil, asIs)
-			apply(`firewallSelectorTerms: [{name: web}], sshKeySelectorTerms: [{name: ops}]`)
+			apply(`firewallSelectorTerms: [{name: web}], sshKeyName: ops`)
 			before, _ := w.look()
-			apply(`zones: [HN9], imageSelectorTerms: [{name: x}], networkSelectorTerms: [{name: x}], firewallSelectorTerms: [{name: x}], sshKeySelectorTerms: [{name: x}]`)
+			apply(`zones: [HN9], imageSelectorTerms: [{name: x}], networkSelectorTerms: [{name: x}], firewallSelectorTerms: [{name: x}], sshKeyName: x`)
 			after, _ := w.look()
 			Expect(ready(after).IsFalse()).To(BeTrue())
 			before.Status.Conditions, after.Status.Conditions = nil, nil
@@ -203,7 +203,7 @@ var _ = Describe("The status of a NodeClass", func() {
 		})
 		It("should name every problem at once", func() {
 			w := newWorld(nil, asIs)
-			apply(`imageSelectorTerms: [{name: silver}], sshKeySelectorTerms: [{name: laptop}]`)
+			apply(`imageSelectorTerms: [{name: silver}], sshKeyName: laptop`)
 			nodeClass, _ := w.look()
 			Expect(ready(nodeClass).Message).To(And(ContainSubstring("ImagesReady: "), ContainSubstring("silver"), ContainSubstring("SSHKeyReady: "), ContainSubstring("laptop")))
 		})
@@ -258,7 +258,7 @@ var _ = Describe("The status of a NodeClass", func() {
 	})
 
 	Context("while the cloud does not answer", func() {
-		const everything = `firewallSelectorTerms: [{name: web}], sshKeySelectorTerms: [{name: ops}], imageSelectorTerms: [{name: golden-node}]`
+		const everything = `firewallSelectorTerms: [{name: web}], sshKeyName: ops, imageSelectorTerms: [{name: golden-node}]`
 
 		DescribeTable("should stay ready on what was resolved for an hour, say so, and be unknown then", func(path string, conditionTypes ...string) {
 			w := newWorld(nil, asIs)
@@ -316,7 +316,7 @@ var _ = Describe("The status of a NodeClass", func() {
 			w.look()
 			w.lists.Flush()
 			w.sandbox.AddFaults(1, cloud.Fault{Path: "/firewalls", Effect: cloud.EffectStatus, Status: http.StatusForbidden, Message: "not now"})
-			apply(`firewallSelectorTerms: [{name: default}], sshKeySelectorTerms: [{name: ops}]`)
+			apply(`firewallSelectorTerms: [{name: default}], sshKeyName: ops`)
 			nodeClass, _ := w.look()
 			Expect(ready(nodeClass).IsUnknown()).To(BeTrue())
 			Expect(condition(nodeClass, v1alpha1.ConditionTypeFirewallsReady).IsUnknown()).To(BeTrue())
@@ -336,7 +336,7 @@ var _ = Describe("The status of a NodeClass", func() {
 
 	It("should never hold a secret", func() {
 		w := newWorld(nil, asIs)
-		apply(`bootstrap: {mode: Custom, userData: "{{ ` + clusterToken + ` }}"}`)
+		apply(`bootstrapMode: Custom, userData: "{{ ` + clusterToken + ` }}"`)
 		nodeClass, _ := w.look()
 		Expect(ready(nodeClass).IsFalse()).To(BeTrue())
 		for _, found := range nodeClass.Status.Conditions {

@@ -52,7 +52,7 @@ func (c *disksConcern) resolve(_ context.Context, nodeClass *v1alpha1.BizflyNode
 		return awaiting(reasonAwaitingZones, "volume types depend on the zones, which are not known yet")
 	}
 	disks := zone.Disks(&nodeClass.Spec)
-	if image := nodeClass.Status.Image; image != nil && int(image.MinDiskGiB) > disks[0].GiB {
+	if image := nodeClass.Status.Image(); image != nil && int(image.MinDiskGiB) > disks[0].GiB {
 		return missing(reasonRootDiskTooSmall, fmt.Sprintf("spec.rootDisk.size: %dGi is too small for the %s %s (%s), which needs %dGi; set at least %dGi",
 			disks[0].GiB, lo.CoalesceOrEmpty(image.Type, v1alpha1.ImageTypeImage), image.Name, image.ID, image.MinDiskGiB,
 			(image.MinDiskGiB+diskStepGiB-1)/diskStepGiB*diskStepGiB))

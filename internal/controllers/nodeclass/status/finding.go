@@ -41,7 +41,7 @@ const (
 	reasonNetworkNotFound = "NetworkNotFound"
 	// reasonFirewallNotFound says that a term of spec.firewallSelectorTerms matches nothing.
 	reasonFirewallNotFound = "FirewallNotFound"
-	// reasonSSHKeyNotFound says that the key of spec.sshKeySelectorTerms does not exist for the controller's user.
+	// reasonSSHKeyNotFound says that the key of spec.sshKeyName does not exist for the controller's user.
 	reasonSSHKeyNotFound = "SSHKeyNotFound"
 	// reasonRootDiskTooSmall says that the image or snapshot needs more than spec.rootDisk.size.
 	reasonRootDiskTooSmall = "RootDiskTooSmall"

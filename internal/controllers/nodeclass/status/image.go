@@ -38,9 +38,9 @@ func (c *imageConcern) resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 	if err != nil {
 		return missingOr[*image.NotFoundError](err, reasonImageNotFound)
 	}
-	nodeClass.Status.Image = &v1alpha1.ImageStatus{
+	nodeClass.Status.Images = []v1alpha1.ImageStatus{{
 		ID: found.ID, Name: found.Name, Type: found.Type, MinDiskGiB: int32(min(found.MinDiskGiB, math.MaxInt32)), //nolint:gosec // G115: bounded
-	}
+	}}
 	nodeClass.Status.KubernetesVersion = found.KubernetesVersion
 	return fine(lo.Compact([]string{found.Note})...)
 }

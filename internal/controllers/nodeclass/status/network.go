@@ -76,7 +76,7 @@ func (c *sshKeyConcern) resolve(ctx context.Context, nodeClass *v1alpha1.BizflyN
 	if err != nil {
 		return missingOr[*network.NotFoundError](err, reasonSSHKeyNotFound)
 	}
-	nodeClass.Status.SSHKey = name
+	nodeClass.Status.SSHKeyName = name
 	return fine()
 }
 

@@ -65,7 +65,7 @@ func (c *flavorsConcern) resolve(ctx context.Context, nodeClass *v1alpha1.Bizfly
 	usable := lo.CountBy(instanceTypes, func(it *cloudprovider.InstanceType) bool {
 		return slices.ContainsFunc(nodeClass.Status.Zones, func(zone string) bool { return launchable(it, zone) })
 	})
-	nodeClass.Status.Flavors = int32(min(usable, math.MaxInt32)) //nolint:gosec // G115: bounded
+	nodeClass.Status.FlavorCount = int32(min(usable, math.MaxInt32)) //nolint:gosec // G115: bounded
 	if usable == 0 {
 		return missing(reasonNoFlavors, noFlavors(nodeClass))
 	}
@@ -109,7 +109,7 @@ func launchable(it *cloudprovider.InstanceType, zone string) bool {
 }
 
 func noFlavors(nodeClass *v1alpha1.BizflyNodeClass) string {
-	asked := []string{fmt.Sprintf("spec.billingPlan %q", lo.CoalesceOrEmpty(nodeClass.Spec.BillingPlan, v1alpha1.BillingPlanOnDemand)), describe(zone.Disks(&nodeClass.Spec))}
+	asked := []string{fmt.Sprintf("spec.billingPlan %q", nodeClass.EffectiveBillingPlan()), describe(zone.Disks(&nodeClass.Spec))}
 	if terms := nodeClass.Spec.FlavorSelectorTerms; len(terms) > 0 {
 		asked = append(asked, "spec.flavorSelectorTerms ("+strings.Join(lo.Map(terms, func(t v1alpha1.FlavorSelectorTerm, _ int) string { return termOf(t) }), ", or ")+")")
 	}

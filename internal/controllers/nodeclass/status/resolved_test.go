@@ -41,7 +41,7 @@ var _ = Describe("What a NodeClass resolves to", func() {
 			w := newWorld(nil, asIs)
 			apply(`flavorSelectorTerms: [{name: "p2.2c_*"}]`)
 			nodeClass, _ := w.look()
-			Expect(nodeClass.Status.Flavors).To(BeEquivalentTo(2))
+			Expect(nodeClass.Status.FlavorCount).To(BeEquivalentTo(2))
 			Expect(condition(nodeClass, v1alpha1.ConditionTypeFlavorsReady)).To(saying("True", "FlavorsReady", "^2 flavors$"))
 		})
 		It("should be told of a term that matches nothing beside others that do", func() {
@@ -53,7 +53,7 @@ var _ = Describe("What a NodeClass resolves to", func() {
 		})
 		It("should have the volume type of each zone and category in which all disks can be had", func() {
 			w := newWorld(nil, asIs)
-			apply(`rootDisk: {type: HDD}, dataDisks: [{size: 10Gi, type: SSD}]`)
+			apply(`rootDisk: {medium: HDD}, dataDisks: [{size: 10Gi, medium: SSD}]`)
 			nodeClass, _ := w.look()
 			Expect(nodeClass.Status.VolumeTypes).To(And(HaveLen(7),
 				ContainElement(v1alpha1.VolumeTypeStatus{Zone: "HN1", Category: "dedicated", Name: "DEDICATED-HDD1"}),
@@ -82,7 +82,7 @@ var _ = Describe("What a NodeClass resolves to", func() {
 			apply(`imageSelectorTerms: [{snapshot: {name: "golden-*"}}], rootDisk: {size: 20Gi}`)
 			nodeClass, _ := w.look()
 			Expect(ready(nodeClass).IsTrue()).To(BeTrue())
-			Expect(nodeClass.Status.Image).To(HaveValue(And(HaveField("Type", v1alpha1.ImageTypeSnapshot), HaveField("MinDiskGiB", BeEquivalentTo(20)))))
+			Expect(nodeClass.Status.Image()).To(HaveValue(And(HaveField("Type", v1alpha1.ImageTypeSnapshot), HaveField("MinDiskGiB", BeEquivalentTo(20)))))
 		})
 	})
 
@@ -163,7 +163,7 @@ var _ = Describe("What a NodeClass resolves to", func() {
 	})
 	It("should be looked up by reading alone, and each list once while nothing changes", func() {
 		w := newWorld(nil, asIs)
-		apply(`imageSelectorTerms: [{snapshot: {name: "golden-*"}}], firewallSelectorTerms: [{name: web}], sshKeySelectorTerms: [{name: ops}], networkSelectorTerms: [{default: true}]`)
+		apply(`imageSelectorTerms: [{snapshot: {name: "golden-*"}}], firewallSelectorTerms: [{name: web}], sshKeyName: ops, networkSelectorTerms: [{alias: default}]`)
 		w.look()
 		first := len(w.sandbox.Requests())
 		for range 3 {
@@ -177,7 +177,7 @@ var _ = Describe("What a NodeClass resolves to", func() {
 		w := newWorld(nil, asIs)
 		apply(`imageSelectorTerms: [{name: "golden-*"}]`)
 		before, _ := w.look()
-		Expect(before.Status.Image.Name).To(Equal("golden-node"))
+		Expect(before.Status.Image().Name).To(Equal("golden-node"))
 		w.sandbox.Edit(func(c *cloud.Catalog) {
 			next := c.CustomImages[cloud.RegionHN][0]
 			next.ID, next.Name, next.CreatedAt = "7e11c0de-0000-4000-8000-000000000002", "golden-node-2", "2026-01-01T00:00:00Z"
@@ -185,17 +185,17 @@ var _ = Describe("What a NodeClass resolves to", func() {
 		})
 		w.lists.Flush()
 		after, _ := w.look()
-		Expect(after.Status.Image).To(HaveValue(HaveField("Name", "golden-node-2")))
+		Expect(after.Status.Image()).To(HaveValue(HaveField("Name", "golden-node-2")))
 		w.lists.Flush()
 		w.sandbox.AddFaults(1, cloud.Fault{Path: "/user/images", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
 		lost, _ := w.look()
-		Expect(lost.Status.Image).To(Equal(after.Status.Image))
+		Expect(lost.Status.Image()).To(Equal(after.Status.Image()))
 		Expect(condition(lost, v1alpha1.ConditionTypeImagesReady)).To(saying("True", "CloudUnavailable", "^stale since "))
 		w.sandbox.ClearFaults()
 		w.sandbox.Edit(func(c *cloud.Catalog) { c.CustomImages[cloud.RegionHN] = nil })
 		w.lists.Flush()
 		gone, _ := w.look()
 		Expect(condition(gone, v1alpha1.ConditionTypeImagesReady)).To(saying("False", "ImageNotFound", "golden"))
-		Expect(gone.Status.Image).To(Equal(after.Status.Image), "nodes that run are judged by it")
+		Expect(gone.Status.Image()).To(Equal(after.Status.Image()), "nodes that run are judged by it")
 	})
 })

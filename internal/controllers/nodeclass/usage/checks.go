@@ -50,7 +50,7 @@ const (
 // verifyLaunch says whether a node has registered that was launched with this spec and image. What has been seen stays in
 // the status, so that it is still known when the last node is gone.
 func (c *Controller) verifyLaunch(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, conditions opstatus.ConditionSet) error {
-	image := nodeClass.Status.Image
+	image := nodeClass.Status.Image()
 	if image == nil {
 		conditions.SetUnknownWithReason(v1alpha1.ConditionTypeLaunchVerified, reasonUnknownUntilFirstLaunch, "unknown until first launch, for which there is no image yet")
 		return nil
@@ -140,7 +140,7 @@ func (c *Controller) judgeRoom(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 	if err != nil {
 		return fmt.Errorf("reading what the package allows, %w", err)
 	}
-	mode := cmp.Or(lo.FromPtr(nodeClass.Spec.Bootstrap).Mode, v1alpha1.BootstrapModeBKE)
+	mode := cmp.Or(nodeClass.Spec.BootstrapMode, v1alpha1.BootstrapModeBKE)
 	if limit := snapshot.MaxNodes; limit <= 0 || mode != v1alpha1.BootstrapModeBKE {
 		return conditions.Clear(v1alpha1.ConditionTypePackageRoomAvailable)
 	}

@@ -98,7 +98,7 @@ var _ = Describe("What only a launch can show", func() {
 	})
 	It("should be unknown while no image is known", func() {
 		nodeClass := stored()
-		nodeClass.Status.Image = nil
+		nodeClass.Status.Images = nil
 		Expect(env.Client.Status().Update(ctx, nodeClass)).To(Succeed())
 		Expect(verified()).To(HaveValue(unknown))
 	})
@@ -110,7 +110,7 @@ var _ = Describe("What only a launch can show", func() {
 		claim := launched()
 		register(claim)
 		Expect(verified()).To(HaveValue(And(HaveField("Status", BeEquivalentTo("True")), HaveField("Reason", "NodeRegistered"))))
-		Expect(stored().Status.VerifiedLaunch).To(Equal(&v1alpha1.VerifiedLaunchStatus{Hash: stored().Hash(), ImageID: stored().Status.Image.ID}))
+		Expect(stored().Status.VerifiedLaunch).To(Equal(&v1alpha1.VerifiedLaunchStatus{Hash: stored().Hash(), ImageID: stored().Status.Image().ID}))
 		claim.Finalizers = nil
 		Expect(env.Client.Update(ctx, claim)).To(Succeed())
 		Expect(env.Client.Delete(ctx, claim)).To(Succeed())
@@ -126,7 +126,7 @@ var _ = Describe("What only a launch can show", func() {
 	It("should be unknown again once the spec is another, until a node of that has registered", func() {
 		register(launched())
 		Expect(verified().IsTrue()).To(BeTrue())
-		change(func(s *v1alpha1.BizflyNodeClassSpec) { s.Metadata = map[string]string{"team": "storage"} })
+		change(func(s *v1alpha1.BizflyNodeClassSpec) { s.Tags = map[string]string{"team": "storage"} })
 		Expect(verified()).To(HaveValue(unknown))
 		register(launched())
 		Expect(verified().IsTrue()).To(BeTrue())
@@ -185,7 +185,7 @@ var _ = Describe("A saving plan", func() {
 		pool("static", lo.ToPtr[int64](2))
 		change(saving)
 		Expect(suitable()).To(HaveValue(And(HaveField("Status", BeEquivalentTo("False")), HaveField("Reason", reason), HaveField("Message", And(
-			ContainSubstring("NodePools [a-dynamic b-dynamic] make and remove nodes"), ContainSubstring("use on_demand for them, or give them spec.replicas"))))))
+			ContainSubstring("NodePools [a-dynamic b-dynamic] make and remove nodes"), ContainSubstring("use OnDemand for them, or give them spec.replicas"))))))
 		look()
 		Expect(env.Recorder.Calls(reason)).To(Equal(1))
 	})

@@ -101,7 +101,7 @@ var _ = Describe("The package of the BKE cluster", func() {
 		Expect(room(0)).To(BeNil())
 		Expect(room(1)).To(HaveValue(full))
 		change(func(s *v1alpha1.BizflyNodeClassSpec) {
-			s.Bootstrap = &v1alpha1.Bootstrap{Mode: v1alpha1.BootstrapModeCustom, UserData: lo.ToPtr("#cloud-config\n")}
+			s.BootstrapMode, s.UserData = v1alpha1.BootstrapModeCustom, lo.ToPtr("#cloud-config\n")
 		})
 		Expect(room(1)).To(BeNil())
 	})
