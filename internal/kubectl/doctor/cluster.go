@@ -17,7 +17,9 @@ limitations under the License.
 package doctor
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -52,6 +54,9 @@ const maxSkew = 30 * time.Second
 // recently is how far back events are looked at.
 const recently = 24 * time.Hour
 
+// errNotReached says that the API server itself is not at hand, but only what it holds.
+var errNotReached = errors.New("the API server was not asked")
+
 func checkCluster(_ context.Context, d *examination) ([]Finding, error) {
 	if d.Cluster != nil {
 		return nil, nil
@@ -61,7 +66,7 @@ func checkCluster(_ context.Context, d *examination) ([]Finding, error) {
 
 func checkVersion(_ context.Context, d *examination) ([]Finding, error) {
 	if d.Kubernetes == nil {
-		return nil, d.ClusterErr
+		return nil, cmp.Or(d.ClusterErr, errNotReached)
 	}
 	info, err := d.Kubernetes.Discovery().ServerVersion()
 	if err != nil {
@@ -80,7 +85,7 @@ func checkVersion(_ context.Context, d *examination) ([]Finding, error) {
 
 func checkClock(ctx context.Context, d *examination) ([]Finding, error) {
 	if d.REST == nil || d.Cluster == nil {
-		return nil, d.ClusterErr
+		return nil, cmp.Or(d.ClusterErr, errNotReached)
 	}
 	transport, err := rest.HTTPClientFor(d.REST)
 	if err != nil {

@@ -108,7 +108,7 @@ func checkDisks(ctx context.Context, d *examination) ([]Finding, error) {
 	prices := cloud.Settings.Load().Prices
 	return lo.FilterMap(volumes, func(volume *gobizfly.Volume, _ int) (Finding, bool) {
 		owned := strings.HasSuffix(volume.Name, rootDiskSuffix) || strings.HasPrefix(volume.Name, "pvc-")
-		medium := v1alpha1.DiskTypeSSD
+		medium := v1alpha1.DiskMediumSSD
 		if found, ok := lo.Find(snapshot.VolumeTypes, func(t *gobizfly.VolumeType) bool { return t.Name == volume.VolumeType }); ok {
 			if m, known := zone.Medium(found); known {
 				medium = m

@@ -22,6 +22,7 @@ import (
 
 	"github.com/samber/lo"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -108,7 +109,7 @@ func (p *DefaultProvider) unavailableIn(c *class, f *facts, zone string) string 
 		return fmt.Sprintf("the zone has no volume type for the disks of the category %s", f.category)
 	}
 	reason, unavailable := p.marks.Unavailable(capacity.Offering{
-		Flavor: f.name, Zone: zone, BillingPlan: string(c.billingPlan), NodeClass: capacity.NodeClassKey(c.nodeClass),
+		Flavor: f.name, Zone: zone, BillingPlan: bizfly.PlanWord(c.billingPlan), NodeClass: capacity.NodeClassKey(c.nodeClass),
 	})
 	if unavailable {
 		return "marked unavailable after a rejected launch: " + strings.TrimSpace(reason)
