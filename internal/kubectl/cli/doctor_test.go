@@ -157,10 +157,10 @@ var _ = Describe("doctor", func() {
 			f.put(controller)
 		}),
 		Entry("missing rights", "RightsMissing", doctor.Error, func(f *fixture) {
-			f.put(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: operator}, Rules: doctor.NeededRules()[1:]})
+			f.put(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: controllerName}, Rules: doctor.NeededRules()[1:]})
 		}),
 		Entry("rights that are too wide", "RightsTooWide", doctor.Warning, func(f *fixture) {
-			f.put(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: operator}, Rules: append(doctor.NeededRules(),
+			f.put(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: controllerName}, Rules: append(doctor.NeededRules(),
 				rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list"}})})
 		}),
 		Entry("another Karpenter", "AnotherKarpenter", doctor.Error, deployment("karpenter", "public.ecr.aws/karpenter/controller:1.15.0")),

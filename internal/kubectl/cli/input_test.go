@@ -269,7 +269,7 @@ kind: BizflyNodeClass
 metadata: {name: custom, annotations: {kubectl.kubernetes.io/last-applied-configuration: "` + mark + `"}}
 spec: {bootstrapMode: Custom, userData: "#!/bin/sh\n# ` + mark + `", imageSelectorTerms: [{id: 4b8c3d1e-0f2a-4c5b-9d6e-7f8a9b0c1d2e}]}
 `)
-		f.put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: operator, Namespace: "karpenter"}, Data: map[string][]byte{"password": []byte(mark)}},
+		f.put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: controllerName, Namespace: "karpenter"}, Data: map[string][]byte{"password": []byte(mark)}},
 			&corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "e"}, Message: "it said " + mark + ", token: abcdef.0123456789abcdef, password=" + "other-" + mark})
 		path := filepath.Join(GinkgoT().TempDir(), "bundle.tar.gz")
 		Expect(f.run("support-bundle", "--file", path)).To(Equal(cli.ExitOK), f.err)
@@ -284,7 +284,7 @@ spec: {bootstrapMode: Custom, userData: "#!/bin/sh\n# ` + mark + `", imageSelect
 	})
 })
 
-const operator = "karpenter-provider-bizflycloud"
+const controllerName = "karpenter-provider-bizflycloud"
 
 func unpack(path string) map[string]string {
 	GinkgoHelper()

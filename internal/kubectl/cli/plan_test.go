@@ -17,6 +17,7 @@ limitations under the License.
 package cli_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"os"
@@ -219,7 +220,7 @@ var _ = Describe("plan", func() {
 		}
 		Expect(f.Servers()).To(BeEmpty())
 		nodeClass := &v1alpha1.BizflyNodeClass{}
-		Expect(f.objects.Get(GinkgoT().Context(), metav1Key("default"), nodeClass)).To(Succeed())
+		Expect(f.objects.Get(context.Background(), metav1Key("default"), nodeClass)).To(Succeed())
 		Expect(nodeClass.Status.Conditions).To(BeEmpty())
 	})
 
