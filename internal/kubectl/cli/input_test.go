@@ -155,7 +155,7 @@ var _ = Describe("why", func() {
 		f := newFixture()
 		f.apply(pools + "---\n" + web)
 		p := answer[why.Pod](f, "why", "web-0", "-n", "shop")
-		Expect(p.Outcome).To(MatchRegexp(`can launch a p\S+ in HN\d for [\d,]+ VND per hour`))
+		Expect(p.Outcome).To(MatchRegexp(`can launch a \S+ in HN\d for [\d,]+ VND per hour`))
 		Expect(p.Pools).To(HaveLen(1))
 		Expect(p.Pools[0].Fits).To(BeTrue())
 	})

@@ -46,7 +46,7 @@ type zoneName = zone.Zone
 const rejectsEverything = "every launch and every deletion is rejected"
 
 func checkCredentials(ctx context.Context, d *examination) ([]Finding, error) {
-	cloud, err := d.Cloud(ctx)
+	cloud, err := d.Login(ctx)
 	secret := fmt.Sprintf("kubectl -n %s get secret %s", d.namespace(), d.Settings.CredentialsSecretName)
 	var missing *session.NoCredentialsError
 	switch {
@@ -62,10 +62,15 @@ func checkCredentials(ctx context.Context, d *examination) ([]Finding, error) {
 	case err != nil:
 		return one("EndpointUnreachable", Error, "BizFly Cloud does not answer: "+err.Error(), "nothing can be launched or deleted until it does", "curl -sSI "+lo.CoalesceOrEmpty(d.Settings.APIURL, bizfly.DefaultAPIURL)), nil
 	}
-	if endpoint, err := url.Parse(cloud.Config.APIURL); err == nil && endpoint.Scheme == "http" {
-		return one("EndpointWithoutTLS", Warning, fmt.Sprintf("the endpoint %s has no TLS", cloud.Config.APIURL), "the token travels in the clear; that is for the sandbox only", "kubectl edit providerconfig default"), nil
+	var found []Finding
+	// A BKE cluster that is not there is found by checkBKE.
+	if _, err := d.Cloud(ctx); err != nil && !bizfly.IsNotFound(err) {
+		found = one("CatalogUnreadable", Error, err.Error(), "without flavors, zones and prices no server can be launched", "kubectl bizfly doctor (again, when BizFly Cloud answers)")
 	}
-	return nil, nil
+	if endpoint, err := url.Parse(cloud.Config.APIURL); err == nil && endpoint.Scheme == "http" {
+		found = append(found, one("EndpointWithoutTLS", Warning, fmt.Sprintf("the endpoint %s has no TLS", cloud.Config.APIURL), "the token travels in the clear; that is for the sandbox only", "kubectl edit providerconfig default")...)
+	}
+	return found, nil
 }
 
 func effectiveRegion(ctx context.Context, d *examination) string {
@@ -81,7 +86,7 @@ func isTLS(err error) bool {
 }
 
 func checkScope(ctx context.Context, d *examination) ([]Finding, error) {
-	cloud, err := d.Cloud(ctx)
+	cloud, err := d.Login(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +111,7 @@ func checkScope(ctx context.Context, d *examination) ([]Finding, error) {
 }
 
 func checkBKE(ctx context.Context, d *examination) ([]Finding, error) {
-	cloud, err := d.Cloud(ctx)
+	cloud, err := d.Login(ctx)
 	if err != nil {
 		return nil, err
 	}

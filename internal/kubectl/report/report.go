@@ -25,7 +25,6 @@ import (
 	"html/template"
 	"io"
 	"regexp"
-	"strings"
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
@@ -127,7 +126,10 @@ func bars(title string, names []string, series map[string]plotter.Values, most f
 	return svg(p)
 }
 
-var header = regexp.MustCompile(`(?s)^.*?<svg`)
+var (
+	header     = regexp.MustCompile(`(?s)^.*?<svg`)
+	namespaces = regexp.MustCompile(`\s+xmlns(:xlink)?=("[^"]*"|'[^']*')`)
+)
 
 // svg draws a plot as an element of the page.
 func svg(p *plot.Plot) (template.HTML, error) {
@@ -139,6 +141,6 @@ func svg(p *plot.Plot) (template.HTML, error) {
 	}
 	// The declaration of the document belongs to a file of its own, and names of namespaces to XML.
 	text := header.ReplaceAllString(b.String(), "<svg role=\"img\"")
-	text = strings.NewReplacer(` xmlns="http://www.w3.org/2000/svg"`, "", ` xmlns:xlink="http://www.w3.org/1999/xlink"`, "").Replace(text)
+	text = namespaces.ReplaceAllString(text, "")
 	return template.HTML(text), nil //nolint:gosec // drawn above; the texts in it are escaped by the canvas
 }

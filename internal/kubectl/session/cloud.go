@@ -78,12 +78,34 @@ func (e *NoCredentialsError) Error() string {
 // Unwrap returns what is wrong with those that were found.
 func (e *NoCredentialsError) Unwrap() error { return e.Err }
 
-// Cloud logs in once and reads the catalog.
-func (s *Session) Cloud(ctx context.Context) (*Cloud, error) {
+// Login logs in once. Nothing of the catalog is known yet.
+func (s *Session) Login(ctx context.Context) (*Cloud, error) {
 	if s.cloud == nil && s.cloudErr == nil {
 		s.cloud, s.cloudErr = s.login(ctx)
 	}
 	return s.cloud, s.cloudErr
+}
+
+// Cloud logs in and reads the catalog, both once.
+func (s *Session) Cloud(ctx context.Context) (*Cloud, error) {
+	cloud, err := s.Login(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !s.read {
+		s.read = true
+		if err := cloud.Catalog.Refresh(ctx); err != nil {
+			if _, unread := cloud.Catalog.Snapshot(); unread != nil {
+				s.readErr = fmt.Errorf("reading the catalog of BizFly Cloud: %w", err)
+			} else {
+				s.Note("parts of the catalog could not be read: %s", err)
+			}
+		}
+	}
+	if s.readErr != nil {
+		return nil, s.readErr
+	}
+	return cloud, nil
 }
 
 // Effective returns the configuration of the cloud as the controller computes it: the ProviderConfig over the environment.
@@ -123,12 +145,6 @@ func (s *Session) login(ctx context.Context) (*Cloud, error) {
 	c.Settings = options.NewStore(s.Settings)
 	s.tune(ctx, c.Settings)
 	s.build(c)
-	if err := c.Catalog.Refresh(ctx); err != nil {
-		if _, unread := c.Catalog.Snapshot(); unread != nil {
-			return nil, fmt.Errorf("reading the catalog of BizFly Cloud: %w", err)
-		}
-		s.Note("parts of the catalog could not be read: %s", err)
-	}
 	return c, nil
 }
 

@@ -70,6 +70,9 @@ type Session struct {
 
 	cloud    *Cloud
 	cloudErr error
+	// read is true once the catalog was asked for, and readErr what came of it.
+	read    bool
+	readErr error
 }
 
 // Note remembers what the user should know about the completeness of the answer.
