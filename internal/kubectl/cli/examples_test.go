@@ -17,8 +17,10 @@ limitations under the License.
 package cli_test
 
 import (
+	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -46,9 +48,16 @@ var _ = Describe("docs/kubectl-bizfly.md", func() {
 		resources := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("3900m"), corev1.ResourceMemory: resource.MustParse("6900Mi")}
 		ready := []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 		for _, name := range []string{"default-x7k2p", "default-b9w4q"} {
-			f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.Now(), Labels: map[string]string{
+			f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(time.Now().Add(-5*time.Hour - time.Minute)), Labels: map[string]string{
 				karpv1.NodePoolLabelKey: "default", corev1.LabelInstanceTypeStable: "p2.4c_8g", corev1.LabelTopologyZone: "HN1", top.LabelLaunchPrice: "2950",
 			}}, Spec: corev1.NodeSpec{ProviderID: "bizflycloud://" + name}, Status: corev1.NodeStatus{Allocatable: resources, Conditions: ready}})
+		}
+		for i, cpu := range []string{"1500m", "600m", "2"} {
+			f.put(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("api-%d", i), Namespace: "shop"}, Spec: corev1.PodSpec{
+				NodeName: []string{"default-x7k2p", "default-b9w4q"}[i%2], Containers: []corev1.Container{{Name: "api", Resources: corev1.ResourceRequirements{
+					Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse("1500Mi")},
+				}}},
+			}})
 		}
 		read, err := os.ReadFile(examplesPage)
 		Expect(err).ToNot(HaveOccurred())
@@ -61,7 +70,7 @@ var _ = Describe("docs/kubectl-bizfly.md", func() {
 				args[i] = strings.Trim(args[i], "'")
 			}
 			Expect(f.run(args...)).To(BeNumerically("<", cli.ExitFailure), "%s: %s", command, f.err)
-			got := trimmed(f.out)
+			got := trimmed(strings.ReplaceAll(f.out, f.URL, "http://sandbox"))
 			if os.Getenv("UPDATE_DOCS") != "" {
 				text = strings.Replace(text, block, command+"\n"+got, 1)
 				continue
