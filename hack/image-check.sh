@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the image twice with Debian's buildah, compares the two, pushes it to a registry on this machine, and starts the
-# controller out of it as nobody against the sandbox and a real control plane. Needs root on Linux, and no daemon, no
+# controller out of it without privileges against the sandbox and a real control plane. Needs root on Linux, and no daemon, no
 # registry and no image of others: the bases are made here, out of the Go toolchain and the certificates of the machine.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -33,7 +33,7 @@ cleanup() {
   [[ -z $registry ]] || kill "$registry" 2>/dev/null || true
   buildah umount --all >/dev/null 2>&1 || true
   buildah rm --all >/dev/null 2>&1 || true
-  # What is mounted below it is somebody's: Go's caches, while a build runs.
+  # Mounts below it are in use: Go's caches, while a build runs.
   if grep -qF " $work/" /proc/self/mounts; then
     say "something is still mounted in $work: it is left there"
   else
@@ -83,7 +83,7 @@ make_runtime() {
 
 fail() { say "FAILED: $*"; exit 1; }
 
-# expect compares what the image says of itself: expect what got wanted
+# expect compares what the image declares: expect what got wanted
 expect() { [[ $2 == "$3" ]] || fail "$1 is \"$2\", expected \"$3\""; }
 
 # build runs its arguments with what a build needs here: the bases, and what this machine has of Go's caches.

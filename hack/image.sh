@@ -17,7 +17,7 @@ PUSH_ARGS=${PUSH_ARGS:-}
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 export SOURCE_DATE_EPOCH
 
-# args prints what every tool is told, one argument a line.
+# args prints the arguments of every tool, one in a line.
 args() {
   printf '%s\n' --file="$DOCKERFILE" \
     --build-arg "VERSION=$VERSION" --build-arg "COMMIT=$COMMIT" \
@@ -46,7 +46,7 @@ buildah_build() {
 # For several platforms docker needs its plugin.
 need_buildx() {
   docker buildx version >/dev/null 2>&1 ||
-    { echo "docker is not there or has no buildx: install the plugin, or say CONTAINER_TOOL=buildah" >&2; return 1; }
+    { echo "docker is not there or has no buildx: install the plugin, or set CONTAINER_TOOL=buildah" >&2; return 1; }
 }
 
 image_build() {

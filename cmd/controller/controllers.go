@@ -24,14 +24,12 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/cost"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/garbagecollection"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/inplace"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/jointoken"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/launch"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/nodesize"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/registration"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/repair"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/volumes"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/hash"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/launches"
 	nodeclassstatus "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/status"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/termination"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/usage"
@@ -45,15 +43,14 @@ import (
 // providerControllers are this provider's own controllers, beside core's.
 func providerControllers(op *operator.Operator, opts *options.Options) []controller.Controller {
 	kubeClient, recorder := op.GetClient(), op.EventRecorder
-	all := []controller.Controller{
-		providerconfig.NewController(op.Clock, kubeClient, recorder, op.Config, op.Tuning, op.Zones, opts.CreateProviderConfig, op.Elected()),
-		catalog.NewController(op.Catalog, catalog.Config{Settings: op.Settings}),
-		nodeclassstatus.NewController(kubeClient, recorder, op.Clock, op.Zones, op.Images, op.Networks, op.Bootstrap, op.Flavors),
+	return []controller.Controller{
+		providerconfig.NewController(op.Clock, kubeClient, recorder, op.Config, op.Tuning, op.Catalog, opts.CreateProviderConfig, op.Elected(), op.Foreign...),
+		catalog.NewController(op.Catalog, op.Settings),
+		nodeclassstatus.NewController(kubeClient, recorder, op.Clock, op.Catalog, op.Images, op.Networks, op.Bootstrap, op.Flavors),
 		hash.NewController(kubeClient),
-		launches.NewController(kubeClient, op.CloudProvider, op.Clock),
 		termination.NewController(kubeClient, recorder),
-		usage.NewController(kubeClient, recorder, op.Clock, op.Catalog),
-		launch.NewController(kubeClient, op.Instances, op.CloudProvider, recorder, op.Clock),
+		usage.NewController(kubeClient, recorder, op.Clock, op.Catalog, op.CloudProvider),
+		launch.NewController(kubeClient, op.Instances, op.CloudProvider, op.JoinTokens, recorder, op.Clock),
 		registration.NewController(kubeClient),
 		volumes.NewController(kubeClient, op.Instances),
 		repair.NewController(kubeClient, op.Instances, recorder, op.Clock),
@@ -67,10 +64,6 @@ func providerControllers(op *operator.Operator, opts *options.Options) []control
 		statusController[*v1alpha1.BizflyNodeClass](op),
 		statusController[*v1alpha1.ProviderConfig](op),
 	}
-	if op.JoinTokens != nil {
-		all = append(all, jointoken.NewController(kubeClient, op.JoinTokens))
-	}
-	return all
 }
 
 // statusController publishes the conditions of a kind as metrics and events, as core does for its own kinds.

@@ -23,19 +23,19 @@ import (
 	"text/tabwriter"
 )
 
-// bound says what one benchmark may need, as a multiple of what another of the same run needs, or in itself.
+// bound reports what one benchmark may need, as a multiple of what another of the same run needs, or in itself.
 type bound struct {
-	// what is promised, for people.
+	// what is guaranteed, for users.
 	what string
 	// of is the benchmark, over the one that it is divided by; empty divides by 1.
 	of, over string
 	// unit is what is compared.
 	unit string
-	// most is the largest value that keeps the promise.
+	// most is the largest value that is within the bound.
 	most float64
 }
 
-// bounds are the promises. Allocations are counted and so exact; the rest are ratios with room for noise, but less than
+// bounds are the guarantees. Allocations are counted and so exact; the rest are ratios with room for noise, but less than
 // what the mistake would cost that each is there to find.
 var bounds = []bound{
 	{"a warm lookup of 300 instance types allocates nothing", "InstanceTypesWarm", "", allocations, 0},
@@ -47,6 +47,10 @@ var bounds = []bound{
 	{"List grows like the servers: time", "List5000", "List500", processor, 20},
 	{"List grows like the servers: allocations", "List5000", "List500", allocations, 10.5},
 	{"List makes at most 9 allocations for a server of 5,000", "List5000", "", allocations, 45000},
+	{"a server is found at the same cost, however many there are", "ServerLookup5000", "ServerLookup500", processor, 2},
+	{"finding a server allocates nothing", "ServerLookup5000", "", allocations, 0},
+	{"a refresh of the servers grows like them: time", "ServerRefresh5000", "ServerRefresh500", processor, 20},
+	{"a refresh of the servers grows like them: allocations", "ServerRefresh5000", "ServerRefresh500", allocations, 10.5},
 	{"garbage collection grows like the servers: time", "GarbageCollection5000", "GarbageCollection500", processor, 20},
 	{"garbage collection grows like the servers: allocations", "GarbageCollection5000", "GarbageCollection500", allocations, 10.5},
 	{"garbage collection makes at most 2 allocations for a server of 5,000", "GarbageCollection5000", "", allocations, 10000},
@@ -79,27 +83,27 @@ func (b bound) value(r results) (float64, bool) {
 	return median(ratios), true
 }
 
-// check prints each bound with what was measured, and says whether all are kept. One that was not measured is broken,
+// check prints each bound with what was measured, and reports whether all are kept. One that was not measured is broken,
 // unless only a part was run.
 func check(to io.Writer, r results, bounds []bound, partial bool) bool {
 	kept, checked := true, 0
 	table := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "\n\tmeasured\tat most\tpromise")
+	fmt.Fprintln(table, "\n\tmeasured\tat most\tguarantee")
 	for _, b := range bounds {
 		value, measured := b.value(r)
-		verdict := "ok"
+		result := "ok"
 		switch {
 		case !measured && partial:
 			continue
 		case !measured, math.IsNaN(value), value > b.most:
-			verdict, kept = "BROKEN", false
+			result, kept = "BROKEN", false
 		}
 		checked++
 		text := number(value)
 		if !measured {
 			text = "nothing"
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", verdict, text, number(b.most), b.what)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", result, text, number(b.most), b.what)
 	}
 	_ = table.Flush()
 	fmt.Fprintf(to, "%d bounds checked\n", checked)

@@ -132,7 +132,8 @@ var _ = Describe("a real API server", Ordered, func() {
 		}
 	})
 	It("should accept what the notes tell to apply", func(ctx context.Context) {
-		text, err := w.helm(ctx, "install", releaseName, w.chart(), "--kubeconfig", kubeconfig, "--namespace", namespace, "--values", w.chart(defaultValues), "--dry-run=server")
+		text, err := w.helm(ctx, "install", releaseName, w.chart(), "--kubeconfig", kubeconfig, "--namespace", namespace, "--values", w.chart(defaultValues),
+			"--dry-run=server")
 		Expect(err).ToNot(HaveOccurred())
 		manifests, notes, _ := strings.Cut(text, "NOTES:\n")
 		Expect(manifests).To(ContainSubstring("kind: ValidatingAdmissionPolicyBinding"), "this API server has policies")
@@ -284,10 +285,13 @@ spec:
 			Entry("core's taint as a startup taint", "spec.startupTaints: [{key: karpenter.sh/unregistered, effect: NoExecute}]",
 				"startupTaints may not have karpenter.sh/unregistered", "remove them", "for example node.cilium.io/agent-not-ready"),
 			Entry("core's other taint", "spec.startupTaints: [{key: karpenter.sh/disrupted, effect: NoSchedule}]", "karpenter.sh/disrupted"),
-			Entry("taints of Kubernetes", "spec.startupTaints: [{key: node.kubernetes.io/not-ready, effect: NoSchedule}, {key: node.cilium.io/agent-not-ready, effect: NoExecute}, {key: node.cloudprovider.kubernetes.io/uninitialized, effect: NoSchedule}]",
+			Entry("taints of Kubernetes",
+				"spec.startupTaints: [{key: node.kubernetes.io/not-ready, effect: NoSchedule}, {key: node.cilium.io/agent-not-ready, effect: NoExecute}, {key: "+
+					"node.cloudprovider.kubernetes.io/uninitialized, effect: NoSchedule}]",
 				"startupTaints may not have node.kubernetes.io/not-ready, node.cloudprovider.kubernetes.io/uninitialized:"),
 			Entry("a requirement that no flavor can meet", "spec.requirements: [{key: karpenter.bizflycloud.vn/instance-family, operator: Exists}]",
-				"no flavor of BizFly Cloud has the label karpenter.bizflycloud.vn/instance-family", "write one of karpenter.bizflycloud.vn/instance-category, ", "karpenter.bizflycloud.vn/instance-memory"),
+				"no flavor of BizFly Cloud has the label karpenter.bizflycloud.vn/instance-family", "write one of karpenter.bizflycloud.vn/instance-category, ",
+				"karpenter.bizflycloud.vn/instance-memory"),
 			Entry("a label of one's own in our domain", "metadata.labels: {karpenter.bizflycloud.vn/team: shop}",
 				"no flavor of BizFly Cloud has the label karpenter.bizflycloud.vn/team", "use a key outside karpenter.bizflycloud.vn"),
 			Entry("one below our domain", "metadata.labels: {shop.karpenter.bizflycloud.vn/team: a}", "shop.karpenter.bizflycloud.vn/team"),
@@ -303,7 +307,8 @@ spec:
 			Entry("any capacity type", "spec.requirements: [{key: karpenter.sh/capacity-type, operator: Exists}]"),
 			Entry("on-demand as a label", "metadata.labels: {karpenter.sh/capacity-type: on-demand, example.com/team: shop}"),
 			Entry("the taint of an agent that must start first", "spec.startupTaints: [{key: node.cilium.io/agent-not-ready, value: \"true\", effect: NoExecute}]"),
-			Entry("another provider's pool, whatever is in it", "{spec.nodeClassRef: {group: karpenter.example.com, kind: OtherNodeClass, name: a}, metadata.labels: {karpenter.bizflycloud.vn/team: shop}}"),
+			Entry("another provider's pool, whatever is in it",
+				"{spec.nodeClassRef: {group: karpenter.example.com, kind: OtherNodeClass, name: a}, metadata.labels: {karpenter.bizflycloud.vn/team: shop}}"),
 		)
 
 		It("should let pass every label that flavors have, and tell of no other", func(ctx context.Context) {

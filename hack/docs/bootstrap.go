@@ -41,8 +41,8 @@ How a new server becomes a node is BTspec.bootstrapModeBT of the BTBizflyNodeCla
 | BTBKEBT (default) | user data of yours, if any, and then the script of BKE's worker image | BKE's own: estimated, and then learned from nodes. BTspec.kubeletBT tells the scheduler what they are; nothing of it is sent |
 | BTCustomBT | user data of yours, which must make it join | those of BTspec.kubeletBT, which your template must pass on: pods are scheduled by them |
 
-Two templates for BTCustomBT are tested as they are: [kubeadm](../config/samples/kubeadm/nodeclass.yaml) and
-[k3s](../config/samples/k3s/nodeclass.yaml).
+Two templates for BTCustomBT are tested as they are: [kubeadm](../../config/samples/kubeadm/nodeclass.yaml) and
+[k3s](../../config/samples/k3s/nodeclass.yaml).
 
 ## BizFly Kubernetes Engine
 
@@ -88,7 +88,7 @@ BTtokencleanerBT; the API server accepts it no longer in any case). It needs BTJ
 creating and deleting Secrets of kube-system, and reading none.
 
 Tokens stand for BTsystem:bootstrappers:karpenterBT and for the groups of kubeadm and k3s, so that their bindings apply. For clusters
-without these, [rbac.yaml](../config/samples/kubeadm/rbac.yaml) has the same for Karpenter's group.
+without these, [rbac.yaml](../../config/samples/kubeadm/rbac.yaml) has the same for Karpenter's group.
 
 ## The kubelet's settings
 
@@ -132,7 +132,7 @@ is an error with the remedy. Looking up needs to read the ConfigMap BTkube-publi
 |---|---|
 `
 
-// bootstrapPage is docs/bootstrap.md: what templates can use is read from the code that offers it.
+// bootstrapPage is docs/reference/bootstrap.md: what templates can use is read from the code that offers it.
 func bootstrapPage() (string, error) {
 	root, err := repository()
 	if err != nil {

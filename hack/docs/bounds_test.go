@@ -29,15 +29,14 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 )
 
-// bound is a row of the table of bounds in docs/architecture.md.
+// bound is a row of the table of bounds in docs/contribute/architecture.md.
 type bound struct{ step, bound, setBy, event, metric, next, spec string }
 
 func bounds() []bound {
-	page, err := os.ReadFile("../../docs/architecture.md")
+	page, err := os.ReadFile("../../docs/contribute/architecture.md")
 	Expect(err).NotTo(HaveOccurred())
 	_, section, found := strings.Cut(string(page), "\n## Bounds\n")
 	Expect(found).To(BeTrue())
@@ -100,7 +99,7 @@ var _ = Describe("The table of bounds", func() {
 		Expect(checked).To(BeNumerically(">=", 20))
 	})
 	It("should name events that exist, a metric that is served, and what happens next", func() {
-		reasons := lo.FlatMap(events.Docs, func(d events.Doc, _ int) []string { return strings.Split(d.Reason, ", ") })
+		reasons := lo.FlatMap(eventDocs, func(d eventDoc, _ int) []string { return strings.Split(d.Reason, ", ") })
 		served, err := registered()
 		Expect(err).NotTo(HaveOccurred())
 		// Those of the conditions of our objects are operatorpkg's.

@@ -71,7 +71,7 @@ func compatibilityPage() (string, error) {
 	}
 	var page strings.Builder
 	page.WriteString("# Compatibility\n\n<!-- Written by make generate from go.mod, test/controlplane/go.mod and the chart. -->\n\n" +
-		"See here which versions of Karpenter, Kubernetes and Go this version works with. What a version number means is in [releases](release.md), " +
+		"See here which versions of Karpenter, Kubernetes and Go this version works with. What a version number means is in [releases](../contribute/release.md), " +
 		"faults of these versions are in [known issues](known-issues.md).\n\n| | |\n| --- | --- |\n")
 	for _, row := range rows {
 		fmt.Fprintf(&page, "| %s | %s |\n", row[0], row[1])

@@ -21,8 +21,6 @@ import (
 	"strings"
 
 	"github.com/samber/lo"
-
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 )
 
 const eventsIntroduction = `# Events
@@ -35,7 +33,7 @@ between versions. ` + "`kubectl describe nodeclaim`" + ` shows those of one node
     kubectl get events -A --field-selector source=karpenter --sort-by=.lastTimestamp
 
 The same event about the same object is published at most every two minutes, some of them less often. The log has one line
-for each launch and each removal beside: [monitoring.md](monitoring.md).
+for each launch and each removal beside: [monitoring](../operate/monitoring.md).
 
 | reason | type | object | what it means | what to do |
 | --- | --- | --- | --- | --- |
@@ -54,14 +52,14 @@ The rest of a node's life is told by Karpenter itself. The most important ones:
 func eventsPage() (string, error) {
 	page := &strings.Builder{}
 	page.WriteString(eventsIntroduction)
-	page.WriteString(eventRows(events.Docs))
+	page.WriteString(eventRows(eventDocs))
 	page.WriteString(coreEventsIntroduction)
-	page.WriteString(eventRows(events.CoreDocs))
+	page.WriteString(eventRows(coreEventDocs))
 	return page.String(), nil
 }
 
-func eventRows(docs []events.Doc) string {
-	return strings.Join(lo.Map(docs, func(d events.Doc, _ int) string {
+func eventRows(docs []eventDoc) string {
+	return strings.Join(lo.Map(docs, func(d eventDoc, _ int) string {
 		reasons := strings.Join(lo.Map(strings.Split(d.Reason, ", "), code), ", ")
 		return fmt.Sprintf("| %s | %s | %s | %s | %s |\n", reasons, lo.Ternary(d.Warning, "Warning", "Normal"), d.Object, d.Meaning, d.Remedy)
 	}), "")

@@ -27,13 +27,13 @@ import (
 
 // pages are what can be printed, by the name of the file in docs/ without its ending.
 var pages = map[string]func() (string, error){
-	"bootstrap":     bootstrapPage,
-	"compatibility": compatibilityPage,
-	"events":        eventsPage,
-	"metrics":       metricsPage,
-	"options":       optionsPage,
-	"reference":     referencePage,
-	"tuning":        tuningPage,
+	"reference/bootstrap":     bootstrapPage,
+	"reference/compatibility": compatibilityPage,
+	"reference/events":        eventsPage,
+	"reference/metrics":       metricsPage,
+	"reference/options":       optionsPage,
+	"reference/fields":        referencePage,
+	"reference/tuning":        tuningPage,
 }
 
 func main() {

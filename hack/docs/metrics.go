@@ -38,8 +38,11 @@ import (
 	_ "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
 )
 
-// prefix is that of every metric of ours.
-const prefix = "karpenter_bizfly_"
+// prefix is that of every metric of ours, except those about instance types, which other providers have too.
+const (
+	prefix       = "karpenter_bizfly_"
+	sharedPrefix = "karpenter_cloudprovider_instance_type_"
+)
 
 // labels say what a label holds, by its name or, where that differs, by metric and name. A metric with a label that is
 // not here is an error, so that none goes undocumented.
@@ -52,6 +55,8 @@ var labels = map[string]string{
 	"flavor":        "flavor, the value of `node.kubernetes.io/instance-type`",
 	"zone":          "zone, the value of `topology.kubernetes.io/zone`",
 	"nodeclass":     "name of the BizflyNodeClass",
+	"instance_type": "flavor, the value of `node.kubernetes.io/instance-type`",
+	"source":        "where the least certain number of the price comes from: `configured`, `published`, `derived` or `assumed` ([prices](../concepts/pricing.md))",
 	"capacity_type": "always `on-demand`",
 	"nodepool":      "name of the NodePool",
 	"billing_plan":  "billing plan of the server, such as `on_demand`",
@@ -70,7 +75,7 @@ var labels = map[string]string{
 	"karpenter_bizfly_api_request_duration_seconds/outcome": "`success`, `Ambiguous` where a change may or may not have had its effect, or the class of the error: " +
 		"`Unknown`, `NotFound`, `Capacity`, `Quota`, `Balance`, `Throttled`, `Auth`, `Permission`, `Invalid`, `Conflict` or `Outage`",
 	"karpenter_bizfly_api_logins_total/outcome":              "`success`, `refused` (the credentials) or `failure` (no answer that makes sense)",
-	"karpenter_bizfly_instance_launches_total/outcome":       "`launched`, `refused`, `failed` or `unknown`",
+	"karpenter_bizfly_instance_launches_total/outcome":       "`launched`, `rejected`, `failed` or `unknown`",
 	"karpenter_bizfly_instance_deletions_total/outcome":      "`accepted` or `error`",
 	"karpenter_bizfly_instance_disk_deletions_total/outcome": "`accepted` or `error`",
 	"karpenter_bizfly_instance_reboots_total/outcome":        "`accepted`, `error`, or `unknown` where the answer was lost",
@@ -86,8 +91,9 @@ const metricsIntroduction = `# Metrics
 
 <!-- Written by make generate. -->
 
-The controller serves metrics at ` + "`:8080/metrics`" + ` (` + "`METRICS_PORT`" + `). Those below are this provider's own, all with the prefix
-` + "`" + prefix + "`" + `. Beside them are [Karpenter's](https://karpenter.sh/docs/reference/metrics/) and, for the conditions of
+The controller serves metrics at ` + "`:8080/metrics`" + ` (` + "`METRICS_PORT`" + `). Those below with the prefix
+` + "`" + prefix + "`" + ` are this provider's own. Other providers of Karpenter have those with the prefix
+` + "`" + sharedPrefix + "`" + ` as well. Beside them are [Karpenter's](https://karpenter.sh/docs/reference/metrics/) and, for the conditions of
 NodeClasses and ProviderConfigs, ` + "`operator_bizflynodeclass_status_condition_*` and `operator_providerconfig_status_condition_*`" + `
 with the labels ` + "`name`, `type`, `status` and `reason`" + `. No label holds the id of a server or a secret.
 
@@ -180,7 +186,7 @@ func registered() ([]metric, error) {
 		switch {
 		case err != nil:
 			errs = append(errs, err)
-		case strings.HasPrefix(m.name, prefix):
+		case strings.HasPrefix(m.name, prefix), strings.HasPrefix(m.name, sharedPrefix):
 			if m.kind, err = kindOf(m.name, desc); err != nil {
 				errs = append(errs, err)
 			}

@@ -58,8 +58,8 @@ func optionsPage() (string, error) {
 	var b strings.Builder
 	b.WriteString("<!-- Written by make generate from internal/options and Karpenter core. -->\n\n# Options\n\n" +
 		"What the controller is told when it starts, by environment or flag; a flag wins. The Helm chart has a value for each " +
-		"([its README](../charts/karpenter-provider-bizflycloud/README.md)). What can be changed while it runs is in [tuning.md](tuning.md), " +
-		"what servers are made of in [reference.md](reference.md).\n\n## Of this provider\n\n")
+		"([its README](../../charts/karpenter-provider-bizflycloud/README.md)). What can be changed while it runs is in [tuning](tuning.md), " +
+		"what servers are made of in [fields](fields.md).\n\n## Of this provider\n\n")
 	var ours, secrets []option
 	for _, s := range options.Table() {
 		o := option{flag: s.Flag, variable: s.Variable, value: s.Default, usage: s.Doc}

@@ -36,7 +36,6 @@ const (
 	usageSource  = "internal/controllers/nodeclass/usage"
 	bootSource   = "internal/providers/bootstrap"
 	configSource = "internal/controllers/providerconfig"
-	launchSource = "internal/controllers/nodeclass/launches"
 )
 
 const referenceIntroduction = `# Reference
@@ -82,7 +81,7 @@ var nodeClassAdvice = []condition{
 	{constant: "ConditionTypeLaunchVerified", reasons: map[string][]string{usageSource: {"reasonNodeRegistered", "reasonUnknownUntilFirstLaunch"}}},
 	{constant: "ConditionTypeBillingPlanSuitable", reasons: map[string][]string{usageSource: {"reasonStaticNodePools", "reasonSavingPlanDynamicNodePool"}}},
 	{constant: "ConditionTypePackageRoomAvailable", reasons: map[string][]string{usageSource: {"reasonPackageHasRoom", "reasonPackageLimit"}}},
-	{constant: "ConditionTypeLaunchesSucceeding", reasons: map[string][]string{launchSource: {"reasonTriedAgain"}},
+	{constant: "ConditionTypeLaunchesSucceeding", reasons: map[string][]string{usageSource: {"reasonTriedAgain"}},
 		more: "False has the reason of the last launch that failed, as in the `Launched` condition of its NodeClaim"},
 }
 
@@ -100,7 +99,7 @@ var elsewhere = []condition{{constant: "ConditionTypeServerRunning", reasons: ma
 
 // referencePage is the page of the API.
 func referencePage() (string, error) {
-	sources, err := readSources(apiSource, statusSource, usageSource, bootSource, configSource, launchSource)
+	sources, err := readSources(apiSource, statusSource, usageSource, bootSource, configSource)
 	if err != nil {
 		return "", err
 	}

@@ -47,7 +47,7 @@ var _ = Describe("The reference of the API", func() {
 			"| `name` (required) | string |",
 			"| `DisksReady` |", "`RootDiskTooSmall`: ", "`UnknownUntilFirstLaunch`: ", "`UserDataInvalid`: ",
 			"| `karpenter.bizflycloud.vn/instance-gpu-count` | The number of GPUs. |",
-			"| `karpenter.bizflycloud.vn/bizflynodeclass-hash` |", "| `karpenter-cluster-uid` |",
+			"| `karpenter.bizflycloud.vn/bizflynodeclass-hash` |", "| `bizfly-karpenter-cluster-uid` |",
 		} {
 			Expect(page).To(ContainSubstring(text))
 		}
@@ -112,7 +112,7 @@ var _ = Describe("The reference of the API", func() {
 		}
 	})
 	It("should complain about a condition or reason that no table has, and about one that nobody described", func() {
-		sources, err := readSources(apiSource, statusSource, usageSource, bootSource, configSource, launchSource)
+		sources, err := readSources(apiSource, statusSource, usageSource, bootSource, configSource)
 		Expect(err).NotTo(HaveOccurred())
 		sources[statusSource] = append(sources[statusSource], constant{name: "reasonMystery", value: "Mystery"})
 		Expect(complete(sources)).To(MatchError(ContainSubstring("reasonMystery")))

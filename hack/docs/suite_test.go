@@ -21,21 +21,20 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 )
 
-func TestDocs(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Docs")
-}
+func TestDocs(t *testing.T) { suite.Run(t, "Docs") }
 
 var _ = Describe("docs", func() {
 	It("should print a page", func() {
-		Expect(page([]string{"tuning"})).To(ContainSubstring("# Tuning"))
+		Expect(page([]string{"reference/tuning"})).To(ContainSubstring("# Tuning"))
 	})
 	It("should say which pages there are", func() {
-		for _, args := range [][]string{nil, {"other"}, {"tuning", "other"}} {
+		for _, args := range [][]string{nil, {"other"}, {"reference/tuning", "other"}} {
 			_, err := page(args)
-			Expect(err).To(MatchError(ContainSubstring("tuning")))
+			Expect(err).To(MatchError(ContainSubstring("reference/tuning")))
 		}
 	})
 })

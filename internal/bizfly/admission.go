@@ -22,9 +22,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 	"k8s.io/utils/clock"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
 
 // class is the queue in which a call waits.
@@ -34,12 +37,6 @@ const (
 	classDelete class = "delete"
 	classRead   class = "read"
 	classCreate class = "create"
-)
-
-// maxPause bounds what a 429 may ask of us, and defaultPause is for one that does not say.
-const (
-	maxPause     = 5 * time.Minute
-	defaultPause = time.Second
 )
 
 // admission decides when a request may be sent. Each class has its own rate and its own slots: a burst of creates
@@ -55,19 +52,83 @@ type admission struct {
 	pausedUntil time.Time
 }
 
+// gate is the share of one class. Its rate is the configured one until the cloud answers 429; then it is halved, grows again
+// slowly, and stays below the rate that was rejected for a while. Nothing else lowers it: an outage says nothing about rates.
 type gate struct {
+	slots *semaphore.Weighted
+	// turn lets one call at a time wait for the rate, in their order, so that a rate that is lowered holds for all who wait.
+	turn    *semaphore.Weighted
 	limiter *rate.Limiter
-	slots   *semaphore.Weighted
+	shown   prometheus.Gauge
+
+	mu         sync.Mutex
+	configured Limit
+	// ceiling is what the rate does not exceed until ceilingUntil.
+	ceiling      float64
+	ceilingUntil time.Time
+	// lowered and raised are when the rate was last changed so.
+	lowered, raised time.Time
+}
+
+const (
+	// minRate is the lowest rate in requests per second, unless a lower one is configured: the pause that a 429 asks for holds
+	// back more than that.
+	minRate = 0.5
+	// rateGrowth is the part of the configured rate that is regained per second: from the half in a minute.
+	rateGrowth = 0.01
+	// rateCeiling is the part of a rejected rate that is not exceeded while it is remembered.
+	rateCeiling = 0.9
+)
+
+// lower halves the rate after a 429 to a request that was sent at this time; requests that were sent before the rate was last
+// lowered say nothing about it.
+func (g *gate) lower(now, sent time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if sent.Before(g.lowered) {
+		return
+	}
+	current := float64(g.limiter.Limit())
+	g.lowered, g.raised = now, now
+	g.ceiling, g.ceilingUntil = current*rateCeiling, now.Add(ttl.RateCeiling)
+	g.set(now, max(current/2, min(minRate, g.configured.QPS)))
+}
+
+// raise lets the rate grow again.
+func (g *gate) raise(now time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	limit := g.configured.QPS
+	if now.Before(g.ceilingUntil) {
+		limit = min(limit, max(g.ceiling, minRate))
+	}
+	if current := float64(g.limiter.Limit()); current < limit {
+		g.set(now, min(limit, current+rateGrowth*g.configured.QPS*now.Sub(g.raised).Seconds()))
+	}
+	g.raised = now
+}
+
+// set is called with the lock held. What may be sent at once after a quiet time shrinks with the rate.
+func (g *gate) set(now time.Time, limit float64) {
+	g.limiter.SetLimitAt(now, rate.Limit(limit))
+	g.limiter.SetBurstAt(now, max(1, int(float64(g.configured.Burst)*limit/g.configured.QPS)))
+	g.shown.Set(limit)
 }
 
 func newAdmission(config Config, metrics *metrics) *admission {
-	newGate := func(limit Limit) *gate {
-		return &gate{limiter: rate.NewLimiter(rate.Limit(limit.QPS), limit.Burst), slots: semaphore.NewWeighted(int64(limit.Concurrency))}
+	newGate := func(class class, limit Limit) *gate {
+		g := &gate{
+			limiter: rate.NewLimiter(rate.Limit(limit.QPS), limit.Burst), slots: semaphore.NewWeighted(int64(limit.Concurrency)),
+			turn: semaphore.NewWeighted(1), configured: limit, shown: metrics.rateLimit.WithLabelValues(string(class)),
+		}
+		g.shown.Set(limit.QPS)
+		return g
 	}
 	return &admission{
 		clock: config.Clock, metrics: metrics, wait: config.Limits.Wait,
 		gates: map[class]*gate{
-			classDelete: newGate(config.Limits.Delete), classRead: newGate(config.Limits.Read), classCreate: newGate(config.Limits.Create),
+			classDelete: newGate(classDelete, config.Limits.Delete), classRead: newGate(classRead, config.Limits.Read),
+			classCreate: newGate(classCreate, config.Limits.Create),
 		},
 	}
 }
@@ -76,7 +137,7 @@ func newAdmission(config Config, metrics *metrics) *admission {
 type admitWithin struct{}
 
 // AdmitWithin returns a context whose calls are sent within d or not at all (IsNotSent). It bounds the wait for admission
-// and leaves a call that was sent its own deadline.
+// instead of Limits.Wait and leaves a call that was sent its own deadline.
 func AdmitWithin(ctx context.Context, d time.Duration) context.Context {
 	return context.WithValue(ctx, admitWithin{}, d)
 }
@@ -87,7 +148,7 @@ func (a *admission) acquire(ctx context.Context, class class) (release func(), e
 	started := a.clock.Now()
 	wait := a.wait
 	if within, bounded := ctx.Value(admitWithin{}).(time.Duration); bounded {
-		wait = min(wait, within)
+		wait = within
 	}
 	waitCtx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
@@ -99,7 +160,7 @@ func (a *admission) acquire(ctx context.Context, class class) (release func(), e
 		if err := a.sleep(waitCtx, a.pauseLeft(), "the cloud asked all requests to pause"); err != nil {
 			return nil, err
 		}
-		if err := a.takeRate(waitCtx, gate, class); err != nil {
+		if err := a.awaitRate(waitCtx, gate, class); err != nil {
 			return nil, err
 		}
 		if err := gate.slots.Acquire(waitCtx, 1); err != nil {
@@ -121,10 +182,17 @@ func (a *admission) acquire(ctx context.Context, class class) (release func(), e
 	}, nil
 }
 
-func (a *admission) takeRate(ctx context.Context, gate *gate, class class) error {
+// awaitRate waits until all calls of the class that came before have been admitted, and then for the rate.
+func (a *admission) awaitRate(ctx context.Context, gate *gate, class class) error {
+	reason := "the " + string(class) + " rate is used up"
+	if err := gate.turn.Acquire(ctx, 1); err != nil {
+		return admissionError(ctx, 0, reason)
+	}
+	defer gate.turn.Release(1)
 	now := a.clock.Now()
+	gate.raise(now)
 	reservation := gate.limiter.ReserveN(now, 1)
-	if err := a.sleep(ctx, reservation.DelayFrom(now), "the "+string(class)+" rate is used up"); err != nil {
+	if err := a.sleep(ctx, reservation.DelayFrom(now), reason); err != nil {
 		reservation.CancelAt(a.clock.Now())
 		return err
 	}
@@ -167,12 +235,14 @@ func contextError(ctx context.Context) *APIError {
 	return &APIError{Class: ClassUnknown, NotSent: true, Message: "the caller's context ended before the request was sent", Err: ctx.Err()}
 }
 
-// pause holds all classes back.
-func (a *admission) pause(wait time.Duration) {
+// throttled lowers the rate of the class and holds all classes back, as the cloud asked in answer to a request that was sent at
+// this time.
+func (a *admission) throttled(class class, sent time.Time, wait time.Duration) {
+	a.gates[class].lower(a.clock.Now(), sent)
 	if wait <= 0 {
-		wait = defaultPause
+		wait = ttl.DefaultPause
 	}
-	until := a.clock.Now().Add(min(wait, maxPause))
+	until := a.clock.Now().Add(min(wait, ttl.MaxPause))
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if until.After(a.pausedUntil) {

@@ -25,6 +25,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 )
@@ -109,13 +110,15 @@ var _ = Describe("Admission", func() {
 			answer(w, 200, `{"task_id":["t"]}`)
 		})
 		client := clientFor(s, func(c *bizfly.Config) { c.Limits.Create.Concurrency = 1 })
+		// The first call must be admitted in it however busy the machine is; the second lasts that long.
+		const admitted = 3 * time.Second
 		sent := make(chan error, 1)
 		go func() {
-			_, err := client.CreateServer(bizfly.AdmitWithin(ctx, 50*time.Millisecond), createRequest())
+			_, err := client.CreateServer(bizfly.AdmitWithin(ctx, admitted), createRequest())
 			sent <- err
 		}()
 		Eventually(arrived).Should(Receive())
-		_, err := client.CreateServer(bizfly.AdmitWithin(ctx, 50*time.Millisecond), createRequest())
+		_, err := client.CreateServer(bizfly.AdmitWithin(ctx, admitted), createRequest())
 		Expect(bizfly.IsNotSent(err)).To(BeTrue())
 		Expect(bizfly.IsRetryable(err)).To(BeTrue())
 		Expect(sent).ToNot(Receive())
@@ -125,7 +128,7 @@ var _ = Describe("Admission", func() {
 
 	It("should start a call's deadline when it is admitted", func(ctx SpecContext) {
 		s := newStub(func(w http.ResponseWriter, r *http.Request) {
-			timer := time.NewTimer(80 * time.Millisecond)
+			timer := time.NewTimer(250 * time.Millisecond)
 			defer timer.Stop()
 			select {
 			case <-timer.C:
@@ -135,11 +138,11 @@ var _ = Describe("Admission", func() {
 		})
 		client := clientFor(s, func(c *bizfly.Config) {
 			c.Limits.Read.Concurrency = 1
-			c.Timeouts.Read = 400 * time.Millisecond
+			c.Timeouts.Read = 2 * time.Second
 		})
 		var done sync.WaitGroup
 		var failed atomic.Int32
-		// The last one waits three times its deadline for its turn.
+		// The last one waits almost twice its deadline for its turn.
 		for range 15 {
 			done.Go(func() {
 				if _, err := client.ListServers(ctx); err != nil {
@@ -203,5 +206,93 @@ var _ = Describe("Admission", func() {
 		// However long a 429 asks, we try again within minutes.
 		Expect(typed(err).RetryAfter).To(And(BeNumerically(">", time.Minute), BeNumerically("<=", 5*time.Minute)))
 		Expect(s.seen()).To(HaveLen(1))
+	})
+
+	Context("adapting to the cloud", func() {
+		var clock *skipping
+		var reject atomic.Bool
+		var status atomic.Int32
+		var client *bizfly.Client
+		var registry *prometheus.Registry
+		BeforeEach(func() {
+			clock, registry = &skipping{}, prometheus.NewRegistry()
+			reject.Store(false)
+			status.Store(http.StatusTooManyRequests)
+			s := newStub(func(w http.ResponseWriter, _ *http.Request) {
+				if reject.Load() {
+					answer(w, int(status.Load()), `{}`)
+					return
+				}
+				answer(w, 200, `{"task_id":["t"]}`)
+			})
+			client = clientFor(s, func(c *bizfly.Config) {
+				c.Clock, c.Registerer = clock, registry
+				c.Limits.Create = bizfly.Limit{QPS: 20, Burst: 20, Concurrency: 5}
+			})
+		})
+		create := func(ctx context.Context) error { _, err := client.CreateServer(ctx, createRequest()); return err }
+		rate := func(class string) float64 {
+			GinkgoHelper()
+			families, err := registry.Gather()
+			Expect(err).ToNot(HaveOccurred())
+			for _, family := range families {
+				for _, metric := range family.GetMetric() {
+					if family.GetName() == "karpenter_bizfly_api_rate_limit" && metric.GetLabel()[0].GetValue() == class {
+						return metric.GetGauge().GetValue()
+					}
+				}
+			}
+			return 0
+		}
+		rejected := func(ctx context.Context) {
+			GinkgoHelper()
+			reject.Store(true)
+			Expect(bizfly.IsThrottled(create(ctx))).To(BeTrue())
+			reject.Store(false)
+		}
+
+		It("should halve the rate of the class on each 429, to no less than one in two seconds", func(ctx SpecContext) {
+			deletes := rate("delete")
+			Expect(rate("create")).To(BeEquivalentTo(20))
+			rejected(ctx)
+			Expect(rate("create")).To(BeEquivalentTo(10))
+			Expect(rate("delete")).To(Equal(deletes), "another class has another rate")
+			for range 10 {
+				rejected(ctx)
+			}
+			Expect(rate("create")).To(BeNumerically("~", 0.6, 0.3))
+		})
+		It("should raise it slowly, below the rejected rate for ten minutes and to the configured one afterwards", func(ctx SpecContext) {
+			rejected(ctx)
+			clock.Step(10 * time.Second)
+			Expect(create(ctx)).To(Succeed())
+			Expect(rate("create")).To(BeNumerically("~", 12, 0.5))
+			clock.Step(2 * time.Minute)
+			Expect(create(ctx)).To(Succeed())
+			Expect(rate("create")).To(BeNumerically("~", 18, 0.01))
+			clock.Step(8 * time.Minute)
+			Expect(create(ctx)).To(Succeed())
+			Expect(create(ctx)).To(Succeed())
+			Expect(rate("create")).To(BeEquivalentTo(20))
+		})
+		DescribeTable("should not change it for another failure", func(ctx SpecContext, code int) {
+			status.Store(int32(code))
+			reject.Store(true)
+			Expect(create(ctx)).NotTo(Succeed())
+			Expect(rate("create")).To(BeEquivalentTo(20))
+		},
+			Entry("an outage", http.StatusServiceUnavailable), Entry("a server error", http.StatusInternalServerError),
+			Entry("a quota", http.StatusForbidden), Entry("a conflict", http.StatusConflict),
+		)
+		It("should send no faster than that, and less at once", func(ctx SpecContext) {
+			rejected(ctx)
+			before := len(clock.Waits())
+			for range 15 {
+				Expect(create(ctx)).To(Succeed())
+			}
+			waits := clock.Waits()[before:]
+			Expect(waits[len(waits)-1]).To(BeNumerically("~", 100*time.Millisecond, 20*time.Millisecond))
+			Expect(waits).To(HaveLen(6), "the pause of a second, and five turns: ten were sent at once")
+		})
 	})
 })

@@ -44,7 +44,8 @@ var _ = Describe("Answers that make no sense", func() {
 			}
 		},
 		Entry("empty", ""), Entry("null", "null"), Entry("a string", `"x"`), Entry("a number", "1"), Entry("truncated array", `[{"id":"a"`),
-		Entry("truncated object", `{"ready":tr`), Entry("a page", "<html></html>"), Entry("plain text", "ok"), Entry("trailing garbage", `[] x`), Entry("an object", `{}`),
+		Entry("truncated object", `{"ready":tr`), Entry("a page", "<html></html>"), Entry("plain text", "ok"), Entry("trailing garbage", `[] x`),
+		Entry("an object", `{}`),
 		Entry("null elements", `[null]`), Entry("elements that are strings", `["a"]`), Entry("elements of the wrong type", `[{"id":1}]`),
 		Entry("null in its fields", `{"server_types":null,"volume_types":null,"os_images":null,"images":null,"controller_versions":null,"HN":null}`),
 		Entry("null elements in its fields", `{"server_types":[null],"volume_types":[null],"os_images":[null],"images":[null],"controller_versions":[null],"HN":1}`),
@@ -72,7 +73,8 @@ var _ = Describe("Answers that make no sense", func() {
 	})
 
 	It("should keep regions that gobizfly does not know", func(ctx SpecContext) {
-		s := newStub(always(200, `{"VC-HN":{"active":true,"order":3,"region_name":"VC-HaNoi"},"HN":{"order":1,"short_name":"HN","zones":[{"short_name":"HN1","active":true}]}}`))
+		s := newStub(always(200,
+			`{"VC-HN":{"active":true,"order":3,"region_name":"VC-HaNoi"},"HN":{"order":1,"short_name":"HN","zones":[{"short_name":"HN1","active":true}]}}`))
 		regions, err := clientFor(s).ListRegions(ctx)
 		Expect(err).ToNot(HaveOccurred())
 		Expect(regions).To(HaveExactElements(HaveField("ShortName", "HN"), HaveField("ShortName", "VC-HN")))

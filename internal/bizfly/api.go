@@ -15,7 +15,7 @@ limitations under the License.
 */
 
 // Package bizfly is the thin adapter between this provider and BizFly Cloud. The API interface lists the calls that we
-// make and no others; Client implements it over gobizfly and cures gobizfly's defects in its transport; every error that
+// make and no others; Client implements it over gobizfly and works around gobizfly's defects in its transport; every error that
 // leaves the package is an *APIError or wraps a context error, and the Is... predicates classify it. Nothing above this
 // package matches an error by its text or knows what an HTTP status is.
 package bizfly
@@ -38,7 +38,7 @@ var planWords = map[string]string{
 func PlanWord[P ~string](plan P) string { return cmp.Or(planWords[string(plan)], string(plan)) }
 
 // API is what the provider asks of BizFly Cloud. Each method honours its context, has a deadline of its own when the
-// context has none, and returns typed errors (see APIError). Lists are whole or an error, never silently short.
+// context has none, and returns typed errors (see APIError). Lists are complete or an error, never silently short.
 type API interface {
 	ServerAPI
 	CatalogAPI
@@ -52,14 +52,14 @@ type API interface {
 
 // ServerAPI is the servers, their tasks and the volumes that they own.
 type ServerAPI interface {
-	// ListServers returns every server of the project in the configured region, whoever made it.
+	// ListServers returns every server of the project in the configured region, whoever created it.
 	ListServers(ctx context.Context) ([]*gobizfly.Server, error)
 	// GetServer returns one server; IsNotFound only after a JSON 404 of the right host for exactly this id.
 	GetServer(ctx context.Context, id string) (*gobizfly.Server, error)
 	// GetServerMetadata returns the metadata of one server with the secrets in it, which every other call leaves out: the
 	// token with which a server has joined BKE. What it returns is never logged.
 	GetServerMetadata(ctx context.Context, id string) (map[string]string, error)
-	// CreateServer orders one server (quantity 1) and returns the id of the task that builds it. It is sent at most
+	// CreateServer creates one server (quantity 1) and returns the id of the task that builds it. It is sent at most
 	// once: IsAmbiguous says that a server may exist, IsNotSent that none does.
 	CreateServer(ctx context.Context, request *gobizfly.ServerCreateRequest) (taskID string, err error)
 	// DeleteServer deletes the server and the volumes listed, and returns the id of the task that does so, which is
@@ -156,7 +156,7 @@ type Task struct {
 }
 
 // Failure returns nil unless the task ended badly, and then the typed error of what went wrong, so that the same
-// predicates classify a synchronous refusal and a failed task.
+// predicates classify a synchronous rejection and a failed task.
 func (t *Task) Failure() error {
 	if !t.Ready || t.Succeeded {
 		return nil
@@ -175,7 +175,7 @@ type OSImage struct {
 }
 
 // Scope says on whose behalf and where the client acts. A 404 means "gone" only within the scope in which the object
-// was made, so whoever interprets absence compares scopes first.
+// was made, so the scopes are compared before absence is interpreted.
 type Scope struct {
 	// Host is the host (and port) of the configured endpoint.
 	Host string

@@ -142,7 +142,7 @@ func encode(document any) ([]byte, error) {
 }
 
 // normalise turns the values of metadata into the strings that gobizfly expects, and takes the secrets out of them:
-// the API echoes the join token of every node to whoever lists servers, and what we do not hold cannot leak.
+// the API echoes the join token of every node to every reader of the list of servers, and what we do not hold cannot leak.
 func normalise(value any, secret func(key string) bool) {
 	switch value := value.(type) {
 	case []any:
@@ -215,7 +215,7 @@ func typeName(value any) string {
 	return "a number"
 }
 
-// errorBody is what a refusal says.
+// errorBody is what a rejection says.
 type errorBody struct {
 	json          bool
 	code, message string

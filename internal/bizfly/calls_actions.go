@@ -18,29 +18,30 @@ package bizfly
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 
 	"github.com/bizflycloud/gobizfly"
+	"github.com/samber/lo"
 )
 
-// What these calls change ends the same however often they are sent. They are not repeated by themselves all the same:
-// whoever asks looks at the server or the interface before asking again.
 var (
-	opRenameServer = &operation{
-		name: "RenameServer", method: http.MethodPost, route: "/servers/{id}/action", service: serviceServers,
-		class: classCreate, kind: kindItem, body: acknowledgement,
-	}
-	opChangeNetworkPlan = &operation{
-		name: "ChangeNetworkPlan", method: http.MethodPost, route: "/servers/{id}/action", service: serviceServers,
-		class: classCreate, kind: kindItem, body: acknowledgement,
-	}
-	opAddFirewalls = &operation{
-		name: "AddFirewalls", method: http.MethodPost, route: "/network-interfaces/{id}/action", service: serviceServers,
-		class: classCreate, kind: kindItem, body: acknowledgement,
-	}
-	opRemoveFirewalls = &operation{
-		name: "RemoveFirewalls", method: http.MethodPost, route: "/network-interfaces/{id}/action", service: serviceServers,
-		class: classCreate, kind: kindItem, body: acknowledgement,
+	opRenameServer           = change("RenameServer", "/servers/{id}/action")
+	opChangeNetworkPlan      = change("ChangeNetworkPlan", "/servers/{id}/action")
+	opStartServer            = change("StartServer", "/servers/{id}/action")
+	opRebootServer           = with(change("RebootServer", "/servers/{id}/action"), func(op *operation) { op.kind = kindAction })
+	opAddFirewalls           = change("AddFirewalls", "/network-interfaces/{id}/action")
+	opRemoveFirewalls        = change("RemoveFirewalls", "/network-interfaces/{id}/action")
+	opDeleteNetworkInterface = remove("DeleteNetworkInterface", "/network-interfaces/{id}")
+	opDeleteWanIP            = remove("DeleteWanIP", "/wanips/{id}")
+
+	opListKubernetesVersions = offer("ListKubernetesVersions", "/k8s_versions", serviceKubernetes, wrappedBody("controller_versions", "kubernetes_version"))
+	opGetCluster             = with(item("GetCluster", "/_/{uid}", serviceKubernetes), func(op *operation) { op.anyScope = true })
+	opGetClusterMaxNodes     = with(item("GetClusterMaxNodes", "/_/{uid}", serviceKubernetes), func(op *operation) { op.anyScope = true })
+	// opLeaveCluster is a POST, but ends in the same state however often it is sent.
+	opLeaveCluster = &operation{
+		name: "LeaveCluster", method: http.MethodPost, route: "/engine/cluster_leave/{uid}", service: serviceKubernetes,
+		class: classDelete, kind: kindDelete, idempotent: true, body: acknowledgement, ownToken: true,
 	}
 )
 
@@ -52,27 +53,31 @@ const (
 
 // RenameServer implements API.
 func (c *Client) RenameServer(ctx context.Context, id, name string) error {
-	if err := checkIDs(opRenameServer, "server id", id); err != nil {
-		return err
-	}
-	if err := checkIDs(opRenameServer, "name", name); err != nil {
-		return err
-	}
-	return c.do(ctx, opRenameServer, nil, func(ctx context.Context, client *gobizfly.Client) error {
+	return c.doWith(ctx, opRenameServer, []argument{{"server id", id}, {"name", name}}, nil, func(ctx context.Context, client *gobizfly.Client) error {
 		return client.CloudServer.Rename(ctx, id, name)
 	})
 }
 
 // ChangeNetworkPlan implements API.
 func (c *Client) ChangeNetworkPlan(ctx context.Context, id, plan string) error {
-	if err := checkIDs(opChangeNetworkPlan, "server id", id); err != nil {
-		return err
-	}
-	if err := checkIDs(opChangeNetworkPlan, "network plan", plan); err != nil {
-		return err
-	}
-	return c.do(ctx, opChangeNetworkPlan, nil, func(ctx context.Context, client *gobizfly.Client) error {
+	return c.doWith(ctx, opChangeNetworkPlan, []argument{{"server id", id}, {"network plan", plan}}, nil, func(ctx context.Context, client *gobizfly.Client) error {
 		return client.CloudServer.ChangeNetworkPlan(ctx, id, plan)
+	})
+}
+
+// StartServer implements API.
+func (c *Client) StartServer(ctx context.Context, id string) error {
+	return c.doWith(ctx, opStartServer, []argument{{"server id", id}}, nil, func(ctx context.Context, client *gobizfly.Client) error {
+		_, err := client.CloudServer.Start(ctx, id)
+		return err
+	})
+}
+
+// RebootServer implements API.
+func (c *Client) RebootServer(ctx context.Context, id string) error {
+	return c.doWith(ctx, opRebootServer, []argument{{"server id", id}}, nil, func(ctx context.Context, client *gobizfly.Client) error {
+		_, err := client.CloudServer.HardReboot(ctx, id)
+		return err
 	})
 }
 
@@ -87,83 +92,103 @@ func (c *Client) RemoveFirewalls(ctx context.Context, interfaceID string, firewa
 }
 
 func (c *Client) changeFirewalls(ctx context.Context, op *operation, action, interfaceID string, firewallIDs []string) error {
-	if err := checkIDs(op, "network interface id", interfaceID); err != nil {
-		return err
-	}
 	if len(firewallIDs) == 0 {
 		return invalid(op, "no firewall is named")
 	}
 	if err := checkIDs(op, "firewall id", firewallIDs...); err != nil {
 		return err
 	}
-	return c.do(ctx, op, nil, func(ctx context.Context, client *gobizfly.Client) error {
+	return c.doWith(ctx, op, []argument{{"network interface id", interfaceID}}, nil, func(ctx context.Context, client *gobizfly.Client) error {
 		_, err := client.CloudServer.NetworkInterfaces().Action(ctx, interfaceID,
 			&gobizfly.ActionNetworkInterfacePayload{Action: action, SecurityGroups: firewallIDs})
 		return err
 	})
 }
 
-// Neither is repeated by itself: the caller reads the server before it asks again.
-var (
-	opStartServer = &operation{
-		name: "StartServer", method: http.MethodPost, route: "/servers/{id}/action", service: serviceServers,
-		class: classCreate, kind: kindItem, body: acknowledgement,
-	}
-	opRebootServer = &operation{
-		name: "RebootServer", method: http.MethodPost, route: "/servers/{id}/action", service: serviceServers,
-		class: classCreate, kind: kindAction, body: acknowledgement,
-	}
-)
-
-// StartServer implements API.
-func (c *Client) StartServer(ctx context.Context, id string) error {
-	if err := checkIDs(opStartServer, "server id", id); err != nil {
-		return err
-	}
-	return c.do(ctx, opStartServer, nil, func(ctx context.Context, client *gobizfly.Client) error {
-		_, err := client.CloudServer.Start(ctx, id)
-		return err
-	})
-}
-
-// RebootServer implements API.
-func (c *Client) RebootServer(ctx context.Context, id string) error {
-	if err := checkIDs(opRebootServer, "server id", id); err != nil {
-		return err
-	}
-	return c.do(ctx, opRebootServer, nil, func(ctx context.Context, client *gobizfly.Client) error {
-		_, err := client.CloudServer.HardReboot(ctx, id)
-		return err
-	})
-}
-
-var (
-	opDeleteNetworkInterface = &operation{
-		name: "DeleteNetworkInterface", method: http.MethodDelete, route: "/network-interfaces/{id}", service: serviceServers,
-		class: classDelete, kind: kindDelete, idempotent: true, body: acknowledgement,
-	}
-	opDeleteWanIP = &operation{
-		name: "DeleteWanIP", method: http.MethodDelete, route: "/wanips/{id}", service: serviceServers,
-		class: classDelete, kind: kindDelete, idempotent: true, body: acknowledgement,
-	}
-)
-
 // DeleteNetworkInterface implements API.
 func (c *Client) DeleteNetworkInterface(ctx context.Context, id string) error {
-	if err := checkIDs(opDeleteNetworkInterface, "network interface id", id); err != nil {
-		return err
-	}
-	return c.do(ctx, opDeleteNetworkInterface, nil, func(ctx context.Context, client *gobizfly.Client) error {
+	return c.doWith(ctx, opDeleteNetworkInterface, []argument{{"network interface id", id}}, nil, func(ctx context.Context, client *gobizfly.Client) error {
 		return client.CloudServer.NetworkInterfaces().Delete(ctx, id)
 	})
 }
 
 // DeleteWanIP implements API.
 func (c *Client) DeleteWanIP(ctx context.Context, id string) error {
-	if err := checkIDs(opDeleteWanIP, "public address id", id); err != nil {
-		return err
-	}
-	return c.do(ctx, opDeleteWanIP, nil, func(ctx context.Context, client *gobizfly.Client) error {
+	return c.doWith(ctx, opDeleteWanIP, []argument{{"public address id", id}}, nil, func(ctx context.Context, client *gobizfly.Client) error {
 		return client.CloudServer.PublicNetworkInterfaces().Delete(ctx, id)
 	})
+}
+
+// ListKubernetesVersions implements API.
+func (c *Client) ListKubernetesVersions(ctx context.Context) ([]gobizfly.ControllerVersion, error) {
+	return listOf(ctx, c, opListKubernetesVersions, func(ctx context.Context, client *gobizfly.Client) ([]gobizfly.ControllerVersion, error) {
+		// Without all, the API may leave out versions that a cluster still runs.
+		versions, err := client.KubernetesEngine.GetKubernetesVersion(ctx, gobizfly.GetKubernetesVersionOpts{All: lo.ToPtr(true)})
+		if err != nil {
+			return nil, err
+		}
+		if versions == nil {
+			return nil, errUnexpected
+		}
+		return versions.ControllerVersions, nil
+	})
+}
+
+// GetCluster implements API.
+func (c *Client) GetCluster(ctx context.Context, uid string) (*gobizfly.FullCluster, error) {
+	var cluster *gobizfly.FullCluster
+	err := c.doWith(ctx, opGetCluster, []argument{{"cluster uid", uid}}, nil, func(ctx context.Context, client *gobizfly.Client) error {
+		found, err := client.KubernetesEngine.Get(ctx, uid)
+		if err != nil {
+			return err
+		}
+		if found == nil || found.UID != uid {
+			return unreadable(kindItem, http.StatusOK, "the answer is not about the cluster that was asked for", nil)
+		}
+		cluster = found
+		return nil
+	})
+	return cluster, err
+}
+
+// LeaveCluster implements API.
+func (c *Client) LeaveCluster(ctx context.Context, clusterUID, clusterToken, nodeName string) error {
+	if !validHeader(clusterToken) {
+		return invalid(opLeaveCluster, "BKE_CLUSTER_TOKEN is empty or holds characters that a header cannot carry, set it to the join token of cluster %s", clusterUID)
+	}
+	err := c.doWith(ctx, opLeaveCluster, []argument{{"cluster uid", clusterUID}, {"node name", nodeName}}, []string{clusterToken}, func(ctx context.Context, client *gobizfly.Client) error {
+		_, err := client.KubernetesEngine.ClusterLeave(ctx, clusterUID, clusterToken, &gobizfly.ClusterLeaveRequest{NodeName: nodeName})
+		return err
+	})
+	// A node that BKE does not know has left.
+	if IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// GetClusterMaxNodes implements API. gobizfly's package has no field for it.
+func (c *Client) GetClusterMaxNodes(ctx context.Context, uid string) (int, error) {
+	maxNodes := 0
+	err := c.doWith(ctx, opGetClusterMaxNodes, []argument{{"cluster uid", uid}}, nil, func(ctx context.Context, client *gobizfly.Client) error {
+		raw, err := fetch(ctx, client, opGetClusterMaxNodes.service, "/_/"+uid)
+		if err != nil {
+			return err
+		}
+		var cluster struct {
+			UID     string `json:"uid"`
+			Package struct {
+				MaxNodes int `json:"max_nodes"`
+			} `json:"package"`
+		}
+		if err := json.Unmarshal(raw, &cluster); err != nil {
+			return err
+		}
+		if cluster.UID != uid {
+			return unreadable(kindItem, http.StatusOK, "the answer is not about the cluster that was asked for", nil)
+		}
+		maxNodes = max(0, cluster.Package.MaxNodes)
+		return nil
+	})
+	return maxNodes, err
 }

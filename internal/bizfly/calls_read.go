@@ -27,7 +27,7 @@ import (
 	"github.com/bizflycloud/gobizfly"
 )
 
-// read makes the operation of a plain list.
+// read returns the operation of a plain list.
 func read(name, route, service string, body bodyRule) *operation {
 	return &operation{
 		name: name, method: http.MethodGet, route: route, service: service,
@@ -35,7 +35,7 @@ func read(name, route, service string, body bodyRule) *operation {
 	}
 }
 
-// offer makes the operation of a list of what the cloud offers, which is nobody's own and read before the first scope is
+// offer returns the operation of a list of what the cloud offers, which belongs to no project and is read before the first scope is
 // confirmed.
 func offer(name, route, service string, body bodyRule) *operation {
 	op := read(name, route, service, body)
@@ -159,7 +159,7 @@ func (c *Client) ListCustomImages(ctx context.Context) ([]*gobizfly.CustomImage,
 	})
 }
 
-// snapshotBody leaves out the volume that each snapshot was made of: it is most of the text, nobody reads it, and one value
+// snapshotBody leaves out the volume that each snapshot was made of: it is most of the text, is not used, and one value
 // in it that gobizfly does not expect would lose the whole list.
 func snapshotBody(body []byte) ([]byte, error) {
 	document, err := decode(body)

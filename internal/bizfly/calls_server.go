@@ -27,41 +27,50 @@ import (
 )
 
 var (
-	opListServers = &operation{
-		name: "ListServers", method: http.MethodGet, route: "/servers", service: serviceServers,
-		class: classRead, kind: kindList, idempotent: true, body: listBody("id"),
-	}
-	opGetServer = &operation{
-		name: "GetServer", method: http.MethodGet, route: "/servers/{id}", service: serviceServers,
-		class: classRead, kind: kindItem, idempotent: true, body: objectBody,
-	}
+	opListServers = read("ListServers", "/servers", serviceServers, listBody("id"))
+	opGetServer   = item("GetServer", "/servers/{id}", serviceServers)
 	// opGetServerMetadata is the one call whose answer keeps its secrets.
-	opGetServerMetadata = &operation{
-		name: "GetServerMetadata", method: http.MethodGet, route: "/servers/{id}", service: serviceServers,
-		class: classRead, kind: kindItem, idempotent: true, body: secretObjectBody,
-	}
+	opGetServerMetadata = with(item("GetServerMetadata", "/servers/{id}", serviceServers), func(op *operation) { op.body = secretObjectBody })
 	// opCreateServer is the one call that must never be repeated: each one buys a server.
-	opCreateServer = &operation{
-		name: "CreateServer", method: http.MethodPost, route: "/servers", service: serviceServers,
-		class: classCreate, kind: kindCreate, body: objectBody,
-	}
-	opDeleteServer = &operation{
-		name: "DeleteServer", method: http.MethodDelete, route: "/servers/{id}", service: serviceServers,
-		class: classDelete, kind: kindDelete, idempotent: true, body: acknowledgement,
-	}
-	opGetTask = &operation{
-		name: "GetTask", method: http.MethodGet, route: "/tasks/{id}", service: serviceServers,
+	opCreateServer = with(change("CreateServer", "/servers"), func(op *operation) { op.kind, op.body = kindCreate, objectBody })
+	opDeleteServer = remove("DeleteServer", "/servers/{id}")
+	opGetTask      = item("GetTask", "/tasks/{id}", serviceServers)
+	opListVolumes  = read("ListVolumes", "/volumes", serviceServers, listBody("id"))
+	opDeleteVolume = remove("DeleteVolume", "/volumes/{id}")
+)
+
+// item returns the operation that reads one object.
+func item(name, route, service string) *operation {
+	return &operation{
+		name: name, method: http.MethodGet, route: route, service: service,
 		class: classRead, kind: kindItem, idempotent: true, body: objectBody,
 	}
-	opListVolumes = &operation{
-		name: "ListVolumes", method: http.MethodGet, route: "/volumes", service: serviceServers,
-		class: classRead, kind: kindList, idempotent: true, body: listBody("id"),
+}
+
+// change returns the operation that changes one object. What it changes ends the same however often it is sent; it is not
+// repeated by itself all the same, because the caller reads the object before it asks again.
+func change(name, route string) *operation {
+	return &operation{
+		name: name, method: http.MethodPost, route: route, service: serviceServers,
+		class: classCreate, kind: kindItem, body: acknowledgement,
 	}
-	opDeleteVolume = &operation{
-		name: "DeleteVolume", method: http.MethodDelete, route: "/volumes/{id}", service: serviceServers,
+}
+
+// remove returns the operation that deletes one object.
+func remove(name, route string) *operation {
+	return &operation{
+		name: name, method: http.MethodDelete, route: route, service: serviceServers,
 		class: classDelete, kind: kindDelete, idempotent: true, body: acknowledgement,
 	}
-)
+}
+
+func with(op *operation, edit func(*operation)) *operation {
+	edit(op)
+	return op
+}
+
+// argument is an id that becomes part of a request.
+type argument struct{ field, id string }
 
 // idPattern is what may become part of a path: gobizfly does not escape, and an empty id turns a Get into a List.
 var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
@@ -77,6 +86,16 @@ func checkIDs(op *operation, field string, ids ...string) error {
 		}
 	}
 	return nil
+}
+
+// doWith checks the ids of a call and performs it.
+func (c *Client) doWith(ctx context.Context, op *operation, ids []argument, secrets []string, call func(context.Context, *gobizfly.Client) error) error {
+	for _, argument := range ids {
+		if err := checkIDs(op, argument.field, argument.id); err != nil {
+			return err
+		}
+	}
+	return c.do(ctx, op, secrets, call)
 }
 
 // ListServers implements API.
@@ -101,11 +120,8 @@ func (c *Client) GetServerMetadata(ctx context.Context, id string) (map[string]s
 }
 
 func (c *Client) getServer(ctx context.Context, op *operation, id string) (*gobizfly.Server, error) {
-	if err := checkIDs(op, "server id", id); err != nil {
-		return nil, err
-	}
 	var server *gobizfly.Server
-	err := c.do(ctx, op, nil, func(ctx context.Context, client *gobizfly.Client) error {
+	err := c.doWith(ctx, op, []argument{{"server id", id}}, nil, func(ctx context.Context, client *gobizfly.Client) error {
 		found, err := client.CloudServer.Get(ctx, id)
 		if err != nil {
 			return err
@@ -117,10 +133,7 @@ func (c *Client) getServer(ctx context.Context, op *operation, id string) (*gobi
 		server = found
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return server, nil
+	return server, err
 }
 
 // CreateServer implements API.
@@ -143,10 +156,7 @@ func (c *Client) CreateServer(ctx context.Context, request *gobizfly.ServerCreat
 		taskID = created.Task[0]
 		return nil
 	})
-	if err != nil {
-		return "", err
-	}
-	return taskID, nil
+	return taskID, err
 }
 
 func checkCreate(request *gobizfly.ServerCreateRequest) error {
@@ -155,7 +165,7 @@ func checkCreate(request *gobizfly.ServerCreateRequest) error {
 	case request == nil:
 		return invalid(op, "there is no request")
 	case request.Quantity > 1:
-		return invalid(op, "quantity %d: one call orders one server", request.Quantity)
+		return invalid(op, "quantity %d: one call creates one server", request.Quantity)
 	case request.OS == nil || request.RootDisk == nil:
 		return invalid(op, "os and rootdisk are required")
 	case request.FlavorName == "" || request.AvailabilityZone == "" || request.Type == "":
@@ -177,38 +187,26 @@ func checkCreate(request *gobizfly.ServerCreateRequest) error {
 
 // DeleteServer implements API.
 func (c *Client) DeleteServer(ctx context.Context, id string, volumeIDs []string) (string, error) {
-	if err := checkIDs(opDeleteServer, "server id", id); err != nil {
-		return "", err
-	}
 	if err := checkIDs(opDeleteServer, "volume id", volumeIDs...); err != nil {
 		return "", err
 	}
 	// A nil slice would become null, where the API expects an array.
 	volumes := append([]string{}, volumeIDs...)
 	var taskID string
-	err := c.do(ctx, opDeleteServer, nil, func(ctx context.Context, client *gobizfly.Client) error {
+	err := c.doWith(ctx, opDeleteServer, []argument{{"server id", id}}, nil, func(ctx context.Context, client *gobizfly.Client) error {
 		task, err := client.CloudServer.Delete(ctx, id, volumes)
-		if err != nil {
-			return err
-		}
-		if task != nil {
+		if err == nil && task != nil {
 			taskID = task.TaskID
 		}
-		return nil
+		return err
 	})
-	if err != nil {
-		return "", err
-	}
-	return taskID, nil
+	return taskID, err
 }
 
 // GetTask implements API.
 func (c *Client) GetTask(ctx context.Context, id string) (*Task, error) {
-	if err := checkIDs(opGetTask, "task id", id); err != nil {
-		return nil, err
-	}
 	var task *Task
-	err := c.do(ctx, opGetTask, nil, func(ctx context.Context, client *gobizfly.Client) error {
+	err := c.doWith(ctx, opGetTask, []argument{{"task id", id}}, nil, func(ctx context.Context, client *gobizfly.Client) error {
 		// gobizfly's own GetTask drops the message and fails on results that are not objects.
 		raw, err := fetch(ctx, client, opGetTask.service, "/tasks/"+id)
 		if err != nil {
@@ -291,10 +289,7 @@ func (c *Client) ListVolumes(ctx context.Context) ([]*gobizfly.Volume, error) {
 
 // DeleteVolume implements API.
 func (c *Client) DeleteVolume(ctx context.Context, id string) error {
-	if err := checkIDs(opDeleteVolume, "volume id", id); err != nil {
-		return err
-	}
-	return c.do(ctx, opDeleteVolume, nil, func(ctx context.Context, client *gobizfly.Client) error {
+	return c.doWith(ctx, opDeleteVolume, []argument{{"volume id", id}}, nil, func(ctx context.Context, client *gobizfly.Client) error {
 		return client.CloudServer.Volumes().Delete(ctx, id)
 	})
 }

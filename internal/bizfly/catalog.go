@@ -25,10 +25,15 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/bizflycloud/gobizfly"
 	"github.com/samber/lo"
+	"golang.org/x/sync/singleflight"
+	"k8s.io/utils/clock"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
 
 const (
@@ -38,10 +43,6 @@ const (
 	serviceServers    = "cloud_server"
 	serviceKubernetes = "kubernetes_engine"
 	serviceAccount    = "bizfly_account"
-
-	// maxCatalogAge is how long an old catalog is used when a new one cannot be read: the services outlive an outage
-	// of the login.
-	maxCatalogAge = 24 * time.Hour
 )
 
 // catalog is where the services of our region are, and thereby which URLs a token may be sent to.
@@ -57,14 +58,14 @@ type catalog struct {
 	document []byte
 }
 
-// librarian reads the catalog.
-type librarian struct {
+// catalogReader reads the catalog.
+type catalogReader struct {
 	config   Config
 	endpoint *url.URL
 	wire     *wire
 }
 
-func (l *librarian) read(ctx context.Context) (fetched[*catalog], error) {
+func (l *catalogReader) read(ctx context.Context) (fetched[*catalog], error) {
 	target := url.URL{Scheme: l.endpoint.Scheme, Host: l.endpoint.Host, Path: catalogPath}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
 	if err != nil {
@@ -88,7 +89,7 @@ func (l *librarian) read(ctx context.Context) (fetched[*catalog], error) {
 		return fetched[*catalog]{}, err
 	}
 	now := l.config.Clock.Now()
-	return fetched[*catalog]{value: result, refreshAt: now.Add(l.config.CatalogTTL), expiresAt: now.Add(max(maxCatalogAge, l.config.CatalogTTL))}, nil
+	return fetched[*catalog]{value: result, refreshAt: now.Add(l.config.CatalogTTL), expiresAt: now.Add(max(ttl.MaxServiceCatalog, l.config.CatalogTTL))}, nil
 }
 
 func newCatalog(endpoint *url.URL, region string, entries []*gobizfly.Service) (*catalog, error) {
@@ -135,7 +136,7 @@ func (c *catalog) add(entry *gobizfly.Service) {
 
 // accept checks where an entry would send the token. Another host than the endpoint's is good enough because the
 // endpoint that got the credentials names it, and only with TLS. The production hosts, which gobizfly falls back to,
-// are nobody's neighbour but their own: a sandbox that names them has copied a real catalog.
+// belong to no other endpoint: a sandbox that names them has copied a real catalog.
 func (c *catalog) accept(raw string) (*url.URL, string) {
 	target, err := url.Parse(raw)
 	if err != nil || target.Host == "" || target.User != nil || target.RawQuery != "" || target.Fragment != "" {
@@ -174,7 +175,7 @@ func (c *catalog) require(service string) (*url.URL, error) {
 	return nil, notSent(ClassOutage, "the service catalog of %s has no %s in region %s", c.endpoint.Host, service, c.region)
 }
 
-// permits tells whether a URL is below the base of a service.
+// permits reports whether a URL is below the base of a service.
 func permits(base, target *url.URL) bool {
 	if base.Scheme != target.Scheme || !strings.EqualFold(base.Host, target.Host) || target.User != nil {
 		return false
@@ -182,4 +183,180 @@ func permits(base, target *url.URL) bool {
 	prefix := strings.TrimSuffix(base.EscapedPath(), "/") + "/"
 	requested := target.EscapedPath()
 	return strings.HasPrefix(requested, prefix) && !strings.Contains(requested, "..") && !strings.Contains(requested, "//")
+}
+
+// fetched is a value with the times from which it should and must be fetched again.
+type fetched[T any] struct {
+	value     T
+	refreshAt time.Time
+	expiresAt time.Time
+}
+
+// refreshable is a value that all callers share and that one of them at a time fetches: the token and the catalog.
+// It is refreshed in the background while it is still good, so that no call waits for that, and after a failure it is
+// not fetched again before an exponential back-off has passed. No lock is held while fetching.
+type refreshable[T any] struct {
+	clock   clock.PassiveClock
+	spread  func(n int64) int64
+	timeout time.Duration
+	fetch   func(ctx context.Context) (fetched[T], error)
+	flights singleflight.Group
+
+	mu         sync.Mutex
+	current    fetched[T]
+	generation uint64
+	failures   int
+	notBefore  time.Time
+	failure    *APIError
+
+	useless       int
+	uselessBefore time.Time
+}
+
+// stamped is a value and the number of the fetch that brought it; 0 means never.
+type stamped[T any] struct {
+	value      T
+	generation uint64
+}
+
+// get returns the value, fetching it when there is none that is still good.
+func (r *refreshable[T]) get(ctx context.Context) (stamped[T], error) {
+	r.mu.Lock()
+	now := r.clock.Now()
+	current := stamped[T]{value: r.current.value, generation: r.generation}
+	good := r.generation > 0 && now.Before(r.current.expiresAt)
+	stale := !now.Before(r.current.refreshAt)
+	failure := r.pendingFailure(now)
+	r.mu.Unlock()
+
+	switch {
+	case good && stale && failure == nil:
+		r.flights.DoChan("", func() (any, error) { return r.refresh(current.generation) })
+		return current, nil
+	case good:
+		return current, nil
+	case failure != nil:
+		return stamped[T]{}, failure
+	}
+	return r.await(ctx, current.generation)
+}
+
+// peek returns the value at hand, whether it is still good or not, without fetching.
+func (r *refreshable[T]) peek() (T, uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.current.value, r.generation
+}
+
+// renew returns a value newer than the one of the generation that the cloud rejected.
+func (r *refreshable[T]) renew(ctx context.Context, rejected uint64) (stamped[T], error) {
+	r.mu.Lock()
+	now := r.clock.Now()
+	current := stamped[T]{value: r.current.value, generation: r.generation}
+	failure := r.pendingFailure(now)
+	if wait := r.uselessBefore.Sub(now); failure == nil && wait > 0 {
+		failure = &APIError{Class: ClassAuth, Status: 401, RetryAfter: wait, Message: "a fresh token was rejected, the next login waits"}
+	}
+	r.mu.Unlock()
+
+	if current.generation != rejected {
+		return current, nil
+	}
+	if failure != nil {
+		return stamped[T]{}, failure
+	}
+	return r.await(ctx, rejected)
+}
+
+// recordAcceptance records whether the value that renew brought was accepted.
+func (r *refreshable[T]) recordAcceptance(accepted bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if accepted {
+		r.useless, r.uselessBefore = 0, time.Time{}
+		return
+	}
+	r.uselessBefore = r.clock.Now().Add(backoff(r.spread, ttl.RejectedTokenBackoff, r.useless))
+	r.useless++
+}
+
+// await joins the fetch under way or starts one. The fetch has a deadline of its own and goes on when this caller
+// gives up, since others wait for it too.
+func (r *refreshable[T]) await(ctx context.Context, known uint64) (stamped[T], error) {
+	select {
+	case <-ctx.Done():
+		return stamped[T]{}, contextError(ctx)
+	case result := <-r.flights.DoChan("", func() (any, error) { return r.refresh(known) }):
+		if result.Err != nil {
+			return stamped[T]{}, result.Err
+		}
+		return result.Val.(stamped[T]), nil
+	}
+}
+
+// refresh runs in singleflight's goroutine, where a panic could not be recovered by any caller.
+func (r *refreshable[T]) refresh(known uint64) (_ stamped[T], err error) {
+	defer func() {
+		if recovered := recover(); recovered != nil {
+			err = r.failed(fmt.Errorf("panic while fetching (%T)", recovered))
+		}
+	}()
+	r.mu.Lock()
+	current := stamped[T]{value: r.current.value, generation: r.generation}
+	failure := r.pendingFailure(r.clock.Now())
+	r.mu.Unlock()
+	// Another flight may have landed between the caller's look and this one.
+	if current.generation > known {
+		return current, nil
+	}
+	if failure != nil {
+		return stamped[T]{}, failure
+	}
+
+	ctx, cancel := context.WithTimeout(context.Background(), r.timeout)
+	defer cancel()
+	value, err := r.fetch(ctx)
+	if err != nil {
+		return stamped[T]{}, r.failed(err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.current, r.failures, r.failure = value, 0, nil
+	r.generation++
+	return stamped[T]{value: value.value, generation: r.generation}, nil
+}
+
+func (r *refreshable[T]) failed(err error) *APIError {
+	apiError, ok := asAPIError(err)
+	if !ok {
+		apiError = &APIError{Class: ClassUnknown, Err: err}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	wait := max(backoff(r.spread, ttl.FirstLoginBackoff, r.failures), apiError.RetryAfter)
+	r.failures++
+	r.notBefore = r.clock.Now().Add(wait)
+	apiError.RetryAfter = wait
+	r.failure = apiError
+	dup := *apiError
+	return &dup
+}
+
+// pendingFailure is the last failure while its back-off lasts. The lock is held.
+func (r *refreshable[T]) pendingFailure(now time.Time) *APIError {
+	if r.failure == nil || !now.Before(r.notBefore) {
+		return nil
+	}
+	dup := *r.failure
+	dup.RetryAfter = r.notBefore.Sub(now)
+	return &dup
+}
+
+// backoff doubles from first with each failure up to ttl.MaxLoginBackoff, minus up to a quarter, so that replicas part.
+func backoff(spread func(int64) int64, first time.Duration, failures int) time.Duration {
+	wait := ttl.MaxLoginBackoff
+	if failures < 16 {
+		wait = min(first<<failures, ttl.MaxLoginBackoff)
+	}
+	return wait - time.Duration(spread(int64(wait)/4+1))
 }

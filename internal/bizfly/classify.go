@@ -55,7 +55,7 @@ type ErrorPattern struct {
 	// Class is what a match means.
 	Class Class
 	// Pattern is a regular expression (RE2), matched without regard to case and to Vietnamese diacritics against
-	// the message of a refused request or failed task.
+	// the message of a rejected request or failed task.
 	Pattern string
 }
 
@@ -146,8 +146,8 @@ func is(statuses ...int) []span {
 // texted are the statuses whose message may say more than the status does; 0 is a failed task.
 var texted = append(is(0, 400, 403, 404, 409, 412, 413, 422, 423), span{500, 599})
 
-// refused are those among them where the message may say that the request itself is wrong.
-var refused = append(is(0, 400, 404, 422), span{500, 599})
+// rejected are those among them where the message may say that the request itself is wrong.
+var rejected = append(is(0, 400, 404, 422), span{500, 599})
 
 // statusRules decide by the status alone, whatever the text says.
 var statusRules = []rule{
@@ -180,13 +180,13 @@ var messageRules = []rule{
 		`số dư`, `không đủ tiền`, `hết tiền`, `nạp (thêm )?tiền`, `tài khoản (bị |đang )?âm\b`, `nợ cước`, `chưa thanh toán`,
 	}},
 	// Limits of the request's own texts are no quota, and a network that a zone lacks is no want of hosts.
-	{name: "says what the request holds", statuses: refused, class: ClassInvalid, scope: ScopeNodeClass, patterns: []string{
+	{name: "says what the request holds", statuses: rejected, class: ClassInvalid, scope: ScopeNodeClass, patterns: []string{
 		`too (long|large)`, `\bcharacters\b`, `\bký tự\b`, `\bmetadata\b`, `network .*not available in`,
 	}},
 	{name: "says quota", statuses: texted, class: ClassQuota, scope: ScopeAccount, words: quotaWords, patterns: []string{
 		`quota`, `over ?limit`, `hạn mức`, `hạn ngạch`,
 	}},
-	{name: "says no room", statuses: texted, class: ClassCapacity, words: capacityWords, patterns: []string{
+	{name: "says no capacity", statuses: texted, class: ClassCapacity, words: capacityWords, patterns: []string{
 		`no valid host`, `exhausted all hosts`, `exceeded maximum number of retries`, `not enough (hosts?|resources?|capacity|memory|cpus?)`,
 		`(insufficient|lack of|no) (available )?(capacity|resources?|compute|hosts?)\b`, `out of (stock|capacity|resources?)`, `sold out`,
 		`no (more )?(free |available )?(ip )?address(es)? (is |are )?(available|left)`, `no (more )?ip addresses`,
@@ -200,14 +200,14 @@ var messageRules = []rule{
 		`(limit|maximum number) .*(exceeded|reached)`, `exceed(s|ed)? .*\b(limit|maximum|allowed)\b`, `maximum number of`,
 		`vượt quá`, `quá giới hạn`, `đạt giới hạn`, `quá số lượng`,
 	}},
-	{name: "says not allowed", statuses: refused, class: ClassPermission, scope: ScopeNodeClass, patterns: []string{
+	{name: "says not allowed", statuses: rejected, class: ClassPermission, scope: ScopeNodeClass, patterns: []string{
 		`permission denied`, `not (allowed|authorized|permitted) to`, `policy does(n't| not) allow`, `forbidden`, `không có quyền`,
 	}},
 	{name: "says busy", statuses: append(is(0, 400, 403), span{500, 599}), class: ClassConflict, patterns: []string{
 		`already (exists|in use|attached)`, `is locked`, `while (it|the instance) is in`, `vm_state|task_state`, `status must be`,
 		`đã tồn tại`, `đang được sử dụng`, `đang (được )?xử lý`, `bị khóa`,
 	}},
-	{name: "says the request is wrong", statuses: refused, class: ClassInvalid, words: requestWords, patterns: []string{
+	{name: "says the request is wrong", statuses: rejected, class: ClassInvalid, words: requestWords, patterns: []string{
 		`could not be found`, `not found`, `does(n't| not) exist`, `\binvalid\b`, `malformed`, `too small`, `not supported`, `is required`,
 		`không tồn tại`, `không tìm thấy`, `không hợp lệ`, `không (được )?hỗ trợ`, `bắt buộc`,
 	}},
@@ -268,13 +268,13 @@ func (c *classifier) classify(f failure) (Class, ErrorScope) {
 	message := withoutMarks(f.message)
 	for i := range c.rules {
 		if c.rules[i].matches(f, message) {
-			return c.rules[i].class, c.rules[i].reaches(message)
+			return c.rules[i].class, c.rules[i].scopeFor(message)
 		}
 	}
 	return ClassUnknown, ScopeOffering
 }
 
-func (r *rule) reaches(message string) ErrorScope {
+func (r *rule) scopeFor(message string) ErrorScope {
 	for _, w := range r.words {
 		if w.pattern.MatchString(message) {
 			return w.scope

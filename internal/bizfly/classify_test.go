@@ -71,15 +71,15 @@ var samples = []sample{
 	{row: "says quota", kind: "create", status: 413, message: "overLimit: VolumeSizeExceedsAvailableQuota", class: bizfly.ClassQuota},
 	{row: "says quota", kind: "task", message: "Không đủ hạn mức", class: bizfly.ClassQuota},
 
-	{row: "says no room", kind: "create", status: 409, message: "No valid host was found. There are not enough hosts available.", class: bizfly.ClassCapacity},
-	{row: "says no room", kind: "task", message: "Exceeded maximum number of retries. Exhausted all hosts available for retrying build failures", class: bizfly.ClassCapacity},
-	{row: "says no room", kind: "create", status: 409, message: "No more IP addresses available on network 1.", class: bizfly.ClassCapacity},
-	{row: "says no room", kind: "create", status: 409, message: "Không đủ địa chỉ IP trong mạng 1", class: bizfly.ClassCapacity},
-	{row: "says no room", kind: "create", status: 500, message: "Không đủ tài nguyên để khởi tạo máy chủ", class: bizfly.ClassCapacity},
-	{row: "says no room", kind: "create", status: 400, message: "Flavor 2c_4g không được hỗ trợ tại HN2", class: bizfly.ClassCapacity},
-	{row: "says no room", kind: "create", status: 400, message: "Flavor 2c_4g does not support billing plan on_demand", class: bizfly.ClassCapacity},
-	{row: "says no room", kind: "create", status: 400, message: "The requested availability zone is not available: HN3", class: bizfly.ClassCapacity},
-	{row: "says no room", kind: "task", message: "Gói này tạm hết hàng", class: bizfly.ClassCapacity},
+	{row: "says no capacity", kind: "create", status: 409, message: "No valid host was found. There are not enough hosts available.", class: bizfly.ClassCapacity},
+	{row: "says no capacity", kind: "task", message: "Exceeded maximum number of retries. Exhausted all hosts available for retrying build failures", class: bizfly.ClassCapacity},
+	{row: "says no capacity", kind: "create", status: 409, message: "No more IP addresses available on network 1.", class: bizfly.ClassCapacity},
+	{row: "says no capacity", kind: "create", status: 409, message: "Không đủ địa chỉ IP trong mạng 1", class: bizfly.ClassCapacity},
+	{row: "says no capacity", kind: "create", status: 500, message: "Không đủ tài nguyên để khởi tạo máy chủ", class: bizfly.ClassCapacity},
+	{row: "says no capacity", kind: "create", status: 400, message: "Flavor 2c_4g không được hỗ trợ tại HN2", class: bizfly.ClassCapacity},
+	{row: "says no capacity", kind: "create", status: 400, message: "Flavor 2c_4g does not support billing plan on_demand", class: bizfly.ClassCapacity},
+	{row: "says no capacity", kind: "create", status: 400, message: "The requested availability zone is not available: HN3", class: bizfly.ClassCapacity},
+	{row: "says no capacity", kind: "task", message: "Gói này tạm hết hàng", class: bizfly.ClassCapacity},
 
 	{row: "says a limit", kind: "create", status: 403, message: "Maximum number of ports exceeded", class: bizfly.ClassInvalid},
 	{row: "says a limit", kind: "create", status: 400, message: "Số lượng máy chủ vượt quá cho phép", class: bizfly.ClassInvalid},
@@ -184,7 +184,7 @@ var _ = Describe("APIError", func() {
 		Expect((&bizfly.APIError{NotSent: true}).Error()).To(Equal("bizfly cloud: Unknown (not sent)"))
 	})
 
-	DescribeTable("should give a failed task the class of a refusal with the same text",
+	DescribeTable("should give a failed task the class of a rejection with the same text",
 		func(task bizfly.Task, is func(error) bool, text string) {
 			err := task.Failure()
 			Expect(is(err)).To(BeTrue(), "%v", err)

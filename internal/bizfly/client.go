@@ -27,13 +27,12 @@ import (
 	"time"
 
 	"github.com/bizflycloud/gobizfly"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
 
-const (
-	maxAttempts   = 4
-	firstRetry    = 200 * time.Millisecond
-	maxRetryDelay = 5 * time.Second
-)
+// maxAttempts is how often a call that may be repeated is sent.
+const maxAttempts = 4
 
 var _ API = (*Client)(nil)
 
@@ -80,7 +79,7 @@ func NewClient(config Config) (*Client, error) {
 
 // Reconfigure makes every call that begins from now on use another configuration; calls under way finish with the old
 // one. Parts that do not change are kept: new limits cost no login. The metrics stay where NewClient registered them.
-// An invalid configuration is refused and the old one stays in force. Whether the new scope is the old one is the
+// An invalid configuration is rejected and the old one stays active. Whether the new scope is the old one is the
 // caller's business: compare Scope.
 func (c *Client) Reconfigure(config Config) error {
 	if err := config.Validate(); err != nil {
@@ -226,6 +225,7 @@ func (b *backend) do(ctx context.Context, op *operation, secrets []string, call 
 	defer cancel()
 	maybeDone := false
 	for attempt := 1; ; attempt++ {
+		sent := b.config.Clock.Now()
 		apiError := b.attempt(callCtx, op, call)
 		release()
 		if apiError == nil {
@@ -237,7 +237,7 @@ func (b *backend) do(ctx context.Context, op *operation, secrets []string, call 
 		}
 		maybeDone = maybeDone || apiError.Ambiguous
 		if apiError.class() == ClassThrottled && apiError.Status == http.StatusTooManyRequests {
-			b.admission.pause(apiError.RetryAfter)
+			b.admission.throttled(op.class, sent, apiError.RetryAfter)
 		}
 		if attempt == maxAttempts || !b.worthRepeating(op, apiError) || !b.rest(callCtx, attempt, apiError.RetryAfter) {
 			return withHistory(apiError, maybeDone)
@@ -272,7 +272,7 @@ func (b *backend) worthRepeating(op *operation, err *APIError) bool {
 // rest waits before the next attempt, longer each time and as long as the cloud asked; false when the deadline of the
 // call comes first.
 func (b *backend) rest(ctx context.Context, attempt int, asked time.Duration) bool {
-	ceiling := min(firstRetry<<(attempt-1), maxRetryDelay)
+	ceiling := min(ttl.FirstRetry<<(attempt-1), ttl.MaxRetry)
 	wait := max(ceiling/2+time.Duration(b.config.Spread(int64(ceiling)/2+1)), asked)
 	return b.admission.sleep(ctx, wait, "") == nil
 }

@@ -77,7 +77,7 @@ var _ = Describe("Client", func() {
 		Expect(s.seen()).To(HaveLen(1))
 	})
 
-	It("should refuse an order that is not one server", func(ctx SpecContext) {
+	It("should reject an order that is not one server", func(ctx SpecContext) {
 		s := newStub(always(200, `{"task_id":["t"]}`))
 		client := clientFor(s)
 		_, err := client.CreateServer(ctx, nil)
@@ -109,7 +109,7 @@ var _ = Describe("Client", func() {
 		Expect(s.seen()[0].Method + " " + s.seen()[0].Path).To(Equal("POST /iaas-cloud/api/servers"))
 	})
 
-	It("should refuse a join token that a header cannot carry", func(ctx SpecContext) {
+	It("should reject a join token that a header cannot carry", func(ctx SpecContext) {
 		s := newStub(always(200, `{}`))
 		for _, token := range []string{"", "a\nb", "a b", "ä"} {
 			err := clientFor(s).LeaveCluster(ctx, "uid", token, "node")
@@ -126,7 +126,7 @@ var _ = Describe("Client", func() {
 			Expect(err).ToNot(HaveOccurred())
 			Expect(s.seen()[0].Proto).To(Equal("HTTP/2.0"))
 		})
-		It("should refuse what is older than TLS 1.2", func(ctx SpecContext) {
+		It("should reject what is older than TLS 1.2", func(ctx SpecContext) {
 			s := &stub{api: always(200, `[]`)}
 			s.Server = httptest.NewUnstartedServer(s)
 			s.TLS = &tls.Config{MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10}

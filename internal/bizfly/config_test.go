@@ -58,7 +58,8 @@ var _ = Describe("Config", func() {
 		Entry("a URL that cannot be parsed", func(c *bizfly.Config) { c.APIURL = "https://user:MARKED@%zz" }, "BIZFLY_CLOUD_API_URL"),
 		Entry("no email", func(c *bizfly.Config) { c.Email = "" }, "BIZFLY_CLOUD_EMAIL", "set it"),
 		Entry("no password", func(c *bizfly.Config) { c.Password = "" }, "BIZFLY_CLOUD_PASSWORD", "set it"),
-		Entry("no application credential", func(c *bizfly.Config) { c.AuthMethod = bizfly.AuthMethodAppCredential }, "BIZFLY_CLOUD_APP_CRED_ID", "BIZFLY_CLOUD_APP_CRED_SECRET"),
+		Entry("no application credential", func(c *bizfly.Config) { c.AuthMethod = bizfly.AuthMethodAppCredential }, "BIZFLY_CLOUD_APP_CRED_ID",
+			"BIZFLY_CLOUD_APP_CRED_SECRET"),
 		Entry("unknown method", func(c *bizfly.Config) { c.AuthMethod = "app_credential" }, "BIZFLY_CLOUD_AUTH_METHOD", `"app_credential"`, "application_credential"),
 		Entry("bad project", func(c *bizfly.Config) { c.ProjectID = "a/b" }, "BIZFLY_CLOUD_PROJECT_ID", `"a/b"`),
 		Entry("bad CA bundle", func(c *bizfly.Config) { c.CABundle = []byte("MARKED") }, "CABundle", "PEM"),
@@ -85,7 +86,8 @@ var _ = Describe("Config", func() {
 	DescribeTable("should know every spelling of a region", func(name, long string) {
 		Expect(bizfly.ParseRegion(name)).To(Equal(long))
 	},
-		Entry(nil, "HN", "HaNoi"), Entry(nil, "hanoi", "HaNoi"), Entry(nil, "HCM", "HoChiMinh"), Entry(nil, "HoChiMinh", "HoChiMinh"), Entry(nil, "vc-hanoi", "VC-HaNoi"),
+		Entry(nil, "HN", "HaNoi"), Entry(nil, "hanoi", "HaNoi"), Entry(nil, "HCM", "HoChiMinh"), Entry(nil, "HoChiMinh", "HoChiMinh"),
+		Entry(nil, "vc-hanoi", "VC-HaNoi"),
 	)
 
 	It("should never print its secrets", func() {

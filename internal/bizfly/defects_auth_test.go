@@ -34,7 +34,7 @@ import (
 )
 
 // One spec or more for each defect of gobizfly v1.1.32 that our calls can reach. The numbers are those of the list in
-// docs/architecture.md.
+// docs/contribute/architecture.md.
 var _ = Describe("Defects of gobizfly, calls and logins", func() {
 	Describe("2.1 contexts are ignored", func() {
 		for name, call := range everyCall() {
@@ -189,7 +189,7 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 			Expect(s.seen()).To(HaveLen(2 * callers))
 		})
 
-		It("should give up with a typed error when a fresh token is refused too, and not log in for each call", func(ctx SpecContext) {
+		It("should give up with a typed error when a fresh token is rejected too, and not log in for each call", func(ctx SpecContext) {
 			s := newStub(always(401, `{"message":"no"}`))
 			client := clientFor(s)
 			for range 5 {
@@ -202,7 +202,7 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 			Expect(s.seen()).To(HaveLen(6))
 		})
 
-		It("should not recurse when the login is refused for ever", func(ctx SpecContext) {
+		It("should not recurse when the login is rejected for ever", func(ctx SpecContext) {
 			s := newStub(always(200, `[]`))
 			s.token = always(401, `{"message":"Email hoặc mật khẩu không đúng"}`)
 			client := clientFor(s)
@@ -217,7 +217,7 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 		})
 	})
 
-	It("2.6 should not recurse when the catalog is refused", func(ctx SpecContext) {
+	It("2.6 should not recurse when the catalog is rejected", func(ctx SpecContext) {
 		s := newStub(always(200, `[]`))
 		s.catalog = always(401, `{"message":"no"}`)
 		client := clientFor(s)
@@ -266,7 +266,7 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 			Expect(client.Scope(ctx)).To(Equal(bizfly.Scope{Host: strings.TrimPrefix(s.URL, "http://"), Region: "HaNoi", ProjectID: project}))
 		})
 
-		It("should refuse a token of another project than the configured one", func(ctx SpecContext) {
+		It("should reject a token of another project than the configured one", func(ctx SpecContext) {
 			s := newStub(always(404, `{"message":"not found"}`))
 			client := clientFor(s, func(c *bizfly.Config) { c.ProjectID = "another" })
 			_, err := client.GetServer(ctx, serverID)
@@ -277,7 +277,7 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 			Expect(s.seen()).To(BeEmpty())
 		})
 
-		It("should refuse a token whose project is not told", func(ctx SpecContext) {
+		It("should reject a token whose project is not told", func(ctx SpecContext) {
 			s := newStub(always(200, `[]`))
 			s.token = always(200, `{"token":"t"}`)
 			_, err := clientFor(s).ListServers(ctx)
@@ -285,7 +285,7 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 			Expect(s.seen()).To(BeEmpty())
 		})
 
-		It("should refuse a credential whose project changes under way", func(ctx SpecContext) {
+		It("should reject a credential whose project changes under way", func(ctx SpecContext) {
 			s := newStub(func(w http.ResponseWriter, r *http.Request) {
 				answer(w, lo.Ternary(r.Header.Get("X-Auth-Token") == "t-1", 401, 404), `{"message":"?"}`)
 			})
@@ -308,7 +308,7 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 	It("2.9 should be free of races", func(ctx SpecContext) {
 		var turn atomic.Int32
 		s := newStub(func(w http.ResponseWriter, r *http.Request) {
-			// Now and then a token is refused.
+			// Now and then a token is rejected.
 			answer(w, lo.Ternary(turn.Add(1)%7 == 0, 401, 200), lo.Ternary(r.Method == "GET" && !strings.Contains(r.URL.Path, "/servers/"), `[]`, `{}`))
 		})
 		client := clientFor(s)

@@ -55,7 +55,7 @@ var _ = Describe("Defects of gobizfly, errors, hosts and bodies", func() {
 		Entry("503", 503, `{"code":"UNKNOWN","message":"Lỗi: x"}`, bizfly.IsOutage),
 	)
 
-	DescribeTable("should not take the words of a gateway that lost the answer for a refusal",
+	DescribeTable("should not take the words of a gateway that lost the answer for a rejection",
 		func(ctx SpecContext, status int, message string) {
 			s := newStub(always(status, `{"message":"`+message+`"}`))
 			_, err := clientFor(s).CreateServer(ctx, createRequest())
@@ -265,7 +265,7 @@ var _ = Describe("Defects of gobizfly, errors, hosts and bodies", func() {
 		})
 	})
 
-	It("2.19 should refuse an endpoint that gobizfly would stumble over", func(ctx SpecContext) {
+	It("2.19 should reject an endpoint that gobizfly would stumble over", func(ctx SpecContext) {
 		for _, url := range []string{"://", "https://", "/api", "https://x/?a=b", "ftp://x"} {
 			_, err := newClient(configFor(newStub(nil), func(c *bizfly.Config) { c.APIURL = url }))
 			Expect(err).To(MatchError(ContainSubstring("BIZFLY_CLOUD_API_URL")), url)

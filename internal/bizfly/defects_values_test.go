@@ -53,7 +53,7 @@ var _ = Describe("Defects of gobizfly, values and ids", func() {
 		})
 	})
 
-	DescribeTable("2.26 should refuse an id that would change the path", func(ctx SpecContext, id string) {
+	DescribeTable("2.26 should reject an id that would change the path", func(ctx SpecContext, id string) {
 		s := newStub(always(200, `[]`))
 		client := clientFor(s)
 		for name, call := range map[string]func() error{

@@ -25,7 +25,7 @@ import (
 	"time"
 )
 
-// Class is what an error means to whoever asked, whatever the cloud called it.
+// Class is what an error means to the caller, whatever the cloud called it.
 type Class string
 
 // The classes, one per predicate. An error has exactly one class; Unknown is a plain error that may be retried.
@@ -61,7 +61,7 @@ const (
 	ScopeNetwork ErrorScope = "Network"
 	// ScopeSize is every flavor with at least as many vCPUs and as much memory.
 	ScopeSize ErrorScope = "Size"
-	// ScopeNodeClass is every offering of the NodeClass: the request is rejected as a whole.
+	// ScopeNodeClass is every offering of the NodeClass: the request is rejected completely.
 	ScopeNodeClass ErrorScope = "NodeClass"
 	// ScopeAccount is everything: quota, balance or credentials.
 	ScopeAccount ErrorScope = "Account"
@@ -146,44 +146,44 @@ func (e *APIError) class() Class {
 	return e.Class
 }
 
-// IsNotFound tells whether the cloud said, with a JSON 404 for exactly this id, that the object does not exist in the
+// IsNotFound reports whether the cloud said, with a JSON 404 for exactly this id, that the object does not exist in the
 // scope of the call.
 func IsNotFound(err error) bool { return hasClass(err, ClassNotFound) }
 
-// IsCapacity tells whether the cloud has no room for what was asked: no host, no stock, no address.
+// IsCapacity reports whether the cloud has no capacity for what was requested: no host, no stock, no address.
 func IsCapacity(err error) bool { return hasClass(err, ClassCapacity) }
 
-// IsQuota tells whether a limit of the account or project forbids what was asked.
+// IsQuota reports whether a limit of the account or project forbids what was asked.
 func IsQuota(err error) bool { return hasClass(err, ClassQuota) }
 
-// IsBalance tells whether the account has no money left; nothing can be bought until someone pays.
+// IsBalance reports whether the account has no money left; nothing can be bought until it is paid.
 func IsBalance(err error) bool { return hasClass(err, ClassBalance) }
 
-// IsThrottled tells whether the call came too early: the cloud's rate limit or our own admission.
+// IsThrottled reports whether the call came too early: the cloud's rate limit or our own admission.
 func IsThrottled(err error) bool { return hasClass(err, ClassThrottled) }
 
-// IsAuth tells whether the credentials are refused, or belong to another project than the configured one.
+// IsAuth reports whether the credentials are rejected, or belong to another project than the configured one.
 func IsAuth(err error) bool { return hasClass(err, ClassAuth) }
 
-// IsPermission tells whether the credentials are good but may not do this.
+// IsPermission reports whether the credentials are good but may not do this.
 func IsPermission(err error) bool { return hasClass(err, ClassPermission) }
 
-// IsInvalid tells whether the request itself is wrong, so that repeating it cannot help.
+// IsInvalid reports whether the request itself is wrong, so that repeating it cannot help.
 func IsInvalid(err error) bool { return hasClass(err, ClassInvalid) }
 
-// IsConflict tells whether the object is in a state that forbids this now.
+// IsConflict reports whether the object is in a state that forbids this now.
 func IsConflict(err error) bool { return hasClass(err, ClassConflict) }
 
-// IsOutage tells whether the cloud is not there, or answers nonsense, and the call had no effect.
+// IsOutage reports whether the cloud is not there, or answers nonsense, and the call had no effect.
 func IsOutage(err error) bool { return hasClass(err, ClassOutage) }
 
-// IsAmbiguous tells whether the request may have had its effect although no readable answer came back.
+// IsAmbiguous reports whether the request may have had its effect although no readable answer came back.
 func IsAmbiguous(err error) bool {
 	var apiError *APIError
 	return errors.As(err, &apiError) && apiError.Ambiguous
 }
 
-// IsNotSent tells whether the request certainly never left this process.
+// IsNotSent reports whether the request certainly never left this process.
 func IsNotSent(err error) bool {
 	var apiError *APIError
 	return errors.As(err, &apiError) && apiError.NotSent
@@ -247,7 +247,7 @@ func hasClass(err error, class Class) bool {
 	return errors.As(err, &apiError) && apiError.class() == class
 }
 
-// newTaskError turns a task that ended badly into the error that a synchronous refusal with the same text would be.
+// newTaskError turns a task that ended badly into the error that a synchronous rejection with the same text would be.
 func newTaskError(t *Task) error {
 	rules := t.classifier
 	if rules == nil {
@@ -265,7 +265,7 @@ func newTaskError(t *Task) error {
 	return &APIError{Operation: operation, Message: shorten(message, maxMessage), Class: class, Scope: scope}
 }
 
-// notSent is the error of a call that was refused before anything left this process.
+// notSent is the error of a call that was rejected before anything left this process.
 func notSent(class Class, format string, args ...any) *APIError {
 	return &APIError{Class: class, NotSent: true, Message: fmt.Sprintf(format, args...)}
 }

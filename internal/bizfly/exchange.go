@@ -24,13 +24,11 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 
 	"github.com/bizflycloud/gobizfly"
-)
 
-// ownTokenPatience is how old a session must be before a 401 to a call with a token of its own is blamed on it.
-const ownTokenPatience = time.Minute
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
+)
 
 // operation is one call of the API interface.
 type operation struct {
@@ -62,7 +60,7 @@ type exchange struct {
 	catalog    *catalog
 	base       *url.URL
 
-	// warm is set once gobizfly has been given its catalog; until then it talks to nobody but us.
+	// warm is set once gobizfly has been given its catalog; until then its requests stay in the process.
 	warm   bool
 	sent   bool
 	answer *answer
@@ -120,8 +118,8 @@ func (x *exchange) RoundTrip(request *http.Request) (*http.Response, error) {
 
 // replay sends the request once more with a new token. A 401 means that the first one had no effect.
 func (x *exchange) replay(request *http.Request, first error) (*answer, error) {
-	// A refused join token must not cause a login per call.
-	if age := x.connection.config.Clock.Since(x.session.value.issuedAt); x.operation.ownToken && age < ownTokenPatience {
+	// A rejected join token must not cause a login per call.
+	if age := x.connection.config.Clock.Since(x.session.value.issuedAt); x.operation.ownToken && age < ttl.OwnToken {
 		return nil, first
 	}
 	renewed, err := x.connection.sessions.renew(x.ctx, x.session.generation)
@@ -130,13 +128,13 @@ func (x *exchange) replay(request *http.Request, first error) (*answer, error) {
 	}
 	x.session = renewed
 	answer, err := x.send(request, renewed.value)
-	refused := isStatus(err, http.StatusUnauthorized)
+	rejected := isStatus(err, http.StatusUnauthorized)
 	if !x.operation.ownToken {
-		x.connection.sessions.judge(!refused)
+		x.connection.sessions.recordAcceptance(!rejected)
 	}
-	if refused {
+	if rejected {
 		apiError, _ := asAPIError(err)
-		apiError.Message = strings.TrimSuffix("a fresh token was refused too: "+apiError.Message, ": ")
+		apiError.Message = strings.TrimSuffix("a fresh token was rejected too: "+apiError.Message, ": ")
 		return nil, apiError
 	}
 	return answer, err

@@ -23,6 +23,8 @@ import (
 	"time"
 
 	"github.com/bizflycloud/gobizfly"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
 
 // RuleNames are the rows of the classification table in their order.
@@ -62,7 +64,7 @@ func Redact(text string, secrets ...string) string {
 
 // Backoff is the wait after so many failures.
 func Backoff(failures int) time.Duration {
-	return backoff(rand.Int64N, firstBackoff, failures)
+	return backoff(rand.Int64N, ttl.FirstLoginBackoff, failures)
 }
 
 // Panicking makes a call in which gobizfly panics, after the request was sent when sent is true.

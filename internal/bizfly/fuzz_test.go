@@ -47,7 +47,8 @@ func FuzzResponses(f *testing.F) {
 		case "/api/token":
 			_, _ = w.Write([]byte(`{"token":"fuzz-token","project_id":"p"}`))
 		case "/api/auth/service":
-			_, _ = w.Write([]byte(`{"services":[{"canonical_name":"cloud_server","region":"","service_url":"` + s.URL + `/a"},{"canonical_name":"kubernetes_engine","region":"","service_url":"` +
+			_, _ = w.Write([]byte(`{"services":[{"canonical_name":"cloud_server","region":"","service_url":"` + s.URL +
+				`/a"},{"canonical_name":"kubernetes_engine","region":"","service_url":"` +
 				s.URL + `/b"},{"canonical_name":"bizfly_account","region":"","service_url":"` + s.URL + `/c"}]}`))
 		default:
 			answer := current.Load()
@@ -78,8 +79,10 @@ func FuzzResponses(f *testing.F) {
 		{200, "", "", `{"task_id":["t"],"id":"` + serverID + `","uid":"zdckkshu1he44fsb","ready":true,"result":{"id":"x","success":false,"message":{"a":[1]}}}`},
 		{200, "", "", `{"server_types":[{"name":"a"}],"volume_types":[],"os_images":[{"os":"a","versions":null}],"images":[],"controller_versions":[]}`},
 		{200, "", "", `{"HN":{"zones":[{}]},"VC":{}}`}, {200, "", "", `null`}, {204, "", "", ``}, {206, "", "", `{`},
-		{302, "Location", "https://manage.bizflycloud.vn/", ``}, {401, "", "", `{}`}, {402, "", "", `số dư`}, {404, "", "", `{"message":"no"}`}, {413, "Retry-After", "1", ``},
-		{429, "Retry-After", "99999999999", ``}, {500, "", "", `{"error":{"error":{"error":{}}}}`}, {503, "Retry-After", "-1", `{"overLimit":{}}`}, {599, "", "", "\xff\xfe"},
+		{302, "Location", "https://manage.bizflycloud.vn/", ``}, {401, "", "", `{}`}, {402, "", "", `số dư`}, {404, "", "", `{"message":"no"}`},
+		{413, "Retry-After", "1", ``},
+		{429, "Retry-After", "99999999999", ``}, {500, "", "", `{"error":{"error":{"error":{}}}}`}, {503, "Retry-After", "-1", `{"overLimit":{}}`},
+		{599, "", "", "\xff\xfe"},
 	} {
 		f.Add(seed.status, seed.header, seed.value, seed.body)
 	}

@@ -130,7 +130,7 @@ var _ = Describe("Login", func() {
 		Expect(bizfly.IsOutage(err)).To(BeTrue())
 	})
 
-	DescribeTable("should refuse an answer that is no token", func(ctx SpecContext, status int, body string) {
+	DescribeTable("should reject an answer that is no token", func(ctx SpecContext, status int, body string) {
 		s := newStub(always(200, `[]`))
 		s.token = always(status, body)
 		_, err := clientFor(s).ListServers(ctx)

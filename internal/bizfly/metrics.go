@@ -35,6 +35,7 @@ type metrics struct {
 	retries       *prometheus.CounterVec
 	admissionWait *prometheus.HistogramVec
 	inFlight      *prometheus.GaugeVec
+	rateLimit     *prometheus.GaugeVec
 	logins        *prometheus.CounterVec
 	outage        prometheus.Gauge
 }
@@ -49,7 +50,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	histogram := func(name, help string, buckets []float64) prometheus.HistogramOpts {
 		return prometheus.HistogramOpts{Namespace: metricsNamespace, Subsystem: metricsSubsystem, Name: name, Help: help, Buckets: buckets}
 	}
-	var errs [6]error
+	var errs [7]error
 	m := &metrics{}
 	m.duration, errs[0] = register(registerer, prometheus.NewHistogramVec(histogram("request_duration_seconds",
 		"Duration of HTTP requests to the BizFly Cloud API, by route template, method, status (0 without an answer) and outcome (success or the error's class).",
@@ -65,6 +66,8 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 		"Logins, by outcome (success, refused, failure).")), []string{"outcome"}))
 	m.outage, errs[5] = register(registerer, prometheus.NewGauge(prometheus.GaugeOpts(opts("outage",
 		"1 while the BizFly Cloud API does not answer or answers with server errors, else 0."))))
+	m.rateLimit, errs[6] = register(registerer, prometheus.NewGaugeVec(prometheus.GaugeOpts(opts("rate_limit",
+		"Requests per second that are admitted now, by class (delete, read, create): the configured rate, lowered when the cloud answers 429 and raised again slowly.")), []string{"class"}))
 	if errs[4] == nil {
 		// A counter that first appears with its first count hides that count from every rate.
 		for _, outcome := range []string{"success", "refused", "failure"} {

@@ -38,7 +38,7 @@ const (
 	rememberedTokens = 4
 	// rememberedCredentials outlive a few rotations, since calls under way finish with the old ones.
 	rememberedCredentials = 8
-	// rememberedRequests is how many secrets of requests are kept: a task may quote those of its order minutes later.
+	// rememberedRequests is how many secrets of requests are kept: a task may quote those of its create request minutes later.
 	rememberedRequests = 256
 )
 
@@ -55,7 +55,7 @@ var (
 	secretMetadata = regexp.MustCompile(`(?i)(token|secret|password)`)
 )
 
-// redactor removes what must never be read by a person from texts that the cloud sent back.
+// redactor removes what must never be shown from texts that the cloud sent back.
 type redactor struct {
 	mu sync.RWMutex
 	// Each has a limit of its own, so that the lines of a thousand user data do not push a password out.
@@ -117,7 +117,7 @@ func (r *redactor) clean(text string) string {
 	r.mu.RUnlock()
 
 	forms := lo.Uniq(lo.FlatMap(known, func(secret knownSecret, _ int) []string { return secret.forms }))
-	// The longest first, so that a secret which contains another one goes as a whole.
+	// The longest first, so that a secret which contains another one is replaced completely.
 	slices.SortFunc(forms, func(a, b string) int { return len(b) - len(a) })
 	for _, form := range forms {
 		text = strings.ReplaceAll(text, form, redacted)
@@ -155,7 +155,7 @@ func jsonEscape(text string) string {
 	return strings.Trim(string(quoted), `"`)
 }
 
-// requestSecrets are what a create request carries that no error may repeat: the user data, whole and line by line
+// requestSecrets are what a create request carries that no error may repeat: the user data, complete and line by line
 // because an error may quote a part of it, and metadata such as the BKE join token.
 func requestSecrets(request *gobizfly.ServerCreateRequest) []string {
 	var secrets []string

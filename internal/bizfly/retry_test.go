@@ -132,7 +132,7 @@ var _ = Describe("Retries", func() {
 				}
 			}
 		})
-		It("should say not found after an attempt that was refused", func(ctx SpecContext) {
+		It("should say not found after an attempt that was rejected", func(ctx SpecContext) {
 			for name := range deletes(ctx, nil) {
 				s := newStub(inTurn(throttled, always(404, `{"message":"not found"}`)))
 				Expect(bizfly.IsNotFound(deletes(ctx, clientFor(s))[name]())).To(BeTrue(), name)

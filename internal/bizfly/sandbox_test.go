@@ -164,7 +164,7 @@ var _ = Describe("Client and the sandbox", func() {
 		Expect(sandbox.State().LeftNodes).To(Equal([]string{"node-1"}))
 	})
 
-	It("should not log in again for every leave with a refused join token", func(ctx SpecContext) {
+	It("should not log in again for every leave with a rejected join token", func(ctx SpecContext) {
 		for range 5 {
 			err := client.LeaveCluster(ctx, sandbox.BKE().ClusterUID, "wrong", "node-1")
 			Expect(bizfly.IsAuth(err)).To(BeTrue())
@@ -240,7 +240,7 @@ var _ = Describe("Client and the sandbox", func() {
 		Expect(bizfly.IsNotFound(client.DeleteVolume(ctx, volumes[0].ID))).To(BeTrue())
 	})
 
-	DescribeTable("should give a refused order and a failed task their class, in both languages",
+	DescribeTable("should give a rejected order and a failed task their class, in both languages",
 		func(ctx SpecContext, effect cloud.Effect, is func(error) bool) {
 			for _, vietnamese := range []bool{false, true} {
 				for _, async := range []bool{false, true} {

@@ -35,13 +35,13 @@ import (
 const (
 	// maxBody bounds what is read of an answer: a list of some ten thousand servers.
 	maxBody = 32 << 20
-	// maxErrorBody bounds what is read of a refusal, of which only a sentence is kept.
+	// maxErrorBody bounds what is read of a rejection, of which only a sentence is kept.
 	maxErrorBody = 64 << 10
 	// maxHeader bounds the headers of an answer.
 	maxHeader = 256 << 10
 )
 
-// newTransport makes the one transport that all calls of a connection share.
+// newTransport returns the one transport that all calls of a connection share.
 func newTransport(config Config) (*http.Transport, error) {
 	roots, err := x509.SystemCertPool()
 	if err != nil {
@@ -147,11 +147,11 @@ func (w *wire) exchange(request *http.Request, info exchangeInfo) (*answer, *API
 	defer func() { _ = response.Body.Close() }()
 	switch {
 	case response.StatusCode < 200:
-		return nil, w.refusal(response, nil, info)
+		return nil, w.rejection(response, nil, info)
 	case response.StatusCode >= 300:
-		// A refusal whose text cannot be read whole is still a refusal.
+		// A rejection whose text cannot be read whole is still a rejection.
 		body, _ := io.ReadAll(io.LimitReader(response.Body, maxErrorBody))
-		return nil, w.refusal(response, body, info)
+		return nil, w.rejection(response, body, info)
 	}
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxBody+1))
 	if err != nil {
@@ -183,8 +183,8 @@ func (w *wire) lost(ctx context.Context, cause error, status int, handedOver boo
 	return err
 }
 
-// refusal is the error of a status that is not 2xx.
-func (w *wire) refusal(response *http.Response, body []byte, info exchangeInfo) *APIError {
+// rejection is the error of a status that is not 2xx.
+func (w *wire) rejection(response *http.Response, body []byte, info exchangeInfo) *APIError {
 	parsed := parseErrorBody(w.redactor.clean(string(body)), response.Header.Get("Content-Type"))
 	err := &APIError{
 		Status: response.StatusCode, Code: shorten(parsed.code, 64), Message: shorten(parsed.message, maxMessage),
@@ -202,8 +202,8 @@ func (w *wire) refusal(response *http.Response, body []byte, info exchangeInfo) 
 	}
 	// After a 5xx the work may have been done, unless the application itself said, in JSON and in words that we know,
 	// why it was not, or the gateway said when to come back.
-	refusedInWords := parsed.json && err.Class != ClassOutage && err.Class != ClassUnknown
-	if info.kind.changes() && err.Status >= 500 && !refusedInWords && (err.Status != http.StatusServiceUnavailable || err.RetryAfter == 0) {
+	rejectedInWords := parsed.json && err.Class != ClassOutage && err.Class != ClassUnknown
+	if info.kind.changes() && err.Status >= 500 && !rejectedInWords && (err.Status != http.StatusServiceUnavailable || err.RetryAfter == 0) {
 		err.Ambiguous, err.Class, err.Scope = true, ClassUnknown, ScopeOffering
 	}
 	return err
@@ -217,7 +217,7 @@ func unreadable(kind kind, status int, message string, cause error) *APIError {
 	return &APIError{Status: status, Class: ClassOutage, Message: message, Err: cause}
 }
 
-// changes tells whether a request may have an effect.
+// changes reports whether a request may have an effect.
 func (k kind) changes() bool {
 	return k == kindCreate || k == kindDelete || k == kindAction
 }

@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package cloudprovider translates between Karpenter core and this cloud's providers: it chooses the offering of a
-// launch, remembers what was ordered, and says what has drifted.
+// Package cloudprovider translates between Karpenter core and this cloud's providers: it selects the offering of a launch,
+// records the launch, learns from its outcome, and detects drift.
 package cloudprovider
 
 import (
@@ -29,6 +29,7 @@ import (
 	"github.com/awslabs/operatorpkg/status"
 	"github.com/patrickmn/go-cache"
 	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -37,13 +38,14 @@ import (
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/audit"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/journal"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
@@ -58,15 +60,15 @@ var _ cloudprovider.CloudProvider = (*CloudProvider)(nil)
 
 // InstanceTypeOverlay applies NodeOverlays to instance types; core's nodeoverlay.InstanceTypeStore is one.
 type InstanceTypeOverlay interface {
-	// ApplyAll returns the instance types as the overlays of the NodePool make them; it edits none of those given.
+	// ApplyAll returns the instance types as the overlays of the NodePool change them; it changes none of those given.
 	ApplyAll(nodePoolName string, instanceTypes []*cloudprovider.InstanceType) ([]*cloudprovider.InstanceType, error)
 }
 
-// Config is what a CloudProvider is made of.
+// Config has the dependencies of a CloudProvider.
 type Config struct {
 	// KubeClient is the manager's client: reads come from its cache.
 	KubeClient client.Client
-	// APIReader reads from the API server itself: what decides whether a server is ordered must not be stale.
+	// APIReader reads from the API server itself: what decides whether a server is launched must not be stale.
 	APIReader client.Reader
 	// Recorder publishes events.
 	Recorder karpevents.Recorder
@@ -74,11 +76,11 @@ type Config struct {
 	Clock clock.Clock
 	// Instances are the servers.
 	Instances instance.Provider
-	// Flavors makes instance types.
+	// Flavors returns instance types.
 	Flavors flavor.Provider
-	// Zones knows the region's label.
-	Zones zone.Provider
-	// Capacity keeps the marks of sold-out offerings.
+	// Catalog has the zones of the region.
+	Catalog catalog.Provider
+	// Capacity keeps the marks of unavailable offerings.
 	Capacity capacity.Provider
 	// Overlay is core's store of NodeOverlays when that feature gate is on, and nil when it is off.
 	Overlay InstanceTypeOverlay
@@ -88,82 +90,42 @@ type Config struct {
 	Settings *options.Store
 	// MaxNodes returns how many nodes the cluster may have, 0 without a limit; nil enforces none.
 	MaxNodes func() int
-	// LaunchRecords remembers by claim UID what was ordered, for an hour; nil makes one.
-	LaunchRecords *cache.Cache
-	// LaunchFailures keeps by NodeClass the failed launches that are not for want of capacity; nil makes one.
-	LaunchFailures *cache.Cache
-	// PausedTypes keeps, by NodeClass UID, the instance types of NodeClasses whose launches pause; nil makes one.
-	PausedTypes *cache.Cache
-	// NodePoolChecks remembers by NodePool UID for what input its requirements were last checked; nil makes one.
-	NodePoolChecks *cache.Cache
-	// Removals remembers by claim UID why a claim was deleted, for an hour; nil makes one.
-	Removals *cache.Cache
-	// Journal gets a line for each launch and each removal; nil writes it to the log.
-	Journal *journal.Journal
-	// Placements remembers by claim UID the zones of launches under way, for a minute; nil makes one.
-	Placements *cache.Cache
+	// NewCache returns a cache whose entries live for a while; nil means caches that delete what has expired by themselves.
+	NewCache func(lifetime time.Duration) *cache.Cache
+	// Audit gets a line for each launch and each removal; nil writes it to the log.
+	Audit *audit.Log
 }
 
-// CloudProvider is the BizflyCloudProvider: core's nine methods over this cloud's providers.
+// config is Config, embedded without being part of a type's own interface.
+type config = Config
+
+// CloudProvider is the BizflyCloudProvider: core's methods over this cloud's providers.
 type CloudProvider struct {
-	kubeClient client.Client
-	recorder   karpevents.Recorder
-	clock      clock.Clock
-	instances  instance.Provider
-	flavors    flavor.Provider
-	zones      zone.Provider
-	capacity   capacity.Provider
-	overlay    InstanceTypeOverlay
-	bestEffort bool
-	records    *launchRecords
-	pauses     *launchPauses
-	paused     *pausedTypes
-	poolChecks *cache.Cache
+	config
+	*Outcomes
 	placements *placements
-	removals   *cache.Cache
-	journal    *journal.Journal
-	maxNodes   func() int
-	settings   *options.Store
-	// listed is the last answer of the cloud to List, which drift looks at without asking the cloud.
+	pools      *poolChecks
+	// listed is the last answer of the cloud to List, which drift compares with instead of sending a request.
 	listed atomic.Pointer[listing]
 }
 
-// New makes a CloudProvider.
-func New(config Config) *CloudProvider {
-	orNew := func(c *cache.Cache, ttl time.Duration) *cache.Cache {
-		if c != nil {
-			return c
-		}
-		return cache.New(ttl, time.Minute)
+// New returns a CloudProvider.
+func New(c Config) *CloudProvider {
+	if c.Settings == nil {
+		c.Settings = options.NewStore(nil)
 	}
-	c := &CloudProvider{
-		kubeClient: config.KubeClient,
-		recorder:   config.Recorder,
-		clock:      config.Clock,
-		instances:  config.Instances,
-		flavors:    config.Flavors,
-		zones:      config.Zones,
-		capacity:   config.Capacity,
-		overlay:    config.Overlay,
-		bestEffort: config.BestEffortMinValues,
-		records: &launchRecords{
-			kubeClient: config.KubeClient,
-			apiReader:  config.APIReader,
-			memory:     orNew(config.LaunchRecords, time.Hour),
-		},
-		pauses:     &launchPauses{clock: config.Clock, cache: orNew(config.LaunchFailures, slowFailureWindow)},
-		paused:     &pausedTypes{cache: orNew(config.PausedTypes, slowFailureWindow)},
-		poolChecks: orNew(config.NodePoolChecks, 10*time.Minute),
-		maxNodes:   config.MaxNodes,
-		settings:   config.Settings,
-		placements: &placements{underWay: orNew(config.Placements, placementMemory)},
-		removals:   orNew(config.Removals, time.Hour),
-		journal:    lo.CoalesceOrEmpty(config.Journal, journal.New(log.Log)),
+	if c.NewCache == nil {
+		c.NewCache = func(lifetime time.Duration) *cache.Cache { return cache.New(lifetime, ttl.Cleanup) }
 	}
-	if c.settings == nil {
-		c.settings = options.NewStore(nil)
+	if c.Audit == nil {
+		c.Audit = audit.New(log.Log)
 	}
-	return c
+	return &CloudProvider{
+		config:     c,
+		Outcomes:   newOutcomes(&c),
+		placements: &placements{underWay: c.NewCache(ttl.Placement)},
+		pools:      &poolChecks{recorder: c.Recorder, checked: c.NewCache(ttl.NodePoolCheck)},
+	}
 }
 
 // Name returns the provider's name.
@@ -174,45 +136,42 @@ func (c *CloudProvider) GetSupportedNodeClasses() []status.Object {
 	return []status.Object{&v1alpha1.BizflyNodeClass{}}
 }
 
-// Get returns the claim of a server. Only the cloud's own word makes it not found.
+// Get returns the NodeClaim of a server. Only BizFly Cloud's own answer makes it not found.
 func (c *CloudProvider) Get(ctx context.Context, providerID string) (*karpv1.NodeClaim, error) {
 	id, ok := providerid.Parse(providerID)
 	if !ok {
 		return nil, foreign(providerID)
 	}
-	server, err := c.instances.Get(ctx, id)
-	if errors.Is(err, instance.ErrNotFound) {
-		return nil, cloudprovider.NewNodeClaimNotFoundError(fmt.Errorf("getting server %s: %w", id, err))
-	}
+	server, err := c.Instances.Get(ctx, id)
 	if err != nil {
-		return nil, fmt.Errorf("getting server %s: %w", id, err)
+		return nil, notFound(err, "getting", id)
 	}
 	return c.describe(server), nil
 }
 
-// List returns a claim for each server of this cluster. It is whole or an error.
+// List returns a NodeClaim for each server of this cluster. It is complete or an error.
 func (c *CloudProvider) List(ctx context.Context) ([]*karpv1.NodeClaim, error) {
-	servers, err := c.instances.List(ctx)
+	servers, err := c.Instances.List(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("listing servers: %w", err)
 	}
 	c.listed.Store(&listing{
-		at:      c.clock.Now(),
+		at:      c.Clock.Now(),
 		servers: lo.KeyBy(servers, func(s *instance.Instance) string { return s.ID }),
 
-		interfaces: c.lookAtInterfaces(ctx),
+		interfaces: c.readInterfaces(ctx),
 	})
 	return lo.Map(servers, func(s *instance.Instance, _ int) *karpv1.NodeClaim { return c.describe(s) }), nil
 }
 
-// Delete deletes the claim's server with the disks that are recorded as its own. It needs no NodeClass: everything that
-// it must know is on the claim and on the server.
+// Delete deletes the NodeClaim's server with the disks that are recorded as its own. It needs no NodeClass: everything that
+// it must know is on the NodeClaim and on the server.
 func (c *CloudProvider) Delete(ctx context.Context, claim *karpv1.NodeClaim) error {
 	id, ok := providerid.Parse(claim.Status.ProviderID)
 	if !ok {
 		return foreign(claim.Status.ProviderID)
 	}
-	err := c.instances.Delete(ctx, instance.DeleteRequest{
+	err := c.Instances.Delete(ctx, instance.DeleteRequest{
 		ID:                id,
 		Name:              serverName(claim),
 		RecordedVolumes:   OwnedVolumes(claim),
@@ -221,20 +180,14 @@ func (c *CloudProvider) Delete(ctx context.Context, claim *karpv1.NodeClaim) err
 		Description:       describeClaim(claim),
 	})
 	if errors.Is(err, instance.ErrNotOurs) {
-		// Its node goes, and nobody would look for it again: it is paid for until a person deletes it.
-		log.FromContext(ctx).Info("left the server of a deleted claim alone, because its metadata does not prove it to be this cluster's", "server", id)
-		c.recorder.Publish(events.ServerLeft(claim, id))
+		// Its NodeClaim ends, and nothing would report it again: it is paid for until a user deletes it.
+		log.FromContext(ctx).Info("not deleting the server of a NodeClaim, because its metadata does not prove it to be this cluster's", "server", id)
+		c.Recorder.Publish(events.ServerLeft(claim, id))
 	}
-	if errors.Is(err, instance.ErrNotFound) {
-		return cloudprovider.NewNodeClaimNotFoundError(fmt.Errorf("deleting server %s: %w", id, err))
-	}
-	if err != nil {
-		return fmt.Errorf("deleting server %s: %w", id, err)
-	}
-	return nil
+	return notFound(err, "deleting", id)
 }
 
-// GetInstanceTypes returns every flavor that the NodePool's NodeClass can use, sold out or not. It also answers for a
+// GetInstanceTypes returns every flavor that the NodePool's NodeClass can use, available or not. It also answers for a
 // NodeClass that is not ready at the moment, as long as its zones were resolved once: running nodes still need a price,
 // and core launches nothing for a NodePool whose NodeClass is not ready.
 func (c *CloudProvider) GetInstanceTypes(ctx context.Context, pool *karpv1.NodePool) ([]*cloudprovider.InstanceType, error) {
@@ -248,43 +201,100 @@ func (c *CloudProvider) GetInstanceTypes(ctx context.Context, pool *karpv1.NodeP
 	if len(nodeClass.Status.Zones) == 0 {
 		return nil, cloudprovider.NewNodeClassNotReadyError(fmt.Errorf("BizflyNodeClass %q has no zones resolved yet", nodeClass.Name))
 	}
-	instanceTypes, err := c.flavors.List(ctx, nodeClass)
+	instanceTypes, err := c.Flavors.List(ctx, nodeClass)
 	if err != nil {
 		return nil, fmt.Errorf("listing instance types for BizflyNodeClass %q: %w", nodeClass.Name, err)
 	}
-	c.checkNodePool(pool, instanceTypes)
-	if _, full := c.networkFull(nodeClass); full || c.pauses.active(nodeClass) {
-		return c.paused.of(nodeClass.UID, instanceTypes), nil
+	c.pools.check(pool, instanceTypes)
+	return c.launchable(nodeClass, instanceTypes), nil
+}
+
+// RepairPolicies returns the conditions of a Node that core's node repair acts on.
+func (c *CloudProvider) RepairPolicies() []cloudprovider.RepairPolicy { return repairPolicies }
+
+// Reboot resets the server of a NodeClaim in place. Core replaces the node where the server is gone or the reboot is
+// rejected permanently, and repeats the call with the same operationID after any other error.
+func (c *CloudProvider) Reboot(ctx context.Context, claim *karpv1.NodeClaim, operationID string) error {
+	id, ok := providerid.Parse(claim.Status.ProviderID)
+	if !ok {
+		return foreign(claim.Status.ProviderID)
 	}
-	return instanceTypes, nil
+	err := c.Instances.Reboot(ctx, id, operationID)
+	if errors.Is(err, instance.ErrRebootRejected) {
+		return cloudprovider.NewNodeRebootFailedError(err)
+	}
+	return notFound(err, "rebooting", id)
 }
 
 // nodeClass reads a NodeClass from the cache. The errors of a reference that can never be resolved are not-found ones.
-func (c *CloudProvider) nodeClass(ctx context.Context, ref *karpv1.NodeClassReference) (*v1alpha1.BizflyNodeClass, error) {
+func (c *config) nodeClass(ctx context.Context, ref *karpv1.NodeClassReference) (*v1alpha1.BizflyNodeClass, error) {
 	if !isOurs(ref) {
-		return nil, apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("bizflynodeclasses").GroupResource(), refString(ref))
+		to := lo.FromPtr(ref)
+		return nil, nodeClassNotFound(strings.Join([]string{to.Group, to.Kind, to.Name}, "/"))
 	}
 	nodeClass := &v1alpha1.BizflyNodeClass{}
-	if err := c.kubeClient.Get(ctx, client.ObjectKey{Name: ref.Name}, nodeClass); err != nil {
+	if err := c.KubeClient.Get(ctx, client.ObjectKey{Name: ref.Name}, nodeClass); err != nil {
 		return nil, err
 	}
 	return nodeClass, nil
 }
 
-// IsManaged says whether the claim's NodeClass is of our kind.
+func nodeClassNotFound(name string) error {
+	return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("bizflynodeclasses").GroupResource(), name)
+}
+
+// IsManaged reports whether the NodeClaim's NodeClass is of our kind.
 func IsManaged(claim *karpv1.NodeClaim) bool { return isOurs(claim.Spec.NodeClassRef) }
 
 func isOurs(ref *karpv1.NodeClassReference) bool {
 	return ref != nil && ref.Group == v1alpha1.Group && ref.Kind == nodeClassKind
 }
 
-func refString(ref *karpv1.NodeClassReference) string {
-	if ref == nil {
-		return "(no nodeClassRef)"
-	}
-	return strings.Join([]string{ref.Group, ref.Kind, ref.Name}, "/")
-}
-
 func foreign(providerID string) error {
 	return cloudprovider.NewNodeClaimNotFoundError(fmt.Errorf("provider id %q is not of the form %s<server id>", providerID, providerid.Prefix))
+}
+
+// notFound wraps the error of a call about a server; core acts on the type of one that says that the server does not exist.
+func notFound(err error, doing, id string) error {
+	if err == nil {
+		return nil
+	}
+	wrapped := fmt.Errorf("%s server %s: %w", doing, id, err)
+	if errors.Is(err, instance.ErrNotFound) {
+		return cloudprovider.NewNodeClaimNotFoundError(wrapped)
+	}
+	return wrapped
+}
+
+// repairPolicies are the conditions for which core repairs a node when its NodeRepair gate is on, under the budgets of the
+// NodePool and never while more than 20 % of its nodes are unhealthy. Of several policies that apply, core takes the most disruptive
+// action, so the one for servers that do not run tolerates less than the reboot, which would fail there.
+var repairPolicies = []cloudprovider.RepairPolicy{
+	// Nothing runs, and nothing can be drained.
+	{
+		ConditionType: v1alpha1.ConditionTypeServerRunning, ConditionStatus: corev1.ConditionFalse, ReasonRegex: ".*",
+		TolerationDuration: 3 * time.Minute, TerminationGracePeriod: lo.ToPtr(time.Duration(0)), Priority: 20, Action: cloudprovider.ReplaceNode,
+	},
+	// The server runs and its kubelet is silent: mostly a hung kernel, which a reboot ends where nothing else does. Its
+	// pods are evicted at the same time, five minutes after the last heartbeat. Core replaces the node when it does not
+	// come back, and after two reboots within a day.
+	{
+		ConditionType: corev1.NodeReady, ConditionStatus: corev1.ConditionUnknown, ReasonRegex: ".*",
+		TolerationDuration: 5 * time.Minute, TerminationGracePeriod: lo.ToPtr(time.Duration(0)), Priority: 10, Action: cloudprovider.RebootNode,
+	},
+	// node-problem-detector's conditions, which it never resets, so there is nothing to wait for: a hung kernel runs again
+	// after a reboot, a file system that was mounted read-only does not.
+	{
+		ConditionType: "KernelDeadlock", ConditionStatus: corev1.ConditionTrue, ReasonRegex: ".*",
+		TolerationDuration: time.Minute, TerminationGracePeriod: lo.ToPtr(time.Minute), Priority: 5, Action: cloudprovider.RebootNode,
+	},
+	{
+		ConditionType: "ReadonlyFilesystem", ConditionStatus: corev1.ConditionTrue, ReasonRegex: ".*",
+		TolerationDuration: time.Minute, TerminationGracePeriod: lo.ToPtr(5 * time.Minute), Priority: 5, Action: cloudprovider.ReplaceNode,
+	},
+	// The fallback. A kubelet that reports NotReady often recovers by itself, and can still end pods.
+	{
+		ConditionType: corev1.NodeReady, ConditionStatus: corev1.ConditionFalse,
+		TolerationDuration: 15 * time.Minute, TerminationGracePeriod: lo.ToPtr(5 * time.Minute), Action: cloudprovider.ReplaceNode,
+	},
 }

@@ -17,6 +17,8 @@ limitations under the License.
 package cloudprovider
 
 import (
+	"encoding/json"
+	"strconv"
 	"strings"
 	"time"
 
@@ -42,12 +44,16 @@ type listing struct {
 	interfaces *interfaces
 }
 
-// describe makes the claim of a server from the server alone, so that deleted configuration never hides a server.
-func (c *CloudProvider) describe(server *instance.Instance) *karpv1.NodeClaim {
+// describe returns the NodeClaim of a server from the server alone, so that deleted configuration never hides a server.
+func (c *config) describe(server *instance.Instance) *karpv1.NodeClaim {
+	region := ""
+	if snapshot, err := c.Catalog.Snapshot(); err == nil {
+		region = snapshot.RegionLabel()
+	}
 	labels := map[string]string{
 		corev1.LabelInstanceTypeStable: server.Flavor,
 		corev1.LabelTopologyZone:       server.Zone,
-		corev1.LabelTopologyRegion:     c.zones.RegionLabel(),
+		corev1.LabelTopologyRegion:     region,
 		karpv1.CapacityTypeLabelKey:    karpv1.CapacityTypeOnDemand,
 		karpv1.NodePoolLabelKey:        server.NodePool,
 		karpv1.NodeClassLabelKey(v1alpha1.GroupVersion.WithKind(nodeClassKind).GroupKind()): server.NodeClass,
@@ -61,18 +67,21 @@ func (c *CloudProvider) describe(server *instance.Instance) *karpv1.NodeClaim {
 		Status: karpv1.NodeClaimStatus{ProviderID: providerid.New(server.ID), ImageID: server.ImageID},
 	}
 	if server.Deleting() {
-		// The cloud does not say since when; core only asks whether.
-		claim.DeletionTimestamp = lo.ToPtr(metav1.NewTime(c.clock.Now()))
+		// The API does not return since when; core only asks whether.
+		claim.DeletionTimestamp = lo.ToPtr(metav1.NewTime(c.Clock.Now()))
 	}
 	return claim
 }
 
-// convert returns what Create returns: a label for every requirement that the instance type and the offering decide,
-// because a NodePool may ask for any of them and core compares labels.
-func (c *CloudProvider) convert(l *launch, server *instance.Instance, record launchRecord) *karpv1.NodeClaim {
+// convert returns the NodeClaim that Create returns, with a label for every requirement that the instance type and the offering
+// decide, because a NodePool may require any of them and core compares labels.
+func (c *config) convert(l *launch, server *instance.Instance, record launchRecord) *karpv1.NodeClaim {
 	claim := c.describe(server)
 	if instanceType, offering := find(l.types, server.Flavor, server.Zone); instanceType != nil {
 		claim.Labels = lo.Assign(claim.Labels, typeLabels(instanceType, offering))
+		if offering != nil && offering.Price > 0 {
+			claim.Labels[v1alpha1.LabelLaunchPrice] = strconv.FormatFloat(offering.Price, 'f', 0, 64)
+		}
 		claim.Status.Capacity = withoutZeros(instanceType.Capacity)
 		claim.Status.Allocatable = withoutZeros(instanceType.Allocatable())
 	}
@@ -104,20 +113,63 @@ func withoutZeros(list corev1.ResourceList) corev1.ResourceList {
 	return lo.PickBy(list, func(_ corev1.ResourceName, quantity resource.Quantity) bool { return !resources.IsZero(quantity) })
 }
 
-// OwnedAddresses returns the ids of the network interfaces that are recorded on the claim as its server's own.
+// OwnedAddresses returns the ids of the network interfaces that are recorded on the NodeClaim as its server's own.
 func OwnedAddresses(claim *karpv1.NodeClaim) []string {
 	return lo.Compact(strings.Split(claim.Annotations[v1alpha1.AnnotationOwnedAddresses], ","))
 }
 
-// OwnedVolumes returns the ids of the disks that are recorded on the claim as its server's own.
+// OwnedVolumes returns the ids of the disks that are recorded on the NodeClaim as its server's own.
 func OwnedVolumes(claim *karpv1.NodeClaim) []string {
 	return lo.Compact(strings.Split(claim.Annotations[v1alpha1.AnnotationOwnedVolumes], ","))
 }
 
-// serverName is the name of the claim's server as far as the claim knows it.
+// serverName is the name of the NodeClaim's server as far as the NodeClaim knows it.
 func serverName(claim *karpv1.NodeClaim) string {
 	if intent, err := IntentOf(claim); err == nil && intent != nil {
 		return intent.Name
 	}
 	return claim.Status.NodeName
+}
+
+// delivered is the server that a create request led to, as it was before the node registered. Where BizFly Cloud rounds a disk,
+// names a plan differently or adds a network of its own, its next server would be the same again: what was delivered so has
+// not drifted, or nodes would be replaced indefinitely.
+type delivered struct {
+	// BillingPlan is the billing plan that BizFly Cloud returned.
+	BillingPlan string `json:"billingPlan,omitempty"`
+	// Networks are the private networks of its interfaces, as far as they were listed by then.
+	Networks []string `json:"networks,omitempty"`
+	// Disks are its disks by id.
+	Disks map[string]deliveredDisk `json:"disks,omitempty"`
+}
+
+type deliveredDisk struct {
+	GiB    int                 `json:"gib"`
+	Medium v1alpha1.DiskMedium `json:"type,omitempty"`
+}
+
+// Delivered returns how a new server was delivered, as text for AnnotationDelivered. The ports are those of the project.
+func Delivered(server *instance.Instance, ports []instance.Port) string {
+	text, err := json.Marshal(delivered{BillingPlan: server.BillingPlan, Networks: networksOf(ports)[server.ID], Disks: lo.SliceToMap(server.Volumes, func(v instance.Volume) (string, deliveredDisk) {
+		return v.ID, deliveredDisk{GiB: v.SizeGiB, Medium: v.Medium}
+	})})
+	if err != nil {
+		return "" // strings and numbers always marshal
+	}
+	return string(text)
+}
+
+// deliveredOf reads the annotation of the NodeClaim; it is empty where that is missing or invalid.
+func deliveredOf(claim *karpv1.NodeClaim) delivered {
+	var as delivered
+	if err := json.Unmarshal([]byte(claim.Annotations[v1alpha1.AnnotationDelivered]), &as); err != nil {
+		return delivered{}
+	}
+	return as
+}
+
+// same reports whether the disk is as it was delivered.
+func (d delivered) same(v instance.Volume) bool {
+	as, known := d.Disks[v.ID]
+	return known && as == deliveredDisk{GiB: v.SizeGiB, Medium: v.Medium}
 }

@@ -34,8 +34,9 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
@@ -46,7 +47,7 @@ const (
 	NodeClassDrift cloudprovider.DriftReason = "NodeClassDrift"
 	// ImageDrift says that new servers boot another image.
 	ImageDrift cloudprovider.DriftReason = "ImageDrift"
-	// FlavorDrift says that the server was resized behind our back.
+	// FlavorDrift says that the server was resized outside Karpenter.
 	FlavorDrift cloudprovider.DriftReason = "FlavorDrift"
 	// UserDataDrift says that the templates of user data are others than those that the server was launched with.
 	UserDataDrift cloudprovider.DriftReason = "UserDataDrift"
@@ -54,17 +55,14 @@ const (
 	ZoneDrift cloudprovider.DriftReason = "ZoneDrift"
 	// NetworkDrift says that the server is in other VPC networks than new servers are.
 	NetworkDrift cloudprovider.DriftReason = "NetworkDrift"
-	// DiskDrift says that a disk of the server was changed or taken off it behind our back.
+	// DiskDrift says that a disk of the server was changed or detached outside Karpenter.
 	DiskDrift cloudprovider.DriftReason = "DiskDrift"
-	// BillingPlanDrift says that the server is paid for otherwise than it was ordered.
+	// BillingPlanDrift says that the billing plan of the server was changed.
 	BillingPlanDrift cloudprovider.DriftReason = "BillingPlanDrift"
 )
 
-// listingMaxAge is how old the last list may be to be believed by drift. Core lists every two minutes.
-const listingMaxAge = 10 * time.Minute
-
-// IsDrifted compares the claim with its NodeClass, from caches alone: core asks on every event of every pod on the node.
-// What cannot be read has not drifted.
+// IsDrifted compares the NodeClaim with its NodeClass, from caches alone: core asks on every event of every pod on the node.
+// API errors never cause drift.
 func (c *CloudProvider) IsDrifted(ctx context.Context, claim *karpv1.NodeClaim) (cloudprovider.DriftReason, error) {
 	nodeClass, err := c.nodeClass(ctx, claim.Spec.NodeClassRef)
 	if apierrors.IsNotFound(err) {
@@ -78,21 +76,21 @@ func (c *CloudProvider) IsDrifted(ctx context.Context, claim *karpv1.NodeClaim) 
 	}
 	found := c.drift(claim, nodeClass)
 	if found.reason != "" {
-		c.recorder.Publish(events.ServerDrifted(claim, string(found.reason), found.got, found.wanted))
+		c.Recorder.Publish(events.ServerDrifted(claim, string(found.reason), found.got, found.wanted))
 	}
 	return found.reason, nil
 }
 
-// replaceable says that a replacement could be launched, and that what it would be is known: a NodeClass that is going, not
-// ready, or whose last change was not resolved yet rolls nothing.
+// replaceable reports whether a replacement could be launched, and what it would be is known: a NodeClass that is being deleted,
+// not ready, or whose last change was not resolved yet causes no drift.
 func replaceable(nodeClass *v1alpha1.BizflyNodeClass) bool {
-	// Not by the set of conditions, which is made anew for each question: this is asked on every event of every pod.
+	// Not by the set of conditions, which is built for each call: this runs on every event of every pod.
 	return nodeClass.DeletionTimestamp.IsZero() && slices.ContainsFunc(nodeClass.Status.Conditions, func(condition status.Condition) bool {
 		return condition.Type == status.ConditionReady && condition.IsTrue() && condition.ObservedGeneration == nodeClass.Generation
 	})
 }
 
-// drifted is what differs, with the words for people.
+// drifted is what differs, described for users.
 type drifted struct {
 	reason      cloudprovider.DriftReason
 	got, wanted string
@@ -100,7 +98,7 @@ type drifted struct {
 
 func (c *CloudProvider) drift(claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass) drifted {
 	if staticDrift(claim, nodeClass) {
-		return drifted{NodeClassDrift, "an earlier spec of BizflyNodeClass " + nodeClass.Name, "the present one"}
+		return drifted{NodeClassDrift, "an earlier spec of BizflyNodeClass " + nodeClass.Name, "the current one"}
 	}
 	server := c.lastSeen(claim)
 	if got, drift := imageDrift(claim, nodeClass, server); drift {
@@ -118,7 +116,7 @@ func (c *CloudProvider) drift(claim *karpv1.NodeClaim, nodeClass *v1alpha1.Bizfl
 	return drifted{}
 }
 
-// staticDrift compares the hashes, if they are of one version: after an upgrade they are re-stamped first.
+// staticDrift compares the hashes, if they are of one version: after an upgrade they are written anew first.
 func staticDrift(claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass) bool {
 	wanted, got := nodeClass.Annotations, claim.Annotations
 	version := wanted[v1alpha1.AnnotationNodeClassHashVersion]
@@ -129,7 +127,7 @@ func staticDrift(claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass) b
 	return wantedHash != "" && gotHash != "" && wantedHash != gotHash
 }
 
-// imageDrift compares what the server was made from with what new servers boot, while that is known.
+// imageDrift compares the image of the server with that of new servers, while that is known.
 func imageDrift(claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass, server *instance.Instance) (string, bool) {
 	wanted, got := imageID(nodeClass), claim.Status.ImageID
 	if server != nil && server.ImageID != "" {
@@ -138,38 +136,34 @@ func imageDrift(claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass, se
 	return got, wanted != "" && got != "" && wanted != got
 }
 
-// lastSeen returns the claim's server from the last list, nil when it is not there or the list is old.
+// lastSeen returns the NodeClaim's server from the last list, nil when it is not in it or the list is old.
 func (c *CloudProvider) lastSeen(claim *karpv1.NodeClaim) *instance.Instance {
 	last := c.listed.Load()
 	id, ok := providerid.Parse(claim.Status.ProviderID)
-	if last == nil || !ok || c.clock.Since(last.at) > listingMaxAge {
+	if last == nil || !ok || c.Clock.Since(last.at) > ttl.ListedServers {
 		return nil
 	}
 	return last.servers[id]
 }
 
-const (
-	// portsTimeout bounds the list of network interfaces, which nothing but drift waits for.
-	portsTimeout = 20 * time.Second
-	// diskStepGiB is the step in which the cloud sells disks: one that was ordered between two steps may be the next bigger.
-	diskStepGiB = 10
-)
+// diskStepGiB is the step of disk sizes: a disk of a size between two steps may be delivered as the next bigger one.
+const diskStepGiB = 10
 
 // interfaces are the private networks of servers, from one list of the network interfaces of the project.
 type interfaces struct {
 	at time.Time
 	// networks are the networks by server.
 	networks map[string][]string
-	// seen are all of them, whoever uses them.
+	// seen are all of them, of any server.
 	seen sets.Set[string]
 }
 
-// lookAtInterfaces reads what the list of servers does not tell. Where it cannot be read, what was read before counts until
+// readInterfaces reads what the list of servers does not include. Where it cannot be read, what was read before is used until
 // it is too old; then nothing is known, and nothing drifts.
-func (c *CloudProvider) lookAtInterfaces(ctx context.Context) *interfaces {
-	ctx, cancel := context.WithTimeout(ctx, portsTimeout)
+func (c *CloudProvider) readInterfaces(ctx context.Context) *interfaces {
+	ctx, cancel := context.WithTimeout(ctx, ttl.InterfacesRead)
 	defer cancel()
-	ports, err := c.instances.Ports(ctx)
+	ports, err := c.Instances.Ports(ctx, ttl.PeriodicServers)
 	if err != nil {
 		log.FromContext(ctx).V(1).Info("the networks of servers are not compared for now", "error", err.Error())
 		if last := c.listed.Load(); last != nil {
@@ -178,11 +172,11 @@ func (c *CloudProvider) lookAtInterfaces(ctx context.Context) *interfaces {
 		return nil
 	}
 	networks := networksOf(ports)
-	return &interfaces{at: c.clock.Now(), networks: networks, seen: sets.New(lo.Flatten(lo.Values(networks))...)}
+	return &interfaces{at: c.Clock.Now(), networks: networks, seen: sets.New(lo.Flatten(lo.Values(networks))...)}
 }
 
-// networksOf returns the private networks by server. A server with an interface of which nobody knows whether it is public
-// is left out: taken for private, the public one of each server would be drift of the whole fleet, and of its replacement too.
+// networksOf returns the private networks by server. A server with an interface that may be public or private is left out:
+// taken for private, the public one of each server would be drift of all servers, and of their replacements too.
 func networksOf(ports []instance.Port) map[string][]string {
 	unknown := sets.New(lo.FilterMap(ports, func(p instance.Port, _ int) (string, bool) { return p.ServerID, !p.Public && !p.Private })...)
 	networks := map[string][]string{}
@@ -194,18 +188,18 @@ func networksOf(ports []instance.Port) map[string][]string {
 	return networks
 }
 
-// liveServer is a server as it is, beside what it was ordered as and what new ones are.
+// liveServer is a server as it is, beside its launch intent and what new ones are.
 //
-// What was ordered is compared where the NodeClass's own change is seen by its hash: then an upgrade that changes a default
-// rolls nothing, and only what somebody did to the server counts. What the cloud does not say, or says in words that we do
-// not know, has not drifted: a replacement would not differ, and be replaced for ever.
+// The intent is compared where a change of the NodeClass is detected by its hash: then an upgrade that changes a default
+// replaces nothing, and only changes made outside Karpenter count. Values that the API does not return, or that are unknown to
+// the catalog, have not drifted: a replacement would not differ, and be replaced indefinitely.
 type liveServer struct {
 	claim      *karpv1.NodeClaim
 	nodeClass  *v1alpha1.BizflyNodeClass
 	server     *instance.Instance
 	intent     instance.Intent
 	interfaces *interfaces
-	// provider is asked for the words of the catalog.
+	// provider has the names of the catalog.
 	provider *CloudProvider
 }
 
@@ -219,22 +213,22 @@ func (c *CloudProvider) live(claim *karpv1.NodeClaim, nodeClass *v1alpha1.Bizfly
 	if intent, err := IntentOf(claim); err == nil && intent != nil {
 		l.intent = *intent
 	}
-	if last := c.listed.Load(); last != nil && last.interfaces != nil && c.clock.Since(last.interfaces.at) <= listingMaxAge {
+	if last := c.listed.Load(); last != nil && last.interfaces != nil && c.Clock.Since(last.interfaces.at) <= ttl.ListedServers {
 		l.interfaces = last.interfaces
 	}
 	return l
 }
 
-// knowsFlavor says whether a word of the cloud is the catalog's.
+// knowsFlavor reports whether the catalog has the flavor.
 func (l *liveServer) knowsFlavor(flavor string) bool {
-	_, known := l.provider.flavors.Category(flavor)
+	_, known := l.provider.Flavors.Category(flavor)
 	return known
 }
 
-// knowsZone says whether a word of the cloud is the catalog's.
+// knowsZone reports whether the catalog has the zone.
 func (l *liveServer) knowsZone(name string) bool {
-	zones, err := l.provider.zones.Zones()
-	return err == nil && lo.ContainsBy(zones, func(z zone.Zone) bool { return z.Name == name })
+	snapshot, err := l.provider.Catalog.Snapshot()
+	return err == nil && lo.ContainsBy(snapshot.Zones(), func(z catalog.Zone) bool { return z.Name == name })
 }
 
 // userData compares the hashes of templates, where both are known. Templates that are in the NodeClass itself are part of
@@ -244,11 +238,11 @@ func (l *liveServer) userData() drifted {
 	if got == "" || wanted == "" || got == wanted {
 		return drifted{}
 	}
-	return drifted{UserDataDrift, "user data of earlier templates", "user data of the present ones"}
+	return drifted{UserDataDrift, "user data of earlier templates", "user data of the current ones"}
 }
 
 // flavor compares the label by which pods were placed. The API also knows flavors by names without their family: only
-// another flavor of the catalog is another flavor, and one that is not sold any more is none.
+// another flavor of the catalog is another flavor, and one that was delisted is none.
 func (l *liveServer) flavor() drifted {
 	wanted, got := l.claim.Labels[corev1.LabelInstanceTypeStable], l.server.Flavor
 	if wanted == "" || wanted == got || strings.HasSuffix(wanted, "."+got) || !l.knowsFlavor(got) {
@@ -268,8 +262,8 @@ func (l *liveServer) zone() drifted {
 
 // networks compares the networks of the server's interfaces with those that new servers get. An interface might name its
 // network by another id than the list of networks does; that it does not is known when any interface of the project is in
-// one of these networks. Where it is not known, and while the server is in the networks that it was delivered with, what was
-// ordered is compared instead.
+// one of these networks. Where it is not known, and while the server is in the networks that it was delivered with, those
+// of the intent are compared instead.
 func (l *liveServer) networks() drifted {
 	if len(l.nodeClass.Status.Networks) == 0 {
 		return drifted{}
@@ -287,20 +281,20 @@ func (l *liveServer) networks() drifted {
 	return drifted{NetworkDrift, "networks " + strings.Join(got, ", "), "networks " + strings.Join(wanted, ", ")}
 }
 
-// disks compares the disks that the server was ordered with. Volumes of the block storage driver, and what somebody else
-// attached, are no part of it.
+// disks compares the disks of the intent. Volumes of the block storage driver, and those that a user attached, are not
+// compared.
 func (l *liveServer) disks() drifted {
 	root, ok := lo.Find(l.server.Volumes, func(v instance.Volume) bool { return v.Root })
 	if !ok || len(l.intent.Disks) == 0 {
 		return drifted{}
 	}
-	ordered, data := l.intent.Disks[0], l.intent.Disks[1:]
+	wanted, data := l.intent.Disks[0], l.intent.Disks[1:]
 	if image := l.nodeClass.Status.Image(); image != nil {
-		// A cloud that makes the disk as big as its image needs it would do so again.
-		ordered.SizeGiB = max(ordered.SizeGiB, min(root.SizeGiB, int(image.MinDiskGiB)))
+		// If BizFly Cloud enlarged the disk to what its image needs, it would do so again.
+		wanted.SizeGiB = max(wanted.SizeGiB, min(root.SizeGiB, int(image.MinDiskGiB)))
 	}
-	if !isDisk(root, ordered) && !deliveredOf(l.claim).same(root) {
-		return drifted{DiskDrift, "root disk " + diskText(root), fmt.Sprintf("one of %d GiB, %s", ordered.SizeGiB, ordered.VolumeType)}
+	if !isDisk(root, wanted) && !deliveredOf(l.claim).same(root) {
+		return drifted{DiskDrift, "root disk " + diskText(root), fmt.Sprintf("one of %d GiB, %s", wanted.SizeGiB, wanted.VolumeType)}
 	}
 	recorded := lo.Without(OwnedVolumes(l.claim), root.ID)
 	if len(recorded) < len(data) {
@@ -313,15 +307,15 @@ func (l *liveServer) disks() drifted {
 	}
 	if len(attached) == len(data) && !sameDisks(attached, data) && !lo.EveryBy(attached, deliveredOf(l.claim).same) {
 		return drifted{DiskDrift, "data disks " + strings.Join(lo.Map(attached, func(v instance.Volume, _ int) string { return diskText(v) }), ", "),
-			"those that were ordered"}
+			"those of its launch"}
 	}
 	return drifted{}
 }
 
-// sameDisks finds a disk of its own for each one that was ordered.
-func sameDisks(attached []instance.Volume, ordered []instance.Disk) bool {
+// sameDisks reports whether each disk of the intent has a disk of its own.
+func sameDisks(attached []instance.Volume, wanted []instance.Disk) bool {
 	left := slices.Clone(attached)
-	for _, disk := range ordered {
+	for _, disk := range wanted {
 		i := slices.IndexFunc(left, func(v instance.Volume) bool { return isDisk(v, disk) })
 		if i < 0 {
 			return false
@@ -331,18 +325,18 @@ func sameDisks(attached []instance.Volume, ordered []instance.Disk) bool {
 	return true
 }
 
-// isDisk says that a disk may be the one that was ordered, as far as the cloud says what it is.
-func isDisk(v instance.Volume, ordered instance.Disk) bool {
-	most := (ordered.SizeGiB + diskStepGiB - 1) / diskStepGiB * diskStepGiB
-	medium := instance.MediumOf(ordered.VolumeType)
-	return (v.SizeGiB == 0 || (v.SizeGiB >= ordered.SizeGiB && v.SizeGiB <= most)) &&
+// isDisk reports whether a disk may be the one of the intent, as far as the API returns what it is.
+func isDisk(v instance.Volume, wanted instance.Disk) bool {
+	most := (wanted.SizeGiB + diskStepGiB - 1) / diskStepGiB * diskStepGiB
+	medium := instance.MediumOf(wanted.VolumeType)
+	return (v.SizeGiB == 0 || (v.SizeGiB >= wanted.SizeGiB && v.SizeGiB <= most)) &&
 		(v.Medium == "" || medium == "" || v.Medium == medium)
 }
 
 func diskText(v instance.Volume) string { return fmt.Sprintf("of %d GiB, %s", v.SizeGiB, v.Medium) }
 
-// billingPlan compares how the server is paid for with how it was ordered. A saving plan that has ended, or that somebody has
-// ended, is no drift: it would be prepaid once more for every server, which nobody asked for.
+// billingPlan compares the billing plan of the server with that of the intent. A saving plan that has ended, or that a user has
+// ended, is no drift: it would be prepaid once more for every server, which the user did not ask for.
 func (l *liveServer) billingPlan() drifted {
 	wanted, got := l.intent.BillingPlan, l.server.BillingPlan
 	onDemand, savingPlan := bizfly.PlanWord(v1alpha1.BillingPlanOnDemand), bizfly.PlanWord(v1alpha1.BillingPlanSavingPlan)

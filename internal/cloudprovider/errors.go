@@ -19,11 +19,12 @@ package cloudprovider
 import (
 	"errors"
 	"fmt"
-	"strings"
 
+	"github.com/samber/lo"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/metrics"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 )
@@ -46,6 +47,25 @@ const (
 	ReasonLaunchNotSent              = "LaunchNotSent"
 )
 
+// Reasons of the audit log's lines beside those of failures.
+const (
+	// ReasonCheapest says that the offering was the cheapest that fits and is available.
+	ReasonCheapest = "Cheapest"
+	// ReasonFailedOver says that a cheaper offering, or one as cheap, was rejected just before.
+	ReasonFailedOver = "FailedOver"
+	// ReasonFound says that the server is that of an earlier create request, whose answer was lost.
+	ReasonFound = "Found"
+	// ReasonNoOffering says that no request was sent, because nothing that fits is available.
+	ReasonNoOffering = "NoOfferingAvailable"
+
+	// ReasonNotRegistered says that the node did not join in time.
+	ReasonNotRegistered = "NotRegistered"
+	// ReasonExpired says that the node had reached its NodePool's expireAfter.
+	ReasonExpired = "Expired"
+	// ReasonDeleted says that a user or another controller deleted the NodeClaim, the Node or the NodePool.
+	ReasonDeleted = "Deleted"
+)
+
 // ErrNotRegistered is the failure of a launch whose server came up and whose node did not register in time.
 var ErrNotRegistered = errors.New("the node did not register within core's registration timeout of 15 minutes")
 
@@ -61,13 +81,12 @@ var reasons = map[bizfly.Class]string{
 	bizfly.ClassConflict:   ReasonLaunchConflict,
 }
 
-// failure is what is known of a failed launch.
+// failure is a failed launch, classified.
 type failure struct {
 	err    error
 	reason string
 	scope  bizfly.ErrorScope
-	// noCapacity is true when the cloud says that there is no capacity, quota or balance: every NodeClass meets the same, and
-	// it is no fault of this one.
+	// noCapacity is true for lack of capacity, quota or balance: every NodeClass meets the same, and this one is not at fault.
 	noCapacity bool
 }
 
@@ -95,21 +114,20 @@ func retryable(err error) bool {
 	return !errors.As(err, &apiError) || bizfly.IsRetryable(err)
 }
 
+// maxMessage bounds the message of a condition, in characters.
+const maxMessage = 300
+
 // createError keeps the NodeClaim: core shows reason and message on it and calls Create again.
 func createError(reason string, err error) error {
-	return cloudprovider.NewCreateError(err, reason, shorten(err.Error()))
+	return cloudprovider.NewCreateError(err, reason, lo.Ellipsis(err.Error(), maxMessage))
 }
 
-// noRoom makes core delete the NodeClaim and plan anew.
-func noRoom(format string, args ...any) error {
+// insufficientCapacity makes core delete the NodeClaim and plan anew.
+func insufficientCapacity(format string, args ...any) error {
 	return cloudprovider.NewInsufficientCapacityError(fmt.Errorf(format, args...))
 }
 
-// shorten cuts a condition's message at a rune boundary, since the cloud also speaks Vietnamese.
-func shorten(text string) string {
-	const most = 300
-	if len(text) <= most {
-		return text
-	}
-	return strings.ToValidUTF8(text[:most], "") + "..."
-}
+// launchFailuresTotal counts launches that failed.
+var launchFailuresTotal = metrics.Counter("launch_failures_total",
+	"Launches that BizFly Cloud rejected, failed to build or left without an answer, whose node did not register, or that were not sent, by reason.",
+	metrics.Enum("reason", append(lo.Values(reasons), ReasonLaunchFailed, ReasonLaunchOutcomeUnknown, ReasonNotRegistered, ReasonNodeClassNotReady, ReasonLaunchNotSent)...))

@@ -33,40 +33,42 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// errClaimGone says that the claim was deleted or replaced meanwhile: nothing may be ordered for it.
+// errClaimGone says that the NodeClaim was deleted or replaced meanwhile: nothing may be launched for it.
 var errClaimGone = errors.New("the NodeClaim is deleted or being deleted")
 
-// errIntentUnreadable says that the annotation holds something that we did not write. Whether a server was ordered is
-// then unknown for ever.
+// errIntentUnreadable says that the annotation holds something that this controller did not write. Whether a server was
+// launched will then never be known.
 var errIntentUnreadable = fmt.Errorf("annotation %s cannot be read", v1alpha1.AnnotationLaunchIntent)
 
-// errAbandoned says that the NodeClaim is still there although it was abandoned: whoever was to delete it could not.
-var errAbandoned = errors.New("the NodeClaim was abandoned and is still there")
+// errAbandoned says that the NodeClaim still exists although it was abandoned: core could not delete it.
+var errAbandoned = errors.New("the NodeClaim was abandoned and still exists")
 
-// errIntentForeign says that another process has ordered for the claim since we looked.
-var errIntentForeign = errors.New("another process has ordered for this NodeClaim")
+// errIntentForeign says that another process has launched for the NodeClaim since it was read.
+var errIntentForeign = errors.New("another process has launched a server for this NodeClaim")
 
-// launchRecord is what is known of the last order for a claim.
+// launchRecord is what is known of the last launch for a NodeClaim.
 type launchRecord struct {
 	instance.Intent
-	// Hash and HashVersion are those of the NodeClass that was ordered with, which may have changed since.
+	// Hash and HashVersion are those of the NodeClass at the launch, which may have changed since.
 	Hash        string
 	HashVersion string
-	// Abandoned is true once the NodeClaim was to be deleted because of what became of its launch.
+	// Failure is why the launch failed after its request was accepted, the reason of the removal of its server.
+	Failure string
+	// Abandoned is true once the NodeClaim was to be deleted because its launch failed.
 	Abandoned bool
-	// Launched is true once core was told of the server.
+	// Launched is true once core knows the server, so that it is reported once.
 	Launched bool
 }
 
-// launchRecords keeps records on the claims, where they outlive us, and in memory, because a claim read from the
-// informer's cache right after it was patched may still be the one before.
+// launchRecords keeps records on the NodeClaims, where they survive a restart, and in memory, because a NodeClaim read from the
+// informer's cache right after it was patched may still be the previous one.
 type launchRecords struct {
 	kubeClient client.Client
 	apiReader  client.Reader
 	memory     *cache.Cache
 }
 
-// IntentOf reads the intent that is written on the claim; nil when nothing was ever ordered for it.
+// IntentOf reads the launch intent of the NodeClaim; it is nil when no launch was ever begun for it.
 func IntentOf(claim *karpv1.NodeClaim) (*instance.Intent, error) {
 	text, ok := claim.Annotations[v1alpha1.AnnotationLaunchIntent]
 	if !ok {
@@ -79,17 +81,17 @@ func IntentOf(claim *karpv1.NodeClaim) (*instance.Intent, error) {
 	return intent, nil
 }
 
-// load returns the last record of the claim, nil when nothing was ordered for it, and the claim as the API server has it
-// where it had to be read. It is read there, because "nothing was ordered" is what allows an order.
+// load returns the last record of the NodeClaim, nil when no launch was begun for it, and the NodeClaim as the API server has it
+// where it had to be read. It is read there, because "no launch was begun" is what allows one.
 func (r *launchRecords) load(ctx context.Context, claim *karpv1.NodeClaim) (*launchRecord, *karpv1.NodeClaim, error) {
-	if known, ok := r.memory.Get(string(claim.UID)); ok {
-		record := known.(launchRecord)
-		if record.Abandoned {
-			if _, err := r.live(ctx, claim.Name, claim.UID); err != nil {
-				return nil, nil, err
-			}
-			return nil, nil, errAbandoned
+	record := r.remembered(claim.UID)
+	if record.Abandoned {
+		if _, err := r.live(ctx, claim.Name, claim.UID); err != nil {
+			return nil, nil, err
 		}
+		return nil, nil, errAbandoned
+	}
+	if record.Name != "" {
 		return &record, nil, nil
 	}
 	live, err := r.live(ctx, claim.Name, claim.UID)
@@ -100,7 +102,7 @@ func (r *launchRecords) load(ctx context.Context, claim *karpv1.NodeClaim) (*lau
 	if err != nil || intent == nil {
 		return nil, live, err
 	}
-	record := launchRecord{
+	record = launchRecord{
 		Intent:      *intent,
 		Hash:        live.Annotations[v1alpha1.AnnotationNodeClassHash],
 		HashVersion: live.Annotations[v1alpha1.AnnotationNodeClassHashVersion],
@@ -109,7 +111,7 @@ func (r *launchRecords) load(ctx context.Context, claim *karpv1.NodeClaim) (*lau
 	return &record, live, nil
 }
 
-// live reads the claim from the API server, and insists that it is the same one.
+// live reads the NodeClaim from the API server. Another one of the same name is an error.
 func (r *launchRecords) live(ctx context.Context, name string, uid types.UID) (*karpv1.NodeClaim, error) {
 	live := &karpv1.NodeClaim{}
 	if err := r.apiReader.Get(ctx, client.ObjectKey{Name: name}, live); err != nil {
@@ -124,46 +126,44 @@ func (r *launchRecords) live(ctx context.Context, name string, uid types.UID) (*
 	return live, nil
 }
 
-// recorder writes the records of one launch. It patches copies of its own, never the claim that core passed, which core
+// recordWriter writes the records of one launch. It patches copies of its own, never the NodeClaim that core passed, which core
 // compares with its earlier state to find out what to patch itself.
-type recorder struct {
-	records     *launchRecords
-	name        string
-	uid         types.UID
-	hash        string
-	hashVersion string
-	// base is the claim as last seen at the API server; nil when it has to be read.
+type recordWriter struct {
+	*launchRecords
+	claim             *karpv1.NodeClaim
+	hash, hashVersion string
+	// base is the NodeClaim as last seen at the API server; nil when it has to be read.
 	base *karpv1.NodeClaim
 }
 
-// record writes an intent down. Before an order (no task, not refused) an error means that nothing is ordered; afterwards
-// memory knows more than the annotation, which is enough unless we stop, and then the claim is given up.
-func (r *recorder) record(ctx context.Context, intent instance.Intent) error {
-	before := intent.TaskID == "" && !intent.Refused
+// record writes an intent. Before a create request (no task, not rejected) an error means that none is sent; afterwards
+// memory has more than the annotation, which is enough unless the process ends, and then the NodeClaim is abandoned.
+func (r *recordWriter) record(ctx context.Context, intent instance.Intent) error {
+	before := intent.TaskID == "" && !intent.Rejected
 	err := r.write(ctx, intent, before)
 	if errors.Is(err, errIntentForeign) {
-		// What we remember is not the truth any more.
-		r.records.memory.Delete(string(r.uid))
+		// What is remembered is not true any more.
+		r.memory.Delete(string(r.claim.UID))
 		return err
 	}
 	known := intent
 	if err != nil && before {
-		// The write may have reached the API server although its answer did not reach us, so the number is used up.
-		known.Refused = true
+		// The write may have reached the API server although its answer was lost, so the number is used up.
+		known.Rejected = true
 	}
-	r.records.memory.SetDefault(string(r.uid), launchRecord{Intent: known, Hash: r.hash, HashVersion: r.hashVersion})
+	r.memory.SetDefault(string(r.claim.UID), launchRecord{Intent: known, Hash: r.hash, HashVersion: r.hashVersion})
 	return err
 }
 
-// write patches the annotations with an optimistic lock. One conflict is met with a fresh read: core patches claims too.
-func (r *recorder) write(ctx context.Context, intent instance.Intent, before bool) error {
+// write patches the annotations with an optimistic lock. After one conflict the NodeClaim is read again: core patches it too.
+func (r *recordWriter) write(ctx context.Context, intent instance.Intent, before bool) error {
 	text, err := json.Marshal(intent)
 	if err != nil {
 		return fmt.Errorf("encoding the launch intent: %w", err)
 	}
 	for try := 0; ; try++ {
 		if r.base == nil {
-			if r.base, err = r.records.live(ctx, r.name, r.uid); err != nil {
+			if r.base, err = r.live(ctx, r.claim.Name, r.claim.UID); err != nil {
 				return err
 			}
 		}
@@ -176,49 +176,41 @@ func (r *recorder) write(ctx context.Context, intent instance.Intent, before boo
 			v1alpha1.AnnotationNodeClassHash:        r.hash,
 			v1alpha1.AnnotationNodeClassHashVersion: r.hashVersion,
 		})
-		err = r.records.kubeClient.Patch(ctx, updated, client.MergeFromWithOptions(r.base, client.MergeFromWithOptimisticLock{}))
+		err = r.kubeClient.Patch(ctx, updated, client.MergeFromWithOptions(r.base, client.MergeFromWithOptimisticLock{}))
 		if err == nil {
 			r.base = updated
 			return nil
 		}
 		r.base = nil
 		if !apierrors.IsConflict(err) || try > 0 {
-			return fmt.Errorf("recording the launch intent on NodeClaim %s: %w", r.name, err)
+			return fmt.Errorf("recording the launch intent on NodeClaim %s: %w", r.claim.Name, err)
 		}
 	}
 }
 
-// outdated refuses to overwrite what another process has ordered since: two leaders must not launch for one claim.
-func (r *recorder) outdated(intent instance.Intent, before bool) error {
+// outdated rejects overwriting the launch of another process: two leaders must not launch for one NodeClaim.
+func (r *recordWriter) outdated(intent instance.Intent, before bool) error {
 	written, err := IntentOf(r.base)
 	if err != nil {
 		return err
 	}
-	if written == nil || written.Attempt < intent.Attempt {
-		return nil
-	}
-	if written.Attempt == intent.Attempt && !before {
+	if written == nil || written.Attempt < intent.Attempt || written.Attempt == intent.Attempt && !before {
 		return nil
 	}
 	return fmt.Errorf("%w: attempt %d as server %s", errIntentForeign, written.Attempt, written.Name)
 }
 
-// abandon remembers that whatever the launch leaves behind has no NodeClaim any more.
-func (r *launchRecords) abandon(uid types.UID) {
-	r.change(uid, func(record *launchRecord) { record.Abandoned = true })
-}
-
-// launched remembers that core was told of the claim's server.
-func (r *launchRecords) launched(uid types.UID) {
-	r.change(uid, func(record *launchRecord) { record.Launched = true })
-}
-
-// change replaces the record of a claim; core launches one claim once at a time.
-func (r *launchRecords) change(uid types.UID, apply func(*launchRecord)) {
-	record := launchRecord{}
+// remembered returns the record in memory, or an empty one.
+func (r *launchRecords) remembered(uid types.UID) launchRecord {
 	if known, ok := r.memory.Get(string(uid)); ok {
-		record = known.(launchRecord)
+		return known.(launchRecord)
 	}
+	return launchRecord{}
+}
+
+// change replaces the record of a NodeClaim; core launches one NodeClaim once at a time.
+func (r *launchRecords) change(uid types.UID, apply func(*launchRecord)) {
+	record := r.remembered(uid)
 	apply(&record)
 	r.memory.SetDefault(string(uid), record)
 }

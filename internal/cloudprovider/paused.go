@@ -29,32 +29,26 @@ import (
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-const (
-	// maxFailures is how many different offerings may fail with one NodeClass before its launches pause.
-	maxFailures = 3
-	// failureWindow is how long a failure counts; slowFailureWindow is that of a node that did not register, which itself
-	// takes longer than failureWindow.
-	failureWindow     = 10 * time.Minute
-	slowFailureWindow = time.Hour
-	// firstPause doubles with each trial that fails, up to maxPause.
-	firstPause = time.Minute
-	maxPause   = 5 * time.Minute
-	// registrationWait is how long the trial of a paused NodeClass may take to register: core's timeout, and a little more.
-	registrationWait = 16 * time.Minute
-)
+// maxFailures is how many different offerings may fail with one NodeClass before its launches pause.
+const maxFailures = 3
 
-// launchPauses pauses the launches of NodeClasses whose launches fail with different offerings: then the NodeClass itself is
-// suspected. A pause ends half-open: one launch at a time is tried; its success ends the pause, its failure prolongs it.
+// launchPauses pauses the launches of NodeClasses whose launches fail with different offerings, since then the NodeClass itself
+// may be the cause. A pause ends half-open: one launch at a time is tried; its success ends the pause, its failure prolongs it.
+// Pauses are in memory: after a restart, three failures show again what is wrong.
 type launchPauses struct {
 	clock clock.Clock
 	mu    sync.Mutex
 	cache *cache.Cache
+	// views are the instance types of NodeClasses whose launches pause. Core asks for them hundreds of times per minute, and
+	// compares what it gets with what it got before.
+	views *cache.Cache
 }
 
-// pause is what is remembered of one NodeClass. It is replaced, never edited.
+// pause is what is remembered of one NodeClass. It is replaced, never changed.
 type pause struct {
 	// key is the NodeClassKey: a changed spec or image starts from zero.
 	key string
@@ -64,12 +58,12 @@ type pause struct {
 	// count is how often launches were paused since the last success; until is when the last of these pauses ends.
 	count int
 	until time.Time
-	// trial is the NodeClaim that is tried after a pause, and trialUntil when it is not waited for any longer.
+	// trial is the NodeClaim that is tried after a pause, and trialUntil is when the next one may be tried.
 	trial      types.UID
 	trialUntil time.Time
 }
 
-// of returns what is known of the NodeClass as it is now.
+// of returns what is remembered of the NodeClass as it is now.
 func (p *launchPauses) of(nodeClass *v1alpha1.BizflyNodeClass) (pause, bool) {
 	if known, ok := p.cache.Get(string(nodeClass.UID)); ok && known.(pause).key == capacity.NodeClassKey(nodeClass) {
 		return known.(pause), true
@@ -84,11 +78,11 @@ func (p *launchPauses) failed(nodeClass *v1alpha1.BizflyNodeClass, offering capa
 	known, _ := p.of(nodeClass)
 	now := p.clock.Now()
 	known.failures = lo.PickBy(known.failures, func(_ capacity.Offering, until time.Time) bool { return now.Before(until) })
-	known.failures[offering] = now.Add(lo.Ternary(f.reason == ReasonNotRegistered, slowFailureWindow, failureWindow))
+	known.failures[offering] = now.Add(lo.Ternary(f.reason == ReasonNotRegistered, ttl.NotRegistered, ttl.NodeClassFailures))
 	known.last = f
 	var length time.Duration
 	if known.count == 0 && len(known.failures) >= maxFailures || known.count > 0 && known.trial == claim {
-		length = min(firstPause<<min(known.count, 8), maxPause)
+		length = min(ttl.FirstPause<<min(known.count, 8), ttl.MaxLaunchPause)
 		known.count, known.until, known.trial = known.count+1, now.Add(length), ""
 	}
 	p.cache.SetDefault(string(nodeClass.UID), known)
@@ -117,12 +111,12 @@ func (p *launchPauses) tries(nodeClass *v1alpha1.BizflyNodeClass, claim types.UI
 	return exists && known.trial == claim
 }
 
-// launched gives the trial that has its server the time to register.
+// launched allows the trial that has its server the time to register.
 func (p *launchPauses) launched(nodeClass *v1alpha1.BizflyNodeClass, claim types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if known, exists := p.of(nodeClass); exists && known.trial == claim {
-		known.trialUntil = p.clock.Now().Add(registrationWait)
+		known.trialUntil = p.clock.Now().Add(ttl.TrialRegistration)
 		p.cache.SetDefault(string(nodeClass.UID), known)
 	}
 }
@@ -136,7 +130,7 @@ func (p *launchPauses) succeeded(nodeClass *v1alpha1.BizflyNodeClass, claim type
 	}
 }
 
-// release lets another NodeClaim be the trial when this one ended without an answer.
+// release lets another NodeClaim be the trial when this one ended without a result.
 func (p *launchPauses) release(claim types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -159,36 +153,29 @@ func (p *launchPauses) blocks(known pause) bool {
 	return known.count > 0 && (now.Before(known.until) || known.trial != "" && now.Before(known.trialUntil))
 }
 
-// pausedTypes makes, for NodeClasses whose launches pause, instance types with which nothing is launched. They stay
-// there, since core drifts nodes whose type has vanished and prices them at 0; only their offerings are sold out.
-type pausedTypes struct {
-	cache *cache.Cache
-}
-
-// pausedView is what was made from one slice of instance types, which is shared until something changes.
-type pausedView struct {
+// view is what was derived from one slice of instance types, which is shared until something changes.
+type view struct {
 	from  *cloudprovider.InstanceType
 	count int
 	types []*cloudprovider.InstanceType
 }
 
-// of returns the instance types with every offering unavailable. What is given is shared and not changed.
-func (p *pausedTypes) of(nodeClass types.UID, instanceTypes []*cloudprovider.InstanceType) []*cloudprovider.InstanceType {
+// unavailable returns the instance types with every offering unavailable. They keep existing, since core drifts nodes whose type
+// has vanished and prices them at 0. The given ones are shared and not changed.
+func (p *launchPauses) unavailable(nodeClass types.UID, instanceTypes []*cloudprovider.InstanceType) []*cloudprovider.InstanceType {
 	if len(instanceTypes) == 0 {
 		return instanceTypes
 	}
-	if known, ok := p.cache.Get(string(nodeClass)); ok {
-		if view := known.(pausedView); view.from == instanceTypes[0] && view.count == len(instanceTypes) {
-			return view.types
-		}
+	if known, ok := p.views.Get(string(nodeClass)); ok && known.(view).from == instanceTypes[0] && known.(view).count == len(instanceTypes) {
+		return known.(view).types
 	}
-	view := pausedView{from: instanceTypes[0], count: len(instanceTypes), types: lo.Map(instanceTypes, soldOut)}
-	p.cache.SetDefault(string(nodeClass), view)
-	return view.types
+	derived := view{from: instanceTypes[0], count: len(instanceTypes), types: lo.Map(instanceTypes, withoutOfferings)}
+	p.views.SetDefault(string(nodeClass), derived)
+	return derived.types
 }
 
-// soldOut makes an instance type anew, because one that has been used must not be copied.
-func soldOut(it *cloudprovider.InstanceType, _ int) *cloudprovider.InstanceType {
+// withoutOfferings returns a new instance type, because one that has been used must not be copied.
+func withoutOfferings(it *cloudprovider.InstanceType, _ int) *cloudprovider.InstanceType {
 	return &cloudprovider.InstanceType{
 		Name:         it.Name,
 		Requirements: it.Requirements,

@@ -22,7 +22,6 @@ import (
 	"math"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/patrickmn/go-cache"
 	corev1 "k8s.io/api/core/v1"
@@ -35,21 +34,18 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// placementMemory is how long a launch counts in its zone before its NodeClaim says so: as long as a cache may lag.
-const placementMemory = time.Minute
-
-// place orders the candidates by the strategy of the NodeClass. The price comes first in every strategy: core takes
-// what we launch for the cheapest, and would replace anything dearer at once, for ever.
+// place sorts the candidates by the strategy of the NodeClass. The price comes first in every strategy: core assumes that the
+// cheapest is launched, and would replace anything more expensive at once and indefinitely.
 func (c *CloudProvider) place(ctx context.Context, l *launch, all []candidate) {
 	claim, nodeClass := l.claim, l.nodeClass
 	tries := c.pauses.tries(nodeClass, claim.UID)
 	for i := range all {
 		if tries {
-			all[i].lastFailure = c.capacity.LastFailure(all[i].key)
+			all[i].lastFailure = c.Capacity.LastFailure(all[i].key)
 		}
-		all[i].failures = c.capacity.RecentFailures(all[i].key)
-		// What was never seen counts as fast, so that it is tried once.
-		all[i].seconds, _ = c.capacity.LaunchSeconds(capacity.Launch{Flavor: all[i].key.Flavor, Zone: all[i].key.Zone, ImageID: imageID(nodeClass)})
+		all[i].failures = c.Capacity.RecentFailures(all[i].key)
+		// What was never launched counts as fast, so that it is tried once.
+		all[i].seconds, _ = c.Capacity.LaunchSeconds(capacity.Launch{Flavor: all[i].key.Flavor, Zone: all[i].key.Zone, ImageID: imageID(nodeClass)})
 	}
 	switch nodeClass.Spec.PlacementStrategy {
 	case v1alpha1.PlacementStrategyBinPack:
@@ -57,16 +53,16 @@ func (c *CloudProvider) place(ctx context.Context, l *launch, all []candidate) {
 			all[i].preference = idle(claim.Spec.Resources.Requests, all[i].instanceType.Allocatable())
 		}
 	case v1alpha1.PlacementStrategySpread:
-		c.placements.spread(ctx, c.kubeClient, claim, all)
+		c.placements.spread(ctx, c.KubeClient, claim, all)
 		return
 	}
-	order(all)
+	sortCandidates(all)
 }
 
-// order sorts by price, then by what the strategy prefers, then by what is known of the offerings, and at last by names,
+// sortCandidates sorts by price, then by what the strategy prefers, then by what is known of the offerings, and at last by names,
 // so that the same knowledge gives the same choice. The trial of a paused NodeClass takes first what has not failed for the
 // longest time: trials are rare, and one that works must be found among many that do not.
-func order(all []candidate) {
+func sortCandidates(all []candidate) {
 	slices.SortFunc(all, func(a, b candidate) int {
 		return cmp.Or(
 			a.lastFailure.Compare(b.lastFailure),
@@ -80,8 +76,8 @@ func order(all []candidate) {
 	})
 }
 
-// idle is how much of a server nobody asked for: the part of its CPU plus the part of its memory, each from 0 to 1.
-// Parts, because cores and bytes do not add up.
+// idle is how much of a server was not requested: the share of its CPU plus the share of its memory, each from 0 to 1.
+// Shares, because cores and bytes do not add up.
 func idle(requests, allocatable corev1.ResourceList) float64 {
 	total := 0.0
 	for _, resource := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
@@ -95,22 +91,22 @@ func idle(requests, allocatable corev1.ResourceList) float64 {
 	return math.Round(total*1e6) / 1e6
 }
 
-// placements remembers in which zones launches under way are, until their NodeClaims say so.
+// placements remembers in which zones launches under way are, until their NodeClaims say so: the informer's cache lags.
 type placements struct {
 	mu sync.Mutex
-	// underWay is by claim UID.
+	// underWay is by the UID of the NodeClaim.
 	underWay *cache.Cache
 }
 
 type placement struct{ pool, zone string }
 
-// spread orders the candidates so that, among the cheapest, the zone with the fewest nodes of the claim's NodePool comes
-// first, and counts the claim in the zone of the first candidate: launches under way at the same time must see each
-// other. A preference keeps nothing from being launched, so without an answer there is none.
+// spread sorts the candidates so that, among the cheapest, the zone with the fewest nodes of the NodePool comes first, and counts
+// the NodeClaim in the zone of the first candidate: launches at the same time must see each other. A preference prevents no
+// launch, so an error leaves none.
 func (p *placements) spread(ctx context.Context, reader client.Reader, claim *karpv1.NodeClaim, all []candidate) {
 	pool, claims := claim.Labels[karpv1.NodePoolLabelKey], &karpv1.NodeClaimList{}
 	if pool == "" {
-		order(all)
+		sortCandidates(all)
 		return
 	}
 	if err := reader.List(ctx, claims, client.MatchingLabels{karpv1.NodePoolLabelKey: pool}, client.UnsafeDisableDeepCopy); err != nil {
@@ -122,13 +118,13 @@ func (p *placements) spread(ctx context.Context, reader client.Reader, claim *ka
 	for i := range all {
 		all[i].preference = float64(zones[all[i].key.Zone])
 	}
-	order(all)
+	sortCandidates(all)
 	if len(all) > 0 {
 		p.underWay.SetDefault(string(claim.UID), placement{pool: pool, zone: all[0].key.Zone})
 	}
 }
 
-// zones counts the nodes of the pool by zone, without those on their way out and without the claim itself.
+// zones counts the nodes of the NodePool by zone, without those being deleted and without the NodeClaim itself.
 func (p *placements) zones(pool string, except types.UID, claims []karpv1.NodeClaim) map[string]int {
 	counts, counted := map[string]int{}, map[string]bool{string(except): true}
 	for i := range claims {
@@ -153,18 +149,18 @@ func (p *placements) zones(pool string, except types.UID, claims []karpv1.NodeCl
 	return counts
 }
 
-// zoneOf is where the claim's server is or is being ordered; "" when nothing is known or nothing was built.
+// zoneOf is where the NodeClaim's server is or is being launched; "" when nothing is known or nothing was built.
 func zoneOf(claim *karpv1.NodeClaim) string {
 	if claim.Status.ProviderID != "" {
 		return claim.Labels[corev1.LabelTopologyZone]
 	}
-	if intent, err := IntentOf(claim); err == nil && intent != nil && !intent.Refused {
+	if intent, err := IntentOf(claim); err == nil && intent != nil && !intent.Rejected {
 		return intent.Zone
 	}
 	return ""
 }
 
-// moved says that the claim is ordered in another zone than the first choice; "" says that it is not ordered at all.
+// moved records that the NodeClaim is launched in another zone than the first choice; "" that it is not launched at all.
 func (p *placements) moved(claim *karpv1.NodeClaim, zone string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -24,12 +24,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/patrickmn/go-cache"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
@@ -37,7 +39,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 )
 
-// candidate is one offering that the claim may be launched with.
+// candidate is one offering that the NodeClaim may be launched with.
 type candidate struct {
 	instanceType *cloudprovider.InstanceType
 	offering     *cloudprovider.Offering
@@ -51,15 +53,15 @@ type candidate struct {
 	lastFailure time.Time
 }
 
-// candidates returns the offerings that fit the claim, the one to try first in front. The price comes first,
-// exactly as core computes it, since a dearer choice would be consolidated away at once; among equal prices the
-// placement strategy of the NodeClass decides. The order is total, so that the same claim always gets the same answer.
+// candidates returns the offerings that fit the NodeClaim, the one to try first in front. The price comes first, exactly as core
+// computes it, since a more expensive choice would be consolidated at once; among equal prices the placement strategy of the
+// NodeClass decides. The order is total, so that the same NodeClaim always gets the same result.
 func (c *CloudProvider) candidates(ctx context.Context, l *launch) ([]candidate, error) {
 	claim, instanceTypes := l.claim, l.types
 	plan, nodeClassKey := billingPlan(l.nodeClass), capacity.NodeClassKey(l.nodeClass)
 	requirements := scheduling.NewNodeSelectorRequirementsWithMinValues(claim.Spec.Requirements...)
-	// Each is asked by itself as well: what contradicts itself (generation 2, and no generation) would otherwise be met by
-	// whatever has no such label.
+	// Each is compared by itself as well: requirements that contradict each other (generation 2, and no generation) would
+	// otherwise be met by whatever has no such label.
 	single := lo.Map(claim.Spec.Requirements, func(r karpv1.NodeSelectorRequirementWithMinValues, _ int) scheduling.Requirements {
 		return scheduling.NewNodeSelectorRequirementsWithMinValues(r)
 	})
@@ -72,9 +74,9 @@ func (c *CloudProvider) candidates(ctx context.Context, l *launch) ([]candidate,
 			it.Offerings.Launchable().HasCompatible(requirements)
 	})
 	if len(fitting) == 0 {
-		return nil, fmt.Errorf("none of %d flavors has room for the requirements of NodeClaim %s", len(instanceTypes), claim.Name)
+		return nil, fmt.Errorf("none of %d flavors is available for the requirements of NodeClaim %s", len(instanceTypes), claim.Name)
 	}
-	if !c.bestEffort {
+	if !c.BestEffortMinValues {
 		if _, _, err := fitting.SatisfiesMinValues(requirements); err != nil {
 			return nil, fmt.Errorf("%d flavors are left for NodeClaim %s: %w", len(fitting), claim.Name, err)
 		}
@@ -90,12 +92,20 @@ func (c *CloudProvider) candidates(ctx context.Context, l *launch) ([]candidate,
 	return all, nil
 }
 
-// price puts an offering whose price is not a number last, where cmp would put it first.
+// price sorts an offering whose price is not a number last, where cmp would sort it first.
 func price(c candidate) float64 {
 	if math.IsNaN(c.offering.Price) {
 		return math.Inf(1)
 	}
 	return c.offering.Price
+}
+
+// poolChecks reports NodePools that no flavor, available or not, can satisfy; core would only say that pods cannot be scheduled. A
+// NodePool is checked when it or the instance types have changed: core asks for instance types hundreds of times per minute,
+// and the slice is shared until something changes.
+type poolChecks struct {
+	recorder karpevents.Recorder
+	checked  *cache.Cache
 }
 
 // poolCheck is the input for which a NodePool's requirements were checked.
@@ -105,29 +115,30 @@ type poolCheck struct {
 	count      int
 }
 
-// checkNodePool tells the user when no flavor, sold out or not, can satisfy the NodePool. Core would only say that pods
-// cannot be scheduled. It runs when the NodePool or the instance types have changed: core asks for instance types many
-// hundred times per minute, and the slice is shared until something changes.
-func (c *CloudProvider) checkNodePool(pool *karpv1.NodePool, instanceTypes []*cloudprovider.InstanceType) {
+func (p *poolChecks) check(pool *karpv1.NodePool, instanceTypes []*cloudprovider.InstanceType) {
 	input := poolCheck{generation: pool.Generation, count: len(instanceTypes)}
 	if len(instanceTypes) > 0 {
 		input.first = instanceTypes[0]
 	}
-	if known, ok := c.poolChecks.Get(string(pool.UID)); ok && known.(poolCheck) == input {
+	if known, ok := p.checked.Get(string(pool.UID)); ok && known.(poolCheck) == input {
 		return
 	}
-	c.poolChecks.SetDefault(string(pool.UID), input)
-
-	requirements := scheduling.NewNodeSelectorRequirementsWithMinValues(pool.Spec.Template.Spec.Requirements...)
-	requirements.Add(scheduling.NewLabelRequirements(pool.Spec.Template.Labels).Values()...)
-	if lo.ContainsBy(instanceTypes, func(it *cloudprovider.InstanceType) bool { return sells(it, requirements) }) {
-		return
+	p.checked.SetDefault(string(pool.UID), input)
+	requirements := poolRequirements(pool)
+	if !lo.ContainsBy(instanceTypes, func(it *cloudprovider.InstanceType) bool { return satisfies(it, requirements) }) {
+		p.recorder.Publish(events.NoCompatibleFlavor(pool, explain(requirements, instanceTypes)))
 	}
-	c.recorder.Publish(events.NoCompatibleFlavor(pool, explain(requirements, instanceTypes)))
 }
 
-// sells says whether the flavor is offered, sold out or not, as the requirements ask.
-func sells(it *cloudprovider.InstanceType, requirements scheduling.Requirements) bool {
+// poolRequirements are those of the NodePool's NodeClaims.
+func poolRequirements(pool *karpv1.NodePool) scheduling.Requirements {
+	requirements := scheduling.NewNodeSelectorRequirementsWithMinValues(pool.Spec.Template.Spec.Requirements...)
+	requirements.Add(scheduling.NewLabelRequirements(pool.Spec.Template.Labels).Values()...)
+	return requirements
+}
+
+// satisfies reports whether the flavor, available or not, meets the requirements.
+func satisfies(it *cloudprovider.InstanceType, requirements scheduling.Requirements) bool {
 	return requirements.IsCompatible(it.Requirements, scheduling.AllowUndefinedWellKnownLabels) &&
 		it.Offerings.HasCompatible(requirements)
 }
@@ -137,19 +148,19 @@ func explain(requirements scheduling.Requirements, instanceTypes []*cloudprovide
 	if len(instanceTypes) == 0 {
 		return "the NodeClass leaves no flavor at all"
 	}
-	var guilty []string
+	var unmet []string
 	for _, requirement := range requirements {
 		alone := scheduling.NewRequirements(requirement)
-		if lo.ContainsBy(instanceTypes, func(it *cloudprovider.InstanceType) bool { return sells(it, alone) }) {
+		if lo.ContainsBy(instanceTypes, func(it *cloudprovider.InstanceType) bool { return satisfies(it, alone) }) {
 			continue
 		}
-		guilty = append(guilty, fmt.Sprintf("%s, where there is %s", requirement, available(requirement.Key, instanceTypes)))
+		unmet = append(unmet, fmt.Sprintf("%s, where there is %s", requirement, available(requirement.Key, instanceTypes)))
 	}
-	if len(guilty) == 0 {
+	if len(unmet) == 0 {
 		return fmt.Sprintf("each requirement alone is satisfied by some flavor, but no flavor satisfies all of them: %s", requirements)
 	}
-	slices.Sort(guilty)
-	return strings.Join(guilty, "; ")
+	slices.Sort(unmet)
+	return strings.Join(unmet, "; ")
 }
 
 // available lists some values of the key that flavors and offerings have.
@@ -181,26 +192,24 @@ func available(key string, instanceTypes []*cloudprovider.InstanceType) string {
 }
 
 // dropUnsupportedCapacityTypes returns the NodeClaim as it is to be launched. Where a NodePool allows any capacity type, core
-// names in a new NodeClaim those that are launchable, which is on-demand. Only consolidation still assumes that spot is sold:
-// it asks for nothing else when it replaces a node by a cheaper one (disruption.computeConsolidation), so that want of spot
+// names in a new NodeClaim those that are launchable, which is on-demand. Only consolidation still assumes that spot exists:
+// it requires nothing else when it replaces a node by a cheaper one (disruption.computeConsolidation), so that lack of spot
 // capacity never makes the replacement more expensive than what it replaces. Core has compared on-demand prices there, and
 // the user has not asked for spot, so that requirement is left out. One that the NodePool makes itself stays, and is rejected.
-func (c *CloudProvider) dropUnsupportedCapacityTypes(ctx context.Context, claim *karpv1.NodeClaim) (*karpv1.NodeClaim, error) {
+func (c *config) dropUnsupportedCapacityTypes(ctx context.Context, claim *karpv1.NodeClaim) (*karpv1.NodeClaim, error) {
 	capacityType := scheduling.NewNodeSelectorRequirementsWithMinValues(claim.Spec.Requirements...).Get(karpv1.CapacityTypeLabelKey)
 	name := claim.Labels[karpv1.NodePoolLabelKey]
 	if name == "" || capacityType.Has(karpv1.CapacityTypeOnDemand) || !capacityType.Has(karpv1.CapacityTypeSpot) {
 		return claim, nil
 	}
 	pool := &karpv1.NodePool{}
-	if err := c.kubeClient.Get(ctx, client.ObjectKey{Name: name}, pool); err != nil {
+	if err := c.KubeClient.Get(ctx, client.ObjectKey{Name: name}, pool); err != nil {
 		if client.IgnoreNotFound(err) == nil {
 			return claim, nil
 		}
 		return nil, fmt.Errorf("reading the capacity types of NodePool %q: %w", name, err)
 	}
-	wanted := scheduling.NewNodeSelectorRequirementsWithMinValues(pool.Spec.Template.Spec.Requirements...)
-	wanted.Add(scheduling.NewLabelRequirements(pool.Spec.Template.Labels).Values()...)
-	if !wanted.Get(karpv1.CapacityTypeLabelKey).Has(karpv1.CapacityTypeOnDemand) {
+	if !poolRequirements(pool).Get(karpv1.CapacityTypeLabelKey).Has(karpv1.CapacityTypeOnDemand) {
 		return claim, nil
 	}
 	// Core patches the object that it has passed.
@@ -211,7 +220,7 @@ func (c *CloudProvider) dropUnsupportedCapacityTypes(ctx context.Context, claim 
 	return claim, nil
 }
 
-// CountNodes returns how many nodes the cluster has, servers that are no nodes yet included, but for that of one claim.
+// CountNodes returns how many nodes the cluster has, servers that are no nodes yet included, except that of one NodeClaim.
 func CountNodes(ctx context.Context, kubeClient client.Reader, except types.UID) (int, error) {
 	nodes, claims := &corev1.NodeList{}, &karpv1.NodeClaimList{}
 	if err := kubeClient.List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil {
@@ -225,23 +234,23 @@ func CountNodes(ctx context.Context, kubeClient client.Reader, except types.UID)
 	}), nil
 }
 
-// roomInPackage refuses a launch beyond what the package of the BKE cluster allows, where that is enforced: whether nodes
-// outside of BKE's own worker pools count is not documented, so nobody is stopped who did not ask for it. Launches at
-// the same moment may go a little beyond, as far as caches lag.
-func (c *CloudProvider) roomInPackage(ctx context.Context, claim *karpv1.NodeClaim) error {
-	if c.maxNodes == nil {
+// checkPackage ends a NodeClaim beyond what the package of the BKE cluster allows, where that is enforced: whether nodes outside
+// of BKE's own worker pools count is not documented, so it is not the default. Launches at the same moment may exceed the limit a
+// little, as far as caches lag.
+func (c *CloudProvider) checkPackage(ctx context.Context, claim *karpv1.NodeClaim) error {
+	if c.MaxNodes == nil {
 		return nil
 	}
-	limit := c.maxNodes()
+	limit := c.MaxNodes()
 	if limit <= 0 {
 		return nil
 	}
-	count, err := CountNodes(ctx, c.kubeClient, claim.UID)
+	count, err := CountNodes(ctx, c.KubeClient, claim.UID)
 	if err != nil || count < limit {
 		return err
 	}
-	pause := c.settings.Load().AccountPause
-	c.capacity.MarkUnavailable(ctx, capacity.Offering{}, capacity.ReasonPackageLimit, pause)
-	c.recorder.Publish(events.PackageLimitReached(claim, count, limit, pause))
-	return noRoom("the package of the BKE cluster allows %d nodes and there are %d", limit, count)
+	pause := c.Settings.Load().AccountPause
+	c.Capacity.MarkUnavailable(ctx, capacity.Offering{}, capacity.ReasonPackageLimit, pause)
+	c.Recorder.Publish(events.PackageLimitReached(claim, count, limit, pause))
+	return c.unlaunchable(claim, capacity.ReasonPackageLimit, fmt.Errorf("the package of the BKE cluster allows %d nodes and there are %d", limit, count))
 }

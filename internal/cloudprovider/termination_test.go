@@ -59,7 +59,8 @@ var _ = Describe("Deleting everything at once", func() {
 			Expect(claims.Items).To(HaveLen(2))
 			Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(class), class)).To(Succeed())
 			holds := termination.NewController(env.Client, env.Recorder)
-			ends := lifecycle.NewController(env.Clock, env.Client, env.CloudProvider, env.Recorder, state.NewCluster(env.Clock, env.Client, env.CloudProvider), nodepoolhealth.NewState(), nil)
+			ends := lifecycle.NewController(env.Clock, env.Client, env.CloudProvider, env.Recorder, state.NewCluster(env.Clock, env.Client, env.CloudProvider),
+				nodepoolhealth.NewState(), nil)
 			_, err := holds.Reconcile(ctx, class.DeepCopy())
 			Expect(err).ToNot(HaveOccurred())
 

@@ -176,7 +176,8 @@ type Options struct {
 
 // AddFlags implements coreoptions.Injectable.
 func (o *Options) AddFlags(fs *coreoptions.FlagSet) {
-	fs.StringVar(&o.Format, "log-format", env.WithDefaultString("LOG_FORMAT", FormatJSON), "How the log is written: json (one object per line, for machines) or console (text, for people).")
+	fs.StringVar(&o.Format, "log-format", env.WithDefaultString("LOG_FORMAT", FormatJSON),
+		"How the log is written: json (one object per line, for machines) or console (text, for people).")
 }
 
 // Parse implements coreoptions.Injectable.

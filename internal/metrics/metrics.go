@@ -16,7 +16,7 @@ limitations under the License.
 
 // Package metrics registers this provider's metrics in the registry that the controller serves.
 //
-// Labels are described in hack/docs, which writes docs/metrics.md.
+// Labels are described in hack/docs, which writes docs/reference/metrics.md.
 package metrics
 
 import (

@@ -40,7 +40,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/journal"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
@@ -55,7 +54,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
@@ -68,13 +66,15 @@ type Operator struct {
 	// ClusterUID is the UID of the namespace kube-system: the identity of this cluster.
 	ClusterUID string
 
+	// Foreign are the traces of an older provider of this cloud that were found at start.
+	Foreign []string
+
 	// Config keeps the configuration of the cloud in force.
 	Config *config.DefaultProvider
 	// API is the cloud, closed for all that is the project's own until its scope is confirmed.
 	API *bizfly.Client
 
 	Catalog   *catalog.DefaultProvider
-	Zones     *zone.DefaultProvider
 	Capacity  *capacity.DefaultProvider
 	Pricing   *pricing.DefaultProvider
 	Flavors   *flavor.DefaultProvider
@@ -85,7 +85,7 @@ type Operator struct {
 	// BKE knows with what nodes join BKE.
 	BKE *bke.DefaultProvider
 	// JoinTokens makes bootstrap tokens; nil where it may not.
-	JoinTokens *jointoken.DefaultProvider
+	JoinTokens jointoken.Provider
 	// CloudProvider is the BizflyCloudProvider, undecorated.
 	CloudProvider *cloudprovider.CloudProvider
 	// Settings are the active settings; Tuning changes them while the controller runs.
@@ -105,6 +105,10 @@ func New(ctx context.Context, core *coreoperator.Operator) (*Operator, error) {
 		return nil, fmt.Errorf("reading the namespace %s, whose UID identifies this cluster: %w", metav1.NamespaceSystem, err)
 	}
 	op.ClusterUID = string(namespace.UID)
+	op.Foreign = Foreign(ctx, core.GetRESTMapper(), reader, core.Clock, opts.Namespace, coreoptions.FromContext(ctx).LeaderElectionName)
+	for _, found := range op.Foreign {
+		log.FromContext(ctx).Info("found an older Karpenter provider for BizFly Cloud; both would launch servers for the same pods", "found", found)
+	}
 	if err := op.connect(ctx, opts, reader); err != nil {
 		return nil, err
 	}
@@ -196,12 +200,10 @@ func (op *Operator) connect(ctx context.Context, opts *options.Options, reader c
 
 func (op *Operator) build(ctx context.Context, opts *options.Options, reader client.Reader, clk clock.Clock) {
 	op.buildBKE(opts, reader, clk)
-	op.Zones = zone.NewDefaultProvider(op.Catalog, zone.Config{RegionLabel: opts.RegionLabel})
 	op.Capacity = capacity.NewDefaultProvider(clock.RealClock{})
-	capacity.Observe(op.Catalog)
 	op.Pricing = pricing.NewDefaultProvider(func() *pricing.Table { return op.Settings.Load().Prices })
 	op.buildBootstrap(opts, reader, op.GetClient(), clk)
-	op.Flavors = flavor.NewDefaultProvider(op.Catalog, op.Zones, op.Capacity, op.Pricing, op.Bootstrap, op.GetClient(), op.Settings)
+	op.Flavors = flavor.NewDefaultProvider(op.Catalog, op.Capacity, op.Pricing, op.Bootstrap, op.GetClient(), op.Settings)
 	lookupTTL := func() time.Duration { return op.Settings.Load().LookupCacheTTL }
 	op.Images = image.NewDefaultProvider(op.API, op.Catalog, lookup.NewLists(cache.New(cache.NoExpiration, ttl.Cleanup), lookupTTL))
 	op.Networks = network.NewDefaultProvider(op.API, op.Catalog, lookup.NewLists(cache.New(cache.NoExpiration, ttl.Cleanup), lookupTTL))
@@ -211,11 +213,10 @@ func (op *Operator) build(ctx context.Context, opts *options.Options, reader cli
 		BKE:         op.BKE,
 		Settings:    op.Settings,
 		Clock:       clk,
-		Journal:     journal.New(log.Log),
 		OnLeftover: func(_ context.Context, server string, kind instance.LeftoverKind, err error) {
 			op.EventRecorder.Publish(events.Leftover(string(kind), server, err))
 		},
-	}, op.API, op.Bootstrap, op.Zones, func(ctx context.Context) (sets.Set[string], error) {
+	}, op.API, op.Bootstrap, op.Catalog, func(ctx context.Context) (sets.Set[string], error) {
 		return volumeHandles(ctx, reader)
 	}, cache.New(ttl.Deletion, ttl.Cleanup))
 
@@ -227,16 +228,10 @@ func (op *Operator) build(ctx context.Context, opts *options.Options, reader cli
 		Clock:               clk,
 		Instances:           op.Instances,
 		Flavors:             op.Flavors,
-		Zones:               op.Zones,
+		Catalog:             op.Catalog,
 		Capacity:            op.Capacity,
 		BestEffortMinValues: core.MinValuesPolicy == coreoptions.MinValuesPolicyBestEffort,
 		Settings:            op.Settings,
-		LaunchRecords:       cache.New(ttl.Launch, ttl.Cleanup),
-		LaunchFailures:      cache.New(ttl.Launch, ttl.Cleanup),
-		Removals:            cache.New(ttl.Launch, ttl.Cleanup),
-		Journal:             journal.New(log.Log),
-		PausedTypes:         cache.New(ttl.Launch, ttl.Cleanup),
-		NodePoolChecks:      cache.New(ttl.Launch, ttl.Cleanup),
 	}
 	if opts.EnforceClusterMaxNodes {
 		providerConfig.MaxNodes = func() int {

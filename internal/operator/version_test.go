@@ -19,10 +19,9 @@ package operator_test
 import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/samber/lo"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
-
-	dto "github.com/prometheus/client_model/go"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
 )

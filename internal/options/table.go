@@ -126,8 +126,8 @@ var table = []*Setting{
 	duration("", "", "serverPollInterval", "2s", 500*time.Millisecond, 30*time.Second,
 		"The time between two reads of the servers that are being launched; one read serves all launches.",
 		func(o *Options) *time.Duration { return &o.ServerPollInterval }),
-	duration("", "", "serverListMaxAge", "3s", 100*time.Millisecond, time.Minute,
-		"How old the list of servers may be that core, garbage collection and drift share. Whether a server is gone is always read anew.",
+	duration("", "", "serverListMaxAge", "5s", 100*time.Millisecond, time.Minute,
+		"How old the lists of servers, volumes and network interfaces may be that launches, deletions, core and garbage collection share: as often as core asks whether a server is gone, which is always read by its id too.",
 		func(o *Options) *time.Duration { return &o.ServerListMaxAge }),
 	duration("", "", "lookupCacheTTL", "1m", time.Second, time.Hour,
 		"How long lists of images, VPC networks, firewalls and SSH keys are cached: short, because a new one is expected to be found, and long enough for a hundred NodeClasses. An object that a list lacks is looked for in a new list in any case.",
@@ -146,13 +146,13 @@ var table = []*Setting{
 		func(o *Options) *time.Duration { return &o.VisibilityWindow }),
 	{
 		Flag: "vm-memory-overhead-percent", Variable: "VM_MEMORY_OVERHEAD_PERCENT", Key: "vmMemoryOverheadPercent",
-		Unit: "percent", Bounds: "0 to less than 50", Default: "7.5",
-		Doc:   "The part of a flavor's memory that its node does not see, until nodes have reported it; 2 to 7 percent were measured. More than 7.5 is left out whatever they report. It counts for nodes that are launched from then on.",
+		Unit: "fraction", Bounds: "0 to less than 0.5", Default: "0.075",
+		Doc:   "The fraction of a flavor's memory that its node does not see, until nodes have reported it; 0.02 to 0.07 were measured. More than 0.075 is subtracted whatever they report. It counts for nodes that are launched from then on.",
 		field: func(o *Options) any { return &o.MemoryOverheadPercent }, check: checkOverhead,
 	},
 	{
-		Key: "prices", Unit: "YAML, VND per hour", Bounds: "a complete price table; every rate above 0",
-		Doc:   "The price table, in the form of [table.yaml](../internal/providers/pricing/table.yaml); [pricing.md](pricing.md) says what each number means. It replaces the complete built-in table.",
+		Key: "prices", Unit: "YAML, VND per hour", Bounds: "the part of the price table to change; every rate above 0",
+		Doc:   "The price table, in the form of [table.yaml](../../internal/providers/pricing/table.yaml); [prices](../concepts/pricing.md) explains each number and how to correct it from an invoice. All other numbers stay those of the built-in table.",
 		field: func(o *Options) any { return &o.Prices }, document: parsePrices,
 	},
 	{

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package ttl is the page of the times that are fixed: how long things are remembered and how often they are looked at, each
+// Package ttl is the page of the times that are fixed: how long things are remembered and how often they are checked, each
 // with its reason. Times that a user may change are settings; their table is in internal/options.
 package ttl
 
@@ -25,11 +25,68 @@ const (
 	Startup = time.Minute
 	// Cleanup is how often caches drop what has expired, which costs a walk through all entries.
 	Cleanup = 10 * time.Minute
+	// Conflict is after what a write that met another one is repeated: by then the other one has reached the cache.
+	Conflict = time.Second
+
 	// Deletion is how long a deletion under way is remembered; it exceeds the longest that the cloud takes.
 	Deletion = time.Hour
 	// Launch is how long what was learned of a NodeClaim's launch or removal is remembered; after LAUNCH_TIMEOUT and the
 	// registration timeout, 18 minutes by default, nothing asks for it any more.
 	Launch = time.Hour
+	// FailOver bounds how long one call of Create goes on after rejections: Karpenter schedules nothing while a NodeClaim
+	// has no server, so one that finds no capacity quickly is better planned anew.
+	FailOver = 10 * time.Second
+	// LaunchMargin is the part of Karpenter's launch timeout that a server needs to show its id: with less time left, it would
+	// be built for a NodeClaim that is about to end. It is never more than a quarter of the timeout.
+	LaunchMargin = 30 * time.Second
+	// LaunchPoll is how often a server is checked until its node has registered; all NodeClaims share one list of servers.
+	LaunchPoll = 10 * time.Second
+	// SlowBuild is after what a server that is still being built is reported; most take less than two minutes.
+	SlowBuild = 5 * time.Minute
+	// Registration is Karpenter's own timeout for a node to register; it then deletes the NodeClaim without an event.
+	Registration = 15 * time.Minute
+	// Placement is how long a launch counts in its zone before its NodeClaim says so: as long as a cache may lag.
+	Placement = time.Minute
+
+	// RejectedSize is how long sizes stay unavailable that the quota of vCPUs or memory has rejected: longer than for lack of
+	// capacity, since servers have to be deleted or the quota raised.
+	RejectedSize = 5 * time.Minute
+	// OfferingFailures is how long a failed launch counts against its offering: several times the longest mark, so that marks
+	// of what keeps failing do not get shorter again.
+	OfferingFailures = 2 * time.Hour
+	// LaunchSeconds is how long the average time of launches is used without a new launch.
+	LaunchSeconds = 24 * time.Hour
+	// NodeClassFailures is how long a failed launch counts against its NodeClass.
+	NodeClassFailures = 10 * time.Minute
+	// NotRegistered is the same for a node that did not register, which itself takes longer than NodeClassFailures.
+	NotRegistered = time.Hour
+	// FirstPause is how long launches with a NodeClass pause; each trial that fails doubles it, up to MaxLaunchPause.
+	FirstPause = time.Minute
+	// MaxLaunchPause bounds a pause, so that a NodeClass that works again is used again soon.
+	MaxLaunchPause = 5 * time.Minute
+	// TrialRegistration is how long the trial of a paused NodeClass may take to register: Registration, and a little more.
+	TrialRegistration = 16 * time.Minute
+	// NodeClassConditions is how often a NodeClass is compared with its launches and with the package of the cluster.
+	NodeClassConditions = 10 * time.Second
+	// NodePoolCheck is how long it is remembered that a NodePool was checked; the event of a failed check repeats as often.
+	NodePoolCheck = 10 * time.Minute
+	// NodeClassInUse is how soon a deleted NodeClaim is noticed whose event was missed; the others free the NodeClass at once.
+	NodeClassInUse = time.Minute
+
+	// ListedServers is how old the last list of servers may be that drift compares with. Karpenter lists every two minutes.
+	ListedServers = 10 * time.Minute
+	// InterfacesRead bounds the list of network interfaces, which nothing but drift waits for.
+	InterfacesRead = 20 * time.Second
+	// InPlace is how often the name of a server is checked; a changed NodeClass is applied at once.
+	InPlace = 2 * time.Minute
+	// RunningServer is how often a server that runs is checked; all NodeClaims share one list of servers.
+	RunningServer = time.Minute
+	// StoppedServer is the same for one that does not run, whose user waits for it.
+	StoppedServer = 30 * time.Second
+	// Start is how long a stopped server is started again and again before that is left to the user.
+	Start = 10 * time.Minute
+	// Cost is how often the cost of all nodes is added up: bills are by the hour, and dashboards are read in minutes.
+	Cost = 30 * time.Second
 
 	// ProviderConfigInterval is how soon a changed ProviderConfig, Secret or tuning ConfigMap takes effect. They are read
 	// and not watched, because a watch would need the right to list every Secret of the namespace.
@@ -37,9 +94,9 @@ const (
 	// ProviderConfigClosedInterval is the same while no scope is written down, which keeps the client closed.
 	ProviderConfigClosedInterval = 500 * time.Millisecond
 	// Judgement is how long the cloud's answer about a configuration that is not active is cached: one that was rejected is
-	// looked at every few seconds and must not log in as often.
+	// checked every few seconds and must not log in as often.
 	Judgement = 30 * time.Second
-	// Hung is how long one look at the configuration may take before the process is restarted: five times what its reads
+	// Hung is how long one check of the configuration may take before the process is restarted: five times what its reads
 	// and its login may take together.
 	Hung = 10 * time.Minute
 	// ConfigMapRead bounds one read of the tuning ConfigMap.
@@ -49,4 +106,74 @@ const (
 	CatalogRefresh = time.Minute
 	// CatalogBackoff is how soon a failed refresh is tried again. Until the first success nothing can be launched.
 	CatalogBackoff = 30 * time.Second
+
+	// List bounds one list of servers, volumes, interfaces or firewalls, which outlives the reader that began it because others
+	// may wait for it too. It exceeds the client's own deadline for a read.
+	List = time.Minute
+	// PeriodicServers is how old the list of servers may be for reconciliations that no event urges: repair of servers whose
+	// node is Ready, and in-place updates. It is safe because none of them acts by the list: a Ready node vetoes repair, a
+	// server that the list lacks is read by its id, and each change reads the server first. Others read a newer list in that
+	// time, so that at rest the servers are listed about once a minute. Two minutes is how often these reconcile.
+	PeriodicServers = 2 * time.Minute
+	// PollRound bounds one look for all servers whose create requests were sent.
+	PollRound = time.Minute
+	// LaunchCleanup bounds what is still done when the caller's own time is up: recording the answer to a create request and
+	// beginning to delete what a failed one has left.
+	LaunchCleanup = 15 * time.Second
+	// AbandonedLaunch is how long after its last call a launch is no longer taken to be waited for; core's launch timeout is
+	// 3 minutes by default.
+	AbandonedLaunch = 10 * time.Minute
+	// AcceptedDeletion is how long the cloud may take for a deletion that it accepted before the request is sent again: tasks
+	// get lost.
+	AcceptedDeletion = 2 * time.Minute
+	// ConflictingDeletion is how long a server that cannot be deleted now, mostly because it is being deleted, is not retried.
+	ConflictingDeletion = 15 * time.Second
+	// DoneDeletion is how long a finished deletion is remembered: core asks again from two controllers, which costs no call.
+	DoneDeletion = 10 * time.Minute
+	// LeftoverPatience is how long a NodeClaim waits, once its server is provably gone, for disks, addresses and BKE. The
+	// cloud takes seconds; what takes longer waits for a user, for example to delete a snapshot of the disk, and the Node
+	// must not stay in termination for that.
+	LeftoverPatience = 10 * time.Minute
+	// LeftoverRetry doubles with each further try up to MaxLeftoverRetry, which is below Deletion.
+	LeftoverRetry    = time.Minute
+	MaxLeftoverRetry = 30 * time.Minute
+	// RateCeiling is how long a rate of requests that the cloud has rejected (status 429) is not reached again. Limits are
+	// those of an account and its plan, so they last; what was a neighbor's burst has passed by then.
+	RateCeiling = 10 * time.Minute
+	// Reboot is how long a requested reboot is remembered; it exceeds the five minutes in which core repeats it.
+	Reboot = time.Hour
+	// RebootVisible is how long a reboot whose answer was lost may take to show on the server before it is requested again. It
+	// is well below the five minutes in which core retries.
+	RebootVisible = time.Minute
+	// Firewalls is how old the list of firewalls may be in which the default one is looked up: it never changes.
+	Firewalls = 5 * time.Minute
+
+	// DefaultPause is how long all requests pause after a 429 that does not say, as in BizFly's own clients; MaxPause bounds
+	// what one may ask for.
+	DefaultPause = time.Second
+	MaxPause     = 5 * time.Minute
+	// FirstRetry doubles with each repetition of a read up to MaxRetry; both fit in a read's deadline several times.
+	FirstRetry = 200 * time.Millisecond
+	MaxRetry   = 5 * time.Second
+	// DefaultToken is the life of a token as documented; MinToken and MaxToken bound what a reply may claim, the former so that
+	// two clocks that disagree do not mean a login for every request.
+	DefaultToken = 4 * time.Hour
+	MinToken     = time.Minute
+	MaxToken     = 24 * time.Hour
+	// OwnToken is how old a session must be before a 401 to a call with a token of its own (cluster_leave) is blamed on it.
+	OwnToken = time.Minute
+	// FirstLoginBackoff doubles with each failed login up to MaxLoginBackoff.
+	FirstLoginBackoff = time.Second
+	MaxLoginBackoff   = 5 * time.Minute
+	// RejectedTokenBackoff is the first pause after a fresh token was rejected at once: another login would not help, and one
+	// call with a rejected token of its own must not turn into a storm of logins.
+	RejectedTokenBackoff = 30 * time.Second
+	// ServiceCatalog is how long the catalog of services is used before it is read again, and MaxServiceCatalog how long when a
+	// new one cannot be read: the services outlive an outage of the login.
+	ServiceCatalog    = 10 * time.Minute
+	MaxServiceCatalog = 24 * time.Hour
+	// VolumesInterval is how often a server is read until its disks are recorded, which must be before its node registers;
+	// VolumesLateInterval is how often afterwards, when only the root disk can still be recorded.
+	VolumesInterval     = 5 * time.Second
+	VolumesLateInterval = time.Minute
 )

@@ -20,6 +20,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/samber/lo"
 	"k8s.io/apimachinery/pkg/types"
@@ -114,6 +115,7 @@ type fleet struct {
 	client.Client
 	servers   []*instance.Instance
 	claims    []karpv1.NodeClaim
+	snapshot  *instance.Snapshot
 	nodeClass *v1alpha1.BizflyNodeClass
 }
 
@@ -135,6 +137,7 @@ func newFleet(nodeClass *v1alpha1.BizflyNodeClass, n int) *fleet {
 		claim.Labels = map[string]string{"node.kubernetes.io/instance-type": server.Flavor, "topology.kubernetes.io/zone": server.Zone}
 		f.servers, f.claims = append(f.servers, server), append(f.claims, *claim)
 	}
+	f.snapshot = instance.NewSnapshot(f.servers)
 	return f
 }
 
@@ -173,9 +176,13 @@ type inventory struct {
 
 func (i inventory) List(context.Context) ([]*instance.Instance, error) { return i.fleet.servers, nil }
 
-func (i inventory) Ports(context.Context) ([]instance.Port, error) { return nil, nil }
+func (i inventory) Snapshot(context.Context, time.Duration) (*instance.Snapshot, error) {
+	return i.fleet.snapshot, nil
+}
 
-func (i inventory) Reap(context.Context, instance.ReapRequest) ([]instance.Reaped, error) {
+func (i inventory) Ports(context.Context, time.Duration) ([]instance.Port, error) { return nil, nil }
+
+func (i inventory) ReconcileDeletions(context.Context, instance.DeletionsRequest) ([]instance.Deletion, error) {
 	return nil, nil
 }
 

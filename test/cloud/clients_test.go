@@ -35,16 +35,17 @@ import (
 )
 
 // askDefaults asks what other clients than ours meet, and for which the sandbox has an option each: the networks and
-// firewalls that nobody named, the types of volumes, the plan of a volume that names none, and how application credentials log in.
+// firewalls that no request named, the types of volumes, the plan of a volume that names none, and how application credentials log in.
 func (r *run) askDefaults(ctx context.Context, class *v1alpha1.BizflyNodeClass, server *gobizfly.Server, zone string) {
 	GinkgoHelper()
 	named := lo.Map(class.Status.Networks, func(n v1alpha1.NetworkStatus, _ int) string { return n.ID })
 	ports, err := r.api.ListNetworkInterfaces(ctx)
 	Expect(err).NotTo(HaveOccurred())
 	ports = lo.Filter(ports, func(p *gobizfly.NetworkInterface, _ int) bool { return p.DeviceID == server.ID })
-	r.behaves("unnamed-networks", "whether a server is in private networks that its order does not name", lo.SomeBy(ports, func(p *gobizfly.NetworkInterface) bool {
-		return p.Type == "LAN" && !lo.Contains(named, p.NetworkID)
-	}))
+	r.behaves("unnamed-networks", "whether a server is in private networks that its create request does not name",
+		lo.SomeBy(ports, func(p *gobizfly.NetworkInterface) bool {
+			return p.Type == "LAN" && !lo.Contains(named, p.NetworkID)
+		}))
 	r.behaves("unnamed-firewall", "whether the ports of a server that names no firewall have one", lo.SomeBy(ports, func(p *gobizfly.NetworkInterface) bool {
 		return len(p.SecurityGroups) > 0
 	}))

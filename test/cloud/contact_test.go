@@ -51,7 +51,7 @@ type seen struct {
 func (r *run) watch(ctx context.Context) seen {
 	var s seen
 	for ctx.Err() == nil {
-		intent := r.ordered()
+		intent := r.intent()
 		if intent != nil && intent.TaskID != "" {
 			task, taskErr := r.api.GetTask(ctx, intent.TaskID)
 			servers, listErr := r.api.ListServers(ctx)
@@ -78,7 +78,7 @@ func (r *run) watch(ctx context.Context) seen {
 	return s
 }
 
-// filter says what GET /servers?name= means, by asking for parts and variants of the name of a server that there is.
+// filter reports what GET /servers?name= means, by asking for parts and variants of the name of a server that there is.
 func (r *run) filter(ctx context.Context, name string) (string, error) {
 	meets := func(query string) (bool, error) {
 		status, body, err := r.recorder.Ask(ctx, "cloud_server", "/servers?name="+url.QueryEscape(query))
@@ -127,188 +127,189 @@ var _ = Describe("First contact", Ordered, func() {
 	// Whatever happens, also Ctrl-C, and once more at the end of all: a server that is left behind costs money.
 	BeforeAll(func() {
 		DeferCleanup(func(ctx SpecContext) {
-			Expect(world.sweep(ctx)).To(Succeed())
+			Expect(contact.sweep(ctx)).To(Succeed())
 		}, NodeTimeout(20*time.Minute))
-		if world.settings.sweep != "" {
-			Skip("only what is left of run " + world.id + " is removed")
+		if contact.settings.sweep != "" {
+			Skip("only what is left of run " + contact.id + " is removed")
 		}
 	})
 
 	AfterAll(func() {
-		d := world.document()
+		d := contact.document()
 		if len(d.Answers) > 0 {
-			Expect(d.Write(world.answers, world.secrets())).To(Succeed())
-			GinkgoWriter.Printf("what the cloud answered is in %s\n", world.answers)
+			Expect(d.Write(contact.answers, contact.secrets())).To(Succeed())
+			GinkgoWriter.Printf("what the cloud answered is in %s\n", contact.answers)
 		}
 	})
 
 	It("should log in to the project that was named, and to no other", func(ctx SpecContext) {
-		scope, err := world.api.Scope(ctx)
+		scope, err := contact.api.Scope(ctx)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(scope.ProjectID).To(Equal(world.client.ProjectID))
+		Expect(scope.ProjectID).To(Equal(contact.client.ProjectID))
 	}, SpecTimeout(time.Minute))
 
-	It("should sell a server within the budget", func(ctx SpecContext) {
-		Expect(world.catalog.Refresh(ctx)).To(Succeed())
+	It("should offer a server within the budget", func(ctx SpecContext) {
+		Expect(contact.catalog.Refresh(ctx)).To(Succeed())
 		var err error
-		chosen, err = world.cheapest()
+		chosen, err = contact.cheapest()
 		Expect(err).NotTo(HaveOccurred())
 		cost := chosen.price * longest.Hours()
-		Expect(cost).To(BeNumerically("<=", world.budget),
+		Expect(cost).To(BeNumerically("<=", contact.budget),
 			"%s in %s costs about %.0f VND for %s: raise E2E_CLOUD_BUDGET_VND or name a smaller E2E_CLOUD_FLAVOR", chosen.flavor, chosen.zone, cost, longest)
-		class, err = world.nodeClass(ctx)
+		class, err = contact.nodeClass(ctx)
 		Expect(err).NotTo(HaveOccurred())
-		describe(world)
+		describe(contact)
 	}, SpecTimeout(2*time.Minute))
 
 	It("should answer for what does not exist", func(ctx SpecContext) {
-		_, err := world.api.GetServer(ctx, uuid.NewString())
+		_, err := contact.api.GetServer(ctx, uuid.NewString())
 		Expect(bizfly.IsNotFound(err)).To(BeTrue(), "a server that never was: %v", err)
-		_, err = world.api.GetTask(ctx, uuid.NewString())
-		world.behaves("unknown-task", "what is said of a task that never was", said(err))
+		_, err = contact.api.GetTask(ctx, uuid.NewString())
+		contact.behaves("unknown-task", "the answer for a task that never existed", said(err))
 		bases := []string{}
 		for _, service := range []string{"cloud_server", "api"} {
-			status, _, err := world.recorder.Ask(ctx, service, "/flavor-generations?az="+chosen.zone)
+			status, _, err := contact.recorder.Ask(ctx, service, "/flavor-generations?az="+chosen.zone)
 			Expect(err).NotTo(HaveOccurred())
 			if status == 200 {
 				bases = append(bases, service)
 			}
 		}
-		world.behaves("flavor-generations", "which services have flavor generations", bases)
+		contact.behaves("flavor-generations", "which services have flavor generations", bases)
 	}, SpecTimeout(2*time.Minute))
 
-	It("should refuse what cannot be built, and build nothing of it", func(ctx SpecContext) {
+	It("should reject what cannot be launched, and create nothing of it", func(ctx SpecContext) {
 		none := chosen
 		none.flavor = "e2e.no_such_flavor"
-		_, _, err := world.servers.Launch(ctx, world.request(class, none, 1))
+		_, _, err := contact.servers.Launch(ctx, contact.request(class, none, 1))
 		Expect(err).To(HaveOccurred())
-		world.behaves("unknown-flavor", "what becomes of the order of a flavor that there is not", said(err))
+		contact.behaves("unknown-flavor", "the outcome of a create request with an unknown flavor", said(err))
 		GinkgoWriter.Printf("an unknown flavor: %s\n", err)
 
 		broken := class.DeepCopy()
 		broken.Status.Images[0].ID = uuid.NewString()
-		_, _, err = world.servers.Launch(ctx, world.request(broken, chosen, 2))
+		_, _, err = contact.servers.Launch(ctx, contact.request(broken, chosen, 2))
 		Expect(err).To(HaveOccurred())
-		world.behaves("unknown-image", "what becomes of the order of an image that there is not", said(err))
+		contact.behaves("unknown-image", "the outcome of a create request with an unknown image", said(err))
 		GinkgoWriter.Printf("an unknown image: %s\n", err)
-		world.shortName(ctx, broken, chosen, err)
+		contact.shortName(ctx, broken, chosen, err)
 
-		sweeping, cancel := context.WithTimeout(ctx, world.patience)
+		sweeping, cancel := context.WithTimeout(ctx, contact.patience)
 		defer cancel()
-		Expect(world.sweep(sweeping)).To(Succeed(), "what such an order leaves behind")
+		Expect(contact.sweep(sweeping)).To(Succeed(), "what such a request leaves behind")
 	}, SpecTimeout(40*time.Minute))
 
 	It("should launch one server", func(ctx SpecContext) {
 		begun := time.Now()
-		watching, stop := context.WithTimeout(ctx, world.patience)
+		watching, stop := context.WithTimeout(ctx, contact.patience)
 		defer stop()
-		world.mu.Lock()
-		world.intents = nil
-		world.mu.Unlock()
+		contact.mu.Lock()
+		contact.intents = nil
+		contact.mu.Unlock()
 		watched := make(chan seen, 1)
-		go func() { watched <- world.watch(watching) }()
+		go func() { watched <- contact.watch(watching) }()
 		var err error
-		server, _, err = world.servers.Launch(ctx, world.request(class, chosen, 4))
+		server, _, err = contact.servers.Launch(ctx, contact.request(class, chosen, 4))
 		Expect(err).NotTo(HaveOccurred())
-		world.find("id-seconds", "how many seconds until the server's id was known", int(time.Since(begun).Seconds()))
+		contact.find("id-seconds", "how many seconds until the server's id was known", int(time.Since(begun).Seconds()))
 
 		Eventually(func(g Gomega) {
-			server, err = world.servers.Get(ctx, server.ID)
+			server, err = contact.servers.Get(ctx, server.ID)
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(server.Failed()).To(BeFalse())
 			g.Expect(server.Status).To(Equal(instance.StatusActive))
 		}).WithContext(ctx).Should(Succeed())
-		world.find("active-seconds", "how many seconds until the server ran", int(time.Since(begun).Seconds()))
+		contact.find("active-seconds", "how many seconds until the server ran", int(time.Since(begun).Seconds()))
 
 		var s seen
 		Eventually(watched).WithContext(ctx).Should(Receive(&s))
-		world.behaves("listed-before-ready", "whether a server is listed before its task is ready", s.listed)
-		world.behaves("state-at-ready", "the server's state when its task is ready", s.atReady)
-		world.behaves("task-names-server", "whether the task's result names the server", s.named)
-		world.find("states", "the states that the server was seen in while it was built", lo.Must(sorted(s.states)))
+		contact.behaves("listed-before-ready", "whether a server is listed before its task is ready", s.listed)
+		contact.behaves("state-at-ready", "the server's state when its task is ready", s.atReady)
+		contact.behaves("task-names-server", "whether the task's result names the server", s.named)
+		contact.find("states", "the states that the server was seen in while it was built", lo.Must(sorted(s.states)))
 	}, SpecTimeout(35*time.Minute))
 
-	It("should give the server what was ordered", func(ctx SpecContext) {
-		all, err := world.api.ListServers(ctx)
+	It("should give the server what was requested", func(ctx SpecContext) {
+		all, err := contact.api.ListServers(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		raw, found := lo.Find(all, func(s *gobizfly.Server) bool { return s.ID == server.ID })
 		Expect(found).To(BeTrue())
-		Expect(raw.Name).To(Equal(world.ordered().Name), "nodes are found by it")
-		Expect(raw.Metadata).To(And(HaveKeyWithValue(v1alpha1.MetadataClusterUID, world.id), HaveKeyWithValue(v1alpha1.MetadataNodeClaimUID, world.id)),
+		Expect(raw.Name).To(Equal(contact.intent().Name), "nodes are found by it")
+		Expect(raw.Metadata).To(And(HaveKeyWithValue(v1alpha1.MetadataClusterUID, contact.id), HaveKeyWithValue(v1alpha1.MetadataNodeClaimUID, contact.id)),
 			"we know our servers by it")
 		Expect(raw.AvailabilityZone).To(Equal(chosen.zone))
-		world.behaves("flavor-name", "whether the server's flavor has the name that the catalog has, which is the node's label", raw.Flavor.Name == chosen.flavor)
-		world.behaves("billing-plan", "the plan that the server has when on_demand was ordered", raw.BillingPlan)
-		world.behaves("metadata-added", "the metadata keys that the cloud adds", lo.Must(sorted(lo.Filter(lo.Keys(raw.Metadata), func(key string, _ int) bool {
+		contact.behaves("flavor-name", "whether the server's flavor has the name that the catalog has, which is the node's label", raw.Flavor.Name == chosen.flavor)
+		contact.behaves("billing-plan", "the plan that the server has when on_demand was requested", raw.BillingPlan)
+		contact.behaves("metadata-added", "the metadata keys that the cloud adds", lo.Must(sorted(lo.Filter(lo.Keys(raw.Metadata), func(key string, _ int) bool {
 			return !lo.SomeBy(v1alpha1.ReservedMetadataPrefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
 		}))))
 
 		disks := lo.Filter(raw.AttachedVolumes, func(v gobizfly.AttachedVolume, _ int) bool { return v.AttachedType == "rootdisk" })
 		Expect(disks).To(HaveLen(1), "one root disk, known by attached_type")
 		Expect(disks[0].Size).To(Equal(rootDiskGiB))
-		world.behaves("root-disk-name", "whether the root disk is called <server>_rootdisk", disks[0].Name == raw.Name+"_rootdisk")
-		ports, err = world.servers.Addresses(ctx, server.ID)
+		contact.behaves("root-disk-name", "whether the root disk is called <server>_rootdisk", disks[0].Name == raw.Name+"_rootdisk")
+		used, err := contact.servers.Ports(ctx, 0)
 		Expect(err).NotTo(HaveOccurred())
-		world.networksAdded(ctx, "networks-added", "when it ran", class, server.ID)
-		world.behaves("ports", "how many network interfaces, private and public, are listed as the server's", len(ports))
+		ports = instance.AddressesOf(used, server.ID)
+		contact.networksAdded(ctx, "networks-added", "when it ran", class, server.ID)
+		contact.behaves("ports", "how many network interfaces, private and public, are listed as the server's", len(ports))
 
-		interfaces, err := world.api.ListNetworkInterfaces(ctx)
+		interfaces, err := contact.api.ListNetworkInterfaces(ctx)
 		Expect(err).NotTo(HaveOccurred())
-		world.behaves("port-names", "whether its network interfaces are named after the server, which proves whose they are when it is gone",
+		contact.behaves("port-names", "whether its network interfaces are named after the server, which proves whose they are when it is gone",
 			lo.EveryBy(interfaces, func(p *gobizfly.NetworkInterface) bool {
 				return !slices.Contains(ports, p.ID) || p.Name == raw.Name || strings.HasPrefix(p.Name, raw.Name+"-")
 			}))
 
-		meaning, err := world.filter(ctx, raw.Name)
+		meaning, err := contact.filter(ctx, raw.Name)
 		Expect(err).NotTo(HaveOccurred())
-		world.behaves("name-filter", "what ?name= of the list of servers compares with", meaning)
+		contact.behaves("name-filter", "what ?name= of the list of servers compares with", meaning)
 
-		world.askDefaults(ctx, class, raw, chosen.zone)
+		contact.askDefaults(ctx, class, raw, chosen.zone)
 	}, SpecTimeout(3*time.Minute))
 
 	It("should let the server join", func(ctx SpecContext) {
-		if joins, lacking := world.joins(); !joins {
+		if joins, lacking := contact.joins(); !joins {
 			Skip("the server joins no cluster, because these are not set: " + lacking)
 		}
-		world.join(ctx, class, server, chosen)
+		contact.join(ctx, class, server, chosen)
 	}, SpecTimeout(20*time.Minute))
 
 	It("should delete the server with all that is its own", func(ctx SpecContext) {
 		begun := time.Now()
 		root := lo.Map(server.Volumes, func(v instance.Volume, _ int) string { return v.ID })
-		world.networksAdded(ctx, "networks-added-later", "later", class, server.ID)
-		world.workerImagesAgain(ctx)
-		snapshot := world.obstruct(ctx, root[0], ports)
+		contact.networksAdded(ctx, "networks-added-later", "later", class, server.ID)
+		contact.workerImagesAgain(ctx)
+		snapshot := contact.obstruct(ctx, root[0], ports)
 		request := instance.DeleteRequest{ID: server.ID, Name: server.Name, RecordedVolumes: root, RecordedAddresses: ports}
 		Eventually(func() error {
-			err := world.servers.Delete(ctx, request)
+			err := contact.servers.Delete(ctx, request)
 			snapshot.look(ctx, server.ID)
 			return err
 		}).WithContext(ctx).Should(MatchError(instance.ErrNotFound))
 		snapshot.finish(ctx)
-		world.find("delete-seconds", "how many seconds until the server and its disk were gone", int(time.Since(begun).Seconds()))
+		contact.find("delete-seconds", "how many seconds until the server and its disk were gone", int(time.Since(begun).Seconds()))
 
-		all, err := world.api.ListServers(ctx)
+		all, err := contact.api.ListServers(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		fate := "absent"
 		if raw, found := lo.Find(all, func(s *gobizfly.Server) bool { return s.ID == server.ID }); found {
 			fate = raw.Status
 		}
-		world.behaves("deleted-server", "how a deleted server is listed", fate)
-		volumes, err := world.api.ListVolumes(ctx)
+		contact.behaves("deleted-server", "how a deleted server is listed", fate)
+		volumes, err := contact.api.ListVolumes(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(lo.Map(volumes, func(v *gobizfly.Volume, _ int) string { return v.ID })).NotTo(ContainElements(root), "the root disk was asked to go")
-		left, err := world.left(ctx)
+		left, err := contact.left(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(left.none()).To(BeTrue(), "left: %s", left)
 	}, SpecTimeout(20*time.Minute))
 })
 
 var _ = AfterSuite(func(ctx SpecContext) {
-	if world == nil {
+	if contact == nil {
 		return
 	}
-	Expect(world.sweep(ctx)).To(Succeed())
+	Expect(contact.sweep(ctx)).To(Succeed())
 	if box != nil {
 		state, err := box.Sandbox().State(ctx)
 		Expect(err).NotTo(HaveOccurred())
@@ -318,14 +319,16 @@ var _ = AfterSuite(func(ctx SpecContext) {
 	}
 }, NodeTimeout(20*time.Minute))
 
-// describe writes down what the catalog sells.
+// describe records the catalog.
 func describe(r *run) {
 	GinkgoHelper()
 	snapshot, err := r.catalog.Snapshot()
 	Expect(err).NotTo(HaveOccurred())
 	names := func(of []string) []string { return lo.Must(sorted(lo.Uniq(of))) }
-	r.find("billing-plans", "how flavors are sold", names(lo.FlatMap(snapshot.Flavors, func(f *gobizfly.ServerFlavorResponse, _ int) []string { return f.BillingPlans })))
-	r.find("categories", "what categories flavors have", names(lo.Map(snapshot.Flavors, func(f *gobizfly.ServerFlavorResponse, _ int) string { return f.Category })))
+	r.find("billing-plans", "how flavors are sold", names(lo.FlatMap(snapshot.Flavors,
+		func(f *gobizfly.ServerFlavorResponse, _ int) []string { return f.BillingPlans })))
+	r.find("categories", "what categories flavors have",
+		names(lo.Map(snapshot.Flavors, func(f *gobizfly.ServerFlavorResponse, _ int) string { return f.Category })))
 	r.find("gpu-flavors", "what flavors with GPUs are called", names(lo.FilterMap(snapshot.Flavors, func(f *gobizfly.ServerFlavorResponse, _ int) (string, bool) {
 		return f.Name, f.GPU != nil
 	})))

@@ -49,7 +49,8 @@ func (r *run) join(ctx context.Context, class *v1alpha1.BizflyNodeClass, server 
 		g.Expect(err).NotTo(HaveOccurred(), "a node is called like its server")
 	}).WithContext(ctx).Should(Succeed())
 	r.find("joined-seconds", "how many seconds until the running server was a node", int(time.Since(begun).Seconds()))
-	r.find("first-taints", "what taints a node is first seen with", lo.Map(node.Spec.Taints, func(t corev1.Taint, _ int) string { return t.Key + ":" + string(t.Effect) }))
+	r.find("first-taints", "what taints a node is first seen with",
+		lo.Map(node.Spec.Taints, func(t corev1.Taint, _ int) string { return t.Key + ":" + string(t.Effect) }))
 	_, err := nodes.Patch(ctx, node.Name, types.StrategicMergePatchType, []byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{})
 	Expect(err).NotTo(HaveOccurred())
 
@@ -59,7 +60,7 @@ func (r *run) join(ctx context.Context, class *v1alpha1.BizflyNodeClass, server 
 		g.Expect(node.Spec.ProviderID).To(Equal(providerid.New(server.ID)), "the cloud controller manager's, by which core finds the node")
 		ready, _ := lo.Find(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
 		g.Expect(ready.Status).To(Equal(corev1.ConditionTrue))
-		// The cloud controller manager may have been slower than whoever closed the node.
+		// The cloud controller manager may have been slower than the component that closed the node.
 		g.Expect(node.Labels).To(HaveKey(corev1.LabelTopologyZone))
 	}).WithContext(ctx).Should(Succeed())
 	r.find("ready-seconds", "how many seconds until the node was ready", int(time.Since(begun).Seconds()))
@@ -105,5 +106,5 @@ func (r *run) kubeletConfig(ctx context.Context, node string) {
 
 // ofThisRun is ours for the sandbox's ground truth.
 func ofThisRun(s cloud.Server, _ int) bool {
-	return s.Metadata[v1alpha1.MetadataClusterUID] == world.id || strings.HasPrefix(s.Name, world.claim()+"-")
+	return s.Metadata[v1alpha1.MetadataClusterUID] == contact.id || strings.HasPrefix(s.Name, contact.claim()+"-")
 }

@@ -39,33 +39,34 @@ import (
 
 // Questions whose answers decide whether nodes could be replaced, launched in vain or kept again and again.
 
-// shortName asks whether flavors may be ordered by their name without its family, with an image that there is not: nothing
+// shortName asks whether create requests may name flavors without the family, with an unknown image: nothing
 // is built. The same answer as to the full name means that the name was understood.
 func (r *run) shortName(ctx context.Context, class *v1alpha1.BizflyNodeClass, o offer, full error) {
 	GinkgoHelper()
 	_, short, found := strings.Cut(o.flavor, ".")
 	if !found {
-		r.find("short-flavor-name", "what becomes of the order of a flavor by its name without the family", "it has none")
+		r.find("short-flavor-name", "the outcome of a create request with a flavor's name without the family", "it has none")
 		return
 	}
 	o.flavor = short
 	_, _, err := r.servers.Launch(ctx, r.request(class, o, 3))
 	Expect(err).To(HaveOccurred())
-	r.find("short-flavor-name", "what becomes of the order of a flavor by its name without the family, with an image that there is not", said(err))
-	r.find("short-flavor-name-alike", "whether the answer is the same as to the order by the full name", said(err) == said(full))
+	r.find("short-flavor-name", "the outcome of a create request with a flavor's name without the family, and an unknown image", said(err))
+	r.find("short-flavor-name-alike", "whether the answer is the same as with the full name", said(err) == said(full))
 	GinkgoWriter.Printf("flavor %s: %s\n", short, err)
 }
 
-// networksAdded asks whether the cloud gives a server private networks that were not ordered.
+// networksAdded asks whether the cloud gives a server private networks that were not requested.
 func (r *run) networksAdded(ctx context.Context, key, when string, class *v1alpha1.BizflyNodeClass, server string) {
 	GinkgoHelper()
-	ports, err := r.servers.Ports(ctx)
+	ports, err := r.servers.Ports(ctx, 0)
 	Expect(err).NotTo(HaveOccurred())
 	of := lo.Filter(ports, func(p instance.Port, _ int) bool { return p.ServerID == server })
 	ordered := lo.Map(class.Status.Networks, func(n v1alpha1.NetworkStatus, _ int) string { return n.ID })
 	private := lo.FilterMap(of, func(p instance.Port, _ int) (string, bool) { return p.NetworkID, p.Private })
-	r.behaves(key, "how many private networks the server was in that were not ordered, "+when, len(lo.Uniq(lo.Without(private, ordered...))))
-	r.behaves(key+"-unknown", "how many of its interfaces were neither public nor private, "+when, lo.CountBy(of, func(p instance.Port) bool { return !p.Public && !p.Private }))
+	r.behaves(key, "how many private networks the server was in that were not requested, "+when, len(lo.Uniq(lo.Without(private, ordered...))))
+	r.behaves(key+"-unknown", "how many of its interfaces were neither public nor private, "+when,
+		lo.CountBy(of, func(p instance.Port) bool { return !p.Public && !p.Private }))
 }
 
 func workerImages(versions []gobizfly.ControllerVersion) map[string]string {
@@ -89,13 +90,14 @@ func (r *run) workerImagesAgain(ctx context.Context) {
 // planned asks whether the node offers what is planned of its flavor before any node of it was seen.
 func (r *run) planned(class *v1alpha1.BizflyNodeClass, node *corev1.Node, o offer) {
 	reserved := r.boots.Reservations(class, o.cpu, o.memoryMiB, rootDiskGiB)
-	memory := resource.NewQuantity(int64(float64(int64(o.memoryMiB)<<20)*(100-options.Defaults().MemoryOverheadPercent)/100), resource.BinarySI)
+	memory := resource.NewQuantity(int64(float64(int64(o.memoryMiB)<<20)*(100-100*options.Defaults().MemoryOverheadPercent)/100), resource.BinarySI)
 	cpu := resource.NewQuantity(int64(o.cpu), resource.DecimalSI)
 	for _, of := range []corev1.ResourceList{reserved.KubeReserved, reserved.SystemReserved, reserved.EvictionThreshold} {
 		memory.Sub(*of.Memory())
 		cpu.Sub(*of.Cpu())
 	}
-	r.find("planned", "what is planned of a node before one was seen", map[string]string{"cpu": cpu.String(), "memory": memory.String(), "pods": resource.NewQuantity(int64(reserved.MaxPods), resource.DecimalSI).String()})
+	r.find("planned", "what is planned of a node before one was seen",
+		map[string]string{"cpu": cpu.String(), "memory": memory.String(), "pods": resource.NewQuantity(int64(reserved.MaxPods), resource.DecimalSI).String()})
 	offered := node.Status.Allocatable
 	r.behaves("planned-fits", "whether the node offers at least the CPU, memory and pods that are planned",
 		offered.Cpu().Cmp(*cpu) >= 0 && offered.Memory().Cmp(*memory) >= 0 && offered.Pods().Value() >= int64(reserved.MaxPods))
@@ -110,16 +112,17 @@ type obstruction struct {
 	fate     string
 }
 
-// obstruct asks what is said to deleting a disk and releasing an address that are in use, which must leave both, and
+// obstruct deletes a disk and releases an address that are in use, which must leave both, and
 // takes a snapshot of the disk. It is the last that is done with the server.
 func (r *run) obstruct(ctx context.Context, disk string, ports []string) *obstruction {
 	GinkgoHelper()
-	r.behaves("disk-in-use", "what is said to deleting the root disk of a server that runs", said(r.api.DeleteVolume(ctx, disk)))
+	r.behaves("disk-in-use", "the answer to deleting the root disk of a running server", said(r.api.DeleteVolume(ctx, disk)))
 	if len(ports) > 0 {
-		r.find("port-in-use", "what is said to deleting a network interface of a server that runs", said(r.api.DeleteNetworkInterface(ctx, ports[0])))
+		r.find("port-in-use", "the answer to deleting a network interface of a running server", said(r.api.DeleteNetworkInterface(ctx, ports[0])))
 	}
 	o := &obstruction{run: r, disk: disk, fate: "deleted with the server"}
-	status, body, err := r.recorder.Send(ctx, http.MethodPost, "cloud_server", "/snapshots", map[string]any{"name": r.snapshotName(), "volume_id": disk, "force": true})
+	status, body, err := r.recorder.Send(ctx, http.MethodPost, "cloud_server", "/snapshots",
+		map[string]any{"name": r.snapshotName(), "volume_id": disk, "force": true})
 	Expect(err).NotTo(HaveOccurred())
 	var made struct {
 		ID string `json:"id"`

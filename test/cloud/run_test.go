@@ -45,7 +45,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/cloud/answers"
 )
@@ -53,11 +52,11 @@ import (
 const (
 	// longest is how long the server may live: the most that is paid for. Hours are sold whole.
 	longest = time.Hour
-	// rootDiskGiB is the root disk of a NodeClass that says nothing.
+	// rootDiskGiB is the default root disk of a NodeClass.
 	rootDiskGiB = 40
 )
 
-// offer is what is ordered.
+// offer is what is launched.
 type offer struct {
 	flavor, category, zone string
 	cpu, memoryMiB         int
@@ -66,7 +65,7 @@ type offer struct {
 }
 
 // run is one run with the controller's own client and providers, under an identity of its own: no controller that runs in
-// the cluster takes its server for one of its own, and it takes nobody else's for its own.
+// the cluster recognises its server as one of its own, and no other server.
 type run struct {
 	settings
 
@@ -75,7 +74,6 @@ type run struct {
 	recorder *answers.Recorder
 	api      *bizfly.Client
 	catalog  *catalog.DefaultProvider
-	zones    *zone.DefaultProvider
 	images   *image.DefaultProvider
 	networks *network.DefaultProvider
 	servers  *instance.DefaultProvider
@@ -113,7 +111,6 @@ func newRun(s settings) (*run, error) {
 	}
 	r.api.Confirm(scope)
 	r.catalog = catalog.NewDefaultProvider(r.api, clock.RealClock{}, catalog.Config{BKEClusterID: s.bke.BKEClusterID})
-	r.zones = zone.NewDefaultProvider(r.catalog, zone.Config{})
 	r.images = image.NewDefaultProvider(r.api, r.catalog, cache.New(time.Minute, time.Minute))
 	r.networks = network.NewDefaultProvider(r.api, r.catalog, cache.New(time.Minute, time.Minute))
 	r.boots = bootstrap.NewDefaultProvider(s.bke, r.catalog)
@@ -123,8 +120,8 @@ func newRun(s settings) (*run, error) {
 	r.servers = instance.NewDefaultProvider(instance.Config{
 		ClusterName: s.bke.ClusterName, ClusterUID: r.id, BKEClusterID: s.bke.BKEClusterID, BKEClusterToken: s.bke.BKEClusterToken,
 		Settings: options.NewStore(times),
-	}, r.api, r.boots, r.zones,
-		// The node is closed to pods, so no volume of theirs is ever on it; the disks to delete are those of the order.
+	}, r.api, r.boots, r.catalog,
+		// The node is closed to pods, so no volume of theirs is ever on it; the disks to delete are those of the create request.
 		func(context.Context) (sets.Set[string], error) { return sets.New[string](), nil }, cache.New(time.Hour, time.Hour))
 	if s.kubeconfig != "" {
 		rest, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig)
@@ -198,7 +195,7 @@ func (r *run) nodeClass(ctx context.Context) (*v1alpha1.BizflyNodeClass, error) 
 	return class, nil
 }
 
-// cheapest chooses what is ordered: the cheapest that a kubelet can live on, sold on demand.
+// cheapest chooses what is launched: the least expensive offering that is large enough for a kubelet, on demand.
 func (r *run) cheapest() (offer, error) {
 	snapshot, err := r.catalog.Snapshot()
 	if err != nil {
@@ -212,7 +209,7 @@ func (r *run) cheapest() (offer, error) {
 		}
 		for _, z := range snapshot.Region.Zones {
 			o := offer{flavor: f.Name, category: strings.ToLower(f.Category), zone: z.ShortName, cpu: f.VCPUs, memoryMiB: f.RAM}
-			_, disk := r.zones.VolumeType(o.zone, o.category, v1alpha1.DiskMediumSSD)
+			_, disk := lo.Must(r.catalog.Snapshot()).VolumeType(o.zone, o.category, v1alpha1.DiskMediumSSD)
 			sold := z.Active && disk && (len(f.Generation.AvailabilityZones) == 0 || lo.Contains(f.Generation.AvailabilityZones, o.zone))
 			if !sold || r.zone != "" && o.zone != r.zone {
 				continue
@@ -233,14 +230,14 @@ func (r *run) cheapest() (offer, error) {
 	return best, nil
 }
 
-// usable says whether a flavor is one that this run orders.
+// usable reports whether this run may launch a flavor.
 func usable(snapshot *catalog.Snapshot, f *gobizfly.ServerFlavorResponse) bool {
 	sold := lo.SomeBy(snapshot.ServerTypes, func(t *gobizfly.ServerType) bool { return t.Enabled && strings.EqualFold(t.Name, f.Category) })
 	plan := len(f.BillingPlans) == 0 || lo.Contains(f.BillingPlans, bizfly.PlanWord(v1alpha1.BillingPlanOnDemand))
 	return sold && plan && f.GPU == nil && f.VCPUs >= 2 && f.RAM >= 2048 && !strings.Contains(f.Name, "_vps")
 }
 
-// request is the order of the run's server.
+// request is the create request of the run's server.
 func (r *run) request(class *v1alpha1.BizflyNodeClass, o offer, attempt int) *instance.LaunchRequest {
 	return &instance.LaunchRequest{
 		NodeClaim: r.claim(), NodeClaimUID: r.id, NodeClass: class, Attempt: attempt,
@@ -254,8 +251,8 @@ func (r *run) request(class *v1alpha1.BizflyNodeClass, o offer, attempt int) *in
 	}
 }
 
-// ordered is the last order as it was written down; nil before the first.
-func (r *run) ordered() *instance.Intent {
+// intent is the last launch intent; nil before the first.
+func (r *run) intent() *instance.Intent {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.intents) == 0 {
@@ -264,7 +261,7 @@ func (r *run) ordered() *instance.Intent {
 	return lo.ToPtr(r.intents[len(r.intents)-1])
 }
 
-// said is how the cloud put a refusal, as far as a program can read it.
+// said returns the message of a rejection, as far as a program can read it.
 func said(err error) string {
 	var failed *instance.FailedError
 	var answer *bizfly.APIError
@@ -274,7 +271,7 @@ func said(err error) string {
 	case errors.As(err, &failed):
 		return "accepted, and the task failed"
 	case errors.As(err, &answer):
-		return fmt.Sprintf("refused with %d", answer.Status)
+		return fmt.Sprintf("rejected with %d", answer.Status)
 	default:
 		return "no answer"
 	}

@@ -16,7 +16,7 @@ limitations under the License.
 
 // Package cloud_test is the first contact with a real BizFly Cloud: it launches one server, lets it join, deletes it, and
 // writes down what the cloud answered. It spends money, so it runs only when credentials and a budget are in its
-// environment; `make e2e-cloud-sandbox` runs the same against the sandbox. See docs/first-contact.md.
+// environment; `make e2e-cloud-sandbox` runs the same against the sandbox. See docs/contribute/first-contact.md.
 package cloud_test
 
 import (
@@ -30,17 +30,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
 )
 
-// settings are what the environment says.
+// settings are those of the environment.
 type settings struct {
 	// sandbox is true where the suite brings its own cloud.
 	sandbox bool
@@ -50,7 +50,7 @@ type settings struct {
 	kubeconfig string
 	// budget is the most that the run may cost in VND.
 	budget float64
-	// flavor and zone restrict what is ordered; empty is the cheapest.
+	// flavor and zone restrict what is launched; empty is the cheapest.
 	flavor, zone string
 	// answers is the file that is written.
 	answers string
@@ -60,7 +60,7 @@ type settings struct {
 	poll, patience time.Duration
 }
 
-// sandboxed says whether the suite brings its own cloud.
+// sandboxed reports whether the suite brings its own cloud.
 func sandboxed() bool { return os.Getenv("E2E_CLOUD_SANDBOX") != "" }
 
 // missing names what the environment lacks for a run against a real cloud.
@@ -83,9 +83,7 @@ func TestCloud(t *testing.T) {
 	if names := missing(); !sandboxed() && len(names) > 0 {
 		t.Skipf("first contact with the real cloud: skipped, because it launches a server and these are not set: %s", strings.Join(names, ", "))
 	}
-	log.SetLogger(logr.Discard())
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "First contact", Label("e2e-cloud"))
+	suite.Run(t, "First contact", Label("e2e-cloud"))
 }
 
 // read reads the settings.
@@ -122,7 +120,7 @@ func read(env map[string]string) (settings, error) {
 	return s, nil
 }
 
-// joins says whether a server can join a cluster, and else what is missing for it.
+// joins reports whether a server can join a cluster, and else what is missing for it.
 func (s settings) joins() (bool, string) {
 	var names []string
 	for name, value := range map[string]string{
@@ -143,7 +141,7 @@ func (s settings) secrets() []string {
 // box is the sandbox's control plane and cloud; nil against a real one.
 var box *environment.Environment
 
-var world *run
+var contact *run
 
 var _ = BeforeSuite(func(ctx SpecContext) {
 	env := map[string]string{}
@@ -158,9 +156,9 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	Expect(err).NotTo(HaveOccurred())
 	SetDefaultEventuallyTimeout(s.patience)
 	SetDefaultEventuallyPollingInterval(s.poll)
-	world, err = newRun(s)
+	contact, err = newRun(s)
 	Expect(err).NotTo(HaveOccurred())
-	GinkgoWriter.Printf("this is run %s; should it be killed, `make e2e-cloud E2E_CLOUD_SWEEP=%s` removes what it made\n", world.id, world.id)
+	GinkgoWriter.Printf("this is run %s; should it be killed, `make e2e-cloud E2E_CLOUD_SWEEP=%s` removes what it made\n", contact.id, contact.id)
 }, NodeTimeout(2*time.Minute))
 
 // startSandbox starts a control plane and a sandbox as processes, and returns what the controller would be given.

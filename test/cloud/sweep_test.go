@@ -56,12 +56,12 @@ func (m remains) String() string {
 		lo.Map(m.ports, func(p *gobizfly.NetworkInterface, _ int) string { return p.ID }), len(m.snapshots))
 }
 
-// ours says whether a server is this run's: by the id that only this run has ever written anywhere.
+// ours reports whether a server is this run's: by the id that only this run has ever written anywhere.
 func (r *run) ours(server *gobizfly.Server) bool {
 	return server.Metadata[v1alpha1.MetadataClusterUID] == r.id
 }
 
-// leaving says whether a server is on its way out.
+// leaving reports whether a server is on its way out.
 func leaving(server *gobizfly.Server) bool { return strings.Contains(server.Status, "DELET") }
 
 // left reads what is still there.
@@ -90,7 +90,7 @@ func (r *run) left(ctx context.Context) (remains, error) {
 	m.disks = lo.Filter(volumes, func(v *gobizfly.Volume, _ int) bool {
 		return name(v.Name) && strings.HasSuffix(v.Name, "_rootdisk") && v.Status == "available" && len(v.Attachments) == 0
 	})
-	// What was seen on one of its servers stays its own when the server has gone; nobody else has it while it is free.
+	// What was seen on one of its servers stays its own after the server is deleted; no other server has it while it is free.
 	m.ports = lo.Filter(ports, func(p *gobizfly.NetworkInterface, _ int) bool {
 		on := lo.CoalesceOrEmpty(p.DeviceID, p.AttachedServer.ID)
 		if name(p.AttachedServer.Name) || lo.ContainsBy(m.servers, func(s *gobizfly.Server) bool { return s.ID == on }) {
@@ -136,7 +136,8 @@ func (r *run) remove(ctx context.Context, m remains) error {
 		}
 	}
 	for _, snapshot := range m.snapshots {
-		if status, _, err := r.recorder.Send(ctx, http.MethodDelete, "cloud_server", "/snapshots/"+snapshot.ID, nil); err != nil || status >= 300 && status != 404 && status != 409 {
+		if status, _, err := r.recorder.Send(ctx, http.MethodDelete, "cloud_server", "/snapshots/"+snapshot.ID, nil); err != nil || status >= 300 && status != 404 &&
+			status != 409 {
 			errs = append(errs, fmt.Errorf("deleting snapshot %s: status %d: %w", snapshot.Name, status, err))
 		}
 	}
@@ -181,14 +182,14 @@ func (r *run) removeNodes(ctx context.Context) error {
 
 var _ = Describe("The sweep", func() {
 	It("should remove what a run that was killed has made, and nothing of another", func(ctx SpecContext) {
-		if !world.sandbox {
+		if !contact.sandbox {
 			Skip("two more servers would cost money: this is for the sandbox")
 		}
 		died, other := launched(ctx), launched(ctx)
 		DeferCleanup(func(ctx SpecContext) { Expect(other.sweep(ctx)).To(Succeed()) }, NodeTimeout(2*time.Minute))
 
-		// Whoever sweeps knows the id of the run and nothing else.
-		s := world.settings
+		// The cleanup knows the id of the run and nothing else.
+		s := contact.settings
 		s.sweep = died.id
 		sweeper, err := newRun(s)
 		Expect(err).NotTo(HaveOccurred())
@@ -206,7 +207,7 @@ var _ = Describe("The sweep", func() {
 // launched is another run, with a server.
 func launched(ctx context.Context) *run {
 	GinkgoHelper()
-	r, err := newRun(world.settings)
+	r, err := newRun(contact.settings)
 	Expect(err).NotTo(HaveOccurred())
 	Expect(r.catalog.Refresh(ctx)).To(Succeed())
 	o, err := r.cheapest()

@@ -142,7 +142,8 @@ func (c *cluster) look(ctx context.Context, seen map[string]bool, ready func()) 
 		return err
 	}
 	pods := &corev1.PodList{}
-	if err := c.env.Client().List(ctx, pods, client.InNamespace(metav1.NamespaceSystem), client.MatchingLabels{"app.kubernetes.io/instance": release}); err != nil {
+	if err := c.env.Client().List(ctx, pods, client.InNamespace(metav1.NamespaceSystem),
+		client.MatchingLabels{"app.kubernetes.io/instance": release}); err != nil {
 		return fmt.Errorf("listing the controller's pods: %w", err)
 	}
 	for i := range pods.Items {

@@ -61,7 +61,7 @@ type StandIn struct {
 	Kube client.Client
 	// Cloud makes a client of gobizfly that is logged in.
 	Cloud func(ctx context.Context) (*gobizfly.Client, error)
-	// BillingPlan is what volumes are bought with. The driver sends none, and what the API then takes is not documented: the
+	// BillingPlan is the billing plan of volumes. The driver sends none, and what the API then takes is not documented: the
 	// cloud attaches only volumes that are paid for like the server.
 	BillingPlan string
 
@@ -69,7 +69,7 @@ type StandIn struct {
 	err error
 }
 
-// Run plays the driver until the context ends. What goes wrong is tried again, as the sidecars do, and told by Err.
+// Run plays the driver until the context ends. Failures are retried, as the sidecars do, and reported by Err.
 func (s *StandIn) Run(ctx context.Context) {
 	_ = wait.PollUntilContextCancel(ctx, 500*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		err := s.Sync(ctx)
@@ -232,7 +232,7 @@ func (s *StandIn) volumes(ctx context.Context, cloud *gobizfly.Client) error {
 			pv.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete {
 			continue
 		}
-		// While it is attached the cloud refuses, and it is tried again.
+		// While it is attached the cloud rejects the deletion, and it is retried.
 		if err := cloud.CloudServer.Volumes().Delete(ctx, pv.Spec.CSI.VolumeHandle); err != nil && !errors.Is(err, gobizfly.ErrNotFound) {
 			errs = append(errs, fmt.Errorf("deleting volume %s: %w", pv.Spec.CSI.VolumeHandle, err))
 			continue
@@ -242,7 +242,7 @@ func (s *StandIn) volumes(ctx context.Context, cloud *gobizfly.Client) error {
 	return errors.Join(errs...)
 }
 
-// attachments is the attacher: kube-controller-manager says what is to be attached where.
+// attachments is the attacher: kube-controller-manager reports what is to be attached where.
 func (s *StandIn) attachments(ctx context.Context, cloud *gobizfly.Client) error {
 	list := &storagev1.VolumeAttachmentList{}
 	if err := s.Kube.List(ctx, list); err != nil {

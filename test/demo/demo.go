@@ -36,7 +36,7 @@ const (
 	reducedReplicas = 4
 )
 
-// errPatience says that consolidation was waited for long enough.
+// errPatience reports that consolidation was waited for long enough.
 var errPatience = errors.New("not within the time that a demo has")
 
 // result is what the demo is measured by: the last line that it prints.
@@ -53,8 +53,8 @@ func (r result) String() string {
 		r.podsBound, r.nodesLaunched, r.serversLeft, r.volumesLeft, r.portsLeft, r.foreignRequests)
 }
 
-// verdict says what is wrong with the result, nil when nothing is.
-func (r result) verdict() error {
+// check reports what is wrong with the result, nil when nothing is.
+func (r result) check() error {
 	var errs []error
 	for _, c := range []struct {
 		wrong bool
@@ -83,8 +83,8 @@ func (f flags) demo(ctx context.Context) (err error) {
 	var r result
 	t := newTimeline(os.Stdout)
 	defer func() {
-		if verdict := r.verdict(); err == nil {
-			err = verdict
+		if check := r.check(); err == nil {
+			err = check
 		}
 		if errors.Is(err, errInterrupted) {
 			return // nothing was measured
@@ -122,7 +122,7 @@ func (f flags) demo(ctx context.Context) (err error) {
 		if err := trouble(ctx, env.Sandbox()); err != nil {
 			return err
 		}
-		t.print("cloud", "will refuse one order and fail one read, so that the scrapes know what that looks like")
+		t.print("cloud", "will reject one create request and fail one read, so that the scrapes contain both")
 	}
 	err = f.play(ctx, env, t, &r)
 	if err != nil && !errors.Is(err, errInterrupted) {

@@ -26,7 +26,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
 )
 
-// diagnose shows what a person would look at first when the demo does not get where it should.
+// diagnose shows what a user would check first when the demo fails.
 func (t *timeline) diagnose(env *environment.Environment) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -64,7 +64,7 @@ func (t *timeline) diagnose(env *environment.Environment) {
 	t.print("log", "the last lines of the controller:\n%s", env.Log("controller", 30))
 }
 
-// warnings shows the events that say that something is wrong or why nothing is done.
+// warnings shows the events that report a problem or a reason to do nothing.
 func (t *timeline) warnings(ctx context.Context, env *environment.Environment) {
 	var events corev1.EventList
 	if err := env.Client().List(ctx, &events); err != nil {
@@ -72,7 +72,8 @@ func (t *timeline) warnings(ctx context.Context, env *environment.Environment) {
 	}
 	for _, event := range events.Items {
 		// Every pod of the demo fails to be scheduled at first; that is its point.
-		if event.Type == corev1.EventTypeWarning && event.Reason != "FailedScheduling" || strings.Contains(event.Reason, "onsolidat") || strings.Contains(event.Reason, "Disruption") {
+		if event.Type == corev1.EventTypeWarning && event.Reason != "FailedScheduling" || strings.Contains(event.Reason, "onsolidat") ||
+			strings.Contains(event.Reason, "Disruption") {
 			t.print("event", "%s %s: %s: %s (%d times, last at %s)", event.InvolvedObject.Kind, event.InvolvedObject.Name,
 				event.Reason, event.Message, event.Count, event.LastTimestamp.Format(time.TimeOnly))
 		}

@@ -31,7 +31,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
 )
 
-// keepRunning brings everything up, says how to use it and tells what happens until it is interrupted.
+// keepRunning brings everything up, prints how to use it and what happens until it is interrupted.
 func (f flags) keepRunning(ctx context.Context) (err error) {
 	dir, err := filepath.Abs(f.dir)
 	if err != nil {
@@ -78,7 +78,7 @@ A cluster with Karpenter and a BizFly Cloud of its own is up. In another termina
   curl -s "$SANDBOX_URL/_sandbox/requests?summary=1"      # what it was asked
   kubectl scale deployment web --replicas=0               # and the servers go again
 
-Logs are in %[2]s. Ctrl-C stops and removes everything. What happens is told here:
+Logs are in %[2]s. Ctrl-C stops and removes everything. Events:
 
 `
 

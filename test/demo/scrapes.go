@@ -36,7 +36,7 @@ const scrapeInterval = 3 * time.Second
 // scrapeLimit bounds what a controller can make us keep of one answer.
 const scrapeLimit = 32 << 20
 
-// scraper keeps what the controller says of itself, as a Prometheus would, in one file per time:
+// scraper keeps the metrics of the controller, as a Prometheus would, in one file per time:
 // <milliseconds since 1970>.prom. test/monitoring asks dashboards and alerts of it.
 type scraper struct {
 	dir   string
@@ -46,7 +46,7 @@ type scraper struct {
 	ended chan struct{}
 }
 
-// scrape keeps scrapes in dir until the returned function is called, which says what went wrong. An empty dir keeps none.
+// scrape keeps scrapes in dir until the returned function is called, which reports what went wrong. An empty dir keeps none.
 func scrape(ctx context.Context, dir, url string) (stop func() error, err error) {
 	if dir == "" {
 		return func() error { return nil }, nil
@@ -76,7 +76,7 @@ func scrape(ctx context.Context, dir, url string) (stop func() error, err error)
 	}, nil
 }
 
-// trouble makes the cloud refuse an order and fail a read, once each: what never happens has no series.
+// trouble lets the cloud reject a create request and fail a read, once each: what never happens has no series.
 func trouble(ctx context.Context, sandbox *environment.Sandbox) error {
 	rules := []map[string]any{
 		{"method": http.MethodPost, "path": "/servers", "effect": cloud.EffectNoCapacity, "count": 1},

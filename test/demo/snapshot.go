@@ -53,7 +53,7 @@ func look(ctx context.Context, env *environment.Environment) (snapshot, error) {
 	for _, list := range []client.ObjectList{&pods, &nodes, &claims, &classes} {
 		errs = append(errs, env.Client().List(ctx, list))
 	}
-	// Last, so that it is never older than what the cluster says about it.
+	// Last, so that it is never older than the state of the cluster.
 	state, err := env.Sandbox().State(ctx)
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return snapshot{}, fmt.Errorf("looking at the cluster: %w", err)
@@ -72,7 +72,7 @@ func (s snapshot) running() int {
 	})
 }
 
-// empty says whether nothing is left, here or there.
+// empty reports whether nothing is left, here or there.
 func (s snapshot) empty() bool {
 	return len(s.pods)+len(s.nodes)+len(s.claims)+len(s.servers)+len(s.volumes)+len(s.ports) == 0
 }

@@ -23,7 +23,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
-	"time"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -33,23 +34,20 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
 
-func TestDemo(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Demo")
-}
+func TestDemo(t *testing.T) { suite.Run(t, "Demo") }
 
 var _ = Describe("The result", func() {
 	good := result{pods: 8, podsBound: 8, nodesLaunched: 3}
 
 	It("should be one line that a script can read", func() {
 		Expect(good.String()).To(Equal("RESULT pods_bound=8 nodes_launched=3 servers_left=0 volumes_left=0 ports_left=0 foreign_requests=0"))
-		Expect(good.verdict()).To(Succeed())
+		Expect(good.check()).To(Succeed())
 	})
 
 	DescribeTable("should be a failure when anything is wrong", func(change func(*result), text string) {
 		r := good
 		change(&r)
-		Expect(r.verdict()).To(MatchError(text))
+		Expect(r.check()).To(MatchError(text))
 	},
 		Entry("a pod without a node", func(r *result) { r.podsBound = 7 }, "7 of 8 pods were bound"),
 		Entry("no node", func(r *result) { r.nodesLaunched = 0 }, "no node was launched"),
@@ -111,7 +109,7 @@ var _ = Describe("The scrapes", func() {
 		stop, err := scrape(ctx, dir, metrics.URL)
 		Expect(err).ToNot(HaveOccurred())
 		files := func() []string { return lo.Must(filepath.Glob(filepath.Join(dir, "*.prom"))) }
-		Eventually(files).WithTimeout(30 * time.Second).Should(HaveLen(2))
+		Eventually(files).Should(HaveLen(2))
 		Expect(stop()).To(Succeed())
 		Expect(files()).ToNot(ContainElement(HaveSuffix("/1.prom")))
 		Expect(os.ReadFile(files()[0])).To(BeEquivalentTo("up 1\n"))

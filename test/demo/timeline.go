@@ -35,10 +35,10 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
 
-// interval is how often the cluster and the cloud are looked at; what the timeline says is at most this late.
+// interval is how often the cluster and the cloud are looked at; the timeline is at most this late.
 const interval = 200 * time.Millisecond
 
-// timeline tells what happens, by comparing what is with what was.
+// timeline prints what happens, by comparing the state with the one before.
 type timeline struct {
 	out   io.Writer
 	start time.Time
@@ -46,7 +46,7 @@ type timeline struct {
 
 	before, last snapshot
 	prices       map[offering]float64
-	// said is what has been told, by kind and id, so that each thing is told once.
+	// said has the lines that were printed, by kind and id, so that each is printed once.
 	said sets.Set[string]
 	// pods is when each pod was first seen, servers when each server was.
 	pods    map[types.UID]time.Time
@@ -85,7 +85,7 @@ func (t *timeline) once(key, what, format string, args ...any) {
 	}
 }
 
-// await tells what happens until the condition holds, the context ends or a process dies.
+// await prints what happens until the condition holds, the context ends or a process dies.
 func (t *timeline) await(ctx context.Context, what string, done func(snapshot) bool) error {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -108,7 +108,7 @@ func (t *timeline) await(ctx context.Context, what string, done func(snapshot) b
 	}
 }
 
-// look takes a snapshot and tells what is new.
+// look takes a snapshot and prints what is new.
 func (t *timeline) look(ctx context.Context) error {
 	s, err := look(ctx, t.env)
 	if err != nil {
@@ -145,7 +145,8 @@ func (t *timeline) tellServers(ctx context.Context, now time.Time) {
 		present.Insert(server.ID)
 		if _, ok := t.servers[server.ID]; !ok {
 			t.servers[server.ID] = now
-			t.once("server/"+server.ID, "server", "%s ordered: %s in %s%s%s", server.Name, server.FlavorName, server.ZoneName, t.price(ctx, server), t.sinceOldestPod(now))
+			t.once("server/"+server.ID, "server", "%s launched: %s in %s%s%s", server.Name, server.FlavorName, server.ZoneName, t.price(ctx, server),
+				t.sinceOldestPod(now))
 		}
 		t.known[server.ID] = server
 		if server.Status == "ACTIVE" {
@@ -175,7 +176,7 @@ func (t *timeline) tellNodes(now time.Time) {
 		server, ok := lo.Find(t.last.servers, func(s cloud.Server) bool { return s.Name == node.Name })
 		if ok && ready(node) {
 			t.joined.Insert(node.Name)
-			t.once("node/"+node.Name, "node", "%s joined %s after it was ordered", node.Name, seconds(now.Sub(t.servers[server.ID])))
+			t.once("node/"+node.Name, "node", "%s joined %s after its launch", node.Name, seconds(now.Sub(t.servers[server.ID])))
 		}
 		if node.DeletionTimestamp != nil {
 			t.once("drain/"+node.Name, "node", "%s is being drained", node.Name)
@@ -209,7 +210,7 @@ func (t *timeline) tellClaims() {
 	}
 }
 
-// price is what the server costs, where the controller tells.
+// price returns the price of the server, where the controller reports it.
 func (t *timeline) price(ctx context.Context, server cloud.Server) string {
 	o := offering{flavor: server.Flavor.Name, zone: server.ZoneName}
 	if _, ok := t.prices[o]; !ok {

@@ -39,7 +39,7 @@ type workload struct {
 }
 
 // workloads are made anew at each call, because creating an object fills it in. The second phase begins when the pods
-// of the first run; its large nodes have room for them, so that there is something to consolidate.
+// of the first run; its large nodes have capacity for them, so that there is something to consolidate.
 func workloads() [][]workload {
 	web := deployment("web", 6, corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("500m"), corev1.ResourceMemory: resource.MustParse("1Gi"),
@@ -47,7 +47,7 @@ func workloads() [][]workload {
 	web.Spec.Template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
 		MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: web.Spec.Selector,
 	}}
-	// The sandbox sells GPUs in HN1 only: with the other large pod in HN2, both zones have room.
+	// The sandbox has GPUs in HN1 only: with the other large pod in HN2, both zones have capacity.
 	analytics := deployment("analytics", 1, corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("48Gi"),
 	})

@@ -34,7 +34,7 @@ import (
 )
 
 var _ = Describe("A NodeClass that names what does not exist", func() {
-	DescribeTable("should not be ready, and say the field, the value and what is available",
+	DescribeTable("should not be ready, and report the field, the value and what is available",
 		func(condition, field, value, available string, spec v1alpha1.BizflyNodeClassSpec) {
 			class := nodeClass(spec)
 			create(class)
@@ -59,7 +59,7 @@ var _ = Describe("A NodeClass that names what does not exist", func() {
 })
 
 var _ = Describe("A NodePool that asks for what no flavor has", func() {
-	It("should be told so by an event", func() {
+	It("should have an event", func() {
 		pool := readyPool(karpv1.NodeSelectorRequirementWithMinValues{
 			Key: v1alpha1.LabelInstanceCPU, Operator: corev1.NodeSelectorOpIn, Values: []string{"999"},
 		})
@@ -77,7 +77,7 @@ var _ = Describe("A NodePool that asks for what no flavor has", func() {
 
 var _ = Describe("A configuration that cannot work", func() {
 	DescribeTable("should stop the controller with one clear line", func(overrides map[string]string, words ...string) {
-		expectRefusal(env, overrides, words...)
+		expectExit(env, overrides, words...)
 	},
 		Entry("no password", map[string]string{"BIZFLY_CLOUD_PASSWORD": ""}, "BIZFLY_CLOUD_PASSWORD"),
 		Entry("no cluster name", map[string]string{"CLUSTER_NAME": ""}, "CLUSTER_NAME"),
@@ -88,24 +88,24 @@ var _ = Describe("A configuration that cannot work", func() {
 // One that has reached it starts all the same, so that an outage blocks no upgrade.
 var _ = Describe("A cluster that has never reached its cloud", func() {
 	It("should stop the controller with one clear line when the endpoint is unreachable", func() {
-		expectRefusal(neverReached(), map[string]string{"BIZFLY_CLOUD_API_URL": "http://127.0.0.1:1/api"}, "127.0.0.1:1", "connection refused")
+		expectExit(neverReached(), map[string]string{"BIZFLY_CLOUD_API_URL": "http://127.0.0.1:1/api"}, "127.0.0.1:1", "connection refused")
 	})
 
 	It("should stop the controller with one clear line when the password is wrong", func() {
-		output := expectRefusal(neverReached(), map[string]string{"BIZFLY_CLOUD_PASSWORD": "not-the-password"}, "login", "BIZFLY_CLOUD_PASSWORD")
+		output := expectExit(neverReached(), map[string]string{"BIZFLY_CLOUD_PASSWORD": "not-the-password"}, "login", "BIZFLY_CLOUD_PASSWORD")
 		Expect(output).NotTo(ContainSubstring("not-the-password"))
 	})
 
 	It("should be seen by the demo's proxy when the endpoint is another host", func() {
-		expectRefusal(neverReached(), map[string]string{"BIZFLY_CLOUD_API_URL": "https://manage.bizflycloud.example/api"}, "cannot start")
+		expectExit(neverReached(), map[string]string{"BIZFLY_CLOUD_API_URL": "https://manage.bizflycloud.example/api"}, "cannot start")
 		count, hosts := neverReached().ForeignRequests()
 		Expect(count).To(BeNumerically(">", 0))
 		Expect(hosts).To(ConsistOf(HavePrefix("manage.bizflycloud.example")))
 	})
 })
 
-// expectRefusal runs the controller until it gives up, and expects it to say why in one line that holds the words.
-func expectRefusal(env *environment.Environment, overrides map[string]string, words ...string) string {
+// expectExit runs the controller until it exits, and expects the reason in one log line that contains the words.
+func expectExit(env *environment.Environment, overrides map[string]string, words ...string) string {
 	GinkgoHelper()
 	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
 	defer cancel()

@@ -28,7 +28,7 @@ import (
 )
 
 var _ = Describe("The log", func() {
-	// lines are what a controller logs that gives up over its password.
+	// lines are what a controller logs that exits because of its password.
 	lines := func(overrides map[string]string) []string {
 		GinkgoHelper()
 		ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
@@ -43,7 +43,8 @@ var _ = Describe("The log", func() {
 		for _, line := range said {
 			Expect(json.Valid([]byte(line))).To(BeTrue(), line)
 		}
-		Expect(said).To(ContainElement(And(ContainSubstring(`"starting karpenter-provider-bizflycloud"`), ContainSubstring(`"version":`), ContainSubstring(`"revision":`))))
+		Expect(said).To(ContainElement(And(ContainSubstring(`"starting karpenter-provider-bizflycloud"`), ContainSubstring(`"version":`),
+			ContainSubstring(`"revision":`))))
 	})
 	It("should be text where that is asked for", func() {
 		said := lines(map[string]string{"LOG_FORMAT": "console"})

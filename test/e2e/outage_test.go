@@ -58,7 +58,7 @@ func fetched(g Gomega, url string) (int, string) {
 	return response.StatusCode, string(body)
 }
 
-// expectProbes says that the kubelet would leave the controller alone.
+// expectProbes reports that the kubelet would leave the controller alone.
 func expectProbes(g Gomega) {
 	for _, probe := range []string{"healthz", "readyz"} {
 		status, body := fetched(g, env.Controller().HealthURL()+probe)
@@ -131,7 +131,7 @@ var _ = Describe("An outage of the cloud", func() {
 			g.Expect(existing).To(And(HaveLen(3), ContainElement(untouched.Status.ProviderID)))
 			g.Expect(existing).NotTo(ContainElements(deleted.Status.ProviderID, drained.Status.ProviderID))
 		}).WithTimeout(afterOutage).Should(Succeed())
-		Expect(lo.Map(running(Default, web), func(p corev1.Pod, _ int) types.UID { return p.UID })).To(ContainElement(survivor.UID), "nobody touched it")
+		Expect(lo.Map(running(Default, web), func(p corev1.Pod, _ int) types.UID { return p.UID })).To(ContainElement(survivor.UID), "it was not touched")
 
 		Expect(env.Client().Delete(ctx, web)).To(Succeed())
 		expectNothingLeft(pool)

@@ -38,7 +38,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// samples are the files that users are told to start from.
+// samples are the files that users start from.
 const samples = "../../config/samples"
 
 // apply applies a sample as kubectl would and deletes it again at the end of the spec.
@@ -99,7 +99,7 @@ func removed(objects []*unstructured.Unstructured, pools ...*karpv1.NodePool) {
 var _ = Describe("The samples", Ordered, func() {
 	BeforeAll(func() { apply("nodeclass-default.yaml") })
 
-	It("should launch whatever fits best with the default pool", func() {
+	It("should launch what fits best with the default pool", func() {
 		apply("nodepool-default.yaml")
 		pool := samplePool("default")
 		web := deployment(pool, 2)
@@ -200,7 +200,7 @@ var _ = Describe("The samples", Ordered, func() {
 		}).Should(Succeed())
 		Eventually(func(g Gomega) {
 			g.Expect(podsOf(g, "cilium")).To(HaveLen(1))
-			g.Expect(claims(g, pool)).To(HaveLen(1), "nobody ordered another server meanwhile")
+			g.Expect(claims(g, pool)).To(HaveLen(1), "no other server was launched meanwhile")
 		}).Should(Succeed())
 		removed(workload, pool)
 	})

@@ -146,7 +146,7 @@ var _ = Describe("Secrets", func() {
 		Expect(leaks("nothing to see here")).To(BeEmpty())
 	})
 
-	It("should be in nothing that the controller writes, whatever happens", func() {
+	It("should be in nothing that the controller writes, in any case", func() {
 		secret := &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Namespace: controllerNamespace, Name: secretName},
 			StringData: map[string]string{"application_credential_id": appCredID, "application_credential_secret": markedAppSecret},
@@ -156,7 +156,7 @@ var _ = Describe("Secrets", func() {
 		create(secret)
 		DeferCleanup(useSecret, (*v1alpha1.SecretReference)(nil))
 
-		By("scaling up while the cloud refuses, fails and repeats what it was sent")
+		By("scaling up while the cloud rejects, fails and repeats what it was sent")
 		echo := "invalid metadata: bke_cluster_token=" + markedClusterToken + " password " + markedPassword + " X-Auth-Token: " + markedToken
 		behave := misbehave(
 			cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusBadRequest, Message: echo, Count: 1},
@@ -181,7 +181,7 @@ var _ = Describe("Secrets", func() {
 		}).Should(Succeed())
 		Expect(env.Sandbox().Call(ctx, http.MethodPost, "tokens/expire", nil, nil)).To(Succeed())
 
-		By("giving it wrong ones, which the cloud repeats in its refusal")
+		By("giving it wrong ones, which the cloud repeats in its rejection")
 		behave = misbehave(cloud.Fault{
 			Method: http.MethodPost, Path: "/api/token", Contains: markedWrong, Effect: cloud.EffectStatus, Status: http.StatusUnauthorized,
 			Message: "no credential has the secret " + markedWrong,

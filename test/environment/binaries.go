@@ -97,7 +97,7 @@ func (e *Environment) AssetDir() string {
 	return filepath.Dir(path)
 }
 
-// stages is the file that tells KWOK what to do with Nodes and pods.
+// stages is the file with KWOK's rules for Nodes and pods.
 func (e *Environment) stages() string {
 	if path := os.Getenv("KWOK_STAGES"); path != "" {
 		return path

@@ -30,7 +30,7 @@ import (
 )
 
 // controllerGrace is how long the controller may take to end: as long as Kubernetes gives a pod would be too patient
-// for a test, and whoever interrupts a demo does not want to wait.
+// for a test, and a user who interrupts a demo does not want to wait.
 const controllerGrace = 10 * time.Second
 
 // Controller is a running controller.
@@ -59,7 +59,7 @@ func (e *Environment) StartController(ctx context.Context, overrides map[string]
 	})
 }
 
-// RunController starts the controller where it is expected to give up, and returns its output and how it ended.
+// RunController starts the controller where it is expected to exit, and returns its output and how it ended.
 func (e *Environment) RunController(ctx context.Context, overrides map[string]string) (string, error) {
 	log := e.logPath("controller")
 	before := size(log)
@@ -76,8 +76,8 @@ func (e *Environment) RunController(ctx context.Context, overrides map[string]st
 	return string(content[min(before, len(content)):]), err
 }
 
-// StartReplica starts a controller that may end by itself, as one does that has lost its lease. ended is then told how,
-// in a goroutine of its own; the environment goes on. It does not wait until the controller is ready.
+// StartReplica starts a controller that may end by itself, as one does that has lost its lease. ended is then called with the reason,
+// in a goroutine of its own; the environment remains. It does not wait until the controller is ready.
 func (e *Environment) StartReplica(ctx context.Context, overrides map[string]string, ended func(error)) (*Controller, error) {
 	return e.newController(ctx, overrides, ended)
 }
@@ -91,7 +91,7 @@ func (e *Environment) newController(ctx context.Context, overrides map[string]st
 		path = other
 	}
 	config := filepath.Join(e.dir, "controller.kubeconfig")
-	if err := e.pki.kubeconfig(config, e.server, "karpenter", "system:masters"); err != nil {
+	if err := e.pki.kubeconfig(config, e.server, ControllerUser, "system:masters"); err != nil {
 		return nil, err
 	}
 	ports, err := freePorts(2)
@@ -106,7 +106,7 @@ func (e *Environment) newController(ctx context.Context, overrides map[string]st
 		"METRICS_PORT":            strconv.Itoa(c.metrics),
 		"HEALTH_PROBE_PORT":       strconv.Itoa(c.health),
 		"LOG_LEVEL":               "info",
-		// The sandbox speaks http, which the controller refuses unless it is told.
+		// The sandbox speaks http, which the controller rejects unless it is allowed.
 		"BIZFLY_CLOUD_ALLOW_HTTP": "true",
 	}
 	maps.Copy(env, e.proxy.env())
@@ -142,7 +142,7 @@ func (c *Controller) Freeze() error { return c.process.signal(syscall.SIGSTOP) }
 // Thaw lets a controller that stands still go on with what it was doing.
 func (c *Controller) Thaw() error { return c.process.signal(syscall.SIGCONT) }
 
-// Ready says whether the controller answers that it is ready.
+// Ready reports whether the controller answers that it is ready.
 func (c *Controller) Ready(ctx context.Context) bool {
 	return answers(ctx, http.DefaultClient, "http://"+local(c.health)+"/readyz")
 }

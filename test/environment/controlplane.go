@@ -46,7 +46,7 @@ const (
 // apiServer is the name of the process that the others talk to.
 const apiServer = "kube-apiserver"
 
-// aliveSelector is the label that the sandbox puts on the Nodes of living servers and takes away from the dead.
+// aliveSelector is the label that the sandbox puts on the Nodes of running servers and removes from the others.
 const aliveSelector = "sandbox.bizflycloud.vn/alive=true"
 
 var loopback = net.IPv4(127, 0, 0, 1)
@@ -176,7 +176,7 @@ func (e *Environment) startScheduler() error {
 		"--leader-elect=false", "--secure-port=0",
 	}
 	if e.options.SchedulerConfig != "" {
-		// Beside --config, kube-scheduler ignores the flags that say the same.
+		// Beside --config, kube-scheduler ignores the flags with the same meaning.
 		content := map[string]any{}
 		if err := yaml.Unmarshal([]byte(e.options.SchedulerConfig), &content); err != nil {
 			return fmt.Errorf("reading the scheduler's configuration: %w", err)
@@ -197,9 +197,11 @@ func (e *Environment) startKwok(port int) error {
 	if err := e.pki.kubeconfig(config, e.server, "kwok", "system:masters"); err != nil {
 		return err
 	}
+	managed := lo.Ternary(e.options.KwokNodes, "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
+		"--manage-nodes-with-label-selector="+aliveSelector)
 	return e.run("kwok",
 		"--kubeconfig="+config, "--config="+e.stages(),
-		"--manage-all-nodes=false", "--manage-nodes-with-label-selector="+aliveSelector,
+		"--manage-all-nodes=false", managed,
 		"--node-lease-duration-seconds="+strconv.Itoa(max(kwokLeaseSeconds, int(e.options.NodeLease.Seconds()))),
 		"--server-address="+local(port),
 	)
@@ -238,7 +240,7 @@ func freePorts(n int) ([]int, error) {
 
 func local(port int) string { return net.JoinHostPort(loopback.String(), strconv.Itoa(port)) }
 
-// answers says whether a GET is answered with 200.
+// answers reports whether a GET is answered with 200.
 func answers(ctx context.Context, c *http.Client, url string) bool {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

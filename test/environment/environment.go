@@ -40,7 +40,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
 )
 
-// Options say what to start. The zero value is a whole environment in a temporary directory.
+// Options are what to start. The zero value is a complete environment in a temporary directory.
 type Options struct {
 	// Dir is where certificates, kubeconfigs, data and logs go; empty is a temporary directory. Stop removes it.
 	Dir string
@@ -53,17 +53,20 @@ type Options struct {
 	NodeLease time.Duration
 	// SchedulerConfig is a KubeSchedulerConfiguration, as YAML, that kube-scheduler is started with; empty is its defaults.
 	SchedulerConfig string
+	// KwokNodes lets KWOK keep the nodes alive that carry its own annotation, as those of core's kwok provider do, instead of
+	// the living servers of the sandbox.
+	KwokNodes bool
 	// SandboxArgs are further arguments of the sandbox.
 	SandboxArgs []string
-	// Audit makes the API server write down what service accounts ask for: AuditEvents.
+	// Audit makes the API server write down what the controller and service accounts ask for: AuditEvents.
 	Audit bool
-	// NoCRDs leaves the custom resource definitions out, for whoever installs them in another way.
+	// NoCRDs leaves the custom resource definitions out, for suites that install them in another way.
 	NoCRDs bool
 	// NoController leaves the controller out; StartController starts it later.
 	NoController bool
 	// ControllerEnv overrides the controller's environment; an empty value removes the variable.
 	ControllerEnv map[string]string
-	// Progress is told what is being done; nil is silence.
+	// Progress is called with each step; nil prints nothing.
 	Progress func(string)
 }
 
@@ -160,7 +163,7 @@ func (e *Environment) installCRDs() error {
 	return nil
 }
 
-// Context ends when Stop is called or a process that should run has ended; context.Cause tells which, with the last
+// Context ends when Stop is called or a process that should run has ended; context.Cause returns which, with the last
 // lines of its log.
 func (e *Environment) Context() context.Context { return e.ctx }
 
@@ -186,7 +189,7 @@ func (e *Environment) logPath(name string) string {
 	return filepath.Join(e.dir, "logs", name+".log")
 }
 
-// Stop ends every process, whatever state it is in, and removes the directory. It takes at most half a minute.
+// Stop ends every process, in any state, and removes the directory. It takes at most half a minute.
 func (e *Environment) Stop() error {
 	e.mu.Lock()
 	if e.stopped {

@@ -44,8 +44,8 @@ import (
 const tokenSeconds = 12 * 3600
 
 // Kubelet stands in for the kubelets of nodes that the controller's pods are bound to: it runs the controller's binary as
-// the pod says (command, arguments, environment, mounted files, the service account's own token) and ends it when the pod
-// goes. KWOK plays the rest of those pods. What a network namespace would give each pod, two ports of its own, comes from
+// the pod specifies (command, arguments, environment, mounted files, the service account's own token) and ends it when the pod
+// is deleted. KWOK simulates the rest of those pods. What a network namespace would give each pod, two ports of its own, comes from
 // METRICS_PORT and HEALTH_PROBE_PORT; a token of its own, from a kubeconfig where the in-cluster configuration would be.
 type Kubelet struct {
 	env       *Environment
@@ -133,7 +133,9 @@ func (k *Kubelet) sync(ctx context.Context) error {
 		}
 		wanted[pod.UID] = true
 		if k.running[pod.UID] != nil {
-			continue // one that has ended stays ended: a test is told, and nothing hides behind a restart
+			// One that has ended stays ended: a test sees it, and no restart hides it.
+			k.report(ctx, pod, k.running[pod.UID])
+			continue
 		}
 		p, err := k.run(ctx, pod)
 		if err != nil {
@@ -150,6 +152,18 @@ func (k *Kubelet) sync(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// report says how a pod has ended that is not restarted. What fails is tried again at the next sync.
+func (k *Kubelet) report(ctx context.Context, pod *corev1.Pod, p *PodProcess) {
+	if pod.Spec.RestartPolicy != corev1.RestartPolicyNever || pod.Status.Phase != corev1.PodRunning || !p.process.exited() {
+		return
+	}
+	ended := pod.DeepCopy()
+	if ended.Status.Phase = corev1.PodSucceeded; p.process.err != nil {
+		ended.Status.Phase = corev1.PodFailed
+	}
+	_ = k.env.client.Status().Patch(ctx, ended, client.MergeFrom(pod))
 }
 
 func (k *Kubelet) run(ctx context.Context, pod *corev1.Pod) (*PodProcess, error) {
@@ -186,7 +200,7 @@ func (k *Kubelet) run(ctx context.Context, pod *corev1.Pod) (*PodProcess, error)
 	if err != nil {
 		return nil, err
 	}
-	// The image's entrypoint, unless the pod says otherwise.
+	// The image's entrypoint, unless the pod overrides it.
 	line := append(slices.Clone(container.Command), container.Args...)
 	for i := range line {
 		line[i] = mounted.Replace(line[i])

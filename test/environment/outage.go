@@ -24,11 +24,11 @@ import (
 	"time"
 )
 
-// apiServerGrace is how long kube-apiserver may take to end when it is told to: by then it has closed its listener and
-// waits for watches that nobody ends.
+// apiServerGrace is how long kube-apiserver may take to end when it is stopped: by then it has closed its listener and
+// waits for open watches.
 const apiServerGrace = 3 * time.Second
 
-// StopAPIServer ends kube-apiserver, as an upgrade does or, at once, as a crash does. Everything else goes on without it.
+// StopAPIServer ends kube-apiserver, as an upgrade does or, at once, as a crash does. Everything else continues without it.
 func (e *Environment) StopAPIServer(crash bool) error {
 	e.mu.Lock()
 	i := slices.IndexFunc(e.processes, func(p *process) bool { return p.name == apiServer && !p.exited() })

@@ -69,7 +69,7 @@ var spawner = sync.OnceValue(func() chan<- func() {
 	return work
 })
 
-// start starts a command. onExit is called, in its own goroutine, when it ends without having been told to.
+// start starts a command. onExit is called, in its own goroutine, when it ends without having been stopped.
 func start(c command, onExit func(error)) (*process, error) {
 	if err := os.MkdirAll(filepath.Dir(c.log), 0o750); err != nil {
 		return nil, fmt.Errorf("making the log directory of %s: %w", c.name, err)
@@ -100,7 +100,7 @@ func start(c command, onExit func(error)) (*process, error) {
 	return p, nil
 }
 
-// failure describes an exit that nobody asked for.
+// failure describes an unexpected exit.
 func (p *process) failure() error {
 	how := "exit status 0"
 	if p.err != nil {
@@ -109,7 +109,7 @@ func (p *process) failure() error {
 	return fmt.Errorf("%s ended unexpectedly (%s); its last lines were:\n%s", p.name, how, tail(p.log, tailLines))
 }
 
-// exited says whether the process has ended.
+// exited reports whether the process has ended.
 func (p *process) exited() bool {
 	select {
 	case <-p.done:
@@ -119,7 +119,7 @@ func (p *process) exited() bool {
 	}
 }
 
-// stop ends the process and whatever it started: SIGTERM, and SIGKILL after the grace.
+// stop ends the process and its children: SIGTERM, and SIGKILL after the grace.
 func (p *process) stop(grace time.Duration) error {
 	p.stopping.Store(true)
 	_ = p.signal(syscall.SIGTERM)

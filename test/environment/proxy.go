@@ -27,8 +27,8 @@ import (
 	"time"
 )
 
-// proxy is the only way out that the controller is given: an HTTP proxy that refuses everything and counts it. What is
-// on this machine is reached without a proxy, so whatever arrives here was meant for a foreign host.
+// proxy is the only way out that the controller is given: an HTTP proxy that rejects everything and counts it. What is
+// on this machine is reached without a proxy, so every request here was meant for a foreign host.
 type proxy struct {
 	server *http.Server
 	url    string
@@ -49,7 +49,7 @@ func startProxy() (*proxy, error) {
 	return p, nil
 }
 
-// ServeHTTP counts and refuses a request.
+// ServeHTTP counts and rejects a request.
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	p.count++

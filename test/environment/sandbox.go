@@ -60,9 +60,9 @@ func (e *Environment) startSandbox(ctx context.Context) error {
 		return err
 	}
 	return e.await(ctx, "sandbox", 30*time.Second, func(ctx context.Context) (bool, error) {
-		// It says that it listens once the file is complete.
+		// It reports that it listens once the file is complete.
 		if said, err := os.ReadFile(log); err != nil || !bytes.Contains(said, []byte("listening on ")) { //nolint:gosec // a log of ours
-			return false, nil //nolint:nilerr // it may not have said anything yet
+			return false, nil //nolint:nilerr // it may not have logged anything yet
 		}
 		env, err := readEnv(envFile)
 		if err != nil {

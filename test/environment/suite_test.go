@@ -27,14 +27,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 )
 
-func TestEnvironment(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Environment")
-}
+func TestEnvironment(t *testing.T) { suite.Run(t, "Environment") }
 
 // shell is a command that runs a script of sh.
 func shell(script string) command {
@@ -52,16 +51,16 @@ func logged(p *process) func() string {
 }
 
 var _ = Describe("Processes", func() {
-	It("should tell how a process ended unexpectedly, with its last lines", func() {
+	It("should report how a process ended unexpectedly, with its last lines", func() {
 		failures := make(chan error, 1)
 		_, err := start(shell("echo first; echo out of luck >&2; exit 3"), func(err error) { failures <- err })
 		Expect(err).NotTo(HaveOccurred())
 		var failure error
-		Eventually(failures).WithTimeout(10 * time.Second).Should(Receive(&failure))
+		Eventually(failures).Should(Receive(&failure))
 		Expect(failure).To(MatchError(And(ContainSubstring("script ended unexpectedly (exit status 3)"), ContainSubstring("  first\n  out of luck"))))
 	})
 
-	It("should not complain about a process that it was told to stop", func() {
+	It("should not complain about a process that it stopped", func() {
 		failures := make(chan error, 1)
 		p, err := start(shell("exec sleep 60"), func(err error) { failures <- err })
 		Expect(err).NotTo(HaveOccurred())
@@ -73,7 +72,7 @@ var _ = Describe("Processes", func() {
 	It("should kill a process that does not heed SIGTERM", func() {
 		p, err := start(shell("trap '' TERM; echo deaf; while :; do sleep 0.1; done"), nil)
 		Expect(err).NotTo(HaveOccurred())
-		Eventually(logged(p)).WithTimeout(10 * time.Second).Should(ContainSubstring("deaf"))
+		Eventually(logged(p)).Should(ContainSubstring("deaf"))
 		Expect(p.stop(200 * time.Millisecond)).To(Succeed())
 		Expect(p.err).To(MatchError("signal: killed"))
 	})
@@ -81,10 +80,10 @@ var _ = Describe("Processes", func() {
 	It("should end what a process started, too", func() {
 		p, err := start(shell("sleep 60 & echo child $!; wait"), nil)
 		Expect(err).NotTo(HaveOccurred())
-		Eventually(logged(p)).WithTimeout(10 * time.Second).Should(ContainSubstring("child "))
+		Eventually(logged(p)).Should(ContainSubstring("child "))
 		Expect(p.stop(10 * time.Second)).To(Succeed())
-		// The group is gone when nobody is left to be signalled; a dead child may wait a moment to be reaped.
-		Eventually(func() error { return p.signal(syscall.Signal(0)) }).WithTimeout(10 * time.Second).Should(MatchError(syscall.ESRCH))
+		// The group is gone when no process is left to be signalled; a dead child may wait a moment to be reaped.
+		Eventually(func() error { return p.signal(syscall.Signal(0)) }).Should(MatchError(syscall.ESRCH))
 	})
 
 	It("should let a controller stand still and go on", func() {
@@ -93,7 +92,7 @@ var _ = Describe("Processes", func() {
 		DeferCleanup(p.kill)
 		c := &Controller{process: p}
 		ticks := func() int { return strings.Count(logged(p)(), "tick") }
-		Eventually(ticks).WithTimeout(10 * time.Second).Should(BeNumerically(">", 0))
+		Eventually(ticks).Should(BeNumerically(">", 0))
 		Expect(c.Freeze()).To(Succeed())
 		// The shell's own sleep may still end; nothing comes after it.
 		var frozen int
@@ -101,10 +100,10 @@ var _ = Describe("Processes", func() {
 			before := frozen
 			frozen = ticks()
 			return before == frozen
-		}).WithTimeout(10 * time.Second).WithPolling(300 * time.Millisecond).Should(BeTrue())
+		}).WithPolling(300 * time.Millisecond).Should(BeTrue())
 		Consistently(ticks).WithTimeout(300 * time.Millisecond).Should(Equal(frozen))
 		Expect(c.Thaw()).To(Succeed())
-		Eventually(ticks).WithTimeout(10 * time.Second).Should(BeNumerically(">", frozen))
+		Eventually(ticks).Should(BeNumerically(">", frozen))
 	})
 
 	It("should give a process nothing of our environment that could be a credential", func() {
@@ -131,7 +130,7 @@ var _ = Describe("The counting proxy", func() {
 		DeferCleanup(p.close)
 	})
 
-	DescribeTable("should count and refuse what is meant for another host", func(target string) {
+	DescribeTable("should count and reject what is meant for another host", func(target string) {
 		through, err := url.Parse(p.env()["HTTPS_PROXY"])
 		Expect(err).NotTo(HaveOccurred())
 		transport := &http.Transport{Proxy: http.ProxyURL(through)}
@@ -169,7 +168,7 @@ var _ = Describe("Small things", func() {
 		Expect(readEnv(path)).To(Equal(map[string]string{"BIZFLY_CLOUD_API_URL": "http://127.0.0.1:8080/api", "BKE_CLUSTER_TOKEN": "a=b c"}))
 	})
 
-	It("should say what to do when a binary is missing", func() {
+	It("should report what to do when a binary is missing", func() {
 		GinkgoT().Setenv("KUBEBUILDER_ASSETS", GinkgoT().TempDir())
 		_, err := (&Environment{root: GinkgoT().TempDir()}).asset("kwok")
 		Expect(err).To(MatchError(ContainSubstring("make controlplane")))

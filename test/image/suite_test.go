@@ -30,14 +30,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -51,9 +51,7 @@ func TestImage(t *testing.T) {
 	if os.Getenv("IMAGE_CHECK") == "" {
 		t.Skip("needs the image: run `make image-check`")
 	}
-	log.SetLogger(logr.Discard())
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Image")
+	suite.Run(t, "Image")
 }
 
 var env *environment.Environment
@@ -76,7 +74,7 @@ var _ = ReportAfterEach(func(report SpecReport) {
 	}
 })
 
-// status is what the kernel says of the one process of ours that runs the image's binary.
+// status is the kernel's status of the one process of ours that runs the image's binary.
 func status() (map[string]string, error) {
 	folders, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
@@ -112,7 +110,7 @@ func get(ctx context.Context, url string) string {
 }
 
 var _ = Describe("The image", func() {
-	It("should run as nobody who may do anything", func() {
+	It("should run without any privilege", func() {
 		fields, err := status()
 		Expect(err).NotTo(HaveOccurred())
 		Expect(strings.Fields(fields["Uid"])).To(HaveEach(user))
@@ -121,7 +119,7 @@ var _ = Describe("The image", func() {
 		Expect(fields["NoNewPrivs"]).To(Equal("1"))
 	})
 
-	It("should answer its probes, and say in metric and log which version of which commit it is", func(ctx SpecContext) {
+	It("should answer its probes, and report in metric and log which version of which commit it is", func(ctx SpecContext) {
 		Expect(get(ctx, env.Controller().HealthURL()+"healthz")).To(Equal("ok"))
 		Expect(get(ctx, env.Controller().HealthURL()+"readyz")).To(Equal("ok"))
 		version, commit := os.Getenv("IMAGE_VERSION"), os.Getenv("IMAGE_COMMIT")

@@ -111,7 +111,7 @@ func load(options *rules.ManagerOptions, file string, interval time.Duration) ([
 	return groups, nil
 }
 
-// Run evaluates the rules of the file over the test's history, and says what fired otherwise than expected.
+// Run evaluates the rules of the file over the test's history, and reports what fired otherwise than expected.
 func (t *RuleTest) Run(file string, interval time.Duration) (err error) {
 	input := &strings.Builder{}
 	fmt.Fprintf(input, "load %s\n", t.Interval)

@@ -27,10 +27,12 @@ import (
 
 // Query is one expression of a dashboard.
 type Query struct {
-	// Dashboard, Panel and RefID say where it is.
+	// Dashboard, Panel and RefID locate it.
 	Dashboard, Panel, RefID string
 	// Expr is what Prometheus is asked, the dashboard's variables filled in as for everything.
 	Expr string
+	// Legend is how the panel names a series: text with {{labels}}.
+	Legend string
 }
 
 type dashboard struct {
@@ -49,8 +51,9 @@ type panel struct {
 	Title   string  `json:"title"`
 	Panels  []panel `json:"panels"`
 	Targets []struct {
-		RefID string `json:"refId"`
-		Expr  string `json:"expr"`
+		RefID  string `json:"refId"`
+		Expr   string `json:"expr"`
+		Legend string `json:"legendFormat"`
 	} `json:"targets"`
 }
 
@@ -121,7 +124,7 @@ func (d *dashboard) queries(file string, panels []panel, known map[string]string
 			if len(unknown) > 0 {
 				return nil, fmt.Errorf("%s: panel %q uses unknown variables: %s", file, p.Title, strings.Join(unknown, ", "))
 			}
-			queries = append(queries, Query{Dashboard: file, Panel: p.Title, RefID: t.RefID, Expr: expr})
+			queries = append(queries, Query{Dashboard: file, Panel: p.Title, RefID: t.RefID, Expr: expr, Legend: t.Legend})
 		}
 	}
 	return queries, nil

@@ -144,17 +144,24 @@ func (s *Scrapes) add(app storage.Appender, series labels.Labels, at int64, valu
 	return nil
 }
 
-// Points evaluates an expression over the whole run, and returns how many numbers came out.
-func (s *Scrapes) Points(ctx context.Context, expr string) (int, error) {
+// Range evaluates an expression over the complete run.
+func (s *Scrapes) Range(ctx context.Context, expr string) (promql.Matrix, error) {
 	query, err := s.engine.NewRangeQuery(ctx, s.db, nil, expr, s.Start, s.End, 3*time.Second)
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", expr, err)
+		return nil, fmt.Errorf("%s: %w", expr, err)
 	}
-	defer query.Close()
-	result := query.Exec(ctx)
-	matrix, err := result.Matrix()
+	matrix, err := query.Exec(ctx).Matrix()
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", expr, err)
+		return nil, fmt.Errorf("%s: %w", expr, err)
+	}
+	return matrix, nil
+}
+
+// Points evaluates an expression over the complete run, and returns how many numbers came out.
+func (s *Scrapes) Points(ctx context.Context, expr string) (int, error) {
+	matrix, err := s.Range(ctx, expr)
+	if err != nil {
+		return 0, err
 	}
 	count := 0
 	for _, series := range matrix {

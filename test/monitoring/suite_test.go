@@ -17,12 +17,17 @@ limitations under the License.
 package monitoring_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -35,16 +40,13 @@ const (
 	root       = "../.."
 	alertsFile = root + "/charts/karpenter-provider-bizflycloud/files/alerts.yaml"
 	dashboards = root + "/charts/karpenter-provider-bizflycloud/files/dashboards"
-	runbooks   = root + "/docs/runbooks"
-	runbookURL = "https://github.com/bizflycloud/karpenter-provider-bizflycloud/blob/main/docs/runbooks/"
+	runbooks   = root + "/docs/operate/runbooks"
+	runbookURL = "https://github.com/bizflycloud/karpenter-provider-bizflycloud/blob/main/docs/operate/runbooks/"
 )
 
 var scrapes *monitoring.Scrapes
 
-func TestMonitoring(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Monitoring")
-}
+func TestMonitoring(t *testing.T) { suite.Run(t, "Monitoring") }
 
 var _ = BeforeSuite(func() {
 	var err error
@@ -81,6 +83,39 @@ var _ = Describe("The dashboards", func() {
 		}
 		Expect(strings.Join(failures, "\n")).To(BeEmpty())
 		Expect(len(queries)).To(BeNumerically(">=", 40))
+	})
+	It("should give their numbers to those who draw them", func(ctx SpecContext) {
+		file := os.Getenv("PANELS")
+		if file == "" {
+			Skip("PANELS names the file for docs/.vitepress/dashboards.mjs")
+		}
+		queries, err := monitoring.Queries(dashboards)
+		Expect(err).ToNot(HaveOccurred())
+		type series struct {
+			Dashboard, Panel, Name string
+			// Points are seconds since the start and values.
+			Points [][2]float64
+		}
+		var all []series
+		label := regexp.MustCompile(`\{\{\s*(\w+)\s*\}\}`)
+		for _, q := range queries {
+			matrix, err := scrapes.Range(ctx, q.Expr)
+			Expect(err).ToNot(HaveOccurred())
+			for _, found := range matrix {
+				s := series{Dashboard: q.Dashboard, Panel: q.Panel, Name: label.ReplaceAllStringFunc(q.Legend, func(text string) string {
+					return found.Metric.Get(label.FindStringSubmatch(text)[1])
+				})}
+				for _, point := range found.Floats {
+					if !math.IsNaN(point.F) && !math.IsInf(point.F, 0) {
+						s.Points = append(s.Points, [2]float64{float64(point.T-scrapes.Start.UnixMilli()) / 1000, point.F})
+					}
+				}
+				all = append(all, s)
+			}
+		}
+		text, err := json.Marshal(all)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(os.WriteFile(file, text, 0o600)).To(Succeed())
 	})
 })
 

@@ -33,10 +33,10 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 )
 
-// seeds is how many worlds are tried; PROPERTY_SEEDS overrides it for a long search, PROPERTY_SEED replays one.
+// seeds is how many simulations are tried; PROPERTY_SEEDS overrides it for a long search, PROPERTY_SEED replays one.
 const seeds = 12
 
-// history is what happened in a world.
+// history is what happened in a simulation.
 type history struct {
 	// commands are all commands, costs what all nodes cost before the first and after each, in VND per hour.
 	commands []string
@@ -46,49 +46,49 @@ type history struct {
 	spent, saved float64
 }
 
-// consolidation fills a world at random, ends some of the pods, and lets core consolidate until it finds nothing more to
+// consolidation fills a simulation at random, ends some of the pods, and lets core consolidate until it finds nothing more to
 // do; then more pods come, some go, and once more. It returns an error when the cost did not fall with a command, when
 // there was no end, or when a pod lost its place.
 func consolidation(ctx context.Context, seed uint64, wrap func(*cloudprovider.CloudProvider) corecloudprovider.CloudProvider) (*history, error) {
-	w, err := newWorld(ctx, seed, wrap)
+	sim, err := newSimulation(ctx, seed, wrap)
 	if err != nil {
 		return nil, err
 	}
-	defer w.CloseCloud()
-	if err := w.addPools(ctx); err != nil {
+	defer sim.CloseCloud()
+	if err := sim.addPools(ctx); err != nil {
 		return nil, err
 	}
-	w.reprice()
-	if err := w.sellOut(ctx); err != nil {
+	sim.reprice()
+	if err := sim.sellOut(ctx); err != nil {
 		return nil, err
 	}
 	h := &history{}
 	for range 2 {
-		if err := w.addOversized(ctx, w.random.IntN(5)); err != nil {
+		if err := sim.addOversized(ctx, sim.random.IntN(5)); err != nil {
 			return h, err
 		}
-		for range 1 + w.random.IntN(3) {
-			if err := w.addPods(ctx, 2+w.random.IntN(12)); err != nil {
+		for range 1 + sim.random.IntN(3) {
+			if err := sim.addPods(ctx, 2+sim.random.IntN(12)); err != nil {
 				return h, err
 			}
-			if unplaced, err := w.provision(ctx); err != nil || unplaced > 0 {
+			if unplaced, err := sim.provision(ctx); err != nil || unplaced > 0 {
 				return h, fmt.Errorf("%d pods found no place: %w", unplaced, err)
 			}
 		}
-		if err := w.removePods(ctx, pick(w, 0, 0.3, 0.7)); err != nil {
+		if err := sim.removePods(ctx, pick(sim, 0, 0.3, 0.7)); err != nil {
 			return h, err
 		}
-		if err := w.settle(ctx, h); err != nil {
+		if err := sim.settle(ctx, h); err != nil {
 			return h, err
 		}
 	}
-	h.nodes = w.nodes
+	h.nodes = sim.nodes
 	return h, nil
 }
 
 // settle consolidates until there is nothing to do.
-func (w *world) settle(ctx context.Context, h *history) error {
-	before, err := w.cost(ctx)
+func (sim *simulation) settle(ctx context.Context, h *history) error {
+	before, err := sim.cost(ctx)
 	if err != nil {
 		return err
 	}
@@ -97,18 +97,18 @@ func (w *world) settle(ctx context.Context, h *history) error {
 	// Each command either removes nodes or makes one of them smaller. A node is replaced by the cheapest that fits, so
 	// more than a few replacements per node would be a loop that has not closed yet.
 	claims := &karpv1.NodeClaimList{}
-	if err := w.Client.List(ctx, claims); err != nil {
+	if err := sim.Client.List(ctx, claims); err != nil {
 		return err
 	}
 	bound := 5 + 4*len(claims.Items)
 	quiet := 0
 	for range bound {
-		done, err := w.consolidate(ctx)
+		done, err := sim.consolidate(ctx)
 		if err != nil {
 			return err
 		}
 		if len(done) == 0 {
-			// Once more: core also gives up when a validation finds that something has changed.
+			// Once more: core also aborts when a validation finds that something has changed.
 			if quiet++; quiet == 2 {
 				return nil
 			}
@@ -116,7 +116,7 @@ func (w *world) settle(ctx context.Context, h *history) error {
 		}
 		quiet = 0
 		h.commands = append(h.commands, done...)
-		after, err := w.cost(ctx)
+		after, err := sim.cost(ctx)
 		if err != nil {
 			return err
 		}
@@ -126,7 +126,7 @@ func (w *world) settle(ctx context.Context, h *history) error {
 		}
 		h.saved += before - after
 		before = after
-		homeless, overfull, err := w.homeless(ctx)
+		homeless, overfull, err := sim.homeless(ctx)
 		if err != nil {
 			return err
 		}
@@ -187,7 +187,7 @@ var _ = Describe("Consolidation by core's disruption controller with our instanc
 			spent += h.spent
 			saved += h.saved
 		}
-		AddReportEntry("worlds", fmt.Sprintf("%d worlds, %d nodes, %d commands of which %d replaced nodes, %.0f %% saved",
+		AddReportEntry("simulations", fmt.Sprintf("%d simulations, %d nodes, %d commands of which %d replaced nodes, %.0f %% saved",
 			len(tried), nodes, commands, replacements, 100*saved/spent))
 		if replay < 0 {
 			Expect(replacements).To(BeNumerically(">", len(tried)/4), "there was hardly anything to consolidate")

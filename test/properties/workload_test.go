@@ -41,45 +41,45 @@ import (
 )
 
 // pick returns one of them.
-func pick[T any](w *world, from ...T) T { return from[w.random.IntN(len(from))] }
+func pick[T any](sim *simulation, from ...T) T { return from[sim.random.IntN(len(from))] }
 
-// addPools makes one or two NodePools, with everything that has a say in what consolidation may do.
-func (w *world) addPools(ctx context.Context) error {
-	for i := range pick(w, 1, 1, 2) {
+// addPools makes one or two NodePools, with every setting that affects consolidation.
+func (sim *simulation) addPools(ctx context.Context) error {
+	for i := range pick(sim, 1, 1, 2) {
 		pool := unit.NodePool()
 		pool.Name = fmt.Sprintf("pool-%d", i)
-		pool.Spec.Template.Spec.Requirements = pick(w,
+		pool.Spec.Template.Spec.Requirements = pick(sim,
 			nil, nil,
 			[]karpv1.NodeSelectorRequirementWithMinValues{unit.Requirement(v1alpha1.LabelInstanceCategory, corev1.NodeSelectorOpNotIn, "basic")},
 			[]karpv1.NodeSelectorRequirementWithMinValues{unit.Requirement(v1alpha1.LabelInstanceCPU, corev1.NodeSelectorOpLt, "17")},
 		)
-		if w.random.IntN(2) == 0 {
-			// Core plans replacements otherwise where a NodePool says nothing of it.
+		if sim.random.IntN(2) == 0 {
+			// Core plans replacements otherwise where a NodePool does not set it.
 			pool.Spec.Template.Spec.Requirements = append(pool.Spec.Template.Spec.Requirements,
 				unit.Requirement(karpv1.CapacityTypeLabelKey, corev1.NodeSelectorOpIn, karpv1.CapacityTypeOnDemand))
 		}
 		pool.Spec.Disruption = karpv1.Disruption{
-			ConsolidationPolicy: pick(w, karpv1.ConsolidationPolicyWhenEmptyOrUnderutilized, karpv1.ConsolidationPolicyWhenEmptyOrUnderutilized,
+			ConsolidationPolicy: pick(sim, karpv1.ConsolidationPolicyWhenEmptyOrUnderutilized, karpv1.ConsolidationPolicyWhenEmptyOrUnderutilized,
 				karpv1.ConsolidationPolicyWhenEmpty, karpv1.ConsolidationPolicyBalanced),
 			ConsolidateAfter: karpv1.MustParseNillableDuration("0s"),
-			Budgets:          []karpv1.Budget{{Nodes: pick(w, "100%", "100%", "1", "30%")}},
+			Budgets:          []karpv1.Budget{{Nodes: pick(sim, "100%", "100%", "1", "30%")}},
 		}
-		if err := w.Client.Create(ctx, pool); err != nil {
+		if err := sim.Client.Create(ctx, pool); err != nil {
 			return err
 		}
-		w.pools = append(w.pools, pool)
+		sim.pools = append(sim.pools, pool)
 	}
 	return nil
 }
 
-// reprice replaces the prices in every other world by some that a user might bring along: any table whose rates are above
+// reprice replaces the prices in every other simulation by some that a user might bring along: any table whose rates are above
 // 0, so also one where a dedicated server is the cheapest.
-func (w *world) reprice() {
-	if w.random.IntN(2) == 0 {
+func (sim *simulation) reprice() {
+	if sim.random.IntN(2) == 0 {
 		return
 	}
 	table := lo.Must(pricing.ParseTable(lo.Must(os.ReadFile("../../internal/providers/pricing/table.yaml"))))
-	factor := func() float64 { return 0.2 + 3*w.random.Float64() }
+	factor := func() float64 { return 0.2 + 3*sim.random.Float64() }
 	for _, category := range slices.Sorted(maps.Keys(table.Categories)) {
 		rates := table.Categories[category]
 		table.Categories[category] = pricing.ComputeRates{CPU: rates.CPU * factor(), MemoryGiB: rates.MemoryGiB * factor()}
@@ -88,33 +88,33 @@ func (w *world) reprice() {
 	for _, medium := range slices.Sorted(maps.Keys(table.Disks)) {
 		table.Disks[medium] *= factor()
 	}
-	w.Tune(func(o *options.Options) { o.Prices = table })
+	sim.Tune(func(o *options.Options) { o.Prices = table })
 }
 
 // sellOut takes some offerings out of sale for longer than the test lasts.
-func (w *world) sellOut(ctx context.Context) error {
-	types, err := w.CloudProvider.GetInstanceTypes(ctx, w.pools[0])
+func (sim *simulation) sellOut(ctx context.Context) error {
+	types, err := sim.CloudProvider.GetInstanceTypes(ctx, sim.pools[0])
 	if err != nil {
 		return err
 	}
-	for range pick(w, 0, 0, 5, 40) {
-		it := types[w.random.IntN(len(types))]
-		offering := it.Offerings[w.random.IntN(len(it.Offerings))]
-		w.Capacity.MarkUnavailable(ctx, capacity.Offering{Flavor: it.Name, Zone: offering.Zone(), BillingPlan: bizfly.PlanWord(v1alpha1.BillingPlanOnDemand)},
+	for range pick(sim, 0, 0, 5, 40) {
+		it := types[sim.random.IntN(len(types))]
+		offering := it.Offerings[sim.random.IntN(len(it.Offerings))]
+		sim.Capacity.MarkUnavailable(ctx, capacity.Offering{Flavor: it.Name, Zone: offering.Zone(), BillingPlan: bizfly.PlanWord(v1alpha1.BillingPlanOnDemand)},
 			capacity.ReasonInsufficientCapacity, 10000*time.Hour)
 	}
 	return nil
 }
 
-// addOversized launches nodes that nobody would choose, and runs nothing there yet.
-func (w *world) addOversized(ctx context.Context, count int) error {
+// addOversized launches nodes that are too large, and runs nothing there yet.
+func (sim *simulation) addOversized(ctx context.Context, count int) error {
 	for range count {
-		pool := w.pools[w.random.IntN(len(w.pools))]
-		claim, err := w.NodeClaim(ctx, pool, unit.Requirement(v1alpha1.LabelInstanceCPU, corev1.NodeSelectorOpIn, pick(w, "4", "8", "16")))
+		pool := sim.pools[sim.random.IntN(len(sim.pools))]
+		claim, err := sim.NodeClaim(ctx, pool, unit.Requirement(v1alpha1.LabelInstanceCPU, corev1.NodeSelectorOpIn, pick(sim, "4", "8", "16")))
 		if err != nil {
 			return err
 		}
-		if err := w.launch(ctx, claim.Name, nil); err != nil {
+		if err := sim.launch(ctx, claim.Name, nil); err != nil {
 			return err
 		}
 	}
@@ -122,24 +122,24 @@ func (w *world) addOversized(ctx context.Context, count int) error {
 }
 
 // addPods makes pending pods of many shapes.
-func (w *world) addPods(ctx context.Context, count int) error {
+func (sim *simulation) addPods(ctx context.Context, count int) error {
 	for range count {
-		app := map[string]string{"app": pick(w, "a", "b", "c")}
+		app := map[string]string{"app": pick(sim, "a", "b", "c")}
 		options := coretest.PodOptions{
 			ObjectMeta: metav1.ObjectMeta{Labels: app, OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "app", UID: "app", Controller: lo.ToPtr(true),
 			}}},
 			ResourceRequirements: corev1.ResourceRequirements{Requests: corev1.ResourceList{
-				corev1.ResourceCPU:    *resource.NewMilliQuantity(int64(pick(w, 50, 100, 250, 500, 1000, 1500, 3000)), resource.DecimalSI),
-				corev1.ResourceMemory: *resource.NewQuantity(int64(pick(w, 64, 128, 256, 512, 1024, 2048, 6000))<<20, resource.BinarySI),
+				corev1.ResourceCPU:    *resource.NewMilliQuantity(int64(pick(sim, 50, 100, 250, 500, 1000, 1500, 3000)), resource.DecimalSI),
+				corev1.ResourceMemory: *resource.NewQuantity(int64(pick(sim, 64, 128, 256, 512, 1024, 2048, 6000))<<20, resource.BinarySI),
 			}},
 		}
-		switch w.random.IntN(10) {
+		switch sim.random.IntN(10) {
 		case 0:
-			options.NodeSelector = map[string]string{corev1.LabelTopologyZone: pick(w, "HN1", "HN2")}
+			options.NodeSelector = map[string]string{corev1.LabelTopologyZone: pick(sim, "HN1", "HN2")}
 		case 1:
 			options.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
-				MaxSkew: 1, TopologyKey: pick(w, corev1.LabelTopologyZone, corev1.LabelHostname), WhenUnsatisfiable: corev1.DoNotSchedule,
+				MaxSkew: 1, TopologyKey: pick(sim, corev1.LabelTopologyZone, corev1.LabelHostname), WhenUnsatisfiable: corev1.DoNotSchedule,
 				LabelSelector: &metav1.LabelSelector{MatchLabels: app},
 			}}
 		case 2:
@@ -150,10 +150,10 @@ func (w *world) addPods(ctx context.Context, count int) error {
 			options.Annotations = map[string]string{karpv1.DoNotDisruptAnnotationKey: "true"}
 		}
 		pod := coretest.UnschedulablePod(options)
-		if err := w.Client.Create(ctx, pod); err != nil {
+		if err := sim.Client.Create(ctx, pod); err != nil {
 			return err
 		}
-		if err := w.cluster.UpdatePod(ctx, pod); err != nil {
+		if err := sim.cluster.UpdatePod(ctx, pod); err != nil {
 			return err
 		}
 	}
@@ -161,30 +161,30 @@ func (w *world) addPods(ctx context.Context, count int) error {
 }
 
 // removePods ends each pod with the probability.
-func (w *world) removePods(ctx context.Context, probability float64) error {
+func (sim *simulation) removePods(ctx context.Context, probability float64) error {
 	pods := &corev1.PodList{}
-	if err := w.Client.List(ctx, pods); err != nil {
+	if err := sim.Client.List(ctx, pods); err != nil {
 		return err
 	}
 	for i := range pods.Items {
-		if w.random.Float64() >= probability {
+		if sim.random.Float64() >= probability {
 			continue
 		}
-		if err := w.Client.Delete(ctx, &pods.Items[i], client.GracePeriodSeconds(0)); err != nil {
+		if err := sim.Client.Delete(ctx, &pods.Items[i], client.GracePeriodSeconds(0)); err != nil {
 			return err
 		}
-		w.cluster.DeletePod(client.ObjectKeyFromObject(&pods.Items[i]))
+		sim.cluster.DeletePod(client.ObjectKeyFromObject(&pods.Items[i]))
 	}
 	return nil
 }
 
-// homeless returns the pods that run on no node that exists, and overfull the nodes that were promised too much.
-func (w *world) homeless(ctx context.Context) (homeless, overfull []string, err error) {
+// homeless returns the pods that run on no node that exists, and overfull the nodes that have too many pods.
+func (sim *simulation) homeless(ctx context.Context) (homeless, overfull []string, err error) {
 	nodes, pods := &corev1.NodeList{}, &corev1.PodList{}
-	if err := w.Client.List(ctx, nodes); err != nil {
+	if err := sim.Client.List(ctx, nodes); err != nil {
 		return nil, nil, err
 	}
-	if err := w.Client.List(ctx, pods); err != nil {
+	if err := sim.Client.List(ctx, pods); err != nil {
 		return nil, nil, err
 	}
 	left := map[string]corev1.ResourceList{}
@@ -193,19 +193,19 @@ func (w *world) homeless(ctx context.Context) (homeless, overfull []string, err 
 	}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		room, exists := left[pod.Spec.NodeName]
+		free, exists := left[pod.Spec.NodeName]
 		if !exists {
 			homeless = append(homeless, pod.Name)
 			continue
 		}
 		for name, quantity := range pod.Spec.Containers[0].Resources.Requests {
-			rest := room[name]
+			rest := free[name]
 			rest.Sub(quantity)
-			room[name] = rest
+			free[name] = rest
 		}
 	}
-	for name, room := range left {
-		if room.Cpu().Sign() < 0 || room.Memory().Sign() < 0 {
+	for name, free := range left {
+		if free.Cpu().Sign() < 0 || free.Memory().Sign() < 0 {
 			overfull = append(overfull, name)
 		}
 	}

@@ -30,14 +30,13 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 )
 
-func TestSandbox(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Sandbox")
-}
+func TestSandbox(t *testing.T) { suite.Run(t, "Sandbox") }
 
 // output is a buffer that may be read while it is written.
 type output struct {
@@ -67,16 +66,16 @@ var _ = Describe("The sandbox", func() {
 		go func() { ended <- run(ctx, args, out) }()
 		DeferCleanup(func() {
 			cancel()
-			Eventually(ended, "5s").Should(Receive(Succeed()))
+			Eventually(ended).Should(Receive(Succeed()))
 			_, err := get(url + "/_sandbox/state")
 			Expect(err).To(HaveOccurred(), "it no longer listens")
 		})
-		Eventually(out.String, "5s").Should(ContainSubstring("listening on http://"))
+		Eventually(out.String).Should(ContainSubstring("listening on http://"))
 		_, line, _ := strings.Cut(out.String(), "listening on ")
 		return strings.TrimSpace(line), out
 	}
 
-	It("should say in one line where it listens, and answer there until it is told to stop", func() {
+	It("should print in one line where it listens, and answer there until it is stopped", func() {
 		url, out := start()
 		Expect(out.String()).To(Equal("listening on " + url + "\n"))
 		status, err := get(url + "/_sandbox/state")
@@ -129,9 +128,12 @@ var _ = Describe("The sandbox", func() {
 		Expect(response.Body.Close()).To(Succeed())
 		Expect(string(answer)).To(ContainSubstring(said))
 	},
-		Entry("the auth_method of application credentials", "--app-credential-login=app_credential", "POST", "/api/token", `{"auth_method":"application_credential"}`, "There is no such auth_method"),
-		Entry("the field of their id", "--app-credential-id-field=id", "POST", "/api/token", `{"auth_method":"application_credential","credential_id":"x"}`, `unknown field \"credential_id\"`),
-		Entry("how regions are written", "--service-regions=short", "GET", "/api/auth/service", "", `"canonical_name":"kubernetes_engine","code":"BKE","description":"Kubernetes Engine","enabled":true`),
+		Entry("the auth_method of application credentials", "--app-credential-login=app_credential", "POST", "/api/token",
+			`{"auth_method":"application_credential"}`, "There is no such auth_method"),
+		Entry("the field of their id", "--app-credential-id-field=id", "POST", "/api/token", `{"auth_method":"application_credential","credential_id":"x"}`,
+			`unknown field \"credential_id\"`),
+		Entry("how regions are written", "--service-regions=short", "GET", "/api/auth/service", "",
+			`"canonical_name":"kubernetes_engine","code":"BKE","description":"Kubernetes Engine","enabled":true`),
 	)
 
 	DescribeTable("should write the environment to a file that a shell can read",
@@ -142,7 +144,8 @@ var _ = Describe("The sandbox", func() {
 			info, err := os.Stat(file)
 			Expect(err).ToNot(HaveOccurred())
 			Expect(info.Mode().Perm()).To(Equal(os.FileMode(0o600)))
-			printed, err := exec.CommandContext(context.Background(), "sh", "-c", `. "$0" && echo "$BIZFLY_CLOUD_API_URL $BIZFLY_CLOUD_REGION $CLUSTER_NAME"`, file).Output()
+			printed, err := exec.CommandContext(context.Background(), "sh", "-c", `. "$0" && echo "$BIZFLY_CLOUD_API_URL $BIZFLY_CLOUD_REGION $CLUSTER_NAME"`, file).
+				Output()
 			Expect(err).ToNot(HaveOccurred())
 			Expect(string(printed)).To(Equal(url + "/api HN sandbox\n"))
 		},
@@ -150,7 +153,7 @@ var _ = Describe("The sandbox", func() {
 		Entry("as the next argument", func(file string) []string { return []string{"--print-env", file, "--seed=3"} }),
 	)
 
-	DescribeTable("should refuse what makes no sense",
+	DescribeTable("should reject what makes no sense",
 		func(text string, args ...string) {
 			Expect(run(context.Background(), args, &output{})).To(MatchError(ContainSubstring(text)))
 		},

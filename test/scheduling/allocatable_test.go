@@ -38,7 +38,7 @@ var _ = Describe("Nodes whose worker image keeps more from pods than was estimat
 	BeforeEach(func() {
 		pool = ready(unit.NodePool(unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, name)))
 	})
-	promised := func() corev1.ResourceList {
+	planned := func() corev1.ResourceList {
 		GinkgoHelper()
 		return typesOf(env.CloudProvider, pool)[name].Allocatable()
 	}
@@ -49,13 +49,14 @@ var _ = Describe("Nodes whose worker image keeps more from pods than was estimat
 		})
 		return h
 	}
-	// filling is a pod that leaves nothing of what is promised but 50m, which is for rounding.
+	// filling is a pod that leaves nothing of what is planned but 50m, which is for rounding.
 	filling := func() *corev1.Pod {
 		GinkgoHelper()
-		cpu := promised()[corev1.ResourceCPU]
+		cpu := planned()[corev1.ResourceCPU]
 		cpu.Sub(resource.MustParse("50m"))
 		return coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: corev1.ResourceRequirements{Requests: corev1.ResourceList{
-			corev1.ResourceCPU: cpu, corev1.ResourceMemory: promised()[corev1.ResourceMemory], corev1.ResourceEphemeralStorage: promised()[corev1.ResourceEphemeralStorage],
+			corev1.ResourceCPU: cpu, corev1.ResourceMemory: planned()[corev1.ResourceMemory],
+			corev1.ResourceEphemeralStorage: planned()[corev1.ResourceEphemeralStorage],
 		}}})
 	}
 	nodes := func() int { return len(expectations.ExpectNodes(ctx, env.Client)) }
@@ -66,8 +67,8 @@ var _ = Describe("Nodes whose worker image keeps more from pods than was estimat
 			Expect(h.settle(filling())).To(HaveLen(1), "nothing holds the pod any more, and core knows it")
 			Expect(nodes()).To(Equal(inVain))
 			node := expectations.ExpectNodes(ctx, env.Client)[0]
-			for of, quantity := range promised() {
-				Expect(quantity.Cmp(node.Status.Allocatable[of])).To(BeNumerically("<=", 0), "more %s is promised than there is", of)
+			for of, quantity := range planned() {
+				Expect(quantity.Cmp(node.Status.Allocatable[of])).To(BeNumerically("<=", 0), "more %s is planned than there is", of)
 			}
 			Expect(h.settle(filling())).To(BeEmpty())
 			Expect(nodes()).To(Equal(inVain), "the nodes that were launched in vain are used")
@@ -76,10 +77,10 @@ var _ = Describe("Nodes whose worker image keeps more from pods than was estimat
 			}
 			Expect(nodes()).To(Equal(inVain + 1))
 		},
-		Entry("once, for what one node is believed", list("cpu", "200m", "memory", "600Mi", "ephemeral-storage", "2Gi"), 1),
+		Entry("once, for what one node shows", list("cpu", "200m", "memory", "600Mi", "ephemeral-storage", "2Gi"), 1),
 		Entry("twice, for what needs a second witness", list("cpu", "1500m", "memory", "3Gi", "ephemeral-storage", "15Gi"), 2),
 	)
-	It("should not be launched in vain where the NodeClass says what the image reserves", func() {
+	It("should not be launched in vain where the NodeClass sets what the image reserves", func() {
 		class := &v1alpha1.BizflyNodeClass{}
 		Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, class)).To(Succeed())
 		class.Spec.Kubelet = &v1alpha1.KubeletConfiguration{SystemReserved: map[string]string{"cpu": "1600m", "memory": "3200Mi", "ephemeral-storage": "15Gi"}}

@@ -65,7 +65,7 @@ func newHouse(memoryOverhead float64) *house {
 }
 
 // settle does what a cluster does until every pod runs or nothing more happens, and returns the pods that wait. After
-// so many rounds it would go on for ever.
+// so many rounds it would go on indefinitely.
 func (h *house) settle(pods ...*corev1.Pod) []*corev1.Pod {
 	GinkgoHelper()
 	for _, p := range pods {

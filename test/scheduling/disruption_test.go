@@ -50,8 +50,8 @@ func (h hasty) After(d time.Duration) <-chan time.Time {
 	return passed
 }
 
-// disrupted lets core look once for nodes to disrupt, launches what it wants instead, and ends what it gives up. It
-// returns how many nodes were given up.
+// disrupted lets core look once for nodes to disrupt, launches replacements, and terminates what it removes. It
+// returns how many nodes were removed.
 func (h *house) disrupted() int {
 	GinkgoHelper()
 	clk := hasty{env.Clock}
@@ -64,7 +64,8 @@ func (h *house) disrupted() int {
 	}
 	h.cluster.MarkUnconsolidated()
 	queue := disruption.NewQueue(env.Client, env.Recorder, h.cluster, clk, h.provisioner)
-	controller := disruption.NewController(ctx, clk, env.Client, h.provisioner, env.CloudProvider, env.Recorder, h.cluster, queue, cost.NewClusterCost(ctx, env.CloudProvider, env.Client))
+	controller := disruption.NewController(ctx, clk, env.Client, h.provisioner, env.CloudProvider, env.Recorder, h.cluster, queue,
+		cost.NewClusterCost(ctx, env.CloudProvider, env.Client))
 	Eventually(func() bool { return h.cluster.Synced(ctx) }).WithTimeout(patience).Should(BeTrue())
 	expectations.ExpectSingletonReconciled(ctx, controller)
 	given := 0
@@ -170,7 +171,7 @@ var _ = Describe("Disruption", func() {
 		Expect(env.Sandbox.State().Volumes).To(BeEmpty())
 		Expect(expectations.ExpectNodes(ctx, env.Client)).To(BeEmpty())
 	})
-	It("should replace a node that is much too large by the one that a person would buy, and then rest", func() {
+	It("should replace a node that is much too large by the one of the right size, and then rest", func() {
 		large := coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("12", "20Gi")})
 		small := coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("500m", "512Mi")})
 		Expect(house.settle(large, small)).To(BeEmpty())
@@ -197,7 +198,7 @@ var _ = Describe("Disruption", func() {
 			if house.disrupted() == 0 {
 				break
 			}
-			Expect(cost()).To(BeNumerically("<", before), "the cluster has become dearer")
+			Expect(cost()).To(BeNumerically("<", before), "the cluster has become more expensive")
 			before = cost()
 		}
 		Expect(servers()).To(HaveLen(1))

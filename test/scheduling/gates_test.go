@@ -137,7 +137,7 @@ var _ = Describe("Feature gates", func() {
 			Expect(servers()).To(HaveEach(HaveField("Flavor.VCPUs", 4)))
 			Expect(lo.Uniq(lo.Map(servers(), func(s cloud.Server, _ int) string { return s.Flavor.Name }))).To(HaveLen(1))
 		})
-		It("should buy them with a saving plan when the NodeClass says so", func() {
+		It("should launch them with a saving plan when the NodeClass sets one", func() {
 			nodeClass := &v1alpha1.BizflyNodeClass{}
 			Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, nodeClass)).To(Succeed())
 			Expect(env.Client.Delete(ctx, nodeClass)).To(Succeed())
@@ -149,7 +149,7 @@ var _ = Describe("Feature gates", func() {
 	})
 
 	Describe("TerminateFirst", func() {
-		// full is a static NodePool of one node at its node limit, which leaves no room for a replacement.
+		// full is a static NodePool of one node at its node limit, which leaves no capacity for a replacement.
 		full := func() (*house, *karpv1.NodePool) {
 			GinkgoHelper()
 			pool := unit.NodePool(unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "p2.2c_4g"))
@@ -183,7 +183,7 @@ var _ = Describe("Feature gates", func() {
 	})
 
 	Describe("PodDeletionCostManagement", func() {
-		It("should tell ReplicaSets which pods to remove first", func() {
+		It("should mark for ReplicaSets which pods to remove first", func() {
 			with(coretest.FeatureGates{PodDeletionCostManagement: lo.ToPtr(true)})
 			pool := unit.NodePool(unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "p2.2c_4g"))
 			pool.Spec.Disruption.ConsolidationPolicy = karpv1.ConsolidationPolicyWhenEmptyOrUnderutilized
@@ -214,7 +214,7 @@ var _ = Describe("Feature gates", func() {
 	})
 
 	Describe("CapacityBuffer", func() {
-		It("should launch room for pods that do not exist yet", func() {
+		It("should launch capacity for pods that do not exist yet", func() {
 			with(coretest.FeatureGates{CapacityBuffer: lo.ToPtr(true)})
 			core := newPlanner(env.CloudProvider)
 			ready(unit.NodePool())
@@ -233,7 +233,7 @@ var _ = Describe("Feature gates", func() {
 			}
 			expectations.ExpectApplied(ctx, env.Client, template, buffer)
 			DeferCleanup(func() { expectations.ExpectDeleted(ctx, env.Client, template, buffer) })
-			expectations.ExpectReconcileSucceeded(ctx, capacitybuffer.NewController(env.Client, nobody{}, core.virtual), client.ObjectKeyFromObject(buffer))
+			expectations.ExpectReconcileSucceeded(ctx, capacitybuffer.NewController(env.Client, noTrigger{}, core.virtual), client.ObjectKeyFromObject(buffer))
 			results, err := core.provisioner.Schedule(ctx)
 			Expect(err).ToNot(HaveOccurred())
 			Expect(results.NewNodeClaims).ToNot(BeEmpty())
@@ -256,11 +256,11 @@ var _ = Describe("Feature gates", func() {
 	})
 })
 
-// nobody waits for the provisioner.
-type nobody struct{}
+// noTrigger ignores the triggers of the provisioner.
+type noTrigger struct{}
 
 // Trigger implements capacitybuffer.ProvisionerTrigger.
-func (nobody) Trigger(types.UID) {}
+func (noTrigger) Trigger(types.UID) {}
 
 // TriggerReconcile implements capacitybuffer.ProvisionerTrigger.
-func (nobody) TriggerReconcile() {}
+func (noTrigger) TriggerReconcile() {}

@@ -137,7 +137,7 @@ var _ = Describe("Servers with GPUs", func() {
 		Eventually(servers).WithTimeout(patience).Should(BeEmpty())
 		expectations.ExpectDeleted(ctx, env.Client, plugin)
 	})
-	It("should be known by what the tuning says of a flavor whose GPU the cloud does not name", func() {
+	It("should be known by the tuning of a flavor whose GPU the cloud does not name", func() {
 		env.Tune(func(o *options.Options) {
 			o.FlavorOverrides = map[string]options.FlavorOverride{"e2.16c_64g": {GPUName: "NVIDIA L40", GPUCount: lo.ToPtr(2)}}
 		})

@@ -37,15 +37,15 @@ var _ = Describe("Nodes that see less memory than is advertised", func() {
 	poolOf := func(flavors ...string) {
 		pool = ready(unit.NodePool(unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, flavors...)))
 	}
-	// promised is the memory that pods may have on a node of the flavor, as core plans with it.
-	promised := func() resource.Quantity {
+	// planned is the memory that pods may have on a node of the flavor, as core plans with it.
+	planned := func() resource.Quantity {
 		GinkgoHelper()
 		return typesOf(env.CloudProvider, pool)[name].Allocatable()[corev1.ResourceMemory]
 	}
-	// filling are n pods that together leave nothing of what is promised.
+	// filling are n pods that together leave nothing of what is planned.
 	filling := func(n int64) []*corev1.Pod {
 		GinkgoHelper()
-		all := promised()
+		all := planned()
 		each := resource.NewQuantity(all.Value()/n, resource.BinarySI)
 		return coretest.UnschedulablePods(coretest.PodOptions{ResourceRequirements: corev1.ResourceRequirements{
 			Requests: corev1.ResourceList{corev1.ResourceMemory: *each, corev1.ResourceCPU: resource.MustParse("50m")},
@@ -56,17 +56,17 @@ var _ = Describe("Nodes that see less memory than is advertised", func() {
 	DescribeTable("should need one node for what is packed onto one, before and after it is known how much they see", func(overhead float64) {
 		poolOf(name)
 		house := newHouse(overhead)
-		estimated := promised()
+		estimated := planned()
 		Expect(house.settle(filling(1)...)).To(BeEmpty())
 		Expect(nodes()).To(HaveLen(1))
 
-		learned := promised()
+		learned := planned()
 		Expect(learned.Cmp(estimated)).To(BeNumerically(">", 0), "nothing was learned")
 		seen := nodes()[0].Status.Allocatable[corev1.ResourceMemory]
-		Expect(learned.Cmp(seen)).To(BeNumerically("<=", 0), "more is promised than there is")
+		Expect(learned.Cmp(seen)).To(BeNumerically("<=", 0), "more is planned than there is")
 		wasted := seen.DeepCopy()
 		wasted.Sub(learned)
-		Expect(wasted.Value()>>20).To(BeNumerically("<", 150), "room is wasted")
+		Expect(wasted.Value()>>20).To(BeNumerically("<", 150), "capacity is wasted")
 
 		Expect(house.settle(filling(1)...)).To(BeEmpty())
 		Expect(nodes()).To(HaveLen(2))
@@ -75,7 +75,7 @@ var _ = Describe("Nodes that see less memory than is advertised", func() {
 
 		// A new process knows it from the NodeClass.
 		env.Restart(ctx)
-		known := promised()
+		known := planned()
 		Expect(known.Cmp(learned)).To(BeZero())
 	},
 		Entry("by 2 %", 0.02),
@@ -94,7 +94,7 @@ var _ = Describe("Nodes that see less memory than is advertised", func() {
 			Expect(nodes()[0].Labels).To(HaveKeyWithValue(key, planned[key]))
 		}
 	})
-	It("should have the disk that is promised", func() {
+	It("should have the disk that is planned", func() {
 		poolOf(name)
 		house := newHouse(0.04)
 		disk := typesOf(env.CloudProvider, pool)[name].Allocatable()[corev1.ResourceEphemeralStorage]
@@ -112,7 +112,7 @@ var _ = Describe("Nodes that see less memory than is advertised", func() {
 		Expect(lo.CountValuesBy(nodes(), func(n *corev1.Node) string { return n.Labels[corev1.LabelInstanceTypeStable] })).
 			To(Equal(map[string]int{name: 1, "p2.4c_16g": 1}))
 		Expect(house.settle(filling(2)...)).To(BeEmpty())
-		Expect(nodes()).To(HaveLen(2), "the room of the first node is not used")
+		Expect(nodes()).To(HaveLen(2), "the capacity of the first node is not used")
 	})
 	It("should be launched too small once, and never again, when nothing larger is allowed", func() {
 		poolOf(name)

@@ -46,13 +46,13 @@ var _ = Describe("Pods", func() {
 	pod := func(options coretest.PodOptions) *corev1.Pod { return coretest.UnschedulablePod(options) }
 
 	Context("of a size", func() {
-		It("should share the cheapest server that has room for all of them", func() {
+		It("should share the cheapest server that has capacity for all of them", func() {
 			pool := applied(unit.NodePool())
 			small := pods(8, coretest.PodOptions{ResourceRequirements: requests("200m", "256Mi")})
 			core.provision(small...)
 			expectations.ExpectPodsScheduled(ctx, env.Client, small...)
 			Expect(servers()).To(HaveLen(1))
-			// No other flavor with room for 1600m and 2 GiB is cheaper.
+			// No other flavor with capacity for 1600m and 2 GiB is cheaper.
 			types := typesOf(env.CloudProvider, pool)
 			chosen := types[servers()[0].Flavor.Name]
 			for _, it := range types {
@@ -67,7 +67,7 @@ var _ = Describe("Pods", func() {
 			core.provision(large)
 			Expect(serverOf(large).Flavor.VCPUs).To(Equal(64))
 		})
-		It("should wait when no server is large enough, and nothing should be bought", func() {
+		It("should wait when no server is large enough, and nothing should be launched", func() {
 			applied(unit.NodePool())
 			huge := pod(coretest.PodOptions{ResourceRequirements: requests("1", "2000Gi")})
 			core.provision(huge)
@@ -119,7 +119,8 @@ var _ = Describe("Pods", func() {
 		}
 		It("should get as many as they ask for, and no more", func() {
 			applied(unit.NodePool())
-			one, two, three := pod(coretest.PodOptions{ResourceRequirements: gpus("1")}), pod(coretest.PodOptions{ResourceRequirements: gpus("2")}), pod(coretest.PodOptions{ResourceRequirements: gpus("3")})
+			one, two, three := pod(coretest.PodOptions{ResourceRequirements: gpus("1")}), pod(coretest.PodOptions{ResourceRequirements: gpus("2")}),
+				pod(coretest.PodOptions{ResourceRequirements: gpus("3")})
 			core.provision(one, two, three)
 			expectations.ExpectNotScheduled(ctx, env.Client, three)
 			total := lo.SumBy(servers(), func(s cloud.Server) int { return s.Truth.Flavor.GPU.Count })
@@ -156,18 +157,24 @@ var _ = Describe("Pods", func() {
 			core.provision(choosy)
 			Expect(matches(serverOf(choosy))).To(BeTrue(), "got %s", serverOf(choosy).Flavor.Name)
 		},
-			Entry("a category", v1alpha1.LabelInstanceCategory, corev1.NodeSelectorOpIn, []string{"enterprise"}, func(s cloud.Server) bool { return s.Truth.Flavor.Category == "enterprise" }),
+			Entry("a category", v1alpha1.LabelInstanceCategory, corev1.NodeSelectorOpIn, []string{"enterprise"},
+				func(s cloud.Server) bool { return s.Truth.Flavor.Category == "enterprise" }),
 			Entry("any category but two", v1alpha1.LabelInstanceCategory, corev1.NodeSelectorOpNotIn, []string{"basic", "premium"}, func(s cloud.Server) bool {
 				return s.Truth.Flavor.Category != "basic" && s.Truth.Flavor.Category != "premium"
 			}),
-			Entry("a vendor", v1alpha1.LabelInstanceCPUManufacturer, corev1.NodeSelectorOpIn, []string{"amd"}, func(s cloud.Server) bool { return s.Truth.Flavor.Generation.Vendor == "AMD" }),
-			Entry("a generation", v1alpha1.LabelInstanceGeneration, corev1.NodeSelectorOpIn, []string{"2"}, func(s cloud.Server) bool { return s.Truth.Flavor.Generation.Vendor == "Intel" }),
+			Entry("a vendor", v1alpha1.LabelInstanceCPUManufacturer, corev1.NodeSelectorOpIn, []string{"amd"},
+				func(s cloud.Server) bool { return s.Truth.Flavor.Generation.Vendor == "AMD" }),
+			Entry("a generation", v1alpha1.LabelInstanceGeneration, corev1.NodeSelectorOpIn, []string{"2"},
+				func(s cloud.Server) bool { return s.Truth.Flavor.Generation.Vendor == "Intel" }),
 			Entry("more vCPUs", v1alpha1.LabelInstanceCPU, corev1.NodeSelectorOpGt, []string{"15"}, func(s cloud.Server) bool { return s.Flavor.VCPUs >= 16 }),
 			Entry("less memory", v1alpha1.LabelInstanceMemory, corev1.NodeSelectorOpLt, []string{"2049"}, func(s cloud.Server) bool { return s.Flavor.RAM <= 2048 }),
 			Entry("a zone", corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, []string{"HN2"}, func(s cloud.Server) bool { return s.AvailabilityZone == "HN2" }),
-			Entry("the region, as the cloud controller manager writes it", corev1.LabelTopologyRegion, corev1.NodeSelectorOpIn, []string{"HN"}, func(cloud.Server) bool { return true }),
-			Entry("the zone key of the block storage driver", v1alpha1.LabelCSIBlockZone, corev1.NodeSelectorOpIn, []string{"HN2"}, func(s cloud.Server) bool { return s.AvailabilityZone == "HN2" }),
-			Entry("the zone key of the file storage driver", v1alpha1.LabelCSIFileZone, corev1.NodeSelectorOpIn, []string{"HN2"}, func(s cloud.Server) bool { return s.AvailabilityZone == "HN2" }),
+			Entry("the region, as the cloud controller manager writes it", corev1.LabelTopologyRegion, corev1.NodeSelectorOpIn, []string{"HN"},
+				func(cloud.Server) bool { return true }),
+			Entry("the zone key of the block storage driver", v1alpha1.LabelCSIBlockZone, corev1.NodeSelectorOpIn, []string{"HN2"},
+				func(s cloud.Server) bool { return s.AvailabilityZone == "HN2" }),
+			Entry("the zone key of the file storage driver", v1alpha1.LabelCSIFileZone, corev1.NodeSelectorOpIn, []string{"HN2"},
+				func(s cloud.Server) bool { return s.AvailabilityZone == "HN2" }),
 		)
 		It("should wait for an architecture that is not sold", func() {
 			applied(unit.NodePool())
@@ -234,7 +241,8 @@ var _ = Describe("Pods", func() {
 		})
 		It("should follow each other into a zone", func() {
 			applied(unit.NodePool())
-			leader := pod(coretest.PodOptions{ObjectMeta: labelled("leader"), NodeSelector: map[string]string{corev1.LabelTopologyZone: "HN2"}, ResourceRequirements: requests("3", "6Gi")})
+			leader := pod(coretest.PodOptions{ObjectMeta: labelled("leader"), NodeSelector: map[string]string{corev1.LabelTopologyZone: "HN2"},
+				ResourceRequirements: requests("3", "6Gi")})
 			followers := pods(3, coretest.PodOptions{
 				ResourceRequirements: requests("3", "6Gi"),
 				PodRequirements:      []corev1.PodAffinityTerm{{TopologyKey: corev1.LabelTopologyZone, LabelSelector: selects("leader")}},
@@ -305,7 +313,7 @@ var _ = Describe("Pods", func() {
 	})
 
 	Context("and taints", func() {
-		It("should come to a node whose startup taint somebody takes away later", func() {
+		It("should come to a node whose startup taint another component removes later", func() {
 			taint := corev1.Taint{Key: "node.cilium.io/agent-not-ready", Value: "true", Effect: corev1.TaintEffectNoExecute}
 			pool := unit.NodePool()
 			pool.Spec.Template.Spec.StartupTaints = []corev1.Taint{taint}
@@ -318,7 +326,8 @@ var _ = Describe("Pods", func() {
 			pool := unit.NodePool()
 			pool.Spec.Template.Spec.Taints = []corev1.Taint{{Key: "team", Value: "a", Effect: corev1.TaintEffectNoSchedule}}
 			applied(pool)
-			stranger, friend := pod(coretest.PodOptions{}), pod(coretest.PodOptions{Tolerations: []corev1.Toleration{{Key: "team", Operator: corev1.TolerationOpExists}}})
+			stranger, friend := pod(coretest.PodOptions{}), pod(coretest.PodOptions{Tolerations: []corev1.Toleration{{Key: "team",
+				Operator: corev1.TolerationOpExists}}})
 			core.provision(stranger, friend)
 			expectations.ExpectNotScheduled(ctx, env.Client, stranger)
 			expectations.ExpectScheduled(ctx, env.Client, friend)
@@ -360,7 +369,7 @@ var _ = Describe("Pods", func() {
 		for name, here := range onNode {
 			Expect(resources.Fits(resources.RequestsForPods(here...), nodes[name].Status.Allocatable)).To(BeTrue(), name)
 		}
-		Expect(slices.Collect(maps.Keys(onNode))).To(HaveLen(len(servers())), "a server without pods was bought")
+		Expect(slices.Collect(maps.Keys(onNode))).To(HaveLen(len(servers())), "a server without pods was launched")
 		paid := lo.SumBy(servers(), func(s cloud.Server) int { return s.Flavor.VCPUs })
 		asked := lo.SumBy(all, func(p *corev1.Pod) int64 { return p.Spec.Containers[0].Resources.Requests.Cpu().MilliValue() })
 		Expect(int64(paid*1000)).To(BeNumerically("<", 2*asked), "more than half of what is paid for lies idle")

@@ -23,6 +23,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/awslabs/operatorpkg/option"
 	"github.com/awslabs/operatorpkg/status"
 	"github.com/patrickmn/go-cache"
 	"github.com/prometheus/client_golang/prometheus"
@@ -36,11 +37,12 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/audit"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/journal"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
@@ -50,10 +52,10 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 )
 
 // ClusterUID is the identity of the cluster under test.
@@ -71,18 +73,17 @@ type Environment struct {
 	Clock *clocktesting.FakeClock
 	// Recorder remembers events.
 	Recorder *coretest.EventRecorder
-	// Journal gets the lines of launches and removals; nil writes them to the log.
-	Journal *journal.Journal
+	// Audit gets the lines of launches and removals; nil writes them to the log.
+	Audit *audit.Log
 
-	// IDWait and VisibilityWindow are how long a launch waits for its server, in real time. They are short, so that specs
-	// of what happens afterwards are; who has none of these makes them long, and does not depend on a busy machine.
+	// IDWait and VisibilityWindow are how long a launch waits for its server, in real time: longer than the busiest machine takes.
+	// Specs of what happens afterwards call WithoutIDWait, or tune the window.
 	IDWait, VisibilityWindow time.Duration
 	// Settings are those of the process.
 	Settings *options.Store
 
 	Sandbox       *cloud.Sandbox
 	Catalog       *catalog.DefaultProvider
-	Zones         *zone.DefaultProvider
 	Capacity      *capacity.DefaultProvider
 	Images        *image.DefaultProvider
 	Networks      *network.DefaultProvider
@@ -106,20 +107,37 @@ func (e *Environment) Tune(change func(*options.Options)) {
 	e.Settings.Set(&changed)
 }
 
-// Start starts the API server.
-func Start(ctx context.Context) *Environment {
-	env := coretest.NewEnvironment(
-		coretest.WithCRDs(apis.CRDs...),
-		coretest.WithFieldIndexers(
-			coretest.NodeProviderIDFieldIndexer(ctx), coretest.NodeClaimProviderIDFieldIndexer(ctx),
-			coretest.NodeClaimNodeClassRefFieldIndexer(ctx), coretest.NodePoolNodeClassRefFieldIndexer(ctx),
-			coretest.VolumeAttachmentFieldIndexer(ctx),
-		),
+// WithoutIDWait lets launches end before they know the id of their server, until the process is restarted.
+func (e *Environment) WithoutIDWait() {
+	e.Tune(func(o *options.Options) { o.ServerIDWait = time.Millisecond })
+}
+
+// WithoutVisibilityWindow lets the next attempt of a launch report its outcome as unknown at once.
+func (e *Environment) WithoutVisibilityWindow() {
+	e.Tune(func(o *options.Options) { o.ServerIDWait, o.VisibilityWindow = e.IDWait, time.Nanosecond })
+}
+
+// CoreContext returns a context with the defaults of core's options.
+func CoreContext() context.Context {
+	return coreoptions.ToContext(context.Background(), coretest.Options())
+}
+
+// indexes are those that core adds; with them a client reads from a cache.
+func indexes(ctx context.Context) option.Function[coretest.EnvironmentOptions] {
+	return coretest.WithFieldIndexers(
+		coretest.NodeProviderIDFieldIndexer(ctx), coretest.NodeClaimProviderIDFieldIndexer(ctx),
+		coretest.NodeClaimNodeClassRefFieldIndexer(ctx), coretest.NodePoolNodeClassRefFieldIndexer(ctx),
+		coretest.VolumeAttachmentFieldIndexer(ctx),
 	)
+}
+
+// Start starts an API server for environments.
+func Start(ctx context.Context) *Environment {
+	env := coretest.NewEnvironment(coretest.WithCRDs(apis.CRDs...), indexes(ctx))
 	return &Environment{
 		Environment: env,
 		APIReader:   lo.Must(client.New(env.Config, client.Options{Scheme: scheme.Scheme})),
-		IDWait:      500 * time.Millisecond, VisibilityWindow: 200 * time.Millisecond,
+		IDWait:      suite.Patience, VisibilityWindow: suite.Patience,
 	}
 }
 
@@ -155,22 +173,21 @@ func (e *Environment) Restart(ctx context.Context) {
 	})
 	e.Catalog = catalog.NewDefaultProvider(api, e.Clock, catalog.Config{Region: credentials.Region, BKEClusterID: bke.ClusterUID})
 	lo.Must0(e.Catalog.Refresh(ctx))
-	e.Zones = zone.NewDefaultProvider(e.Catalog, zone.Config{})
 	e.Capacity = capacity.NewDefaultProvider(e.Clock)
 	bootstraps := bootstrap.NewDefaultProvider(bootstrap.Config{
 		ClusterName: "unit", BKEClusterID: bke.ClusterUID, BKEClusterToken: bke.ClusterToken,
 		BKEJoinEndpoint: bke.JoinEndpoint, BKELogEndpoint: bke.LogEndpoint,
 	}, e.Catalog)
 	e.Prices = pricing.NewDefaultProvider(func() *pricing.Table { return e.Settings.Load().Prices })
-	e.Flavors = flavor.NewDefaultProvider(e.Catalog, e.Zones, e.Capacity, e.Prices, bootstraps, e.Client, e.Settings)
+	e.Flavors = flavor.NewDefaultProvider(e.Catalog, e.Capacity, e.Prices, bootstraps, e.Client, e.Settings)
 	e.Images = image.NewDefaultProvider(api, e.Catalog, cache.New(time.Minute, time.Minute))
 	e.Networks = network.NewDefaultProvider(api, e.Catalog, cache.New(time.Minute, time.Minute))
 	e.Instances = instance.NewDefaultProvider(instance.Config{
 		ClusterName: "unit", ClusterUID: ClusterUID, BKEClusterID: bke.ClusterUID, BKEClusterToken: bke.ClusterToken,
 		Settings: e.Settings,
 		Clock:    clock.RealClock{},
-		Journal:  e.Journal,
-	}, api, bootstraps, e.Zones, func(ctx context.Context) (sets.Set[string], error) {
+		Audit:    e.Audit,
+	}, api, bootstraps, e.Catalog, func(ctx context.Context) (sets.Set[string], error) {
 		volumes := &corev1.PersistentVolumeList{}
 		err := e.APIReader.List(ctx, volumes)
 		return sets.New(lo.FilterMap(volumes.Items, func(v corev1.PersistentVolume, _ int) (string, bool) {
@@ -184,7 +201,7 @@ func (e *Environment) Restart(ctx context.Context) {
 func (e *Environment) Config() cloudprovider.Config {
 	return cloudprovider.Config{
 		KubeClient: e.Client, APIReader: e.APIReader, Recorder: e.Recorder, Clock: e.Clock,
-		Instances: e.Instances, Flavors: e.Flavors, Zones: e.Zones, Capacity: e.Capacity, Journal: e.Journal, Settings: e.Settings,
+		Instances: e.Instances, Flavors: e.Flavors, Catalog: e.Catalog, Capacity: e.Capacity, Audit: e.Audit, Settings: e.Settings,
 	}
 }
 
@@ -216,7 +233,7 @@ func (e *Environment) Resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNod
 	if err != nil {
 		return err
 	}
-	zones, err := e.Zones.Zones()
+	snapshot, err := e.Catalog.Snapshot()
 	if err != nil {
 		return err
 	}
@@ -225,7 +242,7 @@ func (e *Environment) Resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNod
 	nodeClass.Status.Networks = lo.Map(networks, func(n network.Network, _ int) v1alpha1.NetworkStatus {
 		return v1alpha1.NetworkStatus{ID: n.ID, Name: n.Name}
 	})
-	nodeClass.Status.Zones = lo.FilterMap(zones, func(z zone.Zone, _ int) (string, bool) {
+	nodeClass.Status.Zones = lo.FilterMap(snapshot.Zones(), func(z catalog.Zone, _ int) (string, bool) {
 		return z.Name, z.Active && (len(nodeClass.Spec.Zones) == 0 || lo.Contains(nodeClass.Spec.Zones, z.Name))
 	})
 	for _, condition := range conditions {
@@ -265,7 +282,8 @@ func Requirement(key string, operator corev1.NodeSelectorOperator, values ...str
 }
 
 // NodeClaim makes a claim of that NodeClass that was not launched yet, with the finalizer that core adds first.
-func (e *Environment) NodeClaim(ctx context.Context, pool *karpv1.NodePool, requirements ...karpv1.NodeSelectorRequirementWithMinValues) (*karpv1.NodeClaim, error) {
+func (e *Environment) NodeClaim(ctx context.Context, pool *karpv1.NodePool, requirements ...karpv1.NodeSelectorRequirementWithMinValues) (*karpv1.NodeClaim,
+	error) {
 	claim := &karpv1.NodeClaim{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "general-", Finalizers: []string{karpv1.TerminationFinalizer},
 			Labels: map[string]string{karpv1.NodeClassLabelKey(NodeClassRef().GroupKind()): NodeClassName}},

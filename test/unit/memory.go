@@ -61,24 +61,12 @@ func WithDefaults(nodeClass *v1alpha1.BizflyNodeClass) {
 	}
 }
 
-// objects makes the client, with the indexes that core makes.
-func (e *Environment) objects() client.Client {
-	created := atomic.Int64{}
+// FakeClientBuilder builds clients of objects in memory, with the indexes of core and without managed fields, which take most of
+// the time and are not used.
+func FakeClientBuilder() *fake.ClientBuilder {
 	builder := fake.NewClientBuilder().WithScheme(scheme.Scheme).
-		// Without managed fields, which nobody reads and which take most of the time.
 		WithObjectTracker(clienttesting.NewObjectTracker(scheme.Scheme, serializer.NewCodecFactory(scheme.Scheme).UniversalDecoder())).
-		WithStatusSubresource(&karpv1.NodeClaim{}, &karpv1.NodePool{}, &v1alpha1.BizflyNodeClass{}, &v1alpha1.ProviderConfig{}).
-		WithInterceptorFuncs(interceptor.Funcs{
-			Create: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.CreateOption) error {
-				// A real API server gives both, and core and provider tell claims apart by them.
-				if object.GetUID() == "" {
-					object.SetUID(types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012d", created.Add(1))))
-				}
-				object.SetGeneration(1)
-				object.SetCreationTimestamp(metav1.NewTime(e.Clock.Now()))
-				return c.Create(ctx, object, options...)
-			},
-		})
+		WithStatusSubresource(&karpv1.NodeClaim{}, &karpv1.NodePool{}, &v1alpha1.BizflyNodeClass{}, &v1alpha1.ProviderConfig{})
 	index := func(object client.Object, field string, value func(client.Object) string) {
 		builder.WithIndex(object, field, func(o client.Object) []string { return []string{value(o)} })
 	}
@@ -98,5 +86,21 @@ func (e *Environment) objects() client.Client {
 	index(&karpv1.NodePool{}, "spec.template.spec.nodeClassRef.name", func(o client.Object) string {
 		return o.(*karpv1.NodePool).Spec.Template.Spec.NodeClassRef.Name
 	})
-	return builder.Build()
+	return builder
+}
+
+// objects returns the client of an environment in memory.
+func (e *Environment) objects() client.Client {
+	created := atomic.Int64{}
+	return FakeClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.CreateOption) error {
+			// A real API server sets both, and core and provider distinguish NodeClaims by them.
+			if object.GetUID() == "" {
+				object.SetUID(types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012d", created.Add(1))))
+			}
+			object.SetGeneration(1)
+			object.SetCreationTimestamp(metav1.NewTime(e.Clock.Now()))
+			return c.Create(ctx, object, options...)
+		},
+	}).Build()
 }

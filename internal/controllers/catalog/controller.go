@@ -31,7 +31,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/interval"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
@@ -40,44 +40,30 @@ import (
 // jitter spreads the replicas, which all start at the same time after an upgrade.
 const jitter = 0.2
 
-// Config is how often to refresh; 0 means the default.
-type Config struct {
-	// Settings has the time between refreshes that succeed, lengthened by up to a fifth at random; nil means the default.
-	Settings *options.Store
-	// Backoff is the time after a refresh that failed, lengthened likewise.
-	Backoff time.Duration
-}
-
 // Controller refreshes the catalog.
 type Controller struct {
-	catalog catalog.Provider
-	config  Config
+	catalog  catalog.Provider
+	settings *options.Store
 }
 
-// NewController makes the controller.
-func NewController(catalog catalog.Provider, config Config) *Controller {
-	c := &Controller{catalog: catalog, config: Config{
-		Settings: config.Settings,
-		Backoff:  lo.Ternary(config.Backoff > 0, config.Backoff, ttl.CatalogBackoff),
-	}}
-	if config.Settings == nil {
-		c.config.Settings = options.NewStore(nil)
-	}
-	return c
+// NewController returns the controller. The settings have the time between refreshes that succeed; it is lengthened by up to a
+// fifth at random.
+func NewController(catalog catalog.Provider, settings *options.Store) *Controller {
+	return &Controller{catalog: catalog, settings: settings}
 }
 
 // Name is the controller's name in logs and metrics.
 func (c *Controller) Name() string { return "catalog.refresh" }
 
-// Reconcile refreshes once. A failure is logged and not returned: the workqueue's own backoff begins at milliseconds,
-// and what was read before is served meanwhile.
+// Reconcile refreshes once. A failure is logged and not returned: the backoff of the workqueue begins at milliseconds, and the
+// last good content is served meanwhile.
 func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
 	if err := c.catalog.Refresh(ctx); err != nil {
-		log.FromContext(ctx).Error(err, "refreshing the catalog of the cloud failed in part or whole, its last good content is served")
-		return reconciler.Result{RequeueAfter: wait.Jitter(c.config.Backoff, jitter)}, nil
+		log.FromContext(ctx).Error(err, "refreshing the catalog of the cloud failed at least in part, its last good content is served")
+		return reconciler.Result{RequeueAfter: wait.Jitter(ttl.CatalogBackoff, jitter)}, nil
 	}
-	return reconciler.Result{RequeueAfter: wait.Jitter(c.config.Settings.Load().CatalogInterval, jitter)}, nil
+	return reconciler.Result{RequeueAfter: wait.Jitter(c.settings.Load().CatalogInterval, jitter)}, nil
 }
 
 // Register adds the controller to the manager. It runs on every replica and not only on the leader: each decides from
@@ -87,6 +73,6 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 		Named(c.Name()).
 		WithOptions(controller.Options{NeedLeaderElection: lo.ToPtr(false)}).
 		WatchesRawSource(singleton.Source()).
-		WatchesRawSource(interval.Source(c.config.Settings, func(o *options.Options) time.Duration { return o.CatalogInterval })).
+		WatchesRawSource(controllers.WhenChanged(c.settings, func(o *options.Options) time.Duration { return o.CatalogInterval })).
 		Complete(singleton.AsReconciler(c))
 }

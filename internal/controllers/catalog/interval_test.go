@@ -47,7 +47,7 @@ var _ = Describe("The interval", func() {
 			return o
 		}
 		settings := options.NewStore(every(time.Hour))
-		controller := catalogcontroller.NewController(provider, catalogcontroller.Config{Settings: settings})
+		controller := catalogcontroller.NewController(provider, settings)
 		Expect(controller.Register(ctx, manager)).To(Succeed())
 		managerContext, stop := context.WithCancel(ctx)
 		done := make(chan error)

@@ -23,6 +23,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
@@ -37,10 +39,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 )
 
-func TestCatalogController(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Catalog controller")
-}
+func TestCatalogController(t *testing.T) { suite.Run(t, "Catalog controller") }
 
 var _ = Describe("catalog.refresh", func() {
 	var provider *counting
@@ -48,7 +47,7 @@ var _ = Describe("catalog.refresh", func() {
 
 	BeforeEach(func() {
 		provider = &counting{}
-		controller = catalogcontroller.NewController(provider, catalogcontroller.Config{Backoff: 30 * time.Second})
+		controller = catalogcontroller.NewController(provider, options.NewStore(nil))
 	})
 
 	It("should be known by its name", func() { Expect(controller.Name()).To(Equal("catalog.refresh")) })
@@ -70,7 +69,7 @@ var _ = Describe("catalog.refresh", func() {
 		Expect(result.RequeueAfter).To(And(BeNumerically(">=", 30*time.Second), BeNumerically("<=", 36*time.Second)))
 	})
 	It("should have defaults", func(ctx context.Context) {
-		result, err := catalogcontroller.NewController(provider, catalogcontroller.Config{}).Reconcile(ctx)
+		result, err := catalogcontroller.NewController(provider, options.NewStore(nil)).Reconcile(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(result.RequeueAfter).To(BeNumerically(">=", options.Defaults().CatalogInterval))
 	})

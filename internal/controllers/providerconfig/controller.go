@@ -42,9 +42,9 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	bizflyevents "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -73,14 +73,16 @@ type Controller struct {
 	recorder   events.Recorder
 	config     config.Provider
 	tuning     tuning.Provider
-	zones      zone.Provider
+	catalog    catalog.Provider
 	elected    <-chan struct{}
+	// foreign are the traces of an older provider that are still to be reported.
+	foreign []string
 }
 
-// NewController returns the controller; it writes once elected is closed, and makes the ProviderConfig where there is none if
-// create says so.
-func NewController(clk clock.Clock, kubeClient client.Client, recorder events.Recorder, configProvider config.Provider, tuningProvider tuning.Provider, zoneProvider zone.Provider, create bool, elected <-chan struct{}) *Controller {
-	return &Controller{create: create, clock: clk, kubeClient: kubeClient, recorder: recorder, config: configProvider, tuning: tuningProvider, zones: zoneProvider, elected: elected}
+// NewController returns the controller; it writes once elected is closed, and creates the ProviderConfig where there is none if
+// create says so. It reports the traces of a foreign provider once.
+func NewController(clk clock.Clock, kubeClient client.Client, recorder events.Recorder, configProvider config.Provider, tuningProvider tuning.Provider, catalogProvider catalog.Provider, create bool, elected <-chan struct{}, foreign ...string) *Controller {
+	return &Controller{create: create, foreign: foreign, clock: clk, kubeClient: kubeClient, recorder: recorder, config: configProvider, tuning: tuningProvider, catalog: catalogProvider, elected: elected}
 }
 
 // Name is the controller's name.
@@ -93,6 +95,11 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 	var tuned *tuning.Result
 	if result.Object != nil {
 		tuned = c.tuning.Sync(ctx, result.Object)
+		// Also by a replica that does not lead: a foreign provider may hold the lease that it waits for.
+		for _, found := range c.foreign {
+			c.recorder.Publish(bizflyevents.ForeignProvider(result.Object, found))
+		}
+		c.foreign = nil
 	}
 	select {
 	case <-c.elected:
@@ -146,8 +153,8 @@ func (c *Controller) report(ctx context.Context, result *config.Result, tuned *t
 		object.Status.LastLoginTime = lo.ToPtr(metav1.NewTime(c.clock.Now()))
 		c.recorder.Publish(bizflyevents.ProviderConfigApplied(object, result.Scope.String()))
 	}
-	if zones, err := c.zones.Zones(); err == nil {
-		object.Status.Zones = lo.Map(zones, func(z zone.Zone, _ int) string { return z.Name })
+	if snapshot, err := c.catalog.Snapshot(); err == nil {
+		object.Status.Zones = lo.Map(snapshot.Zones(), func(z catalog.Zone, _ int) string { return z.Name })
 	}
 	if equality.Semantic.DeepEqual(stored.Status, object.Status) {
 		return pinnedNow, nil
@@ -165,7 +172,7 @@ func (c *Controller) conditions(object *v1alpha1.ProviderConfig, result *config.
 	conditions := object.StatusConditions()
 	refuse := func(condition, reason string, err error) {
 		conditions.SetFalse(condition, reason, err.Error())
-		c.recorder.Publish(bizflyevents.ProviderConfigRefused(object, reason, err))
+		c.recorder.Publish(bizflyevents.ProviderConfigRejected(object, reason, err))
 	}
 	switch {
 	case result.CredentialsErr != nil:

@@ -58,7 +58,7 @@ func (c *Controller) tuningCondition(object *v1alpha1.ProviderConfig, result *tu
 	case result.Err != nil:
 		reason := reasonOf(result.Err)
 		conditions.SetFalse(v1alpha1.ConditionTypeTuningReady, reason, result.Err.Error())
-		c.recorder.Publish(bizflyevents.TuningRefused(object, reason, result.Err))
+		c.recorder.Publish(bizflyevents.TuningUnusable(object, reason, result.Err))
 	case len(result.Problems) > 0:
 		conditions.SetTrueWithReason(v1alpha1.ConditionTypeTuningReady, ReasonKeysIgnored, summary(result.Problems))
 	default:

@@ -141,7 +141,8 @@ var _ = Describe("The tuning", func() {
 			Expect(tuned().AccountPause).To(Equal(5 * time.Minute))
 			Expect(stored().Status.Tuning).To(Equal(map[string]string{"accountPause": "5m"}))
 		},
-		Entry("when the value becomes invalid", func() { applyConfigMap(map[string]string{"accountPause": "5"}) }, "TuningIgnored", "accountPause=5 is invalid: use a duration: 1s to 1h"),
+		Entry("when the value becomes invalid", func() { applyConfigMap(map[string]string{"accountPause": "5"}) }, "TuningIgnored",
+			"accountPause=5 is invalid: use a duration: 1s to 1h"),
 		Entry("when the ConfigMap is removed", func() {
 			Expect(kubeClient.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(namespace))).To(Succeed())
 		}, providerconfig.ReasonConfigMapNotFound, "the ConfigMap does not exist"),

@@ -122,7 +122,8 @@ var _ = Describe("BKE mode", func() {
 		p := provider()
 		_, err := p.Resolve(ctx, bke())
 		Expect(invalidOf(err).Message).To(And(ContainSubstring("BKE_CLUSTER_ID is not set"), ContainSubstring("no node of a pool")))
-		learned.values = values.Values{ClusterID: "zdckkshu1he44fsb", Token: secret, JoinEndpoint: "https://engine.example/engine/cluster_join/zdckkshu1he44fsb", Learned: "learned from pool-1"}
+		learned.values = values.Values{ClusterID: "zdckkshu1he44fsb", Token: secret, JoinEndpoint: "https://engine.example/engine/cluster_join/zdckkshu1he44fsb",
+			Learned: "learned from pool-1"}
 		resolution, err := p.Resolve(ctx, bke())
 		Expect(err).ToNot(HaveOccurred())
 		Expect(resolution.Notes).To(Equal([]string{"learned from pool-1"}))

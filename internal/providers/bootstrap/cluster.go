@@ -75,7 +75,8 @@ func (c *cluster) endpoint() (string, error) {
 	}
 	server, err := url.Parse(info.Server)
 	if err != nil || server.Host == "" {
-		return "", notConfigured("the user data uses .APIServerEndpoint, which is not known: set CLUSTER_ENDPOINT to the API server as nodes reach it, for example 10.20.0.10:6443 (the ConfigMap %s/%s does not exist, cannot be read or names none)",
+		return "", notConfigured("the user data uses .APIServerEndpoint, which is not known: set CLUSTER_ENDPOINT to the API server as nodes reach it, for "+
+			"example 10.20.0.10:6443 (the ConfigMap %s/%s does not exist, cannot be read or names none)",
 			metav1.NamespacePublic, clusterInfo)
 	}
 	if server.Port() == "" {
@@ -95,7 +96,8 @@ func (c *cluster) authority() (string, error) {
 		bundle = info.CertificateAuthorityData
 	}
 	if len(bundle) == 0 {
-		return "", notConfigured("the user data uses .CABundle or .CACertHashes, which is not known: the controller was given no certificate authority, and the ConfigMap %s/%s does not exist, cannot be read or names none",
+		return "", notConfigured("the user data uses .CABundle or .CACertHashes, which is not known: the controller was given no certificate authority, and the "+
+			"ConfigMap %s/%s does not exist, cannot be read or names none",
 			metav1.NamespacePublic, clusterInfo)
 	}
 	return strings.TrimSpace(string(bundle)) + "\n", nil
@@ -134,7 +136,8 @@ func (c *cluster) dns() ([]string, error) {
 	}
 	addresses := slices.DeleteFunc(slices.Clone(service.Spec.ClusterIPs), func(ip string) bool { return ip == "" || ip == corev1.ClusterIPNone })
 	if len(addresses) == 0 {
-		return nil, notConfigured("the user data uses .ClusterDNS, which is not known: set CLUSTER_DNS (the Service %s/%s does not exist, cannot be read or has no address)",
+		return nil, notConfigured("the user data uses .ClusterDNS, which is not known: set CLUSTER_DNS (the Service %s/%s does not exist, cannot be read or has "+
+			"no address)",
 			metav1.NamespaceSystem, clusterDNSName)
 	}
 	return addresses, nil

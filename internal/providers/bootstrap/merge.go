@@ -92,7 +92,8 @@ func partsOf(piece source) ([]part, error) {
 	if begins := strings.ToLower(text[:min(len(text), 16)]); strings.HasPrefix(begins, "content-type:") || strings.HasPrefix(begins, "mime-version:") {
 		parts, err := readMultipart(text)
 		if err != nil {
-			return nil, invalidUserData(piece.field, "", "it begins like a MIME multipart document and is none: a header, boundary or encoding is wrong, or a part of it is a document again")
+			return nil, invalidUserData(piece.field, "",
+				"it begins like a MIME multipart document and is none: a header, boundary or encoding is wrong, or a part of it is a document again")
 		}
 		for i := range parts {
 			parts[i].field = piece.field
@@ -104,7 +105,9 @@ func partsOf(piece source) ([]part, error) {
 			return []part{{field: piece.field, contentType: known.contentType, text: text}}, nil
 		}
 	}
-	return nil, invalidUserData(piece.field, "", "several pieces of user data are put together by their first line, and its first line is none that cloud-init knows: begin with #!/bin/bash, #cloud-config or a MIME header")
+	return nil, invalidUserData(piece.field, "",
+		"several pieces of user data are put together by their first line, and its first line is none that cloud-init knows: begin with #!/bin/bash, "+
+			"#cloud-config or a MIME header")
 }
 
 func readMultipart(text string) ([]part, error) {

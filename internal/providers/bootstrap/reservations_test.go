@@ -72,7 +72,8 @@ var _ = Describe("Reservations", func() {
 	},
 		Entry("maxPods", &v1alpha1.KubeletConfiguration{MaxPods: lo.ToPtr(int32(250))},
 			func(r bootstrap.Reservations) any { return r.MaxPods }, int32(250)),
-		Entry("kubeReserved, with defaults for the rest", &v1alpha1.KubeletConfiguration{KubeReserved: map[string]string{"memory": "2Gi", "ephemeral-storage": "1Gi"}},
+		Entry("kubeReserved, with defaults for the rest", &v1alpha1.KubeletConfiguration{KubeReserved: map[string]string{"memory": "2Gi",
+			"ephemeral-storage": "1Gi"}},
 			func(r bootstrap.Reservations) any { return amounts(r.KubeReserved) }, map[string]string{"cpu": "60m", "memory": "2Gi", "ephemeral-storage": "1Gi"}),
 		Entry("systemReserved, with defaults for the rest", &v1alpha1.KubeletConfiguration{SystemReserved: map[string]string{"cpu": "0.5"}},
 			func(r bootstrap.Reservations) any { return amounts(r.SystemReserved) }, map[string]string{"cpu": "500m", "memory": "100Mi"}),
@@ -84,9 +85,11 @@ var _ = Describe("Reservations", func() {
 			func(r bootstrap.Reservations) any { return r.MaxPods }, int32(40)),
 		Entry("podsPerCore where it is not", &v1alpha1.KubeletConfiguration{PodsPerCore: lo.ToPtr(int32(100)), MaxPods: lo.ToPtr(int32(60))},
 			func(r bootstrap.Reservations) any { return r.MaxPods }, int32(60)),
-		Entry("evictionSoft where it is higher than the hard threshold", &v1alpha1.KubeletConfiguration{EvictionSoft: map[string]string{"memory.available": "5%", "nodefs.available": "5%"}},
+		Entry("evictionSoft where it is higher than the hard threshold",
+			&v1alpha1.KubeletConfiguration{EvictionSoft: map[string]string{"memory.available": "5%", "nodefs.available": "5%"}},
 			func(r bootstrap.Reservations) any { return amounts(r.EvictionThreshold) }, map[string]string{"memory": "429496730", "ephemeral-storage": "10Gi"}),
-		Entry("and survive what is no quantity", &v1alpha1.KubeletConfiguration{KubeReserved: map[string]string{"cpu": "much", "memory": "-1Gi"}, EvictionHard: map[string]string{"memory.available": "x%", "nodefs.available": "y"}},
+		Entry("and survive what is no quantity", &v1alpha1.KubeletConfiguration{KubeReserved: map[string]string{"cpu": "much", "memory": "-1Gi"},
+			EvictionHard: map[string]string{"memory.available": "x%", "nodefs.available": "y"}},
 			func(r bootstrap.Reservations) any { return amounts(r.KubeReserved) }, map[string]string{}),
 	)
 

@@ -68,7 +68,8 @@ var _ = Describe("The samples", func() {
 			HaveKeyWithValue("token", MatchRegexp(`^K10[0-9a-f]{64}::node01\.0123456789abcdef$`)),
 			HaveKeyWithValue("node-taint", ContainElement("karpenter.sh/unregistered=:NoExecute")),
 			HaveKeyWithValue("node-label", ContainElement("team=storage")),
-			HaveKeyWithValue("kubelet-arg", ContainElements("pods-per-core=20", "max-pods=80", "eviction-soft=memory.available<300Mi", "eviction-soft-grace-period=memory.available=1m30s")),
+			HaveKeyWithValue("kubelet-arg", ContainElements("pods-per-core=20", "max-pods=80", "eviction-soft=memory.available<300Mi",
+				"eviction-soft-grace-period=memory.available=1m30s")),
 		))
 	})
 	It("should leave room for more", func() {

@@ -14,25 +14,27 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package capacity knows what can be launched right now: what the catalog sells, less what recent launches have shown
-// to be sold out.
+// Package capacity knows which offerings are unavailable at the moment, as recent launches have shown.
 package capacity
 
 import (
 	"context"
 	"fmt"
+	"maps"
+	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/samber/lo"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/metrics"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// Offering is one way to buy a flavor. As the scope of a mark an empty field means any, so that {Zone: "HN1"} is a
-// whole zone and {} the whole account.
+// Offering is one way to launch a flavor. As the scope of a mark an empty field means any, so that {Zone: "HN1"} is a
+// zone and {} the account.
 type Offering struct {
 	// Flavor is the flavor's name.
 	Flavor string
@@ -40,11 +42,11 @@ type Offering struct {
 	Zone string
 	// BillingPlan is the billing plan, for example on_demand.
 	BillingPlan string
-	// Network is the id of a VPC network, alone: as the scope of a mark it is every server in that network, and the question
-	// whether it is unavailable is asked once for a NodeClass and not for each offering.
+	// Network is the id of a VPC network, alone: as the scope of a mark it is every server in that network. It is looked up once
+	// for a NodeClass and not for each offering.
 	Network string
-	// NodeClass is a NodeClassKey and makes a mark one of launches with that NodeClass alone: where nothing proves that a
-	// failure is the offering's, other NodeClasses find out by themselves.
+	// NodeClass is a NodeClassKey and limits a mark to launches with that NodeClass: where nothing proves that a failure is the
+	// offering's, it stays available to other NodeClasses.
 	NodeClass string
 }
 
@@ -56,7 +58,7 @@ func NodeClassKey(nodeClass *v1alpha1.BizflyNodeClass) string {
 
 // Reasons of unavailability, also the values of the metric's label.
 const (
-	// ReasonInsufficientCapacity says that the cloud has no room.
+	// ReasonInsufficientCapacity says that the cloud has no capacity.
 	ReasonInsufficientCapacity = "InsufficientCapacity"
 	// ReasonQuotaExceeded says that the project may not have more.
 	ReasonQuotaExceeded = "QuotaExceeded"
@@ -64,7 +66,7 @@ const (
 	ReasonBalanceExhausted = "BalanceExhausted"
 	// ReasonPackageLimit says that the package of the BKE cluster allows no more nodes.
 	ReasonPackageLimit = "PackageLimit"
-	// ReasonLaunchFailed says that a launch failed there for a reason that nothing recognises.
+	// ReasonLaunchFailed says that a launch failed there for an unclassified reason.
 	ReasonLaunchFailed = "LaunchFailed"
 )
 
@@ -86,22 +88,22 @@ type Size struct {
 	MemoryMiB int
 }
 
-// holds says whether a server of this size needs at least as much of everything as one of the other size.
+// holds reports whether a server of this size needs at least as much of everything as one of the other size.
 func (s Size) holds(other Size) bool { return s.CPU >= other.CPU && s.MemoryMiB >= other.MemoryMiB }
 
 // Provider keeps the marks. It is safe for concurrent use and its reads are cheap.
 type Provider interface {
-	// Unavailable says whether any mark covers the offering, and the reason of one that does.
+	// Unavailable reports whether any mark covers the offering, and the reason of one that does.
 	Unavailable(offering Offering) (reason string, unavailable bool)
-	// MarkFailed counts a failed launch of exactly this offering and marks it unavailable for ttl, doubled for each failure
-	// before it within the last two hours, up to eight times ttl. It returns for how long.
-	MarkFailed(ctx context.Context, offering Offering, reason string, ttl time.Duration) time.Duration
-	// MarkUnavailable marks the scope unavailable for a while. A mark that is renewed is not prolonged beyond ttl from
+	// MarkFailed counts a failed launch of exactly this offering and marks it unavailable for period, doubled for each failure
+	// before it within the last two hours, up to eight times period. It returns for how long.
+	MarkFailed(ctx context.Context, offering Offering, reason string, period time.Duration) time.Duration
+	// MarkUnavailable marks the scope unavailable for a while. A mark that is renewed is not prolonged beyond period from
 	// now, and one that exists with a later end keeps it.
-	MarkUnavailable(ctx context.Context, scope Offering, reason string, ttl time.Duration)
+	MarkUnavailable(ctx context.Context, scope Offering, reason string, period time.Duration)
 	// MarkAll marks several scopes unavailable at once, like MarkUnavailable each. It reports whether any of them had been
 	// available, which of launches that fail at once is true for one.
-	MarkAll(ctx context.Context, scopes []Offering, reason string, ttl time.Duration) (news bool)
+	MarkAll(ctx context.Context, scopes []Offering, reason string, period time.Duration) (news bool)
 	// RecordFailure counts a failed launch of exactly this offering; MarkFailed does so by itself.
 	RecordFailure(offering Offering)
 	// RecordSuccess forgets the failures of the offering: its next one counts as the first.
@@ -111,10 +113,10 @@ type Provider interface {
 	RecentFailures(offering Offering) int
 	// LastFailure is when a launch of the offering with its NodeClass last failed; zero when none is known.
 	LastFailure(offering Offering) time.Time
-	// LearnQuota takes out of sale for a while, in every zone and plan, those of the flavors that need at least as much
-	// of everything as the size that the quota has just refused. What is smaller stays for sale.
-	LearnQuota(ctx context.Context, refused Size, flavors map[string]Size, ttl time.Duration)
-	// RecordLaunch remembers how long a server took from its order until its node had registered.
+	// LearnQuota marks unavailable for a while, in every zone and plan, those of the flavors that need at least as much
+	// of everything as the size that the quota has just rejected. Smaller ones stay available.
+	LearnQuota(ctx context.Context, rejected Size, flavors map[string]Size, period time.Duration)
+	// RecordLaunch remembers how long it took from the create request until the node had registered.
 	RecordLaunch(launch Launch, took time.Duration)
 	// LaunchSeconds returns the moving average of what such launches took, and false when none was seen in the last day.
 	LaunchSeconds(launch Launch) (seconds float64, seen bool)
@@ -124,31 +126,99 @@ type Provider interface {
 	Flush()
 }
 
-var quotaRefused = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-	Namespace: "karpenter", Subsystem: "bizfly", Name: "quota_refused_size",
-	Help: "The size of the last server that the project's quota had no room for: resource is vcpus or memory_mib. What needs as much of both is not tried for a while.",
-}, []string{"resource"})
+var (
+	unavailableOfferings = metrics.Gauge("unavailable_offerings",
+		"Active marks that make an offering, or a wider scope such as a zone (counted once), unavailable. By reason.", metrics.Label("reason"))
+	quotaRefused = metrics.Gauge("quota_refused_size",
+		"The size of the last server that exceeded the project's quota: resource is vcpus or memory_mib. Flavors that need as much of both are unavailable for a while.",
+		metrics.Label("resource"))
+	launchSecondsAverage = metrics.Gauge("launch_seconds_average",
+		"Moving average of the seconds from a create request until the node has registered. By flavor, zone and image.",
+		metrics.Label("flavor"), metrics.Label("zone"), metrics.Label("image"))
+)
 
-func init() {
-	crmetrics.Registry.MustRegister(quotaRefused)
-}
-
-// LearnQuota takes out of sale what needs at least as much of everything as the size that the quota has just refused.
-// The API has no call that reads a quota, so refusals are all that is known of it, and after
-// ttl the answer is forgotten, because servers go and quotas are raised.
-func (p *DefaultProvider) LearnQuota(ctx context.Context, refused Size, flavors map[string]Size, ttl time.Duration) {
-	if ttl <= 0 || refused.CPU <= 0 || refused.MemoryMiB <= 0 {
+// LearnQuota marks unavailable what needs at least as much of everything as the size that the quota has just rejected. The API
+// has no call that reads a quota, so rejections are all that is known of it, and they are forgotten after a while, because servers
+// are deleted and quotas are raised.
+func (p *DefaultProvider) LearnQuota(ctx context.Context, rejected Size, flavors map[string]Size, period time.Duration) {
+	if period <= 0 || rejected.CPU <= 0 || rejected.MemoryMiB <= 0 {
 		return
 	}
 	scopes := make([]Offering, 0, len(flavors))
 	for flavor, size := range flavors {
-		if flavor != "" && size.holds(refused) {
+		if flavor != "" && size.holds(rejected) {
 			scopes = append(scopes, Offering{Flavor: flavor})
 		}
 	}
-	quotaRefused.WithLabelValues("vcpus").Set(float64(refused.CPU))
-	quotaRefused.WithLabelValues("memory_mib").Set(float64(refused.MemoryMiB))
+	quotaRefused.Set(float64(rejected.CPU), map[string]string{"resource": "vcpus"})
+	quotaRefused.Set(float64(rejected.MemoryMiB), map[string]string{"resource": "memory_mib"})
 	log.FromContext(ctx).Info("marking flavors unavailable that exceed the project's quota",
-		"vcpus", refused.CPU, "memory-mib", refused.MemoryMiB, "flavors", len(scopes), "ttl", ttl)
-	p.MarkAll(ctx, scopes, ReasonQuotaExceeded, ttl)
+		"vcpus", rejected.CPU, "memory-mib", rejected.MemoryMiB, "flavors", len(scopes), "period", period)
+	p.MarkAll(ctx, scopes, ReasonQuotaExceeded, period)
+}
+
+func (l Launch) labels() map[string]string {
+	return map[string]string{"flavor": l.Flavor, "zone": l.Zone, "image": l.ImageID}
+}
+
+// weight is that of the newest launch in the average: one slow server does not decide, and what was slow yesterday is soon
+// forgotten.
+const weight = 0.3
+
+// launches are the averages.
+type launches struct {
+	clock clock.PassiveClock
+	mu    sync.Mutex
+	seen  map[Launch]average
+}
+
+type average struct {
+	seconds float64
+	at      time.Time
+}
+
+// RecordLaunch remembers how long it took from the create request until the node had registered.
+func (l *launches) RecordLaunch(launch Launch, took time.Duration) {
+	if took <= 0 {
+		return
+	}
+	now, seconds := l.clock.Now(), took.Seconds()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if known, ok := l.seen[launch]; ok && now.Sub(known.at) < ttl.LaunchSeconds {
+		seconds = weight*seconds + (1-weight)*known.seconds
+	}
+	if len(l.seen) >= maxScopes {
+		maps.DeleteFunc(l.seen, func(old Launch, known average) bool {
+			forget := now.Sub(known.at) >= ttl.LaunchSeconds
+			if forget {
+				launchSecondsAverage.Delete(old.labels())
+			}
+			return forget
+		})
+		if _, known := l.seen[launch]; !known && len(l.seen) >= maxScopes {
+			return
+		}
+	}
+	l.seen[launch] = average{seconds: seconds, at: now}
+	launchSecondsAverage.Set(seconds, launch.labels())
+}
+
+// LaunchSeconds returns the moving average of what such launches took, and false when none was seen in the last day.
+func (l *launches) LaunchSeconds(launch Launch) (float64, bool) {
+	now := l.clock.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	known, ok := l.seen[launch]
+	if !ok || now.Sub(known.at) >= ttl.LaunchSeconds {
+		return 0, false
+	}
+	return known.seconds, true
+}
+
+func (l *launches) flush() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.seen = map[Launch]average{}
+	launchSecondsAverage.Reset()
 }

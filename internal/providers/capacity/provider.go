@@ -23,44 +23,32 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/samber/lo"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
 
 const (
-	// failureWindow is how long a failed launch counts against its offering: several times the longest mark, so that marks of
-	// what keeps failing do not get shorter again.
-	failureWindow = 2 * time.Hour
 	// maxGrowth is by how much the mark of an offering that keeps failing grows: to 24 minutes with the default of three.
 	maxGrowth = 8
-	// maxFailures bounds what is remembered of one offering; nobody compares beyond it.
+	// maxFailures bounds what is remembered of one offering; more make no difference.
 	maxFailures = 32
 	// maxScopes bounds the marks and the remembered offerings: more than any catalog has flavors times zones.
 	maxScopes = 8192
 )
 
-var unavailableOfferings = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-	Namespace: "karpenter", Subsystem: "bizfly", Name: "unavailable_offerings",
-	Help: "Marks in force that take an offering, or a wider scope such as a zone (counted once), out of sale. By reason.",
-}, []string{"reason"})
-
-func init() {
-	crmetrics.Registry.MustRegister(unavailableOfferings)
-}
-
-// DefaultProvider keeps marks in memory: a restart forgets them, and the cloud says again what is sold out.
+// DefaultProvider keeps marks in memory: a restart forgets them, and the next launches show again what is unavailable.
 type DefaultProvider struct {
 	clock clock.WithDelayedExecution
-	// state is replaced as a whole, so that reads take no lock and allocate nothing.
+	// state is replaced and never changed, so that reads take no lock and allocate nothing.
 	state atomic.Pointer[state]
 
 	mu       sync.Mutex
 	failures map[Offering][]time.Time
 
-	launches launches
+	launches
 }
 
 // state is immutable.
@@ -76,15 +64,15 @@ type mark struct {
 
 var _ Provider = (*DefaultProvider)(nil)
 
-// NewDefaultProvider makes a provider without marks. The clock also ends the marks, in time and not when somebody asks:
-// whoever has cached an answer is told by the sequence number.
+// NewDefaultProvider returns a provider without marks. The clock also ends the marks, in time and not at the next read, since the
+// sequence number invalidates cached answers.
 func NewDefaultProvider(clk clock.WithDelayedExecution) *DefaultProvider {
 	p := &DefaultProvider{clock: clk, failures: map[Offering][]time.Time{}, launches: launches{clock: clk, seen: map[Launch]average{}}}
 	p.state.Store(&state{seq: 1})
 	return p
 }
 
-// Unavailable says whether any mark covers the offering.
+// Unavailable reports whether any mark covers the offering.
 func (p *DefaultProvider) Unavailable(offering Offering) (string, bool) {
 	marks := p.state.Load().marks
 	if len(marks) == 0 {
@@ -100,7 +88,7 @@ func (p *DefaultProvider) Unavailable(offering Offering) (string, bool) {
 		}
 		offering.NodeClass = ""
 	}
-	// From the exact offering to the whole account: bit by bit a field is widened to "any".
+	// From the exact offering to the account: bit by bit a field is widened to "any".
 	for wide := range 8 {
 		scope := offering
 		if wide&1 != 0 {
@@ -120,36 +108,36 @@ func (p *DefaultProvider) Unavailable(offering Offering) (string, bool) {
 }
 
 // MarkFailed counts a failed launch and marks its offering unavailable, for longer each time.
-func (p *DefaultProvider) MarkFailed(ctx context.Context, offering Offering, reason string, ttl time.Duration) time.Duration {
+func (p *DefaultProvider) MarkFailed(ctx context.Context, offering Offering, reason string, period time.Duration) time.Duration {
 	p.RecordFailure(offering)
 	p.mu.Lock()
-	failures := len(since(p.failures[offering], p.clock.Now().Add(-failureWindow)))
+	failures := len(since(p.failures[offering], p.clock.Now().Add(-ttl.OfferingFailures)))
 	p.mu.Unlock()
-	ttl *= time.Duration(min(maxGrowth, 1<<min(max(failures-1, 0), maxGrowth)))
-	p.MarkAll(ctx, []Offering{offering}, reason, ttl)
-	return ttl
+	period *= time.Duration(min(maxGrowth, 1<<min(max(failures-1, 0), maxGrowth)))
+	p.MarkAll(ctx, []Offering{offering}, reason, period)
+	return period
 }
 
-// MarkUnavailable marks the scope unavailable for ttl, or until the later end of a mark that it has already.
-func (p *DefaultProvider) MarkUnavailable(ctx context.Context, scope Offering, reason string, ttl time.Duration) {
-	p.MarkAll(ctx, []Offering{scope}, reason, ttl)
+// MarkUnavailable marks the scope unavailable for period, or until the later end of a mark that it has already.
+func (p *DefaultProvider) MarkUnavailable(ctx context.Context, scope Offering, reason string, period time.Duration) {
+	p.MarkAll(ctx, []Offering{scope}, reason, period)
 }
 
 // MarkAll marks several scopes unavailable at once, like MarkUnavailable each. It reports whether any of them had been
 // available.
-func (p *DefaultProvider) MarkAll(ctx context.Context, scopes []Offering, reason string, ttl time.Duration) (news bool) {
-	if ttl <= 0 || len(scopes) == 0 {
+func (p *DefaultProvider) MarkAll(ctx context.Context, scopes []Offering, reason string, period time.Duration) (news bool) {
+	if period <= 0 || len(scopes) == 0 {
 		return false
 	}
-	until := p.clock.Now().Add(ttl)
+	until := p.clock.Now().Add(period)
 	changed, news := p.markAll(scopes, mark{reason: reason, until: until})
 	if !changed {
 		return news
 	}
 	log.FromContext(ctx).WithValues("flavor", scopes[0].Flavor, "zone", scopes[0].Zone, "billing-plan", scopes[0].BillingPlan,
-		"scopes", len(scopes), "reason", reason, "ttl", ttl).V(1).Info("marked offerings unavailable")
-	// The timer is told when it is due instead of asking the clock: a fake clock runs it while it holds its own lock.
-	p.clock.AfterFunc(ttl, func() { p.expire(until) })
+		"scopes", len(scopes), "reason", reason, "for", period).V(1).Info("marked offerings unavailable")
+	// The timer gets its due time instead of reading the clock: a fake clock runs it while it holds its own lock.
+	p.clock.AfterFunc(period, func() { p.expire(until) })
 	return news
 }
 
@@ -199,7 +187,7 @@ func (p *DefaultProvider) publish(marks map[Offering]mark) {
 	}
 	unavailableOfferings.Reset()
 	for reason, count := range counts {
-		unavailableOfferings.WithLabelValues(reason).Set(float64(count))
+		unavailableOfferings.Set(float64(count), map[string]string{"reason": reason})
 	}
 }
 
@@ -208,13 +196,13 @@ func (p *DefaultProvider) RecordFailure(offering Offering) {
 	now := p.clock.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	recent := append(since(p.failures[offering], now.Add(-failureWindow)), now)
+	recent := append(since(p.failures[offering], now.Add(-ttl.OfferingFailures)), now)
 	if len(recent) > maxFailures {
 		recent = recent[len(recent)-maxFailures:]
 	}
 	if _, known := p.failures[offering]; !known && len(p.failures) >= maxScopes {
 		maps.DeleteFunc(p.failures, func(_ Offering, times []time.Time) bool {
-			return len(since(times, now.Add(-failureWindow))) == 0
+			return len(since(times, now.Add(-ttl.OfferingFailures))) == 0
 		})
 		if len(p.failures) >= maxScopes {
 			return
@@ -234,7 +222,7 @@ func (p *DefaultProvider) RecordSuccess(offering Offering) {
 
 // RecentFailures counts the failed launches of the offering within the last two hours.
 func (p *DefaultProvider) RecentFailures(offering Offering) int {
-	start := p.clock.Now().Add(-failureWindow)
+	start := p.clock.Now().Add(-ttl.OfferingFailures)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	count := len(since(p.failures[offering], start))

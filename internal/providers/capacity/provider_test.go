@@ -112,7 +112,8 @@ var _ = Describe("Capacity", func() {
 		seconds, seen := provider.LaunchSeconds(launch)
 		Expect(seen).To(BeTrue())
 		Expect(seconds).To(BeNumerically("~", 85, 1e-9)) // 0.7*100 + 0.3*50
-		for _, other := range []capacity.Launch{{Flavor: "x", Zone: "HN1", ImageID: "i"}, {Flavor: "p2.2c_4g", Zone: "HN2", ImageID: "i"}, {Flavor: "p2.2c_4g", Zone: "HN1", ImageID: "j"}} {
+		for _, other := range []capacity.Launch{{Flavor: "x", Zone: "HN1", ImageID: "i"}, {Flavor: "p2.2c_4g", Zone: "HN2", ImageID: "i"},
+			{Flavor: "p2.2c_4g", Zone: "HN1", ImageID: "j"}} {
 			_, seen := provider.LaunchSeconds(other)
 			Expect(seen).To(BeFalse())
 		}

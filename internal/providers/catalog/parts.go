@@ -39,12 +39,13 @@ type part struct {
 func (p *DefaultProvider) newParts() []part {
 	parts := []part{
 		{"regions", p.readRegion},
-		{"flavors", p.readFlavors},
-		{"server types", p.readServerTypes},
-		{"volume types", p.readVolumeTypes},
+		{"flavors", list(p.api.ListFlavors, flavorsOf, func(s *Snapshot, l []*gobizfly.ServerFlavorResponse) { s.Flavors = l })},
+		{"server types", list(p.api.ListServerTypes, serverTypesOf, func(s *Snapshot, l []*gobizfly.ServerType) { s.ServerTypes = l })},
+		{"volume types", list(p.api.ListVolumeTypes, volumeTypesOf, func(s *Snapshot, l []*gobizfly.VolumeType) { s.VolumeTypes = l })},
 	}
 	if p.config.BKEClusterID != "" || p.config.LearnedBKEClusterID != nil {
-		parts = append(parts, part{"Kubernetes versions", p.readVersions}, part{"BKE cluster", p.readCluster})
+		parts = append(parts, part{"Kubernetes versions", list(p.api.ListKubernetesVersions, versionsOf, func(s *Snapshot, l []gobizfly.ControllerVersion) { s.KubernetesVersions = l })},
+			part{"BKE cluster", p.readCluster})
 	}
 	return parts
 }
@@ -80,57 +81,48 @@ func (p *DefaultProvider) readRegion(ctx context.Context) (func(*Snapshot), erro
 	return func(s *Snapshot) { s.Region = region }, nil
 }
 
-func (p *DefaultProvider) readFlavors(ctx context.Context) (func(*Snapshot), error) {
-	answer, err := p.api.ListFlavors(ctx)
-	if err != nil {
-		return nil, err
+// list returns the read of a part that is one list. An empty one is an error.
+func list[T any](read func(context.Context) ([]T, error), prepare func([]T) []T, set func(*Snapshot, []T)) func(context.Context) (func(*Snapshot), error) {
+	return func(ctx context.Context) (func(*Snapshot), error) {
+		answer, err := read(ctx)
+		if err != nil {
+			return nil, err
+		}
+		content := prepare(answer)
+		return func(s *Snapshot) { set(s, content) }, notEmpty(content)
 	}
-	flavors := copied(answer, func(f *gobizfly.ServerFlavorResponse) {
+}
+
+func flavorsOf(answer []*gobizfly.ServerFlavorResponse) []*gobizfly.ServerFlavorResponse {
+	return sorted(copied(answer, func(f *gobizfly.ServerFlavorResponse) {
 		f.BillingPlans = sorted(f.BillingPlans, cmp.Compare[string])
 		f.Generation.AvailabilityZones = sorted(f.Generation.AvailabilityZones, cmp.Compare[string])
 		if f.GPU != nil {
 			f.GPU = lo.ToPtr(*f.GPU)
 		}
-	})
-	slices.SortFunc(flavors, func(a, b *gobizfly.ServerFlavorResponse) int {
+	}), func(a, b *gobizfly.ServerFlavorResponse) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
 	})
-	return func(s *Snapshot) { s.Flavors = flavors }, notEmpty(flavors)
 }
 
-func (p *DefaultProvider) readServerTypes(ctx context.Context) (func(*Snapshot), error) {
-	answer, err := p.api.ListServerTypes(ctx)
-	if err != nil {
-		return nil, err
-	}
-	types := copied(answer, func(t *gobizfly.ServerType) { t.ComputeClass = sorted(t.ComputeClass, cmp.Compare[string]) })
-	slices.SortFunc(types, func(a, b *gobizfly.ServerType) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
-	})
-	return func(s *Snapshot) { s.ServerTypes = types }, notEmpty(types)
+func serverTypesOf(answer []*gobizfly.ServerType) []*gobizfly.ServerType {
+	return sorted(copied(answer, func(t *gobizfly.ServerType) { t.ComputeClass = sorted(t.ComputeClass, cmp.Compare[string]) }),
+		func(a, b *gobizfly.ServerType) int {
+			return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
+		})
 }
 
-func (p *DefaultProvider) readVolumeTypes(ctx context.Context) (func(*Snapshot), error) {
-	answer, err := p.api.ListVolumeTypes(ctx)
-	if err != nil {
-		return nil, err
-	}
-	types := copied(answer, func(t *gobizfly.VolumeType) { t.AvailabilityZones = sorted(t.AvailabilityZones, cmp.Compare[string]) })
-	slices.SortFunc(types, func(a, b *gobizfly.VolumeType) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Category, b.Category), cmp.Compare(a.Type, b.Type))
-	})
-	return func(s *Snapshot) { s.VolumeTypes = types }, notEmpty(types)
+func volumeTypesOf(answer []*gobizfly.VolumeType) []*gobizfly.VolumeType {
+	return sorted(copied(answer, func(t *gobizfly.VolumeType) { t.AvailabilityZones = sorted(t.AvailabilityZones, cmp.Compare[string]) }),
+		func(a, b *gobizfly.VolumeType) int {
+			return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Category, b.Category), cmp.Compare(a.Type, b.Type))
+		})
 }
 
-func (p *DefaultProvider) readVersions(ctx context.Context) (func(*Snapshot), error) {
-	answer, err := p.api.ListKubernetesVersions(ctx)
-	if err != nil {
-		return nil, err
-	}
-	versions := sorted(answer, func(a, b gobizfly.ControllerVersion) int {
+func versionsOf(answer []gobizfly.ControllerVersion) []gobizfly.ControllerVersion {
+	return sorted(answer, func(a, b gobizfly.ControllerVersion) int {
 		return cmp.Or(cmp.Compare(a.K8SVersion, b.K8SVersion), cmp.Compare(a.ID, b.ID))
 	})
-	return func(s *Snapshot) { s.KubernetesVersions = versions }, notEmpty(versions)
 }
 
 func (p *DefaultProvider) readCluster(ctx context.Context) (func(*Snapshot), error) {
@@ -139,7 +131,7 @@ func (p *DefaultProvider) readCluster(ctx context.Context) (func(*Snapshot), err
 		id = p.config.LearnedBKEClusterID()
 	}
 	if id == "" {
-		return func(s *Snapshot) { s.ClusterUnknown = s.Cluster == nil }, nil // nobody knows yet which cluster is ours
+		return func(s *Snapshot) { s.ClusterUnknown = s.Cluster == nil }, nil // it is not known yet which cluster is ours
 	}
 	answer, err := p.api.GetCluster(ctx, id)
 	if err != nil {
@@ -161,8 +153,8 @@ func (p *DefaultProvider) readCluster(ctx context.Context) (func(*Snapshot), err
 	}, nil
 }
 
-// notEmpty refuses an empty answer. A cloud without a single flavor or zone does not exist, but answers without them
-// do, and taking one over would make every instance type vanish and core replace every node.
+// notEmpty rejects an empty answer. A cloud without a flavor or zone does not exist, but such answers do, and accepting one would
+// remove every instance type, so that core replaced every node.
 func notEmpty[T any](answer []T) error {
 	if len(answer) == 0 {
 		return errors.New("the answer is empty, which cannot be true")

@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"github.com/bizflycloud/gobizfly"
+	"github.com/samber/lo"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/utils/clock"
 
@@ -39,7 +40,7 @@ import (
 // ErrNotReady is returned until the catalog was read for the first time.
 var ErrNotReady = errors.New("the catalog of the cloud has not been read yet")
 
-// Snapshot is one consistent answer. It is shared and immutable: nobody changes it or anything that it points to.
+// Snapshot is one consistent answer. It is shared and immutable, with everything that it points to.
 type Snapshot struct {
 	// Seq is raised whenever the content differs from the snapshot before; 1 is the first.
 	Seq uint64
@@ -49,7 +50,7 @@ type Snapshot struct {
 	Region gobizfly.Region
 	// Flavors are all flavors, also those that are not for us, sorted by name and then by id.
 	Flavors []*gobizfly.ServerFlavorResponse
-	// ServerTypes are the categories in which servers are sold.
+	// ServerTypes are the categories of servers.
 	ServerTypes []*gobizfly.ServerType
 	// VolumeTypes are the volume types with their category and zones.
 	VolumeTypes []*gobizfly.VolumeType
@@ -62,6 +63,8 @@ type Snapshot struct {
 	ClusterUnknown bool
 	// MaxNodes is how many nodes the package of our BKE cluster allows; 0 without BKE and where it does not say.
 	MaxNodes int
+
+	regionLabel string
 }
 
 // Provider serves the snapshot.
@@ -78,7 +81,7 @@ const concurrency = 3
 
 // API is what the catalog reads; bizfly.API has it.
 type API interface {
-	// Scope names the region in force.
+	// Scope has the active region.
 	Scope(ctx context.Context) (bizfly.Scope, error)
 	// ListRegions returns the regions with their zones.
 	ListRegions(ctx context.Context) ([]gobizfly.Region, error)
@@ -106,6 +109,9 @@ type Config struct {
 	// LearnedBKEClusterID returns it where it may only be learned later, and "" until then; it is used where BKEClusterID is
 	// empty and may be nil.
 	LearnedBKEClusterID func() string
+	// RegionLabel is the value of topology.kubernetes.io/region. The cloud controller manager writes its own BIZFLYCLOUD_REGION
+	// verbatim, so where that is set this must be the same; empty means the region's short name, its default, for example HN.
+	RegionLabel string
 	// Timeout bounds one refresh; 0 means ttl.CatalogRefresh.
 	Timeout time.Duration
 }
@@ -128,12 +134,13 @@ type DefaultProvider struct {
 
 var _ Provider = (*DefaultProvider)(nil)
 
-// NewDefaultProvider makes a catalog that is not ready until the first Refresh.
+// NewDefaultProvider returns a catalog that is not ready until the first Refresh.
 func NewDefaultProvider(api API, clk clock.Clock, config Config) *DefaultProvider {
 	if config.Timeout <= 0 {
 		config.Timeout = ttl.CatalogRefresh
 	}
 	p := &DefaultProvider{api: api, clock: clk, config: config, readBy: map[string]uint64{}}
+	p.content.regionLabel = config.RegionLabel
 	p.parts = p.newParts()
 	observed.Store(p)
 	return p
@@ -161,7 +168,7 @@ func (p *DefaultProvider) Refresh(ctx context.Context) error {
 		group.Go(func() error {
 			var err error
 			if results[i], err = part.read(ctx); err != nil {
-				errs[i] = fmt.Errorf("reading the %s, %w", part.name, err)
+				errs[i] = fmt.Errorf("reading the %s: %w", part.name, err)
 			}
 			return nil
 		})
@@ -186,7 +193,7 @@ func (p *DefaultProvider) merge(number uint64, results []func(*Snapshot), errs [
 			p.readBy[part.name] = number
 		}
 		known = known && p.readBy[part.name] > 0
-		lastReadFailed.WithLabelValues(part.name).Set(boolToFloat(errs[i] != nil))
+		lastReadFailed.Set(lo.Ternary(errs[i] != nil, 1.0, 0), map[string]string{"part": part.name})
 	}
 	if !known {
 		return
@@ -197,7 +204,7 @@ func (p *DefaultProvider) merge(number uint64, results []func(*Snapshot), errs [
 	case previous == nil:
 		next.Seq, next.FetchedAt = 1, now
 	case sameContent(*previous, next):
-		// The old slices are kept, so that whoever compares pointers sees that nothing has changed.
+		// The old slices are kept, so that a comparison of pointers shows that nothing has changed.
 		next = *previous
 	default:
 		next.Seq, next.FetchedAt = previous.Seq+1, previous.FetchedAt
@@ -206,7 +213,9 @@ func (p *DefaultProvider) merge(number uint64, results []func(*Snapshot), errs [
 		next.FetchedAt = now
 	}
 	p.snapshot.Store(&next)
-	sequence.Set(float64(next.Seq))
+	if previous == nil || previous.Seq != next.Seq {
+		next.report()
+	}
 }
 
 // sameContent compares everything but the stamps.

@@ -130,7 +130,8 @@ var _ = Describe("Catalog over the real client", func() {
 		flavors := len(must(provider).Flavors)
 		sandbox.AddFaults(1,
 			cloud.Fault{Path: "/flavors", Effect: cloud.EffectStatus, Status: http.StatusForbidden},
-			cloud.Fault{Path: "/volume-types", Effect: cloud.EffectBody, Body: `{"volume_types":[{"name":"NEW","category":"premium","type":"SSD","availability_zones":["HN1"]}]}`})
+			cloud.Fault{Path: "/volume-types", Effect: cloud.EffectBody,
+				Body: `{"volume_types":[{"name":"NEW","category":"premium","type":"SSD","availability_zones":["HN1"]}]}`})
 		clk.Step(time.Minute)
 		err := provider.Refresh(ctx)
 		Expect(bizfly.IsPermission(err)).To(BeTrue(), "the cause stays visible: %v", err)

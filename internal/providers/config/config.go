@@ -65,7 +65,8 @@ type SecretForbiddenError struct {
 
 // Error names the rule and both ways out.
 func (e *SecretForbiddenError) Error() string {
-	return fmt.Sprintf("spec.secretRef.name %q: the controller's Role in namespace %s grants get on the Secret %q only; use that name, or change the Role's resourceNames and CREDENTIALS_SECRET_NAME together",
+	return fmt.Sprintf("spec.secretRef.name %q: the controller's Role in namespace %s grants get on the Secret %q only; use that name, or change the Role's "+
+		"resourceNames and CREDENTIALS_SECRET_NAME together",
 		e.Name, e.Namespace, e.Granted)
 }
 
@@ -91,7 +92,8 @@ type ScopeUnprovenError struct {
 
 // Error says what to do about it.
 func (e *ScopeUnprovenError) Error() string {
-	return fmt.Sprintf("%d NodeClaims have a server, and none of these servers is found in %s: give the endpoint, region and credentials that the servers were made with or, if all of them are known to be gone, set spec.projectID to %s",
+	return fmt.Sprintf("%d NodeClaims have a server, and none of these servers is found in %s: give the endpoint, region and credentials that the servers were "+
+		"made with or, if all of them are known to be gone, set spec.projectID to %s",
 		e.Servers, e.Wanted, e.Wanted.ProjectID)
 }
 

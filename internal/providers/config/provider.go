@@ -322,7 +322,8 @@ func (p *DefaultProvider) guard(ctx context.Context, pinned *bizfly.Scope, resul
 		return
 	}
 	if health := p.Client.Health(); health.Outage {
-		result.EndpointErr = fmt.Errorf("the cloud has not given an answer that makes sense since %s; running nodes are not touched, and launches and deletions go on when it does",
+		result.EndpointErr = fmt.Errorf("the cloud has not given an answer that makes sense since %s; running nodes are not touched, and launches and deletions "+
+			"go on when it does",
 			health.Since.UTC().Format(time.RFC3339))
 		return
 	}

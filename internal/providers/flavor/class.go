@@ -28,7 +28,6 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -50,8 +49,8 @@ type class struct {
 	profile     string
 	region      string
 
-	zoneProvider zone.Provider
-	wanted       []zone.Disk // the root disk first
+	snapshot *catalog.Snapshot
+	wanted   []catalog.Disk // the root disk first
 	// named says that a volume type is asked for by its name.
 	named bool
 	// disks remembers by zone and category whether there is a volume type for each disk.
@@ -60,43 +59,39 @@ type class struct {
 	offered map[string]scheduling.Requirements
 }
 
-func (p *DefaultProvider) newClass(nodeClass *v1alpha1.BizflyNodeClass, snapshot *catalog.Snapshot) (*class, error) {
-	zones, err := p.zones.Zones()
-	if err != nil {
-		return nil, err
-	}
+func newClass(nodeClass *v1alpha1.BizflyNodeClass, snapshot *catalog.Snapshot) *class {
 	c := &class{
-		nodeClass:    nodeClass,
-		zones:        slices.Sorted(slices.Values(nodeClass.Status.Zones)),
-		active:       lo.SliceToMap(zones, func(z zone.Zone) (string, bool) { return z.Name, z.Active }),
-		enabled:      map[string]bool{},
-		billingPlan:  nodeClass.EffectiveBillingPlan(),
-		networkPlan:  nodeClass.EffectiveNetworkPlan(),
-		profile:      profileOf(nodeClass),
-		region:       p.zones.RegionLabel(),
-		zoneProvider: p.zones,
-		wanted:       zone.Disks(&nodeClass.Spec),
-		disks:        map[[2]string]bool{},
-		offered:      map[string]scheduling.Requirements{},
+		nodeClass:   nodeClass,
+		zones:       slices.Sorted(slices.Values(nodeClass.Status.Zones)),
+		active:      lo.SliceToMap(snapshot.Zones(), func(z catalog.Zone) (string, bool) { return z.Name, z.Active }),
+		enabled:     map[string]bool{},
+		billingPlan: nodeClass.EffectiveBillingPlan(),
+		networkPlan: nodeClass.EffectiveNetworkPlan(),
+		profile:     profileOf(nodeClass),
+		region:      snapshot.RegionLabel(),
+		snapshot:    snapshot,
+		wanted:      catalog.Disks(&nodeClass.Spec),
+		disks:       map[[2]string]bool{},
+		offered:     map[string]scheduling.Requirements{},
 	}
 	for _, t := range snapshot.ServerTypes {
 		c.enabled[strings.ToLower(t.Name)] = t.Enabled
 	}
-	priced := lo.Map(c.wanted, func(disk zone.Disk, _ int) pricing.Disk {
+	priced := lo.Map(c.wanted, func(disk catalog.Disk, _ int) pricing.Disk {
 		c.named = c.named || disk.VolumeType != ""
 		return pricing.Disk{GiB: disk.GiB, Type: mediumOf(snapshot, disk)}
 	})
 	c.root, c.data = priced[0], priced[1:]
-	return c, nil
+	return c
 }
 
 // mediumOf returns the medium of a disk for its price; a volume type that does not say it is taken for SSD, the dearer.
-func mediumOf(snapshot *catalog.Snapshot, disk zone.Disk) v1alpha1.DiskMedium {
+func mediumOf(snapshot *catalog.Snapshot, disk catalog.Disk) v1alpha1.DiskMedium {
 	if disk.VolumeType == "" {
 		return disk.Type
 	}
 	if found, ok := lo.Find(snapshot.VolumeTypes, func(t *gobizfly.VolumeType) bool { return t.Name == disk.VolumeType }); ok {
-		if medium, known := zone.Medium(found); known {
+		if medium, known := catalog.Medium(found); known {
 			return medium
 		}
 	}
@@ -139,8 +134,8 @@ func (c *class) hasDisks(in, category string) bool {
 	key := [2]string{in, category}
 	has, known := c.disks[key]
 	if !known {
-		has = lo.EveryBy(c.wanted, func(disk zone.Disk) bool {
-			_, ok := disk.In(c.zoneProvider, in, category)
+		has = lo.EveryBy(c.wanted, func(disk catalog.Disk) bool {
+			_, ok := disk.In(c.snapshot, in, category)
 			return ok
 		})
 		c.disks[key] = has

@@ -34,7 +34,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -299,7 +299,7 @@ func profileOf(nodeClass *v1alpha1.BizflyNodeClass) string {
 		JoinToken     *v1alpha1.JoinToken
 		Kubelet       *v1alpha1.KubeletConfiguration
 	}{
-		RootDiskGiB: zone.Disks(&nodeClass.Spec)[0].GiB, BootstrapMode: nodeClass.Spec.BootstrapMode,
+		RootDiskGiB: catalog.Disks(&nodeClass.Spec)[0].GiB, BootstrapMode: nodeClass.Spec.BootstrapMode,
 		UserData: nodeClass.Spec.UserData, UserDataFrom: nodeClass.Spec.UserDataFrom, JoinToken: nodeClass.Spec.JoinToken,
 	}
 	if settings.BootstrapMode == v1alpha1.BootstrapModeCustom {
@@ -372,7 +372,7 @@ func (p *DefaultProvider) resized(b *built, profile string) *built {
 		return b
 	}
 	capacities, kept := p.size(b.estimate, report)
-	return p.finished(&built{keys: b.keys, sellable: b.sellable, estimate: b.estimate, report: report, InstanceType: &cloudprovider.InstanceType{
+	return p.finished(&built{keys: b.keys, sellable: b.sellable, estimate: b.estimate, report: report, source: b.source, InstanceType: &cloudprovider.InstanceType{
 		Name: b.Name, Requirements: b.Requirements, Offerings: b.Offerings, Capacity: capacities, Overhead: kept,
 		VolumeAttachmentLimits: b.VolumeAttachmentLimits,
 	}})

@@ -37,7 +37,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -47,7 +46,6 @@ const maxEntries = 256
 // DefaultProvider makes instance types from the catalog and keeps them per NodeClass.
 type DefaultProvider struct {
 	catalog   catalog.Provider
-	zones     zone.Provider
 	marks     capacity.Provider
 	pricing   pricing.Provider
 	bootstrap bootstrap.Provider
@@ -111,10 +109,10 @@ type version struct {
 var _ Provider = (*DefaultProvider)(nil)
 
 // NewDefaultProvider makes a provider. The reader lists NodeClaims and is the manager's cached client.
-func NewDefaultProvider(catalog catalog.Provider, zones zone.Provider, marks capacity.Provider, pricing pricing.Provider,
+func NewDefaultProvider(catalog catalog.Provider, marks capacity.Provider, pricing pricing.Provider,
 	bootstrap bootstrap.Provider, reader client.Reader, settings *options.Store) *DefaultProvider {
 	p := &DefaultProvider{
-		catalog: catalog, zones: zones, marks: marks, pricing: pricing, bootstrap: bootstrap, reader: reader,
+		catalog: catalog, marks: marks, pricing: pricing, bootstrap: bootstrap, reader: reader,
 		options: settings, logged: map[skip]struct{}{},
 	}
 	p.Flush()
@@ -224,10 +222,7 @@ func (p *DefaultProvider) buildAll(ctx context.Context, nodeClass *v1alpha1.Bizf
 		return nil, err
 	}
 	p.recall(ctx, nodeClass)
-	c, err := p.newClass(nodeClass, snapshot)
-	if err != nil {
-		return nil, err
-	}
+	c := newClass(nodeClass, snapshot)
 	idx := p.indexOf(snapshot)
 	p.logSkipped(ctx, idx)
 	all := make([]*built, 0, len(idx.flavors))

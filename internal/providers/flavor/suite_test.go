@@ -42,23 +42,17 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
 var env *coretest.Environment
 
-func TestFlavor(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Flavor")
-}
+func TestFlavor(t *testing.T) { suite.Run(t, "Flavor") }
 
-var _ = BeforeSuite(func() {
-	env = coretest.NewEnvironment(coretest.WithCRDs(apis.CRDs...))
-	DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
-})
+var _ = unit.APIServer(&env)
 
 // room is the provider with everything below it.
 type room struct {
@@ -74,7 +68,7 @@ func newRoom(source catalog.Provider, reader client.Reader) *room {
 	r.marks = capacity.NewDefaultProvider(r.clock)
 	r.options = options.NewStore(nil)
 	r.pricing = pricing.NewDefaultProvider(func() *pricing.Table { return r.options.Load().Prices })
-	r.DefaultProvider = flavor.NewDefaultProvider(source, zone.NewDefaultProvider(source, zone.Config{}), r.marks, r.pricing,
+	r.DefaultProvider = flavor.NewDefaultProvider(source, r.marks, r.pricing,
 		bootstrap.NewDefaultProvider(bootstrap.Config{}, source), reader, r.options)
 	return r
 }

@@ -23,6 +23,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	"github.com/bizflycloud/gobizfly"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -47,10 +49,7 @@ var (
 	provider  *image.DefaultProvider
 )
 
-func TestImage(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Image")
-}
+func TestImage(t *testing.T) { suite.Run(t, "Image") }
 
 var _ = BeforeEach(func() {
 	sold = cloud.DefaultCatalog()

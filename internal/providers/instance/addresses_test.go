@@ -33,9 +33,9 @@ var _ = Describe("Addresses", func() {
 	}
 	recorded := func(w *world, id string) []string {
 		GinkgoHelper()
-		addresses, err := w.provider.Addresses(ctx, id)
+		ports, err := w.provider.Ports(ctx, 0)
 		Expect(err).NotTo(HaveOccurred())
-		return addresses
+		return instance.AddressesOf(ports, id)
 	}
 
 	It("should be those that are attached to the server, private and public", func() {

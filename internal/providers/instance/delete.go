@@ -21,160 +21,201 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"time"
 
-	"github.com/bizflycloud/gobizfly"
 	"github.com/samber/lo"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/audit"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/journal"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
 
 const (
-	// acceptedFor is how long the cloud may take for a deletion that it accepted before it is told again: tasks get lost.
-	acceptedFor = 2 * time.Minute
-	// conflictFor is how long a server that cannot be deleted now, mostly because it is being deleted, is not retried.
-	conflictFor = 15 * time.Second
-	// leftoverPatience is how long a NodeClaim waits, once its server is provably gone, for disks, addresses and BKE. The
-	// cloud takes seconds; what takes longer waits for a person, for example to delete a snapshot of the disk, and the Node
-	// must not stay in termination for that.
-	leftoverPatience = 10 * time.Minute
-	// leftoverRetry doubles with each further try of Reap up to maxLeftoverRetry, which is below the time for which a
-	// deletion is remembered.
-	leftoverRetry    = time.Minute
-	maxLeftoverRetry = 30 * time.Minute
+	// capacityType is what every server is bought as, in the words of the removal log line.
+	capacityType = "on-demand"
+	// parallelDeletions bounds the deletions that one pass brings forward at the same time; the adapter limits their rate.
+	parallelDeletions = 10
 )
 
-// capacityType is what every server is bought as, in the words of the removal log line.
-const capacityType = "on-demand"
+// deleter deletes servers and what they leave behind.
+type deleter struct {
+	*inventory
+	config Config
+	// protected are the handles of the volumes that PersistentVolumes name.
+	protected *shared[sets.Set[string]]
+	tracker   *tracker
+}
 
-// view is the cloud as seen by one caller: each list is begun after the call and read at most once.
+// view is what one step of a deletion decides by: a list of the servers, and as its other lists only such as began after it.
+// So whatever a server that is absent from the first has left is in the others, and all deletions share them.
 type view struct {
-	servers func(context.Context) ([]*gobizfly.Server, error)
-	volumes func(context.Context) ([]*gobizfly.Volume, error)
+	*Snapshot
+	begun time.Time
 }
 
-func (p *DefaultProvider) newView() *view {
-	return &view{servers: once(p.servers), volumes: once(p.volumes)}
-}
-
-// once remembers the first list that could be read. Callers at the same moment share one request all the same.
-func once[T any](list *sharedList[T]) func(context.Context) ([]T, error) {
-	var read atomic.Pointer[[]T]
-	return func(ctx context.Context) ([]T, error) {
-		if items := read.Load(); items != nil {
-			return *items, nil
-		}
-		items, err := list.get(ctx, 0)
-		if err == nil {
-			read.Store(&items)
-		}
-		return items, err
+func (d *deleter) view(ctx context.Context, after time.Time) (*view, error) {
+	listed, err := d.servers.get(ctx, after)
+	if err != nil {
+		return nil, fmt.Errorf("listing servers: %w", err)
 	}
+	return &view{Snapshot: listed.value, begun: listed.begun}, nil
 }
 
 // Delete deletes a server with its root disk and those of the recorded disks that no PersistentVolume owns.
-func (p *DefaultProvider) Delete(ctx context.Context, request DeleteRequest) error {
-	if p.config.ClusterUID == "" {
-		return errNoClusterUID
+func (d *deleter) Delete(ctx context.Context, request DeleteRequest) error {
+	// Core's two controllers that delete ask again after the answer "gone".
+	if request.ID == "" || d.tracker.known(record{ID: request.ID}).settled() {
+		return fmt.Errorf("%w: %q", ErrNotFound, request.ID)
 	}
-	if request.ID == "" {
-		return fmt.Errorf("%w: it has no id", ErrNotFound)
-	}
-	return p.reconcileDeletion(ctx, p.newView(), request)
+	return d.reconcileDeletion(ctx, request)
 }
 
-// reconcileDeletion brings one deletion as far as it can get now. Every step looks at the cloud first, so that any caller can
-// take it, from whatever state the last one has left.
-func (p *DefaultProvider) reconcileDeletion(ctx context.Context, v *view, request DeleteRequest) error {
-	server, err := p.getServer(ctx, v, request.ID)
+// ReconcileDeletions deletes the orphans, continues what Launch and Delete began, and finds what servers of this cluster
+// have left.
+func (d *deleter) ReconcileDeletions(ctx context.Context, request DeletionsRequest) ([]Deletion, error) {
+	v, err := d.view(ctx, d.recent())
 	if err != nil {
+		return nil, err
+	}
+	err = d.findLeftovers(ctx, v, request.Launching)
+	orphans := sets.New(lo.Map(request.Orphans, func(r DeleteRequest, _ int) string { return r.ID })...)
+	open := lo.Reject(d.tracker.open(), func(r record, _ int) bool {
+		return orphans.Has(r.ID) || d.clock.Now().Before(r.NotBefore) || (r.Found && request.Launching.Has(r.Name))
+	})
+	deletions := make([]Deletion, len(request.Orphans)+len(open))
+	workqueue.ParallelizeUntil(ctx, parallelDeletions, len(deletions), func(i int) {
+		if i < len(request.Orphans) {
+			orphan, r := request.Orphans[i], d.tracker.known(record{ID: request.Orphans[i].ID})
+			deletions[i] = Deletion{ID: orphan.ID, Name: orphan.Name, Reason: orphan.Reason, Repeated: r.settled(), Err: d.reconcileDeletion(ctx, orphan)}
+			return
+		}
+		r := open[i-len(request.Orphans)]
+		deletions[i] = Deletion{ID: r.ID, Name: r.Name, Reason: r.Reason, Repeated: r.Released, Err: d.resume(ctx, v, r, request.DryRun)}
+	})
+	leftoversGauge.Set(float64(lo.CountBy(d.tracker.open(), func(r record) bool { return r.Released })), nil)
+	return deletions, err
+}
+
+// resume continues one deletion.
+func (d *deleter) resume(ctx context.Context, v *view, open record, dryRun bool) error {
+	switch {
+	case open.ID != "" && !dryRun:
+		return d.reconcileDeletion(ctx, DeleteRequest{ID: open.ID})
+	case open.ID != "":
+		log.FromContext(ctx).Info("would continue to delete a server (dry run)", "server", open.Name, "server-id", open.ID)
+		return nil
+	case len(v.named(open.Name)) > 0:
+		// The deletion of that server deletes what is left by its name.
+		return nil
+	case !dryRun:
+		return d.finish(ctx, v, open)
+	}
+	left, err := d.leftoverDisks(ctx, v, open)
+	for _, volume := range left {
+		log.FromContext(ctx).Info("would delete a disk that outlived its server (dry run)", "volume", volume.Name, "volume-id", volume.ID)
+	}
+	return err
+}
+
+// reconcileDeletion brings one deletion as far as it can get now. Every step reads the cloud first, so that any caller can
+// take it, from whatever state the last one has left.
+func (d *deleter) reconcileDeletion(ctx context.Context, request DeleteRequest) error {
+	current := d.tracker.change(record{ID: request.ID}, func(r *record) { d.begin(r, request) })
+	v, server, err := d.find(ctx, current)
+	switch {
+	case err != nil:
 		return err
-	}
-	if server == nil || gone(server) {
-		return p.finish(ctx, v, p.deletions.change(record{ID: request.ID}, func(r *record) { p.begin(r, request) }))
-	}
-	if !p.ours(server) {
-		p.deletions.forget(request.ID)
+	case server == nil || server.gone():
+		return d.finish(ctx, v, current)
+	case !d.ours(server):
+		d.tracker.forget(request.ID)
 		return fmt.Errorf("%w: %w: %s (%s)", ErrNotFound, ErrNotOurs, server.Name, request.ID)
 	}
 	late := false
-	current := p.deletions.change(record{ID: request.ID}, func(r *record) {
-		p.begin(r, request)
-		late = !r.Late && p.config.Clock.Since(r.Begun) >= leftoverPatience
+	current = d.tracker.change(current, func(r *record) {
+		late = !r.Late && d.clock.Since(r.Begun) >= ttl.LeftoverPatience
 		r.Late = r.Late || late
-		seen := convert(server)
 		// Node, disks and interfaces have the name that the server was launched under, whatever it is called now.
-		r.Name = p.orderedName(server)
-		r.Description = r.Description.or(Description{NodeClaim: seen.NodeClaim, NodeClaimUID: seen.NodeClaimUID, Flavor: seen.Flavor, Zone: seen.Zone})
-		r.Done = false
+		r.Name = server.launchName
+		r.Description = r.Description.or(Description{
+			NodeClaim: server.NodeClaim, NodeClaimUID: server.NodeClaimUID, Flavor: server.Flavor, Zone: server.Zone,
+		})
+		r.Done, r.GoneSince = false, time.Time{}
 	})
 	if late {
 		// Nothing ends without it: its node may run pods.
-		p.config.OnLeftover(ctx, current.Name, LeftoverServer, fmt.Errorf("server %s is %s", server.ID, server.Status))
+		d.config.OnLeftover(ctx, current.Name, LeftoverServer, fmt.Errorf("server %s is %s", server.ID, server.Status))
 	}
-	if leaving(server) || p.underWay(current) {
+	if server.Deleting() || d.underWay(current) {
 		return nil
 	}
-	return p.deleteServer(ctx, v, server, current)
+	return d.deleteServer(ctx, v, server, current)
 }
 
 // begin adds to the record what the caller knows, as far as it is proven.
-func (p *DefaultProvider) begin(r *record, request DeleteRequest) {
+func (d *deleter) begin(r *record, request DeleteRequest) {
 	r.merge(request)
-	if r.Name == "" && p.trusted(request.Name, r.Description) {
+	if r.Name == "" && d.trusted(request.Name, r.Description) {
 		r.Name = request.Name
 	}
 	if r.Begun.IsZero() {
-		r.Begun = p.config.Clock.Now()
+		r.Begun = d.clock.Now()
 	}
 }
 
-// getServer returns the server, or nil when it is absent from a list begun after the call and the API denies its id.
-func (p *DefaultProvider) getServer(ctx context.Context, v *view, id string) (*gobizfly.Server, error) {
-	servers, err := v.servers(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("listing servers to delete %s: %w", id, err)
-	}
-	if server, ok := lo.Find(servers, func(server *gobizfly.Server) bool { return server.ID == id }); ok {
-		return server, nil
-	}
-	server, err := p.api.GetServer(ctx, id)
-	if bizfly.IsNotFound(err) {
-		return nil, nil
+// find returns the server; nil when it is provably gone: absent from a list that began after its deletion was first requested,
+// and denied by the API under its id. The list is shared by all deletions, so that only the second costs a call per server, and
+// that it is made once.
+func (d *deleter) find(ctx context.Context, r record) (*view, *Instance, error) {
+	v, err := d.view(ctx, d.recent())
+	if err == nil && v.Get(r.ID) == nil && !v.begun.After(r.Begun) {
+		v, err = d.view(ctx, r.Begun)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("making sure that server %s is gone: %w", id, err)
+		return nil, nil, fmt.Errorf("deleting server %s: %w", r.ID, err)
 	}
-	return server, nil
+	if server := v.Get(r.ID); server != nil {
+		return v, server, nil
+	}
+	if !r.GoneSince.IsZero() {
+		return v, nil, nil
+	}
+	server, err := d.getServer(ctx, r.ID)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		d.tracker.change(r, func(r *record) { r.GoneSince = lo.CoalesceOrEmpty(r.GoneSince, d.clock.Now()) })
+		return v, nil, nil
+	case err != nil:
+		return nil, nil, fmt.Errorf("making sure that a server is gone: %w", err)
+	}
+	return v, server, nil
 }
 
-func (p *DefaultProvider) underWay(r record) bool {
-	return p.config.Clock.Now().Before(r.AskAgain)
-}
+func (d *deleter) underWay(r record) bool { return d.clock.Now().Before(r.RetryAt) }
 
-// deleteServer tells the cloud to delete the server with the disks that are its own.
-func (p *DefaultProvider) deleteServer(ctx context.Context, v *view, server *gobizfly.Server, current record) error {
-	volumes, err := p.disposable(ctx, v, server, current.Recorded)
+// deleteServer requests the deletion of the server with the disks that are its own.
+func (d *deleter) deleteServer(ctx context.Context, v *view, server *Instance, current record) error {
+	volumes, err := d.disposable(ctx, v, server, current.Recorded)
 	if err != nil {
 		return err
 	}
-	attached := p.attachedAddresses(ctx, server, current)
-	// Core deletes from two controllers at once: only the one that writes the time first sends the call.
+	attached := d.attachedAddresses(ctx, v, server, current)
+	// Core deletes from two controllers at once: only the one that writes the time first sends the request.
 	mine := false
-	p.deletions.change(record{ID: server.ID}, func(r *record) {
-		if mine = !p.underWay(*r); mine {
-			r.AskAgain = p.config.Clock.Now().Add(acceptedFor)
-			r.Asked = lo.Union(r.Asked, volumes)
+	d.tracker.change(record{ID: server.ID}, func(r *record) {
+		if mine = !d.underWay(*r); mine {
+			r.RetryAt = d.clock.Now().Add(ttl.AcceptedDeletion)
+			r.Requested = lo.Union(r.Requested, volumes)
 			r.Attached = lo.Union(r.Attached, attached)
 		}
 	})
 	if !mine {
 		return nil
 	}
-	_, err = p.api.DeleteServer(ctx, server.ID, volumes)
+	_, err = d.api.DeleteServer(ctx, server.ID, volumes)
 	switch {
 	case err == nil:
 		deletionsTotal.Inc(map[string]string{labelOutcome: outcomeAccepted})
@@ -182,11 +223,11 @@ func (p *DefaultProvider) deleteServer(ctx context.Context, v *view, server *gob
 		return nil
 	case bizfly.IsNotFound(err), bizfly.IsConflict(err) && server.Status != StatusBuild:
 		// It is being deleted already, by an earlier process or by a user; the next call sees it.
-		p.deletions.change(record{ID: server.ID}, func(r *record) { r.AskAgain = p.config.Clock.Now().Add(conflictFor) })
+		d.tracker.change(record{ID: server.ID}, func(r *record) { r.RetryAt = d.clock.Now().Add(ttl.ConflictingDeletion) })
 		return nil
 	}
 	deletionsTotal.Inc(map[string]string{labelOutcome: outcomeError})
-	p.deletions.change(record{ID: server.ID}, func(r *record) { r.AskAgain = time.Time{} })
+	d.tracker.change(record{ID: server.ID}, func(r *record) { r.RetryAt = time.Time{} })
 	return fmt.Errorf("deleting server %s (%s, status %s): %w", server.Name, server.ID, server.Status, err)
 }
 
@@ -199,49 +240,39 @@ type leftover struct {
 }
 
 // finish removes what remains once the server is gone. It returns ErrNotFound when nothing does, and also when something has
-// remained for too long: the NodeClaim ends then, and Reap goes on.
-func (p *DefaultProvider) finish(ctx context.Context, v *view, current record) error {
+// remained for too long: the NodeClaim ends then, and ReconcileDeletions goes on.
+func (d *deleter) finish(ctx context.Context, v *view, current record) error {
 	gone := fmt.Errorf("%w: %s", ErrNotFound, lo.CoalesceOrEmpty(current.ID, current.Name))
-	if current.Done || (current.Released && p.config.Clock.Now().Before(current.NotBefore)) {
+	if current.Done || (current.Released && d.clock.Now().Before(current.NotBefore)) {
 		return gone
 	}
-	left, err := p.removeLeftovers(ctx, v, current)
+	found := current
+	if lo.SomeBy(v.named(current.Name), func(server *Instance) bool { return server.ID != current.ID }) {
+		// A gateway that repeats a create request makes a duplicate: what is found by the name alone is its until it is deleted.
+		found.Name = ""
+	}
+	left := slices.Concat(d.deleteDisks(ctx, v, found), d.releaseAddresses(ctx, v, found), d.leaveBKE(ctx, found))
 	switch {
-	case err != nil:
-		return err
 	case len(left) == 0:
-		p.done(current)
+		d.done(current)
 		return gone
-	case p.release(ctx, current, left):
+	case d.release(ctx, current, left):
 		return gone
 	}
 	return errors.Join(lo.FilterMap(left, func(l leftover, _ int) (error, bool) { return l.err, !l.waiting })...)
 }
 
-// removeLeftovers removes disks, addresses and the node in BKE, and returns what is still there.
-func (p *DefaultProvider) removeLeftovers(ctx context.Context, v *view, current record) ([]leftover, error) {
-	duplicate, err := p.hasDuplicate(ctx, v, current)
-	if err != nil {
-		return nil, err
-	}
-	if duplicate {
-		// What is found by the name alone is the other server's until that one goes.
-		current.Name = ""
-	}
-	return slices.Concat(p.deleteDisks(ctx, v, current), p.releaseAddresses(ctx, current), p.leaveBKE(ctx, current)), nil
-}
-
-// release reports whether the NodeClaim no longer waits for what its server left, and, when that begins, what it is.
-func (p *DefaultProvider) release(ctx context.Context, current record, left []leftover) bool {
+// release reports whether the NodeClaim no longer waits for what its server left, and, when that begins, reports what it is.
+func (d *deleter) release(ctx context.Context, current record, left []leftover) bool {
 	first := false
-	after := p.deletions.change(current, func(r *record) {
-		now := p.config.Clock.Now()
+	after := d.tracker.change(current, func(r *record) {
+		now := d.clock.Now()
 		r.GoneSince = lo.CoalesceOrEmpty(r.GoneSince, now)
-		if now.Sub(r.GoneSince) < leftoverPatience {
+		if now.Sub(r.GoneSince) < ttl.LeftoverPatience {
 			return
 		}
 		first, r.Released = !r.Released, true
-		r.NotBefore = now.Add(min(leftoverRetry<<min(r.Failures, 10), maxLeftoverRetry))
+		r.NotBefore = now.Add(min(ttl.LeftoverRetry<<min(r.Failures, 10), ttl.MaxLeftoverRetry))
 		r.Failures++
 	})
 	if !first {
@@ -249,65 +280,32 @@ func (p *DefaultProvider) release(ctx context.Context, current record, left []le
 	}
 	for _, l := range left {
 		log.FromContext(ctx).Error(l.err, "a deleted server has left something that cannot be removed, it is tried again later", "server", after.Name, "server-id", after.ID, "kind", l.kind)
-		p.config.OnLeftover(ctx, lo.CoalesceOrEmpty(after.Name, after.ID), l.kind, l.err)
+		d.config.OnLeftover(ctx, lo.CoalesceOrEmpty(after.Name, after.ID), l.kind, l.err)
 	}
-	p.removed(after)
+	d.removed(after)
 	return true
 }
 
 // done closes the record of a server of which nothing is left. One that is known by name alone stays open until it expires:
 // the cloud may still be building something.
-func (p *DefaultProvider) done(current record) {
+func (d *deleter) done(current record) {
 	if current.ID == "" && !current.Released {
 		return
 	}
 	first := false
-	closed := p.deletions.change(current, func(r *record) { first, r.Done = !r.Done && !r.Released, true })
+	closed := d.tracker.change(current, func(r *record) { first, r.Done = !r.Done && !r.Released, true })
 	if first {
-		p.removed(closed)
+		d.removed(closed)
 	}
 }
 
 // removed writes the removal log line: once, although two controllers of core delete at the same time.
-func (p *DefaultProvider) removed(server record) {
+func (d *deleter) removed(server record) {
 	if server.ID == "" {
 		return
 	}
-	p.config.Journal.Removed(journal.Entry{
+	d.config.Audit.Removed(audit.Record{
 		NodeClaim: server.Description.NodeClaim, Server: server.ID, Flavor: server.Description.Flavor, Zone: server.Description.Zone,
-		CapacityType: capacityType, Reason: server.Reason, Took: p.config.Clock.Since(server.Begun),
+		CapacityType: capacityType, Reason: server.Reason, Took: d.clock.Since(server.Begun),
 	})
-}
-
-// hasDuplicate reports whether another server of ours has the same name: a gateway that repeats a create request makes two.
-func (p *DefaultProvider) hasDuplicate(ctx context.Context, v *view, current record) (bool, error) {
-	if current.Name == "" {
-		return false, nil
-	}
-	servers, err := v.servers(ctx)
-	if err != nil {
-		return false, fmt.Errorf("listing servers to find what server %s left: %w", current.Name, err)
-	}
-	return lo.SomeBy(servers, func(server *gobizfly.Server) bool {
-		return server.ID != current.ID && !gone(server) && p.ours(server) && p.called(server, current.Name)
-	}), nil
-}
-
-// leaveBKE tells BKE that the node is gone. A Kubernetes Engine that is down keeps a node no longer than a disk does.
-func (p *DefaultProvider) leaveBKE(ctx context.Context, current record) []leftover {
-	if current.Left || current.Name == "" || current.ID == "" {
-		return nil
-	}
-	values, err := p.config.BKE.Values(ctx)
-	if err == nil {
-		if values.ClusterID == "" || values.Token == "" {
-			return nil
-		}
-		err = p.api.LeaveCluster(ctx, values.ClusterID, values.Token, current.Name)
-	}
-	if err != nil {
-		return []leftover{{kind: LeftoverNode, err: fmt.Errorf("telling BKE that node %s is gone: %w", current.Name, err)}}
-	}
-	p.deletions.change(current, func(r *record) { r.Left = true })
-	return nil
 }

@@ -17,29 +17,41 @@ limitations under the License.
 package instance
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 
 	"github.com/bizflycloud/gobizfly"
 	"github.com/samber/lo"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
 const (
-	// defaultRootDiskGiB is the root disk of a NodeClass that says nothing, as in the API's defaults.
+	// defaultRootDiskGiB is the root disk of a NodeClass without one, as in the API's defaults.
 	defaultRootDiskGiB = 40
 	bytesPerGiB        = 1 << 30
-	// dataDiskInfix begins, after the server's name, the names of the disks that the cloud made with the server.
+	// csiNamePrefix and csiDescriptionSuffix are how the block storage driver marks its volumes.
+	csiNamePrefix        = "pvc-"
+	csiDescriptionSuffix = "by csi-bizflycloud"
+	// volumeAvailable and the statuses that begin with volumeError are those in which the cloud deletes a volume.
+	volumeAvailable = "available"
+	volumeError     = "error"
+	// dataDiskInfix begins, after the server's name, the names of the disks that the cloud created with the server.
 	dataDiskInfix = "_datadisk"
 )
 
-// disks are what is ordered: the disk that the server boots from and then the data disks in their order.
-func (p *DefaultProvider) disks(request *LaunchRequest) ([]Disk, error) {
+// disks are what is requested: the disk that the server boots from and then the data disks in their order.
+func (l *launcher) disks(request *LaunchRequest) ([]Disk, error) {
 	spec := request.NodeClass.Spec
 	root := lo.FromPtr(spec.RootDisk)
-	disk, err := p.disk(request, "spec.rootDisk", root.Size, root.Medium, root.VolumeType)
+	disk, err := l.disk(request, "spec.rootDisk", root.Size, root.Medium, root.VolumeType)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +61,7 @@ func (p *DefaultProvider) disks(request *LaunchRequest) ([]Disk, error) {
 		if data.Size == nil {
 			return nil, invalid("%s.size is required", field)
 		}
-		if disk, err = p.disk(request, field, data.Size, data.Medium, data.VolumeType); err != nil {
+		if disk, err = l.disk(request, field, data.Size, data.Medium, data.VolumeType); err != nil {
 			return nil, err
 		}
 		disks = append(disks, disk)
@@ -58,7 +70,7 @@ func (p *DefaultProvider) disks(request *LaunchRequest) ([]Disk, error) {
 }
 
 // disk is one disk: its size in whole GiB and the volume type of its medium for the server's category and zone.
-func (p *DefaultProvider) disk(request *LaunchRequest, field string, size *resource.Quantity, medium v1alpha1.DiskMedium, volumeType string) (Disk, error) {
+func (l *launcher) disk(request *LaunchRequest, field string, size *resource.Quantity, medium v1alpha1.DiskMedium, volumeType string) (Disk, error) {
 	disk := Disk{SizeGiB: defaultRootDiskGiB, VolumeType: volumeType}
 	if size != nil {
 		disk.SizeGiB = int((size.Value() + bytesPerGiB - 1) / bytesPerGiB)
@@ -67,16 +79,19 @@ func (p *DefaultProvider) disk(request *LaunchRequest, field string, size *resou
 		return disk, nil
 	}
 	medium = lo.CoalesceOrEmpty(medium, v1alpha1.DiskMediumSSD)
+	snapshot, err := l.catalog.Snapshot()
+	if err != nil {
+		return disk, fmt.Errorf("choosing the volume type of %s: %w", field, err)
+	}
 	var ok bool
-	if disk.VolumeType, ok = p.zones.VolumeType(request.Zone, request.Category, medium); !ok {
-		return disk, invalid("%s.medium: zone %s sells no %s disk for %s servers; choose another medium or set %s.volumeType",
+	if disk.VolumeType, ok = snapshot.VolumeType(request.Zone, request.Category, medium); !ok {
+		return disk, invalid("%s.medium: zone %s has no %s disks for %s servers; choose another medium or set %s.volumeType",
 			field, request.Zone, medium, request.Category, field)
 	}
 	return disk, nil
 }
 
-// MediumOf returns the medium that a word of the cloud says, be it the type of a disk or the name of a volume type; empty
-// where it says none that we know.
+// MediumOf returns the medium in the type of a disk or the name of a volume type; empty where it contains none that is known.
 func MediumOf(text string) v1alpha1.DiskMedium {
 	medium, _ := lo.Find([]v1alpha1.DiskMedium{v1alpha1.DiskMediumSSD, v1alpha1.DiskMediumHDD}, func(medium v1alpha1.DiskMedium) bool {
 		return strings.Contains(strings.ToUpper(text), string(medium))
@@ -84,32 +99,152 @@ func MediumOf(text string) v1alpha1.DiskMedium {
 	return medium
 }
 
-// dataDisksOf returns how many data disks a server was ordered with, and false where that was not written down.
-func dataDisksOf(server *gobizfly.Server) (int, bool) {
-	count, err := strconv.Atoi(server.Metadata[v1alpha1.MetadataDataDisks])
-	return count, err == nil && count >= 0
+// disposable returns the disks to delete with a server: its root disk, and the recorded disks that are attached to it,
+// less those that a PersistentVolume owns. Where the owner of a disk cannot be found out it returns an error, so that the
+// complete deletion waits: a disk that is not deleted with its server would be paid for indefinitely.
+func (d *deleter) disposable(ctx context.Context, v *view, server *Instance, recorded []string) ([]string, error) {
+	volumes, err := d.volumes.get(ctx, v.begun)
+	if err != nil {
+		return nil, fmt.Errorf("listing volumes to delete server %s: %w", server.Name, err)
+	}
+	listed := lo.KeyBy(volumes.value, func(volume *gobizfly.Volume) string { return volume.ID })
+	attached := lo.KeyBy(server.Volumes, func(volume Volume) string { return volume.ID })
+	name := server.launchName
+	candidates := lo.Uniq(append(lo.FilterMap(volumes.value, func(volume *gobizfly.Volume, _ int) (string, bool) {
+		return volume.ID, attachedTo(volume, server.ID)
+	}), lo.Map(server.Volumes, func(volume Volume, _ int) string { return volume.ID })...))
+	isRoot := func(id string) bool { return isRootDisk(attached[id], lo.FromPtr(listed[id])) }
+	roots := lo.Filter(candidates, func(id string, _ int) bool { return isRoot(id) })
+	named := func(id string) bool {
+		return strings.HasPrefix(lo.CoalesceOrEmpty(lo.FromPtr(listed[id]).Name, attached[id].Name), name)
+	}
+	// Of several root disks a user has attached the others, perhaps to rescue them. The record decides only where no name does:
+	// it can be written by others.
+	ownRoot := func(id string) bool {
+		return isRoot(id) && (len(roots) == 1 || named(id) || (lo.Contains(recorded, id) && !lo.SomeBy(roots, named)))
+	}
+	own := lo.Filter(candidates, func(id string, _ int) bool {
+		volume, known := listed[id]
+		switch {
+		case !known:
+			// A list that lags: the server itself proves its root disk, and nothing proves another one.
+			return ownRoot(id) && !csiNamed(attached[id].Name, name)
+		case len(volume.Attachments) > 0 && !attachedTo(volume, server.ID), csiVolume(volume, name):
+			return false
+		}
+		// A data disk is ours without a record too where the server was launched with some and this one has such a name.
+		return ownRoot(id) || (lo.Contains(recorded, id) && !isRoot(id)) || (server.DataDisks > 0 && dataDiskNamed(volume.Name, name))
+	})
+	protected, err := d.protectedVolumes(ctx, v, own)
+	if err != nil {
+		return nil, fmt.Errorf("deleting server %s: %w", server.Name, err)
+	}
+	return lo.Reject(own, func(id string, _ int) bool { return protected.Has(id) }), nil
 }
 
-// orderedDataDisk says that a disk of a server of ours is one of those that we ordered with it, also where nobody wrote
-// down its id: the order had data disks, and the cloud named this one after the order's name, which is unique for ever.
-func (p *DefaultProvider) orderedDataDisk(server *gobizfly.Server, volumeName string) bool {
-	count, written := dataDisksOf(server)
-	return written && count > 0 && dataDiskNamed(volumeName, p.orderedName(server))
+// isRootDisk reports whether a disk is the root disk of the server that it is attached to. What the server says of it counts
+// before what the list of volumes does.
+func isRootDisk(attached Volume, listed gobizfly.Volume) bool {
+	if attached.attachedType != "" {
+		return attached.Root
+	}
+	return listed.AttachedType == attachedTypeRoot && listed.Bootable
 }
 
-// strayDisk reports whether a disk is by its name one that a launch made and that was not deleted with its server: the launch
-// failed, or the server was deleted outside Karpenter. Where the cloud was told which disks to delete with the server, a data
-// disk that is left was detached by a user before, who may want it; where there is a record, what is not on it is not ours;
-// and where only the name of a disk is known, nothing tells a detached data disk from one that was never attached.
+// protectedVolumes returns the volumes that PersistentVolumes own, when there is anything to protect. They are read from the
+// API server once for all deletions that decide by the same lists, after these lists: a cache could lag without a bound. A
+// PersistentVolume that names a node's disk and is created in the seconds until the request is sent is not seen, as it would
+// not be by a read of each deletion's own; the CSI driver creates none for disks that servers are launched with.
+func (d *deleter) protectedVolumes(ctx context.Context, v *view, candidates []string) (sets.Set[string], error) {
+	if len(candidates) == 0 {
+		return nil, nil
+	}
+	protected, err := d.protected.get(ctx, v.begun)
+	if err != nil {
+		return nil, fmt.Errorf("no disk may be deleted while it is not known which ones PersistentVolumes own: %w", err)
+	}
+	return protected.value, nil
+}
+
+// leftoverDisks returns the disks that outlived their server: those that the cloud named after it, and those that a request
+// has listed to delete with it. What a PersistentVolume names is not among them.
+func (d *deleter) leftoverDisks(ctx context.Context, v *view, current record) ([]*gobizfly.Volume, error) {
+	volumes, err := d.volumes.get(ctx, v.begun)
+	if err != nil {
+		return nil, fmt.Errorf("listing volumes to find what server %s left: %w", lo.CoalesceOrEmpty(current.Name, current.ID), err)
+	}
+	left := lo.Filter(volumes.value, func(volume *gobizfly.Volume, _ int) bool {
+		// A disk that is attached to another server since is that one's.
+		elsewhere := len(volume.Attachments) > 0 && !attachedTo(volume, current.ID)
+		return (strayDisk(volume, current) || lo.Contains(current.Requested, volume.ID)) && !elsewhere && !csiVolume(volume, current.Name)
+	})
+	protected, err := d.protectedVolumes(ctx, v, lo.Map(left, func(volume *gobizfly.Volume, _ int) string { return volume.ID }))
+	if err != nil {
+		return nil, fmt.Errorf("deleting what server %s left: %w", current.Name, err)
+	}
+	return lo.Reject(left, func(volume *gobizfly.Volume, _ int) bool { return protected.Has(volume.ID) }), nil
+}
+
+// deleteDisks deletes the disks that outlived their server, and returns those that are still there.
+func (d *deleter) deleteDisks(ctx context.Context, v *view, current record) []leftover {
+	volumes, err := d.leftoverDisks(ctx, v, current)
+	if err != nil {
+		return []leftover{{kind: LeftoverDisk, err: err}}
+	}
+	return lo.FlatMap(volumes, func(volume *gobizfly.Volume, _ int) []leftover { return d.deleteVolume(ctx, volume) })
+}
+
+// deleteVolume deletes a free disk, which is a leftover until the list no longer has it. One that is not free yet, or cannot
+// be deleted because of a snapshot, waits.
+func (d *deleter) deleteVolume(ctx context.Context, volume *gobizfly.Volume) []leftover {
+	still := func(err error, waiting bool) []leftover {
+		return []leftover{{kind: LeftoverDisk, waiting: waiting, err: fmt.Errorf("deleting disk %s (%s): %w", volume.Name, volume.ID, err)}}
+	}
+	if len(volume.Attachments) > 0 || (volume.Status != volumeAvailable && !strings.HasPrefix(volume.Status, volumeError)) {
+		return still(fmt.Errorf("it is %s", volume.Status), true)
+	}
+	err := d.api.DeleteVolume(ctx, volume.ID)
+	switch {
+	case err == nil:
+		diskDeletionsTotal.Inc(map[string]string{labelOutcome: outcomeAccepted})
+		log.FromContext(ctx).Info("deleting disk that outlived its server", "volume", volume.Name, "volume-id", volume.ID)
+		return still(errors.New("the cloud has accepted it"), true)
+	case bizfly.IsNotFound(err):
+		return nil
+	case bizfly.IsConflict(err):
+		return still(err, true)
+	}
+	diskDeletionsTotal.Inc(map[string]string{labelOutcome: outcomeError})
+	return still(err, false)
+}
+
+func attachedTo(volume *gobizfly.Volume, serverID string) bool {
+	return serverID != "" && lo.SomeBy(volume.Attachments, func(a gobizfly.VolumeAttachment) bool { return a.ServerID == serverID })
+}
+
+// csiVolume reports whether the block storage driver created the volume, whatever else may be true of it.
+func csiVolume(volume *gobizfly.Volume, serverName string) bool {
+	return csiNamed(volume.Name, serverName) || strings.HasSuffix(volume.Description, csiDescriptionSuffix)
+}
+
+// csiNamed reports whether a volume is named like the driver's; the root disk of a node whose pool is called pvc is not.
+func csiNamed(volumeName, serverName string) bool {
+	return strings.HasPrefix(volumeName, csiNamePrefix) && (serverName == "" || volumeName != rootDiskName(serverName))
+}
+
+// strayDisk reports whether a disk is by its name one that a launch created and that was not deleted with its server: the
+// launch failed, or the server was deleted outside Karpenter. Where a request has listed the disks to delete with the server, a
+// data disk that is left was detached by a user before, who may want it; where there is a record, what is not on it is not ours;
+// and where only the name of a disk is known, a detached data disk looks like one that was never attached.
 func strayDisk(volume *gobizfly.Volume, current record) bool {
 	if current.Name == "" || volume.Name == rootDiskName(current.Name) {
 		return current.Name != ""
 	}
-	return len(current.Asked) == 0 && !current.Found && dataDiskNamed(volume.Name, current.Name) &&
+	return len(current.Requested) == 0 && !current.Found && dataDiskNamed(volume.Name, current.Name) &&
 		(len(current.Recorded) == 0 || lo.Contains(current.Recorded, volume.ID))
 }
 
-// dataDiskNamed says that a disk has a name that the cloud gives to the data disks of an order.
+// dataDiskNamed reports whether a disk has a name that the cloud gives to the data disks of a create request.
 func dataDiskNamed(volumeName, serverName string) bool {
 	return serverName != "" && strings.HasPrefix(volumeName, serverName+dataDiskInfix)
 }

@@ -16,11 +16,11 @@ limitations under the License.
 
 package instance
 
-// Polling says whether the poller's goroutine exists, for tests.
+// Polling reports whether the poller's goroutine exists, for tests.
 func (p *DefaultProvider) Polling() bool {
-	p.poller.mu.Lock()
-	defer p.poller.mu.Unlock()
-	return p.poller.running
+	p.launcher.poller.mu.Lock()
+	defer p.launcher.poller.mu.Unlock()
+	return p.launcher.poller.running
 }
 
 // LegacyName is the name of a server that was launched before names had a MAC, for tests.

@@ -46,7 +46,7 @@ var _ = Describe("Launch", func() {
 		reaped := func(w *world) {
 			GinkgoHelper()
 			Eventually(func() []string {
-				Expect(reapOnce(w.provider, instance.ReapRequest{})).To(Succeed())
+				Expect(reconcileOnce(w.provider, instance.DeletionsRequest{})).To(Succeed())
 				return w.leftovers()
 			}).Should(BeEmpty())
 		}
@@ -76,7 +76,7 @@ var _ = Describe("Launch", func() {
 			Expect(w.leftovers()).To(HaveLen(2))
 			for range 3 {
 				now.Step(20 * time.Second)
-				Expect(reapOnce(w.provider, instance.ReapRequest{})).To(Succeed())
+				Expect(reconcileOnce(w.provider, instance.DeletionsRequest{})).To(Succeed())
 			}
 			reaped(w)
 		})
@@ -111,7 +111,7 @@ var _ = Describe("Launch", func() {
 			server, intent := w.launch()
 			Eventually(func() string { return w.box.Servers()[0].Status }).Should(Equal(instance.StatusActive))
 			Expect(w.box.RemoveServer(server.ID)).To(Succeed())
-			intent.OrderedAt = time.Now().Add(-3 * time.Minute)
+			intent.RequestedAt = time.Now().Add(-3 * time.Minute)
 			_, err := w.provider.Resume(ctx, claimUID, intent)
 			Expect(err).To(MatchError(instance.ErrOutcomeUnknown))
 		})
@@ -127,7 +127,7 @@ var _ = Describe("Launch", func() {
 			_, _, err := w.provider.Launch(ctx, request)
 			Expect(errors.As(err, new(*instance.FailedError))).To(BeTrue())
 			Eventually(func() []string {
-				Expect(reapOnce(w.provider, instance.ReapRequest{})).To(Succeed())
+				Expect(reconcileOnce(w.provider, instance.DeletionsRequest{})).To(Succeed())
 				return lo.Map(w.box.State().Volumes, func(v cloud.Volume, _ int) string { return v.ID })
 			}).Should(ConsistOf(theirs.ID, owned.ID, csi.ID))
 		})
@@ -139,7 +139,7 @@ var _ = Describe("Launch", func() {
 			_, _, err := w.provider.Launch(ctx, request)
 			Expect(errors.As(err, new(*instance.FailedError))).To(BeTrue())
 			Eventually(func() []cloud.Volume {
-				Expect(reapOnce(w.provider, instance.ReapRequest{})).To(Succeed())
+				Expect(reconcileOnce(w.provider, instance.DeletionsRequest{})).To(Succeed())
 				return w.box.State().Volumes
 			}).Should(ConsistOf(HaveField("Attachments", ConsistOf(HaveField("ServerID", stranger.ID)))))
 		})
@@ -147,13 +147,13 @@ var _ = Describe("Launch", func() {
 			w := newWorld(cloud.Options{Latency: 50 * time.Millisecond})
 			w.box.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectNoCapacity, Async: true})
 			_, intent := w.launch()
-			Eventually(func() bool { return bizfly.IsCapacity(w.provider.Fault(ctx, intent)) }).Should(BeTrue())
+			Eventually(func() bool { return bizfly.IsCapacity(w.provider.FailureReason(ctx, intent)) }).Should(BeTrue())
 			w.box.AddFaults(1, cloud.Fault{Method: "GET", Path: "/tasks/*", Effect: cloud.EffectQuota, Status: 403})
 			w.box.AddFaults(1, cloud.Fault{Method: "GET", Path: "/tasks/*", Effect: cloud.EffectTask404})
-			fault := w.provider.Fault(ctx, intent)
+			fault := w.provider.FailureReason(ctx, intent)
 			Expect(fault).To(HaveOccurred())
 			Expect(bizfly.IsNotFound(fault)).To(BeFalse())
-			Expect(w.provider.Fault(ctx, w.intent())).To(MatchError(ContainSubstring("does not say why")))
+			Expect(w.provider.FailureReason(ctx, w.intent())).To(MatchError(ContainSubstring("does not say why")))
 		})
 	})
 })

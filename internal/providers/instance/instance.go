@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package instance launches, finds and deletes servers together with the disks and interfaces that they own. It knows
-// nothing of Karpenter: identity is the UID of a claim and of the cluster, as plain strings in the servers' metadata.
+// Package instance launches, lists and deletes servers together with the disks and interfaces that they own. It knows
+// nothing of Karpenter: identity is the UID of a NodeClaim and of the cluster, as plain strings in the servers' metadata.
 package instance
 
 import (
@@ -35,7 +35,7 @@ import (
 const (
 	// StatusActive is a running server.
 	StatusActive = "ACTIVE"
-	// StatusBuild is a server that is being made.
+	// StatusBuild is a server that is being built.
 	StatusBuild = "BUILD"
 	// StatusError is a server that failed.
 	StatusError = "ERROR"
@@ -59,13 +59,16 @@ type Volume struct {
 	Name string
 	// SizeGiB is the size in GiB.
 	SizeGiB int
-	// Medium is SSD or HDD; empty where the cloud says it in no word that we know.
+	// Medium is SSD or HDD; empty where the cloud reports none that is known.
 	Medium v1alpha1.DiskMedium
 	// Root is true for the disk that the server boots from.
 	Root bool
+
+	// attachedType is how the cloud says that it is attached; empty where it does not.
+	attachedType string
 }
 
-// Disk is a disk as it is ordered.
+// Disk is a disk as it is requested.
 type Disk struct {
 	// SizeGiB is the size in GiB.
 	SizeGiB int `json:"gib"`
@@ -89,12 +92,12 @@ type Instance struct {
 	BillingPlan string
 	// NetworkPlan is how its traffic is charged.
 	NetworkPlan string
-	// ImageID is the image that it was made from.
+	// ImageID is the image that it was created from.
 	ImageID string
 	// UserDataHash is the hash of the templates of its user data; empty where it had none, or was launched before that was
-	// written down.
+	// recorded.
 	UserDataHash string
-	// DataDisks is how many disks beside the root disk it was ordered with.
+	// DataDisks is how many disks beside the root disk it was launched with; 0 where that was not recorded.
 	DataDisks int
 	// ClusterUID, NodeClaim, NodeClaimUID, NodePool, NodeClass and Attempt are what we wrote into its metadata.
 	ClusterUID   string
@@ -103,7 +106,7 @@ type Instance struct {
 	NodePool     string
 	NodeClass    string
 	Attempt      int
-	// CreatedAt is when the cloud made it; zero when the cloud does not say.
+	// CreatedAt is when the cloud created it; zero when the cloud does not say.
 	CreatedAt time.Time
 	// UpdatedAt is when the server last changed, as the cloud writes it.
 	UpdatedAt string
@@ -111,55 +114,58 @@ type Instance struct {
 	Volumes []Volume
 	// Tags are all metadata of the server, secrets removed.
 	Tags map[string]string
+
+	// launchName is the name under which it was launched, which its disks and interfaces carry; empty where it is not ours.
+	launchName string
 }
 
-// Failed says that the server will never run.
+// Failed reports whether the server will never run.
 func (i *Instance) Failed() bool { return i.Status == StatusError }
 
-// Deleting says that the server is on its way out or gone.
-func (i *Instance) Deleting() bool {
-	return i.Status == StatusDeleting || i.Status == StatusDeleted || i.Status == StatusSoftDeleted
-}
+// Deleting reports whether the server is being deleted or gone.
+func (i *Instance) Deleting() bool { return i.Status == StatusDeleting || i.gone() }
 
-// Intent is what is written down before a server is ordered: whoever finds it knows that a server may exist, and
-// under which name.
+// gone reports whether the server is only still listed.
+func (i *Instance) gone() bool { return i.Status == StatusDeleted || i.Status == StatusSoftDeleted }
+
+// Intent is what is recorded before a create request is sent: a server may exist, under this name.
 type Intent struct {
-	// Attempt counts the orders for one claim from 1.
+	// Attempt counts the create requests for one NodeClaim from 1.
 	Attempt int `json:"attempt"`
-	// Name is the server's name, unique for ever.
+	// Name is the server's name, which is never used again.
 	Name string `json:"name"`
-	// Flavor, Zone and BillingPlan are the offering that is ordered.
+	// Flavor, Zone and BillingPlan are the offering that is requested.
 	Flavor      string `json:"flavor"`
 	Zone        string `json:"zone"`
 	BillingPlan string `json:"billingPlan"`
 	// ImageID is the image.
 	ImageID string `json:"imageID,omitempty"`
-	// Disks are the root disk and then the data disks. Nil, like the next two, means that it was not written down.
+	// Disks are the root disk and then the data disks. Nil, like the next two, means that it was not recorded.
 	Disks []Disk `json:"disks"`
 	// Networks are the ids of the VPC networks.
 	Networks []string `json:"networks"`
 	// Firewalls are the ids of the firewalls; with none, the cloud attaches its default one.
 	Firewalls []string `json:"firewalls"`
-	// OrderedAt is when the intent was written; once the cloud has answered, when it did.
-	OrderedAt time.Time `json:"orderedAt"`
+	// RequestedAt is when the intent was recorded; once the cloud has answered, when it did.
+	RequestedAt time.Time `json:"orderedAt"`
 	// TaskID is the task that builds the server; empty until the cloud has named it.
 	TaskID string `json:"taskID,omitempty"`
-	// Refused is true once the cloud is known to have built nothing for this attempt, so that another may be made.
-	Refused bool `json:"refused,omitempty"`
+	// Rejected is true once the cloud is known to have built nothing for this attempt, so that another may be made.
+	Rejected bool `json:"refused,omitempty"`
 }
 
-// LaunchRequest is one server to order.
+// LaunchRequest is one server to launch.
 type LaunchRequest struct {
-	// NodeClaim and NodeClaimUID are the claim that the server is for.
+	// NodeClaim and NodeClaimUID are the NodeClaim that the server is for.
 	NodeClaim    string
 	NodeClaimUID string
-	// NodePool is the claim's NodePool; empty for a standalone claim.
+	// NodePool is the NodeClaim's NodePool; empty for a standalone NodeClaim.
 	NodePool string
 	// NodeClass is the resolved NodeClass; image, networks, firewalls and key are those of its status.
 	NodeClass *v1alpha1.BizflyNodeClass
-	// Attempt is the number of this order, from 1.
+	// Attempt is the number of this create request, from 1.
 	Attempt int
-	// Flavor, Category, Zone and BillingPlan are the offering to order.
+	// Flavor, Category, Zone and BillingPlan are the offering to request.
 	Flavor      string
 	Category    string
 	Zone        string
@@ -170,42 +176,42 @@ type LaunchRequest struct {
 	// Labels and Taints are what the node registers with where the bootstrap can carry them.
 	Labels map[string]string
 	Taints []corev1.Taint
-	// Record writes the intent down durably before the order and again when the task is known. When it fails before
-	// the order, nothing is ordered.
+	// Record stores the intent durably before the create request and again when the task is known. When it fails before
+	// the request, nothing is sent.
 	Record func(ctx context.Context, intent Intent) error
 }
 
-// ErrAwaitingServerID says that the order was accepted and the server's id is not known yet: ask again with Resume.
-var ErrAwaitingServerID = errors.New("the server was ordered and the cloud has not named it yet")
+// ErrAwaitingServerID means that the create request was accepted and the server's id is not known yet: call Resume.
+var ErrAwaitingServerID = errors.New("the create request was accepted and the server has no id yet")
 
-// ErrOutcomeUnknown says that nobody will ever know whether the order had an effect: the visibility window has passed
-// without a task result or a server. The claim must be given up; garbage collection takes a server that comes late.
-var ErrOutcomeUnknown = errors.New("the cloud never answered whether the server was ordered")
+// ErrOutcomeUnknown means that it will never be known whether the create request had an effect: the visibility window has
+// passed without a task result or a server. The NodeClaim must end; garbage collection deletes a server that comes late.
+var ErrOutcomeUnknown = errors.New("the cloud never answered whether the create request had an effect")
 
-// ErrRefused says that the cloud is known to have built nothing for an order, so that another may be made.
-var ErrRefused = errors.New("the cloud refused the order and built nothing")
+// ErrRejected means that the cloud is known to have built nothing for a create request, so that another may be sent.
+var ErrRejected = errors.New("the cloud rejected the create request and built nothing")
 
-// ErrFlavorNameRejected says that the cloud does not know the flavor by the name that it was requested by, and that the
+// ErrFlavorNameRejected means that the cloud does not know the flavor by the name that it was requested by, and that the
 // next request of the flavor uses its other name.
 var ErrFlavorNameRejected = errors.New("the cloud does not know the flavor by this name")
 
-// ErrNotFound says that the server provably does not exist any more.
+// ErrNotFound means that the server provably does not exist any more.
 var ErrNotFound = errors.New("the server does not exist")
 
-// ErrNotOurs says of a server that exists that nothing on it proves it to be this cluster's. It comes with ErrNotFound,
-// because whoever asks must not wait for it to go: it is not touched.
+// ErrNotOurs means that the server exists and nothing on it proves that it is this cluster's. It comes with ErrNotFound,
+// because the caller must not wait for its deletion: it is not touched.
 var ErrNotOurs = errors.New("nothing on the server proves it to be this cluster's")
 
-// FailedError says that the cloud accepted the order and then failed to build the server. What was left of it is
+// FailedError means that the cloud accepted the create request and then failed to build the server. What was left of it is
 // being deleted.
 type FailedError struct {
-	// Intent is the order that failed.
+	// Intent is the create request that failed.
 	Intent Intent
 	// Err is why; the predicates of package bizfly classify it.
 	Err error
 }
 
-// Error says which order failed and why.
+// Error names the server and the reason.
 func (e *FailedError) Error() string {
 	return fmt.Sprintf("building server %s (%s in %s): %s", e.Intent.Name, e.Intent.Flavor, e.Intent.Zone, e.Err)
 }
@@ -217,9 +223,9 @@ func (e *FailedError) Unwrap() error { return e.Err }
 type DeleteRequest struct {
 	// ID is the server's id.
 	ID string
-	// Name is the server's and its node's name as far as the caller knows. It is used only where the server itself can
-	// not be asked any more: its root disk is named after it, and BKE knows the node by it. A name that is not provably
-	// that of a server of this cluster is ignored.
+	// Name is the server's and its node's name as far as the caller knows. It is used only where the server itself cannot be
+	// read any more: its root disk is named after it, and BKE knows the node by it. A name that is not provably that of a
+	// server of this cluster is ignored.
 	Name string
 	// RecordedVolumes are the ids of the disks that were attached before any pod could have attached one, the root disk
 	// included; nil where they were not recorded. A record proves nothing by itself: a disk on it is deleted only if it is
@@ -228,7 +234,7 @@ type DeleteRequest struct {
 	// RecordedAddresses are the ids of the network interfaces that the server had then; nil where they were not recorded.
 	// The same holds for them.
 	RecordedAddresses []string
-	// Reason is why it is deleted, in one word. The first one that is given counts.
+	// Reason is why it is deleted, in one CamelCase word. The first one that is given counts.
 	Reason string
 	// Description is what the caller knows of the server.
 	Description Description
@@ -269,19 +275,19 @@ const (
 	LeftoverServer LeftoverKind = "server"
 )
 
-// ReapRequest is one call of Reap.
-type ReapRequest struct {
-	// DryRun writes to the log what would be deleted, and deletes nothing.
+// DeletionsRequest is one call of ReconcileDeletions.
+type DeletionsRequest struct {
+	// DryRun logs what would be deleted, and deletes nothing.
 	DryRun bool
-	// Orphans are servers to delete because no NodeClaim accounts for them.
+	// Orphans are servers to delete because they have no NodeClaim.
 	Orphans []DeleteRequest
 	// Launching are the names of the servers that NodeClaims without a provider ID wait for. What is found by its name alone
 	// may belong to one of them, which is being built.
 	Launching sets.Set[string]
 }
 
-// Reaped is a deletion that Reap has driven.
-type Reaped struct {
+// Deletion is a deletion that ReconcileDeletions has brought forward.
+type Deletion struct {
 	// ID and Name are the server's; ID is empty for leftovers that were found by their name.
 	ID   string
 	Name string
@@ -296,48 +302,51 @@ type Reaped struct {
 // Provider manages the servers of this cluster.
 type Provider interface {
 	// Launch sends one create request and waits, bounded, for the id of its server. Beside the server it returns the intent
-	// as it was written last; a zero one when nothing was sent. Rejections are errors of package bizfly, with
+	// as it was recorded last; a zero one when nothing was sent. Rejections are errors of package bizfly, with
 	// ErrFlavorNameRejected when the same offering is worth another request; then ErrAwaitingServerID and *FailedError.
 	Launch(ctx context.Context, request *LaunchRequest) (*Instance, Intent, error)
-	// Resume finds the server of an earlier order and waits for it like Launch. It never orders. Beside the errors of
-	// Launch it returns ErrOutcomeUnknown, and ErrRefused for an intent that says so.
+	// Resume finds the server of an earlier create request and waits for it like Launch. It never sends one. Beside the
+	// errors of Launch it returns ErrOutcomeUnknown, and ErrRejected for an intent that says so.
 	Resume(ctx context.Context, nodeClaimUID string, intent Intent) (*Instance, error)
-	// Fault returns why the server of an order went wrong, for one that is in ERROR after Launch has returned it. It is
-	// never nil and the predicates of package bizfly classify it; where the cloud does not say why, it has no class.
-	Fault(ctx context.Context, intent Intent) error
-	// Get returns a server of this cluster; ErrNotFound when it provably does not exist or is not ours.
+	// FailureReason returns why a server failed, for one that is in ERROR after Launch has returned it. It is never nil and
+	// the predicates of package bizfly classify it; where the cloud does not say why, it has no class.
+	FailureReason(ctx context.Context, intent Intent) error
+	// Get returns a server of this cluster, from a list of a few seconds ago where it is in one; ErrNotFound when it provably
+	// does not exist or is not ours.
 	Get(ctx context.Context, id string) (*Instance, error)
-	// List returns all servers of this cluster, failed and deleting ones included, from a list begun after the call
-	// or at most a few seconds before it.
+	// List returns all servers of this cluster, failed and deleting ones included, from a list that is at most a few seconds
+	// old.
 	List(ctx context.Context) ([]*Instance, error)
-	// Addresses returns the ids of the network interfaces, private and public, that are attached to the server, from a
-	// list that is at most a few seconds old.
-	Addresses(ctx context.Context, id string) ([]string, error)
-	// Ports returns the network interfaces of the servers of the project, from a list that is at most a few seconds old.
-	Ports(ctx context.Context) ([]Port, error)
+	// Snapshot returns the servers of this cluster from a list that is at most this old, or a few seconds where that is
+	// longer. It is shared: read only.
+	Snapshot(ctx context.Context, maxAge time.Duration) (*Snapshot, error)
+	// Ports returns the network interfaces of the servers of the project, private and public, from a list that is at most
+	// this old, or a few seconds where that is longer. They are shared: read only.
+	Ports(ctx context.Context, maxAge time.Duration) ([]Port, error)
 	// Rename gives a server of this cluster its name back; ErrNotFound when it does not exist or is not ours.
 	Rename(ctx context.Context, id, name string) error
 	// ChangeNetworkPlan changes how the traffic of a server of this cluster is charged; ErrNotFound like Rename.
 	ChangeNetworkPlan(ctx context.Context, id, plan string) error
-	// SetFirewalls brings the interfaces that a server of this cluster got at its order to the firewalls that are wanted.
-	// What it is not told to have attached stays. ErrNotFound like Rename.
+	// SetFirewalls gives the interfaces that a server of this cluster was launched with the wanted firewalls. Firewalls that
+	// the request does not list as attached by us stay. ErrNotFound like Rename.
 	SetFirewalls(ctx context.Context, request FirewallRequest) error
-	// DefaultFirewall returns the id of the firewall that the cloud attaches to servers that are ordered without any;
+	// DefaultFirewall returns the id of the firewall that the cloud attaches to servers that are launched without any;
 	// ErrNotFound where there is none.
 	DefaultFirewall(ctx context.Context) (string, error)
 	// Start starts a server of this cluster that was stopped; ErrNotFound when it does not exist or is not ours. One that
-	// runs already, or cannot be started at this moment, is no error: the next look at it tells.
+	// runs already, or cannot be started at this moment, is no error: the next reconciliation sees it.
 	Start(ctx context.Context, id string) error
-	// Reboot resets a server of this cluster without asking its operating system; repeated calls with one operationID
+	// Reboot resets a server of this cluster without its operating system's help; repeated calls with one operationID
 	// reboot it once, also where an answer was lost. ErrNotFound when it does not exist or is not ours, ErrRebootRejected
 	// where no retry helps; any other error is worth a retry.
 	Reboot(ctx context.Context, id, operationID string) error
 	// Delete deletes a server with its root disk and those of the recorded disks that no PersistentVolume owns. It is
-	// idempotent and answers nil while the deletion is under way; ErrNotFound once the server is provably gone with its
-	// disks and addresses and BKE has been left, or has been gone for ten minutes, whatever is left: Reap goes on with
-	// that. A server of someone else is ErrNotFound and not touched.
+	// idempotent and returns nil while the deletion is under way; ErrNotFound once the server is provably gone with its
+	// disks and addresses and BKE has been left, or has been gone for ten minutes, whatever is left: ReconcileDeletions goes
+	// on with that. A server that is not this cluster's is ErrNotFound and not touched.
 	Delete(ctx context.Context, request DeleteRequest) error
-	// Reap deletes the orphans and carries on what Launch and Delete began, each deletion once: it also looks for disks and
-	// addresses whose name proves that a server of this cluster has left them. Garbage collection calls it once per pass.
-	Reap(ctx context.Context, request ReapRequest) ([]Reaped, error)
+	// ReconcileDeletions deletes the orphans and continues what Launch and Delete began, each deletion once: it also looks
+	// for disks and addresses whose name proves that a server of this cluster has left them. Garbage collection calls it
+	// once per pass.
+	ReconcileDeletions(ctx context.Context, request DeletionsRequest) ([]Deletion, error)
 }

@@ -22,77 +22,82 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/bizflycloud/gobizfly"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
-
-// afterwordTimeout bounds what must still be done when the caller's own time is up: writing down what is known of an
-// order and beginning to clean up after it.
-const afterwordTimeout = 15 * time.Second
-
-// abandonedAfter is how long after the last wait for an order nobody is taken to wait for it any more.
-const abandonedAfter = 10 * time.Minute
 
 // ReasonLaunchFailed is why a server is deleted that the cloud could not build.
 const ReasonLaunchFailed = "LaunchFailed"
 
+// launcher sends create requests and finds their servers.
+type launcher struct {
+	*inventory
+	deleter   *deleter
+	bootstrap bootstrap.Provider
+	catalog   catalog.Provider
+	names     flavorNames
+	poller    *poller
+}
+
 // Launch sends one create request and waits, bounded, for the id of its server.
-func (p *DefaultProvider) Launch(ctx context.Context, request *LaunchRequest) (*Instance, Intent, error) {
-	if p.config.ClusterUID == "" {
+func (l *launcher) Launch(ctx context.Context, request *LaunchRequest) (*Instance, Intent, error) {
+	if l.uid == "" {
 		return nil, Intent{}, errNoClusterUID
 	}
-	order, intent, err := p.order(ctx, request)
+	create, intent, err := l.createRequest(ctx, request)
 	if err != nil {
 		return nil, Intent{}, err
 	}
 	if err := request.Record(ctx, intent); err != nil {
-		return nil, Intent{}, fmt.Errorf("recording the intent to launch %s, so nothing was ordered: %w", intent.Name, err)
+		return nil, Intent{}, fmt.Errorf("recording the intent to launch %s, so no create request was sent: %w", intent.Name, err)
 	}
-	taskID, err := p.api.CreateServer(ctx, order)
-	if err != nil && refused(err) {
-		intent.Refused = true
-		count(outcomeRefused, intent)
-		// When this cannot be written, whoever reads the intent later takes the outcome for unknown, which is safe.
-		recordAfter(ctx, request, intent)
-		if p.names.rejected(request.Flavor, order.FlavorName, err) {
-			err = fmt.Errorf("%w (as %s): %w", ErrFlavorNameRejected, order.FlavorName, err)
+	taskID, err := l.api.CreateServer(ctx, create)
+	if err != nil && rejected(err) {
+		intent.Rejected = true
+		count(outcomeRejected, intent)
+		// When this cannot be recorded, a later reader takes the outcome for unknown, which is safe.
+		recordOutcome(ctx, request, intent)
+		if l.names.rejected(request.Flavor, create.FlavorName, err) {
+			err = fmt.Errorf("%w (as %s): %w", ErrFlavorNameRejected, create.FlavorName, err)
 		}
 		return nil, intent, fmt.Errorf("creating server %s (%s in %s): %w", intent.Name, intent.Flavor, intent.Zone, err)
 	}
 	// The wait for admission, which can be long, does not count: the visibility window begins with the answer.
-	intent.TaskID, intent.OrderedAt = taskID, p.config.Clock.Now()
+	intent.TaskID, intent.RequestedAt = taskID, l.clock.Now()
 	if err != nil {
-		// A server may be on its way; only looking for it can tell.
+		// A server may be on its way; only looking for it shows whether it is.
 		log.FromContext(ctx).Error(err, "no readable answer to a create request, looking for its server", "server", intent.Name)
 	} else {
-		p.names.accepted(request.Flavor)
+		l.names.accepted(request.Flavor)
 		// Without the task id the server is still found by its name.
-		recordAfter(ctx, request, intent)
+		recordOutcome(ctx, request, intent)
 	}
-	server, err := p.await(ctx, &waiter{nodeClaimUID: request.NodeClaimUID, intent: intent})
+	server, err := l.await(ctx, &waiter{nodeClaimUID: request.NodeClaimUID, intent: intent})
 	return server, intent, err
 }
 
-// Resume finds the server of an earlier order and waits for it like Launch.
-func (p *DefaultProvider) Resume(ctx context.Context, nodeClaimUID string, intent Intent) (*Instance, error) {
+// Resume finds the server of an earlier create request and waits for it like Launch.
+func (l *launcher) Resume(ctx context.Context, nodeClaimUID string, intent Intent) (*Instance, error) {
 	switch {
-	case p.config.ClusterUID == "":
+	case l.uid == "":
 		return nil, errNoClusterUID
-	case intent.Refused:
-		return nil, fmt.Errorf("%w: %s", ErrRefused, intent.Name)
+	case intent.Rejected:
+		return nil, fmt.Errorf("%w: %s", ErrRejected, intent.Name)
 	case nodeClaimUID == "" || intent.Name == "":
-		return nil, errors.New("an order cannot be found without the claim's UID and the server's name")
+		return nil, errors.New("a server cannot be found without the NodeClaim's UID and the server's name")
 	}
-	return p.await(ctx, &waiter{nodeClaimUID: nodeClaimUID, intent: intent, mayGiveUp: true})
+	return l.await(ctx, &waiter{nodeClaimUID: nodeClaimUID, intent: intent, allowUnknown: true})
 }
 
-// Fault returns why the server of an order went wrong.
-func (p *DefaultProvider) Fault(ctx context.Context, intent Intent) error {
+// FailureReason returns why the server of a create request failed.
+func (l *launcher) FailureReason(ctx context.Context, intent Intent) error {
 	reason := "the cloud does not say why"
 	if intent.TaskID != "" {
-		task, err := p.api.GetTask(ctx, intent.TaskID)
+		task, err := l.api.GetTask(ctx, intent.TaskID)
 		if err == nil {
 			err = task.Failure()
 			if err != nil {
@@ -100,7 +105,7 @@ func (p *DefaultProvider) Fault(ctx context.Context, intent Intent) error {
 			}
 		}
 		if err != nil {
-			// What keeps us from reading the task is not what went wrong with the server: its class is dropped.
+			// Why the task cannot be read is not why the server failed: its class is dropped.
 			reason = fmt.Sprintf("its task cannot be read: %s", err)
 		}
 	}
@@ -113,62 +118,62 @@ func unexplained(intent Intent, reason string) error {
 		Message: fmt.Sprintf("server %s failed: %s", intent.Name, reason)}
 }
 
-// await waits for the server of an order and settles what the poller finds.
-func (p *DefaultProvider) await(ctx context.Context, w *waiter) (*Instance, error) {
-	found, err := p.poller.wait(ctx, w)
+// await waits for the server of a create request and acts on what the poller finds.
+func (l *launcher) await(ctx context.Context, w *waiter) (*Instance, error) {
+	found, err := l.poller.wait(ctx, w)
 	if err != nil {
-		// Core may end the claim before anybody asks again, and the order may fail only then.
-		p.deletions.expect(w.intent.Name, p.config.Clock.Now().Add(abandonedAfter))
+		// Core may end the NodeClaim before the next call, and the request may fail only then.
+		l.deleter.tracker.expect(w.intent.Name, l.clock.Now().Add(ttl.AbandonedLaunch))
 		return nil, err
 	}
 	switch {
 	case found.cause != nil:
 		count(outcomeFailed, w.intent)
-		p.cleanUp(ctx, w.intent, found.server)
+		l.cleanUp(ctx, w.intent, found.server)
 		return nil, &FailedError{Intent: w.intent, Err: found.cause}
 	case found.server == nil:
 		count(outcomeUnknown, w.intent)
-		// A server that comes late is found by its metadata; a disk that comes alone only by the name that we keep here.
-		p.deletions.expect(w.intent.Name, time.Time{})
-		return nil, fmt.Errorf("%w: %s, ordered at %s", ErrOutcomeUnknown, w.intent.Name, w.intent.OrderedAt.Format(time.RFC3339))
+		// A server that comes late is found by its metadata; a disk that comes alone only by the name that is kept here.
+		l.deleter.tracker.expect(w.intent.Name, time.Time{})
+		return nil, fmt.Errorf("%w: %s, requested at %s", ErrOutcomeUnknown, w.intent.Name, w.intent.RequestedAt.Format(time.RFC3339))
 	}
-	p.deletions.arrived(w.intent.Name)
+	l.deleter.tracker.arrived(w.intent.Name)
 	count(outcomeLaunched, w.intent)
-	launchSeconds.Observe(p.config.Clock.Since(w.intent.OrderedAt).Seconds(),
+	launchSeconds.Observe(l.clock.Since(w.intent.RequestedAt).Seconds(),
 		map[string]string{labelFlavor: w.intent.Flavor, labelZone: w.intent.Zone})
-	return convert(found.server), nil
+	return found.server, nil
 }
 
-// cleanUp begins to delete what a failed order left behind. It never keeps the caller from failing over: what does not
-// succeed now is carried on by Reap, and a server in ERROR is found by its metadata for ever.
-func (p *DefaultProvider) cleanUp(ctx context.Context, intent Intent, server *gobizfly.Server) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), afterwordTimeout)
+// cleanUp begins to delete what a failed create request left behind. It never keeps the caller from trying the next
+// offering: what does not succeed now is continued by ReconcileDeletions, and a server in ERROR is found by its metadata.
+func (l *launcher) cleanUp(ctx context.Context, intent Intent, server *Instance) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ttl.LaunchCleanup)
 	defer cancel()
 	var err error
 	if server != nil {
-		err = p.Delete(ctx, DeleteRequest{ID: server.ID, Name: intent.Name, Reason: ReasonLaunchFailed,
+		err = l.deleter.Delete(ctx, DeleteRequest{ID: server.ID, Name: intent.Name, Reason: ReasonLaunchFailed,
 			Description: Description{Flavor: intent.Flavor, Zone: intent.Zone}})
 	} else {
-		p.deletions.expect(intent.Name, time.Time{})
-		err = p.sweep(ctx, intent.Name, p.newView(), false)
+		l.deleter.tracker.expect(intent.Name, time.Time{})
+		err = l.deleter.deleteLeftovers(ctx, intent.Name)
 	}
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		log.FromContext(ctx).Error(err, "cleaning up after a failed launch, it is tried again", "server", intent.Name)
 	}
 }
 
-// refused says that the cloud is known to have built nothing. Whatever the adapter does not vouch for is ambiguous.
-func refused(err error) bool {
+// rejected reports whether the cloud is known to have built nothing. Whatever the adapter does not vouch for is ambiguous.
+func rejected(err error) bool {
 	var apiError *bizfly.APIError
 	return bizfly.IsNotSent(err) || (errors.As(err, &apiError) && !apiError.Ambiguous)
 }
 
-// recordAfter writes down what became of an order, also when the caller's own time is up.
-func recordAfter(ctx context.Context, request *LaunchRequest, intent Intent) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), afterwordTimeout)
+// recordOutcome records the answer to a create request, also when the caller's own time is up.
+func recordOutcome(ctx context.Context, request *LaunchRequest, intent Intent) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ttl.LaunchCleanup)
 	defer cancel()
 	if err := request.Record(ctx, intent); err != nil {
-		log.FromContext(ctx).Error(err, "recording what became of the order of a server", "server", intent.Name)
+		log.FromContext(ctx).Error(err, "recording the outcome of a create request", "server", intent.Name)
 	}
 }
 

@@ -85,23 +85,23 @@ var _ = Describe("Launch", func() {
 		Entry("the user's metadata", "metadata/team", is("payments"), func(r *instance.LaunchRequest) {
 			r.NodeClass.Spec.Tags = map[string]string{"team": "payments"}
 		}),
-		Entry("the managed mark", "metadata/karpenter-managed", is("true")),
-		Entry("the cluster's name", "metadata/karpenter-cluster-name", is(clusterName)),
-		Entry("the cluster's UID", "metadata/karpenter-cluster-uid", is(clusterUID)),
-		Entry("the claim's name", "metadata/karpenter-nodeclaim", is(claimName)),
-		Entry("the claim's UID", "metadata/karpenter-nodeclaim-uid", is(claimUID)),
-		Entry("the attempt", "metadata/karpenter-attempt", is("3"), func(r *instance.LaunchRequest) { r.Attempt = 3 }),
-		Entry("the NodePool", "metadata/karpenter-nodepool", is("default")),
-		Entry("the NodeClass", "metadata/karpenter-nodeclass", is("default")),
-		Entry("the image's id", "metadata/karpenter-image", func(w *world) any { return w.nodeClass().Status.Image().ID }),
-		Entry("our metadata over the user's", "metadata/karpenter-cluster-uid", is(clusterUID), func(r *instance.LaunchRequest) {
+		Entry("the managed mark", "metadata/bizfly-karpenter-managed", is("true")),
+		Entry("the cluster's name", "metadata/bizfly-karpenter-cluster-name", is(clusterName)),
+		Entry("the cluster's UID", "metadata/bizfly-karpenter-cluster-uid", is(clusterUID)),
+		Entry("the claim's name", "metadata/bizfly-karpenter-nodeclaim", is(claimName)),
+		Entry("the claim's UID", "metadata/bizfly-karpenter-nodeclaim-uid", is(claimUID)),
+		Entry("the attempt", "metadata/bizfly-karpenter-attempt", is("3"), func(r *instance.LaunchRequest) { r.Attempt = 3 }),
+		Entry("the NodePool", "metadata/bizfly-karpenter-nodepool", is("default")),
+		Entry("the NodeClass", "metadata/bizfly-karpenter-nodeclass", is("default")),
+		Entry("the image's id", "metadata/bizfly-karpenter-image", func(w *world) any { return w.nodeClass().Status.Image().ID }),
+		Entry("our metadata over the user's", "metadata/bizfly-karpenter-cluster-uid", is(clusterUID), func(r *instance.LaunchRequest) {
 			r.NodeClass.Spec.Tags = map[string]string{v1alpha1.MetadataClusterUID: "stolen"}
 		}),
 		Entry("the bootstrap's metadata over the user's", "metadata/bke_cluster_id", func(w *world) any { return w.box.BKE().ClusterUID },
 			func(r *instance.LaunchRequest) {
 				r.NodeClass.Spec.Tags = map[string]string{"bke_cluster_id": "stolen"}
 			}),
-		Entry("values cut to 255 bytes", "metadata/karpenter-nodepool", is(strings.Repeat("é", 127)), func(r *instance.LaunchRequest) {
+		Entry("values cut to 255 bytes", "metadata/bizfly-karpenter-nodepool", is(strings.Repeat("é", 127)), func(r *instance.LaunchRequest) {
 			r.NodePool = strings.Repeat("é", 300)
 		}),
 	)
@@ -158,7 +158,7 @@ var _ = Describe("Launch", func() {
 			first, second := written.all()[0], written.all()[1]
 			Expect(first.TaskID).To(BeEmpty())
 			Expect(first.Name).To(Equal(instance.Name(claimName, claimUID, clusterUID, 1)))
-			Expect(first.OrderedAt).To(BeTemporally("~", time.Now(), time.Minute))
+			Expect(first.RequestedAt).To(BeTemporally("~", time.Now(), time.Minute))
 			Expect([]string{first.Flavor, first.Zone, first.BillingPlan, first.ImageID}).
 				To(Equal([]string{"p2.2c_4g", "HN1", "on_demand", w.nodeClass().Status.Image().ID}))
 			Expect(second.TaskID).To(Equal(w.box.State().Tasks[0].ID))
@@ -178,9 +178,9 @@ var _ = Describe("Launch", func() {
 			request, written := w.request()
 			_, _, err := w.provider.Launch(ctx, request)
 			Expect(bizfly.IsCapacity(err)).To(BeTrue())
-			Expect(written.last().Refused).To(BeTrue())
+			Expect(written.last().Rejected).To(BeTrue())
 			_, err = w.provider.Resume(ctx, claimUID, written.last())
-			Expect(err).To(MatchError(instance.ErrRefused))
+			Expect(err).To(MatchError(instance.ErrRejected))
 			Expect(w.leftovers()).To(BeEmpty())
 		})
 		It("should return the refusal although it cannot be written", func() {
@@ -188,11 +188,11 @@ var _ = Describe("Launch", func() {
 			w.box.SetStock("", "", "", 0)
 			request, written := w.request()
 			written.fail = func(intent instance.Intent) error {
-				return lo.Ternary[error](intent.Refused, errors.New("conflict"), nil)
+				return lo.Ternary[error](intent.Rejected, errors.New("conflict"), nil)
 			}
 			_, _, err := w.provider.Launch(ctx, request)
 			Expect(bizfly.IsCapacity(err)).To(BeTrue())
-			Expect(written.last().Refused).To(BeFalse())
+			Expect(written.last().Rejected).To(BeFalse())
 		})
 	})
 
@@ -212,7 +212,7 @@ var _ = Describe("Launch", func() {
 		Entry("balance", cloud.Fault{Effect: cloud.EffectBalance}, bizfly.IsBalance),
 		Entry("throttled", cloud.Fault{Effect: cloud.EffectThrottle}, bizfly.IsThrottled),
 	)
-	DescribeTable("should order nothing that cannot work",
+	DescribeTable("should send no create request that cannot work",
 		func(change func(*instance.LaunchRequest), message string) {
 			w := newWorld(cloud.Options{})
 			request, written := w.request(change)
@@ -223,11 +223,11 @@ var _ = Describe("Launch", func() {
 		},
 		Entry("a medium that the zone does not sell", func(r *instance.LaunchRequest) {
 			r.Category, r.Zone, r.NodeClass.Spec.RootDisk = "dedicated", "HN2", &v1alpha1.RootDisk{Medium: v1alpha1.DiskMediumHDD}
-		}, "zone HN2 sells no HDD disk for dedicated servers"),
+		}, "zone HN2 has no HDD disks for dedicated servers"),
 		Entry("an image that was not found", func(r *instance.LaunchRequest) { r.NodeClass.Status.Images = nil }, "image"),
 		Entry("no identity", func(r *instance.LaunchRequest) { r.NodeClaimUID = "" }, "UID"),
 		Entry("no attempt", func(r *instance.LaunchRequest) { r.Attempt = 0 }, "attempt"),
-		Entry("no record", func(r *instance.LaunchRequest) { r.Record = nil }, "records"),
+		Entry("no record", func(r *instance.LaunchRequest) { r.Record = nil }, "a way to record"),
 	)
 	It("should fail closed without the cluster's UID", func() {
 		w := newWorld(cloud.Options{}, func(c *instance.Config) { c.ClusterUID = "" })
@@ -241,7 +241,7 @@ var _ = Describe("Launch", func() {
 		_, err = w.provider.Get(ctx, "some-server")
 		Expect(err).To(HaveOccurred())
 		Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: "some-server"})).NotTo(MatchError(instance.ErrNotFound))
-		Expect(reapOnce(w.provider, instance.ReapRequest{})).NotTo(Succeed())
+		Expect(reconcileOnce(w.provider, instance.DeletionsRequest{})).NotTo(Succeed())
 		Expect(w.box.Requests()).To(BeEmpty())
 	})
 
@@ -297,7 +297,7 @@ var _ = Describe("Launch", func() {
 			request, written := w.request()
 			_, _, err := w.provider.Launch(ctx, request)
 			Expect(err).To(MatchError(instance.ErrAwaitingServerID))
-			Expect(written.last().Refused).To(BeFalse())
+			Expect(written.last().Rejected).To(BeFalse())
 			_, err = w.provider.Resume(ctx, claimUID, written.last())
 			Expect(err).To(MatchError(instance.ErrOutcomeUnknown))
 			Expect(w.box.Servers()).To(BeEmpty())
@@ -316,16 +316,16 @@ var _ = Describe("Launch", func() {
 		})
 	})
 
-	It("should count launches by what became of them", func() {
+	It("should count launches by their outcome", func() {
 		w := newWorld(cloud.Options{})
-		launched, refused := launches("launched", "HN2"), launches("refused", "HN2")
+		launched, rejected := launches("launched", "HN2"), launches("rejected", "HN2")
 		w.launch(func(r *instance.LaunchRequest) { r.Zone = "HN2" })
 		w.box.SetStock("", "HN2", "", 0)
 		request, _ := w.request(func(r *instance.LaunchRequest) { r.Zone, r.Attempt = "HN2", 2 })
 		_, _, err := w.provider.Launch(ctx, request)
 		Expect(err).To(HaveOccurred())
 		Expect(launches("launched", "HN2") - launched).To(BeEquivalentTo(1))
-		Expect(launches("refused", "HN2") - refused).To(BeEquivalentTo(1))
+		Expect(launches("rejected", "HN2") - rejected).To(BeEquivalentTo(1))
 	})
 	It("should serve many launches with one poller", func() {
 		const launches = 200

@@ -49,9 +49,9 @@ func (r *reports) add(_ context.Context, server string, kind instance.LeftoverKi
 
 var _ = Describe("What a deleted server leaves", func() {
 	var now *clocktesting.FakeClock
-	var told *reports
-	BeforeEach(func() { now, told = clocktesting.NewFakeClock(time.Now()), &reports{} })
-	controlled := func(c *instance.Config) { c.Clock, c.OnLeftover = now, told.add }
+	var reported *reports
+	BeforeEach(func() { now, reported = clocktesting.NewFakeClock(time.Now()), &reports{} })
+	controlled := func(c *instance.Config) { c.Clock, c.OnLeftover = now, reported.add }
 	rejected := func(path string, status int, message string) cloud.Fault {
 		return cloud.Fault{Method: http.MethodDelete, Path: path, Effect: cloud.EffectStatus, Status: status, Message: message}
 	}
@@ -76,25 +76,29 @@ var _ = Describe("What a deleted server leaves", func() {
 				Expect(errors.Is(provider.Delete(ctx, request), instance.ErrNotFound)).To(BeFalse())
 				now.Step(time.Minute)
 			}
-			Expect(told.kinds).To(BeEmpty())
+			Expect(reported.kinds).To(BeEmpty())
 			Expect(provider.Delete(ctx, request)).To(MatchError(instance.ErrNotFound), "the server is gone, and the wait is over")
-			Expect(lo.Uniq(told.kinds)).To(Equal([]instance.LeftoverKind{kind}))
-			before := len(told.kinds)
+			Expect(lo.Uniq(reported.kinds)).To(Equal([]instance.LeftoverKind{kind}))
+			before := len(reported.kinds)
 
 			w.box.ResetRequests()
 			for range 120 {
 				now.Step(time.Minute)
 				Expect(provider.Delete(ctx, request)).To(MatchError(instance.ErrNotFound))
-				_, err := provider.Reap(ctx, instance.ReapRequest{})
+				_, err := provider.ReconcileDeletions(ctx, instance.DeletionsRequest{})
 				Expect(err).NotTo(HaveOccurred())
 			}
 			// After 1, 2, 4, 8, 16 and then every 30 minutes, of each thing that is left.
 			Expect(w.count(route)).To(And(BeNumerically(">=", 5), BeNumerically("<=", 9*before)))
-			Expect(told.kinds).To(HaveLen(before), "it is told once")
+			Expect(reported.kinds).To(HaveLen(before), "it is reported once")
 
 			w.box.ClearFaults()
 			now.Step(31 * time.Minute)
-			Eventually(func() int { _ = reapOnce(provider, instance.ReapRequest{}); now.Step(31 * time.Minute); return left(w) }).Should(BeZero())
+			Eventually(func() int {
+				_ = reconcileOnce(provider, instance.DeletionsRequest{})
+				now.Step(31 * time.Minute)
+				return left(w)
+			}).Should(BeZero())
 			if kind == instance.LeftoverNode {
 				Expect(w.box.State().LeftNodes).To(ContainElement(server.Name))
 			}
@@ -119,7 +123,7 @@ var _ = Describe("What a deleted server leaves", func() {
 			Expect(errors.Is(provider.Delete(ctx, instance.DeleteRequest{ID: server.ID, Name: server.Name}), instance.ErrNotFound)).To(BeFalse())
 			now.Step(time.Minute)
 		}
-		Expect(told.kinds).To(Equal([]instance.LeftoverKind{instance.LeftoverServer}))
+		Expect(reported.kinds).To(Equal([]instance.LeftoverKind{instance.LeftoverServer}))
 	})
 	It("should be found by a process that starts anew and has no NodeClaim to ask", func() {
 		w := newWorld(cloud.Options{})
@@ -132,38 +136,38 @@ var _ = Describe("What a deleted server leaves", func() {
 		Expect(w.box.RemoveServer(server.ID)).To(Succeed())
 		fresh := w.restart(controlled)
 		for range 10 {
-			Expect(reapOnce(fresh, instance.ReapRequest{})).To(Succeed())
+			Expect(reconcileOnce(fresh, instance.DeletionsRequest{})).To(Succeed())
 			now.Step(59 * time.Second)
 		}
 		Expect(left(w)).To(Equal(4+len(paid)), "a launch may be waited for")
 		now.Step(time.Minute)
-		Eventually(func() int { Expect(reapOnce(fresh, instance.ReapRequest{})).To(Succeed()); return left(w) }).Should(Equal(3))
+		Eventually(func() int { Expect(reconcileOnce(fresh, instance.DeletionsRequest{})).To(Succeed()); return left(w) }).Should(Equal(3))
 		// Nothing but its name is known of the data disk: a user may have detached it to keep it.
 		Expect(lo.Map(w.box.State().Volumes, func(v cloud.Volume, _ int) string { return v.ID })).To(ConsistOf(theirs.ID, forged.ID, data.ID))
 	})
-	DescribeTable("should not be touched", func(request instance.ReapRequest, prepare func(*world, *instance.Instance)) {
+	DescribeTable("should not be touched", func(request instance.DeletionsRequest, prepare func(*world, *instance.Instance)) {
 		w := newWorld(cloud.Options{})
 		server, _ := w.launch()
 		Expect(w.box.RemoveServer(server.ID)).To(Succeed())
 		prepare(w, server)
 		fresh := w.restart(controlled)
 		for range 30 {
-			_ = reapOnce(fresh, request)
+			_ = reconcileOnce(fresh, request)
 			now.Step(time.Minute)
 		}
 		Expect(w.count(deleteVolume)).To(BeZero())
 		Expect(w.box.State().Volumes).NotTo(BeEmpty())
 	},
-		Entry("while a NodeClaim without a provider ID waits for a server of that name", instance.ReapRequest{Launching: sets.New(ownName)}, func(*world, *instance.Instance) {}),
-		Entry("where a PersistentVolume names it", instance.ReapRequest{}, func(w *world, _ *instance.Instance) { w.protected.set(nil, w.box.State().Volumes[0].ID) }),
-		Entry("while it is not known what PersistentVolumes name", instance.ReapRequest{}, func(w *world, _ *instance.Instance) {
+		Entry("while a NodeClaim without a provider ID waits for a server of that name", instance.DeletionsRequest{Launching: sets.New(ownName)}, func(*world, *instance.Instance) {}),
+		Entry("where a PersistentVolume names it", instance.DeletionsRequest{}, func(w *world, _ *instance.Instance) { w.protected.set(nil, w.box.State().Volumes[0].ID) }),
+		Entry("while it is not known what PersistentVolumes name", instance.DeletionsRequest{}, func(w *world, _ *instance.Instance) {
 			w.protected.set(errors.New("no answer"))
 		}),
-		Entry("in a dry run", instance.ReapRequest{DryRun: true}, func(*world, *instance.Instance) {}),
-		Entry("where another server uses it", instance.ReapRequest{}, func(w *world, _ *instance.Instance) {
+		Entry("in a dry run", instance.DeletionsRequest{DryRun: true}, func(*world, *instance.Instance) {}),
+		Entry("where another server uses it", instance.DeletionsRequest{}, func(w *world, _ *instance.Instance) {
 			Expect(w.box.AttachVolume(w.box.State().Volumes[0].ID, w.box.AddServer(cloud.ServerSpec{Name: "rescue"}).ID)).To(Succeed())
 		}),
-		Entry("where a server of that name lives", instance.ReapRequest{}, func(w *world, s *instance.Instance) {
+		Entry("where a server of that name lives", instance.DeletionsRequest{}, func(w *world, s *instance.Instance) {
 			w.box.AddServer(cloud.ServerSpec{Name: s.Name, Metadata: metadata(clusterUID, claimUID, 1)})
 		}),
 	)

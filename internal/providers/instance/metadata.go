@@ -23,7 +23,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/bizflycloud/gobizfly"
 	"github.com/samber/lo"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
@@ -34,9 +33,9 @@ import (
 // maxMetadataValue is how long a metadata value may be, in bytes, so that it fits whatever the compute service counts.
 const maxMetadataValue = 255
 
-// metadata makes a server's metadata: the user's, then what the bootstrap script reads, then our own, so that a user
+// metadata returns a server's metadata: the user's, then what the bootstrap script reads, then our own, so that a user
 // can break neither the join nor our identity, even where the API server's validation was bypassed.
-func (p *DefaultProvider) metadata(request *LaunchRequest, script *bootstrap.Output) (map[string]string, error) {
+func (l *launcher) metadata(request *LaunchRequest, script *bootstrap.Output) (map[string]string, error) {
 	result := lo.MapValues(lo.PickBy(request.NodeClass.Spec.Tags, func(key, _ string) bool {
 		return !lo.SomeBy(v1alpha1.ReservedMetadataPrefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
 	}), func(value, _ string) string { return bounded(value) })
@@ -49,9 +48,9 @@ func (p *DefaultProvider) metadata(request *LaunchRequest, script *bootstrap.Out
 	}
 	maps.Copy(result, lo.MapValues(lo.OmitByValues(map[string]string{
 		v1alpha1.MetadataManaged:      "true",
-		v1alpha1.MetadataClusterName:  p.config.ClusterName,
-		v1alpha1.MetadataClusterUID:   p.config.ClusterUID,
-		v1alpha1.MetadataName:         Name(request.NodeClaim, request.NodeClaimUID, p.config.ClusterUID, request.Attempt),
+		v1alpha1.MetadataClusterName:  l.cluster.name,
+		v1alpha1.MetadataClusterUID:   l.uid,
+		v1alpha1.MetadataName:         Name(request.NodeClaim, request.NodeClaimUID, l.uid, request.Attempt),
 		v1alpha1.MetadataNodeClaim:    request.NodeClaim,
 		v1alpha1.MetadataNodeClaimUID: request.NodeClaimUID,
 		v1alpha1.MetadataAttempt:      strconv.Itoa(request.Attempt),
@@ -78,20 +77,19 @@ func bounded(value string) string {
 	return value[:cut]
 }
 
-// ours says whether the server is this cluster's. Names prove nothing: two clusters may have the same.
-func (p *DefaultProvider) ours(server *gobizfly.Server) bool {
-	return p.config.ClusterUID != "" && server.Metadata[v1alpha1.MetadataClusterUID] == p.config.ClusterUID
+// cluster is the identity by which this cluster knows its servers. UIDs decide; a name alone proves nothing, since two clusters
+// may have the same.
+type cluster struct{ uid, name string }
+
+// ours reports whether the server is this cluster's.
+func (c cluster) ours(server *Instance) bool { return c.uid != "" && server.ClusterUID == c.uid }
+
+// builtFor reports whether the server is the one of exactly this create request.
+func (c cluster) builtFor(server *Instance, nodeClaimUID string, intent Intent) bool {
+	return c.ours(server) && server.NodeClaimUID == nodeClaimUID && server.Attempt == intent.Attempt && server.Name == intent.Name
 }
 
-// builtFor says whether the server is the one that this very order made.
-func (p *DefaultProvider) builtFor(server *gobizfly.Server, nodeClaimUID string, intent Intent) bool {
-	return p.ours(server) &&
-		server.Metadata[v1alpha1.MetadataNodeClaimUID] == nodeClaimUID &&
-		server.Metadata[v1alpha1.MetadataAttempt] == strconv.Itoa(intent.Attempt) &&
-		server.Name == intent.Name
-}
-
-// tags are the metadata without what lets somebody join the cluster.
+// tags are the metadata without what permits joining the cluster.
 func tags(metadata map[string]string) map[string]string {
 	return lo.OmitBy(metadata, func(key, _ string) bool {
 		key = strings.ToLower(key)
@@ -99,7 +97,7 @@ func tags(metadata map[string]string) map[string]string {
 	})
 }
 
-// invalid is a request that we know to be wrong without asking the cloud.
+// invalid is the error of a request that is known to be wrong without asking the cloud.
 func invalid(format string, args ...any) error {
 	return &bizfly.APIError{Operation: "CreateServer", Class: bizfly.ClassInvalid, NotSent: true, Message: fmt.Sprintf(format, args...)}
 }

@@ -28,7 +28,7 @@ const (
 // Outcomes of a launch and of a deletion.
 const (
 	outcomeLaunched = "launched"
-	outcomeRefused  = "refused"
+	outcomeRejected = "rejected"
 	outcomeFailed   = "failed"
 	outcomeUnknown  = "unknown"
 	outcomeAccepted = "accepted"
@@ -37,20 +37,23 @@ const (
 
 var (
 	launchesTotal = metrics.Counter("instance_launches_total",
-		"Servers ordered, by flavor, zone and what became of the order: launched, refused, failed or unknown.",
+		"Create requests, by flavor, zone and outcome: launched, rejected, failed or unknown.",
 		metrics.Label(labelOutcome), metrics.Label(labelFlavor), metrics.Label(labelZone))
 	launchSeconds = metrics.Histogram("instance_launch_seconds",
-		"Seconds from the order of a server until the cloud named it, by flavor and zone.",
+		"Seconds from the answer to a create request until its server had an id, by flavor and zone.",
 		[]float64{0.5, 1, 2, 4, 8, 15, 30, 60, 120, 240, 480},
 		metrics.Label(labelFlavor), metrics.Label(labelZone))
 	deletionsTotal = metrics.Counter("instance_deletions_total",
 		"Deletions of servers sent to the cloud, by whether it accepted them: accepted or error.",
 		metrics.Enum(labelOutcome, outcomeAccepted, outcomeError))
 	startsTotal = metrics.Counter("instance_starts_total",
-		"Stopped servers that the cloud was told to start.")
+		"Requests to start stopped servers.")
 	rebootsTotal = metrics.Counter("instance_reboots_total",
-		"Reboots of servers sent to the cloud, by what became of the request: accepted, error, or unknown where the answer was lost.",
+		"Reboots of servers sent to the cloud, by outcome: accepted, error, or unknown where the answer was lost.",
 		metrics.Enum(labelOutcome, outcomeAccepted, outcomeError, outcomeUnknown))
+	inPlaceChangesTotal = metrics.Counter("instance_in_place_changes_total",
+		"Changes made to running servers without replacing them, by what was changed: name, network_plan or firewalls.",
+		metrics.Label("change"))
 	addressesReleasedTotal = metrics.Counter("instance_addresses_released_total",
 		"Network interfaces that outlived their server and were released, by type: LAN or WAN.",
 		metrics.Label(labelType))

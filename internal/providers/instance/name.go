@@ -22,12 +22,7 @@ import (
 	"encoding/base32"
 	"encoding/hex"
 	"fmt"
-	"strconv"
 	"strings"
-
-	"github.com/bizflycloud/gobizfly"
-
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
 const (
@@ -67,16 +62,16 @@ func nameMAC(body, clusterUID string) string {
 }
 
 // proven reports whether Name made the name for this cluster.
-func (p *DefaultProvider) proven(name string) bool {
+func (c cluster) proven(name string) bool {
 	cut := len(name) - macLength
-	return p.config.ClusterUID != "" && cut > nonceLength && hmac.Equal([]byte(nameMAC(name[:cut], p.config.ClusterUID)), []byte(name[cut:]))
+	return c.uid != "" && cut > nonceLength && hmac.Equal([]byte(nameMAC(name[:cut], c.uid)), []byte(name[cut:]))
 }
 
 // provenServer returns the proven name of the server that a free interface was named after; "" where there is none. The
 // cloud appends a dash and a word of its own to it.
-func (p *DefaultProvider) provenServer(portName string) string {
+func (c cluster) provenServer(portName string) string {
 	for name := portName; name != ""; name = name[:max(strings.LastIndexByte(name, '-'), 0)] {
-		if p.proven(name) {
+		if c.proven(name) {
 			return name
 		}
 	}
@@ -86,15 +81,15 @@ func (p *DefaultProvider) provenServer(portName string) string {
 // trusted reports whether a name that a NodeClaim carries is provably that of a server of this cluster. Annotations can be
 // written by others than this controller: a name counts for its MAC, or, in the form of before, because it follows from
 // the NodeClaim's UID.
-func (p *DefaultProvider) trusted(name string, description Description) bool {
-	if p.proven(name) {
+func (c cluster) trusted(name string, description Description) bool {
+	if c.proven(name) {
 		return true
 	}
 	if name == "" || description.NodeClaimUID == "" {
 		return false
 	}
 	for attempt := 1; attempt <= legacyAttempts; attempt++ {
-		if name == legacyName(description.NodeClaim, description.NodeClaimUID, p.config.ClusterUID, attempt) {
+		if name == legacyName(description.NodeClaim, description.NodeClaimUID, c.uid, attempt) {
 			return true
 		}
 	}
@@ -119,23 +114,16 @@ func namePrefix(nodeClaimName string, suffixLength int) string {
 	return prefix
 }
 
-// orderedName is the name under which a server was launched, which is what its disks were named after, whatever somebody
-// has renamed it to since.
-func (p *DefaultProvider) orderedName(server *gobizfly.Server) string {
-	if name := server.Metadata[v1alpha1.MetadataName]; p.proven(name) {
-		return name
-	}
-	attempt, err := strconv.Atoi(server.Metadata[v1alpha1.MetadataAttempt])
-	claim, uid := server.Metadata[v1alpha1.MetadataNodeClaim], server.Metadata[v1alpha1.MetadataNodeClaimUID]
-	if p.proven(server.Name) || err != nil || claim == "" || uid == "" {
+// launchName is the name under which a server was launched, which is what its disks were named after, whatever it was renamed
+// to since. It is the one in its metadata where that proves itself.
+func (c cluster) launchName(server *Instance, inMetadata string) string {
+	switch {
+	case c.proven(inMetadata):
+		return inMetadata
+	case c.proven(server.Name) || server.Attempt == 0 || server.NodeClaim == "" || server.NodeClaimUID == "":
 		return server.Name
 	}
-	return legacyName(claim, uid, p.config.ClusterUID, attempt)
-}
-
-// called reports whether a server has this name or was launched under it.
-func (p *DefaultProvider) called(server *gobizfly.Server, name string) bool {
-	return server.Name == name || p.orderedName(server) == name
+	return legacyName(server.NodeClaim, server.NodeClaimUID, c.uid, server.Attempt)
 }
 
 // rootDiskName is the name that the cloud gives the root disk of a server.

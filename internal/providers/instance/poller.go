@@ -31,63 +31,63 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
 
 const (
-	// roundTimeout bounds one look for all servers that were ordered.
-	roundTimeout = time.Minute
-	// taskReadsAtOnce is how many tasks are read side by side.
+	// taskReadsAtOnce is how many tasks are read in parallel.
 	taskReadsAtOnce = 4
 	// faultRounds is how many rounds a server in ERROR waits for its task to say why, since the reason decides whether
-	// the offering is taken out of sale.
+	// the offering is marked unavailable.
 	faultRounds = 3
 )
 
-// waiter is one order whose server is looked for.
+// waiter is one create request whose server is looked for.
 type waiter struct {
 	nodeClaimUID string
 	intent       Intent
-	// mayGiveUp allows the verdict that nobody will ever know.
-	mayGiveUp bool
-	found     chan finding
+	// allowUnknown permits reporting the outcome as unknown.
+	allowUnknown bool
+	found        chan result
 
 	// What follows belongs to the poller's goroutine.
 	lastRead  time.Time
 	errorSeen int
 }
 
-// finding is what became of an order: a server; a cause, with the server that is left if there is one; or neither,
+// result is the outcome of a create request: a server; a cause, with the server that is left if there is one; or neither,
 // which means that it will never be known.
-type finding struct {
-	server *gobizfly.Server
+type result struct {
+	server *Instance
 	cause  error
 }
 
-// poller looks for the servers of all orders together: one list per round however many wait, then a bounded number of
-// tasks. Its goroutine exists while somebody waits.
+// poller looks for the servers of all create requests together: one list per round however many wait, then a bounded number
+// of tasks. Its goroutine exists while a call waits.
 type poller struct {
-	p *DefaultProvider
+	*inventory
+	taskReads int
 
 	mu      sync.Mutex
 	waiters map[*waiter]struct{}
 	running bool
-	// left wakes the goroutine when somebody has stopped waiting, so that it ends with the last one.
+	// left wakes the goroutine when a call has stopped waiting, so that it ends with the last one.
 	left chan struct{}
 	// lastRound is when the last round began: a poller that starts anew keeps the pace.
 	lastRound time.Time
 }
 
-func newPoller(p *DefaultProvider) *poller {
-	return &poller{p: p, waiters: map[*waiter]struct{}{}, left: make(chan struct{}, 1)}
+func newPoller(i *inventory, taskReads int) *poller {
+	return &poller{inventory: i, taskReads: taskReads, waiters: map[*waiter]struct{}{}, left: make(chan struct{}, 1)}
 }
 
-// wait returns what becomes of the order, or ErrAwaitingServerID when that is not known in time.
-func (l *poller) wait(ctx context.Context, w *waiter) (finding, error) {
-	w.found = make(chan finding, 1)
-	timer := l.p.config.Clock.NewTimer(l.p.settings.Load().ServerIDWait)
+// wait returns the outcome of the create request, or ErrAwaitingServerID when it is not known in time.
+func (p *poller) wait(ctx context.Context, w *waiter) (result, error) {
+	w.found = make(chan result, 1)
+	timer := p.clock.NewTimer(p.settings.Load().ServerIDWait)
 	defer timer.Stop()
-	l.join(w)
-	defer l.leave(w)
+	p.join(w)
+	defer p.leave(w)
 	select {
 	case found := <-w.found:
 		return found, nil
@@ -98,192 +98,190 @@ func (l *poller) wait(ctx context.Context, w *waiter) (finding, error) {
 	case found := <-w.found:
 		return found, nil
 	default:
-		return finding{}, errors.Join(fmt.Errorf("%w: %s", ErrAwaitingServerID, w.intent.Name), ctx.Err())
+		return result{}, errors.Join(fmt.Errorf("%w: %s", ErrAwaitingServerID, w.intent.Name), ctx.Err())
 	}
 }
 
-// deliver ends the wait of one order. Nobody may be there any more to take the finding; then the next call finds it.
-func (l *poller) deliver(w *waiter, found finding) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.waiters, w)
+// deliver ends the wait of one create request. Its call may have ended already; then the next one finds the same.
+func (p *poller) deliver(w *waiter, found result) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.waiters, w)
 	select {
 	case w.found <- found:
 	default:
 	}
 }
 
-func (l *poller) join(w *waiter) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.waiters[w] = struct{}{}
-	if !l.running {
-		l.running = true
-		go l.run()
+func (p *poller) join(w *waiter) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waiters[w] = struct{}{}
+	if !p.running {
+		p.running = true
+		go p.run()
 	}
 }
 
-func (l *poller) leave(w *waiter) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.waiters, w)
+func (p *poller) leave(w *waiter) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.waiters, w)
 	select {
-	case l.left <- struct{}{}:
+	case p.left <- struct{}{}:
 	default:
 	}
 }
 
-// run makes rounds until nobody waits any more.
-func (l *poller) run() {
-	for l.pause() {
-		l.mu.Lock()
-		waiters := lo.Keys(l.waiters)
-		l.lastRound = l.p.config.Clock.Now()
-		l.mu.Unlock()
-		l.round(waiters)
+// run polls until no call waits any more.
+func (p *poller) run() {
+	for p.pause() {
+		p.mu.Lock()
+		waiters := lo.Keys(p.waiters)
+		p.lastRound = p.clock.Now()
+		p.mu.Unlock()
+		p.round(waiters)
 	}
 }
 
-// pause waits until the next round is due, and says false, having signed off, when nobody waits for it.
-func (l *poller) pause() bool {
-	clk := l.p.config.Clock
+// pause waits until the next round is due. It returns false, and counts as stopped, when no call waits for one.
+func (p *poller) pause() bool {
 	for {
-		l.mu.Lock()
-		if len(l.waiters) == 0 {
-			l.running = false
-			l.mu.Unlock()
+		p.mu.Lock()
+		if len(p.waiters) == 0 {
+			p.running = false
+			p.mu.Unlock()
 			return false
 		}
-		due := l.p.settings.Load().ServerPollInterval - clk.Since(l.lastRound)
-		l.mu.Unlock()
+		due := p.settings.Load().ServerPollInterval - p.clock.Since(p.lastRound)
+		p.mu.Unlock()
 		if due <= 0 {
 			return true
 		}
-		timer := clk.NewTimer(due)
+		timer := p.clock.NewTimer(due)
 		select {
 		case <-timer.C():
-		case <-l.left:
+		case <-p.left:
 		}
 		timer.Stop()
 	}
 }
 
-// round looks once for the servers of all these orders. The list begins after each of them has joined.
-func (l *poller) round(waiters []*waiter) {
-	ctx, cancel := context.WithTimeout(context.Background(), roundTimeout)
+// round looks once for the servers of all these create requests. The list begins after each of them has joined.
+func (p *poller) round(waiters []*waiter) {
+	ctx, cancel := context.WithTimeout(context.Background(), ttl.PollRound)
 	defer cancel()
-	servers, err := l.p.servers.get(ctx, 0)
+	servers, err := p.servers.get(ctx, p.clock.Now())
 	if err != nil {
-		log.FromContext(ctx).V(1).Info("listing servers to find those that were ordered", "error", err.Error())
+		log.FromContext(ctx).V(1).Info("listing servers to find those that were requested", "error", err.Error())
 		return
 	}
-	byName := lo.GroupBy(servers, func(server *gobizfly.Server) string { return server.Name })
 	var open []*waiter
-	broken := map[*waiter]*gobizfly.Server{}
+	broken := map[*waiter]*Instance{}
 	for _, w := range waiters {
-		candidates := lo.Filter(byName[w.intent.Name], func(server *gobizfly.Server, _ int) bool {
-			return l.p.builtFor(server, w.nodeClaimUID, w.intent)
+		candidates := lo.Filter(servers.value.OfNodeClaim(w.nodeClaimUID), func(server *Instance, _ int) bool {
+			return p.builtFor(server, w.nodeClaimUID, w.intent)
 		})
-		if good := choose(lo.Reject(candidates, func(s *gobizfly.Server, _ int) bool { return s.Status == StatusError || leaving(s) })); good != nil {
-			l.deliver(w, finding{server: good})
+		if good := choose(lo.Reject(candidates, func(s *Instance, _ int) bool { return s.Failed() || s.Deleting() })); good != nil {
+			p.deliver(w, result{server: good})
 			continue
 		}
-		if bad := choose(lo.Reject(candidates, func(s *gobizfly.Server, _ int) bool { return gone(s) })); bad != nil {
+		if bad := choose(lo.Reject(candidates, func(s *Instance, _ int) bool { return s.gone() })); bad != nil {
 			broken[w] = bad
 			w.errorSeen++
 		}
 		open = append(open, w)
 	}
-	l.readTasks(ctx, open, broken)
+	p.readTasks(ctx, open, broken)
 }
 
-// readTasks reads the tasks of as many orders as one round may, longest unread first, and judges these orders and
+// readTasks reads the tasks of as many create requests as one round may, longest unread first, and classifies these and
 // those that have no task.
-func (l *poller) readTasks(ctx context.Context, open []*waiter, broken map[*waiter]*gobizfly.Server) {
+func (p *poller) readTasks(ctx context.Context, open []*waiter, broken map[*waiter]*Instance) {
 	readable, taskless := lo.FilterReject(open, func(w *waiter, _ int) bool { return w.intent.TaskID != "" })
 	for _, w := range taskless {
-		l.judge(ctx, w, nil, nil, broken[w])
+		p.classify(ctx, w, nil, nil, broken[w])
 	}
 	slices.SortStableFunc(readable, func(a, b *waiter) int {
-		return cmp.Or(a.lastRead.Compare(b.lastRead), a.intent.OrderedAt.Compare(b.intent.OrderedAt))
+		return cmp.Or(a.lastRead.Compare(b.lastRead), a.intent.RequestedAt.Compare(b.intent.RequestedAt))
 	})
 	group := errgroup.Group{}
 	group.SetLimit(taskReadsAtOnce)
-	for _, w := range lo.Slice(readable, 0, l.p.config.TaskReadsPerPoll) {
-		w.lastRead = l.p.config.Clock.Now()
+	for _, w := range lo.Slice(readable, 0, p.taskReads) {
+		w.lastRead = p.clock.Now()
 		group.Go(func() error {
-			task, err := l.p.api.GetTask(ctx, w.intent.TaskID)
-			l.judge(ctx, w, task, err, broken[w])
+			task, err := p.api.GetTask(ctx, w.intent.TaskID)
+			p.classify(ctx, w, task, err, broken[w])
 			return nil
 		})
 	}
-	_ = group.Wait() // No read returns an error: one that failed leaves its order open.
+	_ = group.Wait() // No read returns an error: a request whose read failed stays open.
 }
 
-// judge decides about one order that the list shows no good server for. broken is one in ERROR or on its way out.
-func (l *poller) judge(ctx context.Context, w *waiter, task *bizfly.Task, err error, broken *gobizfly.Server) {
+// classify decides about one create request for which the list shows no good server. broken is one in ERROR or deleting.
+func (p *poller) classify(ctx context.Context, w *waiter, task *bizfly.Task, err error, broken *Instance) {
 	hasTask := w.intent.TaskID != ""
 	unknowable := !hasTask || bizfly.IsNotFound(err)
 	ended := hasTask && err == nil && task.Ready
 	switch {
 	case ended && task.Failure() != nil:
 		if broken == nil {
-			// When this cannot be read, the server's metadata still tells garbage collection.
-			broken, _ = l.verified(ctx, w, task.Server)
+			// When this cannot be read, garbage collection finds the server by its metadata.
+			broken, _ = p.verified(ctx, w, task.Server)
 		}
-		l.deliver(w, finding{cause: task.Failure(), server: broken})
+		p.deliver(w, result{cause: task.Failure(), server: broken})
 	case broken != nil:
 		if unknowable || ended || w.errorSeen >= faultRounds {
-			l.deliver(w, finding{cause: unexplained(w.intent, "status "+broken.Status), server: broken})
+			p.deliver(w, result{cause: unexplained(w.intent, "status "+broken.Status), server: broken})
 		}
 	case ended && task.Server != nil:
-		l.follow(ctx, w, task.Server)
+		p.follow(ctx, w, task.Server)
 	case unknowable || ended:
-		l.giveUp(w)
+		p.abandon(w)
 	}
 }
 
 // follow decides by the server that a task claims to have built. The list may lag behind the task, and the task behind a
 // deletion: only the server itself counts.
-func (l *poller) follow(ctx context.Context, w *waiter, named *gobizfly.Server) {
-	server, err := l.verified(ctx, w, named)
+func (p *poller) follow(ctx context.Context, w *waiter, named *gobizfly.Server) {
+	server, err := p.verified(ctx, w, named)
 	switch {
 	case err != nil:
 	case server == nil:
-		l.giveUp(w)
-	case server.Status == StatusError || leaving(server):
-		l.deliver(w, finding{cause: unexplained(w.intent, "status "+server.Status+" after its task had succeeded"), server: server})
+		p.abandon(w)
+	case server.Failed() || server.Deleting():
+		p.deliver(w, result{cause: unexplained(w.intent, "status "+server.Status+" after its task had succeeded"), server: server})
 	default:
-		l.deliver(w, finding{server: server})
+		p.deliver(w, result{server: server})
 	}
 }
 
-// verified returns the server that a task names when it is the one that was ordered, and nil when that does not exist.
-func (l *poller) verified(ctx context.Context, w *waiter, named *gobizfly.Server) (*gobizfly.Server, error) {
+// verified returns the server that a task names when it is the one that was requested, and nil when that does not exist.
+func (p *poller) verified(ctx context.Context, w *waiter, named *gobizfly.Server) (*Instance, error) {
 	if named == nil || named.ID == "" {
 		return nil, nil
 	}
-	server, err := l.p.api.GetServer(ctx, named.ID)
-	if bizfly.IsNotFound(err) || (err == nil && !l.p.builtFor(server, w.nodeClaimUID, w.intent)) {
+	server, err := p.getServer(ctx, named.ID)
+	if errors.Is(err, ErrNotFound) || (err == nil && !p.builtFor(server, w.nodeClaimUID, w.intent)) {
 		return nil, nil
 	}
 	return server, err
 }
 
-// giveUp pronounces, once the order is older than the window, that its outcome will never be known.
-func (l *poller) giveUp(w *waiter) {
-	if w.mayGiveUp && l.p.config.Clock.Since(w.intent.OrderedAt) > l.p.settings.Load().VisibilityWindow {
-		l.deliver(w, finding{})
+// abandon reports the outcome as unknown once the create request is older than the visibility window.
+func (p *poller) abandon(w *waiter) {
+	if w.allowUnknown && p.clock.Since(w.intent.RequestedAt) > p.settings.Load().VisibilityWindow {
+		p.deliver(w, result{})
 	}
 }
 
-// choose picks, of the servers of one order, which a gateway that repeated it can have made two of, always the same:
-// the oldest. Garbage collection takes the others.
-func choose(servers []*gobizfly.Server) *gobizfly.Server {
+// choose picks the oldest of the servers of one create request, always the same: a gateway that repeats the request can
+// create two. Garbage collection deletes the others.
+func choose(servers []*Instance) *Instance {
 	if len(servers) == 0 {
 		return nil
 	}
-	return slices.MinFunc(servers, func(a, b *gobizfly.Server) int {
-		return cmp.Or(created(a).Compare(created(b)), cmp.Compare(a.ID, b.ID))
+	return slices.MinFunc(servers, func(a, b *Instance) int {
+		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
 	})
 }

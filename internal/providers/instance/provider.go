@@ -22,37 +22,34 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/bizflycloud/gobizfly"
 	"github.com/patrickmn/go-cache"
 	"github.com/samber/lo"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/audit"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/journal"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
 
 // defaultTaskReadsPerPoll is that of Config.
 const defaultTaskReadsPerPoll = 20
 
-// rebootMemory exceeds the five minutes in which core repeats a reboot.
-const rebootMemory = time.Hour
-
-// errNoClusterUID makes every call fail while we do not know who we are: without the UID nothing is provably ours.
-var errNoClusterUID = errors.New("the UID of the kube-system namespace is not known, so no server can be told to be this cluster's")
+// errNoClusterUID makes every call fail while the cluster's UID is not known: without it nothing is provably ours.
+var errNoClusterUID = errors.New("the UID of the kube-system namespace is not known, so no server can be proved to be this cluster's")
 
 // Config is what the cluster and the operator's options decide.
 type Config struct {
-	// ClusterName is the cluster's name, for people.
+	// ClusterName is the cluster's name, for users.
 	ClusterName string
-	// ClusterUID is the UID of the kube-system namespace, by which we know our servers. Every call fails without it.
+	// ClusterUID is the UID of the kube-system namespace, which identifies our servers. Every call fails without it.
 	ClusterUID string
-	// BKEClusterID and BKEClusterToken are what BKE is told a node's leave with; without both there is no BKE to leave.
+	// BKEClusterID and BKEClusterToken are what BKE needs to remove a node; without both there is no BKE to leave.
 	BKEClusterID    string
 	BKEClusterToken string
 	// BKE gives these two where they may have to be learned, and then wins; nil means that they are all there is.
@@ -64,10 +61,10 @@ type Config struct {
 	// Clock is nil for the real one.
 	Clock clock.Clock
 	// OnLeftover is called once for each thing that a deleted server left and that could not be removed in time, with the
-	// server's name and why; nil calls nothing. Its NodeClaim ends without it, and Reap goes on trying.
+	// server's name and why; nil calls nothing. Its NodeClaim ends without it, and ReconcileDeletions goes on trying.
 	OnLeftover func(ctx context.Context, server string, kind LeftoverKind, err error)
-	// Journal gets a line for each server that is provably gone; nil writes it to the log.
-	Journal *journal.Journal
+	// Audit gets a line for each server that is provably gone; nil writes it to the log.
+	Audit *audit.Log
 }
 
 func (c Config) withDefaults() Config {
@@ -84,93 +81,91 @@ func (c Config) withDefaults() Config {
 	if c.OnLeftover == nil {
 		c.OnLeftover = func(context.Context, string, LeftoverKind, error) {}
 	}
-	if c.Journal == nil {
-		c.Journal = journal.New(log.Log)
+	if c.Audit == nil {
+		c.Audit = audit.New(log.Log)
 	}
 	return c
 }
 
-// DefaultProvider is the Provider over BizFly's API. It is safe for concurrent use.
+// DefaultProvider is the Provider over BizFly's API: one inventory of what the cloud has, and over it one part that launches
+// servers, one that deletes them and one that changes them. It is safe for concurrent use.
 type DefaultProvider struct {
-	config    Config
-	api       bizfly.API
-	bootstrap bootstrap.Provider
-	zones     zone.Provider
-	protected func(context.Context) (sets.Set[string], error)
-	servers   *sharedList[*gobizfly.Server]
-	volumes   *sharedList[*gobizfly.Volume]
-	ports     *sharedList[*gobizfly.NetworkInterface]
-	firewalls *sharedList[*gobizfly.Firewall]
-	poller    *poller
-	settings  *options.Store
-	deletions *tracker
-	names     flavorNames
-	reboots   *cache.Cache
+	*inventory
+	*launcher
+	*deleter
+	*changer
 }
 
 var _ Provider = (*DefaultProvider)(nil)
 
 // NewDefaultProvider returns a provider. protected returns the handles of the volumes that PersistentVolumes name, from
-// a read that is not older than the call; when it fails no disk is deleted. deletions remembers what is being deleted
+// a read that begins with the call; when it fails no disk is deleted. deletions remembers what is being deleted
 // and needs a default expiration of about an hour.
-func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider bootstrap.Provider, zoneProvider zone.Provider,
+func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider bootstrap.Provider, catalogProvider catalog.Provider,
 	protected func(context.Context) (sets.Set[string], error), deletions *cache.Cache) *DefaultProvider {
 	config = config.withDefaults()
 	if protected == nil {
 		protected = func(context.Context) (sets.Set[string], error) {
-			return nil, errors.New("nobody says which volumes PersistentVolumes own")
+			return nil, errors.New("the volumes that PersistentVolumes own are not known")
 		}
 	}
-	p := &DefaultProvider{
-		config:    config,
-		api:       api,
-		bootstrap: bootstrapProvider,
-		zones:     zoneProvider,
-		protected: protected,
-		settings:  config.Settings,
-		servers:   newSharedList(config.Clock, api.ListServers),
-		volumes:   newSharedList(config.Clock, api.ListVolumes),
-		ports:     newSharedList(config.Clock, api.ListNetworkInterfaces),
-		firewalls: newSharedList(config.Clock, api.ListFirewalls),
-		deletions: &tracker{cache: deletions},
-		names:     flavorNames{known: map[string]flavorName{}},
-		reboots:   cache.New(rebootMemory, 0),
-	}
-	p.poller = newPoller(p)
-	return p
+	i := newInventory(config, api)
+	d := &deleter{inventory: i, config: config, protected: newShared(config.Clock, protected), tracker: &tracker{cache: deletions}}
+	l := &launcher{inventory: i, deleter: d, bootstrap: bootstrapProvider, catalog: catalogProvider, names: flavorNames{known: map[string]flavorName{}}}
+	l.poller = newPoller(i, config.TaskReadsPerPoll)
+	return &DefaultProvider{inventory: i, launcher: l, deleter: d, changer: &changer{inventory: i, reboots: cache.New(ttl.Reboot, 0)}}
 }
 
-// Get returns a server of this cluster.
+// Flush forgets all lists, for tests.
+func (p *DefaultProvider) Flush() {
+	p.servers.flush()
+	p.volumes.flush()
+	p.ports.flush()
+	p.firewalls.flush()
+}
+
+// Get returns a server of this cluster. A list of a few seconds ago is enough to find it, but not to find it gone. Of one that is
+// being deleted core asks again and again, so that this is shared with the deletions.
 func (p *DefaultProvider) Get(ctx context.Context, id string) (*Instance, error) {
-	if p.config.ClusterUID == "" {
-		return nil, errNoClusterUID
+	if r := p.tracker.known(record{ID: id}); !r.Begun.IsZero() {
+		_, server, err := p.find(ctx, r)
+		if err == nil && (server == nil || server.gone() || !p.ours(server)) {
+			return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
+		}
+		return server, err
 	}
-	server, err := p.api.GetServer(ctx, id)
-	if bizfly.IsNotFound(err) {
-		return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
+	if recent := p.servers.peek(p.recent()); recent != nil {
+		if server := recent.value.Get(id); server != nil && !server.gone() {
+			return server, nil
+		}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("getting server %s: %w", id, err)
-	}
-	if gone(server) || !p.ours(server) {
-		return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
-	}
-	return convert(server), nil
+	return p.ownServer(ctx, id)
 }
 
 // List returns all servers of this cluster.
 func (p *DefaultProvider) List(ctx context.Context) ([]*Instance, error) {
-	if p.config.ClusterUID == "" {
-		return nil, errNoClusterUID
+	snapshot, err := p.Snapshot(ctx, 0)
+	if err != nil {
+		return nil, err
 	}
-	servers, err := p.servers.get(ctx, p.settings.Load().ServerListMaxAge)
+	return snapshot.All(), nil
+}
+
+// Snapshot returns the servers of this cluster from a list that is at most this old, or a few seconds where that is longer.
+func (p *DefaultProvider) Snapshot(ctx context.Context, maxAge time.Duration) (*Snapshot, error) {
+	listed, err := p.servers.get(ctx, p.atMost(maxAge))
 	if err != nil {
 		return nil, fmt.Errorf("listing servers: %w", err)
 	}
-	return lo.FilterMap(servers, func(server *gobizfly.Server, _ int) (*Instance, bool) {
-		if !p.ours(server) {
-			return nil, false
-		}
-		return convert(server), true
-	}), nil
+	return listed.value, nil
+}
+
+// Ports returns the network interfaces of the servers of the project from a list that is at most this old, or a few seconds
+// where that is longer.
+func (p *DefaultProvider) Ports(ctx context.Context, maxAge time.Duration) ([]Port, error) {
+	listed, err := p.ports.get(ctx, p.atMost(maxAge))
+	if err != nil {
+		return nil, fmt.Errorf("listing network interfaces: %w", err)
+	}
+	return listed.value.used, nil
 }

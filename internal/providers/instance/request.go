@@ -92,17 +92,17 @@ func shortName(flavor string) string {
 	return short
 }
 
-// order turns a request into the intent and the body of the order; nothing has been sent when it fails.
-func (p *DefaultProvider) order(ctx context.Context, request *LaunchRequest) (*gobizfly.ServerCreateRequest, Intent, error) {
+// createRequest returns the body of the create request and its intent; nothing has been sent when it fails.
+func (l *launcher) createRequest(ctx context.Context, request *LaunchRequest) (*gobizfly.ServerCreateRequest, Intent, error) {
 	intent := Intent{}
 	nodeClass := request.NodeClass
 	switch {
 	case request.NodeClaimUID == "" || request.Attempt < 1 || request.Record == nil:
-		return nil, intent, errors.New("a launch needs the claim's UID, an attempt from 1 and somebody who records it")
+		return nil, intent, errors.New("a launch needs the NodeClaim's UID, an attempt from 1 and a way to record the intent")
 	case nodeClass == nil || nodeClass.Status.Image() == nil:
 		return nil, intent, errors.New("a launch needs a NodeClass whose image has been found")
 	}
-	disks, err := p.disks(request)
+	disks, err := l.disks(request)
 	if err != nil {
 		// The zone lacks a volume type: nothing is worth trying again, except another offering.
 		return nil, intent, &bizfly.APIError{Operation: "CreateServer", Class: bizfly.ClassInvalid, NotSent: true, Message: err.Error(), Err: err}
@@ -112,7 +112,7 @@ func (p *DefaultProvider) order(ctx context.Context, request *LaunchRequest) (*g
 	firewalls := lo.Map(nodeClass.Status.Firewalls, func(f v1alpha1.FirewallStatus, _ int) string { return f.ID })
 	intent = Intent{
 		Attempt:     request.Attempt,
-		Name:        Name(request.NodeClaim, request.NodeClaimUID, p.config.ClusterUID, request.Attempt),
+		Name:        Name(request.NodeClaim, request.NodeClaimUID, l.uid, request.Attempt),
 		Flavor:      request.Flavor,
 		Zone:        request.Zone,
 		BillingPlan: request.BillingPlan,
@@ -120,9 +120,9 @@ func (p *DefaultProvider) order(ctx context.Context, request *LaunchRequest) (*g
 		Disks:       disks,
 		Networks:    networks,
 		Firewalls:   firewalls,
-		OrderedAt:   p.config.Clock.Now(),
+		RequestedAt: l.clock.Now(),
 	}
-	script, err := p.bootstrap.Render(ctx, bootstrap.Input{
+	script, err := l.bootstrap.Render(ctx, bootstrap.Input{
 		NodeName:          intent.Name,
 		NodeClaim:         request.NodeClaim,
 		NodeClaimUID:      request.NodeClaimUID,
@@ -136,9 +136,9 @@ func (p *DefaultProvider) order(ctx context.Context, request *LaunchRequest) (*g
 		MemoryMiB:         request.MemoryMiB,
 	})
 	if err != nil {
-		return nil, intent, fmt.Errorf("making user data for %s: %w", intent.Name, err)
+		return nil, intent, fmt.Errorf("generating user data for %s: %w", intent.Name, err)
 	}
-	metadata, err := p.metadata(request, script)
+	metadata, err := l.metadata(request, script)
 	if err != nil {
 		return nil, intent, err
 	}
@@ -147,7 +147,7 @@ func (p *DefaultProvider) order(ctx context.Context, request *LaunchRequest) (*g
 	})
 	return &gobizfly.ServerCreateRequest{
 		Name:             intent.Name,
-		FlavorName:       p.names.of(request.Flavor),
+		FlavorName:       l.names.of(request.Flavor),
 		SSHKey:           nodeClass.Status.SSHKeyName,
 		Password:         false,
 		RootDisk:         wire[0],
@@ -159,10 +159,10 @@ func (p *DefaultProvider) order(ctx context.Context, request *LaunchRequest) (*g
 		Firewalls:        firewalls,
 		NetworkPlan:      bizfly.PlanWord(nodeClass.EffectiveNetworkPlan()),
 		VPCNetworkIDs:    networks,
-		// The disks of the order have no plan of their own and get the server's.
+		// The requested disks have no plan of their own and get the server's.
 		BillingPlan: request.BillingPlan,
 		IPv6:        lo.FromPtr(nodeClass.Spec.IPv6),
-		// The API's own default differs between its clients, so it is always said.
+		// The API's own default differs between its clients, so it is always sent.
 		IsCreatedWan: lo.ToPtr(lo.FromPtrOr(nodeClass.Spec.PublicIPv4, true)),
 		UserData:     script.UserData,
 		Metadata:     metadata,

@@ -126,7 +126,7 @@ var _ = Describe("Resume", func() {
 
 	Context("when nothing is found", func() {
 		late := func(w *world) instance.Intent {
-			return w.intent(func(i *instance.Intent) { i.OrderedAt = time.Now().Add(-3 * time.Minute) })
+			return w.intent(func(i *instance.Intent) { i.RequestedAt = time.Now().Add(-3 * time.Minute) })
 		}
 		It("should go on waiting within the window", func() {
 			w := newWorld(cloud.Options{}, quick)
@@ -147,7 +147,7 @@ var _ = Describe("Resume", func() {
 				c.Settings = times(func(o *options.Options) { o.ServerPollInterval, o.ServerIDWait = 2*time.Second, time.Hour })
 			})
 			done := make(chan error, 1)
-			intent := w.intent(func(i *instance.Intent) { i.OrderedAt = now.Now() })
+			intent := w.intent(func(i *instance.Intent) { i.RequestedAt = now.Now() })
 			go func() { _, err := w.provider.Resume(ctx, claimUID, intent); done <- err }()
 			Eventually(func() int { return w.count(listServers) }).Should(Equal(1))
 			Eventually(now.HasWaiters).Should(BeTrue())
@@ -169,7 +169,7 @@ var _ = Describe("Resume", func() {
 			_, _, err := w.provider.Launch(ctx, request)
 			Expect(err).To(MatchError(instance.ErrAwaitingServerID))
 			intent := written.last()
-			intent.OrderedAt = late(w).OrderedAt
+			intent.RequestedAt = late(w).RequestedAt
 			_, err = w.provider.Resume(ctx, claimUID, intent)
 			Expect(err).To(MatchError(instance.ErrAwaitingServerID))
 			Expect(w.count(getTask)).To(BeNumerically(">", 1))
@@ -200,7 +200,7 @@ var _ = Describe("Resume", func() {
 			Expect(err).To(MatchError(instance.ErrOutcomeUnknown))
 			w.box.AddVolume(cloud.VolumeSpec{Name: w.intent().Name + "_rootdisk", Bootable: true})
 			Eventually(func() []string {
-				Expect(reapOnce(w.provider, instance.ReapRequest{})).To(Succeed())
+				Expect(reconcileOnce(w.provider, instance.DeletionsRequest{})).To(Succeed())
 				return w.leftovers()
 			}).Should(BeEmpty())
 		})
@@ -216,17 +216,17 @@ var _ = Describe("Resume", func() {
 			Eventually(func() chan error { now.Step(time.Millisecond); return done }).Should(Receive(MatchError(instance.ErrAwaitingServerID)))
 			Expect(w.box.RemoveServer(w.box.Servers()[0].ID)).To(Succeed())
 			Expect(w.leftovers()).To(HaveLen(1))
-			Expect(reapOnce(fake, instance.ReapRequest{})).To(Succeed())
+			Expect(reconcileOnce(fake, instance.DeletionsRequest{})).To(Succeed())
 			Expect(w.count(deleteVolume)).To(BeZero())
 			now.Step(11 * time.Minute)
-			Expect(reapOnce(fake, instance.ReapRequest{})).To(Succeed())
+			Expect(reconcileOnce(fake, instance.DeletionsRequest{})).To(Succeed())
 			Expect(w.count(deleteVolume)).To(Equal(1))
 		})
 	})
 	It("should not order for a refused intent", func() {
 		w := newWorld(cloud.Options{})
-		_, err := w.provider.Resume(ctx, claimUID, w.intent(func(i *instance.Intent) { i.Refused = true }))
-		Expect(err).To(MatchError(instance.ErrRefused))
+		_, err := w.provider.Resume(ctx, claimUID, w.intent(func(i *instance.Intent) { i.Rejected = true }))
+		Expect(err).To(MatchError(instance.ErrRejected))
 		Expect(w.box.Requests()).To(BeEmpty())
 	})
 	It("should say that a build failed before anybody came back", func() {
@@ -242,7 +242,7 @@ var _ = Describe("Resume", func() {
 		Expect(errors.As(err, new(*instance.FailedError))).To(BeTrue(), "%v", err)
 		Expect(bizfly.IsCapacity(err)).To(BeTrue(), "%v", err)
 		Eventually(func() []string {
-			Expect(reapOnce(w.provider, instance.ReapRequest{})).To(Succeed())
+			Expect(reconcileOnce(w.provider, instance.DeletionsRequest{})).To(Succeed())
 			return w.leftovers()
 		}).Should(BeEmpty())
 	})

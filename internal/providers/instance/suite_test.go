@@ -42,9 +42,9 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
@@ -59,6 +59,7 @@ const (
 	createServer = "POST /iaas-cloud/api/servers"
 	deleteServer = "DELETE /iaas-cloud/api/servers/{id}"
 	deleteVolume = "DELETE /iaas-cloud/api/volumes/{id}"
+	getServer    = "GET /iaas-cloud/api/servers/{id}"
 	getTask      = "GET /iaas-cloud/api/tasks/{id}"
 	leaveCluster = "POST /api/kubernetes-engine/engine/cluster_leave/{uid}"
 )
@@ -72,10 +73,7 @@ var _ = BeforeSuite(func() { log.SetLogger(zap.New(zap.WriteTo(GinkgoWriter))) }
 
 var _ = AfterSuite(func() { closing.Wait() })
 
-func TestInstance(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Instance")
-}
+func TestInstance(t *testing.T) { suite.Run(t, "Instance") }
 
 // world is a cloud with a real client and one cluster's provider.
 type world struct {
@@ -109,9 +107,15 @@ func (p *protectedVolumes) read(context.Context) (sets.Set[string], error) {
 // times are the settings of a world, changed.
 func times(change func(*options.Options)) *options.Store {
 	return unit.Settings(func(o *options.Options) {
-		o.ServerIDWait, o.ServerPollInterval = 20*time.Second, 10*time.Millisecond
+		// Every reader gets a list that begins with its call, unless a spec is about older ones.
+		o.ServerIDWait, o.ServerPollInterval, o.ServerListMaxAge = suite.Patience, 10*time.Millisecond, 0
 		change(o)
 	})
+}
+
+// sharing lets readers share a list of a few seconds ago, as by default.
+func sharing(c *instance.Config) {
+	c.Settings = times(func(o *options.Options) { o.ServerListMaxAge = options.Defaults().ServerListMaxAge })
 }
 
 // newWorld starts a cloud; the changes are applied to the provider's configuration.
@@ -153,7 +157,7 @@ func (w *world) restart(changes ...func(*instance.Config)) *instance.DefaultProv
 		ClusterName: config.ClusterName, BKEClusterID: w.box.BKE().ClusterUID, BKEClusterToken: w.box.BKE().ClusterToken,
 		BKEJoinEndpoint: w.box.BKE().JoinEndpoint, BKELogEndpoint: w.box.BKE().LogEndpoint,
 	}, w.catalog)
-	return instance.NewDefaultProvider(config, w.client, scripts, zone.NewDefaultProvider(w.catalog, zone.Config{}),
+	return instance.NewDefaultProvider(config, w.client, scripts, w.catalog,
 		w.protected.read, cache.New(time.Hour, time.Hour))
 }
 
@@ -171,14 +175,14 @@ func (w *world) nodeClass() *v1alpha1.BizflyNodeClass {
 	}
 }
 
-// ledger is the claim's annotation.
-type ledger struct {
+// intentLog is the claim's annotation.
+type intentLog struct {
 	mu      sync.Mutex
 	intents []instance.Intent
 	fail    func(instance.Intent) error
 }
 
-func (l *ledger) record(_ context.Context, intent instance.Intent) error {
+func (l *intentLog) record(_ context.Context, intent instance.Intent) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.fail != nil {
@@ -190,21 +194,21 @@ func (l *ledger) record(_ context.Context, intent instance.Intent) error {
 	return nil
 }
 
-func (l *ledger) last() instance.Intent {
+func (l *intentLog) last() instance.Intent {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.intents[len(l.intents)-1]
 }
 
-func (l *ledger) all() []instance.Intent {
+func (l *intentLog) all() []instance.Intent {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return append([]instance.Intent{}, l.intents...)
 }
 
 // request is an order for the claim.
-func (w *world) request(changes ...func(*instance.LaunchRequest)) (*instance.LaunchRequest, *ledger) {
-	written := &ledger{}
+func (w *world) request(changes ...func(*instance.LaunchRequest)) (*instance.LaunchRequest, *intentLog) {
+	written := &intentLog{}
 	request := &instance.LaunchRequest{
 		NodeClaim: claimName, NodeClaimUID: claimUID, NodePool: "default", NodeClass: w.nodeClass(), Attempt: 1,
 		Flavor: "p2.2c_4g", Category: "premium", Zone: "HN1", BillingPlan: "on_demand", CPU: 2, MemoryMiB: 4096, Record: written.record,
@@ -227,7 +231,7 @@ func (w *world) launch(changes ...func(*instance.LaunchRequest)) (*instance.Inst
 // intent is what is on the claim after an order.
 func (w *world) intent(changes ...func(*instance.Intent)) instance.Intent {
 	intent := instance.Intent{
-		Attempt: 1, Name: instance.Name(claimName, claimUID, clusterUID, 1), Flavor: "p2.2c_4g", Zone: "HN1", BillingPlan: "on_demand", OrderedAt: time.Now(),
+		Attempt: 1, Name: instance.Name(claimName, claimUID, clusterUID, 1), Flavor: "p2.2c_4g", Zone: "HN1", BillingPlan: "on_demand", RequestedAt: time.Now(),
 	}
 	for _, change := range changes {
 		change(&intent)

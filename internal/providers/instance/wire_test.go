@@ -245,11 +245,11 @@ var _ = Describe("Each field of a NodeClass", func() {
 			Expect(written.all()).To(BeEmpty())
 			Expect(w.box.Requests()).To(BeEmpty())
 		},
-		Entry("root disk", func(*v1alpha1.BizflyNodeClass) {}, "spec.rootDisk.medium: zone HN9 sells no SSD disk for premium servers"),
+		Entry("root disk", func(*v1alpha1.BizflyNodeClass) {}, "spec.rootDisk.medium: zone HN9 has no SSD disks for premium servers"),
 		Entry("data disk", func(n *v1alpha1.BizflyNodeClass) {
 			n.Spec.RootDisk = &v1alpha1.RootDisk{VolumeType: "PREMIUM-SSD1"}
 			n.Spec.DataDisks = []v1alpha1.DataDisk{{Size: gib("10Gi"), VolumeType: "PREMIUM-SSD1"}, {Size: gib("10Gi"), Medium: v1alpha1.DiskMediumHDD}}
-		}, "spec.dataDisks[1].medium: zone HN9 sells no HDD disk"),
+		}, "spec.dataDisks[1].medium: zone HN9 has no HDD disks"),
 		Entry("data disk without a size", func(n *v1alpha1.BizflyNodeClass) {
 			n.Spec.RootDisk = &v1alpha1.RootDisk{VolumeType: "PREMIUM-SSD1"}
 			n.Spec.DataDisks = []v1alpha1.DataDisk{{}}

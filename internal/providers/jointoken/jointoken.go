@@ -14,9 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package jointoken makes the bootstrap token with which one server joins: a Secret of kube-system that the API server
-// accepts as a credential for a short time. One is made per attempt to launch, and taken away once the node has registered;
-// the garbage collector of Kubernetes takes it away with its NodeClaim, and its expiration ends it in any case.
+// Package jointoken issues the bootstrap token with which one server joins: a Secret of kube-system that the API server
+// accepts as a credential for a short time. One is issued per attempt to launch, and revoked once the node has registered;
+// the garbage collector of Kubernetes deletes it with its NodeClaim, and its expiration ends it in any case.
 package jointoken
 
 import (
@@ -46,8 +46,8 @@ const (
 	idLength     = 6
 	secretLength = 16
 
-	// maxTries bounds how many tokens one attempt can have: another is only made when a controller that has restarted meets
-	// the one that it cannot read, or when a retry comes after half of the time of the one before.
+	// maxTries bounds how many tokens one attempt can have: another is only issued when a restarted controller finds
+	// one that it cannot read, or when a retry comes after half of the time of the one before.
 	maxTries = 5
 )
 
@@ -57,9 +57,9 @@ const Groups = "system:bootstrappers:karpenter,system:bootstrappers:kubeadm:defa
 
 // Request is the attempt that a token is for.
 type Request struct {
-	// NodeClaim and NodeClaimUID are the claim, which owns the Secret.
+	// NodeClaim and NodeClaimUID are the NodeClaim, which owns the Secret.
 	NodeClaim, NodeClaimUID string
-	// NodeName is the name of the node to be, for people.
+	// NodeName is the name of the future node, for users.
 	NodeName string
 	// Attempt is the number of the attempt, from 1.
 	Attempt int
@@ -71,7 +71,7 @@ type Request struct {
 type Provider interface {
 	// Issue returns the token of the attempt, id.secret: the same again when it is asked again.
 	Issue(ctx context.Context, request Request) (string, error)
-	// Revoke deletes the tokens of a claim that this process has made. Those of an earlier one end by themselves.
+	// Revoke deletes the tokens of a NodeClaim that this process has issued. Those of an earlier one expire.
 	Revoke(ctx context.Context, nodeClaimUID string) error
 }
 
@@ -85,7 +85,7 @@ type DefaultProvider struct {
 	issued map[string][]*issue
 }
 
-// issue is a token that was made.
+// issue is a token that was issued.
 type issue struct {
 	attempt, try int
 	token        string
@@ -96,15 +96,15 @@ type issue struct {
 
 var _ Provider = (*DefaultProvider)(nil)
 
-// NewDefaultProvider makes a provider.
+// NewDefaultProvider returns a provider.
 func NewDefaultProvider(writer client.Writer, clk clock.Clock) *DefaultProvider {
 	return &DefaultProvider{writer: writer, clock: clk, issued: map[string][]*issue{}}
 }
 
-// Issue implements Provider. Core never launches one claim twice at a time, so nor is this called so.
+// Issue implements Provider. Core never launches one NodeClaim twice at a time, so nor is this called so.
 func (p *DefaultProvider) Issue(ctx context.Context, request Request) (string, error) {
 	if request.NodeClaimUID == "" || request.NodeClaim == "" || request.Attempt < 1 || request.TTL <= 0 {
-		return "", errors.New("a join token needs the claim with its UID, an attempt from 1 and a time")
+		return "", errors.New("a join token needs the NodeClaim with its UID, an attempt from 1 and a time")
 	}
 	now := p.clock.Now()
 	usable, next := p.known(request, now)
@@ -114,11 +114,11 @@ func (p *DefaultProvider) Issue(ctx context.Context, request Request) (string, e
 	for try := next; try < maxTries; try++ {
 		made, err := p.create(ctx, request, try, now)
 		if apierrors.IsAlreadyExists(err) {
-			// One of an earlier life of this controller, or somebody's own: it cannot be read and is none of our business.
+			// It is of an earlier process, or of a user, and cannot be read.
 			continue
 		}
 		if err != nil {
-			return "", fmt.Errorf("making the join token of NodeClaim %s, a Secret of %s (the chart's value joinTokens.enabled grants it): %w",
+			return "", fmt.Errorf("creating the join token of NodeClaim %s, a Secret of %s (the chart's value joinTokens.enabled grants it): %w",
 				request.NodeClaim, metav1.NamespaceSystem, err)
 		}
 		p.mu.Lock()
@@ -183,7 +183,7 @@ func (p *DefaultProvider) create(ctx context.Context, request Request, try int, 
 	return &issue{attempt: request.Attempt, try: try, token: id + "." + secret, name: object.Name, uid: object.UID, made: now, ends: ends}, nil
 }
 
-// Revoke implements Provider. Only the very object that was made is deleted.
+// Revoke implements Provider. Only the object that was created is deleted, not another one of its name.
 func (p *DefaultProvider) Revoke(ctx context.Context, nodeClaimUID string) error {
 	p.mu.Lock()
 	issues := p.issued[nodeClaimUID]
@@ -215,7 +215,7 @@ func identifier(request Request, try int) string {
 	return string(id)
 }
 
-// random is the secret half. Bytes that would make some letters likelier than others are thrown away.
+// random returns the secret half. Bytes that would make some letters likelier than others are skipped.
 func random(length int) string {
 	const fair = 256 / len(alphabet) * len(alphabet)
 	text := make([]byte, 0, length)

@@ -71,14 +71,11 @@ func (p Problem) String() string {
 }
 
 func problem(key, value, remedy string) Problem {
-	value = strings.Join(strings.Fields(value), " ")
-	if len(value) > maxShown {
-		value = strings.ToValidUTF8(value[:maxShown], "") + "..."
-	}
+	value = lo.Ellipsis(strings.Join(strings.Fields(value), " "), maxShown)
 	return Problem{Key: key, Value: value, Remedy: strings.ReplaceAll(remedy, "\n", "; ")}
 }
 
-// Result is what one look at the ConfigMap came to.
+// Result is that of one Sync.
 type Result struct {
 	// ConfigMap is the name of the one that was asked for; empty for none.
 	ConfigMap string
@@ -96,11 +93,11 @@ type Result struct {
 type Provider interface {
 	// Sync reads the ConfigMap that the ProviderConfig names and makes it active. A ConfigMap that is missing or cannot be
 	// read changes nothing, and a key that is invalid keeps its last valid value, which after a restart is the one in the
-	// status of the ProviderConfig. A key, or a reference, that was removed goes back to the default.
+	// status of the ProviderConfig. A key, or a reference, that was removed returns to the default.
 	Sync(ctx context.Context, object *v1alpha1.ProviderConfig) *Result
 }
 
-// Options are what the provider is made with.
+// Options are the dependencies of the provider.
 type Options struct {
 	// Reader reads the ConfigMap by name. It must not be a cache: the Role grants one ConfigMap by name, and a cache would
 	// have to list them all.
@@ -115,7 +112,7 @@ type DefaultProvider struct {
 	settings *options.Store
 	start    *options.Options
 
-	// mu makes one Sync at a time.
+	// mu allows one Sync at a time.
 	mu sync.Mutex
 	// active are the texts of the keys that are active; nil before the first Sync.
 	active map[string]string
@@ -177,7 +174,7 @@ func (p *DefaultProvider) read(ctx context.Context, name string) (data map[strin
 	return configMap.Data, configMap.BinaryData, nil
 }
 
-// apply makes the keys active that are valid and lays them over the defaults.
+// apply activates the valid keys on top of the defaults.
 func (p *DefaultProvider) apply(ctx context.Context, data map[string]string, broken map[string][]byte, result *Result) {
 	before, next, valid := p.settings.Load(), *p.start, map[string]string{}
 	for _, setting := range options.Table() {

@@ -68,7 +68,7 @@ type ProviderConfigSpec struct {
 	// +optional
 	RateLimits *RateLimits `json:"rateLimits,omitempty"`
 	// TuningConfigMapRef is the ConfigMap in the controller's own namespace that changes intervals, times, prices, flavors
-	// and error patterns while the controller runs; docs/tuning.md lists its keys.
+	// and error patterns while the controller runs; docs/reference/tuning.md lists its keys.
 	// +optional
 	TuningConfigMapRef *ConfigMapReference `json:"tuningConfigMapRef,omitempty"`
 }

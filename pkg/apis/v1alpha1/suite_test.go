@@ -20,6 +20,8 @@ import (
 	"context"
 	"testing"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -37,10 +39,7 @@ var (
 	env *coretest.Environment
 )
 
-func TestV1alpha1(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "V1alpha1")
-}
+func TestV1alpha1(t *testing.T) { suite.Run(t, "V1alpha1") }
 
 var _ = BeforeSuite(func() {
 	env = coretest.NewEnvironment(coretest.WithCRDs(apis.CRDs...))

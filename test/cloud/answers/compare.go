@@ -33,13 +33,13 @@ type Difference struct {
 	What string `json:"what"`
 }
 
-// String says it in one line.
+// String returns it in one line.
 func (d Difference) String() string { return d.Where + ": " + d.What }
 
-// words are the fields whose values decide what we do: one that the sandbox never says is one that it never tries.
+// words are the fields whose values decide what we do: a word that the sandbox never uses is a case that it never tests.
 var words = []string{"status", "OS-EXT-STS:vm_state", "action", "attached_type", "success", "ready", "code", "billing_type"}
 
-// Compare says where the sandbox does not answer as the real cloud does. What the real cloud was not asked is not missed.
+// Compare returns where the responses of the sandbox differ from those of the real cloud. What the real cloud was not asked is not missed.
 func Compare(actual, sandbox *Document) []Difference {
 	var differences []Difference
 	report := func(where, format string, args ...any) {
@@ -53,7 +53,7 @@ func Compare(actual, sandbox *Document) []Difference {
 		case !known:
 			report(key, "the sandbox was not asked: %s", theirs.Question)
 		case !same(theirs.Answer, ours.Answer):
-			report(key, "%s: the cloud says %v, the sandbox %v", theirs.Question, theirs.Answer, ours.Answer)
+			report(key, "%s: the cloud has %v, the sandbox %v", theirs.Question, theirs.Answer, ours.Answer)
 		}
 	}
 	for _, key := range keys(actual.Answers, sandbox.Answers) {
@@ -79,11 +79,11 @@ func compareAnswers(key string, theirs, ours *Answer, report func(where, format 
 		cloud, sandbox := theirs.Shape[path], ours.Shape[path]
 		switch {
 		case !reachable(path, theirs) || !reachable(path, ours):
-			// What would hold it was empty or null on one side: nobody can tell.
+			// What would hold it was empty or null on one side: it cannot be compared.
 		case len(sandbox) == 0:
-			report(where, "only the cloud says it (%s)", strings.Join(cloud, " or "))
+			report(where, "only the cloud has it (%s)", strings.Join(cloud, " or "))
 		case len(cloud) == 0:
-			report(where, "only the sandbox says it (%s)", strings.Join(sandbox, " or "))
+			report(where, "only the sandbox has it (%s)", strings.Join(sandbox, " or "))
 		// What can be null is a matter of data: one side may just not have had one.
 		case !slices.Equal(lo.Without(cloud, "null"), lo.Without(sandbox, "null")) && len(lo.Without(cloud, "null")) > 0 && len(lo.Without(sandbox, "null")) > 0:
 			report(where, "the cloud says %s, the sandbox %s", strings.Join(cloud, " or "), strings.Join(sandbox, " or "))
@@ -92,12 +92,12 @@ func compareAnswers(key string, theirs, ours *Answer, report func(where, format 
 	for _, path := range keys(theirs.Values, nil) {
 		name := path[strings.LastIndexAny(path, ".]")+1:]
 		if missing, _ := lo.Difference(theirs.Values[path], ours.Values[path]); slices.Contains(words, name) && len(missing) > 0 {
-			report(key+" "+path, "the sandbox never says %s", strings.Join(missing, ", "))
+			report(key+" "+path, "the sandbox never has %s", strings.Join(missing, ", "))
 		}
 	}
 }
 
-// reachable says whether an answer had what could have held the path.
+// reachable reports whether an answer had what could have held the path.
 func reachable(path string, answer *Answer) bool {
 	for above := path; above != ""; {
 		cut := strings.LastIndexAny(above, ".[")

@@ -15,7 +15,7 @@ limitations under the License.
 */
 
 // Package answers writes down what a BizFly Cloud answers, without its secrets, in a form in which two clouds can be
-// compared: what is in an answer and of which type, rather than what it says.
+// compared: what is in an answer and of which type, rather than its contents.
 package answers
 
 import (
@@ -47,7 +47,7 @@ type Document struct {
 type Finding struct {
 	// Question is what was asked, in words.
 	Question string `json:"question"`
-	// Answer is a word, a number or a list: whatever says it shortest.
+	// Answer is a word, a number or a list: the shortest form.
 	Answer any `json:"answer"`
 	// Behaviour is true where the sandbox must do the same; otherwise the answer is one of the account or the catalog.
 	Behaviour bool `json:"behaviour"`
@@ -61,7 +61,7 @@ type Answer struct {
 	ContentTypes []string `json:"contentTypes"`
 	// Shape is the types of the values by their path in the body, for example "[].flavor.ram": ["number"].
 	Shape map[string][]string `json:"shape,omitempty"`
-	// Values are what the fields said that can hold no secret and whose words matter, for example "[].status".
+	// Values are the contents of fields that can hold no secret and whose words matter, for example "[].status".
 	Values map[string][]string `json:"values,omitempty"`
 }
 

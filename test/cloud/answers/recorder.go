@@ -44,13 +44,13 @@ var services = []struct{ name, prefix string }{
 	{"api", "/api"},
 }
 
-// identifiers are the segments of a path that are somebody's.
+// identifiers are the segments of a path that identify an object of the project.
 var identifiers = regexp.MustCompile(`^([0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12})$`)
 
 // Recorder is a transport that writes down what is answered.
 type Recorder struct {
 	base http.RoundTripper
-	// private are the segments of paths that are somebody's and do not look like it.
+	// private are the segments of paths that identify an object of the project without the form of an id.
 	private []string
 
 	mu      sync.Mutex
@@ -77,7 +77,7 @@ func (r *Recorder) RoundTrip(request *http.Request) (*http.Response, error) {
 		return nil, fmt.Errorf("reading an answer: %w", err)
 	}
 	if len(body) > maxBody {
-		return nil, errors.New("an answer is longer than anything that the cloud should say")
+		return nil, errors.New("a response is longer than any that the cloud should send")
 	}
 	response.Body = io.NopCloser(bytes.NewReader(body))
 
@@ -99,7 +99,7 @@ func (r *Recorder) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// route returns the service that a request is for, and what it asks of it without anybody's identifiers.
+// route returns the service that a request is for, and its path without identifiers.
 func (r *Recorder) route(request *http.Request) (service, route string) {
 	path := request.URL.Path
 	for _, s := range services {
@@ -131,7 +131,7 @@ func (r *Recorder) Ask(ctx context.Context, service, pathAndQuery string) (statu
 }
 
 // Send sends a request that no client of ours sends: to a service that the client has had an answer of already, with the
-// client's credentials, and to nobody else. It is written down like any other. The content is sent as JSON unless it is nil.
+// client's credentials, and to no other host. It is recorded like any other. The content is sent as JSON unless it is nil.
 func (r *Recorder) Send(ctx context.Context, method, service, pathAndQuery string, content any) (status int, body []byte, err error) {
 	r.mu.Lock()
 	base, credentials := r.bases[service], r.credentials.Clone()

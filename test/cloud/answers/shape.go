@@ -29,10 +29,10 @@ import (
 // maxValues is how many different values of one field are kept.
 const maxValues = 200
 
-// dynamic are the objects whose keys are data: names of networks, of labels, of whatever a user wrote there.
+// dynamic are the objects whose keys are data: names of networks, of labels, or other input of users.
 var dynamic = []string{"addresses", "metadata", "volume_image_metadata", "labels", "annotations", "total_disk"}
 
-// spoken are the fields whose words are the cloud's own, and so neither secret nor anybody's.
+// spoken are the fields whose words are the cloud's own, and so neither secret nor personal.
 var spoken = []string{
 	"action", "attached_type", "availability_zone", "billing_plan", "billing_type", "category", "code", "container_format",
 	"disk_format", "kubernetes_version", "message", "network_plan", "progress", "ready", "region_name", "short_name", "status",
@@ -42,7 +42,7 @@ var spoken = []string{
 // named are the routes whose "name" and "billing_plans" are the catalog's, and not a user's.
 var named = []string{"/flavors", "/volume-types", "/server-types", "/flavor-generations"}
 
-// personal is what may stand in a sentence of the cloud and belongs to somebody.
+// personal matches what a message of the cloud may contain that is personal.
 var personal = []struct {
 	pattern *regexp.Regexp
 	with    string
@@ -54,7 +54,7 @@ var personal = []struct {
 	{regexp.MustCompile(`\b\S{40,}\b`), "<long>"},
 }
 
-// scrub takes out of a sentence what belongs to somebody.
+// scrub removes personal data from a message.
 func scrub(text string) string {
 	for _, p := range personal {
 		text = p.pattern.ReplaceAllString(text, p.with)

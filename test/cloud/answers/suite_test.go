@@ -24,16 +24,15 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/cloud/answers"
 )
 
-func TestAnswers(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Answers")
-}
+func TestAnswers(t *testing.T) { suite.Run(t, "Answers") }
 
 const serverID = "366d5fa3-49d2-4c0d-bde5-f542bddb212a"
 
@@ -74,7 +73,7 @@ func answer(shape map[string][]string, values ...map[string][]string) *answers.D
 }
 
 var _ = Describe("The recorder", func() {
-	It("should write down types by path, whatever region and host they are of", func(ctx SpecContext) {
+	It("should record types by path, independent of region and host", func(ctx SpecContext) {
 		_, d := recorded(ctx, http.MethodGet, "/hcm/iaas-cloud/api/servers?name=web",
 			`[{"id":"`+serverID+`","status":"ACTIVE","flavor":{"ram":2048}},{"id":null,"status":"BUILD","locked":true}]`)
 		Expect(d.Answers).To(HaveKey("GET cloud_server/servers?name 200"))
@@ -103,7 +102,7 @@ var _ = Describe("The recorder", func() {
 		Expect(a.Values).To(BeEmpty())
 	})
 
-	It("should keep the words of a refusal without what is somebody's", func(ctx SpecContext) {
+	It("should keep the words of a rejection without personal data", func(ctx SpecContext) {
 		_, d := recorded(ctx, http.MethodPost, "/iaas-cloud/api/servers",
 			`{"code":"QUOTA","message":"user me@example.com of 0d9f3c527a1e4b529a556f6f5f0c1b7a at 10.1.2.3: không đủ hạn mức"}`)
 		Expect(d.Answers["POST cloud_server/servers 200"].Values).To(Equal(map[string][]string{
@@ -159,7 +158,7 @@ var _ = Describe("A document", func() {
 var _ = Describe("The comparison", func() {
 	full := map[string][]string{"": {"array"}, "[]": {"object"}, "[].id": {"string"}, "[].flavor": {"object"}, "[].flavor.ram": {"number"}}
 
-	DescribeTable("should tell what is not alike", func(actual, sandbox map[string][]string, expected ...string) {
+	DescribeTable("should report differences", func(actual, sandbox map[string][]string, expected ...string) {
 		said := []string{}
 		for _, d := range answers.Compare(answer(actual), answer(sandbox)) {
 			said = append(said, d.String())
@@ -167,21 +166,22 @@ var _ = Describe("The comparison", func() {
 		Expect(said).To(Equal(append([]string{}, expected...)))
 	},
 		Entry("nothing", full, full),
-		Entry("a field that the sandbox lacks", full, without(full, "[].id"), "GET cloud_server/servers 200 [].id: only the cloud says it (string)"),
-		Entry("a field that the sandbox invents", without(full, "[].flavor.ram"), full, "GET cloud_server/servers 200 [].flavor.ram: only the sandbox says it (number)"),
-		Entry("another type", full, with(full, "[].id", "number"), "GET cloud_server/servers 200 [].id: the cloud says string, the sandbox number"),
+		Entry("a field that the sandbox lacks", full, without(full, "[].id"), "GET cloud_server/servers 200 [].id: only the cloud has it (string)"),
+		Entry("a field that the sandbox invents", without(full, "[].flavor.ram"), full,
+			"GET cloud_server/servers 200 [].flavor.ram: only the sandbox has it (number)"),
+		Entry("another type", full, with(full, "[].id", "number"), "GET cloud_server/servers 200 [].id: the cloud has string, the sandbox number"),
 		Entry("but not what only one of them had null", full, with(full, "[].id", "null", "string")),
 		Entry("but not what is below a list that was empty on one side", full, map[string][]string{"": {"array"}}),
 	)
 
-	It("should tell a word that the sandbox never says, and none that is the catalog's", func() {
+	It("should tell a word that the sandbox never has, and none that is the catalog's", func() {
 		actual := answer(full, map[string][]string{"[].status": {"ACTIVE", "SHELVED"}, "[].volume_type": {"NEW-SSD"}})
 		sandbox := answer(full, map[string][]string{"[].status": {"ACTIVE", "BUILD"}})
 		Expect(answers.Compare(actual, sandbox)).To(ConsistOf(
-			answers.Difference{Where: "GET cloud_server/servers 200 [].status", What: "the sandbox never says SHELVED"}))
+			answers.Difference{Where: "GET cloud_server/servers 200 [].status", What: "the sandbox never has SHELVED"}))
 	})
 
-	It("should tell another status", func() {
+	It("should report another status", func() {
 		sandbox := answer(full)
 		sandbox.Answers = map[string]*answers.Answer{"GET cloud_server/servers 500": sandbox.Answers["GET cloud_server/servers 200"]}
 		Expect(answers.Compare(answer(full), sandbox)).To(HaveLen(2))
@@ -195,7 +195,7 @@ var _ = Describe("The comparison", func() {
 		Expect(answers.Compare(finding("exact", false), finding("prefix", false))).To(BeEmpty())
 		Expect(answers.Compare(finding([]any{"a"}, true), finding([]string{"a"}, true))).To(BeEmpty(), "one of them was read from a file")
 		Expect(answers.Compare(finding("exact", true), finding("prefix", true))).To(ConsistOf(
-			answers.Difference{Where: "filter", What: "how are names compared: the cloud says exact, the sandbox prefix"}))
+			answers.Difference{Where: "filter", What: "how are names compared: the cloud has exact, the sandbox prefix"}))
 		Expect(answers.Compare(finding("exact", true), &answers.Document{})).To(HaveLen(1))
 	})
 })

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// The compare command says where the sandbox does not answer as the real cloud does.
+// The compare command prints where the responses of the sandbox differ from those of the real cloud.
 package main
 
 import (

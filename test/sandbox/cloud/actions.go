@@ -60,9 +60,9 @@ var serverActions = map[string]struct {
 var _ = serverAPI.serve(on(http.MethodPost, "/servers/{id}/action", (*Cloud).serverAction))
 
 func (c *Cloud) serverAction(q *call) reply {
-	request, refusal := decode[actionRequest](q)
-	if refusal != nil {
-		return *refusal
+	request, rejection := decode[actionRequest](q)
+	if rejection != nil {
+		return *rejection
 	}
 	s := c.find(q, q.vars[0])
 	if s == nil {
@@ -72,8 +72,8 @@ func (c *Cloud) serverAction(q *call) reply {
 	for name, action := range serverActions {
 		known[name] = action.fields
 	}
-	if refusal := known.refusal(q, "action", request.Action); refusal != nil {
-		return *refusal
+	if rejection := known.rejection(q, "action", request.Action); rejection != nil {
+		return *rejection
 	}
 	if s.truth.Deleting || s.wire.Status == StatusBuild {
 		return problem(http.StatusConflict, "Cannot '"+request.Action+"' instance "+s.wire.ID+" while it is in task_state deleting or building")
@@ -107,7 +107,7 @@ func (c *Cloud) switchBillingPlan(_ *call, s *server, request actionRequest) rep
 	return ok(c.nested(s))
 }
 
-// setFlavor makes another flavor of a server, whatever stock says.
+// setFlavor changes the flavor of a server, independent of stock.
 func (c *Cloud) setFlavor(s *server, flavor Flavor) {
 	s.wire.Flavor.ID, s.wire.Flavor.Name, s.wire.Flavor.RAM, s.wire.Flavor.VCPUs = flavor.ID, flavor.Name, flavor.RAM, flavor.VCPUs
 	s.wire.FlavorName, s.wire.Category = shortName(flavor.Name), flavor.Category

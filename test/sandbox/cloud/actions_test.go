@@ -34,7 +34,7 @@ var _ = Describe("Actions on a server", func() {
 	ctx := context.Background()
 	BeforeEach(func() {
 		b = newBox(cloud.Options{})
-		server = b.launch(b.order("node-1"))
+		server = b.launch(b.request("node-1"))
 	})
 	live := func() *gobizfly.Server {
 		GinkgoHelper()
@@ -61,7 +61,8 @@ var _ = Describe("Actions on a server", func() {
 	It("should rename it and change its network plan", func() {
 		Expect(b.client.CloudServer.Rename(ctx, server.ID, "other")).To(Succeed())
 		Expect(b.client.CloudServer.ChangeNetworkPlan(ctx, server.ID, "free_bandwidth")).To(Succeed())
-		Expect(live()).To(And(HaveField("Name", "other"), HaveField("NetworkPlan", "free_bandwidth"), HaveField("Metadata", HaveKeyWithValue("network_plan", "free_bandwidth"))))
+		Expect(live()).To(And(HaveField("Name", "other"), HaveField("NetworkPlan", "free_bandwidth"),
+			HaveField("Metadata", HaveKeyWithValue("network_plan", "free_bandwidth"))))
 	})
 	It("should resize it when its task ends", func() {
 		_, err := b.client.CloudServer.Resize(ctx, server.ID, "p2.4c_8g")
@@ -77,15 +78,15 @@ var _ = Describe("Actions on a server", func() {
 		Expect(networks()).To(ConsistOf(vpc("default-vpc")))
 	})
 	It("should enable IPv6", func() {
-		order := b.order("node-2")
-		order.IsCreatedWan = lo.ToPtr(true)
-		server = b.launch(order)
+		request := b.request("node-2")
+		request.IsCreatedWan = lo.ToPtr(true)
+		server = b.launch(request)
 		Expect(live().IPAddresses.WanV6Addresses).To(BeEmpty())
 		Expect(b.client.CloudServer.EnableIPv6(ctx, server.ID)).To(Succeed())
 		Expect(live().IPAddresses.WanV6Addresses).To(ConsistOf(HaveField("Version", 6)))
 		Expect(live().IPv6).To(BeTrue())
 	})
-	DescribeTable("should refuse what cannot be",
+	DescribeTable("should reject what cannot be",
 		func(body map[string]any) {
 			Expect(action(body).status).To(Equal(400))
 			Expect(live().Name).To(Equal("node-1"))
@@ -98,8 +99,8 @@ var _ = Describe("Actions on a server", func() {
 		Entry("an unknown network to enter", map[string]any{"action": "add_vpc", "vpc_network_ids": []string{"x"}}),
 		Entry("a network that it is not in", map[string]any{"action": "remove_vpc", "vpc_network_ids": []string{"x"}}),
 	)
-	It("should refuse while it is being built", func() {
-		b.create(b.order("node-2"))
+	It("should reject while it is being built", func() {
+		b.create(b.request("node-2"))
 		building, _ := lo.Find(b.Servers(), func(s cloud.Server) bool { return s.Name == "node-2" })
 		Expect(b.call(http.MethodPost, servers+"/"+building.ID+"/action", map[string]any{"action": "rename", "new_name": "x"}).status).To(Equal(409))
 	})
@@ -123,7 +124,7 @@ var _ = Describe("Actions on a server", func() {
 	})
 })
 
-var _ = Describe("Editing behind everybody's back", func() {
+var _ = Describe("Editing a server or volume directly", func() {
 	var b *box
 	var server cloud.Server
 	BeforeEach(func() {
@@ -134,7 +135,7 @@ var _ = Describe("Editing behind everybody's back", func() {
 		GinkgoHelper()
 		return b.call(http.MethodPatch, "/_sandbox/"+path, body).status
 	}
-	It("should change whatever of a server it is told to", func() {
+	It("should change every field of a server", func() {
 		tiny, _ := lo.Find(b.Options().Catalog.VPCs["HN"], func(v cloud.VPC) bool { return v.Name == "tiny" })
 		disk := b.AddVolume(cloud.VolumeSpec{Name: "data"})
 		Expect(b.AttachVolume(disk.ID, server.ID)).To(Succeed())

@@ -46,7 +46,7 @@ type tokenReply struct {
 }
 
 var _ = loginAPI.serve(openTo(unused(on(http.MethodPost, "/token", (*Cloud).createToken),
-	"auth_type", "gobizfly repeats here how it sends credentials later; the login is told by auth_method")))
+	"auth_type", "gobizfly repeats here how it sends credentials later; the kind of login is in auth_method")))
 
 var _ = accountAPI.serve(
 	on(http.MethodGet, "/regions", (*Cloud).listRegions),
@@ -55,12 +55,12 @@ var _ = accountAPI.serve(
 )
 
 func (c *Cloud) createToken(q *call) reply {
-	request, refusal := decode[map[string]string](q)
-	if refusal == nil {
-		refusal = c.loginFields().refusal(q, "auth_method", request["auth_method"])
+	request, rejection := decode[map[string]string](q)
+	if rejection == nil {
+		rejection = c.loginFields().rejection(q, "auth_method", request["auth_method"])
 	}
-	if refusal != nil {
-		return *refusal
+	if rejection != nil {
+		return *rejection
 	}
 	project := orDefault(request["project_id"], c.opts.DefaultProject)
 	var accepted bool

@@ -34,7 +34,7 @@ var _ = Describe("Logging in", func() {
 
 	tokenFor := func(body map[string]any) answer { return b.call(http.MethodPost, "/api/token", body) }
 
-	It("should say when a token expires in both spellings", func() {
+	It("should return the time when a token expires in both spellings", func() {
 		reply := tokenFor(map[string]any{
 			"auth_method": "password", "username": b.Credentials().Email, "password": b.Credentials().Password, "project_id": b.Credentials().ProjectID,
 		}).object()
@@ -63,7 +63,7 @@ var _ = Describe("Logging in", func() {
 		Expect(reply).To(HaveKeyWithValue("project_id", "other"))
 	})
 
-	It("should refuse an unknown token, an expired one and none", func() {
+	It("should reject an unknown token, an expired one and none", func() {
 		Expect(b.get(servers).status).To(Equal(200))
 		b.clock.Step(4*time.Hour + time.Second)
 		Expect(b.get(servers).status).To(Equal(401))
@@ -109,7 +109,7 @@ var _ = Describe("Logging in", func() {
 		Expect(seen["cloud_server@HN"]).To(Equal(b.URL + "/iaas-cloud/api"))
 	})
 
-	It("should leave a service out where told", func() {
+	It("should leave a service out where configured", func() {
 		b := newBox(cloud.Options{OmitServices: []string{"kubernetes_engine"}})
 		Expect(string(b.get("/api/auth/service").body)).ToNot(ContainSubstring("kubernetes_engine"))
 	})
@@ -125,8 +125,8 @@ var _ = Describe("Logging in", func() {
 	})
 
 	It("should show a project nothing of another", func() {
-		server := b.launch(b.order("mine"))
-		task := b.create(b.order("mine-too"))
+		server := b.launch(b.request("mine"))
+		task := b.create(b.request("mine-too"))
 		other := b.login("other", "HN")
 		_, err := other.CloudServer.Get(context.Background(), server.ID)
 		Expect(err).To(MatchError(gobizfly.ErrNotFound))
@@ -145,15 +145,15 @@ var _ = Describe("Logging in", func() {
 	})
 
 	It("should keep regions apart", func() {
-		server := b.launch(b.order("in-hanoi"))
+		server := b.launch(b.request("in-hanoi"))
 		hcm := b.login(b.Credentials().ProjectID, "HCM")
 		_, err := hcm.CloudServer.Get(context.Background(), server.ID)
 		Expect(err).To(MatchError(gobizfly.ErrNotFound))
-		order := b.order("in-saigon")
-		order.AvailabilityZone, order.VPCNetworkIDs = "HCM1", nil
-		_, err = hcm.CloudServer.Create(context.Background(), order)
+		request := b.request("in-saigon")
+		request.AvailabilityZone, request.VPCNetworkIDs = "HCM1", nil
+		_, err = hcm.CloudServer.Create(context.Background(), request)
 		Expect(err).ToNot(HaveOccurred())
-		_, err = b.client.CloudServer.Create(context.Background(), order)
+		_, err = b.client.CloudServer.Create(context.Background(), request)
 		Expect(err).To(MatchError(ContainSubstring("HCM1")))
 	})
 
@@ -165,7 +165,7 @@ var _ = Describe("Logging in", func() {
 		Expect(reply).To(HaveKeyWithValue("project_id", "elsewhere"))
 	})
 
-	It("should refuse projects that the account does not belong to", func() {
+	It("should reject projects that the account does not belong to", func() {
 		b := newBox(cloud.Options{Projects: []string{"second"}})
 		for project, status := range map[string]int{"second": 200, "third": 401} {
 			Expect(b.call(http.MethodPost, "/api/token", map[string]any{

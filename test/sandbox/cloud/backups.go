@@ -83,12 +83,12 @@ var _ = serverAPI.serve(
 )
 
 func (c *Cloud) createBackup(q *call) reply {
-	request, refusal := decode[backupRequest](q)
-	if refusal == nil {
-		refusal = c.mayChange(q)
+	request, rejection := decode[backupRequest](q)
+	if rejection == nil {
+		rejection = c.mayChange(q)
 	}
-	if refusal != nil {
-		return *refusal
+	if rejection != nil {
+		return *rejection
 	}
 	v := c.volumes[request.ResourceID]
 	if v == nil || !v.owned(q) {
@@ -96,7 +96,7 @@ func (c *Cloud) createBackup(q *call) reply {
 	}
 	for _, other := range c.backups {
 		if other.wire.ResourceID == v.wire.ID {
-			return refuse(http.StatusConflict, "Volume "+v.wire.ID+" has a scheduled backup already")
+			return reject(http.StatusConflict, "Volume "+v.wire.ID+" has a scheduled backup already")
 		}
 	}
 	b := &backup{
@@ -106,8 +106,8 @@ func (c *Cloud) createBackup(q *call) reply {
 			BillingPlan: v.wire.BillingPlan,
 		},
 	}
-	if refusal := c.schedule(b, request.backupUpdate); refusal != nil {
-		return *refusal
+	if rejection := c.schedule(b, request.backupUpdate); rejection != nil {
+		return *rejection
 	}
 	c.backups[b.wire.ID] = b
 	return ok(map[string]any{"message": "Create backup successfully", "code": "OK", "data": c.renderBackup(b)})
@@ -198,40 +198,40 @@ func (c *Cloud) listBackups(q *call) reply {
 func (c *Cloud) findBackup(q *call) (*backup, *reply) {
 	b := c.backups[q.vars[0]]
 	if b == nil || !b.owned(q) {
-		refusal := problem(http.StatusNotFound, "Backup "+q.vars[0]+" could not be found.")
-		return nil, &refusal
+		rejection := problem(http.StatusNotFound, "Backup "+q.vars[0]+" could not be found.")
+		return nil, &rejection
 	}
 	return b, nil
 }
 
 func (c *Cloud) getBackup(q *call) reply {
-	b, refusal := c.findBackup(q)
-	if refusal != nil {
-		return *refusal
+	b, rejection := c.findBackup(q)
+	if rejection != nil {
+		return *rejection
 	}
 	return ok(c.renderBackup(b))
 }
 
 func (c *Cloud) updateBackup(q *call) reply {
-	request, refusal := decode[backupUpdate](q)
-	if refusal != nil {
-		return *refusal
+	request, rejection := decode[backupUpdate](q)
+	if rejection != nil {
+		return *rejection
 	}
-	b, refusal := c.findBackup(q)
-	if refusal != nil {
-		return *refusal
+	b, rejection := c.findBackup(q)
+	if rejection != nil {
+		return *rejection
 	}
-	if refusal := c.schedule(b, request); refusal != nil {
-		return *refusal
+	if rejection := c.schedule(b, request); rejection != nil {
+		return *rejection
 	}
 	return ok(c.renderBackup(b))
 }
 
 // deleteBackup ends the schedule; the snapshots stay, and with them the volume.
 func (c *Cloud) deleteBackup(q *call) reply {
-	b, refusal := c.findBackup(q)
-	if refusal != nil {
-		return *refusal
+	b, rejection := c.findBackup(q)
+	if rejection != nil {
+		return *rejection
 	}
 	delete(c.backups, b.wire.ID)
 	return reply{status: http.StatusNoContent}

@@ -43,7 +43,7 @@ func (r *stockRule) specificity() int {
 	return n
 }
 
-// SetStock says how many more servers of the flavor can be built in the zone with the billing plan; -1 is unlimited,
+// SetStock reports how many more servers of the flavor can be built in the zone with the billing plan; -1 is unlimited,
 // "*" (or "") matches anything and makes a pool. The most specific rule counts, and what was set last among equals. A
 // server that is deleted gives back what it took.
 func (c *Cloud) SetStock(flavor, zone, plan string, available int) {
@@ -75,7 +75,7 @@ func (c *Cloud) stockFor(flavor, zone, plan string) *stockRule {
 	return best
 }
 
-func (c *Cloud) takeStock(s *server, o *order) {
+func (c *Cloud) takeStock(s *server, o *validRequest) {
 	r := c.stockFor(o.flavor.Name, o.AvailabilityZone, o.BillingPlan)
 	if r != nil && r.available > 0 {
 		r.available--
@@ -94,14 +94,14 @@ func (c *Cloud) giveBack(s *server) {
 	s.stock = nil
 }
 
-// verdict is what admission says of an order: refused, bound to fail, or neither.
-type verdict struct {
-	refusal *reply
-	doom    string
+// admission is what admission decides about a create request: rejected, bound to fail, or neither.
+type admission struct {
+	rejection *reply
+	doom      string
 }
 
-// admit tells whether there is room, as the account and the zone have it and as faults will have it.
-func (c *Cloud) admit(q *call, o *order) verdict {
+// admit reports whether account, zone and faults allow the request.
+func (c *Cloud) admit(q *call, o *validRequest) admission {
 	status, message := http.StatusOK, ""
 	n := o.quantity
 	wants := need{instances: n, vcpus: n * o.flavor.VCPUs, ram: n * o.flavor.RAM, volumes: n * (1 + len(o.DataDisks))}
@@ -114,9 +114,9 @@ func (c *Cloud) admit(q *call, o *order) verdict {
 	if o.wan {
 		wants.wanIPs = n
 	}
-	async := c.opts.AsyncRefusals
-	if f := q.fx.room(); f != nil {
-		status, message = f.refusal(c.opts.Vietnamese)
+	async := c.opts.AsyncRejections
+	if f := q.fx.capacity(); f != nil {
+		status, message = f.rejection(c.opts.Vietnamese)
 		async = async || f.Async
 	} else if exceeded := c.quotaExceeded(o.project, wants); exceeded != "" {
 		status, message = http.StatusForbidden, exceeded
@@ -127,12 +127,12 @@ func (c *Cloud) admit(q *call, o *order) verdict {
 	}
 	switch {
 	case status == http.StatusOK:
-		return verdict{}
+		return admission{}
 	case async:
-		return verdict{doom: message}
+		return admission{doom: message}
 	}
-	refusal := refuse(status, message)
-	return verdict{refusal: &refusal}
+	rejection := reject(status, message)
+	return admission{rejection: &rejection}
 }
 
 func noRoom(vietnamese bool) string {
@@ -142,7 +142,7 @@ func noRoom(vietnamese bool) string {
 	return "No valid host was found. There are not enough hosts available."
 }
 
-func (c *Cloud) exhausted(o *order) string {
+func (c *Cloud) exhausted(o *validRequest) string {
 	for _, vpc := range o.vpcs {
 		if c.freeAddresses(vpc) >= o.quantity {
 			continue
@@ -182,7 +182,7 @@ func (c *Cloud) holdings(project string) need {
 	return held
 }
 
-// quotaExceeded returns what the compute service says when the quota does not suffice, or "".
+// quotaExceeded returns the message of the compute service when the quota does not suffice, or "".
 func (c *Cloud) quotaExceeded(project string, wants need) string {
 	if c.quota == (Quota{}) {
 		return ""

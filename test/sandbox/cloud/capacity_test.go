@@ -37,10 +37,10 @@ var _ = Describe("Stock", func() {
 
 	It("should run out and come back with a delete", func() {
 		b.SetStock("p2.2c_4g", "HN1", "on_demand", 1)
-		server := b.launch(b.order("node-1"))
-		refused := post(nil)
-		Expect(refused.status).To(Equal(409))
-		Expect(refused.object()["message"]).To(Equal("No valid host was found. There are not enough hosts available."))
+		server := b.launch(b.request("node-1"))
+		rejected := post(nil)
+		Expect(rejected.status).To(Equal(409))
+		Expect(rejected.object()["message"]).To(Equal("No valid host was found. There are not enough hosts available."))
 		Expect(post(map[string]any{"availability_zone": "HN2"}).status).To(Equal(200))
 		Expect(post(map[string]any{"billing_plan": "saving_plan"}).status).To(Equal(200))
 		_, err := b.client.CloudServer.Delete(context.Background(), server.ID, nil)
@@ -60,17 +60,17 @@ var _ = Describe("Stock", func() {
 		Expect(post(nil).status).To(Equal(200))
 	})
 
-	It("should fail in the task where told, giving nothing back that it did not take", func() {
-		b := newBox(cloud.Options{AsyncRefusals: true})
+	It("should fail in the task where configured, giving nothing back that it did not take", func() {
+		b := newBox(cloud.Options{AsyncRejections: true})
 		b.SetStock("*", "*", "*", 0)
-		task := b.create(b.order("node-1"))
+		task := b.create(b.request("node-1"))
 		b.Advance(latency)
 		Expect(b.get(tasks + task).object()["result"]).To(And(HaveKeyWithValue("success", false), HaveKeyWithValue("status", "ERROR"),
 			HaveKeyWithValue("message", ContainSubstring("No valid host"))))
 		_, err := b.client.CloudServer.Delete(context.Background(), b.State().Servers[0].ID, nil)
 		Expect(err).ToNot(HaveOccurred())
 		b.Advance(latency)
-		second := b.create(b.order("node-2"))
+		second := b.create(b.request("node-2"))
 		b.Advance(latency)
 		Expect(b.get(tasks + second).object()["result"]).To(HaveKeyWithValue("success", false))
 	})
@@ -82,9 +82,9 @@ var _ = Describe("Quotas", func() {
 			b := newBox(cloud.Options{})
 			b.SetQuota(quota)
 			Expect(b.call(http.MethodPost, servers, b.raw(map[string]any{"is_created_wan": true})).status).To(Equal(200))
-			refused := b.call(http.MethodPost, servers, b.raw(map[string]any{"is_created_wan": true}))
-			Expect(refused.status).To(Equal(403))
-			Expect(refused.object()["message"]).To(Equal(text))
+			rejected := b.call(http.MethodPost, servers, b.raw(map[string]any{"is_created_wan": true}))
+			Expect(rejected.status).To(Equal(403))
+			Expect(rejected.object()["message"]).To(Equal(text))
 		},
 		Entry("instances", cloud.Quota{Instances: ptr.To(1)}, "Quota exceeded for instances: Requested 1, but already used 1 of 1 instances"),
 		Entry("cores", cloud.Quota{VCPUs: ptr.To(3)}, "Quota exceeded for cores: Requested 2, but already used 2 of 3 cores"),
@@ -92,12 +92,13 @@ var _ = Describe("Quotas", func() {
 		Entry("volumes", cloud.Quota{Volumes: ptr.To(1)}, "Quota exceeded for volumes: Requested 1, but already used 1 of 1 volumes"),
 		Entry("gigabytes", cloud.Quota{Gigabytes: ptr.To(79)}, "Quota exceeded for gigabytes: Requested 40, but already used 40 of 79 gigabytes"),
 		Entry("addresses", cloud.Quota{WanIPs: ptr.To(1)}, "Quota exceeded for floating_ips: Requested 1, but already used 1 of 1 floating_ips"),
-		Entry("two at once", cloud.Quota{VCPUs: ptr.To(2), Instances: ptr.To(1)}, "Quota exceeded for cores, instances: Requested 2, 1, but already used 2, 1 of 2, 1 cores, instances"),
+		Entry("two at once", cloud.Quota{VCPUs: ptr.To(2), Instances: ptr.To(1)},
+			"Quota exceeded for cores, instances: Requested 2, 1, but already used 2, 1 of 2, 1 cores, instances"),
 	)
 
 	It("should count servers in ERROR, and none where it is nothing", func() {
 		b := newBox(cloud.Options{Vietnamese: true})
-		server := b.launch(b.order("node-1"))
+		server := b.launch(b.request("node-1"))
 		Expect(b.SetServerStatus(server.ID, "ERROR")).To(Succeed())
 		b.SetQuota(cloud.Quota{Instances: ptr.To(1)})
 		Expect(b.call(http.MethodPost, servers, b.raw(nil)).object()["message"]).To(ContainSubstring("Vượt quá hạn mức"))
@@ -118,9 +119,9 @@ var _ = Describe("Addresses", func() {
 		for range 3 {
 			Expect(post().status).To(Equal(200))
 		}
-		refused := post()
-		Expect(refused.status).To(Equal(409))
-		Expect(refused.object()["message"]).To(ContainSubstring("No more IP addresses available on network " + tiny.ID))
+		rejected := post()
+		Expect(rejected.status).To(Equal(409))
+		Expect(rejected.object()["message"]).To(ContainSubstring("No more IP addresses available on network " + tiny.ID))
 		b.Advance(latency)
 		Expect(b.RemoveServer(b.State().Servers[0].ID)).To(Succeed())
 		Expect(post().status).To(Equal(200))
@@ -132,7 +133,7 @@ var _ = Describe("The ground truth", func() {
 	BeforeEach(func() { b = newBox(cloud.Options{}) })
 
 	It("should show the state without a token", func() {
-		b.launch(b.order("node-1"))
+		b.launch(b.request("node-1"))
 		b.token = ""
 		state := b.get("/_sandbox/state").object()
 		for _, name := range []string{"servers", "volumes", "network_interfaces", "wan_ips", "tasks"} {
@@ -187,10 +188,11 @@ var _ = Describe("The ground truth", func() {
 			Expect(b.call(http.MethodPost, servers, b.raw(nil)).status).To(Equal(403))
 		}),
 		Entry("quota of something unknown", "PUT", "quota", `{"cores":0}`, 400, nil),
-		Entry("faults", "POST", "faults", `{"seed":3,"rules":[{"method":"GET","path":"/servers","effect":"throttle","retry_after":"1500ms","count":1}]}`, 204, func() {
-			Expect(b.get(servers).header.Get("Retry-After")).To(Equal("2"))
-			Expect(b.get(servers).status).To(Equal(200))
-		}),
+		Entry("faults", "POST", "faults", `{"seed":3,"rules":[{"method":"GET","path":"/servers","effect":"throttle","retry_after":"1500ms","count":1}]}`, 204,
+			func() {
+				Expect(b.get(servers).header.Get("Retry-After")).To(Equal("2"))
+				Expect(b.get(servers).status).To(Equal(200))
+			}),
 		Entry("faults with seconds as a number", "POST", "faults", `{"rules":[{"path":"/servers","effect":"throttle","retry_after":4}]}`, 204, func() {
 			Expect(b.get(servers).header.Get("Retry-After")).To(Equal("4"))
 			Expect(b.call(http.MethodDelete, "/_sandbox/faults", nil).status).To(Equal(204))
@@ -204,22 +206,23 @@ var _ = Describe("The ground truth", func() {
 	)
 
 	It("should change a server's status over HTTP", func() {
-		server := b.launch(b.order("node-1"))
+		server := b.launch(b.request("node-1"))
 		Expect(b.call(http.MethodPost, "/_sandbox/servers/"+server.ID+"/status", `{"status":"SHUTOFF"}`).status).To(Equal(204))
 		Expect(b.get(servers + "/" + server.ID).object()["status"]).To(Equal("SHUTOFF"))
 	})
 
-	It("should add what somebody else made over HTTP", func() {
+	It("should add servers and volumes of others over HTTP", func() {
 		server := b.call(http.MethodPost, "/_sandbox/servers", `{"name":"database","zone":"HN2","metadata":{"owner":"me"},"wan":true}`).object()
 		volume := b.call(http.MethodPost, "/_sandbox/volumes", `{"name":"pvc-1","zone":"HN2","size_gib":30}`).object()
 		Expect(b.call(http.MethodPost, fmt.Sprintf("/_sandbox/volumes/%s/attach", volume["id"]), fmt.Sprintf(`{"server_id":%q}`, server["id"])).status).To(Equal(204))
 		shown := b.get(servers + "/" + server["id"].(string)).object()
-		Expect(shown).To(And(HaveKeyWithValue("status", "ACTIVE"), HaveKeyWithValue("zone_name", "HN2"), HaveKeyWithValue("metadata", HaveKeyWithValue("owner", "me"))))
+		Expect(shown).To(And(HaveKeyWithValue("status", "ACTIVE"), HaveKeyWithValue("zone_name", "HN2"),
+			HaveKeyWithValue("metadata", HaveKeyWithValue("owner", "me"))))
 		Expect(shown["os-extended-volumes:volumes_attached"]).To(ContainElement(And(HaveKeyWithValue("id", volume["id"]), HaveKeyWithValue("size", 30.0))))
 		Expect(b.State().WanIPs).To(HaveLen(1))
 	})
 
-	DescribeTable("should refuse to add",
+	DescribeTable("should reject to add",
 		func(path, body string, status int) {
 			Expect(b.call(http.MethodPost, "/_sandbox/"+path, body).status).To(Equal(status))
 		},
@@ -245,7 +248,7 @@ var _ = Describe("The ground truth", func() {
 })
 
 var _ = Describe("Hooks", func() {
-	It("should tell of servers that are up or gone, in order, without a lock", func() {
+	It("should report servers that are up or deleted, in order, without a lock", func() {
 		var told []string
 		var b *box
 		b = newBox(cloud.Options{
@@ -258,14 +261,14 @@ var _ = Describe("Hooks", func() {
 				Expect(b.State().Servers).To(BeEmpty())
 			},
 		})
-		server := b.launch(b.order("node-1"))
+		server := b.launch(b.request("node-1"))
 		_, err := b.client.CloudServer.Delete(context.Background(), server.ID, nil)
 		Expect(err).ToNot(HaveOccurred())
 		b.Advance(latency)
 		Expect(told).To(Equal([]string{"active node-1 #!", "deleted node-1"}))
 	})
 
-	It("should fire by a real clock although nobody asks", func() {
+	It("should fire by a real clock without requests", func() {
 		active := make(chan string, 1)
 		s := cloud.Start(cloud.Options{Latency: 1, OnServerActive: func(s cloud.Server) { active <- s.Name }})
 		DeferCleanup(s.Close)
@@ -293,7 +296,7 @@ var _ = Describe("Seeding", func() {
 
 	It("should edit a server from outside", func() {
 		b := newBox(cloud.Options{})
-		server := b.launch(b.order("node-1"))
+		server := b.launch(b.request("node-1"))
 		Expect(b.EditServer(server.ID, func(s *cloud.Server) { s.Metadata["drift"] = "yes"; s.Flavor.Name = "p2.4c_8g" })).To(BeTrue())
 		Expect(b.EditServer("x", func(*cloud.Server) {})).To(BeFalse())
 		edited, err := b.client.CloudServer.Get(context.Background(), server.ID)
@@ -307,7 +310,7 @@ var _ = Describe("Seeding", func() {
 	It("should make the same ids of the same seed", func() {
 		ids := func(seed int64) []string {
 			b := newBox(cloud.Options{Seed: seed})
-			b.create(b.order("node-1"))
+			b.create(b.request("node-1"))
 			return []string{b.State().Servers[0].ID, b.State().Tasks[0].ID}
 		}
 		Expect(ids(5)).To(Equal(ids(5)))
@@ -315,7 +318,7 @@ var _ = Describe("Seeding", func() {
 	})
 })
 
-// discard is an answer that nobody reads.
+// discard is a response that is not read.
 type discard struct{}
 
 func (discard) Header() http.Header         { return http.Header{} }

@@ -33,11 +33,11 @@ const (
 const (
 	PlanOnDemand = "on_demand"
 	PlanSaving   = "saving_plan"
-	// PlanSpot is listed by flavors, and cannot be ordered: no request has a field for the bid.
+	// PlanSpot is listed by flavors, and cannot be launched: no request has a field for the bid.
 	PlanSpot = "spot_instance"
 )
 
-// Catalog is what this cloud sells, by region where regions differ.
+// Catalog is what this cloud offers, by region where regions differ.
 type Catalog struct {
 	Regions     []Region
 	ServerTypes []ServerType
@@ -121,7 +121,7 @@ func (f Flavor) MarshalJSON() ([]byte, error) {
 	return json.Marshal(fields)
 }
 
-// soldIn tells whether the flavor is sold in the zone of the region.
+// soldIn reports whether the flavor is sold in the zone of the region.
 func (f Flavor) soldIn(zone string) bool {
 	switch {
 	case f.Zones != nil:

@@ -26,7 +26,7 @@ import (
 
 const catalogTime = "2024-05-06T07:08:09Z"
 
-// DefaultCatalog is what the sandbox sells unless told otherwise: zones HN1, HN2 and HCM1, four categories, two
+// DefaultCatalog is the default catalog of the sandbox: zones HN1, HN2 and HCM1, four categories, two
 // generations, the old names beside the new ones, two flavors with GPUs. More zones are added to the region HN.
 func DefaultCatalog(moreZones ...string) *Catalog {
 	c := &Catalog{
@@ -157,7 +157,8 @@ func defaultVolumeTypes(zones []string) []VolumeType {
 		if entry.name == "DEDICATED-HDD1" {
 			where = zones[:1]
 		}
-		types = append(types, VolumeType{Name: entry.name, Category: entry.category, Type: strings.ToUpper(entry.category) + " " + entry.kind, AvailabilityZones: where})
+		types = append(types, VolumeType{Name: entry.name, Category: entry.category, Type: strings.ToUpper(entry.category) + " " + entry.kind,
+			AvailabilityZones: where})
 	}
 	return types
 }

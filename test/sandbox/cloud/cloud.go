@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package cloud is a stateful BizFly Cloud over HTTP for tests: it keeps servers, disks, ports and tasks, refuses what
-// the real API would refuse, and misbehaves on request. It knows nothing of the client that it serves.
+// Package cloud is a stateful BizFly Cloud over HTTP for tests: it keeps servers, disks, ports and tasks, rejects what
+// the real API would reject, and misbehaves on request. It knows nothing of the client that it serves.
 package cloud
 
 import (
@@ -67,7 +67,7 @@ type Cloud struct {
 	backups    map[string]*backup
 	pools      map[string]*pool
 	taken      map[string]map[string]bool // addresses in use by network id
-	next       map[string]uint32          // where the search for a free address goes on
+	next       map[string]uint32          // where the search for a free address continues
 	tombstones []*server
 	left       []string
 
@@ -101,13 +101,13 @@ func New(opts Options) *Cloud {
 	return c
 }
 
-// Options returns the options in force, defaults filled in.
+// Options returns the options, defaults filled in.
 func (c *Cloud) Options() Options { return c.opts }
 
 // Clock is the clock that all progress is computed from.
 func (c *Cloud) Clock() clock.Clock { return c.opts.Clock }
 
-// Edit changes what the running cloud sells and has: a newer image, a flavor that is withdrawn, a network that gets a
+// Edit changes what the running cloud offers and has: a newer image, a flavor that is withdrawn, a network that gets a
 // gateway. What servers were made from before stays as it was.
 func (c *Cloud) Edit(change func(*Catalog)) {
 	c.with(func() { change(c.opts.Catalog) })
@@ -158,7 +158,7 @@ func (c *Cloud) OnServer(active, deleted func(Server)) {
 	}
 }
 
-// with runs fn under the lock at the current time, after whatever was due, and fires the hooks that follow from it.
+// with runs fn under the lock at the current time, after all due events, and fires the hooks that follow from it.
 func (c *Cloud) with(fn func()) {
 	func() {
 		c.mu.Lock()
@@ -256,7 +256,7 @@ func (c *Cloud) newHex(n int) string {
 func seconds(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") }
 func micros(t time.Time) string  { return t.UTC().Format("2006-01-02T15:04:05.000000") }
 
-// hanoi is the local time of texts for people, and of schedules.
+// hanoi is the local time of texts for users, and of schedules.
 var hanoi = time.FixedZone("ICT", 7*60*60)
 
 // userID is the id of the project's user in the form in which the identity service writes ids.

@@ -25,7 +25,7 @@ import (
 	"strings"
 )
 
-// diskRequest is a disk as ordered with a server. Type (HDD or SSD) is the deprecated way to say what VolumeType says.
+// diskRequest is a disk in a create request. Type (HDD or SSD) is the deprecated form of VolumeType.
 type diskRequest struct {
 	Size       int    `json:"size"`
 	VolumeType string `json:"volume_type"`
@@ -59,8 +59,8 @@ type createRequest struct {
 	Metadata          map[string]string `json:"metadata"`
 }
 
-// order is a create request that was found valid, with what its names stand for.
-type order struct {
+// validRequest is a create request that was found valid, with the objects that it names.
+type validRequest struct {
 	createRequest
 	project, region string
 	flavor          Flavor
@@ -89,13 +89,13 @@ var _ = serverAPI.serve(unused(on(http.MethodPost, "/servers", (*Cloud).createSe
 	"password", "a password is mailed to the account's owner; nothing of it is in the API"))
 
 func (c *Cloud) createServers(q *call) reply {
-	o, refusal := c.validate(q)
-	if refusal != nil {
-		return *refusal
+	o, rejection := c.validate(q)
+	if rejection != nil {
+		return *rejection
 	}
-	verdict := c.admit(q, o)
-	if verdict.refusal != nil {
-		return *verdict.refusal
+	admitted := c.admit(q, o)
+	if admitted.rejection != nil {
+		return *admitted.rejection
 	}
 	ids := []string{}
 	for i := range o.quantity {
@@ -103,7 +103,7 @@ func (c *Cloud) createServers(q *call) reply {
 		if o.quantity > 1 {
 			name = fmt.Sprintf("%s-%d", o.Name, i+1)
 		}
-		t := c.build(o, name, verdict.doom, q.fx)
+		t := c.build(o, name, admitted.doom, q.fx)
 		ids = append(ids, t.ID)
 	}
 	if q.fx.has(EffectEmptyTask) {
@@ -112,37 +112,37 @@ func (c *Cloud) createServers(q *call) reply {
 	return ok(map[string]any{"task_id": ids})
 }
 
-// validator is one check of an order; it returns the refusal, or nil.
-type validator func(*Cloud, *call, *order) *reply
+// validator is one check of a create request; it returns the rejection, or nil.
+type validator func(*Cloud, *call, *validRequest) *reply
 
 var validators = []validator{
 	(*Cloud).checkNames, (*Cloud).checkZone, (*Cloud).checkFlavor, (*Cloud).checkPlans, (*Cloud).checkOS, (*Cloud).checkDisks,
 	(*Cloud).checkNetwork, (*Cloud).checkFirewalls, (*Cloud).checkMetadata,
 }
 
-func (c *Cloud) validate(q *call) (*order, *reply) {
-	requests, refusal := decode[[]createRequest](q)
-	if refusal != nil {
-		return nil, refusal
+func (c *Cloud) validate(q *call) (*validRequest, *reply) {
+	requests, rejection := decode[[]createRequest](q)
+	if rejection != nil {
+		return nil, rejection
 	}
 	if len(requests) != 1 {
 		return nil, bad("expected an array of one server, got %d", len(requests))
 	}
-	o := &order{createRequest: requests[0], project: q.project, region: q.region}
+	o := &validRequest{createRequest: requests[0], project: q.project, region: q.region}
 	for _, check := range validators {
-		if refusal := check(c, q, o); refusal != nil {
-			return nil, refusal
+		if rejection := check(c, q, o); rejection != nil {
+			return nil, rejection
 		}
 	}
 	return o, nil
 }
 
 func bad(format string, args ...any) *reply {
-	refusal := refuse(http.StatusBadRequest, fmt.Sprintf(format, args...))
-	return &refusal
+	rejection := reject(http.StatusBadRequest, fmt.Sprintf(format, args...))
+	return &rejection
 }
 
-func (c *Cloud) checkNames(_ *call, o *order) *reply {
+func (c *Cloud) checkNames(_ *call, o *validRequest) *reply {
 	switch {
 	case o.Name == "" || len(o.Name) > 255:
 		return bad("Tên máy chủ không hợp lệ")
@@ -168,7 +168,7 @@ func (c *Cloud) checkNames(_ *call, o *order) *reply {
 	return nil
 }
 
-func (c *Cloud) checkZone(q *call, o *order) *reply {
+func (c *Cloud) checkZone(q *call, o *validRequest) *reply {
 	for _, zone := range c.region(q.region).Zones {
 		if zone.ShortName == o.AvailabilityZone && zone.Active {
 			return nil
@@ -201,7 +201,7 @@ func (c *Cloud) flavor(region, name, category string) (Flavor, bool) {
 	return flavors[i], true
 }
 
-func (c *Cloud) checkFlavor(q *call, o *order) *reply {
+func (c *Cloud) checkFlavor(q *call, o *validRequest) *reply {
 	known := slices.ContainsFunc(c.opts.Catalog.ServerTypes, func(t ServerType) bool {
 		return strings.EqualFold(t.Name, o.Type) && t.Enabled
 	})
@@ -221,7 +221,7 @@ func (c *Cloud) checkFlavor(q *call, o *order) *reply {
 	return nil
 }
 
-func (c *Cloud) checkPlans(_ *call, o *order) *reply {
+func (c *Cloud) checkPlans(_ *call, o *validRequest) *reply {
 	o.BillingPlan = orDefault(o.BillingPlan, PlanSaving)
 	o.NetworkPlan = orDefault(o.NetworkPlan, networkPlans[0])
 	switch {
@@ -237,7 +237,7 @@ func (c *Cloud) checkPlans(_ *call, o *order) *reply {
 	return nil
 }
 
-func (c *Cloud) checkMetadata(_ *call, o *order) *reply {
+func (c *Cloud) checkMetadata(_ *call, o *validRequest) *reply {
 	if len(o.Metadata) > maxMetadata {
 		return bad("Maximum number of metadata items exceeds %d", maxMetadata)
 	}

@@ -31,7 +31,7 @@ type resolvedOS struct {
 	snapshot string
 }
 
-func (c *Cloud) checkOS(q *call, o *order) *reply {
+func (c *Cloud) checkOS(q *call, o *validRequest) *reply {
 	switch o.OS.Type {
 	case "image":
 		return c.checkImage(q, o)
@@ -59,7 +59,7 @@ func (c *Cloud) checkOS(q *call, o *order) *reply {
 	return bad("os.type không hợp lệ: %s", o.OS.Type)
 }
 
-func (c *Cloud) checkImage(q *call, o *order) *reply {
+func (c *Cloud) checkImage(q *call, o *validRequest) *reply {
 	for _, image := range c.opts.Catalog.Images[q.region] {
 		for _, version := range image.Versions {
 			if version.ID == o.OS.ID {
@@ -109,7 +109,7 @@ func (c *Cloud) volumeType(region, category, zone string, disk *diskRequest) (Vo
 	return VolumeType{}, bad("Volume type with name %s could not be found.", wanted)
 }
 
-func (c *Cloud) checkDisks(q *call, o *order) *reply {
+func (c *Cloud) checkDisks(q *call, o *validRequest) *reply {
 	if o.os.volume == nil {
 		switch {
 		case o.RootDisk == nil:
@@ -119,9 +119,9 @@ func (c *Cloud) checkDisks(q *call, o *order) *reply {
 		case o.RootDisk.Size < o.os.minDisk:
 			return bad("The created server's disk would be too small: %d < %d", o.RootDisk.Size, o.os.minDisk)
 		}
-		t, refusal := c.volumeType(q.region, o.Type, o.AvailabilityZone, o.RootDisk)
-		if refusal != nil {
-			return refusal
+		t, rejection := c.volumeType(q.region, o.Type, o.AvailabilityZone, o.RootDisk)
+		if rejection != nil {
+			return rejection
 		}
 		o.rootVolume = t
 	}
@@ -129,17 +129,17 @@ func (c *Cloud) checkDisks(q *call, o *order) *reply {
 		if disk == nil || disk.Size < 10 || disk.Size%10 != 0 {
 			return bad("Dung lượng datadisk không hợp lệ")
 		}
-		t, refusal := c.volumeType(q.region, o.Type, o.AvailabilityZone, disk)
-		if refusal != nil {
-			return refusal
+		t, rejection := c.volumeType(q.region, o.Type, o.AvailabilityZone, disk)
+		if rejection != nil {
+			return rejection
 		}
 		o.dataVolumes = append(o.dataVolumes, t)
 	}
 	return nil
 }
 
-func (c *Cloud) checkNetwork(q *call, o *order) *reply {
-	// The documented command line defaults to a public address, so an order that does not say no gets one.
+func (c *Cloud) checkNetwork(q *call, o *validRequest) *reply {
+	// The documented command line defaults to a public address, so a request that does not exclude it gets one.
 	o.wan = o.IsCreatedWan == nil || *o.IsCreatedWan
 	for _, id := range o.NetworkInterfaces {
 		p := c.ports[id]
@@ -171,7 +171,7 @@ func (c *Cloud) checkNetwork(q *call, o *order) *reply {
 	return nil
 }
 
-func (c *Cloud) checkFirewalls(q *call, o *order) *reply {
+func (c *Cloud) checkFirewalls(q *call, o *validRequest) *reply {
 	for _, id := range o.Firewalls {
 		if !slices.ContainsFunc(c.firewalls(q), func(f Firewall) bool { return f.ID == id }) {
 			return bad("Security group %s not found.", id)

@@ -25,13 +25,13 @@ import (
 	"strings"
 )
 
-// decode reads the body strictly: what the request type does not know is refused, unless the route names it as unused.
+// decode reads the body strictly: what the request type does not know is rejected, unless the route names it as unused.
 // An empty body is an empty request.
 func decode[T any](q *call) (T, *reply) {
 	var request T
-	body, refusal := q.withoutUnused()
-	if refusal != nil {
-		return request, refusal
+	body, rejection := q.withoutUnused()
+	if rejection != nil {
+		return request, rejection
 	}
 	if len(bytes.TrimSpace(body)) == 0 {
 		return request, nil
@@ -57,7 +57,7 @@ func (q *call) withoutUnused() ([]byte, *reply) {
 	var objects []map[string]json.RawMessage
 	if isArray {
 		if json.Unmarshal(trimmed, &objects) != nil {
-			return q.body, nil // the strict decoder says what is wrong
+			return q.body, nil // the strict decoder reports the error
 		}
 	} else {
 		var object map[string]json.RawMessage
@@ -85,15 +85,15 @@ func (q *call) withoutUnused() ([]byte, *reply) {
 // actions are what POST …/action knows by name: the fields that each takes besides its name.
 type actions map[string][]string
 
-// refusal says that there is no such action, or that the body has a field that the action has no use for.
-func (a actions) refusal(q *call, key, action string) *reply {
+// rejection reports that there is no such action, or that the body has a field that the action has no use for.
+func (a actions) rejection(q *call, key, action string) *reply {
 	fields, known := a[action]
 	if !known {
 		return bad("There is no such %s: %q", key, action)
 	}
-	body, refusal := q.withoutUnused()
-	if refusal != nil {
-		return refusal
+	body, rejection := q.withoutUnused()
+	if rejection != nil {
+		return rejection
 	}
 	var object map[string]json.RawMessage
 	if len(bytes.TrimSpace(body)) > 0 && json.Unmarshal(body, &object) != nil {

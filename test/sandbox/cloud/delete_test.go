@@ -34,9 +34,9 @@ var _ = Describe("Deleting a server", func() {
 	ctx := context.Background()
 	BeforeEach(func() {
 		b = newBox(cloud.Options{})
-		order := b.order("node-1")
-		order.DataDisks = []*gobizfly.ServerDisk{{Size: 50}, {Size: 60}}
-		server = b.launch(order)
+		request := b.request("node-1")
+		request.DataDisks = []*gobizfly.ServerDisk{{Size: 50}, {Size: 60}}
+		server = b.launch(request)
 	})
 	diskNamed := func(name string) string {
 		disk, found := lo.Find(b.State().Volumes, func(v cloud.Volume) bool { return v.Name == name })
@@ -76,7 +76,7 @@ var _ = Describe("Deleting a server", func() {
 		Expect(disks).To(HaveEach(HaveField("Attachments", BeEmpty())))
 	})
 
-	It("should really delete what is listed, whoever's it was", func() {
+	It("should really delete what is listed, whoever owns it", func() {
 		foreign := b.AddVolume(cloud.VolumeSpec{Name: "pvc-1", Description: "default/data by csi-bizflycloud"})
 		Expect(b.AttachVolume(foreign.ID, server.ID)).To(Succeed())
 		remove(server.AttachedVolumes[0].ID, diskNamed("node-1_datadisk_2"), foreign.ID)
@@ -85,7 +85,7 @@ var _ = Describe("Deleting a server", func() {
 	})
 
 	It("should leave the disks of other servers alone", func() {
-		other := b.launch(b.order("node-2"))
+		other := b.launch(b.request("node-2"))
 		remove(other.AttachedVolumes[0].ID)
 		b.Advance(latency)
 		Expect(remaining()).To(ContainElement("node-2_rootdisk in-use"))
@@ -94,9 +94,9 @@ var _ = Describe("Deleting a server", func() {
 	It("should take the ports made for it and keep those that were given", func() {
 		port, err := b.client.CloudServer.NetworkInterfaces().Create(ctx, b.BKE().NetworkID, &gobizfly.CreateNetworkInterfacePayload{Name: "mine"})
 		Expect(err).ToNot(HaveOccurred())
-		order := b.order("node-2")
-		order.NetworkInterfaces, order.IsCreatedWan = []string{port.ID}, lo.ToPtr(true)
-		with := b.launch(order)
+		request := b.request("node-2")
+		request.NetworkInterfaces, request.IsCreatedWan = []string{port.ID}, lo.ToPtr(true)
+		with := b.launch(request)
 		Expect(with.IPAddresses.LanAddresses).To(HaveLen(2))
 		Expect(b.call(http.MethodPost, servers, b.raw(map[string]any{"network_interfaces": []string{port.ID}})).object()["message"]).To(ContainSubstring("in use"))
 		_, err = b.client.CloudServer.Delete(ctx, with.ID, nil)
@@ -110,17 +110,17 @@ var _ = Describe("Deleting a server", func() {
 		Expect(left.DeviceID).To(BeEmpty())
 	})
 
-	It("should refuse to delete twice, the unknown and the locked", func() {
+	It("should reject to delete twice, the unknown and the locked", func() {
 		remove()
 		Expect(b.call(http.MethodDelete, servers+"/"+server.ID, nil).status).To(Equal(409))
 		Expect(b.call(http.MethodDelete, servers+"/unknown", nil).status).To(Equal(404))
-		locked := b.launch(b.order("locked"))
+		locked := b.launch(b.request("locked"))
 		Expect(b.EditServer(locked.ID, func(s *cloud.Server) { s.Locked = true })).To(BeTrue())
 		Expect(b.call(http.MethodDelete, servers+"/"+locked.ID, nil).status).To(Equal(403))
 	})
 
 	It("should cut short a build", func() {
-		task := b.create(b.order("unborn"))
+		task := b.create(b.request("unborn"))
 		unborn, found := lo.Find(b.State().Servers, func(s cloud.Server) bool { return s.Name == "unborn" })
 		Expect(found).To(BeTrue())
 		_, err := b.client.CloudServer.Delete(ctx, unborn.ID, nil)
@@ -133,9 +133,9 @@ var _ = Describe("Deleting a server", func() {
 		Expect(b.get(servers + "/" + unborn.ID).status).To(Equal(404))
 	})
 
-	It("should refuse while it is being built, where told", func() {
+	It("should reject while it is being built, where configured", func() {
 		b := newBox(cloud.Options{ConflictOnBuild: true})
-		b.create(b.order("unborn"))
+		b.create(b.request("unborn"))
 		Expect(b.call(http.MethodDelete, servers+"/"+b.State().Servers[0].ID, nil).status).To(Equal(409))
 	})
 })
@@ -146,7 +146,7 @@ var _ = Describe("Volumes", func() {
 	BeforeEach(func() { b = newBox(cloud.Options{}) })
 
 	It("should show bootable as a bool, attachments and the fields of the real API", func() {
-		server := b.launch(b.order("node-1"))
+		server := b.launch(b.request("node-1"))
 		fields := b.get(volumes + "/" + server.AttachedVolumes[0].ID).object()
 		for _, name := range []string{
 			"id", "status", "size", "availability_zone", "created_at", "attachments", "name", "description", "volume_type", "snapshot_id", "metadata",
@@ -168,7 +168,7 @@ var _ = Describe("Volumes", func() {
 	})
 
 	It("should live from creation through attachment to deletion", func() {
-		server := b.launch(b.order("node-1"))
+		server := b.launch(b.request("node-1"))
 		request := &gobizfly.VolumeCreateRequest{
 			Name: "pvc-1", Description: "ns/claim by csi-bizflycloud", Size: 20, VolumeType: "PREMIUM-SSD1", VolumeCategory: "premium",
 			AvailabilityZone: "HN1", BillingPlan: "on_demand",
@@ -189,7 +189,7 @@ var _ = Describe("Volumes", func() {
 	})
 
 	It("should not attach across billing plans or zones", func() {
-		server := b.launch(b.order("node-1"))
+		server := b.launch(b.request("node-1"))
 		for _, spec := range []cloud.VolumeSpec{{Name: "a", BillingPlan: "saving_plan"}, {Name: "b", Zone: "HN2"}} {
 			disk := b.AddVolume(spec)
 			_, err := b.client.CloudServer.Volumes().Attach(ctx, disk.ID, server.ID)
@@ -204,9 +204,9 @@ var _ = Describe("Ports", func() {
 	BeforeEach(func() { b = newBox(cloud.Options{}) })
 
 	It("should be listed by network and kind, with the fields of the real API", func() {
-		order := b.order("node-1")
-		order.IsCreatedWan = lo.ToPtr(true)
-		server := b.launch(order)
+		request := b.request("node-1")
+		request.IsCreatedWan = lo.ToPtr(true)
+		server := b.launch(request)
 		all, err := b.client.CloudServer.NetworkInterfaces().List(ctx, &gobizfly.ListNetworkInterfaceOptions{})
 		Expect(err).ToNot(HaveOccurred())
 		Expect(lo.Map(all, func(n *gobizfly.NetworkInterface, _ int) string { return n.Type })).To(ConsistOf("LAN", "WAN"))
@@ -233,9 +233,9 @@ var _ = Describe("Ports", func() {
 
 	It("should carry the firewalls that were asked for, and others later", func() {
 		web, _ := lo.Find(b.Options().Catalog.Firewalls["HN"], func(f cloud.Firewall) bool { return f.Name == "web" })
-		order := b.order("node-1")
-		order.Firewalls = []string{web.ID}
-		server := b.launch(order)
+		request := b.request("node-1")
+		request.Firewalls = []string{web.ID}
+		server := b.launch(request)
 		detail, err := b.client.CloudServer.Firewalls().Get(ctx, web.ID)
 		Expect(err).ToNot(HaveOccurred())
 		Expect(detail.Servers).To(HaveLen(1))
@@ -259,7 +259,7 @@ var _ = Describe("Ports", func() {
 	})
 
 	It("should not be deleted while in use, and free their address", func() {
-		b.launch(b.order("node-1"))
+		b.launch(b.request("node-1"))
 		used := b.State().NetworkInterfaces[0]
 		Expect(b.call(http.MethodDelete, "/iaas-cloud/api/network-interfaces/"+used.ID, nil).status).To(Equal(409))
 		free, err := b.client.CloudServer.NetworkInterfaces().Create(ctx, b.BKE().NetworkID, &gobizfly.CreateNetworkInterfacePayload{Name: "x"})
@@ -268,8 +268,8 @@ var _ = Describe("Ports", func() {
 		Expect(b.State().NetworkInterfaces).To(HaveLen(1))
 	})
 
-	It("should let public addresses be bought, kept and released", func() {
-		server := b.launch(b.order("node-1"))
+	It("should let public addresses be allocated, kept and released", func() {
+		server := b.launch(b.request("node-1"))
 		ip, err := b.client.CloudServer.PublicNetworkInterfaces().Create(ctx, &gobizfly.CreatePublicNetworkInterfacePayload{
 			Name: "ip", AvailabilityZone: "HN1", AttachedServer: server.ID,
 		})

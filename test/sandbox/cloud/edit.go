@@ -22,7 +22,7 @@ import (
 	"slices"
 )
 
-// ServerEdit changes a server behind everybody's back, past all checks, as a person in the dashboard or an operator of the
+// ServerEdit changes a server directly, past all checks, as a user of the dashboard or an operator of the
 // cloud may. What is nil stays as it is.
 type ServerEdit struct {
 	Name        *string `json:"name,omitempty"`
@@ -41,7 +41,7 @@ type ServerEdit struct {
 	DetachVolumes []string `json:"detach_volumes,omitempty"`
 }
 
-// VolumeEdit changes a volume behind everybody's back.
+// VolumeEdit changes a volume directly, past all checks.
 type VolumeEdit struct {
 	Size        *int    `json:"size,omitempty"`
 	VolumeType  *string `json:"volume_type,omitempty"`

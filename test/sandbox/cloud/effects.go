@@ -77,8 +77,8 @@ func (fx effects) build() *Fault {
 	return fx.first(EffectErrorServer, EffectTaskFailed, EffectLateError)
 }
 
-// room is the fault that refuses an order.
-func (fx effects) room() *Fault {
+// capacity returns the fault that rejects a create request.
+func (fx effects) capacity() *Fault {
 	return fx.first(EffectNoCapacity, EffectNoAddress, EffectQuota, EffectBalance)
 }
 

@@ -59,7 +59,7 @@ var _ = Describe("Internet gateways", func() {
 		_, err = gateways.Get(ctx, made.ID)
 		Expect(err).To(MatchError(gobizfly.ErrNotFound))
 	})
-	It("should be refused where something does not exist", func() {
+	It("should be rejected where something does not exist", func() {
 		path := "/iaas-cloud/api/internet-gateways"
 		Expect(b.call(http.MethodPost, path, map[string]any{"name": "x", "network_ids": []string{"x"}}).status).To(Equal(400))
 		Expect(b.call(http.MethodPost, path, map[string]any{"name": "x", "availability_zone": "HCM1"}).status).To(Equal(400))
@@ -74,12 +74,13 @@ var _ = Describe("Scheduled backups", func() {
 	BeforeEach(func() { b = newBox(cloud.Options{}) })
 
 	It("should take a snapshot each day at their hour, keep the last few, and so keep the disk", func() {
-		server := b.launch(b.order("node-1")) // at 12:06 in Hà Nội
+		server := b.launch(b.request("node-1")) // at 12:06 in Hà Nội
 		root := server.AttachedVolumes[0].ID
 		backups := b.client.CloudServer.ScheduledVolumeBackups()
 		made, err := backups.Create(ctx, &gobizfly.CreateBackupPayload{ResourceID: root, Frequency: "1440", Size: "2", Hour: 2})
 		Expect(err).ToNot(HaveOccurred())
-		Expect([]any{made.ResourceType, made.Type, made.ScheduledHour, made.NextRunAt, made.Volume.ID}).To(Equal([]any{"volume", "volume_snapshot", 2, "2026-03-05T02:00:00.000000", root}))
+		Expect([]any{made.ResourceType, made.Type, made.ScheduledHour, made.NextRunAt, made.Volume.ID}).
+			To(Equal([]any{"volume", "volume_snapshot", 2, "2026-03-05T02:00:00.000000", root}))
 		Expect(made.ID).To(HaveLen(24))
 		for range 3 {
 			b.Advance(24 * time.Hour)
@@ -90,7 +91,8 @@ var _ = Describe("Scheduled backups", func() {
 			detail, err = b.login(b.Credentials().ProjectID, "HN").CloudServer.ScheduledVolumeBackups().Get(ctx, made.ID)
 		}
 		Expect(err).ToNot(HaveOccurred())
-		Expect(lo.Map(detail.Snapshots, func(s gobizfly.Snapshot, _ int) string { return s.Name })).To(Equal([]string{"node-1_rootdisk@07-03-2026", "node-1_rootdisk@06-03-2026"}))
+		Expect(lo.Map(detail.Snapshots, func(s gobizfly.Snapshot, _ int) string { return s.Name })).
+			To(Equal([]string{"node-1_rootdisk@07-03-2026", "node-1_rootdisk@06-03-2026"}))
 		Expect(detail.Snapshots).To(HaveEach(HaveField("Metadata", And(HaveKeyWithValue("type", "backup"), HaveKeyWithValue("job_id", made.ID)))))
 
 		client := b.login(b.Credentials().ProjectID, "HN").CloudServer
@@ -209,7 +211,7 @@ var _ = Describe("Worker pools", func() {
 		Expect(update(map[string]any{"update_strategy": "recreate"}).status).To(Equal(400))
 	})
 
-	DescribeTable("should be refused as an order of servers is", func(change func(*gobizfly.WorkerPool), said string) {
+	DescribeTable("should be rejected as a create request of servers is", func(change func(*gobizfly.WorkerPool), said string) {
 		p := pool()
 		change(&p)
 		_, err := add(p)

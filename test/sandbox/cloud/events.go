@@ -22,8 +22,8 @@ import (
 	"time"
 )
 
-// event is something that happens at a time to come. All progress is made of events: they are applied when somebody
-// looks, so that a test with a fake clock needs no timers, and in the order of their times whoever looks.
+// event is a change at a later time. All progress is made of events: they are applied, in the order of their times, when the state
+// is read, so that a test with a fake clock needs no timers.
 type event struct {
 	at  time.Time
 	seq uint64
@@ -112,7 +112,7 @@ func (c *Cloud) fireHooks() {
 	c.mu.Unlock()
 }
 
-// Settle applies whatever is due by now and fires the hooks that follow.
+// Settle applies all events that are due and fires the hooks that follow.
 func (c *Cloud) Settle() { c.with(func() {}) }
 
 // Advance steps a fake clock (any clock with a Step method) and settles. With a real clock it only settles.
@@ -123,7 +123,7 @@ func (c *Cloud) Advance(d time.Duration) {
 	c.Settle()
 }
 
-// Run settles whenever something is due, until the context ends, so that hooks fire although nobody asks. Start does it
+// Run settles whenever an event is due, until the context ends, so that hooks fire without requests. Start does it
 // for a real clock; a test with a fake clock does without.
 func (c *Cloud) Run(ctx context.Context) {
 	for {

@@ -76,7 +76,7 @@ const (
 	EffectEmptyTask Effect = "empty_task"
 	// EffectNoJoin lets the guest never join.
 	EffectNoJoin Effect = "no_join"
-	// EffectNoCapacity, EffectNoAddress, EffectQuota and EffectBalance refuse the order; with Async its task fails.
+	// EffectNoCapacity, EffectNoAddress, EffectQuota and EffectBalance reject the create request; with Async its task fails.
 	EffectNoCapacity Effect = "no_capacity"
 	EffectNoAddress  Effect = "no_address"
 	EffectQuota      Effect = "quota"
@@ -114,7 +114,7 @@ type Fault struct {
 	Count int `json:"count,omitempty"`
 	// Skip is how many matching requests are left alone first.
 	Skip int `json:"skip,omitempty"`
-	// Status is the HTTP status of effects that answer, and of refusals.
+	// Status is the HTTP status of effects that answer, and of rejections.
 	Status int `json:"status,omitempty"`
 	// Delay and RetryAfter are durations such as "2s", or numbers of seconds, in JSON.
 	Delay      time.Duration `json:"delay,omitempty"`
@@ -126,13 +126,13 @@ type Fault struct {
 	Location string `json:"location,omitempty"`
 	// Commit does what was asked before answering otherwise.
 	Commit bool `json:"commit,omitempty"`
-	// Async turns a refusal into a failed task with a server in ERROR.
+	// Async turns a rejection into a failed task with a server in ERROR.
 	Async bool `json:"async,omitempty"`
 	// Orphan leaves the root disk of a failed build behind.
 	Orphan bool `json:"orphan,omitempty"`
 }
 
-// UnmarshalJSON reads durations as strings or seconds and refuses fields that do not exist.
+// UnmarshalJSON reads durations as strings or seconds and rejects fields that do not exist.
 func (f *Fault) UnmarshalJSON(raw []byte) error {
 	type plain Fault
 	wire := struct {
@@ -167,7 +167,7 @@ func (d *duration) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// Validate tells what is wrong with the rule.
+// Validate returns what is wrong with the rule.
 func (f *Fault) Validate() error {
 	switch {
 	case !slices.Contains(allEffects, f.Effect):
@@ -182,15 +182,16 @@ func (f *Fault) Validate() error {
 
 func (f *Fault) message(fallback string) string { return orDefault(f.Message, fallback) }
 
-// refusal is how a fault that says "no room" is worded.
-func (f *Fault) refusal(vietnamese bool) (int, string) {
+// rejection is the message of a fault of capacity.
+func (f *Fault) rejection(vietnamese bool) (int, string) {
 	status, english, local := http.StatusConflict, noRoom(false), noRoom(true)
 	switch f.Effect {
 	case EffectNoAddress:
 		english, local = "No more IP addresses available on network.", "Không đủ địa chỉ IP"
 	case EffectQuota:
 		status = http.StatusForbidden
-		english, local = "Quota exceeded for cores, instances: Requested 2, 1, but already used 10, 5 of 10, 5 cores, instances", "Vượt quá hạn mức cho phép của tài khoản: cores, instances"
+		english, local = "Quota exceeded for cores, instances: Requested 2, 1, but already used 10, 5 of 10, 5 cores, instances",
+			"Vượt quá hạn mức cho phép của tài khoản: cores, instances"
 	case EffectBalance:
 		status = http.StatusPaymentRequired
 		english, local = "Insufficient balance: please top up your account", "Số dư tài khoản không đủ"
@@ -214,7 +215,7 @@ type armedFault struct {
 }
 
 // AddFaults adds rules whose chances are decided by the seed: the n-th matching request of a rule meets the same fate
-// in every run. A rule that Validate refuses panics, since it is the test that is wrong.
+// in every run. A rule that Validate rejects panics, since it is the test that is wrong.
 func (c *Cloud) AddFaults(seed int64, faults ...Fault) {
 	for _, f := range faults {
 		if err := f.Validate(); err != nil {
@@ -293,7 +294,7 @@ func (f *armedFault) chance() float64 {
 	h := fnv.New64a()
 	_, _ = fmt.Fprintf(h, "%d/%d/%d", f.seed, f.index, f.seen)
 	sum := h.Sum64()
-	sum ^= sum >> 33 // the low bits of FNV say little about the last byte, so mix them into the high ones
+	sum ^= sum >> 33 // the low bits of FNV depend little on the last byte, so mix them into the high ones
 	sum *= 0xff51afd7ed558ccd
 	sum ^= sum >> 33
 	return float64(sum>>11) / (1 << 53)

@@ -34,7 +34,8 @@ var _ = Describe("Faults of the transport", func() {
 	BeforeEach(func() { b = newBox(cloud.Options{}) })
 
 	It("should answer with a status, a message and a time to wait, without doing anything", func() {
-		b.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectStatus, Status: 503, Code: "BUSY", Message: "later", RetryAfter: 2500 * time.Millisecond})
+		b.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectStatus, Status: 503, Code: "BUSY", Message: "later",
+			RetryAfter: 2500 * time.Millisecond})
 		a := b.call(http.MethodPost, servers, b.raw(nil))
 		Expect(a.status).To(Equal(503))
 		Expect(a.header.Get("Retry-After")).To(Equal("3"))
@@ -61,7 +62,7 @@ var _ = Describe("Faults of the transport", func() {
 		Entry("a redirect", cloud.Fault{Effect: cloud.EffectRedirect, Location: "http://elsewhere.invalid/"}, 307, "", ""),
 	)
 
-	It("should send a redirect to where it was told", func() {
+	It("should send a redirect to the configured location", func() {
 		b.AddFaults(1, cloud.Fault{Effect: cloud.EffectRedirect, Location: "http://elsewhere.invalid/"})
 		Expect(b.get(servers).header.Get("Location")).To(Equal("http://elsewhere.invalid/"))
 	})
@@ -79,7 +80,7 @@ var _ = Describe("Faults of the transport", func() {
 		Expect(lo.LastOrEmpty(b.Requests()).Status).To(BeZero())
 	})
 
-	It("should do the work and then answer with an error, where told to commit", func() {
+	It("should do the work and then answer with an error, with commit", func() {
 		b.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectStatus, Status: 504, Commit: true})
 		Expect(b.call(http.MethodPost, servers, b.raw(nil)).status).To(Equal(504))
 		Expect(b.State().Servers).To(HaveLen(1))
@@ -92,7 +93,7 @@ var _ = Describe("Faults of the transport", func() {
 	})
 
 	It("should put a number into metadata, which the real client cannot read", func() {
-		b.launch(b.order("node-1"))
+		b.launch(b.request("node-1"))
 		b.AddFaults(1, cloud.Fault{Method: "GET", Path: "/servers", Effect: cloud.EffectNumericMetadata})
 		_, err := b.client.CloudServer.List(context.Background(), nil)
 		Expect(err).To(MatchError(ContainSubstring("cannot unmarshal number")))
@@ -112,12 +113,12 @@ var _ = Describe("Faults of the transport", func() {
 	})
 
 	It("should show lists as they were", func() {
-		gone, kept := b.launch(b.order("gone")), b.launch(b.order("kept"))
+		gone, kept := b.launch(b.request("gone")), b.launch(b.request("kept"))
 		_, err := b.client.CloudServer.Delete(context.Background(), gone.ID, nil)
 		Expect(err).ToNot(HaveOccurred())
 		b.Advance(latency)
 		b.Advance(2 * time.Second)
-		b.launch(b.order("new"))
+		b.launch(b.request("new"))
 		names := func() []string {
 			list, err := b.client.CloudServer.List(context.Background(), nil)
 			Expect(err).ToNot(HaveOccurred())
@@ -135,7 +136,7 @@ var _ = Describe("Faults of the transport", func() {
 		Expect(names()).To(Equal([]string{"kept ACTIVE", "new BUILD"}))
 	})
 
-	It("should fire as often as told, after as many as told, where told", func() {
+	It("should fire count times, after skip requests, at the path", func() {
 		b.AddFaults(1, cloud.Fault{Path: "/servers", Effect: cloud.EffectUnauthorized, Count: 2, Skip: 1})
 		statuses := func(path string) (got []int) {
 			for range 4 {
@@ -150,7 +151,7 @@ var _ = Describe("Faults of the transport", func() {
 		Expect(statuses(servers)).To(HaveEach(200))
 	})
 
-	It("should meet only requests whose body says so", func() {
+	It("should meet only requests with the text in their body", func() {
 		b.AddFaults(1, cloud.Fault{Method: "POST", Contains: `"HN2"`, Effect: cloud.EffectStatus, Status: 500})
 		Expect(b.call(http.MethodPost, servers, b.raw(map[string]any{"availability_zone": "HN2"})).status).To(Equal(500))
 		Expect(b.call(http.MethodPost, servers, b.raw(nil)).status).To(Equal(200))
@@ -171,7 +172,7 @@ var _ = Describe("Faults of the transport", func() {
 		Expect(lo.Count(first, 401)).To(BeNumerically("~", 32, 16))
 	})
 
-	It("should refuse rules that make no sense", func() {
+	It("should reject rules that make no sense", func() {
 		Expect(func() { b.AddFaults(1, cloud.Fault{Effect: "nonsense"}) }).To(Panic())
 		Expect(func() { b.AddFaults(1, cloud.Fault{Effect: cloud.EffectReset, Probability: 2}) }).To(Panic())
 	})
@@ -182,12 +183,12 @@ var _ = Describe("Faults of a build", func() {
 	ctx := context.Background()
 	BeforeEach(func() { b = newBox(cloud.Options{}) })
 
-	// build orders a server under the fault and lets its time pass.
+	// build launches a server under the fault and lets its time pass.
 	build := func(fault cloud.Fault) (answer, cloud.State) {
 		GinkgoHelper()
 		fault.Method, fault.Path = "POST", "/servers"
 		b.AddFaults(1, fault)
-		task := b.create(b.order("node-1"))
+		task := b.create(b.request("node-1"))
 		b.Advance(latency)
 		return b.get(tasks + task), b.State()
 	}
@@ -264,7 +265,7 @@ var _ = Describe("Faults of a build", func() {
 	})
 
 	It("should distort tasks by their own route as well", func() {
-		task := b.create(b.order("node-1"))
+		task := b.create(b.request("node-1"))
 		b.AddFaults(1, cloud.Fault{Method: "GET", Path: "/tasks/*", Effect: cloud.EffectTask404, Count: 1})
 		Expect(b.get(tasks + task).status).To(Equal(404))
 		Expect(b.get(tasks + task).status).To(Equal(200))
@@ -272,7 +273,7 @@ var _ = Describe("Faults of a build", func() {
 
 	It("should answer with no task id though the server is made", func() {
 		b.AddFaults(1, cloud.Fault{Effect: cloud.EffectEmptyTask})
-		created, err := b.client.CloudServer.Create(ctx, b.order("node-1"))
+		created, err := b.client.CloudServer.Create(ctx, b.request("node-1"))
 		Expect(err).ToNot(HaveOccurred())
 		Expect(created.Task).To(BeEmpty())
 		Expect(b.State().Servers).To(HaveLen(1))
@@ -284,7 +285,7 @@ var _ = Describe("Faults of a build", func() {
 	})
 
 	It("should fail to delete and leave the server in ERROR", func() {
-		server := b.launch(b.order("node-1"))
+		server := b.launch(b.request("node-1"))
 		b.AddFaults(1, cloud.Fault{Method: "DELETE", Path: "/servers/*", Effect: cloud.EffectTaskFailed, Count: 1})
 		for range 2 {
 			_, err := b.client.CloudServer.Delete(ctx, server.ID, nil)
@@ -295,7 +296,7 @@ var _ = Describe("Faults of a build", func() {
 		Expect(lo.Map(b.State().Tasks, func(t cloud.Task, _ int) bool { return t.Success })).To(Equal([]bool{true, false, true}))
 	})
 
-	DescribeTable("should refuse for want of something",
+	DescribeTable("should reject for want of something",
 		func(effect cloud.Effect, status int, english, vietnamese string) {
 			b.AddFaults(1, cloud.Fault{Effect: effect, Path: "/servers"})
 			a := b.call(http.MethodPost, servers, b.raw(nil))
@@ -304,7 +305,7 @@ var _ = Describe("Faults of a build", func() {
 			Expect(b.State().Servers).To(BeEmpty())
 			local := newBox(cloud.Options{Vietnamese: true})
 			local.AddFaults(1, cloud.Fault{Effect: effect, Path: "/servers", Async: true})
-			task := local.create(local.order("node-1"))
+			task := local.create(local.request("node-1"))
 			local.Advance(latency)
 			Expect(local.get(tasks + task).object()["result"]).To(And(HaveKeyWithValue("success", false), HaveKeyWithValue("message", ContainSubstring(vietnamese))))
 			Expect(local.State().Servers[0].Status).To(Equal("ERROR"))

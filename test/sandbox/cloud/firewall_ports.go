@@ -72,16 +72,16 @@ type firewallServersRequest struct {
 
 // removeFirewallServers takes the firewall off every port of servers.
 func (c *Cloud) removeFirewallServers(q *call) reply {
-	request, refusal := decode[firewallServersRequest](q)
-	if refusal != nil {
-		return *refusal
+	request, rejection := decode[firewallServersRequest](q)
+	if rejection != nil {
+		return *rejection
 	}
 	firewall, found := c.findFirewall(q)
 	switch {
 	case !found:
 		return noSuchFirewall(q.vars[0])
 	case len(request.Servers) == 0:
-		return refuse(http.StatusBadRequest, "servers is required")
+		return reject(http.StatusBadRequest, "servers is required")
 	}
 	for _, id := range request.Servers {
 		if c.find(q, id) == nil {
@@ -102,7 +102,7 @@ func (c *Cloud) removeFirewallServers(q *call) reply {
 	return ok(firewall)
 }
 
-// checkGroups refuses what names no firewall of the project.
+// checkGroups rejects what names no firewall of the project.
 func (c *Cloud) checkGroups(q *call, ids []string) *reply {
 	if len(ids) == 0 {
 		return bad("security_groups is required")
@@ -116,8 +116,8 @@ func (c *Cloud) checkGroups(q *call, ids []string) *reply {
 }
 
 func (c *Cloud) addFirewalls(q *call, p *port, ids []string) (*port, *reply) {
-	if refusal := c.checkGroups(q, ids); refusal != nil {
-		return nil, refusal
+	if rejection := c.checkGroups(q, ids); rejection != nil {
+		return nil, rejection
 	}
 	for _, id := range ids {
 		if !slices.Contains(p.firewalls, id) {
@@ -128,8 +128,8 @@ func (c *Cloud) addFirewalls(q *call, p *port, ids []string) (*port, *reply) {
 }
 
 func (c *Cloud) removeFirewalls(q *call, p *port, ids []string) (*port, *reply) {
-	if refusal := c.checkGroups(q, ids); refusal != nil {
-		return nil, refusal
+	if rejection := c.checkGroups(q, ids); rejection != nil {
+		return nil, rejection
 	}
 	p.firewalls = slices.DeleteFunc(slices.Clone(p.firewalls), func(id string) bool { return slices.Contains(ids, id) })
 	return p, nil

@@ -55,24 +55,24 @@ var _ = serverAPI.serve(
 )
 
 func (c *Cloud) createFirewall(q *call) reply {
-	request, refusal := decode[firewallRequest](q)
-	if refusal == nil {
-		refusal = c.mayChange(q)
+	request, rejection := decode[firewallRequest](q)
+	if rejection == nil {
+		rejection = c.mayChange(q)
 	}
-	if refusal != nil {
-		return *refusal
+	if rejection != nil {
+		return *rejection
 	}
 	if request.Name == "" {
-		return refuse(http.StatusBadRequest, "name is required")
+		return reject(http.StatusBadRequest, "name is required")
 	}
 	made := Firewall{
 		ID: c.newUUID(), Name: request.Name, Description: request.Name + " created " + c.now.In(hanoi).Format("2006-01-02 15:04:05.000000"),
 		TenantID: q.project, ProjectID: q.project, Tags: []string{}, CreatedAt: seconds(c.now), Servers: []string{},
 		Inbound: []FirewallRule{}, Outbound: []FirewallRule{},
 	}
-	ports, refusal := c.applyFirewall(q, &made, request)
-	if refusal != nil {
-		return *refusal
+	ports, rejection := c.applyFirewall(q, &made, request)
+	if rejection != nil {
+		return *rejection
 	}
 	c.opts.Catalog.Firewalls = with(c.opts.Catalog.Firewalls, q.region, made)
 	c.setFirewallPorts(made.ID, ports)
@@ -80,20 +80,20 @@ func (c *Cloud) createFirewall(q *call) reply {
 }
 
 func (c *Cloud) updateFirewall(q *call) reply {
-	request, refusal := decode[firewallRequest](q)
-	if refusal == nil {
-		refusal = c.mayChange(q)
+	request, rejection := decode[firewallRequest](q)
+	if rejection == nil {
+		rejection = c.mayChange(q)
 	}
-	if refusal != nil {
-		return *refusal
+	if rejection != nil {
+		return *rejection
 	}
 	firewall, found := c.findFirewall(q)
 	if !found {
 		return noSuchFirewall(q.vars[0])
 	}
-	ports, refusal := c.applyFirewall(q, &firewall, request)
-	if refusal != nil {
-		return *refusal
+	ports, rejection := c.applyFirewall(q, &firewall, request)
+	if rejection != nil {
+		return *rejection
 	}
 	c.opts.Catalog.Firewalls = replaced(c.opts.Catalog.Firewalls, q.region, firewall, func(f Firewall) bool { return f.ID == firewall.ID })
 	c.setFirewallPorts(firewall.ID, ports)
@@ -101,7 +101,7 @@ func (c *Cloud) updateFirewall(q *call) reply {
 }
 
 // applyFirewall writes a request into a firewall and returns the ports that have it from then on; nil leaves them.
-func (c *Cloud) applyFirewall(q *call, f *Firewall, request firewallRequest) (ports map[string]bool, refusal *reply) {
+func (c *Cloud) applyFirewall(q *call, f *Firewall, request firewallRequest) (ports map[string]bool, rejection *reply) {
 	if request.Name != "" {
 		f.Name = request.Name
 	}
@@ -115,16 +115,16 @@ func (c *Cloud) applyFirewall(q *call, f *Firewall, request firewallRequest) (po
 		}
 		rules := []FirewallRule{}
 		for _, wanted := range *side.wanted {
-			made, refusal := c.newRule(f.ID, side.direction, wanted)
-			if refusal != nil {
-				return nil, refusal
+			made, rejection := c.newRule(f.ID, side.direction, wanted)
+			if rejection != nil {
+				return nil, rejection
 			}
 			rules = append(rules, made)
 		}
 		*side.rules = rules
 	}
-	if ports, refusal = c.firewallPorts(q, request); refusal != nil {
-		return nil, refusal
+	if ports, rejection = c.firewallPorts(q, request); rejection != nil {
+		return nil, rejection
 	}
 	f.RulesCount = len(f.Inbound) + len(f.Outbound)
 	f.UpdatedAt = seconds(c.now)
@@ -191,7 +191,7 @@ func noSuchFirewall(id string) reply {
 func (c *Cloud) deleteFirewall(q *call) reply {
 	for _, p := range c.ports {
 		if slices.Contains(p.firewalls, q.vars[0]) {
-			return refuse(http.StatusConflict, "Security Group "+q.vars[0]+" in use.")
+			return reject(http.StatusConflict, "Security Group "+q.vars[0]+" in use.")
 		}
 	}
 	return c.withdraw(q, "Security group %s not found.", ok(apiMessage{Message: "Xóa tường lửa thành công"}), func(id string) bool {

@@ -139,16 +139,16 @@ func (c *Cloud) listGateways(q *call) reply {
 func (c *Cloud) findGateway(q *call) (*internetGateway, *reply) {
 	g := c.gateways[q.vars[0]]
 	if g == nil || !g.owned(q) {
-		refusal := problem(http.StatusNotFound, "Internet gateway "+q.vars[0]+" could not be found.")
-		return nil, &refusal
+		rejection := problem(http.StatusNotFound, "Internet gateway "+q.vars[0]+" could not be found.")
+		return nil, &rejection
 	}
 	return g, nil
 }
 
 func (c *Cloud) getGateway(q *call) reply {
-	g, refusal := c.findGateway(q)
-	if refusal != nil {
-		return *refusal
+	g, rejection := c.findGateway(q)
+	if rejection != nil {
+		return *rejection
 	}
 	return ok(c.renderGateway(q, g))
 }
@@ -161,12 +161,12 @@ type gatewayRequest struct {
 }
 
 func (c *Cloud) createGateway(q *call) reply {
-	request, refusal := decode[gatewayRequest](q)
-	if refusal == nil {
-		refusal = c.mayChange(q)
+	request, rejection := decode[gatewayRequest](q)
+	if rejection == nil {
+		rejection = c.mayChange(q)
 	}
-	if refusal != nil {
-		return *refusal
+	if rejection != nil {
+		return *rejection
 	}
 	zones := zoneNames(c.region(q.region))
 	g := &internetGateway{
@@ -175,12 +175,12 @@ func (c *Cloud) createGateway(q *call) reply {
 	}
 	switch {
 	case g.name == "":
-		return refuse(http.StatusBadRequest, "name is required")
+		return reject(http.StatusBadRequest, "name is required")
 	case !slices.Contains(zones, g.zone):
 		return *bad("The requested availability zone is not available: %s", g.zone)
 	}
-	if refusal := c.setGatewayNetworks(q, g, request.NetworkIDs); refusal != nil {
-		return *refusal
+	if rejection := c.setGatewayNetworks(q, g, request.NetworkIDs); rejection != nil {
+		return *rejection
 	}
 	c.gateways[g.id] = g
 	return ok(c.renderGateway(q, g))
@@ -194,28 +194,28 @@ type gatewayUpdate struct {
 
 // updateGateway replaces all of it: the one client that is known always sends all.
 func (c *Cloud) updateGateway(q *call) reply {
-	request, refusal := decode[gatewayUpdate](q)
-	if refusal != nil {
-		return *refusal
+	request, rejection := decode[gatewayUpdate](q)
+	if rejection != nil {
+		return *rejection
 	}
-	g, refusal := c.findGateway(q)
-	if refusal != nil {
-		return *refusal
+	g, rejection := c.findGateway(q)
+	if rejection != nil {
+		return *rejection
 	}
 	if request.Name == "" {
-		return refuse(http.StatusBadRequest, "name is required")
+		return reject(http.StatusBadRequest, "name is required")
 	}
-	if refusal := c.setGatewayNetworks(q, g, request.NetworkIDs); refusal != nil {
-		return *refusal
+	if rejection := c.setGatewayNetworks(q, g, request.NetworkIDs); rejection != nil {
+		return *rejection
 	}
 	g.name, g.description = request.Name, request.Description
 	return ok(c.renderGateway(q, g))
 }
 
 func (c *Cloud) deleteGateway(q *call) reply {
-	g, refusal := c.findGateway(q)
-	if refusal != nil {
-		return *refusal
+	g, rejection := c.findGateway(q)
+	if rejection != nil {
+		return *rejection
 	}
 	_ = c.setGatewayNetworks(q, g, nil)
 	delete(c.gateways, g.id)
@@ -230,7 +230,7 @@ func (c *Cloud) setGatewayNetworks(q *call, g *internetGateway, ids []string) *r
 		case !found:
 			return bad("Network %s could not be found.", id)
 		case vpc.InternetGateway != nil && *vpc.InternetGateway != g.id:
-			conflict := refuse(http.StatusConflict, "Network "+id+" has an internet gateway already")
+			conflict := reject(http.StatusConflict, "Network "+id+" has an internet gateway already")
 			return &conflict
 		}
 	}

@@ -58,8 +58,8 @@ type apiMessage struct {
 	Message string `json:"message"`
 }
 
-// refuse is an error in the longer of the two forms that are known.
-func refuse(status int, message string) reply {
+// reject is an error in the longer of the two forms that are known.
+func reject(status int, message string) reply {
 	return reply{status: status, body: apiMessage{Code: "UNKNOWN", Message: message}}
 }
 
@@ -74,7 +74,7 @@ const gatewayPage = `<!DOCTYPE html>
 <hr><center>BizFly Gateway</center></body></html>
 `
 
-// gateway is the page of a gateway that knows no such path: not JSON, whatever was asked for.
+// gateway is the page of a gateway that knows no such path: not JSON, for any request.
 func gateway(status int) reply {
 	return reply{status: status, raw: []byte(gatewayPage), contentType: "text/html; charset=utf-8"}
 }
@@ -97,7 +97,7 @@ func (c *Cloud) Handler() http.Handler {
 }
 
 // serveForeign counts a request that was meant for another host: with HTTP_PROXY pointing here, a client that falls
-// back to a production host is caught instead of believed.
+// back to a production host is caught instead of accepted.
 func (c *Cloud) serveForeign(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	c.foreign++
@@ -178,8 +178,8 @@ func (c *Cloud) handle(q *call, svc *service, known bool) reply {
 		}
 		q.project = project
 	}
-	if refusal := q.route.refusal(q); refusal != nil {
-		return *refusal
+	if rejection := q.route.rejection(q); rejection != nil {
+		return *rejection
 	}
 	return q.route.handle(c, q)
 }

@@ -43,18 +43,18 @@ type keyPairRequest struct {
 }
 
 func (c *Cloud) createKeyPair(q *call) reply {
-	request, refusal := decode[keyPairRequest](q)
-	if refusal != nil {
-		return *refusal
+	request, rejection := decode[keyPairRequest](q)
+	if rejection != nil {
+		return *rejection
 	}
 	fingerprint, valid := fingerprintOf(request.PublicKey)
 	switch {
 	case request.Name == "" || request.PublicKey == "":
-		return refuse(http.StatusBadRequest, "name and public_key are required")
+		return reject(http.StatusBadRequest, "name and public_key are required")
 	case slices.ContainsFunc(c.opts.Catalog.SSHKeys, func(k SSHKey) bool { return k.Name == request.Name }):
-		return refuse(http.StatusConflict, "Key pair '"+request.Name+"' already exists.")
+		return reject(http.StatusConflict, "Key pair '"+request.Name+"' already exists.")
 	case !valid:
-		return refuse(http.StatusBadRequest, "Keypair data is invalid: failed to generate fingerprint")
+		return reject(http.StatusBadRequest, "Keypair data is invalid: failed to generate fingerprint")
 	}
 	made := SSHKey{Name: request.Name, PublicKey: request.PublicKey, Fingerprint: fingerprint}
 	c.opts.Catalog.SSHKeys = append(slices.Clone(c.opts.Catalog.SSHKeys), made)

@@ -59,7 +59,7 @@ type clusterPackage struct {
 	Specify  string       `json:"specify"`
 }
 
-// packages are what a cluster can be bought as.
+// packages are the editions of a cluster.
 var packages = []clusterPackage{
 	{
 		ID: stableID("package", "STANDARD - 1"), Name: "STANDARD - 1", MaxNodes: 50, Memory: 8, HA: true, SLA: "99.99",
@@ -170,11 +170,11 @@ type packageRequest struct {
 	NewPackage string `json:"new_package"`
 }
 
-// upgradePackage buys another package, by its id or name.
+// upgradePackage changes the package, by its id or name.
 func (c *Cloud) upgradePackage(q *call) reply {
-	request, refusal := decode[packageRequest](q)
-	if refusal != nil {
-		return *refusal
+	request, rejection := decode[packageRequest](q)
+	if rejection != nil {
+		return *rejection
 	}
 	if len(c.clusters(q)) == 0 || q.vars[0] != c.opts.ClusterUID {
 		return problem(http.StatusNotFound, "Cluster not found")
@@ -238,12 +238,12 @@ func (c *Cloud) leaveCluster(q *call) reply {
 	if q.header.Get("X-Cluster-Token") != c.opts.ClusterToken {
 		return problem(http.StatusUnauthorized, "Invalid cluster token")
 	}
-	request, refusal := decode[leaveRequest](q)
-	if refusal != nil {
-		return *refusal
+	request, rejection := decode[leaveRequest](q)
+	if rejection != nil {
+		return *rejection
 	}
 	if request.NodeName == "" {
-		return refuse(http.StatusBadRequest, "node_name is required")
+		return reject(http.StatusBadRequest, "node_name is required")
 	}
 	if !slices.Contains(c.left, request.NodeName) {
 		c.left = append(c.left, request.NodeName)

@@ -93,7 +93,7 @@ func (c *Cloud) getTask(q *call) reply {
 }
 
 // build starts to build one server and returns the task. doom is why it is bound to fail, or empty.
-func (c *Cloud) build(o *order, name, doom string, fx effects) *task {
+func (c *Cloud) build(o *validRequest, name, doom string, fx effects) *task {
 	s := c.newServer(o, name)
 	s.hidden = c.opts.HideBuilding
 	s.truth.NoJoin = fx.has(EffectNoJoin)
@@ -122,7 +122,7 @@ func (c *Cloud) build(o *order, name, doom string, fx effects) *task {
 	return t
 }
 
-func (c *Cloud) newServer(o *order, name string) *server {
+func (c *Cloud) newServer(o *validRequest, name string) *server {
 	metadata := maps.Clone(o.Metadata)
 	if metadata == nil {
 		metadata = map[string]string{}
@@ -223,9 +223,9 @@ type deleteRequest struct {
 }
 
 func (c *Cloud) deleteServer(q *call) reply {
-	request, refusal := decode[deleteRequest](q)
-	if refusal != nil {
-		return *refusal
+	request, rejection := decode[deleteRequest](q)
+	if rejection != nil {
+		return *rejection
 	}
 	s := c.find(q, q.vars[0])
 	switch {
@@ -253,8 +253,8 @@ func (c *Cloud) beginDelete(q *call, s *server, listed []string) *task {
 	return t
 }
 
-// finishDelete removes the server with the ports made for it and the volumes listed, whatever they are: a volume that
-// nobody else uses is really lost. All others are detached and stay, and so do those with snapshots.
+// finishDelete removes the server with the ports made for it and the volumes listed, of any kind: a volume that
+// no other server uses is really lost. All others are detached and stay, and so do those with snapshots.
 func (c *Cloud) finishDelete(s *server, t *task, listed []string, fx effects) {
 	if f := fx.build(); f != nil && (f.Effect == EffectTaskFailed || f.Effect == EffectErrorServer) {
 		s.wire.TaskState, s.truth.Deleting = nil, false
@@ -301,7 +301,7 @@ func (c *Cloud) remove(s *server) {
 	c.hooks = append(c.hooks, hook{deleted: true, server: gone})
 }
 
-// vanish undoes a build, leaving the disks behind where orphan says so.
+// vanish undoes a build, leaving the disks behind if orphan is set.
 func (c *Cloud) vanish(s *server, orphan bool) {
 	volumes := slices.Clone(s.volumes)
 	c.remove(s)

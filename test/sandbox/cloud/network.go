@@ -136,7 +136,7 @@ func (c *Cloud) freeAddresses(vpc VPC) int {
 }
 
 // takeAddress takes the address that a port is to have; it may be outside the pools, but not outside the network.
-func (c *Cloud) takeAddress(vpc VPC, wanted string) (subnet string, refusal *reply) {
+func (c *Cloud) takeAddress(vpc VPC, wanted string) (subnet string, rejection *reply) {
 	address, err := netip.ParseAddr(wanted)
 	if err != nil {
 		return "", bad("'%s' is not a valid IP address.", wanted)
@@ -170,7 +170,7 @@ func (c *Cloud) newPort(project, region, zone, name string, firewalls []string) 
 	return p
 }
 
-// addPort makes the LAN port that a server gets in a network, and that goes with it.
+// addPort makes the LAN port that a server gets in a network, and that is deleted with it.
 func (c *Cloud) addPort(s *server, vpc VPC, firewalls []string) {
 	p := c.lanPort(s.truth.Project, s.truth.Region, s.wire.AvailabilityZone, s.wire.Name+"-"+vpc.Name, vpc, firewalls)
 	if p == nil {
@@ -211,7 +211,7 @@ func (c *Cloud) wanPort(project, region, zone, name string, firewalls []string) 
 	return p
 }
 
-// addWanPort makes the free public address that a server gets, and that goes with it.
+// addWanPort makes the free public address that a server gets, and that is deleted with it.
 func (c *Cloud) addWanPort(s *server, firewalls []string) {
 	p := c.wanPort(s.truth.Project, s.truth.Region, s.wire.AvailabilityZone, s.wire.Name+"-wan", firewalls)
 	if p == nil {
@@ -221,7 +221,7 @@ func (c *Cloud) addWanPort(s *server, firewalls []string) {
 	c.attachPort(p, s)
 }
 
-// addIPv6Port makes the IPv6 address that a server gets, and that goes with it: a port of its own, of which no quota is
+// addIPv6Port makes the IPv6 address that a server gets, and that is deleted with it: a port of its own, of which no quota is
 // needed.
 func (c *Cloud) addIPv6Port(s *server, firewalls []string) {
 	p := c.newPort(s.truth.Project, s.truth.Region, s.wire.AvailabilityZone, s.wire.Name+"-ipv6", firewalls)

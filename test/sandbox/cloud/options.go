@@ -22,7 +22,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Options say what kind of cloud this is. The zero value is a fast and healthy one.
+// Options describe the cloud. The zero value is a fast one without faults.
 type Options struct {
 	// Seed makes ids, addresses and tokens reproducible.
 	Seed int64
@@ -32,17 +32,19 @@ type Options struct {
 	Latency time.Duration
 	// Boot is how long an ACTIVE server takes until its guest joins; read by package guest.
 	Boot time.Duration
+	// BootSpread is how much longer than Boot a server may take at most; each server's own part of it follows from its id.
+	BootSpread time.Duration
 	// TokenTTL is how long a token lives; 0 means 4 h, as documented.
 	TokenTTL time.Duration
 	// TokenPrefix is what every token begins with, so that a test recognises tokens where they must not be.
 	TokenPrefix string
 	// HideBuilding keeps a server in BUILD out of list and get until its task is ready.
 	HideBuilding bool
-	// ConflictOnBuild refuses to delete a server in BUILD with 409.
+	// ConflictOnBuild rejects to delete a server in BUILD with 409.
 	ConflictOnBuild bool
-	// AsyncRefusals makes "no room" a failed task with a server in ERROR instead of a refusal of the call.
-	AsyncRefusals bool
-	// Vietnamese words capacity and quota refusals in Vietnamese.
+	// AsyncRejections makes insufficient capacity a failed task with a server in ERROR instead of a rejection of the call.
+	AsyncRejections bool
+	// Vietnamese words capacity and quota rejections in Vietnamese.
 	Vietnamese bool
 	// Catalog is what is sold; nil is DefaultCatalog().
 	Catalog *Catalog
@@ -86,7 +88,7 @@ type Options struct {
 	// Kubeconfig is what a client of the Kubernetes Engine gets for the cluster; empty is one that reaches nothing.
 	Kubeconfig string
 
-	// OnServerActive and OnServerDeleted tell guests; they are called one at a time and never under a lock.
+	// OnServerActive and OnServerDeleted notify guests; they are called one at a time and never under a lock.
 	OnServerActive, OnServerDeleted func(Server)
 }
 

@@ -30,8 +30,8 @@ func (c *Cloud) mayChange(q *call) *reply {
 	if q.project == c.opts.Project {
 		return nil
 	}
-	refusal := problem(http.StatusForbidden, "Project "+q.project+" is not yours")
-	return &refusal
+	rejection := problem(http.StatusForbidden, "Project "+q.project+" is not yours")
+	return &rejection
 }
 
 // withdraw answers a deletion: done where take has found the thing.
@@ -65,7 +65,7 @@ func replaced[E any](lists map[string][]E, region string, by E, matches func(E) 
 	return inRegion(lists, region, list)
 }
 
-// without takes what matches out of a region and says whether there was such a thing.
+// without takes what matches out of a region and reports whether there was such a thing.
 func without[E any](lists *map[string][]E, region string, matches func(E) bool) bool {
 	list := slices.DeleteFunc(slices.Clone((*lists)[region]), matches)
 	found := len(list) < len((*lists)[region])

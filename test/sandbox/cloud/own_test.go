@@ -39,12 +39,14 @@ var _ = Describe("What users make themselves", func() {
 		made, err := b.client.CloudServer.Snapshots().Create(ctx, &gobizfly.SnapshotCreateRequest{Name: "golden-1", VolumeID: disk.ID})
 		Expect(err).ToNot(HaveOccurred())
 		Expect([]any{made.Name, made.Size, made.Status}).To(Equal([]any{"golden-1", 50, "available"}))
-		order := b.raw(map[string]any{"os": map[string]any{"id": made.ID, "type": "snapshot"}, "rootdisk": map[string]any{"size": 40, "volume_type": "PREMIUM-SSD1"}})
-		small := b.call(http.MethodPost, "/iaas-cloud/api/servers", order)
+		request := b.raw(map[string]any{"os": map[string]any{"id": made.ID, "type": "snapshot"},
+			"rootdisk": map[string]any{"size": 40, "volume_type": "PREMIUM-SSD1"}})
+		small := b.call(http.MethodPost, "/iaas-cloud/api/servers", request)
 		Expect(small.status).To(Equal(http.StatusBadRequest))
 		Expect(small.object()["message"]).To(ContainSubstring("disk would be too small: 40 < 50"))
-		order = b.raw(map[string]any{"os": map[string]any{"id": made.ID, "type": "snapshot"}, "rootdisk": map[string]any{"size": 50, "volume_type": "PREMIUM-SSD1"}})
-		Expect(b.call(http.MethodPost, "/iaas-cloud/api/servers", order).status).To(Equal(http.StatusOK))
+		request = b.raw(map[string]any{"os": map[string]any{"id": made.ID, "type": "snapshot"},
+			"rootdisk": map[string]any{"size": 50, "volume_type": "PREMIUM-SSD1"}})
+		Expect(b.call(http.MethodPost, "/iaas-cloud/api/servers", request).status).To(Equal(http.StatusOK))
 		Expect(b.client.CloudServer.Snapshots().Delete(ctx, made.ID)).To(Succeed())
 		Expect(b.call(http.MethodDelete, "/iaas-cloud/api/snapshots/"+made.ID, nil).status).To(Equal(http.StatusNotFound))
 		Expect(b.call(http.MethodPost, "/iaas-cloud/api/snapshots", map[string]any{"name": "x", "volume_id": "nope"}).status).To(Equal(http.StatusNotFound))

@@ -26,16 +26,16 @@ import (
 )
 
 // grow adds servers to a pool.
-func (c *Cloud) grow(q *call, p *pool, template *order, n int) *reply {
+func (c *Cloud) grow(q *call, p *pool, template *validRequest, n int) *reply {
 	if n == 0 {
 		p.wire.ProvisionStatus = poolProvisioned
 		return nil
 	}
 	admitted := *template
 	admitted.quantity = n
-	verdict := c.admit(q, &admitted)
-	if verdict.refusal != nil {
-		return verdict.refusal
+	decision := c.admit(q, &admitted)
+	if decision.rejection != nil {
+		return decision.rejection
 	}
 	for range n {
 		o := *template
@@ -45,7 +45,7 @@ func (c *Cloud) grow(q *call, p *pool, template *order, n int) *reply {
 			o.Metadata[key] = value
 		}
 		o.UserData = p.userData(node)
-		t := c.build(&o, node.Name, verdict.doom, q.fx)
+		t := c.build(&o, node.Name, decision.doom, q.fx)
 		node.PhysicalID = t.ServerID
 		p.nodes = append(p.nodes, node)
 	}
@@ -106,9 +106,9 @@ func (c *Cloud) deletePoolServer(q *call, node poolNode) {
 }
 
 func (c *Cloud) findPoolNode(q *call) (*pool, poolNode, *reply) {
-	p, refusal := c.findPool(q)
-	if refusal != nil {
-		return nil, poolNode{}, refusal
+	p, rejection := c.findPool(q)
+	if rejection != nil {
+		return nil, poolNode{}, rejection
 	}
 	for _, node := range c.liveNodes(p) {
 		if node.ID == q.vars[2] || node.PhysicalID == q.vars[2] {
@@ -122,12 +122,12 @@ func (c *Cloud) findPoolNode(q *call) (*pool, poolNode, *reply) {
 // deletePoolNode takes a node out of its pool, which is smaller from then on. A pool that scales by itself does not go below
 // its least size, unless it is forced.
 func (c *Cloud) deletePoolNode(q *call) reply {
-	p, node, refusal := c.findPoolNode(q)
-	if refusal != nil {
-		return *refusal
+	p, node, rejection := c.findPoolNode(q)
+	if rejection != nil {
+		return *rejection
 	}
 	if p.wire.EnableAutoscaling && p.wire.DesiredSize <= p.wire.MinSize && q.query.Get("force") != "true" {
-		return refuse(http.StatusConflict, "The worker pool has its least size")
+		return reject(http.StatusConflict, "The worker pool has its least size")
 	}
 	c.deletePoolServer(q, node)
 	p.wire.DesiredSize--
@@ -137,24 +137,24 @@ func (c *Cloud) deletePoolNode(q *call) reply {
 
 // recyclePoolNode replaces a node by a new one. Its request has no body.
 func (c *Cloud) recyclePoolNode(q *call) reply {
-	p, node, refusal := c.findPoolNode(q)
-	if refusal != nil {
-		return *refusal
+	p, node, rejection := c.findPoolNode(q)
+	if rejection != nil {
+		return *rejection
 	}
-	template, refusal := c.poolOrder(q, p.wire.poolRequest)
-	if refusal == nil {
-		refusal = c.grow(q, p, template, 1)
+	template, rejection := c.poolServer(q, p.wire.poolRequest)
+	if rejection == nil {
+		rejection = c.grow(q, p, template, 1)
 	}
-	if refusal != nil {
-		return *refusal
+	if rejection != nil {
+		return *rejection
 	}
 	c.deletePoolServer(q, node)
 	c.settlePool(q, p, poolUpdating)
 	return ok(apiMessage{Message: "success"})
 }
 
-// poolOrder is the order of a server of a pool, checked as any order is.
-func (c *Cloud) poolOrder(q *call, p poolRequest) (*order, *reply) {
+// poolServer is the create request of a server of a pool, checked like any other.
+func (c *Cloud) poolServer(q *call, p poolRequest) (*validRequest, *reply) {
 	i := slices.IndexFunc(c.opts.Catalog.Versions, func(v KubernetesVersion) bool {
 		return v.KubernetesVersion == p.Version || v.Name == p.Version || v.ID == p.Version
 	})
@@ -162,7 +162,7 @@ func (c *Cloud) poolOrder(q *call, p poolRequest) (*order, *reply) {
 		return nil, bad("Version %s could not be found.", p.Version)
 	}
 	version := c.opts.Catalog.Versions[i]
-	o := &order{project: q.project, region: q.region, createRequest: createRequest{
+	o := &validRequest{project: q.project, region: q.region, createRequest: createRequest{
 		Name: p.Name, Flavor: p.Flavor, Type: p.ProfileType, AvailabilityZone: p.AvailabilityZone, NetworkPlan: p.NetworkPlan, BillingPlan: p.BillingPlan,
 		RootDisk: &diskRequest{Size: p.VolumeSize, VolumeType: p.VolumeType}, OS: &osRequest{ID: version.WorkerImageID, Type: "image"},
 		VPCNetworkIDs: []string{c.clusterNetwork()}, IsCreatedWan: ptr.To(true),
@@ -176,8 +176,8 @@ func (c *Cloud) poolOrder(q *call, p poolRequest) (*order, *reply) {
 		o.RootDisk = &diskRequest{Size: p.VolumeSize, Type: p.VolumeType}
 	}
 	for _, check := range validators {
-		if refusal := check(c, q, o); refusal != nil {
-			return nil, refusal
+		if rejection := check(c, q, o); rejection != nil {
+			return nil, rejection
 		}
 	}
 	return o, nil

@@ -123,17 +123,17 @@ type poolsReply struct {
 
 // addPools makes pools with their servers; all of them are checked before any is made.
 func (c *Cloud) addPools(q *call) reply {
-	request, refusal := decode[poolsRequest](q)
-	if refusal != nil {
-		return *refusal
+	request, rejection := decode[poolsRequest](q)
+	if rejection != nil {
+		return *rejection
 	}
 	if len(c.clusters(q)) == 0 || q.vars[0] != c.opts.ClusterUID {
 		return problem(http.StatusNotFound, "Cluster not found")
 	}
 	if len(request.WorkerPools) == 0 {
-		return refuse(http.StatusBadRequest, "worker_pools is required")
+		return reject(http.StatusBadRequest, "worker_pools is required")
 	}
-	var orders []*order
+	var orders []*validRequest
 	nodes := 0
 	for i := range request.WorkerPools {
 		wanted := &request.WorkerPools[i]
@@ -141,24 +141,24 @@ func (c *Cloud) addPools(q *call) reply {
 		wanted.NetworkPlan = orDefault(wanted.NetworkPlan, networkPlans[0])
 		wanted.Version = orDefault(wanted.Version, c.opts.Version)
 		wanted.ProvisionType = orDefault(wanted.ProvisionType, "standard")
-		if refusal := c.checkPoolSizes(wanted); refusal != nil {
-			return *refusal
+		if rejection := c.checkPoolSizes(wanted); rejection != nil {
+			return *rejection
 		}
-		o, refusal := c.poolOrder(q, *wanted)
-		if refusal != nil {
-			return *refusal
+		o, rejection := c.poolServer(q, *wanted)
+		if rejection != nil {
+			return *rejection
 		}
 		orders = append(orders, o)
 		nodes += wanted.DesiredSize
 	}
-	if refusal := c.checkMaxNodes(nodes); refusal != nil {
-		return *refusal
+	if rejection := c.checkMaxNodes(nodes); rejection != nil {
+		return *rejection
 	}
 	answer := poolsReply{WorkerPools: []workerPool{}}
 	for i, wanted := range request.WorkerPools {
 		p := c.newPool(wanted, orders[i])
-		if refusal := c.grow(q, p, orders[i], wanted.DesiredSize); refusal != nil {
-			return *refusal
+		if rejection := c.grow(q, p, orders[i], wanted.DesiredSize); rejection != nil {
+			return *rejection
 		}
 		c.pools[p.wire.ID] = p
 		answer.WorkerPools = append(answer.WorkerPools, p.wire)
@@ -178,7 +178,7 @@ func (c *Cloud) checkPoolSizes(p *poolRequest) *reply {
 	return nil
 }
 
-// checkMaxNodes refuses more nodes than the cluster's package allows.
+// checkMaxNodes rejects more nodes than the cluster's package allows.
 func (c *Cloud) checkMaxNodes(more int) *reply {
 	if limit := c.clusterPackage().MaxNodes; c.poolNodes()+more > limit {
 		return bad("The package allows %d nodes", limit)
@@ -186,7 +186,7 @@ func (c *Cloud) checkMaxNodes(more int) *reply {
 	return nil
 }
 
-func (c *Cloud) newPool(wanted poolRequest, o *order) *pool {
+func (c *Cloud) newPool(wanted poolRequest, o *validRequest) *pool {
 	if wanted.Tags == nil {
 		wanted.Tags = []string{}
 	}
@@ -209,16 +209,16 @@ func (c *Cloud) findPool(q *call) (*pool, *reply) {
 		p = c.pools[q.vars[1]]
 	}
 	if p == nil || len(c.clusters(q)) == 0 || (len(q.vars) > 1 && q.vars[0] != c.opts.ClusterUID) {
-		refusal := problem(http.StatusNotFound, "Worker pool not found")
-		return nil, &refusal
+		rejection := problem(http.StatusNotFound, "Worker pool not found")
+		return nil, &rejection
 	}
 	return p, nil
 }
 
 func (c *Cloud) getPool(q *call) reply {
-	p, refusal := c.findPool(q)
-	if refusal != nil {
-		return *refusal
+	p, rejection := c.findPool(q)
+	if rejection != nil {
+		return *rejection
 	}
 	return ok(poolDetail{workerPool: p.wire, Nodes: c.liveNodes(p)})
 }
@@ -234,13 +234,13 @@ type poolUpdate struct {
 }
 
 func (c *Cloud) updatePool(q *call) reply {
-	request, refusal := decode[poolUpdate](q)
-	if refusal != nil {
-		return *refusal
+	request, rejection := decode[poolUpdate](q)
+	if rejection != nil {
+		return *rejection
 	}
-	p, refusal := c.findPool(q)
-	if refusal != nil {
-		return *refusal
+	p, rejection := c.findPool(q)
+	if rejection != nil {
+		return *rejection
 	}
 	wanted := p.wire.poolRequest
 	wanted.DesiredSize = ptr.Deref(request.DesiredSize, wanted.DesiredSize)
@@ -249,21 +249,21 @@ func (c *Cloud) updatePool(q *call) reply {
 	wanted.MaxSize = ptr.Deref(request.MaxSize, wanted.MaxSize)
 	wanted.Taints = ptr.Deref(request.Taints, wanted.Taints)
 	wanted.Labels = ptr.Deref(request.Labels, wanted.Labels)
-	if refusal := c.checkPoolSizes(&wanted); refusal != nil {
-		return *refusal
+	if rejection := c.checkPoolSizes(&wanted); rejection != nil {
+		return *rejection
 	}
 	live := c.liveNodes(p)
 	if more := wanted.DesiredSize - len(live); more > 0 {
-		template, refusal := c.poolOrder(q, wanted)
-		if refusal == nil {
-			refusal = c.checkMaxNodes(more)
+		template, rejection := c.poolServer(q, wanted)
+		if rejection == nil {
+			rejection = c.checkMaxNodes(more)
 		}
-		if refusal == nil {
+		if rejection == nil {
 			p.wire.poolRequest = wanted
-			refusal = c.grow(q, p, template, more)
+			rejection = c.grow(q, p, template, more)
 		}
-		if refusal != nil {
-			return *refusal
+		if rejection != nil {
+			return *rejection
 		}
 		c.settlePool(q, p, poolUpdating)
 	} else if more < 0 {
@@ -277,9 +277,9 @@ func (c *Cloud) updatePool(q *call) reply {
 }
 
 func (c *Cloud) deletePool(q *call) reply {
-	p, refusal := c.findPool(q)
-	if refusal != nil {
-		return *refusal
+	p, rejection := c.findPool(q)
+	if rejection != nil {
+		return *rejection
 	}
 	for _, node := range p.nodes {
 		c.deletePoolServer(q, node)

@@ -77,24 +77,24 @@ func (c *Cloud) listWanIPs(q *call) reply {
 func (c *Cloud) findPort(q *call, wan bool) (*port, *reply) {
 	p := c.ports[q.vars[0]]
 	if p == nil || !p.owned(q) || (wan && !p.wan) {
-		refusal := problem(http.StatusNotFound, "Port "+q.vars[0]+" could not be found.")
-		return nil, &refusal
+		rejection := problem(http.StatusNotFound, "Port "+q.vars[0]+" could not be found.")
+		return nil, &rejection
 	}
 	return p, nil
 }
 
 func (c *Cloud) getPort(q *call) reply {
-	p, refusal := c.findPort(q, false)
-	if refusal != nil {
-		return *refusal
+	p, rejection := c.findPort(q, false)
+	if rejection != nil {
+		return *rejection
 	}
 	return ok(c.renderPort(p))
 }
 
 func (c *Cloud) getWanIP(q *call) reply {
-	p, refusal := c.findPort(q, true)
-	if refusal != nil {
-		return *refusal
+	p, rejection := c.findPort(q, true)
+	if rejection != nil {
+		return *rejection
 	}
 	return ok(c.renderWanIP(p))
 }
@@ -104,9 +104,9 @@ func (c *Cloud) deletePort(q *call) reply { return c.freePort(q, false) }
 func (c *Cloud) deleteWanIP(q *call) reply { return c.freePort(q, true) }
 
 func (c *Cloud) freePort(q *call, wan bool) reply {
-	p, refusal := c.findPort(q, wan)
-	if refusal != nil {
-		return *refusal
+	p, rejection := c.findPort(q, wan)
+	if rejection != nil {
+		return *rejection
 	}
 	if p.server != "" {
 		return problem(http.StatusConflict, "Port "+p.id+" is still in use by "+p.server)
@@ -122,28 +122,28 @@ type portRequest struct {
 }
 
 func (c *Cloud) createPort(q *call) reply {
-	request, refusal := decode[portRequest](q)
-	if refusal != nil {
-		return *refusal
+	request, rejection := decode[portRequest](q)
+	if rejection != nil {
+		return *rejection
 	}
 	vpc, found := c.vpc(q, q.vars[0])
 	if !found {
 		return noSuchVPC(q.vars[0])
 	}
-	s, refusal := c.portServer(q, request.AttachedServer)
-	if refusal != nil {
-		return *refusal
+	s, rejection := c.portServer(q, request.AttachedServer)
+	if rejection != nil {
+		return *rejection
 	}
 	var p *port
 	if request.FixedIP != "" {
-		subnet, refusal := c.takeAddress(vpc, request.FixedIP)
-		if refusal != nil {
-			return *refusal
+		subnet, rejection := c.takeAddress(vpc, request.FixedIP)
+		if rejection != nil {
+			return *rejection
 		}
 		p = c.newPort(q.project, q.region, "", request.Name, c.defaultFirewalls(q))
 		p.ip, p.networkID, p.subnetID, p.networkName = request.FixedIP, vpc.ID, subnet, vpc.Name
 	} else if p = c.lanPort(q.project, q.region, "", request.Name, vpc, c.defaultFirewalls(q)); p == nil {
-		return refuse(http.StatusConflict, "No more IP addresses available on network "+vpc.ID+".")
+		return reject(http.StatusConflict, "No more IP addresses available on network "+vpc.ID+".")
 	}
 	if s != nil {
 		c.attachPort(p, s)
@@ -158,23 +158,23 @@ type wanIPRequest struct {
 }
 
 func (c *Cloud) createWanIP(q *call) reply {
-	request, refusal := decode[wanIPRequest](q)
-	if refusal != nil {
-		return *refusal
+	request, rejection := decode[wanIPRequest](q)
+	if rejection != nil {
+		return *rejection
 	}
-	s, refusal := c.portServer(q, request.AttachedServer)
-	if refusal != nil {
-		return *refusal
+	s, rejection := c.portServer(q, request.AttachedServer)
+	if rejection != nil {
+		return *rejection
 	}
 	if zone := request.AvailabilityZone; zone != "" && !slices.Contains(zoneNames(c.region(q.region)), zone) {
 		return *bad("The requested availability zone is not available: %s", zone)
 	}
 	if message := c.quotaExceeded(q.project, need{wanIPs: 1}); message != "" {
-		return refuse(http.StatusForbidden, message)
+		return reject(http.StatusForbidden, message)
 	}
 	p := c.wanPort(q.project, q.region, request.AvailabilityZone, request.Name, c.defaultFirewalls(q))
 	if p == nil {
-		return refuse(http.StatusConflict, "Không đủ địa chỉ IP")
+		return reject(http.StatusConflict, "Không đủ địa chỉ IP")
 	}
 	p.paid = true
 	if s != nil {
@@ -189,13 +189,13 @@ type portUpdate struct {
 
 // updatePort renames a port.
 func (c *Cloud) updatePort(q *call) reply {
-	request, refusal := decode[portUpdate](q)
-	if refusal != nil {
-		return *refusal
+	request, rejection := decode[portUpdate](q)
+	if rejection != nil {
+		return *rejection
 	}
-	p, refusal := c.findPort(q, false)
-	if refusal != nil {
-		return *refusal
+	p, rejection := c.findPort(q, false)
+	if rejection != nil {
+		return *rejection
 	}
 	p.name = request.Name
 	return ok(c.renderPort(p))
@@ -208,8 +208,8 @@ func (c *Cloud) portServer(q *call, id string) (*server, *reply) {
 	}
 	s := c.servers[id]
 	if s == nil || !s.owned(q) {
-		refusal := noSuchServer(id)
-		return nil, &refusal
+		rejection := noSuchServer(id)
+		return nil, &rejection
 	}
 	return s, nil
 }
@@ -226,32 +226,32 @@ var portActions = actions{
 }
 
 func (c *Cloud) portAction(q *call) reply {
-	p, refusal := c.actOnPort(q, false)
-	if refusal != nil {
-		return *refusal
+	p, rejection := c.actOnPort(q, false)
+	if rejection != nil {
+		return *rejection
 	}
 	return ok(c.renderPort(p))
 }
 
 func (c *Cloud) wanIPAction(q *call) reply {
-	p, refusal := c.actOnPort(q, true)
-	if refusal != nil {
-		return *refusal
+	p, rejection := c.actOnPort(q, true)
+	if rejection != nil {
+		return *rejection
 	}
 	return ok(c.renderWanIP(p))
 }
 
 func (c *Cloud) actOnPort(q *call, wan bool) (*port, *reply) {
-	request, refusal := decode[portActionRequest](q)
-	if refusal == nil {
-		refusal = portActions.refusal(q, "action", request.Action)
+	request, rejection := decode[portActionRequest](q)
+	if rejection == nil {
+		rejection = portActions.rejection(q, "action", request.Action)
 	}
-	if refusal != nil {
-		return nil, refusal
+	if rejection != nil {
+		return nil, rejection
 	}
-	p, refusal := c.findPort(q, wan)
-	if refusal != nil {
-		return nil, refusal
+	p, rejection := c.findPort(q, wan)
+	if rejection != nil {
+		return nil, rejection
 	}
 	switch request.Action {
 	case "attach_server":
@@ -277,9 +277,9 @@ func (c *Cloud) actOnPort(q *call, wan bool) (*port, *reply) {
 }
 
 func (c *Cloud) attachPortTo(q *call, p *port, serverID string) (*port, *reply) {
-	s, refusal := c.portServer(q, serverID)
-	if refusal != nil {
-		return nil, refusal
+	s, rejection := c.portServer(q, serverID)
+	if rejection != nil {
+		return nil, rejection
 	}
 	if s == nil || p.server != "" {
 		conflict := problem(http.StatusConflict, "Port "+p.id+" is still in use.")

@@ -47,7 +47,7 @@ type passage struct {
 	done func()
 }
 
-// pass begins a passage and returns its task, or the refusal of a server that is in another state.
+// pass begins a passage and returns its task, or the rejection of a server that is in another state.
 func (c *Cloud) pass(q *call, s *server, p passage) (*task, *reply) {
 	if s.wire.TaskState != nil || !slices.Contains(p.from, s.wire.Status) {
 		state := "vm_state " + s.wire.VMState
@@ -124,8 +124,8 @@ func (c *Cloud) stopServer(q *call, s *server, request actionRequest) reply {
 }
 
 func (c *Cloud) power(q *call, s *server, p passage) reply {
-	if _, refusal := c.pass(q, s, p); refusal != nil {
-		return *refusal
+	if _, rejection := c.pass(q, s, p); rejection != nil {
+		return *rejection
 	}
 	return ok(c.nested(s))
 }
@@ -135,7 +135,7 @@ func (c *Cloud) softReboot(q *call, s *server, request actionRequest) reply {
 	return c.reboot(q, s, passage{action: request.Action, from: []string{StatusActive}, state: "rebooting", through: StatusReboot, to: StatusActive})
 }
 
-// hardReboot cuts the power and gives it again, whatever the guest does.
+// hardReboot cuts the power and restores it, without the guest.
 func (c *Cloud) hardReboot(q *call, s *server, request actionRequest) reply {
 	return c.reboot(q, s, passage{
 		action: request.Action, from: []string{StatusActive, StatusShutoff, StatusError}, state: "rebooting_hard", through: StatusHardReboot, to: StatusActive,
@@ -143,17 +143,17 @@ func (c *Cloud) hardReboot(q *call, s *server, request actionRequest) reply {
 }
 
 func (c *Cloud) reboot(q *call, s *server, p passage) reply {
-	if _, refusal := c.pass(q, s, p); refusal != nil {
-		return *refusal
+	if _, rejection := c.pass(q, s, p); rejection != nil {
+		return *rejection
 	}
 	return ok(apiMessage{Message: strings.ToUpper(p.action[:1]) + strings.ReplaceAll(p.action[1:], "_", " ") + " server thành công"})
 }
 
 // taskOf is the answer of an action that takes a task.
 func (c *Cloud) taskOf(q *call, s *server, p passage) reply {
-	t, refusal := c.pass(q, s, p)
-	if refusal != nil {
-		return *refusal
+	t, rejection := c.pass(q, s, p)
+	if rejection != nil {
+		return *rejection
 	}
 	return ok(map[string]string{"task_id": t.ID})
 }
@@ -170,7 +170,7 @@ func (c *Cloud) resizeServer(q *call, s *server, request actionRequest) reply {
 	}
 	wants := need{vcpus: max(0, flavor.VCPUs-s.wire.Flavor.VCPUs), ram: max(0, flavor.RAM-s.wire.Flavor.RAM)}
 	if message := c.quotaExceeded(q.project, wants); message != "" {
-		return refuse(http.StatusForbidden, message)
+		return reject(http.StatusForbidden, message)
 	}
 	// The cloud confirms by itself: no client has a call for it.
 	return c.taskOf(q, s, passage{
@@ -207,9 +207,9 @@ func (c *Cloud) changeType(q *call, s *server, request actionRequest) reply {
 
 // rebuildServer puts another image on the root disk; the guest boots it with the user data that it had.
 func (c *Cloud) rebuildServer(q *call, s *server, request actionRequest) reply {
-	o := &order{createRequest: createRequest{OS: &osRequest{ID: request.Image, Type: "image"}}}
-	if refusal := c.checkImage(q, o); refusal != nil {
-		return *refusal
+	o := &validRequest{createRequest: createRequest{OS: &osRequest{ID: request.Image, Type: "image"}}}
+	if rejection := c.checkImage(q, o); rejection != nil {
+		return *rejection
 	}
 	return c.taskOf(q, s, passage{
 		action: request.Action, from: []string{StatusActive, StatusShutoff, StatusError}, state: "rebuilding", through: StatusRebuild, to: StatusActive,

@@ -34,7 +34,7 @@ var _ = Describe("A server on its way through an action", func() {
 	var server *gobizfly.Server
 	BeforeEach(func() {
 		b = newBox(cloud.Options{})
-		server = b.launch(b.order("node-1"))
+		server = b.launch(b.request("node-1"))
 	})
 	act := func(body map[string]any) answer {
 		GinkgoHelper()
@@ -68,7 +68,7 @@ var _ = Describe("A server on its way through an action", func() {
 		Entry("another category", "ACTIVE", map[string]any{"action": "change_type", "new_type": "enterprise"}, "MIGRATING", "ACTIVE"),
 	)
 
-	DescribeTable("should be refused where it makes no sense", func(from string, body map[string]any, said string) {
+	DescribeTable("should be rejected where it makes no sense", func(from string, body map[string]any, said string) {
 		Expect(b.SetServerStatus(server.ID, from)).To(Succeed())
 		a := act(body)
 		Expect(a.status).To(BeElementOf(http.StatusConflict, http.StatusBadRequest))
@@ -132,7 +132,7 @@ var _ = Describe("A server on its way through an action", func() {
 		Expect(live().Truth.ActiveAt).To(Equal(before.Add(latency)))
 	})
 
-	It("should end where somebody else puts it meanwhile", func() {
+	It("should end where another action puts it meanwhile", func() {
 		Expect(act(map[string]any{"action": "stop"}).status).To(Equal(http.StatusOK))
 		Expect(b.SetServerStatus(server.ID, "ERROR")).To(Succeed())
 		b.Advance(latency)

@@ -54,11 +54,11 @@ type route struct {
 	handle   handlerFunc
 	// open routes need no token.
 	open bool
-	// query names the parameters that the handler uses; any other is refused.
+	// query names the parameters that the handler uses; any other is rejected.
 	query []string
 	// unused are the fields of the body that are accepted although nothing comes of them, with the reason.
 	unused map[string]string
-	// body says that a DELETE has a body.
+	// body reports that a DELETE has a body.
 	body bool
 }
 
@@ -115,9 +115,9 @@ func (r route) match(path []string) ([]string, bool) {
 	return vars, true
 }
 
-// refusal says what of a request the route has no use for: whatever the sandbox would ignore is an error, since a client
+// rejection reports what of a request the route does not use: what the sandbox would ignore is an error, since a client
 // that relies on it could not be proved by the sandbox.
-func (r route) refusal(q *call) *reply {
+func (r route) rejection(q *call) *reply {
 	for name := range q.query {
 		if !slices.Contains(r.query, name) {
 			return bad("unknown query parameter: %s", name)
@@ -130,7 +130,8 @@ func (r route) refusal(q *call) *reply {
 	return nil
 }
 
-// lookup finds the route of a request: of several that match, the one with the fewest variables. known is true where the path exists with another method; svc is nil where no
+// lookup finds the route of a request: of several that match, the one with the fewest variables. known is true where the path
+// exists with another method; svc is nil where no
 // service has the path.
 func lookup(method, path string) (found *route, svc *service, vars []string, known bool) {
 	var matched []string

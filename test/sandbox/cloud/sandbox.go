@@ -50,7 +50,7 @@ func Start(opts Options) *Sandbox {
 }
 
 // Serve serves the cloud on the listener until Close. With a real clock it also keeps time, so that hooks fire although
-// nobody asks; with a fake one the test does, by Advance or Settle.
+// no request comes; with a fake one the test does it, by Advance or Settle.
 func (c *Cloud) Serve(listener net.Listener) *Sandbox {
 	var ca []byte
 	if c.opts.TLS {

@@ -21,7 +21,7 @@ import (
 	"maps"
 )
 
-// ServerSpec is a server that somebody else made.
+// ServerSpec is a server of others.
 type ServerSpec struct {
 	// Name is required; everything else has a default.
 	Name string `json:"name"`
@@ -44,7 +44,7 @@ type ServerSpec struct {
 	Wan bool `json:"wan,omitempty"`
 }
 
-// VolumeSpec is a volume that somebody else made, for example the CSI driver.
+// VolumeSpec is a volume of others, for example the CSI driver.
 type VolumeSpec struct {
 	// Name is required, for example "pvc-0d6e…"; Description of a CSI volume is "<namespace>/<claim> by csi-bizflycloud".
 	Name        string `json:"name"`
@@ -70,7 +70,7 @@ func (c *Cloud) AddServer(spec ServerSpec) Server {
 		if !found {
 			panic(fmt.Sprintf("no flavor %q in region %s", spec.Flavor, region))
 		}
-		o := &order{
+		o := &validRequest{
 			project: project, region: region, flavor: flavor, quantity: 1, wan: spec.Wan,
 			os: resolvedOS{name: "bke-worker-" + c.opts.Version, worker: true},
 			createRequest: createRequest{
@@ -188,7 +188,7 @@ func (c *Cloud) EditServer(id string, edit func(*Server)) bool {
 	return found
 }
 
-// RemoveServer takes a server away from outside, as if somebody had deleted it in the dashboard and kept the disks.
+// RemoveServer deletes a server as a user of the dashboard does who keeps the disks.
 func (c *Cloud) RemoveServer(id string) error {
 	err := fmt.Errorf("server %s: %w", id, ErrNotFound)
 	c.with(func() {

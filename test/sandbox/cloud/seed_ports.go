@@ -21,7 +21,7 @@ import (
 	"slices"
 )
 
-// AttachFirewall attaches a firewall to an interface, as a person would in the dashboard.
+// AttachFirewall attaches a firewall to an interface, as a user of the dashboard would.
 func (c *Cloud) AttachFirewall(portID, firewallID string) error {
 	err := fmt.Errorf("port %s: %w", portID, ErrNotFound)
 	c.with(func() {
@@ -50,7 +50,7 @@ func (c *Cloud) PayForAddresses(serverID string) []string {
 	return ids
 }
 
-// AddWanIP buys a public address in the zone of a server and attaches it, as a person would in the dashboard. It returns
+// AddWanIP allocates a public address in the zone of a server and attaches it, as a user of the dashboard would. It returns
 // its id, and "" where there is no such server or no address left.
 func (c *Cloud) AddWanIP(serverID, name string) string {
 	id := ""
@@ -68,7 +68,7 @@ func (c *Cloud) AddWanIP(serverID, name string) string {
 	return id
 }
 
-// MovePort takes an interface from whatever server has it and gives it to another; "" leaves it free.
+// MovePort takes an interface from its server and gives it to another; "" leaves it free.
 func (c *Cloud) MovePort(portID, serverID string) {
 	c.with(func() {
 		p := c.ports[portID]

@@ -36,7 +36,7 @@ var _ = Describe("Creating a server", func() {
 	ctx := context.Background()
 	BeforeEach(func() { b = newBox(cloud.Options{}) })
 
-	DescribeTable("should refuse what cannot be built",
+	DescribeTable("should reject what cannot be built",
 		func(changes map[string]any, text string) {
 			a := b.call(http.MethodPost, servers, b.raw(changes))
 			Expect(a.status).To(Equal(400))
@@ -81,14 +81,14 @@ var _ = Describe("Creating a server", func() {
 		Entry("too many at once", map[string]any{"quantity": 51}, "quantity"),
 	)
 
-	It("should refuse anything but an array of one", func() {
+	It("should reject anything but an array of one", func() {
 		one := b.raw(nil)[0]
 		for _, body := range []any{one, []any{}, []any{one, one}, "[", `[{"name":"a"}] x`} {
 			Expect(b.call(http.MethodPost, servers, body).status).To(Equal(400), "%v", body)
 		}
 	})
 
-	It("should refuse a network that does not reach the zone", func() {
+	It("should reject a network that does not reach the zone", func() {
 		oneZone, _ := lo.Find(b.Options().Catalog.VPCs["HN"], func(v cloud.VPC) bool { return v.Name == "one-zone" })
 		changes := map[string]any{"vpc_network_ids": []string{oneZone.ID}, "availability_zone": "HN2"}
 		Expect(b.call(http.MethodPost, servers, b.raw(changes)).status).To(Equal(400))
@@ -97,7 +97,7 @@ var _ = Describe("Creating a server", func() {
 	})
 
 	It("should go through BUILD to ACTIVE, and the task with it", func() {
-		task := b.create(b.order("node-1"))
+		task := b.create(b.request("node-1"))
 		running := b.get(tasks + task).object()
 		Expect(running).To(HaveKeyWithValue("ready", false))
 		Expect(running["result"]).To(Equal(map[string]any{"action": "create_server", "progress": 0.0}))
@@ -118,7 +118,7 @@ var _ = Describe("Creating a server", func() {
 	})
 
 	It("should answer with the fields of the real API", func() {
-		server := b.launch(b.order("node-1"))
+		server := b.launch(b.request("node-1"))
 		fields := b.get(servers + "/" + server.ID).object()
 		for _, name := range []string{
 			"id", "name", "status", "tenant_id", "user_id", "metadata", "hostID", "flavor", "flavor_name", "created", "updated", "key_name",
@@ -152,9 +152,9 @@ var _ = Describe("Creating a server", func() {
 
 	DescribeTable("should take the short form of an old flavor's name and show the whole one",
 		func(asked, category, name, short string) {
-			order := b.order("old")
-			order.FlavorName, order.Type, order.RootDisk.VolumeType = asked, category, nil
-			server := b.launch(order)
+			request := b.request("old")
+			request.FlavorName, request.Type, request.RootDisk.VolumeType = asked, category, nil
+			server := b.launch(request)
 			Expect(server.Flavor.Name).To(Equal(name))
 			Expect(server.FlavorName).To(Equal(short))
 		},
@@ -165,21 +165,21 @@ var _ = Describe("Creating a server", func() {
 	)
 
 	It("should build as many as asked, with a task each", func() {
-		order := b.order("many")
-		order.Quantity = 3
-		created, err := b.client.CloudServer.Create(ctx, order)
+		request := b.request("many")
+		request.Quantity = 3
+		created, err := b.client.CloudServer.Create(ctx, request)
 		Expect(err).ToNot(HaveOccurred())
 		Expect(created.Task).To(HaveLen(3))
 		Expect(lo.Map(b.State().Servers, func(s cloud.Server, _ int) string { return s.Name })).To(Equal([]string{"many-1", "many-2", "many-3"}))
 	})
 
 	It("should allow two servers of one name", func() {
-		b.create(b.order("twin"))
-		b.create(b.order("twin"))
+		b.create(b.request("twin"))
+		b.create(b.request("twin"))
 		Expect(b.State().Servers).To(HaveLen(2))
 	})
 
-	It("should give a public address unless told not to, prefer the saving plan, and use the default network", func() {
+	It("should give a public address by default, prefer the saving plan, and use the default network", func() {
 		a := b.call(http.MethodPost, servers, b.raw(map[string]any{"is_created_wan": nil, "billing_plan": nil, "vpc_network_ids": nil, "network_plan": nil}))
 		Expect(a.status).To(Equal(200))
 		state := b.State()
@@ -192,7 +192,7 @@ var _ = Describe("Creating a server", func() {
 	})
 
 	It("should keep user data and image to itself", func() {
-		b.launch(b.order("node-1"))
+		b.launch(b.request("node-1"))
 		truth := b.State().Servers[0].Truth
 		Expect(truth.UserData).To(Equal("#!/bin/bash\ntrue\n"))
 		Expect(truth.ImageID).To(Equal(b.workerImage("v1.35.4")))
@@ -201,17 +201,17 @@ var _ = Describe("Creating a server", func() {
 
 	It("should boot from a volume", func() {
 		disk := b.AddVolume(cloud.VolumeSpec{Name: "boot", Bootable: true})
-		order := b.order("from-volume")
-		order.RootDisk, order.OS = nil, &gobizfly.ServerOS{ID: disk.ID, Type: "volume"}
-		server := b.launch(order)
+		request := b.request("from-volume")
+		request.RootDisk, request.OS = nil, &gobizfly.ServerOS{ID: disk.ID, Type: "volume"}
+		server := b.launch(request)
 		Expect(server.AttachedVolumes).To(HaveLen(1))
 		Expect(server.AttachedVolumes[0].ID).To(Equal(disk.ID))
 		Expect(server.AttachedVolumes[0].AttachedType).To(Equal("rootdisk"))
 	})
 
-	It("should hide a server in BUILD where told", func() {
+	It("should hide a server in BUILD where configured", func() {
 		b := newBox(cloud.Options{HideBuilding: true})
-		task := b.create(b.order("hidden"))
+		task := b.create(b.request("hidden"))
 		list, err := b.client.CloudServer.List(ctx, nil)
 		Expect(err).ToNot(HaveOccurred())
 		Expect(list).To(BeEmpty())
@@ -227,8 +227,8 @@ var _ = Describe("Creating a server", func() {
 	})
 
 	It("should filter lists by part of the name, status and address", func() {
-		one := b.launch(b.order("web-1"))
-		b.create(b.order("db-1"))
+		one := b.launch(b.request("web-1"))
+		b.create(b.request("db-1"))
 		names := func(opts gobizfly.ServerListOptions) []string {
 			list, err := b.client.CloudServer.List(ctx, &opts)
 			Expect(err).ToNot(HaveOccurred())
@@ -241,7 +241,7 @@ var _ = Describe("Creating a server", func() {
 	})
 
 	It("should forget a task after an hour", func() {
-		task := b.create(b.order("node-1"))
+		task := b.create(b.request("node-1"))
 		b.Advance(latency)
 		Expect(b.get(tasks + task).status).To(Equal(200))
 		b.Advance(61 * 60 * 1e9)
@@ -256,8 +256,8 @@ var _ = Describe("Creating a server", func() {
 		for i := range errs {
 			wg.Go(func() {
 				defer GinkgoRecover()
-				order := lo.Assign(encoded[0], map[string]any{"name": fmt.Sprintf("n-%d", i)})
-				a, err := b.send(http.MethodPost, servers, []any{order})
+				request := lo.Assign(encoded[0], map[string]any{"name": fmt.Sprintf("n-%d", i)})
+				a, err := b.send(http.MethodPost, servers, []any{request})
 				if err == nil && a.status != 200 {
 					err = fmt.Errorf("status %d: %s", a.status, a.body)
 				}
@@ -279,7 +279,7 @@ var _ = Describe("Acting on a server", func() {
 	ctx := context.Background()
 	BeforeEach(func() {
 		b = newBox(cloud.Options{})
-		server = b.launch(b.order("node-1"))
+		server = b.launch(b.request("node-1"))
 	})
 
 	It("should stop and start it, with the ids alone of its volumes in the answer", func() {
@@ -308,7 +308,7 @@ var _ = Describe("Acting on a server", func() {
 		Expect(changed.BillingPlan).To(Equal("saving_plan"))
 	})
 
-	It("should refuse unknown actions and servers", func() {
+	It("should reject unknown actions and servers", func() {
 		Expect(b.call(http.MethodPost, servers+"/"+server.ID+"/action", map[string]string{"action": "explode"}).status).To(Equal(400))
 		Expect(b.call(http.MethodPost, servers+"/unknown/action", map[string]string{"action": "stop"}).status).To(Equal(404))
 	})

@@ -37,7 +37,7 @@ const (
 // RegionForms are the values of Options.ServiceRegions.
 var RegionForms = []string{RegionsMixed, RegionsScattered, RegionsLong, RegionsShort}
 
-// service is where an API is, in one region. The real cloud tells regions apart by host name; here the path does, since
+// service is where an API is, in one region. The real cloud distinguishes regions by host name, the sandbox by path, since
 // one listener has one name.
 type service struct {
 	prefix string
@@ -45,7 +45,7 @@ type service struct {
 	api    *api
 }
 
-// product is what the catalog says of an API. One that is global has the same URL in all regions.
+// product is the catalog's entry of an API. One that is global has the same URL in all regions.
 type product struct {
 	api        *api
 	code, name string

@@ -76,7 +76,7 @@ var _ = Describe("The service catalog", func() {
 		Entry("any form, as gobizfly v1.1.32", "HN", "hn", "HaNoi"),
 	)
 
-	It("should write regions in mixed forms unless told otherwise", func() {
+	It("should write regions in mixed forms by default", func() {
 		forms := func(b *box, service string) []string {
 			var all []string
 			for _, entry := range b.get("/api/auth/service").object()["services"].([]any) {
@@ -117,14 +117,16 @@ var _ = Describe("A request that holds more than its endpoint uses", func() {
 	var b *box
 	BeforeEach(func() { b = newBox(cloud.Options{}) })
 
-	DescribeTable("should be refused", func(method, path, body, said string) {
+	DescribeTable("should be rejected", func(method, path, body, said string) {
 		a := b.call(method, path, body)
 		Expect(a.status).To(Equal(http.StatusBadRequest))
 		Expect(a.object()["message"]).To(ContainSubstring(said))
 	},
 		Entry("a field that no endpoint knows", http.MethodPost, "/iaas-cloud/api/volumes", `{"name":"x","colour":"red"}`, `unknown field "colour"`),
-		Entry("a field of a login", http.MethodPost, "/api/token", `{"auth_method":"password","application_credential_id":"x"}`, `unknown field "application_credential_id"`),
-		Entry("a field of an element of an order", http.MethodPost, servers, `[{"name":"x","password":true,"os":{"id":"x","type":"image","arch":"arm64"}}]`, `unknown field "arch"`),
+		Entry("a field of a login", http.MethodPost, "/api/token", `{"auth_method":"password","application_credential_id":"x"}`,
+			`unknown field "application_credential_id"`),
+		Entry("a field of an element of a create request", http.MethodPost, servers, `[{"name":"x","password":true,"os":{"id":"x","type":"image","arch":"arm64"}}]`,
+			`unknown field "arch"`),
 		Entry("a parameter", http.MethodGet, servers+"?limit=10", "", "unknown query parameter: limit"),
 		Entry("a body of a GET", http.MethodGet, servers, `{"name":"x"}`, "GET takes no body"),
 		Entry("a body of a DELETE", http.MethodDelete, "/iaas-cloud/api/keypairs/ops", `{"force":true}`, "DELETE takes no body"),

@@ -30,21 +30,21 @@ var _ = serverAPI.serve(
 
 // createSnapshot makes a snapshot that is available at once; one of a disk in use must be forced.
 func (c *Cloud) createSnapshot(q *call) reply {
-	request, refusal := decode[snapshotRequest](q)
-	if refusal == nil {
-		refusal = c.mayChange(q)
+	request, rejection := decode[snapshotRequest](q)
+	if rejection == nil {
+		rejection = c.mayChange(q)
 	}
-	if refusal != nil {
-		return *refusal
+	if rejection != nil {
+		return *rejection
 	}
 	v := c.volumes[request.VolumeID]
 	switch {
 	case request.Name == "":
-		return refuse(http.StatusBadRequest, "name is required")
+		return reject(http.StatusBadRequest, "name is required")
 	case v == nil || !v.owned(q):
 		return problem(http.StatusNotFound, "Volume "+request.VolumeID+" could not be found.")
 	case v.wire.Status != volumeAvailable && !request.Force:
-		return refuse(http.StatusBadRequest, fmt.Sprintf("Invalid volume: Volume %s status must be available, but is %s", v.wire.ID, v.wire.Status))
+		return reject(http.StatusBadRequest, fmt.Sprintf("Invalid volume: Volume %s status must be available, but is %s", v.wire.ID, v.wire.Status))
 	}
 	return ok(c.takeSnapshot(v, request.Name, map[string]string{"category": v.wire.Category}))
 }

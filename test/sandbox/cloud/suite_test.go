@@ -25,6 +25,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	"github.com/bizflycloud/gobizfly"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -34,10 +36,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
 
-func TestCloud(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Cloud")
-}
+func TestCloud(t *testing.T) { suite.Run(t, "Cloud") }
 
 const latency = 30 * time.Second
 
@@ -144,8 +143,8 @@ func (b *box) get(path string) answer {
 	return b.call(http.MethodGet, path, nil)
 }
 
-// order is a create request that is fine.
-func (b *box) order(name string) *gobizfly.ServerCreateRequest {
+// request returns a valid create request.
+func (b *box) request(name string) *gobizfly.ServerCreateRequest {
 	return &gobizfly.ServerCreateRequest{
 		Name: name, FlavorName: "p2.2c_4g", Type: "premium", AvailabilityZone: "HN1", BillingPlan: "on_demand", IsCreatedWan: ptr.To(false),
 		RootDisk: &gobizfly.ServerDisk{Size: 40, VolumeType: ptr.To("PREMIUM-SSD1")},
@@ -154,21 +153,21 @@ func (b *box) order(name string) *gobizfly.ServerCreateRequest {
 	}
 }
 
-// raw is an order as plain JSON, with changes; nil removes a field.
+// raw returns a create request as plain JSON, with changes; nil removes a field.
 func (b *box) raw(changes map[string]any) []map[string]any {
 	GinkgoHelper()
-	encoded, err := json.Marshal(b.order("raw"))
+	encoded, err := json.Marshal(b.request("raw"))
 	Expect(err).ToNot(HaveOccurred())
-	var order map[string]any
-	Expect(json.Unmarshal(encoded, &order)).To(Succeed())
+	var request map[string]any
+	Expect(json.Unmarshal(encoded, &request)).To(Succeed())
 	for key, value := range changes {
 		if value == nil {
-			delete(order, key)
+			delete(request, key)
 		} else {
-			order[key] = value
+			request[key] = value
 		}
 	}
-	return []map[string]any{order}
+	return []map[string]any{request}
 }
 
 func (b *box) workerImage(version string) string {
@@ -180,19 +179,19 @@ func (b *box) workerImage(version string) string {
 	return ""
 }
 
-// create orders a server and returns the task's id.
-func (b *box) create(order *gobizfly.ServerCreateRequest) string {
+// create launches a server and returns the task's id.
+func (b *box) create(request *gobizfly.ServerCreateRequest) string {
 	GinkgoHelper()
-	created, err := b.client.CloudServer.Create(context.Background(), order)
+	created, err := b.client.CloudServer.Create(context.Background(), request)
 	Expect(err).ToNot(HaveOccurred())
 	Expect(created.Task).To(HaveLen(1))
 	return created.Task[0]
 }
 
 // launch creates a server, lets it be built and returns it.
-func (b *box) launch(order *gobizfly.ServerCreateRequest) *gobizfly.Server {
+func (b *box) launch(request *gobizfly.ServerCreateRequest) *gobizfly.Server {
 	GinkgoHelper()
-	task := b.create(order)
+	task := b.create(request)
 	b.Advance(b.Options().Latency)
 	done, err := b.client.CloudServer.GetTask(context.Background(), task)
 	Expect(err).ToNot(HaveOccurred())

@@ -36,7 +36,7 @@ import (
 // cloudDomain is where clients without an option for the API's URL send everything.
 const cloudDomain = "manage.bizflycloud.vn"
 
-// authority signs a certificate for whatever name a client asks for.
+// authority signs a certificate for any name that a client asks for.
 type authority struct {
 	key         *ecdsa.PrivateKey
 	certificate *x509.Certificate
@@ -51,8 +51,9 @@ func newAuthority() (*authority, error) {
 	}
 	now := time.Now()
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(now.UnixNano()), Subject: pkix.Name{CommonName: "BizFly Cloud sandbox"}, NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(1, 0, 0),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		SerialNumber: big.NewInt(now.UnixNano()), Subject: pkix.Name{CommonName: "BizFly Cloud sandbox"}, NotBefore: now.Add(-time.Hour),
+		NotAfter: now.AddDate(1, 0, 0),
+		IsCA:     true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	raw, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
@@ -114,7 +115,7 @@ func (d *doorman) run() {
 	}
 }
 
-// sort tells by the first byte whether a connection begins with a handshake.
+// sort decides by the first byte whether a connection begins with a handshake.
 func (d *doorman) sort(conn net.Conn) {
 	buffered := &peeked{Conn: conn, reader: bufio.NewReader(conn)}
 	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
@@ -151,7 +152,7 @@ func (d *doorman) Accept() (net.Conn, error) {
 	}
 }
 
-// peeked is a connection of which the first bytes were looked at.
+// peeked is a connection of which the first bytes were read.
 type peeked struct {
 	net.Conn
 	reader *bufio.Reader

@@ -115,7 +115,7 @@ func (c *Cloud) truthHandler() http.Handler {
 }
 
 // add makes what a strict JSON body describes, and answers with it. What panics in Go, because the test is wrong, is a
-// refusal here.
+// rejection here.
 func add[T any](c *Cloud, build func(T) any) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		defer func() {

@@ -63,11 +63,11 @@ type Server struct {
 	IsCreatedWan     bool                 `json:"is_created_wan"`
 	Fault            *ServerFault         `json:"fault,omitempty"`
 
-	// Truth is what only the sandbox knows; nil in whatever goes over the API.
+	// Truth is what only the sandbox knows; nil in every response of the API.
 	Truth *ServerTruth `json:"_sandbox,omitempty"`
 }
 
-// ServerTruth is the ground truth about a server that no API call tells.
+// ServerTruth is the ground truth about a server that no API call returns.
 type ServerTruth struct {
 	Project   string `json:"project"`
 	Region    string `json:"region"`
@@ -81,7 +81,7 @@ type ServerTruth struct {
 	Flavor Flavor `json:"flavor"`
 	// RootDiskGiB is the size of the root disk.
 	RootDiskGiB int `json:"root_disk_gib"`
-	// CreatedAt is when the order was accepted.
+	// CreatedAt is when the create request was accepted.
 	CreatedAt time.Time `json:"created_at"`
 	// ActiveAt is when the server last became ACTIVE; zero while it is not.
 	ActiveAt time.Time `json:"active_at,omitzero"`
@@ -89,7 +89,7 @@ type ServerTruth struct {
 	Deleting bool `json:"deleting"`
 	// NoJoin is true where a fault keeps the guest from ever joining.
 	NoJoin bool `json:"no_join,omitempty"`
-	// Guest is what the machine inside did, told by SetGuest.
+	// Guest is what the machine inside did, set by SetGuest.
 	Guest *Guest `json:"guest,omitempty"`
 }
 
@@ -99,7 +99,7 @@ type Guest struct {
 	Joined bool `json:"joined"`
 	// Node is the name of that Node.
 	Node string `json:"node,omitempty"`
-	// Reason says why a machine that booted never joins.
+	// Reason is why a machine that booted never joins.
 	Reason string `json:"reason,omitempty"`
 }
 
@@ -299,7 +299,7 @@ type Task struct {
 	EndsAt    time.Time `json:"ends_at"`
 }
 
-// State is the ground truth: whatever exists, in every project and region, hidden or not.
+// State is the ground truth: everything that exists, in every project and region, hidden or not.
 type State struct {
 	Servers           []Server           `json:"servers"`
 	Volumes           []Volume           `json:"volumes"`

@@ -33,16 +33,16 @@ var volumeActions = actions{"extend": {"new_size"}, "attach": {"instance_uuid"},
 var _ = serverAPI.serve(on(http.MethodPost, "/volumes/{id}/action", (*Cloud).volumeAction))
 
 func (c *Cloud) volumeAction(q *call) reply {
-	request, refusal := decode[volumeActionRequest](q)
-	if refusal == nil {
-		refusal = volumeActions.refusal(q, "type", request.Type)
+	request, rejection := decode[volumeActionRequest](q)
+	if rejection == nil {
+		rejection = volumeActions.rejection(q, "type", request.Type)
 	}
-	if refusal != nil {
-		return *refusal
+	if rejection != nil {
+		return *rejection
 	}
-	v, refusal := c.findVolume(q)
-	if refusal != nil {
-		return *refusal
+	v, rejection := c.findVolume(q)
+	if rejection != nil {
+		return *rejection
 	}
 	switch request.Type {
 	case "extend":
@@ -55,13 +55,13 @@ func (c *Cloud) volumeAction(q *call) reply {
 		return noSuchServer(request.InstanceUUID)
 	}
 	if request.Type == "attach" {
-		if refusal := c.tryAttach(v, s); refusal != nil {
-			return *refusal
+		if rejection := c.tryAttach(v, s); rejection != nil {
+			return *rejection
 		}
 		return ok(map[string]any{"message": "Attach successfully", "volume_detail": c.renderVolume(v)})
 	}
 	if v.server != s.wire.ID || v.wire.AttachedType == attachedRoot {
-		return refuse(http.StatusBadRequest, "Volume is not attached to this server, or is its root disk")
+		return reject(http.StatusBadRequest, "Volume is not attached to this server, or is its root disk")
 	}
 	c.detach(v, s)
 	return ok(map[string]any{"message": "Detach successfully", "volume_detail": c.renderVolume(v)})
@@ -70,12 +70,12 @@ func (c *Cloud) volumeAction(q *call) reply {
 func (c *Cloud) extendVolume(q *call, v *volume, size int) reply {
 	switch {
 	case size <= v.wire.Size:
-		return refuse(http.StatusBadRequest, "New size must be greater than the current size")
+		return reject(http.StatusBadRequest, "New size must be greater than the current size")
 	case size%10 != 0:
-		return refuse(http.StatusBadRequest, "Dung lượng ổ cứng không hợp lệ")
+		return reject(http.StatusBadRequest, "Dung lượng ổ cứng không hợp lệ")
 	}
 	if message := c.quotaExceeded(q.project, need{gb: size - v.wire.Size}); message != "" {
-		return refuse(http.StatusForbidden, message)
+		return reject(http.StatusForbidden, message)
 	}
 	v.wire.Size = size
 	return c.volumeTask(q, v, "extend_volume", v.wire.Status)

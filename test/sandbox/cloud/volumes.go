@@ -111,8 +111,8 @@ func (c *Cloud) newVolume(project, region, zone, name string, size int, t Volume
 	return v
 }
 
-// addDisks makes and attaches the disks that were ordered with a server.
-func (c *Cloud) addDisks(s *server, o *order) {
+// addDisks creates and attaches the disks of a create request.
+func (c *Cloud) addDisks(s *server, o *validRequest) {
 	root := o.os.volume
 	if root == nil {
 		root = c.newVolume(o.project, o.region, o.AvailabilityZone, s.wire.Name+"_rootdisk", o.RootDisk.Size, o.rootVolume, o.BillingPlan)
@@ -194,16 +194,16 @@ func (c *Cloud) listVolumes(q *call) reply {
 func (c *Cloud) findVolume(q *call) (*volume, *reply) {
 	v := c.volumes[q.vars[0]]
 	if v == nil || !v.owned(q) {
-		refusal := problem(http.StatusNotFound, "Volume "+q.vars[0]+" could not be found.")
-		return nil, &refusal
+		rejection := problem(http.StatusNotFound, "Volume "+q.vars[0]+" could not be found.")
+		return nil, &rejection
 	}
 	return v, nil
 }
 
 func (c *Cloud) getVolume(q *call) reply {
-	v, refusal := c.findVolume(q)
-	if refusal != nil {
-		return *refusal
+	v, rejection := c.findVolume(q)
+	if rejection != nil {
+		return *rejection
 	}
 	return ok(c.renderVolume(v))
 }
@@ -214,13 +214,13 @@ type volumePatch struct {
 }
 
 func (c *Cloud) updateVolume(q *call) reply {
-	request, refusal := decode[volumePatch](q)
-	if refusal != nil {
-		return *refusal
+	request, rejection := decode[volumePatch](q)
+	if rejection != nil {
+		return *rejection
 	}
-	v, refusal := c.findVolume(q)
-	if refusal != nil {
-		return *refusal
+	v, rejection := c.findVolume(q)
+	if rejection != nil {
+		return *rejection
 	}
 	if request.Name != nil && *request.Name != "" {
 		v.wire.Name = *request.Name
@@ -233,12 +233,12 @@ func (c *Cloud) updateVolume(q *call) reply {
 }
 
 func (c *Cloud) deleteVolume(q *call) reply {
-	v, refusal := c.findVolume(q)
-	if refusal != nil {
-		return *refusal
+	v, rejection := c.findVolume(q)
+	if rejection != nil {
+		return *rejection
 	}
 	if v.wire.Status != volumeAvailable && v.wire.Status != "error" {
-		return refuse(http.StatusBadRequest, "Invalid volume: Volume status must be available or error, but current status is: "+v.wire.Status)
+		return reject(http.StatusBadRequest, "Invalid volume: Volume status must be available or error, but current status is: "+v.wire.Status)
 	}
 	if n := c.snapshotsOf(v); n > 0 {
 		return *bad("Invalid volume: Volume %s still has %d dependent snapshots.", v.wire.ID, n)
@@ -261,24 +261,24 @@ type volumeRequest struct {
 }
 
 func (c *Cloud) createVolume(q *call) reply {
-	request, refusal := decode[volumeRequest](q)
-	if refusal != nil {
-		return *refusal
+	request, rejection := decode[volumeRequest](q)
+	if rejection != nil {
+		return *rejection
 	}
-	t, refusal := c.volumeType(q.region, request.Category, request.AvailabilityZone, request.disk())
-	if refusal != nil {
-		return *refusal
+	t, rejection := c.volumeType(q.region, request.Category, request.AvailabilityZone, request.disk())
+	if rejection != nil {
+		return *rejection
 	}
 	plan := orDefault(request.BillingPlan, c.opts.VolumePlan)
-	if refusal := request.check(plan); refusal != nil {
-		return *refusal
+	if rejection := request.check(plan); rejection != nil {
+		return *rejection
 	}
-	source, refusal := c.volumeSource(q, request)
-	if refusal != nil {
-		return *refusal
+	source, rejection := c.volumeSource(q, request)
+	if rejection != nil {
+		return *rejection
 	}
 	if message := c.quotaExceeded(q.project, need{volumes: 1, gb: request.Size}); message != "" {
-		return refuse(http.StatusForbidden, message)
+		return reject(http.StatusForbidden, message)
 	}
 	s := c.servers[request.InstanceUUID]
 	if request.InstanceUUID != "" && (s == nil || !s.owned(q)) {
@@ -294,9 +294,9 @@ func (c *Cloud) createVolume(q *call) reply {
 	if s == nil {
 		return ok(c.renderVolume(v))
 	}
-	if refusal := c.tryAttach(v, s); refusal != nil {
+	if rejection := c.tryAttach(v, s); rejection != nil {
 		delete(c.volumes, v.wire.ID)
-		return *refusal
+		return *rejection
 	}
 	return ok(c.renderVolume(v))
 }
@@ -312,7 +312,7 @@ func (r volumeRequest) check(plan string) *reply {
 }
 
 // disk is the type of the volume. The medium alone is one as well: the CSI driver's StorageClasses and Terraform's
-// documentation say HDD and SSD.
+// documentation use HDD and SSD.
 func (r volumeRequest) disk() *diskRequest {
 	if r.VolumeType == "HDD" || r.VolumeType == "SSD" {
 		return &diskRequest{Type: r.VolumeType}
@@ -330,12 +330,13 @@ func (c *Cloud) volumeSource(q *call, request volumeRequest) (*Snapshot, *reply)
 			continue
 		}
 		if request.Size < snapshot.Size {
-			return nil, bad("Invalid input received: Volume size '%d'GB cannot be smaller than the snapshot size %dGB. They must be >= original snapshot size.", request.Size, snapshot.Size)
+			return nil, bad("Invalid input received: Volume size '%d'GB cannot be smaller than the snapshot size %dGB. They must be >= original snapshot size.",
+				request.Size, snapshot.Size)
 		}
 		return &snapshot, nil
 	}
-	refusal := noSuchSnapshot(request.SnapshotID)
-	return nil, &refusal
+	rejection := noSuchSnapshot(request.SnapshotID)
+	return nil, &rejection
 }
 
 func (c *Cloud) tryAttach(v *volume, s *server) *reply {

@@ -40,20 +40,20 @@ var _ = serverAPI.serve(
 
 // createVPC makes a network in all zones of the region, without an internet gateway.
 func (c *Cloud) createVPC(q *call) reply {
-	request, refusal := decode[vpcRequest](q)
-	if refusal == nil {
-		refusal = c.mayChange(q)
+	request, rejection := decode[vpcRequest](q)
+	if rejection == nil {
+		rejection = c.mayChange(q)
 	}
-	if refusal != nil {
-		return *refusal
+	if rejection != nil {
+		return *rejection
 	}
 	if request.Name == "" {
-		return refuse(http.StatusBadRequest, "name is required")
+		return reject(http.StatusBadRequest, "name is required")
 	}
 	id := c.newUUID()
-	made, refusal := c.newVPC(q, id, orDefault(request.CIDR, "10.40.0.0/20"))
-	if refusal != nil {
-		return *refusal
+	made, rejection := c.newVPC(q, id, orDefault(request.CIDR, "10.40.0.0/20"))
+	if rejection != nil {
+		return *rejection
 	}
 	made.Name, made.Description, made.CreatedAt = request.Name, request.Description, seconds(c.now)
 	c.opts.Catalog.VPCs = with(c.opts.Catalog.VPCs, q.region, made)
@@ -91,12 +91,12 @@ func (c *Cloud) changedVPC(q *call, changed VPC, isDefault bool) reply {
 
 // updateVPC changes what the request names; the range of addresses only while no port has one.
 func (c *Cloud) updateVPC(q *call) reply {
-	request, refusal := decode[vpcRequest](q)
-	if refusal == nil {
-		refusal = c.mayChange(q)
+	request, rejection := decode[vpcRequest](q)
+	if rejection == nil {
+		rejection = c.mayChange(q)
 	}
-	if refusal != nil {
-		return *refusal
+	if rejection != nil {
+		return *rejection
 	}
 	vpc, found := c.vpc(q, q.vars[0])
 	if !found {
@@ -106,9 +106,9 @@ func (c *Cloud) updateVPC(q *call) reply {
 		if c.hasPorts(vpc.ID) {
 			return vpcInUse(vpc.ID)
 		}
-		other, refusal := c.newVPC(q, vpc.Subnets[0].Name, request.CIDR)
-		if refusal != nil {
-			return *refusal
+		other, rejection := c.newVPC(q, vpc.Subnets[0].Name, request.CIDR)
+		if rejection != nil {
+			return *rejection
 		}
 		subnet := other.Subnets[0]
 		subnet.ID, subnet.NetworkID = vpc.Subnets[0].ID, vpc.ID
@@ -135,7 +135,7 @@ func noSuchVPC(id string) reply {
 }
 
 func vpcInUse(id string) reply {
-	return refuse(http.StatusConflict, "Unable to complete operation on network "+id+". There are one or more ports still in use on the network.")
+	return reject(http.StatusConflict, "Unable to complete operation on network "+id+". There are one or more ports still in use on the network.")
 }
 
 func (c *Cloud) deleteVPC(q *call) reply {

@@ -16,7 +16,7 @@ limitations under the License.
 
 // Package conformance_test holds the sandbox to what clients that are not ours send: the requests of the Terraform provider, of
 // the command line, of the cloud controller manager, of the CSI driver and of the older Karpenter provider, each with the answer
-// that it needs and the state that it leaves. docs/sandbox.md lists them by endpoint.
+// that it needs and the state that it leaves. docs/contribute/sandbox.md lists them by endpoint.
 package conformance_test
 
 import (
@@ -28,6 +28,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -35,10 +37,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
 
-func TestConformance(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Conformance")
-}
+func TestConformance(t *testing.T) { suite.Run(t, "Conformance") }
 
 const (
 	latency = 10 * time.Second
@@ -63,7 +62,8 @@ func login() *session {
 	})}
 	DeferCleanup(s.Close)
 	c := s.Credentials()
-	answer := s.expect(http.StatusOK, http.MethodPost, "/api/token", object{"auth_method": "password", "username": c.Email, "password": c.Password, "project_id": c.ProjectID})
+	answer := s.expect(http.StatusOK, http.MethodPost, "/api/token",
+		object{"auth_method": "password", "username": c.Email, "password": c.Password, "project_id": c.ProjectID})
 	s.token = answer["token"].(string)
 	s.expect(http.StatusOK, http.MethodGet, "/api/auth/service", nil)
 	DeferCleanup(func() {
@@ -118,10 +118,10 @@ func (s *session) list(path string) []any {
 // settle ends all tasks.
 func (s *session) settle() { s.Advance(latency) }
 
-// launch orders a server and returns its id once its task is ready.
+// launch creates a server and returns its id once its task is ready.
 func (s *session) launch(change object) string {
 	GinkgoHelper()
-	answer := s.expect(http.StatusOK, http.MethodPost, compute+"/servers", []object{s.order(change)})
+	answer := s.expect(http.StatusOK, http.MethodPost, compute+"/servers", []object{s.create(change)})
 	task := answer["task_id"].([]any)[0].(string)
 	s.settle()
 	done := s.expect(http.StatusOK, http.MethodGet, compute+"/tasks/"+task, nil)
@@ -129,8 +129,8 @@ func (s *session) launch(change object) string {
 	return done["result"].(object)["id"].(string)
 }
 
-// order is a server as Terraform's documentation orders it.
-func (s *session) order(change object) object {
+// create is a create request as in Terraform's documentation.
+func (s *session) create(change object) object {
 	order := object{
 		"name": "terraform", "flavor": "2c_4g", "password": false, "type": "premium", "availability_zone": "HN1", "billing_plan": "on_demand",
 		"rootdisk": object{"size": 40, "volume_type": "PREMIUM-HDD1"}, "os": object{"id": s.Options().Catalog.Images["HN"][0].Versions[1].ID, "type": "image"},

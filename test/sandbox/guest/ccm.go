@@ -37,14 +37,14 @@ import (
 // This file stands in for bizfly-cloud-controller-manager.
 
 const (
-	// monitorPeriod is how often the real one looks at the Nodes.
+	// monitorPeriod is how often the real one reads the Nodes.
 	monitorPeriod = 5 * time.Second
 
 	providerIDPrefix = "bizflycloud://"
 	taintShutdown    = "node.cloudprovider.kubernetes.io/shutdown"
 )
 
-// manage looks at every Node.
+// manage updates every Node.
 func (g *Guests) manage(ctx context.Context, servers map[string]cloud.Server) error {
 	nodes, err := g.listNodes(ctx)
 	if err != nil {
@@ -92,7 +92,7 @@ func (g *Guests) listen(nodes []*corev1.Node, servers map[string]cloud.Server) {
 	g.silent = silent
 }
 
-// forgetAt is when the Node of a server that is gone is deleted: at the first look after it has been silent for long enough.
+// forgetAt is when the Node of a deleted server is deleted: at the first pass after it has been silent for long enough.
 func (g *Guests) forgetAt(node *corev1.Node) time.Time {
 	if g.opts.NodeSilence < 0 {
 		return time.Time{}
@@ -127,7 +127,7 @@ func withoutTaint(node *corev1.Node, key string) []corev1.Taint {
 	return slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool { return t.Key == key })
 }
 
-// serverOf finds the server of a Node by its provider ID, else by its name, whatever the case of the letters. Of several
+// serverOf finds the server of a Node by its provider ID, else by its name, in upper or lower case. Of several
 // with that name it is the one that runs.
 func serverOf(node *corev1.Node, servers map[string]cloud.Server) (cloud.Server, bool) {
 	if id, ours := strings.CutPrefix(node.Spec.ProviderID, providerIDPrefix); ours {
@@ -191,7 +191,7 @@ func addresses(s cloud.Server) []corev1.NodeAddress {
 
 func (g *Guests) deleteNode(ctx context.Context, node *corev1.Node) error {
 	if node.DeletionTimestamp != nil {
-		return nil // somebody's finalizer holds it
+		return nil // a finalizer of another component holds it
 	}
 	g.opts.Log.Info("the server of a node is gone", "node", node.Name)
 	err := g.opts.Client.CoreV1().Nodes().Delete(ctx, node.Name, metav1.DeleteOptions{

@@ -101,8 +101,8 @@ func mimeParts(userData string) ([]userDataPart, error) {
 	}
 }
 
-// mergedConfig is all cloud-configs as one. By cloud-init's defaults, what a later one says of a key replaces what an earlier
-// one said of it.
+// mergedConfig is all cloud-configs as one. By cloud-init's defaults, a key of a later one replaces the same key of an earlier
+// one.
 func mergedConfig(parts []userDataPart) (cloudConfig, error) {
 	all := map[string]any{}
 	for _, part := range parts {

@@ -102,7 +102,7 @@ func (c *computer) boot(ctx context.Context, userData string) error {
 	return nil
 }
 
-// script runs a shell script. That one fails is nothing to anybody: so it is with cloud-init, whose machine then just does
+// script runs a shell script. A failure has no effect, as with cloud-init, whose machine then just does
 // not join.
 func (c *computer) script(ctx context.Context, text string, args []string, env expand.Environ) {
 	if c.depth >= maxDepth || strings.TrimSpace(text) == "" {
@@ -219,7 +219,7 @@ func init() {
 	}
 }
 
-// exec runs a program. One that is not known succeeds: packages are installed and services started without being told here.
+// exec runs a program. One that is not known succeeds: packages are installed and services started without an effect here.
 func (c *computer) exec(ctx context.Context, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -297,7 +297,7 @@ func shellArguments(args []string) (rest []string, script string) {
 	return args, ""
 }
 
-// installK3s is k3s's installer: it starts a server unless it is told of one, or told to be an agent.
+// installK3s is k3s's installer: it starts a server unless its arguments name one, or make it an agent.
 func (c *computer) installK3s(args []string, env map[string]string) {
 	if len(args) > 0 && args[0] == "agent" {
 		args = args[1:]

@@ -51,7 +51,7 @@ func validToken(token string) bool { return tokenPattern.MatchString(token) }
 
 // credentials are how a machine proves that it may join.
 type credentials interface {
-	// admit returns a client that acts as the node. Its error says what the machine waits for, and holds no secret.
+	// admit returns a client that acts as the node. Its error reports what the machine waits for, and holds no secret.
 	admit(ctx context.Context, g *Guests, a *attempt, node string) (kubernetes.Interface, error)
 }
 
@@ -106,7 +106,7 @@ func (c *tokenCredentials) admit(ctx context.Context, _ *Guests, a *attempt, nod
 	return kubernetes.NewForConfig(own)
 }
 
-// discover finds the cluster's authority by the ConfigMap cluster-info, which anybody may read, and believes it by the pin.
+// discover finds the cluster's authority by the ConfigMap cluster-info, which needs no credentials, and verifies it by the pin.
 // Whether the signature is right is left to kubeadm; that there is one for this token is not.
 func (c *tokenCredentials) discover(ctx context.Context) (*rest.Config, error) {
 	anonymous, err := kubernetes.NewForConfig(&rest.Config{Host: "https://" + c.endpoint, TLSClientConfig: rest.TLSClientConfig{Insecure: true}})

@@ -22,7 +22,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"hash/fnv"
 	"log/slog"
+	"math"
 	"sync"
 	"time"
 
@@ -42,7 +44,7 @@ import (
 // silent.
 const LabelAlive = "sandbox.bizflycloud.vn/alive"
 
-// Options say what the machines are like.
+// Options describe the machines.
 type Options struct {
 	// Client reaches the cluster that they join.
 	Client kubernetes.Interface
@@ -56,16 +58,16 @@ type Options struct {
 	ImageMemoryOverhead map[string]float64
 	// Reserved is what the kubelet of the worker image keeps from pods beyond the Kubernetes Engine's one public answer.
 	Reserved corev1.ResourceList
-	// Interval is how often the cloud is looked at besides when it tells; 0 is half a second.
+	// Interval is how often the cloud is read besides its notifications; 0 is half a second.
 	Interval time.Duration
 	// NoCCM leaves the cloud controller manager out, for a cluster that has one.
 	NoCCM bool
 	// NodeSilence is how long the Node of a server that is gone must have been silent before the cloud controller manager
-	// deletes it; 0 is 30 s, which with the 5 s between its looks is what the real one takes, and less than 0 is at once.
+	// deletes it; 0 is 30 s, which with the 5 s between its passes is what the real one takes, and less than 0 is at once.
 	NodeSilence time.Duration
 	// Ready registers Nodes that are Ready, for suites without KWOK.
 	Ready bool
-	// Log is where what happens is told; nil is nowhere.
+	// Log gets what happens; nil discards it.
 	Log *slog.Logger
 }
 
@@ -150,8 +152,8 @@ func (g *Guests) Run(ctx context.Context) {
 	}
 }
 
-// Sync makes one pass: machines that have booted join or say why not, dead ones fall silent, and the cloud controller
-// manager looks at every Node.
+// Sync makes one pass: machines that have booted join or record why not, dead ones fall silent, and the cloud controller
+// manager updates every Node.
 func (g *Guests) Sync(ctx context.Context) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -183,9 +185,19 @@ func each[T any](ctx context.Context, items []T, fn func(context.Context, T) err
 	return errors.Join(failures...)
 }
 
+// bootTime is how long a server takes to boot.
+func bootTime(options cloud.Options, id string) time.Duration {
+	if options.BootSpread <= 0 {
+		return options.Boot
+	}
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(id))
+	return options.Boot + time.Duration(float64(options.BootSpread)*float64(hash.Sum32())/math.MaxUint32)
+}
+
 // live is the life of the machines: boot, death, boot again.
 func (g *Guests) live(ctx context.Context, servers map[string]cloud.Server) error {
-	now, boot := g.cloud.Clock().Now(), g.cloud.Options().Boot
+	now := g.cloud.Clock().Now()
 	var booting []cloud.Server
 	var dying []string
 	for id, s := range servers {
@@ -195,7 +207,7 @@ func (g *Guests) live(ctx context.Context, servers map[string]cloud.Server) erro
 			g.machines[id] = m
 		}
 		switch up := s.Status == cloud.StatusActive; {
-		case up && !m.bootedAt.Equal(s.Truth.ActiveAt) && !now.Before(s.Truth.ActiveAt.Add(boot)):
+		case up && !m.bootedAt.Equal(s.Truth.ActiveAt) && !now.Before(s.Truth.ActiveAt.Add(bootTime(g.cloud.Options(), id))):
 			booting = append(booting, s)
 		case !up && m.alive:
 			dying = append(dying, id)
@@ -233,13 +245,13 @@ func (g *Guests) boot(ctx context.Context, s cloud.Server, m *machine) error {
 		}
 		var err error
 		if own, err = p.credentials.admit(ctx, g, m.attempt, cmp.Or(p.kubelet.nodeName, s.Name)); err != nil {
-			// Whoever joins tries again for ever; what it waits for is worth knowing.
+			// Whoever joins tries again indefinitely; what it waits for is worth knowing.
 			g.cloud.SetGuest(s.ID, cloud.Guest{Reason: err.Error()})
-			return nil //nolint:nilerr // it is told, and tried again in the next pass
+			return nil //nolint:nilerr // it is recorded, and tried again in the next pass
 		}
 	}
 	if err := g.register(ctx, own, s, p.kubelet); err != nil {
-		return err // the kubelet tries again for ever
+		return err // the kubelet tries again indefinitely
 	}
 	node := cmp.Or(p.kubelet.nodeName, s.Name)
 	g.opts.Log.Info("a guest joined", "server", s.Name, "zone", s.AvailabilityZone, "flavor", s.Flavor.Name)

@@ -18,6 +18,7 @@ package guest_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -49,6 +50,19 @@ var _ = Describe("A guest", func() {
 		Expect(h.truth(server.ID)).To(Equal(&cloud.Guest{Joined: true, Node: "slow"}))
 	})
 
+	It("should take a time of its own to boot where boots are spread", func() {
+		h = newHouse(guest.Options{}, func(o *cloud.Options) { o.BootSpread = boot })
+		for i := range 8 {
+			h.AddServer(h.spec(fmt.Sprintf("spread-%d", i)))
+		}
+		h.Advance(boot + boot/2)
+		h.sync()
+		Expect(len(nodeNames())).To(And(BeNumerically(">", 0), BeNumerically("<", 8)))
+		h.Advance(boot / 2)
+		h.sync()
+		Expect(nodeNames()).To(HaveLen(8))
+	})
+
 	It("should register as a kubelet with an external cloud provider does", func() {
 		h.AddServer(h.spec("fresh"))
 		h.Advance(boot)
@@ -75,8 +89,10 @@ var _ = Describe("A guest", func() {
 		Entry("no user data", func(s *cloud.ServerSpec) { s.UserData = "" }, "not a script"),
 		Entry("no shebang", func(s *cloud.ServerSpec) { s.UserData = strings.TrimPrefix(script, "#!/bin/bash\n") }, "not a script"),
 		Entry("another script", func(s *cloud.ServerSpec) { s.UserData = "#!/bin/bash\necho hello\n" }, "does not run"),
-		Entry("the script only in a comment", func(s *cloud.ServerSpec) { s.UserData = "#!/bin/bash\n# /opt/bizfly-kubernetes-engine/bootstrap.sh\n" }, "does not run"),
-		Entry("the script only as an argument", func(s *cloud.ServerSpec) { s.UserData = "#!/bin/bash\nls /opt/bizfly-kubernetes-engine/bootstrap.sh\n" }, "does not run"),
+		Entry("the script only in a comment", func(s *cloud.ServerSpec) { s.UserData = "#!/bin/bash\n# /opt/bizfly-kubernetes-engine/bootstrap.sh\n" },
+			"does not run"),
+		Entry("the script only as an argument", func(s *cloud.ServerSpec) { s.UserData = "#!/bin/bash\nls /opt/bizfly-kubernetes-engine/bootstrap.sh\n" },
+			"does not run"),
 		Entry("another service", func(s *cloud.ServerSpec) { s.Metadata["bizfly_cloud_service"] = "x" }, "bizfly_cloud_service"),
 		Entry("another cluster", func(s *cloud.ServerSpec) { s.Metadata["bke_cluster_id"] = "x" }, "bke_cluster_id"),
 		Entry("no token", func(s *cloud.ServerSpec) { delete(s.Metadata, "bke_cluster_token") }, "bke_cluster_token"),
@@ -111,9 +127,15 @@ var _ = Describe("A guest", func() {
 			Expect(tainted.Labels).To(And(HaveKeyWithValue("karpenter.sh/nodepool", "default"), HaveKeyWithValue("node.kubernetes.io/x", "y")))
 			Expect(tainted.Status.Capacity.Pods().Value()).To(Equal(int64(42)))
 		},
-		Entry("from printf into a file", `printf '%s\n' 'KUBELET_EXTRA_ARGS=--register-with-taints=karpenter.sh/unregistered=:NoExecute,team=ml:NoSchedule --node-labels=karpenter.sh/nodepool=default,node.kubernetes.io/x=y --max-pods=42' > '/etc/default/kubelet'`),
-		Entry("from a here-document", "cat > /etc/default/kubelet <<END\nKUBELET_EXTRA_ARGS=--register-with-taints=karpenter.sh/unregistered:NoExecute,team=ml:NoSchedule --node-labels=karpenter.sh/nodepool=default,node.kubernetes.io/x=y --max-pods=42\nEND"),
-		Entry("from a systemd drop-in", `echo 'Environment="KUBELET_EXTRA_ARGS=--register-with-taints=karpenter.sh/unregistered:NoExecute,team=ml:NoSchedule --node-labels=karpenter.sh/nodepool=default,node.kubernetes.io/x=y --max-pods=42"' >> /etc/x`),
+		Entry("from printf into a file",
+			`printf '%s\n' 'KUBELET_EXTRA_ARGS=--register-with-taints=karpenter.sh/unregistered=:NoExecute,team=ml:NoSchedule `+
+				`--node-labels=karpenter.sh/nodepool=default,node.kubernetes.io/x=y --max-pods=42' > '/etc/default/kubelet'`),
+		Entry("from a here-document",
+			"cat > /etc/default/kubelet <<END\nKUBELET_EXTRA_ARGS=--register-with-taints=karpenter.sh/unregistered:NoExecute,team=ml:NoSchedule "+
+				"--node-labels=karpenter.sh/nodepool=default,node.kubernetes.io/x=y --max-pods=42\nEND"),
+		Entry("from a systemd drop-in",
+			`echo 'Environment="KUBELET_EXTRA_ARGS=--register-with-taints=karpenter.sh/unregistered:NoExecute,team=ml:NoSchedule `+
+				`--node-labels=karpenter.sh/nodepool=default,node.kubernetes.io/x=y --max-pods=42"' >> /etc/x`),
 	)
 
 	It("should see less memory than is advertised, and leave what the Kubernetes Engine reserves", func() {
@@ -201,7 +223,7 @@ var _ = Describe("A guest", func() {
 		Expect(nodeNames()).To(BeEmpty())
 	})
 
-	It("should be registered as Ready where nobody else would make it so", func() {
+	It("should be registered as Ready without KWOK", func() {
 		c := newHouse(guest.Options{Ready: true})
 		c.start(c.spec("ready"))
 		Expect(node("ready").Status.Conditions).To(ContainElement(And(HaveField("Type", corev1.NodeReady), HaveField("Status", corev1.ConditionTrue))))
@@ -232,7 +254,7 @@ var _ = Describe("The cloud controller manager", func() {
 		))
 	})
 
-	It("should find the server of a Node by its name, whatever the case", func() {
+	It("should find the server of a Node by its name, in upper or lower case", func() {
 		server := h.AddServer(cloud.ServerSpec{Name: "Mixed-Case"})
 		_, err := client.CoreV1().Nodes().Create(context.Background(), &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: "mixed-case"},
@@ -284,7 +306,7 @@ var _ = Describe("The cloud controller manager", func() {
 		Expect(nodeNames()).To(BeEmpty())
 	})
 
-	It("should delete the Node of a server that is gone at once where told to", func() {
+	It("should delete the Node of a server that is gone at once where configured", func() {
 		quick := newHouse(guest.Options{NodeSilence: -1})
 		server := quick.start(quick.spec("gone"))
 		Expect(quick.RemoveServer(server.ID)).To(Succeed())
@@ -292,7 +314,7 @@ var _ = Describe("The cloud controller manager", func() {
 		Expect(nodeNames()).To(BeEmpty())
 	})
 
-	It("should leave everything to another one where told to", func() {
+	It("should leave everything to another one where configured", func() {
 		alone := newHouse(guest.Options{NoCCM: true})
 		server := alone.start(alone.spec("alone"))
 		n := node("alone")
@@ -318,7 +340,7 @@ var _ = Describe("The cloud controller manager", func() {
 })
 
 var _ = Describe("Running", func() {
-	It("should bring guests up and down by itself until told to stop", func() {
+	It("should bring guests up and down by itself until it is stopped", func() {
 		c := cloud.Start(cloud.Options{Latency: 10 * time.Millisecond, Boot: 10 * time.Millisecond})
 		DeferCleanup(c.Close)
 		g := guest.New(c.Cloud, guest.Options{Client: client, Interval: 20 * time.Millisecond, NodeSilence: -1})
@@ -338,8 +360,8 @@ var _ = Describe("Running", func() {
 			return n.Spec.ProviderID
 		}, "10s").Should(Equal("bizflycloud://" + server.ID))
 		Expect(c.RemoveServer(server.ID)).To(Succeed())
-		Eventually(nodeNames, "10s").Should(BeEmpty())
+		Eventually(nodeNames).Should(BeEmpty())
 		cancel()
-		Eventually(stopped, "5s").Should(BeClosed())
+		Eventually(stopped).Should(BeClosed())
 	})
 })

@@ -44,7 +44,7 @@ type kubelet struct {
 	nodeName string
 	labels   map[string]string
 	taints   []corev1.Taint
-	// providerID is empty where the cloud controller manager has to find it; external says that one is expected.
+	// providerID is empty where the cloud controller manager has to find it; external reports that one is expected.
 	providerID string
 	external   bool
 
@@ -138,7 +138,7 @@ func (c *computer) extraArguments(k *kubelet) error {
 	return nil
 }
 
-// version is the kubelet's: what metadata says, else the image's, else the cluster's.
+// version is the kubelet's: that of the metadata, else the image's, else the cluster's.
 func (g *Guests) version(s cloud.Server) string {
 	version := s.Metadata["kubernetes_version"]
 	if version == "" {

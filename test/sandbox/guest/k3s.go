@@ -26,7 +26,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// k3sConfig is where an agent finds what its command line does not say.
+// k3sConfig is where an agent finds what its command line does not set.
 const k3sConfig = "/etc/rancher/k3s/config.yaml"
 
 var noReservation = map[corev1.ResourceName]resource.Quantity{}

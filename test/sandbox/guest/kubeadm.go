@@ -65,7 +65,7 @@ type kubeletConfiguration struct {
 
 // kubeadm is kubeadm join.
 func (c *computer) kubeadm(call joinCall, p *prepared) error {
-	// A kubelet that nobody configures reserves nothing.
+	// A kubelet without configuration reserves nothing.
 	p.kubelet.kubeReserved, p.kubelet.reserved = noReservation, noReservation
 	flags, endpoint := flagsOf(call.args)
 	credentials := &tokenCredentials{endpoint: endpoint, pins: flags["--discovery-token-ca-cert-hash"]}
@@ -136,7 +136,8 @@ func (c *computer) joinConfiguration(name string, credentials *tokenCredentials,
 			return fmt.Errorf("kubeadm: it knows no JoinConfiguration of %q", join.APIVersion)
 		}
 		if token := join.Discovery.BootstrapToken; token != nil {
-			*credentials = tokenCredentials{endpoint: token.APIServerEndpoint, token: token.Token, pins: token.CACertHashes, anyAuthority: token.UnsafeSkipCAVerification}
+			*credentials = tokenCredentials{endpoint: token.APIServerEndpoint, token: token.Token, pins: token.CACertHashes,
+				anyAuthority: token.UnsafeSkipCAVerification}
 		}
 		k.nodeName = join.NodeRegistration.Name
 		k.taints = append(k.taints, join.NodeRegistration.Taints...)
@@ -152,7 +153,7 @@ func (c *computer) joinConfiguration(name string, credentials *tokenCredentials,
 	return nil
 }
 
-// extraArgs are a map in v1beta3 and a list in v1beta4; the other form is refused by a strict decoder, as kubeadm's is.
+// extraArgs are a map in v1beta3 and a list in v1beta4; the other form is rejected by a strict decoder, as kubeadm's is.
 func (k *kubelet) extraArgs(version string, args any) error {
 	switch args := args.(type) {
 	case nil:

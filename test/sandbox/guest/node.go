@@ -48,7 +48,7 @@ const (
 	// The kubelet's own hard eviction thresholds, which allocatable leaves out as well.
 	evictionMemory = "100Mi"
 	evictionDisk   = "10%"
-	// What the Kubernetes Engine reserves for the system, whatever the size of the server.
+	// What the Kubernetes Engine reserves for the system, for any size of server.
 	systemMilliCPU  = 20
 	systemMemoryMiB = 100
 )
@@ -228,7 +228,7 @@ func (g *Guests) register(ctx context.Context, own kubernetes.Interface, s cloud
 	return wrap(err, "registering node %s again", s.Name)
 }
 
-// silence is the death of a machine: nobody keeps its Node alive any more.
+// silence is the death of a machine: its Node is no longer kept alive.
 func (g *Guests) silence(ctx context.Context, m *machine) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{LabelAlive: nil}}})
 	if err != nil {

@@ -21,7 +21,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/awslabs/operatorpkg/reconciler"
 	"github.com/awslabs/operatorpkg/singleton"
@@ -37,11 +36,9 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/metrics"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
-
-// Interval is how often the cost is reckoned: bills are by the hour, and dashboards are looked at in minutes.
-const Interval = 30 * time.Second
 
 const (
 	labelNodePool    = "nodepool"
@@ -51,7 +48,7 @@ const (
 
 var (
 	costPerHour = metrics.Gauge("cost_vnd_per_hour",
-		"Estimated price of the launched servers, root disks and plans included, in VND per hour. By nodepool (empty for claims of none), zone and billing_plan.",
+		"Estimated price of the launched servers, root disks and plans included, in VND per hour. By nodepool (empty for NodeClaims of none), zone and billing_plan.",
 		metrics.Label(labelNodePool), metrics.Label(labelZone), metrics.Label(labelBillingPlan))
 	unpriced = metrics.Gauge("unpriced_nodeclaims",
 		"Launched NodeClaims whose price is not known and that karpenter_bizfly_cost_vnd_per_hour leaves out.")
@@ -75,15 +72,15 @@ type Controller struct {
 	reported map[group]float64
 }
 
-// NewController makes a Controller.
+// NewController returns a Controller.
 func NewController(kubeClient client.Client, flavors flavor.Provider) *Controller {
 	return &Controller{kubeClient: kubeClient, flavors: flavors}
 }
 
 // Name is the controller's name in logs and metrics.
-func (c *Controller) Name() string { return "nodeclaim.cost.bizflycloud" }
+func (c *Controller) Name() string { return "nodeclaim.cost" }
 
-// Reconcile reckons once. A NodeClass that cannot be priced leaves its claims out, and does not keep others from it.
+// Reconcile adds up the cost once. The NodeClaims of a NodeClass without prices are left out.
 func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
 	claims := &karpv1.NodeClaimList{}
@@ -122,7 +119,7 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 		sums[group{claim.Labels[karpv1.NodePoolLabelKey], at.zone, bizfly.PlanWord(nodeClass.EffectiveBillingPlan())}] += price
 	}
 	c.report(sums, without)
-	return reconciler.Result{RequeueAfter: Interval}, errors.Join(errs...)
+	return reconciler.Result{RequeueAfter: ttl.Cost}, errors.Join(errs...)
 }
 
 func pricesOf(types []*cloudprovider.InstanceType) map[offering]float64 {

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/test/expectations"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/cost"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
@@ -66,7 +67,7 @@ var _ = Describe("Cost per hour", func() {
 	}
 	reckoned := func() {
 		GinkgoHelper()
-		Expect(controller.Reconcile(ctx)).To(HaveField("RequeueAfter", cost.Interval))
+		Expect(controller.Reconcile(ctx)).To(HaveField("RequeueAfter", ttl.Cost))
 	}
 	in := func(zone string) karpv1.NodeSelectorRequirementWithMinValues {
 		return unit.Requirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, zone)

@@ -38,10 +38,11 @@ import (
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/interval"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
 
@@ -74,7 +75,7 @@ type Controller struct {
 	firstSeen map[string]time.Time
 }
 
-// NewController makes a garbage collector. The reader must not be a cache: it decides that a claim does not exist.
+// NewController returns a garbage collector. The reader must not be a cache: it decides that a claim does not exist.
 func NewController(config Config, kubeClient client.Client, apiReader client.Reader, instances instance.Provider, recorder karpevents.Recorder, clk clock.Clock) *Controller {
 	if config.Settings == nil {
 		config.Settings = options.NewStore(nil)
@@ -84,7 +85,7 @@ func NewController(config Config, kubeClient client.Client, apiReader client.Rea
 }
 
 // Name is the controller's name, which core's garbage collector must not share.
-func (c *Controller) Name() string { return "nodeclaim.garbagecollection.bizflycloud" }
+func (c *Controller) Name() string { return "server.garbagecollection" }
 
 // Reconcile makes one pass.
 func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
@@ -112,16 +113,16 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 	switch {
 	case suspended:
 		log.FromContext(ctx).Info("garbage collection is suspended: too many servers with a registered node have no NodeClaim", "orphans", len(orphans), "servers", found.total)
-		c.recorder.Publish(events.GarbageCollectionSuspended(len(orphans), found.total, names(orphans)))
+		c.publish(ctx, events.GarbageCollectionSuspended(len(orphans), found.total, names(orphans)))
 		orphans = nil
 	case c.config.DryRun:
 		for _, server := range orphans {
 			log.FromContext(ctx).Info("would garbage collect a server without a NodeClaim (dry run)", "server", server.ID, "name", server.Name)
-			c.recorder.Publish(events.WouldGarbageCollect(server.Name, server.ID, server.NodeClaim))
+			c.publish(ctx, events.WouldGarbageCollect(server.Name, server.ID, server.NodeClaim))
 		}
 		orphans = nil
 	}
-	reaped, err := c.instances.Reap(ctx, instance.ReapRequest{DryRun: c.config.DryRun, Launching: found.launching,
+	reaped, err := c.instances.ReconcileDeletions(ctx, instance.DeletionsRequest{DryRun: c.config.DryRun, Launching: found.launching,
 		Orphans: lo.Map(orphans, func(s *instance.Instance, _ int) instance.DeleteRequest {
 			return instance.DeleteRequest{ID: s.ID, Name: s.Name, Reason: Reason}
 		})})
@@ -132,7 +133,7 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 }
 
 // follow reports what became of one deletion, and deletes the Nodes of a server that has no NodeClaim: nothing else would.
-func (c *Controller) follow(ctx context.Context, r instance.Reaped) error {
+func (c *Controller) follow(ctx context.Context, r instance.Deletion) error {
 	collected := r.Reason == Reason && r.ID != ""
 	switch {
 	case errors.Is(r.Err, instance.ErrNotOurs):
@@ -140,7 +141,7 @@ func (c *Controller) follow(ctx context.Context, r instance.Reaped) error {
 		return nil
 	case errors.Is(r.Err, instance.ErrNotFound):
 		if collected && !r.Repeated {
-			c.recorder.Publish(events.GarbageCollected(r.Name, r.ID))
+			c.publish(ctx, events.GarbageCollected(r.Name, r.ID))
 			collectedTotal.Inc(nil)
 		}
 	case r.Err != nil:
@@ -150,6 +151,15 @@ func (c *Controller) follow(ctx context.Context, r instance.Reaped) error {
 		return nil
 	}
 	return c.deleteNodes(ctx, r.ID)
+}
+
+// publish emits the event, and emits it on the ProviderConfig as well, which stands for the account that pays.
+func (c *Controller) publish(ctx context.Context, event karpevents.Event) {
+	c.recorder.Publish(event)
+	config := &v1alpha1.ProviderConfig{}
+	if err := c.kubeClient.Get(ctx, client.ObjectKey{Name: v1alpha1.ProviderConfigName}, config); err == nil {
+		c.recorder.Publish(events.On(config, event))
+	}
 }
 
 // deleteNodes deletes the Nodes of a server.
@@ -168,7 +178,7 @@ func (c *Controller) deleteNodes(ctx context.Context, id string) error {
 			errs = multierr.Append(errs, fmt.Errorf("deleting node %s: %w", node.Name, err))
 			continue
 		}
-		log.FromContext(ctx).Info("deleted the node of a server without a claim", "Node", klog.KObj(node), "server", id)
+		log.FromContext(ctx).Info("deleted the node of a server without a NodeClaim", "Node", klog.KObj(node), "server", id)
 	}
 	return errs
 }
@@ -178,6 +188,6 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
 		WatchesRawSource(singleton.Source()).
-		WatchesRawSource(interval.Source(c.config.Settings, func(o *options.Options) time.Duration { return o.GarbageCollectionInterval })).
+		WatchesRawSource(controllers.WhenChanged(c.config.Settings, func(o *options.Options) time.Duration { return o.GarbageCollectionInterval })).
 		Complete(singleton.AsReconciler(c))
 }

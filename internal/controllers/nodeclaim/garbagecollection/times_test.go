@@ -31,7 +31,8 @@ import (
 
 var _ = Describe("The settings", func() {
 	It("should change from which age servers are collected, and how often they are looked at", func() {
-		controller := garbagecollection.NewController(garbagecollection.Config{Settings: env.Settings}, env.Client, env.APIReader, env.Instances, env.Recorder, env.Clock)
+		controller := garbagecollection.NewController(garbagecollection.Config{Settings: env.Settings}, env.Client, env.APIReader, env.Instances, env.Recorder,
+			env.Clock)
 		claim, err := env.Launched(ctx)
 		Expect(err).ToNot(HaveOccurred())
 		stored := claim.DeepCopy()

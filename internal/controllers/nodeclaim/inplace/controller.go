@@ -14,42 +14,44 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package inplace gives running servers what their NodeClass says where that needs no new server: firewalls and the network
-// plan. And it gives a server its name back that somebody renamed, since others find it by its name.
+// Package inplace changes running servers to what their NodeClass specifies where that needs no new server: firewalls and the
+// network plan. It also restores the name of a renamed server, by which the cloud controller manager finds it.
 package inplace
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/samber/lo"
 	"golang.org/x/time/rate"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
-	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
+	nodeclaimutils "sigs.k8s.io/karpenter/pkg/utils/nodeclaim"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
 
 const (
-	// lookInterval is how often a server's name is looked at; all claims share one list of the servers.
-	lookInterval = 2 * time.Minute
 	// perSecond and burst bound how many servers are changed: a NodeClass of a thousand nodes must not take the calls from
 	// launches.
 	perSecond   = 1
@@ -66,7 +68,7 @@ type Controller struct {
 	limiter    *rate.Limiter
 }
 
-// NewController makes a Controller.
+// NewController returns a Controller.
 func NewController(kubeClient client.Client, instances instance.Provider, recorder karpevents.Recorder, clk clock.Clock) *Controller {
 	return &Controller{kubeClient: kubeClient, instances: instances, recorder: recorder, clock: clk, limiter: rate.NewLimiter(perSecond, burst)}
 }
@@ -74,21 +76,21 @@ func NewController(kubeClient client.Client, instances instance.Provider, record
 // Name is the controller's name.
 func (c *Controller) Name() string { return "nodeclaim.inplace" }
 
-// Reconcile brings the server of a claim to what its NodeClass says.
+// Reconcile brings the server of a NodeClaim to what its NodeClass specifies.
 func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (reconcile.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
-	again := reconcile.Result{RequeueAfter: lookInterval}
+	again := reconcile.Result{RequeueAfter: ttl.InPlace}
 	id, ok := providerid.Parse(claim.Status.ProviderID)
 	if !ok || !claim.DeletionTimestamp.IsZero() {
 		return reconcile.Result{}, nil
 	}
-	servers, err := c.instances.List(ctx)
+	servers, err := c.instances.Snapshot(ctx, ttl.PeriodicServers)
 	if err != nil {
-		return reconcile.Result{}, fmt.Errorf("listing servers: %w", err)
+		return reconcile.Result{}, err
 	}
-	server, found := lo.Find(servers, func(s *instance.Instance) bool { return s.ID == id && s.NodeClaimUID == string(claim.UID) })
-	if !found || server.Status != instance.StatusActive {
-		// What is not there, still being built or stopped is somebody else's business for now.
+	server := servers.Get(id)
+	if server == nil || server.NodeClaimUID != string(claim.UID) || server.Status != instance.StatusActive {
+		// A server that is missing, still being built or stopped is not changed for now.
 		return again, nil
 	}
 	steps, err := c.due(ctx, claim, server)
@@ -101,7 +103,7 @@ func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (re
 	for _, step := range steps {
 		switch conflict, err := step(ctx); {
 		case conflict:
-			return reconcile.Result{RequeueAfter: time.Second}, nil
+			return reconcile.Result{RequeueAfter: ttl.Conflict}, nil
 		case errors.Is(err, instance.ErrNotFound):
 			return again, nil
 		case err != nil:
@@ -123,14 +125,14 @@ func (c *Controller) delay() time.Duration {
 	return delay
 }
 
-// step is something to do to a server; it says whether the claim has changed meanwhile.
+// step is one change of a server; it reports whether the NodeClaim has changed meanwhile.
 type step func(ctx context.Context) (conflict bool, err error)
 
 // due returns what is to be done to the server.
 func (c *Controller) due(ctx context.Context, claim *karpv1.NodeClaim, server *instance.Instance) ([]step, error) {
 	intent, err := cloudprovider.IntentOf(claim)
 	if err != nil {
-		intent = nil // What nobody can read says nothing about names and firewalls.
+		intent = nil // Without it, names and firewalls are not known.
 	}
 	var steps []step
 	if name := nameOf(claim, intent); name != "" && server.Name != name {
@@ -151,14 +153,14 @@ func (c *Controller) due(ctx context.Context, claim *karpv1.NodeClaim, server *i
 	}
 	u := &update{Controller: c, claim: claim, server: server, nodeClass: nodeClass, intent: intent}
 	if !u.planChanges() && !u.firewallsChange() {
-		// What the server was ordered with is still what is wanted, so nothing is sent and no turn is needed.
+		// The server was launched with what is wanted, so nothing is sent and no turn is needed.
 		_, err := u.succeeded(ctx, nil)
 		return steps, err
 	}
 	return append(steps, u.run), nil
 }
 
-// nameOf is the name that the server was ordered with, which is the node's.
+// nameOf is the name that the server was launched with, which is the node's.
 func nameOf(claim *karpv1.NodeClaim, intent *instance.Intent) string {
 	if intent != nil {
 		return intent.Name
@@ -172,26 +174,162 @@ func resolved(nodeClass *v1alpha1.BizflyNodeClass) bool {
 	return nodeClass.DeletionTimestamp.IsZero() && ready.IsTrue() && ready.ObservedGeneration == nodeClass.Generation
 }
 
-// annotate writes annotations of the claim, and goes on with what was written.
+// annotate writes annotations of the NodeClaim, which is then the written one.
 func (c *Controller) annotate(ctx context.Context, claim *karpv1.NodeClaim, annotations map[string]string) (conflict bool, err error) {
 	stored := claim.DeepCopy()
 	claim.Annotations = lo.Assign(claim.Annotations, annotations)
-	err = c.kubeClient.Patch(ctx, claim, client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{}))
-	if apierrors.IsConflict(err) {
-		return true, nil
-	}
-	return false, client.IgnoreNotFound(err)
+	result, err := controllers.Patched(c.kubeClient.Patch(ctx, claim, controllers.Locked(stored)))
+	return result.RequeueAfter > 0, err
 }
 
 // Register adds the controller to the manager. A NodeClass whose firewalls or network plan have changed is carried out at
 // once.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
-	return controllerruntime.NewControllerManagedBy(m).
-		Named(c.Name()).
-		For(&karpv1.NodeClaim{}, builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool {
-			return cloudprovider.IsManaged(o.(*karpv1.NodeClaim))
-		}))).
+	return controllers.NodeClaims(m, c.Name(), concurrency, func(claim *karpv1.NodeClaim) [2]string {
+		return [2]string{claim.Status.ProviderID, claim.DeletionTimestamp.String()}
+	}).
 		Watches(&v1alpha1.BizflyNodeClass{}, handler.EnqueueRequestsFromMapFunc(c.claimsOf), builder.WithPredicates(changed())).
-		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
 		Complete(reconcile.AsReconciler(m.GetClient(), c))
+}
+
+// errNoDefault says that a server cannot be left without a firewall: its interfaces would pass no traffic at all.
+var errNoDefault = errors.New("spec.firewallSelectorTerms is empty, and the project has no firewall called default to attach instead: select one")
+
+// update is one server's way to what its NodeClass specifies.
+type update struct {
+	*Controller
+
+	claim     *karpv1.NodeClaim
+	server    *instance.Instance
+	nodeClass *v1alpha1.BizflyNodeClass
+	intent    *instance.Intent
+}
+
+// wanted are the ids of the firewalls that the NodeClass selects; none means the cloud's default one.
+func (u *update) wanted() []string {
+	return lo.Map(u.nodeClass.Status.Firewalls, func(f v1alpha1.FirewallStatus, _ int) string { return f.ID })
+}
+
+// attached are the ids of the firewalls that we have attached, and false where that was never written down.
+func (u *update) attached() (firewalls []string, known bool) {
+	if u.begun() {
+		return lo.Compact(strings.Split(u.claim.Annotations[v1alpha1.AnnotationAttachedFirewalls], ",")), true
+	}
+	if u.intent != nil && u.intent.Firewalls != nil {
+		return u.intent.Firewalls, true
+	}
+	return nil, false
+}
+
+// begun reports whether firewalls were changed since the launch, or may have been: then only the interfaces show what they have.
+func (u *update) begun() bool {
+	_, begun := u.claim.Annotations[v1alpha1.AnnotationAttachedFirewalls]
+	return begun
+}
+
+// planChanges says that the server's network plan is known to be another one.
+func (u *update) planChanges() bool {
+	return u.server.NetworkPlan != "" && u.server.NetworkPlan != bizfly.PlanWord(u.nodeClass.EffectiveNetworkPlan())
+}
+
+// firewallsChange says that the server may have other firewalls than are wanted.
+func (u *update) firewallsChange() bool {
+	attached, known := u.attached()
+	if !known {
+		return len(u.wanted()) > 0
+	}
+	return u.begun() || !lo.ElementsMatch(attached, u.wanted())
+}
+
+// run changes what differs. That it has begun is on record before, so that a change that was interrupted is taken up again
+// even if the NodeClass is changed back meanwhile; and which firewalls are ours, since no other is ever taken off.
+func (u *update) run(ctx context.Context) (conflict bool, err error) {
+	annotations := map[string]string{v1alpha1.AnnotationInPlaceHash: ""}
+	var wanted, attached, done []string
+	if u.firewallsChange() {
+		if wanted, attached, err = u.firewalls(ctx); err != nil {
+			return false, err
+		}
+		annotations[v1alpha1.AnnotationAttachedFirewalls] = strings.Join(lo.Union(attached, wanted), ",")
+	}
+	if conflict, err := u.annotate(ctx, u.claim, annotations); conflict || err != nil {
+		return conflict, err
+	}
+	if u.planChanges() {
+		plan := bizfly.PlanWord(u.nodeClass.EffectiveNetworkPlan())
+		if err := u.instances.ChangeNetworkPlan(ctx, u.server.ID, plan); err != nil {
+			return false, err
+		}
+		done = append(done, fmt.Sprintf("network plan %s instead of %s", plan, u.server.NetworkPlan))
+	}
+	if wanted != nil {
+		if err := u.instances.SetFirewalls(ctx, instance.FirewallRequest{
+			ServerID: u.server.ID, Wanted: wanted, Attached: attached, RecordedPorts: cloudprovider.OwnedAddresses(u.claim),
+		}); err != nil {
+			return false, err
+		}
+		done = append(done, "firewalls "+strings.Join(wanted, ", "))
+	}
+	if conflict, err := u.succeeded(ctx, wanted); conflict || err != nil {
+		return conflict, err
+	}
+	u.recorder.Publish(events.ServerUpdated(u.claim, strings.Join(done, "; ")))
+	return false, nil
+}
+
+// firewalls returns which firewalls the server is to have, never none, and which of those that it has are ours. Where none
+// is selected or none was set at the launch, that is the cloud's default one.
+func (u *update) firewalls(ctx context.Context) (wanted, attached []string, err error) {
+	wanted = u.wanted()
+	attached, known := u.attached()
+	if len(wanted) > 0 && (len(attached) > 0 || !known) {
+		return wanted, attached, nil
+	}
+	fallback, err := u.instances.DefaultFirewall(ctx)
+	switch {
+	case errors.Is(err, instance.ErrNotFound) && len(wanted) > 0:
+		return wanted, attached, nil
+	case errors.Is(err, instance.ErrNotFound):
+		return nil, nil, errNoDefault
+	case err != nil:
+		return nil, nil, err
+	case len(wanted) == 0:
+		return []string{fallback}, attached, nil
+	}
+	return wanted, []string{fallback}, nil
+}
+
+// succeeded writes down that the server has what the NodeClass says.
+func (u *update) succeeded(ctx context.Context, firewalls []string) (bool, error) {
+	annotations := map[string]string{v1alpha1.AnnotationInPlaceHash: u.nodeClass.InPlaceHash()}
+	if firewalls != nil {
+		annotations[v1alpha1.AnnotationAttachedFirewalls] = strings.Join(firewalls, ",")
+	}
+	return u.annotate(ctx, u.claim, annotations)
+}
+
+// claimsOf returns the NodeClaims of a NodeClass.
+func (c *Controller) claimsOf(ctx context.Context, o client.Object) []reconcile.Request {
+	claims := &karpv1.NodeClaimList{}
+	if err := c.kubeClient.List(ctx, claims, nodeclaimutils.ForNodeClass(o.(*v1alpha1.BizflyNodeClass))); err != nil {
+		// Each NodeClaim is reconciled by itself within minutes.
+		log.FromContext(ctx).Error(err, "listing the NodeClaims of a BizflyNodeClass", "BizflyNodeClass", o.GetName())
+		return nil
+	}
+	return lo.Map(claims.Items, func(claim karpv1.NodeClaim, _ int) reconcile.Request {
+		return reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&claim)}
+	})
+}
+
+// changed lets through the updates after which something may be due.
+func changed() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc:  func(event.CreateEvent) bool { return false },
+		DeleteFunc:  func(event.DeleteEvent) bool { return false },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			before, after := e.ObjectOld.(*v1alpha1.BizflyNodeClass), e.ObjectNew.(*v1alpha1.BizflyNodeClass)
+			return resolved(after) && (!resolved(before) || before.InPlaceHash() != after.InPlaceHash())
+		},
+	}
 }

@@ -81,6 +81,7 @@ var _ = Describe("Changes in place", func() {
 	}
 	look := func(claim *karpv1.NodeClaim) (reconcile.Result, error) {
 		GinkgoHelper()
+		env.Instances.Flush()
 		return controller.Reconcile(ctx, live(claim))
 	}
 	done := func(claim *karpv1.NodeClaim) {
@@ -192,7 +193,7 @@ var _ = Describe("Changes in place", func() {
 		wants(v1alpha1.NetworkPlanFreeBandwidth)
 		done(claim)
 		Expect(env.Sandbox.Servers()[0].NetworkPlan).To(Equal("free_bandwidth"))
-		Expect(env.Recorder.DetectedEvent("The server " + claim.Status.ProviderID + " was changed in place: network plan free_bandwidth instead of free_datatransfer")).To(BeTrue())
+		Expect(env.Recorder.DetectedEvent("Server " + claim.Status.ProviderID + " was changed in place: network plan free_bandwidth instead of free_datatransfer")).To(BeTrue())
 	})
 	DescribeTable("should try again until it is done, and say that it is not",
 		func(fault cloud.Fault) {

@@ -14,8 +14,10 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package launch follows servers from their order until their node has registered: one that failed or vanished is
-// replaced within seconds instead of after core's registration timeout of 15 minutes.
+// Package launch follows servers from their create request until their node has registered. A NodeClaim whose server failed or
+// vanished is replaced within seconds instead of after core's registration timeout of 15 minutes. The join token of a server is
+// revoked as soon as its node has registered or its NodeClaim is deleted; Kubernetes' garbage collector deletes it with the
+// NodeClaim, and its expiration ends it, where a restart of this controller came between.
 package launch
 
 import (
@@ -25,48 +27,39 @@ import (
 	"sync"
 	"time"
 
-	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
-	controllerruntime "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/jointoken"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
 
 const (
-	// pollInterval is how often a launch is looked at; all launches share one list of the servers.
-	pollInterval = 10 * time.Second
-	// slowBuild is after what a server that is still being built is worth a word.
-	slowBuild = 5 * time.Minute
-	// registrationTimeout is core's, for a node to register; core deletes the NodeClaim then, and says nothing.
-	registrationTimeout = 15 * time.Minute
 	// statusGone is the status of a server that does not exist any more.
 	statusGone = "GONE"
-	// concurrency is enough for hundreds of launches, since a look costs nothing but the shared list.
+	// concurrency is enough for hundreds of launches, since a check costs nothing but the shared list.
 	concurrency = 10
 )
 
-// FailureHandler draws the conclusions from a server that could not be built; *cloudprovider.CloudProvider is one.
-type FailureHandler interface {
+// Outcomes learns from launches; *cloudprovider.Outcomes is one.
+type Outcomes interface {
 	// LaunchFailed marks the offering unavailable, counts the failure against the NodeClass, and returns the reason.
 	LaunchFailed(ctx context.Context, claim *karpv1.NodeClaim, intent instance.Intent, err error) (reason string)
 	// LaunchSucceeded remembers that the node has registered, and how long that took since the create request.
 	LaunchSucceeded(ctx context.Context, claim *karpv1.NodeClaim, intent instance.Intent, took time.Duration)
-	// LaunchEnded tells that a NodeClaim ends before its node has registered.
+	// LaunchEnded allows another trial of a paused NodeClass when this NodeClaim was one.
 	LaunchEnded(claim *karpv1.NodeClaim)
 }
 
@@ -74,33 +67,32 @@ type FailureHandler interface {
 type Controller struct {
 	kubeClient client.Client
 	instances  instance.Provider
-	failures   FailureHandler
+	outcomes   Outcomes
+	tokens     jointoken.Provider
 	recorder   karpevents.Recorder
 	clock      clock.Clock
 
-	// followed are the claims by UID that were seen between launch and registration: only of those is it known here that
+	// followed are the NodeClaims by UID that were seen between launch and registration: only of those is it known here that
 	// they have just registered.
 	followed sync.Map
 }
 
-// NewController makes a Controller.
-func NewController(kubeClient client.Client, instances instance.Provider, failures FailureHandler, recorder karpevents.Recorder, clk clock.Clock) *Controller {
-	return &Controller{kubeClient: kubeClient, instances: instances, failures: failures, recorder: recorder, clock: clk}
+// NewController returns a Controller. tokens is nil without join tokens.
+func NewController(kubeClient client.Client, instances instance.Provider, outcomes Outcomes, tokens jointoken.Provider,
+	recorder karpevents.Recorder, clk clock.Clock) *Controller {
+	return &Controller{kubeClient: kubeClient, instances: instances, outcomes: outcomes, tokens: tokens, recorder: recorder, clock: clk}
 }
 
 // Name is the controller's name, which core's controllers must not share.
-func (c *Controller) Name() string { return "nodeclaim.launch.bizflycloud" }
+func (c *Controller) Name() string { return "nodeclaim.launch" }
 
-// Reconcile looks at the server of a claim that was launched and has not registered.
+// Reconcile checks the server of a NodeClaim that was launched and has not registered.
 func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (reconcile.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
-	if !claim.DeletionTimestamp.IsZero() || claim.StatusConditions().Get(karpv1.ConditionTypeRegistered).IsTrue() {
-		if _, followed := c.followed.LoadAndDelete(claim.UID); followed {
-			c.ended(ctx, claim)
-		}
-		return reconcile.Result{}, nil
+	if !claim.DeletionTimestamp.IsZero() || controllers.IsTrue(claim, karpv1.ConditionTypeRegistered) {
+		return reconcile.Result{}, c.ended(ctx, claim)
 	}
-	if !claim.StatusConditions().Get(karpv1.ConditionTypeLaunched).IsTrue() {
+	if !controllers.IsTrue(claim, karpv1.ConditionTypeLaunched) {
 		return reconcile.Result{}, nil
 	}
 	id, ok := providerid.Parse(claim.Status.ProviderID)
@@ -108,26 +100,36 @@ func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (re
 		return reconcile.Result{}, nil
 	}
 	c.followed.Store(claim.UID, struct{}{})
-	servers, err := c.instances.List(ctx)
+	servers, err := c.instances.Snapshot(ctx, 0)
 	if err != nil {
-		return reconcile.Result{}, fmt.Errorf("listing servers: %w", err)
+		return reconcile.Result{}, err
 	}
-	server, found := lo.Find(servers, func(s *instance.Instance) bool { return s.ID == id })
+	server := servers.Get(id)
 	switch {
-	case !found || server.Deleting():
+	case server == nil || server.Deleting():
 		return c.vanished(ctx, claim, id)
 	case server.Failed():
 		return c.failed(ctx, claim, server)
 	}
-	if age := c.clock.Since(claim.CreationTimestamp.Time); server.Status == instance.StatusBuild && age > slowBuild {
+	if age := c.clock.Since(claim.CreationTimestamp.Time); server.Status == instance.StatusBuild && age > ttl.SlowBuild {
 		c.recorder.Publish(events.LaunchSlow(claim, server.Name, server.Status, age))
 	}
-	return reconcile.Result{RequeueAfter: pollInterval}, nil
+	return reconcile.Result{RequeueAfter: ttl.LaunchPoll}, nil
 }
 
-// ended draws the conclusions from a launch that was followed to its end: the node has registered, core has waited for it
-// in vain, or something else has deleted the claim.
-func (c *Controller) ended(ctx context.Context, claim *karpv1.NodeClaim) {
+// ended revokes the join token, which is a way into the cluster, and reports a launch that was followed to its end: the node
+// has registered, core has waited for it in vain, or the NodeClaim was deleted for another reason.
+func (c *Controller) ended(ctx context.Context, claim *karpv1.NodeClaim) error {
+	if _, followed := c.followed.LoadAndDelete(claim.UID); followed {
+		c.conclude(ctx, claim)
+	}
+	if c.tokens == nil {
+		return nil
+	}
+	return c.tokens.Revoke(ctx, string(claim.UID))
+}
+
+func (c *Controller) conclude(ctx context.Context, claim *karpv1.NodeClaim) {
 	intent, err := cloudprovider.IntentOf(claim)
 	if err != nil || intent == nil {
 		return
@@ -135,20 +137,20 @@ func (c *Controller) ended(ctx context.Context, claim *karpv1.NodeClaim) {
 	registered := claim.StatusConditions().Get(karpv1.ConditionTypeRegistered)
 	switch {
 	case registered.IsTrue():
-		c.failures.LaunchSucceeded(ctx, claim, *intent, registered.LastTransitionTime.Sub(intent.OrderedAt))
-	case claim.DeletionTimestamp.Sub(registered.LastTransitionTime.Time) >= registrationTimeout:
-		c.failures.LaunchFailed(ctx, claim, *intent, cloudprovider.ErrNotRegistered)
+		c.outcomes.LaunchSucceeded(ctx, claim, *intent, registered.LastTransitionTime.Sub(intent.RequestedAt))
+	case claim.DeletionTimestamp.Sub(registered.LastTransitionTime.Time) >= ttl.Registration:
+		c.outcomes.LaunchFailed(ctx, claim, *intent, cloudprovider.ErrNotRegistered)
 	}
-	c.failures.LaunchEnded(claim)
+	c.outcomes.LaunchEnded(claim)
 }
 
-// vanished replaces a claim whose server provably does not exist. One that is missing from a list alone, or on its way
-// out, is looked at again. BizFly Cloud also removes servers that it could not build, so this counts as a failed launch:
-// the next one would meet the same offering.
+// vanished replaces a NodeClaim whose server provably does not exist. One that is only missing from a list, or is being
+// deleted, is checked again. BizFly Cloud also removes servers that it failed to build, so this counts as a failed launch: the
+// next one would meet the same offering.
 func (c *Controller) vanished(ctx context.Context, claim *karpv1.NodeClaim, id string) (reconcile.Result, error) {
 	_, err := c.instances.Get(ctx, id)
 	if err == nil {
-		return reconcile.Result{RequeueAfter: pollInterval}, nil
+		return reconcile.Result{RequeueAfter: ttl.LaunchPoll}, nil
 	}
 	if !errors.Is(err, instance.ErrNotFound) {
 		return reconcile.Result{}, fmt.Errorf("getting server %s: %w", id, err)
@@ -158,42 +160,38 @@ func (c *Controller) vanished(ctx context.Context, claim *karpv1.NodeClaim, id s
 	})
 }
 
-// failed finds out why the server failed and replaces the claim, whose deletion deletes the server.
+// failed finds out why the server failed and replaces the NodeClaim, whose deletion deletes the server.
 func (c *Controller) failed(ctx context.Context, claim *karpv1.NodeClaim, server *instance.Instance) (reconcile.Result, error) {
 	intent := instance.Intent{Name: server.Name, Flavor: server.Flavor, Zone: server.Zone, BillingPlan: server.BillingPlan}
 	if written, err := cloudprovider.IntentOf(claim); err == nil && written != nil {
 		intent = *written
 	}
-	cause := c.instances.Fault(ctx, intent)
+	cause := c.instances.FailureReason(ctx, intent)
 	if server.Status == statusGone {
 		cause = fmt.Errorf("the server does not exist any more: %w", cause)
 	}
-	result, err := c.replace(ctx, claim)
-	if err != nil || result.RequeueAfter != 0 {
+	// If the NodeClaim has changed since, for example because its node has registered after all, it is checked again.
+	err := c.kubeClient.Delete(ctx, claim.DeepCopy(), client.Preconditions{UID: &claim.UID, ResourceVersion: &claim.ResourceVersion})
+	if result, err := controllers.Patched(err); err != nil || result.RequeueAfter != 0 {
 		return result, err
 	}
-	reason := c.failures.LaunchFailed(ctx, claim, intent, cause)
-	log.FromContext(ctx).Info("replacing a claim whose server failed", "server", claim.Status.ProviderID, "reason", reason, "cause", cause.Error())
+	reason := c.outcomes.LaunchFailed(ctx, claim, intent, cause)
+	log.FromContext(ctx).Info("replaced a NodeClaim whose server failed", "server", claim.Status.ProviderID, "reason", reason, "cause", cause.Error())
 	return reconcile.Result{}, nil
 }
 
-// replace deletes the claim as it was judged: if it has changed since, for example because its node has registered after
-// all, it is judged again.
-func (c *Controller) replace(ctx context.Context, claim *karpv1.NodeClaim) (reconcile.Result, error) {
-	err := c.kubeClient.Delete(ctx, claim.DeepCopy(), client.Preconditions{UID: &claim.UID, ResourceVersion: &claim.ResourceVersion})
-	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: time.Second}, nil
-	}
-	return reconcile.Result{}, client.IgnoreNotFound(err)
+// watched is what Reconcile reads of a NodeClaim.
+type watched struct {
+	providerID                     string
+	launched, registered, deleting bool
 }
 
 // Register adds the controller to the manager.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
-	return controllerruntime.NewControllerManagedBy(m).
-		Named(c.Name()).
-		For(&karpv1.NodeClaim{}, builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool {
-			return cloudprovider.IsManaged(o.(*karpv1.NodeClaim))
-		}))).
-		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
-		Complete(reconcile.AsReconciler(m.GetClient(), c))
+	return controllers.NodeClaims(m, c.Name(), concurrency, func(claim *karpv1.NodeClaim) watched {
+		return watched{
+			providerID: claim.Status.ProviderID, launched: controllers.IsTrue(claim, karpv1.ConditionTypeLaunched),
+			registered: controllers.IsTrue(claim, karpv1.ConditionTypeRegistered), deleting: !claim.DeletionTimestamp.IsZero(),
+		}
+	}).Complete(reconcile.AsReconciler(m.GetClient(), c))
 }

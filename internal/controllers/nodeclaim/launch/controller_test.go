@@ -23,6 +23,8 @@ import (
 	"github.com/awslabs/operatorpkg/status"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -36,16 +38,13 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
-
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 var _ = Describe("Launch outcome", func() {
 	var controller *launch.Controller
 	var claim *karpv1.NodeClaim
 	BeforeEach(func() {
-		controller = launch.NewController(env.Client, env.Instances, env.CloudProvider, env.Recorder, env.Clock)
+		controller = launch.NewController(env.Client, env.Instances, env.CloudProvider, nil, env.Recorder, env.Clock)
 		var err error
 		claim, err = env.Launched(ctx)
 		Expect(err).ToNot(HaveOccurred())
@@ -94,7 +93,7 @@ var _ = Describe("Launch outcome", func() {
 			return env.Capacity.LaunchSeconds(capacity.Launch{Flavor: intent.Flavor, Zone: intent.Zone, ImageID: intent.ImageID})
 		}
 		register := func(after time.Duration) {
-			conditions := claim.StatusConditions(status.WithClock(clocktesting.NewFakeClock(intent.OrderedAt.Add(after))))
+			conditions := claim.StatusConditions(status.WithClock(clocktesting.NewFakeClock(intent.RequestedAt.Add(after))))
 			conditions.SetFalse(karpv1.ConditionTypeRegistered, "NotYet", "")
 			conditions.SetTrue(karpv1.ConditionTypeRegistered)
 		}
@@ -259,6 +258,6 @@ var _ = Describe("Launch outcome", func() {
 		Entry("a claim of another cloud", func(c *karpv1.NodeClaim) { c.Status.ProviderID = "aws:///a/i-1" }),
 	)
 	It("should have a name of its own", func() {
-		Expect(controller.Name()).To(Equal("nodeclaim.launch.bizflycloud"))
+		Expect(controller.Name()).To(Equal("nodeclaim.launch"))
 	})
 })

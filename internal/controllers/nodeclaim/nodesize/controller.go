@@ -21,40 +21,31 @@ package nodesize
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	controllerruntime "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/metrics"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// retry is how soon a NodeClass that has changed meanwhile is written again.
-const retry = time.Second
-
 var shortTotal = metrics.Counter("nodes_smaller_than_planned_total",
 	"Registered nodes that offered pods noticeably less than their instance type promises, while no second node confirmed it. By nodeclass.",
 	metrics.Label("nodeclass"))
 
-// Learner is told what nodes report; flavor.DefaultProvider is one.
+// Learner learns from what nodes report; flavor.DefaultProvider is one.
 type Learner interface {
-	// Observe takes over the size of a registered node of the claim.
+	// Observe learns the size of a registered node of the NodeClaim.
 	Observe(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, claim *karpv1.NodeClaim, node *corev1.Node) flavor.Observation
 }
 
@@ -65,13 +56,13 @@ type Controller struct {
 	recorder   karpevents.Recorder
 }
 
-// NewController makes a Controller.
+// NewController returns a Controller.
 func NewController(kubeClient client.Client, learner Learner, recorder karpevents.Recorder) *Controller {
 	return &Controller{kubeClient: kubeClient, learner: learner, recorder: recorder}
 }
 
 // Name is the controller's name, which core's controllers must not share.
-func (c *Controller) Name() string { return "nodeclaim.nodesize.bizflycloud" }
+func (c *Controller) Name() string { return "nodeclaim.nodesize" }
 
 // Reconcile learns from the node of a registered claim. It runs for each of them when the controller starts, too, so that
 // what was not recorded in time is learned again.
@@ -101,7 +92,7 @@ func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (re
 	return c.record(ctx, nodeClass, claim.Labels[corev1.LabelInstanceTypeStable], seen)
 }
 
-// record writes what is believed by now on the NodeClass.
+// record writes what was learned on the NodeClass.
 func (c *Controller) record(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, flavorName string, seen flavor.Observation) (reconcile.Result, error) {
 	sizes, err := flavor.ParseLearnedSizes(nodeClass)
 	if err != nil {
@@ -114,30 +105,32 @@ func (c *Controller) record(ctx context.Context, nodeClass *v1alpha1.BizflyNodeC
 	updated := nodeClass.DeepCopy()
 	updated.Annotations = lo.Assign(updated.Annotations, map[string]string{v1alpha1.AnnotationLearnedSizes: sizes.String()})
 	// The record is one text: what another flavor's node has added since would be lost without the lock.
-	err = c.kubeClient.Patch(ctx, updated, client.MergeFromWithOptions(nodeClass, client.MergeFromWithOptimisticLock{}))
-	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: retry}, nil
+	result, err := controllers.Patched(c.kubeClient.Patch(ctx, updated, controllers.Locked(nodeClass)))
+	if err != nil {
+		return result, fmt.Errorf("recording the size of nodes on BizflyNodeClass %s: %w", nodeClass.Name, err)
 	}
-	if client.IgnoreNotFound(err) != nil {
-		return reconcile.Result{}, fmt.Errorf("recording the size of nodes on BizflyNodeClass %s: %w", nodeClass.Name, err)
-	}
-	return reconcile.Result{}, nil
+	return result, nil
 }
 
-// hasNode reports whether the claim has a node from which something can be learned.
+// hasNode reports whether the NodeClaim has a node from which something can be learned.
 func hasNode(claim *karpv1.NodeClaim) bool {
-	return cloudprovider.IsManaged(claim) && claim.DeletionTimestamp.IsZero() && claim.Status.NodeName != "" && claim.Status.ImageID != "" &&
-		claim.Labels[corev1.LabelInstanceTypeStable] != "" && claim.StatusConditions().Get(karpv1.ConditionTypeRegistered).IsTrue()
+	return claim.DeletionTimestamp.IsZero() && claim.Status.NodeName != "" && claim.Status.ImageID != "" &&
+		claim.Labels[corev1.LabelInstanceTypeStable] != "" && controllers.IsTrue(claim, karpv1.ConditionTypeRegistered)
 }
 
 // Register adds the controller to the manager. One at a time is enough, since only the first nodes of a flavor have
 // anything new to say, and does not conflict with itself.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
-	return controllerruntime.NewControllerManagedBy(m).
-		Named(c.Name()).
-		For(&karpv1.NodeClaim{}, builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool {
-			return hasNode(o.(*karpv1.NodeClaim))
-		}))).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 1}).
-		Complete(reconcile.AsReconciler(m.GetClient(), c))
+	return controllers.NodeClaims(m, c.Name(), 1, func(claim *karpv1.NodeClaim) watched {
+		return watched{
+			node: hasNode(claim), initialized: controllers.IsTrue(claim, karpv1.ConditionTypeInitialized),
+			hash: claim.Annotations[v1alpha1.AnnotationNodeClassHash],
+		}
+	}).Complete(reconcile.AsReconciler(m.GetClient(), c))
+}
+
+// watched is what Reconcile reads of a NodeClaim. The kubelet reports all of its resources when the node is initialized.
+type watched struct {
+	node, initialized bool
+	hash              string
 }

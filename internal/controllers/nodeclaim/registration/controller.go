@@ -24,10 +24,11 @@ package registration
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	cloudproviderapi "k8s.io/cloud-provider/api"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -40,6 +41,8 @@ import (
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
 // concurrency is enough for hundreds of nodes that register at once.
@@ -50,37 +53,32 @@ type Controller struct {
 	kubeClient client.Client
 }
 
-// NewController makes a Controller.
+// NewController returns a Controller.
 func NewController(kubeClient client.Client) *Controller { return &Controller{kubeClient: kubeClient} }
 
 // Name is the controller's name, which core's controllers must not share.
-func (c *Controller) Name() string { return "nodeclaim.registration.bizflycloud" }
+func (c *Controller) Name() string { return "nodeclaim.registration" }
 
-// Reconcile adds the taint to a node that is being initialised and belongs to a claim that has not registered.
+// Reconcile adds the taint to a node that is being initialised and belongs to a NodeClaim that has not registered.
 func (c *Controller) Reconcile(ctx context.Context, node *corev1.Node) (reconcile.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
 	if !beingInitialised(node) {
 		return reconcile.Result{}, nil
 	}
 	claims := &karpv1.NodeClaimList{}
-	if err := c.kubeClient.List(ctx, claims); err != nil {
+	if err := c.kubeClient.List(ctx, claims, client.UnsafeDisableDeepCopy); err != nil {
 		return reconcile.Result{}, fmt.Errorf("listing NodeClaims: %w", err)
 	}
-	if !lo.ContainsBy(claims.Items, func(claim karpv1.NodeClaim) bool { return expects(&claim, node) }) {
+	if !slices.ContainsFunc(claims.Items, func(claim karpv1.NodeClaim) bool { return expects(&claim, node) }) {
 		return reconcile.Result{}, nil
 	}
 	updated := node.DeepCopy()
 	updated.Spec.Taints = append(updated.Spec.Taints, karpv1.UnregisteredNoExecuteTaint)
 	// Without the lock, a node that core has registered since would get the taint back and never lose it.
-	err := c.kubeClient.Patch(ctx, updated, client.MergeFromWithOptions(node, client.MergeFromWithOptimisticLock{}))
-	if apierrors.IsConflict(err) {
-		// What has changed it makes another event.
-		return reconcile.Result{}, nil
-	}
-	return reconcile.Result{}, client.IgnoreNotFound(err)
+	return controllers.Patched(c.kubeClient.Patch(ctx, updated, controllers.Locked(node)))
 }
 
-// beingInitialised says whether the cloud controller manager has still to look at the node, and core too.
+// beingInitialised reports whether neither the cloud controller manager nor core has processed the node yet.
 func beingInitialised(node *corev1.Node) bool {
 	_, registered := node.Labels[karpv1.NodeRegisteredLabelKey]
 	has := func(key string) bool {
@@ -90,10 +88,11 @@ func beingInitialised(node *corev1.Node) bool {
 		has(cloudproviderapi.TaintExternalCloudProvider) && !has(karpv1.UnregisteredTaintKey)
 }
 
-// expects says whether the node is that of the claim's server: a node is named like its server, and that name is unique
-// for ever.
+// expects reports whether the node is that of the NodeClaim's server: a node is named like its server, and that name is never
+// used again. Only a launch intent that contains the name is parsed, since each new node asks of all NodeClaims.
 func expects(claim *karpv1.NodeClaim, node *corev1.Node) bool {
-	if !cloudprovider.IsManaged(claim) || !claim.StatusConditions().Get(karpv1.ConditionTypeRegistered).IsUnknown() {
+	if !strings.Contains(claim.Annotations[v1alpha1.AnnotationLaunchIntent], node.Name) || !cloudprovider.IsManaged(claim) ||
+		controllers.IsTrue(claim, karpv1.ConditionTypeRegistered) {
 		return false
 	}
 	intent, err := cloudprovider.IntentOf(claim)

@@ -29,12 +29,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
-	controllerruntime "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
@@ -42,22 +38,16 @@ import (
 	nodeutils "sigs.k8s.io/karpenter/pkg/utils/node"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/metrics"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
 
-const (
-	// StartFor is how long a stopped server is started again and again before that is left to the user.
-	StartFor = 10 * time.Minute
-	// runningInterval and stoppedInterval are how often servers are checked; all NodeClaims share one list of servers.
-	runningInterval = time.Minute
-	stoppedInterval = 30 * time.Second
-	concurrency     = 10
-)
+const concurrency = 10
 
 // Controller reports the state of servers.
 type Controller struct {
@@ -73,7 +63,7 @@ func NewController(kubeClient client.Client, instances instance.Provider, record
 }
 
 // Name is the controller's name, which core's controllers must not share.
-func (c *Controller) Name() string { return "nodeclaim.repair.bizflycloud" }
+func (c *Controller) Name() string { return "nodeclaim.repair" }
 
 // Reconcile compares the server of a NodeClaim with the condition of its Node. A kubelet that is Ready runs, whatever the
 // cloud's record says, so that an API which is wrong about all servers at once condemns no node.
@@ -88,29 +78,33 @@ func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (re
 		// Without its Node the NodeClaim is core's to end.
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	state, err := c.state(ctx, id)
+	maxAge := time.Duration(0)
+	if nodeutils.GetCondition(node, corev1.NodeReady).Status == corev1.ConditionTrue {
+		maxAge = ttl.PeriodicServers
+	}
+	state, err := c.state(ctx, id, maxAge)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	switch {
 	case state == v1alpha1.ReasonServerRunning:
-		return reconcile.Result{RequeueAfter: runningInterval}, c.running(ctx, claim, node)
+		return reconcile.Result{RequeueAfter: ttl.RunningServer}, c.running(ctx, claim, node)
 	case state == "":
-		return reconcile.Result{RequeueAfter: stoppedInterval}, nil
+		return reconcile.Result{RequeueAfter: ttl.StoppedServer}, nil
 	case nodeutils.GetCondition(node, corev1.NodeReady).Status == corev1.ConditionTrue:
-		return reconcile.Result{RequeueAfter: stoppedInterval}, nil
+		return reconcile.Result{RequeueAfter: ttl.StoppedServer}, nil
 	}
-	return reconcile.Result{RequeueAfter: stoppedInterval}, c.notRunning(ctx, claim, node, id, state)
+	return reconcile.Result{RequeueAfter: ttl.StoppedServer}, c.notRunning(ctx, claim, node, id, state)
 }
 
 // state returns the reason that the server gives the condition; empty while it is on its way from one state to another.
-func (c *Controller) state(ctx context.Context, id string) (string, error) {
-	servers, err := c.instances.List(ctx)
+func (c *Controller) state(ctx context.Context, id string, maxAge time.Duration) (string, error) {
+	servers, err := c.instances.Snapshot(ctx, maxAge)
 	if err != nil {
-		return "", fmt.Errorf("listing servers: %w", err)
+		return "", err
 	}
-	server, found := lo.Find(servers, func(s *instance.Instance) bool { return s.ID == id })
-	if !found {
+	server := servers.Get(id)
+	if server == nil {
 		// The list may be older than the server.
 		server, err = c.instances.Get(ctx, id)
 		if errors.Is(err, instance.ErrNotFound) {
@@ -142,7 +136,7 @@ func (c *Controller) notRunning(ctx context.Context, claim *karpv1.NodeClaim, no
 	}
 	message, failed := "node repair replaces the node where the feature gate NodeRepair is on", false
 	if reason == v1alpha1.ReasonServerStopped && nodeClass.Spec.StoppedServerPolicy == v1alpha1.StoppedServerPolicyStart {
-		message, failed = c.start(ctx, id, known && c.clock.Since(before.LastTransitionTime.Time) >= StartFor)
+		message, failed = c.start(ctx, id, known && c.clock.Since(before.LastTransitionTime.Time) >= ttl.Start)
 	}
 	if known && before.Reason == reason && before.Message == message {
 		return nil
@@ -164,18 +158,18 @@ func (c *Controller) notRunning(ctx context.Context, claim *karpv1.NodeClaim, no
 // attempt and the same failure is to be reported once.
 func (c *Controller) start(ctx context.Context, id string, tooLate bool) (message string, failed bool) {
 	if tooLate {
-		return fmt.Sprintf("it was not running %s after the first attempt to start it, and is not started again", StartFor), true
+		return fmt.Sprintf("it was not running %s after the first attempt to start it, and is not started again", ttl.Start), true
 	}
 	err := c.instances.Start(ctx, id)
 	if err == nil || errors.Is(err, instance.ErrNotFound) {
-		return fmt.Sprintf("it is started again, for up to %s", StartFor), false
+		return fmt.Sprintf("it is started again, for up to %s", ttl.Start), false
 	}
 	class := bizfly.ClassUnknown
 	var rejection *bizfly.APIError
 	if errors.As(err, &rejection) {
 		class = rejection.Class
 	}
-	return fmt.Sprintf("BizFly Cloud rejected the request to start it (%s); it is repeated for up to %s", class, StartFor), true
+	return fmt.Sprintf("BizFly Cloud rejected the request to start it (%s); it is repeated for up to %s", class, ttl.Start), true
 }
 
 // running reports that a server which did not run runs again.
@@ -209,13 +203,9 @@ func (c *Controller) patch(ctx context.Context, node *corev1.Node, status corev1
 
 // Register adds the controller to the manager.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
-	return controllerruntime.NewControllerManagedBy(m).
-		Named(c.Name()).
-		For(&karpv1.NodeClaim{}, builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool {
-			return cloudprovider.IsManaged(o.(*karpv1.NodeClaim))
-		}))).
-		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
-		Complete(reconcile.AsReconciler(m.GetClient(), c))
+	return controllers.NodeClaims(m, c.Name(), concurrency, func(claim *karpv1.NodeClaim) [3]string {
+		return [3]string{claim.Status.ProviderID, claim.Status.NodeName, claim.DeletionTimestamp.String()}
+	}).Complete(reconcile.AsReconciler(m.GetClient(), c))
 }
 
 const labelReason = "reason"

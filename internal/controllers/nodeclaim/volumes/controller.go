@@ -14,14 +14,13 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package volumes records on a claim, before its node registers, which disks and network interfaces were attached to its
+// Package volumes records on a NodeClaim, before its node registers, which disks and network interfaces were attached to its
 // server. What was there before any pod could run is the server's own, and that record is what later allows a disk to be
 // deleted and an address to be released.
 package volumes
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -41,18 +40,15 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
 
 const (
-	// pollInterval is how often a server is looked at before its node registers.
-	pollInterval = 5 * time.Second
-	// latePollInterval is how often it is afterwards, when nothing is urgent any more.
-	latePollInterval = time.Minute
 	// concurrency is enough for hundreds of launches, which share one list of the servers.
 	concurrency = 10
-	// claimVolumePrefix begins the names of volumes that the CSI driver makes for PersistentVolumeClaims.
+	// claimVolumePrefix begins the names of volumes that the CSI driver creates for PersistentVolumeClaims.
 	claimVolumePrefix = "pvc-"
 )
 
@@ -62,15 +58,15 @@ type Controller struct {
 	instances  instance.Provider
 }
 
-// NewController makes a Controller.
+// NewController returns a Controller.
 func NewController(kubeClient client.Client, instances instance.Provider) *Controller {
 	return &Controller{kubeClient: kubeClient, instances: instances}
 }
 
 // Name is the controller's name, which core's controllers must not share.
-func (c *Controller) Name() string { return "nodeclaim.volumes.bizflycloud" }
+func (c *Controller) Name() string { return "nodeclaim.volumes" }
 
-// Reconcile records the disks of a claim's server once the server runs.
+// Reconcile records the disks of a NodeClaim's server once the server runs.
 func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (reconcile.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
 	if _, recorded := claim.Annotations[v1alpha1.AnnotationOwnedVolumes]; recorded || !claim.DeletionTimestamp.IsZero() {
@@ -81,13 +77,14 @@ func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (re
 		return reconcile.Result{}, nil
 	}
 	registered := claim.StatusConditions().Get(karpv1.ConditionTypeRegistered).IsTrue()
-	again := reconcile.Result{RequeueAfter: lo.Ternary(registered, latePollInterval, pollInterval)}
-	servers, err := c.instances.List(ctx)
+	again := reconcile.Result{RequeueAfter: lo.Ternary(registered, ttl.VolumesLateInterval, ttl.VolumesInterval)}
+	// A list that is older than the NodeClaim's own state can lack disks, and then it is read again; it cannot have others.
+	servers, err := c.instances.Snapshot(ctx, again.RequeueAfter)
 	if err != nil {
-		return reconcile.Result{}, fmt.Errorf("listing servers: %w", err)
+		return reconcile.Result{}, err
 	}
-	server, found := lo.Find(servers, func(s *instance.Instance) bool { return s.ID == id })
-	if !found || server.Status != instance.StatusActive {
+	server := servers.Get(id)
+	if server == nil || server.Status != instance.StatusActive {
 		// A server that is being built may not list all of its disks yet.
 		return again, nil
 	}
@@ -97,11 +94,13 @@ func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (re
 	}
 	updated := claim.DeepCopy()
 	updated.Annotations = lo.Assign(updated.Annotations, map[string]string{v1alpha1.AnnotationOwnedVolumes: strings.Join(owned, ",")})
-	if addresses := c.ownedAddresses(ctx, id, registered); len(addresses) > 0 {
-		updated.Annotations[v1alpha1.AnnotationOwnedAddresses] = strings.Join(addresses, ",")
-	}
 	if !registered {
-		updated.Annotations[v1alpha1.AnnotationDelivered] = cloudprovider.Delivered(server, c.ports(ctx))
+		// The addresses that the server was launched with: later a user may attach another.
+		ports := c.ports(ctx)
+		if addresses := instance.AddressesOf(ports, id); len(addresses) > 0 {
+			updated.Annotations[v1alpha1.AnnotationOwnedAddresses] = strings.Join(addresses, ",")
+		}
+		updated.Annotations[v1alpha1.AnnotationDelivered] = cloudprovider.Delivered(server, ports)
 	}
 	// The lock is what makes "before registration" true: a claim that has registered since the list was read conflicts.
 	err = c.kubeClient.Patch(ctx, updated, client.MergeFromWithOptions(claim, client.MergeFromWithOptimisticLock{}))
@@ -111,26 +110,13 @@ func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (re
 	return reconcile.Result{}, client.IgnoreNotFound(err)
 }
 
-// ownedAddresses returns the ids of the interfaces that the server got at its order: later somebody may attach another.
-// The record of the disks does not wait for them, because without it no disk is ever deleted, and what the cloud has
-// named after the server is found without a record.
-func (c *Controller) ownedAddresses(ctx context.Context, id string, registered bool) []string {
-	if registered {
-		return nil
-	}
-	addresses, err := c.instances.Addresses(ctx, id)
-	if err != nil {
-		log.FromContext(ctx).Error(err, "recording the addresses of a server", "server", id)
-	}
-	return addresses
-}
-
-// ports are the interfaces of the project's servers. The record does not wait for them either: without them networks are
-// compared as they are.
+// ports are the interfaces of the project's servers. The record of the disks does not wait for them, because without it no disk
+// is ever deleted, and what the cloud has named after the server is found without a record; without them, networks are compared
+// as they are.
 func (c *Controller) ports(ctx context.Context) []instance.Port {
-	ports, err := c.instances.Ports(ctx)
+	ports, err := c.instances.Ports(ctx, 0)
 	if err != nil {
-		log.FromContext(ctx).Error(err, "recording the networks of servers")
+		log.FromContext(ctx).Error(err, "recording the addresses and networks of servers")
 	}
 	return ports
 }
@@ -154,7 +140,9 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
 		For(&karpv1.NodeClaim{}, builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool {
-			return cloudprovider.IsManaged(o.(*karpv1.NodeClaim))
+			// The events of NodeClaims whose record is written, which is all but a few, cost nothing.
+			_, recorded := o.GetAnnotations()[v1alpha1.AnnotationOwnedVolumes]
+			return !recorded && cloudprovider.IsManaged(o.(*karpv1.NodeClaim))
 		}))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
 		Complete(reconcile.AsReconciler(m.GetClient(), c))

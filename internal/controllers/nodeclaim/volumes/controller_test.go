@@ -25,6 +25,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/volumes"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -51,6 +52,7 @@ var _ = Describe("Owned volumes", func() {
 	}
 	look := func() reconcile.Result {
 		GinkgoHelper()
+		env.Instances.Flush()
 		result, err := controller.Reconcile(ctx, claim)
 		Expect(err).ToNot(HaveOccurred())
 		return result
@@ -73,8 +75,9 @@ var _ = Describe("Owned volumes", func() {
 		look()
 		live := &karpv1.NodeClaim{}
 		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), live)).To(Succeed())
-		expected, err := env.Instances.Addresses(ctx, id())
+		ports, err := env.Instances.Ports(ctx, 0)
 		Expect(err).ToNot(HaveOccurred())
+		expected := instance.AddressesOf(ports, id())
 		Expect(expected).To(HaveLen(2))
 		Expect(cloudprovider.OwnedAddresses(live)).To(Equal(expected))
 
@@ -132,6 +135,6 @@ var _ = Describe("Owned volumes", func() {
 		Expect(look()).To(Equal(reconcile.Result{}))
 	})
 	It("should have a name of its own", func() {
-		Expect(controller.Name()).To(Equal("nodeclaim.volumes.bizflycloud"))
+		Expect(controller.Name()).To(Equal("nodeclaim.volumes"))
 	})
 })

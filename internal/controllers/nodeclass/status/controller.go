@@ -40,10 +40,10 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -77,7 +77,7 @@ type Controller struct {
 // NewController makes the controller.
 func NewController(
 	kubeClient client.Client, recorder karpevents.Recorder, clk clock.Clock,
-	zones zone.Provider, images image.Provider, networks network.Provider, bootstraps bootstrap.Provider, flavors flavor.Provider,
+	catalog catalog.Provider, images image.Provider, networks network.Provider, bootstraps bootstrap.Provider, flavors flavor.Provider,
 ) *Controller {
 	return &Controller{
 		kubeClient: kubeClient,
@@ -86,12 +86,12 @@ func NewController(
 		// In this order: zones depend on networks, disks on zones and image, and flavors on zones and disks.
 		concerns: []concern{
 			&networksConcern{networks: networks},
-			&zonesConcern{zones: zones, networks: networks},
+			&zonesConcern{catalog: catalog, networks: networks},
 			&imageConcern{images: images},
 			&firewallsConcern{networks: networks},
 			&sshKeyConcern{networks: networks},
 			&bootstrapConcern{bootstraps: bootstraps, recorder: recorder},
-			&disksConcern{zones: zones},
+			&disksConcern{catalog: catalog},
 			&flavorsConcern{flavors: flavors},
 			&egressConcern{networks: networks},
 		},

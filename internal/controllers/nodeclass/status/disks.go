@@ -24,8 +24,8 @@ import (
 
 	"github.com/samber/lo"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -39,19 +39,20 @@ const (
 // disksConcern says whether there is a zone and a category in which all disks of a server can be had, and whether the root
 // disk is large enough for the image.
 type disksConcern struct {
-	zones zone.Provider
+	catalog catalog.Provider
 }
 
 func (*disksConcern) conditionType() string { return v1alpha1.ConditionTypeDisksReady }
 
 func (c *disksConcern) resolve(_ context.Context, nodeClass *v1alpha1.BizflyNodeClass) finding {
-	if _, err := c.zones.Zones(); err != nil {
+	snapshot, err := c.catalog.Snapshot()
+	if err != nil {
 		return unavailable(err)
 	}
 	if len(nodeClass.Status.Zones) == 0 {
 		return awaiting(reasonAwaitingZones, "volume types depend on the zones, which are not known yet")
 	}
-	disks := zone.Disks(&nodeClass.Spec)
+	disks := catalog.Disks(&nodeClass.Spec)
 	if image := nodeClass.Status.Image(); image != nil && int(image.MinDiskGiB) > disks[0].GiB {
 		return missing(reasonRootDiskTooSmall, fmt.Sprintf("spec.rootDisk.size: %dGi is too small for the %s %s (%s), which needs %dGi; set at least %dGi",
 			disks[0].GiB, lo.CoalesceOrEmpty(image.Type, v1alpha1.ImageTypeImage), image.Name, image.ID, image.MinDiskGiB,
@@ -60,14 +61,14 @@ func (c *disksConcern) resolve(_ context.Context, nodeClass *v1alpha1.BizflyNode
 	var found []v1alpha1.VolumeTypeStatus
 	var without []string
 	for _, in := range nodeClass.Status.Zones {
-		here := c.volumeTypes(disks, in)
+		here := volumeTypes(snapshot, disks, in)
 		if len(here) == 0 {
 			without = append(without, in)
 		}
 		found = append(found, here...)
 	}
 	if len(found) == 0 {
-		return c.verdict(disks, nodeClass.Status.Zones)
+		return verdict(snapshot, disks, nodeClass.Status.Zones)
 	}
 	nodeClass.Status.VolumeTypes = found[:min(len(found), maxVolumeTypes)]
 	return fine(lo.Map(without, func(in string, _ int) string {
@@ -76,22 +77,22 @@ func (c *disksConcern) resolve(_ context.Context, nodeClass *v1alpha1.BizflyNode
 }
 
 // volumeTypes are those that root disks get in the zone, for the categories in which all disks can be had.
-func (c *disksConcern) volumeTypes(disks []zone.Disk, in string) []v1alpha1.VolumeTypeStatus {
-	return lo.FilterMap(c.zones.Categories(), func(category string, _ int) (v1alpha1.VolumeTypeStatus, bool) {
-		sold := lo.EveryBy(disks, func(disk zone.Disk) bool {
-			_, ok := disk.In(c.zones, in, category)
+func volumeTypes(snapshot *catalog.Snapshot, disks []catalog.Disk, in string) []v1alpha1.VolumeTypeStatus {
+	return lo.FilterMap(snapshot.Categories(), func(category string, _ int) (v1alpha1.VolumeTypeStatus, bool) {
+		sold := lo.EveryBy(disks, func(disk catalog.Disk) bool {
+			_, ok := disk.In(snapshot, in, category)
 			return ok
 		})
-		name, _ := disks[0].In(c.zones, in, category)
+		name, _ := disks[0].In(snapshot, in, category)
 		return v1alpha1.VolumeTypeStatus{Zone: in, Category: category, Name: name}, sold
 	})
 }
 
 // verdict names the disk that cannot be had at all or, where each could be had, that they cannot be had together.
-func (c *disksConcern) verdict(disks []zone.Disk, zones []string) finding {
-	available := lookup.Shorten(lo.FlatMap(zones, func(in string, _ int) []string { return c.zones.VolumeTypes(in) }))
+func verdict(snapshot *catalog.Snapshot, disks []catalog.Disk, zones []string) finding {
+	available := lookup.Shorten(lo.FlatMap(zones, func(in string, _ int) []string { return snapshot.VolumeTypesIn(in) }))
 	for _, disk := range disks {
-		if !slices.ContainsFunc(zones, func(in string) bool { return len(c.volumeTypes([]zone.Disk{disk}, in)) > 0 }) {
+		if !slices.ContainsFunc(zones, func(in string) bool { return len(volumeTypes(snapshot, []catalog.Disk{disk}, in)) > 0 }) {
 			return missing(reasonDiskNotSold, fmt.Sprintf("%s is not sold in zones %v; volume types there: %v; use %s.type (SSD or HDD) or one of these",
 				disk, zones, available, disk.Field))
 		}
@@ -101,6 +102,6 @@ func (c *disksConcern) verdict(disks []zone.Disk, zones []string) finding {
 		describe(disks), zones, available))
 }
 
-func describe(disks []zone.Disk) string {
-	return strings.Join(lo.Uniq(lo.Map(disks, func(disk zone.Disk, _ int) string { return disk.String() })), ", ")
+func describe(disks []catalog.Disk) string {
+	return strings.Join(lo.Uniq(lo.Map(disks, func(disk catalog.Disk, _ int) string { return disk.String() })), ", ")
 }

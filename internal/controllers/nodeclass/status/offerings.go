@@ -29,10 +29,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -109,7 +109,7 @@ func launchable(it *cloudprovider.InstanceType, zone string) bool {
 }
 
 func noFlavors(nodeClass *v1alpha1.BizflyNodeClass) string {
-	asked := []string{fmt.Sprintf("spec.billingPlan %q", nodeClass.EffectiveBillingPlan()), describe(zone.Disks(&nodeClass.Spec))}
+	asked := []string{fmt.Sprintf("spec.billingPlan %q", nodeClass.EffectiveBillingPlan()), describe(catalog.Disks(&nodeClass.Spec))}
 	if terms := nodeClass.Spec.FlavorSelectorTerms; len(terms) > 0 {
 		asked = append(asked, "spec.flavorSelectorTerms ("+strings.Join(lo.Map(terms, func(t v1alpha1.FlavorSelectorTerm, _ int) string { return termOf(t) }), ", or ")+")")
 	}
@@ -119,18 +119,19 @@ func noFlavors(nodeClass *v1alpha1.BizflyNodeClass) string {
 // zonesConcern finds the zones in which servers may be launched: those that the region has open, that the spec allows,
 // and in which servers can have a port in every network. They are also the domains over which pods are spread.
 type zonesConcern struct {
-	zones    zone.Provider
+	catalog  catalog.Provider
 	networks network.Provider
 }
 
 func (*zonesConcern) conditionType() string { return v1alpha1.ConditionTypeZonesReady }
 
 func (c *zonesConcern) resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) finding {
-	all, err := c.zones.Zones()
+	snapshot, err := c.catalog.Snapshot()
 	if err != nil {
 		return unavailable(err)
 	}
-	names := lo.Map(all, func(z zone.Zone, _ int) string { return z.Name })
+	all := snapshot.Zones()
+	names := lo.Map(all, func(z catalog.Zone, _ int) string { return z.Name })
 	for i, wanted := range nodeClass.Spec.Zones {
 		if !slices.Contains(names, wanted) {
 			return missing(reasonZoneNotFound, fmt.Sprintf("spec.zones[%d]: no zone of the region matches %q; available: %v", i, wanted, lookup.Shorten(names)))
@@ -153,7 +154,7 @@ func (c *zonesConcern) resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 }
 
 // usableZones also says of each zone that was asked for and is left out why.
-func usableZones(all []zone.Zone, wanted []string, networks []network.Network) (usable, excluded []string) {
+func usableZones(all []catalog.Zone, wanted []string, networks []network.Network) (usable, excluded []string) {
 	for _, z := range all {
 		if len(wanted) > 0 && !slices.Contains(wanted, z.Name) {
 			continue

@@ -47,10 +47,10 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
 const clusterToken = "s3cr3t-cluster-token"
@@ -60,18 +60,9 @@ var (
 	env *coretest.Environment
 )
 
-func TestStatus(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "NodeClassStatus")
-}
+func TestStatus(t *testing.T) { suite.Run(t, "NodeClassStatus") }
 
-var _ = BeforeSuite(func() {
-	env = coretest.NewEnvironment(coretest.WithCRDs(apis.CRDs...))
-})
-
-var _ = AfterSuite(func() {
-	Expect(env.Stop()).To(Succeed())
-})
+var _ = unit.APIServer(&env)
 
 // world is a cloud and a controller that looks at it through all real providers.
 type world struct {
@@ -115,13 +106,12 @@ func newUnreadWorld(sold *cloud.Catalog, configure func(*bootstrap.Config)) *wor
 		BKEJoinEndpoint: bke.JoinEndpoint, BKELogEndpoint: bke.LogEndpoint,
 	}
 	configure(&config)
-	zones := zone.NewDefaultProvider(w.catalog, zone.Config{})
 	bootstraps := bootstrap.NewDefaultProvider(config, w.catalog)
 	w.marks = capacity.NewDefaultProvider(clocktesting.NewFakeClock(time.Now()))
-	w.flavors = flavor.NewDefaultProvider(w.catalog, zones, w.marks, pricing.NewDefaultProvider(pricing.DefaultTable), bootstraps, env.Client,
+	w.flavors = flavor.NewDefaultProvider(w.catalog, w.marks, pricing.NewDefaultProvider(pricing.DefaultTable), bootstraps, env.Client,
 		options.NewStore(nil))
 	w.controller = status.NewController(env.Client, karpevents.Recorder(w.recorder), w.clock,
-		zones, image.NewDefaultProvider(api, w.catalog, w.lists), network.NewDefaultProvider(api, w.catalog, w.lists), bootstraps, w.flavors)
+		w.catalog, image.NewDefaultProvider(api, w.catalog, w.lists), network.NewDefaultProvider(api, w.catalog, w.lists), bootstraps, w.flavors)
 	return w
 }
 

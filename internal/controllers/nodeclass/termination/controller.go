@@ -20,11 +20,9 @@ package termination
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/awslabs/operatorpkg/object"
 	"github.com/samber/lo"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -41,18 +39,13 @@ import (
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 	nodeclaimutils "sigs.k8s.io/karpenter/pkg/utils/nodeclaim"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-const (
-	concurrency = 5
-
-	// requeueWaiting is for a deletion of a NodeClaim that was not seen; those that are seen start the controller at once.
-	requeueWaiting = time.Minute
-	// requeueConflict is a moment, in which the write that came between reaches the cache.
-	requeueConflict = time.Second
-)
+const concurrency = 5
 
 // Controller is nodeclass.termination.
 type Controller struct {
@@ -60,7 +53,7 @@ type Controller struct {
 	recorder   karpevents.Recorder
 }
 
-// NewController makes the controller.
+// NewController returns the Controller.
 func NewController(kubeClient client.Client, recorder karpevents.Recorder) *Controller {
 	return &Controller{kubeClient: kubeClient, recorder: recorder}
 }
@@ -81,12 +74,12 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 	}
 	nodeClaims := &karpv1.NodeClaimList{}
 	if err := c.kubeClient.List(ctx, nodeClaims, nodeclaimutils.ForNodeClass(nodeClass)); err != nil {
-		return reconcile.Result{}, fmt.Errorf("listing NodeClaims, %w", err)
+		return reconcile.Result{}, fmt.Errorf("listing NodeClaims: %w", err)
 	}
 	if len(nodeClaims.Items) > 0 {
 		names := lo.Map(nodeClaims.Items, func(nc karpv1.NodeClaim, _ int) string { return nc.Name })
 		c.recorder.Publish(events.WaitingOnNodeClaimTermination(nodeClass, names))
-		return reconcile.Result{RequeueAfter: requeueWaiting}, nil
+		return reconcile.Result{RequeueAfter: ttl.NodeClassInUse}, nil
 	}
 	controllerutil.RemoveFinalizer(nodeClass, v1alpha1.TerminationFinalizer)
 	return c.patch(ctx, stored, nodeClass)
@@ -96,15 +89,12 @@ func (c *Controller) patch(ctx context.Context, stored, nodeClass *v1alpha1.Bizf
 	if len(stored.Finalizers) == len(nodeClass.Finalizers) {
 		return reconcile.Result{}, nil
 	}
-	// The lock, because a merge patch replaces the list of finalizers as a whole and would drop somebody else's.
-	err := c.kubeClient.Patch(ctx, nodeClass, client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{}))
-	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: requeueConflict}, nil
+	// The lock, because a merge patch replaces the list of finalizers and would drop one that was added meanwhile.
+	result, err := controllers.Patched(c.kubeClient.Patch(ctx, nodeClass, controllers.Locked(stored)))
+	if err != nil {
+		return result, fmt.Errorf("patching finalizers: %w", err)
 	}
-	if client.IgnoreNotFound(err) != nil {
-		return reconcile.Result{}, fmt.Errorf("patching finalizers, %w", err)
-	}
-	return reconcile.Result{}, nil
+	return result, nil
 }
 
 // Register adds the controller to the manager. The last NodeClaim's deletion frees the NodeClass at once.

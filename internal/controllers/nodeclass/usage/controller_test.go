@@ -44,7 +44,7 @@ func stored() *v1alpha1.BizflyNodeClass {
 }
 
 func controller() *usage.Controller {
-	return usage.NewController(env.Client, env.Recorder, env.Clock, env.Catalog)
+	return usage.NewController(env.Client, env.Recorder, env.Clock, env.Catalog, env.CloudProvider)
 }
 
 // look reconciles the NodeClass once and returns what is stored then.
@@ -185,7 +185,7 @@ var _ = Describe("A saving plan", func() {
 		pool("static", lo.ToPtr[int64](2))
 		change(saving)
 		Expect(suitable()).To(HaveValue(And(HaveField("Status", BeEquivalentTo("False")), HaveField("Reason", reason), HaveField("Message", And(
-			ContainSubstring("NodePools [a-dynamic b-dynamic] make and remove nodes"), ContainSubstring("use OnDemand for them, or give them spec.replicas"))))))
+			ContainSubstring("NodePools [a-dynamic b-dynamic] launch and delete nodes"), ContainSubstring("use OnDemand for them, or give them spec.replicas"))))))
 		look()
 		Expect(env.Recorder.Calls(reason)).To(Equal(1))
 	})
@@ -271,7 +271,7 @@ var _ = Describe("The controller", func() {
 		} {
 			Expect(manager.GetFieldIndexer().IndexField(ctx, &karpv1.NodePool{}, field, index)).To(Succeed())
 		}
-		Expect(usage.NewController(manager.GetClient(), env.Recorder, env.Clock, env.Catalog).Register(ctx, manager)).To(Succeed())
+		Expect(usage.NewController(manager.GetClient(), env.Recorder, env.Clock, env.Catalog, env.CloudProvider).Register(ctx, manager)).To(Succeed())
 		run(manager)
 		current := func(conditionType string) func() *status.Condition {
 			return func() *status.Condition {

@@ -17,8 +17,6 @@ limitations under the License.
 package usage_test
 
 import (
-	"time"
-
 	"github.com/awslabs/operatorpkg/status"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -31,6 +29,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/usage"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -60,9 +59,9 @@ var _ = Describe("The package of the BKE cluster", func() {
 	room := func(maxNodes int) *status.Condition {
 		GinkgoHelper()
 		cached()
-		result, err := usage.NewController(env.Client, env.Recorder, env.Clock, packaged{maxNodes}).Reconcile(ctx, stored())
+		result, err := usage.NewController(env.Client, env.Recorder, env.Clock, packaged{maxNodes}, env.CloudProvider).Reconcile(ctx, stored())
 		Expect(err).ToNot(HaveOccurred())
-		Expect(result.RequeueAfter).To(Equal(2*time.Minute), "a package may be changed without any event")
+		Expect(result.RequeueAfter).To(Equal(ttl.NodeClassConditions), "a package may be changed without any event")
 		Expect(stored().StatusConditions().Root().IsTrue()).To(BeTrue(), "Ready does not depend on it")
 		return stored().StatusConditions(status.WithObservedOnly()).Get(v1alpha1.ConditionTypePackageRoomAvailable)
 	}

@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package capacitytype tells the users of a NodePool that allows only capacity types that this cloud does not sell, before
-// a pod waits for it in vain: by an event, and by a condition that stays as long as that is so.
+// Package capacitytype reports a NodePool that allows only capacity types that BizFly Cloud does not offer, before a pod waits
+// for it in vain: by an event, and by a condition that stays as long as that is so.
 package capacitytype
 
 import (
@@ -23,7 +23,6 @@ import (
 	"fmt"
 
 	"github.com/awslabs/operatorpkg/status"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -37,33 +36,34 @@ import (
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// ConditionTypeCapacityTypeSupported is False on a NodePool whose capacity types cannot be bought, and absent otherwise.
+// ConditionTypeCapacityTypeSupported is False on a NodePool whose capacity types are not offered, and absent otherwise.
 // It is no part of the NodePool's Ready, which is core's.
 const ConditionTypeCapacityTypeSupported = "CapacityTypeSupported"
 
 // concurrency is enough, since NodePools are few and change seldom.
 const concurrency = 2
 
-// Controller looks at NodePools.
+// Controller checks NodePools.
 type Controller struct {
 	kubeClient client.Client
 	recorder   karpevents.Recorder
 	clock      clock.Clock
 }
 
-// NewController makes a Controller.
+// NewController returns a Controller.
 func NewController(kubeClient client.Client, recorder karpevents.Recorder, clk clock.Clock) *Controller {
 	return &Controller{kubeClient: kubeClient, recorder: recorder, clock: clk}
 }
 
 // Name is the controller's name, which core's controllers must not share.
-func (c *Controller) Name() string { return "nodepool.capacitytype.bizflycloud" }
+func (c *Controller) Name() string { return "nodepool.capacitytype" }
 
-// Reconcile says whether the NodePool can ever launch anything.
+// Reconcile reports whether the NodePool can ever launch anything.
 func (c *Controller) Reconcile(ctx context.Context, pool *karpv1.NodePool) (reconcile.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
 	if !ours(pool) || !pool.DeletionTimestamp.IsZero() {
@@ -80,24 +80,15 @@ func (c *Controller) Reconcile(ctx context.Context, pool *karpv1.NodePool) (reco
 		if err := updated.StatusConditions(status.WithClock(c.clock)).Clear(ConditionTypeCapacityTypeSupported); err != nil {
 			return reconcile.Result{}, fmt.Errorf("clearing the condition %s: %w", ConditionTypeCapacityTypeSupported, err)
 		}
-		return c.patch(ctx, pool, updated)
+		return controllers.Patched(c.kubeClient.Status().Patch(ctx, updated, controllers.Locked(pool)))
 	}
 	c.recorder.Publish(events.NodePoolCapacityTypeUnsupported(pool, allowed.String()))
 	if !updated.StatusConditions(status.WithClock(c.clock)).SetFalse(ConditionTypeCapacityTypeSupported,
 		events.ReasonCapacityTypeUnsupported, events.CapacityTypeAdvice(allowed.String())) {
 		return reconcile.Result{}, nil
 	}
-	return c.patch(ctx, pool, updated)
-}
-
-// patch writes the conditions. Core writes others of the same list, which is replaced as a whole, hence the lock.
-func (c *Controller) patch(ctx context.Context, stored, updated *karpv1.NodePool) (reconcile.Result, error) {
-	err := c.kubeClient.Status().Patch(ctx, updated, client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{}))
-	if apierrors.IsConflict(err) {
-		// What has changed it makes another event.
-		return reconcile.Result{}, nil
-	}
-	return reconcile.Result{}, client.IgnoreNotFound(err)
+	// Core writes other conditions of the same list, hence the lock.
+	return controllers.Patched(c.kubeClient.Status().Patch(ctx, updated, controllers.Locked(pool)))
 }
 
 func ours(pool *karpv1.NodePool) bool {

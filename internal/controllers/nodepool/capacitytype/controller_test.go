@@ -52,7 +52,7 @@ var _ = Describe("The capacity types of a NodePool", func() {
 			condition := pool.StatusConditions().Get(capacitytype.ConditionTypeCapacityTypeSupported)
 			Expect(condition.IsFalse()).To(BeTrue())
 			Expect(condition.Reason).To(Equal(events.ReasonCapacityTypeUnsupported))
-			for _, part := range []string{"spot bid", "prepaid", "on-demand", "spec.billingPlan", "SavingPlan", "spec.replicas"} {
+			for _, part := range []string{"neither spot nor reserved", "prepaid", "on-demand", "spec.billingPlan", "SavingPlan", "spec.replicas"} {
 				Expect(condition.Message).To(ContainSubstring(part))
 			}
 			Expect(env.Recorder.Calls(events.ReasonCapacityTypeUnsupported)).To(Equal(1))

@@ -1,0 +1,42 @@
+// What the site consists of: the sidebar with its runbooks, and the pages of the folder. The configuration and the check
+// share it, so that a page is listed in one place only.
+import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { dirname, join, relative } from "node:path";
+import { fileURLToPath } from "node:url";
+
+export const docs = dirname(dirname(fileURLToPath(import.meta.url)));
+export const repository = dirname(docs);
+
+/** pages lists every Markdown file of the site, relative to docs/. */
+export function pages(dir = docs) {
+  return readdirSync(dir, { withFileTypes: true }).flatMap((entry) => {
+    const path = join(dir, entry.name);
+    if (entry.isDirectory()) return entry.name.startsWith(".") || entry.name === "images" ? [] : pages(path);
+    return entry.name.endsWith(".md") ? [relative(docs, path)] : [];
+  });
+}
+
+/** sidebar is sidebar.json, in which the runbooks are found by their folder: one per alert, named like it. */
+export function sidebar() {
+  const groups = JSON.parse(readFileSync(join(docs, ".vitepress/sidebar.json"), "utf8"));
+  const runbooks = pages(join(docs, "operate/runbooks"))
+    .filter((page) => !page.endsWith("README.md"))
+    .sort()
+    .map((page) => ({ text: page.replace(/^.*\/|\.md$/g, "").replace("KarpenterBizfly", ""), link: "/" + page.replace(/\.md$/, "") }));
+  for (const group of groups) {
+    // Optional pages are made by a measurement or a build that not every checkout has.
+    group.items = group.items.filter((item) => !item.optional || existsSync(join(docs, item.link + ".md")));
+    for (const item of group.items) if (item.items === "runbooks") item.items = runbooks;
+  }
+  return groups;
+}
+
+/** links are the pages that the sidebar lists, relative to docs/. */
+export function links(items = sidebar()) {
+  return items.flatMap((item) => [...(item.link ? [item.link.slice(1) + ".md"] : []), ...(item.items ? links(item.items) : [])]);
+}
+
+/** slugify makes the anchor of a heading as GitHub does. */
+export function slugify(heading) {
+  return heading.replace(/\[([^\]]*)\]\([^)]*\)/g, "$1").toLowerCase().replace(/[^\p{L}\p{N}\s_-]/gu, "").trim().replace(/\s/g, "-");
+}

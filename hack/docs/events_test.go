@@ -1,0 +1,99 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+)
+
+// constants are the texts of the constants of a folder whose names match.
+func constants(dir string, names *regexp.Regexp) []string {
+	GinkgoHelper()
+	var texts []string
+	sources, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	Expect(err).ToNot(HaveOccurred())
+	for _, name := range lo.Reject(sources, func(n string, _ int) bool { return strings.HasSuffix(n, "_test.go") }) {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		Expect(err).ToNot(HaveOccurred())
+		ast.Inspect(file, func(n ast.Node) bool {
+			spec, ok := n.(*ast.ValueSpec)
+			if ok && len(spec.Values) == 1 && names.MatchString(spec.Names[0].Name) {
+				if literal, ok := spec.Values[0].(*ast.BasicLit); ok && literal.Kind == token.STRING {
+					texts = append(texts, lo.Must(strconv.Unquote(literal.Value)))
+				}
+			}
+			return true
+		})
+	}
+	Expect(texts).ToNot(BeEmpty(), "constants in %s", dir)
+	return texts
+}
+
+var _ = Describe("Events", func() {
+	documented := lo.KeyBy(eventDocs, func(d eventDoc) string { return d.Reason })
+
+	It("should have a documented reason of one word, the documented type, an object, and a bound on their repetition", func() {
+		for name, event := range unit.Events("cause") {
+			Expect(event.Reason).To(MatchRegexp(`^[A-Z][A-Za-z]+$`), name)
+			Expect(documented).To(HaveKey(event.Reason), name)
+			Expect(event.Type).To(Equal(lo.Ternary(documented[event.Reason].Warning, corev1.EventTypeWarning, corev1.EventTypeNormal)), name)
+			Expect(event.InvolvedObject).ToNot(BeNil(), name)
+			Expect(strings.Join(event.DedupeValues, "")).ToNot(BeEmpty(), name)
+			Expect(event.Message).ToNot(BeEmpty(), name)
+		}
+	})
+	It("should be documented for whatever a deleted server leaves", func() {
+		for _, kind := range []string{"server", "disk", "address", "node"} {
+			Expect(documented).To(HaveKey(events.Leftover(kind, "server", errors.New("cause")).Reason), kind)
+		}
+	})
+	It("should document each reason once, completely", func() {
+		Expect(lo.UniqMap(eventDocs, func(d eventDoc, _ int) string { return d.Reason })).To(HaveLen(len(eventDocs)))
+		for _, doc := range append(append([]eventDoc{}, eventDocs...), coreEventDocs...) {
+			Expect(doc.Meaning).To(HaveSuffix("."), doc.Reason)
+			Expect(doc.Remedy).To(HaveSuffix("."), doc.Reason)
+			Expect(doc.Object).ToNot(BeEmpty(), doc.Reason)
+		}
+	})
+	It("should document every reason that a condition can be false for", func() {
+		reason := regexp.MustCompile(`^[rR]eason[A-Z]`)
+		for _, dir := range []string{"../../internal/controllers/nodeclass/status", "../../internal/controllers/providerconfig", "../../internal/providers/bootstrap"} {
+			for _, text := range constants(dir, reason) {
+				// These are never the reason of a false condition, or of one that nobody needs to be told of again.
+				if lo.Contains([]string{"CatalogNotReady", "CloudUnavailable", "AwaitingNetworks", "AwaitingZones", "AwaitingDisks", "NotAsked", "KeysIgnored", "Ignored"}, text) {
+					continue
+				}
+				Expect(documented).To(HaveKey(text), dir)
+			}
+		}
+	})
+})

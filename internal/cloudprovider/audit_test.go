@@ -1,0 +1,188 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloudprovider_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"path"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gbytes"
+	"github.com/onsi/gomega/gstruct"
+	"github.com/onsi/gomega/types"
+	"github.com/samber/lo"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/audit"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+)
+
+var _ = Describe("The audit log", func() {
+	var out *gbytes.Buffer
+
+	BeforeEach(func() {
+		out = gbytes.NewBuffer()
+		env.Audit = audit.New(zap.New(zap.WriteTo(out), zap.JSONEncoder()))
+		env.Restart(ctx)
+		DeferCleanup(func() { env.Audit = nil })
+		nodeClass()
+	})
+	lines := func() []map[string]any {
+		GinkgoHelper()
+		return lo.Map(strings.Split(strings.TrimSpace(string(out.Contents())), "\n"), func(text string, _ int) map[string]any {
+			line := map[string]any{}
+			Expect(json.Unmarshal([]byte(text), &line)).To(Succeed(), text)
+			for _, key := range []string{audit.KeyNodeClaim, audit.KeyServer, audit.KeyFlavor, audit.KeyZone,
+				audit.KeyCapacityType, audit.KeyReason, audit.KeySeconds} {
+				Expect(line).To(HaveKey(key))
+			}
+			return line
+		})
+	}
+	of := func(flavor string) *karpv1.NodeClaim {
+		GinkgoHelper()
+		return nodeClaim(nil, unit.Requirement("node.kubernetes.io/instance-type", "In", flavor))
+	}
+	line := func(message, server, flavor, reason string) types.GomegaMatcher {
+		return gstruct.MatchKeys(gstruct.IgnoreExtras, gstruct.Keys{"msg": Equal(message), audit.KeyServer: Equal(server), audit.KeyFlavor: Equal(flavor),
+			audit.KeyReason: Equal(reason), audit.KeyCapacityType: Equal(karpv1.CapacityTypeOnDemand), audit.KeySeconds: BeNumerically(">=", 0)})
+	}
+	deleted := func(claim *karpv1.NodeClaim) {
+		GinkgoHelper()
+		Eventually(func() bool {
+			err := env.CloudProvider.Delete(ctx, claim)
+			Expect(corecloudprovider.IgnoreNodeClaimNotFoundError(err)).To(Succeed())
+			return corecloudprovider.IsNodeClaimNotFoundError(err)
+		}).WithTimeout(10 * time.Second).Should(BeTrue())
+	}
+
+	It("should have one line of a launch, with its price and why", func() {
+		claim := launched(of("nix.2c_4g"))
+		Expect(lines()).To(ConsistOf(line(audit.MessageLaunched, serverOf(claim).ID, "nix.2c_4g", cloudprovider.ReasonCheapest)))
+		only := lines()[0]
+		Expect(only).To(HaveKeyWithValue(audit.KeyNodeClaim, HaveKeyWithValue("name", claim.Name)))
+		Expect(only).To(HaveKeyWithValue(audit.KeyZone, claim.Labels["topology.kubernetes.io/zone"]))
+		Expect(only).To(HaveKeyWithValue(audit.KeyPrice, BeNumerically("~", priced(unit.NodePool())["nix.2c_4g/HN1"], 0.01)))
+		Expect(env.Recorder.Calls(events.ReasonServerLaunched)).To(Equal(1))
+	})
+	It("should have one line of each order, and say which launch failed over", func() {
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectNoCapacity, Count: 1})
+		claim := launched(of("nix.2c_4g"))
+		Expect(lines()).To(HaveExactElements(
+			line(audit.MessageLaunchFailed, "", "nix.2c_4g", "InsufficientCapacity"),
+			line(audit.MessageLaunched, serverOf(claim).ID, "nix.2c_4g", cloudprovider.ReasonFailedOver)))
+		Expect(env.Recorder.Calls(events.ReasonOfferingUnavailable)).To(Equal(1))
+	})
+	It("should have one line of a claim for which nothing is for sale", func() {
+		Expect(refused(of("nix.999c_1g"))).To(HaveOccurred())
+		Expect(lines()).To(ConsistOf(line(audit.MessageLaunchFailed, "", "", cloudprovider.ReasonNoOffering)))
+	})
+	It("should have one line of an order that cannot succeed, and an event of it", func() {
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusForbidden, Message: "You are not allowed to do this"})
+		Expect(refused(of("nix.2c_4g"))).To(HaveOccurred())
+		Expect(lines()).To(ConsistOf(line(audit.MessageLaunchFailed, "", "nix.2c_4g", cloudprovider.ReasonLaunchPermissionDenied)))
+		Expect(env.Recorder.Calls(events.ReasonLaunchRejected)).To(Equal(1))
+	})
+	It("should have one line of a server that the cloud could not build, and one when what is left of it is gone", func() {
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectErrorServer, Count: 1})
+		Expect(refused(of("nix.2c_4g"))).To(HaveOccurred())
+		deletion, sent := lo.Find(env.Sandbox.Requests(), func(r cloud.Request) bool {
+			return r.Method == http.MethodDelete && strings.Contains(r.Path, "/servers/")
+		})
+		Expect(sent).To(BeTrue())
+		id := path.Base(deletion.Path)
+		Eventually(func() error { return env.Instances.Delete(ctx, instance.DeleteRequest{ID: id}) }).
+			WithTimeout(10 * time.Second).Should(MatchError(instance.ErrNotFound))
+		failed, removed := lines()[0], lines()[1:]
+		Expect(failed).To(line(audit.MessageLaunchFailed, "", "nix.2c_4g", cloudprovider.ReasonLaunchFailed))
+		Expect(removed).To(ConsistOf(line(audit.MessageRemoved, id, "nix.2c_4g", cloudprovider.ReasonLaunchFailed)))
+	})
+	It("should have one line of an order that was found later", func() {
+		claim := of("nix.2c_4g")
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectLostResponse, Count: 1},
+			cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusServiceUnavailable})
+		env.WithoutIDWait()
+		Expect(refused(claim)).To(HaveOccurred())
+		Expect(strings.TrimSpace(string(out.Contents()))).To(BeEmpty(), "nothing is decided yet")
+		env.Sandbox.ClearFaults()
+		var created *karpv1.NodeClaim
+		Eventually(func() (err error) {
+			created, err = env.CloudProvider.Create(ctx, claim.DeepCopy())
+			return err
+		}).WithTimeout(20 * time.Second).Should(Succeed())
+		Expect(lines()).To(ConsistOf(line(audit.MessageLaunched, serverOf(created).ID, "nix.2c_4g", cloudprovider.ReasonFound)))
+	})
+
+	DescribeTable("should have one line of a removal, with its reason:", func(mutate func(*karpv1.NodeClaim), reason string) {
+		claim := launched(of("nix.2c_4g"))
+		id := serverOf(claim).ID
+		claim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
+		mutate(claim)
+		deleted(claim)
+		deleted(claim)
+		Expect(lines()[1:]).To(ConsistOf(line(audit.MessageRemoved, id, "nix.2c_4g", reason)))
+	},
+		Entry("consolidation", func(c *karpv1.NodeClaim) {
+			c.StatusConditions().SetTrueWithReason(karpv1.ConditionTypeDisruptionReason, "Underutilized", "Underutilized")
+		}, "Underutilized"),
+		Entry("somebody deleted it", func(*karpv1.NodeClaim) {}, cloudprovider.ReasonDeleted),
+		Entry("its time was up", func(c *karpv1.NodeClaim) {
+			c.Spec.ExpireAfter = karpv1.MustParseNillableDuration("1h")
+			c.CreationTimestamp = metav1.NewTime(time.Now().Add(-2 * time.Hour))
+			c.DeletionTimestamp = lo.ToPtr(metav1.Now())
+		}, cloudprovider.ReasonExpired),
+		Entry("node repair", func(c *karpv1.NodeClaim) {
+			c.StatusConditions().SetTrueWithReason(karpv1.ConditionTypeDisruptionReason, "Unhealthy", "Unhealthy")
+		}, "Unhealthy"),
+		Entry("it never joined", func(c *karpv1.NodeClaim) {
+			c.StatusConditions().SetUnknown(karpv1.ConditionTypeRegistered)
+		}, cloudprovider.ReasonNotRegistered),
+	)
+})
+
+var _ = Describe("Events of decisions", func() {
+	It("should tell once in what a server has drifted", func() {
+		class := nodeClass()
+		claim := launched(nodeClaim(nil))
+		before := class.Status.Image().ID
+		class.Status.Images[0].ID = "another"
+		Expect(env.Client.Status().Update(ctx, class)).To(Succeed())
+		Expect(env.CloudProvider.IsDrifted(ctx, claim)).To(Equal(cloudprovider.ImageDrift))
+		Expect(env.Recorder.Calls(events.ReasonNodeDrifted)).To(Equal(1))
+		Expect(env.Recorder.DetectedEvent(events.ServerDrifted(claim, "ImageDrift", "image "+before, "image another").Message)).To(BeTrue())
+	})
+	It("should tell that a claim is given up because its record cannot be read", func() {
+		nodeClass()
+		claim := nodeClaim(nil)
+		claim.Annotations = map[string]string{v1alpha1.AnnotationLaunchIntent: "{"}
+		Expect(env.Client.Update(ctx, claim)).To(Succeed())
+		Expect(refused(claim)).To(HaveOccurred())
+		Expect(env.Recorder.Calls(events.ReasonLaunchIntentUnreadable)).To(Equal(1))
+	})
+})

@@ -1,0 +1,344 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloudprovider_test
+
+import (
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/awslabs/operatorpkg/status"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+)
+
+var _ = Describe("Launches that fail", func() {
+	rejects := func(code int, message string) {
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: code, Message: message})
+	}
+	broken := func(containing string) {
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Contains: containing, Effect: cloud.EffectErrorServer})
+	}
+	ended := func(claim *karpv1.NodeClaim) {
+		GinkgoHelper()
+		err := refused(claim)
+		Expect(corecloudprovider.IsInsufficientCapacityError(err)).To(BeTrue(), "%v", err)
+	}
+	cheapest := func(pool *karpv1.NodePool) string {
+		GinkgoHelper()
+		types := instanceTypes(pool)
+		slices.SortFunc(types, func(a, b *corecloudprovider.InstanceType) int {
+			return lo.Ternary(a.Offerings.Available().Cheapest().Price < b.Offerings.Available().Cheapest().Price, -1, 1)
+		})
+		return types[0].Name
+	}
+
+	// aged is the claim as core passes it this long after it began to launch it.
+	aged := func(claim *karpv1.NodeClaim, age time.Duration) *karpv1.NodeClaim {
+		claim = claim.DeepCopy()
+		conditions := claim.StatusConditions(status.WithClock(clocktesting.NewFakeClock(env.Clock.Now().Add(-age))))
+		conditions.SetFalse(karpv1.ConditionTypeLaunched, "Waiting", "")
+		conditions.SetUnknown(karpv1.ConditionTypeLaunched)
+		return claim
+	}
+
+	Context("in words that nothing recognises", func() {
+		It("should fail over to the other zone when servers of one come up broken, and the cloud does not say why", func() {
+			nodeClass()
+			pool := unit.NodePool()
+			before := available(pool)
+			broken(`"availability_zone":"HN1"`)
+			claim := nodeClaim(pool)
+			ended(claim)
+			Expect(exists(claim)).To(BeTrue(), "core deletes it")
+			Expect(available(pool)).To(Equal(before - 1))
+			Expect(serverOf(launched(nodeClaim(pool))).AvailabilityZone).To(Equal("HN2"))
+		})
+		DescribeTable("should try the next offering at once when one flavor is rejected", func(code int, message string) {
+			nodeClass()
+			pool := unit.NodePool()
+			before := available(pool)
+			flavor := cheapest(pool)
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Contains: `"flavor":"` + flavor + `"`,
+				Effect: cloud.EffectStatus, Status: code, Message: message})
+			Expect(launched(nodeClaim(pool)).Labels[corev1.LabelInstanceTypeStable]).ToNot(Equal(flavor))
+			Expect(orders()).To(BeNumerically("<=", 3))
+			Expect(available(pool)).To(Equal(before - orders() + 1))
+			Expect(env.Recorder.Calls(events.ReasonLaunchRejected)).To(Equal(orders() - 1))
+		},
+			Entry("as unavailable, in Vietnamese", http.StatusBadRequest, "Gói này không khả dụng"),
+			Entry("as a configuration that cannot be created", http.StatusBadRequest, "Không thể tạo máy chủ với cấu hình này"),
+			Entry("with a status of its own", http.StatusTeapot, "?"),
+			Entry("as a conflict", http.StatusConflict, "E_4711"),
+			Entry("as a limit of one request", http.StatusBadRequest, "Root disk size exceeds the maximum allowed"),
+		)
+		It("should mark and count an offering whose create requests are left without an answer", func() {
+			class := nodeClass()
+			pool := unit.NodePool()
+			before := available(pool)
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Contains: `"availability_zone":"HN1"`,
+				Effect: cloud.EffectStatus, Status: http.StatusInternalServerError, Message: "UNKNOWN"})
+			claim := nodeClaim(pool)
+			env.WithoutIDWait()
+			Expect(reasonOf(refused(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+			env.WithoutVisibilityWindow()
+			Expect(reasonOf(refused(claim))).To(Equal(cloudprovider.ReasonLaunchOutcomeUnknown))
+			Expect(available(pool)).To(Equal(before - 1))
+			Expect(serverOf(launched(nodeClaim(pool))).AvailabilityZone).To(Equal("HN2"))
+			_, _, cause := env.CloudProvider.LaunchesBlocked(class)
+			Expect(cause).ToNot(HaveOccurred(), "one offering says nothing about the NodeClass")
+		})
+		It("should leave every other NodeClass as it was", func() {
+			class := nodeClass()
+			other := class.DeepCopy()
+			other.ObjectMeta = metav1.ObjectMeta{Name: "other"}
+			Expect(env.Client.Create(ctx, other)).To(Succeed())
+			Expect(env.Resolve(ctx, other)).To(Succeed())
+			others := unit.NodePool()
+			others.Spec.Template.Spec.NodeClassRef.Name = "other"
+			var before int
+			Eventually(func() int { before = available(others); return before }).Should(BeNumerically(">", 0))
+			rejects(http.StatusBadRequest, "E_4711")
+			ended(nodeClaim(unit.NodePool()))
+			Expect(available(unit.NodePool())).To(BeZero())
+			Expect(available(others)).To(Equal(before))
+		})
+	})
+
+	DescribeTable("should end the NodeClaim after one request when the request itself is rejected, and count it", func(code int, message string) {
+		nodeClass()
+		pool := unit.NodePool()
+		rejects(code, message)
+		for i := range 3 {
+			ended(nodeClaim(pool))
+			Expect(orders()).To(Equal(i + 1))
+		}
+		Expect(env.Recorder.Calls(events.ReasonLaunchesKeepFailing)).To(Equal(1))
+		Expect(available(pool)).To(BeZero())
+		ended(nodeClaim(pool))
+		Expect(orders()).To(Equal(3), "launches pause")
+	},
+		Entry("for want of a permission", http.StatusForbidden, "Bạn không được phép"),
+		Entry("for its image", http.StatusBadRequest, "Image is not valid"),
+		Entry("for a network that does not exist", http.StatusNotFound, "Network x could not be found"),
+	)
+	It("should pause the account, and end the NodeClaim, when the credentials are rejected", func() {
+		nodeClass()
+		pool := unit.NodePool()
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectUnauthorized})
+		ended(nodeClaim(pool))
+		Expect(env.Recorder.Calls(events.ReasonAccountLimit)).To(Equal(1))
+		Expect(available(pool)).To(BeZero())
+	})
+	DescribeTable("should not pause the account for a limit of one request", func(message string) {
+		nodeClass()
+		rejects(http.StatusBadRequest, message)
+		ended(nodeClaim(nil))
+		_, paused := env.Capacity.Unavailable(capacity.Offering{Flavor: "any", Zone: "HN2", BillingPlan: "on_demand"})
+		Expect(paused).To(BeFalse())
+	},
+		Entry("in English", "Root disk size exceeds the maximum allowed"),
+		Entry("in Vietnamese", "Dung lượng ổ đĩa vượt quá giới hạn cho phép"),
+		Entry("of the NodeClass", "Number of network interfaces exceeds the allowed maximum"),
+	)
+	It("should keep the NodeClaim, and mark nothing, when the rate limit of the cloud holds a request back", func() {
+		nodeClass()
+		pool := unit.NodePool()
+		before := available(pool)
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectThrottle, Count: 1})
+		claim := nodeClaim(pool)
+		Expect(corecloudprovider.IsInsufficientCapacityError(refused(claim))).To(BeFalse())
+		Expect(available(pool)).To(Equal(before))
+		launched(claim)
+		Expect(intentOf(claim).Attempt).To(Equal(2))
+	})
+
+	Context("with three different offerings of one NodeClass", func() {
+		var class *v1alpha1.BizflyNodeClass
+		var pool *karpv1.NodePool
+		BeforeEach(func() {
+			class, pool = nodeClass(), unit.NodePool()
+		})
+		fail := func() {
+			GinkgoHelper()
+			broken("")
+			for range 3 {
+				ended(nodeClaim(pool))
+			}
+		}
+		registers := func(claim *karpv1.NodeClaim) {
+			GinkgoHelper()
+			env.CloudProvider.LaunchSucceeded(ctx, claim, *intentOf(claim), time.Minute)
+		}
+		It("should launch nothing, and keep types and prices for the nodes that run, until the NodeClass changes", func() {
+			prices := priced(pool)
+			fail()
+			Expect(env.Recorder.Calls(events.ReasonLaunchesKeepFailing)).To(Equal(1))
+			Expect(available(pool)).To(BeZero())
+			Expect(priced(pool)).To(Equal(prices))
+			ended(nodeClaim(pool))
+			Expect(orders()).To(Equal(3))
+
+			env.Sandbox.ClearFaults()
+			class.Spec.PublicIPv4 = lo.ToPtr(false)
+			Expect(env.Client.Update(ctx, class)).To(Succeed())
+			Expect(env.Resolve(ctx, class)).To(Succeed())
+			launched(nodeClaim(pool))
+		})
+		It("should not pause for one offering that fails again and again", func() {
+			one := unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "nix.2c_4g")
+			zone := unit.Requirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, "HN1")
+			broken("")
+			for range 4 {
+				ended(nodeClaim(pool, one, zone))
+				env.Clock.Step(25 * time.Minute)
+			}
+			Expect(env.Recorder.Calls(events.ReasonLaunchesKeepFailing)).To(BeZero())
+		})
+		It("should let one launch at a time try again after a pause, and others end quickly while it does", func() {
+			fail()
+			env.Sandbox.ClearFaults()
+			env.Clock.Step(time.Minute + time.Second)
+			Expect(available(pool)).To(BeNumerically(">", 0), "core plans a trial")
+			claims := lo.Times(5, func(int) *karpv1.NodeClaim { return nodeClaim(pool) })
+			var mu sync.Mutex
+			var group sync.WaitGroup
+			var trials []*karpv1.NodeClaim
+			for _, claim := range claims {
+				group.Go(func() {
+					defer GinkgoRecover()
+					if created, err := env.Launch(ctx, claim); err == nil {
+						mu.Lock()
+						defer mu.Unlock()
+						trials = append(trials, created)
+					}
+				})
+			}
+			group.Wait()
+			Expect(trials).To(HaveLen(1))
+			Expect(orders()).To(Equal(4))
+			Expect(available(pool)).To(BeZero(), "core does not plan what would end at once")
+			registers(trials[0])
+			Expect(available(pool)).To(BeNumerically(">", 0))
+			for range 3 {
+				launched(nodeClaim(pool))
+			}
+		})
+		It("should pause for longer each time that a trial fails, up to five minutes, and try another offering each time", func() {
+			fail()
+			tried := lo.SliceToMap(env.Sandbox.Servers(), func(s cloud.Server) (string, bool) { return s.Flavor.Name + s.AvailabilityZone, true })
+			for i, pause := range []int{1, 2, 4, 5, 5} {
+				env.Clock.Step(time.Duration(pause)*time.Minute - time.Second)
+				ended(nodeClaim(pool))
+				Expect(orders()).To(Equal(3 + i))
+				env.Clock.Step(2 * time.Second)
+				claim := nodeClaim(pool)
+				ended(claim)
+				Expect(orders()).To(Equal(4 + i))
+				intent := intentOf(claim)
+				Expect(tried).ToNot(HaveKey(intent.Flavor + intent.Zone))
+				tried[intent.Flavor+intent.Zone] = true
+			}
+		})
+		It("should let another NodeClaim be the trial when one ends without an answer", func() {
+			fail()
+			env.Sandbox.ClearFaults()
+			env.Clock.Step(time.Minute + time.Second)
+			trial := launched(nodeClaim(pool))
+			ended(nodeClaim(pool))
+			env.CloudProvider.LaunchEnded(trial)
+			launched(nodeClaim(pool))
+		})
+	})
+
+	It("should try the other name of a flavor once, and remember which one works", func() {
+		nodeClass()
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Contains: `"flavor":"nix.2c_4g"`,
+			Effect: cloud.EffectStatus, Status: http.StatusBadRequest, Message: "Invalid flavor"})
+		of := func() *karpv1.NodeClaim {
+			return nodeClaim(nil, unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "nix.2c_4g"))
+		}
+		created := launched(of())
+		Expect(created.Labels).To(HaveKeyWithValue(corev1.LabelInstanceTypeStable, "nix.2c_4g"))
+		Expect(orders()).To(Equal(2))
+		launched(of())
+		Expect(orders()).To(Equal(3))
+	})
+	It("should mark a flavor that the cloud knows by neither of its names", func() {
+		nodeClass()
+		rejects(http.StatusBadRequest, "Invalid flavor")
+		only := unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "nix.2c_4g")
+		zone := unit.Requirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, "HN1")
+		ended(nodeClaim(nil, only, zone))
+		Expect(orders()).To(Equal(2))
+		ended(nodeClaim(nil, only, zone))
+		Expect(orders()).To(Equal(2))
+	})
+	It("should know the zone of a server whose launch is resumed while the cloud does not name it", func() {
+		nodeClass()
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectLostResponse, Count: 1})
+		env.Sandbox.AddFaults(2, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectBody, Body: "[]"})
+		env.WithoutIDWait()
+		claim := nodeClaim(nil)
+		Expect(reasonOf(refused(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+		env.Restart(ctx)
+		env.Sandbox.ClearFaults()
+		for _, server := range servers() {
+			env.Sandbox.EditServer(server.ID, func(s *cloud.Server) { s.AvailabilityZone, s.ZoneName = "", "" })
+		}
+		created, err := env.CloudProvider.Create(ctx, claim.DeepCopy())
+		Expect(err).ToNot(HaveOccurred())
+		Expect(created.Labels).To(HaveKeyWithValue(corev1.LabelTopologyZone, intentOf(claim).Zone))
+	})
+	It("should build no server for a NodeClaim that core's launch timeout is about to end", func() {
+		nodeClass()
+		claim := nodeClaim(nil)
+		_, err := env.CloudProvider.Create(ctx, aged(claim, lifecycle.LaunchTimeout-29*time.Second))
+		Expect(corecloudprovider.IsInsufficientCapacityError(err)).To(BeTrue(), "%v", err)
+		Expect(orders()).To(BeZero())
+		Expect(env.Recorder.Calls(events.ReasonLaunchNotSent)).To(Equal(1))
+		_, err = env.CloudProvider.Create(ctx, aged(claim, time.Minute))
+		Expect(err).ToNot(HaveOccurred())
+	})
+	It("should report a server whose id is still unknown shortly before core's launch timeout, which would end the NodeClaim in silence", func() {
+		env.Reset(ctx, cloud.Options{Latency: time.Hour, HideBuilding: true})
+		env.WithoutIDWait()
+		nodeClass()
+		pool := unit.NodePool()
+		before := available(pool)
+		claim := nodeClaim(pool)
+		Expect(reasonOf(refused(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+		Expect(reasonOf(refused(aged(claim, lifecycle.LaunchTimeout)))).To(Equal(cloudprovider.ReasonLaunchOutcomeUnknown))
+		Expect(exists(claim)).To(BeFalse())
+		Expect(available(pool)).To(Equal(before - 1))
+	})
+})

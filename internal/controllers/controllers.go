@@ -1,0 +1,107 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package controllers has what the controllers of this provider share.
+package controllers
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/awslabs/operatorpkg/status"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/workqueue"
+	controllerruntime "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
+)
+
+// NodeClaims builds a controller of this provider's NodeClaims. relevant returns, as a comparable value, what the controller
+// reads of a NodeClaim: about a dozen updates of each concern others, and would cost a reconcile each.
+func NodeClaims[T comparable](m manager.Manager, name string, concurrency int, relevant func(*karpv1.NodeClaim) T) *builder.Builder {
+	return controllerruntime.NewControllerManagedBy(m).
+		Named(name).
+		For(&karpv1.NodeClaim{}, builder.WithPredicates(Managed(relevant))).
+		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency})
+}
+
+// Managed passes the events of this provider's NodeClaims, but only those updates that change what relevant returns.
+func Managed[T comparable](relevant func(*karpv1.NodeClaim) T) predicate.Predicate {
+	managed := func(o client.Object) bool { return cloudprovider.IsManaged(o.(*karpv1.NodeClaim)) }
+	return predicate.Funcs{
+		CreateFunc: func(e event.CreateEvent) bool { return managed(e.Object) },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return managed(e.ObjectNew) && relevant(e.ObjectOld.(*karpv1.NodeClaim)) != relevant(e.ObjectNew.(*karpv1.NodeClaim))
+		},
+		DeleteFunc: func(event.DeleteEvent) bool { return false },
+	}
+}
+
+// IsTrue reports whether a condition of the NodeClaim is true. It reads the list itself: the set of conditions would fill in
+// what is missing, in an object that belongs to the cache.
+func IsTrue(claim *karpv1.NodeClaim, condition string) bool {
+	i := slices.IndexFunc(claim.Status.Conditions, func(c status.Condition) bool { return c.Type == condition })
+	return i >= 0 && claim.Status.Conditions[i].IsTrue()
+}
+
+// Locked is a merge patch that fails when the object has changed since it was read.
+func Locked(stored client.Object) client.Patch {
+	return client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{})
+}
+
+// Patched is the result of a locked patch: after a conflict it is tried again, and an object that is gone needs none.
+func Patched(err error) (reconcile.Result, error) {
+	if apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: ttl.Conflict}, nil
+	}
+	return reconcile.Result{}, client.IgnoreNotFound(err)
+}
+
+// WhenChanged starts a run of a singleton controller at once when the setting changes that it runs by, instead of when the
+// old interval would have ended. It is used beside singleton.Source, whose request is the same.
+func WhenChanged(settings *options.Store, interval func(*options.Options) time.Duration) source.Source {
+	changed := make(chan event.GenericEvent, 1)
+	last := atomic.Int64{}
+	last.Store(int64(interval(settings.Load())))
+	settings.OnChange(func(o *options.Options) {
+		if next := int64(interval(o)); last.Swap(next) == next {
+			return
+		}
+		select {
+		case changed <- event.GenericEvent{}:
+		default: // A run is due already, and it reads what is active then.
+		}
+	})
+	return source.Channel(changed, handler.Funcs{
+		GenericFunc: func(_ context.Context, _ event.GenericEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			queue.Add(reconcile.Request{})
+		},
+	})
+}

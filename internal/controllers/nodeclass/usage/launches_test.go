@@ -1,0 +1,116 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package usage_test
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/awslabs/operatorpkg/status"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+)
+
+var _ = Describe("Launches that keep failing", func() {
+	succeeding := func() *status.Condition {
+		GinkgoHelper()
+		nodeClass := &v1alpha1.BizflyNodeClass{}
+		Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, nodeClass)).To(Succeed())
+		result, err := controller().Reconcile(ctx, nodeClass)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(result.RequeueAfter).To(BeNumerically(">", 0))
+		Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, nodeClass)).To(Succeed())
+		Expect(nodeClass.StatusConditions().Root().IsTrue()).To(BeTrue(), "Ready does not depend on it")
+		return nodeClass.StatusConditions().Get(v1alpha1.ConditionTypeLaunchesSucceeding)
+	}
+	fail := func(times int) {
+		GinkgoHelper()
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusBadRequest, Message: "Image is not valid"})
+		for range times {
+			claim, err := env.NodeClaim(ctx, nil)
+			Expect(err).ToNot(HaveOccurred())
+			_, err = env.CloudProvider.Create(ctx, claim.DeepCopy())
+			Expect(err).To(HaveOccurred())
+		}
+	}
+
+	It("should not show on a NodeClass whose launches succeed", func() {
+		_, err := env.Launched(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(succeeding()).To(BeNil())
+	})
+	It("should not show after two", func() {
+		fail(2)
+		Expect(succeeding()).To(BeNil())
+	})
+	It("should show with the reason and what the cloud said, until a launch succeeds", func() {
+		fail(3)
+		Expect(succeeding().IsFalse()).To(BeTrue())
+		Expect(succeeding().Reason).To(Equal(cloudprovider.ReasonLaunchRequestInvalid))
+		Expect(succeeding().Message).To(ContainSubstring("Image is not valid"))
+		env.Clock.Step(time.Minute + time.Second)
+		Expect(succeeding().IsFalse()).To(BeTrue(), "only a trial tells whether it works by now")
+		env.Sandbox.ClearFaults()
+		claim, err := env.Launched(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(succeeding().IsFalse()).To(BeTrue())
+		intent, err := cloudprovider.IntentOf(claim)
+		Expect(err).ToNot(HaveOccurred())
+		env.CloudProvider.LaunchSucceeded(ctx, claim, *intent, time.Minute)
+		Expect(succeeding().IsTrue()).To(BeTrue())
+		Expect(succeeding().Reason).To(Equal("LaunchesTriedAgain"))
+	})
+	It("should not show any more once the NodeClass was changed", func() {
+		fail(3)
+		Expect(succeeding().IsFalse()).To(BeTrue())
+		nodeClass := &v1alpha1.BizflyNodeClass{}
+		Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, nodeClass)).To(Succeed())
+		nodeClass.Spec.Tags = map[string]string{"a": "b"}
+		Expect(env.Resolve(ctx, nodeClass)).To(Succeed())
+		Expect(succeeding().IsTrue()).To(BeTrue())
+	})
+	It("should leave alone what Ready says, which the status controller has written", func() {
+		fail(3)
+		Expect(succeeding().IsFalse()).To(BeTrue())
+		nodeClass := &v1alpha1.BizflyNodeClass{}
+		Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, nodeClass)).To(Succeed())
+		conditions := nodeClass.StatusConditions()
+		conditions.SetFalse(v1alpha1.ConditionTypeImagesReady, "ImageNotFound", "there is no such image")
+		conditions.SetFalse(status.ConditionReady, "ImageNotFound", "ImagesReady: there is no such image")
+		Expect(env.Client.Status().Update(ctx, nodeClass)).To(Succeed())
+		said := nodeClass.DeepCopy().Status.Conditions
+
+		nodeClass.Generation++ // a change ends the pause
+		_, err := controller().Reconcile(ctx, nodeClass)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, nodeClass)).To(Succeed())
+		Expect(nodeClass.StatusConditions(status.WithObservedOnly()).Get(v1alpha1.ConditionTypeLaunchesSucceeding).IsTrue()).To(BeTrue())
+		others := func(all []status.Condition) []string {
+			return lo.FilterMap(all, func(c status.Condition, _ int) (string, bool) {
+				return c.Type + " " + c.Reason + " " + c.Message, c.Type != v1alpha1.ConditionTypeLaunchesSucceeding && c.Type != v1alpha1.ConditionTypeLaunchVerified
+			})
+		}
+		Expect(others(nodeClass.Status.Conditions)).To(Equal(others(said)))
+	})
+})

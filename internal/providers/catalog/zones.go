@@ -1,0 +1,160 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package catalog
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/bizflycloud/gobizfly"
+	"github.com/samber/lo"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// Zone is one availability zone.
+type Zone struct {
+	// Name is the zone's name everywhere: in the API, on nodes and on volumes, for example HN1.
+	Name string
+	// Active is false when BizFly Cloud has closed the zone for new servers.
+	Active bool
+}
+
+// Zones returns the zones of the region, sorted by name, closed ones included. A zone whose name cannot be a label's value is
+// left out, since no node could have it.
+func (s *Snapshot) Zones() []Zone {
+	var zones []Zone
+	for _, zone := range s.Region.Zones {
+		if zone.ShortName != "" && len(validation.IsValidLabelValue(zone.ShortName)) == 0 {
+			zones = append(zones, Zone{Name: zone.ShortName, Active: zone.Active && s.Region.Active})
+		}
+	}
+	slices.SortFunc(zones, func(a, b Zone) int { return strings.Compare(a.Name, b.Name) })
+	return lo.UniqBy(zones, func(z Zone) string { return z.Name })
+}
+
+// RegionLabel returns the value of topology.kubernetes.io/region, byte for byte what the cloud controller manager writes: its
+// own configured short name, for example HN.
+func (s *Snapshot) RegionLabel() string { return lo.CoalesceOrEmpty(s.regionLabel, s.Region.ShortName) }
+
+// VolumeType returns the name of the volume type of this medium that servers of the category can have in the zone, and false
+// where there is none. Of several, the alphabetically first is used, so that the answer is stable.
+func (s *Snapshot) VolumeType(zone, category string, medium v1alpha1.DiskMedium) (string, bool) {
+	// The catalog sorts volume types by name.
+	found, ok := lo.Find(s.VolumeTypes, func(t *gobizfly.VolumeType) bool {
+		of, known := Medium(t)
+		return known && of == medium && offered(t, zone, category)
+	})
+	if !ok {
+		return "", false
+	}
+	return found.Name, true
+}
+
+// HasVolumeType reports whether the named volume type exists for the category in the zone.
+func (s *Snapshot) HasVolumeType(zone, category, volumeType string) bool {
+	return lo.ContainsBy(s.VolumeTypes, func(t *gobizfly.VolumeType) bool { return t.Name == volumeType && offered(t, zone, category) })
+}
+
+// VolumeTypesIn returns the names of the volume types of all categories in the zone, sorted.
+func (s *Snapshot) VolumeTypesIn(zone string) []string {
+	names := lo.FilterMap(s.VolumeTypes, func(t *gobizfly.VolumeType, _ int) (string, bool) { return t.Name, offered(t, zone, t.Category) })
+	slices.Sort(names)
+	return lo.Uniq(names)
+}
+
+// Categories returns the categories of servers, those that are closed today included, in lower case and sorted.
+func (s *Snapshot) Categories() []string {
+	names := lo.FilterMap(s.ServerTypes, func(t *gobizfly.ServerType, _ int) (string, bool) { return strings.ToLower(t.Name), t.Name != "" })
+	slices.Sort(names)
+	return lo.Uniq(names)
+}
+
+// Medium returns the medium of a volume type. The API says it as "SSD" or with the category before it ("PREMIUM SSD");
+// older types say it in their name only (PREMIUM-SSD1).
+func Medium(volumeType *gobizfly.VolumeType) (v1alpha1.DiskMedium, bool) {
+	for _, text := range []string{volumeType.Type, volumeType.Name} {
+		for _, medium := range []v1alpha1.DiskMedium{v1alpha1.DiskMediumSSD, v1alpha1.DiskMediumHDD} {
+			if strings.Contains(strings.ToUpper(text), string(medium)) {
+				return medium, true
+			}
+		}
+	}
+	return "", false
+}
+
+// offered reports whether servers of the category in the zone can have the volume type; one without zones is in all of them.
+func offered(volumeType *gobizfly.VolumeType, zone, category string) bool {
+	return volumeType.Name != "" && strings.EqualFold(volumeType.Category, category) &&
+		(len(volumeType.AvailabilityZones) == 0 || slices.Contains(volumeType.AvailabilityZones, zone))
+}
+
+const bytesPerGiB = 1 << 30
+
+// Disk is a disk that a NodeClass specifies.
+type Disk struct {
+	// Field is where it is specified, for example spec.dataDisks[0].
+	Field string
+	// GiB is its size in GiB.
+	GiB int
+	// Type is the medium; it is empty where VolumeType is set.
+	Type v1alpha1.DiskMedium
+	// VolumeType is a volume type by its name, or empty.
+	VolumeType string
+}
+
+// Disks returns the disks of each server, the root disk first, with the defaults of unset fields.
+func Disks(spec *v1alpha1.BizflyNodeClassSpec) []Disk {
+	root := lo.FromPtr(spec.RootDisk)
+	size := lo.CoalesceOrEmpty(root.Size, lo.ToPtr(resource.MustParse(v1alpha1.DefaultRootDiskSize)))
+	disks := []Disk{newDisk("spec.rootDisk", size, root.Medium, root.VolumeType)}
+	for i, data := range spec.DataDisks {
+		disks = append(disks, newDisk(fmt.Sprintf("spec.dataDisks[%d]", i), data.Size, data.Medium, data.VolumeType))
+	}
+	return disks
+}
+
+func newDisk(field string, size *resource.Quantity, medium v1alpha1.DiskMedium, volumeType string) Disk {
+	disk := Disk{Field: field, Type: lo.CoalesceOrEmpty(medium, v1alpha1.DiskMediumSSD), VolumeType: volumeType}
+	if volumeType != "" {
+		disk.Type = ""
+	}
+	if size != nil {
+		disk.GiB = int((size.Value() + bytesPerGiB - 1) / bytesPerGiB)
+	}
+	return disk
+}
+
+// In returns the name of the volume type that the disk gets in the zone with a server of the category, and false where
+// there is none.
+func (d Disk) In(snapshot *Snapshot, zone, category string) (string, bool) {
+	if d.VolumeType != "" {
+		return d.VolumeType, snapshot.HasVolumeType(zone, category, d.VolumeType)
+	}
+	return snapshot.VolumeType(zone, category, d.Type)
+}
+
+// String returns the field that decides and its value, for messages.
+func (d Disk) String() string {
+	if d.VolumeType != "" {
+		return fmt.Sprintf("%s.volumeType %q", d.Field, d.VolumeType)
+	}
+	return fmt.Sprintf("%s.medium %q", d.Field, d.Type)
+}

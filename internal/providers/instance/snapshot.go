@@ -1,0 +1,328 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package instance
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/bizflycloud/gobizfly"
+	"github.com/samber/lo"
+	"k8s.io/utils/clock"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// attachedTypeRoot is what the cloud calls the disk that a server boots from.
+const attachedTypeRoot = "rootdisk"
+
+// createdFormats are the forms in which the API has been seen to write times; those without a zone are UTC.
+var createdFormats = []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999"}
+
+// Snapshot is one list of the servers of this cluster, converted and indexed once for all of its readers: read only.
+type Snapshot struct {
+	servers             []*Instance
+	byID                map[string]*Instance
+	byNodeClaim, byName map[string][]*Instance
+}
+
+// NewSnapshot indexes servers.
+func NewSnapshot(servers []*Instance) *Snapshot {
+	s := &Snapshot{
+		servers: servers, byID: make(map[string]*Instance, len(servers)),
+		byNodeClaim: make(map[string][]*Instance, len(servers)), byName: make(map[string][]*Instance, len(servers)),
+	}
+	for _, server := range servers {
+		s.byID[server.ID] = server
+		s.byNodeClaim[server.NodeClaimUID] = append(s.byNodeClaim[server.NodeClaimUID], server)
+		s.byName[server.Name] = append(s.byName[server.Name], server)
+		if launched := server.launchName; launched != "" && launched != server.Name {
+			s.byName[launched] = append(s.byName[launched], server)
+		}
+	}
+	return s
+}
+
+// All returns all servers, failed and deleting ones included.
+func (s *Snapshot) All() []*Instance { return s.servers }
+
+// Get returns the server with this id; nil where there is none.
+func (s *Snapshot) Get(id string) *Instance { return s.byID[id] }
+
+// OfNodeClaim returns the servers that were launched for the NodeClaim with this UID.
+func (s *Snapshot) OfNodeClaim(uid string) []*Instance { return s.byNodeClaim[uid] }
+
+// named returns the servers that have this name or were launched under it, less those that are only still listed.
+func (s *Snapshot) named(name string) []*Instance {
+	if name == "" {
+		return nil
+	}
+	return lo.Reject(s.byName[name], func(server *Instance, _ int) bool { return server.gone() })
+}
+
+// portList is one list of network interfaces, with those that servers use converted once for all readers.
+type portList struct {
+	all  []*gobizfly.NetworkInterface
+	used []Port
+}
+
+// inventory is what the cloud has, as lists that all parts of the provider share.
+type inventory struct {
+	cluster
+	api       bizfly.API
+	clock     clock.Clock
+	settings  *options.Store
+	servers   *shared[*Snapshot]
+	volumes   *shared[[]*gobizfly.Volume]
+	ports     *shared[portList]
+	firewalls *shared[[]*gobizfly.Firewall]
+}
+
+func newInventory(config Config, api bizfly.API) *inventory {
+	i := &inventory{cluster: cluster{uid: config.ClusterUID, name: config.ClusterName}, api: api, clock: config.Clock, settings: config.Settings}
+	i.servers = newShared(i.clock, i.listServers)
+	i.volumes = newShared(i.clock, api.ListVolumes)
+	i.ports = newShared(i.clock, i.listPorts)
+	i.firewalls = newShared(i.clock, api.ListFirewalls)
+	return i
+}
+
+func (i *inventory) listServers(ctx context.Context) (*Snapshot, error) {
+	if i.uid == "" {
+		return nil, errNoClusterUID
+	}
+	servers, err := i.api.ListServers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return NewSnapshot(lo.FilterMap(servers, func(server *gobizfly.Server, _ int) (*Instance, bool) {
+		if v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataClusterUID) != i.uid {
+			return nil, false
+		}
+		return i.convert(server), true
+	})), nil
+}
+
+func (i *inventory) listPorts(ctx context.Context) (portList, error) {
+	all, err := i.api.ListNetworkInterfaces(ctx)
+	return portList{all: all, used: lo.FilterMap(all, func(port *gobizfly.NetworkInterface, _ int) (Port, bool) {
+		return Port{
+			ID: port.ID, ServerID: usedBy(port), NetworkID: port.NetworkID,
+			Public: port.Type == interfaceWAN, Private: port.Type == interfaceLAN,
+		}, usedBy(port) != ""
+	})}, err
+}
+
+// recent is the time after which a list must have begun for readers that accept one of a few seconds ago.
+func (i *inventory) recent() time.Time { return i.atMost(0) }
+
+// atMost is the time after which a list must have begun to be at most this old, or a few seconds where that is longer.
+func (i *inventory) atMost(maxAge time.Duration) time.Time {
+	return i.clock.Now().Add(-max(maxAge, i.settings.Load().ServerListMaxAge))
+}
+
+// getServer reads one server, of this cluster or not; ErrNotFound when the API denies its id.
+func (i *inventory) getServer(ctx context.Context, id string) (*Instance, error) {
+	if i.uid == "" {
+		return nil, errNoClusterUID
+	}
+	server, err := i.api.GetServer(ctx, id)
+	if bizfly.IsNotFound(err) {
+		return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("getting server %s: %w", id, err)
+	}
+	return i.convert(server), nil
+}
+
+// ownServer reads one server of this cluster; ErrNotFound when it does not exist any more or is not ours.
+func (i *inventory) ownServer(ctx context.Context, id string) (*Instance, error) {
+	server, err := i.getServer(ctx, id)
+	if err == nil && (server.gone() || !i.ours(server)) {
+		return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
+	}
+	return server, err
+}
+
+// convert returns the Instance of a server.
+func (c cluster) convert(server *gobizfly.Server) *Instance {
+	attempt, err := strconv.Atoi(v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataAttempt))
+	if err != nil {
+		attempt = 0
+	}
+	dataDisks, err := strconv.Atoi(v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataDataDisks))
+	if err != nil {
+		dataDisks = 0
+	}
+	instance := &Instance{
+		ID:           server.ID,
+		Name:         server.Name,
+		Status:       server.Status,
+		Flavor:       lo.CoalesceOrEmpty(server.Flavor.Name, server.FlavorName),
+		Zone:         lo.CoalesceOrEmpty(server.AvailabilityZone, server.ZoneName),
+		BillingPlan:  lo.CoalesceOrEmpty(server.BillingPlan, server.Metadata["billing_plan"]),
+		NetworkPlan:  lo.CoalesceOrEmpty(server.NetworkPlan, server.Metadata["network_plan"]),
+		ImageID:      v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataImage),
+		UserDataHash: v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataUserDataHash),
+		DataDisks:    max(dataDisks, 0),
+		ClusterUID:   v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataClusterUID),
+		NodeClaim:    v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataNodeClaim),
+		NodeClaimUID: v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataNodeClaimUID),
+		NodePool:     v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataNodePool),
+		NodeClass:    v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataNodeClass),
+		Attempt:      attempt,
+		CreatedAt:    created(server),
+		UpdatedAt:    server.UpdatedAt,
+		Volumes: lo.Map(server.AttachedVolumes, func(volume gobizfly.AttachedVolume, _ int) Volume {
+			return Volume{
+				ID: volume.ID, Name: volume.Name, SizeGiB: volume.Size, Medium: MediumOf(volume.Type),
+				Root: volume.AttachedType == attachedTypeRoot, attachedType: volume.AttachedType,
+			}
+		}),
+		Tags: tags(server.Metadata),
+	}
+	if c.ours(instance) {
+		instance.launchName = c.launchName(instance, v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataName))
+	}
+	return instance
+}
+
+// created is when the cloud created the server; zero when it does not say or writes something unknown.
+func created(server *gobizfly.Server) time.Time {
+	for _, format := range createdFormats {
+		if at, err := time.Parse(format, server.CreatedAt); err == nil {
+			return at
+		}
+	}
+	return time.Time{}
+}
+
+// shared answers many readers with few lists: at most one is under way and one is waited for, however many ask. A reader
+// names the time after which its list must have begun, so that absence in it proves something.
+type shared[V any] struct {
+	fetch func(context.Context) (V, error)
+	clock clock.PassiveClock
+
+	mu sync.Mutex
+	// last is the newest list that succeeded; it is shared and never changed.
+	last *listed[V]
+	// current is under way; next begins when it has ended.
+	current, next *listed[V]
+}
+
+// listed is one list with its readers.
+type listed[V any] struct {
+	ctx     context.Context // the values of the first reader, for logs, without its deadline
+	begun   time.Time
+	done    chan struct{}
+	readers int
+	value   V
+	err     error
+}
+
+func newShared[V any](clk clock.PassiveClock, fetch func(context.Context) (V, error)) *shared[V] {
+	return &shared[V]{fetch: fetch, clock: clk}
+}
+
+// get returns a list that began after this time, or after the call where that is later. Its value is shared: read only.
+func (s *shared[V]) get(ctx context.Context, after time.Time) (*listed[V], error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	l := s.join(ctx, after)
+	select {
+	case <-l.done:
+		return l, l.err
+	case <-ctx.Done():
+		s.leave(l)
+		return nil, ctx.Err()
+	}
+}
+
+// peek returns the last list when it began after this time, and nil otherwise. It lists nothing.
+func (s *shared[V]) peek(after time.Time) *listed[V] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.last != nil && s.last.begun.After(after) {
+		return s.last
+	}
+	return nil
+}
+
+// flush forgets the last list.
+func (s *shared[V]) flush() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = nil
+}
+
+// join returns the list that is young enough for the reader, beginning one where there is none.
+func (s *shared[V]) join(ctx context.Context, after time.Time) *listed[V] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.last != nil && s.last.begun.After(after):
+		return s.last
+	case s.current == nil:
+		s.current = &listed[V]{ctx: context.WithoutCancel(ctx), done: make(chan struct{}), readers: 1}
+		s.begin(s.current)
+		return s.current
+	case s.current.begun.After(after):
+		s.current.readers++
+		return s.current
+	case s.next == nil:
+		s.next = &listed[V]{ctx: context.WithoutCancel(ctx), done: make(chan struct{})}
+	}
+	s.next.readers++
+	return s.next
+}
+
+// leave takes back a join, so that no list is begun that no reader waits for.
+func (s *shared[V]) leave(l *listed[V]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l.readers--; l.readers == 0 && s.next == l {
+		s.next = nil
+	}
+}
+
+// begin is called with the lock held and lists without it.
+func (s *shared[V]) begin(l *listed[V]) {
+	l.begun = s.clock.Now()
+	go func() {
+		ctx, cancel := context.WithTimeout(l.ctx, ttl.List)
+		l.value, l.err = s.fetch(ctx)
+		cancel()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if l.err == nil {
+			s.last = l
+		}
+		close(l.done)
+		s.current, s.next = s.next, nil
+		if s.current != nil {
+			s.begin(s.current)
+		}
+	}()
+}

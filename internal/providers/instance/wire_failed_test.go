@@ -1,0 +1,62 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package instance_test
+
+import (
+	"errors"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+var _ = Describe("Data disks that nobody wrote down", func() {
+	DescribeTable("should not outlive a launch that fails",
+		func(options cloud.Options, fault cloud.Fault) {
+			w := newWorld(options)
+			fault.Method, fault.Path = "POST", "/servers"
+			w.box.AddFaults(1, fault)
+			request, _ := w.request(withDataDisks)
+			_, _, err := w.provider.Launch(ctx, request)
+			Expect(errors.As(err, new(*instance.FailedError))).To(BeTrue(), "%v", err)
+			reconcileAll(w)
+		},
+		Entry("with a server in ERROR", cloud.Options{}, cloud.Fault{Effect: cloud.EffectErrorServer}),
+		Entry("for want of capacity", cloud.Options{HideBuilding: true}, cloud.Fault{Effect: cloud.EffectNoCapacity, Async: true}),
+		Entry("with disks and no server", cloud.Options{HideBuilding: true}, cloud.Fault{Effect: cloud.EffectTaskFailed, Orphan: true}),
+	)
+})
+
+// reconcileOnce makes one pass and returns what went wrong in it.
+func reconcileOnce(provider instance.Provider, request instance.DeletionsRequest) error {
+	reaped, err := provider.ReconcileDeletions(ctx, request)
+	return errors.Join(err, errors.Join(lo.FilterMap(reaped, func(r instance.Deletion, _ int) (error, bool) {
+		return r.Err, !errors.Is(r.Err, instance.ErrNotFound)
+	})...))
+}
+
+// reconcileAll makes passes until nothing is left.
+func reconcileAll(w *world) {
+	GinkgoHelper()
+	Eventually(func() []string {
+		Expect(reconcileOnce(w.provider, instance.DeletionsRequest{})).To(Succeed())
+		return w.leftovers()
+	}).Should(BeEmpty())
+}

@@ -1,0 +1,167 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package docs runs the commands of the documentation against a real control plane and the sandbox, and compares what they
+// print with what the pages show.
+package docs
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// block is a fenced block of a page.
+type block struct {
+	// line is the number of its first line of content, from 1.
+	line int
+	// language is the first word behind the fence, marks are the others.
+	language string
+	marks    []string
+	indent   string
+	text     string
+}
+
+func (b block) marked(mark string) bool { return slices.Contains(b.marks, mark) }
+
+// A page marks its blocks behind the fence:
+//
+//	sh run       is run here; the block "text output" that follows shows what it prints
+//	sh ...       everything else is only parsed: sh real-cloud needs the real cloud, sh elsewhere another cluster or machine
+//	yaml         is applied with --dry-run=server if it is a Kubernetes object, unless it is marked elsewhere
+const (
+	run       = "run"
+	output    = "output"
+	elsewhere = "elsewhere"
+)
+
+// page is a page with its blocks.
+type page struct {
+	path    string
+	lines   []string
+	blocks  []block
+	fixture string
+}
+
+var (
+	fence       = regexp.MustCompile("^( *)(`{3,})(.*)$")
+	fixtureLine = regexp.MustCompile(`(?m)^cluster: (\w+)$`)
+)
+
+// readPage reads a page. Its front matter may name the cluster that its commands find: see fixtures.
+func readPage(path string) (*page, error) {
+	content, err := os.ReadFile(path) //nolint:gosec // a page of ours
+	if err != nil {
+		return nil, fmt.Errorf("reading the page: %w", err)
+	}
+	p := &page{path: path}
+	if front, _, found := strings.Cut(strings.TrimPrefix(string(content), "---\n"), "\n---\n"); found && strings.HasPrefix(string(content), "---\n") {
+		if match := fixtureLine.FindStringSubmatch(front); match != nil {
+			p.fixture = match[1]
+		}
+	}
+	scanner := bufio.NewScanner(bytes.NewReader(content))
+	scanner.Buffer(nil, 1<<20)
+	var open *block
+	var closing string
+	for scanner.Scan() {
+		line := scanner.Text()
+		p.lines = append(p.lines, line)
+		match := fence.FindStringSubmatch(line)
+		switch {
+		case open != nil && strings.TrimSpace(line) == closing:
+			p.blocks = append(p.blocks, *open)
+			open = nil
+		case open != nil:
+			open.text += strings.TrimPrefix(line, open.indent) + "\n"
+		case match != nil:
+			words := append(strings.Fields(match[3]), "")
+			open = &block{line: len(p.lines) + 1, language: words[0], marks: words[1:], indent: match[1]}
+			closing = match[2]
+		}
+	}
+	if open != nil {
+		return nil, fmt.Errorf("%s:%d: the block does not end", path, open.line)
+	}
+	return p, scanner.Err()
+}
+
+// expected is the index of the block that shows what the block at this index prints, or -1.
+func (p *page) expected(index int) int {
+	if index+1 < len(p.blocks) && p.blocks[index+1].language == "text" && p.blocks[index+1].marked(output) {
+		return index + 1
+	}
+	return -1
+}
+
+// show puts a text into a block, and the lines of the blocks behind it where they are then.
+func (p *page) show(index int, text string) {
+	b := &p.blocks[index]
+	var lines []string
+	for line := range strings.Lines(text) {
+		lines = append(lines, strings.TrimRight(b.indent+strings.TrimRight(line, "\n"), " "))
+	}
+	before := strings.Count(b.text, "\n")
+	p.lines = slices.Replace(p.lines, b.line-1, b.line-1+before, lines...)
+	for i := index + 1; i < len(p.blocks); i++ {
+		p.blocks[i].line += len(lines) - before
+	}
+	b.text = text
+}
+
+func (p *page) write() error {
+	return os.WriteFile(p.path, []byte(strings.Join(p.lines, "\n")+"\n"), 0o644) //nolint:gosec // sources, for everybody
+}
+
+// variable parts of an output, which differ from run to run, and what stands for them in a comparison.
+var variable = []struct {
+	pattern *regexp.Regexp
+	stands  string
+}{
+	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "<uuid>"},
+	{regexp.MustCompile(`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z?`), "<time>"},
+	{regexp.MustCompile(`\b(Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,? .*\d{4}\b.*`), "<time>"},
+	{regexp.MustCompile(`https?://127\.0\.0\.1:\d+`), "<address>"},
+	{regexp.MustCompile(`\b(\d{1,3}\.){3}\d{1,3}(:\d+)?\b`), "<address>"},
+	// Names that Karpenter and Kubernetes generate, and our servers' names, which end in a code.
+	{regexp.MustCompile(`\b([a-z][a-z0-9-]*?)-[a-z0-9]{5}-[a-z0-9]{16,20}\b`), "$1-<id>"},
+	{regexp.MustCompile(`\b([a-z][a-z0-9-]*?)-[a-f0-9]{8,10}-[a-z0-9]{5}\b`), "$1-<id>"},
+	{regexp.MustCompile(`\b(default|gpu|burst|batch|general)-[a-z0-9]{5}\b`), "$1-<id>"},
+	{regexp.MustCompile(`\b(\d+d)?(\d+h)?(\d+m)?\d+(\.\d+)?m?s\b|\b\d+[dhm]\b|<unknown>`), "<age>"},
+	{regexp.MustCompile(`\bv\d+\.\d+\.\d+[-+.\w]*|\b[0-9a-f]{7}(-dirty)?\b`), "<version>"},
+}
+
+var spaces = regexp.MustCompile(`[ \t]+`)
+
+// normalized is an output without what differs from run to run: ids, ages, times, the width of columns and the order of lines,
+// which is that of generated names.
+func normalized(text string) []string {
+	for _, v := range variable {
+		text = v.pattern.ReplaceAllString(text, v.stands)
+	}
+	var lines []string
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(spaces.ReplaceAllString(line, " ")); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}

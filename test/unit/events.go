@@ -1,0 +1,84 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package unit
+
+import (
+	"errors"
+	"time"
+
+	"github.com/awslabs/operatorpkg/status"
+	corev1 "k8s.io/api/core/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpevents "sigs.k8s.io/karpenter/pkg/events"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// Events returns one event of each function of internal/events by its name; text is what the cloud or a user says.
+func Events(text string) map[string]karpevents.Event {
+	claim := &karpv1.NodeClaim{}
+	claim.Name, claim.UID = "default-x", "uid"
+	pool, class, config := &karpv1.NodePool{}, &v1alpha1.BizflyNodeClass{}, &v1alpha1.ProviderConfig{}
+	cause := errors.New(text)
+	return map[string]karpevents.Event{
+		"ServerLaunched":                  events.ServerLaunched(claim, "server", "id", "nix.2c_4g", "HN1", 1234.5, "Cheapest"),
+		"OfferingUnavailable":             events.OfferingUnavailable(claim, "nix.2c_4g", "HN1", "InsufficientCapacity", cause),
+		"LaunchRejected":                  events.LaunchRejected(claim, "nix.2c_4g", "HN1", "LaunchRequestInvalid", cause),
+		"LaunchFailed":                    events.LaunchFailed(claim, "server", "nix.2c_4g", "HN1", cause),
+		"LaunchNotSent":                   events.LaunchNotSent(claim, cause),
+		"NodeNotRegistered":               events.NodeNotRegistered(claim, "server", "nix.2c_4g", "HN1"),
+		"LaunchSlow":                      events.LaunchSlow(claim, "server", "BUILD", time.Minute),
+		"LaunchOutcomeUnknown":            events.LaunchOutcomeUnknown(claim, cause),
+		"LaunchIntentUnreadable":          events.LaunchIntentUnreadable(claim, cause),
+		"NodeClassUnresolved":             events.NodeClassUnresolved(claim, cause),
+		"CapacityTypeUnsupported":         events.CapacityTypeUnsupported(claim, text),
+		"NodePoolCapacityTypeUnsupported": events.NodePoolCapacityTypeUnsupported(pool, text),
+		"NoCompatibleFlavor":              events.NoCompatibleFlavor(pool, text),
+		"LaunchesKeepFailing":             events.LaunchesKeepFailing(class, 3, time.Minute, cause),
+		"AccountLimitReached":             events.AccountLimitReached(claim, "QuotaExceeded", time.Minute, cause),
+		"QuotaTooSmall":                   events.QuotaTooSmall(claim, 4, 8192, time.Minute, cause),
+		"PackageLimitReached":             events.PackageLimitReached(claim, 5, 5, time.Minute),
+		"ServerDrifted":                   events.ServerDrifted(claim, "ImageDrift", "image a", text),
+		"ServerUpdated":                   events.ServerUpdated(claim, text),
+		"ServerUpdateFailed":              events.ServerUpdateFailed(claim, cause),
+		"ServerRenamed":                   events.ServerRenamed(claim, "server", text),
+		"ServerNotRunning":                events.ServerNotRunning(claim, "Stopped", text),
+		"ServerRunning":                   events.ServerRunning(claim, time.Minute),
+		"ServerStartFailed":               events.ServerStartFailed(claim, text),
+		"GarbageCollected":                events.GarbageCollected("server", "id"),
+		"WouldGarbageCollect":             events.WouldGarbageCollect("server", "id", text),
+		"GarbageCollectionSuspended":      events.GarbageCollectionSuspended(6, 10, []string{text}),
+		"ServerLeft":                      events.ServerLeft(claim, "id"),
+		"ServerHeld":                      events.ServerHeld(claim, "id", "uid"),
+		"ForeignProvider":                 events.ForeignProvider(config, text),
+		"On":                              events.On(config, events.GarbageCollected("server", "id")),
+		"Leftover":                        events.Leftover("disk", "server", cause),
+		"NodeSmallerThanPlanned":          events.NodeSmallerThanPlanned(claim, &corev1.Node{}),
+		"NodeClassStale":                  events.NodeClassStale(class, status.Condition{Type: v1alpha1.ConditionTypeNetworksReady, Message: text}),
+		"NodeClassNotReady": events.NodeClassNotReady(class, status.Condition{
+			Type: v1alpha1.ConditionTypeImagesReady, Reason: "ImageNotFound", Message: text}),
+		"NetworkOutOfAddresses":         events.NetworkOutOfAddresses(class, []string{text, text}, time.Minute, cause),
+		"InsecureJoinEndpoint":          events.InsecureJoinEndpoint(class, text),
+		"WaitingOnNodeClaimTermination": events.WaitingOnNodeClaimTermination(class, []string{text}),
+		"ProviderConfigRejected":        events.ProviderConfigRejected(config, "CredentialsInvalid", cause),
+		"ProviderConfigApplied":         events.ProviderConfigApplied(config, text),
+		"TuningUnusable":                events.TuningUnusable(config, "ConfigMapNotFound", cause),
+		"TuningIgnored":                 events.TuningIgnored(config, "tuning", text),
+		"TuningApplied":                 events.TuningApplied(config, []string{text}),
+	}
+}
