@@ -30,7 +30,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/cli"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/top"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
 // page is the documentation of the plugin. Each example in it is "$ kubectl bizfly ..." and what that prints.
@@ -49,7 +49,7 @@ var _ = Describe("docs/kubectl-bizfly.md", func() {
 		ready := []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 		for _, name := range []string{"default-x7k2p", "default-b9w4q"} {
 			f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(time.Now().Add(-5*time.Hour - time.Minute)), Labels: map[string]string{
-				karpv1.NodePoolLabelKey: "default", corev1.LabelInstanceTypeStable: "p2.4c_8g", corev1.LabelTopologyZone: "HN1", top.LabelLaunchPrice: "2950",
+				karpv1.NodePoolLabelKey: "default", corev1.LabelInstanceTypeStable: "p2.4c_8g", corev1.LabelTopologyZone: "HN1", v1alpha1.LabelLaunchPrice: "2950",
 			}}, Spec: corev1.NodeSpec{ProviderID: "bizflycloud://" + name}, Status: corev1.NodeStatus{Allocatable: resources, Conditions: ready}})
 		}
 		for i, cpu := range []string{"1500m", "600m", "2"} {

@@ -196,7 +196,7 @@ var _ = Describe("why", func() {
 		f := newFixture()
 		f.apply(pools + "---\n" + web)
 		f.put(&corev1.Event{
-			ObjectMeta: metav1.ObjectMeta{Name: "e", Namespace: "default"}, Reason: "OfferingRefused", InvolvedObject: corev1.ObjectReference{Kind: "NodeClaim", Name: "x"},
+			ObjectMeta: metav1.ObjectMeta{Name: "e", Namespace: "default"}, Reason: "OfferingUnavailable", InvolvedObject: corev1.ObjectReference{Kind: "NodeClaim", Name: "x"},
 			Message: "Insufficient capacity for p2.2c_4g in HN1 (SoldOut): the offering is unavailable", LastTimestamp: metav1.Now(),
 		})
 		p := answer[why.Pod](f, "why", "web-0", "-n", "shop")
@@ -237,7 +237,7 @@ var _ = Describe("top", func() {
 		f := newFixture()
 		resources := corev1.ResourceList{corev1.ResourceCPU: lo.Must(parse("4")), corev1.ResourceMemory: lo.Must(parse("8Gi"))}
 		for name, labels := range map[string]map[string]string{
-			"a": {karpv1.NodePoolLabelKey: "default", corev1.LabelInstanceTypeStable: "p2.4c_8g", top.LabelLaunchPrice: "1234"},
+			"a": {karpv1.NodePoolLabelKey: "default", corev1.LabelInstanceTypeStable: "p2.4c_8g", v1alpha1.LabelLaunchPrice: "1234"},
 			"b": {corev1.LabelInstanceTypeStable: "p2.2c_4g", corev1.LabelTopologyZone: "HN1"},
 		} {
 			f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Status: corev1.NodeStatus{Allocatable: resources}})

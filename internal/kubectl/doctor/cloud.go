@@ -37,11 +37,8 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/memory"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/plan"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/session"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
-
-type zoneName = zone.Zone
 
 const rejectsEverything = "every launch and every deletion is rejected"
 

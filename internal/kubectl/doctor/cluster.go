@@ -40,6 +40,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
@@ -282,8 +283,8 @@ func (d *examination) unknownZone(ctx context.Context, name string) bool {
 	if err != nil {
 		return false
 	}
-	zones, err := cloud.Zones.Zones()
-	return err == nil && !lo.ContainsBy(zones, func(z zoneName) bool { return z.Name == name })
+	snapshot, err := cloud.Catalog.Snapshot()
+	return err == nil && !lo.ContainsBy(snapshot.Zones(), func(z catalog.Zone) bool { return z.Name == name })
 }
 
 func list(names []string) string {
@@ -371,9 +372,9 @@ func checkRejections(ctx context.Context, d *examination) ([]Finding, error) {
 			continue
 		}
 		switch {
-		case event.Reason == events.ReasonAccountLimit, event.Reason == events.ReasonOfferingRefused && strings.Contains(event.Message, "Quota"):
+		case event.Reason == events.ReasonAccountLimit, event.Reason == events.ReasonOfferingUnavailable && strings.Contains(event.Message, "Quota"):
 			quota = append(quota, event.Message)
-		case event.Reason == events.ReasonOrderRefused, event.Reason == events.ReasonLaunchFailed, event.Reason == events.ReasonNodeNotRegistered:
+		case event.Reason == events.ReasonLaunchRejected, event.Reason == events.ReasonLaunchFailed, event.Reason == events.ReasonNodeNotRegistered:
 			other = append(other, event.Message)
 		}
 	}

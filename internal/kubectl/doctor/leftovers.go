@@ -33,7 +33,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/output"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/plan"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/session"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -110,7 +110,7 @@ func checkDisks(ctx context.Context, d *examination) ([]Finding, error) {
 		owned := strings.HasSuffix(volume.Name, rootDiskSuffix) || strings.HasPrefix(volume.Name, "pvc-")
 		medium := v1alpha1.DiskMediumSSD
 		if found, ok := lo.Find(snapshot.VolumeTypes, func(t *gobizfly.VolumeType) bool { return t.Name == volume.VolumeType }); ok {
-			if m, known := zone.Medium(found); known {
+			if m, known := catalog.Medium(found); known {
 				medium = m
 			}
 		}

@@ -34,7 +34,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// HoursPerMonth is how many hours BizFly Cloud's billing counts for a month (docs/pricing.md).
+// HoursPerMonth is how many hours BizFly Cloud's billing counts for a month (docs/concepts/pricing.md).
 const HoursPerMonth = 720
 
 // Node is one node that would be launched.

@@ -31,7 +31,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/memory"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/session"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -61,11 +61,11 @@ func StandardNodeClass(zones []string) (*v1alpha1.BizflyNodeClass, error) {
 
 // StandardFlavors returns every flavor with its prices for a server of the defaults.
 func StandardFlavors(ctx context.Context, cloud *session.Cloud) ([]*corecloudprovider.InstanceType, *v1alpha1.BizflyNodeClass, error) {
-	zones, err := cloud.Zones.Zones()
+	snapshot, err := cloud.Catalog.Snapshot()
 	if err != nil {
 		return nil, nil, err
 	}
-	nodeClass, err := StandardNodeClass(lo.Map(zones, func(z zone.Zone, _ int) string { return z.Name }))
+	nodeClass, err := StandardNodeClass(lo.Map(snapshot.Zones(), func(z catalog.Zone, _ int) string { return z.Name }))
 	if err != nil {
 		return nil, nil, err
 	}

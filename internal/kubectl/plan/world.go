@@ -45,9 +45,9 @@ import (
 	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
 	"sigs.k8s.io/karpenter/pkg/state/virtualpods"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/audit"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/status"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/journal"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/manifests"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/memory"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/session"
@@ -103,7 +103,7 @@ func NewWorld(ctx context.Context, cloud *session.Cloud, objects *memory.Client,
 	}
 	config := cloudprovider.Config{
 		KubeClient: objects, APIReader: objects, Recorder: discarded{}, Clock: clk, Instances: &dryLauncher{}, Flavors: w.Flavors,
-		Zones: cloud.Zones, Capacity: marks, Settings: cloud.Settings, Journal: journal.New(logr.Discard()),
+		Catalog: cloud.Catalog, Capacity: marks, Settings: cloud.Settings, Audit: audit.New(logr.Discard()),
 		BestEffortMinValues: core.MinValuesPolicy == coreoptions.MinValuesPolicyBestEffort,
 	}
 	store := nodeoverlay.NewInstanceTypeStore()
@@ -130,7 +130,7 @@ func (w *World) note(format string, args ...any) {
 
 // resolve fills the status of NodeClasses and NodePools that have none.
 func (w *World) resolve(ctx context.Context, cloud *session.Cloud) error {
-	controller := status.NewController(w.Objects, discarded{}, w.clock, cloud.Zones, cloud.Images, cloud.Networks, cloud.Bootstrap, w.Flavors)
+	controller := status.NewController(w.Objects, discarded{}, w.clock, cloud.Catalog, cloud.Images, cloud.Networks, cloud.Bootstrap, w.Flavors)
 	nodeClasses := &v1alpha1.BizflyNodeClassList{}
 	if err := w.Objects.List(ctx, nodeClasses); err != nil {
 		return err
@@ -289,7 +289,7 @@ type dryLauncher struct {
 func (d *dryLauncher) Launch(_ context.Context, request *instance.LaunchRequest) (*instance.Instance, instance.Intent, error) {
 	intent := instance.Intent{
 		Attempt: request.Attempt, Name: fmt.Sprintf("planned-%d", d.count.Add(1)), Flavor: request.Flavor, Zone: request.Zone,
-		BillingPlan: request.BillingPlan, OrderedAt: time.Now(),
+		BillingPlan: request.BillingPlan, RequestedAt: time.Now(),
 	}
 	return &instance.Instance{
 		ID: uuid.NewString(), Name: intent.Name, Flavor: request.Flavor, Zone: request.Zone, NodeClaim: request.NodeClaim,

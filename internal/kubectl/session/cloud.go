@@ -43,7 +43,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -59,7 +58,6 @@ type Cloud struct {
 	Settings *options.Store
 
 	Catalog   *catalog.DefaultProvider
-	Zones     *zone.DefaultProvider
 	Prices    *pricing.DefaultProvider
 	Images    *image.DefaultProvider
 	Networks  *network.DefaultProvider
@@ -171,12 +169,11 @@ func (s *Session) build(c *Cloud) {
 		Values:   bke.Values{ClusterID: o.BKEClusterID, Token: o.BKEClusterToken, JoinEndpoint: o.BKEJoinEndpoint, LogEndpoint: o.BKELogEndpoint},
 		Discover: o.BKEDiscoverFromPool,
 	}, reader, c.API, clk)
-	catalogConfig := catalog.Config{BKEClusterID: o.BKEClusterID}
+	catalogConfig := catalog.Config{BKEClusterID: o.BKEClusterID, RegionLabel: o.RegionLabel}
 	if o.BKEDiscoverFromPool {
 		catalogConfig.LearnedBKEClusterID = func() string { return c.BKE.Known().ClusterID }
 	}
 	c.Catalog = catalog.NewDefaultProvider(c.API, clk, catalogConfig)
-	c.Zones = zone.NewDefaultProvider(c.Catalog, zone.Config{RegionLabel: o.RegionLabel})
 	c.Prices = pricing.NewDefaultProvider(func() *pricing.Table { return c.Settings.Load().Prices })
 	lists := func() *lookup.Lists {
 		return lookup.NewLists(cache.New(cache.NoExpiration, ttl.Cleanup), func() time.Duration { return time.Hour })
@@ -207,5 +204,5 @@ func authorityOf(s *Session) []byte {
 // Flavors makes the provider of instance types over a copy of the cluster. It knows no mark of an unavailable offering but
 // those that are given.
 func (c *Cloud) Flavors(copied client.Client, marks capacity.Provider) *flavor.DefaultProvider {
-	return flavor.NewDefaultProvider(c.Catalog, c.Zones, marks, c.Prices, c.Bootstrap, copied, c.Settings)
+	return flavor.NewDefaultProvider(c.Catalog, marks, c.Prices, c.Bootstrap, copied, c.Settings)
 }

@@ -36,9 +36,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// LabelLaunchPrice is where the controller records the price at which a server was launched, in VND per hour.
-const LabelLaunchPrice = v1alpha1.Group + "/launch-price-vnd-per-hour"
-
 // Node is one node.
 type Node struct {
 	Name     string    `json:"name"`
@@ -155,7 +152,7 @@ func prices(ctx context.Context, s *session.Session) map[string]float64 {
 
 // priceOf is the price that the server was launched at, else the flavor's with the default disk.
 func priceOf(labels map[string]string, prices map[string]float64) float64 {
-	if price, err := strconv.ParseFloat(labels[LabelLaunchPrice], 64); err == nil {
+	if price, err := strconv.ParseFloat(labels[v1alpha1.LabelLaunchPrice], 64); err == nil {
 		return price
 	}
 	return prices[labels[corev1.LabelInstanceTypeStable]]

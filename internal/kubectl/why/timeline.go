@@ -130,7 +130,7 @@ func (l *Life) fromClaim(claim *karpv1.NodeClaim) {
 	l.add(claim.CreationTimestamp.Time, "NodeClaim", fmt.Sprintf("created for NodePool %s", lo.CoalesceOrEmpty(claim.Labels[karpv1.NodePoolLabelKey], "(none)")), false)
 	intent := instance.Intent{}
 	if text := claim.Annotations[v1alpha1.AnnotationLaunchIntent]; text != "" && json.Unmarshal([]byte(text), &intent) == nil {
-		l.add(intent.OrderedAt, "annotation", fmt.Sprintf("create request %d for a %s in %s as %s (task %s)", intent.Attempt, intent.Flavor, intent.Zone, intent.Name, lo.CoalesceOrEmpty(intent.TaskID, "not named yet")), intent.Refused)
+		l.add(intent.RequestedAt, "annotation", fmt.Sprintf("create request %d for a %s in %s as %s (task %s)", intent.Attempt, intent.Flavor, intent.Zone, intent.Name, lo.CoalesceOrEmpty(intent.TaskID, "not named yet")), intent.Rejected)
 	}
 	for _, condition := range claim.Status.Conditions {
 		if condition.Type == "Ready" {
@@ -267,7 +267,7 @@ func marksFromEvents(ctx context.Context, s *session.Session, marks capacity.Pro
 	for i := range list.Items {
 		event := &list.Items[i]
 		parts := rejectedOffering.FindStringSubmatch(event.Message)
-		if parts == nil || event.Reason != ourevents.ReasonOfferingRefused && event.Reason != ourevents.ReasonOrderRefused {
+		if parts == nil || event.Reason != ourevents.ReasonOfferingUnavailable && event.Reason != ourevents.ReasonLaunchRejected {
 			continue
 		}
 		end := lastSeen(event).Add(s.Settings.UnavailableOfferingTTL)

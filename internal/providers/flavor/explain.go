@@ -46,14 +46,7 @@ func (p *DefaultProvider) Explain(nodeClass *v1alpha1.BizflyNodeClass) ([]Explan
 	if err != nil {
 		return nil, err
 	}
-	c, err := p.newClass(nodeClass, snapshot)
-	if err != nil {
-		return nil, err
-	}
-	all, err := p.zones.Zones()
-	if err != nil {
-		return nil, err
-	}
+	c := newClass(nodeClass, snapshot)
 	var explained []Explanation
 	for _, f := range p.indexOf(snapshot).flavors {
 		e := Explanation{Flavor: f.name, CPU: f.cpu, MemoryMiB: f.memoryMiB, GPUName: f.gpuName, GPUCount: f.gpuCount}
@@ -61,7 +54,7 @@ func (p *DefaultProvider) Explain(nodeClass *v1alpha1.BizflyNodeClass) ([]Explan
 			explained = append(explained, e)
 			continue
 		}
-		for _, z := range all {
+		for _, z := range snapshot.Zones() {
 			e.Zone, e.Excluded, e.Unavailable = z.Name, c.excludedIn(f, z.Name), ""
 			if e.Excluded == "" {
 				e.Unavailable = p.unavailableIn(c, f, z.Name)
