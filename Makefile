@@ -214,6 +214,17 @@ prose: $(TOOLS)/vale ## Check the words and sentences of documentation, chart co
 verify: $(TOOLS)/golangci-lint $(TOOLS)/controller-gen $(TOOLS)/helm $(TOOLS)/helm-docs $(TOOLS)/actionlint $(TOOLS)/vale $(OUR_CONTROLPLANE) ## Check everything that needs no cluster: generated files, charts, workflows, format, vet, modules, lint, prose, headers
 	@HELM=$(TOOLS)/helm ACTIONLINT=$(TOOLS)/actionlint VALE=$(TOOLS)/vale $(TRIMPATH) GOLANGCI_LINT_CACHE=$(CACHE)/golangci-lint GOLANGCI_LINT=$(TOOLS)/golangci-lint MAKE="$(MAKE)" hack/verify.sh
 
+##@ kubectl plugin
+
+.PHONY: plugin
+plugin: ## Build the kubectl plugin: bin/kubectl-bizfly (docs/kubectl-bizfly.md)
+	$(GO_BUILD) -ldflags "-X sigs.k8s.io/karpenter/pkg/operator.Version=$(VERSION) -X $(MODULE)/internal/operator.commit=$(COMMIT)" -o bin/kubectl-bizfly ./cmd/kubectl-bizfly
+
+# make plugin-release TAG=v1.2.3 PLUGIN_PLATFORMS=linux/amd64
+.PHONY: plugin-release
+plugin-release: ## Build the plugin's archives for Linux, macOS and Windows and its Krew manifest: dist/plugin
+	hack/plugin.sh "$(TAG)" $(PLUGIN_PLATFORMS)
+
 ##@ Image and release
 
 # The registry of the project that the image is published from; yours: make docker-build docker-push IMG=registry.example/karpenter TAG=v1

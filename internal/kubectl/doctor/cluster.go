@@ -1,0 +1,391 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/samber/lo"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	utilversion "k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
+)
+
+// minimumVersion is the oldest Kubernetes that the provider supports.
+const minimumVersion = "1.30.0"
+
+// maxSkew is how far clocks may differ: tokens and certificates of joining nodes are valid from a moment on.
+const maxSkew = 30 * time.Second
+
+// recently is how far back events are looked at.
+const recently = 24 * time.Hour
+
+// errNotReached says that the API server itself is not at hand, but only what it holds.
+var errNotReached = errors.New("the API server was not asked")
+
+func checkCluster(_ context.Context, d *examination) ([]Finding, error) {
+	if d.Cluster != nil {
+		return nil, nil
+	}
+	return one("ClusterUnreachable", Error, d.ClusterErr.Error(), "nothing in the cluster can be checked", "kubectl cluster-info"), nil
+}
+
+func checkVersion(_ context.Context, d *examination) ([]Finding, error) {
+	if d.Kubernetes == nil {
+		return nil, cmp.Or(d.ClusterErr, errNotReached)
+	}
+	info, err := d.Kubernetes.Discovery().ServerVersion()
+	if err != nil {
+		return nil, err
+	}
+	version, err := utilversion.ParseGeneric(info.GitVersion)
+	if err != nil {
+		return nil, err
+	}
+	if version.AtLeast(utilversion.MustParseGeneric(minimumVersion)) {
+		return nil, nil
+	}
+	return one("APIServerTooOld", Error, fmt.Sprintf("the API server is version %s, and %s or newer is needed", info.GitVersion, minimumVersion),
+		"the validation rules of the custom resources are rejected by an older API server", "upgrade the cluster's Kubernetes version in the BizFly Cloud console"), nil
+}
+
+func checkClock(ctx context.Context, d *examination) ([]Finding, error) {
+	if d.REST == nil || d.Cluster == nil {
+		return nil, cmp.Or(d.ClusterErr, errNotReached)
+	}
+	transport, err := rest.HTTPClientFor(d.REST)
+	if err != nil {
+		return nil, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(hostURL(d.REST), "/")+"/version", nil)
+	if err != nil {
+		return nil, err
+	}
+	sent := time.Now()
+	response, err := transport.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	_ = response.Body.Close()
+	return skewOf("the API server", response.Header.Get("Date"), sent, time.Now()), nil
+}
+
+func hostURL(config *rest.Config) string {
+	if strings.Contains(config.Host, "://") {
+		return config.Host
+	}
+	return "https://" + config.Host
+}
+
+// skewOf compares a clock with this machine's. The answer was written between sent and received, and names whole seconds.
+func skewOf(whose, date string, sent, received time.Time) []Finding {
+	theirs, err := http.ParseTime(date)
+	if err != nil {
+		return nil
+	}
+	skew := time.Duration(0)
+	switch {
+	case theirs.Add(time.Second).Before(sent):
+		skew = theirs.Sub(sent)
+	case theirs.After(received):
+		skew = theirs.Sub(received)
+	}
+	if skew.Abs() <= maxSkew {
+		return nil
+	}
+	return one("ClockSkew", Warning, fmt.Sprintf("the clock of %s differs from this machine's by %s", whose, skew.Round(time.Second)),
+		"tokens and certificates are valid for a time: servers may fail to join, and the controller's timeouts end early or late", "timedatectl set-ntp true (on the machine whose clock is wrong)")
+}
+
+func checkDefinitions(ctx context.Context, d *examination) ([]Finding, error) {
+	installed := &apiextensionsv1.CustomResourceDefinitionList{}
+	if err := d.List(ctx, installed); err != nil {
+		return nil, err
+	}
+	byName := lo.KeyBy(installed.Items, func(crd apiextensionsv1.CustomResourceDefinition) string { return crd.Name })
+	var missing, old []string
+	for _, wanted := range apis.CRDs {
+		live, ok := byName[wanted.Name]
+		if !ok {
+			missing = append(missing, wanted.Name)
+			continue
+		}
+		if lacks := lackingFields(wanted, &live); len(lacks) > 0 {
+			old = append(old, fmt.Sprintf("%s lacks %s", wanted.Name, strings.Join(lacks[:min(3, len(lacks))], ", ")))
+		}
+	}
+	var found []Finding
+	chart := operator.Name + "-crd"
+	if len(missing) > 0 {
+		found = append(found, one("DefinitionsMissing", lo.Ternary(d.Deployment == nil, Info, Error), "the cluster has no "+strings.Join(missing, ", "),
+			"NodePools, NodeClaims and BizflyNodeClasses cannot be created", d.upgrade(chart))...)
+	}
+	if len(old) > 0 {
+		found = append(found, one("DefinitionsOutdated", Error, strings.Join(old, "; "),
+			"the API server drops fields that it does not know, so settings are silently lost. Helm never upgrades definitions by itself", d.upgrade(chart))...)
+	}
+	return found, nil
+}
+
+// lackingFields returns the paths that the definition of this release has and the live one lacks.
+func lackingFields(wanted, live *apiextensionsv1.CustomResourceDefinition) []string {
+	schemaOf := func(crd *apiextensionsv1.CustomResourceDefinition, version string) *apiextensionsv1.JSONSchemaProps {
+		v, ok := lo.Find(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == version })
+		if !ok || v.Schema == nil {
+			return &apiextensionsv1.JSONSchemaProps{}
+		}
+		return v.Schema.OpenAPIV3Schema
+	}
+	var lacks []string
+	var compare func(path string, a, b *apiextensionsv1.JSONSchemaProps)
+	compare = func(path string, a, b *apiextensionsv1.JSONSchemaProps) {
+		for name := range a.Properties {
+			property := a.Properties[name]
+			other, ok := b.Properties[name]
+			if !ok {
+				lacks = append(lacks, strings.TrimPrefix(path+"."+name, "."))
+				continue
+			}
+			compare(path+"."+name, &property, &other)
+		}
+		if a.Items != nil && a.Items.Schema != nil && b.Items != nil && b.Items.Schema != nil {
+			compare(path+"[]", a.Items.Schema, b.Items.Schema)
+		}
+	}
+	for _, version := range wanted.Spec.Versions {
+		compare("", version.Schema.OpenAPIV3Schema, schemaOf(live, version.Name))
+	}
+	slices.Sort(lacks)
+	return lacks
+}
+
+func checkController(_ context.Context, d *examination) ([]Finding, error) {
+	if d.Cluster == nil {
+		return nil, d.ClusterErr
+	}
+	if d.Deployment == nil {
+		return one("ControllerNotInstalled", Info, "no controller is installed", "this is a preflight: what depends on the controller is not checked", d.upgrade(operator.Name)), nil
+	}
+	var found []Finding
+	name := d.Deployment.Namespace + "/" + d.Deployment.Name
+	if d.Deployment.Status.ReadyReplicas == 0 {
+		found = append(found, one("ControllerNotReady", Error, fmt.Sprintf("no replica of the Deployment %s is ready", name),
+			"no node is launched, and none is deleted", fmt.Sprintf("kubectl -n %s logs deployment/%s --all-pods --tail=20", d.Deployment.Namespace, d.Deployment.Name))...)
+	}
+	if skew := d.Skew(); skew.Message != "" {
+		found = append(found, one("VersionSkew", Warning, skew.Message, "the plugin computes with the code of its own version", "kubectl krew upgrade bizfly")...)
+	}
+	return found, nil
+}
+
+func checkAutoscalers(ctx context.Context, d *examination) ([]Finding, error) {
+	deployments := &appsv1.DeploymentList{}
+	if err := d.List(ctx, deployments); err != nil {
+		return nil, err
+	}
+	var found []Finding
+	ours := 0
+	for i := range deployments.Items {
+		deployment := &deployments.Items[i]
+		name := deployment.Namespace + "/" + deployment.Name
+		images := strings.Join(lo.Map(deployment.Spec.Template.Spec.Containers, func(c corev1.Container, _ int) string { return c.Image }), " ")
+		remove := fmt.Sprintf("kubectl -n %s scale deployment/%s --replicas=0", deployment.Namespace, deployment.Name)
+		switch {
+		case deployment.Labels["app.kubernetes.io/name"] == operator.Name:
+			if ours++; ours > 1 {
+				found = append(found, one("AnotherKarpenter", Error, fmt.Sprintf("the Deployment %s is a second installation of this controller", name),
+					"two controllers launch servers for the same pods and delete each other's", remove)...)
+			}
+		case lo.FromPtrOr(deployment.Spec.Replicas, 1) == 0:
+		case strings.Contains(images, "karpenter") || strings.Contains(deployment.Name, "karpenter"):
+			found = append(found, one("AnotherKarpenter", Error, fmt.Sprintf("the Deployment %s looks like another Karpenter", name),
+				"it acts on the same NodePools and NodeClaims, so both launch and delete nodes", remove)...)
+		case strings.Contains(images, "cluster-autoscaler") || strings.Contains(deployment.Name, "cluster-autoscaler"):
+			found = append(found, one("ClusterAutoscaler", Warning, fmt.Sprintf("the Deployment %s is a cluster-autoscaler", name),
+				"both see the same pending pods: each launches a node for them, and you pay for two", remove)...)
+		}
+	}
+	return found, nil
+}
+
+func checkCCM(ctx context.Context, d *examination) ([]Finding, error) {
+	nodes := &corev1.NodeList{}
+	if err := d.List(ctx, nodes); err != nil {
+		return nil, err
+	}
+	var found []Finding
+	var uninitialized, foreign, zoneless []string
+	for i := range nodes.Items {
+		node := &nodes.Items[i]
+		if _, ours := providerid.Parse(node.Spec.ProviderID); !ours && node.Spec.ProviderID != "" {
+			foreign = append(foreign, node.Name)
+		}
+		if lo.ContainsBy(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == "node.cloudprovider.kubernetes.io/uninitialized" }) || node.Spec.ProviderID == "" {
+			uninitialized = append(uninitialized, node.Name)
+			continue
+		}
+		if zone := node.Labels[corev1.LabelTopologyZone]; zone == "" || d.unknownZone(ctx, zone) {
+			zoneless = append(zoneless, fmt.Sprintf("%s (%q)", node.Name, zone))
+		}
+	}
+	if len(uninitialized) > 0 {
+		found = append(found, one("NodesUninitialized", Error, "the cloud controller manager has not initialized "+list(uninitialized),
+			"Karpenter recognises a node by its provider ID, so a node without one is replaced after 15 minutes", "kubectl -n kube-system get pods | grep cloud-controller-manager")...)
+	}
+	if len(foreign) > 0 {
+		found = append(found, one("ForeignNodes", Warning, "these nodes are not of BizFly Cloud: "+list(foreign), "Karpenter neither prices nor manages them", "kubectl get nodes -o custom-columns=NAME:.metadata.name,ID:.spec.providerID")...)
+	}
+	if len(zoneless) > 0 {
+		found = append(found, one("ZoneLabelWrong", Warning, "the label topology.kubernetes.io/zone is no zone of the region on "+list(zoneless),
+			"pods that are spread over zones, or whose volume is in one, do not fit there", "kubectl -n kube-system rollout restart deployment,daemonset -l app=bizfly-cloud-controller-manager")...)
+	}
+	return found, nil
+}
+
+// unknownZone reports whether the zone is known not to exist.
+func (d *examination) unknownZone(ctx context.Context, name string) bool {
+	cloud, err := d.Cloud(ctx)
+	if err != nil {
+		return false
+	}
+	snapshot, err := cloud.Catalog.Snapshot()
+	return err == nil && !lo.ContainsBy(snapshot.Zones(), func(z catalog.Zone) bool { return z.Name == name })
+}
+
+func list(names []string) string {
+	const most = 5
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}
+
+func checkCSI(ctx context.Context, d *examination) ([]Finding, error) {
+	driver := &storagev1.CSIDriver{}
+	var found []Finding
+	err := d.Get(ctx, types.NamespacedName{Name: v1alpha1.CSIBlockDriver}, driver)
+	switch {
+	case apierrors.IsNotFound(err):
+		found = one("CSIDriverMissing", Info, fmt.Sprintf("the cluster has no CSI driver %s", v1alpha1.CSIBlockDriver), "pods with volumes of BizFly Cloud cannot run", "kubectl get csidrivers")
+	case err != nil:
+		return nil, err
+	}
+	cloud, err := d.Cloud(ctx)
+	if err != nil {
+		return found, nil
+	}
+	volumes, err := cloud.API.ListVolumes(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("listing volumes: %w", err)
+	}
+	plans := d.billingPlans(ctx)
+	var differ []string
+	for _, volume := range volumes {
+		if strings.HasPrefix(volume.Name, "pvc-") && volume.BillingPlan != "" && !lo.Contains(plans, normalPlan(volume.BillingPlan)) {
+			differ = append(differ, fmt.Sprintf("%s (%s)", volume.Name, volume.BillingPlan))
+		}
+	}
+	if len(differ) > 0 {
+		found = append(found, one("VolumeBillingPlan", Warning, fmt.Sprintf("volumes of pods are billed by another plan than servers (%s): %s", strings.Join(plans, ", "), list(differ)),
+			"BizFly Cloud does not attach resources of different billing plans to each other, so their pods never start on nodes of Karpenter",
+			"kubectl get pv (then set billing_plan in the StorageClass or spec.billingPlan of the BizflyNodeClass)")...)
+	}
+	return found, nil
+}
+
+// normalPlan writes a billing plan without case and separators, as it is written differently in places.
+func normalPlan(plan string) string { return strings.ToLower(strings.ReplaceAll(plan, "_", "")) }
+
+// billingPlans are those of the NodeClasses, that of the default without any.
+func (d *examination) billingPlans(ctx context.Context) []string {
+	nodeClasses := &v1alpha1.BizflyNodeClassList{}
+	_ = d.List(ctx, nodeClasses)
+	plans := lo.Uniq(lo.Map(nodeClasses.Items, func(n v1alpha1.BizflyNodeClass, _ int) string { return normalPlan(string(n.Spec.BillingPlan)) }))
+	return lo.Ternary(len(plans) == 0, []string{normalPlan(string(v1alpha1.BillingPlanOnDemand))}, plans)
+}
+
+func checkNodePools(ctx context.Context, d *examination) ([]Finding, error) {
+	pools := &karpv1.NodePoolList{}
+	if err := d.List(ctx, pools); err != nil {
+		return nil, err
+	}
+	var found []Finding
+	for i := range pools.Items {
+		pool := &pools.Items[i]
+		describe := "kubectl describe nodepool " + pool.Name
+		if root := pool.StatusConditions().Root(); d.Deployment != nil && !root.IsTrue() {
+			found = append(found, one("NodePoolNotReady", Error, fmt.Sprintf("NodePool %s is not ready: %s", pool.Name, root.Message), "no node is launched for it", describe)...)
+		}
+		if limits := pool.Spec.Limits; limits != nil {
+			if err := limits.ExceededBy(pool.Status.Resources); err != nil {
+				found = append(found, one("NodePoolLimit", Warning, fmt.Sprintf("NodePool %s has reached its limits: %s", pool.Name, err), "further pods stay pending", "kubectl edit nodepool "+pool.Name)...)
+			}
+		}
+	}
+	return found, nil
+}
+
+func checkRejections(ctx context.Context, d *examination) ([]Finding, error) {
+	list := &corev1.EventList{}
+	if err := d.List(ctx, list, client.MatchingFields{"involvedObject.kind": "NodeClaim"}); err != nil {
+		return nil, err
+	}
+	var quota, other []string
+	for i := range list.Items {
+		event := &list.Items[i]
+		if time.Since(lo.Ternary(event.LastTimestamp.IsZero(), event.CreationTimestamp.Time, event.LastTimestamp.Time)) > recently {
+			continue
+		}
+		switch {
+		case event.Reason == events.ReasonAccountLimit, event.Reason == events.ReasonOfferingUnavailable && strings.Contains(event.Message, "Quota"):
+			quota = append(quota, event.Message)
+		case event.Reason == events.ReasonLaunchRejected, event.Reason == events.ReasonLaunchFailed, event.Reason == events.ReasonNodeNotRegistered:
+			other = append(other, event.Message)
+		}
+	}
+	var found []Finding
+	if len(quota) > 0 {
+		found = append(found, one("QuotaRejected", Warning, fmt.Sprintf("%d launches were rejected by quota or balance within a day; the last one: %s", len(quota), lo.LastOrEmpty(quota)),
+			"pods stay pending, or run on flavors that cost more", "raise the project's quota in the BizFly Cloud console, or top up the balance")...)
+	}
+	if len(other) > 0 {
+		found = append(found, one("LaunchesFailed", Warning, fmt.Sprintf("%d launches failed within a day; the last one: %s", len(other), lo.LastOrEmpty(other)),
+			"nodes come late, and each attempt is paid for", "kubectl get events --field-selector involvedObject.kind=NodeClaim")...)
+	}
+	return found, nil
+}

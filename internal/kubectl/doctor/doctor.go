@@ -1,0 +1,145 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package doctor checks a cluster and a project before Karpenter is installed, and an installation afterwards. Each finding
+// says what is wrong, why it matters and which command fixes it.
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/samber/lo"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/session"
+)
+
+// Severity is how much a finding matters.
+type Severity string
+
+// The severities. Errors keep nodes from being launched or from joining; warnings cost money or will hurt later.
+const (
+	Error   Severity = "error"
+	Warning Severity = "warning"
+	Info    Severity = "info"
+)
+
+var rank = map[Severity]int{Error: 0, Warning: 1, Info: 2}
+
+// Finding is one thing that is not as it should be.
+type Finding struct {
+	// Code is stable, in CamelCase.
+	Code     string   `json:"code"`
+	Severity Severity `json:"severity"`
+	// What is wrong, on which object; Why it matters; Fix is a command or the change to make.
+	What string `json:"what"`
+	Why  string `json:"why"`
+	Fix  string `json:"fix"`
+	// VNDPerMonth is what it costs, where it costs.
+	VNDPerMonth float64 `json:"vndPerMonth,omitempty"`
+}
+
+// Report is what was checked.
+type Report struct {
+	Findings []Finding `json:"findings"`
+	// Passed are the checks that found nothing, Skipped those that could not look, with the reason.
+	Passed  []string          `json:"passed"`
+	Skipped map[string]string `json:"skipped,omitempty"`
+	Notes   []string          `json:"notes,omitempty"`
+}
+
+// Failed reports whether the exit status is one of failure: for errors, and for warnings too where the user is strict.
+func (r *Report) Failed(strict bool) bool {
+	return lo.ContainsBy(r.Findings, func(f Finding) bool { return f.Severity == Error || strict && f.Severity == Warning })
+}
+
+// check looks at one thing. An error says that it could not look.
+type check struct {
+	name string
+	look func(ctx context.Context, d *examination) ([]Finding, error)
+}
+
+// examination is what the checks share.
+type examination struct {
+	*session.Session
+}
+
+var checks = []check{
+	{"cluster", checkCluster},
+	{"API server version", checkVersion},
+	{"clock", checkClock},
+	{"custom resource definitions", checkDefinitions},
+	{"controller", checkController},
+	{"controller's rights", checkRights},
+	{"other autoscalers", checkAutoscalers},
+	{"cloud controller manager", checkCCM},
+	{"volumes", checkCSI},
+	{"credentials and endpoint", checkCredentials},
+	{"project", checkScope},
+	{"BKE cluster", checkBKE},
+	{"worker pools", checkPools},
+	{"NodeClasses", checkNodeClasses},
+	{"NodePools", checkNodePools},
+	{"firewalls", checkFirewalls},
+	{"rejected launches", checkRejections},
+	{"servers without owner", checkServers},
+	{"disks without owner", checkDisks},
+	{"addresses without owner", checkAddresses},
+}
+
+// Checks are the names of the checks, in order.
+func Checks() []string { return lo.Map(checks, func(c check, _ int) string { return c.name }) }
+
+// Examine runs every check. What cannot be looked at is skipped, and the report says why.
+func Examine(ctx context.Context, s *session.Session, progress func(name string)) *Report {
+	report := &Report{Findings: []Finding{}, Passed: []string{}, Skipped: map[string]string{}}
+	d := &examination{Session: s}
+	for _, c := range checks {
+		if progress != nil {
+			progress(c.name)
+		}
+		found, err := c.look(ctx, d)
+		switch {
+		case err != nil:
+			report.Skipped[c.name] = err.Error()
+		case len(found) == 0:
+			report.Passed = append(report.Passed, c.name)
+		}
+		report.Findings = append(report.Findings, found...)
+	}
+	slices.SortStableFunc(report.Findings, func(a, b Finding) int { return cmp.Compare(rank[a.Severity], rank[b.Severity]) })
+	report.Notes = s.Notes
+	return report
+}
+
+func one(code string, severity Severity, what, why, fix string) []Finding {
+	return []Finding{{Code: code, Severity: severity, What: what, Why: why, Fix: fix}}
+}
+
+// namespace is that of the controller.
+func (d *examination) namespace() string {
+	if d.Deployment != nil {
+		return d.Deployment.Namespace
+	}
+	return lo.CoalesceOrEmpty(d.Settings.Namespace, "karpenter")
+}
+
+// upgrade is the command that installs or upgrades a chart.
+func (d *examination) upgrade(chart string) string {
+	return fmt.Sprintf("helm upgrade --install %s oci://cr-hn-1.bizflycloud.vn/31ff9581861a4d0ea4df5e7dda0f665d/charts/%s --namespace %s", chart, chart, d.namespace())
+}

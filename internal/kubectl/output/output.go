@@ -1,0 +1,186 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package output prints results: tables as wide as the terminal for people, JSON and YAML for programs, and HTML through
+// package report.
+package output
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+	"golang.org/x/term"
+	"sigs.k8s.io/yaml"
+)
+
+// Formats of -o.
+const (
+	Table = "table"
+	JSON  = "json"
+	YAML  = "yaml"
+	HTML  = "html"
+)
+
+// Printer writes in one format.
+type Printer struct {
+	// Out gets the result, Err progress and notes.
+	Out, Err io.Writer
+	// Format is one of the formats.
+	Format string
+	// Color is true where the terminal shows colours; Width is how wide it is, 0 where nobody looks.
+	Color bool
+	Width int
+}
+
+// New makes a printer. Colour is used on a terminal, unless NO_COLOR is set.
+func New(out, errOut io.Writer, format string) (*Printer, error) {
+	switch format {
+	case Table, JSON, YAML, HTML:
+	default:
+		return nil, fmt.Errorf("unknown output %q, use %s, %s, %s or %s", format, Table, JSON, YAML, HTML)
+	}
+	p := &Printer{Out: out, Err: errOut, Format: format}
+	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+		p.Color = os.Getenv("NO_COLOR") == ""
+		p.Width, _, _ = term.GetSize(int(file.Fd()))
+	}
+	return p, nil
+}
+
+// ErrNoReport says that a command has no HTML report.
+var ErrNoReport = errors.New("this command has no HTML report, use -o table, json or yaml")
+
+// Value prints a result for programs, and reports whether the format is one of theirs.
+func (p *Printer) Value(value any) (bool, error) {
+	var encoded []byte
+	var err error
+	switch p.Format {
+	case JSON:
+		encoded, err = json.MarshalIndent(value, "", "  ")
+		encoded = append(encoded, '\n')
+	case YAML:
+		encoded, err = yaml.Marshal(value)
+	default:
+		return false, nil
+	}
+	if err == nil {
+		_, err = p.Out.Write(encoded)
+	}
+	return true, err
+}
+
+// Printf prints a line for people.
+func (p *Printer) Printf(format string, args ...any) { _, _ = fmt.Fprintf(p.Out, format, args...) }
+
+// Notes prints what the user should know, apart from the result.
+func (p *Printer) Notes(notes []string) {
+	for _, note := range notes {
+		_, _ = fmt.Fprintln(p.Err, p.Paint(text.FgYellow, "note:"), note)
+	}
+}
+
+// Paint colours text where the terminal shows colours.
+func (p *Printer) Paint(color text.Color, value string) string {
+	if !p.Color {
+		return value
+	}
+	return color.Sprint(value)
+}
+
+// Rows prints a table. Columns whose title begins with ">" are aligned to the right.
+func (p *Printer) Rows(titles []string, rows [][]string) {
+	t := table.NewWriter()
+	t.SetOutputMirror(p.Out)
+	style := table.StyleLight
+	style.Options = table.OptionsNoBordersAndSeparators
+	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
+	style.Format.Header = text.FormatUpper
+	t.SetStyle(style)
+	if p.Width > 0 {
+		t.Style().Size = table.SizeOptions{WidthMax: p.Width}
+	}
+	header, configs := table.Row{}, []table.ColumnConfig{}
+	for i, title := range titles {
+		align := text.AlignLeft
+		if strings.HasPrefix(title, ">") {
+			align, title = text.AlignRight, title[1:]
+		}
+		header = append(header, title)
+		configs = append(configs, table.ColumnConfig{Number: i + 1, Align: align, AlignHeader: align, WidthMax: p.columnWidth(len(titles), i)})
+	}
+	t.AppendHeader(header)
+	t.SetColumnConfigs(configs)
+	for _, row := range rows {
+		cells := table.Row{}
+		for _, cell := range row {
+			cells = append(cells, cell)
+		}
+		t.AppendRow(cells)
+	}
+	t.Render()
+}
+
+// columnWidth lets the last column, which is prose, wrap in what a terminal leaves.
+func (p *Printer) columnWidth(columns, i int) int {
+	const prose = 60
+	if i < columns-1 {
+		return 0
+	}
+	if p.Width == 0 {
+		return 0
+	}
+	return max(prose, p.Width-columns*16)
+}
+
+// VND writes an amount with separators, rounded to whole VND.
+func VND(amount float64) string {
+	digits := fmt.Sprintf("%.0f", math.Abs(amount))
+	var b strings.Builder
+	if amount <= -0.5 {
+		b.WriteByte('-')
+	}
+	for i, digit := range digits {
+		if i > 0 && (len(digits)-i)%3 == 0 {
+			b.WriteByte(',')
+		}
+		b.WriteRune(digit)
+	}
+	return b.String()
+}
+
+// Percent writes a part of 1.
+func Percent(part float64) string { return fmt.Sprintf("%.0f%%", part*100) }
+
+// Bar draws a part of 1 as wide as given, coloured by how full it is.
+func (p *Printer) Bar(part float64, width int) string {
+	filled := int(math.Round(min(max(part, 0), 1) * float64(width)))
+	bar := strings.Repeat("█", filled) + strings.Repeat("░", width-filled)
+	color := text.FgGreen
+	switch {
+	case part < 0.4:
+		color = text.FgYellow
+	case part > 1:
+		color = text.FgRed
+	}
+	return p.Paint(color, bar) + fmt.Sprintf(" %4s", Percent(part))
+}

@@ -1,0 +1,249 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package plan
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// HoursPerMonth is how many hours BizFly Cloud's billing counts for a month (docs/concepts/pricing.md).
+const HoursPerMonth = 720
+
+// Node is one node that would be launched.
+type Node struct {
+	NodePool string `json:"nodePool"`
+	Flavor   string `json:"flavor"`
+	Zone     string `json:"zone"`
+	// VNDPerHour is the price of the offering.
+	VNDPerHour float64 `json:"vndPerHour"`
+	// Pods are the names of its pods, without those of DaemonSets.
+	Pods []string `json:"pods"`
+	// Used is by resource the part of the allocatable amount that is requested, DaemonSets included, from 0 to 1.
+	Used map[corev1.ResourceName]float64 `json:"used"`
+	// LimitedBy is the resource of which the least is left.
+	LimitedBy corev1.ResourceName `json:"limitedBy"`
+}
+
+// Unplaced is a pod that fits nowhere.
+type Unplaced struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Reason    string `json:"reason"`
+}
+
+// Plan is what Karpenter would run.
+type Plan struct {
+	// Name says which alternative it is; empty where there is one.
+	Name string `json:"name,omitempty"`
+	// Pods is how many pods were to be placed; OnExisting how many of them fit on nodes that exist.
+	Pods       int        `json:"pods"`
+	OnExisting int        `json:"podsOnExistingNodes,omitempty"`
+	Nodes      []Node     `json:"nodes"`
+	Unplaced   []Unplaced `json:"unplaced"`
+	VNDPerHour float64    `json:"vndPerHour"`
+	// VNDPerMonth is the price of 720 hours.
+	VNDPerMonth float64  `json:"vndPerMonth"`
+	Today       *Today   `json:"today,omitempty"`
+	Notes       []string `json:"notes,omitempty"`
+}
+
+// Group is nodes of one NodePool, flavor and zone.
+type Group struct {
+	NodePool, Flavor, Zone string
+	Count                  int
+	VNDPerHour             float64
+	// Used is the mean of its nodes.
+	Used map[corev1.ResourceName]float64
+	// LimitedBy is what limits most of its nodes.
+	LimitedBy corev1.ResourceName
+}
+
+// Groups sums the nodes up, the most expensive group first.
+func (p *Plan) Groups() []Group {
+	groups := lo.MapToSlice(lo.GroupBy(p.Nodes, func(n Node) [3]string { return [3]string{n.NodePool, n.Flavor, n.Zone} }), func(key [3]string, nodes []Node) Group {
+		group := Group{NodePool: key[0], Flavor: key[1], Zone: key[2], Count: len(nodes), Used: map[corev1.ResourceName]float64{}}
+		limits := map[corev1.ResourceName]int{}
+		for _, node := range nodes {
+			group.VNDPerHour += node.VNDPerHour
+			limits[node.LimitedBy]++
+			for name, used := range node.Used {
+				group.Used[name] += used / float64(len(nodes))
+			}
+		}
+		group.LimitedBy = lo.MaxBy(lo.Keys(limits), func(a, b corev1.ResourceName) bool {
+			return cmp.Or(cmp.Compare(limits[a], limits[b]), cmp.Compare(b, a)) > 0
+		})
+		return group
+	})
+	slices.SortFunc(groups, func(a, b Group) int {
+		return cmp.Or(cmp.Compare(b.VNDPerHour, a.VNDPerHour), cmp.Compare(a.Flavor, b.Flavor), cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.NodePool, b.NodePool))
+	})
+	return groups
+}
+
+// Used is the mean part of a resource that is requested, weighted by nothing: nodes count alike.
+func (p *Plan) Used(name corev1.ResourceName) float64 {
+	if len(p.Nodes) == 0 {
+		return 0
+	}
+	return lo.SumBy(p.Nodes, func(n Node) float64 { return n.Used[name] }) / float64(len(p.Nodes))
+}
+
+// Run lets core schedule the pods that wait, and our cloud provider choose an offering for each NodeClaim.
+func (w *World) Run(ctx context.Context) (*Plan, error) {
+	pods, err := w.waiting(ctx)
+	if err != nil {
+		return nil, err
+	}
+	plan := &Plan{Pods: len(pods), Nodes: []Node{}, Unplaced: []Unplaced{}}
+	results, err := w.Provisioner.Schedule(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("scheduling: %w", err)
+	}
+	placed := map[types.UID]bool{}
+	for _, existing := range results.ExistingNodes {
+		plan.OnExisting += len(existing.Pods)
+		for _, pod := range existing.Pods {
+			placed[pod.UID] = true
+		}
+	}
+	for _, proposed := range results.NewNodeClaims {
+		node, err := w.node(ctx, proposed)
+		for _, pod := range proposed.Pods {
+			placed[pod.UID] = true
+			if err != nil {
+				plan.Unplaced = append(plan.Unplaced, Unplaced{pod.Namespace, pod.Name, err.Error()})
+			}
+		}
+		if err == nil {
+			plan.Nodes = append(plan.Nodes, *node)
+			plan.VNDPerHour += node.VNDPerHour
+		}
+	}
+	plan.VNDPerMonth = plan.VNDPerHour * HoursPerMonth
+	failed := lo.MapKeys(results.PodErrors, func(_ error, pod *corev1.Pod) types.UID { return pod.UID })
+	for _, pod := range pods {
+		if !placed[pod.UID] {
+			plan.Unplaced = append(plan.Unplaced, Unplaced{pod.Namespace, pod.Name, w.reason(ctx, pod, failed[pod.UID])})
+		}
+	}
+	plan.Notes = w.Notes
+	return plan, nil
+}
+
+// waiting returns the pods that core would provision for.
+func (w *World) waiting(ctx context.Context) ([]*corev1.Pod, error) {
+	pods := &corev1.PodList{}
+	if err := w.Objects.List(ctx, pods, client.MatchingFields{"spec.nodeName": ""}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	return lo.FilterMap(pods.Items, func(pod corev1.Pod, _ int) (*corev1.Pod, bool) { return &pod, Counts(&pod) }), nil
+}
+
+// reason says why a pod was not placed: core's error, or what kept core from looking at the pod at all.
+func (w *World) reason(ctx context.Context, pod *corev1.Pod, err error) string {
+	if err == nil {
+		err = w.Provisioner.Validate(ctx, pod)
+	}
+	if err == nil {
+		_, err = scheduling.NewVolumeTopology(w.Objects).GetRequirements(ctx, pod)
+	}
+	if err == nil {
+		if pools := (&karpv1.NodePoolList{}); w.Objects.List(ctx, pools) == nil && !lo.SomeBy(pools.Items, func(pool karpv1.NodePool) bool { return pool.StatusConditions().Root().IsTrue() }) {
+			err = errors.New("no NodePool is ready")
+		}
+	}
+	if err == nil {
+		err = errors.New("the scheduler did not decide about it within its minute")
+	}
+	return err.Error()
+}
+
+// node launches a proposed NodeClaim in the copy.
+func (w *World) node(ctx context.Context, proposed *scheduling.NodeClaim) (*Node, error) {
+	name, err := w.Provisioner.Create(ctx, proposed)
+	if err != nil {
+		return nil, fmt.Errorf("creating a NodeClaim of NodePool %s: %w", proposed.NodePoolName, err)
+	}
+	claim, err := w.launch(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("launching a NodeClaim of NodePool %s: %w", proposed.NodePoolName, err)
+	}
+	node := &Node{
+		NodePool: proposed.NodePoolName, Flavor: claim.Labels[corev1.LabelInstanceTypeStable], Zone: claim.Labels[corev1.LabelTopologyZone],
+		Pods: lo.Map(proposed.Pods, func(pod *corev1.Pod, _ int) string { return pod.Namespace + "/" + pod.Name }),
+		Used: map[corev1.ResourceName]float64{},
+	}
+	if node.VNDPerHour, err = w.Price(ctx, proposed.NodePoolName, node.Flavor, node.Zone); err != nil {
+		return nil, err
+	}
+	slices.Sort(node.Pods)
+	for resource, allocatable := range claim.Status.Allocatable {
+		requested := claim.Spec.Resources.Requests[resource]
+		if total := allocatable.AsApproximateFloat64(); total > 0 {
+			node.Used[resource] = requested.AsApproximateFloat64() / total
+		}
+	}
+	node.LimitedBy = lo.MaxBy(lo.Keys(node.Used), func(a, b corev1.ResourceName) bool {
+		return cmp.Or(cmp.Compare(node.Used[a], node.Used[b]), cmp.Compare(b, a)) > 0
+	})
+	return node, nil
+}
+
+// Price returns what a flavor in a zone costs NodeClaims of the NodePool, in VND per hour.
+func (w *World) Price(ctx context.Context, pool, flavor, zone string) (float64, error) {
+	nodePool := &karpv1.NodePool{}
+	if err := w.Objects.Get(ctx, types.NamespacedName{Name: pool}, nodePool); err != nil {
+		return 0, err
+	}
+	instanceTypes, err := w.Provider.GetInstanceTypes(ctx, nodePool)
+	if err != nil {
+		return 0, err
+	}
+	it, ok := lo.Find(instanceTypes, func(it *corecloudprovider.InstanceType) bool { return it.Name == flavor })
+	if !ok {
+		return 0, fmt.Errorf("there is no flavor %q for NodePool %s", flavor, pool)
+	}
+	price, ok := it.OfferingPrice(zone, karpv1.CapacityTypeOnDemand)
+	if !ok {
+		return 0, fmt.Errorf("flavor %s has no price in %s", flavor, zone)
+	}
+	return price, nil
+}
+
+// nodeClassOf returns the NodeClass that NodeClaims of the NodePool use; nil where it is not there.
+func (w *World) nodeClassOf(ctx context.Context, ref *karpv1.NodeClassReference) *v1alpha1.BizflyNodeClass {
+	nodeClass := &v1alpha1.BizflyNodeClass{}
+	if ref == nil || w.Objects.Get(ctx, types.NamespacedName{Name: ref.Name}, nodeClass) != nil {
+		return nil
+	}
+	return nodeClass
+}

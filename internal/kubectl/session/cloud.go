@@ -1,0 +1,208 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/patrickmn/go-cache"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/samber/lo"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/memory"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// Cloud is BizFly Cloud with the controller's own providers over it.
+type Cloud struct {
+	// API is used for reading alone.
+	API bizfly.API
+	// Config is what it was reached with, Scope what the credentials are for.
+	Config bizfly.Config
+	Scope  bizfly.Scope
+	// Settings are the controller's, tuning included.
+	Settings *options.Store
+
+	Catalog   *catalog.DefaultProvider
+	Prices    *pricing.DefaultProvider
+	Images    *image.DefaultProvider
+	Networks  *network.DefaultProvider
+	Bootstrap *bootstrap.DefaultProvider
+	BKE       *bke.DefaultProvider
+}
+
+// NoCredentialsError says that nothing says how to log in to BizFly Cloud.
+type NoCredentialsError struct{ Err error }
+
+// Error names every place that credentials are looked for in.
+func (e *NoCredentialsError) Error() string {
+	return fmt.Sprintf("there are no usable credentials of BizFly Cloud: set BIZFLY_CLOUD_REGION with BIZFLY_CLOUD_APP_CRED_ID and BIZFLY_CLOUD_APP_CRED_SECRET (read-only ones do), or use a kubeconfig that may read the controller's Secret (%s)", e.Err)
+}
+
+// Unwrap returns what is wrong with those that were found.
+func (e *NoCredentialsError) Unwrap() error { return e.Err }
+
+// Login logs in once. Nothing of the catalog is known yet.
+func (s *Session) Login(ctx context.Context) (*Cloud, error) {
+	if s.cloud == nil && s.cloudErr == nil {
+		s.cloud, s.cloudErr = s.login(ctx)
+	}
+	return s.cloud, s.cloudErr
+}
+
+// Cloud logs in and reads the catalog, both once.
+func (s *Session) Cloud(ctx context.Context) (*Cloud, error) {
+	cloud, err := s.Login(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !s.read {
+		s.read = true
+		if err := cloud.Catalog.Refresh(ctx); err != nil {
+			if _, unread := cloud.Catalog.Snapshot(); unread != nil {
+				s.readErr = fmt.Errorf("reading the catalog of BizFly Cloud: %w", err)
+			} else {
+				s.Note("parts of the catalog could not be read: %s", err)
+			}
+		}
+	}
+	if s.readErr != nil {
+		return nil, s.readErr
+	}
+	return cloud, nil
+}
+
+// Effective returns the configuration of the cloud as the controller computes it: the ProviderConfig over the environment.
+func (s *Session) Effective(ctx context.Context) (bizfly.Config, error) {
+	var reader client.Reader = memory.New(clock.RealClock{})
+	if s.Cluster != nil {
+		reader = s.Cluster
+	}
+	configs := config.NewDefaultProvider(config.Options{
+		Reader: reader, Environment: operator.Environment(s.Settings), Namespace: s.Settings.Namespace, SecretName: s.Settings.CredentialsSecretName,
+	})
+	effective, err := configs.Effective(ctx)
+	explained := Explain(errors.Unwrap(err), "get", &v1alpha1.ProviderConfig{})
+	if IsMissing(explained) || IsForbidden(explained) {
+		s.Note("the ProviderConfig was not read: %s", explained)
+		effective = operator.Environment(s.Settings)
+		err = effective.Validate()
+	}
+	return effective, err
+}
+
+func (s *Session) login(ctx context.Context) (*Cloud, error) {
+	effective, err := s.Effective(ctx)
+	if err != nil {
+		return nil, &NoCredentialsError{Err: err}
+	}
+	effective.Registerer = prometheus.NewRegistry()
+	api, err := bizfly.NewClient(effective)
+	if err != nil {
+		return nil, &NoCredentialsError{Err: err}
+	}
+	c := &Cloud{API: api, Config: effective}
+	if c.Scope, err = api.Scope(ctx); err != nil {
+		return nil, fmt.Errorf("logging in to BizFly Cloud: %w", err)
+	}
+	api.Confirm(c.Scope)
+	c.Settings = options.NewStore(s.Settings)
+	s.tune(ctx, c.Settings)
+	s.build(c)
+	return c, nil
+}
+
+// tune applies the ConfigMap of prices and flavors that the controller applies.
+func (s *Session) tune(ctx context.Context, settings *options.Store) {
+	object := &v1alpha1.ProviderConfig{}
+	if s.Cluster == nil || s.Cluster.Get(ctx, client.ObjectKey{Name: v1alpha1.ProviderConfigName}, object) != nil {
+		return
+	}
+	result := tuning.NewDefaultProvider(tuning.Options{Reader: s.Cluster, Settings: settings}).Sync(ctx, object)
+	if result.Err != nil {
+		s.Note("the tuning was not read, so the values of the ProviderConfig's status apply: %s", result.Err)
+	}
+}
+
+// build makes the providers as internal/operator does.
+func (s *Session) build(c *Cloud) {
+	var reader client.Reader = memory.New(clock.RealClock{})
+	if s.Cluster != nil {
+		reader = s.Cluster
+	}
+	o, clk := s.Settings, clock.RealClock{}
+	c.BKE = bke.NewDefaultProvider(bke.Config{
+		Values:   bke.Values{ClusterID: o.BKEClusterID, Token: o.BKEClusterToken, JoinEndpoint: o.BKEJoinEndpoint, LogEndpoint: o.BKELogEndpoint},
+		Discover: o.BKEDiscoverFromPool,
+	}, reader, c.API, clk)
+	catalogConfig := catalog.Config{BKEClusterID: o.BKEClusterID, RegionLabel: o.RegionLabel}
+	if o.BKEDiscoverFromPool {
+		catalogConfig.LearnedBKEClusterID = func() string { return c.BKE.Known().ClusterID }
+	}
+	c.Catalog = catalog.NewDefaultProvider(c.API, clk, catalogConfig)
+	c.Prices = pricing.NewDefaultProvider(func() *pricing.Table { return c.Settings.Load().Prices })
+	lists := func() *lookup.Lists {
+		return lookup.NewLists(cache.New(cache.NoExpiration, ttl.Cleanup), func() time.Duration { return time.Hour })
+	}
+	c.Images = image.NewDefaultProvider(c.API, c.Catalog, lists())
+	c.Networks = network.NewDefaultProvider(c.API, c.Catalog, lists())
+	c.Bootstrap = bootstrap.NewDefaultProvider(bootstrap.Config{
+		ClusterName: o.ClusterName, BKE: c.BKE, BKEKubeletArgsFile: o.BKEKubeletArgsFile, Reader: reader, Namespace: o.Namespace,
+		UserDataSecretNames: o.UserDataSecretNames, ClusterEndpoint: lo.CoalesceOrEmpty(o.ClusterEndpoint, hostOf(s)), ClusterDNS: o.ClusterDNS,
+		CABundle: authorityOf(s),
+	}, c.Catalog)
+}
+
+func hostOf(s *Session) string {
+	if s.REST == nil {
+		return ""
+	}
+	return s.REST.Host
+}
+
+func authorityOf(s *Session) []byte {
+	if s.REST == nil {
+		return nil
+	}
+	return s.REST.CAData
+}
+
+// Flavors makes the provider of instance types over a copy of the cluster. It knows no mark of an unavailable offering but
+// those that are given.
+func (c *Cloud) Flavors(copied client.Client, marks capacity.Provider) *flavor.DefaultProvider {
+	return flavor.NewDefaultProvider(c.Catalog, marks, c.Prices, c.Bootstrap, copied, c.Settings)
+}
