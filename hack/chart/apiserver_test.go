@@ -164,7 +164,7 @@ var _ = Describe("a real API server", Ordered, func() {
 		for _, name := range []string{"remove with helm", "remove definitions with helm"} {
 			commands := block("README.md", name)
 			Expect(block("charts/"+chartName+"/README.md", name)).To(Equal(commands))
-			Expect(block("docs/best-practices.md", name)).To(Equal(commands))
+			Expect(block("docs/how-to/remove.md", name)).To(Equal(commands))
 			Expect(notes).To(ContainSubstring(commands))
 		}
 	})
