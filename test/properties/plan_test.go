@@ -40,7 +40,7 @@ func launched(pool, flavor, zone string) string { return fmt.Sprintf("%s %s %s",
 var _ = Describe("kubectl bizfly plan", func() {
 	It("should plan from empty the nodes that the controller then launches, at the price that they then cost", func() {
 		for seed := range uint64(seeds) {
-			w, err := newWorld(ctx, 7000+seed, func(c *cloudprovider.CloudProvider) corecloudprovider.CloudProvider { return c })
+			w, err := newSimulation(ctx, 7000+seed, func(c *cloudprovider.CloudProvider) corecloudprovider.CloudProvider { return c })
 			Expect(err).ToNot(HaveOccurred())
 			DeferCleanup(w.CloseCloud)
 			w.reprice()
@@ -73,7 +73,7 @@ var _ = Describe("kubectl bizfly plan", func() {
 
 // removeZoneSpread removes the pods that are spread over zones: of zones with equally many pods core takes any (it iterates over
 // a map), so that the controller itself would not launch the same nodes twice.
-func removeZoneSpread(w *world) error {
+func removeZoneSpread(w *simulation) error {
 	pods := &corev1.PodList{}
 	if err := w.Client.List(ctx, pods); err != nil {
 		return err
@@ -92,7 +92,7 @@ func removeZoneSpread(w *world) error {
 }
 
 // planOf plans a world as the plugin does, over the same cloud and with the same prices.
-func planOf(w *world) *plan.Plan {
+func planOf(w *simulation) *plan.Plan {
 	GinkgoHelper()
 	credentials, bke := w.Sandbox.Credentials(), w.Sandbox.BKE()
 	for key, value := range map[string]string{
