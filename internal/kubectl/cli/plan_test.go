@@ -231,7 +231,7 @@ var _ = Describe("plan", func() {
 		f.apply(pools)
 		file := written("web.yaml", web)
 		before := answer[plan.Plan](f, "plan", "-f", file)
-		f.put(f.controller(corev1.EnvVar{Name: "VM_MEMORY_OVERHEAD_PERCENT", Value: "20"}))
+		f.put(f.controller(corev1.EnvVar{Name: "VM_MEMORY_OVERHEAD_PERCENT", Value: "0.2"}))
 		after := answer[plan.Plan](f, "plan", "-f", file)
 		Expect(after.Nodes[0].Used[corev1.ResourceMemory]).ToNot(BeNumerically("~", before.Nodes[0].Used[corev1.ResourceMemory], 0.001))
 	})

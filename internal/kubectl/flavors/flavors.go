@@ -55,7 +55,7 @@ type Row struct {
 	GPU           string              `json:"gpu,omitempty"`
 	VNDPerHour    float64             `json:"vndPerHour,omitempty"`
 	VNDPerMonth   float64             `json:"vndPerMonth,omitempty"`
-	// Price says where the price comes from.
+	// Price is the least certain source of its numbers: configured, published, derived or assumed.
 	Price     string `json:"price,omitempty"`
 	Available bool   `json:"available"`
 	// Reason says why it is not available, or not for this NodePool.
@@ -174,7 +174,7 @@ func List(ctx context.Context, s *session.Session, o Options) ([]Row, error) {
 	byName := lo.KeyBy(instanceTypes, func(it *corecloudprovider.InstanceType) string { return it.Name })
 	var rows []Row
 	for _, e := range explained {
-		row := newRow(e, byName[e.Flavor], cloud)
+		row := newRow(e, byName[e.Flavor])
 		if row.Reason == "" {
 			row.Reason = conflict(requirements, byName[e.Flavor], e.Zone)
 			row.Available = row.Reason == ""
@@ -207,7 +207,7 @@ func nodeClassFor(ctx context.Context, world *plan.World, cloud *session.Cloud, 
 	return nodeClass, nil
 }
 
-func newRow(e flavor.Explanation, it *corecloudprovider.InstanceType, cloud *session.Cloud) Row {
+func newRow(e flavor.Explanation, it *corecloudprovider.InstanceType) Row {
 	row := Row{Flavor: e.Flavor, Zone: e.Zone, CPU: e.CPU, MemoryMiB: e.MemoryMiB, Reason: lo.CoalesceOrEmpty(e.Excluded, e.Unavailable)}
 	if e.GPUCount > 0 {
 		row.GPU = fmt.Sprintf("%d x %s", e.GPUCount, e.GPUName)
@@ -220,17 +220,12 @@ func newRow(e flavor.Explanation, it *corecloudprovider.InstanceType, cloud *ses
 	row.NodeMemoryMiB = it.Capacity.Memory().Value() >> 20
 	row.Allocatable = it.Allocatable()
 	if price, ok := it.OfferingPrice(e.Zone, karpv1.CapacityTypeOnDemand); ok {
-		row.VNDPerHour, row.VNDPerMonth, row.Price = price, price*plan.HoursPerMonth, Provenance(cloud)
+		row.VNDPerHour, row.VNDPerMonth, row.Price = price, price*plan.HoursPerMonth, string(e.Source)
 	} else if row.Reason == "" {
 		row.Reason = "the price table knows no price for it"
 	}
 	row.Available = row.Reason == ""
 	return row
-}
-
-// Provenance says where prices come from.
-func Provenance(cloud *session.Cloud) string {
-	return fmt.Sprintf("table of %s", cloud.Settings.Load().Prices.AsOf)
 }
 
 // conflict says which requirements exclude the flavor in the zone.

@@ -24,6 +24,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -35,6 +36,8 @@ type Explanation struct {
 	CPU, MemoryMiB int
 	GPUName        string
 	GPUCount       int
+	// Source is the least certain source of the numbers that its price is made of.
+	Source pricing.Source
 	// Excluded says why the NodeClass can never launch it; empty where it can. Unavailable says why it cannot now.
 	Excluded, Unavailable string
 }
@@ -49,7 +52,7 @@ func (p *DefaultProvider) Explain(nodeClass *v1alpha1.BizflyNodeClass) ([]Explan
 	c := newClass(nodeClass, snapshot)
 	var explained []Explanation
 	for _, f := range p.indexOf(snapshot).flavors {
-		e := Explanation{Flavor: f.name, CPU: f.cpu, MemoryMiB: f.memoryMiB, GPUName: f.gpuName, GPUCount: f.gpuCount}
+		e := Explanation{Flavor: f.name, CPU: f.cpu, MemoryMiB: f.memoryMiB, GPUName: f.gpuName, GPUCount: f.gpuCount, Source: p.pricing.Source(c.item(f))}
 		if e.Excluded = c.excluded(f); e.Excluded != "" {
 			explained = append(explained, e)
 			continue

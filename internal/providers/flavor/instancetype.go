@@ -47,14 +47,19 @@ type built struct {
 	source pricing.Source
 }
 
-// build makes the instance type of a flavor: usable are the zones in which the NodeClass may launch it, used are zones
-// in which claims run on it.
-func (p *DefaultProvider) build(c *class, f *facts, usable, used []string) *built {
-	item := pricing.Item{
+// item is what a server of the flavor is priced as.
+func (c *class) item(f *facts) pricing.Item {
+	return pricing.Item{
 		Category: f.category, Generation: f.generation, CPU: f.cpu, MemoryMiB: f.memoryMiB,
 		GPUName: f.gpuName, GPUCount: f.gpuCount, DiskGiB: c.root.GiB, DiskType: c.root.Type, DataDisks: c.data,
 		BillingPlan: c.billingPlan, NetworkPlan: c.networkPlan,
 	}
+}
+
+// build makes the instance type of a flavor: usable are the zones in which the NodeClass may launch it, used are zones
+// in which claims run on it.
+func (p *DefaultProvider) build(c *class, f *facts, usable, used []string) *built {
+	item := c.item(f)
 	price, priced := p.pricing.Price(item)
 	reservations := p.bootstrap.Reservations(c.nodeClass, f.cpu, f.memoryMiB, c.root.GiB)
 	nodeClassKey := capacity.NodeClassKey(c.nodeClass)
