@@ -217,7 +217,7 @@ verify: $(TOOLS)/golangci-lint $(TOOLS)/controller-gen $(TOOLS)/helm $(TOOLS)/he
 ##@ kubectl plugin
 
 .PHONY: plugin
-plugin: ## Build the kubectl plugin: bin/kubectl-bizfly (docs/kubectl-bizfly.md)
+plugin: ## Build the kubectl plugin: bin/kubectl-bizfly (docs/reference/kubectl-bizfly.md)
 	$(GO_BUILD) -ldflags "-X sigs.k8s.io/karpenter/pkg/operator.Version=$(VERSION) -X $(MODULE)/internal/operator.commit=$(COMMIT)" -o bin/kubectl-bizfly ./cmd/kubectl-bizfly
 
 # make plugin-release TAG=v1.2.3 PLUGIN_PLATFORMS=linux/amd64

@@ -34,10 +34,10 @@ import (
 )
 
 // page is the documentation of the plugin. Each example in it is "$ kubectl bizfly ..." and what that prints.
-const page = "../../../docs/kubectl-bizfly.md"
+const page = "../../../docs/reference/kubectl-bizfly.md"
 
 // The commands of the page are run in a cluster with the NodePool "default", two nodes and a web shop.
-var _ = Describe("docs/kubectl-bizfly.md", func() {
+var _ = Describe("docs/reference/kubectl-bizfly.md", func() {
 	It("should show what the commands print", func() {
 		f := newFixture()
 		f.apply(pools + "---\n" + web)

@@ -114,7 +114,7 @@ func checkBKE(ctx context.Context, d *examination) ([]Finding, error) {
 	}
 	values, err := cloud.BKE.Values(ctx)
 	if err != nil {
-		return one("BKEUnknown", Error, "the BKE cluster could not be learned from a worker pool: "+err.Error(), "nodes cannot join", "helm upgrade --reuse-values --set bke.clusterID=... (docs/bootstrap.md)"), nil
+		return one("BKEUnknown", Error, "the BKE cluster could not be learned from a worker pool: "+err.Error(), "nodes cannot join", "helm upgrade --reuse-values --set bke.clusterID=... (docs/reference/bootstrap.md)"), nil
 	}
 	if values.ClusterID == "" {
 		return nil, nil
@@ -127,11 +127,11 @@ func checkBKE(ctx context.Context, d *examination) ([]Finding, error) {
 	}
 	for name, value := range map[string]string{"bke.clusterToken (BKE_CLUSTER_TOKEN)": values.Token, "bke.joinEndpoint (BKE_JOIN_ENDPOINT)": values.JoinEndpoint} {
 		if value == "" {
-			found = append(found, one("BKEJoinIncomplete", Error, fmt.Sprintf("%s is not set", name), "servers boot and never join, and each is replaced after 15 minutes", "kubectl bizfly doctor -o yaml (docs/bootstrap.md says where the value is found)")...)
+			found = append(found, one("BKEJoinIncomplete", Error, fmt.Sprintf("%s is not set", name), "servers boot and never join, and each is replaced after 15 minutes", "kubectl bizfly doctor -o yaml (docs/reference/bootstrap.md says where the value is found)")...)
 		}
 	}
 	if join, err := url.Parse(values.JoinEndpoint); values.JoinEndpoint != "" && (err != nil || join.Host == "") {
-		found = append(found, one("BKEJoinEndpointInvalid", Error, fmt.Sprintf("BKE_JOIN_ENDPOINT %q is no URL", values.JoinEndpoint), "servers boot and never join", "helm upgrade --reuse-values --set bke.joinEndpoint=... (docs/bootstrap.md)")...)
+		found = append(found, one("BKEJoinEndpointInvalid", Error, fmt.Sprintf("BKE_JOIN_ENDPOINT %q is no URL", values.JoinEndpoint), "servers boot and never join", "helm upgrade --reuse-values --set bke.joinEndpoint=... (docs/reference/bootstrap.md)")...)
 	}
 	slices.SortFunc(found, func(a, b Finding) int { return strings.Compare(a.What, b.What) })
 	return found, nil

@@ -185,8 +185,8 @@ func (c *Controller) annotate(ctx context.Context, claim *karpv1.NodeClaim, anno
 // Register adds the controller to the manager. A NodeClass whose firewalls or network plan have changed is carried out at
 // once.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
-	return controllers.NodeClaims(m, c.Name(), concurrency, func(claim *karpv1.NodeClaim) [2]string {
-		return [2]string{claim.Status.ProviderID, claim.DeletionTimestamp.String()}
+	return controllers.NodeClaims(m, c.Name(), concurrency, func(claim *karpv1.NodeClaim) string {
+		return claim.Status.ProviderID + lo.Ternary(claim.DeletionTimestamp.IsZero(), "", " deleting")
 	}).
 		Watches(&v1alpha1.BizflyNodeClass{}, handler.EnqueueRequestsFromMapFunc(c.claimsOf), builder.WithPredicates(changed())).
 		Complete(reconcile.AsReconciler(m.GetClient(), c))

@@ -204,7 +204,7 @@ func (c *Controller) patch(ctx context.Context, node *corev1.Node, status corev1
 // Register adds the controller to the manager.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	return controllers.NodeClaims(m, c.Name(), concurrency, func(claim *karpv1.NodeClaim) [3]string {
-		return [3]string{claim.Status.ProviderID, claim.Status.NodeName, claim.DeletionTimestamp.String()}
+		return [3]string{claim.Status.ProviderID, claim.Status.NodeName, lo.Ternary(claim.DeletionTimestamp.IsZero(), "", "deleting")}
 	}).Complete(reconcile.AsReconciler(m.GetClient(), c))
 }
 
