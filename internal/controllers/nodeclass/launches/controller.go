@@ -39,8 +39,8 @@ import (
 const (
 	// lookInterval is how often the memory of the failures is looked at; it costs nothing.
 	lookInterval = 10 * time.Second
-	// reasonTriedAgain is the reason of the condition once the pause has ended.
-	reasonTriedAgain = "LaunchesTriedAgain"
+	// reasonNotPaused says that launches are not paused.
+	reasonNotPaused = "LaunchesNotPaused"
 )
 
 // Failures knows which NodeClasses pause; *cloudprovider.CloudProvider is one.
@@ -77,8 +77,8 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 		changed = conditions.SetFalse(v1alpha1.ConditionTypeLaunchesSucceeding, reason, fmt.Sprintf(
 			"launches keep failing for a reason other than capacity: they pause until %s, and then one at a time is tried until one succeeds. A change of the spec or the image ends the pause. The last failure: %s",
 			until.UTC().Format(time.RFC3339), cause))
-	case conditions.Get(v1alpha1.ConditionTypeLaunchesSucceeding).IsFalse():
-		changed = conditions.SetTrueWithReason(v1alpha1.ConditionTypeLaunchesSucceeding, reasonTriedAgain, "launches are not paused any more")
+	case !conditions.Get(v1alpha1.ConditionTypeLaunchesSucceeding).IsTrue():
+		changed = conditions.SetTrueWithReason(v1alpha1.ConditionTypeLaunchesSucceeding, reasonNotPaused, "launches with this NodeClass are not paused")
 	}
 	if changed {
 		updated.Status.Conditions = with(nodeClass.Status.Conditions, *conditions.Get(v1alpha1.ConditionTypeLaunchesSucceeding))

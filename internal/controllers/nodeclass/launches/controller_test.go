@@ -59,11 +59,11 @@ var _ = Describe("Launches that keep failing", func() {
 	It("should not show on a NodeClass whose launches succeed", func() {
 		_, err := env.Launched(ctx)
 		Expect(err).ToNot(HaveOccurred())
-		Expect(condition()).To(BeNil())
+		Expect(condition().IsTrue()).To(BeTrue())
 	})
 	It("should not show after two", func() {
 		fail(2)
-		Expect(condition()).To(BeNil())
+		Expect(condition().IsTrue()).To(BeTrue())
 	})
 	It("should show with the reason and what the cloud said, until a launch succeeds", func() {
 		fail(3)
@@ -80,7 +80,7 @@ var _ = Describe("Launches that keep failing", func() {
 		Expect(err).ToNot(HaveOccurred())
 		env.CloudProvider.LaunchSucceeded(ctx, claim, *intent, time.Minute)
 		Expect(condition().IsTrue()).To(BeTrue())
-		Expect(condition().Reason).To(Equal("LaunchesTriedAgain"))
+		Expect(condition().Reason).To(Equal("LaunchesNotPaused"))
 	})
 	It("should not show any more once the NodeClass was changed", func() {
 		fail(3)

@@ -36,15 +36,15 @@ const (
 	diskStepGiB = 10
 )
 
-// disksConcern says whether there is a zone and a category in which all disks of a server can be had, and whether the root
-// disk is large enough for the image.
-type disksConcern struct {
+// disksReconciler checks whether there is a zone and a category in which all disks of a server are available, and whether the
+// root disk is large enough for the image.
+type disksReconciler struct {
 	zones zone.Provider
 }
 
-func (*disksConcern) conditionType() string { return v1alpha1.ConditionTypeDisksReady }
+func (*disksReconciler) conditionType() string { return v1alpha1.ConditionTypeDisksReady }
 
-func (c *disksConcern) resolve(_ context.Context, nodeClass *v1alpha1.BizflyNodeClass) finding {
+func (c *disksReconciler) resolve(_ context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
 	if _, err := c.zones.Zones(); err != nil {
 		return unavailable(err)
 	}
@@ -67,7 +67,7 @@ func (c *disksConcern) resolve(_ context.Context, nodeClass *v1alpha1.BizflyNode
 		found = append(found, here...)
 	}
 	if len(found) == 0 {
-		return c.verdict(disks, nodeClass.Status.Zones)
+		return c.unavailableDisks(disks, nodeClass.Status.Zones)
 	}
 	nodeClass.Status.VolumeTypes = found[:min(len(found), maxVolumeTypes)]
 	return fine(lo.Map(without, func(in string, _ int) string {
@@ -76,7 +76,7 @@ func (c *disksConcern) resolve(_ context.Context, nodeClass *v1alpha1.BizflyNode
 }
 
 // volumeTypes are those that root disks get in the zone, for the categories in which all disks can be had.
-func (c *disksConcern) volumeTypes(disks []zone.Disk, in string) []v1alpha1.VolumeTypeStatus {
+func (c *disksReconciler) volumeTypes(disks []zone.Disk, in string) []v1alpha1.VolumeTypeStatus {
 	return lo.FilterMap(c.zones.Categories(), func(category string, _ int) (v1alpha1.VolumeTypeStatus, bool) {
 		sold := lo.EveryBy(disks, func(disk zone.Disk) bool {
 			_, ok := disk.In(c.zones, in, category)
@@ -87,17 +87,17 @@ func (c *disksConcern) volumeTypes(disks []zone.Disk, in string) []v1alpha1.Volu
 	})
 }
 
-// verdict names the disk that cannot be had at all or, where each could be had, that they cannot be had together.
-func (c *disksConcern) verdict(disks []zone.Disk, zones []string) finding {
+// unavailableDisks names the disk that is available nowhere or, where each is, that they are not available together.
+func (c *disksReconciler) unavailableDisks(disks []zone.Disk, zones []string) result {
 	available := lookup.Shorten(lo.FlatMap(zones, func(in string, _ int) []string { return c.zones.VolumeTypes(in) }))
 	for _, disk := range disks {
 		if !slices.ContainsFunc(zones, func(in string) bool { return len(c.volumeTypes([]zone.Disk{disk}, in)) > 0 }) {
-			return missing(reasonDiskNotSold, fmt.Sprintf("%s is not sold in zones %v; volume types there: %v; use %s.type (SSD or HDD) or one of these",
+			return missing(reasonDiskNotSold, fmt.Sprintf("%s is not sold in zones %v; volume types there: %v; use %s.medium (SSD or HDD) or one of these",
 				disk, zones, available, disk.Field))
 		}
 	}
 	return missing(reasonDisksNotTogether, fmt.Sprintf(
-		"%s are each sold in zones %v, but no zone sells all of them for servers of one category; volume types there: %v; use type (SSD or HDD) or volume types of one category",
+		"%s are each sold in zones %v, but no zone sells all of them for servers of one category; volume types there: %v; use medium (SSD or HDD) or volume types of one category",
 		describe(disks), zones, available))
 }
 

@@ -17,7 +17,6 @@ limitations under the License.
 package usage
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,8 +46,8 @@ const (
 	reasonUnknownUntilFirstLaunch = "UnknownUntilFirstLaunch"
 )
 
-// verifyLaunch says whether a node has registered that was launched with this spec and image. What has been seen stays in
-// the status, so that it is still known when the last node is gone.
+// verifyLaunch reports whether a node that was launched with this spec and image has registered. The status keeps it when the
+// last node is gone.
 func (c *Controller) verifyLaunch(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, conditions opstatus.ConditionSet) error {
 	image := nodeClass.Status.Image()
 	if image == nil {
@@ -74,7 +73,7 @@ func (c *Controller) verifyLaunch(ctx context.Context, nodeClass *v1alpha1.Bizfl
 	return nil
 }
 
-// verifies says whether the claim was launched with this spec and image and its node has registered. Hashes of another
+// verifies reports whether the NodeClaim was launched with this spec and image and its node has registered. Hashes of another
 // version say nothing.
 func verifies(claim *karpv1.NodeClaim, current v1alpha1.VerifiedLaunchStatus) bool {
 	return claim.Annotations[v1alpha1.AnnotationNodeClassHashVersion] == v1alpha1.NodeClassHashVersion &&
@@ -90,11 +89,12 @@ const (
 	reasonSavingPlanDynamicNodePool = "SavingPlanOnDynamicNodePool"
 )
 
-// judgePlan warns of a saving plan for nodes that come and go: each is prepaid when it comes and forfeited when it goes, so
-// that every consolidation, which saves by the price per hour, costs money.
-func (c *Controller) judgePlan(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, conditions opstatus.ConditionSet) error {
-	if nodeClass.Spec.BillingPlan != v1alpha1.BillingPlanSavingPlan {
-		return conditions.Clear(v1alpha1.ConditionTypeBillingPlanSuitable)
+// checkPlan warns of a saving plan for nodes that are created and deleted all the time: each is prepaid when it is created and
+// forfeited when it is deleted, so that every consolidation, which saves by the price per hour, costs money.
+func (c *Controller) checkPlan(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, conditions opstatus.ConditionSet) error {
+	if nodeClass.EffectiveBillingPlan() != v1alpha1.BillingPlanSavingPlan {
+		conditions.SetTrueWithReason(v1alpha1.ConditionTypeBillingPlanSuitable, v1alpha1.ReasonNotApplicable, "servers are paid for on demand")
+		return nil
 	}
 	pools := &karpv1.NodePoolList{}
 	if err := c.kubeClient.List(ctx, pools, nodepoolutils.ForNodeClass(nodeClass), client.UnsafeDisableDeepCopy); err != nil {
@@ -104,12 +104,12 @@ func (c *Controller) judgePlan(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 		return pool.Name, pool.Spec.Replicas == nil && pool.DeletionTimestamp.IsZero()
 	})
 	if len(dynamic) == 0 {
-		conditions.SetTrueWithReason(v1alpha1.ConditionTypeBillingPlanSuitable, reasonStaticNodePools, "no NodePool makes and removes nodes by itself")
+		conditions.SetTrueWithReason(v1alpha1.ConditionTypeBillingPlanSuitable, reasonStaticNodePools, "no NodePool creates and deletes nodes by itself")
 		return nil
 	}
 	slices.Sort(dynamic)
 	if conditions.SetFalse(v1alpha1.ConditionTypeBillingPlanSuitable, reasonSavingPlanDynamicNodePool, fmt.Sprintf(
-		"spec.billingPlan is %s, which is prepaid at each create and forfeited at each delete, but NodePools %v make and remove nodes as pods come and go; "+
+		"spec.billingPlan is %s, which is prepaid at each create and forfeited at each delete, but NodePools %v create and delete nodes as pods come and go; "+
 			"use %s for them, or give them spec.replicas, whose nodes stay", v1alpha1.BillingPlanSavingPlan, lookup.Shorten(dynamic), v1alpha1.BillingPlanOnDemand)) {
 		c.recorder.Publish(events.NodeClassNotReady(nodeClass, *conditions.Get(v1alpha1.ConditionTypeBillingPlanSuitable)))
 	}
@@ -130,9 +130,9 @@ type Catalog interface {
 	Snapshot() (*catalog.Snapshot, error)
 }
 
-// judgeRoom says whether the package of the BKE cluster has room for another node. It stops nobody, since it is not
+// checkPackage reports whether the package of the BKE cluster allows another node. It stops no launch, since it is not
 // documented which nodes count; ENFORCE_CLUSTER_MAX_NODES does.
-func (c *Controller) judgeRoom(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, conditions opstatus.ConditionSet) error {
+func (c *Controller) checkPackage(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, conditions opstatus.ConditionSet) error {
 	snapshot, err := c.catalog.Snapshot()
 	if errors.Is(err, catalog.ErrNotReady) {
 		return nil // what was known before the process started stays
@@ -140,9 +140,10 @@ func (c *Controller) judgeRoom(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 	if err != nil {
 		return fmt.Errorf("reading what the package allows, %w", err)
 	}
-	mode := cmp.Or(nodeClass.Spec.BootstrapMode, v1alpha1.BootstrapModeBKE)
-	if limit := snapshot.MaxNodes; limit <= 0 || mode != v1alpha1.BootstrapModeBKE {
-		return conditions.Clear(v1alpha1.ConditionTypePackageRoomAvailable)
+	if snapshot.MaxNodes <= 0 || nodeClass.EffectiveBootstrapMode() != v1alpha1.BootstrapModeBKE {
+		conditions.SetTrueWithReason(v1alpha1.ConditionTypePackageRoomAvailable, v1alpha1.ReasonNotApplicable,
+			"no package of a BKE cluster is known to limit the nodes")
+		return nil
 	}
 	count, err := cloudprovider.CountNodes(ctx, c.kubeClient, "")
 	if err != nil {
@@ -164,7 +165,7 @@ func (c *Controller) judgeRoom(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 	return nil
 }
 
-// everyNodeClass is each of them: a node that comes or goes is counted for all.
+// everyNodeClass maps any Node event to all NodeClasses, because the package limit counts all nodes.
 func (c *Controller) everyNodeClass(ctx context.Context, _ client.Object) []reconcile.Request {
 	list := &v1alpha1.BizflyNodeClassList{}
 	if err := c.kubeClient.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package usage shows on a BizflyNodeClass what its NodeClaims and NodePools tell about it: whether a node of this spec and
+// Package usage reports on a BizflyNodeClass what follows from its NodeClaims and NodePools: whether a node of this spec and
 // image has ever registered, whether its billing plan suits them, and whether the cluster may have another node. Ready
 // depends on none of them. It asks the cloud nothing.
 package usage
@@ -80,10 +80,10 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 	if err := c.verifyLaunch(ctx, updated, conditions); err != nil {
 		return reconcile.Result{}, err
 	}
-	if err := c.judgePlan(ctx, updated, conditions); err != nil {
+	if err := c.checkPlan(ctx, updated, conditions); err != nil {
 		return reconcile.Result{}, err
 	}
-	if err := c.judgeRoom(ctx, updated, conditions); err != nil {
+	if err := c.checkPackage(ctx, updated, conditions); err != nil {
 		return reconcile.Result{}, err
 	}
 	updated.Status.Conditions = only(nodeClass.Status.Conditions, updated.Status.Conditions)
@@ -107,16 +107,13 @@ func only(stored, updated []opstatus.Condition) []opstatus.Condition {
 	types := []string{v1alpha1.ConditionTypeLaunchVerified, v1alpha1.ConditionTypeBillingPlanSuitable, v1alpha1.ConditionTypePackageRoomAvailable}
 	ours := lo.PickByKeys(lo.KeyBy(updated, func(c opstatus.Condition) string { return c.Type }), types)
 	var merged []opstatus.Condition
-	// Each where it was, or whoever sorts them and this would take turns for ever.
+	// Each where it was, or this controller and the status controller would reorder them in turns indefinitely.
 	for _, condition := range stored {
-		changed, isOurs := ours[condition.Type]
-		switch {
-		case isOurs:
-			merged = append(merged, changed)
+		if changed, isOurs := ours[condition.Type]; isOurs {
+			condition = changed
 			delete(ours, condition.Type)
-		case !lo.Contains(types, condition.Type): // ours that is missing was cleared
-			merged = append(merged, condition)
 		}
+		merged = append(merged, condition)
 	}
 	return append(merged, lo.Values(ours)...)
 }
@@ -149,7 +146,7 @@ func nodeClassOf(_ context.Context, object client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: ref.Name}}}
 }
 
-// registering passes NodeClaims whose node registers, and those whose node had when this process started.
+// registering passes NodeClaims whose node registers, and those whose node had registered when this process started.
 func registering() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc: func(e event.CreateEvent) bool { return registered(e.Object) },
@@ -158,12 +155,12 @@ func registering() predicate.Predicate {
 	}
 }
 
-// counted passes nodes that come and go.
+// counted passes nodes that are created and deleted.
 func counted() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }}
 }
 
-// registered says whether the node of a claim has registered. It reads the list itself, since the claim is the cache's and
+// registered reports whether the node of a NodeClaim has registered. It reads the list itself, since the claim is the cache's and
 // its set of conditions would fill in what is missing.
 func registered(object client.Object) bool {
 	claim, ok := object.(*karpv1.NodeClaim)
