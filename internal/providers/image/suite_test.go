@@ -439,7 +439,7 @@ var _ = Describe("Other images", func() {
 		It("should find a BKE worker image and its version", func() {
 			start(true)
 			Expect(resolve(v1alpha1.ImageSelectorTerm{ID: workerImage("v1.34.6.flatcar")})).To(HaveValue(Equal(
-				image.Image{ID: workerImage("v1.34.6.flatcar"), Name: "bke v1.34.6 flatcar", KubernetesVersion: "v1.34.6", Type: v1alpha1.ImageTypeImage})))
+				image.Image{ID: workerImage("v1.34.6.flatcar"), Name: "bke v1.34.6 flatcar", KubernetesVersion: "v1.34.6", Type: v1alpha1.ImageTypeImage, Flatcar: true})))
 		})
 		It("should find a public image", func() {
 			start(true)
