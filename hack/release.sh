@@ -1,12 +1,20 @@
 #!/usr/bin/env bash
-# What a release needs to know of the repository: hack/release.sh check|notes v1.2.3
+# What a release needs: hack/release.sh check|notes|publish|install v1.2.3, or hack/release.sh rehearse.
+#
+# publish builds, pushes and signs the image and the charts; install installs from that registry what was pushed; rehearse does both
+# with a registry on this machine, and shows what it would sign. The release workflow runs them; docs/release.md says how.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 command=${1:-} tag=${2:-}
-[[ $command =~ ^(check|notes)$ && $tag =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$ ]] ||
-  { echo "usage: hack/release.sh check|notes v<major>.<minor>.<patch>[-<pre-release>]" >&2; exit 2; }
+[[ $command == rehearse ]] && tag=${tag:-v$(sed -n 's/^version: *//p' charts/karpenter-provider-bizflycloud/Chart.yaml)}
+[[ $command =~ ^(check|notes|publish|install|rehearse)$ && $tag =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$ ]] ||
+  { echo "usage: hack/release.sh check|notes|publish|install v<major>.<minor>.<patch>[-<pre-release>], hack/release.sh rehearse" >&2; exit 2; }
 version=${tag#v}
+HELM=${HELM:-.cache/tools/helm}
+# Both are of a registry without TLS where the rehearsal says so.
+PLAIN_HTTP=${PLAIN_HTTP:-}
+DRY_RUN=${DRY_RUN:-}
 
 # notes prints what the changelog says of the version.
 notes() {
@@ -34,6 +42,93 @@ check() {
     done
   done
   return $failed
+}
+
+# signed runs a command of cosign, or shows it.
+signed() {
+  if [[ -n $DRY_RUN ]]; then
+    echo "would sign: cosign $*"
+  else
+    cosign "$@"
+  fi
+}
+
+# sbom writes the bill of materials of the image of one platform: sbom arch digest
+sbom() {
+  local file=dist/sbom-linux-$1.spdx.json
+  if ! command -v syft >/dev/null; then
+    [[ -n $DRY_RUN ]] || { echo "there is no syft to write $file with" >&2; return 1; }
+    echo "would write: $file (there is no syft)"
+    return
+  fi
+  SYFT_REGISTRY_INSECURE_USE_HTTP=${PLAIN_HTTP:+true} syft scan --quiet "registry:$IMG@$2" --output "spdx-json=$file"
+  signed attest --yes --type spdxjson --predicate "$file" "$IMG@$2"
+}
+
+# publish pushes to IMG and CHARTS, and leaves in dist/ what is attached to the release.
+publish() {
+  : "${IMG:?where the image goes}" "${CHARTS:?where the charts go, oci://...}"
+  local chart digest
+  rm -rf dist && mkdir dist
+  make --no-print-directory docker-build docker-push CONTAINER_TOOL=buildah IMG="$IMG" TAG="$version" VERSION="$version" \
+    PUSH_ARGS="${PLAIN_HTTP:+--tls-verify=false}"
+  digest=$(<.cache/image/digest)
+  signed sign --yes --recursive "$IMG@$digest"
+  # The index lists one image for each platform, each of which has its own bill.
+  buildah manifest inspect "$IMG:$version" |
+    awk -F'"' '$2 == "digest" { digest = $4 } $2 == "architecture" { print $4, digest }' >dist/platforms
+  while read -r arch image; do sbom "$arch" "$image"; done <dist/platforms
+  rm dist/platforms
+
+  make --no-print-directory chart-package
+  for chart in .cache/charts/*.tgz; do
+    "$HELM" push "$chart" "$CHARTS" ${PLAIN_HTTP:+--plain-http} 2>&1 | tee dist/pushed
+    signed sign --yes "$(sed -n 's/^Pushed: *\(.*\):[^:]*$/\1/p' dist/pushed)@$(sed -n 's/^Digest: *//p' dist/pushed)"
+    cp "$chart" dist/
+  done
+  rm dist/pushed
+  "$HELM" template karpenter-crd charts/karpenter-provider-bizflycloud-crd >dist/crds.yaml
+  echo "$IMG@$digest" >dist/image.txt
+  (cd dist && sha256sum -- * >checksums.txt && signed sign-blob --yes --bundle checksums.txt.bundle checksums.txt)
+}
+
+# install takes charts and controller out of the registry and installs, uses and removes them on a control plane of the tests.
+install() {
+  : "${IMG:?where the image is}" "${CHARTS:?where the charts are, oci://...}"
+  local work container chart
+  work=$(mktemp -d)
+  for chart in karpenter-provider-bizflycloud karpenter-provider-bizflycloud-crd; do
+    "$HELM" pull "$CHARTS/$chart" --version "$version" --untar --destination "$work" ${PLAIN_HTTP:+--plain-http}
+  done
+  container=$(buildah from --quiet --pull-always ${PLAIN_HTTP:+--tls-verify=false} "docker://$IMG:$version")
+  # Without root, a container can be mounted only inside of buildah's own namespace.
+  local inside=()
+  ((EUID == 0)) || inside=(buildah unshare)
+  "${inside[@]}" sh -c 'cp "$(buildah mount "$0")/karpenter-provider-bizflycloud" "$1/controller"' "$container" "$work"
+  buildah rm "$container" >/dev/null
+  [[ $("$work/controller" --version) == "karpenter-provider-bizflycloud $version "* ]] ||
+    { echo "the image is of $("$work/controller" --version), not of $version" >&2; return 1; }
+  go build -trimpath -o .cache/bin/sandbox ./test/sandbox
+  E2E=true INSTALL_CHARTS=$work CONTROLLER=$work/controller SANDBOX=$PWD/.cache/bin/sandbox HELM=$PWD/$HELM \
+    KUBEBUILDER_ASSETS=${KUBEBUILDER_ASSETS:-$PWD/.cache/controlplane/bin} \
+    go test -trimpath -count=1 -timeout=20m ./test/install -ginkgo.v -ginkgo.no-color -ginkgo.focus='documented order with Helm'
+  rm -rf "$work"
+}
+
+rehearse() {
+  local log port
+  log=$(mktemp)
+  .cache/tools/registry -port 0 2>"$log" &
+  # shellcheck disable=SC2064
+  trap "kill $!; rm -f '$log'" EXIT
+  for _ in $(seq 100); do
+    port=$(sed -n 's/.*serving on port //p' "$log")
+    [[ -z $port ]] || break
+    sleep 0.1
+  done
+  IMG=localhost:$port/karpenter-provider-bizflycloud CHARTS=oci://localhost:$port/charts PLAIN_HTTP=true DRY_RUN=true
+  publish
+  install
 }
 
 "$command"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks what needs neither a cluster nor a cloud, all of it even if something fails, and says at the end what failed.
+# Checks everything that needs neither a cluster nor a cloud, all of it even if something fails, and lists at the end what failed.
 # `make verify` runs it; alone: hack/verify.sh [check...]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -19,7 +19,7 @@ sources() {
     while read -r file; do [[ ! -f $file ]] || printf '%s\n' "$file"; done
 }
 
-# What `make generate` writes.
+# generated lists what `make generate` writes, with its contents.
 generated() {
   git ls-files -co --exclude-standard -- '*/zz_generated.*.go' 'pkg/apis/crds' 'config/crd' 'config/admission' 'config/manager' 'config/rbac' 'charts/*-crd/templates' 'charts/*/README.md' 'docs/bootstrap.md' 'docs/compatibility.md' 'docs/events.md' 'docs/metrics.md' 'docs/options.md' 'docs/reference.md' 'docs/tuning.md' |
     while read -r file; do [[ ! -f $file ]] || printf '%s %s\n' "$(git hash-object "$file")" "$file"; done
@@ -57,6 +57,10 @@ check_workflows() {
   "$ACTIONLINT" -shellcheck= -pyflakes=
 }
 
+check_prose() {
+  hack/prose.sh || { echo "reword what is listed (docs/glossary.md has the terms), or see .vale.ini"; return 1; }
+}
+
 check_vet() {
   go vet ./...
 }
@@ -68,7 +72,7 @@ check_lint() {
 check_modules() {
   local dir failed=0
   while read -r dir; do
-    (cd "$dir" && go mod verify >/dev/null && go mod tidy -diff) || { echo "module in $dir: see above (\`go mod tidy\` there cures a difference)"; failed=1; }
+    (cd "$dir" && go mod verify >/dev/null && go mod tidy -diff) || { echo "module in $dir: see above (\`go mod tidy\` there fixes a difference)"; failed=1; }
   done < <(modules)
   return $failed
 }

@@ -46,7 +46,7 @@ import (
 func providerControllers(op *operator.Operator, opts *options.Options) []controller.Controller {
 	kubeClient, recorder := op.GetClient(), op.EventRecorder
 	all := []controller.Controller{
-		providerconfig.NewController(op.Clock, kubeClient, recorder, op.Config, op.Tuning, op.Zones, opts.CreateProviderConfig, op.Elected()),
+		providerconfig.NewController(op.Clock, kubeClient, recorder, op.Config, op.Tuning, op.Zones, opts.CreateProviderConfig, op.Elected(), op.Foreign...),
 		catalog.NewController(op.Catalog, catalog.Config{Settings: op.Settings}),
 		nodeclassstatus.NewController(kubeClient, recorder, op.Clock, op.Zones, op.Images, op.Networks, op.Bootstrap, op.Flavors),
 		hash.NewController(kubeClient),

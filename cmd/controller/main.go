@@ -26,6 +26,9 @@ import (
 	"strings"
 	"syscall"
 
+	"k8s.io/client-go/kubernetes/scheme"
+	controllerruntime "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider/metrics"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider/overlay"
 	corecontrollers "sigs.k8s.io/karpenter/pkg/controllers"
@@ -33,6 +36,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
 	"sigs.k8s.io/karpenter/pkg/controllers/state"
 	coreoperator "sigs.k8s.io/karpenter/pkg/operator"
+	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
 
 	// Its options join core's.
 	_ "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/logging"
@@ -43,6 +47,10 @@ import (
 func main() {
 	if slices.Contains(os.Args[1:], "--version") {
 		fmt.Println(operator.Version())
+		return
+	}
+	if len(os.Args) > 1 && os.Args[1] == operator.PreflightCommand {
+		exitOn(preflight(os.Args[2:]))
 		return
 	}
 	// Core panics over an option that it cannot use; a user is told in one line instead.
@@ -79,6 +87,26 @@ func main() {
 		)...).
 		WithControllers(ctx, ours...).
 		Start(ctx)
+}
+
+// preflight checks what the controller would start with.
+func preflight(args []string) error {
+	if err := options.Preflight(args); err != nil {
+		return err
+	}
+	ctx := context.Background()
+	for _, injectable := range coreoptions.Injectables {
+		ctx = injectable.ToContext(ctx)
+	}
+	config, err := controllerruntime.GetConfig()
+	if err != nil {
+		return err
+	}
+	reader, err := client.New(config, client.Options{Scheme: scheme.Scheme})
+	if err != nil {
+		return err
+	}
+	return operator.Preflight(ctx, reader, os.Stdout)
 }
 
 // exitOn ends the process over an error, which it says in one line.

@@ -21,14 +21,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 )
 
-func TestBenchcheck(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Benchcheck")
-}
+func TestBenchcheck(t *testing.T) { suite.Run(t, "Benchcheck") }
 
 var _ = Describe("Benchmarks in rounds", func() {
 	const round = `goos: linux

@@ -136,7 +136,7 @@ var _ = Describe("the environment", func() {
 		for _, values := range []string{defaultValues, fullValues} {
 			set = set.Union(sets.KeySet(environment(ctx, values)))
 		}
-		set.Delete("HTTPS_PROXY") // of the example of extraEnv
+		set = set.Delete("GOMEMLIMIT", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY") // Go's own
 		Expect(sets.List(read.Difference(set))).To(BeEmpty(), "no value of the chart sets these")
 		Expect(sets.List(set.Difference(read))).To(BeEmpty(), "nothing reads these")
 	})
@@ -149,8 +149,8 @@ var _ = Describe("the environment", func() {
 	},
 		Entry("with the least that must be given", defaultValues),
 		Entry("with everything", fullValues),
-		Entry("with gates that are no longer in the values", defaultValues, "--set", "featureGates=null"),
-		Entry("with a gate that has no value", defaultValues, "--set", "featureGates.nodeRepair=null"),
+		Entry("with gates that are no longer in the values", defaultValues, "--set", "settings.featureGates=null"),
+		Entry("with a gate that has no value", defaultValues, "--set", "settings.featureGates.nodeRepair=null"),
 	)
 
 	It("should leave the controller's defaults as they are", func(ctx context.Context) {
@@ -159,8 +159,9 @@ var _ = Describe("the environment", func() {
 			GinkgoT().Setenv(name, value)
 		}
 		after := flags()
-		// What must be given, what a pod is told about itself, and the ProviderConfig, which the chart installs itself.
-		for _, given := range []string{"cluster-name", "bizfly-region", "system-namespace", "leader-election-namespace", "memory-limit", "cpu-requests", "create-provider-config"} {
+		// What must be given, what a pod is told about itself, the ProviderConfig, which the chart installs itself, and the Lease,
+		// which must not be that of another Karpenter.
+		for _, given := range []string{"cluster-name", "bizfly-region", "system-namespace", "leader-election-namespace", "memory-limit", "cpu-requests", "create-provider-config", "leader-election-name"} {
 			Expect(before).To(HaveKey(given))
 			delete(before, given)
 			delete(after, given)
@@ -177,7 +178,7 @@ var _ = Describe("the environment", func() {
 		Expect(objects).To(HaveKey("ConfigMap/" + chartName + "-tuning"))
 		Expect(as[corev1.ConfigMap](objects["ConfigMap/"+chartName+"-tuning"]).Data).To(Equal(map[string]string{
 			"unavailableOfferingTTL":  "10m",
-			"vmMemoryOverheadPercent": "8",
+			"vmMemoryOverheadPercent": "0.08",
 			"flavorOverrides":         "p2.8c_16g:\n  hidden: true",
 			"errorPatterns":           "- class: Capacity\n  pattern: no free host",
 		}))

@@ -107,13 +107,6 @@ var _ = Describe("golden files", func() {
 		_, err := w.render(ctx, defaultValues, "--kube-version", "1.29.9")
 		Expect(err).To(MatchError(ContainSubstring("1.30")))
 	})
-	It("should ask a real API server for policies, whatever its version is", func(ctx context.Context) {
-		// An API server tells its kinds; one may have policies switched off.
-		without := rendered(ctx, defaultValues, "--api-versions", "apps/v1/Deployment")
-		Expect(without).ToNot(HaveKey(HavePrefix("ValidatingAdmissionPolicy")))
-		with := rendered(ctx, defaultValues, "--api-versions", "apps/v1/Deployment", "--api-versions", "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy")
-		Expect(with).To(HaveKey(HavePrefix("ValidatingAdmissionPolicyBinding/")))
-	})
 })
 
 var _ = Describe("lint", func() {

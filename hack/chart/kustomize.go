@@ -44,7 +44,7 @@ var helmOnly = regexp.MustCompile(`(?m)^ +(helm\.sh/chart|app\.kubernetes\.io/ma
 
 // writeKustomize writes the folders of config/ that are made from the chart.
 func writeKustomize(ctx context.Context, w *workspace) error {
-	text, err := w.render(ctx, defaultValues)
+	text, err := w.render(ctx, defaultValues, "--skip-tests")
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func writeRoom(dir string, contents map[string]string) error {
 
 // compare tells what kubectl apply -k config/default and helm install would not make alike.
 func compare(ctx context.Context, w *workspace) error {
-	chart, err := w.render(ctx, defaultValues)
+	chart, err := w.render(ctx, defaultValues, "--skip-tests")
 	if err != nil {
 		return err
 	}

@@ -22,6 +22,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -35,10 +37,7 @@ const fullValues = "ci/full-values.yaml"
 // w is the repository.
 var w *workspace
 
-func TestChart(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Chart")
-}
+func TestChart(t *testing.T) { suite.Run(t, "Chart") }
 
 var _ = BeforeSuite(func() {
 	SetDefaultEventuallyTimeout(30 * time.Second)

@@ -18,9 +18,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -32,88 +32,61 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 )
 
-// schema is the part of a JSON schema that names values.
-type schema struct {
-	Properties           map[string]schema `json:"properties"`
-	AdditionalProperties any               `json:"additionalProperties"`
-	PropertyNames        struct {
-		Enum []string `json:"enum"`
-	} `json:"propertyNames"`
-}
-
-func readSchema() schema {
-	GinkgoHelper()
-	text, err := os.ReadFile(w.chart("values.schema.json"))
-	Expect(err).ToNot(HaveOccurred())
-	s := schema{}
-	Expect(json.Unmarshal(text, &s)).To(Succeed())
-	return s
-}
-
-func readValues() (string, map[string]any) {
+func readValues() map[string]any {
 	GinkgoHelper()
 	text, err := os.ReadFile(w.chart("values.yaml"))
 	Expect(err).ToNot(HaveOccurred())
 	values := map[string]any{}
 	Expect(yaml.UnmarshalStrict(text, &values)).To(Succeed())
-	return string(text), values
+	return values
 }
 
 // expectSame compares the keys of values with those that the schema knows, all the way down.
-func expectSame(path string, s schema, values map[string]any) {
+func expectSame(path string, known, values map[string]any) {
 	GinkgoHelper()
-	Expect(s.AdditionalProperties).To(BeFalse(), "the schema allows any value in %s", path)
-	known := slices.DeleteFunc(slices.Sorted(maps.Keys(s.Properties)), func(key string) bool { return path == "" && key == "global" })
-	Expect(slices.Sorted(maps.Keys(values))).To(Equal(known), "the values of %q and those of its schema", path)
+	Expect(slices.Sorted(maps.Keys(values))).To(Equal(slices.Sorted(maps.Keys(known))), "the values of %q and those of its schema", path)
 	for key, value := range values {
-		if group, ok := value.(map[string]any); ok && len(group) > 0 && len(s.Properties[key].Properties) > 0 {
-			expectSame(strings.TrimPrefix(path+"."+key, "."), s.Properties[key], group)
+		if inner, ok := known[key].(map[string]any); ok {
+			expectSame(strings.TrimPrefix(path+"."+key, "."), inner, value.(map[string]any))
 		}
 	}
 }
 
 var _ = Describe("values", func() {
 	It("should all be in the schema, which knows no others", func() {
-		_, values := readValues()
-		expectSame("", readSchema(), values)
+		root, err := readSchema(w)
+		Expect(err).ToNot(HaveOccurred())
+		expectSame("", root.keys(root), readValues())
+	})
+	It("should all be known to the templates", func() {
+		content, err := os.ReadFile(w.chart(keysFile))
+		Expect(err).ToNot(HaveOccurred())
+		Expect(keys(w)).To(BeEquivalentTo(content), "run `make generate`")
 	})
 	It("should allow the keys of tuning that there are", func() {
+		root, err := readSchema(w)
+		Expect(err).ToNot(HaveOccurred())
 		keys := lo.FilterMap(options.Table(), func(s *options.Setting, _ int) (string, bool) { return s.Key, s.Key != "" })
 		Expect(keys).ToNot(BeEmpty())
-		Expect(readSchema().Properties["tuning"].Properties["data"].PropertyNames.Enum).To(ConsistOf(keys))
+		Expect(root.Properties["tuning"].Properties["data"].PropertyNames.Enum).To(ConsistOf(keys))
 	})
-	It("should all be documented", func() {
-		source, values := readValues()
-		rows, err := documented(source)
+
+	It("should all be described in the README", func() {
+		root, err := readSchema(w)
 		Expect(err).ToNot(HaveOccurred())
-		paths := map[string]bool{}
-		for _, row := range rows {
-			Expect(row.doc).To(HaveSuffix("."), row.path)
-			paths[row.path] = true
-		}
-		var missing func(string, map[string]any) []string
-		missing = func(prefix string, group map[string]any) []string {
-			var names []string
-			for key, value := range group {
-				path := prefix + key
-				inner, isGroup := value.(map[string]any)
-				switch {
-				case paths[path]:
-				case isGroup && len(inner) > 0:
-					names = append(names, missing(path+".", inner)...)
-				default:
-					names = append(names, path)
+		readme, err := os.ReadFile(w.chart("README.md"))
+		Expect(err).ToNot(HaveOccurred())
+		var expectRows func(prefix string, known map[string]any)
+		expectRows = func(prefix string, known map[string]any) {
+			for key, inner := range known {
+				if group, ok := inner.(map[string]any); ok {
+					expectRows(prefix+key+".", group)
+				} else {
+					Expect(string(readme)).To(MatchRegexp("(?m)^\\| `%s` \\| [^|]+\\. \\| [^|]+ \\|$", regexp.QuoteMeta(prefix+key)), "run `make generate`")
 				}
 			}
-			return names
 		}
-		Expect(missing("", values)).To(BeEmpty())
-	})
-	It("should be in the README", func() {
-		source, _ := readValues()
-		old, err := os.ReadFile(w.chart("README.md"))
-		Expect(err).ToNot(HaveOccurred())
-		Expect(readme(string(old), source)).To(Equal(string(old)), "run `make generate`")
+		expectRows("", root.keys(root))
 	})
 
 	DescribeTable("should be refused with what to do instead", func(ctx context.Context, message string, settings ...string) {
@@ -124,47 +97,89 @@ var _ = Describe("values", func() {
 		_, err := w.render(ctx, defaultValues, args...)
 		Expect(err).To(MatchError(ContainSubstring(message)))
 	},
-		Entry("no name of the cluster", "clusterName is empty: set it", "clusterName="),
+		Entry("no name of the cluster", "settings.clusterName is empty: set it", "settings.clusterName="),
 		Entry("no region", "cloud.region is empty: set it to HN, HCM or VC-HaNoi", "cloud.region="),
 		Entry("a region that does not exist", "/cloud/region': value must be one of", "cloud.region=Hanoi"),
 		Entry("no credentials", "credentials.applicationCredentialID or credentials.applicationCredentialSecret is empty: set both", "credentials.existingSecret="),
 		Entry("no password", "credentials.email or credentials.password is empty: set both", "credentials.existingSecret=", "credentials.method=password", "credentials.email=a@b.c"),
 		Entry("credentials twice", "credentials.existingSecret is set, and so is a credential", "credentials.password=x"),
-		Entry("BKE without its token", "bke.clusterToken is empty although bke.clusterID is set", "credentials.existingSecret=", "credentials.applicationCredentialID=a", "credentials.applicationCredentialSecret=b", "bke.clusterID=c"),
+		Entry("BKE without its token", "bke.clusterToken is empty although bke.clusterID is set: set bke.discoverFromPool=true", "credentials.existingSecret=", "credentials.applicationCredentialID=a", "credentials.applicationCredentialSecret=b", "bke.clusterID=c"),
 		Entry("the cloud's credentials as user data", "keep user data in a Secret of its own", "userDataSecrets={karpenter-provider-bizflycloud}"),
 		Entry("tuning twice", "tuning.existingConfigMap and tuning.data are both set: remove one", "tuning.existingConfigMap=a", "tuning.data.accountPause=1m"),
 		Entry("a key of tuning that does not exist", "invalid propertyName 'acountPause'", "tuning.data.acountPause=1m"),
 		Entry("two leaders", "set replicas to 1", "settings.disableLeaderElection=true"),
-		Entry("a value that does not exist", "'launchTimout' not allowed", "settings.launchTimout=3m"),
+		Entry("a value that does not exist", "settings.launchTimout is not a value of this chart: did you mean settings.launchTimeout?", "settings.launchTimout=3m"),
 		Entry("a duration without a unit", "/settings/launchTimeout", "settings.launchTimeout=180"),
-		Entry("a log level that core would panic over", "/log/level': value must be one of", "log.level=warn"),
-		Entry("a gate that is neither on nor off", "/featureGates/nodeRepair': got string, want boolean", "featureGates.nodeRepair=maybe"),
-		Entry("a gate that does not exist", "'drift' not allowed", "featureGates.drift=true"),
+		Entry("a log level that core would panic over", "/logLevel': value must be one of", "logLevel=warn"),
+		Entry("a gate that is neither on nor off", "/settings/featureGates/nodeRepair': got string, want boolean", "settings.featureGates.nodeRepair=maybe"),
+		Entry("a gate that does not exist", "settings.featureGates.drift has no meaning here: drift is always detected", "settings.featureGates.drift=true"),
+		Entry("an overhead in percent", "/settings/vmMemoryOverheadPercent", "settings.vmMemoryOverheadPercent=7.5"),
+		Entry("two monitors", "serviceMonitor.enabled and podMonitor.enabled are both true", "serviceMonitor.enabled=true", "podMonitor.enabled=true"),
+		Entry("an address that is no range", "/networkPolicy/egressCIDRs/0", "networkPolicy.egressCIDRs={manage.bizflycloud.vn}"),
+		Entry("a value outside its group", "launchTimeout is not a value of this chart: did you mean settings.launchTimeout?", "launchTimeout=3m"),
+		Entry("a value in the wrong group", "settings.replicas is not a value of this chart: did you mean replicas?", "settings.replicas=3"),
+		Entry("another spelling", "imagePullSecret is not a value of this chart: did you mean imagePullSecrets?", "imagePullSecret=a"),
+		Entry("a value like no other", "xyz is not a value of this chart\nAll values: https://", "xyz=1"),
+		Entry("a rate that does not exist", "'qpm' not allowed", "cloud.rateLimits.read.qpm=1"),
+		Entry("several at once", "commonLabels was renamed: set additionalLabels\nimage.tag was renamed: set controller.image.tag", "image.tag=v1", "commonLabels.a=b"),
 		Entry("a policy that both denies and warns", "/admissionPolicies/actions", "admissionPolicies.actions={Deny,Warn}"),
-		Entry("a digest that is none", "/image/digest", "image.digest=latest"),
+		Entry("a digest that is none", "/controller/image/digest", "controller.image.digest=latest"),
 	)
 })
 
-var _ = Describe("the table of values", func() {
-	const source = "# Not a row.\n\n# -- One | two.\na: \"\"\n\ngroup:\n  # -- A long\n  # story.\n  # @default -- nothing\n  b: {}\n  #  c: commented\n  # -- A list.\n  d:\n    - e: 1\n      f: 2\n"
+// formerKeys are the renamed and the rejected keys.
+func formerKeys() (former struct{ Renamed, Rejected map[string]string }) {
+	GinkgoHelper()
+	text, err := os.ReadFile(w.chart("files", "former-keys.yaml"))
+	Expect(err).ToNot(HaveOccurred())
+	Expect(yaml.UnmarshalStrict(text, &former)).To(Succeed())
+	return former
+}
 
-	It("should have a row for each value with a comment", func() {
-		Expect(documented(source)).To(Equal([]value{
-			{path: "a", doc: "One | two.", def: "`\"\"`"},
-			{path: "group.b", doc: "A long story.", def: "nothing"},
-			{path: "group.d", doc: "A list.", def: "`[{\"e\":1,\"f\":2}]`"},
-		}))
+// valueAt returns the value at a path of the chart's values.
+func valueAt(path string) (any, bool) {
+	var found any = readValues()
+	for key := range strings.SplitSeq(path, ".") {
+		group, ok := found.(map[string]any)
+		if ok {
+			found, ok = group[key]
+		}
+		if !ok {
+			return nil, false
+		}
+	}
+	return found, true
+}
+
+var _ = Describe("former keys", func() {
+	It("should be rejected, each with the key to use instead or the reason why there is none", func(ctx context.Context) {
+		former := formerKeys()
+		args := []string{}
+		for path := range former.Renamed {
+			args = append(args, "--set-string", path+"=x")
+		}
+		for path := range former.Rejected {
+			args = append(args, "--set-string", path+"=x")
+		}
+		_, err := w.render(ctx, defaultValues, args...)
+		for path, instead := range former.Renamed {
+			Expect(err).To(MatchError(ContainSubstring(path + " was renamed: set " + instead + "\n")))
+		}
+		for path, reason := range former.Rejected {
+			Expect(err).To(MatchError(ContainSubstring(path + " has no meaning here: " + reason + "\n")))
+		}
 	})
-	It("should replace what is between its marks, and escape what would end a cell", func() {
-		text, err := readme("before\n"+tableBegin+"\nold\n"+tableEnd+"\nafter\n", source)
-		Expect(err).ToNot(HaveOccurred())
-		Expect(text).To(HavePrefix("before\n"))
-		Expect(text).To(HaveSuffix("\nafter\n"))
-		Expect(text).To(ContainSubstring(`| One \| two. |`))
-		Expect(text).ToNot(ContainSubstring("old"))
-	})
-	It("should need its marks", func() {
-		_, err := readme("no place", source)
-		Expect(err).To(MatchError(ContainSubstring(tableBegin)))
+	It("should name values that exist", func() {
+		for path, instead := range formerKeys().Renamed {
+			_, exists := valueAt(path)
+			Expect(exists).To(BeFalse(), path)
+			for name := range strings.SplitSeq(strings.NewReplacer(" (a list)", "", ", ", " ", " and ", " ", ", in", " ").Replace(instead), " ") {
+				if strings.HasPrefix(name, "proxy.") {
+					break
+				}
+				_, exists = valueAt(name)
+				Expect(exists).To(BeTrue(), "%s, instead of %s", name, path)
+			}
+		}
 	})
 })

@@ -38,8 +38,11 @@ import (
 	_ "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
 )
 
-// prefix is that of every metric of ours.
-const prefix = "karpenter_bizfly_"
+// prefix is that of every metric of ours, except those about instance types, which other providers have too.
+const (
+	prefix       = "karpenter_bizfly_"
+	sharedPrefix = "karpenter_cloudprovider_instance_type_"
+)
 
 // labels say what a label holds, by its name or, where that differs, by metric and name. A metric with a label that is
 // not here is an error, so that none goes undocumented.
@@ -52,6 +55,8 @@ var labels = map[string]string{
 	"flavor":        "flavor, the value of `node.kubernetes.io/instance-type`",
 	"zone":          "zone, the value of `topology.kubernetes.io/zone`",
 	"nodeclass":     "name of the BizflyNodeClass",
+	"instance_type": "flavor, the value of `node.kubernetes.io/instance-type`",
+	"source":        "where the least certain number of the price comes from: `configured`, `published`, `derived` or `assumed` ([pricing.md](pricing.md))",
 	"capacity_type": "always `on-demand`",
 	"nodepool":      "name of the NodePool",
 	"billing_plan":  "billing plan of the server, such as `on_demand`",
@@ -86,8 +91,8 @@ const metricsIntroduction = `# Metrics
 
 <!-- Written by make generate. -->
 
-The controller serves metrics at ` + "`:8080/metrics`" + ` (` + "`METRICS_PORT`" + `). Those below are this provider's own, all with the prefix
-` + "`" + prefix + "`" + `. Beside them are [Karpenter's](https://karpenter.sh/docs/reference/metrics/) and, for the conditions of
+The controller serves metrics at ` + "`:8080/metrics`" + ` (` + "`METRICS_PORT`" + `). Those below are this provider's own, with the prefix
+` + "`" + prefix + "`" + `, and those that other providers of Karpenter have too, with the prefix ` + "`" + sharedPrefix + "`" + `. Beside them are [Karpenter's](https://karpenter.sh/docs/reference/metrics/) and, for the conditions of
 NodeClasses and ProviderConfigs, ` + "`operator_bizflynodeclass_status_condition_*` and `operator_providerconfig_status_condition_*`" + `
 with the labels ` + "`name`, `type`, `status` and `reason`" + `. No label holds the id of a server or a secret.
 
@@ -180,7 +185,7 @@ func registered() ([]metric, error) {
 		switch {
 		case err != nil:
 			errs = append(errs, err)
-		case strings.HasPrefix(m.name, prefix):
+		case strings.HasPrefix(m.name, prefix), strings.HasPrefix(m.name, sharedPrefix):
 			if m.kind, err = kindOf(m.name, desc); err != nil {
 				errs = append(errs, err)
 			}

@@ -43,7 +43,7 @@ var _ = Describe("The page of metrics", func() {
 			"| `karpenter_bizfly_api_outage` | gauge |  |",
 			"| `karpenter_bizfly_build_info` | gauge | `version`, `commit`, `goversion` |",
 			"| `karpenter_bizfly_catalog_age_seconds` | gauge |  |",
-			"| `karpenter_bizfly_offering_price_vnd_per_hour` | gauge | `nodeclass`, `flavor`, `zone`, `capacity_type` |",
+			"| `karpenter_cloudprovider_instance_type_offering_price_estimate` | gauge | `nodeclass`, `instance_type`, `zone`, `capacity_type`, `source` |",
 		} {
 			Expect(page).To(ContainSubstring(line))
 		}

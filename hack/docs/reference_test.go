@@ -48,7 +48,7 @@ var _ = Describe("The reference of the API", func() {
 			"| `name` (required) | string |",
 			"| `DisksReady` |", "`RootDiskTooSmall`: ", "`UnknownUntilFirstLaunch`: ", "`UserDataInvalid`: ",
 			"| `karpenter.bizflycloud.vn/instance-gpu-count` | The number of GPUs. |",
-			"| `karpenter.bizflycloud.vn/bizflynodeclass-hash` |", "| `karpenter-cluster-uid` |",
+			"| `karpenter.bizflycloud.vn/bizflynodeclass-hash` |", "| `bizfly-karpenter-cluster-uid` |",
 		} {
 			Expect(page).To(ContainSubstring(text))
 		}

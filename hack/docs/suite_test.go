@@ -19,14 +19,13 @@ package main
 import (
 	"testing"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 )
 
-func TestDocs(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Docs")
-}
+func TestDocs(t *testing.T) { suite.Run(t, "Docs") }
 
 var _ = Describe("docs", func() {
 	It("should print a page", func() {

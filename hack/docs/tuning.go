@@ -95,7 +95,7 @@ The name is the one that the controller's Role grants (` + "`TUNING_CONFIGMAP_NA
 `
 
 const tuningDetails = `
-Durations are written like ` + "`90s`" + `, ` + "`10m`" + ` or ` + "`1h30m`" + `. Values of a ConfigMap are strings: quote numbers (` + "`vmMemoryOverheadPercent: \"7.5\"`" + `).
+Durations are written like ` + "`90s`" + `, ` + "`10m`" + ` or ` + "`1h30m`" + `. Values of a ConfigMap are strings: quote numbers (` + "`vmMemoryOverheadPercent: \"0.075\"`" + `).
 
 **What cannot be tuned.** ` + "`LAUNCH_TIMEOUT`" + `, how long a NodeClaim may be without the id of its server, is an option of the
 controller and needs a restart: Karpenter core reads it without a lock. ` + "`garbageCollectionGrace`" + ` must be longer. Endpoint,

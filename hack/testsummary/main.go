@@ -14,8 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Command testsummary reads the JSON reports of a run of all suites and says in one last line what became of the specs:
-// `N passed, N failed, N skipped`. It fails if anything failed, if a suite did not run, or if no spec ran at all.
+// Command testsummary reads the JSON reports of a run of all suites and prints the specs that failed or needed another attempt,
+// and in one last line the counts: `N passed, N failed, N skipped`. It fails if anything failed, if a suite did not run, or if no
+// spec ran at all.
 package main
 
 import (
@@ -26,8 +27,9 @@ import (
 
 func main() {
 	status := flag.Int("status", 0, "the exit status of the test runner: a failure of its own that no spec accounts for counts as one")
+	failRetried := flag.Bool("fail-retried", false, "count a spec that passed only in a later attempt as a failure")
 	flag.Usage = func() {
-		fmt.Fprintln(flag.CommandLine.Output(), "usage: testsummary [--status N] REPORT.json...")
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: testsummary [--status N] [--fail-retried] REPORT.json...")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
@@ -41,6 +43,9 @@ func main() {
 		summary.Add(Read(report))
 	}
 	summary.Account(*status)
+	if *failRetried {
+		summary.FailRetried()
+	}
 	if err := summary.Write(os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

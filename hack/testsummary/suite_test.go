@@ -19,11 +19,7 @@ package main
 import (
 	"testing"
 
-	. "github.com/onsi/ginkgo/v2"
-	. "github.com/onsi/gomega"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 )
 
-func TestTestSummary(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Test summary")
-}
+func TestTestSummary(t *testing.T) { suite.Run(t, "Test summary") }

@@ -34,6 +34,8 @@ type Summary struct {
 	Passed, Failed, Skipped int
 	// Problems names each failure, one line each.
 	Problems []string
+	// Retried names each spec that passed only in a later attempt. It counts as passed, unless FailRetried is called.
+	Retried []string
 }
 
 // Read summarises the report in a file. A report that cannot be read is a failure: the runner did not get so far as to
@@ -65,6 +67,16 @@ func (s *Summary) Add(part *Summary) {
 	s.Failed += part.Failed
 	s.Skipped += part.Skipped
 	s.Problems = append(s.Problems, part.Problems...)
+	s.Retried = append(s.Retried, part.Retried...)
+}
+
+// FailRetried counts each spec that needed another attempt as a failure.
+func (s *Summary) FailRetried() {
+	for _, name := range s.Retried {
+		s.Passed--
+		s.fail("%s: passed only in a later attempt", name)
+	}
+	s.Retried = nil
 }
 
 // Account reconciles the counts with the exit status of the runner: it also fails for reasons that no report shows, as
@@ -80,11 +92,14 @@ func (s *Summary) OK() bool {
 	return s.Failed == 0 && s.Passed > 0
 }
 
-// Write prints the failures and then, alone on the last line, the counts.
+// Write prints the failures, the specs that needed another attempt and then, alone on the last line, the counts.
 func (s *Summary) Write(w io.Writer) error {
 	var out strings.Builder
 	for _, problem := range s.Problems {
 		fmt.Fprintf(&out, "FAILED %s\n", problem)
+	}
+	for _, name := range s.Retried {
+		fmt.Fprintf(&out, "RETRIED %s\n", name)
 	}
 	if s.Passed == 0 && s.Failed == 0 {
 		out.WriteString("FAILED no spec ran\n")
@@ -125,6 +140,9 @@ func (s *Summary) addSpec(suite string, spec *types.SpecReport) {
 	case !isSpec:
 	case spec.State.Is(types.SpecStatePassed):
 		s.Passed++
+		if spec.NumAttempts > 1 {
+			s.Retried = append(s.Retried, fmt.Sprintf("%s: %s (%d attempts)", suite, spec.FullText(), spec.NumAttempts))
+		}
 	default: // skipped or pending
 		s.Skipped++
 	}

@@ -37,7 +37,7 @@ func setUp(state types.SpecState) types.SpecReport {
 	return types.SpecReport{LeafNodeType: types.NodeTypeBeforeSuite, State: state}
 }
 
-func suite(succeeded bool, specs ...types.SpecReport) types.Report {
+func suiteReport(succeeded bool, specs ...types.SpecReport) types.Report {
 	return types.Report{SuitePath: "/repo/pkg/thing", SuiteSucceeded: succeeded, SpecReports: specs}
 }
 
@@ -62,57 +62,81 @@ var _ = Describe("Summary", func() {
 			Expect(s.OK()).To(Equal(ok))
 		},
 		Entry("should sum the specs over all suites", "3 passed, 0 failed, 1 skipped", true, 0,
-			suite(true, spec(types.SpecStatePassed, "a"), spec(types.SpecStateSkipped, "b")),
-			suite(true, spec(types.SpecStatePassed, "a"), spec(types.SpecStatePassed, "b"))),
+			suiteReport(true, spec(types.SpecStatePassed, "a"), spec(types.SpecStateSkipped, "b")),
+			suiteReport(true, spec(types.SpecStatePassed, "a"), spec(types.SpecStatePassed, "b"))),
 		Entry("should count a pending spec as skipped", "1 passed, 0 failed, 1 skipped", true, 0,
-			suite(true, spec(types.SpecStatePassed, "a"), spec(types.SpecStatePending, "b"))),
+			suiteReport(true, spec(types.SpecStatePassed, "a"), spec(types.SpecStatePending, "b"))),
 		Entry("should not count set-up and tear-down that succeed", "1 passed, 0 failed, 0 skipped", true, 0,
-			suite(true, setUp(types.SpecStatePassed), spec(types.SpecStatePassed, "a"))),
+			suiteReport(true, setUp(types.SpecStatePassed), spec(types.SpecStatePassed, "a"))),
 		Entry("should count a failed spec", "1 passed, 1 failed, 0 skipped", false, 1,
-			suite(false, spec(types.SpecStatePassed, "a"), spec(types.SpecStateFailed, "b"))),
+			suiteReport(false, spec(types.SpecStatePassed, "a"), spec(types.SpecStateFailed, "b"))),
 		Entry("should count a panic, a timeout, an abort and an interruption as failures", "0 passed, 4 failed, 0 skipped", false, 1,
-			suite(false, spec(types.SpecStatePanicked, "a"), spec(types.SpecStateTimedout, "b"),
+			suiteReport(false, spec(types.SpecStatePanicked, "a"), spec(types.SpecStateTimedout, "b"),
 				spec(types.SpecStateAborted, "c"), spec(types.SpecStateInterrupted, "d"))),
 		Entry("should count a set-up that fails", "0 passed, 1 failed, 1 skipped", false, 1,
-			suite(false, setUp(types.SpecStateFailed), spec(types.SpecStateSkipped, "a"))),
+			suiteReport(false, setUp(types.SpecStateFailed), spec(types.SpecStateSkipped, "a"))),
 		Entry("should count a suite that failed without a failed spec", "1 passed, 1 failed, 0 skipped", false, 1,
-			suite(false, spec(types.SpecStatePassed, "a"))),
+			suiteReport(false, spec(types.SpecStatePassed, "a"))),
 		Entry("should count a suite that did not compile", "1 passed, 1 failed, 0 skipped", false, 1,
-			suite(true, spec(types.SpecStatePassed, "a")), suite(false)),
+			suiteReport(true, spec(types.SpecStatePassed, "a")), suiteReport(false)),
 		Entry("should count a failure of the runner that no spec accounts for", "1 passed, 1 failed, 0 skipped", false, 197,
-			suite(true, spec(types.SpecStatePassed, "a"))),
+			suiteReport(true, spec(types.SpecStatePassed, "a"))),
 		Entry("should fail when only skipped specs are left", "0 passed, 0 failed, 1 skipped", false, 0,
-			suite(true, spec(types.SpecStateSkipped, "a"))),
+			suiteReport(true, spec(types.SpecStateSkipped, "a"))),
 		Entry("should fail when no spec ran", "0 passed, 0 failed, 0 skipped", false, 0),
 	)
 
 	It("should name what failed, where and how", func() {
 		failed := spec(types.SpecStateTimedout, "should adopt the server")
 		failed.ContainerHierarchyTexts = []string{"Instance", "Create"}
-		Expect(lines(Summarize([]types.Report{suite(false, failed)}))).To(Equal([]string{
+		Expect(lines(Summarize([]types.Report{suiteReport(false, failed)}))).To(Equal([]string{
 			"FAILED /repo/pkg/thing: Instance Create should adopt the server (timedout)",
 			"0 passed, 1 failed, 0 skipped",
 		}))
 	})
 
 	It("should name a set-up that failed by its kind", func() {
-		Expect(lines(Summarize([]types.Report{suite(false, setUp(types.SpecStateFailed))}))[0]).To(ContainSubstring("BeforeSuite (failed)"))
+		Expect(lines(Summarize([]types.Report{suiteReport(false, setUp(types.SpecStateFailed))}))[0]).To(ContainSubstring("BeforeSuite (failed)"))
 	})
 
 	It("should say why a suite did not run, in few lines", func() {
-		report := suite(false)
+		report := suiteReport(false)
 		report.SpecialSuiteFailureReasons = []string{"Failed to compile thing:\n\n" + strings.Repeat("undefined: x\n", 40)}
 		out := lines(Summarize([]types.Report{report}))
 		Expect(out[0]).To(Equal("FAILED /repo/pkg/thing: Failed to compile thing:"))
 		Expect(out).To(HaveLen(7))
 	})
 
-	It("should refuse a focused spec", func() {
-		report := suite(true, spec(types.SpecStatePassed, "a"))
+	It("should fail for a focused spec", func() {
+		report := suiteReport(true, spec(types.SpecStatePassed, "a"))
 		report.SuiteHasProgrammaticFocus = true
 		s := Summarize([]types.Report{report})
 		Expect(s.OK()).To(BeFalse())
 		Expect(lines(s)[0]).To(ContainSubstring("a spec is focused"))
+	})
+
+	Context("with a spec that passed in its second attempt", func() {
+		var s *Summary
+		BeforeEach(func() {
+			retried := spec(types.SpecStatePassed, "should adopt the server")
+			retried.NumAttempts = 2
+			once := spec(types.SpecStatePassed, "a")
+			once.NumAttempts = 1
+			s = &Summary{}
+			s.Add(Summarize([]types.Report{suiteReport(true, once, retried)}))
+		})
+
+		It("should name it and count it as passed", func() {
+			Expect(lines(s)).To(Equal([]string{"RETRIED /repo/pkg/thing: should adopt the server (2 attempts)", "2 passed, 0 failed, 0 skipped"}))
+			Expect(s.OK()).To(BeTrue())
+		})
+		It("should count it as failed when retries fail the run", func() {
+			s.FailRetried()
+			Expect(lines(s)).To(Equal([]string{
+				"FAILED /repo/pkg/thing: should adopt the server (2 attempts): passed only in a later attempt", "1 passed, 1 failed, 0 skipped",
+			}))
+			Expect(s.OK()).To(BeFalse())
+		})
 	})
 
 	It("should add up the parts of a run", func() {
@@ -136,7 +160,7 @@ var _ = Describe("Summary", func() {
 		})
 
 		It("should understand what the runner writes", func() {
-			content, err := json.Marshal([]types.Report{suite(true, spec(types.SpecStatePassed, "a"))})
+			content, err := json.Marshal([]types.Report{suiteReport(true, spec(types.SpecStatePassed, "a"))})
 			Expect(err).NotTo(HaveOccurred())
 			Expect(os.WriteFile(path, content, 0o600)).To(Succeed())
 			Expect(Read(path).OK()).To(BeTrue())

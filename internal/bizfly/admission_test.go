@@ -109,13 +109,15 @@ var _ = Describe("Admission", func() {
 			answer(w, 200, `{"task_id":["t"]}`)
 		})
 		client := clientFor(s, func(c *bizfly.Config) { c.Limits.Create.Concurrency = 1 })
+		// The first call must be admitted in it however busy the machine is; the second lasts that long.
+		const admitted = 3 * time.Second
 		sent := make(chan error, 1)
 		go func() {
-			_, err := client.CreateServer(bizfly.AdmitWithin(ctx, 50*time.Millisecond), createRequest())
+			_, err := client.CreateServer(bizfly.AdmitWithin(ctx, admitted), createRequest())
 			sent <- err
 		}()
 		Eventually(arrived).Should(Receive())
-		_, err := client.CreateServer(bizfly.AdmitWithin(ctx, 50*time.Millisecond), createRequest())
+		_, err := client.CreateServer(bizfly.AdmitWithin(ctx, admitted), createRequest())
 		Expect(bizfly.IsNotSent(err)).To(BeTrue())
 		Expect(bizfly.IsRetryable(err)).To(BeTrue())
 		Expect(sent).ToNot(Receive())
@@ -125,7 +127,7 @@ var _ = Describe("Admission", func() {
 
 	It("should start a call's deadline when it is admitted", func(ctx SpecContext) {
 		s := newStub(func(w http.ResponseWriter, r *http.Request) {
-			timer := time.NewTimer(80 * time.Millisecond)
+			timer := time.NewTimer(250 * time.Millisecond)
 			defer timer.Stop()
 			select {
 			case <-timer.C:
@@ -135,11 +137,11 @@ var _ = Describe("Admission", func() {
 		})
 		client := clientFor(s, func(c *bizfly.Config) {
 			c.Limits.Read.Concurrency = 1
-			c.Timeouts.Read = 400 * time.Millisecond
+			c.Timeouts.Read = 2 * time.Second
 		})
 		var done sync.WaitGroup
 		var failed atomic.Int32
-		// The last one waits three times its deadline for its turn.
+		// The last one waits almost twice its deadline for its turn.
 		for range 15 {
 			done.Go(func() {
 				if _, err := client.ListServers(ctx); err != nil {

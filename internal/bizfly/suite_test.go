@@ -19,11 +19,7 @@ package bizfly_test
 import (
 	"testing"
 
-	. "github.com/onsi/ginkgo/v2"
-	. "github.com/onsi/gomega"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 )
 
-func TestBizfly(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Bizfly")
-}
+func TestBizfly(t *testing.T) { suite.Run(t, "Bizfly") }

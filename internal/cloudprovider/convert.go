@@ -17,6 +17,7 @@ limitations under the License.
 package cloudprovider
 
 import (
+	"strconv"
 	"strings"
 	"time"
 
@@ -73,6 +74,9 @@ func (c *CloudProvider) convert(l *launch, server *instance.Instance, record lau
 	claim := c.describe(server)
 	if instanceType, offering := find(l.types, server.Flavor, server.Zone); instanceType != nil {
 		claim.Labels = lo.Assign(claim.Labels, typeLabels(instanceType, offering))
+		if offering != nil && offering.Price > 0 {
+			claim.Labels[v1alpha1.LabelLaunchPrice] = strconv.FormatFloat(offering.Price, 'f', 0, 64)
+		}
 		claim.Status.Capacity = withoutZeros(instanceType.Capacity)
 		claim.Status.Allocatable = withoutZeros(instanceType.Allocatable())
 	}

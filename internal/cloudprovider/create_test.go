@@ -28,6 +28,7 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -201,16 +202,16 @@ var _ = Describe("Create", func() {
 			Expect(launched(claim).Status.ProviderID).To(Equal(first.Status.ProviderID))
 		})
 		It("should wait for a server that is slow to get an id, across a restart, without a second order", func() {
-			env.Reset(ctx, cloud.Options{Latency: 1500 * time.Millisecond, HideBuilding: true})
+			cloudTime := clocktesting.NewFakeClock(time.Now())
+			env.Reset(ctx, cloud.Options{Clock: cloudTime, Latency: time.Minute, HideBuilding: true})
+			env.WithoutIDWait()
 			nodeClass()
 			claim := nodeClaim(nil)
 			Expect(reasonOf(refused(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
 			env.Restart(ctx)
-			var created *karpv1.NodeClaim
-			Eventually(func() (err error) {
-				created, err = env.CloudProvider.Create(ctx, claim.DeepCopy())
-				return err
-			}).WithTimeout(20 * time.Second).Should(Succeed())
+			cloudTime.Step(time.Minute)
+			created, err := env.CloudProvider.Create(ctx, claim.DeepCopy())
+			Expect(err).ToNot(HaveOccurred())
 			Expect(serverOf(created).Name).To(Equal(intentOf(claim).Name))
 			Expect(orders()).To(Equal(1))
 		})
@@ -230,7 +231,10 @@ var _ = Describe("Create", func() {
 			nodeClass()
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectReset})
 			claim := nodeClaim(nil)
-			Eventually(func() string { return reasonOf(refused(claim)) }).WithTimeout(20 * time.Second).Should(Equal(cloudprovider.ReasonLaunchOutcomeUnknown))
+			env.WithoutIDWait()
+			Expect(reasonOf(refused(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+			env.WithoutVisibilityWindow()
+			Expect(reasonOf(refused(claim))).To(Equal(cloudprovider.ReasonLaunchOutcomeUnknown))
 			Expect(exists(claim)).To(BeFalse())
 			Expect(env.Recorder.Calls(events.ReasonLaunchOutcomeUnknown)).To(Equal(1))
 			env.Sandbox.ClearFaults()
@@ -319,8 +323,6 @@ var _ = Describe("Create", func() {
 	})
 
 	It("should launch one server for each of many claims at once", func() {
-		// However busy the machine is.
-		env.Tune(func(o *options.Options) { o.ServerIDWait, o.VisibilityWindow = time.Minute, time.Minute })
 		nodeClass()
 		pool := unit.NodePool()
 		claims := lo.Times(30, func(int) *karpv1.NodeClaim { return nodeClaim(pool) })

@@ -299,6 +299,25 @@ var _ = Describe("Drift of a server", func() {
 })
 
 var _ = Describe("A quiet cluster", func() {
+	It("should roll nothing, and find and delete its servers, after an upgrade that renames the metadata keys", func() {
+		_, claim := wide()
+		before, err := env.CloudProvider.List(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(before).To(HaveLen(1))
+		Expect(env.Sandbox.EditServer(serverOf(claim).ID, func(s *cloud.Server) {
+			s.Metadata = lo.MapKeys(s.Metadata, func(_, key string) string { return strings.Replace(key, "bizfly-karpenter-", "karpenter-", 1) })
+		})).To(BeTrue())
+		Expect(serverOf(claim).Metadata).To(And(HaveKeyWithValue("karpenter-managed", "true"), Not(HaveKey(v1alpha1.MetadataManaged))))
+
+		Expect(drifts(claim)).To(BeEmpty())
+		Expect(env.CloudProvider.List(ctx)).To(Equal(before))
+		_, err = env.CloudProvider.Get(ctx, claim.Status.ProviderID)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(env.Client.Delete(ctx, claim)).To(Succeed())
+		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), claim)).To(Succeed())
+		Eventually(func() error { return env.CloudProvider.Delete(ctx, claim) }).Should(Satisfy(corecloudprovider.IsNodeClaimNotFoundError))
+		Expect(env.Sandbox.State().Volumes).To(BeEmpty(), "its data disks, whose number is in the metadata, included")
+	})
 	It("should stay quiet for 24 hours, whatever reads fail and however often the controller restarts", func() {
 		class, first := wide()
 		claims := []*karpv1.NodeClaim{first, recorded(launched(nodeClaim(nil))), recorded(launched(nodeClaim(nil)))}

@@ -108,7 +108,10 @@ var _ = Describe("Launches that fail", func() {
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Contains: `"availability_zone":"HN1"`,
 				Effect: cloud.EffectStatus, Status: http.StatusInternalServerError, Message: "UNKNOWN"})
 			claim := nodeClaim(pool)
-			Eventually(func() string { return reasonOf(refused(claim)) }).WithTimeout(20 * time.Second).Should(Equal(cloudprovider.ReasonLaunchOutcomeUnknown))
+			env.WithoutIDWait()
+			Expect(reasonOf(refused(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+			env.WithoutVisibilityWindow()
+			Expect(reasonOf(refused(claim))).To(Equal(cloudprovider.ReasonLaunchOutcomeUnknown))
 			Expect(available(pool)).To(Equal(before - 1))
 			Expect(serverOf(launched(nodeClaim(pool))).AvailabilityZone).To(Equal("HN2"))
 			_, _, cause := env.CloudProvider.LaunchesBlocked(class)
@@ -304,8 +307,10 @@ var _ = Describe("Launches that fail", func() {
 		nodeClass()
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectLostResponse, Count: 1})
 		env.Sandbox.AddFaults(2, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectBody, Body: "[]"})
+		env.WithoutIDWait()
 		claim := nodeClaim(nil)
 		Expect(reasonOf(refused(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+		env.Restart(ctx)
 		env.Sandbox.ClearFaults()
 		for _, server := range servers() {
 			env.Sandbox.EditServer(server.ID, func(s *cloud.Server) { s.AvailabilityZone, s.ZoneName = "", "" })
@@ -326,6 +331,7 @@ var _ = Describe("Launches that fail", func() {
 	})
 	It("should report a server whose id is still unknown shortly before core's launch timeout, which would end the NodeClaim in silence", func() {
 		env.Reset(ctx, cloud.Options{Latency: time.Hour, HideBuilding: true})
+		env.WithoutIDWait()
 		nodeClass()
 		pool := unit.NodePool()
 		before := available(pool)

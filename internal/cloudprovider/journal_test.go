@@ -127,6 +127,7 @@ var _ = Describe("The journal", func() {
 		claim := of("nix.2c_4g")
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectLostResponse, Count: 1},
 			cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusServiceUnavailable})
+		env.WithoutIDWait()
 		Expect(refused(claim)).To(HaveOccurred())
 		Expect(strings.TrimSpace(string(out.Contents()))).To(BeEmpty(), "nothing is decided yet")
 		env.Sandbox.ClearFaults()

@@ -51,6 +51,9 @@ var _ = Describe("What core does with an error of the cloud", func() {
 			if fault.Method == "" {
 				fault.Method, fault.Path = http.MethodPost, "/servers"
 			}
+			if reason == cloudprovider.ReasonAwaitingServerID {
+				env.WithoutIDWait()
+			}
 			env.Sandbox.AddFaults(1, fault)
 			controller := lifecycle.NewController(env.Clock, env.Client, env.CloudProvider, env.Recorder, state.NewCluster(env.Clock, env.Client, env.CloudProvider), nodepoolhealth.NewState(), nil)
 			claim := nodeClaim(nil)

@@ -17,19 +17,27 @@ limitations under the License.
 package cloudprovider_test
 
 import (
+	"strconv"
+	"time"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/controllers/dynamicresources/deviceallocation"
+	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/disruption"
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning"
 	"sigs.k8s.io/karpenter/pkg/controllers/state"
 	"sigs.k8s.io/karpenter/pkg/state/virtualpods"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 	"sigs.k8s.io/karpenter/pkg/test/expectations"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
@@ -105,5 +113,33 @@ var _ = Describe("Provisioning", func() {
 		provisioned(pod)
 		Expect(expectations.ExpectScheduled(ctx, env.Client, pod).Labels).To(HaveKeyWithValue(corev1.LabelInstanceTypeStable, "nix.4c_8g"))
 		Expect(expectations.ExpectNodeClaims(ctx, env.Client)).To(ConsistOf(HaveField("Labels", HaveKeyWithValue(karpv1.CapacityTypeLabelKey, karpv1.CapacityTypeOnDemand))))
+	})
+	It("should put the price at launch on the NodeClaim and its node, which neither scheduling nor drift takes for a requirement", func() {
+		pool := unit.NodePool(unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "nix.4c_8g"))
+		expectations.ExpectApplied(ctx, env.Client, pool)
+		pod := coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("100m", "128Mi")})
+		provisioned(pod)
+		types, err := env.CloudProvider.GetInstanceTypes(ctx, pool)
+		Expect(err).ToNot(HaveOccurred())
+		expected, err := strconv.ParseFloat(expectations.ExpectScheduled(ctx, env.Client, pod).Labels[v1alpha1.LabelLaunchPrice], 64)
+		Expect(err).ToNot(HaveOccurred())
+		launched, _ := lo.Find(types, func(it *corecloudprovider.InstanceType) bool { return it.Name == "nix.4c_8g" })
+		Expect(expected).To(BeNumerically("~", launched.Offerings[0].Price, 0.5))
+		claims := expectations.ExpectNodeClaims(ctx, env.Client)
+		Expect(claims).To(ConsistOf(HaveField("Labels", HaveKey(v1alpha1.LabelLaunchPrice))))
+		Expect(claims[0].Spec.Requirements).ToNot(ContainElement(HaveField("Key", v1alpha1.LabelLaunchPrice)))
+
+		By("having another price from then on, beyond the hour after which core compares with the instance types")
+		table := lo.Must(pricing.ParseTable([]byte("categories: {basic: {cpu: 1000}, premium: {cpu: 1000}}")))
+		env.Tune(func(o *options.Options) { o.Prices = table })
+		env.Clock.Step(2 * time.Hour)
+		conditions := disruption.NewController(env.Clock, env.Client, env.CloudProvider)
+		expectations.ExpectObjectReconciled(ctx, env.Client, conditions, claims[0])
+		Expect(expectations.ExpectExists(ctx, env.Client, claims[0]).StatusConditions().Get(karpv1.ConditionTypeDrifted)).To(BeNil())
+
+		By("scheduling another pod on the same node")
+		again := coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("100m", "128Mi")})
+		provisioned(again)
+		Expect(servers()).To(HaveLen(1))
 	})
 })

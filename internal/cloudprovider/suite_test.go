@@ -17,21 +17,18 @@ limitations under the License.
 package cloudprovider_test
 
 import (
-	"context"
 	"errors"
 	"testing"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
-	"sigs.k8s.io/karpenter/pkg/operator/logging"
-	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
-	coretest "sigs.k8s.io/karpenter/pkg/test"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
@@ -44,27 +41,13 @@ import (
 const orderRoute = "POST /iaas-cloud/api/servers"
 
 var (
-	ctx = coreoptions.ToContext(context.Background(), coretest.Options())
+	ctx = unit.CoreContext()
 	env *unit.Environment
 )
 
-func init() { log.SetLogger(logging.NopLogger) }
+func TestCloudProvider(t *testing.T) { suite.Run(t, "CloudProvider") }
 
-func TestCloudProvider(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "CloudProvider")
-}
-
-var _ = BeforeSuite(func() { env = unit.Start(ctx) })
-
-var _ = AfterSuite(func() { Expect(env.Stop()).To(Succeed()) })
-
-var _ = BeforeEach(func() { env.Reset(ctx, cloud.Options{}) })
-
-var _ = AfterEach(func() {
-	Expect(env.Cleanup(ctx)).To(Succeed())
-	env.CloseCloud()
-})
+var _ = unit.Suite(ctx, &env)
 
 func nodeClass(mutate ...func(*v1alpha1.BizflyNodeClass)) *v1alpha1.BizflyNodeClass {
 	GinkgoHelper()

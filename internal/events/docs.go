@@ -72,9 +72,9 @@ var Docs = []Doc{
 	{ReasonServerRunning, false, kindNodeClaim, "A server that did not run runs again.", nothing},
 	{ReasonServerStartFailed, true, kindNodeClaim, "BizFly Cloud does not start a stopped server, for example because the account has no balance, or starting it did not help for ten minutes.", "Do what the message asks for, then start the server, or delete the NodeClaim."},
 
-	{ReasonGarbageCollected, false, kindNamespace, "A server of this cluster had no NodeClaim and is deleted with its root disk.", "Nothing, unless it is frequent; then read why launches are given up."},
-	{ReasonWouldGarbageCollect, true, kindNamespace, "The same in a dry run: nothing is deleted.", "Set `GARBAGE_COLLECTION_DRY_RUN=false` when you agree."},
-	{ReasonGarbageCollectionSuspended, true, kindNamespace, "So many servers with a registered node have no NodeClaim that lost NodeClaims are more likely; nothing is deleted.", "Restore the NodeClaims, or delete the servers that the message names."},
+	{ReasonGarbageCollected, false, kindNamespace + ", " + kindProviderConfig, "A server of this cluster had no NodeClaim and is deleted with its root disk.", "Nothing, unless it is frequent; then read why launches are given up."},
+	{ReasonWouldGarbageCollect, true, kindNamespace + ", " + kindProviderConfig, "The same in a dry run: nothing is deleted.", "Set `GARBAGE_COLLECTION_DRY_RUN=false` when you agree."},
+	{ReasonGarbageCollectionSuspended, true, kindNamespace + ", " + kindProviderConfig, "So many servers with a registered node have no NodeClaim that lost NodeClaims are more likely; nothing is deleted.", "Restore the NodeClaims, or delete the servers that the message names."},
 	{ReasonServerLeft, true, kindNodeClaim, "The claim goes, but nothing proves its server to be this cluster's any more, so the server is left alone.", "Delete the server with its disks by hand, if it is this claim's."},
 	{ReasonNodeSmallerThanPlanned, true, kindNodeClaim, "The node offers pods noticeably less than its instance type promises. It is planned with from the second node that reports the same.", "Nothing; set `spec.kubelet` of the NodeClass to plan with it at once."},
 	{ReasonServerHeld, true, kindNodeClaim, "The NodeClaim has the id of a server that was launched for another NodeClaim, as after a restore from a backup. The server is kept, and deleted with this NodeClaim.", "Nothing, if NodeClaims were restored; otherwise delete the NodeClaim."},
@@ -113,6 +113,7 @@ var Docs = []Doc{
 	{"ConfigMapForbidden", true, kindProviderConfig, "The tuning ConfigMap may not be read.", "Grant `get` on it by name."},
 	{"ConfigMapNotFound", true, kindProviderConfig, "The tuning ConfigMap does not exist.", "Make it, or remove the reference."},
 	{"ConfigMapUnreadable", true, kindProviderConfig, "The tuning ConfigMap could not be read.", "Wait; it is tried again."},
+	{ReasonForeignProvider, true, kindProviderConfig, "At start, the controller found custom resource definitions or the Lease of an older Karpenter provider for BizFly Cloud. The two do not touch each other's servers, but both launch servers for the same pods.", "Remove the older provider once its nodes are drained, or run it in another cluster."},
 	{ReasonTuningIgnored, true, kindProviderConfig, "A key of the tuning ConfigMap is invalid, and why. It keeps its last valid value.", "Correct the key; [tuning.md](tuning.md) lists them."},
 	{ReasonTuningApplied, false, kindProviderConfig, "A changed tuning came into force.", nothing},
 }

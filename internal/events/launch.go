@@ -177,11 +177,7 @@ func LaunchesKeepFailing(nodeClass *v1alpha1.BizflyNodeClass, offerings int, pau
 // GarbageCollectionSuspended says, on the namespace whose UID is the cluster's identity, that so many servers look
 // orphaned that the evidence itself is doubted.
 func GarbageCollectionSuspended(orphans, servers int, names []string) karpevents.Event {
-	namespace := &corev1.Namespace{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
-		ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem},
-	}
-	event := warning(namespace, "all", ReasonGarbageCollectionSuspended,
+	event := aboutServers("all", ReasonGarbageCollectionSuspended,
 		fmt.Sprintf("%d of %d servers of this cluster have no NodeClaim. That many at once may be lost NodeClaims rather than lost servers, so none is deleted. Restore the NodeClaims, or delete the servers by hand: %s",
 			orphans, servers, strings.Join(names, ", ")))
 	event.DedupeTimeout = 10 * time.Minute

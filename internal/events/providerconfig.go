@@ -32,7 +32,15 @@ const (
 	ReasonConfigApplied = "Applied"
 	ReasonTuningApplied = "TuningApplied"
 	ReasonTuningIgnored = "TuningIgnored"
+	// ReasonForeignProvider is for an older provider of this cloud in the same cluster.
+	ReasonForeignProvider = "ForeignProvider"
 )
+
+// ForeignProvider reports a trace of an older provider of this cloud in the cluster.
+func ForeignProvider(config *v1alpha1.ProviderConfig, found string) events.Event {
+	return warning(config, string(config.UID)+found, ReasonForeignProvider, fmt.Sprintf(
+		"%s. Both providers would launch servers for the same pods; remove the older one once its nodes are drained", found))
+}
 
 // ProviderConfigRefused says why a configuration is not in force; the one before stays.
 func ProviderConfigRefused(config *v1alpha1.ProviderConfig, reason string, err error) events.Event {

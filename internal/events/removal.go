@@ -18,6 +18,7 @@ package events
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -46,6 +47,13 @@ func WouldGarbageCollect(name, id, claim string) karpevents.Event {
 	event := aboutServers(id, ReasonWouldGarbageCollect, fmt.Sprintf(
 		"Server %s (%s) has no NodeClaim any more (it was %s) and would be deleted, but GARBAGE_COLLECTION_DRY_RUN is on", name, id, claim))
 	event.DedupeTimeout = time.Hour
+	return event
+}
+
+// On returns the event for the ProviderConfig as well, where `kubectl describe` shows it beside the configuration.
+func On(config *v1alpha1.ProviderConfig, event karpevents.Event) karpevents.Event {
+	event.InvolvedObject = config
+	event.DedupeValues = append(slices.Clone(event.DedupeValues), string(config.UID))
 	return event
 }
 

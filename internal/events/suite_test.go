@@ -30,6 +30,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	"github.com/awslabs/operatorpkg/status"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -42,10 +44,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-func TestEvents(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Events")
-}
+func TestEvents(t *testing.T) { suite.Run(t, "Events") }
 
 // all makes one event with each function of the package.
 func all(text string) map[string]karpevents.Event {
@@ -83,6 +82,8 @@ func all(text string) map[string]karpevents.Event {
 		"GarbageCollectionSuspended":      events.GarbageCollectionSuspended(6, 10, []string{text}),
 		"ServerLeft":                      events.ServerLeft(claim, "id"),
 		"ServerHeld":                      events.ServerHeld(claim, "id", "uid"),
+		"ForeignProvider":                 events.ForeignProvider(config, text),
+		"On":                              events.On(config, events.GarbageCollected("server", "id")),
 		"Leftover":                        events.Leftover("disk", "server", cause),
 		"NodeSmallerThanPlanned":          events.NodeSmallerThanPlanned(claim, &corev1.Node{}),
 		"NodeClassStale":                  events.NodeClassStale(class, status.Condition{Type: v1alpha1.ConditionTypeNetworksReady, Message: text}),

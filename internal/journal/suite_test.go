@@ -23,6 +23,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
@@ -31,10 +33,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/journal"
 )
 
-func TestJournal(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Journal")
-}
+func TestJournal(t *testing.T) { suite.Run(t, "Journal") }
 
 var _ = Describe("The journal", func() {
 	// line is what a line has beside what every line of the log has.

@@ -23,6 +23,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"go.uber.org/zap"
@@ -32,10 +34,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/logging"
 )
 
-func TestLogging(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Logging")
-}
+func TestLogging(t *testing.T) { suite.Run(t, "Logging") }
 
 var _ = Describe("The console format", func() {
 	var path string

@@ -19,23 +19,14 @@ package operator_test
 import (
 	"testing"
 
-	"github.com/go-logr/logr"
-	. "github.com/onsi/ginkgo/v2"
-	. "github.com/onsi/gomega"
-	"sigs.k8s.io/controller-runtime/pkg/log"
-	coretest "sigs.k8s.io/karpenter/pkg/test"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
+	coretest "sigs.k8s.io/karpenter/pkg/test"
 )
 
 var env *coretest.Environment
 
-func TestOperator(t *testing.T) {
-	log.SetLogger(logr.Discard())
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Operator")
-}
+func TestOperator(t *testing.T) { suite.Run(t, "Operator") }
 
-var _ = BeforeSuite(func() { env = coretest.NewEnvironment(coretest.WithCRDs(apis.CRDs...)) })
-
-var _ = AfterSuite(func() { Expect(env.Stop()).To(Succeed()) })
+var _ = unit.APIServer(&env)

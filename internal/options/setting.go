@@ -264,8 +264,8 @@ func checkGrace(o *Options) error {
 
 // checkOverhead is written so that NaN does not pass.
 func checkOverhead(o *Options) error {
-	if inside := o.MemoryOverheadPercent >= 0 && o.MemoryOverheadPercent < 50; !inside {
-		return errors.New("use a number: 0 to less than 50, for example 7.5")
+	if inside := o.MemoryOverheadPercent >= 0 && o.MemoryOverheadPercent < 0.5; !inside {
+		return errors.New("use a fraction: 0 to less than 0.5, for example 0.075")
 	}
 	return nil
 }

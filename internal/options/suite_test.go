@@ -24,6 +24,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
@@ -32,10 +34,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 )
 
-func TestOptions(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Options")
-}
+func TestOptions(t *testing.T) { suite.Run(t, "Options") }
 
 // environment is all that we read, so that a developer's own environment decides nothing here.
 var environment = []string{
@@ -163,9 +162,9 @@ var _ = Describe("Options", func() {
 			}
 		},
 		Entry("no cluster name", "CLUSTER_NAME", "", "name"),
-		Entry("too much overhead", "VM_MEMORY_OVERHEAD_PERCENT", "60", "60", "0 to less than 50"),
-		Entry("overhead that is no number", "VM_MEMORY_OVERHEAD_PERCENT", "lots", "lots", "0 to less than 50"),
-		Entry("overhead that is not a number by name", "VM_MEMORY_OVERHEAD_PERCENT", "NaN", "NaN", "0 to less than 50"),
+		Entry("too much overhead", "VM_MEMORY_OVERHEAD_PERCENT", "7.5", "7.5", "0 to less than 0.5"),
+		Entry("overhead that is no number", "VM_MEMORY_OVERHEAD_PERCENT", "lots", "lots", "0 to less than 0.5"),
+		Entry("overhead that is not a number by name", "VM_MEMORY_OVERHEAD_PERCENT", "NaN", "NaN", "0 to less than 0.5"),
 		Entry("a time without a unit, which must not become the default", "CATALOG_INTERVAL", "10", `"10"`, "10s to 24h"),
 		Entry("a switch that is neither on nor off, which must not become the default", "GARBAGE_COLLECTION_DRY_RUN", "yes", "yes", "true or false"),
 		Entry("a region that no node can be labelled with", "BIZFLY_CLOUD_REGION_LABEL", "Ha Noi", "Ha Noi", "label"),

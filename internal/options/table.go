@@ -146,13 +146,13 @@ var table = []*Setting{
 		func(o *Options) *time.Duration { return &o.VisibilityWindow }),
 	{
 		Flag: "vm-memory-overhead-percent", Variable: "VM_MEMORY_OVERHEAD_PERCENT", Key: "vmMemoryOverheadPercent",
-		Unit: "percent", Bounds: "0 to less than 50", Default: "7.5",
-		Doc:   "The part of a flavor's memory that its node does not see, until nodes have reported it; 2 to 7 percent were measured. More than 7.5 is left out whatever they report. It counts for nodes that are launched from then on.",
+		Unit: "fraction", Bounds: "0 to less than 0.5", Default: "0.075",
+		Doc:   "The fraction of a flavor's memory that its node does not see, until nodes have reported it; 0.02 to 0.07 were measured. More than 0.075 is subtracted whatever they report. It counts for nodes that are launched from then on.",
 		field: func(o *Options) any { return &o.MemoryOverheadPercent }, check: checkOverhead,
 	},
 	{
-		Key: "prices", Unit: "YAML, VND per hour", Bounds: "a complete price table; every rate above 0",
-		Doc:   "The price table, in the form of [table.yaml](../internal/providers/pricing/table.yaml); [pricing.md](pricing.md) says what each number means. It replaces the complete built-in table.",
+		Key: "prices", Unit: "YAML, VND per hour", Bounds: "the part of the price table to change; every rate above 0",
+		Doc:   "The price table, in the form of [table.yaml](../internal/providers/pricing/table.yaml); [pricing.md](pricing.md) says what each number means and how to correct it from an invoice. Numbers that it does not give are those of the built-in table.",
 		field: func(o *Options) any { return &o.Prices }, document: parsePrices,
 	},
 	{

@@ -20,16 +20,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
 
-func TestProviderID(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "ProviderID")
-}
+func TestProviderID(t *testing.T) { suite.Run(t, "ProviderID") }
 
 var _ = Describe("A provider ID", func() {
 	const server = "366d5fa3-49d2-4c0d-bde5-f542bddb212a"

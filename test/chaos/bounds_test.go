@@ -30,34 +30,35 @@ import (
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 )
 
-// What takes minutes is looked at in simulated time, with core's own lifecycle controller.
+// Bounds of minutes are measured in simulated time, with core's own lifecycle controller.
 var _ = Describe("The bounds of a launch", func() {
-	// within lives through a fine day of a cloud and looks at its end.
-	within := func(change func(*cloud.Options), day func(*world)) {
+	// within runs a simulation without faults.
+	within := func(change func(*cloud.Options), body func(*simulation)) {
 		GinkgoHelper()
-		w := newWorld(number("SEED", 1))
-		synctest.Test(suite, func(t *testing.T) {
-			w.begin(t.Context(), func(o *cloud.Options) {
+		sim := newSimulation(suite.Number("SEED", 1))
+		synctest.Test(root, func(t *testing.T) {
+			sim.begin(t.Context(), func(o *cloud.Options) {
 				o.HideBuilding, o.ConflictOnBuild, o.AsyncRefusals, o.TokenTTL = false, false, false, 4*time.Hour
 				change(o)
 			})
-			day(w)
-			for _, p := range w.processes {
+			body(sim)
+			for _, p := range sim.processes {
 				p.cancel()
 			}
 			time.Sleep(2 * time.Hour)
 		})
 	}
-	// lifecycles reconciles what claims there are, as core does, for a while.
-	lifecycles := func(w *world, d time.Duration) {
+	// lifecycles reconciles all NodeClaims for a while, as core does.
+	lifecycles := func(sim *simulation, d time.Duration) {
 		for began := time.Now(); time.Since(began) < d; time.Sleep(5 * time.Second) {
-			for _, claim := range w.liveClaims() {
-				w.reconcile("lifecycle", claim.DeepCopy())
-				w.wait(w.leader(), "lifecycle"+claim.Name, time.Second)
+			for _, claim := range sim.liveClaims() {
+				sim.reconcile("lifecycle", claim.DeepCopy())
+				sim.wait(sim.leader(), "lifecycle"+claim.Name, time.Second)
 			}
-			w.observe()
+			sim.observe()
 		}
 	}
 
@@ -66,15 +67,15 @@ var _ = Describe("The bounds of a launch", func() {
 		lifecycle.LaunchTimeout = patience
 		DeferCleanup(func() { lifecycle.LaunchTimeout = before })
 		var claims []karpv1.NodeClaim
-		orders := 0
-		within(func(o *cloud.Options) { o.Latency, o.HideBuilding = 4*time.Minute, true }, func(w *world) {
-			w.newClaim()
-			lifecycles(w, 10*time.Minute)
-			claims, orders = w.liveClaims(), lo.Sum(lo.Values(w.orders))
+		creates := 0
+		within(func(o *cloud.Options) { o.Latency, o.HideBuilding = 4*time.Minute, true }, func(sim *simulation) {
+			sim.newClaim()
+			lifecycles(sim, 10*time.Minute)
+			claims, creates = sim.liveClaims(), lo.Sum(lo.Values(sim.creates))
 		})
-		Expect(orders).To(Equal(1))
+		Expect(creates).To(Equal(1))
 		if !launched {
-			Expect(claims).To(BeEmpty(), "core has given the claim up")
+			Expect(claims).To(BeEmpty(), "core has abandoned the NodeClaim")
 			return
 		}
 		Expect(claims).To(HaveLen(1))
@@ -88,17 +89,17 @@ var _ = Describe("The bounds of a launch", func() {
 		const launches = 100
 		servers := make([]string, launches)
 		var took, hung time.Duration
-		var orders map[string]int
-		within(func(o *cloud.Options) { o.Latency = 20 * time.Second }, func(w *world) {
+		var creates map[string]int
+		within(func(o *cloud.Options) { o.Latency = 20 * time.Second }, func(sim *simulation) {
 			began := time.Now()
 			for n := range launches + 1 {
-				w.makeClaim(n, claimName(n))
+				sim.makeClaim(n, claimName(n))
 			}
-			w.hangs = claimUID(w.seed, launches)
-			p := w.leader()
+			sim.hangs = claimUID(sim.seed, launches)
+			p := sim.leader()
 			var group sync.WaitGroup
-			for _, claim := range w.liveClaims() {
-				if claim.UID == w.hangs {
+			for _, claim := range sim.liveClaims() {
+				if claim.UID == sim.hangs {
 					continue
 				}
 				group.Go(func() {
@@ -114,10 +115,10 @@ var _ = Describe("The bounds of a launch", func() {
 			gone := make(chan struct{})
 			go func() {
 				defer close(gone)
-				for w.exists(launches) && time.Since(began) < time.Hour {
-					stored := lo.Must(lo.Find(w.liveClaims(), func(c karpv1.NodeClaim) bool { return c.UID == w.hangs }))
-					w.reconcile("lifecycle", stored.DeepCopy())
-					w.wait(p, "lifecycle"+stored.Name, 10*time.Minute)
+				for sim.exists(launches) && time.Since(began) < time.Hour {
+					stored := lo.Must(lo.Find(sim.liveClaims(), func(c karpv1.NodeClaim) bool { return c.UID == sim.hangs }))
+					sim.reconcile("lifecycle", stored.DeepCopy())
+					sim.wait(p, "lifecycle"+stored.Name, 10*time.Minute)
 					time.Sleep(time.Second)
 				}
 				hung = time.Since(began)
@@ -125,24 +126,24 @@ var _ = Describe("The bounds of a launch", func() {
 			group.Wait()
 			took = time.Since(began)
 			<-gone
-			orders = w.orders
+			creates = sim.creates
 		})
 		Expect(lo.Uniq(lo.Compact(servers))).To(HaveLen(launches))
-		Expect(lo.CountBy(lo.Values(orders), func(n int) bool { return n != 1 })).To(BeZero(), "one order for each claim")
+		Expect(lo.CountBy(lo.Values(creates), func(n int) bool { return n != 1 })).To(BeZero(), "one create request for each NodeClaim")
 		Expect(took).To(BeNumerically("<", 10*time.Minute))
-		// Core schedules nothing while a claim has no server: that is how long this one keeps it.
+		// Core schedules nothing while a NodeClaim has no server: this is for how long this one blocks it.
 		Expect(hung).To(BeNumerically("<=", lifecycle.LaunchTimeout+90*time.Second), fmt.Sprint("the others took ", took))
 	})
 })
 
-// numberOf is the number in the name of a claim.
+// numberOf returns the number in the name of a NodeClaim.
 func numberOf(claim karpv1.NodeClaim) int {
 	n := 0
 	lo.Must(fmt.Sscanf(claim.Name, "general-%d", &n))
 	return n
 }
 
-// exists says whether the n-th claim is still there.
-func (w *world) exists(n int) bool {
-	return lo.ContainsBy(w.liveClaims(), func(c karpv1.NodeClaim) bool { return c.UID == claimUID(w.seed, n) })
+// exists reports whether the n-th NodeClaim still exists.
+func (sim *simulation) exists(n int) bool {
+	return lo.ContainsBy(sim.liveClaims(), func(c karpv1.NodeClaim) bool { return c.UID == claimUID(sim.seed, n) })
 }

@@ -27,44 +27,44 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
 
-// weather is how likely each kind of misfortune is at the moment. The zero value is a fine day.
-type weather struct {
-	// transport is the chance of a request to be answered wrongly or not at all, order that of an order on top of it,
-	// build that of an order to go wrong after it was accepted, kube that of a call to Kubernetes to fail or conflict.
-	transport, order, build, kube float64
+// faultRates is how likely each kind of fault is at the moment. The zero value has no faults.
+type faultRates struct {
+	// transport is the chance that a request is answered wrongly or not at all, create that of create requests on top of it,
+	// build that of a launch to fail after it was accepted, kube that of a call to Kubernetes to fail or conflict.
+	transport, create, build, kube float64
 	// slow is the chance of a request to take up to a minute and a half.
 	slow float64
 	// stale is the chance of a list of servers to be up to a minute old.
 	stale float64
 }
 
-func (w *world) weatherNow() weather {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.weather
+func (sim *simulation) currentFaults() faultRates {
+	sim.mu.Lock()
+	defer sim.mu.Unlock()
+	return sim.faults
 }
 
 // chances is a source of randomness that depends on nothing but the seed and what is asked how many times.
-func (w *world) chances(subject string) *rand.Rand {
-	w.mu.Lock()
-	w.asked[subject]++
-	n := w.asked[subject]
-	w.mu.Unlock()
+func (sim *simulation) chances(subject string) *rand.Rand {
+	sim.mu.Lock()
+	sim.asked[subject]++
+	n := sim.asked[subject]
+	sim.mu.Unlock()
 	h := fnv.New64a()
-	_, _ = fmt.Fprintf(h, "%d/%s/%d", w.seed, subject, n)
-	return rand.New(rand.NewPCG(uint64(w.seed), h.Sum64()))
+	_, _ = fmt.Fprintf(h, "%d/%s/%d", sim.seed, subject, n)
+	return rand.New(rand.NewPCG(uint64(sim.seed), h.Sum64()))
 }
 
-func (w *world) fateOf(subject string, request *http.Request, body []byte) fate {
-	now, r := w.weatherNow(), w.chances(subject)
-	f := fate{latency: between(r, 20*time.Millisecond, 400*time.Millisecond)}
-	if w.unknown != nil {
-		f.faults = append(f.faults, w.unknown.faults(r, request, body)...)
+func (sim *simulation) outcomeOf(subject string, request *http.Request, body []byte) outcome {
+	now, r := sim.currentFaults(), sim.chances(subject)
+	f := outcome{latency: between(r, 20*time.Millisecond, 400*time.Millisecond)}
+	if sim.unknown != nil {
+		f.faults = append(f.faults, sim.unknown.faults(r, request, body)...)
 	}
 	if r.Float64() < now.slow {
 		f.latency = between(r, 0, 90*time.Second)
 	}
-	if r.Float64() < now.transport || (isOrder(request) && r.Float64() < now.order) {
+	if r.Float64() < now.transport || (isCreate(request) && r.Float64() < now.create) {
 		f.misanswer(r, request)
 	}
 	if strings.HasSuffix(request.URL.Path, "/servers") && request.Method == http.MethodGet && r.Float64() < now.stale {
@@ -72,8 +72,8 @@ func (w *world) fateOf(subject string, request *http.Request, body []byte) fate 
 	}
 	if r.Float64() < now.build {
 		switch {
-		case isOrder(request):
-			f.misbuild(r, w)
+		case isCreate(request):
+			f.misbuild(r, sim)
 		case request.Method == http.MethodDelete:
 			f.faults = append(f.faults, pick(r,
 				cloud.Fault{Effect: cloud.EffectSlowTask, Delay: time.Duration(r.IntN(200)) * time.Second},
@@ -86,15 +86,16 @@ func (w *world) fateOf(subject string, request *http.Request, body []byte) fate 
 	return f
 }
 
-// between is a time to the nanosecond, so that no two things happen at the same moment by chance: such have no order.
+// between returns a duration to the nanosecond, so that no two events happen at the same moment by chance: their order would
+// be undefined.
 func between(r *rand.Rand, least, most time.Duration) time.Duration {
 	return least + time.Duration(r.Int64N(int64(most-least)))
 }
 
 func pick[T any](r *rand.Rand, values ...T) T { return values[r.IntN(len(values))] }
 
-// misanswer lets the request fail on its way there or back.
-func (f *fate) misanswer(r *rand.Rand, request *http.Request) {
+// misanswer lets the request fail, or its response.
+func (f *outcome) misanswer(r *rand.Rand, request *http.Request) {
 	writes := request.Method != http.MethodGet
 	status := pick(r, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout)
 	faults := []cloud.Fault{
@@ -110,13 +111,13 @@ func (f *fate) misanswer(r *rand.Rand, request *http.Request) {
 		{Effect: cloud.EffectUnauthorized},
 	}
 	f.faults = append(f.faults, pick(r, faults...))
-	if isOrder(request) && r.IntN(4) == 0 {
+	if isCreate(request) && r.IntN(4) == 0 {
 		f.faults, f.lateBy = nil, between(r, time.Second, 200*time.Second)
 	}
 }
 
-// misbuild lets an order be refused, or go wrong after it was accepted.
-func (f *fate) misbuild(r *rand.Rand, w *world) {
+// misbuild lets a create request be rejected, or its launch fail after it was accepted.
+func (f *outcome) misbuild(r *rand.Rand, sim *simulation) {
 	faults := []cloud.Fault{
 		{Effect: cloud.EffectErrorServer},
 		{Effect: cloud.EffectErrorServer, Message: "No valid host was found. There are not enough hosts available."},
@@ -131,8 +132,8 @@ func (f *fate) misbuild(r *rand.Rand, w *world) {
 		{Effect: cloud.EffectBalance},
 		{Effect: cloud.EffectTask404}, {Effect: cloud.EffectTaskString}, {Effect: cloud.EffectTaskNull},
 	}
-	if !w.options.HideBuilding && !w.options.ConflictOnBuild {
-		// Otherwise such a server could be neither seen nor deleted by anybody.
+	if !sim.options.HideBuilding && !sim.options.ConflictOnBuild {
+		// Otherwise such a server could be neither listed nor deleted.
 		faults = append(faults, cloud.Fault{Effect: cloud.EffectStuck})
 	}
 	f.faults = append(f.faults, pick(r, faults...))

@@ -36,9 +36,8 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// newKube makes an API server in memory: hundreds of worlds cannot have a real one each. It has optimistic locking,
-// finalizers, the status subresource and the indexes that core and we ask for; nobody here asks who manages a field,
-// and a tracker that does not keep that takes half the time.
+// newKube returns an API server in memory: hundreds of simulations cannot have a real one each. It has optimistic locking,
+// finalizers, the status subresource and the indexes that core and we ask for; managed fields are left out, which takes half the time.
 func newKube() client.WithWatch {
 	return fake.NewClientBuilder().WithScheme(scheme.Scheme).
 		WithObjectTracker(clienttesting.NewObjectTracker(scheme.Scheme, serializer.NewCodecFactory(scheme.Scheme).UniversalDecoder())).
@@ -60,22 +59,22 @@ func newKube() client.WithWatch {
 }
 
 // kubeFor is the API server as one process sees it.
-func (w *world) kubeFor(p *process) client.Client {
+func (sim *simulation) kubeFor(p *process) client.Client {
 	write := func(ctx context.Context, verb string, object client.Object, call func() error) error {
-		return w.kubeCall(ctx, p, fmt.Sprintf("%s %T %s", verb, object, object.GetName()), true, call)
+		return sim.kubeCall(ctx, p, fmt.Sprintf("%s %T %s", verb, object, object.GetName()), true, call)
 	}
-	return interceptor.NewClient(w.kube, interceptor.Funcs{
+	return interceptor.NewClient(sim.kube, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-			return w.kubeCall(ctx, p, fmt.Sprintf("get %T %s", o, key.Name), false, func() error { return c.Get(ctx, key, o, opts...) })
+			return sim.kubeCall(ctx, p, fmt.Sprintf("get %T %s", o, key.Name), false, func() error { return c.Get(ctx, key, o, opts...) })
 		},
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-			return w.kubeCall(ctx, p, fmt.Sprintf("list %T", list), false, func() error { return c.List(ctx, list, opts...) })
+			return sim.kubeCall(ctx, p, fmt.Sprintf("list %T", list), false, func() error { return c.List(ctx, list, opts...) })
 		},
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			return write(ctx, "create", o, func() error { return c.Create(ctx, o, opts...) })
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			return write(ctx, "delete", o, func() error { return w.deleteIf(ctx, c, o, opts...) })
+			return write(ctx, "delete", o, func() error { return sim.deleteIf(ctx, c, o, opts...) })
 		},
 		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
 			return write(ctx, "update", o, func() error { return c.Update(ctx, o, opts...) })
@@ -93,29 +92,29 @@ func (w *world) kubeFor(p *process) client.Client {
 }
 
 // kubeCall makes one call to the API server, which may fail before it has an effect or lose its answer afterwards.
-func (w *world) kubeCall(ctx context.Context, p *process, what string, writes bool, call func() error) error {
+func (sim *simulation) kubeCall(ctx context.Context, p *process, what string, writes bool, call func() error) error {
 	if err := p.enter(ctx); err != nil {
 		return err
 	}
-	r := w.chances(what)
+	r := sim.chances(what)
 	if err := sleep(ctx, between(r, time.Millisecond, 16*time.Millisecond)); err != nil {
 		return err
 	}
-	misfortune := r.Float64() < w.weatherNow().kube
+	fails := r.Float64() < sim.currentFaults().kube
 	kind := r.IntN(3)
 	return p.step(what, func() error {
-		w.api.Lock()
-		defer w.api.Unlock()
+		sim.api.Lock()
+		defer sim.api.Unlock()
 		switch {
-		case misfortune && !writes:
+		case fails && !writes:
 			return apierrors.NewTimeoutError("the API server is busy", 1)
-		case misfortune && kind == 0:
+		case fails && kind == 0:
 			return apierrors.NewServerTimeout(schema.GroupResource{Resource: "things"}, "write", 1)
-		case misfortune && kind == 1:
+		case fails && kind == 1:
 			return apierrors.NewConflict(schema.GroupResource{Resource: "things"}, what, errors.New("the object has been modified"))
 		}
 		err := call()
-		if misfortune && err == nil {
+		if fails && err == nil {
 			return errors.New("http2: client connection lost")
 		}
 		return err
@@ -123,7 +122,7 @@ func (w *world) kubeCall(ctx context.Context, p *process, what string, writes bo
 }
 
 // deleteIf deletes under the precondition of the UID, which the client in memory does not know.
-func (w *world) deleteIf(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+func (sim *simulation) deleteIf(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 	options := (&client.DeleteOptions{}).ApplyOptions(opts)
 	if options.Preconditions != nil && options.Preconditions.UID != nil {
 		stored := o.DeepCopyObject().(client.Object)

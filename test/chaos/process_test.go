@@ -54,8 +54,8 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
 )
 
-// core is core's own lifecycle controller. It makes a cache with a janitor, which must not be born in a world whose time
-// stops, so it is made before and gets its client and provider later.
+// core is core's own lifecycle controller. It starts the janitor of a cache, which must not run in simulated time, so it is
+// created before and gets its client and provider later.
 type core struct {
 	kube      *lateClient
 	provider  *lateProvider
@@ -75,13 +75,14 @@ func (silent) Publish(...karpevents.Event) {}
 
 func newCore() *core {
 	c := &core{kube: &lateClient{}, provider: &lateProvider{}}
-	c.lifecycle = lifecycle.NewController(clock.RealClock{}, c.kube, c.provider, silent{}, state.NewCluster(clock.RealClock{}, c.kube, c.provider), nodepoolhealth.NewState(), nil)
+	c.lifecycle = lifecycle.NewController(clock.RealClock{}, c.kube, c.provider, silent{}, state.NewCluster(clock.RealClock{}, c.kube, c.provider),
+		nodepoolhealth.NewState(), nil)
 	return c
 }
 
-// process is one life of the controller. Everything that it does to the world goes through enter and step.
+// process is one process of the controller. All its calls go through enter and step.
 type process struct {
-	world  *world
+	sim    *simulation
 	number int
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -98,10 +99,10 @@ type process struct {
 
 	mu   sync.Mutex
 	dead bool
-	// left is how many steps it has to live; negative is for ever. committing says that the last one still happens.
+	// left is after how many steps it dies; negative is never. committing means that the last one still has its effect.
 	left       int
 	committing bool
-	// frozen is until when none of its calls get through, as on a machine that stands still.
+	// frozen is until when none of its calls proceed, as on a frozen machine.
 	frozen time.Time
 }
 
@@ -117,12 +118,12 @@ func (p *process) enter(ctx context.Context) error {
 		case wait <= 0:
 			return ctx.Err()
 		}
-		// A machine that stands still does not notice that a context has ended either.
+		// A frozen machine does not notice that a context has ended either.
 		_ = sleep(context.Background(), wait)
 	}
 }
 
-// step makes one call, if the process lives to make it, and answers, if it lives to hear it.
+// step makes one call unless the process dies before it, and returns its result unless the process dies during it.
 func (p *process) step(what string, call func() error) error {
 	p.mu.Lock()
 	if p.dead {
@@ -140,10 +141,10 @@ func (p *process) step(what string, call func() error) error {
 	p.mu.Unlock()
 	if !dies {
 		err := call()
-		p.world.trace("%d: %s: %v", p.number, what, err)
+		p.sim.trace("%d: %s: %v", p.number, what, err)
 		return err
 	}
-	p.world.trace("%d: dies at %s, which happens: %t", p.number, what, committing)
+	p.sim.trace("%d: dies at %s, with effect: %t", p.number, what, committing)
 	if committing {
 		_ = call()
 	}
@@ -170,38 +171,38 @@ func (p *process) gone() bool {
 	return p.dead
 }
 
-// newProcess starts a controller that remembers nothing, as internal/operator puts it together.
-func (w *world) newProcess() *process {
-	p := &process{world: w, number: len(w.processes) + 1, left: -1, core: w.cores[len(w.processes)]}
-	p.ctx, p.cancel = context.WithCancel(w.ctx)
-	p.kube = w.kubeFor(p)
-	credentials, bke := w.cloud.Credentials(), w.cloud.BKE()
+// newProcess starts a controller without state, as internal/operator builds it.
+func (sim *simulation) newProcess() *process {
+	p := &process{sim: sim, number: len(sim.processes) + 1, left: -1, core: sim.cores[len(sim.processes)]}
+	p.ctx, p.cancel = context.WithCancel(sim.ctx)
+	p.kube = sim.kubeFor(p)
+	credentials, bke := sim.cloud.Credentials(), sim.cloud.BKE()
 	api := lo.Must(bizfly.NewClient(bizfly.Config{
 		APIURL: "http://cloud.test/api", AllowHTTP: true, Region: credentials.Region, AuthMethod: bizfly.AuthMethodAppCredential,
 		AppCredID: credentials.AppCredID, AppCredSecret: credentials.AppCredSecret, Registerer: prometheus.NewRegistry(),
 		Transport: wire{p},
-		// Chance that does not follow from the seed would give a world another course each time.
+		// Randomness that does not follow from the seed would make a simulation impossible to replay.
 		Spread: func(n int64) int64 { return n / 2 },
 	}))
 	api.Confirm(bizfly.Scope{Host: "cloud.test", Region: lo.Must(bizfly.ParseRegion(credentials.Region)), ProjectID: credentials.ProjectID})
-	if w.shared == nil {
-		w.shared = catalog.NewDefaultProvider(api, clock.RealClock{}, catalog.Config{Region: credentials.Region, BKEClusterID: bke.ClusterUID})
-		lo.Must0(w.shared.Refresh(w.ctx))
+	if sim.shared == nil {
+		sim.shared = catalog.NewDefaultProvider(api, clock.RealClock{}, catalog.Config{Region: credentials.Region, BKEClusterID: bke.ClusterUID})
+		lo.Must0(sim.shared.Refresh(sim.ctx))
 	}
-	zones := zone.NewDefaultProvider(w.shared, zone.Config{})
+	zones := zone.NewDefaultProvider(sim.shared, zone.Config{})
 	marks := capacity.NewDefaultProvider(clock.RealClock{})
 	bootstraps := bootstrap.NewDefaultProvider(bootstrap.Config{
 		ClusterName: clusterName, BKEClusterID: bke.ClusterUID, BKEClusterToken: bke.ClusterToken,
 		BKEJoinEndpoint: bke.JoinEndpoint, BKELogEndpoint: bke.LogEndpoint,
-	}, w.shared)
-	flavors := flavor.NewDefaultProvider(w.shared, zones, marks, pricing.NewDefaultProvider(pricing.DefaultTable), bootstraps, p.kube,
+	}, sim.shared)
+	flavors := flavor.NewDefaultProvider(sim.shared, zones, marks, pricing.NewDefaultProvider(pricing.DefaultTable), bootstraps, p.kube,
 		options.NewStore(nil))
-	if w.nodeClass == nil {
-		w.makeNodeClass(image.NewDefaultProvider(api, w.shared, forever()), network.NewDefaultProvider(api, w.shared, forever()), zones)
+	if sim.nodeClass == nil {
+		sim.makeNodeClass(image.NewDefaultProvider(api, sim.shared, forever()), network.NewDefaultProvider(api, sim.shared, forever()), zones)
 	}
 	tuned := options.Defaults()
 	// Not a divisor of the other times, so that no two things happen at the same moment by design.
-	tuned.ServerPollInterval, tuned.GarbageCollectionGrace = 1970*time.Millisecond, w.grace
+	tuned.ServerPollInterval, tuned.GarbageCollectionGrace = 1970*time.Millisecond, sim.grace
 	settings := options.NewStore(tuned)
 	p.instances = instance.NewDefaultProvider(instance.Config{
 		ClusterName: clusterName, ClusterUID: clusterUID, BKEClusterID: bke.ClusterUID, BKEClusterToken: bke.ClusterToken,
@@ -223,15 +224,15 @@ func (w *world) newProcess() *process {
 		p.kube, p.kube, p.instances, silent{}, clock.RealClock{})
 	p.coreCollector = coregc.NewController(clock.RealClock{}, p.kube, p.cloudProvider)
 	p.core.kube.Client, p.core.provider.CloudProvider = p.kube, p.cloudProvider
-	w.processes = append(w.processes, p)
-	w.trace("%d: starts", p.number)
+	sim.processes = append(sim.processes, p)
+	sim.trace("%d: starts", p.number)
 	return p
 }
 
-// forever is a cache without a janitor, which would outlive the world.
+// forever is a cache without a janitor, which would outlive the sim.
 func forever() *cache.Cache { return cache.New(time.Hour, 0) }
 
-// serverID cuts the id out of a provider id.
+// serverID returns the server id in a provider id.
 func serverID(providerID string) string {
 	return providerID[strings.LastIndex(providerID, "/")+1:]
 }

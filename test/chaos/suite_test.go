@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package chaos_test breaks everything around the controller and looks whether its promises hold: tier A in process, in
-// worlds whose time is simulated and whose every misfortune follows from a seed; tier B with real processes.
+// Package chaos_test injects faults into everything around the controller and checks that the invariants hold: here in process,
+// in simulations whose time is simulated and whose every fault follows from a seed. test/e2e/chaos does it with real processes.
 package chaos_test
 
 import (
@@ -23,106 +23,90 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 )
 
-// suite is what worlds with a time of their own are made in.
-var suite *testing.T
+// root is the test in which simulations have a time of their own.
+var root *testing.T
 
 func TestChaos(t *testing.T) {
-	suite = t
-	log.SetLogger(logr.Discard())
+	root = t
 	lifecycle.LaunchTimeout = 3 * time.Minute // as internal/options sets it
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Chaos")
-}
-
-// number reads a number from the environment.
-func number(name string, fallback int64) int64 {
-	text := os.Getenv(name)
-	if text == "" {
-		return fallback
-	}
-	value, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		panic(fmt.Sprintf("%s=%q is not a number", name, text))
-	}
-	return value
+	suite.Run(t, "Chaos")
 }
 
 // batch is how many seeds one spec runs, so that several processes can share them.
 const batch = 10
 
-// live lives through the world of one seed.
-func live(seed int64) *world {
-	w := newWorld(seed)
-	synctest.Test(suite, func(t *testing.T) { w.run(t.Context()) })
-	return w
+// simulate runs the simulation of one seed.
+func simulate(seed int64) *simulation {
+	sim := newSimulation(seed)
+	synctest.Test(root, func(t *testing.T) { sim.run(t.Context()) })
+	return sim
 }
 
-// report says which promises a world has broken and how to see it again. What happened in it goes to a file.
-func report(w *world) string {
-	text := fmt.Sprintf("in world %d:\n  %s\nreplay it with: make chaos SEED=%d RUNS=1", w.seed, strings.Join(w.violations, "\n  "), w.seed)
+// report lists the violated invariants of a simulation and how to replay it. Its timeline goes to a file.
+func report(sim *simulation) string {
+	text := fmt.Sprintf("in simulation %d:\n  %s\nreplay it with: make chaos SEED=%d RUNS=1", sim.seed, strings.Join(sim.violations, "\n  "), sim.seed)
 	directory := os.Getenv("CHAOS_LOGS")
 	if directory == "" {
 		return text
 	}
-	file := filepath.Join(directory, fmt.Sprintf("world-%d.log", w.seed))
-	if err := os.WriteFile(file, []byte(strings.Join(w.lines, "\n")+"\n"), 0o600); err != nil {
-		return text + "\nits log cannot be written: " + err.Error()
+	file := filepath.Join(directory, fmt.Sprintf("simulation-%d.log", sim.seed))
+	if err := os.WriteFile(file, []byte(strings.Join(sim.lines, "\n")+"\n"), 0o600); err != nil {
+		return text + "\nwriting its timeline: " + err.Error()
 	}
-	return text + "\nwhat happened: " + file
+	return text + "\ntimeline: " + file
 }
 
-var _ = Describe("Tier A", func() {
-	first, runs := number("SEED", 1), number("RUNS", 12)
+var _ = Describe("Simulations", func() {
+	first, runs := suite.Number("SEED", 1), suite.Number("RUNS", 12)
 	for start := first; start < first+runs; start += batch {
 		end := min(start+batch, first+runs)
-		It(fmt.Sprintf("should keep every promise in the worlds %d to %d", start, end-1), func() {
+		It(fmt.Sprintf("should violate no invariant with seeds %d to %d", start, end-1), func() {
 			var failures []string
 			for seed := start; seed < end; seed++ {
-				if w := live(seed); len(w.violations) > 0 {
-					failures = append(failures, report(w))
+				if sim := simulate(seed); len(sim.violations) > 0 {
+					failures = append(failures, report(sim))
 				}
 			}
 			Expect(failures).To(BeEmpty(), strings.Join(failures, "\n\n"))
 		})
 	}
 
-	// All chance follows from the seed, but two things that happen at the very same moment have no order, not even here, so
-	// that about one life in thirty takes another turn: such a world gets a third life.
-	It("should live through the same worlds twice in the same way", func() {
-		const worlds = 4
+	// All randomness follows from the seed, but events at the very same simulated moment have no defined order, so that about one
+	// simulation in thirty differs: such a simulation is run a third time.
+	It("should run the same simulation twice with the same timeline", func() {
+		const simulations = 4
 		var differences []string
-		for first, n := number("SEED", 1), int64(0); n < worlds; n++ {
-			once, again := course(first+n), course(first+n)
+		for first, n := suite.Number("SEED", 1), int64(0); n < simulations; n++ {
+			once, again := timeline(first+n), timeline(first+n)
 			if slices.Equal(once, again) {
 				continue
 			}
-			if third := course(first + n); slices.Equal(third, once) || slices.Equal(third, again) {
+			if third := timeline(first + n); slices.Equal(third, once) || slices.Equal(third, again) {
 				continue
 			}
-			gone, come := lo.Difference(once, again)
-			differences = append(differences, fmt.Sprintf("world %d:\n  only once: %s\n  only again: %s", first+n,
-				strings.Join(gone[:min(len(gone), 3)], "\n    "), strings.Join(come[:min(len(come), 3)], "\n    ")))
+			missing, added := lo.Difference(once, again)
+			differences = append(differences, fmt.Sprintf("simulation %d:\n  only in the first run: %s\n  only in the second run: %s", first+n,
+				strings.Join(missing[:min(len(missing), 3)], "\n    "), strings.Join(added[:min(len(added), 3)], "\n    ")))
 		}
 		Expect(differences).To(BeEmpty(), strings.Join(differences, "\n"))
 	})
 })
 
-// course is all that happens in the world of a seed, and when, in an order that does not depend on who was first to write
-// down what happened at one moment.
-func course(seed int64) []string {
-	return slices.Sorted(slices.Values(live(seed).lines))
+// timeline returns all events in the simulation of a seed with their times, in an order that does not depend on which goroutine
+// was the first to record an event of one moment.
+func timeline(seed int64) []string {
+	return slices.Sorted(slices.Values(simulate(seed).lines))
 }

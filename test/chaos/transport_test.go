@@ -39,14 +39,14 @@ var (
 	errDead  = errors.New("this process is dead")
 )
 
-// wire is the network between one process and the cloud: it delivers requests late, not at all, or loses the answers.
-// The fate of a request follows from the seed and from what it asks for how many times, never from the order in which
-// requests of concurrent calls happen to arrive.
+// wire is the network between one process and the cloud: it delivers requests late or not at all, or loses the responses.
+// The outcome of a request follows from the seed, from its subject and from how often that was requested, never from the order
+// in which concurrent requests arrive.
 type wire struct{ p *process }
 
 // RoundTrip implements http.RoundTripper over the sandbox's own handler.
 func (w wire) RoundTrip(request *http.Request) (*http.Response, error) {
-	world := w.p.world
+	sim := w.p.sim
 	body := []byte{}
 	if request.Body != nil {
 		var err error
@@ -55,10 +55,10 @@ func (w wire) RoundTrip(request *http.Request) (*http.Response, error) {
 		}
 		_ = request.Body.Close()
 	}
-	subject := world.subject(request, body)
-	fate := world.fateOf(subject, request, body)
-	if world.hangs != "" && isOrder(request) && bytes.Contains(body, []byte(world.hangs)) {
-		fate.lateBy = time.Hour
+	subject := sim.subject(request, body)
+	outcome := sim.outcomeOf(subject, request, body)
+	if sim.hangs != "" && isCreate(request) && bytes.Contains(body, []byte(sim.hangs)) {
+		outcome.lateBy = time.Hour
 	}
 	if err := w.p.enter(request.Context()); err != nil {
 		return nil, err
@@ -66,15 +66,15 @@ func (w wire) RoundTrip(request *http.Request) (*http.Response, error) {
 	if trace := httptrace.ContextClientTrace(request.Context()); trace != nil && trace.GotConn != nil {
 		trace.GotConn(httptrace.GotConnInfo{})
 	}
-	if err := sleep(request.Context(), fate.latency); err != nil {
-		if fate.lateBy > 0 {
-			// What has left the machine arrives, although nobody waits for the answer any more.
-			_, _ = world.deliver(request, body, fate)
+	if err := sleep(request.Context(), outcome.latency); err != nil {
+		if outcome.lateBy > 0 {
+			// A sent request arrives although the client no longer waits for the response.
+			_, _ = sim.deliver(request, body, outcome)
 		}
 		return nil, err
 	}
-	if fate.lateBy > 0 {
-		time.AfterFunc(fate.lateBy, func() { _, _ = world.deliver(request, body, fate) })
+	if outcome.lateBy > 0 {
+		time.AfterFunc(outcome.lateBy, func() { _, _ = sim.deliver(request, body, outcome) })
 		if err := sleep(request.Context(), time.Hour); err != nil {
 			return nil, err
 		}
@@ -82,24 +82,24 @@ func (w wire) RoundTrip(request *http.Request) (*http.Response, error) {
 	var response *http.Response
 	err := w.p.step(subject, func() error {
 		var err error
-		if response, err = world.deliver(request, body, fate); err == nil && (response.StatusCode >= 300 || len(fate.faults) > 0) {
-			world.trace("%s: status %d, faults %v", subject, response.StatusCode, fate.names())
+		if response, err = sim.deliver(request, body, outcome); err == nil && (response.StatusCode >= 300 || len(outcome.faults) > 0) {
+			sim.trace("%s: status %d, faults %v", subject, response.StatusCode, outcome.names())
 		}
 		return err
 	})
 	return response, err
 }
 
-// deliver hands one request to the cloud, with the faults that it meets and no others.
-func (w *world) deliver(request *http.Request, body []byte, fate fate) (response *http.Response, err error) {
-	w.network.Lock()
-	defer w.network.Unlock()
+// deliver passes one request to the cloud, with the faults of that request and no others.
+func (sim *simulation) deliver(request *http.Request, body []byte, outcome outcome) (response *http.Response, err error) {
+	sim.network.Lock()
+	defer sim.network.Unlock()
 	if request.Method == http.MethodDelete {
-		w.mayDelete(request.URL.Path)
+		sim.mayDelete(request.URL.Path)
 	}
-	w.cloud.ClearFaults()
-	w.cloud.AddFaults(w.seed, fate.faults...)
-	defer w.cloud.ClearFaults()
+	sim.cloud.ClearFaults()
+	sim.cloud.AddFaults(sim.seed, outcome.faults...)
+	defer sim.cloud.ClearFaults()
 	defer func() {
 		if aborted := recover(); aborted != nil {
 			response, err = nil, errReset
@@ -110,33 +110,33 @@ func (w *world) deliver(request *http.Request, body []byte, fate fate) (response
 	clone.Host, clone.RequestURI = request.URL.Host, clone.URL.RequestURI()
 	clone.Body, clone.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	recorder := httptest.NewRecorder()
-	w.handler.ServeHTTP(recorder, clone)
+	sim.handler.ServeHTTP(recorder, clone)
 	response = recorder.Result()
 	response.Request = request
 	return response, nil
 }
 
-// subject names what a request is about by names, since ids depend on the order of events.
-func (w *world) subject(request *http.Request, body []byte) string {
+// subject describes a request by names, since ids depend on the order of events.
+func (sim *simulation) subject(request *http.Request, body []byte) string {
 	parts := strings.Split(request.URL.Path, "/")
 	for i, part := range parts {
 		if len(part) == 36 {
-			parts[i] = w.nameOf(part)
+			parts[i] = sim.nameOf(part)
 		}
 	}
 	subject := request.Method + " " + strings.Join(parts, "/")
-	if isOrder(request) {
+	if isCreate(request) {
 		subject += " " + fieldOf(body, `"name":"`)
-		w.countOrder(body)
+		sim.countCreate(body)
 	}
 	return subject
 }
 
-func isOrder(request *http.Request) bool {
+func isCreate(request *http.Request) bool {
 	return request.Method == http.MethodPost && strings.HasSuffix(request.URL.Path, "/servers")
 }
 
-// fieldOf reads a string out of JSON that we know not to escape it.
+// fieldOf reads a string from JSON that is known not to escape it.
 func fieldOf(body []byte, prefix string) string {
 	_, rest, found := strings.Cut(string(body), prefix)
 	if !found {
@@ -146,40 +146,40 @@ func fieldOf(body []byte, prefix string) string {
 	return value
 }
 
-// countOrder counts the orders for each claim.
-func (w *world) countOrder(body []byte) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.orders[fieldOf(body, `"`+v1alpha1.MetadataNodeClaimUID+`":"`)]++
+// countCreate counts the create requests for each NodeClaim.
+func (sim *simulation) countCreate(body []byte) {
+	sim.mu.Lock()
+	defer sim.mu.Unlock()
+	sim.creates[fieldOf(body, `"`+v1alpha1.MetadataNodeClaimUID+`":"`)]++
 }
 
 // nameOf returns the name of the server, volume or task with this id.
-func (w *world) nameOf(id string) string {
-	w.mu.Lock()
-	name, known := w.names[id]
-	w.mu.Unlock()
+func (sim *simulation) nameOf(id string) string {
+	sim.mu.Lock()
+	name, known := sim.names[id]
+	sim.mu.Unlock()
 	if known {
 		return name
 	}
-	state := w.cloud.State()
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	state := sim.cloud.State()
+	sim.mu.Lock()
+	defer sim.mu.Unlock()
 	for _, server := range state.Servers {
-		w.names[server.ID] = server.Name
+		sim.names[server.ID] = server.Name
 	}
 	for _, volume := range state.Volumes {
-		w.names[volume.ID] = volume.Name
+		sim.names[volume.ID] = volume.Name
 	}
 	for _, task := range state.Tasks {
-		w.names[task.ID] = task.Action + " " + w.names[task.ServerID]
+		sim.names[task.ID] = task.Action + " " + sim.names[task.ServerID]
 	}
-	if name, known = w.names[id]; !known {
+	if name, known = sim.names[id]; !known {
 		return "unknown"
 	}
 	return name
 }
 
-// sleep waits in the world's own time.
+// sleep waits in simulated time.
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -191,14 +191,14 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// fate is what happens to one request.
-type fate struct {
+// outcome is what one request gets: latency and faults.
+type outcome struct {
 	latency time.Duration
-	// lateBy is how long after its answer was given up the request arrives.
+	// lateBy is how long after the client has given up the request arrives.
 	lateBy time.Duration
 	faults []cloud.Fault
 }
 
-func (f fate) names() []cloud.Effect {
+func (f outcome) names() []cloud.Effect {
 	return lo.Map(f.faults, func(fault cloud.Fault, _ int) cloud.Effect { return fault.Effect })
 }

@@ -35,6 +35,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 )
 
 // The bounds that docs/testing.md states.
@@ -44,7 +45,7 @@ const (
 	nodeWithin = 3 * time.Hour
 	// requestsPerOffering is how many create requests a broken offering gets at most in that time.
 	requestsPerOffering = 10
-	// stalledFor is how long a NodeClaim may be without provider ID, during which core schedules nothing for anybody.
+	// stalledFor is how long a NodeClaim may be without provider ID, during which core schedules nothing for any NodePool.
 	stalledFor = 4 * time.Minute
 	// settledWithin is how long after the answers are normal again new pods wait for their nodes at most.
 	settledWithin = 45 * time.Minute
@@ -66,7 +67,8 @@ var oddTexts = []string{
 
 // oddBodies are shapes that the API has never been seen to answer with.
 var oddBodies = []string{
-	`{"errors":[{"field":"x","reasons":[1,2]}]}`, `[]`, `"no"`, `{"error":{"a":{"b":{"c":"d"}}}}`, `null`, `{"message":{"vi":"Chưa được","en":"Not yet"}}`, "plain text", "<xml/>", `{"task_id":`,
+	`{"errors":[{"field":"x","reasons":[1,2]}]}`, `[]`, `"no"`, `{"error":{"a":{"b":{"c":"d"}}}}`, `null`, `{"message":{"vi":"Chưa được","en":"Not yet"}}`,
+	"plain text", "<xml/>", `{"task_id":`,
 }
 
 // oddStatuses are those that no row of the classification names, and those that say least.
@@ -74,7 +76,8 @@ var oddStatuses = []int{400, 410, 403, 404, 405, 407, 409, 418, 421, 422, 424, 4
 
 // oddAnswer is one way to fail a request.
 func oddAnswer(r *rand.Rand) cloud.Fault {
-	fault := cloud.Fault{Effect: cloud.EffectStatus, Status: pick(r, oddStatuses...), Message: pick(r, oddTexts...), Code: pick(r, "", "UNKNOWN", "QX-1", "vi.err.77")}
+	fault := cloud.Fault{Effect: cloud.EffectStatus, Status: pick(r, oddStatuses...), Message: pick(r, oddTexts...),
+		Code: pick(r, "", "UNKNOWN", "QX-1", "vi.err.77")}
 	if r.IntN(3) == 0 {
 		fault.Body = pick(r, oddBodies...)
 	}
@@ -122,7 +125,7 @@ func newUnknownAnswers(r *rand.Rand, flavors, zones []string) *unknownAnswers {
 }
 
 func (u *unknownAnswers) faults(r *rand.Rand, request *http.Request, body []byte) []cloud.Fault {
-	if !isOrder(request) {
+	if !isCreate(request) {
 		if request.Method == http.MethodGet && r.Float64() < u.reads {
 			return []cloud.Fault{oddAnswer(r)}
 		}
@@ -132,26 +135,26 @@ func (u *unknownAnswers) faults(r *rand.Rand, request *http.Request, body []byte
 	return lo.Ternary(broken, []cloud.Fault{fault}, nil)
 }
 
-// plan plays the provisioner: as long as every claim has a provider ID, each pod without a node gets a claim, if core sees an
+// plan simulates the provisioner: as long as every claim has a provider ID, each pod without a node gets a claim, if core sees an
 // offering for it. It returns how many pods have their node.
-func (w *world) plan(pods []int, types []*corecloudprovider.InstanceType) (served int) {
-	claims := w.liveClaims()
+func (sim *simulation) plan(pods []int, types []*corecloudprovider.InstanceType) (served int) {
+	claims := sim.liveClaims()
 	byUID := lo.KeyBy(claims, func(c karpv1.NodeClaim) string { return string(c.UID) })
 	synced := lo.EveryBy(claims, func(c karpv1.NodeClaim) bool { return c.Status.ProviderID != "" })
-	requirements := scheduling.NewNodeSelectorRequirementsWithMinValues(w.requirements()...)
+	requirements := scheduling.NewNodeSelectorRequirementsWithMinValues(sim.requirements()...)
 	possible := lo.SomeBy(types, func(it *corecloudprovider.InstanceType) bool {
 		return requirements.IsCompatible(it.Requirements, scheduling.AllowUndefinedWellKnownLabels) && it.Offerings.Available().HasCompatible(requirements)
 	})
 	for i, n := range pods {
-		claim, exists := byUID[string(claimUID(w.seed, n))]
+		claim, exists := byUID[string(claimUID(sim.seed, n))]
 		if exists && claim.DeletionTimestamp.IsZero() {
 			served += lo.Ternary(claim.StatusConditions().Get(karpv1.ConditionTypeRegistered).IsTrue(), 1, 0)
 			continue
 		}
 		if synced && possible && !exists {
-			pods[i] = w.claims
-			w.claims++
-			w.makeClaim(pods[i], claimName(pods[i]))
+			pods[i] = sim.claims
+			sim.claims++
+			sim.makeClaim(pods[i], claimName(pods[i]))
 		}
 	}
 	return served
@@ -159,18 +162,18 @@ func (w *world) plan(pods []int, types []*corecloudprovider.InstanceType) (serve
 
 // serve lets core and our controllers work until every pod has its node, and returns how long that took and the longest time
 // in which a claim was without provider ID.
-func (w *world) serve(pods []int, most time.Duration) (took, stalled time.Duration) {
-	began, p := time.Now(), w.leader()
+func (sim *simulation) serve(pods []int, most time.Duration) (took, stalled time.Duration) {
+	began, p := time.Now(), sim.leader()
 	pool := &karpv1.NodePool{}
 	pool.Name, pool.UID = "general", "9001"
 	pool.Spec.Template.Spec.NodeClassRef = nodeClassRef()
 	without := map[string]time.Time{}
 	for round := 0; time.Since(began) < most; round++ {
-		types, err := p.cloudProvider.GetInstanceTypes(w.ctx, pool)
-		if err == nil && w.plan(pods, types) == len(pods) {
+		types, err := p.cloudProvider.GetInstanceTypes(sim.ctx, pool)
+		if err == nil && sim.plan(pods, types) == len(pods) {
 			return time.Since(began), stalled
 		}
-		for _, claim := range w.liveClaims() {
+		for _, claim := range sim.liveClaims() {
 			if claim.Status.ProviderID == "" {
 				if _, known := without[string(claim.UID)]; !known {
 					without[string(claim.UID)] = time.Now()
@@ -178,57 +181,58 @@ func (w *world) serve(pods []int, most time.Duration) (took, stalled time.Durati
 				stalled = max(stalled, time.Since(without[string(claim.UID)]))
 			}
 			for _, controller := range []string{"lifecycle", "launch", "volumes"} {
-				w.reconcile(controller, claim.DeepCopy())
-				w.wait(p, controller+claim.Name, 500*time.Millisecond)
+				sim.reconcile(controller, claim.DeepCopy())
+				sim.wait(p, controller+claim.Name, 500*time.Millisecond)
 			}
 		}
 		if round%12 == 0 {
-			w.reconcileSingleton("collector")
+			sim.reconcileSingleton("collector")
 		}
 		time.Sleep(10 * time.Second)
-		w.observe()
+		sim.observe()
 	}
 	return most, stalled
 }
 
 var _ = Describe("Answers that no table contains", func() {
-	first, runs := number("SEED", 1), (min(number("RUNS", 12), 100)+1)/2
+	first, runs := suite.Number("SEED", 1), (min(suite.Number("RUNS", 12), 100)+1)/2
 	for seed := first; seed < first+runs; seed++ {
-		It(fmt.Sprintf("should keep no pod from its node as long as one offering works, in world %d", seed), func() {
-			w := newWorld(seed)
+		It(fmt.Sprintf("should keep no pod from its node as long as one offering works, in simulation %d", seed), func() {
+			sim := newSimulation(seed)
 			var took, stalled, afterwards time.Duration
-			var orders, broken int
-			synctest.Test(suite, func(t *testing.T) {
-				w.begin(t.Context(), func(o *cloud.Options) {
+			var creates, broken int
+			synctest.Test(root, func(t *testing.T) {
+				sim.begin(t.Context(), func(o *cloud.Options) {
 					o.HideBuilding, o.ConflictOnBuild, o.AsyncRefusals, o.TokenTTL = false, false, false, 12*time.Hour
 					o.Latency = min(o.Latency, 20*time.Second)
 				})
 				flavors := []string{"nix.2c_4g", "nix.4c_8g", "nix.2c_2g", "nix.8c_16g"}
-				w.wanted = []karpv1.NodeSelectorRequirementWithMinValues{{Key: corev1.LabelInstanceTypeStable, Operator: corev1.NodeSelectorOpIn, Values: flavors}}
-				w.unknown = newUnknownAnswers(w.rng, flavors, []string{"HN1", "HN2"})
-				broken = len(w.unknown.broken)
-				w.trace("broken: %v", w.unknown.broken)
+				sim.wanted = []karpv1.NodeSelectorRequirementWithMinValues{{Key: corev1.LabelInstanceTypeStable, Operator: corev1.NodeSelectorOpIn, Values: flavors}}
+				sim.unknown = newUnknownAnswers(sim.rng, flavors, []string{"HN1", "HN2"})
+				broken = len(sim.unknown.broken)
+				sim.trace("broken: %v", sim.unknown.broken)
 				pods := lo.Times(unknownPods, func(int) int { return -1 })
-				took, stalled = w.serve(pods, nodeWithin)
-				w.mu.Lock()
-				orders = lo.Sum(lo.Values(maps.Clone(w.orders)))
-				w.mu.Unlock()
+				took, stalled = sim.serve(pods, nodeWithin)
+				sim.mu.Lock()
+				creates = lo.Sum(lo.Values(maps.Clone(sim.creates)))
+				sim.mu.Unlock()
 
-				w.unknown = nil
-				w.trace("normal again")
-				afterwards, _ = w.serve(append(pods, -1, -1), settledWithin)
-				w.calm()
-				for _, p := range w.processes {
+				sim.unknown = nil
+				sim.trace("normal again")
+				afterwards, _ = sim.serve(append(pods, -1, -1), settledWithin)
+				sim.calm()
+				for _, p := range sim.processes {
 					p.cancel()
 				}
 				time.Sleep(2 * time.Hour)
 			})
-			GinkgoWriter.Printf("world %d: %d broken offerings, %d create requests, nodes after %s, stalled %s, afterwards %s\n", seed, broken, orders, took, stalled, afterwards)
-			Expect(w.violations).To(BeEmpty(), report(w))
-			Expect(took).To(BeNumerically("<", nodeWithin), report(w))
-			Expect(orders).To(BeNumerically("<=", requestsPerOffering*broken+2*unknownPods), report(w))
-			Expect(stalled).To(BeNumerically("<=", stalledFor), report(w))
-			Expect(afterwards).To(BeNumerically("<", settledWithin), report(w))
+			GinkgoWriter.Printf("simulation %d: %d broken offerings, %d create requests, nodes after %s, stalled %s, afterwards %s\n", seed, broken, creates, took,
+				stalled, afterwards)
+			Expect(sim.violations).To(BeEmpty(), report(sim))
+			Expect(took).To(BeNumerically("<", nodeWithin), report(sim))
+			Expect(creates).To(BeNumerically("<=", requestsPerOffering*broken+2*unknownPods), report(sim))
+			Expect(stalled).To(BeNumerically("<=", stalledFor), report(sim))
+			Expect(afterwards).To(BeNumerically("<", settledWithin), report(sim))
 		})
 	}
 })

@@ -42,9 +42,10 @@ func (r *run) askDefaults(ctx context.Context, class *v1alpha1.BizflyNodeClass, 
 	ports, err := r.api.ListNetworkInterfaces(ctx)
 	Expect(err).NotTo(HaveOccurred())
 	ports = lo.Filter(ports, func(p *gobizfly.NetworkInterface, _ int) bool { return p.DeviceID == server.ID })
-	r.behaves("unnamed-networks", "whether a server is in private networks that its order does not name", lo.SomeBy(ports, func(p *gobizfly.NetworkInterface) bool {
-		return p.Type == "LAN" && !lo.Contains(named, p.NetworkID)
-	}))
+	r.behaves("unnamed-networks", "whether a server is in private networks that its order does not name",
+		lo.SomeBy(ports, func(p *gobizfly.NetworkInterface) bool {
+			return p.Type == "LAN" && !lo.Contains(named, p.NetworkID)
+		}))
 	r.behaves("unnamed-firewall", "whether the ports of a server that names no firewall have one", lo.SomeBy(ports, func(p *gobizfly.NetworkInterface) bool {
 		return len(p.SecurityGroups) > 0
 	}))

@@ -324,8 +324,10 @@ func describe(r *run) {
 	snapshot, err := r.catalog.Snapshot()
 	Expect(err).NotTo(HaveOccurred())
 	names := func(of []string) []string { return lo.Must(sorted(lo.Uniq(of))) }
-	r.find("billing-plans", "how flavors are sold", names(lo.FlatMap(snapshot.Flavors, func(f *gobizfly.ServerFlavorResponse, _ int) []string { return f.BillingPlans })))
-	r.find("categories", "what categories flavors have", names(lo.Map(snapshot.Flavors, func(f *gobizfly.ServerFlavorResponse, _ int) string { return f.Category })))
+	r.find("billing-plans", "how flavors are sold", names(lo.FlatMap(snapshot.Flavors,
+		func(f *gobizfly.ServerFlavorResponse, _ int) []string { return f.BillingPlans })))
+	r.find("categories", "what categories flavors have",
+		names(lo.Map(snapshot.Flavors, func(f *gobizfly.ServerFlavorResponse, _ int) string { return f.Category })))
 	r.find("gpu-flavors", "what flavors with GPUs are called", names(lo.FilterMap(snapshot.Flavors, func(f *gobizfly.ServerFlavorResponse, _ int) (string, bool) {
 		return f.Name, f.GPU != nil
 	})))

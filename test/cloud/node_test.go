@@ -49,7 +49,8 @@ func (r *run) join(ctx context.Context, class *v1alpha1.BizflyNodeClass, server 
 		g.Expect(err).NotTo(HaveOccurred(), "a node is called like its server")
 	}).WithContext(ctx).Should(Succeed())
 	r.find("joined-seconds", "how many seconds until the running server was a node", int(time.Since(begun).Seconds()))
-	r.find("first-taints", "what taints a node is first seen with", lo.Map(node.Spec.Taints, func(t corev1.Taint, _ int) string { return t.Key + ":" + string(t.Effect) }))
+	r.find("first-taints", "what taints a node is first seen with",
+		lo.Map(node.Spec.Taints, func(t corev1.Taint, _ int) string { return t.Key + ":" + string(t.Effect) }))
 	_, err := nodes.Patch(ctx, node.Name, types.StrategicMergePatchType, []byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{})
 	Expect(err).NotTo(HaveOccurred())
 

@@ -65,7 +65,8 @@ func (r *run) networksAdded(ctx context.Context, key, when string, class *v1alph
 	ordered := lo.Map(class.Status.Networks, func(n v1alpha1.NetworkStatus, _ int) string { return n.ID })
 	private := lo.FilterMap(of, func(p instance.Port, _ int) (string, bool) { return p.NetworkID, p.Private })
 	r.behaves(key, "how many private networks the server was in that were not ordered, "+when, len(lo.Uniq(lo.Without(private, ordered...))))
-	r.behaves(key+"-unknown", "how many of its interfaces were neither public nor private, "+when, lo.CountBy(of, func(p instance.Port) bool { return !p.Public && !p.Private }))
+	r.behaves(key+"-unknown", "how many of its interfaces were neither public nor private, "+when,
+		lo.CountBy(of, func(p instance.Port) bool { return !p.Public && !p.Private }))
 }
 
 func workerImages(versions []gobizfly.ControllerVersion) map[string]string {
@@ -89,13 +90,14 @@ func (r *run) workerImagesAgain(ctx context.Context) {
 // planned asks whether the node offers what is planned of its flavor before any node of it was seen.
 func (r *run) planned(class *v1alpha1.BizflyNodeClass, node *corev1.Node, o offer) {
 	reserved := r.boots.Reservations(class, o.cpu, o.memoryMiB, rootDiskGiB)
-	memory := resource.NewQuantity(int64(float64(int64(o.memoryMiB)<<20)*(100-options.Defaults().MemoryOverheadPercent)/100), resource.BinarySI)
+	memory := resource.NewQuantity(int64(float64(int64(o.memoryMiB)<<20)*(100-100*options.Defaults().MemoryOverheadPercent)/100), resource.BinarySI)
 	cpu := resource.NewQuantity(int64(o.cpu), resource.DecimalSI)
 	for _, of := range []corev1.ResourceList{reserved.KubeReserved, reserved.SystemReserved, reserved.EvictionThreshold} {
 		memory.Sub(*of.Memory())
 		cpu.Sub(*of.Cpu())
 	}
-	r.find("planned", "what is planned of a node before one was seen", map[string]string{"cpu": cpu.String(), "memory": memory.String(), "pods": resource.NewQuantity(int64(reserved.MaxPods), resource.DecimalSI).String()})
+	r.find("planned", "what is planned of a node before one was seen",
+		map[string]string{"cpu": cpu.String(), "memory": memory.String(), "pods": resource.NewQuantity(int64(reserved.MaxPods), resource.DecimalSI).String()})
 	offered := node.Status.Allocatable
 	r.behaves("planned-fits", "whether the node offers at least the CPU, memory and pods that are planned",
 		offered.Cpu().Cmp(*cpu) >= 0 && offered.Memory().Cmp(*memory) >= 0 && offered.Pods().Value() >= int64(reserved.MaxPods))
@@ -119,7 +121,8 @@ func (r *run) obstruct(ctx context.Context, disk string, ports []string) *obstru
 		r.find("port-in-use", "what is said to deleting a network interface of a server that runs", said(r.api.DeleteNetworkInterface(ctx, ports[0])))
 	}
 	o := &obstruction{run: r, disk: disk, fate: "deleted with the server"}
-	status, body, err := r.recorder.Send(ctx, http.MethodPost, "cloud_server", "/snapshots", map[string]any{"name": r.snapshotName(), "volume_id": disk, "force": true})
+	status, body, err := r.recorder.Send(ctx, http.MethodPost, "cloud_server", "/snapshots",
+		map[string]any{"name": r.snapshotName(), "volume_id": disk, "force": true})
 	Expect(err).NotTo(HaveOccurred())
 	var made struct {
 		ID string `json:"id"`

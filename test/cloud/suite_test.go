@@ -30,10 +30,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
@@ -83,9 +83,7 @@ func TestCloud(t *testing.T) {
 	if names := missing(); !sandboxed() && len(names) > 0 {
 		t.Skipf("first contact with the real cloud: skipped, because it launches a server and these are not set: %s", strings.Join(names, ", "))
 	}
-	log.SetLogger(logr.Discard())
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "First contact", Label("e2e-cloud"))
+	suite.Run(t, "First contact", Label("e2e-cloud"))
 }
 
 // read reads the settings.

@@ -136,7 +136,8 @@ func (r *run) remove(ctx context.Context, m remains) error {
 		}
 	}
 	for _, snapshot := range m.snapshots {
-		if status, _, err := r.recorder.Send(ctx, http.MethodDelete, "cloud_server", "/snapshots/"+snapshot.ID, nil); err != nil || status >= 300 && status != 404 && status != 409 {
+		if status, _, err := r.recorder.Send(ctx, http.MethodDelete, "cloud_server", "/snapshots/"+snapshot.ID, nil); err != nil || status >= 300 && status != 404 &&
+			status != 409 {
 			errs = append(errs, fmt.Errorf("deleting snapshot %s: status %d: %w", snapshot.Name, status, err))
 		}
 	}

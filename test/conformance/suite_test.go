@@ -24,15 +24,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	"github.com/onsi/ginkgo/v2/types"
 	. "github.com/onsi/gomega"
 )
 
-func TestConformance(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Conformance runner")
-}
+func TestConformance(t *testing.T) { suite.Run(t, "Conformance runner") }
 
 var drift = spec{suite: "disruption", description: "Disruption", containers: []string{"Drift", "Budgets"}, leaf: "should a|b"}
 

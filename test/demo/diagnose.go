@@ -72,7 +72,8 @@ func (t *timeline) warnings(ctx context.Context, env *environment.Environment) {
 	}
 	for _, event := range events.Items {
 		// Every pod of the demo fails to be scheduled at first; that is its point.
-		if event.Type == corev1.EventTypeWarning && event.Reason != "FailedScheduling" || strings.Contains(event.Reason, "onsolidat") || strings.Contains(event.Reason, "Disruption") {
+		if event.Type == corev1.EventTypeWarning && event.Reason != "FailedScheduling" || strings.Contains(event.Reason, "onsolidat") ||
+			strings.Contains(event.Reason, "Disruption") {
 			t.print("event", "%s %s: %s: %s (%d times, last at %s)", event.InvolvedObject.Kind, event.InvolvedObject.Name,
 				event.Reason, event.Message, event.Count, event.LastTimestamp.Format(time.TimeOnly))
 		}

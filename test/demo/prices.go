@@ -28,7 +28,7 @@ import (
 )
 
 // priceMetric is the controller's own word on what an offering costs.
-const priceMetric = "karpenter_bizfly_offering_price_vnd_per_hour"
+const priceMetric = "karpenter_cloudprovider_instance_type_offering_price_estimate"
 
 // offering is a flavor in a zone.
 type offering struct{ flavor, zone string }

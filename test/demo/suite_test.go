@@ -25,6 +25,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
@@ -33,10 +35,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
 
-func TestDemo(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Demo")
-}
+func TestDemo(t *testing.T) { suite.Run(t, "Demo") }
 
 var _ = Describe("The result", func() {
 	good := result{pods: 8, podsBound: 8, nodesLaunched: 3}

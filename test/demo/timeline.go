@@ -145,7 +145,8 @@ func (t *timeline) tellServers(ctx context.Context, now time.Time) {
 		present.Insert(server.ID)
 		if _, ok := t.servers[server.ID]; !ok {
 			t.servers[server.ID] = now
-			t.once("server/"+server.ID, "server", "%s ordered: %s in %s%s%s", server.Name, server.FlavorName, server.ZoneName, t.price(ctx, server), t.sinceOldestPod(now))
+			t.once("server/"+server.ID, "server", "%s ordered: %s in %s%s%s", server.Name, server.FlavorName, server.ZoneName, t.price(ctx, server),
+				t.sinceOldestPod(now))
 		}
 		t.known[server.ID] = server
 		if server.Status == "ACTIVE" {

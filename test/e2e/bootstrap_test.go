@@ -124,7 +124,8 @@ var _ = Describe("Bootstrapping", func() {
 		Expect(claim.Status.Capacity.Pods().Value()).To(Equal(pods))
 		cpu := kept(node.Status.Capacity, node.Status.Allocatable, corev1.ResourceCPU)
 		Expect(cpu.String()).To(Equal("130m"))
-		seen, computed := kept(node.Status.Capacity, node.Status.Allocatable, corev1.ResourceMemory), kept(claim.Status.Capacity, claim.Status.Allocatable, corev1.ResourceMemory)
+		seen, computed := kept(node.Status.Capacity, node.Status.Allocatable, corev1.ResourceMemory),
+			kept(claim.Status.Capacity, claim.Status.Allocatable, corev1.ResourceMemory)
 		Expect(computed.Cmp(seen)).To(BeNumerically(">=", 0), "computed %s, seen %s", computed.String(), seen.String())
 		Expect(computed.Cmp(resource.MustParse("900Mi"))).To(BeNumerically(">=", 0), "400Mi, 200Mi and the soft threshold")
 		Expect(env.Client().Delete(ctx, pool)).To(Succeed())
@@ -135,7 +136,8 @@ var _ = Describe("Bootstrapping", func() {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "karpenter"}}
 		Expect(client.IgnoreAlreadyExists(env.Client().Create(ctx, namespace))).To(Succeed())
 		create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace.Name, Name: "templates"}, StringData: map[string]string{
-			"userData": "#!/bin/bash\necho \"KUBELET_EXTRA_ARGS=--node-labels=example.com/from-secret=true,{{ .KubeletLabels }} --register-with-taints={{ .KubeletTaints }}\" > /etc/default/kubelet\n",
+			"userData": "#!/bin/bash\necho \"KUBELET_EXTRA_ARGS=--node-labels=example.com/from-secret=true,{{ .KubeletLabels }} --register-with-taints={{ " +
+				".KubeletTaints }}\" > /etc/default/kubelet\n",
 		}})
 		class := nodeClass(v1alpha1.BizflyNodeClassSpec{
 			BootstrapMode: v1alpha1.BootstrapModeBKE, UserDataFrom: &v1alpha1.SecretKeySelector{Name: "templates"},
@@ -149,7 +151,8 @@ var _ = Describe("Bootstrapping", func() {
 		Eventually(func(g Gomega) { g.Expect(running(g, pods)).To(HaveLen(1)) }).Should(Succeed())
 		Expect(nodesOf(Default, pool.Name)).To(HaveExactElements(HaveField("Labels", HaveKeyWithValue("example.com/from-secret", "true"))))
 		userData := servers(Default, pool)[0].Truth.UserData
-		order := lo.Map([]string{"example.com/from-secret", "nfs-common", "/opt/bizfly-kubernetes-engine/bootstrap.sh"}, func(text string, _ int) int { return strings.Index(userData, text) })
+		order := lo.Map([]string{"example.com/from-secret", "nfs-common", "/opt/bizfly-kubernetes-engine/bootstrap.sh"},
+			func(text string, _ int) int { return strings.Index(userData, text) })
 		Expect(order[0] > 0 && order[0] < order[1] && order[1] < order[2]).To(BeTrue(), fmt.Sprint(order))
 		Expect(env.Client().Get(ctx, client.ObjectKeyFromObject(class), class)).To(Succeed())
 		Expect(class.Status.UserDataHash).NotTo(BeEmpty())

@@ -43,7 +43,8 @@ var _ = Describe("The log", func() {
 		for _, line := range said {
 			Expect(json.Valid([]byte(line))).To(BeTrue(), line)
 		}
-		Expect(said).To(ContainElement(And(ContainSubstring(`"starting karpenter-provider-bizflycloud"`), ContainSubstring(`"version":`), ContainSubstring(`"revision":`))))
+		Expect(said).To(ContainElement(And(ContainSubstring(`"starting karpenter-provider-bizflycloud"`), ContainSubstring(`"version":`),
+			ContainSubstring(`"revision":`))))
 	})
 	It("should be text where that is asked for", func() {
 		said := lines(map[string]string{"LOG_FORMAT": "console"})

@@ -25,7 +25,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
@@ -35,7 +36,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -50,9 +50,7 @@ func TestE2E(t *testing.T) {
 	if os.Getenv("E2E") == "" {
 		t.Skip("needs the whole control plane and minutes: run `make e2e`")
 	}
-	log.SetLogger(logr.Discard())
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "End to end", Label("e2e"))
+	suite.Run(t, "End to end", Label("e2e"))
 }
 
 var (
@@ -193,7 +191,9 @@ func running(g Gomega, d *appsv1.Deployment) []corev1.Pod {
 
 // servers are the servers of a pool that exist, whatever their state.
 func servers(g Gomega, pool *karpv1.NodePool) []cloud.Server {
-	return lo.Filter(truth(g).Servers, func(s cloud.Server, _ int) bool { return s.Metadata[v1alpha1.MetadataNodePool] == pool.Name })
+	return lo.Filter(truth(g).Servers, func(s cloud.Server, _ int) bool {
+		return v1alpha1.ServerMetadata(s.Metadata, v1alpha1.MetadataNodePool) == pool.Name
+	})
 }
 
 // claims are the pool's NodeClaims.

@@ -27,7 +27,10 @@ import (
 	"time"
 )
 
-// auditPolicy writes down who asked for what in which namespace, of service accounts only, and never a body: those of
+// ControllerUser is the user that StartController's controller is to the API server.
+const ControllerUser = "karpenter"
+
+// auditPolicy writes down who asked for what in which namespace, of controllers and service accounts only, and never a body: those of
 // Secrets would be in it.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -35,6 +38,8 @@ omitStages: [RequestReceived]
 rules:
   - level: Metadata
     userGroups: ["system:serviceaccounts"]
+  - level: Metadata
+    users: ["` + ControllerUser + `"]
   - level: None
 `
 

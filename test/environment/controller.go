@@ -91,7 +91,7 @@ func (e *Environment) newController(ctx context.Context, overrides map[string]st
 		path = other
 	}
 	config := filepath.Join(e.dir, "controller.kubeconfig")
-	if err := e.pki.kubeconfig(config, e.server, "karpenter", "system:masters"); err != nil {
+	if err := e.pki.kubeconfig(config, e.server, ControllerUser, "system:masters"); err != nil {
 		return nil, err
 	}
 	ports, err := freePorts(2)

@@ -197,9 +197,10 @@ func (e *Environment) startKwok(port int) error {
 	if err := e.pki.kubeconfig(config, e.server, "kwok", "system:masters"); err != nil {
 		return err
 	}
+	managed := lo.Ternary(e.options.KwokNodes, "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake", "--manage-nodes-with-label-selector="+aliveSelector)
 	return e.run("kwok",
 		"--kubeconfig="+config, "--config="+e.stages(),
-		"--manage-all-nodes=false", "--manage-nodes-with-label-selector="+aliveSelector,
+		"--manage-all-nodes=false", managed,
 		"--node-lease-duration-seconds="+strconv.Itoa(max(kwokLeaseSeconds, int(e.options.NodeLease.Seconds()))),
 		"--server-address="+local(port),
 	)

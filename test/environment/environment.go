@@ -53,9 +53,12 @@ type Options struct {
 	NodeLease time.Duration
 	// SchedulerConfig is a KubeSchedulerConfiguration, as YAML, that kube-scheduler is started with; empty is its defaults.
 	SchedulerConfig string
+	// KwokNodes lets KWOK keep the nodes alive that carry its own annotation, as those of core's kwok provider do, instead of
+	// the living servers of the sandbox.
+	KwokNodes bool
 	// SandboxArgs are further arguments of the sandbox.
 	SandboxArgs []string
-	// Audit makes the API server write down what service accounts ask for: AuditEvents.
+	// Audit makes the API server write down what the controller and service accounts ask for: AuditEvents.
 	Audit bool
 	// NoCRDs leaves the custom resource definitions out, for whoever installs them in another way.
 	NoCRDs bool

@@ -133,7 +133,9 @@ func (k *Kubelet) sync(ctx context.Context) error {
 		}
 		wanted[pod.UID] = true
 		if k.running[pod.UID] != nil {
-			continue // one that has ended stays ended: a test is told, and nothing hides behind a restart
+			// One that has ended stays ended: a test is told, and nothing hides behind a restart.
+			k.report(ctx, pod, k.running[pod.UID])
+			continue
 		}
 		p, err := k.run(ctx, pod)
 		if err != nil {
@@ -150,6 +152,18 @@ func (k *Kubelet) sync(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// report says how a pod has ended that is not restarted. What fails is tried again at the next sync.
+func (k *Kubelet) report(ctx context.Context, pod *corev1.Pod, p *PodProcess) {
+	if pod.Spec.RestartPolicy != corev1.RestartPolicyNever || pod.Status.Phase != corev1.PodRunning || !p.process.exited() {
+		return
+	}
+	ended := pod.DeepCopy()
+	if ended.Status.Phase = corev1.PodSucceeded; p.process.err != nil {
+		ended.Status.Phase = corev1.PodFailed
+	}
+	_ = k.env.client.Status().Patch(ctx, ended, client.MergeFrom(pod))
 }
 
 func (k *Kubelet) run(ctx context.Context, pod *corev1.Pod) (*PodProcess, error) {

@@ -27,14 +27,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 )
 
-func TestEnvironment(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Environment")
-}
+func TestEnvironment(t *testing.T) { suite.Run(t, "Environment") }
 
 // shell is a command that runs a script of sh.
 func shell(script string) command {

@@ -71,8 +71,9 @@ var _ = Describe("A release with every feature gate", Ordered, func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(client.IgnoreAlreadyExists(env.Client().Create(ctx, secret()))).To(Succeed())
 		began = time.Now()
-		install(chart, "--set", "featureGates.nodeRepair=true,featureGates.nodeOverlay=true,featureGates.staticCapacity=true,featureGates.capacityBuffer=true,settings.ignoreDRARequests=false,"+
-			"featureGates.terminateFirstDrift=true,featureGates.terminateFirstRepair=true,featureGates.podDeletionCostManagement=true")
+		install(chart, "--set", "settings.featureGates.nodeRepair=true,settings.featureGates.nodeOverlay=true,settings.featureGates.staticCapacity=true,"+
+			"settings.featureGates.capacityBuffer=true,settings.ignoreDRARequests=false,"+
+			"settings.featureGates.terminateFirstDrift=true,settings.featureGates.terminateFirstRepair=true,settings.featureGates.podDeletionCostManagement=true")
 		for _, object := range []client.Object{nodeClass(), nodePool(), fixed, overlay, template, buffers[0], buffers[1], web(1)} {
 			Expect(env.Client().Create(ctx, object)).To(Succeed())
 		}

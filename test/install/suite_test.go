@@ -20,20 +20,22 @@ limitations under the License.
 package install_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -47,17 +49,19 @@ const (
 
 	release   = "karpenter"
 	namespace = "karpenter"
-	chart     = "charts/karpenter-provider-bizflycloud"
-	chartCRD  = "charts/karpenter-provider-bizflycloud-crd"
+)
+
+// The charts, from the folder of INSTALL_CHARTS where a release is checked.
+var (
+	chart    = filepath.Join(cmp.Or(os.Getenv("INSTALL_CHARTS"), "charts"), "karpenter-provider-bizflycloud")
+	chartCRD = filepath.Join(cmp.Or(os.Getenv("INSTALL_CHARTS"), "charts"), "karpenter-provider-bizflycloud-crd")
 )
 
 func TestInstall(t *testing.T) {
 	if os.Getenv("E2E") == "" {
 		t.Skip("needs the whole control plane, Helm and minutes: run `make e2e`")
 	}
-	log.SetLogger(logr.Discard())
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Install", Label("e2e", "install"))
+	suite.Run(t, "Install", Label("e2e", "install"))
 }
 
 var (

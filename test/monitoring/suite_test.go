@@ -24,6 +24,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/prometheus/promql/parser"
@@ -41,10 +43,7 @@ const (
 
 var scrapes *monitoring.Scrapes
 
-func TestMonitoring(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Monitoring")
-}
+func TestMonitoring(t *testing.T) { suite.Run(t, "Monitoring") }
 
 var _ = BeforeSuite(func() {
 	var err error

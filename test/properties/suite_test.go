@@ -20,19 +20,12 @@ import (
 	"context"
 	"testing"
 
-	. "github.com/onsi/ginkgo/v2"
-	. "github.com/onsi/gomega"
-	"sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/karpenter/pkg/operator/logging"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 )
 
 var ctx = coreoptions.ToContext(context.Background(), coretest.Options())
 
-func init() { log.SetLogger(logging.NopLogger) }
-
-func TestProperties(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Properties")
-}
+func TestProperties(t *testing.T) { suite.Run(t, "Properties") }

@@ -89,7 +89,8 @@ func newWorld(ctx context.Context, seed uint64, wrap func(*cloudprovider.CloudPr
 	w.provisioner = provisioning.NewProvisioner(w.Client, w.Recorder, w.provider, w.cluster, w.clock,
 		deviceallocation.NewController(w.Client), virtualpods.NewVirtualPodCache(w.Client))
 	w.queue = disruption.NewQueue(w.Client, w.Recorder, w.cluster, w.clock, w.provisioner)
-	w.disruption = disruption.NewController(ctx, w.clock, w.Client, w.provisioner, w.provider, w.Recorder, w.cluster, w.queue, cost.NewClusterCost(ctx, w.provider, w.Client))
+	w.disruption = disruption.NewController(ctx, w.clock, w.Client, w.provisioner, w.provider, w.Recorder, w.cluster, w.queue,
+		cost.NewClusterCost(ctx, w.provider, w.Client))
 	return w, nil
 }
 

@@ -95,10 +95,12 @@ func parse(args []string) (config, error) {
 	flags.Int64Var(&c.cloud.Seed, "seed", 1, "What makes ids and addresses reproducible.")
 	flags.DurationVar(&c.cloud.Latency, "latency", 3*time.Second, "How long tasks take (create, delete).")
 	flags.DurationVar(&c.cloud.Boot, "boot", 2*time.Second, "How long an ACTIVE server takes until it joins.")
+	flags.DurationVar(&c.cloud.BootSpread, "boot-spread", 0, "How much longer than --boot a server may take at most, evenly distributed.")
 	flags.BoolVar(&c.cloud.HideBuilding, "hide-building", false, "Keep servers in BUILD out of lists.")
 	flags.BoolVar(&c.cloud.AsyncRefusals, "async-refusals", false, "Refuse for want of room in the task instead of in the answer.")
 	flags.BoolVar(&c.cloud.Vietnamese, "vietnamese", false, "Word refusals for want of room in Vietnamese.")
-	flags.StringVar(&c.cloud.ServiceRegions, "service-regions", cloud.RegionsMixed, "How the service catalog writes regions: "+strings.Join(cloud.RegionForms, ", ")+".")
+	flags.StringVar(&c.cloud.ServiceRegions, "service-regions", cloud.RegionsMixed,
+		"How the service catalog writes regions: "+strings.Join(cloud.RegionForms, ", ")+".")
 	flags.IntVar(&c.zones, "zones", 2, "How many zones the region HN has.")
 	flags.StringVar(&c.cloud.ClusterName, "cluster-name", "sandbox", "The name of the cluster.")
 	flags.StringVar(&c.cloud.Email, "email", "", "The account's email address; empty is the sandbox's own, as with all that follow.")
@@ -107,10 +109,12 @@ func parse(args []string) (config, error) {
 	flags.StringVar(&c.cloud.AppCredSecret, "app-credential-secret", "", "The secret of the application credential.")
 	flags.StringVar(&c.cloud.ClusterToken, "cluster-token", "", "The token with which servers join the cluster.")
 	flags.BoolVar(&c.noCCM, "no-ccm", false, "Leave the cloud controller manager to the cluster.")
-	flags.DurationVar(&c.nodeSilence, "node-silence", 30*time.Second, "How long the Node of a server that is gone is silent before it is deleted; 0 is not at all.")
+	flags.DurationVar(&c.nodeSilence, "node-silence", 30*time.Second,
+		"How long the Node of a server that is gone is silent before it is deleted; 0 is not at all.")
 	flags.BoolVar(&c.cloud.TLS, "tls", false, "Serve https beside http on the same port, and CONNECT for manage.bizflycloud.vn.")
 	flags.StringVar(&c.ca, "tls-ca", "", "Write the authority that signs the sandbox's certificates to this file; implies --tls.")
-	flags.StringVar(&c.clusterKubeconfig, "cluster-kubeconfig", "", "What clients of the Kubernetes Engine get as the cluster's kubeconfig; empty is one that reaches nothing.")
+	flags.StringVar(&c.clusterKubeconfig, "cluster-kubeconfig", "",
+		"What clients of the Kubernetes Engine get as the cluster's kubeconfig; empty is one that reaches nothing.")
 	questions(flags, &c.cloud)
 	flags.StringVar(&c.cloud.TokenPrefix, "token-prefix", "", "What every token that is handed out begins with.")
 	if err := flags.Parse(joinEnvFile(args)); err != nil {
@@ -207,7 +211,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	var guests sync.WaitGroup
 	if client != nil {
 		g := guest.New(sandbox.Cloud, guest.Options{
-			Client: client, Cluster: cluster, Region: c.regionLabel, MemoryOverhead: c.memoryOverhead, NoCCM: c.noCCM, NodeSilence: c.nodeSilence, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+			Client: client, Cluster: cluster, Region: c.regionLabel, MemoryOverhead: c.memoryOverhead, NoCCM: c.noCCM, NodeSilence: c.nodeSilence,
+			Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		})
 		guests.Go(func() { g.Run(ctx) })
 	}

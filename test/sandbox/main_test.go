@@ -30,14 +30,13 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 )
 
-func TestSandbox(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Sandbox")
-}
+func TestSandbox(t *testing.T) { suite.Run(t, "Sandbox") }
 
 // output is a buffer that may be read while it is written.
 type output struct {
@@ -129,9 +128,12 @@ var _ = Describe("The sandbox", func() {
 		Expect(response.Body.Close()).To(Succeed())
 		Expect(string(answer)).To(ContainSubstring(said))
 	},
-		Entry("the auth_method of application credentials", "--app-credential-login=app_credential", "POST", "/api/token", `{"auth_method":"application_credential"}`, "There is no such auth_method"),
-		Entry("the field of their id", "--app-credential-id-field=id", "POST", "/api/token", `{"auth_method":"application_credential","credential_id":"x"}`, `unknown field \"credential_id\"`),
-		Entry("how regions are written", "--service-regions=short", "GET", "/api/auth/service", "", `"canonical_name":"kubernetes_engine","code":"BKE","description":"Kubernetes Engine","enabled":true`),
+		Entry("the auth_method of application credentials", "--app-credential-login=app_credential", "POST", "/api/token",
+			`{"auth_method":"application_credential"}`, "There is no such auth_method"),
+		Entry("the field of their id", "--app-credential-id-field=id", "POST", "/api/token", `{"auth_method":"application_credential","credential_id":"x"}`,
+			`unknown field \"credential_id\"`),
+		Entry("how regions are written", "--service-regions=short", "GET", "/api/auth/service", "",
+			`"canonical_name":"kubernetes_engine","code":"BKE","description":"Kubernetes Engine","enabled":true`),
 	)
 
 	DescribeTable("should write the environment to a file that a shell can read",
@@ -142,7 +144,8 @@ var _ = Describe("The sandbox", func() {
 			info, err := os.Stat(file)
 			Expect(err).ToNot(HaveOccurred())
 			Expect(info.Mode().Perm()).To(Equal(os.FileMode(0o600)))
-			printed, err := exec.CommandContext(context.Background(), "sh", "-c", `. "$0" && echo "$BIZFLY_CLOUD_API_URL $BIZFLY_CLOUD_REGION $CLUSTER_NAME"`, file).Output()
+			printed, err := exec.CommandContext(context.Background(), "sh", "-c", `. "$0" && echo "$BIZFLY_CLOUD_API_URL $BIZFLY_CLOUD_REGION $CLUSTER_NAME"`, file).
+				Output()
 			Expect(err).ToNot(HaveOccurred())
 			Expect(string(printed)).To(Equal(url + "/api HN sandbox\n"))
 		},

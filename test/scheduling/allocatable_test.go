@@ -55,7 +55,8 @@ var _ = Describe("Nodes whose worker image keeps more from pods than was estimat
 		cpu := promised()[corev1.ResourceCPU]
 		cpu.Sub(resource.MustParse("50m"))
 		return coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: corev1.ResourceRequirements{Requests: corev1.ResourceList{
-			corev1.ResourceCPU: cpu, corev1.ResourceMemory: promised()[corev1.ResourceMemory], corev1.ResourceEphemeralStorage: promised()[corev1.ResourceEphemeralStorage],
+			corev1.ResourceCPU: cpu, corev1.ResourceMemory: promised()[corev1.ResourceMemory],
+			corev1.ResourceEphemeralStorage: promised()[corev1.ResourceEphemeralStorage],
 		}}})
 	}
 	nodes := func() int { return len(expectations.ExpectNodes(ctx, env.Client)) }

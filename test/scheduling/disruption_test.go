@@ -64,7 +64,8 @@ func (h *house) disrupted() int {
 	}
 	h.cluster.MarkUnconsolidated()
 	queue := disruption.NewQueue(env.Client, env.Recorder, h.cluster, clk, h.provisioner)
-	controller := disruption.NewController(ctx, clk, env.Client, h.provisioner, env.CloudProvider, env.Recorder, h.cluster, queue, cost.NewClusterCost(ctx, env.CloudProvider, env.Client))
+	controller := disruption.NewController(ctx, clk, env.Client, h.provisioner, env.CloudProvider, env.Recorder, h.cluster, queue,
+		cost.NewClusterCost(ctx, env.CloudProvider, env.Client))
 	Eventually(func() bool { return h.cluster.Synced(ctx) }).WithTimeout(patience).Should(BeTrue())
 	expectations.ExpectSingletonReconciled(ctx, controller)
 	given := 0

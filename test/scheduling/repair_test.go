@@ -58,7 +58,8 @@ func newClinic() *clinic {
 	c := &clinic{house: newHouse(0.04), state: repair.NewController(env.Client, env.Instances, env.Recorder, env.Clock)}
 	clk := hasty{env.Clock}
 	c.queue = disruption.NewQueue(env.Client, env.Recorder, c.cluster, clk, c.provisioner)
-	c.repairs = disruption.NewController(ctx, clk, env.Client, c.provisioner, env.CloudProvider, env.Recorder, c.cluster, c.queue, cost.NewClusterCost(ctx, env.CloudProvider, env.Client))
+	c.repairs = disruption.NewController(ctx, clk, env.Client, c.provisioner, env.CloudProvider, env.Recorder, c.cluster, c.queue,
+		cost.NewClusterCost(ctx, env.CloudProvider, env.Client))
 	c.reboots = reboot.NewController(env.Clock, env.Client, env.CloudProvider,
 		terminator.NewTerminator(env.Clock, env.Client, terminator.NewQueue(env.Clock, env.Client, env.Recorder), env.Recorder), env.Recorder)
 	return c
@@ -158,7 +159,8 @@ var _ = Describe("Node repair", func() {
 	// cluster is one of so many nodes.
 	cluster := func(count int, gate bool) {
 		GinkgoHelper()
-		ctx = coreoptions.ToContext(before, coretest.Options(coretest.OptionsFields{FeatureGates: coretest.FeatureGates{NodeRepair: &gate}})) //nolint:fatcontext // replaced, not nested
+		ctx = coreoptions.ToContext(before,
+			coretest.Options(coretest.OptionsFields{FeatureGates: coretest.FeatureGates{NodeRepair: &gate}})) //nolint:fatcontext // replaced, not nested
 		pool := unit.NodePool(unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "p2.2c_4g"))
 		pool.Spec.Disruption.ConsolidationPolicy = karpv1.ConsolidationPolicyWhenEmpty
 		pool.Spec.Disruption.ConsolidateAfter = karpv1.MustParseNillableDuration("Never")
@@ -222,7 +224,8 @@ var _ = Describe("Node repair", func() {
 	})
 	It("should keep a stopped node whose replacement the account cannot pay for", func() {
 		cluster(3, true)
-		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers**", Effect: cloud.EffectStatus, Status: http.StatusPaymentRequired, Message: "balance is not enough"})
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers**", Effect: cloud.EffectStatus, Status: http.StatusPaymentRequired,
+			Message: "balance is not enough"})
 		c.set("SHUTOFF", nodes[0])
 		c.pass(0)
 		env.Clock.Step(5 * time.Minute)

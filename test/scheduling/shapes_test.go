@@ -119,7 +119,8 @@ var _ = Describe("Pods", func() {
 		}
 		It("should get as many as they ask for, and no more", func() {
 			applied(unit.NodePool())
-			one, two, three := pod(coretest.PodOptions{ResourceRequirements: gpus("1")}), pod(coretest.PodOptions{ResourceRequirements: gpus("2")}), pod(coretest.PodOptions{ResourceRequirements: gpus("3")})
+			one, two, three := pod(coretest.PodOptions{ResourceRequirements: gpus("1")}), pod(coretest.PodOptions{ResourceRequirements: gpus("2")}),
+				pod(coretest.PodOptions{ResourceRequirements: gpus("3")})
 			core.provision(one, two, three)
 			expectations.ExpectNotScheduled(ctx, env.Client, three)
 			total := lo.SumBy(servers(), func(s cloud.Server) int { return s.Truth.Flavor.GPU.Count })
@@ -156,18 +157,24 @@ var _ = Describe("Pods", func() {
 			core.provision(choosy)
 			Expect(matches(serverOf(choosy))).To(BeTrue(), "got %s", serverOf(choosy).Flavor.Name)
 		},
-			Entry("a category", v1alpha1.LabelInstanceCategory, corev1.NodeSelectorOpIn, []string{"enterprise"}, func(s cloud.Server) bool { return s.Truth.Flavor.Category == "enterprise" }),
+			Entry("a category", v1alpha1.LabelInstanceCategory, corev1.NodeSelectorOpIn, []string{"enterprise"},
+				func(s cloud.Server) bool { return s.Truth.Flavor.Category == "enterprise" }),
 			Entry("any category but two", v1alpha1.LabelInstanceCategory, corev1.NodeSelectorOpNotIn, []string{"basic", "premium"}, func(s cloud.Server) bool {
 				return s.Truth.Flavor.Category != "basic" && s.Truth.Flavor.Category != "premium"
 			}),
-			Entry("a vendor", v1alpha1.LabelInstanceCPUManufacturer, corev1.NodeSelectorOpIn, []string{"amd"}, func(s cloud.Server) bool { return s.Truth.Flavor.Generation.Vendor == "AMD" }),
-			Entry("a generation", v1alpha1.LabelInstanceGeneration, corev1.NodeSelectorOpIn, []string{"2"}, func(s cloud.Server) bool { return s.Truth.Flavor.Generation.Vendor == "Intel" }),
+			Entry("a vendor", v1alpha1.LabelInstanceCPUManufacturer, corev1.NodeSelectorOpIn, []string{"amd"},
+				func(s cloud.Server) bool { return s.Truth.Flavor.Generation.Vendor == "AMD" }),
+			Entry("a generation", v1alpha1.LabelInstanceGeneration, corev1.NodeSelectorOpIn, []string{"2"},
+				func(s cloud.Server) bool { return s.Truth.Flavor.Generation.Vendor == "Intel" }),
 			Entry("more vCPUs", v1alpha1.LabelInstanceCPU, corev1.NodeSelectorOpGt, []string{"15"}, func(s cloud.Server) bool { return s.Flavor.VCPUs >= 16 }),
 			Entry("less memory", v1alpha1.LabelInstanceMemory, corev1.NodeSelectorOpLt, []string{"2049"}, func(s cloud.Server) bool { return s.Flavor.RAM <= 2048 }),
 			Entry("a zone", corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, []string{"HN2"}, func(s cloud.Server) bool { return s.AvailabilityZone == "HN2" }),
-			Entry("the region, as the cloud controller manager writes it", corev1.LabelTopologyRegion, corev1.NodeSelectorOpIn, []string{"HN"}, func(cloud.Server) bool { return true }),
-			Entry("the zone key of the block storage driver", v1alpha1.LabelCSIBlockZone, corev1.NodeSelectorOpIn, []string{"HN2"}, func(s cloud.Server) bool { return s.AvailabilityZone == "HN2" }),
-			Entry("the zone key of the file storage driver", v1alpha1.LabelCSIFileZone, corev1.NodeSelectorOpIn, []string{"HN2"}, func(s cloud.Server) bool { return s.AvailabilityZone == "HN2" }),
+			Entry("the region, as the cloud controller manager writes it", corev1.LabelTopologyRegion, corev1.NodeSelectorOpIn, []string{"HN"},
+				func(cloud.Server) bool { return true }),
+			Entry("the zone key of the block storage driver", v1alpha1.LabelCSIBlockZone, corev1.NodeSelectorOpIn, []string{"HN2"},
+				func(s cloud.Server) bool { return s.AvailabilityZone == "HN2" }),
+			Entry("the zone key of the file storage driver", v1alpha1.LabelCSIFileZone, corev1.NodeSelectorOpIn, []string{"HN2"},
+				func(s cloud.Server) bool { return s.AvailabilityZone == "HN2" }),
 		)
 		It("should wait for an architecture that is not sold", func() {
 			applied(unit.NodePool())
@@ -234,7 +241,8 @@ var _ = Describe("Pods", func() {
 		})
 		It("should follow each other into a zone", func() {
 			applied(unit.NodePool())
-			leader := pod(coretest.PodOptions{ObjectMeta: labelled("leader"), NodeSelector: map[string]string{corev1.LabelTopologyZone: "HN2"}, ResourceRequirements: requests("3", "6Gi")})
+			leader := pod(coretest.PodOptions{ObjectMeta: labelled("leader"), NodeSelector: map[string]string{corev1.LabelTopologyZone: "HN2"},
+				ResourceRequirements: requests("3", "6Gi")})
 			followers := pods(3, coretest.PodOptions{
 				ResourceRequirements: requests("3", "6Gi"),
 				PodRequirements:      []corev1.PodAffinityTerm{{TopologyKey: corev1.LabelTopologyZone, LabelSelector: selects("leader")}},
@@ -318,7 +326,8 @@ var _ = Describe("Pods", func() {
 			pool := unit.NodePool()
 			pool.Spec.Template.Spec.Taints = []corev1.Taint{{Key: "team", Value: "a", Effect: corev1.TaintEffectNoSchedule}}
 			applied(pool)
-			stranger, friend := pod(coretest.PodOptions{}), pod(coretest.PodOptions{Tolerations: []corev1.Toleration{{Key: "team", Operator: corev1.TolerationOpExists}}})
+			stranger, friend := pod(coretest.PodOptions{}), pod(coretest.PodOptions{Tolerations: []corev1.Toleration{{Key: "team",
+				Operator: corev1.TolerationOpExists}}})
 			core.provision(stranger, friend)
 			expectations.ExpectNotScheduled(ctx, env.Client, stranger)
 			expectations.ExpectScheduled(ctx, env.Client, friend)

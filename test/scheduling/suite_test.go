@@ -22,6 +22,8 @@ import (
 	"context"
 	"testing"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
@@ -29,17 +31,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/controllers/dynamicresources/deviceallocation"
 	"sigs.k8s.io/karpenter/pkg/controllers/node/health"
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning"
 	"sigs.k8s.io/karpenter/pkg/controllers/state"
-	"sigs.k8s.io/karpenter/pkg/operator/logging"
-	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
 	"sigs.k8s.io/karpenter/pkg/state/virtualpods"
-	coretest "sigs.k8s.io/karpenter/pkg/test"
 	"sigs.k8s.io/karpenter/pkg/test/expectations"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
@@ -48,32 +46,15 @@ import (
 )
 
 var (
-	ctx = coreoptions.ToContext(context.Background(), coretest.Options())
+	ctx = unit.CoreContext()
 	env *unit.Environment
 )
 
-func init() { log.SetLogger(logging.NopLogger) }
+func TestScheduling(t *testing.T) { suite.Run(t, "Scheduling") }
 
-func TestScheduling(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Scheduling")
-}
+var _ = AfterEach(func() { expectations.ExpectCleanedUp(ctx, env.Client) })
 
-var _ = BeforeSuite(func() { env = unit.Start(ctx) })
-
-var _ = AfterSuite(func() { Expect(env.Stop()).To(Succeed()) })
-
-var _ = BeforeEach(func() {
-	env.Reset(ctx, cloud.Options{})
-	_, err := env.NodeClass(ctx)
-	Expect(err).ToNot(HaveOccurred())
-})
-
-var _ = AfterEach(func() {
-	expectations.ExpectCleanedUp(ctx, env.Client)
-	Expect(env.Cleanup(ctx)).To(Succeed())
-	env.CloseCloud()
-})
+var _ = unit.Suite(ctx, &env, unit.WithNodeClass)
 
 // planner is core's provisioner with what it knows of the cluster.
 type planner struct {
@@ -87,7 +68,8 @@ func newPlanner(provider corecloudprovider.CloudProvider) *planner {
 	// None unless the gate NodeRepair is on.
 	repairPolicies, err := health.NewRepairPolicyMatcher(ctx, provider)
 	Expect(err).ToNot(HaveOccurred())
-	p := &planner{provider: provider, cluster: state.NewCluster(env.Clock, env.Client, provider, state.WithRepairPolicyMatcher(repairPolicies)), virtual: virtualpods.NewVirtualPodCache(env.Client)}
+	p := &planner{provider: provider, cluster: state.NewCluster(env.Clock, env.Client, provider, state.WithRepairPolicyMatcher(repairPolicies)),
+		virtual: virtualpods.NewVirtualPodCache(env.Client)}
 	p.provisioner = provisioning.NewProvisioner(env.Client, env.Recorder, provider, p.cluster, env.Clock, deviceallocation.NewController(env.Client), p.virtual)
 	return p
 }

@@ -23,6 +23,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/awslabs/operatorpkg/option"
 	"github.com/awslabs/operatorpkg/status"
 	"github.com/patrickmn/go-cache"
 	"github.com/prometheus/client_golang/prometheus"
@@ -36,6 +37,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
@@ -54,6 +56,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 )
 
 // ClusterUID is the identity of the cluster under test.
@@ -74,8 +77,8 @@ type Environment struct {
 	// Journal gets the lines of launches and removals; nil writes them to the log.
 	Journal *journal.Journal
 
-	// IDWait and VisibilityWindow are how long a launch waits for its server, in real time. They are short, so that specs
-	// of what happens afterwards are; who has none of these makes them long, and does not depend on a busy machine.
+	// IDWait and VisibilityWindow are how long a launch waits for its server, in real time: longer than the busiest machine takes.
+	// Specs of what happens afterwards call WithoutIDWait, or tune the window.
 	IDWait, VisibilityWindow time.Duration
 	// Settings are those of the process.
 	Settings *options.Store
@@ -106,20 +109,37 @@ func (e *Environment) Tune(change func(*options.Options)) {
 	e.Settings.Set(&changed)
 }
 
-// Start starts the API server.
-func Start(ctx context.Context) *Environment {
-	env := coretest.NewEnvironment(
-		coretest.WithCRDs(apis.CRDs...),
-		coretest.WithFieldIndexers(
-			coretest.NodeProviderIDFieldIndexer(ctx), coretest.NodeClaimProviderIDFieldIndexer(ctx),
-			coretest.NodeClaimNodeClassRefFieldIndexer(ctx), coretest.NodePoolNodeClassRefFieldIndexer(ctx),
-			coretest.VolumeAttachmentFieldIndexer(ctx),
-		),
+// WithoutIDWait lets launches end before they know the id of their server, until the process is restarted.
+func (e *Environment) WithoutIDWait() {
+	e.Tune(func(o *options.Options) { o.ServerIDWait = time.Millisecond })
+}
+
+// WithoutVisibilityWindow lets the next attempt of a launch report its outcome as unknown at once.
+func (e *Environment) WithoutVisibilityWindow() {
+	e.Tune(func(o *options.Options) { o.ServerIDWait, o.VisibilityWindow = e.IDWait, time.Nanosecond })
+}
+
+// CoreContext returns a context with the defaults of core's options.
+func CoreContext() context.Context {
+	return coreoptions.ToContext(context.Background(), coretest.Options())
+}
+
+// indexes are those that core adds; with them a client reads from a cache.
+func indexes(ctx context.Context) option.Function[coretest.EnvironmentOptions] {
+	return coretest.WithFieldIndexers(
+		coretest.NodeProviderIDFieldIndexer(ctx), coretest.NodeClaimProviderIDFieldIndexer(ctx),
+		coretest.NodeClaimNodeClassRefFieldIndexer(ctx), coretest.NodePoolNodeClassRefFieldIndexer(ctx),
+		coretest.VolumeAttachmentFieldIndexer(ctx),
 	)
+}
+
+// Start starts an API server for environments.
+func Start(ctx context.Context) *Environment {
+	env := coretest.NewEnvironment(coretest.WithCRDs(apis.CRDs...), indexes(ctx))
 	return &Environment{
 		Environment: env,
 		APIReader:   lo.Must(client.New(env.Config, client.Options{Scheme: scheme.Scheme})),
-		IDWait:      500 * time.Millisecond, VisibilityWindow: 200 * time.Millisecond,
+		IDWait:      suite.Patience, VisibilityWindow: suite.Patience,
 	}
 }
 
@@ -265,7 +285,8 @@ func Requirement(key string, operator corev1.NodeSelectorOperator, values ...str
 }
 
 // NodeClaim makes a claim of that NodeClass that was not launched yet, with the finalizer that core adds first.
-func (e *Environment) NodeClaim(ctx context.Context, pool *karpv1.NodePool, requirements ...karpv1.NodeSelectorRequirementWithMinValues) (*karpv1.NodeClaim, error) {
+func (e *Environment) NodeClaim(ctx context.Context, pool *karpv1.NodePool, requirements ...karpv1.NodeSelectorRequirementWithMinValues) (*karpv1.NodeClaim,
+	error) {
 	claim := &karpv1.NodeClaim{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "general-", Finalizers: []string{karpv1.TerminationFinalizer},
 			Labels: map[string]string{karpv1.NodeClassLabelKey(NodeClassRef().GroupKind()): NodeClassName}},

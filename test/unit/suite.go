@@ -19,20 +19,22 @@ package unit
 import (
 	"context"
 
+	"github.com/awslabs/operatorpkg/option"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/karpenter/pkg/operator/logging"
+	coretest "sigs.k8s.io/karpenter/pkg/test"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
 
 // Suite gives the suite of a package an environment, and each of its specs a cloud of its own in it. The setups run after that,
 // in order, before each spec. It is called where the package's variables are: var _ = unit.Suite(ctx, &env).
 func Suite(ctx context.Context, env **Environment, setups ...func(context.Context, *Environment)) bool {
-	log.SetLogger(logging.NopLogger)
-	BeforeSuite(func() { *env = Start(ctx) })
-	AfterSuite(func() { Expect((*env).Stop()).To(Succeed()) })
+	BeforeSuite(func() {
+		*env = Start(ctx)
+		DeferCleanup(func() { Expect((*env).Stop()).To(Succeed()) })
+	})
 	BeforeEach(func() {
 		(*env).Reset(ctx, cloud.Options{})
 		for _, setup := range setups {
@@ -46,7 +48,28 @@ func Suite(ctx context.Context, env **Environment, setups ...func(context.Contex
 	return true
 }
 
-// WithNodeClass is a setup that makes the default NodeClass.
+// APIServer gives the suite of a package an API server alone, whose client reads without a cache. The setups run once after its
+// start.
+func APIServer(env **coretest.Environment, setups ...func()) bool {
+	return apiServer(env, setups)
+}
+
+// IndexedAPIServer is an APIServer whose client has a cache with core's indexes.
+func IndexedAPIServer(ctx context.Context, env **coretest.Environment, setups ...func()) bool {
+	return apiServer(env, setups, indexes(ctx))
+}
+
+func apiServer(env **coretest.Environment, setups []func(), options ...option.Function[coretest.EnvironmentOptions]) bool {
+	return BeforeSuite(func() {
+		*env = coretest.NewEnvironment(append(options, coretest.WithCRDs(apis.CRDs...))...)
+		DeferCleanup(func() { Expect((*env).Stop()).To(Succeed()) })
+		for _, setup := range setups {
+			setup()
+		}
+	})
+}
+
+// WithNodeClass is a setup that creates the default NodeClass.
 func WithNodeClass(ctx context.Context, env *Environment) {
 	_, err := env.NodeClass(ctx)
 	Expect(err).ToNot(HaveOccurred())

@@ -30,23 +30,23 @@
   valueFrom:
     fieldRef:
       fieldPath: metadata.namespace
-{{- if dig "requests" "cpu" "" $v.resources }}
+{{- if dig "requests" "cpu" "" $v.controller.resources }}
 - name: CPU_REQUESTS
   valueFrom:
     resourceFieldRef:
-      containerName: controller
+      containerName: {{ $v.controller.containerName }}
       resource: requests.cpu
       divisor: 1m
 {{- end }}
-{{- if dig "limits" "memory" "" $v.resources }}
+{{- if dig "limits" "memory" "" $v.controller.resources }}
 - name: MEMORY_LIMIT
   valueFrom:
     resourceFieldRef:
-      containerName: controller
+      containerName: {{ $v.controller.containerName }}
       resource: limits.memory
       divisor: "0"
 {{- end }}
-{{- include "karpenter.variable" (list "CLUSTER_NAME" $v.clusterName) }}
+{{- include "karpenter.variable" (list "CLUSTER_NAME" $v.settings.clusterName) }}
 {{- include "karpenter.variable" (list "CREDENTIALS_SECRET_NAME" (include "karpenter.secretName" .)) }}
 {{- include "karpenter.variable" (list "TUNING_CONFIGMAP_NAME" (include "karpenter.tuningName" .)) }}
 {{- include "karpenter.variable" (list "BIZFLY_CLOUD_AUTH_METHOD" $v.credentials.method) }}
@@ -66,14 +66,14 @@
 {{- include "karpenter.variable" (list "BKE_CLUSTER_ID" $v.bke.clusterID) }}
 {{ include "karpenter.secretVariable" (list . "BKE_CLUSTER_TOKEN" "bke_cluster_token" $v.bke.discoverFromPool) }}
 {{- end }}
-{{- include "karpenter.variable" (list "BKE_JOIN_ENDPOINT" $v.bke.joinEndpoint) }}
-{{- include "karpenter.variable" (list "BKE_LOG_ENDPOINT" $v.bke.logEndpoint) }}
+{{- include "karpenter.variable" (list "BKE_JOIN_ENDPOINT" (include "karpenter.bkeEndpoint" (list . $v.bke.joinEndpoint "cluster_join"))) }}
+{{- include "karpenter.variable" (list "BKE_LOG_ENDPOINT" (include "karpenter.bkeEndpoint" (list . $v.bke.logEndpoint "cluster_log"))) }}
 {{- include "karpenter.variable" (list "BKE_KUBELET_ARGS_FILE" $v.bke.kubeletArgsFile) }}
 {{- include "karpenter.variable" (list "BKE_DISCOVER_FROM_POOL" $v.bke.discoverFromPool) }}
 {{- include "karpenter.variable" (list "USER_DATA_SECRET_NAMES" (join "," $v.userDataSecrets)) }}
 {{- include "karpenter.variable" (list "JOIN_TOKENS" $v.joinTokens.enabled) }}
-{{- include "karpenter.variable" (list "CLUSTER_ENDPOINT" $v.userData.clusterEndpoint) }}
-{{- include "karpenter.variable" (list "CLUSTER_DNS" (join "," $v.userData.clusterDNS)) }}
+{{- include "karpenter.variable" (list "CLUSTER_ENDPOINT" (include "karpenter.clusterEndpoint" .)) }}
+{{- include "karpenter.variable" (list "CLUSTER_DNS" (join "," $v.settings.clusterDNS)) }}
 {{- $s := $v.settings }}
 {{- include "karpenter.variable" (list "LAUNCH_TIMEOUT" $s.launchTimeout) }}
 {{- include "karpenter.variable" (list "SERVER_ID_WAIT" $s.serverIDWait) }}
@@ -101,10 +101,30 @@
 {{- include "karpenter.variable" (list "DISABLE_LEADER_ELECTION" $s.disableLeaderElection) }}
 {{- include "karpenter.variable" (list "LEADER_ELECTION_NAME" $s.leaderElectionName) }}
 {{- include "karpenter.variable" (list "FEATURE_GATES" (include "karpenter.featureGates" .)) }}
-{{- include "karpenter.variable" (list "LOG_LEVEL" $v.log.level) }}
-{{- include "karpenter.variable" (list "LOG_FORMAT" $v.log.format) }}
-{{- include "karpenter.variable" (list "LOG_OUTPUT_PATHS" $v.log.outputPaths) }}
-{{- include "karpenter.variable" (list "LOG_ERROR_OUTPUT_PATHS" $v.log.errorOutputPaths) }}
-{{- include "karpenter.variable" (list "METRICS_PORT" $v.metrics.port) }}
-{{- include "karpenter.variable" (list "HEALTH_PROBE_PORT" $v.health.port) }}
+{{- include "karpenter.variable" (list "LOG_LEVEL" $v.logLevel) }}
+{{- include "karpenter.variable" (list "LOG_FORMAT" $v.logFormat) }}
+{{- include "karpenter.variable" (list "LOG_OUTPUT_PATHS" (join "," $v.logOutputPaths)) }}
+{{- include "karpenter.variable" (list "LOG_ERROR_OUTPUT_PATHS" (join "," $v.logErrorOutputPaths)) }}
+{{- include "karpenter.variable" (list "METRICS_PORT" $v.controller.metrics.port) }}
+{{- include "karpenter.variable" (list "HEALTH_PROBE_PORT" $v.controller.healthProbe.port) }}
+{{- include "karpenter.variable" (list "HTTP_PROXY" $v.proxy.http) }}
+{{- include "karpenter.variable" (list "HTTPS_PROXY" $v.proxy.https) }}
+{{- if or $v.proxy.http $v.proxy.https }}
+{{- /* The API server is reached inside the cluster, by the address that the kubelet puts into every container. */}}
+{{- include "karpenter.variable" (list "NO_PROXY" (list "$(KUBERNETES_SERVICE_HOST)" (index $v.proxy "no") | compact | join ",")) }}
+{{- end }}
+{{- end }}
+
+{{/* An endpoint of BKE: (list context value path). Without a value it follows from the cluster's id, unless it is to be learned. */}}
+{{- define "karpenter.bkeEndpoint" -}}
+{{- $bke := (index . 0).Values.bke }}
+{{- if index . 1 }}{{ index . 1 }}
+{{- else if and $bke.clusterID (not $bke.discoverFromPool) }}http://engine.api.k8saas.bizflycloud.vn/engine/{{ index . 2 }}/{{ $bke.clusterID }}
+{{- end }}
+{{- end }}
+
+{{/* An https address without a port, as other clouds write it, has https's. */}}
+{{- define "karpenter.clusterEndpoint" -}}
+{{- $endpoint := .Values.settings.clusterEndpoint | trimSuffix "/" }}
+{{- $endpoint }}{{ if and (hasPrefix "https://" $endpoint) (not (regexMatch ":[0-9]+$" $endpoint)) }}:443{{ end }}
 {{- end }}

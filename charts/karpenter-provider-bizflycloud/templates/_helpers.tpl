@@ -3,17 +3,15 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
-{{/* The name of the objects. */}}
+{{/* The name of the objects: the release's, and which Karpenter it is, because others are often released as "karpenter", too. */}}
 {{- define "karpenter.fullname" -}}
+{{- $name := default "bizflycloud" .Values.nameOverride }}
 {{- if .Values.fullnameOverride }}
 {{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" }}
-{{- else }}
-{{- $name := default .Chart.Name .Values.nameOverride }}
-{{- if contains .Release.Name $name }}
-{{- $name | trunc 50 | trimSuffix "-" }}
+{{- else if contains $name .Release.Name }}
+{{- .Release.Name | trunc 50 | trimSuffix "-" }}
 {{- else }}
 {{- printf "%s-%s" .Release.Name $name | trunc 50 | trimSuffix "-" }}
-{{- end }}
 {{- end }}
 {{- end }}
 
@@ -28,7 +26,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/part-of: karpenter
 app.kubernetes.io/managed-by: {{ .Release.Service }}
-{{- with .Values.commonLabels }}
+{{- with .Values.additionalLabels }}
 {{ toYaml . }}
 {{- end }}
 {{- end }}
@@ -45,7 +43,7 @@ labels:
   {{- with index . 3 }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
-{{- with mergeOverwrite (deepCopy ($.Values.commonAnnotations | default dict)) ((index . 4) | default dict) }}
+{{- with mergeOverwrite (deepCopy ($.Values.additionalAnnotations | default dict)) ((index . 4) | default dict) }}
 annotations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -81,8 +79,8 @@ subjects:
 {{- end }}
 
 {{- define "karpenter.image" -}}
-{{- $tag := default .Chart.AppVersion .Values.image.tag -}}
-{{ .Values.image.repository }}:{{ $tag }}{{ with .Values.image.digest }}@{{ . }}{{ end }}
+{{- $tag := default .Chart.AppVersion .Values.controller.image.tag -}}
+{{ .Values.controller.image.repository }}:{{ $tag }}{{ with .Values.controller.image.digest }}@{{ . }}{{ end }}
 {{- end }}
 
 {{/* The one Secret and the one ConfigMap that the Role grants. */}}
@@ -95,7 +93,7 @@ subjects:
 
 {{/* Core panics over a gate without a value: each is written down, whatever became of the values. */}}
 {{- define "karpenter.featureGates" -}}
-{{- $gates := .Values.featureGates | default dict }}
+{{- $gates := .Values.settings.featureGates | default dict }}
 {{- $all := list }}
 {{- range list "NodeRepair" "ReservedCapacity" "SpotToSpotConsolidation" "NodeOverlay" "StaticCapacity" "CapacityBuffer"
   "TerminateFirstDrift" "TerminateFirstRepair" "PodDeletionCostManagement" }}
@@ -130,18 +128,12 @@ subjects:
 {{- toYaml $constraints }}
 {{- end }}
 
-{{/* Whether the API server has ValidatingAdmissionPolicy v1. Without a cluster Helm knows groups and versions but no kinds. */}}
-{{- define "karpenter.hasAdmissionPolicies" -}}
-{{- if .Capabilities.APIVersions.Has "apps/v1/Deployment" }}
-{{- if .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy" }}true{{ end }}
-{{- else if semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version }}true{{ end }}
-{{- end }}
-
 {{/* What the schema cannot say: each message names the value and the remedy. */}}
 {{- define "karpenter.validate" -}}
+{{- include "karpenter.checkKeys" . }}
 {{- $v := .Values }}
-{{- if not $v.clusterName }}
-{{- fail "clusterName is empty: set it to the name of this cluster, which is written on every server" }}
+{{- if not $v.settings.clusterName }}
+{{- fail "settings.clusterName is empty: set it to the name of this cluster, which is written on every server" }}
 {{- end }}
 {{- if not $v.cloud.region }}
 {{- fail "cloud.region is empty: set it to HN, HCM or VC-HaNoi" }}
@@ -162,10 +154,13 @@ subjects:
 {{- fail (printf "userDataSecrets has %s, the Secret with the credentials of the cloud, which servers must not get: keep user data in a Secret of its own" (include "karpenter.secretName" .)) }}
 {{- end }}
 {{- if and $v.bke.clusterID (not $v.bke.discoverFromPool) (not $c.existingSecret) (not $v.bke.clusterToken) }}
-{{- fail "bke.clusterToken is empty although bke.clusterID is set: set it, or credentials.existingSecret to a Secret that also has the key bke_cluster_token, or bke.discoverFromPool" }}
+{{- fail "bke.clusterToken is empty although bke.clusterID is set: set bke.discoverFromPool=true, or set it, or credentials.existingSecret to a Secret that also has the key bke_cluster_token" }}
 {{- end }}
 {{- if and $v.tuning.existingConfigMap $v.tuning.data }}
 {{- fail "tuning.existingConfigMap and tuning.data are both set: remove one of them" }}
+{{- end }}
+{{- if and $v.serviceMonitor.enabled $v.podMonitor.enabled }}
+{{- fail "serviceMonitor.enabled and podMonitor.enabled are both true, and every metric would be scraped twice: set one of them to false" }}
 {{- end }}
 {{- if and $v.settings.disableLeaderElection (gt (int $v.replicas) 1) }}
 {{- fail (printf "settings.disableLeaderElection is true with %d replicas, each of which would launch servers: set replicas to 1" (int $v.replicas)) }}

@@ -23,6 +23,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
@@ -37,10 +39,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 )
 
-func TestCatalogController(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Catalog controller")
-}
+func TestCatalogController(t *testing.T) { suite.Run(t, "Catalog controller") }
 
 var _ = Describe("catalog.refresh", func() {
 	var provider *counting

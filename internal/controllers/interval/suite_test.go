@@ -21,6 +21,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"k8s.io/client-go/util/workqueue"
@@ -30,10 +32,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 )
 
-func TestInterval(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Interval")
-}
+func TestInterval(t *testing.T) { suite.Run(t, "Interval") }
 
 var _ = Describe("Source", func() {
 	var settings *options.Store

@@ -73,12 +73,14 @@ type Controller struct {
 	tuning     tuning.Provider
 	zones      zone.Provider
 	elected    <-chan struct{}
+	// foreign are the traces of an older provider that are still to be reported.
+	foreign []string
 }
 
-// NewController returns the controller; it writes once elected is closed, and makes the ProviderConfig where there is none if
-// create says so.
-func NewController(clk clock.Clock, kubeClient client.Client, recorder events.Recorder, configProvider config.Provider, tuningProvider tuning.Provider, zoneProvider zone.Provider, create bool, elected <-chan struct{}) *Controller {
-	return &Controller{create: create, clock: clk, kubeClient: kubeClient, recorder: recorder, config: configProvider, tuning: tuningProvider, zones: zoneProvider, elected: elected}
+// NewController returns the controller; it writes once elected is closed, and creates the ProviderConfig where there is none if
+// create says so. It reports the traces of a foreign provider once.
+func NewController(clk clock.Clock, kubeClient client.Client, recorder events.Recorder, configProvider config.Provider, tuningProvider tuning.Provider, zoneProvider zone.Provider, create bool, elected <-chan struct{}, foreign ...string) *Controller {
+	return &Controller{create: create, foreign: foreign, clock: clk, kubeClient: kubeClient, recorder: recorder, config: configProvider, tuning: tuningProvider, zones: zoneProvider, elected: elected}
 }
 
 // Name is the controller's name.
@@ -91,6 +93,11 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 	var tuned *tuning.Result
 	if result.Object != nil {
 		tuned = c.tuning.Sync(ctx, result.Object)
+		// Also by a replica that does not lead: a foreign provider may hold the lease that it waits for.
+		for _, found := range c.foreign {
+			c.recorder.Publish(bizflyevents.ForeignProvider(result.Object, found))
+		}
+		c.foreign = nil
 	}
 	select {
 	case <-c.elected:

@@ -21,6 +21,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+
 	"github.com/awslabs/operatorpkg/status"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -38,12 +41,12 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/providerconfig"
+	bizflyevents "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/zone"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -62,21 +65,15 @@ var (
 	kubeClient client.Client
 	sandbox    *cloud.Sandbox
 	process    *replica
+	// foreign is what a replica that starts finds of an older provider.
+	foreign []string
 )
 
-func TestProviderConfig(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "ProviderConfig")
-}
+func TestProviderConfig(t *testing.T) { suite.Run(t, "ProviderConfig") }
 
-var _ = BeforeSuite(func() {
-	env = coretest.NewEnvironment(coretest.WithCRDs(apis.CRDs...))
+var _ = unit.APIServer(&env, func() {
 	// As in production: what decides about the scope is read from the API server itself.
 	kubeClient = lo.Must(client.New(env.Config, client.Options{Scheme: scheme.Scheme}))
-})
-
-var _ = AfterSuite(func() {
-	Expect(env.Stop()).To(Succeed())
 })
 
 // replica is one process of the controller: its client, and its look at the configuration.
@@ -140,7 +137,7 @@ func startWith(leader bool, base bizfly.Config, create bool) *replica {
 	active.OnChange(func(o *options.Options) { r.tuned <- o })
 	tuned := tuning.NewDefaultProvider(tuning.Options{Reader: kubeClient, Settings: active})
 	r.controller = providerconfig.NewController(clock.RealClock{}, kubeClient, events.Recorder(r.recorder), settings, tuned,
-		zone.NewDefaultProvider(r.catalog, zone.Config{}), create, elected)
+		zone.NewDefaultProvider(r.catalog, zone.Config{}), create, elected, foreign...)
 	return r
 }
 
@@ -376,6 +373,20 @@ var _ = Describe("ProviderConfig", func() {
 		Expect(err).ToNot(HaveOccurred())
 		process.look()
 		Expect(condition(status.ConditionReady).IsTrue()).To(BeTrue())
+	})
+
+	It("should report an older provider once for each start, also while it waits for the lease that the older one may hold", func() {
+		process.look()
+		foreign = []string{"karpenter-x_y holds the Lease"}
+		DeferCleanup(func() { foreign = nil })
+		for _, leader := range []bool{false, true} {
+			replica := start(leader, environment())
+			replica.look()
+			replica.look()
+			Expect(replica.recorder.Calls(bizflyevents.ReasonForeignProvider)).To(Equal(1))
+			Expect(replica.recorder.Events()).To(ContainElement(And(HaveField("InvolvedObject", HaveField("Name", v1alpha1.ProviderConfigName)),
+				HaveField("Message", ContainSubstring("karpenter-x_y holds the Lease")))))
+		}
 	})
 
 	DescribeTable("should refuse at once what cannot be right",

@@ -205,7 +205,7 @@ func (p *DefaultProvider) read(ctx context.Context, node corev1.Node) (*Values, 
 	if err != nil {
 		return nil, fmt.Errorf("reading server %s: %w", id, err)
 	}
-	if metadata[v1alpha1.MetadataManaged] != "" {
+	if lo.CoalesceOrEmpty(metadata[v1alpha1.MetadataManaged], metadata[v1alpha1.LegacyMetadataManaged]) != "" {
 		return nil, errors.New("its server was made by Karpenter")
 	}
 	return &Values{

@@ -27,6 +27,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
@@ -49,10 +51,7 @@ var (
 	kube client.Client
 )
 
-func TestBKE(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "BKE")
-}
+func TestBKE(t *testing.T) { suite.Run(t, "BKE") }
 
 var _ = BeforeSuite(func() {
 	env := &envtest.Environment{BinaryAssetsDirectory: cmp.Or(os.Getenv("KUBEBUILDER_ASSETS"), filepath.Join("..", "..", "..", ".cache", "controlplane", "bin"))}
@@ -158,9 +157,11 @@ var _ = Describe("The values with which nodes join BKE", func() {
 	})
 	It("should not be learned from a node of Karpenter's", func() {
 		node("mine", map[string]string{"bke.bizflycloud.vn/node-id": "x", "karpenter.sh/nodepool": "general"}, metadata())
-		node("mine-too", pool("y"), metadata("karpenter-managed", "true"))
+		node("mine-too", pool("y"), metadata("bizfly-karpenter-managed", "true"))
+		node("older", pool("y"), metadata("karpenter-managed", "true"))
 		_, err := provider().Values(ctx)
-		Expect(err).To(MatchError(And(ContainSubstring("node mine-too: its server was made by Karpenter"), Not(ContainSubstring("node mine:")))))
+		Expect(err).To(MatchError(And(ContainSubstring("node mine-too: its server was made by Karpenter"),
+			ContainSubstring("node older: its server was made by Karpenter"), Not(ContainSubstring("node mine:")))))
 	})
 	DescribeTable("should be refused where they are not consistent, without the token", func(set func(), changes []string, says string) {
 		set()

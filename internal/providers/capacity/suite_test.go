@@ -19,11 +19,7 @@ package capacity_test
 import (
 	"testing"
 
-	. "github.com/onsi/ginkgo/v2"
-	. "github.com/onsi/gomega"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 )
 
-func TestCapacity(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Capacity")
-}
+func TestCapacity(t *testing.T) { suite.Run(t, "Capacity") }

@@ -19,11 +19,7 @@ package catalog_test
 import (
 	"testing"
 
-	. "github.com/onsi/ginkgo/v2"
-	. "github.com/onsi/gomega"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 )
 
-func TestCatalog(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Catalog")
-}
+func TestCatalog(t *testing.T) { suite.Run(t, "Catalog") }

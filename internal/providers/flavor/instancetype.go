@@ -43,19 +43,23 @@ type built struct {
 	// estimate and report are what its size was made from, for making it anew when its nodes turn out to have another.
 	estimate estimate
 	report   Report
+	// source says where its price comes from.
+	source pricing.Source
 }
 
 // build makes the instance type of a flavor: usable are the zones in which the NodeClass may launch it, used are zones
 // in which claims run on it.
 func (p *DefaultProvider) build(c *class, f *facts, usable, used []string) *built {
-	price, priced := p.pricing.Price(pricing.Item{
+	item := pricing.Item{
 		Category: f.category, Generation: f.generation, CPU: f.cpu, MemoryMiB: f.memoryMiB,
 		GPUName: f.gpuName, GPUCount: f.gpuCount, DiskGiB: c.root.GiB, DiskType: c.root.Type, DataDisks: c.data,
 		BillingPlan: c.billingPlan, NetworkPlan: c.networkPlan,
-	})
+	}
+	price, priced := p.pricing.Price(item)
 	reservations := p.bootstrap.Reservations(c.nodeClass, f.cpu, f.memoryMiB, c.root.GiB)
 	nodeClassKey := capacity.NodeClassKey(c.nodeClass)
 	b := &built{
+		source: p.pricing.Source(item),
 		report: p.lessons.load().byKey[learnedKey{c.profile, f.name}].believed,
 		estimate: estimate{
 			capacities: p.capacities(c, f, reservations.MaxPods), memoryMiB: f.memoryMiB, rootDiskGiB: c.root.GiB, reservations: reservations,
@@ -113,7 +117,7 @@ func (p *DefaultProvider) reassess(b *built) *built {
 	if offerings == nil {
 		return b
 	}
-	return p.finished(&built{keys: b.keys, sellable: b.sellable, estimate: b.estimate, report: b.report, InstanceType: &cloudprovider.InstanceType{
+	return p.finished(&built{keys: b.keys, sellable: b.sellable, estimate: b.estimate, report: b.report, source: b.source, InstanceType: &cloudprovider.InstanceType{
 		Name: b.Name, Requirements: b.Requirements, Offerings: offerings, Capacity: b.Capacity, Overhead: b.Overhead,
 		VolumeAttachmentLimits: b.VolumeAttachmentLimits,
 	}})
@@ -159,7 +163,7 @@ func label(key string, values ...string) *scheduling.Requirement {
 func (p *DefaultProvider) capacities(c *class, f *facts, maxPods int32) corev1.ResourceList {
 	capacities := corev1.ResourceList{
 		corev1.ResourceCPU:              *resource.NewQuantity(int64(f.cpu), resource.DecimalSI),
-		corev1.ResourceMemory:           *resource.NewQuantity(int64(float64(f.memoryMiB)*(100-p.options.Load().MemoryOverheadPercent)/100)*mib, resource.BinarySI),
+		corev1.ResourceMemory:           *resource.NewQuantity(int64(float64(f.memoryMiB)*(100-100*p.options.Load().MemoryOverheadPercent)/100)*mib, resource.BinarySI),
 		corev1.ResourcePods:             *resource.NewQuantity(int64(maxPods), resource.DecimalSI),
 		corev1.ResourceEphemeralStorage: *resource.NewQuantity(fileSystem(c.root.GiB), resource.BinarySI),
 	}

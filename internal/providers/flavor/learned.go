@@ -372,7 +372,7 @@ func (p *DefaultProvider) resized(b *built, profile string) *built {
 		return b
 	}
 	capacities, kept := p.size(b.estimate, report)
-	return p.finished(&built{keys: b.keys, sellable: b.sellable, estimate: b.estimate, report: report, InstanceType: &cloudprovider.InstanceType{
+	return p.finished(&built{keys: b.keys, sellable: b.sellable, estimate: b.estimate, report: report, source: b.source, InstanceType: &cloudprovider.InstanceType{
 		Name: b.Name, Requirements: b.Requirements, Offerings: b.Offerings, Capacity: capacities, Overhead: kept,
 		VolumeAttachmentLimits: b.VolumeAttachmentLimits,
 	}})

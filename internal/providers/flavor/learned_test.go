@@ -181,9 +181,9 @@ var _ = Describe("The size of nodes", func() {
 	})
 	It("should leave out the operator's overhead where that is more than the default, whatever nodes report", func(ctx context.Context) {
 		sees(ctx, "a", "3936Mi")
-		r.tune(func(o *options.Options) { o.MemoryOverheadPercent = 25 })
+		r.tune(func(o *options.Options) { o.MemoryOverheadPercent = 0.25 })
 		Expect(memory(ctx)).To(Equal("3Gi"))
-		r.tune(func(o *options.Options) { o.MemoryOverheadPercent = 2 })
+		r.tune(func(o *options.Options) { o.MemoryOverheadPercent = 0.02 })
 		Expect(memory(ctx)).To(Equal("3936Mi"))
 	})
 	It("should leave out what the operator says that the worker image reserves, before and after nodes report", func(ctx context.Context) {

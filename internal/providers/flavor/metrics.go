@@ -21,27 +21,39 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/samber/lo"
+	"k8s.io/apimachinery/pkg/util/sets"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
 // observed is the provider whose offerings are reported: a process has one, tests the one made last.
 var observed atomic.Pointer[DefaultProvider]
 
-// The offerings that NodeClasses have, sold out or not.
+// The metrics that providers of Karpenter share have the names and labels of the AWS provider's. The NodeClass is one label
+// more where it decides about the value: prices are those of its disks and plans.
 var (
 	priceDesc = prometheus.NewDesc(
-		"karpenter_bizfly_offering_price_vnd_per_hour",
-		"Estimated price of one server of the flavor in the zone, with the root disk and plans of the NodeClass, in VND per hour. By nodeclass, flavor, zone and capacity_type.",
-		[]string{"nodeclass", "flavor", "zone", "capacity_type"}, nil,
+		"karpenter_cloudprovider_instance_type_offering_price_estimate",
+		"Estimated price of one server of the instance type in the zone, with the disks and plans of the NodeClass, in VND per hour.",
+		[]string{"nodeclass", "instance_type", "zone", "capacity_type", "source"}, nil,
 	)
 	availableDesc = prometheus.NewDesc(
-		"karpenter_bizfly_offering_available",
-		"1 while the flavor can be launched in the zone as far as catalog, NodeClass and recent launches tell, else 0. By nodeclass, flavor, zone and capacity_type.",
-		[]string{"nodeclass", "flavor", "zone", "capacity_type"}, nil,
+		"karpenter_cloudprovider_instance_type_offering_available",
+		"1 while the instance type can be launched in the zone according to the catalog, the NodeClass and recent launches, else 0.",
+		[]string{"nodeclass", "instance_type", "zone", "capacity_type"}, nil,
+	)
+	cpuDesc = prometheus.NewDesc(
+		"karpenter_cloudprovider_instance_type_cpu_cores",
+		"vCPUs of the instance type.",
+		[]string{"instance_type"}, nil,
+	)
+	memoryDesc = prometheus.NewDesc(
+		"karpenter_cloudprovider_instance_type_memory_bytes",
+		"Memory of the instance type as its flavor states it, in bytes; its nodes see a few percent less.",
+		[]string{"instance_type"}, nil,
 	)
 	typesDesc = prometheus.NewDesc(
 		"karpenter_bizfly_instance_types",
-		"Instance types that the NodeClass can use, sold out or not, and those that its nodes run on. By nodeclass.",
+		"Instance types that the NodeClass can use, available or not, and those that its nodes run on. By nodeclass.",
 		[]string{"nodeclass"}, nil,
 	)
 )
@@ -55,6 +67,8 @@ type offeringCollector struct{}
 func (offeringCollector) Describe(descs chan<- *prometheus.Desc) {
 	descs <- priceDesc
 	descs <- availableDesc
+	descs <- cpuDesc
+	descs <- memoryDesc
 	descs <- typesDesc
 }
 
@@ -71,14 +85,21 @@ func (offeringCollector) Collect(metrics chan<- prometheus.Metric) {
 			newest[e.nodeClass] = e
 		}
 	}
+	sized := sets.New[string]()
 	for nodeClass, e := range newest {
 		metrics <- prometheus.MustNewConstMetric(typesDesc, prometheus.GaugeValue, float64(len(e.types)), nodeClass)
-		for _, instanceType := range e.types {
-			for _, offering := range instanceType.Offerings {
-				labels := []string{nodeClass, instanceType.Name, offering.Zone(), offering.CapacityType()}
-				metrics <- prometheus.MustNewConstMetric(priceDesc, prometheus.GaugeValue, offering.Price, labels...)
+		for _, b := range e.built {
+			for _, offering := range b.Offerings {
+				labels := []string{nodeClass, b.Name, offering.Zone(), offering.CapacityType()}
 				metrics <- prometheus.MustNewConstMetric(availableDesc, prometheus.GaugeValue, lo.Ternary(offering.Available, 1.0, 0), labels...)
+				metrics <- prometheus.MustNewConstMetric(priceDesc, prometheus.GaugeValue, offering.Price, append(labels, string(b.source))...)
 			}
+			if sized.Has(b.Name) {
+				continue
+			}
+			sized.Insert(b.Name)
+			metrics <- prometheus.MustNewConstMetric(cpuDesc, prometheus.GaugeValue, b.Capacity.Cpu().AsApproximateFloat64(), b.Name)
+			metrics <- prometheus.MustNewConstMetric(memoryDesc, prometheus.GaugeValue, float64(b.estimate.memoryMiB)*mib, b.Name)
 		}
 	}
 }

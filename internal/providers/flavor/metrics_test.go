@@ -27,7 +27,9 @@ import (
 	"github.com/samber/lo"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
 )
 
 var _ = Describe("The metrics of offerings", func() {
@@ -42,8 +44,7 @@ var _ = Describe("The metrics of offerings", func() {
 		reported := map[[2]string]float64{}
 		for _, metric := range family.GetMetric() {
 			labels := lo.SliceToMap(metric.GetLabel(), func(l *dto.LabelPair) (string, string) { return l.GetName(), l.GetValue() })
-			Expect(labels).To(HaveKeyWithValue("nodeclass", "default"))
-			reported[[2]string{labels["flavor"], labels["zone"]}] = metric.GetGauge().GetValue()
+			reported[[2]string{labels["instance_type"], labels["zone"]}] = metric.GetGauge().GetValue()
 		}
 		return reported
 	}
@@ -63,13 +64,44 @@ var _ = Describe("The metrics of offerings", func() {
 			}
 		}
 		Expect(expected).NotTo(BeEmpty())
-		Expect(gathered("karpenter_bizfly_offering_price_vnd_per_hour")).To(Equal(expected))
+		Expect(gathered("karpenter_cloudprovider_instance_type_offering_price_estimate")).To(Equal(expected))
 		Expect(gathered("karpenter_bizfly_instance_types")).To(Equal(map[[2]string]float64{{"", ""}: 3}))
 	})
-	It("should report what is sold out", func(ctx context.Context) {
+	It("should report what is unavailable", func(ctx context.Context) {
 		r := newRoom(newHandmade(newFlavor("p2.2c_4g")), env.Client)
 		r.marks.MarkUnavailable(ctx, capacity.Offering{Zone: "HN2"}, capacity.ReasonInsufficientCapacity, time.Minute)
 		r.list(ctx, newNodeClass("HN1", "HN2"))
-		Expect(gathered("karpenter_bizfly_offering_available")).To(Equal(map[[2]string]float64{{"p2.2c_4g", "HN1"}: 1, {"p2.2c_4g", "HN2"}: 0}))
+		Expect(gathered("karpenter_cloudprovider_instance_type_offering_available")).To(Equal(map[[2]string]float64{{"p2.2c_4g", "HN1"}: 1, {"p2.2c_4g", "HN2"}: 0}))
+	})
+	It("should report the size of an instance type once, as its flavor states it, however many NodeClasses use it", func(ctx context.Context) {
+		r := newRoom(newHandmade(newFlavor("p2.2c_4g")), env.Client)
+		other := newNodeClass("HN1")
+		other.Name = "other"
+		r.list(ctx, newNodeClass("HN1", "HN2"))
+		r.list(ctx, other)
+		Expect(gathered("karpenter_cloudprovider_instance_type_cpu_cores")).To(Equal(map[[2]string]float64{{"p2.2c_4g", ""}: 2}))
+		Expect(gathered("karpenter_cloudprovider_instance_type_memory_bytes")).To(Equal(map[[2]string]float64{{"p2.2c_4g", ""}: 4 << 30}))
+	})
+	It("should say where a price comes from, by the least certain number in it", func(ctx context.Context) {
+		sources := func() []string {
+			GinkgoHelper()
+			families, err := crmetrics.Registry.Gather()
+			Expect(err).NotTo(HaveOccurred())
+			family, _ := lo.Find(families, func(f *dto.MetricFamily) bool {
+				return f.GetName() == "karpenter_cloudprovider_instance_type_offering_price_estimate"
+			})
+			return lo.FlatMap(family.GetMetric(), func(m *dto.Metric, _ int) []string {
+				return lo.FilterMap(m.GetLabel(), func(l *dto.LabelPair, _ int) (string, bool) { return l.GetValue(), l.GetName() == "source" })
+			})
+		}
+		r := newRoom(newHandmade(newFlavor("p2.2c_4g")), env.Client)
+		r.list(ctx, newNodeClass("HN1"))
+		Expect(sources()).To(ConsistOf("assumed"), "the price of SSD is assumed")
+		r.tune(func(o *options.Options) { o.Prices = lo.Must(pricing.ParseTable([]byte("disks: {SSD: 4}"))) })
+		r.list(ctx, newNodeClass("HN1"))
+		Expect(sources()).To(ConsistOf("derived"))
+		r.marks.MarkUnavailable(ctx, capacity.Offering{Zone: "HN1"}, capacity.ReasonInsufficientCapacity, time.Minute)
+		r.list(ctx, newNodeClass("HN1"))
+		Expect(sources()).To(ConsistOf("derived"), "whether it is available changes nothing about it")
 	})
 })

@@ -55,11 +55,11 @@ var _ = Describe("A configuration that changes", func() {
 
 	It("should show at the next look, and nothing be made anew when it is the same", func(ctx context.Context) {
 		first := r.list(ctx, nodeClass)[name]
-		r.tune(func(o *options.Options) { o.MemoryOverheadPercent = 25 })
+		r.tune(func(o *options.Options) { o.MemoryOverheadPercent = 0.25 })
 		second := r.list(ctx, nodeClass)[name]
 		Expect(second.Capacity.Memory().Value()).To(BeEquivalentTo(3072 << 20))
 		Expect(first.Capacity.Memory().Value()).To(BeNumerically(">", 3072<<20), "what was handed out is never edited")
-		r.tune(func(o *options.Options) { o.MemoryOverheadPercent = 25 })
+		r.tune(func(o *options.Options) { o.MemoryOverheadPercent = 0.25 })
 		Expect(r.list(ctx, nodeClass)[name]).To(BeIdenticalTo(second))
 	})
 	It("should take a hidden flavor out, and bring it back", func(ctx context.Context) {

@@ -24,6 +24,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	"github.com/bizflycloud/gobizfly"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -48,10 +50,7 @@ var (
 	provider  *image.DefaultProvider
 )
 
-func TestImage(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Image")
-}
+func TestImage(t *testing.T) { suite.Run(t, "Image") }
 
 var _ = BeforeEach(func() {
 	sold = cloud.DefaultCatalog()

@@ -34,7 +34,7 @@ var createdFormats = []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999"}
 
 // convert makes an Instance of a server that is ours.
 func convert(server *gobizfly.Server) *Instance {
-	attempt, err := strconv.Atoi(server.Metadata[v1alpha1.MetadataAttempt])
+	attempt, err := strconv.Atoi(v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataAttempt))
 	if err != nil {
 		attempt = 0
 	}
@@ -47,14 +47,14 @@ func convert(server *gobizfly.Server) *Instance {
 		Zone:         lo.CoalesceOrEmpty(server.AvailabilityZone, server.ZoneName),
 		BillingPlan:  lo.CoalesceOrEmpty(server.BillingPlan, server.Metadata["billing_plan"]),
 		NetworkPlan:  lo.CoalesceOrEmpty(server.NetworkPlan, server.Metadata["network_plan"]),
-		ImageID:      server.Metadata[v1alpha1.MetadataImage],
-		UserDataHash: server.Metadata[v1alpha1.MetadataUserDataHash],
+		ImageID:      v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataImage),
+		UserDataHash: v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataUserDataHash),
 		DataDisks:    dataDisks,
-		ClusterUID:   server.Metadata[v1alpha1.MetadataClusterUID],
-		NodeClaim:    server.Metadata[v1alpha1.MetadataNodeClaim],
-		NodeClaimUID: server.Metadata[v1alpha1.MetadataNodeClaimUID],
-		NodePool:     server.Metadata[v1alpha1.MetadataNodePool],
-		NodeClass:    server.Metadata[v1alpha1.MetadataNodeClass],
+		ClusterUID:   v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataClusterUID),
+		NodeClaim:    v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataNodeClaim),
+		NodeClaimUID: v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataNodeClaimUID),
+		NodePool:     v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataNodePool),
+		NodeClass:    v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataNodeClass),
 		Attempt:      attempt,
 		CreatedAt:    created(server),
 		UpdatedAt:    server.UpdatedAt,

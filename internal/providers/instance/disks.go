@@ -86,7 +86,7 @@ func MediumOf(text string) v1alpha1.DiskMedium {
 
 // dataDisksOf returns how many data disks a server was ordered with, and false where that was not written down.
 func dataDisksOf(server *gobizfly.Server) (int, bool) {
-	count, err := strconv.Atoi(server.Metadata[v1alpha1.MetadataDataDisks])
+	count, err := strconv.Atoi(v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataDataDisks))
 	return count, err == nil && count >= 0
 }
 

@@ -85,23 +85,23 @@ var _ = Describe("Launch", func() {
 		Entry("the user's metadata", "metadata/team", is("payments"), func(r *instance.LaunchRequest) {
 			r.NodeClass.Spec.Tags = map[string]string{"team": "payments"}
 		}),
-		Entry("the managed mark", "metadata/karpenter-managed", is("true")),
-		Entry("the cluster's name", "metadata/karpenter-cluster-name", is(clusterName)),
-		Entry("the cluster's UID", "metadata/karpenter-cluster-uid", is(clusterUID)),
-		Entry("the claim's name", "metadata/karpenter-nodeclaim", is(claimName)),
-		Entry("the claim's UID", "metadata/karpenter-nodeclaim-uid", is(claimUID)),
-		Entry("the attempt", "metadata/karpenter-attempt", is("3"), func(r *instance.LaunchRequest) { r.Attempt = 3 }),
-		Entry("the NodePool", "metadata/karpenter-nodepool", is("default")),
-		Entry("the NodeClass", "metadata/karpenter-nodeclass", is("default")),
-		Entry("the image's id", "metadata/karpenter-image", func(w *world) any { return w.nodeClass().Status.Image().ID }),
-		Entry("our metadata over the user's", "metadata/karpenter-cluster-uid", is(clusterUID), func(r *instance.LaunchRequest) {
+		Entry("the managed mark", "metadata/bizfly-karpenter-managed", is("true")),
+		Entry("the cluster's name", "metadata/bizfly-karpenter-cluster-name", is(clusterName)),
+		Entry("the cluster's UID", "metadata/bizfly-karpenter-cluster-uid", is(clusterUID)),
+		Entry("the claim's name", "metadata/bizfly-karpenter-nodeclaim", is(claimName)),
+		Entry("the claim's UID", "metadata/bizfly-karpenter-nodeclaim-uid", is(claimUID)),
+		Entry("the attempt", "metadata/bizfly-karpenter-attempt", is("3"), func(r *instance.LaunchRequest) { r.Attempt = 3 }),
+		Entry("the NodePool", "metadata/bizfly-karpenter-nodepool", is("default")),
+		Entry("the NodeClass", "metadata/bizfly-karpenter-nodeclass", is("default")),
+		Entry("the image's id", "metadata/bizfly-karpenter-image", func(w *world) any { return w.nodeClass().Status.Image().ID }),
+		Entry("our metadata over the user's", "metadata/bizfly-karpenter-cluster-uid", is(clusterUID), func(r *instance.LaunchRequest) {
 			r.NodeClass.Spec.Tags = map[string]string{v1alpha1.MetadataClusterUID: "stolen"}
 		}),
 		Entry("the bootstrap's metadata over the user's", "metadata/bke_cluster_id", func(w *world) any { return w.box.BKE().ClusterUID },
 			func(r *instance.LaunchRequest) {
 				r.NodeClass.Spec.Tags = map[string]string{"bke_cluster_id": "stolen"}
 			}),
-		Entry("values cut to 255 bytes", "metadata/karpenter-nodepool", is(strings.Repeat("é", 127)), func(r *instance.LaunchRequest) {
+		Entry("values cut to 255 bytes", "metadata/bizfly-karpenter-nodepool", is(strings.Repeat("é", 127)), func(r *instance.LaunchRequest) {
 			r.NodePool = strings.Repeat("é", 300)
 		}),
 	)

@@ -80,14 +80,14 @@ func bounded(value string) string {
 
 // ours says whether the server is this cluster's. Names prove nothing: two clusters may have the same.
 func (p *DefaultProvider) ours(server *gobizfly.Server) bool {
-	return p.config.ClusterUID != "" && server.Metadata[v1alpha1.MetadataClusterUID] == p.config.ClusterUID
+	return p.config.ClusterUID != "" && v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataClusterUID) == p.config.ClusterUID
 }
 
 // builtFor says whether the server is the one that this very order made.
 func (p *DefaultProvider) builtFor(server *gobizfly.Server, nodeClaimUID string, intent Intent) bool {
 	return p.ours(server) &&
-		server.Metadata[v1alpha1.MetadataNodeClaimUID] == nodeClaimUID &&
-		server.Metadata[v1alpha1.MetadataAttempt] == strconv.Itoa(intent.Attempt) &&
+		v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataNodeClaimUID) == nodeClaimUID &&
+		v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataAttempt) == strconv.Itoa(intent.Attempt) &&
 		server.Name == intent.Name
 }
 

@@ -122,11 +122,11 @@ func namePrefix(nodeClaimName string, suffixLength int) string {
 // orderedName is the name under which a server was launched, which is what its disks were named after, whatever somebody
 // has renamed it to since.
 func (p *DefaultProvider) orderedName(server *gobizfly.Server) string {
-	if name := server.Metadata[v1alpha1.MetadataName]; p.proven(name) {
+	if name := v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataName); p.proven(name) {
 		return name
 	}
-	attempt, err := strconv.Atoi(server.Metadata[v1alpha1.MetadataAttempt])
-	claim, uid := server.Metadata[v1alpha1.MetadataNodeClaim], server.Metadata[v1alpha1.MetadataNodeClaimUID]
+	attempt, err := strconv.Atoi(v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataAttempt))
+	claim, uid := v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataNodeClaim), v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataNodeClaimUID)
 	if p.proven(server.Name) || err != nil || claim == "" || uid == "" {
 		return server.Name
 	}

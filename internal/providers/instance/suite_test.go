@@ -26,6 +26,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/patrickmn/go-cache"
@@ -72,10 +74,7 @@ var _ = BeforeSuite(func() { log.SetLogger(zap.New(zap.WriteTo(GinkgoWriter))) }
 
 var _ = AfterSuite(func() { closing.Wait() })
 
-func TestInstance(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Instance")
-}
+func TestInstance(t *testing.T) { suite.Run(t, "Instance") }
 
 // world is a cloud with a real client and one cluster's provider.
 type world struct {
@@ -109,7 +108,7 @@ func (p *protectedVolumes) read(context.Context) (sets.Set[string], error) {
 // times are the settings of a world, changed.
 func times(change func(*options.Options)) *options.Store {
 	return unit.Settings(func(o *options.Options) {
-		o.ServerIDWait, o.ServerPollInterval = 20*time.Second, 10*time.Millisecond
+		o.ServerIDWait, o.ServerPollInterval = suite.Patience, 10*time.Millisecond
 		change(o)
 	})
 }

@@ -25,6 +25,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -45,10 +47,7 @@ var (
 	kube   client.Client
 )
 
-func TestJoinToken(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "JoinToken")
-}
+func TestJoinToken(t *testing.T) { suite.Run(t, "JoinToken") }
 
 var _ = BeforeSuite(func() {
 	env := &envtest.Environment{BinaryAssetsDirectory: cmp.Or(os.Getenv("KUBEBUILDER_ASSETS"), filepath.Join("..", "..", "..", ".cache", "controlplane", "bin"))}

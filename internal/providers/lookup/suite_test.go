@@ -22,6 +22,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/patrickmn/go-cache"
@@ -30,10 +32,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
 )
 
-func TestLookup(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Lookup")
-}
+func TestLookup(t *testing.T) { suite.Run(t, "Lookup") }
 
 var _ = Describe("Cached", func() {
 	var (

@@ -23,6 +23,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/patrickmn/go-cache"
@@ -44,10 +46,7 @@ var (
 	provider *network.DefaultProvider
 )
 
-func TestNetwork(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Network")
-}
+func TestNetwork(t *testing.T) { suite.Run(t, "Network") }
 
 var _ = BeforeEach(func() {
 	sold, sandbox = cloud.DefaultCatalog(), nil

@@ -55,11 +55,31 @@ type Disk struct {
 	Type v1alpha1.DiskMedium
 }
 
+// Source says where a number of the price table comes from.
+type Source string
+
+// The sources of numbers.
+const (
+	// SourceConfigured is a number that the user gave, for example from an invoice.
+	SourceConfigured Source = "configured"
+	// SourcePublished is a number that BizFly Cloud publishes.
+	SourcePublished Source = "published"
+	// SourceDerived is a number computed from published ones.
+	SourceDerived Source = "derived"
+	// SourceAssumed is a number that this project chose.
+	SourceAssumed Source = "assumed"
+)
+
+// Sources are all sources, the most certain first.
+var Sources = []Source{SourceConfigured, SourcePublished, SourceDerived, SourceAssumed}
+
 // Provider prices items.
 type Provider interface {
 	// Price returns VND per hour, always above 0 and strictly growing with CPU, memory, GPUs and disk; false when the
 	// table knows no price for the item.
 	Price(item Item) (vndPerHour float64, ok bool)
+	// Source returns the least certain source of the numbers that the price of the item is made of.
+	Source(item Item) Source
 	// SeqNum changes whenever a price may have changed.
 	SeqNum() uint64
 }
@@ -75,6 +95,9 @@ func NewDefaultProvider(table func() *Table) *DefaultProvider { return &DefaultP
 
 // Price returns VND per hour.
 func (p *DefaultProvider) Price(item Item) (float64, bool) { return p.table().price(item) }
+
+// Source returns the least certain source of the item's price.
+func (p *DefaultProvider) Source(item Item) Source { return p.table().sourceOf(item) }
 
 // SeqNum is different for each parsed table.
 func (p *DefaultProvider) SeqNum() uint64 { return p.table().seq }

@@ -18,6 +18,9 @@ package pricing_test
 
 import (
 	"os"
+	"regexp"
+	"strconv"
+	"strings"
 
 	"math/rand/v2"
 	"slices"
@@ -151,21 +154,76 @@ var _ = Describe("Pricing", func() {
 		Expect(price(base)).To(Equal(30.0))
 		Expect(price(with(func(i *pricing.Item) { i.Generation = "4a" }))).To(Equal(60.0))
 	})
-	DescribeTable("should refuse a table that would break comparison, naming the field",
+	It("should take from the built-in table what another one does not give", func() {
+		table := lo.Must(pricing.ParseTable([]byte("categories: {premium: {cpu: 400}}\ngpus: {b200: 200000}\ndisks: {SSD: 4}")))
+		builtIn := pricing.DefaultTable()
+		Expect(table.Categories).To(Equal(lo.Assign(builtIn.Categories, map[string]pricing.ComputeRates{
+			"premium": {CPU: 400, MemoryGiB: builtIn.Categories["premium"].MemoryGiB},
+		})))
+		Expect(table.GPUs).To(Equal(lo.Assign(builtIn.GPUs, map[string]float64{"b200": 200000})))
+		Expect(table.Disks).To(Equal(map[v1alpha1.DiskMedium]float64{v1alpha1.DiskMediumSSD: 4, v1alpha1.DiskMediumHDD: builtIn.Disks[v1alpha1.DiskMediumHDD]}))
+		Expect(table.BillingPlans).To(Equal(builtIn.BillingPlans))
+		Expect(builtIn.Categories["premium"].CPU).To(Equal(412.5), "the built-in table is shared")
+	})
+	DescribeTable("should name the least certain source of the numbers in a price",
+		func(text string, change func(*pricing.Item), expected pricing.Source) {
+			if text != "" {
+				table := lo.Must(pricing.ParseTable([]byte(text)))
+				provider = pricing.NewDefaultProvider(func() *pricing.Table { return table })
+			}
+			Expect(provider.Source(with(change))).To(Equal(expected))
+		},
+		Entry("premium, which is derived", "", func(*pricing.Item) {}, pricing.SourceDerived),
+		Entry("basic, which is assumed", "", func(i *pricing.Item) { i.Category = "basic" }, pricing.SourceAssumed),
+		Entry("another category", "", func(i *pricing.Item) { i.Category = "quantum" }, pricing.SourceAssumed),
+		Entry("an HDD, which is derived", "", func(i *pricing.Item) { i.DiskGiB, i.DiskType = 40, v1alpha1.DiskMediumHDD }, pricing.SourceDerived),
+		Entry("an SSD, which is assumed", "", func(i *pricing.Item) { i.DiskGiB = 40 }, pricing.SourceAssumed),
+		Entry("a data disk", "", func(i *pricing.Item) { i.DataDisks = []pricing.Disk{{GiB: 10, Type: v1alpha1.DiskMediumSSD}} }, pricing.SourceAssumed),
+		Entry("a GPU", "", func(i *pricing.Item) { i.GPUCount = 1 }, pricing.SourceAssumed),
+		Entry("a configured SSD on a derived category", "disks: {SSD: 4}", func(i *pricing.Item) { i.DiskGiB = 40 }, pricing.SourceDerived),
+		Entry("half a configured category", "categories: {basic: {cpu: 1}}", func(i *pricing.Item) { i.Category = "basic" }, pricing.SourceAssumed),
+		Entry("all of it configured", "categories: {basic: {cpu: 1, memoryGiB: 1}}\nsources: {billingPlans: configured}",
+			func(i *pricing.Item) { i.Category = "basic" }, pricing.SourceConfigured),
+		Entry("a number confirmed by a source of the user's", "sources: {disks: published}", func(i *pricing.Item) { i.DiskGiB = 40 }, pricing.SourceDerived),
+		Entry("a number with a source of the user's", "categories: {basic: {cpu: 1, memoryGiB: 1}}\nsources: {categories.basic: published, billingPlans: published}",
+			func(i *pricing.Item) { i.Category = "basic" }, pricing.SourcePublished),
+		Entry("an assumed factor of the generation", "generations: {'4a': 1.1}\nsources: {generations: assumed}",
+			func(i *pricing.Item) { i.Generation = "4a" }, pricing.SourceAssumed),
+		Entry("a surcharge", "networkPlans: {"+string(v1alpha1.NetworkPlanFreeBandwidth)+": 5}\nsources: {networkPlans: assumed}",
+			func(i *pricing.Item) { i.NetworkPlan = v1alpha1.NetworkPlanFreeBandwidth }, pricing.SourceAssumed),
+	)
+	It("should show the prices and sources that docs/pricing.md lists", func() {
+		page := string(lo.Must(os.ReadFile("../../../docs/pricing.md")))
+		rows := regexp.MustCompile(`(?m)^\| `+"`"+`\w+`+"`"+` \| (\d+) vCPU, (\d+) GiB \| (\d+) GiB (SSD|HDD) \| ([\d,.]+) \| (\w+) \| (\w+) \|$`).FindAllStringSubmatch(page, -1)
+		Expect(len(rows)).To(BeNumerically(">=", 6))
+		for _, row := range rows {
+			item := with(func(i *pricing.Item) {
+				i.CPU, i.MemoryMiB = lo.Must(strconv.Atoi(row[1])), 1024*lo.Must(strconv.Atoi(row[2]))
+				i.DiskGiB, i.DiskType, i.Category = lo.Must(strconv.Atoi(row[3])), v1alpha1.DiskMedium(row[4]), row[6]
+			})
+			Expect(price(item)).To(BeNumerically("~", lo.Must(strconv.ParseFloat(strings.ReplaceAll(row[5], ",", ""), 64)), 0.5), row[0])
+			Expect(provider.Source(item)).To(BeEquivalentTo(row[7]), row[0])
+		}
+	})
+	DescribeTable("should reject a table that would break comparison, naming the field",
 		func(text, message string) {
 			_, err := pricing.ParseTable([]byte(text))
 			Expect(err).To(MatchError(ContainSubstring(message)))
 		},
 		Entry("not YAML", "{", "parsing the price table"),
+		Entry("no table", "5", "parsing the price table"),
+		Entry("an empty table", "", "remove it to use the built-in one"),
 		Entry("a field that does not exist", "cpus: 1", `unknown field "cpus"`),
+		Entry("a field that does not exist inside", "categories: {basic: {gpu: 1}}", `unknown field "gpu"`),
 		Entry("a rate of 0", "categories: {basic: {cpu: 0, memoryGiB: 1}}", "categories.basic.cpu is 0"),
+		Entry("half a category that the built-in table does not know", "categories: {quantum: {cpu: 1}}", "categories.quantum.memoryGiB is 0"),
 		Entry("a rate that is no number", "categories: {basic: {cpu: 1, memoryGiB: .nan}}", "NaN"),
+		Entry("text in place of a section", "categories: many", "categories"),
 		Entry("a negative factor", "generations: {'4a': -1}", "generations.4a is -1"),
 		Entry("a free GPU", "gpus: {a30: 0}", "gpus.a30 is 0"),
-		Entry("a missing medium", "disks: {SSD: 1}", "disks.HDD is 0"),
-		Entry("a missing plan", "billingPlans: {OnDemand: {compute: 1, disk: 1}}", "billingPlans.SavingPlan.compute is 0"),
-		Entry("a negative surcharge", "networkPlans: {FreeBandwidth: -1}", "networkPlans.FreeBandwidth is -1"),
-		Entry("no price for other categories", "categories: {basic: {cpu: 1, memoryGiB: 1}}", "categories.default is missing"),
-		Entry("no price for other GPUs", "gpus: {a30: 1}", "gpus.default is missing"),
+		Entry("a free medium", "disks: {SSD: 0}", "disks.SSD is 0"),
+		Entry("a plan without a factor", "billingPlans: {"+string(v1alpha1.BillingPlanSavingPlan)+": {compute: 0}}", "billingPlans."+string(v1alpha1.BillingPlanSavingPlan)+".compute is 0"),
+		Entry("a negative surcharge", "networkPlans: {"+string(v1alpha1.NetworkPlanFreeBandwidth)+": -1}", "networkPlans."+string(v1alpha1.NetworkPlanFreeBandwidth)+" is -1"),
+		Entry("a source that does not exist", "sources: {disks: guessed}", `sources.disks is "guessed"`),
 	)
 })

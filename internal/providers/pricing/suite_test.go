@@ -19,11 +19,7 @@ package pricing_test
 import (
 	"testing"
 
-	. "github.com/onsi/ginkgo/v2"
-	. "github.com/onsi/gomega"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 )
 
-func TestPricing(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Pricing")
-}
+func TestPricing(t *testing.T) { suite.Run(t, "Pricing") }

@@ -56,6 +56,9 @@ type Table struct {
 	BillingPlans map[v1alpha1.BillingPlan]PlanFactors `json:"billingPlans"`
 	// NetworkPlans are surcharges per server.
 	NetworkPlans map[v1alpha1.NetworkPlan]float64 `json:"networkPlans"`
+	// Sources say where numbers come from, by their path, for example "categories.premium" or "disks.HDD". The longest
+	// path that leads to a number counts; a number without one is assumed.
+	Sources map[string]Source `json:"sources"`
 
 	seq uint64
 }
@@ -77,14 +80,64 @@ type PlanFactors struct {
 }
 
 // DefaultTable returns the embedded table. It panics when that is broken, which no build that passed its tests is.
-var DefaultTable = sync.OnceValue(func() *Table { return lo.Must(ParseTable(embedded)) })
+var DefaultTable = sync.OnceValue(func() *Table { return lo.Must(parse(embedded)) })
 
 // parsed numbers the tables, so that prices of different ones are told apart.
 var parsed atomic.Uint64
 
-// ParseTable reads a table from YAML and checks that every rate keeps prices above 0 and strictly growing. The error
-// names each field that is wrong.
+// ParseTable reads a table from YAML, takes every number that it does not give from the embedded table, and checks that
+// every rate keeps prices above 0 and strictly growing. A number that differs from the embedded one has the source
+// configured, unless the table gives a source for it. The error names each field that is wrong.
 func ParseTable(text []byte) (*Table, error) {
+	var builtIn, given map[string]any
+	if err := yaml.Unmarshal(text, &given); err != nil {
+		return nil, fmt.Errorf("parsing the price table: %w", err)
+	}
+	if len(given) == 0 {
+		return nil, errors.New("the price table is empty; remove it to use the built-in one")
+	}
+	if err := yaml.Unmarshal(embedded, &builtIn); err != nil {
+		return nil, fmt.Errorf("parsing the built-in price table: %w", err)
+	}
+	changed := map[string]any{}
+	merge(builtIn, given, "", changed)
+	changed = lo.OmitBy(changed, func(path string, _ any) bool {
+		return lo.SomeBy(lo.Keys(asMap(given["sources"])), func(of string) bool { return path == of || strings.HasPrefix(path, of+".") })
+	})
+	builtIn["sources"] = lo.Assign(asMap(builtIn["sources"]), changed)
+	merged, err := yaml.Marshal(builtIn)
+	if err != nil {
+		return nil, fmt.Errorf("merging the price table: %w", err)
+	}
+	return parse(merged)
+}
+
+// merge writes what is given over what is there, and the paths of the numbers that it changes into changed.
+func merge(into, given map[string]any, path string, changed map[string]any) {
+	for key, value := range given {
+		if inner, ok := value.(map[string]any); ok {
+			below := asMap(into[key])
+			merge(below, inner, path+key+".", changed)
+			into[key] = below
+			continue
+		}
+		if value != nil && value != into[key] && path != "" && path != "sources." {
+			changed[path+key] = SourceConfigured
+		}
+		if value != nil {
+			into[key] = value
+		}
+	}
+}
+
+func asMap(value any) map[string]any {
+	if known, ok := value.(map[string]any); ok {
+		return known
+	}
+	return map[string]any{}
+}
+
+func parse(text []byte) (*Table, error) {
 	table := &Table{}
 	if err := yaml.UnmarshalStrict(text, table); err != nil {
 		return nil, fmt.Errorf("parsing the price table: %w", err)
@@ -125,6 +178,11 @@ func (t *Table) validate() error {
 			errs = append(errs, fmt.Errorf("networkPlans.%s is %g, it must not be negative", plan, value))
 		}
 	}
+	for _, path := range slices.Sorted(maps.Keys(t.Sources)) {
+		if !slices.Contains(Sources, t.Sources[path]) {
+			errs = append(errs, fmt.Errorf("sources.%s is %q, use one of %q", path, t.Sources[path], Sources))
+		}
+	}
 	if !hasKey(t.Categories, fallback) {
 		errs = append(errs, errors.New("categories.default is missing, it prices categories that are not named"))
 	}
@@ -150,7 +208,7 @@ func (t *Table) price(item Item) (float64, bool) {
 	if factor, ok := t.Generations[item.Generation]; ok {
 		compute *= factor
 	}
-	compute += float64(item.GPUCount) * t.gpu(item.GPUName)
+	compute += float64(item.GPUCount) * t.GPUs[t.gpu(item.GPUName)]
 	return compute*plan.Compute + disks*plan.Disk + network, true
 }
 
@@ -166,16 +224,44 @@ func (t *Table) disks(all []Disk) (vndPerHour float64, ok bool) {
 	return vndPerHour, true
 }
 
-// gpu returns the rate of a model: that of the first word of its name which the table knows, so that "NVIDIA A30",
+// gpu returns the key of a model's rate: the first word of its name that the table knows, so that "NVIDIA A30",
 // "NVIDIA-A30" and "A30 24GB" are the same.
-func (t *Table) gpu(model string) float64 {
+func (t *Table) gpu(model string) string {
 	words := strings.FieldsFunc(strings.ToLower(model), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
-	for _, word := range words {
-		if rate, ok := t.GPUs[word]; ok && word != fallback {
-			return rate
+	word, _ := lo.Find(words, func(word string) bool { return word != fallback && hasKey(t.GPUs, word) })
+	return lo.CoalesceOrEmpty(word, fallback)
+}
+
+// sourceOf returns the least certain source of the numbers that the price of the item is made of.
+func (t *Table) sourceOf(item Item) Source {
+	category := "categories." + lo.Ternary(hasKey(t.Categories, item.Category), item.Category, fallback)
+	plan := "billingPlans." + string(item.BillingPlan)
+	used := []string{category + ".cpu", category + ".memoryGiB", plan + ".compute"}
+	if hasKey(t.Generations, item.Generation) {
+		used = append(used, "generations."+item.Generation)
+	}
+	if item.GPUCount > 0 {
+		used = append(used, "gpus."+t.gpu(item.GPUName))
+	}
+	for _, disk := range append(slices.Clone(item.DataDisks), Disk{GiB: item.DiskGiB, Type: item.DiskType}) {
+		if disk.GiB > 0 {
+			used = append(used, "disks."+string(disk.Type), plan+".disk")
 		}
 	}
-	return t.GPUs[fallback]
+	if t.NetworkPlans[item.NetworkPlan] != 0 {
+		used = append(used, "networkPlans."+string(item.NetworkPlan))
+	}
+	return Sources[slices.Max(lo.Map(used, func(path string, _ int) int { return slices.Index(Sources, t.source(path)) }))]
+}
+
+// source returns the source of one number.
+func (t *Table) source(path string) Source {
+	for ; path != ""; path = path[:max(strings.LastIndexByte(path, '.'), 0)] {
+		if source, ok := t.Sources[path]; ok {
+			return source
+		}
+	}
+	return SourceAssumed
 }
 
 func hasKey[V any](m map[string]V, key string) bool {

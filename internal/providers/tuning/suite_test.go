@@ -22,15 +22,12 @@ import (
 	"strings"
 	"testing"
 
-	. "github.com/onsi/ginkgo/v2"
-	. "github.com/onsi/gomega"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	"github.com/samber/lo"
 )
 
-func TestTuning(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Tuning")
-}
+func TestTuning(t *testing.T) { suite.Run(t, "Tuning") }
 
 // table is a price table in which a GPU of the newest kind costs this.
 func table(gpu float64) string {

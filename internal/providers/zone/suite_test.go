@@ -19,11 +19,7 @@ package zone_test
 import (
 	"testing"
 
-	. "github.com/onsi/ginkgo/v2"
-	. "github.com/onsi/gomega"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 )
 
-func TestZone(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Zone")
-}
+func TestZone(t *testing.T) { suite.Run(t, "Zone") }

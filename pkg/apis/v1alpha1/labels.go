@@ -17,6 +17,8 @@ limitations under the License.
 package v1alpha1
 
 import (
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -109,41 +111,69 @@ const (
 	ReasonServerIgnored = "Ignored"
 )
 
-// Metadata keys on servers. Nova's metadata keys are plain strings, so they carry no slash; a user's own metadata can
-// not overwrite any key with one of ReservedMetadataPrefixes.
+// LabelLaunchPrice is the estimated price of the server when it was launched, in VND per hour, rounded: on NodeClaims and Nodes,
+// for `kubectl get nodes -L`. No NodePool can require it.
+const LabelLaunchPrice = Group + "/launch-price-vnd-per-hour"
+
+// Metadata keys on servers. Nova's metadata keys are plain strings, so they carry no slash; a user's own metadata cannot
+// overwrite any key with one of ReservedMetadataPrefixes. The older provider of this cloud adopts and deletes servers that carry
+// "karpenter-managed", which is therefore never written.
 const (
 	// MetadataManaged marks every server of this provider ("true").
-	MetadataManaged = "karpenter-managed"
-	// MetadataClusterName is the cluster's name, for people.
-	MetadataClusterName = "karpenter-cluster-name"
+	MetadataManaged = "bizfly-karpenter-managed"
+	// MetadataClusterName is the cluster's name, for display.
+	MetadataClusterName = "bizfly-karpenter-cluster-name"
 	// MetadataClusterUID is the UID of the kube-system namespace: the identity of the cluster. Two clusters of one
 	// name in one project differ in it.
-	MetadataClusterUID = "karpenter-cluster-uid"
+	MetadataClusterUID = "bizfly-karpenter-cluster-uid"
 	// MetadataName is the name that the server was launched under, after which the cloud named its disks and interfaces: it
 	// outlives a renaming.
-	MetadataName = "karpenter-name"
-	// MetadataNodeClaim is the NodeClaim's name, for people.
-	MetadataNodeClaim = "karpenter-nodeclaim"
-	// MetadataNodeClaimUID is the NodeClaim's UID: the identity of the claim that the server serves.
-	MetadataNodeClaimUID = "karpenter-nodeclaim-uid"
-	// MetadataAttempt is the number of the launch attempt within the claim, from 1.
-	MetadataAttempt = "karpenter-attempt"
-	// MetadataNodePool is the NodePool's name, empty for a standalone claim.
-	MetadataNodePool = "karpenter-nodepool"
+	MetadataName = "bizfly-karpenter-name"
+	// MetadataNodeClaim is the NodeClaim's name, for display.
+	MetadataNodeClaim = "bizfly-karpenter-nodeclaim"
+	// MetadataNodeClaimUID is the NodeClaim's UID: the identity of the NodeClaim that the server serves.
+	MetadataNodeClaimUID = "bizfly-karpenter-nodeclaim-uid"
+	// MetadataAttempt is the number of the launch attempt within the NodeClaim, from 1.
+	MetadataAttempt = "bizfly-karpenter-attempt"
+	// MetadataNodePool is the NodePool's name, empty for a standalone NodeClaim.
+	MetadataNodePool = "bizfly-karpenter-nodepool"
 	// MetadataNodeClass is the BizflyNodeClass's name.
-	MetadataNodeClass = "karpenter-nodeclass"
-	// MetadataImage is the id of the image that the server was made from, which the API does not report.
-	MetadataImage = "karpenter-image"
-	// MetadataDataDisks is how many data disks the server was ordered with: the evidence that disks which the cloud named
-	// after it are its own.
-	MetadataDataDisks = "karpenter-data-disks"
+	MetadataNodeClass = "bizfly-karpenter-nodeclass"
+	// MetadataImage is the id of the image that the server was created from, which the API does not report.
+	MetadataImage = "bizfly-karpenter-image"
+	// MetadataDataDisks is the number of data disks in the server's create request: the evidence that disks which the cloud
+	// named after it are its own.
+	MetadataDataDisks = "bizfly-karpenter-data-disks"
 	// MetadataUserDataHash is the hash of the user data templates that the server was launched with, empty without any.
-	MetadataUserDataHash = "karpenter-user-data-hash"
+	MetadataUserDataHash = "bizfly-karpenter-user-data-hash"
 )
 
-// ReservedMetadataPrefixes are the beginnings of metadata keys that belong to this provider or to BizFly Kubernetes
-// Engine; spec.tags may not use them.
-var ReservedMetadataPrefixes = []string{"karpenter-", "bke_", "bizfly_cloud_service", "kubernetes_version", "cluster_id"}
+// LegacyMetadataManaged is the mark of the older provider's servers, and of ours that were launched before our keys had a prefix
+// of their own.
+const LegacyMetadataManaged = legacyMetadataPrefix + "managed"
+
+const (
+	metadataPrefix       = "bizfly-karpenter-"
+	legacyMetadataPrefix = "karpenter-"
+)
+
+// ReservedMetadataPrefixes are the beginnings of metadata keys that belong to this provider, to the older one or to BizFly
+// Kubernetes Engine; spec.tags may not use them.
+var ReservedMetadataPrefixes = []string{metadataPrefix, legacyMetadataPrefix, "bke_", "bizfly_cloud_service", "kubernetes_version", "cluster_id"}
+
+// ServerMetadata returns the value of one of our metadata keys, also of a server that was launched when the keys had the
+// prefix "karpenter-". The cluster UID, which no other provider writes, decides which of the two the server has, so that keys
+// of a foreign server are never taken for ours.
+func ServerMetadata(metadata map[string]string, key string) string {
+	if _, current := metadata[MetadataClusterUID]; current {
+		return metadata[key]
+	}
+	legacy := legacyMetadataPrefix + strings.TrimPrefix(key, metadataPrefix)
+	if _, ours := metadata[legacyMetadataPrefix+"cluster-uid"]; ours {
+		return metadata[legacy]
+	}
+	return ""
+}
 
 // InstanceTypeLabels are the labels of this provider that every instance type defines.
 var InstanceTypeLabels = sets.New(

@@ -20,6 +20,8 @@ import (
 	"context"
 	"testing"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
@@ -38,10 +40,7 @@ var (
 	env *coretest.Environment
 )
 
-func TestV1alpha1(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "V1alpha1")
-}
+func TestV1alpha1(t *testing.T) { suite.Run(t, "V1alpha1") }
 
 var _ = BeforeSuite(func() {
 	env = coretest.NewEnvironment(coretest.WithCRDs(apis.CRDs...))

@@ -24,16 +24,15 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/cloud/answers"
 )
 
-func TestAnswers(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Answers")
-}
+func TestAnswers(t *testing.T) { suite.Run(t, "Answers") }
 
 const serverID = "366d5fa3-49d2-4c0d-bde5-f542bddb212a"
 
@@ -168,7 +167,8 @@ var _ = Describe("The comparison", func() {
 	},
 		Entry("nothing", full, full),
 		Entry("a field that the sandbox lacks", full, without(full, "[].id"), "GET cloud_server/servers 200 [].id: only the cloud says it (string)"),
-		Entry("a field that the sandbox invents", without(full, "[].flavor.ram"), full, "GET cloud_server/servers 200 [].flavor.ram: only the sandbox says it (number)"),
+		Entry("a field that the sandbox invents", without(full, "[].flavor.ram"), full,
+			"GET cloud_server/servers 200 [].flavor.ram: only the sandbox says it (number)"),
 		Entry("another type", full, with(full, "[].id", "number"), "GET cloud_server/servers 200 [].id: the cloud says string, the sandbox number"),
 		Entry("but not what only one of them had null", full, with(full, "[].id", "null", "string")),
 		Entry("but not what is below a list that was empty on one side", full, map[string][]string{"": {"array"}}),

@@ -34,7 +34,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
 )
 
-// excuse is how long after the API server was away, or a replica stood still, a replica may end because of it.
+// excuse is how long after the API server was stopped, or a replica was frozen, a replica may end because of it.
 const excuse = time.Minute
 
 // excusedUntil is when a replica that ends by itself has no excuse any more, in Unix nanoseconds.
@@ -50,13 +50,13 @@ type replica struct {
 	running *environment.Controller
 	// generation counts the processes, so that the end of one that was replaced meanwhile starts nothing.
 	generation int
-	// crashes counts how often it has ended by itself since one of us has started it.
+	// crashes counts how often it has exited since the run has started it.
 	crashes int
 	frozen  bool
 	ended   bool
 }
 
-// start starts the replica; when it ends by itself, it is started again after a second, later after five.
+// start starts the replica; when it exits, it is started again after a second, later after five.
 func (r *replica) start() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,19 +70,19 @@ func (r *replica) startLocked() {
 	}
 	r.generation++
 	generation := r.generation
-	running, err := env.StartReplica(ctx, nil, func(how error) { r.diedByItself(generation, how) })
+	running, err := env.StartReplica(ctx, nil, func(how error) { r.exited(generation, how) })
 	if err != nil {
-		broken("replica %s cannot be started: %s", r.name, err)
+		violated("replica %s cannot be started: %s", r.name, err)
 		return
 	}
 	r.running, r.frozen = running, false
 }
 
-func (r *replica) diedByItself(generation int, how error) {
+func (r *replica) exited(generation int, how error) {
 	said := how.Error()
-	happened("replica %s ends by itself: %.120s", r.name, strings.SplitN(said, ";", 2)[0])
+	event("replica %s exits: %.120s", r.name, strings.SplitN(said, ";", 2)[0])
 	if time.Now().UnixNano() > excusedUntil.Load() {
-		broken("replica %s ended without an excuse: %s", r.name, said)
+		violated("replica %s exited without a reason: %s", r.name, said)
 	}
 	r.mu.Lock()
 	r.crashes++
@@ -123,7 +123,7 @@ func (r *replica) freeze() {
 	r.frozen = true
 }
 
-// thaw lets the replica go on, if it still stands still: it finishes what it was doing, and learns that another leads.
+// thaw lets a frozen replica continue: it finishes what it was doing, and learns that another leads.
 func (r *replica) thaw() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -134,13 +134,13 @@ func (r *replica) thaw() {
 	}
 }
 
-func (r *replica) standsStill() bool {
+func (r *replica) isFrozen() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.frozen
 }
 
-// end ends the replica for good.
+// end kills the replica and does not start it again.
 func (r *replica) end() {
 	r.mu.Lock()
 	r.ended = true
@@ -151,17 +151,17 @@ func (r *replica) end() {
 	}
 }
 
-// leader is the replica that says to lead, nil while none does.
+// leader returns the replica whose metrics say that it leads, nil while none does.
 func leader() *replica {
 	for _, r := range replicas {
-		if !r.standsStill() && strings.Contains(r.metrics(), "leader_election_master_status{name=\"karpenter-leader-election\"} 1\n") {
+		if !r.isFrozen() && leads.MatchString(r.metrics()) {
 			return r
 		}
 	}
 	return nil
 }
 
-// metrics is the page of the replica, empty while it does not answer.
+// metrics returns the metrics page of the replica, empty while it does not respond.
 func (r *replica) metrics() string {
 	asking, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -181,9 +181,12 @@ func (r *replica) metrics() string {
 	return string(page)
 }
 
-var collections = regexp.MustCompile(`(?m)^controller_runtime_reconcile_total\{controller="nodeclaim\.garbagecollection\.bizflycloud",result="(?:success|requeue|requeue_after)"\} (\S+)$`)
+var leads = regexp.MustCompile(`(?m)^leader_election_master_status\{[^}]*\} 1$`)
 
-// passes is which process leads, and how many passes of the garbage collector have succeeded in it.
+var collections = regexp.MustCompile(`(?m)^controller_runtime_reconcile_total\{` +
+	`controller="nodeclaim\.garbagecollection\.bizflycloud",result="(?:success|requeue|requeue_after)"\} (\S+)$`)
+
+// passes returns which process leads, and how many passes of the garbage collector have succeeded in it.
 func passes() (process string, count int) {
 	lead := leader()
 	if lead == nil {
@@ -199,10 +202,10 @@ func passes() (process string, count int) {
 	return fmt.Sprintf("%s %p", lead.name, lead.current()), count
 }
 
-// expected are the panics by which core ends a process that cannot go on: without the lease, or started without an API server.
+// expected are the panics by which core ends a process without the lease, or without an API server at its start.
 var expected = regexp.MustCompile(`^panic: (leader election lost|failed to setup manager: .*connect(ion refused|: ))`)
 
-// panics are the crashes that a log tells of.
+// panics returns the crashes in a log.
 func panics(log []byte) []string {
 	return lo.FilterMap(strings.Split(string(log), "\n"), func(line string, _ int) (string, bool) {
 		crash := strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ")

@@ -14,32 +14,30 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package chaos_test is tier B of the chaos: the real binaries on a real control plane, everything around them going
-// wrong, and the promises looked at all the while. It takes minutes, and so it only runs when it is asked to:
-// `make chaos-processes`.
+// Package chaos_test runs the real binaries on a real control plane, injects faults into everything around them, and checks the
+// invariants all the time. It takes minutes, so it only runs on demand: `make chaos-processes`.
 package chaos_test
 
 import (
 	"context"
 	"fmt"
 	"os"
-	"strconv"
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/invariants"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 )
 
 const (
-	// grace is the age below which the garbage collector leaves a server alone.
+	// grace is the age below which the garbage collector deletes no server.
 	grace = 45 * time.Second
 	// tuningNamespace and tuningName are where the controller reads its tuning.
 	tuningNamespace = "karpenter"
@@ -49,8 +47,8 @@ const (
 var (
 	ctx = context.Background()
 	env *environment.Environment
-	// estate is what other people own in the cloud, in all runs.
-	estate *belongings
+	// checker checks the invariants over all runs.
+	checker = invariants.NewChecker()
 	// replicas are the two controllers of the cluster.
 	replicas []*replica
 )
@@ -59,20 +57,18 @@ func TestChaos(t *testing.T) {
 	if os.Getenv("E2E") == "" {
 		t.Skip("needs the whole control plane and minutes: run `make chaos-processes`")
 	}
-	log.SetLogger(logr.Discard())
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Chaos with processes", Label("chaos"))
+	suite.Run(t, "Chaos with processes", Label("chaos"))
 }
 
-// One control plane and one cloud serve all runs: what a run leaves behind is found by the next one too.
+// One control plane and one cloud serve all runs, so that a run also finds what the one before has left.
 var _ = BeforeSuite(func() {
 	SetDefaultEventuallyPollingInterval(500 * time.Millisecond)
 	var err error
 	env, err = environment.Start(ctx, environment.Options{
-		Latency: 2 * time.Second, Boot: time.Second, Seed: int64(number("SEED", 1)), NoController: true,
-		// A server that goes behind everybody's back takes its Node with it soon, or the runs would wait for that.
+		Latency: 2 * time.Second, Boot: time.Second, Seed: suite.Number("SEED", 1), NoController: true,
+		// The Node of a server that was deleted by hand is deleted soon, so that the runs do not wait for that.
 		SandboxArgs: []string{"--node-silence=0s"},
-		// Everything that waits, waits less, so that what a misfortune leads to is seen within the run.
+		// All waits are short, so that the effects of a fault are seen within the run.
 		ControllerEnv: map[string]string{
 			"LAUNCH_TIMEOUT": "40s", "SERVER_ID_WAIT": "20s", "VISIBILITY_WINDOW": "30s", "UNAVAILABLE_OFFERING_TTL": "15s",
 			"GARBAGE_COLLECTION_INTERVAL": "3s", "GARBAGE_COLLECTION_GRACE": grace.String(), "LOG_LEVEL": "debug",
@@ -83,7 +79,7 @@ var _ = BeforeSuite(func() {
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
 	configure()
-	estate = newBelongings()
+	addForeignServers()
 	replicas = []*replica{{name: "a"}, {name: "b"}}
 	for _, r := range replicas {
 		r.start()
@@ -109,23 +105,11 @@ func configure() {
 	})).To(Succeed())
 }
 
-func number(name string, fallback uint64) uint64 {
-	text := os.Getenv(name)
-	if text == "" {
-		return fallback
-	}
-	value, err := strconv.ParseUint(text, 10, 32)
-	if err != nil {
-		panic(fmt.Sprintf("%s=%q is not a number", name, text))
-	}
-	return value
-}
-
-var _ = Describe("Tier B", Ordered, func() {
-	first, runs := number("SEED", 1), number("RUNS", 2)
+var _ = Describe("Runs", Ordered, func() {
+	first, runs := suite.Number("SEED", 1), suite.Number("RUNS", 2)
 	for seed := first; seed < first+runs; seed++ {
-		It(fmt.Sprintf("should keep every promise with processes that are killed, an API server that is away and a cloud that fails, seed %d", seed), func() {
-			newWorld(seed).run()
+		It(fmt.Sprintf("should violate no invariant while processes are killed, the API server is stopped and the cloud fails, seed %d", seed), func() {
+			newRun(uint64(seed)).execute()
 		})
 	}
 })

@@ -61,7 +61,8 @@ var _ = Describe("Actions on a server", func() {
 	It("should rename it and change its network plan", func() {
 		Expect(b.client.CloudServer.Rename(ctx, server.ID, "other")).To(Succeed())
 		Expect(b.client.CloudServer.ChangeNetworkPlan(ctx, server.ID, "free_bandwidth")).To(Succeed())
-		Expect(live()).To(And(HaveField("Name", "other"), HaveField("NetworkPlan", "free_bandwidth"), HaveField("Metadata", HaveKeyWithValue("network_plan", "free_bandwidth"))))
+		Expect(live()).To(And(HaveField("Name", "other"), HaveField("NetworkPlan", "free_bandwidth"),
+			HaveField("Metadata", HaveKeyWithValue("network_plan", "free_bandwidth"))))
 	})
 	It("should resize it when its task ends", func() {
 		_, err := b.client.CloudServer.Resize(ctx, server.ID, "p2.4c_8g")

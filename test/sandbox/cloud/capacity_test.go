@@ -92,7 +92,8 @@ var _ = Describe("Quotas", func() {
 		Entry("volumes", cloud.Quota{Volumes: ptr.To(1)}, "Quota exceeded for volumes: Requested 1, but already used 1 of 1 volumes"),
 		Entry("gigabytes", cloud.Quota{Gigabytes: ptr.To(79)}, "Quota exceeded for gigabytes: Requested 40, but already used 40 of 79 gigabytes"),
 		Entry("addresses", cloud.Quota{WanIPs: ptr.To(1)}, "Quota exceeded for floating_ips: Requested 1, but already used 1 of 1 floating_ips"),
-		Entry("two at once", cloud.Quota{VCPUs: ptr.To(2), Instances: ptr.To(1)}, "Quota exceeded for cores, instances: Requested 2, 1, but already used 2, 1 of 2, 1 cores, instances"),
+		Entry("two at once", cloud.Quota{VCPUs: ptr.To(2), Instances: ptr.To(1)},
+			"Quota exceeded for cores, instances: Requested 2, 1, but already used 2, 1 of 2, 1 cores, instances"),
 	)
 
 	It("should count servers in ERROR, and none where it is nothing", func() {
@@ -187,10 +188,11 @@ var _ = Describe("The ground truth", func() {
 			Expect(b.call(http.MethodPost, servers, b.raw(nil)).status).To(Equal(403))
 		}),
 		Entry("quota of something unknown", "PUT", "quota", `{"cores":0}`, 400, nil),
-		Entry("faults", "POST", "faults", `{"seed":3,"rules":[{"method":"GET","path":"/servers","effect":"throttle","retry_after":"1500ms","count":1}]}`, 204, func() {
-			Expect(b.get(servers).header.Get("Retry-After")).To(Equal("2"))
-			Expect(b.get(servers).status).To(Equal(200))
-		}),
+		Entry("faults", "POST", "faults", `{"seed":3,"rules":[{"method":"GET","path":"/servers","effect":"throttle","retry_after":"1500ms","count":1}]}`, 204,
+			func() {
+				Expect(b.get(servers).header.Get("Retry-After")).To(Equal("2"))
+				Expect(b.get(servers).status).To(Equal(200))
+			}),
 		Entry("faults with seconds as a number", "POST", "faults", `{"rules":[{"path":"/servers","effect":"throttle","retry_after":4}]}`, 204, func() {
 			Expect(b.get(servers).header.Get("Retry-After")).To(Equal("4"))
 			Expect(b.call(http.MethodDelete, "/_sandbox/faults", nil).status).To(Equal(204))
@@ -214,7 +216,8 @@ var _ = Describe("The ground truth", func() {
 		volume := b.call(http.MethodPost, "/_sandbox/volumes", `{"name":"pvc-1","zone":"HN2","size_gib":30}`).object()
 		Expect(b.call(http.MethodPost, fmt.Sprintf("/_sandbox/volumes/%s/attach", volume["id"]), fmt.Sprintf(`{"server_id":%q}`, server["id"])).status).To(Equal(204))
 		shown := b.get(servers + "/" + server["id"].(string)).object()
-		Expect(shown).To(And(HaveKeyWithValue("status", "ACTIVE"), HaveKeyWithValue("zone_name", "HN2"), HaveKeyWithValue("metadata", HaveKeyWithValue("owner", "me"))))
+		Expect(shown).To(And(HaveKeyWithValue("status", "ACTIVE"), HaveKeyWithValue("zone_name", "HN2"),
+			HaveKeyWithValue("metadata", HaveKeyWithValue("owner", "me"))))
 		Expect(shown["os-extended-volumes:volumes_attached"]).To(ContainElement(And(HaveKeyWithValue("id", volume["id"]), HaveKeyWithValue("size", 30.0))))
 		Expect(b.State().WanIPs).To(HaveLen(1))
 	})

@@ -157,7 +157,8 @@ func defaultVolumeTypes(zones []string) []VolumeType {
 		if entry.name == "DEDICATED-HDD1" {
 			where = zones[:1]
 		}
-		types = append(types, VolumeType{Name: entry.name, Category: entry.category, Type: strings.ToUpper(entry.category) + " " + entry.kind, AvailabilityZones: where})
+		types = append(types, VolumeType{Name: entry.name, Category: entry.category, Type: strings.ToUpper(entry.category) + " " + entry.kind,
+			AvailabilityZones: where})
 	}
 	return types
 }

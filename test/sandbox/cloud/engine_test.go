@@ -79,7 +79,8 @@ var _ = Describe("Scheduled backups", func() {
 		backups := b.client.CloudServer.ScheduledVolumeBackups()
 		made, err := backups.Create(ctx, &gobizfly.CreateBackupPayload{ResourceID: root, Frequency: "1440", Size: "2", Hour: 2})
 		Expect(err).ToNot(HaveOccurred())
-		Expect([]any{made.ResourceType, made.Type, made.ScheduledHour, made.NextRunAt, made.Volume.ID}).To(Equal([]any{"volume", "volume_snapshot", 2, "2026-03-05T02:00:00.000000", root}))
+		Expect([]any{made.ResourceType, made.Type, made.ScheduledHour, made.NextRunAt, made.Volume.ID}).
+			To(Equal([]any{"volume", "volume_snapshot", 2, "2026-03-05T02:00:00.000000", root}))
 		Expect(made.ID).To(HaveLen(24))
 		for range 3 {
 			b.Advance(24 * time.Hour)
@@ -90,7 +91,8 @@ var _ = Describe("Scheduled backups", func() {
 			detail, err = b.login(b.Credentials().ProjectID, "HN").CloudServer.ScheduledVolumeBackups().Get(ctx, made.ID)
 		}
 		Expect(err).ToNot(HaveOccurred())
-		Expect(lo.Map(detail.Snapshots, func(s gobizfly.Snapshot, _ int) string { return s.Name })).To(Equal([]string{"node-1_rootdisk@07-03-2026", "node-1_rootdisk@06-03-2026"}))
+		Expect(lo.Map(detail.Snapshots, func(s gobizfly.Snapshot, _ int) string { return s.Name })).
+			To(Equal([]string{"node-1_rootdisk@07-03-2026", "node-1_rootdisk@06-03-2026"}))
 		Expect(detail.Snapshots).To(HaveEach(HaveField("Metadata", And(HaveKeyWithValue("type", "backup"), HaveKeyWithValue("job_id", made.ID)))))
 
 		client := b.login(b.Credentials().ProjectID, "HN").CloudServer

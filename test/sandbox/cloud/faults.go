@@ -190,7 +190,8 @@ func (f *Fault) refusal(vietnamese bool) (int, string) {
 		english, local = "No more IP addresses available on network.", "Không đủ địa chỉ IP"
 	case EffectQuota:
 		status = http.StatusForbidden
-		english, local = "Quota exceeded for cores, instances: Requested 2, 1, but already used 10, 5 of 10, 5 cores, instances", "Vượt quá hạn mức cho phép của tài khoản: cores, instances"
+		english, local = "Quota exceeded for cores, instances: Requested 2, 1, but already used 10, 5 of 10, 5 cores, instances",
+			"Vượt quá hạn mức cho phép của tài khoản: cores, instances"
 	case EffectBalance:
 		status = http.StatusPaymentRequired
 		english, local = "Insufficient balance: please top up your account", "Số dư tài khoản không đủ"

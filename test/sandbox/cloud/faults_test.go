@@ -34,7 +34,8 @@ var _ = Describe("Faults of the transport", func() {
 	BeforeEach(func() { b = newBox(cloud.Options{}) })
 
 	It("should answer with a status, a message and a time to wait, without doing anything", func() {
-		b.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectStatus, Status: 503, Code: "BUSY", Message: "later", RetryAfter: 2500 * time.Millisecond})
+		b.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectStatus, Status: 503, Code: "BUSY", Message: "later",
+			RetryAfter: 2500 * time.Millisecond})
 		a := b.call(http.MethodPost, servers, b.raw(nil))
 		Expect(a.status).To(Equal(503))
 		Expect(a.header.Get("Retry-After")).To(Equal("3"))

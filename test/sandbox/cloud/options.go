@@ -32,6 +32,8 @@ type Options struct {
 	Latency time.Duration
 	// Boot is how long an ACTIVE server takes until its guest joins; read by package guest.
 	Boot time.Duration
+	// BootSpread is how much longer than Boot a server may take at most; each server's own part of it follows from its id.
+	BootSpread time.Duration
 	// TokenTTL is how long a token lives; 0 means 4 h, as documented.
 	TokenTTL time.Duration
 	// TokenPrefix is what every token begins with, so that a test recognises tokens where they must not be.

@@ -130,7 +130,8 @@ func (r route) refusal(q *call) *reply {
 	return nil
 }
 
-// lookup finds the route of a request: of several that match, the one with the fewest variables. known is true where the path exists with another method; svc is nil where no
+// lookup finds the route of a request: of several that match, the one with the fewest variables. known is true where the path
+// exists with another method; svc is nil where no
 // service has the path.
 func lookup(method, path string) (found *route, svc *service, vars []string, known bool) {
 	var matched []string

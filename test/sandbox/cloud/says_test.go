@@ -85,7 +85,8 @@ var _ = Describe("What a request says", func() {
 			ports, err := b.client.CloudServer.NetworkInterfaces().List(ctx, &gobizfly.ListNetworkInterfaceOptions{Type: "WAN"})
 			Expect(err).ToNot(HaveOccurred())
 			Expect(ports).To(HaveLen(2))
-			Expect(ports).To(HaveEach(And(HaveField("IPVersion", 6), HaveField("IPAddress", ContainSubstring(":")), HaveField("FixedIps", HaveEach(HaveField("IPVersion", 6))))))
+			Expect(ports).To(HaveEach(And(HaveField("IPVersion", 6), HaveField("IPAddress", ContainSubstring(":")),
+				HaveField("FixedIps", HaveEach(HaveField("IPVersion", 6))))))
 			Expect(lo.Map(ports, func(p *gobizfly.NetworkInterface, _ int) string { return p.DeviceID })).To(ConsistOf(born.ID, later.ID))
 			_, err = b.client.CloudServer.Delete(ctx, born.ID, nil)
 			Expect(err).ToNot(HaveOccurred())
@@ -114,7 +115,8 @@ var _ = Describe("What a request says", func() {
 			Expect(err).ToNot(HaveOccurred())
 			changed, err := b.client.CloudServer.VPCNetworks().Update(ctx, made.ID, &gobizfly.UpdateVPCPayload{Name: "b", CIDR: "10.51.0.0/24"})
 			Expect(err).ToNot(HaveOccurred())
-			Expect([]string{changed.Name, changed.Description, changed.Subnets[0].CIDR, changed.Subnets[0].NetworkID}).To(Equal([]string{"b", "one", "10.51.0.0/24", made.ID}))
+			Expect([]string{changed.Name, changed.Description, changed.Subnets[0].CIDR, changed.Subnets[0].NetworkID}).
+				To(Equal([]string{"b", "one", "10.51.0.0/24", made.ID}))
 			port := b.call(http.MethodPost, api+"/vpc-networks/"+made.ID+"/network-interfaces", map[string]any{"name": "p"}).object()
 			Expect(port["ip_address"]).To(HavePrefix("10.51.0."))
 			refused(http.MethodPut, "/vpc-networks/"+made.ID, map[string]any{"cidr": "10.52.0.0/24"}, 409, "still in use")
@@ -134,8 +136,10 @@ var _ = Describe("What a request says", func() {
 			Expect(err).ToNot(HaveOccurred())
 			Expect(made.Description).To(MatchRegexp(`^nodes created \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}$`))
 			Expect(made.InBound).To(HaveExactElements(
-				And(HaveField("EtherType", "IPv4"), HaveField("Protocol", "tcp"), HaveField("PortRange", "80-90"), HaveField("PortRangeMin", 80), HaveField("PortRangeMax", 90), HaveField("CIDR", "10.0.0.0/8")),
-				And(HaveField("EtherType", "IPv6"), HaveField("Type", "SSH"), HaveField("PortRange", "22"), HaveField("PortRangeMin", 22), HaveField("RemoteIPPrefix", "2001:db8::/32"))))
+				And(HaveField("EtherType", "IPv4"), HaveField("Protocol", "tcp"), HaveField("PortRange", "80-90"), HaveField("PortRangeMin", 80),
+					HaveField("PortRangeMax", 90), HaveField("CIDR", "10.0.0.0/8")),
+				And(HaveField("EtherType", "IPv6"), HaveField("Type", "SSH"), HaveField("PortRange", "22"), HaveField("PortRangeMin", 22),
+					HaveField("RemoteIPPrefix", "2001:db8::/32"))))
 			Expect(made.OutBound).To(HaveExactElements(And(HaveField("EtherType", "IPv6"), HaveField("Protocol", ""), HaveField("PortRange", ""))))
 			for said, rule := range map[string]map[string]any{
 				"not a valid cidr":          {"cidr": "everywhere"},
@@ -159,11 +163,13 @@ var _ = Describe("What a request says", func() {
 				})
 			}
 			Expect(has()).To(Equal([]string{"node-1"}))
-			changed, err := b.client.CloudServer.Firewalls().Update(ctx, made.ID, &gobizfly.FirewallRequestPayload{Name: "renamed", NetworkInterfaces: []string{ports[0].ID, ports[1].ID}})
+			changed, err := b.client.CloudServer.Firewalls().Update(ctx, made.ID,
+				&gobizfly.FirewallRequestPayload{Name: "renamed", NetworkInterfaces: []string{ports[0].ID, ports[1].ID}})
 			Expect(err).ToNot(HaveOccurred())
 			Expect(changed.BaseFirewall).To(And(HaveField("Name", "renamed"), HaveField("ServersCount", 2), HaveField("NetworkInterfaceCount", 2)))
 			Expect(has()).To(Equal([]string{"node-1", "node-2"}))
-			_, err = b.client.CloudServer.Firewalls().Update(ctx, made.ID, &gobizfly.FirewallRequestPayload{Name: "renamed", InBound: []gobizfly.FirewallRuleCreateRequest{{Type: "CUSTOM", CIDR: "0.0.0.0/0"}}})
+			_, err = b.client.CloudServer.Firewalls().Update(ctx, made.ID,
+				&gobizfly.FirewallRequestPayload{Name: "renamed", InBound: []gobizfly.FirewallRuleCreateRequest{{Type: "CUSTOM", CIDR: "0.0.0.0/0"}}})
 			Expect(err).ToNot(HaveOccurred())
 			Expect(has()).To(HaveLen(2), "what is absent stays")
 			left, err := b.client.CloudServer.Firewalls().RemoveServer(ctx, made.ID, &gobizfly.FirewallRemoveServerRequest{Servers: []string{two.ID}})
@@ -204,7 +210,8 @@ var _ = Describe("What a request says", func() {
 		DescribeTable("should be its type, also by the medium alone", func(kind, name string) {
 			Expect(volume(map[string]any{"volume_type": kind}).object()).To(And(HaveKeyWithValue("volume_type", name), HaveKeyWithValue("status", "available")))
 		},
-			Entry("SSD", "SSD", "PREMIUM-SSD1"), Entry("HDD", "HDD", "PREMIUM-HDD1"), Entry("text", "PREMIUM HDD", "PREMIUM-HDD1"), Entry("name", "PREMIUM-HDD1", "PREMIUM-HDD1"))
+			Entry("SSD", "SSD", "PREMIUM-SSD1"), Entry("HDD", "HDD", "PREMIUM-HDD1"), Entry("text", "PREMIUM HDD", "PREMIUM-HDD1"),
+			Entry("name", "PREMIUM-HDD1", "PREMIUM-HDD1"))
 		It("should be the snapshot that it is made from", func() {
 			snapshot := b.Options().Catalog.Snapshots["HN"][0]
 			made := volume(map[string]any{"snapshot_id": snapshot.ID}).object()
@@ -277,7 +284,8 @@ var _ = Describe("What only the real cloud can answer", func() {
 		b := newBox(cloud.Options{VolumeTypeText: true})
 		server := b.launch(b.order("node-1"))
 		Expect(b.State().Volumes[0].VolumeType).To(Equal("PREMIUM SSD"))
-		Expect(b.get(servers + "/" + server.ID).object()["os-extended-volumes:volumes_attached"]).To(HaveExactElements(HaveKeyWithValue("volume_type", "PREMIUM SSD")))
+		Expect(b.get(servers + "/" + server.ID).object()["os-extended-volumes:volumes_attached"]).
+			To(HaveExactElements(HaveKeyWithValue("volume_type", "PREMIUM SSD")))
 	})
 	It("should be an option: how an application credential logs in", func() {
 		b := newBox(cloud.Options{AppCredLogin: "app_credential", AppCredFields: [2]string{"application_credential_id", "application_credential_secret"}})

@@ -123,8 +123,10 @@ var _ = Describe("A request that holds more than its endpoint uses", func() {
 		Expect(a.object()["message"]).To(ContainSubstring(said))
 	},
 		Entry("a field that no endpoint knows", http.MethodPost, "/iaas-cloud/api/volumes", `{"name":"x","colour":"red"}`, `unknown field "colour"`),
-		Entry("a field of a login", http.MethodPost, "/api/token", `{"auth_method":"password","application_credential_id":"x"}`, `unknown field "application_credential_id"`),
-		Entry("a field of an element of an order", http.MethodPost, servers, `[{"name":"x","password":true,"os":{"id":"x","type":"image","arch":"arm64"}}]`, `unknown field "arch"`),
+		Entry("a field of a login", http.MethodPost, "/api/token", `{"auth_method":"password","application_credential_id":"x"}`,
+			`unknown field "application_credential_id"`),
+		Entry("a field of an element of an order", http.MethodPost, servers, `[{"name":"x","password":true,"os":{"id":"x","type":"image","arch":"arm64"}}]`,
+			`unknown field "arch"`),
 		Entry("a parameter", http.MethodGet, servers+"?limit=10", "", "unknown query parameter: limit"),
 		Entry("a body of a GET", http.MethodGet, servers, `{"name":"x"}`, "GET takes no body"),
 		Entry("a body of a DELETE", http.MethodDelete, "/iaas-cloud/api/keypairs/ops", `{"force":true}`, "DELETE takes no body"),

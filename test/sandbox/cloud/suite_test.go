@@ -25,6 +25,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	"github.com/bizflycloud/gobizfly"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -34,10 +36,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
 
-func TestCloud(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Cloud")
-}
+func TestCloud(t *testing.T) { suite.Run(t, "Cloud") }
 
 const latency = 30 * time.Second
 

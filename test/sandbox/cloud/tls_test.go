@@ -88,7 +88,8 @@ var _ = Describe("TLS", func() {
 	})
 	It("should take https and http on one port", func() {
 		client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: trusting}}
-		for _, base := range []string{sandbox.URL, strings.Replace(sandbox.URL, "http://", "https://", 1), strings.Replace(sandbox.URL, "http://127.0.0.1", "https://localhost", 1)} {
+		for _, base := range []string{sandbox.URL, strings.Replace(sandbox.URL, "http://", "https://", 1),
+			strings.Replace(sandbox.URL, "http://127.0.0.1", "https://localhost", 1)} {
 			response, err := client.Get(base + "/api/auth/service")
 			Expect(err).ToNot(HaveOccurred(), base)
 			body, err := io.ReadAll(response.Body)

@@ -330,7 +330,8 @@ func (c *Cloud) volumeSource(q *call, request volumeRequest) (*Snapshot, *reply)
 			continue
 		}
 		if request.Size < snapshot.Size {
-			return nil, bad("Invalid input received: Volume size '%d'GB cannot be smaller than the snapshot size %dGB. They must be >= original snapshot size.", request.Size, snapshot.Size)
+			return nil, bad("Invalid input received: Volume size '%d'GB cannot be smaller than the snapshot size %dGB. They must be >= original snapshot size.",
+				request.Size, snapshot.Size)
 		}
 		return &snapshot, nil
 	}

@@ -38,11 +38,13 @@ var _ = Describe("The Terraform provider", func() {
 	It("should create, change and delete a server", func() {
 		id := s.launch(nil)
 		read := s.expect(200, http.MethodGet, compute+"/servers/"+id, nil)
-		Expect(read).To(And(HaveKeyWithValue("status", "ACTIVE"), HaveKeyWithValue("flavor_name", "2c_4g"), HaveKeyWithValue("locked", false), HaveKeyWithValue("zone_name", "HN1")))
+		Expect(read).To(And(HaveKeyWithValue("status", "ACTIVE"), HaveKeyWithValue("flavor_name", "2c_4g"), HaveKeyWithValue("locked", false),
+			HaveKeyWithValue("zone_name", "HN1")))
 		ports := s.list(compute + "/network-interfaces?status=ACTIVE&type=LAN_WAN")
 		Expect(ports).To(HaveExactElements(And(HaveKeyWithValue("device_id", id), HaveKeyWithValue("type", "LAN"))))
 		firewall := s.Options().Catalog.Firewalls["HN"][1].ID
-		s.expect(200, http.MethodPost, compute+"/network-interfaces/"+ports[0].(object)["id"].(string)+"/action", object{"action": "add_firewall", "security_groups": []string{firewall}})
+		s.expect(200, http.MethodPost, compute+"/network-interfaces/"+ports[0].(object)["id"].(string)+"/action",
+			object{"action": "add_firewall", "security_groups": []string{firewall}})
 
 		task := s.expect(200, http.MethodPost, compute+"/servers/"+id+"/action", object{"action": "resize", "flavor_name": "4c_8g"})["task_id"].(string)
 		Expect(s.server(id).Status).To(Equal("RESIZE"), "one of the states that it waits through")
@@ -82,9 +84,11 @@ var _ = Describe("The Terraform provider", func() {
 	It("should create, change and delete a firewall", func() {
 		server := s.launch(nil)
 		rule := object{"type": "CUSTOM", "protocol": "tcp", "port_range": "80-90", "cidr": "0.0.0.0/0"}
-		id := s.expect(200, http.MethodPost, compute+"/firewalls", object{"name": "web", "inbound": []object{rule}, "outbound": []object{rule}, "targets": []string{server}})["id"].(string)
+		id := s.expect(200, http.MethodPost, compute+"/firewalls",
+			object{"name": "web", "inbound": []object{rule}, "outbound": []object{rule}, "targets": []string{server}})["id"].(string)
 		read := s.expect(200, http.MethodGet, compute+"/firewalls/"+id, nil)
-		Expect(read["inbound"]).To(HaveExactElements(And(HaveKeyWithValue("cidr", "0.0.0.0/0"), HaveKeyWithValue("port_range", "80-90"), HaveKeyWithValue("protocol", "tcp"))))
+		Expect(read["inbound"]).To(HaveExactElements(And(HaveKeyWithValue("cidr", "0.0.0.0/0"), HaveKeyWithValue("port_range", "80-90"),
+			HaveKeyWithValue("protocol", "tcp"))))
 		Expect(read).To(And(HaveKeyWithValue("servers_count", 1.0), HaveKeyWithValue("rules_count", 2.0), HaveKeyWithValue("network_interface_count", 1.0)))
 		changed := s.expect(200, http.MethodPatch, compute+"/firewalls/"+id, object{"name": "web", "inbound": []object{}, "network_interfaces": []string{}})
 		Expect(changed).To(And(HaveKeyWithValue("rules_count", 1.0), HaveKeyWithValue("network_interface_count", 0.0)))
@@ -114,7 +118,8 @@ var _ = Describe("The Terraform provider", func() {
 	})
 
 	It("should keep a key, a snapshot and a scheduled backup", func() {
-		key := s.expect(200, http.MethodPost, compute+"/keypairs", object{"name": "tf", "public_key": "ecdsa-sha2-nistp256 AAAAE2VjZHNhLXNoYTItbmlzdHAyNTYAAAAIbmlzdHAyNTY= tf"})
+		key := s.expect(200, http.MethodPost, compute+"/keypairs",
+			object{"name": "tf", "public_key": "ecdsa-sha2-nistp256 AAAAE2VjZHNhLXNoYTItbmlzdHAyNTYAAAAIbmlzdHAyNTY= tf"})
 		Expect(key["fingerprint"]).To(MatchRegexp(`^([0-9a-f]{2}:){15}[0-9a-f]{2}$`))
 		Expect(s.list(compute + "/keypairs")).To(ContainElement(HaveKeyWithValue("keypair", HaveKeyWithValue("name", "tf"))))
 		disk := s.server(s.launch(nil)).VolumesAttached[0].ID
@@ -185,7 +190,8 @@ var _ = Describe("The command line", func() {
 	It("should restore a volume", func() {
 		disk := s.AddVolume(cloud.VolumeSpec{Name: "data"})
 		snapshot := s.expect(200, http.MethodPost, compute+"/snapshots", object{"name": "s", "volume_id": disk.ID, "force": false})["id"]
-		Expect(s.expect(200, http.MethodPost, compute+"/volumes/"+disk.ID+"/action", object{"type": "restore_volume", "snapshot_id": snapshot})).To(HaveKey("task_id"))
+		Expect(s.expect(200, http.MethodPost, compute+"/volumes/"+disk.ID+"/action", object{"type": "restore_volume", "snapshot_id": snapshot})).
+			To(HaveKey("task_id"))
 	})
 	It("should be told that the sandbox has no load balancers", func() {
 		Expect(s.expect(404, http.MethodGet, "/api/loadbalancers/loadbalancers", nil)).To(HaveKeyWithValue("message", "The sandbox has no load_balancer"))
@@ -199,7 +205,8 @@ var _ = Describe("The cloud controller manager", func() {
 	It("should find a server by its name in the whole list, and where it is", func() {
 		id := s.launch(object{"name": "node-1"})
 		found, _ := lo.Find(s.list(compute+"/servers"), func(server any) bool { return server.(object)["name"] == "node-1" })
-		Expect(found).To(And(HaveKeyWithValue("id", id), HaveKeyWithValue("OS-EXT-AZ:availability_zone", "HN1"), HaveKeyWithValue("flavor", HaveKeyWithValue("name", "nix.2c_4g")),
+		Expect(found).To(And(HaveKeyWithValue("id", id), HaveKeyWithValue("OS-EXT-AZ:availability_zone", "HN1"),
+			HaveKeyWithValue("flavor", HaveKeyWithValue("name", "nix.2c_4g")),
 			HaveKeyWithValue("ip_addresses", HaveKeyWithValue("LAN", HaveLen(1)))))
 	})
 	It("should find that a server is gone, also among the nodes that are elsewhere", func() {
@@ -223,7 +230,8 @@ var _ = Describe("The CSI driver", func() {
 		Expect(s.list(compute + "/volumes?name=pvc-1")).To(HaveLen(1))
 		node := s.launch(nil)
 		s.expect(200, http.MethodPost, compute+"/volumes/"+id+"/action", object{"type": "attach", "instance_uuid": node})
-		Expect(s.expect(200, http.MethodGet, compute+"/volumes/"+id, nil)["attachments"]).To(HaveExactElements(And(HaveKeyWithValue("server_id", node), HaveKeyWithValue("device", "/dev/vdb"))))
+		Expect(s.expect(200, http.MethodGet, compute+"/volumes/"+id, nil)["attachments"]).
+			To(HaveExactElements(And(HaveKeyWithValue("server_id", node), HaveKeyWithValue("device", "/dev/vdb"))))
 		s.expect(400, http.MethodDelete, compute+"/volumes/"+id, nil)
 		s.expect(200, http.MethodPost, compute+"/volumes/"+id+"/action", object{"type": "detach", "instance_uuid": node})
 		s.expect(204, http.MethodDelete, compute+"/volumes/"+id, nil)
@@ -252,7 +260,8 @@ var _ = Describe("The older Karpenter provider", func() {
 
 	It("should order a server by the medium of its disk, and leave that behind", func() {
 		id := s.launch(object{"rootdisk": object{"size": 40, "type": "HDD"}, "password": true, "is_created_wan": true, "vpc_network_ids": []string{s.BKE().NetworkID},
-			"user_data": "#!/bin/bash\n/opt/bizfly-kubernetes-engine/bootstrap.sh", "metadata": object{"karpenter-managed": "true", "bizfly_cloud_service": "kubernetes_engine"}})
+			"user_data": "#!/bin/bash\n/opt/bizfly-kubernetes-engine/bootstrap.sh",
+			"metadata":  object{"karpenter-managed": "true", "bizfly_cloud_service": "kubernetes_engine"}})
 		Expect(s.server(id)).To(And(HaveField("Metadata", HaveKeyWithValue("karpenter-managed", "true")), HaveField("IPAddresses.WANV4", HaveLen(1))))
 		s.expect(200, http.MethodDelete, compute+"/servers/"+id, object{"delete_volume": nil})
 		s.settle()

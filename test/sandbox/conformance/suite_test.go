@@ -28,6 +28,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -35,10 +37,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
 
-func TestConformance(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Conformance")
-}
+func TestConformance(t *testing.T) { suite.Run(t, "Conformance") }
 
 const (
 	latency = 10 * time.Second
@@ -63,7 +62,8 @@ func login() *session {
 	})}
 	DeferCleanup(s.Close)
 	c := s.Credentials()
-	answer := s.expect(http.StatusOK, http.MethodPost, "/api/token", object{"auth_method": "password", "username": c.Email, "password": c.Password, "project_id": c.ProjectID})
+	answer := s.expect(http.StatusOK, http.MethodPost, "/api/token",
+		object{"auth_method": "password", "username": c.Email, "password": c.Password, "project_id": c.ProjectID})
 	s.token = answer["token"].(string)
 	s.expect(http.StatusOK, http.MethodGet, "/api/auth/service", nil)
 	DeferCleanup(func() {

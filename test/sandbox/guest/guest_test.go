@@ -18,6 +18,7 @@ package guest_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -49,6 +50,19 @@ var _ = Describe("A guest", func() {
 		Expect(h.truth(server.ID)).To(Equal(&cloud.Guest{Joined: true, Node: "slow"}))
 	})
 
+	It("should take a time of its own to boot where boots are spread", func() {
+		h = newHouse(guest.Options{}, func(o *cloud.Options) { o.BootSpread = boot })
+		for i := range 8 {
+			h.AddServer(h.spec(fmt.Sprintf("spread-%d", i)))
+		}
+		h.Advance(boot + boot/2)
+		h.sync()
+		Expect(len(nodeNames())).To(And(BeNumerically(">", 0), BeNumerically("<", 8)))
+		h.Advance(boot / 2)
+		h.sync()
+		Expect(nodeNames()).To(HaveLen(8))
+	})
+
 	It("should register as a kubelet with an external cloud provider does", func() {
 		h.AddServer(h.spec("fresh"))
 		h.Advance(boot)
@@ -75,8 +89,10 @@ var _ = Describe("A guest", func() {
 		Entry("no user data", func(s *cloud.ServerSpec) { s.UserData = "" }, "not a script"),
 		Entry("no shebang", func(s *cloud.ServerSpec) { s.UserData = strings.TrimPrefix(script, "#!/bin/bash\n") }, "not a script"),
 		Entry("another script", func(s *cloud.ServerSpec) { s.UserData = "#!/bin/bash\necho hello\n" }, "does not run"),
-		Entry("the script only in a comment", func(s *cloud.ServerSpec) { s.UserData = "#!/bin/bash\n# /opt/bizfly-kubernetes-engine/bootstrap.sh\n" }, "does not run"),
-		Entry("the script only as an argument", func(s *cloud.ServerSpec) { s.UserData = "#!/bin/bash\nls /opt/bizfly-kubernetes-engine/bootstrap.sh\n" }, "does not run"),
+		Entry("the script only in a comment", func(s *cloud.ServerSpec) { s.UserData = "#!/bin/bash\n# /opt/bizfly-kubernetes-engine/bootstrap.sh\n" },
+			"does not run"),
+		Entry("the script only as an argument", func(s *cloud.ServerSpec) { s.UserData = "#!/bin/bash\nls /opt/bizfly-kubernetes-engine/bootstrap.sh\n" },
+			"does not run"),
 		Entry("another service", func(s *cloud.ServerSpec) { s.Metadata["bizfly_cloud_service"] = "x" }, "bizfly_cloud_service"),
 		Entry("another cluster", func(s *cloud.ServerSpec) { s.Metadata["bke_cluster_id"] = "x" }, "bke_cluster_id"),
 		Entry("no token", func(s *cloud.ServerSpec) { delete(s.Metadata, "bke_cluster_token") }, "bke_cluster_token"),
@@ -111,9 +127,15 @@ var _ = Describe("A guest", func() {
 			Expect(tainted.Labels).To(And(HaveKeyWithValue("karpenter.sh/nodepool", "default"), HaveKeyWithValue("node.kubernetes.io/x", "y")))
 			Expect(tainted.Status.Capacity.Pods().Value()).To(Equal(int64(42)))
 		},
-		Entry("from printf into a file", `printf '%s\n' 'KUBELET_EXTRA_ARGS=--register-with-taints=karpenter.sh/unregistered=:NoExecute,team=ml:NoSchedule --node-labels=karpenter.sh/nodepool=default,node.kubernetes.io/x=y --max-pods=42' > '/etc/default/kubelet'`),
-		Entry("from a here-document", "cat > /etc/default/kubelet <<END\nKUBELET_EXTRA_ARGS=--register-with-taints=karpenter.sh/unregistered:NoExecute,team=ml:NoSchedule --node-labels=karpenter.sh/nodepool=default,node.kubernetes.io/x=y --max-pods=42\nEND"),
-		Entry("from a systemd drop-in", `echo 'Environment="KUBELET_EXTRA_ARGS=--register-with-taints=karpenter.sh/unregistered:NoExecute,team=ml:NoSchedule --node-labels=karpenter.sh/nodepool=default,node.kubernetes.io/x=y --max-pods=42"' >> /etc/x`),
+		Entry("from printf into a file",
+			`printf '%s\n' 'KUBELET_EXTRA_ARGS=--register-with-taints=karpenter.sh/unregistered=:NoExecute,team=ml:NoSchedule `+
+				`--node-labels=karpenter.sh/nodepool=default,node.kubernetes.io/x=y --max-pods=42' > '/etc/default/kubelet'`),
+		Entry("from a here-document",
+			"cat > /etc/default/kubelet <<END\nKUBELET_EXTRA_ARGS=--register-with-taints=karpenter.sh/unregistered:NoExecute,team=ml:NoSchedule "+
+				"--node-labels=karpenter.sh/nodepool=default,node.kubernetes.io/x=y --max-pods=42\nEND"),
+		Entry("from a systemd drop-in",
+			`echo 'Environment="KUBELET_EXTRA_ARGS=--register-with-taints=karpenter.sh/unregistered:NoExecute,team=ml:NoSchedule `+
+				`--node-labels=karpenter.sh/nodepool=default,node.kubernetes.io/x=y --max-pods=42"' >> /etc/x`),
 	)
 
 	It("should see less memory than is advertised, and leave what the Kubernetes Engine reserves", func() {

@@ -136,7 +136,8 @@ func (c *computer) joinConfiguration(name string, credentials *tokenCredentials,
 			return fmt.Errorf("kubeadm: it knows no JoinConfiguration of %q", join.APIVersion)
 		}
 		if token := join.Discovery.BootstrapToken; token != nil {
-			*credentials = tokenCredentials{endpoint: token.APIServerEndpoint, token: token.Token, pins: token.CACertHashes, anyAuthority: token.UnsafeSkipCAVerification}
+			*credentials = tokenCredentials{endpoint: token.APIServerEndpoint, token: token.Token, pins: token.CACertHashes,
+				anyAuthority: token.UnsafeSkipCAVerification}
 		}
 		k.nodeName = join.NodeRegistration.Name
 		k.taints = append(k.taints, join.NodeRegistration.Taints...)

@@ -24,6 +24,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -37,10 +39,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/guest"
 )
 
-func TestGuest(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Guest")
-}
+func TestGuest(t *testing.T) { suite.Run(t, "Guest") }
 
 var (
 	client kubernetes.Interface
@@ -70,10 +69,13 @@ type house struct {
 	guests *guest.Guests
 }
 
-func newHouse(opts guest.Options) *house {
+func newHouse(opts guest.Options, change ...func(*cloud.Options)) *house {
 	GinkgoHelper()
-	fake := clocktesting.NewFakeClock(time.Now())
-	c := cloud.New(cloud.Options{Clock: fake, Boot: boot})
+	options := cloud.Options{Clock: clocktesting.NewFakeClock(time.Now()), Boot: boot}
+	for _, f := range change {
+		f(&options)
+	}
+	c := cloud.New(options)
 	opts.Client = client
 	DeferCleanup(func() {
 		Expect(client.CoreV1().Nodes().DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{})).To(Succeed())

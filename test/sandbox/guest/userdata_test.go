@@ -39,8 +39,9 @@ import (
 )
 
 const (
-	token      = "abc123.0123456789abcdef"
-	serverID   = `SERVER_ID=$({ curl -sf --retry 5 http://169.254.169.254/openstack/latest/meta_data.json | sed -n 's/.*"uuid": *"\([^"]*\)".*/\1/p' | grep . || tr 'A-F' 'a-f' < /sys/class/dmi/id/product_uuid; })`
+	token    = "abc123.0123456789abcdef"
+	serverID = `SERVER_ID=$({ curl -sf --retry 5 http://169.254.169.254/openstack/latest/meta_data.json | ` +
+		`sed -n 's/.*"uuid": *"\([^"]*\)".*/\1/p' | grep . || tr 'A-F' 'a-f' < /sys/class/dmi/id/product_uuid; })`
 	ownScript  = "/opt/bizfly-kubernetes-engine/bootstrap.sh\n"
 	unregister = "karpenter.sh/unregistered"
 )
@@ -69,7 +70,8 @@ func bootstrapToken(groups string) string {
 func multipartOf(parts ...string) string {
 	document := "MIME-Version: 1.0\r\nContent-Type: multipart/mixed; boundary=\"b\"\r\n\r\n"
 	for i := 0; i+1 < len(parts); i += 2 {
-		document += "--b\r\nContent-Type: " + parts[i] + "\r\nContent-Transfer-Encoding: base64\r\n\r\n" + base64.StdEncoding.EncodeToString([]byte(parts[i+1])) + "\r\n"
+		document += "--b\r\nContent-Type: " + parts[i] + "\r\nContent-Transfer-Encoding: base64\r\n\r\n" + base64.StdEncoding.EncodeToString([]byte(parts[i+1])) +
+			"\r\n"
 	}
 	return document + "--b--\r\n"
 }
@@ -90,13 +92,18 @@ var _ = Describe("User data", func() {
 	},
 		Entry("a script", "#!/bin/bash\nset -euo pipefail\n[ -x /nowhere ] || sudo bash -c '"+strings.TrimSpace(ownScript)+"'\n"),
 		Entry("a cloud-config whose commands run a file that it writes",
-			"#cloud-config\nwrite_files:\n- {path: /etc/default/kubelet, content: KUBELET_EXTRA_ARGS=--node-labels=a=b}\n- {path: /usr/bin/join, content: \"#!/bin/sh\\n"+strings.TrimSpace(ownScript)+"\\n\"}\nruncmd:\n- [/usr/bin/join]\n", "a=b"),
-		Entry("a file in base64, and a command as text", "#cloud-config\nwrite_files:\n- {path: /x, encoding: b64, content: "+base64.StdEncoding.EncodeToString([]byte("KUBELET_EXTRA_ARGS=--node-labels=a=b"))+"}\nruncmd:\n- "+ownScript, "a=b"),
+			"#cloud-config\nwrite_files:\n- {path: /etc/default/kubelet, content: KUBELET_EXTRA_ARGS=--node-labels=a=b}\n- {path: /usr/bin/join, content: "+
+				"\"#!/bin/sh\\n"+strings.TrimSpace(ownScript)+"\\n\"}\nruncmd:\n- [/usr/bin/join]\n", "a=b"),
+		Entry("a file in base64, and a command as text",
+			"#cloud-config\nwrite_files:\n- {path: /x, encoding: b64, content: "+
+				""+base64.StdEncoding.EncodeToString([]byte("KUBELET_EXTRA_ARGS=--node-labels=a=b"))+"}\nruncmd:\n- "+ownScript, "a=b"),
 		Entry("a document of several parts, scripts in their order", multipartOf(
 			"text/x-shellscript", "#!/bin/bash\nNAME=one\necho KUBELET_EXTRA_ARGS=--node-labels=part=$NAME > /etc/default/kubelet\n",
 			"text/cloud-config", "#cloud-config\npackages: [jq]\n",
 			"text/x-shellscript", "#!/bin/bash\n"+ownScript), "part=one"),
-		Entry("a script that finds out which server it is on", "#!/bin/bash\nset -euo pipefail\n"+serverID+"\ncat > /etc/default/kubelet <<EOF\nKUBELET_EXTRA_ARGS=--node-labels=id=${SERVER_ID:+found}\nEOF\n"+ownScript, "id=found"),
+		Entry("a script that finds out which server it is on",
+			"#!/bin/bash\nset -euo pipefail\n"+serverID+"\ncat > /etc/default/kubelet <<EOF\nKUBELET_EXTRA_ARGS=--node-labels=id=${SERVER_ID:+found}\nEOF\n"+ownScript,
+			"id=found"),
 		Entry("a script that pipes into a shell", "#!/bin/bash\necho "+strings.TrimSpace(ownScript)+" | sh -s\n"),
 	)
 	DescribeTable("should never let a machine join without what a real one needs", func(userData, reason string) {
@@ -115,7 +122,10 @@ var _ = Describe("User data", func() {
 		Entry("kubeadm without a pin", "#!/bin/bash\nkubeadm join 10.0.0.1:6443 --token "+token+"\n", "caCertHashes"),
 		Entry("kubeadm without an endpoint", "#!/bin/bash\nkubeadm join --token "+token+" --discovery-token-unsafe-skip-ca-verification\n", "not host:port"),
 		Entry("kubeadm without its file", "#!/bin/bash\nkubeadm join --config /join.yaml\n", "no file /join.yaml"),
-		Entry("kubeadm with arguments of another version", "#cloud-config\nwrite_files:\n- path: /join.yaml\n  content: |\n    apiVersion: kubeadm.k8s.io/v1beta4\n    kind: JoinConfiguration\n    nodeRegistration: {kubeletExtraArgs: {cloud-provider: external}}\nruncmd: [kubeadm join --config /join.yaml]\n", "has not the form of kubeadm.k8s.io/v1beta4"),
+		Entry("kubeadm with arguments of another version",
+			"#cloud-config\nwrite_files:\n- path: /join.yaml\n  content: |\n    apiVersion: kubeadm.k8s.io/v1beta4\n    kind: JoinConfiguration\n    "+
+				"nodeRegistration: {kubeletExtraArgs: {cloud-provider: external}}\nruncmd: [kubeadm join --config /join.yaml]\n",
+			"has not the form of kubeadm.k8s.io/v1beta4"),
 		Entry("k3s without a server", "#!/bin/bash\nk3s agent --token "+token+"\n", "is not an https URL"),
 		Entry("k3s without a token", "#!/bin/bash\nk3s agent --server https://10.0.0.1:6443\n", "the token is not"),
 	)
@@ -123,8 +133,10 @@ var _ = Describe("User data", func() {
 
 var _ = Describe("A k3s agent", func() {
 	agent := func(arguments, token string) string {
-		return "#!/bin/bash\nset -euo pipefail\n" + serverID + "\nmkdir -p /etc/rancher/k3s\ncat > /etc/rancher/k3s/config.yaml <<EOF\nserver: " + config.Host + "\ntoken: " + token + "\n" +
-			"node-label: [team=ml]\nnode-taint: [\"" + unregister + "=:NoExecute\"]\nkubelet-arg:\n- cloud-provider=external\n- provider-id=bizflycloud://${SERVER_ID}\n" + arguments +
+		return "#!/bin/bash\nset -euo pipefail\n" + serverID + "\nmkdir -p /etc/rancher/k3s\ncat > /etc/rancher/k3s/config.yaml <<EOF\nserver: " + config.Host +
+			"\ntoken: " + token + "\n" +
+			"node-label: [team=ml]\nnode-taint: [\"" + unregister +
+			"=:NoExecute\"]\nkubelet-arg:\n- cloud-provider=external\n- provider-id=bizflycloud://${SERVER_ID}\n" + arguments +
 			"EOF\ncurl -sfL https://get.k3s.io | INSTALL_K3S_CHANNEL=stable sh -s - agent\n"
 	}
 	authority := func() string {
@@ -136,7 +148,8 @@ var _ = Describe("A k3s agent", func() {
 		h := newHouse(guest.Options{Cluster: config})
 		spec := h.spec("agent")
 		spec.Flavor = "p2.2c_4g"
-		spec.UserData = agent("- max-pods=50\n- pods-per-core=10\n- kube-reserved=cpu=100m,memory=500Mi\n- system-reserved=cpu=50m,memory=100Mi\n- 'eviction-hard=memory.available<200Mi,nodefs.available<10%'\n", authority()+token)
+		spec.UserData = agent("- max-pods=50\n- pods-per-core=10\n- kube-reserved=cpu=100m,memory=500Mi\n- system-reserved=cpu=50m,memory=100Mi\n- "+
+			"'eviction-hard=memory.available<200Mi,nodefs.available<10%'\n", authority()+token)
 		server := h.start(spec)
 		Eventually(func() *cloud.Guest { h.sync(); return h.truth(server.ID) }, "20s", "200ms").Should(Equal(&cloud.Guest{Joined: true, Node: "agent"}))
 		h.sync()
@@ -179,13 +192,16 @@ var _ = Describe("A node of kubeadm", func() {
 			Data: map[string]string{"kubeconfig": string(kubeconfig), "jws-kubeconfig-" + token[:6]: "signed"}}, metav1.CreateOptions{})
 		Expect(err).ToNot(HaveOccurred())
 		_, err = client.RbacV1().Roles(metav1.NamespacePublic).Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "info"},
-			Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{"cluster-info"}, Verbs: []string{"get"}}}}, metav1.CreateOptions{})
+			Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{"cluster-info"}, Verbs: []string{"get"}}}},
+			metav1.CreateOptions{})
 		Expect(err).ToNot(HaveOccurred())
 		_, err = client.RbacV1().RoleBindings(metav1.NamespacePublic).Create(ctx, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "info"},
-			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "info"}, Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "system:anonymous"}}}, metav1.CreateOptions{})
+			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "info"},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "system:anonymous"}}}, metav1.CreateOptions{})
 		Expect(err).ToNot(HaveOccurred())
 		_, err = client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "join"},
-			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:node-bootstrapper"}, Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:bootstrappers:karpenter"}}}, metav1.CreateOptions{})
+			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:node-bootstrapper"},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:bootstrappers:karpenter"}}}, metav1.CreateOptions{})
 		Expect(err).ToNot(HaveOccurred())
 		DeferCleanup(func() {
 			Expect(client.CoreV1().ConfigMaps(metav1.NamespacePublic).Delete(ctx, "cluster-info", metav1.DeleteOptions{})).To(Succeed())

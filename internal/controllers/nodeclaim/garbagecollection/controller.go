@@ -42,6 +42,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
 
@@ -112,12 +113,12 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 	switch {
 	case suspended:
 		log.FromContext(ctx).Info("garbage collection is suspended: too many servers with a registered node have no NodeClaim", "orphans", len(orphans), "servers", found.total)
-		c.recorder.Publish(events.GarbageCollectionSuspended(len(orphans), found.total, names(orphans)))
+		c.publish(ctx, events.GarbageCollectionSuspended(len(orphans), found.total, names(orphans)))
 		orphans = nil
 	case c.config.DryRun:
 		for _, server := range orphans {
 			log.FromContext(ctx).Info("would garbage collect a server without a NodeClaim (dry run)", "server", server.ID, "name", server.Name)
-			c.recorder.Publish(events.WouldGarbageCollect(server.Name, server.ID, server.NodeClaim))
+			c.publish(ctx, events.WouldGarbageCollect(server.Name, server.ID, server.NodeClaim))
 		}
 		orphans = nil
 	}
@@ -140,7 +141,7 @@ func (c *Controller) follow(ctx context.Context, r instance.Reaped) error {
 		return nil
 	case errors.Is(r.Err, instance.ErrNotFound):
 		if collected && !r.Repeated {
-			c.recorder.Publish(events.GarbageCollected(r.Name, r.ID))
+			c.publish(ctx, events.GarbageCollected(r.Name, r.ID))
 			collectedTotal.Inc(nil)
 		}
 	case r.Err != nil:
@@ -150,6 +151,15 @@ func (c *Controller) follow(ctx context.Context, r instance.Reaped) error {
 		return nil
 	}
 	return c.deleteNodes(ctx, r.ID)
+}
+
+// publish emits the event, and emits it on the ProviderConfig as well, which stands for the account that pays.
+func (c *Controller) publish(ctx context.Context, event karpevents.Event) {
+	c.recorder.Publish(event)
+	config := &v1alpha1.ProviderConfig{}
+	if err := c.kubeClient.Get(ctx, client.ObjectKey{Name: v1alpha1.ProviderConfigName}, config); err == nil {
+		c.recorder.Publish(events.On(config, event))
+	}
 }
 
 // deleteNodes deletes the Nodes of a server.

@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -28,6 +29,7 @@ import (
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -98,6 +100,29 @@ var _ = Describe("Garbage collection", func() {
 		return lo.FilterMap(env.Sandbox.Servers(), func(s cloud.Server, _ int) (string, bool) { return s.ID, s.Status != "DELETED" })
 	}
 
+	It("should delete a server with the metadata keys of before, and none that the older provider marked", func() {
+		id, older, cluster := orphan(), orphan(), env.Sandbox.BKE().ClusterUID
+		Expect(env.Sandbox.EditServer(id, func(s *cloud.Server) {
+			s.Metadata = lo.MapKeys(s.Metadata, func(_, key string) string { return strings.Replace(key, "bizfly-karpenter-", "karpenter-", 1) })
+		})).To(BeTrue())
+		Expect(env.Sandbox.EditServer(older, func(s *cloud.Server) {
+			s.Metadata = map[string]string{"karpenter-managed": "true", "bke_cluster_id": cluster}
+		})).To(BeTrue())
+		aged()
+		passes()
+		Expect(left()).To(Equal([]string{older}))
+	})
+	It("should emit its events on the ProviderConfig as well", func() {
+		config := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ProviderConfigName}}
+		Expect(env.Client.Create(ctx, config)).To(Succeed())
+		DeferCleanup(func() { Expect(env.Client.Delete(ctx, config)).To(Succeed()) })
+		orphan()
+		aged()
+		passes()
+		Expect(env.Recorder.Events()).To(ContainElements(
+			And(HaveField("Reason", events.ReasonGarbageCollected), HaveField("InvolvedObject", HaveField("Name", metav1.NamespaceSystem))),
+			And(HaveField("Reason", events.ReasonGarbageCollected), HaveField("InvolvedObject", HaveField("UID", config.UID)))))
+	})
 	It("should only tell in a dry run, and say of each server that it deletes otherwise", func() {
 		id := orphan()
 		aged()
@@ -315,10 +340,9 @@ var _ = Describe("Garbage collection", func() {
 			Expect(left()).To(ConsistOf(lo.ToAnySlice(kept)...))
 		})
 		It("should go on when no claim ever held their ids, so that no node of theirs is registered", func() {
-			patience := env.IDWait
-			env.IDWait = 200 * time.Millisecond
-			DeferCleanup(func() { env.IDWait = patience })
-			env.Reset(ctx, cloud.Options{Latency: 1500 * time.Millisecond, HideBuilding: true})
+			cloudTime := clocktesting.NewFakeClock(time.Now())
+			env.Reset(ctx, cloud.Options{Clock: cloudTime, Latency: time.Minute, HideBuilding: true})
+			env.WithoutIDWait()
 			var group sync.WaitGroup
 			for range 7 {
 				claim, err := env.NodeClaim(ctx, nil)
@@ -333,9 +357,10 @@ var _ = Describe("Garbage collection", func() {
 			Expect(env.Cleanup(ctx)).To(Succeed())
 			env.Restart(ctx)
 			controller = collector(env.APIReader)
-			Eventually(left).WithTimeout(10 * time.Second).Should(HaveLen(7))
+			cloudTime.Step(time.Minute)
+			Expect(left()).To(HaveLen(7))
 			aged()
-			Eventually(func() []string { pass(); return left() }).WithTimeout(20 * time.Second).Should(BeEmpty())
+			Eventually(func() []string { pass(); cloudTime.Step(time.Second); return left() }).Should(BeEmpty())
 			Expect(env.Recorder.Calls(events.ReasonGarbageCollectionSuspended)).To(BeZero())
 		})
 		It("should ask a second time before it believes that most claims are gone", func() {

@@ -17,28 +17,18 @@ limitations under the License.
 package garbagecollection_test
 
 import (
-	"context"
 	"testing"
-	"time"
 
-	. "github.com/onsi/ginkgo/v2"
-	. "github.com/onsi/gomega"
-	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
-	coretest "sigs.k8s.io/karpenter/pkg/test"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
 var (
-	ctx = coreoptions.ToContext(context.Background(), coretest.Options())
+	ctx = unit.CoreContext()
 	env *unit.Environment
 )
 
-func TestGarbageCollection(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "NodeClaim/GarbageCollection")
-}
-
-var _ = BeforeEach(func() { env.IDWait = 20 * time.Second }) // so that it does not matter how busy the machine is
+func TestGarbageCollection(t *testing.T) { suite.Run(t, "NodeClaim/GarbageCollection") }
 
 var _ = unit.Suite(ctx, &env, unit.WithNodeClass)

@@ -21,6 +21,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -33,7 +36,6 @@ import (
 
 	controller "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/jointoken"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/jointoken"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -42,14 +44,9 @@ var (
 	env *coretest.Environment
 )
 
-func TestJoinToken(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "JoinTokenController")
-}
+func TestJoinToken(t *testing.T) { suite.Run(t, "JoinTokenController") }
 
-var _ = BeforeSuite(func() { env = coretest.NewEnvironment(coretest.WithCRDs(apis.CRDs...)) })
-
-var _ = AfterSuite(func() { Expect(env.Stop()).To(Succeed()) })
+var _ = unit.APIServer(&env)
 
 var _ = Describe("The join token of a claim", func() {
 	var (

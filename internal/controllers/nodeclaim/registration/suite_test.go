@@ -21,6 +21,9 @@ import (
 	"encoding/json"
 	"testing"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
@@ -34,7 +37,6 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/registration"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -47,19 +49,11 @@ var (
 	controller *registration.Controller
 )
 
-func TestRegistration(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "NodeClaim registration")
-}
+func TestRegistration(t *testing.T) { suite.Run(t, "NodeClaim registration") }
 
-var _ = BeforeSuite(func() {
-	env = coretest.NewEnvironment(coretest.WithCRDs(apis.CRDs...))
+var _ = unit.APIServer(&env, func() {
 	kubeClient = lo.Must(client.New(env.Config, client.Options{Scheme: scheme.Scheme}))
 	controller = registration.NewController(kubeClient)
-})
-
-var _ = AfterSuite(func() {
-	Expect(env.Stop()).To(Succeed())
 })
 
 var _ = AfterEach(func() {

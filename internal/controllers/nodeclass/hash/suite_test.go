@@ -20,6 +20,9 @@ import (
 	"context"
 	"testing"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
@@ -30,7 +33,6 @@ import (
 	"sigs.k8s.io/karpenter/pkg/test/expectations"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/hash"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -46,19 +48,9 @@ var (
 	nodeClass  *v1alpha1.BizflyNodeClass
 )
 
-func TestHash(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "NodeClassHash")
-}
+func TestHash(t *testing.T) { suite.Run(t, "NodeClassHash") }
 
-var _ = BeforeSuite(func() {
-	env = coretest.NewEnvironment(coretest.WithCRDs(apis.CRDs...), coretest.WithFieldIndexers(coretest.NodeClaimNodeClassRefFieldIndexer(ctx)))
-	controller = hash.NewController(env.Client)
-})
-
-var _ = AfterSuite(func() {
-	Expect(env.Stop()).To(Succeed())
-})
+var _ = unit.IndexedAPIServer(ctx, &env, func() { controller = hash.NewController(env.Client) })
 
 var _ = BeforeEach(func() {
 	nodeClass = &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "general"}}

@@ -17,25 +17,18 @@ limitations under the License.
 package launches_test
 
 import (
-	"context"
 	"testing"
 
-	. "github.com/onsi/ginkgo/v2"
-	. "github.com/onsi/gomega"
-	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
-	coretest "sigs.k8s.io/karpenter/pkg/test"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
 var (
-	ctx = coreoptions.ToContext(context.Background(), coretest.Options())
+	ctx = unit.CoreContext()
 	env *unit.Environment
 )
 
-func TestLaunches(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "NodeClass/Launches")
-}
+func TestLaunches(t *testing.T) { suite.Run(t, "NodeClass/Launches") }
 
 var _ = unit.Suite(ctx, &env, unit.WithNodeClass)

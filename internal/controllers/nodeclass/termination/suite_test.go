@@ -21,6 +21,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
@@ -38,7 +41,6 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/termination"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -50,18 +52,9 @@ var (
 	nodeClass  *v1alpha1.BizflyNodeClass
 )
 
-func TestTermination(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "NodeClassTermination")
-}
+func TestTermination(t *testing.T) { suite.Run(t, "NodeClassTermination") }
 
-var _ = BeforeSuite(func() {
-	env = coretest.NewEnvironment(coretest.WithCRDs(apis.CRDs...), coretest.WithFieldIndexers(coretest.NodeClaimNodeClassRefFieldIndexer(ctx)))
-})
-
-var _ = AfterSuite(func() {
-	Expect(env.Stop()).To(Succeed())
-})
+var _ = unit.IndexedAPIServer(ctx, &env)
 
 var _ = BeforeEach(func() {
 	recorder = coretest.NewEventRecorder()

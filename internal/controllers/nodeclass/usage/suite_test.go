@@ -20,24 +20,21 @@ import (
 	"context"
 	"testing"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
-	coretest "sigs.k8s.io/karpenter/pkg/test"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
 var (
-	ctx = coreoptions.ToContext(context.Background(), coretest.Options())
+	ctx = unit.CoreContext()
 	env *unit.Environment
 )
 
-func TestUsage(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "NodeClass/Usage")
-}
+func TestUsage(t *testing.T) { suite.Run(t, "NodeClass/Usage") }
 
 var _ = unit.Suite(ctx, &env, unit.WithNodeClass)
 

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Checks the prose that users read with Vale: documentation, comments of chart values, and API descriptions. `make prose` runs it.
+# hack/prose.sh FILE... checks only these.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+VALE=${VALE:-.cache/tools/vale}
+comments=.cache/prose
+
+# Comments of values become Markdown with the line numbers of the values; what is commented out is left out.
+rm -rf "$comments" && mkdir -p "$comments"
+for values in charts/*/values.yaml; do
+  chart=${values%/values.yaml}
+  awk '{ if (sub(/^ *# ?/, "") && !/^[ @]/) { sub(/^-- /, ""); print } else print "" }' "$values" >"$comments/${chart##*/}-values.yaml.md"
+done
+
+if (($#)); then
+  "$VALE" --no-global --output=line "$@"
+  exit
+fi
+# The changelog and the licence are not ours to reword later.
+git ls-files -co --exclude-standard -z -- '*.md' ':!CHANGELOG.md' 'pkg/apis/crds/karpenter.bizflycloud.vn_*.yaml' |
+  xargs -0 "$VALE" --no-global --output=line "$comments"/*.md

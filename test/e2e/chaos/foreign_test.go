@@ -1,0 +1,61 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package chaos_test
+
+import (
+	"net/http"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+// addForeignServers creates servers that no run may touch: those of another cluster with the same name, and one of a user.
+func addForeignServers() {
+	GinkgoHelper()
+	for _, spec := range []cloud.ServerSpec{
+		{Name: "default-x7k2p-0a1b2c3d", Zone: "HN1", Wan: true, Metadata: map[string]string{
+			v1alpha1.MetadataClusterUID: "another-cluster", v1alpha1.MetadataNodeClaimUID: "claim-of-another-cluster",
+			v1alpha1.MetadataClusterName: "sandbox", v1alpha1.MetadataNodePool: "default",
+		}},
+		{Name: "default-without-uid", Zone: "HN2", Metadata: map[string]string{
+			v1alpha1.MetadataClusterName: "sandbox", v1alpha1.MetadataNodePool: "default",
+		}},
+		{Name: "database", Zone: "HN1", Wan: true},
+	} {
+		var created cloud.Server
+		Expect(env.Sandbox().Call(ctx, http.MethodPost, "servers", spec, &created)).To(Succeed())
+		checker.AddForeignServers(created)
+	}
+}
+
+// addVolume creates a volume that must remain.
+func addVolume(spec cloud.VolumeSpec) cloud.Volume {
+	GinkgoHelper()
+	var created cloud.Volume
+	Expect(env.Sandbox().Call(ctx, http.MethodPost, "volumes", spec, &created)).To(Succeed())
+	checker.AddForeignVolume(created.ID, created.Name, time.Now())
+	return created
+}
+
+func attach(volume cloud.Volume, server cloud.Server) {
+	GinkgoHelper()
+	Expect(env.Sandbox().Call(ctx, http.MethodPost, "volumes/"+volume.ID+"/attach", map[string]string{"server_id": server.ID}, nil)).To(Succeed())
+}

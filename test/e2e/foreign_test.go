@@ -1,0 +1,142 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e_test
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/bizflycloud/gobizfly"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+// olderProvider does with the servers of the project what the older provider of this cloud does: it takes any server that is
+// younger than five minutes and has the metadata karpenter-managed for the one that it waits for, and deletes it later.
+type olderProvider struct {
+	client  *gobizfly.Client
+	adopted sets.Set[string]
+}
+
+func newOlderProvider(ctx context.Context) *olderProvider {
+	GinkgoHelper()
+	variables := env.Sandbox().Env()
+	client, err := gobizfly.NewClient(gobizfly.WithAPIURL(variables["BIZFLY_CLOUD_API_URL"]), gobizfly.WithRegionName(variables["BIZFLY_CLOUD_REGION"]),
+		gobizfly.WithHTTPClient(&http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}))
+	Expect(err).NotTo(HaveOccurred())
+	login := &gobizfly.TokenCreateRequest{AuthMethod: "password", Username: variables["BIZFLY_CLOUD_EMAIL"],
+		Password: variables["BIZFLY_CLOUD_PASSWORD"], ProjectID: variables["BIZFLY_CLOUD_PROJECT_ID"]}
+	token, err := client.Token.Init(ctx, login)
+	Expect(err).NotTo(HaveOccurred())
+	client.SetKeystoneToken(token)
+	return &olderProvider{client: client, adopted: sets.New[string]()}
+}
+
+// adopt looks once.
+func (o *olderProvider) adopt(ctx context.Context) error {
+	servers, err := o.client.CloudServer.List(ctx, &gobizfly.ServerListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, server := range servers {
+		created, err := time.Parse(time.RFC3339, server.CreatedAt)
+		if err == nil && server.Metadata["karpenter-managed"] == "true" && time.Since(created) < 5*time.Minute {
+			o.adopted.Insert(server.ID)
+		}
+	}
+	return nil
+}
+
+// scaleDown deletes what was adopted.
+func (o *olderProvider) scaleDown(ctx context.Context) error {
+	for id := range o.adopted {
+		if _, err := o.client.CloudServer.Delete(ctx, id, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var _ = Describe("An older provider in the same project and cluster", func() {
+	It("should neither lose a server to us nor get one of ours", func() {
+		older := newOlderProvider(ctx)
+		theirs := &cloud.Server{}
+		Expect(env.Sandbox().Call(ctx, http.MethodPost, "servers",
+			map[string]any{"name": "older-provider-1", "zone": "HN1", "metadata": map[string]string{"karpenter-managed": "true"}}, theirs)).To(Succeed())
+
+		pool := readyPool()
+		web := deployment(pool, 2, apart)
+		create(web)
+		// It waits for a server of its own the whole time in which ours are young.
+		Eventually(func(g Gomega) {
+			g.Expect(older.adopt(ctx)).To(Succeed())
+			g.Expect(running(g, web)).To(HaveLen(2))
+		}).Should(Succeed())
+		Expect(servers(Default, pool)).To(HaveLen(2))
+		for _, server := range servers(Default, pool) {
+			Expect(server.Metadata).To(And(HaveKeyWithValue(v1alpha1.MetadataManaged, "true"), Not(HaveKey("karpenter-managed"))))
+		}
+		Expect(older.adopted.UnsortedList()).To(ConsistOf(theirs.ID))
+
+		By("letting our garbage collection pass by its server for longer than its grace")
+		Consistently(func(g Gomega) {
+			g.Expect(truth(g).Servers).To(ContainElement(And(HaveField("ID", theirs.ID), HaveField("Status", "ACTIVE"))))
+		}).WithTimeout(60 * time.Second).WithPolling(2 * time.Second).Should(Succeed())
+
+		By("letting it delete what it has adopted")
+		Expect(older.scaleDown(ctx)).To(Succeed())
+		Eventually(func(g Gomega) {
+			g.Expect(lo.Map(truth(g).Servers, func(s cloud.Server, _ int) string { return s.ID })).
+				To(ConsistOf(lo.Map(servers(g, pool), func(s cloud.Server, _ int) string { return s.ID })))
+		}).Should(Succeed())
+		Expect(running(Default, web)).To(HaveLen(2))
+		Expect(env.Client().Delete(ctx, web)).To(Succeed())
+		Eventually(func(g Gomega) { g.Expect(servers(g, pool)).To(BeEmpty()) }).Should(Succeed())
+	})
+
+	It("should be reported as an event and in the log when it holds its Lease at start", func() {
+		lease := &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceDefault, Name: "karpenter-leader-election"},
+			Spec: coordinationv1.LeaseSpec{HolderIdentity: lo.ToPtr("karpenter-5d5c9d-abcde_0"), LeaseDurationSeconds: lo.ToPtr[int32](600),
+				RenewTime: lo.ToPtr(metav1.NowMicro())},
+		}
+		create(lease)
+		Expect(env.Controller().Stop()).To(Succeed())
+		DeferCleanup(func() {
+			Expect(env.Controller().Stop()).To(Succeed())
+			_, err := env.StartController(ctx, nil)
+			Expect(err).NotTo(HaveOccurred())
+		})
+		_, err := env.StartController(ctx, map[string]string{"SYSTEM_NAMESPACE": corev1.NamespaceDefault})
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(func(g Gomega) {
+			events := listed(g, &corev1.EventList{})
+			g.Expect(lo.Filter(events.Items, func(e corev1.Event, _ int) bool { return e.Reason == "ForeignProvider" })).To(ContainElement(And(
+				HaveField("InvolvedObject.Kind", "ProviderConfig"), HaveField("Message", ContainSubstring("karpenter-5d5c9d-abcde_0 holds the Lease default/karpenter-leader-election")))))
+		}).Should(Succeed())
+		Expect(env.Log("controller", 1000)).To(ContainSubstring("found an older Karpenter provider for BizFly Cloud"))
+	})
+})

@@ -1,0 +1,208 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package install_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
+)
+
+// run runs the commands of a document below their mark: what users copy is what is tested.
+func run(document, name string, variables ...string) {
+	GinkgoHelper()
+	text, err := os.ReadFile(filepath.Join(env.Root(), document))
+	Expect(err).NotTo(HaveOccurred())
+	commands, err := environment.Block(string(text), name)
+	Expect(err).NotTo(HaveOccurred(), document)
+	output, err := env.Script(ctx, commands, variables...)
+	GinkgoWriter.Println(output)
+	Expect(err).NotTo(HaveOccurred())
+}
+
+// definitions are those that we install, and whether they are being deleted.
+func definitions(g Gomega) map[string]bool {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinitionList"))
+	found := map[string]bool{}
+	for _, definition := range listed(g, list).Items {
+		for _, group := range []string{"karpenter.sh", "karpenter.bizflycloud.vn", "autoscaling.x-k8s.io"} {
+			if strings.HasSuffix(definition.Name, "."+group) {
+				found[definition.Name] = definition.DeletionTimestamp != nil
+			}
+		}
+	}
+	return found
+}
+
+// expectNothing expects that nothing of ours is left, in the cluster or in the cloud.
+func expectNothing() {
+	GinkgoHelper()
+	ended()
+	Eventually(func(g Gomega) {
+		g.Expect(definitions(g)).To(BeEmpty())
+		g.Expect(nodes(g)).To(BeEmpty())
+		state := truth(g)
+		g.Expect(state.Servers).To(BeEmpty())
+		g.Expect(state.Volumes).To(BeEmpty())
+		g.Expect(state.NetworkInterfaces).To(BeEmpty())
+		g.Expect(state.WanIPs).To(BeEmpty())
+	}).Should(Succeed())
+}
+
+// installNamespace creates the namespace of the suite, which kubectl delete -k deletes.
+func installNamespace() {
+	GinkgoHelper()
+	Eventually(func() error {
+		return client.IgnoreAlreadyExists(env.Client().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name: namespace, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"},
+		}}))
+	}).Should(Succeed())
+	Eventually(func() error { return client.IgnoreAlreadyExists(env.Client().Create(ctx, secret())) }).Should(Succeed())
+}
+
+// launchOne makes the installed controller launch one server.
+func launchOne() {
+	GinkgoHelper()
+	for _, object := range []client.Object{nodeClass(), nodePool(), web(1)} {
+		Expect(env.Client().Create(ctx, object)).To(Succeed())
+	}
+	settled(1)
+}
+
+// overlay is a copy of config/samples/overlay with the sandbox's values.
+func overlay() string {
+	GinkgoHelper()
+	dir := GinkgoT().TempDir()
+	base, err := filepath.Rel(dir, filepath.Join(env.Root(), "config", "default"))
+	Expect(err).NotTo(HaveOccurred())
+	e := env.Sandbox().Env()
+	variables := []map[string]any{{"name": "CLUSTER_NAME", "value": "sandbox"}, {"name": "BIZFLY_CLOUD_ALLOW_HTTP", "value": "true"}}
+	for _, name := range []string{"BIZFLY_CLOUD_REGION", "BIZFLY_CLOUD_API_URL", "BKE_CLUSTER_ID", "BKE_CLUSTER_TOKEN", "BKE_JOIN_ENDPOINT", "BKE_LOG_ENDPOINT"} {
+		variables = append(variables, map[string]any{"name": name, "value": e[name]})
+	}
+	list, err := json.Marshal(variables)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(os.WriteFile(filepath.Join(dir, "kustomization.yaml"), fmt.Appendf(nil, `
+resources: [%q]
+secretGenerator:
+  - name: karpenter-provider-bizflycloud
+    namespace: karpenter
+    literals: ["application_credential_id=%s", "application_credential_secret=%s"]
+generatorOptions: {disableNameSuffixHash: true}
+patches:
+  - target: {kind: ProviderConfig, name: default}
+    patch: '[{"op": "replace", "path": "/spec/region", "value": %q}, {"op": "add", "path": "/spec/endpoint", "value": %q}]'
+  - patch: |-
+      apiVersion: apps/v1
+      kind: Deployment
+      metadata: {name: karpenter-provider-bizflycloud, namespace: karpenter}
+      spec: {template: {spec: {containers: [{name: controller, env: %s}]}}}
+`, base, e["BIZFLY_CLOUD_APP_CRED_ID"], e["BIZFLY_CLOUD_APP_CRED_SECRET"], e["BIZFLY_CLOUD_REGION"], e["BIZFLY_CLOUD_API_URL"], list), 0o600)).To(Succeed())
+	return dir
+}
+
+var _ = Describe("Removal", Ordered, func() {
+	installCharts := func() {
+		GinkgoHelper()
+		installNamespace()
+		_, err := env.Helm(ctx, "upgrade", "--install", release+"-crd", chartCRD, "--namespace", namespace)
+		Expect(err).NotTo(HaveOccurred())
+		install(chart)
+	}
+	removeDefinitions := func() {
+		GinkgoHelper()
+		run("docs/best-practices.md", "remove definitions with helm")
+		expectNothing()
+	}
+	AfterEach(func() {
+		Expect(client.IgnoreNotFound(env.Client().Delete(ctx, &appsv1.Deployment{ObjectMeta: web(0).ObjectMeta}))).To(Succeed())
+	})
+	AfterAll(installNamespace)
+
+	It("should leave nothing in the documented order with Helm", func() {
+		installCharts()
+		launchOne()
+		run("charts/karpenter-provider-bizflycloud/README.md", "remove with helm")
+		removeDefinitions()
+	})
+	It("should leave nothing in the documented order with kubectl", func() {
+		installNamespace()
+		variable := "OVERLAY=" + overlay()
+		_, err := env.Script(ctx, `kubectl apply -k config/crd; kubectl apply -k "$OVERLAY"`, variable)
+		Expect(err).NotTo(HaveOccurred())
+		started()
+		launchOne()
+		run("README.md", "remove with kubectl", variable)
+		expectNothing()
+	})
+	It("should be recoverable when the definitions went while there was no controller", func() {
+		installCharts()
+		launchOne()
+		_, err := env.Script(ctx, `helm uninstall karpenter --namespace karpenter --wait; kubectl delete -k config/crd --wait=false`)
+		Expect(err).NotTo(HaveOccurred())
+		ended()
+		Eventually(definitions).WithArguments(Default).Should(Equal(map[string]bool{
+			"nodeclaims.karpenter.sh": true, "bizflynodeclasses.karpenter.bizflycloud.vn": true,
+		}), "the objects that have finalizers hold their definitions")
+		Expect(truth(Default).Servers).To(HaveLen(1))
+		run("docs/best-practices.md", "recover", "VALUES="+chartValues(chart))
+		removeDefinitions()
+	})
+	It("should be recoverable without a controller, by hand", func() {
+		installCharts()
+		Expect(env.Client().Create(ctx, nodeClass())).To(Succeed())
+		Eventually(func(g Gomega) {
+			object := nodeClass()
+			g.Expect(env.Client().Get(ctx, client.ObjectKeyFromObject(object), object)).To(Succeed())
+			g.Expect(object.Finalizers).NotTo(BeEmpty())
+		}).Should(Succeed())
+		_, err := env.Script(ctx, `helm uninstall karpenter --namespace karpenter --wait; kubectl delete -k config/crd --wait=false`)
+		Expect(err).NotTo(HaveOccurred())
+		ended()
+		Eventually(definitions).WithArguments(Default).Should(Equal(map[string]bool{"bizflynodeclasses.karpenter.bizflycloud.vn": true}))
+		run("docs/best-practices.md", "recover by hand")
+		removeDefinitions()
+	})
+	It("should allow to install again over what it left", func() {
+		installCharts()
+		launchOne()
+		before := nodes(Default)
+		_, err := env.Script(ctx, `helm uninstall karpenter --namespace karpenter --wait; helm uninstall karpenter-crd --namespace karpenter`)
+		Expect(err).NotTo(HaveOccurred())
+		ended()
+		installCharts()
+		settled(1)
+		Expect(nodes(Default)).To(Equal(before))
+		Expect(listed(Default, &karpv1.NodePoolList{}).Items).To(HaveLen(1))
+		run("docs/best-practices.md", "remove with helm")
+		removeDefinitions()
+	})
+})

@@ -1,0 +1,216 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/samber/lo"
+)
+
+// load reads the results of former measurements.
+func load(file string) ([]Result, error) {
+	content, err := os.ReadFile(file) //nolint:gosec // a file that the caller names
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading former results: %w", err)
+	}
+	var results []Result
+	if err := json.Unmarshal(content, &results); err != nil {
+		return nil, fmt.Errorf("reading former results from %s: %w", file, err)
+	}
+	return results, nil
+}
+
+func save(file string, results []Result) error {
+	content, err := json.MarshalIndent(results, "", " ")
+	if err != nil {
+		return fmt.Errorf("writing the results: %w", err)
+	}
+	return os.WriteFile(file, append(content, '\n'), 0o644) //nolint:gosec // is checked in
+}
+
+// key tells results apart.
+func (r *Result) key() string {
+	return fmt.Sprintf("%02d %06d %02d %s %02d", slices.Index(scenarios, r.Scenario), r.Nodes, slices.Index(phases, r.Phase), r.Provider, r.Round)
+}
+
+var (
+	scenarios = []string{scenarioUp, scenarioPacked, scenarioDrift, scenarioConsolidation, scenarioRestart}
+	phases    = []string{"up", "rest", "down", "drift", "consolidation", "restart"}
+)
+
+// merge replaces former results of the same by new ones.
+func merge(former, measured []Result) []Result {
+	byKey := map[string]Result{}
+	for _, r := range append(slices.Clone(former), measured...) {
+		byKey[r.key()] = r
+	}
+	return lo.Map(slices.Sorted(maps.Keys(byKey)), func(key string, _ int) Result { return byKey[key] })
+}
+
+// quantity is what is compared.
+type quantity struct {
+	title string
+	of    func(*Result) float64
+	// target is the highest ratio that is aimed at; 0 is none. Only the cloud without latency is held to it.
+	target float64
+}
+
+var quantities = []quantity{
+	{"wall time (s)", func(r *Result) float64 { return r.Seconds }, 1.10},
+	{"CPU (s)", func(r *Result) float64 { return r.CPU }, 1.25},
+	{"peak RSS (MiB)", func(r *Result) float64 { return r.RSS }, 1.20},
+	{"writes to the API server", (*Result).Writes, 0},
+}
+
+const introduction = `# Benchmarks
+
+<!-- Written by make bench-scale. -->
+
+This page compares the cost of this provider with that of core's kwok provider, whose cloud costs nothing: what is above it is ours.
+Run ` + "`make bench-scale`" + ` to measure it again, and ` + "`make bench-scale BENCH_SCALE_FLAGS='--nodes 100 --scenarios up'`" + ` for a part of
+it: results merge into [test/scale/results.json](../test/scale/results.json), from which this page and its plots are made.
+
+Method: each run has a control plane of its own (etcd, kube-apiserver, kube-controller-manager, kube-scheduler; nodes kept alive by KWOK),
+the same version of Karpenter core, one NodePool of one instance type with 4 vCPUs and 8 GiB, and a consolidation delay of 5 s. The
+providers alternate. Processor time and memory are those of the controller process. Its requests to the API server are counted by the
+audit log, those of every client by the API server's own metrics. A value is the median of the rounds; behind it are the lowest and the highest.
+
+| provider | cloud |
+|---|---|
+| ` + "`kwok`" + ` | none: core's reference provider, built from its module |
+| ` + "`bizfly`" + ` | the sandbox without latency, default rate limits |
+| ` + "`bizfly-unlimited`" + ` | the same with rate limits of 1,000 a second |
+| ` + "`bizfly-realistic`" + ` | the sandbox with 200 ms a call and 20 to 40 s of boot, default rate limits |
+
+| scenario | phase | what |
+|---|---|---|
+| up | up | as many pods as nodes, which reject each other: until the last pod is bound |
+| | rest | nothing to do |
+| | down | no pods: until the last NodeClaim is gone |
+| packed | up, down | the same with 20 pods per node |
+| drift | drift | a changed NodePool template: until every node is a new one and every pod is bound |
+| consolidation | consolidation | two of three pods per node go: until nothing has changed for 45 s (the CPU includes them, the time does not) |
+| restart | restart | the controller starts with a pending pod: until its first NodeClaim |
+`
+
+// page is the page of all results.
+func page(results []Result) string {
+	b := &strings.Builder{}
+	b.WriteString(introduction)
+	if len(results) > 0 {
+		rounds := lo.Max(lo.Map(results, func(r Result, _ int) int { return r.Round }))
+		at := slices.Sorted(slices.Values(lo.Map(results, func(r Result, _ int) string { return r.Measured.Format(time.DateOnly) })))
+		fmt.Fprintf(b, "\nMeasured from %s to %s on %d cores, in up to %d rounds.\n", at[0], at[len(at)-1], results[0].Cores, rounds)
+	}
+	groups := lo.GroupBy(results, func(r Result) string { return fmt.Sprintf("%s: %s of %d nodes", r.Scenario, r.Phase, r.Nodes) })
+	order := lo.Uniq(lo.Map(results, func(r Result, _ int) string { return fmt.Sprintf("%s: %s of %d nodes", r.Scenario, r.Phase, r.Nodes) }))
+	for _, name := range plots(results) {
+		fmt.Fprintf(b, "\n![%s](images/%s.svg)\n", strings.ReplaceAll(name, "-", " "), name)
+	}
+	b.WriteString("\n## Ratios\n\nAgainst kwok in the same measurement; **bold** is above the target (wall time 1.10, CPU 1.25, memory 1.20).\n\n")
+	fmt.Fprintf(b, "| | provider | %s |\n|---|---|%s\n", strings.Join(lo.Map(quantities, func(q quantity, _ int) string { return q.title }), " | "), strings.Repeat("---|", len(quantities)))
+	for _, group := range order {
+		byProvider := lo.GroupBy(groups[group], func(r Result) string { return r.Provider })
+		for _, provider := range providerNames() {
+			if of := byProvider[provider]; len(of) > 0 {
+				fmt.Fprintf(b, "| %s | %s |%s\n", group, provider, row(of, byProvider["kwok"], provider))
+			}
+		}
+	}
+	b.WriteString("\n## Calls to the cloud\n\n| | provider | calls per node | calls a minute | highest rate a second | routes |\n|---|---|---|---|---|---|\n")
+	for _, group := range order {
+		for _, r := range groups[group] {
+			if r.Round == 1 && len(r.Calls) > 0 {
+				fmt.Fprintf(b, "| %s | %s | %.2f | %.1f | %d | %s |\n", group, r.Provider, r.CallsPerNode(), r.CallsPerNode()*float64(r.Nodes)/r.Seconds*60, r.Peak, top(r.Calls, 6))
+			}
+		}
+	}
+	b.WriteString("\n## Requests to the API server\n\n| | provider | of the controller | of every client |\n|---|---|---|---|\n")
+	for _, group := range order {
+		for _, r := range groups[group] {
+			if r.Round == 1 {
+				fmt.Fprintf(b, "| %s | %s | %s | %s |\n", group, r.Provider, top(r.Client, 12), top(r.Requests, 12))
+			}
+		}
+	}
+	return b.String()
+}
+
+// row is each quantity with its ratio.
+func row(of, kwok []Result, provider string) string {
+	b := &strings.Builder{}
+	for _, q := range quantities {
+		low, median, high := spread(of, q.of)
+		fmt.Fprintf(b, " %.4g (%.4g to %.4g)", median, low, high)
+		if provider != "kwok" && len(kwok) > 0 {
+			// Of the same round, so that both saw the same machine.
+			ratios := lo.FilterMap(of, func(r Result, _ int) (float64, bool) {
+				other, ok := lo.Find(kwok, func(k Result) bool { return k.Round == r.Round })
+				return q.of(&r) / max(q.of(&other), 1e-9), ok
+			})
+			slices.Sort(ratios)
+			if len(ratios) > 0 {
+				missed := q.target > 0 && provider != "bizfly-realistic" && ratios[len(ratios)/2] > q.target
+				fmt.Fprintf(b, " = %s%.2f%s", lo.Ternary(missed, "**", ""), ratios[len(ratios)/2], lo.Ternary(missed, "**", ""))
+				if len(ratios) > 1 {
+					fmt.Fprintf(b, " (%.2f to %.2f)", ratios[0], ratios[len(ratios)-1])
+				}
+			}
+		}
+		b.WriteString(" |")
+	}
+	return b.String()
+}
+
+// spread is the lowest, the median and the highest.
+func spread(of []Result, what func(*Result) float64) (low, median, high float64) {
+	values := lo.Map(of, func(r Result, _ int) float64 { return what(&r) })
+	slices.Sort(values)
+	return values[0], values[len(values)/2], values[len(values)-1]
+}
+
+// top is the most frequent.
+func top(counts map[string]int, n int) string {
+	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int { return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b)) })
+	listed := lo.Map(names[:min(n, len(names))], func(name string, _ int) string { return fmt.Sprintf("%s %d", name, counts[name]) })
+	return strings.Join(listed, ", ")
+}
+
+// plots are the names of the plots that test/scale/plot draws: one for each quantity of the phases that were measured at
+// several sizes.
+func plots(results []Result) []string {
+	var names []string
+	for _, phase := range []string{"up", "down", "rest"} {
+		if lo.SomeBy(results, func(r Result) bool { return r.Scenario == scenarioUp && r.Phase == phase }) {
+			names = append(names, "scale-"+phase+"-time", "scale-"+phase+"-cpu", "scale-"+phase+"-memory")
+		}
+	}
+	return lo.Without(names, "scale-rest-time")
+}

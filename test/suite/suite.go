@@ -1,0 +1,57 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package suite starts every suite of this repository in the same way.
+package suite
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+// Patience is how long a spec waits for something that must happen. It only bounds a spec that hangs: nothing that a spec waits
+// for takes a minute on the slowest machine, so no result depends on the machine's speed.
+const Patience = time.Minute
+
+// Run runs the specs of a package. Its test function calls it.
+func Run(t *testing.T, name string, args ...any) {
+	t.Helper()
+	log.SetLogger(logr.Discard())
+	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(Patience)
+	RunSpecs(t, name, args...)
+}
+
+// Number reads a number from the environment, such as the seed of a simulation.
+func Number(name string, fallback int64) int64 {
+	text := os.Getenv(name)
+	if text == "" {
+		return fallback
+	}
+	value, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		panic(fmt.Sprintf("%s=%q is not a number", name, text))
+	}
+	return value
+}
