@@ -18,7 +18,6 @@ package v1alpha1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // BillingPlan is how a server and its disks are paid for.
@@ -220,10 +219,9 @@ type RenamedSpecFields struct {
 	// +optional
 	Metadata map[string]string `json:"metadata,omitempty"`
 	// Bootstrap was split into bootstrapMode, userData, userDataFrom and joinToken.
-	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:XValidation:message="spec.bootstrap was split: use spec.bootstrapMode for its mode, and spec.userData, spec.userDataFrom and spec.joinToken",rule="false"
 	// +optional
-	Bootstrap *runtime.RawExtension `json:"bootstrap,omitempty"`
+	Bootstrap *RenamedBootstrap `json:"bootstrap,omitempty"`
 	// SSHKeySelectorTerms was replaced by sshKeyName.
 	// +kubebuilder:validation:XValidation:message="spec.sshKeySelectorTerms was replaced: write the name of the key into spec.sshKeyName",rule="false"
 	// +optional
@@ -232,6 +230,19 @@ type RenamedSpecFields struct {
 	// +kubebuilder:validation:XValidation:message="spec.stoppedServers was replaced: use spec.stoppedServerPolicy (Repair, Start or Ignore)",rule="false"
 	// +optional
 	StoppedServers string `json:"stoppedServers,omitempty"`
+}
+
+// RenamedBootstrap is spec.bootstrap as it was. Its fields are written out, since an API server accepts an unchanged value of a
+// stored object only where it knows the fields.
+type RenamedBootstrap struct {
+	// +optional
+	Mode string `json:"mode,omitempty"`
+	// +optional
+	UserData string `json:"userData,omitempty"`
+	// +optional
+	UserDataFrom map[string]string `json:"userDataFrom,omitempty"`
+	// +optional
+	JoinToken map[string]string `json:"joinToken,omitempty"`
 }
 
 // BizflyNodeClass is what the servers of a NodePool are made of: image, networks, disks, billing and bootstrapping.

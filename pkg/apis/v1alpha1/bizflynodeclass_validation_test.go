@@ -19,6 +19,7 @@ package v1alpha1_test
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -349,4 +350,48 @@ var _ = Describe("Validation of a ProviderConfig", func() {
 		Entry("a limit of nothing", `rateLimits: {create: {qps: 0}}`, "spec.rateLimits.create.qps"),
 		Entry("a limit beyond reason", `rateLimits: {delete: {concurrency: 1001}}`, "spec.rateLimits.delete.concurrency"),
 	)
+})
+
+var _ = Describe("A BizflyNodeClass that was stored before the first release", func() {
+	It("should still be annotated, and its status written, with the old names in it", func() {
+		crd := &unstructured.Unstructured{}
+		crd.SetAPIVersion("apiextensions.k8s.io/v1")
+		crd.SetKind("CustomResourceDefinition")
+		crd.SetName("bizflynodeclasses." + v1alpha1.Group)
+		Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(crd), crd)).To(Succeed())
+		current := crd.Object["spec"]
+		// The definition of then knew the old names and rejected nothing of them.
+		then := crd.DeepCopy().Object["spec"].(map[string]any)
+		version := then["versions"].([]any)[0].(map[string]any)
+		version["schema"] = map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "properties": map[string]any{
+			"spec": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}, "status": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+		}}}
+		define := func(spec any) {
+			Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(crd), crd)).To(Succeed())
+			crd.Object["spec"] = spec
+			Expect(env.Client.Update(ctx, crd)).To(Succeed())
+		}
+		define(then)
+		DeferCleanup(func() { define(current) })
+		Eventually(func() error {
+			_, err := create("BizflyNodeClass", "stored", `spec: {bootstrap: {mode: BKE}, billingPlan: on_demand, networkPlan: free_datatransfer, rootDisk: {size: 40Gi, type: SSD},
+				imageSelectorTerms: [{alias: bke@latest, osType: ubuntu}], networkSelectorTerms: [{default: true}], metadata: {a: b}, sshKeySelectorTerms: [{name: ops}],
+				publicIPv4: true, placementStrategy: Balanced, stoppedServerPolicy: Repair}`)
+			return err
+		}).Should(Succeed())
+		define(current)
+		Eventually(func() error {
+			_, err := create("BizflyNodeClass", "probe", `spec: {billingPlan: on_demand}`)
+			return err
+		}).WithTimeout(30*time.Second).Should(MatchError(ContainSubstring("supported values")), "the definition of now applies")
+
+		object := &v1alpha1.BizflyNodeClass{}
+		Expect(env.Client.Get(ctx, client.ObjectKey{Name: "stored"}, object)).To(Succeed())
+		stored := object.DeepCopy()
+		object.Annotations = map[string]string{v1alpha1.AnnotationNodeClassHash: object.Hash()}
+		Expect(env.Client.Patch(ctx, object, client.MergeFrom(stored))).To(Succeed())
+		stored = object.DeepCopy()
+		object.Status.FlavorCount = 1
+		Expect(env.Client.Status().Patch(ctx, object, client.MergeFrom(stored))).To(Succeed())
+	})
 })
