@@ -109,14 +109,14 @@ $(CACHE)/bin/ginkgo run -r --race --randomize-all --randomize-suites --keep-goin
 	--poll-progress-after=2m --output-dir=$(REPORTS) $(if $(CI),--no-color --flake-attempts=2) $(GINKGO_FLAGS)
 endef
 
-# The commit whose nodes the upgrade spec adopts: the last one of the previous version, with Karpenter 1.14.
-PREVIOUS := 57f334c04d3038e8cb579dbb7750e73e813f2be1
+# The commit whose nodes the upgrade spec adopts: the last one before the fields of v1alpha1 were renamed.
+PREVIOUS := c50897165d59d95261f0552d59d39170dc801c19
 PREVIOUS_CONTROLLER = $(CACHE)/bin/controller-$(PREVIOUS)
 
 .PHONY: e2e
 e2e: build controlplane $(TOOLS)/helm ## Run the end-to-end suites: real processes, killed and misconfigured; the charts, installed by Helm (15 minutes once built)
 	@$(GO_BUILD) -o $(CACHE)/bin/sandbox ./test/sandbox
-	@[ -x $(PREVIOUS_CONTROLLER) ] || hack/previous.sh $(PREVIOUS) $(PREVIOUS_CONTROLLER)
+	@[ -x $(PREVIOUS_CONTROLLER) -a -d $(PREVIOUS_CONTROLLER)-crds ] || hack/previous.sh $(PREVIOUS) $(PREVIOUS_CONTROLLER)
 	@E2E=true CONTROLLER="$(CURDIR)/bin/$(BINARY)" SANDBOX="$(CACHE)/bin/sandbox" HELM="$(TOOLS)/helm" PREVIOUS_CONTROLLER="$(PREVIOUS_CONTROLLER)" \
 		go tool ginkgo run --keep-going --poll-progress-after=2m --timeout=40m $(if $(CI),--no-color) $(GINKGO_FLAGS) $(or $(E2E_DIRS),./test/e2e ./test/install)
 

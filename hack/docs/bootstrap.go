@@ -112,6 +112,7 @@ In BTCustomBT mode your template must pass them on.
 | BTsystemReservedBT, BTkubeReservedBT | taken from cpu, memory and ephemeral storage; what is not set has the default that templates get as well |
 | BTevictionHardBT | taken from memory and ephemeral storage, as the kubelet's own allocatable does |
 | BTevictionSoftBT | the same where it is higher: the kubelet's allocatable ignores it, but pods above it are evicted once BTevictionSoftGracePeriodBT is over |
+| BTevictionMaxPodGracePeriodBT, BTimageGCHighThresholdPercentBT, BTimageGCLowThresholdPercentBT, BTcpuCFSQuotaBT, BTclusterDNSBT | nothing; the kubelet's own defaults apply where they are not set |
 
 Pass on either BT.KubeletConfigurationBT whole or all of BT.KubeletArgsBT. A percentage is one of what the machine sees, which the scheduler
 takes for a little more: it reserves too much rather than too little.

@@ -64,7 +64,7 @@ func found(reasons ...string) map[string][]string {
 
 var nodeClassConditions = []condition{
 	{constant: "ConditionTypeZonesReady", reasons: found("reasonZoneNotFound", "reasonNoZones", "reasonAwaitingNetworks")},
-	{constant: "ConditionTypeImagesReady", reasons: found("reasonImageNotFound")},
+	{constant: "ConditionTypeImagesReady", reasons: found("reasonImageNotFound", "reasonImageUnsuitable")},
 	{constant: "ConditionTypeNetworksReady", reasons: found("reasonNetworkNotFound")},
 	{constant: "ConditionTypeFirewallsReady", reasons: found("reasonFirewallNotFound")},
 	{constant: "ConditionTypeSSHKeyReady", reasons: found("reasonSSHKeyNotFound")},
@@ -79,18 +79,18 @@ var nodeClassConditions = []condition{
 var nodeClassAdvice = []condition{
 	{constant: "ConditionTypeEgressAvailable", reasons: found("reasonNoEgress", "reasonAwaitingNetworks")},
 	{constant: "ConditionTypeLaunchVerified", reasons: map[string][]string{usageSource: {"reasonNodeRegistered", "reasonUnknownUntilFirstLaunch"}}},
-	{constant: "ConditionTypeBillingPlanSuitable", reasons: map[string][]string{usageSource: {"reasonStaticNodePools", "reasonSavingPlanDynamicNodePool"}}},
-	{constant: "ConditionTypePackageRoomAvailable", reasons: map[string][]string{usageSource: {"reasonPackageHasRoom", "reasonPackageLimit"}}},
-	{constant: "ConditionTypeLaunchesSucceeding", reasons: map[string][]string{usageSource: {"reasonTriedAgain"}},
+	{constant: "ConditionTypeBillingPlanSuitable", reasons: map[string][]string{usageSource: {"reasonStaticNodePools", "reasonSavingPlanDynamicNodePool"}, apiSource: {"ReasonNotApplicable"}}},
+	{constant: "ConditionTypePackageRoomAvailable", reasons: map[string][]string{usageSource: {"reasonPackageHasRoom", "reasonPackageLimit"}, apiSource: {"ReasonNotApplicable"}}},
+	{constant: "ConditionTypeLaunchesSucceeding", reasons: map[string][]string{usageSource: {"reasonNotPaused"}},
 		more: "False has the reason of the last launch that failed, as in the `Launched` condition of its NodeClaim"},
 }
 
 var providerConfigConditions = []condition{
-	{constant: "ConditionTypeCredentialsReady", reasons: map[string][]string{configSource: {"ReasonIgnored", "ReasonSecretForbidden", "ReasonCredentialsInvalid", "ReasonNotAsked"}}},
-	{constant: "ConditionTypeEndpointReachable", reasons: map[string][]string{configSource: {"ReasonIgnored", "ReasonEndpointUnreachable", "ReasonNotAsked"}}},
-	{constant: "ConditionTypeScopePinned", reasons: map[string][]string{configSource: {"ReasonIgnored", "ReasonScopeChanged", "ReasonNotAsked"}}},
+	{constant: "ConditionTypeCredentialsReady", reasons: map[string][]string{configSource: {"ReasonSecretForbidden", "ReasonCredentialsInvalid", "ReasonNotAsked"}}},
+	{constant: "ConditionTypeEndpointReachable", reasons: map[string][]string{configSource: {"ReasonEndpointUnreachable", "ReasonNotAsked"}}},
+	{constant: "ConditionTypeScopePinned", reasons: map[string][]string{configSource: {"ReasonScopeChanged", "ReasonNotAsked"}}},
 	{constant: "ConditionTypeTuningReady", reasons: map[string][]string{configSource: {
-		"ReasonIgnored", "ReasonConfigMapForbidden", "ReasonConfigMapNotFound", "ReasonConfigMapUnreadable", "ReasonKeysIgnored"}}},
+		"ReasonConfigMapForbidden", "ReasonConfigMapNotFound", "ReasonConfigMapUnreadable", "ReasonKeysIgnored"}}},
 }
 
 // elsewhere are conditions of other objects.
@@ -115,7 +115,8 @@ func referencePage() (string, error) {
 	}
 	errs := []error{complete(sources)}
 	page.WriteString("## Conditions\n\n`Ready` is true while all conditions that have a part in it are. A condition that is true has its own name as its\n" +
-		"reason unless another is listed.\n\n")
+		"reason unless another is listed. Every condition is there from the first reconciliation on: until it has been checked, it is\n" +
+		"`Unknown` with the reason `AwaitingReconciliation`, so that `kubectl wait` can wait for it.\n\n")
 	for _, table := range []struct {
 		title string
 		of    []condition

@@ -41,7 +41,7 @@ type constant struct{ name, value, doc string }
 // sentence is the doc comment without the name that it begins with and in one line.
 func (c constant) sentence() string {
 	text := strings.Join(strings.Fields(c.doc), " ")
-	for _, opening := range []string{c.name + " ", "is a condition beside the others, which Ready does not depend on: ", "says that ", "says whether ", "is "} {
+	for _, opening := range []string{c.name + " ", "says that ", "says whether ", "reports whether ", "is "} {
 		text = strings.TrimPrefix(text, opening)
 	}
 	if word, _, _ := strings.Cut(text, " "); strings.Contains(strings.TrimRight(word, ".,"), ".") {

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package providerconfig keeps the configuration of the cloud in force and tells the user what came of it. It looks
+// Package providerconfig keeps the configuration of the cloud active and reports its state. It reads it
 // every few seconds, on every replica: a rotated Secret is noticed without a watch, which would need the right to list
 // every Secret of the namespace. Only the leader writes.
 package providerconfig
@@ -51,11 +51,9 @@ import (
 
 // Reasons of conditions.
 const (
-	// ReasonIgnored is that of every ProviderConfig that is not named default.
-	ReasonIgnored = "Ignored"
 	// ReasonSecretForbidden says that the Secret named is not the one that the Role grants.
 	ReasonSecretForbidden = "SecretForbidden"
-	// ReasonCredentialsInvalid says that the credentials are missing or refused.
+	// ReasonCredentialsInvalid says that the credentials are missing or rejected.
 	ReasonCredentialsInvalid = "CredentialsInvalid"
 	// ReasonEndpointUnreachable says that the cloud does not answer.
 	ReasonEndpointUnreachable = "EndpointUnreachable"
@@ -65,7 +63,7 @@ const (
 	ReasonNotAsked = "NotAsked"
 )
 
-// Controller keeps the configuration in force.
+// Controller keeps the configuration active.
 type Controller struct {
 	create     bool
 	clock      clock.Clock
@@ -104,7 +102,7 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 	select {
 	case <-c.elected:
 	default:
-		// Whoever is to become the leader pins the scope before anything can be ordered, so it must not look late.
+		// The next leader pins the scope before anything can be launched, so it must not wait long.
 		closed := result.Object == nil || result.Object.Status.Scope == nil
 		return reconciler.Result{RequeueAfter: lo.Ternary(closed, ttl.ProviderConfigClosedInterval, ttl.ProviderConfigInterval)}, nil
 	}
@@ -114,7 +112,7 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 		return reconciler.Result{RequeueAfter: ttl.ProviderConfigInterval}, nil
 	}
 	if result.Object == nil {
-		// The scope has to be written down somewhere before the first server is ordered.
+		// The scope has to be written down somewhere before the first server is launched.
 		object := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ProviderConfigName}}
 		if err := c.kubeClient.Create(ctx, object); err != nil && !apierrors.IsAlreadyExists(err) {
 			return reconciler.Result{}, fmt.Errorf("creating ProviderConfig %s: %w", object.Name, err)
@@ -125,13 +123,10 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 	if err != nil {
 		return reconciler.Result{}, client.IgnoreNotFound(err)
 	}
-	if err := c.ignoreOthers(ctx); err != nil {
-		return reconciler.Result{}, err
-	}
 	return reconciler.Result{RequeueAfter: lo.Ternary(pinnedNow, time.Millisecond, ttl.ProviderConfigInterval)}, nil
 }
 
-// report writes the status, and says whether it pinned a scope, so that the next look opens the adapter for it.
+// report writes the status, and reports whether it pinned a scope, so that the next reconciliation opens the adapter for it.
 func (c *Controller) report(ctx context.Context, result *config.Result, tuned *tuning.Result) (bool, error) {
 	stored := result.Object
 	object := stored.DeepCopy()
@@ -148,7 +143,7 @@ func (c *Controller) report(ctx context.Context, result *config.Result, tuned *t
 		// A ProviderConfig that was made anew has forgotten the scope, which must outlive this process.
 		object.Status.Scope = &v1alpha1.ScopeStatus{Host: changed.Pinned.Host, Region: changed.Pinned.Region, ProjectID: changed.Pinned.ProjectID}
 	}
-	// The configuration that made this object come into being was in force before there was anything to write it on.
+	// The configuration was active before this object existed, on which it is reported.
 	if (result.Changed || pinnedNow) && result.Scope != nil {
 		object.Status.LastLoginTime = lo.ToPtr(metav1.NewTime(c.clock.Now()))
 		c.recorder.Publish(bizflyevents.ProviderConfigApplied(object, result.Scope.String()))
@@ -170,13 +165,13 @@ func (c *Controller) report(ctx context.Context, result *config.Result, tuned *t
 
 func (c *Controller) conditions(object *v1alpha1.ProviderConfig, result *config.Result) {
 	conditions := object.StatusConditions()
-	refuse := func(condition, reason string, err error) {
+	reject := func(condition, reason string, err error) {
 		conditions.SetFalse(condition, reason, err.Error())
 		c.recorder.Publish(bizflyevents.ProviderConfigRejected(object, reason, err))
 	}
 	switch {
 	case result.CredentialsErr != nil:
-		refuse(v1alpha1.ConditionTypeCredentialsReady, lo.Ternary(config.IsSecretForbidden(result.CredentialsErr), ReasonSecretForbidden, ReasonCredentialsInvalid), result.CredentialsErr)
+		reject(v1alpha1.ConditionTypeCredentialsReady, lo.Ternary(config.IsSecretForbidden(result.CredentialsErr), ReasonSecretForbidden, ReasonCredentialsInvalid), result.CredentialsErr)
 	case result.Scope != nil:
 		conditions.SetTrue(v1alpha1.ConditionTypeCredentialsReady)
 	default:
@@ -184,7 +179,7 @@ func (c *Controller) conditions(object *v1alpha1.ProviderConfig, result *config.
 	}
 	switch {
 	case result.EndpointErr != nil:
-		refuse(v1alpha1.ConditionTypeEndpointReachable, ReasonEndpointUnreachable, result.EndpointErr)
+		reject(v1alpha1.ConditionTypeEndpointReachable, ReasonEndpointUnreachable, result.EndpointErr)
 	case result.Scope != nil || bizfly.IsAuth(result.CredentialsErr) || bizfly.IsPermission(result.CredentialsErr):
 		conditions.SetTrue(v1alpha1.ConditionTypeEndpointReachable)
 	default:
@@ -192,38 +187,12 @@ func (c *Controller) conditions(object *v1alpha1.ProviderConfig, result *config.
 	}
 	switch {
 	case result.ScopeErr != nil:
-		refuse(v1alpha1.ConditionTypeScopePinned, ReasonScopeChanged, result.ScopeErr)
+		reject(v1alpha1.ConditionTypeScopePinned, ReasonScopeChanged, result.ScopeErr)
 	case result.Scope != nil || object.Status.Scope != nil:
 		conditions.SetTrue(v1alpha1.ConditionTypeScopePinned)
 	default:
 		conditions.SetUnknownWithReason(v1alpha1.ConditionTypeScopePinned, ReasonNotAsked, "No login has shown yet which project the credentials are for")
 	}
-}
-
-// ignoreOthers tells every other ProviderConfig that it has no effect.
-func (c *Controller) ignoreOthers(ctx context.Context) error {
-	list := &v1alpha1.ProviderConfigList{}
-	if err := c.kubeClient.List(ctx, list); err != nil {
-		return fmt.Errorf("listing ProviderConfigs: %w", err)
-	}
-	for i := range list.Items {
-		stored := &list.Items[i]
-		if stored.Name == v1alpha1.ProviderConfigName {
-			continue
-		}
-		object := stored.DeepCopy()
-		message := fmt.Sprintf("Only the ProviderConfig named %q has an effect; move what you need there and delete this one", v1alpha1.ProviderConfigName)
-		for _, condition := range []string{v1alpha1.ConditionTypeCredentialsReady, v1alpha1.ConditionTypeEndpointReachable, v1alpha1.ConditionTypeScopePinned, v1alpha1.ConditionTypeTuningReady} {
-			object.StatusConditions().SetFalse(condition, ReasonIgnored, message)
-		}
-		if equality.Semantic.DeepEqual(stored.Status, object.Status) {
-			continue
-		}
-		if err := c.kubeClient.Status().Patch(ctx, object, client.MergeFrom(stored)); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("writing the status of ProviderConfig %s: %w", object.Name, err)
-		}
-	}
-	return nil
 }
 
 // Register adds the controller to the manager; it runs before the lease is won.

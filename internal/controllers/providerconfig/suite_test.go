@@ -325,6 +325,12 @@ var _ = Describe("ProviderConfig", func() {
 			process.look()
 			Expect(condition(v1alpha1.ConditionTypeCredentialsReady).Message).To(ContainSubstring("application_credential_id"))
 		})
+		It("should read the Secret that the Role grants where the reference names none", func() {
+			applySecret(secretName, map[string]string{"user": "x"})
+			apply(v1alpha1.ProviderConfigSpec{SecretRef: &v1alpha1.SecretReference{}})
+			process.look()
+			Expect(condition(v1alpha1.ConditionTypeCredentialsReady).Message).To(And(ContainSubstring(secretName), ContainSubstring("application_credential_id")))
+		})
 		It("should put changed limits in force", func() {
 			apply(v1alpha1.ProviderConfigSpec{RateLimits: &v1alpha1.RateLimits{Read: &v1alpha1.RateLimit{QPS: 7}}})
 			before := stored().Status.LastLoginTime
@@ -380,14 +386,6 @@ var _ = Describe("ProviderConfig", func() {
 				HaveField("Message", ContainSubstring("karpenter-x_y holds the Lease")))))
 		}
 	})
-	It("should tell every other ProviderConfig that it has no effect", func() {
-		Expect(kubeClient.Create(ctx, &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: "second"}})).To(Succeed())
-		process.look()
-		second := &v1alpha1.ProviderConfig{}
-		Expect(kubeClient.Get(ctx, types.NamespacedName{Name: "second"}, second)).To(Succeed())
-		Expect(second.StatusConditions().Get(v1alpha1.ConditionTypeScopePinned).Reason).To(Equal(providerconfig.ReasonIgnored))
-		Expect(condition(status.ConditionReady).IsTrue()).To(BeTrue())
-	})
 
 	DescribeTable("should refuse at once what cannot be right",
 		func(spec v1alpha1.ProviderConfigSpec, says string) {
@@ -396,9 +394,8 @@ var _ = Describe("ProviderConfig", func() {
 		},
 		Entry("an endpoint that is no address", v1alpha1.ProviderConfigSpec{Endpoint: "manage.bizflycloud.vn"}, "https"),
 		Entry("a region that is a zone", v1alpha1.ProviderConfigSpec{Region: "HN1"}, "spec.region"),
-		Entry("a project with a slash", v1alpha1.ProviderConfigSpec{ProjectID: "a/b"}, "spec.projectID"),
+		Entry("a project with a slash", v1alpha1.ProviderConfigSpec{ProjectID: "a/b"}, "projectID must be made of letters"),
 		Entry("a bundle that is no PEM", v1alpha1.ProviderConfigSpec{CABundle: "x"}, "BEGIN CERTIFICATE"),
-		Entry("a tuning ConfigMap without a name", v1alpha1.ProviderConfigSpec{TuningConfigMapRef: &v1alpha1.ConfigMapReference{}}, "tuningConfigMapRef.name"),
 		Entry("a limit below one", v1alpha1.ProviderConfigSpec{RateLimits: &v1alpha1.RateLimits{Read: &v1alpha1.RateLimit{QPS: -1}}}, "qps"),
 	)
 })

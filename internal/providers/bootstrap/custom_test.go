@@ -75,6 +75,8 @@ var _ = Describe("Custom mode", func() {
 		nodeClass.Spec.Kubelet = &v1alpha1.KubeletConfiguration{
 			MaxPods: lo.ToPtr(int32(50)), PodsPerCore: lo.ToPtr(int32(10)), KubeReserved: map[string]string{"cpu": "100m", "memory": "1Gi"},
 			EvictionSoft: map[string]string{"memory.available": "500Mi"}, EvictionSoftGracePeriod: map[string]string{"memory.available": "1m30s"},
+			EvictionMaxPodGracePeriod: lo.ToPtr(int32(60)), ImageGCHighThresholdPercent: lo.ToPtr(int32(70)), ImageGCLowThresholdPercent: lo.ToPtr(int32(0)),
+			CPUCFSQuota: lo.ToPtr(false), ClusterDNS: []string{"10.96.0.53", "10.96.0.54"},
 		}
 		Expect(render(input(nodeClass)).UserData).To(MatchYAML(`
 apiVersion: kubelet.config.k8s.io/v1beta1
@@ -86,11 +88,26 @@ systemReserved: {cpu: 20m, memory: 100Mi}
 evictionHard: {memory.available: 100Mi, nodefs.available: 10%, nodefs.inodesFree: 5%, imagefs.available: 15%}
 evictionSoft: {memory.available: 500Mi}
 evictionSoftGracePeriod: {memory.available: 1m30s}
+evictionMaxPodGracePeriod: 60
+imageGCHighThresholdPercent: 70
+imageGCLowThresholdPercent: 0
+cpuCFSQuota: false
+clusterDNS: [10.96.0.53, 10.96.0.54]
 registerWithTaints:
 - {key: karpenter.sh/unregistered, effect: NoExecute}
 - {key: dedicated, value: storage, effect: NoSchedule}
 - {key: node.cilium.io/agent-not-ready, effect: NoExecute}
 `))
+	})
+	It("should pass the rest of spec.kubelet on as arguments too, and its clusterDNS before all others", func() {
+		nodeClass := custom(`{{ range $name, $value := .KubeletArgs }}--{{ $name }}={{ $value }}
+{{ end }}{{ join "," .ClusterDNS }}`)
+		nodeClass.Spec.Kubelet = &v1alpha1.KubeletConfiguration{
+			EvictionMaxPodGracePeriod: lo.ToPtr(int32(60)), ImageGCHighThresholdPercent: lo.ToPtr(int32(70)), ImageGCLowThresholdPercent: lo.ToPtr(int32(60)),
+			CPUCFSQuota: lo.ToPtr(false), ClusterDNS: []string{"10.96.0.53"},
+		}
+		Expect(strings.Split(render(input(nodeClass)).UserData, "\n")).To(ContainElements("--eviction-max-pod-grace-period=60",
+			"--image-gc-high-threshold=70", "--image-gc-low-threshold=60", "--cpu-cfs-quota=false", "--cluster-dns=10.96.0.53", "10.96.0.53"))
 	})
 	It("should offer a command that finds the server's id", func() {
 		script := render(input(custom(`SERVER_ID=$({{ .ServerIDCommand }})`))).UserData

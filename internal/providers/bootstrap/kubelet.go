@@ -55,6 +55,9 @@ func (s settings) configuration(taints []corev1.Taint) (string, error) {
 	if len(s.evictionSoft) > 0 {
 		configuration["evictionSoft"], configuration["evictionSoftGracePeriod"] = s.evictionSoft, s.softGrace
 	}
+	for _, o := range s.optional() {
+		configuration[o.field] = o.value
+	}
 	out, err := yaml.Marshal(configuration)
 	return string(out), err
 }
@@ -77,7 +80,36 @@ func (s settings) arguments() map[string]string {
 	if s.podsPerCore > 0 {
 		arguments["pods-per-core"] = strconv.Itoa(int(s.podsPerCore))
 	}
+	for _, o := range s.optional() {
+		arguments[o.flag] = o.text
+	}
 	return lo.OmitByValues(arguments, []string{""})
+}
+
+// setting is a setting of the kubelet that is left to the kubelet's own default unless the NodeClass sets it.
+type setting struct {
+	field, flag string
+	value       any
+	text        string
+}
+
+func (s settings) optional() []setting {
+	var set []setting
+	number := func(field, flag string, value *int32) {
+		if value != nil {
+			set = append(set, setting{field, flag, *value, strconv.Itoa(int(*value))})
+		}
+	}
+	number("evictionMaxPodGracePeriod", "eviction-max-pod-grace-period", s.kubelet.EvictionMaxPodGracePeriod)
+	number("imageGCHighThresholdPercent", "image-gc-high-threshold", s.kubelet.ImageGCHighThresholdPercent)
+	number("imageGCLowThresholdPercent", "image-gc-low-threshold", s.kubelet.ImageGCLowThresholdPercent)
+	if quota := s.kubelet.CPUCFSQuota; quota != nil {
+		set = append(set, setting{"cpuCFSQuota", "cpu-cfs-quota", *quota, strconv.FormatBool(*quota)})
+	}
+	if dns := s.kubelet.ClusterDNS; len(dns) > 0 {
+		set = append(set, setting{"clusterDNS", "cluster-dns", dns, strings.Join(dns, ",")})
+	}
+	return set
 }
 
 const (
@@ -109,6 +141,8 @@ type settings struct {
 	evictionHard   map[string]string
 	evictionSoft   map[string]string
 	softGrace      map[string]string
+	// kubelet is what the NodeClass sets; the rest of it is not changed on the way to the node.
+	kubelet v1alpha1.KubeletConfiguration
 }
 
 // settingsOf returns what the NodeClass sets, and BKE's settings for the rest. In BKE mode, where the worker image decides,
@@ -129,7 +163,8 @@ func settingsOf(nodeClass *v1alpha1.BizflyNodeClass, cpu, memoryMiB int) setting
 	if nodeClass.Spec.Kubelet == nil {
 		return s
 	}
-	kubelet := nodeClass.Spec.Kubelet
+	kubelet := nodeClass.Spec.Kubelet.DeepCopy()
+	s.kubelet = *kubelet
 	s.maxPods = lo.FromPtrOr(kubelet.MaxPods, s.maxPods)
 	s.kubeReserved = lo.Assign(s.kubeReserved, kubelet.KubeReserved)
 	s.systemReserved = lo.Assign(s.systemReserved, kubelet.SystemReserved)

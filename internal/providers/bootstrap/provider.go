@@ -17,7 +17,6 @@ limitations under the License.
 package bootstrap
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/url"
@@ -205,5 +204,5 @@ func tooLarge() error {
 }
 
 func mode(nodeClass *v1alpha1.BizflyNodeClass) v1alpha1.BootstrapMode {
-	return cmp.Or(nodeClass.Spec.BootstrapMode, v1alpha1.BootstrapModeBKE)
+	return nodeClass.EffectiveBootstrapMode()
 }

@@ -74,14 +74,14 @@ func (p *DefaultProvider) sources(ctx context.Context, nodeClass *v1alpha1.Bizfl
 }
 
 // fromSecret reads a template from a Secret of the controller's own namespace. Those that it may read are an option, so that
-// a Secret that it was not meant to read is refused here with the remedy, whatever its Role says.
+// a Secret that it was not meant to read is rejected here with the remedy, whatever its Role says.
 func (p *DefaultProvider) fromSecret(ctx context.Context, selector v1alpha1.SecretKeySelector) (*source, error) {
 	key := cmp.Or(selector.Key, defaultSecretKey)
-	refuse := func(format string, args ...any) error {
+	reject := func(format string, args ...any) error {
 		return &ValidationError{Reason: ReasonUserDataSecret, Message: fmt.Sprintf("%s.name %q: ", fieldUserDataFrom, selector.Name) + fmt.Sprintf(format, args...)}
 	}
 	granted := func() error {
-		return refuse("the controller may not read this Secret; name it in the chart's value userDataSecrets (USER_DATA_SECRET_NAMES, now %q)",
+		return reject("the controller may not read this Secret; name it in the chart's value userDataSecrets (USER_DATA_SECRET_NAMES, now %q)",
 			strings.Join(p.config.UserDataSecretNames, ","))
 	}
 	if p.config.Reader == nil || !slices.Contains(p.config.UserDataSecretNames, selector.Name) {
@@ -90,7 +90,7 @@ func (p *DefaultProvider) fromSecret(ctx context.Context, selector v1alpha1.Secr
 	secret := &corev1.Secret{}
 	switch err := p.config.Reader.Get(ctx, client.ObjectKey{Namespace: p.config.Namespace, Name: selector.Name}, secret); {
 	case apierrors.IsNotFound(err):
-		return nil, refuse("there is no such Secret in the controller's namespace %s; make it", p.config.Namespace)
+		return nil, reject("there is no such Secret in the controller's namespace %s; make it", p.config.Namespace)
 	case apierrors.IsForbidden(err):
 		return nil, granted()
 	case err != nil:
@@ -98,10 +98,10 @@ func (p *DefaultProvider) fromSecret(ctx context.Context, selector v1alpha1.Secr
 	}
 	text, found := secret.Data[key]
 	if !found {
-		return nil, refuse("the Secret has no key %q; set %s.key or add it", key, fieldUserDataFrom)
+		return nil, reject("the Secret has no key %q; set %s.key or add it", key, fieldUserDataFrom)
 	}
 	if len(text) > maxTemplateBytes {
-		return nil, refuse("its key %q has %d bytes, at most %d are read", key, len(text), maxTemplateBytes)
+		return nil, reject("its key %q has %d bytes, at most %d are read", key, len(text), maxTemplateBytes)
 	}
 	return &source{field: fieldUserDataFrom, text: string(text)}, nil
 }

@@ -21,6 +21,7 @@ import (
 	"context"
 	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -67,7 +68,9 @@ type Variables struct {
 	// KubeletConfiguration is a KubeletConfiguration with all settings below and the taints, as YAML.
 	KubeletConfiguration string
 	// KubeletArgs are the settings below as arguments of the kubelet's command line, without dashes, by name: max-pods,
-	// pods-per-core, kube-reserved, system-reserved, eviction-hard, eviction-soft, eviction-soft-grace-period.
+	// pods-per-core, kube-reserved, system-reserved, eviction-hard, eviction-soft, eviction-soft-grace-period, and, where
+	// spec.kubelet sets them, eviction-max-pod-grace-period, image-gc-high-threshold, image-gc-low-threshold, cpu-cfs-quota
+	// and cluster-dns.
 	KubeletArgs map[string]string
 	// MaxPods is the kubelet's maxPods, lowered to what podsPerCore allows on this server.
 	MaxPods int32
@@ -86,8 +89,9 @@ type Variables struct {
 	// Tags is spec.tags.
 	Tags map[string]string
 
-	cluster *cluster
-	token   func() (string, error)
+	clusterDNS []string
+	cluster    *cluster
+	token      func() (string, error)
 }
 
 // APIServerEndpoint is the API server as nodes reach it, host:port: CLUSTER_ENDPOINT of the controller, else what the
@@ -101,9 +105,14 @@ func (v *Variables) CABundle() (string, error) { return v.cluster.authority() }
 // CACertHashes are kubeadm's pins of that certificate, for example sha256:7c8d...
 func (v *Variables) CACertHashes() ([]string, error) { return v.cluster.authorityHashes() }
 
-// ClusterDNS are the addresses of the cluster's DNS: CLUSTER_DNS of the controller, else that of the Service
-// kube-system/kube-dns.
-func (v *Variables) ClusterDNS() ([]string, error) { return v.cluster.dns() }
+// ClusterDNS are the addresses of the cluster's DNS: those of spec.kubelet.clusterDNS, else CLUSTER_DNS of the controller, else
+// that of the Service kube-system/kube-dns.
+func (v *Variables) ClusterDNS() ([]string, error) {
+	if len(v.clusterDNS) > 0 {
+		return slices.Clone(v.clusterDNS), nil
+	}
+	return v.cluster.dns()
+}
 
 // JoinToken is a bootstrap token made for this server, id.secret. It needs spec.joinToken.
 func (v *Variables) JoinToken() (string, error) { return v.token() }
@@ -139,9 +148,10 @@ func (p *DefaultProvider) variables(ctx context.Context, input Input, tried bool
 		EvictionSoft:            settings.evictionSoft,
 		EvictionSoftGracePeriod: settings.softGrace,
 		// A copy: what a template gets is its own.
-		Tags:    maps.Clone(input.NodeClass.Spec.Tags),
-		cluster: &cluster{ctx: ctx, config: &p.config},
-		token:   p.tokenOf(ctx, input, tried),
+		Tags:       maps.Clone(input.NodeClass.Spec.Tags),
+		clusterDNS: settings.kubelet.ClusterDNS,
+		cluster:    &cluster{ctx: ctx, config: &p.config},
+		token:      p.tokenOf(ctx, input, tried),
 	}, nil
 }
 

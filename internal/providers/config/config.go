@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package config decides which configuration of the cloud is in force: the ProviderConfig over the environment over the
-// defaults. It puts a new one in force only when it is valid, the cloud accepts it, and it talks about the scope
+// Package config decides which configuration of the cloud is active: the ProviderConfig over the environment over the
+// defaults. It applies a new one only when it is valid, the cloud accepts it, and it talks about the scope
 // (endpoint, region, project) that this cluster's servers are in.
 package config
 
@@ -30,7 +30,7 @@ import (
 
 // Client is the part of the adapter that is configured.
 type Client interface {
-	// Reconfigure puts a configuration in force; requests that are under way finish with the one before.
+	// Reconfigure applies a configuration; requests in flight finish with the one before.
 	Reconfigure(config bizfly.Config) error
 	// Scope logs in where that has not happened yet.
 	Scope(ctx context.Context) (bizfly.Scope, error)
@@ -50,7 +50,7 @@ type Result struct {
 	// Changed is true when another configuration came into force.
 	Changed bool
 	// CredentialsErr says why the credentials cannot be used; EndpointErr why the cloud could not be asked; ScopeErr why
-	// the scope is refused.
+	// the scope is rejected.
 	CredentialsErr, EndpointErr, ScopeErr error
 }
 
@@ -99,7 +99,7 @@ func (e *ScopeUnprovenError) Error() string {
 
 // Provider looks at the configuration.
 type Provider interface {
-	// Sync reads the configuration and puts it in force where that may be done. It never withdraws a good one for a bad
+	// Sync reads the configuration and applies it where that may be done. It never withdraws a good one for a bad
 	// one: what is wrong is in the result, and the old configuration stays.
 	Sync(ctx context.Context) *Result
 }

@@ -17,6 +17,7 @@ limitations under the License.
 package config
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -44,7 +45,7 @@ func (p *DefaultProvider) effective(ctx context.Context, object *v1alpha1.Provid
 		overlay(&config.Limits.Create, limits.Create)
 	}
 	if spec.SecretRef != nil {
-		if err := p.credentials(ctx, spec.SecretRef.Name, &config); err != nil {
+		if err := p.credentials(ctx, cmp.Or(spec.SecretRef.Name, p.SecretName), &config); err != nil {
 			return config, err
 		}
 	}

@@ -54,8 +54,8 @@ type Options struct {
 	Reader client.Reader
 	// ClaimsExist says whether any NodeClaim of this provider exists.
 	ClaimsExist func(ctx context.Context) (bool, error)
-	// ServerIDs are those of the servers that NodeClaims of this provider name. They bear witness where no scope is
-	// written down, because the ProviderConfig was deleted while nobody watched.
+	// ServerIDs are those of the servers that NodeClaims of this provider name. They prove the scope where none is
+	// written down, because the ProviderConfig was deleted while no controller ran.
 	ServerIDs func(ctx context.Context) ([]string, error)
 	// Client is the adapter that is configured, and closed until its scope is confirmed.
 	Client Client
@@ -67,9 +67,9 @@ type Options struct {
 	Settings *options.Store
 	// Clock is the time; nil is the real one.
 	Clock clock.PassiveClock
-	// List returns the ids of all servers where a configuration is about, without putting it in force. Nil asks for real.
+	// List returns the ids of all servers where a configuration is about, without applying it. The default asks BizFly Cloud.
 	List func(ctx context.Context, config bizfly.Config) ([]string, error)
-	// Probe asks the cloud whom a configuration's credentials are for, without putting it in force. Nil asks it for real.
+	// Probe asks the cloud whom a configuration's credentials are for, without applying it. The default asks BizFly Cloud.
 	Probe func(ctx context.Context, config bizfly.Config) (bizfly.Scope, error)
 }
 
@@ -81,17 +81,17 @@ type DefaultProvider struct {
 	mu sync.Mutex
 	// begun is when the Sync under way began, read without waiting for mu; nil while there is none.
 	begun atomic.Pointer[time.Time]
-	// force is the effective configuration in force, nil before the first.
-	force *bizfly.Config
+	// active is the effective configuration that is applied, nil before the first.
+	active *bizfly.Config
 	// given is what the client was given last, nil before the first.
 	given *bizfly.Config
 	// named is the project that the ProviderConfig names, empty where it names none.
 	named string
-	// last is what the cloud said of the configuration that was judged last.
-	last *judgement
+	// last is the last answer of Probe.
+	last *probeResult
 }
 
-type judgement struct {
+type probeResult struct {
 	config bizfly.Config
 	scope  bizfly.Scope
 	err    error
@@ -142,13 +142,13 @@ func list(ctx context.Context, config bizfly.Config) ([]string, error) {
 	return lo.Map(servers, func(server *gobizfly.Server, _ int) string { return server.ID }), err
 }
 
-// newCandidate makes a client whose metrics nobody reads.
+// newCandidate returns a client with a metrics registry of its own, which is not served.
 func newCandidate(config bizfly.Config) (*bizfly.Client, error) {
 	config.Registerer = prometheus.NewRegistry()
 	return bizfly.NewClient(config)
 }
 
-// Effective returns the configuration that Sync would judge now, valid or with the error that says why it is not.
+// Effective returns the configuration that Sync would check now, valid or with the error that says why it is not.
 func (p *DefaultProvider) Effective(ctx context.Context) (bizfly.Config, error) {
 	object, err := p.read(ctx)
 	if err != nil {
@@ -203,26 +203,26 @@ func (p *DefaultProvider) Hung() error {
 	return nil
 }
 
-// apply puts a configuration in force that differs from the one that is.
+// apply applies a configuration that differs from the active one.
 func (p *DefaultProvider) apply(ctx context.Context, effective bizfly.Config, pinned *bizfly.Scope, result *Result) {
-	if p.force != nil && reflect.DeepEqual(*p.force, effective) {
+	if p.active != nil && reflect.DeepEqual(*p.active, effective) {
 		return
 	}
 	candidate := effective
 	if candidate.ProjectID == "" && pinned != nil {
-		// The login itself then refuses a token of another project.
+		// The login itself then rejects a token of another project.
 		candidate.ProjectID = pinned.ProjectID
 	}
-	scope, err := p.judge(ctx, candidate)
+	scope, err := p.probeCached(ctx, candidate)
 	switch {
 	case err == nil:
 		result.Scope = &scope
 	case bizfly.IsAuth(err) || bizfly.IsPermission(err) || bizfly.IsInvalid(err):
 		result.CredentialsErr = err
 		return
-	case p.force == nil && pinned != nil:
+	case p.active == nil && pinned != nil:
 		// A restart during an outage: what was pinned is known to have worked, the client logs in when it can, and
-		// refuses a token of another project then.
+		// rejects a token of another project then.
 		result.EndpointErr = err
 		if scope, err = target(candidate); err != nil {
 			result.CredentialsErr = err
@@ -243,15 +243,15 @@ func (p *DefaultProvider) apply(ctx context.Context, effective bizfly.Config, pi
 		result.CredentialsErr = err
 		return
 	}
-	p.force, p.given, result.Changed = &effective, &candidate, true
+	p.active, p.given, result.Changed = &effective, &candidate, true
 }
 
-// judge asks the cloud whom a configuration is for, and remembers the answer for a while: a configuration that was
-// refused is looked at every few seconds, and must not log in as often.
-func (p *DefaultProvider) judge(ctx context.Context, candidate bizfly.Config) (bizfly.Scope, error) {
+// probeCached asks the cloud whom a configuration is for, and remembers the answer for a while: a configuration that was
+// rejected is checked every few seconds, and must not log in as often.
+func (p *DefaultProvider) probeCached(ctx context.Context, candidate bizfly.Config) (bizfly.Scope, error) {
 	if p.last == nil || p.Clock.Since(p.last.at) > ttl.Judgement || !reflect.DeepEqual(p.last.config, candidate) {
 		scope, err := p.Probe(ctx, candidate)
-		p.last = &judgement{config: candidate, scope: scope, err: err, at: p.Clock.Now()}
+		p.last = &probeResult{config: candidate, scope: scope, err: err, at: p.Clock.Now()}
 	}
 	return p.last.scope, p.last.err
 }
@@ -269,10 +269,10 @@ func target(config bizfly.Config) (bizfly.Scope, error) {
 	return bizfly.Scope{Host: endpoint.Host, Region: region, ProjectID: config.ProjectID}, nil
 }
 
-// allow refuses another scope while anything exists that would look gone there.
+// allow rejects another scope while anything exists that would not be found there.
 func (p *DefaultProvider) allow(ctx context.Context, wanted bizfly.Scope, pinned *bizfly.Scope, candidate bizfly.Config) error {
 	if pinned == nil {
-		return p.witnessed(ctx, wanted, candidate)
+		return p.provenByServers(ctx, wanted, candidate)
 	}
 	if wanted == *pinned {
 		return nil
@@ -287,9 +287,9 @@ func (p *DefaultProvider) allow(ctx context.Context, wanted bizfly.Scope, pinned
 	return nil
 }
 
-// witnessed lets a scope be written down for the first time. Where servers exist already, the one that was written down
+// provenByServers lets a scope be written down for the first time. Where servers exist already, the one that was written down
 // has been lost, and at least one of them must be found in this one, unless the user has named the project.
-func (p *DefaultProvider) witnessed(ctx context.Context, wanted bizfly.Scope, candidate bizfly.Config) error {
+func (p *DefaultProvider) provenByServers(ctx context.Context, wanted bizfly.Scope, candidate bizfly.Config) error {
 	ids, err := p.ServerIDs(ctx)
 	if err != nil {
 		return fmt.Errorf("finding out which servers NodeClaims have: %w", err)
@@ -308,9 +308,9 @@ func (p *DefaultProvider) witnessed(ctx context.Context, wanted bizfly.Scope, ca
 }
 
 // guard opens the adapter for the pinned scope and for nothing else. While nothing is pinned it stays closed: the
-// leader pins first, so that a crash in between leaves no server in a scope that nobody has written down.
+// leader pins first, so that a crash in between leaves no server in a scope that is not written down.
 func (p *DefaultProvider) guard(ctx context.Context, pinned *bizfly.Scope, result *Result) {
-	if p.force == nil {
+	if p.active == nil {
 		return
 	}
 	if pinned != nil {
@@ -327,7 +327,7 @@ func (p *DefaultProvider) guard(ctx context.Context, pinned *bizfly.Scope, resul
 			health.Since.UTC().Format(time.RFC3339))
 		return
 	}
-	// What is in force has been proved before, or will be at the next login; this asks the cloud only for the latter.
+	// The active configuration has been proved before, or will be at the next login; this asks the cloud only for the latter.
 	scope, err := p.Client.Scope(ctx)
 	if err == nil {
 		// Another scope that was allowed when it came into force need not be allowed any more when it is written down: a

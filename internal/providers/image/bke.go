@@ -107,16 +107,19 @@ func (w workerImage) image() *Image {
 		Name:              fmt.Sprintf("bke v%s %s", w.version, w.os),
 		KubernetesVersion: "v" + w.version.String(),
 		Type:              v1alpha1.ImageTypeImage,
+		Flatcar:           w.os == osFlatcar,
 	}
 }
 
 // alias is the selector that selects exactly this image.
 func (w workerImage) alias() string { return fmt.Sprintf("%s-%s@v%s", aliasFamily, w.os, w.version) }
 
-// parseAlias splits an alias, such as bke-flatcar@v1.33, into the operating system, empty for the default, and the version.
-func parseAlias(alias string) (os, wanted string) {
+// parseAlias splits an alias, such as bke-flatcar@v1.33, into the operating system and the version. An alias that names no
+// operating system has that of the cluster's own version.
+func parseAlias(alias string, cluster *gobizfly.FullCluster) (os, wanted string) {
 	family, wanted, _ := strings.Cut(alias, "@")
-	return strings.TrimPrefix(strings.TrimPrefix(family, aliasFamily), "-"), wanted
+	_, clusterOS, _ := parseVersion(cluster.Version.K8SVersion)
+	return cmp.Or(strings.TrimPrefix(strings.TrimPrefix(family, aliasFamily), "-"), clusterOS, osUbuntu), wanted
 }
 
 // workerImages are BKE's worker images. Versions without an image id are skipped: BKE lists versions before their
@@ -167,17 +170,16 @@ func (p *DefaultProvider) byAlias(field string, term *v1alpha1.ImageSelectorTerm
 
 // resolvedByAlias returns the image that the NodeClass has resolved to, if the alias still selects that version.
 func (p *DefaultProvider) resolvedByAlias(term *v1alpha1.ImageSelectorTerm, status *v1alpha1.BizflyNodeClassStatus) *Image {
-	resolved, os, ok := parseVersion(status.KubernetesVersion)
+	resolved, _, ok := parseVersion(status.KubernetesVersion)
+	snapshot, err := p.catalog.Snapshot()
 	image := status.Image()
-	if !ok || image == nil {
+	if !ok || image == nil || err != nil || snapshot.Cluster == nil {
 		return nil
 	}
-	wantedOS, wanted := parseAlias(term.Alias)
-	os = cmp.Or(wantedOS, os)
+	os, wanted := parseAlias(term.Alias, snapshot.Cluster)
 	kept := workerImage{id: image.ID, version: resolved, os: os}.image()
-	snapshot, err := p.catalog.Snapshot()
 	// The name says of which operating system it is.
-	if err != nil || snapshot.Cluster == nil || kept.Name != image.Name {
+	if kept.Name != image.Name {
 		return nil
 	}
 	controlPlane, _, known := parseVersion(snapshot.Cluster.Version.K8SVersion)
@@ -200,8 +202,6 @@ func (p *DefaultProvider) listedByAlias(field string, term *v1alpha1.ImageSelect
 	if err != nil {
 		return nil, fmt.Errorf("looking up image %q of %s, %w", term.Alias, field, err)
 	}
-	os, wanted := parseAlias(term.Alias)
-	os = cmp.Or(os, osUbuntu)
 	miss := &NotFoundError{Field: field, Value: term.Alias}
 	if snapshot.ClusterUnknown {
 		return nil, fmt.Errorf("looking up image %q of %s: the BKE cluster's id could not be learned yet (BKE_DISCOVER_FROM_POOL)", term.Alias, field)
@@ -216,6 +216,7 @@ func (p *DefaultProvider) listedByAlias(field string, term *v1alpha1.ImageSelect
 	if known {
 		miss.Remedy = fmt.Sprintf("the control plane runs v%s and nodes must not be newer", controlPlane)
 	}
+	os, wanted := parseAlias(term.Alias, snapshot.Cluster)
 	matches, remedy := aliasMatcher(wanted, controlPlane)
 	if remedy != "" {
 		miss.Remedy = remedy

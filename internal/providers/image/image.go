@@ -28,7 +28,7 @@ import (
 type Image struct {
 	// ID is the image's id.
 	ID string
-	// Name is what people call it, for example "bke v1.35.4 ubuntu".
+	// Name is its name, for example "bke v1.35.4 ubuntu".
 	Name string
 	// KubernetesVersion is the version that a BKE worker image runs, for example v1.35.4; empty for other images.
 	KubernetesVersion string
@@ -37,6 +37,10 @@ type Image struct {
 	// MinDiskGiB is the least root disk that it fits on, in GiB; 0 where the cloud does not say, as of public images and
 	// BKE worker images.
 	MinDiskGiB int
+	// PublicOS reports whether it is a plain operating system image, which has no BKE script.
+	PublicOS bool
+	// Flatcar reports whether it is a BKE worker image with Flatcar, which takes no other script than BKE's.
+	Flatcar bool
 	// Note is what the user may want to know of it nevertheless; mostly empty.
 	Note string
 }

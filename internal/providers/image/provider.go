@@ -167,7 +167,7 @@ func osName(i bizfly.OSImage) string { return strings.TrimSpace(i.Distribution +
 
 // osImageOf says nothing of the size of a public image, since the API does not.
 func osImageOf(i bizfly.OSImage) *Image {
-	return &Image{ID: i.ID, Name: osName(i), Type: v1alpha1.ImageTypeImage}
+	return &Image{ID: i.ID, Name: osName(i), Type: v1alpha1.ImageTypeImage, PublicOS: true}
 }
 
 // summarize turns the misses of all terms into one error that still names what was asked for.

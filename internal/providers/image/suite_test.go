@@ -21,6 +21,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
@@ -123,9 +124,12 @@ var _ = Describe("BKE aliases", func() {
 		start(true)
 		found, err := resolve(term)
 		Expect(err).ToNot(HaveOccurred())
-		Expect(*found).To(Equal(image.Image{ID: workerImage(version), Name: name, KubernetesVersion: kubernetesVersion, Type: v1alpha1.ImageTypeImage}))
+		Expect(*found).To(Equal(image.Image{ID: workerImage(version), Name: name, KubernetesVersion: kubernetesVersion, Type: v1alpha1.ImageTypeImage,
+			Flatcar: strings.HasSuffix(version, ".flatcar")}))
 	},
 		Entry("the control plane's own version", "v1.35.4", alias("bke@latest"), "v1.35.4", "bke v1.35.4 ubuntu", "v1.35.4"),
+		Entry("the family that the cluster itself has", "v1.35.4.flatcar", alias("bke@latest"), "v1.35.4.flatcar", "bke v1.35.4 flatcar", "v1.35.4"),
+		Entry("another family than the cluster's", "v1.35.4.flatcar", alias("bke-ubuntu@latest"), "v1.35.4", "bke v1.35.4 ubuntu", "v1.35.4"),
 		Entry("its Flatcar image", "v1.35.4", alias("bke-flatcar@latest"), "v1.35.4.flatcar", "bke v1.35.4 flatcar", "v1.35.4"),
 		Entry("the newest older patch where the own one has no image for the OS", "v1.34.9", alias("bke-flatcar@latest"),
 			"v1.34.6.flatcar", "bke v1.34.6 flatcar", "v1.34.6"),
@@ -292,7 +296,7 @@ var _ = Describe("Other images", func() {
 		It("should ignore letter case", func() {
 			start(true)
 			Expect(resolve(v1alpha1.ImageSelectorTerm{OS: &v1alpha1.OSImageSelector{Distribution: "UBUNTU", Version: "24.04 X64"}})).
-				To(HaveValue(Equal(image.Image{ID: ubuntu().ID, Name: "Ubuntu 24.04 x64", Type: v1alpha1.ImageTypeImage})))
+				To(HaveValue(Equal(image.Image{ID: ubuntu().ID, Name: "Ubuntu 24.04 x64", Type: v1alpha1.ImageTypeImage, PublicOS: true})))
 		})
 		It("should list the versions of the distribution when the version is unknown", func() {
 			start(true)
@@ -434,7 +438,7 @@ var _ = Describe("Other images", func() {
 		It("should find a BKE worker image and its version", func() {
 			start(true)
 			Expect(resolve(v1alpha1.ImageSelectorTerm{ID: workerImage("v1.34.6.flatcar")})).To(HaveValue(Equal(
-				image.Image{ID: workerImage("v1.34.6.flatcar"), Name: "bke v1.34.6 flatcar", KubernetesVersion: "v1.34.6", Type: v1alpha1.ImageTypeImage})))
+				image.Image{ID: workerImage("v1.34.6.flatcar"), Name: "bke v1.34.6 flatcar", KubernetesVersion: "v1.34.6", Type: v1alpha1.ImageTypeImage, Flatcar: true})))
 		})
 		It("should find a public image", func() {
 			start(true)

@@ -109,6 +109,9 @@ func networkSelector(term v1alpha1.NetworkSelectorTerm, i int) selector[*gobizfl
 	case term.ID != "":
 		return selector[*gobizfly.VPCNetwork]{field: path + ".id", value: term.ID,
 			matches: func(n *gobizfly.VPCNetwork) bool { return n.ID == term.ID }}
+	case term.Name != "" && term.Tag != "":
+		return selector[*gobizfly.VPCNetwork]{field: path, value: term.Name + " with tag " + term.Tag, remedy: "no network has both this name and this tag",
+			matches: func(n *gobizfly.VPCNetwork) bool { return n.Name == term.Name && slices.Contains(n.Tags, term.Tag) }}
 	case term.Name != "":
 		return selector[*gobizfly.VPCNetwork]{field: path + ".name", value: term.Name,
 			matches: func(n *gobizfly.VPCNetwork) bool { return n.Name == term.Name }}

@@ -219,6 +219,7 @@ var _ = Describe("VPC networks", func() {
 			Entry("an id", v1alpha1.NetworkSelectorTerm{ID: "nope"}, ".id", "nope"),
 			Entry("a name", v1alpha1.NetworkSelectorTerm{Name: "kuber"}, ".name", "kuber"),
 			Entry("a tag", v1alpha1.NetworkSelectorTerm{Tag: "default-vpc-network"}, ".tag", "default-vpc-network"),
+			Entry("a tag that the network of this name does not have", v1alpha1.NetworkSelectorTerm{Name: "kubernetes", Tag: "default-vpc-network"}, "", "kubernetes with tag default-vpc-network"),
 			Entry("a default", v1alpha1.NetworkSelectorTerm{Alias: "default"}, ".alias", "default"),
 			Entry("a term that selects nothing", v1alpha1.NetworkSelectorTerm{}, "", ""),
 		)

@@ -19,6 +19,7 @@ limitations under the License.
 package tuning
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -131,7 +132,7 @@ func (p *DefaultProvider) Sync(ctx context.Context, object *v1alpha1.ProviderCon
 	defer p.mu.Unlock()
 	result := &Result{}
 	if ref := object.Spec.TuningConfigMapRef; ref != nil {
-		result.ConfigMap = ref.Name
+		result.ConfigMap = cmp.Or(ref.Name, p.start.TuningConfigMapName)
 		if p.active == nil {
 			// What was active before the restart stays until the ConfigMap says otherwise.
 			p.apply(ctx, object.Status.Tuning, nil, result)
@@ -188,6 +189,8 @@ func (p *DefaultProvider) apply(ctx context.Context, data map[string]string, bro
 			continue
 		case binary:
 			err = errors.New("it is under binaryData, put it under data")
+		case len(raw) > v1alpha1.MaxTuningValueBytes:
+			err = fmt.Errorf("it has %d bytes, of which at most %d are accepted", len(raw), v1alpha1.MaxTuningValueBytes)
 		case known && raw == last:
 			setting.Copy(&next, before)
 		default:

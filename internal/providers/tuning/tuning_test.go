@@ -94,6 +94,12 @@ var _ = Describe("Sync", func() {
 		Expect(sync(ctx).Changed).To(BeEmpty())
 		Expect(settings.Load()).To(BeIdenticalTo(before))
 	})
+	It("should read the ConfigMap that the Role grants where the reference names none", func(ctx context.Context) {
+		object.Spec.TuningConfigMapRef.Name = ""
+		result := tune(ctx, map[string]string{"accountPause": "5m"})
+		Expect(result.ConfigMap).To(Equal(options.DefaultTuningConfigMapName))
+		Expect(settings.Load().AccountPause).To(Equal(5 * time.Minute))
+	})
 	DescribeTable("should keep the values that are active",
 		func(ctx context.Context, spoil func(ctx context.Context)) {
 			Expect(tune(ctx, map[string]string{"prices": expensive(), "accountPause": "5m"}).Problems).To(BeEmpty())
@@ -115,6 +121,9 @@ var _ = Describe("Sync", func() {
 		}),
 		Entry("when all values become invalid", func(ctx context.Context) {
 			write(ctx, configMap(map[string]string{"prices": "{", "accountPause": "5"}))
+		}),
+		Entry("when a value becomes too long for the status", func(ctx context.Context) {
+			write(ctx, configMap(map[string]string{"prices": expensive() + "#" + strings.Repeat("x", v1alpha1.MaxTuningValueBytes), "accountPause": "5m"}))
 		}),
 		Entry("when a key moves to binaryData", func(ctx context.Context) {
 			moved := configMap(map[string]string{"accountPause": "5m"})

@@ -56,7 +56,7 @@ const (
 	DiskMediumHDD DiskMedium = "HDD"
 )
 
-// DefaultRootDiskSize is the size of a root disk where nothing else is said.
+// DefaultRootDiskSize is the default of spec.rootDisk.size.
 const DefaultRootDiskSize = "40Gi"
 
 // BootstrapMode is how a new server becomes a node.
@@ -71,15 +71,15 @@ const (
 	BootstrapModeCustom BootstrapMode = "Custom"
 )
 
-// PlacementStrategy is which of the offerings that cost the same a server is launched with.
+// PlacementStrategy is how one of the offerings that cost the same is chosen.
 // +kubebuilder:validation:Enum={Balanced,BinPack,Spread}
 type PlacementStrategy string
 
-// The placement strategies. None of them takes a dearer offering while a cheaper one is available.
+// The placement strategies. None of them takes a more expensive offering while a cheaper one is available.
 const (
-	// PlacementStrategyBalanced prefers what has failed least lately, and then what has come up fastest.
+	// PlacementStrategyBalanced prefers the offerings that failed least recently, and then those that start fastest.
 	PlacementStrategyBalanced PlacementStrategy = "Balanced"
-	// PlacementStrategyBinPack prefers the flavor that leaves the least CPU and memory that nobody asked for.
+	// PlacementStrategyBinPack prefers the flavor that leaves the least CPU and memory unrequested.
 	PlacementStrategyBinPack PlacementStrategy = "BinPack"
 	// PlacementStrategySpread prefers the zone in which the NodePool has the fewest nodes.
 	PlacementStrategySpread PlacementStrategy = "Spread"
@@ -99,7 +99,7 @@ const (
 	StoppedServerPolicyIgnore StoppedServerPolicy = "Ignore"
 )
 
-// BizflyNodeClassSpec says what the servers of a NodePool are made of. An empty spec works on BizFly Kubernetes
+// BizflyNodeClassSpec is what the servers of a NodePool are made of. An empty spec works on BizFly Kubernetes
 // Engine: image, network and zones are discovered from the cluster.
 type BizflyNodeClassSpec struct {
 	// Zones narrows the zones in which servers may be launched, for example ["HN1","HN2"]. When it is empty, every
@@ -108,7 +108,7 @@ type BizflyNodeClassSpec struct {
 	// +kubebuilder:validation:XValidation:message="zones must not repeat a zone",rule="self.all(z, self.exists_one(y, y == z))"
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=63
-	// +kubebuilder:validation:items:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
+	// +kubebuilder:validation:XValidation:message="each of zones must begin and end with a letter or digit, with only letters, digits and - _ . between, for example HN1",rule="self.all(z, z.matches('^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'))"
 	// +optional
 	Zones []string `json:"zones,omitempty" hash:"ignore"`
 	// FlavorSelectorTerms narrow the flavors that servers may have; a flavor that any term selects is used. When it is
@@ -153,7 +153,7 @@ type BizflyNodeClassSpec struct {
 	// +kubebuilder:default=FreeDataTransfer
 	// +optional
 	NetworkPlan NetworkPlan `json:"networkPlan,omitempty" hash:"ignore"`
-	// BillingPlan is how servers and their disks are paid for. Only flavors that are sold with it are used.
+	// BillingPlan is how servers and their disks are paid for. Only flavors that are available with it are used.
 	// SavingPlan is prepaid at each create and forfeited at each delete: use it with static replicas only.
 	// +kubebuilder:default=OnDemand
 	// +optional
@@ -190,14 +190,14 @@ type BizflyNodeClassSpec struct {
 	// +optional
 	Kubelet *KubeletConfiguration `json:"kubelet,omitempty"`
 	// PlacementStrategy chooses among the cheapest offerings that are available: Balanced prefers those that failed
-	// least and come up fastest, BinPack the tightest fit, Spread the zone with the fewest nodes of the NodePool.
+	// least and start fastest, BinPack the tightest fit, Spread the zone with the fewest nodes of the NodePool.
 	// +kubebuilder:default=Balanced
 	// +optional
 	PlacementStrategy PlacementStrategy `json:"placementStrategy,omitempty" hash:"ignore"`
-	// StoppedServerPolicy says what happens when a server is stopped outside Kubernetes. Repair reports it by the condition
+	// StoppedServerPolicy is what happens when a server is stopped outside Kubernetes. Repair reports it by the condition
 	// karpenter.bizflycloud.vn/ServerRunning of the Node, which Karpenter's node repair acts on where the feature gate
 	// NodeRepair is on. Start also starts the server again, for up to ten minutes. Ignore reports neither a stopped nor a
-	// suspended server; a server that failed or is missing is always reported. It replaces the former stoppedServers.
+	// suspended server; a server that failed or is missing is always reported.
 	// +kubebuilder:default=Repair
 	// +optional
 	StoppedServerPolicy StoppedServerPolicy `json:"stoppedServerPolicy,omitempty" hash:"ignore"`
@@ -207,22 +207,58 @@ type BizflyNodeClassSpec struct {
 	// +kubebuilder:validation:XValidation:message="tags whose keys begin with bizfly-karpenter-, karpenter-, bke_, bizfly_cloud_service, kubernetes_version or cluster_id belong to this provider and to BKE",rule="self.all(k, !k.startsWith('bizfly-karpenter-') && !k.startsWith('karpenter-') && !k.startsWith('bke_') && !k.startsWith('bizfly_cloud_service') && !k.startsWith('kubernetes_version') && !k.startsWith('cluster_id'))"
 	// +optional
 	Tags map[string]string `json:"tags,omitempty"`
+
+	RenamedSpecFields `json:",inline" hash:"ignore"`
 }
 
-// BizflyNodeClass says what the servers of a NodePool are made of.
+// RenamedSpecFields are the names that fields of the spec had before the first release. The API server rejects them with a
+// message that names the new field; without them here it would drop them silently.
+type RenamedSpecFields struct {
+	// Metadata was renamed to tags.
+	// +kubebuilder:validation:XValidation:message="spec.metadata was renamed: use spec.tags",rule="false"
+	// +optional
+	Metadata map[string]string `json:"metadata,omitempty"`
+	// Bootstrap was split into bootstrapMode, userData, userDataFrom and joinToken.
+	// +kubebuilder:validation:XValidation:message="spec.bootstrap was split: use spec.bootstrapMode for its mode, and spec.userData, spec.userDataFrom and spec.joinToken",rule="false"
+	// +optional
+	Bootstrap *RenamedBootstrap `json:"bootstrap,omitempty"`
+	// SSHKeySelectorTerms was replaced by sshKeyName.
+	// +kubebuilder:validation:XValidation:message="spec.sshKeySelectorTerms was replaced: write the name of the key into spec.sshKeyName",rule="false"
+	// +optional
+	SSHKeySelectorTerms []map[string]string `json:"sshKeySelectorTerms,omitempty"`
+	// StoppedServers was replaced by stoppedServerPolicy.
+	// +kubebuilder:validation:XValidation:message="spec.stoppedServers was replaced: use spec.stoppedServerPolicy (Repair, Start or Ignore)",rule="false"
+	// +optional
+	StoppedServers string `json:"stoppedServers,omitempty"`
+}
+
+// RenamedBootstrap is spec.bootstrap as it was. Its fields are written out, since an API server accepts an unchanged value of a
+// stored object only where it knows the fields.
+type RenamedBootstrap struct {
+	// +optional
+	Mode string `json:"mode,omitempty"`
+	// +optional
+	UserData string `json:"userData,omitempty"`
+	// +optional
+	UserDataFrom map[string]string `json:"userDataFrom,omitempty"`
+	// +optional
+	JoinToken map[string]string `json:"joinToken,omitempty"`
+}
+
+// BizflyNodeClass is what the servers of a NodePool are made of: image, networks, disks, billing and bootstrapping.
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=bizflynodeclasses,scope=Cluster,categories={karpenter,nodeclass},shortName={bfnc,bfncs}
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Ready",type="string",JSONPath=".status.conditions[?(@.type==\"Ready\")].status",description="Whether servers can be launched with it"
-// +kubebuilder:printcolumn:name="Reason",type="string",JSONPath=".status.conditions[?(@.type==\"Ready\")].reason",description="Why not"
-// +kubebuilder:printcolumn:name="Image",type="string",JSONPath=".status.images[*].name",description="The image that new servers boot"
-// +kubebuilder:printcolumn:name="Zones",type="string",JSONPath=".status.zones",description="Where servers may be launched"
+// +kubebuilder:printcolumn:name="Reason",type="string",JSONPath=".status.summary.reason",description="Why not; empty while it is ready"
+// +kubebuilder:printcolumn:name="Image",type="string",JSONPath=".status.images[0].name",description="The image that new servers boot"
+// +kubebuilder:printcolumn:name="Zones",type="string",JSONPath=".status.summary.zones",description="Where servers may be launched"
 // +kubebuilder:printcolumn:name="Flavors",type="integer",JSONPath=".status.flavorCount",description="How many flavors servers may have"
-// +kubebuilder:printcolumn:name="Verified",type="string",JSONPath=".status.conditions[?(@.type==\"LaunchVerified\")].status",description="Whether a node of this spec has registered"
-// +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp",description="Since when it exists"
+// +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp",description="The age of the object"
 // +kubebuilder:printcolumn:name="Plan",type="string",JSONPath=".spec.billingPlan",priority=1,description="How servers are paid for"
 // +kubebuilder:printcolumn:name="Kubernetes",type="string",JSONPath=".status.kubernetesVersion",priority=1,description="The version that the worker image runs"
-// +kubebuilder:printcolumn:name="Networks",type="string",JSONPath=".status.networks[*].name",priority=1,description="The VPC networks of servers"
+// +kubebuilder:printcolumn:name="Networks",type="string",JSONPath=".status.summary.networks",priority=1,description="The VPC networks of servers"
+// +kubebuilder:printcolumn:name="Verified",type="string",JSONPath=".status.conditions[?(@.type==\"LaunchVerified\")].status",priority=1,description="Whether a node of this spec has registered"
 type BizflyNodeClass struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional
@@ -236,7 +272,7 @@ type BizflyNodeClass struct {
 	// +kubebuilder:validation:XValidation:message="joinToken belongs to Custom mode: the BKE worker image joins with the cluster's own token",rule="!has(self.joinToken) || (has(self.bootstrapMode) && self.bootstrapMode == 'Custom')"
 	// +optional
 	Spec BizflyNodeClassSpec `json:"spec,omitempty"`
-	// Status is what the spec means in the cloud right now.
+	// Status is what the spec resolves to in the cloud at the moment.
 	// +optional
 	Status BizflyNodeClassStatus `json:"status,omitempty"`
 }

@@ -24,30 +24,30 @@ import (
 // SecretKeySelector selects a key of a Secret of the controller's namespace.
 type SecretKeySelector struct {
 	// Name is the name of the Secret; the controller's Role must grant it (chart value userDataSecrets).
-	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:message="userDataFrom.name must be the name of a Secret: lower-case letters, digits, - and ., beginning and ending with a letter or digit",rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')"
 	Name string `json:"name"`
 	// Key is the key within it; the default is userData.
 	// +kubebuilder:default=userData
-	// +kubebuilder:validation:Pattern=`^[-._a-zA-Z0-9]+$`
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:message="userDataFrom.key must be a key of a Secret: letters, digits, - _ and .",rule="self.matches('^[-._a-zA-Z0-9]+$')"
 	// +optional
 	Key string `json:"key,omitempty"`
 }
 
-// JoinToken is a bootstrap token that is made for one server.
+// JoinToken is a bootstrap token that is created for one server.
 type JoinToken struct {
 	// TTL is how long the token is valid; it must exceed the longest launch. The default is 30m.
 	// +kubebuilder:default="30m"
-	// +kubebuilder:validation:XValidation:message="joinToken.ttl must be between 5m and 24h, for example 30m",rule="duration(self) >= duration('5m') && duration(self) <= duration('24h')"
+	// +kubebuilder:validation:XValidation:message="joinToken.ttl must be a duration between 5m and 24h, for example 30m",rule="self.matches('^([0-9]{1,5}(s|m|h)){1,3}$') && duration(self) >= duration('5m') && duration(self) <= duration('24h')"
 	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:Pattern=`^([0-9]+(s|m|h))+$`
 	// +kubebuilder:validation:MaxLength=16
 	// +optional
 	TTL metav1.Duration `json:"ttl,omitempty"`
 }
 
-// KubeletConfiguration is the part of the kubelet's configuration that decides how much of a server pods can use.
+// KubeletConfiguration is the part of the kubelet's configuration that a NodeClass sets.
+// +kubebuilder:validation:XValidation:message="imageGCHighThresholdPercent (default 85) must be greater than imageGCLowThresholdPercent (default 80)",rule="(has(self.imageGCHighThresholdPercent) ? self.imageGCHighThresholdPercent : 85) > (has(self.imageGCLowThresholdPercent) ? self.imageGCLowThresholdPercent : 80)"
 // +kubebuilder:validation:XValidation:message="each threshold of evictionSoft needs a time in evictionSoftGracePeriod, and each time a threshold",rule="(has(self.evictionSoft) ? self.evictionSoft.all(k, has(self.evictionSoftGracePeriod) && k in self.evictionSoftGracePeriod) : true) && (has(self.evictionSoftGracePeriod) ? self.evictionSoftGracePeriod.all(k, has(self.evictionSoft) && k in self.evictionSoft) : true)"
 type KubeletConfiguration struct {
 	// MaxPods is the most pods that the node runs; the default is 110.
@@ -93,6 +93,34 @@ type KubeletConfiguration struct {
 	// +kubebuilder:validation:MaxProperties=2
 	// +optional
 	EvictionSoftGracePeriod map[string]string `json:"evictionSoftGracePeriod,omitempty"`
+	// EvictionMaxPodGracePeriod is the longest time in seconds that a pod gets to stop when evictionSoft evicts it; the
+	// default is 0, immediately.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=86400
+	// +optional
+	EvictionMaxPodGracePeriod *int32 `json:"evictionMaxPodGracePeriod,omitempty"`
+	// ClusterDNS are the addresses of the cluster's DNS. The default is CLUSTER_DNS of the controller, else the address of
+	// the Service kube-system/kube-dns where the controller may read it.
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=3
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=45
+	// +kubebuilder:validation:XValidation:message="each of clusterDNS must be an IP address, for example 10.96.0.10",rule="self.all(a, a.matches('^([0-9]{1,3}[.]){3}[0-9]{1,3}$') || a.matches('^[0-9a-fA-F]*:[0-9a-fA-F:]+$'))"
+	// +optional
+	ClusterDNS []string `json:"clusterDNS,omitempty"`
+	// ImageGCHighThresholdPercent is the disk usage above which the kubelet deletes unused images; the default is 85.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100
+	// +optional
+	ImageGCHighThresholdPercent *int32 `json:"imageGCHighThresholdPercent,omitempty"`
+	// ImageGCLowThresholdPercent is the disk usage down to which the kubelet deletes unused images; the default is 80.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100
+	// +optional
+	ImageGCLowThresholdPercent *int32 `json:"imageGCLowThresholdPercent,omitempty"`
+	// CPUCFSQuota enforces the CPU limits of containers by CFS quota; the default is true.
+	// +optional
+	CPUCFSQuota *bool `json:"cpuCFSQuota,omitempty"`
 }
 
 // RootDisk is the disk that a server boots from.
@@ -100,6 +128,8 @@ type KubeletConfiguration struct {
 type RootDisk struct {
 	// Size is the size of the disk, at least 20Gi, in steps of 10Gi. It is the node's ephemeral storage.
 	// +kubebuilder:default="40Gi"
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:XValidation:message="rootDisk.size must be a multiple of 10Gi, in which steps disks are sold, for example 40Gi",rule="!isQuantity(string(self)) || (quantity(string(self)).isInteger() && quantity(string(self)).asInteger() % 10737418240 == 0)"
 	// +kubebuilder:validation:XValidation:message="rootDisk.size must be between 20Gi and 16Ti, for example 40Gi",rule="isQuantity(string(self)) && quantity(string(self)).compareTo(quantity('20Gi')) >= 0 && quantity(string(self)).compareTo(quantity('16Ti')) <= 0"
 	// +optional
@@ -114,12 +144,16 @@ type RootDisk struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	VolumeType string `json:"volumeType,omitempty"`
+
+	RenamedDiskFields `json:",inline" hash:"ignore"`
 }
 
 // DataDisk is a further disk of a server.
 // +kubebuilder:validation:XValidation:message="set medium or volumeType, not both",rule="!(has(self.medium) && has(self.volumeType))"
 type DataDisk struct {
 	// Size is the size of the disk, at least 10Gi, in steps of 10Gi.
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:XValidation:message="dataDisks.size must be a multiple of 10Gi, in which steps disks are sold, for example 100Gi",rule="!isQuantity(string(self)) || (quantity(string(self)).isInteger() && quantity(string(self)).asInteger() % 10737418240 == 0)"
 	// +kubebuilder:validation:XValidation:message="dataDisks.size must be between 10Gi and 16Ti, for example 100Gi",rule="isQuantity(string(self)) && quantity(string(self)).compareTo(quantity('10Gi')) >= 0 && quantity(string(self)).compareTo(quantity('16Ti')) <= 0"
 	// +required
@@ -134,4 +168,14 @@ type DataDisk struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	VolumeType string `json:"volumeType,omitempty"`
+
+	RenamedDiskFields `json:",inline" hash:"ignore"`
+}
+
+// RenamedDiskFields are names that fields of a disk had before the first release; see RenamedSpecFields.
+type RenamedDiskFields struct {
+	// Type was renamed to medium.
+	// +kubebuilder:validation:XValidation:message="the type of a disk was renamed: use medium",rule="false"
+	// +optional
+	Type string `json:"type,omitempty"`
 }

@@ -23,52 +23,58 @@ import (
 
 // Conditions of a BizflyNodeClass. Ready is true when all of them are.
 const (
-	// ConditionTypeZonesReady says whether at least one zone is left in which servers may be launched.
+	// ConditionTypeZonesReady reports whether at least one zone is left in which servers may be launched.
 	ConditionTypeZonesReady = "ZonesReady"
-	// ConditionTypeImagesReady says whether the image was found.
+	// ConditionTypeImagesReady reports whether the image was found and suits the bootstrap mode.
 	ConditionTypeImagesReady = "ImagesReady"
-	// ConditionTypeNetworksReady says whether the VPC networks were found.
+	// ConditionTypeNetworksReady reports whether the VPC networks were found.
 	ConditionTypeNetworksReady = "NetworksReady"
-	// ConditionTypeFirewallsReady says whether every firewall was found.
+	// ConditionTypeFirewallsReady reports whether every firewall was found.
 	ConditionTypeFirewallsReady = "FirewallsReady"
-	// ConditionTypeSSHKeyReady says whether the SSH key was found.
+	// ConditionTypeSSHKeyReady reports whether the SSH key was found.
 	ConditionTypeSSHKeyReady = "SSHKeyReady"
-	// ConditionTypeBootstrapReady says whether user data can be made that lets a server join.
+	// ConditionTypeBootstrapReady reports whether user data can be created with which a server joins.
 	ConditionTypeBootstrapReady = "BootstrapReady"
-	// ConditionTypeDisksReady says whether the volume types of the disks are sold anywhere.
+	// ConditionTypeDisksReady reports whether the volume types of the disks are available anywhere.
 	ConditionTypeDisksReady = "DisksReady"
-	// ConditionTypeFlavorsReady says whether the zones, billing plan, volume types and flavor selector leave any flavor.
+	// ConditionTypeFlavorsReady reports whether the zones, billing plan, volume types and flavor selector leave any flavor.
 	ConditionTypeFlavorsReady = "FlavorsReady"
 )
 
-// ConditionTypeLaunchesSucceeding is a condition beside the others, which Ready does not depend on: False while launches
-// with this NodeClass pause because they kept failing for reasons other than capacity, and True once the pause has
-// ended. A NodeClass with which launches never kept failing does not have it.
-const ConditionTypeLaunchesSucceeding = "LaunchesSucceeding"
+// Conditions of a BizflyNodeClass that Ready does not depend on. Each is True while nothing is wrong, also where it does not
+// apply.
+const (
+	// ConditionTypeLaunchesSucceeding is False while launches with this NodeClass pause because they kept failing for reasons
+	// other than capacity.
+	ConditionTypeLaunchesSucceeding = "LaunchesSucceeding"
+	// ConditionTypeEgressAvailable is False where servers get no public address and none of their networks has an internet
+	// gateway, so that they can reach neither registries nor, perhaps, the cluster.
+	ConditionTypeEgressAvailable = "EgressAvailable"
+	// ConditionTypeLaunchVerified is Unknown until a node of this spec and image has registered, because only a launch shows
+	// that the image boots, that user data joins, and that the flavor is available with these disks.
+	ConditionTypeLaunchVerified = "LaunchVerified"
+	// ConditionTypeBillingPlanSuitable is False while billingPlan is SavingPlan and a NodePool of this NodeClass creates and
+	// deletes nodes by itself: a saving plan is prepaid at each create and forfeited at each delete.
+	ConditionTypeBillingPlanSuitable = "BillingPlanSuitable"
+	// ConditionTypePackageRoomAvailable is False while the cluster has as many nodes as the package of the BKE cluster allows.
+	ConditionTypePackageRoomAvailable = "PackageRoomAvailable"
+)
 
-// ConditionTypeEgressAvailable is a condition beside the others, which Ready does not depend on: False with the reason
-// NoEgress where servers get no public address and no network of theirs has an internet gateway, so that they can reach
-// neither registries nor, perhaps, the cluster.
-const ConditionTypeEgressAvailable = "EgressAvailable"
+// AdvisoryConditionTypes are the conditions that Ready does not depend on.
+var AdvisoryConditionTypes = []string{
+	ConditionTypeLaunchesSucceeding, ConditionTypeEgressAvailable, ConditionTypeLaunchVerified,
+	ConditionTypeBillingPlanSuitable, ConditionTypePackageRoomAvailable,
+}
 
-// ConditionTypeLaunchVerified is a condition beside the others, which Ready does not depend on: Unknown with the reason
-// UnknownUntilFirstLaunch while no node of this spec has registered, because what only a launch can show (that the image
-// boots, that user data joins, that the flavor can be had with these disks) is not known before; True afterwards.
-const ConditionTypeLaunchVerified = "LaunchVerified"
+// ReasonNotApplicable is the reason of a condition that is True because what it reports does not apply to the NodeClass.
+const ReasonNotApplicable = "NotApplicable"
 
-// ConditionTypeBillingPlanSuitable is a condition beside the others, which Ready does not depend on: False while billingPlan
-// is SavingPlan and a NodePool of this NodeClass makes and removes nodes by itself, since a saving plan is prepaid at each
-// create and forfeited at each delete. A NodeClass that is paid for on demand does not have it.
-const ConditionTypeBillingPlanSuitable = "BillingPlanSuitable"
-
-// ConditionTypePackageRoomAvailable is a condition beside the others, which Ready does not depend on: False with the reason
-// PackageLimitReached while the cluster has as many nodes as the package of the BKE cluster allows. A NodeClass whose servers
-// do not join by BKE, and one of a cluster whose package does not say how many nodes it allows, do not have it.
-const ConditionTypePackageRoomAvailable = "PackageRoomAvailable"
-
-// BizflyNodeClassStatus is what the spec means in the cloud right now.
+// BizflyNodeClassStatus is what the spec resolves to in the cloud at the moment.
 type BizflyNodeClassStatus struct {
-	// Zones are the zones in which servers may be launched. They stay listed while they are sold out.
+	// Summary is what the columns of kubectl get show.
+	// +optional
+	Summary *NodeClassSummary `json:"summary,omitempty"`
+	// Zones are the zones in which servers may be launched. They stay listed while nothing is available there.
 	// +optional
 	Zones []string `json:"zones,omitempty"`
 	// Images are the images that new servers boot.
@@ -94,38 +100,51 @@ type BizflyNodeClassStatus struct {
 	// UserDataHash is the hash of the templates that make user data, wherever they come from; empty in BKE mode without any.
 	// +optional
 	UserDataHash string `json:"userDataHash,omitempty"`
-	// VerifiedLaunch is what a node has registered with since: the evidence of the condition LaunchVerified, which outlives
-	// the node.
+	// VerifiedLaunch is the spec and image that a node has registered with: the evidence of the condition LaunchVerified, kept
+	// when the node is gone.
 	// +optional
 	VerifiedLaunch *VerifiedLaunchStatus `json:"verifiedLaunch,omitempty"`
 	// KubernetesVersion is the version that a BKE worker image runs, for example v1.35.4; empty for other images.
 	// +optional
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
-	// Conditions say what is well and what is not, and what to do about it.
+	// Conditions report what is right and what is wrong, and what to do about it.
 	// +optional
 	Conditions []status.Condition `json:"conditions,omitempty"`
+}
+
+// NodeClassSummary is what the columns of kubectl get show, each as one text.
+type NodeClassSummary struct {
+	// Reason is why the NodeClass is not ready; empty while it is.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// Zones are the zones in which servers may be launched, separated by commas.
+	// +optional
+	Zones string `json:"zones,omitempty"`
+	// Networks are the names of the VPC networks of servers, separated by commas.
+	// +optional
+	Networks string `json:"networks,omitempty"`
 }
 
 // ImageStatus is a resolved image.
 type ImageStatus struct {
 	// ID is the id of the image.
 	ID string `json:"id"`
-	// Name is what people call the image.
+	// Name is the name of the image.
 	// +optional
 	Name string `json:"name,omitempty"`
-	// Type is image or snapshot; empty means image.
+	// Type is image or snapshot; the default is image.
 	// +optional
 	Type ImageType `json:"type,omitempty"`
 	// Requirements are what instance types must have to boot it, as well-known labels.
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
 	Requirements []corev1.NodeSelectorRequirement `json:"requirements,omitempty"`
-	// MinDiskGiB is the least root disk that it fits on, in GiB; 0 where the cloud does not say.
+	// MinDiskGiB is the smallest root disk that it fits on, in GiB; 0 where the cloud does not report it.
 	// +optional
 	MinDiskGiB int32 `json:"minDiskGiB,omitempty"`
 }
 
-// VerifiedLaunchStatus is what a node was launched with that has registered.
+// VerifiedLaunchStatus is the spec and image of a node that has registered.
 type VerifiedLaunchStatus struct {
 	// Hash is the hash of the spec's fields that cannot change on a running server.
 	Hash string `json:"hash"`
@@ -133,11 +152,11 @@ type VerifiedLaunchStatus struct {
 	ImageID string `json:"imageID"`
 }
 
-// ImageType is what a root disk is made from.
+// ImageType is what a root disk is created from.
 // +kubebuilder:validation:Enum={image,snapshot}
 type ImageType string
 
-// What root disks are made from; the words are those of the API.
+// What root disks are created from; the words are those of BizFly Cloud's API.
 const (
 	// ImageTypeImage is an image.
 	ImageTypeImage ImageType = "image"

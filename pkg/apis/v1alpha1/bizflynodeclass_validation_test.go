@@ -19,20 +19,31 @@ package v1alpha1_test
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
 const (
 	valid = ""
 
-	oneImageTerm   = "set exactly one of alias, id, name, os and snapshot"
-	oneNetworkTerm = "set exactly one of alias, id, name and tag"
-	needsUserData  = "userData or userDataFrom is required in Custom mode"
-	reservedKeys   = "belong to this provider and to BKE"
-	metadataForm   = "tags must have keys of 1 to 255 letters"
-	diskSteps      = ".size must be a multiple of 10Gi"
-	bothDiskTypes  = "set medium or volumeType, not both"
+	noImageTerm      = "set one of alias, id, name, os and snapshot"
+	noNetworkTerm    = "set at least one of alias, id, name and tag"
+	alone            = "it cannot be combined with other fields of a term"
+	imageKinds       = "are different kinds of images"
+	familyAndVersion = "alias must be a family (bke, bke-ubuntu or bke-flatcar), @ and a version"
+	labelForm        = "must begin and end with a letter or digit"
+	needsUserData    = "userData or userDataFrom is required in Custom mode"
+	reservedKeys     = "belong to this provider and to BKE"
+	metadataForm     = "tags must have keys of 1 to 255 letters"
+	diskSteps        = ".size must be a multiple of 10Gi"
+	bothDiskTypes    = "set medium or volumeType, not both"
 )
 
 var _ = Describe("Validation of a BizflyNodeClass", func() {
@@ -51,7 +62,7 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 		Entry("one twice", `zones: [HN1, HN2, HN1]`, "zones must not repeat a zone"),
 		Entry("an empty one", `zones: [""]`, "spec.zones[0]"),
 		Entry("one that is too long", `zones: [`+strings.Repeat("z", 64)+`]`, "spec.zones[0]"),
-		Entry("one that no label could have", `zones: ["HN 1"]`, "spec.zones[0]"),
+		Entry("one that no label could have", `zones: ["HN 1"]`, "each of zones "+labelForm),
 		Entry("sixteen", `zones: `+list(16, func(i int) string { return fmt.Sprintf("Z%d", i) }), valid),
 		Entry("seventeen", `zones: `+list(17, func(i int) string { return fmt.Sprintf("Z%d", i) }), "must have at most 16 items"),
 	)
@@ -60,13 +71,16 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 		Entry("latest", `imageSelectorTerms: [{alias: bke@latest}]`, valid),
 		Entry("a minor version", `imageSelectorTerms: [{alias: bke@v1.33}]`, valid),
 		Entry("a patch version", `imageSelectorTerms: [{alias: bke-flatcar@v1.33.5}]`, valid),
-		Entry("a version without v", `imageSelectorTerms: [{alias: bke@1.33}]`, "spec.imageSelectorTerms[0].alias"),
-		Entry("another alias", `imageSelectorTerms: [{alias: eks@latest}]`, "spec.imageSelectorTerms[0].alias"),
-		Entry("another family", `imageSelectorTerms: [{alias: bke-windows@latest}]`, "spec.imageSelectorTerms[0].alias"),
+		Entry("a version without v", `imageSelectorTerms: [{alias: bke@1.33}]`, familyAndVersion),
+		Entry("another alias", `imageSelectorTerms: [{alias: eks@latest}]`, familyAndVersion),
+		Entry("another family", `imageSelectorTerms: [{alias: bke-windows@latest}]`, familyAndVersion),
 		Entry("an alias beside another term", `imageSelectorTerms: [{alias: bke@latest}, {id: x}]`, "an alias term must be the only term"),
 		Entry("no terms", `imageSelectorTerms: []`, "should have at least 1 items"),
-		Entry("a term that selects nothing", `imageSelectorTerms: [{}]`, oneImageTerm),
-		Entry("a term that selects twice", `imageSelectorTerms: [{id: x, name: b}]`, oneImageTerm),
+		Entry("a term that selects nothing", `imageSelectorTerms: [{}]`, noImageTerm),
+		Entry("an id with a name", `imageSelectorTerms: [{id: x, name: b}]`, "id already names one image: "+alone),
+		Entry("an alias with a name", `imageSelectorTerms: [{alias: bke@latest, name: b}]`, "alias already names one image: "+alone),
+		Entry("a name with a snapshot", `imageSelectorTerms: [{name: b, snapshot: {id: x}}]`, imageKinds),
+		Entry("a name with an operating system", `imageSelectorTerms: [{name: b, os: {distribution: Ubuntu, version: "24.04"}}], bootstrapMode: Custom, userData: x`, imageKinds),
 		Entry("an empty id", `imageSelectorTerms: [{id: ""}]`, "spec.imageSelectorTerms[0].id"),
 		Entry("an id that is too long", `imageSelectorTerms: [{id: `+strings.Repeat("x", 65)+`}]`, "spec.imageSelectorTerms[0].id"),
 		Entry("an empty name", `imageSelectorTerms: [{name: ""}]`, "spec.imageSelectorTerms[0].name"),
@@ -86,7 +100,7 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 		Entry("both", `imageSelectorTerms: [{snapshot: {id: x, name: other}}]`, "set exactly one of snapshot.id and snapshot.name"),
 		Entry("an empty id", `imageSelectorTerms: [{snapshot: {id: ""}}]`, "spec.imageSelectorTerms[0].snapshot.id"),
 		Entry("an empty name", `imageSelectorTerms: [{snapshot: {name: ""}}]`, "spec.imageSelectorTerms[0].snapshot.name"),
-		Entry("beside an id", `imageSelectorTerms: [{id: x, snapshot: {id: x}}]`, oneImageTerm),
+		Entry("beside an id", `imageSelectorTerms: [{id: x, snapshot: {id: x}}]`, "id already names one image: "+alone),
 	)
 
 	DescribeTable("flavorSelectorTerms", spec,
@@ -96,10 +110,10 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 		Entry("a generation", `flavorSelectorTerms: [{generation: 4a}]`, valid),
 		Entry("all of them", `flavorSelectorTerms: [{name: "p2.*", category: premium, generation: "2"}, {category: dedicated}]`, valid),
 		Entry("a term that selects nothing", `flavorSelectorTerms: [{}]`, "set at least one of name, category and generation"),
-		Entry("a name that no flavor can have", `flavorSelectorTerms: [{name: "nix 2c"}]`, "spec.flavorSelectorTerms[0].name"),
-		Entry("an empty name", `flavorSelectorTerms: [{name: ""}]`, "spec.flavorSelectorTerms[0].name"),
-		Entry("a category in capitals", `flavorSelectorTerms: [{category: Premium}]`, "spec.flavorSelectorTerms[0].category"),
-		Entry("a generation that no label could have", `flavorSelectorTerms: [{generation: "gen 2"}]`, "spec.flavorSelectorTerms[0].generation"),
+		Entry("a name that no flavor can have", `flavorSelectorTerms: [{name: "nix 2c"}]`, "name must be made of letters, digits, - _ . and *"),
+		Entry("an empty name", `flavorSelectorTerms: [{name: ""}]`, "name must be made of letters, digits, - _ . and *"),
+		Entry("a category in capitals", `flavorSelectorTerms: [{category: Premium}]`, "category must be lower case"),
+		Entry("a generation that no label could have", `flavorSelectorTerms: [{generation: "gen 2"}]`, "generation "+labelForm),
 		Entry("a name that is too long", `flavorSelectorTerms: [{name: `+strings.Repeat("x", 64)+`}]`, "spec.flavorSelectorTerms[0].name"),
 		Entry("thirty-three", `flavorSelectorTerms: `+list(33, func(int) string { return "{category: basic}" }), "must have at most 32 items"),
 	)
@@ -110,17 +124,19 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 		Entry("a name", `networkSelectorTerms: [{name: x}]`, valid),
 		Entry("a tag", `networkSelectorTerms: [{tag: x}]`, valid),
 		Entry("the default", `networkSelectorTerms: [{alias: default}]`, valid),
-		Entry("another alias", `networkSelectorTerms: [{alias: other}]`, "spec.networkSelectorTerms[0].alias"),
-		Entry("a term that selects nothing", `networkSelectorTerms: [{}]`, oneNetworkTerm),
-		Entry("a term that selects twice", `networkSelectorTerms: [{id: x, tag: b}]`, oneNetworkTerm),
+		Entry("another alias", `networkSelectorTerms: [{alias: other}]`, `supported values: "default"`),
+		Entry("a name with a tag, both of which must match", `networkSelectorTerms: [{name: x, tag: b}]`, valid),
+		Entry("a term that selects nothing", `networkSelectorTerms: [{}]`, noNetworkTerm),
+		Entry("an id with a tag", `networkSelectorTerms: [{id: x, tag: b}]`, "id already names one network: "+alone),
+		Entry("an alias with a name", `networkSelectorTerms: [{alias: default, name: b}]`, "alias already names one network: "+alone),
 		Entry("an empty tag", `networkSelectorTerms: [{tag: ""}]`, "spec.networkSelectorTerms[0].tag"),
 		Entry("nine terms", `networkSelectorTerms: `+list(9, func(int) string { return "{id: x}" }), "must have at most 8 items"),
 	)
 
 	DescribeTable("firewallSelectorTerms", spec,
 		Entry("an id and a name", `firewallSelectorTerms: [{id: x}, {name: b}]`, valid),
-		Entry("a term that selects nothing", `firewallSelectorTerms: [{}]`, "set exactly one of id and name"),
-		Entry("a term that selects twice", `firewallSelectorTerms: [{id: x, name: b}]`, "set exactly one of id and name"),
+		Entry("a term that selects nothing", `firewallSelectorTerms: [{}]`, "set at least one of id and name"),
+		Entry("a term that selects twice", `firewallSelectorTerms: [{id: x, name: b}]`, "id already names one firewall: "+alone),
 		Entry("an empty name", `firewallSelectorTerms: [{name: ""}]`, "spec.firewallSelectorTerms[0].name"),
 		Entry("seventeen terms", `firewallSelectorTerms: `+list(17, func(int) string { return "{id: x}" }), "must have at most 16 items"),
 	)
@@ -139,7 +155,7 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 		Entry("too small a size", `rootDisk: {size: 20479Mi}`, "rootDisk.size must be between 20Gi and 16Ti"),
 		Entry("too large a size", `rootDisk: {size: 17Ti}`, "rootDisk.size must be between 20Gi and 16Ti"),
 		Entry("a size between two GiB", `rootDisk: {size: 30.5Gi}`, "rootDisk"+diskSteps),
-		Entry("a size that is none", `rootDisk: {size: big}`, "spec.rootDisk.size"),
+		Entry("a size that is none", `rootDisk: {size: big}`, "rootDisk.size must be between 20Gi and 16Ti"),
 		Entry("a number for a size", `rootDisk: {size: 40}`, "rootDisk.size must be between 20Gi and 16Ti"),
 		Entry("a medium", `rootDisk: {medium: HDD}`, valid),
 		Entry("an unknown medium", `rootDisk: {medium: NVMe}`, `supported values: "SSD", "HDD"`),
@@ -195,16 +211,16 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 		Entry("user data from a Secret", `bootstrapMode: Custom, userDataFrom: {name: join}`, valid),
 		Entry("user data from a Secret and inline", `bootstrapMode: Custom, userData: x, userDataFrom: {name: join, key: worker}`, valid),
 		Entry("a Secret without a name", `bootstrapMode: Custom, userDataFrom: {key: x}`, "spec.userDataFrom.name"),
-		Entry("a Secret whose name is none", `bootstrapMode: Custom, userDataFrom: {name: Join_Me}`, "spec.userDataFrom.name"),
-		Entry("a key that is none", `bootstrapMode: Custom, userDataFrom: {name: x, key: a/b}`, "spec.userDataFrom.key"),
+		Entry("a Secret whose name is none", `bootstrapMode: Custom, userDataFrom: {name: Join_Me}`, "userDataFrom.name must be the name of a Secret"),
+		Entry("a key that is none", `bootstrapMode: Custom, userDataFrom: {name: x, key: a/b}`, "userDataFrom.key must be a key of a Secret"),
 		Entry("user data for BKE's flatcar image", `imageSelectorTerms: [{alias: bke-flatcar@latest}], userData: x`, "not possible on BKE's flatcar image"),
 		Entry("user data from a Secret for BKE's flatcar image", `imageSelectorTerms: [{alias: bke-flatcar@latest}], bootstrapMode: BKE, userDataFrom: {name: x}`, "not possible on BKE's flatcar image"),
 		Entry("a join token", `bootstrapMode: Custom, userData: x, joinToken: {}`, valid),
 		Entry("a join token of an hour", `bootstrapMode: Custom, userData: x, joinToken: {ttl: 1h}`, valid),
 		Entry("a join token in BKE mode", `joinToken: {}`, "joinToken belongs to Custom mode"),
-		Entry("a join token of a moment", `bootstrapMode: Custom, userData: x, joinToken: {ttl: 1m}`, "joinToken.ttl must be between 5m and 24h"),
-		Entry("a join token of days", `bootstrapMode: Custom, userData: x, joinToken: {ttl: 25h}`, "joinToken.ttl must be between 5m and 24h"),
-		Entry("a join token of a time that is none", `bootstrapMode: Custom, userData: x, joinToken: {ttl: soon}`, "spec.joinToken.ttl"),
+		Entry("a join token of a moment", `bootstrapMode: Custom, userData: x, joinToken: {ttl: 1m}`, "joinToken.ttl must be a duration between 5m and 24h"),
+		Entry("a join token of days", `bootstrapMode: Custom, userData: x, joinToken: {ttl: 25h}`, "joinToken.ttl must be a duration between 5m and 24h"),
+		Entry("a join token of a time that is none", `bootstrapMode: Custom, userData: x, joinToken: {ttl: soon}`, "joinToken.ttl must be a duration between 5m and 24h"),
 		Entry("user data that is too long", `bootstrapMode: Custom, userData: `+strings.Repeat("x", 16385)+``, "spec.userData"),
 	)
 
@@ -241,6 +257,19 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 		Entry("an evictionSoft of everything", `evictionSoft: {memory.available: 100%}, evictionSoftGracePeriod: {memory.available: 1m}`, "evictionSoft values must be quantities or percentages below 100%"),
 		Entry("a time that is none", `evictionSoft: {memory.available: 10%}, evictionSoftGracePeriod: {memory.available: soon}`, "evictionSoftGracePeriod values must be durations"),
 	)
+	const gcOrder = "imageGCHighThresholdPercent (default 85) must be greater than imageGCLowThresholdPercent (default 80)"
+	DescribeTable("the rest of kubelet", kubelet,
+		Entry("clusterDNS", `clusterDNS: [10.96.0.10, "fd00::a"]`, valid),
+		Entry("a clusterDNS that is none", `clusterDNS: [dns.example.com]`, "each of clusterDNS must be an IP address"),
+		Entry("no clusterDNS", `clusterDNS: []`, "spec.kubelet.clusterDNS"),
+		Entry("image garbage collection", `imageGCHighThresholdPercent: 70, imageGCLowThresholdPercent: 60`, valid),
+		Entry("image garbage collection that never begins", `imageGCHighThresholdPercent: 60, imageGCLowThresholdPercent: 70`, gcOrder),
+		Entry("image garbage collection below its default", `imageGCHighThresholdPercent: 70`, gcOrder),
+		Entry("image garbage collection above everything", `imageGCHighThresholdPercent: 101`, "spec.kubelet.imageGCHighThresholdPercent"),
+		Entry("no CFS quota", `cpuCFSQuota: false`, valid),
+		Entry("evictionMaxPodGracePeriod", `evictionMaxPodGracePeriod: 60`, valid),
+		Entry("a negative evictionMaxPodGracePeriod", `evictionMaxPodGracePeriod: -1`, "spec.kubelet.evictionMaxPodGracePeriod"),
+	)
 	DescribeTable("kubelet where the worker image decides, of which it says what that reserves", spec,
 		Entry("in BKE mode", `bootstrapMode: BKE, kubelet: {maxPods: 50}`, valid),
 		Entry("without a mode", `kubelet: {maxPods: 50}`, valid),
@@ -267,7 +296,41 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 	)
 })
 
+var _ = Describe("A field by the name that it had before the first release", func() {
+	DescribeTable("should be rejected with the new name", func(fields, message string) {
+		expectVerdict("BizflyNodeClass", "spec: {"+fields+"}", message)
+	},
+		Entry("metadata", `metadata: {team: storage}`, "spec.metadata was renamed: use spec.tags"),
+		Entry("empty metadata", `metadata: {}`, "spec.metadata was renamed: use spec.tags"),
+		Entry("bootstrap.mode", `bootstrap: {mode: BKE}`, "spec.bootstrap was split: use spec.bootstrapMode for its mode"),
+		Entry("bootstrap.userData and the rest", `bootstrap: {mode: Custom, userData: x, userDataFrom: {name: x}, joinToken: {ttl: 1h}}`, "spec.userData, spec.userDataFrom and spec.joinToken"),
+		Entry("sshKeySelectorTerms", `sshKeySelectorTerms: [{name: ops}]`, "write the name of the key into spec.sshKeyName"),
+		Entry("stoppedServers", `stoppedServers: Replace`, "use spec.stoppedServerPolicy (Repair, Start or Ignore)"),
+		Entry("osType", `imageSelectorTerms: [{alias: bke@latest, osType: flatcar}]`, "osType became part of the alias: use alias bke-ubuntu@... or bke-flatcar@..."),
+		Entry("the default network", `networkSelectorTerms: [{default: true}]`, "default was replaced: use alias: default"),
+		Entry("the type of the root disk", `rootDisk: {size: 40Gi, type: SSD}`, "the type of a disk was renamed: use medium"),
+		Entry("the type of a data disk", `dataDisks: [{size: 40Gi, type: HDD}]`, "the type of a disk was renamed: use medium"),
+		Entry("on_demand", `billingPlan: on_demand`, `supported values: "OnDemand", "SavingPlan"`),
+		Entry("saving_plan", `billingPlan: saving_plan`, `supported values: "OnDemand", "SavingPlan"`),
+		Entry("free_datatransfer", `networkPlan: free_datatransfer`, `supported values: "FreeDataTransfer", "FreeBandwidth"`),
+		Entry("free_bandwidth", `networkPlan: free_bandwidth`, `supported values: "FreeDataTransfer", "FreeBandwidth"`),
+	)
+	It("should be reported to strict clients too, such as kubectl", func() {
+		object := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+			"bootstrap": map[string]any{"mode": "Custom", "userData": "x"}, "metadata": map[string]any{"a": "b"},
+		}}}
+		object.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("BizflyNodeClass"))
+		object.SetName("old")
+		err := env.Client.Create(ctx, object, client.FieldValidation("Strict"))
+		Expect(err).To(MatchError(And(ContainSubstring("use spec.bootstrapMode"), ContainSubstring("use spec.tags"))))
+	})
+})
+
 var _ = Describe("Validation of a ProviderConfig", func() {
+	It("should reject a second one", func() {
+		object := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: "second"}}
+		Expect(env.Client.Create(ctx, object)).To(MatchError(ContainSubstring("there is one ProviderConfig, named default")))
+	})
 	DescribeTable("spec", func(fields, message string) { expectVerdict("ProviderConfig", "spec: {"+fields+"}", message) },
 		Entry("nothing", ``, valid),
 		Entry("an https endpoint", `endpoint: "https://manage.bizflycloud.vn/api"`, valid),
@@ -278,12 +341,57 @@ var _ = Describe("Validation of a ProviderConfig", func() {
 		Entry("a region", `region: HN`, valid),
 		Entry("an unknown region", `region: DaNang`, "spec.region"),
 		Entry("a project", `projectID: bc8d2790fc9a46949818b942c0a824de`, valid),
-		Entry("a project with a slash", `projectID: a/b`, "spec.projectID"),
-		Entry("a Secret without a name", `secretRef: {}`, "spec.secretRef.name"),
+		Entry("a project with a slash", `projectID: a/b`, "projectID must be made of letters, digits and -"),
+		Entry("the Secret that the Role grants", `secretRef: {}`, valid),
+		Entry("the ConfigMap that the Role grants", `tuningConfigMapRef: {}`, valid),
 		Entry("a bundle", `caBundle: "-----BEGIN CERTIFICATE-----"`, valid),
 		Entry("a bundle that is none", `caBundle: x`, "caBundle must hold PEM certificates"),
 		Entry("limits", `rateLimits: {read: {qps: 10, burst: 20, concurrency: 5}}`, valid),
 		Entry("a limit of nothing", `rateLimits: {create: {qps: 0}}`, "spec.rateLimits.create.qps"),
 		Entry("a limit beyond reason", `rateLimits: {delete: {concurrency: 1001}}`, "spec.rateLimits.delete.concurrency"),
 	)
+})
+
+var _ = Describe("A BizflyNodeClass that was stored before the first release", func() {
+	It("should still be annotated, and its status written, with the old names in it", func() {
+		crd := &unstructured.Unstructured{}
+		crd.SetAPIVersion("apiextensions.k8s.io/v1")
+		crd.SetKind("CustomResourceDefinition")
+		crd.SetName("bizflynodeclasses." + v1alpha1.Group)
+		Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(crd), crd)).To(Succeed())
+		current := crd.Object["spec"]
+		// The definition of then knew the old names and rejected nothing of them.
+		then := crd.DeepCopy().Object["spec"].(map[string]any)
+		version := then["versions"].([]any)[0].(map[string]any)
+		version["schema"] = map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "properties": map[string]any{
+			"spec": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}, "status": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+		}}}
+		define := func(spec any) {
+			Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(crd), crd)).To(Succeed())
+			crd.Object["spec"] = spec
+			Expect(env.Client.Update(ctx, crd)).To(Succeed())
+		}
+		define(then)
+		DeferCleanup(func() { define(current) })
+		Eventually(func() error {
+			_, err := create("BizflyNodeClass", "stored", `spec: {bootstrap: {mode: BKE}, billingPlan: on_demand, networkPlan: free_datatransfer, rootDisk: {size: 40Gi, type: SSD},
+				imageSelectorTerms: [{alias: bke@latest, osType: ubuntu}], networkSelectorTerms: [{default: true}], metadata: {a: b}, sshKeySelectorTerms: [{name: ops}],
+				publicIPv4: true, placementStrategy: Balanced, stoppedServerPolicy: Repair}`)
+			return err
+		}).Should(Succeed())
+		define(current)
+		Eventually(func() error {
+			_, err := create("BizflyNodeClass", "probe", `spec: {billingPlan: on_demand}`)
+			return err
+		}).WithTimeout(30*time.Second).Should(MatchError(ContainSubstring("supported values")), "the definition of now applies")
+
+		object := &v1alpha1.BizflyNodeClass{}
+		Expect(env.Client.Get(ctx, client.ObjectKey{Name: "stored"}, object)).To(Succeed())
+		stored := object.DeepCopy()
+		object.Annotations = map[string]string{v1alpha1.AnnotationNodeClassHash: object.Hash()}
+		Expect(env.Client.Patch(ctx, object, client.MergeFrom(stored))).To(Succeed())
+		stored = object.DeepCopy()
+		object.Status.FlavorCount = 1
+		Expect(env.Client.Status().Patch(ctx, object, client.MergeFrom(stored))).To(Succeed())
+	})
 })

@@ -27,8 +27,8 @@ import (
 )
 
 // NodeClassHashVersion is the version of Hash. It is raised whenever the same spec would hash differently (a new field
-// with a default, a changed tag), so that an upgrade re-stamps hashes instead of rolling every node. Version v2 hashes what
-// is in effect rather than what is written, so that `rootDisk: {}` and `rootDisk: {medium: SSD}` are the same.
+// with a default, a changed tag), so that an upgrade re-stamps hashes instead of replacing every node. It hashes what is in
+// effect rather than what is written, so that `rootDisk: {}` and `rootDisk: {medium: SSD}` are the same.
 const NodeClassHashVersion = "v3"
 
 // Hash returns the hash of the fields that cannot change on a running server and that no other drift check covers.
@@ -47,7 +47,7 @@ func (in *BizflyNodeClass) Hash() string {
 // fields go: what means the same must hash the same, however it is written.
 func (in *BizflyNodeClassSpec) effective() *BizflyNodeClassSpec {
 	spec := in.DeepCopy()
-	spec.BillingPlan = lo.CoalesceOrEmpty(spec.BillingPlan, BillingPlanOnDemand)
+	spec.BillingPlan = in.effectiveBillingPlan()
 	spec.PublicIPv4 = lo.ToPtr(lo.FromPtrOr(spec.PublicIPv4, true))
 	if !lo.FromPtr(spec.IPv6) {
 		spec.IPv6 = nil
@@ -120,11 +120,32 @@ func (in *BizflyNodeClass) InPlaceHash() string {
 }
 
 // EffectiveBillingPlan returns the billing plan with its default.
-func (in *BizflyNodeClass) EffectiveBillingPlan() BillingPlan {
-	return lo.CoalesceOrEmpty(in.Spec.BillingPlan, BillingPlanOnDemand)
+func (in *BizflyNodeClass) EffectiveBillingPlan() BillingPlan { return in.Spec.effectiveBillingPlan() }
+
+// effectiveBillingPlan also translates the values that objects written before the first release still have: kubectl apply
+// leaves a defaulted value as it is.
+func (in *BizflyNodeClassSpec) effectiveBillingPlan() BillingPlan {
+	switch in.BillingPlan {
+	case "", "on_demand":
+		return BillingPlanOnDemand
+	case "saving_plan":
+		return BillingPlanSavingPlan
+	}
+	return in.BillingPlan
 }
 
-// EffectiveNetworkPlan returns the network plan with its default.
+// EffectiveNetworkPlan returns the network plan with its default, translated like the billing plan.
 func (in *BizflyNodeClass) EffectiveNetworkPlan() NetworkPlan {
-	return lo.CoalesceOrEmpty(in.Spec.NetworkPlan, NetworkPlanFreeDataTransfer)
+	switch in.Spec.NetworkPlan {
+	case "", "free_datatransfer":
+		return NetworkPlanFreeDataTransfer
+	case "free_bandwidth":
+		return NetworkPlanFreeBandwidth
+	}
+	return in.Spec.NetworkPlan
+}
+
+// EffectiveBootstrapMode returns the bootstrap mode with its default.
+func (in *BizflyNodeClass) EffectiveBootstrapMode() BootstrapMode {
+	return lo.CoalesceOrEmpty(in.Spec.BootstrapMode, BootstrapModeBKE)
 }

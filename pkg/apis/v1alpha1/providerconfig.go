@@ -21,23 +21,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ProviderConfigName is the name of the one ProviderConfig that is used; others are ignored and say so.
+// ProviderConfigName is the only name that a ProviderConfig may have.
 const ProviderConfigName = "default"
 
 // Conditions of a ProviderConfig. Ready is true when all of them are.
 const (
-	// ConditionTypeCredentialsReady says whether the credentials could be read and the cloud accepts them.
+	// ConditionTypeCredentialsReady reports whether the credentials could be read and BizFly Cloud accepts them.
 	ConditionTypeCredentialsReady = "CredentialsReady"
-	// ConditionTypeEndpointReachable says whether the cloud answers.
+	// ConditionTypeEndpointReachable reports whether BizFly Cloud answers.
 	ConditionTypeEndpointReachable = "EndpointReachable"
-	// ConditionTypeScopePinned says whether the configuration in force talks about the endpoint, region and project
-	// that this cluster's servers are in.
+	// ConditionTypeScopePinned reports whether the active configuration is for the endpoint, region and project that this
+	// cluster's servers are in.
 	ConditionTypeScopePinned = "ScopePinned"
-	// ConditionTypeTuningReady says whether the tuning ConfigMap could be read; its message names what in it is ignored.
+	// ConditionTypeTuningReady reports whether the tuning ConfigMap could be read; its message names the keys that are ignored.
 	ConditionTypeTuningReady = "TuningReady"
 )
 
-// ProviderConfigSpec says where BizFly Cloud is and who asks. What is not set here is taken from the controller's
+// ProviderConfigSpec is how the controller reaches BizFly Cloud and with which credentials. What is not set here is taken from the controller's
 // environment, and what is not set there has a default.
 type ProviderConfigSpec struct {
 	// Endpoint is the address of the API, for example https://manage.bizflycloud.vn/api. It cannot be changed while
@@ -52,11 +52,11 @@ type ProviderConfigSpec struct {
 	Region string `json:"region,omitempty"`
 	// ProjectID is the project; when it is empty, the credential's own. It cannot be changed while NodeClaims exist.
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9-]*$`
+	// +kubebuilder:validation:XValidation:message="projectID must be made of letters, digits and -",rule="self.matches('^[A-Za-z0-9-]*$')"
 	// +optional
 	ProjectID string `json:"projectID,omitempty"`
 	// SecretRef is the Secret in the controller's own namespace that holds the credentials: application_credential_id
-	// and application_credential_secret, or email and password.
+	// and application_credential_secret, or email and password. Without it, the controller's environment has them.
 	// +optional
 	SecretRef *SecretReference `json:"secretRef,omitempty"`
 	// CABundle is PEM that is trusted in addition to the system's roots.
@@ -64,7 +64,7 @@ type ProviderConfigSpec struct {
 	// +kubebuilder:validation:XValidation:message="caBundle must hold PEM certificates (-----BEGIN CERTIFICATE-----)",rule="self.contains('-----BEGIN CERTIFICATE-----')"
 	// +optional
 	CABundle string `json:"caBundle,omitempty"`
-	// RateLimits bound the requests to the cloud by class, so that a burst of one does not starve another.
+	// RateLimits limit the requests to BizFly Cloud by class, so that a burst of one class does not starve another.
 	// +optional
 	RateLimits *RateLimits `json:"rateLimits,omitempty"`
 	// TuningConfigMapRef is the ConfigMap in the controller's own namespace that changes intervals, times, prices, flavors
@@ -75,101 +75,111 @@ type ProviderConfigSpec struct {
 
 // ConfigMapReference names a ConfigMap in the controller's own namespace.
 type ConfigMapReference struct {
-	// Name is the name of the ConfigMap. It must be the one that the controller's Role grants.
-	// +kubebuilder:validation:MinLength=1
+	// Name is the name of the ConfigMap: the one that the controller's Role grants (TUNING_CONFIGMAP_NAME), which is the default.
 	// +kubebuilder:validation:MaxLength=253
-	Name string `json:"name"`
+	// +optional
+	Name string `json:"name,omitempty"`
 }
 
 // SecretReference names a Secret in the controller's own namespace.
 type SecretReference struct {
-	// Name is the name of the Secret. It must be the one that the controller's Role grants.
-	// +kubebuilder:validation:MinLength=1
+	// Name is the name of the Secret: the one that the controller's Role grants (CREDENTIALS_SECRET_NAME), which is the default.
 	// +kubebuilder:validation:MaxLength=253
-	Name string `json:"name"`
+	// +optional
+	Name string `json:"name,omitempty"`
 }
 
-// RateLimits are the shares of each class of calls.
+// RateLimits are the limits of each class of requests.
 type RateLimits struct {
 	// Delete is for deletions.
 	// +optional
 	Delete *RateLimit `json:"delete,omitempty"`
-	// Read is for everything that changes nothing.
+	// Read is for requests that change nothing.
 	// +optional
 	Read *RateLimit `json:"read,omitempty"`
-	// Create is for orders.
+	// Create is for create requests.
 	// +optional
 	Create *RateLimit `json:"create,omitempty"`
 }
 
-// RateLimit is the share of one class of calls.
+// RateLimit is the limit of one class of requests.
 type RateLimit struct {
 	// QPS is how many requests per second are sent on average.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	// +optional
 	QPS int32 `json:"qps,omitempty"`
-	// Burst is how many may be sent at once after a quiet time.
+	// Burst is how many requests may be sent at once after an idle time.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	// +optional
 	Burst int32 `json:"burst,omitempty"`
-	// Concurrency is how many may be under way at the same time.
+	// Concurrency is how many requests may be in flight at the same time.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	// +optional
 	Concurrency int32 `json:"concurrency,omitempty"`
 }
 
-// ProviderConfigStatus is what came of it.
+// ProviderConfigStatus is the state of the active configuration.
 type ProviderConfigStatus struct {
 	// Scope is where this cluster's servers are, recorded at the first login. A configuration of another scope is
-	// refused while any NodeClaim exists, because everything would look gone there.
+	// rejected while any NodeClaim exists, because its server would not be found there.
 	// +optional
 	Scope *ScopeStatus `json:"scope,omitempty"`
 	// Zones are the zones of the region.
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=63
 	// +optional
 	Zones []string `json:"zones,omitempty"`
-	// LastLoginTime is when the cloud last accepted the credentials of a changed configuration.
+	// LastLoginTime is when BizFly Cloud last accepted the credentials of a changed configuration.
 	// +optional
 	LastLoginTime *metav1.Time `json:"lastLoginTime,omitempty"`
 	// Tuning are the keys of the tuning ConfigMap that are active, as they were given. A key that becomes invalid, and all
 	// keys while the ConfigMap is missing, keep these values, also after a restart.
+	// +kubebuilder:validation:MaxProperties=128
 	// +optional
 	Tuning map[string]string `json:"tuning,omitempty"`
-	// Conditions say what is well and what is not, and what to do about it.
+	// Conditions report what is right and what is wrong, and what to do about it.
 	// +optional
 	Conditions []status.Condition `json:"conditions,omitempty"`
 }
 
-// ScopeStatus is a place in the cloud within which "not found" means gone.
+// MaxTuningValueBytes is the longest value of a key of the tuning ConfigMap, since the status holds the active ones.
+const MaxTuningValueBytes = 65536
+
+// ScopeStatus is the endpoint, region and project that the cluster's servers are in.
 type ScopeStatus struct {
 	// Host is the host, and the port where it has one, of the endpoint.
+	// +kubebuilder:validation:MaxLength=260
 	Host string `json:"host"`
 	// Region is the region's long name, for example HaNoi.
+	// +kubebuilder:validation:MaxLength=63
 	Region string `json:"region"`
-	// ProjectID is the project of the token that the cloud gave.
+	// ProjectID is the project of the credentials.
+	// +kubebuilder:validation:MaxLength=64
 	ProjectID string `json:"projectID"`
 }
 
-// ProviderConfig says where BizFly Cloud is and who asks. There is one, named default.
+// ProviderConfig is how the controller reaches BizFly Cloud. There is one, named default.
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=providerconfigs,scope=Cluster,categories={karpenter},shortName={bfpc}
 // +kubebuilder:subresource:status
-// +kubebuilder:printcolumn:name="Ready",type="string",JSONPath=".status.conditions[?(@.type==\"Ready\")].status",description="Whether the configuration is in force"
-// +kubebuilder:printcolumn:name="Reason",type="string",JSONPath=".status.conditions[?(@.type==\"Ready\")].reason",description="Why not"
+// +kubebuilder:printcolumn:name="Ready",type="string",JSONPath=".status.conditions[?(@.type==\"Ready\")].status",description="Whether the configuration is active"
+// +kubebuilder:printcolumn:name="Reason",type="string",JSONPath=".status.conditions[?(@.status!=\"True\")].reason",description="Why not; empty while it is ready"
 // +kubebuilder:printcolumn:name="Region",type="string",JSONPath=".status.scope.region",description="Where the servers are"
-// +kubebuilder:printcolumn:name="Project",type="string",JSONPath=".status.scope.projectID",description="Whose servers they are"
-// +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp",description="Since when it exists"
+// +kubebuilder:printcolumn:name="Project",type="string",JSONPath=".status.scope.projectID",description="The project of the servers"
+// +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp",description="The age of the object"
+// +kubebuilder:validation:XValidation:message="there is one ProviderConfig, named default: put what you need there",rule="self.metadata.name == 'default'"
 type ProviderConfig struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec is what the user asks for.
+	// Spec is the configuration.
 	// +optional
 	Spec ProviderConfigSpec `json:"spec,omitempty"`
-	// Status is what came of it.
+	// Status is the state of the active configuration.
 	// +optional
 	Status ProviderConfigStatus `json:"status,omitempty"`
 }

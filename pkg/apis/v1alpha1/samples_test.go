@@ -18,6 +18,7 @@ package v1alpha1_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
 	"io/fs"
@@ -29,11 +30,15 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
 var _ = Describe("The samples of NodeClasses, NodePools and ProviderConfigs", func() {
@@ -76,7 +81,61 @@ var _ = Describe("The columns that kubectl shows", func() {
 		Expect(lo.Map(columns[0], name)).To(Equal(shown))
 		Expect(lo.Map(columns[1], name)).To(Equal(wide))
 	},
-		Entry("of a NodeClass", "BizflyNodeClass", []string{"Ready", "Reason", "Image", "Zones", "Flavors", "Verified", "Age"}, []string{"Plan", "Kubernetes", "Networks"}),
+		Entry("of a NodeClass", "BizflyNodeClass", []string{"Ready", "Reason", "Image", "Zones", "Flavors", "Age"}, []string{"Plan", "Kubernetes", "Networks", "Verified"}),
 		Entry("of a ProviderConfig", "ProviderConfig", []string{"Ready", "Reason", "Region", "Project", "Age"}, []string{}),
 	)
+
+	// cells are what the API server answers to kubectl get -o wide.
+	cells := func(object client.Object) map[string]any {
+		GinkgoHelper()
+		gvk := object.GetObjectKind().GroupVersionKind()
+		mapping, err := env.Client.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
+		Expect(err).NotTo(HaveOccurred())
+		config := rest.CopyConfig(env.Config)
+		config.GroupVersion, config.APIPath, config.NegotiatedSerializer = &v1alpha1.GroupVersion, "/apis", scheme.Codecs.WithoutConversion()
+		answer, err := lo.Must(rest.RESTClientFor(config)).Get().Resource(mapping.Resource.Resource).Name(object.GetName()).
+			SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").Do(ctx).Raw()
+		Expect(err).NotTo(HaveOccurred())
+		table := &metav1.Table{}
+		Expect(json.Unmarshal(answer, table)).To(Succeed())
+		Expect(table.Rows).To(HaveLen(1))
+		found := map[string]any{}
+		for i, column := range table.ColumnDefinitions {
+			found[column.Name] = table.Rows[0].Cells[i]
+		}
+		return found
+	}
+	It("should show several zones and networks whole, and no reason while all is well", func() {
+		class := nodeClass("spec: {}")
+		class.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("BizflyNodeClass"))
+		class.Status.Images = []v1alpha1.ImageStatus{{ID: "1", Name: "bke v1.35.4 ubuntu"}}
+		class.Status.Summary = &v1alpha1.NodeClassSummary{Zones: "HN1,HN2", Networks: "default-vpc,tiny"}
+		class.Status.FlavorCount = 7
+		for _, condition := range class.StatusConditions().List() {
+			class.StatusConditions().SetTrue(condition.Type)
+		}
+		gvk := class.GroupVersionKind()
+		Expect(env.Client.Status().Update(ctx, class)).To(Succeed())
+		class.SetGroupVersionKind(gvk)
+		Expect(cells(class)).To(And(
+			HaveKeyWithValue("Ready", "True"), HaveKeyWithValue("Reason", Or(BeNil(), BeEmpty())), HaveKeyWithValue("Zones", "HN1,HN2"),
+			HaveKeyWithValue("Networks", "default-vpc,tiny"), HaveKeyWithValue("Image", "bke v1.35.4 ubuntu"), HaveKeyWithValue("Flavors", BeNumerically("==", 7)),
+		))
+	})
+	It("should show of a ProviderConfig why it is not ready, and nothing while it is", func() {
+		object := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ProviderConfigName}}
+		Expect(env.Client.Create(ctx, object)).To(Succeed())
+		DeferCleanup(func() { Expect(env.Client.Delete(ctx, object)).To(Succeed()) })
+		show := func() map[string]any {
+			Expect(env.Client.Status().Update(ctx, object)).To(Succeed())
+			object.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ProviderConfig"))
+			return cells(object)
+		}
+		for _, condition := range object.StatusConditions().List() {
+			object.StatusConditions().SetTrue(condition.Type)
+		}
+		Expect(show()).To(And(HaveKeyWithValue("Ready", "True"), HaveKeyWithValue("Reason", BeNil())))
+		object.StatusConditions().SetFalse(v1alpha1.ConditionTypeCredentialsReady, "CredentialsInvalid", "wrong")
+		Expect(show()).To(And(HaveKeyWithValue("Ready", "False"), HaveKeyWithValue("Reason", "CredentialsInvalid")))
+	})
 })

@@ -24,6 +24,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -69,8 +70,8 @@ func create(kind, name, body string) (*unstructured.Unstructured, error) {
 // expectVerdict is the end of every table: without a message the object must be taken.
 func expectVerdict(kind, body, message string) {
 	GinkgoHelper()
-	_, err := create(kind, "tested", body)
-	if message == "" {
+	_, err := create(kind, lo.Ternary(kind == "ProviderConfig", v1alpha1.ProviderConfigName, "tested"), body)
+	if message == valid {
 		Expect(err).ToNot(HaveOccurred())
 		return
 	}

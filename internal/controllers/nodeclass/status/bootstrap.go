@@ -33,15 +33,15 @@ import (
 // requeueSecret is how late a change of the Secret with user data is noticed: nodes are compared with what was noticed.
 const requeueSecret = time.Minute
 
-// bootstrapConcern says whether user data can be made that lets a server join.
-type bootstrapConcern struct {
+// bootstrapReconciler checks whether user data can be created with which a server joins.
+type bootstrapReconciler struct {
 	bootstraps bootstrap.Provider
 	recorder   karpevents.Recorder
 }
 
-func (*bootstrapConcern) conditionType() string { return v1alpha1.ConditionTypeBootstrapReady }
+func (*bootstrapReconciler) conditionType() string { return v1alpha1.ConditionTypeBootstrapReady }
 
-func (c *bootstrapConcern) resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) finding {
+func (c *bootstrapReconciler) resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
 	resolution, err := c.bootstraps.Resolve(ctx, nodeClass)
 	if err != nil {
 		var invalid *bootstrap.ValidationError
@@ -69,7 +69,7 @@ func insecureJoin(host string) string {
 }
 
 // warnOnce publishes the risk when it is not yet what the NodeClass says.
-func (c *bootstrapConcern) warnOnce(nodeClass *v1alpha1.BizflyNodeClass, message string) {
+func (c *bootstrapReconciler) warnOnce(nodeClass *v1alpha1.BizflyNodeClass, message string) {
 	said := nodeClass.StatusConditions(opstatus.WithObservedOnly()).Get(v1alpha1.ConditionTypeBootstrapReady)
 	if said == nil || said.Message != shorten(message) {
 		c.recorder.Publish(events.InsecureJoinEndpoint(nodeClass, message))

@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package status resolves what a BizflyNodeClass asks for to what there is in the cloud, and says in one condition per
-// concern what is well, what is not, and what to do about it.
+// Package status resolves the spec of a BizflyNodeClass to what there is in the cloud, and reports in one condition per
+// sub-reconciler what is right, what is wrong, and what to do about it.
 package status
 
 import (
@@ -57,21 +57,21 @@ const (
 	requeueConflict = time.Second
 )
 
-// concern is one condition and what it is about. Ready depends on all but egress.
-type concern interface {
-	// conditionType is the condition that says what resolve found.
+// subReconciler resolves one part of the spec. Ready depends on all of them but egress.
+type subReconciler interface {
+	// conditionType is the condition that reports the result.
 	conditionType() string
 	// resolve looks things up, writes what it found into the NodeClass's status, and leaves the status as it is where it
-	// found nothing: running nodes are judged by what was resolved last, and neither a typo nor an outage may roll them.
-	resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) finding
+	// found nothing: running nodes are compared with what was resolved last, and neither a typo nor an outage may replace them.
+	resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) result
 }
 
 // Controller is nodeclass.status.
 type Controller struct {
-	kubeClient client.Client
-	recorder   karpevents.Recorder
-	clock      clock.Clock
-	concerns   []concern
+	kubeClient     client.Client
+	recorder       karpevents.Recorder
+	clock          clock.Clock
+	subReconcilers []subReconciler
 }
 
 // NewController makes the controller.
@@ -84,16 +84,16 @@ func NewController(
 		recorder:   recorder,
 		clock:      clk,
 		// In this order: zones depend on networks, disks on zones and image, and flavors on zones and disks.
-		concerns: []concern{
-			&networksConcern{networks: networks},
-			&zonesConcern{catalog: catalog, networks: networks},
-			&imageConcern{images: images},
-			&firewallsConcern{networks: networks},
-			&sshKeyConcern{networks: networks},
-			&bootstrapConcern{bootstraps: bootstraps, recorder: recorder},
-			&disksConcern{catalog: catalog},
-			&flavorsConcern{flavors: flavors},
-			&egressConcern{networks: networks},
+		subReconcilers: []subReconciler{
+			&networksReconciler{networks: networks},
+			&zonesReconciler{catalog: catalog, networks: networks},
+			&imageReconciler{images: images},
+			&firewallsReconciler{networks: networks},
+			&sshKeyReconciler{networks: networks},
+			&bootstrapReconciler{bootstraps: bootstraps, recorder: recorder},
+			&disksReconciler{catalog: catalog},
+			&flavorsReconciler{flavors: flavors},
+			&egressReconciler{networks: networks},
 		},
 	}
 }
@@ -110,12 +110,19 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 	stored := nodeClass.DeepCopy()
 	conditions := nodeClass.StatusConditions(opstatus.WithClock(c.clock))
 	requeue := requeueFine
-	for _, concern := range c.concerns {
-		found := concern.resolve(ctx, nodeClass).orStale(conditions.Get(concern.conditionType()), nodeClass.Generation, c.clock.Now())
-		found.apply(conditions, concern.conditionType())
+	for _, part := range c.subReconcilers {
+		found := part.resolve(ctx, nodeClass).orStale(conditions.Get(part.conditionType()), nodeClass.Generation, c.clock.Now())
+		found.apply(conditions, part.conditionType())
 		requeue = min(requeue, lo.CoalesceOrEmpty(found.retryAfter, requeueFine))
 	}
+	for _, advisory := range v1alpha1.AdvisoryConditionTypes {
+		// Other controllers report them; they are here from the beginning, so that one can wait for them.
+		if conditions.Get(advisory) == nil {
+			conditions.SetUnknown(advisory)
+		}
+	}
 	explain(conditions)
+	nodeClass.Status.Summary = summaryOf(nodeClass, conditions.Root())
 	if !equality.Semantic.DeepEqual(stored.Status, nodeClass.Status) {
 		// The lock, because a merge patch replaces the list of conditions as a whole.
 		patch := client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{})
@@ -130,14 +137,14 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 	return reconcile.Result{RequeueAfter: requeue}, nil
 }
 
-// publish says on the NodeClass what has become wrong since it was stored.
+// publish emits an event for each condition that has become wrong since the NodeClass was stored.
 func (c *Controller) publish(stored, nodeClass *v1alpha1.BizflyNodeClass) {
 	before := lo.KeyBy(stored.Status.Conditions, func(condition opstatus.Condition) string { return condition.Type })
 	for _, condition := range nodeClass.Status.Conditions {
 		was := before[condition.Type]
 		changed := !was.IsFalse() || was.Reason != condition.Reason || was.Message != condition.Message
 		switch {
-		case condition.Type == opstatus.ConditionReady: // only repeats what the others say
+		case condition.Type == opstatus.ConditionReady: // only repeats the others
 		case condition.IsFalse() && changed, condition.IsUnknown() && isStale(was):
 			c.recorder.Publish(events.NodeClassNotReady(nodeClass, condition))
 		case isStale(condition) && !isStale(was) && condition.Reason == reasonCloudUnavailable:

@@ -42,6 +42,12 @@ var dependents = []string{
 	v1alpha1.ConditionTypeSSHKeyReady, v1alpha1.ConditionTypeBootstrapReady, v1alpha1.ConditionTypeDisksReady, v1alpha1.ConditionTypeFlavorsReady,
 }
 
+// amd64 is what every image requires.
+var amd64 = []corev1.NodeSelectorRequirement{
+	{Key: "kubernetes.io/arch", Operator: corev1.NodeSelectorOpIn, Values: []string{"amd64"}},
+	{Key: "kubernetes.io/os", Operator: corev1.NodeSelectorOpIn, Values: []string{"linux"}},
+}
+
 var _ = Describe("The status of a NodeClass", func() {
 	Context("that asks for what there is", func() {
 		It("should be discovered from the BKE cluster for an empty spec", func() {
@@ -54,7 +60,8 @@ var _ = Describe("The status of a NodeClass", func() {
 			worker, _ := lo.Find(sold.Versions, func(v cloud.KubernetesVersion) bool { return v.KubernetesVersion == "v1.35.4" })
 			Expect(nodeClass.Status).To(Equal(v1alpha1.BizflyNodeClassStatus{
 				Zones:       []string{"HN1", "HN2"},
-				Images:      []v1alpha1.ImageStatus{{ID: worker.WorkerImageID, Name: "bke v1.35.4 ubuntu", Type: v1alpha1.ImageTypeImage}},
+				Images:      []v1alpha1.ImageStatus{{ID: worker.WorkerImageID, Name: "bke v1.35.4 ubuntu", Type: v1alpha1.ImageTypeImage, Requirements: amd64}},
+				Summary:     &v1alpha1.NodeClassSummary{Zones: "HN1,HN2", Networks: "kubernetes"},
 				FlavorCount: int32(len(instanceTypes)),
 				VolumeTypes: lo.FlatMap([]string{"HN1", "HN2"}, func(zone string, _ int) []v1alpha1.VolumeTypeStatus {
 					return []v1alpha1.VolumeTypeStatus{
@@ -74,6 +81,27 @@ var _ = Describe("The status of a NodeClass", func() {
 			Expect(result.RequeueAfter).To(Equal(5 * time.Minute))
 			Expect(w.recorder.Events()).To(BeEmpty())
 		})
+		It("should have every condition from the first reconciliation on, so that one can wait for it, and none that looks like a fault", func() {
+			w := newWorld(nil, asIs)
+			apply("")
+			nodeClass, _ := w.look()
+			for _, conditionType := range append([]string{status.ConditionReady}, append(v1alpha1.AdvisoryConditionTypes, dependents...)...) {
+				found := nodeClass.StatusConditions(status.WithObservedOnly()).Get(conditionType)
+				Expect(found).ToNot(BeNil(), conditionType)
+				Expect(found.IsFalse()).To(BeFalse(), conditionType)
+				Expect(found.Reason).ToNot(BeEmpty(), conditionType)
+			}
+			Expect(nodeClass.Status.Summary.Reason).To(BeEmpty())
+		})
+		It("should show several networks and zones in one text each, and why it is not ready", func() {
+			w := newWorld(nil, asIs)
+			apply("networkSelectorTerms: [{name: kubernetes}, {alias: default}]")
+			nodeClass, _ := w.look()
+			Expect(nodeClass.Status.Summary).To(HaveValue(And(HaveField("Networks", "kubernetes,default-vpc"), HaveField("Reason", ""))))
+			apply("networkSelectorTerms: [{name: kubernetes}, {name: nope}]")
+			nodeClass, _ = w.look()
+			Expect(nodeClass.Status.Summary.Reason).To(Equal("NetworkNotFound"))
+		})
 		It("should be resolved for each selector", func() {
 			sold := cloud.DefaultCatalog()
 			w := newWorld(sold, asIs)
@@ -83,7 +111,7 @@ var _ = Describe("The status of a NodeClass", func() {
 			nodeClass, _ := w.look()
 			Expect(ready(nodeClass).IsTrue()).To(BeTrue(), "%+v", ready(nodeClass))
 			Expect(nodeClass.Status.Zones).To(Equal([]string{"HN2"}))
-			Expect(nodeClass.Status.Image()).To(Equal(&v1alpha1.ImageStatus{ID: golden.ID, Name: "golden-node", Type: v1alpha1.ImageTypeImage, MinDiskGiB: 5}))
+			Expect(nodeClass.Status.Image()).To(Equal(&v1alpha1.ImageStatus{ID: golden.ID, Name: "golden-node", Type: v1alpha1.ImageTypeImage, Requirements: amd64, MinDiskGiB: 5}))
 			Expect(nodeClass.Status.KubernetesVersion).To(BeEmpty())
 			Expect(nodeClass.Status.Networks).To(HaveExactElements(HaveField("Name", "default-vpc")))
 			Expect(nodeClass.Status.Firewalls).To(Equal([]v1alpha1.FirewallStatus{{ID: web.ID, Name: "web"}}))
@@ -112,6 +140,32 @@ var _ = Describe("The status of a NodeClass", func() {
 			apply("")
 			nodeClass, _ := w.look()
 			Expect(ready(nodeClass).IsTrue()).To(BeTrue())
+		})
+	})
+
+	Context("whose image does not suit it", func() {
+		rejected := func(w *world, spec, says string) {
+			GinkgoHelper()
+			apply(spec)
+			nodeClass, _ := w.look()
+			Expect(condition(nodeClass, v1alpha1.ConditionTypeImagesReady)).To(HaveValue(And(
+				HaveField("Status", BeEquivalentTo("False")), HaveField("Reason", "ImageUnsuitable"), HaveField("Message", ContainSubstring(says)))))
+			Expect(nodeClass.Status.Images).To(BeEmpty())
+			Expect(ready(nodeClass).IsFalse()).To(BeTrue(), "nothing is launched with it")
+		}
+		It("should reject the id of a plain operating system image in BKE mode, and take it in Custom mode", func() {
+			sold := cloud.DefaultCatalog()
+			w := newWorld(sold, asIs)
+			terms := "imageSelectorTerms: [{id: " + sold.Images[cloud.RegionHN][0].Versions[0].ID + "}]"
+			rejected(w, terms, "is a plain operating system image, which has no BKE script; use an alias such as bke@latest, or bootstrapMode Custom")
+			apply(terms + `, bootstrapMode: Custom, userData: "#!/bin/bash"`)
+			nodeClass, _ := w.look()
+			Expect(condition(nodeClass, v1alpha1.ConditionTypeImagesReady).IsTrue()).To(BeTrue())
+		})
+		It("should reject user data for a Flatcar image that only its id names", func() {
+			sold := cloud.DefaultCatalog()
+			flatcar, _ := lo.Find(sold.Versions, func(v cloud.KubernetesVersion) bool { return v.KubernetesVersion == "v1.35.4.flatcar" })
+			rejected(newWorld(sold, asIs), "userData: x, imageSelectorTerms: [{id: "+flatcar.WorkerImageID+"}]", "use an alias such as bke-ubuntu@latest")
 		})
 	})
 
@@ -150,7 +204,7 @@ var _ = Describe("The status of a NodeClass", func() {
 			Entry("zones in which the network is not", `zones: [HN2], networkSelectorTerms: [{name: one-zone}]`, v1alpha1.ConditionTypeZonesReady, "NoZones",
 				`^spec\.zones: no zone is left .*network one-zone \(.+\) is not in zone HN2, only in \[HN1\]; available zones of the region: \[HN1 HN2\]$`),
 			Entry("an alias", `imageSelectorTerms: [{alias: bke@v1.12}]`, v1alpha1.ConditionTypeImagesReady, "ImageNotFound",
-				`^spec\.imageSelectorTerms\[0\]\.alias: no image matches "bke@v1.12 \(ubuntu\)"; available: \[bke@v1.33.5 \(ubuntu\) .*nodes must not be newer$`),
+				`^spec\.imageSelectorTerms\[0\]\.alias: no image matches "bke@v1.12"; available: \[bke-flatcar@v1.34.6 .*nodes must not be newer$`),
 			Entry("an image by name", `imageSelectorTerms: [{name: silver}]`, v1alpha1.ConditionTypeImagesReady, "ImageNotFound",
 				`^spec\.imageSelectorTerms\[0\]\.name: no image matches "silver"; available: \[golden-node\]`),
 			Entry("a network", `networkSelectorTerms: [{name: office}]`, v1alpha1.ConditionTypeNetworksReady, "NetworkNotFound",
@@ -180,7 +234,7 @@ var _ = Describe("The status of a NodeClass", func() {
 			Entry("flavors of another category than its disks", `flavorSelectorTerms: [{category: basic}], rootDisk: {volumeType: PREMIUM-SSD1}`, v1alpha1.ConditionTypeFlavorsReady, "NoFlavors",
 				`spec\.rootDisk\.volumeType "PREMIUM-SSD1" and spec\.flavorSelectorTerms \(category "basic"\)`),
 			Entry("user data that cannot be rendered", `bootstrapMode: Custom, userData: "{{ .Hostname }}"`, v1alpha1.ConditionTypeBootstrapReady, "UserDataInvalid",
-				`^spec\.bootstrap\.userData, line 1, column \d+: .*variables are NodeName`),
+				`^spec\.userData, line 1, column \d+: .*variables are NodeName`),
 		)
 		It("should say which variables the controller lacks", func() {
 			w := newWorld(nil, func(c *bootstrap.Config) { c.BKEClusterToken, c.BKEJoinEndpoint = "", "" })
@@ -199,6 +253,7 @@ var _ = Describe("The status of a NodeClass", func() {
 			after, _ := w.look()
 			Expect(ready(after).IsFalse()).To(BeTrue())
 			before.Status.Conditions, after.Status.Conditions = nil, nil
+			before.Status.Summary, after.Status.Summary = nil, nil
 			Expect(after.Status).To(Equal(before.Status))
 		})
 		It("should name every problem at once", func() {
@@ -283,7 +338,7 @@ var _ = Describe("The status of a NodeClass", func() {
 				Expect(ready(after).Reason).To(Equal("CloudUnavailable"))
 				Expect(result.RequeueAfter).To(BeNumerically("<", time.Minute))
 				values := after.DeepCopy()
-				values.Status.Conditions = before.Status.Conditions
+				values.Status.Conditions, values.Status.Summary = before.Status.Conditions, before.Status.Summary
 				Expect(values.Status).To(Equal(before.Status))
 				Expect(w.recorder.Calls("NodeClassStale")).To(Equal(len(conditionTypes)))
 				w.clock.Step(19 * time.Minute)
@@ -296,7 +351,7 @@ var _ = Describe("The status of a NodeClass", func() {
 			Expect(ready(after).Message).To(ContainSubstring("stale since " + since))
 			Expect(w.recorder.Calls("CloudUnavailable")).To(Equal(len(conditionTypes)))
 			values := after.DeepCopy()
-			values.Status.Conditions = before.Status.Conditions
+			values.Status.Conditions, values.Status.Summary = before.Status.Conditions, before.Status.Summary
 			Expect(values.Status).To(Equal(before.Status), "nodes that run are judged by it")
 
 			w.sandbox.ClearFaults()

@@ -36,15 +36,15 @@ const (
 	diskStepGiB = 10
 )
 
-// disksConcern says whether there is a zone and a category in which all disks of a server can be had, and whether the root
-// disk is large enough for the image.
-type disksConcern struct {
+// disksReconciler checks whether there is a zone and a category in which all disks of a server are available, and whether the
+// root disk is large enough for the image.
+type disksReconciler struct {
 	catalog catalog.Provider
 }
 
-func (*disksConcern) conditionType() string { return v1alpha1.ConditionTypeDisksReady }
+func (*disksReconciler) conditionType() string { return v1alpha1.ConditionTypeDisksReady }
 
-func (c *disksConcern) resolve(_ context.Context, nodeClass *v1alpha1.BizflyNodeClass) finding {
+func (c *disksReconciler) resolve(_ context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
 	snapshot, err := c.catalog.Snapshot()
 	if err != nil {
 		return unavailable(err)
@@ -68,7 +68,7 @@ func (c *disksConcern) resolve(_ context.Context, nodeClass *v1alpha1.BizflyNode
 		found = append(found, here...)
 	}
 	if len(found) == 0 {
-		return verdict(snapshot, disks, nodeClass.Status.Zones)
+		return unavailableDisks(snapshot, disks, nodeClass.Status.Zones)
 	}
 	nodeClass.Status.VolumeTypes = found[:min(len(found), maxVolumeTypes)]
 	return fine(lo.Map(without, func(in string, _ int) string {
@@ -88,17 +88,17 @@ func volumeTypes(snapshot *catalog.Snapshot, disks []catalog.Disk, in string) []
 	})
 }
 
-// verdict names the disk that cannot be had at all or, where each could be had, that they cannot be had together.
-func verdict(snapshot *catalog.Snapshot, disks []catalog.Disk, zones []string) finding {
+// unavailableDisks names the disk that is available nowhere or, where each is, that they are not available together.
+func unavailableDisks(snapshot *catalog.Snapshot, disks []catalog.Disk, zones []string) result {
 	available := lookup.Shorten(lo.FlatMap(zones, func(in string, _ int) []string { return snapshot.VolumeTypesIn(in) }))
 	for _, disk := range disks {
 		if !slices.ContainsFunc(zones, func(in string) bool { return len(volumeTypes(snapshot, []catalog.Disk{disk}, in)) > 0 }) {
-			return missing(reasonDiskNotSold, fmt.Sprintf("%s is not sold in zones %v; volume types there: %v; use %s.type (SSD or HDD) or one of these",
+			return missing(reasonDiskNotSold, fmt.Sprintf("%s is not sold in zones %v; volume types there: %v; use %s.medium (SSD or HDD) or one of these",
 				disk, zones, available, disk.Field))
 		}
 	}
 	return missing(reasonDisksNotTogether, fmt.Sprintf(
-		"%s are each sold in zones %v, but no zone sells all of them for servers of one category; volume types there: %v; use type (SSD or HDD) or volume types of one category",
+		"%s are each sold in zones %v, but no zone sells all of them for servers of one category; volume types there: %v; use medium (SSD or HDD) or volume types of one category",
 		describe(disks), zones, available))
 }
 

@@ -18,28 +18,44 @@ package status
 
 import (
 	"context"
+	"fmt"
 	"math"
 
 	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// imageConcern finds the image.
-type imageConcern struct {
+// requirements are those of every image: BizFly Cloud has amd64 servers only.
+var requirements = []corev1.NodeSelectorRequirement{
+	{Key: corev1.LabelArchStable, Operator: corev1.NodeSelectorOpIn, Values: []string{karpv1.ArchitectureAmd64}},
+	{Key: corev1.LabelOSStable, Operator: corev1.NodeSelectorOpIn, Values: []string{string(corev1.Linux)}},
+}
+
+// imageReconciler finds the image.
+type imageReconciler struct {
 	images image.Provider
 }
 
-func (*imageConcern) conditionType() string { return v1alpha1.ConditionTypeImagesReady }
+func (*imageReconciler) conditionType() string { return v1alpha1.ConditionTypeImagesReady }
 
-func (c *imageConcern) resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) finding {
+func (c *imageReconciler) resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
 	found, err := c.images.Resolve(ctx, nodeClass)
 	if err != nil {
 		return missingOr[*image.NotFoundError](err, reasonImageNotFound)
 	}
+	if bke := nodeClass.EffectiveBootstrapMode() == v1alpha1.BootstrapModeBKE; bke && found.PublicOS {
+		return missing(reasonImageUnsuitable, fmt.Sprintf("spec.imageSelectorTerms: %s (%s) is a plain operating system image, which has no BKE script; "+
+			"use an alias such as bke@latest, or bootstrapMode Custom", found.Name, found.ID))
+	} else if bke && found.Flatcar && (nodeClass.Spec.UserData != nil || nodeClass.Spec.UserDataFrom != nil) {
+		return missing(reasonImageUnsuitable, fmt.Sprintf("spec.imageSelectorTerms: %s (%s) takes a single script, which is BKE's, so that spec.userData and "+
+			"spec.userDataFrom are not possible; use an alias such as bke-ubuntu@latest, or bootstrapMode Custom", found.Name, found.ID))
+	}
 	nodeClass.Status.Images = []v1alpha1.ImageStatus{{
-		ID: found.ID, Name: found.Name, Type: found.Type, MinDiskGiB: int32(min(found.MinDiskGiB, math.MaxInt32)), //nolint:gosec // G115: bounded
+		ID: found.ID, Name: found.Name, Type: found.Type, Requirements: requirements, MinDiskGiB: int32(min(found.MinDiskGiB, math.MaxInt32)), //nolint:gosec // G115: bounded
 	}}
 	nodeClass.Status.KubernetesVersion = found.KubernetesVersion
 	return fine(lo.Compact([]string{found.Note})...)

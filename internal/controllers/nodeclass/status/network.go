@@ -28,14 +28,14 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// networksConcern finds the VPC networks.
-type networksConcern struct {
+// networksReconciler finds the VPC networks.
+type networksReconciler struct {
 	networks network.Provider
 }
 
-func (*networksConcern) conditionType() string { return v1alpha1.ConditionTypeNetworksReady }
+func (*networksReconciler) conditionType() string { return v1alpha1.ConditionTypeNetworksReady }
 
-func (c *networksConcern) resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) finding {
+func (c *networksReconciler) resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
 	networks, err := c.networks.Networks(ctx, nodeClass)
 	if err != nil {
 		return missingOr[*network.NotFoundError](err, reasonNetworkNotFound)
@@ -46,14 +46,14 @@ func (c *networksConcern) resolve(ctx context.Context, nodeClass *v1alpha1.Bizfl
 	return fine()
 }
 
-// firewallsConcern finds the firewalls.
-type firewallsConcern struct {
+// firewallsReconciler finds the firewalls.
+type firewallsReconciler struct {
 	networks network.Provider
 }
 
-func (*firewallsConcern) conditionType() string { return v1alpha1.ConditionTypeFirewallsReady }
+func (*firewallsReconciler) conditionType() string { return v1alpha1.ConditionTypeFirewallsReady }
 
-func (c *firewallsConcern) resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) finding {
+func (c *firewallsReconciler) resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
 	firewalls, err := c.networks.Firewalls(ctx, nodeClass)
 	if err != nil {
 		return missingOr[*network.NotFoundError](err, reasonFirewallNotFound)
@@ -64,14 +64,14 @@ func (c *firewallsConcern) resolve(ctx context.Context, nodeClass *v1alpha1.Bizf
 	return fine()
 }
 
-// sshKeyConcern finds the SSH key.
-type sshKeyConcern struct {
+// sshKeyReconciler finds the SSH key.
+type sshKeyReconciler struct {
 	networks network.Provider
 }
 
-func (*sshKeyConcern) conditionType() string { return v1alpha1.ConditionTypeSSHKeyReady }
+func (*sshKeyReconciler) conditionType() string { return v1alpha1.ConditionTypeSSHKeyReady }
 
-func (c *sshKeyConcern) resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) finding {
+func (c *sshKeyReconciler) resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
 	name, err := c.networks.SSHKey(ctx, nodeClass)
 	if err != nil {
 		return missingOr[*network.NotFoundError](err, reasonSSHKeyNotFound)
@@ -80,15 +80,15 @@ func (c *sshKeyConcern) resolve(ctx context.Context, nodeClass *v1alpha1.BizflyN
 	return fine()
 }
 
-// egressConcern warns of servers that can reach nothing outside their networks. It is no part of Ready: whoever mirrors
-// images and has the cluster on the same network needs nothing from outside.
-type egressConcern struct {
+// egressReconciler warns of servers that can reach nothing outside their networks. Ready does not depend on it: with
+// mirrored images and the cluster on the same network, nothing from outside is needed.
+type egressReconciler struct {
 	networks network.Provider
 }
 
-func (*egressConcern) conditionType() string { return v1alpha1.ConditionTypeEgressAvailable }
+func (*egressReconciler) conditionType() string { return v1alpha1.ConditionTypeEgressAvailable }
 
-func (c *egressConcern) resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) finding {
+func (c *egressReconciler) resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
 	if lo.FromPtrOr(nodeClass.Spec.PublicIPv4, true) {
 		return fine("servers have public IPv4 addresses")
 	}

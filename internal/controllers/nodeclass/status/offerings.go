@@ -36,15 +36,15 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// flavorsConcern says whether selector, zones, billing plan and disks leave any flavor. What is sold out counts: it comes
-// back by itself.
-type flavorsConcern struct {
+// flavorsReconciler checks whether selector, zones, billing plan and disks leave any flavor. Unavailable ones count: they become
+// available again by themselves.
+type flavorsReconciler struct {
 	flavors flavor.Provider
 }
 
-func (*flavorsConcern) conditionType() string { return v1alpha1.ConditionTypeFlavorsReady }
+func (*flavorsReconciler) conditionType() string { return v1alpha1.ConditionTypeFlavorsReady }
 
-func (c *flavorsConcern) resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) finding {
+func (c *flavorsReconciler) resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
 	if len(nodeClass.Status.Zones) == 0 {
 		return awaiting(reasonAwaitingZones, "flavors depend on the zones, which are not known yet")
 	}
@@ -72,9 +72,9 @@ func (c *flavorsConcern) resolve(ctx context.Context, nodeClass *v1alpha1.Bizfly
 	return fine(append([]string{fmt.Sprintf("%d flavors", usable)}, unmatched...)...)
 }
 
-// unmatched says of each term that selects no flavor of the cloud so, and whether that is all of them: a single one is
-// perhaps of a flavor that is yet to come.
-func (c *flavorsConcern) unmatched(terms []v1alpha1.FlavorSelectorTerm) (messages []string, all bool, err error) {
+// unmatched returns a message for each term that selects no flavor of the cloud, and whether those are all terms: a single one
+// is perhaps for a flavor that is yet to come.
+func (c *flavorsReconciler) unmatched(terms []v1alpha1.FlavorSelectorTerm) (messages []string, all bool, err error) {
 	every, err := c.flavors.Matching(v1alpha1.FlavorSelectorTerm{})
 	if err != nil {
 		return nil, false, err
@@ -101,7 +101,7 @@ func termOf(term v1alpha1.FlavorSelectorTerm) string {
 	return strings.Join(parts, " and ")
 }
 
-// launchable says whether the flavor is sold in the zone at all. An offering alone does not say so: one that nodes still
+// launchable reports whether the flavor exists in the zone at all. An offering alone does not show it: one that nodes still
 // run on is listed even where the class could not launch it again.
 func launchable(it *cloudprovider.InstanceType, zone string) bool {
 	return it.Requirements.Get(corev1.LabelTopologyZone).Has(zone) &&
@@ -116,16 +116,16 @@ func noFlavors(nodeClass *v1alpha1.BizflyNodeClass) string {
 	return fmt.Sprintf("no flavor is sold in zones %v with %s; change one of these, or allow more zones", nodeClass.Status.Zones, strings.Join(asked, " and "))
 }
 
-// zonesConcern finds the zones in which servers may be launched: those that the region has open, that the spec allows,
+// zonesReconciler finds the zones in which servers may be launched: those that the region has open, that the spec allows,
 // and in which servers can have a port in every network. They are also the domains over which pods are spread.
-type zonesConcern struct {
+type zonesReconciler struct {
 	catalog  catalog.Provider
 	networks network.Provider
 }
 
-func (*zonesConcern) conditionType() string { return v1alpha1.ConditionTypeZonesReady }
+func (*zonesReconciler) conditionType() string { return v1alpha1.ConditionTypeZonesReady }
 
-func (c *zonesConcern) resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) finding {
+func (c *zonesReconciler) resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
 	snapshot, err := c.catalog.Snapshot()
 	if err != nil {
 		return unavailable(err)
@@ -153,7 +153,7 @@ func (c *zonesConcern) resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 	return fine(excluded...)
 }
 
-// usableZones also says of each zone that was asked for and is left out why.
+// usableZones also returns why each zone that was asked for is left out.
 func usableZones(all []catalog.Zone, wanted []string, networks []network.Network) (usable, excluded []string) {
 	for _, z := range all {
 		if len(wanted) > 0 && !slices.Contains(wanted, z.Name) {

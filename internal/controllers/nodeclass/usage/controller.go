@@ -20,7 +20,6 @@ limitations under the License.
 package usage
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -120,14 +119,11 @@ func merged(stored, updated []opstatus.Condition) []opstatus.Condition {
 	var all []opstatus.Condition
 	// Each keeps its place, or this and a client that sorts them would take turns indefinitely.
 	for _, condition := range stored {
-		changed, isOurs := ours[condition.Type]
-		switch {
-		case isOurs:
-			all = append(all, changed)
+		if changed, isOurs := ours[condition.Type]; isOurs {
+			condition = changed
 			delete(ours, condition.Type)
-		case !lo.Contains(own, condition.Type): // ours that is missing was cleared
-			all = append(all, condition)
 		}
+		all = append(all, condition)
 	}
 	return append(all, lo.Values(ours)...)
 }
@@ -223,8 +219,8 @@ func verifies(claim *karpv1.NodeClaim, current v1alpha1.VerifiedLaunchStatus) bo
 		claim.Status.ImageID == current.ImageID && registered(claim)
 }
 
-// reasonTriedAgain is the reason of the condition LaunchesSucceeding once the pause has ended.
-const reasonTriedAgain = "LaunchesTriedAgain"
+// reasonNotPaused is the reason of the condition LaunchesSucceeding while launches are not paused.
+const reasonNotPaused = "LaunchesNotPaused"
 
 // checkFailures reports that launches with the NodeClass keep failing. Ready does not depend on it: what the NodeClass refers
 // to exists, and only another launch shows whether it works again.
@@ -235,8 +231,8 @@ func (c *Controller) checkFailures(nodeClass *v1alpha1.BizflyNodeClass, conditio
 		conditions.SetFalse(v1alpha1.ConditionTypeLaunchesSucceeding, reason, fmt.Sprintf(
 			"launches keep failing for a reason other than capacity: they pause until %s, and then one at a time is tried until one succeeds. A change of the spec or the image ends the pause. The last failure: %s",
 			until.UTC().Format(time.RFC3339), cause))
-	case conditions.Get(v1alpha1.ConditionTypeLaunchesSucceeding).IsFalse():
-		conditions.SetTrueWithReason(v1alpha1.ConditionTypeLaunchesSucceeding, reasonTriedAgain, "launches are not paused any more")
+	default:
+		conditions.SetTrueWithReason(v1alpha1.ConditionTypeLaunchesSucceeding, reasonNotPaused, "launches with this NodeClass are not paused")
 	}
 }
 
@@ -251,8 +247,9 @@ const (
 // checkBillingPlan warns of a saving plan for nodes that are launched and deleted dynamically: each is prepaid at its launch and
 // forfeited at its deletion, so that every consolidation, which saves by the price per hour, costs money.
 func (c *Controller) checkBillingPlan(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, conditions opstatus.ConditionSet) error {
-	if nodeClass.Spec.BillingPlan != v1alpha1.BillingPlanSavingPlan {
-		return conditions.Clear(v1alpha1.ConditionTypeBillingPlanSuitable)
+	if nodeClass.EffectiveBillingPlan() != v1alpha1.BillingPlanSavingPlan {
+		conditions.SetTrueWithReason(v1alpha1.ConditionTypeBillingPlanSuitable, v1alpha1.ReasonNotApplicable, "servers are paid for on demand")
+		return nil
 	}
 	pools := &karpv1.NodePoolList{}
 	if err := c.kubeClient.List(ctx, pools, nodepoolutils.ForNodeClass(nodeClass), client.UnsafeDisableDeepCopy); err != nil {
@@ -298,9 +295,10 @@ func (c *Controller) checkPackage(ctx context.Context, nodeClass *v1alpha1.Bizfl
 	if err != nil {
 		return fmt.Errorf("reading what the package allows: %w", err)
 	}
-	mode := cmp.Or(nodeClass.Spec.BootstrapMode, v1alpha1.BootstrapModeBKE)
-	if limit := snapshot.MaxNodes; limit <= 0 || mode != v1alpha1.BootstrapModeBKE {
-		return conditions.Clear(v1alpha1.ConditionTypePackageRoomAvailable)
+	if snapshot.MaxNodes <= 0 || nodeClass.EffectiveBootstrapMode() != v1alpha1.BootstrapModeBKE {
+		conditions.SetTrueWithReason(v1alpha1.ConditionTypePackageRoomAvailable, v1alpha1.ReasonNotApplicable,
+			"no package of a BKE cluster is known to limit the nodes")
+		return nil
 	}
 	count, err := cloudprovider.CountNodes(ctx, c.kubeClient, "")
 	if err != nil {

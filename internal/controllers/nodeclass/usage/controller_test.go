@@ -174,12 +174,14 @@ var _ = Describe("A saving plan", func() {
 		return made
 	}
 
-	It("should be no subject of a NodeClass that is paid for on demand", func() {
+	notApplicable := HaveValue(And(HaveField("Status", BeEquivalentTo("True")), HaveField("Reason", v1alpha1.ReasonNotApplicable)))
+
+	It("should not apply to a NodeClass that is paid for on demand", func() {
 		pool("dynamic", nil)
-		Expect(suitable()).To(BeNil())
+		Expect(suitable()).To(notApplicable)
 		Expect(env.Recorder.Calls(reason)).To(BeZero())
 	})
-	It("should be warned of with NodePools that make and remove nodes, once, naming them", func() {
+	It("should be warned of with NodePools that create and delete nodes, once, naming them", func() {
 		pool("b-dynamic", nil)
 		pool("a-dynamic", nil)
 		pool("static", lo.ToPtr[int64](2))
@@ -206,7 +208,7 @@ var _ = Describe("A saving plan", func() {
 		change(saving)
 		Expect(suitable().IsFalse()).To(BeTrue())
 		change(func(s *v1alpha1.BizflyNodeClassSpec) { s.BillingPlan = v1alpha1.BillingPlanOnDemand })
-		Expect(suitable()).To(BeNil())
+		Expect(suitable()).To(notApplicable)
 	})
 })
 
@@ -218,7 +220,8 @@ var _ = Describe("The controller", func() {
 		_, err := controller().Reconcile(ctx, fresh)
 		Expect(err).ToNot(HaveOccurred())
 		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(fresh), fresh)).To(Succeed())
-		Expect(lo.Map(fresh.Status.Conditions, func(c status.Condition, _ int) string { return c.Type })).To(ConsistOf(v1alpha1.ConditionTypeLaunchVerified, v1alpha1.ConditionTypePackageRoomAvailable))
+		Expect(lo.Map(fresh.Status.Conditions, func(c status.Condition, _ int) string { return c.Type })).To(ConsistOf(
+			v1alpha1.ConditionTypeLaunchVerified, v1alpha1.ConditionTypePackageRoomAvailable, v1alpha1.ConditionTypeBillingPlanSuitable))
 	})
 	It("should leave the reasons that others have written as they are", func() {
 		nodeClass := stored()
@@ -246,7 +249,7 @@ var _ = Describe("The controller", func() {
 		Expect(env.Client.Delete(ctx, nodeClass)).To(Succeed())
 		Expect(condition(v1alpha1.ConditionTypeLaunchVerified)).To(BeNil())
 	})
-	It("should be told by the nodes that register and the NodePools that come", func() {
+	It("should react to nodes that register and to new NodePools", func() {
 		manager, err := controllerruntime.NewManager(env.Environment.Config, controllerruntime.Options{
 			Scheme: env.Scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: lo.ToPtr(true)},
 		})

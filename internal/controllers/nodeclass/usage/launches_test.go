@@ -58,11 +58,11 @@ var _ = Describe("Launches that keep failing", func() {
 	It("should not show on a NodeClass whose launches succeed", func() {
 		_, err := env.Launched(ctx)
 		Expect(err).ToNot(HaveOccurred())
-		Expect(succeeding()).To(BeNil())
+		Expect(succeeding().IsTrue()).To(BeTrue())
 	})
 	It("should not show after two", func() {
 		fail(2)
-		Expect(succeeding()).To(BeNil())
+		Expect(succeeding().IsTrue()).To(BeTrue())
 	})
 	It("should show with the reason and what the cloud said, until a launch succeeds", func() {
 		fail(3)
@@ -79,7 +79,7 @@ var _ = Describe("Launches that keep failing", func() {
 		Expect(err).ToNot(HaveOccurred())
 		env.CloudProvider.LaunchSucceeded(ctx, claim, *intent, time.Minute)
 		Expect(succeeding().IsTrue()).To(BeTrue())
-		Expect(succeeding().Reason).To(Equal("LaunchesTriedAgain"))
+		Expect(succeeding().Reason).To(Equal("LaunchesNotPaused"))
 	})
 	It("should not show any more once the NodeClass was changed", func() {
 		fail(3)

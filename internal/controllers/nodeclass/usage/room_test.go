@@ -72,6 +72,7 @@ var _ = Describe("The package of the BKE cluster", func() {
 		}
 	}
 	full := And(HaveField("Status", BeEquivalentTo("False")), HaveField("Reason", events.ReasonPackageLimit))
+	notApplicable := And(HaveField("Status", BeEquivalentTo("True")), HaveField("Reason", v1alpha1.ReasonNotApplicable))
 	roomy := And(HaveField("Status", BeEquivalentTo("True")), HaveField("Reason", "PackageHasRoom"))
 
 	It("should have room below the number of nodes that it allows, which the cloud says", func() {
@@ -97,12 +98,12 @@ var _ = Describe("The package of the BKE cluster", func() {
 	It("should not be judged where it does not say, nor by servers that join in another way", func() {
 		nodes(1)
 		Expect(room(1)).To(HaveValue(full))
-		Expect(room(0)).To(BeNil())
+		Expect(room(0)).To(HaveValue(notApplicable))
 		Expect(room(1)).To(HaveValue(full))
 		change(func(s *v1alpha1.BizflyNodeClassSpec) {
 			s.BootstrapMode, s.UserData = v1alpha1.BootstrapModeCustom, lo.ToPtr("#cloud-config\n")
 		})
-		Expect(room(1)).To(BeNil())
+		Expect(room(1)).To(HaveValue(notApplicable))
 	})
 	It("should stay as it was known while a process that starts has not read it", func() {
 		nodes(1)

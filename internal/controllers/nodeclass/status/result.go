@@ -27,6 +27,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
 // Reasons of a condition that is false: the user must do something. Those of BootstrapReady are the bootstrap provider's.
@@ -37,6 +38,8 @@ const (
 	reasonNoZones = "NoZones"
 	// reasonImageNotFound says that no term of spec.imageSelectorTerms matches anything.
 	reasonImageNotFound = "ImageNotFound"
+	// reasonImageUnsuitable says that the image does not suit spec.bootstrapMode or spec.userData.
+	reasonImageUnsuitable = "ImageUnsuitable"
 	// reasonNetworkNotFound says that a term of spec.networkSelectorTerms matches nothing, or there is no default.
 	reasonNetworkNotFound = "NetworkNotFound"
 	// reasonFirewallNotFound says that a term of spec.firewallSelectorTerms matches nothing.
@@ -45,9 +48,9 @@ const (
 	reasonSSHKeyNotFound = "SSHKeyNotFound"
 	// reasonRootDiskTooSmall says that the image or snapshot needs more than spec.rootDisk.size.
 	reasonRootDiskTooSmall = "RootDiskTooSmall"
-	// reasonDiskNotSold says that a disk is sold in no zone that may be used.
+	// reasonDiskNotSold says that a disk is available in no zone that may be used.
 	reasonDiskNotSold = "DiskNotSold"
-	// reasonDisksNotTogether says that each disk is sold, but nowhere all of them for servers of one category.
+	// reasonDisksNotTogether says that each disk is available, but nowhere all of them for servers of one category.
 	reasonDisksNotTogether = "DisksNotSoldTogether"
 	// reasonFlavorNotFound says that no term of spec.flavorSelectorTerms matches any flavor of the cloud.
 	reasonFlavorNotFound = "FlavorNotFound"
@@ -76,7 +79,7 @@ const (
 	retryMissing = time.Minute
 	// retryUnavailable is how soon a cloud that did not answer is asked again.
 	retryUnavailable = 20 * time.Second
-	// retryCatalog is short: the catalog is read within seconds of the start, and until then nobody can launch anything.
+	// retryCatalog is short: the catalog is read within seconds of the start, and until then nothing can be launched.
 	retryCatalog = 2 * time.Second
 
 	// maxStale is for how long a condition stays true on what was resolved before, while that cannot be checked: long
@@ -90,46 +93,46 @@ const (
 	maxMessageBytes = 1024
 )
 
-// finding is what became of one concern.
-type finding struct {
+// result is the outcome of one sub-reconciler.
+type result struct {
 	status  metav1.ConditionStatus
 	reason  string
 	message string
-	// retryAfter is 0 when nothing is to be waited for.
+	// retryAfter is 0 when there is nothing to wait for.
 	retryAfter time.Duration
 }
 
-// fine says that all is well; notes are what the user may want to know nevertheless.
-func fine(notes ...string) finding {
-	return finding{status: metav1.ConditionTrue, message: strings.Join(notes, "; ")}
+// fine is the result where nothing is wrong; notes are what the user may want to know nevertheless.
+func fine(notes ...string) result {
+	return result{status: metav1.ConditionTrue, message: strings.Join(notes, "; ")}
 }
 
-// missing says that the user must do something.
-func missing(reason, message string) finding {
-	return finding{status: metav1.ConditionFalse, reason: reason, message: message, retryAfter: retryMissing}
+// missing is the result where the user must do something.
+func missing(reason, message string) result {
+	return result{status: metav1.ConditionFalse, reason: reason, message: message, retryAfter: retryMissing}
 }
 
-// doubtful says that the user may want to do something, but need not.
-func doubtful(reason, message string) finding {
-	return finding{status: metav1.ConditionFalse, reason: reason, message: message}
+// doubtful is the result where the user may want to do something, but need not.
+func doubtful(reason, message string) result {
+	return result{status: metav1.ConditionFalse, reason: reason, message: message}
 }
 
-// awaiting says that another condition must become true first.
-func awaiting(reason, message string) finding {
-	return finding{status: metav1.ConditionUnknown, reason: reason, message: message, retryAfter: retryUnavailable}
+// awaiting is the result where another condition must become true first.
+func awaiting(reason, message string) result {
+	return result{status: metav1.ConditionUnknown, reason: reason, message: message, retryAfter: retryUnavailable}
 }
 
-// unavailable says that it could not be found out, which is no verdict on the NodeClass.
-func unavailable(err error) finding {
+// unavailable is the result where the cloud could not be asked, which says nothing about the NodeClass.
+func unavailable(err error) result {
 	if errors.Is(err, catalog.ErrNotReady) {
-		return finding{status: metav1.ConditionUnknown, reason: reasonCatalogNotReady, message: err.Error(), retryAfter: retryCatalog}
+		return result{status: metav1.ConditionUnknown, reason: reasonCatalogNotReady, message: err.Error(), retryAfter: retryCatalog}
 	}
-	return finding{status: metav1.ConditionUnknown, reason: reasonCloudUnavailable, retryAfter: retryUnavailable,
+	return result{status: metav1.ConditionUnknown, reason: reasonCloudUnavailable, retryAfter: retryUnavailable,
 		message: "what was resolved last cannot be checked: " + err.Error()}
 }
 
-// missingOr distinguishes what the cloud says does not exist from what it did not say.
-func missingOr[T error](err error, reason string) finding {
+// missingOr distinguishes what the cloud reports as missing from a cloud that could not be asked.
+func missingOr[T error](err error, reason string) result {
 	var miss T
 	if errors.As(err, &miss) {
 		return missing(reason, miss.Error())
@@ -138,7 +141,7 @@ func missingOr[T error](err error, reason string) finding {
 }
 
 // orStale keeps a condition true that was true for this spec while the cloud cannot be asked, for as long as maxStale.
-func (f finding) orStale(was *opstatus.Condition, generation int64, now time.Time) finding {
+func (f result) orStale(was *opstatus.Condition, generation int64, now time.Time) result {
 	if f.status != metav1.ConditionUnknown || !isOutage(f.reason) || !was.IsTrue() || was.ObservedGeneration != generation {
 		return f
 	}
@@ -165,7 +168,7 @@ func isStale(condition opstatus.Condition) bool {
 	return condition.IsTrue() && isOutage(condition.Reason)
 }
 
-func (f finding) apply(conditions opstatus.ConditionSet, conditionType string) {
+func (f result) apply(conditions opstatus.ConditionSet, conditionType string) {
 	conditions.Set(opstatus.Condition{
 		Type:    conditionType,
 		Status:  f.status,
@@ -174,8 +177,8 @@ func (f finding) apply(conditions opstatus.ConditionSet, conditionType string) {
 	})
 }
 
-// explain puts the reasons themselves on Ready, because that is what `kubectl get` shows and what core repeats on each
-// NodePool of the class; "UnhealthyDependents" tells nobody what to do. While it is true, they are those of what is stale.
+// explain puts the reasons themselves on Ready, because core repeats them on each NodePool of the class and
+// "UnhealthyDependents" does not help a user. While it is true, they are those of what is stale.
 func explain(conditions opstatus.ConditionSet) {
 	ready := conditions.Root()
 	culprits := lo.Filter(conditions.List(), func(c opstatus.Condition, _ int) bool {
@@ -192,6 +195,17 @@ func explain(conditions opstatus.ConditionSet) {
 			return c.Type + ": " + c.Message
 		}), "; ")),
 	})
+}
+
+// summaryOf is what the columns of kubectl get show.
+func summaryOf(nodeClass *v1alpha1.BizflyNodeClass, ready *opstatus.Condition) *v1alpha1.NodeClassSummary {
+	return &v1alpha1.NodeClassSummary{
+		Reason: lo.Ternary(ready.IsTrue(), "", ready.Reason),
+		Zones:  strings.Join(nodeClass.Status.Zones, ","),
+		Networks: strings.Join(lo.Map(nodeClass.Status.Networks, func(n v1alpha1.NetworkStatus, _ int) string {
+			return lo.CoalesceOrEmpty(n.Name, n.ID)
+		}), ","),
+	}
 }
 
 // shorten cuts at a rune boundary.
