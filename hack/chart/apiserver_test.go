@@ -158,7 +158,8 @@ var _ = Describe("a real API server", Ordered, func() {
 			Expect(err).ToNot(HaveOccurred(), document)
 			return commands
 		}
-		text, err := w.helm(ctx, "install", releaseName, w.chart(), "--kubeconfig", kubeconfig, "--dry-run=server", "--namespace", namespace, "--values", w.chart(defaultValues))
+		text, err := w.helm(ctx, "install", releaseName, w.chart(), "--kubeconfig", kubeconfig, "--dry-run=server", "--namespace", namespace, "--values",
+			w.chart(defaultValues))
 		Expect(err).ToNot(HaveOccurred())
 		notes := strings.ReplaceAll(text, "\n     ", "\n")
 		for _, name := range []string{"remove with helm", "remove definitions with helm"} {

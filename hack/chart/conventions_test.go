@@ -70,7 +70,8 @@ var _ = Describe("values of the AWS provider's chart", func() {
 		Entry(nil, "replicas=1", WithTransform(func(d appsv1.Deployment) int { return int(*d.Spec.Replicas) }, Equal(1))),
 		Entry(nil, "schedulerName=other", podField(func(p corev1.PodSpec) string { return p.SchedulerName }, Equal("other"))),
 		Entry(nil, "additionalLabels.team=shop", WithTransform(func(d appsv1.Deployment) map[string]string { return d.Labels }, HaveKeyWithValue("team", "shop"))),
-		Entry(nil, "additionalAnnotations.team=shop", WithTransform(func(d appsv1.Deployment) map[string]string { return d.Annotations }, HaveKeyWithValue("team", "shop"))),
+		Entry(nil, "additionalAnnotations.team=shop", WithTransform(func(d appsv1.Deployment) map[string]string { return d.Annotations },
+			HaveKeyWithValue("team", "shop"))),
 		Entry(nil, "priorityClassName=high", podField(func(p corev1.PodSpec) string { return p.PriorityClassName }, Equal("high"))),
 		Entry(nil, "controller.containerName=karpenter", podField(func(p corev1.PodSpec) string { return p.Containers[0].Name }, Equal("karpenter"))),
 		Entry(nil, `serviceAccount.annotations.eks\.amazonaws\.com/role-arn=arn`, BeAssignableToTypeOf(appsv1.Deployment{})),
@@ -97,7 +98,8 @@ var _ = Describe("the pods", func() {
 		derived := environment(ctx, defaultValues, "--set", token)
 		Expect(derived).To(HaveKeyWithValue("BKE_JOIN_ENDPOINT", "http://engine.api.k8saas.bizflycloud.vn/engine/cluster_join/"+id))
 		Expect(derived).To(HaveKeyWithValue("BKE_LOG_ENDPOINT", "http://engine.api.k8saas.bizflycloud.vn/engine/cluster_log/"+id))
-		Expect(environment(ctx, defaultValues, "--set", token, "--set", "bke.joinEndpoint=https://a.example")).To(HaveKeyWithValue("BKE_JOIN_ENDPOINT", "https://a.example"))
+		Expect(environment(ctx, defaultValues, "--set", token, "--set", "bke.joinEndpoint=https://a.example")).
+			To(HaveKeyWithValue("BKE_JOIN_ENDPOINT", "https://a.example"))
 		Expect(environment(ctx, defaultValues, "--set", "bke.discoverFromPool=true")).To(And(
 			HaveKeyWithValue("BKE_DISCOVER_FROM_POOL", "true"), Not(HaveKey("BKE_JOIN_ENDPOINT")), Not(HaveKey("BKE_CLUSTER_ID"))))
 	})
@@ -121,7 +123,8 @@ var _ = Describe("the preflight of helm test", func() {
 var _ = Describe("names", func() {
 	names := func(ctx context.Context, release string, args ...string) []string {
 		GinkgoHelper()
-		text, err := w.helm(ctx, append([]string{"template", release, w.chart(), "--namespace", namespace, "--values", w.chart(fullValues), "--set", "fullnameOverride="}, args...)...)
+		text, err := w.helm(ctx, append([]string{"template", release, w.chart(), "--namespace", namespace, "--values", w.chart(fullValues), "--set",
+			"fullnameOverride="}, args...)...)
 		Expect(err).ToNot(HaveOccurred())
 		return lo.Keys(byID(text))
 	}

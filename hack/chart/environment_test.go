@@ -161,7 +161,8 @@ var _ = Describe("the environment", func() {
 		after := flags()
 		// What must be given, what a pod is told about itself, the ProviderConfig, which the chart installs itself, and the Lease,
 		// which must not be that of another Karpenter.
-		for _, given := range []string{"cluster-name", "bizfly-region", "system-namespace", "leader-election-namespace", "memory-limit", "cpu-requests", "create-provider-config", "leader-election-name"} {
+		for _, given := range []string{"cluster-name", "bizfly-region", "system-namespace", "leader-election-namespace", "memory-limit", "cpu-requests",
+			"create-provider-config", "leader-election-name"} {
 			Expect(before).To(HaveKey(given))
 			delete(before, given)
 			delete(after, given)

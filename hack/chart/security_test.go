@@ -182,7 +182,8 @@ var _ = Describe("rights", func() {
 			rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{"cluster-info"}, Verbs: []string{"get"}}))
 		Expect(as[rbacv1.Role](objects["kube-system/Role/"+chartName+"-lookup"]).Rules).To(ConsistOf(
 			rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"services"}, ResourceNames: []string{"kube-dns"}, Verbs: []string{"get"}}))
-		for _, name := range []string{"kube-system/RoleBinding/" + chartName + "-join-tokens", "kube-public/RoleBinding/" + chartName + "-lookup", "kube-system/RoleBinding/" + chartName + "-lookup"} {
+		for _, name := range []string{"kube-system/RoleBinding/" + chartName + "-join-tokens", "kube-public/RoleBinding/" + chartName + "-lookup",
+			"kube-system/RoleBinding/" + chartName + "-lookup"} {
 			binding := as[rbacv1.RoleBinding](objects[name])
 			Expect(binding.RoleRef.Name).To(Equal(binding.Name))
 			Expect(binding.Subjects).To(ConsistOf(rbacv1.Subject{Kind: "ServiceAccount", Name: chartName, Namespace: namespace}))
@@ -191,14 +192,17 @@ var _ = Describe("rights", func() {
 	It("should come with the gates that need them", func(ctx context.Context) {
 		byDefault := resources(clusterRole(ctx, defaultValues))
 		Expect(byDefault).ToNot(ContainElement(BeElementOf("nodeoverlays", "capacitybuffers", "podtemplates", "deployments", "resourceclaims")))
-		Expect(resources(clusterRole(ctx, defaultValues, "--set", "settings.featureGates.nodeOverlay=true"))).To(ContainElements("nodeoverlays", "nodeoverlays/status"))
-		Expect(resources(clusterRole(ctx, defaultValues, "--set", "settings.featureGates.capacityBuffer=true"))).To(ContainElements("capacitybuffers", "capacitybuffers/status", "podtemplates", "deployments"))
+		Expect(resources(clusterRole(ctx, defaultValues, "--set", "settings.featureGates.nodeOverlay=true"))).
+			To(ContainElements("nodeoverlays", "nodeoverlays/status"))
+		Expect(resources(clusterRole(ctx, defaultValues, "--set", "settings.featureGates.capacityBuffer=true"))).
+			To(ContainElements("capacitybuffers", "capacitybuffers/status", "podtemplates", "deployments"))
 		patches := func(rules []rbacv1.PolicyRule) []string {
 			return resources(slices.DeleteFunc(rules, func(r rbacv1.PolicyRule) bool { return !slices.Contains(r.Verbs, "patch") }))
 		}
 		Expect(patches(clusterRole(ctx, defaultValues))).To(And(ContainElement("nodes/status"), Not(ContainElement("pods"))))
 		Expect(patches(clusterRole(ctx, defaultValues, "--set", "settings.featureGates.podDeletionCostManagement=true"))).To(ContainElement("pods"))
-		Expect(resources(clusterRole(ctx, defaultValues, "--set", "settings.ignoreDRARequests=false"))).To(ContainElements("resourceclaims", "resourceslices", "deviceclasses"))
+		Expect(resources(clusterRole(ctx, defaultValues, "--set", "settings.ignoreDRARequests=false"))).
+			To(ContainElements("resourceclaims", "resourceslices", "deviceclasses"))
 	})
 	It("should follow the names of a release, wherever it is", func(ctx context.Context) {
 		text, err := w.helm(ctx, "template", "other", w.chart(), "--namespace", "elsewhere", "--values", w.chart(fullValues),
@@ -298,7 +302,8 @@ var _ = Describe("files of the chart", func() {
 	It("should become alerts and dashboards, word for word", func(ctx context.Context) {
 		dir := copied()
 		Expect(os.MkdirAll(filepath.Join(dir, "files", "dashboards"), 0o750)).To(Succeed())
-		Expect(os.WriteFile(filepath.Join(dir, "files", "alerts.yaml"), []byte("# Alerts.\ngroups:\n  - name: a\n    rules:\n      - alert: A\n        annotations: {summary: \"{{ $labels.zone }}\"}\n"), 0o600)).To(Succeed())
+		Expect(os.WriteFile(filepath.Join(dir, "files", "alerts.yaml"),
+			[]byte("# Alerts.\ngroups:\n  - name: a\n    rules:\n      - alert: A\n        annotations: {summary: \"{{ $labels.zone }}\"}\n"), 0o600)).To(Succeed())
 		Expect(os.WriteFile(filepath.Join(dir, "files", "dashboards", "fleet.json"), []byte("{\"title\": \"{{ zone }}\"}\n"), 0o600)).To(Succeed())
 		objects := byID(template(ctx, dir))
 		Expect(objects["PrometheusRule/"+chartName].Object["spec"]).To(Equal(map[string]any{"groups": []any{map[string]any{

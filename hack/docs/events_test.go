@@ -86,10 +86,12 @@ var _ = Describe("Events", func() {
 	})
 	It("should document every reason that a condition can be false for", func() {
 		reason := regexp.MustCompile(`^[rR]eason[A-Z]`)
-		for _, dir := range []string{"../../internal/controllers/nodeclass/status", "../../internal/controllers/providerconfig", "../../internal/providers/bootstrap"} {
+		for _, dir := range []string{"../../internal/controllers/nodeclass/status", "../../internal/controllers/providerconfig",
+			"../../internal/providers/bootstrap"} {
 			for _, text := range constants(dir, reason) {
 				// These are never the reason of a false condition, or of one that nobody needs to be told of again.
-				if lo.Contains([]string{"CatalogNotReady", "CloudUnavailable", "AwaitingNetworks", "AwaitingZones", "AwaitingDisks", "NotAsked", "KeysIgnored", "Ignored"}, text) {
+				if lo.Contains([]string{"CatalogNotReady", "CloudUnavailable", "AwaitingNetworks", "AwaitingZones", "AwaitingDisks", "NotAsked", "KeysIgnored", "Ignored"},
+					text) {
 					continue
 				}
 				Expect(documented).To(HaveKey(text), dir)

@@ -56,7 +56,8 @@ var labels = map[string]string{
 	"zone":          "zone, the value of `topology.kubernetes.io/zone`",
 	"nodeclass":     "name of the BizflyNodeClass",
 	"instance_type": "flavor, the value of `node.kubernetes.io/instance-type`",
-	"source":        "where the least certain number of the price comes from: `configured`, `published`, `derived` or `assumed` ([prices](../concepts/pricing.md))",
+	"source": "where the least certain number of the price comes from: `configured`, `published`, `derived` or `assumed` " +
+		"([prices](../concepts/pricing.md))",
 	"capacity_type": "always `on-demand`",
 	"nodepool":      "name of the NodePool",
 	"billing_plan":  "billing plan of the server, such as `on_demand`",
@@ -72,7 +73,8 @@ var labels = map[string]string{
 	"change":        "what was changed on a running server: `name`, `network_plan` or `firewalls`",
 	"reason":        "why, in one word, as in the events and conditions",
 
-	"karpenter_bizfly_api_request_duration_seconds/outcome": "`success`, `Ambiguous` where a change may or may not have had its effect, or the class of the error: " +
+	"karpenter_bizfly_api_request_duration_seconds/outcome": "`success`, `Ambiguous` where a change may or may not have had its effect, or the class of the " +
+		"error: " +
 		"`Unknown`, `NotFound`, `Capacity`, `Quota`, `Balance`, `Throttled`, `Auth`, `Permission`, `Invalid`, `Conflict` or `Outage`",
 	"karpenter_bizfly_api_logins_total/outcome":              "`success`, `refused` (the credentials) or `failure` (no answer that makes sense)",
 	"karpenter_bizfly_instance_launches_total/outcome":       "`launched`, `rejected`, `failed` or `unknown`",

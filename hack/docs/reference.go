@@ -79,14 +79,17 @@ var nodeClassConditions = []condition{
 var nodeClassAdvice = []condition{
 	{constant: "ConditionTypeEgressAvailable", reasons: found("reasonNoEgress", "reasonAwaitingNetworks")},
 	{constant: "ConditionTypeLaunchVerified", reasons: map[string][]string{usageSource: {"reasonNodeRegistered", "reasonUnknownUntilFirstLaunch"}}},
-	{constant: "ConditionTypeBillingPlanSuitable", reasons: map[string][]string{usageSource: {"reasonStaticNodePools", "reasonSavingPlanDynamicNodePool"}, apiSource: {"ReasonNotApplicable"}}},
-	{constant: "ConditionTypePackageRoomAvailable", reasons: map[string][]string{usageSource: {"reasonPackageHasRoom", "reasonPackageLimit"}, apiSource: {"ReasonNotApplicable"}}},
+	{constant: "ConditionTypeBillingPlanSuitable", reasons: map[string][]string{usageSource: {"reasonStaticNodePools", "reasonSavingPlanDynamicNodePool"},
+		apiSource: {"ReasonNotApplicable"}}},
+	{constant: "ConditionTypePackageRoomAvailable", reasons: map[string][]string{usageSource: {"reasonPackageHasRoom", "reasonPackageLimit"},
+		apiSource: {"ReasonNotApplicable"}}},
 	{constant: "ConditionTypeLaunchesSucceeding", reasons: map[string][]string{usageSource: {"reasonNotPaused"}},
 		more: "False has the reason of the last launch that failed, as in the `Launched` condition of its NodeClaim"},
 }
 
 var providerConfigConditions = []condition{
-	{constant: "ConditionTypeCredentialsReady", reasons: map[string][]string{configSource: {"ReasonSecretForbidden", "ReasonCredentialsInvalid", "ReasonNotAsked"}}},
+	{constant: "ConditionTypeCredentialsReady", reasons: map[string][]string{configSource: {"ReasonSecretForbidden", "ReasonCredentialsInvalid",
+		"ReasonNotAsked"}}},
 	{constant: "ConditionTypeEndpointReachable", reasons: map[string][]string{configSource: {"ReasonEndpointUnreachable", "ReasonNotAsked"}}},
 	{constant: "ConditionTypeScopePinned", reasons: map[string][]string{configSource: {"ReasonScopeChanged", "ReasonNotAsked"}}},
 	{constant: "ConditionTypeTuningReady", reasons: map[string][]string{configSource: {
@@ -134,9 +137,11 @@ func referencePage() (string, error) {
 		}
 		page.WriteString("\n")
 	}
-	page.WriteString("A NodePool of this provider that allows only capacity types that are not sold has `CapacityTypeSupported` False beside core's own\nconditions.\n\n")
+	page.WriteString("A NodePool of this provider that allows only capacity types that are not sold has `CapacityTypeSupported` False beside core's " +
+		"own\nconditions.\n\n")
 	for _, keys := range []struct{ title, introduction, prefix string }{
-		{"## Labels", "Of instance types and nodes; a NodePool and a pod may ask for those of karpenter.bizflycloud.vn with any operator. The zone keys\nof the storage drivers mean topology.kubernetes.io/zone.", "Label"},
+		{"## Labels", "Of instance types and nodes; a NodePool and a pod may ask for those of karpenter.bizflycloud.vn with any operator. The zone keys\nof the " +
+			"storage drivers mean topology.kubernetes.io/zone.", "Label"},
 		{"## Annotations", "Of BizflyNodeClasses and NodeClaims, written by the controller.", "Annotation"},
 		{"## Finalizers", "", "TerminationFinalizer"},
 		{"## Metadata of servers", "What each server carries in BizFly Cloud. `spec.tags` may use none of these prefixes: " +

@@ -163,7 +163,8 @@ func describe(field schema) string {
 		text = oneLine(inner.Description)
 	}
 	var rules []string
-	for _, limits := range []*schema{&field, lo.Ternary(field.Items != nil && field.Items.Schema != nil && len(field.Items.Schema.Properties) == 0, itemOf(field), nil)} {
+	for _, limits := range []*schema{&field, lo.Ternary(field.Items != nil && field.Items.Schema != nil && len(field.Items.Schema.Properties) == 0, itemOf(field),
+		nil)} {
 		if limits != nil {
 			rules = append(rules, limitsOf(*limits, limits != &field)...)
 		}

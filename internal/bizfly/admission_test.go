@@ -167,7 +167,8 @@ var _ = Describe("Admission", func() {
 			_, err := client.CreateServer(ctx, createRequest())
 			Expect(err).ToNot(HaveOccurred())
 		}
-		Expect(clock.Waits()).To(HaveExactElements(BeNumerically("~", 500*time.Millisecond, 100*time.Millisecond), BeNumerically("~", 500*time.Millisecond, 100*time.Millisecond)))
+		Expect(clock.Waits()).To(HaveExactElements(BeNumerically("~", 500*time.Millisecond, 100*time.Millisecond),
+			BeNumerically("~", 500*time.Millisecond, 100*time.Millisecond)))
 		for range 20 {
 			_, err := client.ListServers(ctx)
 			Expect(err).ToNot(HaveOccurred())

@@ -60,9 +60,10 @@ func (c *Client) RenameServer(ctx context.Context, id, name string) error {
 
 // ChangeNetworkPlan implements API.
 func (c *Client) ChangeNetworkPlan(ctx context.Context, id, plan string) error {
-	return c.doWith(ctx, opChangeNetworkPlan, []argument{{"server id", id}, {"network plan", plan}}, nil, func(ctx context.Context, client *gobizfly.Client) error {
-		return client.CloudServer.ChangeNetworkPlan(ctx, id, plan)
-	})
+	return c.doWith(ctx, opChangeNetworkPlan, []argument{{"server id", id}, {"network plan", plan}}, nil,
+		func(ctx context.Context, client *gobizfly.Client) error {
+			return client.CloudServer.ChangeNetworkPlan(ctx, id, plan)
+		})
 }
 
 // StartServer implements API.
@@ -154,12 +155,14 @@ func (c *Client) GetCluster(ctx context.Context, uid string) (*gobizfly.FullClus
 // LeaveCluster implements API.
 func (c *Client) LeaveCluster(ctx context.Context, clusterUID, clusterToken, nodeName string) error {
 	if !validHeader(clusterToken) {
-		return invalid(opLeaveCluster, "BKE_CLUSTER_TOKEN is empty or holds characters that a header cannot carry, set it to the join token of cluster %s", clusterUID)
+		return invalid(opLeaveCluster, "BKE_CLUSTER_TOKEN is empty or holds characters that a header cannot carry, set it to the join token of cluster %s",
+			clusterUID)
 	}
-	err := c.doWith(ctx, opLeaveCluster, []argument{{"cluster uid", clusterUID}, {"node name", nodeName}}, []string{clusterToken}, func(ctx context.Context, client *gobizfly.Client) error {
-		_, err := client.KubernetesEngine.ClusterLeave(ctx, clusterUID, clusterToken, &gobizfly.ClusterLeaveRequest{NodeName: nodeName})
-		return err
-	})
+	err := c.doWith(ctx, opLeaveCluster, []argument{{"cluster uid", clusterUID}, {"node name", nodeName}}, []string{clusterToken},
+		func(ctx context.Context, client *gobizfly.Client) error {
+			_, err := client.KubernetesEngine.ClusterLeave(ctx, clusterUID, clusterToken, &gobizfly.ClusterLeaveRequest{NodeName: nodeName})
+			return err
+		})
 	// A node that BKE does not know has left.
 	if IsNotFound(err) {
 		return nil

@@ -82,7 +82,8 @@ func (l *catalogReader) read(ctx context.Context) (fetched[*catalog], error) {
 	}
 	var document gobizfly.ServiceList
 	if err := json.Unmarshal(answer.body, &document); err != nil {
-		return fetched[*catalog]{}, &APIError{Class: ClassOutage, Status: answer.status, Message: "service catalog: the answer is not a catalog", Err: l.wire.redactor.cause(err)}
+		return fetched[*catalog]{}, &APIError{Class: ClassOutage, Status: answer.status, Message: "service catalog: the answer is not a catalog",
+			Err: l.wire.redactor.cause(err)}
 	}
 	result, err := newCatalog(l.endpoint, l.config.Region, document.Services)
 	if err != nil {
@@ -167,10 +168,12 @@ func (c *catalog) require(service string) (*url.URL, error) {
 		return target, nil
 	}
 	if reason, ok := c.rejected[service]; ok {
-		return nil, notSent(ClassOutage, "the service catalog of %s offers %s in region %s with a URL that is not accepted: %s", c.endpoint.Host, service, c.region, reason)
+		return nil, notSent(ClassOutage, "the service catalog of %s offers %s in region %s with a URL that is not accepted: %s", c.endpoint.Host, service, c.region,
+			reason)
 	}
 	if others := lo.Uniq(c.elsewhere[service]); len(others) > 0 {
-		return nil, notSent(ClassOutage, "the service catalog of %s has no %s in region %s, only in %s", c.endpoint.Host, service, c.region, strings.Join(others, ", "))
+		return nil, notSent(ClassOutage, "the service catalog of %s has no %s in region %s, only in %s", c.endpoint.Host, service, c.region,
+			strings.Join(others, ", "))
 	}
 	return nil, notSent(ClassOutage, "the service catalog of %s has no %s in region %s", c.endpoint.Host, service, c.region)
 }

@@ -109,7 +109,8 @@ var requestWords = []scopeWords{
 
 // quotaWords: a quota of servers, disks or addresses rejects every launch, one of vCPUs or memory alone leaves capacity for smaller servers.
 var quotaWords = []scopeWords{
-	names(ScopeAccount, `\binstances?\b|\bservers?\b|volumes?|gigabytes|floating_?ips?|\bports?\b|addresses|số (lượng )?máy chủ|ổ cứng|ổ đĩa|địa chỉ|dung lượng đĩa`),
+	names(ScopeAccount,
+		`\binstances?\b|\bservers?\b|volumes?|gigabytes|floating_?ips?|\bports?\b|addresses|số (lượng )?máy chủ|ổ cứng|ổ đĩa|địa chỉ|dung lượng đĩa`),
 	names(ScopeSize, `\bcores?\b|\bv?cpus?\b|\bram\b|\bmemory\b|bộ nhớ|số nhân`),
 }
 

@@ -46,7 +46,8 @@ var samples = []sample{
 	{row: "redirect", kind: "list", status: 302, class: bizfly.ClassOutage},
 	{row: "404 that is not JSON", kind: "item", status: 404, plain: true, message: "not found", class: bizfly.ClassOutage},
 	{row: "404 of a gateway in JSON", kind: "item", status: 404, message: "no Route matched with those values", class: bizfly.ClassOutage},
-	{row: "5xx of a gateway in JSON", kind: "create", status: 502, message: "An invalid response was received from the upstream server", class: bizfly.ClassOutage},
+	{row: "5xx of a gateway in JSON", kind: "create", status: 502, message: "An invalid response was received from the upstream server",
+		class: bizfly.ClassOutage},
 	{row: "5xx of a gateway in JSON", kind: "create", status: 504, message: "The upstream server is timing out", class: bizfly.ClassOutage},
 	{row: "5xx of a gateway in JSON", kind: "delete", status: 503, message: "failure to get a peer from the ring-balancer", class: bizfly.ClassOutage},
 	{row: "404 to a list", kind: "list", status: 404, message: "Resource not found", class: bizfly.ClassOutage},
@@ -66,13 +67,15 @@ var samples = []sample{
 	{row: "says what the request holds", kind: "create", status: 400, message: "User data too large: 90000 bytes", class: bizfly.ClassInvalid},
 	{row: "says what the request holds", kind: "create", status: 400, message: "Network 1 is not available in zone HN2", class: bizfly.ClassInvalid},
 
-	{row: "says quota", kind: "create", status: 403, message: "Quota exceeded for cores, instances: Requested 4, but already used 8 of 10 cores", class: bizfly.ClassQuota},
+	{row: "says quota", kind: "create", status: 403, message: "Quota exceeded for cores, instances: Requested 4, but already used 8 of 10 cores",
+		class: bizfly.ClassQuota},
 	{row: "says quota", kind: "create", status: 403, message: "Vượt quá hạn mức cho phép của tài khoản", class: bizfly.ClassQuota},
 	{row: "says quota", kind: "create", status: 413, message: "overLimit: VolumeSizeExceedsAvailableQuota", class: bizfly.ClassQuota},
 	{row: "says quota", kind: "task", message: "Không đủ hạn mức", class: bizfly.ClassQuota},
 
 	{row: "says no capacity", kind: "create", status: 409, message: "No valid host was found. There are not enough hosts available.", class: bizfly.ClassCapacity},
-	{row: "says no capacity", kind: "task", message: "Exceeded maximum number of retries. Exhausted all hosts available for retrying build failures", class: bizfly.ClassCapacity},
+	{row: "says no capacity", kind: "task", message: "Exceeded maximum number of retries. Exhausted all hosts available for retrying build failures",
+		class: bizfly.ClassCapacity},
 	{row: "says no capacity", kind: "create", status: 409, message: "No more IP addresses available on network 1.", class: bizfly.ClassCapacity},
 	{row: "says no capacity", kind: "create", status: 409, message: "Không đủ địa chỉ IP trong mạng 1", class: bizfly.ClassCapacity},
 	{row: "says no capacity", kind: "create", status: 500, message: "Không đủ tài nguyên để khởi tạo máy chủ", class: bizfly.ClassCapacity},
@@ -193,7 +196,8 @@ var _ = Describe("APIError", func() {
 		Entry("capacity", bizfly.Task{ID: "t", Ready: true, Action: "create_server", Message: "No valid host was found."}, bizfly.IsCapacity, "create_server"),
 		Entry("quota", bizfly.Task{ID: "t", Ready: true, Message: "Vượt quá hạn mức"}, bizfly.IsQuota, "Vượt quá hạn mức"),
 		Entry("image", bizfly.Task{ID: "t", Ready: true, Message: "Image x could not be found."}, bizfly.IsInvalid, "Image x"),
-		Entry("no reason", bizfly.Task{ID: "t-1", Ready: true}, func(err error) bool { return !bizfly.IsCapacity(err) && !bizfly.IsInvalid(err) }, "task t-1 failed without a reason"),
+		Entry("no reason", bizfly.Task{ID: "t-1", Ready: true}, func(err error) bool { return !bizfly.IsCapacity(err) && !bizfly.IsInvalid(err) },
+			"task t-1 failed without a reason"),
 	)
 
 	It("should not call a task failed that runs or succeeded", func() {

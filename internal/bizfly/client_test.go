@@ -67,7 +67,8 @@ var _ = Describe("Client", func() {
 		Expect(s.seen()).To(BeEmpty())
 	},
 		Entry("the production host", "dns", "/zones"), Entry("2.14, flavor generations", "", "/flavor-generations"), Entry("the login", "auth", "/token"),
-		Entry("another service", "kubernetes_engine", "/k8s_versions"), Entry("upwards", "cloud_server", "/../../api/token"), Entry("upwards, escaped", "cloud_server", "/%2e%2e/x/../.."),
+		Entry("another service", "kubernetes_engine", "/k8s_versions"), Entry("upwards", "cloud_server", "/../../api/token"),
+		Entry("upwards, escaped", "cloud_server", "/%2e%2e/x/../.."),
 		Entry("a longer name", "cloud_server", "//x"),
 	)
 
@@ -412,7 +413,8 @@ var _ = Describe("The scope", func() {
 			}
 			call := calls[name]
 			Expect(call).ToNot(BeNil(), "name the new call in everyCall")
-			rejected := And(Satisfy(bizfly.IsAuth), Satisfy(bizfly.IsNotSent), MatchError(ContainSubstring(name)), MatchError(ContainSubstring("ProviderConfig named default")))
+			rejected := And(Satisfy(bizfly.IsAuth), Satisfy(bizfly.IsNotSent), MatchError(ContainSubstring(name)),
+				MatchError(ContainSubstring("ProviderConfig named default")))
 			if !needed {
 				if err := call(ctx, client); err != nil {
 					Expect(err).ToNot(rejected)

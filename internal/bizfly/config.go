@@ -200,7 +200,8 @@ func (c Config) Validate() error {
 		errs = multierr.Append(errs, fmt.Errorf("BIZFLY_CLOUD_REGION: %w", err))
 	}
 	if c.ProjectID != "" && !validID(c.ProjectID) {
-		errs = multierr.Append(errs, fmt.Errorf("BIZFLY_CLOUD_PROJECT_ID: %q is not a project id, copy it from the dashboard or leave it empty for the credential's own project", c.ProjectID))
+		errs = multierr.Append(errs,
+			fmt.Errorf("BIZFLY_CLOUD_PROJECT_ID: %q is not a project id, copy it from the dashboard or leave it empty for the credential's own project", c.ProjectID))
 	}
 	errs = multierr.Append(errs, c.validateCredentials())
 	if len(c.CABundle) > 0 && !x509.NewCertPool().AppendCertsFromPEM(c.CABundle) {
@@ -228,7 +229,8 @@ func (c Config) validateEndpoint() error {
 		return fmt.Errorf("BIZFLY_CLOUD_API_URL: %w", err)
 	}
 	if endpoint.Scheme == "http" && !c.AllowHTTP {
-		return fmt.Errorf("BIZFLY_CLOUD_API_URL: %q would send the credentials without encryption, use https (plain http must be allowed explicitly and is for the sandbox)", c.APIURL)
+		return fmt.Errorf("BIZFLY_CLOUD_API_URL: %q would send the credentials without encryption, use https (plain http must be allowed explicitly and is for "+
+			"the sandbox)", c.APIURL)
 	}
 	return nil
 }

@@ -269,7 +269,8 @@ func (a *authenticator) confirmProject(replied string) error {
 	case replied == "" || !validID(replied):
 		return rejected("login: the token's reply names no project, so nothing that it answers could be trusted")
 	case a.config.ProjectID != "" && replied != a.config.ProjectID:
-		return rejected("login: the token belongs to project %s but BIZFLY_CLOUD_PROJECT_ID is %s, use a credential of that project or change the variable", replied, a.config.ProjectID)
+		return rejected("login: the token belongs to project %s but BIZFLY_CLOUD_PROJECT_ID is %s, use a credential of that project or change the variable", replied,
+			a.config.ProjectID)
 	case a.project != "" && replied != a.project:
 		return rejected("login: the credential's project changed from %s to %s, set BIZFLY_CLOUD_PROJECT_ID to the one that is meant", a.project, replied)
 	}

@@ -28,7 +28,8 @@ import (
 var _ = Describe("Defects of gobizfly, values and ids", func() {
 	Describe("2.22 one number in a metadata map breaks every list", func() {
 		It("should make strings of what metadata holds", func(ctx SpecContext) {
-			s := newStub(always(200, `[{"id":"a","metadata":{"n":1,"f":1.50,"big":12345678901234567890,"b":true,"z":null,"o":{"x":[1]},"s":"text"}},{"id":"b","metadata":[]},{"id":"c","metadata":null}]`))
+			s := newStub(always(200,
+				`[{"id":"a","metadata":{"n":1,"f":1.50,"big":12345678901234567890,"b":true,"z":null,"o":{"x":[1]},"s":"text"}},{"id":"b","metadata":[]},{"id":"c","metadata":null}]`))
 			servers, err := clientFor(s).ListServers(ctx)
 			Expect(err).ToNot(HaveOccurred())
 			Expect(servers).To(HaveLen(3))
@@ -38,7 +39,8 @@ var _ = Describe("Defects of gobizfly, values and ids", func() {
 			Expect(servers[1].Metadata).To(BeEmpty())
 		})
 		It("should do so for volumes and the servers in them", func(ctx SpecContext) {
-			s := newStub(always(200, `[{"id":"v","metadata":{"size":20},"volume_image_metadata":{"min_disk":10},"attachments":[{"server":{"id":"a","metadata":{"n":1}}}]}]`))
+			s := newStub(always(200,
+				`[{"id":"v","metadata":{"size":20},"volume_image_metadata":{"min_disk":10},"attachments":[{"server":{"id":"a","metadata":{"n":1}}}]}]`))
 			volumes, err := clientFor(s).ListVolumes(ctx)
 			Expect(err).ToNot(HaveOccurred())
 			Expect(volumes[0].Metadata).To(HaveKeyWithValue("size", "20"))
@@ -114,7 +116,8 @@ var _ = Describe("Defects of gobizfly, values and ids", func() {
 		},
 			Entry("204", 204, ""), Entry("empty 200", 200, ""), Entry("null", 200, "null"), Entry("no task", 200, `{"task_id":[]}`), Entry("no field", 200, `{}`),
 			Entry("a string where an array belongs", 200, `{"task_id":"t-1"}`), Entry("two tasks", 200, `{"task_id":["a","b"]}`),
-			Entry("an id that is none", 200, `{"task_id":["a/b"]}`), Entry("truncated", 200, `{"task_id":["a`), Entry("a page", 200, `<html>`), Entry("trailing", 200, `{"task_id":["a"]} x`),
+			Entry("an id that is none", 200, `{"task_id":["a/b"]}`), Entry("truncated", 200, `{"task_id":["a`), Entry("a page", 200, `<html>`),
+			Entry("trailing", 200, `{"task_id":["a"]} x`),
 		)
 	})
 })

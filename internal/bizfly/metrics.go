@@ -67,7 +67,8 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	m.outage, errs[5] = register(registerer, prometheus.NewGauge(prometheus.GaugeOpts(opts("outage",
 		"1 while the BizFly Cloud API does not answer or answers with server errors, else 0."))))
 	m.rateLimit, errs[6] = register(registerer, prometheus.NewGaugeVec(prometheus.GaugeOpts(opts("rate_limit",
-		"Requests per second that are admitted now, by class (delete, read, create): the configured rate, lowered when the cloud answers 429 and raised again slowly.")), []string{"class"}))
+		"Requests per second that are admitted now, by class (delete, read, create): the configured rate, lowered when the cloud answers 429 and raised again "+
+			"slowly.")), []string{"class"}))
 	if errs[4] == nil {
 		// A counter that first appears with its first count hides that count from every rate.
 		for _, outcome := range []string{"success", "refused", "failure"} {

@@ -348,7 +348,8 @@ var _ = Describe("Client and the sandbox", func() {
 		Expect(other.State().ForeignRequests).To(BeZero())
 	},
 		Entry("all forms, HN", cloud.RegionsMixed, "HN", "HN1"), Entry("all forms, HCM", cloud.RegionsMixed, "HCM", "HCM1"),
-		Entry("another form for each service, HN", cloud.RegionsScattered, "HN", "HN1"), Entry("another form for each service, HCM", cloud.RegionsScattered, "HCM", "HCM1"),
+		Entry("another form for each service, HN", cloud.RegionsScattered, "HN", "HN1"),
+		Entry("another form for each service, HCM", cloud.RegionsScattered, "HCM", "HCM1"),
 		Entry("HaNoi", cloud.RegionsLong, "HN", "HN1"), Entry("HN", cloud.RegionsShort, "HN", "HN1"), Entry("HCM", cloud.RegionsShort, "HCM", "HCM1"),
 	)
 

@@ -104,7 +104,8 @@ var _ = Describe("The audit log", func() {
 		Expect(lines()).To(ConsistOf(line(audit.MessageLaunchFailed, "", "", cloudprovider.ReasonNoOffering)))
 	})
 	It("should have one line of an order that cannot succeed, and an event of it", func() {
-		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusForbidden, Message: "You are not allowed to do this"})
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusForbidden,
+			Message: "You are not allowed to do this"})
 		Expect(refused(of("nix.2c_4g"))).To(HaveOccurred())
 		Expect(lines()).To(ConsistOf(line(audit.MessageLaunchFailed, "", "nix.2c_4g", cloudprovider.ReasonLaunchPermissionDenied)))
 		Expect(env.Recorder.Calls(events.ReasonLaunchRejected)).To(Equal(1))

@@ -219,7 +219,8 @@ var _ = Describe("GetInstanceTypes", func() {
 		Entry("an architecture", "where there is amd64", unit.Requirement(corev1.LabelArchStable, corev1.NodeSelectorOpIn, "arm64")),
 		Entry("a capacity type", "where there is on-demand", unit.Requirement(karpv1.CapacityTypeLabelKey, corev1.NodeSelectorOpIn, "spot")),
 		Entry("a combination", "no flavor satisfies all of them",
-			unit.Requirement(v1alpha1.LabelInstanceGPUCount, corev1.NodeSelectorOpExists), unit.Requirement(v1alpha1.LabelInstanceCategory, corev1.NodeSelectorOpIn, "basic")),
+			unit.Requirement(v1alpha1.LabelInstanceGPUCount, corev1.NodeSelectorOpExists),
+			unit.Requirement(v1alpha1.LabelInstanceCategory, corev1.NodeSelectorOpIn, "basic")),
 	)
 	It("should stay silent when what fits is merely sold out", func() {
 		nodeClass()
@@ -352,7 +353,8 @@ var _ = Describe("The rest of the interface", func() {
 		err := env.CloudProvider.Reboot(ctx, &karpv1.NodeClaim{Status: karpv1.NodeClaimStatus{ProviderID: "aws:///i-1"}}, "operation")
 		Expect(corecloudprovider.IsNodeClaimNotFoundError(err)).To(BeTrue())
 	})
-	DescribeTable("should have core repair a node", func(condition corev1.NodeConditionType, unhealthy corev1.ConditionStatus, action corecloudprovider.RepairAction) {
+	DescribeTable("should have core repair a node", func(condition corev1.NodeConditionType, unhealthy corev1.ConditionStatus,
+		action corecloudprovider.RepairAction) {
 		Expect(env.CloudProvider.RepairPolicies()).To(ContainElement(And(
 			HaveField("ConditionType", condition), HaveField("ConditionStatus", unhealthy), HaveField("Action", action),
 		)))
@@ -366,5 +368,6 @@ var _ = Describe("The rest of the interface", func() {
 
 // plain reports whether core repeats the reboot.
 func plain(err error) bool {
-	return !corecloudprovider.IsNodeRebootFailedError(err) && !corecloudprovider.IsNodeClaimNotFoundError(err) && !corecloudprovider.IsNodeRebootNotImplementedError(err)
+	return !corecloudprovider.IsNodeRebootFailedError(err) && !corecloudprovider.IsNodeClaimNotFoundError(err) &&
+		!corecloudprovider.IsNodeRebootNotImplementedError(err)
 }

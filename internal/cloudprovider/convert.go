@@ -150,9 +150,10 @@ type deliveredDisk struct {
 
 // Delivered returns how a new server was delivered, as text for AnnotationDelivered. The ports are those of the project.
 func Delivered(server *instance.Instance, ports []instance.Port) string {
-	text, err := json.Marshal(delivered{BillingPlan: server.BillingPlan, Networks: networksOf(ports)[server.ID], Disks: lo.SliceToMap(server.Volumes, func(v instance.Volume) (string, deliveredDisk) {
-		return v.ID, deliveredDisk{GiB: v.SizeGiB, Medium: v.Medium}
-	})})
+	text, err := json.Marshal(delivered{BillingPlan: server.BillingPlan, Networks: networksOf(ports)[server.ID],
+		Disks: lo.SliceToMap(server.Volumes, func(v instance.Volume) (string, deliveredDisk) {
+			return v.ID, deliveredDisk{GiB: v.SizeGiB, Medium: v.Medium}
+		})})
 	if err != nil {
 		return "" // strings and numbers always marshal
 	}

@@ -140,7 +140,8 @@ func (c *CloudProvider) ready(ctx context.Context, l *launch) (err error) {
 		return err
 	}
 	if reason, full := c.networkFull(nodeClass); full {
-		return c.unlaunchable(claim, reason, fmt.Errorf("a network of BizflyNodeClass %q has no address left and is not retried for a while. Free addresses, or select another network", nodeClass.Name))
+		return c.unlaunchable(claim, reason,
+			fmt.Errorf("a network of BizflyNodeClass %q has no address left and is not retried for a while. Free addresses, or select another network", nodeClass.Name))
 	}
 	if c.timeLeft(claim) <= 0 {
 		return c.notSent(claim, errors.New("less than the time that a server needs is left of core's launch timeout"))

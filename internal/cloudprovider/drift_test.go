@@ -132,7 +132,8 @@ var _ = Describe("Drift of a server", func() {
 			edit("servers/"+id, map[string]any{"root_disk": map[string]any{"size": 90}})
 		}, cloudprovider.DiskDrift),
 		Entry("the medium of its root disk", func(id string, claim *karpv1.NodeClaim) {
-			edit("servers/"+id, map[string]any{"root_disk": map[string]any{"volume_type": strings.Replace(serverOf(claim).VolumesAttached[0].VolumeType, "SSD", "HDD", 1)}})
+			edit("servers/"+id, map[string]any{"root_disk": map[string]any{"volume_type": strings.Replace(serverOf(claim).VolumesAttached[0].VolumeType, "SSD", "HDD",
+				1)}})
 		}, cloudprovider.DiskDrift),
 		Entry("the size of a data disk", func(_ string, claim *karpv1.NodeClaim) {
 			edit("volumes/"+dataDisk(claim, 1), map[string]any{"size": 200})

@@ -130,4 +130,5 @@ func insufficientCapacity(format string, args ...any) error {
 // launchFailuresTotal counts launches that failed.
 var launchFailuresTotal = metrics.Counter("launch_failures_total",
 	"Launches that BizFly Cloud rejected, failed to build or left without an answer, whose node did not register, or that were not sent, by reason.",
-	metrics.Enum("reason", append(lo.Values(reasons), ReasonLaunchFailed, ReasonLaunchOutcomeUnknown, ReasonNotRegistered, ReasonNodeClassNotReady, ReasonLaunchNotSent)...))
+	metrics.Enum("reason", append(lo.Values(reasons), ReasonLaunchFailed, ReasonLaunchOutcomeUnknown, ReasonNotRegistered, ReasonNodeClassNotReady,
+		ReasonLaunchNotSent)...))

@@ -55,7 +55,8 @@ var _ = Describe("What core does with an error of the cloud", func() {
 				env.WithoutIDWait()
 			}
 			env.Sandbox.AddFaults(1, fault)
-			controller := lifecycle.NewController(env.Clock, env.Client, env.CloudProvider, env.Recorder, state.NewCluster(env.Clock, env.Client, env.CloudProvider), nodepoolhealth.NewState(), nil)
+			controller := lifecycle.NewController(env.Clock, env.Client, env.CloudProvider, env.Recorder, state.NewCluster(env.Clock, env.Client, env.CloudProvider),
+				nodepoolhealth.NewState(), nil)
 			claim := nodeClaim(nil)
 			_, err := controller.Reconcile(ctx, claim)
 			live := &karpv1.NodeClaim{}
@@ -78,14 +79,16 @@ var _ = Describe("What core does with an error of the cloud", func() {
 		Entry("authentication", cloud.Fault{Effect: cloud.EffectStatus, Status: http.StatusUnauthorized}, given, ""),
 		Entry("permission", cloud.Fault{Effect: cloud.EffectStatus, Status: http.StatusForbidden, Message: "You are not allowed to do this"}, given, ""),
 		Entry("an invalid order", cloud.Fault{Effect: cloud.EffectStatus, Status: http.StatusBadRequest, Message: "Image is not valid"}, given, ""),
-		Entry("something that does not exist", cloud.Fault{Effect: cloud.EffectStatus, Status: http.StatusNotFound, Message: "Network x could not be found"}, given, ""),
+		Entry("something that does not exist", cloud.Fault{Effect: cloud.EffectStatus, Status: http.StatusNotFound, Message: "Network x could not be found"}, given,
+			""),
 		Entry("a conflict", cloud.Fault{Effect: cloud.EffectStatus, Status: http.StatusConflict, Message: "Port p is still in use"}, given, ""),
 		Entry("throttling", cloud.Fault{Effect: cloud.EffectThrottle}, kept, cloudprovider.ReasonLaunchFailed),
 		Entry("an answer that was lost before the order", cloud.Fault{Effect: cloud.EffectReset}, kept, cloudprovider.ReasonAwaitingServerID),
 	)
 	It("should be to launch once the cloud has recovered, for each claim that was kept", func() {
 		nodeClass()
-		controller := lifecycle.NewController(env.Clock, env.Client, env.CloudProvider, env.Recorder, state.NewCluster(env.Clock, env.Client, env.CloudProvider), nodepoolhealth.NewState(), nil)
+		controller := lifecycle.NewController(env.Clock, env.Client, env.CloudProvider, env.Recorder, state.NewCluster(env.Clock, env.Client, env.CloudProvider),
+			nodepoolhealth.NewState(), nil)
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectThrottle})
 		claim := nodeClaim(nil)
 		_, err := controller.Reconcile(ctx, claim)
@@ -106,7 +109,8 @@ var _ = Describe("What a refusal takes out of sale", func() {
 		return unavailable
 	}
 	refuse := func(message string) {
-		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusConflict, Message: message, Count: 1})
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusConflict, Message: message,
+			Count: 1})
 	}
 	of := func(flavors ...string) *karpv1.NodeClaim {
 		GinkgoHelper()
@@ -169,7 +173,8 @@ var _ = Describe("What a refusal takes out of sale", func() {
 		}
 		// Three launches are on their way when the network turns out to be full.
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectDelay, Delay: 500 * time.Millisecond, Count: 3},
-			cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusConflict, Message: "No more IP addresses available on network."})
+			cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusConflict,
+				Message: "No more IP addresses available on network."})
 		var launches sync.WaitGroup
 		for range 3 {
 			claim := of("nix.2c_4g")

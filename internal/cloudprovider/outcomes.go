@@ -331,7 +331,8 @@ func (o *Outcomes) LaunchSucceeded(ctx context.Context, claim *karpv1.NodeClaim,
 	if err != nil {
 		return
 	}
-	o.Capacity.RecordSuccess(capacity.Offering{Flavor: intent.Flavor, Zone: intent.Zone, BillingPlan: intent.BillingPlan, NodeClass: capacity.NodeClassKey(nodeClass)})
+	o.Capacity.RecordSuccess(capacity.Offering{Flavor: intent.Flavor, Zone: intent.Zone, BillingPlan: intent.BillingPlan,
+		NodeClass: capacity.NodeClassKey(nodeClass)})
 	o.pauses.succeeded(nodeClass, claim.UID)
 }
 

@@ -93,7 +93,8 @@ var _ = Describe("Provisioning", func() {
 		expectations.ExpectApplied(ctx, env.Client, unit.NodePool())
 		one := corev1.ResourceList{v1alpha1.ResourceNVIDIAGPU: resource.MustParse("1")}
 		gpu := coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: corev1.ResourceRequirements{Requests: one, Limits: one}})
-		plain := coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("1", "1Gi"), NodeSelector: map[string]string{v1alpha1.LabelInstanceCategory: "basic"}})
+		plain := coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("1", "1Gi"),
+			NodeSelector: map[string]string{v1alpha1.LabelInstanceCategory: "basic"}})
 		provisioned(gpu, plain)
 		Expect(expectations.ExpectScheduled(ctx, env.Client, gpu).Labels).To(HaveKeyWithValue(v1alpha1.LabelInstanceGPUCount, "1"))
 		Expect(expectations.ExpectScheduled(ctx, env.Client, plain).Labels).ToNot(HaveKey(v1alpha1.LabelInstanceGPUCount))
@@ -112,7 +113,8 @@ var _ = Describe("Provisioning", func() {
 		pod := coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("1", "1Gi")})
 		provisioned(pod)
 		Expect(expectations.ExpectScheduled(ctx, env.Client, pod).Labels).To(HaveKeyWithValue(corev1.LabelInstanceTypeStable, "nix.4c_8g"))
-		Expect(expectations.ExpectNodeClaims(ctx, env.Client)).To(ConsistOf(HaveField("Labels", HaveKeyWithValue(karpv1.CapacityTypeLabelKey, karpv1.CapacityTypeOnDemand))))
+		Expect(expectations.ExpectNodeClaims(ctx, env.Client)).
+			To(ConsistOf(HaveField("Labels", HaveKeyWithValue(karpv1.CapacityTypeLabelKey, karpv1.CapacityTypeOnDemand))))
 	})
 	It("should put the price at launch on the NodeClaim and its node, which neither scheduling nor drift takes for a requirement", func() {
 		pool := unit.NodePool(unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "nix.4c_8g"))

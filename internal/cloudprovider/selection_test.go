@@ -160,20 +160,22 @@ var _ = Describe("Create", func() {
 			Expect(env.Recorder.Calls(events.ReasonCapacityTypeUnsupported)).To(Equal(1))
 			Expect(orders()).To(BeZero())
 		})
-		DescribeTable("should take spot in a replacement by core as what the NodePool asks for:", func(served bool, ofPool ...karpv1.NodeSelectorRequirementWithMinValues) {
-			nodeClass()
-			pool := unit.NodePool(ofPool...)
-			Expect(env.Client.Create(ctx, pool)).To(Succeed())
-			claim := nodeClaim(pool, unit.Requirement(karpv1.CapacityTypeLabelKey, corev1.NodeSelectorOpIn, karpv1.CapacityTypeSpot))
-			if !served {
-				Expect(reasonOf(refused(claim))).To(Equal(cloudprovider.ReasonCapacityTypeUnsupported))
-				return
-			}
-			Expect(launched(claim).Labels).To(HaveKeyWithValue(karpv1.CapacityTypeLabelKey, karpv1.CapacityTypeOnDemand))
-		},
+		DescribeTable("should take spot in a replacement by core as what the NodePool asks for:",
+			func(served bool, ofPool ...karpv1.NodeSelectorRequirementWithMinValues) {
+				nodeClass()
+				pool := unit.NodePool(ofPool...)
+				Expect(env.Client.Create(ctx, pool)).To(Succeed())
+				claim := nodeClaim(pool, unit.Requirement(karpv1.CapacityTypeLabelKey, corev1.NodeSelectorOpIn, karpv1.CapacityTypeSpot))
+				if !served {
+					Expect(reasonOf(refused(claim))).To(Equal(cloudprovider.ReasonCapacityTypeUnsupported))
+					return
+				}
+				Expect(launched(claim).Labels).To(HaveKeyWithValue(karpv1.CapacityTypeLabelKey, karpv1.CapacityTypeOnDemand))
+			},
 			Entry("anything", true),
 			Entry("anything but reserved", true, unit.Requirement(karpv1.CapacityTypeLabelKey, corev1.NodeSelectorOpNotIn, karpv1.CapacityTypeReserved)),
-			Entry("spot or on-demand", true, unit.Requirement(karpv1.CapacityTypeLabelKey, corev1.NodeSelectorOpIn, karpv1.CapacityTypeSpot, karpv1.CapacityTypeOnDemand)),
+			Entry("spot or on-demand", true, unit.Requirement(karpv1.CapacityTypeLabelKey, corev1.NodeSelectorOpIn, karpv1.CapacityTypeSpot,
+				karpv1.CapacityTypeOnDemand)),
 			Entry("spot", false, unit.Requirement(karpv1.CapacityTypeLabelKey, corev1.NodeSelectorOpIn, karpv1.CapacityTypeSpot)),
 			Entry("no on-demand", false, unit.Requirement(karpv1.CapacityTypeLabelKey, corev1.NodeSelectorOpNotIn, karpv1.CapacityTypeOnDemand)),
 		)
@@ -190,7 +192,8 @@ func (d dearer) ApplyAll(_ string, all []*corecloudprovider.InstanceType) ([]*co
 		}
 		made := &corecloudprovider.InstanceType{Name: it.Name, Requirements: it.Requirements, Capacity: it.Capacity, Overhead: it.Overhead}
 		for _, offering := range it.Offerings {
-			made.Offerings = append(made.Offerings, &corecloudprovider.Offering{Requirements: offering.Requirements, Available: offering.Available, Price: 100 * offering.Price})
+			made.Offerings = append(made.Offerings, &corecloudprovider.Offering{Requirements: offering.Requirements, Available: offering.Available,
+				Price: 100 * offering.Price})
 		}
 		return made
 	}), nil

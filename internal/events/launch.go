@@ -141,14 +141,16 @@ func AccountLimitReached(claim *karpv1.NodeClaim, reason string, pause time.Dura
 // QuotaTooSmall reports that the quota of vCPUs or memory does not allow a server of this size.
 func QuotaTooSmall(claim *karpv1.NodeClaim, cpu, memoryMiB int, pause time.Duration, cause error) karpevents.Event {
 	return every(pause, warning(claim, fmt.Sprintf("%d-%d", cpu, memoryMiB), ReasonQuotaTooSmall,
-		"Quota exceeded by a server of %d vCPUs and %d MiB: that size and bigger ones are unavailable for %s. Raise the quota of vCPUs or memory. BizFly Cloud answered: %s",
+		"Quota exceeded by a server of %d vCPUs and %d MiB: that size and bigger ones are unavailable for %s. Raise the quota of vCPUs or memory. BizFly Cloud "+
+			"answered: %s",
 		cpu, memoryMiB, pause, cause))
 }
 
 // PackageLimitReached reports that the package of the BKE cluster allows no more nodes.
 func PackageLimitReached(claim *karpv1.NodeClaim, nodes, limit int, pause time.Duration) karpevents.Event {
 	return every(pause, warning(claim, "package", ReasonPackageLimit,
-		"The cluster has %d nodes and the package of the BKE cluster allows %d: launches pause for %s. Choose a bigger package, or set ENFORCE_CLUSTER_MAX_NODES=false",
+		"The cluster has %d nodes and the package of the BKE cluster allows %d: launches pause for %s. Choose a bigger package, or set "+
+			"ENFORCE_CLUSTER_MAX_NODES=false",
 		nodes, limit, pause))
 }
 
@@ -168,7 +170,8 @@ func OfferingUnavailable(claim *karpv1.NodeClaim, flavor, zone, reason string, c
 // LaunchRejected reports that BizFly Cloud rejected a create request for another reason than capacity.
 func LaunchRejected(claim *karpv1.NodeClaim, flavor, zone, reason string, cause error) karpevents.Event {
 	return warning(claim, fmt.Sprintf("%s-%s-%s", claim.UID, flavor, zone), ReasonLaunchRejected,
-		"BizFly Cloud rejected the create request for %s in %s (%s). The offering is unavailable to this NodeClass for a few minutes; another offering or NodeClaim is tried. BizFly Cloud answered: %s",
+		"BizFly Cloud rejected the create request for %s in %s (%s). The offering is unavailable to this NodeClass for a few minutes; another offering or "+
+			"NodeClaim is tried. BizFly Cloud answered: %s",
 		flavor, zone, reason, cause)
 }
 
@@ -181,7 +184,8 @@ func LaunchNotSent(claim *karpv1.NodeClaim, cause error) karpevents.Event {
 // NodeNotRegistered reports that a server was created and its node did not join the cluster in time.
 func NodeNotRegistered(claim *karpv1.NodeClaim, server, flavor, zone string) karpevents.Event {
 	return warning(claim, string(claim.UID), ReasonNodeNotRegistered,
-		"Server %s (%s in %s) was created, but its node did not register within 15 minutes. It is deleted, and the offering is unavailable to this NodeClass for an hour. Check bootstrap, network and firewalls",
+		"Server %s (%s in %s) was created, but its node did not register within 15 minutes. It is deleted, and the offering is unavailable to this NodeClass for "+
+			"an hour. Check bootstrap, network and firewalls",
 		server, flavor, zone)
 }
 
@@ -201,19 +205,22 @@ func LaunchFailed(claim *karpv1.NodeClaim, server, flavor, zone string, cause er
 // LaunchOutcomeUnknown reports that a NodeClaim ends because the outcome of its create request is not known.
 func LaunchOutcomeUnknown(claim *karpv1.NodeClaim, cause error) karpevents.Event {
 	return warning(claim, string(claim.UID), ReasonLaunchOutcomeUnknown,
-		"The outcome of the create request is unknown. The NodeClaim is replaced and its offering is unavailable for a few minutes; a server that appears late is garbage collected: %s", cause)
+		"The outcome of the create request is unknown. The NodeClaim is replaced and its offering is unavailable for a few minutes; a server that appears late is "+
+			"garbage collected: %s", cause)
 }
 
 // LaunchSlow reports that a server takes unusually long to be built.
 func LaunchSlow(claim *karpv1.NodeClaim, server, status string, since time.Duration) karpevents.Event {
 	return every(seldom, warning(claim, string(claim.UID), ReasonLaunchSlow,
-		"Server %s is still %s after %s; Karpenter replaces the NodeClaim when its node has not registered after 15 minutes", server, status, since.Round(time.Second)))
+		"Server %s is still %s after %s; Karpenter replaces the NodeClaim when its node has not registered after 15 minutes", server, status,
+		since.Round(time.Second)))
 }
 
 // LaunchesKeepFailing reports that launches with a NodeClass pause, because they failed with different offerings.
 func LaunchesKeepFailing(nodeClass *v1alpha1.BizflyNodeClass, offerings int, pause time.Duration, cause error) karpevents.Event {
 	return every(pause, warning(nodeClass, string(nodeClass.UID), ReasonLaunchesKeepFailing,
-		"Launches failed with at least %d offerings for reasons other than capacity: launches with this NodeClass pause for %s, then one at a time is tried. Check image, networks, firewalls and permissions. The last failure: %s",
+		"Launches failed with at least %d offerings for reasons other than capacity: launches with this NodeClass pause for %s, then one at a time is tried. "+
+			"Check image, networks, firewalls and permissions. The last failure: %s",
 		offerings, pause, cause))
 }
 

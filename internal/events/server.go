@@ -113,7 +113,8 @@ func WouldGarbageCollect(name, id, claim string) karpevents.Event {
 // GarbageCollectionSuspended reports that so many servers have no NodeClaim that lost NodeClaims are more likely.
 func GarbageCollectionSuspended(orphans, servers int, names []string) karpevents.Event {
 	return every(seldom, warning(cluster(), "all", ReasonGarbageCollectionSuspended,
-		"%d of %d servers of this cluster have no NodeClaim. That many at once may be lost NodeClaims rather than lost servers, so none is deleted. Restore the NodeClaims, or delete the servers manually: %s",
+		"%d of %d servers of this cluster have no NodeClaim. That many at once may be lost NodeClaims rather than lost servers, so none is deleted. Restore the "+
+			"NodeClaims, or delete the servers manually: %s",
 		orphans, servers, some(names)))
 }
 

@@ -55,7 +55,8 @@ var _ = Describe("The console format", func() {
 	It("should show what core's logger writes, field by field and in their order", func(ctx SpecContext) {
 		logger(ctx, "info").Named("catalog").Error("refreshing failed", zap.Error(errors.New("no answer")),
 			zap.Duration("after", 3*time.Second), zap.Strings("parts", []string{"flavors", "zones"}))
-		Expect(written()).To(MatchRegexp(`(?m)^\d{4}-\d\d-\d\dT\S+\tERROR\tcontroller\.catalog\trefreshing failed\t\{.*"error": "no answer", "after": "3s", "parts": \["flavors","zones"\]\}\n`))
+		Expect(written()).
+			To(MatchRegexp(`(?m)^\d{4}-\d\d-\d\dT\S+\tERROR\tcontroller\.catalog\trefreshing failed\t\{.*"error": "no answer", "after": "3s", "parts": \["flavors","zones"\]\}\n`))
 	})
 	It("should leave the level to core", func(ctx SpecContext) {
 		logger(ctx, "error").Info("quiet")
@@ -65,7 +66,8 @@ var _ = Describe("The console format", func() {
 	It("should lose no line that is not core's", func() {
 		sink, closeAll, err := zap.Open(logging.ConsolePaths(path))
 		Expect(err).NotTo(HaveOccurred())
-		for _, line := range []string{"plain text\n", `["no object"]` + "\n", `{"level":"LOUD","message":"unknown level"}` + "\n", `{"message":1}` + "\n", `{"message":"cut`} {
+		for _, line := range []string{"plain text\n", `["no object"]` + "\n", `{"level":"LOUD","message":"unknown level"}` + "\n", `{"message":1}` + "\n",
+			`{"message":"cut`} {
 			Expect(sink.Write([]byte(line))).To(Equal(len(line)))
 		}
 		closeAll()

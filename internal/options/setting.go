@@ -228,7 +228,8 @@ func checkUserDataSecrets(o *Options) error {
 			errs = multierr.Append(errs, fmt.Errorf("%q is not the name of a Secret: %s", name, strings.Join(problems, "; ")))
 		}
 		if name == o.CredentialsSecretName {
-			errs = multierr.Append(errs, fmt.Errorf("%q is the Secret with the credentials of the cloud, which servers must not get: keep templates in one of their own", name))
+			errs = multierr.Append(errs,
+				fmt.Errorf("%q is the Secret with the credentials of the cloud, which servers must not get: keep templates in one of their own", name))
 		}
 	}
 	return errs

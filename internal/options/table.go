@@ -127,13 +127,16 @@ var table = []*Setting{
 		"The time between two reads of the servers that are being launched; one read serves all launches.",
 		func(o *Options) *time.Duration { return &o.ServerPollInterval }),
 	duration("", "", "serverListMaxAge", "5s", 100*time.Millisecond, time.Minute,
-		"How old the lists of servers, volumes and network interfaces may be that launches, deletions, core and garbage collection share: as often as core asks whether a server is gone, which is always read by its id too.",
+		"How old the lists of servers, volumes and network interfaces may be that launches, deletions, core and garbage collection share: as often as core asks "+
+			"whether a server is gone, which is always read by its id too.",
 		func(o *Options) *time.Duration { return &o.ServerListMaxAge }),
 	duration("", "", "lookupCacheTTL", "1m", time.Second, time.Hour,
-		"How long lists of images, VPC networks, firewalls and SSH keys are cached: short, because a new one is expected to be found, and long enough for a hundred NodeClasses. An object that a list lacks is looked for in a new list in any case.",
+		"How long lists of images, VPC networks, firewalls and SSH keys are cached: short, because a new one is expected to be found, and long enough for a "+
+			"hundred NodeClasses. An object that a list lacks is looked for in a new list in any case.",
 		func(o *Options) *time.Duration { return &o.LookupCacheTTL }),
 	duration("unavailable-offering-ttl", "UNAVAILABLE_OFFERING_TTL", "unavailableOfferingTTL", "3m", time.Second, 24*time.Hour,
-		"How long an offering without capacity is not tried again: long enough that launches do not circle, short enough that new capacity is used soon. What is marked already keeps its time.",
+		"How long an offering without capacity is not tried again: long enough that launches do not circle, short enough that new capacity is used soon. What is "+
+			"marked already keeps its time.",
 		func(o *Options) *time.Duration { return &o.UnavailableOfferingTTL }),
 	duration("", "", "accountPause", "1m", time.Second, time.Hour,
 		"How long all launches pause after the cloud rejected one for the whole account: quota or balance.",
@@ -147,25 +150,29 @@ var table = []*Setting{
 	{
 		Flag: "vm-memory-overhead-percent", Variable: "VM_MEMORY_OVERHEAD_PERCENT", Key: "vmMemoryOverheadPercent",
 		Unit: "fraction", Bounds: "0 to less than 0.5", Default: "0.075",
-		Doc:   "The fraction of a flavor's memory that its node does not see, until nodes have reported it; 0.02 to 0.07 were measured. More than 0.075 is subtracted whatever they report. It counts for nodes that are launched from then on.",
+		Doc: "The fraction of a flavor's memory that its node does not see, until nodes have reported it; 0.02 to 0.07 were measured. More than 0.075 is " +
+			"subtracted whatever they report. It counts for nodes that are launched from then on.",
 		field: func(o *Options) any { return &o.MemoryOverheadPercent }, check: checkOverhead,
 	},
 	{
 		Key: "prices", Unit: "YAML, VND per hour", Bounds: "the part of the price table to change; every rate above 0",
-		Doc:   "The price table, in the form of [table.yaml](../../internal/providers/pricing/table.yaml); [prices](../concepts/pricing.md) explains each number and how to correct it from an invoice. All other numbers stay those of the built-in table.",
+		Doc: "The price table, in the form of [table.yaml](../../internal/providers/pricing/table.yaml); [prices](../concepts/pricing.md) explains each number " +
+			"and how to correct it from an invoice. All other numbers stay those of the built-in table.",
 		field: func(o *Options) any { return &o.Prices }, document: parsePrices,
 	},
 	{
 		Key: "flavorOverrides", Unit: "YAML, by flavor",
-		Bounds: fmt.Sprintf("`hidden`: true or false; `category`, `generation`, `cpuVendor`: a label value; `gpuName`: at most 63 characters; `gpuCount`: 0 to %d", maxGPUs),
-		Doc:    "What the cloud does not report of a flavor, or reports wrongly. A hidden flavor is not launched any more; nodes that run on it stay.",
-		field:  func(o *Options) any { return &o.FlavorOverrides }, document: parseOverrides,
+		Bounds: fmt.Sprintf("`hidden`: true or false; `category`, `generation`, `cpuVendor`: a label value; `gpuName`: at most 63 characters; `gpuCount`: 0 to %d",
+			maxGPUs),
+		Doc:   "What the cloud does not report of a flavor, or reports wrongly. A hidden flavor is not launched any more; nodes that run on it stay.",
+		field: func(o *Options) any { return &o.FlavorOverrides }, document: parseOverrides,
 	},
 	{
 		Key: "errorPatterns", Unit: "YAML, a list",
 		Bounds: fmt.Sprintf("at most %d; `pattern`: a regular expression (RE2); `class`: see below", maxPatterns),
-		Doc:    "How messages of the cloud are classified. They are tried in this order before the built-in patterns, without regard to case and to Vietnamese diacritics, where the HTTP status alone does not decide.",
-		field:  func(o *Options) any { return &o.ErrorPatterns }, document: parsePatterns,
+		Doc: "How messages of the cloud are classified. They are tried in this order before the built-in patterns, without regard to case and to Vietnamese " +
+			"diacritics, where the HTTP status alone does not decide.",
+		field: func(o *Options) any { return &o.ErrorPatterns }, document: parsePatterns,
 	},
 }
 

@@ -53,7 +53,8 @@ var _ = Describe("Apply", func() {
 		{"accountPause", func(v *options.Options) time.Duration { return v.AccountPause }, time.Minute, time.Second, time.Hour},
 		{"serverIDWait", func(v *options.Options) time.Duration { return v.ServerIDWait }, 30 * time.Second, time.Second, 30 * time.Second},
 		{"visibilityWindow", func(v *options.Options) time.Duration { return v.VisibilityWindow }, 2 * time.Minute, 5 * time.Second, time.Hour},
-		{"garbageCollectionGrace", func(v *options.Options) time.Duration { return v.GarbageCollectionGrace }, 5 * time.Minute, 3*time.Minute + time.Nanosecond, 24 * time.Hour},
+		{"garbageCollectionGrace", func(v *options.Options) time.Duration { return v.GarbageCollectionGrace }, 5 * time.Minute, 3*time.Minute + time.Nanosecond,
+			24 * time.Hour},
 	} {
 		Context(row.key, func() {
 			It("should have its default", func() { Expect(row.get(options.Defaults())).To(Equal(row.def)) })
@@ -96,7 +97,8 @@ var _ = Describe("Apply", func() {
 			Expect(values.MemoryOverheadPercent).To(Equal(0.075))
 			Expect(err).To(MatchError(ContainSubstring("0 to less than 0.5")))
 		},
-		Entry("below", "-0.1"), Entry("at the bound", "0.5"), Entry("in percent", "7.5"), Entry("with a unit", "7%"), Entry("that is no number", "NaN"), Entry("of no bound", "Inf"), Entry("that is empty", ""),
+		Entry("below", "-0.1"), Entry("at the bound", "0.5"), Entry("in percent", "7.5"), Entry("with a unit", "7%"), Entry("that is no number", "NaN"),
+		Entry("of no bound", "Inf"), Entry("that is empty", ""),
 	)
 
 	It("should take a part of a price table", func() {

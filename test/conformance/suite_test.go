@@ -88,7 +88,8 @@ var _ = Describe("The page", func() {
 		page := filepath.Join(GinkgoT().TempDir(), "conformance.md")
 		Expect(os.WriteFile(page, []byte("# Title\n\n"+tableBegin+"old\n"+tableEnd+"\nThe end.\n"), 0o600)).To(Succeed())
 		r := &runner{parallel: 6}
-		results := []result{{spec: drift, outcome: passed, took: 83 * time.Second}, {spec: spec{suite: "regression", containers: []string{"Chaos"}, leaf: "x", skip: spot}, outcome: skipped}}
+		results := []result{{spec: drift, outcome: passed, took: 83 * time.Second},
+			{spec: spec{suite: "regression", containers: []string{"Chaos"}, leaf: "x", skip: spot}, outcome: skipped}}
 		for range 2 {
 			Expect(r.writePage(page, results, "1 passed, 0 failed, 1 skipped", 43*time.Minute)).To(Succeed())
 		}

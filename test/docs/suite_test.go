@@ -228,7 +228,8 @@ func newSession(ctx context.Context, fixture string) *session {
 		cloud["BIZFLY_CLOUD_API_URL"], cloud["BKE_JOIN_ENDPOINT"], cloud["BKE_LOG_ENDPOINT"])
 	Expect(os.WriteFile(filepath.Join(s.dir, "sandbox.yaml"), []byte(values), 0o600)).To(Succeed())
 	helm := lo.CoalesceOrEmpty(os.Getenv("HELM"), filepath.Join(env.Root(), ".cache/tools/helm"))
-	wrapper := fmt.Sprintf("#!/bin/bash\ncase \"$*\" in\n*charts/karpenter-provider-bizflycloud\\ *) exec %s \"$@\" -f %s/sandbox.yaml;;\n*) exec %s \"$@\";;\nesac\n",
+	wrapper := fmt.Sprintf("#!/bin/bash\ncase \"$*\" in\n*charts/karpenter-provider-bizflycloud\\ *) exec %s \"$@\" -f %s/sandbox.yaml;;\n*) exec %s "+
+		"\"$@\";;\nesac\n",
 		helm, s.dir, helm)
 	Expect(os.WriteFile(filepath.Join(s.dir, "helm"), []byte(wrapper), 0o700)).To(Succeed()) //nolint:gosec // it is run
 	if isNew {

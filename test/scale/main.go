@@ -69,7 +69,8 @@ func parse(args []string) (*flags, error) {
 	}
 	list(&f.nodes, "nodes", "10,100,500", "the sizes to measure")
 	list(&f.providers, "providers", strings.Join(providerNames(), ","), "what to measure")
-	list(&f.scenarios, "scenarios", strings.Join([]string{scenarioUp, scenarioPacked, scenarioDrift, scenarioConsolidation, scenarioRestart}, ","), "the scenarios to measure")
+	list(&f.scenarios, "scenarios", strings.Join([]string{scenarioUp, scenarioPacked, scenarioDrift, scenarioConsolidation, scenarioRestart}, ","),
+		"the scenarios to measure")
 	set.IntVar(&f.rounds, "rounds", 3, "how often each is measured; the median counts")
 	set.IntVar(&f.driftNodes, "drift-nodes", 100, "how many nodes drift, at most the largest of --nodes")
 	set.IntVar(&f.consolidateNodes, "consolidation-nodes", 200, "how many nodes are consolidated, at most the largest of --nodes")

@@ -133,7 +133,8 @@ func (m *meter) process(ctx context.Context, s *snapshot) error {
 	if err != nil {
 		return err
 	}
-	s.cpu, s.rss, s.heap = value(own["process_cpu_seconds_total"]), value(own["process_resident_memory_bytes"])/(1<<20), value(own["go_memstats_heap_inuse_bytes"])/(1<<20)
+	s.cpu, s.rss, s.heap = value(own["process_cpu_seconds_total"]), value(own["process_resident_memory_bytes"])/(1<<20),
+		value(own["go_memstats_heap_inuse_bytes"])/(1<<20)
 	return nil
 }
 

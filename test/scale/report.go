@@ -142,7 +142,8 @@ func page(results []Result) string {
 		fmt.Fprintf(b, "\n![%s](../images/%s.svg)\n", strings.ReplaceAll(name, "-", " "), name)
 	}
 	b.WriteString("\n## Ratios\n\nAgainst `kwok` in the same measurement; **bold** is above the target (wall time 1.10, CPU 1.25, memory 1.20).\n\n")
-	fmt.Fprintf(b, "| | provider | %s |\n|---|---|%s\n", strings.Join(lo.Map(quantities, func(q quantity, _ int) string { return q.title }), " | "), strings.Repeat("---|", len(quantities)))
+	fmt.Fprintf(b, "| | provider | %s |\n|---|---|%s\n", strings.Join(lo.Map(quantities, func(q quantity, _ int) string { return q.title }), " | "),
+		strings.Repeat("---|", len(quantities)))
 	for _, group := range order {
 		byProvider := lo.GroupBy(groups[group], func(r Result) string { return r.Provider })
 		for _, provider := range providerNames() {
@@ -156,7 +157,8 @@ func page(results []Result) string {
 	for _, group := range order {
 		for _, r := range groups[group] {
 			if r.Round == 1 && len(r.Calls) > 0 {
-				fmt.Fprintf(b, "| %s | `%s` | %.2f | %.1f | %d | %s |\n", group, r.Provider, r.CallsPerNode(), r.CallsPerNode()*float64(r.Nodes)/r.Seconds*60, r.Peak, top(r.Calls, 6))
+				fmt.Fprintf(b, "| %s | `%s` | %.2f | %.1f | %d | %s |\n", group, r.Provider, r.CallsPerNode(), r.CallsPerNode()*float64(r.Nodes)/r.Seconds*60, r.Peak,
+					top(r.Calls, 6))
 			}
 		}
 	}
@@ -175,7 +177,8 @@ func page(results []Result) string {
 // targets compares what is counted with what is aimed at: one pod per node, medians of the rounds.
 func targets(results []Result) string {
 	b := &strings.Builder{}
-	b.WriteString("\n## Targets\n\n| nodes | provider | calls per node, up and down (3.3) | calls a minute at rest (3) | writes to the API server per node above those of `kwok` (2) | " +
+	b.WriteString("\n## Targets\n\n| nodes | provider | calls per node, up and down (3.3) | calls a minute at rest (3) | writes to the API server per node " +
+		"above those of `kwok` (2) | " +
 		"seconds above the cloud without latency (60) |\n|---|---|---|---|---|---|\n")
 	sizes := lo.Uniq(lo.FilterMap(results, func(r Result, _ int) (int, bool) { return r.Nodes, r.Scenario == scenarioUp }))
 	for _, nodes := range sizes {

@@ -305,7 +305,8 @@ func (r *run) replicas(ctx context.Context, pods int) error {
 // bound reports whether there are so many pods and none is without a node. It reads no more than one pod.
 func (r *run) bound(ctx context.Context, pods int) (bool, error) {
 	deployment := &appsv1.Deployment{}
-	if err := r.kube.Get(ctx, types.NamespacedName{Namespace: corev1.NamespaceDefault, Name: name}, deployment); err != nil || int(deployment.Status.Replicas) != pods {
+	if err := r.kube.Get(ctx, types.NamespacedName{Namespace: corev1.NamespaceDefault, Name: name}, deployment); err != nil ||
+		int(deployment.Status.Replicas) != pods {
 		return false, err
 	}
 	unbound := &metav1.PartialObjectMetadataList{}

@@ -79,8 +79,10 @@ type Controller struct {
 
 // NewController returns the controller; it writes once elected is closed, and creates the ProviderConfig where there is none if
 // create says so. It reports the traces of a foreign provider once.
-func NewController(clk clock.Clock, kubeClient client.Client, recorder events.Recorder, configProvider config.Provider, tuningProvider tuning.Provider, catalogProvider catalog.Provider, create bool, elected <-chan struct{}, foreign ...string) *Controller {
-	return &Controller{create: create, foreign: foreign, clock: clk, kubeClient: kubeClient, recorder: recorder, config: configProvider, tuning: tuningProvider, catalog: catalogProvider, elected: elected}
+func NewController(clk clock.Clock, kubeClient client.Client, recorder events.Recorder, configProvider config.Provider, tuningProvider tuning.Provider,
+	catalogProvider catalog.Provider, create bool, elected <-chan struct{}, foreign ...string) *Controller {
+	return &Controller{create: create, foreign: foreign, clock: clk, kubeClient: kubeClient, recorder: recorder, config: configProvider, tuning: tuningProvider,
+		catalog: catalogProvider, elected: elected}
 }
 
 // Name is the controller's name.
@@ -171,7 +173,8 @@ func (c *Controller) conditions(object *v1alpha1.ProviderConfig, result *config.
 	}
 	switch {
 	case result.CredentialsErr != nil:
-		reject(v1alpha1.ConditionTypeCredentialsReady, lo.Ternary(config.IsSecretForbidden(result.CredentialsErr), ReasonSecretForbidden, ReasonCredentialsInvalid), result.CredentialsErr)
+		reject(v1alpha1.ConditionTypeCredentialsReady, lo.Ternary(config.IsSecretForbidden(result.CredentialsErr), ReasonSecretForbidden, ReasonCredentialsInvalid),
+			result.CredentialsErr)
 	case result.Scope != nil:
 		conditions.SetTrue(v1alpha1.ConditionTypeCredentialsReady)
 	default:

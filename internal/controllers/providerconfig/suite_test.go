@@ -317,7 +317,8 @@ var _ = Describe("ProviderConfig", func() {
 			apply(v1alpha1.ProviderConfigSpec{SecretRef: &v1alpha1.SecretReference{Name: "someone-elses"}})
 			process.look()
 			Expect(condition(v1alpha1.ConditionTypeCredentialsReady).Reason).To(Equal(providerconfig.ReasonSecretForbidden))
-			Expect(condition(v1alpha1.ConditionTypeCredentialsReady).Message).To(And(ContainSubstring("someone-elses"), ContainSubstring(secretName), ContainSubstring("resourceNames")))
+			Expect(condition(v1alpha1.ConditionTypeCredentialsReady).Message).
+				To(And(ContainSubstring("someone-elses"), ContainSubstring(secretName), ContainSubstring("resourceNames")))
 		})
 		It("should say which keys a Secret lacks", func() {
 			applySecret(secretName, map[string]string{"user": "x"})

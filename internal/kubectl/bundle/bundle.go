@@ -143,7 +143,8 @@ func (b *Bundle) logs(ctx context.Context, s *session.Session) error {
 	}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		stream, err := s.Kubernetes.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{Container: "controller", LimitBytes: lo.ToPtr(int64(maxLog))}).Stream(ctx)
+		stream, err := s.Kubernetes.CoreV1().Pods(pod.Namespace).
+			GetLogs(pod.Name, &corev1.PodLogOptions{Container: "controller", LimitBytes: lo.ToPtr(int64(maxLog))}).Stream(ctx)
 		if err != nil {
 			b.miss("the log of "+pod.Name, session.Explain(err, "get", pod))
 			continue

@@ -62,7 +62,8 @@ var severityColors = map[doctor.Severity]text.Color{doctor.Error: text.FgRed, do
 
 func printReport(printer *output.Printer, r *doctor.Report) {
 	for _, f := range r.Findings {
-		printer.Printf("%s %s\n    %s\n    why: %s\n    fix: %s\n\n", printer.Paint(severityColors[f.Severity], fmt.Sprintf("%-7s", f.Severity)), f.Code, f.What, f.Why, f.Fix)
+		printer.Printf("%s %s\n    %s\n    why: %s\n    fix: %s\n\n", printer.Paint(severityColors[f.Severity], fmt.Sprintf("%-7s", f.Severity)), f.Code, f.What,
+			f.Why, f.Fix)
 	}
 	for _, name := range r.Passed {
 		printer.Printf("%s %s\n", tick(printer, true), name)

@@ -71,7 +71,8 @@ func deployment(name, image string) func(*fixture) {
 
 func node(change func(*corev1.Node)) func(*fixture) {
 	return func(f *fixture) {
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: map[string]string{corev1.LabelTopologyZone: "HN1"}}, Spec: corev1.NodeSpec{ProviderID: "bizflycloud://1"}}
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: map[string]string{corev1.LabelTopologyZone: "HN1"}},
+			Spec: corev1.NodeSpec{ProviderID: "bizflycloud://1"}}
 		change(n)
 		f.put(n)
 	}
@@ -164,14 +165,17 @@ var _ = Describe("doctor", func() {
 				rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list"}})})
 		}),
 		Entry("another Karpenter", "AnotherKarpenter", doctor.Error, deployment("karpenter", "public.ecr.aws/karpenter/controller:1.15.0")),
-		Entry("a cluster-autoscaler", "ClusterAutoscaler", doctor.Warning, deployment("cluster-autoscaler", "registry.k8s.io/autoscaling/cluster-autoscaler:v1.35.0")),
-		Entry("nodes that the cloud controller manager has not initialized", "NodesUninitialized", doctor.Error, node(func(n *corev1.Node) { n.Spec.ProviderID = "" })),
+		Entry("a cluster-autoscaler", "ClusterAutoscaler", doctor.Warning,
+			deployment("cluster-autoscaler", "registry.k8s.io/autoscaling/cluster-autoscaler:v1.35.0")),
+		Entry("nodes that the cloud controller manager has not initialized", "NodesUninitialized", doctor.Error,
+			node(func(n *corev1.Node) { n.Spec.ProviderID = "" })),
 		Entry("nodes of another cloud", "ForeignNodes", doctor.Warning, node(func(n *corev1.Node) { n.Spec.ProviderID = "aws:///a/i-1" })),
 		Entry("a zone label that is no zone", "ZoneLabelWrong", doctor.Warning, node(func(n *corev1.Node) { n.Labels[corev1.LabelTopologyZone] = "HN" })),
 		Entry("no CSI driver", "CSIDriverMissing", doctor.Info, func(f *fixture) {
 			Expect(f.objects.Delete(context.Background(), &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.CSIBlockDriver}})).To(Succeed())
 		}),
-		Entry("volumes of another billing plan", "VolumeBillingPlan", doctor.Warning, func(f *fixture) { f.AddVolume(cloud.VolumeSpec{Name: "pvc-1", BillingPlan: cloud.PlanSaving}) }),
+		Entry("volumes of another billing plan", "VolumeBillingPlan", doctor.Warning,
+			func(f *fixture) { f.AddVolume(cloud.VolumeSpec{Name: "pvc-1", BillingPlan: cloud.PlanSaving}) }),
 		Entry("no credentials", "CredentialsMissing", doctor.Error, func(f *fixture) { setEnv("BIZFLY_CLOUD_APP_CRED_ID", "") }),
 		Entry("rejected credentials", "CredentialsRejected", doctor.Error, variable("BIZFLY_CLOUD_APP_CRED_SECRET", "wrong-secret")),
 		Entry("an unknown region", "RegionUnknown", doctor.Error, variable("BIZFLY_CLOUD_REGION", "Atlantis")),
@@ -214,7 +218,8 @@ var _ = Describe("doctor", func() {
 		}),
 		Entry("a NodePool that is not ready", "NodePoolNotReady", doctor.Error, func(f *fixture) { f.apply(pools) }),
 		Entry("a NodePool at its limits", "NodePoolLimit", doctor.Warning, func(f *fixture) {
-			f.put(&karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "full"}, Spec: karpv1.NodePoolSpec{Limits: karpv1.Limits{corev1.ResourceCPU: resource.MustParse("1")}},
+			f.put(&karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "full"},
+				Spec:   karpv1.NodePoolSpec{Limits: karpv1.Limits{corev1.ResourceCPU: resource.MustParse("1")}},
 				Status: karpv1.NodePoolStatus{Resources: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}}})
 		}),
 		Entry("rejections by the quota", "QuotaRejected", doctor.Warning, event("AccountLimitReached", "QuotaExceeded: all launches pause")),

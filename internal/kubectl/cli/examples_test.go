@@ -48,9 +48,10 @@ var _ = Describe("docs/reference/kubectl-bizfly.md", func() {
 		resources := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("3900m"), corev1.ResourceMemory: resource.MustParse("6900Mi")}
 		ready := []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 		for _, name := range []string{"default-x7k2p", "default-b9w4q"} {
-			f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(time.Now().Add(-5*time.Hour - time.Minute)), Labels: map[string]string{
-				karpv1.NodePoolLabelKey: "default", corev1.LabelInstanceTypeStable: "p2.4c_8g", corev1.LabelTopologyZone: "HN1", v1alpha1.LabelLaunchPrice: "2950",
-			}}, Spec: corev1.NodeSpec{ProviderID: "bizflycloud://" + name}, Status: corev1.NodeStatus{Allocatable: resources, Conditions: ready}})
+			f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(time.Now().Add(-5*time.Hour - time.Minute)),
+				Labels: map[string]string{
+					karpv1.NodePoolLabelKey: "default", corev1.LabelInstanceTypeStable: "p2.4c_8g", corev1.LabelTopologyZone: "HN1", v1alpha1.LabelLaunchPrice: "2950",
+				}}, Spec: corev1.NodeSpec{ProviderID: "bizflycloud://" + name}, Status: corev1.NodeStatus{Allocatable: resources, Conditions: ready}})
 		}
 		for i, cpu := range []string{"1500m", "600m", "2"} {
 			f.put(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("api-%d", i), Namespace: "shop"}, Spec: corev1.PodSpec{

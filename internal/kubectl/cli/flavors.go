@@ -73,7 +73,8 @@ func printFlavors(printer *output.Printer, rows []flavors.Row) {
 	printer.Rows([]string{"Flavor", "Zone", "Category", ">vCPU", ">Memory", ">On node", ">Allocatable", "GPU", ">VND/hour", ">VND/month", "Price", "Available"},
 		lo.Map(rows, func(r flavors.Row, _ int) []string {
 			if r.VNDPerHour == 0 {
-				return []string{r.Flavor, lo.CoalesceOrEmpty(r.Zone, "-"), r.Category, strconv.Itoa(r.CPU), gib(int64(r.MemoryMiB)), "", "", r.GPU, "", "", "", "no: " + r.Reason}
+				return []string{r.Flavor, lo.CoalesceOrEmpty(r.Zone, "-"), r.Category, strconv.Itoa(r.CPU), gib(int64(r.MemoryMiB)), "", "", r.GPU, "", "", "", "no: " +
+					r.Reason}
 			}
 			return []string{
 				r.Flavor, r.Zone, r.Category, strconv.Itoa(r.CPU), gib(int64(r.MemoryMiB)), gib(r.NodeMemoryMiB),

@@ -128,8 +128,10 @@ var _ = Describe("bad input", func() {
 		Entry("no YAML", "bad.yaml", "a: b\n---\n{", "document 2"),
 		Entry("no kind", "bad.yaml", "a: b\n", "it has no apiVersion and kind"),
 		Entry("an unknown field", "bad.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {container: []}\n", "container"),
-		Entry("what the definition forbids", "bad.yaml", "apiVersion: karpenter.bizflycloud.vn/v1alpha1\nkind: BizflyNodeClass\nmetadata: {name: x}\nspec: {billingPlan: spot}\n", "spec.billingPlan"),
-		Entry("too many replicas", "bad.yaml", "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\nspec: {replicas: 2000000000, selector: {}, template: {}}\n", "replicas"),
+		Entry("what the definition forbids", "bad.yaml",
+			"apiVersion: karpenter.bizflycloud.vn/v1alpha1\nkind: BizflyNodeClass\nmetadata: {name: x}\nspec: {billingPlan: spot}\n", "spec.billingPlan"),
+		Entry("too many replicas", "bad.yaml",
+			"apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\nspec: {replicas: 2000000000, selector: {}, template: {}}\n", "replicas"),
 		Entry("an unknown column", "bad.csv", "name,cpu,memory,color\n", `unknown column "color"`),
 		Entry("a missing column", "bad.csv", "name,cpu\n", `the column "memory" is missing`),
 		Entry("no quantity", "bad.csv", "name,cpu,memory\na,much,1Gi\n", "line 2: cpu \"much\" is no quantity"),
@@ -177,7 +179,8 @@ var _ = Describe("why", func() {
 		Expect(p.Help).To(ContainElement(ContainSubstring(help)))
 		Expect(p.Outcome).To(ContainSubstring("cannot place it"))
 	},
-		Entry("a label that no NodePool has", func(pod *corev1.Pod, _ *karpv1.NodePool) { pod.Spec.NodeSelector = map[string]string{"team": "red"} }, "requirement team", "change the pod's requirement team"),
+		Entry("a label that no NodePool has", func(pod *corev1.Pod, _ *karpv1.NodePool) { pod.Spec.NodeSelector = map[string]string{"team": "red"} },
+			"requirement team", "change the pod's requirement team"),
 		Entry("a category that the NodePool excludes", func(pod *corev1.Pod, _ *karpv1.NodePool) {
 			pod.Spec.NodeSelector = map[string]string{v1alpha1.LabelInstanceCategory: "basic"}
 		}, "requirement "+v1alpha1.LabelInstanceCategory, "let NodePool default allow it"),
@@ -196,8 +199,9 @@ var _ = Describe("why", func() {
 		f := newFixture()
 		f.apply(pools + "---\n" + web)
 		f.put(&corev1.Event{
-			ObjectMeta: metav1.ObjectMeta{Name: "e", Namespace: "default"}, Reason: "OfferingUnavailable", InvolvedObject: corev1.ObjectReference{Kind: "NodeClaim", Name: "x"},
-			Message: "Insufficient capacity for p2.2c_4g in HN1 (SoldOut): the offering is unavailable", LastTimestamp: metav1.Now(),
+			ObjectMeta: metav1.ObjectMeta{Name: "e", Namespace: "default"}, Reason: "OfferingUnavailable",
+			InvolvedObject: corev1.ObjectReference{Kind: "NodeClaim", Name: "x"},
+			Message:        "Insufficient capacity for p2.2c_4g in HN1 (SoldOut): the offering is unavailable", LastTimestamp: metav1.Now(),
 		})
 		p := answer[why.Pod](f, "why", "web-0", "-n", "shop")
 		offerings, _ := lo.Find(p.Pools[0].Checks, func(c why.Check) bool { return c.Name == "offerings" })
@@ -208,8 +212,9 @@ var _ = Describe("why", func() {
 		f := newFixture()
 		server := f.AddServer(cloud.ServerSpec{Name: "node-1"})
 		claim := &karpv1.NodeClaim{
-			ObjectMeta: metav1.ObjectMeta{Name: "default-x", Labels: map[string]string{karpv1.NodePoolLabelKey: "default"}, CreationTimestamp: metav1.NewTime(time.Now().Add(-time.Hour)),
-				Annotations: map[string]string{v1alpha1.AnnotationLaunchIntent: `{"attempt":1,"name":"node-1","flavor":"p2.2c_4g","zone":"HN1","orderedAt":"2026-11-22T10:00:00Z","taskID":"t1"}`}},
+			ObjectMeta: metav1.ObjectMeta{Name: "default-x", Labels: map[string]string{karpv1.NodePoolLabelKey: "default"},
+				CreationTimestamp: metav1.NewTime(time.Now().Add(-time.Hour)),
+				Annotations:       map[string]string{v1alpha1.AnnotationLaunchIntent: `{"attempt":1,"name":"node-1","flavor":"p2.2c_4g","zone":"HN1","orderedAt":"2026-11-22T10:00:00Z","taskID":"t1"}`}},
 			Status: karpv1.NodeClaimStatus{ProviderID: "bizflycloud://" + server.ID, NodeName: "node-1"},
 		}
 		claim.StatusConditions().SetTrue(karpv1.ConditionTypeLaunched)
@@ -219,7 +224,8 @@ var _ = Describe("why", func() {
 		l := answer[why.Life](f, "why", "nodeclaim/default-x")
 		Expect(l.Now).To(ContainSubstring("its node has not joined the cluster yet"))
 		Expect(l.Timeline).To(ContainElements(
-			HaveField("What", ContainSubstring("created for NodePool default")), HaveField("What", ContainSubstring("create request 1 for a p2.2c_4g in HN1 as node-1 (task t1)")),
+			HaveField("What", ContainSubstring("created for NodePool default")),
+			HaveField("What", ContainSubstring("create request 1 for a p2.2c_4g in HN1 as node-1 (task t1)")),
 			HaveField("What", ContainSubstring("ServerLaunched")), HaveField("What", ContainSubstring("is ACTIVE"))))
 		Expect(f.run("why", "nodeclaim/default-x")).To(Equal(cli.ExitOK))
 		Expect(f.out).To(ContainSubstring("BizFly Cloud"))
@@ -274,7 +280,8 @@ spec: {bootstrapMode: Custom, userData: "#!/bin/sh\n# ` + mark + `", imageSelect
 		path := filepath.Join(GinkgoT().TempDir(), "bundle.tar.gz")
 		Expect(f.run("support-bundle", "--file", path)).To(Equal(cli.ExitOK), f.err)
 		files := unpack(path)
-		Expect(files).To(And(HaveKey("support-bundle/doctor.yaml"), HaveKey("support-bundle/version.yaml"), HaveKey("support-bundle/cluster/bizflynodeclasses.karpenter.bizflycloud.vn.yaml"),
+		Expect(files).To(And(HaveKey("support-bundle/doctor.yaml"), HaveKey("support-bundle/version.yaml"),
+			HaveKey("support-bundle/cluster/bizflynodeclasses.karpenter.bizflycloud.vn.yaml"),
 			HaveKey("support-bundle/controller/deployment.yaml"), HaveKey("support-bundle/missing.txt")))
 		for name, content := range files {
 			Expect(content).ToNot(ContainSubstring(mark), name)

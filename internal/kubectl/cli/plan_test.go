@@ -154,8 +154,9 @@ var _ = Describe("plan", func() {
 		f.apply(pools + "---\n" + web)
 		for i := range 4 {
 			f.put(&corev1.Node{
-				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("pool-%d", i), Labels: map[string]string{corev1.LabelInstanceTypeStable: "nix.8c_16g", corev1.LabelTopologyZone: "HN1"}},
-				Spec:       corev1.NodeSpec{ProviderID: fmt.Sprintf("bizflycloud://%d", i)},
+				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("pool-%d", i),
+					Labels: map[string]string{corev1.LabelInstanceTypeStable: "nix.8c_16g", corev1.LabelTopologyZone: "HN1"}},
+				Spec: corev1.NodeSpec{ProviderID: fmt.Sprintf("bizflycloud://%d", i)},
 			})
 		}
 		p := answer[plan.Plan](f, "plan")

@@ -111,7 +111,8 @@ controller), and what is not set there from the controller's Secret, if your kub
 	a.flags = genericclioptions.NewConfigFlags(true)
 	a.flags.AddFlags(root.PersistentFlags())
 	root.PersistentFlags().StringVarP(&a.format, "output", "o", output.Table, "output: table, json, yaml or html (plan and top)")
-	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{output.Table, output.JSON, output.YAML, output.HTML}, cobra.ShellCompDirectiveNoFileComp))
+	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{output.Table, output.JSON, output.YAML, output.HTML},
+		cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(a.flavors(), a.plan(), a.why(), a.doctor(), a.top(), a.bundle(), a.version())
 	return root
 }

@@ -155,9 +155,11 @@ func (f *fixture) install() {
 func (f *fixture) controller(env ...corev1.EnvVar) *appsv1.Deployment {
 	labels := map[string]string{"app.kubernetes.io/name": operator.Name}
 	return &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: operator.Name, Namespace: "karpenter", Labels: lo.Assign(labels, map[string]string{"app.kubernetes.io/version": coreoperator.Version})},
+		ObjectMeta: metav1.ObjectMeta{Name: operator.Name, Namespace: "karpenter",
+			Labels: lo.Assign(labels, map[string]string{"app.kubernetes.io/version": coreoperator.Version})},
 		Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
-			ServiceAccountName: operator.Name, Containers: []corev1.Container{{Name: "controller", Image: "registry/" + operator.Name + ":" + coreoperator.Version, Env: env}},
+			ServiceAccountName: operator.Name, Containers: []corev1.Container{{Name: "controller", Image: "registry/" + operator.Name + ":" + coreoperator.Version,
+				Env: env}},
 		}}},
 		Status: appsv1.DeploymentStatus{ReadyReplicas: 1},
 	}

@@ -80,11 +80,13 @@ func showTop(ctx context.Context, s *session.Session, printer *output.Printer) e
 }
 
 func printTop(printer *output.Printer, c *top.Cluster) {
-	printer.Rows([]string{"Node", "NodePool", "Flavor", "Zone", ">Age", "Status", "CPU", "Memory", ">Pods", ">VND/hour"}, lo.Map(c.Nodes, func(n top.Node, _ int) []string {
-		return []string{
-			n.Name, lo.CoalesceOrEmpty(n.NodePool, "-"), n.Flavor, n.Zone, duration.HumanDuration(time.Since(n.Created)), n.Status,
-			printer.Bar(n.CPU, 10), printer.Bar(n.Memory, 10), strconv.Itoa(n.Pods), lo.Ternary(n.VNDPerHour > 0, output.VND(n.VNDPerHour), "?"),
-		}
-	}))
-	printer.Printf("\n%d nodes, %d pods pending: %s VND per hour, %s VND per month\n", len(c.Nodes), c.Pending, output.VND(c.VNDPerHour), output.VND(c.VNDPerMonth))
+	printer.Rows([]string{"Node", "NodePool", "Flavor", "Zone", ">Age", "Status", "CPU", "Memory", ">Pods", ">VND/hour"},
+		lo.Map(c.Nodes, func(n top.Node, _ int) []string {
+			return []string{
+				n.Name, lo.CoalesceOrEmpty(n.NodePool, "-"), n.Flavor, n.Zone, duration.HumanDuration(time.Since(n.Created)), n.Status,
+				printer.Bar(n.CPU, 10), printer.Bar(n.Memory, 10), strconv.Itoa(n.Pods), lo.Ternary(n.VNDPerHour > 0, output.VND(n.VNDPerHour), "?"),
+			}
+		}))
+	printer.Printf("\n%d nodes, %d pods pending: %s VND per hour, %s VND per month\n", len(c.Nodes), c.Pending, output.VND(c.VNDPerHour),
+		output.VND(c.VNDPerMonth))
 }

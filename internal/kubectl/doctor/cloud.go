@@ -49,23 +49,29 @@ func checkCredentials(ctx context.Context, d *examination) ([]Finding, error) {
 	switch {
 	case errors.As(err, &missing):
 		if _, regionErr := bizfly.ParseRegion(effectiveRegion(ctx, d)); regionErr != nil {
-			return one("RegionUnknown", Error, regionErr.Error(), "there is no catalog, so no server can be launched", "helm upgrade --reuse-values --set cloud.region=HN ... (the chart's value cloud.region)"), nil
+			return one("RegionUnknown", Error, regionErr.Error(), "there is no catalog, so no server can be launched",
+				"helm upgrade --reuse-values --set cloud.region=HN ... (the chart's value cloud.region)"), nil
 		}
 		return one("CredentialsMissing", Error, err.Error(), "BizFly Cloud was not checked", secret), nil
 	case isTLS(err):
-		return one("EndpointTLS", Error, "the certificate of the endpoint is not trusted: "+err.Error(), rejectsEverything, "put the authority's certificate into spec.caBundle of the ProviderConfig (kubectl edit providerconfig default)"), nil
+		return one("EndpointTLS", Error, "the certificate of the endpoint is not trusted: "+err.Error(), rejectsEverything,
+			"put the authority's certificate into spec.caBundle of the ProviderConfig (kubectl edit providerconfig default)"), nil
 	case bizfly.IsAuth(err), bizfly.IsPermission(err):
-		return one("CredentialsRejected", Error, "BizFly Cloud rejects the credentials: "+err.Error(), rejectsEverything, secret+" (then create a new application credential in the console and update the Secret)"), nil
+		return one("CredentialsRejected", Error, "BizFly Cloud rejects the credentials: "+err.Error(), rejectsEverything,
+			secret+" (then create a new application credential in the console and update the Secret)"), nil
 	case err != nil:
-		return one("EndpointUnreachable", Error, "BizFly Cloud does not answer: "+err.Error(), "nothing can be launched or deleted until it does", "curl -sSI "+lo.CoalesceOrEmpty(d.Settings.APIURL, bizfly.DefaultAPIURL)), nil
+		return one("EndpointUnreachable", Error, "BizFly Cloud does not answer: "+err.Error(), "nothing can be launched or deleted until it does",
+			"curl -sSI "+lo.CoalesceOrEmpty(d.Settings.APIURL, bizfly.DefaultAPIURL)), nil
 	}
 	var found []Finding
 	// A BKE cluster that is not there is found by checkBKE.
 	if _, err := d.Cloud(ctx); err != nil && !bizfly.IsNotFound(err) {
-		found = one("CatalogUnreadable", Error, err.Error(), "without flavors, zones and prices no server can be launched", "kubectl bizfly doctor (again, when BizFly Cloud answers)")
+		found = one("CatalogUnreadable", Error, err.Error(), "without flavors, zones and prices no server can be launched",
+			"kubectl bizfly doctor (again, when BizFly Cloud answers)")
 	}
 	if endpoint, err := url.Parse(cloud.Config.APIURL); err == nil && endpoint.Scheme == "http" {
-		found = append(found, one("EndpointWithoutTLS", Warning, fmt.Sprintf("the endpoint %s has no TLS", cloud.Config.APIURL), "the token travels in the clear; that is for the sandbox only", "kubectl edit providerconfig default")...)
+		found = append(found, one("EndpointWithoutTLS", Warning, fmt.Sprintf("the endpoint %s has no TLS", cloud.Config.APIURL),
+			"the token travels in the clear; that is for the sandbox only", "kubectl edit providerconfig default")...)
 	}
 	return found, nil
 }
@@ -95,13 +101,17 @@ func checkScope(ctx context.Context, d *examination) ([]Finding, error) {
 		return nil, err
 	}
 	var found []Finding
-	if pinned := object.Status.Scope; pinned != nil && (pinned.ProjectID != cloud.Scope.ProjectID || pinned.Region != cloud.Scope.Region || pinned.Host != cloud.Scope.Host) {
-		found = append(found, one("ProjectDiffers", Error, fmt.Sprintf("the credentials are for %s, and this cluster's servers are in project %s, region %s at %s", cloud.Scope, pinned.ProjectID, pinned.Region, pinned.Host),
+	if pinned := object.Status.Scope; pinned != nil &&
+		(pinned.ProjectID != cloud.Scope.ProjectID || pinned.Region != cloud.Scope.Region || pinned.Host != cloud.Scope.Host) {
+		found = append(found, one("ProjectDiffers", Error,
+			fmt.Sprintf("the credentials are for %s, and this cluster's servers are in project %s, region %s at %s", cloud.Scope, pinned.ProjectID, pinned.Region,
+				pinned.Host),
 			"every server looks gone there, so the controller rejects such credentials", "kubectl describe providerconfig default")...)
 	}
 	for _, condition := range object.Status.Conditions {
 		if condition.IsFalse() && condition.Type != "Ready" {
-			found = append(found, one("ProviderConfigNotReady", Error, fmt.Sprintf("ProviderConfig default: %s is False: %s", condition.Type, condition.Message), "the controller keeps its last valid configuration, or has none", "kubectl describe providerconfig default")...)
+			found = append(found, one("ProviderConfigNotReady", Error, fmt.Sprintf("ProviderConfig default: %s is False: %s", condition.Type, condition.Message),
+				"the controller keeps its last valid configuration, or has none", "kubectl describe providerconfig default")...)
 		}
 	}
 	return found, nil
@@ -114,24 +124,29 @@ func checkBKE(ctx context.Context, d *examination) ([]Finding, error) {
 	}
 	values, err := cloud.BKE.Values(ctx)
 	if err != nil {
-		return one("BKEUnknown", Error, "the BKE cluster could not be learned from a worker pool: "+err.Error(), "nodes cannot join", "helm upgrade --reuse-values --set bke.clusterID=... (docs/reference/bootstrap.md)"), nil
+		return one("BKEUnknown", Error, "the BKE cluster could not be learned from a worker pool: "+err.Error(), "nodes cannot join",
+			"helm upgrade --reuse-values --set bke.clusterID=... (docs/reference/bootstrap.md)"), nil
 	}
 	if values.ClusterID == "" {
 		return nil, nil
 	}
 	var found []Finding
 	if _, err := cloud.API.GetCluster(ctx, values.ClusterID); bizfly.IsNotFound(err) {
-		found = append(found, one("BKEClusterNotFound", Error, fmt.Sprintf("the project has no BKE cluster %q", values.ClusterID), "no worker image is known, and no node can join", "bizfly kubernetes list (then the chart's value bke.clusterID)")...)
+		found = append(found, one("BKEClusterNotFound", Error, fmt.Sprintf("the project has no BKE cluster %q", values.ClusterID),
+			"no worker image is known, and no node can join", "bizfly kubernetes list (then the chart's value bke.clusterID)")...)
 	} else if err != nil {
 		return nil, err
 	}
 	for name, value := range map[string]string{"bke.clusterToken (BKE_CLUSTER_TOKEN)": values.Token, "bke.joinEndpoint (BKE_JOIN_ENDPOINT)": values.JoinEndpoint} {
 		if value == "" {
-			found = append(found, one("BKEJoinIncomplete", Error, fmt.Sprintf("%s is not set", name), "servers boot and never join, and each is replaced after 15 minutes", "kubectl bizfly doctor -o yaml (docs/reference/bootstrap.md says where the value is found)")...)
+			found = append(found, one("BKEJoinIncomplete", Error, fmt.Sprintf("%s is not set", name),
+				"servers boot and never join, and each is replaced after 15 minutes",
+				"kubectl bizfly doctor -o yaml (docs/reference/bootstrap.md says where the value is found)")...)
 		}
 	}
 	if join, err := url.Parse(values.JoinEndpoint); values.JoinEndpoint != "" && (err != nil || join.Host == "") {
-		found = append(found, one("BKEJoinEndpointInvalid", Error, fmt.Sprintf("BKE_JOIN_ENDPOINT %q is no URL", values.JoinEndpoint), "servers boot and never join", "helm upgrade --reuse-values --set bke.joinEndpoint=... (docs/reference/bootstrap.md)")...)
+		found = append(found, one("BKEJoinEndpointInvalid", Error, fmt.Sprintf("BKE_JOIN_ENDPOINT %q is no URL", values.JoinEndpoint), "servers boot and never join",
+			"helm upgrade --reuse-values --set bke.joinEndpoint=... (docs/reference/bootstrap.md)")...)
 	}
 	slices.SortFunc(found, func(a, b Finding) int { return strings.Compare(a.What, b.What) })
 	return found, nil
@@ -152,7 +167,8 @@ func checkPools(ctx context.Context, d *examination) ([]Finding, error) {
 	}
 	return lo.FilterMap(cluster.WorkerPools, func(pool gobizfly.ExtendedWorkerPool, _ int) (Finding, bool) {
 		return Finding{
-			Code: "WorkerPoolAutoscaling", Severity: Warning, What: fmt.Sprintf("the worker pool %s scales by itself (%d to %d nodes)", pool.Name, pool.MinSize, pool.MaxSize),
+			Code: "WorkerPoolAutoscaling", Severity: Warning, What: fmt.Sprintf("the worker pool %s scales by itself (%d to %d nodes)", pool.Name, pool.MinSize,
+				pool.MaxSize),
 			Why: "BKE's autoscaler and Karpenter see the same pending pods: each launches a node for them, and you pay for two",
 			Fix: fmt.Sprintf("bizfly kubernetes workerpool update %s %s --enable-autoscaling=false", id, pool.UID),
 		}, pool.EnableAutoScaling
@@ -192,13 +208,17 @@ func checkNodeClasses(ctx context.Context, d *examination) ([]Finding, error) {
 	}
 	return lo.Map(world.Unresolved, func(u plan.Unresolved, _ int) Finding {
 		code := map[string]string{
-			v1alpha1.ConditionTypeZonesReady: "NodeClassZones", v1alpha1.ConditionTypeFlavorsReady: "NodeClassFlavors", v1alpha1.ConditionTypeImagesReady: "NodeClassImage",
-			v1alpha1.ConditionTypeNetworksReady: "NodeClassNetworks", v1alpha1.ConditionTypeFirewallsReady: "NodeClassFirewalls", v1alpha1.ConditionTypeSSHKeyReady: "NodeClassSSHKey",
-			v1alpha1.ConditionTypeBootstrapReady: "NodeClassBootstrap", v1alpha1.ConditionTypeDisksReady: "NodeClassDisks", v1alpha1.ConditionTypeEgressAvailable: "NodeClassEgress",
+			v1alpha1.ConditionTypeZonesReady: "NodeClassZones", v1alpha1.ConditionTypeFlavorsReady: "NodeClassFlavors",
+			v1alpha1.ConditionTypeImagesReady:   "NodeClassImage",
+			v1alpha1.ConditionTypeNetworksReady: "NodeClassNetworks", v1alpha1.ConditionTypeFirewallsReady: "NodeClassFirewalls",
+			v1alpha1.ConditionTypeSSHKeyReady:    "NodeClassSSHKey",
+			v1alpha1.ConditionTypeBootstrapReady: "NodeClassBootstrap", v1alpha1.ConditionTypeDisksReady: "NodeClassDisks",
+			v1alpha1.ConditionTypeEgressAvailable: "NodeClassEgress",
 		}[u.Condition.Type]
 		f := Finding{
-			Code: lo.CoalesceOrEmpty(code, "NodeClassNotReady"), Severity: Error, What: fmt.Sprintf("BizflyNodeClass %s: %s: %s", u.NodeClass, u.Condition.Reason, u.Condition.Message),
-			Why: "no server is launched with it", Fix: "kubectl edit bizflynodeclass " + u.NodeClass,
+			Code: lo.CoalesceOrEmpty(code, "NodeClassNotReady"), Severity: Error,
+			What: fmt.Sprintf("BizflyNodeClass %s: %s: %s", u.NodeClass, u.Condition.Reason, u.Condition.Message),
+			Why:  "no server is launched with it", Fix: "kubectl edit bizflynodeclass " + u.NodeClass,
 		}
 		if u.Condition.Type == v1alpha1.ConditionTypeEgressAvailable {
 			f.Severity, f.Why = Warning, "servers cannot pull images, and perhaps cannot reach the API server"
@@ -245,11 +265,14 @@ func checkFirewalls(ctx context.Context, d *examination) ([]Finding, error) {
 			open := false
 			for _, s := range selected {
 				if firewall := byID[s.ID]; firewall != nil {
-					open = open || lo.ContainsBy(lo.Ternary(need.inbound, firewall.InBound, firewall.OutBound), func(r gobizfly.FirewallRule) bool { return allows(r, need.protocol, need.port) })
+					open = open || lo.ContainsBy(lo.Ternary(need.inbound, firewall.InBound, firewall.OutBound),
+						func(r gobizfly.FirewallRule) bool { return allows(r, need.protocol, need.port) })
 				}
 			}
 			if !open {
-				found = append(found, one("FirewallPort", Warning, fmt.Sprintf("no firewall of BizflyNodeClass %s allows %s %s/%d", nodeClass.Name, lo.Ternary(need.inbound, "inbound", "outbound"), need.protocol, need.port),
+				found = append(found, one("FirewallPort", Warning,
+					fmt.Sprintf("no firewall of BizflyNodeClass %s allows %s %s/%d", nodeClass.Name, lo.Ternary(need.inbound, "inbound", "outbound"), need.protocol,
+						need.port),
 					"a node needs it for "+need.purpose, fmt.Sprintf("add the rule to firewall %s in the BizFly Cloud console", selected[0].Name))...)
 			}
 		}

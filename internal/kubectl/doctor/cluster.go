@@ -81,7 +81,8 @@ func checkVersion(_ context.Context, d *examination) ([]Finding, error) {
 		return nil, nil
 	}
 	return one("APIServerTooOld", Error, fmt.Sprintf("the API server is version %s, and %s or newer is needed", info.GitVersion, minimumVersion),
-		"the validation rules of the custom resources are rejected by an older API server", "upgrade the cluster's Kubernetes version in the BizFly Cloud console"), nil
+			"the validation rules of the custom resources are rejected by an older API server", "upgrade the cluster's Kubernetes version in the BizFly Cloud console"),
+		nil
 }
 
 func checkClock(ctx context.Context, d *examination) ([]Finding, error) {
@@ -129,7 +130,8 @@ func skewOf(whose, date string, sent, received time.Time) []Finding {
 		return nil
 	}
 	return one("ClockSkew", Warning, fmt.Sprintf("the clock of %s differs from this machine's by %s", whose, skew.Round(time.Second)),
-		"tokens and certificates are valid for a time: servers may fail to join, and the controller's timeouts end early or late", "timedatectl set-ntp true (on the machine whose clock is wrong)")
+		"tokens and certificates are valid for a time: servers may fail to join, and the controller's timeouts end early or late",
+		"timedatectl set-ntp true (on the machine whose clock is wrong)")
 }
 
 func checkDefinitions(ctx context.Context, d *examination) ([]Finding, error) {
@@ -199,13 +201,15 @@ func checkController(_ context.Context, d *examination) ([]Finding, error) {
 		return nil, d.ClusterErr
 	}
 	if d.Deployment == nil {
-		return one("ControllerNotInstalled", Info, "no controller is installed", "this is a preflight: what depends on the controller is not checked", d.upgrade(operator.Name)), nil
+		return one("ControllerNotInstalled", Info, "no controller is installed", "this is a preflight: what depends on the controller is not checked",
+			d.upgrade(operator.Name)), nil
 	}
 	var found []Finding
 	name := d.Deployment.Namespace + "/" + d.Deployment.Name
 	if d.Deployment.Status.ReadyReplicas == 0 {
 		found = append(found, one("ControllerNotReady", Error, fmt.Sprintf("no replica of the Deployment %s is ready", name),
-			"no node is launched, and none is deleted", fmt.Sprintf("kubectl -n %s logs deployment/%s --all-pods --tail=20", d.Deployment.Namespace, d.Deployment.Name))...)
+			"no node is launched, and none is deleted", fmt.Sprintf("kubectl -n %s logs deployment/%s --all-pods --tail=20", d.Deployment.Namespace,
+				d.Deployment.Name))...)
 	}
 	if skew := d.Skew(); skew.Message != "" {
 		found = append(found, one("VersionSkew", Warning, skew.Message, "the plugin computes with the code of its own version", "kubectl krew upgrade bizfly")...)
@@ -255,7 +259,8 @@ func checkCCM(ctx context.Context, d *examination) ([]Finding, error) {
 		if _, ours := providerid.Parse(node.Spec.ProviderID); !ours && node.Spec.ProviderID != "" {
 			foreign = append(foreign, node.Name)
 		}
-		if lo.ContainsBy(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == "node.cloudprovider.kubernetes.io/uninitialized" }) || node.Spec.ProviderID == "" {
+		if lo.ContainsBy(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == "node.cloudprovider.kubernetes.io/uninitialized" }) ||
+			node.Spec.ProviderID == "" {
 			uninitialized = append(uninitialized, node.Name)
 			continue
 		}
@@ -265,14 +270,17 @@ func checkCCM(ctx context.Context, d *examination) ([]Finding, error) {
 	}
 	if len(uninitialized) > 0 {
 		found = append(found, one("NodesUninitialized", Error, "the cloud controller manager has not initialized "+list(uninitialized),
-			"Karpenter recognises a node by its provider ID, so a node without one is replaced after 15 minutes", "kubectl -n kube-system get pods | grep cloud-controller-manager")...)
+			"Karpenter recognises a node by its provider ID, so a node without one is replaced after 15 minutes",
+			"kubectl -n kube-system get pods | grep cloud-controller-manager")...)
 	}
 	if len(foreign) > 0 {
-		found = append(found, one("ForeignNodes", Warning, "these nodes are not of BizFly Cloud: "+list(foreign), "Karpenter neither prices nor manages them", "kubectl get nodes -o custom-columns=NAME:.metadata.name,ID:.spec.providerID")...)
+		found = append(found, one("ForeignNodes", Warning, "these nodes are not of BizFly Cloud: "+list(foreign), "Karpenter neither prices nor manages them",
+			"kubectl get nodes -o custom-columns=NAME:.metadata.name,ID:.spec.providerID")...)
 	}
 	if len(zoneless) > 0 {
 		found = append(found, one("ZoneLabelWrong", Warning, "the label topology.kubernetes.io/zone is no zone of the region on "+list(zoneless),
-			"pods that are spread over zones, or whose volume is in one, do not fit there", "kubectl -n kube-system rollout restart deployment,daemonset -l app=bizfly-cloud-controller-manager")...)
+			"pods that are spread over zones, or whose volume is in one, do not fit there",
+			"kubectl -n kube-system rollout restart deployment,daemonset -l app=bizfly-cloud-controller-manager")...)
 	}
 	return found, nil
 }
@@ -301,7 +309,8 @@ func checkCSI(ctx context.Context, d *examination) ([]Finding, error) {
 	err := d.Get(ctx, types.NamespacedName{Name: v1alpha1.CSIBlockDriver}, driver)
 	switch {
 	case apierrors.IsNotFound(err):
-		found = one("CSIDriverMissing", Info, fmt.Sprintf("the cluster has no CSI driver %s", v1alpha1.CSIBlockDriver), "pods with volumes of BizFly Cloud cannot run", "kubectl get csidrivers")
+		found = one("CSIDriverMissing", Info, fmt.Sprintf("the cluster has no CSI driver %s", v1alpha1.CSIBlockDriver),
+			"pods with volumes of BizFly Cloud cannot run", "kubectl get csidrivers")
 	case err != nil:
 		return nil, err
 	}
@@ -321,7 +330,8 @@ func checkCSI(ctx context.Context, d *examination) ([]Finding, error) {
 		}
 	}
 	if len(differ) > 0 {
-		found = append(found, one("VolumeBillingPlan", Warning, fmt.Sprintf("volumes of pods are billed by another plan than servers (%s): %s", strings.Join(plans, ", "), list(differ)),
+		found = append(found, one("VolumeBillingPlan", Warning,
+			fmt.Sprintf("volumes of pods are billed by another plan than servers (%s): %s", strings.Join(plans, ", "), list(differ)),
 			"BizFly Cloud does not attach resources of different billing plans to each other, so their pods never start on nodes of Karpenter",
 			"kubectl get pv (then set billing_plan in the StorageClass or spec.billingPlan of the BizflyNodeClass)")...)
 	}
@@ -349,11 +359,13 @@ func checkNodePools(ctx context.Context, d *examination) ([]Finding, error) {
 		pool := &pools.Items[i]
 		describe := "kubectl describe nodepool " + pool.Name
 		if root := pool.StatusConditions().Root(); d.Deployment != nil && !root.IsTrue() {
-			found = append(found, one("NodePoolNotReady", Error, fmt.Sprintf("NodePool %s is not ready: %s", pool.Name, root.Message), "no node is launched for it", describe)...)
+			found = append(found, one("NodePoolNotReady", Error, fmt.Sprintf("NodePool %s is not ready: %s", pool.Name, root.Message), "no node is launched for it",
+				describe)...)
 		}
 		if limits := pool.Spec.Limits; limits != nil {
 			if err := limits.ExceededBy(pool.Status.Resources); err != nil {
-				found = append(found, one("NodePoolLimit", Warning, fmt.Sprintf("NodePool %s has reached its limits: %s", pool.Name, err), "further pods stay pending", "kubectl edit nodepool "+pool.Name)...)
+				found = append(found, one("NodePoolLimit", Warning, fmt.Sprintf("NodePool %s has reached its limits: %s", pool.Name, err), "further pods stay pending",
+					"kubectl edit nodepool "+pool.Name)...)
 			}
 		}
 	}
@@ -380,7 +392,8 @@ func checkRejections(ctx context.Context, d *examination) ([]Finding, error) {
 	}
 	var found []Finding
 	if len(quota) > 0 {
-		found = append(found, one("QuotaRejected", Warning, fmt.Sprintf("%d launches were rejected by quota or balance within a day; the last one: %s", len(quota), lo.LastOrEmpty(quota)),
+		found = append(found, one("QuotaRejected", Warning,
+			fmt.Sprintf("%d launches were rejected by quota or balance within a day; the last one: %s", len(quota), lo.LastOrEmpty(quota)),
 			"pods stay pending, or run on flavors that cost more", "raise the project's quota in the BizFly Cloud console, or top up the balance")...)
 	}
 	if len(other) > 0 {

@@ -141,5 +141,6 @@ func (d *examination) namespace() string {
 
 // upgrade is the command that installs or upgrades a chart.
 func (d *examination) upgrade(chart string) string {
-	return fmt.Sprintf("helm upgrade --install %s oci://cr-hn-1.bizflycloud.vn/31ff9581861a4d0ea4df5e7dda0f665d/charts/%s --namespace %s", chart, chart, d.namespace())
+	return fmt.Sprintf("helm upgrade --install %s oci://cr-hn-1.bizflycloud.vn/31ff9581861a4d0ea4df5e7dda0f665d/charts/%s --namespace %s", chart, chart,
+		d.namespace())
 }

@@ -72,8 +72,9 @@ func checkServers(ctx context.Context, d *examination) ([]Finding, error) {
 	byName := lo.KeyBy(instanceTypes, func(it *corecloudprovider.InstanceType) string { return it.Name })
 	return lo.FilterMap(servers, func(server *gobizfly.Server, _ int) (Finding, bool) {
 		f := Finding{
-			Code: "ServerWithoutNodeClaim", Severity: Warning, What: fmt.Sprintf("server %s (%s) was launched by Karpenter for this cluster, and no NodeClaim accounts for it", server.Name, server.ID),
-			Why: "it is paid for", Fix: "bizfly server delete " + server.ID + " (garbage collection deletes it within minutes where the controller runs)",
+			Code: "ServerWithoutNodeClaim", Severity: Warning,
+			What: fmt.Sprintf("server %s (%s) was launched by Karpenter for this cluster, and no NodeClaim accounts for it", server.Name, server.ID),
+			Why:  "it is paid for", Fix: "bizfly server delete " + server.ID + " (garbage collection deletes it within minutes where the controller runs)",
 		}
 		if it := byName[server.Flavor.Name]; it != nil && len(it.Offerings) > 0 {
 			f.VNDPerMonth = it.Offerings[0].Price * plan.HoursPerMonth
@@ -137,7 +138,8 @@ func checkAddresses(ctx context.Context, d *examination) ([]Finding, error) {
 	return lo.FilterMap(interfaces, func(port *gobizfly.NetworkInterface, _ int) (Finding, bool) {
 		free := port.AttachedServer.ID == "" && port.DeviceID == ""
 		return Finding{
-			Code: "AddressWithoutOwner", Severity: Warning, What: fmt.Sprintf("the public address %s (%s) is used by no server", lo.CoalesceOrEmpty(port.IPAddress, port.Name), port.ID),
+			Code: "AddressWithoutOwner", Severity: Warning, What: fmt.Sprintf("the public address %s (%s) is used by no server",
+				lo.CoalesceOrEmpty(port.IPAddress, port.Name), port.ID),
 			Why: "it is paid for; the price list of addresses is not public. It may be kept on purpose", Fix: "bizfly wan-ip delete " + port.ID,
 		}, free && strings.Contains(strings.ToUpper(port.Type), "WAN")
 	}), nil

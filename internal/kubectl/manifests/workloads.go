@@ -101,7 +101,8 @@ func (s *Set) replicas(owner client.Object, kind string, count *int32, template 
 				Name: fmt.Sprintf("%s-%d", owner.GetName(), i), Namespace: owner.GetNamespace(),
 				Labels: maps.Clone(template.Labels), Annotations: maps.Clone(template.Annotations),
 				OwnerReferences: []metav1.OwnerReference{{
-					APIVersion: "apps/v1", Kind: kind, Name: owner.GetName(), UID: types.UID(kind + "/" + owner.GetNamespace() + "/" + owner.GetName()), Controller: lo.ToPtr(true),
+					APIVersion: "apps/v1", Kind: kind, Name: owner.GetName(), UID: types.UID(kind + "/" + owner.GetNamespace() + "/" + owner.GetName()),
+					Controller: lo.ToPtr(true),
 				}},
 			},
 			Spec: *template.Spec.DeepCopy(),
@@ -191,7 +192,8 @@ func (s *Set) csv(name string, from io.Reader) error {
 // row adds the pods of one line.
 func (s *Set) row(values map[string]string) error {
 	requests, selector := corev1.ResourceList{}, map[string]string{}
-	for column, resourceName := range map[string]corev1.ResourceName{"cpu": corev1.ResourceCPU, "memory": corev1.ResourceMemory, "gpu": v1alpha1.ResourceNVIDIAGPU} {
+	for column, resourceName := range map[string]corev1.ResourceName{"cpu": corev1.ResourceCPU, "memory": corev1.ResourceMemory,
+		"gpu": v1alpha1.ResourceNVIDIAGPU} {
 		if values[column] == "" {
 			continue
 		}

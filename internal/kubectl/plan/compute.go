@@ -134,7 +134,8 @@ func addSet(ctx context.Context, objects *memory.Client, set *manifests.Set) err
 		if namespace := object.GetNamespace(); namespace != "" {
 			key, found := types.NamespacedName{Name: namespace}, &corev1.Namespace{}
 			if objects.Get(ctx, key, found) != nil {
-				if err := objects.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace, Labels: map[string]string{corev1.LabelMetadataName: namespace}}}); err != nil {
+				if err := objects.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace,
+					Labels: map[string]string{corev1.LabelMetadataName: namespace}}}); err != nil {
 					return err
 				}
 			}

@@ -88,21 +88,22 @@ type Group struct {
 
 // Groups sums the nodes up, the most expensive group first.
 func (p *Plan) Groups() []Group {
-	groups := lo.MapToSlice(lo.GroupBy(p.Nodes, func(n Node) [3]string { return [3]string{n.NodePool, n.Flavor, n.Zone} }), func(key [3]string, nodes []Node) Group {
-		group := Group{NodePool: key[0], Flavor: key[1], Zone: key[2], Count: len(nodes), Used: map[corev1.ResourceName]float64{}}
-		limits := map[corev1.ResourceName]int{}
-		for _, node := range nodes {
-			group.VNDPerHour += node.VNDPerHour
-			limits[node.LimitedBy]++
-			for name, used := range node.Used {
-				group.Used[name] += used / float64(len(nodes))
+	groups := lo.MapToSlice(lo.GroupBy(p.Nodes, func(n Node) [3]string { return [3]string{n.NodePool, n.Flavor, n.Zone} }),
+		func(key [3]string, nodes []Node) Group {
+			group := Group{NodePool: key[0], Flavor: key[1], Zone: key[2], Count: len(nodes), Used: map[corev1.ResourceName]float64{}}
+			limits := map[corev1.ResourceName]int{}
+			for _, node := range nodes {
+				group.VNDPerHour += node.VNDPerHour
+				limits[node.LimitedBy]++
+				for name, used := range node.Used {
+					group.Used[name] += used / float64(len(nodes))
+				}
 			}
-		}
-		group.LimitedBy = lo.MaxBy(lo.Keys(limits), func(a, b corev1.ResourceName) bool {
-			return cmp.Or(cmp.Compare(limits[a], limits[b]), cmp.Compare(b, a)) > 0
+			group.LimitedBy = lo.MaxBy(lo.Keys(limits), func(a, b corev1.ResourceName) bool {
+				return cmp.Or(cmp.Compare(limits[a], limits[b]), cmp.Compare(b, a)) > 0
+			})
+			return group
 		})
-		return group
-	})
 	slices.SortFunc(groups, func(a, b Group) int {
 		return cmp.Or(cmp.Compare(b.VNDPerHour, a.VNDPerHour), cmp.Compare(a.Flavor, b.Flavor), cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.NodePool, b.NodePool))
 	})
@@ -177,7 +178,8 @@ func (w *World) reason(ctx context.Context, pod *corev1.Pod, err error) string {
 		_, err = scheduling.NewVolumeTopology(w.Objects).GetRequirements(ctx, pod)
 	}
 	if err == nil {
-		if pools := (&karpv1.NodePoolList{}); w.Objects.List(ctx, pools) == nil && !lo.SomeBy(pools.Items, func(pool karpv1.NodePool) bool { return pool.StatusConditions().Root().IsTrue() }) {
+		if pools := (&karpv1.NodePoolList{}); w.Objects.List(ctx, pools) == nil &&
+			!lo.SomeBy(pools.Items, func(pool karpv1.NodePool) bool { return pool.StatusConditions().Root().IsTrue() }) {
 			err = errors.New("no NodePool is ready")
 		}
 	}

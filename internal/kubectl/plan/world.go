@@ -118,7 +118,8 @@ func NewWorld(ctx context.Context, cloud *session.Cloud, objects *memory.Client,
 			w.note("NodeOverlays were not applied everywhere: %s", err)
 		}
 	}
-	w.Provisioner = provisioning.NewProvisioner(objects, discarded{}, w.Provider, w.Cluster, clk, deviceallocation.NewController(objects), virtualpods.NewVirtualPodCache(objects))
+	w.Provisioner = provisioning.NewProvisioner(objects, discarded{}, w.Provider, w.Cluster, clk, deviceallocation.NewController(objects),
+		virtualpods.NewVirtualPodCache(objects))
 	return w, nil
 }
 

@@ -100,7 +100,8 @@ func (s *Session) findDeployment(ctx context.Context) error {
 		return fmt.Errorf("no Deployment has the label app.kubernetes.io/name=%s", operator.Name)
 	}
 	if len(deployments.Items) > 1 {
-		s.Note("%d Deployments have the label app.kubernetes.io/name=%s; the settings are those of %s", len(deployments.Items), operator.Name, client.ObjectKeyFromObject(&deployments.Items[0]))
+		s.Note("%d Deployments have the label app.kubernetes.io/name=%s; the settings are those of %s", len(deployments.Items), operator.Name,
+			client.ObjectKeyFromObject(&deployments.Items[0]))
 	}
 	s.Deployment = &deployments.Items[0]
 	return nil

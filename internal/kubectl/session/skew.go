@@ -54,10 +54,12 @@ func (s *Session) Skew() Skew {
 	switch {
 	case errOurs != nil || errTheirs != nil:
 		if skew.Plugin != skew.Controller {
-			skew.Message = fmt.Sprintf("the plugin is version %s and the controller %s, which cannot be compared; their answers may differ", skew.Plugin, skew.Controller)
+			skew.Message = fmt.Sprintf("the plugin is version %s and the controller %s, which cannot be compared; their answers may differ", skew.Plugin,
+				skew.Controller)
 		}
 	case ours.Major() != theirs.Major() || ours.Minor() != theirs.Minor():
-		skew.Message = fmt.Sprintf("the plugin is version %s and the controller %s; their answers may differ. Install the plugin of the controller's version", skew.Plugin, skew.Controller)
+		skew.Message = fmt.Sprintf("the plugin is version %s and the controller %s; their answers may differ. Install the plugin of the controller's version",
+			skew.Plugin, skew.Controller)
 	}
 	return skew
 }

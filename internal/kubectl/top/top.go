@@ -84,7 +84,8 @@ func Read(ctx context.Context, s *session.Session) (*Cluster, error) {
 		})
 		requested := resources.RequestsForPods(running...)
 		row := Node{
-			Name: node.Name, NodePool: node.Labels[karpv1.NodePoolLabelKey], Flavor: node.Labels[corev1.LabelInstanceTypeStable], Zone: node.Labels[corev1.LabelTopologyZone],
+			Name: node.Name, NodePool: node.Labels[karpv1.NodePoolLabelKey], Flavor: node.Labels[corev1.LabelInstanceTypeStable],
+			Zone:    node.Labels[corev1.LabelTopologyZone],
 			Created: node.CreationTimestamp.Time, Status: statusOf(node), Pods: len(running),
 			CPU: part(requested, node.Status.Allocatable, corev1.ResourceCPU), Memory: part(requested, node.Status.Allocatable, corev1.ResourceMemory),
 		}
@@ -95,13 +96,15 @@ func Read(ctx context.Context, s *session.Session) (*Cluster, error) {
 	for i := range claims.Items {
 		if claim := &claims.Items[i]; claim.Status.NodeName == "" {
 			cluster.Nodes = append(cluster.Nodes, Node{
-				Name: claim.Name, NodePool: claim.Labels[karpv1.NodePoolLabelKey], Flavor: claim.Labels[corev1.LabelInstanceTypeStable], Zone: claim.Labels[corev1.LabelTopologyZone],
+				Name: claim.Name, NodePool: claim.Labels[karpv1.NodePoolLabelKey], Flavor: claim.Labels[corev1.LabelInstanceTypeStable],
+				Zone:    claim.Labels[corev1.LabelTopologyZone],
 				Created: claim.CreationTimestamp.Time, Status: lo.Ternary(claim.Status.ProviderID == "", "Launching", "Joining"), VNDPerHour: priceOf(claim.Labels, prices),
 			})
 		}
 	}
 	slices.SortFunc(cluster.Nodes, func(a, b Node) int {
-		return cmp.Or(cmp.Compare(lo.Ternary(a.NodePool == "", 1, 0), lo.Ternary(b.NodePool == "", 1, 0)), cmp.Compare(a.NodePool, b.NodePool), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(lo.Ternary(a.NodePool == "", 1, 0), lo.Ternary(b.NodePool == "", 1, 0)), cmp.Compare(a.NodePool, b.NodePool),
+			cmp.Compare(a.Name, b.Name))
 	})
 	cluster.VNDPerHour = lo.SumBy(cluster.Nodes, func(n Node) float64 { return n.VNDPerHour })
 	cluster.VNDPerMonth = cluster.VNDPerHour * plan.HoursPerMonth

@@ -120,11 +120,13 @@ func stateOf(pod *corev1.Pod) string {
 	case !plan.Counts(pod):
 		return "Karpenter launches no node for it: it has ended, is being deleted, or belongs to a DaemonSet or to a node"
 	case len(pod.Spec.SchedulingGates) > 0:
-		return fmt.Sprintf("it is held back by the scheduling gate %q; until that is removed neither the scheduler nor Karpenter look at it", pod.Spec.SchedulingGates[0].Name)
+		return fmt.Sprintf("it is held back by the scheduling gate %q; until that is removed neither the scheduler nor Karpenter look at it",
+			pod.Spec.SchedulingGates[0].Name)
 	}
 	scheduled, ok := lo.Find(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodScheduled })
 	if !ok || scheduled.Reason != corev1.PodReasonUnschedulable {
-		return fmt.Sprintf("kube-scheduler (%s) has not tried it yet; Karpenter waits for its answer", lo.CoalesceOrEmpty(pod.Spec.SchedulerName, "default-scheduler"))
+		return fmt.Sprintf("kube-scheduler (%s) has not tried it yet; Karpenter waits for its answer",
+			lo.CoalesceOrEmpty(pod.Spec.SchedulerName, "default-scheduler"))
 	}
 	return "kube-scheduler found no node: " + scheduled.Message
 }
@@ -150,7 +152,8 @@ func newPool(pool *karpv1.NodePool, checks []Check) Pool {
 func clusterChecks(pool *karpv1.NodePool, pod *corev1.Pod) []Check {
 	checks := []Check{}
 	add := func(name string, problem error, fine string) {
-		checks = append(checks, Check{Name: name, OK: problem == nil, Detail: lo.TernaryF(problem == nil, func() string { return fine }, func() string { return problem.Error() })})
+		checks = append(checks, Check{Name: name, OK: problem == nil,
+			Detail: lo.TernaryF(problem == nil, func() string { return fine }, func() string { return problem.Error() })})
 	}
 	var notReady error
 	if root := pool.StatusConditions().Root(); !root.IsTrue() {
@@ -199,7 +202,8 @@ func look(ctx context.Context, world *plan.World, pool *karpv1.NodePool, pod *co
 	compatible := lo.Filter(instanceTypes, func(it *corecloudprovider.InstanceType, _ int) bool {
 		return wanted.IsCompatible(it.Requirements, scheduling.AllowUndefinedWellKnownLabels) && it.Offerings.HasCompatible(wanted)
 	})
-	checks = append(checks, Check{Name: "flavors", OK: len(compatible) > 0, Detail: fmt.Sprintf("%d of %d flavors satisfy the requirements of pod and NodePool", len(compatible), len(instanceTypes))})
+	checks = append(checks, Check{Name: "flavors", OK: len(compatible) > 0,
+		Detail: fmt.Sprintf("%d of %d flavors satisfy the requirements of pod and NodePool", len(compatible), len(instanceTypes))})
 	if len(compatible) == 0 {
 		return newPool(pool, checks)
 	}
@@ -210,8 +214,9 @@ func look(ctx context.Context, world *plan.World, pool *karpv1.NodePool, pod *co
 	largest := lo.MaxBy(compatible, func(a, b *corecloudprovider.InstanceType) bool {
 		return memoryOf(a).Cmp(*memoryOf(b)) > 0
 	})
-	checks = append(checks, Check{Name: "size", OK: len(fitting) > 0, Detail: fmt.Sprintf("%d of these are large enough for %s (the largest, %s, leaves %s for pods and DaemonSets)",
-		len(fitting), sizeOf(requests), largest.Name, sizeOf(largest.Allocatable()))})
+	checks = append(checks, Check{Name: "size", OK: len(fitting) > 0,
+		Detail: fmt.Sprintf("%d of these are large enough for %s (the largest, %s, leaves %s for pods and DaemonSets)",
+			len(fitting), sizeOf(requests), largest.Name, sizeOf(largest.Allocatable()))})
 	if len(fitting) == 0 {
 		return newPool(pool, checks)
 	}
@@ -230,7 +235,8 @@ func sizeOf(list corev1.ResourceList) string {
 }
 
 // offerings says which of the fitting flavors can be launched, and what keeps the others.
-func offerings(ctx context.Context, world *plan.World, pool *karpv1.NodePool, fitting []*corecloudprovider.InstanceType, wanted scheduling.Requirements, known []mark) Check {
+func offerings(ctx context.Context, world *plan.World, pool *karpv1.NodePool, fitting []*corecloudprovider.InstanceType, wanted scheduling.Requirements,
+	known []mark) Check {
 	check := Check{Name: "offerings"}
 	available := 0
 	for _, it := range fitting {

@@ -107,7 +107,8 @@ func life(ctx context.Context, s *session.Session, claim *karpv1.NodeClaim, node
 		l.add(node.CreationTimestamp.Time, "node", "the node joined the cluster", false)
 		for _, condition := range node.Status.Conditions {
 			if condition.Type == corev1.NodeReady {
-				l.add(condition.LastTransitionTime.Time, "node", fmt.Sprintf("Ready is %s: %s", condition.Status, condition.Message), condition.Status != corev1.ConditionTrue)
+				l.add(condition.LastTransitionTime.Time, "node", fmt.Sprintf("Ready is %s: %s", condition.Status, condition.Message),
+					condition.Status != corev1.ConditionTrue)
 			}
 		}
 		l.Timeline = append(l.Timeline, events(ctx, s, "Node", node)...)
@@ -127,10 +128,12 @@ func (l *Life) add(at time.Time, from, what string, problem bool) {
 
 // fromClaim reads what the NodeClaim itself records.
 func (l *Life) fromClaim(claim *karpv1.NodeClaim) {
-	l.add(claim.CreationTimestamp.Time, "NodeClaim", fmt.Sprintf("created for NodePool %s", lo.CoalesceOrEmpty(claim.Labels[karpv1.NodePoolLabelKey], "(none)")), false)
+	l.add(claim.CreationTimestamp.Time, "NodeClaim", fmt.Sprintf("created for NodePool %s", lo.CoalesceOrEmpty(claim.Labels[karpv1.NodePoolLabelKey], "(none)")),
+		false)
 	intent := instance.Intent{}
 	if text := claim.Annotations[v1alpha1.AnnotationLaunchIntent]; text != "" && json.Unmarshal([]byte(text), &intent) == nil {
-		l.add(intent.RequestedAt, "annotation", fmt.Sprintf("create request %d for a %s in %s as %s (task %s)", intent.Attempt, intent.Flavor, intent.Zone, intent.Name, lo.CoalesceOrEmpty(intent.TaskID, "not named yet")), intent.Rejected)
+		l.add(intent.RequestedAt, "annotation", fmt.Sprintf("create request %d for a %s in %s as %s (task %s)", intent.Attempt, intent.Flavor, intent.Zone,
+			intent.Name, lo.CoalesceOrEmpty(intent.TaskID, "not named yet")), intent.Rejected)
 	}
 	for _, condition := range claim.Status.Conditions {
 		if condition.Type == "Ready" {
@@ -243,7 +246,8 @@ func lastSeen(event *corev1.Event) time.Time {
 	if event.Series != nil {
 		return event.Series.LastObservedTime.Time
 	}
-	return lo.Ternary(event.LastTimestamp.IsZero(), lo.Ternary(event.EventTime.IsZero(), event.CreationTimestamp.Time, event.EventTime.Time), event.LastTimestamp.Time)
+	return lo.Ternary(event.LastTimestamp.IsZero(), lo.Ternary(event.EventTime.IsZero(), event.CreationTimestamp.Time, event.EventTime.Time),
+		event.LastTimestamp.Time)
 }
 
 // mark is an offering that a rejected launch has made unavailable, as far as the events tell: the controller keeps its own

@@ -162,7 +162,8 @@ func (p *DefaultProvider) learn(ctx context.Context) (*Values, error) {
 			continue
 		}
 		if found != nil && (read.ClusterID != found.ClusterID || read.Token != found.Token || read.JoinEndpoint != found.JoinEndpoint) {
-			return nil, fmt.Errorf("the servers of nodes %s and %s do not say the same of the cluster: set BKE_CLUSTER_ID, BKE_CLUSTER_TOKEN and BKE_JOIN_ENDPOINT instead", from, node.Name)
+			return nil, fmt.Errorf("the servers of nodes %s and %s do not say the same of the cluster: set BKE_CLUSTER_ID, BKE_CLUSTER_TOKEN and BKE_JOIN_ENDPOINT "+
+				"instead", from, node.Name)
 		}
 		found, from = cmp.Or(found, read), cmp.Or(from, node.Name)
 	}
@@ -191,7 +192,8 @@ func (p *DefaultProvider) poolNodes(ctx context.Context) ([]corev1.Node, error) 
 		return !ours && parsed
 	})
 	if len(nodes) == 0 {
-		return nil, fmt.Errorf("no node has the label %s and a provider ID; a cluster that has only Karpenter's nodes needs BKE_CLUSTER_ID, BKE_CLUSTER_TOKEN and BKE_JOIN_ENDPOINT", labelPoolNode)
+		return nil, fmt.Errorf("no node has the label %s and a provider ID; a cluster that has only Karpenter's nodes needs BKE_CLUSTER_ID, BKE_CLUSTER_TOKEN and "+
+			"BKE_JOIN_ENDPOINT", labelPoolNode)
 	}
 	slices.SortFunc(nodes, func(a, b corev1.Node) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))

@@ -69,7 +69,8 @@ func (s source) render(variables *Variables, tried bool) (string, error) {
 	// Parsed each time: a launch costs seconds and a template microseconds, and a cache would be one more thing to bound.
 	parsed, err := template.New("userData").Funcs(functions).Option(missingKey).Parse(s.text)
 	if err != nil {
-		return "", invalidUserData(s.field, at(err), "the template does not parse: a brace or quote is missing, or a function does not exist; functions are "+functionNames)
+		return "", invalidUserData(s.field, at(err),
+			"the template does not parse: a brace or quote is missing, or a function does not exist; functions are "+functionNames)
 	}
 	bindSteps(parsed)
 	out := &limitedBuffer{}
@@ -90,7 +91,8 @@ func (s source) render(variables *Variables, tried bool) (string, error) {
 	case errors.Is(err, errNoJoinToken):
 		return "", invalidUserData(s.field, at(err), "the template uses .JoinToken, and spec.joinToken is not set; set it, for example joinToken: {}")
 	}
-	return "", invalidUserData(s.field, at(err), "the template cannot be rendered: a variable or key does not exist, or a function got what it cannot use; variables are "+variableNames)
+	return "", invalidUserData(s.field, at(err),
+		"the template cannot be rendered: a variable or key does not exist, or a function got what it cannot use; variables are "+variableNames)
 }
 
 func invalidUserData(field, where, problem string) error {

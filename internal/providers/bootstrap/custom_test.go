@@ -63,7 +63,8 @@ var _ = Describe("Custom mode", func() {
 		Entry("PodsPerCore, where the NodeClass sets none", "{{ .PodsPerCore }}", "0"),
 		Entry("EvictionSoft, where the NodeClass sets none", "{{ toJson .EvictionSoft }}{{ toJson .EvictionSoftGracePeriod }}", "nullnull"),
 		Entry("KubeletArgs", "{{ range $name, $value := .KubeletArgs }}--{{ $name }}={{ $value }} {{ end }}",
-			"--eviction-hard=imagefs.available<15%,memory.available<5%,nodefs.available<10%,nodefs.inodesFree<5% --kube-reserved=cpu=100m,memory=1Gi --max-pods=50 --system-reserved=cpu=20m,memory=200Mi "),
+			"--eviction-hard=imagefs.available<15%,memory.available<5%,nodefs.available<10%,nodefs.inodesFree<5% --kube-reserved=cpu=100m,memory=1Gi --max-pods=50 "+
+				"--system-reserved=cpu=20m,memory=200Mi "),
 		Entry("APIServerEndpoint", "{{ .APIServerEndpoint }}", "10.20.0.10:6443"),
 		Entry("CABundle", "{{ .CABundle }}", authority),
 		Entry("CACertHashes", `{{ join "," .CACertHashes }}`, authorityHash),
@@ -134,7 +135,8 @@ echo "$SERVER_ID"`).CombinedOutput()
 		Entry("sha256sum", `{{ sha256sum "abc" }}`, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"),
 		Entry("default", `{{ .ClusterName | default "x" }} {{ "" | default "x" }}`, "prod x"),
 		Entry("lower, upper, trim and replace", `{{ lower "A" }}{{ upper "b" }}{{ trim " c " }}{{ replace "." "-" "1.2" }}`, "aBc1-2"),
-		Entry("contains, hasPrefix and hasSuffix", `{{ contains "ro" .ClusterName }} {{ hasPrefix "p" .ClusterName }} {{ hasSuffix "x" .ClusterName }}`, "true true false"),
+		Entry("contains, hasPrefix and hasSuffix", `{{ contains "ro" .ClusterName }} {{ hasPrefix "p" .ClusterName }} {{ hasSuffix "x" .ClusterName }}`,
+			"true true false"),
 		Entry("printf", `{{ printf "%s-%d" .ClusterName .MaxPods }}`, "prod-110"),
 	)
 

@@ -114,7 +114,8 @@ var _ = Describe("User data from a Secret", func() {
 		_, err := provider().Render(ctx, input(nodeClass))
 		Expect(err).To(MatchError(invalid.Message))
 	},
-		Entry("where it is not granted", func(n *v1alpha1.BizflyNodeClass) { n.Spec.UserDataFrom.Name = "credentials" }, `"credentials"`, "userDataSecrets", `USER_DATA_SECRET_NAMES, now "templates"`),
+		Entry("where it is not granted", func(n *v1alpha1.BizflyNodeClass) { n.Spec.UserDataFrom.Name = "credentials" }, `"credentials"`, "userDataSecrets",
+			`USER_DATA_SECRET_NAMES, now "templates"`),
 		Entry("where it does not exist", func(*v1alpha1.BizflyNodeClass) { config.Namespace = "default" }, `"templates"`, "namespace default"),
 		Entry("where the key does not exist", func(n *v1alpha1.BizflyNodeClass) { n.Spec.UserDataFrom.Key = "gpu" }, `no key "gpu"`),
 		Entry("where it is no template", func(n *v1alpha1.BizflyNodeClass) { n.Spec.UserDataFrom.Key = "broken" }, "line 1", "does not parse"),
@@ -174,7 +175,8 @@ var _ = Describe("User data from several places", func() {
 	})
 	It("should take the parts of what is a document already, whatever their encoding", func() {
 		document := "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"x\"\n\n" +
-			"--x\nContent-Type: text/x-shellscript\nContent-Transfer-Encoding: base64\n\n" + base64.StdEncoding.EncodeToString([]byte("#!/bin/bash\necho một\n")) + "\n" +
+			"--x\nContent-Type: text/x-shellscript\nContent-Transfer-Encoding: base64\n\n" + base64.StdEncoding.EncodeToString([]byte("#!/bin/bash\necho một\n")) +
+			"\n" +
 			"--x\nContent-Type: text/cloud-config; charset=\"us-ascii\"\n\n#cloud-config\n{}\n--x--\n"
 		Expect(pieces(render(input(inline(bke(), document))).UserData)).To(Equal([]piece{
 			{"text/x-shellscript", "#!/bin/bash\necho một\n"}, {"text/cloud-config", "#cloud-config\n{}"}, {"text/x-shellscript", ownScript},
@@ -242,9 +244,11 @@ var _ = Describe("The cluster, where nothing is configured", func() {
 	)
 	It("should be what kubeadm publishes", func() {
 		published := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: "cluster-info"}, Data: map[string]string{
-			"kubeconfig": "apiVersion: v1\nkind: Config\nclusters:\n- name: \"\"\n  cluster: {server: \"https://api.example.com:6443\", certificate-authority-data: " + base64.StdEncoding.EncodeToString([]byte(authority)) + "}\n",
+			"kubeconfig": "apiVersion: v1\nkind: Config\nclusters:\n- name: \"\"\n  cluster: {server: \"https://api.example.com:6443\", certificate-authority-data: " +
+				base64.StdEncoding.EncodeToString([]byte(authority)) + "}\n",
 		}}
-		dns := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "kube-dns"}, Spec: corev1.ServiceSpec{ClusterIP: "10.0.0.10", Ports: []corev1.ServicePort{{Port: 53}}}}
+		dns := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "kube-dns"},
+			Spec: corev1.ServiceSpec{ClusterIP: "10.0.0.10", Ports: []corev1.ServicePort{{Port: 53}}}}
 		Expect(kube.Create(ctx, published)).To(Succeed())
 		Expect(kube.Create(ctx, dns)).To(Succeed())
 		DeferCleanup(func() {

@@ -44,7 +44,8 @@ func (p *DefaultProvider) newParts() []part {
 		{"volume types", list(p.api.ListVolumeTypes, volumeTypesOf, func(s *Snapshot, l []*gobizfly.VolumeType) { s.VolumeTypes = l })},
 	}
 	if p.config.BKEClusterID != "" || p.config.LearnedBKEClusterID != nil {
-		parts = append(parts, part{"Kubernetes versions", list(p.api.ListKubernetesVersions, versionsOf, func(s *Snapshot, l []gobizfly.ControllerVersion) { s.KubernetesVersions = l })},
+		parts = append(parts, part{"Kubernetes versions", list(p.api.ListKubernetesVersions, versionsOf,
+			func(s *Snapshot, l []gobizfly.ControllerVersion) { s.KubernetesVersions = l })},
 			part{"BKE cluster", p.readCluster})
 	}
 	return parts

@@ -122,10 +122,11 @@ func (p *DefaultProvider) reassess(b *built) *built {
 	if offerings == nil {
 		return b
 	}
-	return p.finished(&built{keys: b.keys, sellable: b.sellable, estimate: b.estimate, report: b.report, source: b.source, InstanceType: &cloudprovider.InstanceType{
-		Name: b.Name, Requirements: b.Requirements, Offerings: offerings, Capacity: b.Capacity, Overhead: b.Overhead,
-		VolumeAttachmentLimits: b.VolumeAttachmentLimits,
-	}})
+	return p.finished(&built{keys: b.keys, sellable: b.sellable, estimate: b.estimate, report: b.report, source: b.source,
+		InstanceType: &cloudprovider.InstanceType{
+			Name: b.Name, Requirements: b.Requirements, Offerings: offerings, Capacity: b.Capacity, Overhead: b.Overhead,
+			VolumeAttachmentLimits: b.VolumeAttachmentLimits,
+		}})
 }
 
 // volumeAttachmentLimits is what the CSI driver reports of every node (MaxVolumesPerNode), whatever its flavor, so that
@@ -167,8 +168,9 @@ func label(key string, values ...string) *scheduling.Requirement {
 // capacities is what the node will report, as far as nothing is known yet: estimated too low rather than too high.
 func (p *DefaultProvider) capacities(c *class, f *facts, maxPods int32) corev1.ResourceList {
 	capacities := corev1.ResourceList{
-		corev1.ResourceCPU:              *resource.NewQuantity(int64(f.cpu), resource.DecimalSI),
-		corev1.ResourceMemory:           *resource.NewQuantity(int64(float64(f.memoryMiB)*(100-100*p.options.Load().MemoryOverheadPercent)/100)*mib, resource.BinarySI),
+		corev1.ResourceCPU: *resource.NewQuantity(int64(f.cpu), resource.DecimalSI),
+		corev1.ResourceMemory: *resource.NewQuantity(int64(float64(f.memoryMiB)*(100-100*p.options.Load().MemoryOverheadPercent)/100)*mib,
+			resource.BinarySI),
 		corev1.ResourcePods:             *resource.NewQuantity(int64(maxPods), resource.DecimalSI),
 		corev1.ResourceEphemeralStorage: *resource.NewQuantity(fileSystem(c.root.GiB), resource.BinarySI),
 	}

@@ -187,7 +187,8 @@ var _ = Describe("The size of nodes", func() {
 		Expect(memory(ctx)).To(Equal("3936Mi"))
 	})
 	It("should leave out what the operator says that the worker image reserves, before and after nodes report", func(ctx context.Context) {
-		nodeClass.Spec.Kubelet = &v1alpha1.KubeletConfiguration{MaxPods: lo.ToPtr(int32(30)), SystemReserved: map[string]string{"memory": "2Gi"}, KubeReserved: map[string]string{"memory": "0", "cpu": "500m"}}
+		nodeClass.Spec.Kubelet = &v1alpha1.KubeletConfiguration{MaxPods: lo.ToPtr(int32(30)), SystemReserved: map[string]string{"memory": "2Gi"},
+			KubeReserved: map[string]string{"memory": "0", "cpu": "500m"}}
 		Expect(offers(ctx, "cpu", "memory", "pods")).To(Equal([]string{"1480m", "1640Mi", "30"}), "3788Mi less 2Gi and 100Mi")
 		for _, node := range []string{"a", "b"} {
 			observe(ctx, node, list("pods", "110"), list("cpu", "1900m", "memory", "3000Mi", "pods", "110"))

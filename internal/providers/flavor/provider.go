@@ -167,7 +167,8 @@ func (p *DefaultProvider) Flush() {
 }
 
 // rebuild makes and remembers the answer. Hundreds of launches ask at once after each change, and one of them builds.
-func (p *DefaultProvider) rebuild(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, snapshot *catalog.Snapshot, v version) ([]*cloudprovider.InstanceType, error) {
+func (p *DefaultProvider) rebuild(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, snapshot *catalog.Snapshot,
+	v version) ([]*cloudprovider.InstanceType, error) {
 	image := imageOf(nodeClass)
 	key := fmt.Sprintf("%s %+v %q %q", nodeClass.UID, v, nodeClass.Status.Zones, image)
 	answer, err, _ := p.builds.Do(key, func() (any, error) {

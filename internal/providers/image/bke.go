@@ -164,7 +164,8 @@ func (p *DefaultProvider) byAlias(field string, term *v1alpha1.ImageSelectorTerm
 	if snapshotErr != nil || p.doubts.confirmed(kept.ID, instead, snapshot.FetchedAt) {
 		return found, err
 	}
-	kept.Note = fmt.Sprintf("BKE does not list this image for %s at the moment; it stays in use until %d reads of the catalog in a row say so", term.Alias, confirmations)
+	kept.Note = fmt.Sprintf("BKE does not list this image for %s at the moment; it stays in use until %d reads of the catalog in a row say so", term.Alias,
+		confirmations)
 	return kept, nil
 }
 

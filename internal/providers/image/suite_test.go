@@ -279,7 +279,8 @@ var _ = Describe("BKE aliases", func() {
 	It("should not call an image missing before the catalog was read", func() {
 		start(true)
 		unread := image.NewDefaultProvider(nil, catalog.NewDefaultProvider(nil, clock.RealClock{}, catalog.Config{}), listCache)
-		_, err := unread.Resolve(ctx, &v1alpha1.BizflyNodeClass{Spec: v1alpha1.BizflyNodeClassSpec{ImageSelectorTerms: []v1alpha1.ImageSelectorTerm{alias("bke@latest")}}})
+		_, err := unread.Resolve(ctx,
+			&v1alpha1.BizflyNodeClass{Spec: v1alpha1.BizflyNodeClassSpec{ImageSelectorTerms: []v1alpha1.ImageSelectorTerm{alias("bke@latest")}}})
 		Expect(err).To(MatchError(catalog.ErrNotReady))
 	})
 })
@@ -479,7 +480,8 @@ var _ = Describe("Terms", func() {
 	It("should not go on to the next one when one cannot be looked up", func() {
 		start(true)
 		fail("/user/images")
-		_, err := resolve(v1alpha1.ImageSelectorTerm{Name: "golden-node"}, v1alpha1.ImageSelectorTerm{OS: &v1alpha1.OSImageSelector{Distribution: "Ubuntu", Version: "24.04 x64"}})
+		_, err := resolve(v1alpha1.ImageSelectorTerm{Name: "golden-node"},
+			v1alpha1.ImageSelectorTerm{OS: &v1alpha1.OSImageSelector{Distribution: "Ubuntu", Version: "24.04 x64"}})
 		Expect(err).To(MatchError(ContainSubstring("spec.imageSelectorTerms[0].name")))
 		var miss *image.NotFoundError
 		Expect(errors.As(err, &miss)).To(BeFalse())

@@ -279,7 +279,8 @@ func (d *deleter) release(ctx context.Context, current record, left []leftover) 
 		return after.Released
 	}
 	for _, l := range left {
-		log.FromContext(ctx).Error(l.err, "a deleted server has left something that cannot be removed, it is tried again later", "server", after.Name, "server-id", after.ID, "kind", l.kind)
+		log.FromContext(ctx).Error(l.err, "a deleted server has left something that cannot be removed, it is tried again later", "server", after.Name, "server-id",
+			after.ID, "kind", l.kind)
 		d.config.OnLeftover(ctx, lo.CoalesceOrEmpty(after.Name, after.ID), l.kind, l.err)
 	}
 	d.removed(after)

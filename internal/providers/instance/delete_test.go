@@ -115,7 +115,8 @@ var _ = Describe("Delete", func() {
 		now := clocktesting.NewFakeClock(time.Now())
 		w := newWorld(cloud.Options{}, func(c *instance.Config) { c.Clock = now })
 		server := w.box.AddServer(cloud.ServerSpec{Name: "lost", Metadata: metadata(clusterUID, claimUID, 1)})
-		w.box.AddFaults(1, cloud.Fault{Method: "DELETE", Path: "/servers/*", Effect: cloud.EffectBody, Body: `{"task_id":"725620b1-0000-4000-8000-000000000000"}`, Count: 1})
+		w.box.AddFaults(1, cloud.Fault{Method: "DELETE", Path: "/servers/*", Effect: cloud.EffectBody, Body: `{"task_id":"725620b1-0000-4000-8000-000000000000"}`,
+			Count: 1})
 		Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: server.ID})).To(Succeed())
 		now.Step(time.Minute)
 		Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: server.ID})).To(Succeed())

@@ -111,7 +111,8 @@ var _ = Describe("What a deleted server leaves", func() {
 			rejected("/wanips/*", 409, "Address is in use"), rejected("/network-interfaces/*", 409, "Address is in use")),
 		Entry("addresses that may not be released", instance.LeftoverAddress, "DELETE /iaas-cloud/api/wanips/{id}",
 			rejected("/wanips/*", 403, "not allowed"), rejected("/network-interfaces/*", 403, "not allowed")),
-		Entry("a node in BKE", instance.LeftoverNode, leaveCluster, cloud.Fault{Method: "POST", Path: "/**/cluster_leave/*", Effect: cloud.EffectStatus, Status: 400}),
+		Entry("a node in BKE", instance.LeftoverNode, leaveCluster,
+			cloud.Fault{Method: "POST", Path: "/**/cluster_leave/*", Effect: cloud.EffectStatus, Status: 400}),
 	)
 
 	It("should be reported once when it is the server itself, whose NodeClaim stays", func() {
@@ -158,8 +159,10 @@ var _ = Describe("What a deleted server leaves", func() {
 		Expect(w.count(deleteVolume)).To(BeZero())
 		Expect(w.box.State().Volumes).NotTo(BeEmpty())
 	},
-		Entry("while a NodeClaim without a provider ID waits for a server of that name", instance.DeletionsRequest{Launching: sets.New(ownName)}, func(*world, *instance.Instance) {}),
-		Entry("where a PersistentVolume names it", instance.DeletionsRequest{}, func(w *world, _ *instance.Instance) { w.protected.set(nil, w.box.State().Volumes[0].ID) }),
+		Entry("while a NodeClaim without a provider ID waits for a server of that name", instance.DeletionsRequest{Launching: sets.New(ownName)},
+			func(*world, *instance.Instance) {}),
+		Entry("where a PersistentVolume names it", instance.DeletionsRequest{},
+			func(w *world, _ *instance.Instance) { w.protected.set(nil, w.box.State().Volumes[0].ID) }),
 		Entry("while it is not known what PersistentVolumes name", instance.DeletionsRequest{}, func(w *world, _ *instance.Instance) {
 			w.protected.set(errors.New("no answer"))
 		}),

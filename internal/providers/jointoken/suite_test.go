@@ -69,7 +69,8 @@ var _ = Describe("Join tokens", func() {
 	BeforeEach(func() {
 		clk = clocktesting.NewFakeClock(time.Now())
 		provider = jointoken.NewDefaultProvider(kube, clk)
-		request = jointoken.Request{NodeClaim: "general-x7k2p", NodeClaimUID: "6f2d2b7e-0c51-4d8e-9f55-0d3b8f5a1c11", NodeName: "general-x7k2p-0a1b2c3d", Attempt: 1, TTL: 30 * time.Minute}
+		request = jointoken.Request{NodeClaim: "general-x7k2p", NodeClaimUID: "6f2d2b7e-0c51-4d8e-9f55-0d3b8f5a1c11", NodeName: "general-x7k2p-0a1b2c3d", Attempt: 1,
+			TTL: 30 * time.Minute}
 		DeferCleanup(func() {
 			Expect(kube.DeleteAllOf(ctx, &corev1.Secret{}, client.InNamespace(metav1.NamespaceSystem))).To(Succeed())
 		})

@@ -169,7 +169,8 @@ var _ = Describe("VPC networks", func() {
 			vpc("default-vpc").IsDefault, vpc("default-vpc").Tags = false, nil
 			start(false)
 			_, err := networks()
-			Expect(err).To(MatchError(And(HavePrefix("spec.networkSelectorTerms: "), ContainSubstring("name a network by id, name or tag"), ContainSubstring("one-zone"))))
+			Expect(err).To(MatchError(And(HavePrefix("spec.networkSelectorTerms: "), ContainSubstring("name a network by id, name or tag"),
+				ContainSubstring("one-zone"))))
 		})
 		It("should not call anything missing before the catalog was read", func() {
 			unread := network.NewDefaultProvider(nil, catalog.NewDefaultProvider(nil, clock.RealClock{}, catalog.Config{}), cache.New(cache.NoExpiration, 0))
@@ -203,7 +204,8 @@ var _ = Describe("VPC networks", func() {
 		It("should say which of them has an internet gateway", func() {
 			vpc("tiny").InternetGateway = lo.ToPtr("")
 			start(true)
-			found, err := networks(v1alpha1.NetworkSelectorTerm{Name: "kubernetes"}, v1alpha1.NetworkSelectorTerm{Alias: "default"}, v1alpha1.NetworkSelectorTerm{Name: "tiny"})
+			found, err := networks(v1alpha1.NetworkSelectorTerm{Name: "kubernetes"}, v1alpha1.NetworkSelectorTerm{Alias: "default"},
+				v1alpha1.NetworkSelectorTerm{Name: "tiny"})
 			Expect(err).ToNot(HaveOccurred())
 			Expect(lo.Map(found, func(n network.Network, _ int) bool { return n.InternetGateway })).To(Equal([]bool{false, true, false}))
 		})
@@ -219,7 +221,8 @@ var _ = Describe("VPC networks", func() {
 			Entry("an id", v1alpha1.NetworkSelectorTerm{ID: "nope"}, ".id", "nope"),
 			Entry("a name", v1alpha1.NetworkSelectorTerm{Name: "kuber"}, ".name", "kuber"),
 			Entry("a tag", v1alpha1.NetworkSelectorTerm{Tag: "default-vpc-network"}, ".tag", "default-vpc-network"),
-			Entry("a tag that the network of this name does not have", v1alpha1.NetworkSelectorTerm{Name: "kubernetes", Tag: "default-vpc-network"}, "", "kubernetes with tag default-vpc-network"),
+			Entry("a tag that the network of this name does not have", v1alpha1.NetworkSelectorTerm{Name: "kubernetes", Tag: "default-vpc-network"}, "",
+				"kubernetes with tag default-vpc-network"),
 			Entry("a default", v1alpha1.NetworkSelectorTerm{Alias: "default"}, ".alias", "default"),
 			Entry("a term that selects nothing", v1alpha1.NetworkSelectorTerm{}, "", ""),
 		)

@@ -194,7 +194,8 @@ var _ = Describe("Pricing", func() {
 	)
 	It("should show the prices and sources that docs/concepts/pricing.md lists", func() {
 		page := string(lo.Must(os.ReadFile("../../../docs/concepts/pricing.md")))
-		rows := regexp.MustCompile(`(?m)^\| `+"`"+`\w+`+"`"+` \| (\d+) vCPU, (\d+) GiB \| (\d+) GiB (SSD|HDD) \| ([\d,.]+) \| (\w+) \| (\w+) \|$`).FindAllStringSubmatch(page, -1)
+		rows := regexp.MustCompile(`(?m)^\| `+"`"+`\w+`+"`"+` \| (\d+) vCPU, (\d+) GiB \| (\d+) GiB (SSD|HDD) \| ([\d,.]+) \| (\w+) \| (\w+) \|$`).
+			FindAllStringSubmatch(page, -1)
 		Expect(len(rows)).To(BeNumerically(">=", 6))
 		for _, row := range rows {
 			item := with(func(i *pricing.Item) {
@@ -222,8 +223,10 @@ var _ = Describe("Pricing", func() {
 		Entry("a negative factor", "generations: {'4a': -1}", "generations.4a is -1"),
 		Entry("a free GPU", "gpus: {a30: 0}", "gpus.a30 is 0"),
 		Entry("a free medium", "disks: {SSD: 0}", "disks.SSD is 0"),
-		Entry("a plan without a factor", "billingPlans: {"+string(v1alpha1.BillingPlanSavingPlan)+": {compute: 0}}", "billingPlans."+string(v1alpha1.BillingPlanSavingPlan)+".compute is 0"),
-		Entry("a negative surcharge", "networkPlans: {"+string(v1alpha1.NetworkPlanFreeBandwidth)+": -1}", "networkPlans."+string(v1alpha1.NetworkPlanFreeBandwidth)+" is -1"),
+		Entry("a plan without a factor", "billingPlans: {"+string(v1alpha1.BillingPlanSavingPlan)+": {compute: 0}}",
+			"billingPlans."+string(v1alpha1.BillingPlanSavingPlan)+".compute is 0"),
+		Entry("a negative surcharge", "networkPlans: {"+string(v1alpha1.NetworkPlanFreeBandwidth)+": -1}",
+			"networkPlans."+string(v1alpha1.NetworkPlanFreeBandwidth)+" is -1"),
 		Entry("a source that does not exist", "sources: {disks: guessed}", `sources.disks is "guessed"`),
 	)
 })

@@ -54,7 +54,8 @@ type ForbiddenError struct {
 
 // Error names the rule and both ways out.
 func (e *ForbiddenError) Error() string {
-	return fmt.Sprintf("spec.tuningConfigMapRef.name %q: the controller's Role in namespace %s grants get on the ConfigMap %q only; use that name, or change the Role's resourceNames and TUNING_CONFIGMAP_NAME together",
+	return fmt.Sprintf("spec.tuningConfigMapRef.name %q: the controller's Role in namespace %s grants get on the ConfigMap %q only; use that name, or change "+
+		"the Role's resourceNames and TUNING_CONFIGMAP_NAME together",
 		e.Name, e.Namespace, e.Granted)
 }
 
@@ -165,8 +166,9 @@ func (p *DefaultProvider) read(ctx context.Context, name string) (data map[strin
 	err = p.reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, configMap)
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, nil, fmt.Errorf("spec.tuningConfigMapRef.name %q: %w in namespace %s, so the active values stay; create it (empty for the defaults) or remove the reference",
-			name, ErrNotFound, namespace)
+		return nil, nil,
+			fmt.Errorf("spec.tuningConfigMapRef.name %q: %w in namespace %s, so the active values stay; create it (empty for the defaults) or remove the reference",
+				name, ErrNotFound, namespace)
 	case apierrors.IsForbidden(err):
 		return nil, nil, &ForbiddenError{Namespace: namespace, Name: name, Granted: granted}
 	case err != nil:
@@ -204,7 +206,8 @@ func (p *DefaultProvider) apply(ctx context.Context, data map[string]string, bro
 			valid[key] = last
 			result.Problems = append(result.Problems, problem(key, raw, fmt.Sprintf("%s. The last valid value stays active", err)))
 		default:
-			result.Problems = append(result.Problems, problem(key, raw, fmt.Sprintf("%s. There is no last valid value, so the default (of a list: its valid entries) is active", err)))
+			result.Problems = append(result.Problems, problem(key, raw,
+				fmt.Sprintf("%s. There is no last valid value, so the default (of a list: its valid entries) is active", err)))
 		}
 	}
 	result.Problems = append(result.Problems, unknownKeys(data, broken)...)

@@ -88,7 +88,8 @@ var _ = Describe("Sync", func() {
 
 	It("should lay the keys over the options, and remember their texts", func(ctx context.Context) {
 		result := tune(ctx, map[string]string{"accountPause": "5m"})
-		Expect(result).To(Equal(&tuning.Result{ConfigMap: options.DefaultTuningConfigMapName, Changed: []string{"accountPause"}, Active: map[string]string{"accountPause": "5m"}}))
+		Expect(result).To(Equal(&tuning.Result{ConfigMap: options.DefaultTuningConfigMapName, Changed: []string{"accountPause"},
+			Active: map[string]string{"accountPause": "5m"}}))
 		Expect(settings.Load().AccountPause).To(Equal(5 * time.Minute))
 		before := settings.Load()
 		Expect(sync(ctx).Changed).To(BeEmpty())

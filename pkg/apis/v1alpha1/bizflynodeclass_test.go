@@ -156,7 +156,8 @@ var _ = Describe("The hash of a BizflyNodeClass", func() {
 				s.BootstrapMode, s.Kubelet = v1alpha1.BootstrapModeCustom, &v1alpha1.KubeletConfiguration{EvictionSoft: map[string]string{"memory.available": "5%"}}
 			},
 			func(s *v1alpha1.BizflyNodeClassSpec) {
-				s.BootstrapMode, s.Kubelet = v1alpha1.BootstrapModeCustom, &v1alpha1.KubeletConfiguration{EvictionSoftGracePeriod: map[string]string{"memory.available": "1m"}}
+				s.BootstrapMode, s.Kubelet = v1alpha1.BootstrapModeCustom,
+					&v1alpha1.KubeletConfiguration{EvictionSoftGracePeriod: map[string]string{"memory.available": "1m"}}
 			},
 			func(s *v1alpha1.BizflyNodeClassSpec) {
 				s.BootstrapMode, s.Kubelet = v1alpha1.BootstrapModeCustom, &v1alpha1.KubeletConfiguration{PodsPerCore: lo.ToPtr(int32(50))}
@@ -253,7 +254,8 @@ var _ = Describe("The hash of a BizflyNodeClass", func() {
 	)
 	It("should be the same for a plan that was stored under its name of before the first release", func() {
 		Expect(hash(func(s *v1alpha1.BizflyNodeClassSpec) { s.BillingPlan = "on_demand" })).To(Equal(hash(unchanged)))
-		Expect((&v1alpha1.BizflyNodeClass{Spec: v1alpha1.BizflyNodeClassSpec{BillingPlan: "saving_plan"}}).EffectiveBillingPlan()).To(Equal(v1alpha1.BillingPlanSavingPlan))
+		Expect((&v1alpha1.BizflyNodeClass{Spec: v1alpha1.BizflyNodeClassSpec{BillingPlan: "saving_plan"}}).EffectiveBillingPlan()).
+			To(Equal(v1alpha1.BillingPlanSavingPlan))
 		for old, plan := range map[v1alpha1.NetworkPlan]v1alpha1.NetworkPlan{
 			"": v1alpha1.NetworkPlanFreeDataTransfer, "free_datatransfer": v1alpha1.NetworkPlanFreeDataTransfer, "free_bandwidth": v1alpha1.NetworkPlanFreeBandwidth,
 		} {

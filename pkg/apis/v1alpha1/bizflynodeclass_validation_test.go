@@ -80,17 +80,22 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 		Entry("an id with a name", `imageSelectorTerms: [{id: x, name: b}]`, "id already names one image: "+alone),
 		Entry("an alias with a name", `imageSelectorTerms: [{alias: bke@latest, name: b}]`, "alias already names one image: "+alone),
 		Entry("a name with a snapshot", `imageSelectorTerms: [{name: b, snapshot: {id: x}}]`, imageKinds),
-		Entry("a name with an operating system", `imageSelectorTerms: [{name: b, os: {distribution: Ubuntu, version: "24.04"}}], bootstrapMode: Custom, userData: x`, imageKinds),
+		Entry("a name with an operating system", `imageSelectorTerms: [{name: b, os: {distribution: Ubuntu, version: "24.04"}}], bootstrapMode: Custom, userData: x`,
+			imageKinds),
 		Entry("an empty id", `imageSelectorTerms: [{id: ""}]`, "spec.imageSelectorTerms[0].id"),
 		Entry("an id that is too long", `imageSelectorTerms: [{id: `+strings.Repeat("x", 65)+`}]`, "spec.imageSelectorTerms[0].id"),
 		Entry("an empty name", `imageSelectorTerms: [{name: ""}]`, "spec.imageSelectorTerms[0].name"),
 		Entry("several terms", `imageSelectorTerms: [{id: x}, {name: b}]`, valid),
 		Entry("seventeen terms", `imageSelectorTerms: `+list(17, func(int) string { return "{id: x}" }), "must have at most 16 items"),
 		Entry("an operating system", `imageSelectorTerms: [{os: {distribution: Ubuntu, version: 24.04 x64}}], bootstrapMode: Custom, userData: x`, valid),
-		Entry("an operating system without a version", `imageSelectorTerms: [{os: {distribution: Ubuntu}}], bootstrapMode: Custom, userData: x`, "spec.imageSelectorTerms[0].os.version"),
-		Entry("an operating system without a distribution", `imageSelectorTerms: [{os: {version: x}}], bootstrapMode: Custom, userData: x`, "spec.imageSelectorTerms[0].os.distribution"),
-		Entry("an operating system in BKE mode", `imageSelectorTerms: [{os: {distribution: Ubuntu, version: 24.04 x64}}]`, "bootstrapMode BKE needs a BKE worker image"),
-		Entry("an operating system among others in BKE mode", `imageSelectorTerms: [{id: x}, {os: {distribution: Ubuntu, version: 24.04 x64}}]`, "bootstrapMode BKE needs a BKE worker image"),
+		Entry("an operating system without a version", `imageSelectorTerms: [{os: {distribution: Ubuntu}}], bootstrapMode: Custom, userData: x`,
+			"spec.imageSelectorTerms[0].os.version"),
+		Entry("an operating system without a distribution", `imageSelectorTerms: [{os: {version: x}}], bootstrapMode: Custom, userData: x`,
+			"spec.imageSelectorTerms[0].os.distribution"),
+		Entry("an operating system in BKE mode", `imageSelectorTerms: [{os: {distribution: Ubuntu, version: 24.04 x64}}]`,
+			"bootstrapMode BKE needs a BKE worker image"),
+		Entry("an operating system among others in BKE mode", `imageSelectorTerms: [{id: x}, {os: {distribution: Ubuntu, version: 24.04 x64}}]`,
+			"bootstrapMode BKE needs a BKE worker image"),
 	)
 
 	DescribeTable("imageSelectorTerms of snapshots", spec,
@@ -214,13 +219,15 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 		Entry("a Secret whose name is none", `bootstrapMode: Custom, userDataFrom: {name: Join_Me}`, "userDataFrom.name must be the name of a Secret"),
 		Entry("a key that is none", `bootstrapMode: Custom, userDataFrom: {name: x, key: a/b}`, "userDataFrom.key must be a key of a Secret"),
 		Entry("user data for BKE's flatcar image", `imageSelectorTerms: [{alias: bke-flatcar@latest}], userData: x`, "not possible on BKE's flatcar image"),
-		Entry("user data from a Secret for BKE's flatcar image", `imageSelectorTerms: [{alias: bke-flatcar@latest}], bootstrapMode: BKE, userDataFrom: {name: x}`, "not possible on BKE's flatcar image"),
+		Entry("user data from a Secret for BKE's flatcar image", `imageSelectorTerms: [{alias: bke-flatcar@latest}], bootstrapMode: BKE, userDataFrom: {name: x}`,
+			"not possible on BKE's flatcar image"),
 		Entry("a join token", `bootstrapMode: Custom, userData: x, joinToken: {}`, valid),
 		Entry("a join token of an hour", `bootstrapMode: Custom, userData: x, joinToken: {ttl: 1h}`, valid),
 		Entry("a join token in BKE mode", `joinToken: {}`, "joinToken belongs to Custom mode"),
 		Entry("a join token of a moment", `bootstrapMode: Custom, userData: x, joinToken: {ttl: 1m}`, "joinToken.ttl must be a duration between 5m and 24h"),
 		Entry("a join token of days", `bootstrapMode: Custom, userData: x, joinToken: {ttl: 25h}`, "joinToken.ttl must be a duration between 5m and 24h"),
-		Entry("a join token of a time that is none", `bootstrapMode: Custom, userData: x, joinToken: {ttl: soon}`, "joinToken.ttl must be a duration between 5m and 24h"),
+		Entry("a join token of a time that is none", `bootstrapMode: Custom, userData: x, joinToken: {ttl: soon}`,
+			"joinToken.ttl must be a duration between 5m and 24h"),
 		Entry("user data that is too long", `bootstrapMode: Custom, userData: `+strings.Repeat("x", 16385)+``, "spec.userData"),
 	)
 
@@ -252,10 +259,13 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 		Entry("evictionSoft", `evictionSoft: {memory.available: 10%}, evictionSoftGracePeriod: {memory.available: 1m30s}`, valid),
 		Entry("evictionSoft without a time", `evictionSoft: {memory.available: 10%}`, "each threshold of evictionSoft needs a time"),
 		Entry("a time without evictionSoft", `evictionSoftGracePeriod: {memory.available: 1m}`, "each threshold of evictionSoft needs a time"),
-		Entry("a time of another threshold", `evictionSoft: {memory.available: 10%}, evictionSoftGracePeriod: {nodefs.available: 1m}`, "each threshold of evictionSoft needs a time"),
+		Entry("a time of another threshold", `evictionSoft: {memory.available: 10%}, evictionSoftGracePeriod: {nodefs.available: 1m}`,
+			"each threshold of evictionSoft needs a time"),
 		Entry("another evictionSoft", `evictionSoft: {pid.available: 5%}, evictionSoftGracePeriod: {pid.available: 1m}`, "valid keys for evictionSoft are"),
-		Entry("an evictionSoft of everything", `evictionSoft: {memory.available: 100%}, evictionSoftGracePeriod: {memory.available: 1m}`, "evictionSoft values must be quantities or percentages below 100%"),
-		Entry("a time that is none", `evictionSoft: {memory.available: 10%}, evictionSoftGracePeriod: {memory.available: soon}`, "evictionSoftGracePeriod values must be durations"),
+		Entry("an evictionSoft of everything", `evictionSoft: {memory.available: 100%}, evictionSoftGracePeriod: {memory.available: 1m}`,
+			"evictionSoft values must be quantities or percentages below 100%"),
+		Entry("a time that is none", `evictionSoft: {memory.available: 10%}, evictionSoftGracePeriod: {memory.available: soon}`,
+			"evictionSoftGracePeriod values must be durations"),
 	)
 	const gcOrder = "imageGCHighThresholdPercent (default 85) must be greater than imageGCLowThresholdPercent (default 80)"
 	DescribeTable("the rest of kubelet", kubelet,
@@ -303,7 +313,8 @@ var _ = Describe("A field by the name that it had before the first release", fun
 		Entry("metadata", `metadata: {team: storage}`, "spec.metadata was renamed: use spec.tags"),
 		Entry("empty metadata", `metadata: {}`, "spec.metadata was renamed: use spec.tags"),
 		Entry("bootstrap.mode", `bootstrap: {mode: BKE}`, "spec.bootstrap was split: use spec.bootstrapMode for its mode"),
-		Entry("bootstrap.userData and the rest", `bootstrap: {mode: Custom, userData: x, userDataFrom: {name: x}, joinToken: {ttl: 1h}}`, "spec.userData, spec.userDataFrom and spec.joinToken"),
+		Entry("bootstrap.userData and the rest", `bootstrap: {mode: Custom, userData: x, userDataFrom: {name: x}, joinToken: {ttl: 1h}}`,
+			"spec.userData, spec.userDataFrom and spec.joinToken"),
 		Entry("sshKeySelectorTerms", `sshKeySelectorTerms: [{name: ops}]`, "write the name of the key into spec.sshKeyName"),
 		Entry("stoppedServers", `stoppedServers: Replace`, "use spec.stoppedServerPolicy (Repair, Start or Ignore)"),
 		Entry("osType", `imageSelectorTerms: [{alias: bke@latest, osType: flatcar}]`, "osType became part of the alias: use alias bke-ubuntu@... or bke-flatcar@..."),
@@ -364,7 +375,8 @@ var _ = Describe("A BizflyNodeClass that was stored before the first release", f
 		then := crd.DeepCopy().Object["spec"].(map[string]any)
 		version := then["versions"].([]any)[0].(map[string]any)
 		version["schema"] = map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "properties": map[string]any{
-			"spec": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}, "status": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+			"spec":   map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+			"status": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true},
 		}}}
 		define := func(spec any) {
 			Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(crd), crd)).To(Succeed())

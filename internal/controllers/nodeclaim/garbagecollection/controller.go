@@ -76,7 +76,8 @@ type Controller struct {
 }
 
 // NewController returns a garbage collector. The reader must not be a cache: it decides that a claim does not exist.
-func NewController(config Config, kubeClient client.Client, apiReader client.Reader, instances instance.Provider, recorder karpevents.Recorder, clk clock.Clock) *Controller {
+func NewController(config Config, kubeClient client.Client, apiReader client.Reader, instances instance.Provider, recorder karpevents.Recorder,
+	clk clock.Clock) *Controller {
 	if config.Settings == nil {
 		config.Settings = options.NewStore(nil)
 	}
@@ -112,7 +113,8 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 	orphans := found.orphans
 	switch {
 	case suspended:
-		log.FromContext(ctx).Info("garbage collection is suspended: too many servers with a registered node have no NodeClaim", "orphans", len(orphans), "servers", found.total)
+		log.FromContext(ctx).Info("garbage collection is suspended: too many servers with a registered node have no NodeClaim", "orphans", len(orphans), "servers",
+			found.total)
 		c.publish(ctx, events.GarbageCollectionSuspended(len(orphans), found.total, names(orphans)))
 		orphans = nil
 	case c.config.DryRun:

@@ -92,7 +92,8 @@ var _ = Describe("Garbage collection", func() {
 	// joined registers the node of a server, as core does once a NodeClaim holds its id.
 	joined := func(id string) string {
 		GinkgoHelper()
-		Expect(env.Client.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-" + id, Labels: map[string]string{karpv1.NodeRegisteredLabelKey: "true"}},
+		Expect(env.Client.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-" + id,
+			Labels: map[string]string{karpv1.NodeRegisteredLabelKey: "true"}},
 			Spec: corev1.NodeSpec{ProviderID: providerid.New(id)}})).To(Succeed())
 		return id
 	}
@@ -140,7 +141,8 @@ var _ = Describe("Garbage collection", func() {
 	It("should delete no disk in a dry run either", func() {
 		// A build that fails, leaves its disk, and the disk cannot be deleted at once.
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectTaskFailed, Orphan: true})
-		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodDelete, Path: "/volumes/*", Effect: cloud.EffectStatus, Status: http.StatusConflict, Message: "is locked"})
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodDelete, Path: "/volumes/*", Effect: cloud.EffectStatus, Status: http.StatusConflict,
+			Message: "is locked"})
 		claim, err := env.NodeClaim(ctx, nil)
 		Expect(err).ToNot(HaveOccurred())
 		_, err = env.CloudProvider.Create(ctx, claim)
@@ -160,7 +162,8 @@ var _ = Describe("Garbage collection", func() {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "wiped"}, Spec: corev1.NodeSpec{ProviderID: providerid.New(id)}}
 		Expect(env.Client.Create(ctx, node)).To(Succeed())
 		aged()
-		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodDelete, Path: "/servers/*", Effect: cloud.EffectStatus, Status: http.StatusConflict, Message: "is locked"})
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodDelete, Path: "/servers/*", Effect: cloud.EffectStatus, Status: http.StatusConflict,
+			Message: "is locked"})
 		pass()
 		Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(node), node)).To(Or(Succeed(), MatchError(ContainSubstring("not found"))))
 		env.Sandbox.ClearFaults()
@@ -253,8 +256,10 @@ var _ = Describe("Garbage collection", func() {
 	})
 	It("should delete the node of the server too", func() {
 		id := orphan()
-		Expect(env.Client.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "orphan"}, Spec: corev1.NodeSpec{ProviderID: providerid.New(id)}})).To(Succeed())
-		Expect(env.Client.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Spec: corev1.NodeSpec{ProviderID: "bizflycloud://other"}})).To(Succeed())
+		Expect(env.Client.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "orphan"}, Spec: corev1.NodeSpec{ProviderID: providerid.New(id)}})).
+			To(Succeed())
+		Expect(env.Client.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Spec: corev1.NodeSpec{ProviderID: "bizflycloud://other"}})).
+			To(Succeed())
 		aged()
 		pass()
 		nodes := &corev1.NodeList{}
@@ -392,7 +397,8 @@ func reader(look func(client.ObjectList) error) client.Reader {
 	GinkgoHelper()
 	inner, err := client.NewWithWatch(env.Environment.Config, client.Options{Scheme: env.Client.Scheme()})
 	Expect(err).ToNot(HaveOccurred())
-	return interceptor.NewClient(inner, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+	return interceptor.NewClient(inner, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList,
+		opts ...client.ListOption) error {
 		if err := c.List(ctx, list, opts...); err != nil {
 			return err
 		}

@@ -139,7 +139,8 @@ var _ = Describe("Changes in place", func() {
 		claim := launch("web")
 		done(claim)
 		wants("", "kubernetes-nodes")
-		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/network-interfaces/*/action", Effect: cloud.EffectStatus, Status: http.StatusNotFound, Message: "Security group could not be found"})
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/network-interfaces/*/action", Effect: cloud.EffectStatus, Status: http.StatusNotFound,
+			Message: "Security group could not be found"})
 		_, err := look(claim)
 		Expect(err).To(MatchError(ContainSubstring("changing the firewalls of server")))
 		Expect(live(claim).Annotations).ToNot(HaveKeyWithValue(v1alpha1.AnnotationInPlaceHash, class.InPlaceHash()))
@@ -193,7 +194,8 @@ var _ = Describe("Changes in place", func() {
 		wants(v1alpha1.NetworkPlanFreeBandwidth)
 		done(claim)
 		Expect(env.Sandbox.Servers()[0].NetworkPlan).To(Equal("free_bandwidth"))
-		Expect(env.Recorder.DetectedEvent("Server " + claim.Status.ProviderID + " was changed in place: network plan free_bandwidth instead of free_datatransfer")).To(BeTrue())
+		Expect(env.Recorder.DetectedEvent("Server " + claim.Status.ProviderID + " was changed in place: network plan free_bandwidth instead of free_datatransfer")).
+			To(BeTrue())
 	})
 	DescribeTable("should try again until it is done, and say that it is not",
 		func(fault cloud.Fault) {
@@ -262,10 +264,12 @@ var _ = Describe("Changes in place", func() {
 			Expect(changes()).To(BeEmpty())
 		},
 		Entry("on a server of another cluster", func(claim *karpv1.NodeClaim) {
-			Expect(env.Sandbox.ApplyServerEdit(id(claim), cloud.ServerEdit{Metadata: map[string]*string{v1alpha1.MetadataClusterUID: lo.ToPtr("another")}})).To(Succeed())
+			Expect(env.Sandbox.ApplyServerEdit(id(claim), cloud.ServerEdit{Metadata: map[string]*string{v1alpha1.MetadataClusterUID: lo.ToPtr("another")}})).
+				To(Succeed())
 		}),
 		Entry("on a server of another claim", func(claim *karpv1.NodeClaim) {
-			Expect(env.Sandbox.ApplyServerEdit(id(claim), cloud.ServerEdit{Metadata: map[string]*string{v1alpha1.MetadataNodeClaimUID: lo.ToPtr("another")}})).To(Succeed())
+			Expect(env.Sandbox.ApplyServerEdit(id(claim), cloud.ServerEdit{Metadata: map[string]*string{v1alpha1.MetadataNodeClaimUID: lo.ToPtr("another")}})).
+				To(Succeed())
 		}),
 		Entry("on a server that is stopped", func(claim *karpv1.NodeClaim) {
 			Expect(env.Sandbox.SetServerStatus(id(claim), "SHUTOFF")).To(Succeed())

@@ -61,7 +61,8 @@ var _ = Describe("The join token of a NodeClaim", func() {
 	}
 	look := func() {
 		GinkgoHelper()
-		expectations.ExpectObjectReconciled(ctx, env.Client, launch.NewController(env.Client, env.Instances, env.CloudProvider, tokens, env.Recorder, env.Clock), claim)
+		expectations.ExpectObjectReconciled(ctx, env.Client, launch.NewController(env.Client, env.Instances, env.CloudProvider, tokens, env.Recorder, env.Clock),
+			claim)
 	}
 
 	It("should stay while the node has not registered", func() {

@@ -152,7 +152,8 @@ var _ = Describe("The hash of a NodeClass", func() {
 		)
 		It("should go on where it was interrupted", func() {
 			done, left := claimOf(ours, oldVersion), claimOf(ours, oldVersion)
-			done.Annotations[v1alpha1.AnnotationNodeClassHash], done.Annotations[v1alpha1.AnnotationNodeClassHashVersion] = nodeClass.Hash(), v1alpha1.NodeClassHashVersion
+			done.Annotations[v1alpha1.AnnotationNodeClassHash], done.Annotations[v1alpha1.AnnotationNodeClassHashVersion] = nodeClass.Hash(),
+				v1alpha1.NodeClassHashVersion
 			expectations.ExpectApplied(ctx, env.Client, done)
 			reconcile()
 			Expect(stampOf(expectations.ExpectExists(ctx, env.Client, left))).To(Equal(stampOf(expectations.ExpectExists(ctx, env.Client, done))))

@@ -36,7 +36,8 @@ var _ = Describe("The bootstrap of a NodeClass", func() {
 		nodeClass, _ := w.look()
 		found := condition(nodeClass, v1alpha1.ConditionTypeBootstrapReady)
 		Expect(found.IsTrue()).To(BeTrue())
-		Expect(found.Message).To(And(HavePrefix("risk: servers join at http://engine.example"), ContainSubstring("BKE_JOIN_ENDPOINT"), Not(ContainSubstring(clusterToken))))
+		Expect(found.Message).To(And(HavePrefix("risk: servers join at http://engine.example"), ContainSubstring("BKE_JOIN_ENDPOINT"),
+			Not(ContainSubstring(clusterToken))))
 		Expect(w.recorder.Calls("InsecureJoinEndpoint")).To(Equal(1))
 		w.look()
 		Expect(w.recorder.Calls("InsecureJoinEndpoint")).To(Equal(1), "it is known by now")
@@ -54,7 +55,8 @@ var _ = Describe("The bootstrap of a NodeClass", func() {
 		w := newWorld(nil, func(c *bootstrap.Config) {
 			c.Reader, c.Namespace, c.UserDataSecretNames = env.Client, metav1.NamespaceDefault, []string{"templates"}
 		})
-		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "templates"}, StringData: map[string]string{"userData": "#!/bin/bash"}}
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "templates"},
+			StringData: map[string]string{"userData": "#!/bin/bash"}}
 		Expect(env.Client.Create(ctx, secret)).To(Succeed())
 		apply("bootstrapMode: Custom, userDataFrom: {name: templates}, imageSelectorTerms: [{name: golden-node}]")
 		first, result := w.look()

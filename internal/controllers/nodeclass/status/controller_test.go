@@ -111,7 +111,8 @@ var _ = Describe("The status of a NodeClass", func() {
 			nodeClass, _ := w.look()
 			Expect(ready(nodeClass).IsTrue()).To(BeTrue(), "%+v", ready(nodeClass))
 			Expect(nodeClass.Status.Zones).To(Equal([]string{"HN2"}))
-			Expect(nodeClass.Status.Image()).To(Equal(&v1alpha1.ImageStatus{ID: golden.ID, Name: "golden-node", Type: v1alpha1.ImageTypeImage, Requirements: amd64, MinDiskGiB: 5}))
+			Expect(nodeClass.Status.Image()).To(Equal(&v1alpha1.ImageStatus{ID: golden.ID, Name: "golden-node", Type: v1alpha1.ImageTypeImage, Requirements: amd64,
+				MinDiskGiB: 5}))
 			Expect(nodeClass.Status.KubernetesVersion).To(BeEmpty())
 			Expect(nodeClass.Status.Networks).To(HaveExactElements(HaveField("Name", "default-vpc")))
 			Expect(nodeClass.Status.Firewalls).To(Equal([]v1alpha1.FirewallStatus{{ID: web.ID, Name: "web"}}))
@@ -229,9 +230,11 @@ var _ = Describe("The status of a NodeClass", func() {
 				`^spec\.rootDisk\.size: 40Gi is too small for the snapshot large \(.+\), which needs 45Gi; set at least 50Gi$`),
 			Entry("flavors by name", `flavorSelectorTerms: [{name: "x9.*"}, {category: basic, generation: "7"}]`, v1alpha1.ConditionTypeFlavorsReady, "FlavorNotFound",
 				`^spec\.flavorSelectorTerms\[0\]: no flavor matches name "x9\.\*"; available: \[1c_2g_basic .*; spec\.flavorSelectorTerms\[1\]: no flavor matches category "basic" and generation "7"; `),
-			Entry("flavors that are not sold where it may launch", `zones: [HN2], flavorSelectorTerms: [{generation: 4a, category: premium}]`, v1alpha1.ConditionTypeFlavorsReady, "NoFlavors",
+			Entry("flavors that are not sold where it may launch", `zones: [HN2], flavorSelectorTerms: [{generation: 4a, category: premium}]`,
+				v1alpha1.ConditionTypeFlavorsReady, "NoFlavors",
 				`^no flavor is sold in zones \[HN2\] with spec\.billingPlan "OnDemand" and spec\.rootDisk\.medium "SSD" and spec\.flavorSelectorTerms \(category "premium" and generation "4a"\); change one of these, or allow more zones$`),
-			Entry("flavors of another category than its disks", `flavorSelectorTerms: [{category: basic}], rootDisk: {volumeType: PREMIUM-SSD1}`, v1alpha1.ConditionTypeFlavorsReady, "NoFlavors",
+			Entry("flavors of another category than its disks", `flavorSelectorTerms: [{category: basic}], rootDisk: {volumeType: PREMIUM-SSD1}`,
+				v1alpha1.ConditionTypeFlavorsReady, "NoFlavors",
 				`spec\.rootDisk\.volumeType "PREMIUM-SSD1" and spec\.flavorSelectorTerms \(category "basic"\)`),
 			Entry("user data that cannot be rendered", `bootstrapMode: Custom, userData: "{{ .Hostname }}"`, v1alpha1.ConditionTypeBootstrapReady, "UserDataInvalid",
 				`^spec\.userData, line 1, column \d+: .*variables are NodeName`),
@@ -260,7 +263,8 @@ var _ = Describe("The status of a NodeClass", func() {
 			w := newWorld(nil, asIs)
 			apply(`imageSelectorTerms: [{name: silver}], sshKeyName: laptop`)
 			nodeClass, _ := w.look()
-			Expect(ready(nodeClass).Message).To(And(ContainSubstring("ImagesReady: "), ContainSubstring("silver"), ContainSubstring("SSHKeyReady: "), ContainSubstring("laptop")))
+			Expect(ready(nodeClass).Message).To(And(ContainSubstring("ImagesReady: "), ContainSubstring("silver"), ContainSubstring("SSHKeyReady: "),
+				ContainSubstring("laptop")))
 		})
 		It("should be published again when it is something else that is missing", func() {
 			w := newWorld(nil, asIs)

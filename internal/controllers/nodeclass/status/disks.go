@@ -98,7 +98,8 @@ func unavailableDisks(snapshot *catalog.Snapshot, disks []catalog.Disk, zones []
 		}
 	}
 	return missing(reasonDisksNotTogether, fmt.Sprintf(
-		"%s are each sold in zones %v, but no zone sells all of them for servers of one category; volume types there: %v; use medium (SSD or HDD) or volume types of one category",
+		"%s are each sold in zones %v, but no zone sells all of them for servers of one category; volume types there: %v; use medium (SSD or HDD) or volume types "+
+			"of one category",
 		describe(disks), zones, available))
 }
 

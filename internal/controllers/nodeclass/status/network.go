@@ -103,7 +103,8 @@ func (c *egressReconciler) resolve(ctx context.Context, nodeClass *v1alpha1.Bizf
 		return fine(fmt.Sprintf("network %s has an internet gateway", gateway.Name))
 	}
 	return doubtful(reasonNoEgress, fmt.Sprintf(
-		"spec.publicIPv4 is false and no network of the servers has an internet gateway (%s): they reach no image registry and, unless it is on these networks, no cluster; "+
+		"spec.publicIPv4 is false and no network of the servers has an internet gateway (%s): they reach no image registry and, unless it is on these networks, "+
+			"no cluster; "+
 			"set spec.publicIPv4 to true, attach an internet gateway, or select a network that has one by spec.networkSelectorTerms",
 		strings.Join(lo.Map(networks, func(n network.Network, _ int) string { return fmt.Sprintf("%s (%s)", n.Name, n.ID) }), ", ")))
 }

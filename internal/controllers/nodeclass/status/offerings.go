@@ -111,7 +111,8 @@ func launchable(it *cloudprovider.InstanceType, zone string) bool {
 func noFlavors(nodeClass *v1alpha1.BizflyNodeClass) string {
 	asked := []string{fmt.Sprintf("spec.billingPlan %q", nodeClass.EffectiveBillingPlan()), describe(catalog.Disks(&nodeClass.Spec))}
 	if terms := nodeClass.Spec.FlavorSelectorTerms; len(terms) > 0 {
-		asked = append(asked, "spec.flavorSelectorTerms ("+strings.Join(lo.Map(terms, func(t v1alpha1.FlavorSelectorTerm, _ int) string { return termOf(t) }), ", or ")+")")
+		asked = append(asked, "spec.flavorSelectorTerms ("+strings.Join(lo.Map(terms, func(t v1alpha1.FlavorSelectorTerm, _ int) string { return termOf(t) }),
+			", or ")+")")
 	}
 	return fmt.Sprintf("no flavor is sold in zones %v with %s; change one of these, or allow more zones", nodeClass.Status.Zones, strings.Join(asked, " and "))
 }

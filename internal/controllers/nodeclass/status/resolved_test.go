@@ -49,7 +49,8 @@ var _ = Describe("What a NodeClass resolves to", func() {
 			apply(`flavorSelectorTerms: [{name: "p2.2c_*"}, {name: "p7.*"}]`)
 			nodeClass, _ := w.look()
 			Expect(ready(nodeClass).IsTrue()).To(BeTrue())
-			Expect(condition(nodeClass, v1alpha1.ConditionTypeFlavorsReady)).To(saying("True", "FlavorsReady", `^2 flavors; spec\.flavorSelectorTerms\[1\]: no flavor matches name "p7\.\*"`))
+			Expect(condition(nodeClass, v1alpha1.ConditionTypeFlavorsReady)).
+				To(saying("True", "FlavorsReady", `^2 flavors; spec\.flavorSelectorTerms\[1\]: no flavor matches name "p7\.\*"`))
 		})
 		It("should have the volume type of each zone and category in which all disks can be had", func() {
 			w := newWorld(nil, asIs)
@@ -65,7 +66,8 @@ var _ = Describe("What a NodeClass resolves to", func() {
 			nodeClass, _ := w.look()
 			Expect(ready(nodeClass).IsTrue()).To(BeTrue())
 			Expect(nodeClass.Status.VolumeTypes).To(Equal([]v1alpha1.VolumeTypeStatus{{Zone: "HN1", Category: "dedicated", Name: "DEDICATED-HDD1"}}))
-			Expect(condition(nodeClass, v1alpha1.ConditionTypeDisksReady)).To(saying("True", "DisksReady", `^zone HN2 does not sell spec\.rootDisk\.volumeType "DEDICATED-HDD1"`))
+			Expect(condition(nodeClass, v1alpha1.ConditionTypeDisksReady)).
+				To(saying("True", "DisksReady", `^zone HN2 does not sell spec\.rootDisk\.volumeType "DEDICATED-HDD1"`))
 		})
 		It("should wait for the zones, and the flavors for the disks", func() {
 			w := newWorld(nil, asIs)

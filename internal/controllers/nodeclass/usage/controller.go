@@ -189,7 +189,8 @@ const (
 func (c *Controller) checkLaunch(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, conditions opstatus.ConditionSet) error {
 	image := nodeClass.Status.Image()
 	if image == nil {
-		conditions.SetUnknownWithReason(v1alpha1.ConditionTypeLaunchVerified, reasonUnknownUntilFirstLaunch, "unknown until first launch, for which there is no image yet")
+		conditions.SetUnknownWithReason(v1alpha1.ConditionTypeLaunchVerified, reasonUnknownUntilFirstLaunch,
+			"unknown until first launch, for which there is no image yet")
 		return nil
 	}
 	current := v1alpha1.VerifiedLaunchStatus{Hash: nodeClass.Hash(), ImageID: image.ID}
@@ -200,7 +201,8 @@ func (c *Controller) checkLaunch(ctx context.Context, nodeClass *v1alpha1.Bizfly
 		}
 		if !lo.ContainsBy(claims.Items, func(claim karpv1.NodeClaim) bool { return verifies(&claim, current) }) {
 			conditions.SetUnknownWithReason(v1alpha1.ConditionTypeLaunchVerified, reasonUnknownUntilFirstLaunch, fmt.Sprintf(
-				"unknown until first launch: no node of this spec and image %s (%s) has registered yet, and only that shows that the image boots, that its user data joins, and that flavors can be had with these disks",
+				"unknown until first launch: no node of this spec and image %s (%s) has registered yet, and only that shows that the image boots, that its user data "+
+					"joins, and that flavors can be had with these disks",
 				image.Name, image.ID))
 			return nil
 		}
@@ -229,7 +231,8 @@ func (c *Controller) checkFailures(nodeClass *v1alpha1.BizflyNodeClass, conditio
 	switch {
 	case cause != nil:
 		conditions.SetFalse(v1alpha1.ConditionTypeLaunchesSucceeding, reason, fmt.Sprintf(
-			"launches keep failing for a reason other than capacity: they pause until %s, and then one at a time is tried until one succeeds. A change of the spec or the image ends the pause. The last failure: %s",
+			"launches keep failing for a reason other than capacity: they pause until %s, and then one at a time is tried until one succeeds. A change of the spec "+
+				"or the image ends the pause. The last failure: %s",
 			until.UTC().Format(time.RFC3339), cause))
 	default:
 		conditions.SetTrueWithReason(v1alpha1.ConditionTypeLaunchesSucceeding, reasonNotPaused, "launches with this NodeClass are not paused")

@@ -46,7 +46,8 @@ var _ = Describe("Launches that keep failing", func() {
 	}
 	fail := func(times int) {
 		GinkgoHelper()
-		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusBadRequest, Message: "Image is not valid"})
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusBadRequest,
+			Message: "Image is not valid"})
 		for range times {
 			claim, err := env.NodeClaim(ctx, nil)
 			Expect(err).ToNot(HaveOccurred())

@@ -85,7 +85,8 @@ var _ = Describe("The package of the BKE cluster", func() {
 		nodes(2)
 		Expect(room(3)).To(HaveValue(roomy))
 		Expect(room(2)).To(HaveValue(And(full, HaveField("Message", And(
-			ContainSubstring("has 2 nodes and the package of the BKE cluster allows 2"), ContainSubstring("choose a bigger package"), ContainSubstring("spec.limits"))))))
+			ContainSubstring("has 2 nodes and the package of the BKE cluster allows 2"), ContainSubstring("choose a bigger package"),
+			ContainSubstring("spec.limits"))))))
 		nodes(1)
 		Expect(room(2)).To(HaveValue(And(full, HaveField("Message", ContainSubstring("has 3 nodes")))))
 		Expect(env.Recorder.Calls(events.ReasonPackageLimit)).To(Equal(1))

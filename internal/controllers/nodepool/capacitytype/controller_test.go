@@ -95,7 +95,8 @@ var _ = Describe("The capacity types of a NodePool", func() {
 	})
 	It("should be another provider's business when the NodeClass is", func() {
 		pool := coretest.NodePool()
-		pool.Spec.Template.Spec.Requirements = []karpv1.NodeSelectorRequirementWithMinValues{unit.Requirement(karpv1.CapacityTypeLabelKey, corev1.NodeSelectorOpIn, "spot")}
+		pool.Spec.Template.Spec.Requirements = []karpv1.NodeSelectorRequirementWithMinValues{unit.Requirement(karpv1.CapacityTypeLabelKey, corev1.NodeSelectorOpIn,
+			"spot")}
 		expectations.ExpectApplied(ctx, env.Client, pool)
 		Expect(reconciled(pool).StatusConditions().Get(capacitytype.ConditionTypeCapacityTypeSupported)).To(BeNil())
 	})
