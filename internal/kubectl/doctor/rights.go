@@ -80,15 +80,15 @@ func checkRights(ctx context.Context, d *examination) ([]Finding, error) {
 	}
 	var found []Finding
 	if ok, missing := validation.Covers(granted, neededRules); !ok {
-		found = append(found, one("RightsMissing", Error, fmt.Sprintf("the service account %s/%s may not %s", d.Deployment.Namespace, account,
-			list(lo.Map(missing, describeRule))),
+		found = append(found, one("RightsMissing", Error, fmt.Sprintf(
+			"the service account %s/%s may not %s", d.Deployment.Namespace, account, list(lo.Map(missing, describeRule))),
 			"the controller cannot launch, follow or delete nodes", d.upgrade(operator.Name))...)
 	}
 	if wide := lo.Filter(granted, func(r rbacv1.PolicyRule, _ int) bool { return tooWide(r) }); len(wide) > 0 {
-		found = append(found, one("RightsTooWide", Warning,
-			fmt.Sprintf("the service account %s/%s may %s in all namespaces", d.Deployment.Namespace, account, list(lo.Map(wide, describeRule))),
-			"whoever takes over the controller's pod gets these rights; the controller needs none of them", "kubectl get clusterrolebindings -o wide | grep "+account).
-				..)
+		found = append(found, one("RightsTooWide", Warning, fmt.Sprintf(
+			"the service account %s/%s may %s in all namespaces", d.Deployment.Namespace, account, list(lo.Map(wide, describeRule))),
+			"an attacker who takes over the controller's pod gets these rights; the controller needs none of them",
+			"kubectl get clusterrolebindings -o wide | grep "+account)...)
 	}
 	return found, nil
 }
