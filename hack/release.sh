@@ -89,6 +89,8 @@ publish() {
   rm dist/pushed
   "$HELM" template karpenter-crd charts/karpenter-provider-bizflycloud-crd >dist/crds.yaml
   echo "$IMG@$digest" >dist/image.txt
+  hack/plugin.sh "v$version"
+  mv dist/plugin/* dist/ && rmdir dist/plugin
   (cd dist && sha256sum -- * >checksums.txt && signed sign-blob --yes --bundle checksums.txt.bundle checksums.txt)
 }
 

@@ -79,6 +79,7 @@ func wide() (*v1alpha1.BizflyNodeClass, *karpv1.NodeClaim) {
 func recorded(claim *karpv1.NodeClaim) *karpv1.NodeClaim {
 	GinkgoHelper()
 	Eventually(func() string { return serverOf(claim).Status }).Should(Equal("ACTIVE"))
+	env.Instances.Flush() // what a specification has edited counts from the start
 	_, err := volumes.NewController(env.Client, env.Instances).Reconcile(ctx, claim)
 	Expect(err).ToNot(HaveOccurred())
 	Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), claim)).To(Succeed())

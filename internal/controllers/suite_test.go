@@ -24,10 +24,13 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 )
 
@@ -77,5 +80,31 @@ var _ = Describe("WhenChanged", func() {
 		}
 		start()
 		Eventually(queue.Len).Should(Equal(1))
+	})
+})
+
+var _ = Describe("Managed", func() {
+	claim := func(edit func(*karpv1.NodeClaim)) *karpv1.NodeClaim {
+		c := &karpv1.NodeClaim{Spec: karpv1.NodeClaimSpec{NodeClassRef: &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "BizflyNodeClass", Name: "default"}}}
+		edit(c)
+		return c
+	}
+	none := func(*karpv1.NodeClaim) {}
+	read := controllers.Managed(func(c *karpv1.NodeClaim) string { return c.Status.ProviderID })
+
+	DescribeTable("should pass updates that change what the controller reads, and no others",
+		func(before, after func(*karpv1.NodeClaim), passes bool) {
+			Expect(read.Update(event.UpdateEvent{ObjectOld: claim(before), ObjectNew: claim(after)})).To(Equal(passes))
+		},
+		Entry("a field that is read", none, func(c *karpv1.NodeClaim) { c.Status.ProviderID = "bizflycloud://1" }, true),
+		Entry("a field that is not", none, func(c *karpv1.NodeClaim) { c.Status.NodeName = "node" }, false),
+		Entry("nothing", none, none, false),
+		Entry("a NodeClaim of another provider", none, func(c *karpv1.NodeClaim) {
+			c.Status.ProviderID, c.Spec.NodeClassRef.Group = "aws:///1", "karpenter.k8s.aws"
+		}, false),
+	)
+	It("should pass NodeClaims that are new to the process, and none that are gone", func() {
+		Expect(read.Create(event.CreateEvent{Object: claim(none)})).To(BeTrue())
+		Expect(read.Delete(event.DeleteEvent{Object: claim(none)})).To(BeFalse())
 	})
 })

@@ -148,11 +148,15 @@ func requirements(c *class, f *facts, zones []string) scheduling.Requirements {
 		label(karpv1.CapacityTypeLabelKey, karpv1.CapacityTypeOnDemand),
 		label(corev1.LabelWindowsBuild),
 		label(v1alpha1.LabelInstanceCategory, f.category),
+		label(v1alpha1.LabelInstanceFamily, f.family()),
+		label(v1alpha1.LabelInstanceSize, f.size()),
 		label(v1alpha1.LabelInstanceGeneration, f.generation),
 		label(v1alpha1.LabelInstanceCPU, number(f.cpu)),
 		label(v1alpha1.LabelInstanceCPUManufacturer, f.vendor),
 		label(v1alpha1.LabelInstanceMemory, number(f.memoryMiB)),
 		label(v1alpha1.LabelInstanceGPUName, f.gpuName),
+		label(v1alpha1.LabelInstanceGPUManufacturer, f.gpuManufacturer()),
+		label(v1alpha1.LabelInstanceGPUMemory, f.gpuMemory()),
 		label(v1alpha1.LabelInstanceGPUCount, lo.Ternary(f.gpuCount > 0, number(f.gpuCount), "")),
 	)
 }

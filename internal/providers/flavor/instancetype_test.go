@@ -290,6 +290,32 @@ var _ = Describe("Instance types", func() {
 		Entry("a new AMD name", func(f *gobizfly.ServerFlavorResponse) { f.Name, f.Category = "e4a.2c_4g", "" }, "enterprise", "4a", "amd"),
 		Entry("a code that is no label value", func(f *gobizfly.ServerFlavorResponse) { f.Generation.Code = "Ice Lake/2" }, "premium", "ice-lake-2", ""),
 	)
+	DescribeTable("should split a flavor's name into family and size",
+		func(ctx context.Context, name, category, family, size string) {
+			source.change(func(s *catalog.Snapshot) {
+				s.Flavors = []*gobizfly.ServerFlavorResponse{newFlavor(name, func(f *gobizfly.ServerFlavorResponse) { f.Category = category })}
+			})
+			Expect(value(only(ctx), v1alpha1.LabelInstanceFamily)).To(Equal(family))
+			Expect(value(only(ctx), v1alpha1.LabelInstanceSize)).To(Equal(size))
+		},
+		Entry("a new name", "p4a.4c_8g", "premium", "p4a", "4c_8g"),
+		Entry("an old premium name", "nix.2c_4g", "premium", "nix", "2c_4g"),
+		Entry("an old name that ends in its category", "2c_4g_basic", "basic", "basic", "2c_4g"),
+		Entry("a name of another form", "odd", "premium", "premium", "odd"),
+	)
+	DescribeTable("should read manufacturer and memory from a GPU's name",
+		func(ctx context.Context, name, manufacturer, memory string) {
+			source.change(func(s *catalog.Snapshot) {
+				s.Flavors = []*gobizfly.ServerFlavorResponse{newFlavor("g", func(f *gobizfly.ServerFlavorResponse) { f.GPU = &gobizfly.FlavorGPU{Name: name, Count: 1} })}
+			})
+			Expect(value(only(ctx), v1alpha1.LabelInstanceGPUManufacturer)).To(Equal(manufacturer))
+			Expect(value(only(ctx), v1alpha1.LabelInstanceGPUMemory)).To(Equal(memory))
+		},
+		Entry("both", "NVIDIA A100 (80GB)", "nvidia", "81920"),
+		Entry("both, with a space", "AMD MI210 64 GB", "amd", "65536"),
+		Entry("no memory", "NVIDIA A30", "nvidia", ""),
+		Entry("neither", "A30", "", ""),
+	)
 	It("should make a label of any GPU's name", func(ctx context.Context) {
 		source.change(func(s *catalog.Snapshot) {
 			s.Flavors = []*gobizfly.ServerFlavorResponse{newFlavor("g", func(f *gobizfly.ServerFlavorResponse) {

@@ -55,6 +55,7 @@ var (
 	newName        = regexp.MustCompile(`^([pbed])(\d+[a-z]?)\.`)
 	categoryOfName = map[string]string{"p": "premium", "b": "basic", "e": "enterprise", "d": "dedicated"}
 	codeOfCategory = regexp.MustCompile(`^[pbed]\d`)
+	memoryOfGPU    = regexp.MustCompile(`(?i)(?:^|[^0-9])([0-9]{1,3})-?GB(?:[^a-z]|$)`)
 )
 
 // parse reads a flavor. Where it is not one for us, the reason says why.
@@ -151,6 +152,42 @@ func vendorFrom(generation string) string {
 		return "intel"
 	}
 	return ""
+}
+
+// family returns the part of the name before the dot and, of a name without one, the category.
+func (f *facts) family() string {
+	if family, _, found := strings.Cut(f.name, "."); found {
+		return labelValue(family)
+	}
+	return f.category
+}
+
+// size returns the name without family and category.
+func (f *facts) size() string {
+	name := f.name
+	if _, size, found := strings.Cut(name, "."); found {
+		name = size
+	}
+	return labelValue(strings.TrimSuffix(name, "_"+f.category))
+}
+
+// gpuManufacturer returns the first word of the GPU's name where that is a manufacturer.
+func (f *facts) gpuManufacturer() string {
+	first, _, _ := strings.Cut(strings.ToLower(f.gpuName), "-")
+	if !slices.Contains([]string{"nvidia", "amd", "intel"}, first) {
+		return ""
+	}
+	return first
+}
+
+// gpuMemory returns the memory of one GPU in MiB. The API reports it nowhere but in names such as "A100 80GB".
+func (f *facts) gpuMemory() string {
+	match := memoryOfGPU.FindStringSubmatch(f.gpuName)
+	if match == nil {
+		return ""
+	}
+	gib, _ := strconv.Atoi(match[1])
+	return strconv.Itoa(gib * 1024)
 }
 
 // labelValue makes a valid label value of a text for people: "NVIDIA A30" becomes "NVIDIA-A30".

@@ -178,6 +178,6 @@ var _ = Describe("Sync", func() {
 	It("should name key, value and bounds on one line, and not repeat a complete document", func(ctx context.Context) {
 		result := tune(ctx, map[string]string{"accountPause": strings.Repeat("ă ", 1000)})
 		Expect(lo.FirstOrEmpty(result.Problems).String()).To(And(HavePrefix("accountPause=ă ă"), ContainSubstring("1s to 1h"), Not(ContainSubstring("\n"))))
-		Expect(len(result.Problems[0].Value)).To(BeNumerically("<", 70))
+		Expect(len([]rune(result.Problems[0].Value))).To(BeNumerically("<", 70))
 	})
 })

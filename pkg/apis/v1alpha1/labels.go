@@ -29,6 +29,11 @@ import (
 const (
 	// LabelInstanceCategory is basic, premium, enterprise or dedicated.
 	LabelInstanceCategory = Group + "/instance-category"
+	// LabelInstanceFamily is the part of the flavor's name before the dot, for example "nix" or "p4a"; the category where a name has
+	// no dot.
+	LabelInstanceFamily = Group + "/instance-family"
+	// LabelInstanceSize is the size within the family, for example "4c_8g".
+	LabelInstanceSize = Group + "/instance-size"
 	// LabelInstanceGeneration is the hardware generation's code, for example "2" (Intel) or "4a" (AMD).
 	LabelInstanceGeneration = Group + "/instance-generation"
 	// LabelInstanceCPU is the number of vCPUs.
@@ -39,8 +44,12 @@ const (
 	LabelInstanceMemory = Group + "/instance-memory"
 	// LabelInstanceGPUName is the GPU's model, sanitised to a label value.
 	LabelInstanceGPUName = Group + "/instance-gpu-name"
+	// LabelInstanceGPUManufacturer is nvidia, amd or intel, lower case, where the GPU's name begins with it.
+	LabelInstanceGPUManufacturer = Group + "/instance-gpu-manufacturer"
 	// LabelInstanceGPUCount is the number of GPUs.
 	LabelInstanceGPUCount = Group + "/instance-gpu-count"
+	// LabelInstanceGPUMemory is the memory of one GPU in MiB, where the GPU's name contains it.
+	LabelInstanceGPUMemory = Group + "/instance-gpu-memory"
 )
 
 // Names that other BizFly components give.
@@ -177,8 +186,8 @@ func ServerMetadata(metadata map[string]string, key string) string {
 
 // InstanceTypeLabels are the labels of this provider that every instance type defines.
 var InstanceTypeLabels = sets.New(
-	LabelInstanceCategory, LabelInstanceGeneration, LabelInstanceCPU, LabelInstanceCPUManufacturer, LabelInstanceMemory,
-	LabelInstanceGPUName, LabelInstanceGPUCount,
+	LabelInstanceCategory, LabelInstanceFamily, LabelInstanceSize, LabelInstanceGeneration, LabelInstanceCPU, LabelInstanceCPUManufacturer, LabelInstanceMemory,
+	LabelInstanceGPUName, LabelInstanceGPUManufacturer, LabelInstanceGPUCount, LabelInstanceGPUMemory,
 )
 
 func init() {

@@ -86,7 +86,7 @@ func compareAnswers(key string, theirs, ours *Answer, report func(where, format 
 			report(where, "only the sandbox has it (%s)", strings.Join(sandbox, " or "))
 		// What can be null is a matter of data: one side may just not have had one.
 		case !slices.Equal(lo.Without(cloud, "null"), lo.Without(sandbox, "null")) && len(lo.Without(cloud, "null")) > 0 && len(lo.Without(sandbox, "null")) > 0:
-			report(where, "the cloud says %s, the sandbox %s", strings.Join(cloud, " or "), strings.Join(sandbox, " or "))
+			report(where, "the cloud has %s, the sandbox %s", strings.Join(cloud, " or "), strings.Join(sandbox, " or "))
 		}
 	}
 	for _, path := range keys(theirs.Values, nil) {

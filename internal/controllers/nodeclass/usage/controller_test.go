@@ -221,7 +221,8 @@ var _ = Describe("The controller", func() {
 		Expect(err).ToNot(HaveOccurred())
 		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(fresh), fresh)).To(Succeed())
 		Expect(lo.Map(fresh.Status.Conditions, func(c status.Condition, _ int) string { return c.Type })).To(ConsistOf(
-			v1alpha1.ConditionTypeLaunchVerified, v1alpha1.ConditionTypePackageRoomAvailable, v1alpha1.ConditionTypeBillingPlanSuitable))
+			v1alpha1.ConditionTypeLaunchVerified, v1alpha1.ConditionTypePackageRoomAvailable, v1alpha1.ConditionTypeBillingPlanSuitable,
+			v1alpha1.ConditionTypeLaunchesSucceeding))
 	})
 	It("should leave the reasons that others have written as they are", func() {
 		nodeClass := stored()
