@@ -127,7 +127,7 @@ check_words() {
   fi
 }
 
-all=(headers words workflows versions modules generated chart format lint vet)
+all=(headers words workflows versions modules generated chart prose format lint vet)
 failed=()
 for check in "${@:-${all[@]}}"; do
   start=$SECONDS

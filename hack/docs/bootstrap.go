@@ -38,7 +38,7 @@ How a new server becomes a node is BTspec.bootstrapModeBT of the BTBizflyNodeCla
 
 | BTbootstrapModeBT | the server runs | the kubelet's settings are |
 |---|---|---|
-| BTBKEBT (default) | user data of yours, if any, and then the script of BKE's worker image | BKE's own: estimated, and then learned from nodes. BTspec.kubeletBT tells the scheduler what they are; nothing of it is sent |
+| BTBKEBT (default) | user data of yours, if any, and then the script of BKE's worker image | BKE's own: estimated, and then learned from nodes. BTspec.kubeletBT declares them for the scheduler and is not sent |
 | BTCustomBT | user data of yours, which must make it join | those of BTspec.kubeletBT, which your template must pass on: pods are scheduled by them |
 
 Two templates for BTCustomBT are tested as they are: [kubeadm](../../config/samples/kubeadm/nodeclass.yaml) and
@@ -46,16 +46,16 @@ Two templates for BTCustomBT are tested as they are: [kubeadm](../../config/samp
 
 ## BizFly Kubernetes Engine
 
-The script of the worker image joins with what the server's metadata says: the cluster's id, its join token and the endpoints.
+The script of the worker image reads from the server's metadata how to join: the cluster's id, its join token and the endpoints.
 With BTBKE_DISCOVER_FROM_POOL=trueBT (chart: BTbke.discoverFromPoolBT), which is the recommended setting, they are learned from the
 servers of up to three nodes of BKE's own pools in this cluster (label BTbke.bizflycloud.vn/node-idBT). Otherwise, set BTBKE_CLUSTER_IDBT,
 BTBKE_CLUSTER_TOKENBT, BTBKE_JOIN_ENDPOINTBT and BTBKE_LOG_ENDPOINTBT; the chart derives both endpoints from BTbke.clusterIDBT. What is
 learned must agree among the servers, with what is set, and with what the Kubernetes
-Engine says of the cluster, and both endpoints must be on one host. It is kept in memory only and learned again after a restart;
-the condition BTBootstrapReadyBT says what was learned and from which node. Until the cluster is known, the network and the images that
+Engine reports about the cluster, and both endpoints must be on one host. It is kept in memory only and learned again after a restart;
+the condition BTBootstrapReadyBT names what was learned and from which node. Until the cluster is known, the network and the images that
 follow from it are unknown too, and what was resolved last stays in use.
 
-A join endpoint with plain BThttpBT is named as a risk by the same condition and an event, and not refused: BKE's own pools join so.
+A join endpoint with plain BThttpBT is accepted, since BKE's own pools join so, but the same condition and an event name it as a risk.
 
 BKE documents no way to give its kubelet labels or taints. Where you know the file from which it reads BTKUBELET_EXTRA_ARGSBT, set
 BTBKE_KUBELET_ARGS_FILEBT; otherwise Karpenter labels and taints the node as it registers.
@@ -78,15 +78,15 @@ what must come before BKE's script belongs in a script, BTbootcmdBT or BTwrite_f
 Rendered user data may have 16 KiB, all parts and their headers included, and a template may go round its loops and call its parts
 4096 times. Errors name field, line and column, and never quote a
 template or a value. BTstatus.userDataHashBT is the hash of the templates. It follows a change of the Secret within a minute, and nodes
-launched with another one drift. Everybody inside a server can read its user data: give it nothing that outlives the join.
+launched with another one drift. Every process on a server can read its user data: give it nothing that outlives the join.
 
 ## A join token per server
 
-BTjoinToken: {ttl: 30m}BT makes a bootstrap token when a template uses BT.JoinTokenBT: a Secret BTbootstrap-token-xxxxxxBT of kube-system, one per
-attempt to launch, owned by its NodeClaim. It is deleted as soon as the node has registered or the claim is being deleted; after a
-restart of the controller in between, by Kubernetes' garbage collector with the claim or by its expiration (kube-controller-manager's
-BTtokencleanerBT; the API server accepts it no longer in any case). It needs BTJOIN_TOKENS=trueBT (chart: BTjoinTokens.enabledBT), which grants
-creating and deleting Secrets of kube-system, and reading none.
+BTjoinToken: {ttl: 30m}BT creates a bootstrap token when a template uses BT.JoinTokenBT: a Secret BTbootstrap-token-xxxxxxBT of kube-system, one per
+attempt to launch, owned by its NodeClaim. The controller deletes it as soon as the node has registered or the NodeClaim is being deleted.
+If the controller restarts in between, Kubernetes deletes it: its garbage collector with the NodeClaim, or kube-controller-manager's
+BTtokencleanerBT when it has expired. The API server rejects an expired token in any case. BTjoinTokenBT needs BTJOIN_TOKENS=trueBT
+(chart: BTjoinTokens.enabledBT), which grants creating and deleting Secrets of kube-system, and reading none.
 
 Tokens stand for BTsystem:bootstrappers:karpenterBT and for the groups of kubeadm and k3s, so that their bindings apply. For clusters
 without these, [rbac.yaml](../../config/samples/kubeadm/rbac.yaml) has the same for Karpenter's group.
@@ -94,7 +94,7 @@ without these, [rbac.yaml](../../config/samples/kubeadm/rbac.yaml) has the same 
 ## The kubelet's settings
 
 In BTBKEBT mode the worker image decides them. Karpenter estimates them until nodes of the flavor have registered and then plans with what
-nodes report. If an event BTNodeSmallerThanPlannedBT says that nodes offer less than was planned, or you know what your image reserves,
+nodes report. If an event BTNodeSmallerThanPlannedBT reports that nodes offer less than was planned, or you know what your image reserves,
 set it. Nodes are not replaced, and never more is planned with than it leaves:
 
 BTBTBTyaml

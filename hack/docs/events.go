@@ -27,7 +27,7 @@ const eventsIntroduction = `# Events
 
 <!-- Written by make generate. -->
 
-Whatever is decided about a node is told as an event on the object that it is about, with a reason that does not change
+Every decision about a node is reported as an event on the object that it is about, with a reason that does not change
 between versions. ` + "`kubectl describe nodeclaim`" + ` shows those of one node, and this all of them:
 
     kubectl get events -A --field-selector source=karpenter --sort-by=.lastTimestamp
@@ -42,7 +42,7 @@ for each launch and each removal beside: [monitoring](../operate/monitoring.md).
 const coreEventsIntroduction = `
 ## Karpenter's own
 
-The rest of a node's life is told by Karpenter itself. The most important ones:
+Karpenter itself reports the rest of a node's life. Its most important events:
 
 | reason | type | object | what it means | what to do |
 | --- | --- | --- | --- | --- |

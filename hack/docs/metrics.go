@@ -68,7 +68,7 @@ var labels = map[string]string{
 	"volume_type":   "volume type",
 	"type":          "`LAN` or `WAN`",
 	"version":       "version of this provider",
-	"commit":        "commit that it was built from, `unknown` where nobody said",
+	"commit":        "commit that it was built from, `unknown` where the build does not set it",
 	"goversion":     "version of Go that it was built with",
 	"change":        "what was changed on a running server: `name`, `network_plan` or `firewalls`",
 	"reason":        "why, in one word, as in the events and conditions",

@@ -57,7 +57,7 @@ func optionsPage() (string, error) {
 	}
 	var b strings.Builder
 	b.WriteString("<!-- Written by make generate from internal/options and Karpenter core. -->\n\n# Options\n\n" +
-		"What the controller is told when it starts, by environment or flag; a flag wins. The Helm chart has a value for each " +
+		"Settings that the controller reads when it starts, from its environment or flags; a flag wins. The Helm chart has a value for each " +
 		"([its README](../../charts/karpenter-provider-bizflycloud/README.md)). What can be changed while it runs is in [tuning](tuning.md), " +
 		"what servers are made of in [fields](fields.md).\n\n## Of this provider\n\n")
 	var ours, secrets []option

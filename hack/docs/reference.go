@@ -43,8 +43,8 @@ const referenceIntroduction = `# Reference
 <!-- Written by make generate. -->
 
 Every field of the two custom resources of this provider, their conditions, and the labels, annotations and metadata keys that
-it writes, made from the Go types and the definitions that ` + "`kubectl apply`" + ` and the charts install. What the messages of
-rules say is what the API server answers when a rule is broken.
+it writes, made from the Go types and the definitions that ` + "`kubectl apply`" + ` and the charts install. The text
+of a rule is the API server's message when the rule is broken.
 
 `
 

@@ -77,7 +77,7 @@ spec:
     name: ` + options.DefaultTuningConfigMapName + `
 ` + "```" + `
 
-The name is the one that the controller's Role grants (` + "`TUNING_CONFIGMAP_NAME`" + `): any other is refused with the reason
+The name is the one that the controller's Role grants (` + "`TUNING_CONFIGMAP_NAME`" + `): any other is rejected with the reason
 ` + "`ConfigMapForbidden`" + `.
 
 - Every key is optional. Its default is the value of the controller's option, where there is one.
@@ -88,14 +88,15 @@ The name is the one that the controller's Role grants (` + "`TUNING_CONFIGMAP_NA
   ProviderConfig keeps the active keys in ` + "`status.tuning`" + `. Only a key that never had a valid value uses its default; of
   ` + "`flavorOverrides`" + ` and ` + "`errorPatterns`" + ` the valid entries then apply.
 - **A ConfigMap that is missing or cannot be read changes nothing**: the active values stay, and ` + "`TuningReady`" + ` is false with the
-  reason ` + "`ConfigMapNotFound`" + `, ` + "`ConfigMapForbidden`" + ` or ` + "`ConfigMapUnreadable`" + `. A ConfigMap that was deleted by mistake therefore never
-  changes prices or flavors.
+  reason ` + "`ConfigMapNotFound`" + `, ` + "`ConfigMapForbidden`" + ` or ` + "`ConfigMapUnreadable`" + `. A ConfigMap that was deleted by
+  mistake therefore never changes prices or flavors.
 
 ## Keys
 `
 
 const tuningDetails = `
-Durations are written like ` + "`90s`" + `, ` + "`10m`" + ` or ` + "`1h30m`" + `. Values of a ConfigMap are strings: quote numbers (` + "`vmMemoryOverheadPercent: \"0.075\"`" + `).
+Durations are written like ` + "`90s`" + `, ` + "`10m`" + ` or ` + "`1h30m`" + `. Values of a ConfigMap are strings: quote numbers
+(` + "`vmMemoryOverheadPercent: \"0.075\"`" + `).
 
 **What cannot be tuned.** ` + "`LAUNCH_TIMEOUT`" + `, how long a NodeClaim may be without the id of its server, is an option of the
 controller and needs a restart: Karpenter core reads it without a lock. ` + "`garbageCollectionGrace`" + ` must be longer. Endpoint,
@@ -103,16 +104,16 @@ credentials and rate limits are fields of the ProviderConfig itself.
 
 ## Flavor overrides
 
-By the flavor's name, whatever of these the cloud does not say or says wrongly:
+By the flavor's name, the fields that BizFly Cloud leaves out or reports wrongly:
 
 | Field | Meaning |
 |---|---|
 | ` + "`hidden`" + ` | Launch no more servers of this flavor. Nodes that run on it are neither drifted nor drained for it. |
-| ` + "`category`" + ` | The category in which its servers are ordered and priced. |
+| ` + "`category`" + ` | The category in which its servers are launched and priced. |
 | ` + "`generation`" + ` | The code of its hardware generation, for labels and price. |
 | ` + "`cpuVendor`" + ` | The vendor of its CPUs. |
 | ` + "`gpuName`" + ` | The model of its GPUs, for labels and price. |
-| ` + "`gpuCount`" + ` | The number of its GPUs; 0 says that it has none. |
+| ` + "`gpuCount`" + ` | The number of its GPUs; 0 means that it has none. |
 
 A name that the cloud does not list is written to the log. Nodes keep the labels that they were launched with.
 

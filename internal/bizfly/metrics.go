@@ -63,7 +63,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	m.inFlight, errs[3] = register(registerer, prometheus.NewGaugeVec(prometheus.GaugeOpts(opts("in_flight",
 		"Calls that are admitted and not yet answered, by class (delete, read, create).")), []string{"class"}))
 	m.logins, errs[4] = register(registerer, prometheus.NewCounterVec(prometheus.CounterOpts(opts("logins_total",
-		"Logins, by outcome (success, refused, failure).")), []string{"outcome"}))
+		"Logins, by outcome (`success`, `refused` for rejected credentials, `failure`).")), []string{"outcome"}))
 	m.outage, errs[5] = register(registerer, prometheus.NewGauge(prometheus.GaugeOpts(opts("outage",
 		"1 while the BizFly Cloud API does not answer or answers with server errors, else 0."))))
 	m.rateLimit, errs[6] = register(registerer, prometheus.NewGaugeVec(prometheus.GaugeOpts(opts("rate_limit",

@@ -43,7 +43,8 @@ const (
 )
 
 // secretKey matches the names under which secrets are sent.
-const secretKey = `(?:pass(?:word|wd)?|secret|token|credential(?:_id|_secret)?|user_?data|api_?key|authorization|private_?key)` //nolint:gosec // names, not secrets
+const secretKey = `(?:pass(?:word|wd)?|secret|token|credential(?:_id|_secret)?|user_?data|` + //nolint:gosec // names, not secrets
+	`api_?key|authorization|private_?key)`
 
 var (
 	// The three ways in which a key and its value are echoed: JSON, JSON inside a JSON string, and plain text.

@@ -210,7 +210,7 @@ var _ = Describe("What a refusal takes out of sale", func() {
 		Expect(serverOf(launched(of("nix.2c_4g", "nix.4c_8g"))).Flavor.Name).To(Equal("nix.4c_8g"))
 		Expect(unavailable("nix.2c_4g", "HN2")).To(BeTrue())
 	})
-	It("should be what is at least as big when the quota of vCPUs has no room, and smaller servers still launch", func() {
+	It("should be every flavor of at least that size when the quota of vCPUs is exceeded, and smaller servers still launch", func() {
 		nodeClass()
 		refuse("Quota exceeded for cores: Requested 4, but already used 18 of 20 cores")
 		Expect(corecloudprovider.IsInsufficientCapacityError(refused(of("nix.4c_8g")))).To(BeTrue())

@@ -236,7 +236,7 @@ func NetworkOutOfAddresses(nodeClass *v1alpha1.BizflyNodeClass, networks []strin
 		which, pause, cause))
 }
 
-// NodeSmallerThanPlanned reports that a node offers pods noticeably less than its instance type promises, which no second
+// NodeSmallerThanPlanned reports that a node offers pods noticeably less than was planned for its instance type, which no second
 // node has confirmed yet.
 func NodeSmallerThanPlanned(claim *karpv1.NodeClaim, node *corev1.Node) karpevents.Event {
 	planned, offers := claim.Status.Allocatable, node.Status.Allocatable

@@ -40,7 +40,7 @@ import (
 const (
 	// FormatJSON is one JSON object per line, for machines.
 	FormatJSON = "json"
-	// FormatConsole is text, for people.
+	// FormatConsole is plain text, to read in a terminal.
 	FormatConsole = "console"
 
 	scheme = "console"
@@ -177,7 +177,7 @@ type Options struct {
 // AddFlags implements coreoptions.Injectable.
 func (o *Options) AddFlags(fs *coreoptions.FlagSet) {
 	fs.StringVar(&o.Format, "log-format", env.WithDefaultString("LOG_FORMAT", FormatJSON),
-		"How the log is written: json (one object per line, for machines) or console (text, for people).")
+		"How the log is written: json (one object per line, for machines) or console (plain text, to read in a terminal).")
 }
 
 // Parse implements coreoptions.Injectable.

@@ -56,7 +56,8 @@ var _ = Describe("The console format", func() {
 		logger(ctx, "info").Named("catalog").Error("refreshing failed", zap.Error(errors.New("no answer")),
 			zap.Duration("after", 3*time.Second), zap.Strings("parts", []string{"flavors", "zones"}))
 		Expect(written()).
-			To(MatchRegexp(`(?m)^\d{4}-\d\d-\d\dT\S+\tERROR\tcontroller\.catalog\trefreshing failed\t\{.*"error": "no answer", "after": "3s", "parts": \["flavors","zones"\]\}\n`))
+			To(MatchRegexp(`(?m)^\d{4}-\d\d-\d\dT\S+\tERROR\tcontroller\.catalog\trefreshing failed\t` +
+				`\{.*"error": "no answer", "after": "3s", "parts": \["flavors","zones"\]\}\n`))
 	})
 	It("should leave the level to core", func(ctx SpecContext) {
 		logger(ctx, "error").Info("quiet")

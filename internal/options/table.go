@@ -151,7 +151,7 @@ var table = []*Setting{
 		Flag: "vm-memory-overhead-percent", Variable: "VM_MEMORY_OVERHEAD_PERCENT", Key: "vmMemoryOverheadPercent",
 		Unit: "fraction", Bounds: "0 to less than 0.5", Default: "0.075",
 		Doc: "The fraction of a flavor's memory that its node does not see, until nodes have reported it; 0.02 to 0.07 were measured. More than 0.075 is " +
-			"subtracted whatever they report. It counts for nodes that are launched from then on.",
+			"subtracted also after that. It counts for nodes that are launched from then on.",
 		field: func(o *Options) any { return &o.MemoryOverheadPercent }, check: checkOverhead,
 	},
 	{

@@ -98,8 +98,9 @@ Run ` + "`make bench-scale`" + ` to measure it again, and ` + "`make bench-scale
 it: results merge into [test/scale/results.json](../../test/scale/results.json), from which this page and its plots are made.
 
 Method: each run has a control plane of its own, whose nodes KWOK keeps alive, and the same version of Karpenter core. There is one
-NodePool of one instance type with 4 vCPUs and 8 GiB, and a consolidation delay of 5 s. The providers alternate. Processor time and memory are those of the controller process. Its requests to the API server are counted by the
-audit log, those of every client by the API server's own metrics. A value is the median of the rounds, with the lowest and the highest in parentheses.
+NodePool of one instance type with 4 vCPUs and 8 GiB, and a consolidation delay of 5 s. The providers alternate. Processor time and
+memory are those of the controller process. Its requests to the API server are counted by the audit log, those of every client by
+the API server's own metrics. A value is the median of the rounds, with the lowest and the highest in parentheses.
 
 | provider | cloud |
 |---|---|

@@ -192,7 +192,8 @@ func (b *Bundle) file(name string, content []byte) error {
 }
 
 // secretFields are lines of YAML, JSON and environment whose value may be secret, whatever it is.
-var secretFields = regexp.MustCompile(`(?i)((?:password|secret|token|app_cred_secret|x-auth-token|x-cluster-token|private[_-]?key|authorization)["']?\s*[:=]\s*)("[^"]*"|'[^']*'|Bearer \S+|[^\s,}\]]+)`)
+var secretFields = regexp.MustCompile(`(?i)((?:password|secret|token|app_cred_secret|x-auth-token|x-cluster-token|private[_-]?key|authorization)` +
+	`["']?\s*[:=]\s*)("[^"]*"|'[^']*'|Bearer \S+|[^\s,}\]]+)`)
 
 // keys are private keys and bootstrap tokens, which look alike everywhere.
 var (

@@ -45,8 +45,8 @@ const maxIndent = 256
 //	indent n s           each line of s behind n blanks
 //	nindent n s          a newline, then indent n s
 //	quote s, squote s    s in double quotes (escaped) or single quotes (as one word for a shell)
-//	join sep list        the elements with sep between them
-//	splitList sep s      the parts of s between sep, as a list
+//	join sep list        the elements with the separator between them
+//	splitList sep s      the parts of s between the separators, as a list
 //	sha256sum s          the SHA-256 of s in hexadecimal
 //	default d v          v, or d where v is empty
 //	lower s, upper s, trim s, replace old new s

@@ -33,7 +33,8 @@ import (
 
 const (
 	// serverIDCommand asks the metadata service, and takes what the firmware says where there is none.
-	serverIDCommand = `{ curl -sf --retry 5 --retry-connrefused --max-time 10 http://169.254.169.254/openstack/latest/meta_data.json | sed -n 's/.*"uuid": *"\([^"]*\)".*/\1/p' | grep . || tr 'A-F' 'a-f' < /sys/class/dmi/id/product_uuid; }`
+	serverIDCommand = `{ curl -sf --retry 5 --retry-connrefused --max-time 10 http://169.254.169.254/openstack/latest/meta_data.json ` +
+		`| sed -n 's/.*"uuid": *"\([^"]*\)".*/\1/p' | grep . || tr 'A-F' 'a-f' < /sys/class/dmi/id/product_uuid; }`
 
 	// triedJoinToken stands in for the token while a template is tried.
 	triedJoinToken = "abcdef.0123456789abcdef"
@@ -48,9 +49,9 @@ type Variables struct {
 	NodeName string
 	// ClusterName is the name of the cluster, CLUSTER_NAME of the controller.
 	ClusterName string
-	// KubernetesVersion is the image's version, for example v1.35.4; empty where the image does not say it.
+	// KubernetesVersion is the image's version, for example v1.35.4; empty where the image does not name it.
 	KubernetesVersion string
-	// ProviderIDPrefix goes before the server's id in the kubelet's --provider-id: bizflycloud://.
+	// ProviderIDPrefix is the prefix of the server's id in the kubelet's --provider-id: bizflycloud://.
 	ProviderIDPrefix string
 	// ServerIDCommand is a shell command that prints the id of the server on which it runs, which is not known before
 	// there is a server: SERVER_ID=$({{ .ServerIDCommand }}).

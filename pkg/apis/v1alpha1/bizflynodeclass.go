@@ -108,7 +108,7 @@ type BizflyNodeClassSpec struct {
 	// +kubebuilder:validation:XValidation:message="zones must not repeat a zone",rule="self.all(z, self.exists_one(y, y == z))"
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=63
-	// +kubebuilder:validation:XValidation:message="each of zones must begin and end with a letter or digit, with only letters, digits and - _ . between, for example HN1",rule="self.all(z, z.matches('^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'))"
+	// +kubebuilder:validation:XValidation:message="each of zones must begin and end with a letter or digit, with only letters, digits, '-', '_' or '.' between, for example HN1",rule="self.all(z, z.matches('^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'))"
 	// +optional
 	Zones []string `json:"zones,omitempty" hash:"ignore"`
 	// FlavorSelectorTerms narrow the flavors that servers may have; a flavor that any term selects is used. When it is
@@ -268,7 +268,7 @@ type BizflyNodeClass struct {
 	// +kubebuilder:default={}
 	// +kubebuilder:validation:XValidation:message="bootstrapMode BKE needs a BKE worker image: use an alias such as bke@latest, or an id or name of one; a plain operating system image has no BKE script",rule="(has(self.bootstrapMode) && self.bootstrapMode == 'Custom') || !has(self.imageSelectorTerms) || !self.imageSelectorTerms.exists(t, has(t.os))"
 	// +kubebuilder:validation:XValidation:message="userData and userDataFrom are not possible on BKE's flatcar image, which takes a single script: use alias bke-ubuntu or bootstrapMode Custom",rule="(has(self.bootstrapMode) && self.bootstrapMode == 'Custom') || !(has(self.userData) || has(self.userDataFrom)) || !has(self.imageSelectorTerms) || !self.imageSelectorTerms.exists(t, has(t.alias) && t.alias.startsWith('bke-flatcar@'))"
-	// +kubebuilder:validation:XValidation:message="userData or userDataFrom is required in Custom mode: it makes the server join the cluster",rule="!has(self.bootstrapMode) || self.bootstrapMode != 'Custom' || has(self.userData) || has(self.userDataFrom)"
+	// +kubebuilder:validation:XValidation:message="userData or userDataFrom is required in Custom mode, so that the server joins the cluster",rule="!has(self.bootstrapMode) || self.bootstrapMode != 'Custom' || has(self.userData) || has(self.userDataFrom)"
 	// +kubebuilder:validation:XValidation:message="joinToken belongs to Custom mode: the BKE worker image joins with the cluster's own token",rule="!has(self.joinToken) || (has(self.bootstrapMode) && self.bootstrapMode == 'Custom')"
 	// +optional
 	Spec BizflyNodeClassSpec `json:"spec,omitempty"`

@@ -80,10 +80,10 @@ type FlavorSelectorTerm struct {
 	// +kubebuilder:validation:XValidation:message="category must be lower case: letters, digits, - and _, for example premium",rule="self.matches('^[a-z0-9]([a-z0-9_-]*[a-z0-9])?$')"
 	// +optional
 	Category string `json:"category,omitempty"`
-	// Generation is the code of the hardware generation, for example "2" or "4a": the value of the label
+	// Generation is the code of the hardware generation, for example "2" or "4a". It is the value of the label
 	// karpenter.bizflycloud.vn/instance-generation.
 	// +kubebuilder:validation:MaxLength=63
-	// +kubebuilder:validation:XValidation:message="generation must begin and end with a letter or digit, with only letters, digits and - _ . between, for example 4a",rule="self.matches('^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$')"
+	// +kubebuilder:validation:XValidation:message="generation must begin and end with a letter or digit, with only letters, digits, '-', '_' or '.' between, for example 4a",rule="self.matches('^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$')"
 	// +optional
 	Generation string `json:"generation,omitempty"`
 }

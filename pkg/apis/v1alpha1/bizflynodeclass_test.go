@@ -63,7 +63,8 @@ var _ = Describe("Defaults of a BizflyNodeClass", func() {
 		Expect(disk.Medium).To(BeEmpty())
 	})
 	It("should keep what is set", func() {
-		spec := nodeClass(`spec: {publicIPv4: false, billingPlan: SavingPlan, networkPlan: FreeBandwidth, imageSelectorTerms: [{id: x}], rootDisk: {size: 100Gi, medium: HDD}}`).Spec
+		spec := nodeClass(`spec: {publicIPv4: false, billingPlan: SavingPlan, networkPlan: FreeBandwidth, ` +
+			`imageSelectorTerms: [{id: x}], rootDisk: {size: 100Gi, medium: HDD}}`).Spec
 		Expect(*spec.PublicIPv4).To(BeFalse())
 		Expect(spec.BillingPlan).To(Equal(v1alpha1.BillingPlanSavingPlan))
 		Expect(spec.NetworkPlan).To(Equal(v1alpha1.NetworkPlanFreeBandwidth))

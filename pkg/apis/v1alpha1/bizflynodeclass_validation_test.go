@@ -386,7 +386,8 @@ var _ = Describe("A BizflyNodeClass that was stored before the first release", f
 		define(then)
 		DeferCleanup(func() { define(current) })
 		Eventually(func() error {
-			_, err := create("BizflyNodeClass", "stored", `spec: {bootstrap: {mode: BKE}, billingPlan: on_demand, networkPlan: free_datatransfer, rootDisk: {size: 40Gi, type: SSD},
+			_, err := create("BizflyNodeClass", "stored", `spec: {bootstrap: {mode: BKE}, billingPlan: on_demand, networkPlan: free_datatransfer,
+				rootDisk: {size: 40Gi, type: SSD},
 				imageSelectorTerms: [{alias: bke@latest, osType: ubuntu}], networkSelectorTerms: [{default: true}], metadata: {a: b}, sshKeySelectorTerms: [{name: ops}],
 				publicIPv4: true, placementStrategy: Balanced, stoppedServerPolicy: Repair}`)
 			return err

@@ -71,8 +71,8 @@ const (
 	AnnotationNodeClassHash = Group + "/bizflynodeclass-hash"
 	// AnnotationNodeClassHashVersion is the version of the hash function; hashes of different versions do not compare.
 	AnnotationNodeClassHashVersion = Group + "/bizflynodeclass-hash-version"
-	// AnnotationLaunchIntent records, before a server is ordered for a NodeClaim, what is ordered and when, and later
-	// the task: whoever retries reads there that a server may already exist.
+	// AnnotationLaunchIntent records on a NodeClaim, before the create request for its server is sent, what is requested
+	// and when, and later the task. A retry learns from it that a server may already exist.
 	AnnotationLaunchIntent = Group + "/launch-intent"
 	// AnnotationInPlaceHash is the hash of what is changed on running servers (firewalls, network plan): on a NodeClaim
 	// the one that its server was last given, so that a change is carried out once and retried until it is.
@@ -84,9 +84,9 @@ const (
 	// registered: what was there before any pod could have attached a volume is the server's own. It proves nothing alone: a
 	// disk is deleted only if it is attached to the server as well, or named after it.
 	AnnotationOwnedVolumes = Group + "/owned-volumes"
-	// AnnotationOwnedAddresses is the comma-separated ids of the public addresses that the server got at its order and
-	// that are still there when it is gone if nobody releases them: what the claim's deletion releases, where they are also
-	// attached to the server or named after it.
+	// AnnotationOwnedAddresses is the comma-separated ids of the public addresses that BizFly Cloud created with the server
+	// and keeps when the server is deleted. Deleting the NodeClaim releases those of them that are also attached to the
+	// server or named after it.
 	AnnotationOwnedAddresses = Group + "/owned-addresses"
 	// AnnotationDelivered is JSON: the billing plan, networks and disks of the server as the cloud showed them before its node
 	// registered. Drift compares with it, so that what the cloud makes of every order alike replaces no node.

@@ -172,7 +172,7 @@ var _ = Describe("Garbage collection", func() {
 		Expect(left()).To(Equal([]string{id}))
 		Expect(env.Recorder.Calls(events.ReasonGarbageCollected)).To(BeZero())
 	})
-	It("should delete a server whose claim is gone, with its disk, and keep the others", func() {
+	It("should delete a server whose NodeClaim is gone, with its disk, and keep the others", func() {
 		kept := server(launched())
 		orphan()
 		aged()
@@ -202,7 +202,7 @@ var _ = Describe("Garbage collection", func() {
 		passes()
 		Expect(left()).To(ConsistOf(server(claim)))
 	})
-	It("should spare a server that a restored claim holds under a new UID, and report it", func() {
+	It("should spare a server that a restored NodeClaim holds under a new UID, and report it", func() {
 		claim := launched()
 		restored := claim.DeepCopy()
 		lost(claim)
@@ -320,7 +320,7 @@ var _ = Describe("Garbage collection", func() {
 			Expect(err).To(HaveOccurred())
 			Expect(left()).To(ConsistOf(id))
 		})
-		It("should stop, and report it, when most servers have a registered node and no claim", func() {
+		It("should stop, and report it, when most servers have a registered node and no NodeClaim", func() {
 			lo.Times(7, func(int) string { return joined(orphan()) })
 			aged()
 			passes()

@@ -127,7 +127,7 @@ var _ = Describe("Launch outcome", func() {
 		Expect(unavailable).To(BeFalse(), "the NodeClass may be the cause as well")
 		Expect(marked()).To(BeTrue())
 	})
-	It("should count a node that did not register within core's timeout like a failed launch, and tell it", func() {
+	It("should count a node that did not register within core's timeout like a failed launch, and report it", func() {
 		look()
 		claim.StatusConditions(status.WithClock(env.Clock)).SetUnknown(karpv1.ConditionTypeRegistered)
 		begun := claim.StatusConditions().Get(karpv1.ConditionTypeRegistered).LastTransitionTime
@@ -162,7 +162,8 @@ var _ = Describe("Launch outcome", func() {
 	It("should mark the offering when the cloud says that it had no room", func() {
 		Expect(env.Sandbox.SetServerStatus(id(), "ERROR")).To(Succeed())
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/tasks/*", Effect: cloud.EffectBody,
-			Body: `{"ready":true,"result":{"action":"create_server","progress":100,"success":false,"message":"No valid host was found. There are not enough hosts available."}}`})
+			Body: `{"ready":true,"result":{"action":"create_server","progress":100,"success":false,` +
+				`"message":"No valid host was found. There are not enough hosts available."}}`})
 		look()
 		Expect(deleted()).To(BeTrue())
 		reason, unavailable := env.Capacity.Unavailable(offering())
@@ -236,7 +237,7 @@ var _ = Describe("Launch outcome", func() {
 		Expect(err).To(HaveOccurred())
 		Expect(deleted()).To(BeFalse())
 	})
-	It("should say that a server takes long", func() {
+	It("should report a server that is in BUILD for long", func() {
 		Expect(env.Sandbox.SetServerStatus(id(), "BUILD")).To(Succeed())
 		look()
 		Expect(env.Recorder.Calls(events.ReasonLaunchSlow)).To(BeZero())

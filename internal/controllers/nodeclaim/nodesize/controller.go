@@ -40,7 +40,7 @@ import (
 )
 
 var shortTotal = metrics.Counter("nodes_smaller_than_planned_total",
-	"Registered nodes that offered pods noticeably less than their instance type promises, while no second node confirmed it. By nodeclass.",
+	"Registered nodes that offered pods noticeably less than was planned for their instance type, while no second node confirmed it. By nodeclass.",
 	metrics.Label("nodeclass"))
 
 // Learner learns from what nodes report; flavor.DefaultProvider is one.

@@ -107,7 +107,8 @@ var _ = Describe("The status of a NodeClass", func() {
 			w := newWorld(sold, asIs)
 			web, _ := lo.Find(sold.Firewalls[cloud.RegionHN], func(f cloud.Firewall) bool { return f.Name == "web" })
 			golden := sold.CustomImages[cloud.RegionHN][0]
-			apply(`imageSelectorTerms: [{name: golden-node}], networkSelectorTerms: [{alias: default}], firewallSelectorTerms: [{name: web}], sshKeyName: ops, zones: [HN2], bootstrapMode: Custom, userData: "#!/bin/bash"`)
+			apply(`imageSelectorTerms: [{name: golden-node}], networkSelectorTerms: [{alias: default}], firewallSelectorTerms: [{name: web}], ` +
+				`sshKeyName: ops, zones: [HN2], bootstrapMode: Custom, userData: "#!/bin/bash"`)
 			nodeClass, _ := w.look()
 			Expect(ready(nodeClass).IsTrue()).To(BeTrue(), "%+v", ready(nodeClass))
 			Expect(nodeClass.Status.Zones).To(Equal([]string{"HN2"}))
@@ -217,22 +218,26 @@ var _ = Describe("The status of a NodeClass", func() {
 			Entry("a snapshot", `imageSelectorTerms: [{snapshot: {name: "silver-*"}}]`, v1alpha1.ConditionTypeImagesReady, "ImageNotFound",
 				`^spec\.imageSelectorTerms\[0\]\.snapshot\.name: no image matches "silver-\*"; available: \[golden-node_rootdisk@06-05-2024\]`),
 			Entry("a volume type", `rootDisk: {volumeType: NVME-1}`, v1alpha1.ConditionTypeDisksReady, "DiskNotSold",
-				`^spec\.rootDisk\.volumeType "NVME-1" is not sold in zones \[HN1 HN2\]; volume types there: \[BASIC_HDD1 .*PREMIUM-SSD1\]; use spec\.rootDisk\.medium \(SSD or HDD\)`),
+				`^spec\.rootDisk\.volumeType "NVME-1" is not sold in zones \[HN1 HN2\]; volume types there: `+
+					`\[BASIC_HDD1 .*PREMIUM-SSD1\]; use spec\.rootDisk\.medium \(SSD or HDD\)`),
 			Entry("a volume type of a data disk", `dataDisks: [{size: 10Gi}, {size: 10Gi, volumeType: NVME-1}]`, v1alpha1.ConditionTypeDisksReady, "DiskNotSold",
 				`^spec\.dataDisks\[1\]\.volumeType "NVME-1" is not sold in zones`),
 			Entry("a volume type that is sold elsewhere", `zones: [HN2], rootDisk: {volumeType: DEDICATED-HDD1}`, v1alpha1.ConditionTypeDisksReady, "DiskNotSold",
 				`^spec\.rootDisk\.volumeType "DEDICATED-HDD1" is not sold in zones \[HN2\]`),
 			Entry("disks of different categories", `rootDisk: {volumeType: BASIC_SSD1}, dataDisks: [{size: 10Gi, volumeType: PREMIUM-SSD1}]`,
 				v1alpha1.ConditionTypeDisksReady, "DisksNotSoldTogether",
-				`^spec\.rootDisk\.volumeType "BASIC_SSD1", spec\.dataDisks\[0\]\.volumeType "PREMIUM-SSD1" are each sold .* no zone sells all of them for servers of one category`),
+				`^spec\.rootDisk\.volumeType "BASIC_SSD1", spec\.dataDisks\[0\]\.volumeType "PREMIUM-SSD1" are each sold .* `+
+					`no zone sells all of them for servers of one category`),
 			Entry("a root disk that its snapshot does not fit on", `imageSelectorTerms: [{snapshot: {name: "large"}}], rootDisk: {size: 40Gi}`,
 				v1alpha1.ConditionTypeDisksReady, "RootDiskTooSmall",
 				`^spec\.rootDisk\.size: 40Gi is too small for the snapshot large \(.+\), which needs 45Gi; set at least 50Gi$`),
 			Entry("flavors by name", `flavorSelectorTerms: [{name: "x9.*"}, {category: basic, generation: "7"}]`, v1alpha1.ConditionTypeFlavorsReady, "FlavorNotFound",
-				`^spec\.flavorSelectorTerms\[0\]: no flavor matches name "x9\.\*"; available: \[1c_2g_basic .*; spec\.flavorSelectorTerms\[1\]: no flavor matches category "basic" and generation "7"; `),
+				`^spec\.flavorSelectorTerms\[0\]: no flavor matches name "x9\.\*"; available: \[1c_2g_basic .*; `+
+					`spec\.flavorSelectorTerms\[1\]: no flavor matches category "basic" and generation "7"; `),
 			Entry("flavors that are not sold where it may launch", `zones: [HN2], flavorSelectorTerms: [{generation: 4a, category: premium}]`,
 				v1alpha1.ConditionTypeFlavorsReady, "NoFlavors",
-				`^no flavor is sold in zones \[HN2\] with spec\.billingPlan "OnDemand" and spec\.rootDisk\.medium "SSD" and spec\.flavorSelectorTerms \(category "premium" and generation "4a"\); change one of these, or allow more zones$`),
+				`^no flavor is sold in zones \[HN2\] with spec\.billingPlan "OnDemand" and spec\.rootDisk\.medium "SSD" and `+
+					`spec\.flavorSelectorTerms \(category "premium" and generation "4a"\); change one of these, or allow more zones$`),
 			Entry("flavors of another category than its disks", `flavorSelectorTerms: [{category: basic}], rootDisk: {volumeType: PREMIUM-SSD1}`,
 				v1alpha1.ConditionTypeFlavorsReady, "NoFlavors",
 				`spec\.rootDisk\.volumeType "PREMIUM-SSD1" and spec\.flavorSelectorTerms \(category "basic"\)`),
@@ -319,7 +324,7 @@ var _ = Describe("The status of a NodeClass", func() {
 	Context("while the cloud does not answer", func() {
 		const everything = `firewallSelectorTerms: [{name: web}], sshKeyName: ops, imageSelectorTerms: [{name: golden-node}]`
 
-		DescribeTable("should stay ready on what was resolved for an hour, say so, and be unknown then", func(path string, conditionTypes ...string) {
+		DescribeTable("should stay ready on what was resolved for an hour, report it, and be unknown then", func(path string, conditionTypes ...string) {
 			w := newWorld(nil, asIs)
 			apply(lo.Ternary(path == "/snapshots", `imageSelectorTerms: [{snapshot: {name: "golden-*"}}]`, everything))
 			before, _ := w.look()

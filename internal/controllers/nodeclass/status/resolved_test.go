@@ -106,7 +106,8 @@ var _ = Describe("What a NodeClass resolves to", func() {
 			apply(`publicIPv4: false`)
 			nodeClass, result := w.look()
 			Expect(condition(nodeClass, v1alpha1.ConditionTypeEgressAvailable)).To(saying("False", "NoEgress",
-				`^spec\.publicIPv4 is false and no network of the servers has an internet gateway \(kubernetes \(.+\)\): .*set spec\.publicIPv4 to true, attach an internet gateway, or select`))
+				`^spec\.publicIPv4 is false and no network of the servers has an internet gateway `+
+					`\(kubernetes \(.+\)\): .*set spec\.publicIPv4 to true, attach an internet gateway, or select`))
 			Expect(ready(nodeClass).IsTrue()).To(BeTrue())
 			Expect(result.RequeueAfter).To(Equal(5 * time.Minute))
 			w.look()
