@@ -278,7 +278,7 @@ var _ = Describe("BKE aliases", func() {
 	})
 	It("should not call an image missing before the catalog was read", func() {
 		start(true)
-		unread := image.NewDefaultProvider(nil, catalog.NewDefaultProvider(nil, clock.RealClock{}, catalog.Config{}), listCache)
+		unread := image.NewDefaultProvider(nil, catalog.NewDefaultProvider(&bizfly.Client{}, clock.RealClock{}, catalog.Config{}), listCache)
 		_, err := unread.Resolve(ctx,
 			&v1alpha1.BizflyNodeClass{Spec: v1alpha1.BizflyNodeClassSpec{ImageSelectorTerms: []v1alpha1.ImageSelectorTerm{alias("bke@latest")}}})
 		Expect(err).To(MatchError(catalog.ErrNotReady))
