@@ -43,7 +43,7 @@ const (
 )
 
 // secretKey matches the names under which secrets are sent.
-const secretKey = `(?:pass(?:word|wd)?|secret|token|credential(?:_id|_secret)?|user_?data|` + //nolint:gosec // names, not secrets
+const secretKey = `(?:pass(?:word|wd)?|secret|token|credential(?:_id|_secret)?|user_?data|` +
 	`api_?key|authorization|private_?key)`
 
 var (

@@ -173,7 +173,8 @@ var _ = Describe("VPC networks", func() {
 				ContainSubstring("one-zone"))))
 		})
 		It("should not call anything missing before the catalog was read", func() {
-			unread := network.NewDefaultProvider(nil, catalog.NewDefaultProvider(&bizfly.Client{}, clock.RealClock{}, catalog.Config{}), cache.New(cache.NoExpiration, 0))
+			empty := catalog.NewDefaultProvider(&bizfly.Client{}, clock.RealClock{}, catalog.Config{})
+			unread := network.NewDefaultProvider(nil, empty, cache.New(cache.NoExpiration, 0))
 			_, err := unread.Networks(ctx, &v1alpha1.BizflyNodeClass{})
 			Expect(err).To(MatchError(catalog.ErrNotReady))
 		})

@@ -44,7 +44,8 @@ const (
 	LabelInstanceMemory = Group + "/instance-memory"
 	// LabelInstanceGPUName is the GPU's model, sanitised to a label value.
 	LabelInstanceGPUName = Group + "/instance-gpu-name"
-	// LabelInstanceGPUManufacturer is nvidia, amd or intel, lower case, where the GPU's name begins with it.
+	// LabelInstanceGPUManufacturer is the manufacturer of the GPU in lower case: "nvidia", "amd" or "intel", where the GPU's name
+	// begins with it.
 	LabelInstanceGPUManufacturer = Group + "/instance-gpu-manufacturer"
 	// LabelInstanceGPUCount is the number of GPUs.
 	LabelInstanceGPUCount = Group + "/instance-gpu-count"
