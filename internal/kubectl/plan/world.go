@@ -48,6 +48,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/audit"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/status"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/usage"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/manifests"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/memory"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/session"
@@ -145,7 +146,7 @@ func (w *World) resolve(ctx context.Context, cloud *session.Cloud) error {
 			return fmt.Errorf("resolving BizflyNodeClass %s: %w", nodeClass.Name, err)
 		}
 		for _, condition := range nodeClass.Status.Conditions {
-			if condition.IsTrue() || condition.Type == "Ready" || condition.Type == v1alpha1.ConditionTypeLaunchVerified {
+			if condition.IsTrue() || condition.Type == opstatus.ConditionReady || lo.Contains(usage.ConditionTypes, condition.Type) {
 				continue
 			}
 			w.Unresolved = append(w.Unresolved, Unresolved{nodeClass.Name, condition})

@@ -106,8 +106,8 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 	return reconcile.Result{RequeueAfter: lo.CoalesceOrEmpty(result.RequeueAfter, ttl.NodeClassConditions)}, nil
 }
 
-// own are the conditions of this controller.
-var own = []string{
+// ConditionTypes are the conditions that this controller writes, and no other.
+var ConditionTypes = []string{
 	v1alpha1.ConditionTypeLaunchVerified, v1alpha1.ConditionTypeBillingPlanSuitable, v1alpha1.ConditionTypePackageRoomAvailable,
 	v1alpha1.ConditionTypeLaunchesSucceeding,
 }
@@ -115,7 +115,7 @@ var own = []string{
 // merged returns the stored conditions with this controller's own of the updated ones. To set one computes Ready anew, which
 // would put "UnhealthyDependents" in the place of the reasons that the status controller has written there.
 func merged(stored, updated []opstatus.Condition) []opstatus.Condition {
-	ours := lo.PickByKeys(lo.KeyBy(updated, func(c opstatus.Condition) string { return c.Type }), own)
+	ours := lo.PickByKeys(lo.KeyBy(updated, func(c opstatus.Condition) string { return c.Type }), ConditionTypes)
 	var all []opstatus.Condition
 	// Each keeps its place, or this and a client that sorts them would take turns indefinitely.
 	for _, condition := range stored {
