@@ -126,6 +126,8 @@ const (
 	// AcceptedDeletion is how long the cloud may take for a deletion that it accepted before the request is sent again: tasks
 	// get lost.
 	AcceptedDeletion = 2 * time.Minute
+	// LeavingBKE is how long one request to leave BKE is waited for before another is sent. It exceeds the client's deadline.
+	LeavingBKE = time.Minute
 	// ConflictingDeletion is how long a server that cannot be deleted now, mostly because it is being deleted, is not retried.
 	ConflictingDeletion = 15 * time.Second
 	// DoneDeletion is how long a finished deletion is remembered: core asks again from two controllers, which costs no call.

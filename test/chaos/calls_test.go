@@ -108,10 +108,9 @@ var _ = Describe("The requests to the cloud", func() {
 		AddReportEntry("requests", report)
 		Expect(counts["POST /iaas-cloud/api/servers"]).To(Equal(nodes), report)
 		Expect(counts["DELETE /iaas-cloud/api/servers/{id}"]).To(Equal(nodes), report)
-		// Whether it is gone, and that it has left: once for each, and seldom twice, when core and a pass of garbage
-		// collection do it at once: leaving is idempotent.
+		// Whether it is gone: once for each, and seldom twice, when core and a pass of garbage collection ask at once.
 		Expect(counts["GET /iaas-cloud/api/servers/{id}"]).To(BeNumerically("<=", nodes*105/100), report)
-		Expect(counts["POST /api/kubernetes-engine/engine/cluster_leave/{uid}"]).To(BeNumerically("<=", nodes*115/100), report)
+		Expect(counts["POST /api/kubernetes-engine/engine/cluster_leave/{uid}"]).To(Equal(nodes), report)
 		Expect(float64(lo.Sum(lo.Values(counts)))/nodes).To(BeNumerically("<=", 4.3), report)
 		Expect(up).To(BeNumerically("<", 2*time.Minute), "20 creates a second, 20 s to build, 40 s to boot")
 		Expect(down).To(BeNumerically("<", 2*time.Minute))

@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/bizflycloud/gobizfly"
 	"github.com/samber/lo"
@@ -163,9 +164,23 @@ func (d *deleter) leaveBKE(ctx context.Context, current record) []leftover {
 		if values.ClusterID == "" || values.Token == "" {
 			return nil
 		}
+		// Core and a pass of garbage collection may both be here: only the one that writes the time first sends the request.
+		mine := false
+		current = d.tracker.change(current, func(r *record) {
+			if mine = !r.Left && !d.clock.Now().Before(r.LeavingUntil); mine {
+				r.LeavingUntil = d.clock.Now().Add(ttl.LeavingBKE)
+			}
+		})
+		switch {
+		case current.Left:
+			return nil
+		case !mine:
+			return []leftover{{kind: LeftoverNode, err: fmt.Errorf("node %s leaves BKE", current.Name), waiting: true}}
+		}
 		err = d.api.LeaveCluster(ctx, values.ClusterID, values.Token, current.Name)
 	}
 	if err != nil {
+		d.tracker.change(current, func(r *record) { r.LeavingUntil = time.Time{} })
 		return []leftover{{kind: LeftoverNode, err: fmt.Errorf("removing node %s from BKE: %w", current.Name, err)}}
 	}
 	d.tracker.change(current, func(r *record) { r.Left = true })

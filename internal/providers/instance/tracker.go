@@ -64,8 +64,9 @@ type record struct {
 	// Released is true once the NodeClaim no longer waits for what the server left, and Failures counts the tries since.
 	Released bool
 	Failures int
-	// Left is true when BKE has been left.
-	Left bool
+	// Left is true when BKE has been left, and LeavingUntil is until when one request to leave it is waited for.
+	Left         bool
+	LeavingUntil time.Time
 	// Done is true when everything is gone.
 	Done bool
 	// Begun is when the deletion was first requested from this process.
