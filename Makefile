@@ -105,7 +105,7 @@ test: $(OUR_CONTROLPLANE) $(TOOLS)/helm ## Run every suite, with the race detect
 comma := ,
 space := $(subst ,, )
 define run-suites
-$(CACHE)/bin/ginkgo run -r --race --randomize-all --randomize-suites --keep-going --compilers=$(CORES) --timeout=30m \
+$(CACHE)/bin/ginkgo run -r --race --randomize-all --randomize-suites --keep-going --compilers=$(CORES) --timeout=60m \
 	--poll-progress-after=2m --output-dir=$(REPORTS) $(if $(CI),--no-color --flake-attempts=2) $(GINKGO_FLAGS)
 endef
 
