@@ -27,8 +27,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
-
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/prometheus/promql/parser"
@@ -46,7 +44,10 @@ const (
 
 var scrapes *monitoring.Scrapes
 
-func TestMonitoring(t *testing.T) { suite.Run(t, "Monitoring") }
+func TestMonitoring(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "Monitoring")
+}
 
 var _ = BeforeSuite(func() {
 	var err error
@@ -84,7 +85,7 @@ var _ = Describe("The dashboards", func() {
 		Expect(strings.Join(failures, "\n")).To(BeEmpty())
 		Expect(len(queries)).To(BeNumerically(">=", 40))
 	})
-	It("should give their numbers to those who draw them", func(ctx SpecContext) {
+	It("should write their numbers where the pictures of the documentation are asked for", func(ctx SpecContext) {
 		file := os.Getenv("PANELS")
 		if file == "" {
 			Skip("PANELS names the file for docs/.vitepress/dashboards.mjs")
