@@ -96,7 +96,7 @@ func preflight(args []string) error {
 	}
 	ctx := context.Background()
 	for _, injectable := range coreoptions.Injectables {
-		ctx = injectable.ToContext(ctx)
+		ctx = injectable.ToContext(ctx) //nolint:fatcontext // each adds its own value, once
 	}
 	config, err := controllerruntime.GetConfig()
 	if err != nil {

@@ -54,8 +54,8 @@ const (
 	// OfferingFailures is how long a failed launch counts against its offering: several times the longest mark, so that marks
 	// of what keeps failing do not get shorter again.
 	OfferingFailures = 2 * time.Hour
-	// LaunchSeconds is how long the average time of launches is used without a new launch.
-	LaunchSeconds = 24 * time.Hour
+	// LaunchTimes is how long the average time of launches is used without a new launch.
+	LaunchTimes = 24 * time.Hour
 	// NodeClassFailures is how long a failed launch counts against its NodeClass.
 	NodeClassFailures = 10 * time.Minute
 	// NotRegistered is the same for a node that did not register, which itself takes longer than NodeClassFailures.
@@ -136,8 +136,9 @@ const (
 	// cloud takes seconds; what takes longer waits for a user, for example to delete a snapshot of the disk, and the Node
 	// must not stay in termination for that.
 	LeftoverPatience = 10 * time.Minute
-	// LeftoverRetry doubles with each further try up to MaxLeftoverRetry, which is below Deletion.
-	LeftoverRetry    = time.Minute
+	// LeftoverRetry is how soon what a server left is tried again; it doubles with each further try.
+	LeftoverRetry = time.Minute
+	// MaxLeftoverRetry is the longest that LeftoverRetry becomes; it is below Deletion.
 	MaxLeftoverRetry = 30 * time.Minute
 	// RateCeiling is how long a rate of requests that the cloud has rejected (status 429) is not reached again. Limits are
 	// those of an account and its plan, so they last; what was a neighbor's burst has passed by then.

@@ -231,7 +231,7 @@ func newSession(ctx context.Context, fixture string) *session {
 	wrapper := fmt.Sprintf("#!/bin/bash\ncase \"$*\" in\n*charts/karpenter-provider-bizflycloud\\ *) exec %s \"$@\" -f %s/sandbox.yaml;;\n*) exec %s "+
 		"\"$@\";;\nesac\n",
 		helm, s.dir, helm)
-	Expect(os.WriteFile(filepath.Join(s.dir, "helm"), []byte(wrapper), 0o700)).To(Succeed()) //nolint:gosec // it is run
+	Expect(os.WriteFile(filepath.Join(s.dir, "helm"), []byte(wrapper), 0o700)).To(Succeed())
 	if isNew {
 		for i, zone := range []string{"HN1", "HN2"} {
 			Expect(env.Client().Create(ctx, poolNode(fmt.Sprintf("pool-1-%d", i), zone))).To(Succeed())

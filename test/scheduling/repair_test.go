@@ -159,8 +159,8 @@ var _ = Describe("Node repair", func() {
 	// cluster is one of so many nodes.
 	cluster := func(count int, gate bool) {
 		GinkgoHelper()
-		ctx = coreoptions.ToContext(before,
-			coretest.Options(coretest.OptionsFields{FeatureGates: coretest.FeatureGates{NodeRepair: &gate}})) //nolint:fatcontext // replaced, not nested
+		gates := coretest.OptionsFields{FeatureGates: coretest.FeatureGates{NodeRepair: &gate}}
+		ctx = coreoptions.ToContext(before, coretest.Options(gates)) //nolint:fatcontext // replaced, not nested
 		pool := unit.NodePool(unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "p2.2c_4g"))
 		pool.Spec.Disruption.ConsolidationPolicy = karpv1.ConsolidationPolicyWhenEmpty
 		pool.Spec.Disruption.ConsolidateAfter = karpv1.MustParseNillableDuration("Never")

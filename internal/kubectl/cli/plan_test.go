@@ -205,7 +205,7 @@ var _ = Describe("plan", func() {
 			if scheme == "dark" {
 				args = append(args, "--blink-settings=preferredColorScheme=0")
 			}
-			dom, err := exec.Command(browser, append(args, "file://"+page)...).Output() //nolint:gosec // the page above
+			dom, err := exec.Command(browser, append(args, "file://"+page)...).Output()
 			Expect(err).ToNot(HaveOccurred())
 			Expect(string(dom)).To(And(ContainSubstring("Karpenter on BizFly Cloud"), ContainSubstring("<svg"), ContainSubstring("nix.8c_16g")))
 		}

@@ -80,14 +80,14 @@ func (a *App) namespace() string {
 }
 
 // finish prints an answer.
-func finish[T any](printer *output.Printer, answer T, err error, print func(*output.Printer, T)) error {
+func finish[T any](printer *output.Printer, answer T, err error, table func(*output.Printer, T)) error {
 	if err != nil {
 		return err
 	}
 	if done, err := printer.Value(answer); done {
 		return err
 	}
-	print(printer, answer)
+	table(printer, answer)
 	return nil
 }
 

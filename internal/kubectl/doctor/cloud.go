@@ -60,6 +60,7 @@ func checkCredentials(ctx context.Context, d *examination) ([]Finding, error) {
 		return one("CredentialsRejected", Error, "BizFly Cloud rejects the credentials: "+err.Error(), rejectsEverything,
 			secret+" (then create a new application credential in the console and update the Secret)"), nil
 	case err != nil:
+		//nolint:nilerr // the error is the finding
 		return one("EndpointUnreachable", Error, "BizFly Cloud does not answer: "+err.Error(), "nothing can be launched or deleted until it does",
 			"curl -sSI "+lo.CoalesceOrEmpty(d.Settings.APIURL, bizfly.DefaultAPIURL)), nil
 	}
@@ -124,6 +125,7 @@ func checkBKE(ctx context.Context, d *examination) ([]Finding, error) {
 	}
 	values, err := cloud.BKE.Values(ctx)
 	if err != nil {
+		//nolint:nilerr // the error is the finding
 		return one("BKEUnknown", Error, "the BKE cluster could not be learned from a worker pool: "+err.Error(), "nodes cannot join",
 			"helm upgrade --reuse-values --set bke.clusterID=... (docs/reference/bootstrap.md)"), nil
 	}

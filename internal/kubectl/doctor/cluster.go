@@ -316,7 +316,7 @@ func checkCSI(ctx context.Context, d *examination) ([]Finding, error) {
 	}
 	cloud, err := d.Cloud(ctx)
 	if err != nil {
-		return found, nil
+		return found, nil //nolint:nilerr // the check of the credentials reports it
 	}
 	volumes, err := cloud.API.ListVolumes(ctx)
 	if err != nil {

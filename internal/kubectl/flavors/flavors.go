@@ -143,17 +143,9 @@ func List(ctx context.Context, s *session.Session, o Options) ([]Row, error) {
 	requirements := scheduling.NewRequirements(o.Requirements.Values()...)
 	name := o.NodeClass
 	if o.NodePool != "" {
-		if _, err := s.Reader(); err != nil {
+		if name, err = addNodePool(ctx, s, o.NodePool, requirements); err != nil {
 			return nil, err
 		}
-		pool := &karpv1.NodePool{}
-		if err := s.Get(ctx, types.NamespacedName{Name: o.NodePool}, pool); err != nil {
-			return nil, fmt.Errorf("reading NodePool %s: %w", o.NodePool, err)
-		}
-		template := pool.Spec.Template
-		requirements.Add(scheduling.NewNodeSelectorRequirementsWithMinValues(template.Spec.Requirements...).Values()...)
-		requirements.Add(scheduling.NewLabelRequirements(template.Labels).Values()...)
-		name = lo.FromPtr(template.Spec.NodeClassRef).Name
 	}
 	world, err := plan.NewWorld(ctx, cloud, objects, nil)
 	if err != nil {
@@ -192,6 +184,21 @@ func List(ctx context.Context, s *session.Session, o Options) ([]Row, error) {
 			cmp.Compare(a.VNDPerHour, b.VNDPerHour), cmp.Compare(a.Flavor, b.Flavor), cmp.Compare(a.Zone, b.Zone))
 	})
 	return rows, nil
+}
+
+// addNodePool adds the requirements and labels of a NodePool and returns the name of its NodeClass.
+func addNodePool(ctx context.Context, s *session.Session, name string, requirements scheduling.Requirements) (nodeClass string, err error) {
+	if _, err := s.Reader(); err != nil {
+		return "", err
+	}
+	pool := &karpv1.NodePool{}
+	if err := s.Get(ctx, types.NamespacedName{Name: name}, pool); err != nil {
+		return "", fmt.Errorf("reading NodePool %s: %w", name, err)
+	}
+	template := pool.Spec.Template
+	requirements.Add(scheduling.NewNodeSelectorRequirementsWithMinValues(template.Spec.Requirements...).Values()...)
+	requirements.Add(scheduling.NewLabelRequirements(template.Labels).Values()...)
+	return lo.FromPtr(template.Spec.NodeClassRef).Name, nil
 }
 
 // nodeClassFor returns the NodeClass of that name, or one of defaults.

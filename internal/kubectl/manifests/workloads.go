@@ -223,7 +223,7 @@ func (s *Set) row(values map[string]string) error {
 	if slices.Contains([]string{"", "-"}, owner.Name) {
 		return errors.New("the name is missing")
 	}
-	return s.replicas(owner, "ReplicaSet", lo.ToPtr(int32(min(count, maxPods+1))), &corev1.PodTemplateSpec{ //nolint:gosec // bounded
+	return s.replicas(owner, "ReplicaSet", lo.ToPtr(int32(min(count, maxPods+1))), &corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": owner.Name}},
 		Spec: corev1.PodSpec{NodeSelector: selector, Containers: []corev1.Container{{
 			Name: "main", Resources: corev1.ResourceRequirements{Requests: requests, Limits: limits},

@@ -30,8 +30,6 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling"
-
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
 // HoursPerMonth is how many hours BizFly Cloud's billing counts for a month (docs/concepts/pricing.md).
@@ -239,13 +237,4 @@ func (w *World) Price(ctx context.Context, pool, flavor, zone string) (float64, 
 		return 0, fmt.Errorf("flavor %s has no price in %s", flavor, zone)
 	}
 	return price, nil
-}
-
-// nodeClassOf returns the NodeClass that NodeClaims of the NodePool use; nil where it is not there.
-func (w *World) nodeClassOf(ctx context.Context, ref *karpv1.NodeClassReference) *v1alpha1.BizflyNodeClass {
-	nodeClass := &v1alpha1.BizflyNodeClass{}
-	if ref == nil || w.Objects.Get(ctx, types.NamespacedName{Name: ref.Name}, nodeClass) != nil {
-		return nil
-	}
-	return nodeClass
 }

@@ -186,12 +186,12 @@ func (l *launches) RecordLaunch(launch Launch, took time.Duration) {
 	now, seconds := l.clock.Now(), took.Seconds()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if known, ok := l.seen[launch]; ok && now.Sub(known.at) < ttl.LaunchSeconds {
+	if known, ok := l.seen[launch]; ok && now.Sub(known.at) < ttl.LaunchTimes {
 		seconds = weight*seconds + (1-weight)*known.seconds
 	}
 	if len(l.seen) >= maxScopes {
 		maps.DeleteFunc(l.seen, func(old Launch, known average) bool {
-			forget := now.Sub(known.at) >= ttl.LaunchSeconds
+			forget := now.Sub(known.at) >= ttl.LaunchTimes
 			if forget {
 				launchSecondsAverage.Delete(old.labels())
 			}
@@ -211,7 +211,7 @@ func (l *launches) LaunchSeconds(launch Launch) (float64, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	known, ok := l.seen[launch]
-	if !ok || now.Sub(known.at) >= ttl.LaunchSeconds {
+	if !ok || now.Sub(known.at) >= ttl.LaunchTimes {
 		return 0, false
 	}
 	return known.seconds, true

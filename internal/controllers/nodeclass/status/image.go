@@ -55,8 +55,8 @@ func (c *imageReconciler) resolve(ctx context.Context, nodeClass *v1alpha1.Bizfl
 			"spec.userDataFrom are not possible; use an alias such as bke-ubuntu@latest, or bootstrapMode Custom", found.Name, found.ID))
 	}
 	nodeClass.Status.Images = []v1alpha1.ImageStatus{{
-		ID: found.ID, Name: found.Name, Type: found.Type, Requirements: requirements, MinDiskGiB: int32(min(found.MinDiskGiB, math.MaxInt32)),
-		//nolint:gosec // G115: bounded
+		ID: found.ID, Name: found.Name, Type: found.Type, Requirements: requirements,
+		MinDiskGiB: int32(min(found.MinDiskGiB, math.MaxInt32)), //nolint:gosec // G115: bounded
 	}}
 	nodeClass.Status.KubernetesVersion = found.KubernetesVersion
 	return fine(lo.Compact([]string{found.Note})...)
