@@ -311,8 +311,8 @@ spec:
 				"spec.startupTaints: [{key: node.kubernetes.io/not-ready, effect: NoSchedule}, {key: node.cilium.io/agent-not-ready, effect: NoExecute}, {key: "+
 					"node.cloudprovider.kubernetes.io/uninitialized, effect: NoSchedule}]",
 				"startupTaints may not have node.kubernetes.io/not-ready, node.cloudprovider.kubernetes.io/uninitialized:"),
-			Entry("a requirement that no flavor can meet", "spec.requirements: [{key: karpenter.bizflycloud.vn/instance-family, operator: Exists}]",
-				"no flavor of BizFly Cloud has the label karpenter.bizflycloud.vn/instance-family", "write one of karpenter.bizflycloud.vn/instance-category, ",
+			Entry("a requirement that no flavor can meet", "spec.requirements: [{key: karpenter.bizflycloud.vn/instance-local-nvme, operator: Exists}]",
+				"no flavor of BizFly Cloud has the label karpenter.bizflycloud.vn/instance-local-nvme", "write one of karpenter.bizflycloud.vn/instance-category, ",
 				"karpenter.bizflycloud.vn/instance-memory"),
 			Entry("a label of one's own in our domain", "metadata.labels: {karpenter.bizflycloud.vn/team: shop}",
 				"no flavor of BizFly Cloud has the label karpenter.bizflycloud.vn/team", "use a key outside karpenter.bizflycloud.vn"),
