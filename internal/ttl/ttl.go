@@ -151,13 +151,14 @@ const (
 	// Firewalls is how old the list of firewalls may be in which the default one is looked up: it never changes.
 	Firewalls = 5 * time.Minute
 
-	// DefaultPause is how long all requests pause after a 429 that does not say, as in BizFly's own clients; MaxPause bounds
-	// what one may ask for.
+	// DefaultPause is how long all requests pause after a 429 that gives no time, as in BizFly's own clients.
 	DefaultPause = time.Second
-	MaxPause     = 5 * time.Minute
-	// FirstRetry doubles with each repetition of a read up to MaxRetry; both fit in a read's deadline several times.
+	// MaxPause is the longest pause that a 429 may ask for.
+	MaxPause = 5 * time.Minute
+	// FirstRetry is how soon a read is repeated; it doubles with each repetition and fits in a read's deadline several times.
 	FirstRetry = 200 * time.Millisecond
-	MaxRetry   = 5 * time.Second
+	// MaxRetry is the longest that FirstRetry becomes.
+	MaxRetry = 5 * time.Second
 	// DefaultToken is the life of a token as documented; MinToken and MaxToken bound what a reply may claim, the former so that
 	// two clocks that disagree do not mean a login for every request.
 	DefaultToken = 4 * time.Hour

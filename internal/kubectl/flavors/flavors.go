@@ -163,27 +163,28 @@ func List(ctx context.Context, s *session.Session, o Options) ([]Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	byName := lo.KeyBy(instanceTypes, func(it *corecloudprovider.InstanceType) string { return it.Name })
-	var rows []Row
-	for _, e := range explained {
-		row := newRow(e, byName[e.Flavor])
-		if row.Reason == "" {
-			row.Reason = conflict(requirements, byName[e.Flavor], e.Zone)
-			row.Available = row.Reason == ""
-			if row.Reason != "" && o.NodePool == "" {
-				continue
-			}
-		} else if e.Excluded != "" && name == "" {
-			continue
-		}
-		rows = append(rows, row)
-	}
+	rows := rowsOf(explained, instanceTypes, requirements, o.NodePool != "", name != "")
 	slices.SortStableFunc(rows, func(a, b Row) int {
 		// What cannot be launched at all has no price and comes last.
 		return cmp.Or(cmp.Compare(lo.Ternary(a.VNDPerHour == 0, 1, 0), lo.Ternary(b.VNDPerHour == 0, 1, 0)),
 			cmp.Compare(a.VNDPerHour, b.VNDPerHour), cmp.Compare(a.Flavor, b.Flavor), cmp.Compare(a.Zone, b.Zone))
 	})
 	return rows, nil
+}
+
+// rowsOf returns a row for each flavor and zone that is asked for. What conflicts with the requirements is there only for a NodePool,
+// and what a NodeClass excludes only for that NodeClass.
+func rowsOf(explained []flavor.Explanation, instanceTypes []*corecloudprovider.InstanceType, requirements scheduling.Requirements, pool, class bool) []Row {
+	byName := lo.KeyBy(instanceTypes, func(it *corecloudprovider.InstanceType) string { return it.Name })
+	return lo.FilterMap(explained, func(e flavor.Explanation, _ int) (Row, bool) {
+		row := newRow(e, byName[e.Flavor])
+		if row.Reason != "" {
+			return row, e.Excluded == "" || class
+		}
+		row.Reason = conflict(requirements, byName[e.Flavor], e.Zone)
+		row.Available = row.Reason == ""
+		return row, row.Available || pool
+	})
 }
 
 // addNodePool adds the requirements and labels of a NodePool and returns the name of its NodeClass.
