@@ -159,25 +159,27 @@ const (
 	FirstRetry = 200 * time.Millisecond
 	// MaxRetry is the longest that FirstRetry becomes.
 	MaxRetry = 5 * time.Second
-	// DefaultToken is the life of a token as documented; MinToken and MaxToken bound what a reply may claim, the former so that
-	// two clocks that disagree do not mean a login for every request.
+	// DefaultToken is the life of a token as documented.
 	DefaultToken = 4 * time.Hour
-	MinToken     = time.Minute
-	MaxToken     = 24 * time.Hour
+	// MinToken is the shortest life that a reply may claim, so that two clocks that disagree do not mean a login for every request.
+	MinToken = time.Minute
+	// MaxToken is the longest life that a reply may claim.
+	MaxToken = 24 * time.Hour
 	// OwnToken is how old a session must be before a 401 to a call with a token of its own (cluster_leave) is blamed on it.
 	OwnToken = time.Minute
-	// FirstLoginBackoff doubles with each failed login up to MaxLoginBackoff.
+	// FirstLoginBackoff is how soon a failed login is tried again; it doubles with each failure.
 	FirstLoginBackoff = time.Second
-	MaxLoginBackoff   = 5 * time.Minute
+	// MaxLoginBackoff is the longest that FirstLoginBackoff becomes.
+	MaxLoginBackoff = 5 * time.Minute
 	// RejectedTokenBackoff is the first pause after a fresh token was rejected at once: another login would not help, and one
 	// call with a rejected token of its own must not turn into a storm of logins.
 	RejectedTokenBackoff = 30 * time.Second
-	// ServiceCatalog is how long the catalog of services is used before it is read again, and MaxServiceCatalog how long when a
-	// new one cannot be read: the services outlive an outage of the login.
-	ServiceCatalog    = 10 * time.Minute
+	// ServiceCatalog is how long the catalog of services is used before it is read again.
+	ServiceCatalog = 10 * time.Minute
+	// MaxServiceCatalog is how long it is used when a new one cannot be read: the services outlive an outage of the login.
 	MaxServiceCatalog = 24 * time.Hour
-	// VolumesInterval is how often a server is read until its disks are recorded, which must be before its node registers;
+	// VolumesInterval is how often a server is read until its disks are recorded, which must be before its node registers.
+	VolumesInterval = 5 * time.Second
 	// VolumesLateInterval is how often afterwards, when only the root disk can still be recorded.
-	VolumesInterval     = 5 * time.Second
 	VolumesLateInterval = time.Minute
 )
