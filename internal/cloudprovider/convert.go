@@ -123,8 +123,8 @@ func OwnedVolumes(claim *karpv1.NodeClaim) []string {
 	return lo.Compact(strings.Split(claim.Annotations[v1alpha1.AnnotationOwnedVolumes], ","))
 }
 
-// serverName is the name of the NodeClaim's server as far as the NodeClaim knows it.
-func serverName(claim *karpv1.NodeClaim) string {
+// ServerName is the name of the NodeClaim's server as far as the NodeClaim knows it.
+func ServerName(claim *karpv1.NodeClaim) string {
 	if intent, err := IntentOf(claim); err == nil && intent != nil {
 		return intent.Name
 	}

@@ -43,6 +43,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/repair"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/volumes"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	bkevalues "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
@@ -203,7 +204,7 @@ func (sim *simulation) newProcess() *process {
 	tuned.ServerPollInterval, tuned.GarbageCollectionGrace = 1970*time.Millisecond, sim.grace
 	settings := options.NewStore(tuned)
 	p.instances = instance.NewDefaultProvider(instance.Config{
-		ClusterName: clusterName, ClusterUID: clusterUID, BKEClusterID: bke.ClusterUID, BKEClusterToken: bke.ClusterToken,
+		ClusterName: clusterName, ClusterUID: clusterUID, BKE: bkevalues.Values{ClusterID: bke.ClusterUID, Token: bke.ClusterToken},
 		Settings: settings,
 	}, api, bootstraps, sim.shared, func(ctx context.Context) (sets.Set[string], error) {
 		list := &corev1.PersistentVolumeList{}

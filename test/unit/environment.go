@@ -44,6 +44,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	bkevalues "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
@@ -183,7 +184,7 @@ func (e *Environment) Restart(ctx context.Context) {
 	e.Images = image.NewDefaultProvider(api, e.Catalog, cache.New(time.Minute, time.Minute))
 	e.Networks = network.NewDefaultProvider(api, e.Catalog, cache.New(time.Minute, time.Minute))
 	e.Instances = instance.NewDefaultProvider(instance.Config{
-		ClusterName: "unit", ClusterUID: ClusterUID, BKEClusterID: bke.ClusterUID, BKEClusterToken: bke.ClusterToken,
+		ClusterName: "unit", ClusterUID: ClusterUID, BKE: bkevalues.Values{ClusterID: bke.ClusterUID, Token: bke.ClusterToken},
 		Settings: e.Settings,
 		Clock:    clock.RealClock{},
 		Audit:    e.Audit,

@@ -17,7 +17,6 @@ limitations under the License.
 package instance_test
 
 import (
-	"errors"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -38,12 +37,10 @@ var _ = Describe("Launch", func() {
 			w.box.AddFaults(1, faults...)
 			request, written := w.request()
 			_, _, err := w.provider.Launch(ctx, request)
-			var failed *instance.FailedError
-			Expect(errors.As(err, &failed)).To(BeTrue(), "%v", err)
-			Expect(failed.Intent.Name).To(Equal(written.last().Name))
+			Expect(err).To(And(MatchError(instance.ErrBuildFailed), MatchError(ContainSubstring(written.last().Name))))
 			return err
 		}
-		reaped := func(w *world) {
+		cleanedUp := func(w *world) {
 			GinkgoHelper()
 			Eventually(func() []string {
 				Expect(reconcileOnce(w.provider, instance.DeletionsRequest{})).To(Succeed())
@@ -56,7 +53,7 @@ var _ = Describe("Launch", func() {
 				w := newWorld(options)
 				err := fail(w, fault)
 				Expect(is(err)).To(BeTrue(), "%v", err)
-				reaped(w)
+				cleanedUp(w)
 				Expect(w.count(createServer)).To(Equal(1))
 			},
 			Entry("no room, shown at the end", cloud.Options{HideBuilding: true}, cloud.Fault{Effect: cloud.EffectNoCapacity, Async: true}, bizfly.IsCapacity),
@@ -78,9 +75,9 @@ var _ = Describe("Launch", func() {
 				now.Step(20 * time.Second)
 				Expect(reconcileOnce(w.provider, instance.DeletionsRequest{})).To(Succeed())
 			}
-			reaped(w)
+			cleanedUp(w)
 		})
-		It("should wait for the reason, but not for ever", func() {
+		It("should wait for the reason, but not indefinitely", func() {
 			w := newWorld(cloud.Options{Latency: time.Hour, HideBuilding: true}, func(c *instance.Config) {
 				c.Settings = times(func(o *options.Options) { o.ServerIDWait = 10 * time.Millisecond })
 			})
@@ -92,8 +89,7 @@ var _ = Describe("Launch", func() {
 			_, err = w.restart(func(c *instance.Config) {
 				c.Settings = times(func(o *options.Options) { o.ServerIDWait = 20 * time.Second })
 			}).Resume(ctx, claimUID, written.last())
-			var failed *instance.FailedError
-			Expect(errors.As(err, &failed)).To(BeTrue(), "%v", err)
+			Expect(err).To(MatchError(instance.ErrBuildFailed))
 			Expect(bizfly.IsCapacity(err)).To(BeFalse())
 		})
 		It("should not return a server that broke behind the back of a stale list", func() {
@@ -104,7 +100,7 @@ var _ = Describe("Launch", func() {
 			_, _, err := w.provider.Launch(ctx, request)
 			Expect(err).To(MatchError(ContainSubstring("status ERROR after its task had succeeded")))
 			w.box.ClearFaults()
-			reaped(w)
+			cleanedUp(w)
 		})
 		It("should not return a server that was deleted after its task had succeeded", func() {
 			w := newWorld(cloud.Options{})
@@ -115,7 +111,7 @@ var _ = Describe("Launch", func() {
 			_, err := w.provider.Resume(ctx, claimUID, intent)
 			Expect(err).To(MatchError(instance.ErrOutcomeUnknown))
 		})
-		It("should leave the disks of others alone", func() {
+		It("should not touch the disks of others", func() {
 			w := newWorld(cloud.Options{HideBuilding: true})
 			w.box.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectTaskFailed, Orphan: true})
 			name := instance.Name(claimName, claimUID, clusterUID, 1)
@@ -125,23 +121,23 @@ var _ = Describe("Launch", func() {
 			w.protected.set(nil, owned.ID)
 			request, _ := w.request()
 			_, _, err := w.provider.Launch(ctx, request)
-			Expect(errors.As(err, new(*instance.FailedError))).To(BeTrue())
+			Expect(err).To(MatchError(instance.ErrBuildFailed))
 			Eventually(func() []string {
 				Expect(reconcileOnce(w.provider, instance.DeletionsRequest{})).To(Succeed())
 				return lo.Map(w.box.State().Volumes, func(v cloud.Volume, _ int) string { return v.ID })
 			}).Should(ConsistOf(theirs.ID, owned.ID, csi.ID))
 		})
-		It("should sweep the disk of its order although a stranger's server has the same name", func() {
+		It("should delete the disk of its launch although a foreign server has the same name", func() {
 			w := newWorld(cloud.Options{HideBuilding: true})
-			stranger := w.box.AddServer(cloud.ServerSpec{Name: instance.Name(claimName, claimUID, clusterUID, 1), Metadata: metadata("another-cluster", claimUID, 1)})
+			foreign := w.box.AddServer(cloud.ServerSpec{Name: instance.Name(claimName, claimUID, clusterUID, 1), Metadata: metadata("another-cluster", claimUID, 1)})
 			w.box.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectTaskFailed, Orphan: true})
 			request, _ := w.request()
 			_, _, err := w.provider.Launch(ctx, request)
-			Expect(errors.As(err, new(*instance.FailedError))).To(BeTrue())
+			Expect(err).To(MatchError(instance.ErrBuildFailed))
 			Eventually(func() []cloud.Volume {
 				Expect(reconcileOnce(w.provider, instance.DeletionsRequest{})).To(Succeed())
 				return w.box.State().Volumes
-			}).Should(ConsistOf(HaveField("Attachments", ConsistOf(HaveField("ServerID", stranger.ID)))))
+			}).Should(ConsistOf(HaveField("Attachments", ConsistOf(HaveField("ServerID", foreign.ID)))))
 		})
 		It("should explain a server that broke after it was returned", func() {
 			w := newWorld(cloud.Options{Latency: 50 * time.Millisecond})
