@@ -31,8 +31,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -97,8 +95,8 @@ func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (re
 	if err != nil || len(steps) == 0 {
 		return again, err
 	}
-	if delay := c.delay(); delay > 0 {
-		return reconcile.Result{RequeueAfter: delay}, nil
+	if !c.limiter.AllowN(c.clock.Now(), 1) {
+		return reconcile.Result{RequeueAfter: time.Second / perSecond}, nil
 	}
 	for _, step := range steps {
 		switch conflict, err := step(ctx); {
@@ -114,17 +112,6 @@ func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (re
 	return again, nil
 }
 
-// delay takes one turn, or says how long to wait for one.
-func (c *Controller) delay() time.Duration {
-	now := c.clock.Now()
-	turn := c.limiter.ReserveN(now, 1)
-	delay := turn.DelayFrom(now)
-	if delay > 0 {
-		turn.CancelAt(now)
-	}
-	return delay
-}
-
 // step is one change of a server; it reports whether the NodeClaim has changed meanwhile.
 type step func(ctx context.Context) (conflict bool, err error)
 
@@ -132,10 +119,10 @@ type step func(ctx context.Context) (conflict bool, err error)
 func (c *Controller) due(ctx context.Context, claim *karpv1.NodeClaim, server *instance.Instance) ([]step, error) {
 	intent, err := cloudprovider.IntentOf(claim)
 	if err != nil {
-		intent = nil // Without it, names and firewalls are not known.
+		intent = nil // Without it, the firewalls of the launch are not known.
 	}
 	var steps []step
-	if name := nameOf(claim, intent); name != "" && server.Name != name {
+	if name := cloudprovider.ServerName(claim); name != "" && server.Name != name {
 		steps = append(steps, func(ctx context.Context) (bool, error) {
 			if err := c.instances.Rename(ctx, server.ID, name); err != nil {
 				return false, err
@@ -160,14 +147,6 @@ func (c *Controller) due(ctx context.Context, claim *karpv1.NodeClaim, server *i
 	return append(steps, u.run), nil
 }
 
-// nameOf is the name that the server was launched with, which is the node's.
-func nameOf(claim *karpv1.NodeClaim, intent *instance.Intent) string {
-	if intent != nil {
-		return intent.Name
-	}
-	return claim.Status.NodeName
-}
-
 // resolved says that the status of a NodeClass is what its spec means.
 func resolved(nodeClass *v1alpha1.BizflyNodeClass) bool {
 	ready := nodeClass.StatusConditions().Root()
@@ -185,10 +164,8 @@ func (c *Controller) annotate(ctx context.Context, claim *karpv1.NodeClaim, anno
 // Register adds the controller to the manager. A NodeClass whose firewalls or network plan have changed is carried out at
 // once.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
-	return controllers.NodeClaims(m, c.Name(), concurrency, func(claim *karpv1.NodeClaim) string {
-		return claim.Status.ProviderID + lo.Ternary(claim.DeletionTimestamp.IsZero(), "", " deleting")
-	}).
-		Watches(&v1alpha1.BizflyNodeClass{}, handler.EnqueueRequestsFromMapFunc(c.claimsOf), builder.WithPredicates(changed())).
+	return controllers.NodeClaims(m, c.Name(), concurrency, func(*karpv1.NodeClaim) struct{} { return struct{}{} }).
+		Watches(&v1alpha1.BizflyNodeClass{}, nodeclaimutils.NodeClassEventHandler(c.kubeClient), builder.WithPredicates(changed)).
 		Complete(reconcile.AsReconciler(m.GetClient(), c))
 }
 
@@ -308,28 +285,8 @@ func (u *update) succeeded(ctx context.Context, firewalls []string) (bool, error
 	return u.annotate(ctx, u.claim, annotations)
 }
 
-// claimsOf returns the NodeClaims of a NodeClass.
-func (c *Controller) claimsOf(ctx context.Context, o client.Object) []reconcile.Request {
-	claims := &karpv1.NodeClaimList{}
-	if err := c.kubeClient.List(ctx, claims, nodeclaimutils.ForNodeClass(o.(*v1alpha1.BizflyNodeClass))); err != nil {
-		// Each NodeClaim is reconciled by itself within minutes.
-		log.FromContext(ctx).Error(err, "listing the NodeClaims of a BizflyNodeClass", "BizflyNodeClass", o.GetName())
-		return nil
-	}
-	return lo.Map(claims.Items, func(claim karpv1.NodeClaim, _ int) reconcile.Request {
-		return reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&claim)}
-	})
-}
-
-// changed lets through the updates after which something may be due.
-func changed() predicate.Predicate {
-	return predicate.Funcs{
-		CreateFunc:  func(event.CreateEvent) bool { return false },
-		DeleteFunc:  func(event.DeleteEvent) bool { return false },
-		GenericFunc: func(event.GenericEvent) bool { return false },
-		UpdateFunc: func(e event.UpdateEvent) bool {
-			before, after := e.ObjectOld.(*v1alpha1.BizflyNodeClass), e.ObjectNew.(*v1alpha1.BizflyNodeClass)
-			return resolved(after) && (!resolved(before) || before.InPlaceHash() != after.InPlaceHash())
-		},
-	}
-}
+// changed passes those updates of a NodeClass after which its servers may have to be changed.
+var changed = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	before, after := e.ObjectOld.(*v1alpha1.BizflyNodeClass), e.ObjectNew.(*v1alpha1.BizflyNodeClass)
+	return resolved(after) && (!resolved(before) || before.InPlaceHash() != after.InPlaceHash())
+}}
