@@ -15,7 +15,7 @@ limitations under the License.
 */
 
 // Package lookup is how providers find things by name in the cloud's lists: from a cache as long as that has them, and
-// with an answer that says what there is when it does not.
+// with an error that lists what exists when it does not.
 package lookup
 
 import (
@@ -33,7 +33,7 @@ import (
 const maxAvailable = 10
 
 // Cached lets choose decide from the cached list and, when that list does not satisfy it, from one that is read now:
-// what a cached list lacks may have been made since, and only a fresh one can say that something does not exist. The list
+// what a cached list lacks may have been created since, and only a fresh one can say that something does not exist. The list
 // is kept for the cache's default expiration, is shared, and must not be changed.
 func Cached[E, R any](
 	ctx context.Context, c Cache, key string, read func(context.Context) ([]E, error), choose func([]E) (R, error),
@@ -52,7 +52,7 @@ func Cached[E, R any](
 	return choose(items)
 }
 
-// Shorten sorts names, drops empty and repeated ones, and says how many it left out beyond the first ten.
+// Shorten sorts names, drops empty and repeated ones, and reports how many it left out beyond the first ten.
 func Shorten(names []string) []string {
 	names = lo.Uniq(lo.Compact(names))
 	slices.Sort(names)
@@ -62,7 +62,7 @@ func Shorten(names []string) []string {
 	return append(names[:maxAvailable:maxAvailable], fmt.Sprintf("and %d more", len(names)-maxAvailable))
 }
 
-// Glob says whether the name matches the pattern, in which * stands for any characters, none included, and everything
+// Glob reports whether the name matches the pattern, in which * stands for any characters, none included, and everything
 // else, letter case too, for itself.
 func Glob(pattern, name string) bool {
 	parts := strings.Split(pattern, "*")

@@ -147,7 +147,7 @@ func (c *Controller) due(ctx context.Context, claim *karpv1.NodeClaim, server *i
 	return append(steps, u.run), nil
 }
 
-// resolved says that the status of a NodeClass is what its spec means.
+// resolved reports whether the status of a NodeClass follows from its present spec.
 func resolved(nodeClass *v1alpha1.BizflyNodeClass) bool {
 	ready := nodeClass.StatusConditions().Root()
 	return nodeClass.DeletionTimestamp.IsZero() && ready.IsTrue() && ready.ObservedGeneration == nodeClass.Generation
@@ -169,7 +169,7 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 		Complete(reconcile.AsReconciler(m.GetClient(), c))
 }
 
-// errNoDefault says that a server cannot be left without a firewall: its interfaces would pass no traffic at all.
+// errNoDefault means that a server cannot be left without a firewall: its interfaces would pass no traffic at all.
 var errNoDefault = errors.New("spec.firewallSelectorTerms is empty, and the project has no firewall called default to attach instead: select one")
 
 // update is one server's way to what its NodeClass specifies.
@@ -187,7 +187,7 @@ func (u *update) wanted() []string {
 	return lo.Map(u.nodeClass.Status.Firewalls, func(f v1alpha1.FirewallStatus, _ int) string { return f.ID })
 }
 
-// attached are the ids of the firewalls that we have attached, and false where that was never written down.
+// attached are the ids of the firewalls that we have attached, and false where that was never recorded.
 func (u *update) attached() (firewalls []string, known bool) {
 	if u.begun() {
 		return lo.Compact(strings.Split(u.claim.Annotations[v1alpha1.AnnotationAttachedFirewalls], ",")), true
@@ -204,12 +204,12 @@ func (u *update) begun() bool {
 	return begun
 }
 
-// planChanges says that the server's network plan is known to be another one.
+// planChanges reports whether the server's network plan is known to be another one.
 func (u *update) planChanges() bool {
 	return u.server.NetworkPlan != "" && u.server.NetworkPlan != bizfly.PlanWord(u.nodeClass.EffectiveNetworkPlan())
 }
 
-// firewallsChange says that the server may have other firewalls than are wanted.
+// firewallsChange reports whether the server may have other firewalls than are wanted.
 func (u *update) firewallsChange() bool {
 	attached, known := u.attached()
 	if !known {
@@ -218,8 +218,8 @@ func (u *update) firewallsChange() bool {
 	return u.begun() || !lo.ElementsMatch(attached, u.wanted())
 }
 
-// run changes what differs. That it has begun is on record before, so that a change that was interrupted is taken up again
-// even if the NodeClass is changed back meanwhile; and which firewalls are ours, since no other is ever taken off.
+// run changes what differs. That it has begun is recorded before, so that an interrupted change is continued
+// even if the NodeClass is changed back meanwhile; and which firewalls are ours, since no other is ever removed.
 func (u *update) run(ctx context.Context) (conflict bool, err error) {
 	annotations := map[string]string{v1alpha1.AnnotationInPlaceHash: ""}
 	var wanted, attached, done []string
@@ -276,7 +276,7 @@ func (u *update) firewalls(ctx context.Context) (wanted, attached []string, err 
 	return wanted, []string{fallback}, nil
 }
 
-// succeeded writes down that the server has what the NodeClass says.
+// succeeded records that the server has what the NodeClass specifies.
 func (u *update) succeeded(ctx context.Context, firewalls []string) (bool, error) {
 	annotations := map[string]string{v1alpha1.AnnotationInPlaceHash: u.nodeClass.InPlaceHash()}
 	if firewalls != nil {

@@ -65,7 +65,7 @@ func NewController(kubeClient client.Client, instances instance.Provider, record
 func (c *Controller) Name() string { return "nodeclaim.repair" }
 
 // Reconcile compares the server of a NodeClaim with the condition of its Node. A kubelet that is Ready runs, whatever the
-// cloud's record says, so that an API which is wrong about all servers at once condemns no node.
+// cloud's record is, so that an API which is wrong about all servers at once marks no node.
 func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (reconcile.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
 	id, ok := providerid.Parse(claim.Status.ProviderID)
