@@ -145,20 +145,13 @@ var _ = Describe("An upgrade", func() {
 		expectNothingLeft(pools[0])
 	})
 	It("should hand the lease over, so that the next replica leads at once", func() {
-		Expect(env.Controller().Stop()).To(Succeed())
-		DeferCleanup(func() {
-			Expect(env.Controller().Stop()).To(Succeed())
-			_, err := env.StartController(ctx, nil)
-			Expect(err).NotTo(HaveOccurred())
-		})
 		elected := map[string]string{"DISABLE_LEADER_ELECTION": "", "LEADER_ELECTION_NAMESPACE": metav1.NamespaceSystem}
 		holder := func(g Gomega) string {
 			lease := &coordinationv1.Lease{}
 			g.Expect(env.Client().Get(ctx, types.NamespacedName{Namespace: metav1.NamespaceSystem, Name: "karpenter-leader-election"}, lease)).To(Succeed())
 			return lo.FromPtr(lease.Spec.HolderIdentity)
 		}
-		first, err := env.StartController(ctx, elected)
-		Expect(err).NotTo(HaveOccurred())
+		first := restartController(elected)
 		var before string
 		Eventually(func(g Gomega) {
 			before = holder(g)
@@ -167,7 +160,7 @@ var _ = Describe("An upgrade", func() {
 
 		Expect(first.Stop()).To(Succeed())
 		Expect(holder(Default)).To(BeEmpty())
-		_, err = env.StartController(ctx, elected)
+		_, err := env.StartController(ctx, elected)
 		Expect(err).NotTo(HaveOccurred())
 		// A lease that is still held lasts fifteen seconds.
 		Eventually(holder).WithTimeout(10 * time.Second).Should(And(Not(BeEmpty()), Not(Equal(before))))
