@@ -129,6 +129,11 @@ func (c *Cloud) validate(q *call) (*validRequest, *reply) {
 		return nil, bad("expected an array of one server, got %d", len(requests))
 	}
 	o := &validRequest{createRequest: requests[0], project: q.project, region: q.region}
+	return c.validated(q, o)
+}
+
+// validated returns a create request that passes all checks.
+func (c *Cloud) validated(q *call, o *validRequest) (*validRequest, *reply) {
 	for _, check := range validators {
 		if rejection := check(c, q, o); rejection != nil {
 			return nil, rejection

@@ -127,7 +127,7 @@ func (c *Cloud) addPools(q *call) reply {
 	if rejection != nil {
 		return *rejection
 	}
-	if len(c.clusters(q)) == 0 || q.vars[0] != c.opts.ClusterUID {
+	if !c.ownsCluster(q, q.vars[0]) {
 		return problem(http.StatusNotFound, "Cluster not found")
 	}
 	if len(request.WorkerPools) == 0 {
@@ -208,7 +208,7 @@ func (c *Cloud) findPool(q *call) (*pool, *reply) {
 	if len(q.vars) > 1 {
 		p = c.pools[q.vars[1]]
 	}
-	if p == nil || len(c.clusters(q)) == 0 || (len(q.vars) > 1 && q.vars[0] != c.opts.ClusterUID) {
+	if p == nil || len(c.clusters(q)) == 0 || (len(q.vars) > 1 && !c.ownsCluster(q, q.vars[0])) {
 		rejection := problem(http.StatusNotFound, "Worker pool not found")
 		return nil, &rejection
 	}

@@ -107,11 +107,7 @@ func (c *Cloud) arrive(s *server, t *task, to string, done func(), fx effects) {
 	w := c.render(s)
 	c.end(t, true, "", &w)
 	if f != nil {
-		c.after(f.Delay, func() {
-			if c.servers[s.wire.ID] == s && !s.truth.Deleting {
-				c.breakDown(s, f.message("Unexpected failure of the hypervisor"))
-			}
-		})
+		c.breakDownLater(s, f)
 	}
 }
 
