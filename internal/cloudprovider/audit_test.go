@@ -79,7 +79,7 @@ var _ = Describe("The audit log", func() {
 			err := env.CloudProvider.Delete(ctx, claim)
 			Expect(corecloudprovider.IgnoreNodeClaimNotFoundError(err)).To(Succeed())
 			return corecloudprovider.IsNodeClaimNotFoundError(err)
-		}).WithTimeout(10 * time.Second).Should(BeTrue())
+		}).Should(BeTrue())
 	}
 
 	It("should have one line of a launch, with its price and why", func() {
@@ -119,7 +119,7 @@ var _ = Describe("The audit log", func() {
 		Expect(sent).To(BeTrue())
 		id := path.Base(deletion.Path)
 		Eventually(func() error { return env.Instances.Delete(ctx, instance.DeleteRequest{ID: id}) }).
-			WithTimeout(10 * time.Second).Should(MatchError(instance.ErrNotFound))
+			Should(MatchError(instance.ErrNotFound))
 		failed, removed := lines()[0], lines()[1:]
 		Expect(failed).To(line(audit.MessageLaunchFailed, "", "nix.2c_4g", cloudprovider.ReasonLaunchFailed))
 		Expect(removed).To(ConsistOf(line(audit.MessageRemoved, id, "nix.2c_4g", cloudprovider.ReasonLaunchFailed)))
@@ -136,7 +136,7 @@ var _ = Describe("The audit log", func() {
 		Eventually(func() (err error) {
 			created, err = env.CloudProvider.Create(ctx, claim.DeepCopy())
 			return err
-		}).WithTimeout(20 * time.Second).Should(Succeed())
+		}).Should(Succeed())
 		Expect(lines()).To(ConsistOf(line(audit.MessageLaunched, serverOf(created).ID, "nix.2c_4g", cloudprovider.ReasonFound)))
 	})
 

@@ -292,7 +292,7 @@ func (w *world) leftovers() []string {
 func (w *world) deleteUntilGone(provider instance.Provider, request instance.DeleteRequest) {
 	GinkgoHelper()
 	Eventually(func() error { return provider.Delete(context.Background(), request) }).
-		WithTimeout(10 * time.Second).WithPolling(5 * time.Millisecond).Should(MatchError(instance.ErrNotFound))
+		WithPolling(5 * time.Millisecond).Should(MatchError(instance.ErrNotFound))
 }
 
 func contextWithTimeout(d time.Duration) (context.Context, context.CancelFunc) {

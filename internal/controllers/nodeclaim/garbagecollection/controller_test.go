@@ -155,7 +155,7 @@ var _ = Describe("Garbage collection", func() {
 		passes()
 		Expect(disks()).To(HaveLen(1))
 		controller = collector(env.APIReader)
-		Eventually(func() []cloud.Volume { pass(); return disks() }).WithTimeout(10 * time.Second).Should(BeEmpty())
+		Eventually(func() []cloud.Volume { pass(); return disks() }).Should(BeEmpty())
 	})
 	It("should leave a server alone whose metadata was wiped while it was deleted, and its node", func() {
 		id := orphan()
@@ -270,12 +270,12 @@ var _ = Describe("Garbage collection", func() {
 		env.Reset(ctx, cloud.Options{Latency: 300 * time.Millisecond})
 		controller = collector(env.APIReader)
 		orphan()
-		Eventually(func() []cloud.Server { return env.Sandbox.Servers() }).WithTimeout(5 * time.Second).Should(ConsistOf(HaveField("Status", "ACTIVE")))
+		Eventually(func() []cloud.Server { return env.Sandbox.Servers() }).Should(ConsistOf(HaveField("Status", "ACTIVE")))
 		aged()
 		Eventually(func() []cloud.Volume {
 			pass()
 			return env.Sandbox.State().Volumes
-		}).WithTimeout(20 * time.Second).Should(BeEmpty())
+		}).Should(BeEmpty())
 		Expect(left()).To(BeEmpty())
 		Expect(env.Sandbox.RequestCounts()["DELETE /iaas-cloud/api/servers/{id}"]).To(Equal(1))
 	})

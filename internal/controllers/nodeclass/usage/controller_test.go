@@ -282,16 +282,16 @@ var _ = Describe("The controller", func() {
 				return stored().StatusConditions(status.WithObservedOnly()).Get(conditionType)
 			}
 		}
-		Eventually(current(v1alpha1.ConditionTypeLaunchVerified)).WithTimeout(20 * time.Second).Should(HaveValue(HaveField("Status", BeEquivalentTo("Unknown"))))
+		Eventually(current(v1alpha1.ConditionTypeLaunchVerified)).Should(HaveValue(HaveField("Status", BeEquivalentTo("Unknown"))))
 		register(launched())
-		Eventually(current(v1alpha1.ConditionTypeLaunchVerified)).WithTimeout(20 * time.Second).Should(HaveValue(HaveField("Status", BeEquivalentTo("True"))))
+		Eventually(current(v1alpha1.ConditionTypeLaunchVerified)).Should(HaveValue(HaveField("Status", BeEquivalentTo("True"))))
 		Eventually(func() error {
 			nodeClass := stored()
 			nodeClass.Spec.BillingPlan = v1alpha1.BillingPlanSavingPlan
 			return env.Client.Update(ctx, nodeClass)
-		}).WithTimeout(20 * time.Second).Should(Succeed())
-		Eventually(current(v1alpha1.ConditionTypeBillingPlanSuitable)).WithTimeout(20 * time.Second).Should(HaveValue(HaveField("Status", BeEquivalentTo("True"))))
+		}).Should(Succeed())
+		Eventually(current(v1alpha1.ConditionTypeBillingPlanSuitable)).Should(HaveValue(HaveField("Status", BeEquivalentTo("True"))))
 		Expect(env.Client.Create(ctx, unit.NodePool())).To(Succeed())
-		Eventually(current(v1alpha1.ConditionTypeBillingPlanSuitable)).WithTimeout(20 * time.Second).Should(HaveValue(HaveField("Status", BeEquivalentTo("False"))))
+		Eventually(current(v1alpha1.ConditionTypeBillingPlanSuitable)).Should(HaveValue(HaveField("Status", BeEquivalentTo("False"))))
 	})
 })
