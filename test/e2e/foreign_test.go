@@ -82,7 +82,7 @@ func (o *olderProvider) scaleDown(ctx context.Context) error {
 }
 
 var _ = Describe("An older provider in the same project and cluster", func() {
-	It("should neither lose a server to us nor get one of ours", func() {
+	It("should keep its servers and adopt none of ours", func() {
 		older := newOlderProvider(ctx)
 		theirs := &cloud.Server{}
 		Expect(env.Sandbox().Call(ctx, http.MethodPost, "servers",

@@ -68,7 +68,7 @@ func expectProbes(g Gomega) {
 }
 
 var _ = Describe("An outage of the cloud", func() {
-	It("should block neither a restart nor a drain, lose nothing, and be made up for when it is over", func() {
+	It("should block neither a restart nor a drain, lose nothing, and leave no effect when it is over", func() {
 		pool := readyPool()
 		web := deployment(pool, 3, environment.Apart)
 		create(web)
@@ -115,7 +115,7 @@ var _ = Describe("An outage of the cloud", func() {
 			g.Expect(config.StatusConditions().Get(v1alpha1.ConditionTypeEndpointReachable).IsFalse()).To(BeTrue(), "%+v", config.Status.Conditions)
 			_, page := fetched(g, env.Controller().MetricsURL())
 			g.Expect(page).To(ContainSubstring("\nkarpenter_bizfly_api_outage 1\n"))
-			g.Expect(page).NotTo(MatchRegexp(`\nkarpenter_bizfly_unavailable_offerings\{[^}]*\} [1-9]`), "an outage is no want of capacity")
+			g.Expect(page).NotTo(MatchRegexp(`\nkarpenter_bizfly_unavailable_offerings\{[^}]*\} [1-9]`), "an outage is not insufficient capacity")
 		}).Should(Succeed())
 
 		By("answering again")

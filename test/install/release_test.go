@@ -205,7 +205,7 @@ var _ = Describe("A release", Ordered, func() {
 		// What a release with another hash function has left behind.
 		stamp := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+v1alpha1.AnnotationNodeClassHash+`":"123","`+
 			v1alpha1.AnnotationNodeClassHashVersion+`":"v0"}}}`))
-		// The admission policy lets nobody but the controller write these annotations.
+		// The admission policy allows only the controller to write these annotations.
 		asController := impersonate(user)
 		Expect(asController.Patch(ctx, nodeClass(), stamp)).To(Succeed())
 		for _, claim := range listed(Default, &karpv1.NodeClaimList{}).Items {
@@ -271,7 +271,7 @@ var _ = Describe("A release", Ordered, func() {
 		Expect(listed(Default, &karpv1.NodePoolList{}).Items).To(BeEmpty())
 	})
 
-	It("should have asked for nothing that it was not granted, and have been granted nothing that nobody needs", func() {
+	It("should have requested nothing that it was not granted, and have been granted nothing that is not needed", func() {
 		expectLeastPrivilege(user, rights)
 	})
 })

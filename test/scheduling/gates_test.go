@@ -150,13 +150,13 @@ var _ = Describe("Feature gates", func() {
 
 	Describe("TerminateFirst", func() {
 		// full is a static NodePool of one node at its node limit, which leaves no capacity for a replacement.
-		full := func() (*house, *karpv1.NodePool) {
+		full := func() (*testCluster, *karpv1.NodePool) {
 			GinkgoHelper()
 			pool := unit.NodePool(unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "p2.2c_4g"))
 			pool.Spec.Replicas, pool.Spec.Limits = lo.ToPtr(int64(1)), karpv1.Limits{resources.Node: resource.MustParse("1")}
 			pool.Spec.Disruption.Budgets = []karpv1.Budget{{Nodes: "100%"}}
 			ready(pool)
-			h := newHouse(0.04)
+			h := newTestCluster(0.04)
 			expectations.ExpectObjectReconciled(ctx, env.Client, staticprovisioning.NewController(env.Client, h.cluster, env.Recorder, env.CloudProvider,
 				h.provisioner, env.Clock, deviceallocation.NewController(env.Client), h.virtual), pool)
 			h.join(expectations.ExpectNodeClaims(ctx, env.Client)[0].Name)
@@ -190,7 +190,7 @@ var _ = Describe("Feature gates", func() {
 			pool.Spec.Disruption.ConsolidateAfter = karpv1.MustParseNillableDuration("0s")
 			pool.Spec.Disruption.Budgets = []karpv1.Budget{{Nodes: "100%"}}
 			ready(pool)
-			h := newHouse(0.04)
+			h := newTestCluster(0.04)
 			set := coretest.ReplicaSet()
 			expectations.ExpectApplied(ctx, env.Client, set)
 			pods := lo.Times(2, func(int) *corev1.Pod {

@@ -176,7 +176,7 @@ var _ = Describe("Pods", func() {
 			Entry("the zone key of the file storage driver", v1alpha1.LabelCSIFileZone, corev1.NodeSelectorOpIn, []string{"HN2"},
 				func(s cloud.Server) bool { return s.AvailabilityZone == "HN2" }),
 		)
-		It("should wait for an architecture that is not sold", func() {
+		It("should wait for an architecture that no flavor has", func() {
 			applied(unit.NodePool())
 			arm := pod(coretest.PodOptions{NodeSelector: map[string]string{corev1.LabelArchStable: karpv1.ArchitectureArm64}})
 			core.provision(arm)
@@ -326,11 +326,11 @@ var _ = Describe("Pods", func() {
 			pool := unit.NodePool()
 			pool.Spec.Template.Spec.Taints = []corev1.Taint{{Key: "team", Value: "a", Effect: corev1.TaintEffectNoSchedule}}
 			applied(pool)
-			stranger, friend := pod(coretest.PodOptions{}), pod(coretest.PodOptions{Tolerations: []corev1.Toleration{{Key: "team",
+			intolerant, tolerant := pod(coretest.PodOptions{}), pod(coretest.PodOptions{Tolerations: []corev1.Toleration{{Key: "team",
 				Operator: corev1.TolerationOpExists}}})
-			core.provision(stranger, friend)
-			expectations.ExpectNotScheduled(ctx, env.Client, stranger)
-			expectations.ExpectScheduled(ctx, env.Client, friend)
+			core.provision(intolerant, tolerant)
+			expectations.ExpectNotScheduled(ctx, env.Client, intolerant)
+			expectations.ExpectScheduled(ctx, env.Client, tolerant)
 		})
 	})
 

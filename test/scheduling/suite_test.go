@@ -77,15 +77,15 @@ func newPlanner(provider corecloudprovider.CloudProvider) *planner {
 // provision applies the pods, launches what core plans for them, and binds them.
 func (p *planner) provision(pods ...*corev1.Pod) {
 	GinkgoHelper()
-	expectations.ExpectProvisioned(ctx, quick{env.Client}, p.cluster, p.provider, p.provisioner, pods...)
+	expectations.ExpectProvisioned(ctx, bindingClient{env.Client}, p.cluster, p.provider, p.provisioner, pods...)
 }
 
-// quick is the client of core's expectations, except that it does not wait a second for each Binding to appear in a cache that
+// bindingClient is the client of core's expectations, except that it does not wait a second for each Binding to appear in a cache that
 // can hold none.
-type quick struct{ client.Client }
+type bindingClient struct{ client.Client }
 
 // Create implements client.Client.
-func (q quick) Create(ctx context.Context, object client.Object, options ...client.CreateOption) error {
+func (q bindingClient) Create(ctx context.Context, object client.Object, options ...client.CreateOption) error {
 	if _, binding := object.(*corev1.Binding); binding {
 		return env.APIReader.Create(ctx, object, options...)
 	}

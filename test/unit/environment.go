@@ -197,6 +197,18 @@ func (e *Environment) Restart(ctx context.Context) {
 	e.CloudProvider = cloudprovider.New(e.Config())
 }
 
+// SteppingClock is a fake clock on which waiting takes no time: a wait moves it forward. Core validates every disruption again
+// after 15 seconds.
+type SteppingClock struct{ *clocktesting.FakeClock }
+
+// After implements clock.Clock.
+func (c SteppingClock) After(d time.Duration) <-chan time.Time {
+	c.Step(d)
+	fired := make(chan time.Time, 1)
+	fired <- c.Now()
+	return fired
+}
+
 // Config is what the cloud provider is made of.
 func (e *Environment) Config() cloudprovider.Config {
 	return cloudprovider.Config{

@@ -219,7 +219,7 @@ func (c *Cloud) checkFlavor(q *call, o *validRequest) *reply {
 		return bad("Flavor %s could not be found.", o.Flavor)
 	case flavor.Category != o.Type:
 		return bad("Flavor %s does not belong to type %s", o.Flavor, o.Type)
-	case !flavor.soldIn(o.AvailabilityZone):
+	case !flavor.availableIn(o.AvailabilityZone):
 		return bad("Flavor %s không được hỗ trợ tại %s", o.Flavor, o.AvailabilityZone)
 	}
 	o.flavor = flavor

@@ -241,7 +241,7 @@ func (c *Cloud) listFirewalls(q *call) reply {
 	return ok(firewalls)
 }
 
-// firewallDetail is a firewall by id, where servers are whole objects.
+// firewallDetail is a firewall by id, where servers are complete objects.
 type firewallDetail struct {
 	Firewall
 	Servers          []Server           `json:"servers"`

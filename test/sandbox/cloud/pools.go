@@ -133,7 +133,7 @@ func (c *Cloud) addPools(q *call) reply {
 	if len(request.WorkerPools) == 0 {
 		return reject(http.StatusBadRequest, "worker_pools is required")
 	}
-	var orders []*validRequest
+	var templates []*validRequest
 	nodes := 0
 	for i := range request.WorkerPools {
 		wanted := &request.WorkerPools[i]
@@ -148,7 +148,7 @@ func (c *Cloud) addPools(q *call) reply {
 		if rejection != nil {
 			return *rejection
 		}
-		orders = append(orders, o)
+		templates = append(templates, o)
 		nodes += wanted.DesiredSize
 	}
 	if rejection := c.checkMaxNodes(nodes); rejection != nil {
@@ -156,8 +156,8 @@ func (c *Cloud) addPools(q *call) reply {
 	}
 	answer := poolsReply{WorkerPools: []workerPool{}}
 	for i, wanted := range request.WorkerPools {
-		p := c.newPool(wanted, orders[i])
-		if rejection := c.grow(q, p, orders[i], wanted.DesiredSize); rejection != nil {
+		p := c.newPool(wanted, templates[i])
+		if rejection := c.grow(q, p, templates[i], wanted.DesiredSize); rejection != nil {
 			return *rejection
 		}
 		c.pools[p.wire.ID] = p

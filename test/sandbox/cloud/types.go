@@ -310,7 +310,7 @@ type State struct {
 	LeftNodes []string `json:"left_nodes"`
 	// ForeignRequests counts what was sent through this listener, used as a proxy, to another host.
 	ForeignRequests int `json:"foreign_requests"`
-	// TokensIssued counts the tokens that were handed out.
+	// TokensIssued counts the tokens that were issued.
 	TokensIssued int `json:"tokens_issued"`
 }
 
