@@ -32,7 +32,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
-	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/audit"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
@@ -72,14 +71,6 @@ var _ = Describe("The audit log", func() {
 	line := func(message, server, flavor, reason string) types.GomegaMatcher {
 		return gstruct.MatchKeys(gstruct.IgnoreExtras, gstruct.Keys{"msg": Equal(message), audit.KeyServer: Equal(server), audit.KeyFlavor: Equal(flavor),
 			audit.KeyReason: Equal(reason), audit.KeyCapacityType: Equal(karpv1.CapacityTypeOnDemand), audit.KeySeconds: BeNumerically(">=", 0)})
-	}
-	deleted := func(claim *karpv1.NodeClaim) {
-		GinkgoHelper()
-		Eventually(func() bool {
-			err := env.CloudProvider.Delete(ctx, claim)
-			Expect(corecloudprovider.IgnoreNodeClaimNotFoundError(err)).To(Succeed())
-			return corecloudprovider.IsNodeClaimNotFoundError(err)
-		}).Should(BeTrue())
 	}
 
 	It("should have one line of a launch, with its price and why", func() {

@@ -104,15 +104,6 @@ var _ = Describe("List", func() {
 })
 
 var _ = Describe("Delete", func() {
-	// deleted calls Delete as core does until it says that the server is gone.
-	deleted := func(claim *karpv1.NodeClaim) {
-		GinkgoHelper()
-		Eventually(func() bool {
-			err := env.CloudProvider.Delete(ctx, claim)
-			Expect(corecloudprovider.IgnoreNodeClaimNotFoundError(err)).To(Succeed())
-			return corecloudprovider.IsNodeClaimNotFoundError(err)
-		}).Should(BeTrue())
-	}
 	It("should delete server and disks, and need no NodeClass for it", func() {
 		class := nodeClass()
 		created := launched(nodeClaim(nil))

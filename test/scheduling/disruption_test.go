@@ -151,11 +151,11 @@ var _ = Describe("Disruption", func() {
 	It("should delete an empty node with its server and its disks", func() {
 		pod := coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("1", "1Gi")})
 		Expect(tc.settle(pod)).To(BeEmpty())
-		Expect(servers()).To(HaveLen(1))
+		Expect(env.Servers()).To(HaveLen(1))
 		Expect(tc.disrupted()).To(BeZero(), "a node in use is not empty")
 		gone(pod)
 		Expect(tc.disrupted()).To(Equal(1))
-		Expect(servers()).To(BeEmpty())
+		Expect(env.Servers()).To(BeEmpty())
 		Expect(env.Sandbox.State().Volumes).To(BeEmpty())
 		Expect(expectations.ExpectNodes(ctx, env.Client)).To(BeEmpty())
 	})
@@ -163,11 +163,11 @@ var _ = Describe("Disruption", func() {
 		large := coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("12", "20Gi")})
 		small := coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("500m", "512Mi")})
 		Expect(tc.settle(large, small)).To(BeEmpty())
-		Expect(servers()).To(HaveLen(1))
+		Expect(env.Servers()).To(HaveLen(1))
 		before := cost()
 		gone(large)
 		Expect(tc.disrupted()).To(Equal(1))
-		Expect(servers()).To(ConsistOf(HaveField("Flavor.VCPUs", 1)))
+		Expect(env.Servers()).To(ConsistOf(HaveField("Flavor.VCPUs", 1)))
 		Expect(cost()).To(BeNumerically("<", before/4))
 		Expect(tc.disrupted()).To(BeZero(), "consolidation does not come to rest")
 	})
@@ -181,7 +181,7 @@ var _ = Describe("Disruption", func() {
 		}
 		gone(larges...)
 		before := cost()
-		Expect(len(servers())).To(BeNumerically(">", 1))
+		Expect(len(env.Servers())).To(BeNumerically(">", 1))
 		for range 5 {
 			if tc.disrupted() == 0 {
 				break
@@ -189,23 +189,23 @@ var _ = Describe("Disruption", func() {
 			Expect(cost()).To(BeNumerically("<", before), "the cluster has become more expensive")
 			before = cost()
 		}
-		Expect(servers()).To(HaveLen(1))
+		Expect(env.Servers()).To(HaveLen(1))
 		Expect(tc.disrupted()).To(BeZero(), "consolidation does not come to rest")
 	})
 	It("should replace a node whose NodePool has changed, and only then", func() {
 		Expect(tc.settle(coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("500m", "512Mi")}))).To(BeEmpty())
 		Expect(tc.disrupted()).To(BeZero())
-		old := servers()[0].ID
+		old := env.Servers()[0].ID
 		pool.Spec.Template.Labels = map[string]string{"team": "a"}
 		pool.Annotations = map[string]string{karpv1.NodePoolHashAnnotationKey: pool.Hash(), karpv1.NodePoolHashVersionAnnotationKey: karpv1.NodePoolHashVersion}
 		expectations.ExpectApplied(ctx, env.Client, pool)
 		Expect(tc.disrupted()).To(Equal(1))
-		Expect(servers()).To(ConsistOf(HaveField("ID", Not(Equal(old)))))
+		Expect(env.Servers()).To(ConsistOf(HaveField("ID", Not(Equal(old)))))
 		Expect(tc.disrupted()).To(BeZero(), "drift does not come to rest")
 	})
 	It("should replace a node that is not ready for too long when the former node repair is on", func() {
 		Expect(tc.settle(coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("500m", "512Mi")}))).To(BeEmpty())
-		old := servers()[0].ID
+		old := env.Servers()[0].ID
 		node := expectations.ExpectNodes(ctx, env.Client)[0]
 		node.Status.Conditions = []corev1.NodeCondition{{
 			Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady",
@@ -220,6 +220,6 @@ var _ = Describe("Disruption", func() {
 		_, err = repair.Reconcile(ctx, node)
 		Expect(err).ToNot(HaveOccurred())
 		tc.terminated()
-		Expect(servers()).To(ConsistOf(HaveField("ID", Not(Equal(old)))))
+		Expect(env.Servers()).To(ConsistOf(HaveField("ID", Not(Equal(old)))))
 	})
 })

@@ -133,9 +133,9 @@ var _ = Describe("Feature gates", func() {
 
 		It("should launch as many of the cheapest servers as there are replicas, without any pod", func() {
 			replicas(3, unit.Requirement(v1alpha1.LabelInstanceCPU, corev1.NodeSelectorOpIn, "4"))
-			Expect(servers()).To(HaveLen(3))
-			Expect(servers()).To(HaveEach(HaveField("Flavor.VCPUs", 4)))
-			Expect(lo.Uniq(lo.Map(servers(), func(s cloud.Server, _ int) string { return s.Flavor.Name }))).To(HaveLen(1))
+			Expect(env.Servers()).To(HaveLen(3))
+			Expect(env.Servers()).To(HaveEach(HaveField("Flavor.VCPUs", 4)))
+			Expect(lo.Uniq(lo.Map(env.Servers(), func(s cloud.Server, _ int) string { return s.Flavor.Name }))).To(HaveLen(1))
 		})
 		It("should launch them with a saving plan when the NodeClass sets one", func() {
 			nodeClass := &v1alpha1.BizflyNodeClass{}
@@ -144,7 +144,7 @@ var _ = Describe("Feature gates", func() {
 			_, err := env.NodeClass(ctx, func(n *v1alpha1.BizflyNodeClass) { n.Spec.BillingPlan = v1alpha1.BillingPlanSavingPlan })
 			Expect(err).ToNot(HaveOccurred())
 			replicas(1)
-			Expect(servers()).To(ConsistOf(HaveField("BillingPlan", bizfly.PlanWord(v1alpha1.BillingPlanSavingPlan))))
+			Expect(env.Servers()).To(ConsistOf(HaveField("BillingPlan", bizfly.PlanWord(v1alpha1.BillingPlanSavingPlan))))
 		})
 	})
 
@@ -169,7 +169,7 @@ var _ = Describe("Feature gates", func() {
 			pool.Annotations = map[string]string{karpv1.NodePoolHashAnnotationKey: pool.Hash(), karpv1.NodePoolHashVersionAnnotationKey: karpv1.NodePoolHashVersion}
 			expectations.ExpectApplied(ctx, env.Client, pool)
 			Expect(h.disrupted()).To(Equal(lo.Ternary(on, 1, 0)))
-			Expect(servers()).To(HaveLen(lo.Ternary(on, 0, 1)))
+			Expect(env.Servers()).To(HaveLen(lo.Ternary(on, 0, 1)))
 		}, Entry("on", true), Entry("off", false))
 		DescribeTable("should end an unhealthy node before there is another, with TerminateFirstRepair", func(on bool) {
 			with(coretest.FeatureGates{StaticCapacity: lo.ToPtr(true), NodeRepair: lo.ToPtr(true), TerminateFirstRepair: &on})
@@ -178,7 +178,7 @@ var _ = Describe("Feature gates", func() {
 			env.Clock.Step(16 * time.Minute)
 			h.forget()
 			Expect(h.disrupted()).To(Equal(lo.Ternary(on, 1, 0)))
-			Expect(servers()).To(HaveLen(lo.Ternary(on, 0, 1)))
+			Expect(env.Servers()).To(HaveLen(lo.Ternary(on, 0, 1)))
 		}, Entry("on", true), Entry("off", false))
 	})
 
@@ -244,14 +244,14 @@ var _ = Describe("Feature gates", func() {
 				Expect(env.Client.Get(ctx, client.ObjectKey{Name: name}, claim)).To(Succeed())
 				expectations.ExpectNodeClaimDeployedAndStateUpdated(ctx, env.Client, core.cluster, env.CloudProvider, claim)
 			}
-			Expect(lo.SumBy(servers(), func(s cloud.Server) int { return s.Flavor.VCPUs })).To(BeNumerically(">", 3))
-			Expect(lo.SumBy(servers(), func(s cloud.Server) int { return s.Flavor.RAM })).To(BeNumerically(">", 3*2048))
+			Expect(lo.SumBy(env.Servers(), func(s cloud.Server) int { return s.Flavor.VCPUs })).To(BeNumerically(">", 3))
+			Expect(lo.SumBy(env.Servers(), func(s cloud.Server) int { return s.Flavor.RAM })).To(BeNumerically(">", 3*2048))
 			// A pod that comes now finds its place without a new server.
-			before := len(servers())
+			before := len(env.Servers())
 			pod := coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("1", "2Gi")})
 			core.provision(pod)
 			expectations.ExpectScheduled(ctx, env.Client, pod)
-			Expect(len(servers())).To(BeNumerically("<=", before+1))
+			Expect(len(env.Servers())).To(BeNumerically("<=", before+1))
 		})
 	})
 })

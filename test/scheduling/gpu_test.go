@@ -88,7 +88,7 @@ var _ = Describe("Servers with GPUs", func() {
 		work := coretest.UnschedulablePod(coretest.PodOptions{
 			ResourceRequirements: job.Spec.Template.Spec.Containers[0].Resources, Tolerations: job.Spec.Template.Spec.Tolerations,
 		})
-		Expect(servers()).To(BeEmpty())
+		Expect(env.Servers()).To(BeEmpty())
 
 		expectations.ExpectApplied(ctx, env.Client, work)
 		results, err := tc.provisioner.Schedule(ctx)
@@ -105,7 +105,7 @@ var _ = Describe("Servers with GPUs", func() {
 		Expect(claim.Labels).To(And(HaveKeyWithValue(v1alpha1.LabelInstanceGPUName, "NVIDIA-A30"), HaveKeyWithValue(v1alpha1.LabelInstanceGPUCount, "1")))
 		gpus := claim.Status.Capacity[v1alpha1.ResourceNVIDIAGPU]
 		Expect(gpus.Value()).To(BeEquivalentTo(1))
-		Expect(servers()).To(HaveExactElements(HaveField("Truth.RootDiskGiB", 100)))
+		Expect(env.Servers()).To(HaveExactElements(HaveField("Truth.RootDiskGiB", 100)))
 		node := expectations.ExpectNodes(ctx, env.Client)[0]
 
 		report(node.Name, 0)
@@ -134,7 +134,7 @@ var _ = Describe("Servers with GPUs", func() {
 			}
 		}
 		Expect(given).To(Equal(1), "an empty server ends after %s", lo.FromPtr(pool.Spec.Disruption.ConsolidateAfter.Duration))
-		Eventually(servers).Should(BeEmpty())
+		Eventually(env.Servers).Should(BeEmpty())
 		expectations.ExpectDeleted(ctx, env.Client, plugin)
 	})
 	It("should be known by the tuning of a flavor whose GPU the cloud does not name", func() {
@@ -160,6 +160,6 @@ var _ = Describe("Servers with GPUs", func() {
 		greedy := coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: corev1.ResourceRequirements{Requests: limits, Limits: limits}})
 		tc.provision(greedy)
 		expectations.ExpectNotScheduled(ctx, env.Client, greedy)
-		Expect(servers()).To(BeEmpty())
+		Expect(env.Servers()).To(BeEmpty())
 	})
 })

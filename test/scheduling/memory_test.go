@@ -88,8 +88,8 @@ var _ = Describe("Nodes that see less memory than is advertised", func() {
 		Expect(tc.settle(filling(1)...)).To(BeEmpty())
 		planned := expectations.ExpectNodeClaims(ctx, env.Client)[0].Labels
 		Expect(planned).To(HaveKeyWithValue(corev1.LabelTopologyRegion, cloud.RegionHN))
-		Expect(planned).To(HaveKeyWithValue(corev1.LabelTopologyZone, servers()[0].AvailabilityZone))
-		Expect(planned).To(HaveKeyWithValue(corev1.LabelInstanceTypeStable, servers()[0].Flavor.Name))
+		Expect(planned).To(HaveKeyWithValue(corev1.LabelTopologyZone, env.Servers()[0].AvailabilityZone))
+		Expect(planned).To(HaveKeyWithValue(corev1.LabelInstanceTypeStable, env.Servers()[0].Flavor.Name))
 		for _, key := range []string{corev1.LabelTopologyRegion, corev1.LabelTopologyZone, corev1.LabelInstanceTypeStable} {
 			Expect(nodes()[0].Labels).To(HaveKeyWithValue(key, planned[key]))
 		}

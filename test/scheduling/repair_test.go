@@ -40,7 +40,6 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/repair"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
@@ -72,7 +71,7 @@ func (c *repairCluster) populated(count int) {
 		return coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("1100m", "512Mi")})
 	})
 	Expect(c.settle(pods...)).To(BeEmpty())
-	Expect(servers()).To(HaveLen(count))
+	Expect(env.Servers()).To(HaveLen(count))
 }
 
 // silent is what the node lifecycle controller writes about a kubelet that does not answer.
@@ -139,12 +138,7 @@ func (c *repairCluster) passes(count int, each time.Duration) {
 	}
 }
 
-func serverID(node *corev1.Node) string {
-	GinkgoHelper()
-	id, ok := providerid.Parse(node.Spec.ProviderID)
-	Expect(ok).To(BeTrue())
-	return id
-}
+func serverID(node *corev1.Node) string { return unit.ServerID(node.Spec.ProviderID) }
 
 func hardReboots() int {
 	return lo.CountBy(env.Sandbox.Requests(), func(r cloud.Request) bool { return strings.Contains(string(r.Body), `"hard_reboot"`) })
@@ -169,9 +163,9 @@ var _ = Describe("Node repair", func() {
 		c = newRepairCluster()
 		c.populated(count)
 		nodes = expectations.ExpectNodes(ctx, env.Client)
-		ids = lo.Map(servers(), func(s cloud.Server, _ int) string { return s.ID })
+		ids = lo.Map(env.Servers(), func(s cloud.Server, _ int) string { return s.ID })
 	}
-	alive := func() []string { return lo.Map(servers(), func(s cloud.Server, _ int) string { return s.ID }) }
+	alive := func() []string { return lo.Map(env.Servers(), func(s cloud.Server, _ int) string { return s.ID }) }
 	live := func(node *corev1.Node) *corev1.Node {
 		GinkgoHelper()
 		found := &corev1.Node{}

@@ -40,6 +40,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
 var _ = Describe("Garbage collection", func() {
@@ -69,12 +70,7 @@ var _ = Describe("Garbage collection", func() {
 		Expect(err).ToNot(HaveOccurred())
 		return claim
 	}
-	server := func(claim *karpv1.NodeClaim) string {
-		GinkgoHelper()
-		id, ok := providerid.Parse(claim.Status.ProviderID)
-		Expect(ok).To(BeTrue())
-		return id
-	}
+	server := func(claim *karpv1.NodeClaim) string { return unit.ServerID(claim.Status.ProviderID) }
 	lost := func(claim *karpv1.NodeClaim) {
 		GinkgoHelper()
 		stored := claim.DeepCopy()

@@ -276,7 +276,7 @@ var _ = Describe("The controller", func() {
 			Expect(manager.GetFieldIndexer().IndexField(ctx, &karpv1.NodePool{}, field, index)).To(Succeed())
 		}
 		Expect(usage.NewController(manager.GetClient(), env.Recorder, env.Clock, env.Catalog, env.CloudProvider).Register(ctx, manager)).To(Succeed())
-		run(manager)
+		unit.RunManager(ctx, manager)
 		current := func(conditionType string) func() *status.Condition {
 			return func() *status.Condition {
 				return stored().StatusConditions(status.WithObservedOnly()).Get(conditionType)
