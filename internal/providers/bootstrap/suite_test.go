@@ -36,6 +36,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
+	join "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/jointoken"
@@ -53,6 +54,8 @@ var (
 	// known is what the cloud is said to know: nothing here talks to it, only the snapshot's content matters.
 	known  *snapshot
 	config bootstrap.Config
+	// values are what nodes join BKE with.
+	values join.Values
 	// tokens are the join tokens that were asked for.
 	tokens *issuer
 	// kube is a real API server: what reads Secrets must cope with its answers.
@@ -76,9 +79,12 @@ var _ = BeforeEach(func() {
 	cluster := &gobizfly.FullCluster{}
 	cluster.UID, cluster.Version.K8SVersion = "zdckkshu1he44fsb", "v1.35.4"
 	known = &snapshot{Snapshot_: &catalog.Snapshot{Cluster: cluster}}
+	values = join.Values{
+		ClusterID: "zdckkshu1he44fsb", Token: secret,
+		JoinEndpoint: "http://engine.example/engine/cluster_join/zdckkshu1he44fsb", LogEndpoint: "http://engine.example/engine/cluster_log/zdckkshu1he44fsb",
+	}
 	config = bootstrap.Config{
-		ClusterName: "prod", BKEClusterID: "zdckkshu1he44fsb", BKEClusterToken: secret,
-		BKEJoinEndpoint: "http://engine.example/engine/cluster_join/zdckkshu1he44fsb", BKELogEndpoint: "http://engine.example/engine/cluster_log/zdckkshu1he44fsb",
+		ClusterName: "prod",
 		Reader: kube, Namespace: namespace, UserDataSecretNames: []string{"templates"}, JoinTokens: tokens,
 		ClusterEndpoint: "10.20.0.10:6443", CABundle: []byte(authority), ClusterDNS: []string{"10.96.0.10"},
 	}
@@ -119,7 +125,12 @@ func validate(nodeClass *v1alpha1.BizflyNodeClass) error {
 	return err
 }
 
-func provider() *bootstrap.DefaultProvider { return bootstrap.NewDefaultProvider(config, known) }
+func provider() *bootstrap.DefaultProvider {
+	if config.BKE == nil {
+		config.BKE = values
+	}
+	return bootstrap.NewDefaultProvider(config, known)
+}
 
 func bke() *v1alpha1.BizflyNodeClass {
 	return &v1alpha1.BizflyNodeClass{Spec: v1alpha1.BizflyNodeClassSpec{BootstrapMode: v1alpha1.BootstrapModeBKE}}
