@@ -160,8 +160,8 @@ var _ = Describe("The values with which nodes join BKE", func() {
 		node("mine-too", pool("y"), metadata("bizfly-karpenter-managed", "true"))
 		node("older", pool("y"), metadata("karpenter-managed", "true"))
 		_, err := provider().Values(ctx)
-		Expect(err).To(MatchError(And(ContainSubstring("node mine-too: its server was made by Karpenter"),
-			ContainSubstring("node older: its server was made by Karpenter"), Not(ContainSubstring("node mine:")))))
+		Expect(err).To(MatchError(And(ContainSubstring("node mine-too: its server was launched by Karpenter"),
+			ContainSubstring("node older: its server was launched by Karpenter"), Not(ContainSubstring("node mine:")))))
 	})
 	DescribeTable("should be refused where they are not consistent, without the token", func(set func(), changes []string, says string) {
 		set()
