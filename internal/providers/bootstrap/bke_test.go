@@ -34,7 +34,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// learner knows nothing until it is asked after it was given the values.
+// learner knows nothing until its values are read after they were set.
 type learner struct {
 	values, known join.Values
 	refreshed     int
@@ -74,7 +74,7 @@ var _ = Describe("BKE mode", func() {
 		known.Snapshot_.Cluster.LocalDNS = true
 		Expect(render(input(bke())).Metadata).To(HaveKeyWithValue("bke_node_localdns", "true"))
 	})
-	It("should send the cluster's version with an image that does not say its own", func() {
+	It("should send the cluster's version with an image that does not name its own", func() {
 		in := input(bke())
 		in.KubernetesVersion = ""
 		Expect(render(in).Metadata).To(HaveKeyWithValue("kubernetes_version", "v1.35.4"))
@@ -88,13 +88,13 @@ var _ = Describe("BKE mode", func() {
 		_, err := provider().Render(ctx, input(bke()))
 		Expect(err).To(MatchError(catalog.ErrNotReady))
 	})
-	It("should refuse a cluster that the cloud does not know", func() {
+	It("should reject a cluster that BizFly Cloud does not have", func() {
 		known.Snapshot_.Cluster = nil
 		_, err := provider().Render(ctx, input(bke()))
 		Expect(invalidOf(err).Message).To(ContainSubstring("BKE_CLUSTER_ID"))
 	})
 
-	DescribeTable("should say which variable is missing and what to do", func(unset func(*join.Values), variable string) {
+	DescribeTable("should report which variable is missing and what to do", func(unset func(*join.Values), variable string) {
 		unset(&values)
 		invalid := invalidOf(validate(bke()))
 		Expect(invalid.Reason).To(Equal(bootstrap.ReasonNotConfigured))

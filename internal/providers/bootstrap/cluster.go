@@ -163,13 +163,13 @@ const (
 	// taintUnregistered keeps pods away until Karpenter has put its labels and taints on the node. It and the label are
 	// written out here because packages at this height do not know Karpenter.
 	taintUnregistered = "karpenter.sh/unregistered"
-	// labelDoNotSyncTaints tells Karpenter that the node registers with all its taints. Without it startup taints that a
+	// labelDoNotSyncTaints lets Karpenter know that the node registers with all its taints. Without it startup taints that a
 	// daemon has removed already come back at registration, and the node never initialises.
 	labelDoNotSyncTaints = "karpenter.sh/do-not-sync-taints"
 )
 
-// kubeletLabels are the labels of Kubernetes' own domains that a kubelet may put on its node. With any other one it
-// refuses to start, so those are left to core, which adds them when the node registers.
+// kubeletLabels are the labels of Kubernetes' own domains that a kubelet may put on its node. It does not start with any
+// other one, so those are left to core, which adds them when the node registers.
 var kubeletLabels = sets.New(
 	corev1.LabelHostname,
 	corev1.LabelTopologyZone, corev1.LabelTopologyRegion,

@@ -34,19 +34,10 @@ import (
 )
 
 const (
-	mebibyte = int64(1) << 20
-	gibibyte = int64(1) << 30
-
-	defaultMaxPods = 110
-
 	// defaultSystemCPU and defaultSystemMemory are what BKE reserves for the system on the one size of server for which
 	// its answer is public (2 vCPUs, 2 GiB). Nothing in the system grows with the server, so they are the same for all.
 	defaultSystemCPU       = "20m"
 	defaultSystemMemoryMiB = 100
-
-	// The kubelet's own defaults.
-	defaultEvictionMemory = "100Mi"
-	defaultEvictionNodeFS = "10%"
 
 	evictionMemory = "memory.available"
 	evictionNodeFS = "nodefs.available"
@@ -115,8 +106,9 @@ func settingsOf(nodeClass *v1alpha1.BizflyNodeClass, cpu, memoryMiB int) v1alpha
 		string(corev1.ResourceCPU):    defaultSystemCPU,
 		string(corev1.ResourceMemory): fmt.Sprintf("%dMi", defaultSystemMemoryMiB),
 	}, settings.SystemReserved)
-	settings.EvictionHard = lo.Assign(map[string]string{evictionMemory: defaultEvictionMemory, evictionNodeFS: defaultEvictionNodeFS}, settings.EvictionHard)
-	maxPods := lo.FromPtrOr(settings.MaxPods, defaultMaxPods)
+	// These are the kubelet's own defaults.
+	settings.EvictionHard = lo.Assign(map[string]string{evictionMemory: "100Mi", evictionNodeFS: "10%"}, settings.EvictionHard)
+	maxPods := lo.FromPtrOr(settings.MaxPods, 110)
 	if perCore := lo.FromPtr(settings.PodsPerCore); perCore > 0 {
 		maxPods = int32(min(int64(maxPods), int64(perCore)*int64(cpu))) //nolint:gosec // not above maxPods
 	} else {
@@ -158,7 +150,7 @@ func kubeReservedMemoryMiB(memoryMiB int) int64 {
 // from the system, so that allocatable is never negative: such a server has no capacity for pods.
 func (p *DefaultProvider) Reservations(nodeClass *v1alpha1.BizflyNodeClass, cpu, memoryMiB, rootDiskGiB int) Reservations {
 	settings := settingsOf(nodeClass, cpu, memoryMiB)
-	memory, disk := int64(memoryMiB)*mebibyte, int64(rootDiskGiB)*gibibyte
+	memory, disk := int64(memoryMiB)<<20, int64(rootDiskGiB)<<30
 	left := corev1.ResourceList{
 		corev1.ResourceCPU:              *resource.NewQuantity(int64(cpu), resource.DecimalSI),
 		corev1.ResourceMemory:           *resource.NewQuantity(memory, resource.BinarySI),

@@ -200,11 +200,11 @@ func (p *DefaultProvider) Resolve(ctx context.Context, nodeClass *v1alpha1.Bizfl
 		resolution.Notes = lo.Compact([]string{values.Learned})
 		own = []source{{text: shebang + bkeScript}}
 	}
-	var err error
-	_, resolution.UserDataHash, err = p.userData(ctx, plausible(nodeClass), own, true)
+	_, hash, err := p.userData(ctx, plausible(nodeClass), own, true)
 	if err != nil {
 		return nil, err
 	}
+	resolution.UserDataHash = hash
 	return resolution, nil
 }
 
@@ -222,8 +222,7 @@ func (p *DefaultProvider) Render(ctx context.Context, input Input) (*Output, err
 			return nil, err
 		}
 	}
-	output.UserData, output.UserDataHash, err = p.userData(ctx, input, own, false)
-	if err != nil {
+	if output.UserData, output.UserDataHash, err = p.userData(ctx, input, own, false); err != nil {
 		return nil, err
 	}
 	return output, nil
@@ -342,7 +341,7 @@ func (p *DefaultProvider) fromSecret(ctx context.Context, selector v1alpha1.Secr
 	return &source{field: fieldUserDataFrom, text: string(text)}, nil
 }
 
-// hashOf identifies the templates: where they come from does not matter as long as they say the same in the same order.
+// hashOf identifies the templates by their texts and order, wherever they come from.
 func hashOf(sources []source) string {
 	if len(sources) == 0 {
 		return ""

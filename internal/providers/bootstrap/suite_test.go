@@ -51,12 +51,12 @@ const (
 
 var (
 	ctx = context.Background()
-	// known is what the cloud is said to know: nothing here talks to it, only the snapshot's content matters.
+	// known is the catalog: nothing here sends a request, only the snapshot's content matters.
 	known  *snapshot
 	config bootstrap.Config
 	// values are what nodes join BKE with.
 	values join.Values
-	// tokens are the join tokens that were asked for.
+	// tokens are the join tokens that were requested.
 	tokens *issuer
 	// kube is a real API server: what reads Secrets must cope with its answers.
 	kube client.Client
@@ -67,7 +67,7 @@ func TestBootstrap(t *testing.T) { suite.Run(t, "Bootstrap") }
 var _ = BeforeSuite(func() {
 	env := &envtest.Environment{BinaryAssetsDirectory: cmp.Or(os.Getenv("KUBEBUILDER_ASSETS"), filepath.Join("..", "..", "..", ".cache", "controlplane", "bin"))}
 	rest, err := env.Start()
-	Expect(err).ToNot(HaveOccurred(), "the control plane is made by `make controlplane`")
+	Expect(err).ToNot(HaveOccurred(), "`make controlplane` builds the control plane")
 	DeferCleanup(env.Stop)
 	kube, err = client.New(rest, client.Options{})
 	Expect(err).ToNot(HaveOccurred())
@@ -85,7 +85,7 @@ var _ = BeforeEach(func() {
 	}
 	config = bootstrap.Config{
 		ClusterName: "prod",
-		Reader: kube, Namespace: namespace, UserDataSecretNames: []string{"templates"}, JoinTokens: tokens,
+		Reader:      kube, Namespace: namespace, UserDataSecretNames: []string{"templates"}, JoinTokens: tokens,
 		ClusterEndpoint: "10.20.0.10:6443", CABundle: []byte(authority), ClusterDNS: []string{"10.96.0.10"},
 	}
 })
