@@ -79,7 +79,7 @@ var _ = Describe("Get", func() {
 })
 
 var _ = Describe("List", func() {
-	It("should list the servers of this cluster and of no other, whoever else is in the project", func() {
+	It("should list the servers of this cluster only, whatever else is in the project", func() {
 		nodeClass()
 		created := launched(nodeClaim(nil))
 		other := launched(nodeClaim(nil))
@@ -105,14 +105,6 @@ var _ = Describe("List", func() {
 
 var _ = Describe("Delete", func() {
 	// deleted calls Delete as core does until it says that the server is gone.
-	deleted := func(claim *karpv1.NodeClaim) {
-		GinkgoHelper()
-		Eventually(func() bool {
-			err := env.CloudProvider.Delete(ctx, claim)
-			Expect(corecloudprovider.IgnoreNodeClaimNotFoundError(err)).To(Succeed())
-			return corecloudprovider.IsNodeClaimNotFoundError(err)
-		}).WithTimeout(10 * time.Second).Should(BeTrue())
-	}
 	It("should delete server and disks, and need no NodeClass for it", func() {
 		class := nodeClass()
 		created := launched(nodeClaim(nil))
@@ -200,7 +192,7 @@ var _ = Describe("GetInstanceTypes", func() {
 		_, err := env.CloudProvider.GetInstanceTypes(ctx, nil)
 		Expect(err).To(HaveOccurred())
 	})
-	DescribeTable("should tell a NodePool that no flavor can satisfy, once, and what there is instead",
+	DescribeTable("should report once a NodePool that no flavor can satisfy, and what there is instead",
 		func(detail string, requirements ...karpv1.NodeSelectorRequirementWithMinValues) {
 			nodeClass()
 			pool := unit.NodePool(requirements...)
@@ -222,11 +214,11 @@ var _ = Describe("GetInstanceTypes", func() {
 			unit.Requirement(v1alpha1.LabelInstanceGPUCount, corev1.NodeSelectorOpExists),
 			unit.Requirement(v1alpha1.LabelInstanceCategory, corev1.NodeSelectorOpIn, "basic")),
 	)
-	It("should stay silent when what fits is merely sold out", func() {
+	It("should stay silent when what fits is only unavailable", func() {
 		nodeClass()
 		pool := unit.NodePool()
 		env.Sandbox.SetStock("*", "*", "*", 0)
-		Expect(refused(nodeClaim(pool))).To(HaveOccurred())
+		Expect(failedCreate(nodeClaim(pool))).To(HaveOccurred())
 		instanceTypes(pool)
 		Expect(env.Recorder.Calls(events.ReasonNoCompatibleFlavor)).To(BeZero())
 	})
@@ -332,7 +324,7 @@ var _ = Describe("The rest of the interface", func() {
 		Expect(lo.MinBy(policies, func(a, b corecloudprovider.RepairPolicy) bool { return a.TolerationDuration < b.TolerationDuration }).ConditionType).
 			To(BeEquivalentTo(v1alpha1.ConditionTypeServerRunning))
 	})
-	DescribeTable("should tell core what a reboot that fails means",
+	DescribeTable("should return to core how a reboot failed",
 		func(status int, expected func(error) bool) {
 			nodeClass()
 			claim, err := env.Launched(ctx)
@@ -349,7 +341,7 @@ var _ = Describe("The rest of the interface", func() {
 		Entry("429 is worth a retry", http.StatusTooManyRequests, plain),
 		Entry("500 is worth a retry", http.StatusInternalServerError, plain),
 	)
-	It("should not reboot what a provider ID of somebody else names", func() {
+	It("should not reboot what a foreign provider ID names", func() {
 		err := env.CloudProvider.Reboot(ctx, &karpv1.NodeClaim{Status: karpv1.NodeClaimStatus{ProviderID: "aws:///i-1"}}, "operation")
 		Expect(corecloudprovider.IsNodeClaimNotFoundError(err)).To(BeTrue())
 	})

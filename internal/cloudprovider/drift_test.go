@@ -109,7 +109,7 @@ func drifts(claim *karpv1.NodeClaim) corecloudprovider.DriftReason {
 
 var _ = Describe("Drift of a server", func() {
 	dataDisk := func(claim *karpv1.NodeClaim, i int) string { return serverOf(claim).VolumesAttached[i].ID }
-	DescribeTable("should be seen when somebody changes",
+	DescribeTable("should be detected when a user changes",
 		func(change func(id string, claim *karpv1.NodeClaim), expected corecloudprovider.DriftReason) {
 			_, claim := wide()
 			Expect(drifts(claim)).To(BeEmpty())
@@ -184,7 +184,7 @@ var _ = Describe("Drift of a server", func() {
 			volume := env.Sandbox.AddVolume(cloud.VolumeSpec{Name: "pvc-0d6e", Description: "ns/claim by csi-bizflycloud"})
 			Expect(env.Sandbox.AttachVolume(volume.ID, id)).To(Succeed())
 		}),
-		Entry("a public address of somebody", func(id string, _ *karpv1.NodeClaim) { env.Sandbox.AddWanIP(id, "theirs") }),
+		Entry("a public address of a user", func(id string, _ *karpv1.NodeClaim) { env.Sandbox.AddWanIP(id, "theirs") }),
 		Entry("a network plan or a name, which are changed in place", func(id string, _ *karpv1.NodeClaim) {
 			edit("servers/"+id, map[string]any{"network_plan": "free_bandwidth", "name": "mine"})
 		}),
@@ -240,7 +240,7 @@ var _ = Describe("Drift of a server", func() {
 		edit("volumes/"+dataDisk(claim, 1), map[string]any{"size": 200})
 		Expect(drifts(claim)).To(Equal(cloudprovider.DiskDrift))
 	})
-	It("should not be seen in a network that the cloud adds to every server, and be seen in one that somebody adds later", func() {
+	It("should not be seen in a network that the cloud adds to every server, and be detected in one that a user adds later", func() {
 		class := nodeClass()
 		claim := launched(nodeClaim(nil))
 		Eventually(func() string { return serverOf(claim).Status }).Should(Equal("ACTIVE"))
@@ -263,7 +263,7 @@ var _ = Describe("Drift of a server", func() {
 		env.Clock.Step(time.Hour)
 		Expect(env.CloudProvider.IsDrifted(ctx, claim)).To(BeEmpty())
 	})
-	It("should not be seen when the flavor is not sold any more", func() {
+	It("should not be detected when the flavor is delisted", func() {
 		_, claim := wide()
 		catalog := env.Sandbox.Options().Catalog
 		catalog.Flavors["HN"] = lo.Reject(catalog.Flavors["HN"], func(f cloud.Flavor, _ int) bool { return f.Name == serverOf(claim).Flavor.Name })

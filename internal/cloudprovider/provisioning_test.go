@@ -104,9 +104,9 @@ var _ = Describe("Provisioning", func() {
 		pod := coretest.UnschedulablePod(coretest.PodOptions{NodeSelector: map[string]string{v1alpha1.LabelInstanceGPUName: "a100"}})
 		provisioned(pod)
 		expectations.ExpectNotScheduled(ctx, env.Client, pod)
-		Expect(orders()).To(BeZero())
+		Expect(createRequests()).To(BeZero())
 	})
-	It("should plan around what was found sold out", func() {
+	It("should plan around what was found unavailable", func() {
 		pool := unit.NodePool(unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "nix.2c_4g", "nix.4c_8g"))
 		expectations.ExpectApplied(ctx, env.Client, pool)
 		env.Sandbox.SetStock("nix.2c_4g", "*", "*", 0)

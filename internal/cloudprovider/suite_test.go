@@ -19,6 +19,7 @@ package cloudprovider_test
 import (
 	"errors"
 	"testing"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -37,7 +38,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
-const orderRoute = "POST /iaas-cloud/api/servers"
+const createRoute = "POST /iaas-cloud/api/servers"
 
 var (
 	ctx = unit.CoreContext()
@@ -69,16 +70,16 @@ func launched(claim *karpv1.NodeClaim) *karpv1.NodeClaim {
 	return stored
 }
 
-// refused calls Create and expects that it fails.
-func refused(claim *karpv1.NodeClaim) error {
+// failedCreate calls Create and expects that it fails.
+func failedCreate(claim *karpv1.NodeClaim) error {
 	GinkgoHelper()
 	_, err := env.CloudProvider.Create(ctx, claim.DeepCopy())
 	Expect(err).To(HaveOccurred())
 	return err
 }
 
-// orders is how many servers were ordered, refused orders included.
-func orders() int { return env.Sandbox.RequestCounts()[orderRoute] }
+// createRequests is how many servers were requested, rejected requests included.
+func createRequests() int { return env.Sandbox.RequestCounts()[createRoute] }
 
 // servers are those that really exist.
 func servers() []cloud.Server {
@@ -92,6 +93,16 @@ func serverOf(claim *karpv1.NodeClaim) cloud.Server {
 	found, ok := lo.Find(env.Sandbox.Servers(), func(s cloud.Server) bool { return s.ID == id })
 	Expect(ok).To(BeTrue(), "there is no server %s", id)
 	return found
+}
+
+// deleted calls Delete until the server is gone, as core does.
+func deleted(claim *karpv1.NodeClaim) {
+	GinkgoHelper()
+	Eventually(func() bool {
+		err := env.CloudProvider.Delete(ctx, claim)
+		Expect(corecloudprovider.IgnoreNodeClaimNotFoundError(err)).To(Succeed())
+		return corecloudprovider.IsNodeClaimNotFoundError(err)
+	}).WithTimeout(10 * time.Second).Should(BeTrue())
 }
 
 func exists(claim *karpv1.NodeClaim) bool {
@@ -127,13 +138,13 @@ func instanceTypes(pool *karpv1.NodePool) corecloudprovider.InstanceTypes {
 	return all
 }
 
-// available is how many offerings are for sale.
+// available is how many offerings are available.
 func available(pool *karpv1.NodePool) int {
 	GinkgoHelper()
 	return lo.SumBy(instanceTypes(pool), func(it *corecloudprovider.InstanceType) int { return len(it.Offerings.Available()) })
 }
 
-// priced is the price of every offering, sold out or not, by flavor and zone.
+// priced is the price of every offering, available or not, by flavor and zone.
 func priced(pool *karpv1.NodePool) map[string]float64 {
 	GinkgoHelper()
 	prices := map[string]float64{}

@@ -81,7 +81,7 @@ var _ = Describe("A thousand Creates at once", func() {
 			Expect(stored.Annotations).To(HaveKey(v1alpha1.AnnotationLaunchIntent))
 		}
 		counts := memory.Sandbox.RequestCounts()
-		Expect(counts[orderRoute]).To(Equal(launches))
+		Expect(counts[createRoute]).To(Equal(launches))
 		Expect(counts["GET /iaas-cloud/api/servers"]).To(And(BeNumerically(">", 0), BeNumerically("<=", rounds)))
 		tasks := lo.SumBy(lo.Entries(counts), func(entry lo.Entry[string, int]) int {
 			return lo.Ternary(strings.HasPrefix(entry.Key, "GET /iaas-cloud/api/tasks/"), entry.Value, 0)

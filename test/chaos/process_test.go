@@ -213,7 +213,7 @@ func (sim *simulation) newProcess() *process {
 	}, cache.New(time.Hour, 0))
 	p.cloudProvider = cloudprovider.New(cloudprovider.Config{
 		KubeClient: p.kube, APIReader: p.kube, Recorder: silent{}, Clock: clock.RealClock{},
-		Instances: p.instances, Flavors: flavors, Catalog: sim.shared, Capacity: marks,
+		Instances: p.instances, Flavors: flavors, Catalog: sim.shared, Capacity: marks, Settings: options.NewStore(nil),
 		NewCache: func(lifetime time.Duration) *cache.Cache { return cache.New(lifetime, 0) },
 	})
 	p.launch = launch.NewController(p.kube, p.instances, p.cloudProvider, nil, silent{}, clock.RealClock{})
