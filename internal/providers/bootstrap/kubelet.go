@@ -157,7 +157,7 @@ func (p *DefaultProvider) Reservations(nodeClass *v1alpha1.BizflyNodeClass, cpu,
 		corev1.ResourceEphemeralStorage: *resource.NewQuantity(disk, resource.BinarySI),
 	}
 	return Reservations{
-		Configured:     mode(nodeClass) == v1alpha1.BootstrapModeCustom || nodeClass.Spec.Kubelet != nil,
+		Configured:     nodeClass.EffectiveBootstrapMode() == v1alpha1.BootstrapModeCustom || nodeClass.Spec.Kubelet != nil,
 		MaxPods:        *settings.MaxPods,
 		KubeReserved:   take(left, quantities(settings.KubeReserved)),
 		SystemReserved: take(left, quantities(settings.SystemReserved)),

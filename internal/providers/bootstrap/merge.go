@@ -104,7 +104,7 @@ func partsOf(piece source) ([]part, error) {
 		}
 	}
 	return nil, invalidUserData(piece.field, "",
-		"several pieces of user data are put together by their first line, and its first line is none that cloud-init knows: begin with #!/bin/bash, "+
+		"several pieces of user data are put together by their first line, and cloud-init does not know its first line: begin with #!/bin/bash, "+
 			"#cloud-config or a MIME header")
 }
 

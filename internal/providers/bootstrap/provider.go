@@ -191,7 +191,7 @@ func (p *DefaultProvider) Resolve(ctx context.Context, nodeClass *v1alpha1.Bizfl
 		return nil, err
 	}
 	var own []source
-	if mode(nodeClass) == v1alpha1.BootstrapModeBKE {
+	if nodeClass.EffectiveBootstrapMode() == v1alpha1.BootstrapModeBKE {
 		values, err := p.bkeValues(ctx)
 		if err != nil {
 			return nil, err
@@ -217,7 +217,7 @@ func (p *DefaultProvider) Render(ctx context.Context, input Input) (*Output, err
 	output := &Output{Metadata: map[string]string{}}
 	var own []source
 	var err error
-	if mode(input.NodeClass) == v1alpha1.BootstrapModeBKE {
+	if input.NodeClass.EffectiveBootstrapMode() == v1alpha1.BootstrapModeBKE {
 		if own, output.Metadata, err = p.renderBKE(ctx, input); err != nil {
 			return nil, err
 		}
@@ -228,15 +228,11 @@ func (p *DefaultProvider) Render(ctx context.Context, input Input) (*Output, err
 	return output, nil
 }
 
-func mode(nodeClass *v1alpha1.BizflyNodeClass) v1alpha1.BootstrapMode {
-	return nodeClass.EffectiveBootstrapMode()
-}
-
 func (p *DefaultProvider) validateJoinToken(nodeClass *v1alpha1.BizflyNodeClass) error {
 	if nodeClass.Spec.JoinToken == nil || p.config.JoinTokens != nil {
 		return nil
 	}
-	return &ValidationError{Reason: ReasonJoinTokensDisabled, Message: "spec.joinToken: the controller may not make bootstrap tokens; " +
+	return &ValidationError{Reason: ReasonJoinTokensDisabled, Message: "spec.joinToken: the controller may not create bootstrap tokens; " +
 		"set the chart's value joinTokens.enabled (JOIN_TOKENS=true), which grants it a Role in kube-system, or leave joinToken out"}
 }
 
@@ -299,10 +295,10 @@ func (p *DefaultProvider) sources(ctx context.Context, nodeClass *v1alpha1.Bizfl
 	}
 	for _, s := range sources {
 		if strings.TrimSpace(s.text) == "" {
-			return nil, invalidUserData(s.field, "", "it is empty; leave it out, or let it make user data")
+			return nil, invalidUserData(s.field, "", "it is empty; leave it out, or add a template")
 		}
 	}
-	if len(sources) == 0 && mode(nodeClass) == v1alpha1.BootstrapModeCustom {
+	if len(sources) == 0 && nodeClass.EffectiveBootstrapMode() == v1alpha1.BootstrapModeCustom {
 		return nil, invalidUserData(fieldUserData, "", "it is empty, and so is userDataFrom; in Custom mode they make the server join the cluster")
 	}
 	return sources, nil
@@ -325,7 +321,7 @@ func (p *DefaultProvider) fromSecret(ctx context.Context, selector v1alpha1.Secr
 	secret := &corev1.Secret{}
 	switch err := p.config.Reader.Get(ctx, client.ObjectKey{Namespace: p.config.Namespace, Name: selector.Name}, secret); {
 	case apierrors.IsNotFound(err):
-		return nil, reject("there is no such Secret in the controller's namespace %s; make it", p.config.Namespace)
+		return nil, reject("there is no such Secret in the controller's namespace %s; create it", p.config.Namespace)
 	case apierrors.IsForbidden(err):
 		return nil, granted()
 	case err != nil:
