@@ -66,7 +66,7 @@ var _ = Describe("Get", func() {
 		_, err := env.CloudProvider.Get(ctx, unknownServer)
 		Expect(corecloudprovider.IsNodeClaimNotFoundError(err)).To(BeTrue())
 	})
-	It("should not call a server missing when the cloud does not answer", func() {
+	It("should not report a server as missing when BizFly Cloud does not answer", func() {
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers/*", Effect: cloud.EffectStatus, Status: http.StatusServiceUnavailable})
 		_, err := env.CloudProvider.Get(ctx, unknownServer)
 		Expect(err).To(HaveOccurred())
@@ -86,7 +86,7 @@ var _ = Describe("List", func() {
 		Expect(env.Sandbox.EditServer(serverOf(other).ID, func(s *cloud.Server) { s.Metadata[v1alpha1.MetadataClusterUID] = "another" })).To(BeTrue())
 		Expect(env.CloudProvider.List(ctx)).To(ConsistOf(HaveField("Status.ProviderID", created.Status.ProviderID)))
 	})
-	It("should say which servers are going", func() {
+	It("should report which servers are being deleted", func() {
 		nodeClass()
 		created := launched(nodeClaim(nil))
 		Expect(env.Sandbox.SetServerStatus(serverOf(created).ID, "DELETED")).To(Succeed())
@@ -115,7 +115,7 @@ var _ = Describe("Delete", func() {
 		Expect(env.Sandbox.State().Volumes).To(BeEmpty())
 		Expect(env.Sandbox.State().LeftNodes).To(ContainElement(intentOf(created).Name))
 	})
-	It("should not say gone while the cloud is deleting", func() {
+	It("should not report the server as gone while BizFly Cloud is deleting it", func() {
 		env.Reset(ctx, cloud.Options{Latency: 500 * time.Millisecond})
 		nodeClass()
 		created := launched(nodeClaim(nil))
@@ -131,7 +131,7 @@ var _ = Describe("Delete", func() {
 		Expect(corecloudprovider.IsNodeClaimNotFoundError(env.CloudProvider.Delete(ctx, created))).To(BeTrue())
 		Expect(servers()).To(HaveLen(1))
 	})
-	It("should not touch a server whose metadata was wiped, and say on the claim which one is left", func() {
+	It("should not touch a server whose metadata was wiped, and report on the NodeClaim which one is left", func() {
 		nodeClass()
 		created := launched(nodeClaim(nil))
 		id := serverOf(created).ID
@@ -167,7 +167,7 @@ var _ = Describe("GetInstanceTypes", func() {
 		})).To(Succeed())
 		Expect(instanceTypes(pool)).To(HaveLen(len(before)))
 	})
-	It("should say that a NodeClass was never resolved", func() {
+	It("should report that a NodeClass was never resolved", func() {
 		class := &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: unit.NodeClassName}}
 		Expect(env.Client.Create(ctx, class)).To(Succeed())
 		_, err := env.CloudProvider.GetInstanceTypes(ctx, unit.NodePool())

@@ -46,23 +46,23 @@ import (
 
 var _ = Describe("Create", func() {
 	Context("the NodeClass", func() {
-		It("should end the claim when there is none", func() {
+		It("should end the NodeClaim when there is none", func() {
 			Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(nodeClaim(nil)))).To(BeTrue())
 			Expect(env.Recorder.Calls(events.ReasonNodeClassUnresolved)).To(Equal(1))
 		})
-		It("should end the claim when it is being deleted", func() {
+		It("should end the NodeClaim when it is being deleted", func() {
 			class := nodeClass(func(c *v1alpha1.BizflyNodeClass) { c.Finalizers = []string{v1alpha1.TerminationFinalizer} })
 			Expect(env.Client.Delete(ctx, class)).To(Succeed())
 			Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(nodeClaim(nil)))).To(BeTrue())
 		})
-		It("should end the claim when it is not ready", func() {
+		It("should end the NodeClaim when it is not ready", func() {
 			class := nodeClass()
 			Expect(env.SetCondition(ctx, class, func(s status.ConditionSet) {
 				s.SetFalse(v1alpha1.ConditionTypeImagesReady, "ImageNotFound", "no such image")
 			})).To(Succeed())
 			Expect(corecloudprovider.IsNodeClassNotReadyError(failedCreate(nodeClaim(nil)))).To(BeTrue())
 		})
-		It("should end the claim when its last change was not resolved yet", func() {
+		It("should end the NodeClaim when its last change was not resolved yet", func() {
 			class := nodeClass()
 			class.Spec.PublicIPv4 = lo.ToPtr(false)
 			Expect(env.Client.Update(ctx, class)).To(Succeed())
@@ -70,7 +70,7 @@ var _ = Describe("Create", func() {
 			Expect(corecloudprovider.IsNodeClassNotReadyError(err)).To(BeTrue(), "%v", err)
 			Expect(createRequests()).To(BeZero())
 		})
-		It("should end the claim while it is being resolved for the first time, since core schedules nothing as long as it exists", func() {
+		It("should end the NodeClaim while it is being resolved for the first time, since core schedules nothing as long as it exists", func() {
 			class := &v1alpha1.BizflyNodeClass{}
 			class.Name = unit.NodeClassName
 			Expect(env.Client.Create(ctx, class)).To(Succeed())
@@ -149,8 +149,8 @@ var _ = Describe("Create", func() {
 		})
 	})
 
-	Context("asked again for one claim", func() {
-		It("should return the same server from memory, although the claim that core passes is stale", func() {
+	Context("called again for one NodeClaim", func() {
+		It("should return the same server from memory, although the NodeClaim that core passes is stale", func() {
 			nodeClass()
 			claim := nodeClaim(nil)
 			Expect(launched(claim).Status.ProviderID).To(Equal(launched(claim).Status.ProviderID))
@@ -305,7 +305,7 @@ var _ = Describe("Create", func() {
 			Entry("by its quota", cloud.EffectQuota, capacity.ReasonQuotaExceeded),
 			Entry("by its balance", cloud.EffectBalance, capacity.ReasonBalanceExhausted),
 		)
-		It("should mark the offering and end the claim when the cloud finds out later, and leave nothing behind", func() {
+		It("should mark the offering and end the NodeClaim when BizFly Cloud fails later, and leave nothing behind", func() {
 			nodeClass()
 			pool := unit.NodePool()
 			before := available(pool)
@@ -322,7 +322,7 @@ var _ = Describe("Create", func() {
 		})
 	})
 
-	It("should launch one server for each of many claims at once", func() {
+	It("should launch one server for each of many NodeClaims at once", func() {
 		nodeClass()
 		pool := unit.NodePool()
 		claims := lo.Times(30, func(int) *karpv1.NodeClaim { return nodeClaim(pool) })

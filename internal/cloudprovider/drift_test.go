@@ -117,7 +117,7 @@ var _ = Describe("Drift of a server", func() {
 			Expect(drifts(claim)).To(Equal(expected))
 			Expect(env.Recorder.Calls("ServerDrifted")).To(Equal(1))
 		},
-		Entry("the image that it was made from", func(id string, _ *karpv1.NodeClaim) {
+		Entry("the image that it was created from", func(id string, _ *karpv1.NodeClaim) {
 			edit("servers/"+id, map[string]any{"metadata": map[string]any{v1alpha1.MetadataImage: "another"}})
 		}, cloudprovider.ImageDrift),
 		Entry("its flavor", func(id string, _ *karpv1.NodeClaim) {
@@ -149,13 +149,13 @@ var _ = Describe("Drift of a server", func() {
 			edit("servers/"+id, map[string]any{"metadata": map[string]any{v1alpha1.MetadataUserDataHash: "others"}})
 		}, cloudprovider.UserDataDrift),
 	)
-	It("should be seen when all of its networks are others, because interfaces of others prove the ids", func() {
+	It("should be detected when all of its networks are others, because interfaces of others prove the ids", func() {
 		_, claim := wide()
 		recorded(launched(nodeClaim(nil)))
 		edit("servers/"+serverOf(claim).ID, map[string]any{"networks": []string{vpcID("tiny")}})
 		Expect(drifts(claim)).To(Equal(cloudprovider.NetworkDrift))
 	})
-	DescribeTable("should be seen when the NodeClass resolves to",
+	DescribeTable("should be detected when the NodeClass resolves to",
 		func(change func(*v1alpha1.BizflyNodeClass), expected corecloudprovider.DriftReason) {
 			class, claim := wide()
 			change(class)
@@ -174,7 +174,7 @@ var _ = Describe("Drift of a server", func() {
 			n.Status.Firewalls = []v1alpha1.FirewallStatus{{ID: "another"}}
 		}, corecloudprovider.DriftReason("")),
 	)
-	DescribeTable("should not be seen in",
+	DescribeTable("should not be detected in",
 		func(change func(id string, claim *karpv1.NodeClaim)) {
 			_, claim := wide()
 			change(serverOf(claim).ID, claim)
@@ -192,7 +192,7 @@ var _ = Describe("Drift of a server", func() {
 			edit("servers/"+id, map[string]any{"billing_plan": "On Demand"})
 		}),
 		Entry("a zone in other words", func(id string, _ *karpv1.NodeClaim) { edit("servers/"+id, map[string]any{"zone": "Hà Nội 1"}) }),
-		Entry("a disk that the cloud made one step bigger", func(_ string, claim *karpv1.NodeClaim) {
+		Entry("a disk that BizFly Cloud created one step bigger", func(_ string, claim *karpv1.NodeClaim) {
 			intent := intentOf(claim)
 			intent.Disks[0].SizeGiB = 35
 			claim.Annotations[v1alpha1.AnnotationLaunchIntent] = string(lo.Must(json.Marshal(intent)))
@@ -220,14 +220,14 @@ var _ = Describe("Drift of a server", func() {
 		Entry("a list of interfaces that is empty", func(string, *karpv1.NodeClaim) {
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: "GET", Path: "/network-interfaces", Effect: cloud.EffectBody, Body: "[]"})
 		}),
-		Entry("interfaces of which the cloud does not say whether they are public", func(id string, _ *karpv1.NodeClaim) {
+		Entry("interfaces of which BizFly Cloud does not return whether they are public", func(id string, _ *karpv1.NodeClaim) {
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: "GET", Path: "/network-interfaces", Effect: cloud.EffectBody, Body: interfacesOf(id, "")})
 		}),
-		Entry("interfaces of which the cloud says in other words what they are", func(id string, _ *karpv1.NodeClaim) {
+		Entry("interfaces that BizFly Cloud describes in other words", func(id string, _ *karpv1.NodeClaim) {
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: "GET", Path: "/network-interfaces", Effect: cloud.EffectBody, Body: interfacesOf(id, "PUBLIC")})
 		}),
 	)
-	It("should not be seen in what the cloud made otherwise from the start, since it would make the next one so too", func() {
+	It("should not be detected in what BizFly Cloud created differently from the start, since it would create the next one so too", func() {
 		nodeClass(func(n *v1alpha1.BizflyNodeClass) {
 			n.Spec.DataDisks = []v1alpha1.DataDisk{{Size: lo.ToPtr(resource.MustParse("100Gi"))}}
 		})
@@ -240,7 +240,7 @@ var _ = Describe("Drift of a server", func() {
 		edit("volumes/"+dataDisk(claim, 1), map[string]any{"size": 200})
 		Expect(drifts(claim)).To(Equal(cloudprovider.DiskDrift))
 	})
-	It("should not be seen in a network that the cloud adds to every server, and be detected in one that a user adds later", func() {
+	It("should not be detected in a network that BizFly Cloud adds to every server, and be detected in one that a user adds later", func() {
 		class := nodeClass()
 		claim := launched(nodeClaim(nil))
 		Eventually(func() string { return serverOf(claim).Status }).Should(Equal("ACTIVE"))
@@ -256,7 +256,7 @@ var _ = Describe("Drift of a server", func() {
 		Expect(env.Client.Status().Update(ctx, class)).To(Succeed())
 		Expect(drifts(claim)).To(Equal(cloudprovider.NetworkDrift), "new servers get another network")
 	})
-	It("should not be seen in lists that are old", func() {
+	It("should not be detected in lists that are old", func() {
 		_, claim := wide()
 		edit("servers/"+serverOf(claim).ID, map[string]any{"flavor": "p2.16c_32g", "networks": []string{vpcID("tiny")}})
 		Expect(drifts(claim)).ToNot(BeEmpty())

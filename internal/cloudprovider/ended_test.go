@@ -29,7 +29,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
 
-var _ = Describe("A claim that ends before core knows its server", func() {
+var _ = Describe("A NodeClaim that ends before core knows its server", func() {
 	It("should still get its server when its NodeClass is deleted meanwhile", func() {
 		class := nodeClass(func(c *v1alpha1.BizflyNodeClass) { c.Finalizers = []string{v1alpha1.TerminationFinalizer} })
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectLostResponse, Count: 1})

@@ -112,12 +112,9 @@ func retryable(err error) bool {
 	return !errors.As(err, &apiError) || bizfly.IsRetryable(err)
 }
 
-// maxMessage bounds the message of a condition, in characters.
-const maxMessage = 300
-
-// createError keeps the NodeClaim: core shows reason and message on it and calls Create again.
+// createError keeps the NodeClaim: core shows reason and message, of at most 300 characters, on it and calls Create again.
 func createError(reason string, err error) error {
-	return cloudprovider.NewCreateError(err, reason, lo.Ellipsis(err.Error(), maxMessage))
+	return cloudprovider.NewCreateError(err, reason, lo.Ellipsis(err.Error(), 300))
 }
 
 // insufficientCapacity makes core delete the NodeClaim and plan anew.

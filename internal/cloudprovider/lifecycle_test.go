@@ -43,7 +43,7 @@ import (
 )
 
 // Core's own lifecycle controller draws the conclusions here.
-var _ = Describe("What core does with an error of the cloud", func() {
+var _ = Describe("What core does with an error of BizFly Cloud", func() {
 	const kept, given = true, false
 	DescribeTable("should be right for",
 		func(fault cloud.Fault, stays bool, reason string) {
@@ -85,7 +85,7 @@ var _ = Describe("What core does with an error of the cloud", func() {
 		Entry("throttling", cloud.Fault{Effect: cloud.EffectThrottle}, kept, cloudprovider.ReasonLaunchFailed),
 		Entry("an answer that was lost before the create request", cloud.Fault{Effect: cloud.EffectReset}, kept, cloudprovider.ReasonAwaitingServerID),
 	)
-	It("should be to launch once the cloud has recovered, for each claim that was kept", func() {
+	It("should be to launch once BizFly Cloud has recovered, for each NodeClaim that was kept", func() {
 		nodeClass()
 		controller := lifecycle.NewController(env.Clock, env.Client, env.CloudProvider, env.Recorder, state.NewCluster(env.Clock, env.Client, env.CloudProvider),
 			nodepoolhealth.NewState(), nil)
@@ -227,7 +227,7 @@ var _ = Describe("What a rejection marks unavailable", func() {
 		Eventually(func() bool { return unavailable("nix.8c_16g", "HN1") }).Should(BeFalse())
 		launched(of("nix.4c_8g"))
 	})
-	It("should be found by real quotas of the cloud: a cluster grows with small servers when big ones do not fit", func() {
+	It("should be found by real quotas: a cluster grows with small servers when big ones do not fit", func() {
 		nodeClass()
 		limit := 6
 		env.Sandbox.SetQuota(cloud.Quota{VCPUs: &limit})

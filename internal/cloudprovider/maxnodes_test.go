@@ -68,7 +68,7 @@ var _ = Describe("The nodes that the BKE package allows", func() {
 		launched(nodeClaim(nil))
 		Expect(servers()).To(HaveLen(2))
 	})
-	It("should not matter where the package does not say, or it is not enforced", func() {
+	It("should not matter where the package has no limit, or it is not enforced", func() {
 		limited(0)
 		launched(nodeClaim(nil))
 		env.CloudProvider = cloudprovider.New(env.Config())

@@ -280,11 +280,9 @@ func (o *Outcomes) learnQuota(ctx context.Context, l *launch, key capacity.Offer
 }
 
 func sizeOf(it *cloudprovider.InstanceType) capacity.Size {
-	number := func(key string) int {
-		n, _ := strconv.Atoi(it.Requirements.Get(key).Any())
-		return n
-	}
-	return capacity.Size{CPU: number(v1alpha1.LabelInstanceCPU), MemoryMiB: number(v1alpha1.LabelInstanceMemory)}
+	cpu, _ := strconv.Atoi(it.Requirements.Get(v1alpha1.LabelInstanceCPU).Any())
+	memory, _ := strconv.Atoi(it.Requirements.Get(v1alpha1.LabelInstanceMemory).Any())
+	return capacity.Size{CPU: cpu, MemoryMiB: memory}
 }
 
 // abandon deletes the NodeClaim, and only this one, and returns what Create returns. Core then plans a new one, whose server

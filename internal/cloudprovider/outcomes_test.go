@@ -72,7 +72,7 @@ var _ = Describe("Launches that fail", func() {
 	}
 
 	Context("in words that nothing recognises", func() {
-		It("should fail over to the other zone when servers of one come up broken, and the cloud does not say why", func() {
+		It("should fail over to the other zone when servers of one come up broken, and BizFly Cloud does not report why", func() {
 			nodeClass()
 			pool := unit.NodePool()
 			before := available(pool)
@@ -293,7 +293,7 @@ var _ = Describe("Launches that fail", func() {
 		launched(of())
 		Expect(createRequests()).To(Equal(3))
 	})
-	It("should mark a flavor that the cloud knows by neither of its names", func() {
+	It("should mark a flavor that BizFly Cloud knows by neither of its names", func() {
 		nodeClass()
 		rejects(http.StatusBadRequest, "Invalid flavor")
 		only := unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "nix.2c_4g")
@@ -303,7 +303,7 @@ var _ = Describe("Launches that fail", func() {
 		ended(nodeClaim(nil, only, zone))
 		Expect(createRequests()).To(Equal(2))
 	})
-	It("should know the zone of a server whose launch is resumed while the cloud does not name it", func() {
+	It("should know the zone of a server whose launch is resumed while BizFly Cloud does not name it", func() {
 		nodeClass()
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectLostResponse, Count: 1})
 		env.Sandbox.AddFaults(2, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectBody, Body: "[]"})

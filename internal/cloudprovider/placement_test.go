@@ -90,7 +90,7 @@ var _ = Describe("Placement", func() {
 			record("HN2", 20) // 0.7 x 100 s + 0.3 x 20 s = 76 s
 			Expect(serverOf(launched(nodeClaim(nil, only))).AvailabilityZone).To(Equal("HN2"))
 		})
-		It("should look at failures before seconds", func() {
+		It("should compare failures before seconds", func() {
 			class := nodeClass()
 			only := unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "nix.2c_4g")
 			succeeded("nix.2c_4g", "HN1", class, 10*time.Second)
@@ -191,13 +191,13 @@ var _ = Describe("Placement", func() {
 			Expect(second.Flavor.Name).To(Equal("nix.2c_4g"))
 			Expect(second.AvailabilityZone).To(Equal("HN1"))
 		})
-		It("should leave the zone to a claim that names it", func() {
+		It("should leave the zone to a NodeClaim that names it", func() {
 			for range 3 {
 				launched(nodeClaim(pool, unit.Requirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, "HN2")))
 			}
 			Expect(zones()).To(Equal(map[string]int{"HN2": 3}))
 		})
-		It("should launch a claim of no NodePool", func() {
+		It("should launch a NodeClaim of no NodePool", func() {
 			Expect(serverOf(launched(nodeClaim(nil))).AvailabilityZone).To(Equal("HN1"))
 		})
 	})

@@ -89,7 +89,7 @@ var _ = Describe("Provisioning", func() {
 		expectations.ExpectPodsScheduled(ctx, env.Client, pods...)
 		Expect(servers()).To(And(ContainElement(HaveField("AvailabilityZone", "HN1")), ContainElement(HaveField("AvailabilityZone", "HN2"))))
 	})
-	It("should launch a GPU server for a pod that asks for one, and for no other", func() {
+	It("should launch a GPU server for a pod that requests one, and for no other", func() {
 		expectations.ExpectApplied(ctx, env.Client, unit.NodePool())
 		one := corev1.ResourceList{v1alpha1.ResourceNVIDIAGPU: resource.MustParse("1")}
 		gpu := coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: corev1.ResourceRequirements{Requests: one, Limits: one}})

@@ -65,7 +65,7 @@ var _ = Describe("Create", func() {
 			Entry("above a size of memory", unit.Requirement(v1alpha1.LabelInstanceMemory, karpv1.NodeSelectorOpGte, "20000")),
 			Entry("with a GPU", unit.Requirement(v1alpha1.LabelInstanceGPUCount, corev1.NodeSelectorOpExists)),
 		)
-		It("should label the claim so completely that no NodePool requirement sees drift", func() {
+		It("should label the NodeClaim so completely that no NodePool requirement sees drift", func() {
 			nodeClass()
 			created := launched(nodeClaim(nil))
 			Expect(created.Labels).To(HaveKeyWithValue(corev1.LabelTopologyRegion, "HN"))

@@ -41,7 +41,7 @@ var _ = Describe("A thousand Creates at once", func() {
 		tasksPerRound = 20
 	)
 
-	It("should make one server for each claim, found by looks that all of them share", func() {
+	It("should launch one server for each NodeClaim, found by lists that all of them share", func() {
 		// The API server is in memory: what is looked at is the launches, not the making of a thousand objects.
 		memory := unit.InMemory()
 		memory.IDWait = 5 * time.Minute
