@@ -44,6 +44,7 @@ const (
 	ReasonLaunchOutcomeUnknown       = "LaunchOutcomeUnknown"
 	ReasonLaunchIntentUnreadable     = "LaunchIntentUnreadable"
 	ReasonNodeClassNotReady          = "NodeClassNotReady"
+	ReasonNodeClassReadinessUnknown  = "NodeClassReadinessUnknown"
 	ReasonCapacityTypeUnsupported    = "CapacityTypeUnsupported"
 	ReasonInstanceTypesUnavailable   = "InstanceTypeResolutionFailed"
 	ReasonLaunchRequestInvalid       = "LaunchRequestInvalid"
