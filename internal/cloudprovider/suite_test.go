@@ -36,7 +36,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
-const orderRoute = "POST /iaas-cloud/api/servers"
+const createRoute = "POST /iaas-cloud/api/servers"
 
 var (
 	ctx = unit.CoreContext()
@@ -68,16 +68,16 @@ func launched(claim *karpv1.NodeClaim) *karpv1.NodeClaim {
 	return stored
 }
 
-// refused calls Create and expects that it fails.
-func refused(claim *karpv1.NodeClaim) error {
+// failedCreate calls Create and expects that it fails.
+func failedCreate(claim *karpv1.NodeClaim) error {
 	GinkgoHelper()
 	_, err := env.CloudProvider.Create(ctx, claim.DeepCopy())
 	Expect(err).To(HaveOccurred())
 	return err
 }
 
-// orders is how many servers were ordered, refused orders included.
-func orders() int { return env.Sandbox.RequestCounts()[orderRoute] }
+// createRequests is how many servers were requested, rejected requests included.
+func createRequests() int { return env.Sandbox.RequestCounts()[createRoute] }
 
 func servers() []cloud.Server { return env.Servers() }
 
@@ -129,13 +129,13 @@ func instanceTypes(pool *karpv1.NodePool) corecloudprovider.InstanceTypes {
 	return all
 }
 
-// available is how many offerings are for sale.
+// available is how many offerings are available.
 func available(pool *karpv1.NodePool) int {
 	GinkgoHelper()
 	return lo.SumBy(instanceTypes(pool), func(it *corecloudprovider.InstanceType) int { return len(it.Offerings.Available()) })
 }
 
-// priced is the price of every offering, sold out or not, by flavor and zone.
+// priced is the price of every offering, available or not, by flavor and zone.
 func priced(pool *karpv1.NodePool) map[string]float64 {
 	GinkgoHelper()
 	prices := map[string]float64{}

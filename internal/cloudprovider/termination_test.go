@@ -46,7 +46,7 @@ var _ = Describe("Deleting everything at once", func() {
 		Expect(client.IgnoreNotFound(err)).To(Succeed())
 		return apierrors.IsNotFound(err)
 	}
-	DescribeTable("should end clean, whatever goes first",
+	DescribeTable("should end clean, whatever is deleted first",
 		func(order ...string) {
 			class, _ := wide()
 			pool := unit.NodePool()
@@ -108,12 +108,12 @@ var _ = Describe("Deleting everything at once", func() {
 		},
 		Entry("the NodePool", "NodePool", "NodeClass", "NodeClaims", "ProviderConfig"),
 		Entry("the NodeClass", "NodeClass", "ProviderConfig", "NodePool", "NodeClaims"),
-		Entry("the claims", "NodeClaims", "NodePool", "NodeClass", "ProviderConfig"),
+		Entry("the NodeClaims", "NodeClaims", "NodePool", "NodeClass", "ProviderConfig"),
 		Entry("the ProviderConfig", "ProviderConfig", "NodeClaims", "NodeClass", "NodePool"),
 	)
 })
 
-var _ = Describe("Annotations of a claim", func() {
+var _ = Describe("Annotations of a NodeClaim", func() {
 	It("should prove nothing: the disks and addresses of others that they name stay", func() {
 		nodeClass()
 		claim, other := launched(nodeClaim(nil)), launched(nodeClaim(nil))

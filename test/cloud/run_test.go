@@ -96,7 +96,7 @@ func newRun(s settings) (*run, error) {
 	r := &run{settings: s, id: lo.CoalesceOrEmpty(s.leftoversOf, uuid.NewString()), findings: map[string]answers.Finding{}, seenPorts: map[string]string{}}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.ResponseHeaderTimeout = time.Minute
-	r.recorder = answers.NewRecorder(transport, s.bke.BKEClusterID, s.client.ProjectID)
+	r.recorder = answers.NewRecorder(transport, s.bke.BKE.Known().ClusterID, s.client.ProjectID)
 	config := s.client
 	config.Transport, config.Registerer = r.recorder, prometheus.NewRegistry()
 	var err error
@@ -110,7 +110,7 @@ func newRun(s settings) (*run, error) {
 		return nil, fmt.Errorf("logging in: %w", err)
 	}
 	r.api.Confirm(scope)
-	r.catalog = catalog.NewDefaultProvider(r.api, clock.RealClock{}, catalog.Config{BKEClusterID: s.bke.BKEClusterID})
+	r.catalog = catalog.NewDefaultProvider(r.api, clock.RealClock{}, catalog.Config{BKEClusterID: s.bke.BKE.Known().ClusterID})
 	r.images = image.NewDefaultProvider(r.api, r.catalog, cache.New(time.Minute, time.Minute))
 	r.networks = network.NewDefaultProvider(r.api, r.catalog, cache.New(time.Minute, time.Minute))
 	r.boots = bootstrap.NewDefaultProvider(s.bke, r.catalog)
@@ -118,7 +118,7 @@ func newRun(s settings) (*run, error) {
 	times.ServerIDWait, times.VisibilityWindow = s.patience, s.patience
 	times.ServerPollInterval = lo.CoalesceOrEmpty(s.poll, times.ServerPollInterval)
 	r.servers = instance.NewDefaultProvider(instance.Config{
-		ClusterName: s.bke.ClusterName, ClusterUID: r.id, BKEClusterID: s.bke.BKEClusterID, BKEClusterToken: s.bke.BKEClusterToken,
+		ClusterName: s.bke.ClusterName, ClusterUID: r.id, BKEClusterID: s.bke.BKE.Known().ClusterID, BKEClusterToken: s.bke.BKE.Known().Token,
 		Settings: options.NewStore(times),
 	}, r.api, r.boots, r.catalog,
 		// The node is closed to pods, so no volume of theirs is ever on it; the disks to delete are those of the create request.

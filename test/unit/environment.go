@@ -42,6 +42,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/audit"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	join "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
@@ -167,8 +168,8 @@ func (e *Environment) Restart(ctx context.Context) {
 	lo.Must0(e.Catalog.Refresh(ctx))
 	e.Capacity = capacity.NewDefaultProvider(e.Clock)
 	bootstraps := bootstrap.NewDefaultProvider(bootstrap.Config{
-		ClusterName: "unit", BKEClusterID: bke.ClusterUID, BKEClusterToken: bke.ClusterToken,
-		BKEJoinEndpoint: bke.JoinEndpoint, BKELogEndpoint: bke.LogEndpoint,
+		ClusterName: "unit",
+		BKE:         join.Values{ClusterID: bke.ClusterUID, Token: bke.ClusterToken, JoinEndpoint: bke.JoinEndpoint, LogEndpoint: bke.LogEndpoint},
 	}, e.Catalog)
 	e.Prices = pricing.NewDefaultProvider(func() *pricing.Table { return e.Settings.Load().Prices })
 	e.Flavors = flavor.NewDefaultProvider(e.Catalog, e.Capacity, e.Prices, bootstraps, e.Client, e.Settings)

@@ -54,7 +54,7 @@ func TestBKE(t *testing.T) { suite.Run(t, "BKE") }
 var _ = BeforeSuite(func() {
 	env := &envtest.Environment{BinaryAssetsDirectory: cmp.Or(os.Getenv("KUBEBUILDER_ASSETS"), filepath.Join("..", "..", "..", ".cache", "controlplane", "bin"))}
 	config, err := env.Start()
-	Expect(err).ToNot(HaveOccurred(), "the control plane is made by `make controlplane`")
+	Expect(err).ToNot(HaveOccurred(), "`make controlplane` builds the control plane")
 	DeferCleanup(env.Stop)
 	kube, err = client.New(config, client.Options{})
 	Expect(err).ToNot(HaveOccurred())
@@ -108,7 +108,7 @@ var _ = Describe("The values with which nodes join BKE", func() {
 	}
 	pool := func(name string) map[string]string { return map[string]string{"bke.bizflycloud.vn/node-id": name} }
 
-	It("should be those of the environment, which asks nobody", func() {
+	It("should be those of the environment, without a request", func() {
 		config.Values = bke.Values{ClusterID: "c", Token: clusterToken, JoinEndpoint: "http://e/engine/cluster_join/c"}
 		values, err := provider().Values(ctx)
 		Expect(err).ToNot(HaveOccurred())
@@ -122,7 +122,7 @@ var _ = Describe("The values with which nodes join BKE", func() {
 		Expect(err).ToNot(HaveOccurred())
 		Expect(values).To(Equal(bke.Values{}))
 	})
-	It("should be learned from a pool server, once, and say so", func() {
+	It("should be learned from a pool server, once, and report it", func() {
 		node("pool-1", pool("pool-1"), metadata())
 		learner := provider()
 		Expect(learner.Known()).To(Equal(bke.Values{}))
@@ -151,10 +151,10 @@ var _ = Describe("The values with which nodes join BKE", func() {
 		node("mine-too", pool("y"), metadata("bizfly-karpenter-managed", "true"))
 		node("older", pool("y"), metadata("karpenter-managed", "true"))
 		_, err := provider().Values(ctx)
-		Expect(err).To(MatchError(And(ContainSubstring("node mine-too: its server was made by Karpenter"),
-			ContainSubstring("node older: its server was made by Karpenter"), Not(ContainSubstring("node mine:")))))
+		Expect(err).To(MatchError(And(ContainSubstring("node mine-too: its server was launched by Karpenter"),
+			ContainSubstring("node older: its server was launched by Karpenter"), Not(ContainSubstring("node mine:")))))
 	})
-	DescribeTable("should be refused where they are not consistent, without the token", func(set func(), changes []string, says string) {
+	DescribeTable("should be rejected where they are not consistent, without the token", func(set func(), changes []string, says string) {
 		set()
 		node("pool-1", pool("pool-1"), metadata(changes...))
 		values, err := provider().Values(ctx)
@@ -172,7 +172,7 @@ var _ = Describe("The values with which nodes join BKE", func() {
 		Entry("with a cluster that is not this project's", func() {},
 			[]string{"bke_cluster_id", "zzzz", "bke_join_endpoint", "http://e/engine/cluster_join/zzzz", "bke_log_endpoint", ""}, "reading cluster zzzz"),
 	)
-	It("should be refused where two servers do not agree", func() {
+	It("should be rejected where two servers do not agree", func() {
 		node("pool-1", pool("pool-1"), metadata())
 		node("pool-2", pool("pool-2"), metadata("bke_cluster_token", "another"))
 		_, err := provider().Values(ctx)

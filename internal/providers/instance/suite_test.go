@@ -37,6 +37,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
@@ -144,8 +145,9 @@ func (w *world) restart(changes ...func(*instance.Config)) *instance.DefaultProv
 		change(&config)
 	}
 	scripts := bootstrap.NewDefaultProvider(bootstrap.Config{
-		ClusterName: config.ClusterName, BKEClusterID: w.box.BKE().ClusterUID, BKEClusterToken: w.box.BKE().ClusterToken,
-		BKEJoinEndpoint: w.box.BKE().JoinEndpoint, BKELogEndpoint: w.box.BKE().LogEndpoint,
+		ClusterName: config.ClusterName,
+		BKE: bke.Values{ClusterID: w.box.BKE().ClusterUID, Token: w.box.BKE().ClusterToken,
+			JoinEndpoint: w.box.BKE().JoinEndpoint, LogEndpoint: w.box.BKE().LogEndpoint},
 	}, w.catalog)
 	return instance.NewDefaultProvider(config, w.client, scripts, w.catalog,
 		w.protected.read, cache.New(time.Hour, time.Hour))

@@ -24,14 +24,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
 var _ = Describe("The bootstrap of a NodeClass", func() {
 	It("should name a join endpoint without TLS as a risk, once, and be ready all the same", func() {
-		w := newWorld(nil, func(c *bootstrap.Config) { c.BKEJoinEndpoint = "http://engine.example/engine/cluster_join/c" })
+		w := newWorld(nil, func(c *bootstrap.Config) {
+			values := c.BKE.Known()
+			values.JoinEndpoint = "http://engine.example/engine/cluster_join/c"
+			c.BKE = values
+		})
 		apply("")
 		nodeClass, _ := w.look()
 		found := condition(nodeClass, v1alpha1.ConditionTypeBootstrapReady)
@@ -44,8 +47,9 @@ var _ = Describe("The bootstrap of a NodeClass", func() {
 	})
 	It("should say where the BKE values were learned", func() {
 		w := newWorld(nil, func(c *bootstrap.Config) {
-			c.BKE = bke.Values{ClusterID: c.BKEClusterID, Token: c.BKEClusterToken, JoinEndpoint: c.BKEJoinEndpoint,
-				Learned: "BKE_CLUSTER_TOKEN learned from the pool server of node pool-1"}
+			values := c.BKE.Known()
+			values.Learned = "BKE_CLUSTER_TOKEN learned from the pool server of node pool-1"
+			c.BKE = values
 		})
 		apply("")
 		nodeClass, _ := w.look()

@@ -31,6 +31,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	join "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -246,7 +247,7 @@ var _ = Describe("The status of a NodeClass", func() {
 				`^spec\.userData, line 1, column \d+: .*variables are NodeName`),
 		)
 		It("should say which variables the controller lacks", func() {
-			w := newWorld(nil, func(c *bootstrap.Config) { c.BKEClusterToken, c.BKEJoinEndpoint = "", "" })
+			w := newWorld(nil, func(c *bootstrap.Config) { c.BKE = join.Values{ClusterID: c.BKE.Known().ClusterID} })
 			apply("")
 			nodeClass, _ := w.look()
 			found := condition(nodeClass, v1alpha1.ConditionTypeBootstrapReady)

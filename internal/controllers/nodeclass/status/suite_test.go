@@ -37,6 +37,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/status"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	join "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
@@ -92,8 +93,8 @@ func newUnreadWorld(sold *cloud.Catalog, configure func(*bootstrap.Config)) *wor
 	bke, api := w.sandbox.BKE(), connect.Client(ctx, w.sandbox)
 	w.catalog = catalog.NewDefaultProvider(api, clock.RealClock{}, catalog.Config{Region: w.sandbox.Credentials().Region, BKEClusterID: bke.ClusterUID})
 	config := bootstrap.Config{
-		ClusterName: bke.ClusterName, BKEClusterID: bke.ClusterUID, BKEClusterToken: bke.ClusterToken,
-		BKEJoinEndpoint: bke.JoinEndpoint, BKELogEndpoint: bke.LogEndpoint,
+		ClusterName: bke.ClusterName,
+		BKE:         join.Values{ClusterID: bke.ClusterUID, Token: bke.ClusterToken, JoinEndpoint: bke.JoinEndpoint, LogEndpoint: bke.LogEndpoint},
 	}
 	configure(&config)
 	bootstraps := bootstrap.NewDefaultProvider(config, w.catalog)
