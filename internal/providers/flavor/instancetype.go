@@ -47,7 +47,7 @@ type built struct {
 	reservations bootstrap.Reservations
 	// keys are the offerings for the capacity provider, in the order of InstanceType.Offerings.
 	keys []capacity.Offering
-	// launchable says by offering whether catalog, NodeClass and prices allow it.
+	// launchable reports by offering whether catalog, NodeClass and prices allow it.
 	launchable []bool
 	// report is the size that its nodes are known to have.
 	report Report
@@ -112,7 +112,7 @@ func (p *DefaultProvider) with(b built, offerings cloudprovider.Offerings, repor
 }
 
 // volumeAttachmentLimits is what the CSI driver reports of every node (MaxVolumesPerNode), whatever its flavor, so that
-// core expects of a node that does not exist yet what its CSINode will say. It counts the driver's own volumes only:
+// core expects of a node that does not exist yet what its CSINode will report. It counts the driver's own volumes only:
 // the root disk and the data disks of the NodeClass take nothing from it. Instance types share the map, which is never edited.
 var volumeAttachmentLimits = map[string]int{v1alpha1.CSIBlockDriver: 20}
 

@@ -40,7 +40,7 @@ const (
 	// maxLearned bounds what is remembered of flavors times profiles.
 	maxLearned = 16384
 	// maxWitnesses is how many nodes of a flavor and profile count: those that reported last. Others are forgotten, so that
-	// a value that is not true any more goes with the nodes that come.
+	// an outdated value disappears as new nodes report.
 	maxWitnesses = 8
 	// maxRecordedProfiles is how many profiles a NodeClass remembers: the current one, and those that a roll-back returns to.
 	maxRecordedProfiles = 3
@@ -105,7 +105,7 @@ func (k knowledge) with(node string, report, promised Report) knowledge {
 		values := lo.FilterMap(next.witnesses, func(w witness, _ int) (int64, bool) { return w.report[i], w.report[i] > 0 })
 		was, is := k.believed[i], believe(values, promised[i])
 		if is == 0 || is > was && within(is, was, agreement) {
-			// A few KiB more are noise, and would make instance types and the record anew with each node.
+			// A few KiB more are noise, and would rebuild instance types and the record with each node.
 			is = was
 		}
 		next.believed[i] = is
@@ -291,7 +291,7 @@ func profileOf(nodeClass *v1alpha1.BizflyNodeClass) string {
 
 // size returns what a node of the estimated capacity has and keeps from pods, by what nodes have reported where anything
 // is known, and by the estimates where not. Promising what is not there makes core launch a second node for a pod that
-// the first was made for.
+// the first was launched for.
 func (p *DefaultProvider) size(b *built) (corev1.ResourceList, *cloudprovider.InstanceTypeOverhead) {
 	estimated, report := p.estimated(b), b.report
 	capacities := maps.Clone(estimated)

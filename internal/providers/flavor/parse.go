@@ -102,7 +102,7 @@ type facts struct {
 	hidden bool
 }
 
-// Names carry what older entries of the API do not: "nix.2c_4g" is premium, "2c_4g_basic" says its category at the end,
+// Names carry what older entries of the API do not: "nix.2c_4g" is premium, "2c_4g_basic" has its category at the end,
 // "p4a.2c_4g" is premium of generation 4a at its beginning.
 var (
 	newName        = regexp.MustCompile(`^([pbed])(\d+[a-z]?)\.`)

@@ -65,7 +65,7 @@ type Disk struct {
 	Type v1alpha1.DiskMedium
 }
 
-// Source says where a number of the price table comes from.
+// Source is where a number of the price table comes from.
 type Source string
 
 // The sources of numbers.
@@ -134,7 +134,7 @@ type Table struct {
 	BillingPlans map[v1alpha1.BillingPlan]PlanFactors `json:"billingPlans"`
 	// NetworkPlans are surcharges per server.
 	NetworkPlans map[v1alpha1.NetworkPlan]float64 `json:"networkPlans"`
-	// Sources say where numbers come from, by their path, for example "categories.premium" or "disks.HDD". The longest
+	// Sources are where numbers come from, by their path, for example "categories.premium" or "disks.HDD". The longest
 	// path that leads to a number counts; a number without one is assumed.
 	Sources map[string]Source `json:"sources"`
 
@@ -160,7 +160,7 @@ type PlanFactors struct {
 // DefaultTable returns the embedded table. It panics when that is broken, which no build that passed its tests is.
 var DefaultTable = sync.OnceValue(func() *Table { return lo.Must(parse(embedded)) })
 
-// parsed numbers the tables, so that prices of different ones are told apart.
+// parsed numbers the tables, so that prices of different ones are distinguished.
 var parsed atomic.Uint64
 
 // ParseTable reads a table from YAML, takes every number that it does not give from the embedded table, and checks that
