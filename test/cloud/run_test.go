@@ -217,7 +217,8 @@ func (r *run) cheapest() (offer, error) {
 			var known bool
 			o.price, known = prices.Price(pricing.Item{
 				Category: o.category, Generation: f.Generation.Code, CPU: f.VCPUs, MemoryMiB: f.RAM,
-				Disks: []pricing.Disk{{GiB: rootDiskGiB, Type: v1alpha1.DiskMediumSSD}}, BillingPlan: v1alpha1.BillingPlanOnDemand, NetworkPlan: v1alpha1.NetworkPlanFreeDataTransfer,
+				Disks:       []pricing.Disk{{GiB: rootDiskGiB, Type: v1alpha1.DiskMediumSSD}},
+				BillingPlan: v1alpha1.BillingPlanOnDemand, NetworkPlan: v1alpha1.NetworkPlanFreeDataTransfer,
 			})
 			if known && o.price < best.price {
 				best = o

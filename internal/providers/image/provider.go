@@ -177,7 +177,8 @@ func (p *DefaultProvider) byOS(ctx context.Context, field string, selector *v1al
 			return strings.EqualFold(i.Distribution, selector.Distribution) && strings.EqualFold(i.Version, selector.Version)
 		})
 		if len(matching) == 0 {
-			return nil, &lookup.NotFoundError{Field: field, Value: selector.Distribution + " " + selector.Version, Available: lookup.Shorten(osCandidates(images, selector.Distribution))}
+			return nil, &lookup.NotFoundError{Field: field, Value: selector.Distribution + " " + selector.Version,
+				Available: lookup.Shorten(osCandidates(images, selector.Distribution))}
 		}
 		// The cloud lists each version once; if it lists two, the answer must not depend on their order.
 		first := slices.MinFunc(matching, func(a, b bizfly.OSImage) int { return strings.Compare(a.ID, b.ID) })

@@ -183,7 +183,8 @@ var _ = Describe("BKE aliases", func() {
 	})
 	It("should answer alike whatever the order of two builds of one version", func() {
 		for _, id := range []string{"build-a", "build-b"} {
-			content.Versions = append(content.Versions, cloud.KubernetesVersion{ID: id, Name: "v1.32.1-" + id, KubernetesVersion: "v1.32.1", WorkerImageID: "image-of-" + id})
+			content.Versions = append(content.Versions,
+				cloud.KubernetesVersion{ID: id, Name: "v1.32.1-" + id, KubernetesVersion: "v1.32.1", WorkerImageID: "image-of-" + id})
 		}
 		start(true)
 		first, err := resolve(alias("bke@v1.32"))

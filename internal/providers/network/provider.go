@@ -104,7 +104,8 @@ func (p *DefaultProvider) Networks(ctx context.Context, nodeClass *v1alpha1.Bizf
 		selectors = []vpc{discovered}
 	}
 	return lookup.Cached(ctx, p.cache, cacheKeyNetworks, p.api.ListVPCNetworks, func(all []*gobizfly.VPCNetwork) ([]Network, error) {
-		selected, err := choose(all, selectors, func(n *gobizfly.VPCNetwork) string { return n.ID }, func(n *gobizfly.VPCNetwork) string { return label(n.ID, n.Name) })
+		selected, err := choose(all, selectors, func(n *gobizfly.VPCNetwork) string { return n.ID },
+			func(n *gobizfly.VPCNetwork) string { return label(n.ID, n.Name) })
 		return lo.Map(selected, func(n *gobizfly.VPCNetwork, _ int) Network {
 			return Network{ID: n.ID, Name: n.Name, Zones: zones(n), InternetGateway: lo.FromPtr(n.InternetGateway) != ""}
 		}), err

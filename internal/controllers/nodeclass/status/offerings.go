@@ -106,7 +106,8 @@ func noFlavors(nodeClass *v1alpha1.BizflyNodeClass) string {
 		asked = append(asked, "spec.flavorSelectorTerms ("+strings.Join(lo.Map(terms, func(t v1alpha1.FlavorSelectorTerm, _ int) string { return termOf(t) }),
 			", or ")+")")
 	}
-	return fmt.Sprintf("no flavor is available in zones %v with %s; change one of these, or allow more zones", nodeClass.Status.Zones, strings.Join(asked, " and "))
+	return fmt.Sprintf("no flavor is available in zones %v with %s; change one of these, or allow more zones",
+		nodeClass.Status.Zones, strings.Join(asked, " and "))
 }
 
 // resolveZones finds the zones in which servers may be launched: those that the region has open, that the spec allows,
@@ -222,8 +223,8 @@ func unavailableDisks(snapshot *catalog.Snapshot, disks []catalog.Disk, zones []
 		}
 	}
 	return missing(reasonDisksNotTogether, fmt.Sprintf(
-		"%s are each available in zones %v, but no zone has all of them for servers of one category; volume types there: %v; use medium (SSD or HDD) or volume types "+
-			"of one category",
+		"%s are each available in zones %v, but no zone has all of them for servers of one category; volume types there: %v; use medium (SSD or HDD) or "+
+			"volume types of one category",
 		describe(disks), zones, available))
 }
 
