@@ -48,29 +48,31 @@ func (p *DefaultProvider) byName(ctx context.Context, field, pattern string) (*I
 	})
 }
 
-// bySnapshot finds a snapshot by its id, or the newest of a name.
-func (p *DefaultProvider) bySnapshot(ctx context.Context, path string, selector *v1alpha1.SnapshotSelector) (*Image, error) {
-	field, value := path+".name", selector.Name
-	if selector.ID != "" {
-		field, value = path+".id", selector.ID
-	}
+// bySnapshotName finds the newest snapshot of a name.
+func (p *DefaultProvider) bySnapshotName(ctx context.Context, field, pattern string) (*Image, error) {
 	return lookup.Cached(ctx, p.cache, cacheKeySnapshots, p.api.ListSnapshots, func(snapshots []*gobizfly.Snapshot) (*Image, error) {
-		all := templates(snapshots, snapshotTemplate)
-		if selector.ID == "" {
-			return newest(all, field, value, "names are those of the project's available volume snapshots")
-		}
-		one, ok := lo.Find(all, func(t template) bool { return t.ID == selector.ID })
-		if ok && one.usable {
-			return one.Image, nil
-		}
-		miss := &lookup.NotFoundError{Field: field, Value: value, Available: lookup.Shorten(lo.FilterMap(all, func(t template, _ int) (string, bool) {
-			return fmt.Sprintf("%s (%s)", t.ID, t.Name), t.usable
-		}))}
-		if ok {
-			miss.Remedy = fmt.Sprintf("the snapshot with this id is %s; wait until it is available", one.status)
-		}
-		return nil, miss
+		return newest(templates(snapshots, snapshotTemplate), field, pattern, "names are those of the project's available volume snapshots")
 	})
+}
+
+func (p *DefaultProvider) bySnapshotID(ctx context.Context, field, id string) (*Image, error) {
+	return lookup.Cached(ctx, p.cache, cacheKeySnapshots, p.api.ListSnapshots, func(snapshots []*gobizfly.Snapshot) (*Image, error) {
+		return one(templates(snapshots, snapshotTemplate), field, id, "snapshot", snapshotAvailable, nil)
+	})
+}
+
+// one returns the usable template of an id. Others that there are, beside the templates, are named where it is missing.
+func one(all []template, field, id, kind, usable string, others []string) (*Image, error) {
+	found, ok := lo.Find(all, func(t template) bool { return t.ID == id })
+	if ok && found.usable {
+		return found.Image, nil
+	}
+	miss := &lookup.NotFoundError{Field: field, Value: id, Available: lookup.Shorten(append(others,
+		lo.FilterMap(all, func(t template, _ int) (string, bool) { return fmt.Sprintf("%s (%s)", t.ID, t.Name), t.usable })...))}
+	if ok {
+		miss.Remedy = fmt.Sprintf("the %s with this id is %s; wait until it is %s", kind, found.status, usable)
+	}
+	return nil, miss
 }
 
 // newest returns the newest usable template of a name. Of several that were created in the same second the ids decide, so that

@@ -101,28 +101,41 @@ func (p *DefaultProvider) Resolve(ctx context.Context, nodeClass *v1alpha1.Bizfl
 		}
 		var miss *lookup.NotFoundError
 		if !errors.As(err, &miss) {
-			return nil, fmt.Errorf("looking up the image of spec.imageSelectorTerms[%d]: %w", i, err)
+			return nil, err
 		}
 		misses = append(misses, miss)
 	}
 	return nil, summarize(misses)
 }
 
-func (p *DefaultProvider) resolveTerm(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, i int) (*Image, error) {
-	path, term := fmt.Sprintf("spec.imageSelectorTerms[%d]", i), &nodeClass.Spec.ImageSelectorTerms[i]
+func (p *DefaultProvider) resolveTerm(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, i int) (found *Image, err error) {
+	field, value, term := fmt.Sprintf("spec.imageSelectorTerms[%d]", i), "", &nodeClass.Spec.ImageSelectorTerms[i]
 	switch {
 	case term.Alias != "":
-		return p.byAlias(path+".alias", term, &nodeClass.Status)
+		field, value = field+".alias", term.Alias
+		found, err = p.byAlias(field, term, &nodeClass.Status)
 	case term.ID != "":
-		return p.byID(ctx, path+".id", term.ID)
+		field, value = field+".id", term.ID
+		found, err = p.byID(ctx, field, value)
 	case term.Name != "":
-		return p.byName(ctx, path+".name", term.Name)
+		field, value = field+".name", term.Name
+		found, err = p.byName(ctx, field, value)
 	case term.OS != nil:
-		return p.byOS(ctx, path+".os", term.OS)
+		field, value = field+".os", term.OS.Distribution+" "+term.OS.Version
+		found, err = p.byOS(ctx, field, value, term.OS)
+	case term.Snapshot != nil && term.Snapshot.ID != "":
+		field, value = field+".snapshot.id", term.Snapshot.ID
+		found, err = p.bySnapshotID(ctx, field, value)
 	case term.Snapshot != nil:
-		return p.bySnapshot(ctx, path+".snapshot", term.Snapshot)
+		field, value = field+".snapshot.name", term.Snapshot.Name
+		found, err = p.bySnapshotName(ctx, field, value)
+	default:
+		err = &lookup.NotFoundError{Field: field, Remedy: "set one of alias, id, name, os and snapshot"}
 	}
-	return nil, &lookup.NotFoundError{Field: path, Remedy: "set one of alias, id, name, os and snapshot"}
+	if err != nil && !lookup.IsNotFound(err) {
+		err = fmt.Errorf("looking up image %q of %s: %w", value, field, err)
+	}
+	return found, err
 }
 
 // byID looks everywhere, because users paste ids from wherever they saw them.
@@ -145,19 +158,8 @@ func (p *DefaultProvider) byID(ctx context.Context, field, id string) (*Image, e
 		return osImage, nil
 	}
 	custom, customErr := lookup.Cached(ctx, p.cache, cacheKeyCustomImages, p.api.ListCustomImages, func(images []*gobizfly.CustomImage) (*Image, error) {
-		all := templates(images, customImageTemplate)
-		found, ok := lo.Find(all, func(t template) bool { return t.ID == id })
-		if ok && found.usable {
-			return found.Image, nil
-		}
-		miss := &lookup.NotFoundError{Field: field, Value: id, Available: lookup.Shorten(append(
-			lo.Map(workers, func(w workerImage, _ int) string { return fmt.Sprintf("%s (%s)", w.id, w.image().Name) }),
-			lo.FilterMap(all, func(t template, _ int) (string, bool) { return fmt.Sprintf("%s (%s)", t.ID, t.Name), t.usable })...,
-		))}
-		if ok {
-			miss.Remedy = fmt.Sprintf("the custom image with this id is %s; wait until it is active", found.status)
-		}
-		return nil, miss
+		return one(templates(images, customImageTemplate), field, id, "custom image", customImageActive,
+			lo.Map(workers, func(w workerImage, _ int) string { return fmt.Sprintf("%s (%s)", w.id, w.image().Name) }))
 	})
 	if customErr == nil {
 		return custom, nil
@@ -171,14 +173,13 @@ func (p *DefaultProvider) byID(ctx context.Context, field, id string) (*Image, e
 	return nil, customErr
 }
 
-func (p *DefaultProvider) byOS(ctx context.Context, field string, selector *v1alpha1.OSImageSelector) (*Image, error) {
+func (p *DefaultProvider) byOS(ctx context.Context, field, value string, selector *v1alpha1.OSImageSelector) (*Image, error) {
 	return lookup.Cached(ctx, p.cache, cacheKeyOSImages, p.api.ListOSImages, func(images []bizfly.OSImage) (*Image, error) {
 		matching := lo.Filter(images, func(i bizfly.OSImage, _ int) bool {
 			return strings.EqualFold(i.Distribution, selector.Distribution) && strings.EqualFold(i.Version, selector.Version)
 		})
 		if len(matching) == 0 {
-			return nil, &lookup.NotFoundError{Field: field, Value: selector.Distribution + " " + selector.Version,
-				Available: lookup.Shorten(osCandidates(images, selector.Distribution))}
+			return nil, &lookup.NotFoundError{Field: field, Value: value, Available: lookup.Shorten(osCandidates(images, selector.Distribution))}
 		}
 		// The cloud lists each version once; if it lists two, the answer must not depend on their order.
 		first := slices.MinFunc(matching, func(a, b bizfly.OSImage) int { return strings.Compare(a.ID, b.ID) })
