@@ -85,6 +85,8 @@ type DefaultProvider struct {
 	// entries (by the name of the NodeClass) and learned are replaced as a whole: a warm List is one atomic load and one map
 	// read, without lock or allocation.
 	entries atomic.Pointer[map[string]*entry]
+	// newest is the entry that was built last. Most clusters have one NodeClass, whose UID is compared faster than found.
+	newest  atomic.Pointer[entry]
 	learned atomic.Pointer[learned]
 	mu      sync.Mutex // held to replace them
 }
@@ -134,7 +136,11 @@ func (p *DefaultProvider) List(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 		uid: nodeClass.UID, generation: nodeClass.Generation, image: imageOf(nodeClass), catalog: snapshot.Seq,
 		prices: p.pricing.SeqNum(), settings: p.options.Load(), marks: p.marks.SeqNum(), learned: p.learned.Load().seq,
 	}
-	if e := (*p.entries.Load())[nodeClass.Name]; e != nil && e.version == v && slices.Equal(e.zones, nodeClass.Status.Zones) {
+	e := p.newest.Load()
+	if e == nil || e.uid != nodeClass.UID {
+		e = (*p.entries.Load())[nodeClass.Name]
+	}
+	if e != nil && e.version == v && slices.Equal(e.zones, nodeClass.Status.Zones) {
 		return e.types, nil
 	}
 	// Hundreds of launches ask at once after each change, and one of them builds.
@@ -168,7 +174,10 @@ func (p *DefaultProvider) Matching(term v1alpha1.FlavorSelectorTerm) ([]string, 
 }
 
 // Flush forgets all answers, for tests.
-func (p *DefaultProvider) Flush() { p.entries.Store(&map[string]*entry{}) }
+func (p *DefaultProvider) Flush() {
+	p.entries.Store(&map[string]*entry{})
+	p.newest.Store(nil)
+}
 
 // rebuild builds and remembers the answer.
 func (p *DefaultProvider) rebuild(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, snapshot *catalog.Snapshot, v version) (*entry, error) {
@@ -194,6 +203,7 @@ func (p *DefaultProvider) rebuild(ctx context.Context, nodeClass *v1alpha1.Bizfl
 	}
 	entries[nodeClass.Name] = next
 	p.entries.Store(&entries)
+	p.newest.Store(next)
 	return next, nil
 }
 
