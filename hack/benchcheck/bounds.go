@@ -35,7 +35,7 @@ type bound struct {
 	most float64
 }
 
-// bounds are the guarantees. Allocations are counted and so exact; the rest are ratios with room for noise, but less than
+// bounds are the guarantees. Allocations are counted and so exact; the rest are ratios that allow for noise, but less than
 // what the mistake would cost that each is there to find.
 var bounds = []bound{
 	{"a warm lookup of 300 instance types allocates nothing", "InstanceTypesWarm", "", allocations, 0},
