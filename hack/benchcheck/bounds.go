@@ -56,6 +56,10 @@ var bounds = []bound{
 	{"garbage collection makes at most 2 allocations for a server of 5,000", "GarbageCollection5000", "", allocations, 10000},
 	{"a launch chooses among 900 offerings like core would: time", "OfferingSelection", "CoreSelection", processor, 2},
 	{"a launch chooses among 900 offerings like core would: allocations", "OfferingSelection", "CoreSelection", allocations, 2},
+	{"a launch counts the nodes of its NodePool: time", "LaunchBookkeeping5000", "LaunchBookkeeping500", processor, 5},
+	{"a launch counts the nodes of its NodePool: allocations", "LaunchBookkeeping5000", "LaunchBookkeeping500", allocations, 1.2},
+	{"a node at rest costs the same among 2,000 and 500", "Rest2000", "Rest500", perNode, 1.2},
+	{"a node at rest costs the same among 500 and 100", "Rest500", "Rest100", perNode, 1.2},
 	{"core schedules 1,000 pods at 0.9 of its speed with its own types", "Scheduler1000", "SchedulerCore1000", processor, 1 / 0.9},
 	{"core schedules 5,000 pods at 0.9 of its speed with its own types", "Scheduler5000", "SchedulerCore5000", processor, 1 / 0.9},
 }

@@ -216,8 +216,9 @@ func (r *run) cheapest() (offer, error) {
 			}
 			var known bool
 			o.price, known = prices.Price(pricing.Item{
-				Category: o.category, Generation: f.Generation.Code, CPU: f.VCPUs, MemoryMiB: f.RAM, DiskGiB: rootDiskGiB,
-				DiskType: v1alpha1.DiskMediumSSD, BillingPlan: v1alpha1.BillingPlanOnDemand, NetworkPlan: v1alpha1.NetworkPlanFreeDataTransfer,
+				Category: o.category, Generation: f.Generation.Code, CPU: f.VCPUs, MemoryMiB: f.RAM,
+				Disks:       []pricing.Disk{{GiB: rootDiskGiB, Type: v1alpha1.DiskMediumSSD}},
+				BillingPlan: v1alpha1.BillingPlanOnDemand, NetworkPlan: v1alpha1.NetworkPlanFreeDataTransfer,
 			})
 			if known && o.price < best.price {
 				best = o

@@ -294,6 +294,7 @@ func gauge(name, part string) float64 {
 
 // stub answers what the test says, for what no server can be made to do on time.
 type stub struct {
+	bizfly.API
 	mu          sync.Mutex
 	flavors     []*gobizfly.ServerFlavorResponse
 	volumeTypes []*gobizfly.VolumeType

@@ -80,7 +80,7 @@ var _ = Describe("Cached", func() {
 		Expect(find("web")).To(Equal("web"))
 		fails = errors.New("gateway timeout")
 		_, err := find("ssh")
-		Expect(err).To(MatchError("listing firewalls, gateway timeout"))
+		Expect(err).To(MatchError("listing firewalls: gateway timeout"))
 		Expect(find("web")).To(Equal("web"), "what was read stays good")
 	})
 })

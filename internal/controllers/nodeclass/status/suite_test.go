@@ -63,8 +63,8 @@ func TestStatus(t *testing.T) { suite.Run(t, "NodeClassStatus") }
 
 var _ = unit.APIServer(&env)
 
-// world is a cloud and a controller that looks at it through all real providers.
-type world struct {
+// setup is a cloud and a controller that reads it through all real providers.
+type setup struct {
 	sandbox    *cloud.Sandbox
 	catalog    *catalog.DefaultProvider
 	marks      *capacity.DefaultProvider
@@ -76,19 +76,19 @@ type world struct {
 	clock *clocktesting.FakeClock
 }
 
-// newWorld makes a world that sells what is given and whose controller has the bootstrap configuration that configure
+// newSetup returns a setup with this catalog whose controller has the bootstrap configuration that configure
 // leaves. Its catalog has been read.
-func newWorld(sold *cloud.Catalog, configure func(*bootstrap.Config)) *world {
+func newSetup(content *cloud.Catalog, configure func(*bootstrap.Config)) *setup {
 	GinkgoHelper()
-	w := newUnreadWorld(sold, configure)
+	w := newUnreadSetup(content, configure)
 	Expect(w.catalog.Refresh(ctx)).To(Succeed())
 	return w
 }
 
-func newUnreadWorld(sold *cloud.Catalog, configure func(*bootstrap.Config)) *world {
+func newUnreadSetup(content *cloud.Catalog, configure func(*bootstrap.Config)) *setup {
 	GinkgoHelper()
-	w := &world{lists: cache.New(cache.NoExpiration, 0), recorder: coretest.NewEventRecorder(), clock: clocktesting.NewFakeClock(time.Now())}
-	w.sandbox = cloud.Start(cloud.Options{Catalog: sold, ClusterToken: clusterToken, JoinEndpoint: "https://engine.example/engine/cluster_join/c"})
+	w := &setup{lists: cache.New(cache.NoExpiration, 0), recorder: coretest.NewEventRecorder(), clock: clocktesting.NewFakeClock(time.Now())}
+	w.sandbox = cloud.Start(cloud.Options{Catalog: content, ClusterToken: clusterToken, JoinEndpoint: "https://engine.example/engine/cluster_join/c"})
 	DeferCleanup(w.sandbox.Close)
 	bke, api := w.sandbox.BKE(), connect.Client(ctx, w.sandbox)
 	w.catalog = catalog.NewDefaultProvider(api, clock.RealClock{}, catalog.Config{Region: w.sandbox.Credentials().Region, BKEClusterID: bke.ClusterUID})
@@ -135,7 +135,7 @@ func stored() *v1alpha1.BizflyNodeClass {
 }
 
 // look reconciles the NodeClass once and returns what is stored then.
-func (w *world) look() (*v1alpha1.BizflyNodeClass, reconcile.Result) {
+func (w *setup) look() (*v1alpha1.BizflyNodeClass, reconcile.Result) {
 	GinkgoHelper()
 	result := expectations.ExpectObjectReconciled(ctx, env.Client, w.controller, stored())
 	return stored(), result

@@ -146,7 +146,7 @@ var _ = Describe("A NodeClass", func() {
 		expectations.ExpectObjectReconciled(ctx, env.Client, controller, nodeClass)
 		Expect(expectations.ExpectExists(ctx, env.Client, nodeClass).Finalizers).To(Equal([]string{"example.com/other"}))
 	})
-	It("should keep a finalizer that somebody else adds meanwhile", func() {
+	It("should keep a finalizer that another client adds meanwhile", func() {
 		stale := expectations.ExpectExists(ctx, env.Client, nodeClass).DeepCopy()
 		nodeClass.Finalizers = []string{"example.com/other"}
 		expectations.ExpectApplied(ctx, env.Client, nodeClass)

@@ -197,7 +197,7 @@ var _ = Describe("A saving plan", func() {
 		Expect(suitable()).To(HaveValue(And(HaveField("Status", BeEquivalentTo("True")), HaveField("Reason", "StaticNodePools"))))
 		Expect(env.Recorder.Calls(reason)).To(BeZero())
 	})
-	It("should not be judged by NodePools of another NodeClass", func() {
+	It("should ignore NodePools of another NodeClass", func() {
 		other := coretest.NodePool()
 		Expect(env.Client.Create(ctx, other)).To(Succeed())
 		change(saving)
@@ -235,7 +235,7 @@ var _ = Describe("The controller", func() {
 		Expect(stored().Status.Conditions).To(ContainElements(lo.ToAnySlice(before.Status.Conditions)...))
 		Expect(stored().StatusConditions().Root().Reason).To(Equal("ImageNotFound"))
 	})
-	It("should come again soon when somebody else has written meanwhile", func() {
+	It("should be retried soon after a conflict", func() {
 		stale, fresh := stored(), stored()
 		fresh.Labels = map[string]string{"a": "b"}
 		Expect(env.Client.Update(ctx, fresh)).To(Succeed())
