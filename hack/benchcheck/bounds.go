@@ -35,13 +35,13 @@ type bound struct {
 	most float64
 }
 
-// bounds are the guarantees. Allocations are counted and so exact; the rest are ratios with room for noise, but less than
+// bounds are the guarantees. Allocations are counted and so exact; the rest are ratios that allow for noise, but less than
 // what the mistake would cost that each is there to find.
 var bounds = []bound{
 	{"a warm lookup of 300 instance types allocates nothing", "InstanceTypesWarm", "", allocations, 0},
 	{"a warm lookup costs at most two loads of a sync.Map", "InstanceTypesWarm", "SyncMapLoad", processor, 2},
-	{"a sold-out offering rebuilds what changed: time", "InstanceTypesMark", "InstanceTypesFull", processor, 0.1},
-	{"a sold-out offering rebuilds what changed: allocations", "InstanceTypesMark", "InstanceTypesFull", allocations, 0.01},
+	{"an unavailable offering rebuilds what changed: time", "InstanceTypesMark", "InstanceTypesFull", processor, 0.1},
+	{"an unavailable offering rebuilds what changed: allocations", "InstanceTypesMark", "InstanceTypesFull", allocations, 0.01},
 	{"drift is a lookup, however many servers there are", "IsDrifted5000", "IsDrifted500", processor, 2},
 	{"drift allocates little beyond its copy of the NodeClass", "IsDrifted5000", "NodeClassCopy", allocations, 1.5},
 	{"List grows like the servers: time", "List5000", "List500", processor, 20},
@@ -56,6 +56,10 @@ var bounds = []bound{
 	{"garbage collection makes at most 2 allocations for a server of 5,000", "GarbageCollection5000", "", allocations, 10000},
 	{"a launch chooses among 900 offerings like core would: time", "OfferingSelection", "CoreSelection", processor, 2},
 	{"a launch chooses among 900 offerings like core would: allocations", "OfferingSelection", "CoreSelection", allocations, 2},
+	{"a launch counts the nodes of its NodePool: time", "LaunchBookkeeping5000", "LaunchBookkeeping500", processor, 5},
+	{"a launch counts the nodes of its NodePool: allocations", "LaunchBookkeeping5000", "LaunchBookkeeping500", allocations, 1.2},
+	{"a node at rest costs the same among 2,000 and 500", "Rest2000", "Rest500", perNode, 1.2},
+	{"a node at rest costs the same among 500 and 100", "Rest500", "Rest100", perNode, 1.2},
 	{"core schedules 1,000 pods at 0.9 of its speed with its own types", "Scheduler1000", "SchedulerCore1000", processor, 1 / 0.9},
 	{"core schedules 5,000 pods at 0.9 of its speed with its own types", "Scheduler5000", "SchedulerCore5000", processor, 1 / 0.9},
 }

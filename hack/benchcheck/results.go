@@ -36,6 +36,7 @@ import (
 const (
 	elapsed     = "ns/op"
 	processor   = "cpu-ns/op"
+	perNode     = "cpu-ns/node"
 	allocations = "allocs/op"
 	memory      = "B/op"
 )

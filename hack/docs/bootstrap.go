@@ -144,7 +144,7 @@ func bootstrapPage() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	functions, err := functionRows(filepath.Join(root, bootSource, "functions.go"))
+	functions, err := functionRows(filepath.Join(root, bootSource, "template.go"))
 	if err != nil {
 		return "", err
 	}

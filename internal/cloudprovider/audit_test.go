@@ -32,7 +32,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
-	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/audit"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
@@ -73,15 +72,6 @@ var _ = Describe("The audit log", func() {
 		return gstruct.MatchKeys(gstruct.IgnoreExtras, gstruct.Keys{"msg": Equal(message), audit.KeyServer: Equal(server), audit.KeyFlavor: Equal(flavor),
 			audit.KeyReason: Equal(reason), audit.KeyCapacityType: Equal(karpv1.CapacityTypeOnDemand), audit.KeySeconds: BeNumerically(">=", 0)})
 	}
-	deleted := func(claim *karpv1.NodeClaim) {
-		GinkgoHelper()
-		Eventually(func() bool {
-			err := env.CloudProvider.Delete(ctx, claim)
-			Expect(corecloudprovider.IgnoreNodeClaimNotFoundError(err)).To(Succeed())
-			return corecloudprovider.IsNodeClaimNotFoundError(err)
-		}).WithTimeout(10 * time.Second).Should(BeTrue())
-	}
-
 	It("should have one line of a launch, with its price and why", func() {
 		claim := launched(of("nix.2c_4g"))
 		Expect(lines()).To(ConsistOf(line(audit.MessageLaunched, serverOf(claim).ID, "nix.2c_4g", cloudprovider.ReasonCheapest)))
@@ -91,7 +81,7 @@ var _ = Describe("The audit log", func() {
 		Expect(only).To(HaveKeyWithValue(audit.KeyPrice, BeNumerically("~", priced(unit.NodePool())["nix.2c_4g/HN1"], 0.01)))
 		Expect(env.Recorder.Calls(events.ReasonServerLaunched)).To(Equal(1))
 	})
-	It("should have one line of each order, and say which launch failed over", func() {
+	It("should have one line of each create request, and report which launch failed over", func() {
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectNoCapacity, Count: 1})
 		claim := launched(of("nix.2c_4g"))
 		Expect(lines()).To(HaveExactElements(
@@ -99,44 +89,44 @@ var _ = Describe("The audit log", func() {
 			line(audit.MessageLaunched, serverOf(claim).ID, "nix.2c_4g", cloudprovider.ReasonFailedOver)))
 		Expect(env.Recorder.Calls(events.ReasonOfferingUnavailable)).To(Equal(1))
 	})
-	It("should have one line of a claim for which nothing is for sale", func() {
-		Expect(refused(of("nix.999c_1g"))).To(HaveOccurred())
+	It("should have one line of a NodeClaim for which nothing is available", func() {
+		Expect(failedCreate(of("nix.999c_1g"))).To(HaveOccurred())
 		Expect(lines()).To(ConsistOf(line(audit.MessageLaunchFailed, "", "", cloudprovider.ReasonNoOffering)))
 	})
-	It("should have one line of an order that cannot succeed, and an event of it", func() {
+	It("should have one line of a create request that cannot succeed, and an event of it", func() {
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusForbidden,
 			Message: "You are not allowed to do this"})
-		Expect(refused(of("nix.2c_4g"))).To(HaveOccurred())
+		Expect(failedCreate(of("nix.2c_4g"))).To(HaveOccurred())
 		Expect(lines()).To(ConsistOf(line(audit.MessageLaunchFailed, "", "nix.2c_4g", cloudprovider.ReasonLaunchPermissionDenied)))
 		Expect(env.Recorder.Calls(events.ReasonLaunchRejected)).To(Equal(1))
 	})
 	It("should have one line of a server that the cloud could not build, and one when what is left of it is gone", func() {
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectErrorServer, Count: 1})
-		Expect(refused(of("nix.2c_4g"))).To(HaveOccurred())
+		Expect(failedCreate(of("nix.2c_4g"))).To(HaveOccurred())
 		deletion, sent := lo.Find(env.Sandbox.Requests(), func(r cloud.Request) bool {
 			return r.Method == http.MethodDelete && strings.Contains(r.Path, "/servers/")
 		})
 		Expect(sent).To(BeTrue())
 		id := path.Base(deletion.Path)
 		Eventually(func() error { return env.Instances.Delete(ctx, instance.DeleteRequest{ID: id}) }).
-			WithTimeout(10 * time.Second).Should(MatchError(instance.ErrNotFound))
+			Should(MatchError(instance.ErrNotFound))
 		failed, removed := lines()[0], lines()[1:]
 		Expect(failed).To(line(audit.MessageLaunchFailed, "", "nix.2c_4g", cloudprovider.ReasonLaunchFailed))
 		Expect(removed).To(ConsistOf(line(audit.MessageRemoved, id, "nix.2c_4g", cloudprovider.ReasonLaunchFailed)))
 	})
-	It("should have one line of an order that was found later", func() {
+	It("should have one line of a create request whose server was found later", func() {
 		claim := of("nix.2c_4g")
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectLostResponse, Count: 1},
 			cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusServiceUnavailable})
 		env.WithoutIDWait()
-		Expect(refused(claim)).To(HaveOccurred())
+		Expect(failedCreate(claim)).To(HaveOccurred())
 		Expect(strings.TrimSpace(string(out.Contents()))).To(BeEmpty(), "nothing is decided yet")
 		env.Sandbox.ClearFaults()
 		var created *karpv1.NodeClaim
 		Eventually(func() (err error) {
 			created, err = env.CloudProvider.Create(ctx, claim.DeepCopy())
 			return err
-		}).WithTimeout(20 * time.Second).Should(Succeed())
+		}).Should(Succeed())
 		Expect(lines()).To(ConsistOf(line(audit.MessageLaunched, serverOf(created).ID, "nix.2c_4g", cloudprovider.ReasonFound)))
 	})
 
@@ -152,7 +142,7 @@ var _ = Describe("The audit log", func() {
 		Entry("consolidation", func(c *karpv1.NodeClaim) {
 			c.StatusConditions().SetTrueWithReason(karpv1.ConditionTypeDisruptionReason, "Underutilized", "Underutilized")
 		}, "Underutilized"),
-		Entry("somebody deleted it", func(*karpv1.NodeClaim) {}, cloudprovider.ReasonDeleted),
+		Entry("a user deleted it", func(*karpv1.NodeClaim) {}, cloudprovider.ReasonDeleted),
 		Entry("its time was up", func(c *karpv1.NodeClaim) {
 			c.Spec.ExpireAfter = karpv1.MustParseNillableDuration("1h")
 			c.CreationTimestamp = metav1.NewTime(time.Now().Add(-2 * time.Hour))
@@ -168,7 +158,7 @@ var _ = Describe("The audit log", func() {
 })
 
 var _ = Describe("Events of decisions", func() {
-	It("should tell once in what a server has drifted", func() {
+	It("should report once in what a server has drifted", func() {
 		class := nodeClass()
 		claim := launched(nodeClaim(nil))
 		before := class.Status.Image().ID
@@ -178,12 +168,12 @@ var _ = Describe("Events of decisions", func() {
 		Expect(env.Recorder.Calls(events.ReasonNodeDrifted)).To(Equal(1))
 		Expect(env.Recorder.DetectedEvent(events.ServerDrifted(claim, "ImageDrift", "image "+before, "image another").Message)).To(BeTrue())
 	})
-	It("should tell that a claim is given up because its record cannot be read", func() {
+	It("should report that a NodeClaim is abandoned because its record cannot be read", func() {
 		nodeClass()
 		claim := nodeClaim(nil)
 		claim.Annotations = map[string]string{v1alpha1.AnnotationLaunchIntent: "{"}
 		Expect(env.Client.Update(ctx, claim)).To(Succeed())
-		Expect(refused(claim)).To(HaveOccurred())
+		Expect(failedCreate(claim)).To(HaveOccurred())
 		Expect(env.Recorder.Calls(events.ReasonLaunchIntentUnreadable)).To(Equal(1))
 	})
 })

@@ -19,9 +19,11 @@ limitations under the License.
 package cloudprovider
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -31,12 +33,16 @@ import (
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
+	"sigs.k8s.io/karpenter/pkg/scheduling"
+	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/audit"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
@@ -70,24 +76,17 @@ type Config struct {
 	KubeClient client.Client
 	// APIReader reads from the API server itself: what decides whether a server is launched must not be stale.
 	APIReader client.Reader
-	// Recorder publishes events.
-	Recorder karpevents.Recorder
-	// Clock is the time.
-	Clock clock.Clock
-	// Instances are the servers.
+	Recorder  karpevents.Recorder
+	Clock     clock.Clock
 	Instances instance.Provider
-	// Flavors returns instance types.
-	Flavors flavor.Provider
-	// Catalog has the zones of the region.
-	Catalog catalog.Provider
-	// Capacity keeps the marks of unavailable offerings.
-	Capacity capacity.Provider
+	Flavors   flavor.Provider
+	Catalog   catalog.Provider
+	Capacity  capacity.Provider
 	// Overlay is core's store of NodeOverlays when that feature gate is on, and nil when it is off.
 	Overlay InstanceTypeOverlay
 	// BestEffortMinValues is true when core's MIN_VALUES_POLICY is BestEffort.
 	BestEffortMinValues bool
-	// Settings are the active settings; nil means the defaults.
-	Settings *options.Store
+	Settings            *options.Store
 	// MaxNodes returns how many nodes the cluster may have, 0 without a limit; nil enforces none.
 	MaxNodes func() int
 	// NewCache returns a cache whose entries live for a while; nil means caches that delete what has expired by themselves.
@@ -104,16 +103,14 @@ type CloudProvider struct {
 	config
 	*Outcomes
 	placements *placements
-	pools      *poolChecks
-	// listed is the last answer of the cloud to List, which drift compares with instead of sending a request.
+	// checkedPools has the NodePools whose requirements were checked against the flavors, and with which of them.
+	checkedPools *cache.Cache
+	// listed is the last answer of BizFly Cloud to List, which drift compares with instead of sending a request.
 	listed atomic.Pointer[listing]
 }
 
 // New returns a CloudProvider.
 func New(c Config) *CloudProvider {
-	if c.Settings == nil {
-		c.Settings = options.NewStore(nil)
-	}
 	if c.NewCache == nil {
 		c.NewCache = func(lifetime time.Duration) *cache.Cache { return cache.New(lifetime, ttl.Cleanup) }
 	}
@@ -121,10 +118,14 @@ func New(c Config) *CloudProvider {
 		c.Audit = audit.New(log.Log)
 	}
 	return &CloudProvider{
-		config:     c,
-		Outcomes:   newOutcomes(&c),
-		placements: &placements{underWay: c.NewCache(ttl.Placement)},
-		pools:      &poolChecks{recorder: c.Recorder, checked: c.NewCache(ttl.NodePoolCheck)},
+		config: c,
+		Outcomes: &Outcomes{
+			config:  &c,
+			records: &launchRecords{config: &c, memory: c.NewCache(ttl.Launch)},
+			pauses:  &launchPauses{clock: c.Clock, cache: c.NewCache(ttl.NotRegistered)},
+		},
+		placements:   &placements{underWay: c.NewCache(ttl.Placement)},
+		checkedPools: c.NewCache(ttl.NodePoolCheck),
 	}
 }
 
@@ -156,12 +157,8 @@ func (c *CloudProvider) List(ctx context.Context) ([]*karpv1.NodeClaim, error) {
 		return nil, err
 	}
 	servers := snapshot.All()
-	c.listed.Store(&listing{
-		at:      c.Clock.Now(),
-		servers: lo.KeyBy(servers, func(s *instance.Instance) string { return s.ID }),
-
-		interfaces: c.readInterfaces(ctx),
-	})
+	byID := lo.KeyBy(servers, func(s *instance.Instance) string { return s.ID })
+	c.listed.Store(&listing{at: c.Clock.Now(), servers: byID, interfaces: c.readInterfaces(ctx)})
 	return lo.Map(servers, func(s *instance.Instance, _ int) *karpv1.NodeClaim { return c.describe(s) }), nil
 }
 
@@ -174,7 +171,7 @@ func (c *CloudProvider) Delete(ctx context.Context, claim *karpv1.NodeClaim) err
 	}
 	err := c.Instances.Delete(ctx, instance.DeleteRequest{
 		ID:                id,
-		Name:              ServerName(claim),
+		Name:              cmp.Or(intentOf(claim).Name, claim.Status.NodeName),
 		RecordedVolumes:   OwnedVolumes(claim),
 		RecordedAddresses: OwnedAddresses(claim),
 		Reason:            c.removalReason(claim),
@@ -209,7 +206,7 @@ func (c *CloudProvider) GetInstanceTypes(ctx context.Context, pool *karpv1.NodeP
 	if err != nil {
 		return nil, fmt.Errorf("listing instance types for BizflyNodeClass %q: %w", nodeClass.Name, err)
 	}
-	c.pools.check(pool, instanceTypes)
+	c.checkPool(pool, instanceTypes)
 	return c.launchable(nodeClass, instanceTypes), nil
 }
 
@@ -228,6 +225,67 @@ func (c *CloudProvider) Reboot(ctx context.Context, claim *karpv1.NodeClaim, ope
 		return cloudprovider.NewNodeRebootFailedError(err)
 	}
 	return notFound(err, "rebooting", id)
+}
+
+// describe returns the NodeClaim of a server from the server alone, so that deleted configuration never hides a server.
+func (c *config) describe(server *instance.Instance) *karpv1.NodeClaim {
+	region := ""
+	if snapshot, err := c.Catalog.Snapshot(); err == nil {
+		region = snapshot.RegionLabel()
+	}
+	labels := map[string]string{
+		corev1.LabelInstanceTypeStable: server.Flavor,
+		corev1.LabelTopologyZone:       server.Zone,
+		corev1.LabelTopologyRegion:     region,
+		karpv1.CapacityTypeLabelKey:    karpv1.CapacityTypeOnDemand,
+		karpv1.NodePoolLabelKey:        server.NodePool,
+		karpv1.NodeClassLabelKey(v1alpha1.GroupVersion.WithKind(nodeClassKind).GroupKind()): server.NodeClass,
+	}
+	claim := &karpv1.NodeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:              server.NodeClaim,
+			Labels:            lo.OmitByValues(labels, []string{""}),
+			CreationTimestamp: metav1.NewTime(server.CreatedAt),
+		},
+		Status: karpv1.NodeClaimStatus{ProviderID: providerid.New(server.ID), ImageID: server.ImageID},
+	}
+	if server.Deleting() {
+		// The API does not return since when; core only asks whether.
+		claim.DeletionTimestamp = lo.ToPtr(metav1.NewTime(c.Clock.Now()))
+	}
+	return claim
+}
+
+// convert returns the NodeClaim that Create returns, with a label for every requirement that the instance type and the offering
+// decide, because a NodePool may require any of them and core compares labels.
+func (c *config) convert(l *launch, server *instance.Instance) *karpv1.NodeClaim {
+	claim := c.describe(server)
+	if instanceType, offering := find(l.types, server.Flavor, server.Zone); instanceType != nil {
+		claim.Labels = lo.Assign(claim.Labels, typeLabels(instanceType, offering))
+		if offering != nil && offering.Price > 0 {
+			claim.Labels[v1alpha1.LabelLaunchPrice] = strconv.FormatFloat(offering.Price, 'f', 0, 64)
+		}
+		claim.Status.Capacity = withoutZeros(instanceType.Capacity)
+		claim.Status.Allocatable = withoutZeros(instanceType.Allocatable())
+	}
+	return claim
+}
+
+// typeLabels returns the requirements that leave one value, the offering's last.
+func typeLabels(instanceType *cloudprovider.InstanceType, offering *cloudprovider.Offering) map[string]string {
+	labels := map[string]string{}
+	for _, requirements := range []scheduling.Requirements{instanceType.Requirements, lo.FromPtr(offering).Requirements} {
+		for key, requirement := range requirements {
+			if requirement.Operator() == corev1.NodeSelectorOpIn && requirement.Len() == 1 {
+				labels[key] = requirement.Any()
+			}
+		}
+	}
+	return labels
+}
+
+func withoutZeros(list corev1.ResourceList) corev1.ResourceList {
+	return lo.PickBy(list, func(_ corev1.ResourceName, quantity resource.Quantity) bool { return !resources.IsZero(quantity) })
 }
 
 // nodeClass reads a NodeClass from the cache. The errors of a reference that can never be resolved are not-found ones.

@@ -66,7 +66,7 @@ var _ = Describe("Get", func() {
 		_, err := env.CloudProvider.Get(ctx, unknownServer)
 		Expect(corecloudprovider.IsNodeClaimNotFoundError(err)).To(BeTrue())
 	})
-	It("should not call a server missing when the cloud does not answer", func() {
+	It("should not report a server as missing when BizFly Cloud does not answer", func() {
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers/*", Effect: cloud.EffectStatus, Status: http.StatusServiceUnavailable})
 		_, err := env.CloudProvider.Get(ctx, unknownServer)
 		Expect(err).To(HaveOccurred())
@@ -79,14 +79,14 @@ var _ = Describe("Get", func() {
 })
 
 var _ = Describe("List", func() {
-	It("should list the servers of this cluster and of no other, whoever else is in the project", func() {
+	It("should list the servers of this cluster only, whatever else is in the project", func() {
 		nodeClass()
 		created := launched(nodeClaim(nil))
 		other := launched(nodeClaim(nil))
 		Expect(env.Sandbox.EditServer(serverOf(other).ID, func(s *cloud.Server) { s.Metadata[v1alpha1.MetadataClusterUID] = "another" })).To(BeTrue())
 		Expect(env.CloudProvider.List(ctx)).To(ConsistOf(HaveField("Status.ProviderID", created.Status.ProviderID)))
 	})
-	It("should say which servers are going", func() {
+	It("should report which servers are being deleted", func() {
 		nodeClass()
 		created := launched(nodeClaim(nil))
 		Expect(env.Sandbox.SetServerStatus(serverOf(created).ID, "DELETED")).To(Succeed())
@@ -104,15 +104,6 @@ var _ = Describe("List", func() {
 })
 
 var _ = Describe("Delete", func() {
-	// deleted calls Delete as core does until it says that the server is gone.
-	deleted := func(claim *karpv1.NodeClaim) {
-		GinkgoHelper()
-		Eventually(func() bool {
-			err := env.CloudProvider.Delete(ctx, claim)
-			Expect(corecloudprovider.IgnoreNodeClaimNotFoundError(err)).To(Succeed())
-			return corecloudprovider.IsNodeClaimNotFoundError(err)
-		}).WithTimeout(10 * time.Second).Should(BeTrue())
-	}
 	It("should delete server and disks, and need no NodeClass for it", func() {
 		class := nodeClass()
 		created := launched(nodeClaim(nil))
@@ -123,11 +114,11 @@ var _ = Describe("Delete", func() {
 		Expect(env.Sandbox.State().Volumes).To(BeEmpty())
 		Expect(env.Sandbox.State().LeftNodes).To(ContainElement(intentOf(created).Name))
 	})
-	It("should not say gone while the cloud is deleting", func() {
+	It("should not report the server as gone while BizFly Cloud is deleting it", func() {
 		env.Reset(ctx, cloud.Options{Latency: 500 * time.Millisecond})
 		nodeClass()
 		created := launched(nodeClaim(nil))
-		Eventually(func() string { return serverOf(created).Status }).WithTimeout(5 * time.Second).Should(Equal("ACTIVE"))
+		Eventually(func() string { return serverOf(created).Status }).Should(Equal("ACTIVE"))
 		Expect(env.CloudProvider.Delete(ctx, created)).To(Succeed())
 		deleted(created)
 		Expect(servers()).To(BeEmpty())
@@ -139,7 +130,7 @@ var _ = Describe("Delete", func() {
 		Expect(corecloudprovider.IsNodeClaimNotFoundError(env.CloudProvider.Delete(ctx, created))).To(BeTrue())
 		Expect(servers()).To(HaveLen(1))
 	})
-	It("should not touch a server whose metadata was wiped, and say on the claim which one is left", func() {
+	It("should not touch a server whose metadata was wiped, and report on the NodeClaim which one is left", func() {
 		nodeClass()
 		created := launched(nodeClaim(nil))
 		id := serverOf(created).ID
@@ -175,7 +166,7 @@ var _ = Describe("GetInstanceTypes", func() {
 		})).To(Succeed())
 		Expect(instanceTypes(pool)).To(HaveLen(len(before)))
 	})
-	It("should say that a NodeClass was never resolved", func() {
+	It("should report that a NodeClass was never resolved", func() {
 		class := &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: unit.NodeClassName}}
 		Expect(env.Client.Create(ctx, class)).To(Succeed())
 		_, err := env.CloudProvider.GetInstanceTypes(ctx, unit.NodePool())
@@ -200,7 +191,7 @@ var _ = Describe("GetInstanceTypes", func() {
 		_, err := env.CloudProvider.GetInstanceTypes(ctx, nil)
 		Expect(err).To(HaveOccurred())
 	})
-	DescribeTable("should tell a NodePool that no flavor can satisfy, once, and what there is instead",
+	DescribeTable("should report once a NodePool that no flavor can satisfy, and what there is instead",
 		func(detail string, requirements ...karpv1.NodeSelectorRequirementWithMinValues) {
 			nodeClass()
 			pool := unit.NodePool(requirements...)
@@ -222,11 +213,11 @@ var _ = Describe("GetInstanceTypes", func() {
 			unit.Requirement(v1alpha1.LabelInstanceGPUCount, corev1.NodeSelectorOpExists),
 			unit.Requirement(v1alpha1.LabelInstanceCategory, corev1.NodeSelectorOpIn, "basic")),
 	)
-	It("should stay silent when what fits is merely sold out", func() {
+	It("should stay silent when what fits is only unavailable", func() {
 		nodeClass()
 		pool := unit.NodePool()
 		env.Sandbox.SetStock("*", "*", "*", 0)
-		Expect(refused(nodeClaim(pool))).To(HaveOccurred())
+		Expect(failedCreate(nodeClaim(pool))).To(HaveOccurred())
 		instanceTypes(pool)
 		Expect(env.Recorder.Calls(events.ReasonNoCompatibleFlavor)).To(BeZero())
 	})
@@ -332,7 +323,7 @@ var _ = Describe("The rest of the interface", func() {
 		Expect(lo.MinBy(policies, func(a, b corecloudprovider.RepairPolicy) bool { return a.TolerationDuration < b.TolerationDuration }).ConditionType).
 			To(BeEquivalentTo(v1alpha1.ConditionTypeServerRunning))
 	})
-	DescribeTable("should tell core what a reboot that fails means",
+	DescribeTable("should return to core how a reboot failed",
 		func(status int, expected func(error) bool) {
 			nodeClass()
 			claim, err := env.Launched(ctx)
@@ -349,7 +340,7 @@ var _ = Describe("The rest of the interface", func() {
 		Entry("429 is worth a retry", http.StatusTooManyRequests, plain),
 		Entry("500 is worth a retry", http.StatusInternalServerError, plain),
 	)
-	It("should not reboot what a provider ID of somebody else names", func() {
+	It("should not reboot what a foreign provider ID names", func() {
 		err := env.CloudProvider.Reboot(ctx, &karpv1.NodeClaim{Status: karpv1.NodeClaimStatus{ProviderID: "aws:///i-1"}}, "operation")
 		Expect(corecloudprovider.IsNodeClaimNotFoundError(err)).To(BeTrue())
 	})

@@ -20,11 +20,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/awslabs/operatorpkg/status"
 	"github.com/samber/lo"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
@@ -80,11 +80,11 @@ func (c *CloudProvider) Create(ctx context.Context, claim *karpv1.NodeClaim) (cr
 	if err != nil {
 		return nil, c.unlaunchable(l.claim, ReasonNoOffering, err)
 	}
-	server, record, reason, err := c.launch(ctx, l, candidates)
+	server, intent, reason, err := c.launch(ctx, l, candidates)
 	if err != nil {
 		return nil, err
 	}
-	return c.launched(l, server, record, reason), nil
+	return c.launched(l, server, intent, reason), nil
 }
 
 // resolve reads what the launch needs: the NodeClass, and the record of an earlier attempt. A NodeClass that does not exist
@@ -185,11 +185,10 @@ func (c *CloudProvider) instanceTypes(ctx context.Context, pool string, nodeClas
 	return instanceTypes, nil
 }
 
-// launch sends create requests for the candidates, in their order, until one is accepted. It returns the server with its record
+// launch sends create requests for the candidates, in their order, until one is accepted. It returns the server with its intent
 // and why it was chosen.
-func (c *CloudProvider) launch(ctx context.Context, l *launch, candidates []candidate) (*instance.Instance, launchRecord, string, error) {
-	record := launchRecord{Hash: l.nodeClass.Hash(), HashVersion: v1alpha1.NodeClassHashVersion}
-	writer := &recordWriter{launchRecords: c.records, claim: l.claim, hash: record.Hash, hashVersion: record.HashVersion, base: l.live}
+func (c *CloudProvider) launch(ctx context.Context, l *launch, candidates []candidate) (*instance.Instance, instance.Intent, string, error) {
+	writer := &recordWriter{launchRecords: c.records, claim: l.claim, hash: l.nodeClass.Hash(), base: l.live}
 	first := lo.FromPtr(l.record).Attempt + 1
 	attempt, start := first, c.Clock.Now()
 	var failures []error
@@ -205,22 +204,21 @@ func (c *CloudProvider) launch(ctx context.Context, l *launch, candidates []cand
 		server, intent, err := c.Instances.Launch(bizfly.AdmitWithin(ctx, c.timeLeft(l.claim)), c.request(l, chosen, attempt, writer.record))
 		attempt++
 		if err == nil {
-			record.Intent = intent
-			return server, record, lo.Ternary(len(failures) > 0, ReasonFailedOver, ReasonCheapest), nil
+			return server, intent, lo.Ternary(len(failures) > 0, ReasonFailedOver, ReasonCheapest), nil
 		}
 		if errors.Is(err, instance.ErrFlavorNameRejected) {
 			continue // the same offering, by the flavor's other name
 		}
 		if intent.Name != "" && !intent.Rejected {
 			c.records.change(l.claim.UID, func(r *launchRecord) { r.Intent = intent })
-			return nil, record, "", c.undecided(ctx, l, intent, err)
+			return nil, intent, "", c.undecided(ctx, l, intent, err)
 		}
 		if retryable(err) {
 			c.placements.moved(l.claim, "")
 			if c.timeLeft(l.claim) <= 0 {
-				return nil, record, "", c.notSent(l.claim, err)
+				return nil, intent, "", c.notSent(l.claim, err)
 			}
-			return nil, record, "", fmt.Errorf("launching %s in %s: %w", chosen.key.Flavor, chosen.key.Zone, err)
+			return nil, intent, "", fmt.Errorf("launching %s in %s: %w", chosen.key.Flavor, chosen.key.Zone, err)
 		}
 		failures = append(failures, err)
 		if !c.rejected(ctx, l, chosen, intent, err) {
@@ -230,9 +228,9 @@ func (c *CloudProvider) launch(ctx context.Context, l *launch, candidates []cand
 	}
 	c.placements.moved(l.claim, "")
 	if attempt == first {
-		c.audit(&launch{claim: l.claim}, instance.Intent{}, ReasonNoOffering)
+		c.audit(l, instance.Intent{}, ReasonNoOffering)
 	}
-	return nil, record, "", insufficientCapacity("every offering that was tried is unavailable: %w", errors.Join(failures...))
+	return nil, instance.Intent{}, "", insufficientCapacity("every offering that was tried is unavailable: %w", errors.Join(failures...))
 }
 
 // request returns the launch of one server.
@@ -252,7 +250,7 @@ func (c *config) request(l *launch, chosen candidate, attempt int, record func(c
 		CPU:          size.CPU,
 		MemoryMiB:    size.MemoryMiB,
 		Labels:       lo.Assign(typeLabels(chosen.instanceType, chosen.offering), l.claim.Labels),
-		Taints:       append(append([]corev1.Taint{}, l.claim.Spec.Taints...), l.claim.Spec.StartupTaints...),
+		Taints:       slices.Concat(l.claim.Spec.Taints, l.claim.Spec.StartupTaints),
 		Record:       record,
 	}
 }
@@ -280,7 +278,7 @@ func (c *CloudProvider) resume(ctx context.Context, l *launch) (*karpv1.NodeClai
 	server, err := c.Instances.Resume(ctx, string(l.claim.UID), l.record.Intent)
 	switch {
 	case err == nil:
-		return c.launched(l, server, *l.record, ReasonFound), nil
+		return c.launched(l, server, l.record.Intent, ReasonFound), nil
 	case errors.Is(err, instance.ErrBuildFailed), errors.Is(err, instance.ErrOutcomeUnknown), errors.Is(err, instance.ErrAwaitingServerID):
 		return nil, c.undecided(ctx, l, l.record.Intent, err)
 	}
@@ -289,20 +287,20 @@ func (c *CloudProvider) resume(ctx context.Context, l *launch) (*karpv1.NodeClai
 
 // launched reports the server of the launch, and returns its NodeClaim. What the API does not return yet of a server in BUILD, and
 // a flavor that it names without its family, are those of the intent.
-func (c *CloudProvider) launched(l *launch, server *instance.Instance, record launchRecord, reason string) *karpv1.NodeClaim {
-	server.Zone = lo.CoalesceOrEmpty(server.Zone, record.Zone)
+func (c *CloudProvider) launched(l *launch, server *instance.Instance, intent instance.Intent, reason string) *karpv1.NodeClaim {
+	server.Zone = lo.CoalesceOrEmpty(server.Zone, intent.Zone)
 	if instanceType, _ := find(l.types, server.Flavor, server.Zone); instanceType == nil {
-		server.Flavor = lo.CoalesceOrEmpty(record.Flavor, server.Flavor)
+		server.Flavor = lo.CoalesceOrEmpty(intent.Flavor, server.Flavor)
 	}
-	if !record.Launched {
-		launched := c.recordOf(l, record.Intent, reason)
+	if !lo.FromPtr(l.record).Launched {
+		launched := c.recordOf(l, intent, reason)
 		launched.Server = server.ID
 		c.Audit.Launched(launched)
 		c.Recorder.Publish(events.ServerLaunched(l.claim, server.Name, server.ID, launched.Flavor, launched.Zone, launched.Price, reason))
 	}
 	c.records.change(l.claim.UID, func(r *launchRecord) { r.Launched = true })
 	c.pauses.launched(l.nodeClass, l.claim.UID)
-	return c.convert(l, server, record)
+	return c.convert(l, server)
 }
 
 // find returns the instance type and the offering that a server is.
@@ -313,11 +311,6 @@ func find(types cloudprovider.InstanceTypes, flavor, zone string) (*cloudprovide
 	}
 	offering, _ := lo.Find(instanceType.Offerings, func(o *cloudprovider.Offering) bool { return o.Zone() == zone })
 	return instanceType, offering
-}
-
-// billingPlan is how the servers of the NodeClass are paid for.
-func billingPlan(nodeClass *v1alpha1.BizflyNodeClass) string {
-	return bizfly.PlanWord(nodeClass.EffectiveBillingPlan())
 }
 
 // imageID is the image that servers of the NodeClass boot.

@@ -46,29 +46,29 @@ import (
 
 var _ = Describe("Create", func() {
 	Context("the NodeClass", func() {
-		It("should end the claim when there is none", func() {
-			Expect(corecloudprovider.IsInsufficientCapacityError(refused(nodeClaim(nil)))).To(BeTrue())
+		It("should end the NodeClaim when there is none", func() {
+			Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(nodeClaim(nil)))).To(BeTrue())
 			Expect(env.Recorder.Calls(events.ReasonNodeClassUnresolved)).To(Equal(1))
 		})
-		It("should end the claim when it is being deleted", func() {
+		It("should end the NodeClaim when it is being deleted", func() {
 			class := nodeClass(func(c *v1alpha1.BizflyNodeClass) { c.Finalizers = []string{v1alpha1.TerminationFinalizer} })
 			Expect(env.Client.Delete(ctx, class)).To(Succeed())
-			Expect(corecloudprovider.IsInsufficientCapacityError(refused(nodeClaim(nil)))).To(BeTrue())
+			Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(nodeClaim(nil)))).To(BeTrue())
 		})
-		It("should end the claim when it is not ready", func() {
+		It("should end the NodeClaim when it is not ready", func() {
 			class := nodeClass()
 			Expect(env.SetCondition(ctx, class, func(s status.ConditionSet) {
 				s.SetFalse(v1alpha1.ConditionTypeImagesReady, "ImageNotFound", "no such image")
 			})).To(Succeed())
-			Expect(corecloudprovider.IsNodeClassNotReadyError(refused(nodeClaim(nil)))).To(BeTrue())
+			Expect(corecloudprovider.IsNodeClassNotReadyError(failedCreate(nodeClaim(nil)))).To(BeTrue())
 		})
-		It("should end the claim when its last change was not resolved yet", func() {
+		It("should end the NodeClaim when its last change was not resolved yet", func() {
 			class := nodeClass()
 			class.Spec.PublicIPv4 = lo.ToPtr(false)
 			Expect(env.Client.Update(ctx, class)).To(Succeed())
-			err := refused(nodeClaim(nil))
+			err := failedCreate(nodeClaim(nil))
 			Expect(corecloudprovider.IsNodeClassNotReadyError(err)).To(BeTrue(), "%v", err)
-			Expect(orders()).To(BeZero())
+			Expect(createRequests()).To(BeZero())
 		})
 		It("should end a NodeClaim of a NodePool while it is being resolved for the first time, since core schedules nothing as long as it exists", func() {
 			class := &v1alpha1.BizflyNodeClass{}
@@ -76,18 +76,18 @@ var _ = Describe("Create", func() {
 			Expect(env.Client.Create(ctx, class)).To(Succeed())
 			claim := nodeClaim(nil)
 			claim.Labels = map[string]string{karpv1.NodePoolLabelKey: "default"}
-			Expect(corecloudprovider.IsNodeClassNotReadyError(refused(claim))).To(BeTrue())
+			Expect(corecloudprovider.IsNodeClassNotReadyError(failedCreate(claim))).To(BeTrue())
 		})
 		It("should retry a NodeClaim without a NodePool while it is being resolved for the first time, since core creates no other", func() {
 			class := &v1alpha1.BizflyNodeClass{}
 			class.Name = unit.NodeClassName
 			Expect(env.Client.Create(ctx, class)).To(Succeed())
-			err := refused(nodeClaim(nil))
+			err := failedCreate(nodeClaim(nil))
 			var unknown *corecloudprovider.CreateError
 			Expect(errors.As(err, &unknown)).To(BeTrue(), "%v", err)
 			Expect(unknown.ConditionReason).To(Equal(cloudprovider.ReasonNodeClassReadinessUnknown))
 			Expect(corecloudprovider.IsInsufficientCapacityError(err) || corecloudprovider.IsNodeClassNotReadyError(err)).To(BeFalse())
-			Expect(orders()).To(BeZero())
+			Expect(createRequests()).To(BeZero())
 		})
 		It("should retry when it cannot be read", func() {
 			nodeClass()
@@ -97,19 +97,19 @@ var _ = Describe("Create", func() {
 				return errors.New("connection refused")
 			}})
 			env.CloudProvider = cloudprovider.New(config)
-			err := refused(claim)
+			err := failedCreate(claim)
 			Expect(corecloudprovider.IsInsufficientCapacityError(err) || corecloudprovider.IsNodeClassNotReadyError(err)).To(BeFalse())
 			Expect(err).To(MatchError(ContainSubstring("connection refused")))
 		})
-		It("should refuse a foreign kind or no reference at all without a panic", func() {
+		It("should reject a foreign kind or no reference at all without a panic", func() {
 			claim := nodeClaim(nil)
 			claim.Spec.NodeClassRef = nil
-			Expect(corecloudprovider.IsInsufficientCapacityError(refused(claim))).To(BeTrue())
+			Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(claim))).To(BeTrue())
 		})
 	})
 
 	Context("the intent", func() {
-		It("should be written down before the order, and the claim that core passed left alone", func() {
+		It("should be recorded before the create request, and the NodeClaim that core passed left unchanged", func() {
 			nodeClass()
 			claim := nodeClaim(nil)
 			passed := claim.DeepCopy()
@@ -122,7 +122,7 @@ var _ = Describe("Create", func() {
 			Expect(intent.Rejected).To(BeFalse())
 			Expect(servers()).To(ConsistOf(HaveField("Name", intent.Name)))
 		})
-		It("should keep an order from being made when it cannot be written down", func() {
+		It("should prevent a create request when it cannot be recorded", func() {
 			nodeClass()
 			claim := nodeClaim(nil)
 			config := env.Config()
@@ -131,43 +131,43 @@ var _ = Describe("Create", func() {
 			}})
 			working := env.CloudProvider
 			env.CloudProvider = cloudprovider.New(config)
-			Expect(refused(claim)).To(MatchError(ContainSubstring("etcd is away")))
-			Expect(orders()).To(BeZero())
+			Expect(failedCreate(claim)).To(MatchError(ContainSubstring("etcd is away")))
+			Expect(createRequests()).To(BeZero())
 			env.CloudProvider = working
 			launched(claim)
 			Expect(servers()).To(HaveLen(1))
 		})
-		It("should keep an order from being made for a claim that is being deleted", func() {
+		It("should prevent a create request for a NodeClaim that is being deleted", func() {
 			nodeClass()
 			claim := nodeClaim(nil)
 			Expect(env.Client.Delete(ctx, claim.DeepCopy())).To(Succeed())
-			Expect(refused(claim)).To(HaveOccurred())
-			Expect(orders()).To(BeZero())
+			Expect(failedCreate(claim)).To(HaveOccurred())
+			Expect(createRequests()).To(BeZero())
 		})
-		It("should keep an order from being made for a claim of the same name with another UID", func() {
+		It("should prevent a create request for a NodeClaim of the same name with another UID", func() {
 			nodeClass()
 			claim := nodeClaim(nil)
 			claim.UID = "another"
-			Expect(refused(claim)).To(HaveOccurred())
-			Expect(orders()).To(BeZero())
+			Expect(failedCreate(claim)).To(HaveOccurred())
+			Expect(createRequests()).To(BeZero())
 		})
-		It("should give the claim up when it cannot be read any more", func() {
+		It("should abandon the NodeClaim when it cannot be read any more", func() {
 			nodeClass()
 			claim := nodeClaim(nil)
 			claim.Annotations = map[string]string{v1alpha1.AnnotationLaunchIntent: "{"}
 			Expect(env.Client.Update(ctx, claim)).To(Succeed())
-			Expect(reasonOf(refused(claim))).To(Equal(cloudprovider.ReasonLaunchIntentUnreadable))
+			Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonLaunchIntentUnreadable))
 			Expect(exists(claim)).To(BeFalse())
-			Expect(orders()).To(BeZero())
+			Expect(createRequests()).To(BeZero())
 		})
 	})
 
-	Context("asked again for one claim", func() {
-		It("should return the same server from memory, although the claim that core passes is stale", func() {
+	Context("called again for one NodeClaim", func() {
+		It("should return the same server from memory, although the NodeClaim that core passes is stale", func() {
 			nodeClass()
 			claim := nodeClaim(nil)
 			Expect(launched(claim).Status.ProviderID).To(Equal(launched(claim).Status.ProviderID))
-			Expect(orders()).To(Equal(1))
+			Expect(createRequests()).To(Equal(1))
 		})
 		It("should return the same server after a restart", func() {
 			nodeClass()
@@ -177,7 +177,7 @@ var _ = Describe("Create", func() {
 			second := launched(claim)
 			Expect(second.Status.ProviderID).To(Equal(first.Status.ProviderID))
 			Expect(second.Labels).To(Equal(first.Labels))
-			Expect(orders()).To(Equal(1))
+			Expect(createRequests()).To(Equal(1))
 		})
 		It("should know its flavor after a restart, although the API calls it by its short name", func() {
 			nodeClass()
@@ -192,7 +192,7 @@ var _ = Describe("Create", func() {
 			Expect(first.Labels).To(Equal(created.Labels))
 			Expect(created.Status.Capacity).To(HaveLen(len(first.Status.Capacity)))
 		})
-		It("should keep the hash of the NodeClass that was ordered with", func() {
+		It("should keep the hash of the NodeClass that the server was launched with", func() {
 			class := nodeClass()
 			hash := class.Hash()
 			claim := nodeClaim(nil)
@@ -214,21 +214,21 @@ var _ = Describe("Create", func() {
 			env.Restart(ctx)
 			Expect(launched(claim).Status.ProviderID).To(Equal(first.Status.ProviderID))
 		})
-		It("should wait for a server that is slow to get an id, across a restart, without a second order", func() {
+		It("should wait for a server that is slow to get an id, across a restart, without a second create request", func() {
 			cloudTime := clocktesting.NewFakeClock(time.Now())
 			env.Reset(ctx, cloud.Options{Clock: cloudTime, Latency: time.Minute, HideBuilding: true})
 			env.WithoutIDWait()
 			nodeClass()
 			claim := nodeClaim(nil)
-			Expect(reasonOf(refused(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+			Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
 			env.Restart(ctx)
 			cloudTime.Step(time.Minute)
 			created, err := env.CloudProvider.Create(ctx, claim.DeepCopy())
 			Expect(err).ToNot(HaveOccurred())
 			Expect(serverOf(created).Name).To(Equal(intentOf(claim).Name))
-			Expect(orders()).To(Equal(1))
+			Expect(createRequests()).To(Equal(1))
 		})
-		It("should find the server of an order whose answer was lost", func() {
+		It("should find the server of a create request whose answer was lost", func() {
 			nodeClass()
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectLostResponse})
 			claim := nodeClaim(nil)
@@ -236,81 +236,81 @@ var _ = Describe("Create", func() {
 			Eventually(func() (err error) {
 				created, err = env.CloudProvider.Create(ctx, claim.DeepCopy())
 				return err
-			}).WithTimeout(20 * time.Second).Should(Succeed())
+			}).Should(Succeed())
 			Expect(serverOf(created).Name).To(Equal(intentOf(claim).Name))
-			Expect(orders()).To(Equal(1))
+			Expect(createRequests()).To(Equal(1))
 		})
-		It("should give the claim up, and never order again, when an order may or may not have been heard", func() {
+		It("should abandon the NodeClaim, and never send a second create request, when the first one may or may not have been received", func() {
 			nodeClass()
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectReset})
 			claim := nodeClaim(nil)
 			env.WithoutIDWait()
-			Expect(reasonOf(refused(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+			Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
 			env.WithoutVisibilityWindow()
-			Expect(reasonOf(refused(claim))).To(Equal(cloudprovider.ReasonLaunchOutcomeUnknown))
+			Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonLaunchOutcomeUnknown))
 			Expect(exists(claim)).To(BeFalse())
 			Expect(env.Recorder.Calls(events.ReasonLaunchOutcomeUnknown)).To(Equal(1))
 			env.Sandbox.ClearFaults()
-			Expect(refused(claim)).To(HaveOccurred())
-			Expect(orders()).To(Equal(1))
+			Expect(failedCreate(claim)).To(HaveOccurred())
+			Expect(createRequests()).To(Equal(1))
 			Expect(servers()).To(BeEmpty())
 		})
 	})
 
-	Context("refusals for want of room", func() {
-		It("should try the next offering at once, and mark those that are sold out so that everybody sees it", func() {
+	Context("insufficient capacity", func() {
+		It("should try the next offering at once, and mark the rejected ones unavailable", func() {
 			nodeClass()
 			pool := unit.NodePool()
 			flavor := launched(nodeClaim(pool)).Labels[corev1.LabelInstanceTypeStable]
 			env.Sandbox.SetStock(flavor, "*", "*", 0)
-			before, ordered := available(pool), orders()
+			before, ordered := available(pool), createRequests()
 			created := launched(nodeClaim(pool))
 			Expect(created.Labels[corev1.LabelInstanceTypeStable]).ToNot(Equal(flavor))
-			tried := orders() - ordered
+			tried := createRequests() - ordered
 			Expect(tried).To(And(BeNumerically(">", 1), BeNumerically("<=", 3)))
 			Expect(available(pool)).To(Equal(before - (tried - 1)))
-			sold, ok := lo.Find(instanceTypes(pool), func(it *corecloudprovider.InstanceType) bool { return it.Name == flavor })
-			Expect(ok).To(BeTrue(), "a sold-out flavor is never gone")
-			Expect(sold.Offerings.Available()).To(BeEmpty())
+			unavailable, ok := lo.Find(instanceTypes(pool), func(it *corecloudprovider.InstanceType) bool { return it.Name == flavor })
+			Expect(ok).To(BeTrue(), "an unavailable flavor is never gone")
+			Expect(unavailable.Offerings.Available()).To(BeEmpty())
 		})
 		It("should number the attempts, so that each has a server name of its own", func() {
 			nodeClass()
 			pool := unit.NodePool()
 			flavor := launched(nodeClaim(pool)).Labels[corev1.LabelInstanceTypeStable]
 			env.Sandbox.SetStock(flavor, "*", "*", 0)
-			ordered, claim := orders(), nodeClaim(pool)
+			ordered, claim := createRequests(), nodeClaim(pool)
 			launched(claim)
-			Expect(intentOf(claim).Attempt).To(Equal(orders() - ordered))
+			Expect(intentOf(claim).Attempt).To(Equal(createRequests() - ordered))
 		})
-		It("should end the claim after three orders", func() {
+		It("should end the NodeClaim after three create requests", func() {
 			nodeClass()
 			env.Sandbox.SetStock("*", "*", "*", 0)
 			claim := nodeClaim(nil)
-			Expect(corecloudprovider.IsInsufficientCapacityError(refused(claim))).To(BeTrue())
-			Expect(orders()).To(Equal(3))
+			Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(claim))).To(BeTrue())
+			Expect(createRequests()).To(Equal(3))
 			Expect(exists(claim)).To(BeTrue(), "core deletes it")
 		})
-		It("should sell again what was sold out after a while", func() {
+		It("should use again what was unavailable after a while", func() {
 			nodeClass()
 			pool := unit.NodePool()
 			before := available(pool)
 			env.Sandbox.SetStock("*", "*", "*", 0)
-			Expect(refused(nodeClaim(pool))).To(HaveOccurred())
+			Expect(failedCreate(nodeClaim(pool))).To(HaveOccurred())
 			Expect(available(pool)).To(Equal(before - 3))
 			env.Clock.Step(options.Defaults().UnavailableOfferingTTL + time.Second)
 			Eventually(func() int { return available(pool) }).Should(Equal(before))
 		})
-		DescribeTable("should pause every launch when the whole account is refused", func(effect cloud.Effect, reason string) {
+		DescribeTable("should pause every launch when the account is rejected", func(effect cloud.Effect, reason string) {
 			nodeClass()
 			pool := unit.NodePool()
 			before := available(pool)
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: effect, Count: 1})
-			Expect(corecloudprovider.IsInsufficientCapacityError(refused(nodeClaim(pool)))).To(BeTrue())
-			Expect(orders()).To(Equal(1))
+			Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(nodeClaim(pool)))).To(BeTrue())
+			Expect(createRequests()).To(Equal(1))
 			Expect(env.Recorder.Events()).To(ContainElement(And(HaveField("Reason", events.ReasonAccountLimit), HaveField("Message", ContainSubstring(reason)))))
 			Expect(available(pool)).To(BeZero())
-			Expect(corecloudprovider.IsInsufficientCapacityError(refused(nodeClaim(pool)))).To(BeTrue())
-			Expect(orders()).To(Equal(1), "no order during the pause")
+			Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(nodeClaim(pool)))).To(BeTrue())
+			Expect(createRequests()).To(Equal(1), "no create request during the pause")
 			env.Clock.Step(options.Defaults().AccountPause + time.Second)
 			Eventually(func() int { return available(pool) }).Should(Equal(before))
 			launched(nodeClaim(pool))
@@ -318,24 +318,24 @@ var _ = Describe("Create", func() {
 			Entry("by its quota", cloud.EffectQuota, capacity.ReasonQuotaExceeded),
 			Entry("by its balance", cloud.EffectBalance, capacity.ReasonBalanceExhausted),
 		)
-		It("should mark the offering and end the claim when the cloud finds out later, and leave nothing behind", func() {
+		It("should mark the offering and end the NodeClaim when BizFly Cloud fails later, and leave nothing behind", func() {
 			nodeClass()
 			pool := unit.NodePool()
 			before := available(pool)
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectNoCapacity, Async: true, Count: 1})
 			claim := nodeClaim(pool)
-			Expect(corecloudprovider.IsInsufficientCapacityError(refused(claim))).To(BeTrue())
+			Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(claim))).To(BeTrue())
 			Expect(available(pool)).To(Equal(before - 1))
 			Expect(env.Recorder.Calls(events.ReasonLaunchFailed)).To(Equal(1))
 			Eventually(func() []cloud.Server {
 				_, err := env.Instances.ReconcileDeletions(ctx, instance.DeletionsRequest{})
 				Expect(err).ToNot(HaveOccurred())
 				return servers()
-			}).WithTimeout(10 * time.Second).Should(BeEmpty())
+			}).Should(BeEmpty())
 		})
 	})
 
-	It("should launch one server for each of many claims at once", func() {
+	It("should launch one server for each of many NodeClaims at once", func() {
 		nodeClass()
 		pool := unit.NodePool()
 		claims := lo.Times(30, func(int) *karpv1.NodeClaim { return nodeClaim(pool) })

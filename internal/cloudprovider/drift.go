@@ -20,6 +20,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -43,22 +44,14 @@ import (
 
 // Reasons of drift.
 const (
-	// NodeClassDrift says that a field of the NodeClass changed that cannot change on a running server.
-	NodeClassDrift cloudprovider.DriftReason = "NodeClassDrift"
-	// ImageDrift says that new servers boot another image.
-	ImageDrift cloudprovider.DriftReason = "ImageDrift"
-	// FlavorDrift says that the server was resized outside Karpenter.
-	FlavorDrift cloudprovider.DriftReason = "FlavorDrift"
-	// UserDataDrift says that the templates of user data are others than those that the server was launched with.
-	UserDataDrift cloudprovider.DriftReason = "UserDataDrift"
-	// ZoneDrift says that the server was moved to another zone.
-	ZoneDrift cloudprovider.DriftReason = "ZoneDrift"
-	// NetworkDrift says that the server is in other VPC networks than new servers are.
-	NetworkDrift cloudprovider.DriftReason = "NetworkDrift"
-	// DiskDrift says that a disk of the server was changed or detached outside Karpenter.
-	DiskDrift cloudprovider.DriftReason = "DiskDrift"
-	// BillingPlanDrift says that the billing plan of the server was changed.
-	BillingPlanDrift cloudprovider.DriftReason = "BillingPlanDrift"
+	NodeClassDrift   cloudprovider.DriftReason = "NodeClassDrift"   // a field changed that cannot change on a running server
+	ImageDrift       cloudprovider.DriftReason = "ImageDrift"       // new servers boot another image
+	FlavorDrift      cloudprovider.DriftReason = "FlavorDrift"      // the server was resized outside Karpenter
+	UserDataDrift    cloudprovider.DriftReason = "UserDataDrift"    // new servers get user data of other templates
+	ZoneDrift        cloudprovider.DriftReason = "ZoneDrift"        // the server was moved to another zone
+	NetworkDrift     cloudprovider.DriftReason = "NetworkDrift"     // new servers are in other VPC networks
+	DiskDrift        cloudprovider.DriftReason = "DiskDrift"        // a disk was changed or detached outside Karpenter
+	BillingPlanDrift cloudprovider.DriftReason = "BillingPlanDrift" // the billing plan of the server was changed
 )
 
 // IsDrifted compares the NodeClaim with its NodeClass, from caches alone: core asks on every event of every pod on the node.
@@ -100,14 +93,11 @@ func (c *CloudProvider) drift(claim *karpv1.NodeClaim, nodeClass *v1alpha1.Bizfl
 	if staticDrift(claim, nodeClass) {
 		return drifted{NodeClassDrift, "an earlier spec of BizflyNodeClass " + nodeClass.Name, "the current one"}
 	}
-	server := c.lastSeen(claim)
-	if got, drift := imageDrift(claim, nodeClass, server); drift {
-		return drifted{ImageDrift, "image " + got, "image " + imageID(nodeClass)}
+	l := liveServer{CloudProvider: c, claim: claim, nodeClass: nodeClass, server: c.lastSeen(claim)}
+	if found := l.image(); found.reason != "" || l.server == nil {
+		return found
 	}
-	if server == nil {
-		return drifted{}
-	}
-	l := c.live(claim, nodeClass, server)
+	l.intent = intentOf(claim)
 	for _, check := range serverChecks {
 		if found := check(&l); found.reason != "" {
 			return found
@@ -127,20 +117,19 @@ func staticDrift(claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass) b
 	return wantedHash != "" && gotHash != "" && wantedHash != gotHash
 }
 
-// imageDrift compares the image of the server with that of new servers, while that is known.
-func imageDrift(claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass, server *instance.Instance) (string, bool) {
-	wanted, got := imageID(nodeClass), claim.Status.ImageID
-	if server != nil && server.ImageID != "" {
-		got = server.ImageID
-	}
-	return got, wanted != "" && got != "" && wanted != got
+// listing is an answer of the cloud to List.
+type listing struct {
+	at      time.Time
+	servers map[string]*instance.Instance
+	// interfaces is nil while they were never read; they may be older than the servers.
+	interfaces *interfaces
 }
 
 // lastSeen returns the NodeClaim's server from the last list, nil when it is not in it or the list is old.
 func (c *CloudProvider) lastSeen(claim *karpv1.NodeClaim) *instance.Instance {
-	last := c.listed.Load()
+	last := lo.FromPtr(c.listed.Load())
 	id, ok := providerid.Parse(claim.Status.ProviderID)
-	if last == nil || !ok || c.Clock.Since(last.at) > ttl.ListedServers {
+	if !ok || c.Clock.Since(last.at) > ttl.ListedServers {
 		return nil
 	}
 	return last.servers[id]
@@ -152,10 +141,9 @@ const diskStepGiB = 10
 // interfaces are the private networks of servers, from one list of the network interfaces of the project.
 type interfaces struct {
 	at time.Time
-	// networks are the networks by server.
+	// networks are by server; all are those of any server.
 	networks map[string][]string
-	// seen are all of them, of any server.
-	seen sets.Set[string]
+	all      sets.Set[string]
 }
 
 // readInterfaces reads what the list of servers does not include. Where it cannot be read, what was read before is used until
@@ -166,13 +154,19 @@ func (c *CloudProvider) readInterfaces(ctx context.Context) *interfaces {
 	ports, err := c.Instances.Ports(ctx, ttl.PeriodicServers)
 	if err != nil {
 		log.FromContext(ctx).V(1).Info("the networks of servers are not compared for now", "error", err.Error())
-		if last := c.listed.Load(); last != nil {
-			return last.interfaces
-		}
-		return nil
+		return lo.FromPtr(c.listed.Load()).interfaces
 	}
 	networks := networksOf(ports)
-	return &interfaces{at: c.Clock.Now(), networks: networks, seen: sets.New(lo.Flatten(lo.Values(networks))...)}
+	return &interfaces{at: c.Clock.Now(), networks: networks, all: sets.New(lo.Flatten(lo.Values(networks))...)}
+}
+
+// seenInterfaces are those of the last list, nil when they are unknown or old.
+func (c *CloudProvider) seenInterfaces() *interfaces {
+	last := lo.FromPtr(c.listed.Load()).interfaces
+	if last == nil || c.Clock.Since(last.at) > ttl.ListedServers {
+		return nil
+	}
+	return last
 }
 
 // networksOf returns the private networks by server. A server with an interface that may be public or private is left out:
@@ -194,13 +188,12 @@ func networksOf(ports []instance.Port) map[string][]string {
 // replaces nothing, and only changes made outside Karpenter count. Values that the API does not return, or that are unknown to
 // the catalog, have not drifted: a replacement would not differ, and be replaced indefinitely.
 type liveServer struct {
-	claim      *karpv1.NodeClaim
-	nodeClass  *v1alpha1.BizflyNodeClass
-	server     *instance.Instance
-	intent     instance.Intent
-	interfaces *interfaces
-	// provider has the names of the catalog.
-	provider *CloudProvider
+	*CloudProvider
+	claim     *karpv1.NodeClaim
+	nodeClass *v1alpha1.BizflyNodeClass
+	// server is nil when it is not in the last list.
+	server *instance.Instance
+	intent instance.Intent
 }
 
 // serverChecks are what is compared, in this order.
@@ -208,27 +201,16 @@ var serverChecks = []func(*liveServer) drifted{
 	(*liveServer).userData, (*liveServer).flavor, (*liveServer).zone, (*liveServer).networks, (*liveServer).disks, (*liveServer).billingPlan,
 }
 
-func (c *CloudProvider) live(claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass, server *instance.Instance) liveServer {
-	l := liveServer{claim: claim, nodeClass: nodeClass, server: server, provider: c}
-	if intent, err := IntentOf(claim); err == nil && intent != nil {
-		l.intent = *intent
+// image compares the image of the server with that of new servers, while that is known.
+func (l *liveServer) image() drifted {
+	wanted, got := imageID(l.nodeClass), l.claim.Status.ImageID
+	if l.server != nil {
+		got = lo.CoalesceOrEmpty(l.server.ImageID, got)
 	}
-	if last := c.listed.Load(); last != nil && last.interfaces != nil && c.Clock.Since(last.interfaces.at) <= ttl.ListedServers {
-		l.interfaces = last.interfaces
+	if wanted == "" || got == "" || wanted == got {
+		return drifted{}
 	}
-	return l
-}
-
-// knowsFlavor reports whether the catalog has the flavor.
-func (l *liveServer) knowsFlavor(flavor string) bool {
-	_, known := l.provider.Flavors.Category(flavor)
-	return known
-}
-
-// knowsZone reports whether the catalog has the zone.
-func (l *liveServer) knowsZone(name string) bool {
-	snapshot, err := l.provider.Catalog.Snapshot()
-	return err == nil && lo.ContainsBy(snapshot.Zones(), func(z catalog.Zone) bool { return z.Name == name })
+	return drifted{ImageDrift, "image " + got, "image " + wanted}
 }
 
 // userData compares the hashes of templates, where both are known. Templates that are in the NodeClass itself are part of
@@ -245,7 +227,7 @@ func (l *liveServer) userData() drifted {
 // another flavor of the catalog is another flavor, and one that was delisted is none.
 func (l *liveServer) flavor() drifted {
 	wanted, got := l.claim.Labels[corev1.LabelInstanceTypeStable], l.server.Flavor
-	if wanted == "" || wanted == got || strings.HasSuffix(wanted, "."+got) || !l.knowsFlavor(got) {
+	if _, known := l.Flavors.Category(got); !known || wanted == "" || wanted == got || strings.HasSuffix(wanted, "."+got) {
 		return drifted{}
 	}
 	return drifted{FlavorDrift, "flavor " + got, "flavor " + wanted}
@@ -254,7 +236,10 @@ func (l *liveServer) flavor() drifted {
 // zone compares the label by which pods were placed.
 func (l *liveServer) zone() drifted {
 	wanted, got := l.claim.Labels[corev1.LabelTopologyZone], l.server.Zone
-	if wanted == "" || wanted == got || !l.knowsZone(got) {
+	if wanted == "" || wanted == got {
+		return drifted{}
+	}
+	if snapshot, err := l.Catalog.Snapshot(); err != nil || !lo.ContainsBy(snapshot.Zones(), func(z catalog.Zone) bool { return z.Name == got }) {
 		return drifted{}
 	}
 	return drifted{ZoneDrift, "zone " + got, "zone " + wanted}
@@ -268,10 +253,9 @@ func (l *liveServer) networks() drifted {
 	if len(l.nodeClass.Status.Networks) == 0 {
 		return drifted{}
 	}
-	wanted := lo.Map(l.nodeClass.Status.Networks, func(n v1alpha1.NetworkStatus, _ int) string { return n.ID })
-	got := l.intent.Networks
-	if l.interfaces != nil && l.server.Status == instance.StatusActive && l.interfaces.seen.HasAny(append(slices.Clone(wanted), got...)...) {
-		if live := l.interfaces.networks[l.server.ID]; len(live) > 0 && !lo.ElementsMatch(live, deliveredOf(l.claim).Networks) {
+	wanted, got := networkIDs(l.nodeClass), l.intent.Networks
+	if seen := l.seenInterfaces(); seen != nil && l.server.Status == instance.StatusActive && seen.all.HasAny(slices.Concat(wanted, got)...) {
+		if live := seen.networks[l.server.ID]; len(live) > 0 && !lo.ElementsMatch(live, deliveredOf(l.claim).Networks) {
 			got = live
 		}
 	}
@@ -303,7 +287,7 @@ func (l *liveServer) disks() drifted {
 	}
 	attached := lo.Filter(l.server.Volumes, func(v instance.Volume, _ int) bool { return !v.Root && slices.Contains(recorded, v.ID) })
 	if len(attached) < len(data) {
-		return drifted{DiskDrift, fmt.Sprintf("%d of its data disks", len(attached)), fmt.Sprintf("%d", len(data))}
+		return drifted{DiskDrift, fmt.Sprintf("%d of its data disks", len(attached)), strconv.Itoa(len(data))}
 	}
 	if len(attached) == len(data) && !sameDisks(attached, data) && !lo.EveryBy(attached, deliveredOf(l.claim).same) {
 		return drifted{DiskDrift, "data disks " + strings.Join(lo.Map(attached, func(v instance.Volume, _ int) string { return diskText(v) }), ", "),
@@ -315,14 +299,13 @@ func (l *liveServer) disks() drifted {
 // sameDisks reports whether each disk of the intent has a disk of its own.
 func sameDisks(attached []instance.Volume, wanted []instance.Disk) bool {
 	left := slices.Clone(attached)
-	for _, disk := range wanted {
+	return lo.EveryBy(wanted, func(disk instance.Disk) bool {
 		i := slices.IndexFunc(left, func(v instance.Volume) bool { return isDisk(v, disk) })
-		if i < 0 {
-			return false
+		if i >= 0 {
+			left = slices.Delete(left, i, i+1)
 		}
-		left = slices.Delete(left, i, i+1)
-	}
-	return true
+		return i >= 0
+	})
 }
 
 // isDisk reports whether a disk may be the one of the intent, as far as the API returns what it is.

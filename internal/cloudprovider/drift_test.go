@@ -109,7 +109,7 @@ func drifts(claim *karpv1.NodeClaim) corecloudprovider.DriftReason {
 
 var _ = Describe("Drift of a server", func() {
 	dataDisk := func(claim *karpv1.NodeClaim, i int) string { return serverOf(claim).VolumesAttached[i].ID }
-	DescribeTable("should be seen when somebody changes",
+	DescribeTable("should be detected when a user changes",
 		func(change func(id string, claim *karpv1.NodeClaim), expected corecloudprovider.DriftReason) {
 			_, claim := wide()
 			Expect(drifts(claim)).To(BeEmpty())
@@ -117,7 +117,7 @@ var _ = Describe("Drift of a server", func() {
 			Expect(drifts(claim)).To(Equal(expected))
 			Expect(env.Recorder.Calls("ServerDrifted")).To(Equal(1))
 		},
-		Entry("the image that it was made from", func(id string, _ *karpv1.NodeClaim) {
+		Entry("the image that it was created from", func(id string, _ *karpv1.NodeClaim) {
 			edit("servers/"+id, map[string]any{"metadata": map[string]any{v1alpha1.MetadataImage: "another"}})
 		}, cloudprovider.ImageDrift),
 		Entry("its flavor", func(id string, _ *karpv1.NodeClaim) {
@@ -149,13 +149,13 @@ var _ = Describe("Drift of a server", func() {
 			edit("servers/"+id, map[string]any{"metadata": map[string]any{v1alpha1.MetadataUserDataHash: "others"}})
 		}, cloudprovider.UserDataDrift),
 	)
-	It("should be seen when all of its networks are others, because interfaces of others prove the ids", func() {
+	It("should be detected when all of its networks are others, because interfaces of others prove the ids", func() {
 		_, claim := wide()
 		recorded(launched(nodeClaim(nil)))
 		edit("servers/"+serverOf(claim).ID, map[string]any{"networks": []string{vpcID("tiny")}})
 		Expect(drifts(claim)).To(Equal(cloudprovider.NetworkDrift))
 	})
-	DescribeTable("should be seen when the NodeClass resolves to",
+	DescribeTable("should be detected when the NodeClass resolves to",
 		func(change func(*v1alpha1.BizflyNodeClass), expected corecloudprovider.DriftReason) {
 			class, claim := wide()
 			change(class)
@@ -174,7 +174,7 @@ var _ = Describe("Drift of a server", func() {
 			n.Status.Firewalls = []v1alpha1.FirewallStatus{{ID: "another"}}
 		}, corecloudprovider.DriftReason("")),
 	)
-	DescribeTable("should not be seen in",
+	DescribeTable("should not be detected in",
 		func(change func(id string, claim *karpv1.NodeClaim)) {
 			_, claim := wide()
 			change(serverOf(claim).ID, claim)
@@ -184,7 +184,7 @@ var _ = Describe("Drift of a server", func() {
 			volume := env.Sandbox.AddVolume(cloud.VolumeSpec{Name: "pvc-0d6e", Description: "ns/claim by csi-bizflycloud"})
 			Expect(env.Sandbox.AttachVolume(volume.ID, id)).To(Succeed())
 		}),
-		Entry("a public address of somebody", func(id string, _ *karpv1.NodeClaim) { env.Sandbox.AddWanIP(id, "theirs") }),
+		Entry("a public address of a user", func(id string, _ *karpv1.NodeClaim) { env.Sandbox.AddWanIP(id, "theirs") }),
 		Entry("a network plan or a name, which are changed in place", func(id string, _ *karpv1.NodeClaim) {
 			edit("servers/"+id, map[string]any{"network_plan": "free_bandwidth", "name": "mine"})
 		}),
@@ -192,7 +192,7 @@ var _ = Describe("Drift of a server", func() {
 			edit("servers/"+id, map[string]any{"billing_plan": "On Demand"})
 		}),
 		Entry("a zone in other words", func(id string, _ *karpv1.NodeClaim) { edit("servers/"+id, map[string]any{"zone": "Hà Nội 1"}) }),
-		Entry("a disk that the cloud made one step bigger", func(_ string, claim *karpv1.NodeClaim) {
+		Entry("a disk that BizFly Cloud created one step bigger", func(_ string, claim *karpv1.NodeClaim) {
 			intent := intentOf(claim)
 			intent.Disks[0].SizeGiB = 35
 			claim.Annotations[v1alpha1.AnnotationLaunchIntent] = string(lo.Must(json.Marshal(intent)))
@@ -220,14 +220,14 @@ var _ = Describe("Drift of a server", func() {
 		Entry("a list of interfaces that is empty", func(string, *karpv1.NodeClaim) {
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: "GET", Path: "/network-interfaces", Effect: cloud.EffectBody, Body: "[]"})
 		}),
-		Entry("interfaces of which the cloud does not say whether they are public", func(id string, _ *karpv1.NodeClaim) {
+		Entry("interfaces of which BizFly Cloud does not return whether they are public", func(id string, _ *karpv1.NodeClaim) {
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: "GET", Path: "/network-interfaces", Effect: cloud.EffectBody, Body: interfacesOf(id, "")})
 		}),
-		Entry("interfaces of which the cloud says in other words what they are", func(id string, _ *karpv1.NodeClaim) {
+		Entry("interfaces that BizFly Cloud describes in other words", func(id string, _ *karpv1.NodeClaim) {
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: "GET", Path: "/network-interfaces", Effect: cloud.EffectBody, Body: interfacesOf(id, "PUBLIC")})
 		}),
 	)
-	It("should not be seen in what the cloud made otherwise from the start, since it would make the next one so too", func() {
+	It("should not be detected in what BizFly Cloud created differently from the start, since it would create the next one so too", func() {
 		nodeClass(func(n *v1alpha1.BizflyNodeClass) {
 			n.Spec.DataDisks = []v1alpha1.DataDisk{{Size: lo.ToPtr(resource.MustParse("100Gi"))}}
 		})
@@ -240,7 +240,7 @@ var _ = Describe("Drift of a server", func() {
 		edit("volumes/"+dataDisk(claim, 1), map[string]any{"size": 200})
 		Expect(drifts(claim)).To(Equal(cloudprovider.DiskDrift))
 	})
-	It("should not be seen in a network that the cloud adds to every server, and be seen in one that somebody adds later", func() {
+	It("should not be detected in a network that BizFly Cloud adds to every server, and be detected in one that a user adds later", func() {
 		class := nodeClass()
 		claim := launched(nodeClaim(nil))
 		Eventually(func() string { return serverOf(claim).Status }).Should(Equal("ACTIVE"))
@@ -256,14 +256,14 @@ var _ = Describe("Drift of a server", func() {
 		Expect(env.Client.Status().Update(ctx, class)).To(Succeed())
 		Expect(drifts(claim)).To(Equal(cloudprovider.NetworkDrift), "new servers get another network")
 	})
-	It("should not be seen in lists that are old", func() {
+	It("should not be detected in lists that are old", func() {
 		_, claim := wide()
 		edit("servers/"+serverOf(claim).ID, map[string]any{"flavor": "p2.16c_32g", "networks": []string{vpcID("tiny")}})
 		Expect(drifts(claim)).ToNot(BeEmpty())
 		env.Clock.Step(time.Hour)
 		Expect(env.CloudProvider.IsDrifted(ctx, claim)).To(BeEmpty())
 	})
-	It("should not be seen when the flavor is not sold any more", func() {
+	It("should not be detected when the flavor is delisted", func() {
 		_, claim := wide()
 		catalog := env.Sandbox.Options().Catalog
 		catalog.Flavors["HN"] = lo.Reject(catalog.Flavors["HN"], func(f cloud.Flavor, _ int) bool { return f.Name == serverOf(claim).Flavor.Name })

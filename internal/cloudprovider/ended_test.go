@@ -29,29 +29,29 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
 
-var _ = Describe("A claim that ends before core knows its server", func() {
+var _ = Describe("A NodeClaim that ends before core knows its server", func() {
 	It("should still get its server when its NodeClass is deleted meanwhile", func() {
 		class := nodeClass(func(c *v1alpha1.BizflyNodeClass) { c.Finalizers = []string{v1alpha1.TerminationFinalizer} })
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectLostResponse, Count: 1})
 		env.Sandbox.AddFaults(2, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectBody, Body: "[]"})
 		claim := nodeClaim(nil)
-		Expect(reasonOf(refused(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+		Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
 		Expect(env.Client.Delete(ctx, class)).To(Succeed())
 		env.Sandbox.ClearFaults()
 		Expect(serverOf(launched(claim)).Name).To(Equal(intentOf(claim).Name))
-		Expect(orders()).To(Equal(1))
+		Expect(createRequests()).To(Equal(1))
 	})
 	It("should be ended again when core could not delete it, instead of holding up all scheduling", func() {
 		nodeClass()
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectNoCapacity, Async: true, Count: 1})
 		claim := nodeClaim(nil)
-		Expect(corecloudprovider.IsInsufficientCapacityError(refused(claim))).To(BeTrue())
+		Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(claim))).To(BeTrue())
 		// The API server was away when core deleted the claim, so that core asks again.
 		lo.Times(2, func(int) bool {
-			return Expect(corecloudprovider.IsInsufficientCapacityError(refused(claim))).To(BeTrue())
+			return Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(claim))).To(BeTrue())
 		})
-		Expect(orders()).To(Equal(1))
+		Expect(createRequests()).To(Equal(1))
 		Expect(env.Client.Delete(ctx, claim.DeepCopy())).To(Succeed())
-		Expect(corecloudprovider.IsInsufficientCapacityError(refused(claim))).To(BeFalse(), "it is being deleted, and one of its name may be another's")
+		Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(claim))).To(BeFalse(), "it is being deleted, and one of its name may be another's")
 	})
 })

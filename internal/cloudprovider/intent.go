@@ -21,6 +21,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/patrickmn/go-cache"
 	"github.com/samber/lo"
@@ -37,7 +38,7 @@ import (
 var errClaimGone = errors.New("the NodeClaim is deleted or being deleted")
 
 // errIntentUnreadable says that the annotation holds something that this controller did not write. Whether a server was
-// launched will then never be known.
+// launched can then not be known.
 var errIntentUnreadable = fmt.Errorf("annotation %s cannot be read", v1alpha1.AnnotationLaunchIntent)
 
 // errAbandoned says that the NodeClaim still exists although it was abandoned: core could not delete it.
@@ -49,9 +50,6 @@ var errIntentForeign = errors.New("another process has launched a server for thi
 // launchRecord is what is known of the last launch for a NodeClaim.
 type launchRecord struct {
 	instance.Intent
-	// Hash and HashVersion are those of the NodeClass at the launch, which may have changed since.
-	Hash        string
-	HashVersion string
 	// Failure is why the launch failed after its request was accepted, the reason of the removal of its server.
 	Failure string
 	// Abandoned is true once the NodeClaim was to be deleted because its launch failed.
@@ -63,9 +61,8 @@ type launchRecord struct {
 // launchRecords keeps records on the NodeClaims, where they survive a restart, and in memory, because a NodeClaim read from the
 // informer's cache right after it was patched may still be the previous one.
 type launchRecords struct {
-	kubeClient client.Client
-	apiReader  client.Reader
-	memory     *cache.Cache
+	*config
+	memory *cache.Cache
 }
 
 // IntentOf reads the launch intent of the NodeClaim; it is nil when no launch was ever begun for it.
@@ -81,32 +78,31 @@ func IntentOf(claim *karpv1.NodeClaim) (*instance.Intent, error) {
 	return intent, nil
 }
 
+// intentOf is the launch intent of the NodeClaim, empty where there is none or it is unreadable.
+func intentOf(claim *karpv1.NodeClaim) instance.Intent {
+	intent, _ := IntentOf(claim)
+	return lo.FromPtr(intent)
+}
+
 // load returns the last record of the NodeClaim, nil when no launch was begun for it, and the NodeClaim as the API server has it
 // where it had to be read. It is read there, because "no launch was begun" is what allows one.
 func (r *launchRecords) load(ctx context.Context, claim *karpv1.NodeClaim) (*launchRecord, *karpv1.NodeClaim, error) {
 	record := r.remembered(claim.UID)
-	if record.Abandoned {
-		if _, err := r.live(ctx, claim.Name, claim.UID); err != nil {
-			return nil, nil, err
-		}
-		return nil, nil, errAbandoned
-	}
-	if record.Name != "" {
+	if record.Name != "" && !record.Abandoned {
 		return &record, nil, nil
 	}
 	live, err := r.live(ctx, claim.Name, claim.UID)
 	if err != nil {
 		return nil, nil, err
 	}
+	if record.Abandoned {
+		return nil, nil, errAbandoned
+	}
 	intent, err := IntentOf(live)
 	if err != nil || intent == nil {
 		return nil, live, err
 	}
-	record = launchRecord{
-		Intent:      *intent,
-		Hash:        live.Annotations[v1alpha1.AnnotationNodeClassHash],
-		HashVersion: live.Annotations[v1alpha1.AnnotationNodeClassHashVersion],
-	}
+	record = launchRecord{Intent: *intent}
 	r.memory.SetDefault(string(claim.UID), record)
 	return &record, live, nil
 }
@@ -114,10 +110,7 @@ func (r *launchRecords) load(ctx context.Context, claim *karpv1.NodeClaim) (*lau
 // live reads the NodeClaim from the API server. Another one of the same name is an error.
 func (r *launchRecords) live(ctx context.Context, name string, uid types.UID) (*karpv1.NodeClaim, error) {
 	live := &karpv1.NodeClaim{}
-	if err := r.apiReader.Get(ctx, client.ObjectKey{Name: name}, live); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil, errClaimGone
-		}
+	if err := r.APIReader.Get(ctx, client.ObjectKey{Name: name}, live); client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("reading NodeClaim %s: %w", name, err)
 	}
 	if live.UID != uid || !live.DeletionTimestamp.IsZero() {
@@ -130,8 +123,9 @@ func (r *launchRecords) live(ctx context.Context, name string, uid types.UID) (*
 // compares with its earlier state to find out what to patch itself.
 type recordWriter struct {
 	*launchRecords
-	claim             *karpv1.NodeClaim
-	hash, hashVersion string
+	claim *karpv1.NodeClaim
+	// hash is that of the NodeClass at the launch, by which a later change of it is detected.
+	hash string
 	// base is the NodeClaim as last seen at the API server; nil when it has to be read.
 	base *karpv1.NodeClaim
 }
@@ -151,7 +145,7 @@ func (r *recordWriter) record(ctx context.Context, intent instance.Intent) error
 		// The write may have reached the API server although its answer was lost, so the number is used up.
 		known.Rejected = true
 	}
-	r.memory.SetDefault(string(r.claim.UID), launchRecord{Intent: known, Hash: r.hash, HashVersion: r.hashVersion})
+	r.memory.SetDefault(string(r.claim.UID), launchRecord{Intent: known})
 	return err
 }
 
@@ -174,9 +168,9 @@ func (r *recordWriter) write(ctx context.Context, intent instance.Intent, before
 		updated.Annotations = lo.Assign(updated.Annotations, map[string]string{
 			v1alpha1.AnnotationLaunchIntent:         string(text),
 			v1alpha1.AnnotationNodeClassHash:        r.hash,
-			v1alpha1.AnnotationNodeClassHashVersion: r.hashVersion,
+			v1alpha1.AnnotationNodeClassHashVersion: v1alpha1.NodeClassHashVersion,
 		})
-		err = r.kubeClient.Patch(ctx, updated, client.MergeFromWithOptions(r.base, client.MergeFromWithOptimisticLock{}))
+		err = r.KubeClient.Patch(ctx, updated, client.MergeFromWithOptions(r.base, client.MergeFromWithOptimisticLock{}))
 		if err == nil {
 			r.base = updated
 			return nil
@@ -202,10 +196,9 @@ func (r *recordWriter) outdated(intent instance.Intent, before bool) error {
 
 // remembered returns the record in memory, or an empty one.
 func (r *launchRecords) remembered(uid types.UID) launchRecord {
-	if known, ok := r.memory.Get(string(uid)); ok {
-		return known.(launchRecord)
-	}
-	return launchRecord{}
+	known, _ := r.memory.Get(string(uid))
+	record, _ := known.(launchRecord)
+	return record
 }
 
 // change replaces the record of a NodeClaim; core launches one NodeClaim once at a time.
@@ -213,4 +206,52 @@ func (r *launchRecords) change(uid types.UID, apply func(*launchRecord)) {
 	record := r.remembered(uid)
 	apply(&record)
 	r.memory.SetDefault(string(uid), record)
+}
+
+// OwnedAddresses returns the ids of the network interfaces that are recorded on the NodeClaim as its server's own.
+func OwnedAddresses(claim *karpv1.NodeClaim) []string {
+	return lo.Compact(strings.Split(claim.Annotations[v1alpha1.AnnotationOwnedAddresses], ","))
+}
+
+// OwnedVolumes returns the ids of the disks that are recorded on the NodeClaim as its server's own.
+func OwnedVolumes(claim *karpv1.NodeClaim) []string {
+	return lo.Compact(strings.Split(claim.Annotations[v1alpha1.AnnotationOwnedVolumes], ","))
+}
+
+// delivered is the server that a create request led to, as it was before the node registered. Where BizFly Cloud rounds a disk,
+// names a plan differently or adds a network of its own, its next server would be the same again: what was delivered so has
+// not drifted, or nodes would be replaced indefinitely.
+type delivered struct {
+	// BillingPlan is the billing plan that BizFly Cloud returned.
+	BillingPlan string `json:"billingPlan,omitempty"`
+	// Networks are the private networks of its interfaces, as far as they were listed by then.
+	Networks []string `json:"networks,omitempty"`
+	// Disks are its disks by id.
+	Disks map[string]deliveredDisk `json:"disks,omitempty"`
+}
+
+type deliveredDisk struct {
+	GiB    int                 `json:"gib"`
+	Medium v1alpha1.DiskMedium `json:"type,omitempty"`
+}
+
+// Delivered returns how a new server was delivered, as text for AnnotationDelivered. The ports are those of the project.
+func Delivered(server *instance.Instance, ports []instance.Port) string {
+	disks := lo.SliceToMap(server.Volumes, func(v instance.Volume) (string, deliveredDisk) { return v.ID, deliveredDisk{v.SizeGiB, v.Medium} })
+	text, _ := json.Marshal(delivered{server.BillingPlan, networksOf(ports)[server.ID], disks}) // strings and numbers always marshal
+	return string(text)
+}
+
+// deliveredOf reads the annotation of the NodeClaim; it is empty where that is missing or invalid.
+func deliveredOf(claim *karpv1.NodeClaim) (as delivered) {
+	if err := json.Unmarshal([]byte(claim.Annotations[v1alpha1.AnnotationDelivered]), &as); err != nil {
+		return delivered{}
+	}
+	return as
+}
+
+// same reports whether the disk is as it was delivered.
+func (d delivered) same(v instance.Volume) bool {
+	as, known := d.Disks[v.ID]
+	return known && as == deliveredDisk{v.SizeGiB, v.Medium}
 }

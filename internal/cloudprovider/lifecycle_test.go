@@ -43,7 +43,7 @@ import (
 )
 
 // Core's own lifecycle controller draws the conclusions here.
-var _ = Describe("What core does with an error of the cloud", func() {
+var _ = Describe("What core does with an error of BizFly Cloud", func() {
 	const kept, given = true, false
 	DescribeTable("should be right for",
 		func(fault cloud.Fault, stays bool, reason string) {
@@ -70,22 +70,22 @@ var _ = Describe("What core does with an error of the cloud", func() {
 			}
 			Expect(live.Status.ProviderID).To(BeEmpty())
 		},
-		Entry("no room", cloud.Fault{Effect: cloud.EffectNoCapacity}, given, ""),
+		Entry("no capacity", cloud.Fault{Effect: cloud.EffectNoCapacity}, given, ""),
 		Entry("no address", cloud.Fault{Effect: cloud.EffectNoAddress}, given, ""),
 		Entry("quota", cloud.Fault{Effect: cloud.EffectQuota}, given, ""),
 		Entry("balance", cloud.Fault{Effect: cloud.EffectBalance}, given, ""),
-		Entry("no room, found out later", cloud.Fault{Effect: cloud.EffectNoCapacity, Async: true}, given, ""),
+		Entry("no capacity, found out later", cloud.Fault{Effect: cloud.EffectNoCapacity, Async: true}, given, ""),
 		Entry("a server that comes up broken", cloud.Fault{Effect: cloud.EffectErrorServer}, given, ""),
 		Entry("authentication", cloud.Fault{Effect: cloud.EffectStatus, Status: http.StatusUnauthorized}, given, ""),
 		Entry("permission", cloud.Fault{Effect: cloud.EffectStatus, Status: http.StatusForbidden, Message: "You are not allowed to do this"}, given, ""),
-		Entry("an invalid order", cloud.Fault{Effect: cloud.EffectStatus, Status: http.StatusBadRequest, Message: "Image is not valid"}, given, ""),
+		Entry("an invalid create request", cloud.Fault{Effect: cloud.EffectStatus, Status: http.StatusBadRequest, Message: "Image is not valid"}, given, ""),
 		Entry("something that does not exist", cloud.Fault{Effect: cloud.EffectStatus, Status: http.StatusNotFound, Message: "Network x could not be found"}, given,
 			""),
 		Entry("a conflict", cloud.Fault{Effect: cloud.EffectStatus, Status: http.StatusConflict, Message: "Port p is still in use"}, given, ""),
 		Entry("throttling", cloud.Fault{Effect: cloud.EffectThrottle}, kept, cloudprovider.ReasonLaunchFailed),
-		Entry("an answer that was lost before the order", cloud.Fault{Effect: cloud.EffectReset}, kept, cloudprovider.ReasonAwaitingServerID),
+		Entry("an answer that was lost before the create request", cloud.Fault{Effect: cloud.EffectReset}, kept, cloudprovider.ReasonAwaitingServerID),
 	)
-	It("should be to launch once the cloud has recovered, for each claim that was kept", func() {
+	It("should be to launch once BizFly Cloud has recovered, for each NodeClaim that was kept", func() {
 		nodeClass()
 		controller := lifecycle.NewController(env.Clock, env.Client, env.CloudProvider, env.Recorder, state.NewCluster(env.Clock, env.Client, env.CloudProvider),
 			nodepoolhealth.NewState(), nil)
@@ -103,12 +103,12 @@ var _ = Describe("What core does with an error of the cloud", func() {
 	})
 })
 
-var _ = Describe("What a refusal takes out of sale", func() {
+var _ = Describe("What a rejection marks unavailable", func() {
 	unavailable := func(flavor, zone string) bool {
 		_, unavailable := env.Capacity.Unavailable(capacity.Offering{Flavor: flavor, Zone: zone, BillingPlan: "on_demand"})
 		return unavailable
 	}
-	refuse := func(message string) {
+	reject := func(message string) {
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusConflict, Message: message,
 			Count: 1})
 	}
@@ -117,23 +117,23 @@ var _ = Describe("What a refusal takes out of sale", func() {
 		return nodeClaim(nil, unit.Requirement("node.kubernetes.io/instance-type", "In", flavors...))
 	}
 
-	It("should be the whole zone when the zone is full", func() {
+	It("should be the zone when the zone is full", func() {
 		nodeClass()
-		refuse("Availability zone HN1 is full")
+		reject("Availability zone HN1 is full")
 		Expect(serverOf(launched(of("nix.2c_4g"))).AvailabilityZone).To(Equal("HN2"))
-		Expect(orders()).To(Equal(2))
+		Expect(createRequests()).To(Equal(2))
 		Expect(unavailable("nix.8c_16g", "HN1")).To(BeTrue())
 		Expect(unavailable("nix.8c_16g", "HN2")).To(BeFalse())
 	})
 	It("should be every server in the network that has no address left, and no other network's", func() {
 		class := nodeClass()
-		refuse("No more IP addresses available on network " + class.Status.Networks[0].ID + ".")
-		Expect(corecloudprovider.IsInsufficientCapacityError(refused(of("nix.2c_4g")))).To(BeTrue())
-		Expect(orders()).To(Equal(1), "another offering of this NodeClass would be in the same network")
+		reject("No more IP addresses available on network " + class.Status.Networks[0].ID + ".")
+		Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(of("nix.2c_4g")))).To(BeTrue())
+		Expect(createRequests()).To(Equal(1), "another offering of this NodeClass would be in the same network")
 		Expect(env.Recorder.Calls(events.ReasonNetworkOutOfAddresses)).To(Equal(1))
-		Expect(corecloudprovider.IsInsufficientCapacityError(refused(of("nix.8c_16g")))).To(BeTrue())
-		Expect(orders()).To(Equal(1))
-		sold := func(class *v1alpha1.BizflyNodeClass) int {
+		Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(of("nix.8c_16g")))).To(BeTrue())
+		Expect(createRequests()).To(Equal(1))
+		available := func(class *v1alpha1.BizflyNodeClass) int {
 			GinkgoHelper()
 			pool := unit.NodePool()
 			pool.Spec.Template.Spec.NodeClassRef.Name = class.Name
@@ -142,7 +142,7 @@ var _ = Describe("What a refusal takes out of sale", func() {
 			Expect(types).ToNot(BeEmpty())
 			return lo.SumBy(types, func(it *corecloudprovider.InstanceType) int { return len(it.Offerings.Available()) })
 		}
-		Expect(sold(class)).To(BeZero())
+		Expect(available(class)).To(BeZero())
 
 		other := class.DeepCopy()
 		other.ObjectMeta = metav1.ObjectMeta{Name: "other"}
@@ -150,18 +150,18 @@ var _ = Describe("What a refusal takes out of sale", func() {
 		Expect(env.Resolve(ctx, other)).To(Succeed())
 		other.Status.Networks = []v1alpha1.NetworkStatus{{ID: "3f2504e0-4f89-41d3-9a0c-0305e82c3301", Name: "other"}}
 		Expect(env.Client.Status().Update(ctx, other)).To(Succeed())
-		Eventually(func() int { return sold(other) }).Should(BeNumerically(">", 0))
+		Eventually(func() int { return available(other) }).Should(BeNumerically(">", 0))
 
 		env.Clock.Step(options.Defaults().UnavailableOfferingTTL + time.Second)
-		Eventually(func() int { return sold(class) }).Should(BeNumerically(">", 0))
+		Eventually(func() int { return available(class) }).Should(BeNumerically(">", 0))
 		launched(of("nix.2c_4g"))
 	})
-	It("should be told of once for each time that a network is found full, with its name", func() {
+	It("should be reported once for each time that a network is found full, with its name", func() {
 		class := nodeClass(func(n *v1alpha1.BizflyNodeClass) {
 			n.Spec.NetworkSelectorTerms = []v1alpha1.NetworkSelectorTerm{{Name: "default-vpc"}, {Name: "tiny"}}
 		})
 		Expect(class.Status.Networks).To(HaveLen(2))
-		told := func() []string {
+		reported := func() []string {
 			var texts []string
 			env.Recorder.ForEachEvent(func(event karpevents.Event) {
 				if event.Reason == events.ReasonNetworkOutOfAddresses {
@@ -186,16 +186,17 @@ var _ = Describe("What a refusal takes out of sale", func() {
 		}
 		launches.Wait()
 		env.Sandbox.ClearFaults()
-		Expect(told()).To(ConsistOf(And(HavePrefix("At least one of the VPC networks default-vpc ("), ContainSubstring("), tiny ("), ContainSubstring("pause for "))))
+		Expect(reported()).To(ConsistOf(And(HavePrefix("At least one of the VPC networks default-vpc ("), ContainSubstring("), tiny ("),
+			ContainSubstring("pause for "))))
 		env.Clock.Step(options.Defaults().UnavailableOfferingTTL + time.Second)
-		refuse("No more IP addresses available on network " + class.Status.Networks[1].ID + ".")
-		Expect(corecloudprovider.IsInsufficientCapacityError(refused(of("nix.2c_4g")))).To(BeTrue())
-		Expect(told()).To(HaveLen(2))
-		Expect(told()[1]).To(HavePrefix("VPC network tiny (" + class.Status.Networks[1].ID + ") has no address left"))
+		reject("No more IP addresses available on network " + class.Status.Networks[1].ID + ".")
+		Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(of("nix.2c_4g")))).To(BeTrue())
+		Expect(reported()).To(HaveLen(2))
+		Expect(reported()[1]).To(HavePrefix("VPC network tiny (" + class.Status.Networks[1].ID + ") has no address left"))
 	})
 	It("should be the category in the zone when there is none left of it", func() {
 		nodeClass()
-		refuse("Server type premium is out of stock")
+		reject("Server type premium is out of stock")
 		Expect(serverOf(launched(of("nix.2c_4g"))).AvailabilityZone).To(Equal("HN2"))
 		Expect(unavailable("nix.8c_16g", "HN1")).To(BeTrue())
 		Expect(unavailable("nix.8c_16g", "HN2")).To(BeFalse())
@@ -204,36 +205,36 @@ var _ = Describe("What a refusal takes out of sale", func() {
 		Expect(other).To(Equal("basic"))
 		Expect(unavailable("2c_4g_basic", "HN1")).To(BeFalse())
 	})
-	It("should be the flavor with the plan in every zone when it is not sold with it", func() {
+	It("should be the flavor with the plan in every zone when it is not offered with it", func() {
 		nodeClass()
-		refuse("Flavor nix.2c_4g doesn't support billing plan on_demand")
+		reject("Flavor nix.2c_4g doesn't support billing plan on_demand")
 		Expect(serverOf(launched(of("nix.2c_4g", "nix.4c_8g"))).Flavor.Name).To(Equal("nix.4c_8g"))
 		Expect(unavailable("nix.2c_4g", "HN2")).To(BeTrue())
 	})
 	It("should be every flavor of at least that size when the quota of vCPUs is exceeded, and smaller servers still launch", func() {
 		nodeClass()
-		refuse("Quota exceeded for cores: Requested 4, but already used 18 of 20 cores")
-		Expect(corecloudprovider.IsInsufficientCapacityError(refused(of("nix.4c_8g")))).To(BeTrue())
-		Expect(orders()).To(Equal(1))
+		reject("Quota exceeded for cores: Requested 4, but already used 18 of 20 cores")
+		Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(of("nix.4c_8g")))).To(BeTrue())
+		Expect(createRequests()).To(Equal(1))
 		Expect(env.Recorder.Calls("QuotaTooSmall")).To(Equal(1))
 		Expect(unavailable("nix.4c_8g", "HN2")).To(BeTrue())
 		Expect(unavailable("nix.8c_16g", "HN1")).To(BeTrue())
 		Expect(unavailable("nix.2c_4g", "HN1")).To(BeFalse())
-		Expect(corecloudprovider.IsInsufficientCapacityError(refused(of("nix.8c_16g")))).To(BeTrue())
-		Expect(orders()).To(Equal(1), "what is known to be too big is not ordered")
+		Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(of("nix.8c_16g")))).To(BeTrue())
+		Expect(createRequests()).To(Equal(1), "what is known to be too big is not ordered")
 		launched(of("nix.2c_4g"))
 		env.Clock.Step(5*time.Minute + time.Second)
 		Eventually(func() bool { return unavailable("nix.8c_16g", "HN1") }).Should(BeFalse())
 		launched(of("nix.4c_8g"))
 	})
-	It("should be found by real quotas of the cloud: a cluster grows with small servers when big ones do not fit", func() {
+	It("should be found by real quotas: a cluster grows with small servers when big ones do not fit", func() {
 		nodeClass()
 		limit := 6
 		env.Sandbox.SetQuota(cloud.Quota{VCPUs: &limit})
 		launched(of("nix.4c_8g"))
-		Expect(corecloudprovider.IsInsufficientCapacityError(refused(of("nix.4c_8g")))).To(BeTrue())
+		Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(of("nix.4c_8g")))).To(BeTrue())
 		launched(of("nix.2c_4g"))
-		Expect(corecloudprovider.IsInsufficientCapacityError(refused(of("nix.2c_4g")))).To(BeTrue())
+		Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(of("nix.2c_4g")))).To(BeTrue())
 		Expect(servers()).To(HaveLen(2))
 	})
 })

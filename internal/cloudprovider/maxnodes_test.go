@@ -60,7 +60,7 @@ var _ = Describe("The nodes that the BKE package allows", func() {
 			Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(first), cached)).To(Succeed())
 			return cached.Status.ProviderID
 		}).ShouldNot(BeEmpty())
-		Expect(corecloudprovider.IsInsufficientCapacityError(refused(nodeClaim(nil)))).To(BeTrue())
+		Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(nodeClaim(nil)))).To(BeTrue())
 		Expect(env.Recorder.Calls(events.ReasonPackageLimit)).To(Equal(1))
 		Expect(servers()).To(HaveLen(1))
 		limited(3)
@@ -68,7 +68,7 @@ var _ = Describe("The nodes that the BKE package allows", func() {
 		launched(nodeClaim(nil))
 		Expect(servers()).To(HaveLen(2))
 	})
-	It("should not matter where the package does not say, or nobody wants it to", func() {
+	It("should not matter where the package has no limit, or it is not enforced", func() {
 		limited(0)
 		launched(nodeClaim(nil))
 		env.CloudProvider = cloudprovider.New(env.Config())

@@ -48,21 +48,25 @@ type Outcomes struct {
 	pauses  *launchPauses
 }
 
-func newOutcomes(c *Config) *Outcomes {
-	return &Outcomes{
-		config:  c,
-		records: &launchRecords{kubeClient: c.KubeClient, apiReader: c.APIReader, memory: c.NewCache(ttl.Launch)},
-		pauses:  &launchPauses{clock: c.Clock, cache: c.NewCache(ttl.NotRegistered), views: c.NewCache(ttl.NotRegistered)},
-	}
-}
-
 // launchable returns the instance types as core may launch them now: with every offering unavailable while launches with the
-// NodeClass pause or one of its networks has no address left.
+// NodeClass pause or one of its networks has no address left. They keep existing, since core drifts nodes whose type has vanished
+// and prices them at 0. The given ones are shared and not changed, and one that has been used must not be copied.
 func (o *Outcomes) launchable(nodeClass *v1alpha1.BizflyNodeClass, instanceTypes []*cloudprovider.InstanceType) []*cloudprovider.InstanceType {
-	if _, full := o.networkFull(nodeClass); full || o.pauses.active(nodeClass) {
-		return o.pauses.unavailable(nodeClass.UID, instanceTypes)
+	if _, full := o.networkFull(nodeClass); !full && !o.pauses.active(nodeClass) {
+		return instanceTypes
 	}
-	return instanceTypes
+	return lo.Map(instanceTypes, func(it *cloudprovider.InstanceType, _ int) *cloudprovider.InstanceType {
+		return &cloudprovider.InstanceType{
+			Name:                   it.Name,
+			Requirements:           it.Requirements,
+			Capacity:               it.Capacity,
+			Overhead:               it.Overhead,
+			VolumeAttachmentLimits: it.VolumeAttachmentLimits,
+			Offerings: lo.Map(it.Offerings, func(offering *cloudprovider.Offering, _ int) *cloudprovider.Offering {
+				return &cloudprovider.Offering{Requirements: offering.Requirements, Price: offering.Price}
+			}),
+		}
+	})
 }
 
 // LaunchFailed learns from a server that was launched and failed afterwards, or whose node did not register
@@ -219,10 +223,9 @@ func (o *Outcomes) markNetworks(ctx context.Context, l *launch, key capacity.Off
 		return false
 	}
 	ids := networkIDs(l.nodeClass)
-	full := lo.Intersect(ids, bizfly.IDsIn(f.err))
-	marks := full
-	if len(full) == 0 {
-		full, marks = ids, lo.Compact([]string{networkSetKey(ids)})
+	full, marks := ids, lo.Compact([]string{networkSetKey(ids)})
+	if named := lo.Intersect(ids, bizfly.IDsIn(f.err)); len(named) > 0 {
+		full, marks = named, named
 	}
 	if len(marks) == 0 {
 		return false
@@ -240,15 +243,14 @@ func (o *Outcomes) markNetworks(ctx context.Context, l *launch, key capacity.Off
 	return true
 }
 
-// networkFull reports whether a network of the NodeClass is marked unavailable for lack of addresses, and its reason.
+// networkFull reports whether a network of the NodeClass, or all of them together, is marked unavailable for lack of addresses,
+// and the reason of the mark.
 func (c *config) networkFull(nodeClass *v1alpha1.BizflyNodeClass) (reason string, full bool) {
-	for _, network := range nodeClass.Status.Networks {
-		if reason, full = c.Capacity.Unavailable(capacity.Offering{Network: network.ID}); full {
+	ids := networkIDs(nodeClass)
+	for _, id := range lo.Uniq(lo.Compact(append(ids, networkSetKey(ids)))) {
+		if reason, full = c.Capacity.Unavailable(capacity.Offering{Network: id}); full {
 			return reason, full
 		}
-	}
-	if len(nodeClass.Status.Networks) > 1 {
-		return c.Capacity.Unavailable(capacity.Offering{Network: networkSetKey(networkIDs(nodeClass))})
 	}
 	return "", false
 }
@@ -276,11 +278,9 @@ func (o *Outcomes) learnQuota(ctx context.Context, l *launch, key capacity.Offer
 }
 
 func sizeOf(it *cloudprovider.InstanceType) capacity.Size {
-	number := func(key string) int {
-		n, _ := strconv.Atoi(it.Requirements.Get(key).Any())
-		return n
-	}
-	return capacity.Size{CPU: number(v1alpha1.LabelInstanceCPU), MemoryMiB: number(v1alpha1.LabelInstanceMemory)}
+	cpu, _ := strconv.Atoi(it.Requirements.Get(v1alpha1.LabelInstanceCPU).Any())
+	memory, _ := strconv.Atoi(it.Requirements.Get(v1alpha1.LabelInstanceMemory).Any())
+	return capacity.Size{CPU: cpu, MemoryMiB: memory}
 }
 
 // abandon deletes the NodeClaim, and only this one, and returns what Create returns. Core then plans a new one, whose server
@@ -330,8 +330,8 @@ func (o *Outcomes) LaunchEnded(claim *karpv1.NodeClaim) { o.pauses.release(claim
 // LaunchesBlocked returns the reason and the cause of the pause of launches with the NodeClass, until when none is sent, and
 // a nil cause while there is no pause. Once that time is over, one launch at a time is tried until one succeeds.
 func (o *Outcomes) LaunchesBlocked(nodeClass *v1alpha1.BizflyNodeClass) (reason string, until time.Time, cause error) {
-	paused, exists := o.pauses.of(nodeClass)
-	if !exists || paused.count == 0 {
+	paused := o.pauses.of(nodeClass)
+	if paused.count == 0 {
 		return "", time.Time{}, nil
 	}
 	return paused.last.reason, paused.until, paused.last.err

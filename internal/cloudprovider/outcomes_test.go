@@ -50,7 +50,7 @@ var _ = Describe("Launches that fail", func() {
 	}
 	ended := func(claim *karpv1.NodeClaim) {
 		GinkgoHelper()
-		err := refused(claim)
+		err := failedCreate(claim)
 		Expect(corecloudprovider.IsInsufficientCapacityError(err)).To(BeTrue(), "%v", err)
 	}
 	cheapest := func(pool *karpv1.NodePool) string {
@@ -72,7 +72,7 @@ var _ = Describe("Launches that fail", func() {
 	}
 
 	Context("in words that nothing recognises", func() {
-		It("should fail over to the other zone when servers of one come up broken, and the cloud does not say why", func() {
+		It("should fail over to the other zone when servers of one come up broken, and BizFly Cloud does not report why", func() {
 			nodeClass()
 			pool := unit.NodePool()
 			before := available(pool)
@@ -91,9 +91,9 @@ var _ = Describe("Launches that fail", func() {
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Contains: `"flavor":"` + flavor + `"`,
 				Effect: cloud.EffectStatus, Status: code, Message: message})
 			Expect(launched(nodeClaim(pool)).Labels[corev1.LabelInstanceTypeStable]).ToNot(Equal(flavor))
-			Expect(orders()).To(BeNumerically("<=", 3))
-			Expect(available(pool)).To(Equal(before - orders() + 1))
-			Expect(env.Recorder.Calls(events.ReasonLaunchRejected)).To(Equal(orders() - 1))
+			Expect(createRequests()).To(BeNumerically("<=", 3))
+			Expect(available(pool)).To(Equal(before - createRequests() + 1))
+			Expect(env.Recorder.Calls(events.ReasonLaunchRejected)).To(Equal(createRequests() - 1))
 		},
 			Entry("as unavailable, in Vietnamese", http.StatusBadRequest, "Gói này không khả dụng"),
 			Entry("as a configuration that cannot be created", http.StatusBadRequest, "Không thể tạo máy chủ với cấu hình này"),
@@ -109,9 +109,9 @@ var _ = Describe("Launches that fail", func() {
 				Effect: cloud.EffectStatus, Status: http.StatusInternalServerError, Message: "UNKNOWN"})
 			claim := nodeClaim(pool)
 			env.WithoutIDWait()
-			Expect(reasonOf(refused(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+			Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
 			env.WithoutVisibilityWindow()
-			Expect(reasonOf(refused(claim))).To(Equal(cloudprovider.ReasonLaunchOutcomeUnknown))
+			Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonLaunchOutcomeUnknown))
 			Expect(available(pool)).To(Equal(before - 1))
 			Expect(serverOf(launched(nodeClaim(pool))).AvailabilityZone).To(Equal("HN2"))
 			_, _, cause := env.CloudProvider.LaunchesBlocked(class)
@@ -140,14 +140,14 @@ var _ = Describe("Launches that fail", func() {
 		rejects(code, message)
 		for i := range 3 {
 			ended(nodeClaim(pool))
-			Expect(orders()).To(Equal(i + 1))
+			Expect(createRequests()).To(Equal(i + 1))
 		}
 		Expect(env.Recorder.Calls(events.ReasonLaunchesKeepFailing)).To(Equal(1))
 		Expect(available(pool)).To(BeZero())
 		ended(nodeClaim(pool))
-		Expect(orders()).To(Equal(3), "launches pause")
+		Expect(createRequests()).To(Equal(3), "launches pause")
 	},
-		Entry("for want of a permission", http.StatusForbidden, "Bạn không được phép"),
+		Entry("for lack of a permission", http.StatusForbidden, "Bạn không được phép"),
 		Entry("for its image", http.StatusBadRequest, "Image is not valid"),
 		Entry("for a network that does not exist", http.StatusNotFound, "Network x could not be found"),
 	)
@@ -176,7 +176,7 @@ var _ = Describe("Launches that fail", func() {
 		before := available(pool)
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectThrottle, Count: 1})
 		claim := nodeClaim(pool)
-		Expect(corecloudprovider.IsInsufficientCapacityError(refused(claim))).To(BeFalse())
+		Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(claim))).To(BeFalse())
 		Expect(available(pool)).To(Equal(before))
 		launched(claim)
 		Expect(intentOf(claim).Attempt).To(Equal(2))
@@ -206,7 +206,7 @@ var _ = Describe("Launches that fail", func() {
 			Expect(available(pool)).To(BeZero())
 			Expect(priced(pool)).To(Equal(prices))
 			ended(nodeClaim(pool))
-			Expect(orders()).To(Equal(3))
+			Expect(createRequests()).To(Equal(3))
 
 			env.Sandbox.ClearFaults()
 			class.Spec.PublicIPv4 = lo.ToPtr(false)
@@ -245,7 +245,7 @@ var _ = Describe("Launches that fail", func() {
 			}
 			group.Wait()
 			Expect(trials).To(HaveLen(1))
-			Expect(orders()).To(Equal(4))
+			Expect(createRequests()).To(Equal(4))
 			Expect(available(pool)).To(BeZero(), "core does not plan what would end at once")
 			registers(trials[0])
 			Expect(available(pool)).To(BeNumerically(">", 0))
@@ -259,11 +259,11 @@ var _ = Describe("Launches that fail", func() {
 			for i, pause := range []int{1, 2, 4, 5, 5} {
 				env.Clock.Step(time.Duration(pause)*time.Minute - time.Second)
 				ended(nodeClaim(pool))
-				Expect(orders()).To(Equal(3 + i))
+				Expect(createRequests()).To(Equal(3 + i))
 				env.Clock.Step(2 * time.Second)
 				claim := nodeClaim(pool)
 				ended(claim)
-				Expect(orders()).To(Equal(4 + i))
+				Expect(createRequests()).To(Equal(4 + i))
 				intent := intentOf(claim)
 				Expect(tried).ToNot(HaveKey(intent.Flavor + intent.Zone))
 				tried[intent.Flavor+intent.Zone] = true
@@ -289,27 +289,27 @@ var _ = Describe("Launches that fail", func() {
 		}
 		created := launched(of())
 		Expect(created.Labels).To(HaveKeyWithValue(corev1.LabelInstanceTypeStable, "nix.2c_4g"))
-		Expect(orders()).To(Equal(2))
+		Expect(createRequests()).To(Equal(2))
 		launched(of())
-		Expect(orders()).To(Equal(3))
+		Expect(createRequests()).To(Equal(3))
 	})
-	It("should mark a flavor that the cloud knows by neither of its names", func() {
+	It("should mark a flavor that BizFly Cloud knows by neither of its names", func() {
 		nodeClass()
 		rejects(http.StatusBadRequest, "Invalid flavor")
 		only := unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "nix.2c_4g")
 		zone := unit.Requirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, "HN1")
 		ended(nodeClaim(nil, only, zone))
-		Expect(orders()).To(Equal(2))
+		Expect(createRequests()).To(Equal(2))
 		ended(nodeClaim(nil, only, zone))
-		Expect(orders()).To(Equal(2))
+		Expect(createRequests()).To(Equal(2))
 	})
-	It("should know the zone of a server whose launch is resumed while the cloud does not name it", func() {
+	It("should know the zone of a server whose launch is resumed while BizFly Cloud does not name it", func() {
 		nodeClass()
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectLostResponse, Count: 1})
 		env.Sandbox.AddFaults(2, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectBody, Body: "[]"})
 		env.WithoutIDWait()
 		claim := nodeClaim(nil)
-		Expect(reasonOf(refused(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+		Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
 		env.Restart(ctx)
 		env.Sandbox.ClearFaults()
 		for _, server := range servers() {
@@ -324,7 +324,7 @@ var _ = Describe("Launches that fail", func() {
 		claim := nodeClaim(nil)
 		_, err := env.CloudProvider.Create(ctx, aged(claim, lifecycle.LaunchTimeout-29*time.Second))
 		Expect(corecloudprovider.IsInsufficientCapacityError(err)).To(BeTrue(), "%v", err)
-		Expect(orders()).To(BeZero())
+		Expect(createRequests()).To(BeZero())
 		Expect(env.Recorder.Calls(events.ReasonLaunchNotSent)).To(Equal(1))
 		_, err = env.CloudProvider.Create(ctx, aged(claim, time.Minute))
 		Expect(err).ToNot(HaveOccurred())
@@ -336,8 +336,8 @@ var _ = Describe("Launches that fail", func() {
 		pool := unit.NodePool()
 		before := available(pool)
 		claim := nodeClaim(pool)
-		Expect(reasonOf(refused(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
-		Expect(reasonOf(refused(aged(claim, lifecycle.LaunchTimeout)))).To(Equal(cloudprovider.ReasonLaunchOutcomeUnknown))
+		Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+		Expect(reasonOf(failedCreate(aged(claim, lifecycle.LaunchTimeout)))).To(Equal(cloudprovider.ReasonLaunchOutcomeUnknown))
 		Expect(exists(claim)).To(BeFalse())
 		Expect(available(pool)).To(Equal(before - 1))
 	})

@@ -29,25 +29,25 @@ import (
 )
 
 var _ = Describe("The settings", func() {
-	It("should leave what is sold out alone for the time that is in force when it fails", func() {
+	It("should keep what is unavailable marked for the time that is active when it fails", func() {
 		nodeClass()
 		pool := unit.NodePool()
 		before := available(pool)
 		env.Tune(func(o *options.Options) { o.UnavailableOfferingTTL = time.Hour })
 		env.Sandbox.SetStock("*", "*", "*", 0)
-		Expect(refused(nodeClaim(pool))).To(HaveOccurred())
+		Expect(failedCreate(nodeClaim(pool))).To(HaveOccurred())
 		env.Tune(func(o *options.Options) { o.UnavailableOfferingTTL = time.Second })
 		env.Clock.Step(59 * time.Minute)
 		Expect(available(pool)).To(Equal(before - 3))
 		env.Clock.Step(2 * time.Minute)
 		Eventually(func() int { return available(pool) }).Should(Equal(before))
 	})
-	It("should rest for the time that is in force when the account is refused", func() {
+	It("should pause for the time that is active when the account is rejected", func() {
 		nodeClass()
 		pool := unit.NodePool()
 		env.Tune(func(o *options.Options) { o.AccountPause = 10 * time.Minute })
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectQuota, Count: 1})
-		Expect(refused(nodeClaim(pool))).To(HaveOccurred())
+		Expect(failedCreate(nodeClaim(pool))).To(HaveOccurred())
 		env.Clock.Step(9 * time.Minute)
 		Expect(available(pool)).To(BeZero())
 		env.Clock.Step(2 * time.Minute)

@@ -65,7 +65,7 @@ func twins() *cloud.Catalog {
 	return catalog
 }
 
-// succeeded tells that a launch with the NodeClass has taken this long.
+// succeeded reports that a launch with the NodeClass has taken this long.
 func succeeded(flavor, zone string, class *v1alpha1.BizflyNodeClass, took time.Duration) {
 	env.CloudProvider.LaunchSucceeded(ctx, &karpv1.NodeClaim{}, instance.Intent{Flavor: flavor, Zone: zone, ImageID: class.Status.Image().ID}, took)
 }
@@ -90,7 +90,7 @@ var _ = Describe("Placement", func() {
 			record("HN2", 20) // 0.7 x 100 s + 0.3 x 20 s = 76 s
 			Expect(serverOf(launched(nodeClaim(nil, only))).AvailabilityZone).To(Equal("HN2"))
 		})
-		It("should look at failures before seconds", func() {
+		It("should compare failures before seconds", func() {
 			class := nodeClass()
 			only := unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "nix.2c_4g")
 			succeeded("nix.2c_4g", "HN1", class, 10*time.Second)
@@ -98,7 +98,7 @@ var _ = Describe("Placement", func() {
 			env.Capacity.RecordFailure(capacity.Offering{Flavor: "nix.2c_4g", Zone: "HN1", BillingPlan: "on_demand"})
 			Expect(serverOf(launched(nodeClaim(nil, only))).AvailabilityZone).To(Equal("HN2"))
 		})
-		It("should not take a dearer flavor because it is faster", func() {
+		It("should not take a more expensive flavor because it is faster", func() {
 			class := nodeClass()
 			succeeded("nix.4c_8g", "HN1", class, time.Second)
 			for _, zone := range []string{"HN1", "HN2"} {
@@ -161,7 +161,7 @@ var _ = Describe("Placement", func() {
 			group.Wait()
 			Expect(zones()).To(Equal(map[string]int{"HN1": 5, "HN2": 5}))
 		})
-		It("should count where a launch really went when its first zone had no room", func() {
+		It("should count where a launch really went when its first zone had no capacity", func() {
 			env.Sandbox.SetStock("nix.2c_4g", "HN1", "*", 0)
 			env.Sandbox.SetStock("nix.4c_8g", "*", "*", 0)
 			launched(nodeClaim(pool))
@@ -183,7 +183,7 @@ var _ = Describe("Placement", func() {
 			// With HN1 empty again, the names decide.
 			Expect(serverOf(launched(nodeClaim(pool))).AvailabilityZone).To(Equal("HN1"))
 		})
-		It("should not take a dearer flavor for an emptier zone", func() {
+		It("should not take a more expensive flavor for an emptier zone", func() {
 			launched(nodeClaim(pool, unit.Requirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, "HN1")))
 			env.Sandbox.SetStock("nix.2c_4g", "HN2", "*", 0)
 			env.Capacity.MarkUnavailable(ctx, capacity.Offering{Flavor: "nix.2c_4g", Zone: "HN2"}, capacity.ReasonInsufficientCapacity, time.Minute)
@@ -191,21 +191,21 @@ var _ = Describe("Placement", func() {
 			Expect(second.Flavor.Name).To(Equal("nix.2c_4g"))
 			Expect(second.AvailabilityZone).To(Equal("HN1"))
 		})
-		It("should leave the zone to a claim that names it", func() {
+		It("should leave the zone to a NodeClaim that names it", func() {
 			for range 3 {
 				launched(nodeClaim(pool, unit.Requirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, "HN2")))
 			}
 			Expect(zones()).To(Equal(map[string]int{"HN2": 3}))
 		})
-		It("should launch a claim of no NodePool", func() {
+		It("should launch a NodeClaim of no NodePool", func() {
 			Expect(serverOf(launched(nodeClaim(nil))).AvailabilityZone).To(Equal("HN1"))
 		})
 	})
 
 	Context("requirements", func() {
 		type check = func(cloud.Server) bool
-		// sold is the flavor in the catalog: a server itself does not tell its generation.
-		sold := func(s cloud.Server) cloud.Flavor {
+		// listed is the flavor in the catalog: a server itself does not return its generation.
+		listed := func(s cloud.Server) cloud.Flavor {
 			found, ok := lo.Find(lo.Flatten(lo.Values(cloud.DefaultCatalog().Flavors)), func(f cloud.Flavor) bool { return f.Name == s.Flavor.Name })
 			Expect(ok).To(BeTrue())
 			return found
@@ -219,9 +219,9 @@ var _ = Describe("Placement", func() {
 				Entry("NotIn of what is cheapest", unit.Requirement(v1alpha1.LabelInstanceCPU, corev1.NodeSelectorOpNotIn, "1", "2"),
 					func(s cloud.Server) bool { return s.Flavor.VCPUs > 2 }),
 				Entry("Exists", unit.Requirement(v1alpha1.LabelInstanceGeneration, corev1.NodeSelectorOpExists),
-					func(s cloud.Server) bool { return sold(s).Generation != nil }),
+					func(s cloud.Server) bool { return listed(s).Generation != nil }),
 				Entry("DoesNotExist", unit.Requirement(v1alpha1.LabelInstanceGPUName, corev1.NodeSelectorOpDoesNotExist),
-					func(s cloud.Server) bool { return sold(s).GPU == nil }),
+					func(s cloud.Server) bool { return listed(s).GPU == nil }),
 				Entry("Gte", unit.Requirement(v1alpha1.LabelInstanceMemory, karpv1.NodeSelectorOpGte, "8192"),
 					func(s cloud.Server) bool { return s.Flavor.RAM >= 8192 }),
 				Entry("Lte", unit.Requirement(v1alpha1.LabelInstanceCPU, karpv1.NodeSelectorOpLte, "2"),
@@ -242,13 +242,13 @@ var _ = Describe("Placement", func() {
 		}
 	})
 
-	It("should refuse requirements that contradict each other, and not take what lacks the label for both", func() {
+	It("should reject requirements that contradict each other, and not take what lacks the label for both", func() {
 		nodeClass()
 		claim := nodeClaim(nil,
 			unit.Requirement(v1alpha1.LabelInstanceGeneration, corev1.NodeSelectorOpIn, "2"),
 			unit.Requirement(v1alpha1.LabelInstanceGeneration, corev1.NodeSelectorOpDoesNotExist))
-		Expect(corecloudprovider.IsInsufficientCapacityError(refused(claim))).To(BeTrue())
-		Expect(orders()).To(BeZero())
+		Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(claim))).To(BeTrue())
+		Expect(createRequests()).To(BeZero())
 	})
 	It("should never launch an excluded value, whatever the strategy, stock and requirements", func() {
 		seed := uint64(GinkgoRandomSeed())
@@ -295,8 +295,8 @@ var _ = Describe("Placement", func() {
 			class.Spec.PlacementStrategy = strategies[random.IntN(len(strategies))]
 			Expect(env.Resolve(ctx, class)).To(Succeed())
 			if random.IntN(3) == 0 {
-				sold := all[random.IntN(len(all))]
-				env.Capacity.MarkUnavailable(ctx, capacity.Offering{Flavor: sold.Name}, capacity.ReasonInsufficientCapacity, time.Hour)
+				chosen := all[random.IntN(len(all))]
+				env.Capacity.MarkUnavailable(ctx, capacity.Offering{Flavor: chosen.Name}, capacity.ReasonInsufficientCapacity, time.Hour)
 			}
 			claim := nodeClaim(pool, lo.Times(1+random.IntN(3), func(int) karpv1.NodeSelectorRequirementWithMinValues { return requirement() })...)
 			created, err := env.Launch(ctx, claim)

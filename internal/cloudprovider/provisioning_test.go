@@ -89,7 +89,7 @@ var _ = Describe("Provisioning", func() {
 		expectations.ExpectPodsScheduled(ctx, env.Client, pods...)
 		Expect(servers()).To(And(ContainElement(HaveField("AvailabilityZone", "HN1")), ContainElement(HaveField("AvailabilityZone", "HN2"))))
 	})
-	It("should launch a GPU server for a pod that asks for one, and for no other", func() {
+	It("should launch a GPU server for a pod that requests one, and for no other", func() {
 		expectations.ExpectApplied(ctx, env.Client, unit.NodePool())
 		one := corev1.ResourceList{v1alpha1.ResourceNVIDIAGPU: resource.MustParse("1")}
 		gpu := coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: corev1.ResourceRequirements{Requests: one, Limits: one}})
@@ -104,9 +104,9 @@ var _ = Describe("Provisioning", func() {
 		pod := coretest.UnschedulablePod(coretest.PodOptions{NodeSelector: map[string]string{v1alpha1.LabelInstanceGPUName: "a100"}})
 		provisioned(pod)
 		expectations.ExpectNotScheduled(ctx, env.Client, pod)
-		Expect(orders()).To(BeZero())
+		Expect(createRequests()).To(BeZero())
 	})
-	It("should plan around what was found sold out", func() {
+	It("should plan around what was found unavailable", func() {
 		pool := unit.NodePool(unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "nix.2c_4g", "nix.4c_8g"))
 		expectations.ExpectApplied(ctx, env.Client, pool)
 		env.Sandbox.SetStock("nix.2c_4g", "*", "*", 0)

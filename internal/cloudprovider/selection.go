@@ -17,26 +17,32 @@ limitations under the License.
 package cloudprovider
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/patrickmn/go-cache"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
-	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
 // candidate is one offering that the NodeClaim may be launched with.
@@ -57,15 +63,15 @@ type candidate struct {
 // computes it, since a more expensive choice would be consolidated at once; among equal prices the placement strategy of the
 // NodeClass decides. The order is total, so that the same NodeClaim always gets the same result.
 func (c *CloudProvider) candidates(ctx context.Context, l *launch) ([]candidate, error) {
-	claim, instanceTypes := l.claim, l.types
-	plan, nodeClassKey := billingPlan(l.nodeClass), capacity.NodeClassKey(l.nodeClass)
+	claim := l.claim
+	plan, nodeClassKey := bizfly.PlanWord(l.nodeClass.EffectiveBillingPlan()), capacity.NodeClassKey(l.nodeClass)
 	requirements := scheduling.NewNodeSelectorRequirementsWithMinValues(claim.Spec.Requirements...)
 	// Each is compared by itself as well: requirements that contradict each other (generation 2, and no generation) would
 	// otherwise be met by whatever has no such label.
 	single := lo.Map(claim.Spec.Requirements, func(r karpv1.NodeSelectorRequirementWithMinValues, _ int) scheduling.Requirements {
 		return scheduling.NewNodeSelectorRequirementsWithMinValues(r)
 	})
-	fitting := lo.Filter(instanceTypes, func(it *cloudprovider.InstanceType, _ int) bool {
+	fitting := lo.Filter(l.types, func(it *cloudprovider.InstanceType, _ int) bool {
 		return requirements.IsCompatible(it.Requirements, scheduling.AllowUndefinedWellKnownLabels) &&
 			lo.EveryBy(single, func(r scheduling.Requirements) bool {
 				return r.IsCompatible(it.Requirements, scheduling.AllowUndefinedWellKnownLabels)
@@ -74,7 +80,7 @@ func (c *CloudProvider) candidates(ctx context.Context, l *launch) ([]candidate,
 			it.Offerings.Launchable().HasCompatible(requirements)
 	})
 	if len(fitting) == 0 {
-		return nil, fmt.Errorf("none of %d flavors is available for the requirements of NodeClaim %s", len(instanceTypes), claim.Name)
+		return nil, fmt.Errorf("none of %d flavors is available for the requirements of NodeClaim %s", len(l.types), claim.Name)
 	}
 	if !c.BestEffortMinValues {
 		if _, _, err := fitting.SatisfiesMinValues(requirements); err != nil {
@@ -92,41 +98,146 @@ func (c *CloudProvider) candidates(ctx context.Context, l *launch) ([]candidate,
 	return all, nil
 }
 
-// price sorts an offering whose price is not a number last, where cmp would sort it first.
-func price(c candidate) float64 {
-	if math.IsNaN(c.offering.Price) {
-		return math.Inf(1)
+// place sorts the candidates by the strategy of the NodeClass. The price comes first in every strategy: core assumes that the
+// cheapest is launched, and would replace anything more expensive at once and indefinitely.
+func (c *CloudProvider) place(ctx context.Context, l *launch, all []candidate) {
+	tries := c.pauses.tries(l.nodeClass, l.claim.UID)
+	strategy, pool := l.nodeClass.Spec.PlacementStrategy, l.claim.Labels[karpv1.NodePoolLabelKey]
+	for i := range all {
+		candidate := &all[i]
+		if tries {
+			candidate.lastFailure = c.Capacity.LastFailure(candidate.key)
+		}
+		candidate.failures = c.Capacity.RecentFailures(candidate.key)
+		// What was never launched counts as fast, so that it is tried once.
+		candidate.seconds, _ = c.Capacity.LaunchSeconds(capacity.Launch{Flavor: candidate.key.Flavor, Zone: candidate.key.Zone, ImageID: imageID(l.nodeClass)})
+		if strategy == v1alpha1.PlacementStrategyBinPack {
+			candidate.preference = idle(l.claim.Spec.Resources.Requests, candidate.instanceType.Allocatable())
+		}
 	}
-	return c.offering.Price
-}
-
-// poolChecks reports NodePools that no flavor, available or not, can satisfy; core would only say that pods cannot be scheduled. A
-// NodePool is checked when it or the instance types have changed: core asks for instance types hundreds of times per minute,
-// and the slice is shared until something changes.
-type poolChecks struct {
-	recorder karpevents.Recorder
-	checked  *cache.Cache
-}
-
-// poolCheck is the input for which a NodePool's requirements were checked.
-type poolCheck struct {
-	generation int64
-	first      *cloudprovider.InstanceType
-	count      int
-}
-
-func (p *poolChecks) check(pool *karpv1.NodePool, instanceTypes []*cloudprovider.InstanceType) {
-	input := poolCheck{generation: pool.Generation, count: len(instanceTypes)}
-	if len(instanceTypes) > 0 {
-		input.first = instanceTypes[0]
-	}
-	if known, ok := p.checked.Get(string(pool.UID)); ok && known.(poolCheck) == input {
+	if strategy == v1alpha1.PlacementStrategySpread && pool != "" {
+		c.placements.spread(ctx, c.KubeClient, pool, l.claim.UID, all)
 		return
 	}
-	p.checked.SetDefault(string(pool.UID), input)
+	sortCandidates(all)
+}
+
+// sortCandidates sorts by price, then by what the strategy prefers, then by what is known of the offerings, and at last by names,
+// so that the same knowledge gives the same choice. The trial of a paused NodeClass takes first what has not failed for the
+// longest time: trials are rare, and one that works must be found among many that do not.
+func sortCandidates(all []candidate) {
+	slices.SortFunc(all, func(a, b candidate) int {
+		return cmp.Or(
+			a.lastFailure.Compare(b.lastFailure),
+			cmp.Compare(a.offering.Price, b.offering.Price),
+			cmp.Compare(a.preference, b.preference),
+			cmp.Compare(a.failures, b.failures),
+			cmp.Compare(a.seconds, b.seconds),
+			cmp.Compare(a.key.Flavor, b.key.Flavor),
+			cmp.Compare(a.key.Zone, b.key.Zone),
+		)
+	})
+}
+
+// idle is how much of a server was not requested: the share of its CPU plus the share of its memory, each from 0 to 1.
+// Shares, because cores and bytes do not add up.
+func idle(requests, allocatable corev1.ResourceList) float64 {
+	total := 0.0
+	for _, resource := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		has, asked := allocatable[resource], requests[resource]
+		if has.IsZero() {
+			continue
+		}
+		total += 1 - asked.AsApproximateFloat64()/has.AsApproximateFloat64()
+	}
+	// Rounded, so that the order does not depend on the last bit of a division.
+	return math.Round(total*1e6) / 1e6
+}
+
+// placements remembers in which zones launches under way are, until their NodeClaims say so: the informer's cache lags.
+type placements struct {
+	mu sync.Mutex
+	// underWay is by the UID of the NodeClaim.
+	underWay *cache.Cache
+}
+
+type placement struct{ pool, zone string }
+
+// spread sorts the candidates so that, among the cheapest, the zone with the fewest nodes of the NodePool comes first, and counts
+// the NodeClaim in the zone of the first candidate: launches at the same time must see each other. A preference prevents no
+// launch, so an error leaves none.
+func (p *placements) spread(ctx context.Context, reader client.Reader, pool string, claim types.UID, all []candidate) {
+	claims := &karpv1.NodeClaimList{}
+	if err := reader.List(ctx, claims, client.MatchingLabels{karpv1.NodePoolLabelKey: pool}, client.UnsafeDisableDeepCopy); err != nil {
+		log.FromContext(ctx).Error(err, "counting the nodes of the NodePool by zone", "NodePool", pool)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	zones := p.zones(pool, claim, claims.Items)
+	for i := range all {
+		all[i].preference = float64(zones[all[i].key.Zone])
+	}
+	sortCandidates(all)
+	if len(all) > 0 {
+		p.underWay.SetDefault(string(claim), placement{pool: pool, zone: all[0].key.Zone})
+	}
+}
+
+// zones counts the nodes of the NodePool by zone, without those being deleted and without the NodeClaim itself.
+func (p *placements) zones(pool string, except types.UID, claims []karpv1.NodeClaim) map[string]int {
+	counts, decided := map[string]int{}, sets.New(string(except))
+	for i := range claims {
+		zone, deleting := zoneOf(&claims[i]), !claims[i].DeletionTimestamp.IsZero()
+		if claims[i].UID == except || zone == "" && !deleting {
+			continue
+		}
+		decided.Insert(string(claims[i].UID))
+		if !deleting {
+			counts[zone]++
+		}
+	}
+	for uid, item := range p.underWay.Items() {
+		if known := item.Object.(placement); known.pool == pool && !decided.Has(uid) {
+			counts[known.zone]++
+		}
+	}
+	return counts
+}
+
+// zoneOf is where the NodeClaim's server is or is being launched; "" when nothing is known or nothing was built.
+func zoneOf(claim *karpv1.NodeClaim) string {
+	if claim.Status.ProviderID != "" {
+		return claim.Labels[corev1.LabelTopologyZone]
+	}
+	if intent := intentOf(claim); !intent.Rejected {
+		return intent.Zone
+	}
+	return ""
+}
+
+// moved records that the NodeClaim is launched in another zone than the first choice; "" that it is not launched at all.
+func (p *placements) moved(claim *karpv1.NodeClaim, zone string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if zone == "" {
+		p.underWay.Delete(string(claim.UID))
+	} else if known, ok := p.underWay.Get(string(claim.UID)); ok {
+		p.underWay.SetDefault(string(claim.UID), placement{pool: known.(placement).pool, zone: zone})
+	}
+}
+
+// checkPool reports a NodePool that no flavor, available or not, can satisfy; core would only report that pods cannot be scheduled.
+// A NodePool is checked when it or the instance types have changed: core needs instance types hundreds of times per minute, and
+// the slice is shared until something changes.
+func (c *CloudProvider) checkPool(pool *karpv1.NodePool, instanceTypes []*cloudprovider.InstanceType) {
+	input := [3]any{pool.Generation, lo.FirstOrEmpty(instanceTypes), len(instanceTypes)}
+	if known, ok := c.checkedPools.Get(string(pool.UID)); ok && known == input {
+		return
+	}
+	c.checkedPools.SetDefault(string(pool.UID), input)
 	requirements := poolRequirements(pool)
 	if !lo.ContainsBy(instanceTypes, func(it *cloudprovider.InstanceType) bool { return satisfies(it, requirements) }) {
-		p.recorder.Publish(events.NoCompatibleFlavor(pool, explain(requirements, instanceTypes)))
+		c.Recorder.Publish(events.NoCompatibleFlavor(pool, explain(requirements, instanceTypes)))
 	}
 }
 
@@ -165,13 +276,10 @@ func explain(requirements scheduling.Requirements, instanceTypes []*cloudprovide
 
 // available lists some values of the key that flavors and offerings have.
 func available(key string, instanceTypes []*cloudprovider.InstanceType) string {
-	const most = 10
-	values := map[string]struct{}{}
+	var values []string
 	add := func(requirements scheduling.Requirements) {
 		if requirements.Has(key) && requirements.Get(key).Operator() == corev1.NodeSelectorOpIn {
-			for _, value := range requirements.Get(key).Values() {
-				values[value] = struct{}{}
-			}
+			values = append(values, requirements.Get(key).Values()...)
 		}
 	}
 	for _, it := range instanceTypes {
@@ -180,15 +288,7 @@ func available(key string, instanceTypes []*cloudprovider.InstanceType) string {
 			add(offering.Requirements)
 		}
 	}
-	sorted := lo.Keys(values)
-	slices.Sort(sorted)
-	if len(sorted) == 0 {
-		return "no value"
-	}
-	if len(sorted) > most {
-		return fmt.Sprintf("%s and %d more", strings.Join(sorted[:most], ", "), len(sorted)-most)
-	}
-	return strings.Join(sorted, ", ")
+	return cmp.Or(strings.Join(lookup.Shorten(values), ", "), "no value")
 }
 
 // dropUnsupportedCapacityTypes returns the NodeClaim as it is to be launched. Where a NodePool allows any capacity type, core

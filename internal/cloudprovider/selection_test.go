@@ -65,7 +65,7 @@ var _ = Describe("Create", func() {
 			Entry("above a size of memory", unit.Requirement(v1alpha1.LabelInstanceMemory, karpv1.NodeSelectorOpGte, "20000")),
 			Entry("with a GPU", unit.Requirement(v1alpha1.LabelInstanceGPUCount, corev1.NodeSelectorOpExists)),
 		)
-		It("should label the claim so completely that no NodePool requirement sees drift", func() {
+		It("should label the NodeClaim so completely that no NodePool requirement sees drift", func() {
 			nodeClass()
 			created := launched(nodeClaim(nil))
 			Expect(created.Labels).To(HaveKeyWithValue(corev1.LabelTopologyRegion, "HN"))
@@ -117,8 +117,8 @@ var _ = Describe("Create", func() {
 			nodeClass()
 			claim := nodeClaim(nil)
 			claim.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("5000")}
-			Expect(corecloudprovider.IsInsufficientCapacityError(refused(claim))).To(BeTrue())
-			Expect(orders()).To(BeZero())
+			Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(claim))).To(BeTrue())
+			Expect(createRequests()).To(BeZero())
 		})
 		It("should prefer the offering with fewer failures among those of one price", func() {
 			nodeClass()
@@ -138,7 +138,7 @@ var _ = Describe("Create", func() {
 			requirement.MinValues = lo.ToPtr(2)
 			claim := nodeClaim(nil)
 			claim.Spec.Requirements = append(claim.Spec.Requirements, requirement)
-			Expect(corecloudprovider.IsInsufficientCapacityError(refused(claim))).To(BeTrue())
+			Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(claim))).To(BeTrue())
 			config := env.Config()
 			config.BestEffortMinValues = true
 			env.CloudProvider = cloudprovider.New(config)
@@ -149,16 +149,16 @@ var _ = Describe("Create", func() {
 			pool := unit.NodePool()
 			usual := launched(nodeClaim(pool)).Labels[corev1.LabelInstanceTypeStable]
 			config := env.Config()
-			config.Overlay = dearer(usual)
+			config.Overlay = moreExpensive(usual)
 			env.CloudProvider = cloudprovider.New(config)
 			Expect(launched(nodeClaim(pool)).Labels[corev1.LabelInstanceTypeStable]).ToNot(Equal(usual))
 		})
-		It("should refuse capacity types that cannot be bought, and say why", func() {
+		It("should reject capacity types that cannot be bought, and report why", func() {
 			nodeClass()
-			err := refused(nodeClaim(nil, unit.Requirement(karpv1.CapacityTypeLabelKey, corev1.NodeSelectorOpIn, karpv1.CapacityTypeSpot)))
+			err := failedCreate(nodeClaim(nil, unit.Requirement(karpv1.CapacityTypeLabelKey, corev1.NodeSelectorOpIn, karpv1.CapacityTypeSpot)))
 			Expect(reasonOf(err)).To(Equal(cloudprovider.ReasonCapacityTypeUnsupported))
 			Expect(env.Recorder.Calls(events.ReasonCapacityTypeUnsupported)).To(Equal(1))
-			Expect(orders()).To(BeZero())
+			Expect(createRequests()).To(BeZero())
 		})
 		DescribeTable("should take spot in a replacement by core as what the NodePool asks for:",
 			func(served bool, ofPool ...karpv1.NodeSelectorRequirementWithMinValues) {
@@ -167,7 +167,7 @@ var _ = Describe("Create", func() {
 				Expect(env.Client.Create(ctx, pool)).To(Succeed())
 				claim := nodeClaim(pool, unit.Requirement(karpv1.CapacityTypeLabelKey, corev1.NodeSelectorOpIn, karpv1.CapacityTypeSpot))
 				if !served {
-					Expect(reasonOf(refused(claim))).To(Equal(cloudprovider.ReasonCapacityTypeUnsupported))
+					Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonCapacityTypeUnsupported))
 					return
 				}
 				Expect(launched(claim).Labels).To(HaveKeyWithValue(karpv1.CapacityTypeLabelKey, karpv1.CapacityTypeOnDemand))
@@ -182,12 +182,12 @@ var _ = Describe("Create", func() {
 	})
 })
 
-// dearer is an overlay that makes one flavor a hundred times dearer.
-type dearer string
+// moreExpensive is an overlay that makes one flavor a hundred times more expensive.
+type moreExpensive string
 
-func (d dearer) ApplyAll(_ string, all []*corecloudprovider.InstanceType) ([]*corecloudprovider.InstanceType, error) {
+func (m moreExpensive) ApplyAll(_ string, all []*corecloudprovider.InstanceType) ([]*corecloudprovider.InstanceType, error) {
 	return lo.Map(all, func(it *corecloudprovider.InstanceType, _ int) *corecloudprovider.InstanceType {
-		if it.Name != string(d) {
+		if it.Name != string(m) {
 			return it
 		}
 		made := &corecloudprovider.InstanceType{Name: it.Name, Requirements: it.Requirements, Capacity: it.Capacity, Overhead: it.Overhead}

@@ -31,13 +31,12 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
-const orderRoute = "POST /iaas-cloud/api/servers"
+const createRoute = "POST /iaas-cloud/api/servers"
 
 var (
 	ctx = unit.CoreContext()
@@ -69,29 +68,32 @@ func launched(claim *karpv1.NodeClaim) *karpv1.NodeClaim {
 	return stored
 }
 
-// refused calls Create and expects that it fails.
-func refused(claim *karpv1.NodeClaim) error {
+// failedCreate calls Create and expects that it fails.
+func failedCreate(claim *karpv1.NodeClaim) error {
 	GinkgoHelper()
 	_, err := env.CloudProvider.Create(ctx, claim.DeepCopy())
 	Expect(err).To(HaveOccurred())
 	return err
 }
 
-// orders is how many servers were ordered, refused orders included.
-func orders() int { return env.Sandbox.RequestCounts()[orderRoute] }
+// createRequests is how many servers were requested, rejected requests included.
+func createRequests() int { return env.Sandbox.RequestCounts()[createRoute] }
 
-// servers are those that really exist.
-func servers() []cloud.Server {
-	return lo.Filter(env.Sandbox.Servers(), func(s cloud.Server, _ int) bool { return s.Status != "DELETED" })
-}
+func servers() []cloud.Server { return env.Servers() }
 
 func serverOf(claim *karpv1.NodeClaim) cloud.Server {
 	GinkgoHelper()
-	id, ok := providerid.Parse(claim.Status.ProviderID)
-	Expect(ok).To(BeTrue())
-	found, ok := lo.Find(env.Sandbox.Servers(), func(s cloud.Server) bool { return s.ID == id })
-	Expect(ok).To(BeTrue(), "there is no server %s", id)
-	return found
+	return env.Server(claim.Status.ProviderID)
+}
+
+// deleted calls Delete as core does until it reports that the server is gone.
+func deleted(claim *karpv1.NodeClaim) {
+	GinkgoHelper()
+	Eventually(func() bool {
+		err := env.CloudProvider.Delete(ctx, claim)
+		Expect(corecloudprovider.IgnoreNodeClaimNotFoundError(err)).To(Succeed())
+		return corecloudprovider.IsNodeClaimNotFoundError(err)
+	}).Should(BeTrue())
 }
 
 func exists(claim *karpv1.NodeClaim) bool {
@@ -127,13 +129,13 @@ func instanceTypes(pool *karpv1.NodePool) corecloudprovider.InstanceTypes {
 	return all
 }
 
-// available is how many offerings are for sale.
+// available is how many offerings are available.
 func available(pool *karpv1.NodePool) int {
 	GinkgoHelper()
 	return lo.SumBy(instanceTypes(pool), func(it *corecloudprovider.InstanceType) int { return len(it.Offerings.Available()) })
 }
 
-// priced is the price of every offering, sold out or not, by flavor and zone.
+// priced is the price of every offering, available or not, by flavor and zone.
 func priced(pool *karpv1.NodePool) map[string]float64 {
 	GinkgoHelper()
 	prices := map[string]float64{}

@@ -46,7 +46,7 @@ var _ = Describe("Deleting everything at once", func() {
 		Expect(client.IgnoreNotFound(err)).To(Succeed())
 		return apierrors.IsNotFound(err)
 	}
-	DescribeTable("should end clean, whatever goes first",
+	DescribeTable("should end clean, whatever is deleted first",
 		func(order ...string) {
 			class, _ := wide()
 			pool := unit.NodePool()
@@ -99,7 +99,7 @@ var _ = Describe("Deleting everything at once", func() {
 						g.Expect(gone(object)).To(BeTrue(), object.GetName())
 					}
 				}
-			}).WithTimeout(time.Minute).WithPolling(20 * time.Millisecond).Should(Succeed())
+			}).WithPolling(20 * time.Millisecond).Should(Succeed())
 			state := env.Sandbox.State()
 			Expect(state.Servers).To(BeEmpty())
 			Expect(state.Volumes).To(BeEmpty())
@@ -108,12 +108,12 @@ var _ = Describe("Deleting everything at once", func() {
 		},
 		Entry("the NodePool", "NodePool", "NodeClass", "NodeClaims", "ProviderConfig"),
 		Entry("the NodeClass", "NodeClass", "ProviderConfig", "NodePool", "NodeClaims"),
-		Entry("the claims", "NodeClaims", "NodePool", "NodeClass", "ProviderConfig"),
+		Entry("the NodeClaims", "NodeClaims", "NodePool", "NodeClass", "ProviderConfig"),
 		Entry("the ProviderConfig", "ProviderConfig", "NodeClaims", "NodeClass", "NodePool"),
 	)
 })
 
-var _ = Describe("Annotations of a claim", func() {
+var _ = Describe("Annotations of a NodeClaim", func() {
 	It("should prove nothing: the disks and addresses of others that they name stay", func() {
 		nodeClass()
 		claim, other := launched(nodeClaim(nil)), launched(nodeClaim(nil))
@@ -125,7 +125,7 @@ var _ = Describe("Annotations of a claim", func() {
 		claim.Annotations[v1alpha1.AnnotationOwnedAddresses] = address
 		claim.Annotations[v1alpha1.AnnotationLaunchIntent] = `{"attempt":1,"name":"database"}`
 		Eventually(func() bool { return corecloudprovider.IsNodeClaimNotFoundError(env.CloudProvider.Delete(ctx, claim)) }).
-			WithTimeout(10 * time.Second).Should(BeTrue())
+			Should(BeTrue())
 		state := env.Sandbox.State()
 		Expect(lo.Map(state.Volumes, func(v cloud.Volume, _ int) string { return v.ID })).To(ContainElements(disk.ID, named.ID))
 		Expect(lo.Map(state.WanIPs, func(ip cloud.WanIP, _ int) string { return ip.ID })).To(ContainElement(address))

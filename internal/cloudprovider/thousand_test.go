@@ -41,7 +41,7 @@ var _ = Describe("A thousand Creates at once", func() {
 		tasksPerRound = 20
 	)
 
-	It("should make one server for each claim, found by looks that all of them share", func() {
+	It("should launch one server for each NodeClaim, found by lists that all of them share", func() {
 		// The API server is in memory: what is looked at is the launches, not the making of a thousand objects.
 		memory := unit.InMemory()
 		memory.IDWait = 5 * time.Minute
@@ -81,7 +81,7 @@ var _ = Describe("A thousand Creates at once", func() {
 			Expect(stored.Annotations).To(HaveKey(v1alpha1.AnnotationLaunchIntent))
 		}
 		counts := memory.Sandbox.RequestCounts()
-		Expect(counts[orderRoute]).To(Equal(launches))
+		Expect(counts[createRoute]).To(Equal(launches))
 		Expect(counts["GET /iaas-cloud/api/servers"]).To(And(BeNumerically(">", 0), BeNumerically("<=", rounds)))
 		tasks := lo.SumBy(lo.Entries(counts), func(entry lo.Entry[string, int]) int {
 			return lo.Ternary(strings.HasPrefix(entry.Key, "GET /iaas-cloud/api/tasks/"), entry.Value, 0)

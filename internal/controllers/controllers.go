@@ -25,6 +25,7 @@ import (
 
 	"github.com/awslabs/operatorpkg/status"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -41,6 +42,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
 // state is what all controllers of NodeClaims read of them.
@@ -74,6 +76,21 @@ func Managed[T comparable](relevant func(*karpv1.NodeClaim) T) predicate.Predica
 		},
 		DeleteFunc: func(event.DeleteEvent) bool { return false },
 	}
+}
+
+// NodeClassOf maps a NodeClaim or NodePool to its NodeClass, and to none where that is another provider's.
+func NodeClassOf(_ context.Context, object client.Object) []reconcile.Request {
+	var ref *karpv1.NodeClassReference
+	switch object := object.(type) {
+	case *karpv1.NodeClaim:
+		ref = object.Spec.NodeClassRef
+	case *karpv1.NodePool:
+		ref = object.Spec.Template.Spec.NodeClassRef
+	}
+	if ref == nil || ref.Group != v1alpha1.Group {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: ref.Name}}}
 }
 
 // IsTrue reports whether a condition of the NodeClaim is true. It reads the list itself: the set of conditions would fill in

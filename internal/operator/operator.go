@@ -14,14 +14,14 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package operator builds everything that the controllers and the cloud provider need, once, and in the order in which
-// it depends on each other: configuration, client, caches, providers. Caches are made here and nowhere else, so that a
-// test can flush them.
+// Package operator builds everything that the controllers and the cloud provider need, once and in the order of its
+// dependencies: configuration, client, caches, providers. Caches are created only here, so that a test can flush them.
 package operator
 
 import (
 	"context"
 	"fmt"
+	"os"
 	"runtime"
 	"time"
 
@@ -30,6 +30,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -69,22 +70,20 @@ type Operator struct {
 	// Foreign are the traces of an older provider of this cloud that were found at start.
 	Foreign []string
 
-	// Config keeps the configuration of the cloud in force.
+	// Config keeps the active configuration.
 	Config *config.DefaultProvider
-	// API is the cloud, closed for all that is the project's own until its scope is confirmed.
+	// API rejects all calls about what a project owns until its scope is confirmed.
 	API *bizfly.Client
 
 	Catalog   *catalog.DefaultProvider
 	Capacity  *capacity.DefaultProvider
-	Pricing   *pricing.DefaultProvider
 	Flavors   *flavor.DefaultProvider
 	Images    *image.DefaultProvider
 	Networks  *network.DefaultProvider
 	Bootstrap *bootstrap.DefaultProvider
 	Instances *instance.DefaultProvider
-	// BKE knows with what nodes join BKE.
-	BKE *bke.DefaultProvider
-	// JoinTokens makes bootstrap tokens; nil where it may not.
+	BKE       *bke.DefaultProvider
+	// JoinTokens is nil where the controller may not create bootstrap tokens.
 	JoinTokens jointoken.Provider
 	// CloudProvider is the BizflyCloudProvider, undecorated.
 	CloudProvider *cloudprovider.CloudProvider
@@ -113,22 +112,21 @@ func New(ctx context.Context, core *coreoperator.Operator) (*Operator, error) {
 		return nil, err
 	}
 	op.build(ctx, opts, reader, core.Clock)
-	if err := op.watch(); err != nil {
-		return nil, err
+	if err := op.AddHealthzCheck("configuration", Alive(op.Config.Hung)); err != nil {
+		return nil, fmt.Errorf("adding the liveness check: %w", err)
 	}
 	return op, op.firstContact(ctx, opts)
 }
 
-// firstContact logs in and reads the catalog once. A cluster that has never reached its cloud is configured wrongly and
-// is told so; one whose scope is written down has, and starts all the same, so that neither an outage of the cloud nor a
-// credential that has expired meanwhile blocks an upgrade: what needs the cloud waits for it, and the ProviderConfig says
-// why.
+// firstContact logs in and reads the catalog once. A controller that has never reached BizFly Cloud is configured wrongly and
+// ends with the error; one whose scope is recorded has, and starts all the same, so that neither an outage nor a credential that
+// has expired meanwhile blocks an upgrade: what needs BizFly Cloud waits for it, and the ProviderConfig reports why.
 func (op *Operator) firstContact(ctx context.Context, opts *options.Options) error {
 	ctx, cancel := context.WithTimeout(ctx, ttl.Startup)
 	defer cancel()
 	result := op.Config.Sync(ctx)
 	if result.Object != nil {
-		// Its result is told by the controller, which looks again.
+		// The controller syncs again, and reports the result.
 		_ = op.Tuning.Sync(ctx, result.Object)
 	}
 	pinned := result.Object != nil && result.Object.Status.Scope != nil
@@ -136,14 +134,17 @@ func (op *Operator) firstContact(ctx context.Context, opts *options.Options) err
 		endpoint := lo.CoalesceOrEmpty(opts.APIURL, bizfly.DefaultAPIURL)
 		switch {
 		case result.CredentialsErr != nil:
-			return fmt.Errorf("the login at %s is refused: check %s, or the Secret that the ProviderConfig %s names: %w",
+			return fmt.Errorf("the login at %s was rejected: check %s, or the Secret that the ProviderConfig %s names: %w",
 				endpoint, credentialVariables(opts), v1alpha1.ProviderConfigName, result.CredentialsErr)
 		case result.EndpointErr != nil:
 			return fmt.Errorf("BIZFLY_CLOUD_API_URL=%q does not answer: check the address, name resolution, proxy and firewall: %w",
 				endpoint, result.EndpointErr)
 		}
 	}
-	op.learnBKE(ctx)
+	// NodeClasses that need what could not be learned report it, and try again.
+	if _, err := op.BKE.Values(ctx); err != nil {
+		log.FromContext(ctx).Error(err, "not all BKE values are known yet")
+	}
 	err := op.Catalog.Refresh(ctx)
 	if _, unread := op.Catalog.Snapshot(); err == nil || unread == nil {
 		return nil
@@ -163,7 +164,7 @@ func credentialVariables(opts *options.Options) string {
 	return "BIZFLY_CLOUD_APP_CRED_ID and BIZFLY_CLOUD_APP_CRED_SECRET"
 }
 
-// connect makes the client of the effective configuration.
+// connect creates the client of the effective configuration.
 func (op *Operator) connect(ctx context.Context, opts *options.Options, reader client.Reader) error {
 	op.Config = config.NewDefaultProvider(config.Options{
 		Reader: reader,
@@ -173,7 +174,7 @@ func (op *Operator) connect(ctx context.Context, opts *options.Options, reader c
 		},
 		ServerIDs: func(ctx context.Context) ([]string, error) {
 			found, err := claims(ctx, reader)
-			return serverIDs(found), err
+			return lo.FilterMap(found, func(claim karpv1.NodeClaim, _ int) (string, bool) { return providerid.Parse(claim.Status.ProviderID) }), err
 		},
 		Settings:    op.Settings,
 		Environment: Environment(opts),
@@ -190,7 +191,7 @@ func (op *Operator) connect(ctx context.Context, opts *options.Options, reader c
 	}
 	op.API, op.Config.Client = api, api
 	op.Settings.OnChange(func(o *options.Options) {
-		// Patterns that did not compile are no part of valid settings, so this is a defect of ours: the old ones stay.
+		// Patterns that do not compile are never part of valid settings, so this is a defect of ours: the old ones stay.
 		if err := api.SetErrorPatterns(o.ErrorPatterns); err != nil {
 			log.FromContext(ctx).Error(err, "changing the error patterns")
 		}
@@ -201,12 +202,14 @@ func (op *Operator) connect(ctx context.Context, opts *options.Options, reader c
 func (op *Operator) build(ctx context.Context, opts *options.Options, reader client.Reader, clk clock.Clock) {
 	op.buildBKE(opts, reader, clk)
 	op.Capacity = capacity.NewDefaultProvider(clock.RealClock{})
-	op.Pricing = pricing.NewDefaultProvider(func() *pricing.Table { return op.Settings.Load().Prices })
-	op.buildBootstrap(opts, reader, op.GetClient(), clk)
-	op.Flavors = flavor.NewDefaultProvider(op.Catalog, op.Capacity, op.Pricing, op.Bootstrap, op.GetClient(), op.Settings)
-	lookupTTL := func() time.Duration { return op.Settings.Load().LookupCacheTTL }
-	op.Images = image.NewDefaultProvider(op.API, op.Catalog, lookup.NewLists(cache.New(cache.NoExpiration, ttl.Cleanup), lookupTTL))
-	op.Networks = network.NewDefaultProvider(op.API, op.Catalog, lookup.NewLists(cache.New(cache.NoExpiration, ttl.Cleanup), lookupTTL))
+	op.buildBootstrap(opts, reader, clk)
+	prices := pricing.NewDefaultProvider(func() *pricing.Table { return op.Settings.Load().Prices })
+	op.Flavors = flavor.NewDefaultProvider(op.Catalog, op.Capacity, prices, op.Bootstrap, op.GetClient(), op.Settings)
+	lists := func() *lookup.Lists {
+		return lookup.NewLists(cache.New(cache.NoExpiration, ttl.Cleanup), func() time.Duration { return op.Settings.Load().LookupCacheTTL })
+	}
+	op.Images = image.NewDefaultProvider(op.API, op.Catalog, lists())
+	op.Networks = network.NewDefaultProvider(op.API, op.Catalog, lists())
 	op.Instances = instance.NewDefaultProvider(instance.Config{
 		ClusterName: opts.ClusterName,
 		ClusterUID:  op.ClusterUID,
@@ -248,7 +251,50 @@ func (op *Operator) build(ctx context.Context, opts *options.Options, reader cli
 	op.CloudProvider = cloudprovider.New(providerConfig)
 }
 
-// Environment is the configuration of the cloud that the environment gives.
+// buildBKE builds the catalog, and the provider of what nodes join BKE with, whose cluster the catalog reads once it is known.
+func (op *Operator) buildBKE(opts *options.Options, reader client.Reader, clk clock.Clock) {
+	op.BKE = bke.NewDefaultProvider(bke.Config{
+		Values: bke.Values{
+			ClusterID: opts.BKEClusterID, Token: opts.BKEClusterToken, JoinEndpoint: opts.BKEJoinEndpoint, LogEndpoint: opts.BKELogEndpoint,
+		},
+		Discover: opts.BKEDiscoverFromPool,
+	}, reader, op.API, clk)
+	config := catalog.Config{BKEClusterID: opts.BKEClusterID, RegionLabel: opts.RegionLabel}
+	if opts.BKEDiscoverFromPool {
+		config.LearnedBKEClusterID = func() string { return op.BKE.Known().ClusterID }
+	}
+	op.Catalog = catalog.NewDefaultProvider(op.API, clk, config)
+}
+
+func (op *Operator) buildBootstrap(opts *options.Options, reader client.Reader, clk clock.Clock) {
+	config := bootstrap.Config{
+		ClusterName:         opts.ClusterName,
+		BKE:                 op.BKE,
+		BKEKubeletArgsFile:  opts.BKEKubeletArgsFile,
+		Reader:              reader,
+		Namespace:           opts.Namespace,
+		UserDataSecretNames: opts.UserDataSecretNames,
+		ClusterEndpoint:     opts.ClusterEndpoint,
+		CABundle:            authority(op.GetConfig()),
+		ClusterDNS:          opts.ClusterDNS,
+	}
+	if opts.JoinTokens {
+		op.JoinTokens = jointoken.NewDefaultProvider(op.GetClient(), clk)
+		config.JoinTokens = op.JoinTokens
+	}
+	op.Bootstrap = bootstrap.NewDefaultProvider(config, op.Catalog)
+}
+
+// authority is the certificate that the controller itself trusts the API server by; nil where it has none of its own.
+func authority(config *rest.Config) []byte {
+	if len(config.CAData) > 0 || config.CAFile == "" {
+		return config.CAData
+	}
+	content, _ := os.ReadFile(config.CAFile)
+	return content
+}
+
+// Environment is the configuration of the client that the environment sets.
 func Environment(opts *options.Options) bizfly.Config {
 	return bizfly.Config{
 		APIURL:        opts.APIURL,
@@ -273,23 +319,14 @@ func claims(ctx context.Context, reader client.Reader) ([]karpv1.NodeClaim, erro
 	return lo.Filter(list.Items, func(claim karpv1.NodeClaim, _ int) bool { return cloudprovider.IsManaged(&claim) }), nil
 }
 
-// serverIDs returns the ids of the servers that NodeClaims name.
-func serverIDs(claims []karpv1.NodeClaim) []string {
-	return lo.FilterMap(claims, func(claim karpv1.NodeClaim, _ int) (string, bool) { return providerid.Parse(claim.Status.ProviderID) })
-}
-
-// volumeHandles returns the ids of the volumes that PersistentVolumes name, whatever driver they belong to: what is
-// not a volume of this cloud matches none of its ids.
+// volumeHandles returns the ids of the volumes that PersistentVolumes name, of any driver: those of another one match no id of
+// BizFly Cloud.
 func volumeHandles(ctx context.Context, reader client.Reader) (sets.Set[string], error) {
 	volumes := &corev1.PersistentVolumeList{}
 	if err := reader.List(ctx, volumes); err != nil {
 		return nil, fmt.Errorf("listing PersistentVolumes: %w", err)
 	}
-	handles := sets.New[string]()
-	for i := range volumes.Items {
-		if csi := volumes.Items[i].Spec.CSI; csi != nil {
-			handles.Insert(csi.VolumeHandle)
-		}
-	}
-	return handles, nil
+	return sets.New(lo.FilterMap(volumes.Items, func(v corev1.PersistentVolume, _ int) (string, bool) {
+		return lo.FromPtr(v.Spec.CSI).VolumeHandle, v.Spec.CSI != nil
+	})...), nil
 }

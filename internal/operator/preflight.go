@@ -18,21 +18,58 @@ package operator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"os"
+	"runtime"
 	"strings"
+	"time"
 
 	"github.com/awslabs/operatorpkg/status"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/samber/lo"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	coreoperator "sigs.k8s.io/karpenter/pkg/operator"
+	"sigs.k8s.io/karpenter/pkg/utils/env"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
+
+// Name is the binary's name.
+const Name = "karpenter-provider-bizflycloud"
+
+// commit is set by the linker where the sources are built without their repository, as in an image.
+var commit string
+
+func init() {
+	buildInfo := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Namespace: "karpenter", Subsystem: "bizfly", Name: "build_info",
+		Help: "Always 1. By the version, commit and Go version of this provider's binary.",
+	}, []string{"version", "commit", "goversion"})
+	crmetrics.Registry.MustRegister(buildInfo)
+	buildInfo.WithLabelValues(coreoperator.Version, Commit(), runtime.Version()).Set(1)
+}
+
+// Commit is the commit that the binary was built from, with "-dirty" behind it where the sources were changed, or "unknown".
+func Commit() string { return lo.CoalesceOrEmpty(commit, env.GetRevision()) }
+
+// Version describes this binary in one line.
+func Version() string {
+	return fmt.Sprintf("%s %s (commit %s, %s)", Name, coreoperator.Version, Commit(), runtime.Version())
+}
 
 // PreflightCommand is the argument that makes the binary check its configuration and end: `helm test` runs it.
 const PreflightCommand = "preflight"
@@ -88,15 +125,68 @@ func Preflight(ctx context.Context, reader client.Reader, out io.Writer) error {
 
 // ready returns the conditions for which an object is not ready.
 func ready(object status.Object) error {
-	conditions := object.StatusConditions()
-	if conditions.Root().IsTrue() {
+	if object.StatusConditions().Root().IsTrue() {
 		return nil
 	}
 	causes := lo.FilterMap(object.GetConditions(), func(c status.Condition, _ int) (string, bool) {
 		return fmt.Sprintf("%s=%s (%s) %s", c.Type, c.Status, c.Reason, c.Message), !c.IsTrue() && c.Type != status.ConditionReady
 	})
-	if len(causes) == 0 {
-		return fmt.Errorf("it is not ready yet")
+	return errors.New(lo.CoalesceOrEmpty(strings.Join(causes, ", "), "it is not ready yet"))
+}
+
+// olderKinds are the custom resources of the older provider, and olderLease is the Lease that it takes.
+var olderKinds = []schema.GroupKind{
+	{Group: "karpenter.bizflycloud.com", Kind: "BizflyCloudNodeClass"},
+	{Group: "karpenter.bizflycloud.com", Kind: "ProviderConfig"},
+}
+
+const olderLease = "karpenter-leader-election"
+
+// Foreign returns the traces of an older provider of this cloud: its custom resource definitions, which discovery shows without
+// a right of its own, and its Lease while another deployment holds it. What cannot be read is not reported.
+func Foreign(ctx context.Context, mapper meta.RESTMapper, reader client.Reader, clk clock.Clock, namespace, ourLease string) []string {
+	var found []string
+	if kinds := lo.Filter(olderKinds, func(kind schema.GroupKind, _ int) bool {
+		_, err := mapper.RESTMapping(kind)
+		return err == nil
+	}); len(kinds) > 0 {
+		found = append(found, fmt.Sprintf("The cluster has custom resources of an older Karpenter provider for BizFly Cloud: %v", kinds))
 	}
-	return fmt.Errorf("%s", strings.Join(causes, ", "))
+	lease := &coordinationv1.Lease{}
+	if err := reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: olderLease}, lease); err != nil {
+		log.FromContext(ctx).V(1).Info("it is not known whether an older provider runs", "Lease", olderLease, "reason", err.Error())
+		return found
+	}
+	holder := lo.FromPtr(lease.Spec.HolderIdentity)
+	expires := lo.FromPtr(lease.Spec.RenewTime).Add(time.Duration(lo.FromPtr(lease.Spec.LeaseDurationSeconds)) * time.Second)
+	hostname, _ := os.Hostname()
+	// Where our own Lease has the same name, another replica of this deployment holds it rightly.
+	if holder == "" || clk.Now().After(expires) || (ourLease == olderLease && deployment(holder) == deployment(hostname)) {
+		return found
+	}
+	return append(found, fmt.Sprintf("%s holds the Lease %s/%s of an older Karpenter provider%s", holder, namespace, olderLease,
+		lo.Ternary(ourLease == olderLease, ", which this controller waits for (LEADER_ELECTION_NAME)", "")))
+}
+
+// deployment is the name of the Deployment of a pod, whose name begins the identity of a Lease's holder.
+func deployment(identity string) string {
+	pod, _, _ := strings.Cut(identity, "_")
+	parts := strings.Split(pod, "-")
+	return strings.Join(parts[:max(len(parts)-2, 0)], "-")
+}
+
+// Alive fails while the process hangs, and logs why, since the reply of a probe is not kept. Every piece of work has a deadline,
+// so that only a defect makes one hang; reading the configuration runs through all parts that others wait for.
+//
+// Readiness needs no check of ours: core's report that the caches are filled and the definitions installed, and a process whose
+// configuration cannot be parsed ends before it answers the first of them. The state of BizFly Cloud is a condition and a metric,
+// and never a reason to take a replica out of service or to end it: an outage must not block an upgrade.
+func Alive(hung func() error) healthz.Checker {
+	return func(request *http.Request) error {
+		err := hung()
+		if err != nil {
+			log.FromContext(request.Context()).WithName("liveness").Error(err, "only a restart can help")
+		}
+		return err
+	}
 }

@@ -66,7 +66,7 @@ var _ = Describe("Preflight", func() {
 		Expect(out).To(ContainSubstring("FAILED the login"))
 		Expect(out).ToNot(ContainSubstring("wrong-secret"))
 	})
-	It("should fail for a BizflyNodeClass that is not ready, and say why", func(ctx context.Context) {
+	It("should fail for a BizflyNodeClass that is not ready, and report why", func(ctx context.Context) {
 		nodeClass := &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "preflight"}}
 		Expect(kube.Create(ctx, nodeClass)).To(Succeed())
 		DeferCleanup(func(ctx context.Context) error { return kube.Delete(ctx, nodeClass) })

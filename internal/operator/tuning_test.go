@@ -62,7 +62,7 @@ var _ = Describe("Tuning", Ordered, ContinueOnFailure, func() {
 	// One operator for all specs: a tuned key must come back to its default in any order of them.
 	BeforeAll(func() {
 		kube = lo.Must(client.New(env.Config, client.Options{Scheme: scheme.Scheme}))
-		// Nothing that is ordered here ever appears.
+		// No server that is launched here ever appears.
 		box = cloud.Start(cloud.Options{Latency: time.Hour, HideBuilding: true})
 		DeferCleanup(box.Close)
 		*opts = *options.Defaults()
@@ -78,7 +78,7 @@ var _ = Describe("Tuning", Ordered, ContinueOnFailure, func() {
 		go func() { done <- manager.Start(ctx) }()
 		DeferCleanup(func() {
 			stop()
-			Eventually(done).WithTimeout(30 * time.Second).Should(Receive())
+			Eventually(done).Should(Receive())
 		})
 		Expect(manager.GetCache().WaitForCacheSync(ctx)).To(BeTrue())
 		op.API.Confirm(lo.Must(op.API.Scope(ctx)))
@@ -166,7 +166,7 @@ var _ = Describe("Tuning", Ordered, ContinueOnFailure, func() {
 		first := list()
 		Consistently(list).WithTimeout(4 * time.Second).Should(Equal(first))
 		tune("serverListMaxAge", "100ms")
-		Eventually(list).WithTimeout(30 * time.Second).Should(BeNumerically(">", first))
+		Eventually(list).Should(BeNumerically(">", first))
 	})
 	It("should change lookupCacheTTL", func() {
 		for path, look := range map[string]func() error{
@@ -190,7 +190,7 @@ var _ = Describe("Tuning", Ordered, ContinueOnFailure, func() {
 			tune("lookupCacheTTL", "1s")
 			again := reads()
 			Expect(again).To(BeNumerically(">", first), "what is cached was promised the old time: %s", path)
-			Eventually(reads).WithTimeout(20*time.Second).Should(BeNumerically(">", again), path)
+			Eventually(reads).Should(BeNumerically(">", again), path)
 			tune("", "")
 		}
 	})
@@ -237,22 +237,22 @@ var _ = Describe("Tuning", Ordered, ContinueOnFailure, func() {
 	})
 
 	It("should change errorPatterns, without a login", func() {
-		// The configuration is in force once it was looked at.
+		// The configuration is active once it was read.
 		Expect(op.Config.Sync(ctx).Err()).ToNot(HaveOccurred())
-		refuse := func() error {
+		rejected := func() error {
 			box.AddFaults(1, cloud.Fault{Path: "/servers/*", Effect: cloud.EffectStatus, Status: 400, Body: `{"error_code":"x","message":"Khu vực hết suất"}`, Count: 1})
 			_, err := op.API.GetServer(ctx, "71b9caeb-0000-4000-8000-000000000000")
 			return err
 		}
-		Expect(bizfly.IsCapacity(refuse())).To(BeFalse())
+		Expect(bizfly.IsCapacity(rejected())).To(BeFalse())
 		logins := lo.CountBy(box.Requests(), func(r cloud.Request) bool { return strings.HasSuffix(r.Path, "/token") })
 		tune("errorPatterns", `[{pattern: "het suat", class: Capacity}]`)
-		Expect(bizfly.IsCapacity(refuse())).To(BeTrue())
+		Expect(bizfly.IsCapacity(rejected())).To(BeTrue())
 		tune("", "")
-		Expect(bizfly.IsCapacity(refuse())).To(BeFalse())
+		Expect(bizfly.IsCapacity(rejected())).To(BeFalse())
 		Expect(lo.CountBy(box.Requests(), func(r cloud.Request) bool { return strings.HasSuffix(r.Path, "/token") })).To(Equal(logins))
 	})
-	It("should say which keys have changed, and not apply what has not", func() {
+	It("should report which keys have changed, and not apply what has not", func() {
 		Expect(tune("accountPause", "7m").Changed).To(ConsistOf("accountPause"))
 		Expect(tune("accountPause", "7m").Changed).To(BeEmpty())
 		Expect(tune("serverIDWait", "7s").Changed).To(ConsistOf("accountPause", "serverIDWait"))

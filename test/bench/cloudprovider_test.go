@@ -79,7 +79,7 @@ func BenchmarkNodeClassCopy(b *testing.B) {
 	m.report()
 }
 
-// BenchmarkList5000 makes claims of 5,000 servers.
+// BenchmarkList5000 converts 5,000 servers to NodeClaims.
 func BenchmarkList5000(b *testing.B) { list(b, many) }
 
 // BenchmarkList500 must cost a tenth.
@@ -114,7 +114,7 @@ func collect(b *testing.B, n int) {
 	m.report()
 }
 
-// wanted is a claim as core makes it of a few pods: 60 instance types of 300, with all that a NodePool asks for.
+// wanted is a NodeClaim as core creates it for a few pods: 60 instance types of 300, with all that a NodePool asks for.
 func wanted(b *testing.B, env *unit.Environment, f *fleet) (*karpv1.NodeClaim, corecloudprovider.InstanceTypes) {
 	b.Helper()
 	instanceTypes := corecloudprovider.InstanceTypes(typesOf(b, env, f.nodeClass))
@@ -137,14 +137,27 @@ func wanted(b *testing.B, env *unit.Environment, f *fleet) (*karpv1.NodeClaim, c
 
 // BenchmarkOfferingSelection is Create over a cloud that answers at once: the selection of one of 900 offerings, and its
 // create request.
-func BenchmarkOfferingSelection(b *testing.B) {
+func BenchmarkOfferingSelection(b *testing.B) { launch(b, few, v1alpha1.PlacementStrategyBalanced) }
+
+// BenchmarkLaunchBookkeeping5000 is the same with the strategy that needs to know most: each launch counts the 5,000 nodes of
+// its NodePool by zone.
+func BenchmarkLaunchBookkeeping5000(b *testing.B) { launch(b, many, v1alpha1.PlacementStrategySpread) }
+
+// BenchmarkLaunchBookkeeping500 must cost nearly as much, since little of a launch is counting.
+func BenchmarkLaunchBookkeeping500(b *testing.B) { launch(b, few, v1alpha1.PlacementStrategySpread) }
+
+func launch(b *testing.B, n int, strategy v1alpha1.PlacementStrategy) {
 	var memory []*cache.Cache
-	env, f, provider := running(b, few, func(c *cloudprovider.Config) {
+	env, f, provider := running(b, n, func(c *cloudprovider.Config) {
 		c.NewCache = func(lifetime time.Duration) *cache.Cache {
 			memory = append(memory, cache.New(lifetime, 0))
 			return memory[len(memory)-1]
 		}
 	})
+	f.nodeClass.Spec.PlacementStrategy = strategy
+	for i := range f.claims {
+		f.claims[i].Labels[karpv1.NodePoolLabelKey] = "general"
+	}
 	claim, _ := wanted(b, env, f)
 	m := measure(b)
 	for b.Loop() {

@@ -22,7 +22,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bizflycloud/gobizfly"
+	"github.com/patrickmn/go-cache"
 	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -32,6 +35,8 @@ import (
 	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
@@ -110,17 +115,20 @@ func typesOf(b *testing.B, env *unit.Environment, nodeClass *v1alpha1.BizflyNode
 	return types
 }
 
-// fleet is n servers with their claims, as a cloud and a cache that answer at once.
+// fleet is n servers with their NodeClaims and Nodes, as a cloud and a cache that answer at once.
 type fleet struct {
 	client.Client
 	servers   []*instance.Instance
 	claims    []karpv1.NodeClaim
+	nodes     []corev1.Node
+	byNode    map[string]*corev1.Node
 	snapshot  *instance.Snapshot
 	nodeClass *v1alpha1.BizflyNodeClass
 }
 
 func newFleet(nodeClass *v1alpha1.BizflyNodeClass, n int) *fleet {
-	f := &fleet{nodeClass: nodeClass}
+	f := &fleet{nodeClass: nodeClass, byNode: map[string]*corev1.Node{}, nodes: make([]corev1.Node, n)}
+	annotations := lo.Assign(nodeClass.Annotations, map[string]string{v1alpha1.AnnotationInPlaceHash: nodeClass.InPlaceHash()})
 	for i := range n {
 		uid, id := fmt.Sprintf("11111111-0000-4000-8000-%012d", i), fmt.Sprintf("22222222-0000-4000-8000-%012d", i)
 		server := &instance.Instance{
@@ -130,12 +138,15 @@ func newFleet(nodeClass *v1alpha1.BizflyNodeClass, n int) *fleet {
 			NodeClass: nodeClass.Name, Attempt: 1,
 		}
 		claim := coretest.NodeClaim(karpv1.NodeClaim{
-			Spec: karpv1.NodeClaimSpec{NodeClassRef: unit.NodeClassRef()}, Status: karpv1.NodeClaimStatus{ProviderID: providerid.New(id), ImageID: server.ImageID},
+			Spec:   karpv1.NodeClaimSpec{NodeClassRef: unit.NodeClassRef()},
+			Status: karpv1.NodeClaimStatus{ProviderID: providerid.New(id), ImageID: server.ImageID, NodeName: server.Name},
 		})
 		claim.Name, claim.UID = server.NodeClaim, types.UID(uid)
-		claim.Annotations = nodeClass.Annotations
+		claim.Annotations = annotations
 		claim.Labels = map[string]string{"node.kubernetes.io/instance-type": server.Flavor, "topology.kubernetes.io/zone": server.Zone}
 		f.servers, f.claims = append(f.servers, server), append(f.claims, *claim)
+		f.nodes[i].Name, f.byNode[server.Name] = server.Name, &f.nodes[i]
+		f.nodes[i].Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	}
 	f.snapshot = instance.NewSnapshot(f.servers)
 	return f
@@ -149,24 +160,55 @@ func (f *fleet) Get(_ context.Context, key client.ObjectKey, into client.Object,
 	case *karpv1.NodeClaim:
 		claim, found := lo.Find(f.claims[:1], func(c karpv1.NodeClaim) bool { return c.Name == key.Name })
 		if !found {
-			return fmt.Errorf("nobody asked for NodeClaim %s before", key.Name)
+			return fmt.Errorf("NodeClaim %s is not the first of the fleet", key.Name)
 		}
 		claim.DeepCopyInto(o)
+	case *corev1.Node:
+		f.byNode[key.Name].DeepCopyInto(o)
 	default:
-		return fmt.Errorf("nobody asked for a %T before", into)
+		return fmt.Errorf("the fleet has no %T", into)
 	}
 	return nil
 }
 
-// List hands the claims out.
+// List returns what the fleet has without copying it.
 func (f *fleet) List(_ context.Context, into client.ObjectList, _ ...client.ListOption) error {
-	claims, ok := into.(*karpv1.NodeClaimList)
-	if !ok {
-		return fmt.Errorf("nobody asked for a %T before", into)
+	switch o := into.(type) {
+	case *karpv1.NodeClaimList:
+		o.Items = f.claims
+	case *corev1.NodeList:
+		o.Items = f.nodes
+	case *v1alpha1.BizflyNodeClassList:
+		o.Items = []v1alpha1.BizflyNodeClass{*f.nodeClass}
+	default:
+		return fmt.Errorf("the fleet has no %T", into)
 	}
-	claims.Items = f.claims
 	return nil
 }
+
+// cloud returns the real instance provider over the servers of the fleet.
+func (f *fleet) cloud() *instance.DefaultProvider {
+	api := memoryAPI{servers: lo.Map(f.servers, func(s *instance.Instance, _ int) *gobizfly.Server {
+		return &gobizfly.Server{
+			ID: s.ID, Name: s.Name, Status: s.Status, FlavorName: s.Flavor, AvailabilityZone: s.Zone, BillingPlan: s.BillingPlan, NetworkPlan: s.NetworkPlan,
+			CreatedAt: "2026-01-01T00:00:00Z", AttachedVolumes: []gobizfly.AttachedVolume{{ID: s.ID, AttachedType: "rootdisk"}},
+			Metadata: map[string]string{
+				v1alpha1.MetadataClusterUID: s.ClusterUID, v1alpha1.MetadataNodeClaim: s.NodeClaim, v1alpha1.MetadataNodeClaimUID: s.NodeClaimUID,
+				v1alpha1.MetadataNodePool: s.NodePool, v1alpha1.MetadataNodeClass: s.NodeClass, v1alpha1.MetadataImage: s.ImageID, v1alpha1.MetadataAttempt: "1",
+			},
+		}
+	})}
+	settings := unit.Settings(func(o *options.Options) { o.ServerListMaxAge = 0 })
+	return instance.NewDefaultProvider(instance.Config{ClusterUID: unit.ClusterUID, Settings: settings}, api, nil, nil, nil, cache.New(time.Hour, 0))
+}
+
+// memoryAPI is a cloud whose list of servers is in memory.
+type memoryAPI struct {
+	bizfly.API
+	servers []*gobizfly.Server
+}
+
+func (a memoryAPI) ListServers(context.Context) ([]*gobizfly.Server, error) { return a.servers, nil }
 
 // inventory is the cloud's side of a fleet.
 type inventory struct {

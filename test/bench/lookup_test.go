@@ -17,21 +17,11 @@ limitations under the License.
 package bench_test
 
 import (
-	"context"
-	"fmt"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/bizflycloud/gobizfly"
-	"github.com/patrickmn/go-cache"
-
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
 // BenchmarkInstanceTypesWarm is what core asks hundreds of times per minute. It must allocate nothing and cost no more
@@ -63,7 +53,7 @@ func BenchmarkSyncMapLoad(b *testing.B) {
 	m.report()
 }
 
-// BenchmarkInstanceTypesMark is one offering that is sold out and comes back: two of 900 offerings are made anew.
+// BenchmarkInstanceTypesMark is one offering that becomes unavailable and available again: two of 900 offerings are built again.
 func BenchmarkInstanceTypesMark(b *testing.B) {
 	env, nodeClass := account(b)
 	scope := capacity.Offering{Flavor: typesOf(b, env, nodeClass)[7].Name, Zone: "HN1", BillingPlan: "on_demand"}
@@ -90,30 +80,6 @@ func BenchmarkInstanceTypesFull(b *testing.B) {
 	m.report()
 }
 
-// memoryAPI is a cloud whose list of servers is in memory.
-type memoryAPI struct {
-	bizfly.API
-	servers []*gobizfly.Server
-}
-
-func (a memoryAPI) ListServers(context.Context) ([]*gobizfly.Server, error) { return a.servers, nil }
-
-// launched are the UIDs of the NodeClaims of n servers, and the provider that lists these.
-func launched(n int) ([]string, *instance.DefaultProvider) {
-	api, uids := memoryAPI{}, make([]string, 0, n)
-	for i := range n {
-		uid := fmt.Sprintf("11111111-0000-4000-8000-%012d", i)
-		uids = append(uids, uid)
-		api.servers = append(api.servers, &gobizfly.Server{
-			ID: fmt.Sprintf("22222222-0000-4000-8000-%012d", i), Name: instance.Name("general", uid, unit.ClusterUID, 1),
-			Status: instance.StatusActive, CreatedAt: "2026-01-01T00:00:00Z", AttachedVolumes: []gobizfly.AttachedVolume{{ID: uid, AttachedType: "rootdisk"}},
-			Metadata: map[string]string{v1alpha1.MetadataClusterUID: unit.ClusterUID, v1alpha1.MetadataNodeClaimUID: uid, v1alpha1.MetadataAttempt: "1"},
-		})
-	}
-	settings := unit.Settings(func(o *options.Options) { o.ServerListMaxAge = 0 })
-	return uids, instance.NewDefaultProvider(instance.Config{ClusterUID: unit.ClusterUID, Settings: settings}, api, nil, nil, nil, cache.New(time.Hour, 0))
-}
-
 // BenchmarkServerLookup5000 is what each reconciliation of a NodeClaim does among 5,000 servers: find one by its id, and those
 // that were launched for a NodeClaim.
 func BenchmarkServerLookup5000(b *testing.B) { lookUp(b, many) }
@@ -122,14 +88,19 @@ func BenchmarkServerLookup5000(b *testing.B) { lookUp(b, many) }
 func BenchmarkServerLookup500(b *testing.B) { lookUp(b, few) }
 
 func lookUp(b *testing.B, n int) {
-	uids, provider := launched(n)
+	_, nodeClass := account(b)
+	f := newFleet(nodeClass, n)
+	provider, uid := f.cloud(), f.servers[n/2].NodeClaimUID
+	if _, err := provider.List(ctx); err != nil {
+		b.Fatal(err)
+	}
 	m := measure(b)
 	for b.Loop() {
 		servers, err := provider.Snapshot(ctx, time.Hour)
 		if err != nil {
 			b.Fatal(err)
 		}
-		of := servers.OfNodeClaim(uids[n/2])
+		of := servers.OfNodeClaim(uid)
 		if len(of) != 1 || servers.Get(of[0].ID) != of[0] {
 			b.Fatal(of)
 		}
@@ -144,7 +115,8 @@ func BenchmarkServerRefresh5000(b *testing.B) { refresh(b, many) }
 func BenchmarkServerRefresh500(b *testing.B) { refresh(b, few) }
 
 func refresh(b *testing.B, n int) {
-	_, provider := launched(n)
+	_, nodeClass := account(b)
+	provider := newFleet(nodeClass, n).cloud()
 	m := measure(b)
 	for b.Loop() {
 		if servers, err := provider.List(ctx); err != nil || len(servers) != n {

@@ -43,7 +43,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/repair"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/volumes"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
-	bkevalues "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
+	join "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
@@ -191,8 +191,8 @@ func (sim *simulation) newProcess() *process {
 	}
 	marks := capacity.NewDefaultProvider(clock.RealClock{})
 	bootstraps := bootstrap.NewDefaultProvider(bootstrap.Config{
-		ClusterName: clusterName, BKEClusterID: bke.ClusterUID, BKEClusterToken: bke.ClusterToken,
-		BKEJoinEndpoint: bke.JoinEndpoint, BKELogEndpoint: bke.LogEndpoint,
+		ClusterName: clusterName,
+		BKE:         join.Values{ClusterID: bke.ClusterUID, Token: bke.ClusterToken, JoinEndpoint: bke.JoinEndpoint, LogEndpoint: bke.LogEndpoint},
 	}, sim.shared)
 	flavors := flavor.NewDefaultProvider(sim.shared, marks, pricing.NewDefaultProvider(pricing.DefaultTable), bootstraps, p.kube,
 		options.NewStore(nil))
@@ -204,7 +204,7 @@ func (sim *simulation) newProcess() *process {
 	tuned.ServerPollInterval, tuned.GarbageCollectionGrace = 1970*time.Millisecond, sim.grace
 	settings := options.NewStore(tuned)
 	p.instances = instance.NewDefaultProvider(instance.Config{
-		ClusterName: clusterName, ClusterUID: clusterUID, BKE: bkevalues.Values{ClusterID: bke.ClusterUID, Token: bke.ClusterToken},
+		ClusterName: clusterName, ClusterUID: clusterUID, BKE: join.Values{ClusterID: bke.ClusterUID, Token: bke.ClusterToken},
 		Settings: settings,
 	}, api, bootstraps, sim.shared, func(ctx context.Context) (sets.Set[string], error) {
 		list := &corev1.PersistentVolumeList{}
@@ -213,7 +213,7 @@ func (sim *simulation) newProcess() *process {
 	}, cache.New(time.Hour, 0))
 	p.cloudProvider = cloudprovider.New(cloudprovider.Config{
 		KubeClient: p.kube, APIReader: p.kube, Recorder: silent{}, Clock: clock.RealClock{},
-		Instances: p.instances, Flavors: flavors, Catalog: sim.shared, Capacity: marks,
+		Instances: p.instances, Flavors: flavors, Catalog: sim.shared, Capacity: marks, Settings: options.NewStore(nil),
 		NewCache: func(lifetime time.Duration) *cache.Cache { return cache.New(lifetime, 0) },
 	})
 	p.launch = launch.NewController(p.kube, p.instances, p.cloudProvider, nil, silent{}, clock.RealClock{})

@@ -39,7 +39,6 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
@@ -51,7 +50,7 @@ import (
 )
 
 const (
-	// longest is how long the server may live: the most that is paid for. Hours are sold whole.
+	// longest is how long the server may live: the most that is paid for. Each hour that has begun is charged.
 	longest = time.Hour
 	// rootDiskGiB is the default root disk of a NodeClass.
 	rootDiskGiB = 40
@@ -94,10 +93,10 @@ type run struct {
 }
 
 func newRun(s settings) (*run, error) {
-	r := &run{settings: s, id: lo.CoalesceOrEmpty(s.sweep, uuid.NewString()), findings: map[string]answers.Finding{}, seenPorts: map[string]string{}}
+	r := &run{settings: s, id: lo.CoalesceOrEmpty(s.leftoversOf, uuid.NewString()), findings: map[string]answers.Finding{}, seenPorts: map[string]string{}}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.ResponseHeaderTimeout = time.Minute
-	r.recorder = answers.NewRecorder(transport, s.bke.BKEClusterID, s.client.ProjectID)
+	r.recorder = answers.NewRecorder(transport, s.bke.BKE.Known().ClusterID, s.client.ProjectID)
 	config := s.client
 	config.Transport, config.Registerer = r.recorder, prometheus.NewRegistry()
 	var err error
@@ -111,7 +110,7 @@ func newRun(s settings) (*run, error) {
 		return nil, fmt.Errorf("logging in: %w", err)
 	}
 	r.api.Confirm(scope)
-	r.catalog = catalog.NewDefaultProvider(r.api, clock.RealClock{}, catalog.Config{BKEClusterID: s.bke.BKEClusterID})
+	r.catalog = catalog.NewDefaultProvider(r.api, clock.RealClock{}, catalog.Config{BKEClusterID: s.bke.BKE.Known().ClusterID})
 	r.images = image.NewDefaultProvider(r.api, r.catalog, cache.New(time.Minute, time.Minute))
 	r.networks = network.NewDefaultProvider(r.api, r.catalog, cache.New(time.Minute, time.Minute))
 	r.boots = bootstrap.NewDefaultProvider(s.bke, r.catalog)
@@ -119,7 +118,7 @@ func newRun(s settings) (*run, error) {
 	times.ServerIDWait, times.VisibilityWindow = s.patience, s.patience
 	times.ServerPollInterval = lo.CoalesceOrEmpty(s.poll, times.ServerPollInterval)
 	r.servers = instance.NewDefaultProvider(instance.Config{
-		ClusterName: s.bke.ClusterName, ClusterUID: r.id, BKE: bke.Values{ClusterID: s.bke.BKEClusterID, Token: s.bke.BKEClusterToken},
+		ClusterName: s.bke.ClusterName, ClusterUID: r.id, BKE: s.bke.BKE,
 		Settings: options.NewStore(times),
 	}, r.api, r.boots, r.catalog,
 		// The node is closed to pods, so no volume of theirs is ever on it; the disks to delete are those of the create request.
@@ -211,14 +210,15 @@ func (r *run) cheapest() (offer, error) {
 		for _, z := range snapshot.Region.Zones {
 			o := offer{flavor: f.Name, category: strings.ToLower(f.Category), zone: z.ShortName, cpu: f.VCPUs, memoryMiB: f.RAM}
 			_, disk := lo.Must(r.catalog.Snapshot()).VolumeType(o.zone, o.category, v1alpha1.DiskMediumSSD)
-			sold := z.Active && disk && (len(f.Generation.AvailabilityZones) == 0 || lo.Contains(f.Generation.AvailabilityZones, o.zone))
-			if !sold || r.zone != "" && o.zone != r.zone {
+			available := z.Active && disk && (len(f.Generation.AvailabilityZones) == 0 || lo.Contains(f.Generation.AvailabilityZones, o.zone))
+			if !available || r.zone != "" && o.zone != r.zone {
 				continue
 			}
 			var known bool
 			o.price, known = prices.Price(pricing.Item{
-				Category: o.category, Generation: f.Generation.Code, CPU: f.VCPUs, MemoryMiB: f.RAM, DiskGiB: rootDiskGiB,
-				DiskType: v1alpha1.DiskMediumSSD, BillingPlan: v1alpha1.BillingPlanOnDemand, NetworkPlan: v1alpha1.NetworkPlanFreeDataTransfer,
+				Category: o.category, Generation: f.Generation.Code, CPU: f.VCPUs, MemoryMiB: f.RAM,
+				Disks:       []pricing.Disk{{GiB: rootDiskGiB, Type: v1alpha1.DiskMediumSSD}},
+				BillingPlan: v1alpha1.BillingPlanOnDemand, NetworkPlan: v1alpha1.NetworkPlanFreeDataTransfer,
 			})
 			if known && o.price < best.price {
 				best = o
@@ -226,16 +226,16 @@ func (r *run) cheapest() (offer, error) {
 		}
 	}
 	if best.flavor == "" {
-		return best, fmt.Errorf("nothing with 2 vCPUs and 2 GiB is sold on demand (E2E_CLOUD_FLAVOR=%q, E2E_CLOUD_ZONE=%q)", r.flavor, r.zone)
+		return best, fmt.Errorf("no flavor with 2 vCPUs and 2 GiB is available on demand (E2E_CLOUD_FLAVOR=%q, E2E_CLOUD_ZONE=%q)", r.flavor, r.zone)
 	}
 	return best, nil
 }
 
 // usable reports whether this run may launch a flavor.
 func usable(snapshot *catalog.Snapshot, f *gobizfly.ServerFlavorResponse) bool {
-	sold := lo.SomeBy(snapshot.ServerTypes, func(t *gobizfly.ServerType) bool { return t.Enabled && strings.EqualFold(t.Name, f.Category) })
+	available := lo.SomeBy(snapshot.ServerTypes, func(t *gobizfly.ServerType) bool { return t.Enabled && strings.EqualFold(t.Name, f.Category) })
 	plan := len(f.BillingPlans) == 0 || lo.Contains(f.BillingPlans, bizfly.PlanWord(v1alpha1.BillingPlanOnDemand))
-	return sold && plan && f.GPU == nil && f.VCPUs >= 2 && f.RAM >= 2048 && !strings.Contains(f.Name, "_vps")
+	return available && plan && f.GPU == nil && f.VCPUs >= 2 && f.RAM >= 2048 && !strings.Contains(f.Name, "_vps")
 }
 
 // request is the create request of the run's server.

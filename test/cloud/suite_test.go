@@ -36,6 +36,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	join "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
 )
@@ -54,8 +55,8 @@ type settings struct {
 	flavor, zone string
 	// answers is the file that is written.
 	answers string
-	// sweep is the id of an earlier run of which only the remains are removed.
-	sweep string
+	// leftoversOf is the id of an earlier run of which only the remains are removed.
+	leftoversOf string
 	// poll is the time between two looks, patience how long a launch or a removal may take.
 	poll, patience time.Duration
 }
@@ -97,11 +98,12 @@ func read(env map[string]string) (settings, error) {
 			AuthMethod: bizfly.AuthMethodAppCredential, AllowHTTP: env["BIZFLY_CLOUD_ALLOW_HTTP"] == "true", Version: "e2e-cloud",
 		},
 		bke: bootstrap.Config{
-			ClusterName: "e2e-cloud", BKEClusterID: env["BKE_CLUSTER_ID"], BKEClusterToken: env["BKE_CLUSTER_TOKEN"],
-			BKEJoinEndpoint: env["BKE_JOIN_ENDPOINT"], BKELogEndpoint: env["BKE_LOG_ENDPOINT"], BKEKubeletArgsFile: env["BKE_KUBELET_ARGS_FILE"],
+			ClusterName: "e2e-cloud", BKEKubeletArgsFile: env["BKE_KUBELET_ARGS_FILE"],
+			BKE: join.Values{ClusterID: env["BKE_CLUSTER_ID"], Token: env["BKE_CLUSTER_TOKEN"],
+				JoinEndpoint: env["BKE_JOIN_ENDPOINT"], LogEndpoint: env["BKE_LOG_ENDPOINT"]},
 		},
 		kubeconfig: env["KUBECONFIG"], flavor: env["E2E_CLOUD_FLAVOR"], zone: env["E2E_CLOUD_ZONE"],
-		answers: env["E2E_CLOUD_ANSWERS"], sweep: env["E2E_CLOUD_SWEEP"],
+		answers: env["E2E_CLOUD_ANSWERS"], leftoversOf: env["E2E_CLOUD_SWEEP"],
 		poll: 3 * time.Second, patience: 15 * time.Minute,
 	}
 	if s.client.AppCredSecret == "" {
@@ -123,8 +125,9 @@ func read(env map[string]string) (settings, error) {
 // joins reports whether a server can join a cluster, and else what is missing for it.
 func (s settings) joins() (bool, string) {
 	var names []string
+	values := s.bke.BKE.Known()
 	for name, value := range map[string]string{
-		"KUBECONFIG": s.kubeconfig, "BKE_CLUSTER_ID": s.bke.BKEClusterID, "BKE_CLUSTER_TOKEN": s.bke.BKEClusterToken, "BKE_JOIN_ENDPOINT": s.bke.BKEJoinEndpoint,
+		"KUBECONFIG": s.kubeconfig, "BKE_CLUSTER_ID": values.ClusterID, "BKE_CLUSTER_TOKEN": values.Token, "BKE_JOIN_ENDPOINT": values.JoinEndpoint,
 	} {
 		if value == "" {
 			names = append(names, name)
@@ -135,7 +138,8 @@ func (s settings) joins() (bool, string) {
 
 // secrets are what must be nowhere in the answers.
 func (s settings) secrets() []string {
-	return []string{s.client.Password, s.client.AppCredSecret, s.client.AppCredID, s.client.Email, s.client.ProjectID, s.bke.BKEClusterToken, s.bke.BKEClusterID}
+	return []string{s.client.Password, s.client.AppCredSecret, s.client.AppCredID, s.client.Email, s.client.ProjectID,
+		s.bke.BKE.Known().Token, s.bke.BKE.Known().ClusterID}
 }
 
 // box is the sandbox's control plane and cloud; nil against a real one.

@@ -26,7 +26,6 @@ import (
 	"github.com/awslabs/operatorpkg/option"
 	"github.com/awslabs/operatorpkg/status"
 	"github.com/patrickmn/go-cache"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -41,10 +40,9 @@ import (
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/audit"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
-	bkevalues "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
+	join "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
@@ -57,6 +55,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit/connect"
 )
 
 // ClusterUID is the identity of the cluster under test.
@@ -161,14 +160,7 @@ func (e *Environment) CloseCloud() {
 
 // Restart starts a new process over the same cloud and API server: it remembers nothing.
 func (e *Environment) Restart(ctx context.Context) {
-	credentials, bke := e.Sandbox.Credentials(), e.Sandbox.BKE()
-	plenty := bizfly.Limit{QPS: 1000, Burst: 1000, Concurrency: 100}
-	api := lo.Must(bizfly.NewClient(bizfly.Config{
-		APIURL: e.Sandbox.APIURL, AllowHTTP: true, Region: credentials.Region, AuthMethod: bizfly.AuthMethodAppCredential,
-		AppCredID: credentials.AppCredID, AppCredSecret: credentials.AppCredSecret, Registerer: prometheus.NewRegistry(),
-		Limits: bizfly.Limits{Delete: plenty, Read: plenty, Create: plenty},
-	}))
-	api.Confirm(lo.Must(api.Scope(ctx)))
+	credentials, bke, api := e.Sandbox.Credentials(), e.Sandbox.BKE(), connect.Client(ctx, e.Sandbox, connect.Unlimited)
 	e.Settings = Settings(func(o *options.Options) {
 		o.ServerIDWait, o.VisibilityWindow, o.ServerPollInterval, o.ServerListMaxAge = e.IDWait, e.VisibilityWindow, 5*time.Millisecond, time.Nanosecond
 	})
@@ -176,15 +168,15 @@ func (e *Environment) Restart(ctx context.Context) {
 	lo.Must0(e.Catalog.Refresh(ctx))
 	e.Capacity = capacity.NewDefaultProvider(e.Clock)
 	bootstraps := bootstrap.NewDefaultProvider(bootstrap.Config{
-		ClusterName: "unit", BKEClusterID: bke.ClusterUID, BKEClusterToken: bke.ClusterToken,
-		BKEJoinEndpoint: bke.JoinEndpoint, BKELogEndpoint: bke.LogEndpoint,
+		ClusterName: "unit",
+		BKE:         join.Values{ClusterID: bke.ClusterUID, Token: bke.ClusterToken, JoinEndpoint: bke.JoinEndpoint, LogEndpoint: bke.LogEndpoint},
 	}, e.Catalog)
 	e.Prices = pricing.NewDefaultProvider(func() *pricing.Table { return e.Settings.Load().Prices })
 	e.Flavors = flavor.NewDefaultProvider(e.Catalog, e.Capacity, e.Prices, bootstraps, e.Client, e.Settings)
 	e.Images = image.NewDefaultProvider(api, e.Catalog, cache.New(time.Minute, time.Minute))
 	e.Networks = network.NewDefaultProvider(api, e.Catalog, cache.New(time.Minute, time.Minute))
 	e.Instances = instance.NewDefaultProvider(instance.Config{
-		ClusterName: "unit", ClusterUID: ClusterUID, BKE: bkevalues.Values{ClusterID: bke.ClusterUID, Token: bke.ClusterToken},
+		ClusterName: "unit", ClusterUID: ClusterUID, BKE: join.Values{ClusterID: bke.ClusterUID, Token: bke.ClusterToken},
 		Settings: e.Settings,
 		Clock:    clock.RealClock{},
 		Audit:    e.Audit,
@@ -196,6 +188,18 @@ func (e *Environment) Restart(ctx context.Context) {
 		})...), err
 	}, cache.New(time.Hour, time.Minute))
 	e.CloudProvider = cloudprovider.New(e.Config())
+}
+
+// SteppingClock is a fake clock on which waiting takes no time: a wait moves it forward. Core validates every disruption again
+// after 15 seconds.
+type SteppingClock struct{ *clocktesting.FakeClock }
+
+// After implements clock.Clock.
+func (c SteppingClock) After(d time.Duration) <-chan time.Time {
+	c.Step(d)
+	fired := make(chan time.Time, 1)
+	fired <- c.Now()
+	return fired
 }
 
 // Config is what the cloud provider is made of.

@@ -14,16 +14,47 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package bke knows with what nodes join and leave a cluster of BizFly Kubernetes Engine: from the environment or, where
+// Package bke returns what nodes join and leave a cluster of BizFly Kubernetes Engine with: from the environment or, where
 // that leaves something out and discovery is allowed, from the metadata of a pool server of this very cluster. What was
 // learned is kept in memory only.
 package bke
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
+	"sync"
+	"time"
+
+	"github.com/bizflycloud/gobizfly"
+	"github.com/samber/lo"
+	"golang.org/x/sync/singleflight"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
+)
+
+const (
+	// labelPoolNode is on the nodes of BKE's own pools.
+	labelPoolNode = "bke.bizflycloud.vn/node-id"
+	// labelNodePool is on Karpenter's nodes, which BKE may label like its own; their metadata came from here.
+	labelNodePool = "karpenter.sh/nodepool"
+
+	// maxServers bounds how many pool servers are read: those that are read must agree, and more prove no more.
+	maxServers = 3
+	// maxNodes bounds the list of nodes.
+	maxNodes = 100
+	// timeout bounds one try to learn the values.
+	timeout = 30 * time.Second
+	// retry is how long a try that failed is not repeated: every launch needs the values.
+	retry = 30 * time.Second
 )
 
 // Values are what nodes join with. They print without the token.
@@ -36,7 +67,7 @@ type Values struct {
 	JoinEndpoint string
 	// LogEndpoint is the URL to which nodes report their progress; it may be empty.
 	LogEndpoint string
-	// Learned says in words which of them were learned and from which node; empty when none was.
+	// Learned describes which of them were learned and from which node; empty when none was.
 	Learned string
 }
 
@@ -48,9 +79,9 @@ func (v Values) String() string {
 // GoString is String.
 func (v Values) GoString() string { return v.String() }
 
-// Complete says whether nodes can join with them.
+// Complete reports whether nodes can join with them.
 func (v Values) Complete() bool {
-	return strings.TrimSpace(v.ClusterID) != "" && strings.TrimSpace(v.Token) != "" && strings.TrimSpace(v.JoinEndpoint) != ""
+	return !slices.ContainsFunc([]string{v.ClusterID, v.Token, v.JoinEndpoint}, func(s string) bool { return strings.TrimSpace(s) == "" })
 }
 
 // InsecureHost is the host of a join endpoint without TLS, through which the token of every node passes in the clear;
@@ -62,12 +93,12 @@ func (v Values) InsecureHost() string {
 	return ""
 }
 
-// Provider gives the values.
+// Provider returns the values.
 type Provider interface {
-	// Known returns what is known now and asks nobody.
+	// Known returns what is known now, without a request.
 	Known() Values
 	// Values returns the values, and learns first what is missing where that is allowed. Its error, which holds no
-	// secret, says why nothing could be learned; the values that are known are returned with it.
+	// secret, is why nothing could be learned; the values that are known are returned with it.
 	Values(ctx context.Context) (Values, error)
 }
 
@@ -76,3 +107,204 @@ func (v Values) Known() Values { return v }
 
 // Values implements Provider.
 func (v Values) Values(context.Context) (Values, error) { return v, nil }
+
+// API is the part of BizFly Cloud that is read.
+type API interface {
+	// GetServerMetadata returns the metadata of one server with the secrets in it.
+	GetServerMetadata(ctx context.Context, id string) (map[string]string, error)
+	// GetCluster returns one BKE cluster.
+	GetCluster(ctx context.Context, uid string) (*gobizfly.FullCluster, error)
+}
+
+// Config is what the environment sets.
+type Config struct {
+	Values
+	// Discover lets what they leave out be learned.
+	Discover bool
+}
+
+// DefaultProvider is the Provider over the cluster's nodes and the cloud.
+type DefaultProvider struct {
+	config Config
+	reader client.Reader
+	api    API
+	clock  clock.Clock
+	flight singleflight.Group
+
+	mu      sync.Mutex // not held while anything is read
+	learned *Values
+	failed  error
+	tried   time.Time
+}
+
+var _ Provider = (*DefaultProvider)(nil)
+
+// NewDefaultProvider returns a provider that has learned nothing yet. The reader lists nodes.
+func NewDefaultProvider(config Config, reader client.Reader, api API, clk clock.Clock) *DefaultProvider {
+	return &DefaultProvider{config: config, reader: reader, api: api, clock: clk}
+}
+
+// Known implements Provider.
+func (p *DefaultProvider) Known() Values {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.learned != nil {
+		return *p.learned
+	}
+	return p.config.Values
+}
+
+// Values implements Provider. Calls at the same time share one try.
+func (p *DefaultProvider) Values(ctx context.Context) (Values, error) {
+	known := p.Known()
+	if known.Complete() || !p.config.Discover {
+		return known, nil
+	}
+	p.mu.Lock()
+	failed, tried := p.failed, p.tried
+	p.mu.Unlock()
+	if failed != nil && p.clock.Since(tried) < retry {
+		return known, failed
+	}
+	result := p.flight.DoChan("", func() (any, error) {
+		// It must not end with the caller that happened to begin it.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+		defer cancel()
+		learned, err := p.learn(ctx)
+		if err != nil {
+			err = fmt.Errorf("learning the BKE values from a pool server: %w", err)
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.tried, p.failed = p.clock.Now(), err
+		p.learned = cmp.Or(learned, p.learned)
+		return nil, err
+	})
+	select {
+	case <-ctx.Done():
+		return known, ctx.Err()
+	case r := <-result:
+		return p.Known(), r.Err
+	}
+}
+
+// learn reads the metadata of a few pool servers, which must agree with each other, with what is configured, and with this
+// project's clusters in the Kubernetes Engine.
+func (p *DefaultProvider) learn(ctx context.Context) (*Values, error) {
+	nodes, err := p.poolNodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var found *Values
+	var from string
+	var failures []error
+	for _, node := range nodes {
+		read, err := p.read(ctx, node)
+		if err == nil {
+			err = p.consistent(read)
+		}
+		if err != nil {
+			failures = append(failures, fmt.Errorf("node %s: %w", node.Name, err))
+			continue
+		}
+		if found != nil && (read.ClusterID != found.ClusterID || read.Token != found.Token || read.JoinEndpoint != found.JoinEndpoint) {
+			return nil, fmt.Errorf("the servers of nodes %s and %s describe different clusters: set BKE_CLUSTER_ID, BKE_CLUSTER_TOKEN and BKE_JOIN_ENDPOINT "+
+				"instead", from, node.Name)
+		}
+		found, from = cmp.Or(found, read), cmp.Or(from, node.Name)
+	}
+	if found == nil {
+		return nil, errors.Join(append(failures, fmt.Errorf("none of %d nodes of BKE's pools has what nodes join with", len(nodes)))...)
+	}
+	cluster, err := p.api.GetCluster(ctx, found.ClusterID)
+	if err != nil {
+		return nil, fmt.Errorf("reading cluster %s, which the metadata of node %s names: %w", found.ClusterID, from, err)
+	}
+	if cluster == nil || cluster.UID != found.ClusterID {
+		return nil, fmt.Errorf("the metadata of node %s names cluster %s, which the Kubernetes Engine does not confirm", from, found.ClusterID)
+	}
+	return p.completed(found, from), nil
+}
+
+// poolNodes are nodes of BKE's own pools, the oldest first, since it has proved for the longest time that its values are right.
+func (p *DefaultProvider) poolNodes(ctx context.Context) ([]corev1.Node, error) {
+	list := &corev1.NodeList{}
+	if err := p.reader.List(ctx, list, client.HasLabels{labelPoolNode}, client.Limit(maxNodes)); err != nil {
+		return nil, fmt.Errorf("listing nodes: %w", err)
+	}
+	nodes := lo.Filter(list.Items, func(node corev1.Node, _ int) bool {
+		_, ours := node.Labels[labelNodePool]
+		_, parsed := providerid.Parse(node.Spec.ProviderID)
+		return !ours && parsed
+	})
+	if len(nodes) == 0 {
+		return nil, fmt.Errorf("no node has the label %s and a provider ID; a cluster that has only Karpenter's nodes needs BKE_CLUSTER_ID, BKE_CLUSTER_TOKEN and "+
+			"BKE_JOIN_ENDPOINT", labelPoolNode)
+	}
+	slices.SortFunc(nodes, func(a, b corev1.Node) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	return nodes[:min(len(nodes), maxServers)], nil
+}
+
+func (p *DefaultProvider) read(ctx context.Context, node corev1.Node) (*Values, error) {
+	id, _ := providerid.Parse(node.Spec.ProviderID)
+	metadata, err := p.api.GetServerMetadata(ctx, id)
+	if err != nil {
+		return nil, fmt.Errorf("reading server %s: %w", id, err)
+	}
+	if lo.CoalesceOrEmpty(metadata[v1alpha1.MetadataManaged], metadata[v1alpha1.LegacyMetadataManaged]) != "" {
+		return nil, errors.New("its server was launched by Karpenter")
+	}
+	return &Values{
+		ClusterID: metadata["bke_cluster_id"], Token: metadata["bke_cluster_token"],
+		JoinEndpoint: metadata["bke_join_endpoint"], LogEndpoint: metadata["bke_log_endpoint"],
+	}, nil
+}
+
+// consistent checks the metadata of a server; its errors hold no token.
+func (p *DefaultProvider) consistent(read *Values) error {
+	configured := p.config.Values
+	if !read.Complete() {
+		return errors.New("its server's metadata lacks bke_cluster_id, bke_cluster_token or bke_join_endpoint")
+	}
+	if configured.ClusterID != "" && read.ClusterID != configured.ClusterID {
+		return fmt.Errorf("its server's metadata bke_cluster_id %q is not BKE_CLUSTER_ID %q", read.ClusterID, configured.ClusterID)
+	}
+	join, err := url.Parse(read.JoinEndpoint)
+	if err != nil || join.Host == "" || (join.Scheme != "http" && join.Scheme != "https") {
+		return errors.New("its server's metadata bke_join_endpoint is not an http or https URL")
+	}
+	if !strings.HasSuffix(strings.TrimSuffix(join.Path, "/"), "/"+read.ClusterID) {
+		return fmt.Errorf("its server's metadata bke_join_endpoint does not end in its bke_cluster_id %q", read.ClusterID)
+	}
+	for _, other := range []struct{ name, endpoint string }{
+		{"BKE_JOIN_ENDPOINT", configured.JoinEndpoint}, {"BKE_LOG_ENDPOINT", configured.LogEndpoint}, {"bke_log_endpoint", read.LogEndpoint},
+	} {
+		if u, err := url.Parse(other.endpoint); other.endpoint != "" && (err != nil || u.Host != join.Host) {
+			return fmt.Errorf("its server's metadata bke_join_endpoint is at %q, %s is not", join.Host, other.name)
+		}
+	}
+	return nil
+}
+
+// completed adds to the values of the environment what they leave out.
+func (p *DefaultProvider) completed(found *Values, from string) *Values {
+	values := p.config.Values
+	var learned []string
+	for _, field := range []struct {
+		name string
+		to   *string
+		read string
+	}{
+		{"BKE_CLUSTER_ID", &values.ClusterID, found.ClusterID}, {"BKE_CLUSTER_TOKEN", &values.Token, found.Token},
+		{"BKE_JOIN_ENDPOINT", &values.JoinEndpoint, found.JoinEndpoint}, {"BKE_LOG_ENDPOINT", &values.LogEndpoint, found.LogEndpoint},
+	} {
+		if strings.TrimSpace(*field.to) == "" && field.read != "" {
+			*field.to = field.read
+			learned = append(learned, field.name)
+		}
+	}
+	values.Learned = fmt.Sprintf("%s learned from the pool server of node %s", strings.Join(learned, ", "), from)
+	return &values
+}

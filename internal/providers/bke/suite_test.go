@@ -31,17 +31,15 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit/connect"
 )
 
 const clusterToken = "s3cr3t-cluster-token"
@@ -56,7 +54,7 @@ func TestBKE(t *testing.T) { suite.Run(t, "BKE") }
 var _ = BeforeSuite(func() {
 	env := &envtest.Environment{BinaryAssetsDirectory: cmp.Or(os.Getenv("KUBEBUILDER_ASSETS"), filepath.Join("..", "..", "..", ".cache", "controlplane", "bin"))}
 	config, err := env.Start()
-	Expect(err).ToNot(HaveOccurred(), "the control plane is made by `make controlplane`")
+	Expect(err).ToNot(HaveOccurred(), "`make controlplane` builds the control plane")
 	DeferCleanup(env.Stop)
 	kube, err = client.New(config, client.Options{})
 	Expect(err).ToNot(HaveOccurred())
@@ -86,14 +84,7 @@ var _ = Describe("The values with which nodes join BKE", func() {
 	BeforeEach(func() {
 		sandbox = cloud.Start(cloud.Options{ClusterToken: clusterToken})
 		DeferCleanup(sandbox.Close)
-		credentials := sandbox.Credentials()
-		connected, err := bizfly.NewClient(bizfly.Config{
-			APIURL: sandbox.APIURL, AllowHTTP: true, Region: credentials.Region, AuthMethod: bizfly.AuthMethodAppCredential,
-			AppCredID: credentials.AppCredID, AppCredSecret: credentials.AppCredSecret, Registerer: prometheus.NewRegistry(),
-		})
-		Expect(err).ToNot(HaveOccurred())
-		connected.Confirm(lo.Must(connected.Scope(ctx)))
-		api, clk, config = &counting{API: connected}, clocktesting.NewFakeClock(time.Now()), bke.Config{Discover: true}
+		api, clk, config = &counting{API: connect.Client(ctx, sandbox)}, clocktesting.NewFakeClock(time.Now()), bke.Config{Discover: true}
 		DeferCleanup(func() { Expect(kube.DeleteAllOf(ctx, &corev1.Node{})).To(Succeed()) })
 	})
 	provider := func() *bke.DefaultProvider { return bke.NewDefaultProvider(config, kube, api, clk) }
@@ -117,7 +108,7 @@ var _ = Describe("The values with which nodes join BKE", func() {
 	}
 	pool := func(name string) map[string]string { return map[string]string{"bke.bizflycloud.vn/node-id": name} }
 
-	It("should be those of the environment, which asks nobody", func() {
+	It("should be those of the environment, without a request", func() {
 		config.Values = bke.Values{ClusterID: "c", Token: clusterToken, JoinEndpoint: "http://e/engine/cluster_join/c"}
 		values, err := provider().Values(ctx)
 		Expect(err).ToNot(HaveOccurred())
@@ -131,7 +122,7 @@ var _ = Describe("The values with which nodes join BKE", func() {
 		Expect(err).ToNot(HaveOccurred())
 		Expect(values).To(Equal(bke.Values{}))
 	})
-	It("should be learned from a pool server, once, and say so", func() {
+	It("should be learned from a pool server, once, and report it", func() {
 		node("pool-1", pool("pool-1"), metadata())
 		learner := provider()
 		Expect(learner.Known()).To(Equal(bke.Values{}))
@@ -160,10 +151,10 @@ var _ = Describe("The values with which nodes join BKE", func() {
 		node("mine-too", pool("y"), metadata("bizfly-karpenter-managed", "true"))
 		node("older", pool("y"), metadata("karpenter-managed", "true"))
 		_, err := provider().Values(ctx)
-		Expect(err).To(MatchError(And(ContainSubstring("node mine-too: its server was made by Karpenter"),
-			ContainSubstring("node older: its server was made by Karpenter"), Not(ContainSubstring("node mine:")))))
+		Expect(err).To(MatchError(And(ContainSubstring("node mine-too: its server was launched by Karpenter"),
+			ContainSubstring("node older: its server was launched by Karpenter"), Not(ContainSubstring("node mine:")))))
 	})
-	DescribeTable("should be refused where they are not consistent, without the token", func(set func(), changes []string, says string) {
+	DescribeTable("should be rejected where they are not consistent, without the token", func(set func(), changes []string, says string) {
 		set()
 		node("pool-1", pool("pool-1"), metadata(changes...))
 		values, err := provider().Values(ctx)
@@ -181,7 +172,7 @@ var _ = Describe("The values with which nodes join BKE", func() {
 		Entry("with a cluster that is not this project's", func() {},
 			[]string{"bke_cluster_id", "zzzz", "bke_join_endpoint", "http://e/engine/cluster_join/zzzz", "bke_log_endpoint", ""}, "reading cluster zzzz"),
 	)
-	It("should be refused where two servers do not agree", func() {
+	It("should be rejected where two servers do not agree", func() {
 		node("pool-1", pool("pool-1"), metadata())
 		node("pool-2", pool("pool-2"), metadata("bke_cluster_token", "another"))
 		_, err := provider().Values(ctx)

@@ -20,9 +20,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/url"
 	"path"
 	"strconv"
 	"strings"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 )
 
 const (
@@ -32,56 +35,79 @@ const (
 	bkeScript = "/opt/bizfly-kubernetes-engine/bootstrap.sh\n"
 )
 
-// Metadata that the worker image's script reads.
-const (
-	metadataService           = "bizfly_cloud_service"
-	metadataClusterID         = "bke_cluster_id"
-	metadataClusterToken      = "bke_cluster_token" //nolint:gosec // the name of a key, not a credential
-	metadataJoinEndpoint      = "bke_join_endpoint"
-	metadataLogEndpoint       = "bke_log_endpoint"
-	metadataKubernetesVersion = "kubernetes_version"
-	metadataNodeEverywhere    = "bke_node_everywhere"
-	metadataNodeLocalDNS      = "bke_node_localdns"
-	metadataNodeNetworkID     = "bke_node_network_id"
-
-	serviceKubernetesEngine = "kubernetes_engine"
-)
+// bkeValues returns what nodes join BKE with. It is complete or a ValidationError.
+func (p *DefaultProvider) bkeValues(ctx context.Context) (bke.Values, error) {
+	before := p.config.BKE.Known()
+	values, err := p.config.BKE.Values(ctx)
+	var problems []string
+	for _, v := range []struct {
+		name, value, missing string
+		isURL                bool
+	}{
+		{"BKE_CLUSTER_ID", values.ClusterID, "the uid of the BKE cluster, 16 characters", false},
+		{"BKE_CLUSTER_TOKEN", values.Token, "the cluster's join token", false},
+		{"BKE_JOIN_ENDPOINT", values.JoinEndpoint, "the URL at which nodes join, which ends in /engine/cluster_join/<cluster id>", true},
+		{"BKE_LOG_ENDPOINT", values.LogEndpoint, "", true},
+	} {
+		if v.missing != "" && strings.TrimSpace(v.value) == "" {
+			problems = append(problems, fmt.Sprintf("%s is not set (%s)", v.name, v.missing))
+		}
+		if u, err := url.Parse(v.value); v.isURL && v.value != "" && (err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "") {
+			problems = append(problems, v.name+" is not an http or https URL")
+		}
+	}
+	if len(problems) > 0 {
+		learning := ""
+		if err != nil {
+			learning = "; " + err.Error()
+		}
+		return values, notConfigured("spec.bootstrapMode BKE: %s; set it in the environment of the controller, or use mode Custom with user data of your own%s",
+			strings.Join(problems, "; "), learning)
+	}
+	if snapshot, err := p.catalog.Snapshot(); before.ClusterID != values.ClusterID || (err == nil && snapshot.ClusterUnknown) {
+		// Until the values were learned, the catalog could not read the cluster.
+		if err := p.catalog.Refresh(ctx); err != nil {
+			return values, fmt.Errorf("reading the BKE cluster that was learned: %w", err)
+		}
+	}
+	return values, nil
+}
 
 // renderBKE returns the script that starts the worker image's own, and the metadata that this one reads.
-func (p *DefaultProvider) renderBKE(ctx context.Context, input Input) (*source, map[string]string, error) {
+func (p *DefaultProvider) renderBKE(ctx context.Context, input Input) ([]source, map[string]string, error) {
 	values, err := p.bkeValues(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	snapshot, err := p.catalog.Snapshot()
 	if err != nil {
-		return nil, nil, fmt.Errorf("rendering user data, %w", err)
+		return nil, nil, fmt.Errorf("rendering user data: %w", err)
 	}
 	if snapshot.Cluster == nil {
-		return nil, nil, &ValidationError{Reason: ReasonNotConfigured, Message: "spec.bootstrapMode BKE: the cloud knows no cluster with the id " +
-			"of BKE_CLUSTER_ID in this project and region; check them, or use mode Custom with user data of your own"}
+		return nil, nil, notConfigured("spec.bootstrapMode BKE: this project and region have no cluster with the id of BKE_CLUSTER_ID; " +
+			"check them, or use mode Custom with user data of your own")
 	}
 	metadata := map[string]string{
-		metadataService:        serviceKubernetesEngine,
-		metadataClusterID:      values.ClusterID,
-		metadataClusterToken:   values.Token,
-		metadataJoinEndpoint:   values.JoinEndpoint,
-		metadataNodeEverywhere: strconv.FormatBool(false),
-		metadataNodeLocalDNS:   strconv.FormatBool(snapshot.Cluster.LocalDNS),
-		// An image that was chosen by id or name does not say its version; the script then gets the cluster's.
-		metadataKubernetesVersion: cmp.Or(input.KubernetesVersion, snapshot.Cluster.Version.K8SVersion),
+		"bizfly_cloud_service": "kubernetes_engine",
+		"bke_cluster_id":       values.ClusterID,
+		"bke_cluster_token":    values.Token,
+		"bke_join_endpoint":    values.JoinEndpoint,
+		"bke_node_everywhere":  "false",
+		"bke_node_localdns":    strconv.FormatBool(snapshot.Cluster.LocalDNS),
+		// An image that was chosen by id or name does not name its version; the script then gets the cluster's.
+		"kubernetes_version": cmp.Or(input.KubernetesVersion, snapshot.Cluster.Version.K8SVersion),
 	}
 	if values.LogEndpoint != "" {
-		metadata[metadataLogEndpoint] = values.LogEndpoint
+		metadata["bke_log_endpoint"] = values.LogEndpoint
 	}
 	if len(input.NetworkIDs) > 0 {
-		metadata[metadataNodeNetworkID] = input.NetworkIDs[0]
+		metadata["bke_node_network_id"] = input.NetworkIDs[0]
 	}
 	arguments, err := p.kubeletArgumentsScript(input)
 	if err != nil {
 		return nil, nil, err
 	}
-	return &source{field: "BKE's own script", text: shebang + arguments + bkeScript}, metadata, nil
+	return []source{{field: "BKE's own script", text: shebang + arguments + bkeScript}}, metadata, nil
 }
 
 // kubeletArgumentsScript writes the file from which the kubelet takes additional arguments, before BKE's script starts

@@ -28,21 +28,21 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 
-	values "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
+	join "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// learner knows nothing until it is asked after it was given the values.
+// learner knows nothing until its values are read after they were set.
 type learner struct {
-	values, known values.Values
+	values, known join.Values
 	refreshed     int
 }
 
-func (l *learner) Known() values.Values { return l.known }
+func (l *learner) Known() join.Values { return l.known }
 
-func (l *learner) Values(context.Context) (values.Values, error) {
+func (l *learner) Values(context.Context) (join.Values, error) {
 	if l.values.ClusterID == "" {
 		return l.known, errors.New("no node of a pool")
 	}
@@ -74,13 +74,13 @@ var _ = Describe("BKE mode", func() {
 		known.Snapshot_.Cluster.LocalDNS = true
 		Expect(render(input(bke())).Metadata).To(HaveKeyWithValue("bke_node_localdns", "true"))
 	})
-	It("should send the cluster's version with an image that does not say its own", func() {
+	It("should send the cluster's version with an image that does not name its own", func() {
 		in := input(bke())
 		in.KubernetesVersion = ""
 		Expect(render(in).Metadata).To(HaveKeyWithValue("kubernetes_version", "v1.35.4"))
 	})
 	It("should leave out a log endpoint that is not configured", func() {
-		config.BKELogEndpoint = ""
+		values.LogEndpoint = ""
 		Expect(render(input(bke())).Metadata).ToNot(HaveKey("bke_log_endpoint"))
 	})
 	It("should wait for the catalog", func() {
@@ -88,14 +88,14 @@ var _ = Describe("BKE mode", func() {
 		_, err := provider().Render(ctx, input(bke()))
 		Expect(err).To(MatchError(catalog.ErrNotReady))
 	})
-	It("should refuse a cluster that the cloud does not know", func() {
+	It("should reject a cluster that BizFly Cloud does not have", func() {
 		known.Snapshot_.Cluster = nil
 		_, err := provider().Render(ctx, input(bke()))
 		Expect(invalidOf(err).Message).To(ContainSubstring("BKE_CLUSTER_ID"))
 	})
 
-	DescribeTable("should say which variable is missing and what to do", func(unset func(*bootstrap.Config), variable string) {
-		unset(&config)
+	DescribeTable("should report which variable is missing and what to do", func(unset func(*join.Values), variable string) {
+		unset(&values)
 		invalid := invalidOf(validate(bke()))
 		Expect(invalid.Reason).To(Equal(bootstrap.ReasonNotConfigured))
 		Expect(invalid.Message).To(And(ContainSubstring(variable), ContainSubstring("set it in the environment of the controller"), Not(ContainSubstring(secret))))
@@ -103,26 +103,26 @@ var _ = Describe("BKE mode", func() {
 		Expect(err).To(MatchError(invalid.Message))
 		Expect(validate(custom("#!/bin/bash"))).To(Succeed(), "Custom mode does not need it")
 	},
-		Entry("the cluster id", func(c *bootstrap.Config) { c.BKEClusterID = "" }, "BKE_CLUSTER_ID is not set"),
-		Entry("the token", func(c *bootstrap.Config) { c.BKEClusterToken = " " }, "BKE_CLUSTER_TOKEN is not set"),
-		Entry("the join endpoint", func(c *bootstrap.Config) { c.BKEJoinEndpoint = "" }, "BKE_JOIN_ENDPOINT is not set"),
-		Entry("a join endpoint that is no URL", func(c *bootstrap.Config) { c.BKEJoinEndpoint = "engine.example" }, "BKE_JOIN_ENDPOINT is not an http or https URL"),
-		Entry("a log endpoint that is no URL", func(c *bootstrap.Config) { c.BKELogEndpoint = "ftp://x" }, "BKE_LOG_ENDPOINT is not an http or https URL"),
+		Entry("the cluster id", func(v *join.Values) { v.ClusterID = "" }, "BKE_CLUSTER_ID is not set"),
+		Entry("the token", func(v *join.Values) { v.Token = " " }, "BKE_CLUSTER_TOKEN is not set"),
+		Entry("the join endpoint", func(v *join.Values) { v.JoinEndpoint = "" }, "BKE_JOIN_ENDPOINT is not set"),
+		Entry("a join endpoint that is no URL", func(v *join.Values) { v.JoinEndpoint = "engine.example" }, "BKE_JOIN_ENDPOINT is not an http or https URL"),
+		Entry("a log endpoint that is no URL", func(v *join.Values) { v.LogEndpoint = "ftp://x" }, "BKE_LOG_ENDPOINT is not an http or https URL"),
 	)
 	It("should name all that is missing at once", func() {
-		config = bootstrap.Config{}
+		values = join.Values{}
 		Expect(validate(bke())).To(MatchError(And(
 			ContainSubstring("BKE_CLUSTER_ID"), ContainSubstring("BKE_CLUSTER_TOKEN"), ContainSubstring("BKE_JOIN_ENDPOINT"))))
 	})
 
 	It("should read the catalog again once the cluster has been learned, and send what was learned", func() {
 		learned := &learner{}
-		config.BKEClusterID, config.BKEClusterToken, config.BKEJoinEndpoint, config.BKE = "", "", "", learned
+		config.BKE = learned
 		known.onRefresh = func() { learned.refreshed++ }
 		p := provider()
 		_, err := p.Resolve(ctx, bke())
 		Expect(invalidOf(err).Message).To(And(ContainSubstring("BKE_CLUSTER_ID is not set"), ContainSubstring("no node of a pool")))
-		learned.values = values.Values{ClusterID: "zdckkshu1he44fsb", Token: secret, JoinEndpoint: "https://engine.example/engine/cluster_join/zdckkshu1he44fsb",
+		learned.values = join.Values{ClusterID: "zdckkshu1he44fsb", Token: secret, JoinEndpoint: "https://engine.example/engine/cluster_join/zdckkshu1he44fsb",
 			Learned: "learned from pool-1"}
 		resolution, err := p.Resolve(ctx, bke())
 		Expect(err).ToNot(HaveOccurred())

@@ -22,7 +22,6 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"maps"
 	"net/url"
@@ -40,28 +39,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-const (
-	clusterInfo    = "cluster-info"
-	clusterDNSName = "kube-dns"
-)
-
-// cluster is what templates can ask about the cluster. It is looked up only where a template asks: a cluster whose
-// templates do not need it need not grant it.
+// cluster is what templates can use about the cluster. It is read only when a template uses it: a cluster whose templates do
+// not need it need not grant it.
 type cluster struct {
 	ctx    context.Context //nolint:containedctx // a template's methods take none, and this lives no longer than one rendering
 	config *Config
-	info   *clientcmdapi.Cluster // nil until it was read; empty when there is none
+	info   *clientcmdapi.Cluster // nil until it was read; empty where there is none
 }
 
-// lookupError says that something could not be read, which is no verdict on the NodeClass.
+// lookupError means that something could not be read, so that nothing is known about the NodeClass.
 type lookupError struct{ err error }
 
 func (e *lookupError) Error() string { return e.err.Error() }
 func (e *lookupError) Unwrap() error { return e.err }
-
-func notConfigured(format string, args ...any) error {
-	return &ValidationError{Reason: ReasonNotConfigured, Message: fmt.Sprintf(format, args...)}
-}
 
 // endpoint is the API server as nodes reach it. The controller's own way to it, a Service, is none for a server that is no
 // node yet.
@@ -75,9 +65,8 @@ func (c *cluster) endpoint() (string, error) {
 	}
 	server, err := url.Parse(info.Server)
 	if err != nil || server.Host == "" {
-		return "", notConfigured("the user data uses .APIServerEndpoint, which is not known: set CLUSTER_ENDPOINT to the API server as nodes reach it, for "+
-			"example 10.20.0.10:6443 (the ConfigMap %s/%s does not exist, cannot be read or names none)",
-			metav1.NamespacePublic, clusterInfo)
+		return "", notConfigured("the user data uses .APIServerEndpoint, which is not known: set CLUSTER_ENDPOINT to the API server as nodes reach it, for " +
+			"example 10.20.0.10:6443 (the ConfigMap kube-public/cluster-info does not exist, cannot be read or names none)")
 	}
 	if server.Port() == "" {
 		return server.Host + ":443", nil
@@ -96,9 +85,8 @@ func (c *cluster) authority() (string, error) {
 		bundle = info.CertificateAuthorityData
 	}
 	if len(bundle) == 0 {
-		return "", notConfigured("the user data uses .CABundle or .CACertHashes, which is not known: the controller was given no certificate authority, and the "+
-			"ConfigMap %s/%s does not exist, cannot be read or names none",
-			metav1.NamespacePublic, clusterInfo)
+		return "", notConfigured("the user data uses .CABundle or .CACertHashes, which is not known: the controller was given no certificate authority, and the " +
+			"ConfigMap kube-public/cluster-info does not exist, cannot be read or names none")
 	}
 	return strings.TrimSpace(string(bundle)) + "\n", nil
 }
@@ -130,26 +118,24 @@ func (c *cluster) dns() ([]string, error) {
 		return slices.Clone(c.config.ClusterDNS), nil
 	}
 	service := &corev1.Service{}
-	err := c.get(client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: clusterDNSName}, service)
-	if err != nil {
+	if err := c.get(client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kube-dns"}, service); err != nil {
 		return nil, err
 	}
-	addresses := slices.DeleteFunc(slices.Clone(service.Spec.ClusterIPs), func(ip string) bool { return ip == "" || ip == corev1.ClusterIPNone })
+	addresses := lo.Without(service.Spec.ClusterIPs, "", corev1.ClusterIPNone)
 	if len(addresses) == 0 {
-		return nil, notConfigured("the user data uses .ClusterDNS, which is not known: set CLUSTER_DNS (the Service %s/%s does not exist, cannot be read or has "+
-			"no address)",
-			metav1.NamespaceSystem, clusterDNSName)
+		return nil, notConfigured("the user data uses .ClusterDNS, which is not known: set CLUSTER_DNS " +
+			"(the Service kube-system/kube-dns does not exist, cannot be read or has no address)")
 	}
 	return addresses, nil
 }
 
-// clusterInfo reads what kubeadm publishes for nodes that join. Where it is not there, it is empty.
+// clusterInfo reads what kubeadm publishes for nodes that join; it is empty where that does not exist.
 func (c *cluster) clusterInfo() (*clientcmdapi.Cluster, error) {
 	if c.info != nil {
 		return c.info, nil
 	}
 	published := &corev1.ConfigMap{}
-	if err := c.get(client.ObjectKey{Namespace: metav1.NamespacePublic, Name: clusterInfo}, published); err != nil {
+	if err := c.get(client.ObjectKey{Namespace: metav1.NamespacePublic, Name: "cluster-info"}, published); err != nil {
 		return nil, err
 	}
 	c.info = &clientcmdapi.Cluster{}
@@ -161,32 +147,29 @@ func (c *cluster) clusterInfo() (*clientcmdapi.Cluster, error) {
 	return c.info, nil
 }
 
-// get reads an object; one that is not there or not ours to read is left empty.
+// get reads an object; one that does not exist or may not be read is left empty.
 func (c *cluster) get(key client.ObjectKey, into client.Object) error {
 	if c.config.Reader == nil {
 		return nil
 	}
-	err := c.config.Reader.Get(c.ctx, key, into)
-	if err == nil || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+	err := client.IgnoreNotFound(c.config.Reader.Get(c.ctx, key, into))
+	if err == nil || apierrors.IsForbidden(err) {
 		return nil
 	}
 	return &lookupError{fmt.Errorf("reading %s: %w", key, err)}
 }
 
-// errNoJoinToken is what a template that uses the token meets where none is asked for.
-var errNoJoinToken = errors.New("no join token")
-
 const (
 	// taintUnregistered keeps pods away until Karpenter has put its labels and taints on the node. It and the label are
 	// written out here because packages at this height do not know Karpenter.
 	taintUnregistered = "karpenter.sh/unregistered"
-	// labelDoNotSyncTaints tells Karpenter that the node registers with all its taints. Without it startup taints that a
+	// labelDoNotSyncTaints lets Karpenter know that the node registers with all its taints. Without it startup taints that a
 	// daemon has removed already come back at registration, and the node never initialises.
 	labelDoNotSyncTaints = "karpenter.sh/do-not-sync-taints"
 )
 
-// kubeletLabels are the labels of Kubernetes' own domains that a kubelet may put on its node. With any other one it
-// refuses to start, so those are left to core, which adds them when the node registers.
+// kubeletLabels are the labels of Kubernetes' own domains that a kubelet may put on its node. It does not start with any
+// other one, so those are left to core, which adds them when the node registers.
 var kubeletLabels = sets.New(
 	corev1.LabelHostname,
 	corev1.LabelTopologyZone, corev1.LabelTopologyRegion,
@@ -210,18 +193,24 @@ func newRegistration(input Input) (*registration, error) {
 		taints: append([]corev1.Taint{{Key: taintUnregistered, Effect: corev1.TaintEffectNoExecute}},
 			lo.Reject(input.Taints, func(t corev1.Taint, _ int) bool { return t.Key == taintUnregistered })...),
 	}
+	invalid := func(kind, key, value string, problems ...string) error {
+		if problems = append(append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...), problems...); len(problems) > 0 {
+			return fmt.Errorf("%s %q of the node is not valid, %s", kind, key, strings.Join(problems, "; "))
+		}
+		return nil
+	}
 	for _, key := range slices.Sorted(maps.Keys(r.labels)) {
-		if problems := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(r.labels[key])...); len(problems) > 0 {
-			return nil, fmt.Errorf("label %q of the node is not valid, %s", key, strings.Join(problems, "; "))
+		if err := invalid("label", key, r.labels[key]); err != nil {
+			return nil, err
 		}
 	}
 	for _, taint := range r.taints {
-		problems := append(validation.IsQualifiedName(taint.Key), validation.IsValidLabelValue(taint.Value)...)
+		var problems []string
 		if !slices.Contains([]corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute}, taint.Effect) {
 			problems = append(problems, "the effect must be NoSchedule, PreferNoSchedule or NoExecute")
 		}
-		if len(problems) > 0 {
-			return nil, fmt.Errorf("taint %q of the node is not valid, %s", taint.Key, strings.Join(problems, "; "))
+		if err := invalid("taint", taint.Key, taint.Value, problems...); err != nil {
+			return nil, err
 		}
 	}
 	return r, nil

@@ -140,7 +140,7 @@ echo "$SERVER_ID"`).CombinedOutput()
 		Entry("printf", `{{ printf "%s-%d" .ClusterName .MaxPods }}`, "prod-110"),
 	)
 
-	DescribeTable("should say where a template is wrong, and never quote it", func(template, where, what string) {
+	DescribeTable("should report where a template is wrong, and never quote it", func(template, where, what string) {
 		nodeClass := custom("#!/bin/bash\n# " + secret + "\n" + template)
 		invalid := invalidOf(validate(nodeClass))
 		Expect(invalid.Reason).To(Equal(bootstrap.ReasonInvalidUserData))
@@ -155,10 +155,10 @@ echo "$SERVER_ID"`).CombinedOutput()
 		Entry("a function with the wrong argument", `{{ join "`+secret+`" .NodeName }}`, ", line 3, column ", "cannot be rendered"),
 		Entry("an indent that is too wide", `{{ indent 100000000 "`+secret+`" }}`, ", line 3, column ", "cannot be rendered"),
 	)
-	It("should refuse user data that is only blanks", func() {
+	It("should reject user data that is only blanks", func() {
 		Expect(invalidOf(validate(custom(" \n"))).Message).To(ContainSubstring("it is empty"))
 	})
-	It("should not hold a label against the template that only the NodePool brings, but refuse to render without it", func() {
+	It("should not hold a label against the template that only the NodePool brings, but fail to render without it", func() {
 		nodeClass := custom("{{ .Labels.team }}")
 		Expect(validate(nodeClass)).To(Succeed())
 		in := input(nodeClass)
@@ -177,7 +177,7 @@ echo "$SERVER_ID"`).CombinedOutput()
 		It("should accept 16 KiB", func() {
 			Expect(render(input(custom(strings.Repeat("x", 16*1024)))).UserData).To(HaveLen(16 * 1024))
 		})
-		It("should refuse more than 16 KiB after rendering", func() {
+		It("should reject more than 16 KiB after rendering", func() {
 			nodeClass := custom(strings.Repeat("x", 16*1024-4) + "{{ .NodeName }}")
 			Expect(invalidOf(validate(nodeClass)).Message).To(ContainSubstring("larger than the 16384 bytes"))
 			_, err := provider().Render(ctx, input(nodeClass))

@@ -17,7 +17,6 @@ limitations under the License.
 package bootstrap
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -32,6 +31,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/samber/lo"
 	"sigs.k8s.io/yaml"
 )
 
@@ -78,12 +78,10 @@ func merge(pieces []source) (string, error) {
 			return "", invalidUserData(piece.field, "", fmt.Sprintf("there are more than %d parts", maxParts))
 		}
 	}
-	for _, p := range parts {
-		if p.contentType != cloudConfig {
-			return multipartOf(parts)
-		}
+	if lo.EveryBy(parts, func(p part) bool { return p.contentType == cloudConfig }) {
+		return cloudConfigOf(parts)
 	}
-	return cloudConfigOf(parts)
+	return multipartOf(parts)
 }
 
 // partsOf is the piece itself, or the parts of one that is a MIME multipart document already.
@@ -106,7 +104,7 @@ func partsOf(piece source) ([]part, error) {
 		}
 	}
 	return nil, invalidUserData(piece.field, "",
-		"several pieces of user data are put together by their first line, and its first line is none that cloud-init knows: begin with #!/bin/bash, "+
+		"several pieces of user data are put together by their first line, and cloud-init does not know its first line: begin with #!/bin/bash, "+
 			"#cloud-config or a MIME header")
 }
 
@@ -164,25 +162,20 @@ func multipartOf(parts []part) (string, error) {
 	if err := writer.SetBoundary("karpenter-" + hex.EncodeToString(hash.Sum(nil)[:12])); err != nil {
 		return "", err
 	}
-	if _, err := fmt.Fprintf(out, "MIME-Version: 1.0\r\nContent-Type: multipart/mixed; boundary=%q\r\n\r\n", writer.Boundary()); err != nil {
-		return "", tooLarge()
-	}
+	_, err := fmt.Fprintf(out, "MIME-Version: 1.0\r\nContent-Type: multipart/mixed; boundary=%q\r\n\r\n", writer.Boundary())
 	for i, p := range parts {
-		header := textproto.MIMEHeader{}
-		header.Set("Content-Type", fmt.Sprintf("%s; charset=\"utf-8\"", p.contentType))
-		// Scripts run in the order of their names.
-		header.Set("Content-Disposition", fmt.Sprintf("attachment; filename=\"part-%03d\"", i+1))
 		text, encoding := encoded(p.text)
-		header.Set("Content-Transfer-Encoding", encoding)
-		body, err := writer.CreatePart(header)
-		if err != nil {
-			return "", tooLarge()
-		}
-		if _, err := io.WriteString(body, text); err != nil {
-			return "", tooLarge()
+		body, createErr := writer.CreatePart(textproto.MIMEHeader{
+			"Content-Type": {p.contentType + `; charset="utf-8"`},
+			// Scripts run in the order of their names.
+			"Content-Disposition":       {fmt.Sprintf(`attachment; filename="part-%03d"`, i+1)},
+			"Content-Transfer-Encoding": {encoding},
+		})
+		if err = errors.Join(err, createErr); err == nil {
+			_, err = io.WriteString(body, text)
 		}
 	}
-	if err := writer.Close(); err != nil {
+	if errors.Join(err, writer.Close()) != nil {
 		return "", tooLarge()
 	}
 	return out.String(), nil
@@ -194,12 +187,7 @@ func encoded(text string) (body, encoding string) {
 		return text, "7bit"
 	}
 	all := base64.StdEncoding.EncodeToString([]byte(text))
-	var lines strings.Builder
-	for ; len(all) > base64LineSize; all = all[base64LineSize:] {
-		lines.WriteString(all[:base64LineSize] + "\r\n")
-	}
-	lines.WriteString(all)
-	return lines.String(), "base64"
+	return strings.Join(lo.ChunkString(all, base64LineSize), "\r\n"), "base64"
 }
 
 // cloudConfigOf makes one cloud-config: lists are put one after the other, maps are merged, and of two plain values the
@@ -217,7 +205,7 @@ func cloudConfigOf(parts []part) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return string(bytes.Join([][]byte{[]byte("#cloud-config"), out}, []byte("\n"))), nil
+	return "#cloud-config\n" + string(out), nil
 }
 
 func deepMerge(first, second map[string]any) map[string]any {

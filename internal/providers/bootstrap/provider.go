@@ -14,24 +14,126 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
+// Package bootstrap creates the user data and the server metadata that turn a new server into a node, and returns the kubelet
+// settings that this node will really have, so that the scheduler computes with the same.
 package bootstrap
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
-	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/jointoken"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// maxUserDataBytes is how much user data is sent. The cloud documents no limit; this is the least that any cloud of its kind
-// has, and what the API's own field holds.
+// maxUserDataBytes is how much user data is sent. BizFly Cloud documents no limit; this is the least that similar clouds
+// have, and what the API's own field holds.
 const maxUserDataBytes = 16 * 1024
+
+// Config is what the cluster gives every node, from the controller's environment.
+type Config struct {
+	ClusterName string
+	// BKE returns what nodes join BKE with.
+	BKE bke.Provider
+	// BKEKubeletArgsFile is the file from which the worker image's kubelet reads KUBELET_EXTRA_ARGS. Where it is set,
+	// the user data registers the node with Karpenter's taints and labels; BKE documents no such file, so it is empty
+	// by default and core adds labels and taints after the node has registered.
+	BKEKubeletArgsFile string
+
+	// Reader reads Secrets, ConfigMaps and Services by name, without a cache; nil reads none.
+	Reader client.Reader
+	// Namespace is the controller's own.
+	Namespace string
+	// UserDataSecretNames are the Secrets of that namespace which NodeClasses may name.
+	UserDataSecretNames []string
+	// JoinTokens issues a bootstrap token per server; nil rejects NodeClasses that need one.
+	JoinTokens jointoken.Provider
+
+	// ClusterEndpoint is the API server as nodes reach it, host:port; empty is looked up.
+	ClusterEndpoint string
+	// CABundle is the certificate of the cluster's authority as the controller itself was given it, PEM; empty is looked up.
+	CABundle []byte
+	// ClusterDNS are the addresses of the cluster's DNS; empty is looked up.
+	ClusterDNS []string
+}
+
+// Input is one server to be.
+type Input struct {
+	// NodeName is the name of the server and of its node.
+	NodeName string
+	// NodeClaim, NodeClaimUID and Attempt identify the launch that a join token is for.
+	NodeClaim, NodeClaimUID string
+	Attempt                 int
+	NodeClass               *v1alpha1.BizflyNodeClass
+	// KubernetesVersion is the image's, for example v1.35.4; empty for images that are not BKE's.
+	KubernetesVersion string
+	// NetworkIDs are the VPC networks in the order of the ports.
+	NetworkIDs []string
+	Labels     map[string]string
+	// Taints are the NodeClaim's taints and startup taints, without karpenter.sh/unregistered, which is always added.
+	Taints []corev1.Taint
+	// CPU is the number of vCPUs, and MemoryMiB the memory, of the flavor.
+	CPU, MemoryMiB int
+}
+
+// Output is what the server is created with.
+type Output struct {
+	// UserData is plain text, not base64.
+	UserData string
+	// Metadata is what the worker image's script reads; it holds the join token, so it is never logged.
+	Metadata map[string]string
+	// UserDataHash identifies the templates that the user data was rendered from; empty without any.
+	UserDataHash string
+}
+
+// Reservations are the kubelet settings that decide how much of a server pods can use.
+type Reservations struct {
+	// MaxPods is the most pods that the node runs.
+	MaxPods int32
+	// KubeReserved is what the kubelet keeps for itself and the container runtime.
+	KubeReserved corev1.ResourceList
+	// SystemReserved is what the kubelet keeps for the operating system.
+	SystemReserved corev1.ResourceList
+	// EvictionThreshold is below what the kubelet evicts pods: memory and ephemeral-storage.
+	EvictionThreshold corev1.ResourceList
+	// Configured reports whether the user decides them, so that pods never get more than they leave. Else they are an
+	// estimate of what the BKE worker image decides, and what nodes report replaces them.
+	Configured bool
+}
+
+// Resolution is what a NodeClass's bootstrap leads to at the moment.
+type Resolution struct {
+	// UserDataHash is that of Output.
+	UserDataHash string
+	// Notes are for the user although nothing is wrong.
+	Notes []string
+	// InsecureHost is where servers join without TLS; empty when they do not.
+	InsecureHost string
+}
+
+// Provider renders user data.
+type Provider interface {
+	// Resolve reads and tries what user data is rendered from. A *ValidationError names what keeps nodes of this NodeClass
+	// from joining, with field or environment variable and remedy; any other error means that this is not known.
+	Resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (*Resolution, error)
+	// Render returns user data and metadata.
+	Render(ctx context.Context, input Input) (*Output, error)
+	// Reservations returns the kubelet settings of a node of this NodeClass with this many vCPUs, MiB of memory and
+	// GiB of root disk. They never exceed the server.
+	Reservations(nodeClass *v1alpha1.BizflyNodeClass, cpu, memoryMiB, rootDiskGiB int) Reservations
+}
 
 // Reasons of a ValidationError, also the reasons of the NodeClass's BootstrapReady condition.
 const (
@@ -45,7 +147,7 @@ const (
 	ReasonJoinTokensDisabled = "JoinTokensDisabled" //nolint:gosec // the name of a reason, not a credential
 )
 
-// ValidationError says why nodes of a NodeClass could not join. It never quotes a template, a rendered value or a secret.
+// ValidationError is why nodes of a NodeClass could not join. It never quotes a template, a rendered value or a secret.
 type ValidationError struct {
 	// Reason is one of the Reason constants.
 	Reason string
@@ -56,7 +158,20 @@ type ValidationError struct {
 // Error returns the message.
 func (e *ValidationError) Error() string { return e.Message }
 
-// DefaultProvider makes user data from its Config, the NodeClass and what the catalog knows of the BKE cluster.
+func notConfigured(format string, args ...any) error {
+	return &ValidationError{Reason: ReasonNotConfigured, Message: fmt.Sprintf(format, args...)}
+}
+
+func invalidUserData(field, where, problem string) error {
+	return &ValidationError{Reason: ReasonInvalidUserData, Message: field + where + ": " + problem}
+}
+
+func tooLarge() error {
+	return invalidUserData(fieldUserData, "", fmt.Sprintf(
+		"the rendered user data, with all its parts, is larger than the %d bytes that are accepted; let it download the rest", maxUserDataBytes))
+}
+
+// DefaultProvider renders user data from its Config, the NodeClass and what the catalog has of the BKE cluster.
 type DefaultProvider struct {
 	config  Config
 	catalog catalog.Provider
@@ -64,102 +179,33 @@ type DefaultProvider struct {
 
 var _ Provider = (*DefaultProvider)(nil)
 
-// NewDefaultProvider makes the provider. The catalog is asked for the BKE cluster's version and local DNS.
+// NewDefaultProvider returns a provider. The catalog has the BKE cluster's version and local DNS.
 func NewDefaultProvider(config Config, catalogProvider catalog.Provider) *DefaultProvider {
-	if config.BKE == nil {
-		config.BKE = bke.Values{
-			ClusterID: config.BKEClusterID, Token: config.BKEClusterToken, JoinEndpoint: config.BKEJoinEndpoint, LogEndpoint: config.BKELogEndpoint,
-		}
-	}
 	return &DefaultProvider{config: config, catalog: catalogProvider}
 }
 
-// Resolve implements Provider. A *ValidationError is returned for whatever the user can put right.
+// Resolve implements Provider.
 func (p *DefaultProvider) Resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (*Resolution, error) {
 	resolution := &Resolution{}
 	if err := p.validateJoinToken(nodeClass); err != nil {
 		return nil, err
 	}
-	if mode(nodeClass) == v1alpha1.BootstrapModeBKE {
+	var own []source
+	if nodeClass.EffectiveBootstrapMode() == v1alpha1.BootstrapModeBKE {
 		values, err := p.bkeValues(ctx)
 		if err != nil {
 			return nil, err
 		}
 		resolution.InsecureHost = values.InsecureHost()
 		resolution.Notes = lo.Compact([]string{values.Learned})
+		own = []source{{text: shebang + bkeScript}}
 	}
-	sources, err := p.sources(ctx, nodeClass)
+	_, hash, err := p.userData(ctx, plausible(nodeClass), own, true)
 	if err != nil {
 		return nil, err
 	}
-	resolution.UserDataHash = hashOf(sources)
-	pieces, err := p.execute(ctx, sources, plausible(nodeClass), true)
-	if err != nil {
-		return nil, err
-	}
-	if mode(nodeClass) == v1alpha1.BootstrapModeBKE {
-		pieces = append(pieces, source{text: shebang + bkeScript})
-	}
-	userData, err := merge(pieces)
-	if err != nil {
-		return nil, err
-	}
-	if len(userData) > maxUserDataBytes {
-		return nil, tooLarge()
-	}
+	resolution.UserDataHash = hash
 	return resolution, nil
-}
-
-func (p *DefaultProvider) validateJoinToken(nodeClass *v1alpha1.BizflyNodeClass) error {
-	if nodeClass.Spec.JoinToken == nil || p.config.JoinTokens != nil {
-		return nil
-	}
-	return &ValidationError{Reason: ReasonJoinTokensDisabled, Message: "spec.joinToken: the controller may not make bootstrap tokens; " +
-		"set the chart's value joinTokens.enabled (JOIN_TOKENS=true), which grants it a Role in kube-system, or leave joinToken out"}
-}
-
-// bkeValues are what nodes join BKE with, all of them there.
-func (p *DefaultProvider) bkeValues(ctx context.Context) (bke.Values, error) {
-	before := p.config.BKE.Known()
-	values, err := p.config.BKE.Values(ctx)
-	var problems []string
-	for _, required := range []struct{ name, value, remedy string }{
-		{"BKE_CLUSTER_ID", values.ClusterID, "the uid of the BKE cluster, 16 characters"},
-		{"BKE_CLUSTER_TOKEN", values.Token, "the cluster's join token"},
-		{"BKE_JOIN_ENDPOINT", values.JoinEndpoint, "the URL at which nodes join, which ends in /engine/cluster_join/<cluster id>"},
-	} {
-		if strings.TrimSpace(required.value) == "" {
-			problems = append(problems, fmt.Sprintf("%s is not set (%s)", required.name, required.remedy))
-		}
-	}
-	for _, endpoint := range []struct{ name, value string }{
-		{"BKE_JOIN_ENDPOINT", values.JoinEndpoint},
-		{"BKE_LOG_ENDPOINT", values.LogEndpoint},
-	} {
-		if endpoint.value != "" && !isURL(endpoint.value) {
-			problems = append(problems, endpoint.name+" is not an http or https URL")
-		}
-	}
-	if len(problems) > 0 {
-		message := fmt.Sprintf("spec.bootstrapMode BKE: %s; set it in the environment of the controller, or use mode Custom with user data of your own",
-			strings.Join(problems, "; "))
-		if err != nil {
-			message += "; " + err.Error()
-		}
-		return values, &ValidationError{Reason: ReasonNotConfigured, Message: message}
-	}
-	if snapshot, err := p.catalog.Snapshot(); before.ClusterID != values.ClusterID || (err == nil && snapshot.ClusterUnknown) {
-		// The catalog did not know until now which cluster to read, whoever has learned it.
-		if err := p.catalog.Refresh(ctx); err != nil {
-			return values, fmt.Errorf("reading the BKE cluster that was learned: %w", err)
-		}
-	}
-	return values, nil
-}
-
-func isURL(s string) bool {
-	u, err := url.Parse(s)
-	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
 }
 
 // Render implements Provider. Output.Metadata holds what the BKE worker image's script reads and is empty in Custom mode;
@@ -169,40 +215,136 @@ func (p *DefaultProvider) Render(ctx context.Context, input Input) (*Output, err
 		return nil, err
 	}
 	output := &Output{Metadata: map[string]string{}}
-	var own *source
-	if mode(input.NodeClass) == v1alpha1.BootstrapModeBKE {
-		var err error
+	var own []source
+	var err error
+	if input.NodeClass.EffectiveBootstrapMode() == v1alpha1.BootstrapModeBKE {
 		if own, output.Metadata, err = p.renderBKE(ctx, input); err != nil {
 			return nil, err
 		}
 	}
-	sources, err := p.sources(ctx, input.NodeClass)
-	if err != nil {
+	if output.UserData, output.UserDataHash, err = p.userData(ctx, input, own, false); err != nil {
 		return nil, err
-	}
-	output.UserDataHash = hashOf(sources)
-	pieces, err := p.execute(ctx, sources, input, false)
-	if err != nil {
-		return nil, err
-	}
-	if own != nil {
-		pieces = append(pieces, *own)
-	}
-	if output.UserData, err = merge(pieces); err != nil {
-		return nil, err
-	}
-	if len(output.UserData) > maxUserDataBytes {
-		return nil, tooLarge()
 	}
 	return output, nil
 }
 
-func tooLarge() error {
-	return &ValidationError{Reason: ReasonInvalidUserData, Message: fmt.Sprintf(
-		"spec.userData: the rendered user data, with all its parts, is larger than the %d bytes that are accepted; let it download the rest",
-		maxUserDataBytes)}
+func (p *DefaultProvider) validateJoinToken(nodeClass *v1alpha1.BizflyNodeClass) error {
+	if nodeClass.Spec.JoinToken == nil || p.config.JoinTokens != nil {
+		return nil
+	}
+	return &ValidationError{Reason: ReasonJoinTokensDisabled, Message: "spec.joinToken: the controller may not create bootstrap tokens; " +
+		"set the chart's value joinTokens.enabled (JOIN_TOKENS=true), which grants it a Role in kube-system, or leave joinToken out"}
 }
 
-func mode(nodeClass *v1alpha1.BizflyNodeClass) v1alpha1.BootstrapMode {
-	return nodeClass.EffectiveBootstrapMode()
+// userData renders the templates of the NodeClass, merges the own pieces behind them, and returns the hash of the templates;
+// tried means that this only shows whether they can be rendered.
+func (p *DefaultProvider) userData(ctx context.Context, input Input, own []source, tried bool) (text, hash string, err error) {
+	sources, err := p.sources(ctx, input.NodeClass)
+	if err != nil {
+		return "", "", err
+	}
+	variables, err := p.variables(ctx, input, tried)
+	if err != nil {
+		return "", "", err
+	}
+	pieces := make([]source, 0, len(sources)+len(own))
+	for _, s := range sources {
+		if text, err = s.render(variables, tried); err != nil {
+			return "", "", err
+		}
+		pieces = append(pieces, source{field: s.field, text: text})
+	}
+	if text, err = merge(append(pieces, own...)); err != nil {
+		return "", "", err
+	}
+	if len(text) > maxUserDataBytes {
+		return "", "", tooLarge()
+	}
+	return text, hashOf(sources), nil
+}
+
+const (
+	fieldUserData     = "spec.userData"
+	fieldUserDataFrom = "spec.userDataFrom"
+
+	defaultSecretKey = "userData"
+	// maxTemplateBytes bounds a template from a Secret; what it makes is bounded by what the cloud accepts.
+	maxTemplateBytes = 64 * 1024
+)
+
+// source is one template.
+type source struct {
+	// field is what errors call it.
+	field string
+	text  string
+}
+
+// sources are the templates of a NodeClass in the order in which their parts are put together.
+func (p *DefaultProvider) sources(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) ([]source, error) {
+	spec := nodeClass.Spec
+	var sources []source
+	if spec.UserDataFrom != nil {
+		from, err := p.fromSecret(ctx, *spec.UserDataFrom)
+		if err != nil {
+			return nil, err
+		}
+		sources = append(sources, *from)
+	}
+	if spec.UserData != nil {
+		sources = append(sources, source{field: fieldUserData, text: *spec.UserData})
+	}
+	for _, s := range sources {
+		if strings.TrimSpace(s.text) == "" {
+			return nil, invalidUserData(s.field, "", "it is empty; leave it out, or add a template")
+		}
+	}
+	if len(sources) == 0 && nodeClass.EffectiveBootstrapMode() == v1alpha1.BootstrapModeCustom {
+		return nil, invalidUserData(fieldUserData, "", "it is empty, and so is userDataFrom; in Custom mode they make the server join the cluster")
+	}
+	return sources, nil
+}
+
+// fromSecret reads a template from a Secret of the controller's own namespace. Those that it may read are an option, so that
+// a Secret that it was not meant to read is rejected here with the remedy, whatever its Role says.
+func (p *DefaultProvider) fromSecret(ctx context.Context, selector v1alpha1.SecretKeySelector) (*source, error) {
+	key := cmp.Or(selector.Key, defaultSecretKey)
+	reject := func(format string, args ...any) error {
+		return &ValidationError{Reason: ReasonUserDataSecret, Message: fmt.Sprintf("%s.name %q: ", fieldUserDataFrom, selector.Name) + fmt.Sprintf(format, args...)}
+	}
+	granted := func() error {
+		return reject("the controller may not read this Secret; name it in the chart's value userDataSecrets (USER_DATA_SECRET_NAMES, now %q)",
+			strings.Join(p.config.UserDataSecretNames, ","))
+	}
+	if p.config.Reader == nil || !slices.Contains(p.config.UserDataSecretNames, selector.Name) {
+		return nil, granted()
+	}
+	secret := &corev1.Secret{}
+	switch err := p.config.Reader.Get(ctx, client.ObjectKey{Namespace: p.config.Namespace, Name: selector.Name}, secret); {
+	case apierrors.IsNotFound(err):
+		return nil, reject("there is no such Secret in the controller's namespace %s; create it", p.config.Namespace)
+	case apierrors.IsForbidden(err):
+		return nil, granted()
+	case err != nil:
+		return nil, &lookupError{fmt.Errorf("reading the Secret of %s: %w", fieldUserDataFrom, err)}
+	}
+	text, found := secret.Data[key]
+	if !found {
+		return nil, reject("the Secret has no key %q; set %s.key or add it", key, fieldUserDataFrom)
+	}
+	if len(text) > maxTemplateBytes {
+		return nil, reject("its key %q has %d bytes, at most %d are read", key, len(text), maxTemplateBytes)
+	}
+	return &source{field: fieldUserDataFrom, text: string(text)}, nil
+}
+
+// hashOf identifies the templates by their texts and order, wherever they come from.
+func hashOf(sources []source) string {
+	if len(sources) == 0 {
+		return ""
+	}
+	hash := sha256.New()
+	for _, s := range sources {
+		_, _ = fmt.Fprintf(hash, "%d:%s", len(s.text), s.text)
+	}
+	return hex.EncodeToString(hash.Sum(nil)[:8])
 }

@@ -58,7 +58,7 @@ var _ = Describe("Reservations", func() {
 		Entry("32 vCPU, 128 GiB", 32, 131072, "130m", "9443Mi"),
 		Entry("64 vCPU, 256 GiB", 64, 262144, "210m", "12065Mi"),
 	)
-	It("should be what the NodeClass says of the worker image in BKE mode", func() {
+	It("should be what the NodeClass sets for the worker image in BKE mode", func() {
 		nodeClass := bke()
 		Expect(provider().Reservations(nodeClass, 2, 4096, 40).Configured).To(BeFalse())
 		nodeClass.Spec.Kubelet = &v1alpha1.KubeletConfiguration{MaxPods: lo.ToPtr(int32(10)), KubeReserved: map[string]string{"cpu": "1"}}

@@ -72,7 +72,7 @@ var _ = Describe("The samples", func() {
 				"eviction-soft-grace-period=memory.available=1m30s")),
 		))
 	})
-	It("should leave room for more", func() {
+	It("should leave space for more", func() {
 		for _, name := range []string{"kubeadm", "k3s"} {
 			Expect(len(render(input(sample(name))).UserData)).To(BeNumerically("<", 8*1024), name)
 		}

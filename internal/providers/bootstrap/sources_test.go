@@ -37,7 +37,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// fromSecret makes a Secret with templates, and a Custom NodeClass of its key userData.
+// fromSecret creates a Secret with templates, and a Custom NodeClass of its key userData.
 func fromSecret(data map[string]string) *v1alpha1.BizflyNodeClass {
 	GinkgoHelper()
 	object := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "templates"}, StringData: data}
@@ -103,11 +103,11 @@ var _ = Describe("User data from a Secret", func() {
 		nodeClass.Spec.UserDataFrom.Key = "gpu"
 		Expect(render(input(nodeClass)).UserData).To(Equal("#!/bin/bash"))
 	})
-	DescribeTable("should be refused with the remedy, and without what is in it", func(change func(*v1alpha1.BizflyNodeClass), says ...string) {
+	DescribeTable("should be rejected with the remedy, and without what is in it", func(change func(*v1alpha1.BizflyNodeClass), texts ...string) {
 		nodeClass := fromSecret(map[string]string{"userData": "#!/bin/bash\n" + secret, "broken": "{{ " + secret, "large": strings.Repeat("x", 65537), "empty": " "})
 		change(nodeClass)
 		invalid := invalidOf(validate(nodeClass))
-		for _, text := range append(says, "spec.userDataFrom") {
+		for _, text := range append(texts, "spec.userDataFrom") {
 			Expect(invalid.Message).To(ContainSubstring(text))
 		}
 		Expect(invalid.Message).ToNot(ContainSubstring(secret))
@@ -135,7 +135,7 @@ var _ = Describe("User data from a Secret", func() {
 		Expect(kube.Update(ctx, object)).To(Succeed())
 		Expect(hash(nodeClass)).ToNot(Equal(before))
 	})
-	It("should be told apart from the same text inline before it and after it", func() {
+	It("should differ from the same text inline before it and after it", func() {
 		nodeClass := fromSecret(map[string]string{"userData": "#!/bin/bash\na"})
 		Expect(hash(inline(nodeClass, "#!/bin/bash\nb"))).ToNot(Equal(hash(custom("#!/bin/bash\na#!/bin/bash\nb"))))
 	})
@@ -182,19 +182,19 @@ var _ = Describe("User data from several places", func() {
 			{"text/x-shellscript", "#!/bin/bash\necho một\n"}, {"text/cloud-config", "#cloud-config\n{}"}, {"text/x-shellscript", ownScript},
 		}))
 	})
-	DescribeTable("should be refused, naming the field", func(text, says string) {
+	DescribeTable("should be rejected, naming the field", func(text, message string) {
 		invalid := invalidOf(validate(inline(bke(), text)))
 		Expect(invalid.Reason).To(Equal(bootstrap.ReasonInvalidUserData))
-		Expect(invalid.Message).To(And(HavePrefix("spec.userData: "), ContainSubstring(says), Not(ContainSubstring(secret))))
+		Expect(invalid.Message).To(And(HavePrefix("spec.userData: "), ContainSubstring(message), Not(ContainSubstring(secret))))
 	},
-		Entry("where nothing says what it is", "echo "+secret, "begin with #!/bin/bash, #cloud-config"),
+		Entry("where nothing identifies it", "echo "+secret, "begin with #!/bin/bash, #cloud-config"),
 		Entry("where a document is broken", "Content-Type: text/plain\n\n"+secret, "is none"),
 		Entry("where a document has no parts", "Content-Type: multipart/mixed; boundary=x\n\n"+secret+"\n--x--\n", "is none"),
 		Entry("where a part is a document again", "Content-Type: multipart/mixed; boundary=x\n\n--x\nContent-Type: multipart/mixed; boundary=y\n\n"+
 			"--y\nContent-Type: text/x-shellscript\n\n#!/bin/bash\n"+secret+"\n--y--\n--x--\n", "is a document again"),
 		Entry("where it is too large with BKE's own", "#!/bin/bash\n"+strings.Repeat("x", 16384-12), "larger than the 16384 bytes"),
 	)
-	It("should be refused where cloud-config is no map", func() {
+	It("should be rejected where cloud-config is no map", func() {
 		nodeClass := fromSecret(map[string]string{"userData": "#cloud-config\n- " + secret})
 		Expect(invalidOf(validate(inline(nodeClass, "#cloud-config\n{}"))).Message).To(And(
 			HavePrefix("spec.userDataFrom: "), ContainSubstring("no YAML map"), Not(ContainSubstring(secret))))
@@ -207,18 +207,18 @@ var _ = Describe("A join token", func() {
 		nodeClass.Spec.JoinToken = &v1alpha1.JoinToken{}
 		return nodeClass
 	}
-	It("should be asked for with the attempt that it is for, and valid for half an hour", func() {
+	It("should be requested with the attempt that it is for, and valid for half an hour", func() {
 		Expect(render(input(withToken("{{ .JoinToken }} {{ .JoinToken }}"))).UserData).To(Equal("node01.0123456789abcdef node01.0123456789abcdef"))
 		Expect(tokens.requests).To(HaveEach(jointoken.Request{
 			NodeClaim: "general-x7k2p", NodeClaimUID: "6f2d", NodeName: "general-x7k2p-0a1b2c3d", Attempt: 1, TTL: 30 * time.Minute,
 		}))
 	})
-	It("should not be made while a template is only tried, nor for one that does not use it", func() {
+	It("should not be created while a template is only tried, nor for one that does not use it", func() {
 		Expect(validate(withToken("{{ .JoinToken }}"))).To(Succeed())
 		render(input(withToken("#!/bin/bash")))
 		Expect(tokens.requests).To(BeEmpty())
 	})
-	It("should be refused where the controller may make none", func() {
+	It("should be rejected where the controller may create none", func() {
 		config.JoinTokens = nil
 		invalid := invalidOf(validate(withToken("{{ .JoinToken }}")))
 		Expect(invalid.Reason).To(Equal(bootstrap.ReasonJoinTokensDisabled))

@@ -36,6 +36,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
+	join "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/jointoken"
@@ -50,10 +51,12 @@ const (
 
 var (
 	ctx = context.Background()
-	// known is what the cloud is said to know: nothing here talks to it, only the snapshot's content matters.
+	// known is the catalog: nothing here sends a request, only the snapshot's content matters.
 	known  *snapshot
 	config bootstrap.Config
-	// tokens are the join tokens that were asked for.
+	// values are what nodes join BKE with.
+	values join.Values
+	// tokens are the join tokens that were requested.
 	tokens *issuer
 	// kube is a real API server: what reads Secrets must cope with its answers.
 	kube client.Client
@@ -64,7 +67,7 @@ func TestBootstrap(t *testing.T) { suite.Run(t, "Bootstrap") }
 var _ = BeforeSuite(func() {
 	env := &envtest.Environment{BinaryAssetsDirectory: cmp.Or(os.Getenv("KUBEBUILDER_ASSETS"), filepath.Join("..", "..", "..", ".cache", "controlplane", "bin"))}
 	rest, err := env.Start()
-	Expect(err).ToNot(HaveOccurred(), "the control plane is made by `make controlplane`")
+	Expect(err).ToNot(HaveOccurred(), "`make controlplane` builds the control plane")
 	DeferCleanup(env.Stop)
 	kube, err = client.New(rest, client.Options{})
 	Expect(err).ToNot(HaveOccurred())
@@ -76,10 +79,13 @@ var _ = BeforeEach(func() {
 	cluster := &gobizfly.FullCluster{}
 	cluster.UID, cluster.Version.K8SVersion = "zdckkshu1he44fsb", "v1.35.4"
 	known = &snapshot{Snapshot_: &catalog.Snapshot{Cluster: cluster}}
+	values = join.Values{
+		ClusterID: "zdckkshu1he44fsb", Token: secret,
+		JoinEndpoint: "http://engine.example/engine/cluster_join/zdckkshu1he44fsb", LogEndpoint: "http://engine.example/engine/cluster_log/zdckkshu1he44fsb",
+	}
 	config = bootstrap.Config{
-		ClusterName: "prod", BKEClusterID: "zdckkshu1he44fsb", BKEClusterToken: secret,
-		BKEJoinEndpoint: "http://engine.example/engine/cluster_join/zdckkshu1he44fsb", BKELogEndpoint: "http://engine.example/engine/cluster_log/zdckkshu1he44fsb",
-		Reader: kube, Namespace: namespace, UserDataSecretNames: []string{"templates"}, JoinTokens: tokens,
+		ClusterName: "prod",
+		Reader:      kube, Namespace: namespace, UserDataSecretNames: []string{"templates"}, JoinTokens: tokens,
 		ClusterEndpoint: "10.20.0.10:6443", CABundle: []byte(authority), ClusterDNS: []string{"10.96.0.10"},
 	}
 })
@@ -119,7 +125,12 @@ func validate(nodeClass *v1alpha1.BizflyNodeClass) error {
 	return err
 }
 
-func provider() *bootstrap.DefaultProvider { return bootstrap.NewDefaultProvider(config, known) }
+func provider() *bootstrap.DefaultProvider {
+	if config.BKE == nil {
+		config.BKE = values
+	}
+	return bootstrap.NewDefaultProvider(config, known)
+}
 
 func bke() *v1alpha1.BizflyNodeClass {
 	return &v1alpha1.BizflyNodeClass{Spec: v1alpha1.BizflyNodeClassSpec{BootstrapMode: v1alpha1.BootstrapModeBKE}}

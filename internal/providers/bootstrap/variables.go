@@ -19,12 +19,14 @@ package bootstrap
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"reflect"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/jointoken"
@@ -32,7 +34,7 @@ import (
 )
 
 const (
-	// serverIDCommand asks the metadata service, and takes what the firmware says where there is none.
+	// serverIDCommand reads the metadata service or, where there is none, the firmware.
 	serverIDCommand = `{ curl -sf --retry 5 --retry-connrefused --max-time 10 http://169.254.169.254/openstack/latest/meta_data.json ` +
 		`| sed -n 's/.*"uuid": *"\([^"]*\)".*/\1/p' | grep . || tr 'A-F' 'a-f' < /sys/class/dmi/id/product_uuid; }`
 
@@ -124,7 +126,7 @@ func (p *DefaultProvider) variables(ctx context.Context, input Input, tried bool
 		return nil, err
 	}
 	settings := settingsOf(input.NodeClass, input.CPU, input.MemoryMiB)
-	configuration, err := settings.configuration(registration.taints)
+	configuration, arguments, err := rendered(settings, registration.taints)
 	if err != nil {
 		return nil, err
 	}
@@ -140,23 +142,26 @@ func (p *DefaultProvider) variables(ctx context.Context, input Input, tried bool
 		KubeletLabels:           registration.labelsFlag(),
 		KubeletTaints:           registration.taintsFlag(),
 		KubeletConfiguration:    configuration,
-		KubeletArgs:             settings.arguments(),
-		MaxPods:                 settings.maxPods,
-		PodsPerCore:             settings.podsPerCore,
-		KubeReserved:            settings.kubeReserved,
-		SystemReserved:          settings.systemReserved,
-		EvictionHard:            settings.evictionHard,
-		EvictionSoft:            settings.evictionSoft,
-		EvictionSoftGracePeriod: settings.softGrace,
+		KubeletArgs:             arguments,
+		MaxPods:                 *settings.MaxPods,
+		PodsPerCore:             lo.FromPtr(settings.PodsPerCore),
+		KubeReserved:            settings.KubeReserved,
+		SystemReserved:          settings.SystemReserved,
+		EvictionHard:            settings.EvictionHard,
+		EvictionSoft:            settings.EvictionSoft,
+		EvictionSoftGracePeriod: settings.EvictionSoftGracePeriod,
 		// A copy: what a template gets is its own.
 		Tags:       maps.Clone(input.NodeClass.Spec.Tags),
-		clusterDNS: settings.kubelet.ClusterDNS,
+		clusterDNS: settings.ClusterDNS,
 		cluster:    &cluster{ctx: ctx, config: &p.config},
 		token:      p.tokenOf(ctx, input, tried),
 	}, nil
 }
 
-// tokenOf makes a join token when a template asks for it, and none while a template is only tried.
+// errNoJoinToken is the error of a template that uses a token without spec.joinToken.
+var errNoJoinToken = errors.New("no join token")
+
+// tokenOf creates a join token when a template uses it, and none while a template is only tried.
 func (p *DefaultProvider) tokenOf(ctx context.Context, input Input, tried bool) func() (string, error) {
 	return func() (string, error) {
 		spec := input.NodeClass.Spec.JoinToken
@@ -177,15 +182,10 @@ func (p *DefaultProvider) tokenOf(ctx context.Context, input Input, tried bool) 
 	}
 }
 
-// variableNames is what an error says that there is.
+// variableNames is for errors.
 var variableNames = func() string {
 	t := reflect.TypeFor[*Variables]()
-	var names []string
-	for _, field := range reflect.VisibleFields(t.Elem()) {
-		if field.IsExported() {
-			names = append(names, field.Name)
-		}
-	}
+	names := lo.FilterMap(reflect.VisibleFields(t.Elem()), func(f reflect.StructField, _ int) (string, bool) { return f.Name, f.IsExported() })
 	for i := range t.NumMethod() {
 		names = append(names, t.Method(i).Name)
 	}

@@ -53,8 +53,8 @@ func init() {
 		Name: "karpenter_bizfly_catalog_age_seconds",
 		Help: "Time since the complete catalog of the cloud was last read without an error; 0 until it was read for the first time.",
 	}, func() float64 {
-		if p := observed.Load(); p != nil {
-			return p.age().Seconds()
+		if p := observed.Load(); p != nil && p.snapshot.Load() != nil {
+			return p.clock.Since(p.snapshot.Load().FetchedAt).Seconds()
 		}
 		return 0
 	}))

@@ -32,7 +32,10 @@ import (
 )
 
 // fixedAPI always returns the content of a snapshot.
-type fixedAPI struct{ catalog.Snapshot }
+type fixedAPI struct {
+	bizfly.API
+	catalog.Snapshot
+}
 
 func (f fixedAPI) Scope(context.Context) (bizfly.Scope, error) { return bizfly.Scope{}, nil }
 func (f fixedAPI) ListRegions(context.Context) ([]gobizfly.Region, error) {
@@ -82,7 +85,7 @@ var _ = Describe("What BizFly Cloud offers", func() {
 
 	It("should be metrics", func(ctx context.Context) {
 		generation := gobizfly.FlavorGeneration{Code: "p2", AvailabilityZones: []string{"HN1", "HN2"}}
-		Expect(catalog.NewDefaultProvider(fixedAPI{catalog.Snapshot{
+		Expect(catalog.NewDefaultProvider(fixedAPI{Snapshot: catalog.Snapshot{
 			Region:      gobizfly.Region{ShortName: "HN", Zones: []gobizfly.AvailabilityZone{{ShortName: "HN1", Active: true}, {ShortName: "HN2"}}},
 			ServerTypes: []*gobizfly.ServerType{{Name: "Premium", Enabled: true}, {Name: "Basic"}},
 			Flavors: []*gobizfly.ServerFlavorResponse{

@@ -59,9 +59,9 @@ type Snapshot struct {
 	// Cluster is our own BKE cluster, without its worker pools and statistics, which change all the time; nil without BKE.
 	Cluster *gobizfly.FullCluster
 	// ClusterUnknown is true while there may be a BKE cluster of ours whose id could not be learned yet. Then that Cluster is
-	// nil says nothing: what would be chosen without BKE must not be chosen.
+	// nil proves nothing: what would be chosen without BKE must not be chosen.
 	ClusterUnknown bool
-	// MaxNodes is how many nodes the package of our BKE cluster allows; 0 without BKE and where it does not say.
+	// MaxNodes is how many nodes the package of our BKE cluster allows; 0 without BKE and where the package has no limit.
 	MaxNodes int
 
 	regionLabel string
@@ -71,7 +71,7 @@ type Snapshot struct {
 type Provider interface {
 	// Snapshot returns the last good snapshot, or ErrNotReady. It never calls the cloud.
 	Snapshot() (*Snapshot, error)
-	// Refresh reads everything anew. A part that cannot be read keeps its last good content, and the error says which;
+	// Refresh reads everything again. A part that cannot be read keeps its last good content, and the error names it;
 	// a part that was never read leaves the catalog not ready.
 	Refresh(ctx context.Context) error
 }
@@ -79,27 +79,7 @@ type Provider interface {
 // concurrency bounds how many parts are read at a time, so that a refresh leaves the client's read share to launches.
 const concurrency = 3
 
-// API is what the catalog reads; bizfly.API has it.
-type API interface {
-	// Scope has the active region.
-	Scope(ctx context.Context) (bizfly.Scope, error)
-	// ListRegions returns the regions with their zones.
-	ListRegions(ctx context.Context) ([]gobizfly.Region, error)
-	// ListFlavors returns all flavors.
-	ListFlavors(ctx context.Context) ([]*gobizfly.ServerFlavorResponse, error)
-	// ListServerTypes returns the categories.
-	ListServerTypes(ctx context.Context) ([]*gobizfly.ServerType, error)
-	// ListVolumeTypes returns the volume types.
-	ListVolumeTypes(ctx context.Context) ([]*gobizfly.VolumeType, error)
-	// ListKubernetesVersions returns BKE's versions.
-	ListKubernetesVersions(ctx context.Context) ([]gobizfly.ControllerVersion, error)
-	// GetCluster returns one BKE cluster.
-	GetCluster(ctx context.Context, uid string) (*gobizfly.FullCluster, error)
-	// GetClusterMaxNodes returns how many nodes the package of a BKE cluster allows.
-	GetClusterMaxNodes(ctx context.Context, uid string) (int, error)
-}
-
-// Config says what to read.
+// Config is what to read.
 type Config struct {
 	// Region is the region by its long or short name in any letter case, for example HaNoi or hn. When it is empty, the
 	// region is that of the client's configuration, also after that has changed.
@@ -118,7 +98,7 @@ type Config struct {
 
 // DefaultProvider reads the catalog from the cloud and keeps the last good answer of each part.
 type DefaultProvider struct {
-	api    API
+	api    bizfly.API
 	clock  clock.Clock
 	config Config
 	parts  []part
@@ -135,7 +115,7 @@ type DefaultProvider struct {
 var _ Provider = (*DefaultProvider)(nil)
 
 // NewDefaultProvider returns a catalog that is not ready until the first Refresh.
-func NewDefaultProvider(api API, clk clock.Clock, config Config) *DefaultProvider {
+func NewDefaultProvider(api bizfly.API, clk clock.Clock, config Config) *DefaultProvider {
 	if config.Timeout <= 0 {
 		config.Timeout = ttl.CatalogRefresh
 	}
@@ -146,7 +126,7 @@ func NewDefaultProvider(api API, clk clock.Clock, config Config) *DefaultProvide
 	return p
 }
 
-// Snapshot returns the last good snapshot, or ErrNotReady.
+// Snapshot implements Provider.
 func (p *DefaultProvider) Snapshot() (*Snapshot, error) {
 	if snapshot := p.snapshot.Load(); snapshot != nil {
 		return snapshot, nil
@@ -154,7 +134,7 @@ func (p *DefaultProvider) Snapshot() (*Snapshot, error) {
 	return nil, ErrNotReady
 }
 
-// Refresh reads all parts at the same time. One that fails does not keep the others from being taken over.
+// Refresh implements Provider: it reads all parts at the same time. One that fails does not keep the others from being taken over.
 func (p *DefaultProvider) Refresh(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, p.config.Timeout)
 	defer cancel()
@@ -223,12 +203,4 @@ func sameContent(a, b Snapshot) bool {
 	a.Seq, a.FetchedAt = 0, time.Time{}
 	b.Seq, b.FetchedAt = 0, time.Time{}
 	return reflect.DeepEqual(a, b)
-}
-
-// age is the time since the last refresh in which everything was read; 0 before the first.
-func (p *DefaultProvider) age() time.Duration {
-	if snapshot := p.snapshot.Load(); snapshot != nil {
-		return p.clock.Since(snapshot.FetchedAt)
-	}
-	return 0
 }

@@ -87,8 +87,8 @@ func (s *Snapshot) Categories() []string {
 	return lo.Uniq(names)
 }
 
-// Medium returns the medium of a volume type. The API says it as "SSD" or with the category before it ("PREMIUM SSD");
-// older types say it in their name only (PREMIUM-SSD1).
+// Medium returns the medium of a volume type. The API writes it as "SSD" or with the category before it ("PREMIUM SSD");
+// older types have it in their name only (PREMIUM-SSD1).
 func Medium(volumeType *gobizfly.VolumeType) (v1alpha1.DiskMedium, bool) {
 	for _, text := range []string{volumeType.Type, volumeType.Name} {
 		for _, medium := range []v1alpha1.DiskMedium{v1alpha1.DiskMediumSSD, v1alpha1.DiskMediumHDD} {

@@ -19,6 +19,7 @@ package flavor_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"sync"
 	"testing"
@@ -100,7 +101,7 @@ var _ = Describe("The answers that are kept", func() {
 		}
 		Expect(during[7]).NotTo(BeIdenticalTo(marked))
 		Expect(lo.Map(during[7].Offerings, func(o *cloudprovider.Offering, _ int) bool { return o.Available })).To(Equal([]bool{true, false, true}))
-		Expect(lo.Map(marked.Offerings, func(o *cloudprovider.Offering, _ int) bool { return o.Available })).To(HaveEach(true), "what was handed out is never edited")
+		Expect(lo.Map(marked.Offerings, func(o *cloudprovider.Offering, _ int) bool { return o.Available })).To(HaveEach(true), "what was returned is never edited")
 		Expect(during[7].Offerings[1].Price).To(Equal(marked.Offerings[1].Price))
 		Expect(during[7].AllocatableOfferingsList()[0].Offerings).To(HaveLen(2))
 		r.clock.Step(time.Minute)
@@ -117,13 +118,14 @@ var _ = Describe("The answers that are kept", func() {
 		r.marks.MarkUnavailable(ctx, capacity.Offering{BillingPlan: "saving_plan"}, capacity.ReasonQuotaExceeded, time.Minute)
 		Expect(get(ctx)[0].Offerings.Available()).To(HaveLen(3))
 	})
-	It("should be told apart by NodeClass and bounded in number", func(ctx context.Context) {
+	It("should be kept by NodeClass and bounded in number", func(ctx context.Context) {
 		first := get(ctx)
-		for range 300 {
-			_, err := r.List(ctx, newNodeClass("HN1"))
-			Expect(err).NotTo(HaveOccurred())
+		for i := range 300 {
+			other := newNodeClass("HN1")
+			other.Name = fmt.Sprintf("other-%d", i)
+			r.list(ctx, other)
 		}
-		Expect(&get(ctx)[0]).NotTo(BeIdenticalTo(&first[0]), "the oldest has made room")
+		Expect(&get(ctx)[0]).NotTo(BeIdenticalTo(&first[0]), "it was forgotten for others")
 	})
 	It("should be one for all who ask at once, while marks come and go", func(ctx context.Context) {
 		var all sync.WaitGroup

@@ -17,6 +17,7 @@ limitations under the License.
 package flavor
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -26,66 +27,53 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-const (
-	gib = 1 << 30
-	mib = 1 << 20
-)
-
 // class is a NodeClass as a build of its instance types needs it, resolved once for all flavors.
 type class struct {
 	nodeClass   *v1alpha1.BizflyNodeClass
-	zones       []string // sorted
-	active      map[string]bool
+	snapshot    *catalog.Snapshot
+	zones       []string        // sorted
+	active      map[string]bool // by zone
 	enabled     map[string]bool // by category
-	root        pricing.Disk
-	data        []pricing.Disk
 	billingPlan v1alpha1.BillingPlan
-	networkPlan v1alpha1.NetworkPlan
 	profile     string
-	region      string
-
-	snapshot *catalog.Snapshot
-	wanted   []catalog.Disk // the root disk first
-	// named says that a volume type is asked for by its name.
-	named bool
-	// disks remembers by zone and category whether there is a volume type for each disk.
-	disks map[[2]string]bool
-	// offered are the requirements of an offering by zone, shared by all flavors.
-	offered map[string]scheduling.Requirements
+	disks       []catalog.Disk // the root disk first
+	priced      []pricing.Disk // the same disks
+	// offering is what the offerings of the class have in common for the capacity provider.
+	offering capacity.Offering
+	// hasDisks remembers by zone and category whether there is a volume type for each disk.
+	hasDisks map[[2]string]bool
+	// requirements are those of an offering by zone, shared by all flavors.
+	requirements map[string]scheduling.Requirements
 }
 
 func newClass(nodeClass *v1alpha1.BizflyNodeClass, snapshot *catalog.Snapshot) *class {
 	c := &class{
-		nodeClass:   nodeClass,
-		zones:       slices.Sorted(slices.Values(nodeClass.Status.Zones)),
-		active:      lo.SliceToMap(snapshot.Zones(), func(z catalog.Zone) (string, bool) { return z.Name, z.Active }),
-		enabled:     map[string]bool{},
-		billingPlan: nodeClass.EffectiveBillingPlan(),
-		networkPlan: nodeClass.EffectiveNetworkPlan(),
-		profile:     profileOf(nodeClass),
-		region:      snapshot.RegionLabel(),
-		snapshot:    snapshot,
-		wanted:      catalog.Disks(&nodeClass.Spec),
-		disks:       map[[2]string]bool{},
-		offered:     map[string]scheduling.Requirements{},
+		nodeClass:    nodeClass,
+		snapshot:     snapshot,
+		zones:        slices.Sorted(slices.Values(nodeClass.Status.Zones)),
+		active:       lo.SliceToMap(snapshot.Zones(), func(z catalog.Zone) (string, bool) { return z.Name, z.Active }),
+		enabled:      lo.SliceToMap(snapshot.ServerTypes, func(t *gobizfly.ServerType) (string, bool) { return strings.ToLower(t.Name), t.Enabled }),
+		billingPlan:  nodeClass.EffectiveBillingPlan(),
+		profile:      profileOf(nodeClass),
+		disks:        catalog.Disks(&nodeClass.Spec),
+		hasDisks:     map[[2]string]bool{},
+		requirements: map[string]scheduling.Requirements{},
 	}
-	for _, t := range snapshot.ServerTypes {
-		c.enabled[strings.ToLower(t.Name)] = t.Enabled
-	}
-	priced := lo.Map(c.wanted, func(disk catalog.Disk, _ int) pricing.Disk {
-		c.named = c.named || disk.VolumeType != ""
+	c.offering = capacity.Offering{BillingPlan: bizfly.PlanWord(c.billingPlan), NodeClass: capacity.NodeClassKey(nodeClass)}
+	c.priced = lo.Map(c.disks, func(disk catalog.Disk, _ int) pricing.Disk {
 		return pricing.Disk{GiB: disk.GiB, Type: mediumOf(snapshot, disk)}
 	})
-	c.root, c.data = priced[0], priced[1:]
 	return c
 }
 
-// mediumOf returns the medium of a disk for its price; a volume type that does not say it is taken for SSD, the dearer.
+// mediumOf returns the medium of a disk for its price; a volume type that does not name one counts as SSD, the more expensive.
 func mediumOf(snapshot *catalog.Snapshot, disk catalog.Disk) v1alpha1.DiskMedium {
 	if disk.VolumeType == "" {
 		return disk.Type
@@ -98,61 +86,138 @@ func mediumOf(snapshot *catalog.Snapshot, disk catalog.Disk) v1alpha1.DiskMedium
 	return v1alpha1.DiskMediumSSD
 }
 
-// selects says whether the NodeClass wants the flavor.
-func (c *class) selects(f *facts) bool {
-	terms := c.nodeClass.Spec.FlavorSelectorTerms
-	return len(terms) == 0 || lo.SomeBy(terms, f.matches)
+// item is what a server of the flavor is priced as.
+func (c *class) item(f *facts) pricing.Item {
+	return pricing.Item{
+		Category: f.category, Generation: f.generation, CPU: f.cpu, MemoryMiB: f.memoryMiB, GPUName: f.gpuName, GPUCount: f.gpuCount,
+		Disks: c.priced, BillingPlan: c.billingPlan, NetworkPlan: c.nodeClass.EffectiveNetworkPlan(),
+	}
+}
+
+// key identifies an offering for the capacity provider.
+func (c *class) key(f *facts, zone string) capacity.Offering {
+	key := c.offering
+	key.Flavor, key.Zone = f.name, zone
+	return key
 }
 
 // usableZones are the zones of the class in which the flavor can ever be launched; none when it cannot be used at all.
 func (c *class) usableZones(f *facts) []string {
-	if f.hidden || !f.soldWith(c.billingPlan) || !c.selects(f) {
+	if c.excluded(f) != "" {
 		return nil
 	}
-	zones := lo.Filter(c.zones, func(zone string, _ int) bool { return f.soldIn(zone) })
-	// A volume type that is asked for by name belongs to one category for good. One that is only chosen by its medium
-	// may appear any day, so that its absence makes offerings unavailable and not flavors vanish.
-	if c.named && len(c.domains(f, zones)) == 0 {
-		return nil
-	}
-	return zones
+	return c.zonesWith(f)
 }
 
-// domains are those of the zones in which each disk can be had at all, and hence a server: over them pods are spread. A
-// zone without such a volume type would be one that no pod can ever be in, and keep the others waiting for it; a zone that
-// is sold out is one, because it comes back.
+// zonesWith are the zones of the class that have the flavor.
+func (c *class) zonesWith(f *facts) []string {
+	return lo.Filter(c.zones, func(zone string, _ int) bool { return f.existsIn(zone) })
+}
+
+// domains are those of the zones in which a server can ever have its disks: over them pods are spread. A zone without such
+// a volume type would be one that no pod can ever be in, and keep the others waiting for it; a zone without capacity is one,
+// because its capacity comes back.
 func (c *class) domains(f *facts, zones []string) []string {
-	return lo.Filter(zones, func(zone string, _ int) bool { return c.hasDisks(zone, f.category) })
+	return lo.Filter(zones, func(zone string, _ int) bool { return c.hasDisksIn(zone, f.category) })
 }
 
-// sellable says whether the flavor can be launched in the zone as far as catalog and NodeClass go.
-func (c *class) sellable(f *facts, zone string) bool {
-	return c.active[zone] && c.enabled[f.category] && c.hasDisks(zone, f.category)
-}
-
-func (c *class) hasDisks(in, category string) bool {
-	key := [2]string{in, category}
-	has, known := c.disks[key]
+func (c *class) hasDisksIn(zone, category string) bool {
+	key := [2]string{zone, category}
+	has, known := c.hasDisks[key]
 	if !known {
-		has = lo.EveryBy(c.wanted, func(disk catalog.Disk) bool {
-			_, ok := disk.In(c.snapshot, in, category)
+		has = lo.EveryBy(c.disks, func(disk catalog.Disk) bool {
+			_, ok := disk.In(c.snapshot, zone, category)
 			return ok
 		})
-		c.disks[key] = has
+		c.hasDisks[key] = has
 	}
 	return has
 }
 
-// offering returns the requirements of an offering in the zone. They hold zone and capacity type and nothing else: a key
+// offeringIn returns the requirements of an offering in the zone. They hold zone and capacity type and nothing else: a key
 // that core does not know as well-known would make the offering match no claim.
-func (c *class) offering(zone string) scheduling.Requirements {
-	requirements, ok := c.offered[zone]
-	if !ok {
-		requirements = scheduling.NewRequirements(
-			scheduling.NewRequirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, zone),
-			scheduling.NewRequirement(karpv1.CapacityTypeLabelKey, corev1.NodeSelectorOpIn, karpv1.CapacityTypeOnDemand),
-		)
-		c.offered[zone] = requirements
+func (c *class) offeringIn(zone string) scheduling.Requirements {
+	if _, ok := c.requirements[zone]; !ok {
+		c.requirements[zone] = scheduling.NewRequirements(
+			label(corev1.LabelTopologyZone, zone), label(karpv1.CapacityTypeLabelKey, karpv1.CapacityTypeOnDemand))
 	}
-	return requirements
+	return c.requirements[zone]
+}
+
+// excluded returns why the NodeClass cannot use the flavor in any zone; empty where it can.
+func (c *class) excluded(f *facts) string {
+	switch terms := c.nodeClass.Spec.FlavorSelectorTerms; {
+	case f.hidden:
+		return "the tuning hides it"
+	case !f.availableWith(c.billingPlan):
+		return fmt.Sprintf("it is not available with spec.billingPlan %s", c.billingPlan)
+	case len(terms) > 0 && !lo.SomeBy(terms, f.matches):
+		return "no term of spec.flavorSelectorTerms selects it"
+	// A volume type that is asked for by name belongs to one category for good. One that is only chosen by its medium may
+	// appear any day, so that its absence makes offerings unavailable and does not remove flavors.
+	case lo.SomeBy(c.disks, func(disk catalog.Disk) bool { return disk.VolumeType != "" }) && len(c.domains(f, c.zonesWith(f))) == 0:
+		return fmt.Sprintf("no zone has the volume types of the disks for the category %s", f.category)
+	}
+	return ""
+}
+
+// closed returns why BizFly Cloud cannot create a server of the flavor in the zone at the moment; empty where it can.
+func (c *class) closed(f *facts, zone string) string {
+	switch {
+	case !c.active[zone]:
+		return "BizFly Cloud has closed the zone for new servers"
+	case !c.enabled[f.category]:
+		return fmt.Sprintf("BizFly Cloud has closed the category %s", f.category)
+	case !c.hasDisksIn(zone, f.category):
+		return fmt.Sprintf("the zone has no volume type for the disks of the category %s", f.category)
+	}
+	return ""
+}
+
+// Explanation is why a NodeClass cannot launch one flavor in one zone.
+type Explanation struct {
+	// Flavor and Zone are the offering. Zone is empty where the flavor is excluded whatever the zone.
+	Flavor, Zone string
+	// CPU, MemoryMiB, GPUName and GPUCount are the flavor's advertised size.
+	CPU, MemoryMiB int
+	GPUName        string
+	GPUCount       int
+	// Source is the least certain source of the numbers that its price is made of.
+	Source pricing.Source
+	// Excluded is why the NodeClass can never launch it; empty where it can. Unavailable is why it cannot now.
+	Excluded, Unavailable string
+}
+
+// Explain returns every flavor that the cloud lists, in every zone of the region or, where the zone does not matter, once.
+// Those that List returns as available have neither reason.
+func (p *DefaultProvider) Explain(nodeClass *v1alpha1.BizflyNodeClass) ([]Explanation, error) {
+	snapshot, err := p.catalog.Snapshot()
+	if err != nil {
+		return nil, err
+	}
+	c := newClass(nodeClass, snapshot)
+	var explained []Explanation
+	for _, f := range p.indexOf(snapshot).flavors {
+		e := Explanation{Flavor: f.name, CPU: f.cpu, MemoryMiB: f.memoryMiB, GPUName: f.gpuName, GPUCount: f.gpuCount, Source: p.pricing.Source(c.item(f))}
+		if e.Excluded = c.excluded(f); e.Excluded != "" {
+			explained = append(explained, e)
+			continue
+		}
+		for _, z := range snapshot.Zones() {
+			e.Zone, e.Excluded, e.Unavailable = z.Name, "", ""
+			switch {
+			case !slices.Contains(c.zones, z.Name):
+				e.Excluded = "the zone is none of the NodeClass's (status.zones)"
+			case !f.existsIn(z.Name):
+				e.Excluded = fmt.Sprintf("the zone does not have its generation %s", f.generation)
+			default:
+				e.Unavailable = c.closed(f, z.Name)
+				if reason, marked := p.marks.Unavailable(c.key(f, z.Name)); marked && e.Unavailable == "" {
+					e.Unavailable = "marked unavailable after a rejected launch: " + strings.TrimSpace(reason)
+				}
+			}
+			explained = append(explained, e)
+		}
+	}
+	return explained, nil
 }

@@ -17,6 +17,7 @@ limitations under the License.
 package flavor
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/samber/lo"
@@ -26,111 +27,92 @@ import (
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// built is an instance type with what is needed to look again at its availability alone.
+const (
+	kib = 1 << 10
+	mib = 1 << 20
+	gib = 1 << 30
+)
+
+// built is an instance type with what is needed to check its availability and size again.
 type built struct {
 	*cloudprovider.InstanceType
+	facts        *facts
+	rootDiskGiB  int
+	reservations bootstrap.Reservations
 	// keys are the offerings for the capacity provider, in the order of InstanceType.Offerings.
 	keys []capacity.Offering
-	// sellable says by offering whether catalog, NodeClass and prices allow it.
-	sellable []bool
-	// estimate and report are what its size was made from, for making it anew when its nodes turn out to have another.
-	estimate estimate
-	report   Report
-	// source says where its price comes from.
+	// launchable reports by offering whether catalog, NodeClass and prices allow it.
+	launchable []bool
+	// report is the size that its nodes are known to have.
+	report Report
+	// source is where its price comes from.
 	source pricing.Source
 }
 
-// item is what a server of the flavor is priced as.
-func (c *class) item(f *facts) pricing.Item {
-	return pricing.Item{
-		Category: f.category, Generation: f.generation, CPU: f.cpu, MemoryMiB: f.memoryMiB,
-		GPUName: f.gpuName, GPUCount: f.gpuCount, DiskGiB: c.root.GiB, DiskType: c.root.Type, DataDisks: c.data,
-		BillingPlan: c.billingPlan, NetworkPlan: c.networkPlan,
-	}
-}
-
-// build makes the instance type of a flavor: usable are the zones in which the NodeClass may launch it, used are zones
-// in which claims run on it.
+// build returns the instance type of a flavor: usable are the zones in which the NodeClass may launch it, used are zones
+// in which NodeClaims run on it.
 func (p *DefaultProvider) build(c *class, f *facts, usable, used []string) *built {
-	item := c.item(f)
-	price, priced := p.pricing.Price(item)
-	reservations := p.bootstrap.Reservations(c.nodeClass, f.cpu, f.memoryMiB, c.root.GiB)
-	nodeClassKey := capacity.NodeClassKey(c.nodeClass)
-	b := &built{
-		source: p.pricing.Source(item),
-		report: p.lessons.load().byKey[learnedKey{c.profile, f.name}].believed,
-		estimate: estimate{
-			capacities: p.capacities(c, f, reservations.MaxPods), memoryMiB: f.memoryMiB, rootDiskGiB: c.root.GiB, reservations: reservations,
-		},
+	price, priced := p.pricing.Price(c.item(f))
+	b := built{
+		facts: f, rootDiskGiB: c.disks[0].GiB, source: p.pricing.Source(c.item(f)),
+		reservations: p.bootstrap.Reservations(c.nodeClass, f.cpu, f.memoryMiB, c.disks[0].GiB),
+		InstanceType: &cloudprovider.InstanceType{Name: f.name, Requirements: requirements(c, f, c.domains(f, usable))},
 	}
 	var offerings cloudprovider.Offerings
-	add := func(zone string, sellable bool) {
-		key := capacity.Offering{Flavor: f.name, Zone: zone, BillingPlan: bizfly.PlanWord(c.billingPlan), NodeClass: nodeClassKey}
-		b.keys = append(b.keys, key)
-		b.sellable = append(b.sellable, sellable)
-		offerings = append(offerings, &cloudprovider.Offering{
-			Requirements: c.offering(zone), Price: price, Available: sellable && p.available(key),
-		})
+	for i, zone := range slices.Concat(usable, lo.Without(used, usable...)) {
+		key, launchable := c.key(f, zone), i < len(usable) && priced && c.closed(f, zone) == ""
+		b.keys, b.launchable = append(b.keys, key), append(b.launchable, launchable)
+		offerings = append(offerings, &cloudprovider.Offering{Requirements: c.offeringIn(zone), Price: price, Available: launchable && p.unmarked(key)})
 	}
-	for _, zone := range usable {
-		add(zone, priced && c.sellable(f, zone))
-	}
-	for _, zone := range lo.Without(used, usable...) {
-		add(zone, false)
-	}
-	capacities, kept := p.size(b.estimate, b.report)
-	b.InstanceType = &cloudprovider.InstanceType{
-		Name:         f.name,
-		Requirements: requirements(c, f, c.domains(f, usable)),
-		Offerings:    offerings,
-		Capacity:     capacities,
-		Overhead:     kept,
-
-		VolumeAttachmentLimits: volumeAttachmentLimits,
-	}
-	return p.finished(b)
+	return p.with(b, offerings, p.learned.Load().byKey[learnedKey{c.profile, f.name}].believed)
 }
 
-// available says whether no mark covers the offering.
-func (p *DefaultProvider) available(key capacity.Offering) bool {
+// unmarked reports whether no mark covers the offering.
+func (p *DefaultProvider) unmarked(key capacity.Offering) bool {
 	_, unavailable := p.marks.Unavailable(key)
 	return !unavailable
 }
 
-// reassess returns the instance type with the availability of now: itself when nothing has changed, else a new one that
-// shares all that did not. An InstanceType is never edited or copied as a struct: others read it, and it holds a
-// sync.Once whose result depends on the offerings.
-func (p *DefaultProvider) reassess(b *built) *built {
+// refreshed returns the instance type with the availability of now and the size that its nodes are known to have: itself when
+// nothing has changed, else a new one that shares all that did not.
+func (p *DefaultProvider) refreshed(b *built, report Report) *built {
 	var offerings cloudprovider.Offerings
 	for i, offering := range b.Offerings {
-		available := b.sellable[i] && p.available(b.keys[i])
+		available := b.launchable[i] && p.unmarked(b.keys[i])
 		if available == offering.Available {
 			continue
 		}
 		if offerings == nil {
-			offerings = append(offerings, b.Offerings...)
+			offerings = slices.Clone(b.Offerings)
 		}
 		offerings[i] = &cloudprovider.Offering{Requirements: offering.Requirements, Price: offering.Price, Available: available}
 	}
-	if offerings == nil {
+	if offerings == nil && report == b.report {
 		return b
 	}
-	return p.finished(&built{keys: b.keys, sellable: b.sellable, estimate: b.estimate, report: b.report, source: b.source,
-		InstanceType: &cloudprovider.InstanceType{
-			Name: b.Name, Requirements: b.Requirements, Offerings: offerings, Capacity: b.Capacity, Overhead: b.Overhead,
-			VolumeAttachmentLimits: b.VolumeAttachmentLimits,
-		}})
+	return p.with(*b, lo.Ternary(offerings == nil, b.Offerings, offerings), report)
+}
+
+// with returns a copy with a new instance type. An InstanceType is never edited or copied as a struct: others read it, and it
+// holds a sync.Once whose result depends on the offerings.
+func (p *DefaultProvider) with(b built, offerings cloudprovider.Offerings, report Report) *built {
+	b.report = report
+	capacities, kept := p.size(&b)
+	b.InstanceType = &cloudprovider.InstanceType{
+		Name: b.Name, Requirements: b.Requirements, Offerings: offerings, Capacity: capacities, Overhead: kept, VolumeAttachmentLimits: volumeAttachmentLimits,
+	}
+	b.Allocatable() // core computes it once per object: here it stays out of the first scheduling
+	return &b
 }
 
 // volumeAttachmentLimits is what the CSI driver reports of every node (MaxVolumesPerNode), whatever its flavor, so that
-// core expects of a node that does not exist yet what its CSINode will say. It counts the driver's own volumes only:
+// core expects of a node that does not exist yet what its CSINode will report. It counts the driver's own volumes only:
 // the root disk and the data disks of the NodeClass take nothing from it. Instance types share the map, which is never edited.
 var volumeAttachmentLimits = map[string]int{v1alpha1.CSIBlockDriver: 20}
 
@@ -138,26 +120,25 @@ var volumeAttachmentLimits = map[string]int{v1alpha1.CSIBlockDriver: 20}
 // is the NodePool's own label, which core adds. The zones are those that the NodeClass can use: they are the
 // domains over which topology spread is computed, so a zone that only old claims are in must not be among them.
 func requirements(c *class, f *facts, zones []string) scheduling.Requirements {
-	number := func(n int) string { return strconv.Itoa(n) }
 	return scheduling.NewRequirements(
 		label(corev1.LabelInstanceTypeStable, f.name),
 		label(corev1.LabelArchStable, karpv1.ArchitectureAmd64),
 		label(corev1.LabelOSStable, string(corev1.Linux)),
 		label(corev1.LabelTopologyZone, zones...),
-		label(corev1.LabelTopologyRegion, c.region),
+		label(corev1.LabelTopologyRegion, c.snapshot.RegionLabel()),
 		label(karpv1.CapacityTypeLabelKey, karpv1.CapacityTypeOnDemand),
 		label(corev1.LabelWindowsBuild),
 		label(v1alpha1.LabelInstanceCategory, f.category),
 		label(v1alpha1.LabelInstanceFamily, f.family()),
 		label(v1alpha1.LabelInstanceSize, f.size()),
 		label(v1alpha1.LabelInstanceGeneration, f.generation),
-		label(v1alpha1.LabelInstanceCPU, number(f.cpu)),
+		label(v1alpha1.LabelInstanceCPU, strconv.Itoa(f.cpu)),
 		label(v1alpha1.LabelInstanceCPUManufacturer, f.vendor),
-		label(v1alpha1.LabelInstanceMemory, number(f.memoryMiB)),
+		label(v1alpha1.LabelInstanceMemory, strconv.Itoa(f.memoryMiB)),
 		label(v1alpha1.LabelInstanceGPUName, f.gpuName),
 		label(v1alpha1.LabelInstanceGPUManufacturer, f.gpuManufacturer()),
 		label(v1alpha1.LabelInstanceGPUMemory, f.gpuMemory()),
-		label(v1alpha1.LabelInstanceGPUCount, lo.Ternary(f.gpuCount > 0, number(f.gpuCount), "")),
+		label(v1alpha1.LabelInstanceGPUCount, lo.Ternary(f.gpuCount > 0, strconv.Itoa(f.gpuCount), "")),
 	)
 }
 
@@ -169,17 +150,17 @@ func label(key string, values ...string) *scheduling.Requirement {
 	return scheduling.NewRequirement(key, corev1.NodeSelectorOpIn, values...)
 }
 
-// capacities is what the node will report, as far as nothing is known yet: estimated too low rather than too high.
-func (p *DefaultProvider) capacities(c *class, f *facts, maxPods int32) corev1.ResourceList {
+// estimated is what the node will report, as far as nothing is known yet: too low rather than too high.
+func (p *DefaultProvider) estimated(b *built) corev1.ResourceList {
+	memoryMiB := int64(float64(b.facts.memoryMiB) * (100 - 100*p.options.Load().MemoryOverheadPercent) / 100)
 	capacities := corev1.ResourceList{
-		corev1.ResourceCPU: *resource.NewQuantity(int64(f.cpu), resource.DecimalSI),
-		corev1.ResourceMemory: *resource.NewQuantity(int64(float64(f.memoryMiB)*(100-100*p.options.Load().MemoryOverheadPercent)/100)*mib,
-			resource.BinarySI),
-		corev1.ResourcePods:             *resource.NewQuantity(int64(maxPods), resource.DecimalSI),
-		corev1.ResourceEphemeralStorage: *resource.NewQuantity(fileSystem(c.root.GiB), resource.BinarySI),
+		corev1.ResourceCPU:              *resource.NewQuantity(int64(b.facts.cpu), resource.DecimalSI),
+		corev1.ResourceMemory:           *resource.NewQuantity(memoryMiB*mib, resource.BinarySI),
+		corev1.ResourcePods:             *resource.NewQuantity(int64(b.reservations.MaxPods), resource.DecimalSI),
+		corev1.ResourceEphemeralStorage: *resource.NewQuantity(fileSystem(b.rootDiskGiB), resource.BinarySI),
 	}
-	if f.gpuCount > 0 {
-		capacities[v1alpha1.ResourceNVIDIAGPU] = *resource.NewQuantity(int64(f.gpuCount), resource.DecimalSI)
+	if b.facts.gpuCount > 0 {
+		capacities[v1alpha1.ResourceNVIDIAGPU] = *resource.NewQuantity(int64(b.facts.gpuCount), resource.DecimalSI)
 	}
 	return capacities
 }

@@ -114,13 +114,13 @@ var _ = Describe("Instance types of the sandbox's catalog", func() {
 			Expect(it.Requirements.Get(v1alpha1.LabelInstanceGPUCount).Values()).To(ConsistOf(strconv.FormatInt(count.Value(), 10)))
 		}
 	})
-	It("should leave out what is not sold with the NodeClass's plan", func(ctx context.Context) {
+	It("should leave out what is not available with the NodeClass's plan", func(ctx context.Context) {
 		Expect(types).NotTo(HaveKey("d2.64c_256g"))
 		nodeClass.Spec.BillingPlan = v1alpha1.BillingPlanSavingPlan
 		nodeClass.Generation++
 		saving := r.list(ctx, nodeClass)
 		Expect(saving).To(HaveKey("d2.64c_256g"))
-		Expect(saving).NotTo(HaveKey(ContainSubstring("a30")), "the GPU flavors are sold on demand only")
+		Expect(saving).NotTo(HaveKey(ContainSubstring("a30")), "the GPU flavors are available on demand only")
 		Expect(saving["p2.4c_8g"].Offerings[0].Price).To(BeNumerically("<", types["p2.4c_8g"].Offerings[0].Price))
 	})
 	It("should know the category in which each flavor is ordered", func() {
@@ -248,8 +248,8 @@ var _ = Describe("Instance types", func() {
 		Entry("one whose name is no label value", func(f *gobizfly.ServerFlavorResponse) { f.Name = "p2 2c/2g" }),
 		Entry("one without a name", func(f *gobizfly.ServerFlavorResponse) { f.Name = "" }),
 		Entry("a second one of the same name", func(f *gobizfly.ServerFlavorResponse) { f.Name = "p2.2c_4g" }),
-		Entry("one whose category nobody knows", func(f *gobizfly.ServerFlavorResponse) { f.Name, f.Category = "mystery", "" }),
-		Entry("one that is not sold with the plan", func(f *gobizfly.ServerFlavorResponse) { f.BillingPlans = []string{"saving_plan"} }),
+		Entry("one of unknown category", func(f *gobizfly.ServerFlavorResponse) { f.Name, f.Category = "mystery", "" }),
+		Entry("one that is not available with the plan", func(f *gobizfly.ServerFlavorResponse) { f.BillingPlans = []string{"saving_plan"} }),
 		Entry("one whose generation is in none of the zones", func(f *gobizfly.ServerFlavorResponse) {
 			f.Generation.AvailabilityZones = []string{"HN3"}
 		}),

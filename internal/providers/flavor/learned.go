@@ -23,7 +23,6 @@ import (
 	"hash/fnv"
 	"maps"
 	"slices"
-	"sync/atomic"
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
@@ -33,7 +32,6 @@ import (
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -42,7 +40,7 @@ const (
 	// maxLearned bounds what is remembered of flavors times profiles.
 	maxLearned = 16384
 	// maxWitnesses is how many nodes of a flavor and profile count: those that reported last. Others are forgotten, so that
-	// a value that is not true any more goes with the nodes that come.
+	// an outdated value disappears as new nodes report.
 	maxWitnesses = 8
 	// maxRecordedProfiles is how many profiles a NodeClass remembers: the current one, and those that a roll-back returns to.
 	maxRecordedProfiles = 3
@@ -52,7 +50,6 @@ const (
 	loneTolerance = 0.2
 	// agreement is how far two nodes may be from each other and still report the same: a share.
 	agreement = 0.02
-	kib       = 1 << 10
 )
 
 // Report is what a node has and what pods may use of it, by the indices below; 0 is not known.
@@ -108,7 +105,7 @@ func (k knowledge) with(node string, report, promised Report) knowledge {
 		values := lo.FilterMap(next.witnesses, func(w witness, _ int) (int64, bool) { return w.report[i], w.report[i] > 0 })
 		was, is := k.believed[i], believe(values, promised[i])
 		if is == 0 || is > was && within(is, was, agreement) {
-			// A few KiB more are noise, and would make instance types and the record anew with each node.
+			// A few KiB more are noise, and would rebuild instance types and the record with each node.
 			is = was
 		}
 		next.believed[i] = is
@@ -140,38 +137,23 @@ type learned struct {
 	byKey map[learnedKey]knowledge
 }
 
-// lessons keeps what was learned. Reads take no lock.
-type lessons struct{ current atomic.Pointer[learned] }
-
-func (l *lessons) load() *learned {
-	if current := l.current.Load(); current != nil {
-		return current
+// learn replaces what is known of some keys. The sequence number rises when instance types change by it.
+func (p *DefaultProvider) learn(change func(known map[learnedKey]knowledge) map[learnedKey]knowledge) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	known := p.learned.Load()
+	next := &learned{seq: known.seq, byKey: maps.Clone(known.byKey)}
+	for key, k := range change(known.byKey) {
+		old, exists := known.byKey[key]
+		if !exists && len(next.byKey) >= maxLearned {
+			continue
+		}
+		if old.believed != k.believed {
+			next.seq = known.seq + 1
+		}
+		next.byKey[key] = k
 	}
-	return &learned{}
-}
-
-// update replaces what is known of some keys. The sequence number rises when instance types change by it.
-func (l *lessons) update(change func(known map[learnedKey]knowledge) map[learnedKey]knowledge) {
-	for {
-		before, known := l.current.Load(), l.load()
-		next := &learned{seq: known.seq, byKey: maps.Clone(known.byKey)}
-		if next.byKey == nil {
-			next.byKey = map[learnedKey]knowledge{}
-		}
-		for key, k := range change(known.byKey) {
-			old, exists := known.byKey[key]
-			if !exists && len(next.byKey) >= maxLearned {
-				continue
-			}
-			if old.believed != k.believed {
-				next.seq = known.seq + 1
-			}
-			next.byKey[key] = k
-		}
-		if l.current.CompareAndSwap(before, next) {
-			return
-		}
-	}
+	p.learned.Store(next)
 }
 
 // ProfileSizes is what is believed of the nodes of one profile, by flavor.
@@ -244,7 +226,7 @@ func (p *DefaultProvider) Observe(ctx context.Context, nodeClass *v1alpha1.Bizfl
 	report, promised := reportOf(node.Status.Capacity, node.Status.Allocatable), reportOf(claim.Status.Capacity, claim.Status.Allocatable)
 	var was, is Report
 	var repeated bool
-	p.lessons.update(func(known map[learnedKey]knowledge) map[learnedKey]knowledge {
+	p.learn(func(known map[learnedKey]knowledge) map[learnedKey]knowledge {
 		repeated = slices.Contains(known[key].witnesses, witness{node.Name, report})
 		next := known[key].with(node.Name, report, promised)
 		was, is = known[key].believed, next.believed
@@ -267,10 +249,7 @@ func (p *DefaultProvider) recall(ctx context.Context, nodeClass *v1alpha1.Bizfly
 		log.FromContext(ctx).WithValues("BizflyNodeClass", nodeClass.Name).Error(err, "forgetting the size of nodes")
 		return
 	}
-	if len(sizes) == 0 {
-		return
-	}
-	p.lessons.update(func(known map[learnedKey]knowledge) map[learnedKey]knowledge {
+	p.learn(func(known map[learnedKey]knowledge) map[learnedKey]knowledge {
 		recalled := map[learnedKey]knowledge{}
 		for _, of := range sizes {
 			for flavor, report := range of.Flavors {
@@ -312,28 +291,28 @@ func profileOf(nodeClass *v1alpha1.BizflyNodeClass) string {
 
 // size returns what a node of the estimated capacity has and keeps from pods, by what nodes have reported where anything
 // is known, and by the estimates where not. Promising what is not there makes core launch a second node for a pod that
-// the first was made for.
-func (p *DefaultProvider) size(e estimate, report Report) (corev1.ResourceList, *cloudprovider.InstanceTypeOverhead) {
-	capacities := e.capacities.DeepCopy()
+// the first was launched for.
+func (p *DefaultProvider) size(b *built) (corev1.ResourceList, *cloudprovider.InstanceTypeOverhead) {
+	estimated, report := p.estimated(b), b.report
+	capacities := maps.Clone(estimated)
 	set := func(name corev1.ResourceName, kibibytes, mostMiB int64) {
 		if kibibytes > 0 {
 			capacities[name] = *resource.NewQuantity(min(kibibytes/kib, mostMiB)*mib, resource.BinarySI)
 		}
 	}
-	set(corev1.ResourceMemory, report[capacityMemory], int64(e.memoryMiB))
-	set(corev1.ResourceEphemeralStorage, report[capacityStorage], int64(e.rootDiskGiB)*(gib/mib))
-	estimated := e.capacities[corev1.ResourceMemory]
+	set(corev1.ResourceMemory, report[capacityMemory], int64(b.facts.memoryMiB))
+	set(corev1.ResourceEphemeralStorage, report[capacityStorage], int64(b.rootDiskGiB)*(gib/mib))
 	// More than the default is what the operator wants to keep in any case.
-	if p.options.Load().MemoryOverheadPercent > options.Defaults().MemoryOverheadPercent && estimated.Cmp(capacities[corev1.ResourceMemory]) < 0 {
-		capacities[corev1.ResourceMemory] = estimated
+	if p.options.Load().MemoryOverheadPercent > options.Defaults().MemoryOverheadPercent && estimated.Memory().Cmp(*capacities.Memory()) < 0 {
+		capacities[corev1.ResourceMemory] = estimated[corev1.ResourceMemory]
 	}
-	if count := report[pods]; count > 0 && (!e.reservations.Configured || count < int64(e.reservations.MaxPods)) {
+	if count := report[pods]; count > 0 && (!b.reservations.Configured || count < int64(b.reservations.MaxPods)) {
 		capacities[corev1.ResourcePods] = *resource.NewQuantity(count, resource.DecimalSI)
 	}
-	kept := overhead(capacities, e.reservations)
+	kept := overhead(capacities, b.reservations)
 	keep := func(name corev1.ResourceName, learned resource.Quantity) {
 		configured := kept.Total()[name]
-		if e.reservations.Configured && learned.Cmp(configured) < 0 {
+		if b.reservations.Configured && learned.Cmp(configured) < 0 {
 			return
 		}
 		if available := capacities[name]; learned.Cmp(available) > 0 {
@@ -355,31 +334,4 @@ func (p *DefaultProvider) size(e estimate, report Report) (corev1.ResourceList, 
 		}
 	}
 	return capacities, kept
-}
-
-// estimate is what the size of a node is computed from until it is known, and bounded by afterwards.
-type estimate struct {
-	capacities             corev1.ResourceList
-	memoryMiB, rootDiskGiB int
-	reservations           bootstrap.Reservations
-}
-
-// resized returns the instance type with the size that its nodes are known to have now: itself when nothing has changed,
-// else a new one that shares all else.
-func (p *DefaultProvider) resized(b *built, profile string) *built {
-	report := p.lessons.load().byKey[learnedKey{profile, b.Name}].believed
-	if report == b.report {
-		return b
-	}
-	capacities, kept := p.size(b.estimate, report)
-	return p.finished(&built{keys: b.keys, sellable: b.sellable, estimate: b.estimate, report: report, source: b.source, InstanceType: &cloudprovider.InstanceType{
-		Name: b.Name, Requirements: b.Requirements, Offerings: b.Offerings, Capacity: capacities, Overhead: kept,
-		VolumeAttachmentLimits: b.VolumeAttachmentLimits,
-	}})
-}
-
-// finished computes what is allocatable, which core does once per object: here it stays out of the first scheduling.
-func (*DefaultProvider) finished(b *built) *built {
-	b.Allocatable()
-	return b
 }

@@ -113,8 +113,8 @@ var _ = Describe("The size of nodes", func() {
 	It("should not be what one node says alone when that differs much, and should be once a second one says the same", func(ctx context.Context) {
 		before := offers(ctx, "cpu", "memory")
 		less := list("cpu", "1", "memory", "1500Mi")
-		Expect(observe(ctx, "a", nil, less).Short).To(BeTrue(), "somebody is told")
-		Expect(observe(ctx, "a", nil, less).Short).To(BeFalse(), "it is told once, and one node is one witness")
+		Expect(observe(ctx, "a", nil, less).Short).To(BeTrue(), "it is reported")
+		Expect(observe(ctx, "a", nil, less).Short).To(BeFalse(), "it is reported once, and one node is one witness")
 		Expect(offers(ctx, "cpu", "memory")).To(Equal(before))
 		Expect(observe(ctx, "b", nil, less).Short).To(BeFalse())
 		Expect(offers(ctx, "cpu", "memory")).To(Equal([]string{"1", "1500Mi"}))

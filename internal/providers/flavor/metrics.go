@@ -25,7 +25,7 @@ import (
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
-// observed is the provider whose offerings are reported: a process has one, tests the one made last.
+// observed is the provider whose offerings are reported: a process has one, tests the one created last.
 var observed atomic.Pointer[DefaultProvider]
 
 // The metrics that providers of Karpenter share have the names and labels of the AWS provider's. The NodeClass is one label
@@ -65,11 +65,9 @@ type offeringCollector struct{}
 
 // Describe implements prometheus.Collector.
 func (offeringCollector) Describe(descs chan<- *prometheus.Desc) {
-	descs <- priceDesc
-	descs <- availableDesc
-	descs <- cpuDesc
-	descs <- memoryDesc
-	descs <- typesDesc
+	for _, desc := range []*prometheus.Desc{priceDesc, availableDesc, cpuDesc, memoryDesc, typesDesc} {
+		descs <- desc
+	}
 }
 
 // Collect implements prometheus.Collector.
@@ -78,15 +76,8 @@ func (offeringCollector) Collect(metrics chan<- prometheus.Metric) {
 	if p == nil {
 		return
 	}
-	// A NodeClass may have been deleted and made again, and one series twice would fail the whole scrape.
-	newest := map[string]*entry{}
-	for _, e := range p.entries.Load().byUID {
-		if other := newest[e.nodeClass]; other == nil || other.stamp < e.stamp {
-			newest[e.nodeClass] = e
-		}
-	}
 	sized := sets.New[string]()
-	for nodeClass, e := range newest {
+	for nodeClass, e := range *p.entries.Load() {
 		metrics <- prometheus.MustNewConstMetric(typesDesc, prometheus.GaugeValue, float64(len(e.types)), nodeClass)
 		for _, b := range e.built {
 			for _, offering := range b.Offerings {
@@ -99,7 +90,7 @@ func (offeringCollector) Collect(metrics chan<- prometheus.Metric) {
 			}
 			sized.Insert(b.Name)
 			metrics <- prometheus.MustNewConstMetric(cpuDesc, prometheus.GaugeValue, b.Capacity.Cpu().AsApproximateFloat64(), b.Name)
-			metrics <- prometheus.MustNewConstMetric(memoryDesc, prometheus.GaugeValue, float64(b.estimate.memoryMiB)*mib, b.Name)
+			metrics <- prometheus.MustNewConstMetric(memoryDesc, prometheus.GaugeValue, float64(b.facts.memoryMiB)*mib, b.Name)
 		}
 	}
 }

@@ -24,16 +24,69 @@ import (
 	"unicode"
 
 	"github.com/bizflycloud/gobizfly"
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// facts are what we know of a flavor once the API's fields are read and its name has filled the gaps. Empty strings and
-// nil slices mean that nobody says.
+// index is the flavors of one catalog content, parsed with the overrides of the settings. It is immutable.
+type index struct {
+	seq      uint64
+	settings *options.Options
+	flavors  []*facts // sorted by name
+	byName   map[string]*facts
+	skipped  map[string]string // why flavors are not used, by name
+}
+
+// indexOf returns the parsed flavors of the snapshot. Two that parse the same content at once do so in vain but not
+// wrongly.
+func (p *DefaultProvider) indexOf(snapshot *catalog.Snapshot) *index {
+	settings := p.options.Load()
+	if current := p.index.Load(); current != nil && current.seq == snapshot.Seq && current.settings == settings {
+		return current
+	}
+	next := &index{seq: snapshot.Seq, settings: settings, byName: map[string]*facts{}, skipped: lo.MapValues(settings.FlavorOverrides,
+		func(options.FlavorOverride, string) string {
+			return "flavorOverrides names it, but the cloud does not list it"
+		})}
+	for _, flavor := range snapshot.Flavors {
+		override := settings.FlavorOverrides[flavor.Name]
+		parsed, reason := parse(overridden(flavor, override))
+		delete(next.skipped, flavor.Name)
+		if next.byName[flavor.Name] != nil {
+			reason = "another flavor has the same name"
+		}
+		if reason != "" {
+			next.skipped[flavor.Name] = reason
+			continue
+		}
+		parsed.hidden = override.Hidden
+		next.byName[parsed.name] = parsed
+		next.flavors = append(next.flavors, parsed)
+	}
+	p.index.Store(next)
+	return next
+}
+
+// overridden returns the flavor with what the override sets; the catalog's own is shared and stays as it is.
+func overridden(flavor *gobizfly.ServerFlavorResponse, o options.FlavorOverride) *gobizfly.ServerFlavorResponse {
+	changed, gpu := *flavor, lo.FromPtr(flavor.GPU)
+	changed.Category = lo.CoalesceOrEmpty(o.Category, flavor.Category)
+	changed.Generation.Code = lo.CoalesceOrEmpty(o.Generation, flavor.Generation.Code)
+	changed.Generation.Vendor = lo.CoalesceOrEmpty(o.CPUVendor, flavor.Generation.Vendor)
+	gpu.Name, gpu.Count = lo.CoalesceOrEmpty(o.GPUName, gpu.Name), lo.FromPtrOr(o.GPUCount, gpu.Count)
+	changed.GPU = &gpu
+	return &changed
+}
+
+// facts are what is known of a flavor once the API's fields are read and its name has filled the gaps. Empty strings and
+// nil slices are not stated anywhere.
 type facts struct {
 	name       string
 	category   string
@@ -45,11 +98,11 @@ type facts struct {
 	gpuCount   int
 	zones      []string // nil: everywhere
 	plans      []string // nil: with every plan
-	// hidden flavors are not offered; one that a claim runs on is there, unavailable.
+	// hidden flavors are not offered; one that a NodeClaim runs on is there, unavailable.
 	hidden bool
 }
 
-// Names carry what older entries of the API do not: "nix.2c_4g" is premium, "2c_4g_basic" says its category at the end,
+// Names carry what older entries of the API do not: "nix.2c_4g" is premium, "2c_4g_basic" has its category at the end,
 // "p4a.2c_4g" is premium of generation 4a at its beginning.
 var (
 	newName        = regexp.MustCompile(`^([pbed])(\d+[a-z]?)\.`)
@@ -58,7 +111,7 @@ var (
 	memoryOfGPU    = regexp.MustCompile(`(?i)(?:^|[^0-9])([0-9]{1,3})-?GB(?:[^a-z]|$)`)
 )
 
-// parse reads a flavor. Where it is not one for us, the reason says why.
+// parse reads a flavor that overridden returned. The reason says why it is not used.
 func parse(in *gobizfly.ServerFlavorResponse) (f *facts, reason string) {
 	f = &facts{
 		name: in.Name, cpu: in.VCPUs, memoryMiB: in.RAM,
@@ -66,7 +119,7 @@ func parse(in *gobizfly.ServerFlavorResponse) (f *facts, reason string) {
 		vendor:   labelValue(strings.ToLower(in.Generation.Vendor)),
 		zones:    in.Generation.AvailabilityZones, plans: in.BillingPlans,
 	}
-	if in.GPU != nil && in.GPU.Count > 0 {
+	if in.GPU.Count > 0 {
 		f.gpuName, f.gpuCount = labelValue(in.GPU.Name), in.GPU.Count
 	}
 	if f.category == "" {
@@ -85,14 +138,14 @@ func parse(in *gobizfly.ServerFlavorResponse) (f *facts, reason string) {
 	case in.VCPUs <= 0 || in.RAM <= 0:
 		return nil, "it has no CPU or no memory"
 	case f.category == "":
-		return nil, "its category is neither in the API nor in its name, and servers are ordered by category"
+		return nil, "its category is neither in the API nor in its name, and servers are created by category"
 	case len(validation.IsValidLabelValue(f.category)) > 0:
 		return nil, "its category is no valid label value"
 	}
 	return f, ""
 }
 
-// fromLabels makes the facts of a flavor that the cloud does not list any more from the labels of a claim that runs on it.
+// fromLabels returns the facts of a flavor that the cloud does not list any more from the labels of a claim that runs on it.
 func fromLabels(labels map[string]string) (*facts, bool) {
 	cpu, errCPU := strconv.Atoi(labels[v1alpha1.LabelInstanceCPU])
 	memory, errMemory := strconv.Atoi(labels[v1alpha1.LabelInstanceMemory])
@@ -190,7 +243,7 @@ func (f *facts) gpuMemory() string {
 	return strconv.Itoa(gib * 1024)
 }
 
-// labelValue makes a valid label value of a text for people: "NVIDIA A30" becomes "NVIDIA-A30".
+// labelValue turns text into a valid label value: "NVIDIA A30" becomes "NVIDIA-A30".
 func labelValue(text string) string {
 	value := strings.Map(func(r rune) rune {
 		switch {
@@ -202,17 +255,19 @@ func labelValue(text string) string {
 	return strings.Trim(value[:min(len(value), validation.LabelValueMaxLength)], "-_.")
 }
 
-// matches says whether the flavor is what the term selects.
+// matches reports whether the term selects the flavor.
 func (f *facts) matches(term v1alpha1.FlavorSelectorTerm) bool {
 	return (term.Name == "" || lookup.Glob(term.Name, f.name)) &&
 		(term.Category == "" || strings.EqualFold(term.Category, f.category)) &&
 		(term.Generation == "" || strings.EqualFold(term.Generation, f.generation))
 }
 
-// soldIn says whether the hardware exists in the zone.
-func (f *facts) soldIn(zone string) bool { return len(f.zones) == 0 || slices.Contains(f.zones, zone) }
+// existsIn reports whether the zone has the flavor's hardware.
+func (f *facts) existsIn(zone string) bool {
+	return len(f.zones) == 0 || slices.Contains(f.zones, zone)
+}
 
-// soldWith says whether the flavor can be bought with the plan.
-func (f *facts) soldWith(plan v1alpha1.BillingPlan) bool {
+// availableWith reports whether servers of the flavor can have the plan.
+func (f *facts) availableWith(plan v1alpha1.BillingPlan) bool {
 	return len(f.plans) == 0 || slices.Contains(f.plans, bizfly.PlanWord(plan))
 }

@@ -14,6 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
+// Package flavor turns the cloud's flavors into Karpenter's instance types: requirements, capacity, overhead, and one
+// priced offering per zone.
 package flavor
 
 import (
@@ -29,8 +31,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/utils/pretty"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
@@ -40,10 +44,33 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// maxEntries bounds how many NodeClasses are remembered, those that were deleted included.
+// Provider returns instance types.
+type Provider interface {
+	// List returns the instance types of a NodeClass: every flavor that it can use, with an offering for each of its
+	// zones in which the flavor's generation exists, and every flavor and offering that a live NodeClaim of it runs on,
+	// whatever has become of them. What cannot be launched now is there with Available=false and its real price.
+	//
+	// A flavor that the NodeClass cannot use (not selected by its flavorSelectorTerms, not available with its billing plan or
+	// in any of its zones, no volume type of a name that it asks for) and that no NodeClaim runs on is left out: it would only
+	// be weighed in vain. It comes back with the catalog or the NodeClass that allows it. One that a NodeClaim runs on stays
+	// even when the cloud has delisted it, because core replaces nodes whose type or offering has vanished; it is then built
+	// from the NodeClaim's labels.
+	//
+	// The slice and all in it are shared and immutable; it is built anew when the NodeClass (UID, generation, resolved
+	// zones and image), the catalog, the settings or the marks of the capacity provider have changed. Errors are
+	// catalog.ErrNotReady and those of listing the NodeClaims.
+	List(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) ([]*cloudprovider.InstanceType, error)
+	// Matching returns the names of the flavors that the cloud lists and the term selects, sorted, whatever else would keep a
+	// NodeClass from using them. Errors are catalog.ErrNotReady.
+	Matching(term v1alpha1.FlavorSelectorTerm) ([]string, error)
+	// Category returns the category in which servers of the flavor are created, and false for an unknown flavor.
+	Category(flavor string) (string, bool)
+}
+
+// maxEntries bounds how many NodeClasses are remembered; a cluster that has more builds some of them more often.
 const maxEntries = 256
 
-// DefaultProvider makes instance types from the catalog and keeps them per NodeClass.
+// DefaultProvider builds instance types from the catalog and keeps them per NodeClass.
 type DefaultProvider struct {
 	catalog   catalog.Provider
 	marks     capacity.Provider
@@ -51,76 +78,54 @@ type DefaultProvider struct {
 	bootstrap bootstrap.Provider
 	reader    client.Reader
 	options   *options.Store
-	settings  atomic.Pointer[settings]
-	settingMu sync.Mutex // held to replace settings
-	lessons   lessons
+	logged    *pretty.ChangeMonitor
+	builds    singleflight.Group
 
 	index atomic.Pointer[index]
-	// entries is replaced as a whole: a warm List is one atomic load and one map read, without lock or allocation.
-	entries atomic.Pointer[entries]
-	mu      sync.Mutex // held to replace entries
-	builds  singleflight.Group
-	stamp   atomic.Uint64
-
-	loggedMu sync.Mutex
-	logged   map[skip]struct{}
-}
-
-// entries are the answers by NodeClass. They are immutable.
-type entries struct {
-	byUID map[types.UID]*entry
-	// newest is the entry that was made last. Most clusters have one NodeClass, and to compare its UID takes half the
-	// time of hashing it.
-	newest *entry
-}
-
-func (e *entries) get(uid types.UID) (*entry, bool) {
-	if e.newest != nil && e.newest.uid == uid {
-		return e.newest, true
-	}
-	found, ok := e.byUID[uid]
-	return found, ok
+	// entries (by the name of the NodeClass) and learned are replaced as a whole: a warm List is one atomic load and one map
+	// read, without lock or allocation.
+	entries atomic.Pointer[map[string]*entry]
+	// newest is the entry that was built last. Most clusters have one NodeClass, whose UID is compared faster than found.
+	newest  atomic.Pointer[entry]
+	learned atomic.Pointer[learned]
+	mu      sync.Mutex // held to replace them
 }
 
 // entry is the answer for one NodeClass. It is immutable.
 type entry struct {
 	version
-	uid types.UID
-	// nodeClass is the name of the NodeClass, for the metrics.
-	nodeClass string
-	zones     []string
-	image     string
-	built     []*built
-	types     []*cloudprovider.InstanceType
-	// stamp orders entries by when they were made, to know which is the oldest.
-	stamp uint64
+	zones []string
+	built []*built
+	types []*cloudprovider.InstanceType
 }
 
-// version is what an answer was made from, beside the resolved zones and image.
+// version is what an answer was built from, beside the resolved zones.
 type version struct {
+	uid        types.UID
 	generation int64
+	image      string
 	catalog    uint64
 	prices     uint64
+	settings   *options.Options
 	marks      uint64
-	settings   uint64
-	lessons    uint64
+	learned    uint64
 }
 
 var _ Provider = (*DefaultProvider)(nil)
 
-// NewDefaultProvider makes a provider. The reader lists NodeClaims and is the manager's cached client.
+// NewDefaultProvider returns a provider. The reader lists NodeClaims and is the manager's cached client.
 func NewDefaultProvider(catalog catalog.Provider, marks capacity.Provider, pricing pricing.Provider,
 	bootstrap bootstrap.Provider, reader client.Reader, settings *options.Store) *DefaultProvider {
 	p := &DefaultProvider{
-		catalog: catalog, marks: marks, pricing: pricing, bootstrap: bootstrap, reader: reader,
-		options: settings, logged: map[skip]struct{}{},
+		catalog: catalog, marks: marks, pricing: pricing, bootstrap: bootstrap, reader: reader, options: settings, logged: pretty.NewChangeMonitor(),
 	}
+	p.learned.Store(&learned{byKey: map[learnedKey]knowledge{}})
 	p.Flush()
 	observed.Store(p)
 	return p
 }
 
-// List returns the instance types of the NodeClass.
+// List implements Provider.
 func (p *DefaultProvider) List(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) ([]*cloudprovider.InstanceType, error) {
 	snapshot, err := p.catalog.Snapshot()
 	if err != nil {
@@ -128,29 +133,38 @@ func (p *DefaultProvider) List(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 	}
 	// The numbers are read before anything is built from what they count: what changes meanwhile is built again.
 	v := version{
-		generation: nodeClass.Generation, catalog: snapshot.Seq, prices: p.pricing.SeqNum(), marks: p.marks.SeqNum(),
-		settings: p.active().seq, lessons: p.lessons.load().seq,
+		uid: nodeClass.UID, generation: nodeClass.Generation, image: imageOf(nodeClass), catalog: snapshot.Seq,
+		prices: p.pricing.SeqNum(), settings: p.options.Load(), marks: p.marks.SeqNum(), learned: p.learned.Load().seq,
 	}
-	if e, ok := p.entries.Load().get(nodeClass.UID); ok && e.version == v && e.image == imageOf(nodeClass) && slices.Equal(e.zones, nodeClass.Status.Zones) {
+	e := p.newest.Load()
+	if e == nil || e.uid != nodeClass.UID {
+		e = (*p.entries.Load())[nodeClass.Name]
+	}
+	if e != nil && e.version == v && slices.Equal(e.zones, nodeClass.Status.Zones) {
 		return e.types, nil
 	}
-	return p.rebuild(ctx, nodeClass, snapshot, v)
+	// Hundreds of launches ask at once after each change, and one of them builds.
+	answer, err, _ := p.builds.Do(fmt.Sprintf("%s %+v %q", nodeClass.Name, v, nodeClass.Status.Zones), func() (any, error) {
+		// The first of the callers must not take the others down with its deadline; there is no request in here.
+		return p.rebuild(context.WithoutCancel(ctx), nodeClass, snapshot, v)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return answer.(*entry).types, nil
 }
 
-// Category returns the category of a flavor that the cloud lists.
+// Category implements Provider.
 func (p *DefaultProvider) Category(flavor string) (string, bool) {
 	snapshot, err := p.catalog.Snapshot()
 	if err != nil {
 		return "", false
 	}
 	f, ok := p.indexOf(snapshot).byName[flavor]
-	if !ok {
-		return "", false
-	}
-	return f.category, true
+	return lo.FromPtr(f).category, ok
 }
 
-// Matching returns the names of the flavors that the term selects.
+// Matching implements Provider.
 func (p *DefaultProvider) Matching(term v1alpha1.FlavorSelectorTerm) ([]string, error) {
 	snapshot, err := p.catalog.Snapshot()
 	if err != nil {
@@ -161,143 +175,97 @@ func (p *DefaultProvider) Matching(term v1alpha1.FlavorSelectorTerm) ([]string, 
 
 // Flush forgets all answers, for tests.
 func (p *DefaultProvider) Flush() {
+	p.entries.Store(&map[string]*entry{})
+	p.newest.Store(nil)
+}
+
+// rebuild builds and remembers the answer.
+func (p *DefaultProvider) rebuild(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, snapshot *catalog.Snapshot, v version) (*entry, error) {
+	next := &entry{version: v, zones: slices.Clone(nodeClass.Status.Zones)}
+	previous := (*p.entries.Load())[nodeClass.Name]
+	if previous != nil && slices.Equal(previous.zones, next.zones) && previous.withNews(v) == v {
+		profile, known := profileOf(nodeClass), p.learned.Load().byKey
+		for _, b := range previous.built {
+			next.built = append(next.built, p.refreshed(b, known[learnedKey{profile, b.Name}].believed))
+		}
+	} else {
+		var err error
+		if next.built, err = p.buildAll(ctx, nodeClass, snapshot); err != nil {
+			return nil, err
+		}
+	}
+	next.types = lo.Map(next.built, func(b *built, _ int) *cloudprovider.InstanceType { return b.InstanceType })
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.entries.Store(&entries{})
-}
-
-// rebuild makes and remembers the answer. Hundreds of launches ask at once after each change, and one of them builds.
-func (p *DefaultProvider) rebuild(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, snapshot *catalog.Snapshot,
-	v version) ([]*cloudprovider.InstanceType, error) {
-	image := imageOf(nodeClass)
-	key := fmt.Sprintf("%s %+v %q %q", nodeClass.UID, v, nodeClass.Status.Zones, image)
-	answer, err, _ := p.builds.Do(key, func() (any, error) {
-		previous, known := p.entries.Load().get(nodeClass.UID)
-		zones := slices.Clone(nodeClass.Status.Zones)
-		var all []*built
-		if known && slices.Equal(previous.zones, zones) && previous.withNews(v) == v {
-			all = make([]*built, len(previous.built))
-			profile := profileOf(nodeClass)
-			for i, b := range previous.built {
-				all[i] = p.resized(p.reassess(b), profile)
-			}
-		} else {
-			var err error
-			// The first of the callers must not take the others down with its deadline; there is no request in here.
-			if all, err = p.buildAll(context.WithoutCancel(ctx), nodeClass, snapshot); err != nil {
-				return nil, err
-			}
-		}
-		made := &entry{version: v, uid: nodeClass.UID, nodeClass: nodeClass.Name, zones: zones, image: image, built: all, stamp: p.stamp.Add(1)}
-		made.types = make([]*cloudprovider.InstanceType, len(all))
-		for i, b := range all {
-			made.types[i] = b.InstanceType
-		}
-		p.remember(made)
-		return made, nil
-	})
-	if err != nil {
-		return nil, err
+	entries := maps.Clone(*p.entries.Load())
+	if previous == nil && len(entries) >= maxEntries {
+		clear(entries)
 	}
-	return answer.(*entry).types, nil
+	entries[nodeClass.Name] = next
+	p.entries.Store(&entries)
+	p.newest.Store(next)
+	return next, nil
 }
 
-// withNews returns the version as if it had been made with what changes all the time and concerns few instance types.
+// withNews returns the version as if it had been built with what changes all the time and concerns few instance types.
 func (v version) withNews(news version) version {
-	v.marks, v.lessons = news.marks, news.lessons
+	v.marks, v.learned = news.marks, news.learned
 	return v
 }
 
-// imageOf is the id of the image that the servers of the NodeClass are made from, empty until it is resolved.
+// imageOf is the id of the image that the servers of the NodeClass are created from, empty until it is resolved.
 func imageOf(nodeClass *v1alpha1.BizflyNodeClass) string {
-	if nodeClass.Status.Image() == nil {
-		return ""
-	}
-	return nodeClass.Status.Image().ID
+	return lo.FromPtr(nodeClass.Status.Image()).ID
 }
 
-// buildAll makes all instance types of the NodeClass, sorted by name.
+// buildAll builds all instance types of the NodeClass, sorted by name.
 func (p *DefaultProvider) buildAll(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, snapshot *catalog.Snapshot) ([]*built, error) {
-	uses, err := p.inUse(ctx, nodeClass)
+	used, err := p.inUse(ctx, nodeClass)
 	if err != nil {
 		return nil, err
 	}
 	p.recall(ctx, nodeClass)
-	c := newClass(nodeClass, snapshot)
-	idx := p.indexOf(snapshot)
-	p.logSkipped(ctx, idx)
-	all := make([]*built, 0, len(idx.flavors))
-	for _, f := range idx.flavors {
-		var used []string
-		if u, ok := uses[f.name]; ok {
-			used = u.zones
-		}
-		if usable := c.usableZones(f); len(usable) > 0 || len(used) > 0 {
-			all = append(all, p.build(c, f, usable, used))
+	c, idx := newClass(nodeClass, snapshot), p.indexOf(snapshot)
+	for name, reason := range idx.skipped {
+		if p.logged.HasChanged(name, reason) {
+			log.FromContext(ctx).WithValues("flavor", name, "reason", reason).Info("ignoring a flavor")
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(uses)) {
-		if idx.byName[name] != nil {
-			continue
+	var all []*built
+	for _, f := range idx.flavors {
+		if usable := c.usableZones(f); len(usable) > 0 || len(used[f.name]) > 0 {
+			all = append(all, p.build(c, f, usable, zonesOf(used[f.name])))
 		}
-		if f, ok := fromLabels(uses[name].labels); ok {
-			all = append(all, p.build(c, f, nil, uses[name].zones))
+	}
+	for _, name := range slices.Sorted(maps.Keys(used)) {
+		if f, ok := fromLabels(used[name][0]); ok && idx.byName[name] == nil {
+			all = append(all, p.build(c, f, nil, zonesOf(used[name])))
 		}
 	}
 	return all, nil
 }
 
-// remember replaces the entry of the NodeClass and drops the oldest when there are too many.
-func (p *DefaultProvider) remember(made *entry) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	byUID := maps.Clone(p.entries.Load().byUID)
-	if byUID == nil {
-		byUID = map[types.UID]*entry{}
-	}
-	byUID[made.uid] = made
-	if len(byUID) > maxEntries {
-		oldest := made
-		for _, e := range byUID {
-			if e.stamp < oldest.stamp {
-				oldest = e
-			}
-		}
-		delete(byUID, oldest.uid)
-	}
-	p.entries.Store(&entries{byUID: byUID, newest: made})
-}
-
-// use is what live claims of a NodeClass run on: one flavor in some zones.
-type use struct {
-	labels map[string]string // of one of the claims
-	zones  []string          // sorted
-}
-
-// inUse returns by flavor what the live claims of the NodeClass run on. The reader is the manager's cache, so this is no
-// request; and it is asked only when a catalog or a NodeClass has changed. A claim that is launched later runs on what
+// inUse returns by flavor the labels of the live NodeClaims of the NodeClass. The reader is the manager's cache, so this is no
+// request; and it is asked only when a catalog or a NodeClass has changed. A NodeClaim that is launched later runs on what
 // was listed then, and the change that takes that away asks again.
-func (p *DefaultProvider) inUse(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (map[string]*use, error) {
+func (p *DefaultProvider) inUse(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (map[string][]map[string]string, error) {
 	claims := &karpv1.NodeClaimList{}
 	if err := p.reader.List(ctx, claims, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing the NodeClaims to keep the instance types that they run on, %w", err)
+		return nil, fmt.Errorf("listing the NodeClaims to keep the instance types that they run on: %w", err)
 	}
-	uses := map[string]*use{}
-	for i := range claims.Items {
-		claim := &claims.Items[i]
-		ref := claim.Spec.NodeClassRef
-		name, zone := claim.Labels[corev1.LabelInstanceTypeStable], claim.Labels[corev1.LabelTopologyZone]
-		if ref == nil || ref.Group != v1alpha1.Group || ref.Name != nodeClass.Name || name == "" || zone == "" {
-			continue
-		}
-		found, ok := uses[name]
-		if !ok {
-			found = &use{labels: claim.Labels}
-			uses[name] = found
-		}
-		if at, present := slices.BinarySearch(found.zones, zone); !present {
-			found.zones = slices.Insert(found.zones, at, zone)
+	used := map[string][]map[string]string{}
+	for _, claim := range claims.Items {
+		ref, name := lo.FromPtr(claim.Spec.NodeClassRef), claim.Labels[corev1.LabelInstanceTypeStable]
+		if ref.Group == v1alpha1.Group && ref.Name == nodeClass.Name && name != "" && claim.Labels[corev1.LabelTopologyZone] != "" {
+			used[name] = append(used[name], claim.Labels)
 		}
 	}
-	return uses, nil
+	return used, nil
+}
+
+// zonesOf returns the zones of NodeClaims with these labels, sorted.
+func zonesOf(claims []map[string]string) []string {
+	zones := lo.Uniq(lo.Map(claims, func(labels map[string]string, _ int) string { return labels[corev1.LabelTopologyZone] }))
+	slices.Sort(zones)
+	return zones
 }

@@ -68,7 +68,7 @@ var _ = Describe("Flavors that the NodeClass selects", func() {
 		Entry("those for which all that is set holds", v1alpha1.FlavorSelectorTerm{Name: "*.2c_*", Category: "premium", Generation: "2"}, "p2.2c_4g"),
 		Entry("none where nothing matches", v1alpha1.FlavorSelectorTerm{Name: "p2"}),
 	)
-	It("should be told of one term alone, whatever else would keep the NodeClass from them", func(ctx context.Context) {
+	It("should be listed for one term alone, whatever else would keep the NodeClass from them", func(ctx context.Context) {
 		Expect(r.Matching(v1alpha1.FlavorSelectorTerm{Generation: "2"})).To(Equal([]string{"b2.2c_4g", "p2.2c_4g", "p2.4c_8g"}))
 		Expect(r.Matching(v1alpha1.FlavorSelectorTerm{Name: "x*"})).To(BeEmpty())
 		source.snapshot = nil
@@ -81,7 +81,7 @@ var _ = Describe("Flavors that the NodeClass selects", func() {
 	It("should be all without terms", func(ctx context.Context) {
 		Expect(selecting(ctx)).To(HaveLen(6))
 	})
-	It("should change with the selector at once, and never in what was handed out", func(ctx context.Context) {
+	It("should change with the selector at once, and never in what was returned", func(ctx context.Context) {
 		before := r.list(ctx, nodeClass)
 		Expect(selecting(ctx, v1alpha1.FlavorSelectorTerm{Category: "premium"})).To(HaveLen(4))
 		Expect(before).To(HaveLen(6))

@@ -53,16 +53,14 @@ var _ = Describe("A configuration that changes", func() {
 	}
 	has := func(it *cloudprovider.InstanceType, key string) []string { return it.Requirements.Get(key).Values() }
 
-	It("should show at the next look, and nothing be made anew when it is the same", func(ctx context.Context) {
+	It("should be applied by the next List", func(ctx context.Context) {
 		first := r.list(ctx, nodeClass)[name]
 		r.tune(func(o *options.Options) { o.MemoryOverheadPercent = 0.25 })
 		second := r.list(ctx, nodeClass)[name]
 		Expect(second.Capacity.Memory().Value()).To(BeEquivalentTo(3072 << 20))
-		Expect(first.Capacity.Memory().Value()).To(BeNumerically(">", 3072<<20), "what was handed out is never edited")
-		r.tune(func(o *options.Options) { o.MemoryOverheadPercent = 0.25 })
-		Expect(r.list(ctx, nodeClass)[name]).To(BeIdenticalTo(second))
+		Expect(first.Capacity.Memory().Value()).To(BeNumerically(">", 3072<<20), "what was returned is never edited")
 	})
-	It("should take a hidden flavor out, and bring it back", func(ctx context.Context) {
+	It("should leave a hidden flavor out until it is shown again", func(ctx context.Context) {
 		set(map[string]options.FlavorOverride{name: {Hidden: true}})
 		Expect(r.list(ctx, nodeClass)).NotTo(HaveKey(name))
 		set(nil)

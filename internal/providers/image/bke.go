@@ -144,12 +144,15 @@ func parseVersion(s string) (*version.Version, string, bool) {
 }
 
 // byAlias finds a worker image, and keeps the one that the NodeClass has resolved to while the catalog offers none that is
-// newer: an older one, another build, or none at all is believed only once several reads in a row agree.
+// newer: an older one, another build, or none at all is accepted only once several reads in a row agree.
 func (p *DefaultProvider) byAlias(field string, term *v1alpha1.ImageSelectorTerm, status *v1alpha1.BizflyNodeClassStatus) (*Image, error) {
-	found, err := p.listedByAlias(field, term)
-	kept := p.resolvedByAlias(term, status)
-	miss := (*NotFoundError)(nil)
-	if kept == nil || err != nil && !errors.As(err, &miss) {
+	snapshot, err := p.catalog.Snapshot()
+	if err != nil {
+		return nil, err
+	}
+	found, err := listedByAlias(field, term, snapshot)
+	kept := resolvedByAlias(term, status, snapshot)
+	if kept == nil || err != nil && !lookup.IsNotFound(err) {
 		return found, err
 	}
 	instead := ""
@@ -160,35 +163,31 @@ func (p *DefaultProvider) byAlias(field string, term *v1alpha1.ImageSelectorTerm
 			return found, nil
 		}
 	}
-	snapshot, snapshotErr := p.catalog.Snapshot()
-	if snapshotErr != nil || p.doubts.confirmed(kept.ID, instead, snapshot.FetchedAt) {
+	if p.doubts.confirmed(kept.ID, instead, snapshot.FetchedAt) {
 		return found, err
 	}
-	kept.Note = fmt.Sprintf("BKE does not list this image for %s at the moment; it stays in use until %d reads of the catalog in a row say so", term.Alias,
+	kept.Note = fmt.Sprintf("BKE does not list this image for %s at the moment; it stays in use until %d reads of the catalog in a row agree", term.Alias,
 		confirmations)
 	return kept, nil
 }
 
 // resolvedByAlias returns the image that the NodeClass has resolved to, if the alias still selects that version.
-func (p *DefaultProvider) resolvedByAlias(term *v1alpha1.ImageSelectorTerm, status *v1alpha1.BizflyNodeClassStatus) *Image {
+func resolvedByAlias(term *v1alpha1.ImageSelectorTerm, status *v1alpha1.BizflyNodeClassStatus, snapshot *catalog.Snapshot) *Image {
 	resolved, _, ok := parseVersion(status.KubernetesVersion)
-	snapshot, err := p.catalog.Snapshot()
 	image := status.Image()
-	if !ok || image == nil || err != nil || snapshot.Cluster == nil {
+	if !ok || image == nil || snapshot.Cluster == nil {
 		return nil
 	}
 	os, wanted := parseAlias(term.Alias, snapshot.Cluster)
 	kept := workerImage{id: image.ID, version: resolved, os: os}.image()
-	// The name says of which operating system it is.
-	if kept.Name != image.Name {
-		return nil
-	}
 	controlPlane, _, known := parseVersion(snapshot.Cluster.Version.K8SVersion)
 	if !known {
 		// A cluster that does not name its version for a moment has not moved to another.
 		controlPlane = resolved
 	}
-	if matches, _ := aliasMatcher(wanted, controlPlane); matches == nil || !matches(resolved) {
+	matches, _ := aliasMatcher(wanted, controlPlane)
+	// The name contains the operating system.
+	if kept.Name != image.Name || matches == nil || !matches(resolved) {
 		return nil
 	}
 	return kept
@@ -198,14 +197,10 @@ func (p *DefaultProvider) resolvedByAlias(term *v1alpha1.ImageSelectorTerm, stat
 //   - bke@latest is the control plane's own version, else the newest older patch of the same minor version;
 //   - bke@v1.33 is the newest patch of that minor version that is not above the control plane;
 //   - bke@v1.33.5 is exactly that version, where its minor version is not above the control plane's.
-func (p *DefaultProvider) listedByAlias(field string, term *v1alpha1.ImageSelectorTerm) (*Image, error) {
-	snapshot, err := p.catalog.Snapshot()
-	if err != nil {
-		return nil, fmt.Errorf("looking up image %q of %s, %w", term.Alias, field, err)
-	}
-	miss := &NotFoundError{Field: field, Value: term.Alias}
+func listedByAlias(field string, term *v1alpha1.ImageSelectorTerm, snapshot *catalog.Snapshot) (*Image, error) {
+	miss := &lookup.NotFoundError{Field: field, Value: term.Alias}
 	if snapshot.ClusterUnknown {
-		return nil, fmt.Errorf("looking up image %q of %s: the BKE cluster's id could not be learned yet (BKE_DISCOVER_FROM_POOL)", term.Alias, field)
+		return nil, errors.New("the BKE cluster's id could not be learned yet (BKE_DISCOVER_FROM_POOL)")
 	}
 	if snapshot.Cluster == nil {
 		miss.Remedy = "BKE aliases need a cluster of BizFly Kubernetes Engine: set BKE_CLUSTER_ID, or select an image by id, name or os"
@@ -227,11 +222,12 @@ func (p *DefaultProvider) listedByAlias(field string, term *v1alpha1.ImageSelect
 	if len(candidates) == 0 {
 		return nil, miss
 	}
+	own := func(w workerImage) int { return lo.Ternary(w.versionID == snapshot.Cluster.Version.ID, 1, 0) }
 	return slices.MaxFunc(candidates, func(a, b workerImage) int {
 		return cmp.Or(
 			compareVersions(a.version, b.version),
 			// One Kubernetes version may be listed with several builds: the cluster's own one comes first, then names decide.
-			compareBool(a.versionID == snapshot.Cluster.Version.ID, b.versionID == snapshot.Cluster.Version.ID),
+			cmp.Compare(own(a), own(b)),
 			strings.Compare(a.name, b.name),
 			strings.Compare(a.id, b.id),
 		)
@@ -239,15 +235,13 @@ func (p *DefaultProvider) listedByAlias(field string, term *v1alpha1.ImageSelect
 }
 
 // aliasMatcher returns what decides whether a version is selected. The control plane is nil when its version could not be
-// read; then nothing bounds a pinned alias, and latest has no meaning, which the remedy says.
+// read; then nothing bounds a pinned alias, and latest selects nothing, as the remedy says.
 func aliasMatcher(wanted string, controlPlane *version.Version) (matches func(*version.Version) bool, remedy string) {
 	if wanted == aliasLatest {
 		if controlPlane == nil {
 			return nil, "the cluster does not say which version it runs: pin one, for example bke@v1.33"
 		}
-		return func(v *version.Version) bool {
-			return sameMinor(v, controlPlane) && compareVersions(v, controlPlane) <= 0
-		}, ""
+		return func(v *version.Version) bool { return sameMinor(v, controlPlane) && !v.GreaterThan(controlPlane) }, ""
 	}
 	pinned, err := version.ParseGeneric(wanted)
 	if err != nil {
@@ -255,12 +249,11 @@ func aliasMatcher(wanted string, controlPlane *version.Version) (matches func(*v
 	}
 	if strings.Count(wanted, ".") > 1 {
 		return func(v *version.Version) bool {
-			return compareVersions(v, pinned) == 0 &&
-				(controlPlane == nil || sameMinor(v, controlPlane) || compareVersions(v, controlPlane) < 0)
+			return v.EqualTo(pinned) && (controlPlane == nil || sameMinor(v, controlPlane) || v.LessThan(controlPlane))
 		}, ""
 	}
 	return func(v *version.Version) bool {
-		return sameMinor(v, pinned) && (controlPlane == nil || compareVersions(v, controlPlane) <= 0)
+		return sameMinor(v, pinned) && (controlPlane == nil || !v.GreaterThan(controlPlane))
 	}, ""
 }
 
@@ -275,5 +268,3 @@ func compareVersions(a, b *version.Version) int {
 	}
 	return 0
 }
-
-func compareBool(a, b bool) int { return lo.Ternary(a, 1, 0) - lo.Ternary(b, 1, 0) }

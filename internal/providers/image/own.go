@@ -33,8 +33,7 @@ import (
 
 const bytesPerGiB = 1 << 30
 
-// template is what a project made itself to boot servers from, an image or a snapshot, in a form that does not depend on
-// which of the two it is.
+// template is an image or a snapshot of the project itself, in a form that does not depend on which of the two it is.
 type template struct {
 	*Image
 	status  string
@@ -44,45 +43,45 @@ type template struct {
 
 // byName finds the newest custom image.
 func (p *DefaultProvider) byName(ctx context.Context, field, pattern string) (*Image, error) {
-	found, err := lookup.Cached(ctx, p.cache, cacheKeyCustomImages, p.api.ListCustomImages, func(images []*gobizfly.CustomImage) (*Image, error) {
+	return lookup.Cached(ctx, p.cache, cacheKeyCustomImages, p.api.ListCustomImages, func(images []*gobizfly.CustomImage) (*Image, error) {
 		return newest(templates(images, customImageTemplate), field, pattern, "names are those of the project's active custom images")
 	})
-	return found, wrap(err, field, pattern)
 }
 
-// bySnapshot finds a snapshot by its id, or the newest of a name.
-func (p *DefaultProvider) bySnapshot(ctx context.Context, path string, selector *v1alpha1.SnapshotSelector) (*Image, error) {
-	field, value := path+".name", selector.Name
-	if selector.ID != "" {
-		field, value = path+".id", selector.ID
-	}
-	found, err := lookup.Cached(ctx, p.cache, cacheKeySnapshots, p.api.ListSnapshots, func(snapshots []*gobizfly.Snapshot) (*Image, error) {
-		all := templates(snapshots, snapshotTemplate)
-		if selector.ID == "" {
-			return newest(all, field, value, "names are those of the project's available volume snapshots")
-		}
-		one, ok := lo.Find(all, func(t template) bool { return t.ID == selector.ID })
-		if ok && one.usable {
-			return one.Image, nil
-		}
-		miss := &NotFoundError{Field: field, Value: value, Available: lookup.Shorten(lo.FilterMap(all, func(t template, _ int) (string, bool) {
-			return fmt.Sprintf("%s (%s)", t.ID, t.Name), t.usable
-		}))}
-		if ok {
-			miss.Remedy = fmt.Sprintf("the snapshot with this id is %s; wait until it is available", one.status)
-		}
-		return nil, miss
+// bySnapshotName finds the newest snapshot of a name.
+func (p *DefaultProvider) bySnapshotName(ctx context.Context, field, pattern string) (*Image, error) {
+	return lookup.Cached(ctx, p.cache, cacheKeySnapshots, p.api.ListSnapshots, func(snapshots []*gobizfly.Snapshot) (*Image, error) {
+		return newest(templates(snapshots, snapshotTemplate), field, pattern, "names are those of the project's available volume snapshots")
 	})
-	return found, wrap(err, field, value)
 }
 
-// newest returns the newest usable template of a name. Of several that were made in the same second the ids decide, so that
+func (p *DefaultProvider) bySnapshotID(ctx context.Context, field, id string) (*Image, error) {
+	return lookup.Cached(ctx, p.cache, cacheKeySnapshots, p.api.ListSnapshots, func(snapshots []*gobizfly.Snapshot) (*Image, error) {
+		return one(templates(snapshots, snapshotTemplate), field, id, "snapshot", snapshotAvailable, nil)
+	})
+}
+
+// one returns the usable template of an id. Others that there are, beside the templates, are named where it is missing.
+func one(all []template, field, id, kind, usable string, others []string) (*Image, error) {
+	found, ok := lo.Find(all, func(t template) bool { return t.ID == id })
+	if ok && found.usable {
+		return found.Image, nil
+	}
+	miss := &lookup.NotFoundError{Field: field, Value: id, Available: lookup.Shorten(append(others,
+		lo.FilterMap(all, func(t template, _ int) (string, bool) { return fmt.Sprintf("%s (%s)", t.ID, t.Name), t.usable })...))}
+	if ok {
+		miss.Remedy = fmt.Sprintf("the %s with this id is %s; wait until it is %s", kind, found.status, usable)
+	}
+	return nil, miss
+}
+
+// newest returns the newest usable template of a name. Of several that were created in the same second the ids decide, so that
 // the answer does not depend on their order.
 func newest(all []template, field, pattern, remedy string) (*Image, error) {
 	all = lo.Filter(all, func(t template, _ int) bool { return t.usable })
 	matching := lo.Filter(all, func(t template, _ int) bool { return lookup.Glob(pattern, t.Name) })
 	if len(matching) == 0 {
-		return nil, &NotFoundError{
+		return nil, &lookup.NotFoundError{
 			Field: field, Value: pattern, Remedy: remedy,
 			Available: lookup.Shorten(lo.Map(all, func(t template, _ int) string { return t.Name })),
 		}
@@ -92,7 +91,7 @@ func newest(all []template, field, pattern, remedy string) (*Image, error) {
 	}).Image, nil
 }
 
-// templates leaves out what is null or has no id, with which nothing could be ordered.
+// templates leaves out what is null or has no id, with which no server could be created.
 func templates[E any](all []*E, convert func(*E) template) []template {
 	return lo.FilterMap(all, func(e *E, _ int) (template, bool) {
 		if e == nil {
@@ -103,19 +102,18 @@ func templates[E any](all []*E, convert func(*E) template) []template {
 	})
 }
 
+// customImageTemplate states how much disk the image needs: its minimum, and in any case as much as it holds. The size of a raw
+// image is what it holds; that of others is compressed, and less.
 func customImageTemplate(i *gobizfly.CustomImage) template {
-	return template{Image: customImageOf(i), status: i.Status, usable: i.Status == customImageActive, created: parseTime(i.CreatedAt)}
-}
-
-// customImageOf says how much disk the image needs: what its maker says, and in any case as much as it holds. The size of a
-// raw image is what it holds; that of others is compressed, and less.
-func customImageOf(i *gobizfly.CustomImage) *Image {
-	return &Image{ID: i.ID, Name: i.Name, Type: v1alpha1.ImageTypeImage, MinDiskGiB: max(i.MinDisk, gib(i.Size), gib(i.VirtualSize))}
+	return template{
+		Image:  &Image{ID: i.ID, Name: i.Name, Type: v1alpha1.ImageTypeImage, MinDiskGiB: max(i.MinDisk, gib(i.Size), gib(i.VirtualSize))},
+		status: i.Status, usable: i.Status == customImageActive, created: parseTime(i.CreatedAt),
+	}
 }
 
 func snapshotTemplate(s *gobizfly.Snapshot) template {
 	return template{
-		// A volume that is made from a snapshot is at least as large as the one that the snapshot was made of.
+		// A volume from a snapshot is at least as large as the volume of which the snapshot was taken.
 		Image:  &Image{ID: s.ID, Name: s.Name, Type: v1alpha1.ImageTypeSnapshot, MinDiskGiB: max(s.Size, 0)},
 		status: s.Status, usable: s.Status == snapshotAvailable, created: parseTime(s.CreateAt),
 	}

@@ -14,6 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
+// Package image finds the image that new servers of a NodeClass boot.
 package image
 
 import (
@@ -40,9 +41,38 @@ const (
 
 	// customImageActive is Glance's word for an image that can be booted; queued, saving and deactivated ones cannot.
 	customImageActive = "active"
-	// snapshotAvailable is Cinder's word for a snapshot that a volume can be made from.
+	// snapshotAvailable is Cinder's word for a snapshot that a volume can be created from.
 	snapshotAvailable = "available"
 )
+
+// Image is a resolved image.
+type Image struct {
+	// ID is the image's id.
+	ID string
+	// Name is its name, for example "bke v1.35.4 ubuntu".
+	Name string
+	// KubernetesVersion is the version that a BKE worker image runs, for example v1.35.4; empty for other images.
+	KubernetesVersion string
+	// Type is image or snapshot.
+	Type v1alpha1.ImageType
+	// MinDiskGiB is the least root disk that it fits on, in GiB; 0 where it is not stated, as for public images and
+	// BKE worker images.
+	MinDiskGiB int
+	// PublicOS reports whether it is a plain operating system image, which has no BKE script.
+	PublicOS bool
+	// Flatcar reports whether it is a BKE worker image with Flatcar, which takes no other script than BKE's.
+	Flatcar bool
+	// Note is what the user may want to know of it; mostly empty.
+	Note string
+}
+
+// Provider finds images.
+type Provider interface {
+	// Resolve returns the image of the first selector term that matches. A BKE alias stays with what the NodeClass's status
+	// says while the catalog offers nothing newer, until several of its reads agree. A *lookup.NotFoundError says that none
+	// does; any other error that it could not be found out, which never means that an image is gone.
+	Resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (*Image, error)
+}
 
 // DefaultProvider finds BKE worker images in the catalog's snapshot, and the others in lists that it caches for as long
 // as its cache keeps an entry by default.
@@ -55,21 +85,21 @@ type DefaultProvider struct {
 
 var _ Provider = (*DefaultProvider)(nil)
 
-// NewDefaultProvider makes the provider. The cache's default expiration decides how late a newer custom image is seen.
+// NewDefaultProvider returns the provider. The cache's default expiration decides how late a newer custom image is seen.
 func NewDefaultProvider(api bizfly.CatalogAPI, catalogProvider catalog.Provider, listCache lookup.Cache) *DefaultProvider {
 	return &DefaultProvider{api: api, catalog: catalogProvider, cache: listCache}
 }
 
 // Resolve implements Provider. A term that cannot be looked up ends the search with its error: going on to the next term
-// would make the image flap with the cloud's mood, and every node of the class with it.
+// would make the image change back and forth with each outage, and every node of the class with it.
 func (p *DefaultProvider) Resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (*Image, error) {
-	var misses []*NotFoundError
+	var misses []*lookup.NotFoundError
 	for i := range nodeClass.Spec.ImageSelectorTerms {
 		found, err := p.resolveTerm(ctx, nodeClass, i)
 		if err == nil {
 			return found, nil
 		}
-		var miss *NotFoundError
+		var miss *lookup.NotFoundError
 		if !errors.As(err, &miss) {
 			return nil, err
 		}
@@ -78,28 +108,41 @@ func (p *DefaultProvider) Resolve(ctx context.Context, nodeClass *v1alpha1.Bizfl
 	return nil, summarize(misses)
 }
 
-func (p *DefaultProvider) resolveTerm(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, i int) (*Image, error) {
-	path, term := fmt.Sprintf("spec.imageSelectorTerms[%d]", i), &nodeClass.Spec.ImageSelectorTerms[i]
+func (p *DefaultProvider) resolveTerm(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, i int) (found *Image, err error) {
+	field, value, term := fmt.Sprintf("spec.imageSelectorTerms[%d]", i), "", &nodeClass.Spec.ImageSelectorTerms[i]
 	switch {
 	case term.Alias != "":
-		return p.byAlias(path+".alias", term, &nodeClass.Status)
+		field, value = field+".alias", term.Alias
+		found, err = p.byAlias(field, term, &nodeClass.Status)
 	case term.ID != "":
-		return p.byID(ctx, path+".id", term.ID)
+		field, value = field+".id", term.ID
+		found, err = p.byID(ctx, field, value)
 	case term.Name != "":
-		return p.byName(ctx, path+".name", term.Name)
+		field, value = field+".name", term.Name
+		found, err = p.byName(ctx, field, value)
 	case term.OS != nil:
-		return p.byOS(ctx, path+".os", term.OS)
+		field, value = field+".os", term.OS.Distribution+" "+term.OS.Version
+		found, err = p.byOS(ctx, field, value, term.OS)
+	case term.Snapshot != nil && term.Snapshot.ID != "":
+		field, value = field+".snapshot.id", term.Snapshot.ID
+		found, err = p.bySnapshotID(ctx, field, value)
 	case term.Snapshot != nil:
-		return p.bySnapshot(ctx, path+".snapshot", term.Snapshot)
+		field, value = field+".snapshot.name", term.Snapshot.Name
+		found, err = p.bySnapshotName(ctx, field, value)
+	default:
+		err = &lookup.NotFoundError{Field: field, Remedy: "set one of alias, id, name, os and snapshot"}
 	}
-	return nil, &NotFoundError{Field: path, Remedy: "set one of alias, id, name, os and snapshot"}
+	if err != nil && !lookup.IsNotFound(err) {
+		err = fmt.Errorf("looking up image %q of %s: %w", value, field, err)
+	}
+	return found, err
 }
 
 // byID looks everywhere, because users paste ids from wherever they saw them.
 func (p *DefaultProvider) byID(ctx context.Context, field, id string) (*Image, error) {
 	snapshot, err := p.catalog.Snapshot()
 	if err != nil {
-		return nil, fmt.Errorf("looking up image %q of %s, %w", id, field, err)
+		return nil, err
 	}
 	workers := workerImages(snapshot)
 	if worker, ok := lo.Find(workers, func(w workerImage) bool { return w.id == id }); ok {
@@ -109,52 +152,39 @@ func (p *DefaultProvider) byID(ctx context.Context, field, id string) (*Image, e
 		if found, ok := lo.Find(images, func(i bizfly.OSImage) bool { return i.ID == id }); ok {
 			return osImageOf(found), nil
 		}
-		return nil, &NotFoundError{Field: field, Value: id}
+		return nil, &lookup.NotFoundError{Field: field, Value: id}
 	})
 	if osErr == nil {
 		return osImage, nil
 	}
 	custom, customErr := lookup.Cached(ctx, p.cache, cacheKeyCustomImages, p.api.ListCustomImages, func(images []*gobizfly.CustomImage) (*Image, error) {
-		all := templates(images, customImageTemplate)
-		found, ok := lo.Find(all, func(t template) bool { return t.ID == id })
-		if ok && found.usable {
-			return found.Image, nil
-		}
-		miss := &NotFoundError{Field: field, Value: id, Available: lookup.Shorten(append(
-			lo.Map(workers, func(w workerImage, _ int) string { return fmt.Sprintf("%s (%s)", w.id, w.image().Name) }),
-			lo.FilterMap(all, func(t template, _ int) (string, bool) { return fmt.Sprintf("%s (%s)", t.ID, t.Name), t.usable })...,
-		))}
-		if ok {
-			miss.Remedy = fmt.Sprintf("the custom image with this id is %s; wait until it is active", found.status)
-		}
-		return nil, miss
+		return one(templates(images, customImageTemplate), field, id, "custom image", customImageActive,
+			lo.Map(workers, func(w workerImage, _ int) string { return fmt.Sprintf("%s (%s)", w.id, w.image().Name) }))
 	})
 	if customErr == nil {
 		return custom, nil
 	}
-	// "Not found" may be said only when every source has answered.
+	// "Not found" is certain only when every source has answered.
 	for _, err := range []error{osErr, customErr} {
-		if miss := (*NotFoundError)(nil); !errors.As(err, &miss) {
-			return nil, fmt.Errorf("looking up image %q of %s, %w", id, field, err)
+		if !lookup.IsNotFound(err) {
+			return nil, err
 		}
 	}
 	return nil, customErr
 }
 
-func (p *DefaultProvider) byOS(ctx context.Context, field string, selector *v1alpha1.OSImageSelector) (*Image, error) {
-	value := selector.Distribution + " " + selector.Version
-	found, err := lookup.Cached(ctx, p.cache, cacheKeyOSImages, p.api.ListOSImages, func(images []bizfly.OSImage) (*Image, error) {
+func (p *DefaultProvider) byOS(ctx context.Context, field, value string, selector *v1alpha1.OSImageSelector) (*Image, error) {
+	return lookup.Cached(ctx, p.cache, cacheKeyOSImages, p.api.ListOSImages, func(images []bizfly.OSImage) (*Image, error) {
 		matching := lo.Filter(images, func(i bizfly.OSImage, _ int) bool {
 			return strings.EqualFold(i.Distribution, selector.Distribution) && strings.EqualFold(i.Version, selector.Version)
 		})
 		if len(matching) == 0 {
-			return nil, &NotFoundError{Field: field, Value: value, Available: lookup.Shorten(osCandidates(images, selector.Distribution))}
+			return nil, &lookup.NotFoundError{Field: field, Value: value, Available: lookup.Shorten(osCandidates(images, selector.Distribution))}
 		}
-		// The cloud lists each version once; should it list two, the answer must not depend on their order.
+		// The cloud lists each version once; if it lists two, the answer must not depend on their order.
 		first := slices.MinFunc(matching, func(a, b bizfly.OSImage) int { return strings.Compare(a.ID, b.ID) })
 		return osImageOf(first), nil
 	})
-	return found, wrap(err, field, value)
 }
 
 // osCandidates are the versions of the distribution or, where there is no such distribution, everything.
@@ -165,31 +195,23 @@ func osCandidates(images []bizfly.OSImage, distribution string) []string {
 
 func osName(i bizfly.OSImage) string { return strings.TrimSpace(i.Distribution + " " + i.Version) }
 
-// osImageOf says nothing of the size of a public image, since the API does not.
+// osImageOf leaves the size of a public image unknown, since the API does not state it.
 func osImageOf(i bizfly.OSImage) *Image {
 	return &Image{ID: i.ID, Name: osName(i), Type: v1alpha1.ImageTypeImage, PublicOS: true}
 }
 
 // summarize turns the misses of all terms into one error that still names what was asked for.
-func summarize(misses []*NotFoundError) error {
+func summarize(misses []*lookup.NotFoundError) error {
 	switch len(misses) {
 	case 0:
-		return &NotFoundError{Field: "spec.imageSelectorTerms", Remedy: "add a term, for example alias bke@latest"}
+		return &lookup.NotFoundError{Field: "spec.imageSelectorTerms", Remedy: "add a term, for example alias bke@latest"}
 	case 1:
 		return misses[0]
 	}
-	return &NotFoundError{
+	return &lookup.NotFoundError{
 		Field:     "spec.imageSelectorTerms",
-		Value:     strings.Join(lo.Map(misses, func(m *NotFoundError, _ int) string { return m.Value }), ", "),
-		Available: lookup.Shorten(lo.FlatMap(misses, func(m *NotFoundError, _ int) []string { return m.Available })),
-		Remedy:    strings.Join(lo.Uniq(lo.Compact(lo.Map(misses, func(m *NotFoundError, _ int) string { return m.Remedy }))), "; "),
+		Value:     strings.Join(lo.Map(misses, func(m *lookup.NotFoundError, _ int) string { return m.Value }), ", "),
+		Available: lookup.Shorten(lo.FlatMap(misses, func(m *lookup.NotFoundError, _ int) []string { return m.Available })),
+		Remedy:    strings.Join(lo.Uniq(lo.Compact(lo.Map(misses, func(m *lookup.NotFoundError, _ int) string { return m.Remedy }))), "; "),
 	}
-}
-
-// wrap adds the field to errors that do not name it already.
-func wrap(err error, field, value string) error {
-	if miss := (*NotFoundError)(nil); err == nil || errors.As(err, &miss) {
-		return err
-	}
-	return fmt.Errorf("looking up image %q of %s, %w", value, field, err)
 }

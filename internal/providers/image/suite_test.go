@@ -30,20 +30,21 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/patrickmn/go-cache"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/samber/lo"
 	"k8s.io/utils/clock"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit/connect"
 )
 
 var (
 	ctx       = context.Background()
-	sold      *cloud.Catalog
+	content   *cloud.Catalog
 	options   cloud.Options
 	sandbox   *cloud.Sandbox
 	listCache *cache.Cache
@@ -53,8 +54,8 @@ var (
 func TestImage(t *testing.T) { suite.Run(t, "Image") }
 
 var _ = BeforeEach(func() {
-	sold = cloud.DefaultCatalog()
-	options = cloud.Options{Catalog: sold}
+	content = cloud.DefaultCatalog()
+	options = cloud.Options{Catalog: content}
 	listCache = cache.New(cache.NoExpiration, 0)
 	sandbox = nil
 	DeferCleanup(func() {
@@ -77,17 +78,8 @@ func start(withCluster bool) {
 func startWith(configure func(*catalog.Config)) *catalog.DefaultProvider {
 	GinkgoHelper()
 	sandbox = cloud.Start(options)
-	credentials := sandbox.Credentials()
-	client, err := bizfly.NewClient(bizfly.Config{
-		APIURL: sandbox.APIURL, AllowHTTP: true, Region: credentials.Region, AuthMethod: bizfly.AuthMethodAppCredential,
-		AppCredID: credentials.AppCredID, AppCredSecret: credentials.AppCredSecret, Registerer: prometheus.NewRegistry(),
-	})
-	Expect(err).ToNot(HaveOccurred())
-	client.Confirm(lo.Must(client.Scope(ctx)))
-	config := catalog.Config{Region: credentials.Region}
-	configure(&config)
-	catalogProvider := catalog.NewDefaultProvider(client, clock.RealClock{}, config)
-	Expect(catalogProvider.Refresh(ctx)).To(Succeed())
+	client := connect.Client(ctx, sandbox)
+	catalogProvider := connect.Catalog(ctx, sandbox, client, configure)
 	provider = image.NewDefaultProvider(client, catalogProvider, listCache)
 	return catalogProvider
 }
@@ -96,9 +88,9 @@ func resolve(terms ...v1alpha1.ImageSelectorTerm) (*image.Image, error) {
 	return provider.Resolve(ctx, &v1alpha1.BizflyNodeClass{Spec: v1alpha1.BizflyNodeClassSpec{ImageSelectorTerms: terms}})
 }
 
-func missOf(err error) *image.NotFoundError {
+func missOf(err error) *lookup.NotFoundError {
 	GinkgoHelper()
-	var miss *image.NotFoundError
+	var miss *lookup.NotFoundError
 	Expect(errors.As(err, &miss)).To(BeTrue(), "%v", err)
 	return miss
 }
@@ -109,7 +101,7 @@ func alias(alias string) v1alpha1.ImageSelectorTerm {
 
 func workerImage(version string) string {
 	GinkgoHelper()
-	found, ok := lo.Find(sold.Versions, func(v cloud.KubernetesVersion) bool { return v.KubernetesVersion == version })
+	found, ok := lo.Find(content.Versions, func(v cloud.KubernetesVersion) bool { return v.KubernetesVersion == version })
 	Expect(ok).To(BeTrue())
 	return found.WorkerImageID
 }
@@ -174,7 +166,7 @@ var _ = Describe("BKE aliases", func() {
 		catalogProvider := startWith(func(config *catalog.Config) { config.LearnedBKEClusterID = func() string { return learned } })
 		_, err := resolve(alias("bke@latest"), v1alpha1.ImageSelectorTerm{OS: &v1alpha1.OSImageSelector{Distribution: "Ubuntu", Version: "22.04 x64"}})
 		Expect(err).To(MatchError(ContainSubstring("could not be learned yet")))
-		var miss *image.NotFoundError
+		var miss *lookup.NotFoundError
 		Expect(errors.As(err, &miss)).To(BeFalse(), "nodes would be replaced by ones of the next term's image")
 		learned = sandbox.BKE().ClusterUID
 		Expect(catalogProvider.Refresh(ctx)).To(Succeed())
@@ -182,14 +174,15 @@ var _ = Describe("BKE aliases", func() {
 	})
 	It("should answer alike whatever the order of two builds of one version", func() {
 		for _, id := range []string{"build-a", "build-b"} {
-			sold.Versions = append(sold.Versions, cloud.KubernetesVersion{ID: id, Name: "v1.32.1-" + id, KubernetesVersion: "v1.32.1", WorkerImageID: "image-of-" + id})
+			content.Versions = append(content.Versions,
+				cloud.KubernetesVersion{ID: id, Name: "v1.32.1-" + id, KubernetesVersion: "v1.32.1", WorkerImageID: "image-of-" + id})
 		}
 		start(true)
 		first, err := resolve(alias("bke@v1.32"))
 		Expect(err).ToNot(HaveOccurred())
 		Expect(first.ID).To(Equal("image-of-build-b"))
 		sandbox.Close()
-		slices.Reverse(sold.Versions)
+		slices.Reverse(content.Versions)
 		start(true)
 		Expect(resolve(alias("bke@v1.32"))).To(Equal(first))
 	})
@@ -223,7 +216,7 @@ var _ = Describe("BKE aliases", func() {
 		unchanged := func(*cloud.Catalog) {}
 		var own string
 		BeforeEach(func() {
-			imageOf(older, "older-image")(sold)
+			imageOf(older, "older-image")(content)
 			options.Version = newest
 			snapshots = startWith(func(config *catalog.Config) { config.BKEClusterID = sandbox.BKE().ClusterUID })
 			own = workerImage(newest)
@@ -272,7 +265,7 @@ var _ = Describe("BKE aliases", func() {
 		})
 	})
 	It("should not be misled by a version that is none", func() {
-		sold.Versions = append(sold.Versions, cloud.KubernetesVersion{ID: "x", Name: "x", KubernetesVersion: "nightly", WorkerImageID: "nightly"})
+		content.Versions = append(content.Versions, cloud.KubernetesVersion{ID: "x", Name: "x", KubernetesVersion: "nightly", WorkerImageID: "nightly"})
 		start(true)
 		Expect(resolve(alias("bke@latest"))).To(HaveField("KubernetesVersion", "v1.35.4"))
 	})
@@ -286,9 +279,9 @@ var _ = Describe("BKE aliases", func() {
 })
 
 var _ = Describe("Other images", func() {
-	ubuntu := func() cloud.ImageVersion { return sold.Images[cloud.RegionHN][0].Versions[2] }
+	ubuntu := func() cloud.ImageVersion { return content.Images[cloud.RegionHN][0].Versions[2] }
 	golden := func(name, status, createdAt string) cloud.CustomImage {
-		made := sold.CustomImages[cloud.RegionHN][0]
+		made := content.CustomImages[cloud.RegionHN][0]
 		made.ID, made.Name, made.Status, made.CreatedAt = "id-of-"+name+"-"+createdAt, name, status, createdAt
 		return made
 	}
@@ -302,7 +295,7 @@ var _ = Describe("Other images", func() {
 		It("should list the versions of the distribution when the version is unknown", func() {
 			start(true)
 			_, err := resolve(v1alpha1.ImageSelectorTerm{OS: &v1alpha1.OSImageSelector{Distribution: "Ubuntu", Version: "18.04"}})
-			Expect(err).To(MatchError(`spec.imageSelectorTerms[0].os: no image matches "Ubuntu 18.04"; available: [Ubuntu 20.04 x64 Ubuntu 22.04 x64 Ubuntu 24.04 x64]`))
+			Expect(err).To(MatchError(`spec.imageSelectorTerms[0].os: nothing matches "Ubuntu 18.04"; available: [Ubuntu 20.04 x64 Ubuntu 22.04 x64 Ubuntu 24.04 x64]`))
 		})
 		It("should list all images when the distribution is unknown", func() {
 			start(true)
@@ -313,7 +306,7 @@ var _ = Describe("Other images", func() {
 
 	Context("by name", func() {
 		It("should take the newest active custom image", func() {
-			sold.CustomImages[cloud.RegionHN] = []cloud.CustomImage{
+			content.CustomImages[cloud.RegionHN] = []cloud.CustomImage{
 				golden("node", "active", "2024-01-01T00:00:00Z"),
 				golden("node", "active", "2025-01-01T00:00:00Z"),
 				golden("node", "queued", "2026-01-01T00:00:00Z"),
@@ -324,7 +317,7 @@ var _ = Describe("Other images", func() {
 				ID: "id-of-node-2025-01-01T00:00:00Z", Name: "node", Type: v1alpha1.ImageTypeImage, MinDiskGiB: 5})))
 		})
 		It("should take the newest of a glob, whatever letter case, order and age of the others", func() {
-			sold.CustomImages[cloud.RegionHN] = []cloud.CustomImage{
+			content.CustomImages[cloud.RegionHN] = []cloud.CustomImage{
 				golden("worker-1", "active", "2024-01-01T00:00:00Z"),
 				golden("worker-3", "active", "2025-03-01T00:00:00Z"),
 				golden("worker-2", "active", "2025-02-01T00:00:00Z"),
@@ -350,7 +343,7 @@ var _ = Describe("Other images", func() {
 			Expect(resolve(v1alpha1.ImageSelectorTerm{Name: "golden-*"})).To(HaveField("Name", "golden-node-2"))
 		})
 		DescribeTable("should say how much disk it needs", func(edit func(*cloud.CustomImage), expected int) {
-			edit(&sold.CustomImages[cloud.RegionHN][0])
+			edit(&content.CustomImages[cloud.RegionHN][0])
 			start(true)
 			Expect(resolve(v1alpha1.ImageSelectorTerm{Name: "golden-node"})).To(HaveField("MinDiskGiB", expected))
 		},
@@ -377,7 +370,7 @@ var _ = Describe("Other images", func() {
 
 	Context("by snapshot", func() {
 		snapshot := func(id, name, status, createdAt string) cloud.Snapshot {
-			made := sold.Snapshots[cloud.RegionHN][0]
+			made := content.Snapshots[cloud.RegionHN][0]
 			made.ID, made.Name, made.Status, made.CreatedAt = id, name, status, createdAt
 			return made
 		}
@@ -388,13 +381,13 @@ var _ = Describe("Other images", func() {
 			return v1alpha1.ImageSelectorTerm{Snapshot: &v1alpha1.SnapshotSelector{ID: id}}
 		}
 		BeforeEach(func() {
-			sold.Snapshots[cloud.RegionHN] = []cloud.Snapshot{
+			content.Snapshots[cloud.RegionHN] = []cloud.Snapshot{
 				snapshot("s-1", "golden-1", "available", "2025-01-01T00:00:00.000000"),
 				snapshot("s-2", "golden-2", "available", "2025-06-01T00:00:00.000000"),
 				snapshot("s-3", "golden-3", "creating", "2026-01-01T00:00:00.000000"),
 				snapshot("s-4", "database", "available", "2026-01-01T00:00:00.000000"),
 			}
-			sold.Snapshots[cloud.RegionHN][1].Size = 60
+			content.Snapshots[cloud.RegionHN][1].Size = 60
 		})
 		It("should find one by its id", func() {
 			start(true)
@@ -424,7 +417,7 @@ var _ = Describe("Other images", func() {
 			fail("/snapshots")
 			_, err := resolve(byName("golden-*"))
 			Expect(err).To(MatchError(ContainSubstring("spec.imageSelectorTerms[0].snapshot.name")))
-			Expect(errors.As(err, lo.ToPtr((*image.NotFoundError)(nil)))).To(BeFalse())
+			Expect(errors.As(err, lo.ToPtr((*lookup.NotFoundError)(nil)))).To(BeFalse())
 		})
 		It("should read the list once while it is cached", func() {
 			start(true)
@@ -447,11 +440,11 @@ var _ = Describe("Other images", func() {
 		})
 		It("should find a custom image", func() {
 			start(true)
-			Expect(resolve(v1alpha1.ImageSelectorTerm{ID: sold.CustomImages[cloud.RegionHN][0].ID})).To(HaveField("Name", "golden-node"))
+			Expect(resolve(v1alpha1.ImageSelectorTerm{ID: content.CustomImages[cloud.RegionHN][0].ID})).To(HaveField("Name", "golden-node"))
 		})
 		It("should say that an image is not active yet", func() {
 			start(true)
-			_, err := resolve(v1alpha1.ImageSelectorTerm{ID: sold.CustomImages[cloud.RegionHN][1].ID})
+			_, err := resolve(v1alpha1.ImageSelectorTerm{ID: content.CustomImages[cloud.RegionHN][1].ID})
 			Expect(missOf(err).Remedy).To(ContainSubstring("is queued"))
 		})
 		It("should name ids with what they are when there is none", func() {
@@ -466,8 +459,8 @@ var _ = Describe("Other images", func() {
 			fail("/images")
 			_, err := resolve(v1alpha1.ImageSelectorTerm{ID: "nope"})
 			Expect(err).To(MatchError(ContainSubstring("spec.imageSelectorTerms[0].id")))
-			Expect(errors.As(err, lo.ToPtr((*image.NotFoundError)(nil)))).To(BeFalse())
-			Expect(resolve(v1alpha1.ImageSelectorTerm{ID: sold.CustomImages[cloud.RegionHN][0].ID})).To(HaveField("Name", "golden-node"), "what was found is found")
+			Expect(errors.As(err, lo.ToPtr((*lookup.NotFoundError)(nil)))).To(BeFalse())
+			Expect(resolve(v1alpha1.ImageSelectorTerm{ID: content.CustomImages[cloud.RegionHN][0].ID})).To(HaveField("Name", "golden-node"))
 		})
 	})
 })
@@ -483,7 +476,7 @@ var _ = Describe("Terms", func() {
 		_, err := resolve(v1alpha1.ImageSelectorTerm{Name: "golden-node"},
 			v1alpha1.ImageSelectorTerm{OS: &v1alpha1.OSImageSelector{Distribution: "Ubuntu", Version: "24.04 x64"}})
 		Expect(err).To(MatchError(ContainSubstring("spec.imageSelectorTerms[0].name")))
-		var miss *image.NotFoundError
+		var miss *lookup.NotFoundError
 		Expect(errors.As(err, &miss)).To(BeFalse())
 	})
 	It("should all be named when none matches", func() {

@@ -40,20 +40,13 @@ var _ = Describe("Launch", func() {
 			Expect(err).To(And(MatchError(instance.ErrBuildFailed), MatchError(ContainSubstring(written.last().Name))))
 			return err
 		}
-		cleanedUp := func(w *world) {
-			GinkgoHelper()
-			Eventually(func() []string {
-				Expect(reconcileOnce(w.provider, instance.DeletionsRequest{})).To(Succeed())
-				return w.leftovers()
-			}).Should(BeEmpty())
-		}
 		DescribeTable("should say why and clean up",
 			func(options cloud.Options, fault cloud.Fault, is func(error) bool) {
 				fault.Method, fault.Path = "POST", "/servers"
 				w := newWorld(options)
 				err := fail(w, fault)
 				Expect(is(err)).To(BeTrue(), "%v", err)
-				cleanedUp(w)
+				reconcileAll(w)
 				Expect(w.count(createServer)).To(Equal(1))
 			},
 			Entry("no room, shown at the end", cloud.Options{HideBuilding: true}, cloud.Fault{Effect: cloud.EffectNoCapacity, Async: true}, bizfly.IsCapacity),
@@ -75,7 +68,7 @@ var _ = Describe("Launch", func() {
 				now.Step(20 * time.Second)
 				Expect(reconcileOnce(w.provider, instance.DeletionsRequest{})).To(Succeed())
 			}
-			cleanedUp(w)
+			reconcileAll(w)
 		})
 		It("should wait for the reason, but not indefinitely", func() {
 			w := newWorld(cloud.Options{Latency: time.Hour, HideBuilding: true}, func(c *instance.Config) {
@@ -100,7 +93,7 @@ var _ = Describe("Launch", func() {
 			_, _, err := w.provider.Launch(ctx, request)
 			Expect(err).To(MatchError(ContainSubstring("status ERROR after its task had succeeded")))
 			w.box.ClearFaults()
-			cleanedUp(w)
+			reconcileAll(w)
 		})
 		It("should not return a server that was deleted after its task had succeeded", func() {
 			w := newWorld(cloud.Options{})

@@ -25,7 +25,8 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"strconv"
+	"maps"
+	"strings"
 	"sync"
 	"time"
 
@@ -39,9 +40,6 @@ import (
 )
 
 const (
-	namePrefix = "bootstrap-token-"
-	secretType = corev1.SecretType("bootstrap.kubernetes.io/token")
-
 	alphabet     = "abcdefghijklmnopqrstuvwxyz0123456789"
 	idLength     = 6
 	secretLength = 16
@@ -51,8 +49,8 @@ const (
 	maxTries = 5
 )
 
-// Groups are what a token stands for beside system:bootstrappers: Karpenter's own, for clusters with bindings of their own,
-// and those to which kubeadm and k3s bind what a node that joins may do. A group that nothing is bound to may do nothing.
+// Groups are those of a token beside system:bootstrappers: Karpenter's own, for clusters with bindings of their own, and those
+// to which kubeadm and k3s bind what a node that joins may do. A group without a binding may do nothing.
 const Groups = "system:bootstrappers:karpenter,system:bootstrappers:kubeadm:default-node-token,system:bootstrappers:k3s:default-node-token"
 
 // Request is the attempt that a token is for.
@@ -61,15 +59,14 @@ type Request struct {
 	NodeClaim, NodeClaimUID string
 	// NodeName is the name of the future node, for users.
 	NodeName string
-	// Attempt is the number of the attempt, from 1.
+	// Attempt is from 1.
 	Attempt int
-	// TTL is how long the token is valid.
-	TTL time.Duration
+	TTL     time.Duration
 }
 
 // Provider issues and revokes tokens.
 type Provider interface {
-	// Issue returns the token of the attempt, id.secret: the same again when it is asked again.
+	// Issue returns the token of the attempt, id.secret, and the same one at each call.
 	Issue(ctx context.Context, request Request) (string, error)
 	// Revoke deletes the tokens of a NodeClaim that this process has issued. Those of an earlier one expire.
 	Revoke(ctx context.Context, nodeClaimUID string) error
@@ -87,11 +84,10 @@ type DefaultProvider struct {
 
 // issue is a token that was issued.
 type issue struct {
-	attempt, try int
-	token        string
-	name         string
-	uid          types.UID
-	made, ends   time.Time
+	attempt, try  int
+	token         string
+	secret        *corev1.Secret
+	created, ends time.Time
 }
 
 var _ Provider = (*DefaultProvider)(nil)
@@ -101,7 +97,7 @@ func NewDefaultProvider(writer client.Writer, clk clock.Clock) *DefaultProvider 
 	return &DefaultProvider{writer: writer, clock: clk, issued: map[string][]*issue{}}
 }
 
-// Issue implements Provider. Core never launches one NodeClaim twice at a time, so nor is this called so.
+// Issue implements Provider. Core launches one NodeClaim once at a time, so this is called for it once at a time.
 func (p *DefaultProvider) Issue(ctx context.Context, request Request) (string, error) {
 	if request.NodeClaimUID == "" || request.NodeClaim == "" || request.Attempt < 1 || request.TTL <= 0 {
 		return "", errors.New("a join token needs the NodeClaim with its UID, an attempt from 1 and a time")
@@ -112,7 +108,7 @@ func (p *DefaultProvider) Issue(ctx context.Context, request Request) (string, e
 		return usable, nil
 	}
 	for try := next; try < maxTries; try++ {
-		made, err := p.create(ctx, request, try, now)
+		created, err := p.create(ctx, request, try, now)
 		if apierrors.IsAlreadyExists(err) {
 			// It is of an earlier process, or of a user, and cannot be read.
 			continue
@@ -122,11 +118,11 @@ func (p *DefaultProvider) Issue(ctx context.Context, request Request) (string, e
 				request.NodeClaim, metav1.NamespaceSystem, err)
 		}
 		p.mu.Lock()
-		p.issued[request.NodeClaimUID] = append(p.issued[request.NodeClaimUID], made)
+		p.issued[request.NodeClaimUID] = append(p.issued[request.NodeClaimUID], created)
 		p.mu.Unlock()
-		return made.token, nil
+		return created.token, nil
 	}
-	return "", fmt.Errorf("attempt %d of NodeClaim %s has had %d join tokens already: those of kube-system that are labelled with it end by themselves",
+	return "", fmt.Errorf("attempt %d of NodeClaim %s has had %d join tokens already: those of kube-system that are labelled with it expire by themselves",
 		request.Attempt, request.NodeClaim, maxTries)
 }
 
@@ -135,18 +131,15 @@ func (p *DefaultProvider) Issue(ctx context.Context, request Request) (string, e
 func (p *DefaultProvider) known(request Request, now time.Time) (usable string, next int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for uid, issues := range p.issued {
-		if issues = lo.Filter(issues, func(i *issue, _ int) bool { return i.ends.After(now) }); len(issues) == 0 {
-			delete(p.issued, uid)
-		} else {
-			p.issued[uid] = issues
-		}
+	for uid := range p.issued {
+		p.issued[uid] = lo.Filter(p.issued[uid], func(i *issue, _ int) bool { return i.ends.After(now) })
 	}
+	maps.DeleteFunc(p.issued, func(_ string, issues []*issue) bool { return len(issues) == 0 })
 	for _, i := range p.issued[request.NodeClaimUID] {
 		if i.attempt != request.Attempt {
 			continue
 		}
-		if i.ends.Sub(now) >= i.ends.Sub(i.made)/2 {
+		if i.ends.Sub(now) >= i.ends.Sub(i.created)/2 {
 			return i.token, 0
 		}
 		next = i.try + 1
@@ -155,17 +148,18 @@ func (p *DefaultProvider) known(request Request, now time.Time) (usable string, 
 }
 
 func (p *DefaultProvider) create(ctx context.Context, request Request, try int, now time.Time) (*issue, error) {
-	id, secret, ends := identifier(request, try), random(secretLength), now.Add(request.TTL)
+	id, ends := identifier(request, try), now.Add(request.TTL)
+	secret := strings.ToLower(rand.Text()[:secretLength])
 	object := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: metav1.NamespaceSystem,
-			Name:      namePrefix + id,
+			Name:      "bootstrap-token-" + id,
 			Labels:    map[string]string{"app.kubernetes.io/managed-by": "karpenter", "karpenter.sh/nodeclaim": request.NodeClaim},
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: "karpenter.sh/v1", Kind: "NodeClaim", Name: request.NodeClaim, UID: types.UID(request.NodeClaimUID),
 			}},
 		},
-		Type: secretType,
+		Type: corev1.SecretTypeBootstrapToken,
 		StringData: map[string]string{
 			"token-id":                       id,
 			"token-secret":                   secret,
@@ -180,7 +174,7 @@ func (p *DefaultProvider) create(ctx context.Context, request Request, try int, 
 	if err := p.writer.Create(ctx, object); err != nil {
 		return nil, err
 	}
-	return &issue{attempt: request.Attempt, try: try, token: id + "." + secret, name: object.Name, uid: object.UID, made: now, ends: ends}, nil
+	return &issue{attempt: request.Attempt, try: try, token: id + "." + secret, secret: object, created: now, ends: ends}, nil
 }
 
 // Revoke implements Provider. Only the object that was created is deleted, not another one of its name.
@@ -190,10 +184,9 @@ func (p *DefaultProvider) Revoke(ctx context.Context, nodeClaimUID string) error
 	p.mu.Unlock()
 	var errs error
 	for _, i := range issues {
-		object := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: i.name}}
-		err := p.writer.Delete(ctx, object, client.Preconditions{UID: &i.uid})
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			errs = errors.Join(errs, fmt.Errorf("deleting the join token %s/%s: %w", metav1.NamespaceSystem, i.name, err))
+		err := client.IgnoreNotFound(p.writer.Delete(ctx, i.secret, client.Preconditions{UID: &i.secret.UID}))
+		if err != nil && !apierrors.IsConflict(err) {
+			errs = errors.Join(errs, fmt.Errorf("deleting the join token %s: %w", client.ObjectKeyFromObject(i.secret), err))
 		}
 	}
 	if errs == nil {
@@ -207,25 +200,10 @@ func (p *DefaultProvider) Revoke(ctx context.Context, nodeClaimUID string) error
 // identifier is the public half of a token. It follows from the attempt, so that however often an attempt is repeated by
 // however many controllers, it never has more than maxTries tokens.
 func identifier(request Request, try int) string {
-	sum := sha256.Sum256([]byte(request.NodeClaimUID + "/" + strconv.Itoa(request.Attempt) + "/" + strconv.Itoa(try)))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d/%d", request.NodeClaimUID, request.Attempt, try))
 	id := make([]byte, idLength)
 	for i := range id {
 		id[i] = alphabet[int(sum[i])%len(alphabet)]
 	}
 	return string(id)
-}
-
-// random returns the secret half. Bytes that would make some letters likelier than others are skipped.
-func random(length int) string {
-	const fair = 256 / len(alphabet) * len(alphabet)
-	text := make([]byte, 0, length)
-	for buffer := make([]byte, length); len(text) < length; {
-		_, _ = rand.Read(buffer) // it never fails: the process ends instead
-		for _, b := range buffer {
-			if int(b) < fair && len(text) < length {
-				text = append(text, alphabet[int(b)%len(alphabet)])
-			}
-		}
-	}
-	return string(text)
 }

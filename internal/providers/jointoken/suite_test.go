@@ -54,7 +54,7 @@ var _ = BeforeSuite(func() {
 	env.ControlPlane.GetAPIServer().Configure().Set("enable-bootstrap-token-auth", "true")
 	var err error
 	config, err = env.Start()
-	Expect(err).ToNot(HaveOccurred(), "the control plane is made by `make controlplane`")
+	Expect(err).ToNot(HaveOccurred(), "`make controlplane` builds the control plane")
 	DeferCleanup(env.Stop)
 	kube, err = client.New(config, client.Options{})
 	Expect(err).ToNot(HaveOccurred())
@@ -103,7 +103,7 @@ var _ = Describe("Join tokens", func() {
 			g.Expect(who.Status.UserInfo.Username).To(Equal("system:bootstrap:" + strings.Split(token, ".")[0]))
 			g.Expect(who.Status.UserInfo.Groups).To(ContainElements("system:bootstrappers", "system:bootstrappers:karpenter",
 				"system:bootstrappers:kubeadm:default-node-token", "system:bootstrappers:k3s:default-node-token"))
-		}).WithTimeout(10 * time.Second).Should(Succeed())
+		}).Should(Succeed())
 	})
 	It("should end by themselves", func() {
 		clk.SetTime(time.Now().Add(-time.Hour))
@@ -111,7 +111,7 @@ var _ = Describe("Join tokens", func() {
 		Eventually(func() []corev1.Secret { return secrets() }).Should(HaveLen(1))
 		Consistently(func() error { _, err := whoami(token); return err }, "1s", "200ms").Should(HaveOccurred())
 	})
-	It("should say whom they are for and be owned by the claim", func() {
+	It("should describe what they are for and be owned by the NodeClaim", func() {
 		issue()
 		made := secrets()[0]
 		Expect(string(made.Type)).To(Equal("bootstrap.kubernetes.io/token"))
@@ -121,7 +121,7 @@ var _ = Describe("Join tokens", func() {
 		Expect(err).ToNot(HaveOccurred())
 		Expect(expiration).To(BeTemporally("~", clk.Now().Add(30*time.Minute), time.Second))
 	})
-	It("should be one per attempt, however often it is asked for", func() {
+	It("should be one per attempt, however often it is requested", func() {
 		first := issue()
 		for range 10 {
 			Expect(issue()).To(Equal(first))
@@ -131,7 +131,7 @@ var _ = Describe("Join tokens", func() {
 		Expect(issue()).ToNot(Equal(first))
 		Expect(secrets()).To(HaveLen(2))
 	})
-	It("should be made anew when less than half of their time is left", func() {
+	It("should be created anew when less than half of their time is left", func() {
 		first := issue()
 		clk.Step(16 * time.Minute)
 		Expect(issue()).ToNot(Equal(first))
@@ -156,7 +156,7 @@ var _ = Describe("Join tokens", func() {
 		Eventually(func() error { _, err := whoami(token); return err }, "10s").Should(HaveOccurred())
 		Expect(provider.Revoke(ctx, request.NodeClaimUID)).To(Succeed(), "there is nothing left")
 	})
-	It("should leave alone what somebody else has made under the same name since", func() {
+	It("should not delete what a user has created under the same name since", func() {
 		issue()
 		made := secrets()[0]
 		Expect(kube.Delete(ctx, &made)).To(Succeed())
@@ -164,7 +164,7 @@ var _ = Describe("Join tokens", func() {
 		Expect(provider.Revoke(ctx, request.NodeClaimUID)).To(Succeed())
 		Expect(secrets()).To(HaveLen(1))
 	})
-	It("should not be made for nobody", func() {
+	It("should not be created without a NodeClaim", func() {
 		_, err := provider.Issue(ctx, jointoken.Request{})
 		Expect(err).To(HaveOccurred())
 	})

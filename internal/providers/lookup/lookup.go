@@ -14,12 +14,13 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package lookup is how providers find things by name in the cloud's lists: from a cache as long as that has them, and
-// with an error that lists what exists when it does not.
+// Package lookup finds things by name in the cloud's lists: from a cache as long as that has them, and with an error that
+// lists what there is where nothing matches.
 package lookup
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -31,6 +32,33 @@ import (
 
 // maxAvailable bounds how many names an error lists, so that a project with hundreds of images stays readable.
 const maxAvailable = 10
+
+// NotFoundError says that the cloud answered and has nothing that a field of a NodeClass selects.
+type NotFoundError struct {
+	// Field is the path of the field, for example spec.imageSelectorTerms[0].alias.
+	Field string
+	// Value is what was asked for.
+	Value string
+	// Available is what there is instead, shortened.
+	Available []string
+	// Remedy is what to do about it where a list of names does not show it; may be empty.
+	Remedy string
+}
+
+// Error names the field, the value, what is available and the remedy.
+func (e *NotFoundError) Error() string {
+	message := fmt.Sprintf("%s: nothing matches %q; available: %v", e.Field, e.Value, e.Available)
+	if e.Remedy != "" {
+		message += "; " + e.Remedy
+	}
+	return message
+}
+
+// IsNotFound reports whether the error is a NotFoundError. Any other says that it could not be found out.
+func IsNotFound(err error) bool {
+	var miss *NotFoundError
+	return errors.As(err, &miss)
+}
 
 // Cached lets choose decide from the cached list and, when that list does not satisfy it, from one that is read now:
 // what a cached list lacks may have been created since, and only a fresh one can say that something does not exist. The list
@@ -46,7 +74,7 @@ func Cached[E, R any](
 	items, err := read(ctx)
 	if err != nil {
 		var none R
-		return none, fmt.Errorf("listing %s, %w", key, err)
+		return none, fmt.Errorf("listing %s: %w", key, err)
 	}
 	c.SetDefault(key, items)
 	return choose(items)

@@ -14,6 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
+// Package network finds the VPC networks, firewalls and SSH keys of a NodeClass.
 package network
 
 import (
@@ -42,11 +43,43 @@ const (
 	defaultNetworkTag = "default-vpc-network"
 )
 
-// errClusterUnknown says that the network of the cluster cannot be looked up yet.
+// errClusterUnknown means that the network of the cluster cannot be looked up yet.
 var errClusterUnknown = errors.New("spec.networkSelectorTerms is empty, which means the network of the BKE cluster, and that cluster's id could not be " +
 	"learned yet (BKE_DISCOVER_FROM_POOL): set BKE_CLUSTER_ID, or name a network by id, name or tag")
 
-// DefaultProvider chooses from whole lists, which it caches for as long as its cache keeps an entry by default.
+// Network is a resolved VPC network.
+type Network struct {
+	// ID is the network's id.
+	ID string
+	// Name is the network's name.
+	Name string
+	// Zones are the zones in which servers can have a port in it; empty when the API does not name them.
+	Zones []string
+	// InternetGateway is true when the network has one.
+	InternetGateway bool
+}
+
+// Firewall is a resolved firewall.
+type Firewall struct {
+	// ID is the firewall's id.
+	ID string
+	// Name is the firewall's name.
+	Name string
+}
+
+// Provider finds what servers are attached to. Answers are cached for a short while; a *lookup.NotFoundError says that
+// something does not exist, any other error that it could not be found out.
+type Provider interface {
+	// Networks returns the VPC networks, in the order of the selector terms and without repetition. Without terms it
+	// is the BKE cluster's own network or, without BKE, the project's default one.
+	Networks(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) ([]Network, error)
+	// Firewalls returns the firewalls, sorted by id.
+	Firewalls(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) ([]Firewall, error)
+	// SSHKey returns the name of the key, empty when the NodeClass selects none.
+	SSHKey(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (string, error)
+}
+
+// DefaultProvider chooses from complete lists, which it caches for as long as its cache keeps an entry by default.
 type DefaultProvider struct {
 	api     bizfly.NetworkAPI
 	catalog catalog.Provider
@@ -55,7 +88,7 @@ type DefaultProvider struct {
 
 var _ Provider = (*DefaultProvider)(nil)
 
-// NewDefaultProvider makes the provider. The catalog is asked for the network of the BKE cluster.
+// NewDefaultProvider returns the provider. The catalog is asked for the network of the BKE cluster.
 func NewDefaultProvider(api bizfly.NetworkAPI, catalogProvider catalog.Provider, listCache lookup.Cache) *DefaultProvider {
 	return &DefaultProvider{api: api, catalog: catalogProvider, cache: listCache}
 }
@@ -68,72 +101,69 @@ func (p *DefaultProvider) Networks(ctx context.Context, nodeClass *v1alpha1.Bizf
 		if err != nil {
 			return nil, err
 		}
-		selectors = []selector[*gobizfly.VPCNetwork]{discovered}
+		selectors = []vpc{discovered}
 	}
 	return lookup.Cached(ctx, p.cache, cacheKeyNetworks, p.api.ListVPCNetworks, func(all []*gobizfly.VPCNetwork) ([]Network, error) {
-		selected, err := choose(all, selectors, networkID, func(n *gobizfly.VPCNetwork) string { return label(n.ID, n.Name) })
+		selected, err := choose(all, selectors, func(n *gobizfly.VPCNetwork) string { return n.ID },
+			func(n *gobizfly.VPCNetwork) string { return label(n.ID, n.Name) })
 		return lo.Map(selected, func(n *gobizfly.VPCNetwork, _ int) Network {
 			return Network{ID: n.ID, Name: n.Name, Zones: zones(n), InternetGateway: lo.FromPtr(n.InternetGateway) != ""}
 		}), err
 	})
 }
 
+// vpc selects a VPC network.
+type vpc = selector[*gobizfly.VPCNetwork]
+
 // discovered selects the network that is meant when the NodeClass names none.
-func (p *DefaultProvider) discovered() (selector[*gobizfly.VPCNetwork], error) {
+func (p *DefaultProvider) discovered() (vpc, error) {
 	snapshot, err := p.catalog.Snapshot()
 	if err != nil {
-		return selector[*gobizfly.VPCNetwork]{}, fmt.Errorf("looking up the cluster's VPC network, %w", err)
+		return vpc{}, fmt.Errorf("looking up the cluster's VPC network: %w", err)
 	}
 	if snapshot.ClusterUnknown {
 		// The default network would be found, and taken for where all nodes belong until the cluster is known.
-		return selector[*gobizfly.VPCNetwork]{}, errClusterUnknown
+		return vpc{}, errClusterUnknown
 	}
 	if snapshot.Cluster == nil {
-		return selector[*gobizfly.VPCNetwork]{
-			field: "spec.networkSelectorTerms", value: "the default VPC network",
-			remedy:  "name a network by id, name or tag",
-			matches: isDefault,
+		return vpc{
+			field: "spec.networkSelectorTerms", value: "the default VPC network", remedy: "name a network by id, name or tag", matches: isDefault,
 		}, nil
 	}
 	id := snapshot.Cluster.VPCNetworkID
-	return selector[*gobizfly.VPCNetwork]{
+	return vpc{
 		field: "spec.networkSelectorTerms", value: fmt.Sprintf("%s (the BKE cluster's own)", id),
 		remedy:  "the cluster's network is not among this project's: check BKE_CLUSTER_ID, project and region, or name a network by id, name or tag",
 		matches: func(n *gobizfly.VPCNetwork) bool { return n.ID == id },
 	}, nil
 }
 
-func networkSelector(term v1alpha1.NetworkSelectorTerm, i int) selector[*gobizfly.VPCNetwork] {
+func networkSelector(term v1alpha1.NetworkSelectorTerm, i int) vpc {
 	path := fmt.Sprintf("spec.networkSelectorTerms[%d]", i)
+	matches := func(n *gobizfly.VPCNetwork) bool {
+		return (term.Name == "" || n.Name == term.Name) && (term.Tag == "" || slices.Contains(n.Tags, term.Tag))
+	}
 	switch {
 	case term.ID != "":
-		return selector[*gobizfly.VPCNetwork]{field: path + ".id", value: term.ID,
-			matches: func(n *gobizfly.VPCNetwork) bool { return n.ID == term.ID }}
+		return vpc{field: path + ".id", value: term.ID, matches: func(n *gobizfly.VPCNetwork) bool { return n.ID == term.ID }}
 	case term.Name != "" && term.Tag != "":
-		return selector[*gobizfly.VPCNetwork]{field: path, value: term.Name + " with tag " + term.Tag, remedy: "no network has both this name and this tag",
-			matches: func(n *gobizfly.VPCNetwork) bool { return n.Name == term.Name && slices.Contains(n.Tags, term.Tag) }}
+		return vpc{field: path, value: term.Name + " with tag " + term.Tag, remedy: "no network has both this name and this tag", matches: matches}
 	case term.Name != "":
-		return selector[*gobizfly.VPCNetwork]{field: path + ".name", value: term.Name,
-			matches: func(n *gobizfly.VPCNetwork) bool { return n.Name == term.Name }}
+		return vpc{field: path + ".name", value: term.Name, matches: matches}
 	case term.Tag != "":
-		return selector[*gobizfly.VPCNetwork]{field: path + ".tag", value: term.Tag, remedy: "no network carries this tag",
-			matches: func(n *gobizfly.VPCNetwork) bool { return slices.Contains(n.Tags, term.Tag) }}
+		return vpc{field: path + ".tag", value: term.Tag, remedy: "no network carries this tag", matches: matches}
 	case term.Alias != "":
-		return selector[*gobizfly.VPCNetwork]{field: path + ".alias", value: term.Alias, remedy: "the project has no default VPC network",
-			matches: isDefault}
+		return vpc{field: path + ".alias", value: term.Alias, remedy: "the project has no default VPC network", matches: isDefault}
 	}
-	return selector[*gobizfly.VPCNetwork]{field: path, remedy: "set one of alias, id, name and tag",
-		matches: func(*gobizfly.VPCNetwork) bool { return false }}
+	return vpc{field: path, remedy: "set one of alias, id, name and tag", matches: func(*gobizfly.VPCNetwork) bool { return false }}
 }
 
 func isDefault(n *gobizfly.VPCNetwork) bool {
 	return n.IsDefault || slices.Contains(n.Tags, defaultNetworkTag)
 }
 
-func networkID(n *gobizfly.VPCNetwork) string { return n.ID }
-
-// zones are the zones that were asked for when the network was made and those that serve it already: the API fills the
-// latter only as servers come, so that a new network would otherwise seem to reach fewer zones than it does.
+// zones are the zones that were requested when the network was created and those that serve it already: the API fills the
+// latter only as servers are created, so that a new network would otherwise seem to reach fewer zones than it does.
 func zones(n *gobizfly.VPCNetwork) []string {
 	all := lo.Uniq(lo.Compact(slices.Concat(n.AvailabilityZoneHints, n.AvailabilityZones)))
 	slices.Sort(all)
@@ -182,7 +212,7 @@ func (p *DefaultProvider) SSHKey(ctx context.Context, nodeClass *v1alpha1.Bizfly
 
 // selector is one selector term in a form that does not depend on what it selects.
 type selector[E any] struct {
-	// field, value and remedy are what the error says when nothing matches.
+	// field, value and remedy are those of the error when nothing matches.
 	field, value, remedy string
 	matches              func(E) bool
 }
@@ -196,7 +226,7 @@ func choose[E comparable](all []E, selectors []selector[E], id, label func(E) st
 	for _, s := range selectors {
 		matching := lo.Filter(all, func(e E, _ int) bool { return s.matches(e) })
 		if len(matching) == 0 {
-			return nil, &NotFoundError{Field: s.field, Value: s.value, Remedy: s.remedy,
+			return nil, &lookup.NotFoundError{Field: s.field, Value: s.value, Remedy: s.remedy,
 				Available: lookup.Shorten(lo.Map(all, func(e E, _ int) string { return label(e) }))}
 		}
 		slices.SortFunc(matching, func(a, b E) int { return strings.Compare(id(a), id(b)) })

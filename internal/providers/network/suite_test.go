@@ -28,20 +28,21 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/patrickmn/go-cache"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/samber/lo"
 	"k8s.io/utils/clock"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit/connect"
 )
 
 var (
 	ctx      = context.Background()
-	sold     *cloud.Catalog
+	content  *cloud.Catalog
 	sandbox  *cloud.Sandbox
 	provider *network.DefaultProvider
 )
@@ -49,7 +50,7 @@ var (
 func TestNetwork(t *testing.T) { suite.Run(t, "Network") }
 
 var _ = BeforeEach(func() {
-	sold, sandbox = cloud.DefaultCatalog(), nil
+	content, sandbox = cloud.DefaultCatalog(), nil
 	DeferCleanup(func() {
 		if sandbox != nil {
 			sandbox.Close()
@@ -69,34 +70,25 @@ func start(withCluster bool) {
 
 func startWith(configure func(*catalog.Config)) *catalog.DefaultProvider {
 	GinkgoHelper()
-	sandbox = cloud.Start(cloud.Options{Catalog: sold})
-	credentials := sandbox.Credentials()
-	client, err := bizfly.NewClient(bizfly.Config{
-		APIURL: sandbox.APIURL, AllowHTTP: true, Region: credentials.Region, AuthMethod: bizfly.AuthMethodAppCredential,
-		AppCredID: credentials.AppCredID, AppCredSecret: credentials.AppCredSecret, Registerer: prometheus.NewRegistry(),
-	})
-	Expect(err).ToNot(HaveOccurred())
-	client.Confirm(lo.Must(client.Scope(ctx)))
-	config := catalog.Config{Region: credentials.Region}
-	configure(&config)
-	catalogProvider := catalog.NewDefaultProvider(client, clock.RealClock{}, config)
-	Expect(catalogProvider.Refresh(ctx)).To(Succeed())
+	sandbox = cloud.Start(cloud.Options{Catalog: content})
+	client := connect.Client(ctx, sandbox)
+	catalogProvider := connect.Catalog(ctx, sandbox, client, configure)
 	provider = network.NewDefaultProvider(client, catalogProvider, cache.New(cache.NoExpiration, 0))
 	return catalogProvider
 }
 
 func vpc(name string) *cloud.VPC {
 	GinkgoHelper()
-	i := slices.IndexFunc(sold.VPCs[cloud.RegionHN], func(v cloud.VPC) bool { return v.Name == name })
+	i := slices.IndexFunc(content.VPCs[cloud.RegionHN], func(v cloud.VPC) bool { return v.Name == name })
 	Expect(i).ToNot(Equal(-1))
-	return &sold.VPCs[cloud.RegionHN][i]
+	return &content.VPCs[cloud.RegionHN][i]
 }
 
 func firewall(name string) *cloud.Firewall {
 	GinkgoHelper()
-	i := slices.IndexFunc(sold.Firewalls[cloud.RegionHN], func(f cloud.Firewall) bool { return f.Name == name })
+	i := slices.IndexFunc(content.Firewalls[cloud.RegionHN], func(f cloud.Firewall) bool { return f.Name == name })
 	Expect(i).ToNot(Equal(-1))
-	return &sold.Firewalls[cloud.RegionHN][i]
+	return &content.Firewalls[cloud.RegionHN][i]
 }
 
 func networks(terms ...v1alpha1.NetworkSelectorTerm) ([]network.Network, error) {
@@ -118,15 +110,15 @@ func sshKey(name string) (string, error) {
 	return provider.SSHKey(ctx, &v1alpha1.BizflyNodeClass{Spec: v1alpha1.BizflyNodeClassSpec{SSHKeyName: name}})
 }
 
-func missOf(err error) *network.NotFoundError {
+func missOf(err error) *lookup.NotFoundError {
 	GinkgoHelper()
-	var miss *network.NotFoundError
+	var miss *lookup.NotFoundError
 	Expect(errors.As(err, &miss)).To(BeTrue(), "%v", err)
 	return miss
 }
 
 func isMiss(err error) bool {
-	var miss *network.NotFoundError
+	var miss *lookup.NotFoundError
 	return errors.As(err, &miss)
 }
 
@@ -151,8 +143,8 @@ var _ = Describe("VPC networks", func() {
 			catalogProvider := startWith(func(config *catalog.Config) { config.LearnedBKEClusterID = func() string { return learned } })
 			_, err := networks()
 			Expect(err).To(MatchError(ContainSubstring("could not be learned yet")))
-			var miss *network.NotFoundError
-			Expect(errors.As(err, &miss)).To(BeFalse(), "it is no verdict")
+			var miss *lookup.NotFoundError
+			Expect(errors.As(err, &miss)).To(BeFalse(), "nothing is known to be missing")
 			Expect(networkNames(v1alpha1.NetworkSelectorTerm{Name: "default-vpc"})).To(Equal([]string{"default-vpc"}))
 			learned = sandbox.BKE().ClusterUID
 			Expect(catalogProvider.Refresh(ctx)).To(Succeed())

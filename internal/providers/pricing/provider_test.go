@@ -34,7 +34,7 @@ import (
 )
 
 var base = pricing.Item{
-	Category: "premium", CPU: 6, MemoryMiB: 24 * 1024, DiskType: v1alpha1.DiskMediumSSD,
+	Category: "premium", CPU: 6, MemoryMiB: 24 * 1024,
 	BillingPlan: v1alpha1.BillingPlanOnDemand, NetworkPlan: v1alpha1.NetworkPlanFreeDataTransfer,
 }
 
@@ -42,6 +42,11 @@ func with(change func(*pricing.Item)) pricing.Item {
 	item := base
 	change(&item)
 	return item
+}
+
+// withDisk is the item with one more disk.
+func withDisk(gib int, medium v1alpha1.DiskMedium) func(*pricing.Item) {
+	return func(i *pricing.Item) { i.Disks = append(slices.Clone(i.Disks), pricing.Disk{GiB: gib, Type: medium}) }
 }
 
 func pick[T any](random *rand.Rand, from []T) T { return from[random.IntN(len(from))] }
@@ -60,20 +65,19 @@ var _ = Describe("Pricing", func() {
 	It("should meet the published price of 6 vCPUs and 24 GB", func() {
 		Expect(price(base)).To(Equal(5775.0))
 	})
-	It("should add the root disk", func() {
-		Expect(price(with(func(i *pricing.Item) { i.DiskGiB = 40 }))).To(Equal(5775.0 + 40*5))
-		Expect(price(with(func(i *pricing.Item) { i.DiskGiB = 40; i.DiskType = v1alpha1.DiskMediumHDD }))).To(Equal(5775.0 + 40*2.5))
-	})
-	It("should add every data disk with its own medium", func() {
+	It("should add every disk with its own medium", func() {
+		Expect(price(with(withDisk(40, v1alpha1.DiskMediumSSD)))).To(Equal(5775.0 + 40*5))
+		Expect(price(with(withDisk(40, v1alpha1.DiskMediumHDD)))).To(Equal(5775.0 + 40*2.5))
 		Expect(price(with(func(i *pricing.Item) {
-			i.DiskGiB = 40
-			i.DataDisks = []pricing.Disk{{GiB: 100, Type: v1alpha1.DiskMediumHDD}, {GiB: 10, Type: v1alpha1.DiskMediumSSD}}
+			i.Disks = []pricing.Disk{{GiB: 40, Type: v1alpha1.DiskMediumSSD}, {GiB: 100, Type: v1alpha1.DiskMediumHDD}, {GiB: 10, Type: v1alpha1.DiskMediumSSD}}
 		}))).To(Equal(5775.0 + 40*5 + 100*2.5 + 10*5))
 	})
 	It("should charge the subscription with the published factors", func() {
 		Expect(price(with(func(i *pricing.Item) { i.BillingPlan = v1alpha1.BillingPlanSavingPlan }))).To(BeNumerically("~", 5775/1.5, 0.01))
-		Expect(price(with(func(i *pricing.Item) { i.BillingPlan = v1alpha1.BillingPlanSavingPlan; i.DiskGiB = 130 }))).
-			To(BeNumerically("~", 5775/1.5+100*5, 0.01))
+		Expect(price(with(func(i *pricing.Item) {
+			i.BillingPlan = v1alpha1.BillingPlanSavingPlan
+			withDisk(130, v1alpha1.DiskMediumSSD)(i)
+		}))).To(BeNumerically("~", 5775/1.5+100*5, 0.01))
 	})
 	It("should order the categories", func() {
 		prices := lo.Map([]string{"basic", "premium", "enterprise", "dedicated"}, func(category string, _ int) float64 {
@@ -102,10 +106,8 @@ var _ = Describe("Pricing", func() {
 		},
 		Entry("no CPU", func(i *pricing.Item) { i.CPU = 0 }),
 		Entry("no memory", func(i *pricing.Item) { i.MemoryMiB = 0 }),
-		Entry("a negative disk", func(i *pricing.Item) { i.DiskGiB = -1 }),
-		Entry("an unknown medium", func(i *pricing.Item) { i.DiskType = "TAPE" }),
-		Entry("a data disk of an unknown medium", func(i *pricing.Item) { i.DataDisks = []pricing.Disk{{GiB: 10, Type: "TAPE"}} }),
-		Entry("a negative data disk", func(i *pricing.Item) { i.DataDisks = []pricing.Disk{{GiB: -1, Type: v1alpha1.DiskMediumSSD}} }),
+		Entry("a negative disk", withDisk(-1, v1alpha1.DiskMediumSSD)),
+		Entry("a disk of an unknown medium", withDisk(10, "TAPE")),
 		Entry("an unknown billing plan", func(i *pricing.Item) { i.BillingPlan = "spot_instance" }),
 		Entry("an unknown network plan", func(i *pricing.Item) { i.NetworkPlan = "pigeon" }),
 	)
@@ -119,8 +121,7 @@ var _ = Describe("Pricing", func() {
 				MemoryMiB:   512 + random.IntN(1<<20),
 				GPUName:     pick(random, []string{"", "NVIDIA A30", "other"}),
 				GPUCount:    random.IntN(9),
-				DiskGiB:     random.IntN(16384),
-				DiskType:    pick(random, []v1alpha1.DiskMedium{v1alpha1.DiskMediumSSD, v1alpha1.DiskMediumHDD}),
+				Disks:       []pricing.Disk{{GiB: random.IntN(16384), Type: pick(random, []v1alpha1.DiskMedium{v1alpha1.DiskMediumSSD, v1alpha1.DiskMediumHDD})}},
 				BillingPlan: pick(random, []v1alpha1.BillingPlan{v1alpha1.BillingPlanOnDemand, v1alpha1.BillingPlanSavingPlan}),
 				NetworkPlan: pick(random, []v1alpha1.NetworkPlan{v1alpha1.NetworkPlanFreeBandwidth, v1alpha1.NetworkPlanFreeDataTransfer}),
 			}
@@ -130,10 +131,7 @@ var _ = Describe("Pricing", func() {
 				"CPU":    func(i *pricing.Item) { i.CPU++ },
 				"memory": func(i *pricing.Item) { i.MemoryMiB++ },
 				"GPU":    func(i *pricing.Item) { i.GPUCount++ },
-				"disk":   func(i *pricing.Item) { i.DiskGiB++ },
-				"data disk": func(i *pricing.Item) {
-					i.DataDisks = append(slices.Clone(i.DataDisks), pricing.Disk{GiB: 10, Type: v1alpha1.DiskMediumHDD})
-				},
+				"disk":   withDisk(1, v1alpha1.DiskMediumHDD),
 			} {
 				more := item
 				change(&more)
@@ -176,15 +174,14 @@ var _ = Describe("Pricing", func() {
 		Entry("premium, which is derived", "", func(*pricing.Item) {}, pricing.SourceDerived),
 		Entry("basic, which is assumed", "", func(i *pricing.Item) { i.Category = "basic" }, pricing.SourceAssumed),
 		Entry("another category", "", func(i *pricing.Item) { i.Category = "quantum" }, pricing.SourceAssumed),
-		Entry("an HDD, which is derived", "", func(i *pricing.Item) { i.DiskGiB, i.DiskType = 40, v1alpha1.DiskMediumHDD }, pricing.SourceDerived),
-		Entry("an SSD, which is assumed", "", func(i *pricing.Item) { i.DiskGiB = 40 }, pricing.SourceAssumed),
-		Entry("a data disk", "", func(i *pricing.Item) { i.DataDisks = []pricing.Disk{{GiB: 10, Type: v1alpha1.DiskMediumSSD}} }, pricing.SourceAssumed),
+		Entry("an HDD, which is derived", "", withDisk(40, v1alpha1.DiskMediumHDD), pricing.SourceDerived),
+		Entry("an SSD, which is assumed", "", withDisk(40, v1alpha1.DiskMediumSSD), pricing.SourceAssumed),
 		Entry("a GPU", "", func(i *pricing.Item) { i.GPUCount = 1 }, pricing.SourceAssumed),
-		Entry("a configured SSD on a derived category", "disks: {SSD: 4}", func(i *pricing.Item) { i.DiskGiB = 40 }, pricing.SourceDerived),
+		Entry("a configured SSD on a derived category", "disks: {SSD: 4}", withDisk(40, v1alpha1.DiskMediumSSD), pricing.SourceDerived),
 		Entry("half a configured category", "categories: {basic: {cpu: 1}}", func(i *pricing.Item) { i.Category = "basic" }, pricing.SourceAssumed),
 		Entry("all of it configured", "categories: {basic: {cpu: 1, memoryGiB: 1}}\nsources: {billingPlans: configured}",
 			func(i *pricing.Item) { i.Category = "basic" }, pricing.SourceConfigured),
-		Entry("a number confirmed by a source of the user's", "sources: {disks: published}", func(i *pricing.Item) { i.DiskGiB = 40 }, pricing.SourceDerived),
+		Entry("a number confirmed by a source of the user's", "sources: {disks: published}", withDisk(40, v1alpha1.DiskMediumSSD), pricing.SourceDerived),
 		Entry("a number with a source of the user's", "categories: {basic: {cpu: 1, memoryGiB: 1}}\nsources: {categories.basic: published, billingPlans: published}",
 			func(i *pricing.Item) { i.Category = "basic" }, pricing.SourcePublished),
 		Entry("an assumed factor of the generation", "generations: {'4a': 1.1}\nsources: {generations: assumed}",
@@ -200,7 +197,7 @@ var _ = Describe("Pricing", func() {
 		for _, row := range rows {
 			item := with(func(i *pricing.Item) {
 				i.CPU, i.MemoryMiB = lo.Must(strconv.Atoi(row[1])), 1024*lo.Must(strconv.Atoi(row[2]))
-				i.DiskGiB, i.DiskType, i.Category = lo.Must(strconv.Atoi(row[3])), v1alpha1.DiskMedium(row[4]), row[6]
+				i.Category, i.Disks = row[6], []pricing.Disk{{GiB: lo.Must(strconv.Atoi(row[3])), Type: v1alpha1.DiskMedium(row[4])}}
 			})
 			Expect(price(item)).To(BeNumerically("~", lo.Must(strconv.ParseFloat(strings.ReplaceAll(row[5], ",", ""), 64)), 0.5), row[0])
 			Expect(provider.Source(item)).To(BeEquivalentTo(row[7]), row[0])

@@ -19,6 +19,7 @@ limitations under the License.
 package inplace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -122,7 +123,7 @@ func (c *Controller) due(ctx context.Context, claim *karpv1.NodeClaim, server *i
 		intent = nil // Without it, the firewalls of the launch are not known.
 	}
 	var steps []step
-	if name := cloudprovider.ServerName(claim); name != "" && server.Name != name {
+	if name := cmp.Or(lo.FromPtr(intent).Name, claim.Status.NodeName); name != "" && server.Name != name {
 		steps = append(steps, func(ctx context.Context) (bool, error) {
 			if err := c.instances.Rename(ctx, server.ID, name); err != nil {
 				return false, err

@@ -20,10 +20,10 @@ package hash
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/samber/lo"
-	"go.uber.org/multierr"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -44,10 +44,8 @@ type Controller struct {
 	kubeClient client.Client
 }
 
-// NewController makes the controller.
-func NewController(kubeClient client.Client) *Controller {
-	return &Controller{kubeClient: kubeClient}
-}
+// NewController returns the controller.
+func NewController(kubeClient client.Client) *Controller { return &Controller{kubeClient: kubeClient} }
 
 // Name is the controller's name.
 func (c *Controller) Name() string { return "nodeclass.hash" }
@@ -55,28 +53,28 @@ func (c *Controller) Name() string { return "nodeclass.hash" }
 // Reconcile stamps one NodeClass and, when the hash function has changed since it was last stamped, first its NodeClaims.
 func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (reconcile.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
-	// Claims come first: should this end halfway, the old version on the NodeClass makes the next run go on.
+	// NodeClaims come first: if this ends halfway, the old version on the NodeClass makes the next run continue.
 	if nodeClass.Annotations[v1alpha1.AnnotationNodeClassHashVersion] != v1alpha1.NodeClassHashVersion {
 		if err := c.restamp(ctx, nodeClass); err != nil {
 			return reconcile.Result{}, err
 		}
 	}
 	if err := c.stamp(ctx, nodeClass, stampOf(nodeClass)); err != nil {
-		return reconcile.Result{}, fmt.Errorf("stamping the NodeClass, %w", err)
+		return reconcile.Result{}, fmt.Errorf("stamping the NodeClass: %w", err)
 	}
 	return reconcile.Result{}, nil
 }
 
-// restamp gives the NodeClaims of a NodeClass hashes of the new version, since those of another version say nothing: an
-// upgrade of the controller must not roll a single node. A claim that has drifted already keeps its old hash, so that it
+// restamp gives the NodeClaims of a NodeClass hashes of the new version, since those of another version prove nothing: an
+// upgrade of the controller must not roll a single node. A NodeClaim that has drifted already keeps its old hash, so that it
 // stays drifted.
 func (c *Controller) restamp(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) error {
-	// The reference is by group, kind and name, so claims of other providers are never seen here.
+	// The reference is by group, kind and name, so NodeClaims of other providers are never seen here.
 	nodeClaims := &karpv1.NodeClaimList{}
 	if err := c.kubeClient.List(ctx, nodeClaims, nodeclaimutils.ForNodeClass(nodeClass)); err != nil {
-		return fmt.Errorf("listing NodeClaims, %w", err)
+		return fmt.Errorf("listing NodeClaims: %w", err)
 	}
-	var errs error
+	var errs []error
 	for i := range nodeClaims.Items {
 		nodeClaim := &nodeClaims.Items[i]
 		if nodeClaim.Annotations[v1alpha1.AnnotationNodeClassHashVersion] == v1alpha1.NodeClassHashVersion {
@@ -87,10 +85,10 @@ func (c *Controller) restamp(ctx context.Context, nodeClass *v1alpha1.BizflyNode
 			delete(annotations, v1alpha1.AnnotationNodeClassHash)
 		}
 		if err := c.stamp(ctx, nodeClaim, annotations); err != nil {
-			errs = multierr.Append(errs, fmt.Errorf("stamping NodeClaim %s, %w", nodeClaim.Name, err))
+			errs = append(errs, fmt.Errorf("stamping NodeClaim %s: %w", nodeClaim.Name, err))
 		}
 	}
-	return errs
+	return errors.Join(errs...)
 }
 
 func stampOf(nodeClass *v1alpha1.BizflyNodeClass) map[string]string {

@@ -24,14 +24,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
 var _ = Describe("The bootstrap of a NodeClass", func() {
 	It("should name a join endpoint without TLS as a risk, once, and be ready all the same", func() {
-		w := newWorld(nil, func(c *bootstrap.Config) { c.BKEJoinEndpoint = "http://engine.example/engine/cluster_join/c" })
+		w := newSetup(nil, func(c *bootstrap.Config) {
+			values := c.BKE.Known()
+			values.JoinEndpoint = "http://engine.example/engine/cluster_join/c"
+			c.BKE = values
+		})
 		apply("")
 		nodeClass, _ := w.look()
 		found := condition(nodeClass, v1alpha1.ConditionTypeBootstrapReady)
@@ -43,16 +46,17 @@ var _ = Describe("The bootstrap of a NodeClass", func() {
 		Expect(w.recorder.Calls("InsecureJoinEndpoint")).To(Equal(1), "it is known by now")
 	})
 	It("should say where the BKE values were learned", func() {
-		w := newWorld(nil, func(c *bootstrap.Config) {
-			c.BKE = bke.Values{ClusterID: c.BKEClusterID, Token: c.BKEClusterToken, JoinEndpoint: c.BKEJoinEndpoint,
-				Learned: "BKE_CLUSTER_TOKEN learned from the pool server of node pool-1"}
+		w := newSetup(nil, func(c *bootstrap.Config) {
+			values := c.BKE.Known()
+			values.Learned = "BKE_CLUSTER_TOKEN learned from the pool server of node pool-1"
+			c.BKE = values
 		})
 		apply("")
 		nodeClass, _ := w.look()
 		Expect(condition(nodeClass, v1alpha1.ConditionTypeBootstrapReady).Message).To(Equal("BKE_CLUSTER_TOKEN learned from the pool server of node pool-1"))
 	})
 	It("should follow the Secret of its user data, by its hash, and keep the hash when it cannot be read", func() {
-		w := newWorld(nil, func(c *bootstrap.Config) {
+		w := newSetup(nil, func(c *bootstrap.Config) {
 			c.Reader, c.Namespace, c.UserDataSecretNames = env.Client, metav1.NamespaceDefault, []string{"templates"}
 		})
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "templates"},
@@ -71,16 +75,16 @@ var _ = Describe("The bootstrap of a NodeClass", func() {
 		Expect(env.Client.Delete(ctx, secret)).To(Succeed())
 		third, _ := w.look()
 		Expect(condition(third, v1alpha1.ConditionTypeBootstrapReady).Reason).To(Equal("UserDataSecretUnusable"))
-		Expect(third.Status.UserDataHash).To(Equal(second.Status.UserDataHash), "nodes that run are judged by it")
+		Expect(third.Status.UserDataHash).To(Equal(second.Status.UserDataHash), "running nodes are compared with it")
 	})
 	It("should have no hash where there is no template", func() {
-		w := newWorld(nil, asIs)
+		w := newSetup(nil, asIs)
 		apply("")
 		nodeClass, _ := w.look()
 		Expect(nodeClass.Status.UserDataHash).To(BeEmpty())
 	})
-	It("should refuse join tokens that the controller may not make", func() {
-		w := newWorld(nil, asIs)
+	It("should reject join tokens that the controller may not create", func() {
+		w := newSetup(nil, asIs)
 		apply(`bootstrapMode: Custom, userData: "{{ .JoinToken }}", joinToken: {}`)
 		nodeClass, _ := w.look()
 		Expect(condition(nodeClass, v1alpha1.ConditionTypeBootstrapReady).Reason).To(Equal("JoinTokensDisabled"))

@@ -26,7 +26,6 @@ import (
 	opstatus "github.com/awslabs/operatorpkg/status"
 	"github.com/samber/lo"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -38,6 +37,7 @@ import (
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
@@ -53,48 +53,51 @@ const (
 
 	// requeueFine is how late a newer image or a removed firewall is noticed while all is well.
 	requeueFine = 5 * time.Minute
-	// requeueConflict is a moment, in which the write that came between reaches the cache.
-	requeueConflict = time.Second
 )
-
-// subReconciler resolves one part of the spec. Ready depends on all of them but egress.
-type subReconciler interface {
-	// conditionType is the condition that reports the result.
-	conditionType() string
-	// resolve looks things up, writes what it found into the NodeClass's status, and leaves the status as it is where it
-	// found nothing: running nodes are compared with what was resolved last, and neither a typo nor an outage may replace them.
-	resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) result
-}
 
 // Controller is nodeclass.status.
 type Controller struct {
-	kubeClient     client.Client
-	recorder       karpevents.Recorder
-	clock          clock.Clock
-	subReconcilers []subReconciler
+	kubeClient client.Client
+	recorder   karpevents.Recorder
+	clock      clock.Clock
+	catalog    catalog.Provider
+	images     image.Provider
+	networks   network.Provider
+	bootstraps bootstrap.Provider
+	flavors    flavor.Provider
 }
 
-// NewController makes the controller.
+// NewController returns the controller.
 func NewController(
 	kubeClient client.Client, recorder karpevents.Recorder, clk clock.Clock,
 	catalog catalog.Provider, images image.Provider, networks network.Provider, bootstraps bootstrap.Provider, flavors flavor.Provider,
 ) *Controller {
 	return &Controller{
-		kubeClient: kubeClient,
-		recorder:   recorder,
-		clock:      clk,
-		// In this order: zones depend on networks, disks on zones and image, and flavors on zones and disks.
-		subReconcilers: []subReconciler{
-			&networksReconciler{networks: networks},
-			&zonesReconciler{catalog: catalog, networks: networks},
-			&imageReconciler{images: images},
-			&firewallsReconciler{networks: networks},
-			&sshKeyReconciler{networks: networks},
-			&bootstrapReconciler{bootstraps: bootstraps, recorder: recorder},
-			&disksReconciler{catalog: catalog},
-			&flavorsReconciler{flavors: flavors},
-			&egressReconciler{networks: networks},
-		},
+		kubeClient: kubeClient, recorder: recorder, clock: clk, catalog: catalog, images: images, networks: networks, bootstraps: bootstraps, flavors: flavors,
+	}
+}
+
+// subReconciler resolves one part of the spec. Ready depends on all of them but egress.
+type subReconciler struct {
+	// conditionType is the condition that reports the result.
+	conditionType string
+	// resolve looks things up, writes what it found into the NodeClass's status, and leaves the status as it is where it
+	// found nothing: running nodes are compared with what was resolved last, and neither a typo nor an outage may replace them.
+	resolve func(context.Context, *v1alpha1.BizflyNodeClass) result
+}
+
+// subReconcilers are in this order: zones depend on networks, disks on zones and image, and flavors on zones and disks.
+func (c *Controller) subReconcilers() []subReconciler {
+	return []subReconciler{
+		{v1alpha1.ConditionTypeNetworksReady, c.resolveNetworks},
+		{v1alpha1.ConditionTypeZonesReady, c.resolveZones},
+		{v1alpha1.ConditionTypeImagesReady, c.resolveImage},
+		{v1alpha1.ConditionTypeFirewallsReady, c.resolveFirewalls},
+		{v1alpha1.ConditionTypeSSHKeyReady, c.resolveSSHKey},
+		{v1alpha1.ConditionTypeBootstrapReady, c.resolveBootstrap},
+		{v1alpha1.ConditionTypeDisksReady, c.resolveDisks},
+		{v1alpha1.ConditionTypeFlavorsReady, c.resolveFlavors},
+		{v1alpha1.ConditionTypeEgressAvailable, c.resolveEgress},
 	}
 }
 
@@ -110,9 +113,9 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 	stored := nodeClass.DeepCopy()
 	conditions := nodeClass.StatusConditions(opstatus.WithClock(c.clock))
 	requeue := requeueFine
-	for _, part := range c.subReconcilers {
-		found := part.resolve(ctx, nodeClass).orStale(conditions.Get(part.conditionType()), nodeClass.Generation, c.clock.Now())
-		found.apply(conditions, part.conditionType())
+	for _, part := range c.subReconcilers() {
+		found := part.resolve(ctx, nodeClass).orStale(conditions.Get(part.conditionType), nodeClass.Generation, c.clock.Now())
+		found.apply(conditions, part.conditionType)
 		requeue = min(requeue, lo.CoalesceOrEmpty(found.retryAfter, requeueFine))
 	}
 	for _, advisory := range v1alpha1.AdvisoryConditionTypes {
@@ -124,13 +127,9 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 	explain(conditions)
 	nodeClass.Status.Summary = summaryOf(nodeClass, conditions.Root())
 	if !equality.Semantic.DeepEqual(stored.Status, nodeClass.Status) {
-		// The lock, because a merge patch replaces the list of conditions as a whole.
-		patch := client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{})
-		if err := c.kubeClient.Status().Patch(ctx, nodeClass, patch); err != nil {
-			if apierrors.IsConflict(err) {
-				return reconcile.Result{RequeueAfter: requeueConflict}, nil
-			}
-			return reconcile.Result{}, client.IgnoreNotFound(fmt.Errorf("patching the status, %w", err))
+		// The lock, because a merge patch replaces the complete list of conditions.
+		if err := c.kubeClient.Status().Patch(ctx, nodeClass, controllers.Locked(stored)); err != nil {
+			return controllers.Patched(fmt.Errorf("patching the status: %w", err))
 		}
 	}
 	c.publish(stored, nodeClass)

@@ -31,10 +31,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	join "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
 var dependents = []string{
@@ -51,13 +53,13 @@ var amd64 = []corev1.NodeSelectorRequirement{
 var _ = Describe("The status of a NodeClass", func() {
 	Context("that asks for what there is", func() {
 		It("should be discovered from the BKE cluster for an empty spec", func() {
-			sold := cloud.DefaultCatalog()
-			w := newWorld(sold, asIs)
+			content := cloud.DefaultCatalog()
+			w := newSetup(content, asIs)
 			apply("")
 			nodeClass, result := w.look()
 			instanceTypes, err := w.flavors.List(ctx, nodeClass)
 			Expect(err).ToNot(HaveOccurred())
-			worker, _ := lo.Find(sold.Versions, func(v cloud.KubernetesVersion) bool { return v.KubernetesVersion == "v1.35.4" })
+			worker, _ := lo.Find(content.Versions, func(v cloud.KubernetesVersion) bool { return v.KubernetesVersion == "v1.35.4" })
 			Expect(nodeClass.Status).To(Equal(v1alpha1.BizflyNodeClassStatus{
 				Zones:       []string{"HN1", "HN2"},
 				Images:      []v1alpha1.ImageStatus{{ID: worker.WorkerImageID, Name: "bke v1.35.4 ubuntu", Type: v1alpha1.ImageTypeImage, Requirements: amd64}},
@@ -82,7 +84,7 @@ var _ = Describe("The status of a NodeClass", func() {
 			Expect(w.recorder.Events()).To(BeEmpty())
 		})
 		It("should have every condition from the first reconciliation on, so that one can wait for it, and none that looks like a fault", func() {
-			w := newWorld(nil, asIs)
+			w := newSetup(nil, asIs)
 			apply("")
 			nodeClass, _ := w.look()
 			for _, conditionType := range append([]string{status.ConditionReady}, append(v1alpha1.AdvisoryConditionTypes, dependents...)...) {
@@ -94,7 +96,7 @@ var _ = Describe("The status of a NodeClass", func() {
 			Expect(nodeClass.Status.Summary.Reason).To(BeEmpty())
 		})
 		It("should show several networks and zones in one text each, and why it is not ready", func() {
-			w := newWorld(nil, asIs)
+			w := newSetup(nil, asIs)
 			apply("networkSelectorTerms: [{name: kubernetes}, {alias: default}]")
 			nodeClass, _ := w.look()
 			Expect(nodeClass.Status.Summary).To(HaveValue(And(HaveField("Networks", "kubernetes,default-vpc"), HaveField("Reason", ""))))
@@ -103,10 +105,10 @@ var _ = Describe("The status of a NodeClass", func() {
 			Expect(nodeClass.Status.Summary.Reason).To(Equal("NetworkNotFound"))
 		})
 		It("should be resolved for each selector", func() {
-			sold := cloud.DefaultCatalog()
-			w := newWorld(sold, asIs)
-			web, _ := lo.Find(sold.Firewalls[cloud.RegionHN], func(f cloud.Firewall) bool { return f.Name == "web" })
-			golden := sold.CustomImages[cloud.RegionHN][0]
+			content := cloud.DefaultCatalog()
+			w := newSetup(content, asIs)
+			web, _ := lo.Find(content.Firewalls[cloud.RegionHN], func(f cloud.Firewall) bool { return f.Name == "web" })
+			golden := content.CustomImages[cloud.RegionHN][0]
 			apply(`imageSelectorTerms: [{name: golden-node}], networkSelectorTerms: [{alias: default}], firewallSelectorTerms: [{name: web}], ` +
 				`sshKeyName: ops, zones: [HN2], bootstrapMode: Custom, userData: "#!/bin/bash"`)
 			nodeClass, _ := w.look()
@@ -120,7 +122,7 @@ var _ = Describe("The status of a NodeClass", func() {
 			Expect(nodeClass.Status.SSHKeyName).To(Equal("ops"))
 		})
 		It("should be written once and left alone while nothing changes", func() {
-			w := newWorld(nil, asIs)
+			w := newSetup(nil, asIs)
 			before := apply("")
 			first, _ := w.look()
 			Expect(first.ResourceVersion).ToNot(Equal(before.ResourceVersion))
@@ -128,7 +130,7 @@ var _ = Describe("The status of a NodeClass", func() {
 			Expect(second.ResourceVersion).To(Equal(first.ResourceVersion))
 		})
 		It("should follow the spec", func() {
-			w := newWorld(nil, asIs)
+			w := newSetup(nil, asIs)
 			apply("firewallSelectorTerms: [{name: web}], sshKeyName: ops")
 			w.look()
 			apply("")
@@ -136,8 +138,8 @@ var _ = Describe("The status of a NodeClass", func() {
 			Expect(nodeClass.Status.Firewalls).To(BeEmpty())
 			Expect(nodeClass.Status.SSHKeyName).To(BeEmpty())
 		})
-		It("should stay ready while everything is sold out", func() {
-			w := newWorld(nil, asIs)
+		It("should stay ready while everything is unavailable", func() {
+			w := newSetup(nil, asIs)
 			w.marks.MarkUnavailable(ctx, capacity.Offering{}, capacity.ReasonQuotaExceeded, time.Hour)
 			apply("")
 			nodeClass, _ := w.look()
@@ -146,7 +148,7 @@ var _ = Describe("The status of a NodeClass", func() {
 	})
 
 	Context("whose image does not suit it", func() {
-		rejected := func(w *world, spec, says string) {
+		rejected := func(w *setup, spec, says string) {
 			GinkgoHelper()
 			apply(spec)
 			nodeClass, _ := w.look()
@@ -156,30 +158,30 @@ var _ = Describe("The status of a NodeClass", func() {
 			Expect(ready(nodeClass).IsFalse()).To(BeTrue(), "nothing is launched with it")
 		}
 		It("should reject the id of a plain operating system image in BKE mode, and take it in Custom mode", func() {
-			sold := cloud.DefaultCatalog()
-			w := newWorld(sold, asIs)
-			terms := "imageSelectorTerms: [{id: " + sold.Images[cloud.RegionHN][0].Versions[0].ID + "}]"
+			content := cloud.DefaultCatalog()
+			w := newSetup(content, asIs)
+			terms := "imageSelectorTerms: [{id: " + content.Images[cloud.RegionHN][0].Versions[0].ID + "}]"
 			rejected(w, terms, "is a plain operating system image, which has no BKE script; use an alias such as bke@latest, or bootstrapMode Custom")
 			apply(terms + `, bootstrapMode: Custom, userData: "#!/bin/bash"`)
 			nodeClass, _ := w.look()
 			Expect(condition(nodeClass, v1alpha1.ConditionTypeImagesReady).IsTrue()).To(BeTrue())
 		})
 		It("should reject user data for a Flatcar image that only its id names", func() {
-			sold := cloud.DefaultCatalog()
-			flatcar, _ := lo.Find(sold.Versions, func(v cloud.KubernetesVersion) bool { return v.KubernetesVersion == "v1.35.4.flatcar" })
-			rejected(newWorld(sold, asIs), "userData: x, imageSelectorTerms: [{id: "+flatcar.WorkerImageID+"}]", "use an alias such as bke-ubuntu@latest")
+			content := cloud.DefaultCatalog()
+			flatcar, _ := lo.Find(content.Versions, func(v cloud.KubernetesVersion) bool { return v.KubernetesVersion == "v1.35.4.flatcar" })
+			rejected(newSetup(content, asIs), "userData: x, imageSelectorTerms: [{id: "+flatcar.WorkerImageID+"}]", "use an alias such as bke-ubuntu@latest")
 		})
 	})
 
 	Context("that asks for what does not exist", func() {
 		DescribeTable("should say field, value and what is available", func(spec, conditionType, reason, message string) {
-			sold := cloud.DefaultCatalog()
-			large := sold.Snapshots[cloud.RegionHN][0]
+			content := cloud.DefaultCatalog()
+			large := content.Snapshots[cloud.RegionHN][0]
 			if strings.Contains(spec, "large") {
 				large.ID, large.Name, large.Size = "7e11c0de-0000-4000-8000-000000000001", "large", 45
-				sold.Snapshots[cloud.RegionHN] = append(sold.Snapshots[cloud.RegionHN], large)
+				content.Snapshots[cloud.RegionHN] = append(content.Snapshots[cloud.RegionHN], large)
 			}
-			w := newWorld(sold, asIs)
+			w := newSetup(content, asIs)
 			apply(spec)
 			nodeClass, result := w.look()
 			found := condition(nodeClass, conditionType)
@@ -206,9 +208,9 @@ var _ = Describe("The status of a NodeClass", func() {
 			Entry("zones in which the network is not", `zones: [HN2], networkSelectorTerms: [{name: one-zone}]`, v1alpha1.ConditionTypeZonesReady, "NoZones",
 				`^spec\.zones: no zone is left .*network one-zone \(.+\) is not in zone HN2, only in \[HN1\]; available zones of the region: \[HN1 HN2\]$`),
 			Entry("an alias", `imageSelectorTerms: [{alias: bke@v1.12}]`, v1alpha1.ConditionTypeImagesReady, "ImageNotFound",
-				`^spec\.imageSelectorTerms\[0\]\.alias: no image matches "bke@v1.12"; available: \[bke-flatcar@v1.34.6 .*nodes must not be newer$`),
+				`^spec\.imageSelectorTerms\[0\]\.alias: nothing matches "bke@v1.12"; available: \[bke-flatcar@v1.34.6 .*nodes must not be newer$`),
 			Entry("an image by name", `imageSelectorTerms: [{name: silver}]`, v1alpha1.ConditionTypeImagesReady, "ImageNotFound",
-				`^spec\.imageSelectorTerms\[0\]\.name: no image matches "silver"; available: \[golden-node\]`),
+				`^spec\.imageSelectorTerms\[0\]\.name: nothing matches "silver"; available: \[golden-node\]`),
 			Entry("a network", `networkSelectorTerms: [{name: office}]`, v1alpha1.ConditionTypeNetworksReady, "NetworkNotFound",
 				`^spec\.networkSelectorTerms\[0\]\.name: nothing matches "office"; available: \[default-vpc \(.+kubernetes \(`),
 			Entry("a firewall", `firewallSelectorTerms: [{name: web}, {id: nope}]`, v1alpha1.ConditionTypeFirewallsReady, "FirewallNotFound",
@@ -216,27 +218,27 @@ var _ = Describe("The status of a NodeClass", func() {
 			Entry("an SSH key", `sshKeyName: laptop`, v1alpha1.ConditionTypeSSHKeyReady, "SSHKeyNotFound",
 				`^spec\.sshKeyName: nothing matches "laptop"; available: \[karpenter ops\]`),
 			Entry("a snapshot", `imageSelectorTerms: [{snapshot: {name: "silver-*"}}]`, v1alpha1.ConditionTypeImagesReady, "ImageNotFound",
-				`^spec\.imageSelectorTerms\[0\]\.snapshot\.name: no image matches "silver-\*"; available: \[golden-node_rootdisk@06-05-2024\]`),
+				`^spec\.imageSelectorTerms\[0\]\.snapshot\.name: nothing matches "silver-\*"; available: \[golden-node_rootdisk@06-05-2024\]`),
 			Entry("a volume type", `rootDisk: {volumeType: NVME-1}`, v1alpha1.ConditionTypeDisksReady, "DiskNotSold",
-				`^spec\.rootDisk\.volumeType "NVME-1" is not sold in zones \[HN1 HN2\]; volume types there: `+
+				`^spec\.rootDisk\.volumeType "NVME-1" is not available in zones \[HN1 HN2\]; volume types there: `+
 					`\[BASIC_HDD1 .*PREMIUM-SSD1\]; use spec\.rootDisk\.medium \(SSD or HDD\)`),
 			Entry("a volume type of a data disk", `dataDisks: [{size: 10Gi}, {size: 10Gi, volumeType: NVME-1}]`, v1alpha1.ConditionTypeDisksReady, "DiskNotSold",
-				`^spec\.dataDisks\[1\]\.volumeType "NVME-1" is not sold in zones`),
-			Entry("a volume type that is sold elsewhere", `zones: [HN2], rootDisk: {volumeType: DEDICATED-HDD1}`, v1alpha1.ConditionTypeDisksReady, "DiskNotSold",
-				`^spec\.rootDisk\.volumeType "DEDICATED-HDD1" is not sold in zones \[HN2\]`),
+				`^spec\.dataDisks\[1\]\.volumeType "NVME-1" is not available in zones`),
+			Entry("a volume type that is available elsewhere", `zones: [HN2], rootDisk: {volumeType: DEDICATED-HDD1}`, v1alpha1.ConditionTypeDisksReady, "DiskNotSold",
+				`^spec\.rootDisk\.volumeType "DEDICATED-HDD1" is not available in zones \[HN2\]`),
 			Entry("disks of different categories", `rootDisk: {volumeType: BASIC_SSD1}, dataDisks: [{size: 10Gi, volumeType: PREMIUM-SSD1}]`,
 				v1alpha1.ConditionTypeDisksReady, "DisksNotSoldTogether",
-				`^spec\.rootDisk\.volumeType "BASIC_SSD1", spec\.dataDisks\[0\]\.volumeType "PREMIUM-SSD1" are each sold .* `+
-					`no zone sells all of them for servers of one category`),
+				`^spec\.rootDisk\.volumeType "BASIC_SSD1", spec\.dataDisks\[0\]\.volumeType "PREMIUM-SSD1" are each available .* `+
+					`no zone has all of them for servers of one category`),
 			Entry("a root disk that its snapshot does not fit on", `imageSelectorTerms: [{snapshot: {name: "large"}}], rootDisk: {size: 40Gi}`,
 				v1alpha1.ConditionTypeDisksReady, "RootDiskTooSmall",
 				`^spec\.rootDisk\.size: 40Gi is too small for the snapshot large \(.+\), which needs 45Gi; set at least 50Gi$`),
 			Entry("flavors by name", `flavorSelectorTerms: [{name: "x9.*"}, {category: basic, generation: "7"}]`, v1alpha1.ConditionTypeFlavorsReady, "FlavorNotFound",
 				`^spec\.flavorSelectorTerms\[0\]: no flavor matches name "x9\.\*"; available: \[1c_2g_basic .*; `+
 					`spec\.flavorSelectorTerms\[1\]: no flavor matches category "basic" and generation "7"; `),
-			Entry("flavors that are not sold where it may launch", `zones: [HN2], flavorSelectorTerms: [{generation: 4a, category: premium}]`,
+			Entry("flavors that are not available where it may launch", `zones: [HN2], flavorSelectorTerms: [{generation: 4a, category: premium}]`,
 				v1alpha1.ConditionTypeFlavorsReady, "NoFlavors",
-				`^no flavor is sold in zones \[HN2\] with spec\.billingPlan "OnDemand" and spec\.rootDisk\.medium "SSD" and `+
+				`^no flavor is available in zones \[HN2\] with spec\.billingPlan "OnDemand" and spec\.rootDisk\.medium "SSD" and `+
 					`spec\.flavorSelectorTerms \(category "premium" and generation "4a"\); change one of these, or allow more zones$`),
 			Entry("flavors of another category than its disks", `flavorSelectorTerms: [{category: basic}], rootDisk: {volumeType: PREMIUM-SSD1}`,
 				v1alpha1.ConditionTypeFlavorsReady, "NoFlavors",
@@ -245,7 +247,7 @@ var _ = Describe("The status of a NodeClass", func() {
 				`^spec\.userData, line 1, column \d+: .*variables are NodeName`),
 		)
 		It("should say which variables the controller lacks", func() {
-			w := newWorld(nil, func(c *bootstrap.Config) { c.BKEClusterToken, c.BKEJoinEndpoint = "", "" })
+			w := newSetup(nil, func(c *bootstrap.Config) { c.BKE = join.Values{ClusterID: c.BKE.Known().ClusterID} })
 			apply("")
 			nodeClass, _ := w.look()
 			found := condition(nodeClass, v1alpha1.ConditionTypeBootstrapReady)
@@ -253,8 +255,8 @@ var _ = Describe("The status of a NodeClass", func() {
 			Expect(found.Message).To(And(ContainSubstring("BKE_CLUSTER_TOKEN is not set"), ContainSubstring("BKE_JOIN_ENDPOINT is not set")))
 			Expect(ready(nodeClass).IsFalse()).To(BeTrue())
 		})
-		It("should keep what was resolved before, because nodes that run are judged by it", func() {
-			w := newWorld(nil, asIs)
+		It("should keep what was resolved before, because running nodes are compared with it", func() {
+			w := newSetup(nil, asIs)
 			apply(`firewallSelectorTerms: [{name: web}], sshKeyName: ops`)
 			before, _ := w.look()
 			apply(`zones: [HN9], imageSelectorTerms: [{name: x}], networkSelectorTerms: [{name: x}], firewallSelectorTerms: [{name: x}], sshKeyName: x`)
@@ -265,14 +267,14 @@ var _ = Describe("The status of a NodeClass", func() {
 			Expect(after.Status).To(Equal(before.Status))
 		})
 		It("should name every problem at once", func() {
-			w := newWorld(nil, asIs)
+			w := newSetup(nil, asIs)
 			apply(`imageSelectorTerms: [{name: silver}], sshKeyName: laptop`)
 			nodeClass, _ := w.look()
 			Expect(ready(nodeClass).Message).To(And(ContainSubstring("ImagesReady: "), ContainSubstring("silver"), ContainSubstring("SSHKeyReady: "),
 				ContainSubstring("laptop")))
 		})
 		It("should be published again when it is something else that is missing", func() {
-			w := newWorld(nil, asIs)
+			w := newSetup(nil, asIs)
 			apply(`imageSelectorTerms: [{name: silver}]`)
 			w.look()
 			apply(`imageSelectorTerms: [{name: bronze}]`)
@@ -280,8 +282,8 @@ var _ = Describe("The status of a NodeClass", func() {
 			Expect(w.recorder.Events()).To(HaveExactElements(
 				HaveField("Message", ContainSubstring("silver")), HaveField("Message", ContainSubstring("bronze"))))
 		})
-		It("should wait for the networks before it judges the zones", func() {
-			w := newWorld(nil, asIs)
+		It("should wait for the networks before it checks the zones", func() {
+			w := newSetup(nil, asIs)
 			apply(`networkSelectorTerms: [{name: office}]`)
 			nodeClass, _ := w.look()
 			Expect(condition(nodeClass, v1alpha1.ConditionTypeZonesReady)).To(HaveValue(And(
@@ -293,7 +295,7 @@ var _ = Describe("The status of a NodeClass", func() {
 
 	Context("zones", func() {
 		It("should be those that every network is in, and say why others are not", func() {
-			w := newWorld(nil, asIs)
+			w := newSetup(nil, asIs)
 			apply(`networkSelectorTerms: [{name: kubernetes}, {name: one-zone}]`)
 			nodeClass, _ := w.look()
 			Expect(nodeClass.Status.Zones).To(Equal([]string{"HN1"}))
@@ -301,20 +303,20 @@ var _ = Describe("The status of a NodeClass", func() {
 				HaveField("Status", BeEquivalentTo("True")), HaveField("Message", ContainSubstring("is not in zone HN2")))))
 		})
 		It("should leave out one that the cloud has closed", func() {
-			sold := cloud.DefaultCatalog()
-			sold.Regions[0].Zones[0].Active = false
-			w := newWorld(sold, asIs)
+			content := cloud.DefaultCatalog()
+			content.Regions[0].Zones[0].Active = false
+			w := newSetup(content, asIs)
 			apply("")
 			nodeClass, _ := w.look()
 			Expect(nodeClass.Status.Zones).To(Equal([]string{"HN2"}))
 			Expect(condition(nodeClass, v1alpha1.ConditionTypeZonesReady).Message).To(Equal("zone HN1 is closed for new servers"))
 		})
-		It("should not be judged by a network that does not say where it is", func() {
-			sold := cloud.DefaultCatalog()
-			for i := range sold.VPCs[cloud.RegionHN] {
-				sold.VPCs[cloud.RegionHN][i].AvailabilityZones, sold.VPCs[cloud.RegionHN][i].AvailabilityZoneHints = nil, nil
+		It("should ignore a network that names no zones", func() {
+			content := cloud.DefaultCatalog()
+			for i := range content.VPCs[cloud.RegionHN] {
+				content.VPCs[cloud.RegionHN][i].AvailabilityZones, content.VPCs[cloud.RegionHN][i].AvailabilityZoneHints = nil, nil
 			}
-			w := newWorld(sold, asIs)
+			w := newSetup(content, asIs)
 			apply("")
 			nodeClass, _ := w.look()
 			Expect(nodeClass.Status.Zones).To(Equal([]string{"HN1", "HN2"}))
@@ -325,7 +327,7 @@ var _ = Describe("The status of a NodeClass", func() {
 		const everything = `firewallSelectorTerms: [{name: web}], sshKeyName: ops, imageSelectorTerms: [{name: golden-node}]`
 
 		DescribeTable("should stay ready on what was resolved for an hour, report it, and be unknown then", func(path string, conditionTypes ...string) {
-			w := newWorld(nil, asIs)
+			w := newSetup(nil, asIs)
 			apply(lo.Ternary(path == "/snapshots", `imageSelectorTerms: [{snapshot: {name: "golden-*"}}]`, everything))
 			before, _ := w.look()
 			Expect(ready(before).IsTrue()).To(BeTrue())
@@ -361,7 +363,7 @@ var _ = Describe("The status of a NodeClass", func() {
 			Expect(w.recorder.Calls("CloudUnavailable")).To(Equal(len(conditionTypes)))
 			values := after.DeepCopy()
 			values.Status.Conditions, values.Status.Summary = before.Status.Conditions, before.Status.Summary
-			Expect(values.Status).To(Equal(before.Status), "nodes that run are judged by it")
+			Expect(values.Status).To(Equal(before.Status), "running nodes are compared with it")
 
 			w.sandbox.ClearFaults()
 			after, _ = w.look()
@@ -375,7 +377,7 @@ var _ = Describe("The status of a NodeClass", func() {
 			Entry("about SSH keys", "/keypairs", v1alpha1.ConditionTypeSSHKeyReady),
 		)
 		It("should be unknown at once for a spec that was never resolved", func() {
-			w := newWorld(nil, asIs)
+			w := newSetup(nil, asIs)
 			apply(everything)
 			w.look()
 			w.lists.Flush()
@@ -386,7 +388,7 @@ var _ = Describe("The status of a NodeClass", func() {
 			Expect(condition(nodeClass, v1alpha1.ConditionTypeFirewallsReady).IsUnknown()).To(BeTrue())
 		})
 		It("should look again within seconds while the catalog has not been read", func() {
-			w := newUnreadWorld(nil, asIs)
+			w := newUnreadSetup(nil, asIs)
 			apply("")
 			nodeClass, result := w.look()
 			Expect(ready(nodeClass).IsUnknown()).To(BeTrue())
@@ -399,7 +401,7 @@ var _ = Describe("The status of a NodeClass", func() {
 	})
 
 	It("should never hold a secret", func() {
-		w := newWorld(nil, asIs)
+		w := newSetup(nil, asIs)
 		apply(`bootstrapMode: Custom, userData: "{{ ` + clusterToken + ` }}"`)
 		nodeClass, _ := w.look()
 		Expect(ready(nodeClass).IsFalse()).To(BeTrue())
@@ -410,8 +412,8 @@ var _ = Describe("The status of a NodeClass", func() {
 			Expect(event.Message).ToNot(ContainSubstring(clusterToken))
 		}
 	})
-	It("should come again soon when somebody else has written meanwhile", func() {
-		w := newWorld(nil, asIs)
+	It("should be retried soon after a conflict", func() {
+		w := newSetup(nil, asIs)
 		stale := apply("")
 		fresh := stored()
 		fresh.Labels = map[string]string{"a": "b"}
@@ -422,7 +424,7 @@ var _ = Describe("The status of a NodeClass", func() {
 		Expect(stored().Status.Conditions).To(BeEmpty())
 	})
 	It("should not be touched any more while the NodeClass is being deleted", func() {
-		w := newWorld(nil, asIs)
+		w := newSetup(nil, asIs)
 		nodeClass := apply("")
 		nodeClass.Finalizers = []string{"example.com/hold"}
 		Expect(env.Client.Update(ctx, nodeClass)).To(Succeed())
@@ -434,17 +436,17 @@ var _ = Describe("The status of a NodeClass", func() {
 		Expect(env.Client.Update(ctx, deleting)).To(Succeed())
 	})
 	It("should be kept up by the controller in a manager, from the creation to a change of the spec", func() {
-		w := newWorld(nil, asIs)
+		w := newSetup(nil, asIs)
 		manager, err := controllerruntime.NewManager(env.Config, controllerruntime.Options{
 			Scheme: env.Scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: lo.ToPtr(true)},
 		})
 		Expect(err).ToNot(HaveOccurred())
 		Expect(w.controller.Register(ctx, manager)).To(Succeed())
 		Expect(w.controller.Name()).To(Equal("nodeclass.status"))
-		run(manager)
+		unit.RunManager(ctx, manager)
 		apply("")
-		Eventually(func() *status.Condition { return ready(stored()) }).WithTimeout(20 * time.Second).Should(HaveValue(HaveField("Status", BeEquivalentTo("True"))))
+		Eventually(func() *status.Condition { return ready(stored()) }).Should(HaveValue(HaveField("Status", BeEquivalentTo("True"))))
 		apply("zones: [HN9]")
-		Eventually(func() *status.Condition { return ready(stored()) }).WithTimeout(20 * time.Second).Should(HaveValue(HaveField("Reason", "ZoneNotFound")))
+		Eventually(func() *status.Condition { return ready(stored()) }).Should(HaveValue(HaveField("Reason", "ZoneNotFound")))
 	})
 })

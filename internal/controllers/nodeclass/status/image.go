@@ -18,14 +18,18 @@ package status
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
+	"time"
 
+	opstatus "github.com/awslabs/operatorpkg/status"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -35,17 +39,11 @@ var requirements = []corev1.NodeSelectorRequirement{
 	{Key: corev1.LabelOSStable, Operator: corev1.NodeSelectorOpIn, Values: []string{string(corev1.Linux)}},
 }
 
-// imageReconciler finds the image.
-type imageReconciler struct {
-	images image.Provider
-}
-
-func (*imageReconciler) conditionType() string { return v1alpha1.ConditionTypeImagesReady }
-
-func (c *imageReconciler) resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
+// resolveImage finds the image.
+func (c *Controller) resolveImage(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
 	found, err := c.images.Resolve(ctx, nodeClass)
 	if err != nil {
-		return missingOr[*image.NotFoundError](err, reasonImageNotFound)
+		return missingOr(err, reasonImageNotFound)
 	}
 	if bke := nodeClass.EffectiveBootstrapMode() == v1alpha1.BootstrapModeBKE; bke && found.PublicOS {
 		return missing(reasonImageUnsuitable, fmt.Sprintf("spec.imageSelectorTerms: %s (%s) is a plain operating system image, which has no BKE script; "+
@@ -60,4 +58,42 @@ func (c *imageReconciler) resolve(ctx context.Context, nodeClass *v1alpha1.Bizfl
 	}}
 	nodeClass.Status.KubernetesVersion = found.KubernetesVersion
 	return fine(lo.Compact([]string{found.Note})...)
+}
+
+// requeueSecret is how late a change of the Secret with user data is noticed: nodes are compared with what was noticed.
+const requeueSecret = time.Minute
+
+// resolveBootstrap checks whether user data can be created with which a server joins.
+func (c *Controller) resolveBootstrap(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
+	resolution, err := c.bootstraps.Resolve(ctx, nodeClass)
+	if err != nil {
+		if invalid := (*bootstrap.ValidationError)(nil); errors.As(err, &invalid) {
+			return missing(invalid.Reason, invalid.Message)
+		}
+		return unavailable(err)
+	}
+	nodeClass.Status.UserDataHash = resolution.UserDataHash
+	found := fine(resolution.Notes...)
+	if resolution.InsecureHost != "" {
+		found = fine(append(resolution.Notes, insecureJoin(resolution.InsecureHost))...)
+		c.warnOnce(nodeClass, found.message)
+	}
+	if nodeClass.Spec.UserDataFrom != nil {
+		found.retryAfter = requeueSecret
+	}
+	return found
+}
+
+// insecureJoin names the risk. It is not rejected: BKE's own pools join so.
+func insecureJoin(host string) string {
+	return fmt.Sprintf("risk: servers join at http://%s, so that the cluster's token passes in the clear and nothing proves who answers; "+
+		"set BKE_JOIN_ENDPOINT to an https URL where BKE has one, or keep the servers on a private network that you trust", host)
+}
+
+// warnOnce publishes the risk when it is not yet in the condition.
+func (c *Controller) warnOnce(nodeClass *v1alpha1.BizflyNodeClass, message string) {
+	known := nodeClass.StatusConditions(opstatus.WithObservedOnly()).Get(v1alpha1.ConditionTypeBootstrapReady)
+	if known == nil || known.Message != shorten(message) {
+		c.recorder.Publish(events.InsecureJoinEndpoint(nodeClass, message))
+	}
 }

@@ -18,27 +18,21 @@ package status
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/samber/lo"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// networksReconciler finds the VPC networks.
-type networksReconciler struct {
-	networks network.Provider
-}
-
-func (*networksReconciler) conditionType() string { return v1alpha1.ConditionTypeNetworksReady }
-
-func (c *networksReconciler) resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
+// resolveNetworks finds the VPC networks.
+func (c *Controller) resolveNetworks(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
 	networks, err := c.networks.Networks(ctx, nodeClass)
 	if err != nil {
-		return missingOr[*network.NotFoundError](err, reasonNetworkNotFound)
+		return missingOr(err, reasonNetworkNotFound)
 	}
 	nodeClass.Status.Networks = lo.Map(networks, func(n network.Network, _ int) v1alpha1.NetworkStatus {
 		return v1alpha1.NetworkStatus{ID: n.ID, Name: n.Name}
@@ -46,17 +40,11 @@ func (c *networksReconciler) resolve(ctx context.Context, nodeClass *v1alpha1.Bi
 	return fine()
 }
 
-// firewallsReconciler finds the firewalls.
-type firewallsReconciler struct {
-	networks network.Provider
-}
-
-func (*firewallsReconciler) conditionType() string { return v1alpha1.ConditionTypeFirewallsReady }
-
-func (c *firewallsReconciler) resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
+// resolveFirewalls finds the firewalls.
+func (c *Controller) resolveFirewalls(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
 	firewalls, err := c.networks.Firewalls(ctx, nodeClass)
 	if err != nil {
-		return missingOr[*network.NotFoundError](err, reasonFirewallNotFound)
+		return missingOr(err, reasonFirewallNotFound)
 	}
 	nodeClass.Status.Firewalls = lo.Map(firewalls, func(f network.Firewall, _ int) v1alpha1.FirewallStatus {
 		return v1alpha1.FirewallStatus{ID: f.ID, Name: f.Name}
@@ -64,36 +52,24 @@ func (c *firewallsReconciler) resolve(ctx context.Context, nodeClass *v1alpha1.B
 	return fine()
 }
 
-// sshKeyReconciler finds the SSH key.
-type sshKeyReconciler struct {
-	networks network.Provider
-}
-
-func (*sshKeyReconciler) conditionType() string { return v1alpha1.ConditionTypeSSHKeyReady }
-
-func (c *sshKeyReconciler) resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
+// resolveSSHKey finds the SSH key.
+func (c *Controller) resolveSSHKey(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
 	name, err := c.networks.SSHKey(ctx, nodeClass)
 	if err != nil {
-		return missingOr[*network.NotFoundError](err, reasonSSHKeyNotFound)
+		return missingOr(err, reasonSSHKeyNotFound)
 	}
 	nodeClass.Status.SSHKeyName = name
 	return fine()
 }
 
-// egressReconciler warns of servers that can reach nothing outside their networks. Ready does not depend on it: with
+// resolveEgress warns of servers that can reach nothing outside their networks. Ready does not depend on it: with
 // mirrored images and the cluster on the same network, nothing from outside is needed.
-type egressReconciler struct {
-	networks network.Provider
-}
-
-func (*egressReconciler) conditionType() string { return v1alpha1.ConditionTypeEgressAvailable }
-
-func (c *egressReconciler) resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
+func (c *Controller) resolveEgress(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
 	if lo.FromPtrOr(nodeClass.Spec.PublicIPv4, true) {
 		return fine("servers have public IPv4 addresses")
 	}
 	networks, err := c.networks.Networks(ctx, nodeClass)
-	if miss := (*network.NotFoundError)(nil); errors.As(err, &miss) {
+	if lookup.IsNotFound(err) {
 		return awaiting(reasonAwaitingNetworks, "whether there is a way out depends on the networks, which were not found")
 	}
 	if err != nil {

@@ -18,7 +18,6 @@ package status
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -30,21 +29,14 @@ import (
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// flavorsReconciler checks whether selector, zones, billing plan and disks leave any flavor. Unavailable ones count: they become
+// resolveFlavors checks whether selector, zones, billing plan and disks leave any flavor. Unavailable ones count: they become
 // available again by themselves.
-type flavorsReconciler struct {
-	flavors flavor.Provider
-}
-
-func (*flavorsReconciler) conditionType() string { return v1alpha1.ConditionTypeFlavorsReady }
-
-func (c *flavorsReconciler) resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
+func (c *Controller) resolveFlavors(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
 	if len(nodeClass.Status.Zones) == 0 {
 		return awaiting(reasonAwaitingZones, "flavors depend on the zones, which are not known yet")
 	}
@@ -56,7 +48,7 @@ func (c *flavorsReconciler) resolve(ctx context.Context, nodeClass *v1alpha1.Biz
 		return missing(reasonFlavorNotFound, strings.Join(unmatched, "; "))
 	}
 	if nodeClass.StatusConditions(opstatus.WithObservedOnly()).Get(v1alpha1.ConditionTypeDisksReady).IsFalse() {
-		return awaiting(reasonAwaitingDisks, "flavors depend on the disks, which cannot be had as they are asked for")
+		return awaiting(reasonAwaitingDisks, "flavors depend on the disks, which are not available as specified")
 	}
 	instanceTypes, err := c.flavors.List(ctx, nodeClass)
 	if err != nil {
@@ -74,7 +66,7 @@ func (c *flavorsReconciler) resolve(ctx context.Context, nodeClass *v1alpha1.Biz
 
 // unmatched returns a message for each term that selects no flavor of the cloud, and whether those are all terms: a single one
 // is perhaps for a flavor that is yet to come.
-func (c *flavorsReconciler) unmatched(terms []v1alpha1.FlavorSelectorTerm) (messages []string, all bool, err error) {
+func (c *Controller) unmatched(terms []v1alpha1.FlavorSelectorTerm) (messages []string, all bool, err error) {
 	every, err := c.flavors.Matching(v1alpha1.FlavorSelectorTerm{})
 	if err != nil {
 		return nil, false, err
@@ -114,19 +106,13 @@ func noFlavors(nodeClass *v1alpha1.BizflyNodeClass) string {
 		asked = append(asked, "spec.flavorSelectorTerms ("+strings.Join(lo.Map(terms, func(t v1alpha1.FlavorSelectorTerm, _ int) string { return termOf(t) }),
 			", or ")+")")
 	}
-	return fmt.Sprintf("no flavor is sold in zones %v with %s; change one of these, or allow more zones", nodeClass.Status.Zones, strings.Join(asked, " and "))
+	return fmt.Sprintf("no flavor is available in zones %v with %s; change one of these, or allow more zones",
+		nodeClass.Status.Zones, strings.Join(asked, " and "))
 }
 
-// zonesReconciler finds the zones in which servers may be launched: those that the region has open, that the spec allows,
+// resolveZones finds the zones in which servers may be launched: those that the region has open, that the spec allows,
 // and in which servers can have a port in every network. They are also the domains over which pods are spread.
-type zonesReconciler struct {
-	catalog  catalog.Provider
-	networks network.Provider
-}
-
-func (*zonesReconciler) conditionType() string { return v1alpha1.ConditionTypeZonesReady }
-
-func (c *zonesReconciler) resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
+func (c *Controller) resolveZones(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
 	snapshot, err := c.catalog.Snapshot()
 	if err != nil {
 		return unavailable(err)
@@ -139,7 +125,7 @@ func (c *zonesReconciler) resolve(ctx context.Context, nodeClass *v1alpha1.Bizfl
 		}
 	}
 	networks, err := c.networks.Networks(ctx, nodeClass)
-	if miss := (*network.NotFoundError)(nil); errors.As(err, &miss) {
+	if lookup.IsNotFound(err) {
 		return awaiting(reasonAwaitingNetworks, "zones depend on the networks, which were not found")
 	}
 	if err != nil {
@@ -173,4 +159,75 @@ func usableZones(all []catalog.Zone, wanted []string, networks []network.Network
 		}
 	}
 	return usable, excluded
+}
+
+const (
+	// maxVolumeTypes is how many entries the status may have.
+	maxVolumeTypes = 64
+	// diskStepGiB is the step of disk sizes.
+	diskStepGiB = 10
+)
+
+// resolveDisks checks whether there is a zone and a category in which all disks of a server are available, and whether the
+// root disk is large enough for the image.
+func (c *Controller) resolveDisks(_ context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {
+	snapshot, err := c.catalog.Snapshot()
+	if err != nil {
+		return unavailable(err)
+	}
+	if len(nodeClass.Status.Zones) == 0 {
+		return awaiting(reasonAwaitingZones, "volume types depend on the zones, which are not known yet")
+	}
+	disks := catalog.Disks(&nodeClass.Spec)
+	if image := nodeClass.Status.Image(); image != nil && int(image.MinDiskGiB) > disks[0].GiB {
+		return missing(reasonRootDiskTooSmall, fmt.Sprintf("spec.rootDisk.size: %dGi is too small for the %s %s (%s), which needs %dGi; set at least %dGi",
+			disks[0].GiB, lo.CoalesceOrEmpty(image.Type, v1alpha1.ImageTypeImage), image.Name, image.ID, image.MinDiskGiB,
+			(image.MinDiskGiB+diskStepGiB-1)/diskStepGiB*diskStepGiB))
+	}
+	var found []v1alpha1.VolumeTypeStatus
+	var without []string
+	for _, in := range nodeClass.Status.Zones {
+		here := volumeTypes(snapshot, disks, in)
+		if len(here) == 0 {
+			without = append(without, in)
+		}
+		found = append(found, here...)
+	}
+	if len(found) == 0 {
+		return unavailableDisks(snapshot, disks, nodeClass.Status.Zones)
+	}
+	nodeClass.Status.VolumeTypes = found[:min(len(found), maxVolumeTypes)]
+	return fine(lo.Map(without, func(in string, _ int) string {
+		return fmt.Sprintf("zone %s does not have %s, so that no server is launched there", in, describe(disks))
+	})...)
+}
+
+// volumeTypes are those that root disks get in the zone, for the categories in which all disks are available.
+func volumeTypes(snapshot *catalog.Snapshot, disks []catalog.Disk, in string) []v1alpha1.VolumeTypeStatus {
+	return lo.FilterMap(snapshot.Categories(), func(category string, _ int) (v1alpha1.VolumeTypeStatus, bool) {
+		name, _ := disks[0].In(snapshot, in, category)
+		return v1alpha1.VolumeTypeStatus{Zone: in, Category: category, Name: name}, lo.EveryBy(disks, func(disk catalog.Disk) bool {
+			_, ok := disk.In(snapshot, in, category)
+			return ok
+		})
+	})
+}
+
+// unavailableDisks names the disk that is available nowhere or, where each is, that they are not available together.
+func unavailableDisks(snapshot *catalog.Snapshot, disks []catalog.Disk, zones []string) result {
+	available := lookup.Shorten(lo.FlatMap(zones, func(in string, _ int) []string { return snapshot.VolumeTypesIn(in) }))
+	for _, disk := range disks {
+		if !slices.ContainsFunc(zones, func(in string) bool { return len(volumeTypes(snapshot, []catalog.Disk{disk}, in)) > 0 }) {
+			return missing(reasonDiskNotSold, fmt.Sprintf("%s is not available in zones %v; volume types there: %v; use %s.medium (SSD or HDD) or one of these",
+				disk, zones, available, disk.Field))
+		}
+	}
+	return missing(reasonDisksNotTogether, fmt.Sprintf(
+		"%s are each available in zones %v, but no zone has all of them for servers of one category; volume types there: %v; use medium (SSD or HDD) or "+
+			"volume types of one category",
+		describe(disks), zones, available))
+}
+
+func describe(disks []catalog.Disk) string {
+	return strings.Join(lo.Uniq(lo.Map(disks, func(disk catalog.Disk, _ int) string { return disk.String() })), ", ")
 }

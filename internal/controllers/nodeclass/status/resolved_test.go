@@ -38,39 +38,39 @@ func saying(conditionStatus, reason, message string) OmegaMatcher {
 var _ = Describe("What a NodeClass resolves to", func() {
 	Context("flavors and disks", func() {
 		It("should be counted with the selector", func() {
-			w := newWorld(nil, asIs)
+			w := newSetup(nil, asIs)
 			apply(`flavorSelectorTerms: [{name: "p2.2c_*"}]`)
 			nodeClass, _ := w.look()
 			Expect(nodeClass.Status.FlavorCount).To(BeEquivalentTo(2))
 			Expect(condition(nodeClass, v1alpha1.ConditionTypeFlavorsReady)).To(saying("True", "FlavorsReady", "^2 flavors$"))
 		})
-		It("should be told of a term that matches nothing beside others that do", func() {
-			w := newWorld(nil, asIs)
+		It("should report a term that matches nothing beside others that do", func() {
+			w := newSetup(nil, asIs)
 			apply(`flavorSelectorTerms: [{name: "p2.2c_*"}, {name: "p7.*"}]`)
 			nodeClass, _ := w.look()
 			Expect(ready(nodeClass).IsTrue()).To(BeTrue())
 			Expect(condition(nodeClass, v1alpha1.ConditionTypeFlavorsReady)).
 				To(saying("True", "FlavorsReady", `^2 flavors; spec\.flavorSelectorTerms\[1\]: no flavor matches name "p7\.\*"`))
 		})
-		It("should have the volume type of each zone and category in which all disks can be had", func() {
-			w := newWorld(nil, asIs)
+		It("should have the volume type of each zone and category in which all disks are available", func() {
+			w := newSetup(nil, asIs)
 			apply(`rootDisk: {medium: HDD}, dataDisks: [{size: 10Gi, medium: SSD}]`)
 			nodeClass, _ := w.look()
 			Expect(nodeClass.Status.VolumeTypes).To(And(HaveLen(7),
 				ContainElement(v1alpha1.VolumeTypeStatus{Zone: "HN1", Category: "dedicated", Name: "DEDICATED-HDD1"}),
 				Not(ContainElement(HaveField("Name", ContainSubstring("SSD"))))), "HN2 sells no DEDICATED-HDD1")
 		})
-		It("should be ready with an explicit volume type while it is sold anywhere, and say where it is not", func() {
-			w := newWorld(nil, asIs)
+		It("should be ready with an explicit volume type while any zone has it, and name those that do not", func() {
+			w := newSetup(nil, asIs)
 			apply(`rootDisk: {volumeType: DEDICATED-HDD1}`)
 			nodeClass, _ := w.look()
 			Expect(ready(nodeClass).IsTrue()).To(BeTrue())
 			Expect(nodeClass.Status.VolumeTypes).To(Equal([]v1alpha1.VolumeTypeStatus{{Zone: "HN1", Category: "dedicated", Name: "DEDICATED-HDD1"}}))
 			Expect(condition(nodeClass, v1alpha1.ConditionTypeDisksReady)).
-				To(saying("True", "DisksReady", `^zone HN2 does not sell spec\.rootDisk\.volumeType "DEDICATED-HDD1"`))
+				To(saying("True", "DisksReady", `^zone HN2 does not have spec\.rootDisk\.volumeType "DEDICATED-HDD1"`))
 		})
 		It("should wait for the zones, and the flavors for the disks", func() {
-			w := newWorld(nil, asIs)
+			w := newSetup(nil, asIs)
 			apply(`networkSelectorTerms: [{name: office}]`)
 			nodeClass, _ := w.look()
 			Expect(condition(nodeClass, v1alpha1.ConditionTypeDisksReady)).To(saying("Unknown", "AwaitingZones", "zones"))
@@ -80,7 +80,7 @@ var _ = Describe("What a NodeClass resolves to", func() {
 			Expect(ready(nodeClass)).To(saying("False", "DiskNotSold", "NVME-1"))
 		})
 		It("should fit once the root disk is as large as the snapshot", func() {
-			w := newWorld(nil, asIs)
+			w := newSetup(nil, asIs)
 			apply(`imageSelectorTerms: [{snapshot: {name: "golden-*"}}], rootDisk: {size: 20Gi}`)
 			nodeClass, _ := w.look()
 			Expect(ready(nodeClass).IsTrue()).To(BeTrue())
@@ -90,19 +90,19 @@ var _ = Describe("What a NodeClass resolves to", func() {
 
 	Context("egress", func() {
 		It("should be there with public addresses", func() {
-			w := newWorld(nil, asIs)
+			w := newSetup(nil, asIs)
 			apply("")
 			nodeClass, _ := w.look()
 			Expect(condition(nodeClass, v1alpha1.ConditionTypeEgressAvailable)).To(saying("True", "EgressAvailable", "public IPv4"))
 		})
 		It("should be there through an internet gateway of any of the networks", func() {
-			w := newWorld(nil, asIs)
+			w := newSetup(nil, asIs)
 			apply(`publicIPv4: false, networkSelectorTerms: [{name: kubernetes}, {alias: default}]`)
 			nodeClass, _ := w.look()
 			Expect(condition(nodeClass, v1alpha1.ConditionTypeEgressAvailable)).To(saying("True", "EgressAvailable", "default-vpc has an internet gateway"))
 		})
 		It("should be missing without either, which is warned of once and prevents nothing", func() {
-			w := newWorld(nil, asIs)
+			w := newSetup(nil, asIs)
 			apply(`publicIPv4: false`)
 			nodeClass, result := w.look()
 			Expect(condition(nodeClass, v1alpha1.ConditionTypeEgressAvailable)).To(saying("False", "NoEgress",
@@ -124,7 +124,7 @@ var _ = Describe("What a NodeClass resolves to", func() {
 			Expect(condition(nodeClass, v1alpha1.ConditionTypeEgressAvailable).IsTrue()).To(BeTrue())
 		})
 		It("should be unknown while the networks are, without a part in why the NodeClass is not ready", func() {
-			w := newWorld(nil, asIs)
+			w := newSetup(nil, asIs)
 			apply(`publicIPv4: false, networkSelectorTerms: [{name: office}]`)
 			nodeClass, _ := w.look()
 			Expect(condition(nodeClass, v1alpha1.ConditionTypeEgressAvailable)).To(saying("Unknown", "AwaitingNetworks", "way out"))
@@ -138,10 +138,10 @@ var _ = Describe("What a NodeClass resolves to", func() {
 	})
 
 	It("should stay ready on what it was, quietly, while a controller that has just started has not read the catalog", func() {
-		w := newWorld(nil, asIs)
+		w := newSetup(nil, asIs)
 		apply("publicIPv4: false")
 		before, _ := w.look()
-		restarted := newUnreadWorld(nil, asIs)
+		restarted := newUnreadSetup(nil, asIs)
 		after, result := restarted.look()
 		for _, conditionType := range []string{
 			v1alpha1.ConditionTypeZonesReady, v1alpha1.ConditionTypeImagesReady, v1alpha1.ConditionTypeNetworksReady,
@@ -156,7 +156,7 @@ var _ = Describe("What a NodeClass resolves to", func() {
 		Expect(after.Status).To(Equal(before.Status))
 	})
 	It("should not blame conditions beside the others for not being ready", func() {
-		w := newWorld(nil, asIs)
+		w := newSetup(nil, asIs)
 		nodeClass := apply(`imageSelectorTerms: [{name: silver}], publicIPv4: false`)
 		nodeClass.StatusConditions(status.WithObservedOnly()).SetFalse(v1alpha1.ConditionTypeLaunchesSucceeding, "LaunchFailed", "again and again")
 		Expect(env.Client.Status().Update(ctx, nodeClass)).To(Succeed())
@@ -165,7 +165,7 @@ var _ = Describe("What a NodeClass resolves to", func() {
 		Expect(ready(nodeClass).Message).ToNot(Or(ContainSubstring("NoEgress"), ContainSubstring("LaunchesSucceeding"), ContainSubstring("egress")))
 	})
 	It("should be looked up by reading alone, and each list once while nothing changes", func() {
-		w := newWorld(nil, asIs)
+		w := newSetup(nil, asIs)
 		apply(`imageSelectorTerms: [{snapshot: {name: "golden-*"}}], firewallSelectorTerms: [{name: web}], sshKeyName: ops, networkSelectorTerms: [{alias: default}]`)
 		w.look()
 		first := len(w.sandbox.Requests())
@@ -177,7 +177,7 @@ var _ = Describe("What a NodeClass resolves to", func() {
 		Expect(w.sandbox.Requests()).To(HaveEach(Or(HaveField("Method", http.MethodGet), HaveField("Path", "/api/token"))))
 	})
 	It("should follow a newer image of the same name, and never lose it to one read that fails", func() {
-		w := newWorld(nil, asIs)
+		w := newSetup(nil, asIs)
 		apply(`imageSelectorTerms: [{name: "golden-*"}]`)
 		before, _ := w.look()
 		Expect(before.Status.Image().Name).To(Equal("golden-node"))
@@ -199,6 +199,6 @@ var _ = Describe("What a NodeClass resolves to", func() {
 		w.lists.Flush()
 		gone, _ := w.look()
 		Expect(condition(gone, v1alpha1.ConditionTypeImagesReady)).To(saying("False", "ImageNotFound", "golden"))
-		Expect(gone.Status.Image()).To(Equal(after.Status.Image()), "nodes that run are judged by it")
+		Expect(gone.Status.Image()).To(Equal(after.Status.Image()), "running nodes are compared with it")
 	})
 })

@@ -27,6 +27,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -75,7 +76,7 @@ const (
 )
 
 const (
-	// retryMissing is how soon something that the user has yet to make is looked for again.
+	// retryMissing is how soon something that the user has yet to create is looked up again.
 	retryMissing = time.Minute
 	// retryUnavailable is how soon a cloud that did not answer is asked again.
 	retryUnavailable = 20 * time.Second
@@ -86,7 +87,7 @@ const (
 	// enough for an outage of one list, since launches need none of them, and too short to launch for days into a network
 	// that does not exist any more.
 	maxStale = time.Hour
-	// stalePrefix is followed by the time since when; it is read back, so that a restart does not begin the hour anew.
+	// stalePrefix is followed by the time since when; it is read back, so that a restart does not restart the hour.
 	stalePrefix = "stale since "
 
 	// maxMessageBytes bounds what a cloud can put into a condition.
@@ -102,7 +103,7 @@ type result struct {
 	retryAfter time.Duration
 }
 
-// fine is the result where nothing is wrong; notes are what the user may want to know nevertheless.
+// fine is the result where nothing is wrong; notes are what the user may want to know.
 func fine(notes ...string) result {
 	return result{status: metav1.ConditionTrue, message: strings.Join(notes, "; ")}
 }
@@ -122,7 +123,7 @@ func awaiting(reason, message string) result {
 	return result{status: metav1.ConditionUnknown, reason: reason, message: message, retryAfter: retryUnavailable}
 }
 
-// unavailable is the result where the cloud could not be asked, which says nothing about the NodeClass.
+// unavailable is the result where the cloud could not be asked, which does not classify the NodeClass.
 func unavailable(err error) result {
 	if errors.Is(err, catalog.ErrNotReady) {
 		return result{status: metav1.ConditionUnknown, reason: reasonCatalogNotReady, message: err.Error(), retryAfter: retryCatalog}
@@ -132,9 +133,8 @@ func unavailable(err error) result {
 }
 
 // missingOr distinguishes what the cloud reports as missing from a cloud that could not be asked.
-func missingOr[T error](err error, reason string) result {
-	var miss T
-	if errors.As(err, &miss) {
+func missingOr(err error, reason string) result {
+	if miss := (*lookup.NotFoundError)(nil); errors.As(err, &miss) {
 		return missing(reason, miss.Error())
 	}
 	return unavailable(err)

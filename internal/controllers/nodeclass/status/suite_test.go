@@ -25,21 +25,19 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/patrickmn/go-cache"
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 	"sigs.k8s.io/karpenter/pkg/test/expectations"
 	"sigs.k8s.io/yaml"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/status"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	join "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
@@ -51,6 +49,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit/connect"
 )
 
 const clusterToken = "s3cr3t-cluster-token"
@@ -64,8 +63,8 @@ func TestStatus(t *testing.T) { suite.Run(t, "NodeClassStatus") }
 
 var _ = unit.APIServer(&env)
 
-// world is a cloud and a controller that looks at it through all real providers.
-type world struct {
+// setup is a cloud and a controller that reads it through all real providers.
+type setup struct {
 	sandbox    *cloud.Sandbox
 	catalog    *catalog.DefaultProvider
 	marks      *capacity.DefaultProvider
@@ -77,33 +76,25 @@ type world struct {
 	clock *clocktesting.FakeClock
 }
 
-// newWorld makes a world that sells what is given and whose controller has the bootstrap configuration that configure
+// newSetup returns a setup with this catalog whose controller has the bootstrap configuration that configure
 // leaves. Its catalog has been read.
-func newWorld(sold *cloud.Catalog, configure func(*bootstrap.Config)) *world {
+func newSetup(content *cloud.Catalog, configure func(*bootstrap.Config)) *setup {
 	GinkgoHelper()
-	w := newUnreadWorld(sold, configure)
+	w := newUnreadSetup(content, configure)
 	Expect(w.catalog.Refresh(ctx)).To(Succeed())
 	return w
 }
 
-func newUnreadWorld(sold *cloud.Catalog, configure func(*bootstrap.Config)) *world {
+func newUnreadSetup(content *cloud.Catalog, configure func(*bootstrap.Config)) *setup {
 	GinkgoHelper()
-	w := &world{lists: cache.New(cache.NoExpiration, 0), recorder: coretest.NewEventRecorder(), clock: clocktesting.NewFakeClock(time.Now())}
-	w.sandbox = cloud.Start(cloud.Options{Catalog: sold, ClusterToken: clusterToken, JoinEndpoint: "https://engine.example/engine/cluster_join/c"})
+	w := &setup{lists: cache.New(cache.NoExpiration, 0), recorder: coretest.NewEventRecorder(), clock: clocktesting.NewFakeClock(time.Now())}
+	w.sandbox = cloud.Start(cloud.Options{Catalog: content, ClusterToken: clusterToken, JoinEndpoint: "https://engine.example/engine/cluster_join/c"})
 	DeferCleanup(w.sandbox.Close)
-	credentials, bke := w.sandbox.Credentials(), w.sandbox.BKE()
-	api, err := bizfly.NewClient(bizfly.Config{
-		APIURL: w.sandbox.APIURL, AllowHTTP: true, Region: credentials.Region, AuthMethod: bizfly.AuthMethodAppCredential,
-		AppCredID: credentials.AppCredID, AppCredSecret: credentials.AppCredSecret, Registerer: prometheus.NewRegistry(),
-	})
-	Expect(err).ToNot(HaveOccurred())
-	scope, err := api.Scope(ctx)
-	Expect(err).ToNot(HaveOccurred())
-	api.Confirm(scope)
-	w.catalog = catalog.NewDefaultProvider(api, clock.RealClock{}, catalog.Config{Region: credentials.Region, BKEClusterID: bke.ClusterUID})
+	bke, api := w.sandbox.BKE(), connect.Client(ctx, w.sandbox)
+	w.catalog = catalog.NewDefaultProvider(api, clock.RealClock{}, catalog.Config{Region: w.sandbox.Credentials().Region, BKEClusterID: bke.ClusterUID})
 	config := bootstrap.Config{
-		ClusterName: bke.ClusterName, BKEClusterID: bke.ClusterUID, BKEClusterToken: bke.ClusterToken,
-		BKEJoinEndpoint: bke.JoinEndpoint, BKELogEndpoint: bke.LogEndpoint,
+		ClusterName: bke.ClusterName,
+		BKE:         join.Values{ClusterID: bke.ClusterUID, Token: bke.ClusterToken, JoinEndpoint: bke.JoinEndpoint, LogEndpoint: bke.LogEndpoint},
 	}
 	configure(&config)
 	bootstraps := bootstrap.NewDefaultProvider(config, w.catalog)
@@ -144,7 +135,7 @@ func stored() *v1alpha1.BizflyNodeClass {
 }
 
 // look reconciles the NodeClass once and returns what is stored then.
-func (w *world) look() (*v1alpha1.BizflyNodeClass, reconcile.Result) {
+func (w *setup) look() (*v1alpha1.BizflyNodeClass, reconcile.Result) {
 	GinkgoHelper()
 	result := expectations.ExpectObjectReconciled(ctx, env.Client, w.controller, stored())
 	return stored(), result
@@ -156,19 +147,4 @@ func condition(nodeClass *v1alpha1.BizflyNodeClass, conditionType string) *opsta
 
 func ready(nodeClass *v1alpha1.BizflyNodeClass) *opstatus.Condition {
 	return condition(nodeClass, opstatus.ConditionReady)
-}
-
-// run runs the manager until the spec ends.
-func run(m manager.Manager) {
-	managed, stop := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer GinkgoRecover()
-		defer close(done)
-		Expect(m.Start(managed)).To(Succeed())
-	}()
-	DeferCleanup(func() {
-		stop()
-		<-done
-	})
 }

@@ -21,9 +21,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/awslabs/operatorpkg/object"
 	"github.com/samber/lo"
-	"k8s.io/apimachinery/pkg/types"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -102,7 +100,7 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
 		For(&v1alpha1.BizflyNodeClass{}).
-		Watches(&karpv1.NodeClaim{}, handler.EnqueueRequestsFromMapFunc(nodeClassOf), builder.WithPredicates(predicate.Funcs{
+		Watches(&karpv1.NodeClaim{}, handler.EnqueueRequestsFromMapFunc(controllers.NodeClassOf), builder.WithPredicates(predicate.Funcs{
 			CreateFunc:  func(event.CreateEvent) bool { return false },
 			UpdateFunc:  func(event.UpdateEvent) bool { return false },
 			DeleteFunc:  func(event.DeleteEvent) bool { return true },
@@ -110,13 +108,4 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 		})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
 		Complete(reconcile.AsReconciler(m.GetClient(), c))
-}
-
-// nodeClassOf returns the NodeClass of a NodeClaim, where it is one of ours.
-func nodeClassOf(_ context.Context, o client.Object) []reconcile.Request {
-	ref := o.(*karpv1.NodeClaim).Spec.NodeClassRef
-	if ref == nil || ref.GroupKind() != object.GVK(&v1alpha1.BizflyNodeClass{}).GroupKind() {
-		return nil
-	}
-	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: ref.Name}}}
 }

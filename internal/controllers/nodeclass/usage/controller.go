@@ -30,7 +30,6 @@ import (
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -68,12 +67,12 @@ type Controller struct {
 	kubeClient client.Client
 	recorder   karpevents.Recorder
 	clock      clock.Clock
-	catalog    Catalog
+	catalog    catalog.Provider
 	failures   Failures
 }
 
 // NewController returns a Controller. The client is the manager's, whose cache has NodeClaims and NodePools by NodeClass.
-func NewController(kubeClient client.Client, recorder karpevents.Recorder, clk clock.Clock, known Catalog, failures Failures) *Controller {
+func NewController(kubeClient client.Client, recorder karpevents.Recorder, clk clock.Clock, known catalog.Provider, failures Failures) *Controller {
 	return &Controller{kubeClient: kubeClient, recorder: recorder, clock: clk, catalog: known, failures: failures}
 }
 
@@ -112,7 +111,7 @@ var ConditionTypes = []string{
 	v1alpha1.ConditionTypeLaunchesSucceeding,
 }
 
-// merged returns the stored conditions with this controller's own of the updated ones. To set one computes Ready anew, which
+// merged returns the stored conditions with this controller's own of the updated ones. Setting one recomputes Ready, which
 // would put "UnhealthyDependents" in the place of the reasons that the status controller has written there.
 func merged(stored, updated []opstatus.Condition) []opstatus.Condition {
 	ours := lo.PickByKeys(lo.KeyBy(updated, func(c opstatus.Condition) string { return c.Type }), ConditionTypes)
@@ -135,25 +134,10 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 		For(&v1alpha1.BizflyNodeClass{}).
 		// Hundreds of nodes register, and only the first one of a spec and an image changes anything; Reconcile knows which, and
 		// lists no NodeClaims once it is verified.
-		Watches(&karpv1.NodeClaim{}, handler.EnqueueRequestsFromMapFunc(nodeClassOf), builder.WithPredicates(registering())).
-		Watches(&karpv1.NodePool{}, handler.EnqueueRequestsFromMapFunc(nodeClassOf), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&karpv1.NodeClaim{}, handler.EnqueueRequestsFromMapFunc(controllers.NodeClassOf), builder.WithPredicates(registering())).
+		Watches(&karpv1.NodePool{}, handler.EnqueueRequestsFromMapFunc(controllers.NodeClassOf), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(c.everyNodeClass), builder.WithPredicates(counted())).
 		Complete(reconcile.AsReconciler(m.GetClient(), c))
-}
-
-// nodeClassOf maps a NodeClaim or NodePool to its NodeClass, and to none where that is another provider's.
-func nodeClassOf(_ context.Context, object client.Object) []reconcile.Request {
-	var ref *karpv1.NodeClassReference
-	switch object := object.(type) {
-	case *karpv1.NodeClaim:
-		ref = object.Spec.NodeClassRef
-	case *karpv1.NodePool:
-		ref = object.Spec.Template.Spec.NodeClassRef
-	}
-	if ref == nil || ref.Group != v1alpha1.Group {
-		return nil
-	}
-	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: ref.Name}}}
 }
 
 // registering passes NodeClaims whose node registers, and those whose node had when this process started.
@@ -202,7 +186,7 @@ func (c *Controller) checkLaunch(ctx context.Context, nodeClass *v1alpha1.Bizfly
 		if !lo.ContainsBy(claims.Items, func(claim karpv1.NodeClaim) bool { return verifies(&claim, current) }) {
 			conditions.SetUnknownWithReason(v1alpha1.ConditionTypeLaunchVerified, reasonUnknownUntilFirstLaunch, fmt.Sprintf(
 				"unknown until first launch: no node of this spec and image %s (%s) has registered yet, and only that shows that the image boots, that its user data "+
-					"joins, and that flavors can be had with these disks",
+					"joins, and that flavors are available with these disks",
 				image.Name, image.ID))
 			return nil
 		}
@@ -214,7 +198,7 @@ func (c *Controller) checkLaunch(ctx context.Context, nodeClass *v1alpha1.Bizfly
 }
 
 // verifies reports whether the NodeClaim was launched with this spec and image and its node has registered. Hashes of another
-// version say nothing.
+// version prove nothing.
 func verifies(claim *karpv1.NodeClaim, current v1alpha1.VerifiedLaunchStatus) bool {
 	return claim.Annotations[v1alpha1.AnnotationNodeClassHashVersion] == v1alpha1.NodeClassHashVersion &&
 		claim.Annotations[v1alpha1.AnnotationNodeClassHash] == current.Hash &&
@@ -228,15 +212,14 @@ const reasonNotPaused = "LaunchesNotPaused"
 // to exists, and only another launch shows whether it works again.
 func (c *Controller) checkFailures(nodeClass *v1alpha1.BizflyNodeClass, conditions opstatus.ConditionSet) {
 	reason, until, cause := c.failures.LaunchesBlocked(nodeClass)
-	switch {
-	case cause != nil:
-		conditions.SetFalse(v1alpha1.ConditionTypeLaunchesSucceeding, reason, fmt.Sprintf(
-			"launches keep failing for a reason other than capacity: they pause until %s, and then one at a time is tried until one succeeds. A change of the spec "+
-				"or the image ends the pause. The last failure: %s",
-			until.UTC().Format(time.RFC3339), cause))
-	default:
+	if cause == nil {
 		conditions.SetTrueWithReason(v1alpha1.ConditionTypeLaunchesSucceeding, reasonNotPaused, "launches with this NodeClass are not paused")
+		return
 	}
+	conditions.SetFalse(v1alpha1.ConditionTypeLaunchesSucceeding, reason, fmt.Sprintf(
+		"launches keep failing for a reason other than capacity: they pause until %s, and then one at a time is tried until one succeeds. A change of the spec "+
+			"or the image ends the pause. The last failure: %s",
+		until.UTC().Format(time.RFC3339), cause))
 }
 
 // Reasons of the condition BillingPlanSuitable.
@@ -281,12 +264,6 @@ const (
 	// reasonPackageLimit says that there are as many nodes as the package of the BKE cluster allows.
 	reasonPackageLimit = "PackageLimitReached"
 )
-
-// Catalog is what this controller reads of the catalog; *catalog.DefaultProvider is one.
-type Catalog interface {
-	// Snapshot returns the last good snapshot, or catalog.ErrNotReady while there is none.
-	Snapshot() (*catalog.Snapshot, error)
-}
 
 // checkPackage reports whether the package of the BKE cluster allows another node. It prevents no launch, since it is not
 // documented which nodes count; ENFORCE_CLUSTER_MAX_NODES does.

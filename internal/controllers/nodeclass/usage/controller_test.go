@@ -197,7 +197,7 @@ var _ = Describe("A saving plan", func() {
 		Expect(suitable()).To(HaveValue(And(HaveField("Status", BeEquivalentTo("True")), HaveField("Reason", "StaticNodePools"))))
 		Expect(env.Recorder.Calls(reason)).To(BeZero())
 	})
-	It("should not be judged by NodePools of another NodeClass", func() {
+	It("should ignore NodePools of another NodeClass", func() {
 		other := coretest.NodePool()
 		Expect(env.Client.Create(ctx, other)).To(Succeed())
 		change(saving)
@@ -235,7 +235,7 @@ var _ = Describe("The controller", func() {
 		Expect(stored().Status.Conditions).To(ContainElements(lo.ToAnySlice(before.Status.Conditions)...))
 		Expect(stored().StatusConditions().Root().Reason).To(Equal("ImageNotFound"))
 	})
-	It("should come again soon when somebody else has written meanwhile", func() {
+	It("should be retried soon after a conflict", func() {
 		stale, fresh := stored(), stored()
 		fresh.Labels = map[string]string{"a": "b"}
 		Expect(env.Client.Update(ctx, fresh)).To(Succeed())
@@ -276,22 +276,22 @@ var _ = Describe("The controller", func() {
 			Expect(manager.GetFieldIndexer().IndexField(ctx, &karpv1.NodePool{}, field, index)).To(Succeed())
 		}
 		Expect(usage.NewController(manager.GetClient(), env.Recorder, env.Clock, env.Catalog, env.CloudProvider).Register(ctx, manager)).To(Succeed())
-		run(manager)
+		unit.RunManager(ctx, manager)
 		current := func(conditionType string) func() *status.Condition {
 			return func() *status.Condition {
 				return stored().StatusConditions(status.WithObservedOnly()).Get(conditionType)
 			}
 		}
-		Eventually(current(v1alpha1.ConditionTypeLaunchVerified)).WithTimeout(20 * time.Second).Should(HaveValue(HaveField("Status", BeEquivalentTo("Unknown"))))
+		Eventually(current(v1alpha1.ConditionTypeLaunchVerified)).Should(HaveValue(HaveField("Status", BeEquivalentTo("Unknown"))))
 		register(launched())
-		Eventually(current(v1alpha1.ConditionTypeLaunchVerified)).WithTimeout(20 * time.Second).Should(HaveValue(HaveField("Status", BeEquivalentTo("True"))))
+		Eventually(current(v1alpha1.ConditionTypeLaunchVerified)).Should(HaveValue(HaveField("Status", BeEquivalentTo("True"))))
 		Eventually(func() error {
 			nodeClass := stored()
 			nodeClass.Spec.BillingPlan = v1alpha1.BillingPlanSavingPlan
 			return env.Client.Update(ctx, nodeClass)
-		}).WithTimeout(20 * time.Second).Should(Succeed())
-		Eventually(current(v1alpha1.ConditionTypeBillingPlanSuitable)).WithTimeout(20 * time.Second).Should(HaveValue(HaveField("Status", BeEquivalentTo("True"))))
+		}).Should(Succeed())
+		Eventually(current(v1alpha1.ConditionTypeBillingPlanSuitable)).Should(HaveValue(HaveField("Status", BeEquivalentTo("True"))))
 		Expect(env.Client.Create(ctx, unit.NodePool())).To(Succeed())
-		Eventually(current(v1alpha1.ConditionTypeBillingPlanSuitable)).WithTimeout(20 * time.Second).Should(HaveValue(HaveField("Status", BeEquivalentTo("False"))))
+		Eventually(current(v1alpha1.ConditionTypeBillingPlanSuitable)).Should(HaveValue(HaveField("Status", BeEquivalentTo("False"))))
 	})
 })

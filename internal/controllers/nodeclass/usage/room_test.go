@@ -34,7 +34,10 @@ import (
 )
 
 // packaged is the catalog of a cluster whose package allows so many nodes.
-type packaged struct{ maxNodes int }
+type packaged struct {
+	catalog.Provider
+	maxNodes int
+}
 
 func (p packaged) Snapshot() (*catalog.Snapshot, error) {
 	if p.maxNodes < 0 {
@@ -59,7 +62,7 @@ var _ = Describe("The package of the BKE cluster", func() {
 	room := func(maxNodes int) *status.Condition {
 		GinkgoHelper()
 		cached()
-		result, err := usage.NewController(env.Client, env.Recorder, env.Clock, packaged{maxNodes}, env.CloudProvider).Reconcile(ctx, stored())
+		result, err := usage.NewController(env.Client, env.Recorder, env.Clock, packaged{maxNodes: maxNodes}, env.CloudProvider).Reconcile(ctx, stored())
 		Expect(err).ToNot(HaveOccurred())
 		Expect(result.RequeueAfter).To(Equal(ttl.NodeClassConditions), "a package may be changed without any event")
 		Expect(stored().StatusConditions().Root().IsTrue()).To(BeTrue(), "Ready does not depend on it")
@@ -96,7 +99,7 @@ var _ = Describe("The package of the BKE cluster", func() {
 		launched()
 		Expect(room(1)).To(HaveValue(full))
 	})
-	It("should not be judged where it does not say, nor by servers that join in another way", func() {
+	It("should not apply where the package has no limit, nor to servers that join in another way", func() {
 		nodes(1)
 		Expect(room(1)).To(HaveValue(full))
 		Expect(room(0)).To(HaveValue(notApplicable))

@@ -38,7 +38,6 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
 // ConditionTypeCapacityTypeSupported is False on a NodePool whose capacity types are not offered, and absent otherwise.
@@ -66,7 +65,7 @@ func (c *Controller) Name() string { return "nodepool.capacitytype" }
 // Reconcile reports whether the NodePool can ever launch anything.
 func (c *Controller) Reconcile(ctx context.Context, pool *karpv1.NodePool) (reconcile.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
-	if !ours(pool) || !pool.DeletionTimestamp.IsZero() {
+	if len(controllers.NodeClassOf(ctx, pool)) == 0 || !pool.DeletionTimestamp.IsZero() {
 		return reconcile.Result{}, nil
 	}
 	requirements := scheduling.NewNodeSelectorRequirementsWithMinValues(pool.Spec.Template.Spec.Requirements...)
@@ -91,17 +90,12 @@ func (c *Controller) Reconcile(ctx context.Context, pool *karpv1.NodePool) (reco
 	return controllers.Patched(c.kubeClient.Status().Patch(ctx, updated, controllers.Locked(pool)))
 }
 
-func ours(pool *karpv1.NodePool) bool {
-	ref := pool.Spec.Template.Spec.NodeClassRef
-	return ref != nil && ref.Group == v1alpha1.Group
-}
-
 // Register adds the controller to the manager.
-func (c *Controller) Register(_ context.Context, m manager.Manager) error {
+func (c *Controller) Register(ctx context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
 		For(&karpv1.NodePool{}, builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool {
-			return ours(o.(*karpv1.NodePool))
+			return len(controllers.NodeClassOf(ctx, o)) > 0
 		}))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
 		Complete(reconcile.AsReconciler(m.GetClient(), c))

@@ -46,7 +46,7 @@ var _ = Describe("The capacity types of a NodePool", func() {
 		return pool
 	}
 
-	DescribeTable("should be refused with the reason and the alternative, before there is a pod",
+	DescribeTable("should be rejected with the reason and the alternative, before there is a pod",
 		func(operator corev1.NodeSelectorOperator, values ...string) {
 			pool := reconciled(poolOf(operator, values...))
 			condition := pool.StatusConditions().Get(capacitytype.ConditionTypeCapacityTypeSupported)

@@ -17,6 +17,7 @@ limitations under the License.
 package cloudprovider
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -28,10 +29,105 @@ import (
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/metrics"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
+
+// Reasons of the Launched condition and of failed launches, stable because users and alerts match them. Core's schema
+// takes CamelCase only.
+const (
+	ReasonAwaitingServerID           = "AwaitingServerID"
+	ReasonLaunchOutcomeUnknown       = "LaunchOutcomeUnknown"
+	ReasonLaunchIntentUnreadable     = "LaunchIntentUnreadable"
+	ReasonNodeClassNotReady          = "NodeClassNotReady"
+	ReasonNodeClassReadinessUnknown  = "NodeClassReadinessUnknown"
+	ReasonCapacityTypeUnsupported    = "CapacityTypeUnsupported"
+	ReasonInstanceTypesUnavailable   = "InstanceTypeResolutionFailed"
+	ReasonLaunchRequestInvalid       = "LaunchRequestInvalid"
+	ReasonLaunchPermissionDenied     = "LaunchPermissionDenied"
+	ReasonLaunchAuthenticationFailed = "LaunchAuthenticationFailed"
+	ReasonLaunchResourceNotFound     = "LaunchResourceNotFound"
+	ReasonLaunchConflict             = "LaunchConflict"
+	ReasonLaunchFailed               = "LaunchFailed"
+	ReasonLaunchNotSent              = "LaunchNotSent"
+)
+
+// Reasons of the audit log's lines beside those of failures.
+const (
+	ReasonCheapest   = "Cheapest"            // the offering was the cheapest that fits and is available
+	ReasonFailedOver = "FailedOver"          // a cheaper offering, or one as cheap, was rejected just before
+	ReasonFound      = "Found"               // the server is that of an earlier create request, whose answer was lost
+	ReasonNoOffering = "NoOfferingAvailable" // no request was sent, because nothing that fits is available
+
+	ReasonNotRegistered = "NotRegistered" // the node did not join in time
+	ReasonExpired       = "Expired"       // the node had reached its NodePool's expireAfter
+	ReasonDeleted       = "Deleted"       // a user or another controller deleted the NodeClaim, the Node or the NodePool
+)
+
+// ErrNotRegistered is the failure of a launch whose server came up and whose node did not register in time.
+var ErrNotRegistered = errors.New("the node did not register within core's registration timeout of 15 minutes")
+
+// reasons name the classes of errors; any other is a launch that failed.
+var reasons = map[bizfly.Class]string{
+	bizfly.ClassCapacity:   capacity.ReasonInsufficientCapacity,
+	bizfly.ClassQuota:      capacity.ReasonQuotaExceeded,
+	bizfly.ClassBalance:    capacity.ReasonBalanceExhausted,
+	bizfly.ClassInvalid:    ReasonLaunchRequestInvalid,
+	bizfly.ClassPermission: ReasonLaunchPermissionDenied,
+	bizfly.ClassAuth:       ReasonLaunchAuthenticationFailed,
+	bizfly.ClassNotFound:   ReasonLaunchResourceNotFound,
+	bizfly.ClassConflict:   ReasonLaunchConflict,
+}
+
+// failure is a failed launch, classified.
+type failure struct {
+	err    error
+	reason string
+	scope  bizfly.ErrorScope
+	// noCapacity is true for lack of capacity, quota or balance: every NodeClass meets the same, and this one is not at fault.
+	noCapacity bool
+}
+
+// failureOf classifies the error of a failed launch.
+func failureOf(err error) failure {
+	class, scope := bizfly.ClassOf(err), bizfly.ScopeOf(err)
+	f := failure{err: err, reason: lo.CoalesceOrEmpty(reasons[class], ReasonLaunchFailed), scope: scope,
+		noCapacity: class == bizfly.ClassCapacity || scope == bizfly.ScopeAccount || scope == bizfly.ScopeSize}
+	switch {
+	case errors.Is(err, instance.ErrOutcomeUnknown):
+		f.reason = ReasonLaunchOutcomeUnknown
+	case errors.Is(err, ErrNotRegistered):
+		f.reason = ReasonNotRegistered
+	}
+	return f
+}
+
+// retryable reports whether nothing is known to be wrong with a launch that was not sent: a failure of the Kubernetes API,
+// of our own rate limit or of the connection, or the cloud's rate limit.
+func retryable(err error) bool {
+	var apiError *bizfly.APIError
+	return !errors.As(err, &apiError) || bizfly.IsRetryable(err)
+}
+
+// createError keeps the NodeClaim: core shows reason and message, of at most 300 characters, on it and calls Create again.
+func createError(reason string, err error) error {
+	return cloudprovider.NewCreateError(err, reason, lo.Ellipsis(err.Error(), 300))
+}
+
+// insufficientCapacity makes core delete the NodeClaim and plan anew.
+func insufficientCapacity(format string, args ...any) error {
+	return cloudprovider.NewInsufficientCapacityError(fmt.Errorf(format, args...))
+}
+
+// launchFailuresTotal counts launches that failed.
+var launchFailuresTotal = metrics.Counter("launch_failures_total",
+	"Launches that BizFly Cloud rejected, failed to build or left without an answer, whose node did not register, or that were not sent, by reason.",
+	metrics.Enum("reason", append(lo.Values(reasons), ReasonLaunchFailed, ReasonLaunchOutcomeUnknown, ReasonNotRegistered, ReasonNodeClassNotReady,
+		ReasonLaunchNotSent)...))
 
 // maxFailures is how many different offerings may fail with one NodeClass before its launches pause.
 const maxFailures = 3
@@ -43,9 +139,6 @@ type launchPauses struct {
 	clock clock.Clock
 	mu    sync.Mutex
 	cache *cache.Cache
-	// views are the instance types of NodeClasses whose launches pause. Core asks for them hundreds of times per minute, and
-	// compares what it gets with what it got before.
-	views *cache.Cache
 }
 
 // pause is what is remembered of one NodeClass. It is replaced, never changed.
@@ -64,18 +157,18 @@ type pause struct {
 }
 
 // of returns what is remembered of the NodeClass as it is now.
-func (p *launchPauses) of(nodeClass *v1alpha1.BizflyNodeClass) (pause, bool) {
+func (p *launchPauses) of(nodeClass *v1alpha1.BizflyNodeClass) pause {
 	if known, ok := p.cache.Get(string(nodeClass.UID)); ok && known.(pause).key == capacity.NodeClassKey(nodeClass) {
-		return known.(pause), true
+		return known.(pause)
 	}
-	return pause{key: capacity.NodeClassKey(nodeClass)}, false
+	return pause{key: capacity.NodeClassKey(nodeClass)}
 }
 
 // failed counts the failure of an offering, and returns for how long launches pause when they do so from now on.
 func (p *launchPauses) failed(nodeClass *v1alpha1.BizflyNodeClass, offering capacity.Offering, claim types.UID, f failure) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	known, _ := p.of(nodeClass)
+	known := p.of(nodeClass)
 	now := p.clock.Now()
 	known.failures = lo.PickBy(known.failures, func(_ capacity.Offering, until time.Time) bool { return now.Before(until) })
 	known.failures[offering] = now.Add(lo.Ternary(f.reason == ReasonNotRegistered, ttl.NotRegistered, ttl.NodeClassFailures))
@@ -93,8 +186,8 @@ func (p *launchPauses) failed(nodeClass *v1alpha1.BizflyNodeClass, offering capa
 func (p *launchPauses) admit(nodeClass *v1alpha1.BizflyNodeClass, claim types.UID) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	known, exists := p.of(nodeClass)
-	if !exists || known.count == 0 || known.trial == claim {
+	known := p.of(nodeClass)
+	if known.count == 0 || known.trial == claim {
 		return nil
 	}
 	if p.blocks(known) {
@@ -107,15 +200,14 @@ func (p *launchPauses) admit(nodeClass *v1alpha1.BizflyNodeClass, claim types.UI
 
 // tries reports whether the NodeClaim is the trial of its NodeClass.
 func (p *launchPauses) tries(nodeClass *v1alpha1.BizflyNodeClass, claim types.UID) bool {
-	known, exists := p.of(nodeClass)
-	return exists && known.trial == claim
+	return p.of(nodeClass).trial == claim
 }
 
 // launched allows the trial that has its server the time to register.
 func (p *launchPauses) launched(nodeClass *v1alpha1.BizflyNodeClass, claim types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if known, exists := p.of(nodeClass); exists && known.trial == claim {
+	if known := p.of(nodeClass); known.trial == claim {
 		known.trialUntil = p.clock.Now().Add(ttl.TrialRegistration)
 		p.cache.SetDefault(string(nodeClass.UID), known)
 	}
@@ -125,7 +217,7 @@ func (p *launchPauses) launched(nodeClass *v1alpha1.BizflyNodeClass, claim types
 func (p *launchPauses) succeeded(nodeClass *v1alpha1.BizflyNodeClass, claim types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if known, exists := p.of(nodeClass); exists && (known.count == 0 || known.trial == claim) {
+	if known := p.of(nodeClass); known.count == 0 || known.trial == claim {
 		p.cache.Delete(string(nodeClass.UID))
 	}
 }
@@ -144,47 +236,10 @@ func (p *launchPauses) release(claim types.UID) {
 
 // active reports whether nothing can be launched with the NodeClass at the moment.
 func (p *launchPauses) active(nodeClass *v1alpha1.BizflyNodeClass) bool {
-	known, exists := p.of(nodeClass)
-	return exists && p.blocks(known)
+	return p.blocks(p.of(nodeClass))
 }
 
 func (p *launchPauses) blocks(known pause) bool {
 	now := p.clock.Now()
 	return known.count > 0 && (now.Before(known.until) || known.trial != "" && now.Before(known.trialUntil))
-}
-
-// view is what was derived from one slice of instance types, which is shared until something changes.
-type view struct {
-	from  *cloudprovider.InstanceType
-	count int
-	types []*cloudprovider.InstanceType
-}
-
-// unavailable returns the instance types with every offering unavailable. They keep existing, since core drifts nodes whose type
-// has vanished and prices them at 0. The given ones are shared and not changed.
-func (p *launchPauses) unavailable(nodeClass types.UID, instanceTypes []*cloudprovider.InstanceType) []*cloudprovider.InstanceType {
-	if len(instanceTypes) == 0 {
-		return instanceTypes
-	}
-	if known, ok := p.views.Get(string(nodeClass)); ok && known.(view).from == instanceTypes[0] && known.(view).count == len(instanceTypes) {
-		return known.(view).types
-	}
-	derived := view{from: instanceTypes[0], count: len(instanceTypes), types: lo.Map(instanceTypes, withoutOfferings)}
-	p.views.SetDefault(string(nodeClass), derived)
-	return derived.types
-}
-
-// withoutOfferings returns a new instance type, because one that has been used must not be copied.
-func withoutOfferings(it *cloudprovider.InstanceType, _ int) *cloudprovider.InstanceType {
-	return &cloudprovider.InstanceType{
-		Name:         it.Name,
-		Requirements: it.Requirements,
-		Capacity:     it.Capacity,
-		Overhead:     it.Overhead,
-
-		VolumeAttachmentLimits: it.VolumeAttachmentLimits,
-		Offerings: lo.Map(it.Offerings, func(offering *cloudprovider.Offering, _ int) *cloudprovider.Offering {
-			return &cloudprovider.Offering{Requirements: offering.Requirements, Price: offering.Price}
-		}),
-	}
 }

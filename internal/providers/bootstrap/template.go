@@ -1,0 +1,286 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package bootstrap
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"text/template"
+	"text/template/parse"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// position is the line and column in text/template's errors: the only part of them that never quotes the template, which may
+// hold a join token.
+var position = regexp.MustCompile(`^template: [^:]*:(\d+)(?::(\d+))?:`)
+
+// plausible is an input with which a template is tried. Labels that a NodePool may bring are not known then, so a missing
+// key of a map is no error yet.
+func plausible(nodeClass *v1alpha1.BizflyNodeClass) Input {
+	return Input{
+		NodeName:          "nodepool-x7k2p-0a1b2c3d",
+		NodeClass:         nodeClass,
+		KubernetesVersion: "v1.35.4",
+		NetworkIDs:        []string{"00000000-0000-0000-0000-000000000000"},
+		CPU:               2,
+		MemoryMiB:         4096,
+	}
+}
+
+func (s source) render(variables *Variables, tried bool) (string, error) {
+	missingKey := "missingkey=error"
+	if tried {
+		missingKey = "missingkey=zero"
+	}
+	// Parsed each time: a launch takes seconds and a template microseconds, and a cache would have to be bounded.
+	parsed, err := template.New("userData").Funcs(functions).Option(missingKey).Parse(s.text)
+	if err != nil {
+		return "", invalidUserData(s.field, at(err),
+			"the template does not parse: a brace or quote is missing, or a function does not exist; functions are "+functionNames)
+	}
+	bindSteps(parsed)
+	out := &limitedBuffer{}
+	err = parsed.Execute(out, variables)
+	var invalid *ValidationError
+	var lookup *lookupError
+	switch {
+	case err == nil:
+		return out.String(), nil
+	case errors.Is(err, errTooLarge):
+		return "", tooLarge()
+	case errors.Is(err, errTooLong):
+		return "", invalidUserData(s.field, "", fmt.Sprintf("the template repeats its loops and calls its parts more than %d times; let it repeat less", maxSteps))
+	case errors.As(err, &invalid):
+		return "", invalid
+	case errors.As(err, &lookup):
+		return "", lookup
+	case errors.Is(err, errNoJoinToken):
+		return "", invalidUserData(s.field, at(err), "the template uses .JoinToken, and spec.joinToken is not set; set it, for example joinToken: {}")
+	}
+	return "", invalidUserData(s.field, at(err),
+		"the template cannot be rendered: a variable or key does not exist, or a function got what it cannot use; variables are "+variableNames)
+}
+
+// at returns the line and column of a template error, and nothing else of it.
+func at(err error) string {
+	found := position.FindStringSubmatch(err.Error())
+	switch {
+	case found == nil:
+		return ""
+	case found[2] == "":
+		return ", line " + found[1]
+	}
+	return fmt.Sprintf(", line %s, column %s", found[1], found[2])
+}
+
+var errTooLarge = errors.New("the rendered user data is too large")
+
+// limitedBuffer does not grow beyond what BizFly Cloud accepts, so that a template that calls itself cannot exhaust the
+// controller's memory.
+type limitedBuffer struct{ bytes.Buffer }
+
+// Write implements io.Writer.
+func (b *limitedBuffer) Write(p []byte) (int, error) {
+	if b.Len()+len(p) > maxUserDataBytes {
+		return 0, errTooLarge
+	}
+	return b.Buffer.Write(p)
+}
+
+const (
+	// maxSteps bounds how often a template may repeat its loops and call its parts: range also takes a number, and one that
+	// writes nothing is not stopped by the size of its result.
+	maxSteps = 4096
+	// stepFunction is called at each of them.
+	stepFunction = "_step"
+)
+
+var errTooLong = errors.New("the template takes too many steps")
+
+// stepNode is {{ _step }}, which writes nothing.
+var stepNode = template.Must(template.New("step").Funcs(template.FuncMap{stepFunction: func() string { return "" }}).
+	Parse("{{ " + stepFunction + " }}")).Root.Nodes[0]
+
+// bindSteps makes a template fail once it has taken more steps than any user data needs: text/template itself cannot be
+// interrupted, and a controller that renders indefinitely launches nothing any more.
+func bindSteps(parsed *template.Template) {
+	steps := 0
+	parsed.Funcs(template.FuncMap{stepFunction: func() (string, error) {
+		if steps++; steps > maxSteps {
+			return "", errTooLong
+		}
+		return "", nil
+	}})
+	for _, part := range parsed.Templates() {
+		if part.Tree != nil && part.Root != nil {
+			countLoops(part.Root)
+			countEach(part.Root)
+		}
+	}
+}
+
+// countLoops puts a step into each loop of a list of nodes.
+func countLoops(list *parse.ListNode) {
+	if list == nil {
+		return
+	}
+	for _, node := range list.Nodes {
+		var branch *parse.BranchNode
+		switch node := node.(type) {
+		case *parse.RangeNode:
+			branch = &node.BranchNode
+			countEach(node.List)
+		case *parse.IfNode:
+			branch = &node.BranchNode
+		case *parse.WithNode:
+			branch = &node.BranchNode
+		default:
+			continue
+		}
+		countLoops(branch.List)
+		countLoops(branch.ElseList)
+	}
+}
+
+// countEach puts a step before everything else.
+func countEach(list *parse.ListNode) { list.Nodes = slices.Insert(list.Nodes, 0, stepNode) }
+
+// maxIndent bounds indent: user data is text, and a template must not be able to ask for gigabytes of blanks.
+const maxIndent = 256
+
+// functions are what a template can call beside those of text/template. Their names and the order of their arguments are
+// sprig's, which Helm has made known:
+//
+//	toYaml v             v as YAML, without a trailing newline
+//	toJson v             v as JSON
+//	b64enc s             s in base64
+//	indent n s           each line of s behind n blanks
+//	nindent n s          a newline, then indent n s
+//	quote s, squote s    s in double quotes (escaped) or single quotes (as one word for a shell)
+//	join sep list        the elements with the separator between them
+//	splitList sep s      the parts of s between the separators, as a list
+//	sha256sum s          the SHA-256 of s in hexadecimal
+//	default d v          v, or d where v is empty
+//	lower s, upper s, trim s, replace old new s
+//	contains sub s, hasPrefix prefix s, hasSuffix suffix s
+//
+// Every function whose result can grow rejects more than user data can hold, those of text/template that are replaced here
+// included: templates run in the controller, and a few lines that double a variable would otherwise exhaust its memory.
+var functions = template.FuncMap{
+	"toYaml":    func(v any) (string, error) { return marshaled(yaml.Marshal(v)) },
+	"toJson":    func(v any) (string, error) { return marshaled(json.Marshal(v)) },
+	"b64enc":    func(s string) (string, error) { return bounded(base64.StdEncoding.EncodeToString([]byte(s))) },
+	"indent":    indent,
+	"nindent":   func(n int, s string) (string, error) { out, err := indent(n, s); return "\n" + out, err },
+	"quote":     func(v any) (string, error) { return bounded(strconv.Quote(fmt.Sprint(v))) },
+	"squote":    func(v any) (string, error) { return bounded(shellQuote(fmt.Sprint(v))) },
+	"join":      join,
+	"splitList": splitList,
+	"sha256sum": func(s string) string { sum := sha256.Sum256([]byte(s)); return hex.EncodeToString(sum[:]) },
+	"default":   defaultTo,
+	"lower":     strings.ToLower,
+	"upper":     strings.ToUpper,
+	"trim":      strings.TrimSpace,
+	"replace":   replace,
+	"contains":  func(part, s string) bool { return strings.Contains(s, part) },
+	"hasPrefix": func(prefix, s string) bool { return strings.HasPrefix(s, prefix) },
+	"hasSuffix": func(suffix, s string) bool { return strings.HasSuffix(s, suffix) },
+	"print":     func(v ...any) (string, error) { return bounded(fmt.Sprint(v...)) },
+	"printf":    func(format string, v ...any) (string, error) { return bounded(fmt.Sprintf(format, v...)) },
+	"println":   func(v ...any) (string, error) { return bounded(fmt.Sprintln(v...)) },
+	"html":      func(v ...any) (string, error) { return bounded(template.HTMLEscaper(v...)) },
+	"js":        func(v ...any) (string, error) { return bounded(template.JSEscaper(v...)) },
+	"urlquery":  func(v ...any) (string, error) { return bounded(template.URLQueryEscaper(v...)) },
+}
+
+// functionNames is for errors.
+var functionNames = strings.Join(slices.Sorted(maps.Keys(functions)), ", ")
+
+func marshaled(out []byte, err error) (string, error) {
+	if err != nil {
+		return "", err
+	}
+	return bounded(strings.TrimSuffix(string(out), "\n"))
+}
+
+func indent(n int, s string) (string, error) {
+	if n < 0 || n > maxIndent {
+		return "", fmt.Errorf("indent takes 0 to %d blanks", maxIndent)
+	}
+	blanks := strings.Repeat(" ", n)
+	out, err := replace("\n", "\n"+blanks, s)
+	return blanks + out, err
+}
+
+// replace counts before it allocates: nothing else makes text grow as fast.
+func replace(from, to, s string) (string, error) {
+	if strings.Count(s, from)*len(to) > maxUserDataBytes {
+		return "", errTooLarge
+	}
+	return bounded(strings.ReplaceAll(s, from, to))
+}
+
+func bounded(s string) (string, error) {
+	if len(s) > maxUserDataBytes {
+		return "", errTooLarge
+	}
+	return s, nil
+}
+
+func join(separator string, list any) (string, error) {
+	v := reflect.ValueOf(list)
+	if !v.IsValid() {
+		return "", nil
+	}
+	if v.Kind() != reflect.Slice && v.Kind() != reflect.Array {
+		return "", errors.New("join takes a list")
+	}
+	parts := make([]string, 0, v.Len())
+	for i := range v.Len() {
+		parts = append(parts, fmt.Sprint(v.Index(i).Interface()))
+	}
+	return bounded(strings.Join(parts, separator))
+}
+
+// splitList returns no part of an empty text, so that a list of no labels is an empty list.
+func splitList(separator, s string) []string {
+	if s == "" {
+		return []string{}
+	}
+	return strings.Split(s, separator)
+}
+
+func defaultTo(fallback, v any) any {
+	if truth, _ := template.IsTrue(v); !truth {
+		return fallback
+	}
+	return v
+}

@@ -1,0 +1,111 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package bench_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/cost"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/garbagecollection"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/inplace"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/repair"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/usage"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
+)
+
+// BenchmarkRest2000 is what this provider does in two minutes in which nothing happens to 2,000 nodes, per node.
+func BenchmarkRest2000(b *testing.B) { rest(b, 2000) }
+
+// BenchmarkRest500 must cost as much per node.
+func BenchmarkRest500(b *testing.B) { rest(b, few) }
+
+// BenchmarkRest100 may cost more per node, since some work does not depend on their number.
+func BenchmarkRest100(b *testing.B) { rest(b, 100) }
+
+// steady is the real instance provider over a cloud in which no deletion is under way and which lists no interfaces.
+type steady struct{ *instance.DefaultProvider }
+
+func (steady) Ports(context.Context, time.Duration) ([]instance.Port, error) { return nil, nil }
+
+func (steady) ReconcileDeletions(context.Context, instance.DeletionsRequest) ([]instance.Deletion, error) {
+	return nil, nil
+}
+
+// rest runs the periodic work of the real controllers, and what core asks for: in two minutes, the longest of the intervals.
+func rest(b *testing.B, nodes int) {
+	env, nodeClass := account(b)
+	f := newFleet(nodeClass, nodes)
+	f.Client = env.Client
+	instances := steady{f.cloud()}
+	config := env.Config()
+	config.KubeClient, config.APIReader, config.Instances = f, f, instances
+	provider := cloudprovider.New(config)
+	collector := garbagecollection.NewController(garbagecollection.Config{}, f, f, instances, env.Recorder, env.Clock)
+	repairs := repair.NewController(f, instances, env.Recorder, env.Clock)
+	updates := inplace.NewController(f, instances, env.Recorder, env.Clock)
+	costs, conditions := cost.NewController(f, env.Flavors), usage.NewController(f, env.Recorder, env.Clock, env.Catalog, provider)
+	// The conditions are written once.
+	if _, err := conditions.Reconcile(ctx, nodeClass); err != nil {
+		b.Fatal(err)
+	}
+	if err := env.Client.Get(ctx, client.ObjectKeyFromObject(nodeClass), nodeClass); err != nil {
+		b.Fatal(err)
+	}
+	ok := func(done bool, err error) {
+		if !done || err != nil {
+			b.Helper()
+			b.Fatal("the fleet is not at rest", err)
+		}
+	}
+	minutes := func() {
+		_, err := collector.Reconcile(ctx)
+		ok(true, err)
+		claims, err := provider.List(ctx)
+		ok(len(claims) == nodes, err)
+		for range ttl.InPlace / ttl.Cost {
+			_, err = costs.Reconcile(ctx)
+			ok(true, err)
+		}
+		for range ttl.InPlace / ttl.NodeClassConditions {
+			_, err = conditions.Reconcile(ctx, nodeClass)
+			ok(true, err)
+		}
+		for i := range f.claims {
+			for range ttl.InPlace / ttl.RunningServer {
+				result, err := repairs.Reconcile(ctx, &f.claims[i])
+				ok(result.RequeueAfter == ttl.RunningServer, err)
+			}
+			result, err := updates.Reconcile(ctx, &f.claims[i])
+			ok(result.RequeueAfter == ttl.InPlace, err)
+			reason, err := provider.IsDrifted(ctx, &f.claims[i])
+			ok(reason == "", err)
+		}
+	}
+	minutes() // what is kept from pass to pass belongs to the start
+	m := measure(b)
+	for b.Loop() {
+		minutes()
+	}
+	m.report()
+	b.ReportMetric(float64(m.spent)/float64(b.N)/float64(nodes), "cpu-ns/node")
+}
