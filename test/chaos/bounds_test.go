@@ -40,6 +40,7 @@ var _ = Describe("The bounds of a launch", func() {
 		GinkgoHelper()
 		sim := newSimulation(suite.Number("SEED", 1))
 		synctest.Test(root, func(t *testing.T) {
+			defer settle()
 			sim.begin(t.Context(), func(o *cloud.Options) {
 				o.HideBuilding, o.ConflictOnBuild, o.AsyncRejections, o.TokenTTL = false, false, false, 4*time.Hour
 				change(o)

@@ -53,6 +53,7 @@ var _ = Describe("The requests to the cloud", func() {
 		GinkgoHelper()
 		sim := newSimulation(suite.Number("SEED", 1))
 		synctest.Test(root, func(t *testing.T) {
+			defer settle()
 			sim.begin(t.Context(), func(o *cloud.Options) {
 				o.Latency, o.TokenTTL = 20*time.Second, 4*time.Hour
 				o.HideBuilding, o.ConflictOnBuild, o.AsyncRejections = false, false, false

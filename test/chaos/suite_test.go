@@ -51,9 +51,15 @@ const batch = 10
 // simulate runs the simulation of one seed.
 func simulate(seed int64) *simulation {
 	sim := newSimulation(seed)
-	synctest.Test(root, func(t *testing.T) { sim.run(t.Context()) })
+	synctest.Test(root, func(t *testing.T) {
+		defer settle()
+		sim.run(t.Context())
+	})
 	return sim
 }
+
+// settle lets the simulated time pass in which what polls for the last launch finds that no call waits any more.
+func settle() { time.Sleep(time.Minute) }
 
 // report lists the violated invariants of a simulation and how to replay it. Its timeline goes to a file.
 func report(sim *simulation) string {

@@ -202,6 +202,7 @@ var _ = Describe("Answers that no table contains", func() {
 			var took, stalled, afterwards time.Duration
 			var creates, broken int
 			synctest.Test(root, func(t *testing.T) {
+				defer settle()
 				sim.begin(t.Context(), func(o *cloud.Options) {
 					o.HideBuilding, o.ConflictOnBuild, o.AsyncRejections, o.TokenTTL = false, false, false, 12*time.Hour
 					o.Latency = min(o.Latency, 20*time.Second)
