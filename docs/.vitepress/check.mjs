@@ -51,7 +51,7 @@ for (const image of readdirSync(join(docs, "images"))) {
   if (!images.has(join(docs, "images", image))) problems.push(`docs/images/${image}: no page shows it`);
 }
 
-// Whoever sees a reason must find it: the page on troubleshooting names each warning, and no reason that does not exist.
+// A user who searches for a reason must find it: the page on troubleshooting names each warning, and no reason that does not exist.
 const events = readFileSync(join(docs, "reference/events.md"), "utf8");
 const fields = readFileSync(join(docs, "reference/fields.md"), "utf8");
 const troubleshooting = readFileSync(join(docs, "operate/troubleshooting.md"), "utf8");
