@@ -113,7 +113,7 @@ var _ = Describe("The reference of the API", func() {
 			Expect(count).To(Equal(columns), line)
 		}
 	})
-	It("should complain about a condition or reason that no table has, and about one that nobody described", func() {
+	It("should complain about a condition or reason that no table has, and about one without a description", func() {
 		sources, err := readSources(apiSource, statusSource, usageSource, bootSource, configSource)
 		Expect(err).NotTo(HaveOccurred())
 		sources[statusSource] = append(sources[statusSource], constant{name: "reasonMystery", value: "Mystery"})

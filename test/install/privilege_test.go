@@ -159,7 +159,7 @@ func expectLeastPrivilege(user string, rights map[right][]string) {
 	report(rights, asked(events))
 }
 
-// report writes what was granted and how often it was used, and fails for what nobody needs.
+// report writes what was granted and how often it was used, and fails for what is never used.
 func report(rights map[right][]string, used map[right]int) {
 	GinkgoHelper()
 	reasons := map[string]string{}

@@ -256,7 +256,7 @@ var _ = Describe("A release", Ordered, func() {
 		// What a release with another hash function has left behind.
 		stamp := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+v1alpha1.AnnotationNodeClassHash+`":"123","`+
 			v1alpha1.AnnotationNodeClassHashVersion+`":"v0"}}}`))
-		// The admission policy lets nobody but the controller write these annotations.
+		// The admission policy lets only the controller write these annotations.
 		asController := impersonate(user)
 		Expect(asController.Patch(ctx, nodeClass(), stamp)).To(Succeed())
 		for _, claim := range listed(Default, &karpv1.NodeClaimList{}).Items {
@@ -326,7 +326,7 @@ var _ = Describe("A release", Ordered, func() {
 		Expect(listed(Default, &karpv1.NodePoolList{}).Items).To(BeEmpty())
 	})
 
-	It("should have asked for nothing that it was not granted, and have been granted nothing that nobody needs", func() {
+	It("should have asked for nothing that it was not granted, and have been granted nothing that is never used", func() {
 		expectLeastPrivilege(user, rights)
 	})
 })
