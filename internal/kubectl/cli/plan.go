@@ -36,7 +36,13 @@ func (a *App) plan() *cobra.Command {
 	var options plan.Options
 	var failUnplaced bool
 	cmd := &cobra.Command{
-		Use: "plan", Args: cobra.NoArgs,
+		Use: "plan",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(options.Alternatives) > 0 {
+				return nil // further alternatives
+			}
+			return cobra.NoArgs(cmd, args)
+		},
 		Short: "Compute which nodes Karpenter would run, how full they are and what they cost",
 		Long: `plan lets Karpenter's own scheduler and this provider's launch code decide in memory. Nothing is launched.
 
@@ -48,8 +54,9 @@ columns name, cpu, memory and optionally namespace, count, gpu, zone, category).
   # What a chart would cost, with the NodePools of the cluster
   helm template shop ./shop | kubectl bizfly plan -f -
   # Two alternatives of NodePools and NodeClasses side by side, as a report
-  kubectl bizfly plan --compare basic.yaml,premium.yaml -o html > plan.html`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+  kubectl bizfly plan --compare basic.yaml premium.yaml -o html > plan.html`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			options.Alternatives = append(options.Alternatives, args...)
 			ctx, s, printer, err := a.connect(cmd.Context())
 			if err != nil {
 				return err

@@ -29,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/output"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/report"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/session"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/top"
 )
@@ -43,11 +44,8 @@ func (a *App) top() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if printer.Format == output.HTML {
-				return output.ErrNoReport
-			}
 			defer func() { printer.Notes(s.Notes) }()
-			if !watch {
+			if !watch || printer.Format == output.HTML {
 				return showTop(ctx, s, printer)
 			}
 			ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
@@ -76,6 +74,9 @@ func (a *App) top() *cobra.Command {
 
 func showTop(ctx context.Context, s *session.Session, printer *output.Printer) error {
 	cluster, err := top.Read(ctx, s)
+	if err == nil && printer.Format == output.HTML {
+		return report.WriteTop(printer.Out, cluster)
+	}
 	return finish(printer, cluster, err, printTop)
 }
 
