@@ -119,7 +119,7 @@ func printPlan(printer *output.Printer, p *plan.Plan) {
 				}
 			}))
 	}
-	printer.Printf("\n%s on %s", plural(p.Pods-p.OnExisting-len(p.Unplaced), "pod"), plural(len(p.Nodes), "new node"))
+	printer.Printf("\n%s on %s", output.Plural(p.Pods-p.OnExisting-len(p.Unplaced), "pod"), output.Plural(len(p.Nodes), "new node"))
 	if p.OnExisting > 0 {
 		printer.Printf(", %d on nodes that exist", p.OnExisting)
 	}
@@ -136,16 +136,12 @@ func printPlan(printer *output.Printer, p *plan.Plan) {
 	printer.Notes(p.Notes)
 }
 
-func plural(n int, noun string) string {
-	return fmt.Sprintf("%d %s%s", n, noun, lo.Ternary(n == 1, "", "s"))
-}
-
 // printUnplaced prints each reason once: a hundred replicas have the same.
 func printUnplaced(printer *output.Printer, unplaced []plan.Unplaced) {
 	if len(unplaced) == 0 {
 		return
 	}
-	printer.Printf("\n%s without a place:\n", plural(len(unplaced), "pod"))
+	printer.Printf("\n%s without a place:\n", output.Plural(len(unplaced), "pod"))
 	byReason := lo.GroupBy(unplaced, func(u plan.Unplaced) string { return u.Reason })
 	reasons := lo.Keys(byReason)
 	slices.SortFunc(reasons, func(a, b string) int { return strings.Compare(byReason[a][0].Name, byReason[b][0].Name) })

@@ -173,7 +173,8 @@ func Print(printer *output.Printer, r *Report) {
 	count := func(severity Severity) int {
 		return lo.CountBy(r.Findings, func(f Finding) bool { return f.Severity == severity })
 	}
-	printer.Printf("\n%d errors, %d warnings, %d checks passed, %d not checked\n", count(Error), count(Warning), len(r.Passed), len(r.Skipped))
+	printer.Printf("\n%s, %s, %s passed, %d not checked\n", output.Plural(count(Error), "error"), output.Plural(count(Warning), "warning"),
+		output.Plural(len(r.Passed), "check"), len(r.Skipped))
 	if waste := lo.SumBy(r.Findings, func(f Finding) float64 { return f.VNDPerMonth }); waste > 0 {
 		printer.Printf("Paid for without need: about %s VND per month\n", output.VND(waste))
 	}

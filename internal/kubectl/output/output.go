@@ -176,6 +176,14 @@ func VND(amount float64) string {
 	return b.String()
 }
 
+// Plural writes a number of things.
+func Plural(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}
+
 // Percent writes a part of 1.
 func Percent(part float64) string { return fmt.Sprintf("%.0f%%", part*100) }
 

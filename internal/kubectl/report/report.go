@@ -46,7 +46,7 @@ import (
 var page string
 
 var parsed = template.Must(template.New("report").Funcs(template.FuncMap{
-	"vnd": output.VND, "percent": output.Percent, "month": func(vndPerHour float64) float64 { return vndPerHour * plan.HoursPerMonth },
+	"vnd": output.VND, "percent": output.Percent, "plural": output.Plural, "month": func(vndPerHour float64) float64 { return vndPerHour * plan.HoursPerMonth },
 	"used": func(used map[corev1.ResourceName]float64, name string) float64 {
 		return used[corev1.ResourceName(name)]
 	},
