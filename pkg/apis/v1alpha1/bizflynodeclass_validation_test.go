@@ -19,7 +19,6 @@ package v1alpha1_test
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -345,7 +344,7 @@ var _ = Describe("Validation of a ProviderConfig", func() {
 	DescribeTable("spec", func(fields, message string) { expectVerdict("ProviderConfig", "spec: {"+fields+"}", message) },
 		Entry("nothing", ``, valid),
 		Entry("an https endpoint", `endpoint: "https://manage.bizflycloud.vn/api"`, valid),
-		Entry("an http endpoint, which the controller may refuse", `endpoint: "http://127.0.0.1:8080/api"`, valid),
+		Entry("an http endpoint, which the controller may reject", `endpoint: "http://127.0.0.1:8080/api"`, valid),
 		Entry("an endpoint of another scheme", `endpoint: "ftp://example.com"`, "endpoint must be an https address"),
 		Entry("an endpoint without a host", `endpoint: "https:///api"`, "endpoint must be an https address"),
 		Entry("an endpoint that is no URL", `endpoint: manage.bizflycloud.vn`, "endpoint must be an https address"),
@@ -396,7 +395,7 @@ var _ = Describe("A BizflyNodeClass that was stored before the first release", f
 		Eventually(func() error {
 			_, err := create("BizflyNodeClass", "probe", `spec: {billingPlan: on_demand}`)
 			return err
-		}).WithTimeout(30*time.Second).Should(MatchError(ContainSubstring("supported values")), "the definition of now applies")
+		}).Should(MatchError(ContainSubstring("supported values")), "the definition of now applies")
 
 		object := &v1alpha1.BizflyNodeClass{}
 		Expect(env.Client.Get(ctx, client.ObjectKey{Name: "stored"}, object)).To(Succeed())
