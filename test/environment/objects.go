@@ -30,7 +30,6 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/guest"
 )
 
@@ -46,8 +45,6 @@ func (e *Environment) CreateStaticPool(ctx context.Context) error {
 				guest.LabelAlive: "true", "bke.bizflycloud.vn/pool-name": "pool-1",
 				corev1.LabelHostname: name, corev1.LabelTopologyZone: zone, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
 			}},
-			// As the cloud controller manager sets it; doctor finds nodes without.
-			Spec:   corev1.NodeSpec{ProviderID: providerid.New(name)},
 			Status: corev1.NodeStatus{Capacity: capacity, Allocatable: capacity},
 		}
 		if err := e.client.Create(ctx, node); err != nil {

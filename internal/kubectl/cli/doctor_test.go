@@ -184,7 +184,7 @@ var _ = Describe("doctor", func() {
 		finding("a cluster-autoscaler", "ClusterAutoscaler", doctor.Warning,
 			deployment("cluster-autoscaler", "registry.k8s.io/autoscaling/cluster-autoscaler:v1.35.0")),
 		finding("nodes that the cloud controller manager has not initialized", "NodesUninitialized", doctor.Error,
-			node(func(n *corev1.Node) { n.Spec.ProviderID = "" })),
+			node(func(n *corev1.Node) { n.Spec.ProviderID, n.Labels[karpv1.NodePoolLabelKey] = "", "default" })),
 		finding("nodes of another cloud", "ForeignNodes", doctor.Warning, node(func(n *corev1.Node) { n.Spec.ProviderID = "aws:///a/i-1" })),
 		finding("a zone label that is no zone", "ZoneLabelWrong", doctor.Warning, node(func(n *corev1.Node) { n.Labels[corev1.LabelTopologyZone] = "HN" })),
 		finding("no CSI driver", "CSIDriverMissing", doctor.Info, func(f *fixture) {

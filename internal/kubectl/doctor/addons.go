@@ -28,6 +28,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
@@ -77,16 +78,18 @@ func checkCCM(ctx context.Context, d *examination) ([]Finding, error) {
 	var uninitialized, foreign, zoneless []string
 	for i := range nodes.Items {
 		node := &nodes.Items[i]
-		if _, ours := providerid.Parse(node.Spec.ProviderID); !ours && node.Spec.ProviderID != "" {
-			foreign = append(foreign, node.Name)
-		}
+		_, ours := providerid.Parse(node.Spec.ProviderID)
+		// Karpenter needs the provider ID of the nodes that it launched, and of no other.
 		if lo.ContainsBy(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == "node.cloudprovider.kubernetes.io/uninitialized" }) ||
-			node.Spec.ProviderID == "" {
+			!ours && node.Labels[karpv1.NodePoolLabelKey] != "" {
 			if time.Since(node.CreationTimestamp.Time) < initializing {
 				continue
 			}
 			uninitialized = append(uninitialized, node.Name)
 			continue
+		}
+		if !ours {
+			foreign = append(foreign, node.Name)
 		}
 		if zone := node.Labels[corev1.LabelTopologyZone]; zone == "" || d.unknownZone(ctx, zone) {
 			zoneless = append(zoneless, fmt.Sprintf("%s (%q)", node.Name, zone))
@@ -98,7 +101,7 @@ func checkCCM(ctx context.Context, d *examination) ([]Finding, error) {
 			"kubectl -n kube-system get pods | grep cloud-controller-manager")...)
 	}
 	if len(foreign) > 0 {
-		found = append(found, one("ForeignNodes", Warning, "these nodes are not of BizFly Cloud: "+list(foreign), "Karpenter neither prices nor manages them",
+		found = append(found, one("ForeignNodes", Warning, "these nodes have no provider ID of BizFly Cloud: "+list(foreign), "Karpenter neither prices nor manages them",
 			"kubectl get nodes -o custom-columns=NAME:.metadata.name,ID:.spec.providerID")...)
 	}
 	if len(zoneless) > 0 {
