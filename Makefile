@@ -221,6 +221,10 @@ verify: $(TOOLS)/golangci-lint $(TOOLS)/controller-gen $(TOOLS)/helm $(TOOLS)/he
 plugin: ## Build the kubectl plugin: bin/kubectl-bizfly (docs/reference/kubectl-bizfly.md)
 	$(GO_BUILD) -ldflags "-X sigs.k8s.io/karpenter/pkg/operator.Version=$(VERSION) -X $(MODULE)/internal/operator.commit=$(COMMIT)" -o bin/kubectl-bizfly ./cmd/kubectl-bizfly
 
+.PHONY: plugin-docs
+plugin-docs: ## Write what the plugin prints into its page, and the picture of top: docs/reference/kubectl-bizfly.md, docs/images/top.svg
+	UPDATE_DOCS=true $(TRIMPATH) go test -count=1 ./internal/kubectl/cli -ginkgo.focus='docs/'
+
 # make plugin-release TAG=v1.2.3 PLUGIN_PLATFORMS=linux/amd64
 .PHONY: plugin-release
 plugin-release: ## Build the plugin's archives for Linux, macOS and Windows and its Krew manifest: dist/plugin
@@ -341,7 +345,7 @@ docs-pictures: build ## Draw the recording of a demo and the dashboards with its
 
 # UPDATE=true rewrites the outputs that the pages show. DOCS_FOCUS=bke runs the pages whose path has this in it.
 .PHONY: docs-test
-docs-test: build controlplane $(TOOLS)/helm ## Run the commands of the pages against the sandbox and compare what they print with what the pages show
+docs-test: build plugin controlplane $(TOOLS)/helm ## Run the commands of the pages against the sandbox and compare what they print with what the pages show
 	@$(GO_BUILD) -o $(CACHE)/bin/sandbox ./test/sandbox
 	@E2E=true CONTROLLER="$(CURDIR)/bin/$(BINARY)" SANDBOX="$(CACHE)/bin/sandbox" HELM="$(TOOLS)/helm" \
 		$(TRIMPATH) go test -count=1 -timeout=60m ./test/docs $(if $(CI),-ginkgo.no-color) $(if $(DOCS_FOCUS),-ginkgo.focus='$(DOCS_FOCUS)')

@@ -19,6 +19,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -26,9 +27,8 @@ import (
 	"strings"
 	"syscall"
 
-	"k8s.io/client-go/kubernetes/scheme"
 	controllerruntime "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider/metrics"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider/overlay"
 	corecontrollers "sigs.k8s.io/karpenter/pkg/controllers"
@@ -36,12 +36,16 @@ import (
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
 	"sigs.k8s.io/karpenter/pkg/controllers/state"
 	coreoperator "sigs.k8s.io/karpenter/pkg/operator"
-	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
+	"sigs.k8s.io/karpenter/pkg/operator/logging"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/doctor"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/output"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/session"
 	// Its options join core's.
 	_ "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/logging"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
 
 func main() {
@@ -49,7 +53,7 @@ func main() {
 		fmt.Println(operator.Version())
 		return
 	}
-	if len(os.Args) > 1 && os.Args[1] == operator.PreflightCommand {
+	if len(os.Args) > 1 && os.Args[1] == "preflight" {
 		exitOn(preflight(os.Args[2:]))
 		return
 	}
@@ -89,24 +93,28 @@ func main() {
 		Start(ctx)
 }
 
-// preflight checks what the controller would start with.
+// preflight runs the checks of `kubectl bizfly doctor` with the configuration and the rights of the controller: `helm test` does.
 func preflight(args []string) error {
 	if err := options.Preflight(args); err != nil {
 		return err
 	}
-	ctx := context.Background()
-	for _, injectable := range coreoptions.Injectables {
-		ctx = injectable.ToContext(ctx) //nolint:fatcontext // each adds its own value, once
-	}
-	config, err := controllerruntime.GetConfig()
+	log.SetLogger(logging.NopLogger)
+	ctx, cancel := context.WithTimeout(context.Background(), ttl.Startup)
+	defer cancel()
+	s, err := session.NewInController(ctx, controllerruntime.GetConfig, args...)
 	if err != nil {
 		return err
 	}
-	reader, err := client.New(config, client.Options{Scheme: scheme.Scheme})
+	printer, err := output.New(os.Stdout, os.Stderr, output.Table)
 	if err != nil {
 		return err
 	}
-	return operator.Preflight(ctx, reader, os.Stdout)
+	report := doctor.Examine(s.Context(ctx), s)
+	doctor.Print(printer, report)
+	if report.Failed(false) {
+		return errors.New("the checks found errors (above)")
+	}
+	return nil
 }
 
 // exitOn ends the process over an error, which it says in one line.
