@@ -24,13 +24,12 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 )
 
 // Messages of the lines.
 const (
-	// MessageLaunched says that a server was launched and has an id.
-	MessageLaunched = "launched server"
-	// MessageLaunchFailed says that a launch failed.
+	MessageLaunched     = "launched server"
 	MessageLaunchFailed = "launching server failed"
 	// MessageRemoved says that a server provably does not exist any more, nor what it owned.
 	MessageRemoved = "removed server"
@@ -54,10 +53,9 @@ type Record struct {
 	NodeClaim string
 	// Server is the server's id; empty where none came into being.
 	Server string
-	// Flavor, Zone and CapacityType are the offering.
-	Flavor       string
-	Zone         string
-	CapacityType string
+	// Flavor and Zone are the offering, whose capacity type is always on-demand.
+	Flavor string
+	Zone   string
 	// Price is in VND per hour, root disk and plans included; 0 where it is not known.
 	Price float64
 	// Reason is why it was launched like this, why it failed, or why it was removed, in one word.
@@ -93,7 +91,7 @@ func (l *Log) write(message string, record Record, more ...any) {
 		KeyServer, record.Server,
 		KeyFlavor, record.Flavor,
 		KeyZone, record.Zone,
-		KeyCapacityType, record.CapacityType,
+		KeyCapacityType, karpv1.CapacityTypeOnDemand,
 		KeyReason, record.Reason,
 		KeySeconds, math.Round(max(0, record.Took.Seconds())*10) / 10,
 	}, more...)...)

@@ -36,28 +36,28 @@ func TestAudit(t *testing.T) { suite.Run(t, "Audit") }
 
 var _ = Describe("The audit log", func() {
 	// line is what a line has beside what every line of the log has.
-	line := func(write func(*audit.Log, audit.Record), entry audit.Record) map[string]any {
+	line := func(write func(*audit.Log, audit.Record), record audit.Record) map[string]any {
 		GinkgoHelper()
 		out := &bytes.Buffer{}
-		write(audit.New(zap.New(zap.WriteTo(out), zap.JSONEncoder())), entry)
+		write(audit.New(zap.New(zap.WriteTo(out), zap.JSONEncoder())), record)
 		Expect(bytes.Count(out.Bytes(), []byte("\n"))).To(Equal(1), "one line")
 		fields := map[string]any{}
 		Expect(json.Unmarshal(out.Bytes(), &fields)).To(Succeed())
 		return lo.OmitByKeys(fields, []string{"level", "ts", "time", "logger"})
 	}
-	entry := audit.Record{NodeClaim: "default-x", Server: "id", Flavor: "nix.2c_4g", Zone: "HN1", CapacityType: "on-demand",
+	record := audit.Record{NodeClaim: "default-x", Server: "id", Flavor: "nix.2c_4g", Zone: "HN1",
 		Price: 1234.567, Reason: "Cheapest", Took: 1234 * time.Millisecond}
 
-	DescribeTable("should write the same keys of each kind always", func(write func(*audit.Log, audit.Record), entry audit.Record, expected map[string]any) {
-		Expect(line(write, entry)).To(Equal(expected))
+	DescribeTable("should write the same keys of each kind always", func(write func(*audit.Log, audit.Record), record audit.Record, expected map[string]any) {
+		Expect(line(write, record)).To(Equal(expected))
 	},
-		Entry("of a launch", (*audit.Log).Launched, entry, map[string]any{
+		Entry("of a launch", (*audit.Log).Launched, record, map[string]any{
 			"msg": "launched server", "NodeClaim": map[string]any{"name": "default-x"}, "server-id": "id", "flavor": "nix.2c_4g", "zone": "HN1",
 			"capacity-type": "on-demand", "price-vnd-per-hour": 1234.57, "reason": "Cheapest", "seconds": 1.2}),
 		Entry("of a failure about which nothing is known", (*audit.Log).LaunchFailed, audit.Record{Price: math.NaN(), Took: -time.Second}, map[string]any{
 			"msg": "launching server failed", "NodeClaim": map[string]any{"name": ""}, "server-id": "", "flavor": "", "zone": "",
-			"capacity-type": "", "price-vnd-per-hour": 0.0, "reason": "", "seconds": 0.0}),
-		Entry("of a removal", (*audit.Log).Removed, entry, map[string]any{
+			"capacity-type": "on-demand", "price-vnd-per-hour": 0.0, "reason": "", "seconds": 0.0}),
+		Entry("of a removal", (*audit.Log).Removed, record, map[string]any{
 			"msg": "removed server", "NodeClaim": map[string]any{"name": "default-x"}, "server-id": "id", "flavor": "nix.2c_4g", "zone": "HN1",
 			"capacity-type": "on-demand", "reason": "Cheapest", "seconds": 1.2}),
 	)

@@ -152,10 +152,11 @@ func (c *CloudProvider) Get(ctx context.Context, providerID string) (*karpv1.Nod
 
 // List returns a NodeClaim for each server of this cluster. It is complete or an error.
 func (c *CloudProvider) List(ctx context.Context) ([]*karpv1.NodeClaim, error) {
-	servers, err := c.Instances.List(ctx)
+	snapshot, err := c.Instances.Snapshot(ctx, 0)
 	if err != nil {
-		return nil, fmt.Errorf("listing servers: %w", err)
+		return nil, err
 	}
+	servers := snapshot.All()
 	byID := lo.KeyBy(servers, func(s *instance.Instance) string { return s.ID })
 	c.listed.Store(&listing{at: c.Clock.Now(), servers: byID, interfaces: c.readInterfaces(ctx)})
 	return lo.Map(servers, func(s *instance.Instance, _ int) *karpv1.NodeClaim { return c.describe(s) }), nil
@@ -174,7 +175,10 @@ func (c *CloudProvider) Delete(ctx context.Context, claim *karpv1.NodeClaim) err
 		RecordedVolumes:   OwnedVolumes(claim),
 		RecordedAddresses: OwnedAddresses(claim),
 		Reason:            c.removalReason(claim),
-		Description:       describeClaim(claim),
+		NodeClaim:         claim.Name,
+		NodeClaimUID:      string(claim.UID),
+		Flavor:            claim.Labels[corev1.LabelInstanceTypeStable],
+		Zone:              claim.Labels[corev1.LabelTopologyZone],
 	})
 	if errors.Is(err, instance.ErrNotOurs) {
 		// Its NodeClaim ends, and nothing would report it again: it is paid for until a user deletes it.

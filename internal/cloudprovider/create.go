@@ -257,9 +257,8 @@ func (c *config) request(l *launch, chosen candidate, attempt int, record func(c
 
 // undecided returns the error of a create request that was accepted, or may have been, and has no server yet.
 func (o *Outcomes) undecided(ctx context.Context, l *launch, intent instance.Intent, err error) error {
-	var failed *instance.FailedError
 	switch {
-	case errors.As(err, &failed):
+	case errors.Is(err, instance.ErrBuildFailed):
 		o.failed(ctx, l, intent, err)
 		o.records.change(l.claim.UID, func(r *launchRecord) { r.Abandoned = true })
 		return insufficientCapacity("%w", err)
@@ -277,11 +276,10 @@ func (o *Outcomes) undecided(ctx context.Context, l *launch, intent instance.Int
 // resume finds the server of an earlier create request.
 func (c *CloudProvider) resume(ctx context.Context, l *launch) (*karpv1.NodeClaim, error) {
 	server, err := c.Instances.Resume(ctx, string(l.claim.UID), l.record.Intent)
-	var failed *instance.FailedError
 	switch {
 	case err == nil:
 		return c.launched(l, server, l.record.Intent, ReasonFound), nil
-	case errors.As(err, &failed), errors.Is(err, instance.ErrOutcomeUnknown), errors.Is(err, instance.ErrAwaitingServerID):
+	case errors.Is(err, instance.ErrBuildFailed), errors.Is(err, instance.ErrOutcomeUnknown), errors.Is(err, instance.ErrAwaitingServerID):
 		return nil, c.undecided(ctx, l, l.record.Intent, err)
 	}
 	return nil, fmt.Errorf("looking for server %s: %w", l.record.Name, err)

@@ -25,7 +25,6 @@ import (
 	"time"
 
 	"github.com/samber/lo"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -139,8 +138,7 @@ func (o *Outcomes) audit(l *launch, intent instance.Intent, reason string) {
 
 // recordOf is the audit log's record of a launch.
 func (c *config) recordOf(l *launch, intent instance.Intent, reason string) audit.Record {
-	record := audit.Record{NodeClaim: l.claim.Name, Flavor: intent.Flavor, Zone: intent.Zone,
-		CapacityType: karpv1.CapacityTypeOnDemand, Reason: reason}
+	record := audit.Record{NodeClaim: l.claim.Name, Flavor: intent.Flavor, Zone: intent.Zone, Reason: reason}
 	if _, offering := find(l.types, intent.Flavor, intent.Zone); offering != nil {
 		record.Price = offering.Price
 	}
@@ -312,16 +310,6 @@ func (o *Outcomes) removalReason(claim *karpv1.NodeClaim) string {
 		return ReasonNotRegistered
 	}
 	return ReasonDeleted
-}
-
-// describeClaim identifies the NodeClaim's server in the removal log line.
-func describeClaim(claim *karpv1.NodeClaim) instance.Description {
-	return instance.Description{
-		NodeClaim:    claim.Name,
-		NodeClaimUID: string(claim.UID),
-		Flavor:       claim.Labels[corev1.LabelInstanceTypeStable],
-		Zone:         claim.Labels[corev1.LabelTopologyZone],
-	}
 }
 
 // LaunchSucceeded remembers that the node of a launch has registered, and how long that took since its create request.

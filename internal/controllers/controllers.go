@@ -45,8 +45,18 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
+// state is what all controllers of NodeClaims read of them.
+type state struct {
+	providerID           string
+	registered, deleting bool
+}
+
+func stateOf(claim *karpv1.NodeClaim) state {
+	return state{claim.Status.ProviderID, IsTrue(claim, karpv1.ConditionTypeRegistered), !claim.DeletionTimestamp.IsZero()}
+}
+
 // NodeClaims builds a controller of this provider's NodeClaims. relevant returns, as a comparable value, what the controller
-// reads of a NodeClaim: about a dozen updates of each concern others, and would cost a reconcile each.
+// reads of a NodeClaim beside its state: about a dozen updates of each concern others, and would cost a reconcile each.
 func NodeClaims[T comparable](m manager.Manager, name string, concurrency int, relevant func(*karpv1.NodeClaim) T) *builder.Builder {
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(name).
@@ -54,13 +64,15 @@ func NodeClaims[T comparable](m manager.Manager, name string, concurrency int, r
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency})
 }
 
-// Managed passes the events of this provider's NodeClaims, but only those updates that change what relevant returns.
+// Managed passes the events of this provider's NodeClaims, but only those updates that change the state or what relevant
+// returns.
 func Managed[T comparable](relevant func(*karpv1.NodeClaim) T) predicate.Predicate {
 	managed := func(o client.Object) bool { return cloudprovider.IsManaged(o.(*karpv1.NodeClaim)) }
 	return predicate.Funcs{
 		CreateFunc: func(e event.CreateEvent) bool { return managed(e.Object) },
 		UpdateFunc: func(e event.UpdateEvent) bool {
-			return managed(e.ObjectNew) && relevant(e.ObjectOld.(*karpv1.NodeClaim)) != relevant(e.ObjectNew.(*karpv1.NodeClaim))
+			before, after := e.ObjectOld.(*karpv1.NodeClaim), e.ObjectNew.(*karpv1.NodeClaim)
+			return managed(after) && (stateOf(before) != stateOf(after) || relevant(before) != relevant(after))
 		},
 		DeleteFunc: func(event.DeleteEvent) bool { return false },
 	}

@@ -23,6 +23,8 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -90,13 +92,16 @@ var _ = Describe("Managed", func() {
 		return c
 	}
 	none := func(*karpv1.NodeClaim) {}
-	read := controllers.Managed(func(c *karpv1.NodeClaim) string { return c.Status.ProviderID })
+	read := controllers.Managed(func(c *karpv1.NodeClaim) string { return c.Status.ImageID })
 
 	DescribeTable("should pass updates that change what the controller reads, and no others",
 		func(before, after func(*karpv1.NodeClaim), passes bool) {
 			Expect(read.Update(event.UpdateEvent{ObjectOld: claim(before), ObjectNew: claim(after)})).To(Equal(passes))
 		},
-		Entry("a field that is read", none, func(c *karpv1.NodeClaim) { c.Status.ProviderID = "bizflycloud://1" }, true),
+		Entry("a field that is read", none, func(c *karpv1.NodeClaim) { c.Status.ImageID = "image" }, true),
+		Entry("the provider ID", none, func(c *karpv1.NodeClaim) { c.Status.ProviderID = "bizflycloud://1" }, true),
+		Entry("the registration", none, func(c *karpv1.NodeClaim) { c.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered) }, true),
+		Entry("the deletion", none, func(c *karpv1.NodeClaim) { c.DeletionTimestamp = lo.ToPtr(metav1.Now()) }, true),
 		Entry("a field that is not", none, func(c *karpv1.NodeClaim) { c.Status.NodeName = "node" }, false),
 		Entry("nothing", none, none, false),
 		Entry("a NodeClaim of another provider", none, func(c *karpv1.NodeClaim) {

@@ -19,6 +19,7 @@ package events
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -94,8 +95,9 @@ func cluster() runtime.Object {
 	}
 }
 
-// some joins the first names of a list, and says how many more there are.
+// some joins the first names of a list in alphabetical order, and says how many more there are.
 func some(names []string) string {
+	names = slices.Sorted(slices.Values(names))
 	list := strings.Join(names[:min(len(names), maxNames)], ", ")
 	if more := len(names) - maxNames; more > 0 {
 		list += fmt.Sprintf(" and %d more", more)

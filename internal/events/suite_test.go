@@ -17,6 +17,7 @@ limitations under the License.
 package events_test
 
 import (
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -30,6 +31,7 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
@@ -52,7 +54,7 @@ func files(dir string) []*ast.File {
 }
 
 var _ = Describe("Events", func() {
-	It("should each be looked at here", func() {
+	It("should each be checked here", func() {
 		var made []string
 		for _, file := range files(".") {
 			for _, declaration := range file.Decls {
@@ -72,7 +74,11 @@ var _ = Describe("Events", func() {
 			Expect(len(event.Message)).To(BeNumerically("<", 1024), name)
 		}
 	})
-	It("should be made here and nowhere else", func() {
+	It("should name the first servers in alphabetical order and count the others", func() {
+		names := lo.Times(12, func(i int) string { return fmt.Sprintf("node-%02d", 11-i) })
+		Expect(events.GarbageCollectionSuspended(12, names).Message).To(HaveSuffix(": node-00, node-01, node-02, node-03, node-04 and 7 more"))
+	})
+	It("should be created here and nowhere else", func() {
 		Expect(filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return lo.Ternary(entry != nil && entry.IsDir() && (entry.Name() == ".cache" || entry.Name() == "test" || entry.Name() == "events"), fs.SkipDir, err)

@@ -158,7 +158,7 @@ var _ = Describe("Tuning", Ordered, ContinueOnFailure, func() {
 	It("should change serverListMaxAge", func() {
 		list := func() int {
 			GinkgoHelper()
-			_, err := op.Instances.List(ctx)
+			_, err := op.Instances.Snapshot(ctx, 0)
 			Expect(err).ToNot(HaveOccurred())
 			return requests("/servers")
 		}

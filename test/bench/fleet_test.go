@@ -216,8 +216,6 @@ type inventory struct {
 	fleet *fleet
 }
 
-func (i inventory) List(context.Context) ([]*instance.Instance, error) { return i.fleet.servers, nil }
-
 func (i inventory) Snapshot(context.Context, time.Duration) (*instance.Snapshot, error) {
 	return i.fleet.snapshot, nil
 }

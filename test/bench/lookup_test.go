@@ -91,7 +91,7 @@ func lookUp(b *testing.B, n int) {
 	_, nodeClass := account(b)
 	f := newFleet(nodeClass, n)
 	provider, uid := f.cloud(), f.servers[n/2].NodeClaimUID
-	if _, err := provider.List(ctx); err != nil {
+	if _, err := provider.Snapshot(ctx, 0); err != nil {
 		b.Fatal(err)
 	}
 	m := measure(b)
@@ -119,8 +119,8 @@ func refresh(b *testing.B, n int) {
 	provider := newFleet(nodeClass, n).cloud()
 	m := measure(b)
 	for b.Loop() {
-		if servers, err := provider.List(ctx); err != nil || len(servers) != n {
-			b.Fatal(len(servers), err)
+		if servers, err := provider.Snapshot(ctx, 0); err != nil || len(servers.All()) != n {
+			b.Fatal(servers, err)
 		}
 	}
 	m.report()

@@ -204,7 +204,7 @@ func (sim *simulation) newProcess() *process {
 	tuned.ServerPollInterval, tuned.GarbageCollectionGrace = 1970*time.Millisecond, sim.grace
 	settings := options.NewStore(tuned)
 	p.instances = instance.NewDefaultProvider(instance.Config{
-		ClusterName: clusterName, ClusterUID: clusterUID, BKEClusterID: bke.ClusterUID, BKEClusterToken: bke.ClusterToken,
+		ClusterName: clusterName, ClusterUID: clusterUID, BKE: join.Values{ClusterID: bke.ClusterUID, Token: bke.ClusterToken},
 		Settings: settings,
 	}, api, bootstraps, sim.shared, func(ctx context.Context) (sets.Set[string], error) {
 		list := &corev1.PersistentVolumeList{}

@@ -118,7 +118,7 @@ func newRun(s settings) (*run, error) {
 	times.ServerIDWait, times.VisibilityWindow = s.patience, s.patience
 	times.ServerPollInterval = lo.CoalesceOrEmpty(s.poll, times.ServerPollInterval)
 	r.servers = instance.NewDefaultProvider(instance.Config{
-		ClusterName: s.bke.ClusterName, ClusterUID: r.id, BKEClusterID: s.bke.BKE.Known().ClusterID, BKEClusterToken: s.bke.BKE.Known().Token,
+		ClusterName: s.bke.ClusterName, ClusterUID: r.id, BKE: s.bke.BKE,
 		Settings: options.NewStore(times),
 	}, r.api, r.boots, r.catalog,
 		// The node is closed to pods, so no volume of theirs is ever on it; the disks to delete are those of the create request.
@@ -264,12 +264,11 @@ func (r *run) intent() *instance.Intent {
 
 // said returns the message of a rejection, as far as a program can read it.
 func said(err error) string {
-	var failed *instance.FailedError
 	var answer *bizfly.APIError
 	switch {
 	case err == nil:
 		return "accepted"
-	case errors.As(err, &failed):
+	case errors.Is(err, instance.ErrBuildFailed):
 		return "accepted, and the task failed"
 	case errors.As(err, &answer):
 		return fmt.Sprintf("rejected with %d", answer.Status)

@@ -176,7 +176,7 @@ func (e *Environment) Restart(ctx context.Context) {
 	e.Images = image.NewDefaultProvider(api, e.Catalog, cache.New(time.Minute, time.Minute))
 	e.Networks = network.NewDefaultProvider(api, e.Catalog, cache.New(time.Minute, time.Minute))
 	e.Instances = instance.NewDefaultProvider(instance.Config{
-		ClusterName: "unit", ClusterUID: ClusterUID, BKEClusterID: bke.ClusterUID, BKEClusterToken: bke.ClusterToken,
+		ClusterName: "unit", ClusterUID: ClusterUID, BKE: join.Values{ClusterID: bke.ClusterUID, Token: bke.ClusterToken},
 		Settings: e.Settings,
 		Clock:    clock.RealClock{},
 		Audit:    e.Audit,

@@ -62,7 +62,7 @@ func Events(text string) map[string]karpevents.Event {
 		"ServerStartFailed":               events.ServerStartFailed(claim, text),
 		"GarbageCollected":                events.GarbageCollected("server", "id"),
 		"WouldGarbageCollect":             events.WouldGarbageCollect("server", "id", text),
-		"GarbageCollectionSuspended":      events.GarbageCollectionSuspended(6, 10, []string{text}),
+		"GarbageCollectionSuspended":      events.GarbageCollectionSuspended(10, []string{text}),
 		"ServerLeft":                      events.ServerLeft(claim, "id"),
 		"ServerHeld":                      events.ServerHeld(claim, "id", "uid"),
 		"ForeignProvider":                 events.ForeignProvider(config, text),

@@ -20,27 +20,19 @@ package capacity
 import (
 	"context"
 	"fmt"
-	"maps"
-	"sync"
 	"time"
 
 	"github.com/samber/lo"
-	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/metrics"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
 // Offering is one way to launch a flavor. As the scope of a mark an empty field means any, so that {Zone: "HN1"} is a
 // zone and {} the account.
 type Offering struct {
-	// Flavor is the flavor's name.
-	Flavor string
-	// Zone is the zone's name.
-	Zone string
-	// BillingPlan is the billing plan, for example on_demand.
+	Flavor      string
+	Zone        string
 	BillingPlan string
 	// Network is the id of a VPC network, alone: as the scope of a mark it is every server in that network. It is looked up once
 	// for a NodeClass and not for each offering.
@@ -58,12 +50,9 @@ func NodeClassKey(nodeClass *v1alpha1.BizflyNodeClass) string {
 
 // Reasons of unavailability, also the values of the metric's label.
 const (
-	// ReasonInsufficientCapacity says that the cloud has no capacity.
 	ReasonInsufficientCapacity = "InsufficientCapacity"
-	// ReasonQuotaExceeded says that the project may not have more.
-	ReasonQuotaExceeded = "QuotaExceeded"
-	// ReasonBalanceExhausted says that the account must be topped up first.
-	ReasonBalanceExhausted = "BalanceExhausted"
+	ReasonQuotaExceeded        = "QuotaExceeded"
+	ReasonBalanceExhausted     = "BalanceExhausted"
 	// ReasonPackageLimit says that the package of the BKE cluster allows no more nodes.
 	ReasonPackageLimit = "PackageLimit"
 	// ReasonLaunchFailed says that a launch failed there for an unclassified reason.
@@ -72,19 +61,14 @@ const (
 
 // Launch is what the time that a server takes depends on.
 type Launch struct {
-	// Flavor is the flavor's name.
-	Flavor string
-	// Zone is the zone's name.
-	Zone string
-	// ImageID is the image that the server boots.
+	Flavor  string
+	Zone    string
 	ImageID string
 }
 
 // Size is how big a server is.
 type Size struct {
-	// CPU is the number of vCPUs.
-	CPU int
-	// MemoryMiB is the memory in MiB.
+	CPU       int
 	MemoryMiB int
 }
 
@@ -138,88 +122,6 @@ var (
 		metrics.Label("flavor"), metrics.Label("zone"), metrics.Label("image"))
 )
 
-// LearnQuota marks unavailable what needs at least as much of everything as the size that the quota has just rejected. The API
-// has no call that reads a quota, so rejections are all that is known of it, and they are forgotten after a while, because servers
-// are deleted and quotas are raised.
-func (p *DefaultProvider) LearnQuota(ctx context.Context, rejected Size, flavors map[string]Size, period time.Duration) {
-	if period <= 0 || rejected.CPU <= 0 || rejected.MemoryMiB <= 0 {
-		return
-	}
-	scopes := make([]Offering, 0, len(flavors))
-	for flavor, size := range flavors {
-		if flavor != "" && size.holds(rejected) {
-			scopes = append(scopes, Offering{Flavor: flavor})
-		}
-	}
-	quotaRefused.Set(float64(rejected.CPU), map[string]string{"resource": "vcpus"})
-	quotaRefused.Set(float64(rejected.MemoryMiB), map[string]string{"resource": "memory_mib"})
-	log.FromContext(ctx).Info("marking flavors unavailable that exceed the project's quota",
-		"vcpus", rejected.CPU, "memory-mib", rejected.MemoryMiB, "flavors", len(scopes), "period", period)
-	p.MarkAll(ctx, scopes, ReasonQuotaExceeded, period)
-}
-
 func (l Launch) labels() map[string]string {
 	return map[string]string{"flavor": l.Flavor, "zone": l.Zone, "image": l.ImageID}
-}
-
-// weight is that of the newest launch in the average: one slow server does not decide, and what was slow yesterday is soon
-// forgotten.
-const weight = 0.3
-
-// launches are the averages.
-type launches struct {
-	clock clock.PassiveClock
-	mu    sync.Mutex
-	seen  map[Launch]average
-}
-
-type average struct {
-	seconds float64
-	at      time.Time
-}
-
-// RecordLaunch remembers how long it took from the create request until the node had registered.
-func (l *launches) RecordLaunch(launch Launch, took time.Duration) {
-	if took <= 0 {
-		return
-	}
-	now, seconds := l.clock.Now(), took.Seconds()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if known, ok := l.seen[launch]; ok && now.Sub(known.at) < ttl.LaunchTimes {
-		seconds = weight*seconds + (1-weight)*known.seconds
-	}
-	if len(l.seen) >= maxScopes {
-		maps.DeleteFunc(l.seen, func(old Launch, known average) bool {
-			forget := now.Sub(known.at) >= ttl.LaunchTimes
-			if forget {
-				launchSecondsAverage.Delete(old.labels())
-			}
-			return forget
-		})
-		if _, known := l.seen[launch]; !known && len(l.seen) >= maxScopes {
-			return
-		}
-	}
-	l.seen[launch] = average{seconds: seconds, at: now}
-	launchSecondsAverage.Set(seconds, launch.labels())
-}
-
-// LaunchSeconds returns the moving average of what such launches took, and false when none was seen in the last day.
-func (l *launches) LaunchSeconds(launch Launch) (float64, bool) {
-	now := l.clock.Now()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	known, ok := l.seen[launch]
-	if !ok || now.Sub(known.at) >= ttl.LaunchTimes {
-		return 0, false
-	}
-	return known.seconds, true
-}
-
-func (l *launches) flush() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.seen = map[Launch]average{}
-	launchSecondsAverage.Reset()
 }

@@ -35,8 +35,11 @@ const (
 	maxGrowth = 8
 	// maxFailures bounds what is remembered of one offering; more make no difference.
 	maxFailures = 32
-	// maxScopes bounds the marks and the remembered offerings: more than any catalog has flavors times zones.
+	// maxScopes bounds what is remembered: more than any catalog has flavors times zones.
 	maxScopes = 8192
+	// weight is that of the newest launch in the average: one slow server does not decide, and what was slow yesterday is soon
+	// forgotten.
+	weight = 0.3
 )
 
 // DefaultProvider keeps marks in memory: a restart forgets them, and the next launches show again what is unavailable.
@@ -47,8 +50,7 @@ type DefaultProvider struct {
 
 	mu       sync.Mutex
 	failures map[Offering][]time.Time
-
-	launches
+	launches map[Launch]average
 }
 
 // state is immutable.
@@ -62,12 +64,17 @@ type mark struct {
 	until  time.Time
 }
 
+type average struct {
+	seconds float64
+	at      time.Time
+}
+
 var _ Provider = (*DefaultProvider)(nil)
 
 // NewDefaultProvider returns a provider without marks. The clock also ends the marks, in time and not at the next read, since the
 // sequence number invalidates cached answers.
 func NewDefaultProvider(clk clock.WithDelayedExecution) *DefaultProvider {
-	p := &DefaultProvider{clock: clk, failures: map[Offering][]time.Time{}, launches: launches{clock: clk, seen: map[Launch]average{}}}
+	p := &DefaultProvider{clock: clk, failures: map[Offering][]time.Time{}, launches: map[Launch]average{}}
 	p.state.Store(&state{seq: 1})
 	return p
 }
@@ -110,8 +117,9 @@ func (p *DefaultProvider) Unavailable(offering Offering) (string, bool) {
 // MarkFailed counts a failed launch and marks its offering unavailable, for longer each time.
 func (p *DefaultProvider) MarkFailed(ctx context.Context, offering Offering, reason string, period time.Duration) time.Duration {
 	p.RecordFailure(offering)
+	start := p.clock.Now().Add(-ttl.OfferingFailures)
 	p.mu.Lock()
-	failures := len(since(p.failures[offering], p.clock.Now().Add(-ttl.OfferingFailures)))
+	failures := len(since(p.failures[offering], start))
 	p.mu.Unlock()
 	period *= time.Duration(min(maxGrowth, 1<<min(max(failures-1, 0), maxGrowth)))
 	p.MarkAll(ctx, []Offering{offering}, reason, period)
@@ -145,11 +153,7 @@ func (p *DefaultProvider) MarkAll(ctx context.Context, scopes []Offering, reason
 func (p *DefaultProvider) markAll(scopes []Offering, m mark) (changed, news bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	current := p.state.Load().marks
-	marks := maps.Clone(current)
-	if marks == nil {
-		marks = map[Offering]mark{}
-	}
+	marks := lo.Assign(p.state.Load().marks)
 	for _, scope := range scopes {
 		existing, exists := marks[scope]
 		if exists && !existing.until.Before(m.until) || !exists && len(marks) >= maxScopes {
@@ -196,19 +200,17 @@ func (p *DefaultProvider) RecordFailure(offering Offering) {
 	now := p.clock.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	recent := append(since(p.failures[offering], now.Add(-ttl.OfferingFailures)), now)
+	start := now.Add(-ttl.OfferingFailures)
+	recent := append(since(p.failures[offering], start), now)
 	if len(recent) > maxFailures {
 		recent = recent[len(recent)-maxFailures:]
 	}
-	if _, known := p.failures[offering]; !known && len(p.failures) >= maxScopes {
-		maps.DeleteFunc(p.failures, func(_ Offering, times []time.Time) bool {
-			return len(since(times, now.Add(-ttl.OfferingFailures))) == 0
-		})
-		if len(p.failures) >= maxScopes {
-			return
-		}
+	if len(p.failures) >= maxScopes {
+		maps.DeleteFunc(p.failures, func(_ Offering, times []time.Time) bool { return since(times, start) == nil })
 	}
-	p.failures[offering] = recent
+	if _, known := p.failures[offering]; known || len(p.failures) < maxScopes {
+		p.failures[offering] = recent
+	}
 }
 
 // RecordSuccess forgets the failures of the offering.
@@ -254,11 +256,65 @@ func since(times []time.Time, start time.Time) []time.Time {
 // SeqNum changes whenever a mark begins, is prolonged or ends.
 func (p *DefaultProvider) SeqNum() uint64 { return p.state.Load().seq }
 
-// Flush forgets marks, failures and averages.
-func (p *DefaultProvider) Flush() {
-	p.launches.flush()
+// LearnQuota marks unavailable what needs at least as much of everything as the size that the quota has just rejected. The API
+// has no call that reads a quota, so rejections are all that is known of it, and they are forgotten after a while, because servers
+// are deleted and quotas are raised.
+func (p *DefaultProvider) LearnQuota(ctx context.Context, rejected Size, flavors map[string]Size, period time.Duration) {
+	if period <= 0 || rejected.CPU <= 0 || rejected.MemoryMiB <= 0 {
+		return
+	}
+	scopes := make([]Offering, 0, len(flavors))
+	for flavor, size := range flavors {
+		if flavor != "" && size.holds(rejected) {
+			scopes = append(scopes, Offering{Flavor: flavor})
+		}
+	}
+	quotaRefused.Set(float64(rejected.CPU), map[string]string{"resource": "vcpus"})
+	quotaRefused.Set(float64(rejected.MemoryMiB), map[string]string{"resource": "memory_mib"})
+	log.FromContext(ctx).Info("marking flavors unavailable that exceed the project's quota",
+		"vcpus", rejected.CPU, "memory-mib", rejected.MemoryMiB, "flavors", len(scopes), "period", period)
+	p.MarkAll(ctx, scopes, ReasonQuotaExceeded, period)
+}
+
+// RecordLaunch remembers how long it took from the create request until the node had registered.
+func (p *DefaultProvider) RecordLaunch(launch Launch, took time.Duration) {
+	if took <= 0 {
+		return
+	}
+	now, seconds := p.clock.Now(), took.Seconds()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.failures = map[Offering][]time.Time{}
+	known, exists := p.launches[launch]
+	if exists && now.Sub(known.at) < ttl.LaunchTimes {
+		seconds = weight*seconds + (1-weight)*known.seconds
+	}
+	if !exists && len(p.launches) >= maxScopes {
+		// So many come from images that are not used any more; those in use are soon seen again.
+		clear(p.launches)
+		launchSecondsAverage.Reset()
+	}
+	p.launches[launch] = average{seconds: seconds, at: now}
+	launchSecondsAverage.Set(seconds, launch.labels())
+}
+
+// LaunchSeconds returns the moving average of what such launches took, and false when none was seen in the last day.
+func (p *DefaultProvider) LaunchSeconds(launch Launch) (float64, bool) {
+	now := p.clock.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	known, ok := p.launches[launch]
+	if !ok || now.Sub(known.at) >= ttl.LaunchTimes {
+		return 0, false
+	}
+	return known.seconds, true
+}
+
+// Flush forgets marks, failures and averages.
+func (p *DefaultProvider) Flush() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	clear(p.failures)
+	clear(p.launches)
+	launchSecondsAverage.Reset()
 	p.publish(nil)
 }

@@ -40,7 +40,7 @@ var _ = Describe("Capacity", func() {
 		provider = capacity.NewDefaultProvider(clk)
 	})
 
-	It("should have everything for sale at first", func() {
+	It("should have every offering available at first", func() {
 		_, unavailable := provider.Unavailable(offering)
 		Expect(unavailable).To(BeFalse())
 	})
@@ -65,7 +65,7 @@ var _ = Describe("Capacity", func() {
 		Entry("another plan", capacity.Offering{BillingPlan: "saving_plan"}, false),
 		Entry("a network, which is asked about by itself", capacity.Offering{Network: "n1"}, false),
 	)
-	It("should learn from a refusal by the quota what is too big, and leave for sale what is smaller in anything", func(ctx context.Context) {
+	It("should learn from an exceeded quota what is too big, and keep available what is smaller in anything", func(ctx context.Context) {
 		provider.LearnQuota(ctx, capacity.Size{CPU: 4, MemoryMiB: 8192}, map[string]capacity.Size{
 			"4c_8g": {CPU: 4, MemoryMiB: 8192}, "8c_16g": {CPU: 8, MemoryMiB: 16384}, "2c_16g": {CPU: 2, MemoryMiB: 16384},
 			"8c_4g": {CPU: 8, MemoryMiB: 4096}, "2c_4g": {CPU: 2, MemoryMiB: 4096},
@@ -79,9 +79,9 @@ var _ = Describe("Capacity", func() {
 		}
 		clk.Step(time.Minute)
 		_, unavailable := provider.Unavailable(capacity.Offering{Flavor: "8c_16g", Zone: "HN1", BillingPlan: "on_demand"})
-		Expect(unavailable).To(BeFalse(), "what was learnt is forgotten, since nobody says when a quota is raised")
+		Expect(unavailable).To(BeFalse(), "what was learned is forgotten, since no call reads a quota")
 	})
-	It("should learn nothing from a refusal of a size that it does not know", func(ctx context.Context) {
+	It("should learn nothing from the rejection of a size that it does not know", func(ctx context.Context) {
 		before := provider.SeqNum()
 		provider.LearnQuota(ctx, capacity.Size{}, map[string]capacity.Size{"4c_8g": {CPU: 4, MemoryMiB: 8192}}, time.Minute)
 		Expect(provider.SeqNum()).To(Equal(before))
@@ -94,7 +94,7 @@ var _ = Describe("Capacity", func() {
 		_, unavailable := provider.Unavailable(capacity.Offering{Flavor: "other", Zone: "HN2"})
 		Expect(unavailable).To(BeTrue())
 	})
-	It("should say of marks whether any of them is news, and not when it only lasts longer", func(ctx context.Context) {
+	It("should report whether any of several marks is new, and not when it only lasts longer", func(ctx context.Context) {
 		first, second := capacity.Offering{Network: "a"}, capacity.Offering{Network: "b"}
 		Expect(provider.MarkAll(ctx, []capacity.Offering{first}, capacity.ReasonInsufficientCapacity, time.Minute)).To(BeTrue())
 		Expect(provider.MarkAll(ctx, []capacity.Offering{first}, capacity.ReasonInsufficientCapacity, time.Minute)).To(BeFalse())
@@ -124,7 +124,7 @@ var _ = Describe("Capacity", func() {
 		seconds, _ = provider.LaunchSeconds(launch)
 		Expect(seconds).To(Equal(10.0))
 	})
-	It("should end a mark in time and say so by the number, though nobody asks", func(ctx context.Context) {
+	It("should end a mark in time and change the number, also without a reader", func(ctx context.Context) {
 		before := provider.SeqNum()
 		provider.MarkUnavailable(ctx, offering, capacity.ReasonInsufficientCapacity, time.Minute)
 		marked := provider.SeqNum()
@@ -229,7 +229,7 @@ var _ = Describe("Capacity", func() {
 		Expect(unavailable).To(BeFalse())
 		clk.Step(time.Hour) // the timer of the mark that is gone
 	})
-	It("should report the marks in force by reason", func(ctx context.Context) {
+	It("should report the active marks by reason", func(ctx context.Context) {
 		provider.MarkUnavailable(ctx, offering, capacity.ReasonInsufficientCapacity, time.Minute)
 		provider.MarkUnavailable(ctx, capacity.Offering{Zone: "HN2"}, capacity.ReasonInsufficientCapacity, time.Hour)
 		Expect(marks(capacity.ReasonInsufficientCapacity)).To(Equal(2.0))
@@ -237,14 +237,14 @@ var _ = Describe("Capacity", func() {
 		clk.Step(time.Minute)
 		Expect(marks(capacity.ReasonInsufficientCapacity)).To(Equal(1.0))
 	})
-	It("should not allocate when it is asked", func(ctx context.Context) {
+	It("should not allocate for a read", func(ctx context.Context) {
 		provider.MarkUnavailable(ctx, offering, capacity.ReasonInsufficientCapacity, time.Minute)
 		Expect(testing.AllocsPerRun(100, func() {
 			provider.Unavailable(offering)
 			provider.SeqNum()
 		})).To(BeZero())
 	})
-	It("should bear many at once", func(ctx context.Context) {
+	It("should serve many callers at once", func(ctx context.Context) {
 		var all sync.WaitGroup
 		for i := range 8 {
 			all.Go(func() {

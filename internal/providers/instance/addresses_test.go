@@ -62,7 +62,7 @@ var _ = Describe("Addresses", func() {
 		w.deleteUntilGone(w.restart(), instance.DeleteRequest{ID: server.ID, Name: server.Name, RecordedAddresses: paid})
 		Expect(left(w)).To(BeEmpty())
 	})
-	It("should stay where somebody attached them later, or gave them to another server", func() {
+	It("should stay where a user attached them later, or gave them to another server", func() {
 		w := newWorld(cloud.Options{})
 		server, _ := w.launch()
 		other, _ := w.launch(func(r *instance.LaunchRequest) { r.NodeClaimUID = "another" })

@@ -47,7 +47,7 @@ var _ = Describe("Delete", func() {
 		return volume.ID
 	}
 
-	It("should delete the server with its root disk and tell BKE", func() {
+	It("should delete the server with its root disk and remove its node from BKE", func() {
 		w := newWorld(cloud.Options{Latency: 50 * time.Millisecond})
 		server, _ := w.launch()
 		Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: server.ID})).To(Succeed())
@@ -154,7 +154,7 @@ var _ = Describe("Delete", func() {
 			Expect(w.deleted()).To(Equal([][]string{{root(server)}}))
 			Expect(lo.Map(w.box.State().Volumes, func(v cloud.Volume, _ int) string { return v.ID })).To(ConsistOf(pvc, described, protected, unrecorded))
 		})
-		DescribeTable("should keep another server's root disk that somebody attached to rescue it", func(recorded bool) {
+		DescribeTable("should keep another server's root disk that a user attached to rescue it", func(recorded bool) {
 			w := newWorld(cloud.Options{})
 			broken := w.box.AddServer(cloud.ServerSpec{Name: "broken"})
 			Expect(w.box.RemoveServer(broken.ID)).To(Succeed())
@@ -245,7 +245,7 @@ var _ = Describe("Delete", func() {
 				Expect(w.count(deleteVolume) + w.count(leaveCluster)).To(BeZero())
 			},
 			Entry("a page of the gateway", cloud.Fault{Effect: cloud.EffectHTML, Status: 404}),
-			Entry("a refusal", cloud.Fault{Effect: cloud.EffectStatus, Status: 403}),
+			Entry("a rejection", cloud.Fault{Effect: cloud.EffectStatus, Status: 403}),
 		)
 		It("should believe no list that was begun before the call", func() {
 			w := newWorld(cloud.Options{}, sharing)
@@ -293,7 +293,7 @@ var _ = Describe("Delete", func() {
 			theirs := w.box.AddVolume(cloud.VolumeSpec{Name: instance.LegacyName(claimName, claimUID, "another-cluster", 3) + "_rootdisk", Bootable: true})
 			w.box.AddVolume(cloud.VolumeSpec{Name: old + "_rootdisk", Bootable: true})
 			w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: "71b9caeb-0000-4000-8000-000000000000", Name: old,
-				Description: instance.Description{NodeClaim: claimName, NodeClaimUID: claimUID}})
+				NodeClaim: claimName, NodeClaimUID: claimUID})
 			Expect(w.leftovers()).To(Equal([]string{"volume " + theirs.Name}))
 			Expect(w.box.State().LeftNodes).To(Equal([]string{old}))
 		})
@@ -333,19 +333,11 @@ var _ = Describe("Delete", func() {
 		gone := func(w *world) instance.DeleteRequest {
 			return instance.DeleteRequest{ID: "71b9caeb-0000-4000-8000-000000000000", Name: ownName}
 		}
-		It("should tell it once, however often the node is found gone", func() {
+		It("should remove the node once, however often it is found gone", func() {
 			w := newWorld(cloud.Options{})
 			for range 3 {
 				Expect(w.provider.Delete(ctx, gone(w))).To(MatchError(instance.ErrNotFound))
 			}
-			Expect(w.count(leaveCluster)).To(Equal(1))
-		})
-		It("should tell it with what was learned from a pool server", func() {
-			w := newWorld(cloud.Options{}, func(c *instance.Config) {
-				c.BKE = bke.Values{ClusterID: c.BKEClusterID, Token: c.BKEClusterToken}
-				c.BKEClusterID, c.BKEClusterToken = "", ""
-			})
-			Expect(w.provider.Delete(ctx, gone(w))).To(MatchError(instance.ErrNotFound))
 			Expect(w.count(leaveCluster)).To(Equal(1))
 		})
 		DescribeTable("should skip it",
@@ -356,15 +348,15 @@ var _ = Describe("Delete", func() {
 				Expect(w.provider.Delete(ctx, request)).To(MatchError(instance.ErrNotFound))
 				Expect(w.count(leaveCluster)).To(BeZero())
 			},
-			Entry("without BKE", func(c *instance.Config) { c.BKEClusterID = "" }, ownName),
-			Entry("without a token", func(c *instance.Config) { c.BKEClusterToken = "" }, ownName),
+			Entry("without BKE", func(c *instance.Config) { c.BKE = bke.Values{Token: "token"} }, ownName),
+			Entry("without a token", func(c *instance.Config) { c.BKE = bke.Values{ClusterID: "cluster"} }, ownName),
 			Entry("when the node's name is not known", func(*instance.Config) {}, ""),
 			Entry("when the name is not provably that of a server of this cluster", func(*instance.Config) {}, "control-plane-1"),
 			Entry("when the name is of another cluster's", func(*instance.Config) {}, instance.Name(claimName, claimUID, "another-cluster", 1)),
 		)
 	})
 
-	It("should take nothing from a living server of the same name, which a repeated order has made", func() {
+	It("should take nothing from a living server of the same name, which a repeated create request has created", func() {
 		w := newWorld(cloud.Options{})
 		server, _ := w.launch()
 		duplicate := w.box.AddServer(cloud.ServerSpec{Name: server.Name, Metadata: metadata(clusterUID, claimUID, 1)})
@@ -379,7 +371,7 @@ var _ = Describe("Delete", func() {
 		Expect(w.box.State().LeftNodes).To(Equal([]string{server.Name}))
 		Expect(w.leftovers()).To(BeEmpty())
 	})
-	Context("of a server that somebody renamed", func() {
+	Context("of a server that a user renamed", func() {
 		renamed := func(w *world, changes ...func(*instance.LaunchRequest)) *instance.Instance {
 			GinkgoHelper()
 			server, _ := w.launch(changes...)
@@ -388,7 +380,7 @@ var _ = Describe("Delete", func() {
 			Expect(w.box.Servers()[0].Name).To(Equal("mine"))
 			return server
 		}
-		It("should tell BKE the name of its node and take the disk that was named after the order", func() {
+		It("should remove its node from BKE by its name, and delete the disk that was named after the launch", func() {
 			w := newWorld(cloud.Options{})
 			server := renamed(w)
 			theirs := w.box.AddVolume(cloud.VolumeSpec{Name: "mine_rootdisk", Bootable: true})
@@ -418,7 +410,7 @@ var _ = Describe("Delete", func() {
 			Expect(w.leftovers()).To(BeEmpty())
 		})
 	})
-	It("should be carried to its end by Reap when nobody polls", func() {
+	It("should be continued by ReconcileDeletions when no caller polls", func() {
 		w := newWorld(cloud.Options{Latency: 20 * time.Millisecond})
 		server, _ := w.launch()
 		Eventually(func() string { return w.box.Servers()[0].Status }).Should(Equal(instance.StatusActive))
@@ -433,7 +425,7 @@ var _ = Describe("Delete", func() {
 		Expect(reconcileOnce(w.provider, instance.DeletionsRequest{})).To(Succeed())
 		Expect(w.box.Requests()).To(HaveLen(3), "servers, volumes and interfaces are looked at, and nothing is done")
 	})
-	It("should reap any number of deletions with one list of each kind", func() {
+	It("should continue any number of deletions with one list of each kind", func() {
 		w := newWorld(cloud.Options{Latency: time.Hour}, sharing)
 		for range 20 {
 			server := w.box.AddServer(cloud.ServerSpec{Name: "gc", Metadata: metadata(clusterUID, claimUID, 1)})

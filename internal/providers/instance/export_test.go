@@ -16,6 +16,8 @@ limitations under the License.
 
 package instance
 
+import "context"
+
 // Polling reports whether the poller's goroutine exists, for tests.
 func (p *DefaultProvider) Polling() bool {
 	p.launcher.poller.mu.Lock()
@@ -25,3 +27,12 @@ func (p *DefaultProvider) Polling() bool {
 
 // LegacyName is the name of a server that was launched before names had a MAC, for tests.
 var LegacyName = legacyName
+
+// List returns the servers of a list that is at most a few seconds old, for tests.
+func (p *DefaultProvider) List(ctx context.Context) ([]*Instance, error) {
+	snapshot, err := p.Snapshot(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	return snapshot.All(), nil
+}

@@ -17,7 +17,6 @@ limitations under the License.
 package instance_test
 
 import (
-	"errors"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -38,9 +37,7 @@ var _ = Describe("Launch", func() {
 			w.box.AddFaults(1, faults...)
 			request, written := w.request()
 			_, _, err := w.provider.Launch(ctx, request)
-			var failed *instance.FailedError
-			Expect(errors.As(err, &failed)).To(BeTrue(), "%v", err)
-			Expect(failed.Intent.Name).To(Equal(written.last().Name))
+			Expect(err).To(And(MatchError(instance.ErrBuildFailed), MatchError(ContainSubstring(written.last().Name))))
 			return err
 		}
 		DescribeTable("should say why and clean up",
@@ -73,7 +70,7 @@ var _ = Describe("Launch", func() {
 			}
 			reconcileAll(w)
 		})
-		It("should wait for the reason, but not for ever", func() {
+		It("should wait for the reason, but not indefinitely", func() {
 			w := newWorld(cloud.Options{Latency: time.Hour, HideBuilding: true}, func(c *instance.Config) {
 				c.Settings = times(func(o *options.Options) { o.ServerIDWait = 10 * time.Millisecond })
 			})
@@ -85,8 +82,7 @@ var _ = Describe("Launch", func() {
 			_, err = w.restart(func(c *instance.Config) {
 				c.Settings = times(func(o *options.Options) { o.ServerIDWait = 20 * time.Second })
 			}).Resume(ctx, claimUID, written.last())
-			var failed *instance.FailedError
-			Expect(errors.As(err, &failed)).To(BeTrue(), "%v", err)
+			Expect(err).To(MatchError(instance.ErrBuildFailed))
 			Expect(bizfly.IsCapacity(err)).To(BeFalse())
 		})
 		It("should not return a server that broke behind the back of a stale list", func() {
@@ -108,7 +104,7 @@ var _ = Describe("Launch", func() {
 			_, err := w.provider.Resume(ctx, claimUID, intent)
 			Expect(err).To(MatchError(instance.ErrOutcomeUnknown))
 		})
-		It("should leave the disks of others alone", func() {
+		It("should not touch the disks of others", func() {
 			w := newWorld(cloud.Options{HideBuilding: true})
 			w.box.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectTaskFailed, Orphan: true})
 			name := instance.Name(claimName, claimUID, clusterUID, 1)
@@ -118,23 +114,23 @@ var _ = Describe("Launch", func() {
 			w.protected.set(nil, owned.ID)
 			request, _ := w.request()
 			_, _, err := w.provider.Launch(ctx, request)
-			Expect(errors.As(err, new(*instance.FailedError))).To(BeTrue())
+			Expect(err).To(MatchError(instance.ErrBuildFailed))
 			Eventually(func() []string {
 				Expect(reconcileOnce(w.provider, instance.DeletionsRequest{})).To(Succeed())
 				return lo.Map(w.box.State().Volumes, func(v cloud.Volume, _ int) string { return v.ID })
 			}).Should(ConsistOf(theirs.ID, owned.ID, csi.ID))
 		})
-		It("should sweep the disk of its order although a stranger's server has the same name", func() {
+		It("should delete the disk of its launch although a foreign server has the same name", func() {
 			w := newWorld(cloud.Options{HideBuilding: true})
-			stranger := w.box.AddServer(cloud.ServerSpec{Name: instance.Name(claimName, claimUID, clusterUID, 1), Metadata: metadata("another-cluster", claimUID, 1)})
+			foreign := w.box.AddServer(cloud.ServerSpec{Name: instance.Name(claimName, claimUID, clusterUID, 1), Metadata: metadata("another-cluster", claimUID, 1)})
 			w.box.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectTaskFailed, Orphan: true})
 			request, _ := w.request()
 			_, _, err := w.provider.Launch(ctx, request)
-			Expect(errors.As(err, new(*instance.FailedError))).To(BeTrue())
+			Expect(err).To(MatchError(instance.ErrBuildFailed))
 			Eventually(func() []cloud.Volume {
 				Expect(reconcileOnce(w.provider, instance.DeletionsRequest{})).To(Succeed())
 				return w.box.State().Volumes
-			}).Should(ConsistOf(HaveField("Attachments", ConsistOf(HaveField("ServerID", stranger.ID)))))
+			}).Should(ConsistOf(HaveField("Attachments", ConsistOf(HaveField("ServerID", foreign.ID)))))
 		})
 		It("should explain a server that broke after it was returned", func() {
 			w := newWorld(cloud.Options{Latency: 50 * time.Millisecond})

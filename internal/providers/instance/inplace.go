@@ -34,21 +34,11 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-const (
-	// defaultFirewallName is the firewall that the cloud attaches where none is requested.
-	defaultFirewallName = "default"
-
-	changeName        = "name"
-	changeNetworkPlan = "network_plan"
-	changeFirewalls   = "firewalls"
-)
-
-// errNoPorts means that the firewalls of a server cannot be changed because no interface is known to be its own.
-var errNoPorts = errors.New("the cloud lists no network interface that the server was launched with")
+// defaultFirewallName is the firewall that the cloud attaches where none is requested.
+const defaultFirewallName = "default"
 
 // Port is a network interface that a server uses.
 type Port struct {
-	// ID is the interface's id.
 	ID string
 	// ServerID is the server that uses it.
 	ServerID string
@@ -68,7 +58,6 @@ func AddressesOf(ports []Port, serverID string) []string {
 
 // FirewallRequest is which firewalls the interfaces of a server are to have.
 type FirewallRequest struct {
-	// ServerID is the server.
 	ServerID string
 	// Wanted are the ids of the firewalls that each interface must have.
 	Wanted []string
@@ -103,7 +92,7 @@ func (c *changer) Rename(ctx context.Context, id, name string) error {
 	if err := c.api.RenameServer(ctx, id, name); err != nil {
 		return fmt.Errorf("renaming server %s (%s) to %s: %w", server.Name, id, name, err)
 	}
-	inPlaceChangesTotal.Inc(map[string]string{"change": changeName})
+	inPlaceChangesTotal.Inc(map[string]string{labelChange: "name"})
 	log.FromContext(ctx).Info("gave a server its name back", "server", name, "server-id", id, "was", server.Name)
 	return nil
 }
@@ -117,7 +106,7 @@ func (c *changer) ChangeNetworkPlan(ctx context.Context, id, plan string) error 
 	if err := c.api.ChangeNetworkPlan(ctx, id, plan); err != nil {
 		return fmt.Errorf("changing the network plan of server %s (%s) to %s: %w", server.Name, id, plan, err)
 	}
-	inPlaceChangesTotal.Inc(map[string]string{"change": changeNetworkPlan})
+	inPlaceChangesTotal.Inc(map[string]string{labelChange: "network_plan"})
 	log.FromContext(ctx).Info("changed the network plan of a server", "server", server.Name, "server-id", id, "network-plan", plan)
 	return nil
 }
@@ -147,7 +136,7 @@ func (c *changer) SetFirewalls(ctx context.Context, request FirewallRequest) err
 		return err
 	}
 	if len(ports) == 0 {
-		return fmt.Errorf("changing the firewalls of server %s: %w", server.Name, errNoPorts)
+		return fmt.Errorf("changing the firewalls of server %s: the cloud lists no network interface that it was launched with", server.Name)
 	}
 	for _, port := range ports {
 		err := c.setPortFirewalls(ctx, port, request)
@@ -188,7 +177,7 @@ func (c *changer) setPortFirewalls(ctx context.Context, port *gobizfly.NetworkIn
 		}
 	}
 	if len(missing)+len(surplus) > 0 {
-		inPlaceChangesTotal.Inc(map[string]string{"change": changeFirewalls})
+		inPlaceChangesTotal.Inc(map[string]string{labelChange: "firewalls"})
 		log.FromContext(ctx).Info("changed the firewalls of a network interface", "server-id", request.ServerID, "interface-id", port.ID,
 			"added", missing, "removed", surplus)
 	}
@@ -269,7 +258,8 @@ func (c *changer) Reboot(ctx context.Context, id, operationID string) error {
 		return err
 	}
 	now := c.clock.Now()
-	requested, repeated := c.requestedReboot(operationID)
+	value, repeated := c.reboots.Get(operationID)
+	requested, _ := value.(reboot)
 	switch {
 	case server.Status == StatusReboot || server.Status == StatusHardReboot:
 		return nil
@@ -281,7 +271,7 @@ func (c *changer) Reboot(ctx context.Context, id, operationID string) error {
 	c.reboots.DeleteExpired()
 	c.reboots.SetDefault(operationID, reboot{at: now, updated: server.UpdatedAt})
 	err = c.api.RebootServer(ctx, id)
-	c.recordReboot(operationID, err)
+	rebootsTotal.Inc(map[string]string{labelOutcome: c.recordReboot(operationID, err)})
 	switch {
 	case err == nil:
 		return nil
@@ -293,25 +283,15 @@ func (c *changer) Reboot(ctx context.Context, id, operationID string) error {
 	return fmt.Errorf("rebooting server %s (%s, %s): %w", server.Name, id, server.Status, err)
 }
 
-// recordReboot remembers and counts the outcome of a request. One without an answer stays as it was requested.
-func (c *changer) recordReboot(operationID string, err error) {
-	outcome := outcomeAccepted
+// recordReboot remembers the outcome of a request and returns its name. One without an answer stays as it was requested.
+func (c *changer) recordReboot(operationID string, err error) string {
 	switch {
 	case err == nil:
 		c.reboots.SetDefault(operationID, reboot{accepted: true})
+		return outcomeAccepted
 	case bizfly.IsAmbiguous(err):
-		outcome = outcomeUnknown
-	default:
-		outcome = outcomeError
-		c.reboots.Delete(operationID)
+		return outcomeUnknown
 	}
-	rebootsTotal.Inc(map[string]string{labelOutcome: outcome})
-}
-
-func (c *changer) requestedReboot(operationID string) (reboot, bool) {
-	value, ok := c.reboots.Get(operationID)
-	if !ok {
-		return reboot{}, false
-	}
-	return value.(reboot), true
+	c.reboots.Delete(operationID)
+	return outcomeError
 }

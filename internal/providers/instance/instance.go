@@ -21,43 +21,32 @@ package instance
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
-	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// Server states that decide something here; any other one means that the server exists.
+// Server states that decide something here; any other one means that the server exists. The last three are those of servers
+// that are being deleted, or gone and still listed.
 const (
-	// StatusActive is a running server.
-	StatusActive = "ACTIVE"
-	// StatusBuild is a server that is being built.
-	StatusBuild = "BUILD"
-	// StatusError is a server that failed.
-	StatusError = "ERROR"
-	// StatusShutoff is a stopped server.
-	StatusShutoff = "SHUTOFF"
-	// StatusReboot and StatusHardReboot are a server that is being rebooted.
-	StatusReboot     = "REBOOT"
-	StatusHardReboot = "HARD_REBOOT"
-	// StatusDeleted and StatusSoftDeleted are servers that are gone but still listed.
+	StatusActive      = "ACTIVE"
+	StatusBuild       = "BUILD"
+	StatusError       = "ERROR"
+	StatusShutoff     = "SHUTOFF"
+	StatusReboot      = "REBOOT"
+	StatusHardReboot  = "HARD_REBOOT"
+	StatusDeleting    = "DELETING"
 	StatusDeleted     = "DELETED"
 	StatusSoftDeleted = "SOFT_DELETED"
-	// StatusDeleting is a server that is being deleted.
-	StatusDeleting = "DELETING"
 )
 
 // Volume is a disk of a server.
 type Volume struct {
-	// ID is the volume's id.
-	ID string
-	// Name is the volume's name.
-	Name string
-	// SizeGiB is the size in GiB.
+	ID      string
+	Name    string
 	SizeGiB int
 	// Medium is SSD or HDD; empty where the cloud reports none that is known.
 	Medium v1alpha1.DiskMedium
@@ -70,7 +59,6 @@ type Volume struct {
 
 // Disk is a disk as it is requested.
 type Disk struct {
-	// SizeGiB is the size in GiB.
 	SizeGiB int `json:"gib"`
 	// VolumeType is the name of the volume type.
 	VolumeType string `json:"type"`
@@ -78,22 +66,17 @@ type Disk struct {
 
 // Instance is a server of this cluster.
 type Instance struct {
-	// ID is the server's id.
 	ID string
 	// Name is the server's and the node's name.
 	Name string
 	// Status is the cloud's own word, for example ACTIVE.
 	Status string
 	// Flavor is the flavor's name as the catalog has it.
-	Flavor string
-	// Zone is the zone's name.
-	Zone string
-	// BillingPlan is how the server is paid for.
+	Flavor      string
+	Zone        string
 	BillingPlan string
-	// NetworkPlan is how its traffic is charged.
 	NetworkPlan string
-	// ImageID is the image that it was created from.
-	ImageID string
+	ImageID     string
 	// UserDataHash is the hash of the templates of its user data; empty where it had none, or was launched before that was
 	// recorded.
 	UserDataHash string
@@ -110,10 +93,7 @@ type Instance struct {
 	CreatedAt time.Time
 	// UpdatedAt is when the server last changed, as the cloud writes it.
 	UpdatedAt string
-	// Volumes are the disks attached to it.
-	Volumes []Volume
-	// Tags are all metadata of the server, secrets removed.
-	Tags map[string]string
+	Volumes   []Volume
 
 	// launchName is the name under which it was launched, which its disks and interfaces carry; empty where it is not ours.
 	launchName string
@@ -138,8 +118,7 @@ type Intent struct {
 	Flavor      string `json:"flavor"`
 	Zone        string `json:"zone"`
 	BillingPlan string `json:"billingPlan"`
-	// ImageID is the image.
-	ImageID string `json:"imageID,omitempty"`
+	ImageID     string `json:"imageID,omitempty"`
 	// Disks are the root disk and then the data disks. Nil, like the next two, means that it was not recorded.
 	Disks []Disk `json:"disks"`
 	// Networks are the ids of the VPC networks.
@@ -156,7 +135,6 @@ type Intent struct {
 
 // LaunchRequest is one server to launch.
 type LaunchRequest struct {
-	// NodeClaim and NodeClaimUID are the NodeClaim that the server is for.
 	NodeClaim    string
 	NodeClaimUID string
 	// NodePool is the NodeClaim's NodePool; empty for a standalone NodeClaim.
@@ -170,9 +148,8 @@ type LaunchRequest struct {
 	Category    string
 	Zone        string
 	BillingPlan string
-	// CPU and MemoryMiB are the flavor's size.
-	CPU       int
-	MemoryMiB int
+	CPU         int
+	MemoryMiB   int
 	// Labels and Taints are what the node registers with where the bootstrap can carry them.
 	Labels map[string]string
 	Taints []corev1.Taint
@@ -202,31 +179,31 @@ var ErrNotFound = errors.New("the server does not exist")
 // because the caller must not wait for its deletion: it is not touched.
 var ErrNotOurs = errors.New("nothing on the server proves it to be this cluster's")
 
-// FailedError means that the cloud accepted the create request and then failed to build the server. What was left of it is
-// being deleted.
-type FailedError struct {
-	// Intent is the create request that failed.
-	Intent Intent
-	// Err is why; the predicates of package bizfly classify it.
-	Err error
-}
+// ErrBuildFailed means that the cloud accepted the create request and then failed to build the server. The predicates of
+// package bizfly classify its cause. What was left of the server is being deleted.
+var ErrBuildFailed = errors.New("the cloud failed to build server")
 
-// Error names the server and the reason.
-func (e *FailedError) Error() string {
-	return fmt.Sprintf("building server %s (%s in %s): %s", e.Intent.Name, e.Intent.Flavor, e.Intent.Zone, e.Err)
-}
+// Reasons of removals that no NodeClaim gives.
+const (
+	// ReasonLaunchFailed says that the cloud could not build the server.
+	ReasonLaunchFailed = "LaunchFailed"
+	// ReasonGarbageCollected says that the server has no NodeClaim, and nothing else is known to remove it.
+	ReasonGarbageCollected = "GarbageCollected"
+)
 
-// Unwrap returns the cause.
-func (e *FailedError) Unwrap() error { return e.Err }
-
-// DeleteRequest is one server to delete.
+// DeleteRequest is one server to delete, and what is known of it.
 type DeleteRequest struct {
-	// ID is the server's id.
 	ID string
 	// Name is the server's and its node's name as far as the caller knows. It is used only where the server itself cannot be
 	// read any more: its root disk is named after it, and BKE knows the node by it. A name that is not provably that of a
 	// server of this cluster is ignored.
 	Name string
+	// NodeClaim and NodeClaimUID are what the server was launched for, and Flavor and Zone its offering: a server that cannot
+	// be read any more does not show them to the removal log line.
+	NodeClaim    string
+	NodeClaimUID string
+	Flavor       string
+	Zone         string
 	// RecordedVolumes are the ids of the disks that were attached before any pod could have attached one, the root disk
 	// included; nil where they were not recorded. A record proves nothing by itself: a disk on it is deleted only if it is
 	// attached to the server as well, or named after it.
@@ -234,38 +211,16 @@ type DeleteRequest struct {
 	// RecordedAddresses are the ids of the network interfaces that the server had then; nil where they were not recorded.
 	// The same holds for them.
 	RecordedAddresses []string
-	// Reason is why it is deleted, in one CamelCase word. The first one that is given counts.
+	// Reason is why it is deleted, in one CamelCase word. The first one that is given counts: it is the one answer to the
+	// question why a server has no NodeClaim any more.
 	Reason string
-	// Description is what the caller knows of the server.
-	Description Description
 }
 
-// Description identifies the server in the removal log line. Unknown fields are empty.
-type Description struct {
-	// NodeClaim and NodeClaimUID are what the server was launched for.
-	NodeClaim    string
-	NodeClaimUID string
-	// Flavor and Zone are the offering.
-	Flavor string
-	Zone   string
-}
-
-// or fills what is empty.
-func (d Description) or(other Description) Description {
-	return Description{
-		NodeClaim:    lo.CoalesceOrEmpty(d.NodeClaim, other.NodeClaim),
-		NodeClaimUID: lo.CoalesceOrEmpty(d.NodeClaimUID, other.NodeClaimUID),
-		Flavor:       lo.CoalesceOrEmpty(d.Flavor, other.Flavor),
-		Zone:         lo.CoalesceOrEmpty(d.Zone, other.Zone),
-	}
-}
-
-// LeftoverKind is what a deleted server can leave behind.
+// LeftoverKind is the kind of what a deleted server leaves behind.
 type LeftoverKind string
 
 // What a deleted server can leave behind.
 const (
-	// LeftoverDisk is a disk of the server.
 	LeftoverDisk LeftoverKind = "disk"
 	// LeftoverAddress is a network interface or a public address of the server.
 	LeftoverAddress LeftoverKind = "address"
@@ -279,8 +234,8 @@ const (
 type DeletionsRequest struct {
 	// DryRun logs what would be deleted, and deletes nothing.
 	DryRun bool
-	// Orphans are servers to delete because they have no NodeClaim.
-	Orphans []DeleteRequest
+	// Orphans are servers to delete because they have no NodeClaim, which is ReasonGarbageCollected where no other reason is known.
+	Orphans []*Instance
 	// Launching are the names of the servers that NodeClaims without a provider ID wait for. What is found by its name alone
 	// may belong to one of them, which is being built.
 	Launching sets.Set[string]
@@ -303,7 +258,7 @@ type Deletion struct {
 type Provider interface {
 	// Launch sends one create request and waits, bounded, for the id of its server. Beside the server it returns the intent
 	// as it was recorded last; a zero one when nothing was sent. Rejections are errors of package bizfly, with
-	// ErrFlavorNameRejected when the same offering is worth another request; then ErrAwaitingServerID and *FailedError.
+	// ErrFlavorNameRejected when the same offering is worth another request; then ErrAwaitingServerID and ErrBuildFailed.
 	Launch(ctx context.Context, request *LaunchRequest) (*Instance, Intent, error)
 	// Resume finds the server of an earlier create request and waits for it like Launch. It never sends one. Beside the
 	// errors of Launch it returns ErrOutcomeUnknown, and ErrRejected for an intent that says so.
@@ -314,11 +269,8 @@ type Provider interface {
 	// Get returns a server of this cluster, from a list of a few seconds ago where it is in one; ErrNotFound when it provably
 	// does not exist or is not ours.
 	Get(ctx context.Context, id string) (*Instance, error)
-	// List returns all servers of this cluster, failed and deleting ones included, from a list that is at most a few seconds
-	// old.
-	List(ctx context.Context) ([]*Instance, error)
-	// Snapshot returns the servers of this cluster from a list that is at most this old, or a few seconds where that is
-	// longer. It is shared: read only.
+	// Snapshot returns all servers of this cluster, failed and deleting ones included, from a list that is at most this old,
+	// or a few seconds where that is longer. It is shared: read only.
 	Snapshot(ctx context.Context, maxAge time.Duration) (*Snapshot, error)
 	// Ports returns the network interfaces of the servers of the project, private and public, from a list that is at most
 	// this old, or a few seconds where that is longer. They are shared: read only.

@@ -20,18 +20,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
 
+	"github.com/bizflycloud/gobizfly"
+	"github.com/samber/lo"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
-
-// ReasonLaunchFailed is why a server is deleted that the cloud could not build.
-const ReasonLaunchFailed = "LaunchFailed"
 
 // launcher sends create requests and finds their servers.
 type launcher struct {
@@ -72,7 +76,6 @@ func (l *launcher) Launch(ctx context.Context, request *LaunchRequest) (*Instanc
 		// A server may be on its way; only looking for it shows whether it is.
 		log.FromContext(ctx).Error(err, "no readable answer to a create request, looking for its server", "server", intent.Name)
 	} else {
-		l.names.accepted(request.Flavor)
 		// Without the task id the server is still found by its name.
 		recordOutcome(ctx, request, intent)
 	}
@@ -95,21 +98,17 @@ func (l *launcher) Resume(ctx context.Context, nodeClaimUID string, intent Inten
 
 // FailureReason returns why the server of a create request failed.
 func (l *launcher) FailureReason(ctx context.Context, intent Intent) error {
-	reason := "the cloud does not say why"
 	if intent.TaskID != "" {
 		task, err := l.api.GetTask(ctx, intent.TaskID)
-		if err == nil {
-			err = task.Failure()
-			if err != nil {
-				return err
-			}
-		}
 		if err != nil {
 			// Why the task cannot be read is not why the server failed: its class is dropped.
-			reason = fmt.Sprintf("its task cannot be read: %s", err)
+			return unexplained(intent, "its task cannot be read: "+err.Error())
+		}
+		if err := task.Failure(); err != nil {
+			return err
 		}
 	}
-	return unexplained(intent, reason)
+	return unexplained(intent, "the cloud does not say why")
 }
 
 // unexplained is the failure of a server for which the cloud gives no reason. It has no class, so it marks nothing.
@@ -123,21 +122,21 @@ func (l *launcher) await(ctx context.Context, w *waiter) (*Instance, error) {
 	found, err := l.poller.wait(ctx, w)
 	if err != nil {
 		// Core may end the NodeClaim before the next call, and the request may fail only then.
-		l.deleter.tracker.expect(w.intent.Name, l.clock.Now().Add(ttl.AbandonedLaunch))
+		l.deleter.tracker.expect(w.intent.Name, l.clock.Now().Add(ttl.AbandonedLaunch), false)
 		return nil, err
 	}
 	switch {
 	case found.cause != nil:
 		count(outcomeFailed, w.intent)
 		l.cleanUp(ctx, w.intent, found.server)
-		return nil, &FailedError{Intent: w.intent, Err: found.cause}
+		return nil, fmt.Errorf("%w %s (%s in %s): %w", ErrBuildFailed, w.intent.Name, w.intent.Flavor, w.intent.Zone, found.cause)
 	case found.server == nil:
 		count(outcomeUnknown, w.intent)
 		// A server that comes late is found by its metadata; a disk that comes alone only by the name that is kept here.
-		l.deleter.tracker.expect(w.intent.Name, time.Time{})
+		l.deleter.tracker.expect(w.intent.Name, time.Time{}, false)
 		return nil, fmt.Errorf("%w: %s, requested at %s", ErrOutcomeUnknown, w.intent.Name, w.intent.RequestedAt.Format(time.RFC3339))
 	}
-	l.deleter.tracker.arrived(w.intent.Name)
+	l.deleter.tracker.forget(DeleteRequest{Name: w.intent.Name})
 	count(outcomeLaunched, w.intent)
 	launchSeconds.Observe(l.clock.Since(w.intent.RequestedAt).Seconds(),
 		map[string]string{labelFlavor: w.intent.Flavor, labelZone: w.intent.Zone})
@@ -151,10 +150,9 @@ func (l *launcher) cleanUp(ctx context.Context, intent Intent, server *Instance)
 	defer cancel()
 	var err error
 	if server != nil {
-		err = l.deleter.Delete(ctx, DeleteRequest{ID: server.ID, Name: intent.Name, Reason: ReasonLaunchFailed,
-			Description: Description{Flavor: intent.Flavor, Zone: intent.Zone}})
+		err = l.deleter.Delete(ctx, DeleteRequest{ID: server.ID, Name: intent.Name, Flavor: intent.Flavor, Zone: intent.Zone, Reason: ReasonLaunchFailed})
 	} else {
-		l.deleter.tracker.expect(intent.Name, time.Time{})
+		l.deleter.tracker.expect(intent.Name, time.Time{}, false)
 		err = l.deleter.deleteLeftovers(ctx, intent.Name)
 	}
 	if err != nil && !errors.Is(err, ErrNotFound) {
@@ -179,4 +177,179 @@ func recordOutcome(ctx context.Context, request *LaunchRequest, intent Intent) {
 
 func count(outcome string, intent Intent) {
 	launchesTotal.Inc(map[string]string{labelOutcome: outcome, labelFlavor: intent.Flavor, labelZone: intent.Zone})
+}
+
+// flavorNames are the flavors that requests call by their short name. Servers of old generations are also known by one,
+// without the category, and it is not documented which of both a create request needs: a rejected name gives way to the other.
+type flavorNames struct{ short sync.Map }
+
+// of returns the name to request the flavor by.
+func (n *flavorNames) of(flavor string) string {
+	_, short := n.short.Load(flavor)
+	return lo.Ternary(short, shortName(flavor), flavor)
+}
+
+// rejected changes the name of a flavor that was rejected by it, and reports whether that is worth another request: after the
+// short name, the one of the catalog has been tried already.
+func (n *flavorNames) rejected(flavor, name string, err error) bool {
+	switch {
+	case !bizfly.NamesFlavor(err) || shortName(flavor) == flavor:
+		return false
+	case name == flavor:
+		n.short.Store(flavor, true)
+		return true
+	}
+	n.short.Delete(flavor)
+	return false
+}
+
+// shortName is the name of a flavor of an old generation without its category.
+func shortName(flavor string) string {
+	short := strings.TrimPrefix(flavor, "nix.")
+	for _, category := range []string{"_basic", "_enterprise", "_dedicated"} {
+		short = strings.TrimSuffix(short, category)
+	}
+	return short
+}
+
+// createRequest returns the body of the create request and its intent; nothing has been sent when it fails.
+func (l *launcher) createRequest(ctx context.Context, request *LaunchRequest) (*gobizfly.ServerCreateRequest, Intent, error) {
+	intent := Intent{}
+	nodeClass := request.NodeClass
+	switch {
+	case request.NodeClaimUID == "" || request.Attempt < 1 || request.Record == nil:
+		return nil, intent, errors.New("a launch needs the NodeClaim's UID, an attempt from 1 and a way to record the intent")
+	case nodeClass == nil || nodeClass.Status.Image() == nil:
+		return nil, intent, errors.New("a launch needs a NodeClass whose image has been found")
+	}
+	disks, err := l.disks(request)
+	if err != nil {
+		return nil, intent, err
+	}
+	image := nodeClass.Status.Image()
+	networks := lo.Map(nodeClass.Status.Networks, func(n v1alpha1.NetworkStatus, _ int) string { return n.ID })
+	firewalls := lo.Map(nodeClass.Status.Firewalls, func(f v1alpha1.FirewallStatus, _ int) string { return f.ID })
+	intent = Intent{
+		Attempt:     request.Attempt,
+		Name:        Name(request.NodeClaim, request.NodeClaimUID, l.uid, request.Attempt),
+		Flavor:      request.Flavor,
+		Zone:        request.Zone,
+		BillingPlan: request.BillingPlan,
+		ImageID:     image.ID,
+		Disks:       disks,
+		Networks:    networks,
+		Firewalls:   firewalls,
+		RequestedAt: l.clock.Now(),
+	}
+	script, err := l.bootstrap.Render(ctx, bootstrap.Input{
+		NodeName:          intent.Name,
+		NodeClaim:         request.NodeClaim,
+		NodeClaimUID:      request.NodeClaimUID,
+		Attempt:           request.Attempt,
+		NodeClass:         nodeClass,
+		KubernetesVersion: nodeClass.Status.KubernetesVersion,
+		NetworkIDs:        networks,
+		Labels:            request.Labels,
+		Taints:            request.Taints,
+		CPU:               request.CPU,
+		MemoryMiB:         request.MemoryMiB,
+	})
+	if err != nil {
+		return nil, intent, fmt.Errorf("generating user data for %s: %w", intent.Name, err)
+	}
+	metadata, err := l.metadata(request, script)
+	if err != nil {
+		return nil, intent, err
+	}
+	wire := lo.Map(disks, func(disk Disk, _ int) *gobizfly.ServerDisk {
+		return &gobizfly.ServerDisk{Size: disk.SizeGiB, VolumeType: &disk.VolumeType}
+	})
+	return &gobizfly.ServerCreateRequest{
+		Name:             intent.Name,
+		FlavorName:       l.names.of(request.Flavor),
+		SSHKey:           nodeClass.Status.SSHKeyName,
+		Password:         false,
+		RootDisk:         wire[0],
+		DataDisks:        wire[1:],
+		Type:             request.Category,
+		AvailabilityZone: request.Zone,
+		OS:               &gobizfly.ServerOS{ID: image.ID, Type: string(lo.CoalesceOrEmpty(image.Type, v1alpha1.ImageTypeImage))},
+		Quantity:         1,
+		Firewalls:        firewalls,
+		NetworkPlan:      bizfly.PlanWord(nodeClass.EffectiveNetworkPlan()),
+		VPCNetworkIDs:    networks,
+		// The requested disks have no plan of their own and get the server's.
+		BillingPlan: request.BillingPlan,
+		IPv6:        lo.FromPtr(nodeClass.Spec.IPv6),
+		// The API's own default differs between its clients, so it is always sent.
+		IsCreatedWan: lo.ToPtr(lo.FromPtrOr(nodeClass.Spec.PublicIPv4, true)),
+		UserData:     script.UserData,
+		Metadata:     metadata,
+	}, intent, nil
+}
+
+// disks are what is requested: the disk that the server boots from and then the data disks in their order.
+func (l *launcher) disks(request *LaunchRequest) ([]Disk, error) {
+	snapshot, err := l.catalog.Snapshot()
+	if err != nil {
+		return nil, fmt.Errorf("choosing volume types: %w", err)
+	}
+	wanted := catalog.Disks(&request.NodeClass.Spec)
+	disks := make([]Disk, len(wanted))
+	for i, disk := range wanted {
+		volumeType, offered := disk.In(snapshot, request.Zone, request.Category)
+		switch {
+		case disk.GiB == 0:
+			return nil, invalid("%s.size is required", disk.Field)
+		case !offered:
+			return nil, invalid("%s: zone %s has no such disks for %s servers; choose another medium or volume type", disk, request.Zone, request.Category)
+		}
+		disks[i] = Disk{SizeGiB: disk.GiB, VolumeType: volumeType}
+	}
+	return disks, nil
+}
+
+// maxMetadataValue is how long a metadata value may be, in bytes, so that it fits whatever the compute service counts.
+const maxMetadataValue = 255
+
+// metadata returns a server's metadata: the user's, then what the bootstrap script reads, then our own, so that a user
+// can break neither the join nor our identity, even where the API server's validation was bypassed.
+func (l *launcher) metadata(request *LaunchRequest, script *bootstrap.Output) (map[string]string, error) {
+	result := lo.MapValues(lo.PickBy(request.NodeClass.Spec.Tags, func(key, _ string) bool {
+		return !lo.SomeBy(v1alpha1.ReservedMetadataPrefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
+	}), func(value, _ string) string { return bounded(value) })
+	for key, value := range script.Metadata {
+		// A shortened token or endpoint would boot a paid server that never joins. The value may be a secret.
+		if length := len(value); length > maxMetadataValue {
+			return nil, invalid("the bootstrap value %s is %d bytes long and server metadata holds %d", key, length, maxMetadataValue)
+		}
+		result[key] = value
+	}
+	maps.Copy(result, lo.MapValues(lo.OmitByValues(map[string]string{
+		v1alpha1.MetadataManaged:      "true",
+		v1alpha1.MetadataClusterName:  l.cluster.name,
+		v1alpha1.MetadataClusterUID:   l.uid,
+		v1alpha1.MetadataName:         Name(request.NodeClaim, request.NodeClaimUID, l.uid, request.Attempt),
+		v1alpha1.MetadataNodeClaim:    request.NodeClaim,
+		v1alpha1.MetadataNodeClaimUID: request.NodeClaimUID,
+		v1alpha1.MetadataAttempt:      strconv.Itoa(request.Attempt),
+		v1alpha1.MetadataNodePool:     request.NodePool,
+		v1alpha1.MetadataNodeClass:    request.NodeClass.Name,
+		v1alpha1.MetadataImage:        request.NodeClass.Status.Image().ID,
+		// Not that of the NodeClass's status: templates are read anew for each launch, and a server that has the present ones
+		// must not be replaced over those of a minute ago.
+		v1alpha1.MetadataUserDataHash: script.UserDataHash,
+		v1alpha1.MetadataDataDisks:    strconv.Itoa(len(request.NodeClass.Spec.DataDisks)),
+	}, []string{""}), func(value, _ string) string { return bounded(value) }))
+	return result, nil
+}
+
+// bounded cuts a value to what fits, between two characters.
+func bounded(value string) string {
+	return strings.ToValidUTF8(value[:min(len(value), maxMetadataValue)], "")
+}
+
+// invalid is the error of a request that is known to be wrong without asking the cloud.
+func invalid(format string, args ...any) error {
+	return &bizfly.APIError{Operation: "CreateServer", Class: bizfly.ClassInvalid, NotSent: true, Message: fmt.Sprintf(format, args...)}
 }

@@ -45,8 +45,8 @@ var _ = Describe("Launch", func() {
 		func(field string, want func(*world) any, changes ...func(*instance.LaunchRequest)) {
 			w := newWorld(cloud.Options{})
 			w.launch(changes...)
-			Expect(w.ordered()).To(HaveLen(1))
-			var value any = w.ordered()[0]
+			Expect(w.created()).To(HaveLen(1))
+			var value any = w.created()[0]
 			for _, key := range strings.Split(field, "/") {
 				value = value.(map[string]any)[key]
 			}
@@ -111,14 +111,14 @@ var _ = Describe("Launch", func() {
 		w.launch(func(r *instance.LaunchRequest) {
 			r.NodeClass.Status.Firewalls = []v1alpha1.FirewallStatus{{ID: firewalls[0].ID}, {ID: firewalls[1].ID}}
 		})
-		Expect(w.ordered()[0]["firewalls"]).To(Equal([]any{firewalls[0].ID, firewalls[1].ID}))
+		Expect(w.created()[0]["firewalls"]).To(Equal([]any{firewalls[0].ID, firewalls[1].ID}))
 	})
 	It("should leave out what a standalone claim does not have", func() {
 		w := newWorld(cloud.Options{})
 		w.launch(func(r *instance.LaunchRequest) { r.NodePool = "" })
-		Expect(w.ordered()[0]["metadata"]).NotTo(HaveKey(v1alpha1.MetadataNodePool))
+		Expect(w.created()[0]["metadata"]).NotTo(HaveKey(v1alpha1.MetadataNodePool))
 	})
-	It("should describe the server and keep the join token to itself", func() {
+	It("should describe the server without the join token", func() {
 		w := newWorld(cloud.Options{})
 		server, intent := w.launch()
 		Expect(server.Name).To(Equal(intent.Name))
@@ -133,12 +133,11 @@ var _ = Describe("Launch", func() {
 		Expect(server.CreatedAt).To(BeTemporally("~", time.Now(), time.Minute))
 		Expect(server.Volumes).To(ConsistOf(HaveField("Root", true)))
 		Expect(server.Volumes[0].SizeGiB).To(Equal(40))
-		Expect(server.Tags).To(HaveKey("bke_cluster_id"))
 		Expect(fmt.Sprintf("%+v", *server)).NotTo(ContainSubstring(w.box.BKE().ClusterToken))
 	})
 
-	Context("writing down what it does", func() {
-		It("should order nothing when the intent cannot be written", func() {
+	Context("recording what it does", func() {
+		It("should send nothing when the intent cannot be recorded", func() {
 			w := newWorld(cloud.Options{})
 			request, written := w.request()
 			written.fail = func(instance.Intent) error { return errors.New("the API server is away") }
@@ -147,7 +146,7 @@ var _ = Describe("Launch", func() {
 			Expect(w.count(createServer)).To(BeZero())
 			Expect(w.leftovers()).To(BeEmpty())
 		})
-		It("should write the intent before the order and the task after it", func() {
+		It("should record the intent before the create request and the task after it", func() {
 			w := newWorld(cloud.Options{})
 			request, written := w.request()
 			var before []int
@@ -172,7 +171,7 @@ var _ = Describe("Launch", func() {
 			_, _, err := w.provider.Launch(ctx, request)
 			Expect(err).NotTo(HaveOccurred())
 		})
-		It("should write that an order was refused", func() {
+		It("should record that a create request was rejected", func() {
 			w := newWorld(cloud.Options{})
 			w.box.SetStock("", "", "", 0)
 			request, written := w.request()
@@ -183,7 +182,7 @@ var _ = Describe("Launch", func() {
 			Expect(err).To(MatchError(instance.ErrRejected))
 			Expect(w.leftovers()).To(BeEmpty())
 		})
-		It("should return the refusal although it cannot be written", func() {
+		It("should return the rejection although it cannot be recorded", func() {
 			w := newWorld(cloud.Options{})
 			w.box.SetStock("", "", "", 0)
 			request, written := w.request()
@@ -196,7 +195,7 @@ var _ = Describe("Launch", func() {
 		})
 	})
 
-	DescribeTable("should return a refusal as what it is",
+	DescribeTable("should return a rejection with its class",
 		func(fault cloud.Fault, is func(error) bool) {
 			w := newWorld(cloud.Options{})
 			fault.Method, fault.Path = "POST", "/servers"
@@ -223,7 +222,7 @@ var _ = Describe("Launch", func() {
 		},
 		Entry("a medium that the zone does not sell", func(r *instance.LaunchRequest) {
 			r.Category, r.Zone, r.NodeClass.Spec.RootDisk = "dedicated", "HN2", &v1alpha1.RootDisk{Medium: v1alpha1.DiskMediumHDD}
-		}, "zone HN2 has no HDD disks for dedicated servers"),
+		}, "zone HN2 has no such disks for dedicated servers"),
 		Entry("an image that was not found", func(r *instance.LaunchRequest) { r.NodeClass.Status.Images = nil }, "image"),
 		Entry("no identity", func(r *instance.LaunchRequest) { r.NodeClaimUID = "" }, "UID"),
 		Entry("no attempt", func(r *instance.LaunchRequest) { r.Attempt = 0 }, "attempt"),
@@ -274,7 +273,7 @@ var _ = Describe("Launch", func() {
 			Entry("when the answer names no task", cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectEmptyTask}),
 			Entry("when the answer is a page of the gateway", cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectHTML, Status: 502, Commit: true}),
 			Entry("when the answer is cut short", cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectTruncated}),
-			Entry("when nobody knows the task", cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectTask404}),
+			Entry("when the task does not exist", cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectTask404}),
 			Entry("when the task has no result", cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectTaskNull}),
 			Entry("when the first lists fail", cloud.Fault{Method: "GET", Path: "/servers", Effect: cloud.EffectStatus, Status: 400, Count: 3}),
 			Entry("when the token has expired", cloud.Fault{Effect: cloud.EffectUnauthorized, Count: 1}),
@@ -289,7 +288,7 @@ var _ = Describe("Launch", func() {
 			Expect(written.last().TaskID).NotTo(BeEmpty())
 			Eventually(w.provider.Polling).Should(BeFalse())
 		})
-		It("should leave the verdict that nobody knows to Resume", func() {
+		It("should leave it to Resume to report the outcome as unknown", func() {
 			w := newWorld(cloud.Options{}, func(c *instance.Config) {
 				c.Settings = times(func(o *options.Options) { o.ServerIDWait, o.VisibilityWindow = 100*time.Millisecond, time.Nanosecond })
 			})
@@ -331,7 +330,6 @@ var _ = Describe("Launch", func() {
 		const launches = 200
 		w := newWorld(cloud.Options{Latency: 300 * time.Millisecond, HideBuilding: true}, func(c *instance.Config) {
 			c.Settings = times(func(o *options.Options) { o.ServerPollInterval = 100 * time.Millisecond })
-			c.TaskReadsPerPoll = 5
 		})
 		begun := time.Now()
 		var wait sync.WaitGroup
@@ -354,7 +352,7 @@ var _ = Describe("Launch", func() {
 		Expect(lo.UniqBy(servers, func(s *instance.Instance) string { return s.ID })).To(HaveLen(launches))
 		Expect(w.count(createServer)).To(Equal(launches))
 		Expect(w.count(listServers)).To(BeNumerically("<=", rounds))
-		Expect(w.count(getTask)).To(BeNumerically("<=", rounds*5))
+		Expect(w.count(getTask)).To(BeNumerically("<=", rounds*20))
 		Eventually(w.provider.Polling).Should(BeFalse())
 	})
 })

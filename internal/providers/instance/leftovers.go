@@ -49,7 +49,7 @@ func (d *deleter) deleteLeftovers(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return d.resume(ctx, v, d.tracker.known(record{Name: name}), false)
+	return d.resume(ctx, v, d.tracker.known(DeleteRequest{Name: name}), false)
 }
 
 // findLeftovers remembers the names of those servers of this cluster of which only a free root disk or address is left. Their
@@ -81,8 +81,8 @@ func (d *deleter) findLeftovers(ctx context.Context, v *view, launching sets.Set
 		names.Delete(r.Name)
 	}
 	for name := range names.Difference(launching) {
-		if len(v.named(name)) == 0 {
-			d.tracker.found(name, d.clock.Now().Add(ttl.AbandonedLaunch))
+		if len(v.value.named(name)) == 0 {
+			d.tracker.expect(name, d.clock.Now().Add(ttl.AbandonedLaunch), true)
 		}
 	}
 	return nil
@@ -92,7 +92,7 @@ func (d *deleter) findLeftovers(ctx context.Context, v *view, launching sets.Set
 // deleted, because the record alone proves nothing. The deletion does not wait for it: what the cloud has named after the
 // server needs no record.
 func (d *deleter) attachedAddresses(ctx context.Context, v *view, server *Instance, current record) []string {
-	if len(current.Addresses) == 0 {
+	if len(current.RecordedAddresses) == 0 {
 		return nil
 	}
 	ports, err := d.ports.get(ctx, v.begun)
@@ -101,7 +101,7 @@ func (d *deleter) attachedAddresses(ctx context.Context, v *view, server *Instan
 		return nil
 	}
 	return lo.FilterMap(ports.value.used, func(port Port, _ int) (string, bool) {
-		return port.ID, port.ServerID == server.ID && lo.Contains(current.Addresses, port.ID)
+		return port.ID, port.ServerID == server.ID && lo.Contains(current.RecordedAddresses, port.ID)
 	})
 }
 
@@ -165,24 +165,185 @@ func (d *deleter) leaveBKE(ctx context.Context, current record) []leftover {
 			return nil
 		}
 		// Core and a pass of garbage collection may both be here: only the one that writes the time first sends the request.
-		mine := false
-		current = d.tracker.change(current, func(r *record) {
-			if mine = !r.Left && !d.clock.Now().Before(r.LeavingUntil); mine {
-				r.LeavingUntil = d.clock.Now().Add(ttl.LeavingBKE)
+		now := d.clock.Now()
+		before, _ := d.tracker.change(current.DeleteRequest, func(r *record) {
+			if !now.Before(r.LeavingUntil) {
+				r.LeavingUntil = now.Add(ttl.LeavingBKE)
 			}
 		})
 		switch {
-		case current.Left:
+		case before.Left:
 			return nil
-		case !mine:
+		case now.Before(before.LeavingUntil):
 			return []leftover{{kind: LeftoverNode, err: fmt.Errorf("node %s leaves BKE", current.Name), waiting: true}}
 		}
 		err = d.api.LeaveCluster(ctx, values.ClusterID, values.Token, current.Name)
 	}
 	if err != nil {
-		d.tracker.change(current, func(r *record) { r.LeavingUntil = time.Time{} })
+		d.tracker.change(current.DeleteRequest, func(r *record) { r.LeavingUntil = time.Time{} })
 		return []leftover{{kind: LeftoverNode, err: fmt.Errorf("removing node %s from BKE: %w", current.Name, err)}}
 	}
-	d.tracker.change(current, func(r *record) { r.Left = true })
+	d.tracker.change(current.DeleteRequest, func(r *record) { r.Left = true })
 	return nil
+}
+
+const (
+	// csiNamePrefix and csiDescriptionSuffix are how the block storage driver marks its volumes.
+	csiNamePrefix        = "pvc-"
+	csiDescriptionSuffix = "by csi-bizflycloud"
+	// volumeAvailable and the statuses that begin with volumeError are those in which the cloud deletes a volume.
+	volumeAvailable = "available"
+	volumeError     = "error"
+	// dataDiskInfix begins, after the server's name, the names of the disks that the cloud created with the server.
+	dataDiskInfix = "_datadisk"
+)
+
+// disposable returns the disks to delete with a server: its root disk, and the recorded disks that are attached to it,
+// less those that a PersistentVolume owns. Where the owner of a disk cannot be found out it returns an error, so that the
+// complete deletion waits: a disk that is not deleted with its server would be paid for indefinitely.
+func (d *deleter) disposable(ctx context.Context, v *view, server *Instance, recorded []string) ([]string, error) {
+	volumes, err := d.volumes.get(ctx, v.begun)
+	if err != nil {
+		return nil, fmt.Errorf("listing volumes to delete server %s: %w", server.Name, err)
+	}
+	listed := lo.KeyBy(volumes.value, func(volume *gobizfly.Volume) string { return volume.ID })
+	attached := lo.KeyBy(server.Volumes, func(volume Volume) string { return volume.ID })
+	name := server.launchName
+	candidates := lo.Uniq(append(lo.FilterMap(volumes.value, func(volume *gobizfly.Volume, _ int) (string, bool) {
+		return volume.ID, attachedTo(volume, server.ID)
+	}), lo.Map(server.Volumes, func(volume Volume, _ int) string { return volume.ID })...))
+	isRoot := func(id string) bool { return isRootDisk(attached[id], lo.FromPtr(listed[id])) }
+	roots := lo.Filter(candidates, func(id string, _ int) bool { return isRoot(id) })
+	named := func(id string) bool {
+		return strings.HasPrefix(lo.CoalesceOrEmpty(lo.FromPtr(listed[id]).Name, attached[id].Name), name)
+	}
+	// Of several root disks a user has attached the others, perhaps to rescue them. The record decides only where no name does:
+	// it can be written by others.
+	ownRoot := func(id string) bool {
+		return isRoot(id) && (len(roots) == 1 || named(id) || (lo.Contains(recorded, id) && !lo.SomeBy(roots, named)))
+	}
+	own := lo.Filter(candidates, func(id string, _ int) bool {
+		volume, known := listed[id]
+		switch {
+		case !known:
+			// A list that lags: the server itself proves its root disk, and nothing proves another one.
+			return ownRoot(id) && !csiNamed(attached[id].Name, name)
+		case len(volume.Attachments) > 0 && !attachedTo(volume, server.ID), csiVolume(volume, name):
+			return false
+		}
+		// A data disk is ours without a record too where the server was launched with some and this one has such a name.
+		return ownRoot(id) || (lo.Contains(recorded, id) && !isRoot(id)) || (server.DataDisks > 0 && dataDiskNamed(volume.Name, name))
+	})
+	protected, err := d.protectedVolumes(ctx, v, own)
+	if err != nil {
+		return nil, fmt.Errorf("deleting server %s: %w", server.Name, err)
+	}
+	return lo.Reject(own, func(id string, _ int) bool { return protected.Has(id) }), nil
+}
+
+// isRootDisk reports whether a disk is the root disk of the server that it is attached to. What the server says of it counts
+// before what the list of volumes does.
+func isRootDisk(attached Volume, listed gobizfly.Volume) bool {
+	if attached.attachedType != "" {
+		return attached.Root
+	}
+	return listed.AttachedType == attachedTypeRoot && listed.Bootable
+}
+
+// protectedVolumes returns the volumes that PersistentVolumes own, when there is anything to protect. They are read from the
+// API server once for all deletions that decide by the same lists, after these lists: a cache could lag without a bound. A
+// PersistentVolume that names a node's disk and is created in the seconds until the request is sent is not seen, as it would
+// not be by a read of each deletion's own; the CSI driver creates none for disks that servers are launched with.
+func (d *deleter) protectedVolumes(ctx context.Context, v *view, candidates []string) (sets.Set[string], error) {
+	if len(candidates) == 0 {
+		return nil, nil
+	}
+	protected, err := d.protected.get(ctx, v.begun)
+	if err != nil {
+		return nil, fmt.Errorf("no disk may be deleted while it is not known which ones PersistentVolumes own: %w", err)
+	}
+	return protected.value, nil
+}
+
+// leftoverDisks returns the disks that outlived their server: those that the cloud named after it, and those that a request
+// has listed to delete with it. What a PersistentVolume names is not among them.
+func (d *deleter) leftoverDisks(ctx context.Context, v *view, current record) ([]*gobizfly.Volume, error) {
+	volumes, err := d.volumes.get(ctx, v.begun)
+	if err != nil {
+		return nil, fmt.Errorf("listing volumes to find what server %s left: %w", lo.CoalesceOrEmpty(current.Name, current.ID), err)
+	}
+	left := lo.Filter(volumes.value, func(volume *gobizfly.Volume, _ int) bool {
+		// A disk that is attached to another server since is that one's.
+		elsewhere := len(volume.Attachments) > 0 && !attachedTo(volume, current.ID)
+		return (strayDisk(volume, current) || lo.Contains(current.Requested, volume.ID)) && !elsewhere && !csiVolume(volume, current.Name)
+	})
+	protected, err := d.protectedVolumes(ctx, v, lo.Map(left, func(volume *gobizfly.Volume, _ int) string { return volume.ID }))
+	if err != nil {
+		return nil, fmt.Errorf("deleting what server %s left: %w", current.Name, err)
+	}
+	return lo.Reject(left, func(volume *gobizfly.Volume, _ int) bool { return protected.Has(volume.ID) }), nil
+}
+
+// deleteDisks deletes the disks that outlived their server, and returns those that are still there.
+func (d *deleter) deleteDisks(ctx context.Context, v *view, current record) []leftover {
+	volumes, err := d.leftoverDisks(ctx, v, current)
+	if err != nil {
+		return []leftover{{kind: LeftoverDisk, err: err}}
+	}
+	return lo.FlatMap(volumes, func(volume *gobizfly.Volume, _ int) []leftover { return d.deleteVolume(ctx, volume) })
+}
+
+// deleteVolume deletes a free disk, which is a leftover until the list no longer has it. One that is not free yet, or cannot
+// be deleted because of a snapshot, waits.
+func (d *deleter) deleteVolume(ctx context.Context, volume *gobizfly.Volume) []leftover {
+	still := func(err error, waiting bool) []leftover {
+		return []leftover{{kind: LeftoverDisk, waiting: waiting, err: fmt.Errorf("deleting disk %s (%s): %w", volume.Name, volume.ID, err)}}
+	}
+	if len(volume.Attachments) > 0 || (volume.Status != volumeAvailable && !strings.HasPrefix(volume.Status, volumeError)) {
+		return still(fmt.Errorf("it is %s", volume.Status), true)
+	}
+	err := d.api.DeleteVolume(ctx, volume.ID)
+	switch {
+	case err == nil:
+		diskDeletionsTotal.Inc(map[string]string{labelOutcome: outcomeAccepted})
+		log.FromContext(ctx).Info("deleting disk that outlived its server", "volume", volume.Name, "volume-id", volume.ID)
+		return still(errors.New("the cloud has accepted it"), true)
+	case bizfly.IsNotFound(err):
+		return nil
+	case bizfly.IsConflict(err):
+		return still(err, true)
+	}
+	diskDeletionsTotal.Inc(map[string]string{labelOutcome: outcomeError})
+	return still(err, false)
+}
+
+func attachedTo(volume *gobizfly.Volume, serverID string) bool {
+	return serverID != "" && lo.SomeBy(volume.Attachments, func(a gobizfly.VolumeAttachment) bool { return a.ServerID == serverID })
+}
+
+// csiVolume reports whether the block storage driver created the volume, whatever else may be true of it.
+func csiVolume(volume *gobizfly.Volume, serverName string) bool {
+	return csiNamed(volume.Name, serverName) || strings.HasSuffix(volume.Description, csiDescriptionSuffix)
+}
+
+// csiNamed reports whether a volume is named like the driver's; the root disk of a node whose pool is called pvc is not.
+func csiNamed(volumeName, serverName string) bool {
+	return strings.HasPrefix(volumeName, csiNamePrefix) && (serverName == "" || volumeName != serverName+rootDiskSuffix)
+}
+
+// strayDisk reports whether a disk is by its name one that a launch created and that was not deleted with its server: the
+// launch failed, or the server was deleted outside Karpenter. Where a request has listed the disks to delete with the server, a
+// data disk that is left was detached by a user before, who may want it; where there is a record, what is not on it is not ours;
+// and where only the name of a disk is known, a detached data disk looks like one that was never attached.
+func strayDisk(volume *gobizfly.Volume, current record) bool {
+	if current.Name == "" || volume.Name == current.Name+rootDiskSuffix {
+		return current.Name != ""
+	}
+	return len(current.Requested) == 0 && !current.Found && dataDiskNamed(volume.Name, current.Name) &&
+		(len(current.RecordedVolumes) == 0 || lo.Contains(current.RecordedVolumes, volume.ID))
+}
+
+// dataDiskNamed reports whether a disk has a name that the cloud gives to the data disks of a create request.
+func dataDiskNamed(volumeName, serverName string) bool {
+	return serverName != "" && strings.HasPrefix(volumeName, serverName+dataDiskInfix)
 }

@@ -22,7 +22,10 @@ import (
 	"encoding/base32"
 	"encoding/hex"
 	"fmt"
+	"regexp"
 	"strings"
+
+	"github.com/samber/lo"
 )
 
 const (
@@ -43,6 +46,20 @@ const (
 
 // nameEncoding is base32 in lower case, without the letters that are taken for digits.
 var nameEncoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
+
+// cluster is the identity by which this cluster knows its servers. UIDs decide; a name alone proves nothing, since two clusters
+// may have the same.
+type cluster struct{ uid, name string }
+
+// ours reports whether the server is this cluster's.
+func (c cluster) ours(server *Instance) bool { return c.uid != "" && server.ClusterUID == c.uid }
+
+// builtFor reports whether the server is the one of exactly this create request.
+func (c cluster) builtFor(server *Instance, nodeClaimUID string, intent Intent) bool {
+	return c.ours(server) && server.NodeClaimUID == nodeClaimUID && server.Attempt == intent.Attempt && server.Name == intent.Name
+}
+
+var notInNames = regexp.MustCompile("[^a-z0-9]+")
 
 // Name returns the name of the server of one attempt to launch a NodeClaim: the NodeClaim's name, a nonce made of its UID
 // and the attempt, and a MAC of both under the cluster's UID. The cloud controller manager finds servers by name, and
@@ -81,19 +98,10 @@ func (c cluster) provenServer(portName string) string {
 // trusted reports whether a name that a NodeClaim carries is provably that of a server of this cluster. Annotations can be
 // written by others than this controller: a name counts for its MAC, or, in the form of before, because it follows from
 // the NodeClaim's UID.
-func (c cluster) trusted(name string, description Description) bool {
-	if c.proven(name) {
-		return true
-	}
-	if name == "" || description.NodeClaimUID == "" {
-		return false
-	}
-	for attempt := 1; attempt <= legacyAttempts; attempt++ {
-		if name == legacyName(description.NodeClaim, description.NodeClaimUID, c.uid, attempt) {
-			return true
-		}
-	}
-	return false
+func (c cluster) trusted(name, nodeClaim, nodeClaimUID string) bool {
+	return c.proven(name) || (name != "" && nodeClaimUID != "" && lo.ContainsBy(lo.RangeFrom(1, legacyAttempts), func(attempt int) bool {
+		return name == legacyName(nodeClaim, nodeClaimUID, c.uid, attempt)
+	}))
 }
 
 // legacyName is the name that a server got before names had a MAC: its hash cannot be verified without the NodeClaim's UID.
@@ -108,10 +116,7 @@ func namePrefix(nodeClaimName string, suffixLength int) string {
 	if limit := maxNameLength - suffixLength - 1; len(prefix) > limit {
 		prefix = strings.TrimRight(prefix[:limit], "-")
 	}
-	if prefix == "" {
-		return "node"
-	}
-	return prefix
+	return lo.CoalesceOrEmpty(prefix, "node")
 }
 
 // launchName is the name under which a server was launched, which is what its disks were named after, whatever it was renamed
@@ -126,20 +131,7 @@ func (c cluster) launchName(server *Instance, inMetadata string) string {
 	return legacyName(server.NodeClaim, server.NodeClaimUID, c.uid, server.Attempt)
 }
 
-// rootDiskName is the name that the cloud gives the root disk of a server.
-func rootDiskName(serverName string) string { return serverName + rootDiskSuffix }
-
 // sanitise keeps lower case letters and digits and turns every run of anything else into one dash.
 func sanitise(name string) string {
-	var b strings.Builder
-	for _, r := range strings.ToLower(name) {
-		if (r >= 'a' && r <= 'z') || (r >= '0' && r <= '9') {
-			b.WriteRune(r)
-			continue
-		}
-		if s := b.String(); s != "" && !strings.HasSuffix(s, "-") {
-			b.WriteByte('-')
-		}
-	}
-	return strings.Trim(b.String(), "-")
+	return strings.Trim(notInNames.ReplaceAllString(strings.ToLower(name), "-"), "-")
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/bizflycloud/gobizfly"
 	"github.com/samber/lo"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
@@ -35,8 +36,9 @@ import (
 )
 
 const (
-	// taskReadsAtOnce is how many tasks are read in parallel.
-	taskReadsAtOnce = 4
+	// taskReadsPerRound is the most tasks that one round reads, and taskReadsAtOnce how many of them in parallel.
+	taskReadsPerRound = 20
+	taskReadsAtOnce   = 4
 	// faultRounds is how many rounds a server in ERROR waits for its task to say why, since the reason decides whether
 	// the offering is marked unavailable.
 	faultRounds = 3
@@ -63,22 +65,13 @@ type result struct {
 }
 
 // poller looks for the servers of all create requests together: one list per round however many wait, then a bounded number
-// of tasks. Its goroutine exists while a call waits.
+// of tasks. Its goroutine exists while a call waits, and one interval longer, so that the next call cannot raise the pace.
 type poller struct {
 	*inventory
-	taskReads int
 
 	mu      sync.Mutex
-	waiters map[*waiter]struct{}
+	waiters sets.Set[*waiter]
 	running bool
-	// left wakes the goroutine when a call has stopped waiting, so that it ends with the last one.
-	left chan struct{}
-	// lastRound is when the last round began: a poller that starts anew keeps the pace.
-	lastRound time.Time
-}
-
-func newPoller(i *inventory, taskReads int) *poller {
-	return &poller{inventory: i, taskReads: taskReads, waiters: map[*waiter]struct{}{}, left: make(chan struct{}, 1)}
 }
 
 // wait returns the outcome of the create request, or ErrAwaitingServerID when it is not known in time.
@@ -102,21 +95,10 @@ func (p *poller) wait(ctx context.Context, w *waiter) (result, error) {
 	}
 }
 
-// deliver ends the wait of one create request. Its call may have ended already; then the next one finds the same.
-func (p *poller) deliver(w *waiter, found result) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.waiters, w)
-	select {
-	case w.found <- found:
-	default:
-	}
-}
-
 func (p *poller) join(w *waiter) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.waiters[w] = struct{}{}
+	p.waiters.Insert(w)
 	if !p.running {
 		p.running = true
 		go p.run()
@@ -126,44 +108,28 @@ func (p *poller) join(w *waiter) {
 func (p *poller) leave(w *waiter) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.waiters, w)
-	select {
-	case p.left <- struct{}{}:
-	default:
-	}
+	p.waiters.Delete(w)
+}
+
+// deliver ends the wait of one create request. Its call may have ended already; then the next one finds the same.
+func (p *poller) deliver(w *waiter, found result) {
+	p.leave(w)
+	w.found <- found
 }
 
 // run polls until no call waits any more.
 func (p *poller) run() {
-	for p.pause() {
-		p.mu.Lock()
-		waiters := lo.Keys(p.waiters)
-		p.lastRound = p.clock.Now()
-		p.mu.Unlock()
-		p.round(waiters)
-	}
-}
-
-// pause waits until the next round is due. It returns false, and counts as stopped, when no call waits for one.
-func (p *poller) pause() bool {
 	for {
 		p.mu.Lock()
-		if len(p.waiters) == 0 {
-			p.running = false
-			p.mu.Unlock()
-			return false
-		}
-		due := p.settings.Load().ServerPollInterval - p.clock.Since(p.lastRound)
+		waiters := p.waiters.UnsortedList()
+		p.running = len(waiters) > 0
 		p.mu.Unlock()
-		if due <= 0 {
-			return true
+		if len(waiters) == 0 {
+			return
 		}
-		timer := p.clock.NewTimer(due)
-		select {
-		case <-timer.C():
-		case <-p.left:
-		}
-		timer.Stop()
+		next := p.clock.After(p.settings.Load().ServerPollInterval)
+		p.round(waiters)
+		<-next
 	}
 }
 
@@ -207,7 +173,7 @@ func (p *poller) readTasks(ctx context.Context, open []*waiter, broken map[*wait
 	})
 	group := errgroup.Group{}
 	group.SetLimit(taskReadsAtOnce)
-	for _, w := range lo.Slice(readable, 0, p.taskReads) {
+	for _, w := range lo.Slice(readable, 0, taskReadsPerRound) {
 		w.lastRead = p.clock.Now()
 		group.Go(func() error {
 			task, err := p.api.GetTask(ctx, w.intent.TaskID)

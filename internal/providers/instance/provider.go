@@ -23,22 +23,19 @@ import (
 	"time"
 
 	"github.com/patrickmn/go-cache"
-	"github.com/samber/lo"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/audit"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/metrics"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
-
-// defaultTaskReadsPerPoll is that of Config.
-const defaultTaskReadsPerPoll = 20
 
 // errNoClusterUID makes every call fail while the cluster's UID is not known: without it nothing is provably ours.
 var errNoClusterUID = errors.New("the UID of the kube-system namespace is not known, so no server can be proved to be this cluster's")
@@ -49,15 +46,10 @@ type Config struct {
 	ClusterName string
 	// ClusterUID is the UID of the kube-system namespace, which identifies our servers. Every call fails without it.
 	ClusterUID string
-	// BKEClusterID and BKEClusterToken are what BKE needs to remove a node; without both there is no BKE to leave.
-	BKEClusterID    string
-	BKEClusterToken string
-	// BKE gives these two where they may have to be learned, and then wins; nil means that they are all there is.
+	// BKE gives the cluster and the token that BKE needs to remove a node; without both there is no BKE to leave.
 	BKE bke.Provider
-	// Settings are the active settings; nil means the defaults.
+	// Settings are the active settings.
 	Settings *options.Store
-	// TaskReadsPerPoll is the most tasks that one poll reads; the default is 20.
-	TaskReadsPerPoll int
 	// Clock is nil for the real one.
 	Clock clock.Clock
 	// OnLeftover is called once for each thing that a deleted server left and that could not be removed in time, with the
@@ -68,13 +60,6 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.BKE == nil {
-		c.BKE = bke.Values{ClusterID: c.BKEClusterID, Token: c.BKEClusterToken}
-	}
-	if c.Settings == nil {
-		c.Settings = options.NewStore(nil)
-	}
-	c.TaskReadsPerPoll = lo.CoalesceOrEmpty(c.TaskReadsPerPoll, defaultTaskReadsPerPoll)
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
 	}
@@ -104,15 +89,10 @@ var _ Provider = (*DefaultProvider)(nil)
 func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider bootstrap.Provider, catalogProvider catalog.Provider,
 	protected func(context.Context) (sets.Set[string], error), deletions *cache.Cache) *DefaultProvider {
 	config = config.withDefaults()
-	if protected == nil {
-		protected = func(context.Context) (sets.Set[string], error) {
-			return nil, errors.New("the volumes that PersistentVolumes own are not known")
-		}
-	}
 	i := newInventory(config, api)
 	d := &deleter{inventory: i, config: config, protected: newShared(config.Clock, protected), tracker: &tracker{cache: deletions}}
-	l := &launcher{inventory: i, deleter: d, bootstrap: bootstrapProvider, catalog: catalogProvider, names: flavorNames{known: map[string]flavorName{}}}
-	l.poller = newPoller(i, config.TaskReadsPerPoll)
+	l := &launcher{inventory: i, deleter: d, bootstrap: bootstrapProvider, catalog: catalogProvider,
+		poller: &poller{inventory: i, waiters: sets.New[*waiter]()}}
 	return &DefaultProvider{inventory: i, launcher: l, deleter: d, changer: &changer{inventory: i, reboots: cache.New(ttl.Reboot, 0)}}
 }
 
@@ -127,7 +107,7 @@ func (p *DefaultProvider) Flush() {
 // Get returns a server of this cluster. A list of a few seconds ago is enough to find it, but not to find it gone. Of one that is
 // being deleted core asks again and again, so that this is shared with the deletions.
 func (p *DefaultProvider) Get(ctx context.Context, id string) (*Instance, error) {
-	if r := p.tracker.known(record{ID: id}); !r.Begun.IsZero() {
+	if r := p.tracker.known(DeleteRequest{ID: id}); !r.Begun.IsZero() {
 		_, server, err := p.find(ctx, r)
 		if err == nil && (server == nil || server.gone() || !p.ours(server)) {
 			return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
@@ -140,15 +120,6 @@ func (p *DefaultProvider) Get(ctx context.Context, id string) (*Instance, error)
 		}
 	}
 	return p.ownServer(ctx, id)
-}
-
-// List returns all servers of this cluster.
-func (p *DefaultProvider) List(ctx context.Context) ([]*Instance, error) {
-	snapshot, err := p.Snapshot(ctx, 0)
-	if err != nil {
-		return nil, err
-	}
-	return snapshot.All(), nil
 }
 
 // Snapshot returns the servers of this cluster from a list that is at most this old, or a few seconds where that is longer.
@@ -169,3 +140,50 @@ func (p *DefaultProvider) Ports(ctx context.Context, maxAge time.Duration) ([]Po
 	}
 	return listed.value.used, nil
 }
+
+const (
+	labelOutcome = "outcome"
+	labelFlavor  = "flavor"
+	labelZone    = "zone"
+	labelType    = "type"
+	labelChange  = "change"
+)
+
+// Outcomes of a launch and of a deletion.
+const (
+	outcomeLaunched = "launched"
+	outcomeRejected = "rejected"
+	outcomeFailed   = "failed"
+	outcomeUnknown  = "unknown"
+	outcomeAccepted = "accepted"
+	outcomeError    = "error"
+)
+
+var (
+	launchesTotal = metrics.Counter("instance_launches_total",
+		"Create requests, by flavor, zone and outcome: launched, rejected, failed or unknown.",
+		metrics.Label(labelOutcome), metrics.Label(labelFlavor), metrics.Label(labelZone))
+	launchSeconds = metrics.Histogram("instance_launch_seconds",
+		"Seconds from the answer to a create request until its server had an id, by flavor and zone.",
+		[]float64{0.5, 1, 2, 4, 8, 15, 30, 60, 120, 240, 480},
+		metrics.Label(labelFlavor), metrics.Label(labelZone))
+	deletionsTotal = metrics.Counter("instance_deletions_total",
+		"Deletions of servers sent to the cloud, by whether it accepted them: accepted or error.",
+		metrics.Enum(labelOutcome, outcomeAccepted, outcomeError))
+	startsTotal = metrics.Counter("instance_starts_total",
+		"Requests to start stopped servers.")
+	rebootsTotal = metrics.Counter("instance_reboots_total",
+		"Reboots of servers sent to the cloud, by outcome: accepted, error, or unknown where the answer was lost.",
+		metrics.Enum(labelOutcome, outcomeAccepted, outcomeError, outcomeUnknown))
+	inPlaceChangesTotal = metrics.Counter("instance_in_place_changes_total",
+		"Changes made to running servers without replacing them, by what was changed: name, network_plan or firewalls.",
+		metrics.Label(labelChange))
+	addressesReleasedTotal = metrics.Counter("instance_addresses_released_total",
+		"Network interfaces that outlived their server and were released, by type: LAN or WAN.",
+		metrics.Label(labelType))
+	leftoversGauge = metrics.Gauge("leftovers",
+		"Deleted servers of which disks, addresses or the node in BKE could not be removed for ten minutes, and are tried again.")
+	diskDeletionsTotal = metrics.Counter("instance_disk_deletions_total",
+		"Deletions of disks that outlived their server, by whether the cloud accepted them: accepted or error.",
+		metrics.Enum(labelOutcome, outcomeAccepted, outcomeError))
+)

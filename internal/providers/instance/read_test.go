@@ -76,7 +76,7 @@ var _ = Describe("Get", func() {
 			Expect(err).NotTo(MatchError(instance.ErrNotFound))
 		},
 		Entry("a page of the gateway", cloud.Fault{Effect: cloud.EffectHTML, Status: 404}),
-		Entry("a refusal", cloud.Fault{Effect: cloud.EffectStatus, Status: 403}),
+		Entry("a rejection", cloud.Fault{Effect: cloud.EffectStatus, Status: 403}),
 		Entry("an empty answer", cloud.Fault{Effect: cloud.EffectEmpty}),
 	)
 })
@@ -95,7 +95,7 @@ var _ = Describe("List", func() {
 		Expect(lo.CountBy(servers, func(s *instance.Instance) bool { return s.Failed() })).To(Equal(1))
 		Expect(lo.CountBy(servers, func(s *instance.Instance) bool { return s.Deleting() })).To(Equal(1))
 	})
-	It("should share one list among all who ask at once", func() {
+	It("should share one list among all concurrent readers", func() {
 		w := newWorld(cloud.Options{})
 		w.box.AddFaults(1, cloud.Fault{Method: "GET", Path: "/servers", Effect: cloud.EffectDelay, Delay: 100 * time.Millisecond})
 		var wait sync.WaitGroup

@@ -17,7 +17,6 @@ limitations under the License.
 package instance_test
 
 import (
-	"errors"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -36,7 +35,7 @@ var _ = Describe("Resume", func() {
 		c.Settings = times(func(o *options.Options) { o.ServerIDWait = 100 * time.Millisecond })
 	}
 
-	It("should find the server of an order that somebody else waited for", func() {
+	It("should find the server of a create request that another call waited for", func() {
 		w := newWorld(cloud.Options{})
 		server, intent := w.launch()
 		found, err := w.restart().Resume(ctx, claimUID, intent)
@@ -44,7 +43,7 @@ var _ = Describe("Resume", func() {
 		Expect(found).To(Equal(server))
 		Expect(w.count(createServer)).To(Equal(1))
 	})
-	It("should find the server of an order of which only the intent was written", func() {
+	It("should find the server of a create request of which only the intent was recorded", func() {
 		w := newWorld(cloud.Options{})
 		server, intent := w.launch()
 		intent.TaskID = ""
@@ -67,7 +66,7 @@ var _ = Describe("Resume", func() {
 		Expect(w.count(createServer)).To(Equal(1))
 	})
 
-	DescribeTable("should adopt nothing but the server of this very order",
+	DescribeTable("should adopt nothing but the server of this create request",
 		func(server func(*world) cloud.ServerSpec) {
 			w := newWorld(cloud.Options{}, quick)
 			w.box.AddServer(server(w))
@@ -96,7 +95,7 @@ var _ = Describe("Resume", func() {
 			w := newWorld(cloud.Options{})
 			w.box.AddServer(cloud.ServerSpec{Name: w.intent().Name, Status: status, Metadata: metadata(clusterUID, claimUID, 1)})
 			_, err := w.provider.Resume(ctx, claimUID, w.intent())
-			Expect(errors.As(err, new(*instance.FailedError))).To(BeTrue(), "%v", err)
+			Expect(err).To(MatchError(instance.ErrBuildFailed))
 		},
 		Entry("in ERROR", instance.StatusError),
 		Entry("on its way out", instance.StatusDeleting),
@@ -109,7 +108,7 @@ var _ = Describe("Resume", func() {
 		Expect(made.Name).NotTo(Equal(old.Name))
 		Expect(made.NodeClaimUID).To(Equal("made-anew"))
 	})
-	It("should choose the oldest of two servers of one order, whatever the list's order", func() {
+	It("should choose the oldest of two servers of one create request, however the list is sorted", func() {
 		w := newWorld(cloud.Options{})
 		spec := cloud.ServerSpec{Name: w.intent().Name, Metadata: metadata(clusterUID, claimUID, 1)}
 		broken, second, first := w.box.AddServer(spec), w.box.AddServer(spec), w.box.AddServer(spec)
@@ -134,13 +133,13 @@ var _ = Describe("Resume", func() {
 			Expect(err).To(MatchError(instance.ErrAwaitingServerID))
 			Expect(err).NotTo(MatchError(instance.ErrOutcomeUnknown))
 		})
-		It("should give up after the window and never order again", func() {
+		It("should report the outcome as unknown after the window and never launch again", func() {
 			w := newWorld(cloud.Options{})
 			_, err := w.provider.Resume(ctx, claimUID, late(w))
 			Expect(err).To(MatchError(instance.ErrOutcomeUnknown))
 			Expect(w.count(createServer)).To(BeZero())
 		})
-		It("should give up when the window passes while it waits", func() {
+		It("should report the outcome as unknown when the window passes while it waits", func() {
 			now := clocktesting.NewFakeClock(time.Now())
 			w := newWorld(cloud.Options{}, func(c *instance.Config) {
 				c.Clock = now
@@ -156,7 +155,7 @@ var _ = Describe("Resume", func() {
 			Consistently(done, "50ms").ShouldNot(Receive())
 			Eventually(func() chan error { now.Step(time.Minute); return done }).Should(Receive(MatchError(instance.ErrOutcomeUnknown)))
 		})
-		It("should give up after the window when nobody knows the task any more", func() {
+		It("should report the outcome as unknown after the window when the task does not exist any more", func() {
 			w := newWorld(cloud.Options{})
 			intent := late(w)
 			intent.TaskID = "71b9caeb-0000-4000-8000-000000000000"
@@ -174,7 +173,7 @@ var _ = Describe("Resume", func() {
 			Expect(err).To(MatchError(instance.ErrAwaitingServerID))
 			Expect(w.count(getTask)).To(BeNumerically(">", 1))
 		})
-		DescribeTable("should pronounce no verdict from what it could not read",
+		DescribeTable("should decide nothing by what it could not read",
 			func(path string) {
 				w := newWorld(cloud.Options{}, quick)
 				w.box.AddFaults(1, cloud.Fault{Method: "GET", Path: path, Effect: cloud.EffectStatus, Status: 400})
@@ -194,7 +193,7 @@ var _ = Describe("Resume", func() {
 			_, err := w.provider.Resume(ctx, claimUID, intent)
 			Expect(err).To(MatchError(instance.ErrAwaitingServerID))
 		})
-		It("should sweep the disk that an order left behind after it was given up", func() {
+		It("should delete the disk that an abandoned create request left behind", func() {
 			w := newWorld(cloud.Options{})
 			_, err := w.provider.Resume(ctx, claimUID, late(w))
 			Expect(err).To(MatchError(instance.ErrOutcomeUnknown))
@@ -204,7 +203,7 @@ var _ = Describe("Resume", func() {
 				return w.leftovers()
 			}).Should(BeEmpty())
 		})
-		It("should not sweep the disk of an order that somebody may wait for", func() {
+		It("should not delete the disk of a create request that may be waited for", func() {
 			now := clocktesting.NewFakeClock(time.Now())
 			w := newWorld(cloud.Options{Latency: time.Hour, HideBuilding: true}, func(c *instance.Config) {
 				c.Settings = times(func(o *options.Options) { o.ServerIDWait = time.Nanosecond })
@@ -223,7 +222,7 @@ var _ = Describe("Resume", func() {
 			Expect(w.count(deleteVolume)).To(Equal(1))
 		})
 	})
-	It("should not order for a refused intent", func() {
+	It("should not launch for a rejected intent", func() {
 		w := newWorld(cloud.Options{})
 		_, err := w.provider.Resume(ctx, claimUID, w.intent(func(i *instance.Intent) { i.Rejected = true }))
 		Expect(err).To(MatchError(instance.ErrRejected))
@@ -239,7 +238,7 @@ var _ = Describe("Resume", func() {
 		_, _, err := ended.Launch(ctx, request)
 		Expect(err).To(HaveOccurred())
 		_, err = w.provider.Resume(ctx, claimUID, written.last())
-		Expect(errors.As(err, new(*instance.FailedError))).To(BeTrue(), "%v", err)
+		Expect(err).To(MatchError(instance.ErrBuildFailed))
 		Expect(bizfly.IsCapacity(err)).To(BeTrue(), "%v", err)
 		Eventually(func() []string {
 			Expect(reconcileOnce(w.provider, instance.DeletionsRequest{})).To(Succeed())

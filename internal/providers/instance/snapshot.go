@@ -29,6 +29,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -167,14 +168,10 @@ func (i *inventory) ownServer(ctx context.Context, id string) (*Instance, error)
 
 // convert returns the Instance of a server.
 func (c cluster) convert(server *gobizfly.Server) *Instance {
-	attempt, err := strconv.Atoi(v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataAttempt))
-	if err != nil {
-		attempt = 0
-	}
-	dataDisks, err := strconv.Atoi(v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataDataDisks))
-	if err != nil {
-		dataDisks = 0
-	}
+	metadata := func(key string) string { return v1alpha1.ServerMetadata(server.Metadata, key) }
+	// What is not a number was not written by us: 0 is the number of no attempt and of no disk.
+	attempt, _ := strconv.Atoi(metadata(v1alpha1.MetadataAttempt))
+	dataDisks, _ := strconv.Atoi(metadata(v1alpha1.MetadataDataDisks))
 	instance := &Instance{
 		ID:           server.ID,
 		Name:         server.Name,
@@ -183,14 +180,14 @@ func (c cluster) convert(server *gobizfly.Server) *Instance {
 		Zone:         lo.CoalesceOrEmpty(server.AvailabilityZone, server.ZoneName),
 		BillingPlan:  lo.CoalesceOrEmpty(server.BillingPlan, server.Metadata["billing_plan"]),
 		NetworkPlan:  lo.CoalesceOrEmpty(server.NetworkPlan, server.Metadata["network_plan"]),
-		ImageID:      v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataImage),
-		UserDataHash: v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataUserDataHash),
+		ImageID:      metadata(v1alpha1.MetadataImage),
+		UserDataHash: metadata(v1alpha1.MetadataUserDataHash),
 		DataDisks:    max(dataDisks, 0),
-		ClusterUID:   v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataClusterUID),
-		NodeClaim:    v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataNodeClaim),
-		NodeClaimUID: v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataNodeClaimUID),
-		NodePool:     v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataNodePool),
-		NodeClass:    v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataNodeClass),
+		ClusterUID:   metadata(v1alpha1.MetadataClusterUID),
+		NodeClaim:    metadata(v1alpha1.MetadataNodeClaim),
+		NodeClaimUID: metadata(v1alpha1.MetadataNodeClaimUID),
+		NodePool:     metadata(v1alpha1.MetadataNodePool),
+		NodeClass:    metadata(v1alpha1.MetadataNodeClass),
 		Attempt:      attempt,
 		CreatedAt:    created(server),
 		UpdatedAt:    server.UpdatedAt,
@@ -200,12 +197,17 @@ func (c cluster) convert(server *gobizfly.Server) *Instance {
 				Root: volume.AttachedType == attachedTypeRoot, attachedType: volume.AttachedType,
 			}
 		}),
-		Tags: tags(server.Metadata),
 	}
 	if c.ours(instance) {
-		instance.launchName = c.launchName(instance, v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataName))
+		instance.launchName = c.launchName(instance, metadata(v1alpha1.MetadataName))
 	}
 	return instance
+}
+
+// MediumOf returns the medium in the type of a disk or the name of a volume type; empty where it contains none that is known.
+func MediumOf(text string) v1alpha1.DiskMedium {
+	medium, _ := catalog.Medium(&gobizfly.VolumeType{Type: text})
+	return medium
 }
 
 // created is when the cloud created the server; zero when it does not say or writes something unknown.
@@ -231,14 +233,13 @@ type shared[V any] struct {
 	current, next *listed[V]
 }
 
-// listed is one list with its readers.
+// listed is one list.
 type listed[V any] struct {
-	ctx     context.Context // the values of the first reader, for logs, without its deadline
-	begun   time.Time
-	done    chan struct{}
-	readers int
-	value   V
-	err     error
+	ctx   context.Context // the values of the first reader, for logs, without its deadline
+	begun time.Time
+	done  chan struct{}
+	value V
+	err   error
 }
 
 func newShared[V any](clk clock.PassiveClock, fetch func(context.Context) (V, error)) *shared[V] {
@@ -255,7 +256,6 @@ func (s *shared[V]) get(ctx context.Context, after time.Time) (*listed[V], error
 	case <-l.done:
 		return l, l.err
 	case <-ctx.Done():
-		s.leave(l)
 		return nil, ctx.Err()
 	}
 }
@@ -285,26 +285,15 @@ func (s *shared[V]) join(ctx context.Context, after time.Time) *listed[V] {
 	case s.last != nil && s.last.begun.After(after):
 		return s.last
 	case s.current == nil:
-		s.current = &listed[V]{ctx: context.WithoutCancel(ctx), done: make(chan struct{}), readers: 1}
+		s.current = &listed[V]{ctx: context.WithoutCancel(ctx), done: make(chan struct{})}
 		s.begin(s.current)
 		return s.current
 	case s.current.begun.After(after):
-		s.current.readers++
 		return s.current
 	case s.next == nil:
 		s.next = &listed[V]{ctx: context.WithoutCancel(ctx), done: make(chan struct{})}
 	}
-	s.next.readers++
 	return s.next
-}
-
-// leave takes back a join, so that no list is begun that no reader waits for.
-func (s *shared[V]) leave(l *listed[V]) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if l.readers--; l.readers == 0 && s.next == l {
-		s.next = nil
-	}
 }
 
 // begin is called with the lock held and lists without it.

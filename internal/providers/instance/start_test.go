@@ -88,7 +88,7 @@ var _ = Describe("Reboot", func() {
 		Expect(err).ToNot(MatchError(instance.ErrRebootRejected))
 		Expect(err).ToNot(MatchError(instance.ErrNotFound))
 	})
-	DescribeTable("should tell what a retry cannot change from what it can",
+	DescribeTable("should distinguish what a retry cannot change from what it can",
 		func(status int, rejected bool, serverStatus string) {
 			Expect(w.box.SetServerStatus(server.ID, serverStatus)).To(Succeed())
 			fault(cloud.Fault{Effect: cloud.EffectStatus, Status: status, Message: "no", Count: 1})

@@ -127,7 +127,7 @@ func newWorld(config cloud.Options, changes ...func(*instance.Config)) *world {
 	w.client = connect.Client(context.Background(), w.box, connect.Unlimited)
 	w.catalog = connect.Catalog(context.Background(), w.box, w.client, func(c *catalog.Config) { c.BKEClusterID = w.box.BKE().ClusterUID })
 	w.config = instance.Config{
-		ClusterName: clusterName, ClusterUID: clusterUID, BKEClusterID: w.box.BKE().ClusterUID, BKEClusterToken: w.box.BKE().ClusterToken,
+		ClusterName: clusterName, ClusterUID: clusterUID, BKE: bke.Values{ClusterID: w.box.BKE().ClusterUID, Token: w.box.BKE().ClusterToken},
 		Settings: times(func(*options.Options) {}),
 	}
 	for _, change := range changes {
@@ -198,7 +198,7 @@ func (l *intentLog) all() []instance.Intent {
 	return append([]instance.Intent{}, l.intents...)
 }
 
-// request is an order for the claim.
+// request is a launch for the NodeClaim.
 func (w *world) request(changes ...func(*instance.LaunchRequest)) (*instance.LaunchRequest, *intentLog) {
 	written := &intentLog{}
 	request := &instance.LaunchRequest{
@@ -211,7 +211,7 @@ func (w *world) request(changes ...func(*instance.LaunchRequest)) (*instance.Lau
 	return request, written
 }
 
-// launch orders a server and insists on getting it.
+// launch launches a server and expects success.
 func (w *world) launch(changes ...func(*instance.LaunchRequest)) (*instance.Instance, instance.Intent) {
 	GinkgoHelper()
 	request, written := w.request(changes...)
@@ -220,7 +220,7 @@ func (w *world) launch(changes ...func(*instance.LaunchRequest)) (*instance.Inst
 	return server, written.last()
 }
 
-// intent is what is on the claim after an order.
+// intent is what is on the NodeClaim after a launch.
 func (w *world) intent(changes ...func(*instance.Intent)) instance.Intent {
 	intent := instance.Intent{
 		Attempt: 1, Name: instance.Name(claimName, claimUID, clusterUID, 1), Flavor: "p2.2c_4g", Zone: "HN1", BillingPlan: "on_demand", RequestedAt: time.Now(),
@@ -260,7 +260,7 @@ func (w *world) bodies(method, path string) []map[string]any {
 	return bodies
 }
 
-func (w *world) ordered() []map[string]any {
+func (w *world) created() []map[string]any {
 	GinkgoHelper()
 	return w.bodies(http.MethodPost, "/iaas-cloud/api/servers")
 }

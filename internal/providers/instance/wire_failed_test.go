@@ -27,7 +27,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
 
-var _ = Describe("Data disks that nobody wrote down", func() {
+var _ = Describe("Data disks without a record", func() {
 	DescribeTable("should not outlive a launch that fails",
 		func(options cloud.Options, fault cloud.Fault) {
 			w := newWorld(options)
@@ -35,7 +35,7 @@ var _ = Describe("Data disks that nobody wrote down", func() {
 			w.box.AddFaults(1, fault)
 			request, _ := w.request(withDataDisks)
 			_, _, err := w.provider.Launch(ctx, request)
-			Expect(errors.As(err, new(*instance.FailedError))).To(BeTrue(), "%v", err)
+			Expect(err).To(MatchError(instance.ErrBuildFailed))
 			reconcileAll(w)
 		},
 		Entry("with a server in ERROR", cloud.Options{}, cloud.Fault{Effect: cloud.EffectErrorServer}),
@@ -46,8 +46,8 @@ var _ = Describe("Data disks that nobody wrote down", func() {
 
 // reconcileOnce makes one pass and returns what went wrong in it.
 func reconcileOnce(provider instance.Provider, request instance.DeletionsRequest) error {
-	reaped, err := provider.ReconcileDeletions(ctx, request)
-	return errors.Join(err, errors.Join(lo.FilterMap(reaped, func(r instance.Deletion, _ int) (error, bool) {
+	deletions, err := provider.ReconcileDeletions(ctx, request)
+	return errors.Join(err, errors.Join(lo.FilterMap(deletions, func(r instance.Deletion, _ int) (error, bool) {
 		return r.Err, !errors.Is(r.Err, instance.ErrNotFound)
 	})...))
 }

@@ -38,7 +38,7 @@ func class(change func(*v1alpha1.BizflyNodeClass)) func(*instance.LaunchRequest)
 	return func(r *instance.LaunchRequest) { change(r.NodeClass) }
 }
 
-// withDataDisks orders two of them, of different media.
+// withDataDisks requests two of them, of different media.
 func withDataDisks(r *instance.LaunchRequest) {
 	r.NodeClass.Spec.DataDisks = []v1alpha1.DataDisk{{Size: gib("100Gi")}, {Size: gib("50Gi"), Medium: v1alpha1.DiskMediumHDD}}
 }
@@ -50,7 +50,7 @@ var _ = Describe("Each field of a NodeClass", func() {
 		Expect(ok).To(BeTrue())
 		return found.ID
 	}
-	// prepare changes the request once the cloud is known; wire is what the order says, and truth what the cloud made of it.
+	// prepare changes the request once the cloud is known; wire is what the create request contains, and truth what the cloud created.
 	type field struct {
 		prepare func(*world, *instance.LaunchRequest)
 		wire    func(*world) map[string]any
@@ -61,7 +61,7 @@ var _ = Describe("Each field of a NodeClass", func() {
 			w := newWorld(cloud.Options{})
 			server, intent := w.launch(func(r *instance.LaunchRequest) { f.prepare(w, r) })
 			for key, value := range f.wire(w) {
-				Expect(w.ordered()[0]).To(HaveKeyWithValue(key, BeComparableTo(value)))
+				Expect(w.created()[0]).To(HaveKeyWithValue(key, BeComparableTo(value)))
 			}
 			Expect(intent.Name).To(Equal(server.Name))
 			if f.truth != nil {
@@ -114,8 +114,8 @@ var _ = Describe("Each field of a NodeClass", func() {
 			prepare: func(*world, *instance.LaunchRequest) {},
 			wire:    func(*world) map[string]any { return nil },
 			truth: func(w *world, server cloud.Server) {
-				Expect(w.ordered()[0]).ToNot(HaveKey("datadisks"))
-				Expect(w.ordered()[0]).ToNot(HaveKey("ipv6"))
+				Expect(w.created()[0]).ToNot(HaveKey("datadisks"))
+				Expect(w.created()[0]).ToNot(HaveKey("ipv6"))
 				Expect(server.VolumesAttached).To(HaveLen(1))
 			},
 		}),
@@ -214,7 +214,7 @@ var _ = Describe("Each field of a NodeClass", func() {
 			},
 		}),
 	)
-	It("should be written down with the order", func() {
+	It("should be recorded with the launch", func() {
 		w := newWorld(cloud.Options{})
 		_, intent := w.launch(withDataDisks, class(func(n *v1alpha1.BizflyNodeClass) {
 			n.Status.Firewalls = []v1alpha1.FirewallStatus{{ID: w.firewall("web")}}
@@ -235,24 +235,22 @@ var _ = Describe("Each field of a NodeClass", func() {
 			And(HaveField("Root", false), HaveField("SizeGiB", 50), HaveField("Medium", v1alpha1.DiskMediumHDD)),
 		))
 	})
-	DescribeTable("should be refused before anything is sent where there is no such disk",
-		func(change func(*v1alpha1.BizflyNodeClass), message string) {
+	DescribeTable("should be rejected before anything is sent where there is no such disk",
+		func(zone string, change func(*v1alpha1.BizflyNodeClass), message string) {
 			w := newWorld(cloud.Options{})
 			request, written := w.request(class(change))
-			request.Zone = "HN9"
+			request.Zone = zone
 			_, _, err := w.provider.Launch(ctx, request)
 			Expect(err).To(MatchError(ContainSubstring(message)))
 			Expect(bizfly.IsInvalid(err)).To(BeTrue())
 			Expect(written.all()).To(BeEmpty())
 			Expect(w.box.Requests()).To(BeEmpty())
 		},
-		Entry("root disk", func(*v1alpha1.BizflyNodeClass) {}, "spec.rootDisk.medium: zone HN9 has no SSD disks for premium servers"),
-		Entry("data disk", func(n *v1alpha1.BizflyNodeClass) {
-			n.Spec.RootDisk = &v1alpha1.RootDisk{VolumeType: "PREMIUM-SSD1"}
-			n.Spec.DataDisks = []v1alpha1.DataDisk{{Size: gib("10Gi"), VolumeType: "PREMIUM-SSD1"}, {Size: gib("10Gi"), Medium: v1alpha1.DiskMediumHDD}}
-		}, "spec.dataDisks[1].medium: zone HN9 has no HDD disks"),
-		Entry("data disk without a size", func(n *v1alpha1.BizflyNodeClass) {
-			n.Spec.RootDisk = &v1alpha1.RootDisk{VolumeType: "PREMIUM-SSD1"}
+		Entry("root disk", "HN9", func(*v1alpha1.BizflyNodeClass) {}, `spec.rootDisk.medium "SSD": zone HN9 has no such disks for premium servers`),
+		Entry("data disk", "HN1", func(n *v1alpha1.BizflyNodeClass) {
+			n.Spec.DataDisks = []v1alpha1.DataDisk{{Size: gib("10Gi"), VolumeType: "PREMIUM-SSD1"}, {Size: gib("10Gi"), VolumeType: "PREMIUM-TAPE1"}}
+		}, `spec.dataDisks[1].volumeType "PREMIUM-TAPE1": zone HN1 has no such disks`),
+		Entry("data disk without a size", "HN1", func(n *v1alpha1.BizflyNodeClass) {
 			n.Spec.DataDisks = []v1alpha1.DataDisk{{}}
 		}, "spec.dataDisks[0].size is required"),
 	)
@@ -268,19 +266,19 @@ var _ = Describe("Each field of a NodeClass", func() {
 })
 
 var _ = Describe("Data disks", func() {
-	It("should go with a server of which nobody wrote them down, and those of others stay", func() {
+	It("should be deleted with a server that has no record of them, and those of others stay", func() {
 		w := newWorld(cloud.Options{})
 		server, _ := w.launch(withDataDisks)
 		Eventually(func() string { return w.box.Servers()[0].Status }).Should(Equal(instance.StatusActive))
 		csi := w.box.AddVolume(cloud.VolumeSpec{Name: "pvc-0d6e", Description: "ns/claim by csi-bizflycloud"})
-		theirs := w.box.AddVolume(cloud.VolumeSpec{Name: "somebody's"})
+		theirs := w.box.AddVolume(cloud.VolumeSpec{Name: "theirs"})
 		for _, id := range []string{csi.ID, theirs.ID} {
 			Expect(w.box.AttachVolume(id, server.ID)).To(Succeed())
 		}
 		w.deleteUntilGone(w.restart(), instance.DeleteRequest{ID: server.ID})
-		Expect(w.leftovers()).To(ConsistOf("volume pvc-0d6e", "volume somebody's"))
+		Expect(w.leftovers()).To(ConsistOf("volume pvc-0d6e", "volume theirs"))
 	})
-	It("should go with a server that somebody renamed", func() {
+	It("should be deleted with a server that a user renamed", func() {
 		w := newWorld(cloud.Options{})
 		server, _ := w.launch(withDataDisks)
 		Expect(w.box.ApplyServerEdit(server.ID, cloud.ServerEdit{Name: lo.ToPtr("mine")})).To(Succeed())
@@ -295,7 +293,7 @@ var _ = Describe("Data disks", func() {
 		w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID, RecordedVolumes: []string{kept.ID}})
 		Expect(w.leftovers()).To(ConsistOf("volume " + kept.Name))
 	})
-	It("should not be taken for ours on a server that was ordered without any", func() {
+	It("should not be taken for ours on a server that was launched without any", func() {
 		w := newWorld(cloud.Options{})
 		server, _ := w.launch()
 		theirs := w.box.AddVolume(cloud.VolumeSpec{Name: "data_datadisk_1"})
@@ -322,7 +320,7 @@ var _ = Describe("Data disks", func() {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			_, _, _ = w.provider.Launch(dying, request) // what it would say nobody hears
+			_, _, _ = w.provider.Launch(dying, request) // no caller reads its result
 		}()
 		Eventually(w.box.Servers).ShouldNot(BeEmpty())
 		die()

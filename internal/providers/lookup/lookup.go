@@ -80,7 +80,7 @@ func Cached[E, R any](
 	return choose(items)
 }
 
-// Shorten sorts names, drops empty and repeated ones, and says how many it left out beyond the first ten.
+// Shorten sorts names, drops empty and repeated ones, and reports how many it left out beyond the first ten.
 func Shorten(names []string) []string {
 	names = lo.Uniq(lo.Compact(names))
 	slices.Sort(names)

@@ -57,19 +57,13 @@ var (
 // group is what costs are summed by.
 type group struct{ nodePool, zone, billingPlan string }
 
-func (g group) labels() map[string]string {
-	return map[string]string{labelNodePool: g.nodePool, labelZone: g.zone, labelBillingPlan: g.billingPlan}
-}
-
 // offering is one way to run a server.
 type offering struct{ flavor, zone string }
 
-// Controller reckons the cost.
+// Controller adds up the cost.
 type Controller struct {
 	kubeClient client.Client
 	flavors    flavor.Provider
-	// reported are the groups of the last time, whose series end when they have no claim any more.
-	reported map[group]float64
 }
 
 // NewController returns a Controller.
@@ -118,7 +112,12 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 		}
 		sums[group{claim.Labels[karpv1.NodePoolLabelKey], at.zone, bizfly.PlanWord(nodeClass.EffectiveBillingPlan())}] += price
 	}
-	c.report(sums, without)
+	// The series of groups that have no NodeClaim any more end.
+	costPerHour.Reset()
+	for g, sum := range sums {
+		costPerHour.Set(sum, map[string]string{labelNodePool: g.nodePool, labelZone: g.zone, labelBillingPlan: g.billingPlan})
+	}
+	unpriced.Set(float64(without), nil)
 	return reconciler.Result{RequeueAfter: ttl.Cost}, errors.Join(errs...)
 }
 
@@ -132,19 +131,6 @@ func pricesOf(types []*cloudprovider.InstanceType) map[offering]float64 {
 		}
 	}
 	return prices
-}
-
-func (c *Controller) report(sums map[group]float64, without int) {
-	for g := range c.reported {
-		if _, still := sums[g]; !still {
-			costPerHour.Delete(g.labels())
-		}
-	}
-	for g, sum := range sums {
-		costPerHour.Set(sum, g.labels())
-	}
-	c.reported = sums
-	unpriced.Set(float64(without), nil)
 }
 
 // Register adds the controller to the manager.

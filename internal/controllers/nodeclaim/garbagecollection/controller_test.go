@@ -120,7 +120,7 @@ var _ = Describe("Garbage collection", func() {
 			And(HaveField("Reason", events.ReasonGarbageCollected), HaveField("InvolvedObject", HaveField("Name", metav1.NamespaceSystem))),
 			And(HaveField("Reason", events.ReasonGarbageCollected), HaveField("InvolvedObject", HaveField("UID", config.UID)))))
 	})
-	It("should only tell in a dry run, and say of each server that it deletes otherwise", func() {
+	It("should only report in a dry run, and report each server that it deletes otherwise", func() {
 		id := orphan()
 		aged()
 		controller = garbagecollection.NewController(garbagecollection.Config{DryRun: true}, env.Client, env.APIReader, env.Instances, env.Recorder, env.Clock)
@@ -153,7 +153,7 @@ var _ = Describe("Garbage collection", func() {
 		controller = collector(env.APIReader)
 		Eventually(func() []cloud.Volume { pass(); return disks() }).Should(BeEmpty())
 	})
-	It("should leave a server alone whose metadata was wiped while it was deleted, and its node", func() {
+	It("should not touch a server whose metadata was removed while it was deleted, nor its node", func() {
 		id := orphan()
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "wiped"}, Spec: corev1.NodeSpec{ProviderID: providerid.New(id)}}
 		Expect(env.Client.Create(ctx, node)).To(Succeed())
@@ -176,12 +176,12 @@ var _ = Describe("Garbage collection", func() {
 		Expect(left()).To(ConsistOf(kept))
 		Expect(env.Sandbox.State().Volumes).To(HaveLen(1))
 	})
-	It("should leave a young server alone", func() {
+	It("should not touch a young server", func() {
 		id := orphan()
 		passes()
 		Expect(left()).To(ConsistOf(id))
 	})
-	It("should leave the server of a claim alone that is still being launched", func() {
+	It("should not touch the server of a NodeClaim that is still being launched", func() {
 		claim, err := env.NodeClaim(ctx, nil)
 		Expect(err).ToNot(HaveOccurred())
 		_, err = env.CloudProvider.Create(ctx, claim)
@@ -198,7 +198,7 @@ var _ = Describe("Garbage collection", func() {
 		passes()
 		Expect(left()).To(ConsistOf(server(claim)))
 	})
-	It("should spare a server that a restored NodeClaim holds under a new UID, and report it", func() {
+	It("should keep a server that a restored NodeClaim holds under a new UID, and report it", func() {
 		claim := launched()
 		restored := claim.DeepCopy()
 		lost(claim)
@@ -219,7 +219,7 @@ var _ = Describe("Garbage collection", func() {
 		passes()
 		Expect(left()).To(BeEmpty(), "nothing holds it any more")
 	})
-	It("should drive each deletion once per pass", func() {
+	It("should reconcile each deletion once per pass", func() {
 		env.Reset(ctx, cloud.Options{Latency: time.Hour})
 		controller = collector(env.APIReader)
 		ids := lo.Times(3, func(int) string { return orphan() })
@@ -244,7 +244,7 @@ var _ = Describe("Garbage collection", func() {
 		Entry("one without the cluster's UID", func(m map[string]string) { delete(m, v1alpha1.MetadataClusterUID) }),
 		Entry("one without a claim's UID", func(m map[string]string) { delete(m, v1alpha1.MetadataNodeClaimUID) }),
 	)
-	It("should not touch what the user made", func() {
+	It("should not touch what a user created", func() {
 		flavor := env.Sandbox.AddServer(cloud.ServerSpec{Name: "database", Flavor: "nix.2c_4g", Zone: "HN1"})
 		aged()
 		passes()
@@ -262,7 +262,7 @@ var _ = Describe("Garbage collection", func() {
 		Expect(env.APIReader.List(ctx, nodes)).To(Succeed())
 		Expect(nodes.Items).To(ConsistOf(HaveField("Name", "other")))
 	})
-	It("should go on with a deletion until the cloud says that the server is gone", func() {
+	It("should continue a deletion until the cloud answers that the server is gone", func() {
 		env.Reset(ctx, cloud.Options{Latency: 300 * time.Millisecond})
 		controller = collector(env.APIReader)
 		orphan()
@@ -275,7 +275,7 @@ var _ = Describe("Garbage collection", func() {
 		Expect(left()).To(BeEmpty())
 		Expect(env.Sandbox.RequestCounts()["DELETE /iaas-cloud/api/servers/{id}"]).To(Equal(1))
 	})
-	It("should count the age of a server whose age the cloud does not tell from when it was first seen", func() {
+	It("should count the age of a server from when it was first seen where the cloud does not return it", func() {
 		id := orphan()
 		Expect(env.Sandbox.EditServer(id, func(s *cloud.Server) { s.Created = "" })).To(BeTrue())
 		aged()
@@ -286,7 +286,7 @@ var _ = Describe("Garbage collection", func() {
 		Expect(left()).To(BeEmpty())
 	})
 
-	It("should count the age of a server that says to be made in the future from when it was first seen", func() {
+	It("should count the age of a server that was created in the future from when it was first seen", func() {
 		id := orphan()
 		// A cloud that writes local time without its zone: seven hours from now, as seen from here.
 		Expect(env.Sandbox.EditServer(id, func(s *cloud.Server) {
@@ -333,14 +333,14 @@ var _ = Describe("Garbage collection", func() {
 			Expect(left()).To(HaveLen(7))
 			Expect(env.Recorder.Calls(events.ReasonGarbageCollectionSuspended)).To(BeNumerically(">", 0))
 		})
-		It("should go on when as many are a minority", func() {
+		It("should not stop when as many are a minority", func() {
 			kept := lo.Times(8, func(int) string { return server(launched()) })
 			lo.Times(6, func(int) string { return joined(orphan()) })
 			aged()
 			passes()
 			Expect(left()).To(ConsistOf(lo.ToAnySlice(kept)...))
 		})
-		It("should go on when no claim ever held their ids, so that no node of theirs is registered", func() {
+		It("should not stop when no NodeClaim ever held their ids, so that no node of theirs is registered", func() {
 			cloudTime := clocktesting.NewFakeClock(time.Now())
 			env.Reset(ctx, cloud.Options{Clock: cloudTime, Latency: time.Minute, HideBuilding: true})
 			env.WithoutIDWait()
@@ -364,7 +364,7 @@ var _ = Describe("Garbage collection", func() {
 			Eventually(func() []string { pass(); cloudTime.Step(time.Second); return left() }).Should(BeEmpty())
 			Expect(env.Recorder.Calls(events.ReasonGarbageCollectionSuspended)).To(BeZero())
 		})
-		It("should ask a second time before it believes that most claims are gone", func() {
+		It("should list a second time before it accepts that most NodeClaims are gone", func() {
 			kept := lo.Times(7, func(int) string { return server(launched()) })
 			aged()
 			reads := 0

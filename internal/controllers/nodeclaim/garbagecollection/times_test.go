@@ -30,7 +30,7 @@ import (
 )
 
 var _ = Describe("The settings", func() {
-	It("should change from which age servers are collected, and how often they are looked at", func() {
+	It("should change from which age servers are collected, and how often they are listed", func() {
 		controller := garbagecollection.NewController(garbagecollection.Config{Settings: env.Settings}, env.Client, env.APIReader, env.Instances, env.Recorder,
 			env.Clock)
 		claim, err := env.Launched(ctx)

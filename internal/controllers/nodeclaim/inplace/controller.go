@@ -19,6 +19,7 @@ limitations under the License.
 package inplace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,8 +32,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -97,8 +96,8 @@ func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (re
 	if err != nil || len(steps) == 0 {
 		return again, err
 	}
-	if delay := c.delay(); delay > 0 {
-		return reconcile.Result{RequeueAfter: delay}, nil
+	if !c.limiter.AllowN(c.clock.Now(), 1) {
+		return reconcile.Result{RequeueAfter: time.Second / perSecond}, nil
 	}
 	for _, step := range steps {
 		switch conflict, err := step(ctx); {
@@ -114,17 +113,6 @@ func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (re
 	return again, nil
 }
 
-// delay takes one turn, or says how long to wait for one.
-func (c *Controller) delay() time.Duration {
-	now := c.clock.Now()
-	turn := c.limiter.ReserveN(now, 1)
-	delay := turn.DelayFrom(now)
-	if delay > 0 {
-		turn.CancelAt(now)
-	}
-	return delay
-}
-
 // step is one change of a server; it reports whether the NodeClaim has changed meanwhile.
 type step func(ctx context.Context) (conflict bool, err error)
 
@@ -132,10 +120,10 @@ type step func(ctx context.Context) (conflict bool, err error)
 func (c *Controller) due(ctx context.Context, claim *karpv1.NodeClaim, server *instance.Instance) ([]step, error) {
 	intent, err := cloudprovider.IntentOf(claim)
 	if err != nil {
-		intent = nil // Without it, names and firewalls are not known.
+		intent = nil // Without it, the firewalls of the launch are not known.
 	}
 	var steps []step
-	if name := nameOf(claim, intent); name != "" && server.Name != name {
+	if name := cmp.Or(lo.FromPtr(intent).Name, claim.Status.NodeName); name != "" && server.Name != name {
 		steps = append(steps, func(ctx context.Context) (bool, error) {
 			if err := c.instances.Rename(ctx, server.ID, name); err != nil {
 				return false, err
@@ -160,15 +148,7 @@ func (c *Controller) due(ctx context.Context, claim *karpv1.NodeClaim, server *i
 	return append(steps, u.run), nil
 }
 
-// nameOf is the name that the server was launched with, which is the node's.
-func nameOf(claim *karpv1.NodeClaim, intent *instance.Intent) string {
-	if intent != nil {
-		return intent.Name
-	}
-	return claim.Status.NodeName
-}
-
-// resolved says that the status of a NodeClass is what its spec means.
+// resolved reports whether the status of a NodeClass follows from its present spec.
 func resolved(nodeClass *v1alpha1.BizflyNodeClass) bool {
 	ready := nodeClass.StatusConditions().Root()
 	return nodeClass.DeletionTimestamp.IsZero() && ready.IsTrue() && ready.ObservedGeneration == nodeClass.Generation
@@ -185,14 +165,12 @@ func (c *Controller) annotate(ctx context.Context, claim *karpv1.NodeClaim, anno
 // Register adds the controller to the manager. A NodeClass whose firewalls or network plan have changed is carried out at
 // once.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
-	return controllers.NodeClaims(m, c.Name(), concurrency, func(claim *karpv1.NodeClaim) string {
-		return claim.Status.ProviderID + lo.Ternary(claim.DeletionTimestamp.IsZero(), "", " deleting")
-	}).
-		Watches(&v1alpha1.BizflyNodeClass{}, handler.EnqueueRequestsFromMapFunc(c.claimsOf), builder.WithPredicates(changed())).
+	return controllers.NodeClaims(m, c.Name(), concurrency, func(*karpv1.NodeClaim) struct{} { return struct{}{} }).
+		Watches(&v1alpha1.BizflyNodeClass{}, nodeclaimutils.NodeClassEventHandler(c.kubeClient), builder.WithPredicates(changed)).
 		Complete(reconcile.AsReconciler(m.GetClient(), c))
 }
 
-// errNoDefault says that a server cannot be left without a firewall: its interfaces would pass no traffic at all.
+// errNoDefault means that a server cannot be left without a firewall: its interfaces would pass no traffic at all.
 var errNoDefault = errors.New("spec.firewallSelectorTerms is empty, and the project has no firewall called default to attach instead: select one")
 
 // update is one server's way to what its NodeClass specifies.
@@ -210,7 +188,7 @@ func (u *update) wanted() []string {
 	return lo.Map(u.nodeClass.Status.Firewalls, func(f v1alpha1.FirewallStatus, _ int) string { return f.ID })
 }
 
-// attached are the ids of the firewalls that we have attached, and false where that was never written down.
+// attached are the ids of the firewalls that we have attached, and false where that was never recorded.
 func (u *update) attached() (firewalls []string, known bool) {
 	if u.begun() {
 		return lo.Compact(strings.Split(u.claim.Annotations[v1alpha1.AnnotationAttachedFirewalls], ",")), true
@@ -227,12 +205,12 @@ func (u *update) begun() bool {
 	return begun
 }
 
-// planChanges says that the server's network plan is known to be another one.
+// planChanges reports whether the server's network plan is known to be another one.
 func (u *update) planChanges() bool {
 	return u.server.NetworkPlan != "" && u.server.NetworkPlan != bizfly.PlanWord(u.nodeClass.EffectiveNetworkPlan())
 }
 
-// firewallsChange says that the server may have other firewalls than are wanted.
+// firewallsChange reports whether the server may have other firewalls than are wanted.
 func (u *update) firewallsChange() bool {
 	attached, known := u.attached()
 	if !known {
@@ -241,8 +219,8 @@ func (u *update) firewallsChange() bool {
 	return u.begun() || !lo.ElementsMatch(attached, u.wanted())
 }
 
-// run changes what differs. That it has begun is on record before, so that a change that was interrupted is taken up again
-// even if the NodeClass is changed back meanwhile; and which firewalls are ours, since no other is ever taken off.
+// run changes what differs. That it has begun is recorded before, so that an interrupted change is continued
+// even if the NodeClass is changed back meanwhile; and which firewalls are ours, since no other is ever removed.
 func (u *update) run(ctx context.Context) (conflict bool, err error) {
 	annotations := map[string]string{v1alpha1.AnnotationInPlaceHash: ""}
 	var wanted, attached, done []string
@@ -299,7 +277,7 @@ func (u *update) firewalls(ctx context.Context) (wanted, attached []string, err 
 	return wanted, []string{fallback}, nil
 }
 
-// succeeded writes down that the server has what the NodeClass says.
+// succeeded records that the server has what the NodeClass specifies.
 func (u *update) succeeded(ctx context.Context, firewalls []string) (bool, error) {
 	annotations := map[string]string{v1alpha1.AnnotationInPlaceHash: u.nodeClass.InPlaceHash()}
 	if firewalls != nil {
@@ -308,28 +286,8 @@ func (u *update) succeeded(ctx context.Context, firewalls []string) (bool, error
 	return u.annotate(ctx, u.claim, annotations)
 }
 
-// claimsOf returns the NodeClaims of a NodeClass.
-func (c *Controller) claimsOf(ctx context.Context, o client.Object) []reconcile.Request {
-	claims := &karpv1.NodeClaimList{}
-	if err := c.kubeClient.List(ctx, claims, nodeclaimutils.ForNodeClass(o.(*v1alpha1.BizflyNodeClass))); err != nil {
-		// Each NodeClaim is reconciled by itself within minutes.
-		log.FromContext(ctx).Error(err, "listing the NodeClaims of a BizflyNodeClass", "BizflyNodeClass", o.GetName())
-		return nil
-	}
-	return lo.Map(claims.Items, func(claim karpv1.NodeClaim, _ int) reconcile.Request {
-		return reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&claim)}
-	})
-}
-
-// changed lets through the updates after which something may be due.
-func changed() predicate.Predicate {
-	return predicate.Funcs{
-		CreateFunc:  func(event.CreateEvent) bool { return false },
-		DeleteFunc:  func(event.DeleteEvent) bool { return false },
-		GenericFunc: func(event.GenericEvent) bool { return false },
-		UpdateFunc: func(e event.UpdateEvent) bool {
-			before, after := e.ObjectOld.(*v1alpha1.BizflyNodeClass), e.ObjectNew.(*v1alpha1.BizflyNodeClass)
-			return resolved(after) && (!resolved(before) || before.InPlaceHash() != after.InPlaceHash())
-		},
-	}
-}
+// changed passes those updates of a NodeClass after which its servers may have to be changed.
+var changed = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	before, after := e.ObjectOld.(*v1alpha1.BizflyNodeClass), e.ObjectNew.(*v1alpha1.BizflyNodeClass)
+	return resolved(after) && (!resolved(before) || before.InPlaceHash() != after.InPlaceHash())
+}}

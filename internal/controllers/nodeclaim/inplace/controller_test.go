@@ -110,7 +110,7 @@ var _ = Describe("Changes in place", func() {
 		return And(HaveLen(2), HaveEach(ConsistOf(lo.Map(names, func(n string, _ int) any { return firewall(n) })...)))
 	}
 
-	It("should send nothing for a server that has what it was ordered with, and write that down once", func() {
+	It("should send nothing for a server that has what it was launched with, and record that once", func() {
 		claim := launch("web")
 		env.Sandbox.ResetRequests()
 		done(claim)
@@ -154,14 +154,14 @@ var _ = Describe("Changes in place", func() {
 		done(claim)
 		Expect(groups(claim)).To(have("web"))
 	})
-	It("should replace the default firewall of a server that was ordered without any", func() {
+	It("should replace the default firewall of a server that was launched without any", func() {
 		claim := launch()
 		Expect(groups(claim)).To(have("default"))
 		wants("", "web")
 		done(claim)
 		Expect(groups(claim)).To(have("web"))
 	})
-	It("should never take off a firewall that somebody else attached", func() {
+	It("should never remove a firewall that a user attached", func() {
 		claim := launch("web")
 		for _, port := range env.Sandbox.State().NetworkInterfaces {
 			Expect(env.Sandbox.AttachFirewall(port.ID, firewall("default"))).To(Succeed())
@@ -170,14 +170,14 @@ var _ = Describe("Changes in place", func() {
 		done(claim)
 		Expect(groups(claim)).To(ConsistOf(ConsistOf(firewall("kubernetes-nodes"), firewall("default")), ConsistOf(firewall("kubernetes-nodes"))))
 	})
-	It("should leave an interface alone that somebody else attached", func() {
+	It("should not change an interface that a user attached", func() {
 		claim := launch("web")
 		env.Sandbox.AddWanIP(id(claim), "of the customer")
 		wants("", "kubernetes-nodes")
 		done(claim)
 		Expect(groups(claim)).To(ConsistOf(ConsistOf(firewall("kubernetes-nodes")), ConsistOf(firewall("kubernetes-nodes")), BeEmpty()))
 	})
-	It("should add, and take off nothing, where nobody wrote down what was attached", func() {
+	It("should add, and remove nothing, where it was not recorded what was attached", func() {
 		claim := launch("web")
 		stored := live(claim)
 		stored.Annotations[v1alpha1.AnnotationLaunchIntent] = `{"attempt":1,"name":"` + env.Sandbox.Servers()[0].Name + `"}`
@@ -208,8 +208,8 @@ var _ = Describe("Changes in place", func() {
 			Expect(groups(claim)).To(have("kubernetes-nodes"))
 			Expect(env.Sandbox.Servers()[0].NetworkPlan).To(Equal("free_bandwidth"))
 		},
-		Entry("when the plan is refused", cloud.Fault{Method: "POST", Path: "/servers/*/action", Effect: cloud.EffectStatus, Status: 409}),
-		Entry("when an interface is refused", cloud.Fault{Method: "POST", Path: "/network-interfaces/*/action", Effect: cloud.EffectStatus, Status: 409}),
+		Entry("when the plan is rejected", cloud.Fault{Method: "POST", Path: "/servers/*/action", Effect: cloud.EffectStatus, Status: 409}),
+		Entry("when an interface is rejected", cloud.Fault{Method: "POST", Path: "/network-interfaces/*/action", Effect: cloud.EffectStatus, Status: 409}),
 		Entry("when an answer is lost after the work", cloud.Fault{Method: "POST", Path: "/network-interfaces/*/action", Effect: cloud.EffectLostResponse}),
 	)
 	It("should finish a change that was interrupted although the NodeClass was changed back", func() {
@@ -295,7 +295,7 @@ var _ = Describe("Changes in place", func() {
 		}),
 		Entry("that is gone", func() { Expect(env.Client.Delete(ctx, class)).To(Succeed()) }),
 	)
-	It("should refuse to leave an interface without any firewall", func() {
+	It("should not leave an interface without any firewall", func() {
 		claim := launch("web")
 		catalog := env.Sandbox.Options().Catalog
 		for i := range catalog.Firewalls["HN"] {

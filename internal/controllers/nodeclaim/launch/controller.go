@@ -25,7 +25,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
@@ -53,21 +52,11 @@ const (
 	concurrency = 10
 )
 
-// Outcomes learns from launches; *cloudprovider.Outcomes is one.
-type Outcomes interface {
-	// LaunchFailed marks the offering unavailable, counts the failure against the NodeClass, and returns the reason.
-	LaunchFailed(ctx context.Context, claim *karpv1.NodeClaim, intent instance.Intent, err error) (reason string)
-	// LaunchSucceeded remembers that the node has registered, and how long that took since the create request.
-	LaunchSucceeded(ctx context.Context, claim *karpv1.NodeClaim, intent instance.Intent, took time.Duration)
-	// LaunchEnded allows another trial of a paused NodeClass when this NodeClaim was one.
-	LaunchEnded(claim *karpv1.NodeClaim)
-}
-
 // Controller follows launches.
 type Controller struct {
 	kubeClient client.Client
 	instances  instance.Provider
-	outcomes   Outcomes
+	outcomes   *cloudprovider.CloudProvider
 	tokens     jointoken.Provider
 	recorder   karpevents.Recorder
 	clock      clock.Clock
@@ -78,7 +67,7 @@ type Controller struct {
 }
 
 // NewController returns a Controller. tokens is nil without join tokens.
-func NewController(kubeClient client.Client, instances instance.Provider, outcomes Outcomes, tokens jointoken.Provider,
+func NewController(kubeClient client.Client, instances instance.Provider, outcomes *cloudprovider.CloudProvider, tokens jointoken.Provider,
 	recorder karpevents.Recorder, clk clock.Clock) *Controller {
 	return &Controller{kubeClient: kubeClient, instances: instances, outcomes: outcomes, tokens: tokens, recorder: recorder, clock: clk}
 }
@@ -180,18 +169,9 @@ func (c *Controller) failed(ctx context.Context, claim *karpv1.NodeClaim, server
 	return reconcile.Result{}, nil
 }
 
-// watched is what Reconcile reads of a NodeClaim.
-type watched struct {
-	providerID                     string
-	launched, registered, deleting bool
-}
-
 // Register adds the controller to the manager.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
-	return controllers.NodeClaims(m, c.Name(), concurrency, func(claim *karpv1.NodeClaim) watched {
-		return watched{
-			providerID: claim.Status.ProviderID, launched: controllers.IsTrue(claim, karpv1.ConditionTypeLaunched),
-			registered: controllers.IsTrue(claim, karpv1.ConditionTypeRegistered), deleting: !claim.DeletionTimestamp.IsZero(),
-		}
+	return controllers.NodeClaims(m, c.Name(), concurrency, func(claim *karpv1.NodeClaim) bool {
+		return controllers.IsTrue(claim, karpv1.ConditionTypeLaunched)
 	}).Complete(reconcile.AsReconciler(m.GetClient(), c))
 }

@@ -164,7 +164,7 @@ var _ = Describe("Launch outcome", func() {
 		Expect(unavailable).To(BeTrue())
 		Expect(reason).To(Equal(capacity.ReasonInsufficientCapacity))
 	})
-	It("should pause the NodeClass when servers keep failing after their order succeeded", func() {
+	It("should pause the NodeClass when servers keep failing after their create request succeeded", func() {
 		for range 3 {
 			var err error
 			claim, err = env.Launched(ctx)
@@ -180,7 +180,7 @@ var _ = Describe("Launch outcome", func() {
 			Expect(it.Offerings.Available()).To(BeEmpty(), it.Name)
 		}
 	})
-	It("should judge again when the claim has changed since it was read", func() {
+	It("should classify again when the NodeClaim has changed since it was read", func() {
 		Expect(env.Sandbox.SetServerStatus(id(), "ERROR")).To(Succeed())
 		newer := claim.DeepCopy()
 		newer.Annotations["touched"] = "true"

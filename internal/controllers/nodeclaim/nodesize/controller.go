@@ -43,22 +43,16 @@ var shortTotal = metrics.Counter("nodes_smaller_than_planned_total",
 	"Registered nodes that offered pods noticeably less than was planned for their instance type, while no second node confirmed it. By nodeclass.",
 	metrics.Label("nodeclass"))
 
-// Learner learns from what nodes report; flavor.DefaultProvider is one.
-type Learner interface {
-	// Observe learns the size of a registered node of the NodeClaim.
-	Observe(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, claim *karpv1.NodeClaim, node *corev1.Node) flavor.Observation
-}
-
 // Controller learns from nodes.
 type Controller struct {
 	kubeClient client.Client
-	learner    Learner
+	flavors    *flavor.DefaultProvider
 	recorder   karpevents.Recorder
 }
 
 // NewController returns a Controller.
-func NewController(kubeClient client.Client, learner Learner, recorder karpevents.Recorder) *Controller {
-	return &Controller{kubeClient: kubeClient, learner: learner, recorder: recorder}
+func NewController(kubeClient client.Client, flavors *flavor.DefaultProvider, recorder karpevents.Recorder) *Controller {
+	return &Controller{kubeClient: kubeClient, flavors: flavors, recorder: recorder}
 }
 
 // Name is the controller's name, which core's controllers must not share.
@@ -84,7 +78,7 @@ func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (re
 	if err := c.kubeClient.Get(ctx, client.ObjectKey{Name: claim.Status.NodeName}, node); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	seen := c.learner.Observe(ctx, nodeClass, claim, node)
+	seen := c.flavors.Observe(ctx, nodeClass, claim, node)
 	if seen.Short {
 		c.recorder.Publish(events.NodeSmallerThanPlanned(claim, node))
 		shortTotal.Inc(map[string]string{"nodeclass": nodeClass.Name})

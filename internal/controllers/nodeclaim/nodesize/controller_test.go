@@ -50,7 +50,7 @@ var _ = Describe("Learning the size of nodes", func() {
 		Expect(err).ToNot(HaveOccurred())
 		return record
 	}
-	// registered gives the claim a node that reports the memory, and tells the controller.
+	// registered gives the claim a node that reports the memory, and reconciles it.
 	registered := func(claim *karpv1.NodeClaim, memoryReported string) {
 		GinkgoHelper()
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: claim.Name}}

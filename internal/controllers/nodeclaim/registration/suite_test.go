@@ -124,7 +124,7 @@ var _ = Describe("NodeClaim registration", func() {
 		before := object.DeepCopy().Spec.Taints
 		Expect(reconciled(object)).To(Equal(before))
 	},
-		Entry("a node that is nobody's", "BizflyNodeClass", "another", nil, uninitialized),
+		Entry("a node of no NodeClaim", "BizflyNodeClass", "another", nil, uninitialized),
 		Entry("a node of another provider's claim", "KWOKNodeClass", serverName, nil, uninitialized),
 		Entry("a node that the cloud controller manager has initialised", "BizflyNodeClass", serverName, nil),
 		Entry("a node that registered with the taint", "BizflyNodeClass", serverName, nil, uninitialized, unregistered),

@@ -22,7 +22,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/samber/lo"
@@ -66,7 +65,7 @@ func NewController(kubeClient client.Client, instances instance.Provider, record
 func (c *Controller) Name() string { return "nodeclaim.repair" }
 
 // Reconcile compares the server of a NodeClaim with the condition of its Node. A kubelet that is Ready runs, whatever the
-// cloud's record says, so that an API which is wrong about all servers at once condemns no node.
+// cloud's record is, so that an API which is wrong about all servers at once marks no node.
 func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (reconcile.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
 	id, ok := providerid.Parse(claim.Status.ProviderID)
@@ -78,20 +77,15 @@ func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (re
 		// Without its Node the NodeClaim is core's to end.
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	maxAge := time.Duration(0)
-	if nodeutils.GetCondition(node, corev1.NodeReady).Status == corev1.ConditionTrue {
-		maxAge = ttl.PeriodicServers
-	}
-	state, err := c.state(ctx, id, maxAge)
+	ready := nodeutils.GetCondition(node, corev1.NodeReady).Status == corev1.ConditionTrue
+	state, err := c.state(ctx, id, lo.Ternary(ready, ttl.PeriodicServers, 0))
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	switch {
 	case state == v1alpha1.ReasonServerRunning:
 		return reconcile.Result{RequeueAfter: ttl.RunningServer}, c.running(ctx, claim, node)
-	case state == "":
-		return reconcile.Result{RequeueAfter: ttl.StoppedServer}, nil
-	case nodeutils.GetCondition(node, corev1.NodeReady).Status == corev1.ConditionTrue:
+	case state == "" || ready:
 		return reconcile.Result{RequeueAfter: ttl.StoppedServer}, nil
 	}
 	return reconcile.Result{RequeueAfter: ttl.StoppedServer}, c.notRunning(ctx, claim, node, id, state)
@@ -117,9 +111,6 @@ func (c *Controller) state(ctx context.Context, id string, maxAge time.Duration)
 	return lo.Ternary(server.Status == instance.StatusActive, v1alpha1.ReasonServerRunning, server.NotRunning()), nil
 }
 
-// reversible are the states that a user may want, and that stoppedServerPolicy Ignore hides.
-var reversible = []string{v1alpha1.ReasonServerStopped, v1alpha1.ReasonServerSuspended}
-
 // notRunning reports the state, and starts the server where the NodeClass asks for it.
 func (c *Controller) notRunning(ctx context.Context, claim *karpv1.NodeClaim, node *corev1.Node, id, reason string) error {
 	nodeClass := &v1alpha1.BizflyNodeClass{}
@@ -128,7 +119,9 @@ func (c *Controller) notRunning(ctx context.Context, claim *karpv1.NodeClaim, no
 	}
 	before := nodeutils.GetCondition(node, v1alpha1.ConditionTypeServerRunning)
 	known := before.Status == corev1.ConditionFalse
-	if slices.Contains(reversible, reason) && nodeClass.Spec.StoppedServerPolicy == v1alpha1.StoppedServerPolicyIgnore {
+	// Only states that a user may want are ignored.
+	if (reason == v1alpha1.ReasonServerStopped || reason == v1alpha1.ReasonServerSuspended) &&
+		nodeClass.Spec.StoppedServerPolicy == v1alpha1.StoppedServerPolicyIgnore {
 		if !known {
 			return nil
 		}
@@ -145,7 +138,7 @@ func (c *Controller) notRunning(ctx context.Context, claim *karpv1.NodeClaim, no
 		return err
 	}
 	if !known || before.Reason != reason {
-		notRunningTotal.Inc(map[string]string{labelReason: reason})
+		notRunningTotal.Inc(map[string]string{"reason": reason})
 		c.recorder.Publish(events.ServerNotRunning(claim, reason, message))
 	}
 	if failed {
@@ -154,8 +147,8 @@ func (c *Controller) notRunning(ctx context.Context, claim *karpv1.NodeClaim, no
 	return nil
 }
 
-// start starts the server, unless it is too late for that, and returns what to report: of an error only its class, because its text may differ at each
-// attempt and the same failure is to be reported once.
+// start starts the server, unless it is too late for that, and returns what to report: of an error only its class, because its
+// text may differ at each attempt and the same failure is to be reported once.
 func (c *Controller) start(ctx context.Context, id string, tooLate bool) (message string, failed bool) {
 	if tooLate {
 		return fmt.Sprintf("it was not running %s after the first attempt to start it, and is not started again", ttl.Start), true
@@ -164,12 +157,7 @@ func (c *Controller) start(ctx context.Context, id string, tooLate bool) (messag
 	if err == nil || errors.Is(err, instance.ErrNotFound) {
 		return fmt.Sprintf("it is started again, for up to %s", ttl.Start), false
 	}
-	class := bizfly.ClassUnknown
-	var rejection *bizfly.APIError
-	if errors.As(err, &rejection) {
-		class = rejection.Class
-	}
-	return fmt.Sprintf("BizFly Cloud rejected the request to start it (%s); it is repeated for up to %s", class, ttl.Start), true
+	return fmt.Sprintf("BizFly Cloud rejected the request to start it (%s); it is repeated for up to %s", bizfly.ClassOf(err), ttl.Start), true
 }
 
 // running reports that a server which did not run runs again.
@@ -203,13 +191,11 @@ func (c *Controller) patch(ctx context.Context, node *corev1.Node, status corev1
 
 // Register adds the controller to the manager.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
-	return controllers.NodeClaims(m, c.Name(), concurrency, func(claim *karpv1.NodeClaim) [3]string {
-		return [3]string{claim.Status.ProviderID, claim.Status.NodeName, lo.Ternary(claim.DeletionTimestamp.IsZero(), "", "deleting")}
+	return controllers.NodeClaims(m, c.Name(), concurrency, func(claim *karpv1.NodeClaim) string {
+		return claim.Status.NodeName
 	}).Complete(reconcile.AsReconciler(m.GetClient(), c))
 }
 
-const labelReason = "reason"
-
 var notRunningTotal = metrics.Counter("servers_not_running_total",
 	"Nodes whose server was found not to run, by reason: Stopped, Suspended, Failed or Missing.",
-	metrics.Enum(labelReason, v1alpha1.ReasonServerStopped, v1alpha1.ReasonServerSuspended, v1alpha1.ReasonServerFailed, v1alpha1.ReasonServerMissing))
+	metrics.Enum("reason", v1alpha1.ReasonServerStopped, v1alpha1.ReasonServerSuspended, v1alpha1.ReasonServerFailed, v1alpha1.ReasonServerMissing))

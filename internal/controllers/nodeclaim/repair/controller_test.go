@@ -206,7 +206,7 @@ var _ = Describe("Servers that do not run", func() {
 
 	Describe("of a NodeClass with stoppedServerPolicy Start", func() {
 		BeforeEach(func() { policy(v1alpha1.StoppedServerPolicyStart) })
-		refused := func(code int) {
+		rejected := func(code int) {
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers/*/action", Effect: cloud.EffectStatus, Status: code, Message: "no"})
 		}
 
@@ -220,7 +220,7 @@ var _ = Describe("Servers that do not run", func() {
 			Expect(starts()).To(Equal(1))
 		})
 		It("should be started for ten minutes and no longer, also across a restart, and reported once", func() {
-			refused(http.StatusConflict)
+			rejected(http.StatusConflict)
 			status("SHUTOFF")
 			reconciled()
 			for range 25 {
@@ -238,7 +238,7 @@ var _ = Describe("Servers that do not run", func() {
 			Expect(env.Recorder.Calls(events.ReasonServerStartFailed)).To(Equal(1))
 		})
 		It("should be reported when the account has no balance to start them", func() {
-			refused(http.StatusPaymentRequired)
+			rejected(http.StatusPaymentRequired)
 			status("SHUTOFF")
 			reconciled()
 			Expect(condition().Message).To(ContainSubstring("rejected the request to start it (Balance)"))

@@ -23,22 +23,17 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/samber/lo"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	controllerruntime "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -76,7 +71,7 @@ func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (re
 	if !ok {
 		return reconcile.Result{}, nil
 	}
-	registered := claim.StatusConditions().Get(karpv1.ConditionTypeRegistered).IsTrue()
+	registered := controllers.IsTrue(claim, karpv1.ConditionTypeRegistered)
 	again := reconcile.Result{RequeueAfter: lo.Ternary(registered, ttl.VolumesLateInterval, ttl.VolumesInterval)}
 	// A list that is older than the NodeClaim's own state can lack disks, and then it is read again; it cannot have others.
 	servers, err := c.instances.Snapshot(ctx, again.RequeueAfter)
@@ -103,11 +98,7 @@ func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (re
 		updated.Annotations[v1alpha1.AnnotationDelivered] = cloudprovider.Delivered(server, ports)
 	}
 	// The lock is what makes "before registration" true: a claim that has registered since the list was read conflicts.
-	err = c.kubeClient.Patch(ctx, updated, client.MergeFromWithOptions(claim, client.MergeFromWithOptimisticLock{}))
-	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: time.Second}, nil
-	}
-	return reconcile.Result{}, client.IgnoreNotFound(err)
+	return controllers.Patched(c.kubeClient.Patch(ctx, updated, controllers.Locked(claim)))
 }
 
 // ports are the interfaces of the project's servers. The record of the disks does not wait for them, because without it no disk
@@ -137,13 +128,7 @@ func ownedVolumes(server *instance.Instance, registered bool) []string {
 
 // Register adds the controller to the manager.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
-	return controllerruntime.NewControllerManagedBy(m).
-		Named(c.Name()).
-		For(&karpv1.NodeClaim{}, builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool {
-			// The events of NodeClaims whose record is written, which is all but a few, cost nothing.
-			_, recorded := o.GetAnnotations()[v1alpha1.AnnotationOwnedVolumes]
-			return !recorded && cloudprovider.IsManaged(o.(*karpv1.NodeClaim))
-		}))).
-		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
-		Complete(reconcile.AsReconciler(m.GetClient(), c))
+	return controllers.NodeClaims(m, c.Name(), concurrency, func(claim *karpv1.NodeClaim) string {
+		return claim.Annotations[v1alpha1.AnnotationOwnedVolumes]
+	}).Complete(reconcile.AsReconciler(m.GetClient(), c))
 }

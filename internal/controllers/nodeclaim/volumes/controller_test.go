@@ -65,7 +65,7 @@ var _ = Describe("Owned volumes", func() {
 		return volume.ID
 	}
 
-	It("should record the addresses that the server got at its order, and not those of later", func() {
+	It("should record the addresses that the server was launched with, and no later ones", func() {
 		Expect(env.Sandbox.SetServerStatus(id(), "ACTIVE")).To(Succeed())
 		look()
 		live := &karpv1.NodeClaim{}
