@@ -29,7 +29,7 @@ import (
 )
 
 var _ = Describe("LOG_FORMAT", func() {
-	// parse does what core does with everybody's options, and returns where it would write.
+	// parse does what core does with all options, and returns where it would write.
 	parse := func(args ...string) (string, error) {
 		fs := &coreoptions.FlagSet{FlagSet: flag.NewFlagSet("test", flag.ContinueOnError)}
 		core, ours := &coreoptions.Options{}, &logging.Options{}
@@ -60,12 +60,12 @@ var _ = Describe("LOG_FORMAT", func() {
 			}
 			Expect(parse(args...)).To(Equal(expected))
 		},
-		Entry("as JSON unless told otherwise", "", "stdout,/var/log/karpenter.log"),
+		Entry("as JSON by default", "", "stdout,/var/log/karpenter.log"),
 		Entry("as JSON", "json", "stdout,/var/log/karpenter.log"),
 		Entry("as text", "console", "console:stdout,console:/var/log/karpenter.log"),
 		Entry("as text, where flags say so", "", "console:stderr", "--log-format=console", "--log-output-paths=stderr"),
 	)
-	It("should refuse another format, naming the variable and the remedy", func() {
+	It("should reject another format, naming the variable and the remedy", func() {
 		GinkgoT().Setenv("LOG_FORMAT", "xml")
 		_, err := parse()
 		Expect(err).To(MatchError(And(ContainSubstring(`LOG_FORMAT="xml"`), ContainSubstring("json or console"))))

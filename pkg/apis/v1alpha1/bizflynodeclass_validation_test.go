@@ -345,7 +345,7 @@ var _ = Describe("Validation of a ProviderConfig", func() {
 	DescribeTable("spec", func(fields, message string) { expectVerdict("ProviderConfig", "spec: {"+fields+"}", message) },
 		Entry("nothing", ``, valid),
 		Entry("an https endpoint", `endpoint: "https://manage.bizflycloud.vn/api"`, valid),
-		Entry("an http endpoint, which the controller may refuse", `endpoint: "http://127.0.0.1:8080/api"`, valid),
+		Entry("an http endpoint, which the controller may reject", `endpoint: "http://127.0.0.1:8080/api"`, valid),
 		Entry("an endpoint of another scheme", `endpoint: "ftp://example.com"`, "endpoint must be an https address"),
 		Entry("an endpoint without a host", `endpoint: "https:///api"`, "endpoint must be an https address"),
 		Entry("an endpoint that is no URL", `endpoint: manage.bizflycloud.vn`, "endpoint must be an https address"),
