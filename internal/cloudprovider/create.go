@@ -114,7 +114,7 @@ func (c *CloudProvider) resolve(ctx context.Context, claim *karpv1.NodeClaim) (*
 }
 
 // ready ends a NodeClaim that cannot be launched whatever BizFly Cloud offers. Core schedules nothing as long as it exists, so
-// it is not kept waiting for a change of the NodeClass, or for time to pass.
+// that of a NodePool is not kept waiting for a change of the NodeClass, or for time to pass: core creates another one.
 func (c *CloudProvider) ready(ctx context.Context, l *launch) (err error) {
 	if l.claim, err = c.dropUnsupportedCapacityTypes(ctx, l.claim); err != nil {
 		return err
@@ -125,6 +125,9 @@ func (c *CloudProvider) ready(ctx context.Context, l *launch) (err error) {
 	case !nodeClass.DeletionTimestamp.IsZero():
 		return c.unlaunchable(claim, events.ReasonNodeClassUnresolved,
 			fmt.Errorf("resolving the NodeClass: %w", nodeClassNotFound(nodeClass.Name+" (being deleted)")))
+	case condition.IsUnknown() && claim.Labels[karpv1.NodePoolLabelKey] == "":
+		// A NodeClaim without a NodePool is not created again by core, which retries until its launch timeout.
+		return createError(ReasonNodeClassReadinessUnknown, fmt.Errorf("BizflyNodeClass %q is being resolved: %s", nodeClass.Name, condition.Message))
 	case !condition.IsTrue():
 		return c.unlaunchable(claim, ReasonNodeClassNotReady,
 			fmt.Errorf("BizflyNodeClass %q is not ready: %s: %s", nodeClass.Name, condition.Reason, condition.Message))

@@ -70,11 +70,24 @@ var _ = Describe("Create", func() {
 			Expect(corecloudprovider.IsNodeClassNotReadyError(err)).To(BeTrue(), "%v", err)
 			Expect(orders()).To(BeZero())
 		})
-		It("should end the claim while it is being resolved for the first time, since core schedules nothing as long as it exists", func() {
+		It("should end a NodeClaim of a NodePool while it is being resolved for the first time, since core schedules nothing as long as it exists", func() {
 			class := &v1alpha1.BizflyNodeClass{}
 			class.Name = unit.NodeClassName
 			Expect(env.Client.Create(ctx, class)).To(Succeed())
-			Expect(corecloudprovider.IsNodeClassNotReadyError(refused(nodeClaim(nil)))).To(BeTrue())
+			claim := nodeClaim(nil)
+			claim.Labels = map[string]string{karpv1.NodePoolLabelKey: "default"}
+			Expect(corecloudprovider.IsNodeClassNotReadyError(refused(claim))).To(BeTrue())
+		})
+		It("should retry a NodeClaim without a NodePool while it is being resolved for the first time, since core creates no other", func() {
+			class := &v1alpha1.BizflyNodeClass{}
+			class.Name = unit.NodeClassName
+			Expect(env.Client.Create(ctx, class)).To(Succeed())
+			err := refused(nodeClaim(nil))
+			var unknown *corecloudprovider.CreateError
+			Expect(errors.As(err, &unknown)).To(BeTrue(), "%v", err)
+			Expect(unknown.ConditionReason).To(Equal(cloudprovider.ReasonNodeClassReadinessUnknown))
+			Expect(corecloudprovider.IsInsufficientCapacityError(err) || corecloudprovider.IsNodeClassNotReadyError(err)).To(BeFalse())
+			Expect(orders()).To(BeZero())
 		})
 		It("should retry when it cannot be read", func() {
 			nodeClass()

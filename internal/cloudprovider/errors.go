@@ -36,6 +36,7 @@ const (
 	ReasonLaunchOutcomeUnknown       = "LaunchOutcomeUnknown"
 	ReasonLaunchIntentUnreadable     = "LaunchIntentUnreadable"
 	ReasonNodeClassNotReady          = "NodeClassNotReady"
+	ReasonNodeClassReadinessUnknown  = "NodeClassReadinessUnknown"
 	ReasonCapacityTypeUnsupported    = "CapacityTypeUnsupported"
 	ReasonInstanceTypesUnavailable   = "InstanceTypeResolutionFailed"
 	ReasonLaunchRequestInvalid       = "LaunchRequestInvalid"

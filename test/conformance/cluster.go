@@ -239,10 +239,10 @@ func (c *cluster) objects() []client.Object {
 		"BIZFLY_CLOUD_ALLOW_HTTP": "true", "DISABLE_LEADER_ELECTION": "true", "FEATURE_GATES": gates, "LOG_LEVEL": "info",
 		// Nodes register with their labels and taints: some specs keep those with a certain label from registering.
 		"BKE_KUBELET_ARGS_FILE": "/etc/default/kubelet",
-		// Core's provisioner drops its trigger while a launch has no server id, and looks for a buffer's pods again half a minute
-		// later. Nodes boot in a second here, and core would delete them as empty before: so the second look comes after the
-		// launch, which takes up to two seconds.
-		"BATCH_IDLE_DURATION": "3s",
+		// Core looks for a buffer's pods every 30 seconds, and protects a new node for twice the longest batch. Nodes boot in a
+		// second here: with the default of 10 seconds, core would delete them as empty before it finds the buffer's pods on them.
+		// The idle time lets the second look come after the launch, which takes up to two seconds.
+		"BATCH_IDLE_DURATION": "3s", "BATCH_MAX_DURATION": "20s",
 	})
 	return []client.Object{
 		&corev1.Node{
