@@ -35,13 +35,13 @@ type bound struct {
 	most float64
 }
 
-// bounds are the guarantees. Allocations are counted and so exact; the rest are ratios with room for noise, but less than
+// bounds are the guarantees. Allocations are counted and so exact; the rest are ratios that allow for noise, but less than
 // what the mistake would cost that each is there to find.
 var bounds = []bound{
 	{"a warm lookup of 300 instance types allocates nothing", "InstanceTypesWarm", "", allocations, 0},
 	{"a warm lookup costs at most two loads of a sync.Map", "InstanceTypesWarm", "SyncMapLoad", processor, 2},
-	{"a sold-out offering rebuilds what changed: time", "InstanceTypesMark", "InstanceTypesFull", processor, 0.1},
-	{"a sold-out offering rebuilds what changed: allocations", "InstanceTypesMark", "InstanceTypesFull", allocations, 0.01},
+	{"an unavailable offering rebuilds what changed: time", "InstanceTypesMark", "InstanceTypesFull", processor, 0.1},
+	{"an unavailable offering rebuilds what changed: allocations", "InstanceTypesMark", "InstanceTypesFull", allocations, 0.01},
 	{"drift is a lookup, however many servers there are", "IsDrifted5000", "IsDrifted500", processor, 2},
 	{"drift allocates little beyond its copy of the NodeClass", "IsDrifted5000", "NodeClassCopy", allocations, 1.5},
 	{"List grows like the servers: time", "List5000", "List500", processor, 20},

@@ -132,7 +132,7 @@ var _ = Describe("a real API server", Ordered, func() {
 			Expect(c.Create(ctx, &object, client.DryRunAll)).To(Succeed(), name)
 		}
 	})
-	It("should accept what the notes tell to apply", func(ctx context.Context) {
+	It("should accept what the notes ask to apply", func(ctx context.Context) {
 		text, err := w.helm(ctx, "install", releaseName, w.chart(), "--kubeconfig", kubeconfig, "--namespace", namespace, "--values", w.chart(defaultValues),
 			"--dry-run=server")
 		Expect(err).ToNot(HaveOccurred())
@@ -189,11 +189,11 @@ var _ = Describe("a real API server", Ordered, func() {
 		}
 		theirs := secret("theirs", corev1.SecretTypeOpaque)
 		Expect(c.Create(ctx, theirs)).To(Succeed())
-		refused := MatchError(ContainSubstring("bootstrap tokens, and no other Secret"))
+		rejected := MatchError(ContainSubstring("bootstrap tokens, and no other Secret"))
 		// The API server learns of it a moment later.
-		Eventually(func() error { return controller.Delete(ctx, theirs, client.DryRunAll) }).Should(refused)
-		Expect(controller.Create(ctx, secret("other", corev1.SecretTypeOpaque))).To(refused)
-		Expect(controller.Create(ctx, secret("bootstrap-token-abcdef", corev1.SecretTypeOpaque))).To(refused)
+		Eventually(func() error { return controller.Delete(ctx, theirs, client.DryRunAll) }).Should(rejected)
+		Expect(controller.Create(ctx, secret("other", corev1.SecretTypeOpaque))).To(rejected)
+		Expect(controller.Create(ctx, secret("bootstrap-token-abcdef", corev1.SecretTypeOpaque))).To(rejected)
 		Expect(controller.Create(ctx, secret("abcdef", corev1.SecretTypeBootstrapToken))).ToNot(Succeed())
 		token := secret("bootstrap-token-abcdef", corev1.SecretTypeBootstrapToken)
 		Expect(controller.Create(ctx, token)).To(Succeed())
@@ -287,7 +287,7 @@ spec:
 			Eventually(func() error { return c.Create(ctx, bad.DeepCopy(), client.DryRunAll) }).Should(MatchError(ContainSubstring("denied")))
 		})
 
-		DescribeTable("should refuse, and say what to write instead", func(ctx context.Context, change string, words ...string) {
+		DescribeTable("should reject, and name what to write instead", func(ctx context.Context, change string, words ...string) {
 			err := c.Create(ctx, pool(change), client.DryRunAll)
 			for _, word := range words {
 				Expect(err).To(MatchError(ContainSubstring(word)))
@@ -324,7 +324,7 @@ spec:
 		},
 			Entry("a pool that asks for nothing", "{}"),
 			Entry("on-demand", "spec.requirements: [{key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}]"),
-			Entry("on-demand and what other clouds sell", "spec.requirements: [{key: karpenter.sh/capacity-type, operator: In, values: [spot, on-demand, reserved]}]"),
+			Entry("capacity types of other clouds too", "spec.requirements: [{key: karpenter.sh/capacity-type, operator: In, values: [spot, on-demand, reserved]}]"),
 			Entry("all but spot", "spec.requirements: [{key: karpenter.sh/capacity-type, operator: NotIn, values: [spot]}]"),
 			Entry("any capacity type", "spec.requirements: [{key: karpenter.sh/capacity-type, operator: Exists}]"),
 			Entry("on-demand as a label", "metadata.labels: {karpenter.sh/capacity-type: on-demand, example.com/team: shop}"),
@@ -333,7 +333,7 @@ spec:
 				"{spec.nodeClassRef: {group: karpenter.example.com, kind: OtherNodeClass, name: a}, metadata.labels: {karpenter.bizflycloud.vn/team: shop}}"),
 		)
 
-		It("should let pass every label that flavors have, and tell of no other", func(ctx context.Context) {
+		It("should accept every label that flavors have, and name no other", func(ctx context.Context) {
 			err := c.Create(ctx, pool("metadata.labels: {karpenter.bizflycloud.vn/team: shop}"), client.DryRunAll)
 			Expect(err).To(HaveOccurred())
 			_, list, _ := strings.Cut(err.Error(), "write one of ")

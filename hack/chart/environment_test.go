@@ -116,7 +116,7 @@ func flags() map[string]string {
 
 var _ = Describe("the environment", func() {
 	BeforeEach(func() {
-		// The variables of whoever runs this are restored afterwards.
+		// The variables of the process are restored afterwards.
 		for _, variable := range os.Environ() {
 			name, _, _ := strings.Cut(variable, "=")
 			GinkgoT().Setenv(name, os.Getenv(name))

@@ -82,7 +82,7 @@ func difference(from, to map[string]unstructured.Unstructured) string {
 }
 
 var _ = Describe("golden files", func() {
-	It("should be what the chart makes of the least that must be given", func(ctx context.Context) {
+	It("should be the output of the chart for its required values", func(ctx context.Context) {
 		text, err := w.render(ctx, defaultValues, "--kube-version", newest)
 		Expect(err).ToNot(HaveOccurred())
 		expectGolden("default.yaml", text)
@@ -92,7 +92,7 @@ var _ = Describe("golden files", func() {
 		Expect(err).ToNot(HaveOccurred())
 		expectGolden("full.yaml", text)
 	})
-	It("should say what other versions of Kubernetes get", func(ctx context.Context) {
+	It("should list what other versions of Kubernetes get", func(ctx context.Context) {
 		var lines strings.Builder
 		for _, values := range []string{defaultValues, fullValues} {
 			reference := rendered(ctx, values, append(withoutFiles, "--kube-version", newest)...)

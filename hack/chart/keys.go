@@ -45,7 +45,7 @@ func writeKeys(_ context.Context, w *workspace) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(w.chart(keysFile), content, 0o644) //nolint:gosec // sources, for everybody
+	return os.WriteFile(w.chart(keysFile), content, 0o644) //nolint:gosec // sources that every user may read
 }
 
 func keys(w *workspace) ([]byte, error) {

@@ -31,9 +31,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// rooms are the folders of config/ that are written from the chart, by the kinds that are in them; what is in no other is in
+// folders are the folders of config/ that are written from the chart, by the kinds that are in them; what is in no other is in
 // manager.
-var rooms = map[string][]string{
+var folders = map[string][]string{
 	"rbac":      {"ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"},
 	"admission": {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"},
 	"manager":   nil,
@@ -49,28 +49,28 @@ func writeKustomize(ctx context.Context, w *workspace) error {
 		return err
 	}
 	files := map[string]map[string]string{}
-	for room := range rooms {
-		files[room] = map[string]string{}
+	for folder := range folders {
+		files[folder] = map[string]string{}
 	}
 	for _, document := range split(text) {
 		object := unstructured.Unstructured{}
 		if err := yaml.Unmarshal([]byte(document), &object.Object); err != nil {
 			return fmt.Errorf("%w in\n%s", err, document)
 		}
-		files[room(object.GetKind())][fileName(object)] = helmOnly.ReplaceAllString(document, "")
+		files[folderOf(object.GetKind())][fileName(object)] = helmOnly.ReplaceAllString(document, "")
 	}
-	for room, contents := range files {
-		if err := writeRoom(filepath.Join(w.config, room), contents); err != nil {
+	for folder, contents := range files {
+		if err := writeFolder(filepath.Join(w.config, folder), contents); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func room(kind string) string {
-	for room, kinds := range rooms {
+func folderOf(kind string) string {
+	for folder, kinds := range folders {
 		if slices.Contains(kinds, kind) {
-			return room
+			return folder
 		}
 	}
 	return "manager"
@@ -85,14 +85,14 @@ func fileName(object unstructured.Unstructured) string {
 	return name + ".yaml"
 }
 
-// writeRoom replaces the files of a folder.
-func writeRoom(dir string, contents map[string]string) error {
+// writeFolder replaces the files of a folder.
+func writeFolder(dir string, contents map[string]string) error {
 	const header = "# Written by make generate from charts/" + chartName + ".\n"
 	kustomization := header + "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n"
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // sources, for everybody
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // sources that every user may read
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(contents)) {
@@ -104,7 +104,7 @@ func writeRoom(dir string, contents map[string]string) error {
 	return os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(kustomization), 0o644) //nolint:gosec // the same
 }
 
-// compare tells what kubectl apply -k config/default and helm install would not make alike.
+// compare reports the differences between the objects of kubectl apply -k config/default and of helm install.
 func compare(ctx context.Context, w *workspace) error {
 	chart, err := w.render(ctx, defaultValues, "--skip-tests")
 	if err != nil {

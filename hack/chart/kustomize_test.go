@@ -64,7 +64,7 @@ var _ = Describe("config", func() {
 		Expect(compare(ctx, other)).To(Succeed())
 		Expect(stale).ToNot(BeAnExistingFile())
 	})
-	It("should tell why each right is needed, and nothing about Helm", func() {
+	It("should explain why each right is needed, without Helm", func() {
 		for _, file := range []string{"clusterrole.yaml", "role.yaml"} {
 			text, err := os.ReadFile(filepath.Join(w.config, "rbac", file))
 			Expect(err).ToNot(HaveOccurred())

@@ -229,7 +229,7 @@ var _ = Describe("rights", func() {
 			Expect(binding.Subjects).To(ConsistOf(rbacv1.Subject{Kind: "ServiceAccount", Name: "robot", Namespace: "elsewhere"}), name)
 		}
 	})
-	It("should let nobody but the controller create or change NodeClaims", func(ctx context.Context) {
+	It("should allow only the controller to create or change NodeClaims", func(ctx context.Context) {
 		for name, object := range rendered(ctx, fullValues) {
 			labels := strings.Join(lo.Keys(object.GetLabels()), " ")
 			if object.GetKind() != "ClusterRole" || !strings.Contains(labels, "aggregate-to-") {
@@ -263,7 +263,7 @@ var _ = Describe("the network policy", func() {
 		return ports
 	}
 
-	It("should do what its description says", func(ctx context.Context) {
+	It("should match its description", func(ctx context.Context) {
 		policy := as[networkingv1.NetworkPolicy](rendered(ctx, defaultValues, "--set", "networkPolicy.enabled=true")["NetworkPolicy/"+chartName])
 		Expect(policy.Spec.PolicyTypes).To(ConsistOf(networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress))
 		Expect(egress(policy)).To(Equal(map[string][]string{"53": {}, "443": {}, "6443": {}}))

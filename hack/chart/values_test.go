@@ -89,7 +89,7 @@ var _ = Describe("values", func() {
 		expectRows("", root.keys(root))
 	})
 
-	DescribeTable("should be refused with what to do instead", func(ctx context.Context, message string, settings ...string) {
+	DescribeTable("should be rejected with what to do instead", func(ctx context.Context, message string, settings ...string) {
 		args := []string{}
 		for _, setting := range settings {
 			args = append(args, "--set", setting)

@@ -75,7 +75,7 @@ func durationOf(name string) time.Duration {
 }
 
 var _ = Describe("The table of bounds", func() {
-	It("should give the bound that the code has", func() {
+	It("should list the bounds of the code", func() {
 		durations := regexp.MustCompile(`^[0-9]+[smh]`)
 		checked := 0
 		for _, row := range bounds() {

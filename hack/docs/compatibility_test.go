@@ -22,7 +22,7 @@ import (
 )
 
 var _ = Describe("The page of versions", func() {
-	It("should say what the modules and the chart say", func() {
+	It("should agree with the modules and the chart", func() {
 		page, err := compatibilityPage()
 		Expect(err).NotTo(HaveOccurred())
 		Expect(page).To(MatchRegexp(`\| Karpenter \| v1\.\d+\.\d+ \|`))

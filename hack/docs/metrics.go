@@ -159,7 +159,7 @@ func code(text string, _ int) string { return "`" + strings.TrimPrefix(text, pre
 // described are all metrics in the registry that the controller serves.
 func described() ([]*prometheus.Desc, error) {
 	// The client registers its metrics when it is made; it sends nothing.
-	if _, err := bizfly.NewClient(bizfly.Config{Region: "HN", AuthMethod: bizfly.AuthMethodPassword, Email: "nobody@example.com", Password: "none"}); err != nil {
+	if _, err := bizfly.NewClient(bizfly.Config{Region: "HN", AuthMethod: bizfly.AuthMethodPassword, Email: "none@example.com", Password: "none"}); err != nil {
 		return nil, fmt.Errorf("making a client for its metrics: %w", err)
 	}
 	registry, ok := crmetrics.Registry.(prometheus.Collector)

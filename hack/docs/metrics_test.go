@@ -53,7 +53,7 @@ var _ = Describe("The page of metrics", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(metricsPage()).To(Equal(first))
 	})
-	It("should complain about a label that nobody has described", func() {
+	It("should complain about a label without a description", func() {
 		_, err := labelRows([]metric{{name: "karpenter_bizfly_new", labels: []string{"mystery"}}})
 		Expect(err).To(MatchError(ContainSubstring("label mystery of karpenter_bizfly_new has no description")))
 	})

@@ -98,7 +98,7 @@ var _ = Describe("The reference of the API", func() {
 			Expect(anchors).To(HaveKey(link[1]))
 		}
 	})
-	It("should have whole tables", func() {
+	It("should have complete tables", func() {
 		separator := regexp.MustCompile(`\\\|`)
 		columns := 0
 		for _, line := range strings.Split(page, "\n") {
@@ -113,7 +113,7 @@ var _ = Describe("The reference of the API", func() {
 			Expect(count).To(Equal(columns), line)
 		}
 	})
-	It("should complain about a condition or reason that no table has, and about one that nobody described", func() {
+	It("should complain about a condition or reason that no table has, and about one without a description", func() {
 		sources, err := readSources(apiSource, statusSource, usageSource, bootSource, configSource)
 		Expect(err).NotTo(HaveOccurred())
 		sources[statusSource] = append(sources[statusSource], constant{name: "reasonMystery", value: "Mystery"})

@@ -31,7 +31,7 @@ var _ = Describe("docs", func() {
 	It("should print a page", func() {
 		Expect(page([]string{"reference/tuning"})).To(ContainSubstring("# Tuning"))
 	})
-	It("should say which pages there are", func() {
+	It("should list the pages", func() {
 		for _, args := range [][]string{nil, {"other"}, {"reference/tuning", "other"}} {
 			_, err := page(args)
 			Expect(err).To(MatchError(ContainSubstring("reference/tuning")))

@@ -61,7 +61,7 @@ var _ = Describe("Admission", func() {
 				}
 			})
 		}
-		Eventually(parallel.Load).WithTimeout(10 * time.Second).Should(BeEquivalentTo(5))
+		Eventually(parallel.Load).Should(BeEquivalentTo(5))
 		for range 20 {
 			_, err := client.ListServers(ctx)
 			Expect(err).ToNot(HaveOccurred())

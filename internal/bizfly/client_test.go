@@ -177,13 +177,13 @@ var _ = Describe("Client", func() {
 			client := clientFor(s)
 			old := make(chan error, 1)
 			go func() { _, err := client.ListServers(ctx); old <- err }()
-			Eventually(s.seen).WithTimeout(5 * time.Second).Should(HaveLen(1))
+			Eventually(s.seen).Should(HaveLen(1))
 			Expect(client.Reconfigure(configFor(s, func(c *bizfly.Config) { c.Password = "another-password" }))).To(Succeed())
 			_, err := client.ListServers(ctx)
 			Expect(err).ToNot(HaveOccurred())
 			Expect(s.seen()[1].Header.Get("X-Auth-Token")).To(Equal("MARKED-token-2"))
 			release()
-			Eventually(old).WithTimeout(5 * time.Second).Should(Receive(BeNil()))
+			Eventually(old).Should(Receive(BeNil()))
 			Expect(s.logins.Load()).To(BeEquivalentTo(2))
 		})
 
@@ -389,7 +389,7 @@ var _ = Describe("Client", func() {
 			for i := range 4 {
 				impatient, cancel := context.WithCancel(ctx)
 				go func() { _, _ = client.ListServers(impatient) }()
-				Eventually(s.seen).WithTimeout(5 * time.Second).Should(HaveLen(i + 1))
+				Eventually(s.seen).Should(HaveLen(i + 1))
 				cancel()
 			}
 			Consistently(client.OutageSince).WithTimeout(100 * time.Millisecond).Should(BeZero())

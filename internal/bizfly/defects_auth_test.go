@@ -52,10 +52,10 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 				cancelled, cancel := context.WithCancel(ctx)
 				result := make(chan error, 1)
 				go func() { result <- call(cancelled, client) }()
-				Eventually(arrived).WithTimeout(5 * time.Second).Should(Receive())
+				Eventually(arrived).Should(Receive())
 				cancel()
 				var err error
-				Eventually(result).WithTimeout(2 * time.Second).Should(Receive(&err))
+				Eventually(result).Should(Receive(&err))
 				Expect(err).To(MatchError(context.Canceled))
 				Expect(typed(err).Operation).To(Equal(name))
 				Expect(bizfly.IsOutage(err)).To(BeFalse())

@@ -194,7 +194,7 @@ var _ = Describe("Defects of gobizfly, errors, hosts and bodies", func() {
 			_, err := client.ListServers(ctx)
 			g.Expect(err).ToNot(HaveOccurred())
 			g.Expect(lo.LastOrEmpty(s.seen()).Path).To(Equal("/moved/servers"))
-		}).WithTimeout(5 * time.Second).Should(Succeed())
+		}).Should(Succeed())
 	})
 
 	Describe("2.16 bodies are not closed and not bounded", func() {

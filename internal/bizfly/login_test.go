@@ -159,7 +159,7 @@ var _ = Describe("Login", func() {
 		cancel()
 		Eventually(gone).Should(Receive(MatchError(context.Canceled)))
 		close(hold)
-		Eventually(patient).WithTimeout(5 * time.Second).Should(Receive(BeNil()))
+		Eventually(patient).Should(Receive(BeNil()))
 		Expect(s.logins.Load()).To(BeEquivalentTo(1))
 	})
 })

@@ -179,7 +179,7 @@ var _ = Describe("Retries", func() {
 				g.Expect(bizfly.IsNotSent(err)).To(BeTrue())
 				g.Expect(bizfly.IsAmbiguous(err)).To(BeFalse())
 				g.Expect(bizfly.IsOutage(err)).To(BeTrue())
-			}).WithTimeout(5 * time.Second).Should(Succeed())
+			}).Should(Succeed())
 		})
 
 		It("should say that a create was not sent when TLS fails", func(ctx SpecContext) {

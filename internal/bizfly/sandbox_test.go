@@ -19,7 +19,6 @@ package bizfly_test
 import (
 	"context"
 	"strings"
-	"time"
 
 	"github.com/bizflycloud/gobizfly"
 	. "github.com/onsi/ginkgo/v2"
@@ -181,7 +180,7 @@ var _ = Describe("Client and the sandbox", func() {
 			task, err = client.GetTask(ctx, taskID)
 			g.Expect(err).ToNot(HaveOccurred())
 			g.Expect(task.Ready).To(BeTrue())
-		}).WithTimeout(10 * time.Second).Should(Succeed())
+		}).Should(Succeed())
 		Expect(task.Failure()).To(Succeed())
 		Expect(task.Succeeded).To(BeTrue())
 		Expect(task.Server.Name).To(Equal(request.Name))
@@ -209,7 +208,7 @@ var _ = Describe("Client and the sandbox", func() {
 			task, err := client.GetTask(ctx, deletion)
 			g.Expect(err).ToNot(HaveOccurred())
 			g.Expect(task.Ready).To(BeTrue())
-		}).WithTimeout(10 * time.Second).Should(Succeed())
+		}).Should(Succeed())
 		_, err = client.GetServer(ctx, server.ID)
 		Expect(bizfly.IsNotFound(err)).To(BeTrue())
 		Expect(sandbox.State().Servers).To(BeEmpty())
@@ -226,7 +225,7 @@ var _ = Describe("Client and the sandbox", func() {
 			g.Expect(err).ToNot(HaveOccurred())
 			g.Expect(servers).To(HaveExactElements(HaveField("Status", "ACTIVE")))
 			server = servers[0]
-		}).WithTimeout(10 * time.Second).Should(Succeed())
+		}).Should(Succeed())
 		_, err = client.DeleteServer(ctx, server.ID, nil)
 		Expect(err).ToNot(HaveOccurred())
 		var volumes []*gobizfly.Volume
@@ -234,9 +233,9 @@ var _ = Describe("Client and the sandbox", func() {
 			volumes, err = client.ListVolumes(ctx)
 			g.Expect(err).ToNot(HaveOccurred())
 			g.Expect(volumes).To(HaveExactElements(HaveField("Status", "available")))
-		}).WithTimeout(10 * time.Second).Should(Succeed())
+		}).Should(Succeed())
 		Expect(client.DeleteVolume(ctx, volumes[0].ID)).To(Succeed())
-		Eventually(func() []cloud.Volume { return sandbox.State().Volumes }).WithTimeout(10 * time.Second).Should(BeEmpty())
+		Eventually(func() []cloud.Volume { return sandbox.State().Volumes }).Should(BeEmpty())
 		Expect(bizfly.IsNotFound(client.DeleteVolume(ctx, volumes[0].ID))).To(BeTrue())
 	})
 
@@ -257,7 +256,7 @@ var _ = Describe("Client and the sandbox", func() {
 							g.Expect(readErr).ToNot(HaveOccurred())
 							err = task.Failure()
 							g.Expect(err).To(HaveOccurred())
-						}).WithTimeout(10 * time.Second).Should(Succeed())
+						}).Should(Succeed())
 					}
 					Expect(is(err)).To(BeTrue(), "vietnamese %t, async %t: %v", vietnamese, async, err)
 					Expect(bizfly.IsAmbiguous(err)).To(BeFalse())
@@ -306,7 +305,7 @@ var _ = Describe("Client and the sandbox", func() {
 			// The second delete may meet the first one under way.
 			Expect(bizfly.IsAmbiguous(err)).To(BeTrue(), "%v", err)
 		}
-		Eventually(func() []cloud.Server { return sandbox.State().Servers }).WithTimeout(10 * time.Second).Should(BeEmpty())
+		Eventually(func() []cloud.Server { return sandbox.State().Servers }).Should(BeEmpty())
 	})
 
 	It("should survive tokens that expire and numbers in metadata", func(ctx SpecContext) {

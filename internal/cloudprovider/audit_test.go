@@ -32,7 +32,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
-	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/audit"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
@@ -73,14 +72,6 @@ var _ = Describe("The audit log", func() {
 		return gstruct.MatchKeys(gstruct.IgnoreExtras, gstruct.Keys{"msg": Equal(message), audit.KeyServer: Equal(server), audit.KeyFlavor: Equal(flavor),
 			audit.KeyReason: Equal(reason), audit.KeyCapacityType: Equal(karpv1.CapacityTypeOnDemand), audit.KeySeconds: BeNumerically(">=", 0)})
 	}
-	deleted := func(claim *karpv1.NodeClaim) {
-		GinkgoHelper()
-		Eventually(func() bool {
-			err := env.CloudProvider.Delete(ctx, claim)
-			Expect(corecloudprovider.IgnoreNodeClaimNotFoundError(err)).To(Succeed())
-			return corecloudprovider.IsNodeClaimNotFoundError(err)
-		}).WithTimeout(10 * time.Second).Should(BeTrue())
-	}
 
 	It("should have one line of a launch, with its price and why", func() {
 		claim := launched(of("nix.2c_4g"))
@@ -119,7 +110,7 @@ var _ = Describe("The audit log", func() {
 		Expect(sent).To(BeTrue())
 		id := path.Base(deletion.Path)
 		Eventually(func() error { return env.Instances.Delete(ctx, instance.DeleteRequest{ID: id}) }).
-			WithTimeout(10 * time.Second).Should(MatchError(instance.ErrNotFound))
+			Should(MatchError(instance.ErrNotFound))
 		failed, removed := lines()[0], lines()[1:]
 		Expect(failed).To(line(audit.MessageLaunchFailed, "", "nix.2c_4g", cloudprovider.ReasonLaunchFailed))
 		Expect(removed).To(ConsistOf(line(audit.MessageRemoved, id, "nix.2c_4g", cloudprovider.ReasonLaunchFailed)))
@@ -136,7 +127,7 @@ var _ = Describe("The audit log", func() {
 		Eventually(func() (err error) {
 			created, err = env.CloudProvider.Create(ctx, claim.DeepCopy())
 			return err
-		}).WithTimeout(20 * time.Second).Should(Succeed())
+		}).Should(Succeed())
 		Expect(lines()).To(ConsistOf(line(audit.MessageLaunched, serverOf(created).ID, "nix.2c_4g", cloudprovider.ReasonFound)))
 	})
 

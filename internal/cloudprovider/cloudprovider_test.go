@@ -104,15 +104,6 @@ var _ = Describe("List", func() {
 })
 
 var _ = Describe("Delete", func() {
-	// deleted calls Delete as core does until it says that the server is gone.
-	deleted := func(claim *karpv1.NodeClaim) {
-		GinkgoHelper()
-		Eventually(func() bool {
-			err := env.CloudProvider.Delete(ctx, claim)
-			Expect(corecloudprovider.IgnoreNodeClaimNotFoundError(err)).To(Succeed())
-			return corecloudprovider.IsNodeClaimNotFoundError(err)
-		}).WithTimeout(10 * time.Second).Should(BeTrue())
-	}
 	It("should delete server and disks, and need no NodeClass for it", func() {
 		class := nodeClass()
 		created := launched(nodeClaim(nil))
@@ -127,7 +118,7 @@ var _ = Describe("Delete", func() {
 		env.Reset(ctx, cloud.Options{Latency: 500 * time.Millisecond})
 		nodeClass()
 		created := launched(nodeClaim(nil))
-		Eventually(func() string { return serverOf(created).Status }).WithTimeout(5 * time.Second).Should(Equal("ACTIVE"))
+		Eventually(func() string { return serverOf(created).Status }).Should(Equal("ACTIVE"))
 		Expect(env.CloudProvider.Delete(ctx, created)).To(Succeed())
 		deleted(created)
 		Expect(servers()).To(BeEmpty())

@@ -236,7 +236,7 @@ var _ = Describe("Create", func() {
 			Eventually(func() (err error) {
 				created, err = env.CloudProvider.Create(ctx, claim.DeepCopy())
 				return err
-			}).WithTimeout(20 * time.Second).Should(Succeed())
+			}).Should(Succeed())
 			Expect(serverOf(created).Name).To(Equal(intentOf(claim).Name))
 			Expect(orders()).To(Equal(1))
 		})
@@ -331,7 +331,7 @@ var _ = Describe("Create", func() {
 				_, err := env.Instances.ReconcileDeletions(ctx, instance.DeletionsRequest{})
 				Expect(err).ToNot(HaveOccurred())
 				return servers()
-			}).WithTimeout(10 * time.Second).Should(BeEmpty())
+			}).Should(BeEmpty())
 		})
 	})
 

@@ -31,7 +31,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
@@ -80,18 +79,21 @@ func refused(claim *karpv1.NodeClaim) error {
 // orders is how many servers were ordered, refused orders included.
 func orders() int { return env.Sandbox.RequestCounts()[orderRoute] }
 
-// servers are those that really exist.
-func servers() []cloud.Server {
-	return lo.Filter(env.Sandbox.Servers(), func(s cloud.Server, _ int) bool { return s.Status != "DELETED" })
-}
+func servers() []cloud.Server { return env.Servers() }
 
 func serverOf(claim *karpv1.NodeClaim) cloud.Server {
 	GinkgoHelper()
-	id, ok := providerid.Parse(claim.Status.ProviderID)
-	Expect(ok).To(BeTrue())
-	found, ok := lo.Find(env.Sandbox.Servers(), func(s cloud.Server) bool { return s.ID == id })
-	Expect(ok).To(BeTrue(), "there is no server %s", id)
-	return found
+	return env.Server(claim.Status.ProviderID)
+}
+
+// deleted calls Delete as core does until it reports that the server is gone.
+func deleted(claim *karpv1.NodeClaim) {
+	GinkgoHelper()
+	Eventually(func() bool {
+		err := env.CloudProvider.Delete(ctx, claim)
+		Expect(corecloudprovider.IgnoreNodeClaimNotFoundError(err)).To(Succeed())
+		return corecloudprovider.IsNodeClaimNotFoundError(err)
+	}).Should(BeTrue())
 }
 
 func exists(claim *karpv1.NodeClaim) bool {

@@ -99,7 +99,7 @@ var _ = Describe("Deleting everything at once", func() {
 						g.Expect(gone(object)).To(BeTrue(), object.GetName())
 					}
 				}
-			}).WithTimeout(time.Minute).WithPolling(20 * time.Millisecond).Should(Succeed())
+			}).WithPolling(20 * time.Millisecond).Should(Succeed())
 			state := env.Sandbox.State()
 			Expect(state.Servers).To(BeEmpty())
 			Expect(state.Volumes).To(BeEmpty())
@@ -125,7 +125,7 @@ var _ = Describe("Annotations of a claim", func() {
 		claim.Annotations[v1alpha1.AnnotationOwnedAddresses] = address
 		claim.Annotations[v1alpha1.AnnotationLaunchIntent] = `{"attempt":1,"name":"database"}`
 		Eventually(func() bool { return corecloudprovider.IsNodeClaimNotFoundError(env.CloudProvider.Delete(ctx, claim)) }).
-			WithTimeout(10 * time.Second).Should(BeTrue())
+			Should(BeTrue())
 		state := env.Sandbox.State()
 		Expect(lo.Map(state.Volumes, func(v cloud.Volume, _ int) string { return v.ID })).To(ContainElements(disk.ID, named.ID))
 		Expect(lo.Map(state.WanIPs, func(ip cloud.WanIP, _ int) string { return ip.ID })).To(ContainElement(address))

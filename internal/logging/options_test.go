@@ -29,7 +29,7 @@ import (
 )
 
 var _ = Describe("LOG_FORMAT", func() {
-	// parse does what core does with all options, and returns where it would write.
+	// parse parses options as core does, and returns where it would write.
 	parse := func(args ...string) (string, error) {
 		fs := &coreoptions.FlagSet{FlagSet: flag.NewFlagSet("test", flag.ContinueOnError)}
 		core, ours := &coreoptions.Options{}, &logging.Options{}
@@ -63,7 +63,7 @@ var _ = Describe("LOG_FORMAT", func() {
 		Entry("as JSON by default", "", "stdout,/var/log/karpenter.log"),
 		Entry("as JSON", "json", "stdout,/var/log/karpenter.log"),
 		Entry("as text", "console", "console:stdout,console:/var/log/karpenter.log"),
-		Entry("as text, where flags say so", "", "console:stderr", "--log-format=console", "--log-output-paths=stderr"),
+		Entry("as text, by flags", "", "console:stderr", "--log-format=console", "--log-output-paths=stderr"),
 	)
 	It("should reject another format, naming the variable and the remedy", func() {
 		GinkgoT().Setenv("LOG_FORMAT", "xml")

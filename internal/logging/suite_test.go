@@ -74,7 +74,7 @@ var _ = Describe("The console format", func() {
 		closeAll()
 		Expect(written()).To(Equal("plain text\n[\"no object\"]\n{\"level\":\"LOUD\",\"message\":\"unknown level\"}\n{\"message\":1}\n{\"message\":\"cut"))
 	})
-	It("should say which path cannot be opened", func() {
+	It("should name the path that cannot be opened", func() {
 		_, _, err := zap.Open(logging.ConsolePaths("/nonexistent/controller.log"))
 		Expect(err).To(MatchError(ContainSubstring("/nonexistent/controller.log")))
 	})

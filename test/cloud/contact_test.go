@@ -127,9 +127,9 @@ var _ = Describe("First contact", Ordered, func() {
 	// Whatever happens, also Ctrl-C, and once more at the end of all: a server that is left behind costs money.
 	BeforeAll(func() {
 		DeferCleanup(func(ctx SpecContext) {
-			Expect(contact.sweep(ctx)).To(Succeed())
+			Expect(contact.deleteLeftovers(ctx)).To(Succeed())
 		}, NodeTimeout(20*time.Minute))
-		if contact.settings.sweep != "" {
+		if contact.settings.leftoversOf != "" {
 			Skip("only what is left of run " + contact.id + " is removed")
 		}
 	})
@@ -193,9 +193,9 @@ var _ = Describe("First contact", Ordered, func() {
 		GinkgoWriter.Printf("an unknown image: %s\n", err)
 		contact.shortName(ctx, broken, chosen, err)
 
-		sweeping, cancel := context.WithTimeout(ctx, contact.patience)
+		limited, cancel := context.WithTimeout(ctx, contact.patience)
 		defer cancel()
-		Expect(contact.sweep(sweeping)).To(Succeed(), "what such a request leaves behind")
+		Expect(contact.deleteLeftovers(limited)).To(Succeed(), "what such a request leaves behind")
 	}, SpecTimeout(40*time.Minute))
 
 	It("should launch one server", func(ctx SpecContext) {
@@ -309,7 +309,7 @@ var _ = AfterSuite(func(ctx SpecContext) {
 	if contact == nil {
 		return
 	}
-	Expect(contact.sweep(ctx)).To(Succeed())
+	Expect(contact.deleteLeftovers(ctx)).To(Succeed())
 	if box != nil {
 		state, err := box.Sandbox().State(ctx)
 		Expect(err).NotTo(HaveOccurred())
@@ -325,7 +325,7 @@ func describe(r *run) {
 	snapshot, err := r.catalog.Snapshot()
 	Expect(err).NotTo(HaveOccurred())
 	names := func(of []string) []string { return lo.Must(sorted(lo.Uniq(of))) }
-	r.find("billing-plans", "how flavors are sold", names(lo.FlatMap(snapshot.Flavors,
+	r.find("billing-plans", "the billing plans of flavors", names(lo.FlatMap(snapshot.Flavors,
 		func(f *gobizfly.ServerFlavorResponse, _ int) []string { return f.BillingPlans })))
 	r.find("categories", "what categories flavors have",
 		names(lo.Map(snapshot.Flavors, func(f *gobizfly.ServerFlavorResponse, _ int) string { return f.Category })))

@@ -50,7 +50,7 @@ import (
 )
 
 const (
-	// longest is how long the server may live: the most that is paid for. Hours are sold whole.
+	// longest is how long the server may live: the most that is paid for. Each hour that has begun is charged.
 	longest = time.Hour
 	// rootDiskGiB is the default root disk of a NodeClass.
 	rootDiskGiB = 40
@@ -93,7 +93,7 @@ type run struct {
 }
 
 func newRun(s settings) (*run, error) {
-	r := &run{settings: s, id: lo.CoalesceOrEmpty(s.sweep, uuid.NewString()), findings: map[string]answers.Finding{}, seenPorts: map[string]string{}}
+	r := &run{settings: s, id: lo.CoalesceOrEmpty(s.leftoversOf, uuid.NewString()), findings: map[string]answers.Finding{}, seenPorts: map[string]string{}}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.ResponseHeaderTimeout = time.Minute
 	r.recorder = answers.NewRecorder(transport, s.bke.BKEClusterID, s.client.ProjectID)
@@ -210,8 +210,8 @@ func (r *run) cheapest() (offer, error) {
 		for _, z := range snapshot.Region.Zones {
 			o := offer{flavor: f.Name, category: strings.ToLower(f.Category), zone: z.ShortName, cpu: f.VCPUs, memoryMiB: f.RAM}
 			_, disk := lo.Must(r.catalog.Snapshot()).VolumeType(o.zone, o.category, v1alpha1.DiskMediumSSD)
-			sold := z.Active && disk && (len(f.Generation.AvailabilityZones) == 0 || lo.Contains(f.Generation.AvailabilityZones, o.zone))
-			if !sold || r.zone != "" && o.zone != r.zone {
+			available := z.Active && disk && (len(f.Generation.AvailabilityZones) == 0 || lo.Contains(f.Generation.AvailabilityZones, o.zone))
+			if !available || r.zone != "" && o.zone != r.zone {
 				continue
 			}
 			var known bool
@@ -225,16 +225,16 @@ func (r *run) cheapest() (offer, error) {
 		}
 	}
 	if best.flavor == "" {
-		return best, fmt.Errorf("nothing with 2 vCPUs and 2 GiB is sold on demand (E2E_CLOUD_FLAVOR=%q, E2E_CLOUD_ZONE=%q)", r.flavor, r.zone)
+		return best, fmt.Errorf("no flavor with 2 vCPUs and 2 GiB is available on demand (E2E_CLOUD_FLAVOR=%q, E2E_CLOUD_ZONE=%q)", r.flavor, r.zone)
 	}
 	return best, nil
 }
 
 // usable reports whether this run may launch a flavor.
 func usable(snapshot *catalog.Snapshot, f *gobizfly.ServerFlavorResponse) bool {
-	sold := lo.SomeBy(snapshot.ServerTypes, func(t *gobizfly.ServerType) bool { return t.Enabled && strings.EqualFold(t.Name, f.Category) })
+	available := lo.SomeBy(snapshot.ServerTypes, func(t *gobizfly.ServerType) bool { return t.Enabled && strings.EqualFold(t.Name, f.Category) })
 	plan := len(f.BillingPlans) == 0 || lo.Contains(f.BillingPlans, bizfly.PlanWord(v1alpha1.BillingPlanOnDemand))
-	return sold && plan && f.GPU == nil && f.VCPUs >= 2 && f.RAM >= 2048 && !strings.Contains(f.Name, "_vps")
+	return available && plan && f.GPU == nil && f.VCPUs >= 2 && f.RAM >= 2048 && !strings.Contains(f.Name, "_vps")
 }
 
 // request is the create request of the run's server.

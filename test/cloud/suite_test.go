@@ -54,8 +54,8 @@ type settings struct {
 	flavor, zone string
 	// answers is the file that is written.
 	answers string
-	// sweep is the id of an earlier run of which only the remains are removed.
-	sweep string
+	// leftoversOf is the id of an earlier run of which only the remains are removed.
+	leftoversOf string
 	// poll is the time between two looks, patience how long a launch or a removal may take.
 	poll, patience time.Duration
 }
@@ -101,7 +101,7 @@ func read(env map[string]string) (settings, error) {
 			BKEJoinEndpoint: env["BKE_JOIN_ENDPOINT"], BKELogEndpoint: env["BKE_LOG_ENDPOINT"], BKEKubeletArgsFile: env["BKE_KUBELET_ARGS_FILE"],
 		},
 		kubeconfig: env["KUBECONFIG"], flavor: env["E2E_CLOUD_FLAVOR"], zone: env["E2E_CLOUD_ZONE"],
-		answers: env["E2E_CLOUD_ANSWERS"], sweep: env["E2E_CLOUD_SWEEP"],
+		answers: env["E2E_CLOUD_ANSWERS"], leftoversOf: env["E2E_CLOUD_SWEEP"],
 		poll: 3 * time.Second, patience: 15 * time.Minute,
 	}
 	if s.client.AppCredSecret == "" {

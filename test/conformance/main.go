@@ -73,7 +73,7 @@ type runner struct {
 }
 
 func main() {
-	log.SetLogger(logr.Discard()) // or controller-runtime complains that nobody did
+	log.SetLogger(logr.Discard()) // or controller-runtime warns that no logger was set
 	code, err := start()
 	if err != nil {
 		fmt.Println("FAILED:", err)
@@ -220,7 +220,7 @@ func (r *runner) runSpec(ctx context.Context, c *cluster, s spec, dir string) re
 	res := result{spec: s, outcome: failed}
 	err := r.execute(ctx, c, s, dir)
 	res.took = time.Since(start)
-	res.outcome, res.message = verdict(s, filepath.Join(dir, "report.json"), err)
+	res.outcome, res.message = classify(s, filepath.Join(dir, "report.json"), err)
 	left, truthErr := c.truth(ctx)
 	r.mu.Lock()
 	r.left = r.left.add(left)
@@ -263,8 +263,8 @@ func (r *runner) execute(ctx context.Context, c *cluster, s spec, dir string) er
 	return cmd.Run()
 }
 
-// verdict reads from a suite's report what became of the one spec that was run.
-func verdict(s spec, file string, runErr error) (outcome, message string) {
+// classify returns the outcome of the one spec that was run, from the report of its suite.
+func classify(s spec, file string, runErr error) (outcome, message string) {
 	report, err := readReport(file)
 	if err != nil {
 		return failed, fmt.Sprintf("the suite did not report (%v): %v", runErr, err)

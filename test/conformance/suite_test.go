@@ -56,7 +56,7 @@ var _ = Describe("The outcome of a spec", func() {
 
 	DescribeTable("should be what its suite reports",
 		func(state types.SpecState, runErr error, outcome, message string) {
-			gotOutcome, gotMessage := verdict(drift, report(other, specReport(state, "3 nodes")), runErr)
+			gotOutcome, gotMessage := classify(drift, report(other, specReport(state, "3 nodes")), runErr)
 			Expect(gotOutcome).To(Equal(outcome))
 			Expect(gotMessage).To(ContainSubstring(message))
 		},
@@ -69,16 +69,16 @@ var _ = Describe("The outcome of a spec", func() {
 
 	It("should be a failure where the suite could not even begin", func() {
 		begin := types.SpecReport{LeafNodeType: types.NodeTypeBeforeSuite, State: types.SpecStatePanicked, Failure: types.Failure{Message: "no cluster"}}
-		outcome, message := verdict(drift, report(begin, specReport(types.SpecStateSkipped, "")), errors.New("exit status 1"))
+		outcome, message := classify(drift, report(begin, specReport(types.SpecStateSkipped, "")), errors.New("exit status 1"))
 		Expect(outcome).To(Equal(failed))
 		Expect(message).To(ContainSubstring("no cluster"))
 	})
 
 	It("should be a failure where the suite reports nothing", func() {
-		outcome, message := verdict(drift, filepath.Join(GinkgoT().TempDir(), "report.json"), errors.New("signal: killed"))
+		outcome, message := classify(drift, filepath.Join(GinkgoT().TempDir(), "report.json"), errors.New("signal: killed"))
 		Expect(outcome).To(Equal(failed))
 		Expect(message).To(ContainSubstring("signal: killed"))
-		outcome, _ = verdict(drift, report(other), nil)
+		outcome, _ = classify(drift, report(other), nil)
 		Expect(outcome).To(Equal(failed))
 	})
 })

@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 const (
@@ -167,7 +168,7 @@ func (f flags) play(ctx context.Context, env *environment.Environment, t *timeli
 		return err
 	}
 	for _, workload := range slices.Concat(phases...) {
-		if err := scale(ctx, env.Client(), workload.deployment.Name, 0); err != nil {
+		if err := env.Scale(ctx, client.ObjectKeyFromObject(workload.deployment), 0); err != nil {
 			return err
 		}
 	}
@@ -183,7 +184,7 @@ func (f flags) play(ctx context.Context, env *environment.Environment, t *timeli
 // got what is left on at least one of them. Nothing depends on it: Karpenter decides when it looks, and where it has
 // looked too early it looks again only after minutes.
 func consolidate(ctx context.Context, env *environment.Environment, t *timeline, small workload, pods int) error {
-	if err := scale(ctx, env.Client(), small.deployment.Name, reducedReplicas); err != nil {
+	if err := env.Scale(ctx, client.ObjectKeyFromObject(small.deployment), reducedReplicas); err != nil {
 		return err
 	}
 	pods -= int(*small.deployment.Spec.Replicas) - reducedReplicas

@@ -20,16 +20,14 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/samber/lo"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
 )
 
 // workload is a Deployment whose pods fit on no node that exists.
@@ -63,25 +61,11 @@ func workloads() [][]workload {
 }
 
 func deployment(name string, replicas int32, requests corev1.ResourceList) *appsv1.Deployment {
-	labels := map[string]string{"app": name}
 	resources := corev1.ResourceRequirements{Requests: requests}
 	if gpus, ok := requests[v1alpha1.ResourceNVIDIAGPU]; ok {
 		resources.Limits = corev1.ResourceList{v1alpha1.ResourceNVIDIAGPU: gpus} // extended resources need equal limits
 	}
-	return &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: corev1.NamespaceDefault},
-		Spec: appsv1.DeploymentSpec{
-			Replicas: lo.ToPtr(replicas),
-			Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec: corev1.PodSpec{
-					TerminationGracePeriodSeconds: lo.ToPtr[int64](1),
-					Containers:                    []corev1.Container{{Name: "main", Image: "registry.k8s.io/pause:3.10", Resources: resources}},
-				},
-			},
-		},
-	}
+	return environment.Deployment(name, replicas, func(spec *corev1.PodSpec) { spec.Containers[0].Resources = resources })
 }
 
 // applyPool creates a NodeClass that leaves everything to discovery, and a NodePool that gives nodes back quickly.
@@ -90,35 +74,8 @@ func applyPool(ctx context.Context, c client.Client) error {
 	if err := c.Create(ctx, class); err != nil {
 		return fmt.Errorf("creating the BizflyNodeClass: %w", err)
 	}
-	pool := &karpv1.NodePool{
-		ObjectMeta: metav1.ObjectMeta{Name: "default"},
-		Spec: karpv1.NodePoolSpec{
-			Template: karpv1.NodeClaimTemplate{Spec: karpv1.NodeClaimTemplateSpec{
-				NodeClassRef: &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "BizflyNodeClass", Name: class.Name},
-				Requirements: []karpv1.NodeSelectorRequirementWithMinValues{{
-					Key: karpv1.CapacityTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{karpv1.CapacityTypeOnDemand},
-				}},
-			}},
-			Disruption: karpv1.Disruption{
-				ConsolidationPolicy: karpv1.ConsolidationPolicyWhenEmptyOrUnderutilized,
-				// At once: core takes a node for settled enough to receive other nodes' pods only when this has passed since
-				// its last pod came, does not look again when it has, and next looks after five minutes.
-				ConsolidateAfter: karpv1.MustParseNillableDuration("0s"),
-				Budgets:          []karpv1.Budget{{Nodes: "100%"}},
-			},
-		},
-	}
-	if err := c.Create(ctx, pool); err != nil {
+	if err := c.Create(ctx, environment.NodePool("default", class.Name)); err != nil {
 		return fmt.Errorf("creating the NodePool: %w", err)
-	}
-	return nil
-}
-
-func scale(ctx context.Context, c client.Client, name string, replicas int) error {
-	target := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: corev1.NamespaceDefault}}
-	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
-	if err := c.Patch(ctx, target, client.RawPatch(types.MergePatchType, patch)); err != nil {
-		return fmt.Errorf("scaling %s to %d: %w", name, replicas, err)
 	}
 	return nil
 }

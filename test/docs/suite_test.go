@@ -33,9 +33,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
@@ -233,9 +230,7 @@ func newSession(ctx context.Context, fixture string) *session {
 		helm, s.dir, helm)
 	Expect(os.WriteFile(filepath.Join(s.dir, "helm"), []byte(wrapper), 0o700)).To(Succeed())
 	if isNew {
-		for i, zone := range []string{"HN1", "HN2"} {
-			Expect(env.Client().Create(ctx, poolNode(fmt.Sprintf("pool-1-%d", i), zone))).To(Succeed())
-		}
+		Expect(env.CreateStaticPool(ctx)).To(Succeed())
 		kubelet, err := env.StartKubelet("karpenter", map[string]string{"app.kubernetes.io/instance": "karpenter"})
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(func() { Expect(kubelet.Stop()).To(Succeed()) })
@@ -245,20 +240,6 @@ func newSession(ctx context.Context, fixture string) *session {
 		"kubectl wait --for=condition=Ready bizflynodeclass/default nodepool/default --timeout=1m")
 	Expect(err).NotTo(HaveOccurred(), said)
 	return s
-}
-
-// poolNode is a node of a BKE pool as far as the scheduler sees it; KWOK keeps it alive.
-func poolNode(name, zone string) *corev1.Node {
-	capacity := corev1.ResourceList{
-		corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("4Gi"), corev1.ResourcePods: resource.MustParse("110"),
-	}
-	return &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
-			"sandbox.bizflycloud.vn/alive": "true", "bke.bizflycloud.vn/pool-name": "pool-1",
-			corev1.LabelHostname: name, corev1.LabelTopologyZone: zone, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
-		}},
-		Status: corev1.NodeStatus{Capacity: capacity, Allocatable: capacity},
-	}
 }
 
 // run runs a block and returns what it prints. Values of this environment stand where the page has a placeholder, and the other

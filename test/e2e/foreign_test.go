@@ -31,6 +31,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
 
@@ -81,14 +82,14 @@ func (o *olderProvider) scaleDown(ctx context.Context) error {
 }
 
 var _ = Describe("An older provider in the same project and cluster", func() {
-	It("should neither lose a server to us nor get one of ours", func() {
+	It("should keep its servers and adopt none of ours", func() {
 		older := newOlderProvider(ctx)
 		theirs := &cloud.Server{}
 		Expect(env.Sandbox().Call(ctx, http.MethodPost, "servers",
 			map[string]any{"name": "older-provider-1", "zone": "HN1", "metadata": map[string]string{"karpenter-managed": "true"}}, theirs)).To(Succeed())
 
 		pool := readyPool()
-		web := deployment(pool, 2, apart)
+		web := deployment(pool, 2, environment.Apart)
 		create(web)
 		// It waits for a server of its own the whole time in which ours are young.
 		Eventually(func(g Gomega) {
@@ -124,14 +125,7 @@ var _ = Describe("An older provider in the same project and cluster", func() {
 				RenewTime: lo.ToPtr(metav1.NowMicro())},
 		}
 		create(lease)
-		Expect(env.Controller().Stop()).To(Succeed())
-		DeferCleanup(func() {
-			Expect(env.Controller().Stop()).To(Succeed())
-			_, err := env.StartController(ctx, nil)
-			Expect(err).NotTo(HaveOccurred())
-		})
-		_, err := env.StartController(ctx, map[string]string{"SYSTEM_NAMESPACE": corev1.NamespaceDefault})
-		Expect(err).NotTo(HaveOccurred())
+		restartController(map[string]string{"SYSTEM_NAMESPACE": corev1.NamespaceDefault})
 		Eventually(func(g Gomega) {
 			events := listed(g, &corev1.EventList{})
 			g.Expect(lo.Filter(events.Items, func(e corev1.Event, _ int) bool { return e.Reason == "ForeignProvider" })).To(ContainElement(And(

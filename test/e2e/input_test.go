@@ -65,11 +65,11 @@ var _ = Describe("A NodePool that asks for what no flavor has", func() {
 		})
 		create(deployment(pool, 1))
 		Eventually(func(g Gomega) {
-			told := lo.Filter(listed(g, &corev1.EventList{}).Items, func(e corev1.Event, _ int) bool {
+			reported := lo.Filter(listed(g, &corev1.EventList{}).Items, func(e corev1.Event, _ int) bool {
 				return e.InvolvedObject.Kind == "NodePool" && e.InvolvedObject.Name == pool.Name && e.Reason == events.ReasonNoCompatibleFlavor
 			})
-			g.Expect(told).NotTo(BeEmpty())
-			g.Expect(told[0].Message).To(ContainSubstring(v1alpha1.LabelInstanceCPU))
+			g.Expect(reported).NotTo(BeEmpty())
+			g.Expect(reported[0].Message).To(ContainSubstring(v1alpha1.LabelInstanceCPU))
 		}).Should(Succeed())
 		Expect(servers(Default, pool)).To(BeEmpty())
 	})
@@ -111,10 +111,10 @@ func expectExit(env *environment.Environment, overrides map[string]string, words
 	defer cancel()
 	output, err := env.RunController(ctx, overrides)
 	Expect(err).To(MatchError("exit status 1"), output)
-	said := lo.Filter(strings.Split(strings.TrimSpace(output), "\n"), func(line string, _ int) bool { return strings.Contains(line, "cannot start") })
-	Expect(said).To(HaveLen(1), output)
+	messages := lo.Filter(strings.Split(strings.TrimSpace(output), "\n"), func(line string, _ int) bool { return strings.Contains(line, "cannot start") })
+	Expect(messages).To(HaveLen(1), output)
 	for _, word := range words {
-		Expect(said[0]).To(ContainSubstring(word))
+		Expect(messages[0]).To(ContainSubstring(word))
 	}
 	Expect(output).NotTo(Or(ContainSubstring("panic"), ContainSubstring("goroutine ")))
 	return output

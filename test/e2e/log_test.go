@@ -39,15 +39,15 @@ var _ = Describe("The log", func() {
 	}
 
 	It("should be JSON, and begin with what is being started", func() {
-		said := lines(nil)
-		for _, line := range said {
+		logged := lines(nil)
+		for _, line := range logged {
 			Expect(json.Valid([]byte(line))).To(BeTrue(), line)
 		}
-		Expect(said).To(ContainElement(And(ContainSubstring(`"starting karpenter-provider-bizflycloud"`), ContainSubstring(`"version":`),
+		Expect(logged).To(ContainElement(And(ContainSubstring(`"starting karpenter-provider-bizflycloud"`), ContainSubstring(`"version":`),
 			ContainSubstring(`"revision":`))))
 	})
 	It("should be text where that is asked for", func() {
-		said := lines(map[string]string{"LOG_FORMAT": "console"})
-		Expect(said).To(ContainElement(MatchRegexp(`^\S+\tINFO\tcontroller\tstarting karpenter-provider-bizflycloud\t\{.*"version": `)))
+		logged := lines(map[string]string{"LOG_FORMAT": "console"})
+		Expect(logged).To(ContainElement(MatchRegexp(`^\S+\tINFO\tcontroller\tstarting karpenter-provider-bizflycloud\t\{.*"version": `)))
 	})
 })

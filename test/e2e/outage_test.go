@@ -31,6 +31,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
 
@@ -67,9 +68,9 @@ func expectProbes(g Gomega) {
 }
 
 var _ = Describe("An outage of the cloud", func() {
-	It("should block neither a restart nor a drain, lose nothing, and be made up for when it is over", func() {
+	It("should block neither a restart nor a drain, lose nothing, and leave no effect when it is over", func() {
 		pool := readyPool()
-		web := deployment(pool, 3, apart)
+		web := deployment(pool, 3, environment.Apart)
 		create(web)
 		Eventually(func(g Gomega) {
 			g.Expect(running(g, web)).To(HaveLen(3))
@@ -83,8 +84,7 @@ var _ = Describe("An outage of the cloud", func() {
 		By("stopping to answer")
 		behave := misbehave(cloud.Fault{Path: "**", Effect: cloud.EffectStatus, Status: http.StatusServiceUnavailable})
 		By("restarting the controller, as an upgrade does")
-		Expect(env.Controller().Stop()).To(Succeed())
-		_, err := env.StartController(ctx, nil) // which waits until it is ready
+		_, err := env.RestartController(ctx, nil) // which waits until it is ready
 		Expect(err).NotTo(HaveOccurred())
 		By("deleting a claim and a node")
 		Expect(env.Client().Delete(ctx, &deleted)).To(Succeed())
@@ -115,7 +115,7 @@ var _ = Describe("An outage of the cloud", func() {
 			g.Expect(config.StatusConditions().Get(v1alpha1.ConditionTypeEndpointReachable).IsFalse()).To(BeTrue(), "%+v", config.Status.Conditions)
 			_, page := fetched(g, env.Controller().MetricsURL())
 			g.Expect(page).To(ContainSubstring("\nkarpenter_bizfly_api_outage 1\n"))
-			g.Expect(page).NotTo(MatchRegexp(`\nkarpenter_bizfly_unavailable_offerings\{[^}]*\} [1-9]`), "an outage is no want of capacity")
+			g.Expect(page).NotTo(MatchRegexp(`\nkarpenter_bizfly_unavailable_offerings\{[^}]*\} [1-9]`), "an outage is not insufficient capacity")
 		}).Should(Succeed())
 
 		By("answering again")

@@ -31,6 +31,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/guest"
 )
@@ -40,17 +41,10 @@ const afterHang = 9 * time.Minute
 
 var _ = Describe("Node repair", func() {
 	It("should reboot a hung node in place, and replace one whose server is stopped", func() {
-		Expect(env.Controller().Stop()).To(Succeed())
-		_, err := env.StartController(ctx, map[string]string{"FEATURE_GATES": "NodeRepair=true"})
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(func() {
-			Expect(env.Controller().Stop()).To(Succeed())
-			_, err := env.StartController(ctx, nil)
-			Expect(err).NotTo(HaveOccurred())
-		})
+		restartController(map[string]string{"FEATURE_GATES": "NodeRepair=true"})
 		pool := readyPool()
 		// Pods stay on a silent node, so that nothing is launched for them meanwhile.
-		web := deployment(pool, 6, apart, func(spec *corev1.PodSpec) {
+		web := deployment(pool, 6, environment.Apart, func(spec *corev1.PodSpec) {
 			spec.Tolerations = []corev1.Toleration{{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}}
 		})
 		create(web)

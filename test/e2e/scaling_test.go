@@ -21,12 +21,12 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
 
@@ -42,15 +42,6 @@ func readyPool(requirements ...karpv1.NodeSelectorRequirementWithMinValues) *kar
 	pool := nodePool(class.Name, requirements...)
 	create(pool)
 	return pool
-}
-
-// apart keeps the pods of a Deployment on nodes of their own.
-func apart(spec *corev1.PodSpec) {
-	spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
-		RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
-			TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{},
-		}},
-	}}
 }
 
 var _ = Describe("Scaling", Ordered, func() {
@@ -78,7 +69,7 @@ var _ = Describe("Scaling", Ordered, func() {
 
 	It("should leave one server per claim when the controller is killed while it launches", func() {
 		pool := readyPool()
-		web := deployment(pool, 4, apart)
+		web := deployment(pool, 4, environment.Apart)
 		create(web)
 		Eventually(func(g Gomega) { g.Expect(servers(g, pool)).NotTo(BeEmpty()) }).Should(Succeed())
 		Expect(env.Controller().Kill()).To(Succeed())

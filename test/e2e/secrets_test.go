@@ -35,6 +35,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
 
@@ -165,7 +166,7 @@ var _ = Describe("Secrets", func() {
 			cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusBadGateway, Message: echo, Probability: 0.2},
 		)
 		pool := readyPool()
-		web := deployment(pool, 2, apart)
+		web := deployment(pool, 2, environment.Apart)
 		create(web)
 		Eventually(func(g Gomega) { g.Expect(running(g, web)).To(HaveLen(2)) }).WithTimeout(afterOutage).Should(Succeed())
 		behave()
@@ -194,16 +195,14 @@ var _ = Describe("Secrets", func() {
 			g.Expect(condition.Message).To(ContainSubstring("no credential has the secret"))
 		}).WithTimeout(patience + time.Minute).Should(Succeed())
 		By("starting with wrong ones, which a controller that has known its cloud does")
-		Expect(env.Controller().Stop()).To(Succeed())
-		_, err := env.StartController(ctx, map[string]string{"BIZFLY_CLOUD_PASSWORD": markedWrong, "BIZFLY_CLOUD_APP_CRED_SECRET": markedWrong})
+		_, err := env.RestartController(ctx, map[string]string{"BIZFLY_CLOUD_PASSWORD": markedWrong, "BIZFLY_CLOUD_APP_CRED_SECRET": markedWrong})
 		Expect(err).NotTo(HaveOccurred())
 		Consistently(func(g Gomega) { expectProbes(g) }).WithTimeout(10 * time.Second).WithPolling(time.Second).Should(Succeed())
 		behave()
 		expectNoSecret("while the credentials are wrong")
 
 		By("scaling down with the right ones")
-		Expect(env.Controller().Stop()).To(Succeed())
-		_, err = env.StartController(ctx, nil)
+		_, err = env.RestartController(ctx, nil)
 		Expect(err).NotTo(HaveOccurred())
 		secret.StringData = map[string]string{"application_credential_secret": markedAppSecret}
 		Expect(env.Client().Update(ctx, secret)).To(Succeed())

@@ -32,7 +32,6 @@ import (
 	"github.com/samber/lo"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -125,6 +124,18 @@ func create(object client.Object) {
 	})
 }
 
+// restartController restarts the controller with overrides, and without them at the end of the spec.
+func restartController(overrides map[string]string) *environment.Controller {
+	GinkgoHelper()
+	DeferCleanup(func() {
+		_, err := env.RestartController(ctx, nil)
+		Expect(err).NotTo(HaveOccurred())
+	})
+	controller, err := env.RestartController(ctx, overrides)
+	Expect(err).NotTo(HaveOccurred())
+	return controller
+}
+
 // unique makes a name that no other spec uses.
 func unique(prefix string) string { return fmt.Sprintf("%s-%s", prefix, rand.String(5)) }
 
@@ -132,53 +143,18 @@ func nodeClass(spec v1alpha1.BizflyNodeClassSpec) *v1alpha1.BizflyNodeClass {
 	return &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: unique("class")}, Spec: spec}
 }
 
-// nodePool makes a pool of its own whose nodes only take pods that ask for them by the pool's label.
+// nodePool returns a NodePool of its own, whose empty nodes are deleted.
 func nodePool(class string, requirements ...karpv1.NodeSelectorRequirementWithMinValues) *karpv1.NodePool {
-	return &karpv1.NodePool{
-		ObjectMeta: metav1.ObjectMeta{Name: unique("pool")},
-		Spec: karpv1.NodePoolSpec{
-			Template: karpv1.NodeClaimTemplate{Spec: karpv1.NodeClaimTemplateSpec{
-				NodeClassRef: &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "BizflyNodeClass", Name: class},
-				Requirements: append([]karpv1.NodeSelectorRequirementWithMinValues{{
-					Key: karpv1.CapacityTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{karpv1.CapacityTypeOnDemand},
-				}}, requirements...),
-			}},
-			Disruption: karpv1.Disruption{
-				ConsolidationPolicy: karpv1.ConsolidationPolicyWhenEmpty,
-				ConsolidateAfter:    karpv1.MustParseNillableDuration("1s"),
-				Budgets:             []karpv1.Budget{{Nodes: "100%"}},
-			},
-		},
-	}
+	pool := environment.NodePool(unique("pool"), class)
+	pool.Spec.Template.Spec.Requirements = append(pool.Spec.Template.Spec.Requirements, requirements...)
+	pool.Spec.Disruption.ConsolidationPolicy = karpv1.ConsolidationPolicyWhenEmpty
+	pool.Spec.Disruption.ConsolidateAfter = karpv1.MustParseNillableDuration("1s")
+	return pool
 }
 
-// deployment makes pods that only fit on the pool's nodes.
-func deployment(pool *karpv1.NodePool, replicas int32, change ...func(*corev1.PodSpec)) *appsv1.Deployment {
-	labels := map[string]string{"app": unique("app")}
-	d := &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: labels["app"], Namespace: corev1.NamespaceDefault},
-		Spec: appsv1.DeploymentSpec{
-			Replicas: lo.ToPtr(replicas),
-			Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec: corev1.PodSpec{
-					NodeSelector:                  map[string]string{karpv1.NodePoolLabelKey: pool.Name},
-					TerminationGracePeriodSeconds: lo.ToPtr[int64](1),
-					Containers: []corev1.Container{{
-						Name: "main", Image: "registry.k8s.io/pause:3.10",
-						Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
-							corev1.ResourceCPU: resource.MustParse("500m"), corev1.ResourceMemory: resource.MustParse("512Mi"),
-						}},
-					}},
-				},
-			},
-		},
-	}
-	for _, f := range change {
-		f(&d.Spec.Template.Spec)
-	}
-	return d
+// deployment returns a Deployment of pods that only fit on the pool's nodes.
+func deployment(pool *karpv1.NodePool, replicas int32, changes ...func(*corev1.PodSpec)) *appsv1.Deployment {
+	return environment.Deployment(unique("app"), replicas, append(changes, environment.OnPool(pool.Name))...)
 }
 
 // running are the Deployment's pods that run on a node.
@@ -206,10 +182,6 @@ func expectNothingLeft(pool *karpv1.NodePool) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
 		g.Expect(claims(g, pool)).To(BeEmpty())
-		state := truth(g)
-		g.Expect(state.Servers).To(BeEmpty())
-		g.Expect(state.Volumes).To(BeEmpty())
-		g.Expect(state.NetworkInterfaces).To(BeEmpty())
-		g.Expect(state.WanIPs).To(BeEmpty())
+		g.Expect(truth(g).Resources()).To(BeEmpty())
 	}).Should(Succeed())
 }

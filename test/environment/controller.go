@@ -59,6 +59,14 @@ func (e *Environment) StartController(ctx context.Context, overrides map[string]
 	})
 }
 
+// RestartController stops the controller that was started last and starts another, as StartController does.
+func (e *Environment) RestartController(ctx context.Context, overrides map[string]string) (*Controller, error) {
+	if err := e.Controller().Stop(); err != nil {
+		return nil, err
+	}
+	return e.StartController(ctx, overrides)
+}
+
 // RunController starts the controller where it is expected to exit, and returns its output and how it ended.
 func (e *Environment) RunController(ctx context.Context, overrides map[string]string) (string, error) {
 	log := e.logPath("controller")

@@ -69,7 +69,7 @@ var _ = Describe("Processes", func() {
 		Consistently(failures).WithTimeout(200 * time.Millisecond).ShouldNot(Receive())
 	})
 
-	It("should kill a process that does not heed SIGTERM", func() {
+	It("should kill a process that ignores SIGTERM", func() {
 		p, err := start(shell("trap '' TERM; echo deaf; while :; do sleep 0.1; done"), nil)
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(logged(p)).Should(ContainSubstring("deaf"))
@@ -82,11 +82,11 @@ var _ = Describe("Processes", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(logged(p)).Should(ContainSubstring("child "))
 		Expect(p.stop(10 * time.Second)).To(Succeed())
-		// The group is gone when no process is left to be signalled; a dead child may wait a moment to be reaped.
+		// The group is gone when no process is left to be signalled; a dead child may remain a zombie for a moment.
 		Eventually(func() error { return p.signal(syscall.Signal(0)) }).Should(MatchError(syscall.ESRCH))
 	})
 
-	It("should let a controller stand still and go on", func() {
+	It("should freeze a controller, and let it continue", func() {
 		p, err := start(shell("while :; do echo tick; sleep 0.05; done"), nil)
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(p.kill)
@@ -106,7 +106,7 @@ var _ = Describe("Processes", func() {
 		Eventually(ticks).Should(BeNumerically(">", frozen))
 	})
 
-	It("should give a process nothing of our environment that could be a credential", func() {
+	It("should start a process without the variables of our environment that could be a credential", func() {
 		GinkgoT().Setenv("BIZFLY_CLOUD_PASSWORD", "of-a-developer")
 		p, err := start(shell("env"), nil)
 		Expect(err).NotTo(HaveOccurred())
@@ -152,7 +152,7 @@ var _ = Describe("The counting proxy", func() {
 })
 
 var _ = Describe("Small things", func() {
-	It("should never give a port out twice", func() {
+	It("should never assign a port twice", func() {
 		ports, err := freePorts(50)
 		Expect(err).NotTo(HaveOccurred())
 		seen := map[int]bool{}

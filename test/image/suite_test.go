@@ -129,15 +129,7 @@ var _ = Describe("The image", func() {
 	}, SpecTimeout(time.Minute))
 
 	It("should launch a server that joins", func(ctx SpecContext) {
-		pool := &karpv1.NodePool{
-			ObjectMeta: metav1.ObjectMeta{Name: "default"},
-			Spec: karpv1.NodePoolSpec{Template: karpv1.NodeClaimTemplate{Spec: karpv1.NodeClaimTemplateSpec{
-				NodeClassRef: &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "BizflyNodeClass", Name: "default"},
-				Requirements: []karpv1.NodeSelectorRequirementWithMinValues{{
-					Key: karpv1.CapacityTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{karpv1.CapacityTypeOnDemand},
-				}},
-			}}},
-		}
+		pool := environment.NodePool("default", "default")
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: corev1.NamespaceDefault},
 			Spec: corev1.PodSpec{Containers: []corev1.Container{{

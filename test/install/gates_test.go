@@ -35,7 +35,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
 )
 
-// capacityBuffer keeps room for pods, without core's type, which is not in the scheme of this suite.
+// capacityBuffer reserves capacity for pods, without core's type, which is not in the scheme of this suite.
 func capacityBuffer(name string, spec map[string]any) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "autoscaling.x-k8s.io/v1beta1", "kind": "CapacityBuffer",
@@ -45,7 +45,7 @@ func capacityBuffer(name string, spec map[string]any) *unstructured.Unstructured
 
 var _ = Describe("A release with every feature gate", Ordered, func() {
 	overlay := &karpv1alpha1.NodeOverlay{
-		ObjectMeta: metav1.ObjectMeta{Name: "dearer"},
+		ObjectMeta: metav1.ObjectMeta{Name: "more-expensive"},
 		Spec: karpv1alpha1.NodeOverlaySpec{
 			Requirements:    []karpv1alpha1.NodeSelectorRequirement{{Key: corev1.LabelArchStable, Operator: corev1.NodeSelectorOpExists}},
 			PriceAdjustment: ptr.To("+1%"),
@@ -79,7 +79,7 @@ var _ = Describe("A release with every feature gate", Ordered, func() {
 		}
 		Eventually(func(g Gomega) {
 			g.Expect(running(g)).To(HaveLen(1))
-			// One of the fixed size, and at least one for the pod and for those that room is kept for.
+			// One of the fixed size, and at least one for the pod and for the reserved capacity.
 			g.Expect(len(nodes(g))).To(BeNumerically(">=", 2))
 			live := overlay.DeepCopy()
 			g.Expect(env.Client().Get(ctx, client.ObjectKeyFromObject(overlay), live)).To(Succeed())

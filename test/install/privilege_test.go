@@ -126,7 +126,7 @@ func asked(events []environment.AuditEvent) map[right]int {
 	return used
 }
 
-// expectLeastPrivilege looks at what the controller asked for in the whole life of the release.
+// expectLeastPrivilege looks at what the controller asked for during the lifetime of the release.
 // Helm takes the roles away while the pods still end, so that what they ask for then is forbidden, and that is not counted.
 func expectLeastPrivilege(user string, rights map[right][]string) {
 	GinkgoHelper()
@@ -159,7 +159,7 @@ func expectLeastPrivilege(user string, rights map[right][]string) {
 	report(rights, asked(events))
 }
 
-// report writes what was granted and how often it was used, and fails for what nobody needs.
+// report writes what was granted and how often it was used, and fails for what is not needed.
 func report(rights map[right][]string, used map[right]int) {
 	GinkgoHelper()
 	reasons := map[string]string{}

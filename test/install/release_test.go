@@ -17,7 +17,6 @@ limitations under the License.
 package install_test
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,17 +28,16 @@ import (
 	"github.com/samber/lo"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
 )
 
 // chartValues writes the sandbox's values for a chart into a file.
@@ -141,60 +139,11 @@ func nodeClass() *v1alpha1.BizflyNodeClass {
 	return &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
 }
 
-func nodePool() *karpv1.NodePool {
-	return &karpv1.NodePool{
-		ObjectMeta: metav1.ObjectMeta{Name: "default"},
-		Spec: karpv1.NodePoolSpec{
-			Template: karpv1.NodeClaimTemplate{Spec: karpv1.NodeClaimTemplateSpec{
-				NodeClassRef: &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "BizflyNodeClass", Name: "default"},
-				Requirements: []karpv1.NodeSelectorRequirementWithMinValues{{
-					Key: karpv1.CapacityTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{karpv1.CapacityTypeOnDemand},
-				}},
-			}},
-			Disruption: karpv1.Disruption{
-				ConsolidationPolicy: karpv1.ConsolidationPolicyWhenEmptyOrUnderutilized,
-				ConsolidateAfter:    karpv1.MustParseNillableDuration("0s"),
-				Budgets:             []karpv1.Budget{{Nodes: "100%"}},
-			},
-		},
-	}
-}
+func nodePool() *karpv1.NodePool { return environment.NodePool("default", "default") }
 
-// web makes pods that each need a node of their own.
+// web returns a Deployment of pods that each need a node of their own.
 func web(replicas int32) *appsv1.Deployment {
-	labels := map[string]string{"app": "web"}
-	return &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceDefault, Name: "web"},
-		Spec: appsv1.DeploymentSpec{
-			Replicas: ptr.To(replicas), Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec: corev1.PodSpec{
-					NodeSelector:                  map[string]string{karpv1.NodePoolLabelKey: "default"},
-					TerminationGracePeriodSeconds: ptr.To[int64](1),
-					Affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
-						RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
-							TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: labels},
-						}},
-					}},
-					Containers: []corev1.Container{{
-						Name: "main", Image: "registry.k8s.io/pause:3.10",
-						Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
-							corev1.ResourceCPU: resource.MustParse("500m"), corev1.ResourceMemory: resource.MustParse("512Mi"),
-						}},
-					}},
-				},
-			},
-		},
-	}
-}
-
-// scale sets the replicas of a Deployment.
-func scale(key types.NamespacedName, replicas int32) {
-	GinkgoHelper()
-	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
-	patch := fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas)
-	Expect(env.Client().Patch(ctx, d, client.RawPatch(types.MergePatchType, []byte(patch)))).To(Succeed())
+	return environment.Deployment("web", replicas, environment.OnPool("default"), environment.Apart)
 }
 
 // running are the pods of web that run.
@@ -251,12 +200,12 @@ var _ = Describe("A release", Ordered, func() {
 
 	It("should roll no node when it is upgraded to this commit's charts with another version of the hash", func() {
 		before := nodes(Default)
-		scale(controller, 0)
+		Expect(env.Scale(ctx, controller, 0)).To(Succeed())
 		ended()
 		// What a release with another hash function has left behind.
 		stamp := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+v1alpha1.AnnotationNodeClassHash+`":"123","`+
 			v1alpha1.AnnotationNodeClassHashVersion+`":"v0"}}}`))
-		// The admission policy lets nobody but the controller write these annotations.
+		// The admission policy allows only the controller to write these annotations.
 		asController := impersonate(user)
 		Expect(asController.Patch(ctx, nodeClass(), stamp)).To(Succeed())
 		for _, claim := range listed(Default, &karpv1.NodeClaimList{}).Items {
@@ -306,7 +255,7 @@ var _ = Describe("A release", Ordered, func() {
 	})
 
 	It("should remove nodes that are not needed", func() {
-		scale(deployment, 1)
+		Expect(env.Scale(ctx, deployment, 1)).To(Succeed())
 		settled(1)
 	})
 
@@ -317,16 +266,12 @@ var _ = Describe("A release", Ordered, func() {
 		Expect(env.Client().Delete(ctx, nodeClass())).To(Succeed())
 		Eventually(func(g Gomega) { g.Expect(listed(g, &v1alpha1.BizflyNodeClassList{}).Items).To(BeEmpty()) }).Should(Succeed())
 		uninstall()
-		state := truth(Default)
-		Expect(state.Servers).To(BeEmpty())
-		Expect(state.Volumes).To(BeEmpty())
-		Expect(state.NetworkInterfaces).To(BeEmpty())
-		Expect(state.WanIPs).To(BeEmpty())
+		Expect(truth(Default).Resources()).To(BeEmpty())
 		// The definitions stay, and with them what other releases have made.
 		Expect(listed(Default, &karpv1.NodePoolList{}).Items).To(BeEmpty())
 	})
 
-	It("should have asked for nothing that it was not granted, and have been granted nothing that nobody needs", func() {
+	It("should have requested nothing that it was not granted, and have been granted nothing that is not needed", func() {
 		expectLeastPrivilege(user, rights)
 	})
 })

@@ -69,11 +69,7 @@ func expectNothing() {
 	Eventually(func(g Gomega) {
 		g.Expect(definitions(g)).To(BeEmpty())
 		g.Expect(nodes(g)).To(BeEmpty())
-		state := truth(g)
-		g.Expect(state.Servers).To(BeEmpty())
-		g.Expect(state.Volumes).To(BeEmpty())
-		g.Expect(state.NetworkInterfaces).To(BeEmpty())
-		g.Expect(state.WanIPs).To(BeEmpty())
+		g.Expect(truth(g).Resources()).To(BeEmpty())
 	}).Should(Succeed())
 }
 

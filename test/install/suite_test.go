@@ -22,7 +22,6 @@ package install_test
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -33,7 +32,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -87,9 +85,7 @@ var _ = BeforeSuite(func() {
 	Expect(env.Client().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name: namespace, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"},
 	}})).To(Succeed())
-	for i, zone := range []string{"HN1", "HN2"} {
-		Expect(env.Client().Create(ctx, poolNode(fmt.Sprintf("pool-1-%d", i), zone))).To(Succeed())
-	}
+	Expect(env.CreateStaticPool(ctx)).To(Succeed())
 	kubelet, err = env.StartKubelet(namespace, map[string]string{"app.kubernetes.io/instance": release})
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(kubelet.Stop()).To(Succeed()) })
@@ -113,20 +109,6 @@ var _ = ReportAfterEach(func(report SpecReport) {
 		GinkgoWriter.Printf("the last lines of %s:\n%s\n", name, env.Log("pod-"+name, 30))
 	}
 })
-
-// poolNode is a node of a BKE pool as far as the scheduler sees it; KWOK keeps it alive.
-func poolNode(name, zone string) *corev1.Node {
-	capacity := corev1.ResourceList{
-		corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("4Gi"), corev1.ResourcePods: resource.MustParse("110"),
-	}
-	return &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
-			"sandbox.bizflycloud.vn/alive": "true", "bke.bizflycloud.vn/pool-name": "pool-1",
-			corev1.LabelHostname: name, corev1.LabelTopologyZone: zone, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
-		}},
-		Status: corev1.NodeStatus{Capacity: capacity, Allocatable: capacity},
-	}
-}
 
 // truth is the sandbox's ground truth.
 func truth(g Gomega) cloud.State {

@@ -29,7 +29,7 @@ import (
 type Query struct {
 	// Dashboard, Panel and RefID locate it.
 	Dashboard, Panel, RefID string
-	// Expr is what Prometheus is asked, the dashboard's variables filled in as for everything.
+	// Expr is the query, with the dashboard's variables replaced as for "All".
 	Expr string
 	// Legend is how the panel names a series: text with {{labels}}.
 	Legend string

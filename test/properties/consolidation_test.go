@@ -59,7 +59,7 @@ func consolidation(ctx context.Context, seed uint64, wrap func(*cloudprovider.Cl
 		return nil, err
 	}
 	sim.reprice()
-	if err := sim.sellOut(ctx); err != nil {
+	if err := sim.markUnavailable(ctx); err != nil {
 		return nil, err
 	}
 	h := &history{}

@@ -91,7 +91,7 @@ func removeZoneSpread(w *simulation) error {
 	return nil
 }
 
-// planOf plans a world as the plugin does, over the same cloud and with the same prices.
+// planOf plans a simulation as the plugin does, over the same cloud and with the same prices.
 func planOf(w *simulation) *plan.Plan {
 	GinkgoHelper()
 	credentials, bke := w.Sandbox.Credentials(), w.Sandbox.BKE()

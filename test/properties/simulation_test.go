@@ -26,7 +26,6 @@ import (
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
@@ -44,24 +43,12 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
-// hasty is a clock that never waits: a wait moves the clock forward. Core validates every
-// command again after 15 s; here that costs nothing.
-type hasty struct{ *clocktesting.FakeClock }
-
-// After steps and fires.
-func (h hasty) After(d time.Duration) <-chan time.Time {
-	h.Step(d)
-	fired := make(chan time.Time, 1)
-	fired <- h.Now()
-	return fired
-}
-
 // simulation is one cluster: core's provisioner and disruption controller over our provider over the sandbox, and in place of
 // everything else (kubelet, scheduler, lifecycle and termination controllers) the few lines below.
 type simulation struct {
 	*unit.Environment
 	random      *rand.Rand
-	clock       hasty
+	clock       unit.SteppingClock
 	provider    corecloudprovider.CloudProvider
 	cluster     *state.Cluster
 	provisioner *provisioning.Provisioner
@@ -80,7 +67,7 @@ func newSimulation(ctx context.Context, seed uint64, wrap func(*cloudprovider.Cl
 		random:      rand.New(rand.NewPCG(seed, 0)),
 	}
 	sim.Reset(ctx, cloud.Options{Seed: int64(seed % (1 << 31))})
-	sim.clock = hasty{sim.Environment.Clock}
+	sim.clock = unit.SteppingClock{FakeClock: sim.Environment.Clock}
 	if _, err := sim.NodeClass(ctx, unit.WithDefaults); err != nil {
 		return nil, fmt.Errorf("making the NodeClass: %w", err)
 	}

@@ -91,8 +91,8 @@ func (sim *simulation) reprice() {
 	sim.Tune(func(o *options.Options) { o.Prices = table })
 }
 
-// sellOut takes some offerings out of sale for longer than the test lasts.
-func (sim *simulation) sellOut(ctx context.Context) error {
+// markUnavailable marks some offerings unavailable for longer than the test lasts.
+func (sim *simulation) markUnavailable(ctx context.Context) error {
 	types, err := sim.CloudProvider.GetInstanceTypes(ctx, sim.pools[0])
 	if err != nil {
 		return err

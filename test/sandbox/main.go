@@ -116,7 +116,7 @@ func parse(args []string) (config, error) {
 	flags.StringVar(&c.clusterKubeconfig, "cluster-kubeconfig", "",
 		"What clients of the Kubernetes Engine get as the cluster's kubeconfig; empty is one that reaches nothing.")
 	questions(flags, &c.cloud)
-	flags.StringVar(&c.cloud.TokenPrefix, "token-prefix", "", "What every token that is handed out begins with.")
+	flags.StringVar(&c.cloud.TokenPrefix, "token-prefix", "", "What every token that is issued begins with.")
 	if err := flags.Parse(joinEnvFile(args)); err != nil {
 		return c, err
 	}

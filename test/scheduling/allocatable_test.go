@@ -42,8 +42,8 @@ var _ = Describe("Nodes whose worker image keeps more from pods than was estimat
 		GinkgoHelper()
 		return typesOf(env.CloudProvider, pool)[name].Allocatable()
 	}
-	keeping := func(reserved corev1.ResourceList) *house {
-		h := newHouse(0.04)
+	keeping := func(reserved corev1.ResourceList) *testCluster {
+		h := newTestCluster(0.04)
 		h.guests = guest.New(env.Sandbox.Cloud, guest.Options{
 			Client: kubernetes.NewForConfigOrDie(env.Environment.Environment.Config), MemoryOverhead: 0.04, Ready: true, Reserved: reserved,
 		})
@@ -61,26 +61,26 @@ var _ = Describe("Nodes whose worker image keeps more from pods than was estimat
 	}
 	nodes := func() int { return len(expectations.ExpectNodes(ctx, env.Client)) }
 
-	DescribeTable("should be launched in vain a bounded number of times, and then hold what is planned for them",
-		func(reserved corev1.ResourceList, inVain int) {
+	DescribeTable("should be launched without use a bounded number of times, and then have the capacity that is planned",
+		func(reserved corev1.ResourceList, unused int) {
 			h := keeping(reserved)
 			Expect(h.settle(filling())).To(HaveLen(1), "nothing holds the pod any more, and core knows it")
-			Expect(nodes()).To(Equal(inVain))
+			Expect(nodes()).To(Equal(unused))
 			node := expectations.ExpectNodes(ctx, env.Client)[0]
 			for of, quantity := range planned() {
 				Expect(quantity.Cmp(node.Status.Allocatable[of])).To(BeNumerically("<=", 0), "more %s is planned than there is", of)
 			}
 			Expect(h.settle(filling())).To(BeEmpty())
-			Expect(nodes()).To(Equal(inVain), "the nodes that were launched in vain are used")
-			for range inVain {
+			Expect(nodes()).To(Equal(unused), "the nodes that were launched without use are used")
+			for range unused {
 				Expect(h.settle(filling())).To(BeEmpty())
 			}
-			Expect(nodes()).To(Equal(inVain + 1))
+			Expect(nodes()).To(Equal(unused + 1))
 		},
 		Entry("once, for what one node shows", list("cpu", "200m", "memory", "600Mi", "ephemeral-storage", "2Gi"), 1),
-		Entry("twice, for what needs a second witness", list("cpu", "1500m", "memory", "3Gi", "ephemeral-storage", "15Gi"), 2),
+		Entry("twice, for what a second node must confirm", list("cpu", "1500m", "memory", "3Gi", "ephemeral-storage", "15Gi"), 2),
 	)
-	It("should not be launched in vain where the NodeClass sets what the image reserves", func() {
+	It("should not be launched without use where the NodeClass sets what the image reserves", func() {
 		class := &v1alpha1.BizflyNodeClass{}
 		Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, class)).To(Succeed())
 		class.Spec.Kubelet = &v1alpha1.KubeletConfiguration{SystemReserved: map[string]string{"cpu": "1600m", "memory": "3200Mi", "ephemeral-storage": "15Gi"}}

@@ -40,21 +40,18 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/guest"
 )
 
-// patience is how long what happens by itself may take on a busy machine.
-const patience = 30 * time.Second
-
-// house is a cluster whose nodes are the guests of the sandbox's servers: they see less memory than is advertised, read
+// testCluster is a cluster whose nodes are the guests of the sandbox's servers: they see less memory than is advertised, read
 // their own user data and register themselves. Core's lifecycle controller launches, registers and initialises.
-type house struct {
+type testCluster struct {
 	*planner
 	guests    *guest.Guests
 	lifecycle *lifecycle.Controller
 	sizes     *nodesize.Controller
 }
 
-func newHouse(memoryOverhead float64) *house {
+func newTestCluster(memoryOverhead float64) *testCluster {
 	planner := newPlanner(env.CloudProvider)
-	return &house{
+	return &testCluster{
 		planner: planner,
 		guests: guest.New(env.Sandbox.Cloud, guest.Options{
 			Client: kubernetes.NewForConfigOrDie(env.Environment.Environment.Config), MemoryOverhead: memoryOverhead, Ready: true, NodeSilence: -1,
@@ -66,7 +63,7 @@ func newHouse(memoryOverhead float64) *house {
 
 // settle does what a cluster does until every pod runs or nothing more happens, and returns the pods that wait. After
 // so many rounds it would go on indefinitely.
-func (h *house) settle(pods ...*corev1.Pod) []*corev1.Pod {
+func (h *testCluster) settle(pods ...*corev1.Pod) []*corev1.Pod {
 	GinkgoHelper()
 	for _, p := range pods {
 		expectations.ExpectApplied(ctx, env.Client, p)
@@ -90,7 +87,7 @@ func (h *house) settle(pods ...*corev1.Pod) []*corev1.Pod {
 }
 
 // join lets a claim be launched and its node join.
-func (h *house) join(name string) {
+func (h *testCluster) join(name string) {
 	GinkgoHelper()
 	// The API server writes its own time, by which a claim would have waited too long already where the clock is far ahead.
 	if ahead := env.Clock.Now(); time.Until(ahead) > time.Minute {
@@ -103,10 +100,10 @@ func (h *house) join(name string) {
 		_, err := h.lifecycle.Reconcile(ctx, claim.DeepCopy())
 		g.Expect(err).ToNot(HaveOccurred())
 		g.Expect(h.guests.Sync(ctx)).To(Succeed())
-		g.Expect(believeReady()).To(Succeed())
+		g.Expect(removeNotReadyTaints()).To(Succeed())
 		g.Expect(env.Client.Get(ctx, client.ObjectKey{Name: name}, claim)).To(Succeed())
 		g.Expect(claim.StatusConditions().Get(karpv1.ConditionTypeInitialized).IsTrue()).To(BeTrue(), "%v", claim.Status.Conditions)
-	}).WithTimeout(patience).Should(Succeed())
+	}).Should(Succeed())
 	h.cluster.UpdateNodeClaim(claim)
 	node := &corev1.Node{}
 	Expect(env.Client.Get(ctx, client.ObjectKey{Name: claim.Status.NodeName}, node)).To(Succeed())
@@ -114,8 +111,8 @@ func (h *house) join(name string) {
 	Expect(h.sizes.Reconcile(ctx, claim)).To(BeZero())
 }
 
-// believeReady is a node lifecycle controller: it takes away the taint with which the API server admits every node.
-func believeReady() error {
+// removeNotReadyTaints is a node lifecycle controller: it takes away the taint with which the API server admits every node.
+func removeNotReadyTaints() error {
 	nodes := &corev1.NodeList{}
 	if err := env.APIReader.List(ctx, nodes); err != nil {
 		return err
@@ -135,7 +132,7 @@ func believeReady() error {
 }
 
 // bind is a kube-scheduler that knows resources and nothing else. It returns the pods that fit nowhere.
-func (h *house) bind(pods []*corev1.Pod) (waiting []*corev1.Pod) {
+func (h *testCluster) bind(pods []*corev1.Pod) (waiting []*corev1.Pod) {
 	GinkgoHelper()
 	nodes := expectations.ExpectNodes(ctx, env.Client)
 	slices.SortFunc(nodes, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
@@ -148,7 +145,7 @@ func (h *house) bind(pods []*corev1.Pod) (waiting []*corev1.Pod) {
 			waiting = append(waiting, p)
 			continue
 		}
-		expectations.ExpectManualBinding(ctx, quick{env.Client}, p, node)
+		expectations.ExpectManualBinding(ctx, bindingClient{env.Client}, p, node)
 		Expect(h.cluster.UpdatePod(ctx, p)).To(Succeed())
 	}
 	return waiting

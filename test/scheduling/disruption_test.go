@@ -24,7 +24,6 @@ import (
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/controllers/disruption"
@@ -39,22 +38,11 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
-// hasty is a clock on which waiting takes no time.
-type hasty struct{ *clocktesting.FakeClock }
-
-// After implements clock.Clock.
-func (h hasty) After(d time.Duration) <-chan time.Time {
-	h.Step(d)
-	passed := make(chan time.Time, 1)
-	passed <- h.Now()
-	return passed
-}
-
 // disrupted lets core look once for nodes to disrupt, launches replacements, and terminates what it removes. It
 // returns how many nodes were removed.
-func (h *house) disrupted() int {
+func (h *testCluster) disrupted() int {
 	GinkgoHelper()
-	clk := hasty{env.Clock}
+	clk := unit.SteppingClock{FakeClock: env.Clock}
 	conditions := nodeclaimdisruption.NewController(clk, env.Client, env.CloudProvider)
 	env.Clock.Step(time.Minute)
 	for _, claim := range expectations.ExpectNodeClaims(ctx, env.Client) {
@@ -66,7 +54,7 @@ func (h *house) disrupted() int {
 	queue := disruption.NewQueue(env.Client, env.Recorder, h.cluster, clk, h.provisioner)
 	controller := disruption.NewController(ctx, clk, env.Client, h.provisioner, env.CloudProvider, env.Recorder, h.cluster, queue,
 		cost.NewClusterCost(ctx, env.CloudProvider, env.Client))
-	Eventually(func() bool { return h.cluster.Synced(ctx) }).WithTimeout(patience).Should(BeTrue())
+	Eventually(func() bool { return h.cluster.Synced(ctx) }).Should(BeTrue())
 	expectations.ExpectSingletonReconciled(ctx, controller)
 	given := 0
 	for _, command := range queue.GetCommands() {
@@ -84,9 +72,9 @@ func (h *house) disrupted() int {
 
 // terminated ends every claim that is being deleted. It is kubelet and ReplicaSet controller as well: pods of a node
 // that drains are gone at once and wait elsewhere as new ones, which are then placed.
-func (h *house) terminated() {
+func (h *testCluster) terminated() {
 	GinkgoHelper()
-	ending := termination.NewController(hasty{env.Clock}, env.Client, env.CloudProvider,
+	ending := termination.NewController(unit.SteppingClock{FakeClock: env.Clock}, env.Client, env.CloudProvider,
 		terminator.NewTerminator(env.Clock, env.Client, terminator.NewQueue(env.Clock, env.Client, env.Recorder), env.Recorder), env.Recorder)
 	var again []*corev1.Pod
 	Eventually(func(g Gomega) {
@@ -113,13 +101,13 @@ func (h *house) terminated() {
 		claims := expectations.ExpectNodeClaims(ctx, env.Client)
 		g.Expect(lo.Filter(claims, func(claim *karpv1.NodeClaim, _ int) bool { return !claim.DeletionTimestamp.IsZero() })).To(BeEmpty())
 		g.Expect(expectations.ExpectNodes(ctx, env.Client)).To(HaveLen(len(claims)))
-	}).WithTimeout(patience).Should(Succeed())
+	}).Should(Succeed())
 	h.forget()
 	Expect(h.settle(again...)).To(BeEmpty())
 }
 
 // forget makes core's picture of the cluster anew, as its informers would.
-func (h *house) forget() {
+func (h *testCluster) forget() {
 	GinkgoHelper()
 	h.cluster.Reset()
 	for _, claim := range expectations.ExpectNodeClaims(ctx, env.Client) {
@@ -134,7 +122,7 @@ func (h *house) forget() {
 }
 
 var _ = Describe("Disruption", func() {
-	var house *house
+	var tc *testCluster
 	var pool *karpv1.NodePool
 	BeforeEach(func() {
 		pool = unit.NodePool()
@@ -142,7 +130,7 @@ var _ = Describe("Disruption", func() {
 		pool.Spec.Disruption.ConsolidationPolicy = karpv1.ConsolidationPolicyWhenEmptyOrUnderutilized
 		pool.Spec.Disruption.Budgets = []karpv1.Budget{{Nodes: "100%"}}
 		ready(pool)
-		house = newHouse(0.04)
+		tc = newTestCluster(0.04)
 	})
 	// cost is what all servers cost per hour.
 	cost := func() float64 {
@@ -156,68 +144,68 @@ var _ = Describe("Disruption", func() {
 		GinkgoHelper()
 		for _, pod := range pods {
 			expectations.ExpectDeleted(ctx, env.Client, pod)
-			house.cluster.DeletePod(client.ObjectKeyFromObject(pod))
+			tc.cluster.DeletePod(client.ObjectKeyFromObject(pod))
 		}
 	}
 
 	It("should delete an empty node with its server and its disks", func() {
 		pod := coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("1", "1Gi")})
-		Expect(house.settle(pod)).To(BeEmpty())
-		Expect(servers()).To(HaveLen(1))
-		Expect(house.disrupted()).To(BeZero(), "a node in use is not empty")
+		Expect(tc.settle(pod)).To(BeEmpty())
+		Expect(env.Servers()).To(HaveLen(1))
+		Expect(tc.disrupted()).To(BeZero(), "a node in use is not empty")
 		gone(pod)
-		Expect(house.disrupted()).To(Equal(1))
-		Expect(servers()).To(BeEmpty())
+		Expect(tc.disrupted()).To(Equal(1))
+		Expect(env.Servers()).To(BeEmpty())
 		Expect(env.Sandbox.State().Volumes).To(BeEmpty())
 		Expect(expectations.ExpectNodes(ctx, env.Client)).To(BeEmpty())
 	})
 	It("should replace a node that is much too large by the one of the right size, and then rest", func() {
 		large := coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("12", "20Gi")})
 		small := coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("500m", "512Mi")})
-		Expect(house.settle(large, small)).To(BeEmpty())
-		Expect(servers()).To(HaveLen(1))
+		Expect(tc.settle(large, small)).To(BeEmpty())
+		Expect(env.Servers()).To(HaveLen(1))
 		before := cost()
 		gone(large)
-		Expect(house.disrupted()).To(Equal(1))
-		Expect(servers()).To(ConsistOf(HaveField("Flavor.VCPUs", 1)))
+		Expect(tc.disrupted()).To(Equal(1))
+		Expect(env.Servers()).To(ConsistOf(HaveField("Flavor.VCPUs", 1)))
 		Expect(cost()).To(BeNumerically("<", before/4))
-		Expect(house.disrupted()).To(BeZero(), "consolidation does not come to rest")
+		Expect(tc.disrupted()).To(BeZero(), "consolidation does not come to rest")
 	})
 	It("should pack half-empty nodes together", func() {
 		var larges []*corev1.Pod
 		for range 3 {
 			large := coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("3", "2Gi")})
 			small := coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("600m", "512Mi")})
-			Expect(house.settle(large, small)).To(BeEmpty())
+			Expect(tc.settle(large, small)).To(BeEmpty())
 			larges = append(larges, large)
 		}
 		gone(larges...)
 		before := cost()
-		Expect(len(servers())).To(BeNumerically(">", 1))
+		Expect(len(env.Servers())).To(BeNumerically(">", 1))
 		for range 5 {
-			if house.disrupted() == 0 {
+			if tc.disrupted() == 0 {
 				break
 			}
 			Expect(cost()).To(BeNumerically("<", before), "the cluster has become more expensive")
 			before = cost()
 		}
-		Expect(servers()).To(HaveLen(1))
-		Expect(house.disrupted()).To(BeZero(), "consolidation does not come to rest")
+		Expect(env.Servers()).To(HaveLen(1))
+		Expect(tc.disrupted()).To(BeZero(), "consolidation does not come to rest")
 	})
 	It("should replace a node whose NodePool has changed, and only then", func() {
-		Expect(house.settle(coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("500m", "512Mi")}))).To(BeEmpty())
-		Expect(house.disrupted()).To(BeZero())
-		old := servers()[0].ID
+		Expect(tc.settle(coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("500m", "512Mi")}))).To(BeEmpty())
+		Expect(tc.disrupted()).To(BeZero())
+		old := env.Servers()[0].ID
 		pool.Spec.Template.Labels = map[string]string{"team": "a"}
 		pool.Annotations = map[string]string{karpv1.NodePoolHashAnnotationKey: pool.Hash(), karpv1.NodePoolHashVersionAnnotationKey: karpv1.NodePoolHashVersion}
 		expectations.ExpectApplied(ctx, env.Client, pool)
-		Expect(house.disrupted()).To(Equal(1))
-		Expect(servers()).To(ConsistOf(HaveField("ID", Not(Equal(old)))))
-		Expect(house.disrupted()).To(BeZero(), "drift does not come to rest")
+		Expect(tc.disrupted()).To(Equal(1))
+		Expect(env.Servers()).To(ConsistOf(HaveField("ID", Not(Equal(old)))))
+		Expect(tc.disrupted()).To(BeZero(), "drift does not come to rest")
 	})
 	It("should replace a node that is not ready for too long when the former node repair is on", func() {
-		Expect(house.settle(coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("500m", "512Mi")}))).To(BeEmpty())
-		old := servers()[0].ID
+		Expect(tc.settle(coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("500m", "512Mi")}))).To(BeEmpty())
+		old := env.Servers()[0].ID
 		node := expectations.ExpectNodes(ctx, env.Client)[0]
 		node.Status.Conditions = []corev1.NodeCondition{{
 			Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady",
@@ -231,7 +219,7 @@ var _ = Describe("Disruption", func() {
 		env.Clock.Step(result.RequeueAfter + time.Second)
 		_, err = repair.Reconcile(ctx, node)
 		Expect(err).ToNot(HaveOccurred())
-		house.terminated()
-		Expect(servers()).To(ConsistOf(HaveField("ID", Not(Equal(old)))))
+		tc.terminated()
+		Expect(env.Servers()).To(ConsistOf(HaveField("ID", Not(Equal(old)))))
 	})
 })

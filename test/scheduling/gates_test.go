@@ -133,9 +133,9 @@ var _ = Describe("Feature gates", func() {
 
 		It("should launch as many of the cheapest servers as there are replicas, without any pod", func() {
 			replicas(3, unit.Requirement(v1alpha1.LabelInstanceCPU, corev1.NodeSelectorOpIn, "4"))
-			Expect(servers()).To(HaveLen(3))
-			Expect(servers()).To(HaveEach(HaveField("Flavor.VCPUs", 4)))
-			Expect(lo.Uniq(lo.Map(servers(), func(s cloud.Server, _ int) string { return s.Flavor.Name }))).To(HaveLen(1))
+			Expect(env.Servers()).To(HaveLen(3))
+			Expect(env.Servers()).To(HaveEach(HaveField("Flavor.VCPUs", 4)))
+			Expect(lo.Uniq(lo.Map(env.Servers(), func(s cloud.Server, _ int) string { return s.Flavor.Name }))).To(HaveLen(1))
 		})
 		It("should launch them with a saving plan when the NodeClass sets one", func() {
 			nodeClass := &v1alpha1.BizflyNodeClass{}
@@ -144,19 +144,19 @@ var _ = Describe("Feature gates", func() {
 			_, err := env.NodeClass(ctx, func(n *v1alpha1.BizflyNodeClass) { n.Spec.BillingPlan = v1alpha1.BillingPlanSavingPlan })
 			Expect(err).ToNot(HaveOccurred())
 			replicas(1)
-			Expect(servers()).To(ConsistOf(HaveField("BillingPlan", bizfly.PlanWord(v1alpha1.BillingPlanSavingPlan))))
+			Expect(env.Servers()).To(ConsistOf(HaveField("BillingPlan", bizfly.PlanWord(v1alpha1.BillingPlanSavingPlan))))
 		})
 	})
 
 	Describe("TerminateFirst", func() {
 		// full is a static NodePool of one node at its node limit, which leaves no capacity for a replacement.
-		full := func() (*house, *karpv1.NodePool) {
+		full := func() (*testCluster, *karpv1.NodePool) {
 			GinkgoHelper()
 			pool := unit.NodePool(unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "p2.2c_4g"))
 			pool.Spec.Replicas, pool.Spec.Limits = lo.ToPtr(int64(1)), karpv1.Limits{resources.Node: resource.MustParse("1")}
 			pool.Spec.Disruption.Budgets = []karpv1.Budget{{Nodes: "100%"}}
 			ready(pool)
-			h := newHouse(0.04)
+			h := newTestCluster(0.04)
 			expectations.ExpectObjectReconciled(ctx, env.Client, staticprovisioning.NewController(env.Client, h.cluster, env.Recorder, env.CloudProvider,
 				h.provisioner, env.Clock, deviceallocation.NewController(env.Client), h.virtual), pool)
 			h.join(expectations.ExpectNodeClaims(ctx, env.Client)[0].Name)
@@ -169,7 +169,7 @@ var _ = Describe("Feature gates", func() {
 			pool.Annotations = map[string]string{karpv1.NodePoolHashAnnotationKey: pool.Hash(), karpv1.NodePoolHashVersionAnnotationKey: karpv1.NodePoolHashVersion}
 			expectations.ExpectApplied(ctx, env.Client, pool)
 			Expect(h.disrupted()).To(Equal(lo.Ternary(on, 1, 0)))
-			Expect(servers()).To(HaveLen(lo.Ternary(on, 0, 1)))
+			Expect(env.Servers()).To(HaveLen(lo.Ternary(on, 0, 1)))
 		}, Entry("on", true), Entry("off", false))
 		DescribeTable("should end an unhealthy node before there is another, with TerminateFirstRepair", func(on bool) {
 			with(coretest.FeatureGates{StaticCapacity: lo.ToPtr(true), NodeRepair: lo.ToPtr(true), TerminateFirstRepair: &on})
@@ -178,7 +178,7 @@ var _ = Describe("Feature gates", func() {
 			env.Clock.Step(16 * time.Minute)
 			h.forget()
 			Expect(h.disrupted()).To(Equal(lo.Ternary(on, 1, 0)))
-			Expect(servers()).To(HaveLen(lo.Ternary(on, 0, 1)))
+			Expect(env.Servers()).To(HaveLen(lo.Ternary(on, 0, 1)))
 		}, Entry("on", true), Entry("off", false))
 	})
 
@@ -190,7 +190,7 @@ var _ = Describe("Feature gates", func() {
 			pool.Spec.Disruption.ConsolidateAfter = karpv1.MustParseNillableDuration("0s")
 			pool.Spec.Disruption.Budgets = []karpv1.Budget{{Nodes: "100%"}}
 			ready(pool)
-			h := newHouse(0.04)
+			h := newTestCluster(0.04)
 			set := coretest.ReplicaSet()
 			expectations.ExpectApplied(ctx, env.Client, set)
 			pods := lo.Times(2, func(int) *corev1.Pod {
@@ -244,14 +244,14 @@ var _ = Describe("Feature gates", func() {
 				Expect(env.Client.Get(ctx, client.ObjectKey{Name: name}, claim)).To(Succeed())
 				expectations.ExpectNodeClaimDeployedAndStateUpdated(ctx, env.Client, core.cluster, env.CloudProvider, claim)
 			}
-			Expect(lo.SumBy(servers(), func(s cloud.Server) int { return s.Flavor.VCPUs })).To(BeNumerically(">", 3))
-			Expect(lo.SumBy(servers(), func(s cloud.Server) int { return s.Flavor.RAM })).To(BeNumerically(">", 3*2048))
+			Expect(lo.SumBy(env.Servers(), func(s cloud.Server) int { return s.Flavor.VCPUs })).To(BeNumerically(">", 3))
+			Expect(lo.SumBy(env.Servers(), func(s cloud.Server) int { return s.Flavor.RAM })).To(BeNumerically(">", 3*2048))
 			// A pod that comes now finds its place without a new server.
-			before := len(servers())
+			before := len(env.Servers())
 			pod := coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("1", "2Gi")})
 			core.provision(pod)
 			expectations.ExpectScheduled(ctx, env.Client, pod)
-			Expect(len(servers())).To(BeNumerically("<=", before+1))
+			Expect(len(env.Servers())).To(BeNumerically("<=", before+1))
 		})
 	})
 })

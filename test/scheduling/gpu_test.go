@@ -51,8 +51,8 @@ func sample[T any](file string) *T {
 }
 
 var _ = Describe("Servers with GPUs", func() {
-	var house *house
-	BeforeEach(func() { house = newHouse(0.04) })
+	var tc *testCluster
+	BeforeEach(func() { tc = newTestCluster(0.04) })
 
 	// report is a device plugin that reports so many GPUs; none is a node on which it does not run yet.
 	report := func(name string, gpus int64) {
@@ -68,10 +68,10 @@ var _ = Describe("Servers with GPUs", func() {
 		GinkgoHelper()
 		claim := &karpv1.NodeClaim{}
 		Expect(env.Client.Get(ctx, client.ObjectKey{Name: name}, claim)).To(Succeed())
-		_, err := house.lifecycle.Reconcile(ctx, claim)
+		_, err := tc.lifecycle.Reconcile(ctx, claim)
 		Expect(err).ToNot(HaveOccurred())
-		Expect(house.guests.Sync(ctx)).To(Succeed())
-		Expect(believeReady()).To(Succeed())
+		Expect(tc.guests.Sync(ctx)).To(Succeed())
+		Expect(removeNotReadyTaints()).To(Succeed())
 		Expect(env.Client.Get(ctx, client.ObjectKey{Name: name}, claim)).To(Succeed())
 		return claim
 	}
@@ -88,12 +88,12 @@ var _ = Describe("Servers with GPUs", func() {
 		work := coretest.UnschedulablePod(coretest.PodOptions{
 			ResourceRequirements: job.Spec.Template.Spec.Containers[0].Resources, Tolerations: job.Spec.Template.Spec.Tolerations,
 		})
-		Expect(servers()).To(BeEmpty())
+		Expect(env.Servers()).To(BeEmpty())
 
 		expectations.ExpectApplied(ctx, env.Client, work)
-		results, err := house.provisioner.Schedule(ctx)
+		results, err := tc.provisioner.Schedule(ctx)
 		Expect(err).ToNot(HaveOccurred())
-		names, err := house.provisioner.CreateNodeClaims(ctx, results.NewNodeClaims, provisioning.WithReason(coremetrics.ProvisionedReason))
+		names, err := tc.provisioner.CreateNodeClaims(ctx, results.NewNodeClaims, provisioning.WithReason(coremetrics.ProvisionedReason))
 		Expect(err).ToNot(HaveOccurred())
 		Expect(names).To(HaveLen(1))
 		var claim *karpv1.NodeClaim
@@ -101,11 +101,11 @@ var _ = Describe("Servers with GPUs", func() {
 			claim = step(names[0])
 			g.Expect(claim.Status.ProviderID).ToNot(BeEmpty())
 			g.Expect(expectations.ExpectNodes(ctx, env.Client)).To(HaveLen(1))
-		}).WithTimeout(patience).Should(Succeed())
+		}).Should(Succeed())
 		Expect(claim.Labels).To(And(HaveKeyWithValue(v1alpha1.LabelInstanceGPUName, "NVIDIA-A30"), HaveKeyWithValue(v1alpha1.LabelInstanceGPUCount, "1")))
 		gpus := claim.Status.Capacity[v1alpha1.ResourceNVIDIAGPU]
 		Expect(gpus.Value()).To(BeEquivalentTo(1))
-		Expect(servers()).To(HaveExactElements(HaveField("Truth.RootDiskGiB", 100)))
+		Expect(env.Servers()).To(HaveExactElements(HaveField("Truth.RootDiskGiB", 100)))
 		node := expectations.ExpectNodes(ctx, env.Client)[0]
 
 		report(node.Name, 0)
@@ -117,24 +117,24 @@ var _ = Describe("Servers with GPUs", func() {
 			g.Expect(initialized.IsUnknown()).To(BeTrue())
 			g.Expect(initialized.Reason).To(Equal("ResourceNotRegistered"))
 			g.Expect(initialized.Message).To(ContainSubstring("nvidia.com/gpu"))
-		}).WithTimeout(patience).Should(Succeed())
+		}).Should(Succeed())
 		report(node.Name, 1)
 		Eventually(func() bool {
 			return step(names[0]).StatusConditions().Get(karpv1.ConditionTypeInitialized).IsTrue()
-		}).WithTimeout(patience).Should(BeTrue())
+		}).Should(BeTrue())
 
-		house.forget()
-		Expect(house.bind([]*corev1.Pod{work})).To(BeEmpty())
+		tc.forget()
+		Expect(tc.bind([]*corev1.Pod{work})).To(BeEmpty())
 		expectations.ExpectDeleted(ctx, env.Client, work)
-		house.cluster.DeletePod(client.ObjectKeyFromObject(work))
+		tc.cluster.DeletePod(client.ObjectKeyFromObject(work))
 		given := 0
 		for range 12 {
-			if given += house.disrupted(); given > 0 {
+			if given += tc.disrupted(); given > 0 {
 				break
 			}
 		}
 		Expect(given).To(Equal(1), "an empty server ends after %s", lo.FromPtr(pool.Spec.Disruption.ConsolidateAfter.Duration))
-		Eventually(servers).WithTimeout(patience).Should(BeEmpty())
+		Eventually(env.Servers).Should(BeEmpty())
 		expectations.ExpectDeleted(ctx, env.Client, plugin)
 	})
 	It("should be known by the tuning of a flavor whose GPU the cloud does not name", func() {
@@ -147,7 +147,7 @@ var _ = Describe("Servers with GPUs", func() {
 			ResourceRequirements: corev1.ResourceRequirements{Requests: limits, Limits: limits},
 			NodeSelector:         map[string]string{v1alpha1.LabelInstanceGPUName: "NVIDIA-L40"},
 		})
-		house.provision(named)
+		tc.provision(named)
 		Expect(nodeOf(named).Labels).To(And(
 			HaveKeyWithValue(corev1.LabelInstanceTypeStable, "e2.16c_64g"), HaveKeyWithValue(v1alpha1.LabelInstanceGPUCount, "2")))
 		Expect(serverOf(named).Flavor.Name).To(Equal("e2.16c_64g"))
@@ -158,8 +158,8 @@ var _ = Describe("Servers with GPUs", func() {
 		applied(pool)
 		limits := corev1.ResourceList{v1alpha1.ResourceNVIDIAGPU: resource.MustParse("2")}
 		greedy := coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: corev1.ResourceRequirements{Requests: limits, Limits: limits}})
-		house.provision(greedy)
+		tc.provision(greedy)
 		expectations.ExpectNotScheduled(ctx, env.Client, greedy)
-		Expect(servers()).To(BeEmpty())
+		Expect(env.Servers()).To(BeEmpty())
 	})
 })

@@ -55,9 +55,9 @@ var _ = Describe("Nodes that see less memory than is advertised", func() {
 
 	DescribeTable("should need one node for what is packed onto one, before and after it is known how much they see", func(overhead float64) {
 		poolOf(name)
-		house := newHouse(overhead)
+		tc := newTestCluster(overhead)
 		estimated := planned()
-		Expect(house.settle(filling(1)...)).To(BeEmpty())
+		Expect(tc.settle(filling(1)...)).To(BeEmpty())
 		Expect(nodes()).To(HaveLen(1))
 
 		learned := planned()
@@ -68,9 +68,9 @@ var _ = Describe("Nodes that see less memory than is advertised", func() {
 		wasted.Sub(learned)
 		Expect(wasted.Value()>>20).To(BeNumerically("<", 150), "capacity is wasted")
 
-		Expect(house.settle(filling(1)...)).To(BeEmpty())
+		Expect(tc.settle(filling(1)...)).To(BeEmpty())
 		Expect(nodes()).To(HaveLen(2))
-		Expect(house.settle(append(filling(2), filling(3)...)...)).To(BeEmpty())
+		Expect(tc.settle(append(filling(2), filling(3)...)...)).To(BeEmpty())
 		Expect(nodes()).To(HaveLen(4))
 
 		// A new process knows it from the NodeClass.
@@ -84,21 +84,21 @@ var _ = Describe("Nodes that see less memory than is advertised", func() {
 	)
 	It("should carry the labels that the cloud controller manager writes, byte for byte", func() {
 		poolOf(name)
-		house := newHouse(0.04)
-		Expect(house.settle(filling(1)...)).To(BeEmpty())
+		tc := newTestCluster(0.04)
+		Expect(tc.settle(filling(1)...)).To(BeEmpty())
 		planned := expectations.ExpectNodeClaims(ctx, env.Client)[0].Labels
 		Expect(planned).To(HaveKeyWithValue(corev1.LabelTopologyRegion, cloud.RegionHN))
-		Expect(planned).To(HaveKeyWithValue(corev1.LabelTopologyZone, servers()[0].AvailabilityZone))
-		Expect(planned).To(HaveKeyWithValue(corev1.LabelInstanceTypeStable, servers()[0].Flavor.Name))
+		Expect(planned).To(HaveKeyWithValue(corev1.LabelTopologyZone, env.Servers()[0].AvailabilityZone))
+		Expect(planned).To(HaveKeyWithValue(corev1.LabelInstanceTypeStable, env.Servers()[0].Flavor.Name))
 		for _, key := range []string{corev1.LabelTopologyRegion, corev1.LabelTopologyZone, corev1.LabelInstanceTypeStable} {
 			Expect(nodes()[0].Labels).To(HaveKeyWithValue(key, planned[key]))
 		}
 	})
 	It("should have the disk that is planned", func() {
 		poolOf(name)
-		house := newHouse(0.04)
+		tc := newTestCluster(0.04)
 		disk := typesOf(env.CloudProvider, pool)[name].Allocatable()[corev1.ResourceEphemeralStorage]
-		Expect(house.settle(coretest.UnschedulablePod(coretest.PodOptions{
+		Expect(tc.settle(coretest.UnschedulablePod(coretest.PodOptions{
 			ResourceRequirements: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceEphemeralStorage: disk}},
 		}))).To(BeEmpty())
 		Expect(nodes()).To(HaveLen(1))
@@ -106,19 +106,19 @@ var _ = Describe("Nodes that see less memory than is advertised", func() {
 	It("should not be launched in a loop when the estimate was too high", func() {
 		poolOf(name, "p2.4c_16g")
 		env.Tune(func(o *options.Options) { o.MemoryOverheadPercent = 0 })
-		house := newHouse(0.07)
-		Expect(house.settle(filling(1)...)).To(BeEmpty())
+		tc := newTestCluster(0.07)
+		Expect(tc.settle(filling(1)...)).To(BeEmpty())
 		// The first node has taught that the flavor is too small for the pod.
 		Expect(lo.CountValuesBy(nodes(), func(n *corev1.Node) string { return n.Labels[corev1.LabelInstanceTypeStable] })).
 			To(Equal(map[string]int{name: 1, "p2.4c_16g": 1}))
-		Expect(house.settle(filling(2)...)).To(BeEmpty())
+		Expect(tc.settle(filling(2)...)).To(BeEmpty())
 		Expect(nodes()).To(HaveLen(2), "the capacity of the first node is not used")
 	})
 	It("should be launched too small once, and never again, when nothing larger is allowed", func() {
 		poolOf(name)
 		env.Tune(func(o *options.Options) { o.MemoryOverheadPercent = 0 })
-		house := newHouse(0.07)
-		Expect(house.settle(filling(1)...)).To(HaveLen(1))
+		tc := newTestCluster(0.07)
+		Expect(tc.settle(filling(1)...)).To(HaveLen(1))
 		Expect(nodes()).To(HaveLen(1))
 	})
 })

@@ -40,23 +40,22 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/repair"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
-// clinic is a cluster with core's controllers that repair nodes, and ours that reports the state of servers.
-type clinic struct {
-	*house
+// repairCluster is a cluster with core's controllers that repair nodes, and ours that reports the state of servers.
+type repairCluster struct {
+	*testCluster
 	state   *repair.Controller
 	repairs *disruption.Controller
 	queue   *disruption.Queue
 	reboots *reboot.Controller
 }
 
-func newClinic() *clinic {
-	c := &clinic{house: newHouse(0.04), state: repair.NewController(env.Client, env.Instances, env.Recorder, env.Clock)}
-	clk := hasty{env.Clock}
+func newRepairCluster() *repairCluster {
+	c := &repairCluster{testCluster: newTestCluster(0.04), state: repair.NewController(env.Client, env.Instances, env.Recorder, env.Clock)}
+	clk := unit.SteppingClock{FakeClock: env.Clock}
 	c.queue = disruption.NewQueue(env.Client, env.Recorder, c.cluster, clk, c.provisioner)
 	c.repairs = disruption.NewController(ctx, clk, env.Client, c.provisioner, env.CloudProvider, env.Recorder, c.cluster, c.queue,
 		cost.NewClusterCost(ctx, env.CloudProvider, env.Client))
@@ -66,17 +65,17 @@ func newClinic() *clinic {
 }
 
 // populated launches as many nodes as there are pods, one for each.
-func (c *clinic) populated(count int) {
+func (c *repairCluster) populated(count int) {
 	GinkgoHelper()
 	pods := lo.Times(count, func(int) *corev1.Pod {
 		return coretest.UnschedulablePod(coretest.PodOptions{ResourceRequirements: requests("1100m", "512Mi")})
 	})
 	Expect(c.settle(pods...)).To(BeEmpty())
-	Expect(servers()).To(HaveLen(count))
+	Expect(env.Servers()).To(HaveLen(count))
 }
 
 // silent is what the node lifecycle controller writes about a kubelet that does not answer.
-func (c *clinic) silent(nodes ...*corev1.Node) {
+func (c *repairCluster) silent(nodes ...*corev1.Node) {
 	GinkgoHelper()
 	for _, node := range nodes {
 		c.ready(node, corev1.ConditionUnknown, "NodeStatusUnknown")
@@ -84,7 +83,7 @@ func (c *clinic) silent(nodes ...*corev1.Node) {
 }
 
 // ready writes the Ready condition of a Node.
-func (h *house) ready(node *corev1.Node, status corev1.ConditionStatus, reason string) {
+func (h *testCluster) ready(node *corev1.Node, status corev1.ConditionStatus, reason string) {
 	GinkgoHelper()
 	live := &corev1.Node{}
 	Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(node), live)).To(Succeed())
@@ -96,7 +95,7 @@ func (h *house) ready(node *corev1.Node, status corev1.ConditionStatus, reason s
 }
 
 // set gives the servers of nodes another status, after which their kubelets are silent.
-func (c *clinic) set(status string, nodes ...*corev1.Node) {
+func (c *repairCluster) set(status string, nodes ...*corev1.Node) {
 	GinkgoHelper()
 	for _, node := range nodes {
 		Expect(env.Sandbox.SetServerStatus(serverID(node), status)).To(Succeed())
@@ -106,7 +105,7 @@ func (c *clinic) set(status string, nodes ...*corev1.Node) {
 }
 
 // pass lets a time go by and everything that repairs look once.
-func (c *clinic) pass(after time.Duration) {
+func (c *repairCluster) pass(after time.Duration) {
 	GinkgoHelper()
 	env.Clock.Step(after)
 	for _, claim := range expectations.ExpectNodeClaims(ctx, env.Client) {
@@ -114,7 +113,7 @@ func (c *clinic) pass(after time.Duration) {
 		Expect(err).ToNot(HaveOccurred())
 	}
 	c.forget()
-	Eventually(func() bool { return c.cluster.Synced(ctx) }).WithTimeout(patience).Should(BeTrue())
+	Eventually(func() bool { return c.cluster.Synced(ctx) }).Should(BeTrue())
 	expectations.ExpectSingletonReconciled(ctx, c.repairs)
 	for _, command := range c.queue.GetCommands() {
 		for _, replacement := range command.Replacements {
@@ -132,19 +131,14 @@ func (c *clinic) pass(after time.Duration) {
 }
 
 // passes are many of them.
-func (c *clinic) passes(count int, each time.Duration) {
+func (c *repairCluster) passes(count int, each time.Duration) {
 	GinkgoHelper()
 	for range count {
 		c.pass(each)
 	}
 }
 
-func serverID(node *corev1.Node) string {
-	GinkgoHelper()
-	id, ok := providerid.Parse(node.Spec.ProviderID)
-	Expect(ok).To(BeTrue())
-	return id
-}
+func serverID(node *corev1.Node) string { return unit.ServerID(node.Spec.ProviderID) }
 
 func hardReboots() int {
 	return lo.CountBy(env.Sandbox.Requests(), func(r cloud.Request) bool { return strings.Contains(string(r.Body), `"hard_reboot"`) })
@@ -153,7 +147,7 @@ func hardReboots() int {
 var _ = Describe("Node repair", func() {
 	before := ctx
 	AfterEach(func() { ctx = before }) //nolint:fatcontext // back to what it was
-	var c *clinic
+	var c *repairCluster
 	var nodes []*corev1.Node
 	var ids []string
 	// cluster is one of so many nodes.
@@ -166,19 +160,19 @@ var _ = Describe("Node repair", func() {
 		pool.Spec.Disruption.ConsolidateAfter = karpv1.MustParseNillableDuration("Never")
 		pool.Spec.Disruption.Budgets = []karpv1.Budget{{Nodes: "100%"}}
 		ready(pool)
-		c = newClinic()
+		c = newRepairCluster()
 		c.populated(count)
 		nodes = expectations.ExpectNodes(ctx, env.Client)
-		ids = lo.Map(servers(), func(s cloud.Server, _ int) string { return s.ID })
+		ids = lo.Map(env.Servers(), func(s cloud.Server, _ int) string { return s.ID })
 	}
-	alive := func() []string { return lo.Map(servers(), func(s cloud.Server, _ int) string { return s.ID }) }
+	alive := func() []string { return lo.Map(env.Servers(), func(s cloud.Server, _ int) string { return s.ID }) }
 	live := func(node *corev1.Node) *corev1.Node {
 		GinkgoHelper()
 		found := &corev1.Node{}
 		Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(node), found)).To(Succeed())
 		return found
 	}
-	refused := func(status int) {
+	rejected := func(status int) {
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers/*/action", Effect: cloud.EffectStatus, Status: status, Message: "no"})
 	}
 
@@ -203,7 +197,7 @@ var _ = Describe("Node repair", func() {
 		Expect(alive()).To(ConsistOf(ids))
 		Expect(nodeutils.GetCondition(live(nodes[0]), v1alpha1.ConditionTypeServerRunning).Reason).To(Equal("Stopped"))
 	})
-	It("should lose nothing when a whole fleet stops at once, and when it is started again", func() {
+	It("should delete nothing when all servers stop at once, and when they are started again", func() {
 		cluster(20, true)
 		c.set("SHUTOFF", nodes...)
 		c.passes(10, 10*time.Minute)
@@ -284,7 +278,7 @@ var _ = Describe("Node repair", func() {
 			Eventually(func(g Gomega) {
 				g.Expect(c.guests.Sync(ctx)).To(Succeed())
 				g.Expect(live(hung).Status.NodeInfo.BootID).ToNot(Equal(hung.Status.NodeInfo.BootID))
-			}).WithTimeout(patience).Should(Succeed())
+			}).Should(Succeed())
 			c.ready(hung, corev1.ConditionTrue, "KubeletReady")
 		}
 		issued := func() {
@@ -340,7 +334,7 @@ var _ = Describe("Node repair", func() {
 		})
 		DescribeTable("should replace the node at once where the cloud rejects the reboot for good",
 			func(status int) {
-				refused(status)
+				rejected(status)
 				c.pass(6 * time.Minute)
 				c.pass(15 * time.Second)
 				Expect(alive()).To(HaveLen(3))
@@ -369,7 +363,7 @@ var _ = Describe("Node repair", func() {
 })
 
 // makeInitialized is what core's lifecycle controller does once a node has come back from a reboot.
-func makeInitialized(c *clinic, node *corev1.Node) {
+func makeInitialized(c *repairCluster, node *corev1.Node) {
 	GinkgoHelper()
 	for _, claim := range expectations.ExpectNodeClaims(ctx, env.Client) {
 		if claim.Status.ProviderID == node.Spec.ProviderID {

@@ -51,10 +51,10 @@ var _ = Describe("Pods", func() {
 			small := pods(8, coretest.PodOptions{ResourceRequirements: requests("200m", "256Mi")})
 			core.provision(small...)
 			expectations.ExpectPodsScheduled(ctx, env.Client, small...)
-			Expect(servers()).To(HaveLen(1))
+			Expect(env.Servers()).To(HaveLen(1))
 			// No other flavor with capacity for 1600m and 2 GiB is cheaper.
 			types := typesOf(env.CloudProvider, pool)
-			chosen := types[servers()[0].Flavor.Name]
+			chosen := types[env.Servers()[0].Flavor.Name]
 			for _, it := range types {
 				if resources.Fits(list("cpu", "1600m", "memory", "2Gi", "pods", "8"), it.Allocatable()) && len(it.Offerings.Available()) > 0 {
 					Expect(it.Offerings.Cheapest().Price).To(BeNumerically(">=", chosen.Offerings.Cheapest().Price), "%s rather than %s", chosen.Name, it.Name)
@@ -72,7 +72,7 @@ var _ = Describe("Pods", func() {
 			huge := pod(coretest.PodOptions{ResourceRequirements: requests("1", "2000Gi")})
 			core.provision(huge)
 			expectations.ExpectNotScheduled(ctx, env.Client, huge)
-			Expect(servers()).To(BeEmpty())
+			Expect(env.Servers()).To(BeEmpty())
 		})
 		It("should get more servers when there are more of them than a kubelet runs", func() {
 			applied(unit.NodePool(unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "p2.32c_64g")))
@@ -123,7 +123,7 @@ var _ = Describe("Pods", func() {
 				pod(coretest.PodOptions{ResourceRequirements: gpus("3")})
 			core.provision(one, two, three)
 			expectations.ExpectNotScheduled(ctx, env.Client, three)
-			total := lo.SumBy(servers(), func(s cloud.Server) int { return s.Truth.Flavor.GPU.Count })
+			total := lo.SumBy(env.Servers(), func(s cloud.Server) int { return s.Truth.Flavor.GPU.Count })
 			// Both fit on one server of two only one after the other.
 			Expect(total).To(Equal(3))
 			Expect(nodeOf(two).Labels).To(HaveKeyWithValue(v1alpha1.LabelInstanceGPUCount, "2"))
@@ -176,12 +176,12 @@ var _ = Describe("Pods", func() {
 			Entry("the zone key of the file storage driver", v1alpha1.LabelCSIFileZone, corev1.NodeSelectorOpIn, []string{"HN2"},
 				func(s cloud.Server) bool { return s.AvailabilityZone == "HN2" }),
 		)
-		It("should wait for an architecture that is not sold", func() {
+		It("should wait for an architecture that no flavor has", func() {
 			applied(unit.NodePool())
 			arm := pod(coretest.PodOptions{NodeSelector: map[string]string{corev1.LabelArchStable: karpv1.ArchitectureArm64}})
 			core.provision(arm)
 			expectations.ExpectNotScheduled(ctx, env.Client, arm)
-			Expect(servers()).To(BeEmpty())
+			Expect(env.Servers()).To(BeEmpty())
 		})
 		It("should get what they only prefer when it is there, and anything otherwise", func() {
 			applied(unit.NodePool())
@@ -210,7 +210,7 @@ var _ = Describe("Pods", func() {
 			core.provision(spread...)
 			zones := lo.CountValuesBy(spread, func(p *corev1.Pod) string { return serverOf(p).AvailabilityZone })
 			Expect(zones).To(Equal(map[string]int{"HN1": 2, "HN2": 2}))
-			Expect(servers()).To(HaveLen(4))
+			Expect(env.Servers()).To(HaveLen(4))
 		})
 		It("should not spread into a zone that the NodeClass leaves out", func() {
 			narrow := &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: unit.NodeClassName}}
@@ -237,7 +237,7 @@ var _ = Describe("Pods", func() {
 			})
 			core.provision(hostile...)
 			expectations.ExpectPodsScheduled(ctx, env.Client, hostile...)
-			Expect(servers()).To(HaveLen(3))
+			Expect(env.Servers()).To(HaveLen(3))
 		})
 		It("should follow each other into a zone", func() {
 			applied(unit.NodePool())
@@ -261,7 +261,7 @@ var _ = Describe("Pods", func() {
 			web := pods(2, coretest.PodOptions{HostPorts: []int32{443}})
 			core.provision(web...)
 			expectations.ExpectPodsScheduled(ctx, env.Client, web...)
-			Expect(servers()).To(HaveLen(2))
+			Expect(env.Servers()).To(HaveLen(2))
 		})
 	})
 
@@ -294,7 +294,7 @@ var _ = Describe("Pods", func() {
 			})
 			core.provision(stateful...)
 			expectations.ExpectPodsScheduled(ctx, env.Client, stateful...)
-			Expect(servers()).To(HaveLen(2))
+			Expect(env.Servers()).To(HaveLen(2))
 		})
 		It("should run where a volume of theirs may be made", func() {
 			applied(unit.NodePool())
@@ -326,11 +326,11 @@ var _ = Describe("Pods", func() {
 			pool := unit.NodePool()
 			pool.Spec.Template.Spec.Taints = []corev1.Taint{{Key: "team", Value: "a", Effect: corev1.TaintEffectNoSchedule}}
 			applied(pool)
-			stranger, friend := pod(coretest.PodOptions{}), pod(coretest.PodOptions{Tolerations: []corev1.Toleration{{Key: "team",
+			intolerant, tolerant := pod(coretest.PodOptions{}), pod(coretest.PodOptions{Tolerations: []corev1.Toleration{{Key: "team",
 				Operator: corev1.TolerationOpExists}}})
-			core.provision(stranger, friend)
-			expectations.ExpectNotScheduled(ctx, env.Client, stranger)
-			expectations.ExpectScheduled(ctx, env.Client, friend)
+			core.provision(intolerant, tolerant)
+			expectations.ExpectNotScheduled(ctx, env.Client, intolerant)
+			expectations.ExpectScheduled(ctx, env.Client, tolerant)
 		})
 	})
 
@@ -369,8 +369,8 @@ var _ = Describe("Pods", func() {
 		for name, here := range onNode {
 			Expect(resources.Fits(resources.RequestsForPods(here...), nodes[name].Status.Allocatable)).To(BeTrue(), name)
 		}
-		Expect(slices.Collect(maps.Keys(onNode))).To(HaveLen(len(servers())), "a server without pods was launched")
-		paid := lo.SumBy(servers(), func(s cloud.Server) int { return s.Flavor.VCPUs })
+		Expect(slices.Collect(maps.Keys(onNode))).To(HaveLen(len(env.Servers())), "a server without pods was launched")
+		paid := lo.SumBy(env.Servers(), func(s cloud.Server) int { return s.Flavor.VCPUs })
 		asked := lo.SumBy(all, func(p *corev1.Pod) int64 { return p.Spec.Containers[0].Resources.Requests.Cpu().MilliValue() })
 		Expect(int64(paid*1000)).To(BeNumerically("<", 2*asked), "more than half of what is paid for lies idle")
 	})

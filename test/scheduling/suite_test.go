@@ -40,7 +40,6 @@ import (
 	"sigs.k8s.io/karpenter/pkg/state/virtualpods"
 	"sigs.k8s.io/karpenter/pkg/test/expectations"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
@@ -77,15 +76,15 @@ func newPlanner(provider corecloudprovider.CloudProvider) *planner {
 // provision applies the pods, launches what core plans for them, and binds them.
 func (p *planner) provision(pods ...*corev1.Pod) {
 	GinkgoHelper()
-	expectations.ExpectProvisioned(ctx, quick{env.Client}, p.cluster, p.provider, p.provisioner, pods...)
+	expectations.ExpectProvisioned(ctx, bindingClient{env.Client}, p.cluster, p.provider, p.provisioner, pods...)
 }
 
-// quick is the client of core's expectations, except that it does not wait a second for each Binding to appear in a cache that
+// bindingClient is the client of core's expectations, except that it does not wait a second for each Binding to appear in a cache that
 // can hold none.
-type quick struct{ client.Client }
+type bindingClient struct{ client.Client }
 
 // Create implements client.Client.
-func (q quick) Create(ctx context.Context, object client.Object, options ...client.CreateOption) error {
+func (q bindingClient) Create(ctx context.Context, object client.Object, options ...client.CreateOption) error {
 	if _, binding := object.(*corev1.Binding); binding {
 		return env.APIReader.Create(ctx, object, options...)
 	}
@@ -101,16 +100,7 @@ func nodeOf(pod *corev1.Pod) *corev1.Node {
 // serverOf is the server that the pod really runs on.
 func serverOf(pod *corev1.Pod) cloud.Server {
 	GinkgoHelper()
-	id, ok := providerid.Parse(nodeOf(pod).Spec.ProviderID)
-	Expect(ok).To(BeTrue())
-	server, ok := lo.Find(servers(), func(s cloud.Server) bool { return s.ID == id })
-	Expect(ok).To(BeTrue(), "there is no server %s", id)
-	return server
-}
-
-// servers are those that really exist.
-func servers() []cloud.Server {
-	return lo.Filter(env.Sandbox.Servers(), func(s cloud.Server, _ int) bool { return s.Status != "DELETED" })
+	return env.Server(nodeOf(pod).Spec.ProviderID)
 }
 
 // applied creates a NodePool.

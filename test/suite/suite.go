@@ -37,6 +37,12 @@ const Patience = time.Minute
 // Run runs the specs of a package. Its test function calls it.
 func Run(t *testing.T, name string, args ...any) {
 	t.Helper()
+	// The defaults of envtest are 20 seconds, within which a busy machine may not start an API server.
+	for _, name := range []string{"KUBEBUILDER_CONTROLPLANE_START_TIMEOUT", "KUBEBUILDER_CONTROLPLANE_STOP_TIMEOUT"} {
+		if os.Getenv(name) == "" {
+			t.Setenv(name, (5 * Patience).String())
+		}
+	}
 	log.SetLogger(logr.Discard())
 	RegisterFailHandler(Fail)
 	SetDefaultEventuallyTimeout(Patience)

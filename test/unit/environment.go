@@ -26,7 +26,6 @@ import (
 	"github.com/awslabs/operatorpkg/option"
 	"github.com/awslabs/operatorpkg/status"
 	"github.com/patrickmn/go-cache"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -41,7 +40,6 @@ import (
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/audit"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
@@ -56,6 +54,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit/connect"
 )
 
 // ClusterUID is the identity of the cluster under test.
@@ -160,14 +159,7 @@ func (e *Environment) CloseCloud() {
 
 // Restart starts a new process over the same cloud and API server: it remembers nothing.
 func (e *Environment) Restart(ctx context.Context) {
-	credentials, bke := e.Sandbox.Credentials(), e.Sandbox.BKE()
-	plenty := bizfly.Limit{QPS: 1000, Burst: 1000, Concurrency: 100}
-	api := lo.Must(bizfly.NewClient(bizfly.Config{
-		APIURL: e.Sandbox.APIURL, AllowHTTP: true, Region: credentials.Region, AuthMethod: bizfly.AuthMethodAppCredential,
-		AppCredID: credentials.AppCredID, AppCredSecret: credentials.AppCredSecret, Registerer: prometheus.NewRegistry(),
-		Limits: bizfly.Limits{Delete: plenty, Read: plenty, Create: plenty},
-	}))
-	api.Confirm(lo.Must(api.Scope(ctx)))
+	credentials, bke, api := e.Sandbox.Credentials(), e.Sandbox.BKE(), connect.Client(ctx, e.Sandbox, connect.Unlimited)
 	e.Settings = Settings(func(o *options.Options) {
 		o.ServerIDWait, o.VisibilityWindow, o.ServerPollInterval, o.ServerListMaxAge = e.IDWait, e.VisibilityWindow, 5*time.Millisecond, time.Nanosecond
 	})
@@ -195,6 +187,18 @@ func (e *Environment) Restart(ctx context.Context) {
 		})...), err
 	}, cache.New(time.Hour, time.Minute))
 	e.CloudProvider = cloudprovider.New(e.Config())
+}
+
+// SteppingClock is a fake clock on which waiting takes no time: a wait moves it forward. Core validates every disruption again
+// after 15 seconds.
+type SteppingClock struct{ *clocktesting.FakeClock }
+
+// After implements clock.Clock.
+func (c SteppingClock) After(d time.Duration) <-chan time.Time {
+	c.Step(d)
+	fired := make(chan time.Time, 1)
+	fired <- c.Now()
+	return fired
 }
 
 // Config is what the cloud provider is made of.

@@ -29,7 +29,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// Events returns one event of each function of internal/events by its name; text is what the cloud or a user says.
+// Events returns one event of each function of internal/events by its name; text is that of the cloud or of a user.
 func Events(text string) map[string]karpevents.Event {
 	claim := &karpv1.NodeClaim{}
 	claim.Name, claim.UID = "default-x", "uid"

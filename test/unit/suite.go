@@ -22,9 +22,12 @@ import (
 	"github.com/awslabs/operatorpkg/option"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
 
@@ -73,4 +76,41 @@ func apiServer(env **coretest.Environment, setups []func(), options ...option.Fu
 func WithNodeClass(ctx context.Context, env *Environment) {
 	_, err := env.NodeClass(ctx)
 	Expect(err).ToNot(HaveOccurred())
+}
+
+// ServerID returns the id of the server in a provider ID.
+func ServerID(providerID string) string {
+	GinkgoHelper()
+	id, ok := providerid.Parse(providerID)
+	Expect(ok).To(BeTrue(), providerID)
+	return id
+}
+
+// Servers are the servers that exist.
+func (e *Environment) Servers() []cloud.Server {
+	return lo.Reject(e.Sandbox.Servers(), func(s cloud.Server, _ int) bool { return s.Status == "DELETED" })
+}
+
+// Server returns the server of a provider ID.
+func (e *Environment) Server(providerID string) cloud.Server {
+	GinkgoHelper()
+	id := ServerID(providerID)
+	found, ok := lo.Find(e.Sandbox.Servers(), func(s cloud.Server) bool { return s.ID == id })
+	Expect(ok).To(BeTrue(), "there is no server %s", id)
+	return found
+}
+
+// RunManager runs a manager until the spec ends.
+func RunManager(ctx context.Context, m manager.Manager) {
+	managed, stop := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer GinkgoRecover()
+		defer close(done)
+		Expect(m.Start(managed)).To(Succeed())
+	}()
+	DeferCleanup(func() {
+		stop()
+		<-done
+	})
 }

@@ -1,4 +1,4 @@
-// The linter: a module of its own, because its dependencies are many and agree with nobody else's.
+// The linter: a module of its own, because its many dependencies conflict with those of other modules.
 module github.com/bizflycloud/karpenter-provider-bizflycloud/hack/tools/golangci
 
 go 1.26.11

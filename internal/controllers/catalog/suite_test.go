@@ -90,10 +90,10 @@ var _ = Describe("catalog.refresh", func() {
 		managerContext, stop := context.WithCancel(ctx)
 		done := make(chan error)
 		go func() { done <- manager.Start(managerContext) }()
-		Eventually(ctx, provider.refreshes.Load).WithTimeout(30 * time.Second).Should(BeNumerically(">=", 1))
+		Eventually(ctx, provider.refreshes.Load).Should(BeNumerically(">=", 1))
 		Expect(manager.Elected()).NotTo(BeClosed())
 		stop()
-		Eventually(ctx, done).WithTimeout(30 * time.Second).Should(Receive())
+		Eventually(ctx, done).Should(Receive())
 	})
 })
 

@@ -31,17 +31,15 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit/connect"
 )
 
 const clusterToken = "s3cr3t-cluster-token"
@@ -86,14 +84,7 @@ var _ = Describe("The values with which nodes join BKE", func() {
 	BeforeEach(func() {
 		sandbox = cloud.Start(cloud.Options{ClusterToken: clusterToken})
 		DeferCleanup(sandbox.Close)
-		credentials := sandbox.Credentials()
-		connected, err := bizfly.NewClient(bizfly.Config{
-			APIURL: sandbox.APIURL, AllowHTTP: true, Region: credentials.Region, AuthMethod: bizfly.AuthMethodAppCredential,
-			AppCredID: credentials.AppCredID, AppCredSecret: credentials.AppCredSecret, Registerer: prometheus.NewRegistry(),
-		})
-		Expect(err).ToNot(HaveOccurred())
-		connected.Confirm(lo.Must(connected.Scope(ctx)))
-		api, clk, config = &counting{API: connected}, clocktesting.NewFakeClock(time.Now()), bke.Config{Discover: true}
+		api, clk, config = &counting{API: connect.Client(ctx, sandbox)}, clocktesting.NewFakeClock(time.Now()), bke.Config{Discover: true}
 		DeferCleanup(func() { Expect(kube.DeleteAllOf(ctx, &corev1.Node{})).To(Succeed()) })
 	})
 	provider := func() *bke.DefaultProvider { return bke.NewDefaultProvider(config, kube, api, clk) }

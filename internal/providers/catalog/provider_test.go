@@ -28,7 +28,6 @@ import (
 	"github.com/bizflycloud/gobizfly"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/samber/lo"
 	clocktesting "k8s.io/utils/clock/testing"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -36,6 +35,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit/connect"
 )
 
 var start = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -263,15 +263,7 @@ var _ = Describe("Catalog over an API of the test's own", func() {
 })
 
 func clientOf(sandbox *cloud.Sandbox) *bizfly.Client {
-	GinkgoHelper()
-	credentials := sandbox.Credentials()
-	client, err := bizfly.NewClient(bizfly.Config{
-		APIURL: sandbox.APIURL, AllowHTTP: true, Region: credentials.Region, ProjectID: credentials.ProjectID,
-		AuthMethod: bizfly.AuthMethodPassword, Email: credentials.Email, Password: credentials.Password,
-		Registerer: prometheus.NewRegistry(),
-	})
-	Expect(err).NotTo(HaveOccurred())
-	return client
+	return connect.Client(context.Background(), sandbox)
 }
 
 func must(provider catalog.Provider) *catalog.Snapshot {

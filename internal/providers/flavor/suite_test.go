@@ -25,17 +25,14 @@ import (
 	"github.com/bizflycloud/gobizfly"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/samber/lo"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
-	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
@@ -46,6 +43,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit/connect"
 )
 
 var env *coretest.Environment
@@ -100,16 +98,7 @@ func newNodeClass(zones ...string) *v1alpha1.BizflyNodeClass {
 // sandboxCatalog reads a sandbox through the real client.
 func sandboxCatalog(ctx context.Context, sandbox *cloud.Sandbox) *catalog.DefaultProvider {
 	GinkgoHelper()
-	credentials := sandbox.Credentials()
-	api, err := bizfly.NewClient(bizfly.Config{
-		APIURL: sandbox.APIURL, AllowHTTP: true, Region: credentials.Region, ProjectID: credentials.ProjectID,
-		AuthMethod: bizfly.AuthMethodPassword, Email: credentials.Email, Password: credentials.Password,
-		Registerer: prometheus.NewRegistry(),
-	})
-	Expect(err).NotTo(HaveOccurred())
-	provider := catalog.NewDefaultProvider(api, clock.RealClock{}, catalog.Config{Region: "HaNoi"})
-	Expect(provider.Refresh(ctx)).To(Succeed())
-	return provider
+	return connect.Catalog(ctx, sandbox, connect.Client(ctx, sandbox))
 }
 
 // handmade is a catalog that the test writes itself, for what the sandbox does not sell.

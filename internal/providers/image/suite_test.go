@@ -30,7 +30,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/patrickmn/go-cache"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/samber/lo"
 	"k8s.io/utils/clock"
 
@@ -39,6 +38,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit/connect"
 )
 
 var (
@@ -77,17 +77,8 @@ func start(withCluster bool) {
 func startWith(configure func(*catalog.Config)) *catalog.DefaultProvider {
 	GinkgoHelper()
 	sandbox = cloud.Start(options)
-	credentials := sandbox.Credentials()
-	client, err := bizfly.NewClient(bizfly.Config{
-		APIURL: sandbox.APIURL, AllowHTTP: true, Region: credentials.Region, AuthMethod: bizfly.AuthMethodAppCredential,
-		AppCredID: credentials.AppCredID, AppCredSecret: credentials.AppCredSecret, Registerer: prometheus.NewRegistry(),
-	})
-	Expect(err).ToNot(HaveOccurred())
-	client.Confirm(lo.Must(client.Scope(ctx)))
-	config := catalog.Config{Region: credentials.Region}
-	configure(&config)
-	catalogProvider := catalog.NewDefaultProvider(client, clock.RealClock{}, config)
-	Expect(catalogProvider.Refresh(ctx)).To(Succeed())
+	client := connect.Client(ctx, sandbox)
+	catalogProvider := connect.Catalog(ctx, sandbox, client, configure)
 	provider = image.NewDefaultProvider(client, catalogProvider, listCache)
 	return catalogProvider
 }

@@ -43,20 +43,13 @@ var _ = Describe("Launch", func() {
 			Expect(failed.Intent.Name).To(Equal(written.last().Name))
 			return err
 		}
-		reaped := func(w *world) {
-			GinkgoHelper()
-			Eventually(func() []string {
-				Expect(reconcileOnce(w.provider, instance.DeletionsRequest{})).To(Succeed())
-				return w.leftovers()
-			}).Should(BeEmpty())
-		}
 		DescribeTable("should say why and clean up",
 			func(options cloud.Options, fault cloud.Fault, is func(error) bool) {
 				fault.Method, fault.Path = "POST", "/servers"
 				w := newWorld(options)
 				err := fail(w, fault)
 				Expect(is(err)).To(BeTrue(), "%v", err)
-				reaped(w)
+				reconcileAll(w)
 				Expect(w.count(createServer)).To(Equal(1))
 			},
 			Entry("no room, shown at the end", cloud.Options{HideBuilding: true}, cloud.Fault{Effect: cloud.EffectNoCapacity, Async: true}, bizfly.IsCapacity),
@@ -78,7 +71,7 @@ var _ = Describe("Launch", func() {
 				now.Step(20 * time.Second)
 				Expect(reconcileOnce(w.provider, instance.DeletionsRequest{})).To(Succeed())
 			}
-			reaped(w)
+			reconcileAll(w)
 		})
 		It("should wait for the reason, but not for ever", func() {
 			w := newWorld(cloud.Options{Latency: time.Hour, HideBuilding: true}, func(c *instance.Config) {
@@ -104,7 +97,7 @@ var _ = Describe("Launch", func() {
 			_, _, err := w.provider.Launch(ctx, request)
 			Expect(err).To(MatchError(ContainSubstring("status ERROR after its task had succeeded")))
 			w.box.ClearFaults()
-			reaped(w)
+			reconcileAll(w)
 		})
 		It("should not return a server that was deleted after its task had succeeded", func() {
 			w := newWorld(cloud.Options{})

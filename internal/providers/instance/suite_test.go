@@ -29,11 +29,9 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/patrickmn/go-cache"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/samber/lo"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
@@ -46,6 +44,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit/connect"
 )
 
 const (
@@ -124,17 +123,8 @@ func newWorld(config cloud.Options, changes ...func(*instance.Config)) *world {
 	w := &world{box: cloud.Start(config), protected: &protectedVolumes{}}
 	// A server that stops gives fresh connections two seconds; the next spec need not wait for that.
 	DeferCleanup(func() { closing.Go(w.box.Close) })
-	many := bizfly.Limit{QPS: 1000, Burst: 1000, Concurrency: 100}
-	client, err := bizfly.NewClient(bizfly.Config{
-		APIURL: w.box.APIURL, AllowHTTP: true, Region: "HN", AuthMethod: bizfly.AuthMethodPassword,
-		Email: w.box.Credentials().Email, Password: w.box.Credentials().Password, ProjectID: w.box.Credentials().ProjectID,
-		Limits: bizfly.Limits{Delete: many, Read: many, Create: many}, Registerer: prometheus.NewRegistry(),
-	})
-	Expect(err).NotTo(HaveOccurred())
-	client.Confirm(lo.Must(client.Scope(context.Background())))
-	w.client = client
-	w.catalog = catalog.NewDefaultProvider(client, clock.RealClock{}, catalog.Config{Region: "HN", BKEClusterID: w.box.BKE().ClusterUID})
-	Expect(w.catalog.Refresh(context.Background())).To(Succeed())
+	w.client = connect.Client(context.Background(), w.box, connect.Unlimited)
+	w.catalog = connect.Catalog(context.Background(), w.box, w.client, func(c *catalog.Config) { c.BKEClusterID = w.box.BKE().ClusterUID })
 	w.config = instance.Config{
 		ClusterName: clusterName, ClusterUID: clusterUID, BKEClusterID: w.box.BKE().ClusterUID, BKEClusterToken: w.box.BKE().ClusterToken,
 		Settings: times(func(*options.Options) {}),
@@ -292,7 +282,7 @@ func (w *world) leftovers() []string {
 func (w *world) deleteUntilGone(provider instance.Provider, request instance.DeleteRequest) {
 	GinkgoHelper()
 	Eventually(func() error { return provider.Delete(context.Background(), request) }).
-		WithTimeout(10 * time.Second).WithPolling(5 * time.Millisecond).Should(MatchError(instance.ErrNotFound))
+		WithPolling(5 * time.Millisecond).Should(MatchError(instance.ErrNotFound))
 }
 
 func contextWithTimeout(d time.Duration) (context.Context, context.CancelFunc) {

@@ -103,7 +103,7 @@ var _ = Describe("Join tokens", func() {
 			g.Expect(who.Status.UserInfo.Username).To(Equal("system:bootstrap:" + strings.Split(token, ".")[0]))
 			g.Expect(who.Status.UserInfo.Groups).To(ContainElements("system:bootstrappers", "system:bootstrappers:karpenter",
 				"system:bootstrappers:kubeadm:default-node-token", "system:bootstrappers:k3s:default-node-token"))
-		}).WithTimeout(10 * time.Second).Should(Succeed())
+		}).Should(Succeed())
 	})
 	It("should end by themselves", func() {
 		clk.SetTime(time.Now().Add(-time.Hour))

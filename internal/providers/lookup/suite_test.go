@@ -70,13 +70,13 @@ var _ = Describe("Cached", func() {
 		Expect(find("ssh")).To(Equal("ssh"))
 		Expect(reads).To(Equal(2))
 	})
-	It("should say that something does not exist only after a fresh read", func() {
+	It("should report that something does not exist only after a fresh read", func() {
 		Expect(find("web")).To(Equal("web"))
 		_, err := find("ssh")
 		Expect(err).To(MatchError("no ssh among [web]"))
 		Expect(reads).To(Equal(2))
 	})
-	It("should not say that something does not exist when the fresh read fails", func() {
+	It("should not report that something does not exist when the fresh read fails", func() {
 		Expect(find("web")).To(Equal("web"))
 		fails = errors.New("gateway timeout")
 		_, err := find("ssh")

@@ -19,7 +19,6 @@ package v1alpha1_test
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -396,7 +395,7 @@ var _ = Describe("A BizflyNodeClass that was stored before the first release", f
 		Eventually(func() error {
 			_, err := create("BizflyNodeClass", "probe", `spec: {billingPlan: on_demand}`)
 			return err
-		}).WithTimeout(30*time.Second).Should(MatchError(ContainSubstring("supported values")), "the definition of now applies")
+		}).Should(MatchError(ContainSubstring("supported values")), "the definition of now applies")
 
 		object := &v1alpha1.BizflyNodeClass{}
 		Expect(env.Client.Get(ctx, client.ObjectKey{Name: "stored"}, object)).To(Succeed())

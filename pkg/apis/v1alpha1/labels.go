@@ -102,7 +102,7 @@ const (
 	// the one that its server was last given, so that a change is carried out once and retried until it is.
 	AnnotationInPlaceHash = Group + "/in-place-hash"
 	// AnnotationAttachedFirewalls is the comma-separated ids of the firewalls that this provider has attached to the server,
-	// with its create request or since: those, and no others, it may take off again. It is written before they are attached.
+	// at its create request or later: those, and no others, it may detach again. It is written before they are attached.
 	AnnotationAttachedFirewalls = Group + "/attached-firewalls"
 	// AnnotationOwnedVolumes is the comma-separated ids of the disks that were attached to the server before its node
 	// registered: what was there before any pod could have attached a volume is the server's own. It proves nothing alone: a
@@ -113,7 +113,7 @@ const (
 	// server or named after it.
 	AnnotationOwnedAddresses = Group + "/owned-addresses"
 	// AnnotationDelivered is JSON: the billing plan, networks and disks of the server as the cloud showed them before its node
-	// registered. Drift compares with it, so that what the cloud does with every create request alike replaces no node.
+	// registered. Drift compares with it, so that what the cloud changes in every create request alike replaces no node.
 	AnnotationDelivered = Group + "/delivered"
 	// AnnotationLearnedSizes records on a NodeClass, by image and flavor, the capacity and the allocatable resources that
 	// its nodes have reported. Remove it and restart the controller to forget them; the controller learns again from the

@@ -56,7 +56,7 @@ func recorded(ctx SpecContext, method, path, body string, private ...string) (*a
 	defer func() { _ = response.Body.Close() }()
 	got, err := io.ReadAll(response.Body)
 	Expect(err).NotTo(HaveOccurred())
-	Expect(string(got)).To(Equal(body), "the client gets the whole answer")
+	Expect(string(got)).To(Equal(body), "the client gets the complete answer")
 	return recorder, document(recorder)
 }
 
@@ -131,7 +131,7 @@ var _ = Describe("The recorder", func() {
 var _ = Describe("A document", func() {
 	It("should be what it was after it was written and read", func(ctx SpecContext) {
 		_, d := recorded(ctx, http.MethodGet, "/iaas-cloud/api/servers", `[{"status":"ACTIVE"}]`)
-		d.Findings = map[string]answers.Finding{"plans": {Question: "what is sold", Answer: []string{"on_demand"}}}
+		d.Findings = map[string]answers.Finding{"plans": {Question: "which plans exist", Answer: []string{"on_demand"}}}
 		path := filepath.Join(GinkgoT().TempDir(), "folder", "answers.json")
 		Expect(d.Write(path, []string{"", "short", "not-in-there"})).To(Succeed())
 		read, err := answers.Read(path)
@@ -159,11 +159,11 @@ var _ = Describe("The comparison", func() {
 	full := map[string][]string{"": {"array"}, "[]": {"object"}, "[].id": {"string"}, "[].flavor": {"object"}, "[].flavor.ram": {"number"}}
 
 	DescribeTable("should report differences", func(actual, sandbox map[string][]string, expected ...string) {
-		said := []string{}
+		reported := []string{}
 		for _, d := range answers.Compare(answer(actual), answer(sandbox)) {
-			said = append(said, d.String())
+			reported = append(reported, d.String())
 		}
-		Expect(said).To(Equal(append([]string{}, expected...)))
+		Expect(reported).To(Equal(append([]string{}, expected...)))
 	},
 		Entry("nothing", full, full),
 		Entry("a field that the sandbox lacks", full, without(full, "[].id"), "GET cloud_server/servers 200 [].id: only the cloud has it (string)"),
@@ -174,7 +174,7 @@ var _ = Describe("The comparison", func() {
 		Entry("but not what is below a list that was empty on one side", full, map[string][]string{"": {"array"}}),
 	)
 
-	It("should tell a word that the sandbox never has, and none that is the catalog's", func() {
+	It("should report a word that the sandbox never has, and none of the catalog", func() {
 		actual := answer(full, map[string][]string{"[].status": {"ACTIVE", "SHELVED"}, "[].volume_type": {"NEW-SSD"}})
 		sandbox := answer(full, map[string][]string{"[].status": {"ACTIVE", "BUILD"}})
 		Expect(answers.Compare(actual, sandbox)).To(ConsistOf(

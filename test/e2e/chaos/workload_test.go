@@ -28,6 +28,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
 
@@ -55,58 +56,20 @@ func nodeClass(seed uint64) *v1alpha1.BizflyNodeClass {
 	}
 }
 
-// nodePool makes nodes that go as soon as they are empty, and at once where they do not answer.
+// nodePool returns a NodePool whose nodes are deleted as soon as they are empty, and soon where they do not respond.
 func nodePool(seed uint64) *karpv1.NodePool {
-	return &karpv1.NodePool{
-		ObjectMeta: metav1.ObjectMeta{Name: name(seed)},
-		Spec: karpv1.NodePoolSpec{
-			Template: karpv1.NodeClaimTemplate{Spec: karpv1.NodeClaimTemplateSpec{
-				NodeClassRef: &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "BizflyNodeClass", Name: name(seed)},
-				Requirements: []karpv1.NodeSelectorRequirementWithMinValues{{
-					Key: karpv1.CapacityTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{karpv1.CapacityTypeOnDemand},
-				}},
-				TerminationGracePeriod: &metav1.Duration{Duration: 15 * time.Second},
-			}},
-			Disruption: karpv1.Disruption{
-				ConsolidationPolicy: karpv1.ConsolidationPolicyWhenEmpty,
-				// More than nothing, and core looks again only after five minutes.
-				ConsolidateAfter: karpv1.MustParseNillableDuration("0s"),
-				Budgets:          []karpv1.Budget{{Nodes: "100%"}},
-			},
-		},
-	}
+	pool := environment.NodePool(name(seed), name(seed))
+	pool.Spec.Template.Spec.TerminationGracePeriod = &metav1.Duration{Duration: 15 * time.Second}
+	pool.Spec.Disruption.ConsolidationPolicy = karpv1.ConsolidationPolicyWhenEmpty
+	return pool
 }
 
-// deployment makes pods that each want a node of their own, and leave one that is silent.
+// deployment returns a Deployment whose pods each need a node of their own, and leave one that does not respond.
 func deployment(pool *karpv1.NodePool, replicas int32) *appsv1.Deployment {
-	labels := map[string]string{"app": pool.Name}
 	leave := func(taint string) corev1.Toleration {
 		return corev1.Toleration{Key: taint, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: lo.ToPtr[int64](3)}
 	}
-	return &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: pool.Name, Namespace: corev1.NamespaceDefault},
-		Spec: appsv1.DeploymentSpec{
-			Replicas: lo.ToPtr(replicas),
-			Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec: corev1.PodSpec{
-					NodeSelector:                  map[string]string{karpv1.NodePoolLabelKey: pool.Name},
-					TerminationGracePeriodSeconds: lo.ToPtr[int64](1),
-					Tolerations:                   []corev1.Toleration{leave(corev1.TaintNodeNotReady), leave(corev1.TaintNodeUnreachable)},
-					Affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
-						RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
-							TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: labels},
-						}},
-					}},
-					Containers: []corev1.Container{{
-						Name: "main", Image: "registry.k8s.io/pause:3.10",
-						Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
-							corev1.ResourceCPU: resource.MustParse("500m"), corev1.ResourceMemory: resource.MustParse("512Mi"),
-						}},
-					}},
-				},
-			},
-		},
-	}
+	return environment.Deployment(pool.Name, replicas, environment.OnPool(pool.Name), environment.Apart, func(spec *corev1.PodSpec) {
+		spec.Tolerations = []corev1.Toleration{leave(corev1.TaintNodeNotReady), leave(corev1.TaintNodeUnreachable)}
+	})
 }

@@ -64,7 +64,7 @@ func (c *Cloud) serverAction(q *call) reply {
 	if rejection != nil {
 		return *rejection
 	}
-	s := c.find(q, q.vars[0])
+	s := c.visibleServer(q, q.vars[0])
 	if s == nil {
 		return noSuchServer(q.vars[0])
 	}

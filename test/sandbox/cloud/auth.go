@@ -117,7 +117,7 @@ func (c *Cloud) authenticate(header http.Header) (string, bool) {
 	return orDefault(project, t.project), valid
 }
 
-// ExpireTokens makes every token that was handed out invalid.
+// ExpireTokens makes every token that was issued invalid.
 func (c *Cloud) ExpireTokens() {
 	c.with(func() { clear(c.tokens) })
 }

@@ -83,16 +83,13 @@ var _ = serverAPI.serve(
 )
 
 func (c *Cloud) createBackup(q *call) reply {
-	request, rejection := decode[backupRequest](q)
-	if rejection == nil {
-		rejection = c.mayChange(q)
-	}
+	request, rejection := decodeChange[backupRequest](c, q)
 	if rejection != nil {
 		return *rejection
 	}
-	v := c.volumes[request.ResourceID]
-	if v == nil || !v.owned(q) {
-		return problem(http.StatusNotFound, "Volume "+request.ResourceID+" could not be found.")
+	v, rejection := find(q, c.volumes, "Volume", request.ResourceID)
+	if rejection != nil {
+		return *rejection
 	}
 	for _, other := range c.backups {
 		if other.wire.ResourceID == v.wire.ID {
@@ -195,17 +192,8 @@ func (c *Cloud) listBackups(q *call) reply {
 	return ok(backups)
 }
 
-func (c *Cloud) findBackup(q *call) (*backup, *reply) {
-	b := c.backups[q.vars[0]]
-	if b == nil || !b.owned(q) {
-		rejection := problem(http.StatusNotFound, "Backup "+q.vars[0]+" could not be found.")
-		return nil, &rejection
-	}
-	return b, nil
-}
-
 func (c *Cloud) getBackup(q *call) reply {
-	b, rejection := c.findBackup(q)
+	b, rejection := find(q, c.backups, "Backup", q.vars[0])
 	if rejection != nil {
 		return *rejection
 	}
@@ -217,7 +205,7 @@ func (c *Cloud) updateBackup(q *call) reply {
 	if rejection != nil {
 		return *rejection
 	}
-	b, rejection := c.findBackup(q)
+	b, rejection := find(q, c.backups, "Backup", q.vars[0])
 	if rejection != nil {
 		return *rejection
 	}
@@ -229,7 +217,7 @@ func (c *Cloud) updateBackup(q *call) reply {
 
 // deleteBackup ends the schedule; the snapshots stay, and with them the volume.
 func (c *Cloud) deleteBackup(q *call) reply {
-	b, rejection := c.findBackup(q)
+	b, rejection := find(q, c.backups, "Backup", q.vars[0])
 	if rejection != nil {
 		return *rejection
 	}

@@ -226,7 +226,7 @@ var _ = Describe("The ground truth", func() {
 		func(path, body string, status int) {
 			Expect(b.call(http.MethodPost, "/_sandbox/"+path, body).status).To(Equal(status))
 		},
-		Entry("a server of a flavor that is not sold", "servers", `{"name":"x","flavor":"huge"}`, 400),
+		Entry("a server of an unknown flavor", "servers", `{"name":"x","flavor":"huge"}`, 400),
 		Entry("a server with something unknown", "servers", `{"name":"x","colour":"red"}`, 400),
 		Entry("a volume to a server that is not there", "volumes/x/attach", `{"server_id":"y"}`, 404),
 	)
@@ -249,15 +249,15 @@ var _ = Describe("The ground truth", func() {
 
 var _ = Describe("Hooks", func() {
 	It("should report servers that are up or deleted, in order, without a lock", func() {
-		var told []string
+		var reported []string
 		var b *box
 		b = newBox(cloud.Options{
 			OnServerActive: func(s cloud.Server) {
-				told = append(told, "active "+s.Name+" "+s.Truth.UserData[:2])
+				reported = append(reported, "active "+s.Name+" "+s.Truth.UserData[:2])
 				b.Settle() // calls back
 			},
 			OnServerDeleted: func(s cloud.Server) {
-				told = append(told, "deleted "+s.Name)
+				reported = append(reported, "deleted "+s.Name)
 				Expect(b.State().Servers).To(BeEmpty())
 			},
 		})
@@ -265,7 +265,7 @@ var _ = Describe("Hooks", func() {
 		_, err := b.client.CloudServer.Delete(context.Background(), server.ID, nil)
 		Expect(err).ToNot(HaveOccurred())
 		b.Advance(latency)
-		Expect(told).To(Equal([]string{"active node-1 #!", "deleted node-1"}))
+		Expect(reported).To(Equal([]string{"active node-1 #!", "deleted node-1"}))
 	})
 
 	It("should fire by a real clock without requests", func() {

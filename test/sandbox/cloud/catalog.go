@@ -29,7 +29,7 @@ const (
 	RegionHCM = "HCM"
 )
 
-// The billing plans that flavors are sold with.
+// The billing plans of flavors.
 const (
 	PlanOnDemand = "on_demand"
 	PlanSaving   = "saving_plan"
@@ -73,7 +73,7 @@ type Zone struct {
 	ShortName string `json:"short_name"`
 }
 
-// ServerType is a category in which servers are sold.
+// ServerType is a category of servers.
 type ServerType struct {
 	Name         string   `json:"name"`
 	Enabled      bool     `json:"enabled"`
@@ -100,7 +100,7 @@ type Flavor struct {
 
 	// Omit lists JSON fields that GET /flavors leaves out.
 	Omit []string `json:"-"`
-	// Zones are where it is sold; nil is every zone of its generation, or of the region where it has none.
+	// Zones are those that have it; nil is every zone of its generation, or of the region where it has none.
 	Zones []string `json:"-"`
 }
 
@@ -121,8 +121,8 @@ func (f Flavor) MarshalJSON() ([]byte, error) {
 	return json.Marshal(fields)
 }
 
-// soldIn reports whether the flavor is sold in the zone of the region.
-func (f Flavor) soldIn(zone string) bool {
+// availableIn reports whether the zone of the region has the flavor.
+func (f Flavor) availableIn(zone string) bool {
 	switch {
 	case f.Zones != nil:
 		return slices.Contains(f.Zones, zone)

@@ -302,7 +302,7 @@ func oldFlavors(region string) []Flavor {
 		flavor := newFlavor(region, entry.name, entry.category, entry.cpu, entry.ram, nil)
 		flavor.Omit = strings.Fields(entry.omit)
 		if strings.HasSuffix(entry.name, "_vps") {
-			flavor.Zones = []string{} // another product: not sold as a cloud server
+			flavor.Zones = []string{} // another product, not a cloud server
 		}
 		flavors = append(flavors, flavor)
 	}

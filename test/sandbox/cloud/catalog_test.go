@@ -59,7 +59,7 @@ var _ = Describe("The catalog", func() {
 			Expect(slices.ContainsFunc(flavors, func(f *gobizfly.ServerFlavorResponse) bool { return strings.HasSuffix(f.Name, "_vps") })).To(BeTrue())
 		})
 
-		It("should give memory in MiB and the plans that a flavor is sold with", func() {
+		It("should give memory in MiB and the plans of a flavor", func() {
 			flavor := named("p4a.4c_8g")
 			Expect(flavor.RAM).To(Equal(8192))
 			Expect(flavor.VCPUs).To(Equal(4))

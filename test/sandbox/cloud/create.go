@@ -129,6 +129,11 @@ func (c *Cloud) validate(q *call) (*validRequest, *reply) {
 		return nil, bad("expected an array of one server, got %d", len(requests))
 	}
 	o := &validRequest{createRequest: requests[0], project: q.project, region: q.region}
+	return c.validated(q, o)
+}
+
+// validated returns a create request that passes all checks.
+func (c *Cloud) validated(q *call, o *validRequest) (*validRequest, *reply) {
 	for _, check := range validators {
 		if rejection := check(c, q, o); rejection != nil {
 			return nil, rejection
@@ -214,7 +219,7 @@ func (c *Cloud) checkFlavor(q *call, o *validRequest) *reply {
 		return bad("Flavor %s could not be found.", o.Flavor)
 	case flavor.Category != o.Type:
 		return bad("Flavor %s does not belong to type %s", o.Flavor, o.Type)
-	case !flavor.soldIn(o.AvailabilityZone):
+	case !flavor.availableIn(o.AvailabilityZone):
 		return bad("Flavor %s không được hỗ trợ tại %s", o.Flavor, o.AvailabilityZone)
 	}
 	o.flavor = flavor

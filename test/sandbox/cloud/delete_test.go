@@ -76,7 +76,7 @@ var _ = Describe("Deleting a server", func() {
 		Expect(disks).To(HaveEach(HaveField("Attachments", BeEmpty())))
 	})
 
-	It("should really delete what is listed, whoever owns it", func() {
+	It("should delete every volume that is listed, also one that is no disk of the server", func() {
 		foreign := b.AddVolume(cloud.VolumeSpec{Name: "pvc-1", Description: "default/data by csi-bizflycloud"})
 		Expect(b.AttachVolume(foreign.ID, server.ID)).To(Succeed())
 		remove(server.AttachedVolumes[0].ID, diskNamed("node-1_datadisk_2"), foreign.ID)

@@ -48,7 +48,7 @@ type VolumeEdit struct {
 	BillingPlan *string `json:"billing_plan,omitempty"`
 }
 
-// ApplyServerEdit changes a server. It is whole or an error.
+// ApplyServerEdit changes a server: all of the edit or, with an error, nothing.
 func (c *Cloud) ApplyServerEdit(id string, edit ServerEdit) error {
 	err := fmt.Errorf("server %s: %w", id, ErrNotFound)
 	c.with(func() {
@@ -59,7 +59,7 @@ func (c *Cloud) ApplyServerEdit(id string, edit ServerEdit) error {
 	return err
 }
 
-// ApplyVolumeEdit changes a volume. It is whole or an error.
+// ApplyVolumeEdit changes a volume: all of the edit or, with an error, nothing.
 func (c *Cloud) ApplyVolumeEdit(id string, edit VolumeEdit) error {
 	err := fmt.Errorf("volume %s: %w", id, ErrNotFound)
 	c.with(func() {

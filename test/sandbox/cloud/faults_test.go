@@ -296,7 +296,7 @@ var _ = Describe("Faults of a build", func() {
 		Expect(lo.Map(b.State().Tasks, func(t cloud.Task, _ int) bool { return t.Success })).To(Equal([]bool{true, false, true}))
 	})
 
-	DescribeTable("should reject for want of something",
+	DescribeTable("should reject an incomplete rule",
 		func(effect cloud.Effect, status int, english, vietnamese string) {
 			b.AddFaults(1, cloud.Fault{Effect: effect, Path: "/servers"})
 			a := b.call(http.MethodPost, servers, b.raw(nil))

@@ -36,7 +36,7 @@ func (c *Cloud) firewallPorts(q *call, request firewallRequest) (map[string]bool
 		ports[id] = true
 	}
 	for _, id := range ptr.Deref(request.Targets, nil) {
-		s := c.find(q, id)
+		s := c.visibleServer(q, id)
 		if s == nil {
 			return nil, bad("Instance %s could not be found.", id)
 		}
@@ -84,7 +84,7 @@ func (c *Cloud) removeFirewallServers(q *call) reply {
 		return reject(http.StatusBadRequest, "servers is required")
 	}
 	for _, id := range request.Servers {
-		if c.find(q, id) == nil {
+		if c.visibleServer(q, id) == nil {
 			return *bad("Instance %s could not be found.", id)
 		}
 	}

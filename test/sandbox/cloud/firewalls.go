@@ -55,10 +55,7 @@ var _ = serverAPI.serve(
 )
 
 func (c *Cloud) createFirewall(q *call) reply {
-	request, rejection := decode[firewallRequest](q)
-	if rejection == nil {
-		rejection = c.mayChange(q)
-	}
+	request, rejection := decodeChange[firewallRequest](c, q)
 	if rejection != nil {
 		return *rejection
 	}
@@ -80,10 +77,7 @@ func (c *Cloud) createFirewall(q *call) reply {
 }
 
 func (c *Cloud) updateFirewall(q *call) reply {
-	request, rejection := decode[firewallRequest](q)
-	if rejection == nil {
-		rejection = c.mayChange(q)
-	}
+	request, rejection := decodeChange[firewallRequest](c, q)
 	if rejection != nil {
 		return *rejection
 	}
@@ -247,7 +241,7 @@ func (c *Cloud) listFirewalls(q *call) reply {
 	return ok(firewalls)
 }
 
-// firewallDetail is a firewall by id, where servers are whole objects.
+// firewallDetail is a firewall by id, where servers are complete objects.
 type firewallDetail struct {
 	Firewall
 	Servers          []Server           `json:"servers"`

@@ -136,17 +136,8 @@ func (c *Cloud) listGateways(q *call) reply {
 	return ok(map[string]any{"internet_gateways": gateways, "meta": map[string]any{"next_page": nil, "prev_page": nil}})
 }
 
-func (c *Cloud) findGateway(q *call) (*internetGateway, *reply) {
-	g := c.gateways[q.vars[0]]
-	if g == nil || !g.owned(q) {
-		rejection := problem(http.StatusNotFound, "Internet gateway "+q.vars[0]+" could not be found.")
-		return nil, &rejection
-	}
-	return g, nil
-}
-
 func (c *Cloud) getGateway(q *call) reply {
-	g, rejection := c.findGateway(q)
+	g, rejection := find(q, c.gateways, "Internet gateway", q.vars[0])
 	if rejection != nil {
 		return *rejection
 	}
@@ -161,10 +152,7 @@ type gatewayRequest struct {
 }
 
 func (c *Cloud) createGateway(q *call) reply {
-	request, rejection := decode[gatewayRequest](q)
-	if rejection == nil {
-		rejection = c.mayChange(q)
-	}
+	request, rejection := decodeChange[gatewayRequest](c, q)
 	if rejection != nil {
 		return *rejection
 	}
@@ -198,7 +186,7 @@ func (c *Cloud) updateGateway(q *call) reply {
 	if rejection != nil {
 		return *rejection
 	}
-	g, rejection := c.findGateway(q)
+	g, rejection := find(q, c.gateways, "Internet gateway", q.vars[0])
 	if rejection != nil {
 		return *rejection
 	}
@@ -213,7 +201,7 @@ func (c *Cloud) updateGateway(q *call) reply {
 }
 
 func (c *Cloud) deleteGateway(q *call) reply {
-	g, rejection := c.findGateway(q)
+	g, rejection := find(q, c.gateways, "Internet gateway", q.vars[0])
 	if rejection != nil {
 		return *rejection
 	}

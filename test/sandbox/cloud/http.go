@@ -79,7 +79,7 @@ func gateway(status int) reply {
 	return reply{status: status, raw: []byte(gatewayPage), contentType: "text/html; charset=utf-8"}
 }
 
-// Handler serves the whole API and, under /_sandbox/, the ground truth.
+// Handler serves the complete API and, under /_sandbox/, the ground truth.
 func (c *Cloud) Handler() http.Handler {
 	truth := c.truthHandler()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

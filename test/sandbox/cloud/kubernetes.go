@@ -115,6 +115,11 @@ func (c *Cloud) listVersions(q *call) reply {
 	return ok(map[string]any{"controller_versions": versions, "worker_versions": []struct{}{}})
 }
 
+// ownsCluster reports whether an id is that of the cluster, and the call may see it.
+func (c *Cloud) ownsCluster(q *call, id string) bool {
+	return len(c.clusters(q)) > 0 && id == c.opts.ClusterUID
+}
+
 // clusters is the one cluster, where the call's project and region have it.
 func (c *Cloud) clusters(q *call) []cluster {
 	if q.project != c.opts.Project || q.region != c.opts.Region {
@@ -176,7 +181,7 @@ func (c *Cloud) upgradePackage(q *call) reply {
 	if rejection != nil {
 		return *rejection
 	}
-	if len(c.clusters(q)) == 0 || q.vars[0] != c.opts.ClusterUID {
+	if !c.ownsCluster(q, q.vars[0]) {
 		return problem(http.StatusNotFound, "Cluster not found")
 	}
 	for _, p := range packages {
@@ -194,7 +199,7 @@ func (c *Cloud) upgradePackage(q *call) reply {
 
 // getKubeconfig is YAML: that of the options, or one that reaches nothing.
 func (c *Cloud) getKubeconfig(q *call) reply {
-	if len(c.clusters(q)) == 0 || q.vars[0] != c.opts.ClusterUID {
+	if !c.ownsCluster(q, q.vars[0]) {
 		return problem(http.StatusNotFound, "Cluster not found")
 	}
 	text := c.opts.Kubeconfig

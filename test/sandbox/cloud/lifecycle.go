@@ -185,11 +185,7 @@ func (c *Cloud) finishBuild(s *server, t *task, doom string, fx effects) {
 		c.activate(s)
 		w := c.render(s)
 		c.end(t, true, "", &w)
-		c.after(f.Delay, func() {
-			if c.servers[s.wire.ID] == s && !s.truth.Deleting {
-				c.breakDown(s, f.message("Unexpected failure of the hypervisor"))
-			}
-		})
+		c.breakDownLater(s, f)
 		return
 	}
 	if doom != "" {
@@ -218,6 +214,15 @@ func (c *Cloud) breakDown(s *server, message string) {
 	c.giveBack(s)
 }
 
+// breakDownLater lets a server fail after the delay of a fault, unless it is deleted by then.
+func (c *Cloud) breakDownLater(s *server, f *Fault) {
+	c.after(f.Delay, func() {
+		if c.servers[s.wire.ID] == s && !s.truth.Deleting {
+			c.breakDown(s, f.message("Unexpected failure of the hypervisor"))
+		}
+	})
+}
+
 type deleteRequest struct {
 	DeleteVolume []string `json:"delete_volume"`
 }
@@ -227,7 +232,7 @@ func (c *Cloud) deleteServer(q *call) reply {
 	if rejection != nil {
 		return *rejection
 	}
-	s := c.find(q, q.vars[0])
+	s := c.visibleServer(q, q.vars[0])
 	switch {
 	case s == nil:
 		return noSuchServer(q.vars[0])

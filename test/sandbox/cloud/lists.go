@@ -34,7 +34,7 @@ var _ = loginAPI.serve(on(http.MethodGet, "/flavor-generations", (*Cloud).listGe
 func (c *Cloud) listFlavors(q *call) reply {
 	flavors := []Flavor{}
 	for _, flavor := range c.opts.Catalog.Flavors[q.region] {
-		// Without new=true the API shows only what it sold before the generations.
+		// Without new=true the API shows only flavors from before the generations.
 		if q.query.Get("new") == "true" || flavor.Generation == nil {
 			flavors = append(flavors, flavor)
 		}

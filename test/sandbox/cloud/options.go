@@ -46,7 +46,7 @@ type Options struct {
 	AsyncRejections bool
 	// Vietnamese words capacity and quota rejections in Vietnamese.
 	Vietnamese bool
-	// Catalog is what is sold; nil is DefaultCatalog().
+	// Catalog is what the cloud offers; nil is DefaultCatalog().
 	Catalog *Catalog
 	// TLS serves with certificates of an authority of the sandbox's own beside plain HTTP, and CONNECT for the real cloud's
 	// host, so that clients without an option for the API's URL can be sent here by HTTPS_PROXY.

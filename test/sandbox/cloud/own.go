@@ -34,6 +34,29 @@ func (c *Cloud) mayChange(q *call) *reply {
 	return &rejection
 }
 
+// decodeChange decodes a request that adds to what the project owns, or changes it.
+func decodeChange[T any](c *Cloud, q *call) (T, *reply) {
+	request, rejection := decode[T](q)
+	if rejection == nil {
+		rejection = c.mayChange(q)
+	}
+	return request, rejection
+}
+
+// find returns the resource of an id if the call may see it.
+func find[T interface{ owned(*call) bool }](q *call, resources map[string]T, kind, id string) (T, *reply) {
+	found, exists := resources[id]
+	if !exists || !found.owned(q) {
+		return found, notFound(kind, id)
+	}
+	return found, nil
+}
+
+func notFound(kind, id string) *reply {
+	rejection := problem(http.StatusNotFound, kind+" "+id+" could not be found.")
+	return &rejection
+}
+
 // withdraw answers a deletion: done where take has found the thing.
 func (c *Cloud) withdraw(q *call, missing string, done reply, take func(id string) bool) reply {
 	if q.project != c.opts.Project || !take(q.vars[0]) {

@@ -175,12 +175,7 @@ func (c *Cloud) poolServer(q *call, p poolRequest) (*validRequest, *reply) {
 	if p.VolumeType == "HDD" || p.VolumeType == "SSD" {
 		o.RootDisk = &diskRequest{Size: p.VolumeSize, Type: p.VolumeType}
 	}
-	for _, check := range validators {
-		if rejection := check(c, q, o); rejection != nil {
-			return nil, rejection
-		}
-	}
-	return o, nil
+	return c.validated(q, o)
 }
 
 func (c *Cloud) poolNodes() int {

@@ -127,13 +127,13 @@ func (c *Cloud) addPools(q *call) reply {
 	if rejection != nil {
 		return *rejection
 	}
-	if len(c.clusters(q)) == 0 || q.vars[0] != c.opts.ClusterUID {
+	if !c.ownsCluster(q, q.vars[0]) {
 		return problem(http.StatusNotFound, "Cluster not found")
 	}
 	if len(request.WorkerPools) == 0 {
 		return reject(http.StatusBadRequest, "worker_pools is required")
 	}
-	var orders []*validRequest
+	var templates []*validRequest
 	nodes := 0
 	for i := range request.WorkerPools {
 		wanted := &request.WorkerPools[i]
@@ -148,7 +148,7 @@ func (c *Cloud) addPools(q *call) reply {
 		if rejection != nil {
 			return *rejection
 		}
-		orders = append(orders, o)
+		templates = append(templates, o)
 		nodes += wanted.DesiredSize
 	}
 	if rejection := c.checkMaxNodes(nodes); rejection != nil {
@@ -156,8 +156,8 @@ func (c *Cloud) addPools(q *call) reply {
 	}
 	answer := poolsReply{WorkerPools: []workerPool{}}
 	for i, wanted := range request.WorkerPools {
-		p := c.newPool(wanted, orders[i])
-		if rejection := c.grow(q, p, orders[i], wanted.DesiredSize); rejection != nil {
+		p := c.newPool(wanted, templates[i])
+		if rejection := c.grow(q, p, templates[i], wanted.DesiredSize); rejection != nil {
 			return *rejection
 		}
 		c.pools[p.wire.ID] = p
@@ -208,7 +208,7 @@ func (c *Cloud) findPool(q *call) (*pool, *reply) {
 	if len(q.vars) > 1 {
 		p = c.pools[q.vars[1]]
 	}
-	if p == nil || len(c.clusters(q)) == 0 || (len(q.vars) > 1 && q.vars[0] != c.opts.ClusterUID) {
+	if p == nil || len(c.clusters(q)) == 0 || (len(q.vars) > 1 && !c.ownsCluster(q, q.vars[0])) {
 		rejection := problem(http.StatusNotFound, "Worker pool not found")
 		return nil, &rejection
 	}

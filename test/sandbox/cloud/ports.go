@@ -75,12 +75,11 @@ func (c *Cloud) listWanIPs(q *call) reply {
 
 // findPort returns a port of the call's project; wan asks for a public one.
 func (c *Cloud) findPort(q *call, wan bool) (*port, *reply) {
-	p := c.ports[q.vars[0]]
-	if p == nil || !p.owned(q) || (wan && !p.wan) {
-		rejection := problem(http.StatusNotFound, "Port "+q.vars[0]+" could not be found.")
-		return nil, &rejection
+	p, rejection := find(q, c.ports, "Port", q.vars[0])
+	if rejection == nil && wan && !p.wan {
+		return nil, notFound("Port", p.id)
 	}
-	return p, nil
+	return p, rejection
 }
 
 func (c *Cloud) getPort(q *call) reply {

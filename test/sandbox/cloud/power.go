@@ -107,11 +107,7 @@ func (c *Cloud) arrive(s *server, t *task, to string, done func(), fx effects) {
 	w := c.render(s)
 	c.end(t, true, "", &w)
 	if f != nil {
-		c.after(f.Delay, func() {
-			if c.servers[s.wire.ID] == s && !s.truth.Deleting {
-				c.breakDown(s, f.message("Unexpected failure of the hypervisor"))
-			}
-		})
+		c.breakDownLater(s, f)
 	}
 }
 
@@ -161,7 +157,7 @@ func (c *Cloud) taskOf(q *call, s *server, p passage) reply {
 func (c *Cloud) resizeServer(q *call, s *server, request actionRequest) reply {
 	flavor, found := c.flavor(q.region, request.FlavorName, s.wire.Category)
 	switch {
-	case !found || flavor.Category != s.wire.Category || !flavor.soldIn(s.wire.AvailabilityZone):
+	case !found || flavor.Category != s.wire.Category || !flavor.availableIn(s.wire.AvailabilityZone):
 		return problem(http.StatusBadRequest, "Flavor "+request.FlavorName+" could not be found.")
 	case flavor.ID == s.wire.Flavor.ID:
 		return problem(http.StatusBadRequest, "When resizing, instances must change flavor!")
@@ -187,13 +183,13 @@ func (c *Cloud) changeType(q *call, s *server, request actionRequest) reply {
 		size := s.wire.Flavor.Name[i:]
 		all := c.opts.Catalog.Flavors[q.region]
 		j := slices.IndexFunc(all, func(f Flavor) bool {
-			return f.Category == request.NewType && strings.HasSuffix(f.Name, size) && f.soldIn(s.wire.AvailabilityZone)
+			return f.Category == request.NewType && strings.HasSuffix(f.Name, size) && f.availableIn(s.wire.AvailabilityZone)
 		})
 		if found = j >= 0; found {
 			flavor = all[j]
 		}
 	}
-	if !found || request.NewType == s.wire.Category || !flavor.soldIn(s.wire.AvailabilityZone) {
+	if !found || request.NewType == s.wire.Category || !flavor.availableIn(s.wire.AvailabilityZone) {
 		return problem(http.StatusBadRequest, "new_type không hợp lệ: "+request.NewType)
 	}
 	return c.taskOf(q, s, passage{

@@ -213,13 +213,12 @@ func hasIP(s Server, ip string) bool {
 	return slices.ContainsFunc(s.IPAddresses.LAN, has) || slices.ContainsFunc(s.IPAddresses.WANV4, has)
 }
 
-// find returns a server that this call may see.
-func (c *Cloud) find(q *call, id string) *server {
-	s := c.servers[id]
-	if s == nil || !s.owned(q) || s.hidden {
-		return nil
+// visibleServer returns a server that this call may see.
+func (c *Cloud) visibleServer(q *call, id string) *server {
+	if s, rejection := find(q, c.servers, "Instance", id); rejection == nil && !s.hidden {
+		return s
 	}
-	return s
+	return nil
 }
 
 func noSuchServer(id string) reply {
@@ -235,7 +234,7 @@ func (c *Cloud) getServer(q *call) reply {
 		}
 		return noSuchServer(q.vars[0])
 	}
-	s := c.find(q, q.vars[0])
+	s := c.visibleServer(q, q.vars[0])
 	if s == nil {
 		return noSuchServer(q.vars[0])
 	}

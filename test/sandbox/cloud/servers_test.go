@@ -57,10 +57,10 @@ var _ = Describe("Creating a server", func() {
 		Entry("a category with a capital", map[string]any{"type": "Premium"}, "type không hợp lệ"),
 		Entry("a VPS flavor", map[string]any{"flavor": "2c_2g_vps"}, "không được hỗ trợ tại HN1"),
 		Entry("a zone of another region", map[string]any{"availability_zone": "HCM1"}, "availability zone"),
-		Entry("a zone where the flavor is not sold", map[string]any{"flavor": "p4a.2c_4g", "availability_zone": "HN2"}, "không được hỗ trợ tại HN2"),
+		Entry("a zone without the flavor", map[string]any{"flavor": "p4a.2c_4g", "availability_zone": "HN2"}, "không được hỗ trợ tại HN2"),
 		Entry("an unknown plan", map[string]any{"billing_plan": "prepaid"}, "billing_plan không hợp lệ"),
-		Entry("the plan of spot instances, which is sold for a bid", map[string]any{"billing_plan": "spot_instance"}, "needs a bid"),
-		Entry("a plan that the flavor is not sold with", map[string]any{"flavor": "d2.64c_256g", "type": "dedicated"}, "does not support billing plan on_demand"),
+		Entry("the plan of spot instances, which need a bid", map[string]any{"billing_plan": "spot_instance"}, "needs a bid"),
+		Entry("a plan that the flavor does not have", map[string]any{"flavor": "d2.64c_256g", "type": "dedicated"}, "does not support billing plan on_demand"),
 		Entry("an unknown network plan", map[string]any{"network_plan": "free"}, "network_plan không hợp lệ"),
 		Entry("an unknown image", map[string]any{"os": map[string]any{"id": "x", "type": "image"}}, "Image x could not be found"),
 		Entry("an unknown kind of source", map[string]any{"os": map[string]any{"id": "x", "type": "iso"}}, "os.type không hợp lệ"),
@@ -69,7 +69,7 @@ var _ = Describe("Creating a server", func() {
 		Entry("an unknown network", map[string]any{"vpc_network_ids": []string{"x"}}, "Network x could not be found"),
 		Entry("an unknown port", map[string]any{"network_interfaces": []string{"x"}}, "Port x could not be found"),
 		Entry("an unknown firewall", map[string]any{"firewalls": []string{"x"}}, "Security group x not found"),
-		Entry("an unknown key", map[string]any{"sshkey": "nobody"}, "Invalid key_name"),
+		Entry("an unknown key", map[string]any{"sshkey": "unknown"}, "Invalid key_name"),
 		Entry("an unknown volume type", map[string]any{"rootdisk": map[string]any{"size": 40, "volume_type": "X"}}, "Volume type with name X"),
 		Entry("another category's volume type", map[string]any{"rootdisk": map[string]any{"size": 40, "volume_type": "BASIC_SSD1"}}, "không được hỗ trợ cho premium"),
 		Entry("a root disk that is too small", map[string]any{"rootdisk": map[string]any{"size": 10}}, "rootdisk không hợp lệ"),
@@ -150,7 +150,7 @@ var _ = Describe("Creating a server", func() {
 		Expect(fields["OS-SRV-USG:launched_at"]).To(Equal("2026-03-04T05:06:37.000000"))
 	})
 
-	DescribeTable("should take the short form of an old flavor's name and show the whole one",
+	DescribeTable("should take the short form of an old flavor's name and show the full one",
 		func(asked, category, name, short string) {
 			request := b.request("old")
 			request.FlavorName, request.Type, request.RootDisk.VolumeType = asked, category, nil
@@ -174,8 +174,8 @@ var _ = Describe("Creating a server", func() {
 	})
 
 	It("should allow two servers of one name", func() {
-		b.create(b.request("twin"))
-		b.create(b.request("twin"))
+		b.create(b.request("same-name"))
+		b.create(b.request("same-name"))
 		Expect(b.State().Servers).To(HaveLen(2))
 	})
 

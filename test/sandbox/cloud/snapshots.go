@@ -30,19 +30,17 @@ var _ = serverAPI.serve(
 
 // createSnapshot makes a snapshot that is available at once; one of a disk in use must be forced.
 func (c *Cloud) createSnapshot(q *call) reply {
-	request, rejection := decode[snapshotRequest](q)
-	if rejection == nil {
-		rejection = c.mayChange(q)
-	}
+	request, rejection := decodeChange[snapshotRequest](c, q)
 	if rejection != nil {
 		return *rejection
 	}
-	v := c.volumes[request.VolumeID]
-	switch {
-	case request.Name == "":
+	if request.Name == "" {
 		return reject(http.StatusBadRequest, "name is required")
-	case v == nil || !v.owned(q):
-		return problem(http.StatusNotFound, "Volume "+request.VolumeID+" could not be found.")
+	}
+	v, rejection := find(q, c.volumes, "Volume", request.VolumeID)
+	switch {
+	case rejection != nil:
+		return *rejection
 	case v.wire.Status != volumeAvailable && !request.Force:
 		return reject(http.StatusBadRequest, fmt.Sprintf("Invalid volume: Volume %s status must be available, but is %s", v.wire.ID, v.wire.Status))
 	}

@@ -310,8 +310,26 @@ type State struct {
 	LeftNodes []string `json:"left_nodes"`
 	// ForeignRequests counts what was sent through this listener, used as a proxy, to another host.
 	ForeignRequests int `json:"foreign_requests"`
-	// TokensIssued counts the tokens that were handed out.
+	// TokensIssued counts the tokens that were issued.
 	TokensIssued int `json:"tokens_issued"`
+}
+
+// Resources describes every server, volume, network interface and address that exists.
+func (s State) Resources() []string {
+	found := make([]string, 0, len(s.Servers)+len(s.Volumes)+len(s.NetworkInterfaces)+len(s.WanIPs))
+	for _, server := range s.Servers {
+		found = append(found, "server "+server.Name+" ("+server.Status+")")
+	}
+	for _, volume := range s.Volumes {
+		found = append(found, "volume "+volume.Name+" ("+volume.Status+")")
+	}
+	for _, nic := range s.NetworkInterfaces {
+		found = append(found, "network interface "+nic.Name)
+	}
+	for _, ip := range s.WanIPs {
+		found = append(found, "address "+ip.IPAddress)
+	}
+	return found
 }
 
 // Request is one call that the sandbox received.

@@ -40,7 +40,7 @@ func (c *Cloud) volumeAction(q *call) reply {
 	if rejection != nil {
 		return *rejection
 	}
-	v, rejection := c.findVolume(q)
+	v, rejection := find(q, c.volumes, "Volume", q.vars[0])
 	if rejection != nil {
 		return *rejection
 	}

@@ -191,17 +191,8 @@ func (c *Cloud) listVolumes(q *call) reply {
 	return ok(volumes)
 }
 
-func (c *Cloud) findVolume(q *call) (*volume, *reply) {
-	v := c.volumes[q.vars[0]]
-	if v == nil || !v.owned(q) {
-		rejection := problem(http.StatusNotFound, "Volume "+q.vars[0]+" could not be found.")
-		return nil, &rejection
-	}
-	return v, nil
-}
-
 func (c *Cloud) getVolume(q *call) reply {
-	v, rejection := c.findVolume(q)
+	v, rejection := find(q, c.volumes, "Volume", q.vars[0])
 	if rejection != nil {
 		return *rejection
 	}
@@ -218,7 +209,7 @@ func (c *Cloud) updateVolume(q *call) reply {
 	if rejection != nil {
 		return *rejection
 	}
-	v, rejection := c.findVolume(q)
+	v, rejection := find(q, c.volumes, "Volume", q.vars[0])
 	if rejection != nil {
 		return *rejection
 	}
@@ -233,7 +224,7 @@ func (c *Cloud) updateVolume(q *call) reply {
 }
 
 func (c *Cloud) deleteVolume(q *call) reply {
-	v, rejection := c.findVolume(q)
+	v, rejection := find(q, c.volumes, "Volume", q.vars[0])
 	if rejection != nil {
 		return *rejection
 	}

@@ -40,10 +40,7 @@ var _ = serverAPI.serve(
 
 // createVPC makes a network in all zones of the region, without an internet gateway.
 func (c *Cloud) createVPC(q *call) reply {
-	request, rejection := decode[vpcRequest](q)
-	if rejection == nil {
-		rejection = c.mayChange(q)
-	}
+	request, rejection := decodeChange[vpcRequest](c, q)
 	if rejection != nil {
 		return *rejection
 	}
@@ -91,10 +88,7 @@ func (c *Cloud) changedVPC(q *call, changed VPC, isDefault bool) reply {
 
 // updateVPC changes what the request names; the range of addresses only while no port has one.
 func (c *Cloud) updateVPC(q *call) reply {
-	request, rejection := decode[vpcRequest](q)
-	if rejection == nil {
-		rejection = c.mayChange(q)
-	}
+	request, rejection := decodeChange[vpcRequest](c, q)
 	if rejection != nil {
 		return *rejection
 	}

@@ -202,7 +202,7 @@ var _ = Describe("The cloud controller manager", func() {
 	var s *session
 	BeforeEach(func() { s = login() })
 
-	It("should find a server by its name in the whole list, and where it is", func() {
+	It("should find a server by its name in the complete list, and where it is", func() {
 		id := s.launch(object{"name": "node-1"})
 		found, _ := lo.Find(s.list(compute+"/servers"), func(server any) bool { return server.(object)["name"] == "node-1" })
 		Expect(found).To(And(HaveKeyWithValue("id", id), HaveKeyWithValue("OS-EXT-AZ:availability_zone", "HN1"),

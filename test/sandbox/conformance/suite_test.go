@@ -131,15 +131,15 @@ func (s *session) launch(change object) string {
 
 // create is a create request as in Terraform's documentation.
 func (s *session) create(change object) object {
-	order := object{
+	request := object{
 		"name": "terraform", "flavor": "2c_4g", "password": false, "type": "premium", "availability_zone": "HN1", "billing_plan": "on_demand",
 		"rootdisk": object{"size": 40, "volume_type": "PREMIUM-HDD1"}, "os": object{"id": s.Options().Catalog.Images["HN"][0].Versions[1].ID, "type": "image"},
 		"network_plan": "free_datatransfer", "is_created_wan": false, "sshkey": "ops",
 	}
 	for key, value := range change {
-		order[key] = value
+		request[key] = value
 	}
-	return order
+	return request
 }
 
 // server is the ground truth of a server.

@@ -127,7 +127,7 @@ func (c *tokenCredentials) discover(ctx context.Context) (*rest.Config, error) {
 	}
 	for _, cluster := range published.Clusters {
 		if !c.anyAuthority && !slices.ContainsFunc(pinsOf(cluster.CertificateAuthorityData), func(pin string) bool { return slices.Contains(c.pins, pin) }) {
-			return nil, errors.New("kubeadm does not believe the cluster: none of the caCertHashes is that of its authority")
+			return nil, errors.New("kubeadm does not trust the cluster: none of the caCertHashes is that of its authority")
 		}
 		return &rest.Config{Host: cluster.Server, TLSClientConfig: rest.TLSClientConfig{CAData: cluster.CertificateAuthorityData}}, nil
 	}
@@ -187,7 +187,7 @@ func (c *agentCredentials) admit(ctx context.Context, g *Guests, _ *attempt, _ s
 		return nil, fmt.Errorf("there is no k3s server at %s", c.server)
 	}
 	if sum := sha256.Sum256(g.opts.Cluster.CAData); c.authority != "" && c.authority != hex.EncodeToString(sum[:]) {
-		return nil, errors.New("k3s does not believe the server: the hash of the token is not that of its authority")
+		return nil, errors.New("k3s does not trust the server: the hash of the token is not that of its authority")
 	}
 	bearer := rest.AnonymousClientConfig(g.opts.Cluster)
 	bearer.BearerToken = c.token

@@ -35,8 +35,8 @@ import (
 const uninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
 
 var _ = Describe("A guest", func() {
-	var h *house
-	BeforeEach(func() { h = newHouse(guest.Options{}) })
+	var h *testCloud
+	BeforeEach(func() { h = newTestCloud(guest.Options{}) })
 
 	It("should join only after it has booted", func() {
 		server := h.AddServer(h.spec("slow"))
@@ -51,7 +51,7 @@ var _ = Describe("A guest", func() {
 	})
 
 	It("should take a time of its own to boot where boots are spread", func() {
-		h = newHouse(guest.Options{}, func(o *cloud.Options) { o.BootSpread = boot })
+		h = newTestCloud(guest.Options{}, func(o *cloud.Options) { o.BootSpread = boot })
 		for i := range 8 {
 			h.AddServer(h.spec(fmt.Sprintf("spread-%d", i)))
 		}
@@ -106,7 +106,7 @@ var _ = Describe("A guest", func() {
 	)
 
 	It("should never join from an image without the script", func() {
-		c := newHouse(guest.Options{})
+		c := newTestCloud(guest.Options{})
 		server := c.AddServer(c.spec("plain"))
 		c.EditServer(server.ID, func(s *cloud.Server) { s.Truth.WorkerImage = false })
 		c.Advance(boot)
@@ -155,7 +155,7 @@ var _ = Describe("A guest", func() {
 	})
 
 	It("should see as much memory as its image leaves", func() {
-		c := newHouse(guest.Options{MemoryOverhead: 0.07, ImageMemoryOverhead: map[string]float64{"light": 0.02}})
+		c := newTestCloud(guest.Options{MemoryOverhead: 0.07, ImageMemoryOverhead: map[string]float64{"light": 0.02}})
 		c.start(c.spec("heavy"))
 		light := c.spec("light")
 		light.ImageID = "light"
@@ -224,15 +224,15 @@ var _ = Describe("A guest", func() {
 	})
 
 	It("should be registered as Ready without KWOK", func() {
-		c := newHouse(guest.Options{Ready: true})
+		c := newTestCloud(guest.Options{Ready: true})
 		c.start(c.spec("ready"))
 		Expect(node("ready").Status.Conditions).To(ContainElement(And(HaveField("Type", corev1.NodeReady), HaveField("Status", corev1.ConditionTrue))))
 	})
 })
 
 var _ = Describe("The cloud controller manager", func() {
-	var h *house
-	BeforeEach(func() { h = newHouse(guest.Options{Region: "HaNoi"}) })
+	var h *testCloud
+	BeforeEach(func() { h = newTestCloud(guest.Options{Region: "HaNoi"}) })
 
 	It("should initialize a Node with identity, type, place and addresses", func() {
 		spec := h.spec("new")
@@ -307,15 +307,15 @@ var _ = Describe("The cloud controller manager", func() {
 	})
 
 	It("should delete the Node of a server that is gone at once where configured", func() {
-		quick := newHouse(guest.Options{NodeSilence: -1})
-		server := quick.start(quick.spec("gone"))
-		Expect(quick.RemoveServer(server.ID)).To(Succeed())
-		quick.sync()
+		soon := newTestCloud(guest.Options{NodeSilence: -1})
+		server := soon.start(soon.spec("gone"))
+		Expect(soon.RemoveServer(server.ID)).To(Succeed())
+		soon.sync()
 		Expect(nodeNames()).To(BeEmpty())
 	})
 
 	It("should leave everything to another one where configured", func() {
-		alone := newHouse(guest.Options{NoCCM: true})
+		alone := newTestCloud(guest.Options{NoCCM: true})
 		server := alone.start(alone.spec("alone"))
 		n := node("alone")
 		Expect(n.Spec.ProviderID).To(BeEmpty())
@@ -350,7 +350,7 @@ var _ = Describe("Running", func() {
 			defer close(stopped)
 			g.Run(ctx)
 		}()
-		h := &house{Cloud: c.Cloud, guests: g}
+		h := &testCloud{Cloud: c.Cloud, guests: g}
 		server := c.AddServer(h.spec("runner"))
 		Eventually(func() string {
 			n, err := client.CoreV1().Nodes().Get(context.Background(), "runner", metav1.GetOptions{})

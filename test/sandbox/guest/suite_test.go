@@ -63,13 +63,13 @@ const (
 	script = "#!/bin/bash\n/opt/bizfly-kubernetes-engine/bootstrap.sh\n"
 )
 
-// house is a cloud with a fake clock, and the guests of its servers.
-type house struct {
+// testCloud is a cloud with a fake clock, and the guests of its servers.
+type testCloud struct {
 	*cloud.Cloud
 	guests *guest.Guests
 }
 
-func newHouse(opts guest.Options, change ...func(*cloud.Options)) *house {
+func newTestCloud(opts guest.Options, change ...func(*cloud.Options)) *testCloud {
 	GinkgoHelper()
 	options := cloud.Options{Clock: clocktesting.NewFakeClock(time.Now()), Boot: boot}
 	for _, f := range change {
@@ -80,40 +80,40 @@ func newHouse(opts guest.Options, change ...func(*cloud.Options)) *house {
 	DeferCleanup(func() {
 		Expect(client.CoreV1().Nodes().DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{})).To(Succeed())
 	})
-	return &house{Cloud: c, guests: guest.New(c, opts)}
+	return &testCloud{Cloud: c, guests: guest.New(c, opts)}
 }
 
 // metadata is what a machine needs to find about itself to join.
-func (h *house) metadata() map[string]string {
-	bke := h.BKE()
+func (c *testCloud) metadata() map[string]string {
+	bke := c.BKE()
 	return map[string]string{
 		"bizfly_cloud_service": "kubernetes_engine", "bke_cluster_id": bke.ClusterUID, "bke_cluster_token": bke.ClusterToken,
 		"bke_join_endpoint": bke.JoinEndpoint, "kubernetes_version": "v1.35.2",
 	}
 }
 
-func (h *house) spec(name string) cloud.ServerSpec {
-	return cloud.ServerSpec{Name: name, Metadata: h.metadata(), UserData: script}
+func (c *testCloud) spec(name string) cloud.ServerSpec {
+	return cloud.ServerSpec{Name: name, Metadata: c.metadata(), UserData: script}
 }
 
-func (h *house) sync() {
+func (c *testCloud) sync() {
 	GinkgoHelper()
-	Expect(h.guests.Sync(context.Background())).To(Succeed())
+	Expect(c.guests.Sync(context.Background())).To(Succeed())
 }
 
 // start makes a server and lets it boot.
-func (h *house) start(spec cloud.ServerSpec) cloud.Server {
+func (c *testCloud) start(spec cloud.ServerSpec) cloud.Server {
 	GinkgoHelper()
-	server := h.AddServer(spec)
-	h.Advance(boot)
-	h.sync()
-	h.sync() // the second pass is the cloud controller manager's
+	server := c.AddServer(spec)
+	c.Advance(boot)
+	c.sync()
+	c.sync() // the second pass is the cloud controller manager's
 	return server
 }
 
-func (h *house) truth(id string) *cloud.Guest {
+func (c *testCloud) truth(id string) *cloud.Guest {
 	GinkgoHelper()
-	for _, s := range h.State().Servers {
+	for _, s := range c.State().Servers {
 		if s.ID == id {
 			return s.Truth.Guest
 		}

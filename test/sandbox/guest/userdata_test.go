@@ -77,8 +77,8 @@ func multipartOf(parts ...string) string {
 }
 
 var _ = Describe("User data", func() {
-	var h *house
-	BeforeEach(func() { h = newHouse(guest.Options{}) })
+	var h *testCloud
+	BeforeEach(func() { h = newTestCloud(guest.Options{}) })
 
 	DescribeTable("should be run as cloud-init runs it", func(userData string, labels ...string) {
 		spec := h.spec("guest")
@@ -145,7 +145,7 @@ var _ = Describe("A k3s agent", func() {
 	}
 	It("should join with a token that the API server accepts, and register with its arguments", func() {
 		token := bootstrapToken("system:bootstrappers:k3s:default-node-token")
-		h := newHouse(guest.Options{Cluster: config})
+		h := newTestCloud(guest.Options{Cluster: config})
 		spec := h.spec("agent")
 		spec.Flavor = "p2.2c_4g"
 		spec.UserData = agent("- max-pods=50\n- pods-per-core=10\n- kube-reserved=cpu=100m,memory=500Mi\n- system-reserved=cpu=50m,memory=100Mi\n- "+
@@ -164,7 +164,7 @@ var _ = Describe("A k3s agent", func() {
 	})
 	DescribeTable("should not join", func(groups, prefix, said string) {
 		token := bootstrapToken(groups)
-		h := newHouse(guest.Options{Cluster: config})
+		h := newTestCloud(guest.Options{Cluster: config})
 		spec := h.spec("agent")
 		spec.UserData = agent("", prefix+token)
 		if said == "does not accept" {
@@ -215,7 +215,7 @@ var _ = Describe("A node of kubeadm", func() {
 	endpoint := func() string { return strings.TrimPrefix(config.Host, "https://") }
 
 	It("should ask for a certificate with its token, once, and join with nothing less", func() {
-		h := newHouse(guest.Options{})
+		h := newTestCloud(guest.Options{})
 		spec := h.spec("node")
 		spec.UserData = "#!/bin/bash\nkubeadm join " + endpoint() + " --token " + token + " --discovery-token-unsafe-skip-ca-verification\n"
 		server := h.start(spec)
@@ -229,10 +229,10 @@ var _ = Describe("A node of kubeadm", func() {
 		Expect(nodeNames()).To(BeEmpty())
 	})
 	It("should not accept a cluster whose authority is not the pinned one", func() {
-		h := newHouse(guest.Options{})
+		h := newTestCloud(guest.Options{})
 		spec := h.spec("node")
 		spec.UserData = "#!/bin/bash\nkubeadm join " + endpoint() + " --token=" + token + " --discovery-token-ca-cert-hash sha256:" + strings.Repeat("0", 64) + "\n"
 		server := h.start(spec)
-		Eventually(func() string { h.sync(); return h.truth(server.ID).Reason }).Should(ContainSubstring("does not believe the cluster"))
+		Eventually(func() string { h.sync(); return h.truth(server.ID).Reason }).Should(ContainSubstring("does not trust the cluster"))
 	})
 })

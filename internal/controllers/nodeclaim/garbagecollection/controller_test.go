@@ -40,6 +40,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
 var _ = Describe("Garbage collection", func() {
@@ -69,12 +70,7 @@ var _ = Describe("Garbage collection", func() {
 		Expect(err).ToNot(HaveOccurred())
 		return claim
 	}
-	server := func(claim *karpv1.NodeClaim) string {
-		GinkgoHelper()
-		id, ok := providerid.Parse(claim.Status.ProviderID)
-		Expect(ok).To(BeTrue())
-		return id
-	}
+	server := func(claim *karpv1.NodeClaim) string { return unit.ServerID(claim.Status.ProviderID) }
 	lost := func(claim *karpv1.NodeClaim) {
 		GinkgoHelper()
 		stored := claim.DeepCopy()
@@ -155,7 +151,7 @@ var _ = Describe("Garbage collection", func() {
 		passes()
 		Expect(disks()).To(HaveLen(1))
 		controller = collector(env.APIReader)
-		Eventually(func() []cloud.Volume { pass(); return disks() }).WithTimeout(10 * time.Second).Should(BeEmpty())
+		Eventually(func() []cloud.Volume { pass(); return disks() }).Should(BeEmpty())
 	})
 	It("should leave a server alone whose metadata was wiped while it was deleted, and its node", func() {
 		id := orphan()
@@ -270,12 +266,12 @@ var _ = Describe("Garbage collection", func() {
 		env.Reset(ctx, cloud.Options{Latency: 300 * time.Millisecond})
 		controller = collector(env.APIReader)
 		orphan()
-		Eventually(func() []cloud.Server { return env.Sandbox.Servers() }).WithTimeout(5 * time.Second).Should(ConsistOf(HaveField("Status", "ACTIVE")))
+		Eventually(func() []cloud.Server { return env.Sandbox.Servers() }).Should(ConsistOf(HaveField("Status", "ACTIVE")))
 		aged()
 		Eventually(func() []cloud.Volume {
 			pass()
 			return env.Sandbox.State().Volumes
-		}).WithTimeout(20 * time.Second).Should(BeEmpty())
+		}).Should(BeEmpty())
 		Expect(left()).To(BeEmpty())
 		Expect(env.Sandbox.RequestCounts()["DELETE /iaas-cloud/api/servers/{id}"]).To(Equal(1))
 	})

@@ -33,8 +33,8 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/volumes"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
 var _ = Describe("Changes in place", func() {
@@ -97,10 +97,7 @@ var _ = Describe("Changes in place", func() {
 			return r.Method + " " + r.Route, r.Method != http.MethodGet && !strings.Contains(r.Route, "token")
 		})
 	}
-	id := func(claim *karpv1.NodeClaim) string {
-		server, _ := providerid.Parse(claim.Status.ProviderID)
-		return server
-	}
+	id := func(claim *karpv1.NodeClaim) string { return unit.ServerID(claim.Status.ProviderID) }
 	// groups are the firewalls of each interface, by the interface's name.
 	groups := func(claim *karpv1.NodeClaim) [][]string {
 		state := env.Sandbox.State()

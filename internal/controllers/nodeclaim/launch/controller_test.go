@@ -35,7 +35,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
@@ -55,12 +54,7 @@ var _ = Describe("Launch outcome", func() {
 		Expect(err).ToNot(HaveOccurred())
 		return result
 	}
-	id := func() string {
-		GinkgoHelper()
-		server, ok := providerid.Parse(claim.Status.ProviderID)
-		Expect(ok).To(BeTrue())
-		return server
-	}
+	id := func() string { return unit.ServerID(claim.Status.ProviderID) }
 	deleted := func() bool {
 		GinkgoHelper()
 		live := &karpv1.NodeClaim{}

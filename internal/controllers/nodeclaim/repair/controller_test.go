@@ -36,7 +36,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
@@ -71,12 +70,7 @@ var _ = Describe("Servers that do not run", func() {
 		Expect(env.Client.Status().Update(ctx, claim)).To(Succeed())
 		kubelet(corev1.ConditionUnknown)
 	})
-	id := func() string {
-		GinkgoHelper()
-		server, ok := providerid.Parse(claim.Status.ProviderID)
-		Expect(ok).To(BeTrue())
-		return server
-	}
+	id := func() string { return unit.ServerID(claim.Status.ProviderID) }
 	reconciled := func() reconcile.Result {
 		GinkgoHelper()
 		result, err := controller.Reconcile(ctx, claim)

@@ -27,8 +27,8 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/volumes"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
 var _ = Describe("Owned volumes", func() {
@@ -44,12 +44,7 @@ var _ = Describe("Owned volumes", func() {
 		Expect(all).To(HaveLen(1))
 		root = all[0].ID
 	})
-	id := func() string {
-		GinkgoHelper()
-		server, ok := providerid.Parse(claim.Status.ProviderID)
-		Expect(ok).To(BeTrue())
-		return server
-	}
+	id := func() string { return unit.ServerID(claim.Status.ProviderID) }
 	look := func() reconcile.Result {
 		GinkgoHelper()
 		env.Instances.Flush()

@@ -35,6 +35,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
 var dependents = []string{
@@ -441,10 +442,10 @@ var _ = Describe("The status of a NodeClass", func() {
 		Expect(err).ToNot(HaveOccurred())
 		Expect(w.controller.Register(ctx, manager)).To(Succeed())
 		Expect(w.controller.Name()).To(Equal("nodeclass.status"))
-		run(manager)
+		unit.RunManager(ctx, manager)
 		apply("")
-		Eventually(func() *status.Condition { return ready(stored()) }).WithTimeout(20 * time.Second).Should(HaveValue(HaveField("Status", BeEquivalentTo("True"))))
+		Eventually(func() *status.Condition { return ready(stored()) }).Should(HaveValue(HaveField("Status", BeEquivalentTo("True"))))
 		apply("zones: [HN9]")
-		Eventually(func() *status.Condition { return ready(stored()) }).WithTimeout(20 * time.Second).Should(HaveValue(HaveField("Reason", "ZoneNotFound")))
+		Eventually(func() *status.Condition { return ready(stored()) }).Should(HaveValue(HaveField("Reason", "ZoneNotFound")))
 	})
 })

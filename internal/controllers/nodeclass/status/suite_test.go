@@ -25,19 +25,16 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/patrickmn/go-cache"
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 	"sigs.k8s.io/karpenter/pkg/test/expectations"
 	"sigs.k8s.io/yaml"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/status"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
@@ -51,6 +48,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit/connect"
 )
 
 const clusterToken = "s3cr3t-cluster-token"
@@ -91,16 +89,8 @@ func newUnreadWorld(sold *cloud.Catalog, configure func(*bootstrap.Config)) *wor
 	w := &world{lists: cache.New(cache.NoExpiration, 0), recorder: coretest.NewEventRecorder(), clock: clocktesting.NewFakeClock(time.Now())}
 	w.sandbox = cloud.Start(cloud.Options{Catalog: sold, ClusterToken: clusterToken, JoinEndpoint: "https://engine.example/engine/cluster_join/c"})
 	DeferCleanup(w.sandbox.Close)
-	credentials, bke := w.sandbox.Credentials(), w.sandbox.BKE()
-	api, err := bizfly.NewClient(bizfly.Config{
-		APIURL: w.sandbox.APIURL, AllowHTTP: true, Region: credentials.Region, AuthMethod: bizfly.AuthMethodAppCredential,
-		AppCredID: credentials.AppCredID, AppCredSecret: credentials.AppCredSecret, Registerer: prometheus.NewRegistry(),
-	})
-	Expect(err).ToNot(HaveOccurred())
-	scope, err := api.Scope(ctx)
-	Expect(err).ToNot(HaveOccurred())
-	api.Confirm(scope)
-	w.catalog = catalog.NewDefaultProvider(api, clock.RealClock{}, catalog.Config{Region: credentials.Region, BKEClusterID: bke.ClusterUID})
+	bke, api := w.sandbox.BKE(), connect.Client(ctx, w.sandbox)
+	w.catalog = catalog.NewDefaultProvider(api, clock.RealClock{}, catalog.Config{Region: w.sandbox.Credentials().Region, BKEClusterID: bke.ClusterUID})
 	config := bootstrap.Config{
 		ClusterName: bke.ClusterName, BKEClusterID: bke.ClusterUID, BKEClusterToken: bke.ClusterToken,
 		BKEJoinEndpoint: bke.JoinEndpoint, BKELogEndpoint: bke.LogEndpoint,
@@ -156,19 +146,4 @@ func condition(nodeClass *v1alpha1.BizflyNodeClass, conditionType string) *opsta
 
 func ready(nodeClass *v1alpha1.BizflyNodeClass) *opstatus.Condition {
 	return condition(nodeClass, opstatus.ConditionReady)
-}
-
-// run runs the manager until the spec ends.
-func run(m manager.Manager) {
-	managed, stop := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer GinkgoRecover()
-		defer close(done)
-		Expect(m.Start(managed)).To(Succeed())
-	}()
-	DeferCleanup(func() {
-		stop()
-		<-done
-	})
 }

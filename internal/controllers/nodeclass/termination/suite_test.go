@@ -177,15 +177,15 @@ var _ = Describe("A NodeClass", func() {
 			stop()
 			<-done
 		})
-		Eventually(func() []string { return expectations.ExpectExists(ctx, env.Client, nodeClass).Finalizers }).WithTimeout(20 * time.Second).
+		Eventually(func() []string { return expectations.ExpectExists(ctx, env.Client, nodeClass).Finalizers }).
 			Should(ContainElement(v1alpha1.TerminationFinalizer))
 		Expect(env.Client.Delete(ctx, nodeClass)).To(Succeed())
-		Eventually(recorder.Events).WithTimeout(20 * time.Second).ShouldNot(BeEmpty())
+		Eventually(recorder.Events).ShouldNot(BeEmpty())
 		Expect(env.Client.Delete(ctx, claim)).To(Succeed())
 		// Far less than the minute after which it would have looked again by itself.
 		Eventually(func() bool {
 			return apierrors.IsNotFound(env.Client.Get(ctx, client.ObjectKeyFromObject(nodeClass), &v1alpha1.BizflyNodeClass{}))
 		}).
-			WithTimeout(20 * time.Second).Should(BeTrue())
+			Should(BeTrue())
 	})
 })

@@ -276,22 +276,22 @@ var _ = Describe("The controller", func() {
 			Expect(manager.GetFieldIndexer().IndexField(ctx, &karpv1.NodePool{}, field, index)).To(Succeed())
 		}
 		Expect(usage.NewController(manager.GetClient(), env.Recorder, env.Clock, env.Catalog, env.CloudProvider).Register(ctx, manager)).To(Succeed())
-		run(manager)
+		unit.RunManager(ctx, manager)
 		current := func(conditionType string) func() *status.Condition {
 			return func() *status.Condition {
 				return stored().StatusConditions(status.WithObservedOnly()).Get(conditionType)
 			}
 		}
-		Eventually(current(v1alpha1.ConditionTypeLaunchVerified)).WithTimeout(20 * time.Second).Should(HaveValue(HaveField("Status", BeEquivalentTo("Unknown"))))
+		Eventually(current(v1alpha1.ConditionTypeLaunchVerified)).Should(HaveValue(HaveField("Status", BeEquivalentTo("Unknown"))))
 		register(launched())
-		Eventually(current(v1alpha1.ConditionTypeLaunchVerified)).WithTimeout(20 * time.Second).Should(HaveValue(HaveField("Status", BeEquivalentTo("True"))))
+		Eventually(current(v1alpha1.ConditionTypeLaunchVerified)).Should(HaveValue(HaveField("Status", BeEquivalentTo("True"))))
 		Eventually(func() error {
 			nodeClass := stored()
 			nodeClass.Spec.BillingPlan = v1alpha1.BillingPlanSavingPlan
 			return env.Client.Update(ctx, nodeClass)
-		}).WithTimeout(20 * time.Second).Should(Succeed())
-		Eventually(current(v1alpha1.ConditionTypeBillingPlanSuitable)).WithTimeout(20 * time.Second).Should(HaveValue(HaveField("Status", BeEquivalentTo("True"))))
+		}).Should(Succeed())
+		Eventually(current(v1alpha1.ConditionTypeBillingPlanSuitable)).Should(HaveValue(HaveField("Status", BeEquivalentTo("True"))))
 		Expect(env.Client.Create(ctx, unit.NodePool())).To(Succeed())
-		Eventually(current(v1alpha1.ConditionTypeBillingPlanSuitable)).WithTimeout(20 * time.Second).Should(HaveValue(HaveField("Status", BeEquivalentTo("False"))))
+		Eventually(current(v1alpha1.ConditionTypeBillingPlanSuitable)).Should(HaveValue(HaveField("Status", BeEquivalentTo("False"))))
 	})
 })

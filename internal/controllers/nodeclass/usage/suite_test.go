@@ -17,15 +17,9 @@ limitations under the License.
 package usage_test
 
 import (
-	"context"
 	"testing"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
-
-	. "github.com/onsi/ginkgo/v2"
-	. "github.com/onsi/gomega"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
-
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
@@ -37,18 +31,3 @@ var (
 func TestUsage(t *testing.T) { suite.Run(t, "NodeClass/Usage") }
 
 var _ = unit.Suite(ctx, &env, unit.WithNodeClass)
-
-// run runs the manager until the spec ends.
-func run(m manager.Manager) {
-	managed, stop := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer GinkgoRecover()
-		defer close(done)
-		Expect(m.Start(managed)).To(Succeed())
-	}()
-	DeferCleanup(func() {
-		stop()
-		<-done
-	})
-}

@@ -102,8 +102,8 @@ func (r *run) left(ctx context.Context) (remains, error) {
 	return m, nil
 }
 
-// sweep removes what is left of the run, and nothing else, until nothing is or the context ends.
-func (r *run) sweep(ctx context.Context) error {
+// deleteLeftovers removes what is left of the run, and nothing else, until nothing is or the context ends.
+func (r *run) deleteLeftovers(ctx context.Context) error {
 	var m remains
 	for {
 		var err error
@@ -180,20 +180,20 @@ func (r *run) removeNodes(ctx context.Context) error {
 	return nil
 }
 
-var _ = Describe("The sweep", func() {
+var _ = Describe("Deleting leftovers", func() {
 	It("should remove what a run that was killed has made, and nothing of another", func(ctx SpecContext) {
 		if !contact.sandbox {
 			Skip("two more servers would cost money: this is for the sandbox")
 		}
 		died, other := launched(ctx), launched(ctx)
-		DeferCleanup(func(ctx SpecContext) { Expect(other.sweep(ctx)).To(Succeed()) }, NodeTimeout(2*time.Minute))
+		DeferCleanup(func(ctx SpecContext) { Expect(other.deleteLeftovers(ctx)).To(Succeed()) }, NodeTimeout(2*time.Minute))
 
 		// The cleanup knows the id of the run and nothing else.
 		s := contact.settings
-		s.sweep = died.id
-		sweeper, err := newRun(s)
+		s.leftoversOf = died.id
+		another, err := newRun(s)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(sweeper.sweep(ctx)).To(Succeed())
+		Expect(another.deleteLeftovers(ctx)).To(Succeed())
 		left, err := died.left(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(left.none()).To(BeTrue(), "left: %s", left)
