@@ -359,10 +359,10 @@ var _ = Describe("ProviderConfig", func() {
 	It("should say so while the cloud does not answer, and keep the scope", func() {
 		process.look()
 		sandbox.AddFaults(1, cloud.Fault{Path: "*", Effect: cloud.EffectStatus, Probability: 1, Status: 503})
-		Eventually(func() time.Time {
+		Eventually(func() bool {
 			_, _ = process.client.GetServer(ctx, "71b9caeb-0000-4000-8000-000000000000")
-			return process.client.OutageSince()
-		}).ShouldNot(BeZero())
+			return process.client.OutageSince().IsZero()
+		}).Should(BeFalse())
 		process.look()
 		Expect(condition(v1alpha1.ConditionTypeEndpointReachable).Reason).To(Equal(providerconfig.ReasonEndpointUnreachable))
 		Expect(condition(v1alpha1.ConditionTypeScopePinned).IsTrue()).To(BeTrue())
