@@ -27,6 +27,8 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/awslabs/operatorpkg/controller"
+	"github.com/awslabs/operatorpkg/status"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider/metrics"
@@ -38,14 +40,29 @@ import (
 	coreoperator "sigs.k8s.io/karpenter/pkg/operator"
 	"sigs.k8s.io/karpenter/pkg/operator/logging"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/cost"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/garbagecollection"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/inplace"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/launch"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/nodesize"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/registration"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/repair"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/volumes"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/hash"
+	nodeclassstatus "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/status"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/termination"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/usage"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodepool/capacitytype"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/providerconfig"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/doctor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/output"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/session"
-	// Its options join core's.
-	_ "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/logging"
+	_ "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/logging" // its options join core's
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
 func main() {
@@ -124,4 +141,39 @@ func exitOn(err error) {
 	}
 	fmt.Fprintf(os.Stderr, "karpenter-provider-bizflycloud cannot start: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
 	os.Exit(1)
+}
+
+// providerControllers are this provider's own controllers, beside core's.
+func providerControllers(op *operator.Operator, opts *options.Options) []controller.Controller {
+	kubeClient, recorder := op.GetClient(), op.EventRecorder
+	return []controller.Controller{
+		providerconfig.NewController(op.Clock, kubeClient, recorder, op.Config, op.Tuning, op.Catalog, opts.CreateProviderConfig, op.Elected(), op.Foreign...),
+		catalog.NewController(op.Catalog, op.Settings),
+		nodeclassstatus.NewController(kubeClient, recorder, op.Clock, op.Catalog, op.Images, op.Networks, op.Bootstrap, op.Flavors),
+		hash.NewController(kubeClient),
+		termination.NewController(kubeClient, recorder),
+		usage.NewController(kubeClient, recorder, op.Clock, op.Catalog, op.CloudProvider),
+		launch.NewController(kubeClient, op.Instances, op.CloudProvider, op.JoinTokens, recorder, op.Clock),
+		registration.NewController(kubeClient),
+		volumes.NewController(kubeClient, op.Instances),
+		repair.NewController(kubeClient, op.Instances, recorder, op.Clock),
+		inplace.NewController(kubeClient, op.Instances, recorder, op.Clock),
+		nodesize.NewController(kubeClient, op.Flavors, recorder),
+		cost.NewController(kubeClient, op.Flavors),
+		capacitytype.NewController(kubeClient, recorder, op.Clock),
+		garbagecollection.NewController(garbagecollection.Config{
+			Settings: op.Settings, DryRun: opts.GarbageCollectionDryRun,
+		}, kubeClient, op.GetAPIReader(), op.Instances, recorder, op.Clock),
+		statusController[*v1alpha1.BizflyNodeClass](op),
+		statusController[*v1alpha1.ProviderConfig](op),
+	}
+}
+
+// statusController publishes the conditions of a kind as metrics and events, as core does for its own kinds.
+func statusController[T status.Object](op *operator.Operator) controller.Controller {
+	return status.NewController[T](
+		op.GetClient(),
+		op.GetEventRecorderFor("karpenter"), //nolint:staticcheck // SA1019: operatorpkg takes no other recorder yet
+		status.EmitDeprecatedMetrics,
+	)
 }
