@@ -63,7 +63,7 @@ for (const [, reasons] of events.split("## Karpenter's own")[0].matchAll(/^\| ([
     if (!symptoms.some((symptom) => symptom.includes(`\`${reason}\``))) problems.push(`docs/operate/troubleshooting.md: no row for the warning ${reason}`);
   }
 }
-const core = /^(Pending|CrashLoopBackOff|FailedCreate|OutOfmemory|OutOfcpu|StartupTaintsExist|ResourceNotRegistered|NodeClassReadinessUnknown|ValidatingAdmissionPolicy|NotReady|Initialized|Registered|Ready)$/;
+const core = /^(Pending|CrashLoopBackOff|FailedCreate|OutOfmemory|OutOfcpu|StartupTaintsExist|ResourceNotRegistered|ValidatingAdmissionPolicy|NotReady|Initialized|Registered|Ready)$/;
 for (const symptom of symptoms) {
   for (const [, reason] of symptom.matchAll(/`([A-Z][a-z]+(?:[A-Z][A-Za-z]+)+)(?:=\w+)?`/g)) {
     if (!events.includes(`\`${reason}\``) && !fields.includes(`\`${reason}\``) && !core.test(reason) && !reason.startsWith("KarpenterBizfly")) {

@@ -125,7 +125,7 @@ func (s *session) run(ctx context.Context, text string) (string, error) {
 	command := exec.CommandContext(ctx, "bash", "-c", script) //nolint:gosec // pages of ours
 	command.Dir = s.env.Root()
 	command.Env = []string{
-		"PATH=" + s.dir + ":" + s.env.AssetDir() + ":" + os.Getenv("PATH"), "HOME=" + s.dir, "KUBECONFIG=" + s.env.Kubeconfig(),
+		"PATH=" + s.dir + ":" + filepath.Join(s.env.Root(), "bin") + ":" + s.env.AssetDir() + ":" + os.Getenv("PATH"), "HOME=" + s.dir, "KUBECONFIG=" + s.env.Kubeconfig(),
 		"SANDBOX_URL=" + s.env.Sandbox().URL(), "LC_ALL=C", "TZ=UTC",
 	}
 	said, err := command.CombinedOutput()
