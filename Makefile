@@ -113,12 +113,13 @@ endef
 PREVIOUS := c50897165d59d95261f0552d59d39170dc801c19
 PREVIOUS_CONTROLLER = $(CACHE)/bin/controller-$(PREVIOUS)
 
+# The rehearsals of the migrations are pages of docs/ that test/docs runs: its other specs have no label e2e.
 .PHONY: e2e
-e2e: build controlplane $(TOOLS)/helm ## Run the end-to-end suites: real processes, killed and misconfigured; the charts, installed by Helm (15 minutes once built)
+e2e: build controlplane $(TOOLS)/helm ## Run the end-to-end suites: real processes, killed and misconfigured; the charts, installed by Helm; the migrations (20 minutes once built)
 	@$(GO_BUILD) -o $(CACHE)/bin/sandbox ./test/sandbox
 	@[ -x $(PREVIOUS_CONTROLLER) -a -d $(PREVIOUS_CONTROLLER)-crds ] || hack/previous.sh $(PREVIOUS) $(PREVIOUS_CONTROLLER)
 	@E2E=true CONTROLLER="$(CURDIR)/bin/$(BINARY)" SANDBOX="$(CACHE)/bin/sandbox" HELM="$(TOOLS)/helm" PREVIOUS_CONTROLLER="$(PREVIOUS_CONTROLLER)" \
-		go tool ginkgo run --keep-going --poll-progress-after=2m --timeout=40m $(if $(CI),--no-color) $(GINKGO_FLAGS) $(or $(E2E_DIRS),./test/e2e ./test/install)
+		go tool ginkgo run --keep-going --poll-progress-after=2m --timeout=40m $(if $(CI),--no-color) --label-filter=e2e $(GINKGO_FLAGS) $(or $(E2E_DIRS),./test/e2e ./test/install ./test/docs)
 
 # The metrics of the last demo are used if this controller was in it; otherwise a demo runs first.
 .PHONY: monitoring
@@ -220,6 +221,10 @@ verify: $(TOOLS)/golangci-lint $(TOOLS)/controller-gen $(TOOLS)/helm $(TOOLS)/he
 plugin: ## Build the kubectl plugin: bin/kubectl-bizfly (docs/reference/kubectl-bizfly.md)
 	$(GO_BUILD) -ldflags "-X sigs.k8s.io/karpenter/pkg/operator.Version=$(VERSION) -X $(MODULE)/internal/operator.commit=$(COMMIT)" -o bin/kubectl-bizfly ./cmd/kubectl-bizfly
 
+.PHONY: plugin-docs
+plugin-docs: ## Write what the plugin prints into its page, and the picture of top: docs/reference/kubectl-bizfly.md, docs/images/top.svg
+	UPDATE_DOCS=true $(TRIMPATH) go test -count=1 ./internal/kubectl/cli -ginkgo.focus='docs/'
+
 # make plugin-release TAG=v1.2.3 PLUGIN_PLATFORMS=linux/amd64
 .PHONY: plugin-release
 plugin-release: ## Build the plugin's archives for Linux, macOS and Windows and its Krew manifest: dist/plugin
@@ -268,7 +273,7 @@ actionlint: $(TOOLS)/actionlint ## Check the GitHub workflows
 
 CORE_CRDS = $(shell GOTOOLCHAIN=auto go list -m -f '{{.Dir}}' sigs.k8s.io/karpenter)/pkg/apis/crds
 # The pages of docs/ that hack/docs writes from the code.
-DOC_PAGES := $(addprefix reference/,bootstrap compatibility events fields metrics options tuning)
+DOC_PAGES := $(addprefix reference/,bootstrap compatibility events fields flavors metrics options tuning)
 # The folders that carry a copy of every custom resource definition: ours and Karpenter core's.
 CRD_CHART  := charts/$(BINARY)-crd
 CRD_COPIES := config/crd $(CRD_CHART)/templates
@@ -302,6 +307,7 @@ generate: $(TOOLS)/controller-gen $(TOOLS)/helm $(TOOLS)/helm-docs ## Generate d
 	done
 	@go build -o $(CACHE)/bin/chart ./hack/chart && $(CACHE)/bin/chart keys && $(CACHE)/bin/chart kustomize
 	@$(HELM_DOCS)
+	@$(HELM_DOCS) --template-files VALUES.md.gotmpl --output-file ../../docs/reference/values.md --chart-to-generate charts/$(BINARY)
 
 HELM_DOCS = $(TOOLS)/helm-docs --chart-search-root charts --sort-values-order file --log-level warning
 
@@ -339,10 +345,10 @@ docs-pictures: build ## Draw the recording of a demo and the dashboards with its
 
 # UPDATE=true rewrites the outputs that the pages show. DOCS_FOCUS=bke runs the pages whose path has this in it.
 .PHONY: docs-test
-docs-test: build controlplane $(TOOLS)/helm ## Run the commands of the pages against the sandbox and compare what they print with what the pages show
+docs-test: build plugin controlplane $(TOOLS)/helm ## Run the commands of the pages against the sandbox and compare what they print with what the pages show
 	@$(GO_BUILD) -o $(CACHE)/bin/sandbox ./test/sandbox
 	@E2E=true CONTROLLER="$(CURDIR)/bin/$(BINARY)" SANDBOX="$(CACHE)/bin/sandbox" HELM="$(TOOLS)/helm" \
-		$(TRIMPATH) go test -count=1 -timeout=40m ./test/docs $(if $(CI),-ginkgo.no-color) $(if $(DOCS_FOCUS),-ginkgo.focus='$(DOCS_FOCUS)')
+		$(TRIMPATH) go test -count=1 -timeout=60m ./test/docs $(if $(CI),-ginkgo.no-color) $(if $(DOCS_FOCUS),-ginkgo.focus='$(DOCS_FOCUS)')
 
 $(SITE)/node_modules/.package-lock.json: $(SITE)/package-lock.json
 	@cd $(SITE) && npm ci --no-audit --no-fund --loglevel=error && touch node_modules/.package-lock.json

@@ -38,6 +38,8 @@ for platform in "${platforms[@]}"; do
   CGO_ENABLED=0 GOOS=$os GOARCH=$arch go build -trimpath -o "$work/$binary" \
     -ldflags "-s -w -X sigs.k8s.io/karpenter/pkg/operator.Version=${tag#v} -X $module/internal/operator.commit=$(git rev-parse --short=7 HEAD)" ./cmd/kubectl-bizfly
   cp LICENSE "$work/"
+  # kubectl runs it to complete the arguments of "kubectl bizfly".
+  [[ $os == windows ]] || install -m 755 /dev/stdin "$work/kubectl_complete-bizfly" <<<$'#!/bin/sh\nexec kubectl-bizfly __complete "$@"'
   archive=kubectl-bizfly_${tag}_${os}_${arch}.tar.gz
   tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$stamp" -C "$work" -cf - . | gzip -n >"$dist/$archive"
   rm -r "$work"

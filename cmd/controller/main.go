@@ -19,6 +19,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -26,9 +27,10 @@ import (
 	"strings"
 	"syscall"
 
-	"k8s.io/client-go/kubernetes/scheme"
+	"github.com/awslabs/operatorpkg/controller"
+	"github.com/awslabs/operatorpkg/status"
 	controllerruntime "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider/metrics"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider/overlay"
 	corecontrollers "sigs.k8s.io/karpenter/pkg/controllers"
@@ -36,12 +38,31 @@ import (
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
 	"sigs.k8s.io/karpenter/pkg/controllers/state"
 	coreoperator "sigs.k8s.io/karpenter/pkg/operator"
-	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
+	"sigs.k8s.io/karpenter/pkg/operator/logging"
 
-	// Its options join core's.
-	_ "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/logging"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/cost"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/garbagecollection"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/inplace"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/launch"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/nodesize"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/registration"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/repair"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/volumes"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/hash"
+	nodeclassstatus "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/status"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/termination"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/usage"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodepool/capacitytype"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/providerconfig"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/doctor"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/output"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/session"
+	_ "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/logging" // its options join core's
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
 func main() {
@@ -49,7 +70,7 @@ func main() {
 		fmt.Println(operator.Version())
 		return
 	}
-	if len(os.Args) > 1 && os.Args[1] == operator.PreflightCommand {
+	if len(os.Args) > 1 && os.Args[1] == "preflight" {
 		exitOn(preflight(os.Args[2:]))
 		return
 	}
@@ -89,24 +110,28 @@ func main() {
 		Start(ctx)
 }
 
-// preflight checks what the controller would start with.
+// preflight runs the checks of `kubectl bizfly doctor` with the configuration and the rights of the controller: `helm test` does.
 func preflight(args []string) error {
 	if err := options.Preflight(args); err != nil {
 		return err
 	}
-	ctx := context.Background()
-	for _, injectable := range coreoptions.Injectables {
-		ctx = injectable.ToContext(ctx) //nolint:fatcontext // each adds its own value, once
-	}
-	config, err := controllerruntime.GetConfig()
+	log.SetLogger(logging.NopLogger)
+	ctx, cancel := context.WithTimeout(context.Background(), ttl.Startup)
+	defer cancel()
+	s, err := session.NewInController(ctx, controllerruntime.GetConfig, args...)
 	if err != nil {
 		return err
 	}
-	reader, err := client.New(config, client.Options{Scheme: scheme.Scheme})
+	printer, err := output.New(os.Stdout, os.Stderr, output.Table)
 	if err != nil {
 		return err
 	}
-	return operator.Preflight(ctx, reader, os.Stdout)
+	report := doctor.Examine(s.Context(ctx), s)
+	doctor.Print(printer, report)
+	if report.Failed(false) {
+		return errors.New("the checks found errors (above)")
+	}
+	return nil
 }
 
 // exitOn ends the process over an error, which it says in one line.
@@ -116,4 +141,39 @@ func exitOn(err error) {
 	}
 	fmt.Fprintf(os.Stderr, "karpenter-provider-bizflycloud cannot start: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
 	os.Exit(1)
+}
+
+// providerControllers are this provider's own controllers, beside core's.
+func providerControllers(op *operator.Operator, opts *options.Options) []controller.Controller {
+	kubeClient, recorder := op.GetClient(), op.EventRecorder
+	return []controller.Controller{
+		providerconfig.NewController(op.Clock, kubeClient, recorder, op.Config, op.Tuning, op.Catalog, opts.CreateProviderConfig, op.Elected(), op.Foreign...),
+		catalog.NewController(op.Catalog, op.Settings),
+		nodeclassstatus.NewController(kubeClient, recorder, op.Clock, op.Catalog, op.Images, op.Networks, op.Bootstrap, op.Flavors),
+		hash.NewController(kubeClient),
+		termination.NewController(kubeClient, recorder),
+		usage.NewController(kubeClient, recorder, op.Clock, op.Catalog, op.CloudProvider),
+		launch.NewController(kubeClient, op.Instances, op.CloudProvider, op.JoinTokens, recorder, op.Clock),
+		registration.NewController(kubeClient),
+		volumes.NewController(kubeClient, op.Instances),
+		repair.NewController(kubeClient, op.Instances, recorder, op.Clock),
+		inplace.NewController(kubeClient, op.Instances, recorder, op.Clock),
+		nodesize.NewController(kubeClient, op.Flavors, recorder),
+		cost.NewController(kubeClient, op.Flavors),
+		capacitytype.NewController(kubeClient, recorder, op.Clock),
+		garbagecollection.NewController(garbagecollection.Config{
+			Settings: op.Settings, DryRun: opts.GarbageCollectionDryRun,
+		}, kubeClient, op.GetAPIReader(), op.Instances, recorder, op.Clock),
+		statusController[*v1alpha1.BizflyNodeClass](op),
+		statusController[*v1alpha1.ProviderConfig](op),
+	}
+}
+
+// statusController publishes the conditions of a kind as metrics and events, as core does for its own kinds.
+func statusController[T status.Object](op *operator.Operator) controller.Controller {
+	return status.NewController[T](
+		op.GetClient(),
+		op.GetEventRecorderFor("karpenter"), //nolint:staticcheck // SA1019: operatorpkg takes no other recorder yet
+		status.EmitDeprecatedMetrics,
+	)
 }

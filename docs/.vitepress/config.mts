@@ -39,7 +39,7 @@ function braces(md: MarkdownRenderer) {
 // Comments are for generators and checks. Lines stay, so that the numbers in messages are right.
 function comments(md: MarkdownRenderer) {
   md.core.ruler.before("block", "comments", (state) => {
-    state.src = state.src.replace(/^<!--[^]*?-->$/gm, (comment) => comment.replace(/[^\n]+/g, ""));
+    state.src = state.src.replace(/^ *<!--[^]*?-->$/gm, (comment) => comment.replace(/[^\n]+/g, ""));
   });
 }
 

@@ -28,9 +28,8 @@ const eventsIntroduction = `# Events
 <!-- Written by make generate. -->
 
 Every decision about a node is reported as an event on the object that it is about, with a reason that does not change
-between versions. ` + "`kubectl describe nodeclaim`" + ` shows those of one node, and this all of them:
-
-    kubectl get events -A --field-selector source=karpenter --sort-by=.lastTimestamp
+between versions. ` + "`kubectl describe nodeclaim`" + ` shows those of one node, and
+` + "`kubectl get events -A --field-selector source=karpenter --sort-by=.lastTimestamp`" + ` all of them.
 
 The same event about the same object is published at most every two minutes, some of them less often. The log has one line
 for each launch and each removal beside: [monitoring](../operate/monitoring.md).

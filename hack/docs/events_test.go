@@ -89,7 +89,7 @@ var _ = Describe("Events", func() {
 		for _, dir := range []string{"../../internal/controllers/nodeclass/status", "../../internal/controllers/providerconfig",
 			"../../internal/providers/bootstrap"} {
 			for _, text := range constants(dir, reason) {
-				// These are never the reason of a false condition, or of one that nobody needs to be told of again.
+				// These are never the reason of a false condition, or of one that needs no further report.
 				if lo.Contains([]string{"CatalogNotReady", "CloudUnavailable", "AwaitingNetworks", "AwaitingZones", "AwaitingDisks", "NotAsked", "KeysIgnored", "Ignored"},
 					text) {
 					continue

@@ -116,21 +116,16 @@ func (g *gate) set(now time.Time, limit float64) {
 }
 
 func newAdmission(config Config, metrics *metrics) *admission {
-	newGate := func(class class, limit Limit) *gate {
-		g := &gate{
+	a := &admission{clock: config.Clock, metrics: metrics, wait: config.Limits.Wait, gates: map[class]*gate{}}
+	limits := config.Limits
+	for class, limit := range map[class]Limit{classDelete: limits.Delete, classRead: limits.Read, classCreate: limits.Create} {
+		a.gates[class] = &gate{
 			limiter: rate.NewLimiter(rate.Limit(limit.QPS), limit.Burst), slots: semaphore.NewWeighted(int64(limit.Concurrency)),
 			turn: semaphore.NewWeighted(1), configured: limit, shown: metrics.rateLimit.WithLabelValues(string(class)),
 		}
-		g.shown.Set(limit.QPS)
-		return g
+		a.gates[class].shown.Set(limit.QPS)
 	}
-	return &admission{
-		clock: config.Clock, metrics: metrics, wait: config.Limits.Wait,
-		gates: map[class]*gate{
-			classDelete: newGate(classDelete, config.Limits.Delete), classRead: newGate(classRead, config.Limits.Read),
-			classCreate: newGate(classCreate, config.Limits.Create),
-		},
-	}
+	return a
 }
 
 // admitWithin is the key of AdmitWithin's context value.
@@ -146,15 +141,15 @@ func AdmitWithin(ctx context.Context, d time.Duration) context.Context {
 // are NotSent.
 func (a *admission) acquire(ctx context.Context, class class) (release func(), err error) {
 	started := a.clock.Now()
-	wait := a.wait
-	if within, bounded := ctx.Value(admitWithin{}).(time.Duration); bounded {
-		wait = within
-	}
-	waitCtx, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
 	defer func() {
 		a.metrics.admissionWait.WithLabelValues(string(class)).Observe(a.clock.Since(started).Seconds())
 	}()
+	wait, bounded := ctx.Value(admitWithin{}).(time.Duration)
+	if !bounded {
+		wait = a.wait
+	}
+	waitCtx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
 	gate := a.gates[class]
 	for {
 		if err := a.sleep(waitCtx, a.pauseLeft(), "the cloud asked all requests to pause"); err != nil {
@@ -172,13 +167,11 @@ func (a *admission) acquire(ctx context.Context, class class) (release func(), e
 		}
 		gate.slots.Release(1)
 	}
-	a.metrics.inFlight.WithLabelValues(string(class)).Inc()
-	var once sync.Once
+	inFlight := a.metrics.inFlight.WithLabelValues(string(class))
+	inFlight.Inc()
 	return func() {
-		once.Do(func() {
-			gate.slots.Release(1)
-			a.metrics.inFlight.WithLabelValues(string(class)).Dec()
-		})
+		gate.slots.Release(1)
+		inFlight.Dec()
 	}, nil
 }
 
@@ -201,14 +194,12 @@ func (a *admission) awaitRate(ctx context.Context, gate *gate, class class) erro
 
 // sleep waits, or fails at once when the context would end before that.
 func (a *admission) sleep(ctx context.Context, wait time.Duration, reason string) error {
-	if ctx.Err() != nil {
+	deadline, bounded := ctx.Deadline()
+	switch {
+	case ctx.Err() != nil, wait > 0 && bounded && time.Until(deadline) < wait:
 		return admissionError(ctx, wait, reason)
-	}
-	if wait <= 0 {
+	case wait <= 0:
 		return nil
-	}
-	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < wait {
-		return admissionError(ctx, wait, reason)
 	}
 	timer := a.clock.NewTimer(wait)
 	defer timer.Stop()

@@ -52,7 +52,7 @@ type API interface {
 
 // ServerAPI is the servers, their tasks and the volumes that they own.
 type ServerAPI interface {
-	// ListServers returns every server of the project in the configured region, whoever created it.
+	// ListServers returns every server of the project in the configured region, also those that others created.
 	ListServers(ctx context.Context) ([]*gobizfly.Server, error)
 	// GetServer returns one server; IsNotFound only after a JSON 404 of the right host for exactly this id.
 	GetServer(ctx context.Context, id string) (*gobizfly.Server, error)
@@ -88,7 +88,7 @@ type CatalogAPI interface {
 	ListRegions(ctx context.Context) ([]gobizfly.Region, error)
 	// ListFlavors returns all flavors with vCPU count, memory in MiB (field RAM), GPU, generation and billing plans.
 	ListFlavors(ctx context.Context) ([]*gobizfly.ServerFlavorResponse, error)
-	// ListServerTypes returns the categories in which servers are sold and whether each is enabled.
+	// ListServerTypes returns the categories of servers and whether each is enabled.
 	ListServerTypes(ctx context.Context) ([]*gobizfly.ServerType, error)
 	// ListVolumeTypes returns all volume types with the category and zones that they belong to.
 	ListVolumeTypes(ctx context.Context) ([]*gobizfly.VolumeType, error)
@@ -136,16 +136,11 @@ type KubernetesAPI interface {
 
 // Task is one asynchronous operation of the cloud, for example create_server.
 type Task struct {
-	// ID is the task's own id.
 	ID string
-	// Ready is true once the task has ended, well or not.
-	Ready bool
-	// Succeeded is true when the task is ready and says that it succeeded.
-	Succeeded bool
+	// Ready is true once the task has ended, well or not; Succeeded when it says then that it succeeded.
+	Ready, Succeeded bool
 	// Action is what the task does, for example "create_server".
 	Action string
-	// Progress is between 0 and 100.
-	Progress int
 	// Message is what a failed task says, in English or Vietnamese; empty where the cloud sent none.
 	Message string
 	// Server is the server that the task made; nil when the task did not name one.
@@ -161,18 +156,13 @@ func (t *Task) Failure() error {
 	if !t.Ready || t.Succeeded {
 		return nil
 	}
-	return newTaskError(t)
+	class, scope := t.classifier.classify(failure{kind: kindTask, json: true, message: t.Message})
+	message := cmp.Or(t.Message, fmt.Sprintf("task %s failed without a reason", t.ID))
+	return &APIError{Operation: cmp.Or(t.Action, "task"), Message: shorten(message, maxMessage), Class: class, Scope: scope}
 }
 
-// OSImage is one public operating system image.
-type OSImage struct {
-	// ID is the image's id.
-	ID string
-	// Distribution is for example "Ubuntu".
-	Distribution string
-	// Version is for example "24.04 x64".
-	Version string
-}
+// OSImage is one public operating system image, for example of the distribution Ubuntu in the version "24.04 x64".
+type OSImage struct{ ID, Distribution, Version string }
 
 // Scope says on whose behalf and where the client acts. A 404 means "gone" only within the scope in which the object
 // was made, so the scopes are compared before absence is interpreted.

@@ -18,77 +18,89 @@ package bizfly
 
 import (
 	"bytes"
+	"cmp"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
+	"regexp"
+	"slices"
 	"strings"
+	"sync"
+
+	"github.com/bizflycloud/gobizfly"
+	"github.com/samber/lo"
 )
 
 // bodyRule checks the body of a 2xx before gobizfly sees it, and returns the body that gobizfly can read. gobizfly
 // takes null, {} and trailing garbage for an empty list, dereferences null elements, and loses a whole list to one
 // number in a metadata map.
-type bodyRule func(body []byte) ([]byte, error)
+type bodyRule struct {
+	// check returns what is wrong with the document, and may take out of it what is not used.
+	check func(document any) error
+	// optional bodies may be empty, and secret ones keep the secrets in metadata.
+	optional, secret bool
+}
+
+var (
+	objectBody = bodyRule{check: checkObject}
+	// secretObjectBody is objectBody for the one call that is made for a secret.
+	secretObjectBody = bodyRule{check: checkObject, secret: true}
+	// acknowledgement is an object or nothing at all: the API accepts deletes with 204 and empty bodies.
+	acknowledgement = bodyRule{check: checkObject, optional: true}
+	// snapshotBody leaves out the volume that each snapshot was made of: it is most of the text, is not used, and one value
+	// in it that gobizfly does not expect would lose the whole list.
+	snapshotBody = bodyRule{check: func(document any) error {
+		err := checkList(document, "id")
+		if err == nil {
+			for _, element := range document.([]any) {
+				delete(element.(map[string]any), "volume")
+			}
+		}
+		return err
+	}}
+)
 
 // listBody wants an array of objects, each of which has a text at the path (fields joined by dots) that names it.
 func listBody(named string) bodyRule {
-	return func(body []byte) ([]byte, error) {
-		document, err := decode(body)
-		if err != nil {
-			return nil, err
-		}
-		if err := checkList(document, named); err != nil {
-			return nil, err
-		}
-		return encode(document)
-	}
+	return bodyRule{check: func(document any) error { return checkList(document, named) }}
 }
 
 // wrappedBody wants an object that holds such an array under a key.
 func wrappedBody(key, named string) bodyRule {
-	return func(body []byte) ([]byte, error) {
-		document, err := decode(body)
-		if err != nil {
-			return nil, err
+	return bodyRule{check: func(document any) error {
+		if err := checkObject(document); err != nil {
+			return err
 		}
-		object, ok := document.(map[string]any)
-		if !ok {
-			return nil, fmt.Errorf("%s where an object belongs", typeName(document))
+		if err := checkList(document.(map[string]any)[key], named); err != nil {
+			return fmt.Errorf("field %q: %w", key, err)
 		}
-		if err := checkList(object[key], named); err != nil {
-			return nil, fmt.Errorf("field %q: %w", key, err)
-		}
-		return encode(document)
+		return nil
+	}}
+}
+
+func (r bodyRule) apply(body []byte) ([]byte, error) {
+	if trimmed := bytes.TrimSpace(body); r.optional && (len(trimmed) == 0 || string(trimmed) == "null") {
+		return []byte("{}"), nil
 	}
-}
-
-// objectBody wants an object.
-func objectBody(body []byte) ([]byte, error) {
-	return objectOf(body, decode)
-}
-
-// secretObjectBody is objectBody for the one call that is made for a secret.
-func secretObjectBody(body []byte) ([]byte, error) {
-	return objectOf(body, func(body []byte) (any, error) { return decodeWith(body, func(string) bool { return false }) })
-}
-
-func objectOf(body []byte, decode func([]byte) (any, error)) ([]byte, error) {
 	document, err := decode(body)
 	if err != nil {
 		return nil, err
 	}
-	if _, ok := document.(map[string]any); !ok {
-		return nil, fmt.Errorf("%s where an object belongs", typeName(document))
+	normalise(document, r.secret)
+	if err := r.check(document); err != nil {
+		return nil, err
 	}
-	return encode(document)
+	return json.Marshal(document)
 }
 
-// acknowledgement wants an object or nothing at all: the API accepts deletes with 204 and empty bodies.
-func acknowledgement(body []byte) ([]byte, error) {
-	if len(bytes.TrimSpace(body)) == 0 || string(bytes.TrimSpace(body)) == "null" {
-		return []byte("{}"), nil
+func checkObject(value any) error {
+	if _, ok := value.(map[string]any); !ok {
+		return fmt.Errorf("%s where an object belongs", typeName(value))
 	}
-	return objectBody(body)
+	return nil
 }
 
 func checkList(value any, named string) error {
@@ -111,57 +123,42 @@ func checkList(value any, named string) error {
 	return nil
 }
 
-func decode(body []byte) (any, error) {
-	return decodeWith(body, secretMetadata.MatchString)
-}
-
-// decodeWith decodes a body and takes out of metadata the values of the keys that are secret.
-func decodeWith(body []byte, secret func(key string) bool) (any, error) {
+func decode(body []byte) (document any, err error) {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return nil, errors.New("the body is empty")
 	}
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.UseNumber()
-	var document any
 	if err := decoder.Decode(&document); err != nil {
 		return nil, fmt.Errorf("the body is not JSON: %w", err)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("the body goes on after its JSON")
 	}
-	normalise(document, secret)
 	return document, nil
-}
-
-func encode(document any) ([]byte, error) {
-	body, err := json.Marshal(document)
-	if err != nil {
-		return nil, fmt.Errorf("encoding the body again: %w", err)
-	}
-	return body, nil
 }
 
 // normalise turns the values of metadata into the strings that gobizfly expects, and takes the secrets out of them:
 // the API echoes the join token of every node to every reader of the list of servers, and what we do not hold cannot leak.
-func normalise(value any, secret func(key string) bool) {
+func normalise(value any, keepSecrets bool) {
 	switch value := value.(type) {
 	case []any:
 		for _, element := range value {
-			normalise(element, secret)
+			normalise(element, keepSecrets)
 		}
 	case map[string]any:
 		for key, element := range value {
 			if key == "metadata" || key == "volume_image_metadata" {
-				value[key] = stringMap(element, secret)
+				value[key] = stringMap(element, keepSecrets)
 				continue
 			}
-			normalise(element, secret)
+			normalise(element, keepSecrets)
 		}
 	}
 }
 
 // stringMap makes a map of strings of a metadata object. PHP-like backends send an empty one as [].
-func stringMap(value any, secret func(key string) bool) any {
+func stringMap(value any, keepSecrets bool) any {
 	if elements, ok := value.([]any); ok && len(elements) == 0 {
 		return map[string]any{}
 	}
@@ -170,11 +167,8 @@ func stringMap(value any, secret func(key string) bool) any {
 		return value
 	}
 	for key, element := range object {
-		text, ok := element.(string)
-		if !ok {
-			text = scalar(element)
-		}
-		if secret(key) && text != "" {
+		text := scalar(element)
+		if !keepSecrets && text != "" && secretMetadata.MatchString(key) {
 			text = redacted
 		}
 		object[key] = text
@@ -184,13 +178,8 @@ func stringMap(value any, secret func(key string) bool) any {
 
 // scalar is the text of any JSON value.
 func scalar(value any) string {
-	switch value := value.(type) {
-	case nil:
-		return ""
-	case string:
-		return value
-	case json.Number:
-		return value.String()
+	if text, ok := value.(string); ok || value == nil {
+		return text
 	}
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -240,9 +229,7 @@ func parseErrorBody(body, contentType string) errorBody {
 
 // errorFields looks for code and message, at most two objects deep.
 func errorFields(object map[string]any, depth int) (code, message string) {
-	if value, ok := object["code"]; ok {
-		code = scalar(value)
-	}
+	code = scalar(object["code"])
 	for _, key := range []string{"message", "error", "detail", "error_message", "msg", "errors", "title"} {
 		switch value := object[key].(type) {
 		case nil:
@@ -253,12 +240,7 @@ func errorFields(object map[string]any, depth int) (code, message string) {
 			if depth < 2 {
 				nested, message = errorFields(value, depth+1)
 			}
-			if code == "" {
-				code = nested
-			}
-			if message == "" {
-				message = scalar(value)
-			}
+			code, message = cmp.Or(code, nested), cmp.Or(message, scalar(value))
 		default:
 			message = scalar(value)
 		}
@@ -276,4 +258,133 @@ func errorFields(object map[string]any, depth int) (code, message string) {
 		}
 	}
 	return code, message
+}
+
+const (
+	redacted = "[REDACTED]"
+	// minSecret is the shortest value that is searched for literally: shorter ones would shred every text.
+	minSecret = 4
+	// rememberedTokens is how many tokens are kept for redaction: the current one and those that requests under way
+	// may still carry.
+	rememberedTokens = 4
+	// rememberedCredentials outlive a few rotations, since calls under way finish with the old ones.
+	rememberedCredentials = 8
+	// rememberedRequests is how many secrets of requests are kept: a task may quote those of its create request minutes later.
+	rememberedRequests = 256
+)
+
+// secretKey matches the names under which secrets are sent.
+const secretKey = `(?:pass(?:word|wd)?|secret|token|credential(?:_id|_secret)?|user_?data|` +
+	`api_?key|authorization|private_?key)`
+
+var (
+	// The three ways in which a key and its value are echoed: JSON, JSON inside a JSON string, and plain text.
+	quotedSecret  = regexp.MustCompile(`(?is)([\w.-]*` + secretKey + `[\w.-]*"\s*:\s*")(?:[^"\\]|\\.)*("|$)`)
+	escapedSecret = regexp.MustCompile(`(?is)([\w.-]*` + secretKey + `[\w.-]*\\+"\s*:\s*\\+")(?:[^"\\]|\\[^"])*(\\+"|$)`)
+	plainSecret   = regexp.MustCompile(`(?i)([\w.-]*` + secretKey + `[\w.-]*['"]?\s*[=:]\s*['"]?(?:basic |bearer )?)[^\s"'\\,;&}\[]+`)
+
+	// secretMetadata are the metadata keys whose values are secrets.
+	secretMetadata = regexp.MustCompile(`(?i)(token|secret|password)`)
+)
+
+// redactor removes what must never be shown from texts that the cloud sent back.
+type redactor struct {
+	mu sync.RWMutex
+	// Each has a limit of its own, so that the lines of a thousand user data do not push a password out.
+	credentials, tokens, requests []knownSecret
+}
+
+// knownSecret is a secret in every spelling.
+type knownSecret struct {
+	secret string
+	forms  []string
+}
+
+// learnCredentials adds what a login sends.
+func (r *redactor) learnCredentials(secrets ...string) {
+	r.learn(&r.credentials, rememberedCredentials, secrets)
+}
+
+// learnToken adds a token that was just issued.
+func (r *redactor) learnToken(token string) { r.learn(&r.tokens, rememberedTokens, []string{token}) }
+
+// learnRequest adds the secrets of a request. The join token and most user data are alike from one to the next.
+func (r *redactor) learnRequest(secrets ...string) { r.learn(&r.requests, rememberedRequests, secrets) }
+
+// learn keeps the newest secrets.
+func (r *redactor) learn(known *[]knownSecret, limit int, secrets []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, secret := range secrets {
+		if !slices.ContainsFunc(*known, func(k knownSecret) bool { return k.secret == secret }) {
+			*known = append(*known, knownSecret{secret, secretForms(secret)})
+		}
+	}
+	if len(*known) > limit {
+		*known = slices.Clone((*known)[len(*known)-limit:])
+	}
+}
+
+// clean replaces every known secret, in each form in which it may be echoed, and every value behind a key that names
+// a secret. It is applied before a text is shortened: half a secret is one too.
+func (r *redactor) clean(text string) string {
+	r.mu.RLock()
+	known := slices.Concat(r.credentials, r.tokens, r.requests)
+	r.mu.RUnlock()
+
+	forms := lo.Uniq(lo.FlatMap(known, func(secret knownSecret, _ int) []string { return secret.forms }))
+	// The longest first, so that a secret which contains another one is replaced completely.
+	slices.SortFunc(forms, func(a, b string) int { return len(b) - len(a) })
+	for _, form := range forms {
+		text = strings.ReplaceAll(text, form, redacted)
+	}
+	text = escapedSecret.ReplaceAllString(text, "${1}"+redacted+"${2}")
+	text = quotedSecret.ReplaceAllString(text, "${1}"+redacted+"${2}")
+	return plainSecret.ReplaceAllString(text, "${1}"+redacted)
+}
+
+// cause wraps an error so that its text is clean and bounded while its identity stays.
+func (r *redactor) cause(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &cleanError{text: shorten(r.clean(err.Error()), maxMessage), cause: err}
+}
+
+// secretForms are the spellings of one secret: as it is, in JSON, in JSON inside JSON, in a URL and in base64.
+func secretForms(secret string) []string {
+	if len(secret) < minSecret {
+		return nil
+	}
+	once := jsonEscape(secret)
+	return []string{
+		secret, once, jsonEscape(once), url.QueryEscape(secret), url.PathEscape(secret),
+		base64.StdEncoding.EncodeToString([]byte(secret)),
+	}
+}
+
+func jsonEscape(text string) string {
+	quoted, _ := json.Marshal(text) // a string can always be encoded
+	return strings.Trim(string(quoted), `"`)
+}
+
+// requestSecrets are what a create request carries that no error may repeat: the user data, complete and line by line
+// because an error may quote a part of it, and metadata such as the BKE join token.
+func requestSecrets(request *gobizfly.ServerCreateRequest) []string {
+	var secrets []string
+	if request.UserData != "" {
+		secrets = append(secrets, request.UserData)
+	}
+	for line := range strings.SplitSeq(request.UserData, "\n") {
+		// Short lines such as "fi" say nothing and would shred the text.
+		if line = strings.TrimSpace(line); len(line) >= 16 {
+			secrets = append(secrets, line)
+		}
+	}
+	for key, value := range request.Metadata {
+		if secretMetadata.MatchString(key) {
+			secrets = append(secrets, value)
+		}
+	}
+	return secrets
 }

@@ -23,7 +23,6 @@ import (
 	"net/http"
 	"net/url"
 	"path"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -37,8 +36,7 @@ import (
 )
 
 const (
-	catalogPath  = "/api/auth/service"
-	catalogRoute = "/auth/service"
+	catalogPath = "/api/auth/service"
 
 	serviceServers    = "cloud_server"
 	serviceKubernetes = "kubernetes_engine"
@@ -58,39 +56,26 @@ type catalog struct {
 	document []byte
 }
 
-// catalogReader reads the catalog.
-type catalogReader struct {
-	config   Config
-	endpoint *url.URL
-	wire     *wire
-}
-
-func (l *catalogReader) read(ctx context.Context) (fetched[*catalog], error) {
-	target := url.URL{Scheme: l.endpoint.Scheme, Host: l.endpoint.Host, Path: catalogPath}
+func (c *connection) readCatalog(ctx context.Context) (none fetched[*catalog], err error) {
+	target := url.URL{Scheme: c.endpoint.Scheme, Host: c.endpoint.Host, Path: catalogPath}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
 	if err != nil {
-		return fetched[*catalog]{}, notSent(ClassInvalid, "service catalog: the endpoint is no valid URL")
+		return none, notSent(ClassInvalid, "service catalog: the endpoint is no valid URL")
 	}
-	answer, err := l.wire.send(request, exchangeInfo{kind: kindList, route: catalogRoute})
+	answer, err := c.wire.send(request, opReadCatalog, nil)
 	if err != nil {
-		apiError, ok := asAPIError(err)
-		if !ok {
-			return fetched[*catalog]{}, err
-		}
-		apiError.Message = strings.TrimSuffix("service catalog: "+apiError.Message, ": ")
-		return fetched[*catalog]{}, apiError
+		return none, prefixed("service catalog", typed(err))
 	}
 	var document gobizfly.ServiceList
 	if err := json.Unmarshal(answer.body, &document); err != nil {
-		return fetched[*catalog]{}, &APIError{Class: ClassOutage, Status: answer.status, Message: "service catalog: the answer is not a catalog",
-			Err: l.wire.redactor.cause(err)}
+		return none, unreadable(kindList, answer.status, "service catalog: the answer is not a catalog", c.wire.redactor.cause(err))
 	}
-	result, err := newCatalog(l.endpoint, l.config.Region, document.Services)
+	result, err := newCatalog(c.endpoint, c.config.Region, document.Services)
 	if err != nil {
-		return fetched[*catalog]{}, err
+		return none, err
 	}
-	now := l.config.Clock.Now()
-	return fetched[*catalog]{value: result, refreshAt: now.Add(l.config.CatalogTTL), expiresAt: now.Add(max(ttl.MaxServiceCatalog, l.config.CatalogTTL))}, nil
+	now, life := c.config.Clock.Now(), c.config.CatalogTTL
+	return fetched[*catalog]{value: result, refreshAt: now.Add(life), expiresAt: now.Add(max(ttl.MaxServiceCatalog, life))}, nil
 }
 
 func newCatalog(endpoint *url.URL, region string, entries []*gobizfly.Service) (*catalog, error) {
@@ -98,7 +83,9 @@ func newCatalog(endpoint *url.URL, region string, entries []*gobizfly.Service) (
 	if len(entries) == 0 {
 		return nil, &APIError{Class: ClassOutage, Message: "service catalog: it is empty"}
 	}
-	c := &catalog{endpoint: endpoint, region: region, services: map[string]*url.URL{}, elsewhere: map[string][]string{}, rejected: map[string]string{}}
+	c := &catalog{
+		endpoint: endpoint, region: region, services: map[string]*url.URL{}, elsewhere: map[string][]string{}, rejected: map[string]string{},
+	}
 	// An entry without a region serves all of them, but gobizfly would not find it: it becomes ours, after our own.
 	for _, global := range []bool{false, true} {
 		for _, entry := range entries {
@@ -111,16 +98,12 @@ func newCatalog(endpoint *url.URL, region string, entries []*gobizfly.Service) (
 			}
 		}
 	}
-	names := lo.Keys(c.services)
-	slices.Sort(names)
-	document, err := json.Marshal(gobizfly.ServiceList{Services: lo.Map(names, func(name string, _ int) *gobizfly.Service {
-		return &gobizfly.Service{CanonicalName: name, Region: region, Enabled: true, ServiceURL: c.services[name].String()}
-	})})
-	if err != nil {
-		return nil, fmt.Errorf("encoding the service catalog, %w", err)
-	}
-	c.document = document
-	return c, nil
+	accepted := lo.MapToSlice(c.services, func(name string, target *url.URL) *gobizfly.Service {
+		return &gobizfly.Service{CanonicalName: name, Region: region, Enabled: true, ServiceURL: target.String()}
+	})
+	var err error
+	c.document, err = json.Marshal(gobizfly.ServiceList{Services: accepted})
+	return c, err
 }
 
 func (c *catalog) add(entry *gobizfly.Service) {
@@ -168,14 +151,14 @@ func (c *catalog) require(service string) (*url.URL, error) {
 		return target, nil
 	}
 	if reason, ok := c.rejected[service]; ok {
-		return nil, notSent(ClassOutage, "the service catalog of %s offers %s in region %s with a URL that is not accepted: %s", c.endpoint.Host, service, c.region,
-			reason)
+		return nil, notSent(ClassOutage, "the service catalog of %s offers %s in region %s with a URL that is not accepted: %s",
+			c.endpoint.Host, service, c.region, reason)
 	}
+	only := ""
 	if others := lo.Uniq(c.elsewhere[service]); len(others) > 0 {
-		return nil, notSent(ClassOutage, "the service catalog of %s has no %s in region %s, only in %s", c.endpoint.Host, service, c.region,
-			strings.Join(others, ", "))
+		only = ", only in " + strings.Join(others, ", ")
 	}
-	return nil, notSent(ClassOutage, "the service catalog of %s has no %s in region %s", c.endpoint.Host, service, c.region)
+	return nil, notSent(ClassOutage, "the service catalog of %s has no %s in region %s%s", c.endpoint.Host, service, c.region, only)
 }
 
 // permits reports whether a URL is below the base of a service.
@@ -190,9 +173,10 @@ func permits(base, target *url.URL) bool {
 
 // fetched is a value with the times from which it should and must be fetched again.
 type fetched[T any] struct {
-	value     T
-	refreshAt time.Time
-	expiresAt time.Time
+	value                T
+	refreshAt, expiresAt time.Time
+	// generation is the number of the fetch that brought it; 0 means never.
+	generation uint64
 }
 
 // refreshable is a value that all callers share and that one of them at a time fetches: the token and the catalog.
@@ -205,68 +189,58 @@ type refreshable[T any] struct {
 	fetch   func(ctx context.Context) (fetched[T], error)
 	flights singleflight.Group
 
-	mu         sync.Mutex
-	current    fetched[T]
-	generation uint64
-	failures   int
-	notBefore  time.Time
-	failure    *APIError
+	mu        sync.Mutex
+	current   fetched[T]
+	failures  int
+	notBefore time.Time
+	failure   *APIError
 
 	useless       int
 	uselessBefore time.Time
 }
 
-// stamped is a value and the number of the fetch that brought it; 0 means never.
-type stamped[T any] struct {
-	value      T
-	generation uint64
+// state returns the value at hand, whether it is still good or not, and the last failure while its back-off lasts.
+func (r *refreshable[T]) state(now time.Time) (fetched[T], *APIError) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.failure == nil || !now.Before(r.notBefore) {
+		return r.current, nil
+	}
+	failure := typed(r.failure)
+	failure.RetryAfter = r.notBefore.Sub(now)
+	return r.current, failure
 }
 
 // get returns the value, fetching it when there is none that is still good.
-func (r *refreshable[T]) get(ctx context.Context) (stamped[T], error) {
-	r.mu.Lock()
+func (r *refreshable[T]) get(ctx context.Context) (fetched[T], error) {
 	now := r.clock.Now()
-	current := stamped[T]{value: r.current.value, generation: r.generation}
-	good := r.generation > 0 && now.Before(r.current.expiresAt)
-	stale := !now.Before(r.current.refreshAt)
-	failure := r.pendingFailure(now)
-	r.mu.Unlock()
-
-	switch {
-	case good && stale && failure == nil:
+	current, failure := r.state(now)
+	switch good := current.generation > 0 && now.Before(current.expiresAt); {
+	case good && failure == nil && !now.Before(current.refreshAt):
 		r.flights.DoChan("", func() (any, error) { return r.refresh(current.generation) })
 		return current, nil
 	case good:
 		return current, nil
 	case failure != nil:
-		return stamped[T]{}, failure
+		return current, failure
 	}
 	return r.await(ctx, current.generation)
 }
 
-// peek returns the value at hand, whether it is still good or not, without fetching.
-func (r *refreshable[T]) peek() (T, uint64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.current.value, r.generation
-}
-
 // renew returns a value newer than the one of the generation that the cloud rejected.
-func (r *refreshable[T]) renew(ctx context.Context, rejected uint64) (stamped[T], error) {
-	r.mu.Lock()
+func (r *refreshable[T]) renew(ctx context.Context, rejected uint64) (fetched[T], error) {
 	now := r.clock.Now()
-	current := stamped[T]{value: r.current.value, generation: r.generation}
-	failure := r.pendingFailure(now)
-	if wait := r.uselessBefore.Sub(now); failure == nil && wait > 0 {
-		failure = &APIError{Class: ClassAuth, Status: 401, RetryAfter: wait, Message: "a fresh token was rejected, the next login waits"}
-	}
+	current, failure := r.state(now)
+	r.mu.Lock()
+	wait := r.uselessBefore.Sub(now)
 	r.mu.Unlock()
-
-	if current.generation != rejected {
+	switch {
+	case current.generation != rejected:
 		return current, nil
-	}
-	if failure != nil {
-		return stamped[T]{}, failure
+	case failure != nil:
+		return current, failure
+	case wait > 0:
+		return current, &APIError{Class: ClassAuth, Status: 401, RetryAfter: wait, Message: "a fresh token was rejected, the next login waits"}
 	}
 	return r.await(ctx, rejected)
 }
@@ -285,74 +259,49 @@ func (r *refreshable[T]) recordAcceptance(accepted bool) {
 
 // await joins the fetch under way or starts one. The fetch has a deadline of its own and goes on when this caller
 // gives up, since others wait for it too.
-func (r *refreshable[T]) await(ctx context.Context, known uint64) (stamped[T], error) {
+func (r *refreshable[T]) await(ctx context.Context, known uint64) (fetched[T], error) {
 	select {
 	case <-ctx.Done():
-		return stamped[T]{}, contextError(ctx)
+		return fetched[T]{}, contextError(ctx)
 	case result := <-r.flights.DoChan("", func() (any, error) { return r.refresh(known) }):
-		if result.Err != nil {
-			return stamped[T]{}, result.Err
-		}
-		return result.Val.(stamped[T]), nil
+		return result.Val.(fetched[T]), result.Err
 	}
 }
 
 // refresh runs in singleflight's goroutine, where a panic could not be recovered by any caller.
-func (r *refreshable[T]) refresh(known uint64) (_ stamped[T], err error) {
+func (r *refreshable[T]) refresh(known uint64) (_ fetched[T], err error) {
 	defer func() {
 		if recovered := recover(); recovered != nil {
 			err = r.failed(fmt.Errorf("panic while fetching (%T)", recovered))
 		}
 	}()
-	r.mu.Lock()
-	current := stamped[T]{value: r.current.value, generation: r.generation}
-	failure := r.pendingFailure(r.clock.Now())
-	r.mu.Unlock()
-	// Another flight may have landed between the caller's look and this one.
-	if current.generation > known {
+	switch current, failure := r.state(r.clock.Now()); {
+	case current.generation > known: // another flight has landed since the caller looked
 		return current, nil
+	case failure != nil:
+		return current, failure
 	}
-	if failure != nil {
-		return stamped[T]{}, failure
-	}
-
 	ctx, cancel := context.WithTimeout(context.Background(), r.timeout)
 	defer cancel()
 	value, err := r.fetch(ctx)
 	if err != nil {
-		return stamped[T]{}, r.failed(err)
+		return value, r.failed(err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	value.generation = r.current.generation + 1
 	r.current, r.failures, r.failure = value, 0, nil
-	r.generation++
-	return stamped[T]{value: value.value, generation: r.generation}, nil
+	return value, nil
 }
 
 func (r *refreshable[T]) failed(err error) *APIError {
-	apiError, ok := asAPIError(err)
-	if !ok {
-		apiError = &APIError{Class: ClassUnknown, Err: err}
-	}
+	apiError := typed(err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	wait := max(backoff(r.spread, ttl.FirstLoginBackoff, r.failures), apiError.RetryAfter)
+	apiError.RetryAfter = max(backoff(r.spread, ttl.FirstLoginBackoff, r.failures), apiError.RetryAfter)
 	r.failures++
-	r.notBefore = r.clock.Now().Add(wait)
-	apiError.RetryAfter = wait
-	r.failure = apiError
-	dup := *apiError
-	return &dup
-}
-
-// pendingFailure is the last failure while its back-off lasts. The lock is held.
-func (r *refreshable[T]) pendingFailure(now time.Time) *APIError {
-	if r.failure == nil || !now.Before(r.notBefore) {
-		return nil
-	}
-	dup := *r.failure
-	dup.RetryAfter = r.notBefore.Sub(now)
-	return &dup
+	r.failure, r.notBefore = apiError, r.clock.Now().Add(apiError.RetryAfter)
+	return typed(apiError)
 }
 
 // backoff doubles from first with each failure up to ttl.MaxLoginBackoff, minus up to a quarter, so that replicas part.

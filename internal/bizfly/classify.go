@@ -67,7 +67,7 @@ func (p ErrorPattern) Validate() error {
 	if !slices.Contains(allClasses, p.Class) {
 		return fmt.Errorf("class %q is unknown, use one of %v", p.Class, allClasses)
 	}
-	matcher, err := regexp.Compile(`(?i)` + withoutMarks(p.Pattern))
+	matcher, err := p.compile()
 	if err != nil {
 		return fmt.Errorf("pattern %q is no regular expression (RE2): %w", p.Pattern, err)
 	}
@@ -77,15 +77,20 @@ func (p ErrorPattern) Validate() error {
 	return nil
 }
 
+func (p ErrorPattern) compile() (*regexp.Regexp, error) {
+	return regexp.Compile(`(?i)` + withoutMarks(p.Pattern))
+}
+
 // rule is one row of the table. Every condition that is set must hold; the first row that matches decides.
 type rule struct {
 	name     string
 	statuses []span
 	kinds    []kind
-	// body restricts the row to answers that are a JSON object (or a task's result), or to those that are not.
-	body     bodyKind
-	deferred bool
-	patterns []string
+	// json restricts the row to answers that are a JSON object (or a task's result), notJSON to those that are not, and deferred
+	// to those that say when to come back.
+	json, notJSON, deferred bool
+	// patterns are what the message may say.
+	patterns []*regexp.Regexp
 	class    Class
 	// scope is how far the failure reaches, unless the message widens or narrows it: the first of the words that matches decides.
 	scope ErrorScope
@@ -99,7 +104,7 @@ type scopeWords struct {
 }
 
 func names(scope ErrorScope, pattern string) scopeWords {
-	return scopeWords{scope: scope, pattern: regexp.MustCompile(`(?i)` + withoutMarks(pattern))}
+	return scopeWords{scope: scope, pattern: says(pattern)[0]}
 }
 
 // requestWords name what a NodeClass decides, so that no other offering would help. Whatever names nothing of it concerns the offering.
@@ -114,7 +119,7 @@ var quotaWords = []scopeWords{
 	names(ScopeSize, `\bcores?\b|\bv?cpus?\b|\bram\b|\bmemory\b|bộ nhớ|số nhân`),
 }
 
-// capacityWords: a flavor that is not sold in a zone concerns that flavor, a zone that is full all of them.
+// capacityWords: a flavor that a zone lacks concerns that flavor, a zone that is full all of them.
 var capacityWords = []scopeWords{
 	names(ScopePlan, `does(n't| not) support billing plan`),
 	names(ScopeZone, `(availability )?zone [^ ]* ?(is |are )?(full|not available|unavailable|sold out|out of (capacity|stock|resources?))|`+
@@ -128,20 +133,12 @@ var capacityWords = []scopeWords{
 
 type span struct{ from, to int }
 
-type bodyKind int
-
-const (
-	anyBody bodyKind = iota
-	jsonBody
-	otherBody
-)
-
 func is(statuses ...int) []span {
-	spans := make([]span, 0, len(statuses))
-	for _, status := range statuses {
-		spans = append(spans, span{status, status})
-	}
-	return spans
+	return lo.Map(statuses, func(status, _ int) span { return span{status, status} })
+}
+
+func says(patterns ...string) []*regexp.Regexp {
+	return lo.Map(patterns, func(pattern string, _ int) *regexp.Regexp { return lo.Must(ErrorPattern{Pattern: pattern}.compile()) })
 }
 
 // texted are the statuses whose message may say more than the status does; 0 is a failed task.
@@ -157,37 +154,37 @@ var statusRules = []rule{
 	{name: "too many requests", statuses: is(425, 429), class: ClassThrottled},
 	{name: "redirect", statuses: []span{{300, 399}}, class: ClassOutage},
 	// A gateway's page says nothing about the object: "gone" would make us forget a running server.
-	{name: "404 that is not JSON", statuses: is(404), body: otherBody, class: ClassOutage},
-	{name: "404 of a gateway in JSON", statuses: is(404), class: ClassOutage, patterns: []string{
+	{name: "404 that is not JSON", statuses: is(404), notJSON: true, class: ClassOutage},
+	{name: "404 of a gateway in JSON", statuses: is(404), class: ClassOutage, patterns: says(
 		`no route matched`, `requested url was not found`, `no such route`, `cannot (get|post|delete) /`,
-	}},
+	)},
 	// A gateway that lost the answer does not know what became of the request, whatever words it has for that.
-	{name: "5xx of a gateway in JSON", statuses: is(502, 503, 504), class: ClassOutage, patterns: []string{
+	{name: "5xx of a gateway in JSON", statuses: is(502, 503, 504), class: ClassOutage, patterns: says(
 		`\bupstream\b`, `ring-?balancer`, `bad gateway`, `gateway time-?out`,
-	}},
+	)},
 	{name: "404 to a list", statuses: is(404), kinds: []kind{kindList}, class: ClassOutage},
-	{name: "404 for the object", statuses: is(404), kinds: []kind{kindItem, kindDelete, kindAction}, body: jsonBody, class: ClassNotFound},
+	{name: "404 for the object", statuses: is(404), kinds: []kind{kindItem, kindDelete, kindAction}, json: true, class: ClassNotFound},
 }
 
 // messageRules decide by what the cloud says: OpenStack's texts in English and BizFly's in Vietnamese. The order
 // matters where words overlap: "exceeded maximum number of retries" is capacity, "maximum number of ports" is quota.
 var messageRules = []rule{
-	{name: "says too many requests", statuses: texted, class: ClassThrottled, patterns: []string{
+	{name: "says too many requests", statuses: texted, class: ClassThrottled, patterns: says(
 		`rate limit`, `too many requests`, `quá nhiều yêu cầu`, `thử lại sau ít phút`,
-	}},
-	{name: "says no money", statuses: texted, class: ClassBalance, scope: ScopeAccount, patterns: []string{
+	)},
+	{name: "says no money", statuses: texted, class: ClassBalance, scope: ScopeAccount, patterns: says(
 		`(insufficient|negative|not enough|low) (account )?(balance|funds|credit|money)`, `balance (is )?(insufficient|negative|not enough)`,
 		`out of credit`, `payment required`, `unpaid (invoice|bill)`,
 		`số dư`, `không đủ tiền`, `hết tiền`, `nạp (thêm )?tiền`, `tài khoản (bị |đang )?âm\b`, `nợ cước`, `chưa thanh toán`,
-	}},
+	)},
 	// Limits of the request's own texts are no quota, and a network that a zone lacks is no want of hosts.
-	{name: "says what the request holds", statuses: rejected, class: ClassInvalid, scope: ScopeNodeClass, patterns: []string{
+	{name: "says what the request holds", statuses: rejected, class: ClassInvalid, scope: ScopeNodeClass, patterns: says(
 		`too (long|large)`, `\bcharacters\b`, `\bký tự\b`, `\bmetadata\b`, `network .*not available in`,
-	}},
-	{name: "says quota", statuses: texted, class: ClassQuota, scope: ScopeAccount, words: quotaWords, patterns: []string{
+	)},
+	{name: "says quota", statuses: texted, class: ClassQuota, scope: ScopeAccount, words: quotaWords, patterns: says(
 		`quota`, `over ?limit`, `hạn mức`, `hạn ngạch`,
-	}},
-	{name: "says no capacity", statuses: texted, class: ClassCapacity, words: capacityWords, patterns: []string{
+	)},
+	{name: "says no capacity", statuses: texted, class: ClassCapacity, words: capacityWords, patterns: says(
 		`no valid host`, `exhausted all hosts`, `exceeded maximum number of retries`, `not enough (hosts?|resources?|capacity|memory|cpus?)`,
 		`(insufficient|lack of|no) (available )?(capacity|resources?|compute|hosts?)\b`, `out of (stock|capacity|resources?)`, `sold out`,
 		`no (more )?(free |available )?(ip )?address(es)? (is |are )?(available|left)`, `no (more )?ip addresses`,
@@ -195,23 +192,23 @@ var messageRules = []rule{
 		`does(n't| not) support billing plan`, `không (được )?(hỗ trợ|bán|cung cấp) tại`,
 		`không đủ (tài nguyên|dung lượng|máy chủ|địa chỉ)`, `hết (tài nguyên|hàng|dung lượng)`, `tạm hết`,
 		`không còn (đủ )?(tài nguyên|máy chủ|địa chỉ|chỗ)`, `hết địa chỉ`,
-	}},
+	)},
 	// Limits without a word of quota are those of one request, never of the account.
-	{name: "says a limit", statuses: texted, class: ClassInvalid, words: requestWords, patterns: []string{
+	{name: "says a limit", statuses: texted, class: ClassInvalid, words: requestWords, patterns: says(
 		`(limit|maximum number) .*(exceeded|reached)`, `exceed(s|ed)? .*\b(limit|maximum|allowed)\b`, `maximum number of`,
 		`vượt quá`, `quá giới hạn`, `đạt giới hạn`, `quá số lượng`,
-	}},
-	{name: "says not allowed", statuses: rejected, class: ClassPermission, scope: ScopeNodeClass, patterns: []string{
+	)},
+	{name: "says not allowed", statuses: rejected, class: ClassPermission, scope: ScopeNodeClass, patterns: says(
 		`permission denied`, `not (allowed|authorized|permitted) to`, `policy does(n't| not) allow`, `forbidden`, `không có quyền`,
-	}},
-	{name: "says busy", statuses: append(is(0, 400, 403), span{500, 599}), class: ClassConflict, patterns: []string{
+	)},
+	{name: "says busy", statuses: append(is(0, 400, 403), span{500, 599}), class: ClassConflict, patterns: says(
 		`already (exists|in use|attached)`, `is locked`, `while (it|the instance) is in`, `vm_state|task_state`, `status must be`,
 		`đã tồn tại`, `đang được sử dụng`, `đang (được )?xử lý`, `bị khóa`,
-	}},
-	{name: "says the request is wrong", statuses: rejected, class: ClassInvalid, words: requestWords, patterns: []string{
+	)},
+	{name: "says the request is wrong", statuses: rejected, class: ClassInvalid, words: requestWords, patterns: says(
 		`could not be found`, `not found`, `does(n't| not) exist`, `\binvalid\b`, `malformed`, `too small`, `not supported`, `is required`,
 		`không tồn tại`, `không tìm thấy`, `không hợp lệ`, `không (được )?hỗ trợ`, `bắt buộc`,
-	}},
+	)},
 }
 
 // fallbackRules decide by the status where the text said nothing.
@@ -227,45 +224,30 @@ var fallbackRules = []rule{
 	{name: "success that is no answer", statuses: []span{{100, 299}}, class: ClassOutage},
 }
 
-// compiledRule is a rule whose patterns are ready to be matched.
-type compiledRule struct {
-	rule
-	matchers []*regexp.Regexp
-}
-
 // classifier is the table with what the configuration added.
-type classifier struct {
-	rules []compiledRule
-}
+type classifier struct{ rules []rule }
 
-var defaultClassifier = lo.Must(newClassifier(nil))
+var defaultClassifier = newClassifier(nil)
 
-func newClassifier(extra []ErrorPattern) (*classifier, error) {
+// newClassifier expects patterns that have passed Validate.
+func newClassifier(extra []ErrorPattern) *classifier {
 	var configured []rule
+	builtIn := slices.Concat(statusRules, messageRules, fallbackRules)
 	for _, pattern := range extra {
 		// How far a configured failure reaches follows from its class, as in the last built-in row of that class.
-		like, _, _ := lo.FindLastIndexOf(slices.Concat(statusRules, messageRules, fallbackRules), func(r rule) bool { return r.class == pattern.Class })
-		configured = append(configured, rule{name: "configured", statuses: texted, patterns: []string{pattern.Pattern},
-			class: pattern.Class, scope: like.scope, words: like.words})
+		row, _, _ := lo.FindLastIndexOf(builtIn, func(r rule) bool { return r.class == pattern.Class })
+		configured = append(configured, rule{name: "configured", statuses: texted, patterns: says(pattern.Pattern),
+			class: pattern.Class, scope: row.scope, words: row.words})
 	}
-	c := &classifier{}
-	for _, r := range slices.Concat(statusRules, configured, messageRules, fallbackRules) {
-		compiled := compiledRule{rule: r}
-		for _, pattern := range r.patterns {
-			matcher, err := regexp.Compile(`(?i)` + withoutMarks(pattern))
-			if err != nil {
-				return nil, fmt.Errorf("compiling error pattern %q, %w", pattern, err)
-			}
-			compiled.matchers = append(compiled.matchers, matcher)
-		}
-		c.rules = append(c.rules, compiled)
-	}
-	return c, nil
+	return &classifier{slices.Concat(statusRules, configured, messageRules, fallbackRules)}
 }
 
-// classify returns the class of a failure and how far it reaches. Words never decide whether a failed launch marks its
+// classify returns the class of a failure and how far it reaches; a nil classifier is the built-in one. Words never decide whether a failed launch marks its
 // offering, only how much more is marked with it.
 func (c *classifier) classify(f failure) (Class, ErrorScope) {
+	if c == nil {
+		c = defaultClassifier
+	}
 	message := withoutMarks(f.message)
 	for i := range c.rules {
 		if c.rules[i].matches(f, message) {
@@ -276,25 +258,18 @@ func (c *classifier) classify(f failure) (Class, ErrorScope) {
 }
 
 func (r *rule) scopeFor(message string) ErrorScope {
-	for _, w := range r.words {
-		if w.pattern.MatchString(message) {
-			return w.scope
-		}
-	}
-	return r.scope
+	named, ok := lo.Find(r.words, func(w scopeWords) bool { return w.pattern.MatchString(message) })
+	return lo.Ternary(ok, named.scope, r.scope)
 }
 
-func (r *compiledRule) matches(f failure, message string) bool {
-	if len(r.kinds) > 0 && !slices.Contains(r.kinds, f.kind) {
+func (r *rule) matches(f failure, message string) bool {
+	switch {
+	case len(r.kinds) > 0 && !slices.Contains(r.kinds, f.kind),
+		!slices.ContainsFunc(r.statuses, func(s span) bool { return s.from <= f.status && f.status <= s.to }),
+		r.json && !f.json, r.notJSON && f.json, r.deferred && f.retryAfter <= 0:
 		return false
 	}
-	if len(r.statuses) > 0 && !slices.ContainsFunc(r.statuses, func(s span) bool { return s.from <= f.status && f.status <= s.to }) {
-		return false
-	}
-	if (r.body == jsonBody && !f.json) || (r.body == otherBody && f.json) || (r.deferred && f.retryAfter <= 0) {
-		return false
-	}
-	return len(r.matchers) == 0 || slices.ContainsFunc(r.matchers, func(m *regexp.Regexp) bool { return m.MatchString(message) })
+	return len(r.patterns) == 0 || slices.ContainsFunc(r.patterns, func(m *regexp.Regexp) bool { return m.MatchString(message) })
 }
 
 // withoutMarks removes Vietnamese diacritics: the cloud's texts come composed, decomposed or without any.

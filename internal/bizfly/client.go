@@ -26,7 +26,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/bizflycloud/gobizfly"
+	"github.com/samber/lo"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
@@ -63,18 +63,12 @@ func NewClient(config Config) (*Client, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	config = config.withDefaults()
 	metrics, err := newMetrics(config.Registerer)
 	if err != nil {
-		return nil, fmt.Errorf("registering metrics, %w", err)
+		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
-	c := &Client{metrics: metrics, health: &health{clock: config.Clock, metrics: metrics}, redactor: &redactor{}}
-	next, err := c.newBackend(config, nil)
-	if err != nil {
-		return nil, err
-	}
-	c.backend.Store(next)
-	return c, nil
+	c := &Client{metrics: metrics, health: &health{clock: config.withDefaults().Clock, outage: metrics.outage}, redactor: &redactor{}}
+	return c, c.Reconfigure(config)
 }
 
 // Reconfigure makes every call that begins from now on use another configuration; calls under way finish with the old
@@ -93,7 +87,7 @@ func (c *Client) Reconfigure(config Config) error {
 		return err
 	}
 	c.backend.Store(next)
-	if next.connection != old.connection {
+	if old != nil && next.connection != old.connection {
 		old.connection.transport.CloseIdleConnections()
 	}
 	return nil
@@ -107,11 +101,8 @@ func (c *Client) SetErrorPatterns(patterns []ErrorPattern) error {
 }
 
 func (c *Client) newBackend(config Config, old *backend) (*backend, error) {
-	classifier, err := newClassifier(config.ErrorPatterns)
-	if err != nil {
-		return nil, err
-	}
-	next := &backend{config: config, classifier: classifier, confirmed: &c.confirmed}
+	var err error
+	next := &backend{config: config, classifier: newClassifier(config.ErrorPatterns), confirmed: &c.confirmed}
 	if old != nil && old.config.sameConnection(config) {
 		next.connection = old.connection
 	} else if next.connection, err = newConnection(config, c.metrics, c.health, c.redactor); err != nil {
@@ -139,10 +130,8 @@ func (c *Client) Confirm(scope Scope) { c.confirmed.Store(&scope) }
 
 // Confirmed returns the scope for which calls are let through, and false while there is none.
 func (c *Client) Confirmed() (Scope, bool) {
-	if scope := c.confirmed.Load(); scope != nil {
-		return *scope, true
-	}
-	return Scope{}, false
+	scope := c.confirmed.Load()
+	return lo.FromPtr(scope), scope != nil
 }
 
 // checkScope rejects a call whose answer would be about another place than this cluster's servers are in. It looks at the
@@ -156,77 +145,59 @@ func (b *backend) checkScope(op *operation, sent session) *APIError {
 		return notSent(ClassAuth, "no configuration is active: see the conditions of the ProviderConfig named default")
 	}
 	if scope := b.connection.scopeOf(sent); scope != *confirmed {
-		return notSent(ClassAuth, "the credentials belong to %s, but the servers of this cluster are in %s: see the conditions of the ProviderConfig named default",
-			scope, *confirmed)
+		return notSent(ClassAuth, "the credentials belong to %s, but the servers of this cluster are in %s: see the conditions of the "+
+			"ProviderConfig named default", scope, *confirmed)
 	}
 	return nil
 }
 
-// Health says how the cloud has answered lately. It sends nothing.
-func (c *Client) Health() Health {
-	report := c.health.report()
-	session, _ := c.backend.Load().connection.sessions.peek()
-	report.LastLogin = session.issuedAt
-	return report
-}
+// OutageSince returns since when the cloud has not answered, or has answered with server errors; zero while there is no outage. It
+// sends nothing.
+func (c *Client) OutageSince() time.Time { return c.health.outageSince() }
 
-// do performs one call, which no call bypasses: the scope, admission, attempts and their repetition. The secrets are what the request carries beside the
-// credentials, and what no error may repeat.
-func (c *Client) do(ctx context.Context, op *operation, secrets []string, call func(context.Context, *gobizfly.Client) error) error {
+// do performs one call, and no call bypasses it: the scope, admission, attempts and their repetition.
+func (c *Client) do(ctx context.Context, op *operation, send func(*sdk) error) error {
 	used := c.backend.Load()
 	if _, ok := c.Confirmed(); !ok && !op.anyScope {
 		return named(op.name, used.checkScope(op, session{})) // neither logs in nor waits for admission
 	}
-	err := used.do(ctx, op, secrets, call)
+	err := used.do(ctx, op, send)
 	// Credentials that were revoked as they were rotated: the call had no effect, and the new ones are at hand.
 	if current := c.backend.Load(); IsAuth(err) && current.connection != used.connection && sameScope(ctx, used, current) {
-		err = current.do(ctx, op, secrets, call)
+		err = current.do(ctx, op, send)
 	}
 	return named(op.name, err)
 }
 
 func sameScope(ctx context.Context, old, current *backend) bool {
-	before, _ := old.connection.sessions.peek()
+	before, _ := old.connection.sessions.state(old.config.Clock.Now())
 	now, err := current.connection.scope(ctx)
-	return err == nil && before.projectID != "" && before.projectID == now.ProjectID &&
-		old.connection.endpoint.Host == now.Host && old.connection.region == now.Region
+	return err == nil && before.value.projectID != "" && old.connection.scopeOf(before.value) == now
 }
 
 func named(operation string, err error) error {
 	if err == nil {
 		return nil
 	}
-	apiError, ok := asAPIError(err)
-	if !ok {
-		apiError = &APIError{Class: ClassUnknown, Err: err}
-	}
+	apiError := typed(err)
 	apiError.Operation = operation
 	return apiError
 }
 
-func (b *backend) timeout(class class) time.Duration {
-	switch class {
-	case classDelete:
-		return b.config.Timeouts.Delete
-	case classCreate:
-		return b.config.Timeouts.Create
-	}
-	return b.config.Timeouts.Read
-}
-
-func (b *backend) do(ctx context.Context, op *operation, secrets []string, call func(context.Context, *gobizfly.Client) error) error {
-	b.connection.wire.redactor.learnRequest(secrets)
+func (b *backend) do(ctx context.Context, op *operation, send func(*sdk) error) error {
+	timeouts := b.config.Timeouts
+	timeout := map[class]time.Duration{classDelete: timeouts.Delete, classRead: timeouts.Read, classCreate: timeouts.Create}[op.class]
 	release, err := b.admission.acquire(ctx, op.class)
 	if err != nil {
 		return err
 	}
 	// The call's own deadline starts here: what waited long for its turn still has all of it.
-	callCtx, cancel := context.WithTimeout(ctx, b.timeout(op.class))
+	callCtx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	maybeDone := false
 	for attempt := 1; ; attempt++ {
 		sent := b.config.Clock.Now()
-		apiError := b.attempt(callCtx, op, call)
+		apiError := b.attempt(callCtx, op, send)
 		release()
 		if apiError == nil {
 			return nil
@@ -239,7 +210,7 @@ func (b *backend) do(ctx context.Context, op *operation, secrets []string, call 
 		if apiError.class() == ClassThrottled && apiError.Status == http.StatusTooManyRequests {
 			b.admission.throttled(op.class, sent, apiError.RetryAfter)
 		}
-		if attempt == maxAttempts || !b.worthRepeating(op, apiError) || !b.rest(callCtx, attempt, apiError.RetryAfter) {
+		if attempt == maxAttempts || !worthRepeating(op, apiError) || !b.rest(callCtx, attempt, apiError.RetryAfter) {
 			return withHistory(apiError, maybeDone)
 		}
 		b.connection.wire.metrics.retries.WithLabelValues(op.route, op.method).Inc()
@@ -257,16 +228,11 @@ func withHistory(err *APIError, maybeDone bool) *APIError {
 	return err
 }
 
-func (b *backend) worthRepeating(op *operation, err *APIError) bool {
-	if !op.idempotent {
-		return false
-	}
+func worthRepeating(op *operation, err *APIError) bool {
 	transient := []int{http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout}
 	// A message that says more than the status, such as a quota behind a 503, will say it again.
-	if err.Ambiguous || err.class() == ClassOutage || err.class() == ClassThrottled {
-		return err.unanswered || slices.Contains(transient, err.Status)
-	}
-	return false
+	return op.repeatable() && (err.Ambiguous || err.class() == ClassOutage || err.class() == ClassThrottled) &&
+		(err.unanswered || slices.Contains(transient, err.Status))
 }
 
 // rest waits before the next attempt, longer each time and as long as the cloud asked; false when the deadline of the
@@ -278,25 +244,21 @@ func (b *backend) rest(ctx context.Context, attempt int, asked time.Duration) bo
 }
 
 // attempt sends the request at most once, and once more after a 401.
-func (b *backend) attempt(ctx context.Context, op *operation, call func(context.Context, *gobizfly.Client) error) (apiError *APIError) {
-	session, err := b.connection.sessions.get(ctx)
+func (b *backend) attempt(ctx context.Context, op *operation, send func(*sdk) error) (apiError *APIError) {
+	session, catalog, err := b.connection.prepare(ctx)
 	if err != nil {
-		return loginFailed(err)
-	}
-	catalog, err := b.connection.catalogs.get(ctx)
-	if err != nil {
-		return loginFailed(err)
+		return typed(err)
 	}
 	if err := b.checkScope(op, session.value); err != nil {
 		return err
 	}
-	base, err := catalog.value.require(op.service)
+	base, err := catalog.require(op.service)
 	if err != nil {
 		return loginFailed(err)
 	}
 	x := &exchange{
 		ctx: ctx, operation: op, connection: b.connection, classifier: b.classifier,
-		session: session, catalog: catalog.value, base: base,
+		session: session, catalog: catalog, base: base,
 	}
 	// Nothing in gobizfly should panic any more, since no answer reaches it that is not what it expects.
 	defer func() {
@@ -305,36 +267,14 @@ func (b *backend) attempt(ctx context.Context, op *operation, call func(context.
 		}
 	}()
 	client, err := x.client()
-	if err != nil {
+	if err == nil {
+		err = send(client)
+	}
+	if err == nil {
+		return nil
+	}
+	if _, ok := errors.AsType[*APIError](err); !ok {
 		return x.broken(err)
 	}
-	if err := call(ctx, client); err != nil {
-		if typed, ok := asAPIError(err); ok {
-			return typed
-		}
-		return x.broken(err)
-	}
-	return nil
+	return typed(err)
 }
-
-// broken is the error of an answer, or a request, that gobizfly could not handle.
-func (x *exchange) broken(err error) *APIError {
-	cause := x.connection.wire.redactor.cause(err)
-	switch {
-	case x.answer != nil:
-		return unreadable(x.operation.kind, x.answer.status, "the answer cannot be read", cause)
-	case x.sent:
-		return unreadable(x.operation.kind, 0, "the request broke off", cause)
-	}
-	return &APIError{Class: ClassInvalid, NotSent: true, Message: "the request cannot be made", Err: cause}
-}
-
-// invalid is the error of an argument that must not reach the wire.
-func invalid(op *operation, format string, args ...any) error {
-	err := notSent(ClassInvalid, format, args...)
-	err.Operation = op.name
-	return err
-}
-
-// errUnexpected is for what gobizfly returned and the body's check should have made impossible.
-var errUnexpected = errors.New("gobizfly returned nothing")

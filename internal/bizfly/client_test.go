@@ -19,8 +19,10 @@ package bizfly_test
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -78,7 +80,7 @@ var _ = Describe("Client", func() {
 		Expect(s.seen()).To(HaveLen(1))
 	})
 
-	It("should reject an order that is not one server", func(ctx SpecContext) {
+	It("should reject a create request that is not for one server", func(ctx SpecContext) {
 		s := newStub(always(200, `{"task_id":["t"]}`))
 		client := clientFor(s)
 		_, err := client.CreateServer(ctx, nil)
@@ -97,7 +99,7 @@ var _ = Describe("Client", func() {
 		Expect(s.seen()).To(BeEmpty())
 	})
 
-	It("should send the order as it is, quantity 1, and leave the caller's copy alone", func(ctx SpecContext) {
+	It("should send the create request as it is, quantity 1, and leave the caller's copy alone", func(ctx SpecContext) {
 		s := newStub(always(200, `{"task_id":["t"]}`))
 		request := createRequest()
 		Expect(clientFor(s).CreateServer(ctx, request)).To(Equal("t"))
@@ -127,6 +129,28 @@ var _ = Describe("Client", func() {
 			Expect(err).ToNot(HaveOccurred())
 			Expect(s.seen()[0].Proto).To(Equal("HTTP/2.0"))
 		})
+		It("should keep the typed cause of a certificate that is not trusted, behind a text without secrets", func(ctx SpecContext) {
+			s := newTLSStub(true, always(200, `[]`))
+			_, err := clientFor(s, func(c *bizfly.Config) { c.CABundle = nil }).Scope(ctx)
+			verification, ok := errors.AsType[*tls.CertificateVerificationError](err)
+			Expect(ok).To(BeTrue(), "%v", err)
+			Expect(verification.UnverifiedCertificates).ToNot(BeEmpty())
+			_, ok = errors.AsType[x509.UnknownAuthorityError](err)
+			Expect(ok).To(BeTrue(), "%v", err)
+			By("a certificate for another host")
+			_, err = clientFor(s, func(c *bizfly.Config) { c.APIURL = strings.Replace(s.URL, "127.0.0.1", "localhost", 1) }).Scope(ctx)
+			_, ok = errors.AsType[x509.HostnameError](err)
+			Expect(ok).To(BeTrue(), "%v", err)
+			By("a wrapped error, the same again from the back-off")
+			client := clientFor(s, func(c *bizfly.Config) { c.CABundle = nil })
+			for range 2 {
+				_, err = client.ListServers(ctx)
+				_, ok = errors.AsType[*tls.CertificateVerificationError](fmt.Errorf("listing servers: %w", err))
+				Expect(ok).To(BeTrue(), "%v", err)
+				Expect(err.Error()).ToNot(ContainSubstring("MARKED"))
+			}
+		})
+
 		It("should reject what is older than TLS 1.2", func(ctx SpecContext) {
 			s := &stub{api: always(200, `[]`)}
 			s.Server = httptest.NewUnstartedServer(s)
@@ -347,14 +371,14 @@ var _ = Describe("Client", func() {
 				_, _ = client.ListServers(ctx)
 			}
 			Expect(outage()).To(BeZero())
-			Expect(client.Health().Outage).To(BeFalse())
+			Expect(client.OutageSince()).To(BeZero())
 			_, _ = client.ListServers(ctx)
 			Expect(outage()).To(BeEquivalentTo(1))
-			Expect(client.Health()).To(And(HaveField("Outage", true), HaveField("Since", Not(BeZero())), HaveField("LastAnswer", Not(BeZero()))))
+			Expect(client.OutageSince()).ToNot(BeZero())
 			s.set(func(s *stub) { s.api = always(403, `{}`) })
 			_, _ = client.ListServers(ctx)
 			Expect(outage()).To(BeZero())
-			Expect(client.Health().Outage).To(BeFalse())
+			Expect(client.OutageSince()).To(BeZero())
 		})
 
 		It("should not call it an outage when callers go away", func(ctx SpecContext) {
@@ -368,7 +392,7 @@ var _ = Describe("Client", func() {
 				Eventually(s.seen).Should(HaveLen(i + 1))
 				cancel()
 			}
-			Consistently(func() bool { return client.Health().Outage }).WithTimeout(100 * time.Millisecond).Should(BeFalse())
+			Consistently(client.OutageSince).WithTimeout(100 * time.Millisecond).Should(BeZero())
 		})
 	})
 })

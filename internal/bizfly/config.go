@@ -26,7 +26,6 @@ import (
 	"net/url"
 	"path"
 	"reflect"
-	"slices"
 	"strings"
 	"time"
 
@@ -45,11 +44,10 @@ const (
 	// AuthMethodAppCredential logs in with Config.AppCredID and Config.AppCredSecret.
 	AuthMethodAppCredential = "application_credential"
 
-	userAgentName = "karpenter-provider-bizflycloud"
 	// defaultDomain is where the production hosts are; see catalog.go.
 	defaultDomain = "bizflycloud.vn"
-	maxQPS        = 1000
-	maxParallel   = 1000
+	// maxLimit bounds each number of a Limit.
+	maxLimit = 1000
 )
 
 // regions maps every accepted spelling, in lower case, to the long name that the API uses.
@@ -157,37 +155,22 @@ func DefaultTimeouts() Timeouts {
 }
 
 func (c Config) withDefaults() Config {
-	limits, timeouts := DefaultLimits(), DefaultTimeouts()
-	fill(&c.APIURL, DefaultAPIURL)
-	fill(&c.Version, "dev")
-	fill(&c.CatalogTTL, ttl.ServiceCatalog)
-	for _, pair := range []struct{ set, def *Limit }{
-		{&c.Limits.Delete, &limits.Delete}, {&c.Limits.Read, &limits.Read}, {&c.Limits.Create, &limits.Create},
-	} {
-		fill(&pair.set.QPS, pair.def.QPS)
-		fill(&pair.set.Burst, pair.def.Burst)
-		fill(&pair.set.Concurrency, pair.def.Concurrency)
-	}
-	fill(&c.Limits.Wait, limits.Wait)
-	fill(&c.Timeouts.Delete, timeouts.Delete)
-	fill(&c.Timeouts.Read, timeouts.Read)
-	fill(&c.Timeouts.Create, timeouts.Create)
-	fill(&c.Timeouts.Login, timeouts.Login)
-	fill(&c.Timeouts.Dial, timeouts.Dial)
-	fill(&c.Timeouts.TLSHandshake, timeouts.TLSHandshake)
-	if c.Clock == nil {
-		c.Clock = clock.RealClock{}
-	}
-	if c.Spread == nil {
-		c.Spread = rand.Int64N
-	}
+	fill(reflect.ValueOf(&c).Elem(), reflect.ValueOf(Config{
+		APIURL: DefaultAPIURL, Version: "dev", CatalogTTL: ttl.ServiceCatalog, Limits: DefaultLimits(), Timeouts: DefaultTimeouts(),
+		Clock: clock.RealClock{}, Spread: rand.Int64N,
+	}))
 	return c
 }
 
-func fill[T comparable](value *T, def T) {
-	var zero T
-	if *value == zero {
-		*value = def
+// fill sets the fields that are zero.
+func fill(value, defaults reflect.Value) {
+	switch {
+	case value.Kind() == reflect.Struct:
+		for i := range value.NumField() {
+			fill(value.Field(i), defaults.Field(i))
+		}
+	case value.IsZero():
+		value.Set(defaults)
 	}
 }
 
@@ -195,26 +178,29 @@ func fill[T comparable](value *T, def T) {
 // remedy, on one line.
 func (c Config) Validate() error {
 	c = c.withDefaults()
-	errs := c.validateEndpoint()
-	if _, err := ParseRegion(c.Region); err != nil {
-		errs = multierr.Append(errs, fmt.Errorf("BIZFLY_CLOUD_REGION: %w", err))
-	}
-	if c.ProjectID != "" && !validID(c.ProjectID) {
-		errs = multierr.Append(errs,
-			fmt.Errorf("BIZFLY_CLOUD_PROJECT_ID: %q is not a project id, copy it from the dashboard or leave it empty for the credential's own project", c.ProjectID))
-	}
-	errs = multierr.Append(errs, c.validateCredentials())
-	if len(c.CABundle) > 0 && !x509.NewCertPool().AppendCertsFromPEM(c.CABundle) {
-		errs = multierr.Append(errs, fmt.Errorf("CABundle: none of its %d bytes is a PEM certificate, give it CERTIFICATE blocks", len(c.CABundle)))
-	}
-	errs = multierr.Append(errs, c.validateLimits())
-	for _, pattern := range c.ErrorPatterns {
-		if !slices.Contains(allClasses, pattern.Class) {
-			errs = multierr.Append(errs, fmt.Errorf("ErrorPatterns: class %q of pattern %q is unknown, use one of %v", pattern.Class, pattern.Pattern, allClasses))
+	var errs error
+	reject := func(wrong bool, format string, args ...any) {
+		if wrong {
+			errs = multierr.Append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	if _, err := newClassifier(c.ErrorPatterns); err != nil {
-		errs = multierr.Append(errs, fmt.Errorf("ErrorPatterns: %w", err))
+	endpoint, err := parseEndpoint(c.APIURL)
+	reject(err != nil, "BIZFLY_CLOUD_API_URL: %w", err)
+	reject(err == nil && endpoint.Scheme == "http" && !c.AllowHTTP,
+		"BIZFLY_CLOUD_API_URL: %q would send the credentials without encryption, use https (plain http must be allowed explicitly and is for "+
+			"the sandbox)", c.APIURL)
+	_, err = ParseRegion(c.Region)
+	reject(err != nil, "BIZFLY_CLOUD_REGION: %w", err)
+	reject(c.ProjectID != "" && !validID(c.ProjectID),
+		"BIZFLY_CLOUD_PROJECT_ID: %q is not a project id, copy it from the dashboard or leave it empty for the credential's own project",
+		c.ProjectID)
+	c.validateCredentials(reject)
+	reject(len(c.CABundle) > 0 && !x509.NewCertPool().AppendCertsFromPEM(c.CABundle),
+		"CABundle: none of its %d bytes is a PEM certificate, give it CERTIFICATE blocks", len(c.CABundle))
+	c.validateLimits(reject)
+	for _, pattern := range c.ErrorPatterns {
+		err := pattern.Validate()
+		reject(err != nil, "ErrorPatterns: %w", err)
 	}
 	return errs
 }
@@ -223,59 +209,33 @@ var allClasses = []Class{
 	ClassCapacity, ClassQuota, ClassBalance, ClassThrottled, ClassAuth, ClassPermission, ClassInvalid, ClassConflict, ClassOutage, ClassUnknown,
 }
 
-func (c Config) validateEndpoint() error {
-	endpoint, err := parseEndpoint(c.APIURL)
-	if err != nil {
-		return fmt.Errorf("BIZFLY_CLOUD_API_URL: %w", err)
+func (c Config) validateCredentials(reject func(bool, string, ...any)) {
+	required := func(value, variable, other string) {
+		reject(value == "", "%s: is empty but BIZFLY_CLOUD_AUTH_METHOD is %q, set it or use %q", variable, c.AuthMethod, other)
 	}
-	if endpoint.Scheme == "http" && !c.AllowHTTP {
-		return fmt.Errorf("BIZFLY_CLOUD_API_URL: %q would send the credentials without encryption, use https (plain http must be allowed explicitly and is for "+
-			"the sandbox)", c.APIURL)
-	}
-	return nil
-}
-
-func (c Config) validateCredentials() error {
-	missing := func(variable, other string) error {
-		return fmt.Errorf("%s: is empty but BIZFLY_CLOUD_AUTH_METHOD is %q, set it or use %q", variable, c.AuthMethod, other)
-	}
-	var errs error
 	switch c.AuthMethod {
 	case AuthMethodPassword:
-		if c.Email == "" {
-			errs = multierr.Append(errs, missing("BIZFLY_CLOUD_EMAIL", AuthMethodAppCredential))
-		}
-		if c.Password == "" {
-			errs = multierr.Append(errs, missing("BIZFLY_CLOUD_PASSWORD", AuthMethodAppCredential))
-		}
+		required(c.Email, "BIZFLY_CLOUD_EMAIL", AuthMethodAppCredential)
+		required(c.Password, "BIZFLY_CLOUD_PASSWORD", AuthMethodAppCredential)
 	case AuthMethodAppCredential:
-		if c.AppCredID == "" {
-			errs = multierr.Append(errs, missing("BIZFLY_CLOUD_APP_CRED_ID", AuthMethodPassword))
-		}
-		if c.AppCredSecret == "" {
-			errs = multierr.Append(errs, missing("BIZFLY_CLOUD_APP_CRED_SECRET", AuthMethodPassword))
-		}
+		required(c.AppCredID, "BIZFLY_CLOUD_APP_CRED_ID", AuthMethodPassword)
+		required(c.AppCredSecret, "BIZFLY_CLOUD_APP_CRED_SECRET", AuthMethodPassword)
 	default:
-		errs = fmt.Errorf("BIZFLY_CLOUD_AUTH_METHOD: %q is unknown, use %q or %q", c.AuthMethod, AuthMethodPassword, AuthMethodAppCredential)
+		reject(true, "BIZFLY_CLOUD_AUTH_METHOD: %q is unknown, use %q or %q", c.AuthMethod, AuthMethodPassword, AuthMethodAppCredential)
 	}
-	return errs
 }
 
-func (c Config) validateLimits() error {
-	var errs error
+func (c Config) validateLimits(reject func(bool, string, ...any)) {
 	for _, entry := range []struct {
 		name  string
 		limit Limit
 	}{{"Delete", c.Limits.Delete}, {"Read", c.Limits.Read}, {"Create", c.Limits.Create}} {
-		if entry.limit.QPS <= 0 || entry.limit.QPS > maxQPS {
-			errs = multierr.Append(errs, fmt.Errorf("Limits.%s.QPS: %v is out of bounds, use more than 0 and at most %d", entry.name, entry.limit.QPS, maxQPS))
-		}
-		if entry.limit.Burst < 1 || entry.limit.Burst > maxQPS {
-			errs = multierr.Append(errs, fmt.Errorf("Limits.%s.Burst: %d is out of bounds, use 1 to %d", entry.name, entry.limit.Burst, maxQPS))
-		}
-		if entry.limit.Concurrency < 1 || entry.limit.Concurrency > maxParallel {
-			errs = multierr.Append(errs, fmt.Errorf("Limits.%s.Concurrency: %d is out of bounds, use 1 to %d", entry.name, entry.limit.Concurrency, maxParallel))
-		}
+		name, limit := entry.name, entry.limit
+		reject(limit.QPS <= 0 || limit.QPS > maxLimit, "Limits.%s.QPS: %v is out of bounds, use more than 0 and at most %d",
+			name, limit.QPS, maxLimit)
+		reject(limit.Burst < 1 || limit.Burst > maxLimit, "Limits.%s.Burst: %d is out of bounds, use 1 to %d", name, limit.Burst, maxLimit)
+		reject(limit.Concurrency < 1 || limit.Concurrency > maxLimit, "Limits.%s.Concurrency: %d is out of bounds, use 1 to %d",
+			name, limit.Concurrency, maxLimit)
 	}
 	for _, entry := range []struct {
 		name  string
@@ -285,11 +245,8 @@ func (c Config) validateLimits() error {
 		{"Timeouts.Create", c.Timeouts.Create}, {"Timeouts.Login", c.Timeouts.Login}, {"Timeouts.Dial", c.Timeouts.Dial},
 		{"Timeouts.TLSHandshake", c.Timeouts.TLSHandshake}, {"CatalogTTL", c.CatalogTTL},
 	} {
-		if entry.value < 0 {
-			errs = multierr.Append(errs, fmt.Errorf("%s: %s is negative, use a positive duration", entry.name, entry.value))
-		}
+		reject(entry.value < 0, "%s: %s is negative, use a positive duration", entry.name, entry.value)
 	}
-	return errs
 }
 
 // parseEndpoint brings the endpoint into the one form in which gobizfly does not append a second /api.
@@ -320,7 +277,8 @@ func (c Config) sameConnection(other Config) bool {
 		config.Timeouts.Delete, config.Timeouts.Read, config.Timeouts.Create, config.Clock, config.Spread = 0, 0, 0, nil, nil
 		return config
 	}
-	return c.Clock == other.Clock && c.Transport == other.Transport && bytes.Equal(c.CABundle, other.CABundle) && reflect.DeepEqual(strip(c), strip(other))
+	return c.Clock == other.Clock && c.Transport == other.Transport && bytes.Equal(c.CABundle, other.CABundle) &&
+		reflect.DeepEqual(strip(c), strip(other))
 }
 
 // String describes the configuration without its secrets, so that it may be logged by accident.

@@ -18,9 +18,11 @@ package bizfly
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -28,7 +30,10 @@ import (
 	"time"
 
 	"github.com/bizflycloud/gobizfly"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/samber/lo"
 	"k8s.io/utils/clock"
+	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
@@ -37,11 +42,13 @@ import (
 type connection struct {
 	config    Config
 	endpoint  *url.URL
-	region    string
 	transport *http.Transport
 	wire      *wire
 	sessions  *refreshable[session]
 	catalogs  *refreshable[*catalog]
+	// project is that of the first login, which only logins look at, one at a time. The default project of a user can change
+	// behind our back, and the token of another project answers 404 to everything that we own.
+	project string
 }
 
 // newConnection expects a valid configuration with its defaults filled in.
@@ -50,113 +57,61 @@ func newConnection(config Config, metrics *metrics, health *health, redactor *re
 	if err != nil {
 		return nil, err
 	}
-	region, err := ParseRegion(config.Region)
-	if err != nil {
+	if config.Region, err = ParseRegion(config.Region); err != nil {
 		return nil, err
 	}
-	config.Region = region
 	transport, err := newTransport(config)
 	if err != nil {
 		return nil, err
 	}
 	redactor.learnCredentials(config.Password, config.AppCredSecret)
-	w := &wire{
-		transport: transport,
-		redactor:  redactor,
-		metrics:   metrics,
-		health:    health,
-		userAgent: userAgentName + "/" + config.Version,
-	}
-	if config.Transport != nil {
-		w.transport = config.Transport
-	}
-	authenticator := &authenticator{config: config, endpoint: endpoint, wire: w}
-	catalogReader := &catalogReader{config: config, endpoint: endpoint, wire: w}
-	return &connection{
-		config: config, endpoint: endpoint, region: region, transport: transport, wire: w,
-		sessions: &refreshable[session]{clock: config.Clock, spread: config.Spread, timeout: config.Timeouts.Login, fetch: authenticator.login},
-		catalogs: &refreshable[*catalog]{clock: config.Clock, spread: config.Spread, timeout: config.Timeouts.Login, fetch: catalogReader.read},
-	}, nil
+	c := &connection{config: config, endpoint: endpoint, transport: transport, wire: &wire{
+		transport: cmp.Or[http.RoundTripper](config.Transport, transport), redactor: redactor, metrics: metrics, health: health,
+		userAgent: "karpenter-provider-bizflycloud/" + config.Version,
+	}}
+	c.sessions = &refreshable[session]{clock: config.Clock, spread: config.Spread, timeout: config.Timeouts.Login, fetch: c.login}
+	c.catalogs = &refreshable[*catalog]{clock: config.Clock, spread: config.Spread, timeout: config.Timeouts.Login, fetch: c.readCatalog}
+	return c, nil
 }
 
 // scope logs in, when that has not happened yet, and says what the login proved.
 func (c *connection) scope(ctx context.Context) (Scope, error) {
-	session, err := c.sessions.get(ctx)
+	session, catalog, err := c.prepare(ctx)
 	if err != nil {
-		return Scope{}, loginFailed(err)
-	}
-	catalog, err := c.catalogs.get(ctx)
-	if err != nil {
-		return Scope{}, loginFailed(err)
+		return Scope{}, err
 	}
 	// A region in which the account has no servers is a wrong configuration, and better said at the start.
-	if _, err := catalog.value.require(serviceServers); err != nil {
+	if _, err := catalog.require(serviceServers); err != nil {
 		return Scope{}, err
 	}
 	return c.scopeOf(session.value), nil
 }
 
+// prepare returns the token and the catalog that a call needs. Its errors are NotSent.
+func (c *connection) prepare(ctx context.Context) (fetched[session], *catalog, error) {
+	session, err := c.sessions.get(ctx)
+	if err != nil {
+		return session, nil, loginFailed(err)
+	}
+	catalog, err := c.catalogs.get(ctx)
+	if err != nil {
+		return session, nil, loginFailed(err)
+	}
+	return session, catalog.value, nil
+}
+
 // scopeOf returns the scope of a token of this connection.
 func (c *connection) scopeOf(of session) Scope {
-	return Scope{Host: c.endpoint.Host, Region: c.region, ProjectID: of.projectID}
-}
-
-// outageAfter is how many exchanges in a row must fail before it is called an outage: one lost connection is none.
-const outageAfter = 3
-
-// Health is what the traffic of the client says about the cloud.
-type Health struct {
-	// Outage is true while the cloud does not answer or answers with server errors.
-	Outage bool
-	// Since is when the first of the failures happened that make the outage; zero when there is none.
-	Since time.Time
-	// LastAnswer is when the cloud last gave an answer that made sense; zero when it never did.
-	LastAnswer time.Time
-	// LastLogin is when the token in use was issued; zero before the first login.
-	LastLogin time.Time
-}
-
-// health counts failures in a row.
-type health struct {
-	clock   clock.PassiveClock
-	metrics *metrics
-
-	mu         sync.Mutex
-	failures   int
-	since      time.Time
-	lastAnswer time.Time
-}
-
-func (h *health) answered() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.failures, h.since, h.lastAnswer = 0, time.Time{}, h.clock.Now()
-	h.metrics.outage.Set(0)
-}
-
-func (h *health) failed() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.failures == 0 {
-		h.since = h.clock.Now()
-	}
-	h.failures++
-	if h.failures >= outageAfter {
-		h.metrics.outage.Set(1)
-	}
-}
-
-func (h *health) report() Health {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	report := Health{Outage: h.failures >= outageAfter, LastAnswer: h.lastAnswer}
-	if report.Outage {
-		report.Since = h.since
-	}
-	return report
+	return Scope{Host: c.endpoint.Host, Region: c.config.Region, ProjectID: of.projectID}
 }
 
 const tokenRoute = "/token"
+
+// The requests that are not the API's calls.
+var (
+	opLogin       = &operation{route: tokenRoute, kind: kindCreate}
+	opReadCatalog = &operation{route: "/auth/service", kind: kindList}
+)
 
 // session is what a login proved.
 type session struct {
@@ -165,61 +120,46 @@ type session struct {
 	issuedAt  time.Time
 }
 
-// authenticator logs in. gobizfly never does: it has no deadline there, and recurses when the login itself is rejected.
-type authenticator struct {
-	config   Config
-	endpoint *url.URL
-	wire     *wire
-
-	mu sync.Mutex
-	// project is that of the first login. The default project of a user can change behind our back, and the token of
-	// another project answers 404 to everything that we own.
-	project string
-}
-
-func (a *authenticator) login(ctx context.Context) (fetched[session], error) {
-	value, err := a.exchange(ctx)
+// login logs in. gobizfly never does: it has no deadline there, and recurses when the login itself is rejected.
+func (c *connection) login(ctx context.Context) (fetched[session], error) {
+	value, err := c.requestToken(ctx)
 	outcome := "success"
-	if err != nil {
+	switch {
+	case IsAuth(err):
+		outcome = "refused"
+	case err != nil:
 		outcome = "failure"
-		if IsAuth(err) {
-			outcome = "refused"
-		}
 	}
-	a.wire.metrics.logins.WithLabelValues(outcome).Inc()
+	c.wire.metrics.logins.WithLabelValues(outcome).Inc()
 	return value, err
 }
 
-func (a *authenticator) exchange(ctx context.Context) (fetched[session], error) {
-	request := &gobizfly.TokenCreateRequest{AuthMethod: a.config.AuthMethod, ProjectID: a.config.ProjectID}
-	if a.config.AuthMethod == AuthMethodPassword {
-		request.Username, request.Password = a.config.Email, a.config.Password
+func (c *connection) requestToken(ctx context.Context) (none fetched[session], err error) {
+	request := &gobizfly.TokenCreateRequest{AuthMethod: c.config.AuthMethod, ProjectID: c.config.ProjectID}
+	if c.config.AuthMethod == AuthMethodPassword {
+		request.Username, request.Password = c.config.Email, c.config.Password
 	} else {
-		request.AppCredID, request.AppCredSecret = a.config.AppCredID, a.config.AppCredSecret
+		request.AppCredID, request.AppCredSecret = c.config.AppCredID, c.config.AppCredSecret
 	}
 	body, err := json.Marshal(request) //nolint:gosec // a login sends its password
 	if err != nil {
-		return fetched[session]{}, &APIError{Class: ClassInvalid, NotSent: true, Message: "the credentials cannot be encoded"}
+		return none, notSent(ClassInvalid, "the credentials cannot be encoded")
 	}
-	target := a.endpoint.JoinPath(tokenRoute)
-	httpRequest, err := http.NewRequestWithContext(ctx, http.MethodPost, target.String(), bytes.NewReader(body))
+	httpRequest, err := http.NewRequestWithContext(ctx, http.MethodPost, c.endpoint.JoinPath(tokenRoute).String(), bytes.NewReader(body))
 	if err != nil {
-		return fetched[session]{}, &APIError{Class: ClassInvalid, NotSent: true, Message: "the endpoint is no valid URL"}
+		return none, notSent(ClassInvalid, "the endpoint is no valid URL")
 	}
 	httpRequest.Header.Set("X-Auth-Type", "token")
-	answer, err := a.wire.send(httpRequest, exchangeInfo{kind: kindCreate, route: tokenRoute})
+	answer, err := c.wire.send(httpRequest, opLogin, nil)
 	if err != nil {
-		return fetched[session]{}, loginError(err)
+		return none, loginError(err)
 	}
-	return a.read(answer)
+	return c.readToken(answer)
 }
 
-// loginError gives the rejections of a login their meaning: nothing is bought or deleted by it, so it is never ambiguous.
+// loginError classifies the rejections of a login: nothing is bought or deleted by it, so it is never ambiguous.
 func loginError(err error) error {
-	apiError, ok := asAPIError(err)
-	if !ok {
-		return err
-	}
+	apiError := typed(err)
 	wasAmbiguous := apiError.Ambiguous
 	apiError.Ambiguous = false
 	switch {
@@ -229,11 +169,10 @@ func loginError(err error) error {
 	case wasAmbiguous, apiError.Status == 0, apiError.Status == http.StatusNotFound:
 		apiError.Class = ClassOutage
 	}
-	apiError.Message = strings.TrimSuffix("login: "+apiError.Message, ": ")
-	return apiError
+	return prefixed("login", apiError)
 }
 
-func (a *authenticator) read(answer *answer) (fetched[session], error) {
+func (c *connection) readToken(answer *answer) (none fetched[session], err error) {
 	var reply struct {
 		Token     string `json:"token"`
 		ProjectID string `json:"project_id"`
@@ -242,13 +181,13 @@ func (a *authenticator) read(answer *answer) (fetched[session], error) {
 		ExpiresAt string `json:"expires_at"`
 	}
 	if err := json.Unmarshal(answer.body, &reply); err != nil || reply.Token == "" || !validHeader(reply.Token) {
-		return fetched[session]{}, &APIError{Class: ClassOutage, Status: answer.status, Message: "login: the answer holds no token"}
+		return none, &APIError{Class: ClassOutage, Status: answer.status, Message: "login: the answer holds no token"}
 	}
-	a.wire.redactor.learnToken(reply.Token)
-	if err := a.confirmProject(reply.ProjectID); err != nil {
-		return fetched[session]{}, err
+	c.wire.redactor.learnToken(reply.Token)
+	if err := c.confirmProject(reply.ProjectID); err != nil {
+		return none, err
 	}
-	now := a.config.Clock.Now()
+	now := c.config.Clock.Now()
 	life := tokenLife(now, reply.ExpireAt, reply.ExpiresAt)
 	return fetched[session]{
 		value:     session{token: reply.Token, projectID: reply.ProjectID, issuedAt: now},
@@ -257,24 +196,21 @@ func (a *authenticator) read(answer *answer) (fetched[session], error) {
 	}, nil
 }
 
-func (a *authenticator) confirmProject(replied string) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+func (c *connection) confirmProject(replied string) error {
 	rejected := func(format string, args ...any) error {
-		err := notSent(ClassAuth, format, args...)
-		err.NotSent = false
-		return err
+		return &APIError{Class: ClassAuth, Message: fmt.Sprintf("login: "+format, args...)}
 	}
 	switch {
 	case replied == "" || !validID(replied):
-		return rejected("login: the token's reply names no project, so nothing that it answers could be trusted")
-	case a.config.ProjectID != "" && replied != a.config.ProjectID:
-		return rejected("login: the token belongs to project %s but BIZFLY_CLOUD_PROJECT_ID is %s, use a credential of that project or change the variable", replied,
-			a.config.ProjectID)
-	case a.project != "" && replied != a.project:
-		return rejected("login: the credential's project changed from %s to %s, set BIZFLY_CLOUD_PROJECT_ID to the one that is meant", a.project, replied)
+		return rejected("the token's reply names no project, so nothing that it answers could be trusted")
+	case c.config.ProjectID != "" && replied != c.config.ProjectID:
+		return rejected("the token belongs to project %s but BIZFLY_CLOUD_PROJECT_ID is %s, use a credential of that project or change the variable",
+			replied, c.config.ProjectID)
+	case c.project != "" && replied != c.project:
+		return rejected("the credential's project changed from %s to %s, set BIZFLY_CLOUD_PROJECT_ID to the one that is meant",
+			c.project, replied)
 	}
-	a.project = replied
+	c.project = replied
 	return nil
 }
 
@@ -295,4 +231,113 @@ func tokenLife(now time.Time, expiries ...string) time.Duration {
 // validHeader reports whether a value can travel in a header as it is.
 func validHeader(value string) bool {
 	return value != "" && strings.IndexFunc(value, func(r rune) bool { return r <= ' ' || r >= 0x7f }) < 0
+}
+
+// metrics are what can be seen of the traffic to the cloud. No label holds an id, so their number is bounded.
+type metrics struct {
+	duration      *prometheus.HistogramVec
+	retries       *prometheus.CounterVec
+	admissionWait *prometheus.HistogramVec
+	inFlight      *prometheus.GaugeVec
+	rateLimit     *prometheus.GaugeVec
+	logins        *prometheus.CounterVec
+	outage        prometheus.Gauge
+}
+
+func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
+	if registerer == nil {
+		registerer = crmetrics.Registry
+	}
+	opts := func(name, help string) prometheus.Opts {
+		return prometheus.Opts{Namespace: "karpenter", Subsystem: "bizfly_api", Name: name, Help: help}
+	}
+	histogram := func(name, help string, buckets []float64) prometheus.HistogramOpts {
+		return prometheus.HistogramOpts{Namespace: "karpenter", Subsystem: "bizfly_api", Name: name, Help: help, Buckets: buckets}
+	}
+	m := &metrics{
+		duration: prometheus.NewHistogramVec(histogram("request_duration_seconds",
+			"Duration of HTTP requests to the BizFly Cloud API, by route template, method, status (0 without an answer) and outcome "+
+				"(success or the error's class).",
+			prometheus.ExponentialBuckets(0.01, 2, 13)), []string{"route", "method", "status", "outcome"}),
+		retries: prometheus.NewCounterVec(prometheus.CounterOpts(opts("retries_total",
+			"Requests to the BizFly Cloud API that were repeated, by route template and method.")), []string{"route", "method"}),
+		admissionWait: prometheus.NewHistogramVec(histogram("admission_wait_seconds",
+			"Time that calls waited for a pause, their rate and a free slot before they were sent, by class (delete, read, create).",
+			prometheus.ExponentialBuckets(0.001, 4, 9)), []string{"class"}),
+		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts(opts("in_flight",
+			"Calls that are admitted and not yet answered, by class (delete, read, create).")), []string{"class"}),
+		logins: prometheus.NewCounterVec(prometheus.CounterOpts(opts("logins_total",
+			"Logins, by outcome (`success`, `refused` for rejected credentials, `failure`).")), []string{"outcome"}),
+		outage: prometheus.NewGauge(prometheus.GaugeOpts(opts("outage",
+			"1 while the BizFly Cloud API does not answer or answers with server errors, else 0."))),
+		rateLimit: prometheus.NewGaugeVec(prometheus.GaugeOpts(opts("rate_limit",
+			"Requests per second that are admitted now, by class (delete, read, create): the configured rate, lowered when the cloud answers 429 "+
+				"and raised again slowly.")), []string{"class"}),
+	}
+	err := errors.Join(register(registerer, &m.duration), register(registerer, &m.retries), register(registerer, &m.admissionWait),
+		register(registerer, &m.inFlight), register(registerer, &m.logins), register(registerer, &m.outage), register(registerer, &m.rateLimit))
+	// A counter that first appears with its first count hides that count from every rate.
+	for _, outcome := range []string{"success", "refused", "failure"} {
+		m.logins.WithLabelValues(outcome)
+	}
+	return m, err
+}
+
+// register takes the collector that is registered already under this name, where there is one: a client that only
+// tries a new configuration counts into the same metrics.
+func register[C prometheus.Collector](registerer prometheus.Registerer, collector *C) error {
+	err := registerer.Register(*collector)
+	if registered, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
+		if existing, ok := registered.ExistingCollector.(C); ok {
+			*collector = existing
+			return nil
+		}
+	}
+	return err
+}
+
+// outcome is the label of an exchange.
+func outcome(err *APIError) string {
+	switch {
+	case err == nil:
+		return "success"
+	case err.Ambiguous:
+		return "Ambiguous"
+	}
+	return string(err.class())
+}
+
+// outageAfter is how many exchanges in a row must fail before it is called an outage: one lost connection is none.
+const outageAfter = 3
+
+// health counts failures in a row.
+type health struct {
+	clock  clock.PassiveClock
+	outage prometheus.Gauge
+
+	mu       sync.Mutex
+	failures int
+	// since is when the first of them happened.
+	since time.Time
+}
+
+// record counts one exchange.
+func (h *health) record(failed bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case !failed:
+		h.failures = 0
+	case h.failures == 0:
+		h.failures, h.since = 1, h.clock.Now()
+	default:
+		h.failures++
+	}
+	h.outage.Set(lo.Ternary(h.failures >= outageAfter, 1.0, 0.0))
+}
+
+func (h *health) outageSince() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return lo.Ternary(h.failures >= outageAfter, h.since, time.Time{})
 }

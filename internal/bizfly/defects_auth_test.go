@@ -104,7 +104,7 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 			Expect(bizfly.IsAmbiguous(err)).To(BeTrue())
 		})
 
-		It("should meet the deadline when a body drips for ever", func(ctx SpecContext) {
+		It("should meet the deadline when a body never ends", func(ctx SpecContext) {
 			release := make(chan struct{})
 			s := newStub(func(w http.ResponseWriter, r *http.Request) {
 				_, _ = io.WriteString(w, "[")
@@ -202,7 +202,7 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 			Expect(s.seen()).To(HaveLen(6))
 		})
 
-		It("should not recurse when the login is rejected for ever", func(ctx SpecContext) {
+		It("should not recurse when every login is rejected", func(ctx SpecContext) {
 			s := newStub(always(200, `[]`))
 			s.token = always(401, `{"message":"Email hoặc mật khẩu không đúng"}`)
 			client := clientFor(s)
@@ -277,7 +277,7 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 			Expect(s.seen()).To(BeEmpty())
 		})
 
-		It("should reject a token whose project is not told", func(ctx SpecContext) {
+		It("should reject a token whose project is not named", func(ctx SpecContext) {
 			s := newStub(always(200, `[]`))
 			s.token = always(200, `{"token":"t"}`)
 			_, err := clientFor(s).ListServers(ctx)
@@ -322,7 +322,7 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 					}
 				})
 			}
-			done.Go(func() { _ = client.Health() })
+			done.Go(func() { _ = client.OutageSince() })
 			done.Go(func() {
 				defer GinkgoRecover()
 				Expect(client.Reconfigure(configFor(s))).To(Succeed())

@@ -17,12 +17,15 @@ limitations under the License.
 package bizfly
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/samber/lo"
 )
 
 // Class is what an error means to the caller, whatever the cloud called it.
@@ -100,12 +103,6 @@ type APIError struct {
 
 // Error says which call failed, how the cloud answered and what it said, on one line.
 func (e *APIError) Error() string {
-	var b strings.Builder
-	b.WriteString("bizfly cloud: ")
-	if e.Operation != "" {
-		b.WriteString(e.Operation + ": ")
-	}
-	b.WriteString(string(e.class()))
 	var details []string
 	if e.Status != 0 {
 		details = append(details, fmt.Sprintf("status %d", e.Status))
@@ -122,109 +119,77 @@ func (e *APIError) Error() string {
 	if e.RetryAfter > 0 {
 		details = append(details, "retry after "+e.RetryAfter.Round(time.Millisecond).String())
 	}
+	class := string(e.class())
 	if len(details) > 0 {
-		b.WriteString(" (" + strings.Join(details, ", ") + ")")
+		class += " (" + strings.Join(details, ", ") + ")"
 	}
-	if e.Message != "" {
-		b.WriteString(": " + e.Message)
-	}
+	cause := ""
 	if e.Err != nil && !strings.Contains(e.Message, e.Err.Error()) {
-		b.WriteString(": " + e.Err.Error())
+		cause = e.Err.Error()
 	}
-	return b.String()
+	return strings.Join(lo.Compact([]string{"bizfly cloud", e.Operation, class, e.Message, cause}), ": ")
 }
 
 // Unwrap returns the cause, so that errors.Is finds a context error.
-func (e *APIError) Unwrap() error {
-	return e.Err
-}
+func (e *APIError) Unwrap() error { return e.Err }
 
-func (e *APIError) class() Class {
-	if e.Class == "" {
-		return ClassUnknown
-	}
-	return e.Class
-}
+func (e *APIError) class() Class { return cmp.Or(e.Class, ClassUnknown) }
 
 // IsNotFound reports whether the cloud said, with a JSON 404 for exactly this id, that the object does not exist in the
 // scope of the call.
-func IsNotFound(err error) bool { return hasClass(err, ClassNotFound) }
+func IsNotFound(err error) bool { return ClassOf(err) == ClassNotFound }
 
 // IsCapacity reports whether the cloud has no capacity for what was requested: no host, no stock, no address.
-func IsCapacity(err error) bool { return hasClass(err, ClassCapacity) }
+func IsCapacity(err error) bool { return ClassOf(err) == ClassCapacity }
 
 // IsQuota reports whether a limit of the account or project forbids what was asked.
-func IsQuota(err error) bool { return hasClass(err, ClassQuota) }
+func IsQuota(err error) bool { return ClassOf(err) == ClassQuota }
 
 // IsBalance reports whether the account has no money left; nothing can be bought until it is paid.
-func IsBalance(err error) bool { return hasClass(err, ClassBalance) }
+func IsBalance(err error) bool { return ClassOf(err) == ClassBalance }
 
 // IsThrottled reports whether the call came too early: the cloud's rate limit or our own admission.
-func IsThrottled(err error) bool { return hasClass(err, ClassThrottled) }
+func IsThrottled(err error) bool { return ClassOf(err) == ClassThrottled }
 
 // IsAuth reports whether the credentials are rejected, or belong to another project than the configured one.
-func IsAuth(err error) bool { return hasClass(err, ClassAuth) }
+func IsAuth(err error) bool { return ClassOf(err) == ClassAuth }
 
 // IsPermission reports whether the credentials are good but may not do this.
-func IsPermission(err error) bool { return hasClass(err, ClassPermission) }
+func IsPermission(err error) bool { return ClassOf(err) == ClassPermission }
 
 // IsInvalid reports whether the request itself is wrong, so that repeating it cannot help.
-func IsInvalid(err error) bool { return hasClass(err, ClassInvalid) }
+func IsInvalid(err error) bool { return ClassOf(err) == ClassInvalid }
 
 // IsConflict reports whether the object is in a state that forbids this now.
-func IsConflict(err error) bool { return hasClass(err, ClassConflict) }
-
-// IsOutage reports whether the cloud is not there, or answers nonsense, and the call had no effect.
-func IsOutage(err error) bool { return hasClass(err, ClassOutage) }
+func IsConflict(err error) bool { return ClassOf(err) == ClassConflict }
 
 // IsAmbiguous reports whether the request may have had its effect although no readable answer came back.
-func IsAmbiguous(err error) bool {
-	var apiError *APIError
-	return errors.As(err, &apiError) && apiError.Ambiguous
-}
+func IsAmbiguous(err error) bool { return of(err).Ambiguous }
 
 // IsNotSent reports whether the request certainly never left this process.
-func IsNotSent(err error) bool {
-	var apiError *APIError
-	return errors.As(err, &apiError) && apiError.NotSent
-}
+func IsNotSent(err error) bool { return of(err).NotSent }
 
 // IsRetryable reports whether the same request may simply be sent again: it never left this process for want of time or
 // of a connection, or the cloud's rate limit held it back. No text makes an error retryable.
 func IsRetryable(err error) bool {
-	var apiError *APIError
-	if !errors.As(err, &apiError) || apiError.Ambiguous {
+	switch e := of(err); {
+	case e.Ambiguous:
 		return false
+	case e.NotSent:
+		return e.class() != ClassInvalid && e.class() != ClassAuth
+	default:
+		return e.Status == http.StatusTooManyRequests || e.Status == http.StatusTooEarly
 	}
-	if apiError.NotSent {
-		return apiError.class() != ClassInvalid && apiError.class() != ClassAuth
-	}
-	return apiError.Status == http.StatusTooManyRequests || apiError.Status == http.StatusTooEarly
 }
 
 // NamesFlavor reports whether the cloud rejected a request because of the flavor that it names.
-func NamesFlavor(err error) bool {
-	var apiError *APIError
-	return errors.As(err, &apiError) && apiError.class() == ClassInvalid && aFlavor.MatchString(apiError.Message)
-}
+func NamesFlavor(err error) bool { return IsInvalid(err) && aFlavor.MatchString(of(err).Message) }
 
 // ClassOf returns the class of an error; ClassUnknown for one that is not of the cloud.
-func ClassOf(err error) Class {
-	var apiError *APIError
-	if !errors.As(err, &apiError) {
-		return ClassUnknown
-	}
-	return apiError.class()
-}
+func ClassOf(err error) Class { return of(err).class() }
 
 // ScopeOf returns how far a failure reaches; ScopeOffering for an error that is not of the cloud.
-func ScopeOf(err error) ErrorScope {
-	var apiError *APIError
-	if !errors.As(err, &apiError) {
-		return ScopeOffering
-	}
-	return apiError.Scope
-}
+func ScopeOf(err error) ErrorScope { return of(err).Scope }
 
 var (
 	// aFlavor is how the cloud names a flavor in its messages.
@@ -234,35 +199,30 @@ var (
 )
 
 // IDsIn returns the ids that the cloud names in an error, such as that of the network that is full.
-func IDsIn(err error) []string {
-	var apiError *APIError
-	if !errors.As(err, &apiError) {
-		return nil
+func IDsIn(err error) []string { return anID.FindAllString(of(err).Message, -1) }
+
+// of returns the typed error in an error, an empty one where it is not of the cloud.
+func of(err error) *APIError {
+	if found, ok := errors.AsType[*APIError](err); ok {
+		return found
 	}
-	return anID.FindAllString(apiError.Message, -1)
+	return &APIError{}
 }
 
-func hasClass(err error, class Class) bool {
-	var apiError *APIError
-	return errors.As(err, &apiError) && apiError.class() == class
+// typed copies the typed error out of whatever gobizfly and net/http wrapped around it, and types any other. Their own texts
+// are dropped on purpose: gobizfly puts whole response bodies into its errors.
+func typed(err error) *APIError {
+	if found, ok := errors.AsType[*APIError](err); ok {
+		dup := *found
+		return &dup
+	}
+	return &APIError{Class: ClassUnknown, Err: err}
 }
 
-// newTaskError turns a task that ended badly into the error that a synchronous rejection with the same text would be.
-func newTaskError(t *Task) error {
-	rules := t.classifier
-	if rules == nil {
-		rules = defaultClassifier
-	}
-	operation := t.Action
-	if operation == "" {
-		operation = "task"
-	}
-	message := t.Message
-	if message == "" {
-		message = fmt.Sprintf("task %s failed without a reason", t.ID)
-	}
-	class, scope := rules.classify(failure{kind: kindTask, json: true, message: t.Message})
-	return &APIError{Operation: operation, Message: shorten(message, maxMessage), Class: class, Scope: scope}
+// prefixed puts before the message what failed.
+func prefixed(what string, err *APIError) *APIError {
+	err.Message = strings.TrimSuffix(what+": "+err.Message, ": ")
+	return err
 }
 
 // notSent is the error of a call that was rejected before anything left this process.
@@ -270,15 +230,20 @@ func notSent(class Class, format string, args ...any) *APIError {
 	return &APIError{Class: class, NotSent: true, Message: fmt.Sprintf(format, args...)}
 }
 
-// asAPIError copies the typed error out of whatever gobizfly and net/http wrapped around it. Their own texts are
-// dropped on purpose: gobizfly puts whole response bodies into its errors.
-func asAPIError(err error) (*APIError, bool) {
-	var apiError *APIError
-	if !errors.As(err, &apiError) {
-		return nil, false
+// invalid is the error of an argument that must not reach the wire.
+func invalid(op *operation, format string, args ...any) error {
+	err := notSent(ClassInvalid, format, args...)
+	err.Operation = op.name
+	return err
+}
+
+// unreadable is the error of a 2xx that makes no sense: harmless for a read, and an unknown outcome for the rest.
+func unreadable(kind kind, status int, message string, cause error) *APIError {
+	err := &APIError{Status: status, Class: ClassOutage, Message: message, Err: cause}
+	if kind.changes() {
+		err.Class, err.Ambiguous = ClassUnknown, true
 	}
-	dup := *apiError
-	return &dup, true
+	return err
 }
 
 // cleanError is a cause whose text has been cleaned; errors.Is and errors.As still see the original.

@@ -38,10 +38,7 @@ func RuleNames() []string {
 
 // Classify returns the row that decides and its class.
 func Classify(kind string, status int, json bool, retryAfter time.Duration, message string, extra ...ErrorPattern) (string, Class) {
-	c, err := newClassifier(extra)
-	if err != nil {
-		panic(err)
-	}
+	c := newClassifier(extra)
 	f := failure{kind: kindOf(kind), status: status, json: json, retryAfter: retryAfter, message: message}
 	for i := range c.rules {
 		if c.rules[i].matches(f, withoutMarks(message)) {
@@ -54,6 +51,9 @@ func Classify(kind string, status int, json bool, retryAfter time.Duration, mess
 func kindOf(name string) kind {
 	return kind(name)
 }
+
+// IsOutage reports whether the cloud is not there, or answers nonsense, and the call had no effect.
+func IsOutage(err error) bool { return ClassOf(err) == ClassOutage }
 
 // Redact cleans a text of the given secrets.
 func Redact(text string, secrets ...string) string {
@@ -73,7 +73,7 @@ func (c *Client) Panicking(ctx context.Context, create, sent bool) error {
 	if create {
 		op = opCreateServer
 	}
-	return c.do(ctx, op, nil, func(ctx context.Context, client *gobizfly.Client) error {
+	return c.do(ctx, op, func(client *gobizfly.Client) error {
 		if sent {
 			request, err := client.NewRequest(ctx, op.method, op.service, "/servers", nil)
 			if err != nil {
@@ -91,10 +91,10 @@ func (c *Client) Panicking(ctx context.Context, create, sent bool) error {
 
 // Wander makes gobizfly send requests that no call of ours would make.
 func (c *Client) Wander(ctx context.Context, service, path string, twice bool) error {
-	return c.do(ctx, opListServers, nil, func(ctx context.Context, client *gobizfly.Client) error {
-		_, err := fetch(ctx, client, service, path)
+	return c.do(ctx, opListServers, func(client *gobizfly.Client) error {
+		_, err := fetch[any](ctx, client, &operation{service: service}, path)
 		if err == nil && twice {
-			_, err = fetch(ctx, client, service, path)
+			_, err = fetch[any](ctx, client, &operation{service: service}, path)
 		}
 		return err
 	})

@@ -45,8 +45,8 @@ func startSandbox(options cloud.Options) *cloud.Sandbox {
 	return sandbox
 }
 
-// order is a request that the sandbox accepts, made of what the API itself offers.
-func order(ctx context.Context, client *bizfly.Client) *gobizfly.ServerCreateRequest {
+// acceptedRequest is a request that the sandbox accepts, made of what the API itself offers.
+func acceptedRequest(ctx context.Context, client *bizfly.Client) *gobizfly.ServerCreateRequest {
 	GinkgoHelper()
 	flavors, err := client.ListFlavors(ctx)
 	Expect(err).ToNot(HaveOccurred())
@@ -171,8 +171,8 @@ var _ = Describe("Client and the sandbox", func() {
 		Expect(sandbox.State().TokensIssued).To(Equal(1))
 	})
 
-	It("should take a server from its order to its end, disk and all", func(ctx SpecContext) {
-		request := order(ctx, client)
+	It("should take a server from its create request to its deletion, disk and all", func(ctx SpecContext) {
+		request := acceptedRequest(ctx, client)
 		taskID, err := client.CreateServer(ctx, request)
 		Expect(err).ToNot(HaveOccurred())
 		var task *bizfly.Task
@@ -217,7 +217,7 @@ var _ = Describe("Client and the sandbox", func() {
 	})
 
 	It("should keep a root disk that is not listed, and delete it by itself", func(ctx SpecContext) {
-		_, err := client.CreateServer(ctx, order(ctx, client))
+		_, err := client.CreateServer(ctx, acceptedRequest(ctx, client))
 		Expect(err).ToNot(HaveOccurred())
 		var server *gobizfly.Server
 		Eventually(func(g Gomega) {
@@ -239,14 +239,14 @@ var _ = Describe("Client and the sandbox", func() {
 		Expect(bizfly.IsNotFound(client.DeleteVolume(ctx, volumes[0].ID))).To(BeTrue())
 	})
 
-	DescribeTable("should give a rejected order and a failed task their class, in both languages",
+	DescribeTable("should give a rejected create request and a failed task their class, in both languages",
 		func(ctx SpecContext, effect cloud.Effect, is func(error) bool) {
 			for _, vietnamese := range []bool{false, true} {
 				for _, async := range []bool{false, true} {
 					sandbox := startSandbox(cloud.Options{Vietnamese: vietnamese})
 					client, err := newClient(sandboxConfig(sandbox))
 					Expect(err).ToNot(HaveOccurred())
-					request := order(ctx, client)
+					request := acceptedRequest(ctx, client)
 					sandbox.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: effect, Async: async})
 					taskID, err := client.CreateServer(ctx, request)
 					if async {
@@ -269,9 +269,9 @@ var _ = Describe("Client and the sandbox", func() {
 		Entry("balance", cloud.EffectBalance, bizfly.IsBalance),
 	)
 
-	DescribeTable("should not know the outcome of an order whose answer is lost, and send it once",
+	DescribeTable("should not know the outcome of a create request whose answer is lost, and send it once",
 		func(ctx SpecContext, fault cloud.Fault) {
-			request := order(ctx, client)
+			request := acceptedRequest(ctx, client)
 			fault.Method, fault.Path = "POST", "/servers"
 			sandbox.AddFaults(1, fault)
 			_, err := client.CreateServer(ctx, request)
@@ -293,7 +293,7 @@ var _ = Describe("Client and the sandbox", func() {
 	)
 
 	It("should succeed in a delete whose first answer was lost", func(ctx SpecContext) {
-		_, err := client.CreateServer(ctx, order(ctx, client))
+		_, err := client.CreateServer(ctx, acceptedRequest(ctx, client))
 		Expect(err).ToNot(HaveOccurred())
 		servers, err := client.ListServers(ctx)
 		Expect(err).ToNot(HaveOccurred())
@@ -309,7 +309,7 @@ var _ = Describe("Client and the sandbox", func() {
 	})
 
 	It("should survive tokens that expire and numbers in metadata", func(ctx SpecContext) {
-		_, err := client.CreateServer(ctx, order(ctx, client))
+		_, err := client.CreateServer(ctx, acceptedRequest(ctx, client))
 		Expect(err).ToNot(HaveOccurred())
 		sandbox.ExpireTokens()
 		sandbox.AddFaults(1, cloud.Fault{Effect: cloud.EffectNumericMetadata})
@@ -323,11 +323,11 @@ var _ = Describe("Client and the sandbox", func() {
 		other := startSandbox(cloud.Options{DefaultProject: "0000000000000000000000000000dead"})
 		config := sandboxConfig(other)
 		config.ProjectID = ""
-		stranger, err := newClient(config)
+		foreign, err := newClient(config)
 		Expect(err).ToNot(HaveOccurred())
-		Expect(stranger.Scope(ctx)).To(HaveField("ProjectID", "0000000000000000000000000000dead"))
-		Expect(stranger.Reconfigure(sandboxConfig(other))).To(Succeed())
-		Expect(stranger.Scope(ctx)).To(HaveField("ProjectID", other.Credentials().ProjectID))
+		Expect(foreign.Scope(ctx)).To(HaveField("ProjectID", "0000000000000000000000000000dead"))
+		Expect(foreign.Reconfigure(sandboxConfig(other))).To(Succeed())
+		Expect(foreign.Scope(ctx)).To(HaveField("ProjectID", other.Credentials().ProjectID))
 	})
 
 	DescribeTable("should find its services however the catalog writes regions", func(ctx SpecContext, forms, region, zone string) {

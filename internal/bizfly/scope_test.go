@@ -34,11 +34,11 @@ var _ = Describe("The scope of a rejection", func() {
 		sandbox := startSandbox(cloud.Options{})
 		client, err := newClient(sandboxConfig(sandbox))
 		Expect(err).ToNot(HaveOccurred())
-		request := order(ctx, client)
+		request := acceptedRequest(ctx, client)
 		sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusForbidden, Message: message})
 		_, err = client.CreateServer(ctx, request)
 		Expect(typed(err).Class).To(Equal(class))
-		Expect(bizfly.ScopeOf(fmt.Errorf("ordering: %w", err))).To(Equal(scope))
+		Expect(bizfly.ScopeOf(fmt.Errorf("launching: %w", err))).To(Equal(scope))
 
 		By("a task that fails with the same words")
 		task := &bizfly.Task{Ready: true, Message: message}

@@ -160,7 +160,7 @@ func hangUp(http.ResponseWriter, *http.Request) {
 	panic(http.ErrAbortHandler)
 }
 
-// inTurn gives each request the next answer, and the last one for ever.
+// inTurn gives each request the next answer, and the last one from then on.
 func inTurn(handlers ...http.HandlerFunc) http.HandlerFunc {
 	var next atomic.Int32
 	return func(w http.ResponseWriter, r *http.Request) {

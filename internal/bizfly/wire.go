@@ -17,6 +17,7 @@ limitations under the License.
 package bizfly
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -26,10 +27,16 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/bizflycloud/gobizfly"
+	"github.com/samber/lo"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
 
 const (
@@ -39,6 +46,8 @@ const (
 	maxErrorBody = 64 << 10
 	// maxHeader bounds the headers of an answer.
 	maxHeader = 256 << 10
+
+	mediaType = "application/json; charset=utf-8"
 )
 
 // newTransport returns the one transport that all calls of a connection share.
@@ -78,53 +87,35 @@ type wire struct {
 	userAgent string
 }
 
-// exchangeInfo is what the wire must know of a request beyond the request itself.
-type exchangeInfo struct {
-	kind  kind
-	route string
-	// classifier is nil for the built-in one.
-	classifier *classifier
-}
-
 // answer is a 2xx, read whole.
 type answer struct {
 	status int
 	body   []byte
 }
 
-// send performs one request. Every status but 2xx is an *APIError, and so is everything that keeps an answer away.
-func (w *wire) send(request *http.Request, info exchangeInfo) (*answer, error) {
+// send performs one request; nil rules are the built-in ones. Every status but 2xx is an *APIError, and so is everything that
+// keeps an answer away.
+func (w *wire) send(request *http.Request, op *operation, rules *classifier) (*answer, error) {
 	started := time.Now()
-	result, apiError := w.exchange(request, info)
-	status := 0
-	switch {
-	case apiError != nil:
-		status = apiError.Status
-	case result != nil:
-		status = result.status
+	result, err := w.exchange(request, op, rules)
+	status := lo.FromPtr(result).status
+	if err != nil {
+		status = err.Status
 	}
-	w.metrics.duration.WithLabelValues(info.route, request.Method, statusLabel(status), outcome(apiError)).Observe(time.Since(started).Seconds())
-	w.observeHealth(request.Context(), apiError)
-	if apiError != nil {
-		return nil, apiError
-	}
-	return result, nil
-}
-
-func (w *wire) observeHealth(ctx context.Context, err *APIError) {
+	w.metrics.duration.WithLabelValues(op.route, request.Method, strconv.Itoa(status), outcome(err)).Observe(time.Since(started).Seconds())
 	switch {
 	case err == nil:
-		w.health.answered()
+		w.health.record(false)
+		return result, nil
 	// A caller that went away says nothing about the cloud.
-	case errors.Is(ctx.Err(), context.Canceled):
-	case err.Status == 0 || err.Status >= 500 || err.class() == ClassOutage:
-		w.health.failed()
+	case errors.Is(request.Context().Err(), context.Canceled):
 	default:
-		w.health.answered()
+		w.health.record(err.Status == 0 || err.Status >= 500 || err.class() == ClassOutage)
 	}
+	return nil, err
 }
 
-func (w *wire) exchange(request *http.Request, info exchangeInfo) (*answer, *APIError) {
+func (w *wire) exchange(request *http.Request, op *operation, rules *classifier) (*answer, *APIError) {
 	// GotConn comes before the first byte is handed over, in this goroutine. GetConn comes again when the transport
 	// tries another connection, which for anything but reads it only does when nothing was written to the first.
 	var handedOver atomic.Bool
@@ -134,39 +125,37 @@ func (w *wire) exchange(request *http.Request, info exchangeInfo) (*answer, *API
 	})
 	request = request.WithContext(ctx)
 	request.Header.Set("User-Agent", w.userAgent)
-	if request.Header.Get("Accept") == "" {
-		request.Header.Set("Accept", "application/json; charset=utf-8")
-	}
-	if request.Body != nil && request.Header.Get("Content-Type") == "" {
-		request.Header.Set("Content-Type", "application/json; charset=utf-8")
+	request.Header.Set("Accept", mediaType)
+	if request.Body != nil {
+		request.Header.Set("Content-Type", mediaType)
 	}
 	response, err := w.transport.RoundTrip(request)
 	if err != nil {
-		return nil, w.lost(ctx, err, 0, handedOver.Load(), info)
+		return nil, w.lost(ctx, err, 0, handedOver.Load(), op)
 	}
 	defer func() { _ = response.Body.Close() }()
 	switch {
 	case response.StatusCode < 200:
-		return nil, w.rejection(response, nil, info)
+		return nil, w.rejection(response, nil, op, rules)
 	case response.StatusCode >= 300:
 		// A rejection whose text cannot be read whole is still a rejection.
 		body, _ := io.ReadAll(io.LimitReader(response.Body, maxErrorBody))
-		return nil, w.rejection(response, body, info)
+		return nil, w.rejection(response, body, op, rules)
 	}
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxBody+1))
 	if err != nil {
-		return nil, w.lost(ctx, err, response.StatusCode, true, info)
+		return nil, w.lost(ctx, err, response.StatusCode, true, op)
 	}
 	if len(body) > maxBody {
-		return nil, unreadable(info.kind, response.StatusCode, fmt.Sprintf("the answer is larger than %d MiB", maxBody>>20), nil)
+		return nil, unreadable(op.kind, response.StatusCode, fmt.Sprintf("the answer is larger than %d MiB", maxBody>>20), nil)
 	}
 	return &answer{status: response.StatusCode, body: body}, nil
 }
 
 // lost is the error of a request whose answer did not come, or not whole.
-func (w *wire) lost(ctx context.Context, cause error, status int, handedOver bool, info exchangeInfo) *APIError {
+func (w *wire) lost(ctx context.Context, cause error, status int, handedOver bool, op *operation) *APIError {
 	err := &APIError{
-		Status: status, Class: ClassOutage, NotSent: !handedOver, Ambiguous: handedOver && info.kind.changes(),
+		Status: status, Class: ClassOutage, NotSent: !handedOver, Ambiguous: handedOver && op.kind.changes(),
 		Err: w.redactor.cause(cause), unanswered: true,
 	}
 	if contextCause := ctx.Err(); contextCause != nil {
@@ -184,18 +173,14 @@ func (w *wire) lost(ctx context.Context, cause error, status int, handedOver boo
 }
 
 // rejection is the error of a status that is not 2xx.
-func (w *wire) rejection(response *http.Response, body []byte, info exchangeInfo) *APIError {
+func (w *wire) rejection(response *http.Response, body []byte, op *operation, rules *classifier) *APIError {
 	parsed := parseErrorBody(w.redactor.clean(string(body)), response.Header.Get("Content-Type"))
 	err := &APIError{
 		Status: response.StatusCode, Code: shorten(parsed.code, 64), Message: shorten(parsed.message, maxMessage),
 		RetryAfter: retryAfter(response.Header.Get("Retry-After")),
 	}
-	rules := info.classifier
-	if rules == nil {
-		rules = defaultClassifier
-	}
 	err.Class, err.Scope = rules.classify(failure{
-		kind: info.kind, status: err.Status, json: parsed.json, retryAfter: err.RetryAfter, message: parsed.message,
+		kind: op.kind, status: err.Status, json: parsed.json, retryAfter: err.RetryAfter, message: parsed.message,
 	})
 	if response.StatusCode/100 == 3 {
 		err.Message = "a redirect is not followed, since it would carry the token elsewhere"
@@ -203,18 +188,10 @@ func (w *wire) rejection(response *http.Response, body []byte, info exchangeInfo
 	// After a 5xx the work may have been done, unless the application itself said, in JSON and in words that we know,
 	// why it was not, or the gateway said when to come back.
 	rejectedInWords := parsed.json && err.Class != ClassOutage && err.Class != ClassUnknown
-	if info.kind.changes() && err.Status >= 500 && !rejectedInWords && (err.Status != http.StatusServiceUnavailable || err.RetryAfter == 0) {
+	if op.kind.changes() && err.Status >= 500 && !rejectedInWords && (err.Status != http.StatusServiceUnavailable || err.RetryAfter == 0) {
 		err.Ambiguous, err.Class, err.Scope = true, ClassUnknown, ScopeOffering
 	}
 	return err
-}
-
-// unreadable is the error of a 2xx that makes no sense: harmless for a read, and an unknown outcome for the rest.
-func unreadable(kind kind, status int, message string, cause error) *APIError {
-	if kind.changes() {
-		return &APIError{Status: status, Class: ClassUnknown, Ambiguous: true, Message: message, Err: cause}
-	}
-	return &APIError{Status: status, Class: ClassOutage, Message: message, Err: cause}
 }
 
 // changes reports whether a request may have an effect.
@@ -232,4 +209,156 @@ func retryAfter(value string) time.Duration {
 		return max(time.Until(at), 0)
 	}
 	return 0
+}
+
+// exchange is the RoundTripper of one gobizfly client that lives for one call. It binds the call's context, which
+// gobizfly forgets, and owns the headers of authentication, the replay after a 401 and the check of the answer.
+type exchange struct {
+	//nolint:containedctx // gobizfly drops the context that it is given; this is where it comes back
+	ctx        context.Context
+	operation  *operation
+	connection *connection
+	classifier *classifier
+	session    fetched[session]
+	catalog    *catalog
+	base       *url.URL
+
+	// warm is set once gobizfly has been given its catalog; until then its requests stay in the process.
+	warm   bool
+	sent   bool
+	answer *answer
+}
+
+// client makes the gobizfly client of this exchange and feeds it the catalog. It gets no token: the exchange adds it.
+func (x *exchange) client() (*gobizfly.Client, error) {
+	client, err := gobizfly.NewClient(
+		gobizfly.WithAPIURL(x.connection.endpoint.String()),
+		gobizfly.WithRegionName(x.connection.config.Region),
+		gobizfly.WithHTTPClient(&http.Client{
+			Transport:     x,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		}),
+	)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := client.Token.Init(x.ctx, &gobizfly.TokenCreateRequest{AuthMethod: AuthMethodPassword}); err != nil {
+		return nil, err
+	}
+	x.warm = true
+	return client, nil
+}
+
+// RoundTrip implements http.RoundTripper. It never returns a status but 200, on which gobizfly cannot stumble.
+func (x *exchange) RoundTrip(request *http.Request) (*http.Response, error) {
+	if request.Body != nil {
+		defer func() { _ = request.Body.Close() }()
+	}
+	if !x.warm {
+		return x.local(request)
+	}
+	if x.sent {
+		return nil, unreadable(x.operation.kind, 0, "gobizfly tried to send a second request for one call", nil)
+	}
+	if !permits(x.base, request.URL) {
+		return nil, notSent(ClassInvalid, "%s on host %s is not below the %s of the service catalog",
+			request.Method, request.URL.Host, x.operation.service)
+	}
+	x.sent = true
+	answer, err := x.send(request, x.session.value)
+	if of(err).Status == http.StatusUnauthorized {
+		answer, err = x.replay(request, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	body, err := x.operation.body.apply(answer.body)
+	if err != nil {
+		return nil, unreadable(x.operation.kind, answer.status, "the answer cannot be read", x.connection.wire.redactor.cause(err))
+	}
+	x.answer = answer
+	return reply(request, body), nil
+}
+
+// replay sends the request once more with a new token. A 401 means that the first one had no effect.
+func (x *exchange) replay(request *http.Request, first error) (*answer, error) {
+	// A rejected join token must not cause a login per call.
+	if age := x.connection.config.Clock.Since(x.session.value.issuedAt); x.operation.ownToken && age < ttl.OwnToken {
+		return nil, first
+	}
+	renewed, err := x.connection.sessions.renew(x.ctx, x.session.generation)
+	if err != nil {
+		return nil, loginFailed(err)
+	}
+	x.session = renewed
+	answer, err := x.send(request, renewed.value)
+	rejected := of(err).Status == http.StatusUnauthorized
+	if !x.operation.ownToken {
+		x.connection.sessions.recordAcceptance(!rejected)
+	}
+	if rejected {
+		return nil, prefixed("a fresh token was rejected too", typed(err))
+	}
+	return answer, err
+}
+
+// send gives the wire a copy of the request with a body of its own.
+func (x *exchange) send(request *http.Request, session session) (*answer, error) {
+	clone := request.Clone(x.ctx)
+	if request.Body != nil && request.Body != http.NoBody {
+		if request.GetBody == nil {
+			return nil, notSent(ClassInvalid, "the request's body cannot be sent twice")
+		}
+		body, err := request.GetBody()
+		if err != nil {
+			return nil, notSent(ClassInvalid, "the request's body cannot be read")
+		}
+		clone.Body = body
+	}
+	// gobizfly always sends an empty Basic authorization, on which a gateway may stumble.
+	clone.Header.Del("Authorization")
+	clone.Header.Set("X-Auth-Type", "token")
+	clone.Header.Set("X-Auth-Token", session.token)
+	clone.Header.Set("X-Project-ID", session.projectID)
+	return x.connection.wire.send(clone, x.operation, x.classifier)
+}
+
+// broken is the error of an answer, or a request, that gobizfly could not handle.
+func (x *exchange) broken(err error) *APIError {
+	cause := x.connection.wire.redactor.cause(err)
+	switch {
+	case x.answer != nil:
+		return unreadable(x.operation.kind, x.answer.status, "the answer cannot be read", cause)
+	case x.sent:
+		return unreadable(x.operation.kind, 0, "the request broke off", cause)
+	}
+	return &APIError{Class: ClassInvalid, NotSent: true, Message: "the request cannot be made", Err: cause}
+}
+
+// local answers what gobizfly asks before its first real call: a token, which it does not need, and the catalog.
+func (x *exchange) local(request *http.Request) (*http.Response, error) {
+	switch {
+	case request.Method == http.MethodPost && strings.HasSuffix(request.URL.Path, tokenRoute):
+		return reply(request, []byte(`{"token":"","project_id":""}`)), nil
+	case request.Method == http.MethodGet && request.URL.Path == catalogPath:
+		return reply(request, x.catalog.document), nil
+	}
+	return nil, notSent(ClassInvalid, "gobizfly asked for something else than a token or the catalog")
+}
+
+func reply(request *http.Request, body []byte) *http.Response {
+	return &http.Response{
+		Status: "200 OK", StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header:        http.Header{"Content-Type": []string{mediaType}},
+		Body:          io.NopCloser(bytes.NewReader(body)),
+		ContentLength: int64(len(body)),
+		Request:       request,
+	}
+}
+
+// loginFailed is the error of a call that could not be sent for want of a token or catalog.
+func loginFailed(err error) *APIError {
+	apiError := typed(err)
+	apiError.NotSent, apiError.Ambiguous = true, false
+	return apiError
 }

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package logging writes Karpenter's log for people. Core builds a logger that writes JSON and takes no other encoding,
+// Package logging writes Karpenter's log as text for a terminal. Core builds a logger that writes JSON and takes no other encoding,
 // but it takes a path to write to: a path of our scheme, "console:" before a usual one, shows each line as text.
 package logging
 
@@ -51,6 +51,7 @@ const (
 func init() {
 	// It fails only for a scheme that is taken, which is ours alone.
 	lo.Must0(zap.RegisterSink(scheme, open))
+	coreoptions.Injectables = append(coreoptions.Injectables, &Options{})
 }
 
 // ConsolePaths turns core's comma-separated output paths into those that show the same as text.
@@ -108,63 +109,38 @@ func (c *console) Close() error {
 }
 
 // parse reads one line, keeping the order of its fields.
-func parse(line []byte) (zapcore.Entry, []zapcore.Field, error) {
-	entry, fields := zapcore.Entry{}, []zapcore.Field{}
+func parse(line []byte) (entry zapcore.Entry, fields []zapcore.Field, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(line))
 	if token, err := decoder.Token(); err != nil || token != json.Delim('{') {
 		return entry, nil, fmt.Errorf("not an object: %w", err)
+	}
+	var at, level string
+	texts := map[string]*string{
+		"time": &at, "level": &level, "logger": &entry.LoggerName, "message": &entry.Message, "stacktrace": &entry.Stack,
 	}
 	for decoder.More() {
 		token, err := decoder.Token()
 		if err != nil {
 			return entry, nil, err
 		}
-		var value json.RawMessage
-		if err := decoder.Decode(&value); err != nil {
-			return entry, nil, err
-		}
 		key, _ := token.(string)
-		field, err := assign(&entry, key, value)
+		var value json.RawMessage
+		if text, known := texts[key]; known {
+			err = decoder.Decode(text)
+		} else if err = decoder.Decode(&value); err == nil {
+			fields = append(fields, zap.Reflect(key, value))
+		}
 		if err != nil {
 			return entry, nil, err
 		}
-		fields = append(fields, field...)
 	}
-	return entry, fields, nil
-}
-
-// assign puts a value where it belongs: into the entry, or, as it is, among the fields.
-func assign(entry *zapcore.Entry, key string, value json.RawMessage) ([]zapcore.Field, error) {
-	var text string
-	var err error
-	switch key {
-	case "time", "level", "logger", "caller", "message", "stacktrace":
-		if err := json.Unmarshal(value, &text); err != nil {
-			return nil, err
+	if at != "" {
+		if entry.Time, err = time.Parse(timeLayout, at); err != nil {
+			return entry, nil, err
 		}
 	}
-	switch key {
-	case "time":
-		entry.Time, err = time.Parse(timeLayout, text)
-	case "level":
-		entry.Level, err = zapcore.ParseLevel(text)
-	case "logger":
-		entry.LoggerName = text
-	case "caller":
-		// Parts the encoder would put together again: "file.go:12" is shown as it is among the fields.
-		return []zapcore.Field{zap.String(key, text)}, nil
-	case "message":
-		entry.Message = text
-	case "stacktrace":
-		entry.Stack = text
-	default:
-		return []zapcore.Field{zap.Reflect(key, value)}, nil
-	}
-	return nil, err
-}
-
-func init() {
-	coreoptions.Injectables = append(coreoptions.Injectables, &Options{})
+	entry.Level, err = zapcore.ParseLevel(level)
+	return entry, fields, err
 }
 
 // Options are those of the log's format. Core's own LOG_LEVEL, LOG_OUTPUT_PATHS and LOG_ERROR_OUTPUT_PATHS say what is
@@ -194,7 +170,7 @@ func (o *Options) Parse(fs *coreoptions.FlagSet, args ...string) error {
 	return nil
 }
 
-// ToContext implements coreoptions.Injectable. Nobody asks for the format later, but core for its paths, which are in the
+// ToContext implements coreoptions.Injectable. The format is not read later, but core reads its paths, which are in the
 // context already: its options come first. Parse would be too early, since every option parses all flags again.
 func (o *Options) ToContext(ctx context.Context) context.Context {
 	if o.Format == FormatConsole {

@@ -15,7 +15,7 @@ limitations under the License.
 */
 
 // Package options holds this provider's settings: flags, environment variables and the keys of the tuning ConfigMap. One
-// table (table.go) gives each its names, default, bounds, unit and documentation; flags, validation, tuning and the
+// table gives each its names, default, bounds, unit and documentation; flags, validation, tuning and the
 // reference pages are made from it. A new setting is a field of Options, a row of the table, and the place that reads it.
 package options
 
@@ -25,6 +25,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -242,3 +243,160 @@ func (s *Store) OnChange(follow func(*Options)) {
 	defer s.mu.Unlock()
 	s.followers = append(s.followers, follow)
 }
+
+// table is every setting.
+var table = []*Setting{
+	checked(plain("cluster-name", "CLUSTER_NAME", "",
+		"The name of the cluster, written into the metadata of its servers. Required.",
+		func(o *Options) *string { return &o.ClusterName }), "", checkClusterName),
+	plain("bizfly-auth-method", "BIZFLY_CLOUD_AUTH_METHOD", "application_credential",
+		"How to log in: password or application_credential. The credentials themselves are read from the environment only.",
+		func(o *Options) *string { return &o.AuthMethod }),
+	plain("bizfly-region", "BIZFLY_CLOUD_REGION", "",
+		"The region: HN (HaNoi), HCM (HoChiMinh) or VC-HaNoi. Required.",
+		func(o *Options) *string { return &o.Region }),
+	plain("bizfly-project-id", "BIZFLY_CLOUD_PROJECT_ID", "",
+		"The project. Empty means the one that the credential belongs to.",
+		func(o *Options) *string { return &o.ProjectID }),
+	plain("bizfly-api-url", "BIZFLY_CLOUD_API_URL", "",
+		"The endpoint. Empty means BizFly Cloud's own.",
+		func(o *Options) *string { return &o.APIURL }),
+	plain("bizfly-allow-http", "BIZFLY_CLOUD_ALLOW_HTTP", "false",
+		"Permit an endpoint without TLS. For the sandbox only.",
+		func(o *Options) *bool { return &o.AllowHTTP }),
+	checked(plain("region-label", "BIZFLY_CLOUD_REGION_LABEL", "",
+		"The value of topology.kubernetes.io/region as the cloud controller manager writes it. Empty means the region's short name.",
+		func(o *Options) *string { return &o.RegionLabel }), "", isLabelValue(func(o *Options) *string { return &o.RegionLabel })),
+
+	plain("system-namespace", "SYSTEM_NAMESPACE", "karpenter",
+		"The controller's own namespace, in which the credentials Secret is.",
+		func(o *Options) *string { return &o.Namespace }),
+	plain("credentials-secret-name", "CREDENTIALS_SECRET_NAME", "karpenter-provider-bizflycloud",
+		"The only Secret that a ProviderConfig may name, because the controller's Role grants no other.",
+		func(o *Options) *string { return &o.CredentialsSecretName }),
+	plain("tuning-configmap-name", "TUNING_CONFIGMAP_NAME", DefaultTuningConfigMapName,
+		"The only ConfigMap that a ProviderConfig may name for tuning, because the controller's Role grants no other.",
+		func(o *Options) *string { return &o.TuningConfigMapName }),
+
+	plain("bke-cluster-id", "BKE_CLUSTER_ID", "",
+		"The uid of the BKE cluster. Empty without BizFly Kubernetes Engine.",
+		func(o *Options) *string { return &o.BKEClusterID }),
+	plain("bke-join-endpoint", "BKE_JOIN_ENDPOINT", "",
+		"Where BKE's worker image joins the cluster.",
+		func(o *Options) *string { return &o.BKEJoinEndpoint }),
+	plain("bke-log-endpoint", "BKE_LOG_ENDPOINT", "",
+		"Where BKE's worker image reports its progress.",
+		func(o *Options) *string { return &o.BKELogEndpoint }),
+	plain("bke-kubelet-args-file", "BKE_KUBELET_ARGS_FILE", "",
+		"The file from which BKE's worker image reads KUBELET_EXTRA_ARGS. Where it is set, nodes register with Karpenter's taints and labels.",
+		func(o *Options) *string { return &o.BKEKubeletArgsFile }),
+	plain("bke-discover-from-pool", "BKE_DISCOVER_FROM_POOL", "false",
+		"Learn the BKE values that are not set from the metadata of a pool server of this cluster.",
+		func(o *Options) *bool { return &o.BKEDiscoverFromPool }),
+	checked(list("user-data-secret-names", "USER_DATA_SECRET_NAMES",
+		"The Secrets of the controller's namespace that spec.userDataFrom may name, separated by commas.",
+		func(o *Options) *[]string { return &o.UserDataSecretNames }), "", checkUserDataSecrets),
+	plain("join-tokens", "JOIN_TOKENS", "false",
+		"Let NodeClasses ask for a short-lived bootstrap token per server, which is written to kube-system.",
+		func(o *Options) *bool { return &o.JoinTokens }),
+	{
+		Flag: "cluster-endpoint", Variable: "CLUSTER_ENDPOINT",
+		Doc:   "The API server as nodes reach it, host:port, for templates. Empty means the one of kube-public/cluster-info.",
+		field: func(o *Options) any { return &o.ClusterEndpoint }, check: checkClusterEndpoint,
+		document: func(o *Options, raw string) error {
+			o.ClusterEndpoint = strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(raw), "https://"), "/")
+			return nil
+		},
+	},
+	checked(list("cluster-dns", "CLUSTER_DNS",
+		"The addresses of the cluster's DNS for templates, separated by commas. Empty means that of the Service kube-system/kube-dns.",
+		func(o *Options) *[]string { return &o.ClusterDNS }), "", checkClusterDNS),
+
+	plain("create-provider-config", "CREATE_PROVIDER_CONFIG", "true",
+		"Create the ProviderConfig default where there is none. Turn it off where it is installed with the controller.",
+		func(o *Options) *bool { return &o.CreateProviderConfig }),
+	plain("enforce-cluster-max-nodes", "ENFORCE_CLUSTER_MAX_NODES", "false",
+		"Launch no more nodes than the package of the BKE cluster allows.",
+		func(o *Options) *bool { return &o.EnforceClusterMaxNodes }),
+	plain("garbage-collection-dry-run", "GARBAGE_COLLECTION_DRY_RUN", "false",
+		"Report by log and event which servers without a NodeClaim would be deleted, and delete none.",
+		func(o *Options) *bool { return &o.GarbageCollectionDryRun }),
+	duration("launch-timeout", "LAUNCH_TIMEOUT", "", "3m", 10*time.Second, time.Hour,
+		"How long a NodeClaim may be without the id of its server before it is replaced. Longer than a slow create whose id is shown only at its end.",
+		func(o *Options) *time.Duration { return &o.LaunchTimeout }),
+
+	secret("BIZFLY_CLOUD_EMAIL", "The account's e-mail address, for the method password.",
+		func(o *Options) *string { return &o.Email }),
+	secret("BIZFLY_CLOUD_PASSWORD", "Its password.",
+		func(o *Options) *string { return &o.Password }),
+	secret("BIZFLY_CLOUD_APP_CRED_ID", "The application credential's id, for the method application_credential.",
+		func(o *Options) *string { return &o.AppCredID }),
+	secret("BIZFLY_CLOUD_APP_CRED_SECRET", "Its secret.",
+		func(o *Options) *string { return &o.AppCredSecret }),
+	secret("BKE_CLUSTER_TOKEN", "The token with which servers join the BKE cluster, and leave it.",
+		func(o *Options) *string { return &o.BKEClusterToken }),
+
+	duration("catalog-interval", "CATALOG_INTERVAL", "catalogInterval", "10m", 10*time.Second, 24*time.Hour,
+		"How often flavors, zones, volume types and Kubernetes versions are read, which the cloud changes in weeks. A change reads them at once.",
+		func(o *Options) *time.Duration { return &o.CatalogInterval }),
+	duration("garbage-collection-interval", "GARBAGE_COLLECTION_INTERVAL", "garbageCollectionInterval", "2m", time.Second, time.Hour,
+		"How often the controller looks for servers without a NodeClaim, each of which costs money. A change looks at once.",
+		func(o *Options) *time.Duration { return &o.GarbageCollectionInterval }),
+	checked(duration("garbage-collection-grace", "GARBAGE_COLLECTION_GRACE", "garbageCollectionGrace", "5m", 10*time.Second, 24*time.Hour,
+		"The age below which a server without a NodeClaim is not deleted: it may be a launch under way.",
+		func(o *Options) *time.Duration { return &o.GarbageCollectionGrace }), ", and longer than LAUNCH_TIMEOUT", checkGrace),
+	duration("", "", "serverPollInterval", "2s", 500*time.Millisecond, 30*time.Second,
+		"The time between two reads of the servers that are being launched; one read serves all launches.",
+		func(o *Options) *time.Duration { return &o.ServerPollInterval }),
+	duration("", "", "serverListMaxAge", "5s", 100*time.Millisecond, time.Minute,
+		"How old the lists of servers, volumes and network interfaces may be that launches, deletions, core and garbage collection share: as often as core asks "+
+			"whether a server is gone, which is always read by its id too.",
+		func(o *Options) *time.Duration { return &o.ServerListMaxAge }),
+	duration("", "", "lookupCacheTTL", "1m", time.Second, time.Hour,
+		"How long lists of images, VPC networks, firewalls and SSH keys are cached: short, because a new one is expected to be found, and long enough for a "+
+			"hundred NodeClasses. An object that a list lacks is looked for in a new list in any case.",
+		func(o *Options) *time.Duration { return &o.LookupCacheTTL }),
+	duration("unavailable-offering-ttl", "UNAVAILABLE_OFFERING_TTL", "unavailableOfferingTTL", "3m", time.Second, 24*time.Hour,
+		"How long an offering without capacity is not tried again: long enough that launches do not circle, short enough that new capacity is used soon. What is "+
+			"marked already keeps its time.",
+		func(o *Options) *time.Duration { return &o.UnavailableOfferingTTL }),
+	duration("", "", "accountPause", "1m", time.Second, time.Hour,
+		"How long all launches pause after the cloud rejected one for the whole account: quota or balance.",
+		func(o *Options) *time.Duration { return &o.AccountPause }),
+	duration("server-id-wait", "SERVER_ID_WAIT", "serverIDWait", "30s", time.Second, 30*time.Second,
+		"How long one launch waits for the id of its server. Core schedules nothing meanwhile.",
+		func(o *Options) *time.Duration { return &o.ServerIDWait }),
+	duration("visibility-window", "VISIBILITY_WINDOW", "visibilityWindow", "2m", 5*time.Second, time.Hour,
+		"How long the controller looks for the server of a create request without an answer before it ends the NodeClaim.",
+		func(o *Options) *time.Duration { return &o.VisibilityWindow }),
+	{
+		Flag: "vm-memory-overhead-percent", Variable: "VM_MEMORY_OVERHEAD_PERCENT", Key: "vmMemoryOverheadPercent",
+		Unit: "fraction", Bounds: "0 to less than 0.5", Default: "0.075",
+		Doc: "The fraction of a flavor's memory that its node does not see, until nodes have reported it; 0.02 to 0.07 were measured. More than 0.075 is " +
+			"subtracted also after that. It counts for nodes that are launched from then on.",
+		field: func(o *Options) any { return &o.MemoryOverheadPercent }, check: checkOverhead,
+	},
+	{
+		Key: "prices", Unit: "YAML, VND per hour", Bounds: "the part of the price table to change; every rate above 0",
+		Doc: "The price table, in the form of [table.yaml](../../internal/providers/pricing/table.yaml); [prices](../concepts/pricing.md) explains each number " +
+			"and how to correct it from an invoice. All other numbers stay those of the built-in table.",
+		field: func(o *Options) any { return &o.Prices }, document: parsePrices,
+	},
+	{
+		Key: "flavorOverrides", Unit: "YAML, by flavor",
+		Bounds: fmt.Sprintf("`hidden`: true or false; `category`, `generation`, `cpuVendor`: a label value; `gpuName`: at most 63 characters; `gpuCount`: 0 to %d",
+			maxGPUs),
+		Doc:   "What the cloud does not report of a flavor, or reports wrongly. A hidden flavor is not launched any more; nodes that run on it stay.",
+		field: func(o *Options) any { return &o.FlavorOverrides }, document: parseOverrides,
+	},
+	{
+		Key: "errorPatterns", Unit: "YAML, a list",
+		Bounds: fmt.Sprintf("at most %d; `pattern`: a regular expression (RE2); `class`: see below", maxPatterns),
+		Doc: "How messages of the cloud are classified. They are tried in this order before the built-in patterns, without regard to case and to Vietnamese " +
+			"diacritics, where the HTTP status alone does not decide.",
+		field: func(o *Options) any { return &o.ErrorPatterns }, document: parsePatterns,
+	},
+}
+
+// DefaultTuningConfigMapName is the ConfigMap that the controller's Role grants unless that was changed.
+const DefaultTuningConfigMapName = "karpenter-provider-bizflycloud-tuning"

@@ -84,9 +84,6 @@ func (s *Setting) Copy(to, from *Options) {
 // Equal reports whether two settings have the same value.
 func (s *Setting) Equal(a, b *Options) bool { return reflect.DeepEqual(s.field(a), s.field(b)) }
 
-// Pointer returns a pointer to the value, by which settings are told apart.
-func (s *Setting) Pointer(o *Options) any { return s.field(o) }
-
 // isText reports whether the empty text is a value.
 func (s *Setting) isText() bool { _, ok := s.field(&Options{}).(*string); return ok }
 
@@ -153,36 +150,34 @@ func short(d time.Duration) string {
 	return text
 }
 
-func text(name, variable, value, doc string, field func(*Options) *string) *Setting {
+// plain is a setting that any value of its type suits.
+func plain[T any](name, variable, value, doc string, field func(*Options) *T) *Setting {
 	return &Setting{Flag: name, Variable: variable, Default: value, Doc: doc, field: func(o *Options) any { return field(o) }}
 }
 
 func secret(variable, doc string, field func(*Options) *string) *Setting {
-	s := text("", variable, "", doc, field)
+	s := plain("", variable, "", doc, field)
 	s.Secret = true
 	return s
 }
 
 func list(name, variable, doc string, field func(*Options) *[]string) *Setting {
-	return &Setting{Flag: name, Variable: variable, Unit: "list, separated by commas", Doc: doc, field: func(o *Options) any { return field(o) }}
-}
-
-func toggle(name, variable, value, doc string, field func(*Options) *bool) *Setting {
-	return &Setting{Flag: name, Variable: variable, Default: value, Doc: doc, field: func(o *Options) any { return field(o) }}
+	s := plain(name, variable, "", doc, field)
+	s.Unit = "list, separated by commas"
+	return s
 }
 
 func duration(name, variable, key, value string, least, most time.Duration, doc string, field func(*Options) *time.Duration) *Setting {
 	bounds := fmt.Sprintf("%s to %s", short(least), short(most))
-	return &Setting{
-		Flag: name, Variable: variable, Key: key, Unit: "duration", Bounds: bounds, Default: value, Doc: doc,
-		field: func(o *Options) any { return field(o) },
-		check: func(o *Options) error {
-			if *field(o) < least || *field(o) > most {
-				return fmt.Errorf("use a duration: %s, for example %s", bounds, value)
-			}
-			return nil
-		},
+	s := plain(name, variable, value, doc, field)
+	s.Key, s.Unit, s.Bounds = key, "duration", bounds
+	s.check = func(o *Options) error {
+		if *field(o) < least || *field(o) > most {
+			return fmt.Errorf("use a duration: %s, for example %s", bounds, value)
+		}
+		return nil
 	}
+	return s
 }
 
 // checked adds a check to a setting, and what it demands to the bounds.
@@ -219,7 +214,7 @@ func checkClusterName(o *Options) error {
 	return nil
 }
 
-// checkUserDataSecrets rejects the Secret with the cloud's credentials as user data: everybody who may write a NodeClass
+// checkUserDataSecrets rejects the Secret with the cloud's credentials as user data: each user who may write a NodeClass
 // could read it from a server.
 func checkUserDataSecrets(o *Options) error {
 	var errs error

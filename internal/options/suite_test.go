@@ -94,7 +94,7 @@ var _ = Describe("Options", func() {
 			Expect(f.DefValue).ToNot(ContainSubstring("marked-secret"), f.Name)
 		})
 	})
-	It("should read what bootstrapping needs, and allow nothing unless told", func() {
+	It("should read what bootstrapping needs, and allow nothing by default", func() {
 		opts, err := parse()
 		Expect(err).ToNot(HaveOccurred())
 		Expect(opts.UserDataSecretNames).To(BeEmpty())
@@ -153,7 +153,7 @@ var _ = Describe("Options", func() {
 		Expect(options.Preflight(nil)).To(MatchError(ContainSubstring("CLUSTER_NAME")))
 	})
 
-	DescribeTable("should refuse, naming the variable and the remedy",
+	DescribeTable("should reject, naming the variable and the remedy",
 		func(name, value string, says ...string) {
 			GinkgoT().Setenv(name, value)
 			_, err := parse()

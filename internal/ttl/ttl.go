@@ -93,9 +93,9 @@ const (
 	ProviderConfigInterval = 5 * time.Second
 	// ProviderConfigClosedInterval is the same while no scope is written down, which keeps the client closed.
 	ProviderConfigClosedInterval = 500 * time.Millisecond
-	// Judgement is how long the cloud's answer about a configuration that is not active is cached: one that was rejected is
+	// Probe is how long the cloud's answer about a configuration that is not active is cached: one that was rejected is
 	// checked every few seconds and must not log in as often.
-	Judgement = 30 * time.Second
+	Probe = 30 * time.Second
 	// Hung is how long one check of the configuration may take before the process is restarted: five times what its reads
 	// and its login may take together.
 	Hung = 10 * time.Minute

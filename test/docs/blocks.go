@@ -23,6 +23,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -37,6 +38,10 @@ type block struct {
 	marks    []string
 	indent   string
 	text     string
+	// e2e is the name in the comment above it, by which test/install runs it.
+	e2e string
+	// section is what a comment names instead of a block: a page and a heading of it, whose commands are run here.
+	section string
 }
 
 func (b block) marked(mark string) bool { return slices.Contains(b.marks, mark) }
@@ -44,13 +49,20 @@ func (b block) marked(mark string) bool { return slices.Contains(b.marks, mark) 
 // A page marks its blocks behind the fence:
 //
 //	sh run       is run here; the block "text output" that follows shows what it prints
-//	sh ...       everything else is only parsed: sh real-cloud needs the real cloud, sh elsewhere another cluster or machine
+//	sh real-cloud, sh elsewhere  need the real cloud, or another cluster or machine, and are only parsed
+//	sh           is below <!-- e2e: name -->, and test/install runs it
+//	yaml run     is applied here
 //	yaml         is applied with --dry-run=server if it is a Kubernetes object, unless it is marked elsewhere
+//
+// The comment <!-- run: page.md#heading --> runs the commands of another page's section, as a page does that refers to it.
 const (
 	run       = "run"
 	output    = "output"
 	elsewhere = "elsewhere"
+	realCloud = "real-cloud"
 )
+
+const root = "../.."
 
 // page is a page with its blocks.
 type page struct {
@@ -62,8 +74,13 @@ type page struct {
 
 var (
 	fence       = regexp.MustCompile("^( *)(`{3,})(.*)$")
-	fixtureLine = regexp.MustCompile(`(?m)^cluster: (\w+)$`)
+	fixtureLine = regexp.MustCompile(`(?m)^cluster: ([\w-]+)$`)
+	e2eLine     = regexp.MustCompile(`^ *<!-- e2e: (.*) -->$`)
+	sectionLine = regexp.MustCompile(`^ *<!-- run: (.*) -->$`)
 )
+
+// unmarkable names the clusters of pages whose first line readers on GitHub would see as a table.
+var unmarkable = map[string]string{"README.md": "new", "README.vi.md": "new"}
 
 // readPage reads a page. Its front matter may name the cluster that its commands find: see fixtures.
 func readPage(path string) (*page, error) {
@@ -72,6 +89,9 @@ func readPage(path string) (*page, error) {
 		return nil, fmt.Errorf("reading the page: %w", err)
 	}
 	p := &page{path: path}
+	if filepath.Clean(filepath.Dir(path)) == root {
+		p.fixture = unmarkable[filepath.Base(path)]
+	}
 	if front, _, found := strings.Cut(strings.TrimPrefix(string(content), "---\n"), "\n---\n"); found && strings.HasPrefix(string(content), "---\n") {
 		if match := fixtureLine.FindStringSubmatch(front); match != nil {
 			p.fixture = match[1]
@@ -80,7 +100,7 @@ func readPage(path string) (*page, error) {
 	scanner := bufio.NewScanner(bytes.NewReader(content))
 	scanner.Buffer(nil, 1<<20)
 	var open *block
-	var closing string
+	var closing, e2e string
 	for scanner.Scan() {
 		line := scanner.Text()
 		p.lines = append(p.lines, line)
@@ -93,14 +113,48 @@ func readPage(path string) (*page, error) {
 			open.text += strings.TrimPrefix(line, open.indent) + "\n"
 		case match != nil:
 			words := append(strings.Fields(match[3]), "")
-			open = &block{line: len(p.lines) + 1, language: words[0], marks: words[1:], indent: match[1]}
-			closing = match[2]
+			open = &block{line: len(p.lines) + 1, language: words[0], marks: words[1:], indent: match[1], e2e: e2e}
+			closing, e2e = match[2], ""
+		case e2eLine.MatchString(line):
+			e2e = e2eLine.FindStringSubmatch(line)[1]
+		case sectionLine.MatchString(line):
+			p.blocks = append(p.blocks, block{line: len(p.lines), section: sectionLine.FindStringSubmatch(line)[1]})
 		}
 	}
 	if open != nil {
 		return nil, fmt.Errorf("%s:%d: the block does not end", path, open.line)
 	}
 	return p, scanner.Err()
+}
+
+// section returns the commands of a section that are run.
+func (p *page) section(anchor string) []block {
+	level, inside, fenced := "", false, false
+	var blocks []block
+	for i, line := range p.lines {
+		fenced = fenced != fence.MatchString(line)
+		if marks, heading, ok := strings.Cut(line, " "); ok && !fenced && strings.Trim(marks, "#") == "" && marks != "" {
+			if inside && len(marks) <= len(level) {
+				break
+			}
+			if !inside {
+				level, inside = marks, slug(heading) == anchor
+			}
+		}
+		for _, b := range p.blocks {
+			if inside && b.line == i+2 && (b.language == "sh" || b.language == "yaml") && b.marked(run) {
+				blocks = append(blocks, b)
+			}
+		}
+	}
+	return blocks
+}
+
+var unslugged = regexp.MustCompile(`[^a-z0-9 _-]`)
+
+// slug is the anchor that GitHub makes of a heading.
+func slug(heading string) string {
+	return strings.ReplaceAll(unslugged.ReplaceAllString(strings.ToLower(heading), ""), " ", "-")
 }
 
 // expected is the index of the block that shows what the block at this index prints, or -1.
@@ -127,7 +181,7 @@ func (p *page) show(index int, text string) {
 }
 
 func (p *page) write() error {
-	return os.WriteFile(p.path, []byte(strings.Join(p.lines, "\n")+"\n"), 0o644) //nolint:gosec // sources, for everybody
+	return os.WriteFile(p.path, []byte(strings.Join(p.lines, "\n")+"\n"), 0o644) //nolint:gosec // a source file
 }
 
 // variable parts of an output, which differ from run to run, and what stands for them in a comparison.

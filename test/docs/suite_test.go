@@ -17,7 +17,6 @@ limitations under the License.
 package docs
 
 import (
-	"context"
 	"fmt"
 	"io/fs"
 	"os"
@@ -34,11 +33,7 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
 )
-
-const root = "../.."
 
 func TestDocs(t *testing.T) {
 	log.SetLogger(logr.Discard())
@@ -65,6 +60,18 @@ func sources() []string {
 	return paths
 }
 
+// charts are the pages beside the charts, whose commands are those of other pages.
+func charts() []string {
+	paths, err := filepath.Glob(filepath.Join(root, "charts", "*", "README.md"))
+	if err != nil {
+		panic(err)
+	}
+	return paths
+}
+
+// onlyLooks matches commands that change nothing.
+var onlyLooks = regexp.MustCompile(`^(kubectl get .*\n)+$`)
+
 // placeholder is what a reader replaces by a value of theirs.
 var placeholder = regexp.MustCompile(`<[a-z][a-z A-Z-]*>`)
 
@@ -87,13 +94,72 @@ var _ = Describe("The blocks of the pages", func() {
 		}
 		Expect(parsed).To(BeNumerically(">", 50))
 	})
+	It("should be executed, or marked with what they need instead", func() {
+		text, err := filepath.Glob(filepath.Join(root, "test/install/*_test.go"))
+		Expect(err).NotTo(HaveOccurred())
+		var suite strings.Builder
+		for _, path := range text {
+			content, err := os.ReadFile(path) //nolint:gosec // a file of ours
+			Expect(err).NotTo(HaveOccurred())
+			suite.Write(content)
+		}
+		// Blocks of one name are the same commands, so that it is enough to run one of them.
+		named, counts := map[string]string{}, map[string]int{}
+		for _, path := range append(sources(), charts()...) {
+			p, err := readPage(path)
+			Expect(err).NotTo(HaveOccurred())
+			for _, b := range p.blocks {
+				at := fmt.Sprintf("%s:%d", path, b.line)
+				switch {
+				case b.section != "":
+				case b.e2e != "":
+					Expect(suite.String()).To(MatchRegexp(`run\("[^"]*", %q`, b.e2e), "%s: test/install does not run it", at)
+					Expect(b.text).To(Equal(lo.CoalesceOrEmpty(named[b.e2e], b.text)), "%s: another block of this name has other commands", at)
+					named[b.e2e] = b.text
+					counts["e2e"]++
+				case b.language == "sh" || b.language == "bash":
+					mark := lo.FirstOr(b.marks, "")
+					Expect(mark).To(BeElementOf(run, realCloud, elsewhere), "%s: no mark, or another one", at)
+					counts[mark]++
+				case b.language == "console" && !strings.Contains(path, "/contribute/") && !strings.HasSuffix(path, "/kubectl-bizfly.md"):
+					Expect(b.text).NotTo(HavePrefix("$ "), "%s: commands belong into a block sh", at)
+				}
+				Expect(b.section != "" || b.language != "").To(BeTrue(), "%s: the block has no language", at)
+			}
+		}
+		GinkgoWriter.Printf("blocks of commands: %v\n", counts)
+		Expect(counts[run]).To(BeNumerically(">", counts[elsewhere]+counts[realCloud]), "%v", counts)
+	})
+	It("should name targets that make has", func() {
+		makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+		Expect(err).NotTo(HaveOccurred())
+		for _, path := range append(sources(), charts()...) {
+			p, err := readPage(path)
+			Expect(err).NotTo(HaveOccurred())
+			for _, b := range p.blocks {
+				for _, line := range strings.Split(b.text, "\n") {
+					line, _, _ = strings.Cut(placeholder.ReplaceAllString(line, "placeholder"), "#")
+					words := strings.Fields(line)
+					if b.language != "sh" || len(words) == 0 || words[0] != "make" {
+						continue
+					}
+					for _, target := range words[1:] {
+						if strings.Contains(target, "=") {
+							break // variables, whose values may have spaces, come last
+						}
+						Expect(string(makefile)).To(ContainSubstring("\n"+target+":"), "%s:%d", path, b.line)
+					}
+				}
+			}
+		}
+	})
 	It("should be run on a cluster that the page names", func() {
 		for _, path := range sources() {
 			p, err := readPage(path)
 			Expect(err).NotTo(HaveOccurred())
-			runs := slices.ContainsFunc(p.blocks, func(b block) bool { return b.language == "sh" && b.marked(run) })
-			Expect(runs).To(Equal(p.fixture != ""), "%s: the front matter needs \"cluster: new\" or \"cluster: ready\" exactly if blocks are marked run", path)
-			Expect(p.fixture).To(BeElementOf("", "new", "ready"), path)
+			runs := slices.ContainsFunc(p.blocks, func(b block) bool { return b.marked(run) || b.section != "" })
+			Expect(runs).To(Equal(p.fixture != ""), "%s: the front matter needs \"cluster\" exactly if blocks are marked run", path)
+			Expect(p.fixture == "" || lo.HasKey(fixtures, p.fixture)).To(BeTrue(), path)
 		}
 	})
 	It("should be the same commands in Vietnamese", func() {
@@ -103,6 +169,7 @@ var _ = Describe("The blocks of the pages", func() {
 			return lo.FilterMap(p.blocks, func(b block, _ int) (string, bool) { return b.text, b.language == "sh" })
 		}
 		Expect(commands("get-started/bke.md")).To(ContainElements(lo.ToAnySlice(commands("vi/get-started.md"))...))
+		Expect(commands("../README.vi.md")).To(HaveEach(BeElementOf(lo.ToAnySlice(commands("../README.md"))...)))
 	})
 	It("should be compared without what differs from run to run", func() {
 		Expect(normalized("NAME          AGE\ndefault-x7k2p 37s\n")).To(Equal(normalized("NAME            AGE\ndefault-abcde   4m1s\n")))
@@ -135,7 +202,9 @@ var _ = Describe("The commands of", Ordered, ContinueOnFailure, func() {
 		if err != nil || p.fixture == "" {
 			continue
 		}
-		It(name+" should print what the page shows", func(ctx SpecContext) {
+		// The pages on migration are rehearsals, which are part of `make e2e`.
+		labels := lo.Ternary(strings.Contains(name, "how-to/migrate-"), Label("e2e"), Label())
+		It(name+" should print what the page shows", labels, func(ctx SpecContext) {
 			if os.Getenv("E2E") == "" {
 				Skip("needs the whole control plane: run `make docs-test`")
 			}
@@ -144,10 +213,19 @@ var _ = Describe("The commands of", Ordered, ContinueOnFailure, func() {
 			printed, changed := map[int]string{}, false
 			for i := range p.blocks {
 				b := p.blocks[i]
-				if b.language != "sh" || !b.marked(run) {
+				if b.section != "" {
+					s.runSection(ctx, b.section)
+				}
+				if !b.marked(run) {
 					continue
 				}
-				said, err := s.run(ctx, b.text)
+				said, err := s.runBlock(ctx, b)
+				// A reader looks again, too, until what they wait for has come.
+				for look := 0; err == nil && onlyLooks.MatchString(b.text) && p.expected(i) >= 0 && look < 20 &&
+					!slices.Equal(normalized(p.blocks[p.expected(i)].text), normalized(said)); look++ {
+					time.Sleep(time.Second)
+					said, err = s.runBlock(ctx, b)
+				}
 				Expect(err).NotTo(HaveOccurred(), "%s:%d:\n%s\nprinted:\n%s\n%s", name, b.line, b.text, said, s.diagnosis())
 				shown := p.expected(i)
 				if shown < 0 {
@@ -163,6 +241,9 @@ var _ = Describe("The commands of", Ordered, ContinueOnFailure, func() {
 				}
 				Expect(normalized(said)).To(Equal(normalized(p.blocks[shown].text)),
 					"%s:%d:\n%s\nprinted:\n%s\nUPDATE=true make docs-test writes it into the page", name, p.blocks[shown].line, b.text, said)
+			}
+			if s.after != nil {
+				s.after(ctx)
 			}
 			if changed {
 				for shown, said := range printed {
@@ -195,83 +276,3 @@ var _ = Describe("The commands of", Ordered, ContinueOnFailure, func() {
 		Expect(applied).To(BeNumerically(">", 5))
 	}, SpecTimeout(5*time.Minute))
 })
-
-// session runs commands one after the other as a reader's shell would: variables and the folder stay.
-type session struct {
-	env    *environment.Environment
-	dir    string
-	values map[string]string
-}
-
-// newSession starts what a page finds. "new": a BKE cluster with two nodes of a static pool and nothing of Karpenter; the chart
-// that the page installs is run as its pods say. "ready": the controller, and the NodeClass and NodePool "default" of the samples.
-func newSession(ctx context.Context, fixture string) *session {
-	GinkgoHelper()
-	isNew := fixture == "new"
-	env, err := environment.Start(ctx, environment.Options{
-		Latency: time.Second, Boot: time.Second, Seed: 1, NoCRDs: isNew, NoController: isNew,
-		Progress: func(what string) { GinkgoWriter.Println(what) },
-	})
-	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
-	cloud := env.Sandbox().Env()
-	s := &session{env: env, dir: GinkgoT().TempDir(), values: map[string]string{
-		"<cluster uid>": cloud["BKE_CLUSTER_ID"], "<join token>": cloud["BKE_CLUSTER_TOKEN"],
-		"<credential id>": cloud["BIZFLY_CLOUD_APP_CRED_ID"], "<credential secret>": cloud["BIZFLY_CLOUD_APP_CRED_SECRET"],
-		"<your registry>": "registry.example.com/team",
-	}}
-	// What a real cluster has and the sandbox's addresses, which a reader does not need, go to Helm beside the page's own values.
-	values := fmt.Sprintf("cloud: {endpoint: %q, allowHTTP: true}\nbke: {joinEndpoint: %q, logEndpoint: %q}\n",
-		cloud["BIZFLY_CLOUD_API_URL"], cloud["BKE_JOIN_ENDPOINT"], cloud["BKE_LOG_ENDPOINT"])
-	Expect(os.WriteFile(filepath.Join(s.dir, "sandbox.yaml"), []byte(values), 0o600)).To(Succeed())
-	helm := lo.CoalesceOrEmpty(os.Getenv("HELM"), filepath.Join(env.Root(), ".cache/tools/helm"))
-	wrapper := fmt.Sprintf("#!/bin/bash\ncase \"$*\" in\n*charts/karpenter-provider-bizflycloud\\ *) exec %s \"$@\" -f %s/sandbox.yaml;;\n*) exec %s "+
-		"\"$@\";;\nesac\n",
-		helm, s.dir, helm)
-	Expect(os.WriteFile(filepath.Join(s.dir, "helm"), []byte(wrapper), 0o700)).To(Succeed())
-	if isNew {
-		Expect(env.CreateStaticPool(ctx)).To(Succeed())
-		kubelet, err := env.StartKubelet("karpenter", map[string]string{"app.kubernetes.io/instance": "karpenter"})
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(func() { Expect(kubelet.Stop()).To(Succeed()) })
-		return s
-	}
-	said, err := s.run(ctx, "kubectl apply -f config/samples/nodeclass-default.yaml -f config/samples/nodepool-default.yaml\n"+
-		"kubectl wait --for=condition=Ready bizflynodeclass/default nodepool/default --timeout=1m")
-	Expect(err).NotTo(HaveOccurred(), said)
-	return s
-}
-
-// run runs a block and returns what it prints. Values of this environment stand where the page has a placeholder, and the other
-// way round in what is printed.
-func (s *session) run(ctx context.Context, text string) (string, error) {
-	for name, value := range s.values {
-		text = strings.ReplaceAll(text, name, value)
-	}
-	state := filepath.Join(s.dir, "state")
-	script := fmt.Sprintf("[ ! -f %[1]s ] || . %[1]s\nset -euo pipefail\n%[2]s\n{ export -p; printf 'cd %%q\\n' \"$PWD\"; } > %[1]s\n", state, text)
-	command := exec.CommandContext(ctx, "bash", "-c", script)
-	command.Dir = s.env.Root()
-	command.Env = []string{
-		"PATH=" + s.dir + ":" + s.env.AssetDir() + ":" + os.Getenv("PATH"), "HOME=" + s.dir, "KUBECONFIG=" + s.env.Kubeconfig(),
-		"SANDBOX_URL=" + s.env.Sandbox().URL(), "LC_ALL=C", "TZ=UTC",
-	}
-	said, err := command.CombinedOutput()
-	printed := string(said)
-	for name, value := range s.values {
-		if value != "" {
-			printed = strings.ReplaceAll(printed, value, name)
-		}
-	}
-	return printed, err
-}
-
-// diagnosis is what a maintainer looks at first.
-func (s *session) diagnosis() string {
-	said, _ := s.run(context.Background(), "kubectl get pods,nodeclaims,nodepools,bizflynodeclasses,providerconfigs -A 2>&1; kubectl get events -A | tail -20")
-	logs, _ := filepath.Glob(filepath.Join(s.env.Dir(), "logs", "pod-*.log"))
-	for _, path := range append(logs, filepath.Join(s.env.Dir(), "logs", "controller.log")) {
-		said += "\n" + s.env.Log(strings.TrimSuffix(filepath.Base(path), ".log"), 10)
-	}
-	return said
-}

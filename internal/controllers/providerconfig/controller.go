@@ -23,6 +23,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/awslabs/operatorpkg/reconciler"
@@ -61,6 +62,14 @@ const (
 	ReasonScopeChanged = "ScopeChanged"
 	// ReasonNotAsked says that the cloud could not be asked yet.
 	ReasonNotAsked = "NotAsked"
+	// ReasonConfigMapForbidden says that the ConfigMap named is not the one that the Role grants.
+	ReasonConfigMapForbidden = "ConfigMapForbidden"
+	// ReasonConfigMapNotFound says that the ConfigMap named does not exist.
+	ReasonConfigMapNotFound = "ConfigMapNotFound"
+	// ReasonConfigMapUnreadable says that the ConfigMap could not be read.
+	ReasonConfigMapUnreadable = "ConfigMapUnreadable"
+	// ReasonKeysIgnored is that of a tuning of which some keys are invalid, which the message names.
+	ReasonKeysIgnored = "KeysIgnored"
 )
 
 // Controller keeps the configuration active.
@@ -136,14 +145,13 @@ func (c *Controller) report(ctx context.Context, result *config.Result, tuned *t
 	c.tuningCondition(object, tuned)
 	pinnedNow := false
 	if result.Scope != nil && result.ScopeErr == nil {
-		scope := &v1alpha1.ScopeStatus{Host: result.Scope.Host, Region: result.Scope.Region, ProjectID: result.Scope.ProjectID}
+		scope := lo.ToPtr(v1alpha1.ScopeStatus(*result.Scope))
 		pinnedNow = !equality.Semantic.DeepEqual(object.Status.Scope, scope)
 		object.Status.Scope = scope
 	}
-	var changed *config.ScopeChangedError
-	if object.Status.Scope == nil && errors.As(result.ScopeErr, &changed) {
+	if changed, ok := errors.AsType[*config.ScopeChangedError](result.ScopeErr); ok && object.Status.Scope == nil {
 		// A ProviderConfig that was made anew has forgotten the scope, which must outlive this process.
-		object.Status.Scope = &v1alpha1.ScopeStatus{Host: changed.Pinned.Host, Region: changed.Pinned.Region, ProjectID: changed.Pinned.ProjectID}
+		object.Status.Scope = lo.ToPtr(v1alpha1.ScopeStatus(changed.Pinned))
 	}
 	// The configuration was active before this object existed, on which it is reported.
 	if (result.Changed || pinnedNow) && result.Scope != nil {
@@ -173,8 +181,8 @@ func (c *Controller) conditions(object *v1alpha1.ProviderConfig, result *config.
 	}
 	switch {
 	case result.CredentialsErr != nil:
-		reject(v1alpha1.ConditionTypeCredentialsReady, lo.Ternary(config.IsSecretForbidden(result.CredentialsErr), ReasonSecretForbidden, ReasonCredentialsInvalid),
-			result.CredentialsErr)
+		_, forbidden := errors.AsType[*config.ForbiddenError](result.CredentialsErr)
+		reject(v1alpha1.ConditionTypeCredentialsReady, lo.Ternary(forbidden, ReasonSecretForbidden, ReasonCredentialsInvalid), result.CredentialsErr)
 	case result.Scope != nil:
 		conditions.SetTrue(v1alpha1.ConditionTypeCredentialsReady)
 	default:
@@ -205,4 +213,45 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 		WatchesRawSource(singleton.Source()).
 		WithOptions(controller.Options{NeedLeaderElection: lo.ToPtr(false)}).
 		Complete(singleton.AsReconciler(c))
+}
+
+// maxProblems bounds the message of the condition; each problem has an event as well.
+const maxProblems = 10
+
+// tuningCondition reports what came of the tuning, and records what is active. Invalid keys leave the condition true: the
+// others are active, and these keep their last valid values.
+func (c *Controller) tuningCondition(object *v1alpha1.ProviderConfig, result *tuning.Result) {
+	conditions := object.StatusConditions()
+	object.Status.Tuning = result.Active
+	for _, problem := range result.Problems {
+		c.recorder.Publish(bizflyevents.TuningIgnored(object, result.ConfigMap, problem.String()))
+	}
+	if len(result.Changed) > 0 {
+		c.recorder.Publish(bizflyevents.TuningApplied(object, result.Changed))
+	}
+	switch {
+	case result.Err != nil:
+		reason := reasonOf(result.Err)
+		conditions.SetFalse(v1alpha1.ConditionTypeTuningReady, reason, result.Err.Error())
+		c.recorder.Publish(bizflyevents.TuningUnusable(object, reason, result.Err))
+	case len(result.Problems) > 0:
+		conditions.SetTrueWithReason(v1alpha1.ConditionTypeTuningReady, ReasonKeysIgnored, summary(result.Problems))
+	default:
+		conditions.SetTrue(v1alpha1.ConditionTypeTuningReady)
+	}
+}
+
+func reasonOf(err error) string {
+	if _, forbidden := errors.AsType[*config.ForbiddenError](err); forbidden {
+		return ReasonConfigMapForbidden
+	}
+	return lo.Ternary(errors.Is(err, tuning.ErrNotFound), ReasonConfigMapNotFound, ReasonConfigMapUnreadable)
+}
+
+func summary(problems []tuning.Problem) string {
+	texts := lo.Map(problems[:min(len(problems), maxProblems)], func(p tuning.Problem, _ int) string { return p.String() })
+	if more := len(problems) - maxProblems; more > 0 {
+		texts = append(texts, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(texts, ". ")
 }

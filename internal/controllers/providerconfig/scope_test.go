@@ -94,7 +94,7 @@ var _ = Describe("The scope that is written down", func() {
 		Expect(process.client.GetServer(ctx, server.ID)).ToNot(BeNil())
 		Expect(stored().Status.Scope).To(HaveField("ProjectID", sandbox.Credentials().ProjectID))
 	})
-	Context("when the ProviderConfig was deleted while nobody watched", func() {
+	Context("when the ProviderConfig was deleted while no controller ran", func() {
 		var elsewhere bizfly.Config
 		BeforeEach(func() {
 			object := coretest.NodeClaim(karpv1.NodeClaim{Spec: karpv1.NodeClaimSpec{

@@ -200,7 +200,7 @@ var _ = Describe("ProviderConfig", func() {
 			_, err = process.client.ListVolumes(ctx)
 			Expect(bizfly.IsAuth(err)).To(BeTrue())
 			_, err = process.client.ListFlavors(ctx)
-			Expect(err).ToNot(HaveOccurred(), "what is sold is nobody's property")
+			Expect(err).ToNot(HaveOccurred(), "what the cloud offers belongs to no project")
 		})
 		It("should make the ProviderConfig where there is none, write the scope down and open", func() {
 			process.look()
@@ -211,7 +211,7 @@ var _ = Describe("ProviderConfig", func() {
 			Expect(stored().Status.LastLoginTime).ToNot(BeNil())
 			Expect(process.client.ListServers(ctx)).To(BeEmpty())
 		})
-		It("should wait for somebody's ProviderConfig where it is told to make none, and take it", func() {
+		It("should wait for a ProviderConfig that a user creates where it must create none, and use it", func() {
 			process = startWith(true, environment(), false)
 			process.look()
 			Expect(kubeClient.Get(ctx, client.ObjectKey{Name: v1alpha1.ProviderConfigName}, &v1alpha1.ProviderConfig{})).To(MatchError(ContainSubstring("not found")))
@@ -254,7 +254,7 @@ var _ = Describe("ProviderConfig", func() {
 		BeforeEach(func() { process.look() })
 
 		for _, claims := range []bool{true, false} {
-			It("should "+lo.Ternary(claims, "refuse another project while NodeClaims exist", "take another project when no NodeClaim exists"), func() {
+			It("should "+lo.Ternary(claims, "reject another project while NodeClaims exist", "take another project when no NodeClaim exists"), func() {
 				server := sandbox.AddServer(cloud.ServerSpec{Name: "worker"})
 				if claims {
 					Expect(kubeClient.Create(ctx, coretest.NodeClaim(karpv1.NodeClaim{Spec: karpv1.NodeClaimSpec{
@@ -303,7 +303,7 @@ var _ = Describe("ProviderConfig", func() {
 			Expect(condition(status.ConditionReady).IsTrue()).To(BeTrue())
 			Expect(process.client.ListServers(ctx)).To(BeEmpty())
 		})
-		It("should keep the old credentials when the new ones are refused, and not say them", func() {
+		It("should keep the old credentials when the new ones are rejected, and not print them", func() {
 			applySecret(secretName, map[string]string{"application_credential_id": "wrong", "application_credential_secret": "marked-secret"})
 			apply(v1alpha1.ProviderConfigSpec{SecretRef: &v1alpha1.SecretReference{Name: secretName}})
 			process.look()
@@ -331,7 +331,7 @@ var _ = Describe("ProviderConfig", func() {
 			process.look()
 			Expect(condition(v1alpha1.ConditionTypeCredentialsReady).Message).To(And(ContainSubstring(secretName), ContainSubstring("application_credential_id")))
 		})
-		It("should put changed limits in force", func() {
+		It("should apply changed limits", func() {
 			apply(v1alpha1.ProviderConfigSpec{RateLimits: &v1alpha1.RateLimits{Read: &v1alpha1.RateLimit{QPS: 7}}})
 			before := stored().Status.LastLoginTime
 			process.look()
@@ -361,8 +361,8 @@ var _ = Describe("ProviderConfig", func() {
 		sandbox.AddFaults(1, cloud.Fault{Path: "*", Effect: cloud.EffectStatus, Probability: 1, Status: 503})
 		Eventually(func() bool {
 			_, _ = process.client.GetServer(ctx, "71b9caeb-0000-4000-8000-000000000000")
-			return process.client.Health().Outage
-		}).Should(BeTrue())
+			return process.client.OutageSince().IsZero()
+		}).Should(BeFalse())
 		process.look()
 		Expect(condition(v1alpha1.ConditionTypeEndpointReachable).Reason).To(Equal(providerconfig.ReasonEndpointUnreachable))
 		Expect(condition(v1alpha1.ConditionTypeScopePinned).IsTrue()).To(BeTrue())
@@ -387,7 +387,7 @@ var _ = Describe("ProviderConfig", func() {
 		}
 	})
 
-	DescribeTable("should refuse at once what cannot be right",
+	DescribeTable("should reject invalid specs at once",
 		func(spec v1alpha1.ProviderConfigSpec, says string) {
 			object := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ProviderConfigName}, Spec: spec}
 			Expect(kubeClient.Create(ctx, object)).To(MatchError(ContainSubstring(says)))

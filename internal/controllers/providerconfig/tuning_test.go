@@ -147,7 +147,7 @@ var _ = Describe("The tuning", func() {
 			Expect(kubeClient.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(namespace))).To(Succeed())
 		}, providerconfig.ReasonConfigMapNotFound, "the ConfigMap does not exist"),
 	)
-	It("should name the rule when the ConfigMap is not the one that may be read, and keep what is in force", func() {
+	It("should name the rule when the ConfigMap is not the one that may be read, and keep what is active", func() {
 		applyConfigMap(map[string]string{"accountPause": "5m"})
 		refer(tuningName)
 		process.look()

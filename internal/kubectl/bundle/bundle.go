@@ -75,7 +75,7 @@ func (b *Bundle) collect(ctx context.Context, s *session.Session) error {
 	if err := b.value("version.yaml", map[string]any{"plugin": operator.Version(), "skew": s.Skew(), "collected": b.now.UTC()}); err != nil {
 		return err
 	}
-	if err := b.value("doctor.yaml", doctor.Examine(ctx, s, nil)); err != nil {
+	if err := b.value("doctor.yaml", doctor.Examine(ctx, s)); err != nil {
 		return err
 	}
 	for _, list := range []client.ObjectList{
@@ -191,7 +191,7 @@ func (b *Bundle) file(name string, content []byte) error {
 	return nil
 }
 
-// secretFields are lines of YAML, JSON and environment whose value may be secret, whatever it is.
+// secretFields match lines of YAML, JSON and environment whose value may be secret.
 var secretFields = regexp.MustCompile(`(?i)((?:password|secret|token|app_cred_secret|x-auth-token|x-cluster-token|private[_-]?key|authorization)` +
 	`["']?\s*[:=]\s*)("[^"]*"|'[^']*'|Bearer \S+|[^\s,}\]]+)`)
 

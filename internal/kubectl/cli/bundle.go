@@ -52,7 +52,7 @@ func (a *App) bundle() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			printer.Printf("wrote %s: %d files. Look through it before you send it to anybody.\n", path, len(written.Files))
+			printer.Printf("wrote %s: %d files. Look through it before you send it.\n", path, len(written.Files))
 			printer.Notes(written.Missing)
 			return nil
 		},

@@ -20,10 +20,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -43,7 +47,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/component-helpers/auth/rbac/validation"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/cli"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/doctor"
@@ -71,7 +74,7 @@ func deployment(name, image string) func(*fixture) {
 
 func node(change func(*corev1.Node)) func(*fixture) {
 	return func(f *fixture) {
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: map[string]string{corev1.LabelTopologyZone: "HN1"}},
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", CreationTimestamp: metav1.NewTime(time.Now().Add(-time.Hour)), Labels: map[string]string{corev1.LabelTopologyZone: "HN1"}},
 			Spec: corev1.NodeSpec{ProviderID: "bizflycloud://1"}}
 		change(n)
 		f.put(n)
@@ -87,11 +90,19 @@ func event(reason, message string) func(*fixture) {
 
 func variable(key, value string) func(*fixture) { return func(*fixture) { setEnv(key, value) } }
 
-// closedPort is an address at which nobody listens.
+// closedPort is an address at which no process listens.
 func closedPort() string {
 	listener := lo.Must(net.Listen("tcp", "127.0.0.1:0"))
 	defer func() { _ = listener.Close() }()
 	return "http://" + listener.Addr().String() + "/api"
+}
+
+// provoked are the codes of the findings that the table below provokes.
+var provoked = map[string]bool{}
+
+func finding(name, code string, severity doctor.Severity, provoke func(*fixture)) TableEntry {
+	provoked[code] = true
+	return Entry(name, code, severity, provoke)
 }
 
 var _ = Describe("doctor", func() {
@@ -125,115 +136,165 @@ var _ = Describe("doctor", func() {
 		Expect(f.run("doctor")).To(Equal(lo.Ternary(report.Failed(false), cli.ExitFindings, cli.ExitOK)))
 		Expect(f.out).To(ContainSubstring(code))
 	},
-		Entry("an unreachable cluster", "ClusterUnreachable", doctor.Error, func(f *fixture) { f.reader = nil }),
-		Entry("an API server that is too old", "APIServerTooOld", doctor.Error, func(f *fixture) {
+		finding("an unreachable cluster", "ClusterUnreachable", doctor.Error, func(f *fixture) { f.reader = nil }),
+		finding("an API server that is too old", "APIServerTooOld", doctor.Error, func(f *fixture) {
 			f.change = func(s *session.Session) {
 				clientset := fake.NewClientset()
 				clientset.Discovery().(*fakediscovery.FakeDiscovery).FakedServerVersion = &version.Info{GitVersion: "v1.29.4"}
 				s.Kubernetes = clientset
 			}
 		}),
-		Entry("a clock that is wrong", "ClockSkew", doctor.Warning, func(f *fixture) {
+		finding("a clock that is wrong", "ClockSkew", doctor.Warning, func(f *fixture) {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Date", time.Now().Add(-10*time.Minute).UTC().Format(http.TimeFormat))
 			}))
 			DeferCleanup(server.Close)
 			f.change = func(s *session.Session) { s.REST = &rest.Config{Host: server.URL} }
 		}),
-		Entry("missing definitions", "DefinitionsMissing", doctor.Error, func(f *fixture) {
+		finding("missing definitions", "DefinitionsMissing", doctor.Error, func(f *fixture) {
 			Expect(f.objects.Delete(context.Background(), apis.CRDs[0].DeepCopy())).To(Succeed())
 		}),
-		Entry("outdated definitions", "DefinitionsOutdated", doctor.Error, func(f *fixture) {
+		finding("outdated definitions", "DefinitionsOutdated", doctor.Error, func(f *fixture) {
 			old := apis.CRDs[0].DeepCopy()
 			spec := old.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
 			old.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"] = apiextensionsv1.JSONSchemaProps{Type: spec.Type}
 			f.put(old)
 		}),
-		Entry("no controller", "ControllerNotInstalled", doctor.Info, func(f *fixture) {
+		finding("a plugin of another version than the controller", "VersionSkew", doctor.Warning, func(f *fixture) {
+			controller := f.controller()
+			controller.Labels["app.kubernetes.io/version"] = "9.9.9"
+			f.put(controller)
+		}),
+		finding("no controller", "ControllerNotInstalled", doctor.Info, func(f *fixture) {
 			Expect(f.objects.Delete(context.Background(), f.controller())).To(Succeed())
 		}),
-		Entry("a controller that is not ready", "ControllerNotReady", doctor.Error, func(f *fixture) {
+		finding("a controller that is not ready", "ControllerNotReady", doctor.Error, func(f *fixture) {
 			controller := f.controller()
 			controller.Status.ReadyReplicas = 0
 			f.put(controller)
 		}),
-		Entry("missing rights", "RightsMissing", doctor.Error, func(f *fixture) {
+		finding("missing rights", "RightsMissing", doctor.Error, func(f *fixture) {
 			f.put(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: controllerName}, Rules: doctor.NeededRules()[1:]})
 		}),
-		Entry("rights that are too wide", "RightsTooWide", doctor.Warning, func(f *fixture) {
+		finding("rights that are too wide", "RightsTooWide", doctor.Warning, func(f *fixture) {
 			f.put(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: controllerName}, Rules: append(doctor.NeededRules(),
 				rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list"}})})
 		}),
-		Entry("another Karpenter", "AnotherKarpenter", doctor.Error, deployment("karpenter", "public.ecr.aws/karpenter/controller:1.15.0")),
-		Entry("a cluster-autoscaler", "ClusterAutoscaler", doctor.Warning,
+		finding("another Karpenter", "AnotherKarpenter", doctor.Error, deployment("karpenter", "public.ecr.aws/karpenter/controller:1.15.0")),
+		finding("a cluster-autoscaler", "ClusterAutoscaler", doctor.Warning,
 			deployment("cluster-autoscaler", "registry.k8s.io/autoscaling/cluster-autoscaler:v1.35.0")),
-		Entry("nodes that the cloud controller manager has not initialized", "NodesUninitialized", doctor.Error,
-			node(func(n *corev1.Node) { n.Spec.ProviderID = "" })),
-		Entry("nodes of another cloud", "ForeignNodes", doctor.Warning, node(func(n *corev1.Node) { n.Spec.ProviderID = "aws:///a/i-1" })),
-		Entry("a zone label that is no zone", "ZoneLabelWrong", doctor.Warning, node(func(n *corev1.Node) { n.Labels[corev1.LabelTopologyZone] = "HN" })),
-		Entry("no CSI driver", "CSIDriverMissing", doctor.Info, func(f *fixture) {
+		finding("nodes that the cloud controller manager has not initialized", "NodesUninitialized", doctor.Error,
+			node(func(n *corev1.Node) { n.Spec.ProviderID, n.Labels[karpv1.NodePoolLabelKey] = "", "default" })),
+		finding("nodes of another cloud", "ForeignNodes", doctor.Warning, node(func(n *corev1.Node) { n.Spec.ProviderID = "aws:///a/i-1" })),
+		finding("a zone label that is no zone", "ZoneLabelWrong", doctor.Warning, node(func(n *corev1.Node) { n.Labels[corev1.LabelTopologyZone] = "HN" })),
+		finding("no CSI driver", "CSIDriverMissing", doctor.Info, func(f *fixture) {
 			Expect(f.objects.Delete(context.Background(), &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.CSIBlockDriver}})).To(Succeed())
 		}),
-		Entry("volumes of another billing plan", "VolumeBillingPlan", doctor.Warning,
+		finding("volumes of another billing plan", "VolumeBillingPlan", doctor.Warning,
 			func(f *fixture) { f.AddVolume(cloud.VolumeSpec{Name: "pvc-1", BillingPlan: cloud.PlanSaving}) }),
-		Entry("no credentials", "CredentialsMissing", doctor.Error, func(f *fixture) { setEnv("BIZFLY_CLOUD_APP_CRED_ID", "") }),
-		Entry("rejected credentials", "CredentialsRejected", doctor.Error, variable("BIZFLY_CLOUD_APP_CRED_SECRET", "wrong-secret")),
-		Entry("an unknown region", "RegionUnknown", doctor.Error, variable("BIZFLY_CLOUD_REGION", "Atlantis")),
-		Entry("an endpoint that does not answer", "EndpointUnreachable", doctor.Error, func(*fixture) { setEnv("BIZFLY_CLOUD_API_URL", closedPort()) }),
-		Entry("an endpoint whose certificate is not trusted", "EndpointTLS", doctor.Error, func(*fixture) {
+		finding("no credentials", "CredentialsMissing", doctor.Error, func(f *fixture) { setEnv("BIZFLY_CLOUD_APP_CRED_ID", "") }),
+		finding("rejected credentials", "CredentialsRejected", doctor.Error, variable("BIZFLY_CLOUD_APP_CRED_SECRET", "wrong-secret")),
+		finding("an unknown region", "RegionUnknown", doctor.Error, variable("BIZFLY_CLOUD_REGION", "Atlantis")),
+		finding("an endpoint that does not answer", "EndpointUnreachable", doctor.Error, func(*fixture) { setEnv("BIZFLY_CLOUD_API_URL", closedPort()) }),
+		finding("an endpoint whose certificate is not trusted", "EndpointTLS", doctor.Error, func(*fixture) {
 			server := httptest.NewTLSServer(http.NotFoundHandler())
 			server.Config.ErrorLog = nil
 			DeferCleanup(server.Close)
 			setEnv("BIZFLY_CLOUD_API_URL", server.URL+"/api")
 		}),
-		Entry("an endpoint without TLS", "EndpointWithoutTLS", doctor.Warning, func(*fixture) {}),
-		Entry("credentials of another project", "ProjectDiffers", doctor.Error, func(f *fixture) {
+		finding("a catalog that cannot be read", "CatalogUnreadable", doctor.Error, func(f *fixture) {
+			f.AddFaults(1, cloud.Fault{Path: "/flavors", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
+		}),
+		finding("an endpoint without TLS", "EndpointWithoutTLS", doctor.Warning, func(*fixture) {}),
+		finding("credentials of another project", "ProjectDiffers", doctor.Error, func(f *fixture) {
 			f.put(&v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Status: v1alpha1.ProviderConfigStatus{
 				Scope: &v1alpha1.ScopeStatus{Host: "manage.bizflycloud.vn", Region: "HaNoi", ProjectID: "another"},
 			}})
 		}),
-		Entry("a ProviderConfig that is not ready", "ProviderConfigNotReady", doctor.Error, func(f *fixture) {
+		finding("a ProviderConfig that is not ready", "ProviderConfigNotReady", doctor.Error, func(f *fixture) {
 			object := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
 			object.StatusConditions().SetFalse(v1alpha1.ConditionTypeTuningReady, "TuningInvalid", "prices cannot be parsed")
 			f.put(object)
 		}),
-		Entry("a BKE cluster that does not exist", "BKEClusterNotFound", doctor.Error, variable("BKE_CLUSTER_ID", "aaaaaaaaaaaaaaaa")),
-		Entry("a missing token", "BKEJoinIncomplete", doctor.Error, variable("BKE_CLUSTER_TOKEN", "")),
-		Entry("a join endpoint that is no URL", "BKEJoinEndpointInvalid", doctor.Error, variable("BKE_JOIN_ENDPOINT", "join-here")),
-		Entry("a worker pool that scales by itself", "WorkerPoolAutoscaling", doctor.Warning, addAutoscalingPool),
-		Entry("a zone that does not exist", "NodeClassZones", doctor.Error, nodeClass("{zones: [HN9]}")),
-		Entry("an image that does not exist", "NodeClassImage", doctor.Error, nodeClass("{imageSelectorTerms: [{alias: bke@v1.19.0}]}")),
-		Entry("a network that does not exist", "NodeClassNetworks", doctor.Error, nodeClass("{networkSelectorTerms: [{name: nowhere}]}")),
-		Entry("a firewall that does not exist", "NodeClassFirewalls", doctor.Error, nodeClass("{firewallSelectorTerms: [{name: nowhere}]}")),
-		Entry("a key that does not exist", "NodeClassSSHKey", doctor.Error, nodeClass("{sshKeyName: nobody}")),
-		Entry("a volume type that does not exist", "NodeClassDisks", doctor.Error, nodeClass("{rootDisk: {size: 40Gi, volumeType: MAGNETIC}}")),
-		Entry("flavors that do not exist", "NodeClassFlavors", doctor.Error, nodeClass("{flavorSelectorTerms: [{name: z9.1c_1g}]}")),
-		Entry("what nodes join with is missing", "NodeClassBootstrap", doctor.Error, variable("BKE_JOIN_ENDPOINT", "")),
-		Entry("no way out of the network", "NodeClassEgress", doctor.Warning, nodeClass("{publicIPv4: false}")),
-		Entry("a firewall without a rule that nodes need", "FirewallPort", doctor.Warning, func(f *fixture) {
+		finding("a BKE cluster that does not exist", "BKEClusterNotFound", doctor.Error, variable("BKE_CLUSTER_ID", "aaaaaaaaaaaaaaaa")),
+		finding("a BKE cluster that cannot be learned from a worker pool", "BKEUnknown", doctor.Error, func(*fixture) {
+			setEnv("BKE_CLUSTER_ID", "")
+			setEnv("BKE_CLUSTER_TOKEN", "")
+			setEnv("BKE_DISCOVER_FROM_POOL", "true")
+		}),
+		finding("a missing token", "BKEJoinIncomplete", doctor.Error, variable("BKE_CLUSTER_TOKEN", "")),
+		finding("a join endpoint that is no URL", "BKEJoinEndpointInvalid", doctor.Error, variable("BKE_JOIN_ENDPOINT", "join-here")),
+		finding("a worker pool that scales by itself", "WorkerPoolAutoscaling", doctor.Warning, addAutoscalingPool),
+		finding("a zone that does not exist", "NodeClassZones", doctor.Error, nodeClass("{zones: [HN9]}")),
+		finding("an image that does not exist", "NodeClassImages", doctor.Error, nodeClass("{imageSelectorTerms: [{alias: bke@v1.19.0}]}")),
+		finding("a network that does not exist", "NodeClassNetworks", doctor.Error, nodeClass("{networkSelectorTerms: [{name: nowhere}]}")),
+		finding("a firewall that does not exist", "NodeClassFirewalls", doctor.Error, nodeClass("{firewallSelectorTerms: [{name: nowhere}]}")),
+		finding("a key that does not exist", "NodeClassSSHKey", doctor.Error, nodeClass("{sshKeyName: nobody}")),
+		finding("a volume type that does not exist", "NodeClassDisks", doctor.Error, nodeClass("{rootDisk: {size: 40Gi, volumeType: MAGNETIC}}")),
+		finding("flavors that do not exist", "NodeClassFlavors", doctor.Error, nodeClass("{flavorSelectorTerms: [{name: z9.1c_1g}]}")),
+		finding("what nodes join with is missing", "NodeClassBootstrap", doctor.Error, variable("BKE_JOIN_ENDPOINT", "")),
+		finding("no way out of the network", "NodeClassEgress", doctor.Warning, nodeClass("{publicIPv4: false}")),
+		finding("a firewall without a rule that nodes need", "FirewallPort", doctor.Warning, func(f *fixture) {
 			f.Edit(func(c *cloud.Catalog) { c.Firewalls[cloud.RegionHN][0].Inbound = nil })
 			var name string
 			f.Edit(func(c *cloud.Catalog) { name = c.Firewalls[cloud.RegionHN][0].Name })
 			nodeClass(fmt.Sprintf("{firewallSelectorTerms: [{name: %q}]}", name))(f)
 		}),
-		Entry("a NodePool that is not ready", "NodePoolNotReady", doctor.Error, func(f *fixture) { f.apply(pools) }),
-		Entry("a NodePool at its limits", "NodePoolLimit", doctor.Warning, func(f *fixture) {
+		finding("a NodePool that is not ready", "NodePoolNotReady", doctor.Error, func(f *fixture) { f.apply(pools) }),
+		finding("a NodePool at its limits", "NodePoolLimit", doctor.Warning, func(f *fixture) {
 			f.put(&karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "full"},
 				Spec:   karpv1.NodePoolSpec{Limits: karpv1.Limits{corev1.ResourceCPU: resource.MustParse("1")}},
 				Status: karpv1.NodePoolStatus{Resources: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}}})
 		}),
-		Entry("rejections by the quota", "QuotaRejected", doctor.Warning, event("AccountLimitReached", "QuotaExceeded: all launches pause")),
-		Entry("launches that failed", "LaunchesFailed", doctor.Warning, event("NodeNotRegistered", "Server x came up")),
-		Entry("servers without owner", "ServerWithoutNodeClaim", doctor.Warning, func(f *fixture) {
+		finding("rejections by the quota", "QuotaRejected", doctor.Warning, event("AccountLimitReached", "QuotaExceeded: all launches pause")),
+		finding("launches that failed", "LaunchesFailed", doctor.Warning, event("NodeNotRegistered", "Server x came up")),
+		finding("servers without owner", "ServerWithoutNodeClaim", doctor.Warning, func(f *fixture) {
 			f.AddServer(cloud.ServerSpec{Name: "lost", Metadata: map[string]string{v1alpha1.MetadataClusterUID: clusterUID, v1alpha1.MetadataNodeClaimUID: "gone"}})
 		}),
-		Entry("disks without owner", "DiskWithoutOwner", doctor.Warning, func(f *fixture) { f.AddVolume(cloud.VolumeSpec{Name: "lost_rootdisk"}) }),
-		Entry("addresses without owner", "AddressWithoutOwner", doctor.Warning, func(f *fixture) {
+		finding("disks without owner", "DiskWithoutOwner", doctor.Warning, func(f *fixture) { f.AddVolume(cloud.VolumeSpec{Name: "lost_rootdisk"}) }),
+		finding("addresses without owner", "AddressWithoutOwner", doctor.Warning, func(f *fixture) {
 			server := f.AddServer(cloud.ServerSpec{Name: "short"})
 			Expect(f.AddWanIP(server.ID, "kept")).ToNot(BeEmpty())
 			Expect(f.RemoveServer(server.ID)).To(Succeed())
 		}),
 	)
+
+	It("should have a spec above for every finding in its code", func() {
+		files, err := filepath.Glob("../doctor/*.go")
+		Expect(err).ToNot(HaveOccurred())
+		codes := map[string]bool{"NodeClassEgress": true}
+		// The findings about NodeClasses are named after the conditions that a NodeClass needs.
+		nodeClass := &v1alpha1.BizflyNodeClass{}
+		nodeClass.StatusConditions()
+		for _, condition := range nodeClass.Status.Conditions {
+			if name := strings.TrimSuffix(condition.Type, "Ready"); name != "" {
+				codes["NodeClass"+name] = true
+			}
+		}
+		for _, file := range files {
+			source, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+			Expect(err).ToNot(HaveOccurred())
+			ast.Inspect(source, func(n ast.Node) bool {
+				var code ast.Expr
+				switch n := n.(type) {
+				case *ast.CallExpr:
+					if name, ok := n.Fun.(*ast.Ident); ok && name.Name == "one" {
+						code = n.Args[0]
+					}
+				case *ast.KeyValueExpr:
+					if key, ok := n.Key.(*ast.Ident); ok && key.Name == "Code" {
+						code = n.Value
+					}
+				}
+				if literal, ok := code.(*ast.BasicLit); ok {
+					codes[lo.Must(strconv.Unquote(literal.Value))] = true
+				}
+				return true
+			})
+		}
+		Expect(len(codes)).To(BeNumerically(">", 40))
+		Expect(lo.Keys(codes)).To(ConsistOf(lo.ToAnySlice(lo.Keys(provoked))...))
+	})
 
 	It("should price what is paid for without need", func() {
 		f := newFixture()
@@ -244,10 +305,8 @@ var _ = Describe("doctor", func() {
 	})
 
 	It("should need the rights that the manifests grant, and no others", func() {
-		text, err := os.ReadFile("../../../config/rbac/clusterrole.yaml")
-		Expect(err).ToNot(HaveOccurred())
 		role := &rbacv1.ClusterRole{}
-		Expect(yaml.Unmarshal([]byte(strings.Split(string(text), "\n---")[0]), role)).To(Succeed())
+		readManifest("clusterrole.yaml", role)
 		covered, missing := validation.Covers(role.Rules, doctor.NeededRules())
 		Expect(covered).To(BeTrue(), "%v", missing)
 		covered, missing = validation.Covers(doctor.NeededRules(), role.Rules)

@@ -43,7 +43,7 @@ func (a *App) flavors() *cobra.Command {
 			if options.Requirements, err = flavors.ParseRequirements(requirements); err != nil {
 				return err
 			}
-			ctx, s, printer, err := a.connect(cmd.Context())
+			ctx, s, printer, err := a.connectWithoutReport(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -55,9 +55,6 @@ func (a *App) flavors() *cobra.Command {
 			defer printer.Notes(s.Notes)
 			if done, err := printer.Value(rows); done {
 				return err
-			}
-			if printer.Format == output.HTML {
-				return output.ErrNoReport
 			}
 			printFlavors(printer, rows)
 			return nil

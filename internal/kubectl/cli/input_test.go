@@ -25,12 +25,16 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -38,14 +42,26 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/cli"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/doctor"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/output"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/session"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/top"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/why"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
+
+// readManifest reads a generated manifest of the controller's rights.
+func readManifest(name string, into client.Object) {
+	GinkgoHelper()
+	text, err := os.ReadFile(filepath.Join("../../../config/rbac", name))
+	Expect(err).ToNot(HaveOccurred())
+	Expect(yaml.Unmarshal([]byte(strings.Split(string(text), "\n---")[0]), into)).To(Succeed())
+}
 
 func metav1Key(name string) types.NamespacedName { return types.NamespacedName{Name: name} }
 
@@ -82,6 +98,54 @@ var _ = Describe("bad input", func() {
 			f.reader = lo.Must(client.New(user.Config(), client.Options{Scheme: scheme.Scheme}))
 			Expect(f.run("top")).To(Equal(cli.ExitFailure))
 			Expect(f.err).To(ContainSubstring(`you may not list nodes; ask for a role that grants the verb "list" on the resource "nodes"`))
+			Expect(f.run("doctor")).To(Equal(cli.ExitOK), f.out)
+			Expect(f.out).To(ContainSubstring(`- controller: not checked: you may not list deployments.apps; ask for a role that grants the verb "list"`))
+		})
+
+		It("should check from the controller's container with no other rights than the controller's", func(ctx SpecContext) {
+			newFixture()
+			setEnv("CLUSTER_NAME", "unit")
+			setEnv("SYSTEM_NAMESPACE", "karpenter")
+			_, err := envtest.InstallCRDs(config, envtest.CRDInstallOptions{CRDs: lo.Map(apis.CRDs, func(crd *apiextensionsv1.CustomResourceDefinition, _ int) *apiextensionsv1.CustomResourceDefinition {
+				return crd.DeepCopy()
+			})})
+			Expect(err).ToNot(HaveOccurred())
+			admin := lo.Must(client.New(config, client.Options{Scheme: scheme.Scheme}))
+			clusterRole, role := &rbacv1.ClusterRole{}, &rbacv1.Role{}
+			readManifest("clusterrole.yaml", clusterRole)
+			readManifest("role.yaml", role)
+			subjects := []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "controller"}}
+			for _, object := range []client.Object{
+				&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "karpenter"}}, clusterRole, role,
+				&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "controller"}, Subjects: subjects,
+					RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: clusterRole.Name}},
+				&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "controller", Namespace: "karpenter"}, Subjects: subjects,
+					RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name}},
+			} {
+				Expect(admin.Create(ctx, object)).To(Succeed())
+			}
+			user := lo.Must(environment.AddUser(envtest.User{Name: "controller"}, nil))
+			examine := func() *doctor.Report {
+				s, err := session.NewInController(ctx, func() (*rest.Config, error) { return user.Config(), nil })
+				Expect(err).ToNot(HaveOccurred())
+				return doctor.Examine(s.Context(ctx), s)
+			}
+
+			report := examine()
+			Expect(report.Failed(false)).To(BeFalse(), "%+v", report.Findings)
+			Expect(report.Notes).To(BeEmpty())
+			Expect(report.Passed).To(ContainElements("API server version", "clock", "NodeClasses", "servers without owner"))
+			Expect(report.Skipped).To(HaveEach("the controller has no rights for it; run kubectl bizfly doctor"))
+
+			broken := &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "broken"}, Spec: v1alpha1.BizflyNodeClassSpec{Zones: []string{"HN9"}}}
+			Expect(admin.Create(ctx, broken)).To(Succeed())
+			Expect(examine().Failed(false)).To(BeTrue())
+
+			setEnv("BIZFLY_CLOUD_APP_CRED_SECRET", "wrong-secret")
+			var out bytes.Buffer
+			doctor.Print(&output.Printer{Out: &out, Err: &out}, examine())
+			Expect(out.String()).To(ContainSubstring("CredentialsRejected"))
+			Expect(out.String()).ToNot(ContainSubstring("wrong-secret"))
 		})
 	})
 
@@ -208,7 +272,7 @@ var _ = Describe("why", func() {
 		Expect(offerings.Detail).To(MatchRegexp(`p2\.2c_4g in HN1: marked unavailable after a rejected launch: SoldOut, until about \d\d:\d\d:\d\d`))
 	})
 
-	It("should tell the life of a NodeClaim as a timeline, the cloud included", func() {
+	It("should show the life of a NodeClaim as a timeline, the cloud included", func() {
 		f := newFixture()
 		server := f.AddServer(cloud.ServerSpec{Name: "node-1"})
 		claim := &karpv1.NodeClaim{
@@ -230,6 +294,19 @@ var _ = Describe("why", func() {
 			HaveField("What", ContainSubstring("ServerLaunched")), HaveField("What", ContainSubstring("is ACTIVE"))))
 		Expect(f.run("why", "nodeclaim/default-x")).To(Equal(cli.ExitOK))
 		Expect(f.out).To(ContainSubstring("BizFly Cloud"))
+	})
+
+	It("should say why a node is disrupted, and what prevents it", func() {
+		f := newFixture()
+		claim := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "default-x"}, Status: karpv1.NodeClaimStatus{NodeName: "node-1"}}
+		f.put(claim, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}})
+		Expect(answer[why.Life](f, "why", "node/node-1").Disruption).To(Equal("nothing marks it for disruption"))
+		claim.StatusConditions().SetTrueWithReason(karpv1.ConditionTypeDrifted, "ImageDrift", "the image has changed")
+		claim.StatusConditions().SetTrue(karpv1.ConditionTypeConsolidatable)
+		f.put(claim, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "job", Namespace: "shop",
+			Annotations: map[string]string{karpv1.DoNotDisruptAnnotationKey: "true"}}, Spec: corev1.PodSpec{NodeName: "node-1"}})
+		Expect(answer[why.Life](f, "why", "node/node-1").Disruption).To(And(ContainSubstring("it has drifted and is to be replaced: the image has changed"),
+			ContainSubstring("it may be consolidated"), ContainSubstring("of pod shop/job prevents it")))
 	})
 
 	It("should say of a node of a worker pool that Karpenter does not manage it", func() {
@@ -260,6 +337,56 @@ var _ = Describe("top", func() {
 		Expect(c.VNDPerHour).To(BeNumerically("~", c.Nodes[0].VNDPerHour+c.Nodes[1].VNDPerHour, 0.01))
 		Expect(f.run("top")).To(Equal(cli.ExitOK))
 		Expect(f.out).To(ContainSubstring("░"))
+		Expect(f.run("top", "-o", "html")).To(Equal(cli.ExitOK), f.err)
+		Expect(f.out).To(And(ContainSubstring("<svg"), ContainSubstring("<td>p2.4c_8g</td>")))
+		Expect(networked.FindString(f.out)).To(BeEmpty())
+	})
+
+	It("should redraw with --watch until it is interrupted", func() {
+		f := newFixture()
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		drawn := &interrupting{after: 2, interrupt: cancel}
+		Expect(cli.For(nil, f.reader, &bytes.Buffer{}, drawn, io.Discard).Run(ctx, "top", "--watch", "--interval=1s")).To(Equal(cli.ExitOK))
+		Expect(drawn.count).To(Equal(2))
+	})
+
+	It("should write a report of a cluster without nodes", func() {
+		f := newFixture()
+		Expect(f.run("top", "-o", "html")).To(Equal(cli.ExitOK), f.err)
+		Expect(f.out).To(ContainSubstring("0 nodes"))
+	})
+})
+
+// interrupting counts the tables that are written to it, and interrupts after some.
+type interrupting struct {
+	count, after int
+	interrupt    func()
+}
+
+// Write implements io.Writer.
+func (i *interrupting) Write(p []byte) (int, error) {
+	if i.count += bytes.Count(p, []byte("VND per hour")); i.count == i.after {
+		i.interrupt()
+	}
+	return len(p), nil
+}
+
+var _ = Describe("the output", func() {
+	It("should fit the width of the terminal", func() {
+		var out bytes.Buffer
+		(&output.Printer{Out: &out, Width: 40}).Rows([]string{"Name", "What"}, [][]string{{"a-rather-long-name-of-a-node", strings.Repeat("word ", 20)}})
+		for line := range strings.Lines(out.String()) {
+			Expect(utf8.RuneCountInString(strings.TrimRight(line, "\n"))).To(BeNumerically("<=", 40))
+		}
+	})
+
+	It("should say which commands have no HTML report", func() {
+		f := newFixture()
+		for _, command := range []string{"doctor", "flavors", "version"} {
+			Expect(f.run(command, "-o", "html")).To(Equal(cli.ExitFailure))
+			Expect(f.err).To(ContainSubstring("this command has no HTML report"))
+		}
 	})
 })
 

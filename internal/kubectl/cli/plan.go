@@ -36,7 +36,13 @@ func (a *App) plan() *cobra.Command {
 	var options plan.Options
 	var failUnplaced bool
 	cmd := &cobra.Command{
-		Use: "plan", Args: cobra.NoArgs,
+		Use: "plan",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(options.Alternatives) > 0 {
+				return nil // further alternatives
+			}
+			return cobra.NoArgs(cmd, args)
+		},
 		Short: "Compute which nodes Karpenter would run, how full they are and what they cost",
 		Long: `plan lets Karpenter's own scheduler and this provider's launch code decide in memory. Nothing is launched.
 
@@ -48,8 +54,9 @@ columns name, cpu, memory and optionally namespace, count, gpu, zone, category).
   # What a chart would cost, with the NodePools of the cluster
   helm template shop ./shop | kubectl bizfly plan -f -
   # Two alternatives of NodePools and NodeClasses side by side, as a report
-  kubectl bizfly plan --compare basic.yaml,premium.yaml -o html > plan.html`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+  kubectl bizfly plan --compare basic.yaml premium.yaml -o html > plan.html`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			options.Alternatives = append(options.Alternatives, args...)
 			ctx, s, printer, err := a.connect(cmd.Context())
 			if err != nil {
 				return err
@@ -112,7 +119,7 @@ func printPlan(printer *output.Printer, p *plan.Plan) {
 				}
 			}))
 	}
-	printer.Printf("\n%s on %s", plural(p.Pods-p.OnExisting-len(p.Unplaced), "pod"), plural(len(p.Nodes), "new node"))
+	printer.Printf("\n%s on %s", output.Plural(p.Pods-p.OnExisting-len(p.Unplaced), "pod"), output.Plural(len(p.Nodes), "new node"))
 	if p.OnExisting > 0 {
 		printer.Printf(", %d on nodes that exist", p.OnExisting)
 	}
@@ -129,16 +136,12 @@ func printPlan(printer *output.Printer, p *plan.Plan) {
 	printer.Notes(p.Notes)
 }
 
-func plural(n int, noun string) string {
-	return fmt.Sprintf("%d %s%s", n, noun, lo.Ternary(n == 1, "", "s"))
-}
-
 // printUnplaced prints each reason once: a hundred replicas have the same.
 func printUnplaced(printer *output.Printer, unplaced []plan.Unplaced) {
 	if len(unplaced) == 0 {
 		return
 	}
-	printer.Printf("\n%s without a place:\n", plural(len(unplaced), "pod"))
+	printer.Printf("\n%s without a place:\n", output.Plural(len(unplaced), "pod"))
 	byReason := lo.GroupBy(unplaced, func(u plan.Unplaced) string { return u.Reason })
 	reasons := lo.Keys(byReason)
 	slices.SortFunc(reasons, func(a, b string) int { return strings.Compare(byReason[a][0].Name, byReason[b][0].Name) })

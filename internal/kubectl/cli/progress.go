@@ -19,6 +19,7 @@ package cli
 import (
 	"context"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/progress"
@@ -38,29 +39,30 @@ func withProgress[T any](ctx context.Context, printer *output.Printer, work func
 	if !ok || !term.IsTerminal(int(file.Fd())) {
 		return work(ctx, func(int) {})
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	writer := progress.NewWriter()
 	writer.SetOutputWriter(file)
 	writer.SetUpdateFrequency(100 * time.Millisecond)
-	writer.SetAutoStop(false)
+	// It ends when every tracker is done, so the next tracker is added before the previous one is done.
+	writer.SetAutoStop(true)
+	var running sync.WaitGroup
+	var render sync.Once
+	done := func() {}
 	defer func() {
-		for writer.IsRenderInProgress() {
-			writer.Stop()
-			time.Sleep(10 * time.Millisecond)
-		}
+		done()
+		running.Wait()
 	}()
 	return work(ctx, func(total int) {
-		tracker := &progress.Tracker{Message: "scheduling pods", Total: int64(total)}
+		tracker := &progress.Tracker{Message: "scheduling pods", Total: int64(total), AutoStopDisabled: true}
 		writer.AppendTracker(tracker)
-		if !writer.IsRenderInProgress() {
-			go writer.Render()
-		}
-		go follow(ctx, tracker, total)
+		done()
+		following, stop := context.WithCancel(ctx)
+		done = stop
+		running.Go(func() { follow(following, tracker, total) })
+		render.Do(func() { running.Go(writer.Render) })
 	})
 }
 
-// follow moves a tracker with core's queue until the context ends.
+// follow moves a tracker with core's queue, and marks it as done when the context ends.
 func follow(ctx context.Context, tracker *progress.Tracker, total int) {
 	ticker := time.NewTicker(200 * time.Millisecond)
 	defer ticker.Stop()

@@ -117,6 +117,14 @@ controller), and what is not set there from the controller's Secret, if your kub
 	return root
 }
 
+// connectWithoutReport connects for a command that has no HTML report.
+func (a *App) connectWithoutReport(ctx context.Context) (context.Context, *session.Session, *output.Printer, error) {
+	if a.format == output.HTML {
+		return ctx, nil, nil, output.ErrNoReport
+	}
+	return a.connect(ctx)
+}
+
 // connect makes session and printer.
 func (a *App) connect(ctx context.Context) (context.Context, *session.Session, *output.Printer, error) {
 	printer, err := output.New(a.Out, a.Err, a.format)
@@ -125,7 +133,7 @@ func (a *App) connect(ctx context.Context) (context.Context, *session.Session, *
 	}
 	connect := a.Connect
 	if connect == nil {
-		connect = func(ctx context.Context) (*session.Session, error) { return session.New(ctx, a.flags) }
+		connect = func(ctx context.Context) (*session.Session, error) { return session.New(ctx, a.flags.ToRESTConfig) }
 	}
 	s, err := connect(ctx)
 	if err != nil {
@@ -138,7 +146,7 @@ func (a *App) version() *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "Print the version of the plugin and of the controller, and whether they fit", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, s, printer, err := a.connect(cmd.Context())
+			_, s, printer, err := a.connectWithoutReport(cmd.Context())
 			if err != nil {
 				return err
 			}

@@ -29,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/output"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/report"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/session"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/top"
 )
@@ -43,11 +44,8 @@ func (a *App) top() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if printer.Format == output.HTML {
-				return output.ErrNoReport
-			}
 			defer func() { printer.Notes(s.Notes) }()
-			if !watch {
+			if !watch || printer.Format == output.HTML {
 				return showTop(ctx, s, printer)
 			}
 			ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
@@ -76,6 +74,9 @@ func (a *App) top() *cobra.Command {
 
 func showTop(ctx context.Context, s *session.Session, printer *output.Printer) error {
 	cluster, err := top.Read(ctx, s)
+	if err == nil && printer.Format == output.HTML {
+		return report.WriteTop(printer.Out, cluster)
+	}
 	return finish(printer, cluster, err, printTop)
 }
 
@@ -87,6 +88,6 @@ func printTop(printer *output.Printer, c *top.Cluster) {
 				printer.Bar(n.CPU, 10), printer.Bar(n.Memory, 10), strconv.Itoa(n.Pods), lo.Ternary(n.VNDPerHour > 0, output.VND(n.VNDPerHour), "?"),
 			}
 		}))
-	printer.Printf("\n%d nodes, %d pods pending: %s VND per hour, %s VND per month\n", len(c.Nodes), c.Pending, output.VND(c.VNDPerHour),
+	printer.Printf("\n%s, %s pending: %s VND per hour, %s VND per month\n", output.Plural(len(c.Nodes), "node"), output.Plural(c.Pending, "pod"), output.VND(c.VNDPerHour),
 		output.VND(c.VNDPerMonth))
 }

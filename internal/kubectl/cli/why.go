@@ -33,17 +33,14 @@ import (
 func (a *App) why() *cobra.Command {
 	return &cobra.Command{
 		Use: "why POD | nodeclaim/NAME | node/NAME", Args: cobra.ExactArgs(1),
-		Short: "Explain why a pod is pending, or tell the life of a NodeClaim or Node",
+		Short: "Explain why a pod is pending, or show the timeline of a NodeClaim or Node",
 		Example: `  kubectl bizfly why web-6f7d-abcde -n shop
   kubectl bizfly why nodeclaim/default-x7k2p
   kubectl bizfly why node/default-x7k2p-1a2b3c`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, s, printer, err := a.connect(cmd.Context())
+			ctx, s, printer, err := a.connectWithoutReport(cmd.Context())
 			if err != nil {
 				return err
-			}
-			if printer.Format == output.HTML {
-				return output.ErrNoReport
 			}
 			defer func() { printer.Notes(s.Notes) }()
 			kind, name, qualified := strings.Cut(args[0], "/")
@@ -99,7 +96,7 @@ func printPod(printer *output.Printer, p *why.Pod) {
 	for _, pool := range p.Pools {
 		printer.Printf("\nNodePool %s: %s\n", pool.Name, lo.Ternary(pool.Fits, "it can run the pod", "it cannot run the pod"))
 		for _, check := range pool.Checks {
-			printer.Printf("  %s %s: %s\n", tick(printer, check.OK), check.Name, check.Detail)
+			printer.Printf("  %s %s: %s\n", printer.Tick(check.OK), check.Name, check.Detail)
 		}
 	}
 	if len(p.Help) > 0 {
@@ -110,13 +107,6 @@ func printPod(printer *output.Printer, p *why.Pod) {
 	}
 	printTimeline(printer, p.Events)
 	printer.Notes(p.Notes)
-}
-
-func tick(printer *output.Printer, ok bool) string {
-	if ok {
-		return printer.Paint(text.FgGreen, "✓")
-	}
-	return printer.Paint(text.FgRed, "✗")
 }
 
 func printLife(printer *output.Printer, l *why.Life) {

@@ -86,7 +86,7 @@ func isTLS(err error) bool {
 	var verification *tls.CertificateVerificationError
 	var authority x509.UnknownAuthorityError
 	var host x509.HostnameError
-	return errors.As(err, &verification) || errors.As(err, &authority) || errors.As(err, &host) || err != nil && strings.Contains(err.Error(), "x509: ")
+	return errors.As(err, &verification) || errors.As(err, &authority) || errors.As(err, &host)
 }
 
 func checkScope(ctx context.Context, d *examination) ([]Finding, error) {
@@ -204,21 +204,13 @@ func checkNodeClasses(ctx context.Context, d *examination) ([]Finding, error) {
 			return nil, err
 		}
 	}
-	world, err := plan.NewWorld(ctx, cloud, objects, nil)
+	simulation, err := plan.NewSimulation(ctx, cloud, objects, nil)
 	if err != nil {
 		return nil, err
 	}
-	return lo.Map(world.Unresolved, func(u plan.Unresolved, _ int) Finding {
-		code := map[string]string{
-			v1alpha1.ConditionTypeZonesReady: "NodeClassZones", v1alpha1.ConditionTypeFlavorsReady: "NodeClassFlavors",
-			v1alpha1.ConditionTypeImagesReady:   "NodeClassImage",
-			v1alpha1.ConditionTypeNetworksReady: "NodeClassNetworks", v1alpha1.ConditionTypeFirewallsReady: "NodeClassFirewalls",
-			v1alpha1.ConditionTypeSSHKeyReady:    "NodeClassSSHKey",
-			v1alpha1.ConditionTypeBootstrapReady: "NodeClassBootstrap", v1alpha1.ConditionTypeDisksReady: "NodeClassDisks",
-			v1alpha1.ConditionTypeEgressAvailable: "NodeClassEgress",
-		}[u.Condition.Type]
+	return lo.Map(simulation.Unresolved, func(u plan.Unresolved, _ int) Finding {
 		f := Finding{
-			Code: lo.CoalesceOrEmpty(code, "NodeClassNotReady"), Severity: Error,
+			Code: "NodeClass" + strings.TrimSuffix(strings.TrimSuffix(u.Condition.Type, "Ready"), "Available"), Severity: Error,
 			What: fmt.Sprintf("BizflyNodeClass %s: %s: %s", u.NodeClass, u.Condition.Reason, u.Condition.Message),
 			Why:  "no server is launched with it", Fix: "kubectl edit bizflynodeclass " + u.NodeClass,
 		}
@@ -229,7 +221,7 @@ func checkNodeClasses(ctx context.Context, d *examination) ([]Finding, error) {
 	}), nil
 }
 
-// neededPorts are what a node needs, whatever runs on it.
+// neededPorts are what every node needs.
 var neededPorts = []struct {
 	inbound  bool
 	protocol string

@@ -27,12 +27,8 @@ import (
 	"time"
 
 	"github.com/samber/lo"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -40,10 +36,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
 
 // minimumVersion is the oldest Kubernetes that the provider supports.
@@ -154,7 +147,7 @@ func checkDefinitions(ctx context.Context, d *examination) ([]Finding, error) {
 	var found []Finding
 	chart := operator.Name + "-crd"
 	if len(missing) > 0 {
-		found = append(found, one("DefinitionsMissing", lo.Ternary(d.Deployment == nil, Info, Error), "the cluster has no "+strings.Join(missing, ", "),
+		found = append(found, one("DefinitionsMissing", lo.Ternary(d.installed(), Error, Info), "the cluster has no "+strings.Join(missing, ", "),
 			"NodePools, NodeClaims and BizflyNodeClasses cannot be created", d.upgrade(chart))...)
 	}
 	if len(old) > 0 {
@@ -197,8 +190,8 @@ func lackingFields(wanted, live *apiextensionsv1.CustomResourceDefinition) []str
 }
 
 func checkController(_ context.Context, d *examination) ([]Finding, error) {
-	if d.Cluster == nil {
-		return nil, d.ClusterErr
+	if d.DeploymentErr != nil || d.Cluster == nil {
+		return nil, cmp.Or(d.DeploymentErr, d.ClusterErr)
 	}
 	if d.Deployment == nil {
 		return one("ControllerNotInstalled", Info, "no controller is installed", "this is a preflight: what depends on the controller is not checked",
@@ -217,138 +210,6 @@ func checkController(_ context.Context, d *examination) ([]Finding, error) {
 	return found, nil
 }
 
-func checkAutoscalers(ctx context.Context, d *examination) ([]Finding, error) {
-	deployments := &appsv1.DeploymentList{}
-	if err := d.List(ctx, deployments); err != nil {
-		return nil, err
-	}
-	var found []Finding
-	ours := 0
-	for i := range deployments.Items {
-		deployment := &deployments.Items[i]
-		name := deployment.Namespace + "/" + deployment.Name
-		images := strings.Join(lo.Map(deployment.Spec.Template.Spec.Containers, func(c corev1.Container, _ int) string { return c.Image }), " ")
-		remove := fmt.Sprintf("kubectl -n %s scale deployment/%s --replicas=0", deployment.Namespace, deployment.Name)
-		switch {
-		case deployment.Labels["app.kubernetes.io/name"] == operator.Name:
-			if ours++; ours > 1 {
-				found = append(found, one("AnotherKarpenter", Error, fmt.Sprintf("the Deployment %s is a second installation of this controller", name),
-					"two controllers launch servers for the same pods and delete each other's", remove)...)
-			}
-		case lo.FromPtrOr(deployment.Spec.Replicas, 1) == 0:
-		case strings.Contains(images, "karpenter") || strings.Contains(deployment.Name, "karpenter"):
-			found = append(found, one("AnotherKarpenter", Error, fmt.Sprintf("the Deployment %s looks like another Karpenter", name),
-				"it acts on the same NodePools and NodeClaims, so both launch and delete nodes", remove)...)
-		case strings.Contains(images, "cluster-autoscaler") || strings.Contains(deployment.Name, "cluster-autoscaler"):
-			found = append(found, one("ClusterAutoscaler", Warning, fmt.Sprintf("the Deployment %s is a cluster-autoscaler", name),
-				"both see the same pending pods: each launches a node for them, and you pay for two", remove)...)
-		}
-	}
-	return found, nil
-}
-
-func checkCCM(ctx context.Context, d *examination) ([]Finding, error) {
-	nodes := &corev1.NodeList{}
-	if err := d.List(ctx, nodes); err != nil {
-		return nil, err
-	}
-	var found []Finding
-	var uninitialized, foreign, zoneless []string
-	for i := range nodes.Items {
-		node := &nodes.Items[i]
-		if _, ours := providerid.Parse(node.Spec.ProviderID); !ours && node.Spec.ProviderID != "" {
-			foreign = append(foreign, node.Name)
-		}
-		if lo.ContainsBy(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == "node.cloudprovider.kubernetes.io/uninitialized" }) ||
-			node.Spec.ProviderID == "" {
-			uninitialized = append(uninitialized, node.Name)
-			continue
-		}
-		if zone := node.Labels[corev1.LabelTopologyZone]; zone == "" || d.unknownZone(ctx, zone) {
-			zoneless = append(zoneless, fmt.Sprintf("%s (%q)", node.Name, zone))
-		}
-	}
-	if len(uninitialized) > 0 {
-		found = append(found, one("NodesUninitialized", Error, "the cloud controller manager has not initialized "+list(uninitialized),
-			"Karpenter recognises a node by its provider ID, so a node without one is replaced after 15 minutes",
-			"kubectl -n kube-system get pods | grep cloud-controller-manager")...)
-	}
-	if len(foreign) > 0 {
-		found = append(found, one("ForeignNodes", Warning, "these nodes are not of BizFly Cloud: "+list(foreign), "Karpenter neither prices nor manages them",
-			"kubectl get nodes -o custom-columns=NAME:.metadata.name,ID:.spec.providerID")...)
-	}
-	if len(zoneless) > 0 {
-		found = append(found, one("ZoneLabelWrong", Warning, "the label topology.kubernetes.io/zone is no zone of the region on "+list(zoneless),
-			"pods that are spread over zones, or whose volume is in one, do not fit there",
-			"kubectl -n kube-system rollout restart deployment,daemonset -l app=bizfly-cloud-controller-manager")...)
-	}
-	return found, nil
-}
-
-// unknownZone reports whether the zone is known not to exist.
-func (d *examination) unknownZone(ctx context.Context, name string) bool {
-	cloud, err := d.Cloud(ctx)
-	if err != nil {
-		return false
-	}
-	snapshot, err := cloud.Catalog.Snapshot()
-	return err == nil && !lo.ContainsBy(snapshot.Zones(), func(z catalog.Zone) bool { return z.Name == name })
-}
-
-func list(names []string) string {
-	const most = 5
-	if len(names) <= most {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
-}
-
-func checkCSI(ctx context.Context, d *examination) ([]Finding, error) {
-	driver := &storagev1.CSIDriver{}
-	var found []Finding
-	err := d.Get(ctx, types.NamespacedName{Name: v1alpha1.CSIBlockDriver}, driver)
-	switch {
-	case apierrors.IsNotFound(err):
-		found = one("CSIDriverMissing", Info, fmt.Sprintf("the cluster has no CSI driver %s", v1alpha1.CSIBlockDriver),
-			"pods with volumes of BizFly Cloud cannot run", "kubectl get csidrivers")
-	case err != nil:
-		return nil, err
-	}
-	cloud, err := d.Cloud(ctx)
-	if err != nil {
-		return found, nil //nolint:nilerr // the check of the credentials reports it
-	}
-	volumes, err := cloud.API.ListVolumes(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("listing volumes: %w", err)
-	}
-	plans := d.billingPlans(ctx)
-	var differ []string
-	for _, volume := range volumes {
-		if strings.HasPrefix(volume.Name, "pvc-") && volume.BillingPlan != "" && !lo.Contains(plans, normalPlan(volume.BillingPlan)) {
-			differ = append(differ, fmt.Sprintf("%s (%s)", volume.Name, volume.BillingPlan))
-		}
-	}
-	if len(differ) > 0 {
-		found = append(found, one("VolumeBillingPlan", Warning,
-			fmt.Sprintf("volumes of pods are billed by another plan than servers (%s): %s", strings.Join(plans, ", "), list(differ)),
-			"BizFly Cloud does not attach resources of different billing plans to each other, so their pods never start on nodes of Karpenter",
-			"kubectl get pv (then set billing_plan in the StorageClass or spec.billingPlan of the BizflyNodeClass)")...)
-	}
-	return found, nil
-}
-
-// normalPlan writes a billing plan without case and separators, as it is written differently in places.
-func normalPlan(plan string) string { return strings.ToLower(strings.ReplaceAll(plan, "_", "")) }
-
-// billingPlans are those of the NodeClasses, that of the default without any.
-func (d *examination) billingPlans(ctx context.Context) []string {
-	nodeClasses := &v1alpha1.BizflyNodeClassList{}
-	_ = d.List(ctx, nodeClasses)
-	plans := lo.Uniq(lo.Map(nodeClasses.Items, func(n v1alpha1.BizflyNodeClass, _ int) string { return normalPlan(string(n.Spec.BillingPlan)) }))
-	return lo.Ternary(len(plans) == 0, []string{normalPlan(string(v1alpha1.BillingPlanOnDemand))}, plans)
-}
-
 func checkNodePools(ctx context.Context, d *examination) ([]Finding, error) {
 	pools := &karpv1.NodePoolList{}
 	if err := d.List(ctx, pools); err != nil {
@@ -358,7 +219,7 @@ func checkNodePools(ctx context.Context, d *examination) ([]Finding, error) {
 	for i := range pools.Items {
 		pool := &pools.Items[i]
 		describe := "kubectl describe nodepool " + pool.Name
-		if root := pool.StatusConditions().Root(); d.Deployment != nil && !root.IsTrue() {
+		if root := pool.StatusConditions().Root(); d.installed() && !root.IsTrue() {
 			found = append(found, one("NodePoolNotReady", Error, fmt.Sprintf("NodePool %s is not ready: %s", pool.Name, root.Message), "no node is launched for it",
 				describe)...)
 		}

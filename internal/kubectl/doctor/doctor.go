@@ -21,11 +21,15 @@ package doctor
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
+	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/samber/lo"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/output"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/session"
 )
 
@@ -72,7 +76,13 @@ func (r *Report) Failed(strict bool) bool {
 type check struct {
 	name string
 	look func(ctx context.Context, d *examination) ([]Finding, error)
+	// users is true where it needs rights that a user has and the controller does not: it is skipped in the controller's container.
+	users bool
 }
+
+const controllers, users = false, true
+
+var errUsers = errors.New("the controller has no rights for it; run kubectl bizfly doctor")
 
 // examination is what the checks share.
 type examination struct {
@@ -80,38 +90,36 @@ type examination struct {
 }
 
 var checks = []check{
-	{"cluster", checkCluster},
-	{"API server version", checkVersion},
-	{"clock", checkClock},
-	{"custom resource definitions", checkDefinitions},
-	{"controller", checkController},
-	{"controller's rights", checkRights},
-	{"other autoscalers", checkAutoscalers},
-	{"cloud controller manager", checkCCM},
-	{"volumes", checkCSI},
-	{"credentials and endpoint", checkCredentials},
-	{"project", checkScope},
-	{"BKE cluster", checkBKE},
-	{"worker pools", checkPools},
-	{"NodeClasses", checkNodeClasses},
-	{"NodePools", checkNodePools},
-	{"firewalls", checkFirewalls},
-	{"rejected launches", checkRejections},
-	{"servers without owner", checkServers},
-	{"disks without owner", checkDisks},
-	{"addresses without owner", checkAddresses},
+	{"cluster", checkCluster, controllers},
+	{"API server version", checkVersion, controllers},
+	{"clock", checkClock, controllers},
+	{"custom resource definitions", checkDefinitions, users},
+	{"controller", checkController, users},
+	{"controller's rights", checkRights, users},
+	{"other autoscalers", checkAutoscalers, users},
+	{"cloud controller manager", checkCCM, controllers},
+	{"volumes", checkCSI, users},
+	{"credentials and endpoint", checkCredentials, controllers},
+	{"project", checkScope, controllers},
+	{"BKE cluster", checkBKE, controllers},
+	{"worker pools", checkPools, controllers},
+	{"NodeClasses", checkNodeClasses, controllers},
+	{"NodePools", checkNodePools, controllers},
+	{"firewalls", checkFirewalls, controllers},
+	{"rejected launches", checkRejections, users},
+	{"servers without owner", checkServers, controllers},
+	{"disks without owner", checkDisks, controllers},
+	{"addresses without owner", checkAddresses, controllers},
 }
 
-// Checks are the names of the checks, in order.
-func Checks() []string { return lo.Map(checks, func(c check, _ int) string { return c.name }) }
-
 // Examine runs every check. What cannot be looked at is skipped, and the report says why.
-func Examine(ctx context.Context, s *session.Session, progress func(name string)) *Report {
+func Examine(ctx context.Context, s *session.Session) *Report {
 	report := &Report{Findings: []Finding{}, Passed: []string{}, Skipped: map[string]string{}}
 	d := &examination{Session: s}
 	for _, c := range checks {
-		if progress != nil {
-			progress(c.name)
+		if s.InController && c.users {
+			report.Skipped[c.name] = errUsers.Error()
+			continue
 		}
 		found, err := c.look(ctx, d)
 		switch {
@@ -131,6 +139,9 @@ func one(code string, severity Severity, what, why, fix string) []Finding {
 	return []Finding{{Code: code, Severity: severity, What: what, Why: why, Fix: fix}}
 }
 
+// installed reports whether a controller runs in the cluster.
+func (d *examination) installed() bool { return d.Deployment != nil || d.InController }
+
 // namespace is that of the controller.
 func (d *examination) namespace() string {
 	if d.Deployment != nil {
@@ -143,4 +154,29 @@ func (d *examination) namespace() string {
 func (d *examination) upgrade(chart string) string {
 	return fmt.Sprintf("helm upgrade --install %s oci://cr-hn-1.bizflycloud.vn/31ff9581861a4d0ea4df5e7dda0f665d/charts/%s --namespace %s", chart, chart,
 		d.namespace())
+}
+
+var severityColors = map[Severity]text.Color{Error: text.FgRed, Warning: text.FgYellow, Info: text.FgCyan}
+
+// Print prints a report for people.
+func Print(printer *output.Printer, r *Report) {
+	for _, f := range r.Findings {
+		printer.Printf("%s %s\n    %s\n    why: %s\n    fix: %s\n\n", printer.Paint(severityColors[f.Severity], fmt.Sprintf("%-7s", f.Severity)), f.Code, f.What,
+			f.Why, f.Fix)
+	}
+	for _, name := range r.Passed {
+		printer.Printf("%s %s\n", printer.Tick(true), name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Skipped)) {
+		printer.Printf("- %s: not checked: %s\n", name, r.Skipped[name])
+	}
+	count := func(severity Severity) int {
+		return lo.CountBy(r.Findings, func(f Finding) bool { return f.Severity == severity })
+	}
+	printer.Printf("\n%s, %s, %s passed, %d not checked\n", output.Plural(count(Error), "error"), output.Plural(count(Warning), "warning"),
+		output.Plural(len(r.Passed), "check"), len(r.Skipped))
+	if waste := lo.SumBy(r.Findings, func(f Finding) float64 { return f.VNDPerMonth }); waste > 0 {
+		printer.Printf("Paid for without need: about %s VND per month\n", output.VND(waste))
+	}
+	printer.Notes(r.Notes)
 }

@@ -17,7 +17,9 @@ limitations under the License.
 package doctor
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -59,7 +61,7 @@ func NeededRules() []rbacv1.PolicyRule { return slices.Clone(neededRules) }
 // checkRights reads the roles that are bound to the controller's service account.
 func checkRights(ctx context.Context, d *examination) ([]Finding, error) {
 	if d.Deployment == nil {
-		return nil, fmt.Errorf("no controller is installed")
+		return nil, cmp.Or(d.DeploymentErr, errors.New("no controller is installed"))
 	}
 	account := lo.CoalesceOrEmpty(d.Deployment.Spec.Template.Spec.ServiceAccountName, "default")
 	bindings, roles := &rbacv1.ClusterRoleBindingList{}, &rbacv1.ClusterRoleList{}

@@ -147,19 +147,19 @@ func List(ctx context.Context, s *session.Session, o Options) ([]Row, error) {
 			return nil, err
 		}
 	}
-	world, err := plan.NewWorld(ctx, cloud, objects, nil)
+	simulation, err := plan.NewSimulation(ctx, cloud, objects, nil)
 	if err != nil {
 		return nil, err
 	}
-	nodeClass, err := nodeClassFor(ctx, world, cloud, name)
+	nodeClass, err := nodeClassFor(ctx, simulation, cloud, name)
 	if err != nil {
 		return nil, err
 	}
-	instanceTypes, err := world.Flavors.List(ctx, nodeClass)
+	instanceTypes, err := simulation.Flavors.List(ctx, nodeClass)
 	if err != nil {
 		return nil, err
 	}
-	explained, err := world.Flavors.Explain(nodeClass)
+	explained, err := simulation.Flavors.Explain(nodeClass)
 	if err != nil {
 		return nil, err
 	}
@@ -203,13 +203,13 @@ func addNodePool(ctx context.Context, s *session.Session, name string, requireme
 }
 
 // nodeClassFor returns the NodeClass of that name, or one of defaults.
-func nodeClassFor(ctx context.Context, world *plan.World, cloud *session.Cloud, name string) (*v1alpha1.BizflyNodeClass, error) {
+func nodeClassFor(ctx context.Context, simulation *plan.Simulation, cloud *session.Cloud, name string) (*v1alpha1.BizflyNodeClass, error) {
 	if name == "" {
 		_, nodeClass, err := plan.StandardFlavors(ctx, cloud)
 		return nodeClass, err
 	}
 	nodeClass := &v1alpha1.BizflyNodeClass{}
-	if err := world.Objects.Get(ctx, types.NamespacedName{Name: name}, nodeClass); err != nil {
+	if err := simulation.Objects.Get(ctx, types.NamespacedName{Name: name}, nodeClass); err != nil {
 		return nil, fmt.Errorf("reading BizflyNodeClass %s: %w", name, err)
 	}
 	return nodeClass, nil

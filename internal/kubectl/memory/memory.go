@@ -126,6 +126,10 @@ func (c *Client) Get(_ context.Context, key client.ObjectKey, into client.Object
 	defer c.mu.RUnlock()
 	found, ok := c.objects[gvk][key]
 	if !ok {
+		// A client of the API server ignores the namespace of a kind that has none, and core reads PersistentVolumes with one.
+		found, ok = c.objects[gvk][client.ObjectKey{Name: key.Name}]
+	}
+	if !ok {
 		return apierrors.NewNotFound(schema.GroupResource{Group: gvk.Group, Resource: strings.ToLower(gvk.Kind)}, key.Name)
 	}
 	reflect.ValueOf(into).Elem().Set(reflect.ValueOf(found.DeepCopyObject()).Elem())
@@ -242,7 +246,7 @@ func (c *Client) Update(_ context.Context, object client.Object, _ ...client.Upd
 	return c.Put(object)
 }
 
-// Patch implements client.Writer, in memory: whoever patches passes the object as it shall be.
+// Patch implements client.Writer, in memory: callers pass the object as it shall be.
 func (c *Client) Patch(_ context.Context, object client.Object, _ client.Patch, _ ...client.PatchOption) error {
 	return c.Put(object)
 }
@@ -293,7 +297,7 @@ func (c *Client) IsObjectNamespaced(object runtime.Object) (bool, error) {
 	return err == nil && accessor.GetNamespace() != "", err
 }
 
-// status writes to the same objects: whoever writes a status has read the whole object.
+// status writes to the same objects: callers that write a status have read the complete object.
 type status struct{ client *Client }
 
 func (s status) Create(context.Context, client.Object, client.Object, ...client.SubResourceCreateOption) error {

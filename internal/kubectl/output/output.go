@@ -47,21 +47,21 @@ type Printer struct {
 	Out, Err io.Writer
 	// Format is one of the formats.
 	Format string
-	// Color is true where the terminal shows colours; Width is how wide it is, 0 where nobody looks.
+	// Color is true where the terminal shows colours; Width is how wide it is, 0 without a terminal.
 	Color bool
 	Width int
 }
 
-// New makes a printer. Colour is used on a terminal, unless NO_COLOR is set.
+// New makes a printer. Colour is used on a terminal, unless NO_COLOR is set, and everywhere where FORCE_COLOR is.
 func New(out, errOut io.Writer, format string) (*Printer, error) {
 	switch format {
 	case Table, JSON, YAML, HTML:
 	default:
 		return nil, fmt.Errorf("unknown output %q, use %s, %s, %s or %s", format, Table, JSON, YAML, HTML)
 	}
-	p := &Printer{Out: out, Err: errOut, Format: format}
+	p := &Printer{Out: out, Err: errOut, Format: format, Color: os.Getenv("FORCE_COLOR") != ""}
 	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
-		p.Color = os.Getenv("NO_COLOR") == ""
+		p.Color = p.Color || os.Getenv("NO_COLOR") == ""
 		p.Width, _, _ = term.GetSize(int(file.Fd()))
 	}
 	return p, nil
@@ -105,6 +105,14 @@ func (p *Printer) Paint(color text.Color, value string) string {
 		return value
 	}
 	return color.Sprint(value)
+}
+
+// Tick marks what is in order, and what is not.
+func (p *Printer) Tick(ok bool) string {
+	if ok {
+		return p.Paint(text.FgGreen, "✓")
+	}
+	return p.Paint(text.FgRed, "✗")
 }
 
 // Rows prints a table. Columns whose title begins with ">" are aligned to the right.
@@ -166,6 +174,14 @@ func VND(amount float64) string {
 		b.WriteRune(digit)
 	}
 	return b.String()
+}
+
+// Plural writes a number of things.
+func Plural(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
 }
 
 // Percent writes a part of 1.

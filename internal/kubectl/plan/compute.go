@@ -199,31 +199,31 @@ func alternative(ctx context.Context, base *memory.Client, file string) (*memory
 }
 
 func compute(ctx context.Context, s *session.Session, cloud *session.Cloud, objects *memory.Client, o Options) (*Plan, error) {
-	world, err := NewWorld(ctx, cloud, objects.Clone(), nil)
+	simulation, err := NewSimulation(ctx, cloud, objects.Clone(), nil)
 	if err != nil {
 		return nil, err
 	}
 	var today *Today
 	if s.Cluster != nil && len(o.Files) == 0 && !o.Pending {
-		if today, err = world.Measure(ctx, cloud); err != nil {
+		if today, err = simulation.Measure(ctx, cloud); err != nil {
 			s.Note("today's cost is not known: %s", err)
 		}
 	}
-	prepare := world.Empty
+	prepare := simulation.Empty
 	if o.Pending {
-		prepare = world.Observe
+		prepare = simulation.Observe
 	}
 	if err := prepare(ctx); err != nil {
 		return nil, err
 	}
 	if o.OnStart != nil {
-		pods, err := world.waiting(ctx)
+		pods, err := simulation.waiting(ctx)
 		if err != nil {
 			return nil, err
 		}
 		o.OnStart(len(pods))
 	}
-	p, err := world.Run(ctx)
+	p, err := simulation.Run(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -117,13 +117,13 @@ func (p *Plan) Used(name corev1.ResourceName) float64 {
 }
 
 // Run lets core schedule the pods that wait, and our cloud provider choose an offering for each NodeClaim.
-func (w *World) Run(ctx context.Context) (*Plan, error) {
-	pods, err := w.waiting(ctx)
+func (s *Simulation) Run(ctx context.Context) (*Plan, error) {
+	pods, err := s.waiting(ctx)
 	if err != nil {
 		return nil, err
 	}
 	plan := &Plan{Pods: len(pods), Nodes: []Node{}, Unplaced: []Unplaced{}}
-	results, err := w.Provisioner.Schedule(ctx)
+	results, err := s.Provisioner.Schedule(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("scheduling: %w", err)
 	}
@@ -135,7 +135,7 @@ func (w *World) Run(ctx context.Context) (*Plan, error) {
 		}
 	}
 	for _, proposed := range results.NewNodeClaims {
-		node, err := w.node(ctx, proposed)
+		node, err := s.node(ctx, proposed)
 		for _, pod := range proposed.Pods {
 			placed[pod.UID] = true
 			if err != nil {
@@ -151,32 +151,32 @@ func (w *World) Run(ctx context.Context) (*Plan, error) {
 	failed := lo.MapKeys(results.PodErrors, func(_ error, pod *corev1.Pod) types.UID { return pod.UID })
 	for _, pod := range pods {
 		if !placed[pod.UID] {
-			plan.Unplaced = append(plan.Unplaced, Unplaced{pod.Namespace, pod.Name, w.reason(ctx, pod, failed[pod.UID])})
+			plan.Unplaced = append(plan.Unplaced, Unplaced{pod.Namespace, pod.Name, s.reason(ctx, pod, failed[pod.UID])})
 		}
 	}
-	plan.Notes = w.Notes
+	plan.Notes = s.Notes
 	return plan, nil
 }
 
 // waiting returns the pods that core would provision for.
-func (w *World) waiting(ctx context.Context) ([]*corev1.Pod, error) {
+func (s *Simulation) waiting(ctx context.Context) ([]*corev1.Pod, error) {
 	pods := &corev1.PodList{}
-	if err := w.Objects.List(ctx, pods, client.MatchingFields{"spec.nodeName": ""}, client.UnsafeDisableDeepCopy); err != nil {
+	if err := s.Objects.List(ctx, pods, client.MatchingFields{"spec.nodeName": ""}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, err
 	}
 	return lo.FilterMap(pods.Items, func(pod corev1.Pod, _ int) (*corev1.Pod, bool) { return &pod, Counts(&pod) }), nil
 }
 
 // reason says why a pod was not placed: core's error, or what kept core from looking at the pod at all.
-func (w *World) reason(ctx context.Context, pod *corev1.Pod, err error) string {
+func (s *Simulation) reason(ctx context.Context, pod *corev1.Pod, err error) string {
 	if err == nil {
-		err = w.Provisioner.Validate(ctx, pod)
+		err = s.Provisioner.Validate(ctx, pod)
 	}
 	if err == nil {
-		_, err = scheduling.NewVolumeTopology(w.Objects).GetRequirements(ctx, pod)
+		_, err = scheduling.NewVolumeTopology(s.Objects).GetRequirements(ctx, pod)
 	}
 	if err == nil {
-		if pools := (&karpv1.NodePoolList{}); w.Objects.List(ctx, pools) == nil &&
+		if pools := (&karpv1.NodePoolList{}); s.Objects.List(ctx, pools) == nil &&
 			!lo.SomeBy(pools.Items, func(pool karpv1.NodePool) bool { return pool.StatusConditions().Root().IsTrue() }) {
 			err = errors.New("no NodePool is ready")
 		}
@@ -188,12 +188,12 @@ func (w *World) reason(ctx context.Context, pod *corev1.Pod, err error) string {
 }
 
 // node launches a proposed NodeClaim in the copy.
-func (w *World) node(ctx context.Context, proposed *scheduling.NodeClaim) (*Node, error) {
-	name, err := w.Provisioner.Create(ctx, proposed)
+func (s *Simulation) node(ctx context.Context, proposed *scheduling.NodeClaim) (*Node, error) {
+	name, err := s.Provisioner.Create(ctx, proposed)
 	if err != nil {
 		return nil, fmt.Errorf("creating a NodeClaim of NodePool %s: %w", proposed.NodePoolName, err)
 	}
-	claim, err := w.launch(ctx, name)
+	claim, err := s.launch(ctx, name)
 	if err != nil {
 		return nil, fmt.Errorf("launching a NodeClaim of NodePool %s: %w", proposed.NodePoolName, err)
 	}
@@ -202,7 +202,7 @@ func (w *World) node(ctx context.Context, proposed *scheduling.NodeClaim) (*Node
 		Pods: lo.Map(proposed.Pods, func(pod *corev1.Pod, _ int) string { return pod.Namespace + "/" + pod.Name }),
 		Used: map[corev1.ResourceName]float64{},
 	}
-	if node.VNDPerHour, err = w.Price(ctx, proposed.NodePoolName, node.Flavor, node.Zone); err != nil {
+	if node.VNDPerHour, err = s.Price(ctx, proposed.NodePoolName, node.Flavor, node.Zone); err != nil {
 		return nil, err
 	}
 	slices.Sort(node.Pods)
@@ -219,12 +219,12 @@ func (w *World) node(ctx context.Context, proposed *scheduling.NodeClaim) (*Node
 }
 
 // Price returns what a flavor in a zone costs NodeClaims of the NodePool, in VND per hour.
-func (w *World) Price(ctx context.Context, pool, flavor, zone string) (float64, error) {
+func (s *Simulation) Price(ctx context.Context, pool, flavor, zone string) (float64, error) {
 	nodePool := &karpv1.NodePool{}
-	if err := w.Objects.Get(ctx, types.NamespacedName{Name: pool}, nodePool); err != nil {
+	if err := s.Objects.Get(ctx, types.NamespacedName{Name: pool}, nodePool); err != nil {
 		return 0, err
 	}
-	instanceTypes, err := w.Provider.GetInstanceTypes(ctx, nodePool)
+	instanceTypes, err := s.Provider.GetInstanceTypes(ctx, nodePool)
 	if err != nil {
 		return 0, err
 	}

@@ -76,9 +76,9 @@ func StandardFlavors(ctx context.Context, cloud *session.Cloud) ([]*corecloudpro
 
 // Measure prices the nodes of a copy of the cluster: Karpenter's by their NodePool, all others by their flavor with the
 // default disk.
-func (w *World) Measure(ctx context.Context, cloud *session.Cloud) (*Today, error) {
+func (s *Simulation) Measure(ctx context.Context, cloud *session.Cloud) (*Today, error) {
 	nodes := &corev1.NodeList{}
-	if err := w.Objects.List(ctx, nodes); err != nil {
+	if err := s.Objects.List(ctx, nodes); err != nil {
 		return nil, err
 	}
 	standard, _, err := StandardFlavors(ctx, cloud)
@@ -88,7 +88,7 @@ func (w *World) Measure(ctx context.Context, cloud *session.Cloud) (*Today, erro
 	byName := lo.KeyBy(standard, func(it *corecloudprovider.InstanceType) string { return it.Name })
 	today := &Today{Nodes: len(nodes.Items)}
 	for i := range nodes.Items {
-		if price, ok := w.priceOf(ctx, &nodes.Items[i], byName); ok {
+		if price, ok := s.priceOf(ctx, &nodes.Items[i], byName); ok {
 			today.VNDPerHour += price
 			continue
 		}
@@ -99,10 +99,10 @@ func (w *World) Measure(ctx context.Context, cloud *session.Cloud) (*Today, erro
 }
 
 // priceOf prices one node.
-func (w *World) priceOf(ctx context.Context, node *corev1.Node, standard map[string]*corecloudprovider.InstanceType) (float64, bool) {
+func (s *Simulation) priceOf(ctx context.Context, node *corev1.Node, standard map[string]*corecloudprovider.InstanceType) (float64, bool) {
 	flavor, in := node.Labels[corev1.LabelInstanceTypeStable], node.Labels[corev1.LabelTopologyZone]
 	if pool := node.Labels[karpv1.NodePoolLabelKey]; pool != "" {
-		if price, err := w.Price(ctx, pool, flavor, in); err == nil {
+		if price, err := s.Price(ctx, pool, flavor, in); err == nil {
 			return price, true
 		}
 	}

@@ -39,20 +39,21 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/output"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/plan"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/top"
 )
 
 //go:embed report.html.tmpl
 var page string
 
 var parsed = template.Must(template.New("report").Funcs(template.FuncMap{
-	"vnd": output.VND, "percent": output.Percent, "month": func(vndPerHour float64) float64 { return vndPerHour * plan.HoursPerMonth },
+	"vnd": output.VND, "percent": output.Percent, "plural": output.Plural, "month": func(vndPerHour float64) float64 { return vndPerHour * plan.HoursPerMonth },
 	"used": func(used map[corev1.ResourceName]float64, name string) float64 {
 		return used[corev1.ResourceName(name)]
 	},
 	"name": func(p *plan.Plan) string { return lo.CoalesceOrEmpty(p.Name, "plan") },
 }).Parse(page))
 
-// Colours that differ in lightness too, so that they are told apart without colour.
+// Colours that differ in lightness too, so that they can be distinguished without colour.
 var (
 	blue   = color.RGBA{R: 0x1f, G: 0x6f, B: 0xb4, A: 0xff}
 	orange = color.RGBA{R: 0xf2, G: 0x9e, B: 0x38, A: 0xff}
@@ -61,6 +62,7 @@ var (
 // data is what the page shows.
 type data struct {
 	Plans             []*plan.Plan
+	Cluster           *top.Cluster
 	Cost, Utilisation template.HTML
 }
 
@@ -74,7 +76,37 @@ func Write(to io.Writer, plans []*plan.Plan) error {
 	if err != nil {
 		return fmt.Errorf("drawing the utilisation: %w", err)
 	}
-	return parsed.Execute(to, data{Plans: plans, Cost: cost, Utilisation: utilisation})
+	return parsed.ExecuteTemplate(to, "plan", data{Plans: plans, Cost: cost, Utilisation: utilisation})
+}
+
+// WriteTop writes the report of the nodes that run now, with plots by NodePool.
+func WriteTop(to io.Writer, cluster *top.Cluster) error {
+	if len(cluster.Nodes) == 0 {
+		return parsed.ExecuteTemplate(to, "top", data{Cluster: cluster})
+	}
+	byPool := lo.GroupBy(cluster.Nodes, func(n top.Node) string { return lo.CoalesceOrEmpty(n.NodePool, "worker pools") })
+	names := lo.Uniq(lo.Map(cluster.Nodes, func(n top.Node, _ int) string { return lo.CoalesceOrEmpty(n.NodePool, "worker pools") }))
+	values := func(of func(nodes []top.Node) float64) plotter.Values {
+		return lo.Map(names, func(name string, _ int) float64 { return of(byPool[name]) })
+	}
+	cost, err := bars("million VND per month", names, map[string]plotter.Values{"": values(func(nodes []top.Node) float64 {
+		return lo.SumBy(nodes, func(n top.Node) float64 { return n.VNDPerHour }) * plan.HoursPerMonth / 1e6
+	})}, 0)
+	if err != nil {
+		return fmt.Errorf("drawing the cost: %w", err)
+	}
+	utilisation, err := bars("requested, % of allocatable", names, map[string]plotter.Values{
+		"CPU": values(func(nodes []top.Node) float64 {
+			return lo.MeanBy(nodes, func(n top.Node) float64 { return n.CPU * 100 })
+		}),
+		"memory": values(func(nodes []top.Node) float64 {
+			return lo.MeanBy(nodes, func(n top.Node) float64 { return n.Memory * 100 })
+		}),
+	}, 100)
+	if err != nil {
+		return fmt.Errorf("drawing the utilisation: %w", err)
+	}
+	return parsed.ExecuteTemplate(to, "top", data{Cluster: cluster, Cost: cost, Utilisation: utilisation})
 }
 
 // costPlot draws VND per month of today and of each plan, in millions.

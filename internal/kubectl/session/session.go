@@ -33,7 +33,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -65,6 +64,10 @@ type Session struct {
 	// Core and Settings are the settings of the controller in the cluster, with the plugin's own environment over them.
 	Core     *coreoptions.Options
 	Settings *options.Options
+	// DeploymentErr says why it is not known whether the cluster has a controller; nil where it is known.
+	DeploymentErr error
+	// InController is true inside the controller's own container: with its settings, and with its rights instead of a user's.
+	InController bool
 	// Notes are what could not be read, for the user.
 	Notes []string
 
@@ -83,15 +86,19 @@ func (s *Session) Note(format string, args ...any) {
 	}
 }
 
-// New connects to the cluster of the flags, if there is one, and reads the controller's settings. It never fails for want of
+// New connects to the cluster of a kubeconfig, if there is one, and reads the controller's settings. It never fails for want of
 // a cluster or of rights; it fails for settings that are not valid.
-func New(ctx context.Context, flags *genericclioptions.ConfigFlags) (*Session, error) {
+func New(ctx context.Context, configure func() (*rest.Config, error)) (*Session, error) {
 	s := &Session{}
-	s.ClusterErr = s.connect(ctx, flags)
-	if s.ClusterErr != nil {
-		s.Cluster, s.Kubernetes = nil, nil
-	}
+	s.connect(ctx, configure)
 	return s, s.settings(ctx)
+}
+
+// NewInController connects as the controller does in whose container it runs; args are those of the controller.
+func NewInController(ctx context.Context, configure func() (*rest.Config, error), args ...string) (*Session, error) {
+	s := &Session{InController: true}
+	s.connect(ctx, configure)
+	return s, s.parse(args)
 }
 
 // NewFor makes a session over a cluster that is given. The reader may be nil.
@@ -109,8 +116,14 @@ func NewFor(ctx context.Context, config *rest.Config, reader client.Reader) (*Se
 	return s, s.settings(ctx)
 }
 
-func (s *Session) connect(ctx context.Context, flags *genericclioptions.ConfigFlags) error {
-	config, err := flags.ToRESTConfig()
+func (s *Session) connect(ctx context.Context, configure func() (*rest.Config, error)) {
+	if s.ClusterErr = s.tryConnect(ctx, configure); s.ClusterErr != nil {
+		s.Cluster, s.Kubernetes = nil, nil
+	}
+}
+
+func (s *Session) tryConnect(ctx context.Context, configure func() (*rest.Config, error)) error {
+	config, err := configure()
 	if err != nil {
 		return fmt.Errorf("no cluster is configured (%w); set --kubeconfig, --context or KUBECONFIG", err)
 	}

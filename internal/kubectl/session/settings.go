@@ -39,9 +39,7 @@ import (
 func (s *Session) settings(ctx context.Context) error {
 	variables, args := map[string]string{}, []string(nil)
 	if s.Cluster != nil {
-		if err := s.findDeployment(ctx); err != nil {
-			s.Note("the controller's settings are not known, so the defaults are assumed: %s", err)
-		}
+		s.findDeployment(ctx)
 	}
 	if s.Deployment != nil {
 		container, ok := lo.Find(s.Deployment.Spec.Template.Spec.Containers, func(c corev1.Container) bool { return c.Name == "controller" })
@@ -51,6 +49,11 @@ func (s *Session) settings(ctx context.Context) error {
 	}
 	restore := setMissing(variables)
 	defer restore()
+	return s.parse(args)
+}
+
+// parse reads the settings from the environment and from arguments of the controller.
+func (s *Session) parse(args []string) error {
 	s.Core, s.Settings = &coreoptions.Options{}, &options.Options{}
 	// Flags of other packages, such as those of the log, are skipped one by one: they concern no answer of the plugin.
 	fs := &coreoptions.FlagSet{FlagSet: flag.NewFlagSet("controller", flag.ContinueOnError)}
@@ -91,20 +94,22 @@ func (s *Session) Context(ctx context.Context) context.Context {
 }
 
 // findDeployment finds the controller by the label that its chart gives it.
-func (s *Session) findDeployment(ctx context.Context) error {
+func (s *Session) findDeployment(ctx context.Context) {
+	const unknown = "the controller's settings are not known, so the defaults are assumed: %s"
 	deployments := &appsv1.DeploymentList{}
-	if err := s.List(ctx, deployments, client.MatchingLabels{"app.kubernetes.io/name": operator.Name}); err != nil {
-		return err
+	if s.DeploymentErr = s.List(ctx, deployments, client.MatchingLabels{"app.kubernetes.io/name": operator.Name}); s.DeploymentErr != nil {
+		s.Note(unknown, s.DeploymentErr)
+		return
 	}
 	if len(deployments.Items) == 0 {
-		return fmt.Errorf("no Deployment has the label app.kubernetes.io/name=%s", operator.Name)
+		s.Note(unknown, "no Deployment has the label app.kubernetes.io/name="+operator.Name)
+		return
 	}
 	if len(deployments.Items) > 1 {
 		s.Note("%d Deployments have the label app.kubernetes.io/name=%s; the settings are those of %s", len(deployments.Items), operator.Name,
 			client.ObjectKeyFromObject(&deployments.Items[0]))
 	}
 	s.Deployment = &deployments.Items[0]
-	return nil
 }
 
 // variables returns the environment of the container. A Secret that may not be read is noted and left out.

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package why answers why a pod is pending, and what has become of a NodeClaim or Node.
+// Package why explains why a pod is pending, and shows the timeline of a NodeClaim or Node.
 package why
 
 import (
@@ -70,7 +70,7 @@ type Pod struct {
 	Notes   []string `json:"notes,omitempty"`
 }
 
-// ForPod explains a pod. Without BizFly Cloud it says what the cluster alone tells.
+// ForPod explains a pod. Without BizFly Cloud it answers from the cluster alone.
 func ForPod(ctx context.Context, s *session.Session, key types.NamespacedName) (*Pod, error) {
 	pod := &corev1.Pod{}
 	if err := s.Get(ctx, key, pod); err != nil {
@@ -93,19 +93,19 @@ func ForPod(ctx context.Context, s *session.Session, key types.NamespacedName) (
 	}
 	marks := capacity.NewDefaultProvider(clock.RealClock{})
 	known := marksFromEvents(ctx, s, marks)
-	world, err := plan.NewWorld(ctx, cloud, objects, marks)
+	simulation, err := plan.NewSimulation(ctx, cloud, objects, marks)
 	if err != nil {
 		return nil, err
 	}
-	answer.Notes = world.Notes
+	answer.Notes = simulation.Notes
 	pools := &karpv1.NodePoolList{}
 	if err := objects.List(ctx, pools); err != nil {
 		return nil, err
 	}
 	for i := range pools.Items {
-		answer.Pools = append(answer.Pools, look(ctx, world, &pools.Items[i], pod, known))
+		answer.Pools = append(answer.Pools, look(ctx, simulation, &pools.Items[i], pod, known))
 	}
-	if err := answer.decide(ctx, world, pod); err != nil {
+	if err := answer.decide(ctx, simulation, pod); err != nil {
 		return nil, err
 	}
 	answer.help()
@@ -191,9 +191,9 @@ func nodePoolRequirements(pool *karpv1.NodePool) scheduling.Requirements {
 }
 
 // look checks one NodePool, down to its offerings.
-func look(ctx context.Context, world *plan.World, pool *karpv1.NodePool, pod *corev1.Pod, known []mark) Pool {
+func look(ctx context.Context, simulation *plan.Simulation, pool *karpv1.NodePool, pod *corev1.Pod, known []mark) Pool {
 	checks := clusterChecks(pool, pod)
-	instanceTypes, err := world.Provider.GetInstanceTypes(ctx, pool)
+	instanceTypes, err := simulation.Provider.GetInstanceTypes(ctx, pool)
 	if err != nil {
 		return newPool(pool, append(checks, Check{Name: "flavors", Detail: err.Error()}))
 	}
@@ -220,10 +220,10 @@ func look(ctx context.Context, world *plan.World, pool *karpv1.NodePool, pod *co
 	if len(fitting) == 0 {
 		return newPool(pool, checks)
 	}
-	return newPool(pool, append(checks, offerings(ctx, world, pool, fitting, wanted, known)))
+	return newPool(pool, append(checks, offerings(ctx, simulation, pool, fitting, wanted, known)))
 }
 
-// sizeOf writes CPU, memory and whatever else is asked for.
+// sizeOf writes CPU, memory and every other requested resource.
 func sizeOf(list corev1.ResourceList) string {
 	text := fmt.Sprintf("%dm CPU, %d MiB", list.Cpu().MilliValue(), list.Memory().Value()>>20)
 	for name, quantity := range list {
@@ -235,7 +235,7 @@ func sizeOf(list corev1.ResourceList) string {
 }
 
 // offerings says which of the fitting flavors can be launched, and what keeps the others.
-func offerings(ctx context.Context, world *plan.World, pool *karpv1.NodePool, fitting []*corecloudprovider.InstanceType, wanted scheduling.Requirements,
+func offerings(ctx context.Context, simulation *plan.Simulation, pool *karpv1.NodePool, fitting []*corecloudprovider.InstanceType, wanted scheduling.Requirements,
 	known []mark) Check {
 	check := Check{Name: "offerings"}
 	available := 0
@@ -243,11 +243,11 @@ func offerings(ctx context.Context, world *plan.World, pool *karpv1.NodePool, fi
 		available += len(it.Offerings.Compatible(wanted).Available())
 	}
 	nodeClass := &v1alpha1.BizflyNodeClass{}
-	if err := world.Objects.Get(ctx, types.NamespacedName{Name: pool.Spec.Template.Spec.NodeClassRef.Name}, nodeClass); err != nil {
+	if err := simulation.Objects.Get(ctx, types.NamespacedName{Name: pool.Spec.Template.Spec.NodeClassRef.Name}, nodeClass); err != nil {
 		check.Detail = err.Error()
 		return check
 	}
-	explained, err := world.Flavors.Explain(nodeClass)
+	explained, err := simulation.Flavors.Explain(nodeClass)
 	if err != nil {
 		check.Detail = err.Error()
 		return check
@@ -280,20 +280,20 @@ func until(known []mark, e flavor.Explanation) string {
 }
 
 // decide asks core what it would do for the pod alone.
-func (p *Pod) decide(ctx context.Context, world *plan.World, pod *corev1.Pod) error {
+func (p *Pod) decide(ctx context.Context, simulation *plan.Simulation, pod *corev1.Pod) error {
 	waiting := &corev1.PodList{}
-	if err := world.Objects.List(ctx, waiting, client.MatchingFields{"spec.nodeName": ""}); err != nil {
+	if err := simulation.Objects.List(ctx, waiting, client.MatchingFields{"spec.nodeName": ""}); err != nil {
 		return err
 	}
 	for i := range waiting.Items {
 		if waiting.Items[i].UID != pod.UID {
-			_ = world.Objects.Delete(ctx, &waiting.Items[i])
+			_ = simulation.Objects.Delete(ctx, &waiting.Items[i])
 		}
 	}
-	if err := world.Observe(ctx); err != nil {
+	if err := simulation.Observe(ctx); err != nil {
 		return err
 	}
-	planned, err := world.Run(ctx)
+	planned, err := simulation.Run(ctx)
 	switch {
 	case err != nil:
 		p.Outcome = "the scheduler failed: " + err.Error()

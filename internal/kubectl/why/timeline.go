@@ -43,14 +43,14 @@ import (
 // Entry is one thing that happened.
 type Entry struct {
 	Time time.Time `json:"time"`
-	// From says who knows it: event, condition, annotation, BizFly Cloud.
+	// From is its source: event, condition, annotation, BizFly Cloud.
 	From string `json:"from"`
 	What string `json:"what"`
 	// Problem is true for what went wrong.
 	Problem bool `json:"problem,omitempty"`
 }
 
-// Life is what has become of a NodeClaim and its node.
+// Life is the state and the timeline of a NodeClaim and its node.
 type Life struct {
 	NodeClaim string `json:"nodeClaim,omitempty"`
 	Node      string `json:"node,omitempty"`
@@ -62,7 +62,7 @@ type Life struct {
 	Notes      []string `json:"notes,omitempty"`
 }
 
-// ForNodeClaim tells the life of a NodeClaim.
+// ForNodeClaim returns the timeline of a NodeClaim.
 func ForNodeClaim(ctx context.Context, s *session.Session, name string) (*Life, error) {
 	claim := &karpv1.NodeClaim{}
 	if err := s.Get(ctx, types.NamespacedName{Name: name}, claim); err != nil {
@@ -75,7 +75,7 @@ func ForNodeClaim(ctx context.Context, s *session.Session, name string) (*Life, 
 	return life(ctx, s, claim, node), nil
 }
 
-// ForNode tells the life of a Node, and of its NodeClaim where Karpenter launched it.
+// ForNode returns the timeline of a Node, and of its NodeClaim where Karpenter launched it.
 func ForNode(ctx context.Context, s *session.Session, name string) (*Life, error) {
 	node := &corev1.Node{}
 	if err := s.Get(ctx, types.NamespacedName{Name: name}, node); err != nil {
@@ -150,7 +150,7 @@ func (l *Life) fromClaim(claim *karpv1.NodeClaim) {
 	}
 }
 
-// fromCloud adds what BizFly Cloud says of the server.
+// fromCloud adds what BizFly Cloud reports for the server.
 func (l *Life) fromCloud(ctx context.Context, s *session.Session) {
 	if l.Server == "" {
 		return
@@ -171,7 +171,7 @@ func (l *Life) fromCloud(ctx context.Context, s *session.Session) {
 	l.add(time.Now(), "BizFly Cloud", fmt.Sprintf("server %s is %s", server.ID, server.Status), server.Status == "ERROR")
 }
 
-// now says in one sentence where the node stands.
+// now is the state of the node in one sentence.
 func now(claim *karpv1.NodeClaim, node *corev1.Node) string {
 	if claim == nil {
 		return "Karpenter did not launch this node, so it does not manage it"
@@ -194,7 +194,7 @@ func now(claim *karpv1.NodeClaim, node *corev1.Node) string {
 	return "it runs"
 }
 
-// disruption says why the node is replaced, or what keeps it.
+// disruption explains why the node is replaced, or what prevents it.
 func disruption(ctx context.Context, s *session.Session, claim *karpv1.NodeClaim, node *corev1.Node) string {
 	if claim == nil {
 		return "Karpenter disrupts only nodes that it launched"
@@ -208,7 +208,7 @@ func disruption(ctx context.Context, s *session.Session, claim *karpv1.NodeClaim
 	}
 	if node != nil {
 		if node.Annotations[karpv1.DoNotDisruptAnnotationKey] == "true" {
-			parts = append(parts, "the node's annotation "+karpv1.DoNotDisruptAnnotationKey+" keeps it")
+			parts = append(parts, "the node's annotation "+karpv1.DoNotDisruptAnnotationKey+" prevents it")
 		}
 		pods := &corev1.PodList{}
 		if err := s.List(ctx, pods, client.MatchingFields{"spec.nodeName": node.Name}); err != nil {
@@ -217,7 +217,7 @@ func disruption(ctx context.Context, s *session.Session, claim *karpv1.NodeClaim
 		if holders := lo.FilterMap(pods.Items, func(pod corev1.Pod, _ int) (string, bool) {
 			return pod.Namespace + "/" + pod.Name, pod.Annotations[karpv1.DoNotDisruptAnnotationKey] == "true"
 		}); len(holders) > 0 {
-			parts = append(parts, fmt.Sprintf("the annotation %s of pod %s keeps it", karpv1.DoNotDisruptAnnotationKey, strings.Join(holders, ", ")))
+			parts = append(parts, fmt.Sprintf("the annotation %s of pod %s prevents it", karpv1.DoNotDisruptAnnotationKey, strings.Join(holders, ", ")))
 		}
 	}
 	if len(parts) == 0 {

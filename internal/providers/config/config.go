@@ -20,9 +20,16 @@ limitations under the License.
 package config
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"time"
+
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -34,8 +41,8 @@ type Client interface {
 	Reconfigure(config bizfly.Config) error
 	// Scope logs in where that has not happened yet.
 	Scope(ctx context.Context) (bizfly.Scope, error)
-	// Health says how the cloud has answered lately.
-	Health() bizfly.Health
+	// OutageSince returns since when the cloud has not answered; zero while there is no outage.
+	OutageSince() time.Time
 	// Confirm lets calls through for exactly this scope; Confirmed returns it, and false while there is none.
 	Confirm(scope bizfly.Scope)
 	Confirmed() (bizfly.Scope, bool)
@@ -47,7 +54,7 @@ type Result struct {
 	Object *v1alpha1.ProviderConfig
 	// Scope is what the credentials are for; nil when the cloud could not be asked.
 	Scope *bizfly.Scope
-	// Changed is true when another configuration came into force.
+	// Changed is true when another configuration became active.
 	Changed bool
 	// CredentialsErr says why the credentials cannot be used; EndpointErr why the cloud could not be asked; ScopeErr why
 	// the scope is rejected.
@@ -57,17 +64,18 @@ type Result struct {
 // Err returns all that is wrong.
 func (r *Result) Err() error { return errors.Join(r.CredentialsErr, r.EndpointErr, r.ScopeErr) }
 
-// SecretForbiddenError says that the ProviderConfig names a Secret that the controller may not read.
-type SecretForbiddenError struct {
-	// Namespace is the controller's own; Name the Secret that was asked for; Granted the one that may be read.
+// ForbiddenError says that the ProviderConfig names a Secret or ConfigMap that the controller may not read.
+type ForbiddenError struct {
+	// Field is the field of the ProviderConfig and Variable the environment variable of the one that may be read.
+	Field, Kind, Variable string
+	// Namespace is the controller's own; Name what was asked for; Granted the one that may be read.
 	Namespace, Name, Granted string
 }
 
 // Error names the rule and both ways out.
-func (e *SecretForbiddenError) Error() string {
-	return fmt.Sprintf("spec.secretRef.name %q: the controller's Role in namespace %s grants get on the Secret %q only; use that name, or change the Role's "+
-		"resourceNames and CREDENTIALS_SECRET_NAME together",
-		e.Name, e.Namespace, e.Granted)
+func (e *ForbiddenError) Error() string {
+	return fmt.Sprintf("%s %q: the controller's Role in namespace %s grants get on the %s %q only; use that name, or change the Role's "+
+		"resourceNames and %s together", e.Field, e.Name, e.Namespace, e.Kind, e.Granted, e.Variable)
 }
 
 // ScopeChangedError says that a configuration is about another place than the servers of this cluster are in.
@@ -102,4 +110,64 @@ type Provider interface {
 	// Sync reads the configuration and applies it where that may be done. It never withdraws a good one for a bad
 	// one: what is wrong is in the result, and the old configuration stays.
 	Sync(ctx context.Context) *Result
+}
+
+// effective is the ProviderConfig over the environment.
+func (p *DefaultProvider) effective(ctx context.Context, object *v1alpha1.ProviderConfig) (bizfly.Config, error) {
+	config, spec := p.Environment, object.Spec
+	config.APIURL = lo.CoalesceOrEmpty(spec.Endpoint, config.APIURL)
+	config.Region = lo.CoalesceOrEmpty(spec.Region, config.Region)
+	config.ProjectID = lo.CoalesceOrEmpty(spec.ProjectID, config.ProjectID)
+	if spec.CABundle != "" {
+		config.CABundle = []byte(spec.CABundle)
+	}
+	if limits := spec.RateLimits; limits != nil {
+		overlay(&config.Limits.Delete, limits.Delete)
+		overlay(&config.Limits.Read, limits.Read)
+		overlay(&config.Limits.Create, limits.Create)
+	}
+	if spec.SecretRef != nil {
+		if err := p.credentials(ctx, cmp.Or(spec.SecretRef.Name, p.SecretName), &config); err != nil {
+			return config, err
+		}
+	}
+	return config, config.Validate()
+}
+
+func (p *DefaultProvider) credentials(ctx context.Context, name string, config *bizfly.Config) error {
+	secret := &corev1.Secret{}
+	forbidden := name != p.SecretName
+	if !forbidden {
+		err := p.Reader.Get(ctx, types.NamespacedName{Namespace: p.Namespace, Name: name}, secret)
+		if forbidden = apierrors.IsForbidden(err); err != nil && !forbidden {
+			return fmt.Errorf("spec.secretRef.name %q: reading the Secret in namespace %s: %w", name, p.Namespace, err)
+		}
+	}
+	if forbidden {
+		return &ForbiddenError{Field: "spec.secretRef.name", Kind: "Secret", Variable: "CREDENTIALS_SECRET_NAME",
+			Namespace: p.Namespace, Name: name, Granted: p.SecretName}
+	}
+	get := func(key string) string { return string(secret.Data[key]) }
+	config.Email, config.Password, config.AppCredID, config.AppCredSecret = "", "", "", ""
+	switch {
+	case get(SecretKeyAppCredID) != "" && get(SecretKeyAppCredSecret) != "":
+		config.AuthMethod = bizfly.AuthMethodAppCredential
+		config.AppCredID, config.AppCredSecret = get(SecretKeyAppCredID), get(SecretKeyAppCredSecret)
+	case get(SecretKeyEmail) != "" && get(SecretKeyPassword) != "":
+		config.AuthMethod = bizfly.AuthMethodPassword
+		config.Email, config.Password = get(SecretKeyEmail), get(SecretKeyPassword)
+	default:
+		return fmt.Errorf("spec.secretRef.name %q: the Secret in namespace %s has neither %s and %s nor %s and %s, or they are empty",
+			name, p.Namespace, SecretKeyAppCredID, SecretKeyAppCredSecret, SecretKeyEmail, SecretKeyPassword)
+	}
+	return nil
+}
+
+func overlay(limit *bizfly.Limit, spec *v1alpha1.RateLimit) {
+	if spec == nil {
+		return
+	}
+	limit.QPS = lo.CoalesceOrEmpty(float64(spec.QPS), limit.QPS)
+	limit.Burst = lo.CoalesceOrEmpty(int(spec.Burst), limit.Burst)
+	limit.Concurrency = lo.CoalesceOrEmpty(int(spec.Concurrency), limit.Concurrency)
 }

@@ -17,8 +17,8 @@ limitations under the License.
 package config
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"reflect"
@@ -108,44 +108,37 @@ func NewDefaultProvider(config Options) *DefaultProvider {
 	if config.List == nil {
 		config.List = list
 	}
-	if config.Clock == nil {
-		config.Clock = clock.RealClock{}
-	}
-	if config.Settings == nil {
-		config.Settings = options.NewStore(nil)
-	}
+	config.Clock = cmp.Or[clock.PassiveClock](config.Clock, clock.RealClock{})
+	config.Settings = cmp.Or(config.Settings, options.NewStore(nil))
 	return &DefaultProvider{Options: config}
 }
 
 // probe logs in with a client of its own.
 func probe(ctx context.Context, config bizfly.Config) (bizfly.Scope, error) {
-	candidate, err := newCandidate(config)
-	if err != nil {
-		return bizfly.Scope{}, err
-	}
-	return candidate.Scope(ctx)
+	_, scope, err := candidate(ctx, config)
+	return scope, err
 }
 
-// list lists the servers with a client of its own.
+// list lists the servers with a client of its own. The list is only compared with ids that are known.
 func list(ctx context.Context, config bizfly.Config) ([]string, error) {
-	candidate, err := newCandidate(config)
+	client, scope, err := candidate(ctx, config)
 	if err != nil {
 		return nil, err
 	}
-	// Its list is only compared with ids that are known.
-	scope, err := candidate.Scope(ctx)
-	if err != nil {
-		return nil, err
-	}
-	candidate.Confirm(scope)
-	servers, err := candidate.ListServers(ctx)
+	client.Confirm(scope)
+	servers, err := client.ListServers(ctx)
 	return lo.Map(servers, func(server *gobizfly.Server, _ int) string { return server.ID }), err
 }
 
-// newCandidate returns a client with a metrics registry of its own, which is not served.
-func newCandidate(config bizfly.Config) (*bizfly.Client, error) {
+// candidate returns a client that has logged in, with a metrics registry of its own, which is not served.
+func candidate(ctx context.Context, config bizfly.Config) (*bizfly.Client, bizfly.Scope, error) {
 	config.Registerer = prometheus.NewRegistry()
-	return bizfly.NewClient(config)
+	client, err := bizfly.NewClient(config)
+	if err != nil {
+		return nil, bizfly.Scope{}, err
+	}
+	scope, err := client.Scope(ctx)
+	return client, scope, err
 }
 
 // Effective returns the configuration that Sync would check now, valid or with the error that says why it is not.
@@ -249,7 +242,7 @@ func (p *DefaultProvider) apply(ctx context.Context, effective bizfly.Config, pi
 // probeCached asks the cloud whom a configuration is for, and remembers the answer for a while: a configuration that was
 // rejected is checked every few seconds, and must not log in as often.
 func (p *DefaultProvider) probeCached(ctx context.Context, candidate bizfly.Config) (bizfly.Scope, error) {
-	if p.last == nil || p.Clock.Since(p.last.at) > ttl.Judgement || !reflect.DeepEqual(p.last.config, candidate) {
+	if p.last == nil || p.Clock.Since(p.last.at) > ttl.Probe || !reflect.DeepEqual(p.last.config, candidate) {
 		scope, err := p.Probe(ctx, candidate)
 		p.last = &probeResult{config: candidate, scope: scope, err: err, at: p.Clock.Now()}
 	}
@@ -321,23 +314,21 @@ func (p *DefaultProvider) guard(ctx context.Context, pinned *bizfly.Scope, resul
 	if result.Scope != nil || result.Err() != nil {
 		return
 	}
-	if health := p.Client.Health(); health.Outage {
+	if since := p.Client.OutageSince(); !since.IsZero() {
 		result.EndpointErr = fmt.Errorf("the cloud has not given an answer that makes sense since %s; running nodes are not touched, and launches and deletions "+
 			"go on when it does",
-			health.Since.UTC().Format(time.RFC3339))
+			since.UTC().Format(time.RFC3339))
 		return
 	}
 	// The active configuration has been proved before, or will be at the next login; this asks the cloud only for the latter.
 	scope, err := p.Client.Scope(ctx)
-	if err == nil {
-		// Another scope that was allowed when it came into force need not be allowed any more when it is written down: a
+	switch {
+	case err == nil:
+		// Another scope that was allowed when it became active need not be allowed any more when it is written down: a
 		// NodeClaim may have been made since, of which only the leader of that time knew.
 		if result.ScopeErr = p.allow(ctx, scope, pinned, *p.given); result.ScopeErr == nil {
 			result.Scope = &scope
 		}
-		return
-	}
-	switch {
 	case bizfly.IsAuth(err) || bizfly.IsPermission(err):
 		result.CredentialsErr = err
 	default:
@@ -345,20 +336,14 @@ func (p *DefaultProvider) guard(ctx context.Context, pinned *bizfly.Scope, resul
 	}
 }
 
-// pinnedScope is the scope that is written down. Somebody may have deleted the ProviderConfig, and made it anew for another
+// pinnedScope is the scope that is written down. A ProviderConfig may have been deleted, and created anew for another
 // place: the servers are still where they were confirmed to be.
 func (p *DefaultProvider) pinnedScope(object *v1alpha1.ProviderConfig) *bizfly.Scope {
-	if object.Status.Scope == nil {
-		if confirmed, ok := p.Client.Confirmed(); ok {
-			return &confirmed
-		}
-		return nil
+	if object.Status.Scope != nil {
+		return lo.ToPtr(bizfly.Scope(*object.Status.Scope))
 	}
-	return &bizfly.Scope{Host: object.Status.Scope.Host, Region: object.Status.Scope.Region, ProjectID: object.Status.Scope.ProjectID}
-}
-
-// IsSecretForbidden says whether the ProviderConfig names a Secret that may not be read.
-func IsSecretForbidden(err error) bool {
-	var forbidden *SecretForbiddenError
-	return errors.As(err, &forbidden)
+	if confirmed, ok := p.Client.Confirmed(); ok {
+		return &confirmed
+	}
+	return nil
 }

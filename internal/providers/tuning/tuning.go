@@ -36,6 +36,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -45,19 +46,6 @@ const maxShown = 60
 
 // ErrNotFound says that the ConfigMap which the ProviderConfig names does not exist.
 var ErrNotFound = errors.New("the ConfigMap does not exist")
-
-// ForbiddenError says that the ProviderConfig names a ConfigMap that the controller may not read.
-type ForbiddenError struct {
-	// Namespace is the controller's own; Name the ConfigMap that was asked for; Granted the one that may be read.
-	Namespace, Name, Granted string
-}
-
-// Error names the rule and both ways out.
-func (e *ForbiddenError) Error() string {
-	return fmt.Sprintf("spec.tuningConfigMapRef.name %q: the controller's Role in namespace %s grants get on the ConfigMap %q only; use that name, or change "+
-		"the Role's resourceNames and TUNING_CONFIGMAP_NAME together",
-		e.Name, e.Namespace, e.Granted)
-}
 
 // Problem is a key that cannot be used.
 type Problem struct {
@@ -87,7 +75,7 @@ type Result struct {
 	Changed []string
 	// Active are the keys whose values are active, with the text that they were given as.
 	Active map[string]string
-	// Err says why the ConfigMap could not be used: a *ForbiddenError, ErrNotFound, or that it could not be read.
+	// Err says why the ConfigMap could not be used: a *config.ForbiddenError, ErrNotFound, or that it could not be read.
 	Err error
 }
 
@@ -123,8 +111,8 @@ type DefaultProvider struct {
 var _ Provider = (*DefaultProvider)(nil)
 
 // NewDefaultProvider returns a provider with the defaults active.
-func NewDefaultProvider(config Options) *DefaultProvider {
-	return &DefaultProvider{reader: config.Reader, settings: config.Settings, start: config.Settings.Load()}
+func NewDefaultProvider(opts Options) *DefaultProvider {
+	return &DefaultProvider{reader: opts.Reader, settings: opts.Settings, start: opts.Settings.Load()}
 }
 
 // Sync is Provider's.
@@ -153,12 +141,13 @@ func (p *DefaultProvider) Sync(ctx context.Context, object *v1alpha1.ProviderCon
 // read returns the keys of the ConfigMap, and those that are there but under binaryData.
 func (p *DefaultProvider) read(ctx context.Context, name string) (data map[string]string, broken map[string][]byte, err error) {
 	namespace, granted := p.start.Namespace, p.start.TuningConfigMapName
-	switch name {
-	case "":
+	if name == "" {
 		return nil, nil, nil
-	case granted:
-	default:
-		return nil, nil, &ForbiddenError{Namespace: namespace, Name: name, Granted: granted}
+	}
+	forbidden := &config.ForbiddenError{Field: "spec.tuningConfigMapRef.name", Kind: "ConfigMap", Variable: "TUNING_CONFIGMAP_NAME",
+		Namespace: namespace, Name: name, Granted: granted}
+	if name != granted {
+		return nil, nil, forbidden
 	}
 	ctx, cancel := context.WithTimeout(ctx, ttl.ConfigMapRead)
 	defer cancel()
@@ -166,11 +155,10 @@ func (p *DefaultProvider) read(ctx context.Context, name string) (data map[strin
 	err = p.reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, configMap)
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, nil,
-			fmt.Errorf("spec.tuningConfigMapRef.name %q: %w in namespace %s, so the active values stay; create it (empty for the defaults) or remove the reference",
-				name, ErrNotFound, namespace)
+		return nil, nil, fmt.Errorf("spec.tuningConfigMapRef.name %q: %w in namespace %s, so the active values stay; create it (empty for the "+
+			"defaults) or remove the reference", name, ErrNotFound, namespace)
 	case apierrors.IsForbidden(err):
-		return nil, nil, &ForbiddenError{Namespace: namespace, Name: name, Granted: granted}
+		return nil, nil, forbidden
 	case err != nil:
 		return nil, nil, fmt.Errorf("spec.tuningConfigMapRef.name %q: reading the ConfigMap in namespace %s: %w", name, namespace, err)
 	}

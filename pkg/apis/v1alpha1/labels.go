@@ -14,15 +14,38 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
+// Package v1alpha1 holds the custom resources of this provider, and the labels, annotations and metadata keys that it
+// writes on Kubernetes objects and on servers.
+//
+// +kubebuilder:object:generate=true
+// +groupName=karpenter.bizflycloud.vn
 package v1alpha1
 
 import (
 	"strings"
 
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/kubernetes/scheme"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 )
+
+// Group is the API group of this provider's custom resources and the domain of its labels and annotations.
+const Group = "karpenter.bizflycloud.vn"
+
+// GroupVersion is the version of this package.
+var GroupVersion = schema.GroupVersion{Group: Group, Version: "v1alpha1"}
+
+// AddToScheme adds the types of this package to a scheme.
+func AddToScheme(s *runtime.Scheme) error {
+	metav1.AddToGroupVersion(s, GroupVersion)
+	s.AddKnownTypes(GroupVersion, &BizflyNodeClass{}, &BizflyNodeClassList{}, &ProviderConfig{}, &ProviderConfigList{})
+	return nil
+}
 
 // Labels of an instance type. Each is defined on every instance type, with DoesNotExist where it does not apply, so
 // that a NodePool may ask for it with any operator.
@@ -192,6 +215,8 @@ var InstanceTypeLabels = sets.New(
 )
 
 func init() {
+	// Karpenter core looks NodeClass kinds up in client-go's global scheme and panics when they are not there.
+	lo.Must0(AddToScheme(scheme.Scheme))
 	// A key that core does not know as well-known is resolved to an arbitrary value when a claim is made.
 	karpv1.RestrictedLabelDomains = karpv1.RestrictedLabelDomains.Insert(Group)
 	karpv1.WellKnownLabels = karpv1.WellKnownLabels.Insert(InstanceTypeLabels.UnsortedList()...)

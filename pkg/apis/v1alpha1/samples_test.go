@@ -106,7 +106,7 @@ var _ = Describe("The columns that kubectl shows", func() {
 		}
 		return found
 	}
-	It("should show several zones and networks whole, and no reason while all is well", func() {
+	It("should show several zones and networks completely, and no reason while all is well", func() {
 		class := nodeClass("spec: {}")
 		class.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("BizflyNodeClass"))
 		class.Status.Images = []v1alpha1.ImageStatus{{ID: "1", Name: "bke v1.35.4 ubuntu"}}

@@ -18,16 +18,13 @@ package operator
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"runtime"
 	"strings"
 	"time"
 
-	"github.com/awslabs/operatorpkg/status"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/samber/lo"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -38,14 +35,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
-	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	coreoperator "sigs.k8s.io/karpenter/pkg/operator"
 	"sigs.k8s.io/karpenter/pkg/utils/env"
-
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
 // Name is the binary's name.
@@ -69,69 +60,6 @@ func Commit() string { return lo.CoalesceOrEmpty(commit, env.GetRevision()) }
 // Version describes this binary in one line.
 func Version() string {
 	return fmt.Sprintf("%s %s (commit %s, %s)", Name, coreoperator.Version, Commit(), runtime.Version())
-}
-
-// PreflightCommand is the argument that makes the binary check its configuration and end: `helm test` runs it.
-const PreflightCommand = "preflight"
-
-// Preflight checks everything that an installation needs before it can launch a server, with the configuration and the rights of
-// the controller, and changes nothing. It writes one line for each check; its error counts those that failed.
-func Preflight(ctx context.Context, reader client.Reader, out io.Writer) error {
-	ctx, cancel := context.WithTimeout(ctx, ttl.Startup)
-	defer cancel()
-	opts := options.FromContext(ctx)
-	failed := 0
-	passed := func(what string, err error) bool {
-		if err != nil {
-			failed++
-			_, _ = fmt.Fprintf(out, "FAILED %s: %s\n", what, strings.ReplaceAll(err.Error(), "\n", "; "))
-			return false
-		}
-		_, _ = fmt.Fprintf(out, "ok     %s\n", what)
-		return true
-	}
-	op := &Operator{Settings: options.NewStore(opts)}
-	if passed("the configuration", op.connect(ctx, opts, reader)) {
-		login := "the login at " + lo.CoalesceOrEmpty(opts.APIURL, bizfly.DefaultAPIURL) + " in " + opts.Region
-		if passed(login, op.Config.Sync(ctx).Err()) {
-			op.buildBKE(opts, reader, clock.RealClock{})
-			if opts.BKEClusterID != "" || opts.BKEDiscoverFromPool {
-				_, err := op.BKE.Values(ctx)
-				passed("the cluster in BizFly Kubernetes Engine", err)
-			}
-			passed("the catalog of BizFly Cloud", op.Catalog.Refresh(ctx))
-		}
-	}
-	configs, classes, pools := &v1alpha1.ProviderConfigList{}, &v1alpha1.BizflyNodeClassList{}, &karpv1.NodePoolList{}
-	for _, list := range []client.ObjectList{configs, classes, pools} {
-		if err := reader.List(ctx, list); err != nil {
-			passed("the custom resource definitions", err)
-		}
-	}
-	for i := range configs.Items {
-		passed("ProviderConfig "+configs.Items[i].Name, ready(&configs.Items[i]))
-	}
-	for i := range classes.Items {
-		passed("BizflyNodeClass "+classes.Items[i].Name, ready(&classes.Items[i]))
-	}
-	for i := range pools.Items {
-		passed("NodePool "+pools.Items[i].Name, ready(&pools.Items[i]))
-	}
-	if failed > 0 {
-		return fmt.Errorf("%d checks failed (above)", failed)
-	}
-	return nil
-}
-
-// ready returns the conditions for which an object is not ready.
-func ready(object status.Object) error {
-	if object.StatusConditions().Root().IsTrue() {
-		return nil
-	}
-	causes := lo.FilterMap(object.GetConditions(), func(c status.Condition, _ int) (string, bool) {
-		return fmt.Sprintf("%s=%s (%s) %s", c.Type, c.Status, c.Reason, c.Message), !c.IsTrue() && c.Type != status.ConditionReady
-	})
-	return errors.New(lo.CoalesceOrEmpty(strings.Join(causes, ", "), "it is not ready yet"))
 }
 
 // olderKinds are the custom resources of the older provider, and olderLease is the Lease that it takes.

@@ -59,8 +59,8 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
 
-// World is a copy of a cluster in which core's scheduler and our cloud provider run.
-type World struct {
+// Simulation is a copy of a cluster in which core's scheduler and our cloud provider run.
+type Simulation struct {
 	// Objects are the copy.
 	Objects *memory.Client
 	// Flavors makes the instance types of its NodeClasses.
@@ -71,7 +71,7 @@ type World struct {
 	// Cluster and Provisioner are core's.
 	Cluster     *state.Cluster
 	Provisioner *provisioning.Provisioner
-	// Notes are what the user should know of it.
+	// Notes limit what the result can be relied on for.
 	Notes []string
 	// Unresolved are the conditions of NodeClasses that keep servers from being launched.
 	Unresolved []Unresolved
@@ -85,25 +85,25 @@ type Unresolved struct {
 	Condition opstatus.Condition
 }
 
-// discarded takes events: nobody is to be told of what does not happen.
+// discarded drops events, because nothing that is planned happens.
 type discarded struct{}
 
 // Publish implements events.Recorder.
 func (discarded) Publish(...karpevents.Event) {}
 
-// NewWorld makes a world of a copy, which it changes: NodeClasses and NodePools that no controller has resolved yet are
+// NewSimulation creates a simulation of a copy, which it changes: NodeClasses and NodePools that no controller has resolved yet are
 // resolved, by the controller's own code.
-func NewWorld(ctx context.Context, cloud *session.Cloud, objects *memory.Client, marks capacity.Provider) (*World, error) {
+func NewSimulation(ctx context.Context, cloud *session.Cloud, objects *memory.Client, marks capacity.Provider) (*Simulation, error) {
 	core, clk := coreoptions.FromContext(ctx), clock.RealClock{}
 	if marks == nil {
 		marks = capacity.NewDefaultProvider(clk)
 	}
-	w := &World{Objects: objects, Flavors: cloud.Flavors(objects, marks), clock: clk}
-	if err := w.resolve(ctx, cloud); err != nil {
+	s := &Simulation{Objects: objects, Flavors: cloud.Flavors(objects, marks), clock: clk}
+	if err := s.resolve(ctx, cloud); err != nil {
 		return nil, err
 	}
 	config := cloudprovider.Config{
-		KubeClient: objects, APIReader: objects, Recorder: discarded{}, Clock: clk, Instances: &dryLauncher{}, Flavors: w.Flavors,
+		KubeClient: objects, APIReader: objects, Recorder: discarded{}, Clock: clk, Instances: &dryLauncher{}, Flavors: s.Flavors,
 		Catalog: cloud.Catalog, Capacity: marks, Settings: cloud.Settings, Audit: audit.New(logr.Discard()),
 		BestEffortMinValues: core.MinValuesPolicy == coreoptions.MinValuesPolicyBestEffort,
 	}
@@ -111,30 +111,30 @@ func NewWorld(ctx context.Context, cloud *session.Cloud, objects *memory.Client,
 	if core.FeatureGates.NodeOverlay {
 		config.Overlay = store
 	}
-	w.CloudProvider = cloudprovider.New(config)
-	w.Provider = overlay.Decorate(w.CloudProvider, objects, store)
-	w.Cluster = state.NewCluster(clk, objects, w.Provider)
+	s.CloudProvider = cloudprovider.New(config)
+	s.Provider = overlay.Decorate(s.CloudProvider, objects, store)
+	s.Cluster = state.NewCluster(clk, objects, s.Provider)
 	if core.FeatureGates.NodeOverlay {
-		if _, err := nodeoverlay.NewController(clk, objects, w.CloudProvider, store, w.Cluster).Reconcile(ctx, reconcile.Request{}); err != nil {
-			w.note("NodeOverlays were not applied everywhere: %s", err)
+		if _, err := nodeoverlay.NewController(clk, objects, s.CloudProvider, store, s.Cluster).Reconcile(ctx, reconcile.Request{}); err != nil {
+			s.note("NodeOverlays were not applied everywhere: %s", err)
 		}
 	}
-	w.Provisioner = provisioning.NewProvisioner(objects, discarded{}, w.Provider, w.Cluster, clk, deviceallocation.NewController(objects),
+	s.Provisioner = provisioning.NewProvisioner(objects, discarded{}, s.Provider, s.Cluster, clk, deviceallocation.NewController(objects),
 		virtualpods.NewVirtualPodCache(objects))
-	return w, nil
+	return s, nil
 }
 
-func (w *World) note(format string, args ...any) {
-	if note := fmt.Sprintf(format, args...); !lo.Contains(w.Notes, note) {
-		w.Notes = append(w.Notes, note)
+func (s *Simulation) note(format string, args ...any) {
+	if note := fmt.Sprintf(format, args...); !lo.Contains(s.Notes, note) {
+		s.Notes = append(s.Notes, note)
 	}
 }
 
 // resolve fills the status of NodeClasses and NodePools that have none.
-func (w *World) resolve(ctx context.Context, cloud *session.Cloud) error {
-	controller := status.NewController(w.Objects, discarded{}, w.clock, cloud.Catalog, cloud.Images, cloud.Networks, cloud.Bootstrap, w.Flavors)
+func (s *Simulation) resolve(ctx context.Context, cloud *session.Cloud) error {
+	controller := status.NewController(s.Objects, discarded{}, s.clock, cloud.Catalog, cloud.Images, cloud.Networks, cloud.Bootstrap, s.Flavors)
 	nodeClasses := &v1alpha1.BizflyNodeClassList{}
-	if err := w.Objects.List(ctx, nodeClasses); err != nil {
+	if err := s.Objects.List(ctx, nodeClasses); err != nil {
 		return err
 	}
 	for i := range nodeClasses.Items {
@@ -149,86 +149,86 @@ func (w *World) resolve(ctx context.Context, cloud *session.Cloud) error {
 			if condition.IsTrue() || condition.Type == opstatus.ConditionReady || lo.Contains(usage.ConditionTypes, condition.Type) {
 				continue
 			}
-			w.Unresolved = append(w.Unresolved, Unresolved{nodeClass.Name, condition})
-			w.note("BizflyNodeClass %s is not ready to launch servers: %s: %s", nodeClass.Name, condition.Type, condition.Message)
+			s.Unresolved = append(s.Unresolved, Unresolved{nodeClass.Name, condition})
+			s.note("BizflyNodeClass %s is not ready to launch servers: %s: %s", nodeClass.Name, condition.Type, condition.Message)
 			// What is planned does not depend on how servers join.
 			if len(nodeClass.Status.Zones) > 0 {
 				nodeClass.StatusConditions().SetTrue(condition.Type)
 			}
 		}
-		if err := w.Objects.Put(nodeClass); err != nil {
+		if err := s.Objects.Put(nodeClass); err != nil {
 			return err
 		}
 	}
-	return w.readyNodePools(ctx)
+	return s.readyNodePools(ctx)
 }
 
-// readyNodePools makes NodePools ready that no controller has seen yet. Those that one has found wanting stay as they are.
-func (w *World) readyNodePools(ctx context.Context) error {
+// readyNodePools makes NodePools ready that no controller has seen yet. Those that a controller has rejected stay as they are.
+func (s *Simulation) readyNodePools(ctx context.Context) error {
 	nodePools := &karpv1.NodePoolList{}
-	if err := w.Objects.List(ctx, nodePools); err != nil {
+	if err := s.Objects.List(ctx, nodePools); err != nil {
 		return err
 	}
 	for i := range nodePools.Items {
 		pool := &nodePools.Items[i]
 		ref := pool.Spec.Template.Spec.NodeClassRef
 		nodeClass := &v1alpha1.BizflyNodeClass{}
-		if ref == nil || w.Objects.Get(ctx, types.NamespacedName{Name: ref.Name}, nodeClass) != nil {
-			w.note("NodePool %s is left out: its BizflyNodeClass %q does not exist", pool.Name, lo.FromPtr(ref).Name)
+		if ref == nil || s.Objects.Get(ctx, types.NamespacedName{Name: ref.Name}, nodeClass) != nil {
+			s.note("NodePool %s is left out: its BizflyNodeClass %q does not exist", pool.Name, lo.FromPtr(ref).Name)
 			continue
 		}
 		if len(pool.Status.Conditions) > 0 {
 			if !pool.StatusConditions().Root().IsTrue() {
-				w.note("NodePool %s is left out: it is not ready (%s)", pool.Name, pool.StatusConditions().Root().Message)
+				s.note("NodePool %s is left out: it is not ready (%s)", pool.Name, pool.StatusConditions().Root().Message)
 			}
 			continue
 		}
 		if len(nodeClass.Status.Zones) == 0 {
-			w.note("NodePool %s is left out: no zone of its BizflyNodeClass %s is known", pool.Name, nodeClass.Name)
+			s.note("NodePool %s is left out: no zone of its BizflyNodeClass %s is known", pool.Name, nodeClass.Name)
 			continue
 		}
 		for _, condition := range []string{karpv1.ConditionTypeValidationSucceeded, karpv1.ConditionTypeNodeClassReady} {
 			pool.StatusConditions().SetTrue(condition)
 		}
-		if err := w.Objects.Put(pool); err != nil {
+		if err := s.Objects.Put(pool); err != nil {
 			return err
 		}
 	}
 	if len(nodePools.Items) == 0 {
-		w.note("there is no NodePool, so no pod fits anywhere")
+		s.note("there is no NodePool, so no pod fits anywhere")
 	}
 	return nil
 }
 
 // Empty takes away every node, and makes every pod that Karpenter would place wait for one.
-func (w *World) Empty(ctx context.Context) error {
-	if err := w.learnDaemonSets(ctx); err != nil {
+func (s *Simulation) Empty(ctx context.Context) error {
+	if err := s.learnDaemonSets(ctx); err != nil {
 		return err
 	}
 	nodes, claims, pods := &corev1.NodeList{}, &karpv1.NodeClaimList{}, &corev1.PodList{}
-	if err := w.Objects.List(ctx, nodes); err != nil {
+	if err := s.Objects.List(ctx, nodes); err != nil {
 		return err
 	}
-	if err := w.Objects.List(ctx, claims); err != nil {
+	if err := s.Objects.List(ctx, claims); err != nil {
 		return err
 	}
-	if err := w.Objects.List(ctx, pods); err != nil {
+	if err := s.Objects.List(ctx, pods); err != nil {
 		return err
 	}
 	for i := range nodes.Items {
-		_ = w.Objects.Delete(ctx, &nodes.Items[i])
+		_ = s.Objects.Delete(ctx, &nodes.Items[i])
 	}
 	for i := range claims.Items {
-		_ = w.Objects.Delete(ctx, &claims.Items[i])
+		_ = s.Objects.Delete(ctx, &claims.Items[i])
 	}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		if !Counts(pod) {
-			_ = w.Objects.Delete(ctx, pod)
+			_ = s.Objects.Delete(ctx, pod)
 			continue
 		}
 		manifests.Unbind(pod)
-		if err := w.Objects.Put(pod); err != nil {
+		if err := s.Objects.Put(pod); err != nil {
 			return err
 		}
 	}
@@ -244,23 +244,23 @@ func Counts(pod *corev1.Pod) bool {
 	return !owned && pod.DeletionTimestamp.IsZero() && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }
 
-// Observe tells core's state of the nodes that exist.
-func (w *World) Observe(ctx context.Context) error {
-	if err := w.learnDaemonSets(ctx); err != nil {
+// Observe passes the nodes that exist to core's state.
+func (s *Simulation) Observe(ctx context.Context) error {
+	if err := s.learnDaemonSets(ctx); err != nil {
 		return err
 	}
 	nodes, claims := &corev1.NodeList{}, &karpv1.NodeClaimList{}
-	if err := w.Objects.List(ctx, claims); err != nil {
+	if err := s.Objects.List(ctx, claims); err != nil {
 		return err
 	}
-	if err := w.Objects.List(ctx, nodes); err != nil {
+	if err := s.Objects.List(ctx, nodes); err != nil {
 		return err
 	}
 	for i := range claims.Items {
-		w.Cluster.UpdateNodeClaim(&claims.Items[i])
+		s.Cluster.UpdateNodeClaim(&claims.Items[i])
 	}
 	for i := range nodes.Items {
-		if err := w.Cluster.UpdateNode(ctx, &nodes.Items[i]); err != nil {
+		if err := s.Cluster.UpdateNode(ctx, &nodes.Items[i]); err != nil {
 			return fmt.Errorf("reading node %s: %w", nodes.Items[i].Name, err)
 		}
 	}
@@ -268,20 +268,20 @@ func (w *World) Observe(ctx context.Context) error {
 }
 
 // learnDaemonSets lets core see the newest pod of each DaemonSet, which admission may have changed.
-func (w *World) learnDaemonSets(ctx context.Context) error {
+func (s *Simulation) learnDaemonSets(ctx context.Context) error {
 	daemonSets := &appsv1.DaemonSetList{}
-	if err := w.Objects.List(ctx, daemonSets); err != nil {
+	if err := s.Objects.List(ctx, daemonSets); err != nil {
 		return err
 	}
 	for i := range daemonSets.Items {
-		if err := w.Cluster.UpdateDaemonSet(ctx, &daemonSets.Items[i]); err != nil {
+		if err := s.Cluster.UpdateDaemonSet(ctx, &daemonSets.Items[i]); err != nil {
 			return fmt.Errorf("reading DaemonSet %s: %w", daemonSets.Items[i].Name, err)
 		}
 	}
 	return nil
 }
 
-// dryLauncher answers as if each server had been launched at once. Whatever else is asked of it is a defect.
+// dryLauncher answers as if each server had been launched at once. Every other call is a defect and panics.
 type dryLauncher struct {
 	instance.Provider
 	count atomic.Int64
@@ -301,17 +301,17 @@ func (d *dryLauncher) Launch(_ context.Context, request *instance.LaunchRequest)
 
 // launch decides flavor and zone of a NodeClaim by the controller's own code, and writes them down in the copy, where the
 // next decision looks.
-func (w *World) launch(ctx context.Context, name string) (*karpv1.NodeClaim, error) {
+func (s *Simulation) launch(ctx context.Context, name string) (*karpv1.NodeClaim, error) {
 	claim := &karpv1.NodeClaim{}
-	if err := w.Objects.Get(ctx, types.NamespacedName{Name: name}, claim); err != nil {
+	if err := s.Objects.Get(ctx, types.NamespacedName{Name: name}, claim); err != nil {
 		return nil, err
 	}
-	created, err := w.CloudProvider.Create(ctx, claim.DeepCopy())
+	created, err := s.CloudProvider.Create(ctx, claim.DeepCopy())
 	if err != nil {
 		return nil, err
 	}
 	claim.Labels = lo.Assign(created.Labels, claim.Labels)
 	claim.Status.ProviderID = lo.CoalesceOrEmpty(created.Status.ProviderID, providerid.New(name))
 	claim.Status.Capacity, claim.Status.Allocatable = created.Status.Capacity, created.Status.Allocatable
-	return claim, w.Objects.Put(claim)
+	return claim, s.Objects.Put(claim)
 }

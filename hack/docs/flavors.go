@@ -1,0 +1,97 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/samber/lo"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+const flavorsIntroduction = `# Flavors
+
+<!-- Written by make generate from internal/providers/pricing/table.yaml and the sandbox's catalog. -->
+
+Look up here what this provider's built-in price table makes of each flavor of the region HN. The flavors are those of the
+[sandbox](../contribute/sandbox.md), whose names and sizes were read in public sources; the controller takes yours from the API. To see
+the flavors and prices of your own project, run ` + "`kubectl bizfly flavors`" + `.
+
+Prices are estimates, without VAT, with the default root disk (40 GiB of SSD) and the network plan ` + "`FreeDataTransfer`" + `. A month has
+720 hours. The source is that of the least certain number in the price: ` + "`published`" + ` by BizFly Cloud, ` + "`derived`" + ` from published numbers, or
+` + "`assumed`" + ` by this project. [Prices](../concepts/pricing.md) has each number with its document, and the formula.
+
+| flavor | category | vCPU | memory | GPU | VND per hour | VND per month | saving plan, per hour | source |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- |
+`
+
+// flavorsPage lists the flavors that are known, with their prices and where these come from.
+func flavorsPage() (string, error) {
+	prices := pricing.NewDefaultProvider(pricing.DefaultTable)
+	flavors := slices.Clone(cloud.DefaultCatalog().Flavors[cloud.RegionHN])
+	slices.SortStableFunc(flavors, func(a, b cloud.Flavor) int {
+		return cmp.Or(cmp.Compare(a.Category, b.Category), cmp.Compare(a.VCPUs, b.VCPUs), cmp.Compare(a.RAM, b.RAM), cmp.Compare(a.Name, b.Name))
+	})
+	var page strings.Builder
+	page.WriteString(flavorsIntroduction)
+	for _, f := range flavors {
+		if f.Category == "" || strings.Contains(f.Name, "_vps") {
+			continue // the controller reads the category of older flavors in their names, and leaves other products out
+		}
+		item := pricing.Item{
+			Category: strings.ToLower(f.Category), CPU: f.VCPUs, MemoryMiB: f.RAM,
+			Disks:       []pricing.Disk{{GiB: 40, Type: v1alpha1.DiskMediumSSD}},
+			BillingPlan: v1alpha1.BillingPlanOnDemand, NetworkPlan: v1alpha1.NetworkPlanFreeDataTransfer,
+		}
+		if f.Generation != nil {
+			item.Generation = f.Generation.Code[1:] // without the letter of the category
+		}
+		gpu := ""
+		if f.GPU != nil && f.GPU.Count > 0 {
+			item.GPUName, item.GPUCount = strings.ReplaceAll(f.GPU.Name, " ", "-"), f.GPU.Count
+			gpu = fmt.Sprintf("%d x %s", f.GPU.Count, f.GPU.Name)
+		}
+		row := []string{"`" + f.Name + "`", item.Category, fmt.Sprint(f.VCPUs), fmt.Sprintf("%d GiB", f.RAM/1024), gpu}
+		hourly, known := prices.Price(item)
+		if !known {
+			return "", fmt.Errorf("pricing the flavor %s: no price", f.Name)
+		}
+		// Some are sold prepaid only; a flavor without plans is sold with all.
+		sold := func(plan string) bool { return len(f.BillingPlans) == 0 || slices.Contains(f.BillingPlans, plan) }
+		row = append(row, lo.Ternary(sold(cloud.PlanOnDemand), thousands(hourly), ""), lo.Ternary(sold(cloud.PlanOnDemand), thousands(hourly*720), ""))
+		item.BillingPlan = v1alpha1.BillingPlanSavingPlan
+		saving, _ := prices.Price(item)
+		row = append(row, lo.Ternary(sold(cloud.PlanSaving), thousands(saving), ""), string(prices.Source(item)))
+		page.WriteString("| " + strings.Join(row, " | ") + " |\n")
+	}
+	return page.String(), nil
+}
+
+// thousands writes a number as 1,234,567.
+func thousands(number float64) string {
+	digits := fmt.Sprintf("%.0f", number)
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}

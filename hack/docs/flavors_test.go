@@ -1,0 +1,47 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+var _ = Describe("The page of flavors", func() {
+	It("should have the price of each flavor and where it comes from", func() {
+		text, err := page([]string{"reference/flavors"})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(text).To(MatchRegexp(`\| .p2\.2c_4g. \| premium \| 2 \| 4 GiB \|  \| [\d,]+ \| [\d,]+ \| [\d,]+ \| (published|derived|assumed) \|`))
+		Expect(text).To(ContainSubstring("| 1 x NVIDIA A30 |"))
+		Expect(strings.Count(text, "\n| `")).To(BeNumerically(">", 50))
+	})
+	It("should end with the section for maintainers, as each generated page does", func() {
+		for name := range pages {
+			text, err := page([]string{name})
+			Expect(err).NotTo(HaveOccurred())
+			_, owner, found := strings.Cut(text, "\n## What to change here when you change X\n")
+			Expect(found).To(BeTrue(), name)
+			Expect(owner).NotTo(ContainSubstring("\n## "), name)
+		}
+	})
+	It("should write numbers with commas", func() {
+		Expect(thousands(999)).To(Equal("999"))
+		Expect(thousands(1234567)).To(Equal("1,234,567"))
+	})
+})

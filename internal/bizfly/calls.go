@@ -1,0 +1,349 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package bizfly
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"regexp"
+	"strings"
+
+	"github.com/bizflycloud/gobizfly"
+)
+
+// sdk is gobizfly's client as one call uses it. Its methods ignore the context that they are given: the exchange binds the call's.
+type sdk = gobizfly.Client
+
+// operation is one call of the API interface.
+type operation struct {
+	name string
+	// route is the path with its ids replaced, for metrics.
+	route   string
+	service string
+	method  string
+	class   class
+	kind    kind
+	body    bodyRule
+	// ownToken calls carry a second token, so that a 401 need not be about the session.
+	ownToken bool
+	// anyScope calls are sent before the first scope is confirmed too: they only read what the cloud offers, or which BKE
+	// cluster this is, and nothing that a wrong scope could make look gone.
+	anyScope bool
+}
+
+// repeatable reports whether a call may be repeated by itself: reads and deletions end the same however often they are sent.
+// So do most changes, but the caller reads the object before it asks again.
+func (op *operation) repeatable() bool { return op.class != classCreate }
+
+func list(name, route string, body bodyRule) *operation {
+	return &operation{name: name, service: serviceServers, route: route, method: http.MethodGet, class: classRead, kind: kindList, body: body}
+}
+
+func item(name, route string, body bodyRule) *operation {
+	return &operation{name: name, service: serviceServers, route: route, method: http.MethodGet, class: classRead, kind: kindItem, body: body}
+}
+
+func change(kind kind, name, route string, body bodyRule) *operation {
+	return &operation{name: name, service: serviceServers, route: route, method: http.MethodPost, class: classCreate, kind: kind, body: body}
+}
+
+func remove(name, route string) *operation {
+	return &operation{
+		name: name, service: serviceServers, route: route, method: http.MethodDelete, class: classDelete, kind: kindDelete, body: acknowledgement,
+	}
+}
+
+// at makes the operation one of another service than that of the servers.
+func (op *operation) at(service string) *operation {
+	op.service = service
+	return op
+}
+
+// inAnyScope lets the operation be sent before the first scope is confirmed.
+func (op *operation) inAnyScope() *operation {
+	op.anyScope = true
+	return op
+}
+
+var (
+	opListServers = list("ListServers", "/servers", listBody("id"))
+	opGetServer   = item("GetServer", "/servers/{id}", objectBody)
+	// opGetServerMetadata is the one call whose answer keeps its secrets.
+	opGetServerMetadata = item("GetServerMetadata", "/servers/{id}", secretObjectBody)
+	// opCreateServer is the one call that must never be repeated: each one buys a server.
+	opCreateServer      = change(kindCreate, "CreateServer", "/servers", objectBody)
+	opDeleteServer      = remove("DeleteServer", "/servers/{id}")
+	opRenameServer      = change(kindItem, "RenameServer", "/servers/{id}/action", acknowledgement)
+	opChangeNetworkPlan = change(kindItem, "ChangeNetworkPlan", "/servers/{id}/action", acknowledgement)
+	opStartServer       = change(kindItem, "StartServer", "/servers/{id}/action", acknowledgement)
+	opRebootServer      = change(kindAction, "RebootServer", "/servers/{id}/action", acknowledgement)
+	opGetTask           = item("GetTask", "/tasks/{id}", objectBody)
+	opListVolumes       = list("ListVolumes", "/volumes", listBody("id"))
+	opDeleteVolume      = remove("DeleteVolume", "/volumes/{id}")
+)
+
+// argument is ids that become part of a request, and the name of what they are.
+type argument struct {
+	field string
+	ids   []string
+}
+
+func ids(field string, ids ...string) argument { return argument{field, ids} }
+
+// idPattern is what may become part of a path: gobizfly does not escape, and an empty id turns a Get into a List.
+var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+
+func validID(id string) bool {
+	return idPattern.MatchString(id) && !strings.Contains(id, "..")
+}
+
+// call checks the ids of a call, performs it and returns its result, which is only one where there is no error.
+func call[T any](ctx context.Context, c *Client, op *operation, send func(*sdk) (T, error), arguments ...argument) (T, error) {
+	var none, result T
+	for _, argument := range arguments {
+		for _, id := range argument.ids {
+			if !validID(id) {
+				return none, invalid(op, "%s %q is not an id: letters, digits, '-', '_' and '.' only, 1 to 128 of them",
+					argument.field, shorten(id, 64))
+			}
+		}
+	}
+	if err := c.do(ctx, op, func(g *sdk) (err error) {
+		result, err = send(g)
+		return err
+	}); err != nil {
+		return none, err
+	}
+	return result, nil
+}
+
+// run is call for an operation without a result.
+func run(ctx context.Context, c *Client, op *operation, send func(*sdk) error, arguments ...argument) error {
+	_, err := call(ctx, c, op, func(g *sdk) (any, error) { return nil, send(g) }, arguments...)
+	return err
+}
+
+// listOf is call for a list, which is never nil when there is no error.
+func listOf[T any](ctx context.Context, c *Client, op *operation, send func(*sdk) ([]T, error)) ([]T, error) {
+	found, err := call(ctx, c, op, send)
+	if err == nil && found == nil {
+		found = []T{}
+	}
+	return found, err
+}
+
+// fetch reads what gobizfly has a path but no sufficient method for.
+func fetch[T any](ctx context.Context, g *sdk, op *operation, path string) (result T, err error) {
+	request, err := g.NewRequest(ctx, http.MethodGet, op.service, path, nil)
+	if err != nil {
+		return result, err
+	}
+	response, err := g.Do(ctx, request)
+	if err != nil {
+		return result, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	err = json.NewDecoder(response.Body).Decode(&result)
+	return result, err
+}
+
+// same rejects an answer about something else, which says nothing about what was asked for, least of all that it is gone.
+func same(what, found, wanted string) error {
+	if found != wanted {
+		return unreadable(kindItem, http.StatusOK, "the answer is not about the "+what+" that was asked for", nil)
+	}
+	return nil
+}
+
+// ListServers implements API.
+func (c *Client) ListServers(ctx context.Context) ([]*gobizfly.Server, error) {
+	return listOf(ctx, c, opListServers, func(g *sdk) ([]*gobizfly.Server, error) {
+		return g.CloudServer.List(ctx, &gobizfly.ServerListOptions{})
+	})
+}
+
+// GetServer implements API.
+func (c *Client) GetServer(ctx context.Context, id string) (*gobizfly.Server, error) {
+	return c.getServer(ctx, opGetServer, id)
+}
+
+// GetServerMetadata implements API.
+func (c *Client) GetServerMetadata(ctx context.Context, id string) (map[string]string, error) {
+	server, err := c.getServer(ctx, opGetServerMetadata, id)
+	if err != nil {
+		return nil, err
+	}
+	return server.Metadata, nil
+}
+
+func (c *Client) getServer(ctx context.Context, op *operation, id string) (*gobizfly.Server, error) {
+	return call(ctx, c, op, func(g *sdk) (*gobizfly.Server, error) {
+		server, err := g.CloudServer.Get(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		return server, same("server", server.ID, id)
+	}, ids("server id", id))
+}
+
+// CreateServer implements API.
+func (c *Client) CreateServer(ctx context.Context, request *gobizfly.ServerCreateRequest) (string, error) {
+	if err := checkCreate(request); err != nil {
+		return "", err
+	}
+	one := *request
+	one.Quantity = 1
+	c.redactor.learnRequest(requestSecrets(request)...)
+	return call(ctx, c, opCreateServer, func(g *sdk) (string, error) {
+		created, err := g.CloudServer.Create(ctx, &one)
+		if err != nil {
+			return "", err
+		}
+		// No task, or several for one server, leaves open what was bought.
+		if len(created.Task) != 1 || !validID(created.Task[0]) {
+			return "", unreadable(kindCreate, http.StatusOK, "the answer does not name exactly one task", nil)
+		}
+		return created.Task[0], nil
+	}, ids("name", request.Name), ids("os", request.OS.ID), ids("vpc_network_ids", request.VPCNetworkIDs...),
+		ids("firewalls", request.Firewalls...), ids("network_interfaces", request.NetworkInterfaces...))
+}
+
+func checkCreate(request *gobizfly.ServerCreateRequest) error {
+	switch {
+	case request == nil:
+		return invalid(opCreateServer, "there is no request")
+	case request.Quantity > 1:
+		return invalid(opCreateServer, "quantity %d: one call creates one server", request.Quantity)
+	case request.OS == nil || request.RootDisk == nil:
+		return invalid(opCreateServer, "os and rootdisk are required")
+	case request.FlavorName == "" || request.AvailabilityZone == "" || request.Type == "":
+		return invalid(opCreateServer, "flavor %q, availability_zone %q and type %q are required",
+			request.FlavorName, request.AvailabilityZone, request.Type)
+	}
+	return nil
+}
+
+// DeleteServer implements API.
+func (c *Client) DeleteServer(ctx context.Context, id string, volumeIDs []string) (string, error) {
+	return call(ctx, c, opDeleteServer, func(g *sdk) (string, error) {
+		// A nil slice would become null, where the API expects an array.
+		task, err := g.CloudServer.Delete(ctx, id, append([]string{}, volumeIDs...))
+		if err != nil {
+			return "", err
+		}
+		return task.TaskID, nil
+	}, ids("volume id", volumeIDs...), ids("server id", id))
+}
+
+// RenameServer implements API.
+func (c *Client) RenameServer(ctx context.Context, id, name string) error {
+	return run(ctx, c, opRenameServer, func(g *sdk) error { return g.CloudServer.Rename(ctx, id, name) },
+		ids("server id", id), ids("name", name))
+}
+
+// ChangeNetworkPlan implements API.
+func (c *Client) ChangeNetworkPlan(ctx context.Context, id, plan string) error {
+	return run(ctx, c, opChangeNetworkPlan, func(g *sdk) error { return g.CloudServer.ChangeNetworkPlan(ctx, id, plan) },
+		ids("server id", id), ids("network plan", plan))
+}
+
+// StartServer implements API.
+func (c *Client) StartServer(ctx context.Context, id string) error {
+	_, err := call(ctx, c, opStartServer, func(g *sdk) (any, error) { return g.CloudServer.Start(ctx, id) }, ids("server id", id))
+	return err
+}
+
+// RebootServer implements API.
+func (c *Client) RebootServer(ctx context.Context, id string) error {
+	_, err := call(ctx, c, opRebootServer, func(g *sdk) (any, error) { return g.CloudServer.HardReboot(ctx, id) }, ids("server id", id))
+	return err
+}
+
+// GetTask implements API. gobizfly's own GetTask drops the message and fails on results that are not objects.
+func (c *Client) GetTask(ctx context.Context, id string) (*Task, error) {
+	task, err := call(ctx, c, opGetTask, func(g *sdk) (*Task, error) {
+		wire, err := fetch[wireTask](ctx, g, opGetTask, "/tasks/"+id)
+		if err != nil {
+			return nil, err
+		}
+		return wire.read(id)
+	}, ids("task id", id))
+	if err != nil {
+		return nil, err
+	}
+	task.classifier = c.backend.Load().classifier
+	task.Message = shorten(c.redactor.clean(task.Message), maxMessage)
+	return task, nil
+}
+
+// wireTask is a task as the API writes it.
+type wireTask struct {
+	Ready   *bool           `json:"ready"`
+	Result  json.RawMessage `json:"result"`
+	Message any             `json:"message"`
+}
+
+// read reads a task whatever its result is: an object with or without a server, a string, or null.
+func (w *wireTask) read(id string) (*Task, error) {
+	if w.Ready == nil {
+		return nil, unreadable(kindItem, http.StatusOK, "the answer is not a task", nil)
+	}
+	task := &Task{ID: id, Ready: *w.Ready, Message: scalar(w.Message)}
+	var result any
+	_ = json.Unmarshal(w.Result, &result) // it is JSON or absent
+	object, ok := result.(map[string]any)
+	if !ok {
+		if text := scalar(result); text != "" {
+			task.Message = text
+		}
+		return task, nil
+	}
+	task.Action, _ = object["action"].(string)
+	succeeded, _ := object["success"].(bool)
+	task.Succeeded = task.Ready && succeeded
+	if _, message := errorFields(withFault(object), 0); message != "" {
+		task.Message = message
+	}
+	if serverID, _ := object["id"].(string); serverID != "" {
+		task.Server = &gobizfly.Server{}
+		return task, json.Unmarshal(w.Result, task.Server)
+	}
+	return task, nil
+}
+
+// withFault brings the fault of a server in ERROR, which is where Nova says why, to where messages are looked for.
+func withFault(object map[string]any) map[string]any {
+	detail := object["fault"]
+	if detail == nil {
+		// The auto scaling service puts the reason of a failed task into data.
+		detail, _ = object["data"].(string)
+	}
+	return map[string]any{"message": object["message"], "error": object["error"], "detail": detail}
+}
+
+// ListVolumes implements API.
+func (c *Client) ListVolumes(ctx context.Context) ([]*gobizfly.Volume, error) {
+	return listOf(ctx, c, opListVolumes, func(g *sdk) ([]*gobizfly.Volume, error) {
+		return g.CloudServer.Volumes().List(ctx, &gobizfly.VolumeListOptions{})
+	})
+}
+
+// DeleteVolume implements API.
+func (c *Client) DeleteVolume(ctx context.Context, id string) error {
+	return run(ctx, c, opDeleteVolume, func(g *sdk) error { return g.CloudServer.Volumes().Delete(ctx, id) }, ids("volume id", id))
+}

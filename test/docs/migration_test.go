@@ -1,0 +1,266 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package docs
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/bizflycloud/gobizfly"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+// The pages on migration are rehearsals: their commands move a workload from the nodes of another autoscaler to Karpenter's
+// and back, and the cloud is compared afterwards.
+
+const (
+	olderNamespace, olderDeployment = "older-system", "older-karpenter"
+	olderGroup                      = "karpenter.bizflycloud.com"
+	// olderMetadata marks the servers of the older provider.
+	olderMetadata = "karpenter-managed"
+)
+
+// createNodes creates two nodes of a BKE pool as far as the scheduler sees them; KWOK keeps them alive. The providerIDs may be
+// empty.
+func (s *session) createNodes(ctx context.Context, pool string, labels map[string]string, providerIDs ...string) {
+	GinkgoHelper()
+	for i, zone := range []string{"HN1", "HN2"} {
+		name := fmt.Sprintf("%s-%d", pool, i)
+		capacity := corev1.ResourceList{
+			corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("4Gi"), corev1.ResourcePods: resource.MustParse("110"),
+		}
+		Expect(s.env.Client().Create(ctx, &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: lo.Assign(map[string]string{
+				"sandbox.bizflycloud.vn/alive": "true", "bke.bizflycloud.vn/pool-name": pool,
+				corev1.LabelHostname: name, corev1.LabelTopologyZone: zone, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
+			}, labels)},
+			Spec:   corev1.NodeSpec{ProviderID: lo.NthOr(providerIDs, i, "")},
+			Status: corev1.NodeStatus{Capacity: capacity, Allocatable: capacity},
+		})).To(Succeed())
+	}
+}
+
+// createStaticPool creates a BKE pool as the cloud knows it, too: its servers have the metadata by which nodes join.
+func (s *session) createStaticPool(ctx context.Context) {
+	GinkgoHelper()
+	variables := s.env.Sandbox().Env()
+	providerIDs := make([]string, 2)
+	for i, zone := range []string{"HN1", "HN2"} {
+		server := cloud.Server{}
+		Expect(s.env.Sandbox().Call(ctx, http.MethodPost, "servers", map[string]any{
+			"name": fmt.Sprintf("pool-1-%d", i), "zone": zone, "metadata": map[string]string{
+				"bke_cluster_id": variables["BKE_CLUSTER_ID"], "bke_cluster_token": variables["BKE_CLUSTER_TOKEN"],
+				"bke_join_endpoint": variables["BKE_JOIN_ENDPOINT"], "bke_log_endpoint": variables["BKE_LOG_ENDPOINT"],
+			},
+		}, &server)).To(Succeed())
+		providerIDs[i] = "bizflycloud://" + server.ID
+	}
+	s.createNodes(ctx, "pool-1", map[string]string{"bke.bizflycloud.vn/node-id": "pool-1"}, providerIDs...)
+}
+
+// workloads are what is moved: both select what the nodes of the pool and of the NodePool have.
+const workloads = `for name in shop cart; do
+kubectl create deployment $name --image=registry.k8s.io/pause:3.10 --replicas=2
+kubectl patch deployment $name --patch '{"spec": {"template": {"spec": {"nodeSelector": {"env": "prod"}, "terminationGracePeriodSeconds": 1,
+  "containers": [{"name": "pause", "resources": {"requests": {"cpu": "500m", "memory": "512Mi"}}}]}}}}'
+kubectl rollout status deployment $name --timeout=2m
+done`
+
+// prepareWorkerPools leaves a pool "apps" whose nodes run two workloads.
+func prepareWorkerPools(ctx context.Context, s *session) {
+	GinkgoHelper()
+	s.createNodes(ctx, "apps", map[string]string{"env": "prod"})
+	s.must(ctx, workloads)
+	s.after = func(ctx context.Context) { expectNoServersOfOurs(ctx, s) }
+}
+
+// prepareClusterAutoscaler leaves the same with a cluster-autoscaler that a user runs.
+func prepareClusterAutoscaler(ctx context.Context, s *session) {
+	GinkgoHelper()
+	prepareWorkerPools(ctx, s)
+	s.must(ctx, `kubectl create deployment cluster-autoscaler --namespace kube-system --image=registry.k8s.io/autoscaling/cluster-autoscaler:v1.33.0
+kubectl rollout status deployment cluster-autoscaler --namespace kube-system --timeout=2m`)
+}
+
+// expectNoServersOfOurs expects that the way back has left nothing in the cloud.
+func expectNoServersOfOurs(ctx context.Context, s *session) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		state, err := s.env.Sandbox().State(ctx)
+		g.Expect(err).NotTo(HaveOccurred())
+		ours := lo.Filter(state.Servers, func(server cloud.Server, _ int) bool { return server.Metadata[v1alpha1.MetadataManaged] != "" })
+		g.Expect(ours).To(BeEmpty())
+	}).WithTimeout(time.Minute).Should(Succeed())
+}
+
+// older is the older provider as far as this migration sees it. Its Deployment is real; while it is scaled up, older drains and
+// deletes the NodeClaims that are being deleted, and leaves the root disks of their servers, as the older provider does.
+type older struct {
+	s       *session
+	cloud   *gobizfly.Client
+	servers []cloud.Server
+	// elsewhere is a server of the older provider in another cluster of the same project.
+	elsewhere cloud.Server
+}
+
+// olderObjects are what the older provider's users have.
+const olderObjects = `kubectl create namespace older-system
+kubectl apply -f config/crd/karpenter.sh_nodepools.yaml -f config/crd/karpenter.sh_nodeclaims.yaml >/dev/null
+for kind in BizflyCloudNodeClass:bizflycloudnodeclasses ProviderConfig:providerconfigs; do
+kubectl apply -f - <<CRD
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: ${kind#*:}.karpenter.bizflycloud.com}
+spec:
+  group: karpenter.bizflycloud.com
+  names: {kind: ${kind%:*}, plural: ${kind#*:}, singular: $(tr A-Z a-z <<<"${kind%:*}")}
+  scope: Cluster
+  versions:
+    - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+CRD
+done
+kubectl wait --for=condition=Established crd --all --timeout=1m >/dev/null
+kubectl apply -f - <<OBJECTS
+apiVersion: karpenter.bizflycloud.com/v1
+kind: BizflyCloudNodeClass
+metadata: {name: default}
+spec: {region: HN, zones: [HN1, HN2], template: default, rootDiskSize: 40, diskTypes: [HDD]}
+---
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: web}
+spec:
+  template:
+    metadata: {labels: {env: prod}}
+    spec:
+      nodeClassRef: {group: karpenter.bizflycloud.com, kind: BizflyCloudNodeClass, name: default}
+      requirements: [{key: karpenter.bizflycloud.com/node-category, operator: In, values: [premium]}]
+---
+apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata: {name: karpenter-leader-election, namespace: older-system}
+spec: {holderIdentity: older-karpenter-0, leaseDurationSeconds: 15}
+OBJECTS
+kubectl create deployment older-karpenter --namespace older-system --image=registry.example.com/older
+kubectl rollout status deployment older-karpenter --namespace older-system --timeout=2m`
+
+func prepareOlderProvider(ctx context.Context, s *session) {
+	GinkgoHelper()
+	s.must(ctx, olderObjects)
+	variables := s.env.Sandbox().Env()
+	api, err := gobizfly.NewClient(gobizfly.WithAPIURL(variables["BIZFLY_CLOUD_API_URL"]), gobizfly.WithRegionName(variables["BIZFLY_CLOUD_REGION"]))
+	Expect(err).NotTo(HaveOccurred())
+	token, err := api.Token.Init(ctx, &gobizfly.TokenCreateRequest{AuthMethod: "password", Username: variables["BIZFLY_CLOUD_EMAIL"],
+		Password: variables["BIZFLY_CLOUD_PASSWORD"], ProjectID: variables["BIZFLY_CLOUD_PROJECT_ID"]})
+	Expect(err).NotTo(HaveOccurred())
+	api.SetKeystoneToken(token)
+	o := &older{s: s, cloud: api, servers: make([]cloud.Server, 2)}
+	for name, server := range map[string]*cloud.Server{"older-0": &o.servers[0], "older-1": &o.servers[1], "other-cluster-0": &o.elsewhere} {
+		Expect(s.env.Sandbox().Call(ctx, http.MethodPost, "servers", map[string]any{
+			"name": name, "zone": "HN1", "metadata": map[string]string{olderMetadata: "true"},
+		}, server)).To(Succeed())
+	}
+	labels := map[string]string{"env": "prod", karpv1.NodePoolLabelKey: "web"}
+	s.createNodes(ctx, "older", labels, "bizflycloud://"+o.servers[0].ID, "bizflycloud://"+o.servers[1].ID)
+	pool := &karpv1.NodePool{}
+	Expect(s.env.Client().Get(ctx, types.NamespacedName{Name: "web"}, pool)).To(Succeed())
+	for i := range o.servers {
+		claim := &karpv1.NodeClaim{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("older-%d", i), Labels: labels, Finalizers: []string{karpv1.TerminationFinalizer},
+				OwnerReferences: []metav1.OwnerReference{{APIVersion: "karpenter.sh/v1", Kind: "NodePool", Name: pool.Name, UID: pool.UID}}},
+			Spec: karpv1.NodeClaimSpec{NodeClassRef: &karpv1.NodeClassReference{Group: olderGroup, Kind: "BizflyCloudNodeClass", Name: "default"},
+				Requirements: pool.Spec.Template.Spec.Requirements},
+		}
+		Expect(s.env.Client().Create(ctx, claim)).To(Succeed())
+		claim.Status.ProviderID, claim.Status.NodeName = "bizflycloud://"+o.servers[i].ID, claim.Name
+		Expect(s.env.Client().Status().Update(ctx, claim)).To(Succeed())
+	}
+	s.must(ctx, workloads)
+	// The worker pool that has been enlarged.
+	s.createNodes(ctx, "apps", map[string]string{"env": "prod"})
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	DeferCleanup(stop)
+	go func() {
+		_ = wait.PollUntilContextCancel(running, 500*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+			o.reconcile(ctx)
+			return false, nil
+		})
+	}()
+	s.after = o.expectNothingAdopted
+}
+
+// reconcile continues each deletion. What fails is tried again in the next pass, as a controller does.
+func (o *older) reconcile(ctx context.Context) {
+	kube := o.s.env.Client()
+	deployment := &appsv1.Deployment{}
+	if err := kube.Get(ctx, types.NamespacedName{Namespace: olderNamespace, Name: olderDeployment}, deployment); err != nil || deployment.Status.ReadyReplicas == 0 {
+		return
+	}
+	claims := &karpv1.NodeClaimList{}
+	_ = kube.List(ctx, claims)
+	for i := range claims.Items {
+		claim := &claims.Items[i]
+		if claim.DeletionTimestamp == nil || claim.Spec.NodeClassRef.Group != olderGroup {
+			continue
+		}
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: claim.Name}}
+		_ = kube.Patch(ctx, node, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`)))
+		pods := &corev1.PodList{}
+		if err := kube.List(ctx, pods, client.MatchingFields{"spec.nodeName": claim.Name}); err != nil || len(pods.Items) > 0 {
+			for i := range pods.Items {
+				_ = kube.Delete(ctx, &pods.Items[i])
+			}
+			continue
+		}
+		if _, err := o.cloud.CloudServer.Delete(ctx, strings.TrimPrefix(claim.Status.ProviderID, "bizflycloud://"), nil); err != nil {
+			continue
+		}
+		_ = kube.Delete(ctx, node)
+		claim.Finalizers = nil
+		_ = kube.Update(ctx, claim)
+	}
+}
+
+// expectNothingAdopted expects that the servers of this cluster have gone through the older provider alone, that their disks are
+// left for the user as the page says, and that the server of another cluster is as it was.
+func (o *older) expectNothingAdopted(ctx context.Context) {
+	GinkgoHelper()
+	expectNoServersOfOurs(ctx, o.s)
+	state, err := o.s.env.Sandbox().State(ctx)
+	Expect(err).NotTo(HaveOccurred())
+	theirs := lo.Filter(state.Servers, func(server cloud.Server, _ int) bool { return server.Metadata[olderMetadata] != "" })
+	Expect(theirs).To(ConsistOf(And(HaveField("ID", o.elsewhere.ID), HaveField("Status", cloud.StatusActive), HaveField("Metadata", o.elsewhere.Metadata))))
+	for _, server := range o.servers {
+		Expect(state.Volumes).To(ContainElement(And(HaveField("Name", server.Name+"_rootdisk"), HaveField("Attachments", BeEmpty()))))
+	}
+}

@@ -1,0 +1,178 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package docs
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
+)
+
+// session runs commands one after the other as a reader's shell would: variables and the folder stay.
+type session struct {
+	env    *environment.Environment
+	dir    string
+	values map[string]string
+	// after checks what the page's commands leave behind; it may be nil.
+	after func(context.Context)
+}
+
+// fixture prepares what the commands of a page find.
+type fixture struct {
+	// installed is whether the controller runs as a process from the start, with the NodeClass and the NodePool "default". Otherwise
+	// there is a BKE cluster with two nodes of a static pool, and the charts that a page installs run as their pods say.
+	installed bool
+	prepare   func(context.Context, *session)
+}
+
+// fixtures are the values of "cluster" in the front matter of a page.
+var fixtures = map[string]fixture{
+	"new":                {},
+	"ready":              {installed: true},
+	"helm":               {prepare: installWithHelm},
+	"worker-pools":       {prepare: prepareWorkerPools},
+	"cluster-autoscaler": {prepare: prepareClusterAutoscaler},
+	"older-provider":     {prepare: prepareOlderProvider},
+}
+
+func newSession(ctx context.Context, name string) *session {
+	GinkgoHelper()
+	f := fixtures[name]
+	env, err := environment.Start(ctx, environment.Options{
+		Latency: time.Second, Boot: time.Second, Seed: 1, NoCRDs: !f.installed, NoController: !f.installed,
+		Progress: func(what string) { GinkgoWriter.Println(what) },
+	})
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
+	s := &session{env: env, dir: GinkgoT().TempDir()}
+	s.prepareHelm()
+	if f.installed {
+		s.must(ctx, `kubectl create namespace karpenter
+kubectl apply -f config/samples/nodeclass-default.yaml -f config/samples/nodepool-default.yaml
+kubectl wait --for=condition=Ready bizflynodeclass/default nodepool/default --timeout=1m`)
+	} else {
+		s.createStaticPool(ctx)
+		kubelet, err := env.StartKubelet("karpenter", map[string]string{"app.kubernetes.io/instance": "karpenter"})
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(func() { Expect(kubelet.Stop()).To(Succeed()) })
+	}
+	if f.prepare != nil {
+		f.prepare(ctx, s)
+	}
+	return s
+}
+
+// installWithHelm leaves what steps 4 and 5 of the tutorial leave.
+func installWithHelm(ctx context.Context, s *session) {
+	GinkgoHelper()
+	for _, section := range []string{"get-started/bke.md#4-install", "get-started/bke.md#5-define-what-may-be-launched"} {
+		s.runSection(ctx, section)
+	}
+}
+
+// prepareHelm wraps Helm: what a real cluster has and the sandbox's addresses, which a reader does not need, go to Helm beside the
+// page's own values.
+func (s *session) prepareHelm() {
+	GinkgoHelper()
+	cloud := s.env.Sandbox().Env()
+	s.values = map[string]string{
+		"<cluster uid>": cloud["BKE_CLUSTER_ID"], "<join token>": cloud["BKE_CLUSTER_TOKEN"],
+		"<credential id>": cloud["BIZFLY_CLOUD_APP_CRED_ID"], "<credential secret>": cloud["BIZFLY_CLOUD_APP_CRED_SECRET"],
+		"<your registry>": "registry.example.com/team", "<older namespace>": olderNamespace, "<older deployment>": olderDeployment,
+	}
+	values := fmt.Sprintf("cloud: {endpoint: %q, allowHTTP: true}\nbke: {joinEndpoint: %q, logEndpoint: %q}\n",
+		cloud["BIZFLY_CLOUD_API_URL"], cloud["BKE_JOIN_ENDPOINT"], cloud["BKE_LOG_ENDPOINT"])
+	Expect(os.WriteFile(filepath.Join(s.dir, "sandbox.yaml"), []byte(values), 0o600)).To(Succeed())
+	helm := lo.CoalesceOrEmpty(os.Getenv("HELM"), filepath.Join(s.env.Root(), ".cache/tools/helm"))
+	wrapper := fmt.Sprintf("#!/bin/bash\ncase \"$*\" in\n*charts/karpenter-provider-bizflycloud\\ *) exec %s \"$@\" -f %s/sandbox.yaml;;\n*) exec %s "+
+		"\"$@\";;\nesac\n",
+		helm, s.dir, helm)
+	Expect(os.WriteFile(filepath.Join(s.dir, "helm"), []byte(wrapper), 0o700)).To(Succeed()) //nolint:gosec // a script
+}
+
+// run runs a block and returns what it prints. Values of this environment stand where the page has a placeholder, and the other
+// way round in what is printed.
+func (s *session) run(ctx context.Context, text string) (string, error) {
+	for name, value := range s.values {
+		text = strings.ReplaceAll(text, name, value)
+	}
+	state := filepath.Join(s.dir, "state")
+	script := fmt.Sprintf("[ ! -f %[1]s ] || . %[1]s\nset -euo pipefail\n%[2]s\n{ export -p; printf 'cd %%q\\n' \"$PWD\"; } > %[1]s\n", state, text)
+	command := exec.CommandContext(ctx, "bash", "-c", script) //nolint:gosec // pages of ours
+	command.Dir = s.env.Root()
+	command.Env = []string{
+		"PATH=" + s.dir + ":" + filepath.Join(s.env.Root(), "bin") + ":" + s.env.AssetDir() + ":" + os.Getenv("PATH"), "HOME=" + s.dir, "KUBECONFIG=" + s.env.Kubeconfig(),
+		"SANDBOX_URL=" + s.env.Sandbox().URL(), "LC_ALL=C", "TZ=UTC",
+	}
+	said, err := command.CombinedOutput()
+	printed := string(said)
+	for name, value := range s.values {
+		if value != "" {
+			printed = strings.ReplaceAll(printed, value, name)
+		}
+	}
+	return printed, err
+}
+
+// must runs what a fixture needs.
+func (s *session) must(ctx context.Context, text string) {
+	GinkgoHelper()
+	said, err := s.run(ctx, text)
+	Expect(err).NotTo(HaveOccurred(), "%s\nprinted:\n%s", text, said)
+}
+
+// runBlock runs a block of a page: commands, or a manifest that is applied.
+func (s *session) runBlock(ctx context.Context, b block) (string, error) {
+	if b.language != "yaml" {
+		return s.run(ctx, b.text)
+	}
+	return s.run(ctx, "kubectl apply -f - <<'MANIFEST'\n"+b.text+"MANIFEST")
+}
+
+// runSection runs the commands of another page's section, without a look at their outputs, which that page shows.
+func (s *session) runSection(ctx context.Context, reference string) {
+	GinkgoHelper()
+	name, anchor, _ := strings.Cut(reference, "#")
+	p, err := readPage(filepath.Join(root, "docs", name))
+	Expect(err).NotTo(HaveOccurred())
+	blocks := p.section(anchor)
+	Expect(blocks).NotTo(BeEmpty(), "no commands in %s", reference)
+	for _, b := range blocks {
+		said, err := s.runBlock(ctx, b)
+		Expect(err).NotTo(HaveOccurred(), "%s:%d:\n%s\nprinted:\n%s\n%s", name, b.line, b.text, said, s.diagnosis())
+	}
+}
+
+// diagnosis is what a maintainer looks at first.
+func (s *session) diagnosis() string {
+	said, _ := s.run(context.Background(), "kubectl get nodes,pods,nodeclaims,nodepools,bizflynodeclasses,providerconfigs -A 2>&1; kubectl get events -A | tail -20")
+	logs, _ := filepath.Glob(filepath.Join(s.env.Dir(), "logs", "pod-*.log"))
+	for _, path := range append(logs, filepath.Join(s.env.Dir(), "logs", "controller.log")) {
+		said += "\n" + s.env.Log(strings.TrimSuffix(filepath.Base(path), ".log"), 10)
+	}
+	return said
+}
