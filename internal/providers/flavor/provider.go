@@ -34,7 +34,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
-	"sigs.k8s.io/karpenter/pkg/utils/pretty"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
@@ -78,7 +77,7 @@ type DefaultProvider struct {
 	bootstrap bootstrap.Provider
 	reader    client.Reader
 	options   *options.Store
-	logged    *pretty.ChangeMonitor
+	logged    sync.Map
 	builds    singleflight.Group
 
 	index atomic.Pointer[index]
@@ -117,7 +116,7 @@ var _ Provider = (*DefaultProvider)(nil)
 func NewDefaultProvider(catalog catalog.Provider, marks capacity.Provider, pricing pricing.Provider,
 	bootstrap bootstrap.Provider, reader client.Reader, settings *options.Store) *DefaultProvider {
 	p := &DefaultProvider{
-		catalog: catalog, marks: marks, pricing: pricing, bootstrap: bootstrap, reader: reader, options: settings, logged: pretty.NewChangeMonitor(),
+		catalog: catalog, marks: marks, pricing: pricing, bootstrap: bootstrap, reader: reader, options: settings,
 	}
 	p.learned.Store(&learned{byKey: map[learnedKey]knowledge{}})
 	p.Flush()
@@ -227,7 +226,7 @@ func (p *DefaultProvider) buildAll(ctx context.Context, nodeClass *v1alpha1.Bizf
 	p.recall(ctx, nodeClass)
 	c, idx := newClass(nodeClass, snapshot), p.indexOf(snapshot)
 	for name, reason := range idx.skipped {
-		if p.logged.HasChanged(name, reason) {
+		if last, known := p.logged.Swap(name, reason); !known || last != reason {
 			log.FromContext(ctx).WithValues("flavor", name, "reason", reason).Info("ignoring a flavor")
 		}
 	}
