@@ -162,10 +162,12 @@ var _ = Describe("a real API server", Ordered, func() {
 			w.chart(defaultValues))
 		Expect(err).ToNot(HaveOccurred())
 		notes := strings.ReplaceAll(text, "\n     ", "\n")
+		readme, err := os.ReadFile(filepath.Join(w.root, "README.md"))
+		Expect(err).ToNot(HaveOccurred())
 		for _, name := range []string{"remove with helm", "remove definitions with helm"} {
-			commands := block("README.md", name)
+			commands := block("docs/how-to/remove.md", name)
 			Expect(block("charts/"+chartName+"/README.md", name)).To(Equal(commands))
-			Expect(block("docs/how-to/remove.md", name)).To(Equal(commands))
+			Expect(string(readme)).To(ContainSubstring("\n" + commands + "```\n"))
 			Expect(notes).To(ContainSubstring(commands))
 		}
 	})

@@ -242,8 +242,8 @@ func newClassifier(extra []ErrorPattern) *classifier {
 	return &classifier{slices.Concat(statusRules, configured, messageRules, fallbackRules)}
 }
 
-// classify returns the class of a failure and how far it reaches; a nil classifier is the built-in one. Words never decide whether a failed launch marks its
-// offering, only how much more is marked with it.
+// classify returns the class of a failure and its scope; a nil classifier is the built-in one. Words never decide whether a failed
+// launch marks its offering, only how much more is marked with it.
 func (c *classifier) classify(f failure) (Class, ErrorScope) {
 	if c == nil {
 		c = defaultClassifier

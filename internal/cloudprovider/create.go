@@ -192,7 +192,10 @@ func (c *CloudProvider) launch(ctx context.Context, l *launch, candidates []cand
 	first := lo.FromPtr(l.record).Attempt + 1
 	attempt, start := first, c.Clock.Now()
 	var failures []error
-	for len(candidates) > 0 && attempt-first < maxRequests && (attempt == first || c.Clock.Since(start) < ttl.FailOver) {
+	another := func() bool {
+		return attempt-first < maxRequests && (attempt == first || c.Clock.Since(start) < ttl.FailOver)
+	}
+	for len(candidates) > 0 && another() {
 		chosen := candidates[0]
 		// Another launch may have learned meanwhile that this one is unavailable.
 		if reason, unavailable := c.Capacity.Unavailable(chosen.key); unavailable {
@@ -206,7 +209,7 @@ func (c *CloudProvider) launch(ctx context.Context, l *launch, candidates []cand
 		if err == nil {
 			return server, intent, lo.Ternary(len(failures) > 0, ReasonFailedOver, ReasonCheapest), nil
 		}
-		if errors.Is(err, instance.ErrFlavorNameRejected) {
+		if errors.Is(err, instance.ErrFlavorNameRejected) && another() {
 			continue // the same offering, by the flavor's other name
 		}
 		if intent.Name != "" && !intent.Rejected {
@@ -288,6 +291,8 @@ func (c *CloudProvider) resume(ctx context.Context, l *launch) (*karpv1.NodeClai
 // launched reports the server of the launch, and returns its NodeClaim. What the API does not return yet of a server in BUILD, and
 // a flavor that it names without its family, are those of the intent.
 func (c *CloudProvider) launched(l *launch, server *instance.Instance, intent instance.Intent, reason string) *karpv1.NodeClaim {
+	found := *server // the list that it is from is shared
+	server = &found
 	server.Zone = lo.CoalesceOrEmpty(server.Zone, intent.Zone)
 	if instanceType, _ := find(l.types, server.Flavor, server.Zone); instanceType == nil {
 		server.Flavor = lo.CoalesceOrEmpty(intent.Flavor, server.Flavor)

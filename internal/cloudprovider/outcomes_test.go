@@ -292,6 +292,13 @@ var _ = Describe("Launches that fail", func() {
 		Expect(createRequests()).To(Equal(2))
 		launched(of())
 		Expect(createRequests()).To(Equal(3))
+
+		By("being rejected by the name that has worked")
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusBadRequest,
+			Message: "Invalid flavor", Count: 1})
+		ended(nodeClaim(nil, unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "nix.2c_4g"),
+			unit.Requirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, "HN1")))
+		Expect(createRequests()).To(Equal(4))
 	})
 	It("should mark a flavor that BizFly Cloud knows by neither of its names", func() {
 		nodeClass()
@@ -302,6 +309,9 @@ var _ = Describe("Launches that fail", func() {
 		Expect(createRequests()).To(Equal(2))
 		ended(nodeClaim(nil, only, zone))
 		Expect(createRequests()).To(Equal(2))
+		env.Clock.Step(time.Hour)
+		ended(nodeClaim(nil, only, zone))
+		Expect(createRequests()).To(Equal(3), "both names were rejected before")
 	})
 	It("should know the zone of a server whose launch is resumed while BizFly Cloud does not name it", func() {
 		nodeClass()

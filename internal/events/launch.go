@@ -95,7 +95,7 @@ func cluster() runtime.Object {
 	}
 }
 
-// some joins the first names of a list in alphabetical order, and says how many more there are.
+// some joins the first names of a list in alphabetical order, and counts the rest.
 func some(names []string) string {
 	names = slices.Sorted(slices.Values(names))
 	list := strings.Join(names[:min(len(names), maxNames)], ", ")

@@ -347,7 +347,7 @@ func (r *record) describe(nodeClaim, nodeClaimUID, flavor, zone string) {
 	r.Flavor, r.Zone = lo.CoalesceOrEmpty(r.Flavor, flavor), lo.CoalesceOrEmpty(r.Zone, zone)
 }
 
-// key tells the records apart: by their server's id or else its name.
+// key identifies the record by the server's id, or else by its name.
 func (r *DeleteRequest) key() string { return lo.Ternary(r.ID != "", "id/"+r.ID, "name/"+r.Name) }
 
 // tracker remembers the deletions under way in a cache whose entries expire.

@@ -76,6 +76,7 @@ func (l *launcher) Launch(ctx context.Context, request *LaunchRequest) (*Instanc
 		// A server may be on its way; only looking for it shows whether it is.
 		log.FromContext(ctx).Error(err, "no readable answer to a create request, looking for its server", "server", intent.Name)
 	} else {
+		l.names.accepted(request.Flavor, create.FlavorName)
 		// Without the task id the server is still found by its name.
 		recordOutcome(ctx, request, intent)
 	}
@@ -108,7 +109,7 @@ func (l *launcher) FailureReason(ctx context.Context, intent Intent) error {
 			return err
 		}
 	}
-	return unexplained(intent, "the cloud does not say why")
+	return unexplained(intent, "the cloud gives no reason")
 }
 
 // unexplained is the failure of a server for which the cloud gives no reason. It has no class, so it marks nothing.
@@ -179,27 +180,38 @@ func count(outcome string, intent Intent) {
 	launchesTotal.Inc(map[string]string{labelOutcome: outcome, labelFlavor: intent.Flavor, labelZone: intent.Zone})
 }
 
-// flavorNames are the flavors that requests call by their short name. Servers of old generations are also known by one,
-// without the category, and it is not documented which of both a create request needs: a rejected name gives way to the other.
-type flavorNames struct{ short sync.Map }
+// flavorNames are the names that requests call flavors by. Servers of old generations are also known by a short one, without the
+// category, and it is not documented which of both a create request needs: a rejected name gives way to the other, once.
+type flavorNames struct{ known sync.Map }
+
+// flavorName is the name of a flavor in requests; final once it was accepted, or both names were rejected.
+type flavorName struct {
+	name  string
+	final bool
+}
 
 // of returns the name to request the flavor by.
 func (n *flavorNames) of(flavor string) string {
-	_, short := n.short.Load(flavor)
-	return lo.Ternary(short, shortName(flavor), flavor)
+	if known, ok := n.known.Load(flavor); ok {
+		return known.(flavorName).name
+	}
+	return flavor
 }
 
-// rejected changes the name of a flavor that was rejected by it, and reports whether that is worth another request: after the
-// short name, the one of the catalog has been tried already.
+func (n *flavorNames) accepted(flavor, name string) { n.known.Store(flavor, flavorName{name, true}) }
+
+// rejected changes the name of a flavor that was rejected by it, and reports whether that is worth another request.
 func (n *flavorNames) rejected(flavor, name string, err error) bool {
-	switch {
-	case !bizfly.NamesFlavor(err) || shortName(flavor) == flavor:
+	known, _ := n.known.Load(flavor)
+	current, _ := known.(flavorName)
+	if !bizfly.NamesFlavor(err) || shortName(flavor) == flavor || current.final {
 		return false
-	case name == flavor:
-		n.short.Store(flavor, true)
+	}
+	if name == flavor {
+		n.known.Store(flavor, flavorName{shortName(flavor), false})
 		return true
 	}
-	n.short.Delete(flavor)
+	n.known.Store(flavor, flavorName{flavor, true})
 	return false
 }
 

@@ -89,6 +89,11 @@ var _ Provider = (*DefaultProvider)(nil)
 func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider bootstrap.Provider, catalogProvider catalog.Provider,
 	protected func(context.Context) (sets.Set[string], error), deletions *cache.Cache) *DefaultProvider {
 	config = config.withDefaults()
+	if protected == nil {
+		protected = func(context.Context) (sets.Set[string], error) {
+			return nil, errors.New("PersistentVolumes cannot be read")
+		}
+	}
 	i := newInventory(config, api)
 	d := &deleter{inventory: i, config: config, protected: newShared(config.Clock, protected), tracker: &tracker{cache: deletions}}
 	l := &launcher{inventory: i, deleter: d, bootstrap: bootstrapProvider, catalog: catalogProvider,

@@ -57,6 +57,10 @@ var (
 // group is what costs are summed by.
 type group struct{ nodePool, zone, billingPlan string }
 
+func (g group) labels() map[string]string {
+	return map[string]string{labelNodePool: g.nodePool, labelZone: g.zone, labelBillingPlan: g.billingPlan}
+}
+
 // offering is one way to run a server.
 type offering struct{ flavor, zone string }
 
@@ -64,6 +68,8 @@ type offering struct{ flavor, zone string }
 type Controller struct {
 	kubeClient client.Client
 	flavors    flavor.Provider
+	// reported are the groups of the last time.
+	reported map[group]float64
 }
 
 // NewController returns a Controller.
@@ -112,11 +118,16 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 		}
 		sums[group{claim.Labels[karpv1.NodePoolLabelKey], at.zone, bizfly.PlanWord(nodeClass.EffectiveBillingPlan())}] += price
 	}
-	// The series of groups that have no NodeClaim any more end.
-	costPerHour.Reset()
-	for g, sum := range sums {
-		costPerHour.Set(sum, map[string]string{labelNodePool: g.nodePool, labelZone: g.zone, labelBillingPlan: g.billingPlan})
+	// The series of groups that have no NodeClaim any more end. Those of the others are never missing.
+	for g := range c.reported {
+		if _, still := sums[g]; !still {
+			costPerHour.Delete(g.labels())
+		}
 	}
+	for g, sum := range sums {
+		costPerHour.Set(sum, g.labels())
+	}
+	c.reported = sums
 	unpriced.Set(float64(without), nil)
 	return reconciler.Result{RequeueAfter: ttl.Cost}, errors.Join(errs...)
 }

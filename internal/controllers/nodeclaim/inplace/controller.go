@@ -287,7 +287,12 @@ func (u *update) succeeded(ctx context.Context, firewalls []string) (bool, error
 }
 
 // changed passes those updates of a NodeClass after which its servers may have to be changed.
-var changed = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-	before, after := e.ObjectOld.(*v1alpha1.BizflyNodeClass), e.ObjectNew.(*v1alpha1.BizflyNodeClass)
-	return resolved(after) && (!resolved(before) || before.InPlaceHash() != after.InPlaceHash())
-}}
+var changed = predicate.Funcs{
+	CreateFunc:  func(event.CreateEvent) bool { return false },
+	DeleteFunc:  func(event.DeleteEvent) bool { return false },
+	GenericFunc: func(event.GenericEvent) bool { return false },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		before, after := e.ObjectOld.(*v1alpha1.BizflyNodeClass), e.ObjectNew.(*v1alpha1.BizflyNodeClass)
+		return resolved(after) && (!resolved(before) || before.InPlaceHash() != after.InPlaceHash())
+	},
+}
