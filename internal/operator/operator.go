@@ -275,7 +275,7 @@ func (op *Operator) buildBootstrap(opts *options.Options, reader client.Reader, 
 		Namespace:           opts.Namespace,
 		UserDataSecretNames: opts.UserDataSecretNames,
 		ClusterEndpoint:     opts.ClusterEndpoint,
-		CABundle:            authority(op.GetConfig()),
+		CABundle:            Authority(op.GetConfig()),
 		ClusterDNS:          opts.ClusterDNS,
 	}
 	if opts.JoinTokens {
@@ -285,8 +285,8 @@ func (op *Operator) buildBootstrap(opts *options.Options, reader client.Reader, 
 	op.Bootstrap = bootstrap.NewDefaultProvider(config, op.Catalog)
 }
 
-// authority is the certificate that the controller itself trusts the API server by; nil where it has none of its own.
-func authority(config *rest.Config) []byte {
+// Authority is the certificate that a client trusts the API server by; nil where it has none of its own.
+func Authority(config *rest.Config) []byte {
 	if len(config.CAData) > 0 || config.CAFile == "" {
 		return config.CAData
 	}

@@ -31,6 +31,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/awslabs/operatorpkg/status"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
@@ -39,13 +40,17 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
 	fakediscovery "k8s.io/client-go/discovery/fake"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 	"k8s.io/component-helpers/auth/rbac/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/cli"
@@ -90,11 +95,36 @@ func event(reason, message string) func(*fixture) {
 
 func variable(key, value string) func(*fixture) { return func(*fixture) { setEnv(key, value) } }
 
+// inController runs the plugin with the rights of the controller, as helm test does.
+func inController(change func(*fixture)) func(*fixture) {
+	return func(f *fixture) {
+		change(f)
+		f.change = func(s *session.Session) { s.InController = true }
+	}
+}
+
+// withoutPools is a cluster in which NodePools cannot be listed.
+type withoutPools struct {
+	client.Reader
+	err error
+}
+
+func (r withoutPools) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	if _, ok := list.(*karpv1.NodePoolList); ok {
+		return r.err
+	}
+	return r.Reader.List(ctx, list, opts...)
+}
+
 // closedPort is an address at which no process listens.
 func closedPort() string {
 	listener := lo.Must(net.Listen("tcp", "127.0.0.1:0"))
 	defer func() { _ = listener.Close() }()
 	return "http://" + listener.Addr().String() + "/api"
+}
+
+func codesOf(report doctor.Report) []string {
+	return lo.Map(report.Findings, func(finding doctor.Finding, _ int) string { return finding.Code })
 }
 
 // provoked are the codes of the findings that the table below provokes.
@@ -222,7 +252,14 @@ var _ = Describe("doctor", func() {
 			setEnv("BKE_CLUSTER_TOKEN", "")
 			setEnv("BKE_DISCOVER_FROM_POOL", "true")
 		}),
-		finding("a missing token", "BKEJoinIncomplete", doctor.Error, variable("BKE_CLUSTER_TOKEN", "")),
+		finding("a missing token where a NodeClass needs it", "BKEJoinIncomplete", doctor.Error, func(f *fixture) {
+			setEnv("BKE_CLUSTER_TOKEN", "")
+			nodeClass("{}")(f)
+		}),
+		finding("a missing token that no NodeClass needs", "BKEJoinIncomplete", doctor.Warning, func(f *fixture) {
+			setEnv("BKE_CLUSTER_TOKEN", "")
+			nodeClass("{bootstrapMode: Custom, userData: join}")(f)
+		}),
 		finding("a join endpoint that is no URL", "BKEJoinEndpointInvalid", doctor.Error, variable("BKE_JOIN_ENDPOINT", "join-here")),
 		finding("a worker pool that scales by itself", "WorkerPoolAutoscaling", doctor.Warning, addAutoscalingPool),
 		finding("a zone that does not exist", "NodeClassZones", doctor.Error, nodeClass("{zones: [HN9]}")),
@@ -246,6 +283,13 @@ var _ = Describe("doctor", func() {
 				Spec:   karpv1.NodePoolSpec{Limits: karpv1.Limits{corev1.ResourceCPU: resource.MustParse("1")}},
 				Status: karpv1.NodePoolStatus{Resources: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}}})
 		}),
+		finding("a NodeClass that the controller has found not ready", "NodeClassNotReady", doctor.Error, inController(nodeClass("{}"))),
+		finding("a check that lacks the controller's rights", "CheckFailed", doctor.Error, inController(func(f *fixture) {
+			f.reader = withoutPools{f.objects, apierrors.NewForbidden(schema.GroupResource{Group: "karpenter.sh", Resource: "nodepools"}, "", nil)}
+		})),
+		finding("a check that lacks a definition in the controller's container", "CheckFailed", doctor.Error, inController(func(f *fixture) {
+			f.reader = withoutPools{f.objects, &meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: "karpenter.sh", Kind: "NodePool"}}}
+		})),
 		finding("rejections by the quota", "QuotaRejected", doctor.Warning, event("AccountLimitReached", "QuotaExceeded: all launches pause")),
 		finding("launches that failed", "LaunchesFailed", doctor.Warning, event("NodeNotRegistered", "Server x came up")),
 		finding("servers without owner", "ServerWithoutNodeClaim", doctor.Warning, func(f *fixture) {
@@ -294,6 +338,96 @@ var _ = Describe("doctor", func() {
 		}
 		Expect(len(codes)).To(BeNumerically(">", 40))
 		Expect(lo.Keys(codes)).To(ConsistOf(lo.ToAnySlice(lo.Keys(provoked))...))
+	})
+
+	It("should resolve user data with a join token and an authority from a file, without issuing a token", func() {
+		f := newFixture()
+		f.install()
+		setEnv("JOIN_TOKENS", "true")
+		authority := written("ca.crt", "-----BEGIN CERTIFICATE-----")
+		f.change = func(s *session.Session) {
+			s.REST = &rest.Config{Host: closedPort(), TLSClientConfig: rest.TLSClientConfig{CAFile: authority}}
+		}
+		nodeClass(`{bootstrapMode: Custom, joinToken: {}, userData: "#!/bin/sh\njoin {{ .JoinToken }} '{{ .CABundle }}'\n"}`)(f)
+		Expect(codesOf(answer[doctor.Report](f, "doctor"))).ToNot(ContainElement("NodeClassBootstrap"))
+	})
+
+	Describe("in the controller's container", func() {
+		var f *fixture
+		BeforeEach(func() {
+			f = newFixture()
+			f.install()
+			inController(func(*fixture) {})(f)
+		})
+		// stored is an object whose conditions are true at a generation.
+		stored := func(object status.Object, generation int64, conditions ...string) {
+			object.SetGeneration(1)
+			for _, condition := range conditions {
+				object.StatusConditions().SetTrue(condition)
+			}
+			object.SetGeneration(generation)
+			f.put(object)
+		}
+		all := func(object status.Object) []string {
+			return lo.FilterMap(object.StatusConditions().List(), func(c status.Condition, _ int) (string, bool) { return c.Type, c.Type != status.ConditionReady })
+		}
+		// unready has a spec of which the cloud knows nothing, so that it would fail if it were resolved here.
+		unready := func() *v1alpha1.BizflyNodeClass {
+			return &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "default"},
+				Spec: v1alpha1.BizflyNodeClassSpec{Zones: []string{"HN9"}, JoinToken: &v1alpha1.JoinToken{}}}
+		}
+
+		It("should pass before the first NodeClass exists, without BKE", func() {
+			for _, key := range []string{"BKE_CLUSTER_ID", "BKE_CLUSTER_TOKEN", "BKE_JOIN_ENDPOINT", "BKE_LOG_ENDPOINT"} {
+				setEnv(key, "")
+			}
+			report := answer[doctor.Report](f, "doctor")
+			Expect(report.Failed(false)).To(BeFalse(), "%+v", report.Findings)
+			Expect(report.Passed).To(ContainElements("project", "NodeClasses", "NodePools"))
+		})
+
+		It("should accept what the controller has found ready, and resolve nothing anew", func() {
+			stored(unready(), 1, all(unready())...)
+			pool := &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+			stored(pool, 1, all(pool.DeepCopy())...)
+			config := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+			stored(config, 1, all(config.DeepCopy())...)
+			report := answer[doctor.Report](f, "doctor")
+			Expect(report.Failed(false)).To(BeFalse(), "%+v", report.Findings)
+		})
+
+		It("should accept no condition of an earlier generation", func() {
+			stored(unready(), 2, all(unready())...)
+			Expect(f.run("doctor")).To(Equal(cli.ExitFindings))
+			Expect(f.out).To(ContainSubstring("BizflyNodeClass default is not ready: the controller has not checked it yet"))
+		})
+
+		It("should say which conditions are not true", func() {
+			nodeClass := unready()
+			stored(nodeClass, 1, all(unready())...)
+			nodeClass.StatusConditions().SetFalse(v1alpha1.ConditionTypeZonesReady, "ZoneNotFound", "HN9 does not exist")
+			f.put(nodeClass)
+			Expect(f.run("doctor")).To(Equal(cli.ExitFindings))
+			Expect(f.out).To(ContainSubstring("BizflyNodeClass default is not ready: ZonesReady is False: ZoneNotFound: HN9 does not exist\n"))
+		})
+
+		It("should not accept a ProviderConfig of which anything is unknown", func() {
+			config := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+			stored(config, 1, v1alpha1.ConditionTypeCredentialsReady)
+			Expect(codesOf(answer[doctor.Report](f, "doctor"))).To(ContainElement("ProviderConfigNotReady"))
+			f.change = nil
+			Expect(codesOf(answer[doctor.Report](f, "doctor"))).ToNot(ContainElement("ProviderConfigNotReady"))
+		})
+
+		It("should not pass checks for which there was no time", func(ctx context.Context) {
+			s, err := session.NewFor(ctx, nil, withoutPools{f.objects, context.DeadlineExceeded})
+			Expect(err).ToNot(HaveOccurred())
+			s.InController = true
+			ended, cancel := context.WithCancel(s.Context(ctx))
+			cancel()
+			report := doctor.Examine(ended, s)
+			Expect(report.Findings).To(ContainElement(And(HaveField("Code", "CheckFailed"), HaveField("What", HavePrefix("NodePools: not checked: ")))))
+		})
 	})
 
 	It("should price what is paid for without need", func() {

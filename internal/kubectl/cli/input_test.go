@@ -106,10 +106,6 @@ var _ = Describe("bad input", func() {
 			newFixture()
 			setEnv("CLUSTER_NAME", "unit")
 			setEnv("SYSTEM_NAMESPACE", "karpenter")
-			_, err := envtest.InstallCRDs(config, envtest.CRDInstallOptions{CRDs: lo.Map(apis.CRDs, func(crd *apiextensionsv1.CustomResourceDefinition, _ int) *apiextensionsv1.CustomResourceDefinition {
-				return crd.DeepCopy()
-			})})
-			Expect(err).ToNot(HaveOccurred())
 			admin := lo.Must(client.New(config, client.Options{Scheme: scheme.Scheme}))
 			clusterRole, role := &rbacv1.ClusterRole{}, &rbacv1.Role{}
 			readManifest("clusterrole.yaml", clusterRole)
@@ -131,6 +127,12 @@ var _ = Describe("bad input", func() {
 				return doctor.Examine(s.Context(ctx), s)
 			}
 
+			Expect(examine().Findings).To(ContainElement(And(HaveField("Code", "CheckFailed"), HaveField("What", ContainSubstring("the cluster has no nodepools.karpenter.sh")))))
+
+			_, err := envtest.InstallCRDs(config, envtest.CRDInstallOptions{CRDs: lo.Map(apis.CRDs, func(crd *apiextensionsv1.CustomResourceDefinition, _ int) *apiextensionsv1.CustomResourceDefinition {
+				return crd.DeepCopy()
+			})})
+			Expect(err).ToNot(HaveOccurred())
 			report := examine()
 			Expect(report.Failed(false)).To(BeFalse(), "%+v", report.Findings)
 			Expect(report.Notes).To(BeEmpty())

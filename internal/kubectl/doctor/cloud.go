@@ -29,9 +29,9 @@ import (
 
 	"github.com/bizflycloud/gobizfly"
 	"github.com/samber/lo"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/memory"
@@ -95,10 +95,10 @@ func checkScope(ctx context.Context, d *examination) ([]Finding, error) {
 		return nil, err
 	}
 	object := &v1alpha1.ProviderConfig{}
-	if err := d.Get(ctx, types.NamespacedName{Name: v1alpha1.ProviderConfigName}, object); err != nil {
-		if client.IgnoreNotFound(err) == nil || session.IsMissing(err) {
-			return nil, nil
-		}
+	switch err := d.Get(ctx, types.NamespacedName{Name: v1alpha1.ProviderConfigName}, object); {
+	case apierrors.IsNotFound(err), !d.InController && session.IsMissing(err):
+		return nil, nil
+	case err != nil:
 		return nil, err
 	}
 	var found []Finding
@@ -109,11 +109,9 @@ func checkScope(ctx context.Context, d *examination) ([]Finding, error) {
 				pinned.Host),
 			"every server looks gone there, so the controller rejects such credentials", "kubectl describe providerconfig default")...)
 	}
-	for _, condition := range object.Status.Conditions {
-		if condition.IsFalse() && condition.Type != "Ready" {
-			found = append(found, one("ProviderConfigNotReady", Error, fmt.Sprintf("ProviderConfig default: %s is False: %s", condition.Type, condition.Message),
-				"the controller keeps its last valid configuration, or has none", "kubectl describe providerconfig default")...)
-		}
+	if cause := notReady(object); cause != "" && (d.InController || object.StatusConditions().Root().IsFalse()) {
+		found = append(found, one("ProviderConfigNotReady", Error, fmt.Sprintf("ProviderConfig %s is not ready: %s", object.Name, cause),
+			"the controller keeps its last valid configuration, or has none", "kubectl describe providerconfig default")...)
 	}
 	return found, nil
 }
@@ -139,10 +137,16 @@ func checkBKE(ctx context.Context, d *examination) ([]Finding, error) {
 	} else if err != nil {
 		return nil, err
 	}
+	// Not every cluster whose BKE cluster is known launches worker images: NodeClasses of mode Custom need neither.
+	nodeClasses, severity := &v1alpha1.BizflyNodeClassList{}, Warning
+	_ = d.List(ctx, nodeClasses) // checkNodeClasses reports the error
+	if lo.ContainsBy(nodeClasses.Items, func(n v1alpha1.BizflyNodeClass) bool { return n.EffectiveBootstrapMode() == v1alpha1.BootstrapModeBKE }) {
+		severity = Error
+	}
 	for name, value := range map[string]string{"bke.clusterToken (BKE_CLUSTER_TOKEN)": values.Token, "bke.joinEndpoint (BKE_JOIN_ENDPOINT)": values.JoinEndpoint} {
 		if value == "" {
-			found = append(found, one("BKEJoinIncomplete", Error, fmt.Sprintf("%s is not set", name),
-				"servers boot and never join, and each is replaced after 15 minutes",
+			found = append(found, one("BKEJoinIncomplete", severity, fmt.Sprintf("%s is not set", name),
+				"servers of NodeClasses in mode BKE boot and never join, and each is replaced after 15 minutes",
 				"kubectl bizfly doctor -o yaml (docs/reference/bootstrap.md says where the value is found)")...)
 		}
 	}
@@ -178,15 +182,24 @@ func checkPools(ctx context.Context, d *examination) ([]Finding, error) {
 }
 
 // checkNodeClasses resolves each NodeClass as the controller does: zones, flavors, image, networks, egress, firewalls, keys,
-// disks and what nodes join with. Before the installation it resolves one of defaults.
+// disks and what nodes join with. Before the installation it resolves one of defaults. In the controller's container it reports
+// what the controller itself has found, because only that decides whether servers are launched.
 func checkNodeClasses(ctx context.Context, d *examination) ([]Finding, error) {
+	nodeClasses := &v1alpha1.BizflyNodeClassList{}
+	listErr := d.List(ctx, nodeClasses)
+	if d.InController {
+		return lo.FilterMap(nodeClasses.Items, func(n v1alpha1.BizflyNodeClass, _ int) (Finding, bool) {
+			cause := notReady(&n)
+			return Finding{Code: "NodeClassNotReady", Severity: Error, What: fmt.Sprintf("BizflyNodeClass %s is not ready: %s", n.Name, cause),
+				Why: "no server is launched with it", Fix: "kubectl describe bizflynodeclass " + n.Name}, cause != ""
+		}), listErr
+	}
 	cloud, err := d.Cloud(ctx)
 	if err != nil {
 		return nil, err
 	}
-	nodeClasses := &v1alpha1.BizflyNodeClassList{}
-	if err := d.List(ctx, nodeClasses); err != nil && d.Cluster != nil {
-		d.Note("NodeClasses were not read: %s", err)
+	if listErr != nil && d.Cluster != nil {
+		d.Note("NodeClasses were not read: %s", listErr)
 	}
 	if len(nodeClasses.Items) == 0 {
 		standard, err := plan.StandardNodeClass(nil)

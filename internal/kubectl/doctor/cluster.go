@@ -219,8 +219,8 @@ func checkNodePools(ctx context.Context, d *examination) ([]Finding, error) {
 	for i := range pools.Items {
 		pool := &pools.Items[i]
 		describe := "kubectl describe nodepool " + pool.Name
-		if root := pool.StatusConditions().Root(); d.installed() && !root.IsTrue() {
-			found = append(found, one("NodePoolNotReady", Error, fmt.Sprintf("NodePool %s is not ready: %s", pool.Name, root.Message), "no node is launched for it",
+		if cause := notReady(pool); d.installed() && cause != "" {
+			found = append(found, one("NodePoolNotReady", Error, fmt.Sprintf("NodePool %s is not ready: %s", pool.Name, cause), "no node is launched for it",
 				describe)...)
 		}
 		if limits := pool.Spec.Limits; limits != nil {

@@ -39,6 +39,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/jointoken"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
@@ -181,11 +182,18 @@ func (s *Session) build(c *Cloud) {
 	}
 	c.Images = image.NewDefaultProvider(c.API, c.Catalog, lists())
 	c.Networks = network.NewDefaultProvider(c.API, c.Catalog, lists())
-	c.Bootstrap = bootstrap.NewDefaultProvider(bootstrap.Config{
+	bootstrapConfig := bootstrap.Config{
 		ClusterName: o.ClusterName, BKE: c.BKE, BKEKubeletArgsFile: o.BKEKubeletArgsFile, Reader: reader, Namespace: o.Namespace,
 		UserDataSecretNames: o.UserDataSecretNames, ClusterEndpoint: lo.CoalesceOrEmpty(o.ClusterEndpoint, hostOf(s)), ClusterDNS: o.ClusterDNS,
-		CABundle: authorityOf(s),
-	}, c.Catalog)
+	}
+	if s.REST != nil {
+		bootstrapConfig.CABundle = operator.Authority(s.REST)
+	}
+	if o.JoinTokens {
+		// Without a writer: templates are only tried here, which issues no token.
+		bootstrapConfig.JoinTokens = jointoken.NewDefaultProvider(nil, clk)
+	}
+	c.Bootstrap = bootstrap.NewDefaultProvider(bootstrapConfig, c.Catalog)
 }
 
 func hostOf(s *Session) string {
@@ -193,13 +201,6 @@ func hostOf(s *Session) string {
 		return ""
 	}
 	return s.REST.Host
-}
-
-func authorityOf(s *Session) []byte {
-	if s.REST == nil {
-		return nil
-	}
-	return s.REST.CAData
 }
 
 // Flavors makes the provider of instance types over a copy of the cluster. It knows no mark of an unavailable offering but

@@ -81,7 +81,7 @@ type DefaultProvider struct {
 	builds    singleflight.Group
 
 	index atomic.Pointer[index]
-	// entries (by the name of the NodeClass) and learned are replaced as a whole: a warm List is one atomic load and one map
+	// entries (by the name of the NodeClass) and learned are replaced completely: a warm List is one atomic load and one map
 	// read, without lock or allocation.
 	entries atomic.Pointer[map[string]*entry]
 	// newest is the entry that was built last. Most clusters have one NodeClass, whose UID is compared faster than found.
