@@ -24,8 +24,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
 )
 
 const (

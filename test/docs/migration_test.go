@@ -223,7 +223,8 @@ func prepareOlderProvider(ctx context.Context, s *session) {
 func (o *older) reconcile(ctx context.Context) {
 	kube := o.s.env.Client()
 	deployment := &appsv1.Deployment{}
-	if err := kube.Get(ctx, types.NamespacedName{Namespace: olderNamespace, Name: olderDeployment}, deployment); err != nil || deployment.Status.ReadyReplicas == 0 {
+	key := types.NamespacedName{Namespace: olderNamespace, Name: olderDeployment}
+	if err := kube.Get(ctx, key, deployment); err != nil || deployment.Status.ReadyReplicas == 0 {
 		return
 	}
 	claims := &karpv1.NodeClaimList{}

@@ -111,7 +111,7 @@ func (s *session) prepareHelm() {
 	wrapper := fmt.Sprintf("#!/bin/bash\ncase \"$*\" in\n*charts/karpenter-provider-bizflycloud\\ *) exec %s \"$@\" -f %s/sandbox.yaml;;\n*) exec %s "+
 		"\"$@\";;\nesac\n",
 		helm, s.dir, helm)
-	Expect(os.WriteFile(filepath.Join(s.dir, "helm"), []byte(wrapper), 0o700)).To(Succeed()) //nolint:gosec // a script
+	Expect(os.WriteFile(filepath.Join(s.dir, "helm"), []byte(wrapper), 0o700)).To(Succeed())
 }
 
 // run runs a block and returns what it prints. Values of this environment stand where the page has a placeholder, and the other
@@ -122,11 +122,11 @@ func (s *session) run(ctx context.Context, text string) (string, error) {
 	}
 	state := filepath.Join(s.dir, "state")
 	script := fmt.Sprintf("[ ! -f %[1]s ] || . %[1]s\nset -euo pipefail\n%[2]s\n{ export -p; printf 'cd %%q\\n' \"$PWD\"; } > %[1]s\n", state, text)
-	command := exec.CommandContext(ctx, "bash", "-c", script) //nolint:gosec // pages of ours
+	command := exec.CommandContext(ctx, "bash", "-c", script)
 	command.Dir = s.env.Root()
 	command.Env = []string{
-		"PATH=" + s.dir + ":" + filepath.Join(s.env.Root(), "bin") + ":" + s.env.AssetDir() + ":" + os.Getenv("PATH"), "HOME=" + s.dir, "KUBECONFIG=" + s.env.Kubeconfig(),
-		"SANDBOX_URL=" + s.env.Sandbox().URL(), "LC_ALL=C", "TZ=UTC",
+		"PATH=" + s.dir + ":" + filepath.Join(s.env.Root(), "bin") + ":" + s.env.AssetDir() + ":" + os.Getenv("PATH"),
+		"HOME=" + s.dir, "KUBECONFIG=" + s.env.Kubeconfig(), "SANDBOX_URL=" + s.env.Sandbox().URL(), "LC_ALL=C", "TZ=UTC",
 	}
 	said, err := command.CombinedOutput()
 	printed := string(said)
@@ -169,7 +169,8 @@ func (s *session) runSection(ctx context.Context, reference string) {
 
 // diagnosis is what a maintainer looks at first.
 func (s *session) diagnosis() string {
-	said, _ := s.run(context.Background(), "kubectl get nodes,pods,nodeclaims,nodepools,bizflynodeclasses,providerconfigs -A 2>&1; kubectl get events -A | tail -20")
+	said, _ := s.run(context.Background(), "kubectl get nodes,pods,nodeclaims,nodepools,bizflynodeclasses,providerconfigs -A 2>&1; "+
+		"kubectl get events -A | tail -20")
 	logs, _ := filepath.Glob(filepath.Join(s.env.Dir(), "logs", "pod-*.log"))
 	for _, path := range append(logs, filepath.Join(s.env.Dir(), "logs", "controller.log")) {
 		said += "\n" + s.env.Log(strings.TrimSuffix(filepath.Base(path), ".log"), 10)

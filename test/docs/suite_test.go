@@ -99,7 +99,7 @@ var _ = Describe("The blocks of the pages", func() {
 		Expect(err).NotTo(HaveOccurred())
 		var suite strings.Builder
 		for _, path := range text {
-			content, err := os.ReadFile(path) //nolint:gosec // a file of ours
+			content, err := os.ReadFile(path)
 			Expect(err).NotTo(HaveOccurred())
 			suite.Write(content)
 		}

@@ -241,7 +241,7 @@ var _ = Describe("A release", Ordered, func() {
 		Expect(env.Client().Create(ctx, broken)).To(Succeed())
 		_, err = env.Helm(ctx, "test", release, "--namespace", namespace, "--timeout", "2m")
 		Expect(err).To(HaveOccurred())
-		Expect(env.Log("pod-"+release+"-bizflycloud-preflight", 30)).To(ContainSubstring("BizflyNodeClass broken"))
+		Expect(env.Log("pod-"+release+"-bizflycloud-preflight", 100)).To(ContainSubstring("BizflyNodeClass broken"))
 		Expect(env.Client().Delete(ctx, broken)).To(Succeed())
 	})
 

@@ -79,8 +79,9 @@ func deployment(name, image string) func(*fixture) {
 
 func node(change func(*corev1.Node)) func(*fixture) {
 	return func(f *fixture) {
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", CreationTimestamp: metav1.NewTime(time.Now().Add(-time.Hour)), Labels: map[string]string{corev1.LabelTopologyZone: "HN1"}},
-			Spec: corev1.NodeSpec{ProviderID: "bizflycloud://1"}}
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+			Name: "node-1", CreationTimestamp: metav1.NewTime(time.Now().Add(-time.Hour)), Labels: map[string]string{corev1.LabelTopologyZone: "HN1"},
+		}, Spec: corev1.NodeSpec{ProviderID: "bizflycloud://1"}}
 		change(n)
 		f.put(n)
 	}

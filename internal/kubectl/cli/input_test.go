@@ -127,11 +127,14 @@ var _ = Describe("bad input", func() {
 				return doctor.Examine(s.Context(ctx), s)
 			}
 
-			Expect(examine().Findings).To(ContainElement(And(HaveField("Code", "CheckFailed"), HaveField("What", ContainSubstring("the cluster has no nodepools.karpenter.sh")))))
+			Expect(examine().Findings).To(ContainElement(And(HaveField("Code", "CheckFailed"),
+				HaveField("What", ContainSubstring("the cluster has no nodepools.karpenter.sh")))))
 
-			_, err := envtest.InstallCRDs(config, envtest.CRDInstallOptions{CRDs: lo.Map(apis.CRDs, func(crd *apiextensionsv1.CustomResourceDefinition, _ int) *apiextensionsv1.CustomResourceDefinition {
-				return crd.DeepCopy()
-			})})
+			definitions := make([]*apiextensionsv1.CustomResourceDefinition, len(apis.CRDs))
+			for i, crd := range apis.CRDs {
+				definitions[i] = crd.DeepCopy()
+			}
+			_, err := envtest.InstallCRDs(config, envtest.CRDInstallOptions{CRDs: definitions})
 			Expect(err).ToNot(HaveOccurred())
 			report := examine()
 			Expect(report.Failed(false)).To(BeFalse(), "%+v", report.Findings)

@@ -300,7 +300,7 @@ func browse(page string, args ...string) string {
 	}
 	args = append([]string{"--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--host-resolver-rules=MAP * ~NOTFOUND",
 		"--virtual-time-budget=1000", "--user-data-dir=" + GinkgoT().TempDir()}, args...)
-	printed, err := exec.Command(browser, append(args, "file://"+page)...).Output() //nolint:gosec // a browser on the PATH
+	printed, err := exec.Command(browser, append(args, "file://"+page)...).Output()
 	Expect(err).ToNot(HaveOccurred())
 	return string(printed)
 }

@@ -101,8 +101,8 @@ func checkCCM(ctx context.Context, d *examination) ([]Finding, error) {
 			"kubectl -n kube-system get pods | grep cloud-controller-manager")...)
 	}
 	if len(foreign) > 0 {
-		found = append(found, one("ForeignNodes", Warning, "these nodes have no provider ID of BizFly Cloud: "+list(foreign), "Karpenter neither prices nor manages them",
-			"kubectl get nodes -o custom-columns=NAME:.metadata.name,ID:.spec.providerID")...)
+		found = append(found, one("ForeignNodes", Warning, "these nodes have no provider ID of BizFly Cloud: "+list(foreign),
+			"Karpenter neither prices nor manages them", "kubectl get nodes -o custom-columns=NAME:.metadata.name,ID:.spec.providerID")...)
 	}
 	if len(zoneless) > 0 {
 		found = append(found, one("ZoneLabelWrong", Warning, "the label topology.kubernetes.io/zone is no zone of the region on "+list(zoneless),

@@ -235,8 +235,8 @@ func sizeOf(list corev1.ResourceList) string {
 }
 
 // offerings says which of the fitting flavors can be launched, and what keeps the others.
-func offerings(ctx context.Context, simulation *plan.Simulation, pool *karpv1.NodePool, fitting []*corecloudprovider.InstanceType, wanted scheduling.Requirements,
-	known []mark) Check {
+func offerings(ctx context.Context, simulation *plan.Simulation, pool *karpv1.NodePool, fitting []*corecloudprovider.InstanceType,
+	wanted scheduling.Requirements, known []mark) Check {
 	check := Check{Name: "offerings"}
 	available := 0
 	for _, it := range fitting {

@@ -52,7 +52,7 @@ func (p *DefaultProvider) bkeValues(ctx context.Context) (bke.Values, error) {
 		if v.missing != "" && strings.TrimSpace(v.value) == "" {
 			problems = append(problems, fmt.Sprintf("%s is not set (%s)", v.name, v.missing))
 		}
-		if u, err := url.Parse(v.value); v.isURL && v.value != "" && (err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "") {
+		if v.isURL && v.value != "" && !isHTTP(v.value) {
 			problems = append(problems, v.name+" is not an http or https URL")
 		}
 	}
@@ -71,6 +71,11 @@ func (p *DefaultProvider) bkeValues(ctx context.Context) (bke.Values, error) {
 		}
 	}
 	return values, nil
+}
+
+func isHTTP(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
 }
 
 // renderBKE returns the script that starts the worker image's own, and the metadata that this one reads.

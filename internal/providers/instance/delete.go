@@ -385,7 +385,7 @@ func (t *tracker) forget(server DeleteRequest) { t.cache.Delete(server.key()) }
 // longer waited for. found is true where only a disk or an address in the cloud proves the name.
 func (t *tracker) expect(name string, notBefore time.Time, found bool) {
 	server := DeleteRequest{Name: name}
-	if _, known := t.cache.Get(server.key()); !(known && found) && t.cache.ItemCount() < maxRecords {
+	if _, known := t.cache.Get(server.key()); (!known || !found) && t.cache.ItemCount() < maxRecords {
 		t.cache.SetDefault(server.key(), record{DeleteRequest: server, NotBefore: notBefore, Found: found})
 	}
 }

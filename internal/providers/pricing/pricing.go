@@ -227,7 +227,8 @@ func parse(text []byte) (*Table, error) {
 	return table, nil
 }
 
-func (t *Table) validate() error {
+// factors are the numbers of the table that must be above 0, by their paths.
+func (t *Table) factors() map[string]float64 {
 	positive := map[string]float64{}
 	for category, rates := range t.Categories {
 		positive["categories."+category+".cpu"], positive["categories."+category+".memoryGiB"] = rates.CPU, rates.MemoryGiB
@@ -245,6 +246,11 @@ func (t *Table) validate() error {
 		path, factors := "billingPlans."+string(plan), t.BillingPlans[plan]
 		positive[path+".compute"], positive[path+".disk"] = factors.Compute, factors.Disk
 	}
+	return positive
+}
+
+func (t *Table) validate() error {
+	positive := t.factors()
 	var errs []error
 	for _, path := range slices.Sorted(maps.Keys(positive)) {
 		if value := positive[path]; !(value > 0) || math.IsInf(value, 0) {

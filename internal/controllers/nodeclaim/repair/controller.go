@@ -22,6 +22,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/samber/lo"
@@ -111,6 +112,9 @@ func (c *Controller) state(ctx context.Context, id string, maxAge time.Duration)
 	return lo.Ternary(server.Status == instance.StatusActive, v1alpha1.ReasonServerRunning, server.NotRunning()), nil
 }
 
+// ignorable are the states that a user may want.
+var ignorable = []string{v1alpha1.ReasonServerStopped, v1alpha1.ReasonServerSuspended}
+
 // notRunning reports the state, and starts the server where the NodeClass asks for it.
 func (c *Controller) notRunning(ctx context.Context, claim *karpv1.NodeClaim, node *corev1.Node, id, reason string) error {
 	nodeClass := &v1alpha1.BizflyNodeClass{}
@@ -119,16 +123,15 @@ func (c *Controller) notRunning(ctx context.Context, claim *karpv1.NodeClaim, no
 	}
 	before := nodeutils.GetCondition(node, v1alpha1.ConditionTypeServerRunning)
 	known := before.Status == corev1.ConditionFalse
-	// Only states that a user may want are ignored.
-	if (reason == v1alpha1.ReasonServerStopped || reason == v1alpha1.ReasonServerSuspended) &&
-		nodeClass.Spec.StoppedServerPolicy == v1alpha1.StoppedServerPolicyIgnore {
+	policy := nodeClass.Spec.StoppedServerPolicy
+	if policy == v1alpha1.StoppedServerPolicyIgnore && slices.Contains(ignorable, reason) {
 		if !known {
 			return nil
 		}
 		return c.patch(ctx, node, corev1.ConditionUnknown, v1alpha1.ReasonServerIgnored, "stoppedServerPolicy of the NodeClass is Ignore")
 	}
 	message, failed := "node repair replaces the node where the feature gate NodeRepair is on", false
-	if reason == v1alpha1.ReasonServerStopped && nodeClass.Spec.StoppedServerPolicy == v1alpha1.StoppedServerPolicyStart {
+	if reason == v1alpha1.ReasonServerStopped && policy == v1alpha1.StoppedServerPolicyStart {
 		message, failed = c.start(ctx, id, known && c.clock.Since(before.LastTransitionTime.Time) >= ttl.Start)
 	}
 	if known && before.Reason == reason && before.Message == message {
