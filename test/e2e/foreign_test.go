@@ -71,10 +71,15 @@ func (o *olderProvider) adopt(ctx context.Context) error {
 	return nil
 }
 
-// scaleDown deletes what was adopted.
+// scaleDown deletes what was adopted, with its disks.
 func (o *olderProvider) scaleDown(ctx context.Context) error {
 	for id := range o.adopted {
-		if _, err := o.client.CloudServer.Delete(ctx, id, nil); err != nil {
+		server, err := o.client.CloudServer.Get(ctx, id)
+		if err != nil {
+			return err
+		}
+		disks := lo.Map(server.AttachedVolumes, func(v gobizfly.AttachedVolume, _ int) string { return v.ID })
+		if _, err := o.client.CloudServer.Delete(ctx, id, disks); err != nil {
 			return err
 		}
 	}
