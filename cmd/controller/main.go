@@ -26,9 +26,11 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/awslabs/operatorpkg/controller"
 	"github.com/awslabs/operatorpkg/status"
+	"k8s.io/apimachinery/pkg/util/wait"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider/metrics"
@@ -116,17 +118,25 @@ func preflight(args []string) error {
 		return err
 	}
 	log.SetLogger(logging.NopLogger)
-	ctx, cancel := context.WithTimeout(context.Background(), ttl.Startup)
-	defer cancel()
-	s, err := session.NewInController(ctx, controllerruntime.GetConfig, args...)
-	if err != nil {
-		return err
-	}
 	printer, err := output.New(os.Stdout, os.Stderr, output.Table)
 	if err != nil {
 		return err
 	}
-	report := doctor.Examine(s.Context(ctx), s)
+	var report *doctor.Report
+	began := time.Now()
+	if err := wait.PollUntilContextCancel(context.Background(), ttl.PreflightInterval, true, func(ctx context.Context) (bool, error) {
+		ctx, cancel := context.WithTimeout(ctx, ttl.Startup)
+		defer cancel()
+		s, err := session.NewInController(ctx, controllerruntime.GetConfig, args...)
+		if err != nil {
+			return false, err
+		}
+		report = doctor.Examine(s.Context(ctx), s)
+		// What was installed a moment ago is not ready yet.
+		return !report.Failed(false) || time.Since(began) >= ttl.PreflightPatience, nil
+	}); err != nil {
+		return err
+	}
 	doctor.Print(printer, report)
 	if report.Failed(false) {
 		return errors.New("the checks found errors (above)")
