@@ -142,7 +142,7 @@ var _ = Describe("Launch", func() {
 			fault := w.provider.FailureReason(ctx, intent)
 			Expect(fault).To(HaveOccurred())
 			Expect(bizfly.IsNotFound(fault)).To(BeFalse())
-			Expect(w.provider.FailureReason(ctx, w.intent())).To(MatchError(ContainSubstring("does not say why")))
+			Expect(w.provider.FailureReason(ctx, w.intent())).To(MatchError(ContainSubstring("gives no reason")))
 		})
 	})
 })

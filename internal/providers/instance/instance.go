@@ -264,7 +264,7 @@ type Provider interface {
 	// errors of Launch it returns ErrOutcomeUnknown, and ErrRejected for an intent that says so.
 	Resume(ctx context.Context, nodeClaimUID string, intent Intent) (*Instance, error)
 	// FailureReason returns why a server failed, for one that is in ERROR after Launch has returned it. It is never nil and
-	// the predicates of package bizfly classify it; where the cloud does not say why, it has no class.
+	// the predicates of package bizfly classify it; where the cloud gives no reason, it has no class.
 	FailureReason(ctx context.Context, intent Intent) error
 	// Get returns a server of this cluster, from a list of a few seconds ago where it is in one; ErrNotFound when it provably
 	// does not exist or is not ours.

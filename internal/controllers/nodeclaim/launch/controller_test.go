@@ -112,7 +112,7 @@ var _ = Describe("Launch outcome", func() {
 		_, seen := env.Capacity.LaunchSeconds(capacity.Launch{Flavor: intent.Flavor, Zone: intent.Zone, ImageID: intent.ImageID})
 		Expect(seen).To(BeFalse())
 	})
-	It("should replace a claim whose server failed, and mark the offering for its NodeClass when the cloud does not say why", func() {
+	It("should replace a claim whose server failed, and mark the offering for its NodeClass when the cloud gives no reason", func() {
 		Expect(env.Sandbox.SetServerStatus(id(), "ERROR")).To(Succeed())
 		look()
 		Expect(deleted()).To(BeTrue())
