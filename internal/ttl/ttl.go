@@ -24,8 +24,9 @@ const (
 	// Startup bounds the one conversation with the cloud that a start needs.
 	Startup = time.Minute
 	// PreflightPatience is how long `helm test` waits for what was installed a moment ago: a leader is elected within seconds, and
-	// resolves everything within a few more. PreflightInterval is how often it looks.
+	// resolves everything within a few more.
 	PreflightPatience = 30 * time.Second
+	// PreflightInterval is how often `helm test` looks again meanwhile.
 	PreflightInterval = 5 * time.Second
 	// Cleanup is how often caches drop what has expired, which costs a walk through all entries.
 	Cleanup = 10 * time.Minute
