@@ -38,7 +38,7 @@ import (
 // takes null, {} and trailing garbage for an empty list, dereferences null elements, and loses a whole list to one
 // number in a metadata map.
 type bodyRule struct {
-	// check returns what is wrong with the document, and may take out of it what is not used.
+	// check returns what is wrong with the document, and may remove from it what is not used.
 	check func(document any) error
 	// optional bodies may be empty, and secret ones keep the secrets in metadata.
 	optional, secret bool
