@@ -188,7 +188,7 @@ func (c *CloudProvider) instanceTypes(ctx context.Context, pool string, nodeClas
 // launch sends create requests for the candidates, in their order, until one is accepted. It returns the server with its intent
 // and why it was chosen.
 func (c *CloudProvider) launch(ctx context.Context, l *launch, candidates []candidate) (*instance.Instance, instance.Intent, string, error) {
-	writer := &recordWriter{launchRecords: c.records, claim: l.claim, hash: l.nodeClass.Hash(), base: l.live}
+	writer := &recordWriter{launchRecords: c.records, claim: l.claim, nodeClass: l.nodeClass, base: l.live}
 	first := lo.FromPtr(l.record).Attempt + 1
 	attempt, start := first, c.Clock.Now()
 	var failures []error
@@ -303,9 +303,12 @@ func (c *CloudProvider) launched(l *launch, server *instance.Instance, intent in
 		c.Audit.Launched(launched)
 		c.Recorder.Publish(events.ServerLaunched(l.claim, server.Name, server.ID, launched.Flavor, launched.Zone, launched.Price, reason))
 	}
-	c.records.change(l.claim.UID, func(r *launchRecord) { r.Launched = true })
+	c.records.change(l.claim.UID, func(r *launchRecord) { r.Intent, r.Launched = intent, true })
 	c.pauses.launched(l.nodeClass, l.claim.UID)
-	return c.convert(l, server)
+	created := c.convert(l, server)
+	// Core writes it together with the labels.
+	created.Annotations = map[string]string{v1alpha1.AnnotationLaunchIntent: encode(intent)}
+	return created
 }
 
 // find returns the instance type and the offering that a server is.

@@ -18,6 +18,7 @@ package cloudprovider_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
@@ -113,14 +114,19 @@ var _ = Describe("Create", func() {
 			nodeClass()
 			claim := nodeClaim(nil)
 			passed := claim.DeepCopy()
-			_, err := env.CloudProvider.Create(ctx, passed)
+			created, err := env.CloudProvider.Create(ctx, passed)
 			Expect(err).ToNot(HaveOccurred())
 			Expect(passed).To(Equal(claim))
-			intent := intentOf(claim)
-			Expect(intent.Attempt).To(Equal(1))
-			Expect(intent.TaskID).ToNot(BeEmpty())
-			Expect(intent.Rejected).To(BeFalse())
-			Expect(servers()).To(ConsistOf(HaveField("Name", intent.Name)))
+			recorded := intentOf(claim)
+			Expect(recorded.Attempt).To(Equal(1))
+			Expect(recorded.Rejected).To(BeFalse())
+			Expect(servers()).To(ConsistOf(HaveField("Name", recorded.Name)))
+			By("leaving it to core to write the task, with the labels")
+			returned, err := cloudprovider.IntentOf(created)
+			Expect(err).ToNot(HaveOccurred())
+			Expect(recorded.TaskID).To(BeEmpty())
+			Expect(returned.TaskID).ToNot(BeEmpty())
+			Expect(returned.Name).To(Equal(recorded.Name))
 		})
 		It("should prevent a create request when it cannot be recorded", func() {
 			nodeClass()
@@ -177,6 +183,26 @@ var _ = Describe("Create", func() {
 			second := launched(claim)
 			Expect(second.Status.ProviderID).To(Equal(first.Status.ProviderID))
 			Expect(second.Labels).To(Equal(first.Labels))
+			Expect(createRequests()).To(Equal(1))
+		})
+		It("should wait for the server of a request that was on its way when the process ended, however long ago it was recorded", func() {
+			nodeClass()
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectLostResponse, Count: 1})
+			env.Sandbox.AddFaults(2, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectBody, Body: "[]"})
+			env.WithoutIDWait()
+			claim := nodeClaim(nil)
+			Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+			intent := intentOf(claim)
+			intent.RequestedAt = intent.RequestedAt.Add(-time.Hour)
+			old := claim.DeepCopy()
+			old.Annotations = lo.Assign(old.Annotations, map[string]string{v1alpha1.AnnotationLaunchIntent: string(lo.Must(json.Marshal(intent)))})
+			Expect(env.Client.Patch(ctx, old, client.MergeFrom(claim))).To(Succeed())
+			env.Restart(ctx)
+			created := make(chan error, 1)
+			go func() { _, err := env.CloudProvider.Create(ctx, claim.DeepCopy()); created <- err }()
+			Consistently(created, "200ms").ShouldNot(Receive())
+			env.Sandbox.ClearFaults()
+			Eventually(created).Should(Receive(BeNil()))
 			Expect(createRequests()).To(Equal(1))
 		})
 		It("should know its flavor after a restart, although the API calls it by its short name", func() {

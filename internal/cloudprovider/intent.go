@@ -78,6 +78,12 @@ func IntentOf(claim *karpv1.NodeClaim) (*instance.Intent, error) {
 	return intent, nil
 }
 
+// encode returns the intent as the annotation has it.
+func encode(intent instance.Intent) string {
+	text, _ := json.Marshal(intent) // strings, numbers and times always marshal
+	return string(text)
+}
+
 // intentOf is the launch intent of the NodeClaim, empty where there is none or it is unreadable.
 func intentOf(claim *karpv1.NodeClaim) instance.Intent {
 	intent, _ := IntentOf(claim)
@@ -103,6 +109,10 @@ func (r *launchRecords) load(ctx context.Context, claim *karpv1.NodeClaim) (*lau
 		return nil, live, err
 	}
 	record = launchRecord{Intent: *intent}
+	if record.TaskID == "" && !record.Rejected {
+		// An earlier process ended with the request on its way, however long that had waited for its turn.
+		record.RequestedAt = r.Clock.Now()
+	}
 	r.memory.SetDefault(string(claim.UID), record)
 	return &record, live, nil
 }
@@ -124,8 +134,8 @@ func (r *launchRecords) live(ctx context.Context, name string, uid types.UID) (*
 type recordWriter struct {
 	*launchRecords
 	claim *karpv1.NodeClaim
-	// hash is that of the NodeClass at the launch, by which a later change of it is detected.
-	hash string
+	// nodeClass is the NodeClass at the launch: by its hashes a later change of it is detected.
+	nodeClass *v1alpha1.BizflyNodeClass
 	// base is the NodeClaim as last seen at the API server; nil when it has to be read.
 	base *karpv1.NodeClaim
 }
@@ -151,10 +161,7 @@ func (r *recordWriter) record(ctx context.Context, intent instance.Intent) error
 
 // write patches the annotations with an optimistic lock. After one conflict the NodeClaim is read again: core patches it too.
 func (r *recordWriter) write(ctx context.Context, intent instance.Intent, before bool) error {
-	text, err := json.Marshal(intent)
-	if err != nil {
-		return fmt.Errorf("encoding the launch intent: %w", err)
-	}
+	var err error
 	for try := 0; ; try++ {
 		if r.base == nil {
 			if r.base, err = r.live(ctx, r.claim.Name, r.claim.UID); err != nil {
@@ -166,9 +173,10 @@ func (r *recordWriter) write(ctx context.Context, intent instance.Intent, before
 		}
 		updated := r.base.DeepCopy()
 		updated.Annotations = lo.Assign(updated.Annotations, map[string]string{
-			v1alpha1.AnnotationLaunchIntent:         string(text),
-			v1alpha1.AnnotationNodeClassHash:        r.hash,
+			v1alpha1.AnnotationLaunchIntent:         encode(intent),
+			v1alpha1.AnnotationNodeClassHash:        r.nodeClass.Hash(),
 			v1alpha1.AnnotationNodeClassHashVersion: v1alpha1.NodeClassHashVersion,
+			v1alpha1.AnnotationInPlaceHash:          r.nodeClass.InPlaceHash(),
 		})
 		err = r.KubeClient.Patch(ctx, updated, client.MergeFromWithOptions(r.base, client.MergeFromWithOptimisticLock{}))
 		if err == nil {

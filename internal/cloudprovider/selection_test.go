@@ -78,7 +78,7 @@ var _ = Describe("Create", func() {
 			// This is core's own check, which knows no undefined labels.
 			Expect(scheduling.NewLabelRequirements(created.Labels).Compatible(scheduling.NewNodeSelectorRequirementsWithMinValues(required...))).To(Succeed())
 		})
-		It("should return capacity and allocatable without zeros, the image and the hash", func() {
+		It("should return capacity and allocatable without zeros, the image and the hashes", func() {
 			class := nodeClass()
 			created := launched(nodeClaim(nil))
 			Expect(created.Status.Capacity).To(HaveKey(corev1.ResourceMemory))
@@ -89,6 +89,7 @@ var _ = Describe("Create", func() {
 			Expect(created.Status.ImageID).To(Equal(class.Status.Image().ID))
 			Expect(created.Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationNodeClassHash, class.Hash()))
 			Expect(created.Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationNodeClassHashVersion, v1alpha1.NodeClassHashVersion))
+			Expect(created.Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationInPlaceHash, class.InPlaceHash()))
 		})
 		It("should never launch in a zone, category or size that is excluded", func() {
 			nodeClass()

@@ -19,11 +19,16 @@ package controllers
 
 import (
 	"context"
+	"encoding/json"
+	"maps"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/awslabs/operatorpkg/status"
+	"github.com/samber/lo"
+	"gomodules.xyz/jsonpatch/v2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -111,6 +116,34 @@ func Patched(err error) (reconcile.Result, error) {
 		return reconcile.Result{RequeueAfter: ttl.Conflict}, nil
 	}
 	return reconcile.Result{}, client.IgnoreNotFound(err)
+}
+
+// Guard returns a patch that adds values, by their JSON pointers, while others are as they were read. What else has changed since does
+// not matter to it, as it does to a locked patch: a NodeClaim and its Node change several times a second during a launch.
+func Guard(tests, adds map[string]any) client.Patch {
+	var operations []jsonpatch.Operation
+	for _, pointer := range slices.Sorted(maps.Keys(tests)) {
+		operations = append(operations, jsonpatch.NewOperation("test", pointer, tests[pointer]))
+	}
+	for _, pointer := range slices.Sorted(maps.Keys(adds)) {
+		operations = append(operations, jsonpatch.NewOperation("add", pointer, adds[pointer]))
+	}
+	data, _ := json.Marshal(operations) // what Kubernetes' own types consist of always marshals
+	return client.RawPatch(types.JSONPatchType, data)
+}
+
+// Pointer is the JSON pointer of a field.
+func Pointer(path ...string) string {
+	escape := strings.NewReplacer("~", "~0", "/", "~1")
+	return strings.Join(lo.Map(path, func(part string, _ int) string { return "/" + escape.Replace(part) }), "")
+}
+
+// Guarded is the result of a guarded patch: after a failed test it is tried again, and an object that is gone needs none.
+func Guarded(err error) (reconcile.Result, error) {
+	if apierrors.IsInvalid(err) {
+		return reconcile.Result{RequeueAfter: ttl.Conflict}, nil
+	}
+	return Patched(err)
 }
 
 // WhenChanged starts a run of a singleton controller at once when the setting changes that it runs by, instead of when the

@@ -150,6 +150,9 @@ func (c *Controller) Freeze() error { return c.process.signal(syscall.SIGSTOP) }
 // Thaw lets a controller that stands still go on with what it was doing.
 func (c *Controller) Thaw() error { return c.process.signal(syscall.SIGCONT) }
 
+// PID is the controller's process.
+func (c *Controller) PID() int { return c.process.cmd.Process.Pid }
+
 // Ready reports whether the controller answers that it is ready.
 func (c *Controller) Ready(ctx context.Context) bool {
 	return answers(ctx, http.DefaultClient, "http://"+local(c.health)+"/readyz")

@@ -30,6 +30,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	"github.com/prometheus/procfs"
 	"github.com/samber/lo"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -56,14 +57,15 @@ type Result struct {
 	Idle    float64 `json:"idle,omitempty"`
 	// Left is how many nodes a consolidation left.
 	Left int `json:"left,omitempty"`
-	// CPU is the processor time of the controller in seconds, RSS its highest memory and Heap its heap at the end, in MiB.
-	CPU  float64 `json:"cpu"`
-	RSS  float64 `json:"rss"`
-	Heap float64 `json:"heap"`
+	// CPU is the processor time of the controller in seconds, RSS its highest memory in MiB.
+	CPU float64 `json:"cpu"`
+	RSS float64 `json:"rss"`
 	// Requests are what the API server has served by verb and resource, of every client.
 	Requests map[string]int `json:"requests"`
 	// Client is what the API server has served to the controller alone, by verb and resource, from its audit log.
 	Client map[string]int `json:"client"`
+	// Rejected is how many of its writes were rejected because the object had changed meanwhile.
+	Rejected int `json:"rejected"`
 	// Calls are those to the cloud by route, Peak how many there were in one second at most.
 	Calls map[string]int `json:"calls,omitempty"`
 	Peak  int            `json:"peak,omitempty"`
@@ -77,12 +79,16 @@ func (r *Result) Writes() float64 {
 	})))
 }
 
+// Accepted is how many of these were accepted.
+func (r *Result) Accepted() float64 { return r.Writes() - float64(r.Rejected) }
+
 // CallsPerNode is how many calls to the cloud there were for each node.
 func (r *Result) CallsPerNode() float64 {
 	return float64(lo.Sum(lo.Values(r.Calls))) / float64(r.Nodes)
 }
 
-// meter measures the controller by what it says of itself: processor time is its own, whoever else uses the machine.
+// meter measures the controller by what the kernel says of its process: processor time is its own, whoever else uses the machine, and
+// asking for it costs the process nothing, as its metrics would.
 type meter struct {
 	env *environment.Environment
 	api *http.Client
@@ -105,7 +111,7 @@ func newMeter(env *environment.Environment) (*meter, error) {
 
 // snapshot is what was counted until now.
 type snapshot struct {
-	cpu, rss, heap  float64
+	cpu, rss        float64
 	requests, calls map[string]int
 }
 
@@ -124,17 +130,20 @@ func (m *meter) read(ctx context.Context) (*snapshot, error) {
 		m.restarted = false
 		return s, nil
 	}
-	return s, m.process(ctx, s)
+	return s, m.process(s)
 }
 
-// process reads what the controller says of itself.
-func (m *meter) process(ctx context.Context, s *snapshot) error {
-	own, err := scrape(ctx, http.DefaultClient, m.env.Controller().MetricsURL())
+// process reads what the controller's process uses.
+func (m *meter) process(s *snapshot) error {
+	process, err := procfs.NewProc(m.env.Controller().PID())
 	if err != nil {
-		return err
+		return fmt.Errorf("finding the controller's process: %w", err)
 	}
-	s.cpu, s.rss, s.heap = value(own["process_cpu_seconds_total"]), value(own["process_resident_memory_bytes"])/(1<<20),
-		value(own["go_memstats_heap_inuse_bytes"])/(1<<20)
+	stat, err := process.Stat()
+	if err != nil {
+		return fmt.Errorf("reading what the controller uses: %w", err)
+	}
+	s.cpu, s.rss = stat.CPUTime(), float64(stat.ResidentMemory())/(1<<20)
 	return nil
 }
 
@@ -151,7 +160,7 @@ func (r *run) phase(ctx context.Context, phase string, do func() error) error {
 	var sampler sync.WaitGroup
 	sampler.Go(func() {
 		for pause(sampling, sampleInterval) == nil {
-			if now := (&snapshot{}); m.process(sampling, now) == nil {
+			if now := (&snapshot{}); m.process(now) == nil {
 				highest = max(highest, now.rss)
 			}
 		}
@@ -179,17 +188,21 @@ func (r *run) phase(ctx context.Context, phase string, do func() error) error {
 	result := r.tell
 	result.Measured, result.Cores = start.UTC().Truncate(time.Second), runtime.NumCPU()
 	result.Phase, result.Seconds = phase, took.Seconds()-r.tell.Idle
-	result.CPU, result.RSS, result.Heap = after.cpu-before.cpu, max(highest, after.rss), after.heap
+	result.CPU, result.RSS = after.cpu-before.cpu, max(highest, after.rss)
 	result.Requests, result.Calls = minus(after.requests, before.requests), minus(after.calls, before.calls)
-	result.Client = lo.CountValuesBy(lo.Filter(audited, func(e environment.AuditEvent, _ int) bool {
+	served := lo.Filter(audited, func(e environment.AuditEvent, _ int) bool {
 		return e.ObjectRef != nil && e.Stage == "ResponseComplete" && !e.ReceivedAt.Before(start)
-	}), func(e environment.AuditEvent) string {
+	})
+	result.Client = lo.CountValuesBy(served, func(e environment.AuditEvent) string {
 		return e.Verb + " " + strings.TrimSuffix(e.ObjectRef.Resource+"/"+e.ObjectRef.Subresource, "/")
+	})
+	result.Rejected = lo.CountBy(served, func(e environment.AuditEvent) bool {
+		return e.ResponseStatus.Code == http.StatusConflict || e.ResponseStatus.Code == http.StatusUnprocessableEntity
 	})
 	result.Peak = peak(requests, start)
 	r.results = append(r.results, result)
-	fmt.Printf("  %s: %.1f s, %.1f CPU seconds, %.0f MiB, %.0f writes to the API server, %.1f calls per node, at most %d a second\n",
-		phase, result.Seconds, result.CPU, result.RSS, result.Writes(), result.CallsPerNode(), result.Peak)
+	fmt.Printf("  %s: %.1f s, %.1f CPU seconds, %.0f MiB, %.0f writes to the API server and %d rejected, %.1f calls per node, at most %d a second\n",
+		phase, result.Seconds, result.CPU, result.RSS, result.Accepted(), result.Rejected, result.CallsPerNode(), result.Peak)
 	return nil
 }
 
@@ -250,15 +263,6 @@ func counted(family *dto.MetricFamily, by ...string) map[string]int {
 		sums[strings.TrimSpace(strings.Join(key, " "))] += int(metric.GetCounter().GetValue())
 	}
 	return sums
-}
-
-// value is that of a metric without labels.
-func value(family *dto.MetricFamily) float64 {
-	sum := 0.0
-	for _, metric := range family.GetMetric() {
-		sum += metric.GetCounter().GetValue() + metric.GetGauge().GetValue()
-	}
-	return sum
 }
 
 func pause(ctx context.Context, d time.Duration) error {

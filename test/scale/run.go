@@ -51,6 +51,8 @@ const (
 	packed, three = 20, 3
 	// settled is how long nothing must change for a cluster to be at its fixed point.
 	settled = 45 * time.Second
+	// settle is how long what was launched is given to come to rest.
+	settle = time.Minute
 )
 
 // scenario is what is done with a cluster of a size.
@@ -268,8 +270,11 @@ func (r *run) play(ctx context.Context) error {
 	switch r.scenario.name {
 	case scenarioUp:
 		if r.rest > 0 {
-			// What was launched must have come to rest.
-			if err := errors.Join(pause(ctx, time.Minute), r.phase(ctx, "rest", func() error { return pause(ctx, r.rest) })); err != nil {
+			// What was launched comes to rest, and events that wait for their turn are written.
+			if err := r.phase(ctx, "settle", func() error { return pause(ctx, settle) }); err != nil {
+				return err
+			}
+			if err := r.phase(ctx, "rest", func() error { return pause(ctx, r.rest) }); err != nil {
 				return err
 			}
 		}

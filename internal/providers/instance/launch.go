@@ -77,10 +77,13 @@ func (l *launcher) Launch(ctx context.Context, request *LaunchRequest) (*Instanc
 		log.FromContext(ctx).Error(err, "no readable answer to a create request, looking for its server", "server", intent.Name)
 	} else {
 		l.names.accepted(request.Flavor, create.FlavorName)
-		// Without the task id the server is still found by its name.
-		recordOutcome(ctx, request, intent)
 	}
 	server, err := l.await(ctx, &waiter{nodeClaimUID: request.NodeClaimUID, intent: intent})
+	if err != nil && taskID != "" {
+		// Where the server is found, core writes the task with the server's id. A process that is killed before either finds the
+		// server by its name.
+		recordOutcome(ctx, request, intent)
+	}
 	return server, intent, err
 }
 

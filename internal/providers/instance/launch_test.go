@@ -146,30 +146,21 @@ var _ = Describe("Launch", func() {
 			Expect(w.count(createServer)).To(BeZero())
 			Expect(w.leftovers()).To(BeEmpty())
 		})
-		It("should record the intent before the create request and the task after it", func() {
+		It("should record the intent before the create request, and return the task with the server", func() {
 			w := newWorld(cloud.Options{})
 			request, written := w.request()
 			var before []int
 			written.fail = func(instance.Intent) error { before = append(before, w.count(createServer)); return nil }
-			_, _, err := w.provider.Launch(ctx, request)
+			_, intent, err := w.provider.Launch(ctx, request)
 			Expect(err).NotTo(HaveOccurred())
-			Expect(before).To(Equal([]int{0, 1}))
-			first, second := written.all()[0], written.all()[1]
+			Expect(before).To(Equal([]int{0}))
+			first := written.last()
 			Expect(first.TaskID).To(BeEmpty())
 			Expect(first.Name).To(Equal(instance.Name(claimName, claimUID, clusterUID, 1)))
 			Expect(first.RequestedAt).To(BeTemporally("~", time.Now(), time.Minute))
 			Expect([]string{first.Flavor, first.Zone, first.BillingPlan, first.ImageID}).
 				To(Equal([]string{"p2.2c_4g", "HN1", "on_demand", w.nodeClass().Status.Image().ID}))
-			Expect(second.TaskID).To(Equal(w.box.State().Tasks[0].ID))
-		})
-		It("should go on when only the task cannot be written", func() {
-			w := newWorld(cloud.Options{})
-			request, written := w.request()
-			written.fail = func(intent instance.Intent) error {
-				return lo.Ternary[error](intent.TaskID != "", errors.New("conflict"), nil)
-			}
-			_, _, err := w.provider.Launch(ctx, request)
-			Expect(err).NotTo(HaveOccurred())
+			Expect(intent.TaskID).To(Equal(w.box.State().Tasks[0].ID))
 		})
 		It("should record that a create request was rejected", func() {
 			w := newWorld(cloud.Options{})
@@ -288,6 +279,19 @@ var _ = Describe("Launch", func() {
 			Expect(written.last().TaskID).NotTo(BeEmpty())
 			Eventually(w.provider.Polling).Should(BeFalse())
 		})
+		It("should report that it waits for the server although the task cannot be written", func() {
+			w := newWorld(cloud.Options{Latency: time.Hour, HideBuilding: true}, func(c *instance.Config) {
+				c.Settings = times(func(o *options.Options) { o.ServerIDWait = 50 * time.Millisecond })
+			})
+			request, written := w.request()
+			written.fail = func(intent instance.Intent) error {
+				return lo.Ternary[error](intent.TaskID != "", errors.New("conflict"), nil)
+			}
+			_, intent, err := w.provider.Launch(ctx, request)
+			Expect(err).To(MatchError(instance.ErrAwaitingServerID))
+			Expect(intent.TaskID).NotTo(BeEmpty())
+			Eventually(w.provider.Polling).Should(BeFalse())
+		})
 		It("should leave it to Resume to report the outcome as unknown", func() {
 			w := newWorld(cloud.Options{}, func(c *instance.Config) {
 				c.Settings = times(func(o *options.Options) { o.ServerIDWait, o.VisibilityWindow = 100*time.Millisecond, time.Nanosecond })
@@ -303,12 +307,12 @@ var _ = Describe("Launch", func() {
 		})
 		It("should return when its context ends", func() {
 			w := newWorld(cloud.Options{Latency: time.Hour, HideBuilding: true})
-			request, written := w.request()
+			request, _ := w.request()
 			short, cancel := context.WithCancel(ctx)
 			defer cancel()
 			done := make(chan error, 1)
 			go func() { _, _, err := w.provider.Launch(short, request); done <- err }()
-			Eventually(func() int { return len(written.all()) }).Should(Equal(2))
+			Eventually(w.provider.Polling).Should(BeTrue())
 			cancel()
 			Eventually(done).Should(Receive(And(MatchError(instance.ErrAwaitingServerID), MatchError(context.Canceled))))
 			Eventually(w.provider.Polling).Should(BeFalse())

@@ -214,10 +214,10 @@ func (w *world) request(changes ...func(*instance.LaunchRequest)) (*instance.Lau
 // launch launches a server and expects success.
 func (w *world) launch(changes ...func(*instance.LaunchRequest)) (*instance.Instance, instance.Intent) {
 	GinkgoHelper()
-	request, written := w.request(changes...)
-	server, _, err := w.provider.Launch(context.Background(), request)
+	request, _ := w.request(changes...)
+	server, intent, err := w.provider.Launch(context.Background(), request)
 	Expect(err).NotTo(HaveOccurred())
-	return server, written.last()
+	return server, intent
 }
 
 // intent is what is on the NodeClaim after a launch.

@@ -58,7 +58,8 @@ type Options struct {
 	ImageMemoryOverhead map[string]float64
 	// Reserved is what the kubelet of the worker image keeps from pods beyond the Kubernetes Engine's one public answer.
 	Reserved corev1.ResourceList
-	// Interval is how often the cloud is read besides its notifications; 0 is half a second.
+	// Interval is how often the cloud is read besides its notifications, and a fifth of it how far apart passes are at least; 0 is
+	// half a second.
 	Interval time.Duration
 	// NoCCM leaves the cloud controller manager out, for a cluster that has one.
 	NoCCM bool
@@ -142,6 +143,12 @@ func (g *Guests) Run(ctx context.Context) {
 	for {
 		if err := g.Sync(ctx); err != nil && ctx.Err() == nil {
 			g.opts.Log.Warn("a pass over the guests failed, trying again", "error", err)
+		}
+		// A pass looks at every machine, so that one for each change of a Node would leave no processor time for anything else.
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(g.opts.Interval / 5):
 		}
 		select {
 		case <-ctx.Done():

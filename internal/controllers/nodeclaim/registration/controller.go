@@ -24,7 +24,6 @@ package registration
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/samber/lo"
@@ -69,13 +68,18 @@ func (c *Controller) Reconcile(ctx context.Context, node *corev1.Node) (reconcil
 	if err := c.kubeClient.List(ctx, claims, client.UnsafeDisableDeepCopy); err != nil {
 		return reconcile.Result{}, fmt.Errorf("listing NodeClaims: %w", err)
 	}
-	if !slices.ContainsFunc(claims.Items, func(claim karpv1.NodeClaim) bool { return expects(&claim, node) }) {
+	claim, found := lo.Find(claims.Items, func(claim karpv1.NodeClaim) bool { return expects(&claim, node) })
+	if !found {
 		return reconcile.Result{}, nil
 	}
-	updated := node.DeepCopy()
-	updated.Spec.Taints = append(updated.Spec.Taints, karpv1.UnregisteredNoExecuteTaint)
-	// Without the lock, a node that core has registered since would get the taint back and never lose it.
-	return controllers.Patched(c.kubeClient.Patch(ctx, updated, controllers.Locked(node)))
+	// What is tested shows that core has not registered the node since: that would put the taint back for ever. Core writes the
+	// label too, in a request of its own that this one spares it.
+	return controllers.Guarded(c.kubeClient.Patch(ctx, node, controllers.Guard(map[string]any{
+		"/metadata/labels": node.Labels, "/spec/taints": node.Spec.Taints,
+	}, map[string]any{
+		"/spec/taints/-": karpv1.UnregisteredNoExecuteTaint,
+		controllers.Pointer("metadata", "labels", karpv1.NodeClassLabelKey(claim.Spec.NodeClassRef.GroupKind())): claim.Spec.NodeClassRef.Name,
+	})))
 }
 
 // beingInitialised reports whether neither the cloud controller manager nor core has processed the node yet.

@@ -77,6 +77,7 @@ func claim(kind string) *karpv1.NodeClaim {
 
 func node(name string, labels map[string]string, taints ...corev1.Taint) *corev1.Node {
 	GinkgoHelper()
+	labels = lo.Assign(map[string]string{corev1.LabelHostname: name}, labels)
 	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Spec: corev1.NodeSpec{Taints: taints}}
 	Expect(kubeClient.Create(ctx, object)).To(Succeed())
 	return object
@@ -98,6 +99,21 @@ var _ = Describe("NodeClaim registration", func() {
 		claim("BizflyNodeClass")
 		Expect(reconciled(node(serverName, nil, uninitialized))).To(ContainElements(uninitialized, unregistered))
 	})
+	It("should write the label of the NodeClass with the taint, which spares core a request", func() {
+		claim("BizflyNodeClass")
+		object := node(serverName, nil, uninitialized)
+		reconciled(object)
+		Expect(kubeClient.Get(ctx, client.ObjectKeyFromObject(object), object)).To(Succeed())
+		Expect(object.Labels).To(And(HaveKeyWithValue("karpenter.bizflycloud.vn/bizflynodeclass", "default"), HaveKey(corev1.LabelHostname)))
+	})
+	It("should not be rejected because the kubelet or the cloud controller manager has updated the status meanwhile", func() {
+		claim("BizflyNodeClass")
+		stale := node(serverName, nil, uninitialized)
+		updated := stale.DeepCopy()
+		updated.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.1"}}
+		Expect(kubeClient.Status().Update(ctx, updated)).To(Succeed())
+		Expect(reconciled(stale)).To(ContainElements(uninitialized, unregistered))
+	})
 	It("should keep the taints that the node has", func() {
 		claim("BizflyNodeClass")
 		other := corev1.Taint{Key: "example.test/a", Effect: corev1.TaintEffectNoSchedule}
@@ -107,7 +123,7 @@ var _ = Describe("NodeClaim registration", func() {
 		claim("BizflyNodeClass")
 		stale := node(serverName, nil, uninitialized)
 		registered := stale.DeepCopy()
-		registered.Labels = map[string]string{karpv1.NodeRegisteredLabelKey: "true"}
+		registered.Labels[karpv1.NodeRegisteredLabelKey] = "true"
 		Expect(kubeClient.Update(ctx, registered)).To(Succeed())
 		Expect(reconciled(stale)).ToNot(ContainElement(unregistered))
 	})

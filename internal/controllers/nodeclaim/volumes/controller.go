@@ -22,8 +22,10 @@ package volumes
 import (
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/awslabs/operatorpkg/status"
 	"github.com/samber/lo"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -87,18 +89,30 @@ func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (re
 	if len(owned) == 0 {
 		return again, nil
 	}
-	updated := claim.DeepCopy()
-	updated.Annotations = lo.Assign(updated.Annotations, map[string]string{v1alpha1.AnnotationOwnedVolumes: strings.Join(owned, ",")})
+	annotations := map[string]string{v1alpha1.AnnotationOwnedVolumes: strings.Join(owned, ",")}
 	if !registered {
 		// The addresses that the server was launched with: later a user may attach another.
 		ports := c.ports(ctx)
 		if addresses := instance.AddressesOf(ports, id); len(addresses) > 0 {
-			updated.Annotations[v1alpha1.AnnotationOwnedAddresses] = strings.Join(addresses, ",")
+			annotations[v1alpha1.AnnotationOwnedAddresses] = strings.Join(addresses, ",")
 		}
-		updated.Annotations[v1alpha1.AnnotationDelivered] = cloudprovider.Delivered(server, ports)
+		annotations[v1alpha1.AnnotationDelivered] = cloudprovider.Delivered(server, ports)
 	}
-	// The lock is what makes "before registration" true: a claim that has registered since the list was read conflicts.
-	return controllers.Patched(c.kubeClient.Patch(ctx, updated, controllers.Locked(claim)))
+	condition := slices.IndexFunc(claim.Status.Conditions, func(c status.Condition) bool { return c.Type == karpv1.ConditionTypeRegistered })
+	if condition < 0 {
+		return again, nil
+	}
+	// What is tested is what makes "before registration" true: a NodeClaim that has registered since the list was read is rejected.
+	at := "/status/conditions/" + strconv.Itoa(condition)
+	adds := lo.MapEntries(annotations, func(key, value string) (string, any) {
+		return controllers.Pointer("metadata", "annotations", key), value
+	})
+	if claim.Annotations == nil {
+		adds = map[string]any{"/metadata/annotations": annotations}
+	}
+	return controllers.Guarded(c.kubeClient.Patch(ctx, claim, controllers.Guard(map[string]any{
+		at + "/type": karpv1.ConditionTypeRegistered, at + "/status": claim.Status.Conditions[condition].Status,
+	}, adds)))
 }
 
 // ports are the interfaces of the project's servers. The record of the disks does not wait for them, because without it no disk

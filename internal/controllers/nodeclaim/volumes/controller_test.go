@@ -110,6 +110,13 @@ var _ = Describe("Owned volumes", func() {
 		look()
 		Expect(recorded()).To(ConsistOf(root))
 	})
+	It("should not be rejected because something else of the claim has changed since it was read", func() {
+		changed := claim.DeepCopy()
+		changed.Annotations["example.test/a"] = "b"
+		Expect(env.Client.Update(ctx, changed)).To(Succeed())
+		Expect(look()).To(Equal(reconcile.Result{}))
+		Expect(recorded()).To(ConsistOf(root))
+	})
 	It("should wait until the server runs", func() {
 		Expect(env.Sandbox.SetServerStatus(id(), "BUILD")).To(Succeed())
 		Expect(look().RequeueAfter).To(BeNumerically(">", 0))
