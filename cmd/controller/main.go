@@ -132,8 +132,7 @@ func preflight(args []string) error {
 			return false, err
 		}
 		report = doctor.Examine(s.Context(ctx), s)
-		// What was installed a moment ago is not ready yet.
-		return !report.Failed(false) || time.Since(began) >= ttl.PreflightPatience, nil
+		return !report.Settling() || time.Since(began) >= ttl.PreflightPatience, nil
 	}); err != nil {
 		return err
 	}

@@ -403,6 +403,15 @@ var _ = Describe("doctor", func() {
 			Expect(f.out).To(ContainSubstring("BizflyNodeClass default is not ready: the controller has not checked it yet"))
 		})
 
+		It("should tell what is not ready yet, for which helm test waits, from what is wrong, for which it does not", func() {
+			stored(unready(), 2, all(unready())...)
+			report := answer[doctor.Report](f, "doctor")
+			Expect(report.Settling()).To(BeTrue(), "%+v", report.Findings)
+			Expect((&doctor.Report{}).Settling()).To(BeFalse())
+			report.Findings = append(report.Findings, doctor.Finding{Code: "CredentialsRejected", Severity: doctor.Error})
+			Expect(report.Settling()).To(BeFalse())
+		})
+
 		It("should say which conditions are not true", func() {
 			nodeClass := unready()
 			stored(nodeClass, 1, all(unready())...)

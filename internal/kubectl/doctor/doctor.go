@@ -74,6 +74,11 @@ func (r *Report) Failed(strict bool) bool {
 	return lo.ContainsBy(r.Findings, func(f Finding) bool { return f.Severity == Error || strict && f.Severity == Warning })
 }
 
+// Settling reports whether it failed over nothing but what is not ready, as objects are that were created a moment ago.
+func (r *Report) Settling() bool {
+	return r.Failed(false) && lo.EveryBy(r.Findings, func(f Finding) bool { return f.Severity != Error || strings.HasSuffix(f.Code, "NotReady") })
+}
+
 // check looks at one thing. An error says that it could not look.
 type check struct {
 	name string
