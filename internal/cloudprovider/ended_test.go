@@ -25,6 +25,7 @@ import (
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
@@ -34,10 +35,12 @@ var _ = Describe("A NodeClaim that ends before core knows its server", func() {
 		class := nodeClass(func(c *v1alpha1.BizflyNodeClass) { c.Finalizers = []string{v1alpha1.TerminationFinalizer} })
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectLostResponse, Count: 1})
 		env.Sandbox.AddFaults(2, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectBody, Body: "[]"})
+		env.WithoutIDWait()
 		claim := nodeClaim(nil)
 		Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
 		Expect(env.Client.Delete(ctx, class)).To(Succeed())
 		env.Sandbox.ClearFaults()
+		env.Tune(func(o *options.Options) { o.ServerIDWait = env.IDWait })
 		Expect(serverOf(launched(claim)).Name).To(Equal(intentOf(claim).Name))
 		Expect(createRequests()).To(Equal(1))
 	})
