@@ -101,7 +101,8 @@ it: results merge into [test/scale/results.json](../../test/scale/results.json),
 Method: each run has a control plane of its own, whose nodes KWOK keeps alive, and the same version of Karpenter core. There is one
 NodePool of one instance type with 4 vCPUs and 8 GiB, and a consolidation delay of 5 s. The providers alternate. Processor time and
 memory are those of the controller process, as the kernel counts them. Its requests to the API server are counted by the audit log;
-rejected ones met an object that had changed meanwhile. Those of every client are counted by the API server's own metrics. A value is the median of the rounds, with the lowest and the highest in parentheses.
+rejected ones met an object that had changed meanwhile. Those of every client are counted by the API server's own metrics. A value is
+the median of the rounds, with the lowest and the highest in parentheses.
 
 | provider | cloud |
 |---|---|
