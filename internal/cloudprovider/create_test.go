@@ -29,6 +29,8 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -41,6 +43,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
@@ -142,6 +145,26 @@ var _ = Describe("Create", func() {
 			env.CloudProvider = working
 			launched(claim)
 			Expect(servers()).To(HaveLen(1))
+		})
+		It("should launch one server although two processes lead for a moment, and neither sees the other's intent at first", func() {
+			nodeClass()
+			claim := nodeClaim(nil)
+			other, config, patches := env.CloudProvider, env.Config(), 0
+			config.KubeClient = failing(interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, options ...client.PatchOption) error {
+				switch patches++; patches {
+				case 1: // core has changed the NodeClaim
+					return apierrors.NewConflict(schema.GroupResource{}, o.GetName(), nil)
+				case 2: // the other process has launched since the NodeClaim was read again
+					_, err := other.Create(ctx, claim.DeepCopy())
+					Expect(err).ToNot(HaveOccurred())
+				}
+				return c.Patch(ctx, o, p, options...)
+			}})
+			env.CloudProvider = cloudprovider.New(config)
+			Expect(failedCreate(claim)).To(MatchError(ContainSubstring("the object has been modified")))
+			Expect(failedCreate(claim)).To(MatchError(ContainSubstring("another process has launched")))
+			Expect(launched(claim).Status.ProviderID).To(Equal(providerid.New(servers()[0].ID)))
+			Expect(createRequests()).To(Equal(1))
 		})
 		It("should prevent a create request for a NodeClaim that is being deleted", func() {
 			nodeClass()

@@ -190,13 +190,16 @@ func (r *recordWriter) write(ctx context.Context, intent instance.Intent, before
 	}
 }
 
-// outdated rejects overwriting the launch of another process: two leaders must not launch for one NodeClaim.
+// outdated rejects overwriting the launch of another process: two leaders must not launch for one NodeClaim. A new attempt follows one
+// that is recorded as rejected, or that this process itself began and knows to be.
 func (r *recordWriter) outdated(intent instance.Intent, before bool) error {
 	written, err := IntentOf(r.base)
-	if err != nil {
+	if err != nil || written == nil {
 		return err
 	}
-	if written == nil || written.Attempt < intent.Attempt || written.Attempt == intent.Attempt && !before {
+	known := r.remembered(r.claim.UID)
+	rejected := written.Rejected || known.Rejected && known.RequestedAt.Equal(written.RequestedAt)
+	if written.Attempt < intent.Attempt && rejected || written.Attempt == intent.Attempt && !before {
 		return nil
 	}
 	return fmt.Errorf("%w: attempt %d as server %s", errIntentForeign, written.Attempt, written.Name)
