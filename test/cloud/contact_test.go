@@ -41,22 +41,23 @@ type seen struct {
 	// listed is whether the server was in the list before its task was ready, and with which states.
 	listed bool
 	states []string
-	// atReady is the server's state when the task was ready, "absent" when it was not listed.
+	// atReady is the server's state when the task was ready: "absent" when it was not listed, neverReady when the task was not.
 	atReady string
 	// named is whether the task's result names the server.
 	named bool
 }
 
+const neverReady = "its task was not ready in time"
+
 // watch looks at list and task while a server is built.
 func (r *run) watch(ctx context.Context) seen {
-	var s seen
+	s := seen{atReady: neverReady}
 	for ctx.Err() == nil {
-		intent := r.intent()
-		if intent != nil && intent.TaskID != "" {
-			task, taskErr := r.api.GetTask(ctx, intent.TaskID)
+		if name, taskID := r.accepted(); taskID != "" {
+			task, taskErr := r.api.GetTask(ctx, taskID)
 			servers, listErr := r.api.ListServers(ctx)
 			if taskErr == nil && listErr == nil {
-				server, found := lo.Find(servers, func(s *gobizfly.Server) bool { return s.Name == intent.Name })
+				server, found := lo.Find(servers, func(s *gobizfly.Server) bool { return s.Name == name })
 				if found {
 					s.states = lo.Union(s.states, []string{server.Status})
 				}
@@ -203,7 +204,7 @@ var _ = Describe("First contact", Ordered, func() {
 		watching, stop := context.WithTimeout(ctx, contact.patience)
 		defer stop()
 		contact.mu.Lock()
-		contact.intents = nil
+		contact.name, contact.taskID = "", ""
 		contact.mu.Unlock()
 		watched := make(chan seen, 1)
 		go func() { watched <- contact.watch(watching) }()
@@ -222,6 +223,9 @@ var _ = Describe("First contact", Ordered, func() {
 
 		var s seen
 		Eventually(watched).WithContext(ctx).Should(Receive(&s))
+		if contact.sandbox {
+			Expect(s.atReady).NotTo(Equal(neverReady))
+		}
 		contact.behaves("listed-before-ready", "whether a server is listed before its task is ready", s.listed)
 		contact.behaves("state-at-ready", "the server's state when its task is ready", s.atReady)
 		contact.behaves("task-names-server", "whether the task's result names the server", s.named)
@@ -233,7 +237,8 @@ var _ = Describe("First contact", Ordered, func() {
 		Expect(err).NotTo(HaveOccurred())
 		raw, found := lo.Find(all, func(s *gobizfly.Server) bool { return s.ID == server.ID })
 		Expect(found).To(BeTrue())
-		Expect(raw.Name).To(Equal(contact.intent().Name), "nodes are found by it")
+		name, _ := contact.accepted()
+		Expect(raw.Name).To(Equal(name), "nodes are found by it")
 		Expect(raw.Metadata).To(And(HaveKeyWithValue(v1alpha1.MetadataClusterUID, contact.id), HaveKeyWithValue(v1alpha1.MetadataNodeClaimUID, contact.id)),
 			"we know our servers by it")
 		Expect(raw.AvailabilityZone).To(Equal(chosen.zone))

@@ -89,7 +89,24 @@ type run struct {
 
 	mu       sync.Mutex
 	findings map[string]answers.Finding
-	intents  []instance.Intent
+	// name and taskID are those of the last create request that was accepted.
+	name, taskID string
+}
+
+// noting is the client that servers are launched with: it notes the task of a launch that is under way.
+type noting struct {
+	*bizfly.Client
+	run *run
+}
+
+func (n noting) CreateServer(ctx context.Context, request *gobizfly.ServerCreateRequest) (string, error) {
+	taskID, err := n.Client.CreateServer(ctx, request)
+	if err == nil {
+		n.run.mu.Lock()
+		defer n.run.mu.Unlock()
+		n.run.name, n.run.taskID = request.Name, taskID
+	}
+	return taskID, err
 }
 
 func newRun(s settings) (*run, error) {
@@ -120,7 +137,7 @@ func newRun(s settings) (*run, error) {
 	r.servers = instance.NewDefaultProvider(instance.Config{
 		ClusterName: s.bke.ClusterName, ClusterUID: r.id, BKE: s.bke.BKE,
 		Settings: options.NewStore(times),
-	}, r.api, r.boots, r.catalog,
+	}, noting{Client: r.api, run: r}, r.boots, r.catalog,
 		// The node is closed to pods, so no volume of theirs is ever on it; the disks to delete are those of the create request.
 		func(context.Context) (sets.Set[string], error) { return sets.New[string](), nil }, cache.New(time.Hour, time.Hour))
 	if s.kubeconfig != "" {
@@ -243,23 +260,15 @@ func (r *run) request(class *v1alpha1.BizflyNodeClass, o offer, attempt int) *in
 	return &instance.LaunchRequest{
 		NodeClaim: r.claim(), NodeClaimUID: r.id, NodeClass: class, Attempt: attempt,
 		Flavor: o.flavor, Category: o.category, Zone: o.zone, BillingPlan: bizfly.PlanWord(v1alpha1.BillingPlanOnDemand), CPU: o.cpu, MemoryMiB: o.memoryMiB,
-		Record: func(_ context.Context, intent instance.Intent) error {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.intents = append(r.intents, intent)
-			return nil
-		},
+		Record: func(context.Context, instance.Intent) error { return nil },
 	}
 }
 
-// intent is the last launch intent; nil before the first.
-func (r *run) intent() *instance.Intent {
+// accepted is the name and the task of the last create request that was accepted; empty before the first.
+func (r *run) accepted() (name, taskID string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.intents) == 0 {
-		return nil
-	}
-	return lo.ToPtr(r.intents[len(r.intents)-1])
+	return r.name, r.taskID
 }
 
 // said returns the message of a rejection, as far as a program can read it.
