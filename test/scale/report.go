@@ -114,7 +114,7 @@ the median of the rounds, with the lowest and the highest in parentheses.
 | scenario | phase | what |
 |---|---|---|
 | up | up | as many pods as nodes, which reject each other: until the last pod is bound |
-| | settle | the minute after that, in which nodes become initialized and events are written |
+| | settle | nodes become initialized, events are written, core looks whether it can consolidate: at least a minute, until the controller uses less than half a core |
 | | rest | nothing to do |
 | | down | no pods: until the last NodeClaim is gone |
 | packed | up, down | the same with 20 pods per node |

@@ -51,8 +51,10 @@ const (
 	packed, three = 20, 3
 	// settled is how long nothing must change for a cluster to be at its fixed point.
 	settled = 45 * time.Second
-	// settle is how long what was launched is given to come to rest.
-	settle = time.Minute
+	// settleMin and settleMax bound how long what was launched is given to come to rest: until the controller has used less than
+	// restful cores for calm.
+	settleMin, settleMax, calm = time.Minute, 6 * time.Minute, 20 * time.Second
+	restful                    = 0.5
 )
 
 // scenario is what is done with a cluster of a size.
@@ -270,8 +272,7 @@ func (r *run) play(ctx context.Context) error {
 	switch r.scenario.name {
 	case scenarioUp:
 		if r.rest > 0 {
-			// What was launched comes to rest, and events that wait for their turn are written.
-			if err := r.phase(ctx, "settle", func() error { return pause(ctx, settle) }); err != nil {
+			if err := r.phase(ctx, "settle", func() error { return r.settle(ctx) }); err != nil {
 				return err
 			}
 			if err := r.phase(ctx, "rest", func() error { return pause(ctx, r.rest) }); err != nil {
@@ -318,6 +319,22 @@ func (r *run) bound(ctx context.Context, pods int) (bool, error) {
 	unbound.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
 	err := r.kube.List(ctx, unbound, client.InNamespace(corev1.NamespaceDefault), client.MatchingFields{"spec.nodeName": ""}, client.Limit(1))
 	return err == nil && len(unbound.Items) == 0, err
+}
+
+// settle waits until what was launched has come to rest: events that wait for their turn are written, and core has looked whether it
+// can consolidate.
+func (r *run) settle(ctx context.Context) error {
+	begun, quiet := time.Now(), time.Now()
+	for now := begun; now.Sub(begun) < settleMin || now.Sub(quiet) < calm && now.Sub(begun) < settleMax; now = time.Now() {
+		before, after := &snapshot{}, &snapshot{}
+		if err := errors.Join(r.meter.process(before), pause(ctx, calm/4), r.meter.process(after)); err != nil {
+			return err
+		}
+		if (after.cpu-before.cpu)/time.Since(now).Seconds() >= restful {
+			quiet = time.Now()
+		}
+	}
+	return nil
 }
 
 // down waits until the last NodeClaim is gone.
