@@ -31,7 +31,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
+	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -97,6 +99,9 @@ func New(ctx context.Context, core *coreoperator.Operator) (*Operator, error) {
 	opts := options.FromContext(ctx)
 	log.FromContext(ctx).Info("starting "+Name, "version", coreoperator.Version, "revision", Commit(), "goversion", runtime.Version())
 	reader := core.GetAPIReader()
+	if err := StripManagedFields(ctx, core.GetCache(), &corev1.Node{}, &corev1.Pod{}, &karpv1.NodeClaim{}); err != nil {
+		return nil, err
+	}
 	op := &Operator{Operator: core, Settings: options.NewStore(opts)}
 	op.Tuning = tuning.NewDefaultProvider(tuning.Options{Reader: reader, Settings: op.Settings})
 	namespace := &corev1.Namespace{}
@@ -116,6 +121,24 @@ func New(ctx context.Context, core *coreoperator.Operator) (*Operator, error) {
 		return nil, fmt.Errorf("adding the liveness check: %w", err)
 	}
 	return op, op.firstContact(ctx, opts)
+}
+
+// StripManagedFields keeps the managed fields of kinds out of the cache, which must not have been started. Nothing here reads them, and core
+// copies every Node and NodeClaim in each of its simulations. A patch of an object without them does not change them.
+func StripManagedFields(ctx context.Context, informers crcache.Informers, kinds ...client.Object) error {
+	for _, kind := range kinds {
+		informer, err := informers.GetInformer(ctx, kind)
+		if err != nil {
+			return fmt.Errorf("preparing the cache of %T: %w", kind, err)
+		}
+		// Core makes the manager, and leaves no other way to its cache.
+		if shared, ok := informer.(toolscache.SharedInformer); ok {
+			if err := shared.SetTransform(crcache.TransformStripManagedFields()); err != nil {
+				return fmt.Errorf("preparing the cache of %T: %w", kind, err)
+			}
+		}
+	}
+	return nil
 }
 
 // firstContact logs in and reads the catalog once. A controller that has never reached BizFly Cloud is configured wrongly and

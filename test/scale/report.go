@@ -84,10 +84,18 @@ type quantity struct {
 
 var quantities = []quantity{
 	{"wall time (s)", func(r *Result) float64 { return r.Seconds }, 1.10},
-	{"CPU (s)", func(r *Result) float64 { return r.CPU }, 1.25},
+	{"CPU (s)", func(r *Result) float64 { return r.counted(r.CPU) }, 1.25},
 	{"peak RSS (MiB)", func(r *Result) float64 { return r.RSS }, 1.20},
-	{"accepted writes to the API server", (*Result).Accepted, 0},
-	{"rejected", func(r *Result) float64 { return float64(r.Rejected) }, 0},
+	{"accepted writes to the API server", func(r *Result) float64 { return r.counted(r.Accepted()) }, 0},
+	{"rejected", func(r *Result) float64 { return r.counted(float64(r.Rejected)) }, 0},
+}
+
+// counted is what was counted in a phase; at rest, which lasts as long as a flag says, in a minute.
+func (r *Result) counted(n float64) float64 {
+	if r.Phase == "rest" {
+		return n / r.Seconds * 60
+	}
+	return n
 }
 
 const introduction = `# Benchmarks
@@ -101,8 +109,8 @@ it: results merge into [test/scale/results.json](../../test/scale/results.json),
 Method: each run has a control plane of its own, whose nodes KWOK keeps alive, and the same version of Karpenter core. There is one
 NodePool of one instance type with 4 vCPUs and 8 GiB, and a consolidation delay of 5 s. The providers alternate. Processor time and
 memory are those of the controller process, as the kernel counts them. Its requests to the API server are counted by the audit log;
-rejected ones met an object that had changed meanwhile. Those of every client are counted by the API server's own metrics. A value is
-the median of the rounds, with the lowest and the highest in parentheses.
+rejected ones met an object that had changed meanwhile. Requests of every client are counted by the API server's own metrics. At rest,
+processor time and writes are those of a minute. A value is the median of the rounds, with the lowest and the highest in parentheses.
 
 | provider | cloud |
 |---|---|
@@ -205,7 +213,7 @@ func targets(results []Result) string {
 		all := []string{"up", "settle", "down"}
 		accepted := func(r *Result) float64 { return r.Accepted() / float64(r.Nodes) }
 		rejected := func(r *Result) float64 { return float64(r.Rejected) / float64(r.Nodes) }
-		minutely := func(r *Result) float64 { return r.CallsPerNode() * float64(r.Nodes) / r.Seconds * 60 }
+		minutely := func(r *Result) float64 { return r.counted(r.CallsPerNode() * float64(r.Nodes)) }
 		seconds := func(r *Result) float64 { return r.Seconds }
 		cell := func(value float64, known bool) string { return lo.Ternary(known, fmt.Sprintf("%.2f", value), "-") }
 		theirs, compared := median("kwok", accepted, all...)

@@ -80,15 +80,20 @@ func run(file, folder string) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
-	for _, phase := range []struct{ name, title string }{
-		{"up", "up, one pod per node"}, {"down", "down to no nodes"}, {"rest", "at rest"},
+	for _, phase := range []struct{ name, title, per string }{
+		{"up", "up, one pod per node", ""}, {"down", "down to no nodes", ""}, {"rest", "at rest", " a minute"},
 	} {
 		for _, quantity := range []struct {
 			name, title string
 			of          func(result) float64
 		}{
 			{"time", "seconds", func(r result) float64 { return r.Seconds }},
-			{"cpu", "CPU seconds of the controller", func(r result) float64 { return r.CPU }},
+			{"cpu", "CPU seconds of the controller" + phase.per, func(r result) float64 {
+				if r.Phase == "rest" {
+					return r.CPU / r.Seconds * 60
+				}
+				return r.CPU
+			}},
 			{"memory", "peak RSS of the controller (MiB)", func(r result) float64 { return r.RSS }},
 		} {
 			if phase.name == "rest" && quantity.name == "time" {

@@ -1,0 +1,59 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package operator_test
+
+import (
+	"context"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
+)
+
+var _ = Describe("The cache", func() {
+	It("should hold no managed fields, and a patch or an update of what it holds should not remove them", func(ctx SpecContext) {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "cached-"}}
+		Expect(env.Client.Create(ctx, node)).To(Succeed())
+		DeferCleanup(func(ctx SpecContext) { Expect(env.Client.Delete(ctx, node)).To(Succeed()) })
+		Expect(node.ManagedFields).NotTo(BeEmpty())
+
+		informers, err := cache.New(env.Config, cache.Options{Scheme: env.Client.Scheme()})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(operator.StripManagedFields(ctx, informers, &corev1.Node{})).To(Succeed())
+		running, stop := context.WithCancel(ctx)
+		DeferCleanup(stop)
+		go func() { _ = informers.Start(running) }()
+		Expect(informers.WaitForCacheSync(ctx)).To(BeTrue())
+		cached := &corev1.Node{}
+		Expect(informers.Get(ctx, client.ObjectKeyFromObject(node), cached)).To(Succeed())
+		Expect(cached.ManagedFields).To(BeEmpty())
+
+		patched := cached.DeepCopy()
+		patched.Labels = map[string]string{"example.test/a": "b"}
+		Expect(env.Client.Patch(ctx, patched, client.MergeFrom(cached))).To(Succeed())
+		Expect(patched.ManagedFields).NotTo(BeEmpty())
+		patched.ManagedFields = nil
+		patched.Labels["example.test/c"] = "d"
+		Expect(env.Client.Update(ctx, patched)).To(Succeed())
+		Expect(patched.ManagedFields).NotTo(BeEmpty())
+	})
+})
