@@ -150,7 +150,9 @@ var _ = Describe("Create", func() {
 			nodeClass()
 			claim := nodeClaim(nil)
 			other, config, patches := env.CloudProvider, env.Config(), 0
-			config.KubeClient = failing(interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, options ...client.PatchOption) error {
+			config.KubeClient = failing(interceptor.Funcs{Patch: func(
+				ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, options ...client.PatchOption,
+			) error {
 				switch patches++; patches {
 				case 1: // core has changed the NodeClaim
 					return apierrors.NewConflict(schema.GroupResource{}, o.GetName(), nil)

@@ -122,7 +122,7 @@ processor time and writes are those of a minute. A value is the median of the ro
 | scenario | phase | what |
 |---|---|---|
 | up | up | as many pods as nodes, which reject each other: until the last pod is bound |
-| | settle | nodes become initialized, events are written, core looks whether it can consolidate: at least a minute, until the controller uses less than half a core |
+| | settle | at least a minute, until the controller uses less than half a core: events are written, and core tries to consolidate |
 | | rest | nothing to do |
 | | down | no pods: until the last NodeClaim is gone |
 | packed | up, down | the same with 20 pods per node |
