@@ -51,10 +51,10 @@ const (
 	packed, three = 20, 3
 	// settled is how long nothing must change for a cluster to be at its fixed point.
 	settled = 45 * time.Second
-	// settleMin and settleMax bound how long what was launched is given to come to rest: until the controller has used less than
+	// shortest and longest bound how long what was launched is given to come to rest: until the controller has used less than
 	// restful cores for calm.
-	settleMin, settleMax, calm = time.Minute, 6 * time.Minute, 20 * time.Second
-	restful                    = 0.5
+	shortest, longest, calm = time.Minute, 6 * time.Minute, 20 * time.Second
+	restful                 = 0.5
 )
 
 // scenario is what is done with a cluster of a size.
@@ -325,7 +325,7 @@ func (r *run) bound(ctx context.Context, pods int) (bool, error) {
 // can consolidate.
 func (r *run) settle(ctx context.Context) error {
 	begun, quiet := time.Now(), time.Now()
-	for now := begun; now.Sub(begun) < settleMin || now.Sub(quiet) < calm && now.Sub(begun) < settleMax; now = time.Now() {
+	for now := begun; now.Sub(begun) < shortest || now.Sub(quiet) < calm && now.Sub(begun) < longest; now = time.Now() {
 		before, after := &snapshot{}, &snapshot{}
 		if err := errors.Join(r.meter.process(before), pause(ctx, calm/4), r.meter.process(after)); err != nil {
 			return err
