@@ -138,10 +138,10 @@ func Pointer(path ...string) string {
 	return strings.Join(lo.Map(path, func(part string, _ int) string { return "/" + escape.Replace(part) }), "")
 }
 
-// Guarded is the result of a guarded patch: after a failed test it is tried again, and an object that is gone needs none.
-func Guarded(err error) (reconcile.Result, error) {
-	if apierrors.IsInvalid(err) {
-		return reconcile.Result{RequeueAfter: ttl.Conflict}, nil
+// Guarded is the result of a guarded patch: after a failed test it is tried again, so much later, and an object that is gone needs none.
+func Guarded(err error, again time.Duration) (reconcile.Result, error) {
+	if apierrors.IsInvalid(err) || apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: again}, nil
 	}
 	return Patched(err)
 }

@@ -128,14 +128,12 @@ func New(ctx context.Context, core *coreoperator.Operator) (*Operator, error) {
 func StripManagedFields(ctx context.Context, informers crcache.Informers, kinds ...client.Object) error {
 	for _, kind := range kinds {
 		informer, err := informers.GetInformer(ctx, kind)
+		// Core makes the manager, and leaves no other way to its cache.
+		if shared, ok := informer.(toolscache.SharedInformer); ok && err == nil {
+			err = shared.SetTransform(crcache.TransformStripManagedFields())
+		}
 		if err != nil {
 			return fmt.Errorf("preparing the cache of %T: %w", kind, err)
-		}
-		// Core makes the manager, and leaves no other way to its cache.
-		if shared, ok := informer.(toolscache.SharedInformer); ok {
-			if err := shared.SetTransform(crcache.TransformStripManagedFields()); err != nil {
-				return fmt.Errorf("preparing the cache of %T: %w", kind, err)
-			}
 		}
 	}
 	return nil

@@ -23,6 +23,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -266,9 +267,9 @@ func row(of, kwok []Result, provider string) string {
 	return b.String()
 }
 
-// figure is a number with at most four digits that mean something.
+// figure is a count as it is, and a measured number with two decimals below 100.
 func figure(n float64) string {
-	return strconv.FormatFloat(n, 'f', lo.Ternary(n < 100, 2, 0), 64)
+	return strconv.FormatFloat(n, 'f', lo.Ternary(n >= 100 || n == math.Trunc(n), 0, 2), 64)
 }
 
 // spread is the lowest, the median and the highest.

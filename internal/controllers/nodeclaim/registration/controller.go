@@ -41,6 +41,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -79,7 +80,7 @@ func (c *Controller) Reconcile(ctx context.Context, node *corev1.Node) (reconcil
 	}, map[string]any{
 		"/spec/taints/-": karpv1.UnregisteredNoExecuteTaint,
 		controllers.Pointer("metadata", "labels", karpv1.NodeClassLabelKey(claim.Spec.NodeClassRef.GroupKind())): claim.Spec.NodeClassRef.Name,
-	})))
+	})), ttl.Conflict)
 }
 
 // beingInitialised reports whether neither the cloud controller manager nor core has processed the node yet.

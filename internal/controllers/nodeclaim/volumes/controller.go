@@ -110,14 +110,10 @@ func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (re
 	if claim.Annotations == nil {
 		adds = map[string]any{"/metadata/annotations": annotations}
 	}
-	result, err := controllers.Guarded(c.kubeClient.Patch(ctx, claim, controllers.Guard(map[string]any{
+	// In a burst a cache lags by many seconds, and retries of hundreds of NodeClaims each second would use up the requests that core needs.
+	return controllers.Guarded(c.kubeClient.Patch(ctx, claim, controllers.Guard(map[string]any{
 		at + "/type": karpv1.ConditionTypeRegistered, at + "/status": claim.Status.Conditions[condition].Status,
-	}, adds)))
-	if result.RequeueAfter > 0 {
-		// In a burst a cache lags by many seconds, and the retries of hundreds of NodeClaims would use up the requests that core needs.
-		result = again
-	}
-	return result, err
+	}, adds)), again.RequeueAfter)
 }
 
 // ports are the interfaces of the project's servers. The record of the disks does not wait for them, because without it no disk
