@@ -287,6 +287,10 @@ func (r *run) play(ctx context.Context) error {
 	case scenarioConsolidation:
 		return r.phase(ctx, "consolidation", func() error { return r.consolidate(ctx) })
 	case scenarioRestart:
+		// What an upgrade meets: a cluster at rest. Right after a burst, the new controller would be measured with the old one's work.
+		if err := r.settle(ctx); err != nil {
+			return err
+		}
 		return r.restart(ctx, pods)
 	}
 	return nil
