@@ -52,6 +52,8 @@ type Result struct {
 	// Measured is when, and Cores on how many.
 	Measured time.Time `json:"measured"`
 	Cores    int       `json:"cores"`
+	// Stolen is the share of these cores, 0 to 1, that the machine's host gave to others meanwhile.
+	Stolen float64 `json:"stolen,omitempty"`
 	// Seconds is how long it took until its end, Idle how long was waited after that to know that it was the end.
 	Seconds float64 `json:"seconds"`
 	Idle    float64 `json:"idle,omitempty"`
@@ -112,6 +114,7 @@ func newMeter(env *environment.Environment) (*meter, error) {
 // snapshot is what was counted until now.
 type snapshot struct {
 	cpu, rss        float64
+	stolen          float64 // seconds of processor time of the machine
 	requests, calls map[string]int
 }
 
@@ -123,6 +126,9 @@ func (m *meter) read(ctx context.Context) (*snapshot, error) {
 		return nil, err
 	}
 	s.requests = counted(served["apiserver_request_total"], "verb", "resource")
+	if s.stolen, err = stolen(); err != nil {
+		return nil, err
+	}
 	if err := m.env.Sandbox().Call(ctx, http.MethodGet, "requests?summary=1", nil, &s.calls); err != nil {
 		return nil, err
 	}
@@ -131,6 +137,19 @@ func (m *meter) read(ctx context.Context) (*snapshot, error) {
 		return s, nil
 	}
 	return s, m.process(s)
+}
+
+// stolen is how much processor time, in seconds, the machine's host has given to others although this machine had use for it.
+func stolen() (float64, error) {
+	machine, err := procfs.NewDefaultFS()
+	if err != nil {
+		return 0, fmt.Errorf("finding what the kernel counts: %w", err)
+	}
+	stat, err := machine.Stat()
+	if err != nil {
+		return 0, fmt.Errorf("reading what the kernel counts: %w", err)
+	}
+	return stat.CPUTotal.Steal, nil
 }
 
 // process reads what the controller's process uses.
@@ -188,6 +207,7 @@ func (r *run) phase(ctx context.Context, phase string, do func() error) error {
 	result := r.tell
 	result.Measured, result.Cores = start.UTC().Truncate(time.Second), runtime.NumCPU()
 	result.Phase, result.Seconds = phase, took.Seconds()-r.tell.Idle
+	result.Stolen = (after.stolen - before.stolen) / took.Seconds() / float64(result.Cores)
 	result.CPU, result.RSS = after.cpu-before.cpu, max(highest, after.rss)
 	result.Requests, result.Calls = minus(after.requests, before.requests), minus(after.calls, before.calls)
 	served := lo.Filter(audited, func(e environment.AuditEvent, _ int) bool {
@@ -201,8 +221,9 @@ func (r *run) phase(ctx context.Context, phase string, do func() error) error {
 	})
 	result.Peak = peak(requests, start)
 	r.results = append(r.results, result)
-	fmt.Printf("  %s: %.1f s, %.1f CPU seconds, %.0f MiB, %.0f writes to the API server and %d rejected, %.1f calls per node, at most %d a second\n",
-		phase, result.Seconds, result.CPU, result.RSS, result.Accepted(), result.Rejected, result.CallsPerNode(), result.Peak)
+	fmt.Printf("  %s: %.1f s, %.1f CPU seconds, %.0f MiB, %.0f writes to the API server and %d rejected, %.1f calls per node, at most %d a second, "+
+		"%.0f %% stolen\n", phase, result.Seconds, result.CPU, result.RSS, result.Accepted(), result.Rejected, result.CallsPerNode(), result.Peak,
+		100*result.Stolen)
 	return nil
 }
 

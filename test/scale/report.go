@@ -113,6 +113,8 @@ NodePool of one instance type with 4 vCPUs and 8 GiB, and a consolidation delay 
 memory are those of the controller process, as the kernel counts them. Its requests to the API server are counted by the audit log;
 rejected ones met an object that had changed meanwhile. Requests of every client are counted by the API server's own metrics. At rest,
 processor time and writes are those of a minute. A value is the median of the rounds, with the lowest and the highest in parentheses.
+Stolen is the share of the machine's processor time that its host gave to others, in the worst round, or ` + "`-`" + ` where none was counted:
+do not compare what was measured while much was stolen.
 
 | provider | cloud |
 |---|---|
@@ -130,7 +132,7 @@ processor time and writes are those of a minute. A value is the median of the ro
 | packed | up, down | the same with 20 pods per node |
 | drift | drift | a changed NodePool template: until every node is a new one and every pod is bound |
 | consolidation | consolidation | two of three pods per node go: until nothing has changed for 45 s (the CPU includes them, the time does not) |
-| restart | restart | the controller starts with a pending pod: until its first NodeClaim |
+| restart | restart | after the nodes have come to rest, the controller starts again with a pending pod: until its first NodeClaim |
 `
 
 const maintenance = `
@@ -148,7 +150,8 @@ func page(results []Result) string {
 	if len(results) > 0 {
 		rounds := lo.Max(lo.Map(results, func(r Result, _ int) int { return r.Round }))
 		at := slices.Sorted(slices.Values(lo.Map(results, func(r Result, _ int) string { return r.Measured.Format(time.DateOnly) })))
-		fmt.Fprintf(b, "\nMeasured from %s to %s on %d cores; rounds: %d. Scenarios without a row were not measured. Why rows are above their target: "+
+		fmt.Fprintf(b, "\nMeasured from %s to %s on %d cores; at most %d rounds: a row without a range was measured once, a scenario "+
+			"without a row was not measured. Why rows are above their target: "+
 			"[performance](performance.md#against-cores-kwok-provider).\n", at[0], at[len(at)-1], results[0].Cores, rounds)
 	}
 	groups := lo.GroupBy(results, func(r Result) string { return fmt.Sprintf("%s: %s of %d nodes", r.Scenario, r.Phase, r.Nodes) })
@@ -157,7 +160,7 @@ func page(results []Result) string {
 		fmt.Fprintf(b, "\n![%s](../images/%s.svg)\n", strings.ReplaceAll(name, "-", " "), name)
 	}
 	b.WriteString("\n## Ratios\n\nAgainst `kwok` in the same measurement; **bold** is above the target (wall time 1.10, CPU 1.25, memory 1.20).\n\n")
-	fmt.Fprintf(b, "| | provider | %s |\n|---|---|%s\n", strings.Join(lo.Map(quantities, func(q quantity, _ int) string { return q.title }), " | "),
+	fmt.Fprintf(b, "| | provider | %s | stolen (%%) |\n|---|---|%s---|\n", strings.Join(lo.Map(quantities, func(q quantity, _ int) string { return q.title }), " | "),
 		strings.Repeat("---|", len(quantities)))
 	for _, group := range order {
 		byProvider := lo.GroupBy(groups[group], func(r Result) string { return r.Provider })
@@ -211,7 +214,7 @@ func targets(results []Result) string {
 			if len(values) == 0 {
 				return 0, false
 			}
-			return values[len(values)/2], true
+			return middle(values), true
 		}
 		all := []string{"up", "settle", "down"}
 		accepted := func(r *Result) float64 { return r.Accepted() / float64(r.Nodes) }
@@ -255,8 +258,9 @@ func row(of, kwok []Result, provider string) string {
 			})
 			slices.Sort(ratios)
 			if len(ratios) > 0 {
-				missed := q.target > 0 && provider != "bizfly-realistic" && of[0].Phase != "settle" && ratios[len(ratios)/2] > q.target
-				fmt.Fprintf(b, " = %s%.2f%s", lo.Ternary(missed, "**", ""), ratios[len(ratios)/2], lo.Ternary(missed, "**", ""))
+				ratio := middle(ratios)
+				missed := q.target > 0 && provider != "bizfly-realistic" && of[0].Phase != "settle" && ratio > q.target
+				fmt.Fprintf(b, " = %s%.2f%s", lo.Ternary(missed, "**", ""), ratio, lo.Ternary(missed, "**", ""))
 				if len(ratios) > 1 {
 					fmt.Fprintf(b, " (%.2f to %.2f)", ratios[0], ratios[len(ratios)-1])
 				}
@@ -264,6 +268,8 @@ func row(of, kwok []Result, provider string) string {
 		}
 		b.WriteString(" |")
 	}
+	_, _, most := spread(of, func(r *Result) float64 { return r.Stolen })
+	fmt.Fprintf(b, " %s |", lo.Ternary(most > 0, strconv.FormatFloat(100*most, 'f', 0, 64), "-"))
 	return b.String()
 }
 
@@ -276,7 +282,12 @@ func figure(n float64) string {
 func spread(of []Result, what func(*Result) float64) (low, median, high float64) {
 	values := lo.Map(of, func(r Result, _ int) float64 { return what(&r) })
 	slices.Sort(values)
-	return values[0], values[len(values)/2], values[len(values)-1]
+	return values[0], middle(values), values[len(values)-1]
+}
+
+// middle is the median of sorted values: between the two in the middle of an even number.
+func middle(values []float64) float64 {
+	return (values[(len(values)-1)/2] + values[len(values)/2]) / 2
 }
 
 // top is the most frequent.

@@ -150,7 +150,7 @@ func paint(file, title, quantity string, values map[string]map[int][]float64) er
 		var points spread
 		for _, nodes := range sorted(of) {
 			all := slices.Sorted(slices.Values(of[nodes]))
-			median := all[len(all)/2]
+			median := (all[(len(all)-1)/2] + all[len(all)/2]) / 2
 			points.XYs = append(points.XYs, plotter.XY{X: float64(nodes), Y: median})
 			points.YErrors = append(points.YErrors, struct{ Low, High float64 }{median - all[0], all[len(all)-1] - median})
 		}
