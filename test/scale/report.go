@@ -160,8 +160,8 @@ func page(results []Result) string {
 		fmt.Fprintf(b, "\n![%s](../images/%s.svg)\n", strings.ReplaceAll(name, "-", " "), name)
 	}
 	b.WriteString("\n## Ratios\n\nAgainst `kwok` in the same measurement; **bold** is above the target (wall time 1.10, CPU 1.25, memory 1.20).\n\n")
-	fmt.Fprintf(b, "| | provider | %s | stolen (%%) |\n|---|---|%s---|\n", strings.Join(lo.Map(quantities, func(q quantity, _ int) string { return q.title }), " | "),
-		strings.Repeat("---|", len(quantities)))
+	titles := append(lo.Map(quantities, func(q quantity, _ int) string { return q.title }), "stolen (%)")
+	fmt.Fprintf(b, "| | provider | %s |\n|---|---|%s\n", strings.Join(titles, " | "), strings.Repeat("---|", len(titles)))
 	for _, group := range order {
 		byProvider := lo.GroupBy(groups[group], func(r Result) string { return r.Provider })
 		for _, provider := range providerNames() {
