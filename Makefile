@@ -37,10 +37,10 @@ KWOK_VERSION       := $(shell awk '$$1 == "sigs.k8s.io/kwok" { print $$2; exit }
 TRIMPATH := CGO_ENABLED=0 GOFLAGS="$(GOFLAGS) -trimpath"
 GO_BUILD := CGO_ENABLED=0 go build -trimpath
 
-# Where suites live. Long runs with processes of their own (demo, e2e, bench) are not among them; a few simulations are.
-TEST_DIRS ?= $(addprefix ./,$(wildcard cmd hack internal pkg test/chaos test/cloud/answers test/conformance test/demo test/environment test/invariants test/properties test/sandbox test/scheduling))
+# Where suites live; make test PKG=./internal/x runs that one. Long runs with processes of their own (demo, e2e, bench) are not among them; a few simulations are.
+TEST_DIRS ?= $(or $(PKG),$(addprefix ./,$(wildcard cmd hack internal pkg test/chaos test/cloud/answers test/conformance test/demo test/environment test/invariants test/properties test/sandbox test/scheduling test/suite)))
 # The longest of them mostly wait for API servers and deadlines, so they run in parallel with all others.
-ifeq ($(origin TEST_DIRS),file)
+ifeq ($(origin TEST_DIRS)$(PKG),file)
 TEST_SLOW := ./internal/cloudprovider ./test/chaos ./test/properties ./test/scheduling
 endif
 # More flags for the test runner: make test GINKGO_FLAGS='--focus="should adopt"'
@@ -52,7 +52,11 @@ stamp = $(STAMPS)/$(1)@$(GOVERSION)-$(shell cat $(2) | git hash-object --stdin)
 
 .PHONY: help
 help: ## List the targets
-	@awk 'BEGIN { FS = ":.*## " } /^##@ / { printf "\n%s\n", substr($$0, 5) } /^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'match($$0, /name: [a-z0-9-]+, seconds: [0-9]+/) { split(substr($$0, RSTART + 6, RLENGTH - 6), row, ", seconds: "); took[row[1]] = row[2]; next } \
+		/^##@ / { printf "\n%s\n", substr($$0, 5) } \
+		/^[a-z0-9-]+:.*## / { split($$0, part, ":.*## "); name = part[1]; seconds = took[name]; \
+			printf "  %-17s %7s  %s\n", name, seconds == "" ? "" : seconds < 90 ? seconds " s" : int((seconds + 30) / 60) " min", part[2] }' hack/everything/checks.yaml $(firstword $(MAKEFILE_LIST))
+	@printf '\nThe times are those of 2 cores once everything above is built (hack/everything/checks.yaml).\n'
 
 ##@ Build and run
 
@@ -62,7 +66,7 @@ build: ## Build the controller: bin/karpenter-provider-bizflycloud
 		-X $(MODULE)/internal/operator.commit=$(COMMIT)" -o bin/$(BINARY) ./cmd/controller
 
 .PHONY: demo
-demo: build controlplane ## Show it: pods are created, servers are launched, pods and servers are deleted (3 minutes once built)
+demo: build controlplane ## Show it: pods are created, servers are launched, pods and servers are deleted
 	@$(run-demo) --scrapes $(SCRAPES)
 	@cksum bin/$(BINARY) > $(SCRAPES)/controller
 
@@ -71,7 +75,7 @@ sandbox: build controlplane ## Start the same and leave it running for kubectl: 
 	@$(run-demo) --keep
 
 .PHONY: sandbox-image
-sandbox-image: ## Build the image of the cloud's sandbox for other clients (docs/contribute/sandbox.md); the variables are those of docker-build
+sandbox-image: ## Build the image of the cloud's sandbox for other clients (docs/contribute/sandbox.md); the variables are those of docker-build (not in CI: it pulls the images that it is built from)
 	@DOCKERFILE=test/sandbox/Dockerfile $(MAKE) --no-print-directory docker-build IMG="$(IMG)-sandbox"
 
 # Where your own KUBEBUILDER_ASSETS lacks a binary (controller-manager, scheduler, KWOK), ours is used. The demo is built and then
@@ -92,7 +96,7 @@ FAIL_RETRIED ?= $(filter schedule,$(GITHUB_EVENT_NAME))
 
 # envtest needs etcd and kube-apiserver: ours, unless you brought your own.
 .PHONY: test
-test: $(OUR_CONTROLPLANE) $(TOOLS)/helm ## Run every suite, with the race detector and in random order
+test: $(OUR_CONTROLPLANE) $(TOOLS)/helm ## Run every suite, with the race detector and in random order; PKG=./internal/x runs one
 	@mkdir -p $(REPORTS) $(CACHE)/bin && rm -f $(REPORTS)/specs*.json
 	@echo "testing $(TEST_DIRS) (the first run compiles Kubernetes' libraries with the race detector, which takes minutes)"
 	@$(GO_BUILD) -o $(CACHE)/bin/ github.com/onsi/ginkgo/v2/ginkgo ./hack/testsummary
@@ -102,6 +106,11 @@ test: $(OUR_CONTROLPLANE) $(TOOLS)/helm ## Run every suite, with the race detect
 	$(if $(TEST_SLOW),wait $$slow || status=$$?; cat $(REPORTS)/slow.log;) \
 	$(CACHE)/bin/testsummary --status $$status $(if $(FAIL_RETRIED),--fail-retried) $(REPORTS)/specs.json $(if $(TEST_SLOW),$(REPORTS)/specs-slow.json)
 
+# make test-order TEST_DIRS=./internal/providers ORDERS=3 SEED=100
+.PHONY: test-order
+test-order: $(OUR_CONTROLPLANE) $(TOOLS)/helm ## Run suites in 10 random orders, and each top-level container alone (hours for all: name yours in TEST_DIRS; make test takes another order each time)
+	@$(TRIMPATH) ORDERS="$(ORDERS)" SEED="$(SEED)" hack/order.sh $(TEST_DIRS:%=%/...)
+
 comma := ,
 space := $(subst ,, )
 define run-suites
@@ -109,17 +118,26 @@ $(CACHE)/bin/ginkgo run -r --race --randomize-all --randomize-suites --keep-goin
 	--poll-progress-after=2m --output-dir=$(REPORTS) $(if $(CI),--no-color --flake-attempts=2) $(GINKGO_FLAGS)
 endef
 
-# The commit whose nodes the upgrade spec adopts: the last one before the fields of v1alpha1 were renamed.
-PREVIOUS := c50897165d59d95261f0552d59d39170dc801c19
-PREVIOUS_CONTROLLER = $(CACHE)/bin/controller-$(PREVIOUS)
+# The suites run side by side, and so do the specs of each: every process starts a control plane of its own, and mostly waits.
+# make e2e E2E_DIRS=./test/install E2E_PROCS=1 GINKGO_FLAGS='--focus="A release"'
+E2E_DIRS  ?= ./test/e2e ./test/install ./test/docs
+E2E_PROCS ?= 3
+E2E = E2E=true CONTROLLER="$(CURDIR)/bin/$(BINARY)" SANDBOX="$(CACHE)/bin/sandbox" HELM="$(TOOLS)/helm" \
+	$(TRIMPATH) $(CACHE)/bin/ginkgo run --procs=$(E2E_PROCS) --randomize-all --poll-progress-after=2m --timeout=60m $(if $(CI),--no-color)
 
 # The rehearsals of the migrations are pages of docs/ that test/docs runs: its other specs have no label e2e.
 .PHONY: e2e
-e2e: build controlplane $(TOOLS)/helm ## Run the end-to-end suites: real processes, killed and misconfigured; the charts, installed by Helm; the migrations (20 minutes once built)
-	@$(GO_BUILD) -o $(CACHE)/bin/sandbox ./test/sandbox
-	@[ -x $(PREVIOUS_CONTROLLER) -a -d $(PREVIOUS_CONTROLLER)-crds ] || hack/previous.sh $(PREVIOUS) $(PREVIOUS_CONTROLLER)
-	@E2E=true CONTROLLER="$(CURDIR)/bin/$(BINARY)" SANDBOX="$(CACHE)/bin/sandbox" HELM="$(TOOLS)/helm" PREVIOUS_CONTROLLER="$(PREVIOUS_CONTROLLER)" \
-		go tool ginkgo run --keep-going --poll-progress-after=2m --timeout=40m $(if $(CI),--no-color) --label-filter=e2e $(GINKGO_FLAGS) $(or $(E2E_DIRS),./test/e2e ./test/install ./test/docs)
+e2e: build plugin controlplane $(TOOLS)/helm ## Run the end-to-end suites: real processes, killed and misconfigured; the charts, installed by Helm; the migrations
+	@mkdir -p $(REPORTS) && rm -f $(REPORTS)/e2e-*
+	@$(GO_BUILD) -o $(CACHE)/bin/ ./test/sandbox ./hack/testsummary github.com/onsi/ginkgo/v2/ginkgo
+	@echo "running $(E2E_DIRS) side by side, logging to $(REPORTS)/e2e-*.log"
+	@status=0; suites=; for dir in $(E2E_DIRS); do \
+		$(E2E) --label-filter=e2e --output-dir=$(REPORTS) --json-report=e2e-$${dir##*/}.json $(GINKGO_FLAGS) $$dir >$(REPORTS)/e2e-$${dir##*/}.log 2>&1 & \
+		suites="$$suites $$!"; \
+	done; \
+	for suite in $$suites; do wait $$suite || status=$$?; done; \
+	cat $(REPORTS)/e2e-*.log; \
+	$(CACHE)/bin/testsummary --status $$status $(REPORTS)/e2e-*.json
 
 # The metrics of the last demo are used if this controller was in it; otherwise a demo runs first.
 .PHONY: monitoring
@@ -139,7 +157,7 @@ bench-scale: build controlplane ## Measure against core's kwok provider, up to 5
 # Processor time and allocations, as ratios of two measurements side by side: no absolute time is guaranteed or tested.
 # make bench BENCH_FLAGS='--rounds 9 --bench InstanceTypes'
 .PHONY: bench
-bench: ## Run the benchmarks in rounds and compare their ratios with the bounds of hack/benchcheck (5 minutes once built)
+bench: ## Run the benchmarks in rounds and compare their ratios with the bounds of hack/benchcheck
 	@mkdir -p $(CACHE)/bin
 	@$(GO_BUILD) -o $(CACHE)/bin/benchcheck ./hack/benchcheck && go test -trimpath -c -o $(CACHE)/bin/bench.test ./test/bench
 	@$(CACHE)/bin/benchcheck $(BENCH_FLAGS) $(CACHE)/bin/bench.test
@@ -149,7 +167,7 @@ bench: ## Run the benchmarks in rounds and compare their ratios with the bounds 
 CORE_SUITES := sigs.k8s.io/karpenter/test/suites
 
 .PHONY: conformance
-conformance: build controlplane ## Run Karpenter core's own end-to-end suites against this provider, on several control planes side by side (docs/contribute/conformance.md; about half an hour on 4 cores)
+conformance: build controlplane ## Run Karpenter core's own end-to-end suites against this provider, on several control planes side by side (docs/contribute/conformance.md)
 	@mkdir -p $(CACHE)/conformance
 	@$(GO_BUILD) -o $(CACHE)/bin/ ./test/conformance ./test/sandbox
 	@echo "compiling Karpenter's suites (a minute the first time)"
@@ -168,7 +186,7 @@ e2e-cloud: ## Launch, join and delete ONE server in a real project, within E2E_C
 		$(TRIMPATH) go test -v -count=1 -timeout=2h ./test/cloud -ginkgo.v -ginkgo.grace-period=25m $(if $(CI),-ginkgo.no-color)
 
 .PHONY: e2e-cloud-sandbox
-e2e-cloud-sandbox: controlplane ## The same with the sandbox, and how its responses differ from those recorded of the real cloud (1 minute once built)
+e2e-cloud-sandbox: controlplane ## The same with the sandbox, and how its responses differ from those recorded of the real cloud
 	@mkdir -p $(REPORTS) && $(GO_BUILD) -o $(CACHE)/bin/sandbox ./test/sandbox && $(GO_BUILD) -o $(CACHE)/bin/compare ./test/cloud/compare
 	@E2E_CLOUD_ANSWERS="$(REPORTS)/answers-sandbox.json" E2E_CLOUD_SANDBOX=true SANDBOX="$(CACHE)/bin/sandbox" \
 		$(TRIMPATH) go test -v -count=1 -timeout=20m ./test/cloud -ginkgo.v $(if $(CI),-ginkgo.no-color)
@@ -183,7 +201,7 @@ PROCESS_RUNS ?= $(if $(RUNS),0,2)
 chaos: ## Run 500 seeded fault-injection simulations, then 2 runs with real processes (docs/contribute/testing.md)
 	@mkdir -p $(REPORTS)/chaos
 	@$(TRIMPATH) SEED="$(or $(SEED),1)" RUNS="$(or $(RUNS),500)" CHAOS_LOGS="$(REPORTS)/chaos" go tool ginkgo run --procs=$(CORES) \
-		--timeout=2h --poll-progress-after=2m $(if $(CI),--no-color) $(GINKGO_FLAGS) ./test/chaos
+		--timeout=2h --poll-progress-after=2m --fail-on-empty $(if $(CI),--no-color) $(GINKGO_FLAGS) ./test/chaos
 	@if [ "$(PROCESS_RUNS)" != 0 ]; then $(MAKE) --no-print-directory chaos-processes RUNS="$(PROCESS_RUNS)"; fi
 
 # make chaos-processes SEED=7 RUNS=10
@@ -191,12 +209,12 @@ chaos: ## Run 500 seeded fault-injection simulations, then 2 runs with real proc
 chaos-processes: build controlplane ## Run only those with real processes: kill and freeze replicas, stop the API server, inject faults (3 minutes per run)
 	@mkdir -p $(REPORTS)/chaos && $(GO_BUILD) -o $(CACHE)/bin/sandbox ./test/sandbox
 	@E2E=true SEED="$(or $(SEED),1)" RUNS="$(or $(RUNS),2)" CHAOS_LOGS="$(REPORTS)/chaos" CONTROLLER="$(CURDIR)/bin/$(BINARY)" \
-		SANDBOX="$(CACHE)/bin/sandbox" $(TRIMPATH) go tool ginkgo run --poll-progress-after=15m --timeout=6h $(if $(CI),--no-color) \
+		SANDBOX="$(CACHE)/bin/sandbox" $(TRIMPATH) go tool ginkgo run --poll-progress-after=15m --timeout=6h --fail-on-empty $(if $(CI),--no-color) \
 		$(GINKGO_FLAGS) ./test/e2e/chaos
 
 # make test tries a few clusters, this one many: make properties PROPERTY_SEEDS=1000
 .PHONY: properties
-properties: ## Let core consolidate 200 random clusters, and check that the cost only falls and that it ends (2 minutes once built)
+properties: ## Let core consolidate 200 random clusters, and check that the cost only falls and that it ends
 	@PROPERTY_SEEDS="$(or $(PROPERTY_SEEDS),200)" go test -trimpath -v -count=1 -timeout=2h ./test/properties -ginkgo.v $(if $(CI),-ginkgo.no-color)
 
 .PHONY: lint
@@ -215,6 +233,18 @@ prose: $(TOOLS)/vale ## Check the words and sentences of documentation, chart co
 verify: $(TOOLS)/golangci-lint $(TOOLS)/controller-gen $(TOOLS)/helm $(TOOLS)/helm-docs $(TOOLS)/actionlint $(TOOLS)/vale $(OUR_CONTROLPLANE) ## Check everything that needs no cluster: generated files, charts, workflows, format, vet, modules, lint, prose, headers
 	@HELM=$(TOOLS)/helm ACTIONLINT=$(TOOLS)/actionlint VALE=$(TOOLS)/vale $(TRIMPATH) GOLANGCI_LINT_CACHE=$(CACHE)/golangci-lint GOLANGCI_LINT=$(TOOLS)/golangci-lint MAKE="$(MAKE)" hack/verify.sh
 
+# It goes on where an interrupted run of the same sources stopped. CONTINUE=true runs again what failed, RECORD=true notes the times.
+.PHONY: everything
+everything: ## Run every check that a workflow or .ci/run runs, and those of no other time, with a table at the end; ONLY="lint docs", FROM=e2e, CONTINUE=true
+	@$(run-everything) run --only "$(ONLY)" --from "$(FROM)" --continue=$(or $(CONTINUE),false) --record=$(or $(RECORD),false)
+
+.PHONY: everything-list
+everything-list: ## List these checks, how long they take and when they run
+	@$(run-everything) list
+
+# The checks are calls of make of their own: they get neither the flags nor the job server of this one.
+run-everything = $(GO_BUILD) -o $(CACHE)/bin/everything ./hack/everything && env -u MAKEFLAGS -u MAKEOVERRIDES -u MFLAGS -u MAKELEVEL $(CACHE)/bin/everything
+
 ##@ kubectl plugin
 
 .PHONY: plugin
@@ -222,8 +252,8 @@ plugin: ## Build the kubectl plugin: bin/kubectl-bizfly (docs/reference/kubectl-
 	$(GO_BUILD) -ldflags "-X sigs.k8s.io/karpenter/pkg/operator.Version=$(VERSION) -X $(MODULE)/internal/operator.commit=$(COMMIT)" -o bin/kubectl-bizfly ./cmd/kubectl-bizfly
 
 .PHONY: plugin-docs
-plugin-docs: ## Write what the plugin prints into its page, and the picture of top: docs/reference/kubectl-bizfly.md, docs/images/top.svg
-	UPDATE_DOCS=true $(TRIMPATH) go test -count=1 ./internal/kubectl/cli -ginkgo.focus='docs/'
+plugin-docs: ## Write what the plugin prints into its page, and the picture of top: docs/reference/kubectl-bizfly.md, docs/images/top.svg (not in CI: it writes what make test compares)
+	UPDATE_DOCS=true $(TRIMPATH) go test -count=1 ./internal/kubectl/cli -ginkgo.fail-on-empty -ginkgo.focus='docs/'
 
 # make plugin-release TAG=v1.2.3 PLUGIN_PLATFORMS=linux/amd64
 .PHONY: plugin-release
@@ -252,14 +282,13 @@ docker-push: ## Push the image that docker-build has built
 	@$(IMAGE) push
 
 .PHONY: image-check
-image-check: build controlplane $(TOOLS)/registry ## Build the image twice with buildah, compare, push it to a local registry, start it without privileges (2 minutes once built; root on Linux)
+image-check: build controlplane $(TOOLS)/registry ## Build the image twice with buildah, compare, push it to a local registry, start it without privileges (root on Linux)
 	@$(GO_BUILD) -o $(CACHE)/bin/sandbox ./test/sandbox
 	@SANDBOX="$(CACHE)/bin/sandbox" REGISTRY_BIN="$(TOOLS)/registry" $(IMAGE) check
 
 .PHONY: release-rehearsal
-release-rehearsal: controlplane $(TOOLS)/helm $(TOOLS)/registry ## Build, push to a registry on this machine and install from there what a release would, and show what it would sign (needs buildah)
-	@mkdir -p $(CACHE)/bin
-	@CONTAINER_TOOL=buildah HELM=.cache/tools/helm hack/release.sh rehearse
+release-rehearsal: build controlplane $(TOOLS)/helm $(TOOLS)/registry ## Build, push to a registry on this machine and install from there what a release would, and show what it would sign (needs what image-check needs)
+	@HELM=.cache/tools/helm REGISTRY_BIN="$(TOOLS)/registry" hack/release.sh rehearse
 
 .PHONY: govulncheck
 govulncheck: $(TOOLS)/govulncheck ## Search the controller and its dependencies for known vulnerabilities (asks the Go vulnerability database)
@@ -305,7 +334,8 @@ generate: $(TOOLS)/controller-gen $(TOOLS)/helm $(TOOLS)/helm-docs ## Generate d
 	@for page in $(DOC_PAGES); do \
 		go run ./hack/docs $$page > $(CACHE)/crds/page.md && mv $(CACHE)/crds/page.md docs/$$page.md || exit 1; \
 	done
-	@go build -o $(CACHE)/bin/chart ./hack/chart && $(CACHE)/bin/chart keys && $(CACHE)/bin/chart kustomize
+	@$(run-everything) page docs/contribute/testing.md
+	@go build -o $(CACHE)/bin/chart ./hack/chart && $(CACHE)/bin/chart kustomize
 	@$(HELM_DOCS)
 	@$(HELM_DOCS) --template-files VALUES.md.gotmpl --output-file ../../docs/reference/values.md --chart-to-generate charts/$(BINARY)
 
@@ -313,12 +343,13 @@ HELM_DOCS = $(TOOLS)/helm-docs --chart-search-root charts --sort-values-order fi
 
 .PHONY: chart-golden
 chart-golden: $(TOOLS)/helm $(OUR_CONTROLPLANE) ## Record what the chart generates: hack/chart/testdata. Review the difference
-	UPDATE_GOLDEN=true go test -count=1 ./hack/chart -ginkgo.focus='golden files'
+	UPDATE_GOLDEN=true go test -count=1 ./hack/chart -ginkgo.fail-on-empty -ginkgo.focus='golden files'
 
 .PHONY: chart-package
-chart-package: $(TOOLS)/helm ## Package both charts: .cache/charts
-	@mkdir -p $(CACHE)/charts && rm -f $(CACHE)/charts/*.tgz
-	$(TOOLS)/helm package --destination $(CACHE)/charts charts/$(BINARY)-crd charts/$(BINARY)
+chart-package: $(TOOLS)/helm ## Package both charts: .cache/charts. A release pins its image in them: DIGEST=sha256:...
+	@rm -rf $(CACHE)/charts && mkdir -p $(CACHE)/charts && cp -r charts $(CACHE)/charts/sources
+	@$(if $(DIGEST),printf 'annotations:\n  karpenter.bizflycloud.vn/image-digest: %s\n' "$(DIGEST)" >>$(CACHE)/charts/sources/$(BINARY)/Chart.yaml)
+	$(TOOLS)/helm package --destination $(CACHE)/charts $(CACHE)/charts/sources/$(BINARY)-crd $(CACHE)/charts/sources/$(BINARY)
 
 ##@ Documentation
 
@@ -338,17 +369,16 @@ docs-browse: docs ## Open the built site in headless Chromium: search, navigatio
 
 # Grafana is not needed: the numbers are those of Prometheus's own engine, the layout is that of the chart's files.
 .PHONY: docs-pictures
-docs-pictures: build ## Draw the recording of a demo and the dashboards with its numbers: docs/images
-	@$(MAKE) --no-print-directory demo | tee $(CACHE)/demo.log
-	@cd test/monitoring && $(TRIMPATH) PANELS=$(CACHE)/panels.json SCRAPES=$(SCRAPES) go test -count=1 . -ginkgo.focus='who draw them'
+docs-pictures: build ## Draw the recording of a demo and the dashboards with its numbers: docs/images (not in CI: each run draws other numbers)
+	@set -o pipefail; $(MAKE) --no-print-directory demo | tee $(CACHE)/demo.log
+	@rm -f $(CACHE)/panels.json && PANELS=$(CACHE)/panels.json $(MAKE) --no-print-directory monitoring
 	@cd $(SITE) && node demo.mjs $(CACHE)/demo.log && node dashboards.mjs $(CACHE)/panels.json
 
 # UPDATE=true rewrites the outputs that the pages show. DOCS_FOCUS=bke runs the pages whose path has this in it.
 .PHONY: docs-test
 docs-test: build plugin controlplane $(TOOLS)/helm ## Run the commands of the pages against the sandbox and compare what they print with what the pages show
-	@$(GO_BUILD) -o $(CACHE)/bin/sandbox ./test/sandbox
-	@E2E=true CONTROLLER="$(CURDIR)/bin/$(BINARY)" SANDBOX="$(CACHE)/bin/sandbox" HELM="$(TOOLS)/helm" \
-		$(TRIMPATH) go test -count=1 -timeout=60m ./test/docs $(if $(CI),-ginkgo.no-color) $(if $(DOCS_FOCUS),-ginkgo.focus='$(DOCS_FOCUS)')
+	@$(GO_BUILD) -o $(CACHE)/bin/ ./test/sandbox github.com/onsi/ginkgo/v2/ginkgo
+	@$(E2E) --fail-on-empty $(if $(DOCS_FOCUS),--focus='$(DOCS_FOCUS)') ./test/docs
 
 $(SITE)/node_modules/.package-lock.json: $(SITE)/package-lock.json
 	@cd $(SITE) && npm ci --no-audit --no-fund --loglevel=error && touch node_modules/.package-lock.json

@@ -19,20 +19,19 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/awslabs/operatorpkg/controller"
 	"github.com/awslabs/operatorpkg/status"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes/scheme"
 	controllerruntime "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider/metrics"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider/overlay"
 	corecontrollers "sigs.k8s.io/karpenter/pkg/controllers"
@@ -40,7 +39,6 @@ import (
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
 	"sigs.k8s.io/karpenter/pkg/controllers/state"
 	coreoperator "sigs.k8s.io/karpenter/pkg/operator"
-	"sigs.k8s.io/karpenter/pkg/operator/logging"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/cost"
@@ -55,14 +53,11 @@ import (
 	nodeclassstatus "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/status"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/termination"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/usage"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodepool/capacitytype"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/providerconfig"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/doctor"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/output"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/session"
 	_ "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/logging" // its options join core's
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/preflight"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -73,7 +68,7 @@ func main() {
 		return
 	}
 	if len(os.Args) > 1 && os.Args[1] == "preflight" {
-		exitOn(preflight(os.Args[2:]))
+		exitOn(checkReady(os.Args[2:]))
 		return
 	}
 	// Core panics over an option that it cannot use; Preflight reports it in one line instead.
@@ -112,35 +107,30 @@ func main() {
 		Start(ctx)
 }
 
-// preflight runs the checks of `kubectl bizfly doctor` with the configuration and the rights of the controller: `helm test` does.
-func preflight(args []string) error {
+// checkReady is what `helm test` runs, with the configuration and the rights of the controller. What was installed a moment ago gets
+// some time.
+func checkReady(args []string) error {
 	if err := options.Preflight(args); err != nil {
 		return err
 	}
-	log.SetLogger(logging.NopLogger)
-	printer, err := output.New(os.Stdout, os.Stderr, output.Table)
+	config, err := controllerruntime.GetConfig()
 	if err != nil {
 		return err
 	}
-	var report *doctor.Report
-	began := time.Now()
-	if err := wait.PollUntilContextCancel(context.Background(), ttl.PreflightInterval, true, func(ctx context.Context) (bool, error) {
-		ctx, cancel := context.WithTimeout(ctx, ttl.Startup)
-		defer cancel()
-		s, err := session.NewInController(ctx, controllerruntime.GetConfig, args...)
-		if err != nil {
-			return false, err
-		}
-		report = doctor.Examine(s.Context(ctx), s)
-		return !report.Settling() || time.Since(began) >= ttl.PreflightPatience, nil
-	}); err != nil {
+	config.Timeout = ttl.Startup
+	reader, err := client.New(config, client.Options{Scheme: scheme.Scheme})
+	if err != nil {
 		return err
 	}
-	doctor.Print(printer, report)
-	if report.Failed(false) {
-		return errors.New("the checks found errors (above)")
-	}
-	return nil
+	var text string
+	var failed error
+	ctx := context.Background()
+	_ = wait.PollUntilContextTimeout(ctx, ttl.PreflightInterval, ttl.PreflightPatience, true, func(context.Context) (bool, error) {
+		text, failed = preflight.Look(ctx, reader)
+		return failed == nil, nil
+	})
+	fmt.Print(text)
+	return failed
 }
 
 // exitOn ends the process over an error, which it says in one line.
@@ -156,22 +146,22 @@ func exitOn(err error) {
 func providerControllers(op *operator.Operator, opts *options.Options) []controller.Controller {
 	kubeClient, recorder := op.GetClient(), op.EventRecorder
 	return []controller.Controller{
-		providerconfig.NewController(op.Clock, kubeClient, recorder, op.Config, op.Tuning, op.Catalog, opts.CreateProviderConfig, op.Elected(), op.Foreign...),
+		providerconfig.NewController(op.Clock, kubeClient, recorder, op.Config, op.Tuning, op.Catalog, op.CloudProvider, opts.CreateProviderConfig,
+			op.Elected(), op.Foreign...),
 		catalog.NewController(op.Catalog, op.Settings),
 		nodeclassstatus.NewController(kubeClient, recorder, op.Clock, op.Catalog, op.Images, op.Networks, op.Bootstrap, op.Flavors),
 		hash.NewController(kubeClient),
 		termination.NewController(kubeClient, recorder),
-		usage.NewController(kubeClient, recorder, op.Clock, op.Catalog, op.CloudProvider),
+		usage.NewController(kubeClient, recorder, op.Clock, op.CloudProvider),
 		launch.NewController(kubeClient, op.Instances, op.CloudProvider, op.JoinTokens, recorder, op.Clock),
-		registration.NewController(kubeClient),
+		registration.NewController(kubeClient, op.ClusterUID),
 		volumes.NewController(kubeClient, op.Instances),
 		repair.NewController(kubeClient, op.Instances, recorder, op.Clock),
 		inplace.NewController(kubeClient, op.Instances, recorder, op.Clock),
 		nodesize.NewController(kubeClient, op.Flavors, recorder),
 		cost.NewController(kubeClient, op.Flavors),
-		capacitytype.NewController(kubeClient, recorder, op.Clock),
 		garbagecollection.NewController(garbagecollection.Config{
-			Settings: op.Settings, DryRun: opts.GarbageCollectionDryRun,
+			Settings: op.Settings, DryRun: opts.GarbageCollectionDryRun, Recognized: op.Config.CheckControlPlane,
 		}, kubeClient, op.GetAPIReader(), op.Instances, recorder, op.Clock),
 		statusController[*v1alpha1.BizflyNodeClass](op),
 		statusController[*v1alpha1.ProviderConfig](op),

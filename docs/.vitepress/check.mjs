@@ -56,6 +56,8 @@ for (const image of readdirSync(join(docs, "images"))) {
 // A user who searches for a reason must find it: the page on troubleshooting names each warning, and no reason that does not exist.
 const events = readFileSync(join(docs, "reference/events.md"), "utf8");
 const fields = readFileSync(join(docs, "reference/fields.md"), "utf8");
+// The reasons of a NodeClaim's condition Launched have no page: these are all of them.
+const launched = readFileSync(join(repository, "internal/cloudprovider/failures.go"), "utf8");
 const troubleshooting = readFileSync(join(docs, "operate/troubleshooting.md"), "utf8");
 const symptoms = [...troubleshooting.matchAll(/^\| ([^|]+) \|/gm)].map(([, cell]) => cell).filter((cell) => !/^(you see|you change|---)/.test(cell));
 for (const [, reasons] of events.split("## Karpenter's own")[0].matchAll(/^\| ([^|]*) \| Warning \|/gm)) {
@@ -66,7 +68,7 @@ for (const [, reasons] of events.split("## Karpenter's own")[0].matchAll(/^\| ([
 const core = /^(Pending|CrashLoopBackOff|FailedCreate|OutOfmemory|OutOfcpu|StartupTaintsExist|ResourceNotRegistered|ValidatingAdmissionPolicy|NotReady|Initialized|Registered|Ready)$/;
 for (const symptom of symptoms) {
   for (const [, reason] of symptom.matchAll(/`([A-Z][a-z]+(?:[A-Z][A-Za-z]+)+)(?:=\w+)?`/g)) {
-    if (!events.includes(`\`${reason}\``) && !fields.includes(`\`${reason}\``) && !core.test(reason) && !reason.startsWith("KarpenterBizfly")) {
+    if (!events.includes(`\`${reason}\``) && !fields.includes(`\`${reason}\``) && !launched.includes(`"${reason}"`) && !core.test(reason) && !reason.startsWith("KarpenterBizfly")) {
       problems.push(`docs/operate/troubleshooting.md: ${reason} is no reason of an event or a condition`);
     }
   }

@@ -22,6 +22,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -34,12 +35,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/yaml"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/jointoken"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	testenv "github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 )
 
 // startAPIServer starts a real API server with the definitions of the chart and with the namespace of config/default. Its
@@ -48,6 +52,7 @@ func startAPIServer(ctx context.Context) (c client.Client, kubeconfig string) {
 	GinkgoHelper()
 	text, err := w.helm(ctx, "template", "crd", filepath.Join(w.root, "charts", chartName+"-crd"))
 	Expect(err).ToNot(HaveOccurred())
+	suite.UseControlPlane()
 	server := &envtest.Environment{}
 	for _, definition := range byID(text) {
 		typed := as[apiextensionsv1.CustomResourceDefinition](definition)
@@ -171,7 +176,7 @@ var _ = Describe("a real API server", Ordered, func() {
 			Expect(notes).To(ContainSubstring(commands))
 		}
 	})
-	It("should let the controller make and delete bootstrap tokens and no other Secret of kube-system", func(ctx context.Context) {
+	It("should let the controller create and delete its own bootstrap tokens and no other Secret of kube-system", func(ctx context.Context) {
 		config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 		Expect(err).ToNot(HaveOccurred())
 		account := ""
@@ -197,9 +202,40 @@ var _ = Describe("a real API server", Ordered, func() {
 		Expect(controller.Create(ctx, secret("other", corev1.SecretTypeOpaque))).To(rejected)
 		Expect(controller.Create(ctx, secret("bootstrap-token-abcdef", corev1.SecretTypeOpaque))).To(rejected)
 		Expect(controller.Create(ctx, secret("abcdef", corev1.SecretTypeBootstrapToken))).ToNot(Succeed())
-		token := secret("bootstrap-token-abcdef", corev1.SecretTypeBootstrapToken)
-		Expect(controller.Create(ctx, token)).To(Succeed())
-		Expect(controller.Delete(ctx, token)).To(Succeed())
+
+		By("the tokens that the controller issues")
+		groups := []string{"system:bootstrappers:karpenter"} // those of the values
+		provider := jointoken.NewDefaultProvider(controller, clock.RealClock{}, groups)
+		request := jointoken.Request{NodeClaim: "default-abcde", NodeClaimUID: "6f2d2b7e-0c51-4d8e-9f55-0d3b8f5a1c11", NodeName: "default-abcde-0a1b2c3d",
+			Attempt: 1, TTL: 30 * time.Minute}
+		_, err = provider.Issue(ctx, request)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(provider.Revoke(ctx, request.NodeClaimUID)).To(Succeed())
+
+		By("tokens that last for ever or become another node")
+		token := func(change func(data map[string]string)) *corev1.Secret {
+			object := secret("bootstrap-token-abcdef", corev1.SecretTypeBootstrapToken)
+			object.Labels = map[string]string{"app.kubernetes.io/managed-by": "karpenter"}
+			object.StringData = map[string]string{"token-id": "abcdef", "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true",
+				"expiration": "2030-01-01T00:00:00Z", "auth-extra-groups": groups[0]}
+			change(object.StringData)
+			return object
+		}
+		expires, grouped := MatchError(ContainSubstring("needs an expiration")), MatchError(ContainSubstring("must be "+groups[0]+", the chart's value"))
+		Expect(controller.Create(ctx, token(func(data map[string]string) { delete(data, "expiration") }))).To(expires)
+		Expect(controller.Create(ctx, token(func(data map[string]string) { data["expiration"] = "" }))).To(expires)
+		Expect(controller.Create(ctx, token(func(data map[string]string) { clear(data) }))).To(MatchError(ContainSubstring("denied")))
+		Expect(controller.Create(ctx, token(func(data map[string]string) { delete(data, "auth-extra-groups") }))).To(grouped)
+		for _, other := range []string{"system:bootstrappers:kubeadm:default-node-token", groups[0] + ",system:bootstrappers:kubeadm:default-node-token"} {
+			Expect(controller.Create(ctx, token(func(data map[string]string) { data["auth-extra-groups"] = other }))).To(grouped)
+		}
+
+		By("a token of an administrator")
+		foreign := token(func(map[string]string) {})
+		foreign.Labels = nil
+		Expect(c.Create(ctx, foreign)).To(Succeed())
+		Expect(controller.Delete(ctx, foreign)).To(MatchError(ContainSubstring("may delete only bootstrap tokens that it created")))
+		Expect(c.Delete(ctx, foreign)).To(Succeed())
 	})
 
 	It("should let only the controller record on NodeClaims what it launched", func(ctx context.Context) {
@@ -270,6 +306,24 @@ spec:
 		Expect(admin.Create(ctx, claim(nil), client.DryRunAll)).To(Succeed())
 		Expect(admin.Create(ctx, pool("metadata.annotations: {example.com/team: shop}"), client.DryRunAll)).To(Succeed())
 		Expect(admin.Patch(ctx, patched(object, func(a map[string]string) { a["karpenter.sh/do-not-disrupt"] = "true" }), client.MergeFrom(object))).To(Succeed())
+
+		By("the server that is deleted with it")
+		launched := func(by client.Client, of *unstructured.Unstructured, id string) error {
+			changed := of.DeepCopy()
+			Expect(unstructured.SetNestedField(changed.Object, id, "status", "providerID")).To(Succeed())
+			return by.Status().Patch(ctx, changed, client.MergeFrom(of), client.DryRunAll)
+		}
+		Expect(c.Get(ctx, client.ObjectKeyFromObject(object), object)).To(Succeed())
+		Expect(launched(admin, object, "bizflycloud://ours")).To(Succeed(), "a backup restores it")
+		Expect(unstructured.SetNestedField(object.Object, "bizflycloud://ours", "status", "providerID")).To(Succeed())
+		Expect(controller.Status().Update(ctx, object)).To(Succeed())
+		for _, id := range []string{"bizflycloud://theirs", ""} {
+			Expect(launched(admin, object, id)).To(MatchError(ContainSubstring("may change status.providerID")))
+			Expect(launched(controller, object, id)).To(Succeed())
+		}
+		other := object.DeepCopy()
+		Expect(unstructured.SetNestedField(other.Object, "image", "status", "imageID")).To(Succeed())
+		Expect(admin.Status().Patch(ctx, other, client.MergeFrom(object))).To(Succeed(), "the rest of the status is not theirs to break")
 		Expect(admin.Delete(ctx, object)).To(Succeed())
 	})
 

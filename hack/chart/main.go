@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Command chart generates from the Helm chart what must not differ from it: the keys that its templates know and the manifests in
-// config/ for kubectl, and compares what both install.
+// Command chart generates from the Helm chart what must not differ from it, the manifests in config/ for kubectl, and compares what
+// both install.
 package main
 
 import (
@@ -34,7 +34,6 @@ const timeout = 2 * time.Minute
 
 // commands are what can be asked for.
 var commands = map[string]func(context.Context, *workspace) error{
-	"keys":      writeKeys,
 	"kustomize": writeKustomize,
 	"compare":   compare,
 }

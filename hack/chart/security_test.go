@@ -68,6 +68,31 @@ var _ = Describe("the Deployment", func() {
 		pinned := as[appsv1.Deployment](rendered(ctx, fullValues)["Deployment/"+chartName]).Spec.Template.Spec.Containers[0].Image
 		Expect(pinned).To(Equal(repository + ":v1.2.3@sha256:" + strings.Repeat("0123456789abcdef", 4)))
 	})
+	It("should take the image of a release by its digest, unless another tag or digest is asked for", func(ctx context.Context) {
+		const digest = "sha256:" + "89abcdef89abcdef89abcdef89abcdef89abcdef89abcdef89abcdef89abcdef"
+		dir := filepath.Join(GinkgoT().TempDir(), chartName)
+		Expect(os.CopyFS(dir, os.DirFS(w.chart()))).To(Succeed())
+		file, err := os.OpenFile(filepath.Join(dir, "Chart.yaml"), os.O_APPEND|os.O_WRONLY, 0o600)
+		Expect(err).ToNot(HaveOccurred())
+		// As make chart-package does.
+		_, err = file.WriteString("annotations:\n  karpenter.bizflycloud.vn/image-digest: " + digest + "\n")
+		Expect(err).ToNot(HaveOccurred())
+		Expect(file.Close()).To(Succeed())
+		image := func(settings ...string) string {
+			args := []string{"template", releaseName, dir, "--namespace", namespace, "--values", w.chart(defaultValues)}
+			for _, setting := range settings {
+				args = append(args, "--set", setting)
+			}
+			text, err := w.helm(ctx, args...)
+			Expect(err).ToNot(HaveOccurred())
+			return as[appsv1.Deployment](byID(text)["Deployment/"+chartName]).Spec.Template.Spec.Containers[0].Image
+		}
+		Expect(image()).To(HaveSuffix(":" + version() + "@" + digest))
+		Expect(image("controller.image.repository=mirror.example.com/karpenter")).To(Equal("mirror.example.com/karpenter:" + version() + "@" + digest))
+		Expect(image("controller.image.tag=dev")).To(HaveSuffix(":dev"))
+		other := "sha256:" + strings.Repeat("0", 64)
+		Expect(image("controller.image.digest=" + other)).To(HaveSuffix(":" + version() + "@" + other))
+	})
 	It("should give the token of its ServiceAccount to no other pod", func(ctx context.Context) {
 		account := as[corev1.ServiceAccount](rendered(ctx, defaultValues)["ServiceAccount/"+chartName])
 		Expect(*account.AutomountServiceAccountToken).To(BeFalse())
@@ -229,6 +254,22 @@ var _ = Describe("rights", func() {
 			Expect(binding.Subjects).To(ConsistOf(rbacv1.Subject{Kind: "ServiceAccount", Name: "robot", Namespace: "elsewhere"}), name)
 		}
 	})
+	It("should let administrators of workloads write CapacityBuffers only with the gate and the value for it", func(ctx context.Context) {
+		const gate, value = "settings.featureGates.capacityBuffer=true", "rbac.aggregateCapacityBuffers=true"
+		admin := func(settings ...string) []string {
+			args := []string{}
+			for _, setting := range settings {
+				args = append(args, "--set", setting)
+			}
+			role := as[rbacv1.ClusterRole](rendered(ctx, defaultValues, args...)["ClusterRole/"+chartName+"-admin"])
+			Expect(role.Labels).To(HaveKeyWithValue("rbac.authorization.k8s.io/aggregate-to-admin", "true"))
+			return resources(role.Rules)
+		}
+		for _, settings := range [][]string{nil, {gate}, {value}} {
+			Expect(admin(settings...)).To(And(ContainElement("nodepools"), Not(ContainElement("capacitybuffers"))), "%v", settings)
+		}
+		Expect(admin(gate, value)).To(ContainElement("capacitybuffers"))
+	})
 	It("should allow only the controller to create or change NodeClaims", func(ctx context.Context) {
 		for name, object := range rendered(ctx, fullValues) {
 			labels := strings.Join(lo.Keys(object.GetLabels()), " ")
@@ -242,10 +283,10 @@ var _ = Describe("rights", func() {
 			}
 		}
 	})
-	It("should not show a credential to viewers", func(ctx context.Context) {
-		role := as[rbacv1.ClusterRole](rendered(ctx, defaultValues)["ClusterRole/"+chartName+"-view"])
+	It("should not show a credential to viewers, nor the user data in which one may be", func(ctx context.Context) {
+		role := as[rbacv1.ClusterRole](rendered(ctx, fullValues)["ClusterRole/"+chartName+"-view"])
 		Expect(role.Labels).To(HaveKeyWithValue("rbac.authorization.k8s.io/aggregate-to-view", "true"))
-		Expect(resources(role.Rules)).ToNot(ContainElement("secrets"))
+		Expect(resources(role.Rules)).To(And(Not(BeEmpty()), Not(ContainElement(BeElementOf("secrets", "bizflynodeclasses")))))
 		for _, rule := range role.Rules {
 			Expect([]string{"get", "list", "watch"}).To(ContainElements(rule.Verbs))
 		}

@@ -18,8 +18,10 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -27,10 +29,60 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 )
+
+// schema is the part of a JSON schema that names values.
+type schema struct {
+	Ref                  string            `json:"$ref"`
+	Properties           map[string]schema `json:"properties"`
+	AdditionalProperties json.RawMessage   `json:"additionalProperties"`
+	PropertyNames        struct {
+		Enum []string `json:"enum"`
+	} `json:"propertyNames"`
+	Definitions map[string]schema `json:"definitions"`
+
+	// Additional is additionalProperties where it is a schema.
+	Additional *schema `json:"-"`
+}
+
+func readSchema() schema {
+	GinkgoHelper()
+	text, err := os.ReadFile(w.chart("values.schema.json"))
+	Expect(err).ToNot(HaveOccurred())
+	root := schema{}
+	Expect(json.Unmarshal(text, &root)).To(Succeed())
+	return root
+}
+
+// keys are the keys of a group with these values; true is a value, or a group that is empty by default.
+func (s schema) keys(root schema, values map[string]any) map[string]any {
+	known := map[string]any{}
+	for key, property := range s.Properties {
+		inner, _ := values[key].(map[string]any)
+		property = property.resolved(root)
+		if known[key] = true; len(property.Properties) > 0 && len(inner) > 0 {
+			known[key] = property.keys(root, inner)
+		}
+	}
+	delete(known, "global")
+	return known
+}
+
+// resolved follows a reference to a definition.
+func (s schema) resolved(root schema) schema {
+	if name, isReference := strings.CutPrefix(s.Ref, "#/definitions/"); isReference {
+		s = root.Definitions[name]
+	}
+	s.Additional = &schema{}
+	if json.Unmarshal(s.AdditionalProperties, s.Additional) != nil {
+		s.Additional = nil // a boolean, or nothing
+	}
+	return s
+}
 
 func readValues() map[string]any {
 	GinkgoHelper()
@@ -54,26 +106,46 @@ func expectSame(path string, known, values map[string]any) {
 
 var _ = Describe("values", func() {
 	It("should all be in the schema, which knows no others", func() {
-		root, err := readSchema(w)
-		Expect(err).ToNot(HaveOccurred())
-		expectSame("", root.keys(root), readValues())
+		root := readSchema()
+		expectSame("", root.keys(root, readValues()), readValues())
 	})
-	It("should all be known to the templates", func() {
-		content, err := os.ReadFile(w.chart(keysFile))
-		Expect(err).ToNot(HaveOccurred())
-		Expect(keys(w)).To(BeEquivalentTo(content), "run `make generate`")
+	It("should name the fields of BizflyNodeClasses and NodePools that there are", func() {
+		root := readSchema()
+		for value, file := range map[string]string{
+			"nodeClasses": "karpenter.bizflycloud.vn_bizflynodeclasses.yaml", "nodePools": "karpenter.sh_nodepools.yaml",
+		} {
+			text, err := os.ReadFile(filepath.Join(w.root, "config", "crd", file))
+			Expect(err).ToNot(HaveOccurred())
+			definition := apiextensionsv1.CustomResourceDefinition{}
+			Expect(yaml.UnmarshalStrict(text, &definition)).To(Succeed())
+			fields := definition.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].Properties
+			named := root.Properties[value].resolved(root)
+			Expect(named.Additional.PropertyNames.Enum).To(ConsistOf(lo.Keys(fields)), value)
+		}
+	})
+	It("should be rejected in every group that has not free keys", func() {
+		root := readSchema()
+		var expectClosed func(path string, s schema)
+		expectClosed = func(path string, s schema) {
+			s = s.resolved(root)
+			if len(s.Properties) > 0 {
+				Expect(string(s.AdditionalProperties)).To(Equal("false"), path)
+			}
+			for key, property := range s.Properties {
+				expectClosed(path+"."+key, property)
+			}
+		}
+		expectClosed("", root)
 	})
 	It("should allow the keys of tuning that there are", func() {
-		root, err := readSchema(w)
-		Expect(err).ToNot(HaveOccurred())
+		root := readSchema()
 		keys := lo.FilterMap(options.Table(), func(s *options.Setting, _ int) (string, bool) { return s.Key, s.Key != "" })
 		Expect(keys).ToNot(BeEmpty())
 		Expect(root.Properties["tuning"].Properties["data"].PropertyNames.Enum).To(ConsistOf(keys))
 	})
 
 	It("should all be described in the README", func() {
-		root, err := readSchema(w)
-		Expect(err).ToNot(HaveOccurred())
+		root := readSchema()
 		readme, err := os.ReadFile(w.chart("README.md"))
 		Expect(err).ToNot(HaveOccurred())
 		var expectRows func(prefix string, known map[string]any)
@@ -86,7 +158,7 @@ var _ = Describe("values", func() {
 				}
 			}
 		}
-		expectRows("", root.keys(root))
+		expectRows("", root.keys(root, readValues()))
 	})
 
 	DescribeTable("should be rejected with what to do instead", func(ctx context.Context, message string, settings ...string) {
@@ -109,80 +181,25 @@ var _ = Describe("values", func() {
 		Entry("the cloud's credentials as user data", "keep user data in a Secret of its own", "userDataSecrets={karpenter-provider-bizflycloud}"),
 		Entry("tuning twice", "tuning.existingConfigMap and tuning.data are both set: remove one", "tuning.existingConfigMap=a", "tuning.data.accountPause=1m"),
 		Entry("a key of tuning that does not exist", "invalid propertyName 'acountPause'", "tuning.data.acountPause=1m"),
+		Entry("profiles for everyone", "set networkPolicy.enabled=true and networkPolicy.metricsFrom", "settings.enableProfiling=true"),
+		Entry("profiles for every pod", "set networkPolicy.enabled=true and networkPolicy.metricsFrom", "settings.enableProfiling=true",
+			"networkPolicy.enabled=true"),
+		Entry("a group that is none of tokens", "/joinTokens/groups/0", "joinTokens.groups={system:masters}"),
 		Entry("two leaders", "set replicas to 1", "settings.disableLeaderElection=true"),
-		Entry("a value that does not exist", "settings.launchTimout is not a value of this chart: did you mean settings.launchTimeout?", "settings.launchTimout=3m"),
+		Entry("a value that does not exist", "at '/settings': additional properties 'launchTimout' not allowed", "settings.launchTimout=3m"),
 		Entry("a duration without a unit", "/settings/launchTimeout", "settings.launchTimeout=180"),
 		Entry("a log level that core would panic over", "/logLevel': value must be one of", "logLevel=warn"),
 		Entry("a gate that is neither on nor off", "/settings/featureGates/nodeRepair': got string, want boolean", "settings.featureGates.nodeRepair=maybe"),
-		Entry("a gate that does not exist", "settings.featureGates.drift has no meaning here: drift is always detected", "settings.featureGates.drift=true"),
+		Entry("a gate that does not exist", "at '/settings/featureGates': additional properties 'drift' not allowed", "settings.featureGates.drift=true"),
 		Entry("an overhead in percent", "/settings/vmMemoryOverheadPercent", "settings.vmMemoryOverheadPercent=7.5"),
 		Entry("two monitors", "serviceMonitor.enabled and podMonitor.enabled are both true", "serviceMonitor.enabled=true", "podMonitor.enabled=true"),
 		Entry("an address that is no range", "/networkPolicy/egressCIDRs/0", "networkPolicy.egressCIDRs={manage.bizflycloud.vn}"),
-		Entry("a value outside its group", "launchTimeout is not a value of this chart: did you mean settings.launchTimeout?", "launchTimeout=3m"),
-		Entry("a value in the wrong group", "settings.replicas is not a value of this chart: did you mean replicas?", "settings.replicas=3"),
-		Entry("another spelling", "imagePullSecret is not a value of this chart: did you mean imagePullSecrets?", "imagePullSecret=a"),
-		Entry("a value like no other", "xyz is not a value of this chart\nAll values: https://", "xyz=1"),
+		Entry("a value outside its group", "additional properties 'launchTimeout' not allowed", "launchTimeout=3m"),
+		Entry("a field that no BizflyNodeClass has", "invalid propertyName 'flavor'", "nodeClasses.default.flavor=p2.2c_4g"),
+		Entry("a field that no NodePool has", "invalid propertyName 'limit'", "nodePools.default.limit.cpu=1"),
 		Entry("a rate that does not exist", "'qpm' not allowed", "cloud.rateLimits.read.qpm=1"),
-		Entry("several at once", "commonLabels was renamed: set additionalLabels\nimage.tag was renamed: set controller.image.tag", "image.tag=v1",
-			"commonLabels.a=b"),
+		Entry("several at once", "at '/service': additional properties 'port' not allowed", "settings.launchTimout=3m", "service.port=80"),
 		Entry("a policy that both denies and warns", "/admissionPolicies/actions", "admissionPolicies.actions={Deny,Warn}"),
 		Entry("a digest that is none", "/controller/image/digest", "controller.image.digest=latest"),
 	)
-})
-
-// formerKeys are the renamed and the rejected keys.
-func formerKeys() (former struct{ Renamed, Rejected map[string]string }) {
-	GinkgoHelper()
-	text, err := os.ReadFile(w.chart("files", "former-keys.yaml"))
-	Expect(err).ToNot(HaveOccurred())
-	Expect(yaml.UnmarshalStrict(text, &former)).To(Succeed())
-	return former
-}
-
-// valueAt returns the value at a path of the chart's values.
-func valueAt(path string) (any, bool) {
-	var found any = readValues()
-	for key := range strings.SplitSeq(path, ".") {
-		group, ok := found.(map[string]any)
-		if ok {
-			found, ok = group[key]
-		}
-		if !ok {
-			return nil, false
-		}
-	}
-	return found, true
-}
-
-var _ = Describe("former keys", func() {
-	It("should be rejected, each with the key to use instead or the reason why there is none", func(ctx context.Context) {
-		former := formerKeys()
-		args := []string{}
-		for path := range former.Renamed {
-			args = append(args, "--set-string", path+"=x")
-		}
-		for path := range former.Rejected {
-			args = append(args, "--set-string", path+"=x")
-		}
-		_, err := w.render(ctx, defaultValues, args...)
-		for path, instead := range former.Renamed {
-			Expect(err).To(MatchError(ContainSubstring(path + " was renamed: set " + instead + "\n")))
-		}
-		for path, reason := range former.Rejected {
-			Expect(err).To(MatchError(ContainSubstring(path + " has no meaning here: " + reason + "\n")))
-		}
-	})
-	It("should name values that exist", func() {
-		for path, instead := range formerKeys().Renamed {
-			_, exists := valueAt(path)
-			Expect(exists).To(BeFalse(), path)
-			for name := range strings.SplitSeq(strings.NewReplacer(" (a list)", "", ", ", " ", " and ", " ", ", in", " ").Replace(instead), " ") {
-				if strings.HasPrefix(name, "proxy.") {
-					break
-				}
-				_, exists = valueAt(name)
-				Expect(exists).To(BeTrue(), "%s, instead of %s", name, path)
-			}
-		}
-	})
 })

@@ -78,7 +78,8 @@ what must come before BKE's script belongs in a script, BTbootcmdBT or BTwrite_f
 Rendered user data may have 16 KiB, all parts and their headers included, and a template may go round its loops and call its parts
 4096 times. Errors name field, line and column, and never quote a
 template or a value. BTstatus.userDataHashBT is the hash of the templates. It follows a change of the Secret within a minute, and nodes
-launched with another one drift. Every process on a server can read its user data: give it nothing that outlives the join.
+launched with another one drift. Every process on a server can read its user data, and so can every pod unless you
+[keep pods off the metadata service](../operate/security.md#the-metadata-service): give it nothing that outlives the join.
 
 ## A join token per server
 
@@ -88,8 +89,11 @@ If the controller restarts in between, Kubernetes deletes it: its garbage collec
 BTtokencleanerBT when it has expired. The API server rejects an expired token in any case. BTjoinTokenBT needs BTJOIN_TOKENS=trueBT
 (chart: BTjoinTokens.enabledBT), which grants creating and deleting Secrets of kube-system, and reading none.
 
-Tokens stand for BTsystem:bootstrappers:karpenterBT and for the groups of kubeadm and k3s, so that their bindings apply. For clusters
-without these, [rbac.yaml](../../config/samples/kubeadm/rbac.yaml) has the same for Karpenter's group.
+Tokens stand for BTsystem:bootstrappers:karpenterBT and for the groups of kubeadm and k3s, so that their bindings apply. A token of kubeadm's
+group can become any node, existing ones included. Where you apply
+[rbac.yaml](../../config/samples/kubeadm/rbac.yaml), which binds Karpenter's group alone, leave out the other groups: set BTJOIN_TOKEN_GROUPSBT
+(chart: BTjoinTokens.groupsBT) to BTsystem:bootstrappers:karpenterBT. The chart's admission policy accepts no other groups and no token without
+an expiration.
 
 ## The kubelet's settings
 

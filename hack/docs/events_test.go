@@ -17,7 +17,6 @@ limitations under the License.
 package main
 
 import (
-	"errors"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -31,7 +30,6 @@ import (
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
@@ -71,11 +69,6 @@ var _ = Describe("Events", func() {
 			Expect(event.Message).ToNot(BeEmpty(), name)
 		}
 	})
-	It("should be documented for whatever a deleted server leaves", func() {
-		for _, kind := range []string{"server", "disk", "address", "node"} {
-			Expect(documented).To(HaveKey(events.Leftover(kind, "server", errors.New("cause")).Reason), kind)
-		}
-	})
 	It("should document each reason once, completely", func() {
 		Expect(lo.UniqMap(eventDocs, func(d eventDoc, _ int) string { return d.Reason })).To(HaveLen(len(eventDocs)))
 		for _, doc := range append(append([]eventDoc{}, eventDocs...), coreEventDocs...) {
@@ -90,7 +83,8 @@ var _ = Describe("Events", func() {
 			"../../internal/providers/bootstrap"} {
 			for _, text := range constants(dir, reason) {
 				// These are never the reason of a false condition, or of one that needs no further report.
-				if lo.Contains([]string{"CatalogNotReady", "CloudUnavailable", "AwaitingNetworks", "AwaitingZones", "AwaitingDisks", "NotAsked", "KeysIgnored", "Ignored"},
+				if lo.Contains([]string{"CatalogNotReady", "CloudUnavailable", "AwaitingNetworks", "AwaitingZones", "AwaitingDisks", "NotAsked", "KeysIgnored", "Ignored",
+					"ControlPlaneUnknown"},
 					text) {
 					continue
 				}

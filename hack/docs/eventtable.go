@@ -66,7 +66,8 @@ var eventDocs = []eventDoc{
 		"The server came up, but its node did not join the cluster within 15 minutes. It counts as a failed launch of the offering and of the NodeClass.",
 		"Read the server's console; check bootstrap, network and firewalls of the NodeClass."},
 	{events.ReasonLaunchNotSent, true, kindNodeClaim,
-		"The create request waited for its turn (rate limit, or no connection) until core's launch timeout. No server was built; the NodeClaim is replaced.",
+		"The create request waited for its turn (rate limit, no connection, or a busy API server) until core's launch timeout was near. No server was built; " +
+			"the NodeClaim is replaced.",
 		"Nothing during a burst; otherwise look at the health of the API, or raise `LAUNCH_TIMEOUT`."},
 	{events.ReasonLaunchSlow, true, kindNodeClaim, "The server has been in BUILD for more than five minutes.",
 		"Wait; core replaces the NodeClaim after 15 minutes."},
@@ -78,24 +79,26 @@ var eventDocs = []eventDoc{
 		"Find out which client edits annotations of NodeClaims."},
 	{events.ReasonNodeClassUnresolved, true, kindNodeClaim, "The NodeClass of the NodeClaim does not exist or is being deleted.",
 		"Correct `nodeClassRef` of the NodePool, or create the NodeClass."},
-	{events.ReasonCapacityTypeUnsupported, true, kindNodeClaim + ", " + kindNodePool, "Only `spot` or `reserved` is allowed, which BizFly Cloud does not offer.",
+	{events.ReasonCapacityTypeUnsupported, true, kindNodeClaim, "Only `spot` or `reserved` is allowed, which BizFly Cloud does not offer.",
 		"Allow `on-demand`; the message names another way to pay."},
 	{events.ReasonNoCompatibleFlavor, true, kindNodePool, "No flavor, available or not, satisfies the NodePool's requirements.",
 		"Change the requirement that the message names to one of the values that it lists."},
-	{events.ReasonLaunchesKeepFailing, true, kindNodeClass,
-		"Launches with three different offerings failed within ten minutes for other reasons than capacity, so launches with the NodeClass pause: one minute, " +
-			"doubled up to five. Then one launch at a time is tried until one succeeds.",
-		"Check image, networks, firewalls and permissions of the NodeClass; a change ends the pause."},
-	{events.ReasonAccountLimit, true, kindNodeClaim, "Quota, balance or credentials of the project stop every launch; all launches pause for a while.",
-		"Raise the quota, top up the account, or correct the credentials."},
+	{events.ReasonLaunchesPaused, true, kindNodeClass,
+		"Launches with this NodeClass fail with every offering, so they pause (`UNAVAILABLE_OFFERING_TTL`). User data or a join token cannot be made, a quota " +
+			"other than vCPUs and memory is exhausted, or a network has no address left. Or three NodeClaims have failed with three different offerings, for " +
+			"other reasons than capacity. Where nodes did not register, the pause is one minute, doubled up to five, and then one launch at a time is " +
+			"tried until one registers.",
+		"The message has the reason: check quotas, networks, image, firewalls, user data and permissions; a change of the NodeClass ends the pause."},
+	{events.ReasonAccountLimit, true, kindNodeClaim, "The account has no balance, or its credentials are rejected; all launches pause for a while.",
+		"Top up the account, or correct the credentials."},
 	{events.ReasonQuotaTooSmall, true, kindNodeClaim,
 		"The quota does not allow a server of this size: that size and bigger ones are unavailable for five minutes.", "Raise the quota of vCPUs or memory."},
-	{events.ReasonNetworkOutOfAddresses, true, kindNodeClass,
-		"A VPC network of the NodeClass has no address left, or one of several does. Launches in it pause (`UNAVAILABLE_OFFERING_TTL`); the event comes once for " +
-			"each pause.", "Free addresses in the network, or select a bigger one with `spec.networkSelectorTerms`."},
-	{events.ReasonPackageLimit, true, kindNodeClaim + ", " + kindNodeClass,
-		"The cluster has as many nodes as the package of the BKE cluster allows. The condition `PackageRoomAvailable` of the NodeClass shows it; NodeClaims end " +
-			"where `ENFORCE_CLUSTER_MAX_NODES=true`.", "Choose a bigger package, or set `ENFORCE_CLUSTER_MAX_NODES=false`."},
+	{events.ReasonSpendingLimit, true, kindNodeClaim,
+		"`MAX_SERVERS` or `MAX_VND_PER_HOUR` is reached, or it is not known whether it is. The NodeClaim ends, and what cannot be launched is unavailable for a " +
+			"minute. The condition `WithinSpendingLimits` of the ProviderConfig shows it.", "Delete what is not needed, or raise the limit."},
+	{events.ReasonNodePoolUnlimited, true, kindNodePool,
+		"The NodePool has no `spec.limits`, and the cluster has no limit either: nothing bounds what it launches. Published once a day.",
+		"Set `spec.limits`, or `MAX_SERVERS` or `MAX_VND_PER_HOUR`."},
 
 	{events.ReasonNodeDrifted, false, kindNodeClaim,
 		"The server differs from what its NodeClass asks for, and in what: `NodeClassDrift`, `ImageDrift`, `UserDataDrift`, `FlavorDrift`, `ZoneDrift`, " +
@@ -104,8 +107,6 @@ var eventDocs = []eventDoc{
 		"Firewalls or the network plan of the running server were changed to match its NodeClass, without replacing it.", nothing},
 	{events.ReasonServerUpdateFailed, true, kindNodeClaim, "A change of the running server did not succeed; it is tried again.",
 		"Do what the message asks for, if it repeats."},
-	{events.ReasonServerRenamed, true, kindNodeClaim,
-		"The server was renamed outside Kubernetes and has its name back, by which the cloud controller manager finds it.", "Do not rename servers of nodes."},
 	{events.ReasonServerNotRunning, true, kindNodeClaim,
 		"The server is stopped, suspended, in ERROR or missing, and its kubelet is silent. The condition `karpenter.bizflycloud.vn/ServerRunning` of the Node " +
 			"is false; node repair replaces the node where `NodeRepair` is on, and the server is started where `spec.stoppedServerPolicy` is `Start`.",
@@ -126,22 +127,27 @@ var eventDocs = []eventDoc{
 		"The NodeClaim is deleted, but nothing proves its server to be this cluster's any more, so the server is not deleted.",
 		"Delete the server with its disks manually, if it is this NodeClaim's."},
 	{events.ReasonNodeSmallerThanPlanned, true, kindNodeClaim,
-		"The node offers pods noticeably less than was planned for its instance type. Karpenter plans with it from the second node that reports the same.",
+		"The node offers pods noticeably less than was planned for its instance type. Karpenter plans with it from the second node that reports " +
+			"the same, though never with less than a third of the estimate.",
 		"Nothing; set `spec.kubelet` of the NodeClass to plan with it at once."},
 	{events.ReasonServerHeld, true, kindNodeClaim,
 		"The NodeClaim has the id of a server that was launched for another NodeClaim, as after a restore from a backup. The server is kept, and deleted with " +
 			"this NodeClaim.", "Nothing, if NodeClaims were restored; otherwise delete the NodeClaim."},
+	{events.ReasonServerKept, true, kindNamespace + ", " + kindProviderConfig,
+		"A server has this cluster's metadata, no NodeClaim, and a name that this cluster did not give, like a copy of a node that a user made. It is kept.",
+		"Delete the server if it is not needed, or remove its metadata `bizfly-karpenter-cluster-uid`."},
 	{events.ReasonServerDeletionFailed, true, kindNode,
-		"The server still exists ten minutes after its deletion began. It is tried again; NodeClaim and Node stay until it is gone.",
+		"The server of a NodeClaim still exists ten minutes after its deletion began, or BizFly Cloud rejects to delete a server without a NodeClaim. It is tried " +
+			"again; NodeClaim and Node stay until the server is gone.",
 		"Read BizFly Cloud's answers in the log; ask BizFly Cloud with the server's id."},
 	{events.ReasonDiskDeletionFailed, true, kindNode,
-		"The server is deleted, but a disk of it could not be deleted within ten minutes, mostly because it has a snapshot, and is paid for. NodeClaim and Node " +
-			"end without it; the garbage collector tries again.", "Delete the snapshots of the disk, or the disk."},
+		"The server is deleted, and a disk named after it is still paid for: it has a snapshot, or it is kept because a user may have detached or restored it. " +
+			"Each pass of garbage collection tries again what is not kept.", "Delete the snapshots of the disk or the disk, or rename it to keep it."},
 	{events.ReasonAddressReleaseFailed, true, kindNode,
-		"The server is deleted, but an address of it could not be released within ten minutes and is paid for. NodeClaim and Node end without it; the garbage " +
-			"collector tries again.", "Release the address in BizFly's console, if it stays."},
+		"The server is deleted, and an address named after it could not be released and is paid for. Each pass of garbage collection tries again.",
+		"Release the address in BizFly's console, if it stays."},
 	{events.ReasonLeaveFailed, true, kindNode,
-		"The server is deleted, but BizFly Kubernetes Engine still lists the node after ten minutes. It is tried again while the controller runs.",
+		"The server is deleted, and BizFly Kubernetes Engine did not accept the request to remove its node. The request is not repeated.",
 		"Remove the node in BizFly's console, if it stays."},
 
 	{events.ReasonNodeClassStale, true, kindNodeClass,
@@ -165,6 +171,8 @@ var eventDocs = []eventDoc{
 		"Choose volume types of one category, or `medium: SSD` or `HDD`."},
 	{"FlavorNotFound", true, kindNodeClass, "No flavor matches `spec.flavorSelectorTerms`.", "Correct the terms; the message lists what is available."},
 	{"NoFlavors", true, kindNodeClass, "No flavor can be used with the NodeClass.", "Read which field of the NodeClass the message blames."},
+	{"NothingLaunchable", true, kindNodeClass, "Static NodePools lack nodes, and nothing that they allow is available; they wait.",
+		"Allow more flavors or zones, or wait."},
 	{"BootstrapNotConfigured", true, kindNodeClass, "A server could not join: what it needs for it is not configured.",
 		"Configure BKE's cluster id and token, or give user data."},
 	{"UserDataInvalid", true, kindNodeClass, "The user data of `spec.userData` cannot be used.", "Correct the template as the message explains."},
@@ -188,6 +196,9 @@ var eventDocs = []eventDoc{
 	{"EndpointUnreachable", true, kindProviderConfig, "The API does not answer at the endpoint.", "Check `spec.endpoint` and the egress of the controller."},
 	{"ScopeChanged", true, kindProviderConfig, "The configuration is for another host, region or project than the servers that exist. It is rejected.",
 		"Restore the former one, or drain first: delete all NodeClaims."},
+	{"ControlPlaneChanged", true, kindProviderConfig,
+		"None of the API servers that are recorded runs any more: this cluster may be a clone. Garbage collection only reports.",
+		"If the original cluster does not run any more, [confirm it](../concepts/ownership.md#clones-of-a-cluster)."},
 	{"ConfigMapForbidden", true, kindProviderConfig, "The tuning ConfigMap may not be read.", "Grant `get` on it by name."},
 	{"ConfigMapNotFound", true, kindProviderConfig, "The tuning ConfigMap does not exist.", "Create it, or remove the reference."},
 	{"ConfigMapUnreadable", true, kindProviderConfig, "The tuning ConfigMap could not be read.", "Wait; it is tried again."},

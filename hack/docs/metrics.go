@@ -35,6 +35,7 @@ import (
 	_ "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/garbagecollection"
 	_ "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/nodesize"
 	_ "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/repair"
+	_ "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/providerconfig"
 	_ "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
 )
 
@@ -50,7 +51,7 @@ var labels = map[string]string{
 	"route":         "path of the request with its ids replaced, such as `/servers/{id}`",
 	"method":        "HTTP method",
 	"status":        "HTTP status, `0` where there was no answer",
-	"class":         "queue of the call: `delete`, `read` or `create`",
+	"class":         "queue of the call: `delete`, `read`, `create` or `leave` (of BKE)",
 	"part":          "what was read, such as `flavors`",
 	"flavor":        "flavor, the value of `node.kubernetes.io/instance-type`",
 	"zone":          "zone, the value of `topology.kubernetes.io/zone`",
@@ -70,7 +71,7 @@ var labels = map[string]string{
 	"version":       "version of this provider",
 	"commit":        "commit that it was built from, `unknown` where the build does not set it",
 	"goversion":     "version of Go that it was built with",
-	"change":        "what was changed on a running server: `name`, `network_plan` or `firewalls`",
+	"change":        "what was changed on a running server: `network_plan` or `firewalls`",
 	"reason":        "why, in one word, as in the events and conditions",
 
 	"karpenter_bizfly_api_request_duration_seconds/outcome": "`success`, `Ambiguous` where a change may or may not have had its effect, or the class of the " +

@@ -73,18 +73,16 @@ var nodeClassConditions = []condition{
 		statusSource: unavailable,
 	}},
 	{constant: "ConditionTypeDisksReady", reasons: found("reasonRootDiskTooSmall", "reasonDiskNotSold", "reasonDisksNotTogether", "reasonAwaitingZones")},
-	{constant: "ConditionTypeFlavorsReady", reasons: found("reasonFlavorNotFound", "reasonNoFlavors", "reasonAwaitingZones", "reasonAwaitingDisks")},
+	{constant: "ConditionTypeFlavorsReady", reasons: found("reasonFlavorNotFound", "reasonNoFlavors", "reasonNothingLaunchable", "reasonAwaitingZones",
+		"reasonAwaitingDisks")},
 }
 
 var nodeClassAdvice = []condition{
 	{constant: "ConditionTypeEgressAvailable", reasons: found("reasonNoEgress", "reasonAwaitingNetworks")},
-	{constant: "ConditionTypeLaunchVerified", reasons: map[string][]string{usageSource: {"reasonNodeRegistered", "reasonUnknownUntilFirstLaunch"}}},
 	{constant: "ConditionTypeBillingPlanSuitable", reasons: map[string][]string{usageSource: {"reasonStaticNodePools", "reasonSavingPlanDynamicNodePool"},
 		apiSource: {"ReasonNotApplicable"}}},
-	{constant: "ConditionTypePackageRoomAvailable", reasons: map[string][]string{usageSource: {"reasonPackageHasRoom", "reasonPackageLimit"},
-		apiSource: {"ReasonNotApplicable"}}},
 	{constant: "ConditionTypeLaunchesSucceeding", reasons: map[string][]string{usageSource: {"reasonNotPaused"}},
-		more: "False has the reason of the last launch that failed, as in the `Launched` condition of its NodeClaim"},
+		more: "False has the reason of the last launch that failed"},
 }
 
 var providerConfigConditions = []condition{
@@ -94,6 +92,12 @@ var providerConfigConditions = []condition{
 	{constant: "ConditionTypeScopePinned", reasons: map[string][]string{configSource: {"ReasonScopeChanged", "ReasonNotAsked"}}},
 	{constant: "ConditionTypeTuningReady", reasons: map[string][]string{configSource: {
 		"ReasonConfigMapForbidden", "ReasonConfigMapNotFound", "ReasonConfigMapUnreadable", "ReasonKeysIgnored"}}},
+}
+
+var providerConfigAdvice = []condition{
+	{constant: "ConditionTypeControlPlaneRecognized", reasons: map[string][]string{configSource: {"ReasonControlPlaneChanged", "ReasonControlPlaneUnknown"}}},
+	{constant: "ConditionTypeWithinSpendingLimits", reasons: map[string][]string{},
+		more: "False is `MaxServersReached`, `MaxVNDPerHourReached`, or `SpendingUnknown` while the servers or the price of one cannot be found out"},
 }
 
 // elsewhere are conditions of other objects.
@@ -127,6 +131,7 @@ func referencePage() (string, error) {
 		{"### Of a BizflyNodeClass, with a part in Ready", nodeClassConditions},
 		{"### Of a BizflyNodeClass, beside Ready", nodeClassAdvice},
 		{"### Of a ProviderConfig, with a part in Ready", providerConfigConditions},
+		{"### Of a ProviderConfig, beside Ready", providerConfigAdvice},
 		{"### Of Nodes", elsewhere},
 	} {
 		page.WriteString(table.title + "\n\n| condition | | reasons |\n| --- | --- | --- |\n")
@@ -137,8 +142,6 @@ func referencePage() (string, error) {
 		}
 		page.WriteString("\n")
 	}
-	page.WriteString("A NodePool of this provider that allows only capacity types that are not sold has `CapacityTypeSupported` False beside core's " +
-		"own\nconditions.\n\n")
 	for _, keys := range []struct{ title, introduction, prefix string }{
 		{"## Labels", "Of instance types and nodes; a NodePool and a pod may ask for those of karpenter.bizflycloud.vn with any operator. The zone keys\nof the " +
 			"storage drivers mean topology.kubernetes.io/zone.", "Label"},
@@ -185,7 +188,7 @@ func conditionRow(sources map[string]source, c condition) (string, error) {
 // complete says which conditions and reasons of the sources the tables lack, so that none goes undocumented.
 func complete(sources map[string]source) error {
 	used := map[string]bool{}
-	for _, c := range slices.Concat(nodeClassConditions, nodeClassAdvice, providerConfigConditions, elsewhere) {
+	for _, c := range slices.Concat(nodeClassConditions, nodeClassAdvice, providerConfigConditions, providerConfigAdvice, elsewhere) {
 		used[apiSource+c.constant] = true
 		for dir, names := range c.reasons {
 			for _, name := range names {

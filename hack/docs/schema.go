@@ -63,7 +63,7 @@ func writeObject(page *strings.Builder, kind, path string, object schema) {
 		page.WriteString("\n")
 	}
 	page.WriteString("| field | type | default | |\n| --- | --- | --- | --- |\n")
-	names := slices.Sorted(maps.Keys(lo.OmitBy(object.Properties, func(_ string, field schema) bool { return renamed(field) })))
+	names := slices.Sorted(maps.Keys(object.Properties))
 	for _, name := range names {
 		field := object.Properties[name]
 		fmt.Fprintf(page, "| `%s`%s | %s | %s | %s |\n", name, lo.Ternary(slices.Contains(object.Required, name), " (required)", ""),
@@ -76,11 +76,6 @@ func writeObject(page *strings.Builder, kind, path string, object schema) {
 			writeObject(page, kind, path+"."+name+suffix, *field)
 		}
 	}
-}
-
-// renamed reports whether the field is there only so that the API server names its new name.
-func renamed(field schema) bool {
-	return len(field.XValidations) > 0 && field.XValidations[0].Rule == "false"
 }
 
 // nested is the object in a field, in a list or a map of objects too, and what its path is written with.

@@ -31,7 +31,7 @@ import (
 const (
 	MessageLaunched     = "launched server"
 	MessageLaunchFailed = "launching server failed"
-	// MessageRemoved says that a server provably does not exist any more, nor what it owned.
+	// MessageRemoved says that the cloud has accepted to delete a server.
 	MessageRemoved = "removed server"
 )
 
@@ -60,7 +60,7 @@ type Record struct {
 	Price float64
 	// Reason is why it was launched like this, why it failed, or why it was removed, in one word.
 	Reason string
-	// Took is the time from the create request to the id or the failure, or from the first request to delete to its proof.
+	// Took is the time from the create request to the id or the failure, or from the NodeClaim's deletion until the cloud accepted it.
 	Took time.Duration
 }
 

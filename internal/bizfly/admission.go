@@ -17,6 +17,7 @@ limitations under the License.
 package bizfly
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -37,22 +38,23 @@ const (
 	classDelete class = "delete"
 	classRead   class = "read"
 	classCreate class = "create"
+	// classLeave is a class of its own, so that a Kubernetes Engine that hangs holds up nothing else.
+	classLeave class = "leave"
 )
 
-// admission decides when a request may be sent. Each class has its own rate and its own slots: a burst of creates
-// delays creates, and neither the deletes that save money nor the reads on which both depend.
+// maxLeaves is how many calls of classLeave are under way at most; its rate is that of deletions.
+const maxLeaves = 5
+
+// admission decides when a request may be sent. Each class has its own rate and its own slots, and each route its own pause: a burst of
+// creates delays creates, and neither the deletes that save money nor the reads on which both depend.
 type admission struct {
 	clock   clock.Clock
 	metrics *metrics
 	wait    time.Duration
 	gates   map[class]*gate
-
-	mu sync.Mutex
-	// pausedUntil holds back every class after a 429: the cloud's limit is on the account, not on the route.
-	pausedUntil time.Time
 }
 
-// gate is the share of one class. Its rate is the configured one until the cloud answers 429; then it is halved, grows again
+// gate is the share of one class. Its rate is the configured one until the cloud answers 429 to a write; then it is halved, grows again
 // slowly, and stays below the rate that was rejected for a while. Nothing else lowers it: an outage says nothing about rates.
 type gate struct {
 	slots *semaphore.Weighted
@@ -68,6 +70,9 @@ type gate struct {
 	ceilingUntil time.Time
 	// lowered and raised are when the rate was last changed so.
 	lowered, raised time.Time
+	// pausedUntil is what the cloud asked for in its last 429, by route. Limits may be those of a route, so that other routes go on; where
+	// the limit is the account's, each finds out by a 429 of its own.
+	pausedUntil map[string]time.Time
 }
 
 const (
@@ -118,10 +123,13 @@ func (g *gate) set(now time.Time, limit float64) {
 func newAdmission(config Config, metrics *metrics) *admission {
 	a := &admission{clock: config.Clock, metrics: metrics, wait: config.Limits.Wait, gates: map[class]*gate{}}
 	limits := config.Limits
-	for class, limit := range map[class]Limit{classDelete: limits.Delete, classRead: limits.Read, classCreate: limits.Create} {
+	leave := limits.Delete
+	leave.Concurrency = min(leave.Concurrency, maxLeaves)
+	for class, limit := range map[class]Limit{classDelete: limits.Delete, classRead: limits.Read, classCreate: limits.Create, classLeave: leave} {
 		a.gates[class] = &gate{
 			limiter: rate.NewLimiter(rate.Limit(limit.QPS), limit.Burst), slots: semaphore.NewWeighted(int64(limit.Concurrency)),
 			turn: semaphore.NewWeighted(1), configured: limit, shown: metrics.rateLimit.WithLabelValues(string(class)),
+			pausedUntil: map[string]time.Time{},
 		}
 		a.gates[class].shown.Set(limit.QPS)
 	}
@@ -139,8 +147,8 @@ func AdmitWithin(ctx context.Context, d time.Duration) context.Context {
 
 // acquire waits for the pause, the rate and a slot, in this order, and returns what gives the slot back. Its errors
 // are NotSent.
-func (a *admission) acquire(ctx context.Context, class class) (release func(), err error) {
-	started := a.clock.Now()
+func (a *admission) acquire(ctx context.Context, op *operation) (release func(), err error) {
+	class, started := op.class, a.clock.Now()
 	defer func() {
 		a.metrics.admissionWait.WithLabelValues(string(class)).Observe(a.clock.Since(started).Seconds())
 	}()
@@ -152,7 +160,7 @@ func (a *admission) acquire(ctx context.Context, class class) (release func(), e
 	defer cancel()
 	gate := a.gates[class]
 	for {
-		if err := a.sleep(waitCtx, a.pauseLeft(), "the cloud asked all requests to pause"); err != nil {
+		if err := a.sleep(waitCtx, gate.pauseLeft(op, a.clock.Now()), "the cloud asked "+op.name+" to pause"); err != nil {
 			return nil, err
 		}
 		if err := a.awaitRate(waitCtx, gate, class); err != nil {
@@ -162,7 +170,7 @@ func (a *admission) acquire(ctx context.Context, class class) (release func(), e
 			return nil, admissionError(waitCtx, 0, "all "+string(class)+" slots are taken")
 		}
 		// A pause that began meanwhile holds for us too, and must not be waited for with a slot in hand.
-		if a.pauseLeft() <= 0 {
+		if gate.pauseLeft(op, a.clock.Now()) <= 0 {
 			break
 		}
 		gate.slots.Release(1)
@@ -226,23 +234,24 @@ func contextError(ctx context.Context) *APIError {
 	return &APIError{Class: ClassUnknown, NotSent: true, Message: "the caller's context ended before the request was sent", Err: ctx.Err()}
 }
 
-// throttled lowers the rate of the class and holds all classes back, as the cloud asked in answer to a request that was sent at
-// this time.
-func (a *admission) throttled(class class, sent time.Time, wait time.Duration) {
-	a.gates[class].lower(a.clock.Now(), sent)
-	if wait <= 0 {
-		wait = ttl.DefaultPause
+// throttled holds the call's route back, as the cloud asked in answer to a request that was sent at this time, and lowers the rate of
+// its class.
+func (a *admission) throttled(op *operation, sent time.Time, wait time.Duration) {
+	gate := a.gates[op.class]
+	// Reads are shared, so they come in no bursts: a route that always answers 429 would slow all others down for nothing.
+	if op.class != classRead {
+		gate.lower(a.clock.Now(), sent)
 	}
-	until := a.clock.Now().Add(min(wait, ttl.MaxPause))
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if until.After(a.pausedUntil) {
-		a.pausedUntil = until
+	until := a.clock.Now().Add(min(cmp.Or(max(wait, 0), ttl.DefaultPause), ttl.MaxPause))
+	gate.mu.Lock()
+	defer gate.mu.Unlock()
+	if until.After(gate.pausedUntil[op.route]) {
+		gate.pausedUntil[op.route] = until
 	}
 }
 
-func (a *admission) pauseLeft() time.Duration {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.pausedUntil.Sub(a.clock.Now())
+func (g *gate) pauseLeft(op *operation, now time.Time) time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.pausedUntil[op.route].Sub(now)
 }

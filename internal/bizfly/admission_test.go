@@ -18,7 +18,9 @@ package bizfly_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -72,6 +74,31 @@ var _ = Describe("Admission", func() {
 		done.Wait()
 		Expect(created.Load()).To(BeEquivalentTo(creates))
 		Expect(most.Load()).To(BeEquivalentTo(5))
+	})
+
+	It("should send deletions while the Kubernetes Engine hangs", func(ctx SpecContext) {
+		release := make(chan struct{})
+		var leaves atomic.Int32
+		s := newStub(func(w http.ResponseWriter, r *http.Request) {
+			if strings.Contains(r.URL.Path, "cluster_leave") {
+				leaves.Add(1)
+				<-release
+			}
+			answer(w, 200, map[string]string{"GET": `[]`, "POST": `{"task_id":["t"]}`, "DELETE": `{}`}[r.Method])
+		})
+		client := clientFor(s, func(c *bizfly.Config) { c.Limits.Delete.Concurrency = 5 })
+		var done sync.WaitGroup
+		for i := range 40 {
+			done.Go(func() { _ = client.LeaveCluster(ctx, "zdckkshu1he44fsb", clusterToken, fmt.Sprintf("node-%d", i)) })
+		}
+		Eventually(leaves.Load).Should(BeEquivalentTo(5))
+		_, err := client.DeleteServer(ctx, serverID, nil)
+		Expect(err).ToNot(HaveOccurred())
+		_, err = client.ListServers(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		close(release)
+		done.Wait()
+		Expect(leaves.Load()).To(BeEquivalentTo(40))
 	})
 
 	It("should not send what is not admitted in time, and say so", func(ctx SpecContext) {
@@ -176,23 +203,49 @@ var _ = Describe("Admission", func() {
 		Expect(clock.Waits()).To(HaveLen(2))
 	})
 
-	It("should hold all classes back after a 429, once", func(ctx SpecContext) {
+	It("should hold back the route that got a 429, and no other", func(ctx SpecContext) {
+		clock := &skipping{}
+		s := newStub(func(w http.ResponseWriter, r *http.Request) {
+			if strings.Contains(r.URL.Path, "network-interfaces") {
+				w.Header().Set("Retry-After", "300")
+				answer(w, 429, `{"message":"API rate limit exceeded for this route"}`)
+				return
+			}
+			answer(w, 200, map[string]string{"GET": `[]`, "POST": `{"task_id":["t"]}`, "DELETE": `{}`}[r.Method])
+		})
+		client := clientFor(s, func(c *bizfly.Config) {
+			c.Clock = clock
+			c.Limits.Wait = 10 * time.Second
+		})
+		_, err := client.ListNetworkInterfaces(ctx)
+		Expect(bizfly.IsThrottled(err)).To(BeTrue())
+		_, err = client.CreateServer(ctx, createRequest())
+		Expect(err).ToNot(HaveOccurred())
+		_, err = client.DeleteServer(ctx, serverID, nil)
+		Expect(err).ToNot(HaveOccurred())
+		_, err = client.ListServers(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(clock.Waits()).To(BeEmpty())
+		_, err = client.ListNetworkInterfaces(ctx)
+		Expect(err).To(MatchError(ContainSubstring("the cloud asked ListNetworkInterfaces to pause")))
+		Expect(bizfly.IsNotSent(err)).To(BeTrue())
+	})
+	It("should wait as long as a 429 asked, and a second where it gave no time", func(ctx SpecContext) {
 		clock := &skipping{}
 		s := newStub(inTurn(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "4")
 			answer(w, 429, `{}`)
-		}, always(200, `[]`)))
+		}, always(200, `{"task_id":["t"]}`), always(429, `{}`), always(200, `{"task_id":["t"]}`)))
 		client := clientFor(s, func(c *bizfly.Config) { c.Clock = clock })
-		_, err := client.CreateServer(ctx, createRequest())
-		Expect(bizfly.IsThrottled(err)).To(BeTrue())
-		Expect(typed(err).RetryAfter).To(Equal(4 * time.Second))
-		_, err = client.ListServers(ctx)
-		Expect(err).ToNot(HaveOccurred())
-		_, err = client.DeleteServer(ctx, serverID, nil)
-		Expect(err).To(HaveOccurred())
-		Expect(clock.Waits()).To(HaveExactElements(BeNumerically("~", 4*time.Second, time.Second)))
+		for _, asked := range []time.Duration{4 * time.Second, 0} {
+			_, err := client.CreateServer(ctx, createRequest())
+			Expect(bizfly.IsThrottled(err)).To(BeTrue())
+			Expect(typed(err).RetryAfter).To(Equal(asked))
+			_, err = client.CreateServer(ctx, createRequest())
+			Expect(err).ToNot(HaveOccurred())
+		}
+		Expect(clock.Waits()).To(HaveExactElements(BeNumerically("~", 4*time.Second, time.Second), BeNumerically("~", time.Second, 500*time.Millisecond)))
 	})
-
 	It("should say at once when a pause is longer than the caller can wait", func(ctx SpecContext) {
 		s := newStub(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "100000")
@@ -201,7 +254,7 @@ var _ = Describe("Admission", func() {
 		client := clientFor(s)
 		_, err := client.CreateServer(ctx, createRequest())
 		Expect(bizfly.IsThrottled(err)).To(BeTrue())
-		_, err = client.ListServers(ctx)
+		_, err = client.CreateServer(ctx, createRequest())
 		Expect(bizfly.IsThrottled(err)).To(BeTrue())
 		Expect(bizfly.IsNotSent(err)).To(BeTrue())
 		// However long a 429 asks, we try again within minutes.

@@ -128,8 +128,6 @@ type KubernetesAPI interface {
 	ListKubernetesVersions(ctx context.Context) ([]gobizfly.ControllerVersion, error)
 	// GetCluster returns one BKE cluster: its version, VPC network and whether it uses a local DNS.
 	GetCluster(ctx context.Context, uid string) (*gobizfly.FullCluster, error)
-	// GetClusterMaxNodes returns how many nodes the package of a BKE cluster allows; 0 when it does not say.
-	GetClusterMaxNodes(ctx context.Context, uid string) (int, error)
 	// LeaveCluster tells BKE that a node is gone. It is idempotent: a node that BKE does not know is no error.
 	LeaveCluster(ctx context.Context, clusterUID, clusterToken, nodeName string) error
 }

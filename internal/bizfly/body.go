@@ -19,19 +19,16 @@ package bizfly
 import (
 	"bytes"
 	"cmp"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"regexp"
-	"slices"
 	"strings"
-	"sync"
 
 	"github.com/bizflycloud/gobizfly"
-	"github.com/samber/lo"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/redact"
 )
 
 // bodyRule checks the body of a 2xx before gobizfly sees it, and returns the body that gobizfly can read. gobizfly
@@ -169,7 +166,7 @@ func stringMap(value any, keepSecrets bool) any {
 	for key, element := range object {
 		text := scalar(element)
 		if !keepSecrets && text != "" && secretMetadata.MatchString(key) {
-			text = redacted
+			text = redact.Removed
 		}
 		object[key] = text
 	}
@@ -260,127 +257,20 @@ func errorFields(object map[string]any, depth int) (code, message string) {
 	return code, message
 }
 
-const (
-	redacted = "[REDACTED]"
-	// minSecret is the shortest value that is searched for literally: shorter ones would shred every text.
-	minSecret = 4
-	// rememberedTokens is how many tokens are kept for redaction: the current one and those that requests under way
-	// may still carry.
-	rememberedTokens = 4
-	// rememberedCredentials outlive a few rotations, since calls under way finish with the old ones.
-	rememberedCredentials = 8
-	// rememberedRequests is how many secrets of requests are kept: a task may quote those of its create request minutes later.
-	rememberedRequests = 256
-)
-
-// secretKey matches the names under which secrets are sent.
-const secretKey = `(?:pass(?:word|wd)?|secret|token|credential(?:_id|_secret)?|user_?data|` +
-	`api_?key|authorization|private_?key)`
-
-var (
-	// The three ways in which a key and its value are echoed: JSON, JSON inside a JSON string, and plain text.
-	quotedSecret  = regexp.MustCompile(`(?is)([\w.-]*` + secretKey + `[\w.-]*"\s*:\s*")(?:[^"\\]|\\.)*("|$)`)
-	escapedSecret = regexp.MustCompile(`(?is)([\w.-]*` + secretKey + `[\w.-]*\\+"\s*:\s*\\+")(?:[^"\\]|\\[^"])*(\\+"|$)`)
-	plainSecret   = regexp.MustCompile(`(?i)([\w.-]*` + secretKey + `[\w.-]*['"]?\s*[=:]\s*['"]?(?:basic |bearer )?)[^\s"'\\,;&}\[]+`)
-
-	// secretMetadata are the metadata keys whose values are secrets.
-	secretMetadata = regexp.MustCompile(`(?i)(token|secret|password)`)
-)
-
-// redactor removes what must never be shown from texts that the cloud sent back.
-type redactor struct {
-	mu sync.RWMutex
-	// Each has a limit of its own, so that the lines of a thousand user data do not push a password out.
-	credentials, tokens, requests []knownSecret
-}
-
-// knownSecret is a secret in every spelling.
-type knownSecret struct {
-	secret string
-	forms  []string
-}
-
-// learnCredentials adds what a login sends.
-func (r *redactor) learnCredentials(secrets ...string) {
-	r.learn(&r.credentials, rememberedCredentials, secrets)
-}
-
-// learnToken adds a token that was just issued.
-func (r *redactor) learnToken(token string) { r.learn(&r.tokens, rememberedTokens, []string{token}) }
-
-// learnRequest adds the secrets of a request. The join token and most user data are alike from one to the next.
-func (r *redactor) learnRequest(secrets ...string) { r.learn(&r.requests, rememberedRequests, secrets) }
-
-// learn keeps the newest secrets.
-func (r *redactor) learn(known *[]knownSecret, limit int, secrets []string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, secret := range secrets {
-		if !slices.ContainsFunc(*known, func(k knownSecret) bool { return k.secret == secret }) {
-			*known = append(*known, knownSecret{secret, secretForms(secret)})
-		}
-	}
-	if len(*known) > limit {
-		*known = slices.Clone((*known)[len(*known)-limit:])
-	}
-}
-
-// clean replaces every known secret, in each form in which it may be echoed, and every value behind a key that names
-// a secret. It is applied before a text is shortened: half a secret is one too.
-func (r *redactor) clean(text string) string {
-	r.mu.RLock()
-	known := slices.Concat(r.credentials, r.tokens, r.requests)
-	r.mu.RUnlock()
-
-	forms := lo.Uniq(lo.FlatMap(known, func(secret knownSecret, _ int) []string { return secret.forms }))
-	// The longest first, so that a secret which contains another one is replaced completely.
-	slices.SortFunc(forms, func(a, b string) int { return len(b) - len(a) })
-	for _, form := range forms {
-		text = strings.ReplaceAll(text, form, redacted)
-	}
-	text = escapedSecret.ReplaceAllString(text, "${1}"+redacted+"${2}")
-	text = quotedSecret.ReplaceAllString(text, "${1}"+redacted+"${2}")
-	return plainSecret.ReplaceAllString(text, "${1}"+redacted)
-}
+// secretMetadata are the metadata keys whose values are secrets.
+var secretMetadata = regexp.MustCompile(`(?i)(token|secret|password)`)
 
 // cause wraps an error so that its text is clean and bounded while its identity stays.
-func (r *redactor) cause(err error) error {
+func (w *wire) cause(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &cleanError{text: shorten(r.clean(err.Error()), maxMessage), cause: err}
+	return &cleanError{text: shorten(w.redactor.Text(err.Error()), maxMessage), cause: err}
 }
 
-// secretForms are the spellings of one secret: as it is, in JSON, in JSON inside JSON, in a URL and in base64.
-func secretForms(secret string) []string {
-	if len(secret) < minSecret {
-		return nil
-	}
-	once := jsonEscape(secret)
-	return []string{
-		secret, once, jsonEscape(once), url.QueryEscape(secret), url.PathEscape(secret),
-		base64.StdEncoding.EncodeToString([]byte(secret)),
-	}
-}
-
-func jsonEscape(text string) string {
-	quoted, _ := json.Marshal(text) // a string can always be encoded
-	return strings.Trim(string(quoted), `"`)
-}
-
-// requestSecrets are what a create request carries that no error may repeat: the user data, complete and line by line
-// because an error may quote a part of it, and metadata such as the BKE join token.
+// requestSecrets are what a create request carries that no error may repeat: the user data, and metadata such as the BKE join token.
 func requestSecrets(request *gobizfly.ServerCreateRequest) []string {
-	var secrets []string
-	if request.UserData != "" {
-		secrets = append(secrets, request.UserData)
-	}
-	for line := range strings.SplitSeq(request.UserData, "\n") {
-		// Short lines such as "fi" say nothing and would shred the text.
-		if line = strings.TrimSpace(line); len(line) >= 16 {
-			secrets = append(secrets, line)
-		}
-	}
+	secrets := []string{request.UserData}
 	for key, value := range request.Metadata {
 		if secretMetadata.MatchString(key) {
 			secrets = append(secrets, value)

@@ -208,7 +208,7 @@ func (c *Client) CreateServer(ctx context.Context, request *gobizfly.ServerCreat
 	}
 	one := *request
 	one.Quantity = 1
-	c.redactor.learnRequest(requestSecrets(request)...)
+	c.redactor.LearnRequest(requestSecrets(request)...)
 	return call(ctx, c, opCreateServer, func(g *sdk) (string, error) {
 		created, err := g.CloudServer.Create(ctx, &one)
 		if err != nil {
@@ -287,7 +287,7 @@ func (c *Client) GetTask(ctx context.Context, id string) (*Task, error) {
 		return nil, err
 	}
 	task.classifier = c.backend.Load().classifier
-	task.Message = shorten(c.redactor.clean(task.Message), maxMessage)
+	task.Message = shorten(c.redactor.Text(task.Message), maxMessage)
 	return task, nil
 }
 

@@ -45,12 +45,11 @@ var (
 
 	opListKubernetesVersions = list("ListKubernetesVersions", "/k8s_versions", wrappedBody("controller_versions", "kubernetes_version")).
 					at(serviceKubernetes).inAnyScope()
-	opGetCluster         = item("GetCluster", "/_/{uid}", objectBody).at(serviceKubernetes).inAnyScope()
-	opGetClusterMaxNodes = item("GetClusterMaxNodes", "/_/{uid}", objectBody).at(serviceKubernetes).inAnyScope()
+	opGetCluster = item("GetCluster", "/_/{uid}", objectBody).at(serviceKubernetes).inAnyScope()
 	// opLeaveCluster is a POST, but ends in the same state however often it is sent.
 	opLeaveCluster = &operation{
 		name: "LeaveCluster", method: http.MethodPost, route: "/engine/cluster_leave/{uid}", service: serviceKubernetes,
-		class: classDelete, kind: kindDelete, body: acknowledgement, ownToken: true,
+		class: classLeave, kind: kindDelete, body: acknowledgement, ownToken: true,
 	}
 )
 
@@ -198,30 +197,13 @@ func (c *Client) GetCluster(ctx context.Context, uid string) (*gobizfly.FullClus
 	}, ids("cluster uid", uid))
 }
 
-// GetClusterMaxNodes implements API. gobizfly's package has no field for it.
-func (c *Client) GetClusterMaxNodes(ctx context.Context, uid string) (int, error) {
-	type cluster struct {
-		UID     string `json:"uid"`
-		Package struct {
-			MaxNodes int `json:"max_nodes"`
-		} `json:"package"`
-	}
-	return call(ctx, c, opGetClusterMaxNodes, func(g *sdk) (int, error) {
-		found, err := fetch[cluster](ctx, g, opGetClusterMaxNodes, "/_/"+uid)
-		if err != nil {
-			return 0, err
-		}
-		return max(0, found.Package.MaxNodes), same("cluster", found.UID, uid)
-	}, ids("cluster uid", uid))
-}
-
 // LeaveCluster implements API.
 func (c *Client) LeaveCluster(ctx context.Context, clusterUID, clusterToken, nodeName string) error {
 	if !validHeader(clusterToken) {
 		return invalid(opLeaveCluster,
 			"BKE_CLUSTER_TOKEN is empty or holds characters that a header cannot carry, set it to the join token of cluster %s", clusterUID)
 	}
-	c.redactor.learnRequest(clusterToken)
+	c.redactor.LearnRequest(clusterToken)
 	_, err := call(ctx, c, opLeaveCluster, func(g *sdk) (any, error) {
 		return g.KubernetesEngine.ClusterLeave(ctx, clusterUID, clusterToken, &gobizfly.ClusterLeaveRequest{NodeName: nodeName})
 	}, ids("cluster uid", clusterUID), ids("node name", nodeName))

@@ -68,7 +68,7 @@ func (c *connection) readCatalog(ctx context.Context) (none fetched[*catalog], e
 	}
 	var document gobizfly.ServiceList
 	if err := json.Unmarshal(answer.body, &document); err != nil {
-		return none, unreadable(kindList, answer.status, "service catalog: the answer is not a catalog", c.wire.redactor.cause(err))
+		return none, unreadable(kindList, answer.status, "service catalog: the answer is not a catalog", c.wire.cause(err))
 	}
 	result, err := newCatalog(c.endpoint, c.config.Region, document.Services)
 	if err != nil {

@@ -112,12 +112,9 @@ var requestWords = []scopeWords{
 	names(ScopeNodeClass, `\bimage\b|\bsnapshot\b|key_?name|key ?pair|ssh.?key|\bnetwork\b|\bvpc\b|\bsubnet\b|firewall|security.?group|user.?data|metadata`),
 }
 
-// quotaWords: a quota of servers, disks or addresses rejects every launch, one of vCPUs or memory alone leaves capacity for smaller servers.
-var quotaWords = []scopeWords{
-	names(ScopeAccount,
-		`\binstances?\b|\bservers?\b|volumes?|gigabytes|floating_?ips?|\bports?\b|addresses|số (lượng )?máy chủ|ổ cứng|ổ đĩa|địa chỉ|dung lượng đĩa`),
-	names(ScopeSize, `\bcores?\b|\bv?cpus?\b|\bram\b|\bmemory\b|bộ nhớ|số nhân`),
-}
+// quotaWords: a quota of vCPUs or memory leaves capacity for smaller servers, whatever else the sentence around it names. Any other, of
+// disks, addresses or a network, is met by those who use the same; who does finds out by a failed launch of its own.
+var quotaWords = []scopeWords{names(ScopeSize, `\bcores?\b|\bv?cpus?\b|\bram\b|\bmemory\b|bộ nhớ|số nhân`)}
 
 // capacityWords: a flavor that a zone lacks concerns that flavor, a zone that is full all of them.
 var capacityWords = []scopeWords{
@@ -181,7 +178,7 @@ var messageRules = []rule{
 	{name: "says what the request holds", statuses: rejected, class: ClassInvalid, scope: ScopeNodeClass, patterns: says(
 		`too (long|large)`, `\bcharacters\b`, `\bký tự\b`, `\bmetadata\b`, `network .*not available in`,
 	)},
-	{name: "says quota", statuses: texted, class: ClassQuota, scope: ScopeAccount, words: quotaWords, patterns: says(
+	{name: "says quota", statuses: texted, class: ClassQuota, scope: ScopeNodeClass, words: quotaWords, patterns: says(
 		`quota`, `over ?limit`, `hạn mức`, `hạn ngạch`,
 	)},
 	{name: "says no capacity", statuses: texted, class: ClassCapacity, words: capacityWords, patterns: says(

@@ -28,6 +28,7 @@ import (
 
 	"github.com/samber/lo"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/redact"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
 
@@ -40,7 +41,7 @@ var _ API = (*Client)(nil)
 type Client struct {
 	metrics  *metrics
 	health   *health
-	redactor *redactor
+	redactor *redact.Redactor
 
 	// reconfiguring serialises Reconfigure; calls only load the pointer.
 	reconfiguring sync.Mutex
@@ -67,7 +68,7 @@ func NewClient(config Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
-	c := &Client{metrics: metrics, health: &health{clock: config.withDefaults().Clock, outage: metrics.outage}, redactor: &redactor{}}
+	c := &Client{metrics: metrics, health: &health{clock: config.withDefaults().Clock, outage: metrics.outage}, redactor: &redact.Redactor{}}
 	return c, c.Reconfigure(config)
 }
 
@@ -186,8 +187,10 @@ func named(operation string, err error) error {
 
 func (b *backend) do(ctx context.Context, op *operation, send func(*sdk) error) error {
 	timeouts := b.config.Timeouts
-	timeout := map[class]time.Duration{classDelete: timeouts.Delete, classRead: timeouts.Read, classCreate: timeouts.Create}[op.class]
-	release, err := b.admission.acquire(ctx, op.class)
+	timeout := map[class]time.Duration{
+		classDelete: timeouts.Delete, classRead: timeouts.Read, classCreate: timeouts.Create, classLeave: timeouts.Delete,
+	}[op.class]
+	release, err := b.admission.acquire(ctx, op)
 	if err != nil {
 		return err
 	}
@@ -208,13 +211,13 @@ func (b *backend) do(ctx context.Context, op *operation, send func(*sdk) error) 
 		}
 		maybeDone = maybeDone || apiError.Ambiguous
 		if apiError.class() == ClassThrottled && apiError.Status == http.StatusTooManyRequests {
-			b.admission.throttled(op.class, sent, apiError.RetryAfter)
+			b.admission.throttled(op, sent, apiError.RetryAfter)
 		}
 		if attempt == maxAttempts || !worthRepeating(op, apiError) || !b.rest(callCtx, attempt, apiError.RetryAfter) {
 			return withHistory(apiError, maybeDone)
 		}
 		b.connection.wire.metrics.retries.WithLabelValues(op.route, op.method).Inc()
-		if release, err = b.admission.acquire(callCtx, op.class); err != nil {
+		if release, err = b.admission.acquire(callCtx, op); err != nil {
 			return withHistory(apiError, maybeDone)
 		}
 	}

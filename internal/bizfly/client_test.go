@@ -273,7 +273,7 @@ var _ = Describe("Client", func() {
 					twice, _ := json.Marshal(string(quoted))
 					echoes := []string{
 						`{"message":` + string(quoted) + `}`, `{"message":` + string(twice) + `}`, all, `{"error":{"request":` + string(quoted) + `}}`,
-						`{"message":"line 2: export MARKED_USER_DATA=\"quoted\" failed"}`,
+						`{"message":"line 2: export JOIN_TOKEN=\"MARKED and quoted\" failed"}`,
 						`{"code":"` + token + `","message":"` + base64.StdEncoding.EncodeToString([]byte(token)) + `"}`,
 						`{"message":"token=` + url.QueryEscape(token) + `"}`,
 						strings.Repeat("x", 500) + token,
@@ -420,7 +420,7 @@ var _ = Describe("The scope", func() {
 	// open are the calls that may be sent before a scope is confirmed: they read what the cloud offers, and which cluster of
 	// BKE this is. Scope is what a scope is confirmed with.
 	open := []string{
-		"GetCluster", "GetClusterMaxNodes", "ListFlavors", "ListKubernetesVersions", "ListOSImages", "ListRegions", "ListServerTypes", "ListVolumeTypes", "Scope",
+		"GetCluster", "ListFlavors", "ListKubernetesVersions", "ListOSImages", "ListRegions", "ListServerTypes", "ListVolumeTypes", "Scope",
 	}
 	api := reflect.TypeFor[bizfly.API]()
 	for i := range api.NumMethod() {

@@ -26,6 +26,7 @@ import (
 	"net/url"
 	"path"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -111,6 +112,9 @@ type Config struct {
 	AppCredID, AppCredSecret string
 	// AllowHTTP permits an endpoint without TLS, which is for the sandbox: the token travels in the clear.
 	AllowHTTP bool
+	// AllowedHosts are the hosts at which the client may log in, each a host with or without its port, or a pattern such as
+	// *.bizflycloud.vn; none allows every host.
+	AllowedHosts []string
 	// CABundle is PEM that is trusted in addition to the system's roots.
 	CABundle []byte
 	// Version is named in the user agent.
@@ -189,6 +193,9 @@ func (c Config) Validate() error {
 	reject(err == nil && endpoint.Scheme == "http" && !c.AllowHTTP,
 		"BIZFLY_CLOUD_API_URL: %q would send the credentials without encryption, use https (plain http must be allowed explicitly and is for "+
 			"the sandbox)", c.APIURL)
+	reject(err == nil && len(c.AllowedHosts) > 0 && !allowedHost(c.AllowedHosts, endpoint),
+		"BIZFLY_CLOUD_API_URL (spec.endpoint of the ProviderConfig): the credentials are not sent to %q, use a host of BIZFLY_CLOUD_ALLOWED_HOSTS=%q, or add this "+
+			"one there", c.APIURL, strings.Join(c.AllowedHosts, ","))
 	_, err = ParseRegion(c.Region)
 	reject(err != nil, "BIZFLY_CLOUD_REGION: %w", err)
 	reject(c.ProjectID != "" && !validID(c.ProjectID),
@@ -268,6 +275,18 @@ func parseEndpoint(raw string) (*url.URL, error) {
 	}
 	endpoint.RawPath = ""
 	return endpoint, nil
+}
+
+// allowedHost reports whether one of the hosts or patterns matches the endpoint.
+func allowedHost(allowed []string, endpoint *url.URL) bool {
+	return slices.ContainsFunc(allowed, func(pattern string) bool {
+		for _, host := range []string{endpoint.Host, endpoint.Hostname()} {
+			if matched, err := path.Match(strings.ToLower(pattern), strings.ToLower(host)); matched && err == nil {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // sameConnection reports whether two configurations can share a login, a catalog and connections.

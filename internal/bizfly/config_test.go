@@ -56,6 +56,9 @@ var _ = Describe("Config", func() {
 		Entry("no URL", func(c *bizfly.Config) { c.APIURL = "cloud.example" }, "BIZFLY_CLOUD_API_URL", `"cloud.example"`, "https://manage.bizflycloud.vn/api"),
 		Entry("a secret in the URL", func(c *bizfly.Config) { c.APIURL = "https://user:MARKED-secret@cloud.example" }, "BIZFLY_CLOUD_API_URL", "cloud.example"),
 		Entry("a URL that cannot be parsed", func(c *bizfly.Config) { c.APIURL = "https://user:MARKED@%zz" }, "BIZFLY_CLOUD_API_URL"),
+		Entry("a host that is not allowed", func(c *bizfly.Config) {
+			c.APIURL, c.AllowedHosts = "https://bizflycloud.vn.example/api", []string{"*.bizflycloud.vn", "other.example"}
+		}, "BIZFLY_CLOUD_ALLOWED_HOSTS", "spec.endpoint", `"https://bizflycloud.vn.example/api"`, "*.bizflycloud.vn"),
 		Entry("no email", func(c *bizfly.Config) { c.Email = "" }, "BIZFLY_CLOUD_EMAIL", "set it"),
 		Entry("no password", func(c *bizfly.Config) { c.Password = "" }, "BIZFLY_CLOUD_PASSWORD", "set it"),
 		Entry("no application credential", func(c *bizfly.Config) { c.AuthMethod = bizfly.AuthMethodAppCredential }, "BIZFLY_CLOUD_APP_CRED_ID",

@@ -35,6 +35,7 @@ import (
 	"k8s.io/utils/clock"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/redact"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
 
@@ -52,7 +53,7 @@ type connection struct {
 }
 
 // newConnection expects a valid configuration with its defaults filled in.
-func newConnection(config Config, metrics *metrics, health *health, redactor *redactor) (*connection, error) {
+func newConnection(config Config, metrics *metrics, health *health, redactor *redact.Redactor) (*connection, error) {
 	endpoint, err := parseEndpoint(config.APIURL)
 	if err != nil {
 		return nil, err
@@ -64,7 +65,7 @@ func newConnection(config Config, metrics *metrics, health *health, redactor *re
 	if err != nil {
 		return nil, err
 	}
-	redactor.learnCredentials(config.Password, config.AppCredSecret)
+	redactor.LearnCredentials(config.Password, config.AppCredSecret)
 	c := &connection{config: config, endpoint: endpoint, transport: transport, wire: &wire{
 		transport: cmp.Or[http.RoundTripper](config.Transport, transport), redactor: redactor, metrics: metrics, health: health,
 		userAgent: "karpenter-provider-bizflycloud/" + config.Version,
@@ -183,7 +184,7 @@ func (c *connection) readToken(answer *answer) (none fetched[session], err error
 	if err := json.Unmarshal(answer.body, &reply); err != nil || reply.Token == "" || !validHeader(reply.Token) {
 		return none, &APIError{Class: ClassOutage, Status: answer.status, Message: "login: the answer holds no token"}
 	}
-	c.wire.redactor.learnToken(reply.Token)
+	c.wire.redactor.LearnToken(reply.Token)
 	if err := c.confirmProject(reply.ProjectID); err != nil {
 		return none, err
 	}
@@ -262,16 +263,16 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 		retries: prometheus.NewCounterVec(prometheus.CounterOpts(opts("retries_total",
 			"Requests to the BizFly Cloud API that were repeated, by route template and method.")), []string{"route", "method"}),
 		admissionWait: prometheus.NewHistogramVec(histogram("admission_wait_seconds",
-			"Time that calls waited for a pause, their rate and a free slot before they were sent, by class (delete, read, create).",
+			"Time that calls waited for a pause, their rate and a free slot before they were sent, by class (delete, read, create, leave).",
 			prometheus.ExponentialBuckets(0.001, 4, 9)), []string{"class"}),
 		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts(opts("in_flight",
-			"Calls that are admitted and not yet answered, by class (delete, read, create).")), []string{"class"}),
+			"Calls that are admitted and not yet answered, by class (delete, read, create, leave).")), []string{"class"}),
 		logins: prometheus.NewCounterVec(prometheus.CounterOpts(opts("logins_total",
 			"Logins, by outcome (`success`, `refused` for rejected credentials, `failure`).")), []string{"outcome"}),
 		outage: prometheus.NewGauge(prometheus.GaugeOpts(opts("outage",
 			"1 while the BizFly Cloud API does not answer or answers with server errors, else 0."))),
 		rateLimit: prometheus.NewGaugeVec(prometheus.GaugeOpts(opts("rate_limit",
-			"Requests per second that are admitted now, by class (delete, read, create): the configured rate, lowered when the cloud answers 429 "+
+			"Requests per second that are admitted now, by class (delete, read, create, leave): the configured rate, lowered when the cloud answers 429 "+
 				"and raised again slowly.")), []string{"class"}),
 	}
 	err := errors.Join(register(registerer, &m.duration), register(registerer, &m.retries), register(registerer, &m.admissionWait),

@@ -64,9 +64,9 @@ const (
 	ScopeNetwork ErrorScope = "Network"
 	// ScopeSize is every flavor with at least as many vCPUs and as much memory.
 	ScopeSize ErrorScope = "Size"
-	// ScopeNodeClass is every offering of the NodeClass: the request is rejected completely.
+	// ScopeNodeClass is every offering of the NodeClass: something that it decides is rejected, or a quota that names no size is used up.
 	ScopeNodeClass ErrorScope = "NodeClass"
-	// ScopeAccount is everything: quota, balance or credentials.
+	// ScopeAccount is everything: no balance, or rejected credentials.
 	ScopeAccount ErrorScope = "Account"
 )
 
@@ -170,13 +170,15 @@ func IsAmbiguous(err error) bool { return of(err).Ambiguous }
 func IsNotSent(err error) bool { return of(err).NotSent }
 
 // IsRetryable reports whether the same request may simply be sent again: it never left this process for want of time or
-// of a connection, or the cloud's rate limit held it back. No text makes an error retryable.
+// of a connection, the cloud's rate limit held it back, or a gateway said when to come back. No text makes an error retryable.
 func IsRetryable(err error) bool {
 	switch e := of(err); {
 	case e.Ambiguous:
 		return false
 	case e.NotSent:
 		return e.class() != ClassInvalid && e.class() != ClassAuth
+	case e.Status == http.StatusServiceUnavailable:
+		return e.RetryAfter > 0 && e.class() == ClassOutage
 	default:
 		return e.Status == http.StatusTooManyRequests || e.Status == http.StatusTooEarly
 	}
@@ -191,15 +193,8 @@ func ClassOf(err error) Class { return of(err).class() }
 // ScopeOf returns how far a failure reaches; ScopeOffering for an error that is not of the cloud.
 func ScopeOf(err error) ErrorScope { return of(err).Scope }
 
-var (
-	// aFlavor is how the cloud names a flavor in its messages.
-	aFlavor = regexp.MustCompile(`(?i)flavou?r`)
-	// anID is an id as the cloud gives to networks and other things.
-	anID = regexp.MustCompile(`\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b`)
-)
-
-// IDsIn returns the ids that the cloud names in an error, such as that of the network that is full.
-func IDsIn(err error) []string { return anID.FindAllString(of(err).Message, -1) }
+// aFlavor is how the cloud names a flavor in its messages.
+var aFlavor = regexp.MustCompile(`(?i)flavou?r`)
 
 // of returns the typed error in an error, an empty one where it is not of the cloud.
 func of(err error) *APIError {

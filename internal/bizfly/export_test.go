@@ -24,6 +24,7 @@ import (
 
 	"github.com/bizflycloud/gobizfly"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/redact"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
 
@@ -55,11 +56,11 @@ func kindOf(name string) kind {
 // IsOutage reports whether the cloud is not there, or answers nonsense, and the call had no effect.
 func IsOutage(err error) bool { return ClassOf(err) == ClassOutage }
 
-// Redact cleans a text of the given secrets.
-func Redact(text string, secrets ...string) string {
-	r := &redactor{}
-	r.learnCredentials(secrets...)
-	return r.clean(text)
+// RedactedOf cleans a text of what a create request carries.
+func RedactedOf(request *gobizfly.ServerCreateRequest, text string) string {
+	r := &redact.Redactor{}
+	r.LearnRequest(requestSecrets(request)...)
+	return r.Text(text)
 }
 
 // Backoff is the wait after so many failures.

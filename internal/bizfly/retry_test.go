@@ -202,4 +202,25 @@ var _ = Describe("Retries", func() {
 			Expect(plain.seen()).To(BeEmpty())
 		})
 	})
+	DescribeTable("should be worth the same create request again", func(ctx SpecContext, answers http.HandlerFunc, retryable bool) {
+		_, err := clientFor(newStub(answers)).CreateServer(ctx, createRequest())
+		Expect(bizfly.IsAmbiguous(err)).To(BeFalse())
+		Expect(bizfly.IsRetryable(err)).To(Equal(retryable))
+	},
+		Entry("after a 503 that says when to come back", comeBack(503, `{}`), true),
+		Entry("after a page with 503 that says when to come back", comeBack(503, `<html>Service Temporarily Unavailable</html>`), true),
+		Entry("after a 429 that says when to come back", comeBack(429, `{}`), true),
+		Entry("after a 429", always(429, `{}`), true),
+		Entry("not after a 503 that says why", comeBack(503, `{"message":"Vượt quá hạn mức"}`), false),
+		Entry("not after a 503 that lacks capacity", comeBack(503, `{"message":"No valid host was found"}`), false),
+		Entry("not after a 413 that says when to come back", comeBack(413, `{}`), false),
+	)
 })
+
+// comeBack answers with the status and says to come back in a second.
+func comeBack(status int, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "1")
+		answer(w, status, body)
+	}
+}

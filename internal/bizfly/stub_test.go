@@ -301,9 +301,6 @@ func everyCall() map[string]func(context.Context, bizfly.API) error {
 		"GetCluster":             func(ctx context.Context, api bizfly.API) error { return drop(api.GetCluster(ctx, "zdckkshu1he44fsb")) },
 		"DeleteNetworkInterface": func(ctx context.Context, api bizfly.API) error { return api.DeleteNetworkInterface(ctx, "n1") },
 		"DeleteWanIP":            func(ctx context.Context, api bizfly.API) error { return api.DeleteWanIP(ctx, "w1") },
-		"GetClusterMaxNodes": func(ctx context.Context, api bizfly.API) error {
-			return drop(api.GetClusterMaxNodes(ctx, "zdckkshu1he44fsb"))
-		},
 		"LeaveCluster": func(ctx context.Context, api bizfly.API) error {
 			return api.LeaveCluster(ctx, "zdckkshu1he44fsb", clusterToken, "node-1")
 		},

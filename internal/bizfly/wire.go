@@ -36,12 +36,16 @@ import (
 	"github.com/bizflycloud/gobizfly"
 	"github.com/samber/lo"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/redact"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
 
 const (
 	// maxBody bounds what is read of an answer: a list of some ten thousand servers.
 	maxBody = 32 << 20
+	// maxValues and maxNested bound what is decoded of it, since text such as {"id":"a"} takes fifty times its size in memory: twice what
+	// ten thousand servers have.
+	maxValues, maxNested = 1 << 21, 1 << 18
 	// maxErrorBody bounds what is read of a rejection, of which only a sentence is kept.
 	maxErrorBody = 64 << 10
 	// maxHeader bounds the headers of an answer.
@@ -81,7 +85,7 @@ func newTransport(config Config) (*http.Transport, error) {
 // wire sends single requests and reads their answers whole. It knows nothing of gobizfly, tokens or retries.
 type wire struct {
 	transport http.RoundTripper
-	redactor  *redactor
+	redactor  *redact.Redactor
 	metrics   *metrics
 	health    *health
 	userAgent string
@@ -149,14 +153,37 @@ func (w *wire) exchange(request *http.Request, op *operation, rules *classifier)
 	if len(body) > maxBody {
 		return nil, unreadable(op.kind, response.StatusCode, fmt.Sprintf("the answer is larger than %d MiB", maxBody>>20), nil)
 	}
+	if values, nested := count(body); values > maxValues || nested > maxNested {
+		return nil, unreadable(op.kind, response.StatusCode, fmt.Sprintf("the answer has %d values and %d objects and arrays, more than %d and %d",
+			values, nested, maxValues, maxNested), nil)
+	}
 	return &answer{status: response.StatusCode, body: body}, nil
+}
+
+// count returns how many values the JSON text holds, and how many of them are objects and arrays. Of other text it returns anything.
+func count(text []byte) (values, nested int) {
+	quoted := false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			values, nested = values+1, nested+1
+		case c == ',':
+			values++
+		}
+	}
+	return values, nested
 }
 
 // lost is the error of a request whose answer did not come, or not whole.
 func (w *wire) lost(ctx context.Context, cause error, status int, handedOver bool, op *operation) *APIError {
 	err := &APIError{
 		Status: status, Class: ClassOutage, NotSent: !handedOver, Ambiguous: handedOver && op.kind.changes(),
-		Err: w.redactor.cause(cause), unanswered: true,
+		Err: w.cause(cause), unanswered: true,
 	}
 	if contextCause := ctx.Err(); contextCause != nil {
 		err.unanswered = false
@@ -174,9 +201,10 @@ func (w *wire) lost(ctx context.Context, cause error, status int, handedOver boo
 
 // rejection is the error of a status that is not 2xx.
 func (w *wire) rejection(response *http.Response, body []byte, op *operation, rules *classifier) *APIError {
-	parsed := parseErrorBody(w.redactor.clean(string(body)), response.Header.Get("Content-Type"))
+	// It is classified by its own words, and cleaned where it is shown: a message that lost one may mean something else.
+	parsed := parseErrorBody(string(body), response.Header.Get("Content-Type"))
 	err := &APIError{
-		Status: response.StatusCode, Code: shorten(parsed.code, 64), Message: shorten(parsed.message, maxMessage),
+		Status: response.StatusCode, Code: shorten(w.redactor.Text(parsed.code), 64), Message: shorten(w.redactor.Text(parsed.message), maxMessage),
 		RetryAfter: retryAfter(response.Header.Get("Retry-After")),
 	}
 	err.Class, err.Scope = rules.classify(failure{
@@ -274,7 +302,7 @@ func (x *exchange) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	body, err := x.operation.body.apply(answer.body)
 	if err != nil {
-		return nil, unreadable(x.operation.kind, answer.status, "the answer cannot be read", x.connection.wire.redactor.cause(err))
+		return nil, unreadable(x.operation.kind, answer.status, "the answer cannot be read", x.connection.wire.cause(err))
 	}
 	x.answer = answer
 	return reply(request, body), nil
@@ -325,7 +353,7 @@ func (x *exchange) send(request *http.Request, session session) (*answer, error)
 
 // broken is the error of an answer, or a request, that gobizfly could not handle.
 func (x *exchange) broken(err error) *APIError {
-	cause := x.connection.wire.redactor.cause(err)
+	cause := x.connection.wire.cause(err)
 	switch {
 	case x.answer != nil:
 		return unreadable(x.operation.kind, x.answer.status, "the answer cannot be read", cause)

@@ -87,8 +87,6 @@ type Config struct {
 	// BestEffortMinValues is true when core's MIN_VALUES_POLICY is BestEffort.
 	BestEffortMinValues bool
 	Settings            *options.Store
-	// MaxNodes returns how many nodes the cluster may have, 0 without a limit; nil enforces none.
-	MaxNodes func() int
 	// NewCache returns a cache whose entries live for a while; nil means caches that delete what has expired by themselves.
 	NewCache func(lifetime time.Duration) *cache.Cache
 	// Audit gets a line for each launch and each removal; nil writes it to the log.
@@ -101,8 +99,10 @@ type config = Config
 // CloudProvider is the BizflyCloudProvider: core's methods over this cloud's providers.
 type CloudProvider struct {
 	config
-	*Outcomes
-	placements *placements
+	intents     *intents
+	nodeClasses *nodeClasses
+	placements  *placements
+	brake       *brake
 	// checkedPools has the NodePools whose requirements were checked against the flavors, and with which of them.
 	checkedPools *cache.Cache
 	// listed is the last answer of BizFly Cloud to List, which drift compares with instead of sending a request.
@@ -117,16 +117,15 @@ func New(c Config) *CloudProvider {
 	if c.Audit == nil {
 		c.Audit = audit.New(log.Log)
 	}
-	return &CloudProvider{
-		config: c,
-		Outcomes: &Outcomes{
-			config:  &c,
-			records: &launchRecords{config: &c, memory: c.NewCache(ttl.Launch)},
-			pauses:  &launchPauses{clock: c.Clock, cache: c.NewCache(ttl.NotRegistered)},
-		},
+	p := &CloudProvider{
+		config:       c,
+		intents:      &intents{kubeClient: c.KubeClient, apiReader: c.APIReader, clock: c.Clock, memory: c.NewCache(ttl.Launch)},
+		nodeClasses:  &nodeClasses{clock: c.Clock, marks: c.Capacity, recorder: c.Recorder, known: c.NewCache(ttl.NotRegistered)},
 		placements:   &placements{underWay: c.NewCache(ttl.Placement)},
 		checkedPools: c.NewCache(ttl.NodePoolCheck),
 	}
+	p.brake = &brake{config: &p.config, reserved: c.NewCache(ttl.Launch)}
+	return p
 }
 
 // Name returns the provider's name.
@@ -162,6 +161,9 @@ func (c *CloudProvider) List(ctx context.Context) ([]*karpv1.NodeClaim, error) {
 	return lo.Map(servers, func(s *instance.Instance, _ int) *karpv1.NodeClaim { return c.describe(s) }), nil
 }
 
+// errDeletionAccepted is why a server still exists whose deletion BizFly Cloud has not rejected.
+var errDeletionAccepted = errors.New("BizFly Cloud has accepted the request")
+
 // Delete deletes the NodeClaim's server with the disks that are recorded as its own. It needs no NodeClass: everything that
 // it must know is on the NodeClaim and on the server.
 func (c *CloudProvider) Delete(ctx context.Context, claim *karpv1.NodeClaim) error {
@@ -170,16 +172,17 @@ func (c *CloudProvider) Delete(ctx context.Context, claim *karpv1.NodeClaim) err
 		return foreign(claim.Status.ProviderID)
 	}
 	err := c.Instances.Delete(ctx, instance.DeleteRequest{
-		ID:                id,
-		Name:              cmp.Or(intentOf(claim).Name, claim.Status.NodeName),
-		RecordedVolumes:   OwnedVolumes(claim),
-		RecordedAddresses: OwnedAddresses(claim),
-		Reason:            c.removalReason(claim),
-		NodeClaim:         claim.Name,
-		NodeClaimUID:      string(claim.UID),
-		Flavor:            claim.Labels[corev1.LabelInstanceTypeStable],
-		Zone:              claim.Labels[corev1.LabelTopologyZone],
+		ID:              id,
+		Node:            cmp.Or(claim.Status.NodeName, intentOf(claim).Name),
+		Since:           lo.FromPtr(claim.DeletionTimestamp).Time,
+		RecordedVolumes: OwnedVolumes(claim),
+		Reason:          c.removalReason(claim),
 	})
+	terminating := claim.StatusConditions().Get(karpv1.ConditionTypeInstanceTerminating)
+	if !errors.Is(err, instance.ErrNotFound) && terminating.IsTrue() && c.Clock.Since(terminating.LastTransitionTime.Time) > ttl.SlowDeletion {
+		// Nothing ends before the server is gone, because its node may run pods.
+		c.Recorder.Publish(events.ServerDeletionFailed(cmp.Or(claim.Status.NodeName, claim.Name), id, cmp.Or(err, errDeletionAccepted)))
+	}
 	if errors.Is(err, instance.ErrNotOurs) {
 		// Its NodeClaim ends, and nothing would report it again: it is paid for until a user deletes it.
 		log.FromContext(ctx).Info("not deleting the server of a NodeClaim, because its metadata does not prove it to be this cluster's", "server", id)
@@ -207,7 +210,25 @@ func (c *CloudProvider) GetInstanceTypes(ctx context.Context, pool *karpv1.NodeP
 		return nil, fmt.Errorf("listing instance types for BizflyNodeClass %q: %w", nodeClass.Name, err)
 	}
 	c.checkPool(pool, instanceTypes)
-	return c.launchable(nodeClass, instanceTypes), nil
+	return instanceTypes, nil
+}
+
+// removalReason is why the server of a NodeClaim is deleted, as far as its failed launch or the NodeClaim show.
+func (c *CloudProvider) removalReason(claim *karpv1.NodeClaim) string {
+	if ended := c.intents.remembered(claim.UID).Ended; ended != "" {
+		return ended
+	}
+	conditions, after := claim.StatusConditions(), claim.Spec.ExpireAfter.Duration
+	disruption := conditions.Get(karpv1.ConditionTypeDisruptionReason)
+	switch {
+	case disruption.IsTrue():
+		return disruption.Reason
+	case after != nil && claim.DeletionTimestamp != nil && claim.DeletionTimestamp.Sub(claim.CreationTimestamp.Time) >= *after:
+		return ReasonExpired
+	case !conditions.Get(karpv1.ConditionTypeRegistered).IsTrue():
+		return ReasonNotRegistered
+	}
+	return ReasonDeleted
 }
 
 // RepairPolicies returns the conditions of a Node that core's node repair acts on.

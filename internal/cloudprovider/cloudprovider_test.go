@@ -25,6 +25,7 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
@@ -34,6 +35,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
@@ -112,7 +114,7 @@ var _ = Describe("Delete", func() {
 		deleted(created)
 		Expect(servers()).To(BeEmpty())
 		Expect(env.Sandbox.State().Volumes).To(BeEmpty())
-		Expect(env.Sandbox.State().LeftNodes).To(ContainElement(intentOf(created).Name))
+		Eventually(func() []string { return env.Sandbox.State().LeftNodes }).Should(ContainElement(intentOf(created).Name))
 	})
 	It("should not report the server as gone while BizFly Cloud is deleting it", func() {
 		env.Reset(ctx, cloud.Options{Latency: 500 * time.Millisecond})
@@ -212,6 +214,24 @@ var _ = Describe("GetInstanceTypes", func() {
 		Entry("a combination", "no flavor satisfies all of them",
 			unit.Requirement(v1alpha1.LabelInstanceGPUCount, corev1.NodeSelectorOpExists),
 			unit.Requirement(v1alpha1.LabelInstanceCategory, corev1.NodeSelectorOpIn, "basic")),
+	)
+	DescribeTable("should report a NodePool that nothing limits, once", func(wanted int, change func(*karpv1.NodePool, *options.Options)) {
+		nodeClass()
+		pool := unit.NodePool()
+		pool.UID, pool.Spec.Limits = "pool", nil
+		env.Tune(func(o *options.Options) { change(pool, o) })
+		for range 3 {
+			instanceTypes(pool)
+		}
+		Expect(env.Recorder.Calls(events.ReasonNodePoolUnlimited)).To(Equal(wanted))
+	},
+		Entry("without limits", 1, func(*karpv1.NodePool, *options.Options) {}),
+		Entry("unless it has limits", 0, func(pool *karpv1.NodePool, _ *options.Options) {
+			pool.Spec.Limits = karpv1.Limits{corev1.ResourceCPU: resource.MustParse("100")}
+		}),
+		Entry("unless it is static", 0, func(pool *karpv1.NodePool, _ *options.Options) { pool.Spec.Replicas = lo.ToPtr[int64](3) }),
+		Entry("unless the cluster's servers are limited", 0, func(_ *karpv1.NodePool, o *options.Options) { o.MaxServers = 10 }),
+		Entry("unless the cluster's cost is limited", 0, func(_ *karpv1.NodePool, o *options.Options) { o.MaxVNDPerHour = 10 }),
 	)
 	It("should stay silent when what fits is only unavailable", func() {
 		nodeClass()

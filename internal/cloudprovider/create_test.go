@@ -41,7 +41,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -182,13 +181,12 @@ var _ = Describe("Create", func() {
 			Expect(failedCreate(claim)).To(HaveOccurred())
 			Expect(createRequests()).To(BeZero())
 		})
-		It("should abandon the NodeClaim when it cannot be read any more", func() {
+		It("should end the NodeClaim when it cannot be read any more", func() {
 			nodeClass()
 			claim := nodeClaim(nil)
 			claim.Annotations = map[string]string{v1alpha1.AnnotationLaunchIntent: "{"}
 			Expect(env.Client.Update(ctx, claim)).To(Succeed())
 			Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonLaunchIntentUnreadable))
-			Expect(exists(claim)).To(BeFalse())
 			Expect(createRequests()).To(BeZero())
 		})
 	})
@@ -291,7 +289,7 @@ var _ = Describe("Create", func() {
 			Expect(serverOf(created).Name).To(Equal(intentOf(claim).Name))
 			Expect(createRequests()).To(Equal(1))
 		})
-		It("should abandon the NodeClaim, and never send a second create request, when the first one may or may not have been received", func() {
+		It("should end the NodeClaim, and never send a second create request, when the first one may or may not have been received", func() {
 			nodeClass()
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectReset})
 			claim := nodeClaim(nil)
@@ -299,11 +297,10 @@ var _ = Describe("Create", func() {
 			Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
 			env.WithoutVisibilityWindow()
 			Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonLaunchOutcomeUnknown))
-			Expect(exists(claim)).To(BeFalse())
 			Expect(env.Recorder.Calls(events.ReasonLaunchOutcomeUnknown)).To(Equal(1))
 			env.Sandbox.ClearFaults()
-			Expect(failedCreate(claim)).To(HaveOccurred())
-			Expect(createRequests()).To(Equal(1))
+			ended(claim)
+			Expect(createRequests()).To(Equal(1), "although core could not delete it")
 			Expect(servers()).To(BeEmpty())
 		})
 	})
@@ -366,9 +363,28 @@ var _ = Describe("Create", func() {
 			Eventually(func() int { return available(pool) }).Should(Equal(before))
 			launched(nodeClaim(pool))
 		},
-			Entry("by its quota", cloud.EffectQuota, capacity.ReasonQuotaExceeded),
 			Entry("by its balance", cloud.EffectBalance, capacity.ReasonBalanceExhausted),
 		)
+		It("should pause the NodeClass whose disks exceed a quota, and no other", func() {
+			nodeClass(func(c *v1alpha1.BizflyNodeClass) {
+				c.Spec.RootDisk = &v1alpha1.RootDisk{Medium: v1alpha1.DiskMediumHDD}
+			})
+			fast := nodeClass(func(c *v1alpha1.BizflyNodeClass) {
+				c.Name, c.Spec.RootDisk = "fast", &v1alpha1.RootDisk{Medium: v1alpha1.DiskMediumSSD}
+			})
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Contains: "HDD1", Effect: cloud.EffectStatus,
+				Status: http.StatusForbidden, Message: "VolumeSizeExceedsAvailableQuota: Requested volume or snapshot exceeds allowed gigabytes_PREMIUM-HDD1 quota."})
+			pool := unit.NodePool()
+			for range 2 {
+				Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(nodeClaim(pool)))).To(BeTrue())
+				Expect(createRequests()).To(Equal(1))
+				Expect(available(pool)).To(BeZero())
+			}
+			other := nodeClaim(nil)
+			other.Spec.NodeClassRef.Name = fast.Name
+			_, err := env.CloudProvider.Create(ctx, other.DeepCopy())
+			Expect(err).ToNot(HaveOccurred())
+		})
 		It("should mark the offering and end the NodeClaim when BizFly Cloud fails later, and leave nothing behind", func() {
 			nodeClass()
 			pool := unit.NodePool()
@@ -378,14 +394,21 @@ var _ = Describe("Create", func() {
 			Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(claim))).To(BeTrue())
 			Expect(available(pool)).To(Equal(before - 1))
 			Expect(env.Recorder.Calls(events.ReasonLaunchFailed)).To(Equal(1))
-			Eventually(func() []cloud.Server {
-				_, err := env.Instances.ReconcileDeletions(ctx, instance.DeletionsRequest{})
-				Expect(err).ToNot(HaveOccurred())
-				return servers()
-			}).Should(BeEmpty())
+			Eventually(servers).Should(BeEmpty())
 		})
 	})
 
+	It("should launch, list and delete a server to whose name the cloud appends a code", func() {
+		env.Reset(ctx, cloud.Options{AppendNameCode: true})
+		nodeClass()
+		claim := launched(nodeClaim(nil))
+		Expect(serverOf(claim).Name).To(HavePrefix(intentOf(claim).Name + "-"))
+		Expect(createRequests()).To(Equal(1))
+		Expect(env.CloudProvider.List(ctx)).To(ConsistOf(HaveField("Status.ProviderID", claim.Status.ProviderID)))
+		deleted(claim)
+		Expect(env.Sandbox.State().Servers).To(BeEmpty())
+		Expect(env.Sandbox.State().Volumes).To(BeEmpty())
+	})
 	It("should launch one server for each of many NodeClaims at once", func() {
 		nodeClass()
 		pool := unit.NodePool()

@@ -245,21 +245,17 @@ func (l *liveServer) zone() drifted {
 	return drifted{ZoneDrift, "zone " + got, "zone " + wanted}
 }
 
-// networks compares the networks of the server's interfaces with those that new servers get. An interface might name its
-// network by another id than the list of networks does; that it does not is known when any interface of the project is in
-// one of these networks. Where it is not known, and while the server is in the networks that it was delivered with, those
-// of the intent are compared instead.
+// networks compares the networks of the server's interfaces with those that it was launched with. What the terms select later moves no
+// server, since anyone in the project can create a network; only a change of the terms does, by the hash. An interface might name
+// its network by another id than the list of networks does; that it does not is known when any interface of the project is in
+// one of these networks.
 func (l *liveServer) networks() drifted {
-	if len(l.nodeClass.Status.Networks) == 0 {
+	wanted, seen := l.intent.Networks, l.seenInterfaces()
+	if seen == nil || l.server.Status != instance.StatusActive || !seen.all.HasAny(wanted...) {
 		return drifted{}
 	}
-	wanted, got := networkIDs(l.nodeClass), l.intent.Networks
-	if seen := l.seenInterfaces(); seen != nil && l.server.Status == instance.StatusActive && seen.all.HasAny(slices.Concat(wanted, got)...) {
-		if live := seen.networks[l.server.ID]; len(live) > 0 && !lo.ElementsMatch(live, deliveredOf(l.claim).Networks) {
-			got = live
-		}
-	}
-	if len(got) == 0 || lo.ElementsMatch(lo.Uniq(got), lo.Uniq(wanted)) {
+	got := seen.networks[l.server.ID]
+	if len(got) == 0 || lo.ElementsMatch(got, lo.Uniq(wanted)) || lo.ElementsMatch(got, deliveredOf(l.claim).Networks) {
 		return drifted{}
 	}
 	return drifted{NetworkDrift, "networks " + strings.Join(got, ", "), "networks " + strings.Join(wanted, ", ")}

@@ -17,25 +17,46 @@ limitations under the License.
 package cloudprovider
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"net"
+	"strconv"
 	"time"
 
-	"github.com/patrickmn/go-cache"
 	"github.com/samber/lo"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/clock"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
-	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/audit"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/metrics"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
+
+// This file answers what follows from a launch that failed. Whatever BizFly Cloud says, its offering is unavailable for a
+// while, unless the failure is proved to be the account's, the quota's or the NodeClass's; words can only add to that.
+//
+//	what failed                           unavailable is                        for
+//	no balance, rejected credentials      everything                            accountPause (1m)
+//	quota of vCPUs or memory              flavors of that size and bigger       ttl.RejectedSize (5m)
+//	another quota, no address left        the NodeClass                         unavailableOfferingTTL (3m)
+//	user data or join token               the NodeClass                         the same
+//	no capacity                           the offering                          the same, doubled each time up to eight times
+//	  ... of a zone, category or plan     beside it, that zone, category, plan  unavailableOfferingTTL
+//	anything else                         the offering, to this NodeClass       the same, doubled each time up to eight times
+//	  ... with three different offerings  beside it, the NodeClass              unavailableOfferingTTL
+//	a node that did not register          the offering, to this NodeClass       ttl.NotRegistered (1h)
+//	  ... with three different offerings  beside it, the NodeClass              ttl.FirstPause (1m), then one trial at a time
+//
+// A request that the cloud's rate limit, the connection or the API server held back marks nothing: it is sent again. A failure counts once
+// for each NodeClaim, so that one NodeClaim alone never makes a NodeClass unavailable by trying several offerings.
 
 // Reasons of the Launched condition and of failed launches, stable because users and alerts match them. Core's schema
 // takes CamelCase only.
@@ -47,6 +68,7 @@ const (
 	ReasonNodeClassReadinessUnknown  = "NodeClassReadinessUnknown"
 	ReasonCapacityTypeUnsupported    = "CapacityTypeUnsupported"
 	ReasonInstanceTypesUnavailable   = "InstanceTypeResolutionFailed"
+	ReasonLaunchNotPrepared          = "LaunchNotPrepared"
 	ReasonLaunchRequestInvalid       = "LaunchRequestInvalid"
 	ReasonLaunchPermissionDenied     = "LaunchPermissionDenied"
 	ReasonLaunchAuthenticationFailed = "LaunchAuthenticationFailed"
@@ -87,30 +109,197 @@ var reasons = map[bizfly.Class]string{
 type failure struct {
 	err    error
 	reason string
+	class  bizfly.Class
 	scope  bizfly.ErrorScope
-	// noCapacity is true for lack of capacity, quota or balance: every NodeClass meets the same, and this one is not at fault.
-	noCapacity bool
 }
 
 // failureOf classifies the error of a failed launch.
 func failureOf(err error) failure {
-	class, scope := bizfly.ClassOf(err), bizfly.ScopeOf(err)
-	f := failure{err: err, reason: lo.CoalesceOrEmpty(reasons[class], ReasonLaunchFailed), scope: scope,
-		noCapacity: class == bizfly.ClassCapacity || scope == bizfly.ScopeAccount || scope == bizfly.ScopeSize}
+	class := bizfly.ClassOf(err)
+	f := failure{err: err, reason: lo.CoalesceOrEmpty(reasons[class], ReasonLaunchFailed), class: class, scope: bizfly.ScopeOf(err)}
 	switch {
 	case errors.Is(err, instance.ErrOutcomeUnknown):
 		f.reason = ReasonLaunchOutcomeUnknown
+	case errors.Is(err, instance.ErrNotPrepared):
+		f.reason = ReasonLaunchNotPrepared
 	case errors.Is(err, ErrNotRegistered):
 		f.reason = ReasonNotRegistered
 	}
 	return f
 }
 
-// retryable reports whether nothing is known to be wrong with a launch that was not sent: a failure of the Kubernetes API,
-// of our own rate limit or of the connection, or the cloud's rate limit.
-func retryable(err error) bool {
-	var apiError *bizfly.APIError
-	return !errors.As(err, &apiError) || bizfly.IsRetryable(err)
+// account reports whether every other launch would fail too.
+func (f failure) account() bool { return f.class == bizfly.ClassBalance || f.class == bizfly.ClassAuth }
+
+// accuses reports whether the NodeClass may be at fault: not for lack of capacity, quota or balance, which others meet too.
+func (f failure) accuses() bool {
+	return !f.account() && f.class != bizfly.ClassCapacity && f.class != bizfly.ClassQuota
+}
+
+// learn marks unavailable what a failed launch of an offering shows to be, and reports whether another offering may be tried for
+// the same NodeClaim. The NodeClass is nil where it cannot be read any more.
+func (c *CloudProvider) learn(ctx context.Context, l *launch, key capacity.Offering, f failure) (next bool) {
+	launchFailuresTotal.Inc(map[string]string{"reason": f.reason})
+	c.audit(l, f.reason)
+	period := c.Settings.Load().UnavailableOfferingTTL
+	key.NodeClass = ""
+	switch {
+	case f.account():
+		pause := c.Settings.Load().AccountPause
+		c.Capacity.MarkUnavailable(ctx, capacity.Offering{}, f.reason, pause)
+		c.Recorder.Publish(events.AccountLimitReached(l.claim, f.reason, pause, f.err))
+		return false
+	case f.scope == bizfly.ScopeSize && c.learnSize(ctx, l, key, f):
+		return false
+	case f.class == bizfly.ClassQuota || f.scope == bizfly.ScopeNetwork || f.reason == ReasonLaunchNotPrepared:
+		// Every other offering of the NodeClass meets the same.
+		c.Capacity.RecordFailure(key)
+		c.nodeClasses.mark(ctx, l.nodeClass, f, period)
+		return false
+	case f.scope == bizfly.ScopeZone:
+		c.Capacity.MarkUnavailable(ctx, capacity.Offering{Zone: key.Zone}, f.reason, period)
+	case f.scope == bizfly.ScopePlan:
+		c.Capacity.MarkUnavailable(ctx, capacity.Offering{Flavor: key.Flavor, BillingPlan: key.BillingPlan}, f.reason, period)
+	case f.scope == bizfly.ScopeCategory:
+		c.Capacity.MarkAll(ctx, c.sameCategory(l, key), f.reason, period)
+	}
+	reason := f.reason
+	if f.accuses() {
+		reason = capacity.ReasonLaunchFailed
+		if l.nodeClass != nil {
+			key.NodeClass = capacity.NodeClassKey(l.nodeClass)
+		}
+	}
+	if f.reason == ReasonNotRegistered {
+		// The next launch takes as long to fail: a shorter mark would be over by then, and two offerings would be tried in turn.
+		c.Capacity.RecordFailure(key)
+		c.Capacity.MarkUnavailable(ctx, key, reason, ttl.NotRegistered)
+	} else {
+		period = c.Capacity.MarkFailed(ctx, key, reason, period)
+		log.FromContext(ctx).V(1).Info("a launch failed, its offering is unavailable", "flavor", key.Flavor, "zone", key.Zone, "reason", f.reason, "for", period)
+	}
+	if f.accuses() {
+		c.nodeClasses.failed(ctx, l.nodeClass, l.claim.UID, key, f, c.Settings.Load().UnavailableOfferingTTL)
+	}
+	return f.scope != bizfly.ScopeNodeClass
+}
+
+// learnSize marks unavailable what is at least as big as what the quota has rejected, and reports whether that size is known.
+func (c *CloudProvider) learnSize(ctx context.Context, l *launch, key capacity.Offering, f failure) bool {
+	sizes := lo.SliceToMap(l.types, func(it *cloudprovider.InstanceType) (string, capacity.Size) { return it.Name, sizeOf(it) })
+	rejected, known := sizes[key.Flavor]
+	if known {
+		c.Capacity.RecordFailure(key)
+		c.Capacity.LearnQuota(ctx, rejected, sizes, ttl.RejectedSize)
+		c.Recorder.Publish(events.QuotaTooSmall(l.claim, rejected.CPU, rejected.MemoryMiB, ttl.RejectedSize, f.err))
+	}
+	return known
+}
+
+func sizeOf(it *cloudprovider.InstanceType) capacity.Size {
+	cpu, _ := strconv.Atoi(it.Requirements.Get(v1alpha1.LabelInstanceCPU).Any())
+	memory, _ := strconv.Atoi(it.Requirements.Get(v1alpha1.LabelInstanceMemory).Any())
+	return capacity.Size{CPU: cpu, MemoryMiB: memory}
+}
+
+// sameCategory are the flavors of the offering's category in its zone.
+func (c *CloudProvider) sameCategory(l *launch, key capacity.Offering) []capacity.Offering {
+	category, _ := c.Flavors.Category(key.Flavor)
+	return lo.FilterMap(l.types, func(it *cloudprovider.InstanceType, _ int) (capacity.Offering, bool) {
+		other, known := c.Flavors.Category(it.Name)
+		return capacity.Offering{Flavor: it.Name, Zone: key.Zone}, known && other == category
+	})
+}
+
+// rejected reports and learns from a launch that failed before its request was accepted, and reports whether the next offering
+// may be tried.
+func (c *CloudProvider) rejected(ctx context.Context, l *launch, key capacity.Offering, err error) (next bool) {
+	f := failureOf(err)
+	next = c.learn(ctx, l, key, f)
+	switch {
+	case f.accuses():
+		c.Recorder.Publish(events.LaunchRejected(l.claim, key.Flavor, key.Zone, f.reason, err))
+	case next:
+		c.Recorder.Publish(events.OfferingUnavailable(l.claim, key.Flavor, key.Zone, f.reason, err))
+	}
+	return next
+}
+
+// failed reports and learns from a launch that failed after its request was accepted, or whose outcome is unknown.
+func (c *CloudProvider) failed(ctx context.Context, l *launch, err error) (reason string) {
+	f, intent := failureOf(err), l.record.Intent
+	switch f.reason {
+	case ReasonLaunchOutcomeUnknown:
+		c.Recorder.Publish(events.LaunchOutcomeUnknown(l.claim, err))
+	case ReasonNotRegistered:
+		c.Recorder.Publish(events.NodeNotRegistered(l.claim, intent.Name, intent.Flavor, intent.Zone))
+	default:
+		c.Recorder.Publish(events.LaunchFailed(l.claim, intent.Name, intent.Flavor, intent.Zone, err))
+	}
+	c.intents.change(l.claim.UID, func(r *launchRecord) { r.Ended = f.reason })
+	c.learn(ctx, l, capacity.Offering{Flavor: intent.Flavor, Zone: intent.Zone, BillingPlan: intent.BillingPlan}, f)
+	return f.reason
+}
+
+// LaunchFailed learns from a server that was launched and failed afterwards, or whose node did not register
+// (ErrNotRegistered). It returns the reason.
+func (c *CloudProvider) LaunchFailed(ctx context.Context, claim *karpv1.NodeClaim, intent instance.Intent, err error) string {
+	l := &launch{claim: claim, record: launchRecord{Intent: intent}}
+	var readErr error
+	if l.nodeClass, readErr = c.nodeClass(ctx, claim.Spec.NodeClassRef); readErr == nil {
+		l.types, readErr = c.Flavors.List(ctx, l.nodeClass)
+	}
+	if readErr != nil {
+		// The mark is then the offering's alone.
+		log.FromContext(ctx).Error(readErr, "resolving the NodeClass of a failed launch")
+	}
+	return c.failed(ctx, l, err)
+}
+
+// LaunchSucceeded remembers that the node of a launch has registered, and how long that took since its create request.
+func (c *CloudProvider) LaunchSucceeded(ctx context.Context, claim *karpv1.NodeClaim, intent instance.Intent, took time.Duration) {
+	c.Capacity.RecordLaunch(capacity.Launch{Flavor: intent.Flavor, Zone: intent.Zone, ImageID: intent.ImageID}, took)
+	nodeClass, err := c.nodeClass(ctx, claim.Spec.NodeClassRef)
+	if err != nil {
+		return
+	}
+	c.Capacity.RecordSuccess(capacity.Offering{Flavor: intent.Flavor, Zone: intent.Zone, BillingPlan: intent.BillingPlan,
+		NodeClass: capacity.NodeClassKey(nodeClass)})
+	c.nodeClasses.registered(nodeClass, claim.UID)
+}
+
+// LaunchEnded allows another trial with a NodeClass when this NodeClaim was one and ends before its node has registered.
+func (c *CloudProvider) LaunchEnded(claim *karpv1.NodeClaim) { c.nodeClasses.release(claim.UID) }
+
+// LaunchesBlocked returns the reason and the cause why launches with the NodeClass pause, until when none is sent, and a nil
+// cause while they do not.
+func (c *CloudProvider) LaunchesBlocked(nodeClass *v1alpha1.BizflyNodeClass) (reason string, until time.Time, cause error) {
+	return c.nodeClasses.blocked(nodeClass)
+}
+
+// end ends a NodeClaim: core deletes it, and plans another one for its pods.
+func (c *CloudProvider) end(claim *karpv1.NodeClaim, reason string, err error) error {
+	c.audit(&launch{claim: claim}, reason)
+	switch reason {
+	case ReasonNodeClassNotReady:
+		launchFailuresTotal.Inc(map[string]string{"reason": reason})
+		return cloudprovider.NewNodeClassNotReadyError(err)
+	case ReasonLaunchNotSent:
+		launchFailuresTotal.Inc(map[string]string{"reason": reason})
+		c.Recorder.Publish(events.LaunchNotSent(claim, err))
+	case ReasonLaunchIntentUnreadable:
+		c.Recorder.Publish(events.LaunchIntentUnreadable(claim, err))
+	case ReasonCapacityTypeUnsupported:
+		c.Recorder.Publish(events.CapacityTypeUnsupported(claim, err))
+	case events.ReasonNodeClassUnresolved:
+		c.Recorder.Publish(events.NodeClassUnresolved(claim, err))
+	}
+	return cloudprovider.NewInsufficientCapacityError(fmt.Errorf("%s: %w", reason, err))
+}
+
+// ends reports whether core deletes the NodeClaim because of the error.
+func ends(err error) bool {
+	return cloudprovider.IsInsufficientCapacityError(err) || cloudprovider.IsNodeClassNotReadyError(err)
 }
 
 // createError keeps the NodeClaim: core shows reason and message, of at most 300 characters, on it and calls Create again.
@@ -118,128 +307,45 @@ func createError(reason string, err error) error {
 	return cloudprovider.NewCreateError(err, reason, lo.Ellipsis(err.Error(), 300))
 }
 
-// insufficientCapacity makes core delete the NodeClaim and plan anew.
-func insufficientCapacity(format string, args ...any) error {
-	return cloudprovider.NewInsufficientCapacityError(fmt.Errorf(format, args...))
+// retryable reports whether nothing is known to be wrong with a launch that was not sent, so that it is worth its NodeClaim's wait: the
+// cloud's rate limit or our own, the connection, or an API server that is busy. Anything else would fail again.
+func retryable(err error) bool {
+	if _, ofCloud := errors.AsType[*bizfly.APIError](err); ofCloud {
+		return bizfly.IsRetryable(err)
+	}
+	var notRecorded *notRecordedError
+	var network net.Error
+	return errors.As(err, &notRecorded) || errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
+		lo.SomeBy([]func(error) bool{
+			apierrors.IsConflict, apierrors.IsTimeout, apierrors.IsServerTimeout, apierrors.IsTooManyRequests, apierrors.IsServiceUnavailable,
+			apierrors.IsInternalError,
+		}, func(is func(error) bool) bool { return is(err) })
+}
+
+// retryAfter is how long BizFly Cloud asked to wait; 0 where it did not.
+func retryAfter(err error) time.Duration {
+	of, _ := errors.AsType[*bizfly.APIError](err)
+	return lo.FromPtr(of).RetryAfter
+}
+
+// audit writes the line of a launch that failed.
+func (c *CloudProvider) audit(l *launch, reason string) { c.Audit.LaunchFailed(c.recordOf(l, reason)) }
+
+// recordOf is the audit log's record of a launch.
+func (c *config) recordOf(l *launch, reason string) audit.Record {
+	intent := l.record.Intent
+	record := audit.Record{NodeClaim: l.claim.Name, Flavor: intent.Flavor, Zone: intent.Zone, Reason: reason}
+	if _, offering := find(l.types, intent.Flavor, intent.Zone); offering != nil {
+		record.Price = offering.Price
+	}
+	if !intent.RequestedAt.IsZero() {
+		record.Took = c.Clock.Since(intent.RequestedAt)
+	}
+	return record
 }
 
 // launchFailuresTotal counts launches that failed.
 var launchFailuresTotal = metrics.Counter("launch_failures_total",
 	"Launches that BizFly Cloud rejected, failed to build or left without an answer, whose node did not register, or that were not sent, by reason.",
 	metrics.Enum("reason", append(lo.Values(reasons), ReasonLaunchFailed, ReasonLaunchOutcomeUnknown, ReasonNotRegistered, ReasonNodeClassNotReady,
-		ReasonLaunchNotSent)...))
-
-// maxFailures is how many different offerings may fail with one NodeClass before its launches pause.
-const maxFailures = 3
-
-// launchPauses pauses the launches of NodeClasses whose launches fail with different offerings, since then the NodeClass itself
-// may be the cause. A pause ends half-open: one launch at a time is tried; its success ends the pause, its failure prolongs it.
-// Pauses are in memory: after a restart, three failures show again what is wrong.
-type launchPauses struct {
-	clock clock.Clock
-	mu    sync.Mutex
-	cache *cache.Cache
-}
-
-// pause is what is remembered of one NodeClass. It is replaced, never changed.
-type pause struct {
-	// key is the NodeClassKey: a changed spec or image starts from zero.
-	key string
-	// failures are the last failures, by offering, and until when they count; last is the newest.
-	failures map[capacity.Offering]time.Time
-	last     failure
-	// count is how often launches were paused since the last success; until is when the last of these pauses ends.
-	count int
-	until time.Time
-	// trial is the NodeClaim that is tried after a pause, and trialUntil is when the next one may be tried.
-	trial      types.UID
-	trialUntil time.Time
-}
-
-// of returns what is remembered of the NodeClass as it is now.
-func (p *launchPauses) of(nodeClass *v1alpha1.BizflyNodeClass) pause {
-	if known, ok := p.cache.Get(string(nodeClass.UID)); ok && known.(pause).key == capacity.NodeClassKey(nodeClass) {
-		return known.(pause)
-	}
-	return pause{key: capacity.NodeClassKey(nodeClass)}
-}
-
-// failed counts the failure of an offering, and returns for how long launches pause when they do so from now on.
-func (p *launchPauses) failed(nodeClass *v1alpha1.BizflyNodeClass, offering capacity.Offering, claim types.UID, f failure) time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	known := p.of(nodeClass)
-	now := p.clock.Now()
-	known.failures = lo.PickBy(known.failures, func(_ capacity.Offering, until time.Time) bool { return now.Before(until) })
-	known.failures[offering] = now.Add(lo.Ternary(f.reason == ReasonNotRegistered, ttl.NotRegistered, ttl.NodeClassFailures))
-	known.last = f
-	var length time.Duration
-	if known.count == 0 && len(known.failures) >= maxFailures || known.count > 0 && known.trial == claim {
-		length = min(ttl.FirstPause<<min(known.count, 8), ttl.MaxLaunchPause)
-		known.count, known.until, known.trial = known.count+1, now.Add(length), ""
-	}
-	p.cache.SetDefault(string(nodeClass.UID), known)
-	return length
-}
-
-// admit returns nil when the NodeClaim may be launched, which makes it the trial after a pause.
-func (p *launchPauses) admit(nodeClass *v1alpha1.BizflyNodeClass, claim types.UID) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	known := p.of(nodeClass)
-	if known.count == 0 || known.trial == claim {
-		return nil
-	}
-	if p.blocks(known) {
-		return fmt.Errorf("launches with BizflyNodeClass %q keep failing and are tried one at a time: %w", nodeClass.Name, known.last.err)
-	}
-	known.trial, known.trialUntil = claim, p.clock.Now().Add(lifecycle.LaunchTimeout+time.Minute)
-	p.cache.SetDefault(string(nodeClass.UID), known)
-	return nil
-}
-
-// tries reports whether the NodeClaim is the trial of its NodeClass.
-func (p *launchPauses) tries(nodeClass *v1alpha1.BizflyNodeClass, claim types.UID) bool {
-	return p.of(nodeClass).trial == claim
-}
-
-// launched allows the trial that has its server the time to register.
-func (p *launchPauses) launched(nodeClass *v1alpha1.BizflyNodeClass, claim types.UID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if known := p.of(nodeClass); known.trial == claim {
-		known.trialUntil = p.clock.Now().Add(ttl.TrialRegistration)
-		p.cache.SetDefault(string(nodeClass.UID), known)
-	}
-}
-
-// succeeded ends the pause when its trial has registered; without a pause it forgets the failures.
-func (p *launchPauses) succeeded(nodeClass *v1alpha1.BizflyNodeClass, claim types.UID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if known := p.of(nodeClass); known.count == 0 || known.trial == claim {
-		p.cache.Delete(string(nodeClass.UID))
-	}
-}
-
-// release lets another NodeClaim be the trial when this one ended without a result.
-func (p *launchPauses) release(claim types.UID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for uid, item := range p.cache.Items() {
-		if known := item.Object.(pause); known.trial == claim {
-			known.trial = ""
-			p.cache.SetDefault(uid, known)
-		}
-	}
-}
-
-// active reports whether nothing can be launched with the NodeClass at the moment.
-func (p *launchPauses) active(nodeClass *v1alpha1.BizflyNodeClass) bool {
-	return p.blocks(p.of(nodeClass))
-}
-
-func (p *launchPauses) blocks(known pause) bool {
-	now := p.clock.Now()
-	return known.count > 0 && (now.Before(known.until) || known.trial != "" && now.Before(known.trialUntil))
-}
+		ReasonLaunchNotPrepared, ReasonLaunchNotSent)...))

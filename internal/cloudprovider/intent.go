@@ -27,10 +27,13 @@ import (
 	"github.com/samber/lo"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -41,28 +44,39 @@ var errClaimGone = errors.New("the NodeClaim is deleted or being deleted")
 // launched can then not be known.
 var errIntentUnreadable = fmt.Errorf("annotation %s cannot be read", v1alpha1.AnnotationLaunchIntent)
 
-// errAbandoned says that the NodeClaim still exists although it was abandoned: core could not delete it.
-var errAbandoned = errors.New("the NodeClaim was abandoned and still exists")
-
 // errIntentForeign says that another process has launched for the NodeClaim since it was read.
 var errIntentForeign = errors.New("another process has launched a server for this NodeClaim")
+
+// notRecordedError is the error of an intent that could not be recorded, so that no create request was sent.
+type notRecordedError struct{ err error }
+
+// Error returns why.
+func (e *notRecordedError) Error() string {
+	return "recording the launch intent, so no create request was sent: " + e.err.Error()
+}
+
+// Unwrap returns why.
+func (e *notRecordedError) Unwrap() error { return e.err }
 
 // launchRecord is what is known of the last launch for a NodeClaim.
 type launchRecord struct {
 	instance.Intent
-	// Failure is why the launch failed after its request was accepted, the reason of the removal of its server.
-	Failure string
-	// Abandoned is true once the NodeClaim was to be deleted because its launch failed.
-	Abandoned bool
-	// Launched is true once core knows the server, so that it is reported once.
-	Launched bool
+	// Ended is why the launch failed after its request was accepted: the NodeClaim ends, and its server is removed for that.
+	Ended string
+	// Reported is true once core knows the server.
+	Reported bool
 }
 
-// launchRecords keeps records on the NodeClaims, where they survive a restart, and in memory, because a NodeClaim read from the
-// informer's cache right after it was patched may still be the previous one.
-type launchRecords struct {
-	*config
-	memory *cache.Cache
+// open reports whether a server of the launch may exist.
+func (r launchRecord) open() bool { return r.Name != "" && !r.Rejected && r.Ended == "" }
+
+// intents are the launch intents on the NodeClaims, where they survive a restart, and in memory, because a NodeClaim read from
+// the informer's cache right after it was patched may still be the previous one.
+type intents struct {
+	kubeClient client.Client
+	apiReader  client.Reader
+	clock      clock.Clock
+	memory     *cache.Cache
 }
 
 // IntentOf reads the launch intent of the NodeClaim; it is nil when no launch was ever begun for it.
@@ -90,133 +104,139 @@ func intentOf(claim *karpv1.NodeClaim) instance.Intent {
 	return lo.FromPtr(intent)
 }
 
-// load returns the last record of the NodeClaim, nil when no launch was begun for it, and the NodeClaim as the API server has it
-// where it had to be read. It is read there, because "no launch was begun" is what allows one.
-func (r *launchRecords) load(ctx context.Context, claim *karpv1.NodeClaim) (*launchRecord, *karpv1.NodeClaim, error) {
-	record := r.remembered(claim.UID)
-	if record.Name != "" && !record.Abandoned {
-		return &record, nil, nil
+// load returns the last record of the NodeClaim, an empty one when no launch was begun for it, and the NodeClaim as the API
+// server has it where it had to be read. It is read there, because "no launch was begun" is what allows one.
+func (i *intents) load(ctx context.Context, claim *karpv1.NodeClaim) (launchRecord, *karpv1.NodeClaim, error) {
+	record := i.remembered(claim.UID)
+	if record.Name != "" && record.Ended == "" {
+		return record, nil, nil
 	}
-	live, err := r.live(ctx, claim.Name, claim.UID)
-	if err != nil {
-		return nil, nil, err
-	}
-	if record.Abandoned {
-		return nil, nil, errAbandoned
+	live, err := i.live(ctx, claim)
+	if err != nil || record.Ended != "" {
+		return record, live, err
 	}
 	intent, err := IntentOf(live)
 	if err != nil || intent == nil {
-		return nil, live, err
+		return launchRecord{}, live, err
+	}
+	if intent.TaskID == "" && !intent.Rejected {
+		// An earlier process ended with the request on its way, however long that had waited for its turn.
+		intent.RequestedAt = i.clock.Now()
 	}
 	record = launchRecord{Intent: *intent}
-	if record.TaskID == "" && !record.Rejected {
-		// An earlier process ended with the request on its way, however long that had waited for its turn.
-		record.RequestedAt = r.Clock.Now()
-	}
-	r.memory.SetDefault(string(claim.UID), record)
-	return &record, live, nil
+	i.memory.SetDefault(string(claim.UID), record)
+	return record, live, nil
 }
 
 // live reads the NodeClaim from the API server. Another one of the same name is an error.
-func (r *launchRecords) live(ctx context.Context, name string, uid types.UID) (*karpv1.NodeClaim, error) {
+func (i *intents) live(ctx context.Context, claim *karpv1.NodeClaim) (*karpv1.NodeClaim, error) {
 	live := &karpv1.NodeClaim{}
-	if err := r.APIReader.Get(ctx, client.ObjectKey{Name: name}, live); client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("reading NodeClaim %s: %w", name, err)
+	if err := i.apiReader.Get(ctx, client.ObjectKeyFromObject(claim), live); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("reading NodeClaim %s: %w", claim.Name, err)
 	}
-	if live.UID != uid || !live.DeletionTimestamp.IsZero() {
+	if live.UID != claim.UID || !live.DeletionTimestamp.IsZero() {
 		return nil, errClaimGone
 	}
 	return live, nil
 }
 
-// recordWriter writes the records of one launch. It patches copies of its own, never the NodeClaim that core passed, which core
-// compares with its earlier state to find out what to patch itself.
-type recordWriter struct {
-	*launchRecords
-	claim *karpv1.NodeClaim
-	// nodeClass is the NodeClass at the launch: by its hashes a later change of it is detected.
-	nodeClass *v1alpha1.BizflyNodeClass
-	// base is the NodeClaim as last seen at the API server; nil when it has to be read.
-	base *karpv1.NodeClaim
-}
-
-// record writes an intent. Before a create request (no task, not rejected) an error means that none is sent; afterwards
-// memory has more than the annotation, which is enough unless the process ends, and then the NodeClaim is abandoned.
-func (r *recordWriter) record(ctx context.Context, intent instance.Intent) error {
-	before := intent.TaskID == "" && !intent.Rejected
-	err := r.write(ctx, intent, before)
+// begin records an intent before its create request; after an error none may be sent.
+func (i *intents) begin(ctx context.Context, l *launch, intent instance.Intent) error {
+	err := i.write(ctx, l, intent)
 	if errors.Is(err, errIntentForeign) {
 		// What is remembered is not true any more.
-		r.memory.Delete(string(r.claim.UID))
+		i.memory.Delete(string(l.claim.UID))
 		return err
 	}
-	known := intent
-	if err != nil && before {
+	if err != nil {
 		// The write may have reached the API server although its answer was lost, so the number is used up.
-		known.Rejected = true
+		intent.Rejected = true
 	}
-	r.memory.SetDefault(string(r.claim.UID), launchRecord{Intent: known})
+	i.remember(l, intent)
 	return err
 }
 
-// write patches the annotations with an optimistic lock. After one conflict the NodeClaim is read again: core patches it too.
-func (r *recordWriter) write(ctx context.Context, intent instance.Intent, before bool) error {
+// finish records what has become of an intent, also when the caller's own time is up. Where a server was found, core writes it
+// with the server's id. When it cannot be written, memory has more than the annotation, which is enough unless the process
+// ends: a later one then takes the outcome for unknown.
+func (i *intents) finish(ctx context.Context, l *launch, intent instance.Intent, write bool) {
+	i.remember(l, intent)
+	if !write || intent.TaskID == "" && !intent.Rejected {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ttl.LaunchCleanup)
+	defer cancel()
+	if err := i.write(ctx, l, intent); err != nil {
+		log.FromContext(ctx).Error(err, "recording the outcome of a create request", "server", intent.Name)
+	}
+}
+
+// write patches the annotations of a copy, never of the NodeClaim that core passed, which core compares with its earlier state to
+// find out what to patch itself. It locks: after one conflict the NodeClaim is read again, because core patches it too.
+func (i *intents) write(ctx context.Context, l *launch, intent instance.Intent) error {
 	var err error
 	for try := 0; ; try++ {
-		if r.base == nil {
-			if r.base, err = r.live(ctx, r.claim.Name, r.claim.UID); err != nil {
+		if l.live == nil {
+			if l.live, err = i.live(ctx, l.claim); err != nil {
 				return err
 			}
 		}
-		if err = r.outdated(intent, before); err != nil {
+		if err = i.outdated(l.live, intent); err != nil {
 			return err
 		}
-		updated := r.base.DeepCopy()
+		updated := l.live.DeepCopy()
+		// By the hashes a later change of the NodeClass is detected.
 		updated.Annotations = lo.Assign(updated.Annotations, map[string]string{
 			v1alpha1.AnnotationLaunchIntent:         encode(intent),
-			v1alpha1.AnnotationNodeClassHash:        r.nodeClass.Hash(),
+			v1alpha1.AnnotationNodeClassHash:        l.nodeClass.Hash(),
 			v1alpha1.AnnotationNodeClassHashVersion: v1alpha1.NodeClassHashVersion,
-			v1alpha1.AnnotationInPlaceHash:          r.nodeClass.InPlaceHash(),
+			v1alpha1.AnnotationInPlaceHash:          l.nodeClass.InPlaceHash(),
 		})
-		err = r.KubeClient.Patch(ctx, updated, client.MergeFromWithOptions(r.base, client.MergeFromWithOptimisticLock{}))
-		if err == nil {
-			r.base = updated
+		if err = i.kubeClient.Patch(ctx, updated, client.MergeFromWithOptions(l.live, client.MergeFromWithOptimisticLock{})); err == nil {
+			l.live = updated
 			return nil
 		}
-		r.base = nil
+		l.live = nil
 		if !apierrors.IsConflict(err) || try > 0 {
-			return fmt.Errorf("recording the launch intent on NodeClaim %s: %w", r.claim.Name, err)
+			return fmt.Errorf("patching NodeClaim %s: %w", l.claim.Name, err)
 		}
 	}
 }
 
 // outdated rejects overwriting the launch of another process: two leaders must not launch for one NodeClaim. A new attempt follows one
 // that is recorded as rejected, or that this process itself began and knows to be.
-func (r *recordWriter) outdated(intent instance.Intent, before bool) error {
-	written, err := IntentOf(r.base)
+func (i *intents) outdated(live *karpv1.NodeClaim, intent instance.Intent) error {
+	written, err := IntentOf(live)
 	if err != nil || written == nil {
 		return err
 	}
-	known := r.remembered(r.claim.UID)
+	known := i.remembered(live.UID)
 	rejected := written.Rejected || known.Rejected && known.RequestedAt.Equal(written.RequestedAt)
-	if written.Attempt < intent.Attempt && rejected || written.Attempt == intent.Attempt && !before {
+	finishes := written.Attempt == intent.Attempt && (intent.Rejected || intent.TaskID != "")
+	if finishes || written.Attempt < intent.Attempt && rejected {
 		return nil
 	}
 	return fmt.Errorf("%w: attempt %d as server %s", errIntentForeign, written.Attempt, written.Name)
 }
 
+// remember replaces the intent of the launch.
+func (i *intents) remember(l *launch, intent instance.Intent) {
+	l.record = launchRecord{Intent: intent}
+	i.memory.SetDefault(string(l.claim.UID), l.record)
+}
+
 // remembered returns the record in memory, or an empty one.
-func (r *launchRecords) remembered(uid types.UID) launchRecord {
-	known, _ := r.memory.Get(string(uid))
+func (i *intents) remembered(uid types.UID) launchRecord {
+	known, _ := i.memory.Get(string(uid))
 	record, _ := known.(launchRecord)
 	return record
 }
 
 // change replaces the record of a NodeClaim; core launches one NodeClaim once at a time.
-func (r *launchRecords) change(uid types.UID, apply func(*launchRecord)) {
-	record := r.remembered(uid)
+func (i *intents) change(uid types.UID, apply func(*launchRecord)) {
+	record := i.remembered(uid)
 	apply(&record)
-	r.memory.SetDefault(string(uid), record)
+	i.memory.SetDefault(string(uid), record)
 }
 
 // OwnedAddresses returns the ids of the network interfaces that are recorded on the NodeClaim as its server's own.

@@ -23,21 +23,18 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"github.com/samber/lo"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
 	"sigs.k8s.io/karpenter/pkg/controllers/state"
-	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/state/nodepoolhealth"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
@@ -125,52 +122,8 @@ var _ = Describe("What a rejection marks unavailable", func() {
 		Expect(unavailable("nix.8c_16g", "HN1")).To(BeTrue())
 		Expect(unavailable("nix.8c_16g", "HN2")).To(BeFalse())
 	})
-	It("should be every server in the network that has no address left, and no other network's", func() {
+	It("should be the NodeClass whose network has no address left, reported once, and no other NodeClass", func() {
 		class := nodeClass()
-		reject("No more IP addresses available on network " + class.Status.Networks[0].ID + ".")
-		Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(of("nix.2c_4g")))).To(BeTrue())
-		Expect(createRequests()).To(Equal(1), "another offering of this NodeClass would be in the same network")
-		Expect(env.Recorder.Calls(events.ReasonNetworkOutOfAddresses)).To(Equal(1))
-		Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(of("nix.8c_16g")))).To(BeTrue())
-		Expect(createRequests()).To(Equal(1))
-		available := func(class *v1alpha1.BizflyNodeClass) int {
-			GinkgoHelper()
-			pool := unit.NodePool()
-			pool.Spec.Template.Spec.NodeClassRef.Name = class.Name
-			types, err := env.CloudProvider.GetInstanceTypes(ctx, pool)
-			Expect(err).ToNot(HaveOccurred())
-			Expect(types).ToNot(BeEmpty())
-			return lo.SumBy(types, func(it *corecloudprovider.InstanceType) int { return len(it.Offerings.Available()) })
-		}
-		Expect(available(class)).To(BeZero())
-
-		other := class.DeepCopy()
-		other.ObjectMeta = metav1.ObjectMeta{Name: "other"}
-		Expect(env.Client.Create(ctx, other)).To(Succeed())
-		Expect(env.Resolve(ctx, other)).To(Succeed())
-		other.Status.Networks = []v1alpha1.NetworkStatus{{ID: "3f2504e0-4f89-41d3-9a0c-0305e82c3301", Name: "other"}}
-		Expect(env.Client.Status().Update(ctx, other)).To(Succeed())
-		Eventually(func() int { return available(other) }).Should(BeNumerically(">", 0))
-
-		env.Clock.Step(options.Defaults().UnavailableOfferingTTL + time.Second)
-		Eventually(func() int { return available(class) }).Should(BeNumerically(">", 0))
-		launched(of("nix.2c_4g"))
-	})
-	It("should be reported once for each time that a network is found full, with its name", func() {
-		class := nodeClass(func(n *v1alpha1.BizflyNodeClass) {
-			n.Spec.NetworkSelectorTerms = []v1alpha1.NetworkSelectorTerm{{Name: "default-vpc"}, {Name: "tiny"}}
-		})
-		Expect(class.Status.Networks).To(HaveLen(2))
-		reported := func() []string {
-			var texts []string
-			env.Recorder.ForEachEvent(func(event karpevents.Event) {
-				if event.Reason == events.ReasonNetworkOutOfAddresses {
-					Expect(event.InvolvedObject).To(HaveField("ObjectMeta.Name", class.Name))
-					texts = append(texts, event.Message)
-				}
-			})
-			return texts
-		}
 		// Three launches are on their way when the network turns out to be full.
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectDelay, Delay: 500 * time.Millisecond, Count: 3},
 			cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusConflict,
@@ -180,19 +133,29 @@ var _ = Describe("What a rejection marks unavailable", func() {
 			claim := of("nix.2c_4g")
 			launches.Go(func() {
 				defer GinkgoRecover()
-				_, err := env.CloudProvider.Create(ctx, claim)
-				Expect(corecloudprovider.IsInsufficientCapacityError(err)).To(BeTrue(), "%v", err)
+				ended(claim)
 			})
 		}
 		launches.Wait()
+		requests := createRequests()
 		env.Sandbox.ClearFaults()
-		Expect(reported()).To(ConsistOf(And(HavePrefix("At least one of the VPC networks default-vpc ("), ContainSubstring("), tiny ("),
-			ContainSubstring("pause for "))))
+		Expect(env.Recorder.Calls(events.ReasonLaunchesPaused)).To(Equal(1))
+		Expect(available(unit.NodePool())).To(BeZero())
+		ended(of("nix.8c_16g"))
+		Expect(createRequests()).To(Equal(requests), "another offering of this NodeClass would be in the same network")
+
+		other := class.DeepCopy()
+		other.ObjectMeta = metav1.ObjectMeta{Name: "other"}
+		Expect(env.Client.Create(ctx, other)).To(Succeed())
+		Expect(env.Resolve(ctx, other)).To(Succeed())
+		claim := of("nix.2c_4g")
+		claim.Spec.NodeClassRef.Name = other.Name
+		_, err := env.CloudProvider.Create(ctx, claim)
+		Expect(err).ToNot(HaveOccurred())
+
 		env.Clock.Step(options.Defaults().UnavailableOfferingTTL + time.Second)
-		reject("No more IP addresses available on network " + class.Status.Networks[1].ID + ".")
-		Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(of("nix.2c_4g")))).To(BeTrue())
-		Expect(reported()).To(HaveLen(2))
-		Expect(reported()[1]).To(HavePrefix("VPC network tiny (" + class.Status.Networks[1].ID + ") has no address left"))
+		Eventually(func() int { return available(unit.NodePool()) }).Should(BeNumerically(">", 0))
+		launched(of("nix.2c_4g"))
 	})
 	It("should be the category in the zone when there is none left of it", func() {
 		nodeClass()

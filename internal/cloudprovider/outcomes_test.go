@@ -35,6 +35,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -47,11 +48,6 @@ var _ = Describe("Launches that fail", func() {
 	}
 	broken := func(containing string) {
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Contains: containing, Effect: cloud.EffectErrorServer})
-	}
-	ended := func(claim *karpv1.NodeClaim) {
-		GinkgoHelper()
-		err := failedCreate(claim)
-		Expect(corecloudprovider.IsInsufficientCapacityError(err)).To(BeTrue(), "%v", err)
 	}
 	cheapest := func(pool *karpv1.NodePool) string {
 		GinkgoHelper()
@@ -128,7 +124,9 @@ var _ = Describe("Launches that fail", func() {
 			var before int
 			Eventually(func() int { before = available(others); return before }).Should(BeNumerically(">", 0))
 			rejects(http.StatusBadRequest, "E_4711")
-			ended(nodeClaim(unit.NodePool()))
+			for range 3 {
+				ended(nodeClaim(unit.NodePool()))
+			}
 			Expect(available(unit.NodePool())).To(BeZero())
 			Expect(available(others)).To(Equal(before))
 		})
@@ -142,7 +140,7 @@ var _ = Describe("Launches that fail", func() {
 			ended(nodeClaim(pool))
 			Expect(createRequests()).To(Equal(i + 1))
 		}
-		Expect(env.Recorder.Calls(events.ReasonLaunchesKeepFailing)).To(Equal(1))
+		Expect(env.Recorder.Calls(events.ReasonLaunchesPaused)).To(Equal(1))
 		Expect(available(pool)).To(BeZero())
 		ended(nodeClaim(pool))
 		Expect(createRequests()).To(Equal(3), "launches pause")
@@ -195,14 +193,10 @@ var _ = Describe("Launches that fail", func() {
 				ended(nodeClaim(pool))
 			}
 		}
-		registers := func(claim *karpv1.NodeClaim) {
-			GinkgoHelper()
-			env.CloudProvider.LaunchSucceeded(ctx, claim, *intentOf(claim), time.Minute)
-		}
 		It("should launch nothing, and keep types and prices for the nodes that run, until the NodeClass changes", func() {
 			prices := priced(pool)
 			fail()
-			Expect(env.Recorder.Calls(events.ReasonLaunchesKeepFailing)).To(Equal(1))
+			Expect(env.Recorder.Calls(events.ReasonLaunchesPaused)).To(Equal(1))
 			Expect(available(pool)).To(BeZero())
 			Expect(priced(pool)).To(Equal(prices))
 			ended(nodeClaim(pool))
@@ -222,11 +216,51 @@ var _ = Describe("Launches that fail", func() {
 				ended(nodeClaim(pool, one, zone))
 				env.Clock.Step(25 * time.Minute)
 			}
-			Expect(env.Recorder.Calls(events.ReasonLaunchesKeepFailing)).To(BeZero())
+			Expect(env.Recorder.Calls(events.ReasonLaunchesPaused)).To(BeZero())
 		})
-		It("should let one launch at a time try again after a pause, and others end quickly while it does", func() {
+		It("should go on with all launches a few minutes later, without waiting for a node to register", func() {
 			fail()
 			env.Sandbox.ClearFaults()
+			env.Clock.Step(options.Defaults().UnavailableOfferingTTL + time.Second)
+			for range 3 {
+				launched(nodeClaim(pool))
+			}
+		})
+		It("should not count what one NodeClaim alone has met", func() {
+			before := available(pool)
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusBadRequest,
+				Message: "E_4711", Count: 3})
+			ended(nodeClaim(pool))
+			Expect(createRequests()).To(Equal(3))
+			Expect(available(pool)).To(Equal(before - 3))
+			_, _, cause := env.CloudProvider.LaunchesBlocked(class)
+			Expect(cause).ToNot(HaveOccurred())
+			launched(nodeClaim(pool))
+		})
+	})
+
+	Context("because their nodes do not register", func() {
+		var pool *karpv1.NodePool
+		BeforeEach(func() {
+			nodeClass()
+			pool = unit.NodePool()
+		})
+		unregistered := func() string {
+			GinkgoHelper()
+			claim := launched(nodeClaim(pool))
+			intent := intentOf(claim)
+			env.CloudProvider.LaunchFailed(ctx, claim, *intent, cloudprovider.ErrNotRegistered)
+			env.CloudProvider.LaunchEnded(claim)
+			return intent.Flavor + intent.Zone
+		}
+		three := func() map[string]bool {
+			GinkgoHelper()
+			return lo.SliceToMap(lo.Times(3, func(int) string { return unregistered() }), func(offering string) (string, bool) { return offering, true })
+		}
+		It("should let one launch at a time try again after a pause, and others end quickly while it does", func() {
+			three()
+			Expect(env.Recorder.Calls(events.ReasonLaunchesPaused)).To(Equal(1))
+			ended(nodeClaim(pool))
 			env.Clock.Step(time.Minute + time.Second)
 			Expect(available(pool)).To(BeNumerically(">", 0), "core plans a trial")
 			claims := lo.Times(5, func(int) *karpv1.NodeClaim { return nodeClaim(pool) })
@@ -247,37 +281,69 @@ var _ = Describe("Launches that fail", func() {
 			Expect(trials).To(HaveLen(1))
 			Expect(createRequests()).To(Equal(4))
 			Expect(available(pool)).To(BeZero(), "core does not plan what would end at once")
-			registers(trials[0])
+			env.CloudProvider.LaunchSucceeded(ctx, trials[0], *intentOf(trials[0]), time.Minute)
 			Expect(available(pool)).To(BeNumerically(">", 0))
 			for range 3 {
 				launched(nodeClaim(pool))
 			}
 		})
-		It("should pause for longer each time that a trial fails, up to five minutes, and try another offering each time", func() {
-			fail()
-			tried := lo.SliceToMap(env.Sandbox.Servers(), func(s cloud.Server) (string, bool) { return s.Flavor.Name + s.AvailabilityZone, true })
+		It("should pause for longer each time that the node of a trial does not register, up to five minutes, and try another offering each time", func() {
+			tried := three()
 			for i, pause := range []int{1, 2, 4, 5, 5} {
 				env.Clock.Step(time.Duration(pause)*time.Minute - time.Second)
 				ended(nodeClaim(pool))
 				Expect(createRequests()).To(Equal(3 + i))
 				env.Clock.Step(2 * time.Second)
-				claim := nodeClaim(pool)
-				ended(claim)
-				Expect(createRequests()).To(Equal(4 + i))
-				intent := intentOf(claim)
-				Expect(tried).ToNot(HaveKey(intent.Flavor + intent.Zone))
-				tried[intent.Flavor+intent.Zone] = true
+				offering := unregistered()
+				Expect(tried).ToNot(HaveKey(offering))
+				tried[offering] = true
 			}
 		})
 		It("should let another NodeClaim be the trial when one ends without an answer", func() {
-			fail()
-			env.Sandbox.ClearFaults()
+			three()
 			env.Clock.Step(time.Minute + time.Second)
 			trial := launched(nodeClaim(pool))
 			ended(nodeClaim(pool))
 			env.CloudProvider.LaunchEnded(trial)
 			launched(nodeClaim(pool))
 		})
+		It("should let the trial be sent again when the rate limit of the cloud held it back", func() {
+			three()
+			env.Clock.Step(time.Minute + time.Second)
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectThrottle, Count: 1})
+			trial := nodeClaim(pool)
+			Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(trial))).To(BeFalse())
+			launched(trial)
+			ended(nodeClaim(pool))
+		})
+	})
+
+	It("should keep a quota that only one NodeClass needs from every other NodeClass", func() {
+		hdd := nodeClass(func(c *v1alpha1.BizflyNodeClass) {
+			c.Spec.RootDisk = &v1alpha1.RootDisk{Medium: v1alpha1.DiskMediumHDD}
+		})
+		ssd := &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "ssd"}}
+		Expect(env.Client.Create(ctx, ssd)).To(Succeed())
+		Expect(env.Resolve(ctx, ssd)).To(Succeed())
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Contains: "HDD1", Effect: cloud.EffectStatus, Status: http.StatusForbidden,
+			Message: "VolumeSizeExceedsAvailableQuota: Requested volume or snapshot exceeds allowed gigabytes_PREMIUM-HDD1 quota."})
+		ended(nodeClaim(nil))
+		Expect(createRequests()).To(Equal(1), "every offering of the NodeClass meets this quota")
+		Expect(env.Recorder.Calls(events.ReasonLaunchesPaused)).To(Equal(1))
+		reason, _, cause := env.CloudProvider.LaunchesBlocked(hdd)
+		Expect(reason).To(Equal(capacity.ReasonQuotaExceeded))
+		Expect(cause).To(MatchError(ContainSubstring("gigabytes_PREMIUM-HDD1")))
+		ended(nodeClaim(nil))
+		Expect(createRequests()).To(Equal(1))
+
+		other := nodeClaim(nil)
+		other.Spec.NodeClassRef.Name = ssd.Name
+		_, err := env.CloudProvider.Create(ctx, other)
+		Expect(err).ToNot(HaveOccurred())
+
+		env.Clock.Step(options.Defaults().UnavailableOfferingTTL + time.Second)
+		ended(nodeClaim(nil))
+		Expect(createRequests()).To(Equal(3), "it is tried again")
 	})
 
 	It("should try the other name of a flavor once, and remember which one works", func() {
@@ -348,7 +414,6 @@ var _ = Describe("Launches that fail", func() {
 		claim := nodeClaim(pool)
 		Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
 		Expect(reasonOf(failedCreate(aged(claim, lifecycle.LaunchTimeout)))).To(Equal(cloudprovider.ReasonLaunchOutcomeUnknown))
-		Expect(exists(claim)).To(BeFalse())
 		Expect(available(pool)).To(Equal(before - 1))
 	})
 })

@@ -24,7 +24,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/patrickmn/go-cache"
 	"github.com/samber/lo"
@@ -55,8 +54,6 @@ type candidate struct {
 	// failures and seconds are what is known of the offering: recent failed launches, and what launches take.
 	failures int
 	seconds  float64
-	// lastFailure is when the offering last failed; zero unless the launch is the trial of a paused NodeClass.
-	lastFailure time.Time
 }
 
 // candidates returns the offerings that fit the NodeClaim, the one to try first in front. The price comes first, exactly as core
@@ -101,13 +98,9 @@ func (c *CloudProvider) candidates(ctx context.Context, l *launch) ([]candidate,
 // place sorts the candidates by the strategy of the NodeClass. The price comes first in every strategy: core assumes that the
 // cheapest is launched, and would replace anything more expensive at once and indefinitely.
 func (c *CloudProvider) place(ctx context.Context, l *launch, all []candidate) {
-	tries := c.pauses.tries(l.nodeClass, l.claim.UID)
 	strategy, pool := l.nodeClass.Spec.PlacementStrategy, l.claim.Labels[karpv1.NodePoolLabelKey]
 	for i := range all {
 		candidate := &all[i]
-		if tries {
-			candidate.lastFailure = c.Capacity.LastFailure(candidate.key)
-		}
 		candidate.failures = c.Capacity.RecentFailures(candidate.key)
 		// What was never launched counts as fast, so that it is tried once.
 		candidate.seconds, _ = c.Capacity.LaunchSeconds(capacity.Launch{Flavor: candidate.key.Flavor, Zone: candidate.key.Zone, ImageID: imageID(l.nodeClass)})
@@ -123,12 +116,10 @@ func (c *CloudProvider) place(ctx context.Context, l *launch, all []candidate) {
 }
 
 // sortCandidates sorts by price, then by what the strategy prefers, then by what is known of the offerings, and at last by names,
-// so that the same knowledge gives the same choice. The trial of a paused NodeClass takes first what has not failed for the
-// longest time: trials are rare, and one that works must be found among many that do not.
+// so that the same knowledge gives the same choice.
 func sortCandidates(all []candidate) {
 	slices.SortFunc(all, func(a, b candidate) int {
 		return cmp.Or(
-			a.lastFailure.Compare(b.lastFailure),
 			cmp.Compare(a.offering.Price, b.offering.Price),
 			cmp.Compare(a.preference, b.preference),
 			cmp.Compare(a.failures, b.failures),
@@ -226,7 +217,8 @@ func (p *placements) moved(claim *karpv1.NodeClaim, zone string) {
 	}
 }
 
-// checkPool reports a NodePool that no flavor, available or not, can satisfy; core would only report that pods cannot be scheduled.
+// checkPool reports a NodePool that no flavor, available or not, can satisfy: core would only report that pods cannot be scheduled. It
+// also reports one that nothing limits.
 // A NodePool is checked when it or the instance types have changed: core needs instance types hundreds of times per minute, and
 // the slice is shared until something changes.
 func (c *CloudProvider) checkPool(pool *karpv1.NodePool, instanceTypes []*cloudprovider.InstanceType) {
@@ -235,6 +227,10 @@ func (c *CloudProvider) checkPool(pool *karpv1.NodePool, instanceTypes []*cloudp
 		return
 	}
 	c.checkedPools.SetDefault(string(pool.UID), input)
+	limits := c.Settings.Load()
+	if len(pool.Spec.Limits) == 0 && pool.Spec.Replicas == nil && limits.MaxServers == 0 && limits.MaxVNDPerHour == 0 {
+		c.Recorder.Publish(events.NodePoolUnlimited(pool))
+	}
 	requirements := poolRequirements(pool)
 	if !lo.ContainsBy(instanceTypes, func(it *cloudprovider.InstanceType) bool { return satisfies(it, requirements) }) {
 		c.Recorder.Publish(events.NoCompatibleFlavor(pool, explain(requirements, instanceTypes)))
@@ -318,39 +314,4 @@ func (c *config) dropUnsupportedCapacityTypes(ctx context.Context, claim *karpv1
 		return r.Key == karpv1.CapacityTypeLabelKey
 	})
 	return claim, nil
-}
-
-// CountNodes returns how many nodes the cluster has, servers that are no nodes yet included, except that of one NodeClaim.
-func CountNodes(ctx context.Context, kubeClient client.Reader, except types.UID) (int, error) {
-	nodes, claims := &corev1.NodeList{}, &karpv1.NodeClaimList{}
-	if err := kubeClient.List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil {
-		return 0, fmt.Errorf("counting nodes: %w", err)
-	}
-	if err := kubeClient.List(ctx, claims, client.UnsafeDisableDeepCopy); err != nil {
-		return 0, fmt.Errorf("counting NodeClaims: %w", err)
-	}
-	return len(nodes.Items) + lo.CountBy(claims.Items, func(claim karpv1.NodeClaim) bool {
-		return claim.UID != except && claim.Status.ProviderID != "" && claim.Status.NodeName == ""
-	}), nil
-}
-
-// checkPackage ends a NodeClaim beyond what the package of the BKE cluster allows, where that is enforced: whether nodes outside
-// of BKE's own worker pools count is not documented, so it is not the default. Launches at the same moment may exceed the limit a
-// little, as far as caches lag.
-func (c *CloudProvider) checkPackage(ctx context.Context, claim *karpv1.NodeClaim) error {
-	if c.MaxNodes == nil {
-		return nil
-	}
-	limit := c.MaxNodes()
-	if limit <= 0 {
-		return nil
-	}
-	count, err := CountNodes(ctx, c.KubeClient, claim.UID)
-	if err != nil || count < limit {
-		return err
-	}
-	pause := c.Settings.Load().AccountPause
-	c.Capacity.MarkUnavailable(ctx, capacity.Offering{}, capacity.ReasonPackageLimit, pause)
-	c.Recorder.Publish(events.PackageLimitReached(claim, count, limit, pause))
-	return c.unlaunchable(claim, capacity.ReasonPackageLimit, fmt.Errorf("the package of the BKE cluster allows %d nodes and there are %d", limit, count))
 }

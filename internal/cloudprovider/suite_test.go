@@ -18,6 +18,7 @@ package cloudprovider_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -113,12 +114,25 @@ func intentOf(claim *karpv1.NodeClaim) *instance.Intent {
 	return intent
 }
 
+// reasonOf is why Create kept the NodeClaim, or ended it.
 func reasonOf(err error) string {
 	var createError *corecloudprovider.CreateError
-	if !errors.As(err, &createError) {
-		return ""
+	if errors.As(err, &createError) {
+		return createError.ConditionReason
 	}
-	return createError.ConditionReason
+	var ended *corecloudprovider.InsufficientCapacityError
+	if errors.As(err, &ended) {
+		reason, _, _ := strings.Cut(errors.Unwrap(ended).Error(), ":")
+		return reason
+	}
+	return ""
+}
+
+// ended calls Create and expects that it ends the NodeClaim.
+func ended(claim *karpv1.NodeClaim) {
+	GinkgoHelper()
+	err := failedCreate(claim)
+	Expect(corecloudprovider.IsInsufficientCapacityError(err)).To(BeTrue(), "%v", err)
 }
 
 func instanceTypes(pool *karpv1.NodePool) corecloudprovider.InstanceTypes {

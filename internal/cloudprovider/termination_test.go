@@ -17,6 +17,7 @@ limitations under the License.
 package cloudprovider_test
 
 import (
+	"net/http"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -130,5 +131,32 @@ var _ = Describe("Annotations of a NodeClaim", func() {
 		Expect(lo.Map(state.Volumes, func(v cloud.Volume, _ int) string { return v.ID })).To(ContainElements(disk.ID, named.ID))
 		Expect(lo.Map(state.WanIPs, func(ip cloud.WanIP, _ int) string { return ip.ID })).To(ContainElement(address))
 		Expect(state.Servers).To(ConsistOf(HaveField("ID", serverOf(other).ID)))
+	})
+})
+
+var _ = Describe("A deletion", func() {
+	It("should report a server that still exists ten minutes after core began to delete it", func() {
+		nodeClass()
+		claim := launched(nodeClaim(nil))
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodDelete, Path: "/servers/*", Effect: cloud.EffectStatus, Status: http.StatusForbidden,
+			Message: "locked by an operator"})
+		claim.StatusConditions().SetTrue(karpv1.ConditionTypeInstanceTerminating)
+		Expect(env.CloudProvider.Delete(ctx, claim)).ToNot(Succeed())
+		Expect(env.Recorder.Calls(events.ReasonServerDeletionFailed)).To(BeZero())
+		env.Clock.Step(11 * time.Minute)
+		Expect(env.CloudProvider.Delete(ctx, claim)).ToNot(Succeed())
+		Expect(env.Recorder.Events()).To(ContainElement(And(HaveField("Reason", events.ReasonServerDeletionFailed),
+			HaveField("Message", ContainSubstring("locked by an operator")))))
+		env.Sandbox.ClearFaults()
+		deleted(claim)
+	})
+	It("should end when the server is gone, whatever it has left", func() {
+		nodeClass()
+		claim := launched(nodeClaim(nil))
+		Expect(env.Sandbox.RemoveServer(serverOf(claim).ID)).To(Succeed())
+		env.Sandbox.AddFaults(1, cloud.Fault{Path: "/**/cluster_leave/*", Effect: cloud.EffectDelay, Delay: time.Hour},
+			cloud.Fault{Method: http.MethodGet, Path: "/volumes", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
+		Expect(corecloudprovider.IsNodeClaimNotFoundError(env.CloudProvider.Delete(ctx, claim))).To(BeTrue())
+		Expect(env.Sandbox.State().Volumes).To(HaveLen(1))
 	})
 })

@@ -40,12 +40,12 @@ const (
 	ReasonCapacityTypeUnsupported = "CapacityTypeUnsupported"
 	ReasonAccountLimit            = "AccountLimitReached"
 	ReasonQuotaTooSmall           = "QuotaTooSmall"
-	ReasonPackageLimit            = "PackageLimitReached"
-	ReasonNetworkOutOfAddresses   = "NetworkOutOfAddresses"
+	ReasonSpendingLimit           = "SpendingLimitReached"
+	ReasonNodePoolUnlimited       = "NodePoolUnlimited"
 	ReasonLaunchFailed            = "LaunchFailed"
 	ReasonLaunchOutcomeUnknown    = "LaunchOutcomeUnknown"
 	ReasonLaunchSlow              = "LaunchSlow"
-	ReasonLaunchesKeepFailing     = "LaunchesKeepFailing"
+	ReasonLaunchesPaused          = "LaunchesPaused"
 	ReasonLaunchNotSent           = "LaunchNotSent"
 	ReasonNodeNotRegistered       = "NodeNotRegistered"
 	ReasonServerLaunched          = "ServerLaunched"
@@ -62,6 +62,8 @@ const (
 	maxNames = 5
 	// seldom is how often an event repeats whose cause lasts until a user changes something.
 	seldom = 10 * time.Minute
+	// untilActed is how often one repeats of which a user must hear once.
+	untilActed = 24 * time.Hour
 )
 
 // warning returns an event that is published once per dedupe key and two minutes, unless the caller asks for longer.
@@ -118,13 +120,8 @@ func NoCompatibleFlavor(pool *karpv1.NodePool, detail string) karpevents.Event {
 }
 
 // CapacityTypeUnsupported reports that the NodeClaim allows only capacity types that BizFly Cloud does not offer.
-func CapacityTypeUnsupported(claim *karpv1.NodeClaim, allowed string) karpevents.Event {
-	return warning(claim, string(claim.UID), ReasonCapacityTypeUnsupported, "%s", CapacityTypeAdvice(allowed))
-}
-
-// NodePoolCapacityTypeUnsupported reports the same of a NodePool, which therefore never launches anything.
-func NodePoolCapacityTypeUnsupported(pool *karpv1.NodePool, allowed string) karpevents.Event {
-	return every(seldom, warning(pool, fmt.Sprintf("%s-%d", pool.UID, pool.Generation), ReasonCapacityTypeUnsupported, "%s", CapacityTypeAdvice(allowed)))
+func CapacityTypeUnsupported(claim *karpv1.NodeClaim, advice error) karpevents.Event {
+	return warning(claim, string(claim.UID), ReasonCapacityTypeUnsupported, "%s", advice)
 }
 
 // CapacityTypeAdvice is why spot and reserved are not offered, and what to use instead.
@@ -134,10 +131,22 @@ func CapacityTypeAdvice(allowed string) string {
 		allowed, karpv1.CapacityTypeOnDemand, v1alpha1.BillingPlanSavingPlan)
 }
 
-// AccountLimitReached reports that quota, balance or credentials stop every launch for a while.
+// AccountLimitReached reports that balance or credentials stop every launch for a while.
 func AccountLimitReached(claim *karpv1.NodeClaim, reason string, pause time.Duration, cause error) karpevents.Event {
 	return every(pause, warning(claim, reason, ReasonAccountLimit,
-		"%s: all launches pause for %s. Check the project's quota, balance and credentials. BizFly Cloud answered: %s", reason, pause, cause))
+		"%s: all launches pause for %s. Check the account's balance and its credentials. BizFly Cloud answered: %s", reason, pause, cause))
+}
+
+// SpendingLimitReached reports that the limits of the cluster, MAX_SERVERS and MAX_VND_PER_HOUR, hold launches back.
+func SpendingLimitReached(claim *karpv1.NodeClaim, reason string, pause time.Duration, cause error) karpevents.Event {
+	return every(pause, warning(claim, reason, ReasonSpendingLimit,
+		"%s: no server is launched, and such launches pause for %s: %s. Delete what is not needed, or raise the limit", reason, pause, cause))
+}
+
+// NodePoolUnlimited reports that nothing limits how many servers are launched for the NodePool.
+func NodePoolUnlimited(pool *karpv1.NodePool) karpevents.Event {
+	return every(24*time.Hour, warning(pool, fmt.Sprintf("%s-%d", pool.UID, pool.Generation), ReasonNodePoolUnlimited,
+		"Nothing limits what is launched for this NodePool. Set spec.limits, for example cpu, or limit the whole cluster by MAX_SERVERS or MAX_VND_PER_HOUR"))
 }
 
 // QuotaTooSmall reports that the quota of vCPUs or memory does not allow a server of this size.
@@ -146,14 +155,6 @@ func QuotaTooSmall(claim *karpv1.NodeClaim, cpu, memoryMiB int, pause time.Durat
 		"Quota exceeded by a server of %d vCPUs and %d MiB: that size and bigger ones are unavailable for %s. Raise the quota of vCPUs or memory. BizFly Cloud "+
 			"answered: %s",
 		cpu, memoryMiB, pause, cause))
-}
-
-// PackageLimitReached reports that the package of the BKE cluster allows no more nodes.
-func PackageLimitReached(claim *karpv1.NodeClaim, nodes, limit int, pause time.Duration) karpevents.Event {
-	return every(pause, warning(claim, "package", ReasonPackageLimit,
-		"The cluster has %d nodes and the package of the BKE cluster allows %d: launches pause for %s. Choose a bigger package, or set "+
-			"ENFORCE_CLUSTER_MAX_NODES=false",
-		nodes, limit, pause))
 }
 
 // ServerLaunched reports which server the NodeClaim got, its price in VND per hour, and why it was chosen.
@@ -218,24 +219,12 @@ func LaunchSlow(claim *karpv1.NodeClaim, server, status string, since time.Durat
 		since.Round(time.Second)))
 }
 
-// LaunchesKeepFailing reports that launches with a NodeClass pause, because they failed with different offerings.
-func LaunchesKeepFailing(nodeClass *v1alpha1.BizflyNodeClass, offerings int, pause time.Duration, cause error) karpevents.Event {
-	return every(pause, warning(nodeClass, string(nodeClass.UID), ReasonLaunchesKeepFailing,
-		"Launches failed with at least %d offerings for reasons other than capacity: launches with this NodeClass pause for %s, then one at a time is tried. "+
-			"Check image, networks, firewalls and permissions. The last failure: %s",
-		offerings, pause, cause))
-}
-
-// NetworkOutOfAddresses reports that a VPC network of a NodeClass, or one of several where the cloud does not say which, has no
-// address left for another server.
-func NetworkOutOfAddresses(nodeClass *v1alpha1.BizflyNodeClass, networks []string, pause time.Duration, cause error) karpevents.Event {
-	which := "VPC network " + some(networks)
-	if len(networks) > 1 {
-		which = "At least one of the VPC networks " + some(networks)
-	}
-	return every(pause, warning(nodeClass, strings.Join(networks, ","), ReasonNetworkOutOfAddresses,
-		"%s has no address left: launches in it pause for %s. Free addresses, or select a bigger network with spec.networkSelectorTerms. BizFly Cloud answered: %s",
-		which, pause, cause))
+// LaunchesPaused reports that nothing is launched with a NodeClass for a while, because its launches fail whatever the offering.
+func LaunchesPaused(nodeClass *v1alpha1.BizflyNodeClass, reason string, pause time.Duration, cause error) karpevents.Event {
+	return every(pause, warning(nodeClass, fmt.Sprintf("%s-%s", nodeClass.UID, reason), ReasonLaunchesPaused,
+		"Launches with this NodeClass fail (%s) and pause for %s; other NodeClasses go on. Check its quotas, addresses, image, firewalls, user data and "+
+			"permissions. The last failure: %s",
+		reason, pause, cause))
 }
 
 // NodeSmallerThanPlanned reports that a node offers pods noticeably less than was planned for its instance type, which no second

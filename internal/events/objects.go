@@ -25,6 +25,7 @@ import (
 	"github.com/awslabs/operatorpkg/status"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
@@ -37,7 +38,6 @@ const (
 	ReasonNodeDrifted        = "ServerDrifted"
 	ReasonServerUpdated      = "ServerUpdated"
 	ReasonServerUpdateFailed = "ServerUpdateFailed"
-	ReasonServerRenamed      = "ServerRenamed"
 	ReasonServerNotRunning   = "ServerNotRunning"
 	ReasonServerRunning      = "ServerRunning"
 	ReasonServerStartFailed  = "ServerStartFailed"
@@ -47,6 +47,7 @@ const (
 	ReasonGarbageCollectionSuspended = "GarbageCollectionSuspended"
 	ReasonServerLeft                 = "ServerLeft"
 	ReasonServerHeld                 = "ServerOfAnotherNodeClaim"
+	ReasonServerKept                 = "ServerKept"
 
 	ReasonLeaveFailed          = "BKELeaveFailed"
 	ReasonAddressReleaseFailed = "AddressReleaseFailed"
@@ -69,13 +70,6 @@ func ServerUpdated(claim *karpv1.NodeClaim, what string) karpevents.Event {
 // ServerUpdateFailed reports that a running server could not be changed to what its NodeClass specifies.
 func ServerUpdateFailed(claim *karpv1.NodeClaim, err error) karpevents.Event {
 	return warning(claim, string(claim.UID), ReasonServerUpdateFailed, "Server %s could not be changed in place; retrying: %s", claim.Status.ProviderID, err)
-}
-
-// ServerRenamed reports that the server was renamed outside Karpenter, and that its name was restored.
-func ServerRenamed(claim *karpv1.NodeClaim, name, was string) karpevents.Event {
-	return warning(claim, string(claim.UID)+was, ReasonServerRenamed,
-		"Server %s was renamed to %q outside Karpenter; its name %s was restored, by which the cloud controller manager finds it",
-		claim.Status.ProviderID, was, name)
 }
 
 // ServerNotRunning reports that the NodeClaim's server runs nothing: why, and what happens next.
@@ -101,10 +95,10 @@ func GarbageCollected(name, id string) karpevents.Event {
 	return normal(warning(cluster(), id, ReasonGarbageCollected, "Server %s (%s) had no NodeClaim and was deleted with its root disk", name, id))
 }
 
-// WouldGarbageCollect reports in a dry run that a server without a NodeClaim would be deleted.
-func WouldGarbageCollect(name, id, claim string) karpevents.Event {
+// WouldGarbageCollect reports that a server without a NodeClaim would be deleted, and why it is not.
+func WouldGarbageCollect(name, id, claim, because string) karpevents.Event {
 	return every(time.Hour, warning(cluster(), id, ReasonWouldGarbageCollect,
-		"Server %s (%s) has no NodeClaim any more (it was %s) and would be deleted, but GARBAGE_COLLECTION_DRY_RUN is on", name, id, claim))
+		"Server %s (%s) has no NodeClaim any more (it was %s) and would be deleted, but %s", name, id, claim, because))
 }
 
 // GarbageCollectionSuspended reports that so many servers have no NodeClaim that lost NodeClaims are more likely.
@@ -129,19 +123,41 @@ func ServerLeft(claim *karpv1.NodeClaim, id string) karpevents.Event {
 		id, v1alpha1.MetadataClusterUID)
 }
 
-// leftovers are reason and message by what a deleted server leaves.
-var leftovers = map[string][2]string{
-	"server":  {ReasonServerDeletionFailed, "The server still exists ten minutes after its deletion began. Retrying; its NodeClaim waits"},
-	"disk":    {ReasonDiskDeletionFailed, "The server is deleted, but one of its disks is still paid for. Retrying; delete its snapshots if it has any"},
-	"address": {ReasonAddressReleaseFailed, "The server is deleted, but one of its addresses is still paid for. Retrying; release it manually if it stays"},
-	"node":    {ReasonLeaveFailed, "The server is deleted, but BizFly Kubernetes Engine still lists the node. Retrying; remove the node there if it stays"},
+// ServerKept reports that a server has this cluster's metadata and no NodeClaim, and is kept because its name does not prove that
+// this cluster has launched it.
+func ServerKept(name, id string) karpevents.Event {
+	return every(untilActed, warning(cluster(), id, ReasonServerKept,
+		"Server %s (%s) has the metadata of this cluster, no NodeClaim, and a name that this cluster did not give: it may be a user's copy of a node, and is kept. "+
+			"If it is not needed, delete it manually", name, id))
 }
 
-// Leftover reports what still exists ten minutes after a deletion began: the "server" itself, or, of one that is deleted, a
-// "disk", an "address", or the "node" in BKE.
-func Leftover(kind, nodeName string, err error) karpevents.Event {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: types.UID(nodeName)}}
-	return warning(node, nodeName+err.Error(), leftovers[kind][0], "%s: %s", leftovers[kind][1], err)
+// ServerDeletionFailed reports that a server still exists although its deletion began, and why as far as that is known.
+func ServerDeletionFailed(name, id string, cause error) karpevents.Event {
+	return every(time.Hour, warning(nodeNamed(name), id, ReasonServerDeletionFailed, "Server %s still exists although it is to be deleted. Retrying: %s",
+		id, cause))
+}
+
+// LeaveFailed reports that the node of a deleted server could not be removed from BizFly Kubernetes Engine.
+func LeaveFailed(node string, err error) karpevents.Event {
+	return warning(nodeNamed(node), node, ReasonLeaveFailed,
+		"The server is deleted, but BizFly Kubernetes Engine may still list the node. Remove it there if it stays: %s", err)
+}
+
+// LeftoverDisk reports that a disk which a deleted server has left is still there.
+func LeftoverDisk(server, id string, err error) karpevents.Event {
+	return every(time.Hour, warning(nodeNamed(server), id, ReasonDiskDeletionFailed,
+		"The server is deleted, but one of its disks is still paid for. Delete its snapshots if it has any, or rename it to keep it: %s", err))
+}
+
+// LeftoverAddress reports that an address which a deleted server has left is still there.
+func LeftoverAddress(server, id string, err error) karpevents.Event {
+	return every(time.Hour, warning(nodeNamed(server), id, ReasonAddressReleaseFailed,
+		"The server is deleted, but one of its addresses is still paid for. Retrying; release it manually if it stays: %s", err))
+}
+
+// nodeNamed is the object of events about a server whose Node may be gone.
+func nodeNamed(name string) runtime.Object {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}
 }
 
 // Reasons of the events on a BizflyNodeClass and a ProviderConfig. A condition that is false is published under its own reason.
@@ -188,6 +204,11 @@ func ProviderConfigRejected(config *v1alpha1.ProviderConfig, reason string, err 
 // ProviderConfigApplied reports that a configuration became active.
 func ProviderConfigApplied(config *v1alpha1.ProviderConfig, scope string) karpevents.Event {
 	return normal(warning(config, fmt.Sprintf("%s-%d-%s", config.UID, config.Generation, scope), ReasonConfigApplied, "The configuration is active for %s", scope))
+}
+
+// ControlPlaneChanged reports that none of the API servers that are recorded runs any more.
+func ControlPlaneChanged(config *v1alpha1.ProviderConfig, reason string, err error) karpevents.Event {
+	return warning(config, fmt.Sprintf("%s-%s", config.UID, err), reason, "%s", err)
 }
 
 // TuningUnusable reports why the tuning ConfigMap cannot be used; the active values stay.

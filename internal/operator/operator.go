@@ -21,8 +21,10 @@ package operator
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"os"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/patrickmn/go-cache"
@@ -202,11 +204,11 @@ func (op *Operator) connect(ctx context.Context, opts *options.Options, reader c
 		Namespace:   opts.Namespace,
 		SecretName:  opts.CredentialsSecretName,
 	})
-	effective, err := op.Config.Effective(ctx)
+	initial, err := op.Config.Initial(ctx)
 	if err != nil {
 		return err
 	}
-	api, err := bizfly.NewClient(effective)
+	api, err := bizfly.NewClient(initial)
 	if err != nil {
 		return err
 	}
@@ -237,12 +239,12 @@ func (op *Operator) build(ctx context.Context, opts *options.Options, reader cli
 		BKE:         op.BKE,
 		Settings:    op.Settings,
 		Clock:       clk,
-		OnLeftover: func(_ context.Context, server string, kind instance.LeftoverKind, err error) {
-			op.EventRecorder.Publish(events.Leftover(string(kind), server, err))
+		OnLeaveFailed: func(node string, err error) {
+			op.EventRecorder.Publish(events.LeaveFailed(node, err))
 		},
 	}, op.API, op.Bootstrap, op.Catalog, func(ctx context.Context) (sets.Set[string], error) {
 		return volumeHandles(ctx, reader)
-	}, cache.New(ttl.Deletion, ttl.Cleanup))
+	})
 
 	core := coreoptions.FromContext(ctx)
 	providerConfig := cloudprovider.Config{
@@ -256,15 +258,6 @@ func (op *Operator) build(ctx context.Context, opts *options.Options, reader cli
 		Capacity:            op.Capacity,
 		BestEffortMinValues: core.MinValuesPolicy == coreoptions.MinValuesPolicyBestEffort,
 		Settings:            op.Settings,
-	}
-	if opts.EnforceClusterMaxNodes {
-		providerConfig.MaxNodes = func() int {
-			snapshot, err := op.Catalog.Snapshot()
-			if err != nil {
-				return 0
-			}
-			return snapshot.MaxNodes
-		}
 	}
 	if core.FeatureGates.NodeOverlay {
 		providerConfig.Overlay = op.InstanceTypeStore
@@ -300,7 +293,7 @@ func (op *Operator) buildBootstrap(opts *options.Options, reader client.Reader, 
 		ClusterDNS:          opts.ClusterDNS,
 	}
 	if opts.JoinTokens {
-		op.JoinTokens = jointoken.NewDefaultProvider(op.GetClient(), clk)
+		op.JoinTokens = jointoken.NewDefaultProvider(op.GetClient(), clk, opts.JoinTokenGroups)
 		config.JoinTokens = op.JoinTokens
 	}
 	op.Bootstrap = bootstrap.NewDefaultProvider(config, op.Catalog)
@@ -315,8 +308,12 @@ func Authority(config *rest.Config) []byte {
 	return content
 }
 
-// Environment is the configuration of the client that the environment sets.
+// Environment is the configuration of the client that the environment sets. Its own endpoint is an allowed host.
 func Environment(opts *options.Options) bizfly.Config {
+	allowed := slices.Clone(opts.AllowedHosts)
+	if endpoint, err := url.Parse(lo.CoalesceOrEmpty(opts.APIURL, bizfly.DefaultAPIURL)); err == nil && endpoint.Host != "" {
+		allowed = append(allowed, endpoint.Host)
+	}
 	return bizfly.Config{
 		APIURL:        opts.APIURL,
 		Region:        opts.Region,
@@ -327,6 +324,7 @@ func Environment(opts *options.Options) bizfly.Config {
 		AppCredID:     opts.AppCredID,
 		AppCredSecret: opts.AppCredSecret,
 		AllowHTTP:     opts.AllowHTTP,
+		AllowedHosts:  allowed,
 		Version:       coreoperator.Version,
 	}
 }

@@ -55,6 +55,7 @@ type Options struct {
 	ProjectID                string
 	APIURL                   string
 	AllowHTTP                bool
+	AllowedHosts             []string
 	RegionLabel              string
 
 	Namespace             string
@@ -66,12 +67,14 @@ type Options struct {
 	BKEDiscoverFromPool                                            bool
 	UserDataSecretNames                                            []string
 	JoinTokens                                                     bool
+	JoinTokenGroups                                                []string
 	ClusterEndpoint                                                string
 	ClusterDNS                                                     []string
 
 	CreateProviderConfig    bool
-	EnforceClusterMaxNodes  bool
 	GarbageCollectionDryRun bool
+	// MaxServers and MaxVNDPerHour limit the cluster; 0 is no limit. They cannot be tuned: whoever may write the ConfigMap could lift them.
+	MaxServers, MaxVNDPerHour float64
 	// LaunchTimeout cannot be tuned: core reads it without a lock, so that it must not change while core runs.
 	LaunchTimeout time.Duration
 
@@ -264,6 +267,12 @@ var table = []*Setting{
 	plain("bizfly-allow-http", "BIZFLY_CLOUD_ALLOW_HTTP", "false",
 		"Permit an endpoint without TLS. For the sandbox only.",
 		func(o *Options) *bool { return &o.AllowHTTP }),
+	{
+		Flag: "bizfly-allowed-hosts", Variable: "BIZFLY_CLOUD_ALLOWED_HOSTS", Default: "*.bizflycloud.vn", Unit: "list, separated by commas",
+		Doc: "The hosts to which a ProviderConfig may send the credentials: a host, or a pattern such as *.bizflycloud.vn. The host of BIZFLY_CLOUD_API_URL is " +
+			"always one of them.",
+		field: func(o *Options) any { return &o.AllowedHosts }, check: checkAllowedHosts,
+	},
 	checked(plain("region-label", "BIZFLY_CLOUD_REGION_LABEL", "",
 		"The value of topology.kubernetes.io/region as the cloud controller manager writes it. Empty means the region's short name.",
 		func(o *Options) *string { return &o.RegionLabel }), "", isLabelValue(func(o *Options) *string { return &o.RegionLabel })),
@@ -293,12 +302,16 @@ var table = []*Setting{
 	plain("bke-discover-from-pool", "BKE_DISCOVER_FROM_POOL", "false",
 		"Learn the BKE values that are not set from the metadata of a pool server of this cluster.",
 		func(o *Options) *bool { return &o.BKEDiscoverFromPool }),
-	checked(list("user-data-secret-names", "USER_DATA_SECRET_NAMES",
+	checked(list("user-data-secret-names", "USER_DATA_SECRET_NAMES", "",
 		"The Secrets of the controller's namespace that spec.userDataFrom may name, separated by commas.",
 		func(o *Options) *[]string { return &o.UserDataSecretNames }), "", checkUserDataSecrets),
 	plain("join-tokens", "JOIN_TOKENS", "false",
 		"Let NodeClasses ask for a short-lived bootstrap token per server, which is written to kube-system.",
 		func(o *Options) *bool { return &o.JoinTokens }),
+	checked(list("join-token-groups", "JOIN_TOKEN_GROUPS",
+		"system:bootstrappers:karpenter,system:bootstrappers:kubeadm:default-node-token,system:bootstrappers:k3s:default-node-token",
+		"The groups of each bootstrap token beside system:bootstrappers: Karpenter's own, and those to which kubeadm and k3s bind what a joining node may do.",
+		func(o *Options) *[]string { return &o.JoinTokenGroups }), "", checkJoinTokenGroups),
 	{
 		Flag: "cluster-endpoint", Variable: "CLUSTER_ENDPOINT",
 		Doc:   "The API server as nodes reach it, host:port, for templates. Empty means the one of kube-public/cluster-info.",
@@ -308,19 +321,23 @@ var table = []*Setting{
 			return nil
 		},
 	},
-	checked(list("cluster-dns", "CLUSTER_DNS",
+	checked(list("cluster-dns", "CLUSTER_DNS", "",
 		"The addresses of the cluster's DNS for templates, separated by commas. Empty means that of the Service kube-system/kube-dns.",
 		func(o *Options) *[]string { return &o.ClusterDNS }), "", checkClusterDNS),
 
 	plain("create-provider-config", "CREATE_PROVIDER_CONFIG", "true",
 		"Create the ProviderConfig default where there is none. Turn it off where it is installed with the controller.",
 		func(o *Options) *bool { return &o.CreateProviderConfig }),
-	plain("enforce-cluster-max-nodes", "ENFORCE_CLUSTER_MAX_NODES", "false",
-		"Launch no more nodes than the package of the BKE cluster allows.",
-		func(o *Options) *bool { return &o.EnforceClusterMaxNodes }),
 	plain("garbage-collection-dry-run", "GARBAGE_COLLECTION_DRY_RUN", "false",
 		"Report by log and event which servers without a NodeClaim would be deleted, and delete none.",
 		func(o *Options) *bool { return &o.GarbageCollectionDryRun }),
+	limit("max-servers", "MAX_SERVERS", "servers",
+		"How many servers the cluster may have, launches under way and servers without a NodeClaim included. Beyond it nothing is launched. 0 means no limit.",
+		func(o *Options) *float64 { return &o.MaxServers }),
+	limit("max-vnd-per-hour", "MAX_VND_PER_HOUR", "VND per hour",
+		"What these servers may cost by the price table, root disks and plans included. What would exceed it is not launched, and nothing is while the price of "+
+			"one of them is not known. 0 means no limit.",
+		func(o *Options) *float64 { return &o.MaxVNDPerHour }),
 	duration("launch-timeout", "LAUNCH_TIMEOUT", "", "3m", 10*time.Second, time.Hour,
 		"How long a NodeClaim may be without the id of its server before it is replaced. Longer than a slow create whose id is shown only at its end.",
 		func(o *Options) *time.Duration { return &o.LaunchTimeout }),
@@ -361,7 +378,7 @@ var table = []*Setting{
 			"marked already keeps its time.",
 		func(o *Options) *time.Duration { return &o.UnavailableOfferingTTL }),
 	duration("", "", "accountPause", "1m", time.Second, time.Hour,
-		"How long all launches pause after the cloud rejected one for the whole account: quota or balance.",
+		"How long all launches pause after the cloud rejected one for the whole account: balance or credentials.",
 		func(o *Options) *time.Duration { return &o.AccountPause }),
 	duration("server-id-wait", "SERVER_ID_WAIT", "serverIDWait", "30s", time.Second, 30*time.Second,
 		"How long one launch waits for the id of its server. Core schedules nothing meanwhile.",

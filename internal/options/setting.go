@@ -22,8 +22,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net"
+	"path"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -161,8 +164,8 @@ func secret(variable, doc string, field func(*Options) *string) *Setting {
 	return s
 }
 
-func list(name, variable, doc string, field func(*Options) *[]string) *Setting {
-	s := plain(name, variable, "", doc, field)
+func list(name, variable, value, doc string, field func(*Options) *[]string) *Setting {
+	s := plain(name, variable, value, doc, field)
 	s.Unit = "list, separated by commas"
 	return s
 }
@@ -174,6 +177,19 @@ func duration(name, variable, key, value string, least, most time.Duration, doc 
 	s.check = func(o *Options) error {
 		if *field(o) < least || *field(o) > most {
 			return fmt.Errorf("use a duration: %s, for example %s", bounds, value)
+		}
+		return nil
+	}
+	return s
+}
+
+// limit is a whole number of a unit; 0 is none. It is kept as the number that prices are.
+func limit(name, variable, unit, doc string, field func(*Options) *float64) *Setting {
+	s := plain(name, variable, "0", doc, field)
+	s.Unit, s.Bounds = unit, "0 or a whole number"
+	s.check = func(o *Options) error {
+		if value := *field(o); !(value >= 0 && value == math.Trunc(value) && value <= maxLimit) {
+			return fmt.Errorf("use 0 for no limit, or a whole number up to %d", maxLimit)
 		}
 		return nil
 	}
@@ -214,6 +230,16 @@ func checkClusterName(o *Options) error {
 	return nil
 }
 
+// checkAllowedHosts requires hosts, since an address would match none.
+func checkAllowedHosts(o *Options) error {
+	for _, host := range o.AllowedHosts {
+		if _, err := path.Match(host, ""); err != nil || strings.ContainsAny(host, "/@ ") {
+			return fmt.Errorf("%q is not a host or a pattern: use for example manage.bizflycloud.vn or *.bizflycloud.vn", host)
+		}
+	}
+	return nil
+}
+
 // checkUserDataSecrets rejects the Secret with the cloud's credentials as user data: each user who may write a NodeClass
 // could read it from a server.
 func checkUserDataSecrets(o *Options) error {
@@ -229,6 +255,23 @@ func checkUserDataSecrets(o *Options) error {
 	}
 	return errs
 }
+
+// checkJoinTokenGroups requires groups that the API server accepts in a bootstrap token, and at least one: a token without any may do
+// nothing.
+func checkJoinTokenGroups(o *Options) error {
+	if len(o.JoinTokenGroups) == 0 {
+		return errors.New("name at least one group, for example system:bootstrappers:karpenter")
+	}
+	for _, group := range o.JoinTokenGroups {
+		if !bootstrapGroup.MatchString(group) {
+			return fmt.Errorf("%q is no group of a bootstrap token: use system:bootstrappers: and small letters, digits, colons or dashes", group)
+		}
+	}
+	return nil
+}
+
+// bootstrapGroup is the pattern of the API server, which ignores a token with any other group.
+var bootstrapGroup = regexp.MustCompile(`^system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]$`)
 
 // checkClusterEndpoint requires host:port, and checkClusterDNS addresses.
 func checkClusterEndpoint(o *Options) error {
@@ -269,6 +312,8 @@ func checkOverhead(o *Options) error {
 const (
 	// maxGPUs bounds a count that was mistyped.
 	maxGPUs = 64
+	// maxLimit is the largest limit of servers and of VND per hour, all of whose whole numbers a float64 holds.
+	maxLimit = 1_000_000_000_000
 	// maxPatterns bounds what every failed request is compared with.
 	maxPatterns = 100
 )

@@ -33,8 +33,6 @@ const (
 	// Conflict is after what a write that met another one is repeated: by then the other one has reached the cache.
 	Conflict = time.Second
 
-	// Deletion is how long a deletion under way is remembered; it exceeds the longest that the cloud takes.
-	Deletion = time.Hour
 	// Launch is how long what was learned of a NodeClaim's launch or removal is remembered; after LAUNCH_TIMEOUT and the
 	// registration timeout, 18 minutes by default, nothing asks for it any more.
 	Launch = time.Hour
@@ -44,6 +42,8 @@ const (
 	// LaunchMargin is the part of Karpenter's launch timeout that a server needs to show its id: with less time left, it would
 	// be built for a NodeClaim that is about to end. It is never more than a quarter of the timeout.
 	LaunchMargin = 30 * time.Second
+	// CoreRetry is the longest that Karpenter waits until it calls Create again after an error.
+	CoreRetry = time.Minute
 	// LaunchPoll is how often a server is checked until its node has registered; all NodeClaims share one list of servers.
 	LaunchPoll = 10 * time.Second
 	// SlowBuild is after what a server that is still being built is reported; most take less than two minutes.
@@ -65,11 +65,12 @@ const (
 	NodeClassFailures = 10 * time.Minute
 	// NotRegistered is the same for a node that did not register, which itself takes longer than NodeClassFailures.
 	NotRegistered = time.Hour
-	// FirstPause is how long launches with a NodeClass pause; each trial that fails doubles it, up to MaxLaunchPause.
+	// FirstPause is how long launches with a NodeClass pause whose nodes do not register; each trial that fails doubles it, up to
+	// MaxLaunchPause.
 	FirstPause = time.Minute
 	// MaxLaunchPause bounds a pause, so that a NodeClass that works again is used again soon.
 	MaxLaunchPause = 5 * time.Minute
-	// TrialRegistration is how long the trial of a paused NodeClass may take to register: Registration, and a little more.
+	// TrialRegistration is how long the trial after a pause may take to register: Registration, and a little more.
 	TrialRegistration = 16 * time.Minute
 	// NodeClassConditions is how often a NodeClass is compared with its launches and with the package of the cluster.
 	NodeClassConditions = 10 * time.Second
@@ -82,7 +83,7 @@ const (
 	ListedServers = 10 * time.Minute
 	// InterfacesRead bounds the list of network interfaces, which nothing but drift waits for.
 	InterfacesRead = 20 * time.Second
-	// InPlace is how often the name of a server is checked; a changed NodeClass is applied at once.
+	// InPlace is how often a server is compared with its NodeClass; a changed NodeClass is applied at once.
 	InPlace = 2 * time.Minute
 	// RunningServer is how often a server that runs is checked; all NodeClaims share one list of servers.
 	RunningServer = time.Minute
@@ -98,6 +99,9 @@ const (
 	ProviderConfigInterval = 5 * time.Second
 	// ProviderConfigClosedInterval is the same while no scope is written down, which keeps the client closed.
 	ProviderConfigClosedInterval = 500 * time.Millisecond
+	// APIServerJoined is how long an API server runs beside one that is recorded before it is recorded itself. In a clone of the cluster
+	// the addresses of the original stay for 15 seconds, the lease of each, and must be gone by then.
+	APIServerJoined = time.Minute
 	// Probe is how long the cloud's answer about a configuration that is not active is cached: one that was rejected is
 	// checked every few seconds and must not log in as often.
 	Probe = 30 * time.Second
@@ -123,28 +127,17 @@ const (
 	// PollRound bounds one look for all servers whose create requests were sent.
 	PollRound = time.Minute
 	// LaunchCleanup bounds what is still done when the caller's own time is up: recording the answer to a create request and
-	// beginning to delete what a failed one has left.
+	// beginning to delete the server of a failed one.
 	LaunchCleanup = 15 * time.Second
-	// AbandonedLaunch is how long after its last call a launch is no longer taken to be waited for; core's launch timeout is
-	// 3 minutes by default.
-	AbandonedLaunch = 10 * time.Minute
-	// AcceptedDeletion is how long the cloud may take for a deletion that it accepted before the request is sent again: tasks
-	// get lost.
-	AcceptedDeletion = 2 * time.Minute
-	// LeavingBKE is how long one request to leave BKE is waited for before another is sent. It exceeds the client's deadline.
-	LeavingBKE = time.Minute
-	// ConflictingDeletion is how long a server that cannot be deleted now, mostly because it is being deleted, is not retried.
-	ConflictingDeletion = 15 * time.Second
-	// DoneDeletion is how long a finished deletion is remembered: core asks again from two controllers, which costs no call.
-	DoneDeletion = 10 * time.Minute
-	// LeftoverPatience is how long a NodeClaim waits, once its server is provably gone, for disks, addresses and BKE. The
-	// cloud takes seconds; what takes longer waits for a user, for example to delete a snapshot of the disk, and the Node
-	// must not stay in termination for that.
-	LeftoverPatience = 10 * time.Minute
-	// LeftoverRetry is how soon what a server left is tried again; it doubles with each further try.
-	LeftoverRetry = time.Minute
-	// MaxLeftoverRetry is the longest that LeftoverRetry becomes; it is below Deletion.
-	MaxLeftoverRetry = 30 * time.Minute
+	// DeletionRetry is how soon a request to delete a server is sent again that the cloud has answered and that shows nothing yet:
+	// tasks get lost, and a server can be locked for a moment. It is several times as long as the cloud takes to delete most.
+	DeletionRetry = 30 * time.Second
+	// GoneServer is how long it is remembered that a server is gone: core asks again from two controllers, which costs no call.
+	GoneServer = 10 * time.Minute
+	// LeaveBKE is how long a node may wait for its turn to leave BKE: one cluster's nodes leave within minutes, even after a burst.
+	LeaveBKE = 10 * time.Minute
+	// SlowDeletion is after what a server is reported that still exists although its deletion began.
+	SlowDeletion = 10 * time.Minute
 	// RateCeiling is how long a rate of requests that the cloud has rejected (status 429) is not reached again. Limits are
 	// those of an account and its plan, so they last; what was a neighbor's burst has passed by then.
 	RateCeiling = 10 * time.Minute
@@ -156,7 +149,7 @@ const (
 	// Firewalls is how old the list of firewalls may be in which the default one is looked up: it never changes.
 	Firewalls = 5 * time.Minute
 
-	// DefaultPause is how long all requests pause after a 429 that gives no time, as in BizFly's own clients.
+	// DefaultPause is how long the requests of a class pause after a 429 that gives no time, as in BizFly's own clients.
 	DefaultPause = time.Second
 	// MaxPause is the longest pause that a 429 may ask for.
 	MaxPause = 5 * time.Minute

@@ -23,7 +23,6 @@ import (
 	"time"
 
 	"github.com/bizflycloud/gobizfly"
-	"github.com/patrickmn/go-cache"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -199,7 +198,7 @@ func (f *fleet) cloud() *instance.DefaultProvider {
 		}
 	})}
 	settings := unit.Settings(func(o *options.Options) { o.ServerListMaxAge = 0 })
-	return instance.NewDefaultProvider(instance.Config{ClusterUID: unit.ClusterUID, Settings: settings}, api, nil, nil, nil, cache.New(time.Hour, 0))
+	return instance.NewDefaultProvider(instance.Config{ClusterUID: unit.ClusterUID, Settings: settings}, api, nil, nil, nil)
 }
 
 // memoryAPI is a cloud whose list of servers is in memory.
@@ -222,12 +221,14 @@ func (i inventory) Snapshot(context.Context, time.Duration) (*instance.Snapshot,
 
 func (i inventory) Ports(context.Context, time.Duration) ([]instance.Port, error) { return nil, nil }
 
-func (i inventory) ReconcileDeletions(context.Context, instance.DeletionsRequest) ([]instance.Deletion, error) {
-	return nil, nil
+func (i inventory) Leftovers(context.Context) ([]instance.Leftover, error) { return nil, nil }
+
+func (i inventory) Intent(r *instance.LaunchRequest) (instance.Intent, error) {
+	return instance.Intent{Attempt: r.Attempt, Name: r.NodeClaim.Name, Flavor: r.Flavor, Zone: r.Zone, BillingPlan: r.BillingPlan}, nil
 }
 
-func (i inventory) Launch(_ context.Context, r *instance.LaunchRequest) (*instance.Instance, instance.Intent, error) {
-	return &instance.Instance{ID: "33333333-0000-4000-8000-000000000000", Name: r.NodeClaim, Status: instance.StatusActive,
-		Flavor: r.Flavor, Zone: r.Zone, NodeClaim: r.NodeClaim, NodePool: r.NodePool, NodeClass: r.NodeClass.Name,
-	}, instance.Intent{Attempt: r.Attempt, Name: r.NodeClaim, Flavor: r.Flavor, Zone: r.Zone, BillingPlan: r.BillingPlan}, nil
+func (i inventory) Launch(_ context.Context, r *instance.LaunchRequest, intent instance.Intent) (*instance.Instance, instance.Intent, error) {
+	return &instance.Instance{ID: "33333333-0000-4000-8000-000000000000", Name: intent.Name, Status: instance.StatusActive,
+		Flavor: r.Flavor, Zone: r.Zone, NodeClaim: r.NodeClaim.Name, NodePool: r.NodeClaim.Labels[karpv1.NodePoolLabelKey], NodeClass: r.NodeClass.Name,
+	}, intent, nil
 }

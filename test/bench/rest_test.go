@@ -47,9 +47,7 @@ type steady struct{ *instance.DefaultProvider }
 
 func (steady) Ports(context.Context, time.Duration) ([]instance.Port, error) { return nil, nil }
 
-func (steady) ReconcileDeletions(context.Context, instance.DeletionsRequest) ([]instance.Deletion, error) {
-	return nil, nil
-}
+func (steady) Leftovers(context.Context) ([]instance.Leftover, error) { return nil, nil }
 
 // rest runs the periodic work of the real controllers, and what core asks for: in two minutes, the longest of the intervals.
 func rest(b *testing.B, nodes int) {
@@ -63,7 +61,7 @@ func rest(b *testing.B, nodes int) {
 	collector := garbagecollection.NewController(garbagecollection.Config{}, f, f, instances, env.Recorder, env.Clock)
 	repairs := repair.NewController(f, instances, env.Recorder, env.Clock)
 	updates := inplace.NewController(f, instances, env.Recorder, env.Clock)
-	costs, conditions := cost.NewController(f, env.Flavors), usage.NewController(f, env.Recorder, env.Clock, env.Catalog, provider)
+	costs, conditions := cost.NewController(f, env.Flavors), usage.NewController(f, env.Recorder, env.Clock, provider)
 	// The conditions are written once.
 	if _, err := conditions.Reconcile(ctx, nodeClass); err != nil {
 		b.Fatal(err)

@@ -23,17 +23,22 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/awslabs/operatorpkg/singleton"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 )
 
-// Bounds of minutes are measured in simulated time, with core's own lifecycle controller.
+// Bounds of minutes are measured in simulated time, with core's own lifecycle controller and with controllers that run.
 var _ = Describe("The bounds of a launch", func() {
 	// within runs a simulation without faults.
 	within := func(change func(*cloud.Options), body func(*simulation)) {
@@ -133,7 +138,43 @@ var _ = Describe("The bounds of a launch", func() {
 		Expect(lo.CountBy(lo.Values(creates), func(n int) bool { return n != 1 })).To(BeZero(), "one create request for each NodeClaim")
 		Expect(took).To(BeNumerically("<", 10*time.Minute))
 		// Core schedules nothing while a NodeClaim has no server: this is for how long this one blocks it.
-		Expect(hung).To(BeNumerically("<=", lifecycle.LaunchTimeout+90*time.Second), fmt.Sprint("the others took ", took))
+		Expect(hung).To(BeNumerically("<=", lifecycle.LaunchTimeout), fmt.Sprint("the others took ", took))
+	})
+
+	It("should hold for late servers, five minutes and one pass, while another one cannot be deleted", func() {
+		var bound time.Duration
+		var took []time.Duration
+		within(func(o *cloud.Options) { o.Latency = 20 * time.Second }, func(sim *simulation) {
+			bound = sim.grace + options.Defaults().GarbageCollectionInterval
+			p := sim.leader()
+			running := lo.Must(controller.NewUnmanaged(p.collector.Name(), controller.Options{
+				Reconciler: singleton.AsReconciler(p.collector), SkipNameValidation: lo.ToPtr(true),
+			}))
+			lo.Must0(running.Watch(singleton.Source()))
+			go func() { lo.Must0(running.Start(p.ctx)) }()
+			late := func(n int) string {
+				uid := string(claimUID(sim.seed, n))
+				return sim.cloud.AddServer(cloud.ServerSpec{Name: instance.Name(claimName(n), uid, clusterUID, 1), Metadata: map[string]string{
+					v1alpha1.MetadataClusterUID: clusterUID, v1alpha1.MetadataNodeClaimUID: uid, v1alpha1.MetadataAttempt: "1",
+				}}).ID
+			}
+			locked := late(0)
+			sim.cloud.EditServer(locked, func(s *cloud.Server) { s.Locked = true })
+			exists := func(id string) bool {
+				return lo.ContainsBy(sim.cloud.Servers(), func(s cloud.Server) bool { return s.ID == id && !s.Truth.Deleting })
+			}
+			for n := range 3 {
+				// What grows with each failed deletion of the other one has grown by now.
+				time.Sleep(10 * time.Minute)
+				id, created := late(n+1), time.Now()
+				for exists(id) && time.Since(created) < time.Hour {
+					time.Sleep(time.Second)
+				}
+				took = append(took, time.Since(created))
+			}
+			took = lo.Ternary(exists(locked), took, nil)
+		})
+		Expect(took).To(And(HaveLen(3), HaveEach(BeNumerically("<=", bound+30*time.Second))))
 	})
 })
 

@@ -106,6 +106,8 @@ var _ = Describe("The requests to the cloud", func() {
 				sim.removeNode(p, claim)
 			})
 			down = time.Since(began)
+			// Nodes leave BKE in the background.
+			time.Sleep(5 * time.Minute)
 			counts, left = sim.cloud.RequestCounts(), ourServers(sim)
 		})
 		Expect(sim.violations).To(BeEmpty())
@@ -129,7 +131,7 @@ var _ = Describe("The requests to the cloud", func() {
 			for n := range nodes {
 				sim.makeClaim(n, claimName(n))
 			}
-			updates := inplace.NewController(p.kube, p.instances, silent{}, clock.RealClock{})
+			updates := inplace.NewController(p.kube, p.instances, &sim.told, clock.RealClock{})
 			ctx, cancel := context.WithCancel(p.ctx)
 			defer cancel()
 			passes(ctx, sim, p)

@@ -17,6 +17,7 @@ limitations under the License.
 package chaos_test
 
 import (
+	"cmp"
 	"hash/fnv"
 	"maps"
 	"strings"
@@ -58,7 +59,7 @@ func (sim *simulation) kubelets(state cloud.State, nodes []corev1.Node) {
 	for _, s := range state.Servers {
 		h := fnv.New32a()
 		_, _ = h.Write([]byte(s.Name))
-		boot := time.Duration(15+h.Sum32()%60) * time.Second
+		boot := cmp.Or(sim.boot, time.Duration(15+h.Sum32()%60)*time.Second)
 		if ours(s) && !sim.joined[s.ID] && !s.Truth.NoJoin && s.Status == cloud.StatusActive && time.Since(s.Truth.ActiveAt) > boot {
 			sim.joined[s.ID] = true
 			sim.join(s)

@@ -61,6 +61,9 @@ func (sim *simulation) outcomeOf(subject string, request *http.Request, body []b
 	if sim.unknown != nil {
 		f.faults = append(f.faults, sim.unknown.faults(r, request, body)...)
 	}
+	for _, broken := range sim.broken {
+		broken.answer(&f, request, body)
+	}
 	if r.Float64() < now.slow {
 		f.latency = between(r, 0, 90*time.Second)
 	}

@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -91,6 +92,11 @@ func (sim *simulation) kubeCall(ctx context.Context, p *process, what string, wr
 			return apierrors.NewServerTimeout(schema.GroupResource{Resource: "things"}, "write", 1)
 		case fails && kind == 1:
 			return apierrors.NewConflict(schema.GroupResource{Resource: "things"}, what, errors.New("the object has been modified"))
+		}
+		for _, broken := range sim.broken {
+			if broken.kube != nil && strings.HasPrefix(what, broken.kube.call) {
+				return broken.kube.err
+			}
 		}
 		err := call()
 		if fails && err == nil {

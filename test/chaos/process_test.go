@@ -50,6 +50,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/jointoken"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
 )
@@ -68,14 +69,29 @@ type lateProvider struct {
 	corecloudprovider.CloudProvider
 }
 
-type silent struct{}
+// recorder keeps the reasons of the warnings that were published. The zero value is ready for use.
+type recorder struct {
+	mu       sync.Mutex
+	warnings map[string]int
+}
 
 // Publish implements core's events.Recorder.
-func (silent) Publish(...karpevents.Event) {}
+func (r *recorder) Publish(events ...karpevents.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, event := range events {
+		if event.Type == corev1.EventTypeWarning {
+			if r.warnings == nil {
+				r.warnings = map[string]int{}
+			}
+			r.warnings[event.Reason]++
+		}
+	}
+}
 
 func newCore() *core {
 	c := &core{kube: &lateClient{}, provider: &lateProvider{}}
-	c.lifecycle = lifecycle.NewController(clock.RealClock{}, c.kube, c.provider, silent{}, state.NewCluster(clock.RealClock{}, c.kube, c.provider),
+	c.lifecycle = lifecycle.NewController(clock.RealClock{}, c.kube, c.provider, &recorder{}, state.NewCluster(clock.RealClock{}, c.kube, c.provider),
 		nodepoolhealth.NewState(), nil)
 	return c
 }
@@ -159,6 +175,13 @@ func (p *process) dieAfter(n int, committing bool) {
 	p.left, p.committing = n, committing
 }
 
+func (p *process) kill() {
+	p.mu.Lock()
+	p.dead = true
+	p.mu.Unlock()
+	p.cancel()
+}
+
 func (p *process) freeze(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -187,12 +210,16 @@ func (sim *simulation) newProcess() *process {
 	api.Confirm(bizfly.Scope{Host: "cloud.test", Region: lo.Must(bizfly.ParseRegion(credentials.Region)), ProjectID: credentials.ProjectID})
 	if sim.shared == nil {
 		sim.shared = catalog.NewDefaultProvider(api, clock.RealClock{}, catalog.Config{Region: credentials.Region, BKEClusterID: bke.ClusterUID})
-		lo.Must0(sim.shared.Refresh(sim.ctx))
+		if err := sim.shared.Refresh(sim.ctx); err != nil {
+			sim.trace("the catalog: %v", err)
+		}
 	}
 	marks := capacity.NewDefaultProvider(clock.RealClock{})
 	bootstraps := bootstrap.NewDefaultProvider(bootstrap.Config{
 		ClusterName: clusterName,
 		BKE:         join.Values{ClusterID: bke.ClusterUID, Token: bke.ClusterToken, JoinEndpoint: bke.JoinEndpoint, LogEndpoint: bke.LogEndpoint},
+		JoinTokens:  jointoken.NewDefaultProvider(p.kube, clock.RealClock{}, options.Defaults().JoinTokenGroups), ClusterEndpoint: "10.0.0.1:6443",
+		ClusterDNS: []string{"10.96.0.10"},
 	}, sim.shared)
 	flavors := flavor.NewDefaultProvider(sim.shared, marks, pricing.NewDefaultProvider(pricing.DefaultTable), bootstraps, p.kube,
 		options.NewStore(nil))
@@ -210,17 +237,17 @@ func (sim *simulation) newProcess() *process {
 		list := &corev1.PersistentVolumeList{}
 		err := p.kube.List(ctx, list)
 		return sets.New(lo.Map(list.Items, func(v corev1.PersistentVolume, _ int) string { return v.Spec.CSI.VolumeHandle })...), err
-	}, cache.New(time.Hour, 0))
+	})
 	p.cloudProvider = cloudprovider.New(cloudprovider.Config{
-		KubeClient: p.kube, APIReader: p.kube, Recorder: silent{}, Clock: clock.RealClock{},
+		KubeClient: p.kube, APIReader: p.kube, Recorder: &sim.told, Clock: clock.RealClock{},
 		Instances: p.instances, Flavors: flavors, Catalog: sim.shared, Capacity: marks, Settings: options.NewStore(nil),
 		NewCache: func(lifetime time.Duration) *cache.Cache { return cache.New(lifetime, 0) },
 	})
-	p.launch = launch.NewController(p.kube, p.instances, p.cloudProvider, nil, silent{}, clock.RealClock{})
+	p.launch = launch.NewController(p.kube, p.instances, p.cloudProvider, nil, &sim.told, clock.RealClock{})
 	p.volumes = volumes.NewController(p.kube, p.instances)
-	p.repair = repair.NewController(p.kube, p.instances, silent{}, clock.RealClock{})
+	p.repair = repair.NewController(p.kube, p.instances, &sim.told, clock.RealClock{})
 	p.collector = garbagecollection.NewController(garbagecollection.Config{Settings: settings},
-		p.kube, p.kube, p.instances, silent{}, clock.RealClock{})
+		p.kube, p.kube, p.instances, &sim.told, clock.RealClock{})
 	p.coreCollector = coregc.NewController(clock.RealClock{}, p.kube, p.cloudProvider)
 	p.core.kube.Client, p.core.provider.CloudProvider = p.kube, p.cloudProvider
 	sim.processes = append(sim.processes, p)

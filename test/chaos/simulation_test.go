@@ -68,6 +68,8 @@ type simulation struct {
 
 	shared    *catalog.DefaultProvider
 	nodeClass *v1alpha1.BizflyNodeClass
+	// resolve fills the status of a NodeClass as its controllers would.
+	resolve   func(*v1alpha1.BizflyNodeClass)
 	processes []*process
 	ops       map[string]chan struct{}
 	snapshots map[string]*karpv1.NodeClaim
@@ -80,6 +82,8 @@ type simulation struct {
 	// without a server protects the server that is being created for it.
 	grace time.Duration
 
+	// boot is how long a server takes from ACTIVE to its node; 0 is a time that follows from its name.
+	boot time.Duration
 	// hangs is the UID of the NodeClaim whose create request is never answered.
 	hangs types.UID
 	// createsPerSecond is how many create requests the cloud accepts in a second, 0 without a limit; createTimes are the last.
@@ -87,6 +91,10 @@ type simulation struct {
 	createTimes      []time.Time
 	// unknown are the responses that no table contains; nil without.
 	unknown *unknownAnswers
+	// broken are the parts of the cloud and of the cluster that never work.
+	broken []subject
+	// told are the events that were published.
+	told recorder
 	// wanted are the requirements of new NodeClaims; nil for those of any small flavor.
 	wanted []karpv1.NodeSelectorRequirementWithMinValues
 
@@ -162,7 +170,8 @@ func (sim *simulation) makeNodeClass(images *image.DefaultProvider, networks *ne
 	class.Spec.StoppedServerPolicy = pick(sim.rng, v1alpha1.StoppedServerPolicyRepair, v1alpha1.StoppedServerPolicyStart, v1alpha1.StoppedServerPolicyIgnore)
 	lo.Must0(sim.kube.Create(sim.ctx, class))
 	providers := &unit.Environment{Environment: &coretest.Environment{Client: sim.kube}, Images: images, Networks: networks, Catalog: sim.shared}
-	lo.Must0(providers.Resolve(sim.ctx, class))
+	sim.resolve = func(class *v1alpha1.BizflyNodeClass) { lo.Must0(providers.Resolve(sim.ctx, class)) }
+	sim.resolve(class)
 	sim.nodeClass = class
 }
 
@@ -186,12 +195,19 @@ func (sim *simulation) newClaim() {
 
 // makeClaim creates the n-th NodeClaim.
 func (sim *simulation) makeClaim(n int, name string) {
+	sim.makeClaimOf(n, name, nodeClassName, sim.requirements())
+}
+
+// makeClaimOf creates the n-th NodeClaim, of this NodeClass and with these requirements.
+func (sim *simulation) makeClaimOf(n int, name, class string, requirements []karpv1.NodeSelectorRequirementWithMinValues) {
+	ref := nodeClassRef()
+	ref.Name = class
 	lo.Must0(client.IgnoreAlreadyExists(sim.kube.Create(sim.ctx, &karpv1.NodeClaim{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, UID: claimUID(sim.seed, n), CreationTimestamp: metav1.Now(), Generation: 1,
-			Labels: map[string]string{karpv1.NodeClassLabelKey(nodeClassRef().GroupKind()): nodeClassName},
+			Labels: map[string]string{karpv1.NodeClassLabelKey(ref.GroupKind()): class},
 		},
-		Spec: karpv1.NodeClaimSpec{NodeClassRef: nodeClassRef(), Requirements: sim.requirements()},
+		Spec: karpv1.NodeClaimSpec{NodeClassRef: ref, Requirements: requirements},
 	})))
 	sim.trace("claim %s (%s)", name, claimUID(sim.seed, n))
 }

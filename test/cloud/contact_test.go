@@ -181,14 +181,14 @@ var _ = Describe("First contact", Ordered, func() {
 	It("should reject what cannot be launched, and create nothing of it", func(ctx SpecContext) {
 		none := chosen
 		none.flavor = "e2e.no_such_flavor"
-		_, _, err := contact.servers.Launch(ctx, contact.request(class, none, 1))
+		_, _, err := contact.launch(ctx, class, none, 1)
 		Expect(err).To(HaveOccurred())
 		contact.behaves("unknown-flavor", "the outcome of a create request with an unknown flavor", said(err))
 		GinkgoWriter.Printf("an unknown flavor: %s\n", err)
 
 		broken := class.DeepCopy()
 		broken.Status.Images[0].ID = uuid.NewString()
-		_, _, err = contact.servers.Launch(ctx, contact.request(broken, chosen, 2))
+		_, _, err = contact.launch(ctx, broken, chosen, 2)
 		Expect(err).To(HaveOccurred())
 		contact.behaves("unknown-image", "the outcome of a create request with an unknown image", said(err))
 		GinkgoWriter.Printf("an unknown image: %s\n", err)
@@ -209,7 +209,7 @@ var _ = Describe("First contact", Ordered, func() {
 		watched := make(chan seen, 1)
 		go func() { watched <- contact.watch(watching) }()
 		var err error
-		server, _, err = contact.servers.Launch(ctx, contact.request(class, chosen, 4))
+		server, _, err = contact.launch(ctx, class, chosen, 4)
 		Expect(err).NotTo(HaveOccurred())
 		contact.find("id-seconds", "how many seconds until the server's id was known", int(time.Since(begun).Seconds()))
 
@@ -285,7 +285,7 @@ var _ = Describe("First contact", Ordered, func() {
 		contact.networksAdded(ctx, "networks-added-later", "later", class, server.ID)
 		contact.workerImagesAgain(ctx)
 		snapshot := contact.obstruct(ctx, root[0], ports)
-		request := instance.DeleteRequest{ID: server.ID, Name: server.Name, RecordedVolumes: root, RecordedAddresses: ports}
+		request := instance.DeleteRequest{ID: server.ID, Node: server.Name, RecordedVolumes: root}
 		Eventually(func() error {
 			err := contact.servers.Delete(ctx, request)
 			snapshot.look(ctx, server.ID)
@@ -301,12 +301,19 @@ var _ = Describe("First contact", Ordered, func() {
 			fate = raw.Status
 		}
 		contact.behaves("deleted-server", "how a deleted server is listed", fate)
-		volumes, err := contact.api.ListVolumes(ctx)
-		Expect(err).NotTo(HaveOccurred())
-		Expect(lo.Map(volumes, func(v *gobizfly.Volume, _ int) string { return v.ID })).NotTo(ContainElements(root), "the root disk was asked to go")
-		left, err := contact.left(ctx)
-		Expect(err).NotTo(HaveOccurred())
-		Expect(left.none()).To(BeTrue(), "left: %s", left)
+		Eventually(func(g Gomega) {
+			leftovers, err := contact.servers.Leftovers(ctx)
+			g.Expect(err).NotTo(HaveOccurred())
+			for _, leftover := range leftovers {
+				g.Expect(contact.servers.DeleteLeftover(ctx, leftover)).To(Succeed())
+			}
+			volumes, err := contact.api.ListVolumes(ctx)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(lo.Map(volumes, func(v *gobizfly.Volume, _ int) string { return v.ID })).NotTo(ContainElements(root), "the root disk was asked to go")
+			left, err := contact.left(ctx)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(left.none()).To(BeTrue(), "left: %s", left)
+		}).WithContext(ctx).Should(Succeed())
 	}, SpecTimeout(20*time.Minute))
 })
 

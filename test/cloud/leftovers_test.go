@@ -214,7 +214,7 @@ func launched(ctx context.Context) *run {
 	Expect(err).NotTo(HaveOccurred())
 	class, err := r.nodeClass(ctx)
 	Expect(err).NotTo(HaveOccurred())
-	_, _, err = r.servers.Launch(ctx, r.request(class, o, 1))
+	_, _, err = r.launch(ctx, class, o, 1)
 	Expect(err).NotTo(HaveOccurred())
 	return r
 }

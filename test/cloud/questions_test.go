@@ -49,7 +49,7 @@ func (r *run) shortName(ctx context.Context, class *v1alpha1.BizflyNodeClass, o 
 		return
 	}
 	o.flavor = short
-	_, _, err := r.servers.Launch(ctx, r.request(class, o, 3))
+	_, _, err := r.launch(ctx, class, o, 3)
 	Expect(err).To(HaveOccurred())
 	r.find("short-flavor-name", "the outcome of a create request with a flavor's name without the family, and an unknown image", said(err))
 	r.find("short-flavor-name-alike", "whether the answer is the same as with the full name", said(err) == said(full))

@@ -32,10 +32,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/samber/lo"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
@@ -139,7 +141,7 @@ func newRun(s settings) (*run, error) {
 		Settings: options.NewStore(times),
 	}, noting{Client: r.api, run: r}, r.boots, r.catalog,
 		// The node is closed to pods, so no volume of theirs is ever on it; the disks to delete are those of the create request.
-		func(context.Context) (sets.Set[string], error) { return sets.New[string](), nil }, cache.New(time.Hour, time.Hour))
+		func(context.Context) (sets.Set[string], error) { return sets.New[string](), nil })
 	if s.kubeconfig != "" {
 		rest, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig)
 		if err != nil {
@@ -258,10 +260,19 @@ func usable(snapshot *catalog.Snapshot, f *gobizfly.ServerFlavorResponse) bool {
 // request is the create request of the run's server.
 func (r *run) request(class *v1alpha1.BizflyNodeClass, o offer, attempt int) *instance.LaunchRequest {
 	return &instance.LaunchRequest{
-		NodeClaim: r.claim(), NodeClaimUID: r.id, NodeClass: class, Attempt: attempt,
+		NodeClaim: &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: r.claim(), UID: types.UID(r.id)}}, NodeClass: class, Attempt: attempt,
 		Flavor: o.flavor, Category: o.category, Zone: o.zone, BillingPlan: bizfly.PlanWord(v1alpha1.BillingPlanOnDemand), CPU: o.cpu, MemoryMiB: o.memoryMiB,
-		Record: func(context.Context, instance.Intent) error { return nil },
 	}
+}
+
+// launch sends the create request of the run's server.
+func (r *run) launch(ctx context.Context, class *v1alpha1.BizflyNodeClass, o offer, attempt int) (*instance.Instance, instance.Intent, error) {
+	request := r.request(class, o, attempt)
+	intent, err := r.servers.Intent(request)
+	if err != nil {
+		return nil, intent, err
+	}
+	return r.servers.Launch(ctx, request, intent)
 }
 
 // accepted is the name and the task of the last create request that was accepted; empty before the first.

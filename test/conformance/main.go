@@ -133,6 +133,9 @@ func (r *runner) run(ctx context.Context, focus, scheduler, doc string) (int, er
 		return 1, fmt.Errorf("reading --focus: %w", err)
 	}
 	specs = slices.DeleteFunc(specs, func(s spec) bool { return !wanted.MatchString(s.text()) })
+	if len(specs) == 0 {
+		return 1, fmt.Errorf("--focus %q matches no spec of core's suites", focus)
+	}
 	for _, s := range specs {
 		if s.skip != "" {
 			r.results = append(r.results, result{spec: s, outcome: skipped})

@@ -28,17 +28,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
-	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 )
 
 func TestDocs(t *testing.T) {
-	log.SetLogger(logr.Discard())
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "Docs")
+	suite.Run(t, "Docs")
 }
 
 // sources are the pages and the files beside them that a reader copies commands from.
@@ -97,11 +95,11 @@ var _ = Describe("The blocks of the pages", func() {
 	It("should be executed, or marked with what they need instead", func() {
 		text, err := filepath.Glob(filepath.Join(root, "test/install/*_test.go"))
 		Expect(err).NotTo(HaveOccurred())
-		var suite strings.Builder
+		var specs strings.Builder
 		for _, path := range text {
 			content, err := os.ReadFile(path)
 			Expect(err).NotTo(HaveOccurred())
-			suite.Write(content)
+			specs.Write(content)
 		}
 		// Blocks of one name are the same commands, so that it is enough to run one of them.
 		named, counts := map[string]string{}, map[string]int{}
@@ -113,7 +111,7 @@ var _ = Describe("The blocks of the pages", func() {
 				switch {
 				case b.section != "":
 				case b.e2e != "":
-					Expect(suite.String()).To(MatchRegexp(`run\("[^"]*", %q`, b.e2e), "%s: test/install does not run it", at)
+					Expect(specs.String()).To(MatchRegexp(`run\("[^"]*", %q`, b.e2e), "%s: test/install does not run it", at)
 					Expect(b.text).To(Equal(lo.CoalesceOrEmpty(named[b.e2e], b.text)), "%s: another block of this name has other commands", at)
 					named[b.e2e] = b.text
 					counts["e2e"]++
@@ -174,6 +172,7 @@ var _ = Describe("The blocks of the pages", func() {
 	It("should be compared without what differs from run to run", func() {
 		Expect(normalized("NAME          AGE\ndefault-x7k2p 37s\n")).To(Equal(normalized("NAME            AGE\ndefault-abcde   4m1s\n")))
 		Expect(normalized("default-x7k2p-pg686cy4sbfb56br45 Ready")).To(Equal(normalized("default-qqqqq-0yptx5s0gaqc65fzgm   Ready")))
+		Expect(normalized(`"name":"default-x7k2p-pg686cy4sbfb56br45_rootdisk"`)).To(Equal(normalized(`"name":"default-qqqqq-0yptx5s0gaqc65fzgm_rootdisk"`)))
 		Expect(normalized("default True")).NotTo(Equal(normalized("default False")))
 	})
 	It("should be rewritten where they are", func() {
@@ -194,8 +193,9 @@ var _ = Describe("The blocks of the pages", func() {
 	})
 })
 
-// The rest starts processes and takes minutes: `make docs-test`. One control plane per page, so that no page depends on another.
-var _ = Describe("The commands of", Ordered, ContinueOnFailure, func() {
+// The rest starts processes and takes minutes: `make docs-test`. One control plane per page, so that no page depends on another, and
+// several run side by side.
+var _ = Describe("The commands of", func() {
 	for _, path := range sources() {
 		name, _ := filepath.Rel(root, path)
 		p, err := readPage(path)

@@ -133,9 +133,7 @@ var _ = Describe("Bootstrapping", func() {
 	})
 
 	It("should run user data from a Secret and from the NodeClass before BKE's own script", func() {
-		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "karpenter"}}
-		Expect(client.IgnoreAlreadyExists(env.Client().Create(ctx, namespace))).To(Succeed())
-		create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace.Name, Name: "templates"}, StringData: map[string]string{
+		create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: controllerNamespace, Name: "templates"}, StringData: map[string]string{
 			"userData": "#!/bin/bash\necho \"KUBELET_EXTRA_ARGS=--node-labels=example.com/from-secret=true,{{ .KubeletLabels }} --register-with-taints={{ " +
 				".KubeletTaints }}\" > /etc/default/kubelet\n",
 		}})

@@ -36,6 +36,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/guest"
 )
 
 // samples are the files that users start from.
@@ -46,6 +47,8 @@ func apply(path ...string) []*unstructured.Unstructured {
 	GinkgoHelper()
 	content, err := os.ReadFile(filepath.Join(append([]string{samples}, path...)...))
 	Expect(err).NotTo(HaveOccurred())
+	// The checksum of k3s is for users to fill in.
+	content = bytes.ReplaceAll(content, []byte("the-checksum-of-this-version"), []byte(guest.K3sSHA256))
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(content), 4096)
 	var objects []*unstructured.Unstructured
 	for {
@@ -96,8 +99,8 @@ func removed(objects []*unstructured.Unstructured, pools ...*karpv1.NodePool) {
 	}
 }
 
-var _ = Describe("The samples", Ordered, func() {
-	BeforeAll(func() { apply("nodeclass-default.yaml") })
+var _ = Describe("The samples", func() {
+	BeforeEach(func() { apply("nodeclass-default.yaml") })
 
 	It("should launch what fits best with the default pool", func() {
 		apply("nodepool-default.yaml")

@@ -44,7 +44,7 @@ func readyPool(requirements ...karpv1.NodeSelectorRequirementWithMinValues) *kar
 	return pool
 }
 
-var _ = Describe("Scaling", Ordered, func() {
+var _ = Describe("Scaling", func() {
 	It("should launch servers in every zone for pods that must be spread, and delete them when the pods are gone", func() {
 		pool := readyPool()
 		web := deployment(pool, 4)

@@ -152,8 +152,6 @@ var _ = Describe("Secrets", func() {
 			ObjectMeta: metav1.ObjectMeta{Namespace: controllerNamespace, Name: secretName},
 			StringData: map[string]string{"application_credential_id": appCredID, "application_credential_secret": markedAppSecret},
 		}
-		namespace := &corev1.Namespace{ObjectMeta: metaOf(controllerNamespace)}
-		Expect(client.IgnoreAlreadyExists(env.Client().Create(ctx, namespace))).To(Succeed())
 		create(secret)
 		DeferCleanup(useSecret, (*v1alpha1.SecretReference)(nil))
 

@@ -32,6 +32,7 @@ import (
 	"github.com/samber/lo"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -79,6 +80,7 @@ var _ = BeforeSuite(func() {
 	})
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
+	Expect(env.Client().Create(ctx, &corev1.Namespace{ObjectMeta: metaOf(controllerNamespace)})).To(Succeed())
 	DeferCleanup(func() {
 		if untouched != nil {
 			Expect(untouched.Stop()).To(Succeed())
@@ -115,12 +117,13 @@ func listed[L client.ObjectList](g Gomega, list L, options ...client.ListOption)
 	return list
 }
 
-// create creates an object and deletes it at the end of the spec.
+// create creates an object. At the end of the spec it deletes it and waits until it is gone, so that the next spec finds nothing of it.
 func create(object client.Object) {
 	GinkgoHelper()
 	Expect(env.Client().Create(ctx, object)).To(Succeed())
 	DeferCleanup(func() {
 		Expect(client.IgnoreNotFound(env.Client().Delete(ctx, object))).To(Succeed())
+		Eventually(func() error { return env.Client().Get(ctx, client.ObjectKeyFromObject(object), object) }).Should(MatchError(apierrors.IsNotFound, "gone"))
 	})
 }
 
@@ -168,7 +171,7 @@ func running(g Gomega, d *appsv1.Deployment) []corev1.Pod {
 // servers are the servers of a pool that exist, in any state.
 func servers(g Gomega, pool *karpv1.NodePool) []cloud.Server {
 	return lo.Filter(truth(g).Servers, func(s cloud.Server, _ int) bool {
-		return v1alpha1.ServerMetadata(s.Metadata, v1alpha1.MetadataNodePool) == pool.Name
+		return s.Metadata[v1alpha1.MetadataNodePool] == pool.Name
 	})
 }
 

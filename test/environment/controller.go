@@ -40,7 +40,7 @@ type Controller struct {
 	health  int
 }
 
-// BinaryOverride is the override that names another binary than the controller's, for example an earlier version's.
+// BinaryOverride is the override that names another binary than the controller's, for example that of another provider.
 const BinaryOverride = "CONTROLLER"
 
 // StartController starts the controller and waits until it is ready. The overrides win over those of Options; an empty

@@ -19,6 +19,7 @@ package environment
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -223,19 +224,25 @@ func ignoreServerTimeout(err error) error {
 	return err
 }
 
-// freePorts returns TCP ports of the loopback interface that nothing listens on.
+// freePorts returns TCP ports of the loopback interface that nothing listens on. Suites run side by side, so the ports are chosen at
+// random, and below those that the kernel gives to connections: none is taken before the process that it is for listens on it.
 func freePorts(n int) ([]int, error) {
+	const first, last, attempts = 20000, 32767, 100
 	ports := make([]int, 0, n)
-	for range n {
-		// Kept open until all are chosen, so that none is chosen twice.
-		l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: loopback})
-		if err != nil {
-			return nil, fmt.Errorf("looking for a free port: %w", err)
+	var err error
+	for range n * attempts {
+		port := first + rand.IntN(last-first+1) //nolint:gosec // nothing secret depends on it
+		var l *net.TCPListener
+		if l, err = net.ListenTCP("tcp", &net.TCPAddr{IP: loopback, Port: port}); err != nil {
+			continue
 		}
+		// Kept open until all are chosen, so that none is chosen twice.
 		defer func() { _ = l.Close() }()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+		if ports = append(ports, port); len(ports) == n {
+			return ports, nil
+		}
 	}
-	return ports, nil
+	return nil, fmt.Errorf("looking for %d free ports from %d to %d: %w", n, first, last, err)
 }
 
 func local(port int) string { return net.JoinHostPort(loopback.String(), strconv.Itoa(port)) }

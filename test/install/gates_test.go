@@ -65,11 +65,11 @@ var _ = Describe("A release with every feature gate", Ordered, func() {
 	}
 
 	var began time.Time
+	BeforeAll(administer)
 
 	It("should be granted what they need", func() {
 		_, err := env.Helm(ctx, "upgrade", "--install", release+"-crd", chartCRD, "--namespace", namespace)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(client.IgnoreAlreadyExists(env.Client().Create(ctx, secret()))).To(Succeed())
 		began = time.Now()
 		install(chart, "--set", "settings.featureGates.nodeRepair=true,settings.featureGates.nodeOverlay=true,settings.featureGates.staticCapacity=true,"+
 			"settings.featureGates.capacityBuffer=true,settings.ignoreDRARequests=false,"+
@@ -111,7 +111,6 @@ var _ = Describe("A release with every feature gate", Ordered, func() {
 		}
 		Eventually(func(g Gomega) { g.Expect(listed(g, &karpv1.NodeClaimList{}).Items).To(BeEmpty()) }).Should(Succeed())
 		Expect(env.Client().Delete(ctx, nodeClass())).To(Succeed())
-		Expect(env.Client().Delete(ctx, secret())).To(Succeed())
 		uninstall()
 		Expect(truth(Default).Servers).To(BeEmpty())
 	})

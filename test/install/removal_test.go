@@ -73,15 +73,19 @@ func expectNothing() {
 	}).Should(Succeed())
 }
 
-// installNamespace creates the namespace of the suite, which kubectl delete -k deletes.
-func installNamespace() {
+// administer does what an administrator does before an installation, and takes the Secret back when the spec or container ends that it
+// is for. The namespace takes nothing but what is restricted; kubectl delete -k deletes it, and while it ends it takes no Secret.
+func administer() {
 	GinkgoHelper()
 	Eventually(func() error {
-		return client.IgnoreAlreadyExists(env.Client().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		if err := client.IgnoreAlreadyExists(env.Client().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 			Name: namespace, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"},
-		}}))
+		}})); err != nil {
+			return err
+		}
+		return client.IgnoreAlreadyExists(env.Client().Create(ctx, secret()))
 	}).Should(Succeed())
-	Eventually(func() error { return client.IgnoreAlreadyExists(env.Client().Create(ctx, secret())) }).Should(Succeed())
+	DeferCleanup(func() { Expect(client.IgnoreNotFound(env.Client().Delete(ctx, secret()))).To(Succeed()) })
 }
 
 // launchOne makes the installed controller launch one server.
@@ -128,7 +132,7 @@ patches:
 var _ = Describe("Removal", Ordered, func() {
 	installCharts := func() {
 		GinkgoHelper()
-		installNamespace()
+		administer()
 		_, err := env.Helm(ctx, "upgrade", "--install", release+"-crd", chartCRD, "--namespace", namespace)
 		Expect(err).NotTo(HaveOccurred())
 		install(chart)
@@ -141,7 +145,6 @@ var _ = Describe("Removal", Ordered, func() {
 	AfterEach(func() {
 		Expect(client.IgnoreNotFound(env.Client().Delete(ctx, &appsv1.Deployment{ObjectMeta: web(0).ObjectMeta}))).To(Succeed())
 	})
-	AfterAll(installNamespace)
 
 	It("should leave nothing in the documented order with Helm", func() {
 		installCharts()
@@ -150,7 +153,7 @@ var _ = Describe("Removal", Ordered, func() {
 		removeDefinitions()
 	})
 	It("should leave nothing in the documented order with kubectl", func() {
-		installNamespace()
+		administer()
 		variable := "OVERLAY=" + overlay()
 		_, err := env.Script(ctx, `kubectl apply -k config/crd; kubectl apply -k "$OVERLAY"`, variable)
 		Expect(err).NotTo(HaveOccurred())

@@ -31,8 +31,6 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -81,10 +79,6 @@ var _ = BeforeSuite(func() {
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
 
-	// A namespace that takes nothing but what is restricted, and the two nodes of a static pool.
-	Expect(env.Client().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Name: namespace, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"},
-	}})).To(Succeed())
 	Expect(env.CreateStaticPool(ctx)).To(Succeed())
 	kubelet, err = env.StartKubelet(namespace, map[string]string{"app.kubernetes.io/instance": release})
 	Expect(err).NotTo(HaveOccurred())

@@ -133,6 +133,7 @@ func indexes(ctx context.Context) option.Function[coretest.EnvironmentOptions] {
 
 // Start starts an API server for environments.
 func Start(ctx context.Context) *Environment {
+	suite.UseControlPlane()
 	env := coretest.NewEnvironment(coretest.WithCRDs(apis.CRDs...), indexes(ctx))
 	return &Environment{
 		Environment: env,
@@ -186,7 +187,7 @@ func (e *Environment) Restart(ctx context.Context) {
 		return sets.New(lo.FilterMap(volumes.Items, func(v corev1.PersistentVolume, _ int) (string, bool) {
 			return lo.FromPtr(v.Spec.CSI).VolumeHandle, v.Spec.CSI != nil
 		})...), err
-	}, cache.New(time.Hour, time.Minute))
+	})
 	e.CloudProvider = cloudprovider.New(e.Config())
 }
 

@@ -29,6 +29,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 )
 
 // Suite gives the suite of a package an environment, and each of its specs a cloud of its own in it. The setups run after that,
@@ -64,6 +65,7 @@ func IndexedAPIServer(ctx context.Context, env **coretest.Environment, setups ..
 
 func apiServer(env **coretest.Environment, setups []func(), options ...option.Function[coretest.EnvironmentOptions]) bool {
 	return BeforeSuite(func() {
+		suite.UseControlPlane()
 		*env = coretest.NewEnvironment(append(options, coretest.WithCRDs(apis.CRDs...))...)
 		DeferCleanup(func() { Expect((*env).Stop()).To(Succeed()) })
 		for _, setup := range setups {

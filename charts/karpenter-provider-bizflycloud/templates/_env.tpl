@@ -60,6 +60,7 @@
 {{- include "karpenter.variable" (list "BIZFLY_CLOUD_REGION" $v.cloud.region) }}
 {{- include "karpenter.variable" (list "BIZFLY_CLOUD_PROJECT_ID" $v.cloud.projectID) }}
 {{- include "karpenter.variable" (list "BIZFLY_CLOUD_API_URL" $v.cloud.endpoint) }}
+{{- include "karpenter.variable" (list "BIZFLY_CLOUD_ALLOWED_HOSTS" (join "," $v.cloud.allowedHosts)) }}
 {{- include "karpenter.variable" (list "BIZFLY_CLOUD_ALLOW_HTTP" $v.cloud.allowHTTP) }}
 {{- include "karpenter.variable" (list "BIZFLY_CLOUD_REGION_LABEL" $v.cloud.regionLabel) }}
 {{- if $v.bke.clusterID }}
@@ -72,6 +73,9 @@
 {{- include "karpenter.variable" (list "BKE_DISCOVER_FROM_POOL" $v.bke.discoverFromPool) }}
 {{- include "karpenter.variable" (list "USER_DATA_SECRET_NAMES" (join "," $v.userDataSecrets)) }}
 {{- include "karpenter.variable" (list "JOIN_TOKENS" $v.joinTokens.enabled) }}
+{{- if $v.joinTokens.enabled }}
+{{- include "karpenter.variable" (list "JOIN_TOKEN_GROUPS" (join "," $v.joinTokens.groups)) }}
+{{- end }}
 {{- include "karpenter.variable" (list "CLUSTER_ENDPOINT" (include "karpenter.clusterEndpoint" .)) }}
 {{- include "karpenter.variable" (list "CLUSTER_DNS" (join "," $v.settings.clusterDNS)) }}
 {{- $s := $v.settings }}
@@ -82,8 +86,10 @@
 {{- include "karpenter.variable" (list "GARBAGE_COLLECTION_INTERVAL" $s.garbageCollectionInterval) }}
 {{- include "karpenter.variable" (list "GARBAGE_COLLECTION_GRACE" $s.garbageCollectionGrace) }}
 {{- include "karpenter.variable" (list "GARBAGE_COLLECTION_DRY_RUN" $s.garbageCollectionDryRun) }}
+{{- /* Helm reads numbers as floats, which are written as 5e+06 from a million on. */}}
+{{- include "karpenter.variable" (list "MAX_SERVERS" (int64 $s.maxServers)) }}
+{{- include "karpenter.variable" (list "MAX_VND_PER_HOUR" (int64 $s.maxVNDPerHour)) }}
 {{- include "karpenter.variable" (list "CREATE_PROVIDER_CONFIG" (not $v.providerConfig.create)) }}
-{{- include "karpenter.variable" (list "ENFORCE_CLUSTER_MAX_NODES" $s.enforceClusterMaxNodes) }}
 {{- include "karpenter.variable" (list "UNAVAILABLE_OFFERING_TTL" $s.unavailableOfferingTTL) }}
 {{- include "karpenter.variable" (list "VM_MEMORY_OVERHEAD_PERCENT" $s.vmMemoryOverheadPercent) }}
 {{- include "karpenter.variable" (list "BATCH_MAX_DURATION" $s.batchMaxDuration) }}

@@ -78,9 +78,12 @@ subjects:
 {{- end }}
 {{- end }}
 
+{{/* The image. A release writes the digest of its image beside appVersion: not into the values, where helm upgrade --reuse-values would
+keep that of the version before, and where a tag of the user's own would have no effect. */}}
 {{- define "karpenter.image" -}}
-{{- $tag := default .Chart.AppVersion .Values.controller.image.tag -}}
-{{ .Values.controller.image.repository }}:{{ $tag }}{{ with .Values.controller.image.digest }}@{{ . }}{{ end }}
+{{- $image := .Values.controller.image -}}
+{{- $pinned := ternary (index (.Chart.Annotations | default dict) "karpenter.bizflycloud.vn/image-digest") "" (not $image.tag) -}}
+{{ $image.repository }}:{{ default .Chart.AppVersion $image.tag }}{{ with default $pinned $image.digest }}@{{ . }}{{ end }}
 {{- end }}
 
 {{/* The one Secret and the one ConfigMap that the Role grants. */}}
@@ -130,7 +133,6 @@ subjects:
 
 {{/* What the schema cannot say: each message names the value and the remedy. */}}
 {{- define "karpenter.validate" -}}
-{{- include "karpenter.checkKeys" . }}
 {{- $v := .Values }}
 {{- if not $v.settings.clusterName }}
 {{- fail "settings.clusterName is empty: set it to the name of this cluster, which is written on every server" }}
@@ -158,6 +160,9 @@ subjects:
 {{- end }}
 {{- if and $v.tuning.existingConfigMap $v.tuning.data }}
 {{- fail "tuning.existingConfigMap and tuning.data are both set: remove one of them" }}
+{{- end }}
+{{- if and $v.settings.enableProfiling (not (and $v.networkPolicy.enabled $v.networkPolicy.metricsFrom)) }}
+{{- fail "settings.enableProfiling is true, and every pod could read the controller's memory and stop it at the metrics port: set networkPolicy.enabled=true and networkPolicy.metricsFrom to the peers that may (kubectl port-forward needs none), or settings.enableProfiling=false" }}
 {{- end }}
 {{- if and $v.serviceMonitor.enabled $v.podMonitor.enabled }}
 {{- fail "serviceMonitor.enabled and podMonitor.enabled are both true, and every metric would be scraped twice: set one of them to false" }}

@@ -30,10 +30,12 @@ import (
 
 	catalogcontroller "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 )
 
 var _ = Describe("The interval", func() {
 	It("should refresh now and then in the new interval, while it waits for the end of the old one", func(ctx context.Context) {
+		suite.UseControlPlane()
 		env := coretest.NewEnvironment()
 		DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
 		manager, err := controllerruntime.NewManager(env.Config, controllerruntime.Options{

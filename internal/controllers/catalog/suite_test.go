@@ -74,6 +74,7 @@ var _ = Describe("catalog.refresh", func() {
 		Expect(result.RequeueAfter).To(BeNumerically(">=", options.Defaults().CatalogInterval))
 	})
 	It("should run on a replica that is not the leader", func(ctx context.Context) {
+		suite.UseControlPlane()
 		env := coretest.NewEnvironment()
 		DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
 		Expect(env.Client.Create(ctx, &coordinationv1.Lease{

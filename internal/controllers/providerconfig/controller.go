@@ -28,6 +28,7 @@ import (
 
 	"github.com/awslabs/operatorpkg/reconciler"
 	"github.com/awslabs/operatorpkg/singleton"
+	"github.com/awslabs/operatorpkg/status"
 	"github.com/samber/lo"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -43,6 +44,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	bizflyevents "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/metrics"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
@@ -82,16 +84,25 @@ type Controller struct {
 	tuning     tuning.Provider
 	catalog    catalog.Provider
 	elected    <-chan struct{}
+	limits     Limits
+	// joiningSince is since when an API server runs beside those that are recorded; zero while none does.
+	joiningSince time.Time
 	// foreign are the traces of an older provider that are still to be reported.
 	foreign []string
+}
+
+// Limits knows the limits of the cluster; *cloudprovider.CloudProvider is one.
+type Limits interface {
+	// LimitReached returns the reason and the description of the limit that holds launches back now, and an empty reason without one.
+	LimitReached() (reason, description string)
 }
 
 // NewController returns the controller; it writes once elected is closed, and creates the ProviderConfig where there is none if
 // create says so. It reports the traces of a foreign provider once.
 func NewController(clk clock.Clock, kubeClient client.Client, recorder events.Recorder, configProvider config.Provider, tuningProvider tuning.Provider,
-	catalogProvider catalog.Provider, create bool, elected <-chan struct{}, foreign ...string) *Controller {
+	catalogProvider catalog.Provider, limits Limits, create bool, elected <-chan struct{}, foreign ...string) *Controller {
 	return &Controller{create: create, foreign: foreign, clock: clk, kubeClient: kubeClient, recorder: recorder, config: configProvider, tuning: tuningProvider,
-		catalog: catalogProvider, elected: elected}
+		catalog: catalogProvider, limits: limits, elected: elected}
 }
 
 // Name is the controller's name.
@@ -153,6 +164,8 @@ func (c *Controller) report(ctx context.Context, result *config.Result, tuned *t
 		// A ProviderConfig that was made anew has forgotten the scope, which must outlive this process.
 		object.Status.Scope = lo.ToPtr(v1alpha1.ScopeStatus(changed.Pinned))
 	}
+	c.checkControlPlane(ctx, object, object.StatusConditions())
+	c.checkLimits(object.StatusConditions())
 	// The configuration was active before this object existed, on which it is reported.
 	if (result.Changed || pinnedNow) && result.Scope != nil {
 		object.Status.LastLoginTime = lo.ToPtr(metav1.NewTime(c.clock.Now()))
@@ -204,6 +217,20 @@ func (c *Controller) conditions(object *v1alpha1.ProviderConfig, result *config.
 	default:
 		conditions.SetUnknownWithReason(v1alpha1.ConditionTypeScopePinned, ReasonNotAsked, "No login has shown yet which project the credentials are for")
 	}
+}
+
+var limitReached = metrics.Gauge("spending_limit_reached",
+	"1 while launches are held back because MAX_SERVERS or MAX_VND_PER_HOUR is reached, or because it is not known whether it is.")
+
+// checkLimits reports whether a limit of the cluster holds launches back. CloudProvider publishes the event.
+func (c *Controller) checkLimits(conditions status.ConditionSet) {
+	reason, description := c.limits.LimitReached()
+	limitReached.Set(lo.Ternary(reason != "", 1.0, 0), nil)
+	if reason != "" {
+		conditions.SetFalse(v1alpha1.ConditionTypeWithinSpendingLimits, reason, description)
+		return
+	}
+	conditions.SetTrue(v1alpha1.ConditionTypeWithinSpendingLimits)
 }
 
 // Register adds the controller to the manager; it runs before the lease is won.

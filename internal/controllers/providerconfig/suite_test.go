@@ -19,6 +19,7 @@ package providerconfig_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/awslabs/operatorpkg/status"
 	. "github.com/onsi/ginkgo/v2"
@@ -26,10 +27,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/events"
@@ -64,6 +67,8 @@ var (
 	process    *replica
 	// foreign is what a replica that starts finds of an older provider.
 	foreign []string
+	// apiServers are the addresses that the API servers publish.
+	apiServers []string
 )
 
 func TestProviderConfig(t *testing.T) { suite.Run(t, "ProviderConfig") }
@@ -73,15 +78,35 @@ var _ = unit.APIServer(&env, func() {
 	kubeClient = lo.Must(client.New(env.Config, client.Options{Scheme: scheme.Scheme}))
 })
 
+// reader is an API server beside those of apiServers; the one of the suite publishes no address, or its own.
+type reader struct{ client.Reader }
+
+// Get implements client.Reader.
+func (r reader) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	slice, ok := object.(*discoveryv1.EndpointSlice)
+	if !ok {
+		return r.Reader.Get(ctx, key, object, options...)
+	}
+	slice.Ports = []discoveryv1.EndpointPort{{Port: lo.ToPtr[int32](6443)}}
+	slice.Endpoints = []discoveryv1.Endpoint{{Addresses: apiServers}}
+	return nil
+}
+
 // replica is one process of the controller: its client, and its look at the configuration.
 type replica struct {
 	client     *bizfly.Client
 	catalog    *catalog.DefaultProvider
 	controller *providerconfig.Controller
 	recorder   *coretest.EventRecorder
+	clock      *clocktesting.FakeClock
 	// tuned is what came into force, oldest first.
 	tuned chan *options.Options
+	// limit is the reason of the limit that holds launches back.
+	limit string
 }
+
+// LimitReached implements providerconfig.Limits.
+func (r *replica) LimitReached() (reason, description string) { return r.limit, "a description" }
 
 func environment() bizfly.Config {
 	credentials := sandbox.Credentials()
@@ -110,9 +135,9 @@ func start(leader bool, base bizfly.Config) *replica { return startWith(leader, 
 
 // startWith makes a replica that makes a ProviderConfig where there is none, or does not.
 func startWith(leader bool, base bizfly.Config, create bool) *replica {
-	r := &replica{recorder: coretest.NewEventRecorder()}
+	r := &replica{recorder: coretest.NewEventRecorder(), clock: clocktesting.NewFakeClock(time.Now())}
 	settings := config.NewDefaultProvider(config.Options{
-		Reader: kubeClient, Environment: base, Namespace: namespace, SecretName: secretName,
+		Reader: reader{kubeClient}, Environment: base, Namespace: namespace, SecretName: secretName,
 		ClaimsExist: claimsExist, ServerIDs: serverIDs,
 	})
 	effective, err := settings.Effective(ctx)
@@ -133,8 +158,8 @@ func startWith(leader bool, base bizfly.Config, create bool) *replica {
 	r.tuned = make(chan *options.Options, 100)
 	active.OnChange(func(o *options.Options) { r.tuned <- o })
 	tuned := tuning.NewDefaultProvider(tuning.Options{Reader: kubeClient, Settings: active})
-	r.controller = providerconfig.NewController(clock.RealClock{}, kubeClient, events.Recorder(r.recorder), settings, tuned,
-		r.catalog, create, elected, foreign...)
+	r.controller = providerconfig.NewController(r.clock, kubeClient, events.Recorder(r.recorder), settings, tuned,
+		r.catalog, r, create, elected, foreign...)
 	return r
 }
 

@@ -14,45 +14,44 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package bundle writes the archive that a bug report needs. Secrets never enter it: Secrets and the values of environment
-// variables are left out, known credentials are replaced wherever they appear, and of user data only its hash is kept.
+// Package bundle writes the archive that a bug report needs. Secrets never enter it: Secrets, the values of environment variables and
+// the events of other namespaces are left out, package redact replaces what is secret wherever it appears, and of user data only its
+// hash is kept.
 package bundle
 
 import (
 	"archive/tar"
-	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
-	"regexp"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/doctor"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/output"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/session"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/redact"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
-
-const removed = "(removed)"
 
 // maxLog bounds the log of one container.
 const maxLog = 5 << 20
 
 // Bundle collects files.
 type Bundle struct {
-	archive *tar.Writer
-	secrets []string
-	now     time.Time
+	archive  *tar.Writer
+	redactor *redact.Redactor
+	now      time.Time
 	// Files are the names of what was written, Missing what could not be read, with the reason.
 	Files   []string
 	Missing []string
@@ -61,7 +60,7 @@ type Bundle struct {
 // Write writes the archive.
 func Write(ctx context.Context, s *session.Session, to io.Writer, now time.Time) (*Bundle, error) {
 	compressed := gzip.NewWriter(to)
-	b := &Bundle{archive: tar.NewWriter(compressed), now: now, secrets: secrets(ctx, s)}
+	b := &Bundle{archive: tar.NewWriter(compressed), now: now, redactor: redactor(ctx, s)}
 	if err := b.collect(ctx, s); err != nil {
 		return nil, err
 	}
@@ -102,7 +101,7 @@ func (b *Bundle) collect(ctx context.Context, s *session.Session) error {
 	} else if err := b.value("cloud/catalog.yaml", snapshot); err != nil {
 		return err
 	}
-	return b.file("missing.txt", []byte(strings.Join(append(b.Missing, s.Notes...), "\n")+"\n"))
+	return b.text("missing.txt", strings.Join(append(b.Missing, s.Notes...), "\n")+"\n")
 }
 
 func (b *Bundle) miss(what string, err error) {
@@ -120,10 +119,22 @@ func (b *Bundle) objects(ctx context.Context, s *session.Session, list client.Ob
 	if err != nil {
 		return err
 	}
+	items = lo.Filter(items, func(item runtime.Object, _ int) bool {
+		event, ok := item.(*corev1.Event)
+		return !ok || concerns(event, s)
+	})
 	for _, item := range items {
 		clean(item.(client.Object))
 	}
 	return b.value("cluster/"+name+".yaml", items)
+}
+
+// kinds are those whose events are kept in all namespaces.
+var kinds = []string{"Node", "NodePool", "NodeClaim", "NodeOverlay", "BizflyNodeClass", "ProviderConfig"}
+
+// concerns reports whether an event is about the controller, a Node or an object of ours: those of other workloads are not ours to send.
+func concerns(event *corev1.Event, s *session.Session) bool {
+	return lo.Contains(kinds, event.InvolvedObject.Kind) || s.Deployment != nil && event.InvolvedObject.Namespace == s.Deployment.Namespace
 }
 
 // clean removes what is secret or noise.
@@ -155,21 +166,22 @@ func (b *Bundle) logs(ctx context.Context, s *session.Session) error {
 			b.miss("the log of "+pod.Name, err)
 			continue
 		}
-		if err := b.file("controller/"+pod.Name+".log", text); err != nil {
+		if err := b.text("controller/"+pod.Name+".log", string(text)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// value writes an object as YAML without anything secret.
 func (b *Bundle) value(name string, value any) error {
 	var plain any
-	text, err := yaml.Marshal(value)
+	text, err := json.Marshal(value)
 	if err == nil {
-		err = yaml.Unmarshal(text, &plain)
+		err = json.Unmarshal(text, &plain)
 	}
 	if err == nil {
-		text, err = yaml.Marshal(cleanUserData(plain))
+		text, err = output.EncodeYAML(b.scrub(plain))
 	}
 	if err != nil {
 		return fmt.Errorf("writing %s: %w", name, err)
@@ -177,9 +189,12 @@ func (b *Bundle) value(name string, value any) error {
 	return b.file(name, text)
 }
 
-// file writes a file, without anything secret.
+// text writes a file without anything secret.
+func (b *Bundle) text(name, content string) error {
+	return b.file(name, []byte(b.redactor.Text(content)))
+}
+
 func (b *Bundle) file(name string, content []byte) error {
-	content = b.redact(content)
 	header := &tar.Header{Name: "support-bundle/" + name, Mode: 0o600, Size: int64(len(content)), ModTime: b.now}
 	if err := b.archive.WriteHeader(header); err != nil {
 		return fmt.Errorf("writing %s: %w", name, err)
@@ -191,46 +206,25 @@ func (b *Bundle) file(name string, content []byte) error {
 	return nil
 }
 
-// secretFields match lines of YAML, JSON and environment whose value may be secret.
-var secretFields = regexp.MustCompile(`(?i)((?:password|secret|token|app_cred_secret|x-auth-token|x-cluster-token|private[_-]?key|authorization)` +
-	`["']?\s*[:=]\s*)("[^"]*"|'[^']*'|Bearer \S+|[^\s,}\]]+)`)
-
-// keys are private keys and bootstrap tokens, which look alike everywhere.
-var (
-	privateKeys     = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----`)
-	bootstrapTokens = regexp.MustCompile(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`)
-)
-
-// redact replaces known secrets first, and then what looks like one.
-func (b *Bundle) redact(content []byte) []byte {
-	for _, secret := range b.secrets {
-		content = bytes.ReplaceAll(content, []byte(secret), []byte(removed))
-	}
-	content = privateKeys.ReplaceAll(content, []byte(removed))
-	content = bootstrapTokens.ReplaceAll(content, []byte(removed))
-	return secretFields.ReplaceAllFunc(content, func(match []byte) []byte {
-		parts := secretFields.FindSubmatch(match)
-		return append(slices.Clone(parts[1]), removed...)
-	})
-}
-
-// secrets are the values that the plugin itself knows: credentials, tokens, and every environment variable of the controller
-// whose name says so.
-func secrets(ctx context.Context, s *session.Session) []string {
+// redactor knows the secrets that the plugin itself knows: credentials, tokens, user data, and every environment variable of the
+// controller whose name says so.
+func redactor(ctx context.Context, s *session.Session) *redact.Redactor {
+	r := &redact.Redactor{}
 	effective, _ := s.Effective(ctx)
-	known := []string{s.Settings.Password, s.Settings.AppCredSecret, s.Settings.BKEClusterToken, effective.Password, effective.AppCredSecret}
+	r.LearnCredentials(s.Settings.Password, s.Settings.AppCredSecret, s.Settings.BKEClusterToken, effective.Password, effective.AppCredSecret)
 	if s.Deployment != nil {
 		for _, container := range s.Deployment.Spec.Template.Spec.Containers {
 			for _, variable := range container.Env {
-				if regexp.MustCompile(`(?i)secret|token|password|key`).MatchString(variable.Name) {
-					known = append(known, variable.Value)
+				if redact.SecretKey(variable.Name) {
+					r.LearnRequest(variable.Value)
 				}
 			}
 		}
 	}
-	const shortest = 6 // shorter ones would tear holes into every word
-	known = lo.Filter(lo.Uniq(known), func(secret string, _ int) bool { return len(secret) >= shortest })
-	// The longest first, since one may be a part of another.
-	slices.SortFunc(known, func(a, b string) int { return len(b) - len(a) })
-	return known
+	nodeClasses := &v1alpha1.BizflyNodeClassList{}
+	_ = s.List(ctx, nodeClasses) // collect reports the error
+	for i := range nodeClasses.Items {
+		r.LearnRequest(lo.FromPtr(nodeClasses.Items[i].Spec.UserData))
+	}
+	return r
 }

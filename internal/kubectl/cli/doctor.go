@@ -30,7 +30,7 @@ func (a *App) doctor() *cobra.Command {
 		Long: `doctor checks what a node needs, from credentials to firewalls, and what costs money without need.
 It exits with 0 if there is no error, with 1 if there is one (or a warning, with --strict), and with 2 if it could not look.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, s, printer, err := a.connectWithoutReport(cmd.Context())
+			ctx, s, printer, err := a.connect(cmd.Context())
 			if err != nil {
 				return err
 			}

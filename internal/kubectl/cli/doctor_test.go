@@ -31,7 +31,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/awslabs/operatorpkg/status"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
@@ -40,17 +39,14 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/version"
 	fakediscovery "k8s.io/client-go/discovery/fake"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 	"k8s.io/component-helpers/auth/rbac/validation"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/cli"
@@ -96,32 +92,27 @@ func event(reason, message string) func(*fixture) {
 
 func variable(key, value string) func(*fixture) { return func(*fixture) { setEnv(key, value) } }
 
-// inController runs the plugin with the rights of the controller, as helm test does.
-func inController(change func(*fixture)) func(*fixture) {
-	return func(f *fixture) {
-		change(f)
-		f.change = func(s *session.Session) { s.InController = true }
-	}
-}
-
-// withoutPools is a cluster in which NodePools cannot be listed.
-type withoutPools struct {
-	client.Reader
-	err error
-}
-
-func (r withoutPools) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	if _, ok := list.(*karpv1.NodePoolList); ok {
-		return r.err
-	}
-	return r.Reader.List(ctx, list, opts...)
-}
-
 // closedPort is an address at which no process listens.
 func closedPort() string {
 	listener := lo.Must(net.Listen("tcp", "127.0.0.1:0"))
 	defer func() { _ = listener.Close() }()
 	return "http://" + listener.Addr().String() + "/api"
+}
+
+// policy is a policy about an address, of a network plugin.
+func policy(apiVersion, kind, address string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": "block"},
+		"spec": map[string]any{"egressDeny": []any{map[string]any{"toCIDR": []any{address}}}},
+	}}
+}
+
+// pin makes the cluster one whose servers are in another project at this host.
+func (f *fixture) pin(host string) {
+	GinkgoHelper()
+	f.put(&v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Status: v1alpha1.ProviderConfigStatus{
+		Scope: &v1alpha1.ScopeStatus{Host: host, Region: "HaNoi", ProjectID: "another"},
+	}})
 }
 
 func codesOf(report doctor.Report) []string {
@@ -145,7 +136,14 @@ var _ = Describe("doctor", func() {
 		Expect(f.objects.Get(context.Background(), metav1Key("default"), pool)).To(Succeed())
 		pool.StatusConditions().SetTrue(karpv1.ConditionTypeValidationSucceeded)
 		pool.StatusConditions().SetTrue(karpv1.ConditionTypeNodeClassReady)
-		f.put(pool)
+		f.put(pool, policy("cilium.io/v2", "CiliumClusterwideNetworkPolicy", "169.254.169.254/32"))
+		var firewall string
+		f.Edit(func(c *cloud.Catalog) {
+			selected := &c.Firewalls[cloud.RegionHN][0]
+			firewall, selected.Inbound = selected.Name, append(selected.Inbound, cloud.FirewallRule{Direction: "ingress", EtherType: "IPv4",
+				Protocol: lo.ToPtr("tcp"), PortRangeMin: lo.ToPtr(10250), PortRangeMax: lo.ToPtr(10250)})
+		})
+		nodeClass(fmt.Sprintf("{firewallSelectorTerms: [{name: %q}]}", firewall))(f)
 		report := answer[doctor.Report](f, "doctor")
 		// The sandbox has no TLS.
 		Expect(report.Findings).To(HaveEach(HaveField("Code", "EndpointWithoutTLS")), "%+v", report.Findings)
@@ -237,11 +235,11 @@ var _ = Describe("doctor", func() {
 			f.AddFaults(1, cloud.Fault{Path: "/flavors", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
 		}),
 		finding("an endpoint without TLS", "EndpointWithoutTLS", doctor.Warning, func(*fixture) {}),
-		finding("credentials of another project", "ProjectDiffers", doctor.Error, func(f *fixture) {
-			f.put(&v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Status: v1alpha1.ProviderConfigStatus{
-				Scope: &v1alpha1.ScopeStatus{Host: "manage.bizflycloud.vn", Region: "HaNoi", ProjectID: "another"},
-			}})
-		}),
+		finding("credentials of another project", "ProjectDiffers", doctor.Error, func(f *fixture) { f.pin(strings.TrimPrefix(f.URL, "http://")) }),
+		finding("an endpoint of another host than the servers'", "HostDiffers", doctor.Error, func(f *fixture) { f.pin("manage.bizflycloud.vn") }),
+		finding("nothing that keeps pods from the metadata service", "MetadataServiceOpen", doctor.Warning,
+			nodeClass(`{userData: "#!/bin/sh\n# iptables -I FORWARD -d 169.254.169.254 -j DROP\ncurl http://169.254.169.254/\n"}`)),
+		finding("a public address that no firewall of the user's protects", "PublicWithoutFirewall", doctor.Warning, nodeClass("{}")),
 		finding("a ProviderConfig that is not ready", "ProviderConfigNotReady", doctor.Error, func(f *fixture) {
 			object := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
 			object.StatusConditions().SetFalse(v1alpha1.ConditionTypeTuningReady, "TuningInvalid", "prices cannot be parsed")
@@ -284,13 +282,6 @@ var _ = Describe("doctor", func() {
 				Spec:   karpv1.NodePoolSpec{Limits: karpv1.Limits{corev1.ResourceCPU: resource.MustParse("1")}},
 				Status: karpv1.NodePoolStatus{Resources: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}}})
 		}),
-		finding("a NodeClass that the controller has found not ready", "NodeClassNotReady", doctor.Error, inController(nodeClass("{}"))),
-		finding("a check that lacks the controller's rights", "CheckFailed", doctor.Error, inController(func(f *fixture) {
-			f.reader = withoutPools{f.objects, apierrors.NewForbidden(schema.GroupResource{Group: "karpenter.sh", Resource: "nodepools"}, "", nil)}
-		})),
-		finding("a check that lacks a definition in the controller's container", "CheckFailed", doctor.Error, inController(func(f *fixture) {
-			f.reader = withoutPools{f.objects, &meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: "karpenter.sh", Kind: "NodePool"}}}
-		})),
 		finding("rejections by the quota", "QuotaRejected", doctor.Warning, event("AccountLimitReached", "QuotaExceeded: all launches pause")),
 		finding("launches that failed", "LaunchesFailed", doctor.Warning, event("NodeNotRegistered", "Server x came up")),
 		finding("servers without owner", "ServerWithoutNodeClaim", doctor.Warning, func(f *fixture) {
@@ -303,6 +294,47 @@ var _ = Describe("doctor", func() {
 			Expect(f.RemoveServer(server.ID)).To(Succeed())
 		}),
 	)
+
+	DescribeTable("should accept what keeps pods from the metadata service", func(protect func(*fixture)) {
+		f := newFixture()
+		f.install()
+		nodeClass("{}")(f)
+		protect(f)
+		Expect(codesOf(answer[doctor.Report](f, "doctor"))).ToNot(ContainElement("MetadataServiceOpen"))
+	},
+		Entry("user data", nodeClass(`{userData: "#!/bin/sh\niptables -I FORWARD -d 169.254.169.254 -j DROP\n"}`)),
+		Entry("user data of a Secret", func(f *fixture) {
+			f.put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "templates", Namespace: "karpenter"}, Data: map[string][]byte{
+				"userData": []byte("#!/bin/sh\nnft add rule inet filter forward ip daddr 169.254.169.254 drop\n"),
+			}})
+			nodeClass("{userDataFrom: {name: templates, key: userData}}")(f)
+		}),
+		Entry("a policy of Cilium", func(f *fixture) {
+			f.put(policy("cilium.io/v2", "CiliumClusterwideNetworkPolicy", "169.254.169.254/32"))
+		}),
+		Entry("a policy of Calico", func(f *fixture) { f.put(policy("projectcalico.org/v3", "GlobalNetworkPolicy", "169.254.169.254/32")) }),
+		Entry("a policy of Calico without its API server", func(f *fixture) {
+			f.put(policy("crd.projectcalico.org/v1", "GlobalNetworkPolicy", "169.254.169.254/32"))
+		}),
+	)
+
+	It("should not take a policy about other addresses for one about the metadata service", func() {
+		f := newFixture()
+		f.install()
+		nodeClass("{}")(f)
+		f.put(policy("cilium.io/v2", "CiliumClusterwideNetworkPolicy", "10.0.0.0/8"))
+		Expect(codesOf(answer[doctor.Report](f, "doctor"))).To(ContainElement("MetadataServiceOpen"))
+	})
+
+	It("should find a second installation of the controller where the user has named the first", func() {
+		f := newFixture()
+		f.install()
+		another := f.controller()
+		another.Namespace = "apps"
+		f.put(another)
+		report := answer[doctor.Report](f, "doctor", "--controller-namespace", "karpenter")
+		Expect(report.Findings).To(ContainElement(And(HaveField("Code", "AnotherKarpenter"), HaveField("What", ContainSubstring("apps/")))))
+	})
 
 	It("should have a spec above for every finding in its code", func() {
 		files, err := filepath.Glob("../doctor/*.go")
@@ -351,93 +383,6 @@ var _ = Describe("doctor", func() {
 		}
 		nodeClass(`{bootstrapMode: Custom, joinToken: {}, userData: "#!/bin/sh\njoin {{ .JoinToken }} '{{ .CABundle }}'\n"}`)(f)
 		Expect(codesOf(answer[doctor.Report](f, "doctor"))).ToNot(ContainElement("NodeClassBootstrap"))
-	})
-
-	Describe("in the controller's container", func() {
-		var f *fixture
-		BeforeEach(func() {
-			f = newFixture()
-			f.install()
-			inController(func(*fixture) {})(f)
-		})
-		// stored is an object whose conditions are true at a generation.
-		stored := func(object status.Object, generation int64, conditions ...string) {
-			object.SetGeneration(1)
-			for _, condition := range conditions {
-				object.StatusConditions().SetTrue(condition)
-			}
-			object.SetGeneration(generation)
-			f.put(object)
-		}
-		all := func(object status.Object) []string {
-			return lo.FilterMap(object.StatusConditions().List(), func(c status.Condition, _ int) (string, bool) { return c.Type, c.Type != status.ConditionReady })
-		}
-		// unready has a spec of which the cloud knows nothing, so that it would fail if it were resolved here.
-		unready := func() *v1alpha1.BizflyNodeClass {
-			return &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "default"},
-				Spec: v1alpha1.BizflyNodeClassSpec{Zones: []string{"HN9"}, JoinToken: &v1alpha1.JoinToken{}}}
-		}
-
-		It("should pass before the first NodeClass exists, without BKE", func() {
-			for _, key := range []string{"BKE_CLUSTER_ID", "BKE_CLUSTER_TOKEN", "BKE_JOIN_ENDPOINT", "BKE_LOG_ENDPOINT"} {
-				setEnv(key, "")
-			}
-			report := answer[doctor.Report](f, "doctor")
-			Expect(report.Failed(false)).To(BeFalse(), "%+v", report.Findings)
-			Expect(report.Passed).To(ContainElements("project", "NodeClasses", "NodePools"))
-		})
-
-		It("should accept what the controller has found ready, and resolve nothing anew", func() {
-			stored(unready(), 1, all(unready())...)
-			pool := &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
-			stored(pool, 1, all(pool.DeepCopy())...)
-			config := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
-			stored(config, 1, all(config.DeepCopy())...)
-			report := answer[doctor.Report](f, "doctor")
-			Expect(report.Failed(false)).To(BeFalse(), "%+v", report.Findings)
-		})
-
-		It("should accept no condition of an earlier generation", func() {
-			stored(unready(), 2, all(unready())...)
-			Expect(f.run("doctor")).To(Equal(cli.ExitFindings))
-			Expect(f.out).To(ContainSubstring("BizflyNodeClass default is not ready: the controller has not checked it yet"))
-		})
-
-		It("should tell what is not ready yet, for which helm test waits, from what is wrong, for which it does not", func() {
-			stored(unready(), 2, all(unready())...)
-			report := answer[doctor.Report](f, "doctor")
-			Expect(report.Settling()).To(BeTrue(), "%+v", report.Findings)
-			Expect((&doctor.Report{}).Settling()).To(BeFalse())
-			report.Findings = append(report.Findings, doctor.Finding{Code: "CredentialsRejected", Severity: doctor.Error})
-			Expect(report.Settling()).To(BeFalse())
-		})
-
-		It("should say which conditions are not true", func() {
-			nodeClass := unready()
-			stored(nodeClass, 1, all(unready())...)
-			nodeClass.StatusConditions().SetFalse(v1alpha1.ConditionTypeZonesReady, "ZoneNotFound", "HN9 does not exist")
-			f.put(nodeClass)
-			Expect(f.run("doctor")).To(Equal(cli.ExitFindings))
-			Expect(f.out).To(ContainSubstring("BizflyNodeClass default is not ready: ZonesReady is False: ZoneNotFound: HN9 does not exist\n"))
-		})
-
-		It("should not accept a ProviderConfig of which anything is unknown", func() {
-			config := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
-			stored(config, 1, v1alpha1.ConditionTypeCredentialsReady)
-			Expect(codesOf(answer[doctor.Report](f, "doctor"))).To(ContainElement("ProviderConfigNotReady"))
-			f.change = nil
-			Expect(codesOf(answer[doctor.Report](f, "doctor"))).ToNot(ContainElement("ProviderConfigNotReady"))
-		})
-
-		It("should not pass checks for which there was no time", func(ctx context.Context) {
-			s, err := session.NewFor(ctx, nil, withoutPools{f.objects, context.DeadlineExceeded})
-			Expect(err).ToNot(HaveOccurred())
-			s.InController = true
-			ended, cancel := context.WithCancel(s.Context(ctx))
-			cancel()
-			report := doctor.Examine(ended, s)
-			Expect(report.Findings).To(ContainElement(And(HaveField("Code", "CheckFailed"), HaveField("What", HavePrefix("NodePools: not checked: ")))))
-		})
 	})
 
 	It("should price what is paid for without need", func() {

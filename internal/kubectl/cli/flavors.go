@@ -43,7 +43,7 @@ func (a *App) flavors() *cobra.Command {
 			if options.Requirements, err = flavors.ParseRequirements(requirements); err != nil {
 				return err
 			}
-			ctx, s, printer, err := a.connectWithoutReport(cmd.Context())
+			ctx, s, printer, err := a.connect(cmd.Context())
 			if err != nil {
 				return err
 			}

@@ -29,7 +29,6 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/output"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/plan"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/report"
 )
 
 func (a *App) plan() *cobra.Command {
@@ -53,8 +52,8 @@ columns name, cpu, memory and optionally namespace, count, gpu, zone, category).
   kubectl bizfly plan
   # What a chart would cost, with the NodePools of the cluster
   helm template shop ./shop | kubectl bizfly plan -f -
-  # Two alternatives of NodePools and NodeClasses side by side, as a report
-  kubectl bizfly plan --compare basic.yaml premium.yaml -o html > plan.html`,
+  # Two alternatives of NodePools and NodeClasses side by side
+  kubectl bizfly plan --compare basic.yaml premium.yaml`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			options.Alternatives = append(options.Alternatives, args...)
 			ctx, s, printer, err := a.connect(cmd.Context())
@@ -93,9 +92,6 @@ func printPlans(printer *output.Printer, plans []*plan.Plan) error {
 	}
 	if done, err := printer.Value(value); done {
 		return err
-	}
-	if printer.Format == output.HTML {
-		return report.Write(printer.Out, plans)
 	}
 	for _, p := range plans {
 		if p.Name != "" {

@@ -17,16 +17,11 @@ limitations under the License.
 package cli_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"image/color"
-	"image/png"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
 
@@ -226,36 +221,7 @@ var _ = Describe("plan", func() {
 		Expect(plans[1].VNDPerHour).To(BeNumerically("<", plans[0].VNDPerHour))
 		Expect(f.run("plan", "--compare", basic, premium)).To(Equal(cli.ExitOK), f.err)
 		Expect(f.out).To(MatchRegexp(`premium .*cheapest`))
-		Expect(f.run("plan", "--compare", basic, premium, "-o", "html")).To(Equal(cli.ExitOK), f.err)
-		Expect(f.out).To(And(ContainSubstring("<svg"), ContainSubstring("<h2>basic</h2>"), ContainSubstring("<h2>premium</h2>")))
 		Expect(f.run("plan", basic)).To(Equal(cli.ExitFailure))
-	})
-
-	It("should write a report that needs no network", func() {
-		f := newFixture()
-		f.apply(pools + "---\n" + web)
-		Expect(f.run("plan", "-o", "html")).To(Equal(cli.ExitOK), f.err)
-		Expect(f.out).To(ContainSubstring("<svg"))
-		Expect(networked.FindString(f.out)).To(BeEmpty())
-		Expect(f.out).To(ContainSubstring("prefers-color-scheme: dark"))
-	})
-
-	It("should be shown by a browser without a network, light and dark", func() {
-		f := newFixture()
-		f.apply(pools + "---\n" + web)
-		Expect(f.run("plan", "-o", "html")).To(Equal(cli.ExitOK), f.err)
-		page := written("plan.html", f.out)
-		Expect(browse(page, "--dump-dom")).To(And(ContainSubstring("Karpenter on BizFly Cloud"), ContainSubstring("<svg"), ContainSubstring("nix.8c_16g")))
-		picture := filepath.Join(GinkgoT().TempDir(), "page.png")
-		background := func(args ...string) uint32 {
-			browse(page, append(args, "--screenshot="+picture, "--window-size=1000,800")...)
-			decoded, err := png.Decode(bytes.NewReader(lo.Must(os.ReadFile(picture))))
-			Expect(err).ToNot(HaveOccurred())
-			brightness, _, _, _ := color.GrayModel.Convert(decoded.At(2, 2)).RGBA()
-			return brightness >> 8
-		}
-		Expect(background()).To(BeNumerically(">", 240))
-		Expect(background("--blink-settings=preferredColorScheme=0")).To(BeNumerically("<", 32))
 	})
 
 	It("should send nothing but logins and reads to the cloud, and write nothing to the cluster", func() {
@@ -284,26 +250,6 @@ var _ = Describe("plan", func() {
 		Expect(after.Nodes[0].Used[corev1.ResourceMemory]).ToNot(BeNumerically("~", before.Nodes[0].Used[corev1.ResourceMemory], 0.001))
 	})
 })
-
-// networked is what makes a browser ask the network.
-var networked = regexp.MustCompile(`(?i)https?:|src=|@import|url\(`)
-
-// browse opens a page in headless Chromium, which resolves no name, and returns what it prints. CHROMIUM names the browser.
-func browse(page string, args ...string) string {
-	GinkgoHelper()
-	browser, ok := lo.Find([]string{os.Getenv("CHROMIUM"), "chromium", "google-chrome"}, func(name string) bool {
-		_, err := exec.LookPath(name)
-		return err == nil
-	})
-	if !ok {
-		Skip("there is no Chromium: install Debian's package chromium, or name one in CHROMIUM")
-	}
-	args = append([]string{"--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--host-resolver-rules=MAP * ~NOTFOUND",
-		"--virtual-time-budget=1000", "--user-data-dir=" + GinkgoT().TempDir()}, args...)
-	printed, err := exec.Command(browser, append(args, "file://"+page)...).Output()
-	Expect(err).ToNot(HaveOccurred())
-	return string(printed)
-}
 
 var _ = Describe("the time of a plan", Label("benchmark"), func() {
 	It("should plan 5,000 pods", func() {

@@ -18,7 +18,6 @@ package cli
 
 import (
 	"context"
-	"os"
 	"sync"
 	"time"
 
@@ -35,8 +34,8 @@ const queueDepth = "karpenter_scheduler_queue_depth"
 
 // withProgress does work that may take long, and shows on a terminal how far it is.
 func withProgress[T any](ctx context.Context, printer *output.Printer, work func(ctx context.Context, start func(total int)) (T, error)) (T, error) {
-	file, ok := printer.Err.(*os.File)
-	if !ok || !term.IsTerminal(int(file.Fd())) {
+	file := output.File(printer.Err)
+	if file == nil || !term.IsTerminal(int(file.Fd())) {
 		return work(ctx, func(int) {})
 	}
 	writer := progress.NewWriter()

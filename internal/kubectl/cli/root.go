@@ -56,10 +56,11 @@ type App struct {
 	In       io.Reader
 	Out, Err io.Writer
 	// Connect makes the session; nil connects as the flags say. Suites give one of their own.
-	Connect func(ctx context.Context) (*session.Session, error)
+	Connect func(ctx context.Context, opts ...session.Option) (*session.Session, error)
 
-	flags  *genericclioptions.ConfigFlags
-	format string
+	flags               *genericclioptions.ConfigFlags
+	format              string
+	controllerNamespace string
 }
 
 // NewApp makes an App over the process's streams.
@@ -67,13 +68,14 @@ func NewApp() *App { return &App{In: os.Stdin, Out: os.Stdout, Err: os.Stderr} }
 
 // For makes an App over a cluster that is given; the reader may be nil.
 func For(config *rest.Config, reader client.Reader, in io.Reader, out, errOut io.Writer) *App {
-	return &App{In: in, Out: out, Err: errOut, Connect: func(ctx context.Context) (*session.Session, error) {
-		return session.NewFor(ctx, config, reader)
+	return &App{In: in, Out: out, Err: errOut, Connect: func(ctx context.Context, opts ...session.Option) (*session.Session, error) {
+		return session.NewFor(ctx, config, reader, opts...)
 	}}
 }
 
 // Run runs the command line and returns the exit status.
 func (a *App) Run(ctx context.Context, args ...string) int {
+	a.Out, a.Err = output.NewTerminal(a.Out), output.NewTerminal(a.Err)
 	log.SetLogger(logging.NopLogger)
 	root := a.Command()
 	root.SetArgs(args)
@@ -110,19 +112,12 @@ controller), and what is not set there from the controller's Secret, if your kub
 	}
 	a.flags = genericclioptions.NewConfigFlags(true)
 	a.flags.AddFlags(root.PersistentFlags())
-	root.PersistentFlags().StringVarP(&a.format, "output", "o", output.Table, "output: table, json, yaml or html (plan and top)")
-	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{output.Table, output.JSON, output.YAML, output.HTML},
-		cobra.ShellCompDirectiveNoFileComp))
+	root.PersistentFlags().StringVarP(&a.format, "output", "o", output.Table, "output: table, json or yaml")
+	root.PersistentFlags().StringVar(&a.controllerNamespace, "controller-namespace", "",
+		"the namespace of the controller, whose settings and Secret are used; default all, where only one has a controller")
+	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{output.Table, output.JSON, output.YAML}, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(a.flavors(), a.plan(), a.why(), a.doctor(), a.top(), a.bundle(), a.version())
 	return root
-}
-
-// connectWithoutReport connects for a command that has no HTML report.
-func (a *App) connectWithoutReport(ctx context.Context) (context.Context, *session.Session, *output.Printer, error) {
-	if a.format == output.HTML {
-		return ctx, nil, nil, output.ErrNoReport
-	}
-	return a.connect(ctx)
 }
 
 // connect makes session and printer.
@@ -133,9 +128,11 @@ func (a *App) connect(ctx context.Context) (context.Context, *session.Session, *
 	}
 	connect := a.Connect
 	if connect == nil {
-		connect = func(ctx context.Context) (*session.Session, error) { return session.New(ctx, a.flags.ToRESTConfig) }
+		connect = func(ctx context.Context, opts ...session.Option) (*session.Session, error) {
+			return session.New(ctx, a.flags.ToRESTConfig, opts...)
+		}
 	}
-	s, err := connect(ctx)
+	s, err := connect(ctx, session.ControllerNamespace(a.controllerNamespace))
 	if err != nil {
 		return ctx, nil, nil, err
 	}
@@ -146,7 +143,7 @@ func (a *App) version() *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "Print the version of the plugin and of the controller, and whether they fit", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, s, printer, err := a.connectWithoutReport(cmd.Context())
+			_, s, printer, err := a.connect(cmd.Context())
 			if err != nil {
 				return err
 			}

@@ -20,6 +20,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"os"
 	"strings"
 	"testing"
 
@@ -68,6 +69,13 @@ type fixture struct {
 // setEnv sets variables until the end of the spec.
 var setEnv func(key, value string)
 
+// unsetEnv takes a variable away until the end of the spec.
+func unsetEnv(key string) {
+	GinkgoHelper()
+	setEnv(key, "")
+	Expect(os.Unsetenv(key)).To(Succeed())
+}
+
 func newFixture() *fixture {
 	f := &fixture{Sandbox: cloud.Start(cloud.Options{}), objects: memory.New(clock.RealClock{})}
 	setEnv = GinkgoT().Setenv
@@ -111,8 +119,8 @@ func (f *fixture) run(args ...string) int {
 	var out, errOut bytes.Buffer
 	app := cli.For(nil, f.reader, strings.NewReader(f.stdin), &out, &errOut)
 	if connect := app.Connect; f.change != nil {
-		app.Connect = func(ctx context.Context) (*session.Session, error) {
-			s, err := connect(ctx)
+		app.Connect = func(ctx context.Context, opts ...session.Option) (*session.Session, error) {
+			s, err := connect(ctx, opts...)
 			if err == nil {
 				f.change(s)
 			}

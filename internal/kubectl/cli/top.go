@@ -23,13 +23,11 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/samber/lo"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/output"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/report"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/session"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/top"
 )
@@ -45,7 +43,7 @@ func (a *App) top() *cobra.Command {
 				return err
 			}
 			defer func() { printer.Notes(s.Notes) }()
-			if !watch || printer.Format == output.HTML {
+			if !watch {
 				return showTop(ctx, s, printer)
 			}
 			ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
@@ -53,9 +51,7 @@ func (a *App) top() *cobra.Command {
 			ticker := time.NewTicker(max(interval, time.Second))
 			defer ticker.Stop()
 			for {
-				if printer.Width > 0 {
-					printer.Printf("%s%s", text.EraseLine.Sprint(), "\x1b[H\x1b[2J")
-				}
+				printer.Clear()
 				if err := showTop(ctx, s, printer); err != nil && ctx.Err() == nil {
 					return err
 				}
@@ -74,9 +70,6 @@ func (a *App) top() *cobra.Command {
 
 func showTop(ctx context.Context, s *session.Session, printer *output.Printer) error {
 	cluster, err := top.Read(ctx, s)
-	if err == nil && printer.Format == output.HTML {
-		return report.WriteTop(printer.Out, cluster)
-	}
 	return finish(printer, cluster, err, printTop)
 }
 

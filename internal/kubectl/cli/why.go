@@ -38,7 +38,7 @@ func (a *App) why() *cobra.Command {
   kubectl bizfly why nodeclaim/default-x7k2p
   kubectl bizfly why node/default-x7k2p-1a2b3c`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, s, printer, err := a.connectWithoutReport(cmd.Context())
+			ctx, s, printer, err := a.connect(cmd.Context())
 			if err != nil {
 				return err
 			}

@@ -28,6 +28,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
@@ -42,7 +43,6 @@ func checkAutoscalers(ctx context.Context, d *examination) ([]Finding, error) {
 		return nil, err
 	}
 	var found []Finding
-	ours := 0
 	for i := range deployments.Items {
 		deployment := &deployments.Items[i]
 		name := deployment.Namespace + "/" + deployment.Name
@@ -50,7 +50,7 @@ func checkAutoscalers(ctx context.Context, d *examination) ([]Finding, error) {
 		remove := fmt.Sprintf("kubectl -n %s scale deployment/%s --replicas=0", deployment.Namespace, deployment.Name)
 		switch {
 		case deployment.Labels["app.kubernetes.io/name"] == operator.Name:
-			if ours++; ours > 1 {
+			if d.Deployment != nil && client.ObjectKeyFromObject(d.Deployment) != client.ObjectKeyFromObject(deployment) {
 				found = append(found, one("AnotherKarpenter", Error, fmt.Sprintf("the Deployment %s is a second installation of this controller", name),
 					"two controllers launch servers for the same pods and delete each other's", remove)...)
 			}

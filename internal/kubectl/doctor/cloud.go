@@ -46,7 +46,10 @@ func checkCredentials(ctx context.Context, d *examination) ([]Finding, error) {
 	cloud, err := d.Login(ctx)
 	secret := fmt.Sprintf("kubectl -n %s get secret %s", d.namespace(), d.Settings.CredentialsSecretName)
 	var missing *session.NoCredentialsError
+	var other *session.OtherHostError
 	switch {
+	case errors.As(err, &other):
+		return one("HostDiffers", Error, err.Error(), "BizFly Cloud was not checked", "kubectl describe providerconfig default"), nil
 	case errors.As(err, &missing):
 		if _, regionErr := bizfly.ParseRegion(effectiveRegion(ctx, d)); regionErr != nil {
 			return one("RegionUnknown", Error, regionErr.Error(), "there is no catalog, so no server can be launched",
@@ -96,7 +99,7 @@ func checkScope(ctx context.Context, d *examination) ([]Finding, error) {
 	}
 	object := &v1alpha1.ProviderConfig{}
 	switch err := d.Get(ctx, types.NamespacedName{Name: v1alpha1.ProviderConfigName}, object); {
-	case apierrors.IsNotFound(err), !d.InController && session.IsMissing(err):
+	case apierrors.IsNotFound(err), session.IsMissing(err):
 		return nil, nil
 	case err != nil:
 		return nil, err
@@ -109,7 +112,7 @@ func checkScope(ctx context.Context, d *examination) ([]Finding, error) {
 				pinned.Host),
 			"every server looks gone there, so the controller rejects such credentials", "kubectl describe providerconfig default")...)
 	}
-	if cause := notReady(object); cause != "" && (d.InController || object.StatusConditions().Root().IsFalse()) {
+	if cause := notReady(object); cause != "" && object.StatusConditions().Root().IsFalse() {
 		found = append(found, one("ProviderConfigNotReady", Error, fmt.Sprintf("ProviderConfig %s is not ready: %s", object.Name, cause),
 			"the controller keeps its last valid configuration, or has none", "kubectl describe providerconfig default")...)
 	}
@@ -182,18 +185,10 @@ func checkPools(ctx context.Context, d *examination) ([]Finding, error) {
 }
 
 // checkNodeClasses resolves each NodeClass as the controller does: zones, flavors, image, networks, egress, firewalls, keys,
-// disks and what nodes join with. Before the installation it resolves one of defaults. In the controller's container it reports
-// what the controller itself has found, because only that decides whether servers are launched.
+// disks and what nodes join with. Before the installation it resolves one of defaults.
 func checkNodeClasses(ctx context.Context, d *examination) ([]Finding, error) {
 	nodeClasses := &v1alpha1.BizflyNodeClassList{}
 	listErr := d.List(ctx, nodeClasses)
-	if d.InController {
-		return lo.FilterMap(nodeClasses.Items, func(n v1alpha1.BizflyNodeClass, _ int) (Finding, bool) {
-			cause := notReady(&n)
-			return Finding{Code: "NodeClassNotReady", Severity: Error, What: fmt.Sprintf("BizflyNodeClass %s is not ready: %s", n.Name, cause),
-				Why: "no server is launched with it", Fix: "kubectl describe bizflynodeclass " + n.Name}, cause != ""
-		}), listErr
-	}
 	cloud, err := d.Cloud(ctx)
 	if err != nil {
 		return nil, err
@@ -246,7 +241,8 @@ var neededPorts = []struct {
 	{true, "tcp", 10250, "logs and exec, which the API server asks the kubelet for"},
 }
 
-// checkFirewalls looks at the rules of the firewalls that NodeClasses select. Those of a default firewall belong to the cloud.
+// checkFirewalls looks at the rules of the firewalls that NodeClasses select. Those of a default firewall belong to the cloud, and are
+// only pointed out.
 func checkFirewalls(ctx context.Context, d *examination) ([]Finding, error) {
 	cloud, err := d.Cloud(ctx)
 	if err != nil {
@@ -264,6 +260,12 @@ func checkFirewalls(ctx context.Context, d *examination) ([]Finding, error) {
 	var found []Finding
 	for i := range nodeClasses.Items {
 		nodeClass := &nodeClasses.Items[i]
+		if lo.FromPtrOr(nodeClass.Spec.PublicIPv4, true) && len(nodeClass.Spec.FirewallSelectorTerms) == 0 {
+			found = append(found, one("PublicWithoutFirewall", Warning,
+				fmt.Sprintf("BizflyNodeClass %s gives each server a public address and selects no firewall", nodeClass.Name),
+				"the account's default firewall decides who on the Internet reaches the kubelet and NodePorts", "kubectl edit bizflynodeclass "+nodeClass.Name+
+					" (spec.firewallSelectorTerms, or publicIPv4: false)")...)
+		}
 		selected, err := cloud.Networks.Firewalls(ctx, nodeClass)
 		if err != nil || len(selected) == 0 {
 			continue // checkNodeClasses reports it

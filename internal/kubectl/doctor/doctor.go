@@ -21,7 +21,6 @@ package doctor
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -74,22 +73,11 @@ func (r *Report) Failed(strict bool) bool {
 	return lo.ContainsBy(r.Findings, func(f Finding) bool { return f.Severity == Error || strict && f.Severity == Warning })
 }
 
-// Settling reports whether it failed over nothing but what is not ready, as objects are that were created a moment ago.
-func (r *Report) Settling() bool {
-	return r.Failed(false) && lo.EveryBy(r.Findings, func(f Finding) bool { return f.Severity != Error || strings.HasSuffix(f.Code, "NotReady") })
-}
-
 // check looks at one thing. An error says that it could not look.
 type check struct {
 	name string
 	look func(ctx context.Context, d *examination) ([]Finding, error)
-	// users is true where it needs rights that a user has and the controller does not: it is skipped in the controller's container.
-	users bool
 }
-
-const controllers, users = false, true
-
-var errUsers = errors.New("the controller has no rights for it; run kubectl bizfly doctor")
 
 // examination is what the checks share.
 type examination struct {
@@ -97,43 +85,36 @@ type examination struct {
 }
 
 var checks = []check{
-	{"cluster", checkCluster, controllers},
-	{"API server version", checkVersion, controllers},
-	{"clock", checkClock, controllers},
-	{"custom resource definitions", checkDefinitions, users},
-	{"controller", checkController, users},
-	{"controller's rights", checkRights, users},
-	{"other autoscalers", checkAutoscalers, users},
-	{"cloud controller manager", checkCCM, controllers},
-	{"volumes", checkCSI, users},
-	{"credentials and endpoint", checkCredentials, controllers},
-	{"project", checkScope, controllers},
-	{"BKE cluster", checkBKE, controllers},
-	{"worker pools", checkPools, controllers},
-	{"NodeClasses", checkNodeClasses, controllers},
-	{"NodePools", checkNodePools, controllers},
-	{"firewalls", checkFirewalls, controllers},
-	{"rejected launches", checkRejections, users},
-	{"servers without owner", checkServers, controllers},
-	{"disks without owner", checkDisks, controllers},
-	{"addresses without owner", checkAddresses, controllers},
+	{"cluster", checkCluster},
+	{"API server version", checkVersion},
+	{"clock", checkClock},
+	{"custom resource definitions", checkDefinitions},
+	{"controller", checkController},
+	{"controller's rights", checkRights},
+	{"other autoscalers", checkAutoscalers},
+	{"cloud controller manager", checkCCM},
+	{"volumes", checkCSI},
+	{"credentials and endpoint", checkCredentials},
+	{"project", checkScope},
+	{"BKE cluster", checkBKE},
+	{"worker pools", checkPools},
+	{"NodeClasses", checkNodeClasses},
+	{"NodePools", checkNodePools},
+	{"firewalls", checkFirewalls},
+	{"metadata service", checkMetadata},
+	{"rejected launches", checkRejections},
+	{"servers without owner", checkServers},
+	{"disks without owner", checkDisks},
+	{"addresses without owner", checkAddresses},
 }
 
-// Examine runs every check. What cannot be looked at is skipped, and the report says why. In the controller's container nothing
-// passes unread that the controller itself needs.
+// Examine runs every check. What cannot be looked at is skipped, and the report says why.
 func Examine(ctx context.Context, s *session.Session) *Report {
 	report := &Report{Findings: []Finding{}, Passed: []string{}, Skipped: map[string]string{}}
 	d := &examination{Session: s}
 	for _, c := range checks {
-		if s.InController && c.users {
-			report.Skipped[c.name] = errUsers.Error()
-			continue
-		}
 		found, err := c.look(ctx, d)
 		switch {
-		case err != nil && s.InController && (session.IsForbidden(err) || session.IsMissing(err) || ctx.Err() != nil):
-			found = one("CheckFailed", Error, fmt.Sprintf("%s: not checked: %s", c.name, err), "the controller needs what this check reads",
-				"helm upgrade both charts to the same version, then run helm test again")
 		case err != nil:
 			report.Skipped[c.name] = err.Error()
 		case len(found) == 0:
@@ -164,7 +145,7 @@ func notReady(object status.Object) string {
 }
 
 // installed reports whether a controller runs in the cluster.
-func (d *examination) installed() bool { return d.Deployment != nil || d.InController }
+func (d *examination) installed() bool { return d.Deployment != nil }
 
 // namespace is that of the controller.
 func (d *examination) namespace() string {

@@ -57,7 +57,7 @@ func checkServers(ctx context.Context, d *examination) ([]Finding, error) {
 		return nil, err
 	}
 	claims := &karpv1.NodeClaimList{}
-	if err := d.List(ctx, claims); err != nil && (d.InController || !session.IsMissing(err)) {
+	if err := d.List(ctx, claims); err != nil && !session.IsMissing(err) {
 		return nil, err
 	}
 	known := sets.New(lo.Map(claims.Items, func(c karpv1.NodeClaim, _ int) string { return string(c.UID) })...)

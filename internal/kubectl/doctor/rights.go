@@ -53,6 +53,7 @@ var neededRules = []rbacv1.PolicyRule{
 	rule("", []string{"namespaces", "persistentvolumes", "persistentvolumeclaims"}, "get", "list", "watch"),
 	rule("storage.k8s.io", []string{"storageclasses", "csinodes", "volumeattachments"}, "get", "list", "watch"),
 	rule("", []string{"events"}, "create", "patch"),
+	{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, ResourceNames: []string{"kubernetes"}, Verbs: []string{"get"}},
 }
 
 // NeededRules are what the controller needs in every configuration.

@@ -14,18 +14,18 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package output prints results: tables as wide as the terminal for people, JSON and YAML for programs, and HTML through
-// package report.
+// Package output prints results: tables as wide as the terminal for people, JSON and YAML for programs.
 package output
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math"
 	"os"
+	"regexp"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -38,7 +38,6 @@ const (
 	Table = "table"
 	JSON  = "json"
 	YAML  = "yaml"
-	HTML  = "html"
 )
 
 // Printer writes in one format.
@@ -55,20 +54,38 @@ type Printer struct {
 // New makes a printer. Colour is used on a terminal, unless NO_COLOR is set, and everywhere where FORCE_COLOR is.
 func New(out, errOut io.Writer, format string) (*Printer, error) {
 	switch format {
-	case Table, JSON, YAML, HTML:
+	case Table, JSON, YAML:
 	default:
-		return nil, fmt.Errorf("unknown output %q, use %s, %s, %s or %s", format, Table, JSON, YAML, HTML)
+		return nil, fmt.Errorf("unknown output %q, use %s, %s or %s", format, Table, JSON, YAML)
 	}
-	p := &Printer{Out: out, Err: errOut, Format: format, Color: os.Getenv("FORCE_COLOR") != ""}
-	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+	p := &Printer{Out: NewTerminal(out), Err: NewTerminal(errOut), Format: format, Color: os.Getenv("FORCE_COLOR") != ""}
+	if file := File(out); file != nil && term.IsTerminal(int(file.Fd())) {
 		p.Color = p.Color || os.Getenv("NO_COLOR") == ""
 		p.Width, _, _ = term.GetSize(int(file.Fd()))
 	}
 	return p, nil
 }
 
-// ErrNoReport says that a command has no HTML report.
-var ErrNoReport = errors.New("this command has no HTML report, use -o table, json or yaml")
+// controls are the control characters that package json leaves as they are: no YAML may hold them, and no terminal shall get them.
+var controls = regexp.MustCompile("[\x7f-\u009f]")
+
+// EncodeJSON returns a value as JSON without control characters.
+func EncodeJSON(value any) ([]byte, error) {
+	encoded, err := json.MarshalIndent(value, "", "  ")
+	return append(controls.ReplaceAllFunc(encoded, func(c []byte) []byte {
+		r, _ := utf8.DecodeRune(c)
+		return fmt.Appendf(nil, `\u%04x`, r)
+	}), '\n'), err
+}
+
+// EncodeYAML returns a value as YAML without control characters.
+func EncodeYAML(value any) ([]byte, error) {
+	encoded, err := EncodeJSON(value)
+	if err != nil {
+		return nil, err
+	}
+	return yaml.JSONToYAML(encoded)
+}
 
 // Value prints a result for programs, and reports whether the format is one of theirs.
 func (p *Printer) Value(value any) (bool, error) {
@@ -76,10 +93,9 @@ func (p *Printer) Value(value any) (bool, error) {
 	var err error
 	switch p.Format {
 	case JSON:
-		encoded, err = json.MarshalIndent(value, "", "  ")
-		encoded = append(encoded, '\n')
+		encoded, err = EncodeJSON(value)
 	case YAML:
-		encoded, err = yaml.Marshal(value)
+		encoded, err = EncodeYAML(value)
 	default:
 		return false, nil
 	}
@@ -104,7 +120,7 @@ func (p *Printer) Paint(color text.Color, value string) string {
 	if !p.Color {
 		return value
 	}
-	return color.Sprint(value)
+	return colored(color, value)
 }
 
 // Tick marks what is in order, and what is not.
@@ -141,7 +157,8 @@ func (p *Printer) Rows(titles []string, rows [][]string) {
 	for _, row := range rows {
 		cells := table.Row{}
 		for _, cell := range row {
-			cells = append(cells, cell)
+			// The table would obey them, and break its lines.
+			cells = append(cells, string(safe([]byte(cell))))
 		}
 		t.AppendRow(cells)
 	}

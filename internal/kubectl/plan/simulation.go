@@ -287,15 +287,19 @@ type dryLauncher struct {
 	count atomic.Int64
 }
 
-// Launch implements instance.Provider; it sends nothing.
-func (d *dryLauncher) Launch(_ context.Context, request *instance.LaunchRequest) (*instance.Instance, instance.Intent, error) {
-	intent := instance.Intent{
+// Intent implements instance.Provider.
+func (d *dryLauncher) Intent(request *instance.LaunchRequest) (instance.Intent, error) {
+	return instance.Intent{
 		Attempt: request.Attempt, Name: fmt.Sprintf("planned-%d", d.count.Add(1)), Flavor: request.Flavor, Zone: request.Zone,
 		BillingPlan: request.BillingPlan, RequestedAt: time.Now(),
-	}
+	}, nil
+}
+
+// Launch implements instance.Provider; it sends nothing.
+func (d *dryLauncher) Launch(_ context.Context, request *instance.LaunchRequest, intent instance.Intent) (*instance.Instance, instance.Intent, error) {
 	return &instance.Instance{
-		ID: uuid.NewString(), Name: intent.Name, Flavor: request.Flavor, Zone: request.Zone, NodeClaim: request.NodeClaim,
-		NodeClaimUID: request.NodeClaimUID, NodePool: request.NodePool, NodeClass: request.NodeClass.Name,
+		ID: uuid.NewString(), Name: intent.Name, Flavor: request.Flavor, Zone: request.Zone, NodeClaim: request.NodeClaim.Name,
+		NodeClaimUID: string(request.NodeClaim.UID), NodePool: request.NodeClaim.Labels[karpv1.NodePoolLabelKey], NodeClass: request.NodeClass.Name,
 	}, intent, nil
 }
 

@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"time"
 
 	"github.com/patrickmn/go-cache"
@@ -78,6 +79,18 @@ func (e *NoCredentialsError) Error() string {
 // Unwrap returns what is wrong with those that were found.
 func (e *NoCredentialsError) Unwrap() error { return e.Err }
 
+// OtherHostError says that the endpoint is not the one at which the controller has found the servers of this cluster.
+type OtherHostError struct {
+	// Host is the endpoint's, Pinned that of the ProviderConfig's status.
+	Host, Pinned string
+}
+
+// Error says where the endpoint comes from.
+func (e *OtherHostError) Error() string {
+	return fmt.Sprintf("the credentials were not sent to %s: the servers of this cluster are at %s (status.scope.host of the ProviderConfig). Set "+
+		"BIZFLY_CLOUD_API_URL to the endpoint of that host, or unset it", e.Host, e.Pinned)
+}
+
 // Login logs in once. Nothing of the catalog is known yet.
 func (s *Session) Login(ctx context.Context) (*Cloud, error) {
 	if s.cloud == nil && s.cloudErr == nil {
@@ -132,6 +145,9 @@ func (s *Session) login(ctx context.Context) (*Cloud, error) {
 	if err != nil {
 		return nil, &NoCredentialsError{Err: err}
 	}
+	if err := s.checkHost(ctx, effective); err != nil {
+		return nil, err
+	}
 	effective.Registerer = prometheus.NewRegistry()
 	api, err := bizfly.NewClient(effective)
 	if err != nil {
@@ -146,6 +162,26 @@ func (s *Session) login(ctx context.Context) (*Cloud, error) {
 	s.tune(ctx, c.Settings)
 	s.build(c)
 	return c, nil
+}
+
+// checkHost rejects an endpoint that is not where the controller has pinned the scope of this cluster: credentials go nowhere else,
+// whoever may have written the endpoint. Without a pinned scope, or the right to read it, there is nothing to compare with.
+func (s *Session) checkHost(ctx context.Context, effective bizfly.Config) error {
+	object := &v1alpha1.ProviderConfig{}
+	if s.Cluster != nil {
+		_ = s.Cluster.Get(ctx, client.ObjectKey{Name: v1alpha1.ProviderConfigName}, object)
+	}
+	if object.Status.Scope == nil {
+		return nil
+	}
+	endpoint, err := url.Parse(lo.CoalesceOrEmpty(effective.APIURL, bizfly.DefaultAPIURL))
+	if err != nil {
+		return &NoCredentialsError{Err: err}
+	}
+	if pinned := object.Status.Scope.Host; pinned != "" && endpoint.Host != pinned {
+		return &OtherHostError{Host: endpoint.Host, Pinned: pinned}
+	}
+	return nil
 }
 
 // tune applies the ConfigMap of prices and flavors that the controller applies.
@@ -191,7 +227,7 @@ func (s *Session) build(c *Cloud) {
 	}
 	if o.JoinTokens {
 		// Without a writer: templates are only tried here, which issues no token.
-		bootstrapConfig.JoinTokens = jointoken.NewDefaultProvider(nil, clk)
+		bootstrapConfig.JoinTokens = jointoken.NewDefaultProvider(nil, clk, o.JoinTokenGroups)
 	}
 	c.Bootstrap = bootstrap.NewDefaultProvider(bootstrapConfig, c.Catalog)
 }

@@ -61,13 +61,13 @@ type Session struct {
 	REST *rest.Config
 	// Deployment is the controller's; nil where none was found.
 	Deployment *appsv1.Deployment
+	// namespace is where the user says that the controller is; empty looks in all.
+	namespace string
 	// Core and Settings are the settings of the controller in the cluster, with the plugin's own environment over them.
 	Core     *coreoptions.Options
 	Settings *options.Options
 	// DeploymentErr says why it is not known whether the cluster has a controller; nil where it is known.
 	DeploymentErr error
-	// InController is true inside the controller's own container: with its settings, and with its rights instead of a user's.
-	InController bool
 	// Notes are what could not be read, for the user.
 	Notes []string
 
@@ -86,24 +86,31 @@ func (s *Session) Note(format string, args ...any) {
 	}
 }
 
+// Option changes a session before it reads the controller's settings.
+type Option func(*Session)
+
+// ControllerNamespace names the namespace of the controller; empty looks for it in all.
+func ControllerNamespace(namespace string) Option {
+	return func(s *Session) { s.namespace = namespace }
+}
+
 // New connects to the cluster of a kubeconfig, if there is one, and reads the controller's settings. It never fails for want of
-// a cluster or of rights; it fails for settings that are not valid.
-func New(ctx context.Context, configure func() (*rest.Config, error)) (*Session, error) {
+// a cluster or of rights; it fails for settings that are not valid, and where several Deployments may be the controller.
+func New(ctx context.Context, configure func() (*rest.Config, error), opts ...Option) (*Session, error) {
 	s := &Session{}
+	for _, apply := range opts {
+		apply(s)
+	}
 	s.connect(ctx, configure)
 	return s, s.settings(ctx)
 }
 
-// NewInController connects as the controller does in whose container it runs; args are those of the controller.
-func NewInController(ctx context.Context, configure func() (*rest.Config, error), args ...string) (*Session, error) {
-	s := &Session{InController: true}
-	s.connect(ctx, configure)
-	return s, s.parse(args)
-}
-
 // NewFor makes a session over a cluster that is given. The reader may be nil.
-func NewFor(ctx context.Context, config *rest.Config, reader client.Reader) (*Session, error) {
+func NewFor(ctx context.Context, config *rest.Config, reader client.Reader, opts ...Option) (*Session, error) {
 	s := &Session{Cluster: reader, REST: config}
+	for _, apply := range opts {
+		apply(s)
+	}
 	if reader == nil {
 		s.ClusterErr = errors.New("no cluster was given")
 	}

@@ -20,8 +20,11 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"slices"
+	"strings"
+	"sync"
 
 	"github.com/samber/lo"
 	appsv1 "k8s.io/api/apps/v1"
@@ -36,29 +39,57 @@ import (
 
 // settings finds the controller in the cluster and parses the settings that it runs with, so that the plugin computes with
 // the same overhead, prices and policies. What the plugin's own environment sets wins.
+//
+// A Deployment is no authority: who may create one in any namespace is not trusted with the credentials of the user who runs the plugin.
+// Only keys of the tables of settings are read from it, its Secret is looked for in its own namespace, and its endpoint is used with no
+// other credentials than those of that namespace.
 func (s *Session) settings(ctx context.Context) error {
+	s.namespace = lo.CoalesceOrEmpty(s.namespace, os.Getenv(namespaceVariable))
 	variables, args := map[string]string{}, []string(nil)
 	if s.Cluster != nil {
-		s.findDeployment(ctx)
+		if err := s.findDeployment(ctx); err != nil {
+			return err
+		}
 	}
+	namespace := s.namespace
 	if s.Deployment != nil {
+		namespace = s.Deployment.Namespace
 		container, ok := lo.Find(s.Deployment.Spec.Template.Spec.Containers, func(c corev1.Container) bool { return c.Name == "controller" })
 		if ok {
 			variables, args = s.variables(ctx, &container), container.Args
 		}
 	}
-	restore := setMissing(variables)
+	var foreign []string
+	if lo.SomeBy(credentialVariables, func(name string) bool { return os.Getenv(name) != "" }) {
+		foreign = endpointVariables
+	}
+	restore := setMissing(lo.OmitByKeys(variables, foreign))
 	defer restore()
-	return s.parse(args)
+	variableOf := lo.SliceToMap(options.Table(), func(setting *options.Setting) (string, string) { return setting.Flag, setting.Variable })
+	if err := s.parse(lo.Reject(args, func(arg string, _ int) bool {
+		variable := variableOf[flagName(arg)]
+		return variable == namespaceVariable || lo.Contains(foreign, variable)
+	})); err != nil {
+		return err
+	}
+	s.Settings.Namespace = lo.CoalesceOrEmpty(namespace, s.Settings.Namespace)
+	return nil
 }
+
+const namespaceVariable = "SYSTEM_NAMESPACE"
+
+var (
+	// credentialVariables are the user's own credentials, where the plugin's environment has them.
+	credentialVariables = []string{"BIZFLY_CLOUD_APP_CRED_ID", "BIZFLY_CLOUD_APP_CRED_SECRET", "BIZFLY_CLOUD_EMAIL", "BIZFLY_CLOUD_PASSWORD"}
+	// endpointVariables say where credentials are sent.
+	endpointVariables = []string{"BIZFLY_CLOUD_API_URL", "BIZFLY_CLOUD_ALLOW_HTTP", "BIZFLY_CLOUD_ALLOWED_HOSTS"}
+)
 
 // parse reads the settings from the environment and from arguments of the controller.
 func (s *Session) parse(args []string) error {
 	s.Core, s.Settings = &coreoptions.Options{}, &options.Options{}
 	// Flags of other packages, such as those of the log, are skipped one by one: they concern no answer of the plugin.
-	fs := &coreoptions.FlagSet{FlagSet: flag.NewFlagSet("controller", flag.ContinueOnError)}
-	fs.SetOutput(discard{})
-	s.Core.AddFlags(fs)
+	fs := flags(s.Core)
 	s.Settings.AddFlags(fs)
 	args = lo.Filter(args, func(arg string, _ int) bool { return fs.Lookup(flagName(arg)) != nil })
 	if err := s.Core.Parse(fs, args...); err != nil {
@@ -71,10 +102,23 @@ func (s *Session) parse(args []string) error {
 	return nil
 }
 
-type discard struct{}
+// flags are core's.
+func flags(core *coreoptions.Options) *coreoptions.FlagSet {
+	fs := &coreoptions.FlagSet{FlagSet: flag.NewFlagSet("controller", flag.ContinueOnError)}
+	fs.SetOutput(io.Discard)
+	core.AddFlags(fs)
+	return fs
+}
 
-// Write implements io.Writer.
-func (discard) Write(p []byte) (int, error) { return len(p), nil }
+// settingVariables are the variables of the tables of settings, core's and ours. Core's flags and variables have the same names.
+var settingVariables = sync.OnceValue(func() map[string]bool {
+	names := map[string]bool{}
+	flags(&coreoptions.Options{}).VisitAll(func(f *flag.Flag) { names[strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))] = true })
+	for _, setting := range options.Table() {
+		names[setting.Variable] = setting.Variable != namespaceVariable
+	}
+	return names
+})
 
 // flagName returns the name of a flag as it is written on a command line.
 func flagName(arg string) string {
@@ -93,35 +137,45 @@ func (s *Session) Context(ctx context.Context) context.Context {
 	return s.Settings.ToContext(s.Core.ToContext(ctx))
 }
 
-// findDeployment finds the controller by the label that its chart gives it.
-func (s *Session) findDeployment(ctx context.Context) {
-	const unknown = "the controller's settings are not known, so the defaults are assumed: %s"
-	deployments := &appsv1.DeploymentList{}
-	if s.DeploymentErr = s.List(ctx, deployments, client.MatchingLabels{"app.kubernetes.io/name": operator.Name}); s.DeploymentErr != nil {
-		s.Note(unknown, s.DeploymentErr)
-		return
-	}
-	if len(deployments.Items) == 0 {
-		s.Note(unknown, "no Deployment has the label app.kubernetes.io/name="+operator.Name)
-		return
-	}
-	if len(deployments.Items) > 1 {
-		s.Note("%d Deployments have the label app.kubernetes.io/name=%s; the settings are those of %s", len(deployments.Items), operator.Name,
-			client.ObjectKeyFromObject(&deployments.Items[0]))
-	}
-	s.Deployment = &deployments.Items[0]
+// SeveralControllersError says that the controller cannot be told from other Deployments with its label.
+type SeveralControllersError struct {
+	// Found are the Deployments, as namespace and name.
+	Found []string
 }
 
-// variables returns the environment of the container. A Secret that may not be read is noted and left out.
+// Error names the Deployments and the flag.
+func (e *SeveralControllersError) Error() string {
+	return fmt.Sprintf("%d Deployments have the label app.kubernetes.io/name=%s (%s), and settings are read from the controller alone: name its namespace with "+
+		"--controller-namespace, and delete the others if you do not know them", len(e.Found), operator.Name, strings.Join(e.Found, ", "))
+}
+
+// findDeployment finds the controller by the label that its chart gives it.
+func (s *Session) findDeployment(ctx context.Context) error {
+	const unknown = "the controller's settings are not known, so the defaults are assumed: %s"
+	deployments := &appsv1.DeploymentList{}
+	s.DeploymentErr = s.List(ctx, deployments, client.MatchingLabels{"app.kubernetes.io/name": operator.Name}, client.InNamespace(s.namespace))
+	switch found := deployments.Items; {
+	case s.DeploymentErr != nil:
+		s.Note(unknown, s.DeploymentErr)
+	case len(found) == 0:
+		s.Note(unknown, "no Deployment has the label app.kubernetes.io/name="+operator.Name)
+	case len(found) > 1:
+		return &SeveralControllersError{Found: lo.Map(found, func(d appsv1.Deployment, _ int) string { return d.Namespace + "/" + d.Name })}
+	default:
+		s.Deployment = &found[0]
+	}
+	return nil
+}
+
+// variables returns the settings in the environment of the container. A Secret that may not be read is noted and left out.
 func (s *Session) variables(ctx context.Context, container *corev1.Container) map[string]string {
 	found, secrets := map[string]string{}, map[string]*corev1.Secret{}
 	for _, variable := range container.Env {
 		from := variable.ValueFrom
 		switch {
+		case !settingVariables()[variable.Name]:
 		case from == nil:
 			found[variable.Name] = variable.Value
-		case from.FieldRef != nil && from.FieldRef.FieldPath == "metadata.namespace":
-			found[variable.Name] = s.Deployment.Namespace
 		case from.ResourceFieldRef != nil && from.ResourceFieldRef.Resource == "requests.cpu":
 			found[variable.Name] = fmt.Sprint(lo.ToPtr(container.Resources.Requests[corev1.ResourceCPU]).ScaledValue(resource.Milli))
 		case from.SecretKeyRef != nil:

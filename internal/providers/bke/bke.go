@@ -55,6 +55,9 @@ const (
 	timeout = 30 * time.Second
 	// retry is how long a try that failed is not repeated: every launch needs the values.
 	retry = 30 * time.Second
+	// relearn is how long what was learned is used before it is looked at again: join tokens are rotated, and nodes that join with
+	// an old one cost money until they are given up.
+	relearn = 10 * time.Minute
 )
 
 // Values are what nodes join with. They print without the token.
@@ -133,6 +136,8 @@ type DefaultProvider struct {
 
 	mu      sync.Mutex // not held while anything is read
 	learned *Values
+	// current is when they were learned last.
+	current time.Time
 	failed  error
 	tried   time.Time
 }
@@ -154,17 +159,19 @@ func (p *DefaultProvider) Known() Values {
 	return p.config.Values
 }
 
-// Values implements Provider. Calls at the same time share one try.
+// Values implements Provider. Calls at the same time share one try. What is complete is returned at once, and learned again beside that
+// when it is old; it stays where that fails.
 func (p *DefaultProvider) Values(ctx context.Context) (Values, error) {
 	known := p.Known()
-	if known.Complete() || !p.config.Discover {
+	p.mu.Lock()
+	failed, tried, current := p.failed, p.tried, p.learned == nil || p.clock.Since(p.current) < relearn
+	p.mu.Unlock()
+	complete := known.Complete()
+	if complete && current || !p.config.Discover {
 		return known, nil
 	}
-	p.mu.Lock()
-	failed, tried := p.failed, p.tried
-	p.mu.Unlock()
 	if failed != nil && p.clock.Since(tried) < retry {
-		return known, failed
+		return known, lo.Ternary(complete, nil, failed)
 	}
 	result := p.flight.DoChan("", func() (any, error) {
 		// It must not end with the caller that happened to begin it.
@@ -177,9 +184,14 @@ func (p *DefaultProvider) Values(ctx context.Context) (Values, error) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.tried, p.failed = p.clock.Now(), err
-		p.learned = cmp.Or(learned, p.learned)
+		if err == nil {
+			p.learned, p.current = learned, p.tried
+		}
 		return nil, err
 	})
+	if complete {
+		return known, nil
+	}
 	select {
 	case <-ctx.Done():
 		return known, ctx.Err()
@@ -226,7 +238,7 @@ func (p *DefaultProvider) learn(ctx context.Context) (*Values, error) {
 	return p.completed(found, from), nil
 }
 
-// poolNodes are nodes of BKE's own pools, the oldest first, since it has proved for the longest time that its values are right.
+// poolNodes are nodes of BKE's own pools, the newest first: they have joined with the values that are valid now.
 func (p *DefaultProvider) poolNodes(ctx context.Context) ([]corev1.Node, error) {
 	list := &corev1.NodeList{}
 	if err := p.reader.List(ctx, list, client.HasLabels{labelPoolNode}, client.Limit(maxNodes)); err != nil {
@@ -242,7 +254,7 @@ func (p *DefaultProvider) poolNodes(ctx context.Context) ([]corev1.Node, error) 
 			"BKE_JOIN_ENDPOINT", labelPoolNode)
 	}
 	slices.SortFunc(nodes, func(a, b corev1.Node) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
 	return nodes[:min(len(nodes), maxServers)], nil
 }
@@ -253,7 +265,7 @@ func (p *DefaultProvider) read(ctx context.Context, node corev1.Node) (*Values, 
 	if err != nil {
 		return nil, fmt.Errorf("reading server %s: %w", id, err)
 	}
-	if lo.CoalesceOrEmpty(metadata[v1alpha1.MetadataManaged], metadata[v1alpha1.LegacyMetadataManaged]) != "" {
+	if lo.CoalesceOrEmpty(metadata[v1alpha1.MetadataManaged], metadata[v1alpha1.OlderMetadataManaged]) != "" {
 		return nil, errors.New("its server was launched by Karpenter")
 	}
 	return &Values{

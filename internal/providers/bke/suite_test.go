@@ -17,12 +17,9 @@ limitations under the License.
 package bke_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -52,9 +49,10 @@ var (
 func TestBKE(t *testing.T) { suite.Run(t, "BKE") }
 
 var _ = BeforeSuite(func() {
-	env := &envtest.Environment{BinaryAssetsDirectory: cmp.Or(os.Getenv("KUBEBUILDER_ASSETS"), filepath.Join("..", "..", "..", ".cache", "controlplane", "bin"))}
+	suite.UseControlPlane()
+	env := &envtest.Environment{}
 	config, err := env.Start()
-	Expect(err).ToNot(HaveOccurred(), "`make controlplane` builds the control plane")
+	Expect(err).ToNot(HaveOccurred())
 	DeferCleanup(env.Stop)
 	kube, err = client.New(config, client.Options{})
 	Expect(err).ToNot(HaveOccurred())
@@ -72,6 +70,12 @@ func (c *counting) GetServerMetadata(ctx context.Context, id string) (map[string
 	c.read++
 	c.mu.Unlock()
 	return c.API.GetServerMetadata(ctx, id)
+}
+
+func (c *counting) reads() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.read
 }
 
 var _ = Describe("The values with which nodes join BKE", func() {
@@ -137,6 +141,30 @@ var _ = Describe("The values with which nodes join BKE", func() {
 		_, err = learner.Values(ctx)
 		Expect(err).ToNot(HaveOccurred())
 		Expect(api.read).To(Equal(1))
+	})
+	It("should be learned again when they are old, without a launch that waits, and stay while that fails", func() {
+		node("pool-1", pool("pool-1"), metadata())
+		learner := provider()
+		first, err := learner.Values(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		clk.Step(9 * time.Minute)
+		Expect(learner.Values(ctx)).To(Equal(first))
+		Expect(api.reads()).To(Equal(1))
+
+		By("servers that do not agree")
+		node("pool-2", pool("pool-2"), metadata("bke_cluster_token", "rotated-token"))
+		clk.Step(2 * time.Minute)
+		Expect(learner.Values(ctx)).To(Equal(first))
+		Eventually(api.reads).Should(Equal(3))
+		Expect(learner.Values(ctx)).To(Equal(first))
+
+		By("a token that was rotated")
+		Expect(kube.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "pool-1"}})).To(Succeed())
+		clk.Step(time.Minute)
+		Eventually(func() (string, error) {
+			values, err := learner.Values(ctx)
+			return values.Token, err
+		}).Should(Equal("rotated-token"))
 	})
 	It("should only be learned where they are not set", func() {
 		config.Values = bke.Values{ClusterID: sandbox.BKE().ClusterUID, JoinEndpoint: sandbox.BKE().JoinEndpoint}

@@ -26,6 +26,7 @@ import (
 	"strings"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 )
 
 const (
@@ -64,13 +65,25 @@ func (p *DefaultProvider) bkeValues(ctx context.Context) (bke.Values, error) {
 		return values, notConfigured("spec.bootstrapMode BKE: %s; set it in the environment of the controller, or use mode Custom with user data of your own%s",
 			strings.Join(problems, "; "), learning)
 	}
-	if snapshot, err := p.catalog.Snapshot(); before.ClusterID != values.ClusterID || (err == nil && snapshot.ClusterUnknown) {
-		// Until the values were learned, the catalog could not read the cluster.
-		if err := p.catalog.Refresh(ctx); err != nil {
-			return values, fmt.Errorf("reading the BKE cluster that was learned: %w", err)
-		}
+	return values, p.readCluster(ctx, before.ClusterID != values.ClusterID)
+}
+
+// readCluster reads the catalog again where its cluster was learned just now, or since the last read.
+func (p *DefaultProvider) readCluster(ctx context.Context, learned bool) error {
+	snapshot, err := p.catalog.Snapshot()
+	// Its version and network are enough: the list of versions is the image's concern.
+	unread := err == nil && snapshot.ClusterUnknown && snapshot.Cluster == nil
+	if unread && snapshot.FetchedAt.IsZero() && !learned {
+		// The Kubernetes Engine does not answer, and is asked again by the controller of the catalog, not by each launch.
+		return catalog.ErrClusterUnknown
 	}
-	return values, nil
+	if !unread && !learned {
+		return nil
+	}
+	if err := p.catalog.Refresh(ctx); err != nil {
+		return fmt.Errorf("reading the BKE cluster that was learned: %w", err)
+	}
+	return nil
 }
 
 func isHTTP(text string) bool {

@@ -23,6 +23,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -137,11 +138,16 @@ var _ = Describe("BKE mode", func() {
 
 	It("should read the catalog again where others have learned the cluster and it does not know", func() {
 		refreshed := 0
-		known.Snapshot_ = &catalog.Snapshot{ClusterUnknown: true}
+		known.Snapshot_ = &catalog.Snapshot{ClusterUnknown: true, FetchedAt: time.Now()}
 		known.onRefresh = func() { refreshed++; known.Snapshot_ = &catalog.Snapshot{} }
 		Expect(validate(bke())).To(Succeed())
 		Expect(validate(bke())).To(Succeed())
 		Expect(refreshed).To(Equal(1))
+	})
+	It("should not read the catalog for each launch while the Kubernetes Engine has never answered", func() {
+		known.Snapshot_ = &catalog.Snapshot{ClusterUnknown: true}
+		known.onRefresh = func() { Fail("the catalog was read") }
+		Expect(validate(bke())).To(MatchError(catalog.ErrClusterUnknown))
 	})
 
 	Context("with a file for the kubelet's arguments", func() {

@@ -17,12 +17,9 @@ limitations under the License.
 package bootstrap_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
@@ -65,9 +62,10 @@ var (
 func TestBootstrap(t *testing.T) { suite.Run(t, "Bootstrap") }
 
 var _ = BeforeSuite(func() {
-	env := &envtest.Environment{BinaryAssetsDirectory: cmp.Or(os.Getenv("KUBEBUILDER_ASSETS"), filepath.Join("..", "..", "..", ".cache", "controlplane", "bin"))}
+	suite.UseControlPlane()
+	env := &envtest.Environment{}
 	rest, err := env.Start()
-	Expect(err).ToNot(HaveOccurred(), "`make controlplane` builds the control plane")
+	Expect(err).ToNot(HaveOccurred())
 	DeferCleanup(env.Stop)
 	kube, err = client.New(rest, client.Options{})
 	Expect(err).ToNot(HaveOccurred())

@@ -213,12 +213,12 @@ var functions = template.FuncMap{
 	"contains":  func(part, s string) bool { return strings.Contains(s, part) },
 	"hasPrefix": func(prefix, s string) bool { return strings.HasPrefix(s, prefix) },
 	"hasSuffix": func(suffix, s string) bool { return strings.HasSuffix(s, suffix) },
-	"print":     func(v ...any) (string, error) { return bounded(fmt.Sprint(v...)) },
-	"printf":    func(format string, v ...any) (string, error) { return bounded(fmt.Sprintf(format, v...)) },
-	"println":   func(v ...any) (string, error) { return bounded(fmt.Sprintln(v...)) },
-	"html":      func(v ...any) (string, error) { return bounded(template.HTMLEscaper(v...)) },
-	"js":        func(v ...any) (string, error) { return bounded(template.JSEscaper(v...)) },
-	"urlquery":  func(v ...any) (string, error) { return bounded(template.URLQueryEscaper(v...)) },
+	"print":     printing(fmt.Sprint),
+	"printf":    printf,
+	"println":   printing(fmt.Sprintln),
+	"html":      printing(template.HTMLEscaper),
+	"js":        printing(template.JSEscaper),
+	"urlquery":  printing(template.URLQueryEscaper),
 }
 
 // functionNames is for errors.
@@ -255,6 +255,66 @@ func bounded(s string) (string, error) {
 	return s, nil
 }
 
+// printing returns a function that prints its values, after it has counted them: none of these makes text shorter.
+func printing(write func(...any) string) func(...any) (string, error) {
+	return func(values ...any) (string, error) {
+		if _, _, err := measure(values, maxUserDataBytes); err != nil {
+			return "", err
+		}
+		return bounded(write(values...))
+	}
+}
+
+// measure returns how long the texts of the values are together, and the longest of them.
+func measure(values []any, limit int) (total, longest int, err error) {
+	for _, value := range values {
+		length := len(fmt.Sprint(value))
+		if total, longest = total+length, max(longest, length); total > limit {
+			return 0, 0, errTooLarge
+		}
+	}
+	return total, longest, nil
+}
+
+const (
+	// maxFormatBytes bounds what fmt may write before the result is counted: an estimate, hence far above what is accepted.
+	maxFormatBytes = 8 << 20
+	// maxExpansion is how many bytes fmt writes for one of a value, as in \x00 of %q or the elements of a list of bytes.
+	maxExpansion = 8
+)
+
+var (
+	// formatVerb is what stands between a % and its verb; formatNumber is a width or precision in it.
+	formatVerb   = regexp.MustCompile(`%[^%a-zA-Z]*`)
+	formatNumber = regexp.MustCompile(`\d+`)
+)
+
+// printf counts before it formats: a width is a few bytes of a template and up to a megabyte of its result, for each element of a
+// list.
+func printf(format string, values ...any) (string, error) {
+	cost, longest, err := measure(values, maxFormatBytes)
+	if err != nil {
+		return "", err
+	}
+	for _, verb := range formatVerb.FindAllString(format, -1) {
+		if strings.Contains(verb, "*") {
+			return "", errors.New("printf takes no width from a value")
+		}
+		width := 1
+		for _, number := range formatNumber.FindAllString(verb, -1) {
+			parsed, err := strconv.Atoi(number)
+			if err != nil || parsed > maxUserDataBytes {
+				return "", errTooLarge
+			}
+			width += parsed
+		}
+		if cost += width * (longest + 1) * maxExpansion; cost > maxFormatBytes {
+			return "", errTooLarge
+		}
+	}
+	return bounded(fmt.Sprintf(format, values...))
+}
+
 func join(separator string, list any) (string, error) {
 	v := reflect.ValueOf(list)
 	if !v.IsValid() {
@@ -262,6 +322,9 @@ func join(separator string, list any) (string, error) {
 	}
 	if v.Kind() != reflect.Slice && v.Kind() != reflect.Array {
 		return "", errors.New("join takes a list")
+	}
+	if v.Len()*len(separator) > maxUserDataBytes+len(separator) {
+		return "", errTooLarge
 	}
 	parts := make([]string, 0, v.Len())
 	for i := range v.Len() {

@@ -28,17 +28,14 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// Offering is one way to launch a flavor. As the scope of a mark an empty field means any, so that {Zone: "HN1"} is a
-// zone and {} the account.
+// Offering is one way to launch a flavor. As the scope of a mark an empty field means any, so that {Zone: "HN1"} is a zone,
+// {NodeClass: key} is all that a NodeClass can launch, and {} the account.
 type Offering struct {
 	Flavor      string
 	Zone        string
 	BillingPlan string
-	// Network is the id of a VPC network, alone: as the scope of a mark it is every server in that network. It is looked up once
-	// for a NodeClass and not for each offering.
-	Network string
 	// NodeClass is a NodeClassKey and limits a mark to launches with that NodeClass: where nothing proves that a failure is the
-	// offering's, it stays available to other NodeClasses.
+	// offering's, it stays available to other NodeClasses. A mark has it with all of the other fields, or with none.
 	NodeClass string
 }
 
@@ -53,10 +50,10 @@ const (
 	ReasonInsufficientCapacity = "InsufficientCapacity"
 	ReasonQuotaExceeded        = "QuotaExceeded"
 	ReasonBalanceExhausted     = "BalanceExhausted"
-	// ReasonPackageLimit says that the package of the BKE cluster allows no more nodes.
-	ReasonPackageLimit = "PackageLimit"
 	// ReasonLaunchFailed says that a launch failed there for an unclassified reason.
 	ReasonLaunchFailed = "LaunchFailed"
+	// ReasonTrial says that one launch is under way that shows whether nodes of the NodeClass register again.
+	ReasonTrial = "TrialUnderWay"
 )
 
 // Launch is what the time that a server takes depends on.
@@ -88,6 +85,8 @@ type Provider interface {
 	// MarkAll marks several scopes unavailable at once, like MarkUnavailable each. It reports whether any of them had been
 	// available, which of launches that fail at once is true for one.
 	MarkAll(ctx context.Context, scopes []Offering, reason string, period time.Duration) (news bool)
+	// MarkAvailable ends the mark of exactly this scope.
+	MarkAvailable(scope Offering)
 	// RecordFailure counts a failed launch of exactly this offering; MarkFailed does so by itself.
 	RecordFailure(offering Offering)
 	// RecordSuccess forgets the failures of the offering: its next one counts as the first.
@@ -95,8 +94,6 @@ type Provider interface {
 	// RecentFailures counts the failed launches of the offering within the last two hours: those with its NodeClass, and
 	// those that are the offering's with any.
 	RecentFailures(offering Offering) int
-	// LastFailure is when a launch of the offering with its NodeClass last failed; zero when none is known.
-	LastFailure(offering Offering) time.Time
 	// LearnQuota marks unavailable for a while, in every zone and plan, those of the flavors that need at least as much
 	// of everything as the size that the quota has just rejected. Smaller ones stay available.
 	LearnQuota(ctx context.Context, rejected Size, flavors map[string]Size, period time.Duration)

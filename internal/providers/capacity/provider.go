@@ -85,13 +85,11 @@ func (p *DefaultProvider) Unavailable(offering Offering) (string, bool) {
 	if len(marks) == 0 {
 		return "", false
 	}
-	if offering.Network != "" {
-		found, ok := marks[Offering{Network: offering.Network}]
-		return found.reason, ok
-	}
 	if offering.NodeClass != "" {
-		if found, ok := marks[offering]; ok {
-			return found.reason, true
+		for _, scope := range [...]Offering{offering, {NodeClass: offering.NodeClass}} {
+			if found, ok := marks[scope]; ok {
+				return found.reason, true
+			}
 		}
 		offering.NodeClass = ""
 	}
@@ -167,6 +165,17 @@ func (p *DefaultProvider) markAll(scopes []Offering, m mark) (changed, news bool
 	return changed, news
 }
 
+// MarkAvailable ends the mark of exactly this scope.
+func (p *DefaultProvider) MarkAvailable(scope Offering) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	marks := maps.Clone(p.state.Load().marks)
+	if _, marked := marks[scope]; marked {
+		delete(marks, scope)
+		p.publish(marks)
+	}
+}
+
 // expire ends the marks that are due.
 func (p *DefaultProvider) expire(due time.Time) {
 	p.mu.Lock()
@@ -233,14 +242,6 @@ func (p *DefaultProvider) RecentFailures(offering Offering) int {
 		count += len(since(p.failures[offering], start))
 	}
 	return count
-}
-
-// LastFailure is when a launch of the offering last failed.
-func (p *DefaultProvider) LastFailure(offering Offering) time.Time {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	last, _ := lo.Last(p.failures[offering])
-	return last
 }
 
 // since returns the times after the start; they are in order, so that nothing is copied.

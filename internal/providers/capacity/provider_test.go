@@ -47,7 +47,9 @@ var _ = Describe("Capacity", func() {
 	DescribeTable("should let a mark cover its scope and no more",
 		func(ctx context.Context, scope capacity.Offering, covered bool) {
 			provider.MarkUnavailable(ctx, scope, capacity.ReasonInsufficientCapacity, time.Minute)
-			reason, unavailable := provider.Unavailable(offering)
+			ofClass := offering
+			ofClass.NodeClass = "a"
+			reason, unavailable := provider.Unavailable(ofClass)
 			Expect(unavailable).To(Equal(covered))
 			if covered {
 				Expect(reason).To(Equal(capacity.ReasonInsufficientCapacity))
@@ -63,7 +65,9 @@ var _ = Describe("Capacity", func() {
 		Entry("another flavor", capacity.Offering{Flavor: "p2.4c_8g", Zone: "HN1", BillingPlan: "on_demand"}, false),
 		Entry("another zone", capacity.Offering{Zone: "HN2"}, false),
 		Entry("another plan", capacity.Offering{BillingPlan: "saving_plan"}, false),
-		Entry("a network, which is asked about by itself", capacity.Offering{Network: "n1"}, false),
+		Entry("the NodeClass", capacity.Offering{NodeClass: "a"}, true),
+		Entry("the offering to the NodeClass", capacity.Offering{Flavor: "p2.2c_4g", Zone: "HN1", BillingPlan: "on_demand", NodeClass: "a"}, true),
+		Entry("another NodeClass", capacity.Offering{NodeClass: "b"}, false),
 	)
 	It("should learn from an exceeded quota what is too big, and keep available what is smaller in anything", func(ctx context.Context) {
 		provider.LearnQuota(ctx, capacity.Size{CPU: 4, MemoryMiB: 8192}, map[string]capacity.Size{
@@ -95,12 +99,22 @@ var _ = Describe("Capacity", func() {
 		Expect(unavailable).To(BeTrue())
 	})
 	It("should report whether any of several marks is new, and not when it only lasts longer", func(ctx context.Context) {
-		first, second := capacity.Offering{Network: "a"}, capacity.Offering{Network: "b"}
+		first, second := capacity.Offering{NodeClass: "a"}, capacity.Offering{NodeClass: "b"}
 		Expect(provider.MarkAll(ctx, []capacity.Offering{first}, capacity.ReasonInsufficientCapacity, time.Minute)).To(BeTrue())
 		Expect(provider.MarkAll(ctx, []capacity.Offering{first}, capacity.ReasonInsufficientCapacity, time.Minute)).To(BeFalse())
 		Expect(provider.MarkAll(ctx, []capacity.Offering{first}, capacity.ReasonInsufficientCapacity, time.Hour)).To(BeFalse())
 		Expect(provider.MarkAll(ctx, []capacity.Offering{first, second}, capacity.ReasonInsufficientCapacity, time.Minute)).To(BeTrue())
 		Expect(provider.MarkAll(ctx, nil, capacity.ReasonInsufficientCapacity, time.Minute)).To(BeFalse())
+	})
+	It("should end a mark before its time", func(ctx context.Context) {
+		provider.MarkUnavailable(ctx, capacity.Offering{NodeClass: "a"}, capacity.ReasonLaunchFailed, time.Hour)
+		before := provider.SeqNum()
+		provider.MarkAvailable(capacity.Offering{NodeClass: "b"})
+		Expect(provider.SeqNum()).To(Equal(before))
+		provider.MarkAvailable(capacity.Offering{NodeClass: "a"})
+		Expect(provider.SeqNum()).To(Equal(before + 1))
+		_, unavailable := provider.Unavailable(capacity.Offering{Flavor: "any", NodeClass: "a"})
+		Expect(unavailable).To(BeFalse())
 	})
 	It("should average what launches took, the newest weighing 30 percent", func() {
 		launch := capacity.Launch{Flavor: "p2.2c_4g", Zone: "HN1", ImageID: "i"}
@@ -211,9 +225,7 @@ var _ = Describe("Capacity", func() {
 			_, unavailable = provider.Unavailable(other)
 			Expect(unavailable).To(BeFalse())
 			Expect(provider.RecentFailures(other)).To(BeZero())
-			Expect(provider.LastFailure(other)).To(BeZero())
 		}
-		Expect(provider.LastFailure(with("a"))).To(BeTemporally("==", clk.Now()))
 		provider.MarkFailed(ctx, offering, capacity.ReasonInsufficientCapacity, time.Minute)
 		_, unavailable = provider.Unavailable(with("b"))
 		Expect(unavailable).To(BeTrue(), "a want of capacity is everybody's")

@@ -44,25 +44,28 @@ var (
 		metrics.Label("zone"), metrics.Label("category"), metrics.Label("volume_type"))
 	billingPlan = metrics.Gauge("flavor_billing_plan", "1 for each billing plan of the flavor. By flavor and billing_plan.",
 		metrics.Label("flavor"), metrics.Label("billing_plan"))
-	maxNodes = metrics.Gauge("cluster_max_nodes", "Nodes that the package of the BKE cluster allows; absent without BKE and where it is not known.")
 )
 
 func init() {
 	sequence.Set(0, nil)
 	crmetrics.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "karpenter_bizfly_catalog_age_seconds",
-		Help: "Time since the complete catalog of the cloud was last read without an error; 0 until it was read for the first time.",
+		Help: "Time since the complete catalog of the cloud was last read without an error, and until then since the controller started.",
 	}, func() float64 {
-		if p := observed.Load(); p != nil && p.snapshot.Load() != nil {
-			return p.clock.Since(p.snapshot.Load().FetchedAt).Seconds()
+		p := observed.Load()
+		if p == nil {
+			return 0
 		}
-		return 0
+		if snapshot := p.snapshot.Load(); snapshot != nil && !snapshot.FetchedAt.IsZero() {
+			return p.clock.Since(snapshot.FetchedAt).Seconds()
+		}
+		return p.clock.Since(p.started).Seconds()
 	}))
 }
 
 // report sets the metrics of what BizFly Cloud offers. Everything without a name is left out.
 func (s *Snapshot) report() {
-	for _, gauge := range []interface{ Reset() }{zoneActive, category, generation, volumeType, billingPlan, maxNodes} {
+	for _, gauge := range []interface{ Reset() }{zoneActive, category, generation, volumeType, billingPlan} {
 		gauge.Reset()
 	}
 	set := func(gauge interface {
@@ -95,8 +98,5 @@ func (s *Snapshot) report() {
 		for _, zone := range t.AvailabilityZones {
 			set(volumeType, 1, map[string]string{"zone": zone, "category": strings.ToLower(t.Category), "volume_type": t.Name})
 		}
-	}
-	if s.MaxNodes > 0 {
-		maxNodes.Set(float64(s.MaxNodes), nil)
 	}
 }

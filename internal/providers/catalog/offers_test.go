@@ -58,7 +58,6 @@ func (f fixedAPI) GetCluster(_ context.Context, uid string) (*gobizfly.FullClust
 	cluster.UID = uid
 	return cluster, nil
 }
-func (f fixedAPI) GetClusterMaxNodes(context.Context, string) (int, error) { return f.MaxNodes, nil }
 
 var _ = Describe("What BizFly Cloud offers", func() {
 	// offered is every series by name and label values, those in the order of the labels' names.
@@ -94,7 +93,6 @@ var _ = Describe("What BizFly Cloud offers", func() {
 				{Name: "old", Category: "premium"},
 			},
 			VolumeTypes: []*gobizfly.VolumeType{{Name: "PREMIUM-SSD1", Category: "premium", AvailabilityZones: []string{"HN1"}}},
-			MaxNodes:    50,
 		}}, clocktesting.NewFakeClock(start), catalog.Config{Region: "HN", BKEClusterID: "cluster"}).Refresh(ctx)).To(Succeed())
 		Expect(offered()).To(Equal(map[string]float64{
 			"zone_active{HN1}": 1, "zone_active{HN2}": 0,
@@ -102,7 +100,6 @@ var _ = Describe("What BizFly Cloud offers", func() {
 			"flavor_billing_plan{on_demand,p2.2c_4g}": 1, "flavor_billing_plan{saving_plan,p2.2c_4g}": 1, "flavor_billing_plan{on_demand,p2.4c_8g}": 1,
 			"zone_generation_flavors{premium,p2,HN1}": 2, "zone_generation_flavors{premium,p2,HN2}": 2,
 			"zone_volume_type{premium,PREMIUM-SSD1,HN1}": 1,
-			"cluster_max_nodes{}":                        50,
 		}))
 	})
 })

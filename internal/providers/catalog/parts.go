@@ -32,21 +32,23 @@ import (
 type part struct {
 	name string
 	read func(ctx context.Context) (func(*Snapshot), error)
+	// bke parts are those of the Kubernetes Engine, which only some NodeClasses need.
+	bke bool
 }
 
 // newParts lists what this catalog reads. Everything is sorted and copied, because the API promises no order and the
 // content is compared: a list in another order is not a change.
 func (p *DefaultProvider) newParts() []part {
 	parts := []part{
-		{"regions", p.readRegion},
-		{"flavors", list(p.api.ListFlavors, flavorsOf, func(s *Snapshot, l []*gobizfly.ServerFlavorResponse) { s.Flavors = l })},
-		{"server types", list(p.api.ListServerTypes, serverTypesOf, func(s *Snapshot, l []*gobizfly.ServerType) { s.ServerTypes = l })},
-		{"volume types", list(p.api.ListVolumeTypes, volumeTypesOf, func(s *Snapshot, l []*gobizfly.VolumeType) { s.VolumeTypes = l })},
+		{name: "regions", read: p.readRegion},
+		{name: "flavors", read: list(p.api.ListFlavors, flavorsOf, func(s *Snapshot, l []*gobizfly.ServerFlavorResponse) { s.Flavors = l })},
+		{name: "server types", read: list(p.api.ListServerTypes, serverTypesOf, func(s *Snapshot, l []*gobizfly.ServerType) { s.ServerTypes = l })},
+		{name: "volume types", read: list(p.api.ListVolumeTypes, volumeTypesOf, func(s *Snapshot, l []*gobizfly.VolumeType) { s.VolumeTypes = l })},
 	}
 	if p.config.BKEClusterID != "" || p.config.LearnedBKEClusterID != nil {
-		parts = append(parts, part{"Kubernetes versions", list(p.api.ListKubernetesVersions, versionsOf,
+		parts = append(parts, part{name: "Kubernetes versions", bke: true, read: list(p.api.ListKubernetesVersions, versionsOf,
 			func(s *Snapshot, l []gobizfly.ControllerVersion) { s.KubernetesVersions = l })},
-			part{"BKE cluster", p.readCluster})
+			part{name: "BKE cluster", bke: true, read: p.readCluster})
 	}
 	return parts
 }
@@ -144,14 +146,7 @@ func (p *DefaultProvider) readCluster(ctx context.Context) (func(*Snapshot), err
 	cluster := *answer
 	cluster.WorkerPools, cluster.WorkerPoolsCount, cluster.Stat = nil, 0, gobizfly.ClusterStat{}
 	cluster.Tags = sorted(cluster.Tags, cmp.Compare[string])
-	maxNodes, err := p.api.GetClusterMaxNodes(ctx, id)
-	return func(s *Snapshot) {
-		s.Cluster, s.ClusterUnknown = &cluster, false
-		if err == nil {
-			// Without an answer the last one stays: nothing that is shown only may keep the catalog from being ready.
-			s.MaxNodes = maxNodes
-		}
-	}, nil
+	return func(s *Snapshot) { s.Cluster, s.ClusterUnknown = &cluster, false }, nil
 }
 
 // notEmpty rejects an empty answer. A cloud without a flavor or zone does not exist, but such answers do, and accepting one would

@@ -40,11 +40,15 @@ import (
 // ErrNotReady is returned until the catalog was read for the first time.
 var ErrNotReady = errors.New("the catalog of the cloud has not been read yet")
 
+// ErrClusterUnknown is why nothing that depends on the BKE cluster can be found out yet: Snapshot.ClusterUnknown.
+var ErrClusterUnknown = errors.New("the BKE cluster is not known yet: its id could not be learned (BKE_DISCOVER_FROM_POOL), or the Kubernetes Engine has " +
+	"not answered since the controller started")
+
 // Snapshot is one consistent answer. It is shared and immutable, with everything that it points to.
 type Snapshot struct {
 	// Seq is raised whenever the content differs from the snapshot before; 1 is the first.
 	Seq uint64
-	// FetchedAt is when the last successful read of everything ended, even when it changed nothing.
+	// FetchedAt is when the last successful read of everything ended, even when it changed nothing; zero until then.
 	FetchedAt time.Time
 	// Region is the configured region with its zones.
 	Region gobizfly.Region
@@ -58,11 +62,10 @@ type Snapshot struct {
 	KubernetesVersions []gobizfly.ControllerVersion
 	// Cluster is our own BKE cluster, without its worker pools and statistics, which change all the time; nil without BKE.
 	Cluster *gobizfly.FullCluster
-	// ClusterUnknown is true while there may be a BKE cluster of ours whose id could not be learned yet. Then that Cluster is
-	// nil proves nothing: what would be chosen without BKE must not be chosen.
+	// ClusterUnknown is true while there may be a BKE cluster of ours whose id could not be learned yet, or that could not be read
+	// with its versions yet. Then that Cluster is nil and KubernetesVersions empty proves nothing: what would be chosen without BKE
+	// must not be chosen.
 	ClusterUnknown bool
-	// MaxNodes is how many nodes the package of our BKE cluster allows; 0 without BKE and where the package has no limit.
-	MaxNodes int
 
 	regionLabel string
 }
@@ -72,7 +75,7 @@ type Provider interface {
 	// Snapshot returns the last good snapshot, or ErrNotReady. It never calls the cloud.
 	Snapshot() (*Snapshot, error)
 	// Refresh reads everything again. A part that cannot be read keeps its last good content, and the error names it;
-	// a part that was never read leaves the catalog not ready.
+	// a part without which there are no instance types, and that was never read, leaves the catalog not ready.
 	Refresh(ctx context.Context) error
 }
 
@@ -102,6 +105,8 @@ type DefaultProvider struct {
 	clock  clock.Clock
 	config Config
 	parts  []part
+	// started is since when the catalog's age counts until it was read.
+	started time.Time
 
 	snapshot atomic.Pointer[Snapshot]
 	// begun numbers the refreshes: of two that overlap, the answer of the one that began later wins, part by part.
@@ -119,7 +124,7 @@ func NewDefaultProvider(api bizfly.API, clk clock.Clock, config Config) *Default
 	if config.Timeout <= 0 {
 		config.Timeout = ttl.CatalogRefresh
 	}
-	p := &DefaultProvider{api: api, clock: clk, config: config, readBy: map[string]uint64{}}
+	p := &DefaultProvider{api: api, clock: clk, config: config, started: clk.Now(), readBy: map[string]uint64{}}
 	p.content.regionLabel = config.RegionLabel
 	p.parts = p.newParts()
 	observed.Store(p)
@@ -158,12 +163,12 @@ func (p *DefaultProvider) Refresh(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// merge takes over what was read and publishes a snapshot once every part is known.
+// merge takes over what was read and publishes a snapshot once every part is known without which there are no instance types.
 func (p *DefaultProvider) merge(number uint64, results []func(*Snapshot), errs []error) {
 	now := p.clock.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	complete, known := true, true
+	complete, known, bkeUnread := true, true, false
 	for i, part := range p.parts {
 		switch {
 		case errs[i] != nil:
@@ -172,17 +177,19 @@ func (p *DefaultProvider) merge(number uint64, results []func(*Snapshot), errs [
 			results[i](&p.content)
 			p.readBy[part.name] = number
 		}
-		known = known && p.readBy[part.name] > 0
+		unread := p.readBy[part.name] == 0
+		known, bkeUnread = known && (!unread || part.bke), bkeUnread || unread && part.bke
 		lastReadFailed.Set(lo.Ternary(errs[i] != nil, 1.0, 0), map[string]string{"part": part.name})
 	}
 	if !known {
 		return
 	}
 	next := p.content
+	next.ClusterUnknown = next.ClusterUnknown || bkeUnread
 	previous := p.snapshot.Load()
 	switch {
 	case previous == nil:
-		next.Seq, next.FetchedAt = 1, now
+		next.Seq = 1
 	case sameContent(*previous, next):
 		// The old slices are kept, so that a comparison of pointers shows that nothing has changed.
 		next = *previous

@@ -117,13 +117,37 @@ var _ = Describe("Catalog over the real client", func() {
 		Expect(before.FetchedAt).To(Equal(start), "a snapshot is immutable")
 		Expect(after.Flavors[0]).To(BeIdenticalTo(before.Flavors[0]))
 	})
-	It("should stay not ready while a part was never read", func(ctx context.Context) {
+	It("should stay not ready while a part was never read without which there are no instance types", func(ctx context.Context) {
 		sandbox.AddFaults(1, cloud.Fault{Path: "/flavors", Effect: cloud.EffectStatus, Status: http.StatusForbidden, Count: 1})
 		Expect(provider.Refresh(ctx)).To(MatchError(ContainSubstring("reading the flavors")))
 		_, err := provider.Snapshot()
 		Expect(err).To(MatchError(catalog.ErrNotReady))
 		Expect(provider.Refresh(ctx)).To(Succeed())
 		Expect(must(provider).Seq).To(BeEquivalentTo(1))
+	})
+	It("should be ready while the Kubernetes Engine has never answered, and tell its age", func(ctx context.Context) {
+		sandbox.AddFaults(1, cloud.Fault{Path: "/api/kubernetes-engine/**", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
+		for range 3 {
+			clk.Step(time.Hour)
+			Expect(provider.Refresh(ctx)).To(MatchError(And(ContainSubstring("reading the Kubernetes versions"), ContainSubstring("reading the BKE cluster"))))
+		}
+		snapshot := must(provider)
+		Expect(snapshot.Flavors).NotTo(BeEmpty())
+		Expect(snapshot.Seq).To(BeEquivalentTo(1))
+		Expect(snapshot.Cluster).To(BeNil())
+		Expect(snapshot.ClusterUnknown).To(BeTrue(), "that there is no cluster proves nothing")
+		Expect(gauge("karpenter_bizfly_catalog_age_seconds", "")).To(Equal(3 * time.Hour.Seconds()))
+		sandbox.ClearFaults()
+		Expect(provider.Refresh(ctx)).To(Succeed())
+		Expect(must(provider).ClusterUnknown).To(BeFalse())
+		Expect(must(provider).Cluster.UID).To(Equal(sandbox.BKE().ClusterUID))
+		Expect(gauge("karpenter_bizfly_catalog_age_seconds", "")).To(BeZero())
+	})
+	It("should tell its age from the start until it is read", func(ctx context.Context) {
+		sandbox.AddFaults(1, cloud.Fault{Path: "/flavors", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
+		clk.Step(2 * time.Hour)
+		Expect(provider.Refresh(ctx)).NotTo(Succeed())
+		Expect(gauge("karpenter_bizfly_catalog_age_seconds", "")).To(Equal(2 * time.Hour.Seconds()))
 	})
 	It("should keep the last good content of the part that fails and take over the others", func(ctx context.Context) {
 		Expect(provider.Refresh(ctx)).To(Succeed())
@@ -352,8 +376,6 @@ func (s *stub) ListVolumeTypes(context.Context) ([]*gobizfly.VolumeType, error) 
 func (s *stub) ListKubernetesVersions(context.Context) ([]gobizfly.ControllerVersion, error) {
 	return []gobizfly.ControllerVersion{{ID: "1", K8SVersion: "v1.35.4"}}, nil
 }
-
-func (s *stub) GetClusterMaxNodes(context.Context, string) (int, error) { return 50, nil }
 
 func (s *stub) GetCluster(context.Context, string) (*gobizfly.FullCluster, error) {
 	s.mu.Lock()

@@ -110,6 +110,8 @@ type Provider interface {
 	// Sync reads the configuration and applies it where that may be done. It never withdraws a good one for a bad
 	// one: what is wrong is in the result, and the old configuration stays.
 	Sync(ctx context.Context) *Result
+	// APIServers returns the addresses of the cluster's API servers.
+	APIServers(ctx context.Context) ([]string, error)
 }
 
 // effective is the ProviderConfig over the environment.

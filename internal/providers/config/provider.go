@@ -150,6 +150,21 @@ func (p *DefaultProvider) Effective(ctx context.Context) (bizfly.Config, error) 
 	return p.effective(ctx, object)
 }
 
+// Initial returns the configuration to create the client with. The client logs in for the catalog before Sync has applied a
+// configuration, so where Sync would reject the endpoint or region of the ProviderConfig, it gets those of the environment.
+func (p *DefaultProvider) Initial(ctx context.Context) (bizfly.Config, error) {
+	object, err := p.read(ctx)
+	if err != nil {
+		return bizfly.Config{}, err
+	}
+	effective, err := p.effective(ctx, object)
+	if err != nil || object.Status.Scope == nil || p.allowTarget(ctx, effective, bizfly.Scope(*object.Status.Scope)) == nil {
+		return effective, err
+	}
+	object.Spec.Endpoint, object.Spec.Region = "", ""
+	return p.effective(ctx, object)
+}
+
 // read returns the ProviderConfig, an empty one without a name where there is none.
 func (p *DefaultProvider) read(ctx context.Context) (*v1alpha1.ProviderConfig, error) {
 	object := &v1alpha1.ProviderConfig{}
@@ -206,23 +221,15 @@ func (p *DefaultProvider) apply(ctx context.Context, effective bizfly.Config, pi
 		// The login itself then rejects a token of another project.
 		candidate.ProjectID = pinned.ProjectID
 	}
-	scope, err := p.probeCached(ctx, candidate)
-	switch {
-	case err == nil:
-		result.Scope = &scope
-	case bizfly.IsAuth(err) || bizfly.IsPermission(err) || bizfly.IsInvalid(err):
-		result.CredentialsErr = err
-		return
-	case p.active == nil && pinned != nil:
-		// A restart during an outage: what was pinned is known to have worked, the client logs in when it can, and
-		// rejects a token of another project then.
-		result.EndpointErr = err
-		if scope, err = target(candidate); err != nil {
-			result.CredentialsErr = err
+	if pinned != nil {
+		// A login at another host would give it the credentials.
+		if err := p.allowTarget(ctx, candidate, *pinned); err != nil {
+			result.ScopeErr = err
 			return
 		}
-	default:
-		result.EndpointErr = err
+	}
+	scope, proceed := p.scopeOf(ctx, candidate, pinned, result)
+	if !proceed {
 		return
 	}
 	if err := p.allow(ctx, scope, pinned, candidate); err != nil {
@@ -237,6 +244,27 @@ func (p *DefaultProvider) apply(ctx context.Context, effective bizfly.Config, pi
 		return
 	}
 	p.active, p.given, result.Changed = &effective, &candidate, true
+}
+
+// scopeOf returns what a configuration is about, and whether it may be applied.
+func (p *DefaultProvider) scopeOf(ctx context.Context, candidate bizfly.Config, pinned *bizfly.Scope, result *Result) (scope bizfly.Scope, proceed bool) {
+	scope, err := p.probeCached(ctx, candidate)
+	switch {
+	case err == nil:
+		result.Scope = &scope
+		return scope, true
+	case bizfly.IsAuth(err) || bizfly.IsPermission(err) || bizfly.IsInvalid(err):
+		result.CredentialsErr = err
+	case p.active == nil && pinned != nil:
+		// A restart during an outage: what was pinned is known to have worked, the client logs in when it can, and
+		// rejects a token of another project then.
+		result.EndpointErr = err
+		scope, result.CredentialsErr = target(candidate)
+		return scope, result.CredentialsErr == nil
+	default:
+		result.EndpointErr = err
+	}
+	return scope, false
 }
 
 // probeCached asks the cloud whom a configuration is for, and remembers the answer for a while: a configuration that was
@@ -260,6 +288,16 @@ func target(config bizfly.Config) (bizfly.Scope, error) {
 		return bizfly.Scope{}, err
 	}
 	return bizfly.Scope{Host: endpoint.Host, Region: region, ProjectID: config.ProjectID}, nil
+}
+
+// allowTarget is allow for a configuration before its login, by what the configuration names itself.
+func (p *DefaultProvider) allowTarget(ctx context.Context, candidate bizfly.Config, pinned bizfly.Scope) error {
+	wanted, err := target(candidate)
+	if err != nil {
+		return err
+	}
+	wanted.ProjectID = lo.CoalesceOrEmpty(wanted.ProjectID, pinned.ProjectID)
+	return p.allow(ctx, wanted, &pinned, candidate)
 }
 
 // allow rejects another scope while anything exists that would not be found there.

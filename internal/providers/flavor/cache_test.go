@@ -200,6 +200,19 @@ var _ = Describe("Types that live claims run on", func() {
 			Expect(zonesOf(after)).To(BeEmpty(), "no topology domain of a type that cannot be launched")
 		}
 	})
+	It("should be there once a claim runs on them that was under way when they went", func(ctx context.Context) {
+		name := source.snapshot.Flavors[5].Name
+		it := r.list(ctx, nodeClass)[name]
+		delist(name)
+		Expect(r.list(ctx, nodeClass)).NotTo(HaveKey(name))
+		nodeClaim := claim(ctx, it, "HN2", nodeClass.Name)
+		r.Use(nodeClaim)
+		types := r.list(ctx, nodeClass)
+		Expect(types).To(HaveKey(name))
+		Expect(types[name].Offerings.Available()).To(BeEmpty())
+		r.Use(nodeClaim)
+		Expect(r.list(ctx, nodeClass)[name]).To(BeIdenticalTo(types[name]), "what is listed is not made anew")
+	})
 	It("should go once no claim runs on them", func(ctx context.Context) {
 		name := source.snapshot.Flavors[5].Name
 		nodeClaim := claim(ctx, r.list(ctx, nodeClass)[name], "HN2", nodeClass.Name)

@@ -30,6 +30,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
@@ -50,6 +51,11 @@ const (
 	loneTolerance = 0.2
 	// agreement is how far two nodes may be from each other and still report the same: a share.
 	agreement = 0.02
+	// leastShare is the share of what is estimated of a flavor below which no node is believed: kubelets report their size
+	// themselves, and two of them must not make a flavor useless for everyone.
+	leastShare = 0.6
+	// leastOffered is that share of what pods may use of it: how much a worker image keeps is its maker's choice.
+	leastOffered = 1.0 / 3
 )
 
 // Report is what a node has and what pods may use of it, by the indices below; 0 is not known.
@@ -77,6 +83,16 @@ func (r Report) less(promised Report) bool {
 	return lo.SomeBy(lo.Range(len(r)), func(i int) bool {
 		return r[i] > 0 && r[i] < promised[i] && !within(r[i], promised[i], agreement)
 	})
+}
+
+// raised returns the report with at least the floor of everything that is known.
+func (r Report) raised(floor Report) Report {
+	for i := range r {
+		if r[i] > 0 {
+			r[i] = max(r[i], floor[i])
+		}
+	}
+	return r
 }
 
 func within(a, b int64, share float64) bool {
@@ -215,7 +231,7 @@ type Observation struct {
 	// Believed is what instance types promise from now on; 0 is what they still estimate.
 	Believed Report
 	// Short reports that the node, which was not observed like this before, offers noticeably less than instance types
-	// promise: a second node must confirm it.
+	// promise: a second node must confirm it, and below leastShare none can.
 	Short bool
 }
 
@@ -224,11 +240,12 @@ type Observation struct {
 func (p *DefaultProvider) Observe(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, claim *karpv1.NodeClaim, node *corev1.Node) Observation {
 	key := learnedKey{profileOf(nodeClass), claim.Labels[corev1.LabelInstanceTypeStable]}
 	report, promised := reportOf(node.Status.Capacity, node.Status.Allocatable), reportOf(claim.Status.Capacity, claim.Status.Allocatable)
+	believable := report.raised(p.floor(ctx, nodeClass, key.flavor))
 	var was, is Report
 	var repeated bool
 	p.learn(func(known map[learnedKey]knowledge) map[learnedKey]knowledge {
-		repeated = slices.Contains(known[key].witnesses, witness{node.Name, report})
-		next := known[key].with(node.Name, report, promised)
+		repeated = slices.Contains(known[key].witnesses, witness{node.Name, believable})
+		next := known[key].with(node.Name, believable, promised)
 		was, is = known[key].believed, next.believed
 		return map[learnedKey]knowledge{key: next}
 	})
@@ -240,6 +257,23 @@ func (p *DefaultProvider) Observe(ctx context.Context, nodeClass *v1alpha1.Bizfl
 		promised[i] = lo.CoalesceOrEmpty(is[i], promised[i])
 	}
 	return Observation{Profile: key.profile, Believed: is, Short: !repeated && report.less(promised)}
+}
+
+// floor returns the least size that is believed of nodes of the flavor; zero for one that is not listed.
+func (p *DefaultProvider) floor(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, flavor string) (floor Report) {
+	if _, err := p.List(ctx, nodeClass); err != nil {
+		return floor
+	}
+	b, found := lo.Find((*p.entries.Load())[nodeClass.Name].built, func(b *built) bool { return b.Name == flavor })
+	if !found {
+		return floor
+	}
+	estimated := p.estimated(b)
+	floor = reportOf(estimated, resources.Subtract(estimated, overhead(estimated, b.reservations).Total()))
+	for i := range floor {
+		floor[i] = int64(float64(floor[i]) * lo.Ternary(i <= capacityStorage, leastShare, leastOffered))
+	}
+	return floor
 }
 
 // recall takes over what earlier processes have recorded on the NodeClass. It was believed, so it counts as two witnesses.

@@ -112,12 +112,12 @@ var _ = Describe("The size of nodes", func() {
 	})
 	It("should not be what one node says alone when that differs much, and should be once a second one says the same", func(ctx context.Context) {
 		before := offers(ctx, "cpu", "memory")
-		less := list("cpu", "1", "memory", "1500Mi")
+		less := list("cpu", "1300m", "memory", "2000Mi")
 		Expect(observe(ctx, "a", nil, less).Short).To(BeTrue(), "it is reported")
 		Expect(observe(ctx, "a", nil, less).Short).To(BeFalse(), "it is reported once, and one node is one witness")
 		Expect(offers(ctx, "cpu", "memory")).To(Equal(before))
 		Expect(observe(ctx, "b", nil, less).Short).To(BeFalse())
-		Expect(offers(ctx, "cpu", "memory")).To(Equal([]string{"1", "1500Mi"}))
+		Expect(offers(ctx, "cpu", "memory")).To(Equal([]string{"1300m", "2000Mi"}))
 	})
 	It("should not be shrunk by one broken node among others", func(ctx context.Context) {
 		for _, node := range []string{"a", "b", "c"} {
@@ -213,14 +213,39 @@ var _ = Describe("The size of nodes", func() {
 		nodeClass.Annotations = map[string]string{v1alpha1.AnnotationLearnedSizes: "{"}
 		Expect(memory(ctx)).To(Equal("3788Mi"))
 	})
+	It("should not be below 60 %, nor what pods get below a third, of the estimate, whatever two nodes report", func(ctx context.Context) {
+		before := r.list(ctx, nodeClass)[name]
+		all := before.Allocatable()
+		for _, node := range []string{"a", "b", "c"} {
+			observe(ctx, node, nil, nil)
+		}
+		lie := list("cpu", "1m", "memory", "1Ki", "ephemeral-storage", "1Ki", "pods", "1")
+		for range 2 {
+			for _, node := range []string{"evil/1", "evil/2", "evil/3"} {
+				Expect(observe(ctx, node, lie, lie).Short).To(BeTrue(), node)
+				Expect(observe(ctx, node, lie, lie).Short).To(BeFalse(), "it is reported once")
+			}
+			after := r.list(ctx, nodeClass)[name]
+			for _, of := range []corev1.ResourceName{"cpu", "memory", "ephemeral-storage", "pods"} {
+				was, is := all[of], after.Allocatable()[of]
+				Expect(is.AsApproximateFloat64()).To(BeNumerically(">=", 0.32*was.AsApproximateFloat64()), "%s", of)
+			}
+			Expect(after.Capacity.Memory().AsApproximateFloat64()).To(BeNumerically(">=", 0.59*before.Capacity.Memory().AsApproximateFloat64()))
+			// Neither the record nor a NodeClaim that was promised less lowers it further.
+			sizes, _ := flavor.LearnedSizes{}.With(observe(ctx, "d", lie, lie).Profile, name, observe(ctx, "d", lie, lie).Believed)
+			r = newRoom(source, env.Client)
+			nodeClass.Annotations = map[string]string{v1alpha1.AnnotationLearnedSizes: sizes.String()}
+		}
+	})
 	It("should never leave a negative reserve, however little a node sees", func(ctx context.Context) {
+		source.change(func(s *catalog.Snapshot) { s.Flavors = append(s.Flavors, newFlavor("p2.1c_256m", withSize(1, 256))) })
 		for _, node := range []string{"a", "b"} {
 			observe(ctx, node, list("memory", "257Mi"), list("cpu", "1m", "memory", "1Mi"))
 		}
-		it := r.list(ctx, nodeClass)[name]
-		Expect(it.Capacity.Memory().String()).To(Equal("257Mi"))
-		for name, quantity := range it.Allocatable() {
-			Expect(quantity.Sign()).To(BeNumerically(">=", 0), name)
+		for _, it := range r.list(ctx, nodeClass) {
+			for of, quantity := range it.Allocatable() {
+				Expect(quantity.Sign()).To(BeNumerically(">=", 0), "%s of %s", of, it.Name)
+			}
 		}
 	})
 	It("should be counted for the same spec in one way, whatever order it is asked in", func(ctx context.Context) {

@@ -85,7 +85,9 @@ type DefaultProvider struct {
 	// read, without lock or allocation.
 	entries atomic.Pointer[map[string]*entry]
 	// newest is the entry that was built last. Most clusters have one NodeClass, whose UID is compared faster than found.
-	newest  atomic.Pointer[entry]
+	newest atomic.Pointer[entry]
+	// uses counts the NodeClaims that were found to run on what was not listed.
+	uses    atomic.Uint64
 	learned atomic.Pointer[learned]
 	mu      sync.Mutex // held to replace them
 }
@@ -108,6 +110,7 @@ type version struct {
 	settings   *options.Options
 	marks      uint64
 	learned    uint64
+	uses       uint64
 }
 
 var _ Provider = (*DefaultProvider)(nil)
@@ -133,7 +136,7 @@ func (p *DefaultProvider) List(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 	// The numbers are read before anything is built from what they count: what changes meanwhile is built again.
 	v := version{
 		uid: nodeClass.UID, generation: nodeClass.Generation, image: imageOf(nodeClass), catalog: snapshot.Seq,
-		prices: p.pricing.SeqNum(), settings: p.options.Load(), marks: p.marks.SeqNum(), learned: p.learned.Load().seq,
+		prices: p.pricing.SeqNum(), settings: p.options.Load(), marks: p.marks.SeqNum(), learned: p.learned.Load().seq, uses: p.uses.Load(),
 	}
 	e := p.newest.Load()
 	if e == nil || e.uid != nodeClass.UID {
@@ -176,6 +179,21 @@ func (p *DefaultProvider) Matching(term v1alpha1.FlavorSelectorTerm) ([]string, 
 func (p *DefaultProvider) Flush() {
 	p.entries.Store(&map[string]*entry{})
 	p.newest.Store(nil)
+}
+
+// Use makes List have what the NodeClaim runs on. Its labels come after its launch, and what the launch was chosen from may not be
+// listed any more by then; core replaces nodes whose type is in no list.
+func (p *DefaultProvider) Use(claim *karpv1.NodeClaim) {
+	flavor, zone := claim.Labels[corev1.LabelInstanceTypeStable], claim.Labels[corev1.LabelTopologyZone]
+	e, known := (*p.entries.Load())[lo.FromPtr(claim.Spec.NodeClassRef).Name]
+	if !known || flavor == "" || zone == "" {
+		return
+	}
+	if !lo.ContainsBy(e.built, func(b *built) bool {
+		return b.Name == flavor && lo.ContainsBy(b.keys, func(key capacity.Offering) bool { return key.Zone == zone })
+	}) {
+		p.uses.Add(1)
+	}
 }
 
 // rebuild builds and remembers the answer.
@@ -245,8 +263,7 @@ func (p *DefaultProvider) buildAll(ctx context.Context, nodeClass *v1alpha1.Bizf
 }
 
 // inUse returns by flavor the labels of the live NodeClaims of the NodeClass. The reader is the manager's cache, so this is no
-// request; and it is asked only when a catalog or a NodeClass has changed. A NodeClaim that is launched later runs on what
-// was listed then, and the change that takes that away asks again.
+// request; and it is asked only when a catalog or a NodeClass has changed, or Use has found what is not listed.
 func (p *DefaultProvider) inUse(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (map[string][]map[string]string, error) {
 	claims := &karpv1.NodeClaimList{}
 	if err := p.reader.List(ctx, claims, client.UnsafeDisableDeepCopy); err != nil {

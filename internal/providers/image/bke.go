@@ -18,12 +18,9 @@ package image
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/bizflycloud/gobizfly"
 	"github.com/samber/lo"
@@ -43,54 +40,7 @@ const (
 	osFlatcar = "flatcar"
 	// flatcarSuffix marks the versions whose worker image is Flatcar: BKE lists them as versions of their own.
 	flatcarSuffix = "." + osFlatcar
-
-	// confirmations is how many reads of the catalog in a row must agree before an alias moves to an image that is not newer:
-	// BKE may list a version without its image for a moment, and a fleet that follows is replaced twice.
-	confirmations = 3
-	// maxDoubts bounds what is counted; NodeClasses that are deleted meanwhile leave some behind.
-	maxDoubts = 256
 )
-
-// doubts counts the reads of the catalog that would move an alias to an image that is not newer.
-type doubts struct {
-	mu sync.Mutex
-	// seen is by what is kept: there are as many as NodeClasses have different images in doubt.
-	seen map[string]doubt
-}
-
-type doubt struct {
-	instead string // the image that would be taken; empty for none
-	read    time.Time
-	reads   int
-}
-
-// confirmed reports whether enough reads agree that the image is to be taken instead of the one that is kept.
-func (d *doubts) confirmed(kept, instead string, read time.Time) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	seen := d.seen[kept]
-	switch {
-	case seen.reads == 0 || seen.instead != instead:
-		seen = doubt{instead: instead, read: read, reads: 1}
-	case read.After(seen.read):
-		seen.read, seen.reads = read, seen.reads+1
-	}
-	if seen.reads >= confirmations {
-		delete(d.seen, kept)
-		return true
-	}
-	if d.seen == nil || len(d.seen) >= maxDoubts {
-		d.seen = map[string]doubt{}
-	}
-	d.seen[kept] = seen
-	return false
-}
-
-func (d *doubts) settle(kept string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.seen, kept)
-}
 
 // workerImage is a version of BKE that has a worker image.
 type workerImage struct {
@@ -124,9 +74,10 @@ func parseAlias(alias string, cluster *gobizfly.FullCluster) (os, wanted string)
 
 // workerImages are BKE's worker images. Versions without an image id are skipped: BKE lists versions before their
 // images are built. So is whatever does not look like a version.
-func workerImages(snapshot *catalog.Snapshot) []workerImage {
+func (r *resolution) workerImages(snapshot *catalog.Snapshot) []workerImage {
 	return lo.FilterMap(snapshot.KubernetesVersions, func(v gobizfly.ControllerVersion, _ int) (workerImage, bool) {
 		parsed, os, ok := parseVersion(v.K8SVersion)
+		r.offered.Insert(v.WorkerImageID)
 		return workerImage{id: v.WorkerImageID, versionID: v.ID, name: v.Name, version: parsed, os: os}, ok && v.WorkerImageID != ""
 	})
 }
@@ -143,70 +94,24 @@ func parseVersion(s string) (*version.Version, string, bool) {
 	return parsed, os, true
 }
 
-// byAlias finds a worker image, and keeps the one that the NodeClass has resolved to while the catalog offers none that is
-// newer: an older one, another build, or none at all is accepted only once several reads in a row agree.
-func (p *DefaultProvider) byAlias(field string, term *v1alpha1.ImageSelectorTerm, status *v1alpha1.BizflyNodeClassStatus) (*Image, error) {
-	snapshot, err := p.catalog.Snapshot()
-	if err != nil {
-		return nil, err
-	}
-	found, err := listedByAlias(field, term, snapshot)
-	kept := resolvedByAlias(term, status, snapshot)
-	if kept == nil || err != nil && !lookup.IsNotFound(err) {
-		return found, err
-	}
-	instead := ""
-	if found != nil {
-		instead = found.ID
-		if instead == kept.ID || compareVersions(version.MustParseGeneric(found.KubernetesVersion), version.MustParseGeneric(kept.KubernetesVersion)) > 0 {
-			p.doubts.settle(kept.ID)
-			return found, nil
-		}
-	}
-	if p.doubts.confirmed(kept.ID, instead, snapshot.FetchedAt) {
-		return found, err
-	}
-	kept.Note = fmt.Sprintf("BKE does not list this image for %s at the moment; it stays in use until %d reads of the catalog in a row agree", term.Alias,
-		confirmations)
-	return kept, nil
-}
-
-// resolvedByAlias returns the image that the NodeClass has resolved to, if the alias still selects that version.
-func resolvedByAlias(term *v1alpha1.ImageSelectorTerm, status *v1alpha1.BizflyNodeClassStatus, snapshot *catalog.Snapshot) *Image {
-	resolved, _, ok := parseVersion(status.KubernetesVersion)
-	image := status.Image()
-	if !ok || image == nil || snapshot.Cluster == nil {
-		return nil
-	}
-	os, wanted := parseAlias(term.Alias, snapshot.Cluster)
-	kept := workerImage{id: image.ID, version: resolved, os: os}.image()
-	controlPlane, _, known := parseVersion(snapshot.Cluster.Version.K8SVersion)
-	if !known {
-		// A cluster that does not name its version for a moment has not moved to another.
-		controlPlane = resolved
-	}
-	matches, _ := aliasMatcher(wanted, controlPlane)
-	// The name contains the operating system.
-	if kept.Name != image.Name || matches == nil || !matches(resolved) {
-		return nil
-	}
-	return kept
-}
-
-// listedByAlias finds a worker image in the catalog. A kubelet must not be newer than its control plane, hence:
+// byAlias finds a worker image in the catalog. A kubelet must not be newer than its control plane, hence:
 //   - bke@latest is the control plane's own version, else the newest older patch of the same minor version;
 //   - bke@v1.33 is the newest patch of that minor version that is not above the control plane;
 //   - bke@v1.33.5 is exactly that version, where its minor version is not above the control plane's.
-func listedByAlias(field string, term *v1alpha1.ImageSelectorTerm, snapshot *catalog.Snapshot) (*Image, error) {
+func (r *resolution) byAlias(field string, term *v1alpha1.ImageSelectorTerm) (*Image, error) {
 	miss := &lookup.NotFoundError{Field: field, Value: term.Alias}
+	snapshot, err := r.snapshot()
+	if err != nil {
+		return nil, err
+	}
 	if snapshot.ClusterUnknown {
-		return nil, errors.New("the BKE cluster's id could not be learned yet (BKE_DISCOVER_FROM_POOL)")
+		return nil, catalog.ErrClusterUnknown
 	}
 	if snapshot.Cluster == nil {
 		miss.Remedy = "BKE aliases need a cluster of BizFly Kubernetes Engine: set BKE_CLUSTER_ID, or select an image by id, name or os"
 		return nil, miss
 	}
-	all := workerImages(snapshot)
+	all := r.workerImages(snapshot)
 	miss.Available = lookup.Shorten(lo.Map(all, func(w workerImage, _ int) string { return w.alias() }))
 	controlPlane, _, known := parseVersion(snapshot.Cluster.Version.K8SVersion)
 	if known {

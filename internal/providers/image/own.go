@@ -42,22 +42,22 @@ type template struct {
 }
 
 // byName finds the newest custom image.
-func (p *DefaultProvider) byName(ctx context.Context, field, pattern string) (*Image, error) {
-	return lookup.Cached(ctx, p.cache, cacheKeyCustomImages, p.api.ListCustomImages, func(images []*gobizfly.CustomImage) (*Image, error) {
-		return newest(templates(images, customImageTemplate), field, pattern, "names are those of the project's active custom images")
+func (r *resolution) byName(ctx context.Context, field, pattern string) (*Image, error) {
+	return lookup.Cached(ctx, r.lists, cacheKeyCustomImages, r.api.ListCustomImages, func(images []*gobizfly.CustomImage) (*Image, error) {
+		return newest(templates(r, images, customImageTemplate), field, pattern, "names are those of the project's active custom images")
 	})
 }
 
 // bySnapshotName finds the newest snapshot of a name.
-func (p *DefaultProvider) bySnapshotName(ctx context.Context, field, pattern string) (*Image, error) {
-	return lookup.Cached(ctx, p.cache, cacheKeySnapshots, p.api.ListSnapshots, func(snapshots []*gobizfly.Snapshot) (*Image, error) {
-		return newest(templates(snapshots, snapshotTemplate), field, pattern, "names are those of the project's available volume snapshots")
+func (r *resolution) bySnapshotName(ctx context.Context, field, pattern string) (*Image, error) {
+	return lookup.Cached(ctx, r.lists, cacheKeySnapshots, r.api.ListSnapshots, func(snapshots []*gobizfly.Snapshot) (*Image, error) {
+		return newest(templates(r, snapshots, snapshotTemplate), field, pattern, "names are those of the project's available volume snapshots")
 	})
 }
 
-func (p *DefaultProvider) bySnapshotID(ctx context.Context, field, id string) (*Image, error) {
-	return lookup.Cached(ctx, p.cache, cacheKeySnapshots, p.api.ListSnapshots, func(snapshots []*gobizfly.Snapshot) (*Image, error) {
-		return one(templates(snapshots, snapshotTemplate), field, id, "snapshot", snapshotAvailable, nil)
+func (r *resolution) bySnapshotID(ctx context.Context, field, id string) (*Image, error) {
+	return lookup.Cached(ctx, r.lists, cacheKeySnapshots, r.api.ListSnapshots, func(snapshots []*gobizfly.Snapshot) (*Image, error) {
+		return one(templates(r, snapshots, snapshotTemplate), field, id, "snapshot", snapshotAvailable, nil)
 	})
 }
 
@@ -92,12 +92,15 @@ func newest(all []template, field, pattern, remedy string) (*Image, error) {
 }
 
 // templates leaves out what is null or has no id, with which no server could be created.
-func templates[E any](all []*E, convert func(*E) template) []template {
+func templates[E any](r *resolution, all []*E, convert func(*E) template) []template {
 	return lo.FilterMap(all, func(e *E, _ int) (template, bool) {
 		if e == nil {
 			return template{}, false
 		}
 		t := convert(e)
+		if t.usable {
+			r.offered.Insert(t.ID)
+		}
 		return t, t.ID != ""
 	})
 }

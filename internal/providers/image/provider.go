@@ -26,6 +26,7 @@ import (
 
 	"github.com/bizflycloud/gobizfly"
 	"github.com/samber/lo"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
@@ -62,15 +63,13 @@ type Image struct {
 	PublicOS bool
 	// Flatcar reports whether it is a BKE worker image with Flatcar, which takes no other script than BKE's.
 	Flatcar bool
-	// Note is what the user may want to know of it; mostly empty.
-	Note string
 }
 
 // Provider finds images.
 type Provider interface {
-	// Resolve returns the image of the first selector term that matches. A BKE alias stays with what the NodeClass's status
-	// says while the catalog offers nothing newer, until several of its reads agree. A *lookup.NotFoundError says that none
-	// does; any other error that it could not be found out, which never means that an image is gone.
+	// Resolve returns the image of the first selector term that matches. A *lookup.NotFoundError says that none does; any other
+	// error that it could not be found out, which never means that an image is gone. So does one that what the NodeClass has
+	// resolved to is missing, or replaced by what is not newer, until several reads agree.
 	Resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (*Image, error)
 }
 
@@ -80,7 +79,7 @@ type DefaultProvider struct {
 	api     bizfly.CatalogAPI
 	catalog catalog.Provider
 	cache   lookup.Cache
-	doubts  doubts
+	doubts  lookup.Doubts
 }
 
 var _ Provider = (*DefaultProvider)(nil)
@@ -90,12 +89,54 @@ func NewDefaultProvider(api bizfly.CatalogAPI, catalogProvider catalog.Provider,
 	return &DefaultProvider{api: api, catalog: catalogProvider, cache: listCache}
 }
 
-// Resolve implements Provider. A term that cannot be looked up ends the search with its error: going on to the next term
-// would make the image change back and forth with each outage, and every node of the class with it.
+// Resolve implements Provider.
 func (p *DefaultProvider) Resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (*Image, error) {
+	r := &resolution{DefaultProvider: p, lists: lookup.Watch(p.cache), offered: sets.New[string]()}
+	found, err := r.firstTerm(ctx, nodeClass)
+	if err != nil && !lookup.IsNotFound(err) {
+		return nil, err
+	}
+	if doubt := p.doubts.Confirm(nodeClass, v1alpha1.ConditionTypeImagesReady, lo.FromPtr(nodeClass.Status.Image()).ID, lo.FromPtr(found).ID,
+		found != nil && r.newer(found, &nodeClass.Status), r.lists); doubt != nil {
+		return nil, fmt.Errorf("spec.imageSelectorTerms: image %w", doubt)
+	}
+	return found, err
+}
+
+// resolution is one search for an image.
+type resolution struct {
+	*DefaultProvider
+	lists *lookup.Watched
+	// offered are the images that were seen and can be booted.
+	offered sets.Set[string]
+}
+
+// newer reports whether an image may replace the one that the NodeClass has resolved to: a higher Kubernetes version, or another image
+// of no lower one while the old one is offered too.
+func (r *resolution) newer(found *Image, status *v1alpha1.BizflyNodeClassStatus) bool {
+	order := 0
+	if before, _, known := parseVersion(status.KubernetesVersion); known {
+		if after, _, known := parseVersion(found.KubernetesVersion); known {
+			order = compareVersions(after, before)
+		}
+	}
+	return order > 0 || order == 0 && r.offered.Has(lo.FromPtr(status.Image()).ID)
+}
+
+func (r *resolution) snapshot() (*catalog.Snapshot, error) {
+	snapshot, err := r.catalog.Snapshot()
+	if err == nil {
+		r.lists.Note("catalog", snapshot.FetchedAt)
+	}
+	return snapshot, err
+}
+
+// firstTerm returns the image of the first term that matches. A term that cannot be looked up ends the search with its error: going on
+// to the next term would make the image change back and forth with each outage, and every node of the class with it.
+func (r *resolution) firstTerm(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (*Image, error) {
 	var misses []*lookup.NotFoundError
 	for i := range nodeClass.Spec.ImageSelectorTerms {
-		found, err := p.resolveTerm(ctx, nodeClass, i)
+		found, err := r.resolveTerm(ctx, nodeClass, i)
 		if err == nil {
 			return found, nil
 		}
@@ -108,27 +149,27 @@ func (p *DefaultProvider) Resolve(ctx context.Context, nodeClass *v1alpha1.Bizfl
 	return nil, summarize(misses)
 }
 
-func (p *DefaultProvider) resolveTerm(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, i int) (found *Image, err error) {
+func (r *resolution) resolveTerm(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, i int) (found *Image, err error) {
 	field, value, term := fmt.Sprintf("spec.imageSelectorTerms[%d]", i), "", &nodeClass.Spec.ImageSelectorTerms[i]
 	switch {
 	case term.Alias != "":
 		field, value = field+".alias", term.Alias
-		found, err = p.byAlias(field, term, &nodeClass.Status)
+		found, err = r.byAlias(field, term)
 	case term.ID != "":
 		field, value = field+".id", term.ID
-		found, err = p.byID(ctx, field, value)
+		found, err = r.byID(ctx, field, value)
 	case term.Name != "":
 		field, value = field+".name", term.Name
-		found, err = p.byName(ctx, field, value)
+		found, err = r.byName(ctx, field, value)
 	case term.OS != nil:
 		field, value = field+".os", term.OS.Distribution+" "+term.OS.Version
-		found, err = p.byOS(ctx, field, value, term.OS)
+		found, err = r.byOS(ctx, field, value, term.OS)
 	case term.Snapshot != nil && term.Snapshot.ID != "":
 		field, value = field+".snapshot.id", term.Snapshot.ID
-		found, err = p.bySnapshotID(ctx, field, value)
+		found, err = r.bySnapshotID(ctx, field, value)
 	case term.Snapshot != nil:
 		field, value = field+".snapshot.name", term.Snapshot.Name
-		found, err = p.bySnapshotName(ctx, field, value)
+		found, err = r.bySnapshotName(ctx, field, value)
 	default:
 		err = &lookup.NotFoundError{Field: field, Remedy: "set one of alias, id, name, os and snapshot"}
 	}
@@ -139,16 +180,17 @@ func (p *DefaultProvider) resolveTerm(ctx context.Context, nodeClass *v1alpha1.B
 }
 
 // byID looks everywhere, because users paste ids from wherever they saw them.
-func (p *DefaultProvider) byID(ctx context.Context, field, id string) (*Image, error) {
-	snapshot, err := p.catalog.Snapshot()
+func (r *resolution) byID(ctx context.Context, field, id string) (*Image, error) {
+	snapshot, err := r.snapshot()
 	if err != nil {
 		return nil, err
 	}
-	workers := workerImages(snapshot)
+	workers := r.workerImages(snapshot)
 	if worker, ok := lo.Find(workers, func(w workerImage) bool { return w.id == id }); ok {
 		return worker.image(), nil
 	}
-	osImage, osErr := lookup.Cached(ctx, p.cache, cacheKeyOSImages, p.api.ListOSImages, func(images []bizfly.OSImage) (*Image, error) {
+	osImage, osErr := lookup.Cached(ctx, r.lists, cacheKeyOSImages, lookup.NotEmpty(r.api.ListOSImages), func(images []bizfly.OSImage) (*Image, error) {
+		r.offer(images)
 		if found, ok := lo.Find(images, func(i bizfly.OSImage) bool { return i.ID == id }); ok {
 			return osImageOf(found), nil
 		}
@@ -157,8 +199,8 @@ func (p *DefaultProvider) byID(ctx context.Context, field, id string) (*Image, e
 	if osErr == nil {
 		return osImage, nil
 	}
-	custom, customErr := lookup.Cached(ctx, p.cache, cacheKeyCustomImages, p.api.ListCustomImages, func(images []*gobizfly.CustomImage) (*Image, error) {
-		return one(templates(images, customImageTemplate), field, id, "custom image", customImageActive,
+	custom, customErr := lookup.Cached(ctx, r.lists, cacheKeyCustomImages, r.api.ListCustomImages, func(images []*gobizfly.CustomImage) (*Image, error) {
+		return one(templates(r, images, customImageTemplate), field, id, "custom image", customImageActive,
 			lo.Map(workers, func(w workerImage, _ int) string { return fmt.Sprintf("%s (%s)", w.id, w.image().Name) }))
 	})
 	if customErr == nil {
@@ -173,8 +215,9 @@ func (p *DefaultProvider) byID(ctx context.Context, field, id string) (*Image, e
 	return nil, customErr
 }
 
-func (p *DefaultProvider) byOS(ctx context.Context, field, value string, selector *v1alpha1.OSImageSelector) (*Image, error) {
-	return lookup.Cached(ctx, p.cache, cacheKeyOSImages, p.api.ListOSImages, func(images []bizfly.OSImage) (*Image, error) {
+func (r *resolution) byOS(ctx context.Context, field, value string, selector *v1alpha1.OSImageSelector) (*Image, error) {
+	return lookup.Cached(ctx, r.lists, cacheKeyOSImages, lookup.NotEmpty(r.api.ListOSImages), func(images []bizfly.OSImage) (*Image, error) {
+		r.offer(images)
 		matching := lo.Filter(images, func(i bizfly.OSImage, _ int) bool {
 			return strings.EqualFold(i.Distribution, selector.Distribution) && strings.EqualFold(i.Version, selector.Version)
 		})
@@ -185,6 +228,12 @@ func (p *DefaultProvider) byOS(ctx context.Context, field, value string, selecto
 		first := slices.MinFunc(matching, func(a, b bizfly.OSImage) int { return strings.Compare(a.ID, b.ID) })
 		return osImageOf(first), nil
 	})
+}
+
+func (r *resolution) offer(images []bizfly.OSImage) {
+	for _, i := range images {
+		r.offered.Insert(i.ID)
+	}
 }
 
 // osCandidates are the versions of the distribution or, where there is no such distribution, everything.

@@ -18,7 +18,9 @@ package image_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -26,11 +28,12 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 
-	"github.com/bizflycloud/gobizfly"
+	"github.com/awslabs/operatorpkg/status"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/patrickmn/go-cache"
 	"github.com/samber/lo"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
@@ -165,7 +168,7 @@ var _ = Describe("BKE aliases", func() {
 		learned := ""
 		catalogProvider := startWith(func(config *catalog.Config) { config.LearnedBKEClusterID = func() string { return learned } })
 		_, err := resolve(alias("bke@latest"), v1alpha1.ImageSelectorTerm{OS: &v1alpha1.OSImageSelector{Distribution: "Ubuntu", Version: "22.04 x64"}})
-		Expect(err).To(MatchError(ContainSubstring("could not be learned yet")))
+		Expect(err).To(MatchError(catalog.ErrClusterUnknown))
 		var miss *lookup.NotFoundError
 		Expect(errors.As(err, &miss)).To(BeFalse(), "nodes would be replaced by ones of the next term's image")
 		learned = sandbox.BKE().ClusterUID
@@ -201,6 +204,7 @@ var _ = Describe("BKE aliases", func() {
 			if err == nil {
 				nodeClass.Status.Images = []v1alpha1.ImageStatus{{ID: found.ID, Name: found.Name, Type: found.Type}}
 				nodeClass.Status.KubernetesVersion = found.KubernetesVersion
+				nodeClass.Status.Conditions = resolved
 			}
 			return found, err
 		}
@@ -224,33 +228,49 @@ var _ = Describe("BKE aliases", func() {
 			nodeClass.Spec.ImageSelectorTerms = []v1alpha1.ImageSelectorTerm{alias("bke@latest")}
 			Expect(read(unchanged)).To(HaveField("ID", own))
 		})
+		// keeps expects that the image of the NodeClass stays in use.
+		keeps := func(_ *image.Image, err error) {
+			GinkgoHelper()
+			Expect(err).To(MatchError(And(ContainSubstring(own), ContainSubstring("stays in use until 3 reads in a row agree"))))
+			Expect(lookup.IsNotFound(err)).To(BeFalse())
+		}
 		It("should not follow a version whose image is missing for a moment to an older one", func() {
 			for range 2 {
-				found, err := read(imageOf(newest, ""))
-				Expect(err).ToNot(HaveOccurred())
-				Expect(found).To(And(HaveField("ID", own), HaveField("KubernetesVersion", newest), HaveField("Note", ContainSubstring("does not list this image"))))
-			}
-			Expect(read(imageOf(newest, own))).To(And(HaveField("ID", own), HaveField("Note", BeEmpty())))
-			for range 2 {
-				Expect(read(imageOf(newest, ""))).To(HaveField("ID", own), "reads count in a row only")
+				for range 2 {
+					keeps(read(imageOf(newest, "")))
+				}
+				Expect(read(imageOf(newest, own))).To(HaveField("ID", own), "reads count in a row only")
 			}
 		})
+		It("should not follow the control plane's version to an older one while it is answered wrong for a moment", func() {
+			snapshot, err := snapshots.Snapshot()
+			Expect(err).ToNot(HaveOccurred())
+			cluster := *snapshot.Cluster
+			cluster.Version.K8SVersion = older
+			answer := string(lo.Must(json.Marshal(cluster)))
+			for range 2 {
+				sandbox.AddFaults(1, cloud.Fault{Path: "/api/kubernetes-engine/_/*", Effect: cloud.EffectBody, Body: answer})
+				keeps(read(unchanged))
+			}
+			sandbox.ClearFaults()
+			Expect(read(unchanged)).To(HaveField("ID", own))
+		})
 		It("should count reads of the catalog, and not how often it is asked", func() {
-			Expect(read(imageOf(newest, ""))).To(HaveField("ID", own))
+			keeps(read(imageOf(newest, "")))
 			for range 10 {
-				Expect(provider.Resolve(ctx, nodeClass)).To(HaveField("ID", own))
+				keeps(provider.Resolve(ctx, nodeClass))
 			}
 		})
 		It("should follow once several reads in a row agree", func() {
 			for range 2 {
-				Expect(read(imageOf(newest, ""))).To(HaveField("ID", own))
+				keeps(read(imageOf(newest, "")))
 			}
 			Expect(read(unchanged)).To(HaveField("ID", "older-image"))
 		})
 		It("should not be missing before several reads in a row agree", func() {
 			none := func(c *cloud.Catalog) { imageOf(newest, "")(c); imageOf(older, "")(c) }
 			for range 2 {
-				Expect(read(none)).To(HaveField("ID", own))
+				keeps(read(none))
 			}
 			_, err := read(none)
 			Expect(missOf(err).Value).To(Equal("bke@latest"))
@@ -261,6 +281,7 @@ var _ = Describe("BKE aliases", func() {
 		})
 		It("should follow at once to what another alias selects", func() {
 			nodeClass.Spec.ImageSelectorTerms[0].Alias = "bke@v1.33.5"
+			nodeClass.Generation++
 			Expect(read(unchanged)).To(HaveField("KubernetesVersion", "v1.33.5"))
 		})
 	})
@@ -278,6 +299,9 @@ var _ = Describe("BKE aliases", func() {
 	})
 })
 
+// resolved are the conditions of a NodeClass whose image was found for its first generation, which is none.
+var resolved = []status.Condition{{Type: v1alpha1.ConditionTypeImagesReady, Status: metav1.ConditionTrue}}
+
 var _ = Describe("Other images", func() {
 	ubuntu := func() cloud.ImageVersion { return content.Images[cloud.RegionHN][0].Versions[2] }
 	golden := func(name, status, createdAt string) cloud.CustomImage {
@@ -285,6 +309,73 @@ var _ = Describe("Other images", func() {
 		made.ID, made.Name, made.Status, made.CreatedAt = "id-of-"+name+"-"+createdAt, name, status, createdAt
 		return made
 	}
+
+	Context("that have been resolved", func() {
+		const item = `{"id":"%s","name":"%s","status":"%s","created_at":"2026-0%s-01T00:00:00Z","size":1,"min_disk":0}`
+		var (
+			first  = fmt.Sprintf(item, "id-1", "golden-1", "active", "1")
+			second = fmt.Sprintf(item, "id-2", "golden-2", "active", "2")
+			saving = fmt.Sprintf(item, "id-2", "golden-2", "saving", "2")
+			third  = fmt.Sprintf(item, "id-3", "golden-3", "active", "3")
+		)
+		var nodeClass *v1alpha1.BizflyNodeClass
+		// read resolves by a list that is read for it and has these images, and writes down what was found.
+		read := func(images ...string) (string, error) {
+			GinkgoHelper()
+			sandbox.ClearFaults()
+			listCache.Flush()
+			sandbox.AddFaults(1, cloud.Fault{Path: "/user/images", Effect: cloud.EffectBody, Body: `{"images":[` + strings.Join(images, ",") + `]}`})
+			found, err := provider.Resolve(ctx, nodeClass)
+			if err != nil {
+				return "", err
+			}
+			nodeClass.Status.Images, nodeClass.Status.Conditions = []v1alpha1.ImageStatus{{ID: found.ID, Name: found.Name}}, resolved
+			return found.ID, nil
+		}
+		keeps := func(_ string, err error) {
+			GinkgoHelper()
+			Expect(err).To(MatchError(ContainSubstring("stays in use until 3 reads in a row agree")))
+			Expect(lookup.IsNotFound(err)).To(BeFalse())
+		}
+		terms := map[string][]v1alpha1.ImageSelectorTerm{
+			"of one term": {{Name: "golden-*"}}, "of several terms": {{Name: "golden-3"}, {ID: "id-2"}, {Name: "golden-1"}},
+		}
+		BeforeEach(func() {
+			start(true)
+			nodeClass = &v1alpha1.BizflyNodeClass{}
+		})
+		for title, of := range terms {
+			It("should not be replaced by an older one, or lost, before three reads in a row agree: "+title, func() {
+				nodeClass.Spec.ImageSelectorTerms = of
+				Expect(read(second, first)).To(Equal("id-2"))
+				keeps(read(first))
+				keeps(read(first))
+				Expect(read(second, first)).To(Equal("id-2"), "reads count in a row only")
+				keeps(read(saving, first))
+				keeps(read(saving))
+				keeps(read())
+				keeps(read(first))
+				keeps(read(first))
+				Expect(read(first)).To(Equal("id-1"))
+				keeps(read())
+				keeps(read())
+				_, err := read()
+				Expect(lookup.IsNotFound(err)).To(BeTrue())
+			})
+			It("should be replaced by a newer one at once: "+title, func() {
+				nodeClass.Spec.ImageSelectorTerms = of
+				Expect(read(second, first)).To(Equal("id-2"))
+				Expect(read(third, second, first)).To(Equal("id-3"))
+			})
+		}
+	})
+	It("should not be missing in an empty answer, and not be another one's", func() {
+		start(true)
+		sandbox.AddFaults(1, cloud.Fault{Path: "/images", Effect: cloud.EffectBody, Body: `{"os_images":[]}`})
+		_, err := resolve(v1alpha1.ImageSelectorTerm{OS: &v1alpha1.OSImageSelector{Distribution: "Ubuntu", Version: "22.04 x64"}})
+		Expect(err).To(MatchError(ContainSubstring("the answer is empty, which cannot be true")))
+		Expect(lookup.IsNotFound(err)).To(BeFalse())
+	})
 
 	Context("by operating system", func() {
 		It("should ignore letter case", func() {
@@ -353,10 +444,9 @@ var _ = Describe("Other images", func() {
 		)
 		It("should find an image that was made after the list was cached", func() {
 			start(true)
-			Expect(resolve(v1alpha1.ImageSelectorTerm{Name: "golden-node"})).ToNot(BeNil())
-			// Between two reads of a list there is nothing that a test could do in the catalog of a running sandbox, so
-			// the cached list is made to be from before the image.
-			listCache.SetDefault("custom images", []*gobizfly.CustomImage{})
+			sandbox.AddFaults(1, cloud.Fault{Path: "/user/images", Effect: cloud.EffectBody, Body: `{"images":[]}`, Count: 1})
+			_, err := resolve(v1alpha1.ImageSelectorTerm{Name: "golden-node"})
+			Expect(lookup.IsNotFound(err)).To(BeTrue())
 			Expect(resolve(v1alpha1.ImageSelectorTerm{Name: "golden-node"})).To(HaveField("Name", "golden-node"))
 		})
 		It("should name the active ones when there is none", func() {

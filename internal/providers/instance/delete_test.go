@@ -50,13 +50,14 @@ var _ = Describe("Delete", func() {
 	It("should delete the server with its root disk and remove its node from BKE", func() {
 		w := newWorld(cloud.Options{Latency: 50 * time.Millisecond})
 		server, _ := w.launch()
-		Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: server.ID})).To(Succeed())
+		request := instance.DeleteRequest{ID: server.ID, Node: server.Name}
+		Expect(w.provider.Delete(ctx, request)).To(Succeed())
 		Expect(w.deleted()).To(Equal([][]string{{root(server)}}))
-		w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID})
+		w.deleteUntilGone(w.provider, request)
 		Expect(w.leftovers()).To(BeEmpty())
 		Expect(w.box.State().NetworkInterfaces).To(BeEmpty())
 		Expect(w.box.State().WanIPs).To(BeEmpty())
-		Expect(w.box.State().LeftNodes).To(Equal([]string{server.Name}))
+		Eventually(leftNodes(w)).Should(Equal([]string{server.Name}))
 		Expect(w.bodies(http.MethodPost, "/engine/cluster_leave/")).To(HaveLen(1))
 	})
 	It("should answer from the shared list while the deletion is under way", func() {
@@ -75,27 +76,28 @@ var _ = Describe("Delete", func() {
 		const servers = 20
 		now := clocktesting.NewFakeClock(time.Now())
 		w := newWorld(cloud.Options{}, sharing, func(c *instance.Config) { c.Clock = now })
-		ids := lo.Times(servers, func(i int) string {
-			return w.box.AddServer(cloud.ServerSpec{Name: instance.Name(claimName, claimUID, clusterUID, i+1), Metadata: metadata(clusterUID, claimUID, i+1)}).ID
+		requests := lo.Times(servers, func(i int) instance.DeleteRequest {
+			name := instance.Name(claimName, claimUID, clusterUID, i+1)
+			return instance.DeleteRequest{ID: w.box.AddServer(cloud.ServerSpec{Name: name, Metadata: metadata(clusterUID, claimUID, i+1)}).ID, Node: name}
 		})
 		for range 2 {
-			for _, id := range ids {
-				Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: id})).To(Succeed())
+			for _, request := range requests {
+				Expect(w.provider.Delete(ctx, request)).To(Succeed())
 			}
 			// What the cloud deletes in real time, the next list of a clock that stands still does not have.
 			Eventually(w.box.Servers).Should(BeEmpty())
 		}
 		now.Step(6 * time.Second)
 		for range 3 {
-			for _, id := range ids {
-				Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: id})).To(MatchError(instance.ErrNotFound))
-				_, err := w.provider.Get(ctx, id)
+			for _, request := range requests {
+				Expect(w.provider.Delete(ctx, request)).To(MatchError(instance.ErrNotFound))
+				_, err := w.provider.Get(ctx, request.ID)
 				Expect(err).To(MatchError(instance.ErrNotFound))
 			}
 		}
 		Expect(w.count(deleteServer)).To(Equal(servers))
 		Expect(w.count(getServer)).To(Equal(servers))
-		Expect(w.count(leaveCluster)).To(Equal(servers))
+		Eventually(func() int { return w.count(leaveCluster) }).Should(Equal(servers))
 		Expect(w.count(listServers)).To(Equal(2))
 		Expect(w.leftovers()).To(BeEmpty())
 	})
@@ -118,10 +120,10 @@ var _ = Describe("Delete", func() {
 		w.box.AddFaults(1, cloud.Fault{Method: "DELETE", Path: "/servers/*", Effect: cloud.EffectBody, Body: `{"task_id":"725620b1-0000-4000-8000-000000000000"}`,
 			Count: 1})
 		Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: server.ID})).To(Succeed())
-		now.Step(time.Minute)
+		now.Step(29 * time.Second)
 		Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: server.ID})).To(Succeed())
 		Expect(w.count(deleteServer)).To(Equal(1))
-		now.Step(2 * time.Minute)
+		now.Step(2 * time.Second)
 		w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID})
 		Expect(w.leftovers()).To(BeEmpty())
 	})
@@ -186,7 +188,7 @@ var _ = Describe("Delete", func() {
 		})
 		It("should delete the root disk of a node whose pool is called pvc", func() {
 			w := newWorld(cloud.Options{})
-			server, _ := w.launch(func(r *instance.LaunchRequest) { r.NodeClaim = "pvc-pool-abcde" })
+			server, _ := w.launch(func(r *instance.LaunchRequest) { r.NodeClaim.Name = "pvc-pool-abcde" })
 			w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID})
 			Expect(w.leftovers()).To(BeEmpty())
 		})
@@ -221,11 +223,11 @@ var _ = Describe("Delete", func() {
 			w := newWorld(cloud.Options{})
 			theirs := w.restart(func(c *instance.Config) { c.ClusterUID = "another-cluster" })
 			request, _ := w.request()
-			server, _, err := theirs.Launch(ctx, request)
+			server, _, err := send(ctx, theirs, request, nil)
 			Expect(err).NotTo(HaveOccurred())
 			foreign := w.box.AddServer(cloud.ServerSpec{Name: "foreign"})
 			for _, id := range []string{server.ID, foreign.ID} {
-				Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: id, Name: server.Name, RecordedVolumes: []string{root(server)}})).
+				Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: id, Node: server.Name, RecordedVolumes: []string{root(server)}})).
 					To(MatchError(instance.ErrNotFound))
 			}
 			Expect(w.count(deleteServer) + w.count(deleteVolume) + w.count(leaveCluster)).To(BeZero())
@@ -238,7 +240,7 @@ var _ = Describe("Delete", func() {
 				w.box.AddFaults(1, cloud.Fault{Method: "GET", Path: "/servers", Effect: cloud.EffectBody, Body: "[]"})
 				fault.Method, fault.Path = "GET", "/servers/*"
 				w.box.AddFaults(1, fault)
-				err := w.provider.Delete(ctx, instance.DeleteRequest{ID: server.ID, Name: server.Name})
+				err := w.provider.Delete(ctx, instance.DeleteRequest{ID: server.ID, Node: server.Name})
 				Expect(err).To(HaveOccurred())
 				Expect(err).NotTo(MatchError(instance.ErrNotFound))
 				Expect(w.leftovers()).To(HaveLen(2))
@@ -247,13 +249,14 @@ var _ = Describe("Delete", func() {
 			Entry("a page of the gateway", cloud.Fault{Effect: cloud.EffectHTML, Status: 404}),
 			Entry("a rejection", cloud.Fault{Effect: cloud.EffectStatus, Status: 403}),
 		)
-		It("should believe no list that was begun before the call", func() {
+		It("should believe no list that was begun before the deletion", func() {
 			w := newWorld(cloud.Options{}, sharing)
 			w.box.AddFaults(1, cloud.Fault{Method: "GET", Path: "/servers", Effect: cloud.EffectDelay, Delay: 300 * time.Millisecond, Count: 1})
 			listed := make(chan error, 1)
 			go func() { _, err := w.provider.List(ctx); listed <- err }()
 			Eventually(w.box.FaultsFired).Should(Equal([]int{1}))
-			Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: "71b9caeb-0000-4000-8000-000000000000"})).To(MatchError(instance.ErrNotFound))
+			Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: "71b9caeb-0000-4000-8000-000000000000", Since: time.Now()})).
+				To(MatchError(instance.ErrNotFound))
 			Expect(listed).To(Receive(BeNil()))
 			Expect(w.count(listServers)).To(Equal(2))
 		})
@@ -271,88 +274,54 @@ var _ = Describe("Delete", func() {
 			w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID})
 			Expect(w.leftovers()).To(BeEmpty())
 		})
-		DescribeTable("should delete the root disk that outlived its server, after a restart too",
-			func(request func(*instance.Instance) instance.DeleteRequest) {
-				w := newWorld(cloud.Options{})
-				server, _ := w.launch()
-				theirs := w.box.AddVolume(cloud.VolumeSpec{Name: "other_rootdisk", Bootable: true})
-				Expect(w.box.RemoveServer(server.ID)).To(Succeed())
-				w.deleteUntilGone(w.restart(), request(server))
-				Expect(w.leftovers()).To(Equal([]string{"volume " + theirs.Name}))
-			},
-			Entry("known by its server's name", func(s *instance.Instance) instance.DeleteRequest {
-				return instance.DeleteRequest{ID: s.ID, Name: s.Name}
-			}),
-			Entry("known by its server's name, with a record that was changed", func(s *instance.Instance) instance.DeleteRequest {
-				return instance.DeleteRequest{ID: s.ID, Name: s.Name, RecordedVolumes: []string{"another"}}
-			}),
-		)
-		It("should delete the root disk of a server whose name has the form of before, which follows from the claim's UID", func() {
-			w := newWorld(cloud.Options{})
-			old := instance.LegacyName(claimName, claimUID, clusterUID, 3)
-			theirs := w.box.AddVolume(cloud.VolumeSpec{Name: instance.LegacyName(claimName, claimUID, "another-cluster", 3) + "_rootdisk", Bootable: true})
-			w.box.AddVolume(cloud.VolumeSpec{Name: old + "_rootdisk", Bootable: true})
-			w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: "71b9caeb-0000-4000-8000-000000000000", Name: old,
-				NodeClaim: claimName, NodeClaimUID: claimUID})
-			Expect(w.leftovers()).To(Equal([]string{"volume " + theirs.Name}))
-			Expect(w.box.State().LeftNodes).To(Equal([]string{old}))
-		})
-		It("should delete a server of before that was renamed, and its disk", func() {
-			w := newWorld(cloud.Options{})
-			old := instance.LegacyName(claimName, claimUID, clusterUID, 1)
-			server := w.box.AddServer(cloud.ServerSpec{Name: old, Metadata: metadata(clusterUID, claimUID, 1)})
-			Expect(w.provider.Rename(ctx, server.ID, "mine")).To(Succeed())
-			w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID})
-			Expect(w.leftovers()).To(BeEmpty())
-			Expect(w.box.State().LeftNodes).To(Equal([]string{old}))
-		})
-		It("should not be done before the root disk is gone", func() {
+		It("should not wait for what the server has left", func() {
 			w := newWorld(cloud.Options{Latency: time.Hour})
-			volume := w.box.AddVolume(cloud.VolumeSpec{Name: ownName + "_rootdisk", Bootable: true})
-			for range 3 {
-				Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: "71b9caeb-0000-4000-8000-000000000000", Name: ownName})).To(Succeed())
-			}
-			Expect(w.count(deleteVolume)).To(Equal(1))
-			Expect(w.count(leaveCluster)).To(Equal(1), "BKE does not wait for the disk")
-			Expect(w.leftovers()).To(Equal([]string{"volume " + volume.Name}))
-		})
-		It("should leave a disk alone that a PersistentVolume owns or another server uses", func() {
-			w := newWorld(cloud.Options{})
-			protected := w.box.AddVolume(cloud.VolumeSpec{Name: ownName + "_rootdisk", Bootable: true})
-			other := w.box.AddServer(cloud.ServerSpec{Name: "rescue"})
-			attached := attach(w, other.ID, cloud.VolumeSpec{Name: ownName + "_rootdisk", Bootable: true})
-			w.protected.set(nil, protected.ID)
-			w.deleteUntilGone(w.provider, instance.DeleteRequest{
-				ID: "71b9caeb-0000-4000-8000-000000000000", Name: ownName, RecordedVolumes: []string{protected.ID, attached},
-			})
-			Expect(w.count(deleteVolume)).To(BeZero())
+			w.box.AddVolume(cloud.VolumeSpec{Name: ownName + "_rootdisk", Bootable: true})
+			Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: "71b9caeb-0000-4000-8000-000000000000"})).To(MatchError(instance.ErrNotFound))
+			Expect(w.count(listVolumes)).To(BeZero())
 		})
 	})
 
 	Context("leaving BKE", func() {
-		gone := func(w *world) instance.DeleteRequest {
-			return instance.DeleteRequest{ID: "71b9caeb-0000-4000-8000-000000000000", Name: ownName}
+		gone := func(node string) instance.DeleteRequest {
+			return instance.DeleteRequest{ID: "71b9caeb-0000-4000-8000-000000000000", Node: node}
 		}
 		It("should remove the node once, however often it is found gone", func() {
 			w := newWorld(cloud.Options{})
 			for range 3 {
-				Expect(w.provider.Delete(ctx, gone(w))).To(MatchError(instance.ErrNotFound))
+				Expect(w.provider.Delete(ctx, gone(ownName))).To(MatchError(instance.ErrNotFound))
 			}
-			Expect(w.count(leaveCluster)).To(Equal(1))
+			Eventually(func() int { return w.count(leaveCluster) }).Should(Equal(1))
+			Consistently(func() int { return w.count(leaveCluster) }).Should(Equal(1))
 		})
 		DescribeTable("should skip it",
 			func(change func(*instance.Config), name string) {
 				w := newWorld(cloud.Options{}, change)
-				request := gone(w)
-				request.Name = name
-				Expect(w.provider.Delete(ctx, request)).To(MatchError(instance.ErrNotFound))
-				Expect(w.count(leaveCluster)).To(BeZero())
+				Expect(w.provider.Delete(ctx, gone(name))).To(MatchError(instance.ErrNotFound))
+				Consistently(func() int { return w.count(leaveCluster) }).Should(BeZero())
 			},
 			Entry("without BKE", func(c *instance.Config) { c.BKE = bke.Values{Token: "token"} }, ownName),
 			Entry("without a token", func(c *instance.Config) { c.BKE = bke.Values{ClusterID: "cluster"} }, ownName),
 			Entry("when the node's name is not known", func(*instance.Config) {}, ""),
 			Entry("when the name is not provably that of a server of this cluster", func(*instance.Config) {}, "control-plane-1"),
 			Entry("when the name is of another cluster's", func(*instance.Config) {}, instance.Name(claimName, claimUID, "another-cluster", 1)),
+		)
+		DescribeTable("should hold up nothing when BKE",
+			func(fault cloud.Fault, reported bool) {
+				failed := make(chan string, 1)
+				w := newWorld(cloud.Options{}, func(c *instance.Config) { c.OnLeaveFailed = func(node string, _ error) { failed <- node } })
+				fault.Method, fault.Path = "POST", "/**/cluster_leave/*"
+				w.box.AddFaults(1, fault)
+				Expect(w.provider.Delete(ctx, gone(ownName))).To(MatchError(instance.ErrNotFound))
+				if reported {
+					Eventually(failed).Should(Receive(Equal(ownName)))
+				}
+				server, _ := w.launch()
+				w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID})
+				Consistently(func() int { return w.count(leaveCluster) }).Should(BeNumerically("<=", 1), "it is not asked again")
+			},
+			Entry("rejects it for good", cloud.Fault{Effect: cloud.EffectStatus, Status: 400}, true),
+			Entry("hangs", cloud.Fault{Effect: cloud.EffectDelay, Delay: time.Hour}, false),
 		)
 	})
 
@@ -362,13 +331,12 @@ var _ = Describe("Delete", func() {
 		duplicate := w.box.AddServer(cloud.ServerSpec{Name: server.Name, Metadata: metadata(clusterUID, claimUID, 1)})
 		// The disk of a server that is being built is attached to nothing yet.
 		free := w.box.AddVolume(cloud.VolumeSpec{Name: server.Name + "_rootdisk", Bootable: true})
-		w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: duplicate.ID, Name: server.Name})
-		Expect(w.count(leaveCluster)).To(BeZero(), "BKE knows the living server's node by that name")
+		w.deletedWithLeftovers(w.provider, instance.DeleteRequest{ID: duplicate.ID, Node: server.Name})
 		Expect(w.count(deleteVolume)).To(BeZero())
 		Expect(lo.Map(w.box.State().Volumes, func(v cloud.Volume, _ int) string { return v.ID })).To(ConsistOf(root(server), free.ID))
 
-		w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID, Name: server.Name})
-		Expect(w.box.State().LeftNodes).To(Equal([]string{server.Name}))
+		w.deletedWithLeftovers(w.provider, instance.DeleteRequest{ID: server.ID, Node: server.Name})
+		Eventually(leftNodes(w)).Should(Equal([]string{server.Name}), "once: BKE knows the living server's node by that name")
 		Expect(w.leftovers()).To(BeEmpty())
 	})
 	Context("of a server that a user renamed", func() {
@@ -376,7 +344,7 @@ var _ = Describe("Delete", func() {
 			GinkgoHelper()
 			server, _ := w.launch(changes...)
 			Eventually(func() string { return w.box.Servers()[0].Status }).Should(Equal(instance.StatusActive))
-			Expect(w.provider.Rename(ctx, server.ID, "mine")).To(Succeed())
+			Expect(w.box.ApplyServerEdit(server.ID, cloud.ServerEdit{Name: lo.ToPtr("mine")})).To(Succeed())
 			Expect(w.box.Servers()[0].Name).To(Equal("mine"))
 			return server
 		}
@@ -384,17 +352,14 @@ var _ = Describe("Delete", func() {
 			w := newWorld(cloud.Options{})
 			server := renamed(w)
 			theirs := w.box.AddVolume(cloud.VolumeSpec{Name: "mine_rootdisk", Bootable: true})
-			w.box.AddFaults(1, cloud.Fault{Method: "DELETE", Path: "/servers/*", Effect: cloud.EffectBody, Body: "{}", Count: 1})
-			provider := w.restart()
-			Expect(provider.Delete(ctx, instance.DeleteRequest{ID: server.ID})).To(Succeed())
 			Expect(w.box.RemoveServer(server.ID)).To(Succeed())
-			w.deleteUntilGone(provider, instance.DeleteRequest{ID: server.ID})
-			Expect(w.box.State().LeftNodes).To(Equal([]string{server.Name}))
+			w.deletedWithLeftovers(w.restart(), instance.DeleteRequest{ID: server.ID, Node: server.Name})
+			Eventually(leftNodes(w)).Should(Equal([]string{server.Name}))
 			Expect(w.leftovers()).To(Equal([]string{"volume " + theirs.Name}))
 		})
 		It("should take the root disk that is called like a disk of the storage driver", func() {
 			w := newWorld(cloud.Options{})
-			server := renamed(w, func(r *instance.LaunchRequest) { r.NodeClaim = "pvc-pool-abcde" })
+			server := renamed(w, func(r *instance.LaunchRequest) { r.NodeClaim.Name = "pvc-pool-abcde" })
 			w.deleteUntilGone(w.restart(), instance.DeleteRequest{ID: server.ID})
 			Expect(w.deleted()).To(Equal([][]string{{root(server)}}))
 			Expect(w.leftovers()).To(BeEmpty())
@@ -403,52 +368,26 @@ var _ = Describe("Delete", func() {
 			w := newWorld(cloud.Options{})
 			server := renamed(w)
 			duplicate := w.box.AddServer(cloud.ServerSpec{Name: server.Name, Metadata: metadata(clusterUID, claimUID, 1)})
-			w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: duplicate.ID})
-			Expect(w.count(leaveCluster)).To(BeZero())
-			w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID})
-			Expect(w.box.State().LeftNodes).To(Equal([]string{server.Name}))
+			w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: duplicate.ID, Node: server.Name})
+			w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID, Node: server.Name})
+			Eventually(leftNodes(w)).Should(Equal([]string{server.Name}))
 			Expect(w.leftovers()).To(BeEmpty())
 		})
 	})
-	It("should be continued by ReconcileDeletions when no caller polls", func() {
-		w := newWorld(cloud.Options{Latency: 20 * time.Millisecond})
-		server, _ := w.launch()
-		Eventually(func() string { return w.box.Servers()[0].Status }).Should(Equal(instance.StatusActive))
-		w.box.AddFaults(1, cloud.Fault{Method: "DELETE", Path: "/servers/*", Effect: cloud.EffectBody, Body: "{}", Count: 1})
-		Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: server.ID})).To(Succeed())
-		Expect(w.box.RemoveServer(server.ID)).To(Succeed())
-		Eventually(func() []string {
-			Expect(reconcileOnce(w.provider, instance.DeletionsRequest{})).To(Succeed())
-			return append(w.leftovers(), w.box.State().LeftNodes...)
-		}).Should(Equal([]string{server.Name}))
-		// What was deleted after the last list is seen to be gone by this pass at the latest.
-		Expect(reconcileOnce(w.provider, instance.DeletionsRequest{})).To(Succeed())
-		w.box.ResetRequests()
-		Expect(reconcileOnce(w.provider, instance.DeletionsRequest{})).To(Succeed())
-		Expect(w.box.Requests()).To(HaveLen(3), "servers, volumes and interfaces are listed, and nothing is done")
-	})
-	It("should continue any number of deletions with one list of each kind", func() {
+	It("should list nothing for each of many deletions", func() {
 		w := newWorld(cloud.Options{Latency: time.Hour}, sharing)
 		for range 20 {
 			server := w.box.AddServer(cloud.ServerSpec{Name: "gc", Metadata: metadata(clusterUID, claimUID, 1)})
+			w.provider.Flush()
 			Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: server.ID})).To(Succeed())
 			Expect(w.box.RemoveServer(server.ID)).To(Succeed())
 		}
 		w.box.ResetRequests()
-		Expect(reconcileOnce(w.provider, instance.DeletionsRequest{})).To(Succeed())
+		Expect(collectOnce(w.provider)).To(Succeed())
 		Expect(w.count(listServers)).To(BeNumerically("<=", 1))
 		Expect(w.count(listVolumes)).To(BeNumerically("<=", 1))
 	})
-	It("should say what goes wrong and go on with the others", func() {
-		w := newWorld(cloud.Options{})
-		a, b := ownName, instance.Name(claimName, claimUID, clusterUID, 2)
-		broken := w.box.AddVolume(cloud.VolumeSpec{Name: a + "_rootdisk", Bootable: true})
-		w.box.AddVolume(cloud.VolumeSpec{Name: b + "_rootdisk", Bootable: true})
-		w.box.AddFaults(1, cloud.Fault{Method: "DELETE", Path: "/volumes/" + broken.ID, Effect: cloud.EffectStatus, Status: 403})
-		Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: "71b9caeb-0000-4000-8000-00000000000a", Name: a})).NotTo(Succeed())
-		w.box.AddFaults(1, cloud.Fault{Method: "GET", Path: "/volumes", Effect: cloud.EffectStatus, Status: 400, Count: 1})
-		Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: "71b9caeb-0000-4000-8000-00000000000b", Name: b})).NotTo(Succeed())
-		Expect(reconcileOnce(w.provider, instance.DeletionsRequest{})).To(MatchError(ContainSubstring("deleting disk " + a + "_rootdisk")))
-		Eventually(w.leftovers).Should(Equal([]string{"volume " + a + "_rootdisk"}))
-	})
 })
+
+// leftNodes returns the nodes that have left BKE.
+func leftNodes(w *world) func() []string { return func() []string { return w.box.State().LeftNodes } }

@@ -25,9 +25,6 @@ func (p *DefaultProvider) Polling() bool {
 	return p.launcher.poller.running
 }
 
-// LegacyName is the name of a server that was launched before names had a MAC, for tests.
-var LegacyName = legacyName
-
 // List returns the servers of a list that is at most a few seconds old, for tests.
 func (p *DefaultProvider) List(ctx context.Context) ([]*Instance, error) {
 	snapshot, err := p.Snapshot(ctx, 0)

@@ -36,7 +36,7 @@ var _ = Describe("Launch", func() {
 			GinkgoHelper()
 			w.box.AddFaults(1, faults...)
 			request, written := w.request()
-			_, _, err := w.provider.Launch(ctx, request)
+			_, _, err := send(ctx, w.provider, request, written)
 			Expect(err).To(And(MatchError(instance.ErrBuildFailed), MatchError(ContainSubstring(written.last().Name))))
 			return err
 		}
@@ -46,7 +46,7 @@ var _ = Describe("Launch", func() {
 				w := newWorld(options)
 				err := fail(w, fault)
 				Expect(is(err)).To(BeTrue(), "%v", err)
-				reconcileAll(w)
+				collectAll(w)
 				Expect(w.count(createServer)).To(Equal(1))
 			},
 			Entry("no room, shown at the end", cloud.Options{HideBuilding: true}, cloud.Fault{Effect: cloud.EffectNoCapacity, Async: true}, bizfly.IsCapacity),
@@ -65,17 +65,17 @@ var _ = Describe("Launch", func() {
 				cloud.Fault{Method: "DELETE", Effect: cloud.EffectStatus, Status: 409, Count: 2})
 			Expect(w.leftovers()).To(HaveLen(2))
 			for range 3 {
-				now.Step(20 * time.Second)
-				Expect(reconcileOnce(w.provider, instance.DeletionsRequest{})).To(Succeed())
+				now.Step(31 * time.Second)
+				Expect(collectOnce(w.provider)).To(Succeed())
 			}
-			reconcileAll(w)
+			collectAll(w)
 		})
 		It("should wait for the reason, but not indefinitely", func() {
 			w := newWorld(cloud.Options{Latency: time.Hour, HideBuilding: true}, func(c *instance.Config) {
 				c.Settings = times(func(o *options.Options) { o.ServerIDWait = 10 * time.Millisecond })
 			})
 			request, written := w.request()
-			_, _, err := w.provider.Launch(ctx, request)
+			_, _, err := send(ctx, w.provider, request, written)
 			Expect(err).To(MatchError(instance.ErrAwaitingServerID))
 			Expect(w.box.EditServer(w.box.Servers()[0].ID, func(s *cloud.Server) { s.Status = instance.StatusError })).To(BeTrue())
 			w.box.AddServer(cloud.ServerSpec{Name: written.last().Name, Status: instance.StatusError, Metadata: metadata(clusterUID, claimUID, 1)})
@@ -90,10 +90,10 @@ var _ = Describe("Launch", func() {
 			w.box.AddFaults(1, cloud.Fault{Method: "GET", Path: "/servers", Effect: cloud.EffectBody, Body: "[]"},
 				cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectLateError})
 			request, _ := w.request()
-			_, _, err := w.provider.Launch(ctx, request)
+			_, _, err := send(ctx, w.provider, request, nil)
 			Expect(err).To(MatchError(ContainSubstring("status ERROR after its task had succeeded")))
 			w.box.ClearFaults()
-			reconcileAll(w)
+			collectAll(w)
 		})
 		It("should not return a server that was deleted after its task had succeeded", func() {
 			w := newWorld(cloud.Options{})
@@ -113,10 +113,10 @@ var _ = Describe("Launch", func() {
 			csi := w.box.AddVolume(cloud.VolumeSpec{Name: name + "_rootdisk", Description: "ns/claim by csi-bizflycloud"})
 			w.protected.set(nil, owned.ID)
 			request, _ := w.request()
-			_, _, err := w.provider.Launch(ctx, request)
+			_, _, err := send(ctx, w.provider, request, nil)
 			Expect(err).To(MatchError(instance.ErrBuildFailed))
 			Eventually(func() []string {
-				Expect(reconcileOnce(w.provider, instance.DeletionsRequest{})).To(Succeed())
+				Expect(collectOnce(w.provider)).To(Succeed())
 				return lo.Map(w.box.State().Volumes, func(v cloud.Volume, _ int) string { return v.ID })
 			}).Should(ConsistOf(theirs.ID, owned.ID, csi.ID))
 		})
@@ -125,10 +125,10 @@ var _ = Describe("Launch", func() {
 			foreign := w.box.AddServer(cloud.ServerSpec{Name: instance.Name(claimName, claimUID, clusterUID, 1), Metadata: metadata("another-cluster", claimUID, 1)})
 			w.box.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectTaskFailed, Orphan: true})
 			request, _ := w.request()
-			_, _, err := w.provider.Launch(ctx, request)
+			_, _, err := send(ctx, w.provider, request, nil)
 			Expect(err).To(MatchError(instance.ErrBuildFailed))
 			Eventually(func() []cloud.Volume {
-				Expect(reconcileOnce(w.provider, instance.DeletionsRequest{})).To(Succeed())
+				Expect(collectOnce(w.provider)).To(Succeed())
 				return w.box.State().Volumes
 			}).Should(ConsistOf(HaveField("Attachments", ConsistOf(HaveField("ServerID", foreign.ID)))))
 		})

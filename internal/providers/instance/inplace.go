@@ -67,7 +67,7 @@ type FirewallRequest struct {
 	RecordedPorts []string
 }
 
-// changer changes servers that exist: it renames, updates, starts and reboots them.
+// changer changes servers that exist: it updates, starts and reboots them.
 type changer struct {
 	*inventory
 	// reboots are the reboots that were requested, by operation id.
@@ -81,20 +81,6 @@ func (c *changer) liveServer(ctx context.Context, id string) (*Instance, error) 
 		return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
 	}
 	return server, err
-}
-
-// Rename gives a server its name back.
-func (c *changer) Rename(ctx context.Context, id, name string) error {
-	server, err := c.liveServer(ctx, id)
-	if err != nil || server.Name == name {
-		return err
-	}
-	if err := c.api.RenameServer(ctx, id, name); err != nil {
-		return fmt.Errorf("renaming server %s (%s) to %s: %w", server.Name, id, name, err)
-	}
-	inPlaceChangesTotal.Inc(map[string]string{labelChange: "name"})
-	log.FromContext(ctx).Info("gave a server its name back", "server", name, "server-id", id, "was", server.Name)
-	return nil
 }
 
 // ChangeNetworkPlan changes how a server's traffic is charged.

@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package instance launches, lists and deletes servers together with the disks and interfaces that they own. It knows
-// nothing of Karpenter: identity is the UID of a NodeClaim and of the cluster, as plain strings in the servers' metadata.
+// Package instance launches, lists and deletes servers together with the disks and interfaces that they own. Identity is the
+// UID of a NodeClaim and of the cluster, in the servers' metadata.
 package instance
 
 import (
@@ -23,8 +23,7 @@ import (
 	"errors"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -67,8 +66,11 @@ type Disk struct {
 // Instance is a server of this cluster.
 type Instance struct {
 	ID string
-	// Name is the server's and the node's name.
+	// Name is the server's name, and in lower case the node's.
 	Name string
+	// NameProven is true where the name proves that the server was launched by this cluster: it is the one that it was launched
+	// under, or what the cloud has made of it. Metadata prove less, since a copy of a server may have them too.
+	NameProven bool
 	// Status is the cloud's own word, for example ACTIVE.
 	Status string
 	// Flavor is the flavor's name as the catalog has it.
@@ -129,16 +131,14 @@ type Intent struct {
 	RequestedAt time.Time `json:"orderedAt"`
 	// TaskID is the task that builds the server; empty until the cloud has named it.
 	TaskID string `json:"taskID,omitempty"`
-	// Rejected is true once the cloud is known to have built nothing for this attempt, so that another may be made.
+	// Rejected is true once it is known that nothing is built for this attempt, so that another may be made.
 	Rejected bool `json:"refused,omitempty"`
 }
 
 // LaunchRequest is one server to launch.
 type LaunchRequest struct {
-	NodeClaim    string
-	NodeClaimUID string
-	// NodePool is the NodeClaim's NodePool; empty for a standalone NodeClaim.
-	NodePool string
+	// NodeClaim is what the server is for; its taints are those that the node registers with.
+	NodeClaim *karpv1.NodeClaim
 	// NodeClass is the resolved NodeClass; image, networks, firewalls and key are those of its status.
 	NodeClass *v1alpha1.BizflyNodeClass
 	// Attempt is the number of this create request, from 1.
@@ -150,12 +150,8 @@ type LaunchRequest struct {
 	BillingPlan string
 	CPU         int
 	MemoryMiB   int
-	// Labels and Taints are what the node registers with where the bootstrap can carry them.
+	// Labels are those that the node registers with where the bootstrap can carry them.
 	Labels map[string]string
-	Taints []corev1.Taint
-	// Record stores the intent durably before the create request and again when the task is known. When it fails before
-	// the request, nothing is sent.
-	Record func(ctx context.Context, intent Intent) error
 }
 
 // ErrAwaitingServerID means that the create request was accepted and the server's id is not known yet: call Resume.
@@ -167,6 +163,9 @@ var ErrOutcomeUnknown = errors.New("the cloud never answered whether the create 
 
 // ErrRejected means that the cloud is known to have built nothing for a create request, so that another may be sent.
 var ErrRejected = errors.New("the cloud rejected the create request and built nothing")
+
+// ErrNotPrepared means that the user data or the metadata of the server could not be made, so that no create request was sent.
+var ErrNotPrepared = errors.New("what the server is to join with could not be made")
 
 // ErrFlavorNameRejected means that the cloud does not know the flavor by the name that it was requested by, and that the
 // next request of the flavor uses its other name.
@@ -183,36 +182,23 @@ var ErrNotOurs = errors.New("nothing on the server proves it to be this cluster'
 // package bizfly classify its cause. What was left of the server is being deleted.
 var ErrBuildFailed = errors.New("the cloud failed to build server")
 
-// Reasons of removals that no NodeClaim gives.
-const (
-	// ReasonLaunchFailed says that the cloud could not build the server.
-	ReasonLaunchFailed = "LaunchFailed"
-	// ReasonGarbageCollected says that the server has no NodeClaim, and nothing else is known to remove it.
-	ReasonGarbageCollected = "GarbageCollected"
-)
+// ReasonLaunchFailed is the reason of a removal because the cloud could not build the server.
+const ReasonLaunchFailed = "LaunchFailed"
 
 // DeleteRequest is one server to delete, and what is known of it.
 type DeleteRequest struct {
 	ID string
-	// Name is the server's and its node's name as far as the caller knows. It is used only where the server itself cannot be
-	// read any more: its root disk is named after it, and BKE knows the node by it. A name that is not provably that of a
-	// server of this cluster is ignored.
-	Name string
-	// NodeClaim and NodeClaimUID are what the server was launched for, and Flavor and Zone its offering: a server that cannot
-	// be read any more does not show them to the removal log line.
-	NodeClaim    string
-	NodeClaimUID string
-	Flavor       string
-	Zone         string
+	// Node is the name of the server's node as far as the caller knows, for BKE. A name that is not provably that of a server of
+	// this cluster is ignored.
+	Node string
+	// Since is when the deletion began: a server is gone only if a list that began later lacks it. Zero accepts a list of a few
+	// seconds ago.
+	Since time.Time
 	// RecordedVolumes are the ids of the disks that were attached before any pod could have attached one, the root disk
 	// included; nil where they were not recorded. A record proves nothing by itself: a disk on it is deleted only if it is
-	// attached to the server as well, or named after it.
+	// attached to the server as well.
 	RecordedVolumes []string
-	// RecordedAddresses are the ids of the network interfaces that the server had then; nil where they were not recorded.
-	// The same holds for them.
-	RecordedAddresses []string
-	// Reason is why it is deleted, in one CamelCase word. The first one that is given counts: it is the one answer to the
-	// question why a server has no NodeClaim any more.
+	// Reason is why it is deleted, in one CamelCase word.
 	Reason string
 }
 
@@ -224,42 +210,35 @@ const (
 	LeftoverDisk LeftoverKind = "disk"
 	// LeftoverAddress is a network interface or a public address of the server.
 	LeftoverAddress LeftoverKind = "address"
-	// LeftoverNode is the node's entry in BizFly Kubernetes Engine.
-	LeftoverNode LeftoverKind = "node"
-	// LeftoverServer is the server itself, ten minutes after its deletion began. Nothing ends before it is gone.
-	LeftoverServer LeftoverKind = "server"
 )
 
-// DeletionsRequest is one call of ReconcileDeletions.
-type DeletionsRequest struct {
-	// DryRun logs what would be deleted, and deletes nothing.
-	DryRun bool
-	// Orphans are servers to delete because they have no NodeClaim, which is ReasonGarbageCollected where no other reason is known.
-	Orphans []*Instance
-	// Launching are the names of the servers that NodeClaims without a provider ID wait for. What is found by its name alone
-	// may belong to one of them, which is being built.
-	Launching sets.Set[string]
-}
-
-// Deletion is a deletion that ReconcileDeletions has brought forward.
-type Deletion struct {
-	// ID and Name are the server's; ID is empty for leftovers that were found by their name.
+// Leftover is a free disk or address whose name proves that a server of this cluster was launched with it, and which no server
+// of this cluster has.
+type Leftover struct {
+	Kind LeftoverKind
 	ID   string
-	Name string
-	// Reason is why the server is deleted.
-	Reason string
-	// Err is nil while the deletion is under way, and ErrNotFound once the server is gone; Repeated is true where that was
-	// found before.
-	Err      error
-	Repeated bool
+	// Name is its own name, and Server the name under which its server was launched.
+	Name   string
+	Server string
+	// CreatedAt is zero where the cloud does not say.
+	CreatedAt time.Time
+	// Kept is why it is not deleted: it may be what a user wanted to keep. Empty where it can be deleted.
+	Kept string
+
+	// public is true for a public address, and listed is when the list began that has it.
+	public bool
+	listed time.Time
 }
 
 // Provider manages the servers of this cluster.
 type Provider interface {
-	// Launch sends one create request and waits, bounded, for the id of its server. Beside the server it returns the intent
-	// as it was recorded last; a zero one when nothing was sent. Rejections are errors of package bizfly, with
-	// ErrFlavorNameRejected when the same offering is worth another request; then ErrAwaitingServerID and ErrBuildFailed.
-	Launch(ctx context.Context, request *LaunchRequest) (*Instance, Intent, error)
+	// Intent returns what a launch is to be recorded as before Launch is called.
+	Intent(request *LaunchRequest) (Intent, error)
+	// Launch sends the create request of a recorded intent and waits, bounded, for the id of its server. Beside the server it
+	// returns what has become of the intent: rejected, or with the task that builds the server. Errors are ErrNotPrepared
+	// before the request; then rejections, which are errors of package bizfly, with ErrFlavorNameRejected when the same
+	// offering is worth another request; then ErrAwaitingServerID and ErrBuildFailed.
+	Launch(ctx context.Context, request *LaunchRequest, intent Intent) (*Instance, Intent, error)
 	// Resume finds the server of an earlier create request and waits for it like Launch. It never sends one. Beside the
 	// errors of Launch it returns ErrOutcomeUnknown, and ErrRejected for an intent that says so.
 	Resume(ctx context.Context, nodeClaimUID string, intent Intent) (*Instance, error)
@@ -275,12 +254,11 @@ type Provider interface {
 	// Ports returns the network interfaces of the servers of the project, private and public, from a list that is at most
 	// this old, or a few seconds where that is longer. They are shared: read only.
 	Ports(ctx context.Context, maxAge time.Duration) ([]Port, error)
-	// Rename gives a server of this cluster its name back; ErrNotFound when it does not exist or is not ours.
-	Rename(ctx context.Context, id, name string) error
-	// ChangeNetworkPlan changes how the traffic of a server of this cluster is charged; ErrNotFound like Rename.
+	// ChangeNetworkPlan changes how the traffic of a server of this cluster is charged; ErrNotFound when it does not exist or is
+	// not ours.
 	ChangeNetworkPlan(ctx context.Context, id, plan string) error
 	// SetFirewalls gives the interfaces that a server of this cluster was launched with the wanted firewalls. Firewalls that
-	// the request does not list as attached by us stay. ErrNotFound like Rename.
+	// the request does not list as attached by us stay. ErrNotFound like ChangeNetworkPlan.
 	SetFirewalls(ctx context.Context, request FirewallRequest) error
 	// DefaultFirewall returns the id of the firewall that the cloud attaches to servers that are launched without any;
 	// ErrNotFound where there is none.
@@ -293,12 +271,12 @@ type Provider interface {
 	// where no retry helps; any other error is worth a retry.
 	Reboot(ctx context.Context, id, operationID string) error
 	// Delete deletes a server with its root disk and those of the recorded disks that no PersistentVolume owns. It is
-	// idempotent and returns nil while the deletion is under way; ErrNotFound once the server is provably gone with its
-	// disks and addresses and BKE has been left, or has been gone for ten minutes, whatever is left: ReconcileDeletions goes
-	// on with that. A server that is not this cluster's is ErrNotFound and not touched.
+	// idempotent and returns nil while the deletion is under way, and ErrNotFound once the server is provably gone. A server that
+	// is not this cluster's is ErrNotFound and not touched.
 	Delete(ctx context.Context, request DeleteRequest) error
-	// ReconcileDeletions deletes the orphans and continues what Launch and Delete began, each deletion once: it also looks
-	// for disks and addresses whose name proves that a server of this cluster has left them. Garbage collection calls it
-	// once per pass.
-	ReconcileDeletions(ctx context.Context, request DeletionsRequest) ([]Deletion, error)
+	// Leftovers returns what servers of this cluster have left, from lists of a few seconds ago. It may be that of a launch whose
+	// server is not listed yet: the caller reads the NodeClaims afterwards.
+	Leftovers(ctx context.Context) ([]Leftover, error)
+	// DeleteLeftover deletes what a server has left, unless a PersistentVolume names it.
+	DeleteLeftover(ctx context.Context, left Leftover) error
 }

@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,6 +30,7 @@ import (
 	"github.com/bizflycloud/gobizfly"
 	"github.com/samber/lo"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
@@ -47,24 +49,46 @@ type launcher struct {
 	poller    *poller
 }
 
-// Launch sends one create request and waits, bounded, for the id of its server.
-func (l *launcher) Launch(ctx context.Context, request *LaunchRequest) (*Instance, Intent, error) {
-	if l.uid == "" {
-		return nil, Intent{}, errNoClusterUID
+// Intent returns what a launch is to be recorded as.
+func (l *launcher) Intent(request *LaunchRequest) (Intent, error) {
+	switch {
+	case l.uid == "":
+		return Intent{}, errNoClusterUID
+	case request.NodeClaim == nil || request.NodeClaim.UID == "" || request.Attempt < 1:
+		return Intent{}, errors.New("a launch needs a NodeClaim with its UID and an attempt from 1")
+	case request.NodeClass == nil || request.NodeClass.Status.Image() == nil:
+		return Intent{}, errors.New("a launch needs a NodeClass whose image has been found")
 	}
-	create, intent, err := l.createRequest(ctx, request)
+	disks, err := l.disks(request)
 	if err != nil {
-		return nil, Intent{}, err
+		return Intent{}, err
 	}
-	if err := request.Record(ctx, intent); err != nil {
-		return nil, Intent{}, fmt.Errorf("recording the intent to launch %s, so no create request was sent: %w", intent.Name, err)
+	status := request.NodeClass.Status
+	return Intent{
+		Attempt:     request.Attempt,
+		Name:        Name(request.NodeClaim.Name, string(request.NodeClaim.UID), l.uid, request.Attempt),
+		Flavor:      request.Flavor,
+		Zone:        request.Zone,
+		BillingPlan: request.BillingPlan,
+		ImageID:     status.Image().ID,
+		Disks:       disks,
+		Networks:    lo.Map(status.Networks, func(n v1alpha1.NetworkStatus, _ int) string { return n.ID }),
+		Firewalls:   lo.Map(status.Firewalls, func(f v1alpha1.FirewallStatus, _ int) string { return f.ID }),
+		RequestedAt: l.clock.Now(),
+	}, nil
+}
+
+// Launch sends the create request of a recorded intent and waits, bounded, for the id of its server.
+func (l *launcher) Launch(ctx context.Context, request *LaunchRequest, intent Intent) (*Instance, Intent, error) {
+	create, err := l.createRequest(ctx, request, intent)
+	if err != nil {
+		intent.Rejected = true
+		return nil, intent, fmt.Errorf("%w: server %s: %w", ErrNotPrepared, intent.Name, err)
 	}
 	taskID, err := l.api.CreateServer(ctx, create)
 	if err != nil && rejected(err) {
 		intent.Rejected = true
 		count(outcomeRejected, intent)
-		// When this cannot be recorded, a later reader takes the outcome for unknown, which is safe.
-		recordOutcome(ctx, request, intent)
 		if l.names.rejected(request.Flavor, create.FlavorName, err) {
 			err = fmt.Errorf("%w (as %s): %w", ErrFlavorNameRejected, create.FlavorName, err)
 		}
@@ -78,12 +102,7 @@ func (l *launcher) Launch(ctx context.Context, request *LaunchRequest) (*Instanc
 	} else {
 		l.names.accepted(request.Flavor, create.FlavorName)
 	}
-	server, err := l.await(ctx, &waiter{nodeClaimUID: request.NodeClaimUID, intent: intent})
-	if err != nil && taskID != "" {
-		// Where the server is found, core writes the task with the server's id. A process that is killed before either finds the
-		// server by its name.
-		recordOutcome(ctx, request, intent)
-	}
+	server, err := l.await(ctx, &waiter{nodeClaimUID: string(request.NodeClaim.UID), intent: intent})
 	return server, intent, err
 }
 
@@ -125,8 +144,6 @@ func unexplained(intent Intent, reason string) error {
 func (l *launcher) await(ctx context.Context, w *waiter) (*Instance, error) {
 	found, err := l.poller.wait(ctx, w)
 	if err != nil {
-		// Core may end the NodeClaim before the next call, and the request may fail only then.
-		l.deleter.tracker.expect(w.intent.Name, l.clock.Now().Add(ttl.AbandonedLaunch), false)
 		return nil, err
 	}
 	switch {
@@ -136,31 +153,27 @@ func (l *launcher) await(ctx context.Context, w *waiter) (*Instance, error) {
 		return nil, fmt.Errorf("%w %s (%s in %s): %w", ErrBuildFailed, w.intent.Name, w.intent.Flavor, w.intent.Zone, found.cause)
 	case found.server == nil:
 		count(outcomeUnknown, w.intent)
-		// A server that comes late is found by its metadata; a disk that comes alone only by the name that is kept here.
-		l.deleter.tracker.expect(w.intent.Name, time.Time{}, false)
 		return nil, fmt.Errorf("%w: %s, requested at %s", ErrOutcomeUnknown, w.intent.Name, w.intent.RequestedAt.Format(time.RFC3339))
 	}
-	l.deleter.tracker.forget(DeleteRequest{Name: w.intent.Name})
 	count(outcomeLaunched, w.intent)
 	launchSeconds.Observe(l.clock.Since(w.intent.RequestedAt).Seconds(),
 		map[string]string{labelFlavor: w.intent.Flavor, labelZone: w.intent.Zone})
 	return found.server, nil
 }
 
-// cleanUp begins to delete what a failed create request left behind. It never keeps the caller from trying the next
-// offering: what does not succeed now is continued by ReconcileDeletions, and a server in ERROR is found by its metadata.
+// cleanUp begins to delete what a failed create request has left. It never keeps the caller from trying the next offering:
+// garbage collection finds what is left.
 func (l *launcher) cleanUp(ctx context.Context, intent Intent, server *Instance) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ttl.LaunchCleanup)
 	defer cancel()
 	var err error
 	if server != nil {
-		err = l.deleter.Delete(ctx, DeleteRequest{ID: server.ID, Name: intent.Name, Flavor: intent.Flavor, Zone: intent.Zone, Reason: ReasonLaunchFailed})
+		err = l.deleter.Delete(ctx, DeleteRequest{ID: server.ID, Reason: ReasonLaunchFailed})
 	} else {
-		l.deleter.tracker.expect(intent.Name, time.Time{}, false)
-		err = l.deleter.deleteLeftovers(ctx, intent.Name)
+		err = l.deleter.deleteFailedLaunch(ctx, intent.Name)
 	}
 	if err != nil && !errors.Is(err, ErrNotFound) {
-		log.FromContext(ctx).Error(err, "cleaning up after a failed launch, it is tried again", "server", intent.Name)
+		log.FromContext(ctx).Error(err, "cleaning up after a failed launch, garbage collection tries again", "server", intent.Name)
 	}
 }
 
@@ -168,15 +181,6 @@ func (l *launcher) cleanUp(ctx context.Context, intent Intent, server *Instance)
 func rejected(err error) bool {
 	var apiError *bizfly.APIError
 	return bizfly.IsNotSent(err) || (errors.As(err, &apiError) && !apiError.Ambiguous)
-}
-
-// recordOutcome records the answer to a create request, also when the caller's own time is up.
-func recordOutcome(ctx context.Context, request *LaunchRequest, intent Intent) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ttl.LaunchCleanup)
-	defer cancel()
-	if err := request.Record(ctx, intent); err != nil {
-		log.FromContext(ctx).Error(err, "recording the outcome of a create request", "server", intent.Name)
-	}
 }
 
 func count(outcome string, intent Intent) {
@@ -227,80 +231,55 @@ func shortName(flavor string) string {
 	return short
 }
 
-// createRequest returns the body of the create request and its intent; nothing has been sent when it fails.
-func (l *launcher) createRequest(ctx context.Context, request *LaunchRequest) (*gobizfly.ServerCreateRequest, Intent, error) {
-	intent := Intent{}
-	nodeClass := request.NodeClass
-	switch {
-	case request.NodeClaimUID == "" || request.Attempt < 1 || request.Record == nil:
-		return nil, intent, errors.New("a launch needs the NodeClaim's UID, an attempt from 1 and a way to record the intent")
-	case nodeClass == nil || nodeClass.Status.Image() == nil:
-		return nil, intent, errors.New("a launch needs a NodeClass whose image has been found")
-	}
-	disks, err := l.disks(request)
-	if err != nil {
-		return nil, intent, err
-	}
+// createRequest returns the body of the create request.
+func (l *launcher) createRequest(ctx context.Context, request *LaunchRequest, intent Intent) (*gobizfly.ServerCreateRequest, error) {
+	claim, nodeClass := request.NodeClaim, request.NodeClass
 	image := nodeClass.Status.Image()
-	networks := lo.Map(nodeClass.Status.Networks, func(n v1alpha1.NetworkStatus, _ int) string { return n.ID })
-	firewalls := lo.Map(nodeClass.Status.Firewalls, func(f v1alpha1.FirewallStatus, _ int) string { return f.ID })
-	intent = Intent{
-		Attempt:     request.Attempt,
-		Name:        Name(request.NodeClaim, request.NodeClaimUID, l.uid, request.Attempt),
-		Flavor:      request.Flavor,
-		Zone:        request.Zone,
-		BillingPlan: request.BillingPlan,
-		ImageID:     image.ID,
-		Disks:       disks,
-		Networks:    networks,
-		Firewalls:   firewalls,
-		RequestedAt: l.clock.Now(),
-	}
 	script, err := l.bootstrap.Render(ctx, bootstrap.Input{
 		NodeName:          intent.Name,
-		NodeClaim:         request.NodeClaim,
-		NodeClaimUID:      request.NodeClaimUID,
-		Attempt:           request.Attempt,
+		NodeClaim:         claim.Name,
+		NodeClaimUID:      string(claim.UID),
+		Attempt:           intent.Attempt,
 		NodeClass:         nodeClass,
 		KubernetesVersion: nodeClass.Status.KubernetesVersion,
-		NetworkIDs:        networks,
+		NetworkIDs:        intent.Networks,
 		Labels:            request.Labels,
-		Taints:            request.Taints,
+		Taints:            slices.Concat(claim.Spec.Taints, claim.Spec.StartupTaints),
 		CPU:               request.CPU,
 		MemoryMiB:         request.MemoryMiB,
 	})
 	if err != nil {
-		return nil, intent, fmt.Errorf("generating user data for %s: %w", intent.Name, err)
+		return nil, fmt.Errorf("generating user data: %w", err)
 	}
-	metadata, err := l.metadata(request, script)
+	metadata, err := l.metadata(request, intent, script)
 	if err != nil {
-		return nil, intent, err
+		return nil, err
 	}
-	wire := lo.Map(disks, func(disk Disk, _ int) *gobizfly.ServerDisk {
+	disks := lo.Map(intent.Disks, func(disk Disk, _ int) *gobizfly.ServerDisk {
 		return &gobizfly.ServerDisk{Size: disk.SizeGiB, VolumeType: &disk.VolumeType}
 	})
 	return &gobizfly.ServerCreateRequest{
 		Name:             intent.Name,
-		FlavorName:       l.names.of(request.Flavor),
+		FlavorName:       l.names.of(intent.Flavor),
 		SSHKey:           nodeClass.Status.SSHKeyName,
 		Password:         false,
-		RootDisk:         wire[0],
-		DataDisks:        wire[1:],
+		RootDisk:         disks[0],
+		DataDisks:        disks[1:],
 		Type:             request.Category,
-		AvailabilityZone: request.Zone,
+		AvailabilityZone: intent.Zone,
 		OS:               &gobizfly.ServerOS{ID: image.ID, Type: string(lo.CoalesceOrEmpty(image.Type, v1alpha1.ImageTypeImage))},
 		Quantity:         1,
-		Firewalls:        firewalls,
+		Firewalls:        intent.Firewalls,
 		NetworkPlan:      bizfly.PlanWord(nodeClass.EffectiveNetworkPlan()),
-		VPCNetworkIDs:    networks,
+		VPCNetworkIDs:    intent.Networks,
 		// The requested disks have no plan of their own and get the server's.
-		BillingPlan: request.BillingPlan,
+		BillingPlan: intent.BillingPlan,
 		IPv6:        lo.FromPtr(nodeClass.Spec.IPv6),
 		// The API's own default differs between its clients, so it is always sent.
 		IsCreatedWan: lo.ToPtr(lo.FromPtrOr(nodeClass.Spec.PublicIPv4, true)),
 		UserData:     script.UserData,
 		Metadata:     metadata,
-	}, intent, nil
+	}, nil
 }
 
 // disks are what is requested: the disk that the server boots from and then the data disks in their order.
@@ -329,7 +308,7 @@ const maxMetadataValue = 255
 
 // metadata returns a server's metadata: the user's, then what the bootstrap script reads, then our own, so that a user
 // can break neither the join nor our identity, even where the API server's validation was bypassed.
-func (l *launcher) metadata(request *LaunchRequest, script *bootstrap.Output) (map[string]string, error) {
+func (l *launcher) metadata(request *LaunchRequest, intent Intent, script *bootstrap.Output) (map[string]string, error) {
 	result := lo.MapValues(lo.PickBy(request.NodeClass.Spec.Tags, func(key, _ string) bool {
 		return !lo.SomeBy(v1alpha1.ReservedMetadataPrefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
 	}), func(value, _ string) string { return bounded(value) })
@@ -344,13 +323,13 @@ func (l *launcher) metadata(request *LaunchRequest, script *bootstrap.Output) (m
 		v1alpha1.MetadataManaged:      "true",
 		v1alpha1.MetadataClusterName:  l.cluster.name,
 		v1alpha1.MetadataClusterUID:   l.uid,
-		v1alpha1.MetadataName:         Name(request.NodeClaim, request.NodeClaimUID, l.uid, request.Attempt),
-		v1alpha1.MetadataNodeClaim:    request.NodeClaim,
-		v1alpha1.MetadataNodeClaimUID: request.NodeClaimUID,
-		v1alpha1.MetadataAttempt:      strconv.Itoa(request.Attempt),
-		v1alpha1.MetadataNodePool:     request.NodePool,
+		v1alpha1.MetadataName:         intent.Name,
+		v1alpha1.MetadataNodeClaim:    request.NodeClaim.Name,
+		v1alpha1.MetadataNodeClaimUID: string(request.NodeClaim.UID),
+		v1alpha1.MetadataAttempt:      strconv.Itoa(intent.Attempt),
+		v1alpha1.MetadataNodePool:     request.NodeClaim.Labels[karpv1.NodePoolLabelKey],
 		v1alpha1.MetadataNodeClass:    request.NodeClass.Name,
-		v1alpha1.MetadataImage:        request.NodeClass.Status.Image().ID,
+		v1alpha1.MetadataImage:        intent.ImageID,
 		// Not that of the NodeClass's status: templates are read anew for each launch, and a server that has the present ones
 		// must not be replaced over those of a minute ago.
 		v1alpha1.MetadataUserDataHash: script.UserDataHash,

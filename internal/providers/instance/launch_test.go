@@ -18,7 +18,6 @@ package instance_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -29,7 +28,9 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/samber/lo"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
@@ -102,7 +103,7 @@ var _ = Describe("Launch", func() {
 				r.NodeClass.Spec.Tags = map[string]string{"bke_cluster_id": "stolen"}
 			}),
 		Entry("values cut to 255 bytes", "metadata/bizfly-karpenter-nodepool", is(strings.Repeat("é", 127)), func(r *instance.LaunchRequest) {
-			r.NodePool = strings.Repeat("é", 300)
+			r.NodeClaim.Labels[karpv1.NodePoolLabelKey] = strings.Repeat("é", 300)
 		}),
 	)
 	It("should put the firewalls on the wire", func() {
@@ -115,7 +116,7 @@ var _ = Describe("Launch", func() {
 	})
 	It("should leave out what a standalone claim does not have", func() {
 		w := newWorld(cloud.Options{})
-		w.launch(func(r *instance.LaunchRequest) { r.NodePool = "" })
+		w.launch(func(r *instance.LaunchRequest) { r.NodeClaim.Labels = nil })
 		Expect(w.created()[0]["metadata"]).NotTo(HaveKey(v1alpha1.MetadataNodePool))
 	})
 	It("should describe the server without the join token", func() {
@@ -136,54 +137,30 @@ var _ = Describe("Launch", func() {
 		Expect(fmt.Sprintf("%+v", *server)).NotTo(ContainSubstring(w.box.BKE().ClusterToken))
 	})
 
-	Context("recording what it does", func() {
-		It("should send nothing when the intent cannot be recorded", func() {
-			w := newWorld(cloud.Options{})
-			request, written := w.request()
-			written.fail = func(instance.Intent) error { return errors.New("the API server is away") }
-			_, _, err := w.provider.Launch(ctx, request)
-			Expect(err).To(MatchError(ContainSubstring("the API server is away")))
-			Expect(w.count(createServer)).To(BeZero())
-			Expect(w.leftovers()).To(BeEmpty())
-		})
-		It("should record the intent before the create request, and return the task with the server", func() {
-			w := newWorld(cloud.Options{})
-			request, written := w.request()
-			var before []int
-			written.fail = func(instance.Intent) error { before = append(before, w.count(createServer)); return nil }
-			_, intent, err := w.provider.Launch(ctx, request)
-			Expect(err).NotTo(HaveOccurred())
-			Expect(before).To(Equal([]int{0}))
-			first := written.last()
-			Expect(first.TaskID).To(BeEmpty())
-			Expect(first.Name).To(Equal(instance.Name(claimName, claimUID, clusterUID, 1)))
-			Expect(first.RequestedAt).To(BeTemporally("~", time.Now(), time.Minute))
-			Expect([]string{first.Flavor, first.Zone, first.BillingPlan, first.ImageID}).
-				To(Equal([]string{"p2.2c_4g", "HN1", "on_demand", w.nodeClass().Status.Image().ID}))
-			Expect(intent.TaskID).To(Equal(w.box.State().Tasks[0].ID))
-		})
-		It("should record that a create request was rejected", func() {
-			w := newWorld(cloud.Options{})
-			w.box.SetStock("", "", "", 0)
-			request, written := w.request()
-			_, _, err := w.provider.Launch(ctx, request)
-			Expect(bizfly.IsCapacity(err)).To(BeTrue())
-			Expect(written.last().Rejected).To(BeTrue())
-			_, err = w.provider.Resume(ctx, claimUID, written.last())
-			Expect(err).To(MatchError(instance.ErrRejected))
-			Expect(w.leftovers()).To(BeEmpty())
-		})
-		It("should return the rejection although it cannot be recorded", func() {
-			w := newWorld(cloud.Options{})
-			w.box.SetStock("", "", "", 0)
-			request, written := w.request()
-			written.fail = func(intent instance.Intent) error {
-				return lo.Ternary[error](intent.Rejected, errors.New("conflict"), nil)
-			}
-			_, _, err := w.provider.Launch(ctx, request)
-			Expect(bizfly.IsCapacity(err)).To(BeTrue())
-			Expect(written.last().Rejected).To(BeFalse())
-		})
+	It("should name the server and what is requested before the request, and return the task with the server", func() {
+		w := newWorld(cloud.Options{})
+		request, _ := w.request()
+		intent, err := w.provider.Intent(request)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(w.box.Requests()).To(BeEmpty())
+		Expect(intent.Name).To(Equal(ownName))
+		Expect(intent.RequestedAt).To(BeTemporally("~", time.Now(), time.Minute))
+		Expect([]string{intent.Flavor, intent.Zone, intent.BillingPlan, intent.ImageID, intent.TaskID}).
+			To(Equal([]string{"p2.2c_4g", "HN1", "on_demand", w.nodeClass().Status.Image().ID, ""}))
+		_, intent, err = w.provider.Launch(ctx, request, intent)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(intent.TaskID).To(Equal(w.box.State().Tasks[0].ID))
+	})
+	It("should return that a create request was rejected", func() {
+		w := newWorld(cloud.Options{})
+		w.box.SetStock("", "", "", 0)
+		request, written := w.request()
+		_, _, err := send(ctx, w.provider, request, written)
+		Expect(bizfly.IsCapacity(err)).To(BeTrue())
+		Expect(written.last().Rejected).To(BeTrue())
+		_, err = w.provider.Resume(ctx, claimUID, written.last())
+		Expect(err).To(MatchError(instance.ErrRejected))
+		Expect(w.leftovers()).To(BeEmpty())
 	})
 
 	DescribeTable("should return a rejection with its class",
@@ -192,7 +169,7 @@ var _ = Describe("Launch", func() {
 			fault.Method, fault.Path = "POST", "/servers"
 			w.box.AddFaults(1, fault)
 			request, _ := w.request()
-			_, _, err := w.provider.Launch(ctx, request)
+			_, _, err := send(ctx, w.provider, request, nil)
 			Expect(is(err)).To(BeTrue(), "%v", err)
 			Expect(w.count(createServer)).To(Equal(1))
 			Expect(w.leftovers()).To(BeEmpty())
@@ -205,24 +182,22 @@ var _ = Describe("Launch", func() {
 	DescribeTable("should send no create request that cannot work",
 		func(change func(*instance.LaunchRequest), message string) {
 			w := newWorld(cloud.Options{})
-			request, written := w.request(change)
-			_, _, err := w.provider.Launch(ctx, request)
+			request, _ := w.request(change)
+			_, _, err := send(ctx, w.provider, request, nil)
 			Expect(err).To(MatchError(ContainSubstring(message)))
-			Expect(written.all()).To(BeEmpty())
 			Expect(w.count(createServer)).To(BeZero())
 		},
 		Entry("a medium that the zone does not sell", func(r *instance.LaunchRequest) {
 			r.Category, r.Zone, r.NodeClass.Spec.RootDisk = "dedicated", "HN2", &v1alpha1.RootDisk{Medium: v1alpha1.DiskMediumHDD}
 		}, "zone HN2 has no such disks for dedicated servers"),
 		Entry("an image that was not found", func(r *instance.LaunchRequest) { r.NodeClass.Status.Images = nil }, "image"),
-		Entry("no identity", func(r *instance.LaunchRequest) { r.NodeClaimUID = "" }, "UID"),
+		Entry("no identity", func(r *instance.LaunchRequest) { r.NodeClaim.UID = "" }, "UID"),
 		Entry("no attempt", func(r *instance.LaunchRequest) { r.Attempt = 0 }, "attempt"),
-		Entry("no record", func(r *instance.LaunchRequest) { r.Record = nil }, "a way to record"),
 	)
 	It("should fail closed without the cluster's UID", func() {
 		w := newWorld(cloud.Options{}, func(c *instance.Config) { c.ClusterUID = "" })
 		request, _ := w.request()
-		_, _, err := w.provider.Launch(ctx, request)
+		_, _, err := send(ctx, w.provider, request, nil)
 		Expect(err).To(MatchError(ContainSubstring("kube-system")))
 		_, err = w.provider.Resume(ctx, claimUID, w.intent())
 		Expect(err).To(HaveOccurred())
@@ -231,11 +206,28 @@ var _ = Describe("Launch", func() {
 		_, err = w.provider.Get(ctx, "some-server")
 		Expect(err).To(HaveOccurred())
 		Expect(w.provider.Delete(ctx, instance.DeleteRequest{ID: "some-server"})).NotTo(MatchError(instance.ErrNotFound))
-		Expect(reconcileOnce(w.provider, instance.DeletionsRequest{})).NotTo(Succeed())
+		Expect(collectOnce(w.provider)).NotTo(Succeed())
 		Expect(w.box.Requests()).To(BeEmpty())
 	})
 
 	Context("finding the server", func() {
+		It("should find it although the cloud has appended a code to its name, and delete it with what it leaves", func() {
+			w := newWorld(cloud.Options{AppendNameCode: true})
+			server, intent := w.launch(withDataDisks)
+			Expect(server.Name).To(MatchRegexp("^" + intent.Name + "-[0-9A-Za-z]{8}$"))
+			Expect(server.NameProven).To(BeTrue())
+			resumed, err := w.restart().Resume(ctx, claimUID, intent)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(resumed.ID).To(Equal(server.ID))
+			w.deleteUntilGone(w.restart(), instance.DeleteRequest{ID: server.ID, Node: strings.ToLower(server.Name)})
+			Expect(w.leftovers()).To(BeEmpty(), "its data disks are named after it too")
+			Eventually(leftNodes(w)).Should(Equal([]string{strings.ToLower(server.Name)}))
+
+			again, _ := w.launch()
+			Expect(w.box.RemoveServer(again.ID)).To(Succeed())
+			w.deletedWithLeftovers(w.restart(), instance.DeleteRequest{ID: again.ID})
+			Expect(w.leftovers()).To(BeEmpty())
+		})
 		It("should not wait for the server to run", func() {
 			w := newWorld(cloud.Options{Latency: time.Hour})
 			server, _ := w.launch()
@@ -274,22 +266,9 @@ var _ = Describe("Launch", func() {
 				c.Settings = times(func(o *options.Options) { o.ServerIDWait = 50 * time.Millisecond })
 			})
 			request, written := w.request()
-			_, _, err := w.provider.Launch(ctx, request)
+			_, _, err := send(ctx, w.provider, request, written)
 			Expect(err).To(MatchError(instance.ErrAwaitingServerID))
 			Expect(written.last().TaskID).NotTo(BeEmpty())
-			Eventually(w.provider.Polling).Should(BeFalse())
-		})
-		It("should report that it waits for the server although the task cannot be written", func() {
-			w := newWorld(cloud.Options{Latency: time.Hour, HideBuilding: true}, func(c *instance.Config) {
-				c.Settings = times(func(o *options.Options) { o.ServerIDWait = 50 * time.Millisecond })
-			})
-			request, written := w.request()
-			written.fail = func(intent instance.Intent) error {
-				return lo.Ternary[error](intent.TaskID != "", errors.New("conflict"), nil)
-			}
-			_, intent, err := w.provider.Launch(ctx, request)
-			Expect(err).To(MatchError(instance.ErrAwaitingServerID))
-			Expect(intent.TaskID).NotTo(BeEmpty())
 			Eventually(w.provider.Polling).Should(BeFalse())
 		})
 		It("should leave it to Resume to report the outcome as unknown", func() {
@@ -298,7 +277,7 @@ var _ = Describe("Launch", func() {
 			})
 			w.box.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectReset})
 			request, written := w.request()
-			_, _, err := w.provider.Launch(ctx, request)
+			_, _, err := send(ctx, w.provider, request, written)
 			Expect(err).To(MatchError(instance.ErrAwaitingServerID))
 			Expect(written.last().Rejected).To(BeFalse())
 			_, err = w.provider.Resume(ctx, claimUID, written.last())
@@ -311,7 +290,7 @@ var _ = Describe("Launch", func() {
 			short, cancel := context.WithCancel(ctx)
 			defer cancel()
 			done := make(chan error, 1)
-			go func() { _, _, err := w.provider.Launch(short, request); done <- err }()
+			go func() { _, _, err := send(short, w.provider, request, nil); done <- err }()
 			Eventually(w.provider.Polling).Should(BeTrue())
 			cancel()
 			Eventually(done).Should(Receive(And(MatchError(instance.ErrAwaitingServerID), MatchError(context.Canceled))))
@@ -325,7 +304,7 @@ var _ = Describe("Launch", func() {
 		w.launch(func(r *instance.LaunchRequest) { r.Zone = "HN2" })
 		w.box.SetStock("", "HN2", "", 0)
 		request, _ := w.request(func(r *instance.LaunchRequest) { r.Zone, r.Attempt = "HN2", 2 })
-		_, _, err := w.provider.Launch(ctx, request)
+		_, _, err := send(ctx, w.provider, request, nil)
 		Expect(err).To(HaveOccurred())
 		Expect(launches("launched", "HN2") - launched).To(BeEquivalentTo(1))
 		Expect(launches("rejected", "HN2") - rejected).To(BeEquivalentTo(1))
@@ -342,9 +321,9 @@ var _ = Describe("Launch", func() {
 		for i := range launches {
 			wait.Go(func() {
 				request, _ := w.request(func(r *instance.LaunchRequest) {
-					r.NodeClaim, r.NodeClaimUID = fmt.Sprintf("default-%d", i), fmt.Sprintf("uid-%d", i)
+					r.NodeClaim.Name, r.NodeClaim.UID = fmt.Sprintf("default-%d", i), types.UID(fmt.Sprintf("uid-%d", i))
 				})
-				servers[i], _, errs[i] = w.provider.Launch(ctx, request)
+				servers[i], _, errs[i] = send(ctx, w.provider, request, nil)
 			})
 		}
 		wait.Wait()

@@ -20,7 +20,6 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base32"
-	"encoding/hex"
 	"fmt"
 	"regexp"
 	"strings"
@@ -37,11 +36,6 @@ const (
 	macLength = 10
 	// rootDiskSuffix is what the cloud appends to a server's name to name its root disk.
 	rootDiskSuffix = "_rootdisk"
-
-	// legacyHashLength is the number of hex digits at the end of the names of servers launched before names had a MAC.
-	legacyHashLength = 8
-	// legacyAttempts is the highest attempt for which such a name is recomputed; no NodeClaim lives for more.
-	legacyAttempts = 100
 )
 
 // nameEncoding is base32 in lower case, without the letters that are taken for digits.
@@ -54,9 +48,9 @@ type cluster struct{ uid, name string }
 // ours reports whether the server is this cluster's.
 func (c cluster) ours(server *Instance) bool { return c.uid != "" && server.ClusterUID == c.uid }
 
-// builtFor reports whether the server is the one of exactly this create request.
+// builtFor reports whether the server is the one of exactly this create request. The cloud may have changed its name.
 func (c cluster) builtFor(server *Instance, nodeClaimUID string, intent Intent) bool {
-	return c.ours(server) && server.NodeClaimUID == nodeClaimUID && server.Attempt == intent.Attempt && server.Name == intent.Name
+	return c.ours(server) && server.NodeClaimUID == nodeClaimUID && server.Attempt == intent.Attempt
 }
 
 var notInNames = regexp.MustCompile("[^a-z0-9]+")
@@ -84,10 +78,10 @@ func (c cluster) proven(name string) bool {
 	return c.uid != "" && cut > nonceLength && hmac.Equal([]byte(nameMAC(name[:cut], c.uid)), []byte(name[cut:]))
 }
 
-// provenServer returns the proven name of the server that a free interface was named after; "" where there is none. The
-// cloud appends a dash and a word of its own to it.
-func (c cluster) provenServer(portName string) string {
-	for name := portName; name != ""; name = name[:max(strings.LastIndexByte(name, '-'), 0)] {
+// provenIn returns the name made by Name for this cluster that the text begins with; "" where it begins with none. The cloud
+// names disks and interfaces after their server, and a node is named like its server, in lower case.
+func (c cluster) provenIn(text string) string {
+	for name := text; name != ""; name = name[:max(strings.LastIndexAny(name, "-_"), 0)] {
 		if c.proven(name) {
 			return name
 		}
@@ -95,19 +89,22 @@ func (c cluster) provenServer(portName string) string {
 	return ""
 }
 
-// trusted reports whether a name that a NodeClaim carries is provably that of a server of this cluster. Annotations can be
-// written by others than this controller: a name counts for its MAC, or, in the form of before, because it follows from
-// the NodeClaim's UID.
-func (c cluster) trusted(name, nodeClaim, nodeClaimUID string) bool {
-	return c.proven(name) || (name != "" && nodeClaimUID != "" && lo.ContainsBy(lo.RangeFrom(1, legacyAttempts), func(attempt int) bool {
-		return name == legacyName(nodeClaim, nodeClaimUID, c.uid, attempt)
-	}))
-}
+// ProvenName returns the name of a server of the cluster with this UID that the text begins with; "" where it begins with none.
+func ProvenName(clusterUID, text string) string { return cluster{uid: clusterUID}.provenIn(text) }
 
-// legacyName is the name that a server got before names had a MAC: its hash cannot be verified without the NodeClaim's UID.
-func legacyName(nodeClaimName, nodeClaimUID, clusterUID string, attempt int) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%d", nodeClaimUID, clusterUID, attempt))
-	return namePrefix(nodeClaimName, legacyHashLength) + "-" + hex.EncodeToString(sum[:])[:legacyHashLength]
+// appendedCode is what BizFly Cloud was seen to append to the name of a server ("multi-server-TNnUw4Im"), as far as it cannot be
+// a word that a user has appended to the name of a copy.
+var appendedCode = regexp.MustCompile("^-[0-9A-Za-z]{8}$")
+
+// launchedAs returns the name under which a server was launched that is called so: the same one, or the same without the code
+// that the cloud has appended. It is "" for any other name.
+func (c cluster) launchedAs(name string) string {
+	proven := c.provenIn(name)
+	code := strings.TrimPrefix(name, proven)
+	if code == "" || (appendedCode.MatchString(code) && strings.ContainsAny(code, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ")) {
+		return proven
+	}
+	return ""
 }
 
 // namePrefix is as much of a NodeClaim's name as fits before a dash and a suffix.
@@ -119,16 +116,10 @@ func namePrefix(nodeClaimName string, suffixLength int) string {
 	return lo.CoalesceOrEmpty(prefix, "node")
 }
 
-// launchName is the name under which a server was launched, which is what its disks were named after, whatever it was renamed
-// to since. It is the one in its metadata where that proves itself.
+// launchName returns the name under which a server was launched, which is what its disks and interfaces are named after, also
+// where a user has renamed it since.
 func (c cluster) launchName(server *Instance, inMetadata string) string {
-	switch {
-	case c.proven(inMetadata):
-		return inMetadata
-	case c.proven(server.Name) || server.Attempt == 0 || server.NodeClaim == "" || server.NodeClaimUID == "":
-		return server.Name
-	}
-	return legacyName(server.NodeClaim, server.NodeClaimUID, c.uid, server.Attempt)
+	return lo.CoalesceOrEmpty(c.launchedAs(inMetadata), c.launchedAs(server.Name), server.Name)
 }
 
 // sanitise keeps lower case letters and digits and turns every run of anything else into one dash.

@@ -21,9 +21,11 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
 
 var _ = Describe("Name", func() {
@@ -58,5 +60,25 @@ var _ = Describe("Name", func() {
 			seen[instance.Name(claimName, claimUID, clusterUID, attempt)] = true
 		}
 		Expect(seen).To(HaveLen(10_000))
+	})
+	DescribeTable("should be found in what begins with it", func(text string, found bool) {
+		name := instance.Name(claimName, claimUID, clusterUID, 1)
+		Expect(instance.ProvenName(clusterUID, name+text)).To(Equal(lo.Ternary(found, name, "")))
+		Expect(instance.ProvenName("another-cluster", name+text)).To(BeEmpty())
+	},
+		Entry("itself", "", true),
+		Entry("the name of a node whose server got a code", "-tnnuw4im", true),
+		Entry("the name of an interface", "-lan-0", true),
+		Entry("the name of a disk", "_rootdisk", true),
+		Entry("another name", "x", false),
+	)
+	It("should be the server's own as the cloud made it, and not a name that a user made of it", func() {
+		w := newWorld(cloud.Options{})
+		for suffix, proven := range map[string]bool{"": true, "-TNnUw4Im": true, "-restored": false, "-copy": false, "-copy-of-Nov": false, "x": false} {
+			server := w.box.AddServer(cloud.ServerSpec{Name: ownName + suffix, Metadata: metadata(clusterUID, claimUID, 1)})
+			Expect(w.provider.Get(ctx, server.ID)).To(HaveField("NameProven", proven), suffix)
+		}
+		named := w.box.AddServer(cloud.ServerSpec{Name: "forensics-of-incident-42", Metadata: metadata(clusterUID, claimUID, 1)})
+		Expect(w.provider.Get(ctx, named.ID)).To(HaveField("NameProven", false))
 	})
 })

@@ -52,10 +52,10 @@ type Config struct {
 	Settings *options.Store
 	// Clock is nil for the real one.
 	Clock clock.Clock
-	// OnLeftover is called once for each thing that a deleted server left and that could not be removed in time, with the
-	// server's name and why; nil calls nothing. Its NodeClaim ends without it, and ReconcileDeletions goes on trying.
-	OnLeftover func(ctx context.Context, server string, kind LeftoverKind, err error)
-	// Audit gets a line for each server that is provably gone; nil writes it to the log.
+	// OnLeaveFailed is called when the node of a deleted server could not be removed from BKE, with the node's name and why; nil
+	// calls nothing.
+	OnLeaveFailed func(node string, err error)
+	// Audit gets a line for each server whose deletion the cloud has accepted; nil writes it to the log.
 	Audit *audit.Log
 }
 
@@ -63,8 +63,8 @@ func (c Config) withDefaults() Config {
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
 	}
-	if c.OnLeftover == nil {
-		c.OnLeftover = func(context.Context, string, LeftoverKind, error) {}
+	if c.OnLeaveFailed == nil {
+		c.OnLeaveFailed = func(string, error) {}
 	}
 	if c.Audit == nil {
 		c.Audit = audit.New(log.Log)
@@ -84,10 +84,9 @@ type DefaultProvider struct {
 var _ Provider = (*DefaultProvider)(nil)
 
 // NewDefaultProvider returns a provider. protected returns the handles of the volumes that PersistentVolumes name, from
-// a read that begins with the call; when it fails no disk is deleted. deletions remembers what is being deleted
-// and needs a default expiration of about an hour.
+// a read that begins with the call; when it fails no disk is deleted.
 func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider bootstrap.Provider, catalogProvider catalog.Provider,
-	protected func(context.Context) (sets.Set[string], error), deletions *cache.Cache) *DefaultProvider {
+	protected func(context.Context) (sets.Set[string], error)) *DefaultProvider {
 	config = config.withDefaults()
 	if protected == nil {
 		protected = func(context.Context) (sets.Set[string], error) {
@@ -95,7 +94,7 @@ func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider bootstr
 		}
 	}
 	i := newInventory(config, api)
-	d := &deleter{inventory: i, config: config, protected: newShared(config.Clock, protected), tracker: &tracker{cache: deletions}}
+	d := newDeleter(i, config, protected)
 	l := &launcher{inventory: i, deleter: d, bootstrap: bootstrapProvider, catalog: catalogProvider,
 		poller: &poller{inventory: i, waiters: sets.New[*waiter]()}}
 	return &DefaultProvider{inventory: i, launcher: l, deleter: d, changer: &changer{inventory: i, reboots: cache.New(ttl.Reboot, 0)}}
@@ -112,8 +111,8 @@ func (p *DefaultProvider) Flush() {
 // Get returns a server of this cluster. A list of a few seconds ago is enough to find it, but not to find it gone. Of one that is
 // being deleted core asks again and again, so that this is shared with the deletions.
 func (p *DefaultProvider) Get(ctx context.Context, id string) (*Instance, error) {
-	if r := p.tracker.known(DeleteRequest{ID: id}); !r.Begun.IsZero() {
-		_, server, err := p.find(ctx, r)
+	if _, deleting := p.requested.Get(id); deleting {
+		_, server, err := p.find(ctx, DeleteRequest{ID: id})
 		if err == nil && (server == nil || server.gone() || !p.ours(server)) {
 			return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
 		}
@@ -181,13 +180,11 @@ var (
 		"Reboots of servers sent to the cloud, by outcome: accepted, error, or unknown where the answer was lost.",
 		metrics.Enum(labelOutcome, outcomeAccepted, outcomeError, outcomeUnknown))
 	inPlaceChangesTotal = metrics.Counter("instance_in_place_changes_total",
-		"Changes made to running servers without replacing them, by what was changed: name, network_plan or firewalls.",
+		"Changes made to running servers without replacing them, by what was changed: network_plan or firewalls.",
 		metrics.Label(labelChange))
 	addressesReleasedTotal = metrics.Counter("instance_addresses_released_total",
 		"Network interfaces that outlived their server and were released, by type: LAN or WAN.",
 		metrics.Label(labelType))
-	leftoversGauge = metrics.Gauge("leftovers",
-		"Deleted servers of which disks, addresses or the node in BKE could not be removed for ten minutes, and are tried again.")
 	diskDeletionsTotal = metrics.Counter("instance_disk_deletions_total",
 		"Deletions of disks that outlived their server, by whether the cloud accepted them: accepted or error.",
 		metrics.Enum(labelOutcome, outcomeAccepted, outcomeError))

@@ -117,7 +117,7 @@ func (i *inventory) listServers(ctx context.Context) (*Snapshot, error) {
 		return nil, err
 	}
 	return NewSnapshot(lo.FilterMap(servers, func(server *gobizfly.Server, _ int) (*Instance, bool) {
-		if v1alpha1.ServerMetadata(server.Metadata, v1alpha1.MetadataClusterUID) != i.uid {
+		if server.Metadata[v1alpha1.MetadataClusterUID] != i.uid {
 			return nil, false
 		}
 		return i.convert(server), true
@@ -168,7 +168,7 @@ func (i *inventory) ownServer(ctx context.Context, id string) (*Instance, error)
 
 // convert returns the Instance of a server.
 func (c cluster) convert(server *gobizfly.Server) *Instance {
-	metadata := func(key string) string { return v1alpha1.ServerMetadata(server.Metadata, key) }
+	metadata := func(key string) string { return server.Metadata[key] }
 	// What is not a number was not written by us: 0 is the number of no attempt and of no disk.
 	attempt, _ := strconv.Atoi(metadata(v1alpha1.MetadataAttempt))
 	dataDisks, _ := strconv.Atoi(metadata(v1alpha1.MetadataDataDisks))
@@ -189,7 +189,7 @@ func (c cluster) convert(server *gobizfly.Server) *Instance {
 		NodePool:     metadata(v1alpha1.MetadataNodePool),
 		NodeClass:    metadata(v1alpha1.MetadataNodeClass),
 		Attempt:      attempt,
-		CreatedAt:    created(server),
+		CreatedAt:    parseTime(server.CreatedAt),
 		UpdatedAt:    server.UpdatedAt,
 		Volumes: lo.Map(server.AttachedVolumes, func(volume gobizfly.AttachedVolume, _ int) Volume {
 			return Volume{
@@ -200,6 +200,7 @@ func (c cluster) convert(server *gobizfly.Server) *Instance {
 	}
 	if c.ours(instance) {
 		instance.launchName = c.launchName(instance, metadata(v1alpha1.MetadataName))
+		instance.NameProven = c.launchedAs(server.Name) != ""
 	}
 	return instance
 }
@@ -210,10 +211,10 @@ func MediumOf(text string) v1alpha1.DiskMedium {
 	return medium
 }
 
-// created is when the cloud created the server; zero when it does not say or writes something unknown.
-func created(server *gobizfly.Server) time.Time {
+// parseTime returns a time that the cloud has written; zero where it is none, or in an unknown form.
+func parseTime(text string) time.Time {
 	for _, format := range createdFormats {
-		if at, err := time.Parse(format, server.CreatedAt); err == nil {
+		if at, err := time.Parse(format, text); err == nil {
 			return at
 		}
 	}

@@ -19,6 +19,7 @@ package instance_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -28,12 +29,12 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"github.com/patrickmn/go-cache"
 	"github.com/samber/lo"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
@@ -149,8 +150,7 @@ func (w *world) restart(changes ...func(*instance.Config)) *instance.DefaultProv
 		BKE: bke.Values{ClusterID: w.box.BKE().ClusterUID, Token: w.box.BKE().ClusterToken,
 			JoinEndpoint: w.box.BKE().JoinEndpoint, LogEndpoint: w.box.BKE().LogEndpoint},
 	}, w.catalog)
-	return instance.NewDefaultProvider(config, w.client, scripts, w.catalog,
-		w.protected.read, cache.New(time.Hour, time.Hour))
+	return instance.NewDefaultProvider(config, w.client, scripts, w.catalog, w.protected.read)
 }
 
 // nodeClass is what an empty spec resolves to.
@@ -171,19 +171,29 @@ func (w *world) nodeClass() *v1alpha1.BizflyNodeClass {
 type intentLog struct {
 	mu      sync.Mutex
 	intents []instance.Intent
-	fail    func(instance.Intent) error
 }
 
-func (l *intentLog) record(_ context.Context, intent instance.Intent) error {
+func (l *intentLog) record(intent instance.Intent) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.fail != nil {
-		if err := l.fail(intent); err != nil {
-			return err
-		}
-	}
 	l.intents = append(l.intents, intent)
-	return nil
+}
+
+// send records the intent of a launch, launches, and records what has become of it where there is no server.
+func send(ctx context.Context, provider instance.Provider, request *instance.LaunchRequest, written *intentLog) (*instance.Instance, instance.Intent, error) {
+	if written == nil {
+		written = &intentLog{}
+	}
+	intent, err := provider.Intent(request)
+	if err != nil {
+		return nil, intent, err
+	}
+	written.record(intent)
+	server, intent, err := provider.Launch(ctx, request, intent)
+	if err != nil {
+		written.record(intent)
+	}
+	return server, intent, err
 }
 
 func (l *intentLog) last() instance.Intent {
@@ -202,8 +212,8 @@ func (l *intentLog) all() []instance.Intent {
 func (w *world) request(changes ...func(*instance.LaunchRequest)) (*instance.LaunchRequest, *intentLog) {
 	written := &intentLog{}
 	request := &instance.LaunchRequest{
-		NodeClaim: claimName, NodeClaimUID: claimUID, NodePool: "default", NodeClass: w.nodeClass(), Attempt: 1,
-		Flavor: "p2.2c_4g", Category: "premium", Zone: "HN1", BillingPlan: "on_demand", CPU: 2, MemoryMiB: 4096, Record: written.record,
+		NodeClaim: &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: claimName, UID: claimUID, Labels: map[string]string{karpv1.NodePoolLabelKey: "default"}}},
+		NodeClass: w.nodeClass(), Attempt: 1, Flavor: "p2.2c_4g", Category: "premium", Zone: "HN1", BillingPlan: "on_demand", CPU: 2, MemoryMiB: 4096,
 	}
 	for _, change := range changes {
 		change(request)
@@ -215,7 +225,7 @@ func (w *world) request(changes ...func(*instance.LaunchRequest)) (*instance.Lau
 func (w *world) launch(changes ...func(*instance.LaunchRequest)) (*instance.Instance, instance.Intent) {
 	GinkgoHelper()
 	request, _ := w.request(changes...)
-	server, intent, err := w.provider.Launch(context.Background(), request)
+	server, intent, err := send(context.Background(), w.provider, request, nil)
 	Expect(err).NotTo(HaveOccurred())
 	return server, intent
 }
@@ -285,6 +295,51 @@ func (w *world) deleteUntilGone(provider instance.Provider, request instance.Del
 	GinkgoHelper()
 	Eventually(func() error { return provider.Delete(context.Background(), request) }).
 		WithPolling(5 * time.Millisecond).Should(MatchError(instance.ErrNotFound))
+}
+
+// collectOnce does what one pass of garbage collection does where no NodeClaim exists, and returns what went wrong.
+func collectOnce(provider instance.Provider) error {
+	servers, err := provider.Snapshot(ctx, 0)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, server := range servers.All() {
+		if err := provider.Delete(ctx, instance.DeleteRequest{ID: server.ID, Node: server.Name}); !errors.Is(err, instance.ErrNotFound) {
+			errs = append(errs, err)
+		}
+	}
+	left, err := provider.Leftovers(ctx)
+	for _, leftover := range left {
+		if leftover.Kept == "" {
+			errs = append(errs, provider.DeleteLeftover(ctx, leftover))
+		}
+	}
+	return errors.Join(append(errs, err)...)
+}
+
+// collectAll makes passes until nothing is left.
+func collectAll(w *world) {
+	GinkgoHelper()
+	Eventually(func() []string {
+		Expect(collectOnce(w.provider)).To(Succeed())
+		return w.leftovers()
+	}).Should(BeEmpty())
+}
+
+// deletedWithLeftovers deletes a server like core, and what it has left like garbage collection.
+func (w *world) deletedWithLeftovers(provider instance.Provider, request instance.DeleteRequest) {
+	GinkgoHelper()
+	w.deleteUntilGone(provider, request)
+	Eventually(func() []instance.Leftover {
+		left, err := provider.Leftovers(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		left = lo.Filter(left, func(l instance.Leftover, _ int) bool { return l.Kept == "" })
+		for _, leftover := range left {
+			Expect(provider.DeleteLeftover(ctx, leftover)).To(Succeed())
+		}
+		return left
+	}).Should(BeEmpty())
 }
 
 func contextWithTimeout(d time.Duration) (context.Context, context.CancelFunc) {

@@ -17,11 +17,8 @@ limitations under the License.
 package instance_test
 
 import (
-	"errors"
-
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"github.com/samber/lo"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -34,29 +31,12 @@ var _ = Describe("Data disks without a record", func() {
 			fault.Method, fault.Path = "POST", "/servers"
 			w.box.AddFaults(1, fault)
 			request, _ := w.request(withDataDisks)
-			_, _, err := w.provider.Launch(ctx, request)
+			_, _, err := send(ctx, w.provider, request, nil)
 			Expect(err).To(MatchError(instance.ErrBuildFailed))
-			reconcileAll(w)
+			collectAll(w)
 		},
 		Entry("with a server in ERROR", cloud.Options{}, cloud.Fault{Effect: cloud.EffectErrorServer}),
 		Entry("for want of capacity", cloud.Options{HideBuilding: true}, cloud.Fault{Effect: cloud.EffectNoCapacity, Async: true}),
 		Entry("with disks and no server", cloud.Options{HideBuilding: true}, cloud.Fault{Effect: cloud.EffectTaskFailed, Orphan: true}),
 	)
 })
-
-// reconcileOnce makes one pass and returns what went wrong in it.
-func reconcileOnce(provider instance.Provider, request instance.DeletionsRequest) error {
-	deletions, err := provider.ReconcileDeletions(ctx, request)
-	return errors.Join(err, errors.Join(lo.FilterMap(deletions, func(r instance.Deletion, _ int) (error, bool) {
-		return r.Err, !errors.Is(r.Err, instance.ErrNotFound)
-	})...))
-}
-
-// reconcileAll makes passes until nothing is left.
-func reconcileAll(w *world) {
-	GinkgoHelper()
-	Eventually(func() []string {
-		Expect(reconcileOnce(w.provider, instance.DeletionsRequest{})).To(Succeed())
-		return w.leftovers()
-	}).Should(BeEmpty())
-}

@@ -240,7 +240,7 @@ var _ = Describe("Each field of a NodeClass", func() {
 			w := newWorld(cloud.Options{})
 			request, written := w.request(class(change))
 			request.Zone = zone
-			_, _, err := w.provider.Launch(ctx, request)
+			_, _, err := send(ctx, w.provider, request, written)
 			Expect(err).To(MatchError(ContainSubstring(message)))
 			Expect(bizfly.IsInvalid(err)).To(BeTrue())
 			Expect(written.all()).To(BeEmpty())
@@ -304,30 +304,30 @@ var _ = Describe("Data disks", func() {
 		w.deleteUntilGone(w.provider, instance.DeleteRequest{ID: server.ID})
 		Expect(w.leftovers()).To(ConsistOf("volume data_datadisk_1", "volume other-server_datadisk_1"))
 	})
-	It("should be removed where the server was taken away from outside and they were kept", func() {
+	It("should stay where the server was taken away from outside without them, and be reported as what may be wanted", func() {
 		w := newWorld(cloud.Options{})
-		server, intent := w.launch(withDataDisks)
+		server, _ := w.launch(withDataDisks)
 		Expect(w.box.RemoveServer(server.ID)).To(Succeed())
 		Expect(w.leftovers()).To(HaveLen(3))
-		w.deleteUntilGone(w.restart(), instance.DeleteRequest{ID: server.ID, Name: intent.Name})
-		Expect(w.leftovers()).To(BeEmpty())
+		w.deletedWithLeftovers(w.restart(), instance.DeleteRequest{ID: server.ID})
+		Expect(w.leftovers()).To(HaveEach(ContainSubstring("_datadisk")))
+		Expect(w.provider.Leftovers(ctx)).To(And(HaveLen(2), HaveEach(HaveField("Kept", ContainSubstring("detached")))))
 	})
 	It("should not outlive a launch whose process died before it knew the server", func() {
 		w := newWorld(cloud.Options{Latency: 100 * time.Millisecond, HideBuilding: true})
 		w.box.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectLostResponse, Count: 1})
-		request, written := w.request(withDataDisks)
+		request, _ := w.request(withDataDisks)
 		dying, die := context.WithCancel(ctx)
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			_, _, _ = w.provider.Launch(dying, request) // no caller reads its result
+			_, _, _ = send(dying, w.provider, request, nil) // no caller reads its result
 		}()
 		Eventually(w.box.Servers).ShouldNot(BeEmpty())
 		die()
 		<-done
-		server := w.box.Servers()[0]
-		w.deleteUntilGone(w.restart(), instance.DeleteRequest{ID: server.ID, Name: written.last().Name})
-		Expect(w.leftovers()).To(BeEmpty())
+		Eventually(func() ([]*instance.Instance, error) { return w.provider.List(ctx) }).Should(HaveLen(1))
+		collectAll(w)
 	})
 })
 

@@ -49,10 +49,6 @@ const (
 	maxTries = 5
 )
 
-// Groups are those of a token beside system:bootstrappers: Karpenter's own, for clusters with bindings of their own, and those
-// to which kubeadm and k3s bind what a node that joins may do. A group without a binding may do nothing.
-const Groups = "system:bootstrappers:karpenter,system:bootstrappers:kubeadm:default-node-token,system:bootstrappers:k3s:default-node-token"
-
 // Request is the attempt that a token is for.
 type Request struct {
 	// NodeClaim and NodeClaimUID are the NodeClaim, which owns the Secret.
@@ -77,6 +73,8 @@ type DefaultProvider struct {
 	// writer creates and deletes Secrets of kube-system, which is all that the controller's Role grants there.
 	writer client.Writer
 	clock  clock.Clock
+	// groups are those of each token beside system:bootstrappers. A group without a binding may do nothing.
+	groups string
 
 	mu     sync.Mutex // not held while anything is written
 	issued map[string][]*issue
@@ -92,9 +90,9 @@ type issue struct {
 
 var _ Provider = (*DefaultProvider)(nil)
 
-// NewDefaultProvider returns a provider.
-func NewDefaultProvider(writer client.Writer, clk clock.Clock) *DefaultProvider {
-	return &DefaultProvider{writer: writer, clock: clk, issued: map[string][]*issue{}}
+// NewDefaultProvider returns a provider whose tokens have the given groups: those that the chart's admission policy accepts.
+func NewDefaultProvider(writer client.Writer, clk clock.Clock, groups []string) *DefaultProvider {
+	return &DefaultProvider{writer: writer, clock: clk, groups: strings.Join(groups, ","), issued: map[string][]*issue{}}
 }
 
 // Issue implements Provider. Core launches one NodeClaim once at a time, so this is called for it once at a time.
@@ -167,7 +165,7 @@ func (p *DefaultProvider) create(ctx context.Context, request Request, try int, 
 			"usage-bootstrap-authentication": "true",
 			// kubeadm finds the API server by a ConfigMap that is signed with the token.
 			"usage-bootstrap-signing": "true",
-			"auth-extra-groups":       Groups,
+			"auth-extra-groups":       p.groups,
 			"description":             fmt.Sprintf("Karpenter: node %s of NodeClaim %s, attempt %d", request.NodeName, request.NodeClaim, request.Attempt),
 		},
 	}

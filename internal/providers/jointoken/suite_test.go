@@ -17,10 +17,7 @@ limitations under the License.
 package jointoken_test
 
 import (
-	"cmp"
 	"context"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -38,6 +35,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/jointoken"
 )
 
@@ -45,16 +43,18 @@ var (
 	ctx    = context.Background()
 	config *rest.Config
 	kube   client.Client
+	groups = options.Defaults().JoinTokenGroups
 )
 
 func TestJoinToken(t *testing.T) { suite.Run(t, "JoinToken") }
 
 var _ = BeforeSuite(func() {
-	env := &envtest.Environment{BinaryAssetsDirectory: cmp.Or(os.Getenv("KUBEBUILDER_ASSETS"), filepath.Join("..", "..", "..", ".cache", "controlplane", "bin"))}
+	suite.UseControlPlane()
+	env := &envtest.Environment{}
 	env.ControlPlane.GetAPIServer().Configure().Set("enable-bootstrap-token-auth", "true")
 	var err error
 	config, err = env.Start()
-	Expect(err).ToNot(HaveOccurred(), "`make controlplane` builds the control plane")
+	Expect(err).ToNot(HaveOccurred())
 	DeferCleanup(env.Stop)
 	kube, err = client.New(config, client.Options{})
 	Expect(err).ToNot(HaveOccurred())
@@ -68,7 +68,7 @@ var _ = Describe("Join tokens", func() {
 	)
 	BeforeEach(func() {
 		clk = clocktesting.NewFakeClock(time.Now())
-		provider = jointoken.NewDefaultProvider(kube, clk)
+		provider = jointoken.NewDefaultProvider(kube, clk, groups)
 		request = jointoken.Request{NodeClaim: "general-x7k2p", NodeClaimUID: "6f2d2b7e-0c51-4d8e-9f55-0d3b8f5a1c11", NodeName: "general-x7k2p-0a1b2c3d", Attempt: 1,
 			TTL: 30 * time.Minute}
 		DeferCleanup(func() {
@@ -105,6 +105,15 @@ var _ = Describe("Join tokens", func() {
 				"system:bootstrappers:kubeadm:default-node-token", "system:bootstrappers:k3s:default-node-token"))
 		}).Should(Succeed())
 	})
+	It("should have no other group than those that are configured", func() {
+		provider = jointoken.NewDefaultProvider(kube, clk, []string{"system:bootstrappers:karpenter"})
+		token := issue()
+		Eventually(func(g Gomega) {
+			who, err := whoami(token)
+			g.Expect(err).ToNot(HaveOccurred())
+			g.Expect(who.Status.UserInfo.Groups).To(ConsistOf("system:bootstrappers", "system:bootstrappers:karpenter", "system:authenticated"))
+		}).Should(Succeed())
+	})
 	It("should end by themselves", func() {
 		clk.SetTime(time.Now().Add(-time.Hour))
 		token := issue()
@@ -139,7 +148,7 @@ var _ = Describe("Join tokens", func() {
 	It("should stay few although the controller restarts each time", func() {
 		for range 5 {
 			issue()
-			provider = jointoken.NewDefaultProvider(kube, clk)
+			provider = jointoken.NewDefaultProvider(kube, clk, groups)
 		}
 		_, err := provider.Issue(ctx, request)
 		Expect(err).To(MatchError(ContainSubstring("5 join tokens already")))

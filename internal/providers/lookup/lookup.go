@@ -33,7 +33,7 @@ import (
 // maxAvailable bounds how many names an error lists, so that a project with hundreds of images stays readable.
 const maxAvailable = 10
 
-// NotFoundError says that the cloud answered and has nothing that a field of a NodeClass selects.
+// NotFoundError says that the cloud answered and has nothing that a field of a NodeClass selects, or several where it selects one.
 type NotFoundError struct {
 	// Field is the path of the field, for example spec.imageSelectorTerms[0].alias.
 	Field string
@@ -41,6 +41,8 @@ type NotFoundError struct {
 	Value string
 	// Available is what there is instead, shortened.
 	Available []string
+	// Several is what matches where only one may.
+	Several []string
 	// Remedy is what to do about it where a list of names does not show it; may be empty.
 	Remedy string
 }
@@ -48,6 +50,9 @@ type NotFoundError struct {
 // Error names the field, the value, what is available and the remedy.
 func (e *NotFoundError) Error() string {
 	message := fmt.Sprintf("%s: nothing matches %q; available: %v", e.Field, e.Value, e.Available)
+	if len(e.Several) > 0 {
+		message = fmt.Sprintf("%s: %q must match one, and matches several: %v", e.Field, e.Value, e.Several)
+	}
 	if e.Remedy != "" {
 		message += "; " + e.Remedy
 	}
@@ -78,6 +83,17 @@ func Cached[E, R any](
 	}
 	c.SetDefault(key, items)
 	return choose(items)
+}
+
+// NotEmpty returns the read of a list that cannot be empty. The cloud does answer that, and what is selected would seem to be gone.
+func NotEmpty[E any](read func(context.Context) ([]E, error)) func(context.Context) ([]E, error) {
+	return func(ctx context.Context) ([]E, error) {
+		items, err := read(ctx)
+		if err == nil && len(items) == 0 {
+			err = errors.New("the answer is empty, which cannot be true")
+		}
+		return items, err
+	}
 }
 
 // Shorten sorts names, drops empty and repeated ones, and reports how many it left out beyond the first ten.

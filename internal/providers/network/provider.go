@@ -19,7 +19,6 @@ package network
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -43,17 +42,13 @@ const (
 	defaultNetworkTag = "default-vpc-network"
 )
 
-// errClusterUnknown means that the network of the cluster cannot be looked up yet.
-var errClusterUnknown = errors.New("spec.networkSelectorTerms is empty, which means the network of the BKE cluster, and that cluster's id could not be " +
-	"learned yet (BKE_DISCOVER_FROM_POOL): set BKE_CLUSTER_ID, or name a network by id, name or tag")
-
 // Network is a resolved VPC network.
 type Network struct {
 	// ID is the network's id.
 	ID string
 	// Name is the network's name.
 	Name string
-	// Zones are the zones in which servers can have a port in it; empty when the API does not name them.
+	// Zones are the zones in which servers can have a port in it; empty when the API does not limit them.
 	Zones []string
 	// InternetGateway is true when the network has one.
 	InternetGateway bool
@@ -68,10 +63,13 @@ type Firewall struct {
 }
 
 // Provider finds what servers are attached to. Answers are cached for a short while; a *lookup.NotFoundError says that
-// something does not exist, any other error that it could not be found out.
+// something does not exist, any other error that it could not be found out. So does one that what the NodeClass has resolved to is
+// missing or another, until several reads agree.
 type Provider interface {
-	// Networks returns the VPC networks, in the order of the selector terms and without repetition. Without terms it
-	// is the BKE cluster's own network or, without BKE, the project's default one.
+	// Networks returns the VPC networks, one for each selector term, in their order and without repetition. Without terms it
+	// is the BKE cluster's own network or, without BKE, the project's default one. Of several that match a term it is the one
+	// that the NodeClass has resolved to already, and otherwise an error: whoever creates a network must not give every new
+	// server another interface.
 	Networks(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) ([]Network, error)
 	// Firewalls returns the firewalls, sorted by id.
 	Firewalls(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) ([]Firewall, error)
@@ -84,6 +82,7 @@ type DefaultProvider struct {
 	api     bizfly.NetworkAPI
 	catalog catalog.Provider
 	cache   lookup.Cache
+	doubts  lookup.Doubts
 }
 
 var _ Provider = (*DefaultProvider)(nil)
@@ -103,13 +102,39 @@ func (p *DefaultProvider) Networks(ctx context.Context, nodeClass *v1alpha1.Bizf
 		}
 		selectors = []vpc{discovered}
 	}
-	return lookup.Cached(ctx, p.cache, cacheKeyNetworks, p.api.ListVPCNetworks, func(all []*gobizfly.VPCNetwork) ([]Network, error) {
+	used, lists := networkIDs(nodeClass), lookup.Watch(p.cache)
+	found, err := lookup.Cached(ctx, lists, cacheKeyNetworks, lookup.NotEmpty(p.api.ListVPCNetworks), func(all []*gobizfly.VPCNetwork) ([]Network, error) {
 		selected, err := choose(all, selectors, func(n *gobizfly.VPCNetwork) string { return n.ID },
-			func(n *gobizfly.VPCNetwork) string { return label(n.ID, n.Name) })
+			func(n *gobizfly.VPCNetwork) string { return label(n.ID, n.Name) }, only(used))
 		return lo.Map(selected, func(n *gobizfly.VPCNetwork, _ int) Network {
 			return Network{ID: n.ID, Name: n.Name, Zones: zones(n), InternetGateway: lo.FromPtr(n.InternetGateway) != ""}
 		}), err
 	})
+	return confirmed(p, lists, nodeClass, v1alpha1.ConditionTypeNetworksReady, used, found, func(n Network) string { return n.ID }, err)
+}
+
+func networkIDs(nodeClass *v1alpha1.BizflyNodeClass) []string {
+	return lo.Map(nodeClass.Status.Networks, func(n v1alpha1.NetworkStatus, _ int) string { return n.ID })
+}
+
+// only chooses the one of several networks that is used already.
+func only(used []string) func([]*gobizfly.VPCNetwork) []*gobizfly.VPCNetwork {
+	return func(matching []*gobizfly.VPCNetwork) []*gobizfly.VPCNetwork {
+		return lo.Filter(matching, func(n *gobizfly.VPCNetwork, _ int) bool { return len(matching) == 1 || slices.Contains(used, n.ID) })
+	}
+}
+
+// confirmed returns what was found unless it takes from the NodeClass what it uses and too few reads agree.
+func confirmed[T any](p *DefaultProvider, lists *lookup.Watched, nodeClass *v1alpha1.BizflyNodeClass, condition string, used []string, found []T,
+	id func(T) string, err error) ([]T, error) {
+	if err != nil && !lookup.IsNotFound(err) {
+		return nil, err
+	}
+	ids := lo.Map(found, func(t T, _ int) string { return id(t) })
+	if doubt := p.doubts.Confirm(nodeClass, condition, strings.Join(used, ", "), strings.Join(ids, ", "), false, lists); doubt != nil {
+		return nil, fmt.Errorf("%s: %w", condition, doubt)
+	}
+	return found, err
 }
 
 // vpc selects a VPC network.
@@ -121,9 +146,10 @@ func (p *DefaultProvider) discovered() (vpc, error) {
 	if err != nil {
 		return vpc{}, fmt.Errorf("looking up the cluster's VPC network: %w", err)
 	}
-	if snapshot.ClusterUnknown {
+	if snapshot.Cluster == nil && snapshot.ClusterUnknown {
 		// The default network would be found, and taken for where all nodes belong until the cluster is known.
-		return vpc{}, errClusterUnknown
+		return vpc{}, fmt.Errorf("spec.networkSelectorTerms is empty, which means the network of the BKE cluster: %w; set BKE_CLUSTER_ID, "+
+			"or name a network by id, name or tag", catalog.ErrClusterUnknown)
 	}
 	if snapshot.Cluster == nil {
 		return vpc{
@@ -163,8 +189,11 @@ func isDefault(n *gobizfly.VPCNetwork) bool {
 }
 
 // zones are the zones that were requested when the network was created and those that serve it already: the API fills the
-// latter only as servers are created, so that a new network would otherwise seem to reach fewer zones than it does.
+// latter only as servers are created, so that alone they are no limit.
 func zones(n *gobizfly.VPCNetwork) []string {
+	if len(lo.Compact(n.AvailabilityZoneHints)) == 0 {
+		return nil
+	}
 	all := lo.Uniq(lo.Compact(slices.Concat(n.AvailabilityZoneHints, n.AvailabilityZones)))
 	slices.Sort(all)
 	return all
@@ -184,13 +213,16 @@ func (p *DefaultProvider) Firewalls(ctx context.Context, nodeClass *v1alpha1.Biz
 		return selector[*gobizfly.Firewall]{field: path + ".name", value: term.Name,
 			matches: func(f *gobizfly.Firewall) bool { return term.Name != "" && f.Name == term.Name }}
 	})
-	return lookup.Cached(ctx, p.cache, cacheKeyFirewalls, p.api.ListFirewalls, func(all []*gobizfly.Firewall) ([]Firewall, error) {
+	lists := lookup.Watch(p.cache)
+	found, err := lookup.Cached(ctx, lists, cacheKeyFirewalls, p.api.ListFirewalls, func(all []*gobizfly.Firewall) ([]Firewall, error) {
 		selected, err := choose(all, selectors, func(f *gobizfly.Firewall) string { return f.ID },
-			func(f *gobizfly.Firewall) string { return label(f.ID, f.Name) })
+			func(f *gobizfly.Firewall) string { return label(f.ID, f.Name) }, every)
 		firewalls := lo.Map(selected, func(f *gobizfly.Firewall, _ int) Firewall { return Firewall{ID: f.ID, Name: f.Name} })
 		slices.SortFunc(firewalls, func(a, b Firewall) int { return strings.Compare(a.ID, b.ID) })
 		return firewalls, err
 	})
+	used := lo.Map(nodeClass.Status.Firewalls, func(f v1alpha1.FirewallStatus, _ int) string { return f.ID })
+	return confirmed(p, lists, nodeClass, v1alpha1.ConditionTypeFirewallsReady, used, found, func(f Firewall) string { return f.ID }, err)
 }
 
 // SSHKey implements Provider.
@@ -200,14 +232,18 @@ func (p *DefaultProvider) SSHKey(ctx context.Context, nodeClass *v1alpha1.Bizfly
 		return "", nil
 	}
 	keyName := func(k *gobizfly.KeyPair) string { return k.SSHKeyPair.Name }
-	return lookup.Cached(ctx, p.cache, cacheKeySSHKeys, p.api.ListSSHKeys, func(all []*gobizfly.KeyPair) (string, error) {
+	lists := lookup.Watch(p.cache)
+	found, err := lookup.Cached(ctx, lists, cacheKeySSHKeys, p.api.ListSSHKeys, func(all []*gobizfly.KeyPair) ([]string, error) {
 		_, err := choose(all, []selector[*gobizfly.KeyPair]{{
 			field: "spec.sshKeyName", value: name,
 			remedy:  "keys belong to the user whose credentials the controller has",
 			matches: func(k *gobizfly.KeyPair) bool { return keyName(k) == name },
-		}}, keyName, keyName)
-		return lo.Ternary(err == nil, name, ""), err
+		}}, keyName, keyName, every)
+		return lo.Ternary(err == nil, []string{name}, nil), err
 	})
+	found, err = confirmed(p, lists, nodeClass, v1alpha1.ConditionTypeSSHKeyReady, lo.Compact([]string{nodeClass.Status.SSHKeyName}), found,
+		func(name string) string { return name }, err)
+	return strings.Join(found, ""), err
 }
 
 // selector is one selector term in a form that does not depend on what it selects.
@@ -217,20 +253,27 @@ type selector[E any] struct {
 	matches              func(E) bool
 }
 
-// choose returns what the selectors select: in their order, several matches of one by id, each thing once. A selector
-// that selects nothing is an error, because a server without one of its networks or firewalls is not what was asked for.
-func choose[E comparable](all []E, selectors []selector[E], id, label func(E) string) ([]E, error) {
+// every chooses all that match.
+func every[E any](matching []E) []E { return matching }
+
+// choose returns what the selectors select: in their order, several matches of one by id as allowed chooses them, each thing once. A
+// selector that selects nothing is an error, because a server without one of its networks or firewalls is not what was asked for.
+func choose[E comparable](all []E, selectors []selector[E], id, label func(E) string, allowed func([]E) []E) ([]E, error) {
 	var selected []E
 	var none E
 	all = lo.Without(all, none)
+	labels := func(of []E) []string { return lookup.Shorten(lo.Map(of, func(e E, _ int) string { return label(e) })) }
 	for _, s := range selectors {
 		matching := lo.Filter(all, func(e E, _ int) bool { return s.matches(e) })
-		if len(matching) == 0 {
-			return nil, &lookup.NotFoundError{Field: s.field, Value: s.value, Remedy: s.remedy,
-				Available: lookup.Shorten(lo.Map(all, func(e E, _ int) string { return label(e) }))}
-		}
 		slices.SortFunc(matching, func(a, b E) int { return strings.Compare(id(a), id(b)) })
-		selected = append(selected, matching...)
+		chosen := allowed(matching)
+		switch {
+		case len(matching) == 0:
+			return nil, &lookup.NotFoundError{Field: s.field, Value: s.value, Remedy: s.remedy, Available: labels(all)}
+		case len(chosen) == 0:
+			return nil, &lookup.NotFoundError{Field: s.field, Value: s.value, Remedy: "select one by its id", Several: labels(matching)}
+		}
+		selected = append(selected, chosen...)
 	}
 	return lo.UniqBy(selected, id), nil
 }

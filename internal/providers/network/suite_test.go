@@ -19,16 +19,19 @@ package network_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"testing"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 
+	"github.com/awslabs/operatorpkg/status"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/patrickmn/go-cache"
 	"github.com/samber/lo"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
@@ -45,6 +48,7 @@ var (
 	content  *cloud.Catalog
 	sandbox  *cloud.Sandbox
 	provider *network.DefaultProvider
+	lists    *cache.Cache
 )
 
 func TestNetwork(t *testing.T) { suite.Run(t, "Network") }
@@ -73,7 +77,8 @@ func startWith(configure func(*catalog.Config)) *catalog.DefaultProvider {
 	sandbox = cloud.Start(cloud.Options{Catalog: content})
 	client := connect.Client(ctx, sandbox)
 	catalogProvider := connect.Catalog(ctx, sandbox, client, configure)
-	provider = network.NewDefaultProvider(client, catalogProvider, cache.New(cache.NoExpiration, 0))
+	lists = cache.New(cache.NoExpiration, 0)
+	provider = network.NewDefaultProvider(client, catalogProvider, lists)
 	return catalogProvider
 }
 
@@ -142,7 +147,7 @@ var _ = Describe("VPC networks", func() {
 			learned := ""
 			catalogProvider := startWith(func(config *catalog.Config) { config.LearnedBKEClusterID = func() string { return learned } })
 			_, err := networks()
-			Expect(err).To(MatchError(ContainSubstring("could not be learned yet")))
+			Expect(err).To(MatchError(catalog.ErrClusterUnknown))
 			var miss *lookup.NotFoundError
 			Expect(errors.As(err, &miss)).To(BeFalse(), "nothing is known to be missing")
 			Expect(networkNames(v1alpha1.NetworkSelectorTerm{Name: "default-vpc"})).To(Equal([]string{"default-vpc"}))
@@ -174,17 +179,35 @@ var _ = Describe("VPC networks", func() {
 
 	Context("by term", func() {
 		It("should be found by id, name, tag and default, in the order of the terms and each once", func() {
-			vpc("tiny").Tags = []string{"karpenter", "small"}
-			vpc("one-zone").Tags = []string{"karpenter"}
+			vpc("one-zone").Tags = []string{"karpenter", "small"}
 			start(true)
-			byTag := lo.Map([]string{"tiny", "one-zone"}, func(name string, _ int) *cloud.VPC { return vpc(name) })
-			slices.SortFunc(byTag, func(a, b *cloud.VPC) int { return lo.Ternary(a.ID < b.ID, -1, 1) })
 			Expect(networkNames(
 				v1alpha1.NetworkSelectorTerm{Name: "kubernetes"},
 				v1alpha1.NetworkSelectorTerm{Tag: "karpenter"},
 				v1alpha1.NetworkSelectorTerm{ID: vpc("tiny").ID},
 				v1alpha1.NetworkSelectorTerm{Alias: "default"},
-			)).To(Equal([]string{"kubernetes", byTag[0].Name, byTag[1].Name, "default-vpc"}))
+			)).To(Equal([]string{"kubernetes", "one-zone", "tiny", "default-vpc"}))
+		})
+		DescribeTable("should be one for each term, so that no network of others is another interface", func(term v1alpha1.NetworkSelectorTerm) {
+			vpc("tiny").Tags, vpc("one-zone").Tags = []string{"karpenter"}, []string{"karpenter"}
+			vpc("one-zone").Name = "tiny"
+			start(true)
+			_, err := networks(term)
+			Expect(missOf(err).Several).To(HaveLen(2))
+			Expect(err).To(MatchError(And(ContainSubstring("must match one, and matches several"), ContainSubstring(vpc("tiny").ID))))
+			By("unless the NodeClass uses one of them already")
+			nodeClass := &v1alpha1.BizflyNodeClass{Spec: v1alpha1.BizflyNodeClassSpec{NetworkSelectorTerms: []v1alpha1.NetworkSelectorTerm{term}}}
+			nodeClass.Status.Networks = []v1alpha1.NetworkStatus{{ID: vpc("tiny").ID}}
+			Expect(provider.Networks(ctx, nodeClass)).To(ConsistOf(HaveField("ID", vpc("tiny").ID)))
+		},
+			Entry("by name", v1alpha1.NetworkSelectorTerm{Name: "tiny"}),
+			Entry("by tag", v1alpha1.NetworkSelectorTerm{Tag: "karpenter"}),
+			Entry("by both", v1alpha1.NetworkSelectorTerm{Name: "tiny", Tag: "karpenter"}),
+		)
+		It("should be limited to no zone where the API has not said what was requested", func() {
+			vpc("tiny").AvailabilityZones, vpc("tiny").AvailabilityZoneHints = []string{"HN2"}, nil
+			start(true)
+			Expect(networks(v1alpha1.NetworkSelectorTerm{Name: "tiny"})).To(ConsistOf(HaveField("Zones", BeEmpty())))
 		})
 		It("should say in which zones they are, those that were only hinted at included", func() {
 			vpc("tiny").AvailabilityZones = []string{"HN2"}
@@ -226,6 +249,13 @@ var _ = Describe("VPC networks", func() {
 		sandbox.AddFaults(1, cloud.Fault{Path: "/vpc-networks", Effect: cloud.EffectStatus, Status: http.StatusServiceUnavailable})
 		_, err := networks(v1alpha1.NetworkSelectorTerm{Name: "nope"})
 		Expect(err).To(HaveOccurred())
+		Expect(isMiss(err)).To(BeFalse())
+	})
+	It("should not be missing in an empty answer", func() {
+		start(true)
+		sandbox.AddFaults(1, cloud.Fault{Path: "/vpc-networks", Effect: cloud.EffectBody, Body: `[]`})
+		_, err := networks(v1alpha1.NetworkSelectorTerm{Name: "tiny"})
+		Expect(err).To(MatchError(ContainSubstring("the answer is empty, which cannot be true")))
 		Expect(isMiss(err)).To(BeFalse())
 	})
 	It("should be read once while the list is cached", func() {
@@ -286,4 +316,69 @@ var _ = Describe("The SSH key", func() {
 		Expect(name).To(BeEmpty())
 		Expect(missOf(err).Error()).To(HavePrefix(`spec.sshKeyName: nothing matches "laptop"; available: [karpenter ops]`))
 	})
+})
+
+var _ = Describe("What a NodeClass has resolved to", func() {
+	var (
+		nodeClass *v1alpha1.BizflyNodeClass
+		answers   = map[string]string{"/vpc-networks": `[{"id":"%s","name":"tiny"}]`, "/firewalls": `[{"id":"%s","name":"web"}]`,
+			"/keypairs": `[{"keypair":{"name":"%s"}}]`}
+	)
+	BeforeEach(func() {
+		start(true)
+		nodeClass = &v1alpha1.BizflyNodeClass{Spec: v1alpha1.BizflyNodeClassSpec{
+			NetworkSelectorTerms:  []v1alpha1.NetworkSelectorTerm{{Name: "tiny"}},
+			FirewallSelectorTerms: []v1alpha1.FirewallSelectorTerm{{Name: "web"}},
+			SSHKeyName:            "karpenter",
+		}}
+		nodeClass.Generation = 7
+		nodeClass.Status.Networks = []v1alpha1.NetworkStatus{{ID: "used"}}
+		nodeClass.Status.Firewalls = []v1alpha1.FirewallStatus{{ID: "used"}}
+		nodeClass.Status.SSHKeyName = "karpenter"
+		for _, of := range []string{v1alpha1.ConditionTypeNetworksReady, v1alpha1.ConditionTypeFirewallsReady, v1alpha1.ConditionTypeSSHKeyReady} {
+			nodeClass.Status.Conditions = append(nodeClass.Status.Conditions, status.Condition{Type: of, Status: metav1.ConditionTrue, ObservedGeneration: 7})
+		}
+	})
+	resolve := map[string]func() error{
+		"/vpc-networks": func() error { _, err := provider.Networks(ctx, nodeClass); return err },
+		"/firewalls":    func() error { _, err := provider.Firewalls(ctx, nodeClass); return err },
+		"/keypairs":     func() error { _, err := provider.SSHKey(ctx, nodeClass); return err },
+	}
+	// read lets the cloud answer with one thing of this id, or name, and resolves by a list that is read for it.
+	read := func(path, id string) error {
+		GinkgoHelper()
+		sandbox.ClearFaults()
+		sandbox.AddFaults(1, cloud.Fault{Path: path, Effect: cloud.EffectBody, Body: fmt.Sprintf(answers[path], id)})
+		lists.Flush()
+		return resolve[path]()
+	}
+	for _, path := range []string{"/vpc-networks", "/firewalls", "/keypairs"} {
+		used := lo.Ternary(path == "/keypairs", "karpenter", "used")
+		It("should stay until three reads in a row agree: "+path, func() {
+			for range 2 {
+				for range 2 {
+					err := read(path, "another")
+					Expect(err).To(MatchError(ContainSubstring("stays in use until 3 reads in a row agree")))
+					Expect(isMiss(err)).To(BeFalse())
+				}
+				Expect(read(path, used)).To(Succeed())
+			}
+			Expect(read(path, "another")).NotTo(Succeed())
+			Expect(read(path, "another")).NotTo(Succeed())
+			err := read(path, "another")
+			Expect(err == nil || isMiss(err)).To(BeTrue(), "%v", err)
+		})
+		It("should not be lost by asking often: "+path, func() {
+			Expect(read(path, "another")).NotTo(Succeed())
+			for range 10 {
+				err := resolve[path]()
+				Expect(err).To(MatchError(ContainSubstring("(1 so far)")))
+			}
+		})
+		It("should not stay for another spec: "+path, func() {
+			nodeClass.Generation++
+			err := read(path, "another")
+			Expect(err == nil || isMiss(err)).To(BeTrue(), "%v", err)
+		})
+	}
 })

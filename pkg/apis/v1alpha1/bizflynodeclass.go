@@ -124,11 +124,12 @@ type BizflyNodeClassSpec struct {
 	// +kubebuilder:validation:XValidation:message="an alias term must be the only term of imageSelectorTerms",rule="!self.exists(t, has(t.alias)) || size(self) == 1"
 	// +optional
 	ImageSelectorTerms []ImageSelectorTerm `json:"imageSelectorTerms,omitempty" hash:"ignore"`
-	// NetworkSelectorTerms select VPC networks; the server gets a port in each network selected. When it is empty, the
-	// BKE cluster's own VPC network is used or, without BKE, the project's default VPC network.
+	// NetworkSelectorTerms select VPC networks, one each; the server gets a port in each network selected. A change of the terms
+	// replaces nodes; what they select later does not. When it is empty, the BKE cluster's own VPC network is used or, without
+	// BKE, the project's default VPC network.
 	// +kubebuilder:validation:MaxItems=8
 	// +optional
-	NetworkSelectorTerms []NetworkSelectorTerm `json:"networkSelectorTerms,omitempty" hash:"ignore"`
+	NetworkSelectorTerms []NetworkSelectorTerm `json:"networkSelectorTerms,omitempty"`
 	// FirewallSelectorTerms select firewalls; each one selected is attached. When it is empty, the cloud's default
 	// firewall applies.
 	// +kubebuilder:validation:MaxItems=16
@@ -207,42 +208,6 @@ type BizflyNodeClassSpec struct {
 	// +kubebuilder:validation:XValidation:message="tags whose keys begin with bizfly-karpenter-, karpenter-, bke_, bizfly_cloud_service, kubernetes_version or cluster_id belong to this provider and to BKE",rule="self.all(k, !k.startsWith('bizfly-karpenter-') && !k.startsWith('karpenter-') && !k.startsWith('bke_') && !k.startsWith('bizfly_cloud_service') && !k.startsWith('kubernetes_version') && !k.startsWith('cluster_id'))"
 	// +optional
 	Tags map[string]string `json:"tags,omitempty"`
-
-	RenamedSpecFields `json:",inline" hash:"ignore"`
-}
-
-// RenamedSpecFields are the names that fields of the spec had before the first release. The API server rejects them with a
-// message that names the new field; without them here it would drop them silently.
-type RenamedSpecFields struct {
-	// Metadata was renamed to tags.
-	// +kubebuilder:validation:XValidation:message="spec.metadata was renamed: use spec.tags",rule="false"
-	// +optional
-	Metadata map[string]string `json:"metadata,omitempty"`
-	// Bootstrap was split into bootstrapMode, userData, userDataFrom and joinToken.
-	// +kubebuilder:validation:XValidation:message="spec.bootstrap was split: use spec.bootstrapMode for its mode, and spec.userData, spec.userDataFrom and spec.joinToken",rule="false"
-	// +optional
-	Bootstrap *RenamedBootstrap `json:"bootstrap,omitempty"`
-	// SSHKeySelectorTerms was replaced by sshKeyName.
-	// +kubebuilder:validation:XValidation:message="spec.sshKeySelectorTerms was replaced: write the name of the key into spec.sshKeyName",rule="false"
-	// +optional
-	SSHKeySelectorTerms []map[string]string `json:"sshKeySelectorTerms,omitempty"`
-	// StoppedServers was replaced by stoppedServerPolicy.
-	// +kubebuilder:validation:XValidation:message="spec.stoppedServers was replaced: use spec.stoppedServerPolicy (Repair, Start or Ignore)",rule="false"
-	// +optional
-	StoppedServers string `json:"stoppedServers,omitempty"`
-}
-
-// RenamedBootstrap is spec.bootstrap as it was. Its fields are written out, since an API server accepts an unchanged value of a
-// stored object only where it knows the fields.
-type RenamedBootstrap struct {
-	// +optional
-	Mode string `json:"mode,omitempty"`
-	// +optional
-	UserData string `json:"userData,omitempty"`
-	// +optional
-	UserDataFrom map[string]string `json:"userDataFrom,omitempty"`
-	// +optional
-	JoinToken map[string]string `json:"joinToken,omitempty"`
 }
 
 // BizflyNodeClass is what the servers of a NodePool are made of: image, networks, disks, billing and bootstrapping.
@@ -258,7 +223,6 @@ type RenamedBootstrap struct {
 // +kubebuilder:printcolumn:name="Plan",type="string",JSONPath=".spec.billingPlan",priority=1,description="How servers are paid for"
 // +kubebuilder:printcolumn:name="Kubernetes",type="string",JSONPath=".status.kubernetesVersion",priority=1,description="The version that the worker image runs"
 // +kubebuilder:printcolumn:name="Networks",type="string",JSONPath=".status.summary.networks",priority=1,description="The VPC networks of servers"
-// +kubebuilder:printcolumn:name="Verified",type="string",JSONPath=".status.conditions[?(@.type==\"LaunchVerified\")].status",priority=1,description="Whether a node of this spec has registered"
 type BizflyNodeClass struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional

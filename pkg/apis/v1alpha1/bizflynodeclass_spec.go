@@ -144,8 +144,6 @@ type RootDisk struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	VolumeType string `json:"volumeType,omitempty"`
-
-	RenamedDiskFields `json:",inline" hash:"ignore"`
 }
 
 // DataDisk is a further disk of a server.
@@ -168,20 +166,10 @@ type DataDisk struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	VolumeType string `json:"volumeType,omitempty"`
-
-	RenamedDiskFields `json:",inline" hash:"ignore"`
-}
-
-// RenamedDiskFields are names that fields of a disk had before the first release; see RenamedSpecFields.
-type RenamedDiskFields struct {
-	// Type was renamed to medium.
-	// +kubebuilder:validation:XValidation:message="the type of a disk was renamed: use medium",rule="false"
-	// +optional
-	Type string `json:"type,omitempty"`
 }
 
 // ImageSelectorTerm selects an image. An alias and an id each stand alone; name, os and snapshot are different kinds of images.
-// +kubebuilder:validation:XValidation:message="set one of alias, id, name, os and snapshot",rule="has(self.alias) || has(self.id) || has(self.name) || has(self.os) || has(self.snapshot) || has(self.osType)"
+// +kubebuilder:validation:XValidation:message="set one of alias, id, name, os and snapshot",rule="has(self.alias) || has(self.id) || has(self.name) || has(self.os) || has(self.snapshot)"
 // +kubebuilder:validation:XValidation:message="alias already names one image: it cannot be combined with other fields of a term",rule="!has(self.alias) || !(has(self.id) || has(self.name) || has(self.os) || has(self.snapshot))"
 // +kubebuilder:validation:XValidation:message="id already names one image: it cannot be combined with other fields of a term",rule="!has(self.id) || !(has(self.alias) || has(self.name) || has(self.os) || has(self.snapshot))"
 // +kubebuilder:validation:XValidation:message="name (custom images), os (public images) and snapshot are different kinds of images: use a term for each",rule="[has(self.name), has(self.os), has(self.snapshot)].filter(x, x).size() <= 1"
@@ -209,10 +197,6 @@ type ImageSelectorTerm struct {
 	// Snapshot is a snapshot of a boot volume, from which the root disk is created.
 	// +optional
 	Snapshot *SnapshotSelector `json:"snapshot,omitempty"`
-	// OSType became part of the alias.
-	// +kubebuilder:validation:XValidation:message="osType became part of the alias: use alias bke-ubuntu@... or bke-flatcar@...",rule="false"
-	// +optional
-	OSType string `json:"osType,omitempty"`
 }
 
 // SnapshotSelector selects a volume snapshot by its id or by its name.
@@ -264,8 +248,9 @@ type OSImageSelector struct {
 	Version string `json:"version"`
 }
 
-// NetworkSelectorTerm selects VPC networks; name and tag must both match where both are set.
-// +kubebuilder:validation:XValidation:message="set at least one of alias, id, name and tag",rule="has(self.alias) || has(self.id) || has(self.name) || has(self.tag) || has(self.default)"
+// NetworkSelectorTerm selects one VPC network; name and tag must both match where both are set. Of several that match, the one that the
+// NodeClass uses already stays; where it uses none of them, select one by its id.
+// +kubebuilder:validation:XValidation:message="set at least one of alias, id, name and tag",rule="has(self.alias) || has(self.id) || has(self.name) || has(self.tag)"
 // +kubebuilder:validation:XValidation:message="alias already names one network: it cannot be combined with other fields of a term",rule="!has(self.alias) || !(has(self.id) || has(self.name) || has(self.tag))"
 // +kubebuilder:validation:XValidation:message="id already names one network: it cannot be combined with other fields of a term",rule="!has(self.id) || !(has(self.alias) || has(self.name) || has(self.tag))"
 type NetworkSelectorTerm struct {
@@ -279,7 +264,7 @@ type NetworkSelectorTerm struct {
 	// +kubebuilder:validation:MaxLength=255
 	// +optional
 	Name string `json:"name,omitempty"`
-	// Tag is a tag of VPC networks.
+	// Tag is a tag of one VPC network.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=255
 	// +optional
@@ -288,10 +273,6 @@ type NetworkSelectorTerm struct {
 	// +kubebuilder:validation:Enum={default}
 	// +optional
 	Alias string `json:"alias,omitempty"`
-	// Default was replaced by alias.
-	// +kubebuilder:validation:XValidation:message="default was replaced: use alias: default",rule="false"
-	// +optional
-	Default *bool `json:"default,omitempty"`
 }
 
 // FirewallSelectorTerm selects a firewall by its id or by its name.

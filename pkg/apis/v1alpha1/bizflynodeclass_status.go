@@ -50,20 +50,14 @@ const (
 	// ConditionTypeEgressAvailable is False where servers get no public address and none of their networks has an internet
 	// gateway, so that they can reach neither registries nor, perhaps, the cluster.
 	ConditionTypeEgressAvailable = "EgressAvailable"
-	// ConditionTypeLaunchVerified is Unknown until a node of this spec and image has registered, because only a launch shows
-	// that the image boots, that user data joins, and that the flavor is available with these disks.
-	ConditionTypeLaunchVerified = "LaunchVerified"
 	// ConditionTypeBillingPlanSuitable is False while billingPlan is SavingPlan and a NodePool of this NodeClass creates and
 	// deletes nodes by itself: a saving plan is prepaid at each create and forfeited at each delete.
 	ConditionTypeBillingPlanSuitable = "BillingPlanSuitable"
-	// ConditionTypePackageRoomAvailable is False while the cluster has as many nodes as the package of the BKE cluster allows.
-	ConditionTypePackageRoomAvailable = "PackageRoomAvailable"
 )
 
 // AdvisoryConditionTypes are the conditions that Ready does not depend on.
 var AdvisoryConditionTypes = []string{
-	ConditionTypeLaunchesSucceeding, ConditionTypeEgressAvailable, ConditionTypeLaunchVerified,
-	ConditionTypeBillingPlanSuitable, ConditionTypePackageRoomAvailable,
+	ConditionTypeLaunchesSucceeding, ConditionTypeEgressAvailable, ConditionTypeBillingPlanSuitable,
 }
 
 // ReasonNotApplicable is the reason of a condition that is True because what it reports does not apply to the NodeClass.
@@ -100,10 +94,6 @@ type BizflyNodeClassStatus struct {
 	// UserDataHash is the hash of the templates that make user data, wherever they come from; empty in BKE mode without any.
 	// +optional
 	UserDataHash string `json:"userDataHash,omitempty"`
-	// VerifiedLaunch is the spec and image that a node has registered with: the evidence of the condition LaunchVerified, kept
-	// when the node is gone.
-	// +optional
-	VerifiedLaunch *VerifiedLaunchStatus `json:"verifiedLaunch,omitempty"`
 	// KubernetesVersion is the version that a BKE worker image runs, for example v1.35.4; empty for other images.
 	// +optional
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
@@ -142,14 +132,6 @@ type ImageStatus struct {
 	// MinDiskGiB is the smallest root disk that it fits on, in GiB; 0 where the cloud does not report it.
 	// +optional
 	MinDiskGiB int32 `json:"minDiskGiB,omitempty"`
-}
-
-// VerifiedLaunchStatus is the spec and image of a node that has registered.
-type VerifiedLaunchStatus struct {
-	// Hash is the hash of the spec's fields that cannot change on a running server.
-	Hash string `json:"hash"`
-	// ImageID is the id of the image.
-	ImageID string `json:"imageID"`
 }
 
 // ImageType is what a root disk is created from.

@@ -23,8 +23,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -305,37 +303,6 @@ var _ = Describe("Validation of a BizflyNodeClass", func() {
 	)
 })
 
-var _ = Describe("A field by the name that it had before the first release", func() {
-	DescribeTable("should be rejected with the new name", func(fields, message string) {
-		expectVerdict("BizflyNodeClass", "spec: {"+fields+"}", message)
-	},
-		Entry("metadata", `metadata: {team: storage}`, "spec.metadata was renamed: use spec.tags"),
-		Entry("empty metadata", `metadata: {}`, "spec.metadata was renamed: use spec.tags"),
-		Entry("bootstrap.mode", `bootstrap: {mode: BKE}`, "spec.bootstrap was split: use spec.bootstrapMode for its mode"),
-		Entry("bootstrap.userData and the rest", `bootstrap: {mode: Custom, userData: x, userDataFrom: {name: x}, joinToken: {ttl: 1h}}`,
-			"spec.userData, spec.userDataFrom and spec.joinToken"),
-		Entry("sshKeySelectorTerms", `sshKeySelectorTerms: [{name: ops}]`, "write the name of the key into spec.sshKeyName"),
-		Entry("stoppedServers", `stoppedServers: Replace`, "use spec.stoppedServerPolicy (Repair, Start or Ignore)"),
-		Entry("osType", `imageSelectorTerms: [{alias: bke@latest, osType: flatcar}]`, "osType became part of the alias: use alias bke-ubuntu@... or bke-flatcar@..."),
-		Entry("the default network", `networkSelectorTerms: [{default: true}]`, "default was replaced: use alias: default"),
-		Entry("the type of the root disk", `rootDisk: {size: 40Gi, type: SSD}`, "the type of a disk was renamed: use medium"),
-		Entry("the type of a data disk", `dataDisks: [{size: 40Gi, type: HDD}]`, "the type of a disk was renamed: use medium"),
-		Entry("on_demand", `billingPlan: on_demand`, `supported values: "OnDemand", "SavingPlan"`),
-		Entry("saving_plan", `billingPlan: saving_plan`, `supported values: "OnDemand", "SavingPlan"`),
-		Entry("free_datatransfer", `networkPlan: free_datatransfer`, `supported values: "FreeDataTransfer", "FreeBandwidth"`),
-		Entry("free_bandwidth", `networkPlan: free_bandwidth`, `supported values: "FreeDataTransfer", "FreeBandwidth"`),
-	)
-	It("should be reported to strict clients too, such as kubectl", func() {
-		object := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
-			"bootstrap": map[string]any{"mode": "Custom", "userData": "x"}, "metadata": map[string]any{"a": "b"},
-		}}}
-		object.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("BizflyNodeClass"))
-		object.SetName("old")
-		err := env.Client.Create(ctx, object, client.FieldValidation("Strict"))
-		Expect(err).To(MatchError(And(ContainSubstring("use spec.bootstrapMode"), ContainSubstring("use spec.tags"))))
-	})
-})
-
 var _ = Describe("Validation of a ProviderConfig", func() {
 	It("should reject a second one", func() {
 		object := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: "second"}}
@@ -360,50 +327,4 @@ var _ = Describe("Validation of a ProviderConfig", func() {
 		Entry("a limit of nothing", `rateLimits: {create: {qps: 0}}`, "spec.rateLimits.create.qps"),
 		Entry("a limit beyond reason", `rateLimits: {delete: {concurrency: 1001}}`, "spec.rateLimits.delete.concurrency"),
 	)
-})
-
-var _ = Describe("A BizflyNodeClass that was stored before the first release", func() {
-	It("should still be annotated, and its status written, with the old names in it", func() {
-		crd := &unstructured.Unstructured{}
-		crd.SetAPIVersion("apiextensions.k8s.io/v1")
-		crd.SetKind("CustomResourceDefinition")
-		crd.SetName("bizflynodeclasses." + v1alpha1.Group)
-		Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(crd), crd)).To(Succeed())
-		current := crd.Object["spec"]
-		// The definition of then knew the old names and rejected nothing of them.
-		then := crd.DeepCopy().Object["spec"].(map[string]any)
-		version := then["versions"].([]any)[0].(map[string]any)
-		version["schema"] = map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "properties": map[string]any{
-			"spec":   map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true},
-			"status": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true},
-		}}}
-		define := func(spec any) {
-			Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(crd), crd)).To(Succeed())
-			crd.Object["spec"] = spec
-			Expect(env.Client.Update(ctx, crd)).To(Succeed())
-		}
-		define(then)
-		DeferCleanup(func() { define(current) })
-		Eventually(func() error {
-			_, err := create("BizflyNodeClass", "stored", `spec: {bootstrap: {mode: BKE}, billingPlan: on_demand, networkPlan: free_datatransfer,
-				rootDisk: {size: 40Gi, type: SSD},
-				imageSelectorTerms: [{alias: bke@latest, osType: ubuntu}], networkSelectorTerms: [{default: true}], metadata: {a: b}, sshKeySelectorTerms: [{name: ops}],
-				publicIPv4: true, placementStrategy: Balanced, stoppedServerPolicy: Repair}`)
-			return err
-		}).Should(Succeed())
-		define(current)
-		Eventually(func() error {
-			_, err := create("BizflyNodeClass", "probe", `spec: {billingPlan: on_demand}`)
-			return err
-		}).Should(MatchError(ContainSubstring("supported values")), "the definition of now applies")
-
-		object := &v1alpha1.BizflyNodeClass{}
-		Expect(env.Client.Get(ctx, client.ObjectKey{Name: "stored"}, object)).To(Succeed())
-		stored := object.DeepCopy()
-		object.Annotations = map[string]string{v1alpha1.AnnotationNodeClassHash: object.Hash()}
-		Expect(env.Client.Patch(ctx, object, client.MergeFrom(stored))).To(Succeed())
-		stored = object.DeepCopy()
-		object.Status.FlavorCount = 1
-		Expect(env.Client.Status().Patch(ctx, object, client.MergeFrom(stored))).To(Succeed())
-	})
 })

@@ -32,8 +32,9 @@ import (
 const NodeClassHashVersion = "v3"
 
 // Hash returns the hash of the fields that cannot change on a running server and that no other drift check covers.
-// Selector terms and zones are left out: what they resolve to is compared with the live server instead, so that a
-// selector which is written differently but means the same rolls nothing.
+// Other selector terms than those of networks, and zones, are left out: what they resolve to is compared with the live server
+// instead, so that a selector which is written differently but means the same rolls nothing. Networks that anyone in the project
+// creates must not roll anything either, so that only their terms do.
 func (in *BizflyNodeClass) Hash() string {
 	return fmt.Sprint(lo.Must(hashstructure.Hash(in.Spec.effective(), hashstructure.FormatV2, &hashstructure.HashOptions{
 		// Not as sets: two equal data disks would cancel each other out, and their order is the order of the devices.
@@ -122,27 +123,13 @@ func (in *BizflyNodeClass) InPlaceHash() string {
 // EffectiveBillingPlan returns the billing plan with its default.
 func (in *BizflyNodeClass) EffectiveBillingPlan() BillingPlan { return in.Spec.effectiveBillingPlan() }
 
-// effectiveBillingPlan also translates the values that objects written before the first release still have: kubectl apply
-// leaves a defaulted value as it is.
 func (in *BizflyNodeClassSpec) effectiveBillingPlan() BillingPlan {
-	switch in.BillingPlan {
-	case "", "on_demand":
-		return BillingPlanOnDemand
-	case "saving_plan":
-		return BillingPlanSavingPlan
-	}
-	return in.BillingPlan
+	return lo.CoalesceOrEmpty(in.BillingPlan, BillingPlanOnDemand)
 }
 
-// EffectiveNetworkPlan returns the network plan with its default, translated like the billing plan.
+// EffectiveNetworkPlan returns the network plan with its default.
 func (in *BizflyNodeClass) EffectiveNetworkPlan() NetworkPlan {
-	switch in.Spec.NetworkPlan {
-	case "", "free_datatransfer":
-		return NetworkPlanFreeDataTransfer
-	case "free_bandwidth":
-		return NetworkPlanFreeBandwidth
-	}
-	return in.Spec.NetworkPlan
+	return lo.CoalesceOrEmpty(in.Spec.NetworkPlan, NetworkPlanFreeDataTransfer)
 }
 
 // EffectiveBootstrapMode returns the bootstrap mode with its default.

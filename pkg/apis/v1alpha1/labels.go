@@ -22,8 +22,6 @@ limitations under the License.
 package v1alpha1
 
 import (
-	"strings"
-
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -106,11 +104,10 @@ const (
 	AnnotationAttachedFirewalls = Group + "/attached-firewalls"
 	// AnnotationOwnedVolumes is the comma-separated ids of the disks that were attached to the server before its node
 	// registered: what was there before any pod could have attached a volume is the server's own. It proves nothing alone: a
-	// disk is deleted only if it is attached to the server as well, or named after it.
+	// disk is deleted only if it is attached to the server as well.
 	AnnotationOwnedVolumes = Group + "/owned-volumes"
-	// AnnotationOwnedAddresses is the comma-separated ids of the public addresses that BizFly Cloud created with the server
-	// and keeps when the server is deleted. Deleting the NodeClaim releases those of them that are also attached to the
-	// server or named after it.
+	// AnnotationOwnedAddresses is the comma-separated ids of the network interfaces that the server was launched with: the firewalls
+	// of others, which a user may have attached, are not changed.
 	AnnotationOwnedAddresses = Group + "/owned-addresses"
 	// AnnotationDelivered is JSON: the billing plan, networks and disks of the server as the cloud showed them before its node
 	// registered. Drift compares with it, so that what the cloud changes in every create request alike replaces no node.
@@ -181,32 +178,17 @@ const (
 	MetadataUserDataHash = "bizfly-karpenter-user-data-hash"
 )
 
-// LegacyMetadataManaged is the mark of the older provider's servers, and of ours that were launched before our keys had a prefix
-// of their own.
-const LegacyMetadataManaged = legacyMetadataPrefix + "managed"
+const metadataPrefix = "bizfly-karpenter-"
 
 const (
-	metadataPrefix       = "bizfly-karpenter-"
-	legacyMetadataPrefix = "karpenter-"
+	olderMetadataPrefix = "karpenter-"
+	// OlderMetadataManaged is the mark of the older provider's servers.
+	OlderMetadataManaged = olderMetadataPrefix + "managed"
 )
 
 // ReservedMetadataPrefixes are the beginnings of metadata keys that belong to this provider, to the older one or to BizFly
 // Kubernetes Engine; spec.tags may not use them.
-var ReservedMetadataPrefixes = []string{metadataPrefix, legacyMetadataPrefix, "bke_", "bizfly_cloud_service", "kubernetes_version", "cluster_id"}
-
-// ServerMetadata returns the value of one of our metadata keys, also of a server that was launched when the keys had the
-// prefix "karpenter-". The cluster UID, which no other provider writes, decides which of the two the server has, so that keys
-// of a foreign server are never taken for ours.
-func ServerMetadata(metadata map[string]string, key string) string {
-	if _, current := metadata[MetadataClusterUID]; current {
-		return metadata[key]
-	}
-	legacy := legacyMetadataPrefix + strings.TrimPrefix(key, metadataPrefix)
-	if _, ours := metadata[legacyMetadataPrefix+"cluster-uid"]; ours {
-		return metadata[legacy]
-	}
-	return ""
-}
+var ReservedMetadataPrefixes = []string{metadataPrefix, olderMetadataPrefix, "bke_", "bizfly_cloud_service", "kubernetes_version", "cluster_id"}
 
 // InstanceTypeLabels are the labels of this provider that every instance type defines.
 var InstanceTypeLabels = sets.New(

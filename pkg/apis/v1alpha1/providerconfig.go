@@ -37,6 +37,15 @@ const (
 	ConditionTypeTuningReady = "TuningReady"
 )
 
+// Conditions of a ProviderConfig on which Ready does not depend.
+const (
+	// ConditionTypeControlPlaneRecognized reports whether the cluster has the API servers that the status records. While it has others it
+	// may be a clone, and garbage collection only reports.
+	ConditionTypeControlPlaneRecognized = "ControlPlaneRecognized"
+	// ConditionTypeWithinSpendingLimits reports whether no launch is held back by the limits of the cluster's servers and of their price.
+	ConditionTypeWithinSpendingLimits = "WithinSpendingLimits"
+)
+
 // ProviderConfigSpec is how the controller reaches BizFly Cloud and with which credentials. What is not set here is taken from the controller's
 // environment, and what is not set there has a default.
 type ProviderConfigSpec struct {
@@ -127,6 +136,12 @@ type ProviderConfigStatus struct {
 	// rejected while any NodeClaim exists, because its server would not be found there.
 	// +optional
 	Scope *ScopeStatus `json:"scope,omitempty"`
+	// APIServers are the addresses of the cluster's API servers, recorded at the first login. A cluster with none of them may be a clone,
+	// in which garbage collection deletes nothing. Delete the field to confirm that it is no clone: it is then recorded anew.
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=63
+	// +optional
+	APIServers []string `json:"apiServers,omitempty"`
 	// Zones are the zones of the region.
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=63

@@ -82,7 +82,7 @@ var _ = Describe("The columns that kubectl shows", func() {
 		Expect(lo.Map(columns[1], name)).To(Equal(wide))
 	},
 		Entry("of a NodeClass", "BizflyNodeClass", []string{"Ready", "Reason", "Image", "Zones", "Flavors", "Age"},
-			[]string{"Plan", "Kubernetes", "Networks", "Verified"}),
+			[]string{"Plan", "Kubernetes", "Networks"}),
 		Entry("of a ProviderConfig", "ProviderConfig", []string{"Ready", "Reason", "Region", "Project", "Age"}, []string{}),
 	)
 

@@ -43,6 +43,7 @@ var (
 func TestV1alpha1(t *testing.T) { suite.Run(t, "V1alpha1") }
 
 var _ = BeforeSuite(func() {
+	suite.UseControlPlane()
 	env = coretest.NewEnvironment(coretest.WithCRDs(apis.CRDs...))
 })
 

@@ -103,6 +103,9 @@ func (c *Cloud) createServers(q *call) reply {
 		if o.quantity > 1 {
 			name = fmt.Sprintf("%s-%d", o.Name, i+1)
 		}
+		if c.opts.AppendNameCode {
+			name += "-T" + c.newHex(4)[1:]
+		}
 		t := c.build(o, name, admitted.doom, q.fx)
 		ids = append(ids, t.ID)
 	}

@@ -40,6 +40,8 @@ type Options struct {
 	TokenPrefix string
 	// HideBuilding keeps a server in BUILD out of list and get until its task is ready.
 	HideBuilding bool
+	// AppendNameCode appends a code to the name of each server that is created, as a recorded reply has it: "multi-server-TNnUw4Im".
+	AppendNameCode bool
 	// ConflictOnBuild rejects to delete a server in BUILD with 409.
 	ConflictOnBuild bool
 	// AsyncRejections makes insufficient capacity a failed task with a server in ERROR instead of a rejection of the call.

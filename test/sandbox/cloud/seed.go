@@ -55,8 +55,10 @@ type VolumeSpec struct {
 	VolumeType  string `json:"volume_type,omitempty"`
 	BillingPlan string `json:"billing_plan,omitempty"`
 	Bootable    bool   `json:"bootable,omitempty"`
-	Project     string `json:"project,omitempty"`
-	Region      string `json:"region,omitempty"`
+	// SnapshotID is the snapshot that it was made from.
+	SnapshotID string `json:"snapshot_id,omitempty"`
+	Project    string `json:"project,omitempty"`
+	Region     string `json:"region,omitempty"`
 }
 
 // AddServer makes a server at once, past all checks, and returns it. It panics where the flavor does not exist.
@@ -121,6 +123,9 @@ func (c *Cloud) AddVolume(spec VolumeSpec) Volume {
 		zone := orDefault(spec.Zone, c.region(region).Zones[0].ShortName)
 		v := c.newVolume(orDefault(spec.Project, c.opts.Project), region, zone, spec.Name, size, t, orDefault(spec.BillingPlan, PlanOnDemand))
 		v.wire.Bootable = spec.Bootable
+		if spec.SnapshotID != "" {
+			v.wire.SnapshotID = &spec.SnapshotID
+		}
 		if spec.Description != "" {
 			v.wire.Description = &spec.Description
 		}

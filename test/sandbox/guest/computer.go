@@ -19,6 +19,7 @@ package guest
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -27,6 +28,7 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,6 +38,9 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
+
+// K3sSHA256 is the checksum of the program k3s that servers download here.
+var K3sSHA256 = fmt.Sprintf("%x", sha256.Sum256([]byte(k3sProgram)))
 
 // computer is what runs user data: a real shell over files that exist only here and over programs of which only those are
 // more than a name that join a cluster.
@@ -60,6 +65,8 @@ const (
 	maxDepth    = 8
 
 	k3sInstaller = "#!/bin/sh\n# the installer of k3s\n"
+	// k3sProgram is every release of k3s here.
+	k3sProgram   = "the program k3s\n"
 	metadataHost = "169.254.169.254"
 )
 
@@ -198,6 +205,10 @@ func init() {
 		return c.exec(ctx, args[1:])
 	}
 	fetch := func(c *computer, _ context.Context, args []string, handler interp.HandlerContext) error {
+		if i := slices.Index(args, "-o"); i > 0 && i+1 < len(args) {
+			c.files[path.Clean(args[i+1])] = []byte(c.fetch(args))
+			return nil
+		}
 		_, err := io.WriteString(handler.Stdout, c.fetch(args))
 		return err
 	}
@@ -208,13 +219,13 @@ func init() {
 		},
 		"bash": (*computer).shell, "sh": (*computer).shell,
 		"kubeadm": (*computer).join, "k3s": (*computer).join,
-		"cat": (*computer).cat, "tee": (*computer).tee,
+		"cat": (*computer).cat, "tee": (*computer).tee, "systemctl": (*computer).systemctl, "sha256sum": (*computer).sha256sum,
 		"hostname": func(c *computer, _ context.Context, _ []string, handler interp.HandlerContext) error {
 			_, err := io.WriteString(handler.Stdout, c.server.Name+"\n")
 			return err
 		},
 	}
-	for _, name := range []string{"sed", "grep", "tr", "cut", "head", "tail", "base64", "sha256sum"} {
+	for _, name := range []string{"sed", "grep", "tr", "cut", "head", "tail", "base64"} {
 		programs[name] = (*computer).filter
 	}
 }
@@ -316,6 +327,8 @@ func (c *computer) fetch(args []string) string {
 				c.server.ID, c.server.AvailabilityZone, c.server.Name, c.server.Name)
 		case strings.HasPrefix(arg, "https://get.k3s.io"):
 			return k3sInstaller
+		case strings.HasPrefix(arg, "https://github.com/k3s-io/k3s/releases/download/"):
+			return k3sProgram
 		}
 	}
 	return ""
@@ -361,6 +374,41 @@ func (c *computer) tee(_ context.Context, args []string, handler interp.HandlerC
 	}
 	_, err = handler.Stdout.Write(content)
 	return err
+}
+
+// systemctl starts services whose units user data has written; of others, nothing depends here.
+func (c *computer) systemctl(ctx context.Context, args []string, handler interp.HandlerContext) error {
+	if len(args) < 2 || args[1] != "start" && args[1] != "restart" && (args[1] != "enable" || !slices.Contains(args, "--now")) {
+		return nil
+	}
+	for _, name := range args[2:] {
+		content, _ := c.read("/etc/systemd/system/" + strings.TrimSuffix(name, ".service") + ".service")
+		for line := range strings.Lines(string(content)) {
+			if command, starts := strings.CutPrefix(line, "ExecStart="); starts {
+				c.script(ctx, command, nil, handler.Env)
+			}
+		}
+	}
+	return nil
+}
+
+// sha256sum is the filter, or checks files of this computer.
+func (c *computer) sha256sum(ctx context.Context, args []string, handler interp.HandlerContext) error {
+	if !slices.Contains(args, "-c") {
+		return c.filter(ctx, args, handler)
+	}
+	list, err := readAll(handler.Stdin)
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(list)) {
+		sum, name, _ := strings.Cut(strings.TrimSpace(line), "  ")
+		content, exists := c.read(name)
+		if !exists || fmt.Sprintf("%x", sha256.Sum256(content)) != sum {
+			return interp.ExitStatus(1)
+		}
+	}
+	return nil
 }
 
 // filter runs a program of this machine on what is piped into it, as long as it names no file: those of this machine are none

@@ -251,7 +251,7 @@ func (g *Guests) boot(ctx context.Context, s cloud.Server, m *machine) error {
 			m.attempt = &attempt{bootedAt: s.Truth.ActiveAt}
 		}
 		var err error
-		if own, err = p.credentials.admit(ctx, g, m.attempt, cmp.Or(p.kubelet.nodeName, s.Name)); err != nil {
+		if own, err = p.credentials.admit(ctx, g, m.attempt, cmp.Or(p.kubelet.nodeName, hostname(s))); err != nil {
 			// Whoever joins tries again indefinitely; what it waits for is worth knowing.
 			g.cloud.SetGuest(s.ID, cloud.Guest{Reason: err.Error()})
 			return nil //nolint:nilerr // it is recorded, and tried again in the next pass
@@ -260,7 +260,7 @@ func (g *Guests) boot(ctx context.Context, s cloud.Server, m *machine) error {
 	if err := g.register(ctx, own, s, p.kubelet); err != nil {
 		return err // the kubelet tries again indefinitely
 	}
-	node := cmp.Or(p.kubelet.nodeName, s.Name)
+	node := cmp.Or(p.kubelet.nodeName, hostname(s))
 	g.opts.Log.Info("a guest joined", "server", s.Name, "zone", s.AvailabilityZone, "flavor", s.Flavor.Name)
 	g.cloud.SetGuest(s.ID, cloud.Guest{Joined: true, Node: node})
 	m.bootedAt, m.node, m.alive, m.attempt = s.Truth.ActiveAt, node, true, nil

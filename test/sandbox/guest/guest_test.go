@@ -50,6 +50,13 @@ var _ = Describe("A guest", func() {
 		Expect(h.truth(server.ID)).To(Equal(&cloud.Guest{Joined: true, Node: "slow"}))
 	})
 
+	It("should join as its server's name in lower case, by which the cloud controller manager finds the server", func() {
+		server := h.start(h.spec("general-TNnUw4Im"))
+		h.sync()
+		Expect(nodeNames()).To(Equal([]string{"general-tnnuw4im"}))
+		Expect(node("general-tnnuw4im").Spec.ProviderID).To(Equal("bizflycloud://" + server.ID))
+	})
+
 	It("should take a time of its own to boot where boots are spread", func() {
 		h = newTestCloud(guest.Options{}, func(o *cloud.Options) { o.BootSpread = boot })
 		for i := range 8 {

@@ -22,6 +22,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -154,11 +155,14 @@ func (k kubelet) eviction(memory, disk int64) map[corev1.ResourceName]resource.Q
 	return kept
 }
 
+// hostname is the server's, as which its kubelet registers.
+func hostname(s cloud.Server) string { return strings.ToLower(s.Name) }
+
 // node is the Node as a kubelet with an external cloud provider registers it.
 func (g *Guests) node(s cloud.Server, k kubelet) *corev1.Node {
 	capacity, allocatable := g.resources(s, k)
 	labels := map[string]string{
-		corev1.LabelHostname: s.Name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
+		corev1.LabelHostname: hostname(s), corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
 		"beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": "amd64", LabelAlive: "true",
 	}
 	for key, value := range k.labels {
@@ -174,7 +178,7 @@ func (g *Guests) node(s cloud.Server, k kubelet) *corev1.Node {
 	}
 	now := metav1.NewTime(g.cloud.Clock().Now())
 	return &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: cmp.Or(k.nodeName, s.Name), Labels: labels},
+		ObjectMeta: metav1.ObjectMeta{Name: cmp.Or(k.nodeName, hostname(s)), Labels: labels},
 		Spec:       corev1.NodeSpec{ProviderID: k.providerID, Taints: taints},
 		Status: corev1.NodeStatus{
 			Capacity: capacity, Allocatable: allocatable,

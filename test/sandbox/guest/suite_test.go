@@ -17,10 +17,7 @@ limitations under the License.
 package guest_test
 
 import (
-	"cmp"
 	"context"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -47,12 +44,12 @@ var (
 )
 
 var _ = BeforeSuite(func() {
-	assets := cmp.Or(os.Getenv("KUBEBUILDER_ASSETS"), filepath.Join("..", "..", "..", ".cache", "controlplane", "bin"))
-	env := &envtest.Environment{BinaryAssetsDirectory: assets}
+	suite.UseControlPlane()
+	env := &envtest.Environment{}
 	env.ControlPlane.GetAPIServer().Configure().Set("enable-bootstrap-token-auth", "true")
 	var err error
 	config, err = env.Start()
-	Expect(err).ToNot(HaveOccurred(), "the control plane is made by `make controlplane`")
+	Expect(err).ToNot(HaveOccurred())
 	DeferCleanup(env.Stop)
 	config.QPS = -1
 	client = kubernetes.NewForConfigOrDie(config)

@@ -162,6 +162,26 @@ var _ = Describe("A k3s agent", func() {
 		Expect(joined.Status.Allocatable.Cpu().MilliValue()).To(Equal(int64(2000 - 150)))
 		Expect(joined.Status.Capacity.Memory().Value() - joined.Status.Allocatable.Memory().Value()).To(Equal(int64(800 << 20)))
 	})
+	It("should join as a service whose program was downloaded and has the checksum that was given, and not with another", func() {
+		pinned := func(sum, token string) string {
+			script, _, _ := strings.Cut(agent("", authority()+token), "curl -sfL https://get.k3s.io")
+			return script + "curl -sfL -o /usr/local/bin/k3s https://github.com/k3s-io/k3s/releases/download/v1.35.0%2Bk3s1/k3s\n" +
+				"echo '" + sum + "  /usr/local/bin/k3s' | sha256sum -c -\n" +
+				"cat > /etc/systemd/system/k3s-agent.service <<'UNIT'\n[Service]\nExecStart=/usr/local/bin/k3s agent\nUNIT\n" +
+				"systemctl daemon-reload\nsystemctl enable --now k3s-agent.service\n"
+		}
+		token := bootstrapToken("system:bootstrappers:k3s:default-node-token")
+		h := newTestCloud(guest.Options{Cluster: config})
+		spec := h.spec("agent")
+		spec.UserData = pinned(guest.K3sSHA256, token)
+		server := h.start(spec)
+		Eventually(func() *cloud.Guest { h.sync(); return h.truth(server.ID) }).WithPolling(200 * time.Millisecond).
+			Should(Equal(&cloud.Guest{Joined: true, Node: "agent"}))
+		spec = h.spec("forged")
+		spec.UserData = pinned(strings.Repeat("0", 64), token)
+		server = h.start(spec)
+		Eventually(func() string { h.sync(); return h.truth(server.ID).Reason }).WithPolling(200 * time.Millisecond).Should(ContainSubstring("does not run"))
+	})
 	DescribeTable("should not join", func(groups, prefix, said string) {
 		token := bootstrapToken(groups)
 		h := newTestCloud(guest.Options{Cluster: config})

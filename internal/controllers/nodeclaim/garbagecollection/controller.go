@@ -15,7 +15,8 @@ limitations under the License.
 */
 
 // Package garbagecollection deletes servers of this cluster that no NodeClaim accounts for: those of create requests whose
-// answer was lost, and those that came up after their NodeClaim had ended. It also drives deletions that no caller polls.
+// answer was lost, and those that came up after their NodeClaim had ended. It also deletes the disks and addresses that deleted
+// servers have left. It remembers nothing that a new process does not find out again.
 package garbagecollection
 
 import (
@@ -23,14 +24,16 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/awslabs/operatorpkg/reconciler"
 	"github.com/awslabs/operatorpkg/singleton"
 	"github.com/samber/lo"
-	"go.uber.org/multierr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	controllerruntime "sigs.k8s.io/controller-runtime"
@@ -41,7 +44,6 @@ import (
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/metrics"
@@ -51,12 +53,33 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
 
+// parallelDeletions bounds the deletions of one pass that are requested at the same time; the adapter limits their rate.
+const parallelDeletions = 10
+
+// reasonGarbageCollected is the reason of a removal because the server has no NodeClaim.
+const reasonGarbageCollected = "GarbageCollected"
+
 // Config is how the garbage collector behaves.
 type Config struct {
 	// Settings are the active settings; nil means the defaults.
 	Settings *options.Store
 	// DryRun reports what would be deleted and deletes nothing.
 	DryRun bool
+	// Recognized returns why this cluster may be a clone of the one whose servers it sees: then each pass is a dry run. Nil asks nothing.
+	Recognized func(ctx context.Context) error
+}
+
+// dryRun returns why the pass deletes nothing, empty where it may.
+func (c *Config) dryRun(ctx context.Context) string {
+	if c.DryRun {
+		return "GARBAGE_COLLECTION_DRY_RUN is on"
+	}
+	if c.Recognized != nil {
+		if err := c.Recognized(ctx); err != nil {
+			return err.Error()
+		}
+	}
+	return ""
 }
 
 // Controller is the garbage collector.
@@ -68,8 +91,10 @@ type Controller struct {
 	recorder   karpevents.Recorder
 	clock      clock.Clock
 
-	// firstSeen is when a server was first seen whose age the cloud does not return; only one pass runs at a time.
+	// Only one pass runs at a time. firstSeen is when a server, disk or address was first seen whose age the cloud does not
+	// return, and deleting are the servers whose deletion was requested and that were not proved to be gone yet.
 	firstSeen map[string]time.Time
+	deleting  map[string]*instance.Instance
 }
 
 // NewController returns a garbage collector. The reader must not be a cache: it decides that a claim does not exist.
@@ -79,73 +104,160 @@ func NewController(config Config, kubeClient client.Client, apiReader client.Rea
 		config.Settings = options.NewStore(nil)
 	}
 	return &Controller{config: config, kubeClient: kubeClient, apiReader: apiReader, instances: instances, recorder: recorder, clock: clk,
-		firstSeen: map[string]time.Time{}}
+		firstSeen: map[string]time.Time{}, deleting: map[string]*instance.Instance{}}
 }
 
 // Name is the controller's name, which core's garbage collector must not share.
 func (c *Controller) Name() string { return "server.garbagecollection" }
 
-// Reconcile makes one pass.
+// Reconcile makes one pass. What fails in it is reported and tried again in the next one: an error would put off the next pass of
+// everything else for up to 17 minutes.
 func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
-	found, err := c.classify(ctx)
-	if err != nil {
-		return reconciler.Result{}, err
+	if err := c.pass(ctx); err != nil {
+		c.failed(ctx, err)
 	}
-	if tooMany(len(found.orphans), found.total) {
+	return reconciler.Result{RequeueAfter: c.config.Settings.Load().GarbageCollectionInterval}, nil
+}
+
+// failed reports what a pass could not do.
+func (c *Controller) failed(ctx context.Context, err error) {
+	log.FromContext(ctx).Error(err, "garbage collection failed in part, the next pass tries again")
+	failuresTotal.Inc(nil)
+}
+
+func (c *Controller) pass(ctx context.Context) error {
+	dryRun := c.config.dryRun(ctx)
+	found, err := c.classify(ctx)
+	if err == nil && tooMany(len(found.orphans), found.total) {
 		// One wrong answer may look like this; two in a row are the truth or a lasting loss of NodeClaims.
-		if found, err = c.classify(ctx); err != nil {
-			return reconciler.Result{}, err
-		}
+		found, err = c.classify(ctx)
+	}
+	if err != nil {
+		return err
 	}
 	suspended, err := c.suspended(ctx, found)
 	if err != nil {
-		return reconciler.Result{}, err
+		return err
 	}
 	orphanServers.Set(float64(len(found.orphans)), nil)
 	suspendedGauge.Set(lo.Ternary(suspended, 1.0, 0), nil)
 	c.recorder.Publish(found.held...)
-	orphans := found.orphans
+	for _, server := range found.unproven {
+		log.FromContext(ctx).Info("keeping a server with this cluster's metadata, no NodeClaim and a name of its own", "server", server.ID, "name", server.Name)
+		c.publish(ctx, events.ServerKept(server.Name, server.ID))
+	}
 	switch {
 	case suspended:
-		log.FromContext(ctx).Info("garbage collection is suspended: too many servers with a registered node have no NodeClaim", "orphans", len(orphans), "servers",
-			found.total)
-		names := lo.Map(orphans, func(server *instance.Instance, _ int) string { return server.Name })
+		log.FromContext(ctx).Info("garbage collection is suspended: too many servers with a registered node have no NodeClaim", "orphans",
+			len(found.orphans), "servers", found.total)
+		names := lo.Map(found.orphans, func(server *instance.Instance, _ int) string { return server.Name })
 		c.publish(ctx, events.GarbageCollectionSuspended(found.total, names))
-		orphans = nil
-	case c.config.DryRun:
-		for _, server := range orphans {
-			log.FromContext(ctx).Info("would garbage collect a server without a NodeClaim (dry run)", "server", server.ID, "name", server.Name)
-			c.publish(ctx, events.WouldGarbageCollect(server.Name, server.ID, server.NodeClaim))
+		c.deleteServers(ctx, found.servers, nil)
+	case dryRun != "":
+		for _, server := range found.orphans {
+			log.FromContext(ctx).Info("would garbage collect a server without a NodeClaim (dry run)", "server", server.ID, "name", server.Name, "because", dryRun)
+			c.publish(ctx, events.WouldGarbageCollect(server.Name, server.ID, server.NodeClaim, dryRun))
 		}
-		orphans = nil
+	default:
+		c.deleteServers(ctx, found.servers, found.orphans)
 	}
-	deletions, err := c.instances.ReconcileDeletions(ctx, instance.DeletionsRequest{DryRun: c.config.DryRun, Launching: found.launching, Orphans: orphans})
-	for _, deletion := range deletions {
-		err = multierr.Append(err, c.follow(ctx, deletion))
-	}
-	return reconciler.Result{RequeueAfter: c.config.Settings.Load().GarbageCollectionInterval}, err
+	c.deleteLeftovers(ctx, found.leftovers, dryRun != "")
+	return nil
 }
 
-// follow reports what became of one deletion, and deletes the Nodes of a server that has no NodeClaim: nothing else would.
-func (c *Controller) follow(ctx context.Context, r instance.Deletion) error {
-	collected := r.Reason == instance.ReasonGarbageCollected && r.ID != ""
-	switch {
-	case errors.Is(r.Err, instance.ErrNotOurs):
-		log.FromContext(ctx).Info("did not delete a server that is not provably this cluster's any more", "server", r.ID, "name", r.Name)
-		return nil
-	case errors.Is(r.Err, instance.ErrNotFound):
-		if collected && !r.Repeated {
-			c.publish(ctx, events.GarbageCollected(r.Name, r.ID))
+// deleteServers brings the deletions of orphans forward, and ends those of earlier passes whose servers are gone.
+func (c *Controller) deleteServers(ctx context.Context, listed *instance.Snapshot, orphans []*instance.Instance) {
+	isOrphan := lo.Keyify(lo.Map(orphans, func(server *instance.Instance, _ int) string { return server.ID }))
+	maps.DeleteFunc(c.deleting, func(id string, _ *instance.Instance) bool { return listed.Get(id) != nil && !lo.HasKey(isOrphan, id) })
+	gone := lo.Values(lo.OmitByKeys(c.deleting, lo.Keys(isOrphan)))
+	slices.SortFunc(gone, func(a, b *instance.Instance) int { return strings.Compare(a.ID, b.ID) })
+	servers := slices.Concat(orphans, gone)
+	errs := make([]error, len(servers))
+	workqueue.ParallelizeUntil(ctx, parallelDeletions, len(servers), func(i int) { errs[i] = c.deleteServer(ctx, servers[i]) })
+	for i, server := range servers {
+		switch err := errs[i]; {
+		case err == nil:
+			c.deleting[server.ID] = server
+			continue
+		case errors.Is(err, errDraining):
+			log.FromContext(ctx).Info("a server without a NodeClaim is deleted when the pods of its node are gone", "server", server.ID, "name", server.Name)
+		case errors.Is(err, instance.ErrNotOurs):
+			log.FromContext(ctx).Info("did not delete a server that is not provably this cluster's any more", "server", server.ID, "name", server.Name)
+		case errors.Is(err, instance.ErrNotFound):
+			c.publish(ctx, events.GarbageCollected(server.Name, server.ID))
 			collectedTotal.Inc(nil)
+		default:
+			c.failed(ctx, err)
+			c.publish(ctx, events.ServerDeletionFailed(server.Name, server.ID, err))
 		}
-	case r.Err != nil:
-		return fmt.Errorf("deleting server %s (%s): %w", r.Name, r.ID, r.Err)
+		delete(c.deleting, server.ID)
 	}
-	if !collected || c.config.DryRun {
+}
+
+// errDraining says that core drains the node of a server, which is not deleted before.
+var errDraining = errors.New("the node is being drained")
+
+// deleteServer deletes a server without a NodeClaim, and its Nodes: nothing else would. Nothing that runs there is killed.
+func (c *Controller) deleteServer(ctx context.Context, server *instance.Instance) error {
+	nodes := &corev1.NodeList{}
+	if err := c.kubeClient.List(ctx, nodes, client.MatchingFields{"spec.providerID": providerid.New(server.ID)}); err != nil {
+		return fmt.Errorf("listing the nodes of server %s: %w", server.ID, err)
+	}
+	if _, requested := c.deleting[server.ID]; !requested {
+		for i := range nodes.Items {
+			if err := c.drain(ctx, &nodes.Items[i], server.NodeClass); err != nil {
+				return err
+			}
+		}
+	}
+	err := c.instances.Delete(ctx, instance.DeleteRequest{ID: server.ID, Node: strings.ToLower(server.Name), Reason: reasonGarbageCollected})
+	if (err != nil && !errors.Is(err, instance.ErrNotFound)) || errors.Is(err, instance.ErrNotOurs) {
+		return err
+	}
+	for i := range nodes.Items {
+		if err := c.deleteNode(ctx, &nodes.Items[i]); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// deleteNode deletes the Node of a server without a NodeClaim.
+func (c *Controller) deleteNode(ctx context.Context, node *corev1.Node) error {
+	if !node.DeletionTimestamp.IsZero() {
 		return nil
 	}
-	return c.deleteNodes(ctx, r.ID)
+	if err := c.kubeClient.Delete(ctx, node); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting node %s: %w", node.Name, err)
+	}
+	log.FromContext(ctx).Info("deleted the node of a server without a NodeClaim", "Node", klog.KObj(node))
+	return nil
+}
+
+// deleteLeftovers deletes what deleted servers have left.
+func (c *Controller) deleteLeftovers(ctx context.Context, leftovers []instance.Leftover, dryRun bool) {
+	remaining := 0
+	for _, left := range leftovers {
+		switch {
+		case left.Kept != "":
+			c.publishLeftover(left, fmt.Errorf("%s is kept: %s", left.Name, left.Kept))
+			continue
+		case dryRun:
+			log.FromContext(ctx).Info("would delete what a deleted server has left (dry run)", "kind", left.Kind, "name", left.Name, "id", left.ID)
+			continue
+		}
+		if err := c.instances.DeleteLeftover(ctx, left); err != nil {
+			remaining++
+			c.failed(ctx, err)
+			c.publishLeftover(left, err)
+		}
+	}
+	leftoversGauge.Set(float64(remaining), nil)
+}
+
+func (c *Controller) publishLeftover(left instance.Leftover, err error) {
+	c.recorder.Publish(lo.Ternary(left.Kind == instance.LeftoverDisk, events.LeftoverDisk, events.LeftoverAddress)(left.Server, left.ID, err))
 }
 
 // publish emits the event, and emits it on the ProviderConfig as well, which stands for the account that pays.
@@ -155,27 +267,6 @@ func (c *Controller) publish(ctx context.Context, event karpevents.Event) {
 	if err := c.kubeClient.Get(ctx, client.ObjectKey{Name: v1alpha1.ProviderConfigName}, config); err == nil {
 		c.recorder.Publish(events.On(config, event))
 	}
-}
-
-// deleteNodes deletes the Nodes of a server.
-func (c *Controller) deleteNodes(ctx context.Context, id string) error {
-	nodes := &corev1.NodeList{}
-	if err := c.kubeClient.List(ctx, nodes, client.MatchingFields{"spec.providerID": providerid.New(id)}); err != nil {
-		return fmt.Errorf("listing the nodes of server %s: %w", id, err)
-	}
-	var errs error
-	for i := range nodes.Items {
-		node := &nodes.Items[i]
-		if !node.DeletionTimestamp.IsZero() {
-			continue
-		}
-		if err := c.kubeClient.Delete(ctx, node); client.IgnoreNotFound(err) != nil {
-			errs = multierr.Append(errs, fmt.Errorf("deleting node %s: %w", node.Name, err))
-			continue
-		}
-		log.FromContext(ctx).Info("deleted the node of a server without a NodeClaim", "Node", klog.KObj(node), "server", id)
-	}
-	return errs
 }
 
 // Register adds the controller to the manager; only the leader runs it.
@@ -200,81 +291,99 @@ var (
 		"1 while so many servers with a registered node lack a NodeClaim that the garbage collector deletes none.")
 	collectedTotal = metrics.Counter("garbage_collected_servers_total",
 		"Servers without a NodeClaim that were deleted.")
+	failuresTotal = metrics.Counter("garbage_collection_failures_total",
+		"What passes of the garbage collector could not read or delete; the next pass tries again.")
+	leftoversGauge = metrics.Gauge("leftovers",
+		"Disks and addresses of deleted servers that the last pass of the garbage collector could not delete.")
 )
 
 // classification is what one pass has found.
 type classification struct {
-	// orphans are the servers that no NodeClaim accounts for, of total servers.
-	orphans []*instance.Instance
-	total   int
+	servers *instance.Snapshot
+	// orphans are the servers that no NodeClaim accounts for, of total servers; unproven are those whose name does not prove that
+	// this cluster has launched them.
+	orphans, unproven []*instance.Instance
+	total             int
 	// held are the events of servers that a NodeClaim with another UID than theirs accounts for.
 	held []karpevents.Event
-	// launching are the names of the servers that NodeClaims without a provider ID wait for.
-	launching sets.Set[string]
+	// leftovers are what deleted servers have left.
+	leftovers []instance.Leftover
 }
 
-// classify finds the servers that no NodeClaim accounts for. The cloud is read first: a server in the list was launched for
-// a NodeClaim that existed before, so one that is absent afterwards has been deleted.
+// classify finds the servers that no NodeClaim accounts for, and what deleted servers have left. The cloud is read first: a server
+// in the list was launched for a NodeClaim that existed before, so one that is absent afterwards has been deleted.
 func (c *Controller) classify(ctx context.Context) (classification, error) {
 	servers, err := c.instances.Snapshot(ctx, 0)
 	if err != nil {
 		return classification{}, err
 	}
-	maps.DeleteFunc(c.firstSeen, func(id string, _ time.Time) bool { return servers.Get(id) == nil })
-	found := classification{total: len(servers.All()), launching: sets.New[string]()}
-	byUID, byProviderID, err := c.claims(ctx, found.launching)
+	leftovers, err := c.instances.Leftovers(ctx)
 	if err != nil {
-		return classification{}, err
+		// Servers are deleted without them.
+		c.failed(ctx, err)
 	}
-	for _, server := range servers.All() {
-		if server.ClusterUID == "" || server.NodeClaimUID == "" {
-			// Nothing proves that it is ours to delete.
-			continue
-		}
-		claim, exists := byUID[server.NodeClaimUID]
-		holder, held := byProviderID[providerid.New(server.ID)]
-		switch {
-		case held && (!exists || holder.UID != claim.UID):
-			// A NodeClaim that was restored from a backup has a new UID, and the node of this server.
-			found.held = append(found.held, events.ServerHeld(holder, server.ID, server.NodeClaimUID))
-		case held, exists && claim.Status.ProviderID == "":
-			// A NodeClaim that has no server yet may be about to get this one.
-		case c.age(server) >= c.config.Settings.Load().GarbageCollectionGrace:
-			found.orphans = append(found.orphans, server)
-		}
-	}
-	return found, nil
-}
-
-// claims returns the NodeClaims by UID and by provider ID, and adds the names of the servers that are being launched.
-func (c *Controller) claims(ctx context.Context, launching sets.Set[string]) (byUID, byProviderID map[string]*karpv1.NodeClaim, err error) {
+	leftBy := lo.KeyBy(leftovers, func(left instance.Leftover) string { return left.ID })
+	maps.DeleteFunc(c.firstSeen, func(id string, _ time.Time) bool { return servers.Get(id) == nil && !lo.HasKey(leftBy, id) })
 	claims := &karpv1.NodeClaimList{}
 	if err := c.apiReader.List(ctx, claims); err != nil {
-		return nil, nil, fmt.Errorf("listing NodeClaims: %w", err)
+		return classification{}, fmt.Errorf("listing NodeClaims: %w", err)
 	}
-	byUID, byProviderID = map[string]*karpv1.NodeClaim{}, map[string]*karpv1.NodeClaim{}
+	byUID, byProviderID := map[string]*karpv1.NodeClaim{}, map[string]*karpv1.NodeClaim{}
 	for i := range claims.Items {
 		claim := &claims.Items[i]
 		byUID[string(claim.UID)] = claim
 		if claim.Status.ProviderID != "" {
 			byProviderID[claim.Status.ProviderID] = claim
-		} else if intent, err := cloudprovider.IntentOf(claim); err == nil && intent != nil {
-			launching.Insert(intent.Name)
 		}
 	}
-	return byUID, byProviderID, nil
+	found := classification{servers: servers, total: len(servers.All())}
+	found.leftovers = lo.Filter(leftovers, func(left instance.Leftover, _ int) bool {
+		// A NodeClaim that names the server may be about to get it, or have it although the list of servers lacks it.
+		named := lo.ContainsBy(claims.Items, func(claim karpv1.NodeClaim) bool {
+			return strings.Contains(claim.Annotations[v1alpha1.AnnotationLaunchIntent], left.Server)
+		})
+		return !named && c.oldEnough(left.ID, left.CreatedAt)
+	})
+	for _, server := range servers.All() {
+		c.classifyServer(&found, server, byUID[server.NodeClaimUID], byProviderID[providerid.New(server.ID)])
+	}
+	return found, nil
 }
 
-// age is how long the server has existed, or has been seen where the cloud does not say since when it exists. A time in
+// classifyServer adds a server to what a pass has found. claim is the NodeClaim for which it was launched, and holder the one that
+// has its id; each is nil where there is none.
+func (c *Controller) classifyServer(found *classification, server *instance.Instance, claim, holder *karpv1.NodeClaim) {
+	switch {
+	case server.ClusterUID == "" || server.NodeClaimUID == "":
+		// Nothing proves that it is ours to delete.
+	case holder != nil && (claim == nil || holder.UID != claim.UID):
+		// A NodeClaim that was restored from a backup has a new UID, and the node of this server.
+		found.held = append(found.held, events.ServerHeld(holder, server.ID, server.NodeClaimUID))
+	case holder != nil, claim != nil && claim.Status.ProviderID == "":
+		// A NodeClaim that has no server yet may be about to get this one.
+	case !c.oldEnough(server.ID, server.CreatedAt):
+	case server.NameProven:
+		found.orphans = append(found.orphans, server)
+	case !server.Deleting():
+		found.unproven = append(found.unproven, server)
+	}
+}
+
+// oldEnough reports whether something is older than any launch that may still be waited for.
+func (c *Controller) oldEnough(id string, created time.Time) bool {
+	return c.age(id, created) >= c.config.Settings.Load().GarbageCollectionGrace
+}
+
+// age is how long something has existed, or has been seen where the cloud does not say since when it exists. A time in
 // the future says nothing either: one of the two clocks is wrong, or the cloud wrote its local time.
-func (c *Controller) age(server *instance.Instance) time.Duration {
-	if age := c.clock.Since(server.CreatedAt); !server.CreatedAt.IsZero() && age >= 0 {
+func (c *Controller) age(id string, created time.Time) time.Duration {
+	if age := c.clock.Since(created); !created.IsZero() && age >= 0 {
 		return age
 	}
-	if _, seen := c.firstSeen[server.ID]; !seen {
-		c.firstSeen[server.ID] = c.clock.Now()
+	if _, seen := c.firstSeen[id]; !seen {
+		c.firstSeen[id] = c.clock.Now()
 	}
-	return c.clock.Since(c.firstSeen[server.ID])
+	return c.clock.Since(c.firstSeen[id])
 }
 
 // suspended reports whether so many orphans have a registered node that lost NodeClaims are more likely than lost servers. A

@@ -20,7 +20,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -33,6 +32,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	coretest "sigs.k8s.io/karpenter/pkg/test"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/garbagecollection"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
@@ -97,17 +97,42 @@ var _ = Describe("Garbage collection", func() {
 		return lo.FilterMap(env.Sandbox.Servers(), func(s cloud.Server, _ int) (string, bool) { return s.ID, s.Status != "DELETED" })
 	}
 
-	It("should delete a server with the metadata keys of before, and none that the older provider marked", func() {
-		id, older, cluster := orphan(), orphan(), env.Sandbox.BKE().ClusterUID
-		Expect(env.Sandbox.EditServer(id, func(s *cloud.Server) {
-			s.Metadata = lo.MapKeys(s.Metadata, func(_, key string) string { return strings.Replace(key, "bizfly-karpenter-", "karpenter-", 1) })
-		})).To(BeTrue())
+	It("should not delete a server that the older provider marked", func() {
+		older, cluster := orphan(), env.Sandbox.BKE().ClusterUID
 		Expect(env.Sandbox.EditServer(older, func(s *cloud.Server) {
-			s.Metadata = map[string]string{"karpenter-managed": "true", "bke_cluster_id": cluster}
+			s.Metadata = map[string]string{"karpenter-managed": "true", "karpenter-cluster-uid": unit.ClusterUID, "bke_cluster_id": cluster}
 		})).To(BeTrue())
 		aged()
 		passes()
 		Expect(left()).To(Equal([]string{older}))
+	})
+	It("should keep a copy that a user made of a node with its metadata, and report it", func() {
+		claim := launched()
+		copied := env.Sandbox.AddServer(cloud.ServerSpec{Name: "forensics-of-incident-42", Metadata: env.Server(claim.Status.ProviderID).Metadata})
+		named := env.Sandbox.AddServer(cloud.ServerSpec{Name: env.Server(claim.Status.ProviderID).Name + "-restored",
+			Metadata: env.Server(claim.Status.ProviderID).Metadata})
+		aged()
+		passes()
+		Expect(left()).To(ConsistOf(server(claim), copied.ID, named.ID))
+		Expect(env.Recorder.Events()).To(ContainElement(And(HaveField("Reason", events.ReasonServerKept), HaveField("DedupeTimeout", 24*time.Hour),
+			HaveField("Message", ContainSubstring("forensics-of-incident-42")))))
+	})
+	It("should delete a duplicate that a repeated create request has made, whose name proves itself", func() {
+		claim := launched()
+		own := env.Server(claim.Status.ProviderID)
+		env.Sandbox.AddServer(cloud.ServerSpec{Name: own.Name, Metadata: own.Metadata})
+		aged()
+		passes()
+		Expect(left()).To(ConsistOf(server(claim)))
+	})
+	It("should delete a late server whose name the cloud has changed", func() {
+		env.Reset(ctx, cloud.Options{AppendNameCode: true})
+		controller = collector(env.APIReader)
+		orphan()
+		aged()
+		passes()
+		Expect(left()).To(BeEmpty())
+		Expect(env.Sandbox.State().Volumes).To(BeEmpty())
 	})
 	It("should emit its events on the ProviderConfig as well", func() {
 		config := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ProviderConfigName}}
@@ -134,24 +159,70 @@ var _ = Describe("Garbage collection", func() {
 		Expect(left()).To(BeEmpty())
 		Expect(env.Recorder.Calls(events.ReasonGarbageCollected)).To(Equal(1))
 	})
-	It("should delete no disk in a dry run either", func() {
-		// A build that fails, leaves its disk, and the disk cannot be deleted at once.
-		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectTaskFailed, Orphan: true})
-		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodDelete, Path: "/volumes/*", Effect: cloud.EffectStatus, Status: http.StatusConflict,
-			Message: "is locked"})
-		claim, err := env.NodeClaim(ctx, nil)
-		Expect(err).ToNot(HaveOccurred())
-		_, err = env.CloudProvider.Create(ctx, claim)
-		Expect(err).To(HaveOccurred())
-		env.Sandbox.ClearFaults()
-		disks := func() []cloud.Volume { return env.Sandbox.State().Volumes }
-		Expect(disks()).To(HaveLen(1))
-
-		controller = garbagecollection.NewController(garbagecollection.Config{DryRun: true}, env.Client, env.APIReader, env.Instances, env.Recorder, env.Clock)
+	It("should only report, and say why, while the cluster may be a clone", func() {
+		id := orphan()
+		aged()
+		clone := errors.New("this cluster may be a clone")
+		controller = garbagecollection.NewController(garbagecollection.Config{Recognized: func(context.Context) error { return clone }},
+			env.Client, env.APIReader, env.Instances, env.Recorder, env.Clock)
 		passes()
-		Expect(disks()).To(HaveLen(1))
-		controller = collector(env.APIReader)
-		Eventually(func() []cloud.Volume { pass(); return disks() }).Should(BeEmpty())
+		Expect(left()).To(Equal([]string{id}))
+		Expect(env.Recorder.Events()).To(ContainElement(And(HaveField("Reason", events.ReasonWouldGarbageCollect),
+			HaveField("Message", ContainSubstring(clone.Error())))))
+
+		clone = nil
+		passes()
+		Expect(left()).To(BeEmpty())
+	})
+	Context("what a deleted server has left", func() {
+		disks := func() []cloud.Volume { return env.Sandbox.State().Volumes }
+		// removed is a server that ended without its disk.
+		removed := func() cloud.Server {
+			GinkgoHelper()
+			claim := launched()
+			own := env.Server(claim.Status.ProviderID)
+			lost(claim)
+			Expect(env.Sandbox.RemoveServer(own.ID)).To(Succeed())
+			Expect(disks()).To(HaveLen(1))
+			return own
+		}
+		It("should be deleted by its proven name once it is old enough, and never in a dry run", func() {
+			removed()
+			pass()
+			Expect(disks()).To(HaveLen(1), "a launch may have made it a moment ago")
+			aged()
+			controller = garbagecollection.NewController(garbagecollection.Config{DryRun: true}, env.Client, env.APIReader, env.Instances, env.Recorder, env.Clock)
+			pass()
+			Expect(disks()).To(HaveLen(1))
+			controller = collector(env.APIReader)
+			Eventually(func() []cloud.Volume { pass(); return disks() }).Should(BeEmpty())
+		})
+		It("should stay while a NodeClaim without a provider ID waits for a server of that name", func() {
+			own := removed()
+			claim, err := env.NodeClaim(ctx, nil)
+			Expect(err).ToNot(HaveOccurred())
+			claim.Annotations = map[string]string{v1alpha1.AnnotationLaunchIntent: `{"attempt":1,"name":"` + own.Name + `"}`}
+			Expect(env.Client.Update(ctx, claim)).To(Succeed())
+			aged()
+			passes()
+			Expect(disks()).To(HaveLen(1))
+		})
+		It("should be reported while it cannot be deleted", func() {
+			own := removed()
+			aged()
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodDelete, Path: "/volumes/*", Effect: cloud.EffectStatus, Status: http.StatusConflict,
+				Message: "Volume has snapshots"})
+			pass()
+			Expect(env.Recorder.Events()).To(ContainElement(And(HaveField("Reason", events.ReasonDiskDeletionFailed),
+				HaveField("InvolvedObject", HaveField("Name", own.Name)), HaveField("Message", ContainSubstring("has snapshots")))))
+		})
+		It("should not keep servers from being deleted where it cannot be listed", func() {
+			orphan()
+			aged()
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/network-interfaces", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
+			passes()
+			Expect(left()).To(BeEmpty())
+		})
 	})
 	It("should not touch a server whose metadata was removed while it was deleted, nor its node", func() {
 		id := orphan()
@@ -231,7 +302,12 @@ var _ = Describe("Garbage collection", func() {
 		env.Sandbox.ResetRequests()
 		pass()
 		Expect(env.Sandbox.RequestCounts()["GET /iaas-cloud/api/servers/{id}"]).To(Equal(len(ids)))
-		Expect(env.Sandbox.RequestCounts()["POST /api/kubernetes-engine/engine/cluster_leave/{uid}"]).To(Equal(len(ids)))
+		Eventually(func() int {
+			return env.Sandbox.RequestCounts()["POST /api/kubernetes-engine/engine/cluster_leave/{uid}"]
+		}).Should(Equal(len(ids)))
+		pass()
+		Expect(env.Sandbox.RequestCounts()["GET /iaas-cloud/api/servers/{id}"]).To(Equal(len(ids)), "they are known to be gone")
+		Expect(env.Recorder.Calls(events.ReasonGarbageCollected)).To(Equal(len(ids)))
 	})
 	DescribeTable("should not touch a server that is not provably ours:", func(edit func(map[string]string)) {
 		id := orphan()
@@ -261,6 +337,74 @@ var _ = Describe("Garbage collection", func() {
 		nodes := &corev1.NodeList{}
 		Expect(env.APIReader.List(ctx, nodes)).To(Succeed())
 		Expect(nodes.Items).To(ConsistOf(HaveField("Name", "other")))
+	})
+	Context("when pods run on the node", func() {
+		node := func(id string, taints ...corev1.Taint) *corev1.Node {
+			GinkgoHelper()
+			object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "late"}, Spec: corev1.NodeSpec{ProviderID: providerid.New(id), Taints: taints}}
+			Expect(env.Client.Create(ctx, object)).To(Succeed())
+			return object
+		}
+		pod := func(options coretest.PodOptions) *corev1.Pod {
+			GinkgoHelper()
+			options.NodeName = "late"
+			object := coretest.Pod(options)
+			Expect(env.Client.Create(ctx, object)).To(Succeed())
+			return object
+		}
+		It("should let core drain it first", func() {
+			id := orphan()
+			object := node(id)
+			running := pod(coretest.PodOptions{})
+			aged()
+			passes()
+			Expect(left()).To(ConsistOf(id))
+			Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(object), object)).To(Succeed())
+			Expect(object.DeletionTimestamp.IsZero()).To(BeFalse(), "core drains a Node that is deleted")
+			Expect(object.Finalizers).To(ContainElement(karpv1.TerminationFinalizer))
+			Expect(object.Labels).To(HaveKeyWithValue(karpv1.NodeClassLabelKey(unit.NodeClassRef().GroupKind()), unit.NodeClassName))
+			Expect(object.Spec.Taints).To(ContainElement(karpv1.DisruptedNoScheduleTaint))
+			Expect(env.Recorder.Calls(events.ReasonGarbageCollected)).To(BeZero())
+
+			Expect(env.Client.Delete(ctx, running, client.GracePeriodSeconds(0))).To(Succeed())
+			passes()
+			Expect(left()).To(BeEmpty())
+		})
+		It("should not wait for pods of DaemonSets and for pods that have ended", func() {
+			node(orphan(), karpv1.UnregisteredNoExecuteTaint)
+			pod(coretest.PodOptions{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "log", UID: "d"}}}})
+			ended := pod(coretest.PodOptions{})
+			ended.Status.Phase = corev1.PodSucceeded
+			Expect(env.Client.Status().Update(ctx, ended)).To(Succeed())
+			aged()
+			passes()
+			Expect(left()).To(BeEmpty())
+		})
+		It("should delete nothing while the pods cannot be listed", func() {
+			id := orphan()
+			node(id)
+			aged()
+			controller = collector(reader(func(list client.ObjectList) error {
+				if _, pods := list.(*corev1.PodList); pods {
+					return errors.New("connection refused")
+				}
+				return nil
+			}))
+			passes()
+			Expect(left()).To(ConsistOf(id))
+		})
+	})
+	It("should not let one server that cannot be deleted keep the others, or the next pass", func() {
+		locked := orphan()
+		orphan()
+		aged()
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodDelete, Path: "/servers/" + locked, Effect: cloud.EffectStatus, Status: http.StatusForbidden,
+			Message: "Permission denied"})
+		passes()
+		Expect(left()).To(ConsistOf(locked))
+		Expect(env.Recorder.Events()).To(ContainElement(And(HaveField("Reason", events.ReasonServerDeletionFailed),
+			HaveField("Message", ContainSubstring("Permission denied")))))
 	})
 	It("should continue a deletion until the cloud answers that the server is gone", func() {
 		env.Reset(ctx, cloud.Options{Latency: 300 * time.Millisecond})
@@ -304,16 +448,14 @@ var _ = Describe("Garbage collection", func() {
 			id := orphan()
 			aged()
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectTruncated})
-			_, err := controller.Reconcile(ctx)
-			Expect(err).To(HaveOccurred())
+			pass()
 			Expect(left()).To(ConsistOf(id))
 		})
 		It("should delete nothing when the claims cannot be listed", func() {
 			id := orphan()
 			aged()
 			controller = collector(reader(func(client.ObjectList) error { return errors.New("connection refused") }))
-			_, err := controller.Reconcile(ctx)
-			Expect(err).To(HaveOccurred())
+			pass()
 			Expect(left()).To(ConsistOf(id))
 		})
 		It("should stop, and report it, when most servers have a registered node and no NodeClaim", func() {

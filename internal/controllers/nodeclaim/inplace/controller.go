@@ -15,11 +15,10 @@ limitations under the License.
 */
 
 // Package inplace changes running servers to what their NodeClass specifies where that needs no new server: firewalls and the
-// network plan. It also restores the name of a renamed server, by which the cloud controller manager finds it.
+// network plan.
 package inplace
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -92,60 +91,45 @@ func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (re
 		// A server that is missing, still being built or stopped is not changed for now.
 		return again, nil
 	}
-	steps, err := c.due(ctx, claim, server)
-	if err != nil || len(steps) == 0 {
+	due, err := c.due(ctx, claim, server)
+	if err != nil || due == nil {
 		return again, err
 	}
 	if !c.limiter.AllowN(c.clock.Now(), 1) {
 		return reconcile.Result{RequeueAfter: time.Second / perSecond}, nil
 	}
-	for _, step := range steps {
-		switch conflict, err := step(ctx); {
-		case conflict:
-			return reconcile.Result{RequeueAfter: ttl.Conflict}, nil
-		case errors.Is(err, instance.ErrNotFound):
-			return again, nil
-		case err != nil:
-			c.recorder.Publish(events.ServerUpdateFailed(claim, err))
-			return reconcile.Result{}, err
-		}
+	switch conflict, err := due.run(ctx); {
+	case conflict:
+		return reconcile.Result{RequeueAfter: ttl.Conflict}, nil
+	case errors.Is(err, instance.ErrNotFound):
+		return again, nil
+	case err != nil:
+		c.recorder.Publish(events.ServerUpdateFailed(claim, err))
+		return reconcile.Result{}, err
 	}
 	return again, nil
 }
 
-// step is one change of a server; it reports whether the NodeClaim has changed meanwhile.
-type step func(ctx context.Context) (conflict bool, err error)
-
-// due returns what is to be done to the server.
-func (c *Controller) due(ctx context.Context, claim *karpv1.NodeClaim, server *instance.Instance) ([]step, error) {
+// due returns what is to be done to the server; nil where that is nothing.
+func (c *Controller) due(ctx context.Context, claim *karpv1.NodeClaim, server *instance.Instance) (*update, error) {
 	intent, err := cloudprovider.IntentOf(claim)
 	if err != nil {
 		intent = nil // Without it, the firewalls of the launch are not known.
 	}
-	var steps []step
-	if name := cmp.Or(lo.FromPtr(intent).Name, claim.Status.NodeName); name != "" && server.Name != name {
-		steps = append(steps, func(ctx context.Context) (bool, error) {
-			if err := c.instances.Rename(ctx, server.ID, name); err != nil {
-				return false, err
-			}
-			c.recorder.Publish(events.ServerRenamed(claim, name, server.Name))
-			return false, nil
-		})
-	}
 	nodeClass := &v1alpha1.BizflyNodeClass{}
 	if err := c.kubeClient.Get(ctx, client.ObjectKey{Name: claim.Spec.NodeClassRef.Name}, nodeClass); err != nil {
-		return steps, client.IgnoreNotFound(err)
+		return nil, client.IgnoreNotFound(err)
 	}
 	if !resolved(nodeClass) || claim.Annotations[v1alpha1.AnnotationInPlaceHash] == nodeClass.InPlaceHash() {
-		return steps, nil
+		return nil, nil
 	}
 	u := &update{Controller: c, claim: claim, server: server, nodeClass: nodeClass, intent: intent}
 	if !u.planChanges() && !u.firewallsChange() {
 		// The server was launched with what is wanted, so nothing is sent and no turn is needed.
 		_, err := u.succeeded(ctx, nil)
-		return steps, err
+		return nil, err
 	}
-	return append(steps, u.run), nil
+	return u, nil
 }
 
 // resolved reports whether the status of a NodeClass follows from its present spec.

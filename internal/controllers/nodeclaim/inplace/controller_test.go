@@ -236,24 +236,11 @@ var _ = Describe("Changes in place", func() {
 		done(claim)
 		Expect(groups(claim)).To(have("web", "kubernetes-nodes"))
 	})
-	It("should give a renamed server its name back", func() {
-		claim := launch()
-		done(claim)
-		name := env.Sandbox.Servers()[0].Name
-		Expect(env.Sandbox.ApplyServerEdit(id(claim), cloud.ServerEdit{Name: lo.ToPtr("mine")})).To(Succeed())
-		done(claim)
-		Expect(env.Sandbox.Servers()[0].Name).To(Equal(name))
-		Expect(env.Recorder.Calls(events.ReasonServerRenamed)).To(Equal(1))
-		env.Sandbox.ResetRequests()
-		done(claim)
-		Expect(changes()).To(BeEmpty())
-	})
 	DescribeTable("should change nothing",
 		func(prepare func(*karpv1.NodeClaim)) {
 			claim := launch("web")
 			done(claim)
 			wants(v1alpha1.NetworkPlanFreeBandwidth, "kubernetes-nodes")
-			Expect(env.Sandbox.ApplyServerEdit(id(claim), cloud.ServerEdit{Name: lo.ToPtr("mine")})).To(Succeed())
 			prepare(claim)
 			env.Sandbox.ResetRequests()
 			_, err := look(claim)

@@ -40,7 +40,7 @@ var _ = Describe("The join token of a NodeClaim", func() {
 		claim  *karpv1.NodeClaim
 	)
 	BeforeEach(func() {
-		tokens = jointoken.NewDefaultProvider(env.Client, clock.RealClock{})
+		tokens = jointoken.NewDefaultProvider(env.Client, clock.RealClock{}, nil)
 		claim = coretest.NodeClaim(karpv1.NodeClaim{
 			ObjectMeta: metav1.ObjectMeta{Finalizers: []string{karpv1.TerminationFinalizer}},
 			Spec:       karpv1.NodeClaimSpec{NodeClassRef: &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "BizflyNodeClass", Name: "general"}},

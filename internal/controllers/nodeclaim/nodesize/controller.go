@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package nodesize learns from registered nodes how much of a flavor their kubelets see and leave to pods, passes it to the
-// flavor provider, and records it on the NodeClass for the next process.
+// Package nodesize learns from NodeClaims what the flavor provider must know: which flavors are in use, and from registered nodes how
+// much of a flavor their kubelets see and leave to pods. It records the latter on the NodeClass for the next process.
 package nodesize
 
 import (
@@ -62,6 +62,7 @@ func (c *Controller) Name() string { return "nodeclaim.nodesize" }
 // what was not recorded in time is learned again.
 func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (reconcile.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
+	c.flavors.Use(claim)
 	if !hasNode(claim) {
 		return reconcile.Result{}, nil
 	}
@@ -117,7 +118,7 @@ func hasNode(claim *karpv1.NodeClaim) bool {
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	return controllers.NodeClaims(m, c.Name(), 1, func(claim *karpv1.NodeClaim) watched {
 		return watched{
-			node: hasNode(claim), initialized: controllers.IsTrue(claim, karpv1.ConditionTypeInitialized),
+			node: hasNode(claim), flavor: claim.Labels[corev1.LabelInstanceTypeStable], initialized: controllers.IsTrue(claim, karpv1.ConditionTypeInitialized),
 			hash: claim.Annotations[v1alpha1.AnnotationNodeClassHash],
 		}
 	}).Complete(reconcile.AsReconciler(m.GetClient(), c))
@@ -126,5 +127,5 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 // watched is what Reconcile reads of a NodeClaim. The kubelet reports all of its resources when the node is initialized.
 type watched struct {
 	node, initialized bool
-	hash              string
+	flavor, hash      string
 }

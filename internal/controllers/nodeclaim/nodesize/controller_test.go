@@ -19,15 +19,18 @@ package nodesize_test
 import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/nodesize"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
@@ -154,6 +157,29 @@ var _ = Describe("Learning the size of nodes", func() {
 		Expect(promised()).To(Equal(before))
 		Expect(recorded()).To(HaveExactElements(HaveField("Flavors", HaveEach(WithTransform(func(r flavor.Report) int64 { return r[0] }, BeZero())))))
 		Expect(env.Recorder.Calls("NodeSmallerThanPlanned")).To(Equal(1))
+	})
+	It("should have the flavor listed that a NodeClaim runs on, which was delisted before the NodeClaim had its labels", func() {
+		name := claim.Labels[corev1.LabelInstanceTypeStable]
+		delete(claim.Labels, corev1.LabelInstanceTypeStable)
+		Expect(env.Client.Update(ctx, claim)).To(Succeed())
+		listed := func() bool {
+			types, err := env.Flavors.List(ctx, nodeClass())
+			Expect(err).ToNot(HaveOccurred())
+			return lo.ContainsBy(types, func(it *cloudprovider.InstanceType) bool { return it.Name == name })
+		}
+		env.Sandbox.Edit(func(c *cloud.Catalog) {
+			for region := range c.Flavors {
+				c.Flavors[region] = lo.Reject(c.Flavors[region], func(f cloud.Flavor, _ int) bool { return f.Name == name })
+			}
+		})
+		Expect(env.Catalog.Refresh(ctx)).To(Succeed())
+		Eventually(listed).Should(BeFalse())
+		claim.Labels[corev1.LabelInstanceTypeStable] = name
+		Expect(env.Client.Update(ctx, claim)).To(Succeed())
+		Eventually(func() bool {
+			reconciled(claim)
+			return listed()
+		}).Should(BeTrue())
 	})
 	It("should do nothing without the NodeClass or the node", func() {
 		registered(claim, advertised())

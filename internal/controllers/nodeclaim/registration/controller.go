@@ -18,7 +18,8 @@ limitations under the License.
 // register with the taint karpenter.sh/unregistered, but BKE's worker image takes no taints. Its nodes do register with
 // the taint of the external cloud provider, under which hardly anything runs, and keep it for the seconds that the cloud
 // controller manager needs: in that time this controller adds core's taint, which core takes away when it registers
-// the node.
+// the node. The node of a server that comes up after its NodeClaim has ended gets it too, and keeps it: no pod lands there before
+// garbage collection deletes the server.
 package registration
 
 import (
@@ -41,6 +42,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -51,36 +53,43 @@ const concurrency = 10
 // Controller adds core's taint to new nodes.
 type Controller struct {
 	kubeClient client.Client
+	clusterUID string
 }
 
-// NewController returns a Controller.
-func NewController(kubeClient client.Client) *Controller { return &Controller{kubeClient: kubeClient} }
+// NewController returns a Controller. Names of nodes prove themselves by the cluster's UID.
+func NewController(kubeClient client.Client, clusterUID string) *Controller {
+	return &Controller{kubeClient: kubeClient, clusterUID: clusterUID}
+}
 
 // Name is the controller's name, which core's controllers must not share.
 func (c *Controller) Name() string { return "nodeclaim.registration" }
 
-// Reconcile adds the taint to a node that is being initialised and belongs to a NodeClaim that has not registered.
+// Reconcile adds the taint to a node that is being initialised, unless its NodeClaim has registered.
 func (c *Controller) Reconcile(ctx context.Context, node *corev1.Node) (reconcile.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
-	if !beingInitialised(node) {
+	server := instance.ProvenName(c.clusterUID, node.Name)
+	if server == "" || !beingInitialised(node) {
 		return reconcile.Result{}, nil
 	}
 	claims := &karpv1.NodeClaimList{}
 	if err := c.kubeClient.List(ctx, claims, client.UnsafeDisableDeepCopy); err != nil {
 		return reconcile.Result{}, fmt.Errorf("listing NodeClaims: %w", err)
 	}
-	claim, found := lo.Find(claims.Items, func(claim karpv1.NodeClaim) bool { return expects(&claim, node) })
-	if !found {
+	claim, found := lo.Find(claims.Items, func(claim karpv1.NodeClaim) bool {
+		return claim.Status.NodeName == node.Name || launchedAs(&claim, server)
+	})
+	if found && (!cloudprovider.IsManaged(&claim) || controllers.IsTrue(&claim, karpv1.ConditionTypeRegistered)) {
 		return reconcile.Result{}, nil
 	}
-	// What is tested shows that core has not registered the node since: that would put the taint back for ever. Core writes the
-	// label too, in a request of its own that this one spares it.
+	adds := map[string]any{"/spec/taints/-": karpv1.UnregisteredNoExecuteTaint}
+	if found {
+		// Core writes this label too, in a request of its own that this one spares it.
+		adds[controllers.Pointer("metadata", "labels", karpv1.NodeClassLabelKey(claim.Spec.NodeClassRef.GroupKind()))] = claim.Spec.NodeClassRef.Name
+	}
+	// What is tested shows that core has not registered the node since: that would put the taint back for ever.
 	return controllers.Guarded(c.kubeClient.Patch(ctx, node, controllers.Guard(map[string]any{
 		"/metadata/labels": node.Labels, "/spec/taints": node.Spec.Taints,
-	}, map[string]any{
-		"/spec/taints/-": karpv1.UnregisteredNoExecuteTaint,
-		controllers.Pointer("metadata", "labels", karpv1.NodeClassLabelKey(claim.Spec.NodeClassRef.GroupKind())): claim.Spec.NodeClassRef.Name,
-	})), ttl.Conflict)
+	}, adds)), ttl.Conflict)
 }
 
 // beingInitialised reports whether neither the cloud controller manager nor core has processed the node yet.
@@ -93,15 +102,14 @@ func beingInitialised(node *corev1.Node) bool {
 		has(cloudproviderapi.TaintExternalCloudProvider) && !has(karpv1.UnregisteredTaintKey)
 }
 
-// expects reports whether the node is that of the NodeClaim's server: a node is named like its server, and that name is never
-// used again. Only a launch intent that contains the name is parsed, since each new node asks of all NodeClaims.
-func expects(claim *karpv1.NodeClaim, node *corev1.Node) bool {
-	if !strings.Contains(claim.Annotations[v1alpha1.AnnotationLaunchIntent], node.Name) || !cloudprovider.IsManaged(claim) ||
-		controllers.IsTrue(claim, karpv1.ConditionTypeRegistered) {
+// launchedAs reports whether the NodeClaim's server was launched under this name, which is never used again. Only a launch intent
+// that contains the name is parsed, since each new node asks of all NodeClaims.
+func launchedAs(claim *karpv1.NodeClaim, server string) bool {
+	if !strings.Contains(claim.Annotations[v1alpha1.AnnotationLaunchIntent], server) {
 		return false
 	}
 	intent, err := cloudprovider.IntentOf(claim)
-	return err == nil && intent != nil && intent.Name == node.Name
+	return err == nil && intent != nil && intent.Name == server
 }
 
 // Register adds the controller to the manager.

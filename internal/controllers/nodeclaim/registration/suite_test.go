@@ -39,7 +39,13 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
-const serverName = "default-abcde-0a1b2c3d"
+const clusterUID = "5f1f2a5e-0000-4000-8000-00000000000a"
+
+// serverName and lateName are those of servers that this cluster has launched, for a NodeClaim and for one that has ended.
+var (
+	serverName = instance.Name("default-abcde", "9a4c1d1e-0000-4000-8000-000000000001", clusterUID, 1)
+	lateName   = instance.Name("default-abcde", "9a4c1d1e-0000-4000-8000-000000000002", clusterUID, 1)
+)
 
 var (
 	ctx        = context.Background()
@@ -52,7 +58,7 @@ func TestRegistration(t *testing.T) { suite.Run(t, "NodeClaim registration") }
 
 var _ = unit.APIServer(&env, func() {
 	kubeClient = lo.Must(client.New(env.Config, client.Options{Scheme: scheme.Scheme}))
-	controller = registration.NewController(kubeClient)
+	controller = registration.NewController(kubeClient, clusterUID)
 })
 
 var _ = AfterEach(func() {
@@ -99,6 +105,21 @@ var _ = Describe("NodeClaim registration", func() {
 		claim("BizflyNodeClass")
 		Expect(reconciled(node(serverName, nil, uninitialized))).To(ContainElements(uninitialized, unregistered))
 	})
+	It("should keep pods off a node whose server got a code appended to its name", func() {
+		claim("BizflyNodeClass")
+		Expect(reconciled(node(serverName+"-tnnuw4im", nil, uninitialized))).To(ContainElements(uninitialized, unregistered))
+	})
+	It("should keep pods off the node of a late server, which no NodeClaim expects", func() {
+		claim("BizflyNodeClass")
+		Expect(reconciled(node(lateName, nil, uninitialized))).To(ContainElements(uninitialized, unregistered))
+	})
+	It("should leave a node alone that registers again and that is the node of a NodeClaim which has registered, whatever its intent says", func() {
+		object := claim("BizflyNodeClass")
+		object.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
+		object.Status.NodeName = lateName
+		Expect(kubeClient.Status().Update(ctx, object)).To(Succeed())
+		Expect(reconciled(node(lateName, nil, uninitialized))).ToNot(ContainElement(unregistered))
+	})
 	It("should write the label of the NodeClass with the taint, which spares core a request", func() {
 		claim("BizflyNodeClass")
 		object := node(serverName, nil, uninitialized)
@@ -140,7 +161,9 @@ var _ = Describe("NodeClaim registration", func() {
 		before := object.DeepCopy().Spec.Taints
 		Expect(reconciled(object)).To(Equal(before))
 	},
-		Entry("a node of no NodeClaim", "BizflyNodeClass", "another", nil, uninitialized),
+		Entry("a node whose name does not prove itself", "BizflyNodeClass", "another", nil, uninitialized),
+		Entry("a node of another cluster", "BizflyNodeClass", instance.Name("default-abcde", "9a4c1d1e-0000-4000-8000-000000000001", "another", 1), nil,
+			uninitialized),
 		Entry("a node of another provider's claim", "KWOKNodeClass", serverName, nil, uninitialized),
 		Entry("a node that the cloud controller manager has initialised", "BizflyNodeClass", serverName, nil),
 		Entry("a node that registered with the taint", "BizflyNodeClass", serverName, nil, uninitialized, unregistered),

@@ -31,9 +31,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
@@ -152,11 +154,12 @@ func (c *Controller) publish(stored, nodeClass *v1alpha1.BizflyNodeClass) {
 	}
 }
 
-// Register adds the controller to the manager. Only a change of the spec starts it, not its own writes.
+// Register adds the controller to the manager. A change of the spec starts it, and not its own writes.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
 		For(&v1alpha1.BizflyNodeClass{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&karpv1.NodeClaim{}, handler.EnqueueRequestsFromMapFunc(c.ofStaticPool), builder.WithPredicates(unlaunched())).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
 		Complete(reconcile.AsReconciler(m.GetClient(), c))
 }

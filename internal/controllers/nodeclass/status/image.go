@@ -24,7 +24,6 @@ import (
 	"time"
 
 	opstatus "github.com/awslabs/operatorpkg/status"
-	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -57,7 +56,7 @@ func (c *Controller) resolveImage(ctx context.Context, nodeClass *v1alpha1.Bizfl
 		MinDiskGiB: int32(min(found.MinDiskGiB, math.MaxInt32)), //nolint:gosec // G115: bounded
 	}}
 	nodeClass.Status.KubernetesVersion = found.KubernetesVersion
-	return fine(lo.Compact([]string{found.Note})...)
+	return fine()
 }
 
 // requeueSecret is how late a change of the Secret with user data is noticed: nodes are compared with what was noticed.

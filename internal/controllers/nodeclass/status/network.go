@@ -49,8 +49,15 @@ func (c *Controller) resolveFirewalls(ctx context.Context, nodeClass *v1alpha1.B
 	nodeClass.Status.Firewalls = lo.Map(firewalls, func(f network.Firewall, _ int) v1alpha1.FirewallStatus {
 		return v1alpha1.FirewallStatus{ID: f.ID, Name: f.Name}
 	})
+	if len(nodeClass.Spec.FirewallSelectorTerms) == 0 && lo.FromPtrOr(nodeClass.Spec.PublicIPv4, true) {
+		return fine(publicWithoutFirewall)
+	}
 	return fine()
 }
+
+// publicWithoutFirewall names the risk. It is not rejected: what BizFly Cloud's default firewall lets in is up to the project.
+const publicWithoutFirewall = "risk: servers have public IPv4 addresses, and no firewall is selected: BizFly Cloud attaches its default one, which may let " +
+	"the internet reach the kubelet and NodePorts; select a firewall by spec.firewallSelectorTerms, or set spec.publicIPv4 to false"
 
 // resolveSSHKey finds the SSH key.
 func (c *Controller) resolveSSHKey(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) result {

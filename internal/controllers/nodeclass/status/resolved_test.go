@@ -18,6 +18,7 @@ package status_test
 
 import (
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/awslabs/operatorpkg/status"
@@ -94,6 +95,18 @@ var _ = Describe("What a NodeClass resolves to", func() {
 			apply("")
 			nodeClass, _ := w.look()
 			Expect(condition(nodeClass, v1alpha1.ConditionTypeEgressAvailable)).To(saying("True", "EgressAvailable", "public IPv4"))
+		})
+		It("should come with a warning where no firewall is selected for public addresses", func() {
+			w := newSetup(nil, asIs)
+			for spec, warned := range map[string]bool{
+				"": true, "publicIPv4: true": true, "publicIPv4: false": false, "firewallSelectorTerms: [{name: web}]": false,
+			} {
+				apply(spec)
+				nodeClass, _ := w.look()
+				Expect(ready(nodeClass).IsTrue()).To(BeTrue(), spec)
+				message := condition(nodeClass, v1alpha1.ConditionTypeFirewallsReady).Message
+				Expect(strings.Contains(message, "no firewall is selected")).To(Equal(warned), spec)
+			}
 		})
 		It("should be there through an internet gateway of any of the networks", func() {
 			w := newSetup(nil, asIs)
@@ -196,6 +209,11 @@ var _ = Describe("What a NodeClass resolves to", func() {
 		Expect(condition(lost, v1alpha1.ConditionTypeImagesReady)).To(saying("True", "CloudUnavailable", "^stale since "))
 		w.sandbox.ClearFaults()
 		w.sandbox.Edit(func(c *cloud.Catalog) { c.CustomImages[cloud.RegionHN] = nil })
+		for range 2 {
+			w.lists.Flush()
+			doubted, _ := w.look()
+			Expect(condition(doubted, v1alpha1.ConditionTypeImagesReady)).To(saying("True", "CloudUnavailable", "stays in use until 3 reads in a row agree"))
+		}
 		w.lists.Flush()
 		gone, _ := w.look()
 		Expect(condition(gone, v1alpha1.ConditionTypeImagesReady)).To(saying("False", "ImageNotFound", "golden"))

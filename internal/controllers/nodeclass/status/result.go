@@ -41,7 +41,7 @@ const (
 	reasonImageNotFound = "ImageNotFound"
 	// reasonImageUnsuitable says that the image does not suit spec.bootstrapMode or spec.userData.
 	reasonImageUnsuitable = "ImageUnsuitable"
-	// reasonNetworkNotFound says that a term of spec.networkSelectorTerms matches nothing, or there is no default.
+	// reasonNetworkNotFound says that a term of spec.networkSelectorTerms matches nothing or several networks, or there is no default.
 	reasonNetworkNotFound = "NetworkNotFound"
 	// reasonFirewallNotFound says that a term of spec.firewallSelectorTerms matches nothing.
 	reasonFirewallNotFound = "FirewallNotFound"

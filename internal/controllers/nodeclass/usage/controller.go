@@ -14,51 +14,43 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package usage shows on a BizflyNodeClass what its NodeClaims and NodePools reveal about it: whether a node of this spec and
-// image has ever registered, whether launches keep failing, whether its billing plan suits them, and whether the cluster may
-// have another node. Ready depends on none of them, and no request to the cloud is needed.
+// Package usage shows on a BizflyNodeClass what its launches and NodePools reveal about it: whether launches pause, and whether
+// its billing plan suits the NodePools. Ready depends on none of them, and no request to the cloud is needed.
 package usage
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	opstatus "github.com/awslabs/operatorpkg/status"
 	"github.com/samber/lo"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/utils/clock"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
-	nodeclaimutils "sigs.k8s.io/karpenter/pkg/utils/nodeclaim"
 	nodepoolutils "sigs.k8s.io/karpenter/pkg/utils/nodepool"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// Failures knows which NodeClasses pause; *cloudprovider.Outcomes is one.
+// Failures knows which NodeClasses pause; *cloudprovider.CloudProvider is one.
 type Failures interface {
-	// LaunchesBlocked returns the reason and the cause of the pause, from when on one launch at a time is tried, and a nil
-	// cause without a pause.
+	// LaunchesBlocked returns the reason and the cause of the pause, until when nothing is launched, and a nil cause without a
+	// pause.
 	LaunchesBlocked(nodeClass *v1alpha1.BizflyNodeClass) (reason string, until time.Time, cause error)
 }
 
@@ -67,13 +59,12 @@ type Controller struct {
 	kubeClient client.Client
 	recorder   karpevents.Recorder
 	clock      clock.Clock
-	catalog    catalog.Provider
 	failures   Failures
 }
 
 // NewController returns a Controller. The client is the manager's, whose cache has NodeClaims and NodePools by NodeClass.
-func NewController(kubeClient client.Client, recorder karpevents.Recorder, clk clock.Clock, known catalog.Provider, failures Failures) *Controller {
-	return &Controller{kubeClient: kubeClient, recorder: recorder, clock: clk, catalog: known, failures: failures}
+func NewController(kubeClient client.Client, recorder karpevents.Recorder, clk clock.Clock, failures Failures) *Controller {
+	return &Controller{kubeClient: kubeClient, recorder: recorder, clock: clk, failures: failures}
 }
 
 // Name is the controller's name.
@@ -88,10 +79,8 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 	updated := nodeClass.DeepCopy()
 	conditions := updated.StatusConditions(opstatus.WithClock(c.clock))
 	c.checkFailures(updated, conditions)
-	for _, check := range []func(context.Context, *v1alpha1.BizflyNodeClass, opstatus.ConditionSet) error{c.checkLaunch, c.checkBillingPlan, c.checkPackage} {
-		if err := check(ctx, updated, conditions); err != nil {
-			return reconcile.Result{}, err
-		}
+	if err := c.checkBillingPlan(ctx, updated, conditions); err != nil {
+		return reconcile.Result{}, err
 	}
 	updated.Status.Conditions = merged(nodeClass.Status.Conditions, updated.Status.Conditions)
 	if equality.Semantic.DeepEqual(nodeClass.Status, updated.Status) {
@@ -106,10 +95,7 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 }
 
 // ConditionTypes are the conditions that this controller writes, and no other.
-var ConditionTypes = []string{
-	v1alpha1.ConditionTypeLaunchVerified, v1alpha1.ConditionTypeBillingPlanSuitable, v1alpha1.ConditionTypePackageRoomAvailable,
-	v1alpha1.ConditionTypeLaunchesSucceeding,
-}
+var ConditionTypes = []string{v1alpha1.ConditionTypeBillingPlanSuitable, v1alpha1.ConditionTypeLaunchesSucceeding}
 
 // merged returns the stored conditions with this controller's own of the updated ones. Setting one recomputes Ready, which
 // would put "UnhealthyDependents" in the place of the reasons that the status controller has written there.
@@ -132,83 +118,14 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
 		For(&v1alpha1.BizflyNodeClass{}).
-		// Hundreds of nodes register, and only the first one of a spec and an image changes anything; Reconcile knows which, and
-		// lists no NodeClaims once it is verified.
-		Watches(&karpv1.NodeClaim{}, handler.EnqueueRequestsFromMapFunc(controllers.NodeClassOf), builder.WithPredicates(registering())).
 		Watches(&karpv1.NodePool{}, handler.EnqueueRequestsFromMapFunc(controllers.NodeClassOf), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(c.everyNodeClass), builder.WithPredicates(counted())).
 		Complete(reconcile.AsReconciler(m.GetClient(), c))
-}
-
-// registering passes NodeClaims whose node registers, and those whose node had when this process started.
-func registering() predicate.Predicate {
-	return predicate.Funcs{
-		CreateFunc: func(e event.CreateEvent) bool { return registered(e.Object.(*karpv1.NodeClaim)) },
-		UpdateFunc: func(e event.UpdateEvent) bool {
-			return registered(e.ObjectNew.(*karpv1.NodeClaim)) && !registered(e.ObjectOld.(*karpv1.NodeClaim))
-		},
-		DeleteFunc: func(event.DeleteEvent) bool { return false },
-	}
-}
-
-// counted passes nodes that are created and deleted.
-func counted() predicate.Predicate {
-	return predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }}
-}
-
-func registered(claim *karpv1.NodeClaim) bool {
-	return controllers.IsTrue(claim, karpv1.ConditionTypeRegistered)
-}
-
-// Reasons of the condition LaunchVerified.
-const (
-	// reasonNodeRegistered says that a node of this spec and image has registered.
-	reasonNodeRegistered = "NodeRegistered"
-	// reasonUnknownUntilFirstLaunch says that no node has registered yet, and only that shows whether servers boot and join.
-	reasonUnknownUntilFirstLaunch = "UnknownUntilFirstLaunch"
-)
-
-// checkLaunch reports whether a node has registered that was launched with this spec and image. What has been seen stays in
-// the status, so that it is still known when the last node is gone.
-func (c *Controller) checkLaunch(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, conditions opstatus.ConditionSet) error {
-	image := nodeClass.Status.Image()
-	if image == nil {
-		conditions.SetUnknownWithReason(v1alpha1.ConditionTypeLaunchVerified, reasonUnknownUntilFirstLaunch,
-			"unknown until first launch, for which there is no image yet")
-		return nil
-	}
-	current := v1alpha1.VerifiedLaunchStatus{Hash: nodeClass.Hash(), ImageID: image.ID}
-	if lo.FromPtr(nodeClass.Status.VerifiedLaunch) != current {
-		claims := &karpv1.NodeClaimList{}
-		if err := c.kubeClient.List(ctx, claims, nodeclaimutils.ForNodeClass(nodeClass), client.UnsafeDisableDeepCopy); err != nil {
-			return fmt.Errorf("listing NodeClaims: %w", err)
-		}
-		if !lo.ContainsBy(claims.Items, func(claim karpv1.NodeClaim) bool { return verifies(&claim, current) }) {
-			conditions.SetUnknownWithReason(v1alpha1.ConditionTypeLaunchVerified, reasonUnknownUntilFirstLaunch, fmt.Sprintf(
-				"unknown until first launch: no node of this spec and image %s (%s) has registered yet, and only that shows that the image boots, that its user data "+
-					"joins, and that flavors are available with these disks",
-				image.Name, image.ID))
-			return nil
-		}
-		nodeClass.Status.VerifiedLaunch = &current
-	}
-	conditions.SetTrueWithReason(v1alpha1.ConditionTypeLaunchVerified, reasonNodeRegistered,
-		fmt.Sprintf("a node of this spec and image %s (%s) has registered", image.Name, image.ID))
-	return nil
-}
-
-// verifies reports whether the NodeClaim was launched with this spec and image and its node has registered. Hashes of another
-// version prove nothing.
-func verifies(claim *karpv1.NodeClaim, current v1alpha1.VerifiedLaunchStatus) bool {
-	return claim.Annotations[v1alpha1.AnnotationNodeClassHashVersion] == v1alpha1.NodeClassHashVersion &&
-		claim.Annotations[v1alpha1.AnnotationNodeClassHash] == current.Hash &&
-		claim.Status.ImageID == current.ImageID && registered(claim)
 }
 
 // reasonNotPaused is the reason of the condition LaunchesSucceeding while launches are not paused.
 const reasonNotPaused = "LaunchesNotPaused"
 
-// checkFailures reports that launches with the NodeClass keep failing. Ready does not depend on it: what the NodeClass refers
+// checkFailures reports that launches with the NodeClass pause. Ready does not depend on it: what the NodeClass refers
 // to exists, and only another launch shows whether it works again.
 func (c *Controller) checkFailures(nodeClass *v1alpha1.BizflyNodeClass, conditions opstatus.ConditionSet) {
 	reason, until, cause := c.failures.LaunchesBlocked(nodeClass)
@@ -217,8 +134,8 @@ func (c *Controller) checkFailures(nodeClass *v1alpha1.BizflyNodeClass, conditio
 		return
 	}
 	conditions.SetFalse(v1alpha1.ConditionTypeLaunchesSucceeding, reason, fmt.Sprintf(
-		"launches keep failing for a reason other than capacity: they pause until %s, and then one at a time is tried until one succeeds. A change of the spec "+
-			"or the image ends the pause. The last failure: %s",
+		"launches with this NodeClass fail whatever the offering, and pause until %s. Where nodes did not register, one launch at a time is then tried until one "+
+			"does. A change of the spec or the image ends the pause. The last failure: %s",
 		until.UTC().Format(time.RFC3339), cause))
 }
 
@@ -255,59 +172,4 @@ func (c *Controller) checkBillingPlan(ctx context.Context, nodeClass *v1alpha1.B
 		c.recorder.Publish(events.NodeClassNotReady(nodeClass, *conditions.Get(v1alpha1.ConditionTypeBillingPlanSuitable)))
 	}
 	return nil
-}
-
-// Reasons of the condition PackageRoomAvailable.
-const (
-	// reasonPackageHasRoom says that the package of the BKE cluster allows more nodes than there are.
-	reasonPackageHasRoom = "PackageHasRoom"
-	// reasonPackageLimit says that there are as many nodes as the package of the BKE cluster allows.
-	reasonPackageLimit = "PackageLimitReached"
-)
-
-// checkPackage reports whether the package of the BKE cluster allows another node. It prevents no launch, since it is not
-// documented which nodes count; ENFORCE_CLUSTER_MAX_NODES does.
-func (c *Controller) checkPackage(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, conditions opstatus.ConditionSet) error {
-	snapshot, err := c.catalog.Snapshot()
-	if errors.Is(err, catalog.ErrNotReady) {
-		return nil // what was known before the process started stays
-	}
-	if err != nil {
-		return fmt.Errorf("reading what the package allows: %w", err)
-	}
-	if snapshot.MaxNodes <= 0 || nodeClass.EffectiveBootstrapMode() != v1alpha1.BootstrapModeBKE {
-		conditions.SetTrueWithReason(v1alpha1.ConditionTypePackageRoomAvailable, v1alpha1.ReasonNotApplicable,
-			"no package of a BKE cluster is known to limit the nodes")
-		return nil
-	}
-	count, err := cloudprovider.CountNodes(ctx, c.kubeClient, "")
-	if err != nil {
-		return err
-	}
-	if count < snapshot.MaxNodes {
-		// Without the count, or every created or deleted node would be a write.
-		conditions.SetTrueWithReason(v1alpha1.ConditionTypePackageRoomAvailable, reasonPackageHasRoom,
-			fmt.Sprintf("the cluster has fewer nodes than the %d that the package of the BKE cluster allows", snapshot.MaxNodes))
-		return nil
-	}
-	known := conditions.Get(v1alpha1.ConditionTypePackageRoomAvailable).IsFalse()
-	conditions.SetFalse(v1alpha1.ConditionTypePackageRoomAvailable, reasonPackageLimit, fmt.Sprintf(
-		"the cluster has %d nodes and the package of the BKE cluster allows %d, so another server may cost money and never join; "+
-			"choose a bigger package in BizFly's console, or keep NodePools below it with spec.limits", count, snapshot.MaxNodes))
-	if !known {
-		c.recorder.Publish(events.NodeClassNotReady(nodeClass, *conditions.Get(v1alpha1.ConditionTypePackageRoomAvailable)))
-	}
-	return nil
-}
-
-// everyNodeClass maps any Node event to all NodeClasses, because the package limit counts all nodes.
-func (c *Controller) everyNodeClass(ctx context.Context, _ client.Object) []reconcile.Request {
-	list := &v1alpha1.BizflyNodeClassList{}
-	if err := c.kubeClient.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
-		log.FromContext(ctx).V(1).Info("listing NodeClasses to count nodes for", "error", err.Error())
-		return nil
-	}
-	return lo.Map(list.Items, func(nodeClass v1alpha1.BizflyNodeClass, _ int) reconcile.Request {
-		return reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&nodeClass)}
-	})
 }

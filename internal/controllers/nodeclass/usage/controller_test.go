@@ -44,7 +44,7 @@ func stored() *v1alpha1.BizflyNodeClass {
 }
 
 func controller() *usage.Controller {
-	return usage.NewController(env.Client, env.Recorder, env.Clock, env.Catalog, env.CloudProvider)
+	return usage.NewController(env.Client, env.Recorder, env.Clock, env.CloudProvider)
 }
 
 // look reconciles the NodeClass once and returns what is stored then.
@@ -69,92 +69,6 @@ func change(edit func(*v1alpha1.BizflyNodeClassSpec)) {
 	edit(&nodeClass.Spec)
 	Expect(env.Resolve(ctx, nodeClass)).To(Succeed())
 }
-
-func register(claim *karpv1.NodeClaim) {
-	GinkgoHelper()
-	Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), claim)).To(Succeed())
-	claim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
-	Expect(env.Client.Status().Update(ctx, claim)).To(Succeed())
-}
-
-func launched() *karpv1.NodeClaim {
-	GinkgoHelper()
-	claim, err := env.Launched(ctx)
-	Expect(err).ToNot(HaveOccurred())
-	return claim
-}
-
-var _ = Describe("What only a launch can show", func() {
-	verified := func() *status.Condition {
-		GinkgoHelper()
-		return condition(v1alpha1.ConditionTypeLaunchVerified)
-	}
-	unknown := And(HaveField("Status", BeEquivalentTo("Unknown")), HaveField("Reason", "UnknownUntilFirstLaunch"),
-		HaveField("Message", HavePrefix("unknown until first launch")))
-
-	It("should be unknown before", func() {
-		Expect(verified()).To(HaveValue(unknown))
-		Expect(verified().Message).To(ContainSubstring("bke v1.35.4 ubuntu"))
-	})
-	It("should be unknown while no image is known", func() {
-		nodeClass := stored()
-		nodeClass.Status.Images = nil
-		Expect(env.Client.Status().Update(ctx, nodeClass)).To(Succeed())
-		Expect(verified()).To(HaveValue(unknown))
-	})
-	It("should be unknown while the node of the first launch has not registered", func() {
-		launched()
-		Expect(verified()).To(HaveValue(unknown))
-	})
-	It("should be known once it has, and stay so when the node is gone", func() {
-		claim := launched()
-		register(claim)
-		Expect(verified()).To(HaveValue(And(HaveField("Status", BeEquivalentTo("True")), HaveField("Reason", "NodeRegistered"))))
-		Expect(stored().Status.VerifiedLaunch).To(Equal(&v1alpha1.VerifiedLaunchStatus{Hash: stored().Hash(), ImageID: stored().Status.Image().ID}))
-		claim.Finalizers = nil
-		Expect(env.Client.Update(ctx, claim)).To(Succeed())
-		Expect(env.Client.Delete(ctx, claim)).To(Succeed())
-		Expect(verified().IsTrue()).To(BeTrue())
-	})
-	It("should be written once and left alone while nothing changes", func() {
-		register(launched())
-		first := look()
-		slices.Reverse(first.Status.Conditions)
-		Expect(env.Client.Status().Update(ctx, first)).To(Succeed())
-		Expect(look().ResourceVersion).To(Equal(first.ResourceVersion))
-	})
-	It("should be unknown again once the spec is another, until a node of that has registered", func() {
-		register(launched())
-		Expect(verified().IsTrue()).To(BeTrue())
-		change(func(s *v1alpha1.BizflyNodeClassSpec) { s.Tags = map[string]string{"team": "storage"} })
-		Expect(verified()).To(HaveValue(unknown))
-		register(launched())
-		Expect(verified().IsTrue()).To(BeTrue())
-	})
-	It("should stay known when only something changes that servers are not made of", func() {
-		register(launched())
-		Expect(verified().IsTrue()).To(BeTrue())
-		change(func(s *v1alpha1.BizflyNodeClassSpec) { s.PlacementStrategy = v1alpha1.PlacementStrategySpread })
-		Expect(verified().IsTrue()).To(BeTrue())
-	})
-	It("should be unknown again once the image is another, until a node of that has registered", func() {
-		register(launched())
-		Expect(verified().IsTrue()).To(BeTrue())
-		change(func(s *v1alpha1.BizflyNodeClassSpec) {
-			s.ImageSelectorTerms = []v1alpha1.ImageSelectorTerm{{Alias: "bke@v1.34"}}
-		})
-		Expect(verified()).To(HaveValue(unknown))
-		register(launched())
-		Expect(verified().IsTrue()).To(BeTrue())
-	})
-	It("should not be learned from a claim of another version of the hash", func() {
-		claim := launched()
-		claim.Annotations[v1alpha1.AnnotationNodeClassHashVersion] = "v0"
-		Expect(env.Client.Update(ctx, claim)).To(Succeed())
-		register(claim)
-		Expect(verified()).To(HaveValue(unknown))
-	})
-})
 
 var _ = Describe("A saving plan", func() {
 	const reason = "SavingPlanOnDynamicNodePool"
@@ -221,8 +135,14 @@ var _ = Describe("The controller", func() {
 		Expect(err).ToNot(HaveOccurred())
 		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(fresh), fresh)).To(Succeed())
 		Expect(lo.Map(fresh.Status.Conditions, func(c status.Condition, _ int) string { return c.Type })).To(ConsistOf(
-			v1alpha1.ConditionTypeLaunchVerified, v1alpha1.ConditionTypePackageRoomAvailable, v1alpha1.ConditionTypeBillingPlanSuitable,
+			v1alpha1.ConditionTypeBillingPlanSuitable,
 			v1alpha1.ConditionTypeLaunchesSucceeding))
+	})
+	It("should write once and leave the order of others while nothing changes", func() {
+		first := look()
+		slices.Reverse(first.Status.Conditions)
+		Expect(env.Client.Status().Update(ctx, first)).To(Succeed())
+		Expect(look().ResourceVersion).To(Equal(first.ResourceVersion))
 	})
 	It("should leave the reasons that others have written as they are", func() {
 		nodeClass := stored()
@@ -248,20 +168,13 @@ var _ = Describe("The controller", func() {
 		nodeClass.Finalizers = []string{"example.com/hold"}
 		Expect(env.Client.Update(ctx, nodeClass)).To(Succeed())
 		Expect(env.Client.Delete(ctx, nodeClass)).To(Succeed())
-		Expect(condition(v1alpha1.ConditionTypeLaunchVerified)).To(BeNil())
+		Expect(condition(v1alpha1.ConditionTypeLaunchesSucceeding)).To(BeNil())
 	})
-	It("should react to nodes that register and to new NodePools", func() {
+	It("should react to new NodePools", func() {
 		manager, err := controllerruntime.NewManager(env.Environment.Config, controllerruntime.Options{
 			Scheme: env.Scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: lo.ToPtr(true)},
 		})
 		Expect(err).ToNot(HaveOccurred())
-		for field, index := range map[string]client.IndexerFunc{
-			"spec.nodeClassRef.group": func(o client.Object) []string { return []string{o.(*karpv1.NodeClaim).Spec.NodeClassRef.Group} },
-			"spec.nodeClassRef.kind":  func(o client.Object) []string { return []string{o.(*karpv1.NodeClaim).Spec.NodeClassRef.Kind} },
-			"spec.nodeClassRef.name":  func(o client.Object) []string { return []string{o.(*karpv1.NodeClaim).Spec.NodeClassRef.Name} },
-		} {
-			Expect(manager.GetFieldIndexer().IndexField(ctx, &karpv1.NodeClaim{}, field, index)).To(Succeed())
-		}
 		for field, index := range map[string]client.IndexerFunc{
 			"spec.template.spec.nodeClassRef.group": func(o client.Object) []string {
 				return []string{o.(*karpv1.NodePool).Spec.Template.Spec.NodeClassRef.Group}
@@ -275,16 +188,13 @@ var _ = Describe("The controller", func() {
 		} {
 			Expect(manager.GetFieldIndexer().IndexField(ctx, &karpv1.NodePool{}, field, index)).To(Succeed())
 		}
-		Expect(usage.NewController(manager.GetClient(), env.Recorder, env.Clock, env.Catalog, env.CloudProvider).Register(ctx, manager)).To(Succeed())
+		Expect(usage.NewController(manager.GetClient(), env.Recorder, env.Clock, env.CloudProvider).Register(ctx, manager)).To(Succeed())
 		unit.RunManager(ctx, manager)
 		current := func(conditionType string) func() *status.Condition {
 			return func() *status.Condition {
 				return stored().StatusConditions(status.WithObservedOnly()).Get(conditionType)
 			}
 		}
-		Eventually(current(v1alpha1.ConditionTypeLaunchVerified)).Should(HaveValue(HaveField("Status", BeEquivalentTo("Unknown"))))
-		register(launched())
-		Eventually(current(v1alpha1.ConditionTypeLaunchVerified)).Should(HaveValue(HaveField("Status", BeEquivalentTo("True"))))
 		Eventually(func() error {
 			nodeClass := stored()
 			nodeClass.Spec.BillingPlan = v1alpha1.BillingPlanSavingPlan

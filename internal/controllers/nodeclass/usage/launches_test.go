@@ -25,8 +25,11 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
@@ -65,22 +68,35 @@ var _ = Describe("Launches that keep failing", func() {
 		fail(2)
 		Expect(succeeding().IsTrue()).To(BeTrue())
 	})
-	It("should show with the reason and what the cloud said, until a launch succeeds", func() {
+	It("should show with the reason and what the cloud said while launches pause", func() {
 		fail(3)
 		Expect(succeeding().IsFalse()).To(BeTrue())
 		Expect(succeeding().Reason).To(Equal(cloudprovider.ReasonLaunchRequestInvalid))
 		Expect(succeeding().Message).To(ContainSubstring("Image is not valid"))
-		env.Clock.Step(time.Minute + time.Second)
-		Expect(succeeding().IsFalse()).To(BeTrue(), "only a trial tells whether it works by now")
-		env.Sandbox.ClearFaults()
-		claim, err := env.Launched(ctx)
-		Expect(err).ToNot(HaveOccurred())
-		Expect(succeeding().IsFalse()).To(BeTrue())
-		intent, err := cloudprovider.IntentOf(claim)
-		Expect(err).ToNot(HaveOccurred())
-		env.CloudProvider.LaunchSucceeded(ctx, claim, *intent, time.Minute)
+		env.Clock.Step(options.Defaults().UnavailableOfferingTTL + time.Second)
 		Expect(succeeding().IsTrue()).To(BeTrue())
 		Expect(succeeding().Reason).To(Equal("LaunchesNotPaused"))
+	})
+	It("should show until a node registers where nodes have not", func() {
+		launch := func() (*karpv1.NodeClaim, instance.Intent) {
+			GinkgoHelper()
+			claim, err := env.Launched(ctx)
+			Expect(err).ToNot(HaveOccurred())
+			intent, err := cloudprovider.IntentOf(claim)
+			Expect(err).ToNot(HaveOccurred())
+			return claim, *intent
+		}
+		for range 3 {
+			claim, intent := launch()
+			env.CloudProvider.LaunchFailed(ctx, claim, intent, cloudprovider.ErrNotRegistered)
+		}
+		Expect(succeeding().Reason).To(Equal(cloudprovider.ReasonNotRegistered))
+		env.Clock.Step(time.Minute + time.Second)
+		Expect(succeeding().IsFalse()).To(BeTrue(), "only a trial tells whether it works by now")
+		claim, intent := launch()
+		Expect(succeeding().IsFalse()).To(BeTrue())
+		env.CloudProvider.LaunchSucceeded(ctx, claim, intent, time.Minute)
+		Expect(succeeding().IsTrue()).To(BeTrue())
 	})
 	It("should not show any more once the NodeClass was changed", func() {
 		fail(3)
@@ -109,7 +125,7 @@ var _ = Describe("Launches that keep failing", func() {
 		Expect(nodeClass.StatusConditions(status.WithObservedOnly()).Get(v1alpha1.ConditionTypeLaunchesSucceeding).IsTrue()).To(BeTrue())
 		others := func(all []status.Condition) []string {
 			return lo.FilterMap(all, func(c status.Condition, _ int) (string, bool) {
-				return c.Type + " " + c.Reason + " " + c.Message, c.Type != v1alpha1.ConditionTypeLaunchesSucceeding && c.Type != v1alpha1.ConditionTypeLaunchVerified
+				return c.Type + " " + c.Reason + " " + c.Message, c.Type != v1alpha1.ConditionTypeLaunchesSucceeding
 			})
 		}
 		Expect(others(nodeClass.Status.Conditions)).To(Equal(others(said)))

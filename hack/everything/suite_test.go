@@ -14,28 +14,24 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package bundle
+package main
 
 import (
-	"crypto/sha256"
-	"fmt"
+	"path/filepath"
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 )
 
-// cleanUserData replaces user data, which often holds tokens, by its hash, wherever it is in an object.
-func cleanUserData(value any) any {
-	switch v := value.(type) {
-	case map[string]any:
-		for key, child := range v {
-			if text, ok := child.(string); ok && key == "userData" {
-				v[key] = fmt.Sprintf("%s sha256 %x", removed, sha256.Sum256([]byte(text)))
-				continue
-			}
-			v[key] = cleanUserData(child)
-		}
-	case []any:
-		for i := range v {
-			v[i] = cleanUserData(v[i])
-		}
-	}
+func TestEverything(t *testing.T) { suite.Run(t, "Everything") }
+
+var root = filepath.Join("..", "..")
+
+func must[T any](value T, err error) T {
+	GinkgoHelper()
+	Expect(err).ToNot(HaveOccurred())
 	return value
 }

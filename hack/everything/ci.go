@@ -1,0 +1,96 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+const (
+	// budget is the time in which .ci/run starts groups that end, by their estimate, within it.
+	budget = 55 * time.Minute
+	// limit is when a group that takes longer is stopped.
+	limit = 75 * time.Minute
+)
+
+// CI runs what .ci/run runs: every check that always runs, even if one fails, then groups for which there is time.
+type CI struct {
+	run     func(context.Context, Check, io.Writer) Result
+	elapsed func() time.Duration
+	out     io.Writer
+}
+
+// Run returns the results, and the groups that did not run.
+func (c CI) Run(ctx context.Context, always, rotating []Check) (results []Result, waiting []Check) {
+	type background struct {
+		output bytes.Buffer
+		result chan Result
+	}
+	var beside []*background
+	for i, check := range always {
+		if check.Beside && i+1 < len(always) {
+			b := &background{result: make(chan Result, 1)}
+			beside = append(beside, b)
+			go func() { b.result <- c.run(ctx, check, &b.output) }()
+			continue
+		}
+		results = append(results, c.run(ctx, check, c.out))
+		for _, b := range beside {
+			results = append(results, <-b.result)
+			_, _ = b.output.WriteTo(c.out) // to the terminal
+		}
+		beside = nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, limit-c.elapsed(), errors.New("no time is left"))
+	defer cancel()
+	left := func() int { return int((budget - c.elapsed()).Seconds()) }
+	fmt.Fprintf(c.out, "\n===> %d s are left for the groups that rotate\n", max(0, left()))
+	waiting = Fill(rotating, left, func(group Check) { results = append(results, c.run(ctx, group, c.out)) })
+	return results, waiting
+}
+
+// Report prints which groups ran and which did not, and whether all passed.
+func (c CI) Report(results []Result, waiting []Check) (ok bool) {
+	WriteResults(c.out, results)
+	var names, bad []string
+	for _, check := range waiting {
+		names = append(names, fmt.Sprintf("%s (%s)", check.Name, Duration(check.Seconds)))
+	}
+	if len(names) > 0 {
+		fmt.Fprintf(c.out, "not run, for lack of time (their turn comes with other commits): %s\n", strings.Join(names, ", "))
+	}
+	names = nil
+	for _, result := range results {
+		names = append(names, result.Name)
+		if result.Outcome == failed {
+			bad = append(bad, result.Name)
+		}
+	}
+	minutes := int(c.elapsed().Minutes())
+	if len(bad) > 0 {
+		fmt.Fprintf(c.out, "FAILED after %d minutes: %s\n", minutes, strings.Join(bad, " "))
+		return false
+	}
+	fmt.Fprintf(c.out, "passed after %d minutes: %s\n", minutes, strings.Join(names, " "))
+	return true
+}

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Runs suites in random orders, and each of their top-level containers alone, so that no spec needs what another has left:
+# hack/order.sh ./internal/providers/... ./test/demo. ORDERS (10) is the number of orders, SEED (1) the first.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+
+# suite runs the suite of $dir: suite what flags...
+suite() {
+  local what=$1
+  shift
+  if (cd "$dir" && "$work/suite.test" -ginkgo.randomize-all -ginkgo.fail-on-empty -ginkgo.no-color "$@") >"$work/log" 2>&1; then
+    echo "passed: $dir $what"
+  else
+    failed=$((failed + 1))
+    cat "$work/log"
+    echo "FAILED: $dir $what: go test $dir -args -ginkgo.randomize-all $*"
+  fi
+}
+
+for dir in $(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}' "$@"); do
+  dir=${dir/#$PWD/.}
+  go test -c -o "$work/suite.test" "$dir"
+  rm -f "$work/dry.json"
+  (cd "$dir" && "$work/suite.test" -ginkgo.dry-run -ginkgo.json-report="$work/dry.json") >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+  [[ -f $work/dry.json ]] || { echo "skipped: $dir starts no specs here"; continue; }
+  for ((seed = ${SEED:-1}; seed < ${SEED:-1} + ${ORDERS:-10}; seed++)); do
+    suite "in order $seed" -ginkgo.seed="$seed"
+  done
+  # The first location of each spec is that of its top-level container.
+  while read -r container; do suite "alone: $container" -ginkgo.focus-file="$container"; done < <(
+    tr -d ' \n' <"$work/dry.json" | grep -o '"ContainerHierarchyLocations":\[{"FileName":"[^"]*","LineNumber":[0-9]*' |
+      sed 's/.*"FileName":"\([^"]*\)","LineNumber":/\1:/; s|.*/||' | sort -u)
+done
+((failed == 0)) || { echo "$failed runs failed"; exit 1; }

@@ -1,0 +1,183 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloudprovider_test
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+)
+
+// laggingCache has the NodeClaims as they were before their launch.
+type laggingCache struct{ client.Client }
+
+// List implements client.Client.
+func (c laggingCache) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	err := c.Client.List(ctx, list, options...)
+	if claims, ok := list.(*karpv1.NodeClaimList); ok {
+		for i := range claims.Items {
+			claims.Items[i].Annotations, claims.Items[i].Status = nil, karpv1.NodeClaimStatus{}
+		}
+	}
+	return err
+}
+
+var _ = Describe("The limits of the cluster", func() {
+	limited := func(servers, vndPerHour float64) {
+		env.Tune(func(o *options.Options) { o.MaxServers, o.MaxVNDPerHour = servers, vndPerHour })
+	}
+	// afterThePause lets launches be tried again.
+	afterThePause := func() { env.Clock.Step(2*env.Settings.Load().AccountPause + time.Second) }
+	// heldBack expects that the NodeClaim ends without a create request, and for which reason.
+	heldBack := func(claim *karpv1.NodeClaim, reason string) {
+		GinkgoHelper()
+		before := createRequests()
+		Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(claim))).To(BeTrue())
+		Expect(createRequests()).To(Equal(before))
+		reached, description := env.CloudProvider.LimitReached()
+		Expect(reached).To(Equal(reason))
+		Expect(description).ToNot(BeEmpty())
+		Expect(env.Recorder.Events()).To(ContainElement(And(HaveField("Reason", events.ReasonSpendingLimit), HaveField("Message", ContainSubstring(reason)))))
+	}
+	// lost deletes the NodeClaim object and leaves its server.
+	lost := func(claim *karpv1.NodeClaim) {
+		GinkgoHelper()
+		stored := claim.DeepCopy()
+		claim.Finalizers = nil
+		Expect(env.Client.Patch(ctx, claim, client.MergeFrom(stored))).To(Succeed())
+		Expect(env.Client.Delete(ctx, claim)).To(Succeed())
+	}
+
+	It("should hold back every launch beyond the most servers, of any NodePool, until one is gone", func() {
+		nodeClass()
+		limited(2, 0)
+		first := launched(nodeClaim(nil))
+		launched(nodeClaim(unit.NodePool()))
+		heldBack(nodeClaim(nil), cloudprovider.ReasonMaxServersReached)
+		Expect(available(unit.NodePool())).To(BeZero(), "or core would plan the same again at once")
+		deleted(first)
+		lost(first)
+		afterThePause()
+		Eventually(func() error {
+			_, err := env.CloudProvider.Create(ctx, nodeClaim(nil))
+			env.Clock.Step(time.Hour)
+			return err
+		}).Should(Succeed())
+		reached, _ := env.CloudProvider.LimitReached()
+		Expect(reached).To(BeEmpty())
+	})
+	It("should count a server that has lost its NodeClaim, since it costs as much", func() {
+		nodeClass()
+		limited(1, 0)
+		lost(launched(nodeClaim(nil)))
+		env.Restart(ctx)
+		limited(1, 0)
+		heldBack(nodeClaim(nil), cloudprovider.ReasonMaxServersReached)
+	})
+	It("should hold when many launches begin at once, none of which is listed yet", func() {
+		env.Reset(ctx, cloud.Options{Latency: time.Second, HideBuilding: true})
+		nodeClass()
+		limited(3, 0)
+		config := env.Config()
+		config.KubeClient = laggingCache{env.Client}
+		env.CloudProvider = cloudprovider.New(config)
+		var done sync.WaitGroup
+		var succeeded atomic.Int32
+		for range 12 {
+			claim := nodeClaim(nil)
+			done.Go(func() {
+				defer GinkgoRecover()
+				if _, err := env.CloudProvider.Create(ctx, claim); err == nil {
+					succeeded.Add(1)
+				}
+			})
+		}
+		done.Wait()
+		Expect(createRequests()).To(Equal(3))
+		Expect(succeeded.Load()).To(BeEquivalentTo(3))
+	})
+	It("should count the launches that were under way when the process ended", func() {
+		env.Reset(ctx, cloud.Options{Latency: time.Hour, HideBuilding: true})
+		nodeClass()
+		env.WithoutIDWait()
+		claim := nodeClaim(nil)
+		Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+		Eventually(func() map[string]string {
+			cached := &karpv1.NodeClaim{}
+			Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(claim), cached)).To(Succeed())
+			return cached.Annotations
+		}).Should(HaveKey(v1alpha1.AnnotationLaunchIntent))
+		env.Restart(ctx)
+		limited(1, 0)
+		heldBack(nodeClaim(nil), cloudprovider.ReasonMaxServersReached)
+	})
+	It("should find the server of an earlier request although the limit is reached", func() {
+		env.Reset(ctx, cloud.Options{Latency: time.Second, HideBuilding: true})
+		nodeClass()
+		env.WithoutIDWait()
+		claim := nodeClaim(nil)
+		Expect(reasonOf(failedCreate(claim))).To(Equal(cloudprovider.ReasonAwaitingServerID))
+		env.Restart(ctx)
+		limited(1, 0)
+		launched(claim)
+	})
+	It("should launch nothing while the servers cannot be counted", func() {
+		nodeClass()
+		limited(100, 0)
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
+		heldBack(nodeClaim(nil), cloudprovider.ReasonSpendingUnknown)
+	})
+	It("should hold back what would cost more per hour, and still launch what does not", func() {
+		nodeClass()
+		small := launched(nodeClaim(nil, unit.Requirement("node.kubernetes.io/instance-type", "In", "nix.2c_4g")))
+		pool := unit.NodePool()
+		costs := priced(pool)
+		each := costs["nix.2c_4g/"+serverOf(small).AvailabilityZone]
+		Expect(each).To(BeNumerically(">", 0))
+		limited(0, 2.5*each)
+		heldBack(nodeClaim(nil, unit.Requirement("node.kubernetes.io/instance-type", "In", "nix.8c_16g")), cloudprovider.ReasonMaxVNDPerHourReached)
+		Expect(available(pool)).To(BeNumerically(">", 0))
+		launched(nodeClaim(nil, unit.Requirement("node.kubernetes.io/instance-type", "In", "nix.2c_4g")))
+		heldBack(nodeClaim(nil, unit.Requirement("node.kubernetes.io/instance-type", "In", "nix.2c_4g")), cloudprovider.ReasonMaxVNDPerHourReached)
+	})
+	It("should launch nothing while the price of a server is not known, and name it", func() {
+		nodeClass()
+		claim := launched(nodeClaim(nil))
+		name := serverOf(claim).Name
+		Expect(env.Sandbox.EditServer(serverOf(claim).ID, func(s *cloud.Server) { s.Flavor.Name, s.FlavorName = "nix.unknown", "nix.unknown" })).To(BeTrue())
+		lost(claim)
+		limited(0, 1_000_000)
+		heldBack(nodeClaim(nil), cloudprovider.ReasonSpendingUnknown)
+		_, description := env.CloudProvider.LimitReached()
+		Expect(description).To(ContainSubstring(name))
+	})
+})

@@ -1,0 +1,173 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloudprovider_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
+	"sigs.k8s.io/karpenter/pkg/controllers/state"
+	"sigs.k8s.io/karpenter/pkg/state/nodepoolhealth"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/jointoken"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit/connect"
+)
+
+// Core schedules nothing while a NodeClaim has no provider ID, and looks at a NodeClaim that failed only after its own back-off,
+// so this runs core's lifecycle controller, with that back-off, on a clock that the specs move. test/chaos has the same for a server
+// whose id is not shown.
+var _ = Describe("A NodeClaim that gets no server", func() {
+	BeforeEach(func() {
+		before := lifecycle.LaunchTimeout
+		lifecycle.LaunchTimeout = 3 * time.Minute
+		DeferCleanup(func() { lifecycle.LaunchTimeout = before })
+	})
+	// lasts is how long the NodeClaim exists without a provider ID, and how often core calls Create.
+	lasts := func(claim *karpv1.NodeClaim) (time.Duration, int) {
+		GinkgoHelper()
+		controller := lifecycle.NewController(env.Clock, env.Client, env.CloudProvider, env.Recorder, state.NewCluster(env.Clock, env.Client, env.CloudProvider),
+			nodepoolhealth.NewState(), nil)
+		began := env.Clock.Now()
+		for calls, backOff := 0, time.Second; ; calls, backOff = calls+1, min(2*backOff, time.Minute) {
+			live := &karpv1.NodeClaim{}
+			err := env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), live)
+			if apierrors.IsNotFound(err) || !live.DeletionTimestamp.IsZero() {
+				return env.Clock.Since(began), calls
+			}
+			Expect(err).ToNot(HaveOccurred())
+			Expect(live.Status.ProviderID).To(BeEmpty())
+			Expect(calls).To(BeNumerically("<", 20))
+			if calls > 0 {
+				env.Clock.Step(backOff)
+			}
+			_, _ = controller.Reconcile(ctx, live) // an error is what core repeats the call for
+		}
+	}
+	// tokens lets the join token of each server fail with this error.
+	tokens := func(err error) *v1alpha1.BizflyNodeClass {
+		GinkgoHelper()
+		writer := failing(interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if _, secret := o.(*corev1.Secret); secret {
+				return err
+			}
+			return c.Create(ctx, o, opts...)
+		}})
+		info := env.Sandbox.BKE()
+		values := bke.Values{ClusterID: info.ClusterUID, Token: info.ClusterToken, JoinEndpoint: info.JoinEndpoint, LogEndpoint: info.LogEndpoint}
+		tokens := jointoken.NewDefaultProvider(writer, env.Clock, options.Defaults().JoinTokenGroups)
+		scripts := bootstrap.NewDefaultProvider(bootstrap.Config{ClusterName: "unit", JoinTokens: tokens, BKE: values}, env.Catalog)
+		env.Instances = instance.NewDefaultProvider(instance.Config{ClusterName: "unit", ClusterUID: unit.ClusterUID, Settings: env.Settings,
+			Clock: clock.RealClock{}, BKE: bke.Values{}}, connect.Client(ctx, env.Sandbox, connect.Unlimited), scripts, env.Catalog,
+			func(context.Context) (sets.Set[string], error) { return nil, nil })
+		env.CloudProvider = cloudprovider.New(env.Config())
+		return nodeClass(func(c *v1alpha1.BizflyNodeClass) {
+			c.Spec.BootstrapMode, c.Spec.JoinToken = v1alpha1.BootstrapModeCustom, &v1alpha1.JoinToken{TTL: metav1.Duration{Duration: 30 * time.Minute}}
+			c.Spec.UserData = lo.ToPtr("#!/bin/bash\necho {{ .JoinToken }}\n")
+		})
+	}
+	// patching lets each write of an annotation fail with this error.
+	patching := func(err error) {
+		config := env.Config()
+		config.KubeClient = failing(interceptor.Funcs{Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+			return err
+		}})
+		env.CloudProvider = cloudprovider.New(config)
+	}
+
+	DescribeTable("should end within LAUNCH_TIMEOUT", func(fail func()) {
+		fail()
+		took, calls := lasts(nodeClaim(unit.NodePool()))
+		Expect(took).To(BeNumerically("<=", lifecycle.LaunchTimeout))
+		Expect(calls).To(BeNumerically(">", 2), "a retry may help")
+		Expect(env.Recorder.Calls(events.ReasonLaunchNotSent)).To(Equal(1))
+		reason, _, _ := env.CloudProvider.LaunchesBlocked(lo.Must(class()))
+		Expect(reason).To(BeEmpty(), "nothing is known to be wrong with the NodeClass")
+	},
+		Entry("while the API server does not answer in time about its join token", func() {
+			tokens(apierrors.NewTimeoutError("etcd is slow", 1))
+		}),
+		Entry("while its intent cannot be recorded", func() {
+			nodeClass()
+			patching(errors.New("etcd is away"))
+		}),
+		Entry("while the rate limit of the cloud holds its request back", func() {
+			nodeClass()
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectThrottle})
+		}),
+	)
+	It("should end at once when BizFly Cloud asks to come back later than that", func() {
+		nodeClass()
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectThrottle, RetryAfter: 4 * time.Minute})
+		_, calls := lasts(nodeClaim(nil))
+		Expect(calls).To(Equal(1))
+	})
+	DescribeTable("should end at once, and accuse its NodeClass, when what a server joins with cannot be made", func(err error, text string) {
+		nodeClass := tokens(err)
+		pool := unit.NodePool()
+		Expect(available(pool)).To(BeNumerically(">", 0))
+		_, calls := lasts(nodeClaim(pool))
+		Expect(calls).To(Equal(1))
+		Expect(createRequests()).To(BeZero())
+		reason, _, cause := env.CloudProvider.LaunchesBlocked(nodeClass)
+		Expect(reason).To(Equal(cloudprovider.ReasonLaunchNotPrepared))
+		Expect(cause).To(MatchError(ContainSubstring(text)))
+		Expect(env.Recorder.Calls(events.ReasonLaunchesPaused)).To(Equal(1))
+		Expect(available(pool)).To(BeZero(), "core plans with other NodeClasses")
+		Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(nodeClaim(pool)))).To(BeTrue())
+		Expect(env.Recorder.Calls(events.ReasonLaunchRejected)).To(Equal(1))
+
+		env.Clock.Step(options.Defaults().UnavailableOfferingTTL + time.Second)
+		Eventually(func() int { return available(pool) }).Should(BeNumerically(">", 0))
+	},
+		Entry("for a quota of Secrets",
+			apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "bootstrap-token-abcdef", errors.New("exceeded quota: secrets=1")), "exceeded quota"),
+		Entry("for an admission policy", apierrors.NewInvalid(schema.GroupKind{Kind: "Secret"}, "bootstrap-token-abcdef", nil), "is invalid"),
+		Entry("since five tokens were issued already", apierrors.NewAlreadyExists(schema.GroupResource{Resource: "secrets"}, "bootstrap-token-abcdef"),
+			"has had 5 join tokens already"),
+	)
+})
+
+// class reads the NodeClass of the spec.
+func class() (*v1alpha1.BizflyNodeClass, error) {
+	nodeClass := &v1alpha1.BizflyNodeClass{}
+	return nodeClass, env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, nodeClass)
+}

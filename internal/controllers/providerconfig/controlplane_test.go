@@ -1,0 +1,124 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package providerconfig_test
+
+import (
+	"time"
+
+	"github.com/awslabs/operatorpkg/status"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/providerconfig"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+var _ = Describe("The API servers that are recorded", func() {
+	recognized := func() *status.Condition {
+		GinkgoHelper()
+		return condition(v1alpha1.ConditionTypeControlPlaneRecognized)
+	}
+	BeforeEach(func() {
+		sandbox = cloud.Start(cloud.Options{})
+		apiServers = []string{"10.0.0.1", "10.0.0.2"}
+		process = start(true, environment())
+		process.look()
+	})
+	AfterEach(func() {
+		sandbox.Close()
+		apiServers = nil
+		Expect(kubeClient.DeleteAllOf(ctx, &v1alpha1.ProviderConfig{})).To(Succeed())
+		Expect(kubeClient.DeleteAllOf(ctx, &karpv1.NodeClaim{})).To(Succeed())
+	})
+
+	It("should be those of the first login", func() {
+		Expect(stored().Status.APIServers).To(Equal([]string{"10.0.0.1:6443", "10.0.0.2:6443"}))
+		Expect(recognized().IsTrue()).To(BeTrue())
+	})
+	It("should stay when none of them runs any more, as in a clone, which is reported once and leaves the ProviderConfig ready", func() {
+		apiServers = []string{"10.9.0.1"}
+		for range 3 {
+			process.look()
+			process.clock.Step(time.Hour)
+		}
+		Expect(stored().Status.APIServers).To(Equal([]string{"10.0.0.1:6443", "10.0.0.2:6443"}))
+		Expect(recognized()).To(And(HaveField("Status", metav1.ConditionFalse), HaveField("Reason", providerconfig.ReasonControlPlaneChanged),
+			HaveField("Message", And(ContainSubstring("10.0.0.1:6443"), ContainSubstring("10.9.0.1:6443"), ContainSubstring("kubectl patch")))))
+		Expect(process.recorder.Calls(providerconfig.ReasonControlPlaneChanged)).To(Equal(1))
+		Expect(condition(status.ConditionReady).IsTrue()).To(BeTrue())
+	})
+	It("should be recorded anew when a user deletes them from the status", func() {
+		apiServers = []string{"10.9.0.1"}
+		process.look()
+		object := stored()
+		object.Status.APIServers = nil
+		Expect(kubeClient.Status().Update(ctx, object)).To(Succeed())
+		process.look()
+		Expect(stored().Status.APIServers).To(Equal([]string{"10.9.0.1:6443"}))
+		Expect(recognized().IsTrue()).To(BeTrue())
+	})
+	It("should follow API servers that are replaced one by one", func() {
+		for _, next := range [][]string{{"10.0.0.2", "10.0.0.3"}, {"10.0.0.3", "10.0.0.4"}} {
+			apiServers = next
+			process.look()
+			Expect(stored().Status.APIServers).ToNot(ContainElement(next[1] + ":6443"))
+			process.clock.Step(2 * time.Minute)
+			process.look()
+			Expect(stored().Status.APIServers).To(Equal([]string{next[0] + ":6443", next[1] + ":6443"}))
+			Expect(recognized().IsTrue()).To(BeTrue())
+		}
+	})
+	It("should not take in the API server of a clone, which is beside those of the snapshot for seconds", func() {
+		apiServers = []string{"10.0.0.1", "10.9.0.1"}
+		process.look()
+		process.clock.Step(20 * time.Second)
+		process.look()
+		apiServers = []string{"10.9.0.1"}
+		process.clock.Step(time.Hour)
+		process.look()
+		Expect(stored().Status.APIServers).To(Equal([]string{"10.0.0.1:6443", "10.0.0.2:6443"}))
+		Expect(recognized().IsFalse()).To(BeTrue())
+	})
+	It("should be reported as unknown where they cannot be read", func() {
+		apiServers = nil
+		process.look()
+		Expect(recognized()).To(And(HaveField("Status", metav1.ConditionUnknown), HaveField("Reason", providerconfig.ReasonControlPlaneUnknown)))
+		Expect(stored().Status.APIServers).ToNot(BeEmpty())
+	})
+	It("should be no finding where none was ever read, as where API servers publish no address", func() {
+		object := stored()
+		object.Status.APIServers = nil
+		Expect(kubeClient.Status().Update(ctx, object)).To(Succeed())
+		apiServers = nil
+		process.look()
+		Expect(recognized()).To(And(HaveField("Status", metav1.ConditionTrue), HaveField("Reason", providerconfig.ReasonControlPlaneUnknown),
+			HaveField("Message", ContainSubstring("a clone of this cluster would not be noticed"))))
+	})
+	It("should not matter to the limits of the cluster, which are a condition of their own", func() {
+		Expect(condition(v1alpha1.ConditionTypeWithinSpendingLimits).IsTrue()).To(BeTrue())
+		process.limit = "MaxServersReached"
+		process.look()
+		Expect(condition(v1alpha1.ConditionTypeWithinSpendingLimits)).To(And(HaveField("Status", metav1.ConditionFalse), HaveField("Reason", "MaxServersReached")))
+		Expect(condition(status.ConditionReady).IsTrue()).To(BeTrue(), "everything else goes on")
+		process.limit = ""
+		process.look()
+		Expect(condition(v1alpha1.ConditionTypeWithinSpendingLimits).IsTrue()).To(BeTrue())
+	})
+})

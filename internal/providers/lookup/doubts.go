@@ -1,0 +1,130 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package lookup
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/awslabs/operatorpkg/status"
+	"github.com/samber/lo"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+const (
+	// confirmations is how many reads in a row must agree before what a NodeClass has resolved to is lost, or replaced by what is not
+	// newer: lists lack an object for a moment, and a fleet that follows is replaced twice.
+	confirmations = 3
+	// readGap is how far apart two reads of one list are at least that count as two.
+	readGap = 15 * time.Second
+	// maxDoubts bounds what is counted; NodeClasses that are deleted meanwhile leave some behind.
+	maxDoubts = 1024
+)
+
+// Doubts counts the reads that would take from a NodeClass what it has resolved to. The zero value counts from none.
+type Doubts struct {
+	mu sync.Mutex
+	// seen is by NodeClass, condition and what is used.
+	seen map[string]doubt
+}
+
+type doubt struct {
+	instead string // what would be taken; empty for nothing
+	read    string // which lists said so last
+	reads   int
+}
+
+// Confirm returns nil when what was found is to be taken: the NodeClass uses it already, or nothing for this spec, or it is newer, or
+// enough reads agree. Otherwise its error, which is no NotFoundError, says that what is used stays in use. The condition is that of what
+// was found, for which the NodeClass used something.
+func (d *Doubts) Confirm(nodeClass *v1alpha1.BizflyNodeClass, condition, used, found string, newer bool, lists *Watched) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	key := strings.Join([]string{string(nodeClass.UID), nodeClass.Name, condition, used}, "/")
+	if used == found || newer || !resolved(nodeClass, condition) {
+		delete(d.seen, key)
+		return nil
+	}
+	seen, read := d.seen[key], fmt.Sprint(lists.reads)
+	switch {
+	case seen.reads == 0 || seen.instead != found:
+		seen = doubt{instead: found, read: read, reads: 1}
+	case seen.read != read:
+		seen.read, seen.reads = read, seen.reads+1
+	}
+	if seen.reads >= confirmations {
+		delete(d.seen, key)
+		return nil
+	}
+	if d.seen == nil || len(d.seen) >= maxDoubts {
+		d.seen = map[string]doubt{}
+	}
+	d.seen[key] = seen
+	return fmt.Errorf("%s was found before and %s now; it stays in use until %d reads in a row agree (%d so far)",
+		used, lo.CoalesceOrEmpty(found, "nothing"), confirmations, seen.reads)
+}
+
+// resolved reports whether the condition is that of the NodeClass's present spec, and true.
+func resolved(nodeClass *v1alpha1.BizflyNodeClass, condition string) bool {
+	return lo.ContainsBy(nodeClass.Status.Conditions, func(c status.Condition) bool {
+		return c.Type == condition && c.IsTrue() && c.ObservedGeneration == nodeClass.Generation
+	})
+}
+
+// Watched is a Cache that remembers which reads its lists are from, for one resolution.
+type Watched struct {
+	cache Cache
+	reads map[string]time.Time
+}
+
+var _ Cache = (*Watched)(nil)
+
+// watchedList is a list with the time of its read.
+type watchedList struct {
+	items any
+	read  time.Time
+}
+
+// Watch returns the Cache, watched. Lists that are kept by it can only be read by a Watched.
+func Watch(c Cache) *Watched { return &Watched{cache: c, reads: map[string]time.Time{}} }
+
+// Note adds something else that was read, and when.
+func (w *Watched) Note(key string, read time.Time) { w.reads[key] = read }
+
+// Get implements Cache.
+func (w *Watched) Get(key string) (any, bool) {
+	kept, ok := w.cache.Get(key)
+	if !ok {
+		return nil, false
+	}
+	list := kept.(watchedList)
+	w.reads[key] = list.read
+	return list.items, true
+}
+
+// SetDefault implements Cache. A list that lacks something is read again by each resolution: several at once are one read.
+func (w *Watched) SetDefault(key string, items any) {
+	read := time.Now()
+	if last, known := w.reads[key]; known && read.Sub(last) < readGap {
+		read = last
+	}
+	w.reads[key] = read
+	w.cache.SetDefault(key, watchedList{items, read})
+}

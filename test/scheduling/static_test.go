@@ -1,0 +1,122 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package scheduling_test
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/patrickmn/go-cache"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/clock"
+	controllerruntime "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/controllers/dynamicresources/deviceallocation"
+	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
+	"sigs.k8s.io/karpenter/pkg/controllers/nodepool/readiness"
+	"sigs.k8s.io/karpenter/pkg/controllers/state"
+	"sigs.k8s.io/karpenter/pkg/controllers/state/informer"
+	staticprovisioning "sigs.k8s.io/karpenter/pkg/controllers/static/provisioning"
+	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
+	"sigs.k8s.io/karpenter/pkg/state/cost"
+	"sigs.k8s.io/karpenter/pkg/state/nodepoolhealth"
+	"sigs.k8s.io/karpenter/pkg/state/virtualpods"
+	coretest "sigs.k8s.io/karpenter/pkg/test"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/status"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit/connect"
+)
+
+// counting counts the NodeClaims that core creates.
+type counting struct {
+	client.Client
+	claims *atomic.Int64
+}
+
+func (c counting) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
+	if _, ok := o.(*karpv1.NodeClaim); ok {
+		c.claims.Add(1)
+	}
+	return c.Client.Create(ctx, o, opts...)
+}
+
+// Core's own controllers run here: its static provisioning asks for no offering.
+var _ = Describe("A static NodePool of which nothing can be launched", func() {
+	It("should let core schedule for all others, and get its nodes once an offering is available", func() {
+		gates := coretest.FeatureGates{StaticCapacity: lo.ToPtr(true)}
+		ctx := coreoptions.ToContext(context.Background(), coretest.Options(coretest.OptionsFields{FeatureGates: gates}))
+		env.Sandbox.SetStock("p2.2c_4g", "*", "*", 0)
+		m, err := controllerruntime.NewManager(env.Environment.Config,
+			controllerruntime.Options{Scheme: scheme.Scheme, Metrics: metricsserver.Options{BindAddress: "0"}})
+		Expect(err).ToNot(HaveOccurred())
+		kube, clk := counting{env.Client, &atomic.Int64{}}, clock.RealClock{}
+		cluster := state.NewCluster(clk, env.Client, env.CloudProvider)
+		virtual := virtualpods.NewVirtualPodCache(env.Client)
+		api, info, lists := connect.Client(ctx, env.Sandbox, connect.Unlimited), env.Sandbox.BKE(), cache.New(time.Minute, time.Minute)
+		scripts := bootstrap.NewDefaultProvider(bootstrap.Config{ClusterName: "unit", BKE: bke.Values{ClusterID: info.ClusterUID, Token: info.ClusterToken,
+			JoinEndpoint: info.JoinEndpoint, LogEndpoint: info.LogEndpoint}}, env.Catalog)
+		// One cache for events and reads, as in the controller: an event whose object another cache does not have yet is the last one.
+		Expect(coretest.NodePoolNodeClassRefFieldIndexer(ctx)(m.GetCache())).To(Succeed())
+		Expect(status.NewController(m.GetClient(), env.Recorder, clk, env.Catalog, image.NewDefaultProvider(api, env.Catalog, lists),
+			network.NewDefaultProvider(api, env.Catalog, lists), scripts, env.Flavors).Register(ctx, m)).To(Succeed())
+		Expect(readiness.NewController(clk, m.GetClient(), env.CloudProvider).Register(ctx, m)).To(Succeed())
+		Expect(informer.NewNodeClaimController(env.Client, env.CloudProvider, cluster, cost.NewClusterCost(ctx, env.CloudProvider, env.Client)).Register(ctx, m)).
+			To(Succeed())
+		Expect(staticprovisioning.NewController(kube, cluster, env.Recorder, env.CloudProvider, nil, clk, deviceallocation.NewController(env.Client), virtual).
+			Register(ctx, m)).To(Succeed())
+		Expect(lifecycle.NewController(clk, env.Client, env.CloudProvider, env.Recorder, cluster, nodepoolhealth.NewState(), nil).Register(ctx, m)).To(Succeed())
+		pool := unit.NodePool(unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "p2.2c_4g"))
+		pool.Spec.Replicas, pool.Spec.Limits = lo.ToPtr(int64(3)), nil
+		ready(pool)
+		unit.RunManager(ctx, m)
+
+		claims := func() []karpv1.NodeClaim {
+			list := &karpv1.NodeClaimList{}
+			Expect(env.APIReader.List(ctx, list)).To(Succeed())
+			return list.Items
+		}
+		Eventually(func() string {
+			nodeClass := &v1alpha1.BizflyNodeClass{}
+			Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, nodeClass)).To(Succeed())
+			return nodeClass.StatusConditions().Get(v1alpha1.ConditionTypeFlavorsReady).Reason
+		}).Should(Equal("NothingLaunchable"))
+		Eventually(claims).Should(BeEmpty())
+		Eventually(func() bool { return cluster.Synced(ctx) }).Should(BeTrue())
+		created := kube.claims.Load()
+		Consistently(func(g Gomega) {
+			g.Expect(kube.claims.Load()).To(Equal(created))
+			g.Expect(cluster.Synced(ctx)).To(BeTrue())
+		}, "3s").Should(Succeed())
+
+		env.Sandbox.SetStock("p2.2c_4g", "*", "*", 10)
+		env.Capacity.Flush()
+		Eventually(claims).Should(And(HaveLen(3), HaveEach(HaveField("Status.ProviderID", Not(BeEmpty())))))
+	})
+})

@@ -1,0 +1,59 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package suite
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+// assets is the variable in which envtest looks for the folder of etcd and kube-apiserver.
+const assets = "KUBEBUILDER_ASSETS"
+
+// UseControlPlane lets envtest find etcd and kube-apiserver until the end of the node that calls it, also where a shell or an editor
+// runs the tests without make: the user's own (KUBEBUILDER_ASSETS), or what `make controlplane` has built.
+func UseControlPlane() {
+	GinkgoHelper()
+	dir, err := os.Getwd()
+	Expect(err).ToNot(HaveOccurred())
+	found, err := controlPlane(os.Getenv(assets), dir)
+	if err != nil {
+		Fail(err.Error())
+	}
+	GinkgoT().Setenv(assets, found)
+}
+
+// controlPlane returns the folder of the control plane's binaries: the user's own, or that of the module in which dir is. Tests run in
+// the folder of their package; the path of the source file would be a wrong one after -trimpath.
+func controlPlane(own, dir string) (string, error) {
+	folder := own
+	for root := dir; folder == ""; root = filepath.Dir(root) {
+		if _, err := os.Stat(filepath.Join(root, "go.mod")); err == nil {
+			folder = filepath.Join(root, ".cache", "controlplane", "bin")
+		} else if root == filepath.Dir(root) {
+			return "", fmt.Errorf("no go.mod in %s or above: run the tests inside of the repository, or set %s", dir, assets)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(folder, "kube-apiserver")); err != nil {
+		return "", fmt.Errorf("no kube-apiserver in %s (%s=%q): run `make controlplane` once", folder, assets, own)
+	}
+	return folder, nil
+}

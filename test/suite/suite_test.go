@@ -1,0 +1,65 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package suite
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+func TestSuite(t *testing.T) { Run(t, "Suite") }
+
+var _ = Describe("The control plane of the tests", func() {
+	var root, pkg, built string
+
+	BeforeEach(func() {
+		root = GinkgoT().TempDir()
+		pkg = filepath.Join(root, "internal", "x")
+		built = filepath.Join(root, ".cache", "controlplane", "bin")
+		Expect(os.MkdirAll(pkg, 0o755)).To(Succeed())
+		Expect(os.MkdirAll(built, 0o755)).To(Succeed())
+		Expect(os.WriteFile(filepath.Join(root, "go.mod"), nil, 0o600)).To(Succeed())
+	})
+
+	It("should be the one that make has built, for a test that knows only its package's folder", func() {
+		Expect(os.WriteFile(filepath.Join(built, "kube-apiserver"), nil, 0o600)).To(Succeed())
+		Expect(controlPlane("", pkg)).To(Equal(built))
+		Expect(controlPlane("", root)).To(Equal(built))
+	})
+
+	It("should be the user's own where there is one", func() {
+		own := GinkgoT().TempDir()
+		Expect(os.WriteFile(filepath.Join(own, "kube-apiserver"), nil, 0o600)).To(Succeed())
+		Expect(controlPlane(own, pkg)).To(Equal(own))
+	})
+
+	It("should be named with the command that builds it where it is missing", func() {
+		_, err := controlPlane("", pkg)
+		Expect(err).To(MatchError("no kube-apiserver in " + built + ` (KUBEBUILDER_ASSETS=""): run ` + "`make controlplane` once"))
+		_, err = controlPlane(pkg, root)
+		Expect(err).To(MatchError(ContainSubstring(`(KUBEBUILDER_ASSETS="` + pkg + `"): run ` + "`make controlplane` once")))
+	})
+
+	It("should not be searched for outside of a module", func() {
+		_, err := controlPlane("", GinkgoT().TempDir())
+		Expect(err).To(MatchError(ContainSubstring("run the tests inside of the repository")))
+	})
+})
