@@ -113,7 +113,8 @@ const (
 
 	// CatalogRefresh bounds one refresh of the catalog: the client's own deadline per read plus its retries fit in it.
 	CatalogRefresh = time.Minute
-	// CatalogBackoff is how soon a failed refresh is tried again. Until the first success nothing can be launched.
+	// CatalogBackoff is how soon a failed refresh of the catalog is tried again, and a pass of garbage collection that could not read
+	// servers or NodeClaims. Until the first refresh nothing can be launched.
 	CatalogBackoff = 30 * time.Second
 
 	// List bounds one list of servers, volumes, interfaces or firewalls, which outlives the reader that began it because others

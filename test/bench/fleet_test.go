@@ -185,6 +185,11 @@ func (f *fleet) List(_ context.Context, into client.ObjectList, _ ...client.List
 	return nil
 }
 
+// Patch accepts every write and keeps none, so that each turn of a benchmark launches for the same NodeClaim.
+func (f *fleet) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
+	return nil
+}
+
 // cloud returns the real instance provider over the servers of the fleet.
 func (f *fleet) cloud() *instance.DefaultProvider {
 	api := memoryAPI{servers: lo.Map(f.servers, func(s *instance.Instance, _ int) *gobizfly.Server {

@@ -49,6 +49,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/metrics"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
@@ -111,13 +112,16 @@ func NewController(config Config, kubeClient client.Client, apiReader client.Rea
 func (c *Controller) Name() string { return "server.garbagecollection" }
 
 // Reconcile makes one pass. What fails in it is reported and tried again in the next one: an error would put off the next pass of
-// everything else for up to 17 minutes.
+// everything else for up to 17 minutes. A pass that could not read what it decides by, as at a start without a connection, is
+// repeated soon.
 func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
+	interval := c.config.Settings.Load().GarbageCollectionInterval
 	if err := c.pass(ctx); err != nil {
 		c.failed(ctx, err)
+		interval = min(interval, ttl.CatalogBackoff)
 	}
-	return reconciler.Result{RequeueAfter: c.config.Settings.Load().GarbageCollectionInterval}, nil
+	return reconciler.Result{RequeueAfter: interval}, nil
 }
 
 // failed reports what a pass could not do.

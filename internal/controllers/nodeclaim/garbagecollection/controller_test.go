@@ -37,6 +37,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/garbagecollection"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -50,11 +51,15 @@ var _ = Describe("Garbage collection", func() {
 	}
 	BeforeEach(func() { controller = collector(env.APIReader) })
 
-	pass := func() {
+	passAgainAfter := func(next time.Duration) {
 		GinkgoHelper()
 		result, err := controller.Reconcile(ctx)
 		Expect(err).ToNot(HaveOccurred())
-		Expect(result.RequeueAfter).To(Equal(options.Defaults().GarbageCollectionInterval))
+		Expect(result.RequeueAfter).To(Equal(next))
+	}
+	pass := func() {
+		GinkgoHelper()
+		passAgainAfter(options.Defaults().GarbageCollectionInterval)
 	}
 	// passes makes enough of them for every deletion to end.
 	passes := func() {
@@ -444,18 +449,21 @@ var _ = Describe("Garbage collection", func() {
 	})
 
 	Context("in doubt", func() {
-		It("should delete nothing when the servers cannot be listed", func() {
+		It("should delete nothing when the servers cannot be listed, and try again soon", func() {
 			id := orphan()
 			aged()
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectTruncated})
-			pass()
+			passAgainAfter(ttl.CatalogBackoff)
 			Expect(left()).To(ConsistOf(id))
+			env.Sandbox.ClearFaults()
+			passes()
+			Expect(left()).To(BeEmpty())
 		})
 		It("should delete nothing when the claims cannot be listed", func() {
 			id := orphan()
 			aged()
 			controller = collector(reader(func(client.ObjectList) error { return errors.New("connection refused") }))
-			pass()
+			passAgainAfter(ttl.CatalogBackoff)
 			Expect(left()).To(ConsistOf(id))
 		})
 		It("should stop, and report it, when most servers have a registered node and no NodeClaim", func() {
