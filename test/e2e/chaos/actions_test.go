@@ -240,7 +240,8 @@ func (run *chaosRun) extra() bool {
 		return false
 	}
 	var created cloud.Server
-	spec := cloud.ServerSpec{Name: m.server.Name + "-extra", Zone: m.server.ZoneName, Metadata: m.server.Metadata}
+	// A second server of one create request has the name of the first with a code. Any other name proves nothing, and is kept.
+	spec := cloud.ServerSpec{Name: fmt.Sprintf("%s-%08x", m.server.Name, run.random.Uint32()), Zone: m.server.ZoneName, Metadata: m.server.Metadata}
 	checker.AddDuplicate(spec.Name)
 	Expect(env.Sandbox().Call(ctx, http.MethodPost, "servers", spec, &created)).To(Succeed())
 	event("server %s is a second one of NodeClaim %s", created.Name, m.claim.Name)
