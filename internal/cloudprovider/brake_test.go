@@ -107,7 +107,7 @@ var _ = Describe("The limits of the cluster", func() {
 		env.Reset(ctx, cloud.Options{Latency: time.Second, HideBuilding: true})
 		nodeClass()
 		limited(3, 0)
-		config := env.Config()
+		config := env.CloudProviderConfig
 		config.KubeClient = laggingCache{env.Client}
 		env.CloudProvider = cloudprovider.New(config)
 		var done sync.WaitGroup

@@ -95,7 +95,7 @@ var _ = Describe("Create", func() {
 		It("should retry when it cannot be read", func() {
 			nodeClass()
 			claim := nodeClaim(nil)
-			config := env.Config()
+			config := env.CloudProviderConfig
 			config.KubeClient = failing(interceptor.Funcs{Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
 				return errors.New("connection refused")
 			}})
@@ -133,7 +133,7 @@ var _ = Describe("Create", func() {
 		It("should prevent a create request when it cannot be recorded", func() {
 			nodeClass()
 			claim := nodeClaim(nil)
-			config := env.Config()
+			config := env.CloudProviderConfig
 			config.KubeClient = failing(interceptor.Funcs{Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
 				return errors.New("etcd is away")
 			}})
@@ -148,7 +148,7 @@ var _ = Describe("Create", func() {
 		It("should launch one server although two processes lead for a moment, and neither sees the other's intent at first", func() {
 			nodeClass()
 			claim := nodeClaim(nil)
-			other, config, patches := env.CloudProvider, env.Config(), 0
+			other, config, patches := env.CloudProvider, env.CloudProviderConfig, 0
 			config.KubeClient = failing(interceptor.Funcs{Patch: func(
 				ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, options ...client.PatchOption,
 			) error {

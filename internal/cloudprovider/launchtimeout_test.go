@@ -29,8 +29,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -41,15 +39,11 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator/wiring"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/jointoken"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit/connect"
 )
 
 // Core schedules nothing while a NodeClaim has no provider ID, and looks at a NodeClaim that failed only after its own back-off,
@@ -91,14 +85,7 @@ var _ = Describe("A NodeClaim that gets no server", func() {
 			}
 			return c.Create(ctx, o, opts...)
 		}})
-		info := env.Sandbox.BKE()
-		values := bke.Values{ClusterID: info.ClusterUID, Token: info.ClusterToken, JoinEndpoint: info.JoinEndpoint, LogEndpoint: info.LogEndpoint}
-		tokens := jointoken.NewDefaultProvider(writer, env.Clock, options.Defaults().JoinTokenGroups)
-		scripts := bootstrap.NewDefaultProvider(bootstrap.Config{ClusterName: "unit", JoinTokens: tokens, BKE: values}, env.Catalog)
-		env.Instances = instance.NewDefaultProvider(instance.Config{ClusterName: "unit", ClusterUID: unit.ClusterUID, Settings: env.Settings,
-			Clock: clock.RealClock{}, BKE: bke.Values{}}, connect.Client(ctx, env.Sandbox, connect.Unlimited), scripts, env.Catalog,
-			func(context.Context) (sets.Set[string], error) { return nil, nil })
-		env.CloudProvider = cloudprovider.New(env.Config())
+		env.Restart(ctx, func(d *wiring.Dependencies) { d.Client = writer })
 		return nodeClass(func(c *v1alpha1.BizflyNodeClass) {
 			c.Spec.BootstrapMode, c.Spec.JoinToken = v1alpha1.BootstrapModeCustom, &v1alpha1.JoinToken{TTL: metav1.Duration{Duration: 30 * time.Minute}}
 			c.Spec.UserData = lo.ToPtr("#!/bin/bash\necho {{ .JoinToken }}\n")
@@ -106,7 +93,7 @@ var _ = Describe("A NodeClaim that gets no server", func() {
 	}
 	// patching lets each write of an annotation fail with this error.
 	patching := func(err error) {
-		config := env.Config()
+		config := env.CloudProviderConfig
 		config.KubeClient = failing(interceptor.Funcs{Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
 			return err
 		}})

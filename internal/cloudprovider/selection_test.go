@@ -140,7 +140,7 @@ var _ = Describe("Create", func() {
 			claim := nodeClaim(nil)
 			claim.Spec.Requirements = append(claim.Spec.Requirements, requirement)
 			Expect(corecloudprovider.IsInsufficientCapacityError(failedCreate(claim))).To(BeTrue())
-			config := env.Config()
+			config := env.CloudProviderConfig
 			config.BestEffortMinValues = true
 			env.CloudProvider = cloudprovider.New(config)
 			Expect(launched(claim).Labels).To(HaveKeyWithValue(corev1.LabelInstanceTypeStable, "nix.2c_4g"))
@@ -149,7 +149,7 @@ var _ = Describe("Create", func() {
 			nodeClass()
 			pool := unit.NodePool()
 			usual := launched(nodeClaim(pool)).Labels[corev1.LabelInstanceTypeStable]
-			config := env.Config()
+			config := env.CloudProviderConfig
 			config.Overlay = moreExpensive(usual)
 			env.CloudProvider = cloudprovider.New(config)
 			Expect(launched(nodeClaim(pool)).Labels[corev1.LabelInstanceTypeStable]).ToNot(Equal(usual))

@@ -15,7 +15,7 @@ limitations under the License.
 */
 
 // Package operator builds everything that the controllers and the cloud provider need, once and in the order of its
-// dependencies: configuration, client, caches, providers. Caches are created only here, so that a test can flush them.
+// dependencies: configuration, client and, through package wiring, the providers.
 package operator
 
 import (
@@ -25,16 +25,12 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"time"
 
-	"github.com/patrickmn/go-cache"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
-	"k8s.io/utils/clock"
 	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -44,20 +40,9 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator/wiring"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/jointoken"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -79,18 +64,7 @@ type Operator struct {
 	// API rejects all calls about what a project owns until its scope is confirmed.
 	API *bizfly.Client
 
-	Catalog   *catalog.DefaultProvider
-	Capacity  *capacity.DefaultProvider
-	Flavors   *flavor.DefaultProvider
-	Images    *image.DefaultProvider
-	Networks  *network.DefaultProvider
-	Bootstrap *bootstrap.DefaultProvider
-	Instances *instance.DefaultProvider
-	BKE       *bke.DefaultProvider
-	// JoinTokens is nil where the controller may not create bootstrap tokens.
-	JoinTokens jointoken.Provider
-	// CloudProvider is the BizflyCloudProvider, undecorated.
-	CloudProvider *cloudprovider.CloudProvider
+	*wiring.Providers
 	// Settings are the active settings; Tuning changes them while the controller runs.
 	Settings *options.Store
 	Tuning   *tuning.DefaultProvider
@@ -118,7 +92,15 @@ func New(ctx context.Context, core *coreoperator.Operator) (*Operator, error) {
 	if err := op.connect(ctx, opts, reader); err != nil {
 		return nil, err
 	}
-	op.build(ctx, opts, reader, core.Clock)
+	dependencies := wiring.Dependencies{
+		API: op.API, Client: op.GetClient(), APIReader: reader, Recorder: op.EventRecorder, Settings: op.Settings,
+		ClusterUID: op.ClusterUID, CABundle: Authority(op.GetConfig()),
+		BestEffortMinValues: coreoptions.FromContext(ctx).MinValuesPolicy == coreoptions.MinValuesPolicyBestEffort,
+	}
+	if coreoptions.FromContext(ctx).FeatureGates.NodeOverlay {
+		dependencies.Overlay = op.InstanceTypeStore
+	}
+	op.Providers = wiring.Build(dependencies)
 	if err := op.AddHealthzCheck("configuration", Alive(op.Config.Hung)); err != nil {
 		return nil, fmt.Errorf("adding the liveness check: %w", err)
 	}
@@ -222,83 +204,6 @@ func (op *Operator) connect(ctx context.Context, opts *options.Options, reader c
 	return nil
 }
 
-func (op *Operator) build(ctx context.Context, opts *options.Options, reader client.Reader, clk clock.Clock) {
-	op.buildBKE(opts, reader, clk)
-	op.Capacity = capacity.NewDefaultProvider(clock.RealClock{})
-	op.buildBootstrap(opts, reader, clk)
-	prices := pricing.NewDefaultProvider(func() *pricing.Table { return op.Settings.Load().Prices })
-	op.Flavors = flavor.NewDefaultProvider(op.Catalog, op.Capacity, prices, op.Bootstrap, op.GetClient(), op.Settings)
-	lists := func() *lookup.Lists {
-		return lookup.NewLists(cache.New(cache.NoExpiration, ttl.Cleanup), func() time.Duration { return op.Settings.Load().LookupCacheTTL })
-	}
-	op.Images = image.NewDefaultProvider(op.API, op.Catalog, lists())
-	op.Networks = network.NewDefaultProvider(op.API, op.Catalog, lists())
-	op.Instances = instance.NewDefaultProvider(instance.Config{
-		ClusterName: opts.ClusterName,
-		ClusterUID:  op.ClusterUID,
-		BKE:         op.BKE,
-		Settings:    op.Settings,
-		Clock:       clk,
-		OnLeaveFailed: func(node string, err error) {
-			op.EventRecorder.Publish(events.LeaveFailed(node, err))
-		},
-	}, op.API, op.Bootstrap, op.Catalog, func(ctx context.Context) (sets.Set[string], error) {
-		return volumeHandles(ctx, reader)
-	})
-
-	core := coreoptions.FromContext(ctx)
-	providerConfig := cloudprovider.Config{
-		KubeClient:          op.GetClient(),
-		APIReader:           reader,
-		Recorder:            op.EventRecorder,
-		Clock:               clk,
-		Instances:           op.Instances,
-		Flavors:             op.Flavors,
-		Catalog:             op.Catalog,
-		Capacity:            op.Capacity,
-		BestEffortMinValues: core.MinValuesPolicy == coreoptions.MinValuesPolicyBestEffort,
-		Settings:            op.Settings,
-	}
-	if core.FeatureGates.NodeOverlay {
-		providerConfig.Overlay = op.InstanceTypeStore
-	}
-	op.CloudProvider = cloudprovider.New(providerConfig)
-}
-
-// buildBKE builds the catalog, and the provider of what nodes join BKE with, whose cluster the catalog reads once it is known.
-func (op *Operator) buildBKE(opts *options.Options, reader client.Reader, clk clock.Clock) {
-	op.BKE = bke.NewDefaultProvider(bke.Config{
-		Values: bke.Values{
-			ClusterID: opts.BKEClusterID, Token: opts.BKEClusterToken, JoinEndpoint: opts.BKEJoinEndpoint, LogEndpoint: opts.BKELogEndpoint,
-		},
-		Discover: opts.BKEDiscoverFromPool,
-	}, reader, op.API, clk)
-	config := catalog.Config{BKEClusterID: opts.BKEClusterID, RegionLabel: opts.RegionLabel}
-	if opts.BKEDiscoverFromPool {
-		config.LearnedBKEClusterID = func() string { return op.BKE.Known().ClusterID }
-	}
-	op.Catalog = catalog.NewDefaultProvider(op.API, clk, config)
-}
-
-func (op *Operator) buildBootstrap(opts *options.Options, reader client.Reader, clk clock.Clock) {
-	config := bootstrap.Config{
-		ClusterName:         opts.ClusterName,
-		BKE:                 op.BKE,
-		BKEKubeletArgsFile:  opts.BKEKubeletArgsFile,
-		Reader:              reader,
-		Namespace:           opts.Namespace,
-		UserDataSecretNames: opts.UserDataSecretNames,
-		ClusterEndpoint:     opts.ClusterEndpoint,
-		CABundle:            Authority(op.GetConfig()),
-		ClusterDNS:          opts.ClusterDNS,
-	}
-	if opts.JoinTokens {
-		op.JoinTokens = jointoken.NewDefaultProvider(op.GetClient(), clk, opts.JoinTokenGroups)
-		config.JoinTokens = op.JoinTokens
-	}
-	op.Bootstrap = bootstrap.NewDefaultProvider(config, op.Catalog)
-}
-
 // Authority is the certificate that a client trusts the API server by; nil where it has none of its own.
 func Authority(config *rest.Config) []byte {
 	if len(config.CAData) > 0 || config.CAFile == "" {
@@ -336,16 +241,4 @@ func claims(ctx context.Context, reader client.Reader) ([]karpv1.NodeClaim, erro
 		return nil, fmt.Errorf("listing NodeClaims: %w", err)
 	}
 	return lo.Filter(list.Items, func(claim karpv1.NodeClaim, _ int) bool { return cloudprovider.IsManaged(&claim) }), nil
-}
-
-// volumeHandles returns the ids of the volumes that PersistentVolumes name, of any driver: those of another one match no id of
-// BizFly Cloud.
-func volumeHandles(ctx context.Context, reader client.Reader) (sets.Set[string], error) {
-	volumes := &corev1.PersistentVolumeList{}
-	if err := reader.List(ctx, volumes); err != nil {
-		return nil, fmt.Errorf("listing PersistentVolumes: %w", err)
-	}
-	return sets.New(lo.FilterMap(volumes.Items, func(v corev1.PersistentVolume, _ int) (string, bool) {
-		return lo.FromPtr(v.Spec.CSI).VolumeHandle, v.Spec.CSI != nil
-	})...), nil
 }

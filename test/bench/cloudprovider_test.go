@@ -39,7 +39,7 @@ func running(b *testing.B, n int, edits ...func(*cloudprovider.Config)) (*unit.E
 	b.Helper()
 	env, nodeClass := account(b)
 	f := newFleet(nodeClass, n)
-	config := env.Config()
+	config := env.CloudProviderConfig
 	for _, edit := range edits {
 		edit(&config)
 	}

@@ -55,7 +55,7 @@ func rest(b *testing.B, nodes int) {
 	f := newFleet(nodeClass, nodes)
 	f.Client = env.Client
 	instances := steady{f.cloud()}
-	config := env.Config()
+	config := env.CloudProviderConfig
 	config.KubeClient, config.APIReader, config.Instances = f, f, instances
 	provider := cloudprovider.New(config)
 	collector := garbagecollection.NewController(garbagecollection.Config{}, f, f, instances, env.Recorder, env.Clock)

@@ -26,7 +26,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
@@ -42,17 +41,9 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/launch"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/repair"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/volumes"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator/wiring"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
-	join "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/jointoken"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
 )
 
 // core is core's own lifecycle controller. It starts the janitor of a cache, which must not run in simulated time, so it is
@@ -208,41 +199,28 @@ func (sim *simulation) newProcess() *process {
 		Spread: func(n int64) int64 { return n / 2 },
 	}))
 	api.Confirm(bizfly.Scope{Host: "cloud.test", Region: lo.Must(bizfly.ParseRegion(credentials.Region)), ProjectID: credentials.ProjectID})
+	opts := options.Defaults()
+	opts.ClusterName, opts.BKEClusterID, opts.BKEClusterToken = clusterName, bke.ClusterUID, bke.ClusterToken
+	opts.BKEJoinEndpoint, opts.BKELogEndpoint, opts.JoinTokens = bke.JoinEndpoint, bke.LogEndpoint, true
+	opts.ClusterEndpoint, opts.ClusterDNS = "10.0.0.1:6443", []string{"10.96.0.10"}
+	// Not a divisor of the other times, so that no two things happen at the same moment by design.
+	opts.ServerPollInterval, opts.GarbageCollectionGrace = 1970*time.Millisecond, sim.grace
+	settings := options.NewStore(opts)
+	built := wiring.Build(wiring.Dependencies{
+		API: api, Client: p.kube, APIReader: p.kube, Recorder: &sim.told, Settings: settings, ClusterUID: clusterUID, Catalog: sim.shared,
+		// A janitor would outlive the simulation.
+		NewCache: func(lifetime time.Duration) *cache.Cache { return cache.New(lifetime, 0) },
+	})
 	if sim.shared == nil {
-		sim.shared = catalog.NewDefaultProvider(api, clock.RealClock{}, catalog.Config{Region: credentials.Region, BKEClusterID: bke.ClusterUID})
+		sim.shared = built.Catalog
 		if err := sim.shared.Refresh(sim.ctx); err != nil {
 			sim.trace("the catalog: %v", err)
 		}
 	}
-	marks := capacity.NewDefaultProvider(clock.RealClock{})
-	bootstraps := bootstrap.NewDefaultProvider(bootstrap.Config{
-		ClusterName: clusterName,
-		BKE:         join.Values{ClusterID: bke.ClusterUID, Token: bke.ClusterToken, JoinEndpoint: bke.JoinEndpoint, LogEndpoint: bke.LogEndpoint},
-		JoinTokens:  jointoken.NewDefaultProvider(p.kube, clock.RealClock{}, options.Defaults().JoinTokenGroups), ClusterEndpoint: "10.0.0.1:6443",
-		ClusterDNS: []string{"10.96.0.10"},
-	}, sim.shared)
-	flavors := flavor.NewDefaultProvider(sim.shared, marks, pricing.NewDefaultProvider(pricing.DefaultTable), bootstraps, p.kube,
-		options.NewStore(nil))
 	if sim.nodeClass == nil {
-		sim.makeNodeClass(image.NewDefaultProvider(api, sim.shared, withoutJanitor()), network.NewDefaultProvider(api, sim.shared, withoutJanitor()))
+		sim.makeNodeClass(built)
 	}
-	tuned := options.Defaults()
-	// Not a divisor of the other times, so that no two things happen at the same moment by design.
-	tuned.ServerPollInterval, tuned.GarbageCollectionGrace = 1970*time.Millisecond, sim.grace
-	settings := options.NewStore(tuned)
-	p.instances = instance.NewDefaultProvider(instance.Config{
-		ClusterName: clusterName, ClusterUID: clusterUID, BKE: join.Values{ClusterID: bke.ClusterUID, Token: bke.ClusterToken},
-		Settings: settings,
-	}, api, bootstraps, sim.shared, func(ctx context.Context) (sets.Set[string], error) {
-		list := &corev1.PersistentVolumeList{}
-		err := p.kube.List(ctx, list)
-		return sets.New(lo.Map(list.Items, func(v corev1.PersistentVolume, _ int) string { return v.Spec.CSI.VolumeHandle })...), err
-	})
-	p.cloudProvider = cloudprovider.New(cloudprovider.Config{
-		KubeClient: p.kube, APIReader: p.kube, Recorder: &sim.told, Clock: clock.RealClock{},
-		Instances: p.instances, Flavors: flavors, Catalog: sim.shared, Capacity: marks, Settings: options.NewStore(nil),
-		NewCache: func(lifetime time.Duration) *cache.Cache { return cache.New(lifetime, 0) },
-	})
+	p.instances, p.cloudProvider = built.Instances, built.CloudProvider
 	p.launch = launch.NewController(p.kube, p.instances, p.cloudProvider, nil, &sim.told, clock.RealClock{})
 	p.volumes = volumes.NewController(p.kube, p.instances)
 	p.repair = repair.NewController(p.kube, p.instances, &sim.told, clock.RealClock{})
@@ -254,9 +232,6 @@ func (sim *simulation) newProcess() *process {
 	sim.trace("%d: starts", p.number)
 	return p
 }
-
-// withoutJanitor returns a cache without a janitor, which would outlive the simulation.
-func withoutJanitor() *cache.Cache { return cache.New(time.Hour, 0) }
 
 // serverID returns the server id in a provider id.
 func serverID(providerID string) string {

@@ -35,11 +35,10 @@ import (
 	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator/wiring"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/invariants"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -163,14 +162,14 @@ func (sim *simulation) populate() {
 }
 
 // makeNodeClass creates a NodeClass and resolves it, as its controllers would.
-func (sim *simulation) makeNodeClass(images *image.DefaultProvider, networks *network.DefaultProvider) {
+func (sim *simulation) makeNodeClass(providers *wiring.Providers) {
 	class := &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: nodeClassName, UID: "c1a55000-0000-4000-8000-000000000000", Generation: 1}}
 	unit.WithDefaults(class)
 	class.Spec.PlacementStrategy = pick(sim.rng, v1alpha1.PlacementStrategyBalanced, v1alpha1.PlacementStrategySpread, v1alpha1.PlacementStrategyBinPack)
 	class.Spec.StoppedServerPolicy = pick(sim.rng, v1alpha1.StoppedServerPolicyRepair, v1alpha1.StoppedServerPolicyStart, v1alpha1.StoppedServerPolicyIgnore)
 	lo.Must0(sim.kube.Create(sim.ctx, class))
-	providers := &unit.Environment{Environment: &coretest.Environment{Client: sim.kube}, Images: images, Networks: networks, Catalog: sim.shared}
-	sim.resolve = func(class *v1alpha1.BizflyNodeClass) { lo.Must0(providers.Resolve(sim.ctx, class)) }
+	env := &unit.Environment{Environment: &coretest.Environment{Client: sim.kube}, Providers: providers}
+	sim.resolve = func(class *v1alpha1.BizflyNodeClass) { lo.Must0(env.Resolve(sim.ctx, class)) }
 	sim.resolve(class)
 	sim.nodeClass = class
 }

@@ -50,7 +50,7 @@ func (r *run) askDefaults(ctx context.Context, class *v1alpha1.BizflyNodeClass, 
 		return len(p.SecurityGroups) > 0
 	}))
 
-	snapshot, err := r.catalog.Snapshot()
+	snapshot, err := r.Catalog.Snapshot()
 	Expect(err).NotTo(HaveOccurred())
 	volumes, err := r.api.ListVolumes(ctx)
 	Expect(err).NotTo(HaveOccurred())

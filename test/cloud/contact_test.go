@@ -150,7 +150,7 @@ var _ = Describe("First contact", Ordered, func() {
 	}, SpecTimeout(time.Minute))
 
 	It("should offer a server within the budget", func(ctx SpecContext) {
-		Expect(contact.catalog.Refresh(ctx)).To(Succeed())
+		Expect(contact.Catalog.Refresh(ctx)).To(Succeed())
 		var err error
 		chosen, err = contact.cheapest()
 		Expect(err).NotTo(HaveOccurred())
@@ -214,7 +214,7 @@ var _ = Describe("First contact", Ordered, func() {
 		contact.find("id-seconds", "how many seconds until the server's id was known", int(time.Since(begun).Seconds()))
 
 		Eventually(func(g Gomega) {
-			server, err = contact.servers.Get(ctx, server.ID)
+			server, err = contact.Instances.Get(ctx, server.ID)
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(server.Failed()).To(BeFalse())
 			g.Expect(server.Status).To(Equal(instance.StatusActive))
@@ -252,7 +252,7 @@ var _ = Describe("First contact", Ordered, func() {
 		Expect(disks).To(HaveLen(1), "one root disk, known by attached_type")
 		Expect(disks[0].Size).To(Equal(rootDiskGiB))
 		contact.behaves("root-disk-name", "whether the root disk is called <server>_rootdisk", disks[0].Name == raw.Name+"_rootdisk")
-		used, err := contact.servers.Ports(ctx, 0)
+		used, err := contact.Instances.Ports(ctx, 0)
 		Expect(err).NotTo(HaveOccurred())
 		ports = instance.AddressesOf(used, server.ID)
 		contact.networksAdded(ctx, "networks-added", "when it ran", class, server.ID)
@@ -287,7 +287,7 @@ var _ = Describe("First contact", Ordered, func() {
 		snapshot := contact.obstruct(ctx, root[0], ports)
 		request := instance.DeleteRequest{ID: server.ID, Node: server.Name, RecordedVolumes: root}
 		Eventually(func() error {
-			err := contact.servers.Delete(ctx, request)
+			err := contact.Instances.Delete(ctx, request)
 			snapshot.look(ctx, server.ID)
 			return err
 		}).WithContext(ctx).Should(MatchError(instance.ErrNotFound))
@@ -302,10 +302,10 @@ var _ = Describe("First contact", Ordered, func() {
 		}
 		contact.behaves("deleted-server", "how a deleted server is listed", fate)
 		Eventually(func(g Gomega) {
-			leftovers, err := contact.servers.Leftovers(ctx)
+			leftovers, err := contact.Instances.Leftovers(ctx)
 			g.Expect(err).NotTo(HaveOccurred())
 			for _, leftover := range leftovers {
-				g.Expect(contact.servers.DeleteLeftover(ctx, leftover)).To(Succeed())
+				g.Expect(contact.Instances.DeleteLeftover(ctx, leftover)).To(Succeed())
 			}
 			volumes, err := contact.api.ListVolumes(ctx)
 			g.Expect(err).NotTo(HaveOccurred())
@@ -334,7 +334,7 @@ var _ = AfterSuite(func(ctx SpecContext) {
 // describe records the catalog.
 func describe(r *run) {
 	GinkgoHelper()
-	snapshot, err := r.catalog.Snapshot()
+	snapshot, err := r.Catalog.Snapshot()
 	Expect(err).NotTo(HaveOccurred())
 	names := func(of []string) []string { return lo.Must(sorted(lo.Uniq(of))) }
 	r.find("billing-plans", "the billing plans of flavors", names(lo.FlatMap(snapshot.Flavors,

@@ -209,7 +209,7 @@ func launched(ctx context.Context) *run {
 	GinkgoHelper()
 	r, err := newRun(contact.settings)
 	Expect(err).NotTo(HaveOccurred())
-	Expect(r.catalog.Refresh(ctx)).To(Succeed())
+	Expect(r.Catalog.Refresh(ctx)).To(Succeed())
 	o, err := r.cheapest()
 	Expect(err).NotTo(HaveOccurred())
 	class, err := r.nodeClass(ctx)

@@ -78,7 +78,7 @@ func (r *run) join(ctx context.Context, class *v1alpha1.BizflyNodeClass, server 
 	r.planned(class, node, o)
 	r.kubeletConfig(ctx, node.Name)
 	// Whether it counts against the package shows in the cluster's answer, which was recorded before it joined.
-	if _, err := r.api.GetCluster(ctx, r.bke.BKE.Known().ClusterID); err != nil {
+	if _, err := r.api.GetCluster(ctx, r.bke.ClusterID); err != nil {
 		GinkgoWriter.Printf("reading the cluster: %s\n", err)
 	}
 }

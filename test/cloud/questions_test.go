@@ -59,7 +59,7 @@ func (r *run) shortName(ctx context.Context, class *v1alpha1.BizflyNodeClass, o 
 // networksAdded asks whether the cloud gives a server private networks that were not requested.
 func (r *run) networksAdded(ctx context.Context, key, when string, class *v1alpha1.BizflyNodeClass, server string) {
 	GinkgoHelper()
-	ports, err := r.servers.Ports(ctx, 0)
+	ports, err := r.Instances.Ports(ctx, 0)
 	Expect(err).NotTo(HaveOccurred())
 	of := lo.Filter(ports, func(p instance.Port, _ int) bool { return p.ServerID == server })
 	ordered := lo.Map(class.Status.Networks, func(n v1alpha1.NetworkStatus, _ int) string { return n.ID })
@@ -89,7 +89,7 @@ func (r *run) workerImagesAgain(ctx context.Context) {
 
 // planned asks whether the node offers what is planned of its flavor before any node of it was seen.
 func (r *run) planned(class *v1alpha1.BizflyNodeClass, node *corev1.Node, o offer) {
-	reserved := r.boots.Reservations(class, o.cpu, o.memoryMiB, rootDiskGiB)
+	reserved := r.Bootstrap.Reservations(class, o.cpu, o.memoryMiB, rootDiskGiB)
 	memory := resource.NewQuantity(int64(float64(int64(o.memoryMiB)<<20)*(100-100*options.Defaults().MemoryOverheadPercent)/100), resource.BinarySI)
 	cpu := resource.NewQuantity(int64(o.cpu), resource.DecimalSI)
 	for _, of := range []corev1.ResourceList{reserved.KubeReserved, reserved.SystemReserved, reserved.EvictionThreshold} {

@@ -28,22 +28,19 @@ import (
 
 	"github.com/bizflycloud/gobizfly"
 	"github.com/google/uuid"
-	"github.com/patrickmn/go-cache"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/samber/lo"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator/wiring"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
@@ -75,11 +72,7 @@ type run struct {
 	id       string
 	recorder *answers.Recorder
 	api      *bizfly.Client
-	catalog  *catalog.DefaultProvider
-	images   *image.DefaultProvider
-	networks *network.DefaultProvider
-	servers  *instance.DefaultProvider
-	boots    *bootstrap.DefaultProvider
+	*wiring.Providers
 	// kube is the cluster that servers join; nil without one.
 	kube kubernetes.Interface
 
@@ -115,7 +108,7 @@ func newRun(s settings) (*run, error) {
 	r := &run{settings: s, id: lo.CoalesceOrEmpty(s.leftoversOf, uuid.NewString()), findings: map[string]answers.Finding{}, seenPorts: map[string]string{}}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.ResponseHeaderTimeout = time.Minute
-	r.recorder = answers.NewRecorder(transport, s.bke.BKE.Known().ClusterID, s.client.ProjectID)
+	r.recorder = answers.NewRecorder(transport, s.bke.ClusterID, s.client.ProjectID)
 	config := s.client
 	config.Transport, config.Registerer = r.recorder, prometheus.NewRegistry()
 	var err error
@@ -129,19 +122,16 @@ func newRun(s settings) (*run, error) {
 		return nil, fmt.Errorf("logging in: %w", err)
 	}
 	r.api.Confirm(scope)
-	r.catalog = catalog.NewDefaultProvider(r.api, clock.RealClock{}, catalog.Config{BKEClusterID: s.bke.BKE.Known().ClusterID})
-	r.images = image.NewDefaultProvider(r.api, r.catalog, cache.New(time.Minute, time.Minute))
-	r.networks = network.NewDefaultProvider(r.api, r.catalog, cache.New(time.Minute, time.Minute))
-	r.boots = bootstrap.NewDefaultProvider(s.bke, r.catalog)
-	times := options.Defaults()
-	times.ServerIDWait, times.VisibilityWindow = s.patience, s.patience
-	times.ServerPollInterval = lo.CoalesceOrEmpty(s.poll, times.ServerPollInterval)
-	r.servers = instance.NewDefaultProvider(instance.Config{
-		ClusterName: s.bke.ClusterName, ClusterUID: r.id, BKE: s.bke.BKE,
-		Settings: options.NewStore(times),
-	}, noting{Client: r.api, run: r}, r.boots, r.catalog,
-		// The node is closed to pods, so no volume of theirs is ever on it; the disks to delete are those of the create request.
-		func(context.Context) (sets.Set[string], error) { return sets.New[string](), nil })
+	opts := options.Defaults()
+	opts.ServerIDWait, opts.VisibilityWindow = s.patience, s.patience
+	opts.ServerPollInterval = lo.CoalesceOrEmpty(s.poll, opts.ServerPollInterval)
+	opts.ClusterName, opts.BKEKubeletArgsFile = "e2e-cloud", s.kubeletArgsFile
+	opts.BKEClusterID, opts.BKEClusterToken, opts.BKEJoinEndpoint, opts.BKELogEndpoint = s.bke.ClusterID, s.bke.Token, s.bke.JoinEndpoint, s.bke.LogEndpoint
+	// The node is closed to pods, so no volume of theirs is ever on it; the disks to delete are those of the create request.
+	empty := fake.NewClientBuilder().Build()
+	r.Providers = wiring.Build(wiring.Dependencies{
+		API: noting{Client: r.api, run: r}, Client: empty, APIReader: empty, Settings: options.NewStore(opts), ClusterUID: r.id,
+	})
 	if s.kubeconfig != "" {
 		rest, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig)
 		if err != nil {
@@ -198,11 +188,11 @@ func (r *run) nodeClass(ctx context.Context) (*v1alpha1.BizflyNodeClass, error) 
 		}
 		class.Spec.ImageSelectorTerms = []v1alpha1.ImageSelectorTerm{{ID: ubuntu.ID}}
 	}
-	found, err := r.images.Resolve(ctx, class)
+	found, err := r.Images.Resolve(ctx, class)
 	if err != nil {
 		return nil, fmt.Errorf("finding the image: %w", err)
 	}
-	networks, err := r.networks.Networks(ctx, class)
+	networks, err := r.Networks.Networks(ctx, class)
 	if err != nil {
 		return nil, fmt.Errorf("finding the network: %w", err)
 	}
@@ -216,11 +206,10 @@ func (r *run) nodeClass(ctx context.Context) (*v1alpha1.BizflyNodeClass, error) 
 
 // cheapest chooses what is launched: the least expensive offering that is large enough for a kubelet, on demand.
 func (r *run) cheapest() (offer, error) {
-	snapshot, err := r.catalog.Snapshot()
+	snapshot, err := r.Catalog.Snapshot()
 	if err != nil {
 		return offer{}, err
 	}
-	prices := pricing.NewDefaultProvider(pricing.DefaultTable)
 	best := offer{price: math.Inf(1)}
 	for _, f := range snapshot.Flavors {
 		if r.flavor != "" && f.Name != r.flavor || !usable(snapshot, f) {
@@ -228,13 +217,13 @@ func (r *run) cheapest() (offer, error) {
 		}
 		for _, z := range snapshot.Region.Zones {
 			o := offer{flavor: f.Name, category: strings.ToLower(f.Category), zone: z.ShortName, cpu: f.VCPUs, memoryMiB: f.RAM}
-			_, disk := lo.Must(r.catalog.Snapshot()).VolumeType(o.zone, o.category, v1alpha1.DiskMediumSSD)
+			_, disk := lo.Must(r.Catalog.Snapshot()).VolumeType(o.zone, o.category, v1alpha1.DiskMediumSSD)
 			available := z.Active && disk && (len(f.Generation.AvailabilityZones) == 0 || lo.Contains(f.Generation.AvailabilityZones, o.zone))
 			if !available || r.zone != "" && o.zone != r.zone {
 				continue
 			}
 			var known bool
-			o.price, known = prices.Price(pricing.Item{
+			o.price, known = r.Prices.Price(pricing.Item{
 				Category: o.category, Generation: f.Generation.Code, CPU: f.VCPUs, MemoryMiB: f.RAM,
 				Disks:       []pricing.Disk{{GiB: rootDiskGiB, Type: v1alpha1.DiskMediumSSD}},
 				BillingPlan: v1alpha1.BillingPlanOnDemand, NetworkPlan: v1alpha1.NetworkPlanFreeDataTransfer,
@@ -268,11 +257,11 @@ func (r *run) request(class *v1alpha1.BizflyNodeClass, o offer, attempt int) *in
 // launch sends the create request of the run's server.
 func (r *run) launch(ctx context.Context, class *v1alpha1.BizflyNodeClass, o offer, attempt int) (*instance.Instance, instance.Intent, error) {
 	request := r.request(class, o, attempt)
-	intent, err := r.servers.Intent(request)
+	intent, err := r.Instances.Intent(request)
 	if err != nil {
 		return nil, intent, err
 	}
-	return r.servers.Launch(ctx, request, intent)
+	return r.Instances.Launch(ctx, request, intent)
 }
 
 // accepted is the name and the task of the last create request that was accepted; empty before the first.

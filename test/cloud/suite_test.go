@@ -36,8 +36,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
-	join "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
 )
 
@@ -47,8 +46,10 @@ type settings struct {
 	sandbox bool
 	client  bizfly.Config
 	// bke is how servers join; without its cluster they only run.
-	bke        bootstrap.Config
+	bke        bke.Values
 	kubeconfig string
+	// kubeletArgsFile is BKE_KUBELET_ARGS_FILE.
+	kubeletArgsFile string
 	// budget is the most that the run may cost in VND.
 	budget float64
 	// flavor and zone restrict what is launched; empty is the cheapest.
@@ -99,12 +100,10 @@ func read(env map[string]string) (settings, error) {
 			AppCredID: env["BIZFLY_CLOUD_APP_CRED_ID"], AppCredSecret: env["BIZFLY_CLOUD_APP_CRED_SECRET"],
 			AuthMethod: bizfly.AuthMethodAppCredential, AllowHTTP: env["BIZFLY_CLOUD_ALLOW_HTTP"] == "true", Version: "e2e-cloud",
 		},
-		bke: bootstrap.Config{
-			ClusterName: "e2e-cloud", BKEKubeletArgsFile: env["BKE_KUBELET_ARGS_FILE"],
-			BKE: join.Values{ClusterID: env["BKE_CLUSTER_ID"], Token: env["BKE_CLUSTER_TOKEN"],
-				JoinEndpoint: env["BKE_JOIN_ENDPOINT"], LogEndpoint: env["BKE_LOG_ENDPOINT"]},
-		},
-		kubeconfig: env["KUBECONFIG"], flavor: env["E2E_CLOUD_FLAVOR"], zone: env["E2E_CLOUD_ZONE"],
+		bke: bke.Values{ClusterID: env["BKE_CLUSTER_ID"], Token: env["BKE_CLUSTER_TOKEN"],
+			JoinEndpoint: env["BKE_JOIN_ENDPOINT"], LogEndpoint: env["BKE_LOG_ENDPOINT"]},
+		kubeletArgsFile: env["BKE_KUBELET_ARGS_FILE"],
+		kubeconfig:      env["KUBECONFIG"], flavor: env["E2E_CLOUD_FLAVOR"], zone: env["E2E_CLOUD_ZONE"],
 		answers: env["E2E_CLOUD_ANSWERS"], leftoversOf: env["E2E_CLOUD_SWEEP"],
 		poll: 3 * time.Second, patience: 15 * time.Minute,
 	}
@@ -127,9 +126,8 @@ func read(env map[string]string) (settings, error) {
 // joins reports whether a server can join a cluster, and else what is missing for it.
 func (s settings) joins() (bool, string) {
 	var names []string
-	values := s.bke.BKE.Known()
 	for name, value := range map[string]string{
-		"KUBECONFIG": s.kubeconfig, "BKE_CLUSTER_ID": values.ClusterID, "BKE_CLUSTER_TOKEN": values.Token, "BKE_JOIN_ENDPOINT": values.JoinEndpoint,
+		"KUBECONFIG": s.kubeconfig, "BKE_CLUSTER_ID": s.bke.ClusterID, "BKE_CLUSTER_TOKEN": s.bke.Token, "BKE_JOIN_ENDPOINT": s.bke.JoinEndpoint,
 	} {
 		if value == "" {
 			names = append(names, name)
@@ -141,7 +139,7 @@ func (s settings) joins() (bool, string) {
 // secrets are what must be nowhere in the answers.
 func (s settings) secrets() []string {
 	return []string{s.client.Password, s.client.AppCredSecret, s.client.AppCredID, s.client.Email, s.client.ProjectID,
-		s.bke.BKE.Known().Token, s.bke.BKE.Known().ClusterID}
+		s.bke.Token, s.bke.ClusterID}
 }
 
 // box is the sandbox's control plane and cloud; nil against a real one.

@@ -66,7 +66,7 @@ var _ = Describe("Feature gates", func() {
 		BeforeEach(func() {
 			with(coretest.FeatureGates{NodeOverlay: lo.ToPtr(true)})
 			store := nodeoverlay.NewInstanceTypeStore()
-			config := env.Config()
+			config := env.CloudProviderConfig
 			config.Overlay = store
 			provider := cloudprovider.New(config)
 			core = newPlanner(overlay.Decorate(provider, env.Client, store))

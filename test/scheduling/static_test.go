@@ -19,11 +19,9 @@ package scheduling_test
 import (
 	"context"
 	"sync/atomic"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"github.com/patrickmn/go-cache"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -45,13 +43,8 @@ import (
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/status"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit/connect"
 )
 
 // counting counts the NodeClaims that core creates.
@@ -79,13 +72,10 @@ var _ = Describe("A static NodePool of which nothing can be launched", func() {
 		kube, clk := counting{env.Client, &atomic.Int64{}}, clock.RealClock{}
 		cluster := state.NewCluster(clk, env.Client, env.CloudProvider)
 		virtual := virtualpods.NewVirtualPodCache(env.Client)
-		api, info, lists := connect.Client(ctx, env.Sandbox, connect.Unlimited), env.Sandbox.BKE(), cache.New(time.Minute, time.Minute)
-		scripts := bootstrap.NewDefaultProvider(bootstrap.Config{ClusterName: "unit", BKE: bke.Values{ClusterID: info.ClusterUID, Token: info.ClusterToken,
-			JoinEndpoint: info.JoinEndpoint, LogEndpoint: info.LogEndpoint}}, env.Catalog)
 		// One cache for events and reads, as in the controller: an event whose object another cache does not have yet is the last one.
 		Expect(coretest.NodePoolNodeClassRefFieldIndexer(ctx)(m.GetCache())).To(Succeed())
-		Expect(status.NewController(m.GetClient(), env.Recorder, clk, env.Catalog, image.NewDefaultProvider(api, env.Catalog, lists),
-			network.NewDefaultProvider(api, env.Catalog, lists), scripts, env.Flavors).Register(ctx, m)).To(Succeed())
+		Expect(status.NewController(m.GetClient(), env.Recorder, clk, env.Catalog, env.Images, env.Networks, env.Bootstrap, env.Flavors).
+			Register(ctx, m)).To(Succeed())
 		Expect(readiness.NewController(clk, m.GetClient(), env.CloudProvider).Register(ctx, m)).To(Succeed())
 		Expect(informer.NewNodeClaimController(env.Client, env.CloudProvider, cluster, cost.NewClusterCost(ctx, env.CloudProvider, env.Client)).Register(ctx, m)).
 			To(Succeed())

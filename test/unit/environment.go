@@ -15,7 +15,7 @@ limitations under the License.
 */
 
 // Package unit is what the suites of the cloud provider and its controllers run in: a real API server, and over a
-// sandbox of the cloud the real client and the real providers, put together as internal/operator does.
+// sandbox of the cloud the real client and the real providers.
 package unit
 
 import (
@@ -25,12 +25,10 @@ import (
 
 	"github.com/awslabs/operatorpkg/option"
 	"github.com/awslabs/operatorpkg/status"
-	"github.com/patrickmn/go-cache"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -40,17 +38,10 @@ import (
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/audit"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator/wiring"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
-	join "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -82,15 +73,8 @@ type Environment struct {
 	// Settings are those of the process.
 	Settings *options.Store
 
-	Sandbox       *cloud.Sandbox
-	Catalog       *catalog.DefaultProvider
-	Capacity      *capacity.DefaultProvider
-	Images        *image.DefaultProvider
-	Networks      *network.DefaultProvider
-	Prices        *pricing.DefaultProvider
-	Flavors       *flavor.DefaultProvider
-	Instances     *instance.DefaultProvider
-	CloudProvider *cloudprovider.CloudProvider
+	Sandbox *cloud.Sandbox
+	*wiring.Providers
 }
 
 // Settings are the defaults with changes.
@@ -160,35 +144,22 @@ func (e *Environment) CloseCloud() {
 }
 
 // Restart starts a new process over the same cloud and API server: it remembers nothing.
-func (e *Environment) Restart(ctx context.Context) {
-	credentials, bke, api := e.Sandbox.Credentials(), e.Sandbox.BKE(), connect.Client(ctx, e.Sandbox, connect.Unlimited)
+func (e *Environment) Restart(ctx context.Context, changes ...func(*wiring.Dependencies)) {
+	bke := e.Sandbox.BKE()
 	e.Settings = Settings(func(o *options.Options) {
 		o.ServerIDWait, o.VisibilityWindow, o.ServerPollInterval, o.ServerListMaxAge = e.IDWait, e.VisibilityWindow, 5*time.Millisecond, time.Nanosecond
+		o.ClusterName, o.BKEClusterID, o.BKEClusterToken = "unit", bke.ClusterUID, bke.ClusterToken
+		o.BKEJoinEndpoint, o.BKELogEndpoint, o.JoinTokens = bke.JoinEndpoint, bke.LogEndpoint, true
 	})
-	e.Catalog = catalog.NewDefaultProvider(api, e.Clock, catalog.Config{Region: credentials.Region, BKEClusterID: bke.ClusterUID})
+	d := wiring.Dependencies{
+		API: connect.Client(ctx, e.Sandbox, connect.Unlimited), Client: e.Client, APIReader: e.APIReader, Recorder: e.Recorder, Settings: e.Settings,
+		ClusterUID: ClusterUID, Clock: e.Clock, ServerClock: clock.RealClock{}, Audit: e.Audit,
+	}
+	for _, change := range changes {
+		change(&d)
+	}
+	e.Providers = wiring.Build(d)
 	lo.Must0(e.Catalog.Refresh(ctx))
-	e.Capacity = capacity.NewDefaultProvider(e.Clock)
-	bootstraps := bootstrap.NewDefaultProvider(bootstrap.Config{
-		ClusterName: "unit",
-		BKE:         join.Values{ClusterID: bke.ClusterUID, Token: bke.ClusterToken, JoinEndpoint: bke.JoinEndpoint, LogEndpoint: bke.LogEndpoint},
-	}, e.Catalog)
-	e.Prices = pricing.NewDefaultProvider(func() *pricing.Table { return e.Settings.Load().Prices })
-	e.Flavors = flavor.NewDefaultProvider(e.Catalog, e.Capacity, e.Prices, bootstraps, e.Client, e.Settings)
-	e.Images = image.NewDefaultProvider(api, e.Catalog, cache.New(time.Minute, time.Minute))
-	e.Networks = network.NewDefaultProvider(api, e.Catalog, cache.New(time.Minute, time.Minute))
-	e.Instances = instance.NewDefaultProvider(instance.Config{
-		ClusterName: "unit", ClusterUID: ClusterUID, BKE: join.Values{ClusterID: bke.ClusterUID, Token: bke.ClusterToken},
-		Settings: e.Settings,
-		Clock:    clock.RealClock{},
-		Audit:    e.Audit,
-	}, api, bootstraps, e.Catalog, func(ctx context.Context) (sets.Set[string], error) {
-		volumes := &corev1.PersistentVolumeList{}
-		err := e.APIReader.List(ctx, volumes)
-		return sets.New(lo.FilterMap(volumes.Items, func(v corev1.PersistentVolume, _ int) (string, bool) {
-			return lo.FromPtr(v.Spec.CSI).VolumeHandle, v.Spec.CSI != nil
-		})...), err
-	})
-	e.CloudProvider = cloudprovider.New(e.Config())
 }
 
 // SteppingClock is a fake clock on which waiting takes no time: a wait moves it forward. Core validates every disruption again
@@ -201,14 +172,6 @@ func (c SteppingClock) After(d time.Duration) <-chan time.Time {
 	fired := make(chan time.Time, 1)
 	fired <- c.Now()
 	return fired
-}
-
-// Config is what the cloud provider is made of.
-func (e *Environment) Config() cloudprovider.Config {
-	return cloudprovider.Config{
-		KubeClient: e.Client, APIReader: e.APIReader, Recorder: e.Recorder, Clock: e.Clock,
-		Instances: e.Instances, Flavors: e.Flavors, Catalog: e.Catalog, Capacity: e.Capacity, Audit: e.Audit, Settings: e.Settings,
-	}
 }
 
 // NodeClass makes a NodeClass and resolves it, as its controller would.

@@ -21,9 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"time"
 
-	"github.com/patrickmn/go-cache"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/samber/lo"
 	"k8s.io/utils/clock"
@@ -32,20 +30,12 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/memory"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator/wiring"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/jointoken"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -59,12 +49,7 @@ type Cloud struct {
 	// Settings are the controller's, tuning included.
 	Settings *options.Store
 
-	Catalog   *catalog.DefaultProvider
-	Prices    *pricing.DefaultProvider
-	Images    *image.DefaultProvider
-	Networks  *network.DefaultProvider
-	Bootstrap *bootstrap.DefaultProvider
-	BKE       *bke.DefaultProvider
+	*wiring.Providers
 }
 
 // NoCredentialsError says that nothing says how to log in to BizFly Cloud.
@@ -158,7 +143,9 @@ func (s *Session) login(ctx context.Context) (*Cloud, error) {
 		return nil, fmt.Errorf("logging in to BizFly Cloud: %w", err)
 	}
 	api.Confirm(c.Scope)
-	c.Settings = options.NewStore(s.Settings)
+	settings := *s.Settings
+	settings.ClusterEndpoint = lo.CoalesceOrEmpty(settings.ClusterEndpoint, hostOf(s))
+	c.Settings = options.NewStore(&settings)
 	s.tune(ctx, c.Settings)
 	s.build(c)
 	return c, nil
@@ -196,40 +183,16 @@ func (s *Session) tune(ctx context.Context, settings *options.Store) {
 	}
 }
 
-// build makes the providers as internal/operator does.
+// build makes the providers of the controller. Without a writer: templates are only tried here, which issues no token.
 func (s *Session) build(c *Cloud) {
-	var reader client.Reader = memory.New(clock.RealClock{})
+	d := wiring.Dependencies{API: c.API, APIReader: memory.New(clock.RealClock{}), Settings: c.Settings}
 	if s.Cluster != nil {
-		reader = s.Cluster
-	}
-	o, clk := s.Settings, clock.RealClock{}
-	c.BKE = bke.NewDefaultProvider(bke.Config{
-		Values:   bke.Values{ClusterID: o.BKEClusterID, Token: o.BKEClusterToken, JoinEndpoint: o.BKEJoinEndpoint, LogEndpoint: o.BKELogEndpoint},
-		Discover: o.BKEDiscoverFromPool,
-	}, reader, c.API, clk)
-	catalogConfig := catalog.Config{BKEClusterID: o.BKEClusterID, RegionLabel: o.RegionLabel}
-	if o.BKEDiscoverFromPool {
-		catalogConfig.LearnedBKEClusterID = func() string { return c.BKE.Known().ClusterID }
-	}
-	c.Catalog = catalog.NewDefaultProvider(c.API, clk, catalogConfig)
-	c.Prices = pricing.NewDefaultProvider(func() *pricing.Table { return c.Settings.Load().Prices })
-	lists := func() *lookup.Lists {
-		return lookup.NewLists(cache.New(cache.NoExpiration, ttl.Cleanup), func() time.Duration { return time.Hour })
-	}
-	c.Images = image.NewDefaultProvider(c.API, c.Catalog, lists())
-	c.Networks = network.NewDefaultProvider(c.API, c.Catalog, lists())
-	bootstrapConfig := bootstrap.Config{
-		ClusterName: o.ClusterName, BKE: c.BKE, BKEKubeletArgsFile: o.BKEKubeletArgsFile, Reader: reader, Namespace: o.Namespace,
-		UserDataSecretNames: o.UserDataSecretNames, ClusterEndpoint: lo.CoalesceOrEmpty(o.ClusterEndpoint, hostOf(s)), ClusterDNS: o.ClusterDNS,
+		d.APIReader = s.Cluster
 	}
 	if s.REST != nil {
-		bootstrapConfig.CABundle = operator.Authority(s.REST)
+		d.CABundle = operator.Authority(s.REST)
 	}
-	if o.JoinTokens {
-		// Without a writer: templates are only tried here, which issues no token.
-		bootstrapConfig.JoinTokens = jointoken.NewDefaultProvider(nil, clk, o.JoinTokenGroups)
-	}
-	c.Bootstrap = bootstrap.NewDefaultProvider(bootstrapConfig, c.Catalog)
+	c.Providers = wiring.Build(d)
 }
 
 func hostOf(s *Session) string {
