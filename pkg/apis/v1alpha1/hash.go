@@ -29,7 +29,7 @@ import (
 // NodeClassHashVersion is the version of Hash. It is raised whenever the same spec would hash differently (a new field
 // with a default, a changed tag), so that an upgrade re-stamps hashes instead of replacing every node. It hashes what is in
 // effect rather than what is written, so that `rootDisk: {}` and `rootDisk: {medium: SSD}` are the same.
-const NodeClassHashVersion = "v3"
+const NodeClassHashVersion = "v1"
 
 // Hash returns the hash of the fields that cannot change on a running server and that no other drift check covers.
 // Other selector terms than those of networks, and zones, are left out: what they resolve to is compared with the live server
