@@ -27,16 +27,22 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/usage"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/invariants"
@@ -48,6 +54,9 @@ const (
 	// isolatedWithin is how much longer pods that do not need the broken subject wait for their nodes at most, and how much longer
 	// deletions of servers that do not need it take.
 	isolatedWithin = 3 * time.Minute
+	// toldWithin is how long it takes at most until a user is told of what is broken: an answer that leaves open whether there is a server
+	// is a failure only when the launch has timed out.
+	toldWithin = 10 * time.Minute
 	// isolationLimit ends a run; what is not done by then counts as never done.
 	isolationLimit = time.Hour
 	otherClassName = "other"
@@ -103,6 +112,10 @@ type subject struct {
 	change func(*v1alpha1.BizflyNodeClass)
 	// stops are the workloads that need it, stopsStart those that a controller needs it for that has just started.
 	stops, stopsStart []string
+	// breaksLaunches reports that launches fail, and not only the start of a controller.
+	breaksLaunches bool
+	// pool is a workload whose NodePool wants a flavor that does not exist.
+	pool string
 	// orphan reports that the server without a NodeClaim cannot be deleted.
 	orphan bool
 }
@@ -161,6 +174,7 @@ func oneSubject(r *rand.Rand) subject {
 		subject{name: "an image", matches: creates(otherImage), fault: oddLaunch(r), stops: other},
 		subject{name: "a template", change: custom("#!/bin/sh\n{{ .NodeName.Missing }}\n"), stops: other},
 		subject{name: "join tokens", change: custom("#!/bin/sh\njoin {{ .JoinToken }}\n"), kube: &brokenCall{"create *v1.Secret", forbidden}, stops: other},
+		subject{name: "a NodePool", pool: "flavor", stops: []string{"flavor"}},
 		brokenRoute(r),
 		brokenEngine(r),
 		subject{name: "an orphan", orphan: true, fault: cloud.Fault{Effect: cloud.EffectStatus, Status: http.StatusForbidden}},
@@ -241,7 +255,12 @@ func isolate(seed int64, broken []subject, restarts bool) (*simulation, []*workl
 				broken[i].matches = route(http.MethodDelete, "/servers/"+orphan)
 			}
 		}
-		sim.broken = broken
+		for _, w := range all {
+			if lo.SomeBy(broken, func(s subject) bool { return s.pool == w.name }) {
+				w.flavors = []string{"nix.none"}
+			}
+		}
+		sim.broken, sim.failuresBefore = broken, launchFailures()
 		sim.trace("broken: %v", lo.Map(broken, func(s subject, _ int) string { return s.name }))
 		if restarts {
 			// The next process reads everything anew, without what was learned before.
@@ -308,8 +327,50 @@ func (sim *simulation) round(n int) {
 	if n%12 == 0 {
 		sim.start(p, "collector", func() error { _, err := p.collector.Reconcile(p.ctx); return err })
 	}
+	sim.witness(p)
 	time.Sleep(5 * time.Second)
 	sim.observe()
+}
+
+// witness notes whether conditions show a user now that launches with the NodeClass "other" fail.
+func (sim *simulation) witness(p *process) {
+	class := &v1alpha1.BizflyNodeClass{}
+	lo.Must0(sim.kube.Get(sim.ctx, types.NamespacedName{Name: otherClassName}, class))
+	lo.Must(usage.NewController(sim.kube, &sim.told, clock.RealClock{}, p.cloudProvider).Reconcile(sim.ctx, class.DeepCopy()))
+	lo.Must0(sim.kube.Get(sim.ctx, types.NamespacedName{Name: otherClassName}, class))
+	shown := class.StatusConditions().Get(v1alpha1.ConditionTypeLaunchesSucceeding).IsFalse()
+	for _, claim := range sim.liveClaims() {
+		launched := claim.StatusConditions().Get(karpv1.ConditionTypeLaunched)
+		shown = shown || claim.Spec.NodeClassRef.Name == otherClassName && launched != nil && launched.Reason == cloudprovider.ReasonAwaitingServerID
+	}
+	sim.shown = sim.shown || shown
+}
+
+// untold returns what does not tell yet that launches fail.
+func (sim *simulation) untold(broken []subject) (missing []string) {
+	// What a controller has never read is told by the age of its catalog, and core tells of a NodePool that nothing suits.
+	fails := lo.SomeBy(broken, func(s subject) bool { return s.breaksLaunches }) && lo.NoneBy(broken, func(s subject) bool { return s.pool != "" })
+	if fails && launchFailures() <= sim.failuresBefore {
+		missing = append(missing, "no metric counts the failed launches")
+	}
+	if sim.told.mu.Lock(); fails && lo.NoneBy(lo.Keys(sim.told.warnings), func(reason string) bool { return reason != events.ReasonNodePoolUnlimited }) {
+		missing = append(missing, "no event tells of the failed launches")
+	}
+	sim.told.mu.Unlock()
+	if !sim.shown && lo.SomeBy(broken, func(s subject) bool { return lo.Contains(s.stops, "class") }) {
+		missing = append(missing, "no condition shows that launches with the NodeClass fail")
+	}
+	return missing
+}
+
+// launchFailures is the metric of failed launches, of all reasons.
+func launchFailures() (total float64) {
+	for _, family := range lo.Must(crmetrics.Registry.Gather()) {
+		if family.GetName() == "karpenter_bizfly_launch_failures_total" {
+			total += lo.SumBy(family.GetMetric(), func(m *dto.Metric) float64 { return m.GetCounter().GetValue() })
+		}
+	}
+	return total
 }
 
 // serveAll waits until every untouched workload has its nodes.
@@ -323,7 +384,9 @@ func (sim *simulation) serveAll(all []*workload, broken []subject) {
 				w.served = time.Since(began)
 			}
 		}
-		if lo.EveryBy(waiting, func(w *workload) bool { return w.served > 0 }) {
+		untold := sim.untold(broken)
+		if lo.EveryBy(waiting, func(w *workload) bool { return w.served > 0 }) && (len(untold) == 0 || time.Since(began) > toldWithin) {
+			lo.ForEach(untold, func(missing string, _ int) { sim.violated("%s", missing) })
 			return
 		}
 		sim.round(n)
@@ -403,9 +466,8 @@ func isolated(seed int64) []string {
 		broken = append(broken, oneSubject(r))
 	}
 	restarts := r.IntN(3) == 0
-	// What a controller has never read is told by the age of its catalog.
-	told := lo.SomeBy(broken, func(s subject) bool { return len(s.stops) > 0 })
 	for i := range broken {
+		broken[i].breaksLaunches = len(broken[i].stops) > 0
 		if restarts {
 			broken[i].stops = append(broken[i].stops, broken[i].stopsStart...)
 		}
@@ -423,10 +485,6 @@ func isolated(seed int64) []string {
 			sim.violated("the servers of %q were deleted after %s instead of %s", w.name, w.removed, healthy[i].removed)
 		}
 	}
-	if sim.told.mu.Lock(); told && len(sim.told.warnings) == 0 {
-		sim.violations = append(sim.violations, "no event tells of what is broken")
-	}
-	sim.told.mu.Unlock()
 	if len(sim.violations) == 0 {
 		return nil
 	}

@@ -94,6 +94,10 @@ type simulation struct {
 	broken []subject
 	// told are the events that were published.
 	told recorder
+	// shown reports that a condition has shown that launches with the NodeClass "other" fail.
+	shown bool
+	// failuresBefore is what the metric of failed launches was when something broke.
+	failuresBefore float64
 	// wanted are the requirements of new NodeClaims; nil for those of any small flavor.
 	wanted []karpv1.NodeSelectorRequirementWithMinValues
 
