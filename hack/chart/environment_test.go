@@ -37,8 +37,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
 
-	// Its options join core's.
-	_ "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/logging"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 )
 
@@ -128,7 +126,6 @@ var _ = Describe("the environment", func() {
 		Expect(err).ToNot(HaveOccurred())
 		ours := lo.FilterMap(options.Table(), func(s *options.Setting, _ int) (string, bool) { return s.Variable, s.Variable != "" })
 		read := sets.New(ours...).
-			Union(readVariables(filepath.Join(w.root, "internal", "logging"))).
 			Union(readVariables(strings.TrimSpace(string(core)))).
 			// Named after the Service of webhooks that core has no longer.
 			Delete("KARPENTER_SERVICE")

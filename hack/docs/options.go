@@ -30,7 +30,6 @@ import (
 
 	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/logging"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 )
 
@@ -39,15 +38,7 @@ type option struct{ flag, variable, value, usage string }
 
 // optionsPage is the reference of flags and environment variables: ours and those of Karpenter core.
 func optionsPage() (string, error) {
-	root, err := repository()
-	if err != nil {
-		return "", err
-	}
 	core, err := moduleFolder("sigs.k8s.io/karpenter")
-	if err != nil {
-		return "", err
-	}
-	logs, err := readOptions(&logging.Options{}, filepath.Join(root, "internal", "logging"))
 	if err != nil {
 		return "", err
 	}
@@ -70,7 +61,7 @@ func optionsPage() (string, error) {
 			ours = append(ours, o)
 		}
 	}
-	table(&b, append(ours, logs...))
+	table(&b, ours)
 	b.WriteString("\n## Secrets\n\nThey have no flag, because every process of a machine can read a command line.\n\n| Variable | What it is |\n|---|---|\n")
 	for _, s := range secrets {
 		fmt.Fprintf(&b, "| `%s` | %s |\n", s.variable, s.usage)

@@ -29,7 +29,7 @@ var _ = Describe("The page of options", func() {
 		Expect(err).NotTo(HaveOccurred())
 		for _, text := range []string{
 			"| `LAUNCH_TIMEOUT` | `--launch-timeout` | `3m` |", "| `CREATE_PROVIDER_CONFIG` | `--create-provider-config` | `true` |",
-			"| `CLUSTER_NAME` | `--cluster-name` | - |", "| `LOG_FORMAT` | `--log-format` | `json` |", "| `BKE_CLUSTER_TOKEN` |",
+			"| `CLUSTER_NAME` | `--cluster-name` | - |", "| `BKE_CLUSTER_TOKEN` |",
 			"| `BATCH_IDLE_DURATION` | `--batch-idle-duration` | `1s` |", "| `DISABLE_LEADER_ELECTION` | `--disable-leader-election` | `false` |",
 		} {
 			Expect(page).To(ContainSubstring(text))

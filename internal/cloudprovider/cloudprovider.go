@@ -44,7 +44,6 @@ import (
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/audit"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
@@ -89,8 +88,6 @@ type Config struct {
 	Settings            *options.Store
 	// NewCache returns a cache whose entries live for a while; nil means caches that delete what has expired by themselves.
 	NewCache func(lifetime time.Duration) *cache.Cache
-	// Audit gets a line for each launch and each removal; nil writes it to the log.
-	Audit *audit.Log
 }
 
 // config is Config, embedded without being part of a type's own interface.
@@ -113,9 +110,6 @@ type CloudProvider struct {
 func New(c Config) *CloudProvider {
 	if c.NewCache == nil {
 		c.NewCache = func(lifetime time.Duration) *cache.Cache { return cache.New(lifetime, ttl.Cleanup) }
-	}
-	if c.Audit == nil {
-		c.Audit = audit.New(log.Log)
 	}
 	p := &CloudProvider{
 		config:       c,

@@ -60,7 +60,7 @@ type launch struct {
 func (c *CloudProvider) Create(ctx context.Context, claim *karpv1.NodeClaim) (*karpv1.NodeClaim, error) {
 	created, err := c.create(ctx, claim)
 	if err != nil && !ends(err) && c.timeLeft(claim) <= max(ttl.CoreRetry, retryAfter(err)) {
-		err = c.outOfTime(claim, err)
+		err = c.outOfTime(ctx, claim, err)
 	}
 	if err != nil && !c.intents.remembered(claim.UID).open() {
 		c.LaunchEnded(claim)
@@ -72,12 +72,12 @@ func (c *CloudProvider) create(ctx context.Context, claim *karpv1.NodeClaim) (*k
 	l := &launch{claim: claim}
 	var err error
 	if l.nodeClass, err = c.nodeClass(ctx, claim.Spec.NodeClassRef); apierrors.IsNotFound(err) {
-		return nil, c.end(claim, events.ReasonNodeClassUnresolved, fmt.Errorf("resolving the NodeClass: %w", err))
+		return nil, c.end(ctx, claim, events.ReasonNodeClassUnresolved, fmt.Errorf("resolving the NodeClass: %w", err))
 	} else if err != nil {
 		return nil, fmt.Errorf("resolving the NodeClass: %w", err)
 	}
 	if l.record, l.live, err = c.intents.load(ctx, claim); errors.Is(err, errIntentUnreadable) {
-		return nil, c.end(claim, ReasonLaunchIntentUnreadable, err)
+		return nil, c.end(ctx, claim, ReasonLaunchIntentUnreadable, err)
 	} else if err != nil {
 		return nil, fmt.Errorf("reading the launch intent of NodeClaim %s: %w", claim.Name, err)
 	}
@@ -93,7 +93,7 @@ func (c *CloudProvider) create(ctx context.Context, claim *karpv1.NodeClaim) (*k
 		server, err := c.Instances.Resume(ctx, string(claim.UID), l.record.Intent)
 		return c.conclude(ctx, l, server, ReasonFound, err)
 	}
-	if err := c.checkNodeClass(claim, l.nodeClass); err != nil {
+	if err := c.checkNodeClass(ctx, claim, l.nodeClass); err != nil {
 		return nil, err
 	}
 	if l.claim, err = c.dropUnsupportedCapacityTypes(ctx, claim); err != nil {
@@ -101,40 +101,40 @@ func (c *CloudProvider) create(ctx context.Context, claim *karpv1.NodeClaim) (*k
 	}
 	capacityType := scheduling.NewNodeSelectorRequirementsWithMinValues(l.claim.Spec.Requirements...).Get(karpv1.CapacityTypeLabelKey)
 	if !capacityType.Has(karpv1.CapacityTypeOnDemand) {
-		return nil, c.end(claim, ReasonCapacityTypeUnsupported, errors.New(events.CapacityTypeAdvice(capacityType.String())))
+		return nil, c.end(ctx, claim, ReasonCapacityTypeUnsupported, errors.New(events.CapacityTypeAdvice(capacityType.String())))
 	}
 	if c.timeLeft(claim) <= 0 {
-		return nil, c.outOfTime(claim, errors.New("less than the time that a server needs is left of core's launch timeout"))
+		return nil, c.outOfTime(ctx, claim, errors.New("less than the time that a server needs is left of core's launch timeout"))
 	}
 	if l.types, err = c.instanceTypes(ctx, l); err != nil {
-		return nil, c.end(claim, ReasonInstanceTypesUnavailable, err)
+		return nil, c.end(ctx, claim, ReasonInstanceTypesUnavailable, err)
 	}
 	if l.trial, err = c.nodeClasses.admit(l.nodeClass, claim.UID); err != nil {
-		return nil, c.end(claim, events.ReasonLaunchesPaused, err)
+		return nil, c.end(ctx, claim, events.ReasonLaunchesPaused, err)
 	}
 	candidates, err := c.candidates(ctx, l)
 	if err != nil {
-		return nil, c.end(claim, ReasonNoOffering, err)
+		return nil, c.end(ctx, claim, ReasonNoOffering, err)
 	}
 	return c.launch(ctx, l, candidates)
 }
 
 // checkNodeClass ends a NodeClaim whose NodeClass cannot launch anything now. Core schedules nothing as long as the NodeClaim
 // exists, so that of a NodePool is not kept waiting for the NodeClass: core creates another one.
-func (c *CloudProvider) checkNodeClass(claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass) error {
+func (c *CloudProvider) checkNodeClass(ctx context.Context, claim *karpv1.NodeClaim, nodeClass *v1alpha1.BizflyNodeClass) error {
 	condition := nodeClass.StatusConditions().Root()
 	switch {
 	case !nodeClass.DeletionTimestamp.IsZero():
-		return c.end(claim, events.ReasonNodeClassUnresolved,
+		return c.end(ctx, claim, events.ReasonNodeClassUnresolved,
 			fmt.Errorf("resolving the NodeClass: %w", nodeClassNotFound(nodeClass.Name+" (being deleted)")))
 	case condition.IsUnknown() && claim.Labels[karpv1.NodePoolLabelKey] == "":
 		// A NodeClaim without a NodePool is not created again by core, which retries until its launch timeout.
 		return createError(ReasonNodeClassReadinessUnknown, fmt.Errorf("BizflyNodeClass %q is being resolved: %s", nodeClass.Name, condition.Message))
 	case !condition.IsTrue():
-		return c.end(claim, ReasonNodeClassNotReady,
+		return c.end(ctx, claim, ReasonNodeClassNotReady,
 			fmt.Errorf("BizflyNodeClass %q is not ready: %s: %s", nodeClass.Name, condition.Reason, condition.Message))
 	case condition.ObservedGeneration != nodeClass.Generation:
-		return c.end(claim, ReasonNodeClassNotReady, fmt.Errorf("the last change of BizflyNodeClass %q has not been resolved yet", nodeClass.Name))
+		return c.end(ctx, claim, ReasonNodeClassNotReady, fmt.Errorf("the last change of BizflyNodeClass %q has not been resolved yet", nodeClass.Name))
 	}
 	return nil
 }
@@ -151,12 +151,12 @@ func (c *config) timeLeft(claim *karpv1.NodeClaim) time.Duration {
 
 // outOfTime ends a NodeClaim for which core would call Create too late to launch anything: its next call comes up to a minute
 // after this one. Nothing is known to be wrong, so nothing is marked.
-func (c *CloudProvider) outOfTime(claim *karpv1.NodeClaim, err error) error {
+func (c *CloudProvider) outOfTime(ctx context.Context, claim *karpv1.NodeClaim, err error) error {
 	if c.intents.remembered(claim.UID).open() {
 		c.Recorder.Publish(events.LaunchOutcomeUnknown(claim, err))
-		return c.end(claim, ReasonLaunchOutcomeUnknown, err)
+		return c.end(ctx, claim, ReasonLaunchOutcomeUnknown, err)
 	}
-	return c.end(claim, ReasonLaunchNotSent, fmt.Errorf("no create request was sent in time: %w", err))
+	return c.end(ctx, claim, ReasonLaunchNotSent, fmt.Errorf("no create request was sent in time: %w", err))
 }
 
 // instanceTypes returns the instance types of the NodePool, at the prices that core has planned with.
@@ -187,7 +187,7 @@ func (c *CloudProvider) launch(ctx context.Context, l *launch, candidates []cand
 		}
 		if reason, err := c.brake.admit(ctx, l, chosen); err != nil {
 			c.placements.moved(l.claim, "")
-			return nil, c.end(l.claim, reason, err)
+			return nil, c.end(ctx, l.claim, reason, err)
 		}
 		tries++
 		server, err := c.try(ctx, l, chosen)
@@ -208,7 +208,7 @@ func (c *CloudProvider) launch(ctx context.Context, l *launch, candidates []cand
 	}
 	c.placements.moved(l.claim, "")
 	if tries == 0 {
-		c.audit(l, ReasonNoOffering)
+		c.logLaunchFailure(ctx, l, ReasonNoOffering)
 	}
 	return nil, cloudprovider.NewInsufficientCapacityError(fmt.Errorf("every offering that was tried is unavailable: %w", errors.Join(failures...)))
 }
@@ -269,7 +269,7 @@ func (c *CloudProvider) conclude(ctx context.Context, l *launch, server *instanc
 	}
 	switch {
 	case err == nil:
-		return c.launched(l, server, reason), nil
+		return c.launched(ctx, l, server, reason), nil
 	case errors.Is(err, instance.ErrBuildFailed), errors.Is(err, instance.ErrOutcomeUnknown):
 		return nil, cloudprovider.NewInsufficientCapacityError(fmt.Errorf("%s: %w", c.failed(ctx, l, err), err))
 	}
@@ -278,7 +278,7 @@ func (c *CloudProvider) conclude(ctx context.Context, l *launch, server *instanc
 
 // launched reports the server of the launch, and returns its NodeClaim. What the API does not return yet of a server in BUILD, and
 // a flavor that it names without its family, are those of the intent.
-func (c *CloudProvider) launched(l *launch, server *instance.Instance, reason string) *karpv1.NodeClaim {
+func (c *CloudProvider) launched(ctx context.Context, l *launch, server *instance.Instance, reason string) *karpv1.NodeClaim {
 	intent, found := l.record.Intent, *server // the list that it is from is shared
 	server = &found
 	server.Zone = lo.CoalesceOrEmpty(server.Zone, intent.Zone)
@@ -286,10 +286,8 @@ func (c *CloudProvider) launched(l *launch, server *instance.Instance, reason st
 		server.Flavor = lo.CoalesceOrEmpty(intent.Flavor, server.Flavor)
 	}
 	if !l.record.Reported {
-		launched := c.recordOf(l, reason)
-		launched.Server = server.ID
-		c.Audit.Launched(launched)
-		c.Recorder.Publish(events.ServerLaunched(l.claim, server.Name, server.ID, launched.Flavor, launched.Zone, launched.Price, reason))
+		price := c.logLaunch(ctx, "launched server", l, server.ID, reason)
+		c.Recorder.Publish(events.ServerLaunched(l.claim, server.Name, server.ID, intent.Flavor, intent.Zone, price, reason))
 	}
 	c.intents.change(l.claim.UID, func(r *launchRecord) { r.Intent, r.Reported = intent, true })
 	c.nodeClasses.launched(l.nodeClass, l.claim.UID)

@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"strconv"
 	"time"
@@ -30,7 +31,6 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/audit"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/metrics"
@@ -140,7 +140,7 @@ func (f failure) accuses() bool {
 // the same NodeClaim. The NodeClass is nil where it cannot be read any more.
 func (c *CloudProvider) learn(ctx context.Context, l *launch, key capacity.Offering, f failure) (next bool) {
 	launchFailuresTotal.Inc(map[string]string{"reason": f.reason})
-	c.audit(l, f.reason)
+	c.logLaunchFailure(ctx, l, f.reason)
 	period := c.Settings.Load().UnavailableOfferingTTL
 	key.NodeClass = ""
 	switch {
@@ -278,8 +278,8 @@ func (c *CloudProvider) LaunchesBlocked(nodeClass *v1alpha1.BizflyNodeClass) (re
 }
 
 // end ends a NodeClaim: core deletes it, and plans another one for its pods.
-func (c *CloudProvider) end(claim *karpv1.NodeClaim, reason string, err error) error {
-	c.audit(&launch{claim: claim}, reason)
+func (c *CloudProvider) end(ctx context.Context, claim *karpv1.NodeClaim, reason string, err error) error {
+	c.logLaunchFailure(ctx, &launch{claim: claim}, reason)
 	switch reason {
 	case ReasonNodeClassNotReady:
 		launchFailuresTotal.Inc(map[string]string{"reason": reason})
@@ -328,20 +328,24 @@ func retryAfter(err error) time.Duration {
 	return lo.FromPtr(of).RetryAfter
 }
 
-// audit writes the line of a launch that failed.
-func (c *CloudProvider) audit(l *launch, reason string) { c.Audit.LaunchFailed(c.recordOf(l, reason)) }
+// logLaunchFailure writes the log line of a launch that failed.
+func (c *CloudProvider) logLaunchFailure(ctx context.Context, l *launch, reason string) {
+	c.logLaunch(ctx, "launching server failed", l, "", reason)
+}
 
-// recordOf is the audit log's record of a launch.
-func (c *config) recordOf(l *launch, reason string) audit.Record {
-	intent := l.record.Intent
-	record := audit.Record{NodeClaim: l.claim.Name, Flavor: intent.Flavor, Zone: intent.Zone, Reason: reason}
+// logLaunch writes the one log line of a launch, and returns its price, 0 where it is not known. docs/operate/monitoring.md explains the
+// messages and keys, by which a program reads the history of a cluster. The logger of the context has the NodeClaim.
+func (c *CloudProvider) logLaunch(ctx context.Context, message string, l *launch, serverID, reason string) (price float64) {
+	intent, took := l.record.Intent, time.Duration(0)
 	if _, offering := find(l.types, intent.Flavor, intent.Zone); offering != nil {
-		record.Price = offering.Price
+		price = offering.Price
 	}
 	if !intent.RequestedAt.IsZero() {
-		record.Took = c.Clock.Since(intent.RequestedAt)
+		took = c.Clock.Since(intent.RequestedAt)
 	}
-	return record
+	log.FromContext(ctx).Info(message, "server-id", serverID, "flavor", intent.Flavor, "zone", intent.Zone, "capacity-type", karpv1.CapacityTypeOnDemand,
+		"price-vnd-per-hour", math.Round(price*100)/100, "reason", reason, "seconds", math.Round(max(0, took.Seconds())*10)/10)
+	return price
 }
 
 // launchFailuresTotal counts launches that failed.

@@ -29,25 +29,21 @@ import (
 
 var _ = Describe("The log", func() {
 	// lines are what a controller logs that exits because of its password.
-	lines := func(overrides map[string]string) []string {
+	lines := func() []string {
 		GinkgoHelper()
 		ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
 		defer cancel()
-		output, err := neverReached().RunController(ctx, lo.Assign(map[string]string{"BIZFLY_CLOUD_PASSWORD": markedWrong}, overrides))
+		output, err := neverReached().RunController(ctx, map[string]string{"BIZFLY_CLOUD_PASSWORD": markedWrong})
 		Expect(err).To(MatchError("exit status 1"), output)
 		return lo.Filter(strings.Split(strings.TrimSpace(output), "\n"), func(line string, _ int) bool { return !strings.Contains(line, "cannot start") })
 	}
 
 	It("should be JSON, and begin with what is being started", func() {
-		logged := lines(nil)
+		logged := lines()
 		for _, line := range logged {
 			Expect(json.Valid([]byte(line))).To(BeTrue(), line)
 		}
 		Expect(logged).To(ContainElement(And(ContainSubstring(`"starting karpenter-provider-bizflycloud"`), ContainSubstring(`"version":`),
 			ContainSubstring(`"revision":`))))
-	})
-	It("should be text where that is asked for", func() {
-		logged := lines(map[string]string{"LOG_FORMAT": "console"})
-		Expect(logged).To(ContainElement(MatchRegexp(`^\S+\tINFO\tcontroller\tstarting karpenter-provider-bizflycloud\t\{.*"version": `)))
 	})
 })

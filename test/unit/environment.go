@@ -37,7 +37,6 @@ import (
 	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/audit"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator/wiring"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
@@ -64,8 +63,6 @@ type Environment struct {
 	Clock *clocktesting.FakeClock
 	// Recorder remembers events.
 	Recorder *coretest.EventRecorder
-	// Audit gets the lines of launches and removals; nil writes them to the log.
-	Audit *audit.Log
 
 	// IDWait and VisibilityWindow are how long a launch waits for its server, in real time: longer than the busiest machine takes.
 	// Specs of what happens afterwards call WithoutIDWait, or tune the window.
@@ -153,7 +150,7 @@ func (e *Environment) Restart(ctx context.Context, changes ...func(*wiring.Depen
 	})
 	d := wiring.Dependencies{
 		API: connect.Client(ctx, e.Sandbox, connect.Unlimited), Client: e.Client, APIReader: e.APIReader, Recorder: e.Recorder, Settings: e.Settings,
-		ClusterUID: ClusterUID, Clock: e.Clock, ServerClock: clock.RealClock{}, Audit: e.Audit,
+		ClusterUID: ClusterUID, Clock: e.Clock, ServerClock: clock.RealClock{},
 	}
 	for _, change := range changes {
 		change(&d)

@@ -19,7 +19,7 @@
       {{- end }}
 {{- end }}
 
-{{/* The controller's environment: everything that internal/options, internal/logging and core's options read. */}}
+{{/* The controller's environment: everything that internal/options and core's options read. */}}
 {{- define "karpenter.env" -}}
 {{- $v := .Values -}}
 - name: SYSTEM_NAMESPACE
@@ -108,7 +108,6 @@
 {{- include "karpenter.variable" (list "LEADER_ELECTION_NAME" $s.leaderElectionName) }}
 {{- include "karpenter.variable" (list "FEATURE_GATES" (include "karpenter.featureGates" .)) }}
 {{- include "karpenter.variable" (list "LOG_LEVEL" $v.logLevel) }}
-{{- include "karpenter.variable" (list "LOG_FORMAT" $v.logFormat) }}
 {{- include "karpenter.variable" (list "LOG_OUTPUT_PATHS" (join "," $v.logOutputPaths)) }}
 {{- include "karpenter.variable" (list "LOG_ERROR_OUTPUT_PATHS" (join "," $v.logErrorOutputPaths)) }}
 {{- include "karpenter.variable" (list "METRICS_PORT" $v.controller.metrics.port) }}

@@ -25,7 +25,6 @@ import (
 	"time"
 
 	opstatus "github.com/awslabs/operatorpkg/status"
-	"github.com/go-logr/logr"
 	"github.com/google/uuid"
 	"github.com/samber/lo"
 	appsv1 "k8s.io/api/apps/v1"
@@ -45,7 +44,6 @@ import (
 	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
 	"sigs.k8s.io/karpenter/pkg/state/virtualpods"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/audit"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/status"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/usage"
@@ -104,7 +102,7 @@ func NewSimulation(ctx context.Context, cloud *session.Cloud, objects *memory.Cl
 	}
 	config := cloudprovider.Config{
 		KubeClient: objects, APIReader: objects, Recorder: discarded{}, Clock: clk, Instances: &dryLauncher{}, Flavors: s.Flavors,
-		Catalog: cloud.Catalog, Capacity: marks, Settings: cloud.Settings, Audit: audit.New(logr.Discard()),
+		Catalog: cloud.Catalog, Capacity: marks, Settings: cloud.Settings,
 		BestEffortMinValues: core.MinValuesPolicy == coreoptions.MinValuesPolicyBestEffort,
 	}
 	store := nodeoverlay.NewInstanceTypeStore()

@@ -31,7 +31,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/audit"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
@@ -80,8 +79,6 @@ type Dependencies struct {
 	Catalog *catalog.DefaultProvider
 	// NewCache returns a cache whose entries live for a while; nil means caches that delete what has expired by themselves.
 	NewCache func(lifetime time.Duration) *cache.Cache
-	// Audit gets a line for each launch and each removal; nil writes it to the log.
-	Audit *audit.Log
 }
 
 // Providers are the graph.
@@ -133,12 +130,11 @@ func Build(d Dependencies) *Providers {
 		Settings:      d.Settings,
 		Clock:         d.ServerClock,
 		OnLeaveFailed: func(node string, err error) { d.Recorder.Publish(events.LeaveFailed(node, err)) },
-		Audit:         d.Audit,
 	}, d.API, p.Bootstrap, p.Catalog, func(ctx context.Context) (sets.Set[string], error) { return volumeHandles(ctx, d.APIReader) })
 	p.CloudProviderConfig = cloudprovider.Config{
 		KubeClient: d.Client, APIReader: d.APIReader, Recorder: d.Recorder, Clock: d.Clock,
 		Instances: p.Instances, Flavors: p.Flavors, Catalog: p.Catalog, Capacity: p.Capacity,
-		Overlay: d.Overlay, BestEffortMinValues: d.BestEffortMinValues, Settings: d.Settings, NewCache: d.NewCache, Audit: d.Audit,
+		Overlay: d.Overlay, BestEffortMinValues: d.BestEffortMinValues, Settings: d.Settings, NewCache: d.NewCache,
 	}
 	p.CloudProvider = cloudprovider.New(p.CloudProviderConfig)
 	return p

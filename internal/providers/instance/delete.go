@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -28,8 +29,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/audit"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
@@ -137,11 +138,10 @@ func (d *deleter) deleteServer(ctx context.Context, v *view, server *Instance, r
 	switch {
 	case err == nil:
 		deletionsTotal.Inc(map[string]string{labelOutcome: outcomeAccepted})
-		log.FromContext(ctx).V(1).Info("deleting server", "server", server.Name, "server-id", server.ID, "volumes", volumes)
-		d.config.Audit.Removed(audit.Record{
-			NodeClaim: server.NodeClaim, Server: server.ID, Flavor: server.Flavor, Zone: server.Zone, Reason: request.Reason,
-			Took: lo.Ternary(request.Since.IsZero(), 0, d.clock.Since(request.Since)),
-		})
+		took := lo.Ternary(request.Since.IsZero(), 0, d.clock.Since(request.Since))
+		// docs/operate/monitoring.md explains the message and its keys. The logger of the context has the NodeClaim.
+		log.FromContext(ctx).Info("removed server", "server-id", server.ID, "flavor", server.Flavor, "zone", server.Zone,
+			"capacity-type", karpv1.CapacityTypeOnDemand, "reason", request.Reason, "seconds", math.Round(max(0, took.Seconds())*10)/10, "volumes", volumes)
 		return nil
 	case bizfly.IsNotFound(err), bizfly.IsConflict(err) && server.Status != StatusBuild:
 		// It is being deleted already, by an earlier process or by a user; or it cannot be deleted at this moment.

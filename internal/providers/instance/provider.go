@@ -25,9 +25,7 @@ import (
 	"github.com/patrickmn/go-cache"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/audit"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/metrics"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
@@ -55,8 +53,6 @@ type Config struct {
 	// OnLeaveFailed is called when the node of a deleted server could not be removed from BKE, with the node's name and why; nil
 	// calls nothing.
 	OnLeaveFailed func(node string, err error)
-	// Audit gets a line for each server whose deletion the cloud has accepted; nil writes it to the log.
-	Audit *audit.Log
 }
 
 func (c Config) withDefaults() Config {
@@ -65,9 +61,6 @@ func (c Config) withDefaults() Config {
 	}
 	if c.OnLeaveFailed == nil {
 		c.OnLeaveFailed = func(string, error) {}
-	}
-	if c.Audit == nil {
-		c.Audit = audit.New(log.Log)
 	}
 	return c
 }

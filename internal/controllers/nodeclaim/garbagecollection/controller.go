@@ -215,6 +215,7 @@ func (c *Controller) deleteServer(ctx context.Context, server *instance.Instance
 			}
 		}
 	}
+	ctx = log.IntoContext(ctx, log.FromContext(ctx).WithValues("NodeClaim", klog.KRef("", server.NodeClaim)))
 	err := c.instances.Delete(ctx, instance.DeleteRequest{ID: server.ID, Node: strings.ToLower(server.Name), Reason: reasonGarbageCollected})
 	if (err != nil && !errors.Is(err, instance.ErrNotFound)) || errors.Is(err, instance.ErrNotOurs) {
 		return err

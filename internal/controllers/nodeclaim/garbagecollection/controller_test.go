@@ -25,12 +25,15 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gbytes"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
@@ -160,6 +163,10 @@ var _ = Describe("Garbage collection", func() {
 		Expect(env.Recorder.Calls(events.ReasonGarbageCollected)).To(BeZero())
 
 		controller = collector(env.APIReader)
+		name, out := env.Servers()[0].Metadata[v1alpha1.MetadataNodeClaim], gbytes.NewBuffer()
+		_, err := controller.Reconcile(log.IntoContext(ctx, zap.New(zap.WriteTo(out), zap.JSONEncoder())))
+		Expect(err).ToNot(HaveOccurred())
+		Expect(string(out.Contents())).To(MatchRegexp(`"msg":"removed server",.*"NodeClaim":{"name":"%s"},.*"server-id":"%s",.*"reason":"GarbageCollected"`, name, id))
 		passes()
 		Expect(left()).To(BeEmpty())
 		Expect(env.Recorder.Calls(events.ReasonGarbageCollected)).To(Equal(1))

@@ -30,10 +30,10 @@ import (
 	"github.com/onsi/gomega/types"
 	"github.com/samber/lo"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/audit"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -41,23 +41,28 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
-var _ = Describe("The audit log", func() {
+var _ = Describe("The log of launches and removals", func() {
+	const messageLaunched, messageFailed, messageRemoved = "launched server", "launching server failed", "removed server"
 	var out *gbytes.Buffer
 
 	BeforeEach(func() {
+		before := ctx
+		DeferCleanup(func() { ctx = before }) //nolint:fatcontext // back to what it was
 		out = gbytes.NewBuffer()
-		env.Audit = audit.New(zap.New(zap.WriteTo(out), zap.JSONEncoder()))
-		env.Restart(ctx)
-		DeferCleanup(func() { env.Audit = nil })
+		ctx = log.IntoContext(ctx, zap.New(zap.WriteTo(out), zap.JSONEncoder())) //nolint:fatcontext // replaced, not nested
 		nodeClass()
 	})
+	written := func() []string {
+		return lo.Filter(strings.Split(string(out.Contents()), "\n"), func(text string, _ int) bool {
+			return lo.ContainsBy([]string{messageLaunched, messageFailed, messageRemoved}, func(m string) bool { return strings.Contains(text, `"msg":"`+m+`"`) })
+		})
+	}
 	lines := func() []map[string]any {
 		GinkgoHelper()
-		return lo.Map(strings.Split(strings.TrimSpace(string(out.Contents())), "\n"), func(text string, _ int) map[string]any {
+		return lo.Map(written(), func(text string, _ int) map[string]any {
 			line := map[string]any{}
 			Expect(json.Unmarshal([]byte(text), &line)).To(Succeed(), text)
-			for _, key := range []string{audit.KeyNodeClaim, audit.KeyServer, audit.KeyFlavor, audit.KeyZone,
-				audit.KeyCapacityType, audit.KeyReason, audit.KeySeconds} {
+			for _, key := range []string{"server-id", "flavor", "zone", "capacity-type", "reason", "seconds"} {
 				Expect(line).To(HaveKey(key))
 			}
 			return line
@@ -68,35 +73,34 @@ var _ = Describe("The audit log", func() {
 		return nodeClaim(nil, unit.Requirement("node.kubernetes.io/instance-type", "In", flavor))
 	}
 	line := func(message, server, flavor, reason string) types.GomegaMatcher {
-		return gstruct.MatchKeys(gstruct.IgnoreExtras, gstruct.Keys{"msg": Equal(message), audit.KeyServer: Equal(server), audit.KeyFlavor: Equal(flavor),
-			audit.KeyReason: Equal(reason), audit.KeyCapacityType: Equal(karpv1.CapacityTypeOnDemand), audit.KeySeconds: BeNumerically(">=", 0)})
+		return gstruct.MatchKeys(gstruct.IgnoreExtras, gstruct.Keys{"msg": Equal(message), "server-id": Equal(server), "flavor": Equal(flavor),
+			"reason": Equal(reason), "capacity-type": Equal(karpv1.CapacityTypeOnDemand), "seconds": BeNumerically(">=", 0)})
 	}
 	It("should have one line of a launch, with its price and why", func() {
 		claim := launched(of("nix.2c_4g"))
-		Expect(lines()).To(ConsistOf(line(audit.MessageLaunched, serverOf(claim).ID, "nix.2c_4g", cloudprovider.ReasonCheapest)))
+		Expect(lines()).To(ConsistOf(line(messageLaunched, serverOf(claim).ID, "nix.2c_4g", cloudprovider.ReasonCheapest)))
 		only := lines()[0]
-		Expect(only).To(HaveKeyWithValue(audit.KeyNodeClaim, HaveKeyWithValue("name", claim.Name)))
-		Expect(only).To(HaveKeyWithValue(audit.KeyZone, claim.Labels["topology.kubernetes.io/zone"]))
-		Expect(only).To(HaveKeyWithValue(audit.KeyPrice, BeNumerically("~", priced(unit.NodePool())["nix.2c_4g/HN1"], 0.01)))
+		Expect(only).To(HaveKeyWithValue("zone", claim.Labels["topology.kubernetes.io/zone"]))
+		Expect(only).To(HaveKeyWithValue("price-vnd-per-hour", BeNumerically("~", priced(unit.NodePool())["nix.2c_4g/HN1"], 0.01)))
 		Expect(env.Recorder.Calls(events.ReasonServerLaunched)).To(Equal(1))
 	})
 	It("should have one line of each create request, and report which launch failed over", func() {
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectNoCapacity, Count: 1})
 		claim := launched(of("nix.2c_4g"))
 		Expect(lines()).To(HaveExactElements(
-			line(audit.MessageLaunchFailed, "", "nix.2c_4g", "InsufficientCapacity"),
-			line(audit.MessageLaunched, serverOf(claim).ID, "nix.2c_4g", cloudprovider.ReasonFailedOver)))
+			line(messageFailed, "", "nix.2c_4g", "InsufficientCapacity"),
+			line(messageLaunched, serverOf(claim).ID, "nix.2c_4g", cloudprovider.ReasonFailedOver)))
 		Expect(env.Recorder.Calls(events.ReasonOfferingUnavailable)).To(Equal(1))
 	})
 	It("should have one line of a NodeClaim for which nothing is available", func() {
 		Expect(failedCreate(of("nix.999c_1g"))).To(HaveOccurred())
-		Expect(lines()).To(ConsistOf(line(audit.MessageLaunchFailed, "", "", cloudprovider.ReasonNoOffering)))
+		Expect(lines()).To(ConsistOf(line(messageFailed, "", "", cloudprovider.ReasonNoOffering)))
 	})
 	It("should have one line of a create request that cannot succeed, and an event of it", func() {
 		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusForbidden,
 			Message: "You are not allowed to do this"})
 		Expect(failedCreate(of("nix.2c_4g"))).To(HaveOccurred())
-		Expect(lines()).To(ConsistOf(line(audit.MessageLaunchFailed, "", "nix.2c_4g", cloudprovider.ReasonLaunchPermissionDenied)))
+		Expect(lines()).To(ConsistOf(line(messageFailed, "", "nix.2c_4g", cloudprovider.ReasonLaunchPermissionDenied)))
 		Expect(env.Recorder.Calls(events.ReasonLaunchRejected)).To(Equal(1))
 	})
 	It("should have one line of a server that the cloud could not build, and one of its removal", func() {
@@ -106,8 +110,8 @@ var _ = Describe("The audit log", func() {
 			return r.Method == http.MethodDelete && strings.Contains(r.Path, "/servers/")
 		})
 		Expect(sent).To(BeTrue())
-		Expect(lines()).To(ConsistOf(line(audit.MessageLaunchFailed, "", "nix.2c_4g", cloudprovider.ReasonLaunchFailed),
-			line(audit.MessageRemoved, path.Base(deletion.Path), "nix.2c_4g", cloudprovider.ReasonLaunchFailed)))
+		Expect(lines()).To(ConsistOf(line(messageFailed, "", "nix.2c_4g", cloudprovider.ReasonLaunchFailed),
+			line(messageRemoved, path.Base(deletion.Path), "nix.2c_4g", cloudprovider.ReasonLaunchFailed)))
 	})
 	It("should have one line of a create request whose server was found later", func() {
 		claim := of("nix.2c_4g")
@@ -115,14 +119,14 @@ var _ = Describe("The audit log", func() {
 			cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusServiceUnavailable})
 		env.WithoutIDWait()
 		Expect(failedCreate(claim)).To(HaveOccurred())
-		Expect(strings.TrimSpace(string(out.Contents()))).To(BeEmpty(), "nothing is decided yet")
+		Expect(written()).To(BeEmpty(), "nothing is decided yet")
 		env.Sandbox.ClearFaults()
 		var created *karpv1.NodeClaim
 		Eventually(func() (err error) {
 			created, err = env.CloudProvider.Create(ctx, claim.DeepCopy())
 			return err
 		}).Should(Succeed())
-		Expect(lines()).To(ConsistOf(line(audit.MessageLaunched, serverOf(created).ID, "nix.2c_4g", cloudprovider.ReasonFound)))
+		Expect(lines()).To(ConsistOf(line(messageLaunched, serverOf(created).ID, "nix.2c_4g", cloudprovider.ReasonFound)))
 	})
 
 	DescribeTable("should have one line of a removal, with its reason:", func(mutate func(*karpv1.NodeClaim), reason string) {
@@ -132,7 +136,7 @@ var _ = Describe("The audit log", func() {
 		mutate(claim)
 		deleted(claim)
 		deleted(claim)
-		Expect(lines()[1:]).To(ConsistOf(line(audit.MessageRemoved, id, "nix.2c_4g", reason)))
+		Expect(lines()[1:]).To(ConsistOf(line(messageRemoved, id, "nix.2c_4g", reason)))
 	},
 		Entry("consolidation", func(c *karpv1.NodeClaim) {
 			c.StatusConditions().SetTrueWithReason(karpv1.ConditionTypeDisruptionReason, "Underutilized", "Underutilized")
