@@ -41,14 +41,11 @@ import (
 	coreoperator "sigs.k8s.io/karpenter/pkg/operator"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/node/unregistered"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/cost"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/garbagecollection"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/inplace"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/launch"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/nodesize"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/registration"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/repair"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/volumes"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/server"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/hash"
 	nodeclassstatus "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/status"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/termination"
@@ -152,11 +149,8 @@ func providerControllers(op *operator.Operator, opts *options.Options) []control
 		hash.NewController(kubeClient),
 		termination.NewController(kubeClient, recorder),
 		usage.NewController(kubeClient, recorder, op.Clock, op.CloudProvider),
-		launch.NewController(kubeClient, op.Instances, op.CloudProvider, op.JoinTokens, recorder, op.Clock),
-		registration.NewController(kubeClient, op.ClusterUID),
-		volumes.NewController(kubeClient, op.Instances),
-		repair.NewController(kubeClient, op.Instances, recorder, op.Clock),
-		inplace.NewController(kubeClient, op.Instances, recorder, op.Clock),
+		server.NewController(kubeClient, op.Instances, op.CloudProvider, op.JoinTokens, recorder, op.Clock),
+		unregistered.NewController(kubeClient, op.ClusterUID),
 		nodesize.NewController(kubeClient, op.Flavors, recorder),
 		cost.NewController(kubeClient, op.Flavors),
 		garbagecollection.NewController(garbagecollection.Config{

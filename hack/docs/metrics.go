@@ -34,7 +34,7 @@ import (
 	_ "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/cost"
 	_ "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/garbagecollection"
 	_ "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/nodesize"
-	_ "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/repair"
+	_ "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/server"
 	_ "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/providerconfig"
 	_ "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
 )

@@ -33,8 +33,7 @@ import (
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/inplace"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/volumes"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/server"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/hash"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -80,7 +79,7 @@ func recorded(claim *karpv1.NodeClaim) *karpv1.NodeClaim {
 	GinkgoHelper()
 	Eventually(func() string { return serverOf(claim).Status }).Should(Equal("ACTIVE"))
 	env.Instances.Flush() // what a specification has edited counts from the start
-	_, err := volumes.NewController(env.Client, env.Instances).Reconcile(ctx, claim)
+	_, err := server.NewController(env.Client, env.Instances, env.CloudProvider, nil, env.Recorder, env.Clock).Reconcile(ctx, claim)
 	Expect(err).ToNot(HaveOccurred())
 	Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), claim)).To(Succeed())
 	Expect(cloudprovider.OwnedVolumes(claim)).ToNot(BeEmpty())
@@ -307,12 +306,10 @@ var _ = Describe("A quiet cluster", func() {
 			GinkgoHelper()
 			_, err := hash.NewController(env.Client).Reconcile(ctx, class.DeepCopy())
 			Expect(err).ToNot(HaveOccurred())
-			inPlace := inplace.NewController(env.Client, env.Instances, env.Recorder, env.Clock)
-			owned := volumes.NewController(env.Client, env.Instances)
+			servers := server.NewController(env.Client, env.Instances, env.CloudProvider, nil, env.Recorder, env.Clock)
 			for _, claim := range claims {
 				// A list that failed is an error and changes nothing.
-				_, _ = inPlace.Reconcile(ctx, claim.DeepCopy())
-				_, _ = owned.Reconcile(ctx, claim.DeepCopy())
+				_, _ = servers.Reconcile(ctx, claim.DeepCopy())
 			}
 		}
 		look()

@@ -190,7 +190,6 @@ func (i *intents) write(ctx context.Context, l *launch, intent instance.Intent) 
 			v1alpha1.AnnotationLaunchIntent:         encode(intent),
 			v1alpha1.AnnotationNodeClassHash:        l.nodeClass.Hash(),
 			v1alpha1.AnnotationNodeClassHashVersion: v1alpha1.NodeClassHashVersion,
-			v1alpha1.AnnotationInPlaceHash:          l.nodeClass.InPlaceHash(),
 		})
 		if err = i.kubeClient.Patch(ctx, updated, client.MergeFromWithOptions(l.live, client.MergeFromWithOptimisticLock{})); err == nil {
 			l.live = updated
@@ -249,9 +248,9 @@ func OwnedVolumes(claim *karpv1.NodeClaim) []string {
 	return lo.Compact(strings.Split(claim.Annotations[v1alpha1.AnnotationOwnedVolumes], ","))
 }
 
-// delivered is the server that a create request led to, as it was before the node registered. Where BizFly Cloud rounds a disk,
-// names a plan differently or adds a network of its own, its next server would be the same again: what was delivered so has
-// not drifted, or nodes would be replaced indefinitely.
+// delivered is what a server had before its node registered, as far as that differs from what was requested. Where BizFly Cloud rounds a
+// disk, names a plan differently or adds a network of its own, its next server would be the same again: what was delivered so has not
+// drifted, or nodes would be replaced indefinitely.
 type delivered struct {
 	// BillingPlan is the billing plan that BizFly Cloud returned.
 	BillingPlan string `json:"billingPlan,omitempty"`
@@ -266,11 +265,28 @@ type deliveredDisk struct {
 	Medium v1alpha1.DiskMedium `json:"type,omitempty"`
 }
 
-// Delivered returns how a new server was delivered, as text for AnnotationDelivered. The ports are those of the project.
-func Delivered(server *instance.Instance, ports []instance.Port) string {
-	disks := lo.SliceToMap(server.Volumes, func(v instance.Volume) (string, deliveredDisk) { return v.ID, deliveredDisk{v.SizeGiB, v.Medium} })
-	text, _ := json.Marshal(delivered{server.BillingPlan, networksOf(ports)[server.ID], disks}) // strings and numbers always marshal
-	return string(text)
+// Delivered returns what a new server has that differs from what its launch requested, as text for AnnotationDelivered; empty where nothing
+// does. The ports are those of the project.
+func Delivered(claim *karpv1.NodeClaim, server *instance.Instance, ports []instance.Port) string {
+	intent := intentOf(claim)
+	differing := delivered{}
+	if server.BillingPlan != intent.BillingPlan {
+		differing.BillingPlan = server.BillingPlan
+	}
+	if networks := networksOf(ports)[server.ID]; !lo.ElementsMatch(networks, lo.Uniq(intent.Networks)) {
+		differing.Networks = networks
+	}
+	if !asRequested(server.Volumes, intent.Disks) {
+		differing.Disks = lo.SliceToMap(server.Volumes, func(v instance.Volume) (string, deliveredDisk) { return v.ID, deliveredDisk{v.SizeGiB, v.Medium} })
+	}
+	text, _ := json.Marshal(differing) // strings and numbers always marshal
+	return strings.TrimPrefix(string(text), "{}")
+}
+
+// asRequested reports whether the disks of a new server are those of its launch.
+func asRequested(attached []instance.Volume, wanted []instance.Disk) bool {
+	roots, data := lo.FilterReject(attached, func(v instance.Volume, _ int) bool { return v.Root })
+	return len(roots) == 1 && len(data) == len(wanted)-1 && isDisk(roots[0], wanted[0]) && sameDisks(data, wanted[1:])
 }
 
 // deliveredOf reads the annotation of the NodeClaim; it is empty where that is missing or invalid.

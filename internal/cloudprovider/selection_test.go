@@ -89,7 +89,6 @@ var _ = Describe("Create", func() {
 			Expect(created.Status.ImageID).To(Equal(class.Status.Image().ID))
 			Expect(created.Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationNodeClassHash, class.Hash()))
 			Expect(created.Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationNodeClassHashVersion, v1alpha1.NodeClassHashVersion))
-			Expect(created.Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationInPlaceHash, class.InPlaceHash()))
 		})
 		It("should never launch in a zone, category or size that is excluded", func() {
 			nodeClass()

@@ -83,7 +83,8 @@ const (
 	ListedServers = 10 * time.Minute
 	// InterfacesRead bounds the list of network interfaces, which nothing but drift waits for.
 	InterfacesRead = 20 * time.Second
-	// InPlace is how often a server is compared with its NodeClass; a changed NodeClass is applied at once.
+	// InPlace is how often a server is compared with its NodeClass at least, and how soon a change that failed is tried again; a changed
+	// NodeClass is applied at once.
 	InPlace = 2 * time.Minute
 	// RunningServer is how often a server that runs is checked; all NodeClaims share one list of servers.
 	RunningServer = time.Minute
@@ -120,10 +121,10 @@ const (
 	// List bounds one list of servers, volumes, interfaces or firewalls, which outlives the reader that began it because others
 	// may wait for it too. It exceeds the client's own deadline for a read.
 	List = time.Minute
-	// PeriodicServers is how old the list of servers may be for reconciliations that no event urges: repair of servers whose
-	// node is Ready, and in-place updates. It is safe because none of them acts by the list: a Ready node vetoes repair, a
-	// server that the list lacks is read by its id, and each change reads the server first. Others read a newer list in that
-	// time, so that at rest the servers are listed about once a minute. Two minutes is how often these reconcile.
+	// PeriodicServers is how old the lists of servers and interfaces may be for what no event urges: the steps of a server whose node is
+	// Ready, and drift of networks. It is safe because none of them acts by the list: a Ready node vetoes repair, a server that the
+	// list lacks is read by its id, and each change reads the server first. Others read a newer list in that time, so that at rest
+	// the servers are listed about once a minute.
 	PeriodicServers = 2 * time.Minute
 	// PollRound bounds one look for all servers whose create requests were sent.
 	PollRound = time.Minute
@@ -177,8 +178,8 @@ const (
 	ServiceCatalog = 10 * time.Minute
 	// MaxServiceCatalog is how long it is used when a new one cannot be read: the services outlive an outage of the login.
 	MaxServiceCatalog = 24 * time.Hour
-	// VolumesInterval is how often a server is read until its disks are recorded, which must be before its node registers.
-	VolumesInterval = 5 * time.Second
-	// VolumesLateInterval is how often afterwards, when only the root disk can still be recorded.
-	VolumesLateInterval = time.Minute
+	// DisksInterval is how often a server is read until its disks are recorded, which must be before its node registers.
+	DisksInterval = 5 * time.Second
+	// DisksLateInterval is how often afterwards, when only the root disk can still be recorded.
+	DisksLateInterval = time.Minute
 )

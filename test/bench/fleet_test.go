@@ -127,7 +127,7 @@ type fleet struct {
 
 func newFleet(nodeClass *v1alpha1.BizflyNodeClass, n int) *fleet {
 	f := &fleet{nodeClass: nodeClass, byNode: map[string]*corev1.Node{}, nodes: make([]corev1.Node, n)}
-	annotations := lo.Assign(nodeClass.Annotations, map[string]string{v1alpha1.AnnotationInPlaceHash: nodeClass.InPlaceHash()})
+	annotations := lo.Assign(nodeClass.Annotations)
 	for i := range n {
 		uid, id := fmt.Sprintf("11111111-0000-4000-8000-%012d", i), fmt.Sprintf("22222222-0000-4000-8000-%012d", i)
 		server := &instance.Instance{

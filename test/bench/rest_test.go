@@ -26,8 +26,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/cost"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/garbagecollection"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/inplace"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/repair"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/server"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/usage"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
@@ -59,8 +58,7 @@ func rest(b *testing.B, nodes int) {
 	config.KubeClient, config.APIReader, config.Instances = f, f, instances
 	provider := cloudprovider.New(config)
 	collector := garbagecollection.NewController(garbagecollection.Config{}, f, f, instances, env.Recorder, env.Clock)
-	repairs := repair.NewController(f, instances, env.Recorder, env.Clock)
-	updates := inplace.NewController(f, instances, env.Recorder, env.Clock)
+	servers := server.NewController(f, instances, provider, nil, env.Recorder, env.Clock)
 	costs, conditions := cost.NewController(f, env.Flavors), usage.NewController(f, env.Recorder, env.Clock, provider)
 	// The conditions are written once.
 	if _, err := conditions.Reconcile(ctx, nodeClass); err != nil {
@@ -90,11 +88,9 @@ func rest(b *testing.B, nodes int) {
 		}
 		for i := range f.claims {
 			for range ttl.InPlace / ttl.RunningServer {
-				result, err := repairs.Reconcile(ctx, &f.claims[i])
+				result, err := servers.Reconcile(ctx, &f.claims[i])
 				ok(result.RequeueAfter == ttl.RunningServer, err)
 			}
-			result, err := updates.Reconcile(ctx, &f.claims[i])
-			ok(result.RequeueAfter == ttl.InPlace, err)
 			reason, err := provider.IsDrifted(ctx, &f.claims[i])
 			ok(reason == "", err)
 		}

@@ -34,13 +34,10 @@ import (
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/inplace"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
@@ -131,21 +128,18 @@ var _ = Describe("The requests to the cloud", func() {
 			for n := range nodes {
 				sim.makeClaim(n, claimName(n))
 			}
-			updates := inplace.NewController(p.kube, p.instances, &sim.told, clock.RealClock{})
 			ctx, cancel := context.WithCancel(p.ctx)
 			defer cancel()
 			passes(ctx, sim, p)
 			running := together(sim.liveClaims(), func(claim *karpv1.NodeClaim) {
 				sim.launchNode(p, claim)
 				sim.registerNode(claim)
-				for _, r := range []reconcile.ObjectReconciler[*karpv1.NodeClaim]{p.repair, updates} {
-					go func() {
-						for ctx.Err() == nil {
-							result, err := r.Reconcile(ctx, claim.DeepCopy())
-							_ = sleep(ctx, lo.Ternary(err != nil, time.Second, max(result.RequeueAfter, time.Second)))
-						}
-					}()
-				}
+				go func() {
+					for ctx.Err() == nil {
+						result, _ := p.server.Reconcile(ctx, claim.DeepCopy())
+						_ = sleep(ctx, max(result.RequeueAfter, time.Second))
+					}
+				}()
 			})
 			Expect(running).To(HaveLen(nodes))
 			time.Sleep(5 * time.Minute)
@@ -230,8 +224,7 @@ func (sim *simulation) launchNode(p *process, claim *karpv1.NodeClaim) {
 	claim.StatusConditions().SetTrue(karpv1.ConditionTypeLaunched)
 	lo.Must0(sim.kube.Status().Update(sim.ctx, claim))
 	for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(5 * time.Second) {
-		_, _ = p.volumes.Reconcile(p.ctx, claim.DeepCopy())
-		_, _ = p.launch.Reconcile(p.ctx, claim.DeepCopy())
+		_, _ = p.server.Reconcile(p.ctx, claim.DeepCopy())
 		lo.Must0(sim.kube.Get(sim.ctx, client.ObjectKeyFromObject(claim), claim))
 	}
 }

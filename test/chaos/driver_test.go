@@ -75,9 +75,7 @@ func (sim *simulation) act() {
 		do     func()
 	}{
 		{36, func() { sim.reconcileClaim("lifecycle") }},
-		{9, func() { sim.reconcileClaim("launch") }},
-		{9, func() { sim.reconcileClaim("volumes") }},
-		{5, func() { sim.reconcileClaim("repair") }},
+		{23, func() { sim.reconcileClaim("server") }},
 		{5, func() { sim.reconcileSingleton("collector") }},
 		{2, func() { sim.reconcileSingleton("core collector") }},
 		{9, sim.provision},
@@ -261,15 +259,10 @@ func (sim *simulation) reconcile(controller string, claim *karpv1.NodeClaim) {
 	p := sim.leader()
 	sim.start(p, controller+claim.Name, func() error {
 		var err error
-		switch controller {
-		case "lifecycle":
+		if controller == "lifecycle" {
 			_, err = p.core.lifecycle.Reconcile(p.ctx, claim)
-		case "launch":
-			_, err = p.launch.Reconcile(p.ctx, claim)
-		case "volumes":
-			_, err = p.volumes.Reconcile(p.ctx, claim)
-		case "repair":
-			_, err = p.repair.Reconcile(p.ctx, claim)
+		} else {
+			_, err = p.server.Reconcile(p.ctx, claim)
 		}
 		return err
 	})
@@ -350,7 +343,7 @@ func (sim *simulation) calmRound(began time.Time) {
 	p := sim.leader()
 	p.dieAfter(-1, false)
 	for _, claim := range sim.liveClaims() {
-		for _, controller := range []string{"lifecycle", "launch", "volumes", "repair"} {
+		for _, controller := range []string{"lifecycle", "server"} {
 			sim.reconcile(controller, claim.DeepCopy())
 			sim.wait(p, controller+claim.Name, 40*time.Second)
 		}

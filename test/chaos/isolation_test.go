@@ -316,7 +316,7 @@ func untouched(all []*workload, broken []subject) []*workload {
 func (sim *simulation) round(n int) {
 	p := sim.leader()
 	for _, claim := range sim.liveClaims() {
-		for _, controller := range []string{"lifecycle", "launch", "volumes"} {
+		for _, controller := range []string{"lifecycle", "server"} {
 			sim.reconcile(controller, claim.DeepCopy())
 			sim.wait(p, controller+claim.Name, 500*time.Millisecond)
 		}

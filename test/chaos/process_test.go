@@ -38,9 +38,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/garbagecollection"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/launch"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/repair"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/volumes"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/server"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator/wiring"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
@@ -98,9 +96,7 @@ type process struct {
 	core          *core
 	instances     *instance.DefaultProvider
 	cloudProvider *cloudprovider.CloudProvider
-	launch        *launch.Controller
-	volumes       *volumes.Controller
-	repair        *repair.Controller
+	server        *server.Controller
 	collector     *garbagecollection.Controller
 	coreCollector *coregc.Controller
 
@@ -221,9 +217,7 @@ func (sim *simulation) newProcess() *process {
 		sim.makeNodeClass(built)
 	}
 	p.instances, p.cloudProvider = built.Instances, built.CloudProvider
-	p.launch = launch.NewController(p.kube, p.instances, p.cloudProvider, nil, &sim.told, clock.RealClock{})
-	p.volumes = volumes.NewController(p.kube, p.instances)
-	p.repair = repair.NewController(p.kube, p.instances, &sim.told, clock.RealClock{})
+	p.server = server.NewController(p.kube, p.instances, p.cloudProvider, nil, &sim.told, clock.RealClock{})
 	p.collector = garbagecollection.NewController(garbagecollection.Config{Settings: settings},
 		p.kube, p.kube, p.instances, &sim.told, clock.RealClock{})
 	p.coreCollector = coregc.NewController(clock.RealClock{}, p.kube, p.cloudProvider)

@@ -180,7 +180,7 @@ func (sim *simulation) serve(pods []int, most time.Duration) (took, stalled time
 				}
 				stalled = max(stalled, time.Since(without[string(claim.UID)]))
 			}
-			for _, controller := range []string{"lifecycle", "launch", "volumes"} {
+			for _, controller := range []string{"lifecycle", "server"} {
 				sim.reconcile(controller, claim.DeepCopy())
 				sim.wait(p, controller+claim.Name, 500*time.Millisecond)
 			}

@@ -38,7 +38,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/test/expectations"
 	nodeutils "sigs.k8s.io/karpenter/pkg/utils/node"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/repair"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/server"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
@@ -47,14 +47,14 @@ import (
 // repairCluster is a cluster with core's controllers that repair nodes, and ours that reports the state of servers.
 type repairCluster struct {
 	*testCluster
-	state   *repair.Controller
+	state   *server.Controller
 	repairs *disruption.Controller
 	queue   *disruption.Queue
 	reboots *reboot.Controller
 }
 
 func newRepairCluster() *repairCluster {
-	c := &repairCluster{testCluster: newTestCluster(0.04), state: repair.NewController(env.Client, env.Instances, env.Recorder, env.Clock)}
+	c := &repairCluster{testCluster: newTestCluster(0.04), state: server.NewController(env.Client, env.Instances, env.CloudProvider, nil, env.Recorder, env.Clock)}
 	clk := unit.SteppingClock{FakeClock: env.Clock}
 	c.queue = disruption.NewQueue(env.Client, env.Recorder, c.cluster, clk, c.provisioner)
 	c.repairs = disruption.NewController(ctx, clk, env.Client, c.provisioner, env.CloudProvider, env.Recorder, c.cluster, c.queue,

@@ -17,6 +17,7 @@ limitations under the License.
 package instance_test
 
 import (
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -70,7 +71,30 @@ var _ = Describe("Launch", func() {
 			}
 			collectAll(w)
 		})
-		It("should wait for the reason, but not indefinitely", func() {
+		It("should give the task of a server in ERROR time to say why", func() {
+			w := newWorld(cloud.Options{Latency: time.Hour, HideBuilding: true})
+			tasks := func() int {
+				return lo.Sum(lo.Values(lo.PickBy(w.box.RequestCounts(), func(route string, _ int) bool { return strings.HasSuffix(route, "/tasks/{id}") })))
+			}
+			request, written := w.request()
+			failed := make(chan error, 1)
+			go func() {
+				_, _, err := send(ctx, w.provider, request, written)
+				failed <- err
+			}()
+			Eventually(tasks).Should(BeNumerically(">", 0))
+			w.box.AddServer(cloud.ServerSpec{Name: instance.Name(claimName, claimUID, clusterUID, 1), Status: instance.StatusError,
+				Metadata: metadata(clusterUID, claimUID, 1)})
+			before := tasks()
+			Eventually(tasks).Should(BeNumerically(">", before+5))
+			w.box.AddFaults(1, cloud.Fault{Method: "GET", Path: "/tasks/*", Effect: cloud.EffectBody,
+				Body: `{"ready":true,"result":{"action":"create_server","progress":100,"success":false,"message":"No valid host was found."}}`})
+			var err error
+			Eventually(failed).Should(Receive(&err))
+			Expect(err).To(MatchError(instance.ErrBuildFailed))
+			Expect(bizfly.IsCapacity(err)).To(BeTrue(), "%v", err)
+		})
+		It("should not wait for the reason when an earlier call has waited for it", func() {
 			w := newWorld(cloud.Options{Latency: time.Hour, HideBuilding: true}, func(c *instance.Config) {
 				c.Settings = times(func(o *options.Options) { o.ServerIDWait = 10 * time.Millisecond })
 			})

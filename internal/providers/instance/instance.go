@@ -254,12 +254,11 @@ type Provider interface {
 	// Ports returns the network interfaces of the servers of the project, private and public, from a list that is at most
 	// this old, or a few seconds where that is longer. They are shared: read only.
 	Ports(ctx context.Context, maxAge time.Duration) ([]Port, error)
-	// ChangeNetworkPlan changes how the traffic of a server of this cluster is charged; ErrNotFound when it does not exist or is
-	// not ours.
-	ChangeNetworkPlan(ctx context.Context, id, plan string) error
-	// SetFirewalls gives the interfaces that a server of this cluster was launched with the wanted firewalls. Firewalls that
-	// the request does not list as attached by us stay. ErrNotFound like ChangeNetworkPlan.
-	SetFirewalls(ctx context.Context, request FirewallRequest) error
+	// Differs reports whether a server has other settings than the wanted ones, by lists of up to two minutes ago.
+	Differs(ctx context.Context, server *Instance, wanted Settings) (bool, error)
+	// Apply gives a server of this cluster, and the interfaces that it was launched with, the wanted settings, and returns what it has
+	// changed. ErrNotFound when the server does not exist or is not ours.
+	Apply(ctx context.Context, id string, wanted Settings) ([]string, error)
 	// DefaultFirewall returns the id of the firewall that the cloud attaches to servers that are launched without any;
 	// ErrNotFound where there is none.
 	DefaultFirewall(ctx context.Context) (string, error)

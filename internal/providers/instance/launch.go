@@ -102,7 +102,7 @@ func (l *launcher) Launch(ctx context.Context, request *LaunchRequest, intent In
 	} else {
 		l.names.accepted(request.Flavor, create.FlavorName)
 	}
-	server, err := l.await(ctx, &waiter{nodeClaimUID: string(request.NodeClaim.UID), intent: intent})
+	server, err := l.await(ctx, &pending{nodeClaimUID: string(request.NodeClaim.UID), intent: intent})
 	return server, intent, err
 }
 
@@ -116,7 +116,7 @@ func (l *launcher) Resume(ctx context.Context, nodeClaimUID string, intent Inten
 	case nodeClaimUID == "" || intent.Name == "":
 		return nil, errors.New("a server cannot be found without the NodeClaim's UID and the server's name")
 	}
-	return l.await(ctx, &waiter{nodeClaimUID: nodeClaimUID, intent: intent, allowUnknown: true})
+	return l.await(ctx, &pending{nodeClaimUID: nodeClaimUID, intent: intent, resumed: true})
 }
 
 // FailureReason returns why the server of a create request failed.
@@ -141,23 +141,23 @@ func unexplained(intent Intent, reason string) error {
 }
 
 // await waits for the server of a create request and acts on what the poller finds.
-func (l *launcher) await(ctx context.Context, w *waiter) (*Instance, error) {
-	found, err := l.poller.wait(ctx, w)
+func (l *launcher) await(ctx context.Context, request *pending) (*Instance, error) {
+	intent := request.intent
+	found, err := l.poller.wait(ctx, request)
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case found.cause != nil:
-		count(outcomeFailed, w.intent)
-		l.cleanUp(ctx, w.intent, found.server)
-		return nil, fmt.Errorf("%w %s (%s in %s): %w", ErrBuildFailed, w.intent.Name, w.intent.Flavor, w.intent.Zone, found.cause)
+		count(outcomeFailed, intent)
+		l.cleanUp(ctx, intent, found.server)
+		return nil, fmt.Errorf("%w %s (%s in %s): %w", ErrBuildFailed, intent.Name, intent.Flavor, intent.Zone, found.cause)
 	case found.server == nil:
-		count(outcomeUnknown, w.intent)
-		return nil, fmt.Errorf("%w: %s, requested at %s", ErrOutcomeUnknown, w.intent.Name, w.intent.RequestedAt.Format(time.RFC3339))
+		count(outcomeUnknown, intent)
+		return nil, fmt.Errorf("%w: %s, requested at %s", ErrOutcomeUnknown, intent.Name, intent.RequestedAt.Format(time.RFC3339))
 	}
-	count(outcomeLaunched, w.intent)
-	launchSeconds.Observe(l.clock.Since(w.intent.RequestedAt).Seconds(),
-		map[string]string{labelFlavor: w.intent.Flavor, labelZone: w.intent.Zone})
+	count(outcomeLaunched, intent)
+	launchSeconds.Observe(l.clock.Since(intent.RequestedAt).Seconds(), map[string]string{labelFlavor: intent.Flavor, labelZone: intent.Zone})
 	return found.server, nil
 }
 
@@ -187,39 +187,32 @@ func count(outcome string, intent Intent) {
 	launchesTotal.Inc(map[string]string{labelOutcome: outcome, labelFlavor: intent.Flavor, labelZone: intent.Zone})
 }
 
-// flavorNames are the names that requests call flavors by. Servers of old generations are also known by a short one, without the
-// category, and it is not documented which of both a create request needs: a rejected name gives way to the other, once.
+// flavorNames are the names that requests call flavors by, as far as they are known. Servers of old generations are also known by a short
+// one, without the category, and it is not documented which of both a create request needs: a rejected name gives way to the other, once.
 type flavorNames struct{ known sync.Map }
-
-// flavorName is the name of a flavor in requests; final once it was accepted, or both names were rejected.
-type flavorName struct {
-	name  string
-	final bool
-}
 
 // of returns the name to request the flavor by.
 func (n *flavorNames) of(flavor string) string {
-	if known, ok := n.known.Load(flavor); ok {
-		return known.(flavorName).name
+	if name, ok := n.known.Load(flavor); ok {
+		return name.(string)
 	}
 	return flavor
 }
 
-func (n *flavorNames) accepted(flavor, name string) { n.known.Store(flavor, flavorName{name, true}) }
+func (n *flavorNames) accepted(flavor, name string) { n.known.Store(flavor, name) }
 
-// rejected changes the name of a flavor that was rejected by it, and reports whether that is worth another request.
+// rejected reports whether a flavor whose name was rejected is worth another request, by its other name.
 func (n *flavorNames) rejected(flavor, name string, err error) bool {
-	known, _ := n.known.Load(flavor)
-	current, _ := known.(flavorName)
-	if !bizfly.NamesFlavor(err) || shortName(flavor) == flavor || current.final {
+	short := shortName(flavor)
+	if !bizfly.NamesFlavor(err) || short == flavor {
 		return false
 	}
-	if name == flavor {
-		n.known.Store(flavor, flavorName{shortName(flavor), false})
-		return true
+	if name != flavor {
+		n.known.Store(flavor, flavor) // Both were rejected.
+		return false
 	}
-	n.known.Store(flavor, flavorName{flavor, true})
-	return false
+	_, known := n.known.LoadOrStore(flavor, short)
+	return !known
 }
 
 // shortName is the name of a flavor of an old generation without its category.

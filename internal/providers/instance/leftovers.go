@@ -97,8 +97,8 @@ func (d *deleter) leftDisk(volume *gobizfly.Volume) (Leftover, bool) {
 	return left, true
 }
 
-// deleteFailedLaunch deletes the disks that a launch has left which failed without a server. Nobody can have detached them to keep
-// them, so that its data disks are among them: later only their name is known.
+// deleteFailedLaunch deletes the disks that a launch has left which failed without a server. Its data disks are among them: they were
+// never attached, so that no user has detached them to keep their data. Later only their name is known.
 func (d *deleter) deleteFailedLaunch(ctx context.Context, server string) error {
 	found, err := d.leftovers(ctx, d.clock.Now())
 	for _, left := range found {
@@ -142,8 +142,9 @@ func (d *deleter) releaseAddress(ctx context.Context, left Leftover) error {
 }
 
 const (
-	// csiNamePrefix and csiDescriptionSuffix are how the block storage driver marks its volumes.
-	csiNamePrefix        = "pvc-"
+	// CSIVolumePrefix begins the names of volumes that the block storage driver creates for PersistentVolumeClaims, and
+	// csiDescriptionSuffix ends their descriptions.
+	CSIVolumePrefix      = "pvc-"
 	csiDescriptionSuffix = "by csi-bizflycloud"
 	// volumeAvailable and the statuses that begin with volumeError are those in which the cloud deletes a volume.
 	volumeAvailable = "available"
@@ -230,7 +231,7 @@ func csiVolume(volume *gobizfly.Volume, serverName string) bool {
 
 // csiNamed reports whether a volume is named like the driver's; a disk of a node whose pool is called pvc is not.
 func csiNamed(volumeName, serverName string) bool {
-	return strings.HasPrefix(volumeName, csiNamePrefix) && (serverName == "" || !strings.HasPrefix(volumeName, serverName))
+	return strings.HasPrefix(volumeName, CSIVolumePrefix) && (serverName == "" || !strings.HasPrefix(volumeName, serverName))
 }
 
 // dataDiskNamed reports whether a disk has a name that the cloud gives to the data disks of a create request.

@@ -89,7 +89,7 @@ func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider bootstr
 	i := newInventory(config, api)
 	d := newDeleter(i, config, protected)
 	l := &launcher{inventory: i, deleter: d, bootstrap: bootstrapProvider, catalog: catalogProvider,
-		poller: &poller{inventory: i, waiters: sets.New[*waiter]()}}
+		poller: &poller{inventory: i, pending: sets.New[*pending]()}}
 	return &DefaultProvider{inventory: i, launcher: l, deleter: d, changer: &changer{inventory: i, reboots: cache.New(ttl.Reboot, 0)}}
 }
 

@@ -202,7 +202,7 @@ var _ = Describe("Resume", func() {
 		Expect(err).To(MatchError(instance.ErrRejected))
 		Expect(w.box.Requests()).To(BeEmpty())
 	})
-	It("should say that a build failed before anybody came back", func() {
+	It("should say that a build failed before it was waited for again", func() {
 		w := newWorld(cloud.Options{HideBuilding: true})
 		w.box.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers", Effect: cloud.EffectNoCapacity, Async: true})
 		request, written := w.request()

@@ -81,10 +81,11 @@ func (s *Snapshot) named(name string) []*Instance {
 	return lo.Reject(s.byName[name], func(server *Instance, _ int) bool { return server.gone() })
 }
 
-// portList is one list of network interfaces, with those that servers use converted once for all readers.
+// portList is one list of network interfaces, with those that servers use indexed and converted once for all readers.
 type portList struct {
-	all  []*gobizfly.NetworkInterface
-	used []Port
+	all      []*gobizfly.NetworkInterface
+	byServer map[string][]*gobizfly.NetworkInterface
+	used     []Port
 }
 
 // inventory is what the cloud has, as lists that all parts of the provider share.
@@ -126,7 +127,7 @@ func (i *inventory) listServers(ctx context.Context) (*Snapshot, error) {
 
 func (i *inventory) listPorts(ctx context.Context) (portList, error) {
 	all, err := i.api.ListNetworkInterfaces(ctx)
-	return portList{all: all, used: lo.FilterMap(all, func(port *gobizfly.NetworkInterface, _ int) (Port, bool) {
+	return portList{all: all, byServer: lo.GroupBy(all, usedBy), used: lo.FilterMap(all, func(port *gobizfly.NetworkInterface, _ int) (Port, bool) {
 		return Port{
 			ID: port.ID, ServerID: usedBy(port), NetworkID: port.NetworkID,
 			Public: port.Type == interfaceWAN, Private: port.Type == interfaceLAN,

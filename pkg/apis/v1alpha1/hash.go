@@ -19,7 +19,6 @@ package v1alpha1
 import (
 	"fmt"
 	"reflect"
-	"slices"
 
 	"github.com/mitchellh/hashstructure/v2"
 	"github.com/samber/lo"
@@ -106,18 +105,6 @@ func effectiveMedium(medium DiskMedium, volumeType string) DiskMedium {
 		return ""
 	}
 	return lo.CoalesceOrEmpty(medium, DiskMediumSSD)
-}
-
-// InPlaceHash returns the hash of what is changed on running servers instead of replacing them: the firewalls, as they are
-// resolved, and the network plan, as it is in effect. A NodeClaim carries the one that its server was last given. Were it
-// computed otherwise one day, each server would be looked at again and nothing else would happen.
-func (in *BizflyNodeClass) InPlaceHash() string {
-	firewalls := lo.Uniq(lo.Map(in.Status.Firewalls, func(f FirewallStatus, _ int) string { return f.ID }))
-	slices.Sort(firewalls)
-	return fmt.Sprint(lo.Must(hashstructure.Hash(struct {
-		Firewalls   []string
-		NetworkPlan NetworkPlan
-	}{firewalls, in.EffectiveNetworkPlan()}, hashstructure.FormatV2, nil)))
 }
 
 // EffectiveBillingPlan returns the billing plan with its default.

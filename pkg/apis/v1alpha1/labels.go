@@ -96,11 +96,8 @@ const (
 	// AnnotationLaunchIntent records on a NodeClaim, before the create request for its server is sent, what is requested
 	// and when, and later the task. A retry learns from it that a server may already exist.
 	AnnotationLaunchIntent = Group + "/launch-intent"
-	// AnnotationInPlaceHash is the hash of what is changed on running servers (firewalls, network plan): on a NodeClaim
-	// the one that its server was last given, so that a change is carried out once and retried until it is.
-	AnnotationInPlaceHash = Group + "/in-place-hash"
-	// AnnotationAttachedFirewalls is the comma-separated ids of the firewalls that this provider has attached to the server,
-	// at its create request or later: those, and no others, it may detach again. It is written before they are attached.
+	// AnnotationAttachedFirewalls is the comma-separated ids of the firewalls that this provider has attached to the server, where they
+	// were changed since its launch: those, and no others, it may detach again. It is written before they are attached.
 	AnnotationAttachedFirewalls = Group + "/attached-firewalls"
 	// AnnotationOwnedVolumes is the comma-separated ids of the disks that were attached to the server before its node
 	// registered: what was there before any pod could have attached a volume is the server's own. It proves nothing alone: a
@@ -110,7 +107,8 @@ const (
 	// of others, which a user may have attached, are not changed.
 	AnnotationOwnedAddresses = Group + "/owned-addresses"
 	// AnnotationDelivered is JSON: the billing plan, networks and disks of the server as the cloud showed them before its node
-	// registered. Drift compares with it, so that what the cloud changes in every create request alike replaces no node.
+	// registered, where they differ from the launch intent. Drift compares with it, so that what the cloud changes in every create
+	// request alike replaces no node.
 	AnnotationDelivered = Group + "/delivered"
 	// AnnotationLearnedSizes records on a NodeClass, by image and flavor, the capacity and the allocatable resources that
 	// its nodes have reported. Remove it and restart the controller to forget them; the controller learns again from the

@@ -35,6 +35,18 @@ func (c *Cloud) AttachFirewall(portID, firewallID string) error {
 	return err
 }
 
+// DetachFirewall takes a firewall off a network interface, as a user of the console can.
+func (c *Cloud) DetachFirewall(portID, firewallID string) error {
+	err := fmt.Errorf("port %s: %w", portID, ErrNotFound)
+	c.with(func() {
+		if p := c.ports[portID]; p != nil {
+			err = nil
+			p.firewalls = slices.DeleteFunc(p.firewalls, func(id string) bool { return id == firewallID })
+		}
+	})
+	return err
+}
+
 // PayForAddresses makes every interface of a server one that is paid for, so that it outlives the server, as the real
 // cloud does with addresses beyond the free one. It returns their ids.
 func (c *Cloud) PayForAddresses(serverID string) []string {

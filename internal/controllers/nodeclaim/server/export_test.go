@@ -14,20 +14,12 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package inplace_test
+package server
 
 import (
-	"testing"
-
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-var (
-	ctx = unit.CoreContext()
-	env *unit.Environment
-)
-
-func TestInPlace(t *testing.T) { suite.Run(t, "NodeClaim/InPlace") }
-
-var _ = unit.Suite(ctx, &env)
+// RateLimiter is what decides when a reconciliation is repeated that has failed.
+func (c *Controller) RateLimiter() workqueue.TypedRateLimiter[reconcile.Request] { return &c.retries }

@@ -14,13 +14,13 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package registration keeps pods off a new node until core has given it its labels and taints. Core asks kubelets to
+// Package unregistered taints new nodes, which keeps pods off them until core has given them their labels and taints. Core asks kubelets to
 // register with the taint karpenter.sh/unregistered, but BKE's worker image takes no taints. Its nodes do register with
 // the taint of the external cloud provider, under which hardly anything runs, and keep it for the seconds that the cloud
 // controller manager needs: in that time this controller adds core's taint, which core takes away when it registers
 // the node. The node of a server that comes up after its NodeClaim has ended gets it too, and keeps it: no pod lands there before
 // garbage collection deletes the server.
-package registration
+package unregistered
 
 import (
 	"context"
@@ -62,7 +62,7 @@ func NewController(kubeClient client.Client, clusterUID string) *Controller {
 }
 
 // Name is the controller's name, which core's controllers must not share.
-func (c *Controller) Name() string { return "nodeclaim.registration" }
+func (c *Controller) Name() string { return "node.unregistered" }
 
 // Reconcile adds the taint to a node that is being initialised, unless its NodeClaim has registered.
 func (c *Controller) Reconcile(ctx context.Context, node *corev1.Node) (reconcile.Result, error) {
@@ -86,7 +86,7 @@ func (c *Controller) Reconcile(ctx context.Context, node *corev1.Node) (reconcil
 		// Core writes this label too, in a request of its own that this one spares it.
 		adds[controllers.Pointer("metadata", "labels", karpv1.NodeClassLabelKey(claim.Spec.NodeClassRef.GroupKind()))] = claim.Spec.NodeClassRef.Name
 	}
-	// What is tested shows that core has not registered the node since: that would put the taint back for ever.
+	// What is tested shows that core has not registered the node since: that would put the taint back, and nothing would remove it.
 	return controllers.Guarded(c.kubeClient.Patch(ctx, node, controllers.Guard(map[string]any{
 		"/metadata/labels": node.Labels, "/spec/taints": node.Spec.Taints,
 	}, adds)), ttl.Conflict)

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package launch_test
+package server_test
 
 import (
 	"time"
@@ -29,7 +29,7 @@ import (
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 	"sigs.k8s.io/karpenter/pkg/test/expectations"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/launch"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/server"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/jointoken"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -61,7 +61,7 @@ var _ = Describe("The join token of a NodeClaim", func() {
 	}
 	look := func() {
 		GinkgoHelper()
-		expectations.ExpectObjectReconciled(ctx, env.Client, launch.NewController(env.Client, env.Instances, env.CloudProvider, tokens, env.Recorder, env.Clock),
+		expectations.ExpectObjectReconciled(ctx, env.Client, server.NewController(env.Client, env.Instances, env.CloudProvider, tokens, env.Recorder, env.Clock),
 			claim)
 	}
 

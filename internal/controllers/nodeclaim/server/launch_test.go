@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package launch_test
+package server_test
 
 import (
 	"net/http"
@@ -31,7 +31,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/launch"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/server"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -40,10 +40,10 @@ import (
 )
 
 var _ = Describe("Launch outcome", func() {
-	var controller *launch.Controller
+	var controller *server.Controller
 	var claim *karpv1.NodeClaim
 	BeforeEach(func() {
-		controller = launch.NewController(env.Client, env.Instances, env.CloudProvider, nil, env.Recorder, env.Clock)
+		controller = newController()
 		var err error
 		claim, err = env.Launched(ctx)
 		Expect(err).ToNot(HaveOccurred())
@@ -95,7 +95,7 @@ var _ = Describe("Launch outcome", func() {
 		_, seen := learnt()
 		Expect(seen).To(BeFalse())
 		register(90 * time.Second)
-		Expect(look()).To(BeZero())
+		look()
 		seconds, seen := learnt()
 		Expect(seen).To(BeTrue())
 		Expect(seconds).To(BeNumerically("~", 90, 0.01))
@@ -240,19 +240,20 @@ var _ = Describe("Launch outcome", func() {
 		Expect(env.Recorder.Calls(events.ReasonLaunchSlow)).To(Equal(1))
 		Expect(deleted()).To(BeFalse())
 	})
-	DescribeTable("should leave alone", func(change func(*karpv1.NodeClaim)) {
+	DescribeTable("should not replace", func(change func(*karpv1.NodeClaim)) {
 		Expect(env.Sandbox.SetServerStatus(id(), "ERROR")).To(Succeed())
 		change(claim)
 		env.Sandbox.ResetRequests()
-		Expect(look()).To(Equal(reconcile.Result{}))
+		look()
 		Expect(deleted()).To(BeFalse())
-		Expect(env.Sandbox.Requests()).To(BeEmpty())
+		Expect(env.Recorder.Calls(events.ReasonLaunchFailed)).To(BeZero())
+		Expect(env.Sandbox.Requests()).ToNot(ContainElement(Or(HaveField("Path", ContainSubstring("/tasks/")), Not(HaveField("Method", http.MethodGet)))))
 	},
 		Entry("a claim whose node has registered", func(c *karpv1.NodeClaim) { c.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered) }),
 		Entry("a claim that was not launched", func(c *karpv1.NodeClaim) { c.StatusConditions().SetUnknown(karpv1.ConditionTypeLaunched) }),
 		Entry("a claim of another cloud", func(c *karpv1.NodeClaim) { c.Status.ProviderID = "aws:///a/i-1" }),
 	)
 	It("should have a name of its own", func() {
-		Expect(controller.Name()).To(Equal("nodeclaim.launch"))
+		Expect(controller.Name()).To(Equal("nodeclaim.server"))
 	})
 })

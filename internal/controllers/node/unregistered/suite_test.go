@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package registration_test
+package unregistered_test
 
 import (
 	"context"
@@ -32,7 +32,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/registration"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/node/unregistered"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
@@ -51,14 +51,14 @@ var (
 	ctx        = context.Background()
 	env        *coretest.Environment
 	kubeClient client.Client
-	controller *registration.Controller
+	controller *unregistered.Controller
 )
 
-func TestRegistration(t *testing.T) { suite.Run(t, "NodeClaim registration") }
+func TestUnregistered(t *testing.T) { suite.Run(t, "Node/Unregistered") }
 
 var _ = unit.APIServer(&env, func() {
 	kubeClient = lo.Must(client.New(env.Config, client.Options{Scheme: scheme.Scheme}))
-	controller = registration.NewController(kubeClient, clusterUID)
+	controller = unregistered.NewController(kubeClient, clusterUID)
 })
 
 var _ = AfterEach(func() {

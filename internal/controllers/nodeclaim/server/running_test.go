@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package repair_test
+package server_test
 
 import (
 	"context"
@@ -32,7 +32,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	nodeutils "sigs.k8s.io/karpenter/pkg/utils/node"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/repair"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/server"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -43,10 +43,12 @@ import (
 // emptyList is a cloud whose list is older than its servers.
 type emptyList struct{ instance.Provider }
 
-func (emptyList) List(context.Context) ([]*instance.Instance, error) { return nil, nil }
+func (emptyList) Snapshot(context.Context, time.Duration) (*instance.Snapshot, error) {
+	return instance.NewSnapshot(nil), nil
+}
 
 var _ = Describe("Servers that do not run", func() {
-	var controller *repair.Controller
+	var controller *server.Controller
 	var claim *karpv1.NodeClaim
 	var node *corev1.Node
 	// kubelet writes the Ready condition as a kubelet or the node lifecycle controller does.
@@ -60,13 +62,16 @@ var _ = Describe("Servers that do not run", func() {
 		Expect(env.Client.Status().Patch(ctx, changed, client.StrategicMergeFrom(live))).To(Succeed())
 	}
 	BeforeEach(func() {
-		controller = repair.NewController(env.APIReader, env.Instances, env.Recorder, env.Clock)
+		controller = newController()
 		var err error
 		claim, err = env.Launched(ctx)
 		Expect(err).ToNot(HaveOccurred())
 		node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: claim.Name}, Spec: corev1.NodeSpec{ProviderID: claim.Status.ProviderID}}
 		Expect(env.Client.Create(ctx, node)).To(Succeed())
+		_, err = controller.Reconcile(ctx, claim)
+		Expect(err).ToNot(HaveOccurred())
 		claim.Status.NodeName = node.Name
+		claim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
 		Expect(env.Client.Status().Update(ctx, claim)).To(Succeed())
 		kubelet(corev1.ConditionUnknown)
 	})
@@ -126,7 +131,7 @@ var _ = Describe("Servers that do not run", func() {
 		Entry("deleted and still listed", "SOFT_DELETED", "Missing"),
 	)
 	It("should be reported as missing only when the cloud says of that very server that it does not exist", func() {
-		controller = repair.NewController(env.APIReader, emptyList{env.Instances}, env.Recorder, env.Clock)
+		controller = server.NewController(env.Client, emptyList{env.Instances}, env.CloudProvider, nil, env.Recorder, env.Clock)
 		reconciled()
 		Expect(condition()).To(BeZero())
 		Expect(env.Sandbox.RemoveServer(id())).To(Succeed())
@@ -193,7 +198,10 @@ var _ = Describe("Servers that do not run", func() {
 		Expect(controller.Reconcile(ctx, fresh)).To(BeZero())
 		alone := claim.DeepCopy()
 		alone.Status.NodeName = "gone"
-		Expect(controller.Reconcile(ctx, alone)).To(BeZero())
+		_, err = controller.Reconcile(ctx, alone)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(node), node)).To(Succeed())
+		Expect(condition()).To(BeZero())
 	})
 	It("should be reported where the NodeClass is gone", func() {
 		status("SHUTOFF")
@@ -230,7 +238,7 @@ var _ = Describe("Servers that do not run", func() {
 			Expect(starts()).To(BeNumerically("~", 20, 1))
 			before := starts()
 			env.Restart(ctx)
-			controller = repair.NewController(env.APIReader, env.Instances, env.Recorder, env.Clock)
+			controller = newController()
 			env.Clock.Step(30 * time.Second)
 			reconciled()
 			Expect(starts()).To(Equal(before))

@@ -14,11 +14,12 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package volumes_test
+package server_test
 
 import (
 	"testing"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/server"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
@@ -28,6 +29,10 @@ var (
 	env *unit.Environment
 )
 
-func TestVolumes(t *testing.T) { suite.Run(t, "NodeClaim/Volumes") }
+func TestServer(t *testing.T) { suite.Run(t, "NodeClaim/Server") }
+
+func newController() *server.Controller {
+	return server.NewController(env.Client, env.Instances, env.CloudProvider, nil, env.Recorder, env.Clock)
+}
 
 var _ = unit.Suite(ctx, &env, unit.WithNodeClass)

@@ -14,9 +14,11 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package volumes_test
+package server_test
 
 import (
+	"net/http"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,7 +26,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/volumes"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/server"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -33,11 +35,11 @@ import (
 )
 
 var _ = Describe("Owned volumes", func() {
-	var controller *volumes.Controller
+	var controller *server.Controller
 	var claim *karpv1.NodeClaim
 	var root string
 	BeforeEach(func() {
-		controller = volumes.NewController(env.Client, env.Instances)
+		controller = newController()
 		var err error
 		claim, err = env.Launched(ctx)
 		Expect(err).ToNot(HaveOccurred())
@@ -45,6 +47,8 @@ var _ = Describe("Owned volumes", func() {
 		Expect(all).To(HaveLen(1))
 		root = all[0].ID
 	})
+	// done is the interval of a launch whose disks are recorded.
+	done := reconcile.Result{RequeueAfter: ttl.LaunchPoll}
 	id := func() string { return unit.ServerID(claim.Status.ProviderID) }
 	look := func() reconcile.Result {
 		GinkgoHelper()
@@ -85,8 +89,16 @@ var _ = Describe("Owned volumes", func() {
 	})
 	It("should record root and data disks before the node registers", func() {
 		data := attached("data")
-		Expect(look()).To(Equal(reconcile.Result{}))
+		Expect(look()).To(Equal(done))
 		Expect(recorded()).To(ConsistOf(root, data))
+	})
+	It("should record of what was delivered only what was not requested", func() {
+		look()
+		Expect(claim.Annotations).ToNot(HaveKey(v1alpha1.AnnotationDelivered))
+		Expect(env.Sandbox.EditServer(id(), func(s *cloud.Server) { s.BillingPlan = "another" })).To(BeTrue())
+		delete(claim.Annotations, v1alpha1.AnnotationOwnedVolumes)
+		look()
+		Expect(claim.Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationDelivered, `{"billingPlan":"another"}`))
 	})
 	It("should never record a disk that the CSI driver made", func() {
 		attached("pvc-7d5c1f0e")
@@ -106,7 +118,7 @@ var _ = Describe("Owned volumes", func() {
 		registered.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
 		Expect(env.Client.Status().Update(ctx, registered)).To(Succeed())
 		By("looking again no sooner than at a server that is being built, because a cache that lags by seconds still has the old claim")
-		Expect(look()).To(Equal(reconcile.Result{RequeueAfter: ttl.VolumesInterval}))
+		Expect(look()).To(Equal(reconcile.Result{RequeueAfter: ttl.DisksInterval}))
 		Expect(recorded()).To(BeEmpty())
 		claim = registered
 		look()
@@ -116,7 +128,7 @@ var _ = Describe("Owned volumes", func() {
 		changed := claim.DeepCopy()
 		changed.Annotations["example.test/a"] = "b"
 		Expect(env.Client.Update(ctx, changed)).To(Succeed())
-		Expect(look()).To(Equal(reconcile.Result{}))
+		Expect(look()).To(Equal(done))
 		Expect(recorded()).To(ConsistOf(root))
 	})
 	It("should wait until the server runs", func() {
@@ -127,18 +139,16 @@ var _ = Describe("Owned volumes", func() {
 	It("should never change a record", func() {
 		claim.Annotations[v1alpha1.AnnotationOwnedVolumes] = "other"
 		Expect(env.Client.Update(ctx, claim)).To(Succeed())
-		Expect(look()).To(Equal(reconcile.Result{}))
+		Expect(look()).To(Equal(done))
 		Expect(recorded()).To(ConsistOf("other"))
 	})
-	It("should wait for a server that is not listed yet", func() {
-		Expect(env.Sandbox.RemoveServer(id())).To(Succeed())
-		Expect(look().RequeueAfter).To(BeNumerically(">", 0))
+	It("should not wait for a server that is not listed yet", func() {
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Path: "/servers", Effect: cloud.EffectBody, Body: "[]"})
+		Expect(look()).To(Equal(done))
+		Expect(recorded()).To(ConsistOf(root))
 	})
 	It("should ignore a claim without a server", func() {
 		claim.Status.ProviderID = ""
 		Expect(look()).To(Equal(reconcile.Result{}))
-	})
-	It("should have a name of its own", func() {
-		Expect(controller.Name()).To(Equal("nodeclaim.volumes"))
 	})
 })

@@ -14,11 +14,13 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package inplace_test
+package server_test
 
 import (
+	"context"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -29,20 +31,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/inplace"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/volumes"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/server"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
 var _ = Describe("Changes in place", func() {
-	var controller *inplace.Controller
+	var controller *server.Controller
 	var class *v1alpha1.BizflyNodeClass
 	BeforeEach(func() {
-		controller = inplace.NewController(env.Client, env.Instances, env.Recorder, env.Clock)
-		Expect(controller.Name()).To(Equal("nodeclaim.inplace"))
+		controller = newController()
 	})
 	firewall := func(name string) string {
 		GinkgoHelper()
@@ -60,18 +61,25 @@ var _ = Describe("Changes in place", func() {
 		})
 		Expect(env.Client.Status().Update(ctx, class)).To(Succeed())
 	}
-	launch := func(firewalls ...string) *karpv1.NodeClaim {
+	// registered launches a node whose disks and interfaces are recorded.
+	registered := func() *karpv1.NodeClaim {
 		GinkgoHelper()
-		var err error
-		class, err = env.NodeClass(ctx)
-		Expect(err).ToNot(HaveOccurred())
-		wants("", firewalls...)
 		claim, err := env.Launched(ctx)
 		Expect(err).ToNot(HaveOccurred())
-		Eventually(func() string { return env.Sandbox.Servers()[0].Status }).Should(Equal("ACTIVE"))
-		_, err = volumes.NewController(env.Client, env.Instances).Reconcile(ctx, claim)
+		Eventually(func() string { return env.Server(claim.Status.ProviderID).Status }).Should(Equal("ACTIVE"))
+		env.Instances.Flush()
+		_, err = controller.Reconcile(ctx, claim)
 		Expect(err).ToNot(HaveOccurred())
+		claim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
+		Expect(env.Client.Status().Update(ctx, claim)).To(Succeed())
 		return claim
+	}
+	launch := func(firewalls ...string) *karpv1.NodeClaim {
+		GinkgoHelper()
+		class = &v1alpha1.BizflyNodeClass{}
+		Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, class)).To(Succeed())
+		wants("", firewalls...)
+		return registered()
 	}
 	live := func(claim *karpv1.NodeClaim) *karpv1.NodeClaim {
 		GinkgoHelper()
@@ -89,7 +97,6 @@ var _ = Describe("Changes in place", func() {
 		result, err := look(claim)
 		Expect(err).ToNot(HaveOccurred())
 		Expect(result.RequeueAfter).To(Equal(2 * time.Minute))
-		Expect(live(claim).Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationInPlaceHash, class.InPlaceHash()))
 	}
 	// changes are the requests that change something.
 	changes := func() []string {
@@ -110,10 +117,9 @@ var _ = Describe("Changes in place", func() {
 		return And(HaveLen(2), HaveEach(ConsistOf(lo.Map(names, func(n string, _ int) any { return firewall(n) })...)))
 	}
 
-	It("should send nothing for a server that has what it was launched with, and record that once", func() {
+	It("should send and record nothing for a server that has what it was launched with", func() {
 		claim := launch("web")
 		env.Sandbox.ResetRequests()
-		done(claim)
 		version := live(claim).ResourceVersion
 		done(claim)
 		Expect(changes()).To(BeEmpty())
@@ -140,7 +146,7 @@ var _ = Describe("Changes in place", func() {
 			Message: "Security group could not be found"})
 		_, err := look(claim)
 		Expect(err).To(MatchError(ContainSubstring("changing the firewalls of server")))
-		Expect(live(claim).Annotations).ToNot(HaveKeyWithValue(v1alpha1.AnnotationInPlaceHash, class.InPlaceHash()))
+		Expect(live(claim).Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationAttachedFirewalls, firewall("web")+","+firewall("kubernetes-nodes")))
 		env.Sandbox.ClearFaults()
 		done(claim)
 		Expect(groups(claim)).To(have("kubernetes-nodes"))
@@ -160,6 +166,26 @@ var _ = Describe("Changes in place", func() {
 		wants("", "web")
 		done(claim)
 		Expect(groups(claim)).To(have("web"))
+	})
+	It("should attach a selected firewall again that someone has removed", func() {
+		claim := launch("web")
+		for _, port := range env.Sandbox.State().NetworkInterfaces {
+			Expect(env.Sandbox.DetachFirewall(port.ID, firewall("web"))).To(Succeed())
+		}
+		done(claim)
+		Expect(groups(claim)).To(have("web"))
+		Expect(env.Recorder.Calls(events.ReasonServerUpdated)).To(Equal(1))
+		env.Sandbox.ResetRequests()
+		done(claim)
+		Expect(changes()).To(BeEmpty())
+	})
+	It("should change the firewalls although the network plan cannot be changed", func() {
+		claim := launch("web")
+		wants(v1alpha1.NetworkPlanFreeBandwidth, "kubernetes-nodes")
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: "POST", Path: "/servers/*/action", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
+		_, err := look(claim)
+		Expect(err).To(MatchError(ContainSubstring("changing the network plan")))
+		Expect(groups(claim)).To(have("kubernetes-nodes"))
 	})
 	It("should never remove a firewall that a user attached", func() {
 		claim := launch("web")
@@ -203,7 +229,7 @@ var _ = Describe("Changes in place", func() {
 			env.Sandbox.AddFaults(1, fault)
 			_, err := look(claim)
 			Expect(err).To(HaveOccurred())
-			Expect(live(claim).Annotations[v1alpha1.AnnotationInPlaceHash]).ToNot(Equal(class.InPlaceHash()))
+			Expect(env.Recorder.Calls(events.ReasonServerUpdateFailed)).To(Equal(1))
 			done(claim)
 			Expect(groups(claim)).To(have("kubernetes-nodes"))
 			Expect(env.Sandbox.Servers()[0].NetworkPlan).To(Equal("free_bandwidth"))
@@ -232,7 +258,7 @@ var _ = Describe("Changes in place", func() {
 		_, err := look(claim)
 		Expect(err).To(HaveOccurred())
 		env.Restart(ctx)
-		controller = inplace.NewController(env.Client, env.Instances, env.Recorder, env.Clock)
+		controller = newController()
 		done(claim)
 		Expect(groups(claim)).To(have("web", "kubernetes-nodes"))
 	})
@@ -299,11 +325,8 @@ var _ = Describe("Changes in place", func() {
 	It("should change a few servers at once and the others one after the other", func() {
 		claims := []*karpv1.NodeClaim{launch("web")}
 		for range 6 {
-			claim, err := env.Launched(ctx)
-			Expect(err).ToNot(HaveOccurred())
-			claims = append(claims, claim)
+			claims = append(claims, registered())
 		}
-		Eventually(func() []cloud.Server { return env.Sandbox.Servers() }).Should(HaveEach(HaveField("Status", "ACTIVE")))
 		wants(v1alpha1.NetworkPlanFreeBandwidth, "web")
 		for _, claim := range claims {
 			_, err := look(claim)
@@ -320,4 +343,41 @@ var _ = Describe("Changes in place", func() {
 		done(claims[6])
 		Expect(changed()).To(Equal(6))
 	})
+	It("should let no more than five changes wait for a cloud that hangs", func() {
+		claims := []*karpv1.NodeClaim{launch("web")}
+		for range 5 {
+			claims = append(claims, registered())
+		}
+		wants(v1alpha1.NetworkPlanFreeBandwidth, "web")
+		entered := make(chan struct{}, len(claims))
+		controller = server.NewController(env.Client, hanging{env.Instances, entered}, env.CloudProvider, nil, env.Recorder, env.Clock)
+		until, stop := context.WithCancel(ctx)
+		var group sync.WaitGroup
+		defer group.Wait()
+		defer stop()
+		for _, claim := range claims[:5] {
+			stored := live(claim)
+			group.Go(func() { _, _ = controller.Reconcile(until, stored) })
+		}
+		for range 5 {
+			Eventually(entered).Should(Receive())
+		}
+		env.Clock.Step(time.Minute)
+		result, err := look(claims[5])
+		Expect(err).ToNot(HaveOccurred())
+		Expect(result.RequeueAfter).To(Equal(time.Second))
+		Expect(entered).To(BeEmpty())
+	})
 })
+
+// hanging is a cloud that answers no change.
+type hanging struct {
+	instance.Provider
+	entered chan<- struct{}
+}
+
+func (h hanging) Apply(ctx context.Context, _ string, _ instance.Settings) ([]string, error) {
+	h.entered <- struct{}{}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}

@@ -1,0 +1,223 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package server follows the server of each NodeClaim, from its create request until the NodeClaim ends: it replaces a NodeClaim whose
+// launch fails, records which disks are the server's own, reports a server that does not run, and changes firewalls and the network
+// plan of a running server. It deletes no server: core does, and garbage collection.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	controllerruntime "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpevents "sigs.k8s.io/karpenter/pkg/events"
+	"sigs.k8s.io/karpenter/pkg/operator/injection"
+	nodeutils "sigs.k8s.io/karpenter/pkg/utils/node"
+	nodeclaimutils "sigs.k8s.io/karpenter/pkg/utils/nodeclaim"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/jointoken"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
+)
+
+// concurrency is enough for hundreds of launches, which share one list of servers. Changes in place, which can hang with the cloud, take
+// at most changesAtOnce of the workers.
+const concurrency = 20
+
+// subject is a NodeClaim with what the steps decide by.
+type subject struct {
+	*karpv1.NodeClaim
+	// server is nil where it provably does not exist.
+	server *instance.Instance
+	// node is nil where there is none.
+	node       *corev1.Node
+	registered bool
+}
+
+// ready reports whether the kubelet is ready.
+func (s *subject) ready() bool {
+	return s.node != nil && nodeutils.GetCondition(s.node, corev1.NodeReady).Status == corev1.ConditionTrue
+}
+
+// step is one task of the controller. It returns after what time it wants to be called again; 0 means that it waits for a change of the
+// NodeClaim.
+type step struct {
+	reconcile func(context.Context, *subject) (time.Duration, error)
+	// retry is after what time the step is called again when it has failed.
+	retry time.Duration
+}
+
+// Controller follows servers.
+type Controller struct {
+	kubeClient client.Client
+	instances  instance.Provider
+	launches   *launches
+	steps      []step
+	retries    retries
+}
+
+// NewController returns a Controller. tokens is nil without join tokens.
+func NewController(kubeClient client.Client, instances instance.Provider, outcomes *cloudprovider.CloudProvider, tokens jointoken.Provider,
+	recorder karpevents.Recorder, clk clock.Clock) *Controller {
+	l := &launches{kubeClient: kubeClient, instances: instances, outcomes: outcomes, tokens: tokens, recorder: recorder, clock: clk}
+	return &Controller{kubeClient: kubeClient, instances: instances, launches: l, steps: []step{
+		{l.reconcile, ttl.LaunchPoll},
+		{(&disks{kubeClient: kubeClient, instances: instances}).reconcile, ttl.DisksInterval},
+		{(&running{kubeClient: kubeClient, instances: instances, recorder: recorder, clock: clk}).reconcile, ttl.StoppedServer},
+		{newInPlace(kubeClient, instances, recorder, clk).reconcile, ttl.InPlace},
+	}}
+}
+
+// Name is the controller's name, which core's controllers must not share.
+func (c *Controller) Name() string { return "nodeclaim.server" }
+
+// Reconcile finds the server of the NodeClaim once and runs all steps. A step that fails stops no other one, and it is called again
+// after its own time, as is every other step: the soonest time counts.
+func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (reconcile.Result, error) {
+	ctx = injection.WithControllerName(ctx, c.Name())
+	next, err := c.reconcile(ctx, claim)
+	if err != nil {
+		c.retries.Store(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(claim)}, next)
+	}
+	return reconcile.Result{RequeueAfter: next}, err
+}
+
+func (c *Controller) reconcile(ctx context.Context, claim *karpv1.NodeClaim) (time.Duration, error) {
+	s := &subject{NodeClaim: claim, registered: controllers.IsTrue(claim, karpv1.ConditionTypeRegistered)}
+	deleting := !claim.DeletionTimestamp.IsZero()
+	var next time.Duration
+	var errs []error
+	if deleting || s.registered {
+		// This needs no answer of the cloud.
+		if err := c.launches.end(ctx, claim); err != nil {
+			next, errs = ttl.LaunchPoll, append(errs, err)
+		}
+	}
+	id, launched := providerid.Parse(claim.Status.ProviderID)
+	if deleting || !launched {
+		return next, errors.Join(errs...)
+	}
+	if !s.registered {
+		c.launches.followed.Store(claim.UID, struct{}{})
+	}
+	if err := c.find(ctx, s, id); err != nil {
+		return soonest(next, lo.Ternary(s.registered, ttl.RunningServer, ttl.LaunchPoll)), errors.Join(append(errs, err)...)
+	}
+	for _, step := range c.steps {
+		again, err := step.reconcile(ctx, s)
+		if err != nil {
+			again, errs = step.retry, append(errs, err)
+		}
+		next = soonest(next, again)
+	}
+	return next, errors.Join(errs...)
+}
+
+// find reads the Node and the server. Nothing that is known to run well is urgent, so an older list is enough for it. A server that the
+// list lacks is read by its id: the list may be older than the server, and its absence proves nothing.
+func (c *Controller) find(ctx context.Context, s *subject, id string) error {
+	if s.Status.NodeName != "" {
+		node := &corev1.Node{}
+		err := c.kubeClient.Get(ctx, client.ObjectKey{Name: s.Status.NodeName}, node)
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("reading node %s: %w", s.Status.NodeName, err)
+		}
+		if err == nil {
+			s.node = node
+		}
+	}
+	var maxAge time.Duration
+	if s.ready() {
+		maxAge = lo.Ternary(disksRecorded(s.NodeClaim), ttl.PeriodicServers, ttl.DisksLateInterval)
+	}
+	servers, err := c.instances.Snapshot(ctx, maxAge)
+	if err != nil {
+		return err
+	}
+	if s.server = servers.Get(id); s.server != nil && s.server.NotRunning() != v1alpha1.ReasonServerMissing {
+		return nil
+	}
+	s.server, err = c.instances.Get(ctx, id)
+	if err != nil && !errors.Is(err, instance.ErrNotFound) {
+		return fmt.Errorf("getting server %s: %w", id, err)
+	}
+	return nil
+}
+
+// soonest returns the shorter of two times, where 0 is none.
+func soonest(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
+}
+
+// retries are after what times failed reconciliations are repeated, by their requests. controller-runtime ignores the result of a
+// reconciliation that has failed, and its own back-off of up to 17 minutes would put off every step because of one.
+type retries struct{ sync.Map }
+
+// When implements workqueue.TypedRateLimiter.
+func (r *retries) When(request reconcile.Request) time.Duration {
+	if after, ok := r.LoadAndDelete(request); ok {
+		return after.(time.Duration)
+	}
+	return ttl.LaunchPoll
+}
+
+// NumRequeues implements workqueue.TypedRateLimiter.
+func (r *retries) NumRequeues(reconcile.Request) int { return 0 }
+
+// Forget implements workqueue.TypedRateLimiter.
+func (r *retries) Forget(request reconcile.Request) { r.Delete(request) }
+
+var _ workqueue.TypedRateLimiter[reconcile.Request] = (*retries)(nil)
+
+// watched is what the steps read of a NodeClaim beside its state.
+type watched struct {
+	launched    bool
+	disks, node string
+}
+
+// Register adds the controller to the manager. A NodeClass whose firewalls or network plan have changed is applied at once.
+func (c *Controller) Register(_ context.Context, m manager.Manager) error {
+	relevant := func(claim *karpv1.NodeClaim) watched {
+		return watched{controllers.IsTrue(claim, karpv1.ConditionTypeLaunched), claim.Annotations[v1alpha1.AnnotationOwnedVolumes], claim.Status.NodeName}
+	}
+	return controllerruntime.NewControllerManagedBy(m).
+		Named(c.Name()).
+		For(&karpv1.NodeClaim{}, builder.WithPredicates(controllers.Managed(relevant))).
+		Watches(&v1alpha1.BizflyNodeClass{}, nodeclaimutils.NodeClassEventHandler(c.kubeClient), builder.WithPredicates(changedInPlace)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency, RateLimiter: &c.retries}).
+		Complete(reconcile.AsReconciler(m.GetClient(), c))
+}

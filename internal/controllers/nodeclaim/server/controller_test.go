@@ -1,0 +1,110 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package server_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/server"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/jointoken"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+)
+
+// readOnly is an API server that rejects patches of NodeClaims.
+type readOnly struct{ client.Client }
+
+func (r readOnly) Patch(ctx context.Context, object client.Object, patch client.Patch, options ...client.PatchOption) error {
+	if _, ok := object.(*karpv1.NodeClaim); ok {
+		return errors.New("rejected")
+	}
+	return r.Client.Patch(ctx, object, patch, options...)
+}
+
+// revocations are the NodeClaims whose join tokens were revoked.
+type revocations struct {
+	jointoken.Provider
+	of []string
+}
+
+func (r *revocations) Revoke(_ context.Context, nodeClaimUID string) error {
+	r.of = append(r.of, nodeClaimUID)
+	return nil
+}
+
+var _ = Describe("A step that fails", func() {
+	var claim *karpv1.NodeClaim
+	BeforeEach(func() {
+		var err error
+		claim, err = env.Launched(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Eventually(func() string { return env.Server(claim.Status.ProviderID).Status }).Should(Equal("ACTIVE"))
+		env.Instances.Flush()
+		class := &v1alpha1.BizflyNodeClass{}
+		Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, class)).To(Succeed())
+		class.Spec.NetworkPlan = v1alpha1.NetworkPlanFreeBandwidth
+		Expect(env.Resolve(ctx, class)).To(Succeed())
+	})
+	request := func() reconcile.Request { return reconcile.Request{NamespacedName: client.ObjectKeyFromObject(claim)} }
+	plan := func() string { return env.Server(claim.Status.ProviderID).NetworkPlan }
+
+	It("should stop no other step, and change no other step's interval however often it fails", func() {
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers/*/action", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
+		controller := newController()
+		for range 30 {
+			result, err := controller.Reconcile(ctx, claim)
+			Expect(err).To(MatchError(ContainSubstring("changing the network plan")))
+			Expect(result.RequeueAfter).To(Equal(ttl.LaunchPoll))
+			Expect(controller.RateLimiter().When(request())).To(Equal(ttl.LaunchPoll), "what the queue does with the error")
+			env.Clock.Step(ttl.LaunchPoll)
+		}
+		Expect(cloudprovider.OwnedVolumes(claim)).To(HaveLen(1))
+		Expect(env.Recorder.Calls(events.ReasonServerUpdateFailed)).To(Equal(30))
+		env.Sandbox.ClearFaults()
+		Expect(controller.Reconcile(ctx, claim)).To(Equal(reconcile.Result{RequeueAfter: ttl.LaunchPoll}))
+		Expect(plan()).To(Equal("free_bandwidth"))
+	})
+	It("should be repeated after its own interval where that is the soonest", func() {
+		controller := server.NewController(readOnly{env.Client}, env.Instances, env.CloudProvider, nil, env.Recorder, env.Clock)
+		_, err := controller.Reconcile(ctx, claim)
+		Expect(err).To(MatchError(ContainSubstring("rejected")))
+		Expect(controller.RateLimiter().When(request())).To(Equal(ttl.DisksInterval))
+		Expect(plan()).To(Equal("free_bandwidth"), "the steps after it ran")
+	})
+	It("should not have to wait for the cloud to revoke a join token, nor be repeated sooner than a server is looked at", func() {
+		claim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
+		env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodGet, Effect: cloud.EffectStatus, Status: http.StatusForbidden})
+		tokens := &revocations{}
+		controller := server.NewController(env.Client, env.Instances, env.CloudProvider, tokens, env.Recorder, env.Clock)
+		_, err := controller.Reconcile(ctx, claim)
+		Expect(err).To(HaveOccurred())
+		Expect(tokens.of).To(ConsistOf(string(claim.UID)))
+		Expect(controller.RateLimiter().When(request())).To(Equal(ttl.RunningServer))
+	})
+})

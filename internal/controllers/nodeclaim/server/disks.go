@@ -1,0 +1,113 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package server
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/awslabs/operatorpkg/status"
+	"github.com/samber/lo"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// disks is the step that records on a NodeClaim, before its node registers, which disks and network interfaces were attached to its
+// server. What was there before any pod could run is the server's own, and that record is what later allows a disk to be deleted.
+type disks struct {
+	kubeClient client.Client
+	instances  instance.Provider
+}
+
+// disksRecorded reports whether there is nothing left to do for this step.
+func disksRecorded(claim *karpv1.NodeClaim) bool {
+	_, recorded := claim.Annotations[v1alpha1.AnnotationOwnedVolumes]
+	return recorded
+}
+
+// reconcile records the disks of a NodeClaim's server once the server runs.
+func (d *disks) reconcile(ctx context.Context, s *subject) (time.Duration, error) {
+	if disksRecorded(s.NodeClaim) {
+		return 0, nil
+	}
+	again := lo.Ternary(s.registered, ttl.DisksLateInterval, ttl.DisksInterval)
+	if s.server == nil || s.server.Status != instance.StatusActive {
+		// A server that is being built may not list all of its disks yet.
+		return again, nil
+	}
+	owned := ownedVolumes(s.server, s.registered)
+	condition := slices.IndexFunc(s.Status.Conditions, func(c status.Condition) bool { return c.Type == karpv1.ConditionTypeRegistered })
+	if len(owned) == 0 || condition < 0 {
+		return again, nil
+	}
+	annotations := map[string]string{v1alpha1.AnnotationOwnedVolumes: strings.Join(owned, ",")}
+	if !s.registered {
+		// The addresses that the server was launched with: later a user may attach another.
+		ports := d.ports(ctx)
+		annotations[v1alpha1.AnnotationOwnedAddresses] = strings.Join(instance.AddressesOf(ports, s.server.ID), ",")
+		annotations[v1alpha1.AnnotationDelivered] = cloudprovider.Delivered(s.NodeClaim, s.server, ports)
+	}
+	annotations = lo.OmitByValues(annotations, []string{""})
+	// What is tested is what makes "before registration" true: a NodeClaim that has registered since the list was read is rejected.
+	at := "/status/conditions/" + strconv.Itoa(condition)
+	adds := lo.MapEntries(annotations, func(key, value string) (string, any) {
+		return controllers.Pointer("metadata", "annotations", key), value
+	})
+	if s.Annotations == nil {
+		adds = map[string]any{"/metadata/annotations": annotations}
+	}
+	// In a burst a cache lags by many seconds, and retries of hundreds of NodeClaims each second would use up the requests that core needs.
+	result, err := controllers.Guarded(d.kubeClient.Patch(ctx, s.NodeClaim, controllers.Guard(map[string]any{
+		at + "/type": karpv1.ConditionTypeRegistered, at + "/status": s.Status.Conditions[condition].Status,
+	}, adds)), again)
+	return result.RequeueAfter, err
+}
+
+// ports are the interfaces of the project's servers. The record of the disks does not wait for them, because without it no disk
+// is ever deleted, and what the cloud has named after the server is found without a record; without them, networks are compared
+// as they are.
+func (d *disks) ports(ctx context.Context) []instance.Port {
+	ports, err := d.instances.Ports(ctx, 0)
+	if err != nil {
+		log.FromContext(ctx).Error(err, "recording the addresses and networks of servers")
+	}
+	return ports
+}
+
+// ownedVolumes returns the ids of the disks that are the server's own. Pods may run once the node has registered, and
+// have volumes attached, so then only the disk that the server boots from is certain; and a name of the CSI driver's is
+// never ours. Nothing is returned until the root disk is listed, since the record is written once.
+func ownedVolumes(server *instance.Instance, registered bool) []string {
+	if !lo.ContainsBy(server.Volumes, func(v instance.Volume) bool { return v.Root }) {
+		return nil
+	}
+	owned := lo.FilterMap(server.Volumes, func(v instance.Volume, _ int) (string, bool) {
+		return v.ID, v.Root || (!registered && !strings.HasPrefix(v.Name, instance.CSIVolumePrefix))
+	})
+	slices.Sort(owned)
+	return owned
+}

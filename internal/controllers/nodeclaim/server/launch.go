@@ -1,0 +1,122 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package server
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	karpevents "sigs.k8s.io/karpenter/pkg/events"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/jointoken"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
+)
+
+// launches is the step that follows a server until its node has registered. A NodeClaim whose server failed or vanished is replaced
+// within seconds, instead of after core's registration timeout of 15 minutes.
+type launches struct {
+	kubeClient client.Client
+	instances  instance.Provider
+	outcomes   *cloudprovider.CloudProvider
+	tokens     jointoken.Provider
+	recorder   karpevents.Recorder
+	clock      clock.Clock
+
+	// followed are the NodeClaims by UID that were seen between launch and registration: only of those is it known here that
+	// they have just registered.
+	followed sync.Map
+}
+
+// reconcile checks the server of a NodeClaim that was launched and has not registered.
+func (l *launches) reconcile(ctx context.Context, s *subject) (time.Duration, error) {
+	if s.registered || !controllers.IsTrue(s.NodeClaim, karpv1.ConditionTypeLaunched) {
+		return 0, nil
+	}
+	if s.server == nil || s.server.Failed() {
+		return l.replace(ctx, s)
+	}
+	if age := l.clock.Since(s.CreationTimestamp.Time); s.server.Status == instance.StatusBuild && age > ttl.SlowBuild {
+		l.recorder.Publish(events.LaunchSlow(s.NodeClaim, s.server.Name, s.server.Status, age))
+	}
+	return ttl.LaunchPoll, nil
+}
+
+// end revokes the join token, which is a way into the cluster, once the node has registered or the NodeClaim is deleted, and reports a
+// launch that was followed until then. Where a restart of this controller came between, Kubernetes' garbage collector deletes the token
+// with the NodeClaim, and its expiration ends it.
+func (l *launches) end(ctx context.Context, claim *karpv1.NodeClaim) error {
+	if _, followed := l.followed.LoadAndDelete(claim.UID); followed {
+		l.conclude(ctx, claim)
+	}
+	if l.tokens == nil {
+		return nil
+	}
+	return l.tokens.Revoke(ctx, string(claim.UID))
+}
+
+// conclude reports how a launch ended: the node has registered, core has waited for it in vain, or the NodeClaim was deleted for another
+// reason.
+func (l *launches) conclude(ctx context.Context, claim *karpv1.NodeClaim) {
+	intent, err := cloudprovider.IntentOf(claim)
+	if err != nil || intent == nil {
+		return
+	}
+	registered := claim.StatusConditions().Get(karpv1.ConditionTypeRegistered)
+	switch {
+	case registered.IsTrue():
+		l.outcomes.LaunchSucceeded(ctx, claim, *intent, registered.LastTransitionTime.Sub(intent.RequestedAt))
+	case claim.DeletionTimestamp.Sub(registered.LastTransitionTime.Time) >= ttl.Registration:
+		l.outcomes.LaunchFailed(ctx, claim, *intent, cloudprovider.ErrNotRegistered)
+	}
+	l.outcomes.LaunchEnded(claim)
+}
+
+// replace finds out why the server failed and deletes the NodeClaim, whose deletion deletes the server. A server that does not exist
+// any more counts as a failed launch: BizFly Cloud also removes servers that it failed to build, and the next launch would meet the same
+// offering.
+func (l *launches) replace(ctx context.Context, s *subject) (time.Duration, error) {
+	intent := instance.Intent{Name: s.Name, Flavor: s.Labels[corev1.LabelInstanceTypeStable], Zone: s.Labels[corev1.LabelTopologyZone]}
+	if s.server != nil {
+		intent = instance.Intent{Name: s.server.Name, Flavor: s.server.Flavor, Zone: s.server.Zone, BillingPlan: s.server.BillingPlan}
+	}
+	if written, err := cloudprovider.IntentOf(s.NodeClaim); err == nil && written != nil {
+		intent = *written
+	}
+	cause := l.instances.FailureReason(ctx, intent)
+	if s.server == nil {
+		cause = fmt.Errorf("the server does not exist any more: %w", cause)
+	}
+	// If the NodeClaim has changed since, for example because its node has registered after all, it is checked again.
+	err := l.kubeClient.Delete(ctx, s.DeepCopy(), client.Preconditions{UID: &s.UID, ResourceVersion: &s.ResourceVersion})
+	if result, err := controllers.Patched(err); err != nil || result.RequeueAfter != 0 {
+		return result.RequeueAfter, err
+	}
+	reason := l.outcomes.LaunchFailed(ctx, s.NodeClaim, intent, cause)
+	log.FromContext(ctx).Info("replaced a NodeClaim whose server failed", "server", s.Status.ProviderID, "reason", reason, "cause", cause.Error())
+	return 0, nil
+}

@@ -1,0 +1,152 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpevents "sigs.k8s.io/karpenter/pkg/events"
+	nodeutils "sigs.k8s.io/karpenter/pkg/utils/node"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/metrics"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// running is the step that reports a server which does not run by a condition of its Node, on which core's node repair acts, and starts
+// stopped servers where the NodeClass asks for it. It deletes nothing.
+type running struct {
+	kubeClient client.Client
+	instances  instance.Provider
+	recorder   karpevents.Recorder
+	clock      clock.Clock
+}
+
+// reconcile compares the server with the condition of its Node. A kubelet that is Ready runs, whatever the cloud's record is, so that an
+// API which is wrong about all servers at once marks no node. Without its Node the NodeClaim is core's to end.
+func (r *running) reconcile(ctx context.Context, s *subject) (time.Duration, error) {
+	if s.node == nil {
+		return 0, nil
+	}
+	reason := v1alpha1.ReasonServerMissing
+	if s.server != nil {
+		reason = s.server.NotRunning()
+	}
+	switch {
+	case s.server != nil && s.server.Status == instance.StatusActive:
+		return ttl.RunningServer, r.runs(ctx, s)
+	case reason == "" || s.ready():
+		return ttl.StoppedServer, nil
+	}
+	return ttl.StoppedServer, r.notRunning(ctx, s, reason)
+}
+
+// ignorable are the states that a user may want.
+var ignorable = []string{v1alpha1.ReasonServerStopped, v1alpha1.ReasonServerSuspended}
+
+// notRunning reports the state, and starts the server where the NodeClass asks for it.
+func (r *running) notRunning(ctx context.Context, s *subject, reason string) error {
+	nodeClass := &v1alpha1.BizflyNodeClass{}
+	if err := r.kubeClient.Get(ctx, client.ObjectKey{Name: s.Spec.NodeClassRef.Name}, nodeClass); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading the NodeClass of NodeClaim %s: %w", s.Name, err)
+	}
+	before := nodeutils.GetCondition(s.node, v1alpha1.ConditionTypeServerRunning)
+	known := before.Status == corev1.ConditionFalse
+	policy := nodeClass.Spec.StoppedServerPolicy
+	if policy == v1alpha1.StoppedServerPolicyIgnore && slices.Contains(ignorable, reason) {
+		if !known {
+			return nil
+		}
+		return r.patch(ctx, s.node, corev1.ConditionUnknown, v1alpha1.ReasonServerIgnored, "stoppedServerPolicy of the NodeClass is Ignore")
+	}
+	message, failed := "node repair replaces the node where the feature gate NodeRepair is on", false
+	if reason == v1alpha1.ReasonServerStopped && policy == v1alpha1.StoppedServerPolicyStart {
+		message, failed = r.start(ctx, s.server.ID, known && r.clock.Since(before.LastTransitionTime.Time) >= ttl.Start)
+	}
+	if known && before.Reason == reason && before.Message == message {
+		return nil
+	}
+	if err := r.patch(ctx, s.node, corev1.ConditionFalse, reason, message); err != nil {
+		return err
+	}
+	if !known || before.Reason != reason {
+		notRunningTotal.Inc(map[string]string{"reason": reason})
+		r.recorder.Publish(events.ServerNotRunning(s.NodeClaim, reason, message))
+	}
+	if failed {
+		r.recorder.Publish(events.ServerStartFailed(s.NodeClaim, message))
+	}
+	return nil
+}
+
+// start starts the server, unless it is too late for that, and returns what to report: of an error only its class, because its
+// text may differ at each attempt and the same failure is to be reported once.
+func (r *running) start(ctx context.Context, id string, tooLate bool) (message string, failed bool) {
+	if tooLate {
+		return fmt.Sprintf("it was not running %s after the first attempt to start it, and is not started again", ttl.Start), true
+	}
+	err := r.instances.Start(ctx, id)
+	if err == nil || errors.Is(err, instance.ErrNotFound) {
+		return fmt.Sprintf("it is started again, for up to %s", ttl.Start), false
+	}
+	return fmt.Sprintf("BizFly Cloud rejected the request to start it (%s); it is repeated for up to %s", bizfly.ClassOf(err), ttl.Start), true
+}
+
+// runs reports that a server which did not run runs again.
+func (r *running) runs(ctx context.Context, s *subject) error {
+	before := nodeutils.GetCondition(s.node, v1alpha1.ConditionTypeServerRunning)
+	if before.Status == "" || before.Status == corev1.ConditionTrue {
+		return nil
+	}
+	after := r.clock.Since(before.LastTransitionTime.Time)
+	if err := r.patch(ctx, s.node, corev1.ConditionTrue, v1alpha1.ReasonServerRunning, "the server runs again"); err != nil {
+		return err
+	}
+	r.recorder.Publish(events.ServerRunning(s.NodeClaim, after))
+	return nil
+}
+
+// patch writes this one condition. Conditions are merged by their type, so that nothing of the kubelet's is touched.
+func (r *running) patch(ctx context.Context, node *corev1.Node, status corev1.ConditionStatus, reason, message string) error {
+	updated := node.DeepCopy()
+	now := metav1.NewTime(r.clock.Now())
+	condition := corev1.NodeCondition{Type: v1alpha1.ConditionTypeServerRunning, Status: status, Reason: reason, Message: message,
+		LastHeartbeatTime: now, LastTransitionTime: now}
+	if before := nodeutils.GetCondition(node, v1alpha1.ConditionTypeServerRunning); before.Status == status {
+		condition.LastTransitionTime = before.LastTransitionTime
+	}
+	updated.Status.Conditions = append(lo.Reject(updated.Status.Conditions, func(other corev1.NodeCondition, _ int) bool {
+		return other.Type == condition.Type
+	}), condition)
+	return client.IgnoreNotFound(r.kubeClient.Status().Patch(ctx, updated, client.StrategicMergeFrom(node)))
+}
+
+var notRunningTotal = metrics.Counter("servers_not_running_total",
+	"Nodes whose server was found not to run, by reason: Stopped, Suspended, Failed or Missing.",
+	metrics.Enum("reason", v1alpha1.ReasonServerStopped, v1alpha1.ReasonServerSuspended, v1alpha1.ReasonServerFailed, v1alpha1.ReasonServerMissing))
