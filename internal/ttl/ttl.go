@@ -170,9 +170,8 @@ const (
 	FirstLoginBackoff = time.Second
 	// MaxLoginBackoff is the longest that FirstLoginBackoff becomes.
 	MaxLoginBackoff = 5 * time.Minute
-	// RejectedTokenBackoff is the first pause after a fresh token was rejected at once: another login would not help, and one
-	// call with a rejected token of its own must not turn into a storm of logins.
-	RejectedTokenBackoff = 30 * time.Second
+	// RejectedToken is how long no 401 causes a login after a fresh token was rejected at once: another one would not help.
+	RejectedToken = 30 * time.Second
 	// ServiceCatalog is how long the catalog of services is used before it is read again.
 	ServiceCatalog = 10 * time.Minute
 	// MaxServiceCatalog is how long it is used when a new one cannot be read: the services outlive an outage of the login.
