@@ -35,7 +35,7 @@ import (
 // takes null, {} and trailing garbage for an empty list, dereferences null elements, and loses a whole list to one
 // number in a metadata map.
 type bodyRule struct {
-	// check returns what is wrong with the document, and may remove from it what is not used.
+	// check returns what is wrong with the document.
 	check func(document any) error
 	// optional bodies may be empty, and secret ones keep the secrets in metadata.
 	optional, secret bool
@@ -47,17 +47,6 @@ var (
 	secretObjectBody = bodyRule{check: checkObject, secret: true}
 	// acknowledgement is an object or nothing at all: the API accepts deletes with 204 and empty bodies.
 	acknowledgement = bodyRule{check: checkObject, optional: true}
-	// snapshotBody leaves out the volume that each snapshot was made of: it is most of the text, is not used, and one value
-	// in it that gobizfly does not expect would lose the whole list.
-	snapshotBody = bodyRule{check: func(document any) error {
-		err := checkList(document, "id")
-		if err == nil {
-			for _, element := range document.([]any) {
-				delete(element.(map[string]any), "volume")
-			}
-		}
-		return err
-	}}
 )
 
 // listBody wants an array of objects, each of which has a text at the path (fields joined by dots) that names it.
@@ -95,7 +84,7 @@ func (r bodyRule) apply(body []byte) ([]byte, error) {
 
 func checkObject(value any) error {
 	if _, ok := value.(map[string]any); !ok {
-		return fmt.Errorf("%s where an object belongs", typeName(value))
+		return fmt.Errorf("%T where an object belongs", value)
 	}
 	return nil
 }
@@ -103,11 +92,11 @@ func checkObject(value any) error {
 func checkList(value any, named string) error {
 	elements, ok := value.([]any)
 	if !ok {
-		return fmt.Errorf("%s where an array belongs", typeName(value))
+		return fmt.Errorf("%T where an array belongs", value)
 	}
 	for i, element := range elements {
 		if _, ok := element.(map[string]any); !ok {
-			return fmt.Errorf("element %d is %s, not an object", i, typeName(element))
+			return fmt.Errorf("element %d is %T, not an object", i, element)
 		}
 		for _, field := range strings.Split(named, ".") {
 			object, _ := element.(map[string]any)
@@ -154,11 +143,8 @@ func normalise(value any, keepSecrets bool) {
 	}
 }
 
-// stringMap makes a map of strings of a metadata object. PHP-like backends send an empty one as [].
+// stringMap makes a map of strings of a metadata object.
 func stringMap(value any, keepSecrets bool) any {
-	if elements, ok := value.([]any); ok && len(elements) == 0 {
-		return map[string]any{}
-	}
 	object, ok := value.(map[string]any)
 	if !ok {
 		return value
@@ -183,22 +169,6 @@ func scalar(value any) string {
 		return ""
 	}
 	return string(text)
-}
-
-func typeName(value any) string {
-	switch value.(type) {
-	case nil:
-		return "nothing"
-	case []any:
-		return "an array"
-	case map[string]any:
-		return "an object"
-	case string:
-		return "a string"
-	case bool:
-		return "a boolean"
-	}
-	return "a number"
 }
 
 // errorBody is what a rejection says.

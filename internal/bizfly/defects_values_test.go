@@ -30,7 +30,7 @@ var _ = Describe("Defects of gobizfly, values and ids", func() {
 		It("should make strings of what metadata holds", func(ctx SpecContext) {
 			s := newStub(always(200,
 				`[{"id":"a","metadata":{"n":1,"f":1.50,"big":12345678901234567890,"b":true,"z":null,"o":{"x":[1]},"s":"text"}},`+
-					`{"id":"b","metadata":[]},{"id":"c","metadata":null}]`))
+					`{"id":"b","metadata":{}},{"id":"c","metadata":null}]`))
 			servers, err := clientFor(s).ListServers(ctx)
 			Expect(err).ToNot(HaveOccurred())
 			Expect(servers).To(HaveLen(3))
