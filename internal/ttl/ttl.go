@@ -142,6 +142,9 @@ const (
 	// RateCeiling is how long a rate of requests that the cloud has rejected (status 429) is not reached again. Limits are
 	// those of an account and its plan, so they last; what was a neighbor's burst has passed by then.
 	RateCeiling = 10 * time.Minute
+	// Lookup is how long lists of images, VPC networks, firewalls and SSH keys are cached: short, because a new one is expected to be
+	// found, and long enough for a hundred NodeClasses. An object that a list lacks is looked for in a new list in any case.
+	Lookup = time.Minute
 	// Reboot is how long a requested reboot is remembered; it exceeds the five minutes in which core repeats it.
 	Reboot = time.Hour
 	// RebootVisible is how long a reboot whose answer was lost may take to show on the server before it is requested again. It
