@@ -31,14 +31,9 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/metrics"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
-
-var shortTotal = metrics.Counter("nodes_smaller_than_planned_total",
-	"Registered nodes that offered pods noticeably less than was planned for their instance type, while no second node confirmed it. By nodeclass.",
-	metrics.Label("nodeclass"))
 
 // Controller learns from nodes.
 type Controller struct {
@@ -77,7 +72,6 @@ func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (re
 	}
 	if c.flavors.Observe(ctx, nodeClass, claim, node) {
 		c.recorder.Publish(events.NodeSmallerThanPlanned(claim, node))
-		shortTotal.Inc(map[string]string{"nodeclass": nodeClass.Name})
 	}
 	return reconcile.Result{}, nil
 }
