@@ -202,6 +202,18 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 			Expect(s.seen()).To(HaveLen(6))
 		})
 
+		It("should log in again half a minute after a fresh token was rejected, and no sooner", func(ctx SpecContext) {
+			clock := &skipping{}
+			s := newStub(always(401, `{"message":"no"}`))
+			client := clientFor(s, func(c *bizfly.Config) { c.Clock = clock })
+			for _, logins := range []int{2, 2, 3} {
+				_, err := client.ListServers(ctx)
+				Expect(bizfly.IsAuth(err)).To(BeTrue())
+				Expect(s.logins.Load()).To(BeEquivalentTo(logins))
+				clock.Step(20 * time.Second)
+			}
+		})
+
 		It("should not recurse when every login is rejected", func(ctx SpecContext) {
 			s := newStub(always(200, `[]`))
 			s.token = always(401, `{"message":"Email hoặc mật khẩu không đúng"}`)
