@@ -35,48 +35,24 @@ import (
 // takes null, {} and trailing garbage for an empty list, dereferences null elements, and loses a whole list to one
 // number in a metadata map.
 type bodyRule struct {
-	// check returns what is wrong with the document, and may remove from it what is not used.
-	check func(document any) error
+	// named is the field (several joined by dots) by which each element of a list has a text as its name, and key the field of an object
+	// that holds the list. Both are empty where the body is one object.
+	named, key string
 	// optional bodies may be empty, and secret ones keep the secrets in metadata.
 	optional, secret bool
 }
 
 var (
-	objectBody = bodyRule{check: checkObject}
+	objectBody = bodyRule{}
 	// secretObjectBody is objectBody for the one call that is made for a secret.
-	secretObjectBody = bodyRule{check: checkObject, secret: true}
+	secretObjectBody = bodyRule{secret: true}
 	// acknowledgement is an object or nothing at all: the API accepts deletes with 204 and empty bodies.
-	acknowledgement = bodyRule{check: checkObject, optional: true}
-	// snapshotBody leaves out the volume that each snapshot was made of: it is most of the text, is not used, and one value
-	// in it that gobizfly does not expect would lose the whole list.
-	snapshotBody = bodyRule{check: func(document any) error {
-		err := checkList(document, "id")
-		if err == nil {
-			for _, element := range document.([]any) {
-				delete(element.(map[string]any), "volume")
-			}
-		}
-		return err
-	}}
+	acknowledgement = bodyRule{optional: true}
 )
 
-// listBody wants an array of objects, each of which has a text at the path (fields joined by dots) that names it.
-func listBody(named string) bodyRule {
-	return bodyRule{check: func(document any) error { return checkList(document, named) }}
-}
+func listBody(named string) bodyRule { return bodyRule{named: named} }
 
-// wrappedBody wants an object that holds such an array under a key.
-func wrappedBody(key, named string) bodyRule {
-	return bodyRule{check: func(document any) error {
-		if err := checkObject(document); err != nil {
-			return err
-		}
-		if err := checkList(document.(map[string]any)[key], named); err != nil {
-			return fmt.Errorf("field %q: %w", key, err)
-		}
-		return nil
-	}}
-}
+func wrappedBody(key, named string) bodyRule { return bodyRule{key: key, named: named} }
 
 func (r bodyRule) apply(body []byte) ([]byte, error) {
 	if trimmed := bytes.TrimSpace(body); r.optional && (len(trimmed) == 0 || string(trimmed) == "null") {
@@ -93,28 +69,32 @@ func (r bodyRule) apply(body []byte) ([]byte, error) {
 	return json.Marshal(document)
 }
 
-func checkObject(value any) error {
-	if _, ok := value.(map[string]any); !ok {
-		return fmt.Errorf("%s where an object belongs", typeName(value))
+// check returns what is wrong with the document.
+func (r bodyRule) check(document any) error {
+	if r.named == "" || r.key != "" {
+		object, ok := document.(map[string]any)
+		if !ok {
+			return fmt.Errorf("%T where an object belongs", document)
+		}
+		document = object[r.key]
 	}
-	return nil
-}
-
-func checkList(value any, named string) error {
-	elements, ok := value.([]any)
+	if r.named == "" {
+		return nil
+	}
+	elements, ok := document.([]any)
 	if !ok {
-		return fmt.Errorf("%s where an array belongs", typeName(value))
+		return fmt.Errorf("%T where the array %s belongs", document, r.key)
 	}
 	for i, element := range elements {
 		if _, ok := element.(map[string]any); !ok {
-			return fmt.Errorf("element %d is %s, not an object", i, typeName(element))
+			return fmt.Errorf("element %d is %T, not an object", i, element)
 		}
-		for _, field := range strings.Split(named, ".") {
+		for _, field := range strings.Split(r.named, ".") {
 			object, _ := element.(map[string]any)
 			element = object[field]
 		}
 		if name, _ := element.(string); name == "" {
-			return fmt.Errorf("element %d has no %s", i, named)
+			return fmt.Errorf("element %d has no %s", i, r.named)
 		}
 	}
 	return nil
@@ -154,11 +134,8 @@ func normalise(value any, keepSecrets bool) {
 	}
 }
 
-// stringMap makes a map of strings of a metadata object. PHP-like backends send an empty one as [].
+// stringMap makes a map of strings of a metadata object.
 func stringMap(value any, keepSecrets bool) any {
-	if elements, ok := value.([]any); ok && len(elements) == 0 {
-		return map[string]any{}
-	}
 	object, ok := value.(map[string]any)
 	if !ok {
 		return value
@@ -183,22 +160,6 @@ func scalar(value any) string {
 		return ""
 	}
 	return string(text)
-}
-
-func typeName(value any) string {
-	switch value.(type) {
-	case nil:
-		return "nothing"
-	case []any:
-		return "an array"
-	case map[string]any:
-		return "an object"
-	case string:
-		return "a string"
-	case bool:
-		return "a boolean"
-	}
-	return "a number"
 }
 
 // errorBody is what a rejection says.

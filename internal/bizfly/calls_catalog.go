@@ -33,7 +33,7 @@ var (
 	opListVolumeTypes        = list("ListVolumeTypes", "/volume-types", wrappedBody("volume_types", "name")).inAnyScope()
 	opListOSImages           = list("ListOSImages", "/images", wrappedBody("os_images", "os")).inAnyScope()
 	opListCustomImages       = list("ListCustomImages", "/user/images", wrappedBody("images", "id"))
-	opListSnapshots          = list("ListSnapshots", "/snapshots", snapshotBody)
+	opListSnapshots          = list("ListSnapshots", "/snapshots", listBody("id"))
 	opListVPCNetworks        = list("ListVPCNetworks", "/vpc-networks", listBody("id"))
 	opListNetworkInterfaces  = list("ListNetworkInterfaces", "/network-interfaces", listBody("id"))
 	opDeleteNetworkInterface = remove("DeleteNetworkInterface", "/network-interfaces/{id}")

@@ -52,8 +52,6 @@ type catalog struct {
 	elsewhere map[string][]string
 	// rejected says why an entry was not taken, by service.
 	rejected map[string]string
-	// document is the catalog as gobizfly gets it: only what we accept, all of it in our region.
-	document []byte
 }
 
 func (c *connection) readCatalog(ctx context.Context) (none fetched[*catalog], err error) {
@@ -86,7 +84,7 @@ func newCatalog(endpoint *url.URL, region string, entries []*gobizfly.Service) (
 	c := &catalog{
 		endpoint: endpoint, region: region, services: map[string]*url.URL{}, elsewhere: map[string][]string{}, rejected: map[string]string{},
 	}
-	// An entry without a region serves all of them, but gobizfly would not find it: it becomes ours, after our own.
+	// An entry without a region serves all of them, after those of our own.
 	for _, global := range []bool{false, true} {
 		for _, entry := range entries {
 			switch long, err := ParseRegion(entry.Region); {
@@ -98,12 +96,7 @@ func newCatalog(endpoint *url.URL, region string, entries []*gobizfly.Service) (
 			}
 		}
 	}
-	accepted := lo.MapToSlice(c.services, func(name string, target *url.URL) *gobizfly.Service {
-		return &gobizfly.Service{CanonicalName: name, Region: region, Enabled: true, ServiceURL: target.String()}
-	})
-	var err error
-	c.document, err = json.Marshal(gobizfly.ServiceList{Services: accepted})
-	return c, err
+	return c, nil
 }
 
 func (c *catalog) add(entry *gobizfly.Service) {
@@ -161,16 +154,6 @@ func (c *catalog) require(service string) (*url.URL, error) {
 	return nil, notSent(ClassOutage, "the service catalog of %s has no %s in region %s%s", c.endpoint.Host, service, c.region, only)
 }
 
-// permits reports whether a URL is below the base of a service.
-func permits(base, target *url.URL) bool {
-	if base.Scheme != target.Scheme || !strings.EqualFold(base.Host, target.Host) || target.User != nil {
-		return false
-	}
-	prefix := strings.TrimSuffix(base.EscapedPath(), "/") + "/"
-	requested := target.EscapedPath()
-	return strings.HasPrefix(requested, prefix) && !strings.Contains(requested, "..") && !strings.Contains(requested, "//")
-}
-
 // fetched is a value with the times from which it should and must be fetched again.
 type fetched[T any] struct {
 	value                T
@@ -194,9 +177,6 @@ type refreshable[T any] struct {
 	failures  int
 	notBefore time.Time
 	failure   *APIError
-
-	useless       int
-	uselessBefore time.Time
 }
 
 // state returns the value at hand, whether it is still good or not, and the last failure while its back-off lasts.
@@ -211,70 +191,32 @@ func (r *refreshable[T]) state(now time.Time) (fetched[T], *APIError) {
 	return r.current, failure
 }
 
-// get returns the value, fetching it when there is none that is still good.
-func (r *refreshable[T]) get(ctx context.Context) (fetched[T], error) {
+// get returns a value that is good and newer than the generation that the cloud rejected (0 for none). It fetches one where there is none,
+// or joins the fetch under way, which goes on when this caller gives up, since others wait for it too.
+func (r *refreshable[T]) get(ctx context.Context, rejected uint64) (fetched[T], error) {
 	now := r.clock.Now()
 	current, failure := r.state(now)
-	switch good := current.generation > 0 && now.Before(current.expiresAt); {
-	case good && failure == nil && !now.Before(current.refreshAt):
-		r.flights.DoChan("", func() (any, error) { return r.refresh(current.generation) })
-		return current, nil
-	case good:
-		return current, nil
-	case failure != nil:
-		return current, failure
-	}
-	return r.await(ctx, current.generation)
-}
-
-// renew returns a value newer than the one of the generation that the cloud rejected.
-func (r *refreshable[T]) renew(ctx context.Context, rejected uint64) (fetched[T], error) {
-	now := r.clock.Now()
-	current, failure := r.state(now)
-	r.mu.Lock()
-	wait := r.uselessBefore.Sub(now)
-	r.mu.Unlock()
+	good := current.generation > rejected && now.Before(current.expiresAt)
 	switch {
-	case current.generation != rejected:
+	case good && (failure != nil || now.Before(current.refreshAt)):
 		return current, nil
 	case failure != nil:
 		return current, failure
-	case wait > 0:
-		return current, &APIError{Class: ClassAuth, Status: 401, RetryAfter: wait, Message: "a fresh token was rejected, the next login waits"}
 	}
-	return r.await(ctx, rejected)
-}
-
-// recordAcceptance records whether the value that renew brought was accepted.
-func (r *refreshable[T]) recordAcceptance(accepted bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if accepted {
-		r.useless, r.uselessBefore = 0, time.Time{}
-		return
+	flight := r.flights.DoChan("", func() (any, error) { return r.refresh(current.generation) })
+	if good {
+		return current, nil
 	}
-	r.uselessBefore = r.clock.Now().Add(backoff(r.spread, ttl.RejectedTokenBackoff, r.useless))
-	r.useless++
-}
-
-// await joins the fetch under way or starts one. The fetch has a deadline of its own and goes on when this caller
-// gives up, since others wait for it too.
-func (r *refreshable[T]) await(ctx context.Context, known uint64) (fetched[T], error) {
 	select {
 	case <-ctx.Done():
 		return fetched[T]{}, contextError(ctx)
-	case result := <-r.flights.DoChan("", func() (any, error) { return r.refresh(known) }):
+	case result := <-flight:
 		return result.Val.(fetched[T]), result.Err
 	}
 }
 
-// refresh runs in singleflight's goroutine, where a panic could not be recovered by any caller.
-func (r *refreshable[T]) refresh(known uint64) (_ fetched[T], err error) {
-	defer func() {
-		if recovered := recover(); recovered != nil {
-			err = r.failed(fmt.Errorf("panic while fetching (%T)", recovered))
-		}
-	}()
+// refresh fetches a value newer than the known one, with a deadline of its own.
+func (r *refreshable[T]) refresh(known uint64) (fetched[T], error) {
 	switch current, failure := r.state(r.clock.Now()); {
 	case current.generation > known: // another flight has landed since the caller looked
 		return current, nil
@@ -298,17 +240,14 @@ func (r *refreshable[T]) failed(err error) *APIError {
 	apiError := typed(err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	apiError.RetryAfter = max(backoff(r.spread, ttl.FirstLoginBackoff, r.failures), apiError.RetryAfter)
+	apiError.RetryAfter = max(backoff(r.spread, r.failures), apiError.RetryAfter)
 	r.failures++
 	r.failure, r.notBefore = apiError, r.clock.Now().Add(apiError.RetryAfter)
 	return typed(apiError)
 }
 
-// backoff doubles from first with each failure up to ttl.MaxLoginBackoff, minus up to a quarter, so that replicas part.
-func backoff(spread func(int64) int64, first time.Duration, failures int) time.Duration {
-	wait := ttl.MaxLoginBackoff
-	if failures < 16 {
-		wait = min(first<<failures, ttl.MaxLoginBackoff)
-	}
+// backoff doubles with each failure up to ttl.MaxLoginBackoff, minus up to a quarter, so that replicas part.
+func backoff(spread func(int64) int64, failures int) time.Duration {
+	wait := min(ttl.FirstLoginBackoff<<min(failures, 16), ttl.MaxLoginBackoff)
 	return wait - time.Duration(spread(int64(wait)/4+1))
 }

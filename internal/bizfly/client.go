@@ -259,10 +259,7 @@ func (b *backend) attempt(ctx context.Context, op *operation, send func(*sdk) er
 	if err != nil {
 		return loginFailed(err)
 	}
-	x := &exchange{
-		ctx: ctx, operation: op, connection: b.connection, classifier: b.classifier,
-		session: session, catalog: catalog, base: base,
-	}
+	x := &exchange{ctx: ctx, operation: op, connection: b.connection, classifier: b.classifier, session: session, base: base}
 	// Nothing in gobizfly should panic any more, since no answer reaches it that is not what it expects.
 	defer func() {
 		if recovered := recover(); recovered != nil {

@@ -27,6 +27,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/bizflycloud/gobizfly"
@@ -50,6 +51,8 @@ type connection struct {
 	// project is that of the first login, which only logins look at, one at a time. The default project of a user can change
 	// behind our back, and the token of another project answers 404 to everything that we own.
 	project string
+	// rejected is when a token was rejected that a 401 had just brought.
+	rejected atomic.Pointer[time.Time]
 }
 
 // newConnection expects a valid configuration with its defaults filled in.
@@ -90,11 +93,11 @@ func (c *connection) scope(ctx context.Context) (Scope, error) {
 
 // prepare returns the token and the catalog that a call needs. Its errors are NotSent.
 func (c *connection) prepare(ctx context.Context) (fetched[session], *catalog, error) {
-	session, err := c.sessions.get(ctx)
+	session, err := c.sessions.get(ctx, 0)
 	if err != nil {
 		return session, nil, loginFailed(err)
 	}
-	catalog, err := c.catalogs.get(ctx)
+	catalog, err := c.catalogs.get(ctx, 0)
 	if err != nil {
 		return session, nil, loginFailed(err)
 	}

@@ -36,7 +36,7 @@ import (
 // One spec or more for each defect of gobizfly v1.1.32 that our calls can reach. The numbers are those of the list in
 // docs/contribute/architecture.md.
 var _ = Describe("Defects of gobizfly, calls and logins", func() {
-	Describe("2.1 contexts are ignored", func() {
+	Describe("gobizfly ignores the context of a call", func() {
 		for name, call := range everyCall() {
 			It("should return at once from "+name+" when its context is cancelled", func(ctx SpecContext) {
 				arrived, release := make(chan struct{}, 64), make(chan struct{})
@@ -74,7 +74,7 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 		})
 	})
 
-	Describe("2.2 there is no timeout", func() {
+	Describe("gobizfly has no timeout", func() {
 		hung := func() *stub {
 			release := make(chan struct{})
 			s := newStub(func(_ http.ResponseWriter, r *http.Request) {
@@ -131,7 +131,7 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 		})
 	})
 
-	Describe("2.3 to 2.5 a 401 panics, loses the body or recurses", func() {
+	Describe("gobizfly panics at a 401, replays it without its body, or recurses", func() {
 		replays := func(ctx context.Context, s *stub, proto string) {
 			s.set(func(s *stub) {
 				s.api = func(w http.ResponseWriter, r *http.Request) {
@@ -202,6 +202,18 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 			Expect(s.seen()).To(HaveLen(6))
 		})
 
+		It("should log in again half a minute after a fresh token was rejected, and no sooner", func(ctx SpecContext) {
+			clock := &skipping{}
+			s := newStub(always(401, `{"message":"no"}`))
+			client := clientFor(s, func(c *bizfly.Config) { c.Clock = clock })
+			for _, logins := range []int{2, 2, 3} {
+				_, err := client.ListServers(ctx)
+				Expect(bizfly.IsAuth(err)).To(BeTrue())
+				Expect(s.logins.Load()).To(BeEquivalentTo(logins))
+				clock.Step(20 * time.Second)
+			}
+		})
+
 		It("should not recurse when every login is rejected", func(ctx SpecContext) {
 			s := newStub(always(200, `[]`))
 			s.token = always(401, `{"message":"Email hoặc mật khẩu không đúng"}`)
@@ -217,7 +229,7 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 		})
 	})
 
-	It("2.6 should not recurse when the catalog is rejected", func(ctx SpecContext) {
+	It("should not recurse when the service catalog is rejected", func(ctx SpecContext) {
 		s := newStub(always(200, `[]`))
 		s.catalog = always(401, `{"message":"no"}`)
 		client := clientFor(s)
@@ -230,7 +242,7 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 		Expect(s.catalogs.Load()).To(BeEquivalentTo(1))
 	})
 
-	It("2.7 should use tokens for application credentials too, also after a 401", func(ctx SpecContext) {
+	It("should use tokens for application credentials too, which gobizfly mixes up with headers after a 401", func(ctx SpecContext) {
 		var logins []string
 		s := newStub(func(w http.ResponseWriter, r *http.Request) {
 			answer(w, lo.Ternary(r.Header.Get("X-Auth-Token") == "t-1", 401, 200), `[]`)
@@ -256,7 +268,7 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 		}
 	})
 
-	Describe("2.8 the project is lost", func() {
+	Describe("gobizfly overwrites the project", func() {
 		It("should send the project of the token's reply with every request", func(ctx SpecContext) {
 			s := newStub(always(200, `[]`))
 			client := clientFor(s)
@@ -305,7 +317,7 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 		})
 	})
 
-	It("2.9 should be free of races", func(ctx SpecContext) {
+	It("should be free of races, where gobizfly writes its fields in each request", func(ctx SpecContext) {
 		var turn atomic.Int32
 		s := newStub(func(w http.ResponseWriter, r *http.Request) {
 			// Now and then a token is rejected.

@@ -35,7 +35,7 @@ import (
 )
 
 var _ = Describe("Defects of gobizfly, errors, hosts and bodies", func() {
-	DescribeTable("2.10 should keep the status, the code, the words and when to come back",
+	DescribeTable("should keep the status, the code, the words and when to come back, of which gobizfly keeps three classes",
 		func(ctx SpecContext, status int, body string, is func(error) bool) {
 			s := newStub(func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Retry-After", "3600")
@@ -66,7 +66,7 @@ var _ = Describe("Defects of gobizfly, errors, hosts and bodies", func() {
 		Entry("no answer", 504, "The upstream server is timing out"),
 	)
 
-	Describe("2.11 any 404 is not found", func() {
+	Describe("gobizfly takes any 404 for not found", func() {
 		It("should not take the page of a gateway for the absence of a server", func(ctx SpecContext) {
 			client := clientFor(newStub(page(404)))
 			for name, call := range everyCall() {
@@ -97,7 +97,7 @@ var _ = Describe("Defects of gobizfly, errors, hosts and bodies", func() {
 		})
 	})
 
-	Describe("2.12 a missing service falls back to production with the token", func() {
+	Describe("gobizfly sends the token to the production host when a service is missing", func() {
 		failsClosed := func(ctx context.Context, s *stub, document string, text string) {
 			GinkgoHelper()
 			s.set(func(s *stub) { s.catalog = always(200, document) })
@@ -153,7 +153,7 @@ var _ = Describe("Defects of gobizfly, errors, hosts and bodies", func() {
 		})
 	})
 
-	Describe("2.13 services without a region are not found", func() {
+	Describe("gobizfly does not find services without a region", func() {
 		It("should use a service that has no region", func(ctx SpecContext) {
 			s := newStub(always(200, `[]`))
 			s.catalog = always(200, s.services(""))
@@ -172,7 +172,7 @@ var _ = Describe("Defects of gobizfly, errors, hosts and bodies", func() {
 		})
 	})
 
-	It("2.15 should read the catalog again, and use the old one while it cannot be read", func(ctx SpecContext) {
+	It("should read the service catalog again, which gobizfly reads once, and use the old one while it cannot be read", func(ctx SpecContext) {
 		clock := &skipping{}
 		s := newStub(always(200, `[]`))
 		client := clientFor(s, func(c *bizfly.Config) { c.Clock, c.CatalogTTL = clock, 10*time.Minute })
@@ -197,7 +197,7 @@ var _ = Describe("Defects of gobizfly, errors, hosts and bodies", func() {
 		}).Should(Succeed())
 	})
 
-	Describe("2.16 bodies are not closed and not bounded", func() {
+	Describe("gobizfly leaves bodies open and reads without a bound", func() {
 		It("should reuse its connection after every sort of answer", func(ctx SpecContext) {
 			var connections atomic.Int32
 			s := &stub{api: inTurn(
@@ -236,7 +236,7 @@ var _ = Describe("Defects of gobizfly, errors, hosts and bodies", func() {
 		})
 	})
 
-	Describe("2.17 redirects are followed with secrets", func() {
+	Describe("gobizfly follows redirects with its secrets", func() {
 		It("should not follow one", func(ctx SpecContext) {
 			var bytes atomic.Int64
 			foreign := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { bytes.Add(1) }))
@@ -265,7 +265,7 @@ var _ = Describe("Defects of gobizfly, errors, hosts and bodies", func() {
 		})
 	})
 
-	It("2.19 should reject an endpoint that gobizfly would stumble over", func(ctx SpecContext) {
+	It("should reject an endpoint at which gobizfly would panic", func(ctx SpecContext) {
 		for _, url := range []string{"://", "https://", "/api", "https://x/?a=b", "ftp://x"} {
 			_, err := newClient(configFor(newStub(nil), func(c *bizfly.Config) { c.APIURL = url }))
 			Expect(err).To(MatchError(ContainSubstring("BIZFLY_CLOUD_API_URL")), url)

@@ -26,11 +26,11 @@ import (
 )
 
 var _ = Describe("Defects of gobizfly, values and ids", func() {
-	Describe("2.22 one number in a metadata map breaks every list", func() {
+	Describe("gobizfly loses a list to one number in its metadata", func() {
 		It("should make strings of what metadata holds", func(ctx SpecContext) {
 			s := newStub(always(200,
 				`[{"id":"a","metadata":{"n":1,"f":1.50,"big":12345678901234567890,"b":true,"z":null,"o":{"x":[1]},"s":"text"}},`+
-					`{"id":"b","metadata":[]},{"id":"c","metadata":null}]`))
+					`{"id":"b","metadata":{}},{"id":"c","metadata":null}]`))
 			servers, err := clientFor(s).ListServers(ctx)
 			Expect(err).ToNot(HaveOccurred())
 			Expect(servers).To(HaveLen(3))
@@ -56,7 +56,7 @@ var _ = Describe("Defects of gobizfly, values and ids", func() {
 		})
 	})
 
-	DescribeTable("2.26 should reject an id that would change the path", func(ctx SpecContext, id string) {
+	DescribeTable("should reject an id that would change the path, since gobizfly escapes nothing", func(ctx SpecContext, id string) {
 		s := newStub(always(200, `[]`))
 		client := clientFor(s)
 		for name, call := range map[string]func() error{
@@ -86,7 +86,7 @@ var _ = Describe("Defects of gobizfly, values and ids", func() {
 		Entry("provider id", "bizflycloud://"+serverID), Entry("space", "a b"), Entry("newline", "a\n"), Entry("too long", strings.Repeat("a", 129)),
 	)
 
-	It("2.28 should not send an empty authorization, and name itself", func(ctx SpecContext) {
+	It("should not send the empty authorization of gobizfly, and name itself", func(ctx SpecContext) {
 		s := newStub(always(200, `[]`))
 		_, err := clientFor(s).ListServers(ctx)
 		Expect(err).ToNot(HaveOccurred())
@@ -94,7 +94,7 @@ var _ = Describe("Defects of gobizfly, values and ids", func() {
 		Expect(s.seen()[0].Header.Get("User-Agent")).To(Equal("karpenter-provider-bizflycloud/v1.2.3"))
 	})
 
-	Describe("2.29 an accepted delete without a body is an error", func() {
+	Describe("gobizfly takes an accepted deletion without a body for a failure", func() {
 		DescribeTable("should take it for accepted", func(ctx SpecContext, status int, body, task string) {
 			s := newStub(always(status, body))
 			client := clientFor(s)

@@ -25,7 +25,6 @@ import (
 	"github.com/bizflycloud/gobizfly"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/redact"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
 
 // RuleNames are the rows of the classification table in their order.
@@ -65,7 +64,7 @@ func RedactedOf(request *gobizfly.ServerCreateRequest, text string) string {
 
 // Backoff is the wait after so many failures.
 func Backoff(failures int) time.Duration {
-	return backoff(rand.Int64N, ttl.FirstLoginBackoff, failures)
+	return backoff(rand.Int64N, failures)
 }
 
 // Panicking makes a call in which gobizfly panics, after the request was sent when sent is true.

@@ -28,6 +28,8 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"path"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -239,8 +241,8 @@ func retryAfter(value string) time.Duration {
 	return 0
 }
 
-// exchange is the RoundTripper of one gobizfly client that lives for one call. It binds the call's context, which
-// gobizfly forgets, and owns the headers of authentication, the replay after a 401 and the check of the answer.
+// exchange is the RoundTripper of one gobizfly client that lives for one call. It binds the call's context, which gobizfly
+// forgets, and owns the URL's host, the headers of authentication, the replay after a 401 and the check of the answer.
 type exchange struct {
 	//nolint:containedctx // gobizfly drops the context that it is given; this is where it comes back
 	ctx        context.Context
@@ -248,33 +250,22 @@ type exchange struct {
 	connection *connection
 	classifier *classifier
 	session    fetched[session]
-	catalog    *catalog
-	base       *url.URL
+	// base is where the operation's service is, and written what gobizfly puts in its place.
+	base    *url.URL
+	written string
 
-	// warm is set once gobizfly has been given its catalog; until then its requests stay in the process.
-	warm   bool
 	sent   bool
 	answer *answer
 }
 
-// client makes the gobizfly client of this exchange and feeds it the catalog. It gets no token: the exchange adds it.
+// client makes the gobizfly client of this exchange. It gets neither a token nor the service catalog, so it writes the URL of each
+// request below its production host, where none of them is sent.
 func (x *exchange) client() (*gobizfly.Client, error) {
-	client, err := gobizfly.NewClient(
-		gobizfly.WithAPIURL(x.connection.endpoint.String()),
-		gobizfly.WithRegionName(x.connection.config.Region),
-		gobizfly.WithHTTPClient(&http.Client{
-			Transport:     x,
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		}),
-	)
-	if err != nil {
-		return nil, err
+	client, err := gobizfly.NewClient(gobizfly.WithHTTPClient(&http.Client{Transport: x}))
+	if err == nil {
+		x.written = client.GetServiceURL(x.operation.service)
 	}
-	if _, err := client.Token.Init(x.ctx, &gobizfly.TokenCreateRequest{AuthMethod: AuthMethodPassword}); err != nil {
-		return nil, err
-	}
-	x.warm = true
-	return client, nil
+	return client, err
 }
 
 // RoundTrip implements http.RoundTripper. It never returns a status but 200, on which gobizfly cannot stumble.
@@ -282,20 +273,17 @@ func (x *exchange) RoundTrip(request *http.Request) (*http.Response, error) {
 	if request.Body != nil {
 		defer func() { _ = request.Body.Close() }()
 	}
-	if !x.warm {
-		return x.local(request)
-	}
 	if x.sent {
 		return nil, unreadable(x.operation.kind, 0, "gobizfly tried to send a second request for one call", nil)
 	}
-	if !permits(x.base, request.URL) {
-		return nil, notSent(ClassInvalid, "%s on host %s is not below the %s of the service catalog",
-			request.Method, request.URL.Host, x.operation.service)
+	target := x.target(request)
+	if target == nil {
+		return nil, notSent(ClassInvalid, "%s on host %s is not the route %s", request.Method, request.URL.Host, x.operation.route)
 	}
 	x.sent = true
-	answer, err := x.send(request, x.session.value)
+	answer, err := x.send(request, target)
 	if of(err).Status == http.StatusUnauthorized {
-		answer, err = x.replay(request, err)
+		answer, err = x.replay(request, target, err)
 	}
 	if err != nil {
 		return nil, err
@@ -305,34 +293,56 @@ func (x *exchange) RoundTrip(request *http.Request) (*http.Response, error) {
 		return nil, unreadable(x.operation.kind, answer.status, "the answer cannot be read", x.connection.wire.cause(err))
 	}
 	x.answer = answer
-	return reply(request, body), nil
+	return &http.Response{
+		Status: "200 OK", StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{},
+		Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)), Request: request,
+	}, nil
+}
+
+// routeID is an id in a route.
+var routeID = regexp.MustCompile(`\{\w+\}`)
+
+// target returns where the request is sent: the operation's route below the base of its service; nil for any other path, such as that
+// of a login.
+func (x *exchange) target(request *http.Request) *url.URL {
+	route, below := strings.CutPrefix(request.URL.String(), x.written)
+	route, _, _ = strings.Cut(route, "?")
+	matched, err := path.Match(routeID.ReplaceAllString(x.operation.route, "*"), route)
+	if !below || !matched || err != nil || request.Method != x.operation.method {
+		return nil
+	}
+	target := x.base.JoinPath(route)
+	target.RawQuery = request.URL.RawQuery
+	return target
 }
 
 // replay sends the request once more with a new token. A 401 means that the first one had no effect.
-func (x *exchange) replay(request *http.Request, first error) (*answer, error) {
+func (x *exchange) replay(request *http.Request, target *url.URL, first error) (*answer, error) {
+	now := x.connection.config.Clock.Now()
+	switch rejected := x.connection.rejected.Load(); {
 	// A rejected join token must not cause a login per call.
-	if age := x.connection.config.Clock.Since(x.session.value.issuedAt); x.operation.ownToken && age < ttl.OwnToken {
+	case x.operation.ownToken && now.Sub(x.session.value.issuedAt) < ttl.OwnToken,
+		rejected != nil && now.Sub(*rejected) < ttl.RejectedToken:
 		return nil, first
 	}
-	renewed, err := x.connection.sessions.renew(x.ctx, x.session.generation)
-	if err != nil {
+	var err error
+	if x.session, err = x.connection.sessions.get(x.ctx, x.session.generation); err != nil {
 		return nil, loginFailed(err)
 	}
-	x.session = renewed
-	answer, err := x.send(request, renewed.value)
-	rejected := of(err).Status == http.StatusUnauthorized
-	if !x.operation.ownToken {
-		x.connection.sessions.recordAcceptance(!rejected)
-	}
-	if rejected {
+	answer, err := x.send(request, target)
+	if of(err).Status == http.StatusUnauthorized {
+		if !x.operation.ownToken {
+			x.connection.rejected.Store(&now)
+		}
 		return nil, prefixed("a fresh token was rejected too", typed(err))
 	}
 	return answer, err
 }
 
 // send gives the wire a copy of the request with a body of its own.
-func (x *exchange) send(request *http.Request, session session) (*answer, error) {
+func (x *exchange) send(request *http.Request, target *url.URL) (*answer, error) {
 	clone := request.Clone(x.ctx)
+	clone.URL, clone.Host = target, ""
 	if request.Body != nil && request.Body != http.NoBody {
 		if request.GetBody == nil {
 			return nil, notSent(ClassInvalid, "the request's body cannot be sent twice")
@@ -346,8 +356,8 @@ func (x *exchange) send(request *http.Request, session session) (*answer, error)
 	// gobizfly always sends an empty Basic authorization, on which a gateway may stumble.
 	clone.Header.Del("Authorization")
 	clone.Header.Set("X-Auth-Type", "token")
-	clone.Header.Set("X-Auth-Token", session.token)
-	clone.Header.Set("X-Project-ID", session.projectID)
+	clone.Header.Set("X-Auth-Token", x.session.value.token)
+	clone.Header.Set("X-Project-ID", x.session.value.projectID)
 	return x.connection.wire.send(clone, x.operation, x.classifier)
 }
 
@@ -361,27 +371,6 @@ func (x *exchange) broken(err error) *APIError {
 		return unreadable(x.operation.kind, 0, "the request broke off", cause)
 	}
 	return &APIError{Class: ClassInvalid, NotSent: true, Message: "the request cannot be made", Err: cause}
-}
-
-// local answers what gobizfly asks before its first real call: a token, which it does not need, and the catalog.
-func (x *exchange) local(request *http.Request) (*http.Response, error) {
-	switch {
-	case request.Method == http.MethodPost && strings.HasSuffix(request.URL.Path, tokenRoute):
-		return reply(request, []byte(`{"token":"","project_id":""}`)), nil
-	case request.Method == http.MethodGet && request.URL.Path == catalogPath:
-		return reply(request, x.catalog.document), nil
-	}
-	return nil, notSent(ClassInvalid, "gobizfly asked for something else than a token or the catalog")
-}
-
-func reply(request *http.Request, body []byte) *http.Response {
-	return &http.Response{
-		Status: "200 OK", StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header:        http.Header{"Content-Type": []string{mediaType}},
-		Body:          io.NopCloser(bytes.NewReader(body)),
-		ContentLength: int64(len(body)),
-		Request:       request,
-	}
 }
 
 // loginFailed is the error of a call that could not be sent for want of a token or catalog.

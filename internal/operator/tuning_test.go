@@ -168,32 +168,6 @@ var _ = Describe("Tuning", Ordered, ContinueOnFailure, func() {
 		tune("serverListMaxAge", "100ms")
 		Eventually(list).Should(BeNumerically(">", first))
 	})
-	It("should change lookupCacheTTL", func() {
-		for path, look := range map[string]func() error{
-			"images": func() error {
-				_, err := op.Images.Resolve(ctx, &v1alpha1.BizflyNodeClass{Spec: v1alpha1.BizflyNodeClassSpec{ImageSelectorTerms: []v1alpha1.ImageSelectorTerm{
-					{OS: &v1alpha1.OSImageSelector{Distribution: "Ubuntu", Version: "24.04 LTS"}},
-				}}})
-				return err
-			},
-			"vpc": func() error {
-				_, err := op.Networks.Networks(ctx, &v1alpha1.BizflyNodeClass{})
-				return err
-			},
-		} {
-			reads := func() int {
-				_ = look()
-				return lo.CountBy(box.Requests(), func(r cloud.Request) bool { return strings.Contains(r.Path, path) })
-			}
-			first := reads()
-			Expect(first).To(BeNumerically(">", 0), path)
-			tune("lookupCacheTTL", "1s")
-			again := reads()
-			Expect(again).To(BeNumerically(">", first), "what is cached was promised the old time: %s", path)
-			Eventually(reads).Should(BeNumerically(">", again), path)
-			tune("", "")
-		}
-	})
 	Context("instance types", func() {
 		nodeClass := &v1alpha1.BizflyNodeClass{
 			ObjectMeta: metav1.ObjectMeta{Name: "tuned", UID: "tuned", Generation: 1}, Status: v1alpha1.BizflyNodeClassStatus{Zones: []string{"HN1"}},

@@ -83,7 +83,6 @@ type Options struct {
 	GarbageCollectionGrace    time.Duration
 	ServerPollInterval        time.Duration
 	ServerListMaxAge          time.Duration
-	LookupCacheTTL            time.Duration
 	UnavailableOfferingTTL    time.Duration
 	AccountPause              time.Duration
 	ServerIDWait              time.Duration
@@ -369,10 +368,6 @@ var table = []*Setting{
 		"How old the lists of servers, volumes and network interfaces may be that launches, deletions, core and garbage collection share: as often as core asks "+
 			"whether a server is gone, which is always read by its id too.",
 		func(o *Options) *time.Duration { return &o.ServerListMaxAge }),
-	duration("", "", "lookupCacheTTL", "1m", time.Second, time.Hour,
-		"How long lists of images, VPC networks, firewalls and SSH keys are cached: short, because a new one is expected to be found, and long enough for a "+
-			"hundred NodeClasses. An object that a list lacks is looked for in a new list in any case.",
-		func(o *Options) *time.Duration { return &o.LookupCacheTTL }),
 	duration("unavailable-offering-ttl", "UNAVAILABLE_OFFERING_TTL", "unavailableOfferingTTL", "3m", time.Second, 24*time.Hour,
 		"How long an offering without capacity is not tried again: long enough that launches do not circle, short enough that new capacity is used soon. What is "+
 			"marked already keeps its time.",

@@ -48,7 +48,6 @@ var _ = Describe("Apply", func() {
 		{"garbageCollectionInterval", func(v *options.Options) time.Duration { return v.GarbageCollectionInterval }, 2 * time.Minute, time.Second, time.Hour},
 		{"serverPollInterval", func(v *options.Options) time.Duration { return v.ServerPollInterval }, 2 * time.Second, 500 * time.Millisecond, 30 * time.Second},
 		{"serverListMaxAge", func(v *options.Options) time.Duration { return v.ServerListMaxAge }, 5 * time.Second, 100 * time.Millisecond, time.Minute},
-		{"lookupCacheTTL", func(v *options.Options) time.Duration { return v.LookupCacheTTL }, time.Minute, time.Second, time.Hour},
 		{"unavailableOfferingTTL", func(v *options.Options) time.Duration { return v.UnavailableOfferingTTL }, 3 * time.Minute, time.Second, 24 * time.Hour},
 		{"accountPause", func(v *options.Options) time.Duration { return v.AccountPause }, time.Minute, time.Second, time.Hour},
 		{"serverIDWait", func(v *options.Options) time.Duration { return v.ServerIDWait }, 30 * time.Second, time.Second, 30 * time.Second},

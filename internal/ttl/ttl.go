@@ -143,6 +143,9 @@ const (
 	// RateCeiling is how long a rate of requests that the cloud has rejected (status 429) is not reached again. Limits are
 	// those of an account and its plan, so they last; what was a neighbor's burst has passed by then.
 	RateCeiling = 10 * time.Minute
+	// Lookup is how long lists of images, VPC networks, firewalls and SSH keys are cached: short, because a new one is expected to be
+	// found, and long enough for a hundred NodeClasses. An object that a list lacks is looked for in a new list in any case.
+	Lookup = time.Minute
 	// Reboot is how long a requested reboot is remembered; it exceeds the five minutes in which core repeats it.
 	Reboot = time.Hour
 	// RebootVisible is how long a reboot whose answer was lost may take to show on the server before it is requested again. It
@@ -171,9 +174,8 @@ const (
 	FirstLoginBackoff = time.Second
 	// MaxLoginBackoff is the longest that FirstLoginBackoff becomes.
 	MaxLoginBackoff = 5 * time.Minute
-	// RejectedTokenBackoff is the first pause after a fresh token was rejected at once: another login would not help, and one
-	// call with a rejected token of its own must not turn into a storm of logins.
-	RejectedTokenBackoff = 30 * time.Second
+	// RejectedToken is how long no 401 causes a login after a fresh token was rejected at once: another one would not help.
+	RejectedToken = 30 * time.Second
 	// ServiceCatalog is how long the catalog of services is used before it is read again.
 	ServiceCatalog = 10 * time.Minute
 	// MaxServiceCatalog is how long it is used when a new one cannot be read: the services outlive an outage of the login.

@@ -44,7 +44,6 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/jointoken"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/lookup"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 )
@@ -118,11 +117,8 @@ func Build(d Dependencies) *Providers {
 	p.buildBootstrap(d, opts)
 	p.Prices = pricing.NewDefaultProvider(func() *pricing.Table { return d.Settings.Load().Prices })
 	p.Flavors = flavor.NewDefaultProvider(p.Catalog, p.Capacity, p.Prices, p.Bootstrap, d.Client, d.Settings)
-	lists := func() *lookup.Lists {
-		return lookup.NewLists(d.NewCache(cache.NoExpiration), func() time.Duration { return d.Settings.Load().LookupCacheTTL })
-	}
-	p.Images = image.NewDefaultProvider(d.API, p.Catalog, lists())
-	p.Networks = network.NewDefaultProvider(d.API, p.Catalog, lists())
+	p.Images = image.NewDefaultProvider(d.API, p.Catalog, d.NewCache(ttl.Lookup))
+	p.Networks = network.NewDefaultProvider(d.API, p.Catalog, d.NewCache(ttl.Lookup))
 	p.Instances = instance.NewDefaultProvider(instance.Config{
 		ClusterName:   opts.ClusterName,
 		ClusterUID:    d.ClusterUID,

@@ -50,7 +50,7 @@ type built struct {
 	// launchable reports by offering whether catalog, NodeClass and prices allow it.
 	launchable []bool
 	// report is the size that its nodes are known to have.
-	report Report
+	report report
 	// source is where its price comes from.
 	source pricing.Source
 }
@@ -81,7 +81,7 @@ func (p *DefaultProvider) unmarked(key capacity.Offering) bool {
 
 // refreshed returns the instance type with the availability of now and the size that its nodes are known to have: itself when
 // nothing has changed, else a new one that shares all that did not.
-func (p *DefaultProvider) refreshed(b *built, report Report) *built {
+func (p *DefaultProvider) refreshed(b *built, report report) *built {
 	var offerings cloudprovider.Offerings
 	for i, offering := range b.Offerings {
 		available := b.launchable[i] && p.unmarked(b.keys[i])
@@ -101,7 +101,7 @@ func (p *DefaultProvider) refreshed(b *built, report Report) *built {
 
 // with returns a copy with a new instance type. An InstanceType is never edited or copied as a struct: others read it, and it
 // holds a sync.Once whose result depends on the offerings.
-func (p *DefaultProvider) with(b built, offerings cloudprovider.Offerings, report Report) *built {
+func (p *DefaultProvider) with(b built, offerings cloudprovider.Offerings, report report) *built {
 	b.report = report
 	capacities, kept := p.size(&b)
 	b.InstanceType = &cloudprovider.InstanceType{

@@ -32,7 +32,6 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -59,7 +58,7 @@ var _ = Describe("The size of nodes", func() {
 		return of
 	}
 	// observe lets a node of the flavor report; what is not said is as it was promised.
-	observe := func(ctx context.Context, node string, capacity, allocatable corev1.ResourceList) flavor.Observation {
+	observe := func(ctx context.Context, node string, capacity, allocatable corev1.ResourceList) (short bool) {
 		GinkgoHelper()
 		promised := r.list(ctx, nodeClass)[name]
 		claim := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{corev1.LabelInstanceTypeStable: name}}}
@@ -68,7 +67,7 @@ var _ = Describe("The size of nodes", func() {
 			Capacity: lo.Assign(promised.Capacity, capacity), Allocatable: lo.Assign(promised.Allocatable(), allocatable),
 		}})
 	}
-	sees := func(ctx context.Context, node, reported string) flavor.Observation {
+	sees := func(ctx context.Context, node, reported string) (short bool) {
 		GinkgoHelper()
 		return observe(ctx, node, list("memory", reported), nil)
 	}
@@ -92,7 +91,7 @@ var _ = Describe("The size of nodes", func() {
 	})
 	It("should be the memory that a node of the flavor and image has reported, in whole MiB", func(ctx context.Context) {
 		before := r.list(ctx, nodeClass)
-		Expect(sees(ctx, "a", "4030500Ki").Short).To(BeFalse())
+		Expect(sees(ctx, "a", "4030500Ki")).To(BeFalse())
 		after := r.list(ctx, nodeClass)
 		Expect(after[name].Capacity.Memory().String()).To(Equal("3936Mi"))
 		Expect(after["p2.4c_8g"]).To(BeIdenticalTo(before["p2.4c_8g"]), "another flavor was made anew")
@@ -101,7 +100,7 @@ var _ = Describe("The size of nodes", func() {
 	It("should be what a kubelet leaves to pods: CPU, memory, storage and how many they are", func(ctx context.Context) {
 		capacity := list("memory", "4030500Ki", "ephemeral-storage", "40000000Ki", "pods", "100")
 		allocatable := list("cpu", "1800m", "memory", "2500000Ki", "ephemeral-storage", "34000000Ki", "pods", "100")
-		Expect(observe(ctx, "a", capacity, allocatable).Short).To(BeFalse())
+		Expect(observe(ctx, "a", capacity, allocatable)).To(BeFalse())
 		it := r.list(ctx, nodeClass)[name]
 		fits(it, allocatable)
 		offered := it.Allocatable()
@@ -113,17 +112,17 @@ var _ = Describe("The size of nodes", func() {
 	It("should not be what one node says alone when that differs much, and should be once a second one says the same", func(ctx context.Context) {
 		before := offers(ctx, "cpu", "memory")
 		less := list("cpu", "1300m", "memory", "2000Mi")
-		Expect(observe(ctx, "a", nil, less).Short).To(BeTrue(), "it is reported")
-		Expect(observe(ctx, "a", nil, less).Short).To(BeFalse(), "it is reported once, and one node is one witness")
+		Expect(observe(ctx, "a", nil, less)).To(BeTrue(), "it is reported")
+		Expect(observe(ctx, "a", nil, less)).To(BeFalse(), "it is reported once, and one node is one witness")
 		Expect(offers(ctx, "cpu", "memory")).To(Equal(before))
-		Expect(observe(ctx, "b", nil, less).Short).To(BeFalse())
+		Expect(observe(ctx, "b", nil, less)).To(BeFalse())
 		Expect(offers(ctx, "cpu", "memory")).To(Equal([]string{"1300m", "2000Mi"}))
 	})
 	It("should not be shrunk by one broken node among others", func(ctx context.Context) {
 		for _, node := range []string{"a", "b", "c"} {
-			Expect(sees(ctx, node, "3936Mi").Short).To(BeFalse())
+			Expect(sees(ctx, node, "3936Mi")).To(BeFalse())
 		}
-		Expect(sees(ctx, "broken", "3500Mi").Short).To(BeTrue())
+		Expect(sees(ctx, "broken", "3500Mi")).To(BeTrue())
 		Expect(memory(ctx)).To(Equal("3936Mi"))
 	})
 	It("should be the least on which two nodes agree", func(ctx context.Context) {
@@ -175,8 +174,8 @@ var _ = Describe("The size of nodes", func() {
 	It("should not be learned from nothing, which a kubelet says before it knows", func(ctx context.Context) {
 		before := offers(ctx, "cpu", "memory", "ephemeral-storage", "pods")
 		none := list("cpu", "0", "memory", "0", "ephemeral-storage", "0", "pods", "0")
-		Expect(observe(ctx, "a", none, none).Short).To(BeFalse())
-		Expect(observe(ctx, "b", none, none).Short).To(BeFalse())
+		Expect(observe(ctx, "a", none, none)).To(BeFalse())
+		Expect(observe(ctx, "b", none, none)).To(BeFalse())
 		Expect(offers(ctx, "cpu", "memory", "ephemeral-storage", "pods")).To(Equal(before))
 	})
 	It("should leave out the operator's overhead where that is more than the default, whatever nodes report", func(ctx context.Context) {
@@ -199,20 +198,6 @@ var _ = Describe("The size of nodes", func() {
 		}
 		Expect(offers(ctx, "memory")).To(Equal([]string{"1Gi"}), "nodes keep even more")
 	})
-	It("should survive a restart by the record on the NodeClass, and outweigh the first broken node", func(ctx context.Context) {
-		seen := sees(ctx, "a", "3936Mi")
-		sizes, changed := flavor.LearnedSizes{}.With(seen.Profile, name, seen.Believed)
-		Expect(changed).To(BeTrue())
-		r = newRoom(source, env.Client)
-		nodeClass.Annotations = map[string]string{v1alpha1.AnnotationLearnedSizes: sizes.String()}
-		Expect(memory(ctx)).To(Equal("3936Mi"))
-		sees(ctx, "broken", "3400Mi")
-		Expect(memory(ctx)).To(Equal("3936Mi"))
-	})
-	It("should be estimated when the record is damaged", func(ctx context.Context) {
-		nodeClass.Annotations = map[string]string{v1alpha1.AnnotationLearnedSizes: "{"}
-		Expect(memory(ctx)).To(Equal("3788Mi"))
-	})
 	It("should not be below 60 %, nor what pods get below a third, of the estimate, whatever two nodes report", func(ctx context.Context) {
 		before := r.list(ctx, nodeClass)[name]
 		all := before.Allocatable()
@@ -220,10 +205,11 @@ var _ = Describe("The size of nodes", func() {
 			observe(ctx, node, nil, nil)
 		}
 		lie := list("cpu", "1m", "memory", "1Ki", "ephemeral-storage", "1Ki", "pods", "1")
-		for range 2 {
-			for _, node := range []string{"evil/1", "evil/2", "evil/3"} {
-				Expect(observe(ctx, node, lie, lie).Short).To(BeTrue(), node)
-				Expect(observe(ctx, node, lie, lie).Short).To(BeFalse(), "it is reported once")
+		for round := range 2 {
+			for n := range 3 {
+				node := fmt.Sprintf("evil/%d/%d", round, n)
+				Expect(observe(ctx, node, lie, lie)).To(BeTrue(), node)
+				Expect(observe(ctx, node, lie, lie)).To(BeFalse(), "it is reported once")
 			}
 			after := r.list(ctx, nodeClass)[name]
 			for _, of := range []corev1.ResourceName{"cpu", "memory", "ephemeral-storage", "pods"} {
@@ -231,10 +217,7 @@ var _ = Describe("The size of nodes", func() {
 				Expect(is.AsApproximateFloat64()).To(BeNumerically(">=", 0.32*was.AsApproximateFloat64()), "%s", of)
 			}
 			Expect(after.Capacity.Memory().AsApproximateFloat64()).To(BeNumerically(">=", 0.59*before.Capacity.Memory().AsApproximateFloat64()))
-			// Neither the record nor a NodeClaim that was promised less lowers it further.
-			sizes, _ := flavor.LearnedSizes{}.With(observe(ctx, "d", lie, lie).Profile, name, observe(ctx, "d", lie, lie).Believed)
-			r = newRoom(source, env.Client)
-			nodeClass.Annotations = map[string]string{v1alpha1.AnnotationLearnedSizes: sizes.String()}
+			// A NodeClaim that was promised less does not lower it further.
 		}
 	})
 	It("should never leave a negative reserve, however little a node sees", func(ctx context.Context) {
@@ -247,40 +230,6 @@ var _ = Describe("The size of nodes", func() {
 				Expect(quantity.Sign()).To(BeNumerically(">=", 0), "%s of %s", of, it.Name)
 			}
 		}
-	})
-	It("should be counted for the same spec in one way, whatever order it is asked in", func(ctx context.Context) {
-		source.change(func(s *catalog.Snapshot) { s.Flavors = append(s.Flavors, newFlavor("p2.1c_512m", withSize(1, 512))) })
-		Expect(sees(ctx, "a", "3936Mi").Profile).To(Equal(sees(ctx, "b", "3936Mi").Profile))
-	})
-
-	Describe("recorded", func() {
-		size := func(memory int64) flavor.Report { return flavor.Report{memory} }
-		It("should change only with what is believed", func() {
-			record, changed := flavor.LearnedSizes{}.With(image, "a", size(100))
-			Expect(changed).To(BeTrue())
-			_, changed = record.With(image, "a", size(100))
-			Expect(changed).To(BeFalse())
-			record, changed = record.With(image, "a", size(101))
-			Expect(changed).To(BeTrue())
-			record, _ = record.With(image, "b", size(7))
-			Expect(record).To(Equal(flavor.LearnedSizes{{Profile: image, Flavors: map[string]flavor.Report{"a": size(101), "b": size(7)}}}))
-		})
-		It("should remember three profiles, the last one first", func() {
-			var record flavor.LearnedSizes
-			for _, profile := range []string{"1", "2", "3", "4"} {
-				record, _ = record.With(profile, "a", size(100))
-			}
-			Expect(record).To(HaveExactElements(HaveField("Profile", "4"), HaveField("Profile", "3"), HaveField("Profile", "2")))
-		})
-		It("should not outgrow its annotation", func() {
-			var record flavor.LearnedSizes
-			for _, profile := range []string{"1", "2", "3"} {
-				for _, f := range manyFlavors(2000) {
-					record, _ = record.With(profile, f.Name, flavor.Report{1 << 30, 1 << 30, 110, 64000, 1 << 30, 1 << 30})
-				}
-			}
-			Expect(len(record.String())).To(BeNumerically("<", 80<<10))
-		})
 	})
 })
 

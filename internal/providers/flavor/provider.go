@@ -241,7 +241,6 @@ func (p *DefaultProvider) buildAll(ctx context.Context, nodeClass *v1alpha1.Bizf
 	if err != nil {
 		return nil, err
 	}
-	p.recall(ctx, nodeClass)
 	c, idx := newClass(nodeClass, snapshot), p.indexOf(snapshot)
 	for name, reason := range idx.skipped {
 		if last, known := p.logged.Swap(name, reason); !known || last != reason {

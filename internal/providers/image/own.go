@@ -43,20 +43,20 @@ type template struct {
 
 // byName finds the newest custom image.
 func (r *resolution) byName(ctx context.Context, field, pattern string) (*Image, error) {
-	return lookup.Cached(ctx, r.lists, cacheKeyCustomImages, r.api.ListCustomImages, func(images []*gobizfly.CustomImage) (*Image, error) {
+	return lookup.Cached(ctx, r.cache, r.reads, cacheKeyCustomImages, r.api.ListCustomImages, func(images []*gobizfly.CustomImage) (*Image, error) {
 		return newest(templates(r, images, customImageTemplate), field, pattern, "names are those of the project's active custom images")
 	})
 }
 
 // bySnapshotName finds the newest snapshot of a name.
 func (r *resolution) bySnapshotName(ctx context.Context, field, pattern string) (*Image, error) {
-	return lookup.Cached(ctx, r.lists, cacheKeySnapshots, r.api.ListSnapshots, func(snapshots []*gobizfly.Snapshot) (*Image, error) {
+	return lookup.Cached(ctx, r.cache, r.reads, cacheKeySnapshots, r.api.ListSnapshots, func(snapshots []*gobizfly.Snapshot) (*Image, error) {
 		return newest(templates(r, snapshots, snapshotTemplate), field, pattern, "names are those of the project's available volume snapshots")
 	})
 }
 
 func (r *resolution) bySnapshotID(ctx context.Context, field, id string) (*Image, error) {
-	return lookup.Cached(ctx, r.lists, cacheKeySnapshots, r.api.ListSnapshots, func(snapshots []*gobizfly.Snapshot) (*Image, error) {
+	return lookup.Cached(ctx, r.cache, r.reads, cacheKeySnapshots, r.api.ListSnapshots, func(snapshots []*gobizfly.Snapshot) (*Image, error) {
 		return one(templates(r, snapshots, snapshotTemplate), field, id, "snapshot", snapshotAvailable, nil)
 	})
 }

@@ -25,6 +25,7 @@ import (
 	"strings"
 
 	"github.com/bizflycloud/gobizfly"
+	"github.com/patrickmn/go-cache"
 	"github.com/samber/lo"
 	"k8s.io/apimachinery/pkg/util/sets"
 
@@ -78,26 +79,26 @@ type Provider interface {
 type DefaultProvider struct {
 	api     bizfly.CatalogAPI
 	catalog catalog.Provider
-	cache   lookup.Cache
+	cache   *cache.Cache
 	doubts  lookup.Doubts
 }
 
 var _ Provider = (*DefaultProvider)(nil)
 
 // NewDefaultProvider returns the provider. The cache's default expiration decides how late a newer custom image is seen.
-func NewDefaultProvider(api bizfly.CatalogAPI, catalogProvider catalog.Provider, listCache lookup.Cache) *DefaultProvider {
+func NewDefaultProvider(api bizfly.CatalogAPI, catalogProvider catalog.Provider, listCache *cache.Cache) *DefaultProvider {
 	return &DefaultProvider{api: api, catalog: catalogProvider, cache: listCache}
 }
 
 // Resolve implements Provider.
 func (p *DefaultProvider) Resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (*Image, error) {
-	r := &resolution{DefaultProvider: p, lists: lookup.Watch(p.cache), offered: sets.New[string]()}
+	r := &resolution{DefaultProvider: p, reads: lookup.Reads{}, offered: sets.New[string]()}
 	found, err := r.firstTerm(ctx, nodeClass)
 	if err != nil && !lookup.IsNotFound(err) {
 		return nil, err
 	}
 	if doubt := p.doubts.Confirm(nodeClass, v1alpha1.ConditionTypeImagesReady, lo.FromPtr(nodeClass.Status.Image()).ID, lo.FromPtr(found).ID,
-		found != nil && r.newer(found, &nodeClass.Status), r.lists); doubt != nil {
+		found != nil && r.newer(found, &nodeClass.Status), r.reads); doubt != nil {
 		return nil, fmt.Errorf("spec.imageSelectorTerms: image %w", doubt)
 	}
 	return found, err
@@ -106,7 +107,7 @@ func (p *DefaultProvider) Resolve(ctx context.Context, nodeClass *v1alpha1.Bizfl
 // resolution is one search for an image.
 type resolution struct {
 	*DefaultProvider
-	lists *lookup.Watched
+	reads lookup.Reads
 	// offered are the images that were seen and can be booted.
 	offered sets.Set[string]
 }
@@ -126,7 +127,7 @@ func (r *resolution) newer(found *Image, status *v1alpha1.BizflyNodeClassStatus)
 func (r *resolution) snapshot() (*catalog.Snapshot, error) {
 	snapshot, err := r.catalog.Snapshot()
 	if err == nil {
-		r.lists.Note("catalog", snapshot.FetchedAt)
+		r.reads["catalog"] = snapshot.FetchedAt
 	}
 	return snapshot, err
 }
@@ -189,7 +190,7 @@ func (r *resolution) byID(ctx context.Context, field, id string) (*Image, error)
 	if worker, ok := lo.Find(workers, func(w workerImage) bool { return w.id == id }); ok {
 		return worker.image(), nil
 	}
-	osImage, osErr := lookup.Cached(ctx, r.lists, cacheKeyOSImages, lookup.NotEmpty(r.api.ListOSImages), func(images []bizfly.OSImage) (*Image, error) {
+	osImage, osErr := lookup.Cached(ctx, r.cache, r.reads, cacheKeyOSImages, lookup.NotEmpty(r.api.ListOSImages), func(images []bizfly.OSImage) (*Image, error) {
 		r.offer(images)
 		if found, ok := lo.Find(images, func(i bizfly.OSImage) bool { return i.ID == id }); ok {
 			return osImageOf(found), nil
@@ -199,7 +200,7 @@ func (r *resolution) byID(ctx context.Context, field, id string) (*Image, error)
 	if osErr == nil {
 		return osImage, nil
 	}
-	custom, customErr := lookup.Cached(ctx, r.lists, cacheKeyCustomImages, r.api.ListCustomImages, func(images []*gobizfly.CustomImage) (*Image, error) {
+	custom, customErr := lookup.Cached(ctx, r.cache, r.reads, cacheKeyCustomImages, r.api.ListCustomImages, func(images []*gobizfly.CustomImage) (*Image, error) {
 		return one(templates(r, images, customImageTemplate), field, id, "custom image", customImageActive,
 			lo.Map(workers, func(w workerImage, _ int) string { return fmt.Sprintf("%s (%s)", w.id, w.image().Name) }))
 	})
@@ -216,7 +217,7 @@ func (r *resolution) byID(ctx context.Context, field, id string) (*Image, error)
 }
 
 func (r *resolution) byOS(ctx context.Context, field, value string, selector *v1alpha1.OSImageSelector) (*Image, error) {
-	return lookup.Cached(ctx, r.lists, cacheKeyOSImages, lookup.NotEmpty(r.api.ListOSImages), func(images []bizfly.OSImage) (*Image, error) {
+	return lookup.Cached(ctx, r.cache, r.reads, cacheKeyOSImages, lookup.NotEmpty(r.api.ListOSImages), func(images []bizfly.OSImage) (*Image, error) {
 		r.offer(images)
 		matching := lo.Filter(images, func(i bizfly.OSImage, _ int) bool {
 			return strings.EqualFold(i.Distribution, selector.Distribution) && strings.EqualFold(i.Version, selector.Version)

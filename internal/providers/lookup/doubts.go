@@ -38,6 +38,9 @@ const (
 	maxDoubts = 1024
 )
 
+// Reads are the times of the reads that one resolution decided by, by what was read.
+type Reads map[string]time.Time
+
 // Doubts counts the reads that would take from a NodeClass what it has resolved to. The zero value counts from none.
 type Doubts struct {
 	mu sync.Mutex
@@ -54,7 +57,7 @@ type doubt struct {
 // Confirm returns nil when what was found is to be taken: the NodeClass uses it already, or nothing for this spec, or it is newer, or
 // enough reads agree. Otherwise its error, which is no NotFoundError, says that what is used stays in use. The condition is that of what
 // was found, for which the NodeClass used something.
-func (d *Doubts) Confirm(nodeClass *v1alpha1.BizflyNodeClass, condition, used, found string, newer bool, lists *Watched) error {
+func (d *Doubts) Confirm(nodeClass *v1alpha1.BizflyNodeClass, condition, used, found string, newer bool, reads Reads) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	key := strings.Join([]string{string(nodeClass.UID), nodeClass.Name, condition, used}, "/")
@@ -62,7 +65,7 @@ func (d *Doubts) Confirm(nodeClass *v1alpha1.BizflyNodeClass, condition, used, f
 		delete(d.seen, key)
 		return nil
 	}
-	seen, read := d.seen[key], fmt.Sprint(lists.reads)
+	seen, read := d.seen[key], fmt.Sprint(reads)
 	switch {
 	case seen.reads == 0 || seen.instead != found:
 		seen = doubt{instead: found, read: read, reads: 1}
@@ -86,45 +89,4 @@ func resolved(nodeClass *v1alpha1.BizflyNodeClass, condition string) bool {
 	return lo.ContainsBy(nodeClass.Status.Conditions, func(c status.Condition) bool {
 		return c.Type == condition && c.IsTrue() && c.ObservedGeneration == nodeClass.Generation
 	})
-}
-
-// Watched is a Cache that remembers which reads its lists are from, for one resolution.
-type Watched struct {
-	cache Cache
-	reads map[string]time.Time
-}
-
-var _ Cache = (*Watched)(nil)
-
-// watchedList is a list with the time of its read.
-type watchedList struct {
-	items any
-	read  time.Time
-}
-
-// Watch returns the Cache, watched. Lists that are kept by it can only be read by a Watched.
-func Watch(c Cache) *Watched { return &Watched{cache: c, reads: map[string]time.Time{}} }
-
-// Note adds something else that was read, and when.
-func (w *Watched) Note(key string, read time.Time) { w.reads[key] = read }
-
-// Get implements Cache.
-func (w *Watched) Get(key string) (any, bool) {
-	kept, ok := w.cache.Get(key)
-	if !ok {
-		return nil, false
-	}
-	list := kept.(watchedList)
-	w.reads[key] = list.read
-	return list.items, true
-}
-
-// SetDefault implements Cache. A list that lacks something is read again by each resolution: several at once are one read.
-func (w *Watched) SetDefault(key string, items any) {
-	read := time.Now()
-	if last, known := w.reads[key]; known && read.Sub(last) < readGap {
-		read = last
-	}
-	w.reads[key] = read
-	w.cache.SetDefault(key, watchedList{items, read})
 }

@@ -65,14 +65,22 @@ func IsNotFound(err error) bool {
 	return errors.As(err, &miss)
 }
 
+// list is a list as it is kept, with the time of its read.
+type list[E any] struct {
+	items []E
+	read  time.Time
+}
+
 // Cached lets choose decide from the cached list and, when that list does not satisfy it, from one that is read now:
 // what a cached list lacks may have been created since, and only a fresh one can say that something does not exist. The list
-// is kept for the cache's default expiration, is shared, and must not be changed.
+// is kept for the cache's default expiration, is shared, and must not be changed. Its read is noted in reads.
 func Cached[E, R any](
-	ctx context.Context, c Cache, key string, read func(context.Context) ([]E, error), choose func([]E) (R, error),
+	ctx context.Context, c *cache.Cache, reads Reads, key string, read func(context.Context) ([]E, error), choose func([]E) (R, error),
 ) (R, error) {
-	if cached, ok := c.Get(key); ok {
-		if result, err := choose(cached.([]E)); err == nil {
+	if kept, ok := c.Get(key); ok {
+		cached := kept.(list[E])
+		reads[key] = cached.read
+		if result, err := choose(cached.items); err == nil {
 			return result, nil
 		}
 	}
@@ -81,7 +89,11 @@ func Cached[E, R any](
 		var none R
 		return none, fmt.Errorf("listing %s: %w", key, err)
 	}
-	c.SetDefault(key, items)
+	// A list that lacks something is read again by each resolution: several at once are one read.
+	if now := time.Now(); now.Sub(reads[key]) >= readGap {
+		reads[key] = now
+	}
+	c.SetDefault(key, list[E]{items, reads[key]})
 	return choose(items)
 }
 
@@ -128,31 +140,3 @@ func Glob(pattern, name string) bool {
 	}
 	return strings.HasSuffix(rest, last)
 }
-
-// Cache keeps lists; *cache.Cache of go-cache and *Lists are ones.
-type Cache interface {
-	// Get returns what is kept and still good.
-	Get(key string) (any, bool)
-	// SetDefault keeps a list for as long as the cache keeps lists.
-	SetDefault(key string, items any)
-}
-
-// Lists is a Cache whose time can be changed while it is used.
-type Lists struct {
-	cache *cache.Cache
-	ttl   func() time.Duration
-}
-
-var _ Cache = (*Lists)(nil)
-
-// NewLists keeps lists in the cache for the active TTL.
-func NewLists(c *cache.Cache, ttl func() time.Duration) *Lists { return &Lists{cache: c, ttl: ttl} }
-
-// Get implements Cache. A list that would be kept for longer than the TTL was stored with a longer one and has expired.
-func (l *Lists) Get(key string) (any, bool) {
-	items, until, ok := l.cache.GetWithExpiration(key)
-	return items, ok && time.Until(until) <= l.ttl()
-}
-
-// SetDefault implements Cache.
-func (l *Lists) SetDefault(key string, items any) { l.cache.Set(key, items, l.ttl()) }

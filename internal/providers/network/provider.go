@@ -24,6 +24,7 @@ import (
 	"strings"
 
 	"github.com/bizflycloud/gobizfly"
+	"github.com/patrickmn/go-cache"
 	"github.com/samber/lo"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
@@ -81,14 +82,14 @@ type Provider interface {
 type DefaultProvider struct {
 	api     bizfly.NetworkAPI
 	catalog catalog.Provider
-	cache   lookup.Cache
+	cache   *cache.Cache
 	doubts  lookup.Doubts
 }
 
 var _ Provider = (*DefaultProvider)(nil)
 
 // NewDefaultProvider returns the provider. The catalog is asked for the network of the BKE cluster.
-func NewDefaultProvider(api bizfly.NetworkAPI, catalogProvider catalog.Provider, listCache lookup.Cache) *DefaultProvider {
+func NewDefaultProvider(api bizfly.NetworkAPI, catalogProvider catalog.Provider, listCache *cache.Cache) *DefaultProvider {
 	return &DefaultProvider{api: api, catalog: catalogProvider, cache: listCache}
 }
 
@@ -102,15 +103,15 @@ func (p *DefaultProvider) Networks(ctx context.Context, nodeClass *v1alpha1.Bizf
 		}
 		selectors = []vpc{discovered}
 	}
-	used, lists := networkIDs(nodeClass), lookup.Watch(p.cache)
-	found, err := lookup.Cached(ctx, lists, cacheKeyNetworks, lookup.NotEmpty(p.api.ListVPCNetworks), func(all []*gobizfly.VPCNetwork) ([]Network, error) {
+	used, reads := networkIDs(nodeClass), lookup.Reads{}
+	found, err := lookup.Cached(ctx, p.cache, reads, cacheKeyNetworks, lookup.NotEmpty(p.api.ListVPCNetworks), func(all []*gobizfly.VPCNetwork) ([]Network, error) {
 		selected, err := choose(all, selectors, func(n *gobizfly.VPCNetwork) string { return n.ID },
 			func(n *gobizfly.VPCNetwork) string { return label(n.ID, n.Name) }, only(used))
 		return lo.Map(selected, func(n *gobizfly.VPCNetwork, _ int) Network {
 			return Network{ID: n.ID, Name: n.Name, Zones: zones(n), InternetGateway: lo.FromPtr(n.InternetGateway) != ""}
 		}), err
 	})
-	return confirmed(p, lists, nodeClass, v1alpha1.ConditionTypeNetworksReady, used, found, func(n Network) string { return n.ID }, err)
+	return confirmed(p, reads, nodeClass, v1alpha1.ConditionTypeNetworksReady, used, found, func(n Network) string { return n.ID }, err)
 }
 
 func networkIDs(nodeClass *v1alpha1.BizflyNodeClass) []string {
@@ -125,13 +126,13 @@ func only(used []string) func([]*gobizfly.VPCNetwork) []*gobizfly.VPCNetwork {
 }
 
 // confirmed returns what was found unless it takes from the NodeClass what it uses and too few reads agree.
-func confirmed[T any](p *DefaultProvider, lists *lookup.Watched, nodeClass *v1alpha1.BizflyNodeClass, condition string, used []string, found []T,
+func confirmed[T any](p *DefaultProvider, reads lookup.Reads, nodeClass *v1alpha1.BizflyNodeClass, condition string, used []string, found []T,
 	id func(T) string, err error) ([]T, error) {
 	if err != nil && !lookup.IsNotFound(err) {
 		return nil, err
 	}
 	ids := lo.Map(found, func(t T, _ int) string { return id(t) })
-	if doubt := p.doubts.Confirm(nodeClass, condition, strings.Join(used, ", "), strings.Join(ids, ", "), false, lists); doubt != nil {
+	if doubt := p.doubts.Confirm(nodeClass, condition, strings.Join(used, ", "), strings.Join(ids, ", "), false, reads); doubt != nil {
 		return nil, fmt.Errorf("%s: %w", condition, doubt)
 	}
 	return found, err
@@ -213,8 +214,8 @@ func (p *DefaultProvider) Firewalls(ctx context.Context, nodeClass *v1alpha1.Biz
 		return selector[*gobizfly.Firewall]{field: path + ".name", value: term.Name,
 			matches: func(f *gobizfly.Firewall) bool { return term.Name != "" && f.Name == term.Name }}
 	})
-	lists := lookup.Watch(p.cache)
-	found, err := lookup.Cached(ctx, lists, cacheKeyFirewalls, p.api.ListFirewalls, func(all []*gobizfly.Firewall) ([]Firewall, error) {
+	reads := lookup.Reads{}
+	found, err := lookup.Cached(ctx, p.cache, reads, cacheKeyFirewalls, p.api.ListFirewalls, func(all []*gobizfly.Firewall) ([]Firewall, error) {
 		selected, err := choose(all, selectors, func(f *gobizfly.Firewall) string { return f.ID },
 			func(f *gobizfly.Firewall) string { return label(f.ID, f.Name) }, every)
 		firewalls := lo.Map(selected, func(f *gobizfly.Firewall, _ int) Firewall { return Firewall{ID: f.ID, Name: f.Name} })
@@ -222,7 +223,7 @@ func (p *DefaultProvider) Firewalls(ctx context.Context, nodeClass *v1alpha1.Biz
 		return firewalls, err
 	})
 	used := lo.Map(nodeClass.Status.Firewalls, func(f v1alpha1.FirewallStatus, _ int) string { return f.ID })
-	return confirmed(p, lists, nodeClass, v1alpha1.ConditionTypeFirewallsReady, used, found, func(f Firewall) string { return f.ID }, err)
+	return confirmed(p, reads, nodeClass, v1alpha1.ConditionTypeFirewallsReady, used, found, func(f Firewall) string { return f.ID }, err)
 }
 
 // SSHKey implements Provider.
@@ -232,8 +233,8 @@ func (p *DefaultProvider) SSHKey(ctx context.Context, nodeClass *v1alpha1.Bizfly
 		return "", nil
 	}
 	keyName := func(k *gobizfly.KeyPair) string { return k.SSHKeyPair.Name }
-	lists := lookup.Watch(p.cache)
-	found, err := lookup.Cached(ctx, lists, cacheKeySSHKeys, p.api.ListSSHKeys, func(all []*gobizfly.KeyPair) ([]string, error) {
+	reads := lookup.Reads{}
+	found, err := lookup.Cached(ctx, p.cache, reads, cacheKeySSHKeys, p.api.ListSSHKeys, func(all []*gobizfly.KeyPair) ([]string, error) {
 		_, err := choose(all, []selector[*gobizfly.KeyPair]{{
 			field: "spec.sshKeyName", value: name,
 			remedy:  "keys belong to the user whose credentials the controller has",
@@ -241,7 +242,7 @@ func (p *DefaultProvider) SSHKey(ctx context.Context, nodeClass *v1alpha1.Bizfly
 		}}, keyName, keyName, every)
 		return lo.Ternary(err == nil, []string{name}, nil), err
 	})
-	found, err = confirmed(p, lists, nodeClass, v1alpha1.ConditionTypeSSHKeyReady, lo.Compact([]string{nodeClass.Status.SSHKeyName}), found,
+	found, err = confirmed(p, reads, nodeClass, v1alpha1.ConditionTypeSSHKeyReady, lo.Compact([]string{nodeClass.Status.SSHKeyName}), found,
 		func(name string) string { return name }, err)
 	return strings.Join(found, ""), err
 }

@@ -110,10 +110,6 @@ const (
 	// registered, where they differ from the launch intent. Drift compares with it, so that what the cloud changes in every create
 	// request alike replaces no node.
 	AnnotationDelivered = Group + "/delivered"
-	// AnnotationLearnedSizes records on a NodeClass, by image and flavor, the capacity and the allocatable resources that
-	// its nodes have reported. Remove it and restart the controller to forget them; the controller learns again from the
-	// nodes that exist.
-	AnnotationLearnedSizes = Group + "/learned-sizes"
 	// TerminationFinalizer holds a NodeClass while NodeClaims use it.
 	TerminationFinalizer = Group + "/termination"
 )

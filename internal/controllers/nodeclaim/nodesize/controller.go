@@ -15,17 +15,14 @@ limitations under the License.
 */
 
 // Package nodesize learns from NodeClaims what the flavor provider must know: which flavors are in use, and from registered nodes how
-// much of a flavor their kubelets see and leave to pods. It records the latter on the NodeClass for the next process.
+// much of a flavor their kubelets see and leave to pods. A new process learns it again from the nodes that exist.
 package nodesize
 
 import (
 	"context"
-	"fmt"
 
-	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -34,14 +31,9 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/metrics"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
-
-var shortTotal = metrics.Counter("nodes_smaller_than_planned_total",
-	"Registered nodes that offered pods noticeably less than was planned for their instance type, while no second node confirmed it. By nodeclass.",
-	metrics.Label("nodeclass"))
 
 // Controller learns from nodes.
 type Controller struct {
@@ -58,8 +50,7 @@ func NewController(kubeClient client.Client, flavors *flavor.DefaultProvider, re
 // Name is the controller's name, which core's controllers must not share.
 func (c *Controller) Name() string { return "nodeclaim.nodesize" }
 
-// Reconcile learns from the node of a registered claim. It runs for each of them when the controller starts, too, so that
-// what was not recorded in time is learned again.
+// Reconcile learns from the node of a registered NodeClaim. It runs for each of them when the controller starts, too.
 func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (reconcile.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
 	c.flavors.Use(claim)
@@ -79,32 +70,10 @@ func (c *Controller) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (re
 	if err := c.kubeClient.Get(ctx, client.ObjectKey{Name: claim.Status.NodeName}, node); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	seen := c.flavors.Observe(ctx, nodeClass, claim, node)
-	if seen.Short {
+	if c.flavors.Observe(ctx, nodeClass, claim, node) {
 		c.recorder.Publish(events.NodeSmallerThanPlanned(claim, node))
-		shortTotal.Inc(map[string]string{"nodeclass": nodeClass.Name})
 	}
-	return c.record(ctx, nodeClass, claim.Labels[corev1.LabelInstanceTypeStable], seen)
-}
-
-// record writes what was learned on the NodeClass.
-func (c *Controller) record(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, flavorName string, seen flavor.Observation) (reconcile.Result, error) {
-	sizes, err := flavor.ParseLearnedSizes(nodeClass)
-	if err != nil {
-		log.FromContext(ctx).WithValues("BizflyNodeClass", nodeClass.Name).Error(err, "beginning the record anew")
-	}
-	sizes, changed := sizes.With(seen.Profile, flavorName, seen.Believed)
-	if !changed || seen.Believed == (flavor.Report{}) {
-		return reconcile.Result{}, nil
-	}
-	updated := nodeClass.DeepCopy()
-	updated.Annotations = lo.Assign(updated.Annotations, map[string]string{v1alpha1.AnnotationLearnedSizes: sizes.String()})
-	// The record is one text: what another flavor's node has added since would be lost without the lock.
-	result, err := controllers.Patched(c.kubeClient.Patch(ctx, updated, controllers.Locked(nodeClass)))
-	if err != nil {
-		return result, fmt.Errorf("recording the size of nodes on BizflyNodeClass %s: %w", nodeClass.Name, err)
-	}
-	return result, nil
+	return reconcile.Result{}, nil
 }
 
 // hasNode reports whether the NodeClaim has a node from which something can be learned.

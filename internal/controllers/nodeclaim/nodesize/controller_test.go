@@ -28,7 +28,6 @@ import (
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/nodesize"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
@@ -46,12 +45,6 @@ var _ = Describe("Learning the size of nodes", func() {
 		live := &v1alpha1.BizflyNodeClass{}
 		Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, live)).To(Succeed())
 		return live
-	}
-	recorded := func() flavor.LearnedSizes {
-		GinkgoHelper()
-		record, err := flavor.ParseLearnedSizes(nodeClass())
-		Expect(err).ToNot(HaveOccurred())
-		return record
 	}
 	// registered gives the claim a node that reports the memory, and reconciles it.
 	registered := func(claim *karpv1.NodeClaim, memoryReported string) {
@@ -88,48 +81,22 @@ var _ = Describe("Learning the size of nodes", func() {
 		return claim.Labels[v1alpha1.LabelInstanceMemory] + "Mi"
 	}
 
-	It("should promise what a registered node reports, and record it on the NodeClass", func() {
+	It("should promise what a registered node reports", func() {
 		all := resource.MustParse(advertised())
 		less := resource.NewQuantity(all.Value()/100*97, resource.BinarySI)
 		Expect(promised()).To(BeNumerically("<", less.Value()>>20))
 		registered(claim, less.String())
 		reconciled(claim)
 		Expect(promised()).To(Equal(less.Value() >> 20))
-		Expect(recorded()).To(HaveExactElements(And(
-			HaveField("Profile", HavePrefix(claim.Status.ImageID+"/")),
-			HaveField("Flavors", HaveKeyWithValue(claim.Labels[corev1.LabelInstanceTypeStable], HaveExactElements(
-				less.Value()>>10, claim.Status.Capacity.StorageEphemeral().Value()>>10, BeEquivalentTo(110), claim.Status.Allocatable.Cpu().MilliValue(),
-				claim.Status.Allocatable.Memory().Value()>>10, claim.Status.Allocatable.StorageEphemeral().Value()>>10))),
-		)))
 	})
-	It("should know it after a restart, even when the node is gone", func() {
+	It("should learn it again from the nodes that exist after a restart", func() {
 		registered(claim, advertised())
 		reconciled(claim)
 		known := promised()
-		Expect(env.Client.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: claim.Name}})).To(Succeed())
-		env.Restart(ctx)
-		Expect(promised()).To(Equal(known))
-	})
-	It("should learn it again from the nodes that live when the record is lost", func() {
-		registered(claim, advertised())
-		reconciled(claim)
-		known := promised()
-		stripped := nodeClass()
-		delete(stripped.Annotations, v1alpha1.AnnotationLearnedSizes)
-		Expect(env.Client.Update(ctx, stripped)).To(Succeed())
 		env.Restart(ctx)
 		Expect(promised()).To(BeNumerically("<", known))
 		reconciled(claim)
 		Expect(promised()).To(Equal(known))
-		Expect(recorded()).ToNot(BeEmpty())
-	})
-	It("should begin a damaged record anew", func() {
-		damaged := nodeClass()
-		damaged.Annotations[v1alpha1.AnnotationLearnedSizes] = "not ours"
-		Expect(env.Client.Update(ctx, damaged)).To(Succeed())
-		registered(claim, advertised())
-		reconciled(claim)
-		Expect(recorded()).To(HaveLen(1))
 	})
 	It("should not learn from an image that new servers are not made from", func() {
 		registered(claim, advertised())
@@ -137,17 +104,18 @@ var _ = Describe("Learning the size of nodes", func() {
 		claim.Status.ImageID = "00000000-0000-4000-8000-00000000dead"
 		reconciled(claim)
 		Expect(promised()).To(Equal(before))
-		Expect(recorded()).To(BeEmpty())
 	})
 	It("should not learn from a node of an earlier spec", func() {
 		registered(claim, advertised())
+		before := promised()
 		claim.Annotations[v1alpha1.AnnotationNodeClassHash] = "earlier"
 		reconciled(claim)
-		Expect(recorded()).To(BeEmpty())
+		Expect(promised()).To(Equal(before))
 	})
 	It("should not learn before the node has registered", func() {
+		before := promised()
 		reconciled(claim)
-		Expect(recorded()).To(BeEmpty())
+		Expect(promised()).To(Equal(before))
 	})
 	It("should not believe a node that has lost most of its memory, and say so once", func() {
 		before := promised()
@@ -155,7 +123,6 @@ var _ = Describe("Learning the size of nodes", func() {
 		reconciled(claim)
 		reconciled(claim)
 		Expect(promised()).To(Equal(before))
-		Expect(recorded()).To(HaveExactElements(HaveField("Flavors", HaveEach(WithTransform(func(r flavor.Report) int64 { return r[0] }, BeZero())))))
 		Expect(env.Recorder.Calls("NodeSmallerThanPlanned")).To(Equal(1))
 	})
 	It("should have the flavor listed that a NodeClaim runs on, which was delisted before the NodeClaim had its labels", func() {
@@ -183,12 +150,13 @@ var _ = Describe("Learning the size of nodes", func() {
 	})
 	It("should do nothing without the NodeClass or the node", func() {
 		registered(claim, advertised())
+		before := promised()
 		orphan := claim.DeepCopy()
 		orphan.Spec.NodeClassRef.Name = "gone"
 		reconciled(orphan)
 		nodeless := claim.DeepCopy()
 		nodeless.Status.NodeName = "gone"
 		reconciled(nodeless)
-		Expect(recorded()).To(BeEmpty())
+		Expect(promised()).To(Equal(before))
 	})
 })
