@@ -127,7 +127,6 @@ type fleet struct {
 
 func newFleet(nodeClass *v1alpha1.BizflyNodeClass, n int) *fleet {
 	f := &fleet{nodeClass: nodeClass, byNode: map[string]*corev1.Node{}, nodes: make([]corev1.Node, n)}
-	annotations := lo.Assign(nodeClass.Annotations)
 	for i := range n {
 		uid, id := fmt.Sprintf("11111111-0000-4000-8000-%012d", i), fmt.Sprintf("22222222-0000-4000-8000-%012d", i)
 		server := &instance.Instance{
@@ -141,7 +140,7 @@ func newFleet(nodeClass *v1alpha1.BizflyNodeClass, n int) *fleet {
 			Status: karpv1.NodeClaimStatus{ProviderID: providerid.New(id), ImageID: server.ImageID, NodeName: server.Name},
 		})
 		claim.Name, claim.UID = server.NodeClaim, types.UID(uid)
-		claim.Annotations = annotations
+		claim.Annotations = nodeClass.Annotations
 		claim.Labels = map[string]string{"node.kubernetes.io/instance-type": server.Flavor, "topology.kubernetes.io/zone": server.Zone}
 		f.servers, f.claims = append(f.servers, server), append(f.claims, *claim)
 		f.nodes[i].Name, f.byNode[server.Name] = server.Name, &f.nodes[i]

@@ -21,7 +21,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/samber/lo"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/cost"
@@ -30,6 +32,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/usage"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
 // BenchmarkRest2000 is what this provider does in two minutes in which nothing happens to 2,000 nodes, per node.
@@ -53,6 +56,10 @@ func rest(b *testing.B, nodes int) {
 	env, nodeClass := account(b)
 	f := newFleet(nodeClass, nodes)
 	f.Client = env.Client
+	for i := range f.claims {
+		f.claims[i].StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
+		f.claims[i].Annotations = lo.Assign(f.claims[i].Annotations, map[string]string{v1alpha1.AnnotationOwnedVolumes: f.servers[i].ID})
+	}
 	instances := steady{f.cloud()}
 	config := env.CloudProviderConfig
 	config.KubeClient, config.APIReader, config.Instances = f, f, instances
