@@ -24,14 +24,14 @@ import (
 
 	"github.com/samber/lo"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
 
 const flavorsIntroduction = `# Flavors
 
-<!-- Written by make generate from internal/providers/pricing/table.yaml and the sandbox's catalog. -->
+<!-- Written by make generate from internal/pricing/table.yaml and the sandbox's catalog. -->
 
 Look up here what this provider's built-in price table makes of each flavor of the region HN. The flavors are those of the
 [sandbox](../contribute/sandbox.md), whose names and sizes were read in public sources; the controller takes yours from the API. To see

@@ -33,7 +33,7 @@ var pages = map[string]struct {
 	"reference/bootstrap":     {bootstrapPage, "`internal/providers/bootstrap`"},
 	"reference/compatibility": {compatibilityPage, "`go.mod`, `test/controlplane/go.mod`, or `kubeVersion` of the chart"},
 	"reference/events":        {eventsPage, "an event in `internal/events`, or its description in `hack/docs/events.go`"},
-	"reference/flavors":       {flavorsPage, "`internal/providers/pricing/table.yaml`, or the flavors of `test/sandbox`"},
+	"reference/flavors":       {flavorsPage, "`internal/pricing/table.yaml`, or the flavors of `test/sandbox`"},
 	"reference/metrics":       {metricsPage, "a metric, or the description of a label in `hack/docs/metrics.go`"},
 	"reference/options":       {optionsPage, "`internal/options`"},
 	"reference/fields":        {referencePage, "`pkg/apis/v1alpha1`, or the tables in `hack/docs/reference.go`"},

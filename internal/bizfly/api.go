@@ -70,9 +70,7 @@ type ServerAPI interface {
 	// RebootServer resets a server without asking its operating system, which does not answer when a node hangs. It is
 	// sent at most once per call; IsConflict while the server is in a state that forbids it.
 	RebootServer(ctx context.Context, id string) error
-	// RenameServer gives a server another name; IsConflict while the server is in a state that forbids it.
-	RenameServer(ctx context.Context, id, name string) error
-	// ChangeNetworkPlan changes how a server's traffic is charged; IsConflict like RenameServer.
+	// ChangeNetworkPlan changes how a server's traffic is charged; IsConflict while the server is in a state that forbids it.
 	ChangeNetworkPlan(ctx context.Context, id, plan string) error
 	// GetTask reads one asynchronous task.
 	GetTask(ctx context.Context, id string) (*Task, error)

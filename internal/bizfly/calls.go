@@ -88,7 +88,6 @@ var (
 	// opCreateServer is the one call that must never be repeated: each one buys a server.
 	opCreateServer      = change(kindCreate, "CreateServer", "/servers", objectBody)
 	opDeleteServer      = remove("DeleteServer", "/servers/{id}")
-	opRenameServer      = change(kindItem, "RenameServer", "/servers/{id}/action", acknowledgement)
 	opChangeNetworkPlan = change(kindItem, "ChangeNetworkPlan", "/servers/{id}/action", acknowledgement)
 	opStartServer       = change(kindItem, "StartServer", "/servers/{id}/action", acknowledgement)
 	opRebootServer      = change(kindAction, "RebootServer", "/servers/{id}/action", acknowledgement)
@@ -248,12 +247,6 @@ func (c *Client) DeleteServer(ctx context.Context, id string, volumeIDs []string
 		}
 		return task.TaskID, nil
 	}, ids("volume id", volumeIDs...), ids("server id", id))
-}
-
-// RenameServer implements API.
-func (c *Client) RenameServer(ctx context.Context, id, name string) error {
-	return run(ctx, c, opRenameServer, func(g *sdk) error { return g.CloudServer.Rename(ctx, id, name) },
-		ids("server id", id), ids("name", name))
 }
 
 // ChangeNetworkPlan implements API.

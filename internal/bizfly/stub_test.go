@@ -275,7 +275,6 @@ func everyCall() map[string]func(context.Context, bizfly.API) error {
 		},
 		"StartServer":  func(ctx context.Context, api bizfly.API) error { return api.StartServer(ctx, serverID) },
 		"RebootServer": func(ctx context.Context, api bizfly.API) error { return api.RebootServer(ctx, serverID) },
-		"RenameServer": func(ctx context.Context, api bizfly.API) error { return api.RenameServer(ctx, serverID, "node-1") },
 		"ChangeNetworkPlan": func(ctx context.Context, api bizfly.API) error {
 			return api.ChangeNetworkPlan(ctx, serverID, "free_bandwidth")
 		},

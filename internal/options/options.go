@@ -34,7 +34,7 @@ import (
 	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
 )
 
 func init() {
@@ -395,7 +395,7 @@ var table = []*Setting{
 	},
 	{
 		Key: "prices", Unit: "YAML, VND per hour", Bounds: "the part of the price table to change; every rate above 0",
-		Doc: "The price table, in the form of [table.yaml](../../internal/providers/pricing/table.yaml); [prices](../concepts/pricing.md) explains each number " +
+		Doc: "The price table, in the form of [table.yaml](../../internal/pricing/table.yaml); [prices](../concepts/pricing.md) explains each number " +
 			"and how to correct it from an invoice. All other numbers stay those of the built-in table.",
 		field: func(o *Options) any { return &o.Prices }, document: parsePrices,
 	},

@@ -34,8 +34,8 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
@@ -78,7 +78,7 @@ func (sim *simulation) reprice() {
 	if sim.random.IntN(2) == 0 {
 		return
 	}
-	table := lo.Must(pricing.ParseTable(lo.Must(os.ReadFile("../../internal/providers/pricing/table.yaml"))))
+	table := lo.Must(pricing.ParseTable(lo.Must(os.ReadFile("../../internal/pricing/table.yaml"))))
 	factor := func() float64 { return 0.2 + 3*sim.random.Float64() }
 	for _, category := range slices.Sorted(maps.Keys(table.Categories)) {
 		rates := table.Categories[category]

@@ -36,6 +36,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
@@ -44,8 +45,6 @@ import (
 const (
 	// labelPoolNode is on the nodes of BKE's own pools.
 	labelPoolNode = "bke.bizflycloud.vn/node-id"
-	// labelNodePool is on Karpenter's nodes, which BKE may label like its own; their metadata came from here.
-	labelNodePool = "karpenter.sh/nodepool"
 
 	// maxServers bounds how many pool servers are read: those that are read must agree, and more prove no more.
 	maxServers = 3
@@ -245,7 +244,8 @@ func (p *DefaultProvider) poolNodes(ctx context.Context) ([]corev1.Node, error) 
 		return nil, fmt.Errorf("listing nodes: %w", err)
 	}
 	nodes := lo.Filter(list.Items, func(node corev1.Node, _ int) bool {
-		_, ours := node.Labels[labelNodePool]
+		// BKE may label Karpenter's nodes like its own; their metadata came from here.
+		_, ours := node.Labels[karpv1.NodePoolLabelKey]
 		_, parsed := providerid.Parse(node.Spec.ProviderID)
 		return !ours && parsed
 	})

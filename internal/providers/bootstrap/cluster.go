@@ -37,6 +37,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 )
 
 // cluster is what templates can use about the cluster. It is read only when a template uses it: a cluster whose templates do
@@ -159,15 +160,6 @@ func (c *cluster) get(key client.ObjectKey, into client.Object) error {
 	return &lookupError{fmt.Errorf("reading %s: %w", key, err)}
 }
 
-const (
-	// taintUnregistered keeps pods away until Karpenter has put its labels and taints on the node. It and the label are
-	// written out here because packages at this height do not know Karpenter.
-	taintUnregistered = "karpenter.sh/unregistered"
-	// labelDoNotSyncTaints lets Karpenter know that the node registers with all its taints. Without it startup taints that a
-	// daemon has removed already come back at registration, and the node never initialises.
-	labelDoNotSyncTaints = "karpenter.sh/do-not-sync-taints"
-)
-
 // kubeletLabels are the labels of Kubernetes' own domains that a kubelet may put on its node. It does not start with any
 // other one, so those are left to core, which adds them when the node registers.
 var kubeletLabels = sets.New(
@@ -185,13 +177,15 @@ type registration struct {
 	taints []corev1.Taint
 }
 
-// newRegistration adds Karpenter's taint and label. What is not a label or taint by Kubernetes' own rules is an error:
+// newRegistration adds Karpenter's taint, which keeps pods away until Karpenter has put its labels and taints on the node, and its label
+// that the node registers with all its taints: without it startup taints that a daemon has removed already come back at
+// registration, and the node never initialises. What is not a label or taint by Kubernetes' own rules is an error:
 // the kubelet would not start with it, and nothing else may reach a script.
 func newRegistration(input Input) (*registration, error) {
 	r := &registration{
-		labels: lo.Assign(input.Labels, map[string]string{labelDoNotSyncTaints: "true"}),
-		taints: append([]corev1.Taint{{Key: taintUnregistered, Effect: corev1.TaintEffectNoExecute}},
-			lo.Reject(input.Taints, func(t corev1.Taint, _ int) bool { return t.Key == taintUnregistered })...),
+		labels: lo.Assign(input.Labels, map[string]string{karpv1.NodeDoNotSyncTaintsLabelKey: "true"}),
+		taints: append([]corev1.Taint{karpv1.UnregisteredNoExecuteTaint},
+			lo.Reject(input.Taints, func(t corev1.Taint, _ int) bool { return t.Key == karpv1.UnregisteredTaintKey })...),
 	}
 	invalid := func(kind, key, value string, problems ...string) error {
 		if problems = append(append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...), problems...); len(problems) > 0 {

@@ -37,6 +37,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpapis "sigs.k8s.io/karpenter/pkg/apis"
 )
 
 const (
@@ -152,9 +153,9 @@ func (p *DefaultProvider) create(ctx context.Context, request Request, try int, 
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: metav1.NamespaceSystem,
 			Name:      "bootstrap-token-" + id,
-			Labels:    map[string]string{"app.kubernetes.io/managed-by": "karpenter", "karpenter.sh/nodeclaim": request.NodeClaim},
+			Labels:    map[string]string{"app.kubernetes.io/managed-by": "karpenter", karpapis.Group + "/nodeclaim": request.NodeClaim},
 			OwnerReferences: []metav1.OwnerReference{{
-				APIVersion: "karpenter.sh/v1", Kind: "NodeClaim", Name: request.NodeClaim, UID: types.UID(request.NodeClaimUID),
+				APIVersion: karpapis.Group + "/v1", Kind: "NodeClaim", Name: request.NodeClaim, UID: types.UID(request.NodeClaimUID),
 			}},
 		},
 		Type: corev1.SecretTypeBootstrapToken,

@@ -29,7 +29,7 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/pricing"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
@@ -190,7 +190,7 @@ var _ = Describe("Pricing", func() {
 			func(i *pricing.Item) { i.NetworkPlan = v1alpha1.NetworkPlanFreeBandwidth }, pricing.SourceAssumed),
 	)
 	It("should show the prices and sources that docs/concepts/pricing.md lists", func() {
-		page := string(lo.Must(os.ReadFile("../../../docs/concepts/pricing.md")))
+		page := string(lo.Must(os.ReadFile("../../docs/concepts/pricing.md")))
 		rows := regexp.MustCompile(`(?m)^\| `+"`"+`\w+`+"`"+` \| (\d+) vCPU, (\d+) GiB \| (\d+) GiB (SSD|HDD) \| ([\d,.]+) \| (\w+) \| (\w+) \|$`).
 			FindAllStringSubmatch(page, -1)
 		Expect(len(rows)).To(BeNumerically(">=", 6))
