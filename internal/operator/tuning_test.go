@@ -188,7 +188,7 @@ var _ = Describe("Tuning", Ordered, ContinueOnFailure, func() {
 		})
 		It("should change prices", func() {
 			before := get().Offerings[0].Price
-			table := string(lo.Must(os.ReadFile("../providers/pricing/table.yaml")))
+			table := string(lo.Must(os.ReadFile("../pricing/table.yaml")))
 			tune("prices", strings.Replace(table, "FreeDataTransfer: 0", "FreeDataTransfer: 1000", 1))
 			Expect(get().Offerings[0].Price).To(BeNumerically("~", before+1000, 0.001))
 			tune("", "")
