@@ -26,6 +26,7 @@ import (
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 	"sigs.k8s.io/karpenter/pkg/test/expectations"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/nodesize"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
@@ -73,8 +74,12 @@ var _ = Describe("Nodes that see less memory than is advertised", func() {
 		Expect(tc.settle(append(filling(2), filling(3)...)...)).To(BeEmpty())
 		Expect(nodes()).To(HaveLen(4))
 
-		// A new process knows it from the NodeClass.
+		// A new process learns it from the nodes that exist.
 		env.Restart(ctx)
+		sizes := nodesize.NewController(env.Client, env.Flavors, env.Recorder)
+		for _, claim := range expectations.ExpectNodeClaims(ctx, env.Client) {
+			Expect(sizes.Reconcile(ctx, claim)).To(BeZero())
+		}
 		known := planned()
 		Expect(known.Cmp(learned)).To(BeZero())
 	},
