@@ -20,6 +20,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -32,19 +33,20 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/clock"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	coreoperator "sigs.k8s.io/karpenter/pkg/operator"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/doctor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/manifests"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
 func TestKubectl(t *testing.T) {
@@ -57,7 +59,7 @@ const clusterUID = "0d9f3c52-7a1e-4b52-9a55-6f6f5f0c1b7a"
 // fixture is a cloud and a cluster in memory, and what one run of the plugin printed.
 type fixture struct {
 	*cloud.Sandbox
-	objects *memory.Client
+	objects client.Client
 	// reader is what the plugin reads; nil is an unreachable cluster.
 	reader client.Reader
 	// change changes the session of the next run.
@@ -76,8 +78,27 @@ func unsetEnv(key string) {
 	Expect(os.Unsetenv(key)).To(Succeed())
 }
 
+// newCluster returns a cluster in memory, with what an API server sets and selects by.
+func newCluster() client.Client {
+	uids := 0
+	return unit.FakeClientBuilder().
+		WithIndex(&corev1.Event{}, "involvedObject.kind", func(o client.Object) []string { return []string{o.(*corev1.Event).InvolvedObject.Kind} }).
+		WithIndex(&corev1.Event{}, "involvedObject.name", func(o client.Object) []string { return []string{o.(*corev1.Event).InvolvedObject.Name} }).
+		WithInterceptorFuncs(interceptor.Funcs{
+			Create: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.CreateOption) error {
+				uids++
+				object.SetUID(lo.CoalesceOrEmpty(object.GetUID(), types.UID(fmt.Sprintf("uid-%d", uids))))
+				object.SetGeneration(max(object.GetGeneration(), 1))
+				if created := object.GetCreationTimestamp(); created.IsZero() {
+					object.SetCreationTimestamp(metav1.Now())
+				}
+				return c.Create(ctx, object, options...)
+			},
+		}).Build()
+}
+
 func newFixture() *fixture {
-	f := &fixture{Sandbox: cloud.Start(cloud.Options{}), objects: memory.New(clock.RealClock{})}
+	f := &fixture{Sandbox: cloud.Start(cloud.Options{}), objects: newCluster()}
 	setEnv = GinkgoT().Setenv
 	DeferCleanup(f.Close)
 	f.reader = f.objects
@@ -102,7 +123,12 @@ func withoutCredentials() {
 
 func (f *fixture) put(objects ...client.Object) {
 	GinkgoHelper()
-	Expect(f.objects.Put(objects...)).To(Succeed())
+	for _, object := range objects {
+		// The status is written with the rest, whatever the object was read from.
+		Expect(client.IgnoreNotFound(f.objects.Delete(context.Background(), object))).To(Succeed())
+		object.SetResourceVersion("")
+		Expect(f.objects.Create(context.Background(), object)).To(Succeed())
+	}
 }
 
 // apply stores manifests in the cluster.

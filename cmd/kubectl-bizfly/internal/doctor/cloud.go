@@ -31,7 +31,6 @@ import (
 	"github.com/samber/lo"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/clock"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
@@ -204,13 +203,11 @@ func checkNodeClasses(ctx context.Context, d *examination) ([]Finding, error) {
 		standard.Name = "of defaults"
 		nodeClasses.Items = append(nodeClasses.Items, *standard)
 	}
-	objects := memory.New(clock.RealClock{})
+	var objects memory.Objects
 	for i := range nodeClasses.Items {
 		// Resolved anew: what the controller found last may be older than the fault.
 		nodeClasses.Items[i].Status.Conditions = nil
-		if err := objects.Put(&nodeClasses.Items[i]); err != nil {
-			return nil, err
-		}
+		objects = append(objects, &nodeClasses.Items[i])
 	}
 	simulation, err := plan.NewSimulation(ctx, cloud, objects, nil)
 	if err != nil {

@@ -30,7 +30,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/clock"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
@@ -132,12 +131,11 @@ func List(ctx context.Context, s *session.Session, o Options) ([]Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	objects := memory.New(clock.RealClock{})
+	var objects memory.Objects
 	if s.Cluster != nil {
 		// What runs keeps its flavor, and what NodePools ask for is theirs.
 		if objects, err = s.Copy(ctx); err != nil {
 			s.Note("the cluster was not read: %s", err)
-			objects = memory.New(clock.RealClock{})
 		}
 	}
 	requirements := scheduling.NewRequirements(o.Requirements.Values()...)

@@ -29,8 +29,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -70,7 +68,7 @@ func Compute(ctx context.Context, s *session.Session, o Options) ([]*Plan, error
 	}
 	var plans []*Plan
 	for _, file := range o.Alternatives {
-		objects, err := alternative(ctx, base, file)
+		objects, err := alternative(base, file)
 		if err != nil {
 			return nil, err
 		}
@@ -85,7 +83,7 @@ func Compute(ctx context.Context, s *session.Session, o Options) ([]*Plan, error
 }
 
 // input is the copy of the cluster, with the manifests in place of its pods where there are any.
-func input(ctx context.Context, s *session.Session, o Options) (*memory.Client, error) {
+func input(ctx context.Context, s *session.Session, o Options) (memory.Objects, error) {
 	var set *manifests.Set
 	if len(o.Files) > 0 {
 		var err error
@@ -101,8 +99,7 @@ func input(ctx context.Context, s *session.Session, o Options) (*memory.Client, 
 			return nil, fmt.Errorf("there is nothing to plan: %w; or give manifests with -f", s.ClusterErr)
 		}
 		s.Note("planned without a cluster, so without its NodePools, DaemonSets and volumes")
-		objects := memory.New(clock.RealClock{})
-		return objects, addSet(ctx, objects, set)
+		return withSet(nil, set), nil
 	}
 	objects, err := s.Copy(ctx)
 	if err != nil {
@@ -112,94 +109,72 @@ func input(ctx context.Context, s *session.Session, o Options) (*memory.Client, 
 		return objects, nil
 	}
 	if !o.Pending {
-		pods := &corev1.PodList{}
-		if err := objects.List(ctx, pods, client.UnsafeDisableDeepCopy); err != nil {
-			return nil, err
-		}
-		for i := range pods.Items {
-			if Counts(&pods.Items[i]) {
-				_ = objects.Delete(ctx, &pods.Items[i])
-			}
-		}
+		objects = lo.Reject(objects, func(object client.Object, _ int) bool {
+			pod, ok := object.(*corev1.Pod)
+			return ok && Counts(pod)
+		})
 	}
-	return objects, addSet(ctx, objects, set)
+	return withSet(objects, set), nil
 }
 
-// addSet adds manifests, their namespaces and the claims and classes of volumes that they assume.
-func addSet(ctx context.Context, objects *memory.Client, set *manifests.Set) error {
-	if err := objects.Put(set.Objects...); err != nil {
-		return err
-	}
+// withSet adds manifests, their namespaces and the classes of volumes that they assume.
+func withSet(objects memory.Objects, set *manifests.Set) memory.Objects {
+	known := lo.SliceToMap(memory.Of[*corev1.Namespace](objects.With(set.Objects...)), func(ns *corev1.Namespace) (string, bool) { return ns.Name, true })
 	for _, object := range set.Objects {
-		if namespace := object.GetNamespace(); namespace != "" {
-			key, found := types.NamespacedName{Name: namespace}, &corev1.Namespace{}
-			if objects.Get(ctx, key, found) != nil {
-				if err := objects.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace,
-					Labels: map[string]string{corev1.LabelMetadataName: namespace}}}); err != nil {
-					return err
-				}
-			}
-		}
-		if claim, ok := object.(*corev1.PersistentVolumeClaim); ok {
-			if err := assumeClass(ctx, objects, claim); err != nil {
-				return err
-			}
+		if name := object.GetNamespace(); name != "" && !known[name] {
+			known[name] = true
+			objects = append(objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelMetadataName: name}}})
 		}
 	}
-	return nil
+	objects = objects.With(set.Objects...)
+	for _, claim := range memory.Of[*corev1.PersistentVolumeClaim](set.Objects) {
+		objects = assumeClass(objects, claim)
+	}
+	return objects
 }
 
 // assumeClass gives a claim the class that the cluster would give it. One that is not known binds to the node's zone, as those
 // of BizFly Cloud do.
-func assumeClass(ctx context.Context, objects *memory.Client, claim *corev1.PersistentVolumeClaim) error {
-	classes := &storagev1.StorageClassList{}
-	if err := objects.List(ctx, classes); err != nil {
-		return err
-	}
+func assumeClass(objects memory.Objects, claim *corev1.PersistentVolumeClaim) memory.Objects {
+	classes := memory.Of[*storagev1.StorageClass](objects)
 	name := lo.FromPtr(claim.Spec.StorageClassName)
 	if name == "" {
-		chosen, _ := lo.Find(classes.Items, func(class storagev1.StorageClass) bool {
+		chosen, _ := lo.Find(classes, func(class *storagev1.StorageClass) bool {
 			return class.Annotations["storageclass.kubernetes.io/is-default-class"] == "true"
 		})
-		name = lo.CoalesceOrEmpty(chosen.Name, "assumed-default")
-		claim.Spec.StorageClassName = &name
-		if err := objects.Put(claim); err != nil {
-			return err
+		name = "assumed-default"
+		if chosen != nil {
+			name = chosen.Name
 		}
+		claim.Spec.StorageClassName = &name
 	}
-	if lo.ContainsBy(classes.Items, func(class storagev1.StorageClass) bool { return class.Name == name }) {
-		return nil
+	if lo.ContainsBy(classes, func(class *storagev1.StorageClass) bool { return class.Name == name }) {
+		return objects
 	}
-	return objects.Put(&storagev1.StorageClass{
+	return append(objects, &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: v1alpha1.CSIBlockDriver, VolumeBindingMode: lo.ToPtr(storagev1.VolumeBindingWaitForFirstConsumer),
 	})
 }
 
 // alternative returns the objects with the NodePools of a file in place of all others. Its NodeClasses replace those of the
 // same name, since NodePools may use ones that exist.
-func alternative(ctx context.Context, base *memory.Client, file string) (*memory.Client, error) {
+func alternative(base memory.Objects, file string) (memory.Objects, error) {
 	set, err := manifests.Read(nil, file)
 	if err != nil {
 		return nil, err
 	}
-	objects := base.Clone()
-	if lo.ContainsBy(set.Objects, func(object client.Object) bool { _, ok := object.(*karpv1.NodePool); return ok }) {
-		pools := &karpv1.NodePoolList{}
-		if err := objects.List(ctx, pools); err != nil {
-			return nil, err
-		}
-		for i := range pools.Items {
-			_ = objects.Delete(ctx, &pools.Items[i])
-		}
-	} else if !lo.ContainsBy(set.Objects, func(object client.Object) bool { _, ok := object.(*v1alpha1.BizflyNodeClass); return ok }) {
+	switch {
+	case len(memory.Of[*karpv1.NodePool](set.Objects)) > 0:
+		base = lo.Reject(base, func(object client.Object, _ int) bool { _, ok := object.(*karpv1.NodePool); return ok })
+	case len(memory.Of[*v1alpha1.BizflyNodeClass](set.Objects)) == 0:
 		kinds := slices.Sorted(maps.Keys(set.Skipped))
 		return nil, fmt.Errorf("%s has neither a NodePool nor a BizflyNodeClass to compare (it has %s)", file, strings.Join(kinds, ", "))
 	}
-	return objects, objects.Put(set.Objects...)
+	return base.With(set.Objects...), nil
 }
 
-func compute(ctx context.Context, s *session.Session, cloud *session.Cloud, objects *memory.Client, o Options) (*Plan, error) {
-	simulation, err := NewSimulation(ctx, cloud, objects.Clone(), nil)
+func compute(ctx context.Context, s *session.Session, cloud *session.Cloud, objects memory.Objects, o Options) (*Plan, error) {
+	simulation, err := NewSimulation(ctx, cloud, objects, nil)
 	if err != nil {
 		return nil, err
 	}

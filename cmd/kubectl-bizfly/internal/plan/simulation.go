@@ -32,6 +32,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
@@ -89,19 +90,20 @@ type discarded struct{}
 // Publish implements events.Recorder.
 func (discarded) Publish(...karpevents.Event) {}
 
-// NewSimulation creates a simulation of a copy, which it changes: NodeClasses and NodePools that no controller has resolved yet are
+// NewSimulation creates a simulation of copies of the objects: NodeClasses and NodePools that no controller has resolved yet are
 // resolved, by the controller's own code.
-func NewSimulation(ctx context.Context, cloud *session.Cloud, objects *memory.Client, marks capacity.Provider) (*Simulation, error) {
+func NewSimulation(ctx context.Context, cloud *session.Cloud, objects memory.Objects, marks capacity.Provider) (*Simulation, error) {
 	core, clk := coreoptions.FromContext(ctx), clock.RealClock{}
 	if marks == nil {
 		marks = capacity.NewDefaultProvider(clk)
 	}
-	s := &Simulation{Objects: objects, Flavors: cloud.Flavors(objects, marks), clock: clk}
+	kube := memory.New(objects)
+	s := &Simulation{Objects: kube, Flavors: cloud.Flavors(kube, marks), clock: clk}
 	if err := s.resolve(ctx, cloud); err != nil {
 		return nil, err
 	}
 	config := cloudprovider.Config{
-		KubeClient: objects, APIReader: objects, Recorder: discarded{}, Clock: clk, Instances: &dryLauncher{}, Flavors: s.Flavors,
+		KubeClient: kube, APIReader: kube, Recorder: discarded{}, Clock: clk, Instances: &dryLauncher{}, Flavors: s.Flavors,
 		Catalog: cloud.Catalog, Capacity: marks, Settings: cloud.Settings,
 		BestEffortMinValues: core.MinValuesPolicy == coreoptions.MinValuesPolicyBestEffort,
 	}
@@ -110,15 +112,15 @@ func NewSimulation(ctx context.Context, cloud *session.Cloud, objects *memory.Cl
 		config.Overlay = store
 	}
 	s.CloudProvider = cloudprovider.New(config)
-	s.Provider = overlay.Decorate(s.CloudProvider, objects, store)
-	s.Cluster = state.NewCluster(clk, objects, s.Provider)
+	s.Provider = overlay.Decorate(s.CloudProvider, kube, store)
+	s.Cluster = state.NewCluster(clk, kube, s.Provider)
 	if core.FeatureGates.NodeOverlay {
-		if _, err := nodeoverlay.NewController(clk, objects, s.CloudProvider, store, s.Cluster).Reconcile(ctx, reconcile.Request{}); err != nil {
+		if _, err := nodeoverlay.NewController(clk, kube, s.CloudProvider, store, s.Cluster).Reconcile(ctx, reconcile.Request{}); err != nil {
 			s.note("NodeOverlays were not applied everywhere: %s", err)
 		}
 	}
-	s.Provisioner = provisioning.NewProvisioner(objects, discarded{}, s.Provider, s.Cluster, clk, deviceallocation.NewController(objects),
-		virtualpods.NewVirtualPodCache(objects))
+	s.Provisioner = provisioning.NewProvisioner(kube, discarded{}, s.Provider, s.Cluster, clk, deviceallocation.NewController(kube),
+		virtualpods.NewVirtualPodCache(kube))
 	return s, nil
 }
 
@@ -154,7 +156,7 @@ func (s *Simulation) resolve(ctx context.Context, cloud *session.Cloud) error {
 				nodeClass.StatusConditions().SetTrue(condition.Type)
 			}
 		}
-		if err := s.Objects.Put(nodeClass); err != nil {
+		if err := s.Objects.Status().Update(ctx, nodeClass); err != nil {
 			return err
 		}
 	}
@@ -188,7 +190,7 @@ func (s *Simulation) readyNodePools(ctx context.Context) error {
 		for _, condition := range []string{karpv1.ConditionTypeValidationSucceeded, karpv1.ConditionTypeNodeClassReady} {
 			pool.StatusConditions().SetTrue(condition)
 		}
-		if err := s.Objects.Put(pool); err != nil {
+		if err := s.Objects.Update(ctx, pool); err != nil {
 			return err
 		}
 	}
@@ -198,38 +200,19 @@ func (s *Simulation) readyNodePools(ctx context.Context) error {
 	return nil
 }
 
-// Empty takes away every node, and makes every pod that Karpenter would place wait for one.
+// Empty makes every pod that Karpenter would place wait for a node, and takes all others away. Core learns of no node.
 func (s *Simulation) Empty(ctx context.Context) error {
 	if err := s.learnDaemonSets(ctx); err != nil {
 		return err
 	}
-	nodes, claims, pods := &corev1.NodeList{}, &karpv1.NodeClaimList{}, &corev1.PodList{}
-	if err := s.Objects.List(ctx, nodes); err != nil {
-		return err
-	}
-	if err := s.Objects.List(ctx, claims); err != nil {
-		return err
-	}
+	pods := &corev1.PodList{}
 	if err := s.Objects.List(ctx, pods); err != nil {
 		return err
 	}
-	for i := range nodes.Items {
-		_ = s.Objects.Delete(ctx, &nodes.Items[i])
-	}
-	for i := range claims.Items {
-		_ = s.Objects.Delete(ctx, &claims.Items[i])
-	}
-	for i := range pods.Items {
-		pod := &pods.Items[i]
-		if !Counts(pod) {
-			_ = s.Objects.Delete(ctx, pod)
-			continue
-		}
-		manifests.Unbind(pod)
-		if err := s.Objects.Put(pod); err != nil {
-			return err
-		}
-	}
+	s.Objects.SetPods(lo.FilterMap(pods.Items, func(pod corev1.Pod, _ int) (*corev1.Pod, bool) {
+		manifests.Unbind(&pod)
+		return &pod, Counts(&pod)
+	}))
 	return nil
 }
 
@@ -312,8 +295,9 @@ func (s *Simulation) launch(ctx context.Context, name string) (*karpv1.NodeClaim
 	if err != nil {
 		return nil, err
 	}
+	stored := claim.DeepCopy() // the launch has written its intent meanwhile
 	claim.Labels = lo.Assign(created.Labels, claim.Labels)
 	claim.Status.ProviderID = lo.CoalesceOrEmpty(created.Status.ProviderID, providerid.New(name))
 	claim.Status.Capacity, claim.Status.Allocatable = created.Status.Capacity, created.Status.Allocatable
-	return claim, s.Objects.Put(claim)
+	return claim, s.Objects.Patch(ctx, claim, client.MergeFrom(stored))
 }

@@ -69,8 +69,7 @@ func StandardFlavors(ctx context.Context, cloud *session.Cloud) ([]*corecloudpro
 	if err != nil {
 		return nil, nil, err
 	}
-	objects := memory.New(clock.RealClock{})
-	instanceTypes, err := cloud.Flavors(objects, capacity.NewDefaultProvider(clock.RealClock{})).List(ctx, nodeClass)
+	instanceTypes, err := cloud.Flavors(memory.New(nil), capacity.NewDefaultProvider(clock.RealClock{})).List(ctx, nodeClass)
 	return instanceTypes, nodeClass, err
 }
 

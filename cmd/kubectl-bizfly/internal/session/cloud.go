@@ -24,7 +24,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/samber/lo"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
@@ -108,7 +107,7 @@ func (s *Session) Cloud(ctx context.Context) (*Cloud, error) {
 
 // Effective returns the configuration of the cloud as the controller computes it: the ProviderConfig over the environment.
 func (s *Session) Effective(ctx context.Context) (bizfly.Config, error) {
-	var reader client.Reader = memory.New(clock.RealClock{})
+	var reader client.Reader = memory.New(nil)
 	if s.Cluster != nil {
 		reader = s.Cluster
 	}
@@ -185,7 +184,7 @@ func (s *Session) tune(ctx context.Context, settings *options.Store) {
 
 // build makes the providers of the controller. Without a writer: templates are only tried here, which issues no token.
 func (s *Session) build(c *Cloud) {
-	d := wiring.Dependencies{API: c.API, APIReader: memory.New(clock.RealClock{}), Settings: c.Settings}
+	d := wiring.Dependencies{API: c.API, APIReader: memory.New(nil), Settings: c.Settings}
 	if s.Cluster != nil {
 		d.APIReader = s.Cluster
 	}

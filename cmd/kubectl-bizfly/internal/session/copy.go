@@ -24,7 +24,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpv1alpha1 "sigs.k8s.io/karpenter/pkg/apis/v1alpha1"
@@ -41,7 +40,7 @@ type kind struct {
 
 // Copy reads everything of the cluster that scheduling depends on. Definitions that are not installed and kinds that may
 // not be read are noted, unless they are needed.
-func (s *Session) Copy(ctx context.Context) (*memory.Client, error) {
+func (s *Session) Copy(ctx context.Context) (memory.Objects, error) {
 	kinds := []kind{
 		{&corev1.PodList{}, true}, {&corev1.NodeList{}, true}, {&appsv1.DaemonSetList{}, true},
 		{&karpv1.NodePoolList{}, false}, {&karpv1.NodeClaimList{}, false}, {&v1alpha1.BizflyNodeClassList{}, false},
@@ -55,7 +54,7 @@ func (s *Session) Copy(ctx context.Context) (*memory.Client, error) {
 		kinds = append(kinds, kind{&corev1.ServiceList{}, false}, kind{&appsv1.ReplicaSetList{}, false}, kind{&appsv1.StatefulSetList{}, false},
 			kind{&corev1.ReplicationControllerList{}, false})
 	}
-	copied := memory.New(clock.RealClock{})
+	var copied memory.Objects
 	for _, k := range kinds {
 		if err := s.List(ctx, k.list); err != nil {
 			if k.needed {
@@ -69,9 +68,7 @@ func (s *Session) Copy(ctx context.Context) (*memory.Client, error) {
 			return nil, fmt.Errorf("copying the cluster: %w", err)
 		}
 		for _, item := range items {
-			if err := copied.Put(item.(client.Object)); err != nil {
-				return nil, err
-			}
+			copied = append(copied, item.(client.Object))
 		}
 	}
 	return copied, nil

@@ -29,7 +29,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
@@ -99,7 +98,7 @@ func ForPod(ctx context.Context, s *session.Session, key types.NamespacedName) (
 	}
 	answer.Notes = simulation.Notes
 	pools := &karpv1.NodePoolList{}
-	if err := objects.List(ctx, pools); err != nil {
+	if err := simulation.Objects.List(ctx, pools); err != nil {
 		return nil, err
 	}
 	for i := range pools.Items {
@@ -281,15 +280,13 @@ func until(known []mark, e flavor.Explanation) string {
 
 // decide asks core what it would do for the pod alone.
 func (p *Pod) decide(ctx context.Context, simulation *plan.Simulation, pod *corev1.Pod) error {
-	waiting := &corev1.PodList{}
-	if err := simulation.Objects.List(ctx, waiting, client.MatchingFields{"spec.nodeName": ""}); err != nil {
+	pods := &corev1.PodList{}
+	if err := simulation.Objects.List(ctx, pods); err != nil {
 		return err
 	}
-	for i := range waiting.Items {
-		if waiting.Items[i].UID != pod.UID {
-			_ = simulation.Objects.Delete(ctx, &waiting.Items[i])
-		}
-	}
+	simulation.Objects.SetPods(lo.FilterMap(pods.Items, func(other corev1.Pod, _ int) (*corev1.Pod, bool) {
+		return &other, other.Spec.NodeName != "" || other.UID == pod.UID
+	}))
 	if err := simulation.Observe(ctx); err != nil {
 		return err
 	}
