@@ -13,6 +13,8 @@ BINARY  := karpenter-provider-bizflycloud
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 COMMIT  ?= $(shell git describe --always --dirty --exclude='*' --abbrev=7 2>/dev/null)
 MODULE  := github.com/bizflycloud/karpenter-provider-bizflycloud
+# The kubectl plugin is a module of its own; Ginkgo runs its suites with all others, since it compiles each in its folder.
+PLUGIN  := cmd/kubectl-bizfly
 CACHE   := $(CURDIR)/.cache
 TOOLS   := $(CACHE)/tools
 STAMPS  := $(CACHE)/stamps
@@ -214,12 +216,14 @@ chaos-processes: build controlplane ## Run only those with real processes: kill 
 
 # make test tries a few clusters, this one many: make properties PROPERTY_SEEDS=1000
 .PHONY: properties
-properties: ## Let core consolidate 200 random clusters, and check that the cost only falls and that it ends
+properties: ## Let core consolidate 200 random clusters, and check that the cost only falls and that it ends; plan 200, and launch what was planned
 	@PROPERTY_SEEDS="$(or $(PROPERTY_SEEDS),200)" go test -trimpath -v -count=1 -timeout=2h ./test/properties -ginkgo.v $(if $(CI),-ginkgo.no-color)
+	@cd $(PLUGIN) && PROPERTY_SEEDS="$(or $(PROPERTY_SEEDS),200)" go test -trimpath -v -count=1 -timeout=2h ./internal/plan -ginkgo.v $(if $(CI),-ginkgo.no-color)
 
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint ## Run golangci-lint
 	$(TRIMPATH) GOLANGCI_LINT_CACHE=$(CACHE)/golangci-lint $(TOOLS)/golangci-lint run
+	cd $(PLUGIN) && $(TRIMPATH) GOLANGCI_LINT_CACHE=$(CACHE)/golangci-lint $(TOOLS)/golangci-lint run
 
 .PHONY: fmt
 fmt: $(TOOLS)/golangci-lint ## Format the Go code and its imports
@@ -249,11 +253,11 @@ run-everything = $(GO_BUILD) -o $(CACHE)/bin/everything ./hack/everything && env
 
 .PHONY: plugin
 plugin: ## Build the kubectl plugin: bin/kubectl-bizfly (docs/reference/kubectl-bizfly.md)
-	$(GO_BUILD) -ldflags "-X sigs.k8s.io/karpenter/pkg/operator.Version=$(VERSION) -X $(MODULE)/internal/operator.commit=$(COMMIT)" -o bin/kubectl-bizfly ./cmd/kubectl-bizfly
+	cd $(PLUGIN) && $(GO_BUILD) -ldflags "-X sigs.k8s.io/karpenter/pkg/operator.Version=$(VERSION) -X $(MODULE)/internal/operator.commit=$(COMMIT)" -o $(CURDIR)/bin/kubectl-bizfly .
 
 .PHONY: plugin-docs
 plugin-docs: ## Write what the plugin prints into its page, and the picture of top: docs/reference/kubectl-bizfly.md, docs/images/top.svg (not in CI: it writes what make test compares)
-	UPDATE_DOCS=true $(TRIMPATH) go test -count=1 ./internal/kubectl/cli -ginkgo.fail-on-empty -ginkgo.focus='docs/'
+	cd $(PLUGIN) && UPDATE_DOCS=true $(TRIMPATH) go test -count=1 ./internal/cli -ginkgo.fail-on-empty -ginkgo.focus='docs/'
 
 # make plugin-release TAG=v1.2.3 PLUGIN_PLATFORMS=linux/amd64
 .PHONY: plugin-release
@@ -291,8 +295,9 @@ release-rehearsal: build controlplane $(TOOLS)/helm $(TOOLS)/registry ## Build, 
 	@HELM=.cache/tools/helm REGISTRY_BIN="$(TOOLS)/registry" hack/release.sh rehearse
 
 .PHONY: govulncheck
-govulncheck: $(TOOLS)/govulncheck ## Search the controller and its dependencies for known vulnerabilities (asks the Go vulnerability database)
+govulncheck: $(TOOLS)/govulncheck ## Search controller and plugin with their dependencies for known vulnerabilities (asks the Go vulnerability database)
 	$(TOOLS)/govulncheck ./cmd/... ./internal/... ./pkg/...
+	cd $(PLUGIN) && $(TOOLS)/govulncheck ./...
 
 .PHONY: actionlint
 actionlint: $(TOOLS)/actionlint ## Check the GitHub workflows

@@ -21,9 +21,19 @@ suite() {
   fi
 }
 
-for dir in $(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}' "$@"); do
+# suites lists the folders of suites, also those of the modules below a folder: suites ./cmd/... ./test/demo
+suites() {
+  local root module
+  for root in "$@"; do
+    while read -r module; do
+      (cd "$module" && go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}' "./${root#"${root%...}"}")
+    done < <(printf '%s\n' "${root%/...}"; [[ $root != */... ]] || find "${root%/...}" -mindepth 2 -name go.mod -printf '%h\n')
+  done
+}
+
+for dir in $(suites "$@"); do
   dir=${dir/#$PWD/.}
-  go test -c -o "$work/suite.test" "$dir"
+  (cd "$dir" && go test -c -o "$work/suite.test" .)
   rm -f "$work/dry.json"
   (cd "$dir" && "$work/suite.test" -ginkgo.dry-run -ginkgo.json-report="$work/dry.json") >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
   [[ -f $work/dry.json ]] || { echo "skipped: $dir starts no specs here"; continue; }

@@ -35,8 +35,8 @@ for platform in "${platforms[@]}"; do
   [[ $os != windows ]] || binary+=.exe
   work=$dist/$os-$arch
   mkdir -p "$work"
-  CGO_ENABLED=0 GOOS=$os GOARCH=$arch go build -trimpath -o "$work/$binary" \
-    -ldflags "-s -w -X sigs.k8s.io/karpenter/pkg/operator.Version=${tag#v} -X $module/internal/operator.commit=$(git rev-parse --short=7 HEAD)" ./cmd/kubectl-bizfly
+  CGO_ENABLED=0 GOOS=$os GOARCH=$arch go build -C cmd/kubectl-bizfly -trimpath -o "$PWD/$work/$binary" \
+    -ldflags "-s -w -X sigs.k8s.io/karpenter/pkg/operator.Version=${tag#v} -X $module/internal/operator.commit=$(git rev-parse --short=7 HEAD)" .
   cp LICENSE "$work/"
   # kubectl runs it to complete the arguments of "kubectl bizfly".
   [[ $os == windows ]] || install -m 755 /dev/stdin "$work/kubectl_complete-bizfly" <<<$'#!/bin/sh\nexec kubectl-bizfly __complete "$@"'

@@ -63,10 +63,14 @@ check_prose() {
 
 check_vet() {
   go vet ./...
+  (cd cmd/kubectl-bizfly && go vet ./...)
 }
 
 check_lint() {
-  "$GOLANGCI_LINT" run
+  local linter
+  linter=$(realpath "$GOLANGCI_LINT")
+  "$linter" run
+  (cd cmd/kubectl-bizfly && "$linter" run)
 }
 
 check_modules() {
@@ -77,11 +81,11 @@ check_modules() {
   return $failed
 }
 
-# The control plane of the tests is of the version that the controller is compiled against, as core's suites are, and these and
-# Helm share one build cache with the controller only while each of these is equal.
+# The control plane of the tests is of the version that the controller is compiled against, as core's suites and the plugin are.
+# These and Helm share one build cache with the controller only while each of these is equal.
 check_versions() {
   local module failed=0
-  for module in test/controlplane/go.mod test/conformance/suites/go.mod hack/tools/helm/go.mod; do
+  for module in cmd/kubectl-bizfly/go.mod test/controlplane/go.mod test/conformance/suites/go.mod hack/tools/helm/go.mod; do
     compare_versions go.mod "$module" || failed=1
   done
   return $failed
@@ -91,7 +95,7 @@ compare_versions() {
   awk '
     FNR == 1 { file++ }
     $1 == "replace" || $1 == "require" { sub(/^(replace|require) /, "") }
-    $1 !~ /^k8s\.io\// && $1 != "sigs.k8s.io/karpenter" { next }
+    $1 !~ /^k8s\.io\// && $1 !~ /^sigs\.k8s\.io\/(karpenter|controller-runtime)$/ { next }
     file == 1 { main[$1] = $2 }
     file == 2 && $2 == "=>" { other[$1] = $4; replaced[$1] = 1 }
     file == 2 && $2 != "=>" && !replaced[$1] { other[$1] = $2 }

@@ -22,7 +22,7 @@ import (
 	"context"
 	"os"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/kubectl/cli"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
 )
 
 func main() { os.Exit(cli.NewApp().Run(context.Background(), os.Args[1:]...)) }

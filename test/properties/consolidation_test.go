@@ -31,6 +31,7 @@ import (
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/properties/simulation"
 )
 
 // seeds is how many simulations are tried; PROPERTY_SEEDS overrides it for a long search, PROPERTY_SEED replays one.
@@ -50,45 +51,45 @@ type history struct {
 // do; then more pods come, some go, and once more. It returns an error when the cost did not fall with a command, when
 // there was no end, or when a pod lost its place.
 func consolidation(ctx context.Context, seed uint64, wrap func(*cloudprovider.CloudProvider) corecloudprovider.CloudProvider) (*history, error) {
-	sim, err := newSimulation(ctx, seed, wrap)
+	sim, err := simulation.New(ctx, seed, wrap)
 	if err != nil {
 		return nil, err
 	}
 	defer sim.CloseCloud()
-	if err := sim.addPools(ctx); err != nil {
+	if err := sim.AddPools(ctx); err != nil {
 		return nil, err
 	}
-	sim.reprice()
-	if err := sim.markUnavailable(ctx); err != nil {
+	sim.Reprice()
+	if err := sim.MarkUnavailable(ctx); err != nil {
 		return nil, err
 	}
 	h := &history{}
 	for range 2 {
-		if err := sim.addOversized(ctx, sim.random.IntN(5)); err != nil {
+		if err := sim.AddOversized(ctx, sim.Random.IntN(5)); err != nil {
 			return h, err
 		}
-		for range 1 + sim.random.IntN(3) {
-			if err := sim.addPods(ctx, 2+sim.random.IntN(12)); err != nil {
+		for range 1 + sim.Random.IntN(3) {
+			if err := sim.AddPods(ctx, 2+sim.Random.IntN(12)); err != nil {
 				return h, err
 			}
-			if unplaced, err := sim.provision(ctx); err != nil || unplaced > 0 {
+			if unplaced, err := sim.Provision(ctx); err != nil || unplaced > 0 {
 				return h, fmt.Errorf("%d pods found no place: %w", unplaced, err)
 			}
 		}
-		if err := sim.removePods(ctx, pick(sim, 0, 0.3, 0.7)); err != nil {
+		if err := sim.RemovePods(ctx, simulation.Pick(sim, 0, 0.3, 0.7)); err != nil {
 			return h, err
 		}
-		if err := sim.settle(ctx, h); err != nil {
+		if err := settle(ctx, sim, h); err != nil {
 			return h, err
 		}
 	}
-	h.nodes = sim.nodes
+	h.nodes = sim.Nodes
 	return h, nil
 }
 
 // settle consolidates until there is nothing to do.
-func (sim *simulation) settle(ctx context.Context, h *history) error {
-	before, err := sim.cost(ctx)
+func settle(ctx context.Context, sim *simulation.Simulation, h *history) error {
+	before, err := sim.Cost(ctx)
 	if err != nil {
 		return err
 	}
@@ -103,7 +104,7 @@ func (sim *simulation) settle(ctx context.Context, h *history) error {
 	bound := 5 + 4*len(claims.Items)
 	quiet := 0
 	for range bound {
-		done, err := sim.consolidate(ctx)
+		done, err := sim.Consolidate(ctx)
 		if err != nil {
 			return err
 		}
@@ -116,7 +117,7 @@ func (sim *simulation) settle(ctx context.Context, h *history) error {
 		}
 		quiet = 0
 		h.commands = append(h.commands, done...)
-		after, err := sim.cost(ctx)
+		after, err := sim.Cost(ctx)
 		if err != nil {
 			return err
 		}
@@ -126,7 +127,7 @@ func (sim *simulation) settle(ctx context.Context, h *history) error {
 		}
 		h.saved += before - after
 		before = after
-		homeless, overfull, err := sim.homeless(ctx)
+		homeless, overfull, err := sim.Homeless(ctx)
 		if err != nil {
 			return err
 		}

@@ -41,16 +41,18 @@ func UseControlPlane() {
 	GinkgoT().Setenv(assets, found)
 }
 
-// controlPlane returns the folder of the control plane's binaries: the user's own, or that of the module in which dir is. Tests run in
-// the folder of their package; the path of the source file would be a wrong one after -trimpath.
+// controlPlane returns the folder of the control plane's binaries: the user's own, or that of the repository in which dir is: of the
+// outermost module, since modules are nested. Tests run in the folder of their package; the path of the source file would be a wrong one
+// after -trimpath.
 func controlPlane(own, dir string) (string, error) {
 	folder := own
-	for root := dir; folder == ""; root = filepath.Dir(root) {
+	for root := dir; own == "" && root != filepath.Dir(root); root = filepath.Dir(root) {
 		if _, err := os.Stat(filepath.Join(root, "go.mod")); err == nil {
 			folder = filepath.Join(root, ".cache", "controlplane", "bin")
-		} else if root == filepath.Dir(root) {
-			return "", fmt.Errorf("no go.mod in %s or above: run the tests inside of the repository, or set %s", dir, assets)
 		}
+	}
+	if folder == "" {
+		return "", fmt.Errorf("no go.mod in %s or above: run the tests inside of the repository, or set %s", dir, assets)
 	}
 	if _, err := os.Stat(filepath.Join(folder, "kube-apiserver")); err != nil {
 		return "", fmt.Errorf("no kube-apiserver in %s (%s=%q): run `make controlplane` once", folder, assets, own)

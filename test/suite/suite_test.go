@@ -43,6 +43,8 @@ var _ = Describe("The control plane of the tests", func() {
 		Expect(os.WriteFile(filepath.Join(built, "kube-apiserver"), nil, 0o600)).To(Succeed())
 		Expect(controlPlane("", pkg)).To(Equal(built))
 		Expect(controlPlane("", root)).To(Equal(built))
+		Expect(os.WriteFile(filepath.Join(root, "internal", "go.mod"), nil, 0o600)).To(Succeed())
+		Expect(controlPlane("", pkg)).To(Equal(built), "a module below builds no control plane of its own")
 	})
 
 	It("should be the user's own where there is one", func() {

@@ -1,0 +1,230 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package bundle writes the archive that a bug report needs. Secrets never enter it: Secrets, the values of environment variables and
+// the events of other namespaces are left out, package redact replaces what is secret wherever it appears, and of user data only its
+// hash is kept.
+package bundle
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/doctor"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/redact"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// maxLog bounds the log of one container.
+const maxLog = 5 << 20
+
+// Bundle collects files.
+type Bundle struct {
+	archive  *tar.Writer
+	redactor *redact.Redactor
+	now      time.Time
+	// Files are the names of what was written, Missing what could not be read, with the reason.
+	Files   []string
+	Missing []string
+}
+
+// Write writes the archive.
+func Write(ctx context.Context, s *session.Session, to io.Writer, now time.Time) (*Bundle, error) {
+	compressed := gzip.NewWriter(to)
+	b := &Bundle{archive: tar.NewWriter(compressed), now: now, redactor: redactor(ctx, s)}
+	if err := b.collect(ctx, s); err != nil {
+		return nil, err
+	}
+	if err := b.archive.Close(); err != nil {
+		return nil, err
+	}
+	return b, compressed.Close()
+}
+
+func (b *Bundle) collect(ctx context.Context, s *session.Session) error {
+	if err := b.value("version.yaml", map[string]any{"plugin": operator.Version(), "skew": s.Skew(), "collected": b.now.UTC()}); err != nil {
+		return err
+	}
+	if err := b.value("doctor.yaml", doctor.Examine(ctx, s)); err != nil {
+		return err
+	}
+	for _, list := range []client.ObjectList{
+		&v1alpha1.BizflyNodeClassList{}, &v1alpha1.ProviderConfigList{}, &karpv1.NodePoolList{}, &karpv1.NodeClaimList{}, &corev1.NodeList{}, &corev1.EventList{},
+	} {
+		if err := b.objects(ctx, s, list); err != nil {
+			return err
+		}
+	}
+	if s.Deployment != nil {
+		deployment := s.Deployment.DeepCopy()
+		clean(deployment)
+		if err := b.value("controller/deployment.yaml", deployment); err != nil {
+			return err
+		}
+		if err := b.logs(ctx, s); err != nil {
+			return err
+		}
+	}
+	if cloud, err := s.Cloud(ctx); err != nil {
+		b.miss("catalog", err)
+	} else if snapshot, err := cloud.Catalog.Snapshot(); err != nil {
+		b.miss("catalog", err)
+	} else if err := b.value("cloud/catalog.yaml", snapshot); err != nil {
+		return err
+	}
+	return b.text("missing.txt", strings.Join(append(b.Missing, s.Notes...), "\n")+"\n")
+}
+
+func (b *Bundle) miss(what string, err error) {
+	b.Missing = append(b.Missing, fmt.Sprintf("%s: %s", what, err))
+}
+
+// objects writes a list.
+func (b *Bundle) objects(ctx context.Context, s *session.Session, list client.ObjectList) error {
+	name := session.Resource(list)
+	if err := s.List(ctx, list); err != nil {
+		b.miss(name, err)
+		return nil
+	}
+	items, err := meta.ExtractList(list)
+	if err != nil {
+		return err
+	}
+	items = lo.Filter(items, func(item runtime.Object, _ int) bool {
+		event, ok := item.(*corev1.Event)
+		return !ok || concerns(event, s)
+	})
+	for _, item := range items {
+		clean(item.(client.Object))
+	}
+	return b.value("cluster/"+name+".yaml", items)
+}
+
+// kinds are those whose events are kept in all namespaces.
+var kinds = []string{"Node", "NodePool", "NodeClaim", "NodeOverlay", "BizflyNodeClass", "ProviderConfig"}
+
+// concerns reports whether an event is about the controller, a Node or an object of ours: those of other workloads are not ours to send.
+func concerns(event *corev1.Event, s *session.Session) bool {
+	return lo.Contains(kinds, event.InvolvedObject.Kind) || s.Deployment != nil && event.InvolvedObject.Namespace == s.Deployment.Namespace
+}
+
+// clean removes what is secret or noise.
+func clean(object client.Object) {
+	object.SetManagedFields(nil)
+	annotations := object.GetAnnotations()
+	delete(annotations, corev1.LastAppliedConfigAnnotation)
+	object.SetAnnotations(annotations)
+}
+
+// logs writes the log of each replica.
+func (b *Bundle) logs(ctx context.Context, s *session.Session) error {
+	pods := &corev1.PodList{}
+	if err := s.List(ctx, pods, client.InNamespace(s.Deployment.Namespace), client.MatchingLabels(s.Deployment.Spec.Selector.MatchLabels)); err != nil {
+		b.miss("logs", err)
+		return nil
+	}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		stream, err := s.Kubernetes.CoreV1().Pods(pod.Namespace).
+			GetLogs(pod.Name, &corev1.PodLogOptions{Container: "controller", LimitBytes: lo.ToPtr(int64(maxLog))}).Stream(ctx)
+		if err != nil {
+			b.miss("the log of "+pod.Name, session.Explain(err, "get", pod))
+			continue
+		}
+		text, err := io.ReadAll(io.LimitReader(stream, maxLog))
+		_ = stream.Close()
+		if err != nil {
+			b.miss("the log of "+pod.Name, err)
+			continue
+		}
+		if err := b.text("controller/"+pod.Name+".log", string(text)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// value writes an object as YAML without anything secret.
+func (b *Bundle) value(name string, value any) error {
+	var plain any
+	text, err := json.Marshal(value)
+	if err == nil {
+		err = json.Unmarshal(text, &plain)
+	}
+	if err == nil {
+		text, err = output.EncodeYAML(b.scrub(plain))
+	}
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", name, err)
+	}
+	return b.file(name, text)
+}
+
+// text writes a file without anything secret.
+func (b *Bundle) text(name, content string) error {
+	return b.file(name, []byte(b.redactor.Text(content)))
+}
+
+func (b *Bundle) file(name string, content []byte) error {
+	header := &tar.Header{Name: "support-bundle/" + name, Mode: 0o600, Size: int64(len(content)), ModTime: b.now}
+	if err := b.archive.WriteHeader(header); err != nil {
+		return fmt.Errorf("writing %s: %w", name, err)
+	}
+	if _, err := b.archive.Write(content); err != nil {
+		return fmt.Errorf("writing %s: %w", name, err)
+	}
+	b.Files = append(b.Files, name)
+	return nil
+}
+
+// redactor knows the secrets that the plugin itself knows: credentials, tokens, user data, and every environment variable of the
+// controller whose name says so.
+func redactor(ctx context.Context, s *session.Session) *redact.Redactor {
+	r := &redact.Redactor{}
+	effective, _ := s.Effective(ctx)
+	r.LearnCredentials(s.Settings.Password, s.Settings.AppCredSecret, s.Settings.BKEClusterToken, effective.Password, effective.AppCredSecret)
+	if s.Deployment != nil {
+		for _, container := range s.Deployment.Spec.Template.Spec.Containers {
+			for _, variable := range container.Env {
+				if redact.SecretKey(variable.Name) {
+					r.LearnRequest(variable.Value)
+				}
+			}
+		}
+	}
+	nodeClasses := &v1alpha1.BizflyNodeClassList{}
+	_ = s.List(ctx, nodeClasses) // collect reports the error
+	for i := range nodeClasses.Items {
+		r.LearnRequest(lo.FromPtr(nodeClasses.Items[i].Spec.UserData))
+	}
+	return r
+}

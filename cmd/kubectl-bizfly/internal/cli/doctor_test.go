@@ -1,0 +1,433 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cli_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/version"
+	fakediscovery "k8s.io/client-go/discovery/fake"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
+	"k8s.io/component-helpers/auth/rbac/validation"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/doctor"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+func parse(quantity string) (resource.Quantity, error) { return resource.ParseQuantity(quantity) }
+
+// nodeClass is a NodeClass with a spec.
+func nodeClass(spec string) func(*fixture) {
+	return func(f *fixture) {
+		f.apply("apiVersion: karpenter.bizflycloud.vn/v1alpha1\nkind: BizflyNodeClass\nmetadata: {name: default}\nspec: " + spec)
+	}
+}
+
+func deployment(name, image string) func(*fixture) {
+	return func(f *fixture) {
+		f.put(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "kube-system"},
+			Spec: appsv1.DeploymentSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: image}}}}}})
+	}
+}
+
+func node(change func(*corev1.Node)) func(*fixture) {
+	return func(f *fixture) {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+			Name: "node-1", CreationTimestamp: metav1.NewTime(time.Now().Add(-time.Hour)), Labels: map[string]string{corev1.LabelTopologyZone: "HN1"},
+		}, Spec: corev1.NodeSpec{ProviderID: "bizflycloud://1"}}
+		change(n)
+		f.put(n)
+	}
+}
+
+func event(reason, message string) func(*fixture) {
+	return func(f *fixture) {
+		f.put(&corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "event"}, Reason: reason, Message: message,
+			InvolvedObject: corev1.ObjectReference{Kind: "NodeClaim", Name: "x"}, LastTimestamp: metav1.Now()})
+	}
+}
+
+func variable(key, value string) func(*fixture) { return func(*fixture) { setEnv(key, value) } }
+
+// closedPort is an address at which no process listens.
+func closedPort() string {
+	listener := lo.Must(net.Listen("tcp", "127.0.0.1:0"))
+	defer func() { _ = listener.Close() }()
+	return "http://" + listener.Addr().String() + "/api"
+}
+
+// policy is a policy about an address, of a network plugin.
+func policy(apiVersion, kind, address string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": "block"},
+		"spec": map[string]any{"egressDeny": []any{map[string]any{"toCIDR": []any{address}}}},
+	}}
+}
+
+// pin makes the cluster one whose servers are in another project at this host.
+func (f *fixture) pin(host string) {
+	GinkgoHelper()
+	f.put(&v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Status: v1alpha1.ProviderConfigStatus{
+		Scope: &v1alpha1.ScopeStatus{Host: host, Region: "HaNoi", ProjectID: "another"},
+	}})
+}
+
+func codesOf(report doctor.Report) []string {
+	return lo.Map(report.Findings, func(finding doctor.Finding, _ int) string { return finding.Code })
+}
+
+// provoked are the codes of the findings that the table below provokes.
+var provoked = map[string]bool{}
+
+func finding(name, code string, severity doctor.Severity, provoke func(*fixture)) TableEntry {
+	provoked[code] = true
+	return Entry(name, code, severity, provoke)
+}
+
+var _ = Describe("doctor", func() {
+	It("should find nothing wrong with an installation in which nothing is", func() {
+		f := newFixture()
+		f.install()
+		f.apply(pools)
+		pool := &karpv1.NodePool{}
+		Expect(f.objects.Get(context.Background(), metav1Key("default"), pool)).To(Succeed())
+		pool.StatusConditions().SetTrue(karpv1.ConditionTypeValidationSucceeded)
+		pool.StatusConditions().SetTrue(karpv1.ConditionTypeNodeClassReady)
+		f.put(pool, policy("cilium.io/v2", "CiliumClusterwideNetworkPolicy", "169.254.169.254/32"))
+		var firewall string
+		f.Edit(func(c *cloud.Catalog) {
+			selected := &c.Firewalls[cloud.RegionHN][0]
+			firewall, selected.Inbound = selected.Name, append(selected.Inbound, cloud.FirewallRule{Direction: "ingress", EtherType: "IPv4",
+				Protocol: lo.ToPtr("tcp"), PortRangeMin: lo.ToPtr(10250), PortRangeMax: lo.ToPtr(10250)})
+		})
+		nodeClass(fmt.Sprintf("{firewallSelectorTerms: [{name: %q}]}", firewall))(f)
+		report := answer[doctor.Report](f, "doctor")
+		// The sandbox has no TLS.
+		Expect(report.Findings).To(HaveEach(HaveField("Code", "EndpointWithoutTLS")), "%+v", report.Findings)
+		Expect(f.run("doctor")).To(Equal(cli.ExitOK), f.out)
+		Expect(f.run("doctor", "--strict")).To(Equal(cli.ExitFindings))
+	})
+
+	DescribeTable("should find", func(code string, severity doctor.Severity, provoke func(*fixture)) {
+		f := newFixture()
+		f.install()
+		provoke(f)
+		report := answer[doctor.Report](f, "doctor")
+		found, ok := lo.Find(report.Findings, func(finding doctor.Finding) bool { return finding.Code == code })
+		Expect(ok).To(BeTrue(), "%+v skipped: %v", report.Findings, report.Skipped)
+		Expect(found.Severity).To(Equal(severity))
+		Expect(found.What).ToNot(BeEmpty())
+		Expect(found.Why).ToNot(BeEmpty())
+		Expect(found.Fix).ToNot(BeEmpty())
+		Expect(f.run("doctor")).To(Equal(lo.Ternary(report.Failed(false), cli.ExitFindings, cli.ExitOK)))
+		Expect(f.out).To(ContainSubstring(code))
+	},
+		finding("an unreachable cluster", "ClusterUnreachable", doctor.Error, func(f *fixture) { f.reader = nil }),
+		finding("an API server that is too old", "APIServerTooOld", doctor.Error, func(f *fixture) {
+			f.change = func(s *session.Session) {
+				clientset := fake.NewClientset()
+				clientset.Discovery().(*fakediscovery.FakeDiscovery).FakedServerVersion = &version.Info{GitVersion: "v1.29.4"}
+				s.Kubernetes = clientset
+			}
+		}),
+		finding("a clock that is wrong", "ClockSkew", doctor.Warning, func(f *fixture) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Date", time.Now().Add(-10*time.Minute).UTC().Format(http.TimeFormat))
+			}))
+			DeferCleanup(server.Close)
+			f.change = func(s *session.Session) { s.REST = &rest.Config{Host: server.URL} }
+		}),
+		finding("missing definitions", "DefinitionsMissing", doctor.Error, func(f *fixture) {
+			Expect(f.objects.Delete(context.Background(), apis.CRDs[0].DeepCopy())).To(Succeed())
+		}),
+		finding("outdated definitions", "DefinitionsOutdated", doctor.Error, func(f *fixture) {
+			old := apis.CRDs[0].DeepCopy()
+			spec := old.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
+			old.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"] = apiextensionsv1.JSONSchemaProps{Type: spec.Type}
+			f.put(old)
+		}),
+		finding("a plugin of another version than the controller", "VersionSkew", doctor.Warning, func(f *fixture) {
+			controller := f.controller()
+			controller.Labels["app.kubernetes.io/version"] = "9.9.9"
+			f.put(controller)
+		}),
+		finding("no controller", "ControllerNotInstalled", doctor.Info, func(f *fixture) {
+			Expect(f.objects.Delete(context.Background(), f.controller())).To(Succeed())
+		}),
+		finding("a controller that is not ready", "ControllerNotReady", doctor.Error, func(f *fixture) {
+			controller := f.controller()
+			controller.Status.ReadyReplicas = 0
+			f.put(controller)
+		}),
+		finding("missing rights", "RightsMissing", doctor.Error, func(f *fixture) {
+			f.put(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: controllerName}, Rules: doctor.NeededRules()[1:]})
+		}),
+		finding("rights that are too wide", "RightsTooWide", doctor.Warning, func(f *fixture) {
+			f.put(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: controllerName}, Rules: append(doctor.NeededRules(),
+				rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list"}})})
+		}),
+		finding("another Karpenter", "AnotherKarpenter", doctor.Error, deployment("karpenter", "public.ecr.aws/karpenter/controller:1.15.0")),
+		finding("a cluster-autoscaler", "ClusterAutoscaler", doctor.Warning,
+			deployment("cluster-autoscaler", "registry.k8s.io/autoscaling/cluster-autoscaler:v1.35.0")),
+		finding("nodes that the cloud controller manager has not initialized", "NodesUninitialized", doctor.Error,
+			node(func(n *corev1.Node) { n.Spec.ProviderID, n.Labels[karpv1.NodePoolLabelKey] = "", "default" })),
+		finding("nodes of another cloud", "ForeignNodes", doctor.Warning, node(func(n *corev1.Node) { n.Spec.ProviderID = "aws:///a/i-1" })),
+		finding("a zone label that is no zone", "ZoneLabelWrong", doctor.Warning, node(func(n *corev1.Node) { n.Labels[corev1.LabelTopologyZone] = "HN" })),
+		finding("no CSI driver", "CSIDriverMissing", doctor.Info, func(f *fixture) {
+			Expect(f.objects.Delete(context.Background(), &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.CSIBlockDriver}})).To(Succeed())
+		}),
+		finding("volumes of another billing plan", "VolumeBillingPlan", doctor.Warning,
+			func(f *fixture) { f.AddVolume(cloud.VolumeSpec{Name: "pvc-1", BillingPlan: cloud.PlanSaving}) }),
+		finding("no credentials", "CredentialsMissing", doctor.Error, func(f *fixture) { setEnv("BIZFLY_CLOUD_APP_CRED_ID", "") }),
+		finding("rejected credentials", "CredentialsRejected", doctor.Error, variable("BIZFLY_CLOUD_APP_CRED_SECRET", "wrong-secret")),
+		finding("an unknown region", "RegionUnknown", doctor.Error, variable("BIZFLY_CLOUD_REGION", "Atlantis")),
+		finding("an endpoint that does not answer", "EndpointUnreachable", doctor.Error, func(*fixture) { setEnv("BIZFLY_CLOUD_API_URL", closedPort()) }),
+		finding("an endpoint whose certificate is not trusted", "EndpointTLS", doctor.Error, func(*fixture) {
+			server := httptest.NewTLSServer(http.NotFoundHandler())
+			server.Config.ErrorLog = nil
+			DeferCleanup(server.Close)
+			setEnv("BIZFLY_CLOUD_API_URL", server.URL+"/api")
+		}),
+		finding("a catalog that cannot be read", "CatalogUnreadable", doctor.Error, func(f *fixture) {
+			f.AddFaults(1, cloud.Fault{Path: "/flavors", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
+		}),
+		finding("an endpoint without TLS", "EndpointWithoutTLS", doctor.Warning, func(*fixture) {}),
+		finding("credentials of another project", "ProjectDiffers", doctor.Error, func(f *fixture) { f.pin(strings.TrimPrefix(f.URL, "http://")) }),
+		finding("an endpoint of another host than the servers'", "HostDiffers", doctor.Error, func(f *fixture) { f.pin("manage.bizflycloud.vn") }),
+		finding("nothing that keeps pods from the metadata service", "MetadataServiceOpen", doctor.Warning,
+			nodeClass(`{userData: "#!/bin/sh\n# iptables -I FORWARD -d 169.254.169.254 -j DROP\ncurl http://169.254.169.254/\n"}`)),
+		finding("a public address that no firewall of the user's protects", "PublicWithoutFirewall", doctor.Warning, nodeClass("{}")),
+		finding("a ProviderConfig that is not ready", "ProviderConfigNotReady", doctor.Error, func(f *fixture) {
+			object := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+			object.StatusConditions().SetFalse(v1alpha1.ConditionTypeTuningReady, "TuningInvalid", "prices cannot be parsed")
+			f.put(object)
+		}),
+		finding("a BKE cluster that does not exist", "BKEClusterNotFound", doctor.Error, variable("BKE_CLUSTER_ID", "aaaaaaaaaaaaaaaa")),
+		finding("a BKE cluster that cannot be learned from a worker pool", "BKEUnknown", doctor.Error, func(*fixture) {
+			setEnv("BKE_CLUSTER_ID", "")
+			setEnv("BKE_CLUSTER_TOKEN", "")
+			setEnv("BKE_DISCOVER_FROM_POOL", "true")
+		}),
+		finding("a missing token where a NodeClass needs it", "BKEJoinIncomplete", doctor.Error, func(f *fixture) {
+			setEnv("BKE_CLUSTER_TOKEN", "")
+			nodeClass("{}")(f)
+		}),
+		finding("a missing token that no NodeClass needs", "BKEJoinIncomplete", doctor.Warning, func(f *fixture) {
+			setEnv("BKE_CLUSTER_TOKEN", "")
+			nodeClass("{bootstrapMode: Custom, userData: join}")(f)
+		}),
+		finding("a join endpoint that is no URL", "BKEJoinEndpointInvalid", doctor.Error, variable("BKE_JOIN_ENDPOINT", "join-here")),
+		finding("a worker pool that scales by itself", "WorkerPoolAutoscaling", doctor.Warning, addAutoscalingPool),
+		finding("a zone that does not exist", "NodeClassZones", doctor.Error, nodeClass("{zones: [HN9]}")),
+		finding("an image that does not exist", "NodeClassImages", doctor.Error, nodeClass("{imageSelectorTerms: [{alias: bke@v1.19.0}]}")),
+		finding("a network that does not exist", "NodeClassNetworks", doctor.Error, nodeClass("{networkSelectorTerms: [{name: nowhere}]}")),
+		finding("a firewall that does not exist", "NodeClassFirewalls", doctor.Error, nodeClass("{firewallSelectorTerms: [{name: nowhere}]}")),
+		finding("a key that does not exist", "NodeClassSSHKey", doctor.Error, nodeClass("{sshKeyName: nobody}")),
+		finding("a volume type that does not exist", "NodeClassDisks", doctor.Error, nodeClass("{rootDisk: {size: 40Gi, volumeType: MAGNETIC}}")),
+		finding("flavors that do not exist", "NodeClassFlavors", doctor.Error, nodeClass("{flavorSelectorTerms: [{name: z9.1c_1g}]}")),
+		finding("what nodes join with is missing", "NodeClassBootstrap", doctor.Error, variable("BKE_JOIN_ENDPOINT", "")),
+		finding("no way out of the network", "NodeClassEgress", doctor.Warning, nodeClass("{publicIPv4: false}")),
+		finding("a firewall without a rule that nodes need", "FirewallPort", doctor.Warning, func(f *fixture) {
+			f.Edit(func(c *cloud.Catalog) { c.Firewalls[cloud.RegionHN][0].Inbound = nil })
+			var name string
+			f.Edit(func(c *cloud.Catalog) { name = c.Firewalls[cloud.RegionHN][0].Name })
+			nodeClass(fmt.Sprintf("{firewallSelectorTerms: [{name: %q}]}", name))(f)
+		}),
+		finding("a NodePool that is not ready", "NodePoolNotReady", doctor.Error, func(f *fixture) { f.apply(pools) }),
+		finding("a NodePool at its limits", "NodePoolLimit", doctor.Warning, func(f *fixture) {
+			f.put(&karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "full"},
+				Spec:   karpv1.NodePoolSpec{Limits: karpv1.Limits{corev1.ResourceCPU: resource.MustParse("1")}},
+				Status: karpv1.NodePoolStatus{Resources: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}}})
+		}),
+		finding("rejections by the quota", "QuotaRejected", doctor.Warning, event("AccountLimitReached", "QuotaExceeded: all launches pause")),
+		finding("launches that failed", "LaunchesFailed", doctor.Warning, event("NodeNotRegistered", "Server x came up")),
+		finding("servers without owner", "ServerWithoutNodeClaim", doctor.Warning, func(f *fixture) {
+			f.AddServer(cloud.ServerSpec{Name: "lost", Metadata: map[string]string{v1alpha1.MetadataClusterUID: clusterUID, v1alpha1.MetadataNodeClaimUID: "gone"}})
+		}),
+		finding("disks without owner", "DiskWithoutOwner", doctor.Warning, func(f *fixture) { f.AddVolume(cloud.VolumeSpec{Name: "lost_rootdisk"}) }),
+		finding("addresses without owner", "AddressWithoutOwner", doctor.Warning, func(f *fixture) {
+			server := f.AddServer(cloud.ServerSpec{Name: "short"})
+			Expect(f.AddWanIP(server.ID, "kept")).ToNot(BeEmpty())
+			Expect(f.RemoveServer(server.ID)).To(Succeed())
+		}),
+	)
+
+	DescribeTable("should accept what keeps pods from the metadata service", func(protect func(*fixture)) {
+		f := newFixture()
+		f.install()
+		nodeClass("{}")(f)
+		protect(f)
+		Expect(codesOf(answer[doctor.Report](f, "doctor"))).ToNot(ContainElement("MetadataServiceOpen"))
+	},
+		Entry("user data", nodeClass(`{userData: "#!/bin/sh\niptables -I FORWARD -d 169.254.169.254 -j DROP\n"}`)),
+		Entry("user data of a Secret", func(f *fixture) {
+			f.put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "templates", Namespace: "karpenter"}, Data: map[string][]byte{
+				"userData": []byte("#!/bin/sh\nnft add rule inet filter forward ip daddr 169.254.169.254 drop\n"),
+			}})
+			nodeClass("{userDataFrom: {name: templates, key: userData}}")(f)
+		}),
+		Entry("a policy of Cilium", func(f *fixture) {
+			f.put(policy("cilium.io/v2", "CiliumClusterwideNetworkPolicy", "169.254.169.254/32"))
+		}),
+		Entry("a policy of Calico", func(f *fixture) { f.put(policy("projectcalico.org/v3", "GlobalNetworkPolicy", "169.254.169.254/32")) }),
+		Entry("a policy of Calico without its API server", func(f *fixture) {
+			f.put(policy("crd.projectcalico.org/v1", "GlobalNetworkPolicy", "169.254.169.254/32"))
+		}),
+	)
+
+	It("should not take a policy about other addresses for one about the metadata service", func() {
+		f := newFixture()
+		f.install()
+		nodeClass("{}")(f)
+		f.put(policy("cilium.io/v2", "CiliumClusterwideNetworkPolicy", "10.0.0.0/8"))
+		Expect(codesOf(answer[doctor.Report](f, "doctor"))).To(ContainElement("MetadataServiceOpen"))
+	})
+
+	It("should find a second installation of the controller where the user has named the first", func() {
+		f := newFixture()
+		f.install()
+		another := f.controller()
+		another.Namespace = "apps"
+		f.put(another)
+		report := answer[doctor.Report](f, "doctor", "--controller-namespace", "karpenter")
+		Expect(report.Findings).To(ContainElement(And(HaveField("Code", "AnotherKarpenter"), HaveField("What", ContainSubstring("apps/")))))
+	})
+
+	It("should have a spec above for every finding in its code", func() {
+		files, err := filepath.Glob("../doctor/*.go")
+		Expect(err).ToNot(HaveOccurred())
+		codes := map[string]bool{"NodeClassEgress": true}
+		// The findings about NodeClasses are named after the conditions that a NodeClass needs.
+		nodeClass := &v1alpha1.BizflyNodeClass{}
+		nodeClass.StatusConditions()
+		for _, condition := range nodeClass.Status.Conditions {
+			if name := strings.TrimSuffix(condition.Type, "Ready"); name != "" {
+				codes["NodeClass"+name] = true
+			}
+		}
+		for _, file := range files {
+			source, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+			Expect(err).ToNot(HaveOccurred())
+			ast.Inspect(source, func(n ast.Node) bool {
+				var code ast.Expr
+				switch n := n.(type) {
+				case *ast.CallExpr:
+					if name, ok := n.Fun.(*ast.Ident); ok && name.Name == "one" {
+						code = n.Args[0]
+					}
+				case *ast.KeyValueExpr:
+					if key, ok := n.Key.(*ast.Ident); ok && key.Name == "Code" {
+						code = n.Value
+					}
+				}
+				if literal, ok := code.(*ast.BasicLit); ok {
+					codes[lo.Must(strconv.Unquote(literal.Value))] = true
+				}
+				return true
+			})
+		}
+		Expect(len(codes)).To(BeNumerically(">", 40))
+		Expect(lo.Keys(codes)).To(ConsistOf(lo.ToAnySlice(lo.Keys(provoked))...))
+	})
+
+	It("should resolve user data with a join token and an authority from a file, without issuing a token", func() {
+		f := newFixture()
+		f.install()
+		setEnv("JOIN_TOKENS", "true")
+		authority := written("ca.crt", "-----BEGIN CERTIFICATE-----")
+		f.change = func(s *session.Session) {
+			s.REST = &rest.Config{Host: closedPort(), TLSClientConfig: rest.TLSClientConfig{CAFile: authority}}
+		}
+		nodeClass(`{bootstrapMode: Custom, joinToken: {}, userData: "#!/bin/sh\njoin {{ .JoinToken }} '{{ .CABundle }}'\n"}`)(f)
+		Expect(codesOf(answer[doctor.Report](f, "doctor"))).ToNot(ContainElement("NodeClassBootstrap"))
+	})
+
+	It("should price what is paid for without need", func() {
+		f := newFixture()
+		f.install()
+		f.AddServer(cloud.ServerSpec{Name: "lost", Metadata: map[string]string{v1alpha1.MetadataClusterUID: clusterUID}})
+		Expect(f.run("doctor")).To(Equal(cli.ExitOK), f.out)
+		Expect(f.out).To(MatchRegexp(`Paid for without need: about [\d,]{6,} VND per month`))
+	})
+
+	It("should need the rights that the manifests grant, and no others", func() {
+		role := &rbacv1.ClusterRole{}
+		readManifest("clusterrole.yaml", role)
+		covered, missing := validation.Covers(role.Rules, doctor.NeededRules())
+		Expect(covered).To(BeTrue(), "%v", missing)
+		covered, missing = validation.Covers(doctor.NeededRules(), role.Rules)
+		Expect(covered).To(BeTrue(), "%v", missing)
+	})
+})
+
+// addAutoscalingPool makes a worker pool that scales by itself, as its owner would.
+func addAutoscalingPool(f *fixture) {
+	GinkgoHelper()
+	credentials := f.Credentials()
+	call := func(url, token string, body any) map[string]any {
+		request := lo.Must(http.NewRequest(http.MethodPost, url, strings.NewReader(string(lo.Must(json.Marshal(body))))))
+		request.Header.Set("Content-Type", "application/json")
+		request.Header.Set("X-Auth-Token", token)
+		request.Header.Set("X-Tenant-Id", credentials.ProjectID)
+		response, err := http.DefaultClient.Do(request)
+		Expect(err).ToNot(HaveOccurred())
+		defer func() { _ = response.Body.Close() }()
+		var answer map[string]any
+		Expect(json.NewDecoder(response.Body).Decode(&answer)).To(Succeed())
+		Expect(response.StatusCode).To(BeNumerically("<", 300), "%v", answer)
+		return answer
+	}
+	login := call(f.APIURL+"/token", "", map[string]any{
+		"auth_method": "application_credential", "credential_id": credentials.AppCredID, "credential_secret": credentials.AppCredSecret,
+	})
+	call(f.URL+poolPath(f), fmt.Sprint(login["token"]), map[string]any{"worker_pools": []map[string]any{{
+		"name": "pool-1", "flavor": "nix.2c_4g", "profile_type": "premium", "volume_type": "PREMIUM-HDD1", "volume_size": 40,
+		"availability_zone": "HN1", "desired_size": 1, "enable_autoscaling": true, "min_size": 1, "max_size": 3,
+	}}})
+}
+
+// poolPath is where the Kubernetes Engine takes new worker pools.
+func poolPath(f *fixture) string { return "/api/kubernetes-engine/_/" + f.BKE().ClusterUID }

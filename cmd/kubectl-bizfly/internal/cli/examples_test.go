@@ -1,0 +1,103 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cli_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// page is the documentation of the plugin. Each example in it is "$ kubectl bizfly ..." and what that prints.
+const page = "../../../../docs/reference/kubectl-bizfly.md"
+
+// The commands of the page are run in a cluster with the NodePool "default", two nodes and a web shop.
+var _ = Describe("docs/reference/kubectl-bizfly.md", func() {
+	It("should show what the commands print", func() {
+		f := newFixture()
+		f.apply(pools + "---\n" + web)
+		GinkgoT().Chdir(GinkgoT().TempDir())
+		Expect(os.WriteFile("basic.yaml", []byte(strings.ReplaceAll(pools, "[premium]", "[basic]")), 0o600)).To(Succeed())
+		Expect(os.WriteFile("premium.yaml", []byte(pools), 0o600)).To(Succeed())
+		Expect(os.WriteFile("pods.csv", []byte("name,count,cpu,memory\napi,12,500m,1Gi\nworker,4,2,6Gi\n"), 0o600)).To(Succeed())
+		resources := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("3900m"), corev1.ResourceMemory: resource.MustParse("6900Mi")}
+		ready := []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		for _, name := range []string{"default-x7k2p", "default-b9w4q"} {
+			f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(time.Now().Add(-5*time.Hour - time.Minute)),
+				Labels: map[string]string{
+					karpv1.NodePoolLabelKey: "default", corev1.LabelInstanceTypeStable: "p2.4c_8g", corev1.LabelTopologyZone: "HN1", v1alpha1.LabelLaunchPrice: "2950",
+				}}, Spec: corev1.NodeSpec{ProviderID: "bizflycloud://" + name}, Status: corev1.NodeStatus{Allocatable: resources, Conditions: ready}})
+		}
+		for i, cpu := range []string{"1500m", "600m", "2"} {
+			f.put(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("api-%d", i), Namespace: "shop"}, Spec: corev1.PodSpec{
+				NodeName: []string{"default-x7k2p", "default-b9w4q"}[i%2], Containers: []corev1.Container{{Name: "api", Resources: corev1.ResourceRequirements{
+					Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse("1500Mi")},
+				}}},
+			}})
+		}
+		read, err := os.ReadFile(examplesPage)
+		Expect(err).ToNot(HaveOccurred())
+		text := string(read)
+		for _, block := range strings.Split(text, "```console\n")[1:] {
+			block, _, _ = strings.Cut(block, "```")
+			command, want, _ := strings.Cut(block, "\n")
+			args := strings.Fields(strings.TrimPrefix(command, "$ kubectl bizfly "))
+			for i := range args {
+				args[i] = strings.Trim(args[i], "'")
+			}
+			Expect(f.run(args...)).To(BeNumerically("<", cli.ExitFailure), "%s: %s", command, f.err)
+			got := trimmed(strings.ReplaceAll(f.out, f.URL, "http://sandbox"))
+			if os.Getenv("UPDATE_DOCS") != "" {
+				text = strings.Replace(text, block, command+"\n"+got, 1)
+				continue
+			}
+			Expect(got).To(Equal(trimmed(want)), command)
+		}
+		if os.Getenv("UPDATE_DOCS") != "" {
+			Expect(os.WriteFile(examplesPage, []byte(text), 0o600)).To(Succeed())
+		}
+	})
+})
+
+// examplesPage is absolute: the spec changes the working directory.
+var examplesPage = func() string {
+	here, err := os.Getwd()
+	if err != nil {
+		panic(err)
+	}
+	return here + "/" + page
+}()
+
+// trimmed is text without the blanks at the end of lines, which editors remove.
+func trimmed(text string) string {
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	for i := range lines {
+		lines[i] = strings.TrimRight(lines[i], " ")
+	}
+	return strings.Join(lines, "\n") + "\n"
+}

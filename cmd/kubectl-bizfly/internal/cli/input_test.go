@@ -1,0 +1,401 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cli_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/doctor"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/top"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/why"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+)
+
+// readManifest reads a generated manifest of the controller's rights.
+func readManifest(name string, into client.Object) {
+	GinkgoHelper()
+	text, err := os.ReadFile(filepath.Join("../../../../config/rbac", name))
+	Expect(err).ToNot(HaveOccurred())
+	Expect(yaml.Unmarshal([]byte(strings.Split(string(text), "\n---")[0]), into)).To(Succeed())
+}
+
+func metav1Key(name string) types.NamespacedName { return types.NamespacedName{Name: name} }
+
+var _ = Describe("bad input", func() {
+	Describe("a real API server without the custom resource definitions", Ordered, func() {
+		var environment *envtest.Environment
+		var config *rest.Config
+		BeforeAll(func() {
+			suite.UseControlPlane()
+			environment = &envtest.Environment{}
+			var err error
+			config, err = environment.Start()
+			Expect(err).ToNot(HaveOccurred())
+			DeferCleanup(environment.Stop)
+		})
+
+		It("should name the chart that installs them", func() {
+			f := newFixture()
+			f.reader = lo.Must(client.New(config, client.Options{Scheme: scheme.Scheme}))
+			Expect(f.run("why", "nodeclaim/x")).To(Equal(cli.ExitFailure))
+			Expect(f.err).To(ContainSubstring("the cluster has no nodeclaims.karpenter.sh; install the chart karpenter-provider-bizflycloud-crd"))
+		})
+
+		It("should do without them what it can", func() {
+			f := newFixture()
+			f.reader = lo.Must(client.New(config, client.Options{Scheme: scheme.Scheme}))
+			Expect(f.run("top")).To(Equal(cli.ExitOK), f.err)
+			Expect(f.err).To(ContainSubstring("NodeClaims are not shown"))
+			Expect(f.run("doctor")).To(BeNumerically("<", cli.ExitFailure), f.err)
+		})
+
+		It("should say which verb on which resource is missing", func() {
+			f := newFixture()
+			user := lo.Must(environment.AddUser(envtest.User{Name: "nobody"}, nil))
+			f.reader = lo.Must(client.New(user.Config(), client.Options{Scheme: scheme.Scheme}))
+			Expect(f.run("top")).To(Equal(cli.ExitFailure))
+			Expect(f.err).To(ContainSubstring(`you may not list nodes; ask for a role that grants the verb "list" on the resource "nodes"`))
+			Expect(f.run("doctor")).To(Equal(cli.ExitOK), f.out)
+			Expect(f.out).To(ContainSubstring(`- controller: not checked: you may not list deployments.apps; ask for a role that grants the verb "list"`))
+		})
+	})
+
+	It("should say that a cluster is unreachable, and go on with what needs none", func() {
+		f := newFixture()
+		kubeconfig := written("config", `{"apiVersion":"v1","kind":"Config","current-context":"x","contexts":[{"name":"x","context":{"cluster":"x","user":"x"}}],`+
+			`"clusters":[{"name":"x","cluster":{"server":"https://127.0.0.1:1"}}],"users":[{"name":"x","user":{}}]}`)
+		run := func(args ...string) (int, string) {
+			var out, errOut bytes.Buffer
+			app := &cli.App{In: &bytes.Buffer{}, Out: &out, Err: &errOut}
+			return app.Run(context.Background(), append(args, "--kubeconfig", kubeconfig)...), out.String() + errOut.String()
+		}
+		status, text := run("top")
+		Expect(status).To(Equal(cli.ExitFailure))
+		Expect(text).To(ContainSubstring("the cluster at https://127.0.0.1:1 does not answer"))
+		status, text = run("flavors")
+		Expect(status).To(Equal(cli.ExitOK), text)
+		Expect(f.Requests()).ToNot(BeEmpty())
+	})
+
+	It("should say how to give credentials where there are none", func() {
+		f := newFixture()
+		withoutCredentials()
+		Expect(f.run("flavors")).To(Equal(cli.ExitFailure))
+		Expect(f.err).To(ContainSubstring("set BIZFLY_CLOUD_REGION with BIZFLY_CLOUD_APP_CRED_ID"))
+	})
+
+	It("should do without credentials what it can", func() {
+		f := newFixture()
+		f.apply(pools + "---\n" + web)
+		withoutCredentials()
+		Expect(f.run("top")).To(Equal(cli.ExitOK), f.err)
+		Expect(f.err).To(ContainSubstring("prices are those at launch"))
+		Expect(f.run("why", "web-0", "-n", "shop")).To(Equal(cli.ExitOK), f.err)
+		Expect(f.err).To(ContainSubstring("flavors and offerings were not looked at"))
+		Expect(f.out).To(ContainSubstring("NodePool default"))
+	})
+
+	DescribeTable("should name the file and what is wrong in it", func(name, text, message string) {
+		f := newFixture()
+		Expect(f.run("plan", "-f", written(name, text))).To(Equal(cli.ExitFailure))
+		Expect(f.err).To(And(ContainSubstring(name), ContainSubstring(message)))
+	},
+		Entry("no YAML", "bad.yaml", "a: b\n---\n{", "document 2"),
+		Entry("no kind", "bad.yaml", "a: b\n", "it has no apiVersion and kind"),
+		Entry("an unknown field", "bad.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {container: []}\n", "container"),
+		Entry("what the definition forbids", "bad.yaml",
+			"apiVersion: karpenter.bizflycloud.vn/v1alpha1\nkind: BizflyNodeClass\nmetadata: {name: x}\nspec: {billingPlan: spot}\n", "spec.billingPlan"),
+		Entry("too many replicas", "bad.yaml",
+			"apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\nspec: {replicas: 2000000000, selector: {}, template: {}}\n", "replicas"),
+		Entry("an unknown column", "bad.csv", "name,cpu,memory,color\n", `unknown column "color"`),
+		Entry("a missing column", "bad.csv", "name,cpu\n", `the column "memory" is missing`),
+		Entry("no quantity", "bad.csv", "name,cpu,memory\na,much,1Gi\n", "line 2: cpu \"much\" is no quantity"),
+		Entry("no number of pods", "bad.csv", "name,cpu,memory,count\na,1,1Gi,many\n", "line 2: count"),
+	)
+
+	It("should reject a file of alternatives that has nothing to compare", func() {
+		f := newFixture()
+		f.apply(pools)
+		Expect(f.run("plan", "--compare", written("web.yaml", web))).To(Equal(cli.ExitFailure))
+		Expect(f.err).To(ContainSubstring("neither a NodePool nor a BizflyNodeClass"))
+	})
+
+	It("should reject an unknown output", func() {
+		f := newFixture()
+		Expect(f.run("top", "-o", "xml")).To(Equal(cli.ExitFailure))
+		Expect(f.err).To(ContainSubstring("use table, json or yaml"))
+	})
+})
+
+var _ = Describe("why", func() {
+	It("should say that a pending pod can be launched, and with what", func() {
+		f := newFixture()
+		f.apply(pools + "---\n" + web)
+		p := answer[why.Pod](f, "why", "web-0", "-n", "shop")
+		Expect(p.Outcome).To(MatchRegexp(`can launch a \S+ in HN\d for [\d,]+ VND per hour`))
+		Expect(p.Pools).To(HaveLen(1))
+		Expect(p.Pools[0].Fits).To(BeTrue())
+	})
+
+	DescribeTable("should name the first obstacle and what would help", func(change func(*corev1.Pod, *karpv1.NodePool), check, help string) {
+		f := newFixture()
+		f.apply(pools + "---\n" + web)
+		pod, pool := &corev1.Pod{}, &karpv1.NodePool{}
+		Expect(f.objects.Get(context.Background(), types.NamespacedName{Namespace: "shop", Name: "web-0"}, pod)).To(Succeed())
+		Expect(f.objects.Get(context.Background(), metav1Key("default"), pool)).To(Succeed())
+		pool.StatusConditions().SetTrue(karpv1.ConditionTypeValidationSucceeded)
+		pool.StatusConditions().SetTrue(karpv1.ConditionTypeNodeClassReady)
+		change(pod, pool)
+		f.put(pod, pool)
+		p := answer[why.Pod](f, "why", "pod/web-0", "-n", "shop")
+		Expect(p.Pools[0].Fits).To(BeFalse())
+		failed, _ := lo.Find(p.Pools[0].Checks, func(c why.Check) bool { return !c.OK })
+		Expect(failed.Name).To(Equal(check), "%+v", p.Pools[0].Checks)
+		Expect(p.Help).To(ContainElement(ContainSubstring(help)))
+		Expect(p.Outcome).To(ContainSubstring("cannot place it"))
+	},
+		Entry("a label that no NodePool has", func(pod *corev1.Pod, _ *karpv1.NodePool) { pod.Spec.NodeSelector = map[string]string{"team": "red"} },
+			"requirement team", "change the pod's requirement team"),
+		Entry("a category that the NodePool excludes", func(pod *corev1.Pod, _ *karpv1.NodePool) {
+			pod.Spec.NodeSelector = map[string]string{v1alpha1.LabelInstanceCategory: "basic"}
+		}, "requirement "+v1alpha1.LabelInstanceCategory, "let NodePool default allow it"),
+		Entry("a taint", func(_ *corev1.Pod, pool *karpv1.NodePool) {
+			pool.Spec.Template.Spec.Taints = []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}
+		}, "taints", "add a toleration"),
+		Entry("a NodePool that is not ready", func(_ *corev1.Pod, pool *karpv1.NodePool) {
+			pool.StatusConditions().SetFalse(karpv1.ConditionTypeNodeClassReady, "NotReady", "no image")
+		}, "ready", "make NodePool default ready"),
+		Entry("a pod that is too large", func(pod *corev1.Pod, _ *karpv1.NodePool) {
+			pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceMemory: lo.Must(parse("4Ti"))}
+		}, "size", "request less"),
+	)
+
+	It("should say which offerings are unavailable, until when and why", func() {
+		f := newFixture()
+		f.apply(pools + "---\n" + web)
+		f.put(&corev1.Event{
+			ObjectMeta: metav1.ObjectMeta{Name: "e", Namespace: "default"}, Reason: "OfferingUnavailable",
+			InvolvedObject: corev1.ObjectReference{Kind: "NodeClaim", Name: "x"},
+			Message:        "Insufficient capacity for p2.2c_4g in HN1 (SoldOut): the offering is unavailable", LastTimestamp: metav1.Now(),
+		})
+		p := answer[why.Pod](f, "why", "web-0", "-n", "shop")
+		offerings, _ := lo.Find(p.Pools[0].Checks, func(c why.Check) bool { return c.Name == "offerings" })
+		Expect(offerings.Detail).To(MatchRegexp(`p2\.2c_4g in HN1: marked unavailable after a rejected launch: SoldOut, until about \d\d:\d\d:\d\d`))
+	})
+
+	It("should show the life of a NodeClaim as a timeline, the cloud included", func() {
+		f := newFixture()
+		server := f.AddServer(cloud.ServerSpec{Name: "node-1"})
+		claim := &karpv1.NodeClaim{
+			ObjectMeta: metav1.ObjectMeta{Name: "default-x", Labels: map[string]string{karpv1.NodePoolLabelKey: "default"},
+				CreationTimestamp: metav1.NewTime(time.Now().Add(-time.Hour)),
+				Annotations: map[string]string{v1alpha1.AnnotationLaunchIntent: `{"attempt":1,"name":"node-1",` +
+					`"flavor":"p2.2c_4g","zone":"HN1","orderedAt":"2026-11-22T10:00:00Z","taskID":"t1"}`}},
+			Status: karpv1.NodeClaimStatus{ProviderID: "bizflycloud://" + server.ID, NodeName: "node-1"},
+		}
+		claim.StatusConditions().SetTrue(karpv1.ConditionTypeLaunched)
+		claim.StatusConditions().SetFalse(karpv1.ConditionTypeRegistered, "NodeNotFound", "Node not registered with cluster")
+		f.put(claim, &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "e"}, Reason: "ServerLaunched", Message: "Server node-1", Type: "Normal",
+			InvolvedObject: corev1.ObjectReference{Kind: "NodeClaim", Name: "default-x"}, LastTimestamp: metav1.Now()})
+		l := answer[why.Life](f, "why", "nodeclaim/default-x")
+		Expect(l.Now).To(ContainSubstring("its node has not joined the cluster yet"))
+		Expect(l.Timeline).To(ContainElements(
+			HaveField("What", ContainSubstring("created for NodePool default")),
+			HaveField("What", ContainSubstring("create request 1 for a p2.2c_4g in HN1 as node-1 (task t1)")),
+			HaveField("What", ContainSubstring("ServerLaunched")), HaveField("What", ContainSubstring("is ACTIVE"))))
+		Expect(f.run("why", "nodeclaim/default-x")).To(Equal(cli.ExitOK))
+		Expect(f.out).To(ContainSubstring("BizFly Cloud"))
+	})
+
+	It("should say why a node is disrupted, and what prevents it", func() {
+		f := newFixture()
+		claim := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "default-x"}, Status: karpv1.NodeClaimStatus{NodeName: "node-1"}}
+		f.put(claim, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}})
+		Expect(answer[why.Life](f, "why", "node/node-1").Disruption).To(Equal("nothing marks it for disruption"))
+		claim.StatusConditions().SetTrueWithReason(karpv1.ConditionTypeDrifted, "ImageDrift", "the image has changed")
+		claim.StatusConditions().SetTrue(karpv1.ConditionTypeConsolidatable)
+		f.put(claim, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "job", Namespace: "shop",
+			Annotations: map[string]string{karpv1.DoNotDisruptAnnotationKey: "true"}}, Spec: corev1.PodSpec{NodeName: "node-1"}})
+		Expect(answer[why.Life](f, "why", "node/node-1").Disruption).To(And(ContainSubstring("it has drifted and is to be replaced: the image has changed"),
+			ContainSubstring("it may be consolidated"), ContainSubstring("of pod shop/job prevents it")))
+	})
+
+	It("should say of a node of a worker pool that Karpenter does not manage it", func() {
+		f := newFixture()
+		f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "pool-1"}})
+		Expect(answer[why.Life](f, "why", "node/pool-1").Now).To(ContainSubstring("Karpenter did not launch this node"))
+	})
+})
+
+var _ = Describe("top", func() {
+	It("should show requests against allocatable, the launch price where there is one, and the total", func() {
+		f := newFixture()
+		resources := corev1.ResourceList{corev1.ResourceCPU: lo.Must(parse("4")), corev1.ResourceMemory: lo.Must(parse("8Gi"))}
+		for name, labels := range map[string]map[string]string{
+			"a": {karpv1.NodePoolLabelKey: "default", corev1.LabelInstanceTypeStable: "p2.4c_8g", v1alpha1.LabelLaunchPrice: "1234"},
+			"b": {corev1.LabelInstanceTypeStable: "p2.2c_4g", corev1.LabelTopologyZone: "HN1"},
+		} {
+			f.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Status: corev1.NodeStatus{Allocatable: resources}})
+		}
+		f.put(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default"}, Spec: corev1.PodSpec{NodeName: "a", Containers: []corev1.Container{{
+			Name: "c", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: lo.Must(parse("1"))}},
+		}}}})
+		c := answer[top.Cluster](f, "top")
+		Expect(c.Nodes).To(HaveLen(2))
+		Expect(c.Nodes[0].CPU).To(BeNumerically("~", 0.25, 0.001))
+		Expect(c.Nodes[0].VNDPerHour).To(Equal(1234.0))
+		Expect(c.Nodes[1].VNDPerHour).To(BeNumerically(">", 0))
+		Expect(c.VNDPerHour).To(BeNumerically("~", c.Nodes[0].VNDPerHour+c.Nodes[1].VNDPerHour, 0.01))
+		Expect(f.run("top")).To(Equal(cli.ExitOK))
+		Expect(f.out).To(ContainSubstring("░"))
+	})
+
+	It("should redraw with --watch until it is interrupted", func() {
+		f := newFixture()
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		drawn := &interrupting{after: 2, interrupt: cancel}
+		Expect(cli.For(nil, f.reader, &bytes.Buffer{}, drawn, io.Discard).Run(ctx, "top", "--watch", "--interval=1s")).To(Equal(cli.ExitOK))
+		Expect(drawn.count).To(Equal(2))
+	})
+
+	It("should show a cluster without nodes", func() {
+		f := newFixture()
+		Expect(f.run("top")).To(Equal(cli.ExitOK), f.err)
+		Expect(f.out).To(ContainSubstring("0 nodes"))
+	})
+})
+
+// interrupting counts the tables that are written to it, and interrupts after some.
+type interrupting struct {
+	count, after int
+	interrupt    func()
+}
+
+// Write implements io.Writer.
+func (i *interrupting) Write(p []byte) (int, error) {
+	if i.count += bytes.Count(p, []byte("VND per hour")); i.count == i.after {
+		i.interrupt()
+	}
+	return len(p), nil
+}
+
+var _ = Describe("the output", func() {
+	It("should fit the width of the terminal", func() {
+		var out bytes.Buffer
+		(&output.Printer{Out: &out, Width: 40}).Rows([]string{"Name", "What"}, [][]string{{"a-rather-long-name-of-a-node", strings.Repeat("word ", 20)}})
+		for line := range strings.Lines(out.String()) {
+			Expect(utf8.RuneCountInString(strings.TrimRight(line, "\n"))).To(BeNumerically("<=", 40))
+		}
+	})
+})
+
+var _ = Describe("support-bundle", func() {
+	It("should hold what a bug report needs and no secret", func() {
+		const mark = "MARKED-SECRET-0815"
+		f := newFixture()
+		f.install()
+		setEnv("BIZFLY_CLOUD_APP_CRED_SECRET", "")
+		f.put(f.controller(corev1.EnvVar{Name: "BIZFLY_CLOUD_APP_CRED_SECRET", Value: mark}, corev1.EnvVar{Name: "SOME_API_KEY", Value: mark + "-key"}))
+		f.apply(`
+apiVersion: karpenter.bizflycloud.vn/v1alpha1
+kind: BizflyNodeClass
+metadata: {name: custom, annotations: {kubectl.kubernetes.io/last-applied-configuration: "` + mark + `"}}
+spec: {bootstrapMode: Custom, userData: "#!/bin/sh\n# ` + mark + `", imageSelectorTerms: [{id: 4b8c3d1e-0f2a-4c5b-9d6e-7f8a9b0c1d2e}]}
+`)
+		f.put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: controllerName, Namespace: "karpenter"}, Data: map[string][]byte{"password": []byte(mark)}},
+			&corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "e"}, InvolvedObject: corev1.ObjectReference{Kind: "Node"},
+				Message: "it said " + mark + ", token: abcdef.0123456789abcdef, password=" + "other-" + mark})
+		path := filepath.Join(GinkgoT().TempDir(), "bundle.tar.gz")
+		Expect(f.run("support-bundle", "--file", path)).To(Equal(cli.ExitOK), f.err)
+		files := unpack(path)
+		Expect(files).To(And(HaveKey("support-bundle/doctor.yaml"), HaveKey("support-bundle/version.yaml"),
+			HaveKey("support-bundle/cluster/bizflynodeclasses.karpenter.bizflycloud.vn.yaml"),
+			HaveKey("support-bundle/controller/deployment.yaml"), HaveKey("support-bundle/missing.txt")))
+		for name, content := range files {
+			Expect(content).ToNot(ContainSubstring(mark), name)
+			Expect(content).ToNot(ContainSubstring("abcdef.0123456789abcdef"), name)
+		}
+		Expect(files["support-bundle/cluster/bizflynodeclasses.karpenter.bizflycloud.vn.yaml"]).To(ContainSubstring("sha256"))
+	})
+})
+
+const controllerName = "karpenter-provider-bizflycloud"
+
+func unpack(path string) map[string]string {
+	GinkgoHelper()
+	file, err := os.Open(path)
+	Expect(err).ToNot(HaveOccurred())
+	defer func() { _ = file.Close() }()
+	reader := tar.NewReader(lo.Must(gzip.NewReader(file)))
+	files := map[string]string{}
+	for {
+		header, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			return files
+		}
+		Expect(err).ToNot(HaveOccurred())
+		files[header.Name] = string(lo.Must(io.ReadAll(reader)))
+	}
+}
+
+var _ = Describe("completion and version", func() {
+	It("should complete for bash, zsh and fish", func() {
+		f := newFixture()
+		for _, shell := range []string{"bash", "zsh", "fish"} {
+			Expect(f.run("completion", shell)).To(Equal(cli.ExitOK), f.err)
+			Expect(f.out).To(ContainSubstring("kubectl-bizfly"), shell)
+		}
+	})
+
+	It("should report that plugin and controller are of different versions", func() {
+		f := newFixture()
+		controller := f.controller()
+		controller.Labels["app.kubernetes.io/version"] = "9.9.9"
+		f.put(controller)
+		Expect(f.run("version")).To(Equal(cli.ExitOK))
+		Expect(f.err).To(ContainSubstring("the controller 9.9.9"))
+		Expect(answer[doctor.Report](f, "doctor").Findings).To(ContainElement(HaveField("Code", "VersionSkew")))
+	})
+})

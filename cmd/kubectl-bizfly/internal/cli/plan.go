@@ -1,0 +1,166 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/samber/lo"
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
+)
+
+func (a *App) plan() *cobra.Command {
+	var options plan.Options
+	var failUnplaced bool
+	cmd := &cobra.Command{
+		Use: "plan",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(options.Alternatives) > 0 {
+				return nil // further alternatives
+			}
+			return cobra.NoArgs(cmd, args)
+		},
+		Short: "Compute which nodes Karpenter would run, how full they are and what they cost",
+		Long: `plan lets Karpenter's own scheduler and this provider's launch code decide in memory. Nothing is launched.
+
+Without -f it plans the workloads of the cluster from empty, with its NodePools, and compares the result with the nodes that
+run today. With -f it plans manifests (a file, a folder, "-" for the output of helm template) or a table of pods (.csv with the
+columns name, cpu, memory and optionally namespace, count, gpu, zone, category).`,
+		Example: `  # What the workloads of this cluster would cost on Karpenter
+  kubectl bizfly plan
+  # What a chart would cost, with the NodePools of the cluster
+  helm template shop ./shop | kubectl bizfly plan -f -
+  # Two alternatives of NodePools and NodeClasses side by side
+  kubectl bizfly plan --compare basic.yaml premium.yaml`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			options.Alternatives = append(options.Alternatives, args...)
+			ctx, s, printer, err := a.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			options.Stdin = a.In
+			defer func() { printer.Notes(s.Notes) }()
+			plans, err := withProgress(ctx, printer, func(ctx context.Context, start func(pods int)) ([]*plan.Plan, error) {
+				options.OnStart = start
+				return plan.Compute(ctx, s, options)
+			})
+			if err != nil {
+				return err
+			}
+			if err := printPlans(printer, plans); err != nil {
+				return err
+			}
+			if failUnplaced && lo.ContainsBy(plans, func(p *plan.Plan) bool { return len(p.Unplaced) > 0 }) {
+				return errFindings
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringSliceVarP(&options.Files, "filename", "f", nil, `manifests, folders, tables of pods (.csv), or "-" for the standard input`)
+	cmd.Flags().StringSliceVar(&options.Alternatives, "compare", nil, "files of NodePools and NodeClasses, each planned in place of those of the cluster")
+	cmd.Flags().BoolVar(&options.Pending, "pending", false, "keep the nodes of the cluster and plan only the pods that are pending")
+	cmd.Flags().BoolVar(&failUnplaced, "fail-on-unplaced", false, "exit with status 1 if a pod fits nowhere")
+	return cmd
+}
+
+func printPlans(printer *output.Printer, plans []*plan.Plan) error {
+	var value any = plans
+	if len(plans) == 1 {
+		value = plans[0]
+	}
+	if done, err := printer.Value(value); done {
+		return err
+	}
+	for _, p := range plans {
+		if p.Name != "" {
+			printer.Printf("== %s ==\n", p.Name)
+		}
+		printPlan(printer, p)
+	}
+	if len(plans) > 1 {
+		printComparison(printer, plans)
+	}
+	return nil
+}
+
+func printPlan(printer *output.Printer, p *plan.Plan) {
+	if len(p.Nodes) > 0 {
+		printer.Rows([]string{"NodePool", "Flavor", "Zone", ">Nodes", ">VND/hour", ">VND/month", "CPU", "Memory", "Limited by"},
+			lo.Map(p.Groups(), func(g plan.Group, _ int) []string {
+				return []string{
+					g.NodePool, g.Flavor, g.Zone, strconv.Itoa(g.Count), output.VND(g.VNDPerHour), output.VND(g.VNDPerHour * plan.HoursPerMonth),
+					printer.Bar(g.Used[corev1.ResourceCPU], 10), printer.Bar(g.Used[corev1.ResourceMemory], 10), string(g.LimitedBy),
+				}
+			}))
+	}
+	printer.Printf("\n%s on %s", output.Plural(p.Pods-p.OnExisting-len(p.Unplaced), "pod"), output.Plural(len(p.Nodes), "new node"))
+	if p.OnExisting > 0 {
+		printer.Printf(", %d on nodes that exist", p.OnExisting)
+	}
+	printer.Printf(": %s VND per hour, %s VND per month (720 h, without VAT)\n", output.VND(p.VNDPerHour), output.VND(p.VNDPerMonth))
+	if t := p.Today; t != nil && t.Nodes > 0 {
+		printer.Printf("Today: %d nodes, %s VND per hour, %s VND per month%s", t.Nodes, output.VND(t.VNDPerHour), output.VND(t.VNDPerMonth),
+			lo.Ternary(t.Unpriced > 0, fmt.Sprintf(" without %d nodes of an unknown flavor", t.Unpriced), ""))
+		if t.VNDPerHour > 0 {
+			printer.Printf("; the plan costs %+.0f%%", (p.VNDPerHour/t.VNDPerHour-1)*100)
+		}
+		printer.Printf("\n")
+	}
+	printUnplaced(printer, p.Unplaced)
+	printer.Notes(p.Notes)
+}
+
+// printUnplaced prints each reason once: a hundred replicas have the same.
+func printUnplaced(printer *output.Printer, unplaced []plan.Unplaced) {
+	if len(unplaced) == 0 {
+		return
+	}
+	printer.Printf("\n%s without a place:\n", output.Plural(len(unplaced), "pod"))
+	byReason := lo.GroupBy(unplaced, func(u plan.Unplaced) string { return u.Reason })
+	reasons := lo.Keys(byReason)
+	slices.SortFunc(reasons, func(a, b string) int { return strings.Compare(byReason[a][0].Name, byReason[b][0].Name) })
+	for _, reason := range reasons {
+		pods := byReason[reason]
+		name := pods[0].Namespace + "/" + pods[0].Name
+		if len(pods) > 1 {
+			name += fmt.Sprintf(" and %d more", len(pods)-1)
+		}
+		printer.Printf("  %s: %s\n", name, reason)
+	}
+}
+
+func printComparison(printer *output.Printer, plans []*plan.Plan) {
+	cheapest := lo.MinBy(plans, func(a, b *plan.Plan) bool {
+		return len(a.Unplaced) < len(b.Unplaced) || len(a.Unplaced) == len(b.Unplaced) && a.VNDPerHour < b.VNDPerHour
+	})
+	printer.Printf("\n")
+	printer.Rows([]string{"Alternative", ">Nodes", ">VND/hour", ">VND/month", ">CPU used", ">Memory used", ">Unplaced", ""},
+		lo.Map(plans, func(p *plan.Plan, _ int) []string {
+			return []string{
+				p.Name, strconv.Itoa(len(p.Nodes)), output.VND(p.VNDPerHour), output.VND(p.VNDPerMonth), output.Percent(p.Used(corev1.ResourceCPU)),
+				output.Percent(p.Used(corev1.ResourceMemory)), strconv.Itoa(len(p.Unplaced)), lo.Ternary(p == cheapest, "cheapest", ""),
+			}
+		}))
+}

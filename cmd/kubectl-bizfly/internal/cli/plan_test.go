@@ -1,0 +1,296 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cli_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/flavors"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+// written writes a file of the spec.
+func written(name, text string) string {
+	GinkgoHelper()
+	path := filepath.Join(GinkgoT().TempDir(), name)
+	Expect(os.WriteFile(path, []byte(text), 0o600)).To(Succeed())
+	return path
+}
+
+var _ = Describe("flavors", func() {
+	It("should list every flavor and zone with size, price and availability", func() {
+		f := newFixture()
+		rows := answer[[]flavors.Row](f, "flavors")
+		Expect(rows).ToNot(BeEmpty())
+		row, ok := lo.Find(rows, func(r flavors.Row) bool { return r.Flavor == "p2.2c_4g" && r.Zone == "HN1" })
+		Expect(ok).To(BeTrue())
+		Expect(row.Available).To(BeTrue())
+		Expect(row.NodeMemoryMiB).To(BeNumerically("<", row.MemoryMiB))
+		Expect(row.Allocatable.Memory().Value() >> 20).To(BeNumerically("<", row.NodeMemoryMiB))
+		Expect(row.VNDPerMonth).To(BeNumerically("~", row.VNDPerHour*720, 0.01))
+	})
+
+	It("should say which zone is closed", func() {
+		f := newFixture()
+		f.Edit(func(c *cloud.Catalog) { c.Regions[0].Zones[0].Active = false })
+		rows := answer[[]flavors.Row](f, "flavors", "--requirements", "flavor=p2.2c_4g")
+		closed, _ := lo.Find(rows, func(r flavors.Row) bool { return r.Zone == "HN1" })
+		Expect(closed.Available).To(BeFalse())
+		Expect(closed.Reason).To(ContainSubstring("closed the zone"))
+	})
+
+	It("should filter like a NodePool's requirements", func() {
+		f := newFixture()
+		rows := answer[[]flavors.Row](f, "flavors", "--requirements", "category in (basic,premium),cpu>3,memory<16384,zone=HN2,!gpu-count")
+		Expect(rows).ToNot(BeEmpty())
+		for _, row := range rows {
+			Expect(row.CPU).To(BeNumerically(">", 3))
+			Expect(row.MemoryMiB).To(BeNumerically("<", 16384))
+			Expect(row.Zone).To(Equal("HN2"))
+			Expect(row.Category).To(BeElementOf("basic", "premium"))
+		}
+	})
+
+	It("should give the reason for every exclusion by a NodePool", func() {
+		f := newFixture()
+		f.apply(pools)
+		rows := answer[[]flavors.Row](f, "flavors", "--nodepool", "default")
+		excluded, available := lo.FilterReject(rows, func(r flavors.Row, _ int) bool { return !r.Available })
+		Expect(available).ToNot(BeEmpty())
+		Expect(excluded).ToNot(BeEmpty())
+		for _, row := range excluded {
+			Expect(row.Reason).ToNot(BeEmpty(), row.Flavor)
+		}
+		Expect(excluded).To(ContainElement(HaveField("Reason", ContainSubstring("instance-category In [premium], and it has basic"))))
+	})
+
+	It("should reject requirements that cannot be read, with an example", func() {
+		f := newFixture()
+		Expect(f.run("flavors", "--requirements", "cpu in 4")).To(Equal(cli.ExitFailure))
+		Expect(f.err).To(ContainSubstring("write for example"))
+	})
+
+	It("should print a table for people", func() {
+		f := newFixture()
+		Expect(f.run("flavors")).To(Equal(cli.ExitOK), f.err)
+		Expect(f.out).To(ContainSubstring("VND/MONTH"))
+		Expect(f.out).To(MatchRegexp(`p2\.2c_4g +HN1 +premium +2 +4Gi`))
+	})
+})
+
+var _ = Describe("plan", func() {
+	It("should plan manifests with the NodePools of the cluster", func() {
+		f := newFixture()
+		f.apply(pools)
+		p := answer[plan.Plan](f, "plan", "-f", written("web.yaml", web))
+		Expect(p.Pods).To(Equal(6))
+		Expect(p.Unplaced).To(BeEmpty())
+		Expect(lo.SumBy(p.Nodes, func(n plan.Node) int { return len(n.Pods) })).To(Equal(6))
+		Expect(p.VNDPerHour).To(BeNumerically("~", lo.SumBy(p.Nodes, func(n plan.Node) float64 { return n.VNDPerHour }), 0.01))
+		Expect(p.Nodes[0].Used[corev1.ResourceCPU]).To(And(BeNumerically(">", 0), BeNumerically("<=", 1)))
+		Expect(p.Nodes[0].LimitedBy).ToNot(BeEmpty())
+	})
+
+	It("should plan Helm's output from the standard input without a cluster", func() {
+		f := newFixture()
+		f.reader, f.stdin = nil, "# Source: shop/templates/web.yaml\n"+pools+"---\n"+web
+		p := answer[plan.Plan](f, "plan", "-f", "-")
+		Expect(p.Unplaced).To(BeEmpty())
+		Expect(p.Nodes).ToNot(BeEmpty())
+		Expect(f.err).To(ContainSubstring("planned without a cluster"))
+	})
+
+	It("should plan a table of pods", func() {
+		f := newFixture()
+		f.apply(pools)
+		p := answer[plan.Plan](f, "plan", "-f", written("pods.csv", "name,count,cpu,memory,zone\napi,3,500m,1Gi,HN2\n"))
+		Expect(p.Pods).To(Equal(3))
+		Expect(p.Nodes).To(HaveEach(HaveField("Zone", "HN2")))
+	})
+
+	It("should place a pod in the zone of its volume", func() {
+		f := newFixture()
+		f.apply(pools + "---\n" + web)
+		driver := corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: v1alpha1.CSIBlockDriver, VolumeHandle: "disk"}}
+		f.put(
+			&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: corev1.PersistentVolumeSpec{
+				PersistentVolumeSource: driver, NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{
+					NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+						{Key: corev1.LabelTopologyZone, Operator: corev1.NodeSelectorOpIn, Values: []string{"HN2"}},
+					}}},
+				}},
+			}},
+			&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data", Namespace: "shop",
+				Annotations: map[string]string{"pv.kubernetes.io/bind-completed": "yes"}},
+				Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "data"}, Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound}},
+		)
+		pod := &corev1.Pod{}
+		Expect(f.objects.Get(context.Background(), types.NamespacedName{Namespace: "shop", Name: "web-0"}, pod)).To(Succeed())
+		pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
+		}}}
+		f.put(pod)
+		p := answer[plan.Plan](f, "plan")
+		Expect(p.Unplaced).To(BeEmpty())
+		Expect(p.Nodes).To(ContainElement(And(HaveField("Zone", "HN2"), HaveField("Pods", ContainElement(HaveSuffix("web-0"))))))
+	})
+
+	It("should leave capacity for DaemonSets on every node", func() {
+		f := newFixture()
+		f.apply(pools)
+		file := written("web.yaml", web)
+		before := answer[plan.Plan](f, "plan", "-f", file)
+		agent := strings.NewReplacer("kind: Deployment", "kind: DaemonSet", "  replicas: 6\n", "", "name: web", "name: agent", "app: web", "app: agent",
+			`cpu: "1", memory: 2Gi`, `cpu: "900m", memory: 1Gi`).Replace(web)
+		after := answer[plan.Plan](f, "plan", "-f", written("both.yaml", web+"---\n"+agent))
+		Expect(after.Pods).To(Equal(before.Pods))
+		requested := func(p plan.Plan) float64 {
+			return lo.SumBy(p.Nodes, func(n plan.Node) float64 { return n.Used[corev1.ResourceCPU] })
+		}
+		Expect(requested(after) > requested(before) || after.VNDPerHour > before.VNDPerHour).To(BeTrue())
+	})
+
+	It("should say of a pod that fits nowhere why, and fail if it is asked to", func() {
+		f := newFixture()
+		f.apply(pools)
+		file := written("pods.csv", "name,cpu,memory\nhuge,500,1Ti\n")
+		p := answer[plan.Plan](f, "plan", "-f", file)
+		Expect(p.Unplaced).To(HaveLen(1))
+		Expect(p.Unplaced[0].Reason).ToNot(BeEmpty())
+		Expect(f.run("plan", "-f", file, "--fail-on-unplaced")).To(Equal(cli.ExitFindings))
+	})
+
+	It("should plan the workloads of the cluster from empty and compare with what runs today", func() {
+		f := newFixture()
+		f.apply(pools + "---\n" + web)
+		for i := range 4 {
+			f.put(&corev1.Node{
+				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("pool-%d", i),
+					Labels: map[string]string{corev1.LabelInstanceTypeStable: "nix.8c_16g", corev1.LabelTopologyZone: "HN1"}},
+				Spec: corev1.NodeSpec{ProviderID: fmt.Sprintf("bizflycloud://%d", i)},
+			})
+		}
+		p := answer[plan.Plan](f, "plan")
+		Expect(p.Pods).To(Equal(6))
+		Expect(p.Today).ToNot(BeNil())
+		Expect(p.Today.Nodes).To(Equal(4))
+		Expect(p.Today.Unpriced).To(BeZero())
+		Expect(p.VNDPerHour).To(BeNumerically("<", p.Today.VNDPerHour))
+	})
+
+	It("should compare alternatives, and keep the cluster's NodeClass where a file has none", func() {
+		f := newFixture()
+		f.apply(pools + "---\n" + web)
+		basic := written("basic.yaml", strings.Split(strings.ReplaceAll(pools, "[premium]", "[basic]"), "---\n")[1])
+		premium := written("premium.yaml", pools)
+		plans := answer[[]plan.Plan](f, "plan", "--compare", basic+","+premium)
+		Expect(plans).To(HaveLen(2))
+		Expect(plans[0].Name).To(Equal("basic"))
+		Expect(plans[0].Nodes).To(HaveEach(HaveField("Flavor", HavePrefix("b2."))))
+		// The scheduler finds fewer and fuller nodes among the premium flavors.
+		Expect(plans[1].VNDPerHour).To(BeNumerically("<", plans[0].VNDPerHour))
+		Expect(f.run("plan", "--compare", basic, premium)).To(Equal(cli.ExitOK), f.err)
+		Expect(f.out).To(MatchRegexp(`premium .*cheapest`))
+		Expect(f.run("plan", basic)).To(Equal(cli.ExitFailure))
+	})
+
+	It("should send nothing but logins and reads to the cloud, and write nothing to the cluster", func() {
+		f := newFixture()
+		f.install()
+		f.apply(pools + "---\n" + web)
+		for _, args := range [][]string{{"plan"}, {"flavors"}, {"doctor"}, {"top"}, {"why", "web-0", "-n", "shop"}} {
+			f.run(args...)
+		}
+		for _, request := range f.Requests() {
+			Expect(request.Method == http.MethodGet || strings.HasSuffix(request.Path, "/token")).To(BeTrue(), "%s %s", request.Method, request.Path)
+		}
+		Expect(f.Servers()).To(BeEmpty())
+		nodeClass := &v1alpha1.BizflyNodeClass{}
+		Expect(f.objects.Get(context.Background(), metav1Key("default"), nodeClass)).To(Succeed())
+		Expect(nodeClass.Status.Conditions).To(BeEmpty())
+	})
+
+	It("should compute with the settings of the controller in the cluster", func() {
+		f := newFixture()
+		f.apply(pools)
+		file := written("web.yaml", web)
+		before := answer[plan.Plan](f, "plan", "-f", file)
+		f.put(f.controller(corev1.EnvVar{Name: "VM_MEMORY_OVERHEAD_PERCENT", Value: "0.2"}))
+		after := answer[plan.Plan](f, "plan", "-f", file)
+		Expect(after.Nodes[0].Used[corev1.ResourceMemory]).ToNot(BeNumerically("~", before.Nodes[0].Used[corev1.ResourceMemory], 0.001))
+	})
+})
+
+var _ = Describe("the time of a plan", Label("benchmark"), func() {
+	BeforeEach(func() {
+		if os.Getenv("PLUGIN_BENCH") == "" {
+			Skip("a measurement: set PLUGIN_BENCH=true")
+		}
+	})
+	measured := func(f *fixture, args ...string) plan.Plan {
+		began := time.Now()
+		p := answer[plan.Plan](f, append([]string{"plan"}, args...)...)
+		took := time.Since(began)
+		AddReportEntry(CurrentSpecReport().LeafNodeText, fmt.Sprintf("%s, %d nodes", took.Round(time.Millisecond), len(p.Nodes)))
+		Expect(p.Unplaced).To(BeEmpty())
+		Expect(took).To(BeNumerically("<", time.Minute))
+		return p
+	}
+
+	It("should plan 5,000 pods", func() {
+		f := newFixture()
+		f.apply(pools)
+		var table strings.Builder
+		table.WriteString("name,count,cpu,memory\n")
+		for i := range 250 {
+			_, _ = fmt.Fprintf(&table, "app-%d,20,%dm,%dMi\n", i, 100+i%10*150, 128+i%7*400)
+		}
+		measured(f, "-f", written("pods.csv", table.String()))
+	})
+
+	It("should plan pods for 200 nodes that run 5,000 pods", func() {
+		f := newFixture()
+		f.apply(pools)
+		for i := range 200 {
+			node := fmt.Sprintf("node-%d", i)
+			f.put(&corev1.Node{
+				ObjectMeta: metav1.ObjectMeta{Name: node, Labels: map[string]string{corev1.LabelInstanceTypeStable: "nix.8c_16g", corev1.LabelTopologyZone: "HN1"}},
+				Spec:       corev1.NodeSpec{ProviderID: fmt.Sprintf("bizflycloud://%d", i)},
+			})
+			for j := range 25 {
+				f.put(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("pod-%d-%d", i, j)}, Spec: corev1.PodSpec{NodeName: node}})
+			}
+		}
+		Expect(measured(f, "--pending", "-f", written("web.yaml", web)).Nodes).ToNot(BeEmpty())
+	})
+})

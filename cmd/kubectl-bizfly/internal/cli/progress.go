@@ -1,0 +1,96 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cli
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/progress"
+	"github.com/samber/lo"
+	"golang.org/x/term"
+	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
+)
+
+// queueDepth is core's metric of the pods that the scheduler has not decided about yet.
+const queueDepth = "karpenter_scheduler_queue_depth"
+
+// withProgress does work that may take long, and shows on a terminal how far it is.
+func withProgress[T any](ctx context.Context, printer *output.Printer, work func(ctx context.Context, start func(total int)) (T, error)) (T, error) {
+	file := output.File(printer.Err)
+	if file == nil || !term.IsTerminal(int(file.Fd())) {
+		return work(ctx, func(int) {})
+	}
+	writer := progress.NewWriter()
+	writer.SetOutputWriter(file)
+	writer.SetUpdateFrequency(100 * time.Millisecond)
+	// It ends when every tracker is done, so the next tracker is added before the previous one is done.
+	writer.SetAutoStop(true)
+	var running sync.WaitGroup
+	var render sync.Once
+	done := func() {}
+	defer func() {
+		done()
+		running.Wait()
+	}()
+	return work(ctx, func(total int) {
+		tracker := &progress.Tracker{Message: "scheduling pods", Total: int64(total), AutoStopDisabled: true}
+		writer.AppendTracker(tracker)
+		done()
+		following, stop := context.WithCancel(ctx)
+		done = stop
+		running.Go(func() { follow(following, tracker, total) })
+		render.Do(func() { running.Go(writer.Render) })
+	})
+}
+
+// follow moves a tracker with core's queue, and marks it as done when the context ends.
+func follow(ctx context.Context, tracker *progress.Tracker, total int) {
+	ticker := time.NewTicker(200 * time.Millisecond)
+	defer ticker.Stop()
+	began := false
+	for {
+		select {
+		case <-ctx.Done():
+			tracker.MarkAsDone()
+			return
+		case <-ticker.C:
+		}
+		depth, known := queued()
+		began = began || known && depth > 0
+		if began {
+			tracker.SetValue(int64(max(total-depth, 0)))
+		}
+	}
+}
+
+// queued reads core's queue.
+func queued() (depth int, known bool) {
+	families, err := crmetrics.Registry.Gather()
+	if err != nil {
+		return 0, false
+	}
+	for _, family := range families {
+		if family.GetName() == queueDepth && len(family.GetMetric()) > 0 {
+			return int(lo.LastOrEmpty(family.GetMetric()).GetGauge().GetValue()), true
+		}
+	}
+	return 0, false
+}

@@ -1,0 +1,162 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package cli is the command line of the plugin: flags, output and exit statuses. What the commands find out is in the
+// packages beside it.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/karpenter/pkg/operator/logging"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
+)
+
+// Exit statuses.
+const (
+	ExitOK = 0
+	// ExitFindings says that doctor found an error, or that plan found pods that fit nowhere and was asked to fail.
+	ExitFindings = 1
+	// ExitFailure says that there is no answer.
+	ExitFailure = 2
+)
+
+// errFindings ends the process with ExitFindings after the result was printed.
+var errFindings = errors.New("findings")
+
+// App is one run of the plugin.
+type App struct {
+	In       io.Reader
+	Out, Err io.Writer
+	// Connect makes the session; nil connects as the flags say. Suites give one of their own.
+	Connect func(ctx context.Context, opts ...session.Option) (*session.Session, error)
+
+	flags               *genericclioptions.ConfigFlags
+	format              string
+	controllerNamespace string
+}
+
+// NewApp makes an App over the process's streams.
+func NewApp() *App { return &App{In: os.Stdin, Out: os.Stdout, Err: os.Stderr} }
+
+// For makes an App over a cluster that is given; the reader may be nil.
+func For(config *rest.Config, reader client.Reader, in io.Reader, out, errOut io.Writer) *App {
+	return &App{In: in, Out: out, Err: errOut, Connect: func(ctx context.Context, opts ...session.Option) (*session.Session, error) {
+		return session.NewFor(ctx, config, reader, opts...)
+	}}
+}
+
+// Run runs the command line and returns the exit status.
+func (a *App) Run(ctx context.Context, args ...string) int {
+	a.Out, a.Err = output.NewTerminal(a.Out), output.NewTerminal(a.Err)
+	log.SetLogger(logging.NopLogger)
+	root := a.Command()
+	root.SetArgs(args)
+	root.SetIn(a.In)
+	root.SetOut(a.Out)
+	root.SetErr(a.Err)
+	switch err := root.ExecuteContext(ctx); {
+	case err == nil:
+		return ExitOK
+	case errors.Is(err, errFindings):
+		return ExitFindings
+	default:
+		_, _ = fmt.Fprintln(a.Err, "error:", err)
+		return ExitFailure
+	}
+}
+
+// Command makes the command line.
+func (a *App) Command() *cobra.Command {
+	name := "kubectl bizfly"
+	if len(os.Args) > 0 && !strings.HasPrefix(filepath.Base(os.Args[0]), "kubectl-") {
+		name = "kubectl-bizfly"
+	}
+	root := &cobra.Command{
+		Use:   "kubectl-bizfly",
+		Short: "What Karpenter on BizFly Cloud would cost, what is wrong, and why a pod is pending",
+		Long: `kubectl bizfly answers questions about Karpenter provider for BizFly Cloud with the controller's own code.
+It only reads: from the cluster of your kubeconfig and, where credentials are given, from BizFly Cloud.
+
+Credentials are taken from BIZFLY_CLOUD_REGION, BIZFLY_CLOUD_APP_CRED_ID and BIZFLY_CLOUD_APP_CRED_SECRET (the variables of the
+controller), and what is not set there from the controller's Secret, if your kubeconfig may read it.`,
+		SilenceUsage: true, SilenceErrors: true,
+		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: name},
+	}
+	a.flags = genericclioptions.NewConfigFlags(true)
+	a.flags.AddFlags(root.PersistentFlags())
+	root.PersistentFlags().StringVarP(&a.format, "output", "o", output.Table, "output: table, json or yaml")
+	root.PersistentFlags().StringVar(&a.controllerNamespace, "controller-namespace", "",
+		"the namespace of the controller, whose settings and Secret are used; default all, where only one has a controller")
+	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{output.Table, output.JSON, output.YAML}, cobra.ShellCompDirectiveNoFileComp))
+	root.AddCommand(a.flavors(), a.plan(), a.why(), a.doctor(), a.top(), a.bundle(), a.version())
+	return root
+}
+
+// connect makes session and printer.
+func (a *App) connect(ctx context.Context) (context.Context, *session.Session, *output.Printer, error) {
+	printer, err := output.New(a.Out, a.Err, a.format)
+	if err != nil {
+		return ctx, nil, nil, err
+	}
+	connect := a.Connect
+	if connect == nil {
+		connect = func(ctx context.Context, opts ...session.Option) (*session.Session, error) {
+			return session.New(ctx, a.flags.ToRESTConfig, opts...)
+		}
+	}
+	s, err := connect(ctx, session.ControllerNamespace(a.controllerNamespace))
+	if err != nil {
+		return ctx, nil, nil, err
+	}
+	return s.Context(ctx), s, printer, nil
+}
+
+func (a *App) version() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version of the plugin and of the controller, and whether they fit", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, s, printer, err := a.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			skew := s.Skew()
+			if done, err := printer.Value(skew); done {
+				return err
+			}
+			printer.Printf("plugin:     %s\n", operator.Version())
+			printer.Printf("controller: %s\n", skew.Controller)
+			if skew.Message != "" {
+				printer.Notes([]string{skew.Message})
+			}
+			return nil
+		},
+	}
+}

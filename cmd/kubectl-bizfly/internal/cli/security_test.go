@@ -1,0 +1,242 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cli_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/text"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/flavors"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+var _ = Describe("credentials", func() {
+	var f *fixture
+	// received are the logins that a host of a tenant was sent.
+	var received []string
+	var tenantURL string
+	BeforeEach(func() {
+		f = newFixture()
+		received = nil
+		tenant := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			received = append(received, string(body))
+			w.WriteHeader(http.StatusUnauthorized)
+		}))
+		DeferCleanup(tenant.Close)
+		tenantURL = tenant.URL + "/api"
+	})
+	// controllerIn is a Deployment with the controller's label.
+	controllerIn := func(namespace string, env ...corev1.EnvVar) {
+		d := f.controller(env...)
+		d.Namespace = namespace
+		f.put(d)
+	}
+	// secretIn is the Secret that the controller of a namespace logs in with.
+	secretIn := func(namespace, id, secret string) {
+		f.put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: controllerName}, Data: map[string][]byte{
+			"application_credential_id": []byte(id), "application_credential_secret": []byte(secret),
+		}})
+	}
+	endpoint := func(url string) []corev1.EnvVar {
+		return []corev1.EnvVar{
+			{Name: "BIZFLY_CLOUD_API_URL", Value: url}, {Name: "BIZFLY_CLOUD_ALLOW_HTTP", Value: "true"}, {Name: "BIZFLY_CLOUD_REGION", Value: "HN"},
+			{Name: "SYSTEM_NAMESPACE", Value: "karpenter"}, {Name: "CREDENTIALS_SECRET_NAME", Value: controllerName},
+		}
+	}
+	// onlyCluster takes all away that the plugin's own environment says about the cloud.
+	onlyCluster := func() {
+		for _, key := range []string{"BIZFLY_CLOUD_API_URL", "BIZFLY_CLOUD_ALLOW_HTTP", "BIZFLY_CLOUD_REGION", "BIZFLY_CLOUD_APP_CRED_ID",
+			"BIZFLY_CLOUD_APP_CRED_SECRET"} {
+			unsetEnv(key)
+		}
+		f.put(&v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: v1alpha1.ProviderConfigSpec{
+			SecretRef: &v1alpha1.SecretReference{Name: controllerName}}})
+	}
+
+	DescribeTable("should be read for no Deployment while several may be the controller", func(command ...string) {
+		onlyCluster()
+		secretIn("karpenter", "REAL-ID", "REAL-SECRET-VALUE")
+		controllerIn("karpenter", endpoint(f.APIURL)...)
+		controllerIn("apps", endpoint(tenantURL)...)
+		Expect(f.run(command...)).To(Equal(cli.ExitFailure))
+		Expect(f.err).To(And(ContainSubstring("--controller-namespace"), ContainSubstring("apps/"), ContainSubstring("karpenter/")))
+		Expect(received).To(BeEmpty())
+	},
+		Entry("flavors", "flavors"), Entry("plan", "plan"), Entry("top", "top"), Entry("doctor", "doctor"), Entry("why", "why", "web-0"),
+		Entry("support-bundle", "support-bundle"), Entry("version", "version"),
+	)
+
+	It("should be those of the controller's namespace that the user names, with its endpoint", func() {
+		onlyCluster()
+		secretIn("karpenter", f.Credentials().AppCredID, f.Credentials().AppCredSecret)
+		controllerIn("karpenter", endpoint(f.APIURL)...)
+		controllerIn("apps", endpoint(tenantURL)...)
+		Expect(answer[[]flavors.Row](f, "flavors", "--controller-namespace", "karpenter")).ToNot(BeEmpty())
+		setEnv("SYSTEM_NAMESPACE", "karpenter")
+		Expect(f.run("flavors")).To(Equal(cli.ExitOK), f.err)
+		Expect(received).To(BeEmpty())
+	})
+
+	It("should not leave their namespace for the only Deployment, whatever namespace it names", func() {
+		onlyCluster()
+		secretIn("karpenter", "REAL-ID", "REAL-SECRET-VALUE")
+		controllerIn("apps", endpoint(tenantURL)...)
+		Expect(f.run("flavors")).To(Equal(cli.ExitFailure))
+		Expect(received).To(BeEmpty())
+		secretIn("apps", "TENANT-ID", "TENANT-SECRET")
+		Expect(f.run("flavors")).To(Equal(cli.ExitFailure))
+		Expect(received).To(ConsistOf(ContainSubstring("TENANT-ID")))
+	})
+
+	It("should not be sent to an endpoint of a Deployment where they are the user's own, by variable or by argument", func() {
+		unsetEnv("BIZFLY_CLOUD_API_URL")
+		unsetEnv("BIZFLY_CLOUD_ALLOW_HTTP")
+		// Without an endpoint the default one is used, to which this cluster's scope is not pinned: nothing leaves the machine.
+		f.pin("127.0.0.1:1")
+		d := f.controller(endpoint(tenantURL)...)
+		d.Spec.Template.Spec.Containers[0].Args = []string{"--bizfly-api-url=" + tenantURL, "--bizfly-allow-http", "--system-namespace=karpenter"}
+		f.put(d)
+		Expect(f.run("flavors")).To(Equal(cli.ExitFailure))
+		Expect(f.err).To(ContainSubstring("the credentials were not sent to manage.bizflycloud.vn"))
+		Expect(received).To(BeEmpty())
+	})
+
+	It("should not be sent to a host that the pinned scope does not name", func() {
+		onlyCluster()
+		secretIn("karpenter", "REAL-ID", "REAL-SECRET-VALUE")
+		controllerIn("karpenter", endpoint(tenantURL)...)
+		f.put(&v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: "default"},
+			Spec:   v1alpha1.ProviderConfigSpec{SecretRef: &v1alpha1.SecretReference{Name: controllerName}},
+			Status: v1alpha1.ProviderConfigStatus{Scope: &v1alpha1.ScopeStatus{Host: "manage.bizflycloud.vn", Region: "HaNoi", ProjectID: "p"}}})
+		Expect(f.run("flavors")).To(Equal(cli.ExitFailure))
+		Expect(f.err).To(ContainSubstring("the servers of this cluster are at manage.bizflycloud.vn"))
+		Expect(received).To(BeEmpty())
+	})
+
+	It("should read no variable of a Deployment but settings", func() {
+		fromSecret := &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "others"}, Key: "a"}}
+		f.put(f.controller(corev1.EnvVar{Name: "DB_PASSWORD", ValueFrom: fromSecret}, corev1.EnvVar{Name: "VM_MEMORY_OVERHEAD_PERCENT", Value: "0.2"},
+			corev1.EnvVar{Name: "FEATURE_GATES", Value: "NodeOverlay=true"}))
+		f.change = func(s *session.Session) {
+			Expect(s.Settings.MemoryOverheadPercent).To(Equal(0.2))
+			Expect(s.Core.FeatureGates.NodeOverlay).To(BeTrue())
+		}
+		Expect(f.run("top")).To(Equal(cli.ExitOK), f.err)
+		Expect(f.err).ToNot(ContainSubstring("karpenter/others"))
+		f.put(f.controller(corev1.EnvVar{Name: "BIZFLY_CLOUD_PASSWORD", ValueFrom: fromSecret}))
+		f.change = nil
+		Expect(f.run("top")).To(Equal(cli.ExitOK), f.err)
+		Expect(f.err).To(ContainSubstring("karpenter/others"))
+	})
+})
+
+var _ = Describe("a terminal", func() {
+	const escape = "\x1b]0;owned\x07\x1b[2J\x1b[1;1H\u009b8m\r\x1b[32m✓ everything is in order"
+
+	It("should get no control character from the cluster", func() {
+		f := newFixture()
+		f.put(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "u1"}},
+			&corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "e"}, Type: "Warning", Message: "Liveness probe failed: " + escape,
+				InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "p", Namespace: "default", UID: "u1"}, LastTimestamp: metav1.Now()},
+			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
+				{Type: "Ready", Status: "False", Message: escape}}}})
+		setEnv("FORCE_COLOR", "true")
+		colors := strings.NewReplacer("\x1b[31m", "", "\x1b[33m", "", "\x1b[0m", "")
+		for _, args := range [][]string{{"why", "p"}, {"why", "node/n1"}} {
+			Expect(f.run(args...)).To(Equal(cli.ExitOK), f.err)
+			Expect(f.out).To(ContainSubstring(`\x1b]0;owned\x07\x1b[2J\x1b[1;1H\x9b8m\x0d\x1b[32m`))
+			// What is left are the colours of the plugin itself.
+			Expect(colors.Replace(f.out)).ToNot(MatchRegexp("[\x00-\x08\x0b-\x1f\x7f-\u009f]"))
+			var decoded map[string]any
+			Expect(f.run(append(args, "-o", "json")...)).To(Equal(cli.ExitOK), f.err)
+			Expect(f.out).ToNot(MatchRegexp("[\x00-\x08\x0b-\x1f\x7f-\u009f]"))
+			Expect(json.Unmarshal([]byte(f.out), &decoded)).To(Succeed())
+			Expect(f.run(append(args, "-o", "yaml")...)).To(Equal(cli.ExitOK), f.err)
+			Expect(f.out).ToNot(MatchRegexp("[\x00-\x08\x0b-\x1f\x7f-\u009f]"))
+		}
+		Expect(f.run("why", "node/"+escape)).To(Equal(cli.ExitFailure))
+		Expect(colors.Replace(f.err)).To(And(ContainSubstring(`\x1b]0;owned`), Not(ContainSubstring("\x1b"))))
+	})
+
+	It("should get the colours of the plugin, in tables of any width, and bytes that are no text as numbers", func() {
+		var out bytes.Buffer
+		setEnv("FORCE_COLOR", "true")
+		printer, err := output.New(&out, io.Discard, output.Table)
+		Expect(err).ToNot(HaveOccurred())
+		for _, width := range []int{0, 12, 20, 40} {
+			out.Reset()
+			printer.Width = width
+			printer.Rows([]string{"a", "b"}, [][]string{{printer.Bar(0.5, 10), printer.Paint(text.FgRed, "x\x1by\x9b")}})
+			Expect(out.String()).ToNot(MatchRegexp(`\\x1b\[`), "width %d: %q", width, out.String())
+			Expect(out.String()).To(ContainSubstring("\x1b[32m█"))
+		}
+		Expect(out.String()).To(ContainSubstring("\x1b[31mx\\x1by\\x9b\x1b[0m"))
+	})
+})
+
+var _ = Describe("support-bundle", func() {
+	It("should hold no secret that a review has planted, and the events that are about Karpenter", func() {
+		f := newFixture()
+		f.install()
+		f.put(f.controller(
+			corev1.EnvVar{Name: "HTTPS_PROXY", Value: "http://proxyuser:Pr0xyPassw0rd@proxy.corp:3128"}, corev1.EnvVar{Name: "DB_PWD", Value: "plainPWD-1"},
+		))
+		f.apply(`
+apiVersion: karpenter.bizflycloud.vn/v1alpha1
+kind: BizflyNodeClass
+metadata: {name: a}
+spec: {userData: "#!/bin/sh\nk3s token", tags: {k3s-server: "K10aaa::server:tagvalue"}}
+`)
+		event := func(namespace, kind, name, message string) {
+			f.put(&corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Message: message,
+				InvolvedObject: corev1.ObjectReference{Namespace: namespace, Kind: kind, Name: name}})
+		}
+		const texts = `{"password": "abc\"def-tail"} token: abc def-second-word`
+		const tokens = "jwt eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl K10abcdef::server:0123456789 abcdef.0123456789abcdef"
+		event("payments", "Pod", "pay-1", "could not connect to postgres://pay:S3cr3tDSN@db/pay; customer 4111-1111, AKIAIOSFODNN7EXAMPLE "+texts+tokens)
+		event("default", "Node", "n1", "about-a-node \u009b\x1b[2J postgres://pay:S3cr3tDSN@db/pay "+texts)
+		event("default", "NodeClaim", "c1", "about-a-claim "+tokens)
+		event("karpenter", "Pod", "karpenter-1", "about-the-controller")
+		path := filepath.Join(GinkgoT().TempDir(), "bundle.tar.gz")
+		Expect(f.run("support-bundle", "--file", path)).To(Equal(cli.ExitOK), f.err)
+		files := unpack(path)
+		for name, content := range files {
+			for _, planted := range []string{"Pr0xyPassw0rd", "plainPWD-1", "S3cr3tDSN", "4111-1111", "def-tail", "def-second-word", "AKIAIOSFODNN7EXAMPLE",
+				"eyJzdWIiOiIxIn0", "K10abcdef", "K10aaa", "k3s token", "abcdef.0123456789abcdef"} {
+				Expect(content).ToNot(ContainSubstring(planted), name)
+			}
+		}
+		Expect(files["support-bundle/cluster/events.yaml"]).To(And(ContainSubstring("about-a-node"), ContainSubstring("about-a-claim"),
+			ContainSubstring("about-the-controller"), Not(ContainSubstring("pay-1"))))
+		Expect(files["support-bundle/controller/deployment.yaml"]).To(And(ContainSubstring("name: HTTPS_PROXY"), ContainSubstring("name: DB_PWD")))
+	})
+})

@@ -1,0 +1,235 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	coreoperator "sigs.k8s.io/karpenter/pkg/operator"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/cli"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/doctor"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/manifests"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+)
+
+func TestKubectl(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "Kubectl")
+}
+
+const clusterUID = "0d9f3c52-7a1e-4b52-9a55-6f6f5f0c1b7a"
+
+// fixture is a cloud and a cluster in memory, and what one run of the plugin printed.
+type fixture struct {
+	*cloud.Sandbox
+	objects client.Client
+	// reader is what the plugin reads; nil is an unreachable cluster.
+	reader client.Reader
+	// change changes the session of the next run.
+	change   func(*session.Session)
+	stdin    string
+	out, err string
+}
+
+// setEnv sets variables until the end of the spec.
+var setEnv func(key, value string)
+
+// unsetEnv takes a variable away until the end of the spec.
+func unsetEnv(key string) {
+	GinkgoHelper()
+	setEnv(key, "")
+	Expect(os.Unsetenv(key)).To(Succeed())
+}
+
+// newCluster returns a cluster in memory, with what an API server sets and selects by.
+func newCluster() client.Client {
+	uids := 0
+	return unit.FakeClientBuilder().
+		WithIndex(&corev1.Event{}, "involvedObject.kind", func(o client.Object) []string { return []string{o.(*corev1.Event).InvolvedObject.Kind} }).
+		WithIndex(&corev1.Event{}, "involvedObject.name", func(o client.Object) []string { return []string{o.(*corev1.Event).InvolvedObject.Name} }).
+		WithInterceptorFuncs(interceptor.Funcs{
+			Create: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.CreateOption) error {
+				uids++
+				object.SetUID(lo.CoalesceOrEmpty(object.GetUID(), types.UID(fmt.Sprintf("uid-%d", uids))))
+				object.SetGeneration(max(object.GetGeneration(), 1))
+				if created := object.GetCreationTimestamp(); created.IsZero() {
+					object.SetCreationTimestamp(metav1.Now())
+				}
+				return c.Create(ctx, object, options...)
+			},
+		}).Build()
+}
+
+func newFixture() *fixture {
+	f := &fixture{Sandbox: cloud.Start(cloud.Options{}), objects: newCluster()}
+	setEnv = GinkgoT().Setenv
+	DeferCleanup(f.Close)
+	f.reader = f.objects
+	credentials, bke := f.Credentials(), f.BKE()
+	for key, value := range map[string]string{
+		"BIZFLY_CLOUD_API_URL": f.APIURL, "BIZFLY_CLOUD_ALLOW_HTTP": "true", "BIZFLY_CLOUD_REGION": credentials.Region,
+		"BIZFLY_CLOUD_APP_CRED_ID": credentials.AppCredID, "BIZFLY_CLOUD_APP_CRED_SECRET": credentials.AppCredSecret,
+		"BKE_CLUSTER_ID": bke.ClusterUID, "BKE_CLUSTER_TOKEN": bke.ClusterToken, "BKE_JOIN_ENDPOINT": bke.JoinEndpoint, "BKE_LOG_ENDPOINT": bke.LogEndpoint,
+	} {
+		setEnv(key, value)
+	}
+	f.put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: clusterUID}})
+	return f
+}
+
+// withoutCredentials takes the way to the cloud away.
+func withoutCredentials() {
+	for _, key := range []string{"BIZFLY_CLOUD_API_URL", "BIZFLY_CLOUD_REGION", "BIZFLY_CLOUD_APP_CRED_ID", "BIZFLY_CLOUD_APP_CRED_SECRET"} {
+		setEnv(key, "")
+	}
+}
+
+func (f *fixture) put(objects ...client.Object) {
+	GinkgoHelper()
+	for _, object := range objects {
+		// The status is written with the rest, whatever the object was read from.
+		Expect(client.IgnoreNotFound(f.objects.Delete(context.Background(), object))).To(Succeed())
+		object.SetResourceVersion("")
+		Expect(f.objects.Create(context.Background(), object)).To(Succeed())
+	}
+}
+
+// apply stores manifests in the cluster.
+func (f *fixture) apply(text string) {
+	GinkgoHelper()
+	set, err := manifests.Read(strings.NewReader(text), "-")
+	Expect(err).ToNot(HaveOccurred())
+	f.put(set.Objects...)
+}
+
+// run runs the plugin and returns its exit status.
+func (f *fixture) run(args ...string) int {
+	GinkgoHelper()
+	var out, errOut bytes.Buffer
+	app := cli.For(nil, f.reader, strings.NewReader(f.stdin), &out, &errOut)
+	if connect := app.Connect; f.change != nil {
+		app.Connect = func(ctx context.Context, opts ...session.Option) (*session.Session, error) {
+			s, err := connect(ctx, opts...)
+			if err == nil {
+				f.change(s)
+			}
+			return s, err
+		}
+	}
+	status := app.Run(context.Background(), args...)
+	f.out, f.err = out.String(), errOut.String()
+	return status
+}
+
+// answer runs the plugin and decodes what it printed.
+func answer[T any](f *fixture, args ...string) T {
+	GinkgoHelper()
+	var decoded T
+	status := f.run(append(args, "-o", "json")...)
+	Expect(status).To(BeNumerically("<", cli.ExitFailure), f.err)
+	Expect(json.Unmarshal([]byte(f.out), &decoded)).To(Succeed(), f.out)
+	return decoded
+}
+
+// install makes the cluster one in which the controller runs and nothing is wrong.
+func (f *fixture) install() {
+	GinkgoHelper()
+	for _, crd := range apis.CRDs {
+		f.put(crd)
+	}
+	f.put(
+		&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.CSIBlockDriver}},
+		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: operator.Name}, Rules: doctor.NeededRules()},
+		&rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: operator.Name}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: operator.Name},
+			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: operator.Name, Namespace: "karpenter"}},
+		},
+		f.controller(),
+	)
+}
+
+// controller is the Deployment of the controller.
+func (f *fixture) controller(env ...corev1.EnvVar) *appsv1.Deployment {
+	labels := map[string]string{"app.kubernetes.io/name": operator.Name}
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: operator.Name, Namespace: "karpenter",
+			Labels: lo.Assign(labels, map[string]string{"app.kubernetes.io/version": coreoperator.Version})},
+		Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+			ServiceAccountName: operator.Name, Containers: []corev1.Container{{Name: "controller", Image: "registry/" + operator.Name + ":" + coreoperator.Version,
+				Env: env}},
+		}}},
+		Status: appsv1.DeploymentStatus{ReadyReplicas: 1},
+	}
+}
+
+// pools is a NodePool over a NodeClass of defaults.
+const pools = `
+apiVersion: karpenter.bizflycloud.vn/v1alpha1
+kind: BizflyNodeClass
+metadata: {name: default}
+spec: {}
+---
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: default}
+spec:
+  template:
+    spec:
+      nodeClassRef: {group: karpenter.bizflycloud.vn, kind: BizflyNodeClass, name: default}
+      requirements:
+      - {key: karpenter.bizflycloud.vn/instance-category, operator: In, values: [premium]}
+`
+
+// web is a Deployment of six pods.
+const web = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec:
+  replicas: 6
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers:
+      - name: web
+        image: web
+        resources: {requests: {cpu: "1", memory: 2Gi}}
+`

@@ -1,0 +1,86 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cli
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"strconv"
+	"time"
+
+	"github.com/samber/lo"
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/top"
+)
+
+func (a *App) top() *cobra.Command {
+	var watch bool
+	var interval time.Duration
+	cmd := &cobra.Command{
+		Use: "top", Args: cobra.NoArgs, Short: "Show nodes now: flavor, zone, age, requests against allocatable, price",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, s, printer, err := a.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer func() { printer.Notes(s.Notes) }()
+			if !watch {
+				return showTop(ctx, s, printer)
+			}
+			ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+			defer stop()
+			ticker := time.NewTicker(max(interval, time.Second))
+			defer ticker.Stop()
+			for {
+				printer.Clear()
+				if err := showTop(ctx, s, printer); err != nil && ctx.Err() == nil {
+					return err
+				}
+				select {
+				case <-ctx.Done():
+					return nil
+				case <-ticker.C:
+				}
+			}
+		},
+	}
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "redraw until interrupted")
+	cmd.Flags().DurationVar(&interval, "interval", 5*time.Second, "how often --watch redraws")
+	return cmd
+}
+
+func showTop(ctx context.Context, s *session.Session, printer *output.Printer) error {
+	cluster, err := top.Read(ctx, s)
+	return finish(printer, cluster, err, printTop)
+}
+
+func printTop(printer *output.Printer, c *top.Cluster) {
+	printer.Rows([]string{"Node", "NodePool", "Flavor", "Zone", ">Age", "Status", "CPU", "Memory", ">Pods", ">VND/hour"},
+		lo.Map(c.Nodes, func(n top.Node, _ int) []string {
+			return []string{
+				n.Name, lo.CoalesceOrEmpty(n.NodePool, "-"), n.Flavor, n.Zone, duration.HumanDuration(time.Since(n.Created)), n.Status,
+				printer.Bar(n.CPU, 10), printer.Bar(n.Memory, 10), strconv.Itoa(n.Pods), lo.Ternary(n.VNDPerHour > 0, output.VND(n.VNDPerHour), "?"),
+			}
+		}))
+	printer.Printf("\n%s, %s pending: %s VND per hour, %s VND per month\n", output.Plural(len(c.Nodes), "node"),
+		output.Plural(c.Pending, "pod"), output.VND(c.VNDPerHour), output.VND(c.VNDPerMonth))
+}

@@ -1,0 +1,127 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/samber/lo"
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/why"
+)
+
+func (a *App) why() *cobra.Command {
+	return &cobra.Command{
+		Use: "why POD | nodeclaim/NAME | node/NAME", Args: cobra.ExactArgs(1),
+		Short: "Explain why a pod is pending, or show the timeline of a NodeClaim or Node",
+		Example: `  kubectl bizfly why web-6f7d-abcde -n shop
+  kubectl bizfly why nodeclaim/default-x7k2p
+  kubectl bizfly why node/default-x7k2p-1a2b3c`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, s, printer, err := a.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer func() { printer.Notes(s.Notes) }()
+			kind, name, qualified := strings.Cut(args[0], "/")
+			if !qualified {
+				kind, name = "pod", args[0]
+			}
+			switch strings.ToLower(kind) {
+			case "pod", "pods", "po":
+				answer, err := why.ForPod(ctx, s, types.NamespacedName{Namespace: a.namespace(), Name: name})
+				return finish(printer, answer, err, printPod)
+			case "nodeclaim", "nodeclaims", "nodeclaims.karpenter.sh":
+				answer, err := why.ForNodeClaim(ctx, s, name)
+				return finish(printer, answer, err, printLife)
+			case "node", "nodes", "no":
+				answer, err := why.ForNode(ctx, s, name)
+				return finish(printer, answer, err, printLife)
+			}
+			return fmt.Errorf("%q is neither a pod, nor nodeclaim/NAME, nor node/NAME", args[0])
+		},
+	}
+}
+
+// namespace is that of the flag or of the kubeconfig's context.
+func (a *App) namespace() string {
+	if a.flags.Namespace != nil && *a.flags.Namespace != "" {
+		return *a.flags.Namespace
+	}
+	if a.Connect == nil {
+		if namespace, _, err := a.flags.ToRawKubeConfigLoader().Namespace(); err == nil && namespace != "" {
+			return namespace
+		}
+	}
+	return "default"
+}
+
+// finish prints an answer.
+func finish[T any](printer *output.Printer, answer T, err error, table func(*output.Printer, T)) error {
+	if err != nil {
+		return err
+	}
+	if done, err := printer.Value(answer); done {
+		return err
+	}
+	table(printer, answer)
+	return nil
+}
+
+func printPod(printer *output.Printer, p *why.Pod) {
+	printer.Printf("Pod %s\n  %s\n", p.Name, p.State)
+	if p.Outcome != "" {
+		printer.Printf("  %s\n", p.Outcome)
+	}
+	for _, pool := range p.Pools {
+		printer.Printf("\nNodePool %s: %s\n", pool.Name, lo.Ternary(pool.Fits, "it can run the pod", "it cannot run the pod"))
+		for _, check := range pool.Checks {
+			printer.Printf("  %s %s: %s\n", printer.Tick(check.OK), check.Name, check.Detail)
+		}
+	}
+	if len(p.Help) > 0 {
+		printer.Printf("\nWhat would help:\n")
+		for _, help := range p.Help {
+			printer.Printf("  - %s\n", help)
+		}
+	}
+	printTimeline(printer, p.Events)
+	printer.Notes(p.Notes)
+}
+
+func printLife(printer *output.Printer, l *why.Life) {
+	printer.Printf("NodeClaim %s, node %s, server %s\n", lo.CoalesceOrEmpty(l.NodeClaim, "-"), lo.CoalesceOrEmpty(l.Node, "-"), lo.CoalesceOrEmpty(l.Server, "-"))
+	printer.Printf("  Now: %s\n  Disruption: %s\n", l.Now, l.Disruption)
+	printTimeline(printer, l.Timeline)
+	printer.Notes(l.Notes)
+}
+
+func printTimeline(printer *output.Printer, entries []why.Entry) {
+	if len(entries) == 0 {
+		return
+	}
+	printer.Printf("\n")
+	printer.Rows([]string{"Time", "From", "", "What"}, lo.Map(entries, func(e why.Entry, _ int) []string {
+		return []string{e.Time.Local().Format(time.DateTime), e.From, lo.Ternary(e.Problem, printer.Paint(text.FgRed, "!"), ""), e.What}
+	}))
+}

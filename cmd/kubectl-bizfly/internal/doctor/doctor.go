@@ -1,0 +1,187 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package doctor checks a cluster and a project before Karpenter is installed, and an installation afterwards. Each finding
+// says what is wrong, why it matters and which command fixes it.
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/awslabs/operatorpkg/status"
+	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/samber/lo"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+)
+
+// Severity is how much a finding matters.
+type Severity string
+
+// The severities. Errors keep nodes from being launched or from joining; warnings cost money or will hurt later.
+const (
+	Error   Severity = "error"
+	Warning Severity = "warning"
+	Info    Severity = "info"
+)
+
+var rank = map[Severity]int{Error: 0, Warning: 1, Info: 2}
+
+// Finding is one thing that is not as it should be.
+type Finding struct {
+	// Code is stable, in CamelCase.
+	Code     string   `json:"code"`
+	Severity Severity `json:"severity"`
+	// What is wrong, on which object; Why it matters; Fix is a command or the change to make.
+	What string `json:"what"`
+	Why  string `json:"why"`
+	Fix  string `json:"fix"`
+	// VNDPerMonth is what it costs, where it costs.
+	VNDPerMonth float64 `json:"vndPerMonth,omitempty"`
+}
+
+// Report is what was checked.
+type Report struct {
+	Findings []Finding `json:"findings"`
+	// Passed are the checks that found nothing, Skipped those that could not look, with the reason.
+	Passed  []string          `json:"passed"`
+	Skipped map[string]string `json:"skipped,omitempty"`
+	Notes   []string          `json:"notes,omitempty"`
+}
+
+// Failed reports whether the exit status is one of failure: for errors, and for warnings too where the user is strict.
+func (r *Report) Failed(strict bool) bool {
+	return lo.ContainsBy(r.Findings, func(f Finding) bool { return f.Severity == Error || strict && f.Severity == Warning })
+}
+
+// check looks at one thing. An error says that it could not look.
+type check struct {
+	name string
+	look func(ctx context.Context, d *examination) ([]Finding, error)
+}
+
+// examination is what the checks share.
+type examination struct {
+	*session.Session
+}
+
+var checks = []check{
+	{"cluster", checkCluster},
+	{"API server version", checkVersion},
+	{"clock", checkClock},
+	{"custom resource definitions", checkDefinitions},
+	{"controller", checkController},
+	{"controller's rights", checkRights},
+	{"other autoscalers", checkAutoscalers},
+	{"cloud controller manager", checkCCM},
+	{"volumes", checkCSI},
+	{"credentials and endpoint", checkCredentials},
+	{"project", checkScope},
+	{"BKE cluster", checkBKE},
+	{"worker pools", checkPools},
+	{"NodeClasses", checkNodeClasses},
+	{"NodePools", checkNodePools},
+	{"firewalls", checkFirewalls},
+	{"metadata service", checkMetadata},
+	{"rejected launches", checkRejections},
+	{"servers without owner", checkServers},
+	{"disks without owner", checkDisks},
+	{"addresses without owner", checkAddresses},
+}
+
+// Examine runs every check. What cannot be looked at is skipped, and the report says why.
+func Examine(ctx context.Context, s *session.Session) *Report {
+	report := &Report{Findings: []Finding{}, Passed: []string{}, Skipped: map[string]string{}}
+	d := &examination{Session: s}
+	for _, c := range checks {
+		found, err := c.look(ctx, d)
+		switch {
+		case err != nil:
+			report.Skipped[c.name] = err.Error()
+		case len(found) == 0:
+			report.Passed = append(report.Passed, c.name)
+		}
+		report.Findings = append(report.Findings, found...)
+	}
+	slices.SortStableFunc(report.Findings, func(a, b Finding) int { return cmp.Compare(rank[a.Severity], rank[b.Severity]) })
+	report.Notes = s.Notes
+	return report
+}
+
+func one(code string, severity Severity, what, why, fix string) []Finding {
+	return []Finding{{Code: code, Severity: severity, What: what, Why: why, Fix: fix}}
+}
+
+// notReady returns why an object is not ready at its present generation, as its controllers have stored it; empty if it is ready.
+func notReady(object status.Object) string {
+	conditions := object.StatusConditions(status.WithObservedOnly())
+	if root := conditions.Root(); root.IsTrue() && root.ObservedGeneration == object.GetGeneration() {
+		return ""
+	}
+	causes := lo.FilterMap(conditions.List(), func(c status.Condition, _ int) (string, bool) {
+		return fmt.Sprintf("%s is %s: %s: %s", c.Type, c.Status, c.Reason, c.Message),
+			!c.IsTrue() && c.Type != status.ConditionReady && conditions.IsDependentCondition(c.Type)
+	})
+	return lo.CoalesceOrEmpty(strings.Join(causes, "; "), "the controller has not checked it yet")
+}
+
+// installed reports whether a controller runs in the cluster.
+func (d *examination) installed() bool { return d.Deployment != nil }
+
+// namespace is that of the controller.
+func (d *examination) namespace() string {
+	if d.Deployment != nil {
+		return d.Deployment.Namespace
+	}
+	return lo.CoalesceOrEmpty(d.Settings.Namespace, "karpenter")
+}
+
+// upgrade is the command that installs or upgrades a chart.
+func (d *examination) upgrade(chart string) string {
+	return fmt.Sprintf("helm upgrade --install %s oci://cr-hn-1.bizflycloud.vn/31ff9581861a4d0ea4df5e7dda0f665d/charts/%s --namespace %s", chart, chart,
+		d.namespace())
+}
+
+var severityColors = map[Severity]text.Color{Error: text.FgRed, Warning: text.FgYellow, Info: text.FgCyan}
+
+// Print prints a report for users.
+func Print(printer *output.Printer, r *Report) {
+	for _, f := range r.Findings {
+		printer.Printf("%s %s\n    %s\n    why: %s\n    fix: %s\n\n", printer.Paint(severityColors[f.Severity], fmt.Sprintf("%-7s", f.Severity)), f.Code, f.What,
+			f.Why, f.Fix)
+	}
+	for _, name := range r.Passed {
+		printer.Printf("%s %s\n", printer.Tick(true), name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Skipped)) {
+		printer.Printf("- %s: not checked: %s\n", name, r.Skipped[name])
+	}
+	count := func(severity Severity) int {
+		return lo.CountBy(r.Findings, func(f Finding) bool { return f.Severity == severity })
+	}
+	printer.Printf("\n%s, %s, %s passed, %d not checked\n", output.Plural(count(Error), "error"), output.Plural(count(Warning), "warning"),
+		output.Plural(len(r.Passed), "check"), len(r.Skipped))
+	if waste := lo.SumBy(r.Findings, func(f Finding) float64 { return f.VNDPerMonth }); waste > 0 {
+		printer.Printf("Paid for without need: about %s VND per month\n", output.VND(waste))
+	}
+	printer.Notes(r.Notes)
+}

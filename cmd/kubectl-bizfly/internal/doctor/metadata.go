@@ -1,0 +1,90 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+const metadataAddress = "169.254.169.254"
+
+// dropsMetadata matches a line of user data that keeps traffic from the metadata service.
+var dropsMetadata = regexp.MustCompile(`(?im)^[^#\n]*(?:169\.254\.169\.254.*\bdrop\b|\bdrop\b.*169\.254\.169\.254)`)
+
+// clusterPolicies are the kinds of policies that hold for the pods of all namespaces.
+var clusterPolicies = []schema.GroupVersionKind{
+	{Group: "cilium.io", Version: "v2", Kind: "CiliumClusterwideNetworkPolicy"},
+	{Group: "projectcalico.org", Version: "v3", Kind: "GlobalNetworkPolicy"},
+	{Group: "crd.projectcalico.org", Version: "v1", Kind: "GlobalNetworkPolicy"},
+}
+
+// checkMetadata looks for what keeps pods from the metadata service, from which every pod could otherwise read the user data of its node
+// and the join token of BKE. It looks at texts alone: whether a rule holds is not tried, so its absence is certain and its effect is not.
+func checkMetadata(ctx context.Context, d *examination) ([]Finding, error) {
+	nodeClasses := &v1alpha1.BizflyNodeClassList{}
+	if err := d.List(ctx, nodeClasses); err != nil {
+		return nil, err
+	}
+	open := lo.FilterMap(nodeClasses.Items, func(n v1alpha1.BizflyNodeClass, _ int) (string, bool) {
+		return n.Name, !dropsMetadata.MatchString(d.userData(ctx, &n))
+	})
+	if len(open) == 0 {
+		return nil, nil
+	}
+	for _, kind := range clusterPolicies {
+		policies := &unstructured.UnstructuredList{}
+		policies.SetGroupVersionKind(kind)
+		if err := d.List(ctx, policies); err != nil && !session.IsMissing(err) {
+			return nil, err
+		}
+		if lo.ContainsBy(policies.Items, func(p unstructured.Unstructured) bool {
+			text, err := p.MarshalJSON()
+			return err == nil && strings.Contains(string(text), metadataAddress)
+		}) {
+			return nil, nil
+		}
+	}
+	return one("MetadataServiceOpen", Warning, fmt.Sprintf("nothing is found that keeps pods from the metadata service: no rule in the user data of "+
+		"BizflyNodeClass %s drops traffic to %s, and no CiliumClusterwideNetworkPolicy or Calico GlobalNetworkPolicy names it", list(open), metadataAddress),
+		"any pod can read the user data and the join token of its node there, and join a node of its own",
+		"kubectl apply -f config/samples/metadata-block/cilium.yaml (or calico.yaml there, or the user data of nodeclass.yaml)"), nil
+}
+
+// userData returns that of a NodeClass, empty where there is none or it may not be read.
+func (d *examination) userData(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) string {
+	from := nodeClass.Spec.UserDataFrom
+	if from == nil {
+		return lo.FromPtr(nodeClass.Spec.UserData)
+	}
+	secret := &corev1.Secret{}
+	if err := d.Get(ctx, types.NamespacedName{Namespace: d.namespace(), Name: from.Name}, secret); err != nil {
+		d.Note("the user data of BizflyNodeClass %s was not read: %s", nodeClass.Name, err)
+	}
+	return string(secret.Data[from.Key])
+}

@@ -1,0 +1,264 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package flavors lists what can be launched: every flavor in every zone, with its size as nodes see it, its price, and
+// what excludes it.
+package flavors
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/types"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/scheduling"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// Row is one flavor in one zone.
+type Row struct {
+	Flavor   string `json:"flavor"`
+	Zone     string `json:"zone,omitempty"`
+	Category string `json:"category,omitempty"`
+	CPU      int    `json:"cpu"`
+	// MemoryMiB is what is sold; NodeMemoryMiB what nodes report, Allocatable what is left for pods.
+	MemoryMiB     int                 `json:"memoryMiB"`
+	NodeMemoryMiB int64               `json:"nodeMemoryMiB,omitempty"`
+	Allocatable   corev1.ResourceList `json:"allocatable,omitempty"`
+	GPU           string              `json:"gpu,omitempty"`
+	VNDPerHour    float64             `json:"vndPerHour,omitempty"`
+	VNDPerMonth   float64             `json:"vndPerMonth,omitempty"`
+	// Price is the least certain source of its numbers: configured, published, derived or assumed.
+	Price     string `json:"price,omitempty"`
+	Available bool   `json:"available"`
+	// Reason says why it is not available, or not for this NodePool.
+	Reason string `json:"reason,omitempty"`
+}
+
+// Options say what to list.
+type Options struct {
+	// NodePool lists what NodeClaims of the NodePool may be launched with, and what excludes the others.
+	NodePool string
+	// NodeClass lists for a NodeClass; empty is one of defaults, unless NodePool names another.
+	NodeClass string
+	// Requirements filter like those of a NodePool.
+	Requirements scheduling.Requirements
+}
+
+// ParseRequirements reads requirements as a label selector writes them: "cpu in (4,8),zone=HN1,gpu-count notin (0)", with
+// Gt and Lt as "key>4". Keys without a domain are those of this provider: "category" is its instance-category.
+func ParseRequirements(text string) (scheduling.Requirements, error) {
+	selector, err := labels.Parse(expandKeys(text))
+	if err != nil {
+		return nil, fmt.Errorf("--requirements %q: %w; write for example 'category=premium,cpu>3,zone in (HN1,HN2)'", text, err)
+	}
+	operators := map[selection.Operator]corev1.NodeSelectorOperator{
+		selection.Equals: corev1.NodeSelectorOpIn, selection.DoubleEquals: corev1.NodeSelectorOpIn, selection.In: corev1.NodeSelectorOpIn,
+		selection.NotEquals: corev1.NodeSelectorOpNotIn, selection.NotIn: corev1.NodeSelectorOpNotIn, selection.Exists: corev1.NodeSelectorOpExists,
+		selection.DoesNotExist: corev1.NodeSelectorOpDoesNotExist, selection.GreaterThan: corev1.NodeSelectorOpGt, selection.LessThan: corev1.NodeSelectorOpLt,
+	}
+	parsed, _ := selector.Requirements()
+	requirements := scheduling.NewRequirements()
+	for _, r := range parsed {
+		requirements.Add(scheduling.NewRequirement(r.Key(), operators[r.Operator()], r.ValuesUnsorted()...))
+	}
+	return requirements, nil
+}
+
+// shortKeys are what a user may write for a label.
+var shortKeys = map[string]string{
+	"zone": corev1.LabelTopologyZone, "flavor": corev1.LabelInstanceTypeStable, "arch": corev1.LabelArchStable, "os": corev1.LabelOSStable,
+	"category": v1alpha1.LabelInstanceCategory, "generation": v1alpha1.LabelInstanceGeneration, "cpu": v1alpha1.LabelInstanceCPU,
+	"memory": v1alpha1.LabelInstanceMemory, "gpu-name": v1alpha1.LabelInstanceGPUName, "gpu-count": v1alpha1.LabelInstanceGPUCount,
+}
+
+// expandKeys replaces short keys at the beginning of each requirement.
+func expandKeys(text string) string {
+	depth, start := 0, 0
+	var parts []string
+	for i, r := range text {
+		switch {
+		case r == '(':
+			depth++
+		case r == ')':
+			depth--
+		case r == ',' && depth == 0:
+			parts = append(parts, text[start:i])
+			start = i + 1
+		}
+	}
+	parts = append(parts, text[start:])
+	return strings.Join(lo.Map(parts, func(part string, _ int) string {
+		trimmed := strings.TrimSpace(part)
+		bare := strings.TrimPrefix(trimmed, "!")
+		key := strings.FieldsFunc(bare, func(r rune) bool { return strings.ContainsRune(" =!<>(", r) })
+		if len(key) > 0 && shortKeys[key[0]] != "" {
+			return strings.Repeat("!", len(trimmed)-len(bare)) + shortKeys[key[0]] + bare[len(key[0]):]
+		}
+		return trimmed
+	}), ",")
+}
+
+// List returns the rows, sorted by price. Excluded ones are there only where a NodePool or NodeClass is named.
+func List(ctx context.Context, s *session.Session, o Options) ([]Row, error) {
+	cloud, err := s.Cloud(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var objects memory.Objects
+	if s.Cluster != nil {
+		// What runs keeps its flavor, and what NodePools ask for is theirs.
+		if objects, err = s.Copy(ctx); err != nil {
+			s.Note("the cluster was not read: %s", err)
+		}
+	}
+	requirements := scheduling.NewRequirements(o.Requirements.Values()...)
+	name := o.NodeClass
+	if o.NodePool != "" {
+		if name, err = addNodePool(ctx, s, o.NodePool, requirements); err != nil {
+			return nil, err
+		}
+	}
+	simulation, err := plan.NewSimulation(ctx, cloud, objects, nil)
+	if err != nil {
+		return nil, err
+	}
+	nodeClass, err := nodeClassFor(ctx, simulation, cloud, name)
+	if err != nil {
+		return nil, err
+	}
+	instanceTypes, err := simulation.Flavors.List(ctx, nodeClass)
+	if err != nil {
+		return nil, err
+	}
+	explained, err := simulation.Flavors.Explain(nodeClass)
+	if err != nil {
+		return nil, err
+	}
+	rows := rowsOf(explained, instanceTypes, requirements, o.NodePool != "", name != "")
+	slices.SortStableFunc(rows, func(a, b Row) int {
+		// What cannot be launched at all has no price and comes last.
+		return cmp.Or(cmp.Compare(lo.Ternary(a.VNDPerHour == 0, 1, 0), lo.Ternary(b.VNDPerHour == 0, 1, 0)),
+			cmp.Compare(a.VNDPerHour, b.VNDPerHour), cmp.Compare(a.Flavor, b.Flavor), cmp.Compare(a.Zone, b.Zone))
+	})
+	return rows, nil
+}
+
+// rowsOf returns a row for each flavor and zone that is asked for. What conflicts with the requirements is there only for a NodePool,
+// and what a NodeClass excludes only for that NodeClass.
+func rowsOf(explained []flavor.Explanation, instanceTypes []*corecloudprovider.InstanceType, requirements scheduling.Requirements, pool, class bool) []Row {
+	byName := lo.KeyBy(instanceTypes, func(it *corecloudprovider.InstanceType) string { return it.Name })
+	return lo.FilterMap(explained, func(e flavor.Explanation, _ int) (Row, bool) {
+		row := newRow(e, byName[e.Flavor])
+		if row.Reason != "" {
+			return row, e.Excluded == "" || class
+		}
+		row.Reason = conflict(requirements, byName[e.Flavor], e.Zone)
+		row.Available = row.Reason == ""
+		return row, row.Available || pool
+	})
+}
+
+// addNodePool adds the requirements and labels of a NodePool and returns the name of its NodeClass.
+func addNodePool(ctx context.Context, s *session.Session, name string, requirements scheduling.Requirements) (nodeClass string, err error) {
+	if _, err := s.Reader(); err != nil {
+		return "", err
+	}
+	pool := &karpv1.NodePool{}
+	if err := s.Get(ctx, types.NamespacedName{Name: name}, pool); err != nil {
+		return "", fmt.Errorf("reading NodePool %s: %w", name, err)
+	}
+	template := pool.Spec.Template
+	requirements.Add(scheduling.NewNodeSelectorRequirementsWithMinValues(template.Spec.Requirements...).Values()...)
+	requirements.Add(scheduling.NewLabelRequirements(template.Labels).Values()...)
+	return lo.FromPtr(template.Spec.NodeClassRef).Name, nil
+}
+
+// nodeClassFor returns the NodeClass of that name, or one of defaults.
+func nodeClassFor(ctx context.Context, simulation *plan.Simulation, cloud *session.Cloud, name string) (*v1alpha1.BizflyNodeClass, error) {
+	if name == "" {
+		_, nodeClass, err := plan.StandardFlavors(ctx, cloud)
+		return nodeClass, err
+	}
+	nodeClass := &v1alpha1.BizflyNodeClass{}
+	if err := simulation.Objects.Get(ctx, types.NamespacedName{Name: name}, nodeClass); err != nil {
+		return nil, fmt.Errorf("reading BizflyNodeClass %s: %w", name, err)
+	}
+	return nodeClass, nil
+}
+
+func newRow(e flavor.Explanation, it *corecloudprovider.InstanceType) Row {
+	row := Row{Flavor: e.Flavor, Zone: e.Zone, CPU: e.CPU, MemoryMiB: e.MemoryMiB, Reason: lo.CoalesceOrEmpty(e.Excluded, e.Unavailable)}
+	if e.GPUCount > 0 {
+		row.GPU = fmt.Sprintf("%d x %s", e.GPUCount, e.GPUName)
+	}
+	if it == nil {
+		row.Reason = lo.CoalesceOrEmpty(row.Reason, "it is in none of the NodeClass's zones")
+		return row
+	}
+	row.Category = it.Requirements.Get(v1alpha1.LabelInstanceCategory).Any()
+	row.NodeMemoryMiB = it.Capacity.Memory().Value() >> 20
+	row.Allocatable = it.Allocatable()
+	if price, ok := it.OfferingPrice(e.Zone, karpv1.CapacityTypeOnDemand); ok {
+		row.VNDPerHour, row.VNDPerMonth, row.Price = price, price*plan.HoursPerMonth, string(e.Source)
+	} else if row.Reason == "" {
+		row.Reason = "the price table knows no price for it"
+	}
+	row.Available = row.Reason == ""
+	return row
+}
+
+// conflict says which requirements exclude the flavor in the zone.
+func conflict(requirements scheduling.Requirements, it *corecloudprovider.InstanceType, zone string) string {
+	var reasons []string
+	for _, key := range slices.Sorted(slices.Values(requirements.Keys().UnsortedList())) {
+		r := requirements.Get(key)
+		one := scheduling.NewRequirements(r)
+		has := it.Requirements
+		switch key {
+		case corev1.LabelTopologyZone:
+			has = scheduling.NewLabelRequirements(map[string]string{key: zone})
+		case karpv1.CapacityTypeLabelKey:
+			has = scheduling.NewLabelRequirements(map[string]string{key: karpv1.CapacityTypeOnDemand})
+		}
+		if !one.IsCompatible(has, scheduling.AllowUndefinedWellKnownLabels) {
+			reasons = append(reasons, fmt.Sprintf("%s, and it has %s", r, describe(has, key)))
+		}
+	}
+	return strings.Join(reasons, "; ")
+}
+
+func describe(has scheduling.Requirements, key string) string {
+	if !has.Has(key) || has.Get(key).Operator() != corev1.NodeSelectorOpIn {
+		return "no such label"
+	}
+	values := has.Get(key).Values()
+	slices.Sort(values)
+	return strings.Join(values, ", ")
+}

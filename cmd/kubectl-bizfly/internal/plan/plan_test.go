@@ -1,0 +1,119 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package plan_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/properties/simulation"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+)
+
+// launched is NodePool, flavor and zone of a node.
+func launched(pool, flavor, zone string) string { return fmt.Sprintf("%s %s %s", pool, flavor, zone) }
+
+var _ = Describe("kubectl bizfly plan", func() {
+	It("should plan from empty the nodes that the controller then launches, at the price that they then cost", func() {
+		for seed := range uint64(suite.Number("PROPERTY_SEEDS", 12)) {
+			w, err := simulation.New(ctx, 7000+seed, func(c *cloudprovider.CloudProvider) corecloudprovider.CloudProvider { return c })
+			Expect(err).ToNot(HaveOccurred())
+			DeferCleanup(w.CloseCloud)
+			w.Reprice()
+			Expect(w.AddPools(ctx)).To(Succeed())
+			for _, pool := range w.Pools {
+				pool.StatusConditions().SetTrue(karpv1.ConditionTypeValidationSucceeded)
+				pool.StatusConditions().SetTrue(karpv1.ConditionTypeNodeClassReady)
+				Expect(w.Client.Status().Update(ctx, pool)).To(Succeed())
+			}
+			Expect(w.AddPods(ctx, 5+w.Random.IntN(40))).To(Succeed())
+			Expect(removeZoneSpread(w)).To(Succeed())
+
+			planned := planOf(w)
+			unplaced, err := w.Provision(ctx)
+			Expect(err).ToNot(HaveOccurred())
+
+			claims := &karpv1.NodeClaimList{}
+			Expect(w.Client.List(ctx, claims)).To(Succeed())
+			Expect(sortedNodes(planned.Nodes, func(n plan.Node) string { return launched(n.NodePool, n.Flavor, n.Zone) })).
+				To(Equal(sortedNodes(claims.Items, func(c karpv1.NodeClaim) string {
+					return launched(c.Labels[karpv1.NodePoolLabelKey], c.Labels[corev1.LabelInstanceTypeStable], c.Labels[corev1.LabelTopologyZone])
+				})), "seed %d", seed)
+			Expect(planned.Unplaced).To(HaveLen(unplaced), "seed %d", seed)
+			cost, err := w.Cost(ctx)
+			Expect(err).ToNot(HaveOccurred())
+			Expect(planned.VNDPerHour).To(BeNumerically("~", cost, 0.001), "seed %d", seed)
+		}
+	})
+})
+
+// removeZoneSpread removes the pods that are spread over zones: of zones with equally many pods core takes any (it iterates over
+// a map), so that the controller itself would not launch the same nodes twice.
+func removeZoneSpread(w *simulation.Simulation) error {
+	pods := &corev1.PodList{}
+	if err := w.Client.List(ctx, pods); err != nil {
+		return err
+	}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if !lo.ContainsBy(pod.Spec.TopologySpreadConstraints, func(c corev1.TopologySpreadConstraint) bool { return c.TopologyKey == corev1.LabelTopologyZone }) {
+			continue
+		}
+		if err := w.Client.Delete(ctx, pod); err != nil {
+			return err
+		}
+		w.Cluster.DeletePod(client.ObjectKeyFromObject(pod))
+	}
+	return nil
+}
+
+// planOf plans a simulation as the plugin does, over the same cloud and with the same prices.
+func planOf(w *simulation.Simulation) *plan.Plan {
+	GinkgoHelper()
+	credentials, bke := w.Sandbox.Credentials(), w.Sandbox.BKE()
+	for key, value := range map[string]string{
+		"BIZFLY_CLOUD_API_URL": w.Sandbox.APIURL, "BIZFLY_CLOUD_ALLOW_HTTP": "true", "BIZFLY_CLOUD_REGION": credentials.Region,
+		"BIZFLY_CLOUD_APP_CRED_ID": credentials.AppCredID, "BIZFLY_CLOUD_APP_CRED_SECRET": credentials.AppCredSecret, "BKE_CLUSTER_ID": bke.ClusterUID,
+	} {
+		GinkgoT().Setenv(key, value)
+	}
+	s, err := session.NewFor(ctx, nil, w.Client)
+	Expect(err).ToNot(HaveOccurred())
+	s.Settings.Prices = w.Settings.Load().Prices
+	plans, err := plan.Compute(ctx, s, plan.Options{})
+	Expect(err).ToNot(HaveOccurred())
+	Expect(plans).To(HaveLen(1))
+	return plans[0]
+}
+
+func sortedNodes[T any](items []T, name func(T) string) string {
+	names := lo.Map(items, func(item T, _ int) string { return name(item) })
+	slices.Sort(names)
+	return strings.Join(names, "\n")
+}

@@ -1,0 +1,303 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package plan computes what Karpenter would run: it lets the scheduler of Karpenter core and this provider's own launch
+// code decide over a copy of the cluster in memory, and reports nodes, prices and pods that fit nowhere.
+package plan
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	opstatus "github.com/awslabs/operatorpkg/status"
+	"github.com/google/uuid"
+	"github.com/samber/lo"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider/overlay"
+	"sigs.k8s.io/karpenter/pkg/controllers/dynamicresources/deviceallocation"
+	"sigs.k8s.io/karpenter/pkg/controllers/nodeoverlay"
+	"sigs.k8s.io/karpenter/pkg/controllers/provisioning"
+	"sigs.k8s.io/karpenter/pkg/controllers/state"
+	karpevents "sigs.k8s.io/karpenter/pkg/events"
+	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
+	"sigs.k8s.io/karpenter/pkg/state/virtualpods"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/manifests"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/status"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/usage"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
+)
+
+// Simulation is a copy of a cluster in which core's scheduler and our cloud provider run.
+type Simulation struct {
+	// Objects are the copy.
+	Objects *memory.Client
+	// Flavors makes the instance types of its NodeClasses.
+	Flavors *flavor.DefaultProvider
+	// Provider is what core sees; CloudProvider is the same without NodeOverlays.
+	Provider      corecloudprovider.CloudProvider
+	CloudProvider *cloudprovider.CloudProvider
+	// Cluster and Provisioner are core's.
+	Cluster     *state.Cluster
+	Provisioner *provisioning.Provisioner
+	// Notes limit what the result can be relied on for.
+	Notes []string
+	// Unresolved are the conditions of NodeClasses that keep servers from being launched.
+	Unresolved []Unresolved
+
+	clock clock.Clock
+}
+
+// Unresolved is one condition of a NodeClass that was resolved here and is not True.
+type Unresolved struct {
+	NodeClass string
+	Condition opstatus.Condition
+}
+
+// discarded drops events, because nothing that is planned happens.
+type discarded struct{}
+
+// Publish implements events.Recorder.
+func (discarded) Publish(...karpevents.Event) {}
+
+// NewSimulation creates a simulation of copies of the objects: NodeClasses and NodePools that no controller has resolved yet are
+// resolved, by the controller's own code.
+func NewSimulation(ctx context.Context, cloud *session.Cloud, objects memory.Objects, marks capacity.Provider) (*Simulation, error) {
+	core, clk := coreoptions.FromContext(ctx), clock.RealClock{}
+	if marks == nil {
+		marks = capacity.NewDefaultProvider(clk)
+	}
+	kube := memory.New(objects)
+	s := &Simulation{Objects: kube, Flavors: cloud.Flavors(kube, marks), clock: clk}
+	if err := s.resolve(ctx, cloud); err != nil {
+		return nil, err
+	}
+	config := cloudprovider.Config{
+		KubeClient: kube, APIReader: kube, Recorder: discarded{}, Clock: clk, Instances: &dryLauncher{}, Flavors: s.Flavors,
+		Catalog: cloud.Catalog, Capacity: marks, Settings: cloud.Settings,
+		BestEffortMinValues: core.MinValuesPolicy == coreoptions.MinValuesPolicyBestEffort,
+	}
+	store := nodeoverlay.NewInstanceTypeStore()
+	if core.FeatureGates.NodeOverlay {
+		config.Overlay = store
+	}
+	s.CloudProvider = cloudprovider.New(config)
+	s.Provider = overlay.Decorate(s.CloudProvider, kube, store)
+	s.Cluster = state.NewCluster(clk, kube, s.Provider)
+	if core.FeatureGates.NodeOverlay {
+		if _, err := nodeoverlay.NewController(clk, kube, s.CloudProvider, store, s.Cluster).Reconcile(ctx, reconcile.Request{}); err != nil {
+			s.note("NodeOverlays were not applied everywhere: %s", err)
+		}
+	}
+	s.Provisioner = provisioning.NewProvisioner(kube, discarded{}, s.Provider, s.Cluster, clk, deviceallocation.NewController(kube),
+		virtualpods.NewVirtualPodCache(kube))
+	return s, nil
+}
+
+func (s *Simulation) note(format string, args ...any) {
+	if note := fmt.Sprintf(format, args...); !lo.Contains(s.Notes, note) {
+		s.Notes = append(s.Notes, note)
+	}
+}
+
+// resolve fills the status of NodeClasses and NodePools that have none.
+func (s *Simulation) resolve(ctx context.Context, cloud *session.Cloud) error {
+	controller := status.NewController(s.Objects, discarded{}, s.clock, cloud.Catalog, cloud.Images, cloud.Networks, cloud.Bootstrap, s.Flavors)
+	nodeClasses := &v1alpha1.BizflyNodeClassList{}
+	if err := s.Objects.List(ctx, nodeClasses); err != nil {
+		return err
+	}
+	for i := range nodeClasses.Items {
+		nodeClass := &nodeClasses.Items[i]
+		if root := nodeClass.StatusConditions().Root(); root.IsTrue() && root.ObservedGeneration == nodeClass.Generation {
+			continue
+		}
+		if _, err := controller.Reconcile(ctx, nodeClass); err != nil {
+			return fmt.Errorf("resolving BizflyNodeClass %s: %w", nodeClass.Name, err)
+		}
+		for _, condition := range nodeClass.Status.Conditions {
+			if condition.IsTrue() || condition.Type == opstatus.ConditionReady || lo.Contains(usage.ConditionTypes, condition.Type) {
+				continue
+			}
+			s.Unresolved = append(s.Unresolved, Unresolved{nodeClass.Name, condition})
+			s.note("BizflyNodeClass %s is not ready to launch servers: %s: %s", nodeClass.Name, condition.Type, condition.Message)
+			// What is planned does not depend on how servers join.
+			if len(nodeClass.Status.Zones) > 0 {
+				nodeClass.StatusConditions().SetTrue(condition.Type)
+			}
+		}
+		if err := s.Objects.Status().Update(ctx, nodeClass); err != nil {
+			return err
+		}
+	}
+	return s.readyNodePools(ctx)
+}
+
+// readyNodePools makes NodePools ready that no controller has seen yet. Those that a controller has rejected stay as they are.
+func (s *Simulation) readyNodePools(ctx context.Context) error {
+	nodePools := &karpv1.NodePoolList{}
+	if err := s.Objects.List(ctx, nodePools); err != nil {
+		return err
+	}
+	for i := range nodePools.Items {
+		pool := &nodePools.Items[i]
+		ref := pool.Spec.Template.Spec.NodeClassRef
+		nodeClass := &v1alpha1.BizflyNodeClass{}
+		if ref == nil || s.Objects.Get(ctx, types.NamespacedName{Name: ref.Name}, nodeClass) != nil {
+			s.note("NodePool %s is left out: its BizflyNodeClass %q does not exist", pool.Name, lo.FromPtr(ref).Name)
+			continue
+		}
+		if len(pool.Status.Conditions) > 0 {
+			if !pool.StatusConditions().Root().IsTrue() {
+				s.note("NodePool %s is left out: it is not ready (%s)", pool.Name, pool.StatusConditions().Root().Message)
+			}
+			continue
+		}
+		if len(nodeClass.Status.Zones) == 0 {
+			s.note("NodePool %s is left out: no zone of its BizflyNodeClass %s is known", pool.Name, nodeClass.Name)
+			continue
+		}
+		for _, condition := range []string{karpv1.ConditionTypeValidationSucceeded, karpv1.ConditionTypeNodeClassReady} {
+			pool.StatusConditions().SetTrue(condition)
+		}
+		if err := s.Objects.Update(ctx, pool); err != nil {
+			return err
+		}
+	}
+	if len(nodePools.Items) == 0 {
+		s.note("there is no NodePool, so no pod fits anywhere")
+	}
+	return nil
+}
+
+// Empty makes every pod that Karpenter would place wait for a node, and takes all others away. Core learns of no node.
+func (s *Simulation) Empty(ctx context.Context) error {
+	if err := s.learnDaemonSets(ctx); err != nil {
+		return err
+	}
+	pods := &corev1.PodList{}
+	if err := s.Objects.List(ctx, pods); err != nil {
+		return err
+	}
+	s.Objects.SetPods(lo.FilterMap(pods.Items, func(pod corev1.Pod, _ int) (*corev1.Pod, bool) {
+		manifests.Unbind(&pod)
+		return &pod, Counts(&pod)
+	}))
+	return nil
+}
+
+// Counts reports whether a pod needs a node of its own accord: those of DaemonSets and of the kubelet come with a node, and
+// those that have ended need none.
+func Counts(pod *corev1.Pod) bool {
+	owned := lo.ContainsBy(pod.OwnerReferences, func(owner metav1.OwnerReference) bool {
+		return owner.Kind == "DaemonSet" || owner.Kind == "Node"
+	})
+	return !owned && pod.DeletionTimestamp.IsZero() && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
+}
+
+// Observe passes the nodes that exist to core's state.
+func (s *Simulation) Observe(ctx context.Context) error {
+	if err := s.learnDaemonSets(ctx); err != nil {
+		return err
+	}
+	nodes, claims := &corev1.NodeList{}, &karpv1.NodeClaimList{}
+	if err := s.Objects.List(ctx, claims); err != nil {
+		return err
+	}
+	if err := s.Objects.List(ctx, nodes); err != nil {
+		return err
+	}
+	for i := range claims.Items {
+		s.Cluster.UpdateNodeClaim(&claims.Items[i])
+	}
+	for i := range nodes.Items {
+		if err := s.Cluster.UpdateNode(ctx, &nodes.Items[i]); err != nil {
+			return fmt.Errorf("reading node %s: %w", nodes.Items[i].Name, err)
+		}
+	}
+	return nil
+}
+
+// learnDaemonSets lets core see the newest pod of each DaemonSet, which admission may have changed.
+func (s *Simulation) learnDaemonSets(ctx context.Context) error {
+	daemonSets := &appsv1.DaemonSetList{}
+	if err := s.Objects.List(ctx, daemonSets); err != nil {
+		return err
+	}
+	for i := range daemonSets.Items {
+		if err := s.Cluster.UpdateDaemonSet(ctx, &daemonSets.Items[i]); err != nil {
+			return fmt.Errorf("reading DaemonSet %s: %w", daemonSets.Items[i].Name, err)
+		}
+	}
+	return nil
+}
+
+// dryLauncher answers as if each server had been launched at once. Every other call is a defect and panics.
+type dryLauncher struct {
+	instance.Provider
+	count atomic.Int64
+}
+
+// Intent implements instance.Provider.
+func (d *dryLauncher) Intent(request *instance.LaunchRequest) (instance.Intent, error) {
+	return instance.Intent{
+		Attempt: request.Attempt, Name: fmt.Sprintf("planned-%d", d.count.Add(1)), Flavor: request.Flavor, Zone: request.Zone,
+		BillingPlan: request.BillingPlan, RequestedAt: time.Now(),
+	}, nil
+}
+
+// Launch implements instance.Provider; it sends nothing.
+func (d *dryLauncher) Launch(_ context.Context, request *instance.LaunchRequest, intent instance.Intent) (*instance.Instance, instance.Intent, error) {
+	return &instance.Instance{
+		ID: uuid.NewString(), Name: intent.Name, Flavor: request.Flavor, Zone: request.Zone, NodeClaim: request.NodeClaim.Name,
+		NodeClaimUID: string(request.NodeClaim.UID), NodePool: request.NodeClaim.Labels[karpv1.NodePoolLabelKey], NodeClass: request.NodeClass.Name,
+	}, intent, nil
+}
+
+// launch decides flavor and zone of a NodeClaim by the controller's own code, and writes them down in the copy, where the
+// next decision looks.
+func (s *Simulation) launch(ctx context.Context, name string) (*karpv1.NodeClaim, error) {
+	claim := &karpv1.NodeClaim{}
+	if err := s.Objects.Get(ctx, types.NamespacedName{Name: name}, claim); err != nil {
+		return nil, err
+	}
+	created, err := s.CloudProvider.Create(ctx, claim.DeepCopy())
+	if err != nil {
+		return nil, err
+	}
+	stored := claim.DeepCopy() // the launch has written its intent meanwhile
+	claim.Labels = lo.Assign(created.Labels, claim.Labels)
+	claim.Status.ProviderID = lo.CoalesceOrEmpty(created.Status.ProviderID, providerid.New(name))
+	claim.Status.Capacity, claim.Status.Allocatable = created.Status.Capacity, created.Status.Allocatable
+	return claim, s.Objects.Patch(ctx, claim, client.MergeFrom(stored))
+}

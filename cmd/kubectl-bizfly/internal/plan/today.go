@@ -1,0 +1,121 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package plan
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/manifests"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// Today is what runs now.
+type Today struct {
+	// Nodes is how many nodes there are, Karpenter's and those of worker pools.
+	Nodes int `json:"nodes"`
+	// VNDPerHour is what those cost whose flavor is known; Unpriced is how many are left out.
+	VNDPerHour  float64 `json:"vndPerHour"`
+	VNDPerMonth float64 `json:"vndPerMonth"`
+	Unpriced    int     `json:"unpriced"`
+}
+
+// StandardNodeClass is the NodeClass of "spec: {}", in every zone of the region: the prices of worker pools are those of its
+// flavors.
+func StandardNodeClass(zones []string) (*v1alpha1.BizflyNodeClass, error) {
+	nodeClass := &v1alpha1.BizflyNodeClass{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "BizflyNodeClass"},
+		ObjectMeta: metav1.ObjectMeta{Name: "standard", UID: "standard", Generation: 1},
+	}
+	if err := manifests.Default(nodeClass); err != nil {
+		return nil, fmt.Errorf("making a NodeClass of defaults: %w", err)
+	}
+	nodeClass.Status.Zones = zones
+	return nodeClass, nil
+}
+
+// StandardFlavors returns every flavor with its prices for a server of the defaults.
+func StandardFlavors(ctx context.Context, cloud *session.Cloud) ([]*corecloudprovider.InstanceType, *v1alpha1.BizflyNodeClass, error) {
+	snapshot, err := cloud.Catalog.Snapshot()
+	if err != nil {
+		return nil, nil, err
+	}
+	nodeClass, err := StandardNodeClass(lo.Map(snapshot.Zones(), func(z catalog.Zone, _ int) string { return z.Name }))
+	if err != nil {
+		return nil, nil, err
+	}
+	instanceTypes, err := cloud.Flavors(memory.New(nil), capacity.NewDefaultProvider(clock.RealClock{})).List(ctx, nodeClass)
+	return instanceTypes, nodeClass, err
+}
+
+// Measure prices the nodes of a copy of the cluster: Karpenter's by their NodePool, all others by their flavor with the
+// default disk.
+func (s *Simulation) Measure(ctx context.Context, cloud *session.Cloud) (*Today, error) {
+	nodes := &corev1.NodeList{}
+	if err := s.Objects.List(ctx, nodes); err != nil {
+		return nil, err
+	}
+	standard, _, err := StandardFlavors(ctx, cloud)
+	if err != nil {
+		return nil, err
+	}
+	byName := lo.KeyBy(standard, func(it *corecloudprovider.InstanceType) string { return it.Name })
+	today := &Today{Nodes: len(nodes.Items)}
+	for i := range nodes.Items {
+		if price, ok := s.priceOf(ctx, &nodes.Items[i], byName); ok {
+			today.VNDPerHour += price
+			continue
+		}
+		today.Unpriced++
+	}
+	today.VNDPerMonth = today.VNDPerHour * HoursPerMonth
+	return today, nil
+}
+
+// priceOf prices one node.
+func (s *Simulation) priceOf(ctx context.Context, node *corev1.Node, standard map[string]*corecloudprovider.InstanceType) (float64, bool) {
+	flavor, in := node.Labels[corev1.LabelInstanceTypeStable], node.Labels[corev1.LabelTopologyZone]
+	if pool := node.Labels[karpv1.NodePoolLabelKey]; pool != "" {
+		if price, err := s.Price(ctx, pool, flavor, in); err == nil {
+			return price, true
+		}
+	}
+	it, ok := standard[flavor]
+	if !ok {
+		return 0, false
+	}
+	if price, ok := it.OfferingPrice(in, karpv1.CapacityTypeOnDemand); ok {
+		return price, true
+	}
+	offering, ok := lo.First(it.Offerings)
+	if !ok {
+		return 0, false
+	}
+	// Prices do not differ between zones; a label that is missing hides none.
+	return offering.Price, true
+}

@@ -1,0 +1,208 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/samber/lo"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator/wiring"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// Cloud is BizFly Cloud with the controller's own providers over it.
+type Cloud struct {
+	// API is used for reading alone.
+	API bizfly.API
+	// Config is what it was reached with, Scope what the credentials are for.
+	Config bizfly.Config
+	Scope  bizfly.Scope
+	// Settings are the controller's, tuning included.
+	Settings *options.Store
+
+	*wiring.Providers
+}
+
+// NoCredentialsError says that nothing says how to log in to BizFly Cloud.
+type NoCredentialsError struct{ Err error }
+
+// Error names every place that credentials are looked for in.
+func (e *NoCredentialsError) Error() string {
+	return fmt.Sprintf("there are no usable credentials of BizFly Cloud: set BIZFLY_CLOUD_REGION with BIZFLY_CLOUD_APP_CRED_ID and "+
+		"BIZFLY_CLOUD_APP_CRED_SECRET (read-only ones do), or use a kubeconfig that may read the controller's Secret (%s)", e.Err)
+}
+
+// Unwrap returns what is wrong with those that were found.
+func (e *NoCredentialsError) Unwrap() error { return e.Err }
+
+// OtherHostError says that the endpoint is not the one at which the controller has found the servers of this cluster.
+type OtherHostError struct {
+	// Host is the endpoint's, Pinned that of the ProviderConfig's status.
+	Host, Pinned string
+}
+
+// Error says where the endpoint comes from.
+func (e *OtherHostError) Error() string {
+	return fmt.Sprintf("the credentials were not sent to %s: the servers of this cluster are at %s (status.scope.host of the ProviderConfig). Set "+
+		"BIZFLY_CLOUD_API_URL to the endpoint of that host, or unset it", e.Host, e.Pinned)
+}
+
+// Login logs in once. Nothing of the catalog is known yet.
+func (s *Session) Login(ctx context.Context) (*Cloud, error) {
+	if s.cloud == nil && s.cloudErr == nil {
+		s.cloud, s.cloudErr = s.login(ctx)
+	}
+	return s.cloud, s.cloudErr
+}
+
+// Cloud logs in and reads the catalog, both once.
+func (s *Session) Cloud(ctx context.Context) (*Cloud, error) {
+	cloud, err := s.Login(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !s.read {
+		s.read = true
+		if err := cloud.Catalog.Refresh(ctx); err != nil {
+			if _, unread := cloud.Catalog.Snapshot(); unread != nil {
+				s.readErr = fmt.Errorf("reading the catalog of BizFly Cloud: %w", err)
+			} else {
+				s.Note("parts of the catalog could not be read: %s", err)
+			}
+		}
+	}
+	if s.readErr != nil {
+		return nil, s.readErr
+	}
+	return cloud, nil
+}
+
+// Effective returns the configuration of the cloud as the controller computes it: the ProviderConfig over the environment.
+func (s *Session) Effective(ctx context.Context) (bizfly.Config, error) {
+	var reader client.Reader = memory.New(nil)
+	if s.Cluster != nil {
+		reader = s.Cluster
+	}
+	configs := config.NewDefaultProvider(config.Options{
+		Reader: reader, Environment: operator.Environment(s.Settings), Namespace: s.Settings.Namespace, SecretName: s.Settings.CredentialsSecretName,
+	})
+	effective, err := configs.Effective(ctx)
+	explained := Explain(errors.Unwrap(err), "get", &v1alpha1.ProviderConfig{})
+	if IsMissing(explained) || IsForbidden(explained) {
+		s.Note("the ProviderConfig was not read: %s", explained)
+		effective = operator.Environment(s.Settings)
+		err = effective.Validate()
+	}
+	return effective, err
+}
+
+func (s *Session) login(ctx context.Context) (*Cloud, error) {
+	effective, err := s.Effective(ctx)
+	if err != nil {
+		return nil, &NoCredentialsError{Err: err}
+	}
+	if err := s.checkHost(ctx, effective); err != nil {
+		return nil, err
+	}
+	effective.Registerer = prometheus.NewRegistry()
+	api, err := bizfly.NewClient(effective)
+	if err != nil {
+		return nil, &NoCredentialsError{Err: err}
+	}
+	c := &Cloud{API: api, Config: effective}
+	if c.Scope, err = api.Scope(ctx); err != nil {
+		return nil, fmt.Errorf("logging in to BizFly Cloud: %w", err)
+	}
+	api.Confirm(c.Scope)
+	settings := *s.Settings
+	settings.ClusterEndpoint = lo.CoalesceOrEmpty(settings.ClusterEndpoint, hostOf(s))
+	c.Settings = options.NewStore(&settings)
+	s.tune(ctx, c.Settings)
+	s.build(c)
+	return c, nil
+}
+
+// checkHost rejects an endpoint that is not where the controller has pinned the scope of this cluster: credentials go nowhere else,
+// whoever may have written the endpoint. Without a pinned scope, or the right to read it, there is nothing to compare with.
+func (s *Session) checkHost(ctx context.Context, effective bizfly.Config) error {
+	object := &v1alpha1.ProviderConfig{}
+	if s.Cluster != nil {
+		_ = s.Cluster.Get(ctx, client.ObjectKey{Name: v1alpha1.ProviderConfigName}, object)
+	}
+	if object.Status.Scope == nil {
+		return nil
+	}
+	endpoint, err := url.Parse(lo.CoalesceOrEmpty(effective.APIURL, bizfly.DefaultAPIURL))
+	if err != nil {
+		return &NoCredentialsError{Err: err}
+	}
+	if pinned := object.Status.Scope.Host; pinned != "" && endpoint.Host != pinned {
+		return &OtherHostError{Host: endpoint.Host, Pinned: pinned}
+	}
+	return nil
+}
+
+// tune applies the ConfigMap of prices and flavors that the controller applies.
+func (s *Session) tune(ctx context.Context, settings *options.Store) {
+	object := &v1alpha1.ProviderConfig{}
+	if s.Cluster == nil || s.Cluster.Get(ctx, client.ObjectKey{Name: v1alpha1.ProviderConfigName}, object) != nil {
+		return
+	}
+	result := tuning.NewDefaultProvider(tuning.Options{Reader: s.Cluster, Settings: settings}).Sync(ctx, object)
+	if result.Err != nil {
+		s.Note("the tuning was not read, so the values of the ProviderConfig's status apply: %s", result.Err)
+	}
+}
+
+// build makes the providers of the controller. Without a writer: templates are only tried here, which issues no token.
+func (s *Session) build(c *Cloud) {
+	d := wiring.Dependencies{API: c.API, APIReader: memory.New(nil), Settings: c.Settings}
+	if s.Cluster != nil {
+		d.APIReader = s.Cluster
+	}
+	if s.REST != nil {
+		d.CABundle = operator.Authority(s.REST)
+	}
+	c.Providers = wiring.Build(d)
+}
+
+func hostOf(s *Session) string {
+	if s.REST == nil {
+		return ""
+	}
+	return s.REST.Host
+}
+
+// Flavors makes the provider of instance types over a copy of the cluster. It knows no mark of an unavailable offering but
+// those that are given.
+func (c *Cloud) Flavors(copied client.Client, marks capacity.Provider) *flavor.DefaultProvider {
+	return flavor.NewDefaultProvider(c.Catalog, marks, c.Prices, c.Bootstrap, copied, c.Settings)
+}

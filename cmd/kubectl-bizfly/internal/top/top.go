@@ -1,0 +1,162 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package top shows the nodes of the cluster as they are now: flavor, zone, age, what is requested of them, and what they
+// cost.
+package top
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/utils/resources"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// Node is one node.
+type Node struct {
+	Name     string    `json:"name"`
+	NodePool string    `json:"nodePool,omitempty"`
+	Flavor   string    `json:"flavor"`
+	Zone     string    `json:"zone"`
+	Created  time.Time `json:"created"`
+	// Status is Ready, NotReady, or what is happening to the node.
+	Status string `json:"status"`
+	// CPU and Memory are the parts of the allocatable amounts that are requested, from 0 to 1.
+	CPU    float64 `json:"cpu"`
+	Memory float64 `json:"memory"`
+	Pods   int     `json:"pods"`
+	// VNDPerHour is 0 where the price is not known.
+	VNDPerHour float64 `json:"vndPerHour,omitempty"`
+}
+
+// Cluster is all nodes, those of Karpenter first.
+type Cluster struct {
+	Nodes       []Node  `json:"nodes"`
+	VNDPerHour  float64 `json:"vndPerHour"`
+	VNDPerMonth float64 `json:"vndPerMonth"`
+	Pending     int     `json:"pendingPods"`
+}
+
+// Read reads the cluster once.
+func Read(ctx context.Context, s *session.Session) (*Cluster, error) {
+	nodes, pods, claims := &corev1.NodeList{}, &corev1.PodList{}, &karpv1.NodeClaimList{}
+	if err := s.List(ctx, nodes); err != nil {
+		return nil, err
+	}
+	if err := s.List(ctx, pods); err != nil {
+		return nil, err
+	}
+	if err := s.List(ctx, claims); err != nil {
+		s.Note("NodeClaims are not shown: %s", err)
+	}
+	prices := prices(ctx, s)
+	byNode := lo.GroupBy(lo.ToSlicePtr(pods.Items), func(pod *corev1.Pod) string { return pod.Spec.NodeName })
+	byClaimNode := lo.KeyBy(claims.Items, func(claim karpv1.NodeClaim) string { return claim.Status.NodeName })
+	cluster := &Cluster{Nodes: []Node{}, Pending: lo.CountBy(byNode[""], plan.Counts)}
+	for i := range nodes.Items {
+		node := &nodes.Items[i]
+		running := lo.Filter(byNode[node.Name], func(pod *corev1.Pod, _ int) bool {
+			return pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
+		})
+		requested := resources.RequestsForPods(running...)
+		row := Node{
+			Name: node.Name, NodePool: node.Labels[karpv1.NodePoolLabelKey], Flavor: node.Labels[corev1.LabelInstanceTypeStable],
+			Zone:    node.Labels[corev1.LabelTopologyZone],
+			Created: node.CreationTimestamp.Time, Status: statusOf(node), Pods: len(running),
+			CPU: part(requested, node.Status.Allocatable, corev1.ResourceCPU), Memory: part(requested, node.Status.Allocatable, corev1.ResourceMemory),
+		}
+		claim := byClaimNode[node.Name]
+		row.VNDPerHour = priceOf(lo.Assign(claim.Labels, node.Labels), prices)
+		cluster.Nodes = append(cluster.Nodes, row)
+	}
+	for i := range claims.Items {
+		if claim := &claims.Items[i]; claim.Status.NodeName == "" {
+			cluster.Nodes = append(cluster.Nodes, Node{
+				Name: claim.Name, NodePool: claim.Labels[karpv1.NodePoolLabelKey], Flavor: claim.Labels[corev1.LabelInstanceTypeStable],
+				Zone:    claim.Labels[corev1.LabelTopologyZone],
+				Created: claim.CreationTimestamp.Time, Status: lo.Ternary(claim.Status.ProviderID == "", "Launching", "Joining"), VNDPerHour: priceOf(claim.Labels, prices),
+			})
+		}
+	}
+	slices.SortFunc(cluster.Nodes, func(a, b Node) int {
+		return cmp.Or(cmp.Compare(lo.Ternary(a.NodePool == "", 1, 0), lo.Ternary(b.NodePool == "", 1, 0)), cmp.Compare(a.NodePool, b.NodePool),
+			cmp.Compare(a.Name, b.Name))
+	})
+	cluster.VNDPerHour = lo.SumBy(cluster.Nodes, func(n Node) float64 { return n.VNDPerHour })
+	cluster.VNDPerMonth = cluster.VNDPerHour * plan.HoursPerMonth
+	return cluster, nil
+}
+
+func part(requested, allocatable corev1.ResourceList, name corev1.ResourceName) float64 {
+	wanted, has := requested[name], allocatable[name]
+	if has.IsZero() {
+		return 0
+	}
+	return wanted.AsApproximateFloat64() / has.AsApproximateFloat64()
+}
+
+// statusOf says what is happening to a node.
+func statusOf(node *corev1.Node) string {
+	ready, _ := lo.Find(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
+	switch {
+	case node.DeletionTimestamp != nil:
+		return "Deleting"
+	case lo.ContainsBy(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == karpv1.DisruptedTaintKey }):
+		return "Draining"
+	case ready.Status != corev1.ConditionTrue:
+		return "NotReady"
+	case node.Spec.Unschedulable:
+		return "Cordoned"
+	}
+	return "Ready"
+}
+
+// prices are those of every flavor, where the cloud can be asked.
+func prices(ctx context.Context, s *session.Session) map[string]float64 {
+	cloud, err := s.Cloud(ctx)
+	if err != nil {
+		s.Note("prices are those at launch where nodes have them: %s", err)
+		return nil
+	}
+	instanceTypes, _, err := plan.StandardFlavors(ctx, cloud)
+	if err != nil {
+		s.Note("prices are those at launch where nodes have them: %s", err)
+		return nil
+	}
+	return lo.FilterSliceToMap(instanceTypes, func(it *corecloudprovider.InstanceType) (string, float64, bool) {
+		offering, ok := lo.First(it.Offerings)
+		return it.Name, lo.FromPtr(offering).Price, ok
+	})
+}
+
+// priceOf is the price that the server was launched at, else the flavor's with the default disk.
+func priceOf(labels map[string]string, prices map[string]float64) float64 {
+	if price, err := strconv.ParseFloat(labels[v1alpha1.LabelLaunchPrice], 64); err == nil {
+		return price
+	}
+	return prices[labels[corev1.LabelInstanceTypeStable]]
+}

@@ -1,0 +1,341 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package why explains why a pod is pending, and shows the timeline of a NodeClaim or Node.
+package why
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/awslabs/operatorpkg/status"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/scheduling"
+	"sigs.k8s.io/karpenter/pkg/utils/resources"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+)
+
+// Check is one thing that decides whether a NodePool can run the pod.
+type Check struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail"`
+}
+
+// Pool is the answer for one NodePool.
+type Pool struct {
+	Name   string  `json:"name"`
+	Fits   bool    `json:"fits"`
+	Checks []Check `json:"checks"`
+}
+
+// Pod is the answer for a pod.
+type Pod struct {
+	Name string `json:"name"`
+	// State says where the pod stands.
+	State string `json:"state"`
+	// Outcome is what Karpenter would do for the pod alone, with the capacity that is known to be available.
+	Outcome string   `json:"outcome,omitempty"`
+	Pools   []Pool   `json:"nodePools,omitempty"`
+	Help    []string `json:"help,omitempty"`
+	Events  []Entry  `json:"events,omitempty"`
+	Notes   []string `json:"notes,omitempty"`
+}
+
+// ForPod explains a pod. Without BizFly Cloud it answers from the cluster alone.
+func ForPod(ctx context.Context, s *session.Session, key types.NamespacedName) (*Pod, error) {
+	pod := &corev1.Pod{}
+	if err := s.Get(ctx, key, pod); err != nil {
+		return nil, fmt.Errorf("reading the pod: %w", err)
+	}
+	answer := &Pod{Name: key.String()}
+	answer.Events = events(ctx, s, "Pod", pod)
+	answer.State = stateOf(pod)
+	if pod.Spec.NodeName != "" || !plan.Counts(pod) {
+		return answer, nil
+	}
+	cloud, err := s.Cloud(ctx)
+	if err != nil {
+		s.Note("flavors and offerings were not looked at: %s", err)
+		return answer, answer.fromCluster(ctx, s, pod)
+	}
+	objects, err := s.Copy(ctx)
+	if err != nil {
+		return nil, err
+	}
+	marks := capacity.NewDefaultProvider(clock.RealClock{})
+	known := marksFromEvents(ctx, s, marks)
+	simulation, err := plan.NewSimulation(ctx, cloud, objects, marks)
+	if err != nil {
+		return nil, err
+	}
+	answer.Notes = simulation.Notes
+	pools := &karpv1.NodePoolList{}
+	if err := simulation.Objects.List(ctx, pools); err != nil {
+		return nil, err
+	}
+	for i := range pools.Items {
+		answer.Pools = append(answer.Pools, look(ctx, simulation, &pools.Items[i], pod, known))
+	}
+	if err := answer.decide(ctx, simulation, pod); err != nil {
+		return nil, err
+	}
+	answer.help()
+	return answer, nil
+}
+
+// stateOf says where the pod stands.
+func stateOf(pod *corev1.Pod) string {
+	switch {
+	case pod.Spec.NodeName != "":
+		return fmt.Sprintf("it is bound to node %s and %s; Karpenter has nothing to do for it", pod.Spec.NodeName, strings.ToLower(string(pod.Status.Phase)))
+	case !plan.Counts(pod):
+		return "Karpenter launches no node for it: it has ended, is being deleted, or belongs to a DaemonSet or to a node"
+	case len(pod.Spec.SchedulingGates) > 0:
+		return fmt.Sprintf("it is held back by the scheduling gate %q; until that is removed neither the scheduler nor Karpenter look at it",
+			pod.Spec.SchedulingGates[0].Name)
+	}
+	scheduled, ok := lo.Find(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodScheduled })
+	if !ok || scheduled.Reason != corev1.PodReasonUnschedulable {
+		return fmt.Sprintf("kube-scheduler (%s) has not tried it yet; Karpenter waits for its answer",
+			lo.CoalesceOrEmpty(pod.Spec.SchedulerName, "default-scheduler"))
+	}
+	return "kube-scheduler found no node: " + scheduled.Message
+}
+
+// fromCluster looks at NodePools as far as that needs no cloud.
+func (p *Pod) fromCluster(ctx context.Context, s *session.Session, pod *corev1.Pod) error {
+	pools := &karpv1.NodePoolList{}
+	if err := s.List(ctx, pools); err != nil {
+		return err
+	}
+	for i := range pools.Items {
+		p.Pools = append(p.Pools, newPool(&pools.Items[i], clusterChecks(&pools.Items[i], pod)))
+	}
+	p.help()
+	return nil
+}
+
+func newPool(pool *karpv1.NodePool, checks []Check) Pool {
+	return Pool{Name: pool.Name, Checks: checks, Fits: lo.EveryBy(checks, func(c Check) bool { return c.OK })}
+}
+
+// clusterChecks are those that need no cloud.
+func clusterChecks(pool *karpv1.NodePool, pod *corev1.Pod) []Check {
+	checks := []Check{}
+	add := func(name string, problem error, fine string) {
+		checks = append(checks, Check{Name: name, OK: problem == nil,
+			Detail: lo.TernaryF(problem == nil, func() string { return fine }, func() string { return problem.Error() })})
+	}
+	var notReady error
+	if root := pool.StatusConditions().Root(); !root.IsTrue() {
+		why, _ := lo.Find(pool.Status.Conditions, func(c status.Condition) bool { return c.Type != "Ready" && c.IsFalse() })
+		notReady = fmt.Errorf("it is not ready: %s", lo.CoalesceOrEmpty(why.Message, root.Message, "its conditions are not known yet"))
+	}
+	add("ready", notReady, "it is ready")
+	add("limits", pool.Spec.Limits.ExceededBy(pool.Status.Resources), "its limits leave room")
+	add("taints", scheduling.Taints(pool.Spec.Template.Spec.Taints).ToleratesPod(pod), "the pod tolerates its taints")
+	for _, requirement := range podRequirements(pod) {
+		has := nodePoolRequirements(pool)
+		one := scheduling.NewRequirements(requirement)
+		var conflict error
+		if err := has.Compatible(one, scheduling.AllowUndefinedWellKnownLabels); err != nil {
+			conflict = fmt.Errorf("the pod requires %s, the NodePool %s", requirement, lo.TernaryF(has.Has(requirement.Key),
+				func() string { return "has " + has.Get(requirement.Key).String() }, func() string { return "does not define this label" }))
+		}
+		add("requirement "+requirement.Key, conflict, requirement.String())
+	}
+	return checks
+}
+
+// podRequirements are what a pod asks of its node, sorted by key. Of alternatives the scheduler tries the first one first.
+func podRequirements(pod *corev1.Pod) []*scheduling.Requirement {
+	all := scheduling.NewStrictPodRequirements(pod).Values()
+	slices.SortFunc(all, func(a, b *scheduling.Requirement) int { return strings.Compare(a.Key, b.Key) })
+	return all
+}
+
+func nodePoolRequirements(pool *karpv1.NodePool) scheduling.Requirements {
+	requirements := scheduling.NewNodeSelectorRequirementsWithMinValues(pool.Spec.Template.Spec.Requirements...)
+	requirements.Add(scheduling.NewLabelRequirements(pool.Spec.Template.Labels).Values()...)
+	requirements.Add(scheduling.NewRequirement(karpv1.NodePoolLabelKey, corev1.NodeSelectorOpIn, pool.Name))
+	return requirements
+}
+
+// look checks one NodePool, down to its offerings.
+func look(ctx context.Context, simulation *plan.Simulation, pool *karpv1.NodePool, pod *corev1.Pod, known []mark) Pool {
+	checks := clusterChecks(pool, pod)
+	instanceTypes, err := simulation.Provider.GetInstanceTypes(ctx, pool)
+	if err != nil {
+		return newPool(pool, append(checks, Check{Name: "flavors", Detail: err.Error()}))
+	}
+	wanted := nodePoolRequirements(pool)
+	wanted.Add(podRequirements(pod)...)
+	compatible := lo.Filter(instanceTypes, func(it *corecloudprovider.InstanceType, _ int) bool {
+		return wanted.IsCompatible(it.Requirements, scheduling.AllowUndefinedWellKnownLabels) && it.Offerings.HasCompatible(wanted)
+	})
+	checks = append(checks, Check{Name: "flavors", OK: len(compatible) > 0,
+		Detail: fmt.Sprintf("%d of %d flavors satisfy the requirements of pod and NodePool", len(compatible), len(instanceTypes))})
+	if len(compatible) == 0 {
+		return newPool(pool, checks)
+	}
+	requests := resources.RequestsForPods(pod)
+	fitting := lo.Filter(compatible, func(it *corecloudprovider.InstanceType, _ int) bool {
+		return resources.Fits(requests, it.Allocatable())
+	})
+	largest := lo.MaxBy(compatible, func(a, b *corecloudprovider.InstanceType) bool {
+		return memoryOf(a).Cmp(*memoryOf(b)) > 0
+	})
+	checks = append(checks, Check{Name: "size", OK: len(fitting) > 0,
+		Detail: fmt.Sprintf("%d of these are large enough for %s (the largest, %s, leaves %s for pods and DaemonSets)",
+			len(fitting), sizeOf(requests), largest.Name, sizeOf(largest.Allocatable()))})
+	if len(fitting) == 0 {
+		return newPool(pool, checks)
+	}
+	return newPool(pool, append(checks, offerings(ctx, simulation, pool, fitting, wanted, known)))
+}
+
+// sizeOf writes CPU, memory and every other requested resource.
+func sizeOf(list corev1.ResourceList) string {
+	text := fmt.Sprintf("%dm CPU, %d MiB", list.Cpu().MilliValue(), list.Memory().Value()>>20)
+	for name, quantity := range list {
+		if strings.Contains(string(name), "/") {
+			text += fmt.Sprintf(", %s %s", quantity.String(), name)
+		}
+	}
+	return text
+}
+
+// offerings says which of the fitting flavors can be launched, and what keeps the others.
+func offerings(ctx context.Context, simulation *plan.Simulation, pool *karpv1.NodePool, fitting []*corecloudprovider.InstanceType,
+	wanted scheduling.Requirements, known []mark) Check {
+	check := Check{Name: "offerings"}
+	available := 0
+	for _, it := range fitting {
+		available += len(it.Offerings.Compatible(wanted).Available())
+	}
+	nodeClass := &v1alpha1.BizflyNodeClass{}
+	if err := simulation.Objects.Get(ctx, types.NamespacedName{Name: pool.Spec.Template.Spec.NodeClassRef.Name}, nodeClass); err != nil {
+		check.Detail = err.Error()
+		return check
+	}
+	explained, err := simulation.Flavors.Explain(nodeClass)
+	if err != nil {
+		check.Detail = err.Error()
+		return check
+	}
+	names := lo.SliceToMap(fitting, func(it *corecloudprovider.InstanceType) (string, bool) { return it.Name, true })
+	var unavailable []string
+	for _, e := range explained {
+		if names[e.Flavor] && e.Unavailable != "" && wanted.Get(corev1.LabelTopologyZone).Has(e.Zone) {
+			unavailable = append(unavailable, fmt.Sprintf("%s in %s: %s%s", e.Flavor, e.Zone, e.Unavailable, until(known, e)))
+		}
+	}
+	check.OK = available > 0
+	check.Detail = fmt.Sprintf("%d offerings of these are available", available)
+	const most = 8
+	if len(unavailable) > 0 {
+		check.Detail += fmt.Sprintf(", %d are not: %s", len(unavailable), strings.Join(unavailable[:min(most, len(unavailable))], "; "))
+		if more := len(unavailable) - most; more > 0 {
+			check.Detail += fmt.Sprintf("; and %d more", more)
+		}
+	}
+	return check
+}
+
+func until(known []mark, e flavor.Explanation) string {
+	found, ok := lo.Find(known, func(m mark) bool { return m.flavor == e.Flavor && m.zone == e.Zone })
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf(", until about %s", found.until.Local().Format("15:04:05"))
+}
+
+// decide asks core what it would do for the pod alone.
+func (p *Pod) decide(ctx context.Context, simulation *plan.Simulation, pod *corev1.Pod) error {
+	pods := &corev1.PodList{}
+	if err := simulation.Objects.List(ctx, pods); err != nil {
+		return err
+	}
+	simulation.Objects.SetPods(lo.FilterMap(pods.Items, func(other corev1.Pod, _ int) (*corev1.Pod, bool) {
+		return &other, other.Spec.NodeName != "" || other.UID == pod.UID
+	}))
+	if err := simulation.Observe(ctx); err != nil {
+		return err
+	}
+	planned, err := simulation.Run(ctx)
+	switch {
+	case err != nil:
+		p.Outcome = "the scheduler failed: " + err.Error()
+	case len(planned.Unplaced) > 0:
+		p.Outcome = "Karpenter cannot place it: " + planned.Unplaced[0].Reason
+	case len(planned.Nodes) > 0:
+		n := planned.Nodes[0]
+		p.Outcome = fmt.Sprintf("Karpenter can launch a %s in %s for %s VND per hour (NodePool %s)", n.Flavor, n.Zone, output.VND(n.VNDPerHour), n.NodePool)
+	case planned.OnExisting > 0:
+		p.Outcome = "it fits on a node that exists or is being launched; kube-scheduler binds it when that node is ready"
+	default:
+		p.Outcome = "Karpenter does not look at it: kube-scheduler has not reported it as unschedulable"
+	}
+	return nil
+}
+
+// help says what would let the pod run.
+func (p *Pod) help() {
+	advice := map[string]string{
+		"ready":     "make NodePool %s ready (kubectl describe nodepool %s)",
+		"limits":    "raise spec.limits of NodePool %s (kubectl edit nodepool %s), or let other pods of it end",
+		"taints":    "add a toleration for the taints of NodePool %s to the pod (kubectl get nodepool %s -o jsonpath='{.spec.template.spec.taints}')",
+		"flavors":   "relax the requirements of the pod or of NodePool %s: kubectl bizfly flavors --nodepool %s names what excludes each flavor",
+		"size":      "request less in the pod, or allow larger flavors in NodePool %s: kubectl bizfly flavors --nodepool %s",
+		"offerings": "wait for capacity, or allow more zones, categories or sizes in NodePool %s: kubectl bizfly flavors --nodepool %s",
+	}
+	for _, pool := range p.Pools {
+		failed, ok := lo.Find(pool.Checks, func(c Check) bool { return !c.OK })
+		if !ok {
+			continue
+		}
+		format, known := advice[failed.Name]
+		if !known {
+			p.Help = append(p.Help, fmt.Sprintf("change the pod's %s, or let NodePool %s allow it", failed.Name, pool.Name))
+			continue
+		}
+		p.Help = append(p.Help, fmt.Sprintf(format, pool.Name, pool.Name))
+	}
+	if len(p.Pools) == 0 {
+		p.Help = append(p.Help, "create a NodePool and a BizflyNodeClass (config/samples)")
+	}
+}
+
+// memoryOf is the memory that an instance type leaves for pods and DaemonSets.
+func memoryOf(it *corecloudprovider.InstanceType) *resource.Quantity {
+	allocatable := it.Allocatable()
+	return allocatable.Memory()
+}

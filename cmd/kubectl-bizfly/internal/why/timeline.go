@@ -1,0 +1,284 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package why
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	ourevents "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
+)
+
+// Entry is one thing that happened.
+type Entry struct {
+	Time time.Time `json:"time"`
+	// From is its source: event, condition, annotation, BizFly Cloud.
+	From string `json:"from"`
+	What string `json:"what"`
+	// Problem is true for what went wrong.
+	Problem bool `json:"problem,omitempty"`
+}
+
+// Life is the state and the timeline of a NodeClaim and its node.
+type Life struct {
+	NodeClaim string `json:"nodeClaim,omitempty"`
+	Node      string `json:"node,omitempty"`
+	Server    string `json:"server,omitempty"`
+	// Now says where it stands, Disruption why it is replaced or why not.
+	Now        string   `json:"now"`
+	Disruption string   `json:"disruption"`
+	Timeline   []Entry  `json:"timeline"`
+	Notes      []string `json:"notes,omitempty"`
+}
+
+// ForNodeClaim returns the timeline of a NodeClaim.
+func ForNodeClaim(ctx context.Context, s *session.Session, name string) (*Life, error) {
+	claim := &karpv1.NodeClaim{}
+	if err := s.Get(ctx, types.NamespacedName{Name: name}, claim); err != nil {
+		return nil, fmt.Errorf("reading the NodeClaim: %w", err)
+	}
+	node := &corev1.Node{}
+	if claim.Status.NodeName == "" || s.Get(ctx, types.NamespacedName{Name: claim.Status.NodeName}, node) != nil {
+		node = nil
+	}
+	return life(ctx, s, claim, node), nil
+}
+
+// ForNode returns the timeline of a Node, and of its NodeClaim where Karpenter launched it.
+func ForNode(ctx context.Context, s *session.Session, name string) (*Life, error) {
+	node := &corev1.Node{}
+	if err := s.Get(ctx, types.NamespacedName{Name: name}, node); err != nil {
+		return nil, fmt.Errorf("reading the node: %w", err)
+	}
+	claims := &karpv1.NodeClaimList{}
+	if err := s.List(ctx, claims); err != nil {
+		s.Note("NodeClaims were not looked at: %s", err)
+	}
+	claim, ok := lo.Find(claims.Items, func(c karpv1.NodeClaim) bool {
+		return c.Status.NodeName == node.Name || node.Spec.ProviderID != "" && c.Status.ProviderID == node.Spec.ProviderID
+	})
+	if !ok {
+		return life(ctx, s, nil, node), nil
+	}
+	return life(ctx, s, &claim, node), nil
+}
+
+func life(ctx context.Context, s *session.Session, claim *karpv1.NodeClaim, node *corev1.Node) *Life {
+	l := &Life{}
+	if claim != nil {
+		l.NodeClaim = claim.Name
+		l.fromClaim(claim)
+		l.Timeline = append(l.Timeline, events(ctx, s, "NodeClaim", claim)...)
+		l.Server, _ = providerid.Parse(claim.Status.ProviderID)
+	}
+	if node != nil {
+		l.Node = node.Name
+		l.add(node.CreationTimestamp.Time, "node", "the node joined the cluster", false)
+		for _, condition := range node.Status.Conditions {
+			if condition.Type == corev1.NodeReady {
+				l.add(condition.LastTransitionTime.Time, "node", fmt.Sprintf("Ready is %s: %s", condition.Status, condition.Message),
+					condition.Status != corev1.ConditionTrue)
+			}
+		}
+		l.Timeline = append(l.Timeline, events(ctx, s, "Node", node)...)
+		if id, ok := providerid.Parse(node.Spec.ProviderID); ok {
+			l.Server = id
+		}
+	}
+	l.fromCloud(ctx, s)
+	slices.SortStableFunc(l.Timeline, func(a, b Entry) int { return cmp.Or(a.Time.Compare(b.Time), 0) })
+	l.Now, l.Disruption = now(claim, node), disruption(ctx, s, claim, node)
+	return l
+}
+
+func (l *Life) add(at time.Time, from, what string, problem bool) {
+	l.Timeline = append(l.Timeline, Entry{Time: at, From: from, What: what, Problem: problem})
+}
+
+// fromClaim reads what the NodeClaim itself records.
+func (l *Life) fromClaim(claim *karpv1.NodeClaim) {
+	l.add(claim.CreationTimestamp.Time, "NodeClaim", fmt.Sprintf("created for NodePool %s", lo.CoalesceOrEmpty(claim.Labels[karpv1.NodePoolLabelKey], "(none)")),
+		false)
+	intent := instance.Intent{}
+	if text := claim.Annotations[v1alpha1.AnnotationLaunchIntent]; text != "" && json.Unmarshal([]byte(text), &intent) == nil {
+		l.add(intent.RequestedAt, "annotation", fmt.Sprintf("create request %d for a %s in %s as %s (task %s)", intent.Attempt, intent.Flavor, intent.Zone,
+			intent.Name, lo.CoalesceOrEmpty(intent.TaskID, "not named yet")), intent.Rejected)
+	}
+	for _, condition := range claim.Status.Conditions {
+		if condition.Type == "Ready" {
+			continue
+		}
+		what := fmt.Sprintf("%s is %s", condition.Type, condition.Status)
+		if condition.Message != "" && !condition.IsTrue() {
+			what += ": " + condition.Message
+		}
+		l.add(condition.LastTransitionTime.Time, "condition", what, condition.IsFalse())
+	}
+	if claim.DeletionTimestamp != nil {
+		l.add(claim.DeletionTimestamp.Time, "NodeClaim", "its deletion began", false)
+	}
+}
+
+// fromCloud adds what BizFly Cloud reports for the server.
+func (l *Life) fromCloud(ctx context.Context, s *session.Session) {
+	if l.Server == "" {
+		return
+	}
+	cloud, err := s.Cloud(ctx)
+	if err != nil {
+		s.Note("the server was not looked at: %s", err)
+		return
+	}
+	server, err := cloud.API.GetServer(ctx, l.Server)
+	if err != nil {
+		l.add(time.Now(), "BizFly Cloud", fmt.Sprintf("server %s: %s", l.Server, err), true)
+		return
+	}
+	if created, err := time.Parse(time.RFC3339, server.CreatedAt); err == nil {
+		l.add(created, "BizFly Cloud", fmt.Sprintf("server %s was created as %s", server.ID, server.Name), false)
+	}
+	l.add(time.Now(), "BizFly Cloud", fmt.Sprintf("server %s is %s", server.ID, server.Status), server.Status == "ERROR")
+}
+
+// now is the state of the node in one sentence.
+func now(claim *karpv1.NodeClaim, node *corev1.Node) string {
+	if claim == nil {
+		return "Karpenter did not launch this node, so it does not manage it"
+	}
+	if claim.DeletionTimestamp != nil {
+		return fmt.Sprintf("it is being deleted since %s", claim.DeletionTimestamp.Local().Format(time.DateTime))
+	}
+	for _, step := range []struct{ condition, waiting string }{
+		{karpv1.ConditionTypeLaunched, "it waits for BizFly Cloud to launch the server"},
+		{karpv1.ConditionTypeRegistered, "the server is launched, and its node has not joined the cluster yet"},
+		{karpv1.ConditionTypeInitialized, "the node has joined, and is not initialized yet (readiness, startup taints or extended resources)"},
+	} {
+		if condition := claim.StatusConditions().Get(step.condition); !condition.IsTrue() {
+			return strings.TrimSuffix(step.waiting+": "+lo.FromPtr(condition).Message, ": ")
+		}
+	}
+	if node != nil && node.Spec.Unschedulable {
+		return "it is cordoned"
+	}
+	return "it runs"
+}
+
+// disruption explains why the node is replaced, or what prevents it.
+func disruption(ctx context.Context, s *session.Session, claim *karpv1.NodeClaim, node *corev1.Node) string {
+	if claim == nil {
+		return "Karpenter disrupts only nodes that it launched"
+	}
+	var parts []string
+	if drifted := claim.StatusConditions().Get(karpv1.ConditionTypeDrifted); drifted.IsTrue() {
+		parts = append(parts, "it has drifted and is to be replaced: "+lo.CoalesceOrEmpty(drifted.Message, drifted.Reason))
+	}
+	if consolidatable := claim.StatusConditions().Get(karpv1.ConditionTypeConsolidatable); consolidatable.IsTrue() {
+		parts = append(parts, "it may be consolidated, when that makes the cluster cheaper")
+	}
+	if node != nil {
+		if node.Annotations[karpv1.DoNotDisruptAnnotationKey] == "true" {
+			parts = append(parts, "the node's annotation "+karpv1.DoNotDisruptAnnotationKey+" prevents it")
+		}
+		pods := &corev1.PodList{}
+		if err := s.List(ctx, pods, client.MatchingFields{"spec.nodeName": node.Name}); err != nil {
+			s.Note("the pods of the node were not looked at: %s", err)
+		}
+		if holders := lo.FilterMap(pods.Items, func(pod corev1.Pod, _ int) (string, bool) {
+			return pod.Namespace + "/" + pod.Name, pod.Annotations[karpv1.DoNotDisruptAnnotationKey] == "true"
+		}); len(holders) > 0 {
+			parts = append(parts, fmt.Sprintf("the annotation %s of pod %s prevents it", karpv1.DoNotDisruptAnnotationKey, strings.Join(holders, ", ")))
+		}
+	}
+	if len(parts) == 0 {
+		return "nothing marks it for disruption"
+	}
+	return strings.Join(parts, "; ")
+}
+
+// events returns the events of an object, the oldest first.
+func events(ctx context.Context, s *session.Session, kind string, object client.Object) []Entry {
+	list := &corev1.EventList{}
+	selector := client.MatchingFields{"involvedObject.name": object.GetName(), "involvedObject.kind": kind}
+	if err := s.List(ctx, list, selector); err != nil {
+		s.Note("events were not looked at: %s", err)
+		return nil
+	}
+	entries := lo.FilterMap(list.Items, func(event corev1.Event, _ int) (Entry, bool) {
+		same := event.InvolvedObject.UID == object.GetUID() || event.InvolvedObject.UID == "" || kind == "Node"
+		return Entry{Time: lastSeen(&event), From: "event", What: event.Reason + ": " + event.Message, Problem: event.Type == corev1.EventTypeWarning}, same
+	})
+	slices.SortStableFunc(entries, func(a, b Entry) int { return a.Time.Compare(b.Time) })
+	return entries
+}
+
+func lastSeen(event *corev1.Event) time.Time {
+	if event.Series != nil {
+		return event.Series.LastObservedTime.Time
+	}
+	return lo.Ternary(event.LastTimestamp.IsZero(), lo.Ternary(event.EventTime.IsZero(), event.CreationTimestamp.Time, event.EventTime.Time),
+		event.LastTimestamp.Time)
+}
+
+// mark is an offering that a rejected launch has made unavailable, as far as the events tell: the controller keeps its own
+// marks in memory.
+type mark struct {
+	flavor, zone string
+	until        time.Time
+}
+
+// rejectedOffering is how the controller's events name an offering (internal/events).
+var rejectedOffering = regexp.MustCompile(`(?:Insufficient capacity|create request) for (\S+) in (\S+) \(([^)]*)\)`)
+
+// marksFromEvents marks the offerings unavailable that lately were rejected.
+func marksFromEvents(ctx context.Context, s *session.Session, marks capacity.Provider) []mark {
+	list := &corev1.EventList{}
+	if err := s.List(ctx, list); err != nil {
+		s.Note("rejected launches were not looked at: %s", err)
+		return nil
+	}
+	var found []mark
+	for i := range list.Items {
+		event := &list.Items[i]
+		parts := rejectedOffering.FindStringSubmatch(event.Message)
+		if parts == nil || event.Reason != ourevents.ReasonOfferingUnavailable && event.Reason != ourevents.ReasonLaunchRejected {
+			continue
+		}
+		end := lastSeen(event).Add(s.Settings.UnavailableOfferingTTL)
+		if left := time.Until(end); left > 0 {
+			marks.MarkUnavailable(ctx, capacity.Offering{Flavor: parts[1], Zone: parts[2]}, parts[3], left)
+			found = append(found, mark{flavor: parts[1], zone: parts[2], until: end})
+		}
+	}
+	return found
+}
