@@ -117,6 +117,8 @@ func parse(args []string) (config, error) {
 	flags.StringVar(&c.clusterKubeconfig, "cluster-kubeconfig", "",
 		"What clients of the Kubernetes Engine get as the cluster's kubeconfig; empty is one that reaches nothing.")
 	questions(flags, &c.cloud)
+	flags.Func("mode", "A shape of the cloud that public evidence shows; may be repeated, and separated by commas (docs/contribute/sandbox.md).",
+		func(names string) error { return addModes(&c.cloud, names) })
 	flags.StringVar(&c.cloud.TokenPrefix, "token-prefix", "", "What every token that is issued begins with.")
 	if err := flags.Parse(joinEnvFile(args)); err != nil {
 		return c, err
@@ -158,6 +160,16 @@ func questions(flags *flag.FlagSet, options *cloud.Options) {
 	flags.StringVar(&options.AppCredLogin, "app-credential-login", "application_credential", "The auth_method of application credentials.")
 	flags.StringVar(&options.AppCredFields[0], "app-credential-id-field", "credential_id", "The field of their id in a login.")
 	flags.StringVar(&options.AppCredFields[1], "app-credential-secret-field", "credential_secret", "The field of their secret in a login.")
+}
+
+func addModes(options *cloud.Options, names string) error {
+	for name := range strings.SplitSeq(names, ",") {
+		if !slices.ContainsFunc(cloud.Modes, func(m cloud.Mode) bool { return m.Name == name }) {
+			return fmt.Errorf("%q is no mode", name)
+		}
+		options.Modes = append(options.Modes, name)
+	}
+	return nil
 }
 
 // joinEnvFile lets --print-env be followed by its file as another argument, which package flag does not let optional

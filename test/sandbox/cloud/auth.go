@@ -86,6 +86,9 @@ func (c *Cloud) createToken(q *call) reply {
 	c.tokens[id] = token{project: project, expires: expires}
 	c.issued++
 	at := micros(expires) + "Z"
+	if c.opts.Shape.TokenWithoutProject {
+		return ok(map[string]string{"token": id, "expires_at": at})
+	}
 	return ok(tokenReply{Token: id, ExpireAt: at, ExpiresAt: at, ProjectID: project, ProjectName: "project-" + project[:min(8, len(project))]})
 }
 

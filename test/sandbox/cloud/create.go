@@ -90,7 +90,10 @@ var _ = serverAPI.serve(unused(on(http.MethodPost, "/servers", (*Cloud).createSe
 
 func (c *Cloud) createServers(q *call) reply {
 	o, rejection := c.validate(q)
-	if rejection != nil {
+	switch {
+	case rejection != nil && c.opts.Shape.LateRejections:
+		return c.rejectLate(q, rejection)
+	case rejection != nil:
 		return *rejection
 	}
 	admitted := c.admit(q, o)
@@ -113,6 +116,14 @@ func (c *Cloud) createServers(q *call) reply {
 		ids = []string{}
 	}
 	return ok(map[string]any{"task_id": ids})
+}
+
+// rejectLate accepts a request that is wrong and lets its task fail.
+func (c *Cloud) rejectLate(q *call, rejection *reply) reply {
+	t := c.newTask("create_server", q.project, q.region, "", q.fx)
+	said, _ := rejection.body.(apiMessage)
+	c.after(t.EndsAt.Sub(c.now), func() { c.end(t, false, said.Message, nil) })
+	return ok(map[string]any{"task_id": []string{t.ID}})
 }
 
 // validator is one check of a create request; it returns the rejection, or nil.
@@ -194,6 +205,14 @@ func shortName(name string) string {
 	return name
 }
 
+// orderedFlavor finds the flavor of a create request, which must name it in the one form that this cloud takes.
+func (c *Cloud) orderedFlavor(region, name, category string) (Flavor, bool) {
+	flavor, found := c.flavor(region, name, category)
+	form := c.opts.Shape.Flavors
+	inForm := form == FlavorsByAnyName || form == FlavorsByFullName && flavor.Name == name || form == FlavorsByShortName && shortName(flavor.Name) == name
+	return flavor, found && inForm
+}
+
 // flavor finds a flavor by its name, or by its short name within a category.
 func (c *Cloud) flavor(region, name, category string) (Flavor, bool) {
 	flavors := c.opts.Catalog.Flavors[region]
@@ -216,10 +235,16 @@ func (c *Cloud) checkFlavor(q *call, o *validRequest) *reply {
 	if !known || strings.ToLower(o.Type) != o.Type {
 		return bad("type không hợp lệ: %s", o.Type)
 	}
-	flavor, found := c.flavor(q.region, o.Flavor, o.Type)
+	flavor, found := c.orderedFlavor(q.region, o.Flavor, o.Type)
 	switch {
+	case !found && c.opts.Shape.SilentFlavors:
+		return bad("Dữ liệu không hợp lệ")
+	case !found && c.opts.Vietnamese:
+		return bad("Không tìm thấy cấu hình %s", o.Flavor)
 	case !found:
 		return bad("Flavor %s could not be found.", o.Flavor)
+	case flavor.Generation == nil && c.opts.Shape.OldFlavorsClosed:
+		return bad("Gói %s đã ngừng cung cấp", o.Flavor)
 	case flavor.Category != o.Type:
 		return bad("Flavor %s does not belong to type %s", o.Flavor, o.Type)
 	case !flavor.availableIn(o.AvailabilityZone):

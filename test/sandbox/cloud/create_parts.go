@@ -87,15 +87,46 @@ func (c *Cloud) checkImage(q *call, o *validRequest) *reply {
 	return bad("Image %s could not be found.", o.OS.ID)
 }
 
-// volumeType finds a type by its name or by what GET /volume-types calls its type, in the category and zone.
+// volumeType finds a type by its name, by what GET /volume-types calls its type, or by HDD or SSD alone, in the category and zone.
 func (c *Cloud) volumeType(region, category, zone string, disk *diskRequest) (VolumeType, *reply) {
 	wanted := disk.VolumeType
 	if wanted == "" {
 		wanted = strings.ToUpper(category) + " " + orDefault(disk.Type, "HDD")
 	}
+	return c.findVolumeType(region, category, zone, wanted, func(t VolumeType) bool { return t.Name == wanted || t.Type == wanted })
+}
+
+// volumeTypeOf finds the type of a disk of a create request, which must name it in the one form that this cloud takes.
+func (c *Cloud) volumeTypeOf(region, category, zone string, disk *diskRequest) (VolumeType, *reply) {
+	form := c.opts.Shape.VolumeTypes
+	switch {
+	case form == VolumeTypesInAnyForm, disk.VolumeType == "" && disk.Type == "":
+		return c.volumeType(region, category, zone, disk)
+	case form == VolumeTypesByMedium && disk.VolumeType != "":
+		return VolumeType{}, bad("volume_type không hợp lệ: %s", disk.VolumeType)
+	case form == VolumeTypesByMedium && disk.Type != "HDD" && disk.Type != "SSD":
+		return VolumeType{}, bad("Loại ổ đĩa không hợp lệ: %s", disk.Type)
+	case form == VolumeTypesByMedium:
+		return c.findVolumeType(region, category, zone, disk.Type, func(t VolumeType) bool {
+			kind, of := strings.CutPrefix(t.Type, strings.ToUpper(category)+" ")
+			return of && (kind == disk.Type || kind == "NVME" && disk.Type == "SSD")
+		})
+	case disk.VolumeType == "":
+		return VolumeType{}, bad("Loại ổ đĩa không hợp lệ: %s", disk.Type)
+	}
+	return c.findVolumeType(region, category, zone, disk.VolumeType, func(t VolumeType) bool {
+		listed := c.listedVolumeType(t)
+		if form == VolumeTypesByType {
+			return listed.Type == disk.VolumeType
+		}
+		return listed.Name == disk.VolumeType
+	})
+}
+
+func (c *Cloud) findVolumeType(region, category, zone, wanted string, is func(VolumeType) bool) (VolumeType, *reply) {
 	var named bool
 	for _, t := range c.opts.Catalog.VolumeTypes[region] {
-		if t.Name != wanted && t.Type != wanted {
+		if !is(t) {
 			continue
 		}
 		named = true
@@ -119,7 +150,7 @@ func (c *Cloud) checkDisks(q *call, o *validRequest) *reply {
 		case o.RootDisk.Size < o.os.minDisk:
 			return bad("The created server's disk would be too small: %d < %d", o.RootDisk.Size, o.os.minDisk)
 		}
-		t, rejection := c.volumeType(q.region, o.Type, o.AvailabilityZone, o.RootDisk)
+		t, rejection := c.volumeTypeOf(q.region, o.Type, o.AvailabilityZone, o.RootDisk)
 		if rejection != nil {
 			return rejection
 		}
@@ -129,7 +160,7 @@ func (c *Cloud) checkDisks(q *call, o *validRequest) *reply {
 		if disk == nil || disk.Size < 10 || disk.Size%10 != 0 {
 			return bad("Dung lượng datadisk không hợp lệ")
 		}
-		t, rejection := c.volumeType(q.region, o.Type, o.AvailabilityZone, disk)
+		t, rejection := c.volumeTypeOf(q.region, o.Type, o.AvailabilityZone, disk)
 		if rejection != nil {
 			return rejection
 		}

@@ -178,6 +178,9 @@ func (c *Cloud) handle(q *call, svc *service, known bool) reply {
 		}
 		q.project = project
 	}
+	if c.isDown(q) {
+		return problem(http.StatusServiceUnavailable, "Service temporarily unavailable")
+	}
 	if rejection := q.route.rejection(q); rejection != nil {
 		return *rejection
 	}

@@ -82,6 +82,13 @@ func (c *Cloud) getTask(q *call) reply {
 		}
 		return ok(map[string]any{"ready": false, "result": taskProgress{Action: t.Action, Progress: progress}})
 	}
+	if c.opts.Shape.TaskWithoutSuccess && t.Success {
+		return ok(map[string]any{"ready": true, "result": struct {
+			*Server
+			Action   string `json:"action"`
+			Progress int    `json:"progress"`
+		}{t.server, t.Action, 100}})
+	}
 	var result any = taskOutcome{Server: t.server, Action: t.Action, Progress: 100, Success: t.Success, Message: t.Message}
 	switch effect {
 	case EffectTaskString:

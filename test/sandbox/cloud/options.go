@@ -73,6 +73,11 @@ type Options struct {
 	AppCredLogin  string
 	AppCredFields [2]string
 
+	// Modes are names of Modes: shapes of the cloud that public evidence shows beside this one. An unknown name panics.
+	Modes []string
+	// Shape is what the modes set.
+	Shape Shape
+
 	// Project is the project of the credentials, Region their region (short name).
 	Project string
 	Region  string
@@ -140,6 +145,11 @@ func (o Options) withDefaults() Options {
 	if o.Catalog == nil {
 		o.Catalog = DefaultCatalog()
 	}
+	for _, name := range o.Modes {
+		ModeNamed(name).apply(&o)
+	}
+	o.Shape.VolumeTypes = orDefault(o.Shape.VolumeTypes, VolumeTypesByName)
+	o.Shape.Flavors = orDefault(o.Shape.Flavors, FlavorsByFullName)
 	o.VolumePlan = orDefault(o.VolumePlan, PlanSaving)
 	o.AppCredLogin = orDefault(o.AppCredLogin, "application_credential")
 	o.AppCredFields[0] = orDefault(o.AppCredFields[0], "credential_id")

@@ -152,6 +152,7 @@ var _ = Describe("Creating a server", func() {
 
 	DescribeTable("should take the short form of an old flavor's name and show the full one",
 		func(asked, category, name, short string) {
+			b = newBox(cloud.Options{Modes: []string{"any-form"}})
 			request := b.request("old")
 			request.FlavorName, request.Type, request.RootDisk.VolumeType = asked, category, nil
 			server := b.launch(request)

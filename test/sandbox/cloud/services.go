@@ -32,10 +32,12 @@ const (
 	// RegionsLong and RegionsShort list each service once in a region, under HaNoi or under HN.
 	RegionsLong  = "long"
 	RegionsShort = "short"
+	// RegionsNone lists each service once, under no region: of those that differ by region, that of Options.Region.
+	RegionsNone = "none"
 )
 
 // RegionForms are the values of Options.ServiceRegions.
-var RegionForms = []string{RegionsMixed, RegionsScattered, RegionsLong, RegionsShort}
+var RegionForms = []string{RegionsMixed, RegionsScattered, RegionsLong, RegionsShort, RegionsNone}
 
 // service is where an API is, in one region. The real cloud distinguishes regions by host name, the sandbox by path, since
 // one listener has one name.
@@ -117,6 +119,11 @@ func (c *Cloud) regionForms(n int, region Region) []string {
 		return []string{region.ShortName}
 	case RegionsScattered:
 		return forms[:1]
+	case RegionsNone:
+		if region.ShortName == c.opts.Region {
+			return []string{""}
+		}
+		return nil
 	}
 	return forms
 }

@@ -348,7 +348,7 @@ func (c *Cloud) listVolumeTypes(q *call) reply {
 	for _, t := range c.opts.Catalog.VolumeTypes[q.region] {
 		category, zone := q.query.Get("category"), q.query.Get("availability_zone")
 		if (category == "" || category == t.Category) && (zone == "" || slices.Contains(t.AvailabilityZones, zone)) {
-			types = append(types, t)
+			types = append(types, c.listedVolumeType(t))
 		}
 	}
 	return ok(map[string]any{"volume_types": types})

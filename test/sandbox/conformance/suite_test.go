@@ -58,6 +58,8 @@ type session struct {
 func login() *session {
 	GinkgoHelper()
 	s := &session{Sandbox: cloud.Start(cloud.Options{
+		// Each client has a form of its own, and they are all clients of one cloud.
+		Modes:   []string{"any-form"},
 		Latency: latency, Clock: clocktesting.NewFakeClock(time.Date(2026, 4, 1, 1, 0, 0, 0, time.UTC)),
 	})}
 	DeferCleanup(s.Close)

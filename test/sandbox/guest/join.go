@@ -107,6 +107,9 @@ func (g *Guests) checkBKE(s cloud.Server) string {
 	if !s.Truth.WorkerImage {
 		return "image " + s.Truth.ImageID + " has no " + bootstrapScript
 	}
+	if flavor := s.Truth.Flavor; g.cloud.Options().Shape.WorkerMinimum && (flavor.VCPUs < 2 || flavor.RAM < 2048) {
+		return "the worker image needs 2 vCPUs and 2 GiB"
+	}
 	bke := g.cloud.BKE()
 	for _, want := range []struct{ key, value string }{
 		{"bizfly_cloud_service", "kubernetes_engine"},

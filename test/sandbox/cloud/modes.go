@@ -1,0 +1,156 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloud
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// The forms in which a create request may name the volume type of its disks. GET /volume-types shows both a name and a type.
+const (
+	VolumeTypesByName    = "name"
+	VolumeTypesByType    = "type"
+	VolumeTypesByMedium  = "medium" // rootdisk.type HDD or SSD; the category is the server's
+	VolumeTypesInAnyForm = "any"
+)
+
+// The forms in which a create request may name a flavor. Flavors of the new generations have one name only.
+const (
+	FlavorsByFullName  = "full"
+	FlavorsByShortName = "short"
+	FlavorsByAnyName   = "any"
+)
+
+// Shape is how this cloud differs from the plain one. Modes set it.
+type Shape struct {
+	// VolumeTypes and Flavors are the only forms that a create request is accepted in; empty is by name, and by full name.
+	VolumeTypes, Flavors string
+	// VolumeTypesSwapped lists volume types as {name SSD, type PREMIUM-SSD1} instead of {name PREMIUM-SSD1, type "PREMIUM SSD"}.
+	VolumeTypesSwapped bool
+	// SilentFlavors rejects flavors without naming the field.
+	SilentFlavors bool
+	// LateRejections accepts create requests that are wrong and lets their tasks fail.
+	LateRejections bool
+	// OldFlavorsClosed rejects create requests of flavors without a generation, which stay listed.
+	OldFlavorsClosed bool
+	// TokenWithoutProject leaves the project out of the reply to a login.
+	TokenWithoutProject bool
+	// Down are endpoints that answer 503, for example "/regions".
+	Down []string
+	// TaskWithoutSuccess leaves "success" out of tasks that have succeeded.
+	TaskWithoutSuccess bool
+	// WorkerMinimum lets servers with less than 2 vCPUs or 2 GiB never join.
+	WorkerMinimum bool
+}
+
+// Mode is one shape of the cloud that public evidence shows, or leaves open, beside that of the plain sandbox.
+type Mode struct {
+	// Name is how Options.Modes and --mode name it.
+	Name string
+	// What is what the cloud does in it.
+	What string
+	// Excludes is what modes have in common that cannot be combined; empty combines with all.
+	Excludes string
+	apply    func(*Options)
+}
+
+// Modes are all modes. docs/contribute/sandbox.md lists them.
+var Modes = []Mode{
+	{Name: "volume-type-by-type", Excludes: "volume types", What: `create requests name the type of disks by its type ("PREMIUM SSD")`,
+		apply: func(o *Options) { o.Shape.VolumeTypes = VolumeTypesByType }},
+	{Name: "volume-type-by-medium", Excludes: "volume types", What: "create requests name the type of disks by `rootdisk.type` SSD or HDD",
+		apply: func(o *Options) { o.Shape.VolumeTypes = VolumeTypesByMedium }},
+	{Name: "volume-types-swapped", Excludes: "volume types", What: "volume types are listed as {name SSD, type PREMIUM-SSD1}, and requests name the type",
+		apply: func(o *Options) { o.Shape.VolumeTypesSwapped, o.Shape.VolumeTypes = true, VolumeTypesByType }},
+	{Name: "volume-types-swapped-by-name", Excludes: "volume types", What: "the same, and requests name the name (SSD)",
+		apply: func(o *Options) { o.Shape.VolumeTypesSwapped = true }},
+	{Name: "volume-types-swapped-by-medium", Excludes: "volume types", What: "the same, and requests have `rootdisk.type`",
+		apply: func(o *Options) { o.Shape.VolumeTypesSwapped, o.Shape.VolumeTypes = true, VolumeTypesByMedium }},
+	{Name: "short-flavor-names", What: "create requests name old flavors without their category (`2c_4g` instead of `nix.2c_4g`)",
+		apply: func(o *Options) { o.Shape.Flavors = FlavorsByShortName }},
+	{Name: "silent-flavors", Excludes: "flavor words", What: "a flavor that is not known is rejected without naming the field",
+		apply: func(o *Options) { o.Shape.SilentFlavors = true }},
+	{Name: "vietnamese", Excludes: "flavor words", What: "rejections of flavors, capacity and quota are in Vietnamese (also `--vietnamese`)",
+		apply: func(o *Options) { o.Vietnamese = true }},
+	{Name: "late-rejections", What: "create requests that are wrong are accepted, and their tasks fail",
+		apply: func(o *Options) { o.Shape.LateRejections = true }},
+	{Name: "old-flavors-closed", What: "flavors without a generation are listed and cannot be launched",
+		apply: func(o *Options) { o.Shape.OldFlavorsClosed = true }},
+	{Name: "token-without-project", What: "the reply to a login has no `project_id`",
+		apply: func(o *Options) { o.Shape.TokenWithoutProject = true }},
+	{Name: "no-account-service", What: "the service catalog has neither `bizfly_account` nor `auto_scaling`",
+		apply: func(o *Options) { o.OmitServices = append(slices.Clone(o.OmitServices), "bizfly_account", "auto_scaling") }},
+	{Name: "services-without-region", What: `the service catalog has entries of region "" only (also ` + "`--service-regions none`)",
+		apply: func(o *Options) { o.ServiceRegions = RegionsNone }},
+	{Name: "regions-down", What: "`GET /regions` answers 503", apply: down("/regions")},
+	{Name: "server-types-down", What: "`GET /server-types` answers 503", apply: down("/server-types")},
+	{Name: "volume-types-down", What: "`GET /volume-types` answers 503; the project has volumes", apply: down("/volume-types")},
+	{Name: "task-without-success", What: "tasks that have succeeded do not have `success`",
+		apply: func(o *Options) { o.Shape.TaskWithoutSuccess = true }},
+	{Name: "nvme", What: "all zones but the first have NVMe disks instead of SSD", apply: nvme},
+	{Name: "worker-minimum", What: "servers with less than 2 vCPUs or 2 GiB never join",
+		apply: func(o *Options) { o.Shape.WorkerMinimum = true }},
+	{Name: "any-form", Excludes: "volume types", What: "create requests name volume types and flavors in any form, for other clients: no shape that is known",
+		apply: func(o *Options) { o.Shape.VolumeTypes, o.Shape.Flavors = VolumeTypesInAnyForm, FlavorsByAnyName }},
+}
+
+// ModeNamed returns a mode by its name. It panics where there is none, since it is the test that is wrong.
+func ModeNamed(name string) Mode {
+	i := slices.IndexFunc(Modes, func(m Mode) bool { return m.Name == name })
+	if i < 0 {
+		panic(fmt.Sprintf("there is no mode %q", name))
+	}
+	return Modes[i]
+}
+
+func down(path string) func(*Options) {
+	return func(o *Options) { o.Shape.Down = append(slices.Clone(o.Shape.Down), path) }
+}
+
+// nvme renames the SSD types of all zones but the first of each region.
+func nvme(o *Options) {
+	if o.Catalog == nil {
+		o.Catalog = DefaultCatalog()
+	}
+	for _, region := range o.Catalog.Regions {
+		var types []VolumeType
+		for _, t := range o.Catalog.VolumeTypes[region.ShortName] {
+			if strings.HasSuffix(t.Type, "SSD") && len(t.AvailabilityZones) > 1 {
+				types = append(types, VolumeType{Name: strings.Replace(t.Name, "SSD", "NVME", 1), Category: t.Category,
+					Type: strings.Replace(t.Type, "SSD", "NVME", 1), AvailabilityZones: t.AvailabilityZones[1:]})
+				t.AvailabilityZones = t.AvailabilityZones[:1]
+			}
+			types = append(types, t)
+		}
+		o.Catalog.VolumeTypes[region.ShortName] = types
+	}
+}
+
+// listedVolumeType is a volume type as GET /volume-types shows it.
+func (c *Cloud) listedVolumeType(t VolumeType) VolumeType {
+	if c.opts.Shape.VolumeTypesSwapped {
+		t.Name, t.Type = t.Type[strings.LastIndex(t.Type, " ")+1:], t.Name
+	}
+	return t
+}
+
+// isDown reports whether the endpoint of a request answers nothing but 503.
+func (c *Cloud) isDown(q *call) bool {
+	return slices.Contains(c.opts.Shape.Down, "/"+strings.Join(q.route.template, "/"))
+}
