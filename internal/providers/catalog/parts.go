@@ -34,16 +34,20 @@ type part struct {
 	read func(ctx context.Context) (func(*Snapshot), error)
 	// bke parts are those of the Kubernetes Engine, which only some NodeClasses need.
 	bke bool
+	// replace returns what sets the part, where it can, while it was never read; the parts before it in the list are set then.
+	replace func(ctx context.Context) (func(*Snapshot) bool, error)
 }
 
 // newParts lists what this catalog reads. Everything is sorted and copied, because the API promises no order and the
 // content is compared: a list in another order is not a change.
 func (p *DefaultProvider) newParts() []part {
 	parts := []part{
-		{name: "regions", read: p.readRegion},
 		{name: "flavors", read: list(p.api.ListFlavors, flavorsOf, func(s *Snapshot, l []*gobizfly.ServerFlavorResponse) { s.Flavors = l })},
-		{name: "server types", read: list(p.api.ListServerTypes, serverTypesOf, func(s *Snapshot, l []*gobizfly.ServerType) { s.ServerTypes = l })},
-		{name: "volume types", read: list(p.api.ListVolumeTypes, volumeTypesOf, func(s *Snapshot, l []*gobizfly.VolumeType) { s.VolumeTypes = l })},
+		{name: "server types", replace: serverTypesOfFlavors,
+			read: list(p.api.ListServerTypes, serverTypesOf, func(s *Snapshot, l []*gobizfly.ServerType) { s.ServerTypes = l })},
+		{name: "volume types", replace: p.volumeTypesOfVolumes,
+			read: list(p.api.ListVolumeTypes, volumeTypesOf, func(s *Snapshot, l []*gobizfly.VolumeType) { s.VolumeTypes = l })},
+		{name: "regions", replace: p.regionFromZones, read: p.readRegion},
 	}
 	if p.config.BKEClusterID != "" || p.config.LearnedBKEClusterID != nil {
 		parts = append(parts, part{name: "Kubernetes versions", bke: true, read: list(p.api.ListKubernetesVersions, versionsOf,
@@ -116,7 +120,14 @@ func serverTypesOf(answer []*gobizfly.ServerType) []*gobizfly.ServerType {
 }
 
 func volumeTypesOf(answer []*gobizfly.VolumeType) []*gobizfly.VolumeType {
-	return sorted(copied(answer, func(t *gobizfly.VolumeType) { t.AvailabilityZones = sorted(t.AvailabilityZones, cmp.Compare[string]) }),
+	return sorted(copied(answer, func(t *gobizfly.VolumeType) {
+		t.AvailabilityZones = sorted(t.AvailabilityZones, cmp.Compare[string])
+		// Public clients show both {name PREMIUM-SSD1, type "PREMIUM SSD"} and {name SSD, type PREMIUM-SSD1}. Here the name is always the
+		// identifier; internal/providers/instance/forms.go decides which of both a create request has.
+		if t.Type != "" && !strings.Contains(t.Type, " ") && (strings.Contains(t.Name, " ") || len(t.Type) > len(t.Name)) {
+			t.Name, t.Type = t.Type, t.Name
+		}
+	}),
 		func(a, b *gobizfly.VolumeType) int {
 			return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Category, b.Category), cmp.Compare(a.Type, b.Type))
 		})

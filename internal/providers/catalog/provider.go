@@ -159,16 +159,35 @@ func (p *DefaultProvider) Refresh(ctx context.Context) error {
 		})
 	}
 	_ = group.Wait()
-	p.merge(number, results, errs)
+	p.merge(number, results, errs, p.replacements(ctx, errs))
 	return errors.Join(errs...)
 }
 
+// replacements returns what sets the parts that were never read and that the cloud did not answer now either, nil for all others. An
+// answer that is wrong, for example without our region, is not replaced.
+func (p *DefaultProvider) replacements(ctx context.Context, errs []error) []func(*Snapshot) bool {
+	replacements := make([]func(*Snapshot) bool, len(p.parts))
+	for i, part := range p.parts {
+		p.mu.Lock()
+		unread := p.readBy[part.name] == 0
+		p.mu.Unlock()
+		if _, unanswered := errors.AsType[*bizfly.APIError](errs[i]); !unread || !unanswered || part.replace == nil {
+			continue
+		}
+		var err error
+		if replacements[i], err = part.replace(ctx); err != nil {
+			errs[i] = errors.Join(errs[i], err)
+		}
+	}
+	return replacements
+}
+
 // merge takes over what was read and publishes a snapshot once every part is known without which there are no instance types.
-func (p *DefaultProvider) merge(number uint64, results []func(*Snapshot), errs []error) {
+func (p *DefaultProvider) merge(number uint64, results []func(*Snapshot), errs []error, replacements []func(*Snapshot) bool) {
 	now := p.clock.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	complete, known, bkeUnread := true, true, false
+	complete, bkeUnread := true, false
 	for i, part := range p.parts {
 		switch {
 		case errs[i] != nil:
@@ -177,14 +196,15 @@ func (p *DefaultProvider) merge(number uint64, results []func(*Snapshot), errs [
 			results[i](&p.content)
 			p.readBy[part.name] = number
 		}
-		unread := p.readBy[part.name] == 0
-		known, bkeUnread = known && (!unread || part.bke), bkeUnread || unread && part.bke
+		bkeUnread = bkeUnread || part.bke && p.readBy[part.name] == 0
 		lastReadFailed.Set(lo.Ternary(errs[i] != nil, 1.0, 0), map[string]string{"part": part.name})
 	}
-	if !known {
-		return
-	}
 	next := p.content
+	for i, part := range p.parts {
+		if !part.bke && p.readBy[part.name] == 0 && (replacements[i] == nil || !replacements[i](&next)) {
+			return
+		}
+	}
 	next.ClusterUnknown = next.ClusterUnknown || bkeUnread
 	previous := p.snapshot.Load()
 	switch {

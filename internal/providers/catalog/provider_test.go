@@ -28,12 +28,14 @@ import (
 	"github.com/bizflycloud/gobizfly"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	gomegatypes "github.com/onsi/gomega/types"
 	"github.com/samber/lo"
 	clocktesting "k8s.io/utils/clock/testing"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit/connect"
 )
@@ -167,6 +169,60 @@ var _ = Describe("Catalog over the real client", func() {
 		Expect(gauge("karpenter_bizfly_catalog_age_seconds", "")).To(Equal(60.0))
 		Expect(gauge("karpenter_bizfly_catalog_last_read_failed", "flavors")).To(Equal(1.0))
 		Expect(gauge("karpenter_bizfly_catalog_last_read_failed", "volume types")).To(Equal(0.0))
+	})
+	DescribeTable("should replace a part that was never read by what is there, until it is read",
+		func(ctx context.Context, mode, path, message string, replaced, read gomegatypes.GomegaMatcher) {
+			// The same shape as the mode, in a cloud that recovers.
+			Expect(cloud.ModeNamed(mode).What).To(ContainSubstring(path))
+			fault := cloud.Fault{Path: path, Effect: cloud.EffectStatus, Status: http.StatusServiceUnavailable, Body: `{"message":"down"}`}
+			sandbox.AddFaults(1, fault)
+			sandbox.AddVolume(cloud.VolumeSpec{Name: "data", Zone: "HN2"})
+			Expect(provider.Refresh(ctx)).To(MatchError(ContainSubstring(message)))
+			Expect(*must(provider)).To(replaced)
+			Expect(must(provider).FetchedAt).To(BeZero(), "not everything was read")
+			Expect(provider.Refresh(ctx)).NotTo(Succeed())
+			Expect(must(provider).Seq).To(BeEquivalentTo(1))
+
+			sandbox.ClearFaults()
+			Expect(provider.Refresh(ctx)).To(Succeed())
+			Expect(*must(provider)).To(read)
+			sandbox.AddFaults(1, fault)
+			Expect(provider.Refresh(ctx)).NotTo(Succeed())
+			Expect(*must(provider)).To(read, "what was read stays")
+		},
+		Entry("regions by the zones of flavors and volume types", "regions-down", "/regions", "reading the regions",
+			And(HaveField("Region.RegionName", "HaNoi"), HaveField("Region.ShortName", "HN"), HaveField("Region.Icon", ""),
+				HaveField("Zones()", Equal([]catalog.Zone{{Name: "HN1", Active: true}, {Name: "HN2", Active: true}}))),
+			HaveField("Region.Icon", Not(BeEmpty()))),
+		Entry("server types by the categories of flavors", "server-types-down", "/server-types", "reading the server types",
+			HaveField("Categories()", ContainElements("basic", "premium", "enterprise", "dedicated")), HaveField("ServerTypes", ContainElement(HaveField("Name", "Premium")))),
+		Entry("volume types by the project's volumes", "volume-types-down", "/volume-types", "reading the volume types",
+			HaveField("VolumeTypes", HaveExactElements(HaveValue(Equal(gobizfly.VolumeType{
+				Name: "PREMIUM-SSD1", Category: "premium", Type: "SSD", AvailabilityZones: []string{"HN2"}})))),
+			HaveField("VolumeTypes", HaveLen(8))),
+	)
+	It("should not be ready without volumes where the volume types cannot be read", func(ctx context.Context) {
+		sandbox.AddFaults(1, cloud.Fault{Path: "/volume-types", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
+		Expect(provider.Refresh(ctx)).NotTo(Succeed())
+		_, err := provider.Snapshot()
+		Expect(err).To(MatchError(catalog.ErrNotReady))
+	})
+	It("should not replace a region that is not the account's", func(ctx context.Context) {
+		provider = catalog.NewDefaultProvider(clientOf(sandbox), clk, catalog.Config{Region: "VC-HaNoi"})
+		Expect(provider.Refresh(ctx)).To(MatchError(ContainSubstring("not among those of the account")))
+		_, err := provider.Snapshot()
+		Expect(err).To(MatchError(catalog.ErrNotReady))
+	})
+	It("should name volume types by their identifier, whichever field has it", func(ctx context.Context) {
+		for _, modes := range [][]string{nil, {"volume-types-swapped"}} {
+			box := cloud.Start(cloud.Options{Modes: modes})
+			swapped := catalog.NewDefaultProvider(clientOf(box), clk, catalog.Config{Region: "HN"})
+			Expect(swapped.Refresh(ctx)).To(Succeed())
+			box.Close()
+			name, ok := must(swapped).VolumeType("HN2", "premium", v1alpha1.DiskMediumSSD)
+			Expect(ok).To(BeTrue())
+			Expect(name).To(Equal("PREMIUM-SSD1"))
+		}
 	})
 	DescribeTable("should take an empty answer for an error and keep what it had",
 		func(ctx context.Context, path, body, message string) {

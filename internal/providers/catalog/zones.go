@@ -55,13 +55,17 @@ func (s *Snapshot) Zones() []Zone {
 func (s *Snapshot) RegionLabel() string { return lo.CoalesceOrEmpty(s.regionLabel, s.Region.ShortName) }
 
 // VolumeType returns the name of the volume type of this medium that servers of the category can have in the zone, and false
-// where there is none. Of several, the alphabetically first is used, so that the answer is stable.
+// where there is none. Of several, the alphabetically first is used, so that the answer is stable; NVMe only where there is no other SSD.
 func (s *Snapshot) VolumeType(zone, category string, medium v1alpha1.DiskMedium) (string, bool) {
 	// The catalog sorts volume types by name.
-	found, ok := lo.Find(s.VolumeTypes, func(t *gobizfly.VolumeType) bool {
+	types := lo.Filter(s.VolumeTypes, func(t *gobizfly.VolumeType, _ int) bool {
 		of, known := Medium(t)
 		return known && of == medium && offered(t, zone, category)
 	})
+	found, ok := lo.Find(types, func(t *gobizfly.VolumeType) bool { return !isNVMe(t) })
+	if !ok && len(types) > 0 {
+		found, ok = types[0], true
+	}
 	if !ok {
 		return "", false
 	}
@@ -88,8 +92,11 @@ func (s *Snapshot) Categories() []string {
 }
 
 // Medium returns the medium of a volume type. The API writes it as "SSD" or with the category before it ("PREMIUM SSD");
-// older types have it in their name only (PREMIUM-SSD1).
+// older types have it in their name only (PREMIUM-SSD1). NVMe disks (PREMIUM-NVME1) are SSD.
 func Medium(volumeType *gobizfly.VolumeType) (v1alpha1.DiskMedium, bool) {
+	if isNVMe(volumeType) {
+		return v1alpha1.DiskMediumSSD, true
+	}
 	for _, text := range []string{volumeType.Type, volumeType.Name} {
 		for _, medium := range []v1alpha1.DiskMedium{v1alpha1.DiskMediumSSD, v1alpha1.DiskMediumHDD} {
 			if strings.Contains(strings.ToUpper(text), string(medium)) {
@@ -98,6 +105,10 @@ func Medium(volumeType *gobizfly.VolumeType) (v1alpha1.DiskMedium, bool) {
 		}
 	}
 	return "", false
+}
+
+func isNVMe(volumeType *gobizfly.VolumeType) bool {
+	return strings.Contains(strings.ToUpper(volumeType.Type+volumeType.Name), "NVME")
 }
 
 // offered reports whether servers of the category in the zone can have the volume type; one without zones is in all of them.

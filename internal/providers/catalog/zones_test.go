@@ -42,6 +42,8 @@ var _ = Describe("Zones", func() {
 				{Name: "PREMIUM-SSD1", Category: "premium", Type: "PREMIUM SSD", AvailabilityZones: []string{"HN1"}},
 				{Name: "PREMIUM-SSD2", Category: "Premium", Type: "premium ssd", AvailabilityZones: []string{"HN1", "HN2"}},
 				{Name: "PREMIUM_SSD_OLD", Category: "enterprise"},
+				{Name: "PREMIUM-NVME1", Category: "premium", Type: "PREMIUM NVME", AvailabilityZones: []string{"HN3", "HN4"}},
+				{Name: "PREMIUM-SSD9", Category: "premium", Type: "PREMIUM SSD", AvailabilityZones: []string{"HN4"}},
 				{Name: "TAPE", Category: "dedicated", Type: "TAPE", AvailabilityZones: []string{"HN1"}},
 			},
 		}
@@ -69,6 +71,9 @@ var _ = Describe("Zones", func() {
 		Entry("none where there is none", "HN2", "premium", v1alpha1.DiskMediumHDD, ""),
 		Entry("a short type", "HN2", "basic", v1alpha1.DiskMediumSSD, "BASIC_SSD1"),
 		Entry("one that says its medium in its name and names no zones", "HN2", "enterprise", v1alpha1.DiskMediumSSD, "PREMIUM_SSD_OLD"),
+		Entry("NVMe for SSD where there is nothing else", "HN3", "premium", v1alpha1.DiskMediumSSD, "PREMIUM-NVME1"),
+		Entry("no NVMe where there is SSD", "HN4", "premium", v1alpha1.DiskMediumSSD, "PREMIUM-SSD9"),
+		Entry("no NVMe for HDD", "HN3", "premium", v1alpha1.DiskMediumHDD, ""),
 		Entry("none of a medium that we do not know", "HN1", "dedicated", v1alpha1.DiskMediumSSD, ""),
 	)
 	DescribeTable("should know a volume type by name",

@@ -95,12 +95,14 @@ var Modes = []Mode{
 	{Name: "token-without-project", What: "the reply to a login has no `project_id`",
 		apply: func(o *Options) { o.Shape.TokenWithoutProject = true }},
 	{Name: "no-account-service", What: "the service catalog has neither `bizfly_account` nor `auto_scaling`",
-		apply: func(o *Options) { o.OmitServices = append(slices.Clone(o.OmitServices), "bizfly_account", "auto_scaling") }},
+		apply: func(o *Options) {
+			o.OmitServices = append(slices.Clone(o.OmitServices), "bizfly_account", "auto_scaling")
+		}},
 	{Name: "services-without-region", What: `the service catalog has entries of region "" only (also ` + "`--service-regions none`)",
 		apply: func(o *Options) { o.ServiceRegions = RegionsNone }},
 	{Name: "regions-down", What: "`GET /regions` answers 503", apply: down("/regions")},
 	{Name: "server-types-down", What: "`GET /server-types` answers 503", apply: down("/server-types")},
-	{Name: "volume-types-down", What: "`GET /volume-types` answers 503; the project has volumes", apply: down("/volume-types")},
+	{Name: "volume-types-down", Excludes: "volume types", What: "`GET /volume-types` answers 503; the project has volumes", apply: down("/volume-types")},
 	{Name: "task-without-success", What: "tasks that have succeeded do not have `success`",
 		apply: func(o *Options) { o.Shape.TaskWithoutSuccess = true }},
 	{Name: "nvme", What: "all zones but the first have NVMe disks instead of SSD", apply: nvme},
