@@ -158,7 +158,7 @@ func (c *connection) requestToken(ctx context.Context) (none fetched[session], e
 	if err != nil {
 		return none, loginError(err)
 	}
-	return c.readToken(answer)
+	return c.readToken(ctx, answer)
 }
 
 // loginError classifies the rejections of a login: nothing is bought or deleted by it, so it is never ambiguous.
@@ -176,7 +176,7 @@ func loginError(err error) error {
 	return prefixed("login", apiError)
 }
 
-func (c *connection) readToken(answer *answer) (none fetched[session], err error) {
+func (c *connection) readToken(ctx context.Context, answer *answer) (none fetched[session], err error) {
 	var reply struct {
 		Token     string `json:"token"`
 		ProjectID string `json:"project_id"`
@@ -188,6 +188,11 @@ func (c *connection) readToken(answer *answer) (none fetched[session], err error
 		return none, &APIError{Class: ClassOutage, Status: answer.status, Message: "login: the answer holds no token"}
 	}
 	c.wire.redactor.LearnToken(reply.Token)
+	if reply.ProjectID == "" {
+		if reply.ProjectID, err = c.projectOf(ctx, reply.Token); err != nil {
+			return none, prefixed("login: the token's reply names no project, and it cannot be found out", typed(err))
+		}
+	}
 	if err := c.confirmProject(reply.ProjectID); err != nil {
 		return none, err
 	}
@@ -206,7 +211,7 @@ func (c *connection) confirmProject(replied string) error {
 	}
 	switch {
 	case replied == "" || !validID(replied):
-		return rejected("the token's reply names no project, so nothing that it answers could be trusted")
+		return rejected("neither the token's reply, the account's user nor a server names the project, so nothing that it answers could be trusted")
 	case c.config.ProjectID != "" && replied != c.config.ProjectID:
 		return rejected("the token belongs to project %s but BIZFLY_CLOUD_PROJECT_ID is %s, use a credential of that project or change the variable",
 			replied, c.config.ProjectID)

@@ -289,12 +289,14 @@ var _ = Describe("Defects of gobizfly, calls and logins", func() {
 			Expect(s.seen()).To(BeEmpty())
 		})
 
-		It("should reject a token whose project is not named", func(ctx SpecContext) {
-			s := newStub(always(200, `[]`))
+		It("should reject a token whose project nothing names", func(ctx SpecContext) {
+			s := newStub(func(w http.ResponseWriter, r *http.Request) {
+				answer(w, 200, lo.Ternary(strings.HasSuffix(r.URL.Path, "/user"), `{}`, `[]`))
+			})
 			s.token = always(200, `{"token":"t"}`)
-			_, err := clientFor(s).ListServers(ctx)
+			_, err := clientFor(s).ListVolumes(ctx)
 			Expect(bizfly.IsAuth(err)).To(BeTrue())
-			Expect(s.seen()).To(BeEmpty())
+			Expect(s.seen()).To(HaveExactElements(HaveField("Path", HaveSuffix("/user")), HaveField("Path", HaveSuffix("/servers"))), "what may name it")
 		})
 
 		It("should reject a credential whose project changes under way", func(ctx SpecContext) {

@@ -1,0 +1,85 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package bizfly_test
+
+import (
+	"net/http"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit/connect"
+)
+
+var _ = Describe("A login without a project", func() {
+	// The stub answers /user and /servers of a cloud whose replies to logins name no project.
+	without := func(user, servers http.HandlerFunc) *stub {
+		s := newStub(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/api/account/user" {
+				user(w, r)
+				return
+			}
+			servers(w, r)
+		})
+		s.token = always(200, `{"token":"t","expires_at":"2100-01-01T00:00:00Z"}`)
+		return s
+	}
+	const listed = `[{"id":"a","tenant_id":"` + project + `","status":"ACTIVE"}]`
+
+	It("should have that of the account's user, and ask for it without one", func(ctx SpecContext) {
+		s := without(always(200, `{"data":{"tenant_id":"`+project+`"}}`), always(500, ``))
+		scope, err := clientFor(s).Scope(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(scope.ProjectID).To(Equal(project))
+		Expect(s.seen()).To(HaveExactElements(And(HaveField("Method", "GET"), HaveField("Path", "/api/account/user"),
+			HaveField("Header", And(HaveKeyWithValue("X-Auth-Token", []string{"t"}), Not(HaveKey("X-Project-Id")))))))
+	})
+	DescribeTable("should have that of a server where the user names none", func(ctx SpecContext, status int, user string) {
+		scope, err := clientFor(without(always(status, user), always(200, listed))).Scope(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(scope.ProjectID).To(Equal(project))
+	},
+		Entry("without a tenant", 200, `{"data":{}}`), Entry("not found", 404, `{"message":"not found"}`), Entry("not available", 503, ``), Entry("garbage", 200, `x`),
+	)
+	It("should be rejected where nothing proves the project, also where one is configured", func(ctx SpecContext) {
+		s := without(always(200, `{"data":{}}`), always(200, `[]`))
+		_, err := clientFor(s, func(c *bizfly.Config) { c.ProjectID = project }).Scope(ctx)
+		Expect(bizfly.IsAuth(err)).To(BeTrue(), "%v", err)
+		Expect(err).To(MatchError(ContainSubstring("names the project")))
+	})
+	It("should be an outage, and no rejected credential, while nothing answers", func(ctx SpecContext) {
+		_, err := clientFor(without(always(503, ``), always(503, ``))).Scope(ctx)
+		Expect(bizfly.IsOutage(err)).To(BeTrue(), "%v", err)
+	})
+	It("should be rejected where the user contradicts the configuration", func(ctx SpecContext) {
+		s := without(always(200, `{"data":{"tenant_id":"another"}}`), always(200, listed))
+		_, err := clientFor(s, func(c *bizfly.Config) { c.ProjectID = project }).Scope(ctx)
+		Expect(bizfly.IsAuth(err)).To(BeTrue(), "%v", err)
+	})
+	DescribeTable("should work with the sandbox", func(ctx SpecContext, modes ...string) {
+		sandbox := cloud.Start(cloud.Options{Modes: append(modes, "token-without-project")})
+		DeferCleanup(sandbox.Close)
+		sandbox.AddServer(cloud.ServerSpec{Name: "database", Zone: "HN1"})
+		scope, err := connect.Client(ctx, sandbox).Scope(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(scope.ProjectID).To(Equal(sandbox.Credentials().ProjectID))
+	},
+		Entry("by the user"), Entry("by a server", "no-account-service"), Entry("with a catalog that names no region", "services-without-region"),
+	)
+})
