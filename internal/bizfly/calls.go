@@ -307,8 +307,9 @@ func (w *wireTask) read(id string) (*Task, error) {
 		return task, nil
 	}
 	task.Action, _ = object["action"].(string)
-	succeeded, _ := object["success"].(bool)
-	task.Succeeded = task.Ready && succeeded
+	// Where "success" is missing, as it may be, a server that is named decides by its own state.
+	succeeded, said := object["success"].(bool)
+	task.Succeeded = task.Ready && (succeeded || !said && object["id"] != nil)
 	if _, message := errorFields(withFault(object), 0); message != "" {
 		task.Message = message
 	}
