@@ -21,7 +21,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"regexp"
 	"strings"
 	"time"
 
@@ -184,8 +183,14 @@ func IsRetryable(err error) bool {
 	}
 }
 
-// NamesFlavor reports whether the cloud rejected a request because of the flavor that it names.
-func NamesFlavor(err error) bool { return IsInvalid(err) && aFlavor.MatchString(of(err).Message) }
+// MayBeForm reports whether the cloud may have rejected a create request, or failed its task, only because of the form of a field: nothing
+// else is named.
+func MayBeForm(err error) bool {
+	return IsInvalid(err) && !IsNotSent(err) && ScopeOf(err) == ScopeOffering
+}
+
+// NamesVolumeType reports whether the text of a rejection names the type of a disk.
+func NamesVolumeType(err error) bool { return aVolumeType.MatchString(withoutMarks(of(err).Message)) }
 
 // ClassOf returns the class of an error; ClassUnknown for one that is not of the cloud.
 func ClassOf(err error) Class { return of(err).class() }
@@ -193,8 +198,8 @@ func ClassOf(err error) Class { return of(err).class() }
 // ScopeOf returns how far a failure reaches; ScopeOffering for an error that is not of the cloud.
 func ScopeOf(err error) ErrorScope { return of(err).Scope }
 
-// aFlavor is how the cloud names a flavor in its messages.
-var aFlavor = regexp.MustCompile(`(?i)flavou?r`)
+// aVolumeType is how the cloud names the type of a disk in its messages.
+var aVolumeType = says(`volume[ _]?type|(root|data)disk\.type|loại (ổ|đĩa)`)[0]
 
 // of returns the typed error in an error, an empty one where it is not of the cloud.
 func of(err error) *APIError {

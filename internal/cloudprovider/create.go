@@ -194,8 +194,6 @@ func (c *CloudProvider) launch(ctx context.Context, l *launch, candidates []cand
 		switch {
 		case err == nil || l.record.open():
 			return c.conclude(ctx, l, server, lo.Ternary(tries > 1, ReasonFailedOver, ReasonCheapest), err)
-		case errors.Is(err, instance.ErrFlavorNameRejected) && tries < maxTries:
-			continue // the same offering, by the flavor's other name
 		case retryable(err):
 			c.placements.moved(l.claim, "")
 			return nil, fmt.Errorf("launching %s in %s: %w", chosen.key.Flavor, chosen.key.Zone, err)

@@ -237,6 +237,9 @@ func (c *CloudProvider) failed(ctx context.Context, l *launch, err error) (reaso
 		c.Recorder.Publish(events.LaunchFailed(l.claim, intent.Name, intent.Flavor, intent.Zone, err))
 	}
 	c.intents.change(l.claim.UID, func(r *launchRecord) { r.Ended = f.reason })
+	if errors.Is(err, instance.ErrFormRejected) {
+		return f.reason // the next launch of the same offering is in another form
+	}
 	c.learn(ctx, l, capacity.Offering{Flavor: intent.Flavor, Zone: intent.Zone, BillingPlan: intent.BillingPlan}, f)
 	return f.reason
 }

@@ -133,6 +133,7 @@ func (op *Operator) firstContact(ctx context.Context, opts *options.Options) err
 	if result.Object != nil {
 		// The controller syncs again, and reports the result.
 		_ = op.Tuning.Sync(ctx, result.Object)
+		op.Instances.Forms().Restore(result.Object.Status.RequestForms)
 	}
 	pinned := result.Object != nil && result.Object.Status.Scope != nil
 	if !pinned {

@@ -85,6 +85,7 @@ type Controller struct {
 	catalog    catalog.Provider
 	elected    <-chan struct{}
 	limits     Limits
+	forms      Forms
 	// joiningSince is since when an API server runs beside those that are recorded; zero while none does.
 	joiningSince time.Time
 	// foreign are the traces of an older provider that are still to be reported.
@@ -97,12 +98,20 @@ type Limits interface {
 	LimitReached() (reason, description string)
 }
 
+// Forms know in which forms the cloud takes create requests; *instance.Forms is one.
+type Forms interface {
+	// Accepted returns the forms that the cloud takes, by field.
+	Accepted() map[string]string
+	// Restore remembers forms that the cloud has taken before, where none is known.
+	Restore(accepted map[string]string)
+}
+
 // NewController returns the controller; it writes once elected is closed, and creates the ProviderConfig where there is none if
 // create says so. It reports the traces of a foreign provider once.
 func NewController(clk clock.Clock, kubeClient client.Client, recorder events.Recorder, configProvider config.Provider, tuningProvider tuning.Provider,
-	catalogProvider catalog.Provider, limits Limits, create bool, elected <-chan struct{}, foreign ...string) *Controller {
+	catalogProvider catalog.Provider, limits Limits, forms Forms, create bool, elected <-chan struct{}, foreign ...string) *Controller {
 	return &Controller{create: create, foreign: foreign, clock: clk, kubeClient: kubeClient, recorder: recorder, config: configProvider, tuning: tuningProvider,
-		catalog: catalogProvider, limits: limits, elected: elected}
+		catalog: catalogProvider, limits: limits, forms: forms, elected: elected}
 }
 
 // Name is the controller's name.
@@ -115,6 +124,8 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 	var tuned *tuning.Result
 	if result.Object != nil {
 		tuned = c.tuning.Sync(ctx, result.Object)
+		// On every replica: the next leader launches before it could learn them anew.
+		c.forms.Restore(result.Object.Status.RequestForms)
 		// Also by a replica that does not lead: a foreign provider may hold the lease that it waits for.
 		for _, found := range c.foreign {
 			c.recorder.Publish(bizflyevents.ForeignProvider(result.Object, found))
@@ -174,6 +185,7 @@ func (c *Controller) report(ctx context.Context, result *config.Result, tuned *t
 	if snapshot, err := c.catalog.Snapshot(); err == nil {
 		object.Status.Zones = lo.Map(snapshot.Zones(), func(z catalog.Zone, _ int) string { return z.Name })
 	}
+	object.Status.RequestForms = c.forms.Accepted()
 	if equality.Semantic.DeepEqual(stored.Status, object.Status) {
 		return pinnedNow, nil
 	}

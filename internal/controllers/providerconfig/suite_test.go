@@ -44,6 +44,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
@@ -101,6 +102,8 @@ type replica struct {
 	clock      *clocktesting.FakeClock
 	// tuned is what came into force, oldest first.
 	tuned chan *options.Options
+	// forms are those of its create requests.
+	forms instance.Forms
 	// limit is the reason of the limit that holds launches back.
 	limit string
 }
@@ -159,7 +162,7 @@ func startWith(leader bool, base bizfly.Config, create bool) *replica {
 	active.OnChange(func(o *options.Options) { r.tuned <- o })
 	tuned := tuning.NewDefaultProvider(tuning.Options{Reader: kubeClient, Settings: active})
 	r.controller = providerconfig.NewController(r.clock, kubeClient, events.Recorder(r.recorder), settings, tuned,
-		r.catalog, r, create, elected, foreign...)
+		r.catalog, r, &r.forms, create, elected, foreign...)
 	return r
 }
 
@@ -266,6 +269,20 @@ var _ = Describe("ProviderConfig", func() {
 			_, err = follower.controller.Reconcile(ctx)
 			Expect(err).ToNot(HaveOccurred())
 			Expect(follower.client.ListServers(ctx)).To(BeEmpty())
+		})
+		It("should record the forms that create requests were accepted in, and give them to each replica that starts", func() {
+			process.look()
+			Expect(stored().Status.RequestForms).To(BeEmpty())
+			learned := map[string]string{"volumeType": "Medium", "flavor.nix": "Short"}
+			process.forms.Restore(learned)
+			process.look()
+			Expect(stored().Status.RequestForms).To(Equal(learned))
+			for _, leader := range []bool{true, false} {
+				restarted := start(leader, environment())
+				_, err := restarted.controller.Reconcile(ctx)
+				Expect(err).ToNot(HaveOccurred())
+				Expect(restarted.forms.Accepted()).To(Equal(learned))
+			}
 		})
 		It("should write nothing once all is said", func() {
 			process.look()

@@ -167,9 +167,9 @@ var ErrRejected = errors.New("the cloud rejected the create request and built no
 // ErrNotPrepared means that the user data or the metadata of the server could not be made, so that no create request was sent.
 var ErrNotPrepared = errors.New("what the server is to join with could not be made")
 
-// ErrFlavorNameRejected means that the cloud does not know the flavor by the name that it was requested by, and that the
-// next request of the flavor uses its other name.
-var ErrFlavorNameRejected = errors.New("the cloud does not know the flavor by this name")
+// ErrFormRejected means that the cloud may have failed to build a server only because of the form in which the create request named
+// its flavor or disks, and that the next request is in another form.
+var ErrFormRejected = errors.New("the cloud may want another form of the create request")
 
 // ErrNotFound means that the server provably does not exist any more.
 var ErrNotFound = errors.New("the server does not exist")
@@ -236,8 +236,8 @@ type Provider interface {
 	Intent(request *LaunchRequest) (Intent, error)
 	// Launch sends the create request of a recorded intent and waits, bounded, for the id of its server. Beside the server it
 	// returns what has become of the intent: rejected, or with the task that builds the server. Errors are ErrNotPrepared
-	// before the request; then rejections, which are errors of package bizfly, with ErrFlavorNameRejected when the same
-	// offering is worth another request; then ErrAwaitingServerID and ErrBuildFailed.
+	// before the request; then rejections, which are errors of package bizfly; then ErrAwaitingServerID and ErrBuildFailed, with
+	// ErrFormRejected where another request may succeed.
 	Launch(ctx context.Context, request *LaunchRequest, intent Intent) (*Instance, Intent, error)
 	// Resume finds the server of an earlier create request and waits for it like Launch. It never sends one. Beside the
 	// errors of Launch it returns ErrOutcomeUnknown, and ErrRejected for an intent that says so.

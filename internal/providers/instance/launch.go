@@ -24,7 +24,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/bizflycloud/gobizfly"
@@ -45,7 +44,7 @@ type launcher struct {
 	deleter   *deleter
 	bootstrap bootstrap.Provider
 	catalog   catalog.Provider
-	names     flavorNames
+	forms     Forms
 	poller    *poller
 }
 
@@ -78,31 +77,45 @@ func (l *launcher) Intent(request *LaunchRequest) (Intent, error) {
 	}, nil
 }
 
-// Launch sends the create request of a recorded intent and waits, bounded, for the id of its server.
+// Launch sends the create request of a recorded intent and waits, bounded, for the id of its server. A request whose form was rejected
+// has built nothing, so that it is sent again in the next form.
 func (l *launcher) Launch(ctx context.Context, request *LaunchRequest, intent Intent) (*Instance, Intent, error) {
-	create, err := l.createRequest(ctx, request, intent)
-	if err != nil {
-		intent.Rejected = true
-		return nil, intent, fmt.Errorf("%w: server %s: %w", ErrNotPrepared, intent.Name, err)
+	var sent spelling
+	var err error
+	for range maxSpellings {
+		sent = l.forms.of(request.Flavor)
+		create, prepareErr := l.createRequest(ctx, request, intent, sent)
+		if prepareErr != nil {
+			intent.Rejected = true
+			return nil, intent, fmt.Errorf("%w: server %s: %w", ErrNotPrepared, intent.Name, prepareErr)
+		}
+		// The wait for admission, which can be long, does not count: the visibility window begins with the answer.
+		intent.TaskID, err = l.api.CreateServer(ctx, create)
+		intent.RequestedAt = l.clock.Now()
+		if err == nil || !rejected(err) {
+			break
+		}
+		count(outcomeRejected, intent)
+		if !l.forms.reject(sent, request.Flavor, err) {
+			break
+		}
+		log.FromContext(ctx).Info("the cloud rejected the form of a create request, trying another", "server", intent.Name, "flavor", request.Flavor, "error", err.Error())
 	}
-	taskID, err := l.api.CreateServer(ctx, create)
 	if err != nil && rejected(err) {
 		intent.Rejected = true
-		count(outcomeRejected, intent)
-		if l.names.rejected(request.Flavor, create.FlavorName, err) {
-			err = fmt.Errorf("%w (as %s): %w", ErrFlavorNameRejected, create.FlavorName, err)
-		}
 		return nil, intent, fmt.Errorf("creating server %s (%s in %s): %w", intent.Name, intent.Flavor, intent.Zone, err)
 	}
-	// The wait for admission, which can be long, does not count: the visibility window begins with the answer.
-	intent.TaskID, intent.RequestedAt = taskID, l.clock.Now()
 	if err != nil {
 		// A server may be on its way; only looking for it shows whether it is.
 		log.FromContext(ctx).Error(err, "no readable answer to a create request, looking for its server", "server", intent.Name)
-	} else {
-		l.names.accepted(request.Flavor, create.FlavorName)
 	}
 	server, err := l.await(ctx, &pending{nodeClaimUID: string(request.NodeClaim.UID), intent: intent})
+	switch {
+	case err == nil:
+		l.forms.accept(sent)
+	case errors.Is(err, ErrBuildFailed) && l.forms.reject(sent, request.Flavor, err):
+		err = fmt.Errorf("%w: %w", ErrFormRejected, err)
+	}
 	return server, intent, err
 }
 
@@ -118,6 +131,9 @@ func (l *launcher) Resume(ctx context.Context, nodeClaimUID string, intent Inten
 	}
 	return l.await(ctx, &pending{nodeClaimUID: nodeClaimUID, intent: intent, resumed: true})
 }
+
+// Forms are the forms in which create requests are sent.
+func (l *launcher) Forms() *Forms { return &l.forms }
 
 // FailureReason returns why the server of a create request failed.
 func (l *launcher) FailureReason(ctx context.Context, intent Intent) error {
@@ -187,45 +203,8 @@ func count(outcome string, intent Intent) {
 	launchesTotal.Inc(map[string]string{labelOutcome: outcome, labelFlavor: intent.Flavor, labelZone: intent.Zone})
 }
 
-// flavorNames are the names that requests call flavors by, as far as they are known. Servers of old generations are also known by a short
-// one, without the category, and it is not documented which of both a create request needs: a rejected name gives way to the other, once.
-type flavorNames struct{ known sync.Map }
-
-// of returns the name to request the flavor by.
-func (n *flavorNames) of(flavor string) string {
-	if name, ok := n.known.Load(flavor); ok {
-		return name.(string)
-	}
-	return flavor
-}
-
-func (n *flavorNames) accepted(flavor, name string) { n.known.Store(flavor, name) }
-
-// rejected reports whether a flavor whose name was rejected is worth another request, by its other name.
-func (n *flavorNames) rejected(flavor, name string, err error) bool {
-	short := shortName(flavor)
-	if !bizfly.NamesFlavor(err) || short == flavor {
-		return false
-	}
-	if name != flavor {
-		n.known.Store(flavor, flavor) // Both were rejected.
-		return false
-	}
-	_, known := n.known.LoadOrStore(flavor, short)
-	return !known
-}
-
-// shortName is the name of a flavor of an old generation without its category.
-func shortName(flavor string) string {
-	short := strings.TrimPrefix(flavor, "nix.")
-	for _, category := range []string{"_basic", "_enterprise", "_dedicated"} {
-		short = strings.TrimSuffix(short, category)
-	}
-	return short
-}
-
 // createRequest returns the body of the create request.
-func (l *launcher) createRequest(ctx context.Context, request *LaunchRequest, intent Intent) (*gobizfly.ServerCreateRequest, error) {
+func (l *launcher) createRequest(ctx context.Context, request *LaunchRequest, intent Intent, sent spelling) (*gobizfly.ServerCreateRequest, error) {
 	claim, nodeClass := request.NodeClaim, request.NodeClass
 	image := nodeClass.Status.Image()
 	script, err := l.bootstrap.Render(ctx, bootstrap.Input{
@@ -248,12 +227,14 @@ func (l *launcher) createRequest(ctx context.Context, request *LaunchRequest, in
 	if err != nil {
 		return nil, err
 	}
-	disks := lo.Map(intent.Disks, func(disk Disk, _ int) *gobizfly.ServerDisk {
-		return &gobizfly.ServerDisk{Size: disk.SizeGiB, VolumeType: &disk.VolumeType}
-	})
+	snapshot, err := l.catalog.Snapshot()
+	if err != nil {
+		return nil, fmt.Errorf("naming volume types: %w", err)
+	}
+	disks := lo.Map(intent.Disks, func(disk Disk, _ int) *gobizfly.ServerDisk { return sent.disk(snapshot, request.Category, disk) })
 	return &gobizfly.ServerCreateRequest{
 		Name:             intent.Name,
-		FlavorName:       l.names.of(intent.Flavor),
+		FlavorName:       sent.flavorName(intent.Flavor),
 		SSHKey:           nodeClass.Status.SSHKeyName,
 		Password:         false,
 		RootDisk:         disks[0],

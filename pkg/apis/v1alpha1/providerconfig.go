@@ -155,6 +155,12 @@ type ProviderConfigStatus struct {
 	// +kubebuilder:validation:MaxProperties=128
 	// +optional
 	Tuning map[string]string `json:"tuning,omitempty"`
+	// RequestForms are the forms in which BizFly Cloud takes the volume type of a disk (volumeType: Name, Type or Medium) and the names of
+	// flavors of old families (for example flavor.nix: Full or Short) in create requests, recorded when it has built a server for one. A
+	// restarted controller begins with them.
+	// +kubebuilder:validation:MaxProperties=16
+	// +optional
+	RequestForms map[string]string `json:"requestForms,omitempty"`
 	// Conditions report what is right and what is wrong, and what to do about it.
 	// +optional
 	Conditions []status.Condition `json:"conditions,omitempty"`

@@ -636,6 +636,13 @@ func (in *ProviderConfigStatus) DeepCopyInto(out *ProviderConfigStatus) {
 			(*out)[key] = val
 		}
 	}
+	if in.RequestForms != nil {
+		in, out := &in.RequestForms, &out.RequestForms
+		*out = make(map[string]string, len(*in))
+		for key, val := range *in {
+			(*out)[key] = val
+		}
+	}
 	if in.Conditions != nil {
 		in, out := &in.Conditions, &out.Conditions
 		*out = make([]status.Condition, len(*in))

@@ -1,0 +1,191 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package instance
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/bizflycloud/gobizfly"
+	"github.com/samber/lo"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+)
+
+// The forms in which public clients of the cloud send what its API does not document, most likely first. See the hedge register,
+// docs/contribute/first-contact.md.
+const (
+	// fieldVolumeType is how a disk names its type: by the name or the type of GET /volume-types, or by the medium (SSD, HDD) alone.
+	fieldVolumeType = "volumeType"
+	// fieldFlavor precedes the family of an old flavor: nix.2c_4g or 2c_4g, 2c_4g_basic or 2c_4g. New generations have one name.
+	fieldFlavor = "flavor."
+
+	formName, formType, formMedium = "Name", "Type", "Medium"
+	formFull, formShort            = "Full", "Short"
+)
+
+var (
+	volumeTypeForms = []string{formName, formType, formMedium}
+	flavorForms     = []string{formFull, formShort}
+)
+
+// formsOf returns the forms of a field, and none of an unknown one.
+func formsOf(field string) []string {
+	switch {
+	case field == fieldVolumeType:
+		return volumeTypeForms
+	case strings.HasPrefix(field, fieldFlavor):
+		return flavorForms
+	}
+	return nil
+}
+
+// Forms decide in which form create requests send each such field, and remember which one the cloud has built a server for. A
+// form that was accepted is final.
+type Forms struct {
+	mu sync.Mutex
+	// tried is the form to send, by field; the first one where it is absent.
+	tried map[string]int
+	// accepted are the forms that the cloud takes, by field.
+	accepted map[string]string
+}
+
+// spelling is the form of each field in one create request.
+type spelling struct {
+	volumeType string
+	// flavorField is empty for a flavor that has one name.
+	flavorField, flavor string
+}
+
+// maxSpellings is how many spellings a create request can have.
+var maxSpellings = len(volumeTypeForms) * len(flavorForms)
+
+// of returns the spelling of a create request of the flavor.
+func (f *Forms) of(flavor string) spelling {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := spelling{volumeType: f.form(fieldVolumeType)}
+	if _, family := shortName(flavor); family != "" {
+		s.flavorField = fieldFlavor + family
+		s.flavor = f.form(s.flavorField)
+	}
+	return s
+}
+
+func (f *Forms) form(field string) string {
+	if accepted, ok := f.accepted[field]; ok {
+		return accepted
+	}
+	return formsOf(field)[f.tried[field]]
+}
+
+// accept remembers the spelling of a create request that the cloud has built a server for.
+func (f *Forms) accept(s spelling) {
+	learned := map[string]string{fieldVolumeType: s.volumeType}
+	if s.flavorField != "" {
+		learned[s.flavorField] = s.flavor
+	}
+	f.Restore(learned)
+}
+
+// reject changes the spelling that was rejected, and reports whether there is another one that is worth a create request. A
+// rejection that names no field may be about the flavor.
+func (f *Forms) reject(sent spelling, flavor string, err error) bool {
+	if !bizfly.MayBeForm(err) {
+		return false
+	}
+	if f.of(flavor) != sent {
+		return true // another launch has changed it meanwhile
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if bizfly.NamesVolumeType(err) {
+		return f.next(fieldVolumeType)
+	}
+	return f.next(sent.flavorField)
+}
+
+// next moves a field to its next form. After the last one it is the first again, and next returns false: the form is not to blame.
+func (f *Forms) next(field string) bool {
+	forms := formsOf(field)
+	if _, final := f.accepted[field]; final || len(forms) == 0 {
+		return false
+	}
+	if f.tried == nil {
+		f.tried = map[string]int{}
+	}
+	f.tried[field] = (f.tried[field] + 1) % len(forms)
+	return f.tried[field] != 0
+}
+
+// Accepted returns the forms that the cloud takes, by field.
+func (f *Forms) Accepted() map[string]string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return maps.Clone(f.accepted)
+}
+
+// Restore remembers forms that the cloud has taken before. What is known already stays, and what is no form is ignored.
+func (f *Forms) Restore(accepted map[string]string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for field, form := range accepted {
+		if _, known := f.accepted[field]; !known && slices.Contains(formsOf(field), form) {
+			f.accepted = lo.Assign(f.accepted, map[string]string{field: form})
+		}
+	}
+}
+
+// flavorName returns the name to request the flavor by.
+func (s spelling) flavorName(flavor string) string {
+	if s.flavor == formShort {
+		flavor, _ = shortName(flavor)
+	}
+	return flavor
+}
+
+// disk returns a disk of a create request.
+func (s spelling) disk(snapshot *catalog.Snapshot, category string, disk Disk) *gobizfly.ServerDisk {
+	named, _ := lo.Find(snapshot.VolumeTypes, func(t *gobizfly.VolumeType) bool {
+		return t.Name == disk.VolumeType && strings.EqualFold(t.Category, category)
+	})
+	medium, known := catalog.Medium(lo.CoalesceOrEmpty(named, &gobizfly.VolumeType{Name: disk.VolumeType}))
+	switch {
+	case s.volumeType == formMedium && known:
+		return &gobizfly.ServerDisk{Size: disk.SizeGiB, Type: lo.ToPtr(string(medium))}
+	case s.volumeType == formType && named != nil && named.Type != "":
+		return &gobizfly.ServerDisk{Size: disk.SizeGiB, VolumeType: &named.Type}
+	}
+	return &gobizfly.ServerDisk{Size: disk.SizeGiB, VolumeType: &disk.VolumeType}
+}
+
+// shortName returns the name of a flavor of an old family without its category, and the family; both as they are, and empty, for
+// any other flavor.
+func shortName(flavor string) (short, family string) {
+	if short, ok := strings.CutPrefix(flavor, "nix."); ok {
+		return short, "nix"
+	}
+	for _, category := range []string{"basic", "enterprise", "dedicated"} {
+		if short, ok := strings.CutSuffix(flavor, "_"+category); ok {
+			return short, category
+		}
+	}
+	return flavor, ""
+}

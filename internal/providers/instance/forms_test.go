@@ -1,0 +1,153 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package instance_test
+
+import (
+	"fmt"
+	"net/http"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+)
+
+var _ = Describe("The form of a create request", func() {
+	// attempt is the n-th launch of a spec, of the flavor.
+	attempt := func(n int, flavor string) func(*instance.LaunchRequest) {
+		return func(r *instance.LaunchRequest) {
+			r.Flavor = flavor
+			r.NodeClaim.Name, r.NodeClaim.UID = fmt.Sprintf("%s-%d", claimName, n), types.UID(fmt.Sprintf("%s-%d", claimUID, n))
+			withDataDisks(r)
+		}
+	}
+	DescribeTable("should be found with few rejected requests, and not be tried wrong again, also after a restart",
+		func(modes []string, flavor string, rejected int, forms map[string]string, disk map[string]any, name string) {
+			w := newWorld(cloud.Options{Modes: modes})
+			w.launch(attempt(1, flavor))
+			Expect(w.created()).To(HaveLen(rejected + 1))
+			Expect(lo.LastOrEmpty(w.created())).To(And(HaveKeyWithValue("rootdisk", lo.Assign(map[string]any{"size": 40.0}, disk)),
+				HaveKeyWithValue("flavor", name)))
+			Expect(w.provider.Forms().Accepted()).To(Equal(forms))
+
+			w.launch(attempt(2, flavor))
+			restarted := w.restart()
+			restarted.Forms().Restore(forms)
+			w.provider = restarted
+			w.launch(attempt(3, flavor))
+			Expect(w.created()).To(HaveLen(rejected+3), "one for each server")
+			Expect(w.box.Servers()).To(HaveLen(3))
+		},
+		Entry("plain", nil, "p2.2c_4g", 0, map[string]string{"volumeType": "Name"}, map[string]any{"volume_type": "PREMIUM-SSD1"}, "p2.2c_4g"),
+		Entry("volume types by type", []string{"volume-type-by-type"}, "p2.2c_4g", 1, map[string]string{"volumeType": "Type"},
+			map[string]any{"volume_type": "PREMIUM SSD"}, "p2.2c_4g"),
+		Entry("volume types by medium", []string{"volume-type-by-medium"}, "p2.2c_4g", 2, map[string]string{"volumeType": "Medium"},
+			map[string]any{"type": "SSD"}, "p2.2c_4g"),
+		Entry("volume types swapped", []string{"volume-types-swapped"}, "p2.2c_4g", 0, map[string]string{"volumeType": "Name"},
+			map[string]any{"volume_type": "PREMIUM-SSD1"}, "p2.2c_4g"),
+		Entry("volume types swapped, by name", []string{"volume-types-swapped-by-name"}, "p2.2c_4g", 1, map[string]string{"volumeType": "Type"},
+			map[string]any{"volume_type": "SSD"}, "p2.2c_4g"),
+		Entry("volume types swapped, by medium", []string{"volume-types-swapped-by-medium"}, "p2.2c_4g", 2, map[string]string{"volumeType": "Medium"},
+			map[string]any{"type": "SSD"}, "p2.2c_4g"),
+		Entry("an old flavor", nil, "nix.2c_4g", 0, map[string]string{"volumeType": "Name", "flavor.nix": "Full"},
+			map[string]any{"volume_type": "PREMIUM-SSD1"}, "nix.2c_4g"),
+		Entry("an old flavor by its short name", []string{"short-flavor-names"}, "nix.2c_4g", 1,
+			map[string]string{"volumeType": "Name", "flavor.nix": "Short"}, map[string]any{"volume_type": "PREMIUM-SSD1"}, "2c_4g"),
+		Entry("the same in Vietnamese", []string{"short-flavor-names", "vietnamese"}, "nix.2c_4g", 1,
+			map[string]string{"volumeType": "Name", "flavor.nix": "Short"}, map[string]any{"volume_type": "PREMIUM-SSD1"}, "2c_4g"),
+		Entry("the same without a word", []string{"short-flavor-names", "silent-flavors"}, "nix.2c_4g", 1,
+			map[string]string{"volumeType": "Name", "flavor.nix": "Short"}, map[string]any{"volume_type": "PREMIUM-SSD1"}, "2c_4g"),
+		Entry("all of it", []string{"short-flavor-names", "silent-flavors", "volume-type-by-medium"}, "nix.2c_4g", 3,
+			map[string]string{"volumeType": "Medium", "flavor.nix": "Short"}, map[string]any{"type": "SSD"}, "2c_4g"),
+	)
+
+	It("should be learned for each family of flavors by itself", func() {
+		w := newWorld(cloud.Options{Modes: []string{"short-flavor-names"}})
+		w.launch(attempt(1, "nix.2c_4g"))
+		w.launch(attempt(2, "4c_8g_enterprise"), func(r *instance.LaunchRequest) { r.Category = "enterprise" })
+		w.launch(attempt(3, "nix.4c_8g"))
+		Expect(w.created()).To(HaveLen(5), "one rejection for each family")
+		Expect(w.provider.Forms().Accepted()).To(And(HaveKeyWithValue("flavor.nix", "Short"), HaveKeyWithValue("flavor.enterprise", "Short")))
+	})
+	It("should change with the next launch where only the task fails", func() {
+		w := newWorld(cloud.Options{Modes: []string{"volume-type-by-medium", "late-rejections"}})
+		for range 2 {
+			request, _ := w.request(attempt(1, "p2.2c_4g"))
+			_, _, err := send(ctx, w.provider, request, nil)
+			Expect(err).To(And(MatchError(instance.ErrBuildFailed), MatchError(instance.ErrFormRejected)))
+		}
+		w.launch(attempt(2, "p2.2c_4g"))
+		Expect(w.provider.Forms().Accepted()).To(Equal(map[string]string{"volumeType": "Medium"}))
+	})
+	DescribeTable("should not be blamed for anything else",
+		func(fault cloud.Fault) {
+			w := newWorld(cloud.Options{})
+			w.box.AddFaults(1, fault)
+			request, _ := w.request(attempt(1, "nix.2c_4g"))
+			_, _, err := send(ctx, w.provider, request, nil)
+			Expect(err).To(HaveOccurred())
+			Expect(err).ToNot(MatchError(instance.ErrFormRejected))
+			Expect(w.created()).To(HaveLen(1))
+		},
+		Entry("the image", cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: 400, Message: "Image x could not be found."}),
+		Entry("the network", cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: 400, Message: "Network x could not be found."}),
+		Entry("a permission", cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: 403, Message: "no"}),
+		Entry("capacity", cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectNoCapacity}),
+		Entry("the size of a disk", cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: 400, Message: "Image needs a bigger rootdisk"}),
+		Entry("an outage", cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: 501}),
+		Entry("a build that fails without a reason", cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectErrorServer}),
+	)
+	It("should be tried once in each form where none is accepted, and begin anew", func() {
+		w := newWorld(cloud.Options{})
+		w.box.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: 400, Message: "no"})
+		request, _ := w.request(attempt(1, "nix.2c_4g"))
+		_, _, err := send(ctx, w.provider, request, nil)
+		Expect(bizfly.IsInvalid(err)).To(BeTrue())
+		Expect(lo.Map(w.created(), func(body map[string]any, _ int) any { return body["flavor"] })).To(Equal([]any{"nix.2c_4g", "2c_4g"}))
+		Expect(w.provider.Forms().Accepted()).To(BeEmpty())
+		w.box.ClearFaults()
+		w.launch(attempt(2, "nix.2c_4g"))
+		Expect(w.created()).To(HaveLen(3))
+	})
+	It("should stay where it was accepted, whatever is rejected later", func() {
+		w := newWorld(cloud.Options{})
+		w.launch(attempt(1, "p2.2c_4g"))
+		w.box.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: 400, Message: "Volume type is invalid"})
+		request, _ := w.request(attempt(2, "p2.2c_4g"))
+		_, _, err := send(ctx, w.provider, request, nil)
+		Expect(bizfly.IsInvalid(err)).To(BeTrue())
+		Expect(w.created()).To(HaveLen(2))
+	})
+	It("should keep a volume type that a NodeClass names, in each form", func() {
+		w := newWorld(cloud.Options{Modes: []string{"volume-types-swapped-by-medium"}})
+		w.launch(class(func(c *v1alpha1.BizflyNodeClass) {
+			c.Spec.RootDisk = &v1alpha1.RootDisk{Size: gib("40Gi"), VolumeType: "PREMIUM-HDD1"}
+		}))
+		Expect(lo.LastOrEmpty(w.created())).To(HaveKeyWithValue("rootdisk", map[string]any{"size": 40.0, "type": "HDD"}))
+	})
+	It("should ignore a recorded form that it does not know", func() {
+		forms := &instance.Forms{}
+		forms.Restore(map[string]string{"volumeType": "Colour", "colour": "Name", "flavor.nix": "Short"})
+		forms.Restore(map[string]string{"flavor.nix": "Full"})
+		Expect(forms.Accepted()).To(Equal(map[string]string{"flavor.nix": "Short"}))
+	})
+})
