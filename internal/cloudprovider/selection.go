@@ -51,6 +51,8 @@ type candidate struct {
 	key          capacity.Offering
 	// preference is what the placement strategy compares: less is better.
 	preference float64
+	// old is true for a flavor without a generation, of which it is not known whether it can still be launched.
+	old bool
 	// failures and seconds are what is known of the offering: recent failed launches, and what launches take.
 	failures int
 	seconds  float64
@@ -101,6 +103,7 @@ func (c *CloudProvider) place(ctx context.Context, l *launch, all []candidate) {
 	strategy, pool := l.nodeClass.Spec.PlacementStrategy, l.claim.Labels[karpv1.NodePoolLabelKey]
 	for i := range all {
 		candidate := &all[i]
+		candidate.old = !candidate.instanceType.Requirements.Has(v1alpha1.LabelInstanceGeneration)
 		candidate.failures = c.Capacity.RecentFailures(candidate.key)
 		// What was never launched counts as fast, so that it is tried once.
 		candidate.seconds, _ = c.Capacity.LaunchSeconds(capacity.Launch{Flavor: candidate.key.Flavor, Zone: candidate.key.Zone, ImageID: imageID(l.nodeClass)})
@@ -115,13 +118,14 @@ func (c *CloudProvider) place(ctx context.Context, l *launch, all []candidate) {
 	sortCandidates(all)
 }
 
-// sortCandidates sorts by price, then by what the strategy prefers, then by what is known of the offerings, and at last by names,
+// sortCandidates sorts by price, then by what the strategy prefers, flavors of a generation first, then by what is known of the offerings, and at last by names,
 // so that the same knowledge gives the same choice.
 func sortCandidates(all []candidate) {
 	slices.SortFunc(all, func(a, b candidate) int {
 		return cmp.Or(
 			cmp.Compare(a.offering.Price, b.offering.Price),
 			cmp.Compare(a.preference, b.preference),
+			cmp.Compare(lo.Ternary(a.old, 1, 0), lo.Ternary(b.old, 1, 0)),
 			cmp.Compare(a.failures, b.failures),
 			cmp.Compare(a.seconds, b.seconds),
 			cmp.Compare(a.key.Flavor, b.key.Flavor),
