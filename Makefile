@@ -187,13 +187,20 @@ e2e-cloud: ## Launch, join and delete ONE server in a real project, within E2E_C
 	@E2E_CLOUD_ANSWERS="$(or $(E2E_CLOUD_ANSWERS),$(REPORTS)/answers.json)" E2E_CLOUD_SANDBOX= \
 		$(TRIMPATH) go test -v -count=1 -timeout=2h ./test/cloud -ginkgo.v -ginkgo.grace-period=25m $(if $(CI),-ginkgo.no-color)
 
+# make e2e-cloud-sandbox MODES=all MODE_RUNS=50 MODE_SEED=1, or MODES=nvme,regions-down for one combination
 .PHONY: e2e-cloud-sandbox
-e2e-cloud-sandbox: controlplane ## The same with the sandbox, and how its responses differ from those recorded of the real cloud
+ifdef MODES
+e2e-cloud-sandbox:
+	@E2E_CLOUD_MODES="$(MODES)" MODE_RUNS="$(or $(MODE_RUNS),50)" MODE_SEED="$(or $(MODE_SEED),1)" E2E_CLOUD_SANDBOX=true \
+		$(TRIMPATH) go test -v -count=1 -timeout=20m ./test/cloud -ginkgo.label-filter=modes $(if $(CI),-ginkgo.no-color)
+else
+e2e-cloud-sandbox: controlplane ## The same with the sandbox, and how its responses differ from those recorded of the real cloud. MODES=all: in each mode of the sandbox
 	@mkdir -p $(REPORTS) && $(GO_BUILD) -o $(CACHE)/bin/sandbox ./test/sandbox && $(GO_BUILD) -o $(CACHE)/bin/compare ./test/cloud/compare
-	@E2E_CLOUD_ANSWERS="$(REPORTS)/answers-sandbox.json" E2E_CLOUD_SANDBOX=true SANDBOX="$(CACHE)/bin/sandbox" \
+	@E2E_CLOUD_ANSWERS="$(REPORTS)/answers-sandbox.json" E2E_CLOUD_SANDBOX=true SANDBOX="$(CACHE)/bin/sandbox" E2E_CLOUD_MODES= \
 		$(TRIMPATH) go test -v -count=1 -timeout=20m ./test/cloud -ginkgo.v $(if $(CI),-ginkgo.no-color)
 	@if [ -f test/cloud/recorded.json ]; then $(CACHE)/bin/compare test/cloud/recorded.json $(REPORTS)/answers-sandbox.json; \
 		else echo "no responses of the real cloud are recorded yet (test/cloud/recorded.json): nothing to compare with"; fi
+endif
 
 # make test runs a few simulations, this one many: make chaos SEED=1000 RUNS=5000. It prints how to replay one that fails.
 # With RUNS there are no runs with processes, unless PROCESS_RUNS sets their number.

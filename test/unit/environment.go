@@ -156,7 +156,10 @@ func (e *Environment) Restart(ctx context.Context, changes ...func(*wiring.Depen
 		change(&d)
 	}
 	e.Providers = wiring.Build(d)
-	lo.Must0(e.Catalog.Refresh(ctx))
+	if err := e.Catalog.Refresh(ctx); err != nil {
+		// A part that is down need not keep anything from being launched.
+		lo.Must1(e.Catalog.Snapshot())
+	}
 }
 
 // SteppingClock is a fake clock on which waiting takes no time: a wait moves it forward. Core validates every disruption again

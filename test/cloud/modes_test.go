@@ -1,0 +1,185 @@
+/*
+Copyright The Karpenter Provider BizFly Cloud Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cloud_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	clocktesting "k8s.io/utils/clock/testing"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+	coretest "sigs.k8s.io/karpenter/pkg/test"
+	"sigs.k8s.io/yaml"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/guest"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+)
+
+// modesVariable holds the modes of the sandbox to run in: all, or one combination, separated by commas.
+const modesVariable = "E2E_CLOUD_MODES"
+
+const (
+	// maxRejected is how many create requests may be rejected until the first node exists.
+	maxRejected = 3
+	// maxNodeClaims is how many NodeClaims core may have to create for the first node, each after one that ended.
+	maxNodeClaims = 4
+)
+
+// combinations are the sets of modes to run in: each mode alone and some random ones together, or the one that is named.
+func combinations() [][]string {
+	switch named := os.Getenv(modesVariable); named {
+	case "":
+		return nil
+	case "all":
+	default:
+		return [][]string{strings.Split(named, ",")}
+	}
+	sets := [][]string{{}}
+	for _, mode := range cloud.Modes {
+		sets = append(sets, []string{mode.Name})
+	}
+	runs, _ := strconv.Atoi(os.Getenv("MODE_RUNS"))
+	seed, _ := strconv.ParseUint(os.Getenv("MODE_SEED"), 10, 64)
+	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a run must be repeatable
+	for range runs {
+		var set []string
+		excluded := map[string]bool{}
+		for _, i := range random.Perm(len(cloud.Modes))[:2+random.IntN(6)] {
+			if mode := cloud.Modes[i]; mode.Excludes == "" || !excluded[mode.Excludes] {
+				set, excluded[mode.Excludes] = append(set, mode.Name), true
+			}
+		}
+		slices.Sort(set)
+		sets = append(sets, set)
+	}
+	return sets
+}
+
+var _ = Describe("In the modes", Label("modes"), func() {
+	for i, modes := range combinations() {
+		It(fmt.Sprintf("should launch, join and delete: %d %s", i, lo.CoalesceOrEmpty(strings.Join(modes, ","), "plain")), func(ctx SpecContext) {
+			run := newModeRun(ctx, modes)
+			first := run.node(ctx, maxNodeClaims)
+			rejected := run.rejected()
+			Expect(rejected).To(BeNumerically("<=", maxRejected), "create requests that were rejected before the first node")
+
+			second := run.node(ctx, 1)
+			learned := run.env.Instances.Forms().Accepted()
+			run.env.Restart(ctx)
+			// As the controller of the ProviderConfig does, whose status holds them.
+			run.env.Instances.Forms().Restore(learned)
+			third := run.node(ctx, 1)
+			Expect(run.rejected()).To(Equal(rejected), "none is rejected once the first node exists")
+
+			for _, claim := range []*karpv1.NodeClaim{first, second, third} {
+				Eventually(func() bool { return cloudprovider.IsNodeClaimNotFoundError(run.env.CloudProvider.Delete(ctx, claim)) }).Should(BeTrue())
+			}
+			Expect(run.env.Sandbox.State()).To(And(HaveField("Servers", HaveLen(1)), HaveField("Volumes", HaveLen(run.volumes)), HaveField("ForeignRequests", BeZero())))
+		}, SpecTimeout(2*time.Minute))
+	}
+})
+
+// modeRun is one cloud and one process of the controller, with objects in memory.
+type modeRun struct {
+	env          *unit.Environment
+	kube         *fake.Clientset
+	guests       *guest.Guests
+	requirements []karpv1.NodeSelectorRequirementWithMinValues
+	volumes      int
+}
+
+func newModeRun(ctx SpecContext, modes []string) *modeRun {
+	GinkgoHelper()
+	r := &modeRun{env: unit.InMemory(), kube: fake.NewClientset(), requirements: sampleRequirements()}
+	if slices.Contains(modes, "short-flavor-names") && !slices.Contains(modes, "old-flavors-closed") {
+		// New flavors have one name.
+		r.requirements = append(r.requirements, unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "nix.2c_4g", "nix.4c_8g"))
+	}
+	r.env.Sandbox = cloud.Start(cloud.Options{Modes: modes})
+	DeferCleanup(r.env.CloseCloud)
+	// The project of a BKE cluster holds other servers, too.
+	r.env.Sandbox.AddServer(cloud.ServerSpec{Name: "database", Zone: "HN1"})
+	r.volumes = len(r.env.Sandbox.State().Volumes)
+	r.env.Recorder, r.env.Clock = coretest.NewEventRecorder(), clocktesting.NewFakeClock(time.Now())
+	r.env.Restart(ctx)
+	_, err := r.env.NodeClass(ctx, unit.WithDefaults)
+	Expect(err).NotTo(HaveOccurred())
+	r.guests = guest.New(r.env.Sandbox.Cloud, guest.Options{Client: r.kube, Ready: true, NodeSilence: -1})
+	return r
+}
+
+// sampleRequirements are those of the NodePool that the pages begin with.
+func sampleRequirements() []karpv1.NodeSelectorRequirementWithMinValues {
+	GinkgoHelper()
+	content, err := os.ReadFile("../../config/samples/nodepool-default.yaml")
+	Expect(err).NotTo(HaveOccurred())
+	pool := &karpv1.NodePool{}
+	Expect(yaml.UnmarshalStrict(content, pool)).To(Succeed())
+	return pool.Spec.Template.Spec.Requirements
+}
+
+// node launches a server and lets it join. Core creates a NodeClaim anew where one has ended.
+func (r *modeRun) node(ctx SpecContext, claims int) *karpv1.NodeClaim {
+	GinkgoHelper()
+	var launched *karpv1.NodeClaim
+	var err error
+	for range claims {
+		claim := &karpv1.NodeClaim{}
+		claim, err = r.env.NodeClaim(ctx, nil, slices.Clone(r.requirements)...)
+		Expect(err).NotTo(HaveOccurred())
+		claim.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m"), corev1.ResourceMemory: resource.MustParse("256Mi")}
+		Expect(r.env.Client.Update(ctx, claim)).To(Succeed())
+		if launched, err = r.env.Launch(ctx, claim); err == nil {
+			break
+		}
+		GinkgoWriter.Println(err)
+	}
+	Expect(err).NotTo(HaveOccurred())
+	server := r.env.Server(launched.Status.ProviderID)
+	Eventually(func(g Gomega) {
+		g.Expect(r.guests.Sync(ctx)).To(Succeed())
+		node, err := r.kube.CoreV1().Nodes().Get(ctx, server.Name, metav1.GetOptions{})
+		g.Expect(err).NotTo(HaveOccurred(), "%+v", server.Truth.Guest)
+		g.Expect(node.Spec.ProviderID).To(Equal(providerid.New(server.ID)))
+		g.Expect(node.Labels).To(HaveKeyWithValue(corev1.LabelTopologyRegion, launched.Labels[corev1.LabelTopologyRegion]))
+	}).Should(Succeed())
+	return launched
+}
+
+// rejected counts the create requests that were rejected, at once or by their task.
+func (r *modeRun) rejected() int {
+	created := lo.CountBy(r.env.Sandbox.Requests(), func(request cloud.Request) bool {
+		return request.Method == http.MethodPost && strings.HasSuffix(request.Path, "/servers") && request.Status >= http.StatusBadRequest
+	})
+	return created + lo.CountBy(r.env.Sandbox.State().Tasks, func(task cloud.Task) bool { return task.Action == "create_server" && task.Ready && !task.Success })
+}
