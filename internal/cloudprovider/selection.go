@@ -118,8 +118,8 @@ func (c *CloudProvider) place(ctx context.Context, l *launch, all []candidate) {
 	sortCandidates(all)
 }
 
-// sortCandidates sorts by price, then by what the strategy prefers, flavors of a generation first, then by what is known of the offerings, and at last by names,
-// so that the same knowledge gives the same choice.
+// sortCandidates sorts by price, then by what the strategy prefers, then flavors of a generation first, then by what is known of the
+// offerings, and at last by names, so that the same knowledge gives the same choice.
 func sortCandidates(all []candidate) {
 	slices.SortFunc(all, func(a, b candidate) int {
 		return cmp.Or(
