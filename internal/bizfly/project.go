@@ -56,7 +56,7 @@ func (c *connection) projectOf(ctx context.Context, token string) (string, error
 
 // readWith reads an answer with a token whose project is not known yet.
 func (c *connection) readWith(ctx context.Context, token string, op *operation, into any) error {
-	services, err := c.catalogs.get(ctx)
+	services, err := c.catalogs.get(ctx, 0)
 	if err != nil {
 		return err
 	}
