@@ -349,7 +349,6 @@ generate: $(TOOLS)/controller-gen $(TOOLS)/helm $(TOOLS)/helm-docs ## Generate d
 	@$(run-everything) page docs/contribute/testing.md
 	@go build -o $(CACHE)/bin/chart ./hack/chart && $(CACHE)/bin/chart kustomize
 	@$(HELM_DOCS)
-	@$(HELM_DOCS) --template-files VALUES.md.gotmpl --output-file ../../docs/reference/values.md --chart-to-generate charts/$(BINARY)
 
 HELM_DOCS = $(TOOLS)/helm-docs --chart-search-root charts --sort-values-order file --log-level warning
 

@@ -29,13 +29,13 @@ const page = "# A page\n\n## What to change here when you change X\n\n| a | b |\
 const before = (path, text) => replaceIn(path, "\n## What to change here", `\n${text}\n\n## What to change here`);
 
 for (const [fault, message, change] of [
-  ["a link to a file that does not exist", /nowhere\.md does not exist/, (dir) => before(join(dir, "operate/faq.md"), "[x](nowhere.md)")],
-  ["a link to a heading that does not exist", /no heading for/, (dir) => before(join(dir, "operate/faq.md"), "[x](security.md#nowhere)")],
+  ["a link to a file that does not exist", /nowhere\.md does not exist/, (dir) => before(join(dir, "operate/sizing.md"), "[x](nowhere.md)")],
+  ["a link to a heading that does not exist", /no heading for/, (dir) => before(join(dir, "operate/sizing.md"), "[x](security.md#nowhere)")],
   ["a page that the sidebar does not list", /the sidebar does not list it/, (dir) => writeFileSync(join(dir, "operate/new.md"), page)],
   ["a sidebar that lists a page that does not exist", /does not exist/, (dir) => rmSync(join(dir, "how-to/gpu.md"))],
   ["an image that no page shows", /no page shows it/, (dir) => writeFileSync(join(dir, "images/unused.svg"), "<svg/>")],
-  ["a page without an owner section", /the last section must be/, (dir) => appendFileSync(join(dir, "operate/faq.md"), "\n## Another section\n")],
-  ["an owner section that names a folder that has moved", /internal\/moved, which does not exist/, (dir) => appendFileSync(join(dir, "operate/faq.md"), "| `internal/moved` | |\n")],
+  ["a page without an owner section", /the last section must be/, (dir) => appendFileSync(join(dir, "operate/sizing.md"), "\n## Another section\n")],
+  ["an owner section that names a folder that has moved", /internal\/moved, which does not exist/, (dir) => appendFileSync(join(dir, "operate/sizing.md"), "| `internal/moved` | |\n")],
   ["a warning without a symptom", /no row for the warning/, (dir) => replaceIn(join(dir, "operate/troubleshooting.md"), "`ImageUnsuitable`", "`Other`")],
 ]) {
   test(`should fail for ${fault}`, () => {

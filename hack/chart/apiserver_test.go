@@ -372,6 +372,12 @@ spec:
 				"karpenter.bizflycloud.vn/instance-memory"),
 			Entry("a label of one's own in our domain", "metadata.labels: {karpenter.bizflycloud.vn/team: shop}",
 				"no flavor of BizFly Cloud has the label karpenter.bizflycloud.vn/team", "use a key outside karpenter.bizflycloud.vn"),
+			Entry("a requirement of another provider", "spec.requirements: [{key: karpenter.k8s.aws/instance-category, operator: In, values: [c]}]",
+				"requirements may not have karpenter.k8s.aws/instance-category", "write one of karpenter.bizflycloud.vn/instance-category, "),
+			Entry("one of the older provider", "spec.requirements: [{key: karpenter.bizflycloud.com/node-category, operator: In, values: [premium]}]",
+				"requirements may not have karpenter.bizflycloud.com/node-category"),
+			Entry("a NodeClass of another kind", "spec.nodeClassRef: {group: karpenter.bizflycloud.vn, kind: EC2NodeClass, name: default}",
+				"there is no kind EC2NodeClass in karpenter.bizflycloud.vn: write BizflyNodeClass"),
 			Entry("one below our domain", "metadata.labels: {shop.karpenter.bizflycloud.vn/team: a}", "shop.karpenter.bizflycloud.vn/team"),
 		)
 

@@ -76,9 +76,10 @@ var _ = Describe("config", func() {
 		text, err := w.kustomize(ctx, filepath.Join(w.config, "samples", "overlay"))
 		Expect(err).ToNot(HaveOccurred())
 		objects := byID(text)
-		env := as[appsv1.Deployment](objects["Deployment/"+chartName]).Spec.Template.Spec.Containers[0].Env
-		Expect(env).To(ContainElements(corev1.EnvVar{Name: "CLUSTER_NAME", Value: "shop"}, corev1.EnvVar{Name: "BIZFLY_CLOUD_REGION", Value: "HCM"}))
+		container := as[appsv1.Deployment](objects["Deployment/"+chartName]).Spec.Template.Spec.Containers[0]
+		Expect(container.Image).To(Equal("registry.example.com/team/karpenter-provider-bizflycloud:dev"))
+		Expect(container.Env).To(ContainElements(corev1.EnvVar{Name: "CLUSTER_NAME", Value: "prod"}, corev1.EnvVar{Name: "BIZFLY_CLOUD_REGION", Value: "HN"}))
 		Expect(as[corev1.Secret](objects["Secret/"+chartName]).Data).To(HaveKey("application_credential_id"))
-		Expect(objects["ProviderConfig/default"].Object["spec"]).To(HaveKeyWithValue("region", "HCM"))
+		Expect(objects["ProviderConfig/default"].Object["spec"]).To(HaveKeyWithValue("region", "HN"))
 	})
 })

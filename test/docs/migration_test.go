@@ -85,7 +85,25 @@ func (s *session) createStaticPool(ctx context.Context) {
 		}, &server)).To(Succeed())
 		providerIDs[i] = "bizflycloud://" + server.ID
 	}
+	// The servers of this pool would be more nodes than the pages show.
+	_, err := s.login(ctx).KubernetesEngine.AddWorkerPools(ctx, variables["BKE_CLUSTER_ID"], &gobizfly.AddWorkerPoolsRequest{WorkerPools: []gobizfly.WorkerPool{{
+		Name: "pool-1", Flavor: "nix.2c_4g", ProfileType: "premium", VolumeType: "PREMIUM-HDD1", VolumeSize: 40, AvailabilityZone: "HN1",
+	}}})
+	Expect(err).NotTo(HaveOccurred())
 	s.createNodes(ctx, "pool-1", map[string]string{"bke.bizflycloud.vn/node-id": "pool-1"}, providerIDs...)
+}
+
+// login logs in to the cloud.
+func (s *session) login(ctx context.Context) *gobizfly.Client {
+	GinkgoHelper()
+	variables := s.env.Sandbox().Env()
+	api, err := gobizfly.NewClient(gobizfly.WithAPIURL(variables["BIZFLY_CLOUD_API_URL"]), gobizfly.WithRegionName(variables["BIZFLY_CLOUD_REGION"]))
+	Expect(err).NotTo(HaveOccurred())
+	token, err := api.Token.Init(ctx, &gobizfly.TokenCreateRequest{AuthMethod: "password", Username: variables["BIZFLY_CLOUD_EMAIL"],
+		Password: variables["BIZFLY_CLOUD_PASSWORD"], ProjectID: variables["BIZFLY_CLOUD_PROJECT_ID"]})
+	Expect(err).NotTo(HaveOccurred())
+	api.SetKeystoneToken(token)
+	return api
 }
 
 // workloads are what is moved: both select what the nodes of the pool and of the NodePool have.
@@ -177,14 +195,7 @@ kubectl rollout status deployment older-karpenter --namespace older-system --tim
 func prepareOlderProvider(ctx context.Context, s *session) {
 	GinkgoHelper()
 	s.must(ctx, olderObjects)
-	variables := s.env.Sandbox().Env()
-	api, err := gobizfly.NewClient(gobizfly.WithAPIURL(variables["BIZFLY_CLOUD_API_URL"]), gobizfly.WithRegionName(variables["BIZFLY_CLOUD_REGION"]))
-	Expect(err).NotTo(HaveOccurred())
-	token, err := api.Token.Init(ctx, &gobizfly.TokenCreateRequest{AuthMethod: "password", Username: variables["BIZFLY_CLOUD_EMAIL"],
-		Password: variables["BIZFLY_CLOUD_PASSWORD"], ProjectID: variables["BIZFLY_CLOUD_PROJECT_ID"]})
-	Expect(err).NotTo(HaveOccurred())
-	api.SetKeystoneToken(token)
-	o := &older{s: s, cloud: api, servers: make([]cloud.Server, 2)}
+	o := &older{s: s, cloud: s.login(ctx), servers: make([]cloud.Server, 2)}
 	for name, server := range map[string]*cloud.Server{"older-0": &o.servers[0], "older-1": &o.servers[1], "other-cluster-0": &o.elsewhere} {
 		Expect(s.env.Sandbox().Call(ctx, http.MethodPost, "servers", map[string]any{
 			"name": name, "zone": "HN1", "metadata": map[string]string{olderMetadata: "true"},

@@ -32,11 +32,16 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
 )
 
+// realAPI is where pages say that the API is.
+const realAPI = "https://manage.bizflycloud.vn/api"
+
 // session runs commands one after the other as a reader's shell would: variables and the folder stay.
 type session struct {
 	env    *environment.Environment
 	dir    string
 	values map[string]string
+	// api is where the sandbox is, instead of realAPI.
+	api string
 	// after checks what the page's commands leave behind; it may be nil.
 	after func(context.Context)
 }
@@ -89,7 +94,7 @@ kubectl wait --for=condition=Ready bizflynodeclass/default nodepool/default --ti
 // installWithHelm leaves what steps 4 and 5 of the tutorial leave.
 func installWithHelm(ctx context.Context, s *session) {
 	GinkgoHelper()
-	for _, section := range []string{"get-started/bke.md#4-install", "get-started/bke.md#5-define-what-may-be-launched"} {
+	for _, section := range []string{"get-started/bke.md#1-find-the-values", "get-started/bke.md#4-install", "get-started/bke.md#5-define-what-may-be-launched"} {
 		s.runSection(ctx, section)
 	}
 }
@@ -102,8 +107,9 @@ func (s *session) prepareHelm() {
 	s.values = map[string]string{
 		"<cluster uid>": cloud["BKE_CLUSTER_ID"], "<join token>": cloud["BKE_CLUSTER_TOKEN"],
 		"<credential id>": cloud["BIZFLY_CLOUD_APP_CRED_ID"], "<credential secret>": cloud["BIZFLY_CLOUD_APP_CRED_SECRET"],
-		"<your registry>": "registry.example.com/team", "<older namespace>": olderNamespace, "<older deployment>": olderDeployment,
+		"<your registry>": "registry.example.com/team", "<new tag>": "dev-2", "<older namespace>": olderNamespace, "<older deployment>": olderDeployment,
 	}
+	s.api = cloud["BIZFLY_CLOUD_API_URL"]
 	values := fmt.Sprintf("cloud: {endpoint: %q, allowHTTP: true}\nbke: {joinEndpoint: %q, logEndpoint: %q}\n",
 		cloud["BIZFLY_CLOUD_API_URL"], cloud["BKE_JOIN_ENDPOINT"], cloud["BKE_LOG_ENDPOINT"])
 	Expect(os.WriteFile(filepath.Join(s.dir, "sandbox.yaml"), []byte(values), 0o600)).To(Succeed())
@@ -120,6 +126,7 @@ func (s *session) run(ctx context.Context, text string) (string, error) {
 	for name, value := range s.values {
 		text = strings.ReplaceAll(text, name, value)
 	}
+	text = strings.ReplaceAll(text, realAPI, s.api)
 	state := filepath.Join(s.dir, "state")
 	script := fmt.Sprintf("[ ! -f %[1]s ] || . %[1]s\nset -euo pipefail\n%[2]s\n{ export -p; printf 'cd %%q\\n' \"$PWD\"; } > %[1]s\n", state, text)
 	command := exec.CommandContext(ctx, "bash", "-c", script)

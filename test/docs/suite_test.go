@@ -30,6 +30,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/types"
 	"github.com/samber/lo"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
@@ -73,10 +74,13 @@ var onlyLooks = regexp.MustCompile(`^(kubectl get .*\n)+$`)
 // placeholder is what a reader replaces by a value of theirs.
 var placeholder = regexp.MustCompile(`<[a-z][a-z A-Z-]*>`)
 
+// assignment gives variables the values of the reader's.
+var assignment = regexp.MustCompile(`(?m)^ *export [A-Z_]+='<.*$`)
+
 var _ = Describe("The blocks of the pages", func() {
 	It("should be valid shell, whether they are run here or not", func() {
 		parsed := 0
-		for _, path := range sources() {
+		for _, path := range append(sources(), charts()...) {
 			p, err := readPage(path)
 			Expect(err).NotTo(HaveOccurred())
 			for _, b := range p.blocks {
@@ -84,10 +88,14 @@ var _ = Describe("The blocks of the pages", func() {
 					continue
 				}
 				command := exec.Command("bash", "-n")
-				command.Stdin = strings.NewReader(placeholder.ReplaceAllString(b.text, "placeholder"))
+				command.Stdin = strings.NewReader(b.text)
 				said, err := command.CombinedOutput()
 				Expect(err).NotTo(HaveOccurred(), "%s:%d: %s", path, b.line, said)
 				parsed++
+				// To a shell, <name> is a redirection: users replace the values of variables, which are set once.
+				if !strings.Contains(path, "/contribute/") {
+					Expect(assignment.ReplaceAllString(b.text, "")).NotTo(MatchRegexp(placeholder.String()), "%s:%d", path, b.line)
+				}
 			}
 		}
 		Expect(parsed).To(BeNumerically(">", 50))
@@ -128,6 +136,81 @@ var _ = Describe("The blocks of the pages", func() {
 		GinkgoWriter.Printf("blocks of commands: %v\n", counts)
 		Expect(counts[run]).To(BeNumerically(">", counts[elsewhere]+counts[realCloud]), "%v", counts)
 	})
+	It("should have commands that their tools know, where they are not executed, as have sentences, samples and hints", func() {
+		var found []command
+		for _, path := range append(sources(), charts()...) {
+			p, err := readPage(path)
+			Expect(err).NotTo(HaveOccurred())
+			for _, b := range p.blocks {
+				if b.language == "sh" && !b.marked(run) && b.e2e == "" {
+					said, err := commands(fmt.Sprintf("%s:%d", path, b.line), b.text)
+					Expect(err).NotTo(HaveOccurred())
+					found = append(found, said...)
+				}
+			}
+			for i, line := range p.lines {
+				said, err := sentences(fmt.Sprintf("%s:%d", path, i+1), line)
+				Expect(err).NotTo(HaveOccurred())
+				found = append(found, said...)
+			}
+		}
+		said, err := notes(filepath.Join(root, "charts/karpenter-provider-bizflycloud/templates/NOTES.txt"))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(said).NotTo(BeEmpty())
+		found = append(found, said...)
+		blocks := len(found)
+		for _, dir := range []string{"cmd", "internal", "config/samples"} {
+			Expect(filepath.WalkDir(filepath.Join(root, dir), func(path string, entry fs.DirEntry, err error) error {
+				var said []command
+				switch {
+				case err != nil || entry.IsDir():
+				case filepath.Ext(path) == ".go" && !strings.HasSuffix(path, "_test.go"):
+					said, err = hints(path)
+				case filepath.Ext(path) == ".yaml":
+					said, err = comments(path)
+				}
+				found = append(found, said...)
+				return err
+			})).To(Succeed())
+		}
+		Expect(len(found) - blocks).To(BeNumerically(">", 20))
+		checked := map[string]error{}
+		var wrong []string
+		for _, c := range found {
+			line := strings.Join(c.words, "\x00")
+			if _, done := checked[line]; !done {
+				checked[line] = check(c)
+			}
+			if err := checked[line]; err != nil {
+				wrong = append(wrong, fmt.Sprintf("%s: %s", c, err))
+			}
+		}
+		Expect(wrong).To(BeEmpty())
+	})
+	DescribeTable("should be rejected where BizFly Cloud's command line would do nothing", func(line string, expected types.GomegaMatcher) {
+		said, err := commands("a page", line)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(said).To(HaveLen(1))
+		Expect(check(said[0])).To(expected)
+	},
+		Entry("", "bizfly kubernetes workerpool update $CLUSTER $POOL --min-size 2 --max-size 2", Succeed()),
+		Entry("", "bizfly kubernetes workerpool update $CLUSTER $POOL --autoscaling=true", Succeed()),
+		Entry("", "bizfly kubernetes workerpool update $CLUSTER $POOL --autoscaling false", MatchError("3 arguments, not 2")),
+		Entry("", "bizfly kubernetes workerpool update $CLUSTER $POOL --autoscaling=false", MatchError("--autoscaling=false is not sent")),
+		Entry("", "bizfly kubernetes workerpool update $CLUSTER $POOL --enable-autoscaling", MatchError(ContainSubstring("unknown flag"))),
+		Entry("", "bizfly kubernetes workerpool list $CLUSTER", MatchError("no such command")),
+		Entry("", "bizfly iam project list", MatchError("no such command")),
+		Entry("", "bizfly server delete $A $B", Succeed()),
+		Entry("", "bizfly server delete", MatchError("0 arguments, not 1+")),
+		Entry("", "kubectl get nodes --no-such-flag", HaveOccurred()),
+		Entry("", "kubectl gets nodes", HaveOccurred()),
+		Entry("", "helm test karpenter --namespace karpenter", Succeed()),
+		Entry("", "helm tests karpenter", HaveOccurred()),
+		Entry("", "helm upgrade karpenter charts/karpenter-provider-bizflycloud --reuse-values", Succeed()),
+		Entry("", "helm upgrade --reuse-values --set a=b", MatchError(ContainSubstring("the release is karpenter"))),
+		Entry("", "helm install karpenter charts/karpenter-provider-bizflycloud-crd", MatchError(ContainSubstring("the release is karpenter"))),
+		Entry("", "curl https://manage.bizflycloud.vn", MatchError(ContainSubstring("not executed"))),
+	)
 	It("should name targets that make has", func() {
 		makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
 		Expect(err).NotTo(HaveOccurred())

@@ -17,7 +17,6 @@ limitations under the License.
 package install_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -104,28 +103,28 @@ func overlay() string {
 	base, err := filepath.Rel(dir, filepath.Join(env.Root(), "config", "default"))
 	Expect(err).NotTo(HaveOccurred())
 	e := env.Sandbox().Env()
-	variables := []map[string]any{{"name": "CLUSTER_NAME", "value": "sandbox"}, {"name": "BIZFLY_CLOUD_ALLOW_HTTP", "value": "true"}}
-	for _, name := range []string{"BIZFLY_CLOUD_REGION", "BIZFLY_CLOUD_API_URL", "BKE_CLUSTER_ID", "BKE_CLUSTER_TOKEN", "BKE_JOIN_ENDPOINT", "BKE_LOG_ENDPOINT"} {
-		variables = append(variables, map[string]any{"name": name, "value": e[name]})
-	}
-	list, err := json.Marshal(variables)
+	sample, err := os.ReadFile(filepath.Join(env.Root(), "config", "samples", "overlay", "kustomization.yaml"))
 	Expect(err).NotTo(HaveOccurred())
-	Expect(os.WriteFile(filepath.Join(dir, "kustomization.yaml"), fmt.Appendf(nil, `
-resources: [%q]
-secretGenerator:
-  - name: karpenter-provider-bizflycloud
-    namespace: karpenter
-    literals: ["application_credential_id=%s", "application_credential_secret=%s"]
-generatorOptions: {disableNameSuffixHash: true}
-patches:
-  - target: {kind: ProviderConfig, name: default}
-    patch: '[{"op": "replace", "path": "/spec/region", "value": %q}, {"op": "add", "path": "/spec/endpoint", "value": %q}]'
-  - patch: |-
-      apiVersion: apps/v1
-      kind: Deployment
-      metadata: {name: karpenter-provider-bizflycloud, namespace: karpenter}
-      spec: {template: {spec: {containers: [{name: controller, env: %s}]}}}
-`, base, e["BIZFLY_CLOUD_APP_CRED_ID"], e["BIZFLY_CLOUD_APP_CRED_SECRET"], e["BIZFLY_CLOUD_REGION"], e["BIZFLY_CLOUD_API_URL"], list), 0o600)).To(Succeed())
+	overlay := string(sample)
+	variables := "- {name: BIZFLY_CLOUD_ALLOW_HTTP, value: \"true\"}\n"
+	for _, name := range []string{"BIZFLY_CLOUD_API_URL", "BKE_CLUSTER_ID", "BKE_CLUSTER_TOKEN", "BKE_JOIN_ENDPOINT", "BKE_LOG_ENDPOINT"} {
+		variables += fmt.Sprintf("                  - {name: %s, value: %q}\n", name, e[name])
+	}
+	for _, change := range [][2]string{
+		{"- ../../default", "- " + base},
+		{"application_credential_id=change-me", "application_credential_id=" + e["BIZFLY_CLOUD_APP_CRED_ID"]},
+		{"application_credential_secret=change-me", "application_credential_secret=" + e["BIZFLY_CLOUD_APP_CRED_SECRET"]},
+		{"value: HN", "value: " + e["BIZFLY_CLOUD_REGION"]},
+		{"value: prod", "value: sandbox"},
+		// The sandbox's address, and, as its cluster has no pool to learn them from, what nodes join with.
+		{"patches:\n", "patches:\n  - target: {kind: ProviderConfig, name: default}\n    patch: '[{\"op\": \"add\", \"path\": \"/spec/endpoint\", \"value\": \"" +
+			e["BIZFLY_CLOUD_API_URL"] + "\"}]'\n"},
+		{"- name: BKE_DISCOVER_FROM_POOL\n                    value: \"true\"\n", variables},
+	} {
+		Expect(overlay).To(ContainSubstring(change[0]))
+		overlay = strings.ReplaceAll(overlay, change[0], change[1])
+	}
+	Expect(os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(overlay), 0o600)).To(Succeed())
 	return dir
 }
 

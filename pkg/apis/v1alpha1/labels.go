@@ -136,7 +136,7 @@ const (
 )
 
 // LabelLaunchPrice is the estimated price of the server when it was launched, in VND per hour, rounded: on NodeClaims and Nodes,
-// for `kubectl get nodes -L`. No NodePool can require it.
+// for `kubectl get nodes --show-labels`. No NodePool can require it.
 const LabelLaunchPrice = Group + "/launch-price-vnd-per-hour"
 
 // Metadata keys on servers. Nova's metadata keys are plain strings, so they carry no slash; a user's own metadata cannot

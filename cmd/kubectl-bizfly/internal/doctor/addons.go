@@ -98,7 +98,7 @@ func checkCCM(ctx context.Context, d *examination) ([]Finding, error) {
 	if len(uninitialized) > 0 {
 		found = append(found, one("NodesUninitialized", Error, "the cloud controller manager has not initialized "+list(uninitialized),
 			"Karpenter recognises a node by its provider ID, so a node without one is replaced after 15 minutes",
-			"kubectl -n kube-system get pods | grep cloud-controller-manager")...)
+			"kubectl -n kube-system logs -l k8s-app=bizfly-cloud-controller-manager (on BKE it runs outside the cluster: ask BizFly Cloud's support)")...)
 	}
 	if len(foreign) > 0 {
 		found = append(found, one("ForeignNodes", Warning, "these nodes have no provider ID of BizFly Cloud: "+list(foreign),
@@ -107,7 +107,7 @@ func checkCCM(ctx context.Context, d *examination) ([]Finding, error) {
 	if len(zoneless) > 0 {
 		found = append(found, one("ZoneLabelWrong", Warning, "the label topology.kubernetes.io/zone is no zone of the region on "+list(zoneless),
 			"pods that are spread over zones, or whose volume is in one, do not fit there",
-			"kubectl -n kube-system rollout restart deployment,daemonset -l app=bizfly-cloud-controller-manager")...)
+			"kubectl -n kube-system rollout restart daemonset -l k8s-app=bizfly-cloud-controller-manager (on BKE: ask BizFly Cloud's support)")...)
 	}
 	return found, nil
 }

@@ -52,7 +52,7 @@ func checkCredentials(ctx context.Context, d *examination) ([]Finding, error) {
 	case errors.As(err, &missing):
 		if _, regionErr := bizfly.ParseRegion(effectiveRegion(ctx, d)); regionErr != nil {
 			return one("RegionUnknown", Error, regionErr.Error(), "there is no catalog, so no server can be launched",
-				"helm upgrade --reuse-values --set cloud.region=HN ... (the chart's value cloud.region)"), nil
+				d.set("cloud.region=HN")), nil
 		}
 		return one("CredentialsMissing", Error, err.Error(), "BizFly Cloud was not checked", secret), nil
 	case isTLS(err):
@@ -127,7 +127,7 @@ func checkBKE(ctx context.Context, d *examination) ([]Finding, error) {
 	if err != nil {
 		//nolint:nilerr // the error is the finding
 		return one("BKEUnknown", Error, "the BKE cluster could not be learned from a worker pool: "+err.Error(), "nodes cannot join",
-			"helm upgrade --reuse-values --set bke.clusterID=... (docs/reference/bootstrap.md)"), nil
+			d.set("bke.clusterID=... (docs/reference/bootstrap.md)")), nil
 	}
 	if values.ClusterID == "" {
 		return nil, nil
@@ -154,7 +154,7 @@ func checkBKE(ctx context.Context, d *examination) ([]Finding, error) {
 	}
 	if join, err := url.Parse(values.JoinEndpoint); values.JoinEndpoint != "" && (err != nil || join.Host == "") {
 		found = append(found, one("BKEJoinEndpointInvalid", Error, fmt.Sprintf("BKE_JOIN_ENDPOINT %q is no URL", values.JoinEndpoint), "servers boot and never join",
-			"helm upgrade --reuse-values --set bke.joinEndpoint=... (docs/reference/bootstrap.md)")...)
+			d.set("bke.joinEndpoint=... (docs/reference/bootstrap.md)"))...)
 	}
 	slices.SortFunc(found, func(a, b Finding) int { return strings.Compare(a.What, b.What) })
 	return found, nil
@@ -178,8 +178,10 @@ func checkPools(ctx context.Context, d *examination) ([]Finding, error) {
 			Code: "WorkerPoolAutoscaling", Severity: Warning, What: fmt.Sprintf("the worker pool %s scales by itself (%d to %d nodes)", pool.Name, pool.MinSize,
 				pool.MaxSize),
 			Why: "BKE's autoscaler and Karpenter see the same pending pods: each launches a node for them, and you pay for two",
-			Fix: fmt.Sprintf("bizfly kubernetes workerpool update %s %s --enable-autoscaling=false", id, pool.UID),
-		}, pool.EnableAutoScaling
+			// The command line of BizFly Cloud cannot send that autoscaling is off.
+			Fix: fmt.Sprintf("bizfly kubernetes workerpool update %s %s --desired-size %d --min-size %d --max-size %d (or switch it off in the console)",
+				id, pool.UID, pool.DesiredSize, pool.DesiredSize, pool.DesiredSize),
+		}, pool.EnableAutoScaling && pool.MinSize != pool.MaxSize
 	}), nil
 }
 

@@ -155,10 +155,15 @@ func (d *examination) namespace() string {
 	return lo.CoalesceOrEmpty(d.Settings.Namespace, "karpenter")
 }
 
-// upgrade is the command that installs or upgrades a chart.
+// upgrade is the command that installs or upgrades a chart, in the release that the documentation names.
 func (d *examination) upgrade(chart string) string {
-	return fmt.Sprintf("helm upgrade --install %s oci://cr-hn-1.bizflycloud.vn/31ff9581861a4d0ea4df5e7dda0f665d/charts/%s --namespace %s", chart, chart,
-		d.namespace())
+	part := strings.TrimPrefix(chart, "karpenter-provider-bizflycloud")
+	return fmt.Sprintf("helm upgrade --install karpenter%s charts/karpenter-provider-bizflycloud%s --namespace %s", part, part, d.namespace())
+}
+
+// set is the command that sets a value of the chart.
+func (d *examination) set(value string) string {
+	return fmt.Sprintf("helm upgrade karpenter charts/karpenter-provider-bizflycloud --namespace %s --reuse-values --set %s", d.namespace(), value)
 }
 
 var severityColors = map[Severity]text.Color{Error: text.FgRed, Warning: text.FgYellow, Info: text.FgCyan}
