@@ -199,7 +199,7 @@ func (r *refreshable[T]) get(ctx context.Context, rejected uint64) (fetched[T], 
 	good := current.generation > rejected && now.Before(current.expiresAt)
 	switch {
 	case good && (failure != nil || now.Before(current.refreshAt)):
-		return current, nil
+		return current, nil //nolint:nilerr // a good value outlives the failure of its renewal
 	case failure != nil:
 		return current, failure
 	}

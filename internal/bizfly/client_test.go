@@ -68,7 +68,8 @@ var _ = Describe("Client", func() {
 		Expect(bizfly.IsNotSent(err)).To(BeTrue())
 		Expect(s.seen()).To(BeEmpty())
 	},
-		Entry("the production host", "dns", "/zones"), Entry("flavor generations, whose service gobizfly leaves empty", "", "/flavor-generations"), Entry("the login", "auth", "/token"),
+		Entry("the production host", "dns", "/zones"),
+		Entry("flavor generations, whose service gobizfly leaves empty", "", "/flavor-generations"), Entry("the login", "auth", "/token"),
 		Entry("another service", "kubernetes_engine", "/k8s_versions"), Entry("upwards", "cloud_server", "/../../api/token"),
 		Entry("upwards, escaped", "cloud_server", "/%2e%2e/x/../.."),
 		Entry("a longer name", "cloud_server", "//x"),

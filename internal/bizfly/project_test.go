@@ -55,7 +55,8 @@ var _ = Describe("A login without a project", func() {
 		Expect(err).ToNot(HaveOccurred())
 		Expect(scope.ProjectID).To(Equal(project))
 	},
-		Entry("without a tenant", 200, `{"data":{}}`), Entry("not found", 404, `{"message":"not found"}`), Entry("not available", 503, ``), Entry("garbage", 200, `x`),
+		Entry("without a tenant", 200, `{"data":{}}`), Entry("not found", 404, `{"message":"not found"}`), Entry("not available", 503, ``),
+		Entry("garbage", 200, `x`),
 	)
 	It("should be rejected where nothing proves the project, also where one is configured", func(ctx SpecContext) {
 		s := without(always(200, `{"data":{}}`), always(200, `[]`))

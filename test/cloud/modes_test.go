@@ -75,7 +75,7 @@ func combinations() [][]string {
 	}
 	runs, _ := strconv.Atoi(os.Getenv("MODE_RUNS"))
 	seed, _ := strconv.ParseUint(os.Getenv("MODE_SEED"), 10, 64)
-	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a run must be repeatable
+	random := rand.New(rand.NewPCG(seed, 0))
 	for range runs {
 		var set []string
 		excluded := map[string]bool{}
@@ -159,7 +159,7 @@ func (r *modeRun) node(ctx SpecContext, claims int) *karpv1.NodeClaim {
 	var launched *karpv1.NodeClaim
 	var err error
 	for range claims {
-		claim := &karpv1.NodeClaim{}
+		var claim *karpv1.NodeClaim
 		claim, err = r.env.NodeClaim(ctx, nil, slices.Clone(r.requirements)...)
 		Expect(err).NotTo(HaveOccurred())
 		claim.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m"), corev1.ResourceMemory: resource.MustParse("256Mi")}

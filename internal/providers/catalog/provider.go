@@ -199,11 +199,9 @@ func (p *DefaultProvider) merge(number uint64, results []func(*Snapshot), errs [
 		bkeUnread = bkeUnread || part.bke && p.readBy[part.name] == 0
 		lastReadFailed.Set(lo.Ternary(errs[i] != nil, 1.0, 0), map[string]string{"part": part.name})
 	}
-	next := p.content
-	for i, part := range p.parts {
-		if !part.bke && p.readBy[part.name] == 0 && (replacements[i] == nil || !replacements[i](&next)) {
-			return
-		}
+	next, known := p.replaced(replacements)
+	if !known {
+		return
 	}
 	next.ClusterUnknown = next.ClusterUnknown || bkeUnread
 	previous := p.snapshot.Load()
@@ -223,6 +221,17 @@ func (p *DefaultProvider) merge(number uint64, results []func(*Snapshot), errs [
 	if previous == nil || previous.Seq != next.Seq {
 		next.report()
 	}
+}
+
+// replaced returns the content with the parts replaced that were never read, and false while one of them cannot be.
+func (p *DefaultProvider) replaced(replacements []func(*Snapshot) bool) (Snapshot, bool) {
+	next := p.content
+	for i, part := range p.parts {
+		if !part.bke && p.readBy[part.name] == 0 && (replacements[i] == nil || !replacements[i](&next)) {
+			return next, false
+		}
+	}
+	return next, true
 }
 
 // sameContent compares everything but the stamps.

@@ -195,7 +195,8 @@ var _ = Describe("Catalog over the real client", func() {
 				HaveField("Zones()", Equal([]catalog.Zone{{Name: "HN1", Active: true}, {Name: "HN2", Active: true}}))),
 			HaveField("Region.Icon", Not(BeEmpty()))),
 		Entry("server types by the categories of flavors", "server-types-down", "/server-types", "reading the server types",
-			HaveField("Categories()", ContainElements("basic", "premium", "enterprise", "dedicated")), HaveField("ServerTypes", ContainElement(HaveField("Name", "Premium")))),
+			HaveField("Categories()", ContainElements("basic", "premium", "enterprise", "dedicated")),
+			HaveField("ServerTypes", ContainElement(HaveField("Name", "Premium")))),
 		Entry("volume types by the project's volumes", "volume-types-down", "/volume-types", "reading the volume types",
 			HaveField("VolumeTypes", HaveExactElements(HaveValue(Equal(gobizfly.VolumeType{
 				Name: "PREMIUM-SSD1", Category: "premium", Type: "SSD", AvailabilityZones: []string{"HN2"}})))),

@@ -82,7 +82,7 @@ var _ = Describe("The answers that are kept", func() {
 		Entry("it is another of the same name", func() { nodeClass = newNodeClass("HN1", "HN2", "HN3") }),
 		Entry("the catalog changes", func() { source.change(func(*catalog.Snapshot) {}) }),
 		Entry("prices change", func() {
-			table := lo.Must(pricing.ParseTable(lo.Must(os.ReadFile("../pricing/table.yaml"))))
+			table := lo.Must(pricing.ParseTable(lo.Must(os.ReadFile("../../pricing/table.yaml"))))
 			r.tune(func(o *options.Options) { o.Prices = table })
 		}),
 		Entry("a mark begins", func() {

@@ -77,7 +77,9 @@ func within(a, b int64, share float64) bool {
 // learnedKey is what decides the size of a node: its flavor, and the image and spec that it was launched with.
 type learnedKey struct{ profile, flavor string }
 
-func profileOf(nodeClass *v1alpha1.BizflyNodeClass) string { return imageOf(nodeClass) + "/" + nodeClass.Hash() }
+func profileOf(nodeClass *v1alpha1.BizflyNodeClass) string {
+	return imageOf(nodeClass) + "/" + nodeClass.Hash()
+}
 
 // learned is what nodes have reported by flavor and profile. It is immutable; seq counts the changes of what is believed.
 type learned struct {

@@ -109,10 +109,12 @@ var _ = Describe("The form of a create request", func() {
 			Expect(w.created()).To(HaveLen(1))
 		},
 		Entry("the image", cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: 400, Message: "Image x could not be found."}),
-		Entry("the network", cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: 400, Message: "Network x could not be found."}),
+		Entry("the network", cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: 400,
+			Message: "Network x could not be found."}),
 		Entry("a permission", cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: 403, Message: "no"}),
 		Entry("capacity", cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectNoCapacity}),
-		Entry("the size of a disk", cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: 400, Message: "Image needs a bigger rootdisk"}),
+		Entry("the size of a disk", cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: 400,
+			Message: "Image needs a bigger rootdisk"}),
 		Entry("an outage", cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: 501}),
 		Entry("a build that fails without a reason", cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectErrorServer}),
 	)

@@ -99,7 +99,8 @@ func (l *launcher) Launch(ctx context.Context, request *LaunchRequest, intent In
 		if !l.forms.reject(sent, request.Flavor, err) {
 			break
 		}
-		log.FromContext(ctx).Info("the cloud rejected the form of a create request, trying another", "server", intent.Name, "flavor", request.Flavor, "error", err.Error())
+		log.FromContext(ctx).Info("the cloud rejected the form of a create request, trying another", "server", intent.Name, "flavor", request.Flavor,
+			"error", err.Error())
 	}
 	if err != nil && rejected(err) {
 		intent.Rejected = true

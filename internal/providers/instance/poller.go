@@ -188,17 +188,22 @@ func (p *poller) decide(ctx context.Context, r *pending, task *bizfly.Task, fail
 			p.finish(r, outcome{server: failed, cause: unexplained(r.intent, "status "+failed.Status)})
 		}
 	case ended:
-		// The list may lag behind the task, and the task behind a deletion: only the server itself counts.
-		server, err := p.named(ctx, r, task)
-		switch {
-		case err != nil:
-		case server != nil && (server.Failed() || server.Deleting()):
-			p.finish(r, outcome{server: server, cause: unexplained(r.intent, "status "+server.Status+" after its task had succeeded")})
-		case server != nil:
-			p.finish(r, outcome{server: server})
-		case r.resumed && p.clock.Since(r.intent.RequestedAt) > p.settings.Load().VisibilityWindow:
-			p.finish(r, outcome{})
-		}
+		p.decideUnlisted(ctx, r, task)
+	}
+}
+
+// decideUnlisted ends the wait where the task has succeeded, or there is none, and no server is listed. The list may lag behind the task,
+// and the task behind a deletion: only the server itself counts.
+func (p *poller) decideUnlisted(ctx context.Context, r *pending, task *bizfly.Task) {
+	server, err := p.named(ctx, r, task)
+	switch {
+	case err != nil:
+	case server != nil && (server.Failed() || server.Deleting()):
+		p.finish(r, outcome{server: server, cause: unexplained(r.intent, "status "+server.Status+" after its task had succeeded")})
+	case server != nil:
+		p.finish(r, outcome{server: server})
+	case r.resumed && p.clock.Since(r.intent.RequestedAt) > p.settings.Load().VisibilityWindow:
+		p.finish(r, outcome{})
 	}
 }
 

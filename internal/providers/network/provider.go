@@ -104,7 +104,8 @@ func (p *DefaultProvider) Networks(ctx context.Context, nodeClass *v1alpha1.Bizf
 		selectors = []vpc{discovered}
 	}
 	used, reads := networkIDs(nodeClass), lookup.Reads{}
-	found, err := lookup.Cached(ctx, p.cache, reads, cacheKeyNetworks, lookup.NotEmpty(p.api.ListVPCNetworks), func(all []*gobizfly.VPCNetwork) ([]Network, error) {
+	list := lookup.NotEmpty(p.api.ListVPCNetworks)
+	found, err := lookup.Cached(ctx, p.cache, reads, cacheKeyNetworks, list, func(all []*gobizfly.VPCNetwork) ([]Network, error) {
 		selected, err := choose(all, selectors, func(n *gobizfly.VPCNetwork) string { return n.ID },
 			func(n *gobizfly.VPCNetwork) string { return label(n.ID, n.Name) }, only(used))
 		return lo.Map(selected, func(n *gobizfly.VPCNetwork, _ int) Network {

@@ -31,5 +31,5 @@ func TestTuning(t *testing.T) { suite.Run(t, "Tuning") }
 
 // table is a price table in which a GPU of the newest kind costs this.
 func table(gpu float64) string {
-	return strings.Replace(string(lo.Must(os.ReadFile("../pricing/table.yaml"))), "h100: 90000", fmt.Sprintf("h100: %g", gpu), 1)
+	return strings.Replace(string(lo.Must(os.ReadFile("../../pricing/table.yaml"))), "h100: 90000", fmt.Sprintf("h100: %g", gpu), 1)
 }

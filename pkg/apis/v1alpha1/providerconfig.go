@@ -155,9 +155,9 @@ type ProviderConfigStatus struct {
 	// +kubebuilder:validation:MaxProperties=128
 	// +optional
 	Tuning map[string]string `json:"tuning,omitempty"`
-	// RequestForms are the forms in which BizFly Cloud takes the volume type of a disk (volumeType: Name, Type or Medium) and the names of
-	// flavors of old families (for example flavor.nix: Full or Short) in create requests, recorded when it has built a server for one. A
-	// restarted controller begins with them.
+	// RequestForms are the forms in which BizFly Cloud takes a field of create requests, recorded when it has built a server for one. The
+	// volume type of a disk is volumeType (Name, Type or Medium); the names of flavors of an old family are, for example, flavor.nix
+	// (Full or Short). A restarted controller begins with them.
 	// +kubebuilder:validation:MaxProperties=16
 	// +optional
 	RequestForms map[string]string `json:"requestForms,omitempty"`

@@ -73,8 +73,10 @@ var _ = Describe("Modes", func() {
 			}
 		},
 		Entry("by name, in the plain sandbox", nil, map[string]string{"form": "name", "listed": `"name":"PREMIUM-SSD1","category":"premium","type":"PREMIUM SSD"`}),
-		Entry("by type", []string{"volume-type-by-type"}, map[string]string{"form": "type", "listed": `"name":"PREMIUM-SSD1","category":"premium","type":"PREMIUM SSD"`}),
-		Entry("by type, swapped", []string{"volume-types-swapped"}, map[string]string{"form": "name", "listed": `"name":"SSD","category":"premium","type":"PREMIUM-SSD1"`}),
+		Entry("by type", []string{"volume-type-by-type"},
+			map[string]string{"form": "type", "listed": `"name":"PREMIUM-SSD1","category":"premium","type":"PREMIUM SSD"`}),
+		Entry("by type, swapped", []string{"volume-types-swapped"},
+			map[string]string{"form": "name", "listed": `"name":"SSD","category":"premium","type":"PREMIUM-SSD1"`}),
 		Entry("by name, swapped", []string{"volume-types-swapped-by-name"}, map[string]string{"form": "medium as name", "listed": `"name":"SSD"`}),
 		Entry("by medium", []string{"volume-type-by-medium"}, map[string]string{"form": "medium"}),
 		Entry("by medium, swapped", []string{"volume-types-swapped-by-medium"}, map[string]string{"form": "medium", "listed": `"name":"SSD"`}),
@@ -129,7 +131,8 @@ var _ = Describe("Modes", func() {
 		b := mode("no-account-service", "services-without-region")
 		entries := b.get("/api/auth/service").object()["services"].([]any)
 		names := lo.Map(entries, func(e any, _ int) any { return e.(map[string]any)["canonical_name"] })
-		Expect(names).To(And(ContainElement("cloud_server"), Not(ContainElement("bizfly_account")), Not(ContainElement("auto_scaling")), HaveLen(len(lo.Uniq(names)))))
+		Expect(names).To(And(ContainElement("cloud_server"), Not(ContainElement("bizfly_account")), Not(ContainElement("auto_scaling")),
+			HaveLen(len(lo.Uniq(names)))))
 		Expect(entries).To(HaveEach(HaveKeyWithValue("region", "")))
 	})
 	DescribeTable("should answer 503 for one endpoint", func(name, path string) {

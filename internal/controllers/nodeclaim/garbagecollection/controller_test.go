@@ -166,7 +166,8 @@ var _ = Describe("Garbage collection", func() {
 		name, out := env.Servers()[0].Metadata[v1alpha1.MetadataNodeClaim], gbytes.NewBuffer()
 		_, err := controller.Reconcile(log.IntoContext(ctx, zap.New(zap.WriteTo(out), zap.JSONEncoder())))
 		Expect(err).ToNot(HaveOccurred())
-		Expect(string(out.Contents())).To(MatchRegexp(`"msg":"removed server",.*"NodeClaim":{"name":"%s"},.*"server-id":"%s",.*"reason":"GarbageCollected"`, name, id))
+		Expect(string(out.Contents())).To(MatchRegexp(
+			`"msg":"removed server",.*"NodeClaim":{"name":"%s"},.*"server-id":"%s",.*"reason":"GarbageCollected"`, name, id))
 		passes()
 		Expect(left()).To(BeEmpty())
 		Expect(env.Recorder.Calls(events.ReasonGarbageCollected)).To(Equal(1))
