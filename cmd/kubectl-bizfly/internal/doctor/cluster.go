@@ -205,7 +205,8 @@ func checkController(_ context.Context, d *examination) ([]Finding, error) {
 				d.Deployment.Name))...)
 	}
 	if skew := d.Skew(); skew.Message != "" {
-		found = append(found, one("VersionSkew", Warning, skew.Message, "the plugin computes with the code of its own version", "make plugin (of the controller's version)")...)
+		found = append(found, one("VersionSkew", Warning, skew.Message, "the plugin computes with the code of its own version",
+			"make plugin (of the controller's version)")...)
 	}
 	return found, nil
 }
