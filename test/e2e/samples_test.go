@@ -176,10 +176,13 @@ var _ = Describe("The samples", func() {
 		Expect(servers(Default, pool)).To(BeEmpty())
 		workload := apply("gpu", "workload.yaml")
 		Eventually(func(g Gomega) { g.Expect(podsOf(g, "cuda")).To(HaveLen(1)) }).Should(Succeed())
-		nodes := nodesOf(Default, pool.Name)
-		Expect(nodes).To(HaveLen(1))
-		Expect(nodes[0].Labels).To(HaveKey(v1alpha1.LabelInstanceGPUName))
-		Expect(nodes[0].Labels).To(HaveKeyWithValue(karpv1.NodeInitializedLabelKey, "true"))
+		// The pod may run before Karpenter has noticed that the node is initialized.
+		Eventually(func(g Gomega) {
+			nodes := nodesOf(g, pool.Name)
+			g.Expect(nodes).To(HaveLen(1))
+			g.Expect(nodes[0].Labels).To(HaveKey(v1alpha1.LabelInstanceGPUName))
+			g.Expect(nodes[0].Labels).To(HaveKeyWithValue(karpv1.NodeInitializedLabelKey, "true"))
+		}).Should(Succeed())
 		removed(workload, pool)
 	})
 
