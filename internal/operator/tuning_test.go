@@ -18,10 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/clock"
-	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	ctrlcontroller "sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeoverlay"
 	coreoperator "sigs.k8s.io/karpenter/pkg/operator"
@@ -35,6 +32,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
 var _ = Describe("Tuning", Ordered, ContinueOnFailure, func() {
@@ -55,9 +53,7 @@ var _ = Describe("Tuning", Ordered, ContinueOnFailure, func() {
 		*opts = *options.Defaults()
 		opts.ClusterName, opts.APIURL, opts.AllowHTTP, opts.Region, opts.Namespace = "unit", box.APIURL, true, "HN", "default"
 		opts.AppCredID, opts.AppCredSecret = box.Credentials().AppCredID, box.Credentials().AppCredSecret
-		manager := lo.Must(controllerruntime.NewManager(env.Config, controllerruntime.Options{
-			Scheme: scheme.Scheme, Metrics: server.Options{BindAddress: "0"}, Controller: ctrlcontroller.Controller{SkipNameValidation: lo.ToPtr(true)},
-		}))
+		manager := unit.NewManager(env.Config)
 		op = lo.Must(operator.New(ctx, &coreoperator.Operator{
 			Manager: manager, EventRecorder: coretest.NewEventRecorder(), Clock: clock.RealClock{}, InstanceTypeStore: nodeoverlay.NewInstanceTypeStore(),
 		}))

@@ -11,11 +11,8 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/clock"
-	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/controllers/dynamicresources/deviceallocation"
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
@@ -53,9 +50,7 @@ var _ = Describe("A static NodePool of which nothing can be launched", func() {
 		gates := coretest.FeatureGates{StaticCapacity: lo.ToPtr(true)}
 		ctx := coreoptions.ToContext(context.Background(), coretest.Options(coretest.OptionsFields{FeatureGates: gates}))
 		env.Sandbox.SetStock("p2.2c_4g", "*", "*", 0)
-		m, err := controllerruntime.NewManager(env.Environment.Config,
-			controllerruntime.Options{Scheme: scheme.Scheme, Metrics: metricsserver.Options{BindAddress: "0"}})
-		Expect(err).ToNot(HaveOccurred())
+		m := unit.NewManager(env.Environment.Config)
 		kube, clk := counting{env.Client, &atomic.Int64{}}, clock.RealClock{}
 		cluster := state.NewCluster(clk, env.Client, env.CloudProvider)
 		virtual := virtualpods.NewVirtualPodCache(env.Client)

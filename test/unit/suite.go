@@ -10,7 +10,12 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	controllerruntime "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis"
@@ -87,6 +92,17 @@ func (e *Environment) Server(providerID string) cloud.Server {
 	found, ok := lo.Find(e.Sandbox.Servers(), func(s cloud.Server) bool { return s.ID == id })
 	Expect(ok).To(BeTrue(), "there is no server %s", id)
 	return found
+}
+
+// NewManager gives a spec a manager of its own. The name of a controller may be there already: one process runs several of these specs, and one of
+// them again after a failure, whose reason a rejected name would hide.
+func NewManager(cfg *rest.Config) manager.Manager {
+	GinkgoHelper()
+	m, err := controllerruntime.NewManager(cfg, controllerruntime.Options{
+		Scheme: scheme.Scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: lo.ToPtr(true)},
+	})
+	Expect(err).ToNot(HaveOccurred())
+	return m
 }
 
 // RunManager runs a manager until the spec ends.

@@ -9,15 +9,12 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"github.com/samber/lo"
-	controllerruntime "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
 	catalogcontroller "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
 )
 
 var _ = Describe("The interval", func() {
@@ -25,10 +22,7 @@ var _ = Describe("The interval", func() {
 		suite.UseControlPlane()
 		env := coretest.NewEnvironment()
 		DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
-		manager, err := controllerruntime.NewManager(env.Config, controllerruntime.Options{
-			Metrics: server.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: lo.ToPtr(true)},
-		})
-		Expect(err).NotTo(HaveOccurred())
+		manager := unit.NewManager(env.Config)
 		provider := &counting{}
 		every := func(interval time.Duration) *options.Options {
 			o := options.Defaults()

@@ -18,6 +18,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	controllerruntime "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
@@ -72,6 +73,7 @@ var _ = Describe("catalog.refresh", func() {
 		})).To(Succeed())
 		manager, err := controllerruntime.NewManager(env.Config, controllerruntime.Options{
 			LeaderElection: true, LeaderElectionID: "lease", LeaderElectionNamespace: "default", Metrics: server.Options{BindAddress: "0"},
+			Controller: config.Controller{SkipNameValidation: lo.ToPtr(true)},
 		})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(controller.Register(ctx, manager)).To(Succeed())

@@ -14,9 +14,6 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
-	controllerruntime "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/config"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	join "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
@@ -424,10 +421,7 @@ var _ = Describe("The status of a NodeClass", func() {
 	})
 	It("should be kept up by the controller in a manager, from the creation to a change of the spec", func() {
 		w := newSetup(nil, asIs)
-		manager, err := controllerruntime.NewManager(env.Config, controllerruntime.Options{
-			Scheme: env.Scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: lo.ToPtr(true)},
-		})
-		Expect(err).ToNot(HaveOccurred())
+		manager := unit.NewManager(env.Config)
 		Expect(w.controller.Register(ctx, manager)).To(Succeed())
 		Expect(w.controller.Name()).To(Equal("nodeclass.status"))
 		unit.RunManager(ctx, manager)

@@ -17,10 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/config"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
@@ -144,10 +141,7 @@ var _ = Describe("A NodeClass", func() {
 		Expect(expectations.ExpectExists(ctx, env.Client, nodeClass).Finalizers).To(ConsistOf("example.com/other", v1alpha1.TerminationFinalizer))
 	})
 	It("should be freed at once by the deletion of its last NodeClaim", func() {
-		manager, err := controllerruntime.NewManager(env.Config, controllerruntime.Options{
-			Scheme: env.Scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: lo.ToPtr(true)},
-		})
-		Expect(err).ToNot(HaveOccurred())
+		manager := unit.NewManager(env.Config)
 		Expect(coretest.NodeClaimNodeClassRefFieldIndexer(ctx)(manager.GetCache())).To(Succeed())
 		managed := termination.NewController(manager.GetClient(), karpevents.Recorder(recorder))
 		Expect(managed.Register(ctx, manager)).To(Succeed())

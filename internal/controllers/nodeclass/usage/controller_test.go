@@ -11,10 +11,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
-	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/config"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
@@ -158,10 +155,7 @@ var _ = Describe("The controller", func() {
 		Expect(condition(v1alpha1.ConditionTypeLaunchesSucceeding)).To(BeNil())
 	})
 	It("should react to new NodePools", func() {
-		manager, err := controllerruntime.NewManager(env.Environment.Config, controllerruntime.Options{
-			Scheme: env.Scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: lo.ToPtr(true)},
-		})
-		Expect(err).ToNot(HaveOccurred())
+		manager := unit.NewManager(env.Environment.Config)
 		for field, index := range map[string]client.IndexerFunc{
 			"spec.template.spec.nodeClassRef.group": func(o client.Object) []string {
 				return []string{o.(*karpv1.NodePool).Spec.Template.Spec.NodeClassRef.Group}
