@@ -32,6 +32,8 @@ GOVERSION := $(shell GOTOOLCHAIN=auto go env GOVERSION)
 KUBERNETES_VERSION := $(shell awk '$$1 == "k8s.io/kubernetes" { print $$2; exit }' test/controlplane/go.mod)
 KUBERNETES_MAJOR   := $(patsubst v%,%,$(word 1,$(subst ., ,$(KUBERNETES_VERSION))))
 KUBERNETES_MINOR   := $(word 2,$(subst ., ,$(KUBERNETES_VERSION)))
+CONTAINERD_VERSION := $(shell awk '$$1 == "github.com/containerd/containerd/v2" { print $$2; exit }' test/realnode/containerd/go.mod)
+RUNC_VERSION       := $(shell awk '$$1 == "github.com/opencontainers/runc" { print $$2; exit }' test/realnode/runc/go.mod)
 KWOK_VERSION       := $(shell awk '$$1 == "sigs.k8s.io/kwok" { print $$2; exit }' test/controlplane/kwok/go.mod)
 
 # Everything but the tests with the race detector, which needs C, is compiled with the same flags, so that the controller and
@@ -399,6 +401,17 @@ $(SITE)/node_modules/.package-lock.json: $(SITE)/package-lock.json
 .PHONY: controlplane
 controlplane: $(CONTROLPLANE_BIN)/controlplane $(CONTROLPLANE_BIN)/kwok ## Build etcd, the Kubernetes control plane, kubectl and KWOK for the tests
 
+NODE := $(CACHE)/node
+
+# The parts are modules of their own, and the control plane's packages are compiled already.
+NODE_BINARIES := $(NODE)/bin/kubernetes $(NODE)/bin/containerd $(NODE)/bin/runc $(NODE)/bin/cni/ptp $(NODE)/bin/pause
+
+.PHONY: node-binaries
+node-binaries: $(NODE_BINARIES) ## Build what a real node of the tests runs: kubelet, kubeadm, kube-proxy, containerd, runc, CNI plugins (2 minutes once the control plane is built; needs Linux and libseccomp-dev)
+
+.PHONY: node-image
+node-image: node-binaries $(NODE)/root.built ## Build its root file system from Debian's packages: .cache/node/root (2 minutes; needs root and debootstrap)
+
 .PHONY: helm
 helm: $(TOOLS)/helm ## Build the Helm that the charts are tested with: .cache/tools/helm
 
@@ -409,16 +422,16 @@ clean: ## Remove what was built (the Go build cache remains)
 $(STAMPS)/%:
 	@mkdir -p $(@D) && rm -f $(STAMPS)/$(firstword $(subst @, ,$(@F)))@* && touch $@
 
+KUBERNETES_LDFLAGS = -s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES_VERSION) \
+	-X k8s.io/component-base/version.gitMajor=$(KUBERNETES_MAJOR) -X k8s.io/component-base/version.gitMinor=$(KUBERNETES_MINOR)
+
 COMPONENTS := etcd kube-apiserver kube-controller-manager kube-scheduler kubectl
 
 # In the recipes below: go build does not write a binary that is up to date, hence the touch.
 $(CONTROLPLANE_BIN)/controlplane: $(call stamp,controlplane,$(addprefix test/controlplane/,go.mod go.sum main.go))
 	@echo "building the Kubernetes $(KUBERNETES_VERSION) control plane of the tests (6 to 11 minutes on 2 cores the first time, seconds later)"
 	@mkdir -p $(@D)
-	@cd test/controlplane && $(GO_BUILD) -o $@ -ldflags "-s -w \
-		-X k8s.io/component-base/version.gitVersion=$(KUBERNETES_VERSION) \
-		-X k8s.io/component-base/version.gitMajor=$(KUBERNETES_MAJOR) \
-		-X k8s.io/component-base/version.gitMinor=$(KUBERNETES_MINOR)" . && touch $@
+	@cd test/controlplane && $(GO_BUILD) -o $@ -ldflags "$(KUBERNETES_LDFLAGS)" . && touch $@
 	@for name in $(COMPONENTS); do ln -sfn controlplane $(@D)/$$name; done
 
 $(CONTROLPLANE_BIN)/kwok: $(call stamp,kwok,$(addprefix test/controlplane/kwok/,go.mod go.sum))
@@ -426,6 +439,36 @@ $(CONTROLPLANE_BIN)/kwok: $(call stamp,kwok,$(addprefix test/controlplane/kwok/,
 	@mkdir -p $(@D)
 	@cd test/controlplane/kwok && $(GO_BUILD) -o $@ \
 		-ldflags "-s -w -X sigs.k8s.io/kwok/pkg/consts.Version=$(KWOK_VERSION)" sigs.k8s.io/kwok/cmd/kwok && touch $@
+
+$(NODE)/bin/kubernetes: $(call stamp,node-kubernetes,$(addprefix test/realnode/kubernetes/,go.mod go.sum main.go))
+	@echo "building kubelet, kubeadm and kube-proxy $(KUBERNETES_VERSION) (a minute on 2 cores the first time)"
+	@mkdir -p $(@D)
+	@cd test/realnode/kubernetes && $(GO_BUILD) -o $@ -ldflags "$(KUBERNETES_LDFLAGS)" . && touch $@
+
+$(NODE)/bin/containerd: $(call stamp,node-containerd,$(addprefix test/realnode/containerd/,go.mod go.sum))
+	@echo "building containerd $(CONTAINERD_VERSION) (a minute on 2 cores the first time)"
+	@mkdir -p $(@D)
+	@cd test/realnode/containerd && $(GO_BUILD) -tags 'no_btrfs no_devmapper no_zfs no_aufs' -o $(@D)/ \
+		-ldflags "-s -w -X github.com/containerd/containerd/v2/version.Version=$(CONTAINERD_VERSION)" tool && touch $@
+
+# The kubelet asks for a seccomp profile for every pod, which runc applies with a C library.
+$(NODE)/bin/runc: $(call stamp,node-runc,$(addprefix test/realnode/runc/,go.mod go.sum))
+	@mkdir -p $(@D)
+	@pkg-config --exists libseccomp || { echo "runc needs libseccomp: apt-get install libseccomp-dev pkg-config"; exit 1; }
+	@cd test/realnode/runc && CGO_ENABLED=1 go build -trimpath -tags 'netgo osusergo seccomp runc_nodmz' -o $@ \
+		-ldflags "-s -w -extldflags -static -X main.version=$(RUNC_VERSION:v%=%)" github.com/opencontainers/runc && touch $@
+
+$(NODE)/bin/cni/ptp: $(call stamp,node-cni,$(addprefix test/realnode/cni/,go.mod go.sum))
+	@mkdir -p $(@D)
+	@cd test/realnode/cni && $(GO_BUILD) -o $(@D)/ -ldflags "-s -w" tool && touch $@
+
+$(NODE)/bin/pause: $(call stamp,node-pause,test/realnode/pause/main.go)
+	@mkdir -p $(@D)
+	@$(GO_BUILD) -o $@ -ldflags "-s -w" ./test/realnode/pause && touch $@
+
+$(NODE)/root.built: $(NODE_BINARIES) $(call stamp,node-root,test/realnode/image.sh $(shell git ls-files -co test/realnode/files))
+	@echo "building the root file system of real nodes (2 minutes the first time, seconds later)"
+	@test/realnode/image.sh $(NODE)/bin $(NODE)/root && touch $@
 
 $(TOOLS)/controller-gen: $(call stamp,controller-gen,$(addprefix hack/tools/,go.mod go.sum))
 	@echo "building controller-gen (about a minute the first time)"
@@ -435,6 +478,10 @@ $(TOOLS)/controller-gen: $(call stamp,controller-gen,$(addprefix hack/tools/,go.
 $(TOOLS)/registry: $(call stamp,registry,$(addprefix hack/tools/registry/,go.mod go.sum))
 	@mkdir -p $(@D)
 	@cd hack/tools/registry && $(GO_BUILD) -o $@ github.com/google/go-containerregistry/cmd/registry && touch $@
+
+$(TOOLS)/crane: $(call stamp,crane,$(addprefix hack/tools/registry/,go.mod go.sum))
+	@mkdir -p $(@D)
+	@cd hack/tools/registry && $(GO_BUILD) -o $@ github.com/google/go-containerregistry/cmd/crane && touch $@
 
 $(TOOLS)/actionlint: $(call stamp,actionlint,$(addprefix hack/tools/checks/,go.mod go.sum))
 	@mkdir -p $(@D)

@@ -85,7 +85,7 @@ check_modules() {
 # These and Helm share one build cache with the controller only while each of these is equal.
 check_versions() {
   local module failed=0
-  for module in cmd/kubectl-bizfly/go.mod test/controlplane/go.mod test/conformance/suites/go.mod hack/tools/helm/go.mod; do
+  for module in cmd/kubectl-bizfly/go.mod test/controlplane/go.mod test/realnode/kubernetes/go.mod test/conformance/suites/go.mod hack/tools/helm/go.mod; do
     compare_versions go.mod "$module" || failed=1
   done
   return $failed
