@@ -51,19 +51,19 @@ var _ = Describe("A static NodePool of which nothing can be launched", func() {
 		ctx := coreoptions.ToContext(context.Background(), coretest.Options(coretest.OptionsFields{FeatureGates: gates}))
 		env.Sandbox.SetStock("p2.2c_4g", "*", "*", 0)
 		m := unit.NewManager(env.Environment.Config)
-		kube, clk := counting{env.Client, &atomic.Int64{}}, clock.RealClock{}
-		cluster := state.NewCluster(clk, env.Client, env.CloudProvider)
-		virtual := virtualpods.NewVirtualPodCache(env.Client)
+		kube, clk := counting{m.GetClient(), &atomic.Int64{}}, clock.RealClock{}
+		cluster := state.NewCluster(clk, kube, env.CloudProvider)
+		virtual := virtualpods.NewVirtualPodCache(kube)
 		// One cache for events and reads, as in the controller: an event whose object another cache does not have yet is the last one.
 		Expect(coretest.NodePoolNodeClassRefFieldIndexer(ctx)(m.GetCache())).To(Succeed())
-		Expect(status.NewController(m.GetClient(), env.Recorder, clk, env.Catalog, env.Images, env.Networks, env.Bootstrap, env.Flavors).
+		Expect(status.NewController(kube, env.Recorder, clk, env.Catalog, env.Images, env.Networks, env.Bootstrap, env.Flavors).
 			Register(ctx, m)).To(Succeed())
-		Expect(readiness.NewController(clk, m.GetClient(), env.CloudProvider).Register(ctx, m)).To(Succeed())
-		Expect(informer.NewNodeClaimController(env.Client, env.CloudProvider, cluster, cost.NewClusterCost(ctx, env.CloudProvider, env.Client)).Register(ctx, m)).
+		Expect(readiness.NewController(clk, kube, env.CloudProvider).Register(ctx, m)).To(Succeed())
+		Expect(informer.NewNodeClaimController(kube, env.CloudProvider, cluster, cost.NewClusterCost(ctx, env.CloudProvider, kube)).Register(ctx, m)).
 			To(Succeed())
-		Expect(staticprovisioning.NewController(kube, cluster, env.Recorder, env.CloudProvider, nil, clk, deviceallocation.NewController(env.Client), virtual).
+		Expect(staticprovisioning.NewController(kube, cluster, env.Recorder, env.CloudProvider, nil, clk, deviceallocation.NewController(kube), virtual).
 			Register(ctx, m)).To(Succeed())
-		Expect(lifecycle.NewController(clk, env.Client, env.CloudProvider, env.Recorder, cluster, nodepoolhealth.NewState(), nil).Register(ctx, m)).To(Succeed())
+		Expect(lifecycle.NewController(clk, kube, env.CloudProvider, env.Recorder, cluster, nodepoolhealth.NewState(), nil).Register(ctx, m)).To(Succeed())
 		pool := unit.NodePool(unit.Requirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, "p2.2c_4g"))
 		pool.Spec.Replicas, pool.Spec.Limits = lo.ToPtr(int64(3)), nil
 		ready(pool)
