@@ -143,6 +143,17 @@ e2e: build plugin controlplane $(TOOLS)/helm ## Run the end-to-end suites: real 
 	cat $(REPORTS)/e2e-*.log; \
 	$(CACHE)/bin/testsummary --status $$status $(REPORTS)/e2e-*.json
 
+# Root on Linux only; elsewhere it says why it is skipped. hack/nodes.sh keeps it away from the machine's network and kernel settings.
+# make e2e-nodes NODES_FLAGS='-ginkgo.focus=PodDisruptionBudget'
+.PHONY: e2e-nodes
+e2e-nodes: ## Run the controller from its image on real nodes: servers are machines that boot, run our user data and join with a real kubelet (root on Linux; building takes 5 minutes once)
+	@MAKE="$(MAKE)" NODES_FLAGS="$(NODES_FLAGS)" hack/nodes.sh
+
+# What hack/nodes.sh needs, once it knows that it can run.
+.PHONY: nodes-built
+nodes-built: build controlplane node-image $(TOOLS)/helm $(TOOLS)/crane
+	@$(GO_BUILD) -o $(CACHE)/bin/sandbox ./test/sandbox && $(TRIMPATH) go test -c -o $(CACHE)/bin/nodes.test ./test/nodes
+
 # The metrics of the last demo are used if this controller was in it; otherwise a demo runs first.
 .PHONY: monitoring
 monitoring: build ## Evaluate dashboards and alerts on the metrics of a demo with Prometheus's own engine, and test the alerts (docs/operate/monitoring.md)

@@ -52,26 +52,33 @@ func (e *Environment) startControlPlane(ctx context.Context) error {
 	if err := pki.signingKey(); err != nil {
 		return err
 	}
-	serving, err := pki.issue("kube-apiserver", nil, loopback, net.IPv4(10, 0, 0, 1))
+	host := loopback
+	if e.options.Machines {
+		host = machinesHost
+	}
+	serving, err := pki.issue("kube-apiserver", nil, loopback, host, net.IPv4(10, 0, 0, 1))
 	if err != nil {
 		return err
 	}
 	if err := pki.write("apiserver", serving); err != nil {
 		return err
 	}
-	e.pki, e.server = pki, "https://"+local(ports[2])
+	e.pki, e.server = pki, "https://"+net.JoinHostPort(host.String(), strconv.Itoa(ports[2]))
 	if err := e.startEtcd(ctx, ports[0], ports[1]); err != nil {
 		return err
 	}
 	if err := e.startAPIServer(ctx, ports[0], ports[2]); err != nil {
 		return err
 	}
-	for _, start := range []func() error{e.startControllerManager, e.startScheduler, func() error { return e.startKwok(ports[3]) }} {
+	for _, start := range []func() error{e.startControllerManager, e.startScheduler} {
 		if err := start(); err != nil {
 			return err
 		}
 	}
-	return nil
+	if e.options.Machines {
+		return nil // real kubelets keep their Nodes alive
+	}
+	return e.startKwok(ports[3])
 }
 
 func (e *Environment) startEtcd(ctx context.Context, clients, peers int) error {
@@ -95,9 +102,7 @@ func (e *Environment) startEtcd(ctx context.Context, clients, peers int) error {
 func (e *Environment) startAPIServer(ctx context.Context, etcd, port int) error {
 	e.apiServer = []string{
 		"--etcd-servers=http://" + local(etcd),
-		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--secure-port=" + strconv.Itoa(port),
-		// A loopback address cannot be an endpoint of the kubernetes Service, which nothing uses here.
-		"--endpoint-reconciler-type=none",
+		"--secure-port=" + strconv.Itoa(port),
 		"--cert-dir=" + e.pki.dir, "--client-ca-file=" + e.pki.path("ca.crt"),
 		"--tls-cert-file=" + e.pki.path("apiserver.crt"), "--tls-private-key-file=" + e.pki.path("apiserver.key"),
 		"--service-account-issuer=https://kubernetes.default.svc",
@@ -106,11 +111,15 @@ func (e *Environment) startAPIServer(ctx context.Context, etcd, port int) error 
 		// Nodes join by bootstrap tokens, as in clusters that kubeadm has made.
 		"--enable-bootstrap-token-auth=true", "--enable-admission-plugins=NodeRestriction",
 	}
+	more, err := e.reachedByNodes()
+	if err != nil {
+		return err
+	}
 	audit, err := e.auditArgs()
 	if err != nil {
 		return err
 	}
-	e.apiServer = append(e.apiServer, audit...)
+	e.apiServer = append(append(e.apiServer, more...), audit...)
 	if err := e.run(apiServer, e.apiServer...); err != nil {
 		return err
 	}

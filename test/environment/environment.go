@@ -43,6 +43,8 @@ type Options struct {
 	// KwokNodes lets KWOK keep the nodes alive that carry its own annotation, as those of core's kwok provider do, instead of
 	// the living servers of the sandbox.
 	KwokNodes bool
+	// Machines lets servers be real machines, which join by real kubelets, without KWOK. Only inside of hack/nodes.sh.
+	Machines bool
 	// SandboxArgs are further arguments of the sandbox.
 	SandboxArgs []string
 	// Audit makes the API server write down what the controller and service accounts ask for: AuditEvents.
@@ -125,6 +127,11 @@ func (e *Environment) start(ctx context.Context) (err error) {
 	}
 	if err := e.awaitServiceAccount(ctx); err != nil {
 		return err
+	}
+	if e.options.Machines {
+		if err := e.prepareJoins(ctx); err != nil {
+			return err
+		}
 	}
 	e.options.Progress("starting the BizFly Cloud sandbox")
 	if err := e.startSandbox(ctx); err != nil {

@@ -39,10 +39,10 @@ func (e *Environment) startSandbox(ctx context.Context) error {
 	}
 	envFile, log := filepath.Join(e.dir, "sandbox.env"), e.logPath("sandbox")
 	args := append([]string{
-		"--listen=127.0.0.1:0", "--kubeconfig=" + config, "--print-env=" + envFile,
+		"--listen=" + e.listen(), "--kubeconfig=" + config, "--print-env=" + envFile,
 		"--latency=" + e.options.Latency.String(), "--boot=" + e.options.Boot.String(),
 		"--seed=" + strconv.FormatInt(e.options.Seed, 10),
-	}, e.options.SandboxArgs...)
+	}, append(e.machinesArgs(), e.options.SandboxArgs...)...)
 	if _, err := e.launch(command{name: "sandbox", path: path, args: args, env: baseEnv(), log: log}, e.fail); err != nil {
 		return err
 	}

@@ -28,6 +28,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/guest"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/machine"
 )
 
 type config struct {
@@ -38,6 +39,8 @@ type config struct {
 	noCCM                           bool
 	nodeSilence                     time.Duration
 	zones                           int
+	guests                          string
+	machines                        machine.Options
 	cloud                           cloud.Options
 }
 
@@ -62,7 +65,17 @@ func (f *envFlag) Set(value string) error {
 // IsBoolFlag makes the value optional.
 func (f *envFlag) IsBoolFlag() bool { return true }
 
+// How the machines inside of servers come about.
+const (
+	guestsImitated = "imitated"
+	guestsReal     = "real"
+)
+
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == machine.Command {
+		fmt.Fprintln(os.Stderr, "sandbox:", machine.Inside())
+		os.Exit(1)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
@@ -103,6 +116,10 @@ func parse(args []string) (config, error) {
 	flags.StringVar(&c.ca, "tls-ca", "", "Write the authority that signs the sandbox's certificates to this file; implies --tls.")
 	flags.StringVar(&c.clusterKubeconfig, "cluster-kubeconfig", "",
 		"What clients of the Kubernetes Engine get as the cluster's kubeconfig; empty is one that reaches nothing.")
+	flags.StringVar(&c.guests, "guests", guestsImitated,
+		"What is inside of servers: imitated, or real machines that boot --machine-image (root on Linux, in a network namespace of its own).")
+	flags.StringVar(&c.machines.Image, "machine-image", ".cache/node/root", "The root file system of real machines.")
+	flags.StringVar(&c.machines.Dir, "machine-dir", "", "Where real machines have their disks and consoles.")
 	questions(flags, &c.cloud)
 	flags.Func("mode", "A shape of the cloud that public evidence shows; may be repeated, and separated by commas (docs/contribute/sandbox.md).",
 		func(names string) error { return addModes(&c.cloud, names) })
@@ -131,6 +148,12 @@ func parse(args []string) (config, error) {
 			return c, fmt.Errorf("reading --cluster-kubeconfig: %w", err)
 		}
 		c.cloud.Kubeconfig = string(content)
+	}
+	switch {
+	case c.guests != guestsImitated && c.guests != guestsReal:
+		return c, fmt.Errorf("--guests %q is neither %s nor %s", c.guests, guestsImitated, guestsReal)
+	case c.guests == guestsReal && (c.machines.Dir == "" || c.kubeconfig == ""):
+		return c, errors.New("--guests=real needs --machine-dir and --kubeconfig")
 	}
 	if !slices.Contains(cloud.RegionForms, c.cloud.ServiceRegions) {
 		return c, fmt.Errorf("--service-regions %q is none of %s", c.cloud.ServiceRegions, strings.Join(cloud.RegionForms, ", "))
@@ -174,7 +197,7 @@ func joinEnvFile(args []string) []string {
 	return joined
 }
 
-func run(ctx context.Context, args []string, out io.Writer) error {
+func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	c, err := parse(args)
 	if err != nil {
 		return err
@@ -210,10 +233,20 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 
 	var guests sync.WaitGroup
 	if client != nil {
-		g := guest.New(sandbox.Cloud, guest.Options{
+		options := guest.Options{
 			Client: client, Cluster: cluster, Region: c.regionLabel, MemoryOverhead: c.memoryOverhead, NoCCM: c.noCCM, NodeSilence: c.nodeSilence,
 			Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
-		})
+		}
+		if c.guests == guestsReal {
+			c.machines.Log = options.Log
+			machines, err := machine.New(c.machines)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, machines.Close()) }()
+			options.Machines = machines
+		}
+		g := guest.New(sandbox.Cloud, options)
 		guests.Go(func() { g.Run(ctx) })
 	}
 	<-ctx.Done()

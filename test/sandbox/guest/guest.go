@@ -53,6 +53,8 @@ type Options struct {
 	// NodeSilence is how long the Node of a server that is gone must have been silent before the cloud controller manager
 	// deletes it; 0 is 30 s, which with the 5 s between its passes is what the real one takes, and less than 0 is at once.
 	NodeSilence time.Duration
+	// Machines boots servers as real machines, which join by themselves, instead of imitating them; nil imitates.
+	Machines Machines
 	// Ready registers Nodes that are Ready, for suites without KWOK.
 	Ready bool
 	// Log gets what happens; nil discards it.
@@ -76,6 +78,7 @@ type machine struct {
 	bootedAt time.Time // the ActiveAt of the boot that was dealt with
 	node     string    // the Node that it registered
 	alive    bool
+	gone     bool     // that the real machine is deleted
 	attempt  *attempt // of a machine that has to prove that it may join, until it has
 }
 
@@ -211,11 +214,14 @@ func (g *Guests) live(ctx context.Context, servers map[string]cloud.Server) erro
 		if _, exists := servers[id]; exists {
 			continue
 		}
-		if m.alive {
+		if m.alive || g.opts.Machines != nil { // one without power has a disk
 			dying = append(dying, id)
 		} else {
 			delete(g.machines, id)
 		}
+	}
+	if g.opts.Machines != nil {
+		return g.power(ctx, servers, booting, dying)
 	}
 	return errors.Join(
 		each(ctx, booting, func(ctx context.Context, s cloud.Server) error { return g.boot(ctx, s, g.machines[s.ID]) }),

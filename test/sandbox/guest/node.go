@@ -66,14 +66,19 @@ func tiered(amount float64, tiers []tier) float64 {
 	return total
 }
 
-// resources are what the machine has and what of it pods may use.
-func (g *Guests) resources(s cloud.Server, k kubelet) (capacity, allocatable corev1.ResourceList) {
+// visibleMemory is what the machine sees of the memory that its flavor advertises, in bytes.
+func (g *Guests) visibleMemory(s cloud.Server) int64 {
 	overhead, found := g.opts.ImageMemoryOverhead[s.Truth.ImageID]
 	if !found {
 		overhead = g.opts.MemoryOverhead
 	}
+	return int64(float64(s.Truth.Flavor.RAM)*(1-overhead)*mebibyte) &^ 0xfff // whole pages
+}
+
+// resources are what the machine has and what of it pods may use.
+func (g *Guests) resources(s cloud.Server, k kubelet) (capacity, allocatable corev1.ResourceList) {
 	flavor := s.Truth.Flavor
-	memory := int64(float64(flavor.RAM)*(1-overhead)*mebibyte) &^ 0xfff // whole pages
+	memory := g.visibleMemory(s)
 	disk := int64(float64(s.Truth.RootDiskGiB) * gibibyte * filesystemShare)
 	capacity = corev1.ResourceList{
 		corev1.ResourceCPU:              *resource.NewQuantity(int64(flavor.VCPUs), resource.DecimalSI),

@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# Runs the suite of real nodes (test/nodes) where nothing outside can notice it: in mount, network and process namespaces of its own,
+# which the kernel ends with all that is in them when this script ends, in whatever way. What remains of a run that was killed are
+# empty control groups, which the next one removes. `make e2e-nodes` runs it; hack/nodes.sh COMMAND... runs another command instead.
+# Below /proc/sys it changes nothing but settings of that network namespace.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+say() { printf '%s\n' "--- nodes: $*"; }
+skip() { say "skipped: $*"; exit 0; }
+
+[[ $(uname -s) == Linux ]] || skip "real machines are namespaces of Linux"
+((EUID == 0)) || skip "not root: namespaces, mounts and control groups need it"
+unshare --mount --net --pid --fork true 2>/dev/null || skip "root may not make namespaces here, as in most containers"
+[[ -e /dev/loop-control ]] || skip "there are no loop devices, which the machines' disks are"
+grep -qw overlay /proc/filesystems || modprobe overlay 2>/dev/null || skip "the kernel has no overlay file system"
+missing=()
+for need in debootstrap:debootstrap ip:iproute2 mkfs.ext4:e2fsprogs gcc:gcc pkg-config:pkg-config; do
+  command -v "${need%:*}" >/dev/null || missing+=("${need#*:}")
+done
+[[ -e /usr/include/seccomp.h ]] || missing+=(libseccomp-dev)
+if ((${#missing[@]})); then
+  command -v apt-get >/dev/null || skip "${missing[*]} are missing, and there is no apt-get to install them with"
+  say "installing ${missing[*]}"
+  mkdir -p .cache
+  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${missing[@]}"; } >.cache/nodes-apt.log 2>&1 ||
+    { tail -n 20 .cache/nodes-apt.log; skip "apt-get could not install ${missing[*]} (above)"; }
+fi
+
+export NODES=true
+if (($# == 0)); then
+  began=$SECONDS
+  "${MAKE:-make}" --no-print-directory nodes-built
+  say "built in $((SECONDS - began)) s"
+  set -- .cache/bin/nodes.test -ginkgo.v -ginkgo.poll-progress-after=2m -ginkgo.timeout=55m -test.timeout=60m ${NODES_FLAGS:-}
+  [[ -z ${CI:-} ]] || set -- "$@" -ginkgo.no-color
+fi
+
+scratch=$(mktemp -d)
+groups=bizfly-sandbox
+# cleanup ends what is left, and removes control groups: those of this run and those of runs that were killed.
+cleanup() {
+  local group
+  [[ -z ${inside:-} ]] || kill -KILL "$inside" 2>/dev/null || true
+  wait 2>/dev/null || true
+  for _ in $(seq 50); do
+    while read -r group; do rmdir "$group" 2>/dev/null || true; done < <(find /sys/fs/cgroup -depth -type d -path "*/$groups*" 2>/dev/null)
+    find /sys/fs/cgroup -type d -path "*/$groups/$(basename "$scratch")*" 2>/dev/null | grep -q . || break
+    sleep 0.1
+  done
+  rm -rf "$scratch"
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# The script's death ends unshare, and unshare's its process 1, and with that all others.
+export TMPDIR=$scratch
+setpriv --pdeathsig KILL unshare --mount --net --pid --ipc --fork --kill-child --mount-proc -- \
+  bash -c 'ip link set lo up && ip address add 10.99.0.1/32 dev lo && cd "$1" && shift && "$@"' _ \
+  "$(if [[ $1 == *nodes.test ]]; then echo test/nodes; else echo .; fi)" "$(command -v "$1" | sed 's#^\.#'"$PWD"'/.#')" "${@:2}" &
+inside=$!
+status=0
+wait "$inside" || status=$?
+inside=
+exit $status

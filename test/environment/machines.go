@@ -1,0 +1,150 @@
+// Copyright The Karpenter Provider BizFly Cloud Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package environment
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
+)
+
+// machinesHost is where machines reach the control plane and the sandbox: the address that hack/nodes.sh gives the loopback
+// interface of the network namespace that all of them share routes with.
+var machinesHost = net.IPv4(10, 99, 0, 1)
+
+// MachinesHost is the address at which machines reach what a suite serves for them.
+func MachinesHost() string { return machinesHost.String() }
+
+// reachedByNodes are the API server's arguments for being reached, and for reaching kubelets.
+func (e *Environment) reachedByNodes() ([]string, error) {
+	if !e.options.Machines {
+		// A loopback address cannot be an endpoint of the kubernetes Service, which nothing uses here.
+		return []string{"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none"}, nil
+	}
+	const name = "apiserver-kubelet-client"
+	id, err := e.pki.issue("kube-"+name, []string{"system:masters"})
+	if err != nil {
+		return nil, err
+	}
+	return []string{
+		"--bind-address=0.0.0.0", "--advertise-address=" + machinesHost.String(), "--kubelet-preferred-address-types=InternalIP,Hostname",
+		"--kubelet-client-certificate=" + e.pki.path(name+".crt"), "--kubelet-client-key=" + e.pki.path(name+".key"),
+	}, e.pki.write(name, id)
+}
+
+// listen is where the sandbox listens.
+func (e *Environment) listen() string {
+	host := loopback
+	if e.options.Machines {
+		host = machinesHost
+	}
+	return net.JoinHostPort(host.String(), "0")
+}
+
+// machinesArgs are the sandbox's arguments for real machines.
+func (e *Environment) machinesArgs() []string {
+	if !e.options.Machines {
+		return nil
+	}
+	return []string{
+		"--guests=real", "--machine-image=" + filepath.Join(e.root, ".cache", "node", "root"), "--machine-dir=" + filepath.Join(e.dir, "machines"),
+	}
+}
+
+// Console is what a machine printed while it booted, by the id of its server.
+func (e *Environment) Console(serverID string) string {
+	content, err := os.ReadFile(filepath.Join(e.dir, "machines", serverID, "console.log")) //nolint:gosec // a file of ours
+	if err != nil {
+		return err.Error()
+	}
+	return string(content)
+}
+
+// kubeadmConfig is what kubeadm init would be given. Nodes take their kubelet's configuration from it.
+const kubeadmConfig = `apiVersion: kubeadm.k8s.io/v1beta4
+kind: ClusterConfiguration
+kubernetesVersion: %[1]s
+clusterName: sandbox
+certificatesDir: %[2]s
+controlPlaneEndpoint: %[3]s
+networking: {serviceSubnet: 10.0.0.0/24, dnsDomain: cluster.local}
+---
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: InitConfiguration
+localAPIEndpoint: {advertiseAddress: %[4]s}
+nodeRegistration: {name: control-plane, criSocket: "unix:///nowhere.sock"}
+bootstrapTokens:
+  - {token: %[5]s, ttl: 2h, groups: ["system:bootstrappers:kubeadm:default-node-token"]}
+---
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+# The machine that runs the tests may have no other version.
+failCgroupV1: false
+cgroupDriver: cgroupfs
+authentication: {x509: {clientCAFile: /etc/kubernetes/pki/ca.crt}}
+`
+
+// JoinToken is a bootstrap token with which machines may join that the suite itself creates.
+const JoinToken = "abcdef.0123456789abcdef"
+
+// prepareJoins does what is left of kubeadm init: what nodes read before they join, and what they may do.
+func (e *Environment) prepareJoins(ctx context.Context) error {
+	version, err := e.kubernetesVersion()
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(e.dir, "kubeadm.yaml")
+	config := fmt.Sprintf(kubeadmConfig, version, e.pki.dir, e.server[len("https://"):], machinesHost, JoinToken)
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		return fmt.Errorf("writing kubeadm's configuration: %w", err)
+	}
+	for _, phase := range [][]string{{"upload-config", "kubeadm"}, {"upload-config", "kubelet"}, {"bootstrap-token"}} {
+		args := append([]string{"init", "phase"}, phase...)
+		command := exec.CommandContext(ctx, filepath.Join(e.root, ".cache", "node", "root", "usr", "bin", "kubeadm"), //nolint:gosec // a binary of ours
+			append(args, "--config="+file, "--kubeconfig="+e.kubeconfig)...)
+		command.Env = baseEnv()
+		if output, err := command.CombinedOutput(); err != nil {
+			return fmt.Errorf("kubeadm %v: %w\n%s", args, err, output)
+		}
+	}
+	// In the machines kube-proxy is the kubelet's user.
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "nodes:kube-proxy"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:node-proxier"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:nodes"}},
+	}
+	if err := e.client.Create(ctx, binding); err != nil {
+		return fmt.Errorf("letting nodes run kube-proxy: %w", err)
+	}
+	return nil
+}
+
+// kubernetesVersion is the API server's.
+func (e *Environment) kubernetesVersion() (string, error) {
+	client, err := discovery.NewDiscoveryClientForConfig(e.config)
+	if err != nil {
+		return "", fmt.Errorf("making a client: %w", err)
+	}
+	version, err := client.ServerVersion()
+	if err != nil {
+		return "", fmt.Errorf("asking for the version: %w", err)
+	}
+	return version.GitVersion, nil
+}
+
+// CACertHash is the hash of the authority's public key by which kubeadm join recognizes the cluster.
+func (e *Environment) CACertHash() string {
+	return fmt.Sprintf("sha256:%x", sha256.Sum256(e.pki.cert.RawSubjectPublicKeyInfo))
+}
+
+// Server is the API server's host and port.
+func (e *Environment) Server() string { return e.server[len("https://"):] }
