@@ -91,6 +91,7 @@ func (c *Cloud) switchBillingPlan(_ *call, s *server, request actionRequest) rep
 	}
 	s.wire.BillingPlan = request.BillingPlan
 	s.wire.Metadata["billing_plan"] = request.BillingPlan
+	c.chargeServer(s)
 	return ok(c.nested(s))
 }
 
@@ -100,6 +101,7 @@ func (c *Cloud) setFlavor(s *server, flavor Flavor) {
 	s.wire.FlavorName, s.wire.Category = shortName(flavor.Name), flavor.Category
 	flavor.Omit = nil
 	s.truth.Flavor = flavor
+	c.chargeServer(s)
 }
 
 func (c *Cloud) addVPCs(q *call, s *server, request actionRequest) reply {

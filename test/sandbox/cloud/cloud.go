@@ -68,6 +68,7 @@ type Cloud struct {
 	faults []*armedFault
 
 	log     requestLog
+	meter   meter
 	foreign int
 }
 
@@ -76,7 +77,7 @@ func New(opts Options) *Cloud {
 	c := &Cloud{
 		opts: opts.withDefaults(), wake: make(chan struct{}, 1),
 		tokens: map[string]token{}, servers: map[string]*server{}, volumes: map[string]*volume{}, ports: map[string]*port{},
-		gateways: map[string]*internetGateway{}, backups: map[string]*backup{}, pools: map[string]*pool{},
+		gateways: map[string]*internetGateway{}, backups: map[string]*backup{}, pools: map[string]*pool{}, meter: meter{open: map[string]BillLine{}},
 		tasks: map[string]*task{}, taken: map[string]map[string]bool{}, next: map[string]uint32{},
 	}
 	var seed [32]byte

@@ -132,6 +132,7 @@ func (c *Cloud) editFields(s *server, edit ServerEdit) {
 	if edit.Status != nil {
 		c.setStatusFromOutside(s, *edit.Status)
 	}
+	c.chargeServer(s)
 }
 
 // setNetworks gives a server a port in each of these networks and in no other.
@@ -168,6 +169,7 @@ func (c *Cloud) editVolume(v *volume, edit VolumeEdit) error {
 		v.wire.BillingPlan = *edit.BillingPlan
 		v.wire.Metadata["billing_plan"] = *edit.BillingPlan
 	}
+	c.chargeVolume(v)
 	return nil
 }
 

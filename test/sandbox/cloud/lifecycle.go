@@ -265,7 +265,7 @@ func (c *Cloud) finishDelete(s *server, t *task, listed []string, fx effects) {
 	for _, id := range listed {
 		v := c.volumes[id]
 		if v != nil && v.wire.Status == volumeAvailable && v.project == s.truth.Project && v.region == s.truth.Region && c.snapshotsOf(v) == 0 {
-			delete(c.volumes, id)
+			c.dropVolume(id)
 		}
 	}
 	c.end(t, true, "", nil)
@@ -290,6 +290,7 @@ func (c *Cloud) remove(s *server) {
 		}
 	}
 	delete(c.servers, s.wire.ID)
+	c.discharge(s.wire.ID)
 	s.deletedAt = c.now
 	s.wire.TaskState = nil
 	c.tombstones = append(c.tombstones, s)
@@ -306,7 +307,7 @@ func (c *Cloud) vanish(s *server, orphan bool) {
 	c.remove(s)
 	for _, id := range volumes {
 		if !orphan {
-			delete(c.volumes, id)
+			c.dropVolume(id)
 		}
 	}
 }

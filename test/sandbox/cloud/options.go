@@ -15,6 +15,8 @@ type Options struct {
 	Seed int64
 	// Clock is what all progress is computed from; nil is the real one.
 	Clock clock.Clock
+	// Prices are those of the bill; the zero value is DefaultPrices.
+	Prices Prices
 	// Latency is how long tasks take (create, delete); 0 means that they are ready at the next request.
 	Latency time.Duration
 	// Boot is how long an ACTIVE server takes until its guest joins; read by package guest.
@@ -123,6 +125,9 @@ func orDefault(value, fallback string) string {
 }
 
 func (o Options) withDefaults() Options {
+	if o.Prices.Compute == nil {
+		o.Prices = DefaultPrices()
+	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}

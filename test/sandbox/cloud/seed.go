@@ -176,6 +176,7 @@ func (c *Cloud) EditServer(id string, edit func(*Server)) bool {
 			s.wire.Status = status
 			c.setStatusFromOutside(s, w.Status)
 		}
+		c.chargeServer(s)
 	})
 	return found
 }

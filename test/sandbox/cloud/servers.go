@@ -67,6 +67,7 @@ func (c *Cloud) setStatus(s *server, status string) {
 	if len(s.history) > 16 {
 		s.history = s.history[1:]
 	}
+	c.chargeServer(s)
 	if status != StatusActive {
 		s.truth.ActiveAt = time.Time{}
 		return

@@ -65,6 +65,7 @@ func (c *Cloud) extendVolume(q *call, v *volume, size int) reply {
 		return reject(http.StatusForbidden, message)
 	}
 	v.wire.Size = size
+	c.chargeVolume(v)
 	return c.volumeTask(q, v, "extend_volume", v.wire.Status)
 }
 

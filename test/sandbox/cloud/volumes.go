@@ -95,6 +95,7 @@ func (c *Cloud) newVolume(project, region, zone, name string, size int, t Volume
 		},
 	}
 	c.volumes[v.wire.ID] = v
+	c.chargeVolume(v)
 	return v
 }
 
@@ -222,7 +223,7 @@ func (c *Cloud) deleteVolume(q *call) reply {
 		return *bad("Invalid volume: Volume %s still has %d dependent snapshots.", v.wire.ID, n)
 	}
 	v.wire.Status = volumeDeleting
-	c.after(q.fx.latency(c.opts.Latency), func() { delete(c.volumes, v.wire.ID) })
+	c.after(q.fx.latency(c.opts.Latency), func() { c.dropVolume(v.wire.ID) })
 	return reply{status: http.StatusNoContent}
 }
 
@@ -273,7 +274,7 @@ func (c *Cloud) createVolume(q *call) reply {
 		return ok(c.renderVolume(v))
 	}
 	if rejection := c.tryAttach(v, s); rejection != nil {
-		delete(c.volumes, v.wire.ID)
+		c.dropVolume(v.wire.ID)
 		return *rejection
 	}
 	return ok(c.renderVolume(v))
