@@ -159,6 +159,9 @@ var messageRules = []rule{
 	{name: "says no money", statuses: texted, class: ClassBalance, scope: ScopeAccount, patterns: says(
 		`(insufficient|negative|not enough|low) (account )?(balance|funds|credit|money)`, `balance (is )?(insufficient|negative|not enough)`,
 		`out of credit`, `payment required`, `unpaid (invoice|bill)`,
+		// The only table of errors that BizFly Cloud publishes: "403: bị chặn do hết hạn dùng thử, quá hạn thanh toán hoặc lý do khác"
+		// (documentation of the container registry's API).
+		`hết hạn dùng thử`, `quá hạn thanh toán`, `tài khoản .*bị (tạm )?(chặn|khóa)`, `bị chặn`,
 		`số dư`, `không đủ tiền`, `hết tiền`, `nạp (thêm )?tiền`, `tài khoản (bị |đang )?âm\b`, `nợ cước`, `chưa thanh toán`,
 	)},
 	// Limits of the request's own texts are no quota, and a network that a zone lacks is no want of hosts.

@@ -50,6 +50,9 @@ var samples = []sample{
 	{row: "says no money", kind: "create", status: 400, message: "Tài khoản bị âm, vui lòng nạp thêm tiền", class: bizfly.ClassBalance},
 	{row: "says no money", kind: "create", status: 400, message: "Số dư tài khoản không đủ", class: bizfly.ClassBalance},
 	{row: "says no money", kind: "task", message: "negative balance", class: bizfly.ClassBalance},
+	{row: "says no money", kind: "create", status: 403, message: "Tài khoản bị chặn do hết hạn dùng thử", class: bizfly.ClassBalance},
+	{row: "says no money", kind: "create", status: 403, message: "Dịch vụ đã quá hạn thanh toán", class: bizfly.ClassBalance},
+	{row: "says no money", kind: "list", status: 403, message: "Bị chặn", class: bizfly.ClassBalance},
 
 	{row: "says what the request holds", kind: "create", status: 400, message: "Tên vượt quá 63 ký tự", class: bizfly.ClassInvalid},
 	{row: "says what the request holds", kind: "create", status: 400, message: "Maximum number of metadata items exceeds 128", class: bizfly.ClassInvalid},

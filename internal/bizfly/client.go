@@ -263,5 +263,5 @@ func (b *backend) attempt(ctx context.Context, op *operation, send func(*sdk) er
 	if _, ok := errors.AsType[*APIError](err); !ok {
 		return x.broken(err)
 	}
-	return typed(err)
+	return b.connection.judgeForbidden(ctx, session.value.token, typed(err))
 }

@@ -8,8 +8,10 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"strings"
 
 	"github.com/bizflycloud/gobizfly"
+	"github.com/samber/lo"
 )
 
 var (
@@ -17,17 +19,47 @@ var (
 	opListOfProject = &operation{route: "/servers", kind: kindList, service: serviceServers}
 )
 
+// user is what the account says of itself (gobizfly's User).
+type user struct {
+	Data struct {
+		TenantID          string `json:"tenant_id"`
+		NegativeBalance   bool   `json:"negative_balance"`
+		HasExpiredInvoice bool   `json:"has_expired_invoice"`
+	} `json:"data"`
+}
+
+// unpaid returns what is unpaid, or nothing.
+func (u user) unpaid() string {
+	return strings.Join(lo.Compact([]string{
+		lo.Ternary(u.Data.NegativeBalance, "the account's balance is negative", ""),
+		lo.Ternary(u.Data.HasExpiredInvoice, "the account has an invoice that is overdue", ""),
+	}), ", ")
+}
+
+// judgeForbidden asks the account whether it is unpaid, where a 403 says nothing else: the published table of errors gives that status to
+// accounts that are blocked. Without an answer, or with a paid account, it stays a right that is missing.
+func (c *connection) judgeForbidden(ctx context.Context, token string, failed *APIError) *APIError {
+	if failed.Status != http.StatusForbidden || failed.class() != ClassPermission {
+		return failed
+	}
+	var account user
+	if err := c.readWith(ctx, token, opGetUser, &account); err != nil {
+		return failed
+	}
+	if unpaid := account.unpaid(); unpaid != "" {
+		failed.Class, failed.Scope = ClassBalance, ScopeAccount
+		failed.Message = strings.Join(lo.Compact([]string{failed.Message, unpaid}), ": ")
+	}
+	return failed
+}
+
 // projectOf returns the project of a token whose reply names none: that of the account's user, or else of any server that the token
 // shows. The project that was asked for is no proof. See the hedge register, docs/contribute/first-contact.md.
 func (c *connection) projectOf(ctx context.Context, token string) (string, error) {
-	var user struct {
-		Data struct {
-			TenantID string `json:"tenant_id"`
-		} `json:"data"`
-	}
-	err := c.readWith(ctx, token, opGetUser, &user)
-	if err == nil && user.Data.TenantID != "" {
-		return user.Data.TenantID, nil
+	var account user
+	err := c.readWith(ctx, token, opGetUser, &account)
+	if err == nil && account.Data.TenantID != "" {
+		return account.Data.TenantID, nil
 	}
 	var servers []gobizfly.Server
 	if listErr := c.readWith(ctx, token, opListOfProject, &servers); listErr != nil {

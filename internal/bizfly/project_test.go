@@ -71,3 +71,38 @@ var _ = Describe("A login without a project", func() {
 		Entry("by the user"), Entry("by a server", "no-account-service"), Entry("with a catalog that names no region", "services-without-region"),
 	)
 })
+
+var _ = Describe("A 403 that gives no reason", func() {
+	// The stub forbids everything but /user, which says how the account is.
+	forbidden := func(status int, account, message string) *stub {
+		return newStub(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/api/account/user" {
+				always(status, account)(w, r)
+				return
+			}
+			always(403, message)(w, r)
+		})
+	}
+	DescribeTable("should be the account's where that is unpaid", func(ctx SpecContext, account, reason string) {
+		_, err := clientFor(forbidden(200, account, `{}`)).ListServers(ctx)
+		Expect(bizfly.ClassOf(err)).To(Equal(bizfly.ClassBalance))
+		Expect(bizfly.ScopeOf(err)).To(Equal(bizfly.ScopeAccount))
+		Expect(err).To(MatchError(ContainSubstring(reason)))
+	},
+		Entry("by its balance", `{"data":{"negative_balance":true}}`, "the account's balance is negative"),
+		Entry("by an invoice", `{"data":{"has_expired_invoice":true,"billing_balance":5.5}}`, "the account has an invoice that is overdue"),
+	)
+	DescribeTable("should be a right that is missing otherwise", func(ctx SpecContext, status int, account string) {
+		_, err := clientFor(forbidden(status, account, `{}`)).ListServers(ctx)
+		Expect(bizfly.ClassOf(err)).To(Equal(bizfly.ClassPermission))
+	},
+		Entry("with a paid account", 200, `{"data":{"negative_balance":false,"has_expired_invoice":false}}`),
+		Entry("with an account that may not be read", 403, `{}`), Entry("without an answer", 503, ``), Entry("with garbage", 200, `x`),
+	)
+	It("should ask no account where the message says what is wrong", func(ctx SpecContext) {
+		s := forbidden(200, `{"data":{"negative_balance":true}}`, `{"message":"Quota exceeded for cores"}`)
+		_, err := clientFor(s).ListServers(ctx)
+		Expect(bizfly.ClassOf(err)).To(Equal(bizfly.ClassQuota))
+		Expect(s.seen()).ToNot(ContainElement(HaveField("Path", "/api/account/user")))
+	})
+})

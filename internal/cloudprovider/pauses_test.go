@@ -10,6 +10,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
@@ -28,6 +29,19 @@ var _ = Describe("The settings", func() {
 		Expect(available(pool)).To(Equal(before - 3))
 		env.Clock.Step(2 * time.Minute)
 		Eventually(func() int { return available(pool) }).Should(Equal(before))
+	})
+	It("should pause the account, and tell it, when it is unpaid and a 403 does not say so, and go on once it is paid", func() {
+		nodeClass()
+		pool := unit.NodePool()
+		env.Sandbox.SetQuota(cloud.Quota{Unpaid: true})
+		Expect(failedCreate(nodeClaim(pool))).To(HaveOccurred())
+		Expect(env.Recorder.Calls(events.ReasonAccountLimit)).To(Equal(1))
+		Expect(env.Recorder.Calls(events.ReasonLaunchesPaused)).To(BeZero(), "no NodeClass is at fault")
+		Expect(available(pool)).To(BeZero())
+		env.Sandbox.SetQuota(cloud.Quota{})
+		env.Clock.Step(time.Hour)
+		Eventually(func() int { return available(pool) }).Should(BeNumerically(">", 0))
+		launched(nodeClaim(pool))
 	})
 	It("should pause for the time that is active when the account is rejected", func() {
 		nodeClass()

@@ -115,6 +115,8 @@ type Quota struct {
 	// Gigabytes is the total size of all volumes in GiB.
 	Gigabytes *int `json:"gb,omitempty"`
 	WanIPs    *int `json:"wan_ips,omitempty"`
+	// Unpaid blocks the account: what it orders is answered by a 403 that says nothing, and GET /user has the reason.
+	Unpaid bool `json:"unpaid,omitempty"`
 }
 
 func orDefault(value, fallback string) string {
