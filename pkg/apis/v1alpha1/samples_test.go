@@ -28,6 +28,27 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
+// expectNoUnwantedGPU fails for a NodePool that would launch a server with GPUs for pods that request none: categories of flavors may
+// contain both. A pool that names its flavors, or requires GPUs and keeps other pods away, has decided.
+func expectNoUnwantedGPU(pool *unstructured.Unstructured, path string) {
+	GinkgoHelper()
+	requirements, _, err := unstructured.NestedSlice(pool.Object, "spec", "template", "spec", "requirements")
+	Expect(err).NotTo(HaveOccurred())
+	operators := map[any]any{}
+	for _, requirement := range requirements {
+		fields := requirement.(map[string]any) //nolint:forcetypeassert // the API server has taken it
+		operators[fields["key"]] = fields["operator"]
+	}
+	if operators[v1alpha1.LabelInstanceGPUCount] == "Exists" {
+		taints, _, err := unstructured.NestedSlice(pool.Object, "spec", "template", "spec", "taints")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(taints).NotTo(BeEmpty(), "%s: NodePool %s", path, pool.GetName())
+		return
+	}
+	Expect(operators).To(Or(HaveKeyWithValue(v1alpha1.LabelInstanceGPUCount, "DoesNotExist"), HaveKeyWithValue("node.kubernetes.io/instance-type", "In")),
+		"%s: NodePool %s", path, pool.GetName())
+}
+
 var _ = Describe("The samples of NodeClasses, NodePools and ProviderConfigs", func() {
 	It("should be taken by the API server, and have no field that it does not know", func() {
 		tried := map[string]int{}
@@ -52,6 +73,9 @@ var _ = Describe("The samples of NodeClasses, NodePools and ProviderConfigs", fu
 					continue
 				}
 				tried[object.GetKind()]++
+				if object.GetKind() == "NodePool" {
+					expectNoUnwantedGPU(object, path)
+				}
 				Expect(env.Client.Create(ctx, object, client.DryRunAll, client.FieldValidation("Strict"))).To(Succeed(), path)
 			}
 		})).To(Succeed())
