@@ -4,12 +4,16 @@
 package flavor
 
 import (
+	"context"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/samber/lo"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
 // observed is the provider whose offerings are reported: a process has one, tests the one created last.
@@ -47,7 +51,8 @@ var (
 
 func init() { crmetrics.Registry.MustRegister(offeringCollector{}) }
 
-// offeringCollector reads the answers that are there when it is asked, so that nothing outlives its offering.
+// offeringCollector reads the answers and the NodeClasses that are there when it is asked, so that nothing outlives its offering, and
+// no alert the NodeClass that it is about.
 type offeringCollector struct{}
 
 // Describe implements prometheus.Collector.
@@ -63,8 +68,17 @@ func (offeringCollector) Collect(metrics chan<- prometheus.Metric) {
 	if p == nil {
 		return
 	}
-	sized := sets.New[string]()
-	for nodeClass, e := range *p.entries.Load() {
+	nodeClasses := &v1alpha1.BizflyNodeClassList{}
+	if err := p.reader.List(context.Background(), nodeClasses, client.UnsafeDisableDeepCopy); err != nil {
+		return
+	}
+	entries, sized := *p.entries.Load(), sets.New[string]()
+	for i := range nodeClasses.Items {
+		nodeClass := nodeClasses.Items[i].Name
+		e, known := entries[nodeClass]
+		if !known {
+			continue
+		}
 		metrics <- prometheus.MustNewConstMetric(typesDesc, prometheus.GaugeValue, float64(len(e.types)), nodeClass)
 		for _, b := range e.built {
 			for _, offering := range b.Offerings {

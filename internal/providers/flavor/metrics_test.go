@@ -12,11 +12,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/samber/lo"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
 var _ = Describe("The metrics of offerings", func() {
@@ -36,13 +40,34 @@ var _ = Describe("The metrics of offerings", func() {
 		return reported
 	}
 
+	// named is a NodeClass with a name, and exist a reader that has it.
+	named := func(name string, zones ...string) *v1alpha1.BizflyNodeClass {
+		nodeClass := newNodeClass(zones...)
+		nodeClass.Name = name
+		return nodeClass
+	}
+	exist := func(names ...string) client.WithWatch {
+		return fake.NewClientBuilder().WithScheme(scheme.Scheme).WithLists(&v1alpha1.BizflyNodeClassList{
+			Items: lo.Map(names, func(name string, _ int) v1alpha1.BizflyNodeClass { return *named(name) }),
+		}).Build()
+	}
+
+	It("should report nothing of a NodeClass that is gone", func(ctx context.Context) {
+		kube := exist("default", "gone")
+		r := newRoom(newHandmade(newFlavor("p2.2c_4g")), kube)
+		r.list(ctx, named("default", "HN1"))
+		r.list(ctx, named("gone", "HN1", "HN2"))
+		Expect(gathered("karpenter_cloudprovider_instance_type_offering_available")).To(HaveLen(2))
+		Expect(kube.Delete(ctx, named("gone"))).To(Succeed())
+		Expect(gathered("karpenter_cloudprovider_instance_type_offering_available")).To(HaveLen(1))
+	})
 	It("should report the price of each offering once, also when a NodeClass was deleted and made again", func(ctx context.Context) {
-		r := newRoom(newHandmade(manyFlavors(3)...), env.Client)
+		r := newRoom(newHandmade(manyFlavors(3)...), exist("default", "other"))
 		for range 2 {
-			_, err := r.List(ctx, newNodeClass("HN1", "HN2"))
+			_, err := r.List(ctx, named("default", "HN1", "HN2"))
 			Expect(err).NotTo(HaveOccurred())
 		}
-		types := r.list(ctx, newNodeClass("HN1", "HN2"))
+		types := r.list(ctx, named("default", "HN1", "HN2"))
 
 		expected := map[[2]string]float64{}
 		for name, it := range types {
@@ -55,17 +80,15 @@ var _ = Describe("The metrics of offerings", func() {
 		Expect(gathered("karpenter_bizfly_instance_types")).To(Equal(map[[2]string]float64{{"", ""}: 3}))
 	})
 	It("should report what is unavailable", func(ctx context.Context) {
-		r := newRoom(newHandmade(newFlavor("p2.2c_4g")), env.Client)
+		r := newRoom(newHandmade(newFlavor("p2.2c_4g")), exist("default", "other"))
 		r.marks.MarkUnavailable(ctx, capacity.Offering{Zone: "HN2"}, capacity.ReasonInsufficientCapacity, time.Minute)
-		r.list(ctx, newNodeClass("HN1", "HN2"))
+		r.list(ctx, named("default", "HN1", "HN2"))
 		Expect(gathered("karpenter_cloudprovider_instance_type_offering_available")).To(Equal(map[[2]string]float64{{"p2.2c_4g", "HN1"}: 1, {"p2.2c_4g", "HN2"}: 0}))
 	})
 	It("should report the size of an instance type once, as its flavor states it, however many NodeClasses use it", func(ctx context.Context) {
-		r := newRoom(newHandmade(newFlavor("p2.2c_4g")), env.Client)
-		other := newNodeClass("HN1")
-		other.Name = "other"
-		r.list(ctx, newNodeClass("HN1", "HN2"))
-		r.list(ctx, other)
+		r := newRoom(newHandmade(newFlavor("p2.2c_4g")), exist("default", "other"))
+		r.list(ctx, named("default", "HN1", "HN2"))
+		r.list(ctx, named("other", "HN1"))
 		Expect(gathered("karpenter_cloudprovider_instance_type_cpu_cores")).To(Equal(map[[2]string]float64{{"p2.2c_4g", ""}: 2}))
 		Expect(gathered("karpenter_cloudprovider_instance_type_memory_bytes")).To(Equal(map[[2]string]float64{{"p2.2c_4g", ""}: 4 << 30}))
 	})
@@ -81,14 +104,14 @@ var _ = Describe("The metrics of offerings", func() {
 				return lo.FilterMap(m.GetLabel(), func(l *dto.LabelPair, _ int) (string, bool) { return l.GetValue(), l.GetName() == "source" })
 			})
 		}
-		r := newRoom(newHandmade(newFlavor("p2.2c_4g")), env.Client)
-		r.list(ctx, newNodeClass("HN1"))
+		r := newRoom(newHandmade(newFlavor("p2.2c_4g")), exist("default", "other"))
+		r.list(ctx, named("default", "HN1"))
 		Expect(sources()).To(ConsistOf("assumed"), "the price of SSD is assumed")
 		r.tune(func(o *options.Options) { o.Prices = lo.Must(pricing.ParseTable([]byte("disks: {SSD: 4}"))) })
-		r.list(ctx, newNodeClass("HN1"))
+		r.list(ctx, named("default", "HN1"))
 		Expect(sources()).To(ConsistOf("derived"))
 		r.marks.MarkUnavailable(ctx, capacity.Offering{Zone: "HN1"}, capacity.ReasonInsufficientCapacity, time.Minute)
-		r.list(ctx, newNodeClass("HN1"))
+		r.list(ctx, named("default", "HN1"))
 		Expect(sources()).To(ConsistOf("derived"), "whether it is available changes nothing about it")
 	})
 })
