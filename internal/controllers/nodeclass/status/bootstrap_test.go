@@ -32,6 +32,15 @@ var _ = Describe("The bootstrap of a NodeClass", func() {
 		w.look()
 		Expect(w.recorder.Calls("InsecureJoinEndpoint")).To(Equal(1), "it is known by now")
 	})
+	It("should say that spec.kubelet changes nothing on the nodes of BKE's worker image, and in mode Custom nothing of it", func() {
+		w := newSetup(nil, asIs)
+		apply("kubelet: {maxPods: 30}")
+		nodeClass, _ := w.look()
+		Expect(condition(nodeClass, v1alpha1.ConditionTypeBootstrapReady).Message).To(HavePrefix("spec.kubelet changes nothing on nodes in BKE mode"))
+		apply(`kubelet: {maxPods: 30}, bootstrapMode: Custom, userData: "#!/bin/bash"`)
+		nodeClass, _ = w.look()
+		Expect(condition(nodeClass, v1alpha1.ConditionTypeBootstrapReady).Message).To(BeEmpty())
+	})
 	It("should say where the BKE values were learned", func() {
 		w := newSetup(nil, func(c *bootstrap.Config) {
 			values := c.BKE.Known()

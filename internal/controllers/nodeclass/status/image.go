@@ -59,9 +59,13 @@ func (c *Controller) resolveBootstrap(ctx context.Context, nodeClass *v1alpha1.B
 		return unavailable(err)
 	}
 	nodeClass.Status.UserDataHash = resolution.UserDataHash
-	found := fine(resolution.Notes...)
+	notes := resolution.Notes
+	if nodeClass.Spec.Kubelet != nil && nodeClass.EffectiveBootstrapMode() == v1alpha1.BootstrapModeBKE {
+		notes = append(notes, kubeletOfImage)
+	}
+	found := fine(notes...)
 	if resolution.InsecureHost != "" {
-		found = fine(append(resolution.Notes, insecureJoin(resolution.InsecureHost))...)
+		found = fine(append(notes, insecureJoin(resolution.InsecureHost))...)
 		c.warnOnce(nodeClass, found.message)
 	}
 	if nodeClass.Spec.UserDataFrom != nil {
@@ -69,6 +73,10 @@ func (c *Controller) resolveBootstrap(ctx context.Context, nodeClass *v1alpha1.B
 	}
 	return found
 }
+
+// kubeletOfImage is said where spec.kubelet changes only what is expected of nodes.
+const kubeletOfImage = "spec.kubelet changes nothing on nodes in BKE mode: BKE's worker image configures the kubelet, and the scheduler computes with " +
+	"spec.kubelet; set it to what the image reserves, or use bootstrapMode Custom to configure the kubelet"
 
 // insecureJoin names the risk. It is not rejected: BKE's own pools join so.
 func insecureJoin(host string) string {
