@@ -333,7 +333,8 @@ var _ = Describe("The commands of", func() {
 			p, err := readPage(path)
 			Expect(err).NotTo(HaveOccurred())
 			for _, b := range p.blocks {
-				if b.language != "yaml" || b.marked(elsewhere) || !strings.Contains(b.text, "apiVersion:") || strings.Contains(path, "/reference/") {
+				// Blocks marked run are applied where their page is, with what they need, such as a namespace.
+				if b.language != "yaml" || b.marked(elsewhere) || b.marked(run) || !strings.Contains(b.text, "apiVersion:") || strings.Contains(path, "/reference/") {
 					continue
 				}
 				manifest := filepath.Join(s.dir, "manifest.yaml")

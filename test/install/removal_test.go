@@ -145,7 +145,7 @@ var _ = Describe("Removal", Ordered, func() {
 		Expect(err).NotTo(HaveOccurred())
 		started()
 		launchOne()
-		run("README.md", "remove with kubectl", variable)
+		run("docs/how-to/remove.md", "remove with kubectl", variable)
 		expectNothing()
 	})
 	It("should be recoverable when the definitions went while there was no controller", func() {
