@@ -147,7 +147,7 @@ func checkCSI(ctx context.Context, d *examination) ([]Finding, error) {
 		found = append(found, one("VolumeBillingPlan", Warning,
 			fmt.Sprintf("volumes of pods are billed by another plan than servers (%s): %s", strings.Join(plans, ", "), list(differ)),
 			"BizFly Cloud does not attach resources of different billing plans to each other, so their pods never start on nodes of Karpenter",
-			"kubectl get pv (then set billing_plan in the StorageClass or spec.billingPlan of the BizflyNodeClass)")...)
+			"kubectl get pv (the CSI driver has no parameter for the plan: docs/how-to/volumes.md shows what to do)")...)
 	}
 	return found, nil
 }
