@@ -38,14 +38,15 @@ fi
 
 scratch=$(mktemp -d)
 groups=bizfly-sandbox
-# cleanup ends what is left, and removes control groups: those of this run and those of runs that were killed.
+# cleanup ends what is left, and removes control groups: those of this run and those of runs that were killed. Those of a run beside this
+# one are in use, and cannot be removed.
 cleanup() {
   local group
   [[ -z ${inside:-} ]] || kill -KILL "$inside" 2>/dev/null || true
   wait 2>/dev/null || true
   for _ in $(seq 50); do
     while read -r group; do rmdir "$group" 2>/dev/null || true; done < <(find /sys/fs/cgroup -depth -type d -path "*/$groups*" 2>/dev/null)
-    find /sys/fs/cgroup -type d -path "*/$groups/$(basename "$scratch")*" 2>/dev/null | grep -q . || break
+    find /sys/fs/cgroup -type d -path "*/$groups*" 2>/dev/null | grep -q . || break
     sleep 0.1
   done
   rm -rf "$scratch"

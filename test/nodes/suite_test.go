@@ -66,6 +66,7 @@ var _ = BeforeSuite(func() {
 	By("serving the images from a registry")
 	serveImages()
 
+	serveJoins()
 	By("starting the nodes that carry the controller")
 	for i := range 2 {
 		systemNode(fmt.Sprintf("system-%d", i))
@@ -98,11 +99,13 @@ func install(tag string) {
 	GinkgoHelper()
 	sandbox := env.Sandbox().Env()
 	values, err := yaml.Marshal(map[string]any{
-		"settings":    map[string]any{"clusterName": "sandbox", "clusterDNS": []string{"10.0.0.10"}},
+		"settings": map[string]any{
+			"clusterName": "sandbox", "clusterDNS": []string{"10.0.0.10"}, "featureGates": map[string]any{"nodeRepair": true},
+		},
 		"cloud":       map[string]any{"allowHTTP": true, "region": sandbox["BIZFLY_CLOUD_REGION"], "endpoint": sandbox["BIZFLY_CLOUD_API_URL"]},
 		"credentials": map[string]any{"existingSecret": "bizfly"},
 		"bke": map[string]any{
-			"clusterID": sandbox["BKE_CLUSTER_ID"], "joinEndpoint": sandbox["BKE_JOIN_ENDPOINT"], "logEndpoint": sandbox["BKE_LOG_ENDPOINT"],
+			"clusterID": sandbox["BKE_CLUSTER_ID"], "joinEndpoint": joinEndpoint, "logEndpoint": sandbox["BKE_LOG_ENDPOINT"],
 		},
 		"joinTokens": map[string]any{"enabled": true},
 		"userData":   map[string]any{"lookup": true},
@@ -124,22 +127,12 @@ func helm(args ...string) string {
 // systemNode creates a server that is none of Karpenter's, whose node carries the controller.
 func systemNode(name string) {
 	GinkgoHelper()
-	userData := fmt.Sprintf(`#cloud-config
-write_files:
-  - path: /etc/kubernetes/join.yaml
-    content: |
-      apiVersion: kubeadm.k8s.io/v1beta4
-      kind: JoinConfiguration
-      discovery:
-        bootstrapToken: {apiServerEndpoint: %q, token: %s, caCertHashes: [%q]}
-      nodeRegistration:
-        name: %s
-        criSocket: unix:///run/containerd/containerd.sock
-        kubeletExtraArgs: [{name: cloud-provider, value: external}]
+	userData := "#cloud-config\nwrite_files:\n  - path: /etc/kubernetes/join.yaml\n    content: |\n      " +
+		strings.ReplaceAll(joinConfiguration(name, map[string]string{"cloud-provider": "external"}), "\n", "\n      ") + `
 runcmd:
   - [sysctl, -w, net.ipv4.ip_forward=1]
   - [kubeadm, join, --config, /etc/kubernetes/join.yaml]
-`, env.Server(), environment.JoinToken, env.CACertHash(), name)
+`
 	Expect(env.Sandbox().Call(ctx, http.MethodPost, "servers", cloud.ServerSpec{Name: name, UserData: userData}, nil)).To(Succeed())
 }
 
@@ -186,6 +179,14 @@ func apply(path ...string) {
 		Expect(env.Client().Create(ctx, object)).To(Succeed())
 		DeferCleanup(func() { Expect(client.IgnoreNotFound(env.Client().Delete(ctx, object))).To(Succeed()) })
 	}
+}
+
+// read reads the object of a file of config/samples.
+func read(object client.Object, path ...string) {
+	GinkgoHelper()
+	content, err := os.ReadFile(filepath.Join(append([]string{env.Root(), "config", "samples"}, path...)...))
+	Expect(err).NotTo(HaveOccurred())
+	Expect(yaml.Unmarshal(content, object)).To(Succeed())
 }
 
 // nodesOf are the pool's Nodes, claimsOf its NodeClaims.

@@ -40,6 +40,8 @@ type Machines struct {
 	// spawn runs on one thread what starts machines: the kernel ends a machine with the thread that started it.
 	spawn chan func()
 
+	most int // how many machines may exist
+
 	mu       sync.Mutex
 	machines map[string]*box
 }
@@ -87,7 +89,15 @@ func New(opts Options) (*Machines, error) {
 		return nil, err
 	}
 	m := &Machines{opts: opts, spawn: make(chan func()), machines: map[string]*box{}}
-	if m.hierarchies, err = hierarchies(filepath.Join(cgroupRoot, filepath.Base(opts.Dir))); err != nil {
+	// The network namespace is this sandbox's alone, so its number tells its groups from those of others.
+	namespace, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		return nil, fmt.Errorf("looking for the network namespace: %w", err)
+	}
+	if m.hierarchies, err = hierarchies(filepath.Join(cgroupRoot, strings.Trim(namespace, "net:[]"))); err != nil {
+		return nil, err
+	}
+	if m.most, err = mostMachines(); err != nil {
 		return nil, err
 	}
 	for _, args := range []string{"link set lo up", "address replace " + Metadata + "/32 dev lo"} {
@@ -150,14 +160,25 @@ func (m *Machines) box(spec Spec) (*box, error) {
 	for _, b := range m.machines {
 		taken[b.number] = true
 	}
-	for number := 1; number <= maxMachines; number++ {
+	for number := 1; number <= m.most; number++ {
 		if !taken[number] {
 			b := &box{Spec: spec, number: number}
 			m.machines[spec.ID] = b
 			return b, nil
 		}
 	}
-	return nil, fmt.Errorf("there are %d machines already", maxMachines)
+	return nil, fmt.Errorf("there are %d machines already, all that fs.inotify.max_user_instances of this kernel lets start", m.most)
+}
+
+// mostMachines is how many machines may exist: all of them share the kernel's limit of watchers, and systemd waits in silence for one.
+func mostMachines() (int, error) {
+	const each = 15 // systemd 4, the kubelet 7, containerd 2, D-Bus and kube-proxy 1
+	content, err := os.ReadFile("/proc/sys/fs/inotify/max_user_instances")
+	if err != nil {
+		return 0, fmt.Errorf("reading the limit of watchers: %w", err)
+	}
+	instances, err := strconv.Atoi(strings.TrimSpace(string(content)))
+	return min(instances/each, maxMachines), err
 }
 
 // boot starts process 1 of a machine whose power is off.
