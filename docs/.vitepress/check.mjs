@@ -1,7 +1,7 @@
 // Checks what the site generator does not: pages that the sidebar does not list, images that no page shows, links to headings
-// and files that do not exist, and pages without an owner section. It reads the sources, so it also holds on GitHub.
+// and files that do not exist, and owners that have moved. It reads the sources, so it also holds on GitHub.
 import { existsSync, readdirSync, readFileSync } from "node:fs";
-import { basename, dirname, join, normalize, relative } from "node:path";
+import { dirname, join, normalize, relative } from "node:path";
 import { docs, links, pages, repository, slugify } from "./pages.mjs";
 
 const problems = [];
@@ -41,13 +41,10 @@ for (const [file, text] of prose) {
     images.add(target);
     if (fragment && target.endsWith(".md") && !anchors(prose.get(target) ?? readFileSync(target, "utf8")).has(fragment)) problems.push(`${name}: no heading for ${href}`);
   }
-  if (!file.startsWith(docs) || basename(file) === "index.md") continue;
-  const [, owner] = text.match(/\n## (?:What to change here when you change|Sửa gì ở đây)(?:(?!\n## )[\s\S])*$/) ? text.split(/\n## (?:What to change here when you change|Sửa gì ở đây)/) : [];
-  if (!owner) problems.push(`${name}: the last section must be "What to change here when you change ..."`);
-  // A folder that has moved would leave its pages without an owner.
-  for (const [, path] of (owner ?? "").matchAll(/`((?:charts|cmd|config|docs|hack|internal|pkg|test)\/[\w./-]+)`/g)) {
-    if (!existsSync(join(repository, path))) problems.push(`${name}: its last section names ${path}, which does not exist`);
-  }
+}
+// A folder that has moved would leave its pages without an owner.
+for (const [, path] of prose.get(join(docs, "contribute/owners.md")).matchAll(/`((?:charts|cmd|config|docs|hack|internal|pkg|test)\/[\w./-]+)`/g)) {
+  if (!existsSync(join(repository, path))) problems.push(`docs/contribute/owners.md: ${path} does not exist`);
 }
 for (const image of readdirSync(join(docs, "images"))) {
   if (!images.has(join(docs, "images", image))) problems.push(`docs/images/${image}: no page shows it`);
@@ -59,7 +56,7 @@ const fields = readFileSync(join(docs, "reference/fields.md"), "utf8");
 // The reasons of a NodeClaim's condition Launched have no page: these are all of them.
 const launched = readFileSync(join(repository, "internal/cloudprovider/failures.go"), "utf8");
 const troubleshooting = readFileSync(join(docs, "operate/troubleshooting.md"), "utf8");
-const symptoms = [...troubleshooting.matchAll(/^\| ([^|]+) \|/gm)].map(([, cell]) => cell).filter((cell) => !/^(you see|you change|---)/.test(cell));
+const symptoms = [...troubleshooting.matchAll(/^\| ([^|]+) \|/gm)].map(([, cell]) => cell).filter((cell) => !/^(you see|---)/.test(cell));
 for (const [, reasons] of events.split("## Karpenter's own")[0].matchAll(/^\| ([^|]*) \| Warning \|/gm)) {
   for (const [, reason] of reasons.matchAll(/`(\w+)`/g)) {
     if (!symptoms.some((symptom) => symptom.includes(`\`${reason}\``))) problems.push(`docs/operate/troubleshooting.md: no row for the warning ${reason}`);

@@ -18,15 +18,6 @@ var _ = Describe("The page of flavors", func() {
 		Expect(text).To(ContainSubstring("| 1 x NVIDIA A30 |"))
 		Expect(strings.Count(text, "\n| `")).To(BeNumerically(">", 50))
 	})
-	It("should end with the section for maintainers, as each generated page does", func() {
-		for name := range pages {
-			text, err := page([]string{name})
-			Expect(err).NotTo(HaveOccurred())
-			_, owner, found := strings.Cut(text, "\n## What to change here when you change X\n")
-			Expect(found).To(BeTrue(), name)
-			Expect(owner).NotTo(ContainSubstring("\n## "), name)
-		}
-	})
 	It("should write numbers with commas", func() {
 		Expect(thousands(999)).To(Equal("999"))
 		Expect(thousands(1234567)).To(Equal("1,234,567"))

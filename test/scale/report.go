@@ -122,14 +122,6 @@ do not compare what was measured while much was stolen.
 | restart | restart | after the nodes have come to rest, the controller starts again with a pending pod: until its first NodeClaim |
 `
 
-const maintenance = `
-## What to change here when you change X
-
-| you change | change here |
-| --- | --- |
-| the cost of a launch, a deletion or rest; the scenarios of ` + "`test/scale`" + ` | nothing: run ` + "`make bench-scale`" + ` |
-`
-
 // page is the page of all results.
 func page(results []Result) string {
 	b := &strings.Builder{}
@@ -175,7 +167,6 @@ func page(results []Result) string {
 			}
 		}
 	}
-	b.WriteString(maintenance)
 	return b.String()
 }
 

@@ -174,7 +174,7 @@ type BizflyNodeClassSpec struct {
 	JoinToken *JoinToken `json:"joinToken,omitempty"`
 	// Kubelet is the kubelet configuration that the scheduler computes with. In Custom mode the user data gives it to the
 	// node. The BKE worker image decides for itself: in BKE mode set here what it reserves where nodes offer pods less than
-	// was estimated. Nothing of it is sent to the server, no node is replaced, and the condition BootstrapReady says so.
+	// was estimated. Nothing of it is sent to the server, no node is replaced, and the condition BootstrapReady reports that.
 	// +optional
 	Kubelet *KubeletConfiguration `json:"kubelet,omitempty"`
 	// PlacementStrategy chooses among the cheapest offerings that are available: Balanced prefers those that failed
