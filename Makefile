@@ -163,7 +163,7 @@ monitoring: build ## Evaluate dashboards and alerts on the metrics of a demo wit
 # Results merge into test/scale/results.json, so that a part can be measured again: make bench-scale BENCH_SCALE_FLAGS='--nodes 100 --scenarios up'
 # Only the page and the plots from what is there: BENCH_SCALE_FLAGS=--report
 .PHONY: bench-scale
-bench-scale: build controlplane ## Measure against core's kwok provider, up to 500 nodes, for docs/operate/benchmarks.md (many hours on a quiet machine; BENCH_SCALE_FLAGS='--nodes 10 --rounds 1')
+bench-scale: build controlplane ## Measure against core's kwok provider, up to 500 nodes, for docs/contribute/benchmarks.md (many hours on a quiet machine; BENCH_SCALE_FLAGS='--nodes 10 --rounds 1')
 	@$(GO_BUILD) -o $(CACHE)/bin/ ./test/scale ./test/sandbox && $(GO_BUILD) -o $(CACHE)/bin/karpenter-kwok sigs.k8s.io/karpenter/kwok
 	@cd test/scale/plot && $(GO_BUILD) -o $(CACHE)/bin/plot .
 	@CONTROLLER="$(CURDIR)/bin/$(BINARY)" KWOK_CONTROLLER="$(CACHE)/bin/karpenter-kwok" SANDBOX="$(CACHE)/bin/sandbox" $(CACHE)/bin/scale $(BENCH_SCALE_FLAGS)

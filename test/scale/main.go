@@ -3,7 +3,7 @@
 
 // Command scale measures this provider against core's kwok provider, whose cloud costs nothing: the same scenarios with the same
 // core, on one real control plane per run, with the two alternating. Results of several calls merge into one file, from which
-// docs/operate/benchmarks.md and its plots are made.
+// docs/contribute/benchmarks.md and its plots are made.
 package main
 
 import (
@@ -65,7 +65,7 @@ func parse(args []string) (*flags, error) {
 	set.DurationVar(&f.rest, "rest", 10*time.Minute, "how long a cluster that has nothing to do is measured; 0 is not at all")
 	set.DurationVar(&f.timeout, "timeout", 40*time.Minute, "how long one phase may take")
 	set.StringVar(&f.results, "results", "test/scale/results.json", "the file that results are merged into")
-	set.StringVar(&f.page, "page", "docs/operate/benchmarks.md", "the page that is written from it")
+	set.StringVar(&f.page, "page", "docs/contribute/benchmarks.md", "the page that is written from it")
 	set.BoolVar(&f.report, "report", false, "write the page from the file and measure nothing")
 	return f, set.Parse(args)
 }

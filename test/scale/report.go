@@ -4,7 +4,6 @@
 package main
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -92,10 +91,16 @@ const introduction = `# Benchmarks
 <!-- Written by make bench-scale. -->
 
 Use this page to compare the cost of this provider with that of core's ` + "`kwok`" + ` provider, whose cloud costs nothing.
-Run ` + "`make bench-scale`" + ` to measure it again, and ` + "`make bench-scale BENCH_SCALE_FLAGS='--nodes 100 --scenarios up'`" + ` for a part of
-it: results merge into [test/scale/results.json](../../test/scale/results.json), from which this page and its plots are made.
+`
 
-Method: each run has a control plane of its own, whose nodes KWOK keeps alive, and the same version of Karpenter core. There is one
+const method = `
+## Method
+
+Run ` + "`make bench-scale`" + ` to measure it again, and ` + "`make bench-scale BENCH_SCALE_FLAGS='--nodes 100 --scenarios up'`" + ` for a part of
+it: results merge into [test/scale/results.json](../../test/scale/results.json), from which this page and its plots are made. That file also
+has each request to the cloud and to the API server.
+
+Each run has a control plane of its own, whose nodes KWOK keeps alive, and the same version of Karpenter core. There is one
 NodePool of one instance type with 4 vCPUs and 8 GiB, and a consolidation delay of 5 s. The providers alternate. Processor time and
 memory are those of the controller process, as the kernel counts them. Its requests to the API server are counted by the audit log;
 rejected ones met an object that had changed meanwhile. Requests of every client are counted by the API server's own metrics. At rest,
@@ -131,42 +136,26 @@ func page(results []Result) string {
 		at := slices.Sorted(slices.Values(lo.Map(results, func(r Result, _ int) string { return r.Measured.Format(time.DateOnly) })))
 		fmt.Fprintf(b, "\nMeasured from %s to %s on %d cores; at most %d rounds: a row without a range was measured once, a scenario "+
 			"without a row was not measured. Why rows are above their target: "+
-			"[performance](performance.md#against-cores-kwok-provider).\n", at[0], at[len(at)-1], results[0].Cores, rounds)
+			"[performance](../operate/performance.md#against-cores-kwok-provider).\n", at[0], at[len(at)-1], results[0].Cores, rounds)
 	}
 	groups := lo.GroupBy(results, func(r Result) string { return fmt.Sprintf("%s: %s of %d nodes", r.Scenario, r.Phase, r.Nodes) })
 	order := lo.Uniq(lo.Map(results, func(r Result, _ int) string { return fmt.Sprintf("%s: %s of %d nodes", r.Scenario, r.Phase, r.Nodes) }))
-	for _, name := range plots(results) {
-		fmt.Fprintf(b, "\n![%s](../images/%s.svg)\n", strings.ReplaceAll(name, "-", " "), name)
-	}
-	b.WriteString("\n## Ratios\n\nAgainst `kwok` in the same measurement; **bold** is above the target (wall time 1.10, CPU 1.25, memory 1.20).\n\n")
+	b.WriteString("\n## Ratios\n\nEach value is followed by its ratio to that of `kwok` in the same measurement; **bold** is above the target (wall time 1.10, CPU 1.25, memory 1.20).\n\n")
 	titles := append(lo.Map(quantities, func(q quantity, _ int) string { return q.title }), "stolen (%)")
 	fmt.Fprintf(b, "| | provider | %s |\n|---|---|%s\n", strings.Join(titles, " | "), strings.Repeat("---|", len(titles)))
 	for _, group := range order {
 		byProvider := lo.GroupBy(groups[group], func(r Result) string { return r.Provider })
 		for _, provider := range providerNames() {
-			if of := byProvider[provider]; len(of) > 0 {
+			if of := byProvider[provider]; len(of) > 0 && provider != "kwok" {
 				fmt.Fprintf(b, "| %s | `%s` |%s\n", group, provider, row(of, byProvider["kwok"], provider))
 			}
 		}
 	}
 	b.WriteString(targets(results))
-	b.WriteString("\n## Calls to the cloud\n\n| | provider | calls per node | calls a minute | highest rate a second | routes |\n|---|---|---|---|---|---|\n")
-	for _, group := range order {
-		for _, r := range groups[group] {
-			if r.Round == 1 && len(r.Calls) > 0 {
-				fmt.Fprintf(b, "| %s | `%s` | %.2f | %.1f | %d | %s |\n", group, r.Provider, r.CallsPerNode(), r.CallsPerNode()*float64(r.Nodes)/r.Seconds*60, r.Peak,
-					top(r.Calls, 6))
-			}
-		}
+	for _, name := range plots(results) {
+		fmt.Fprintf(b, "\n![%s](../images/%s.svg)\n", strings.ReplaceAll(name, "-", " "), name)
 	}
-	b.WriteString("\n## Requests to the API server\n\n| | provider | of the controller | of every client |\n|---|---|---|---|\n")
-	for _, group := range order {
-		for _, r := range groups[group] {
-			if r.Round == 1 {
-				fmt.Fprintf(b, "| %s | `%s` | %s | %s |\n", group, r.Provider, top(r.Client, 12), top(r.Requests, 12))
-			}
-		}
-	}
+	b.WriteString(method)
 	return b.String()
 }
 
@@ -266,13 +255,6 @@ func spread(of []Result, what func(*Result) float64) (low, median, high float64)
 // middle is the median of sorted values: between the two in the middle of an even number.
 func middle(values []float64) float64 {
 	return (values[(len(values)-1)/2] + values[len(values)/2]) / 2
-}
-
-// top is the most frequent.
-func top(counts map[string]int, n int) string {
-	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int { return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b)) })
-	listed := lo.Map(names[:min(n, len(names))], func(name string, _ int) string { return fmt.Sprintf("`%s` %d", name, counts[name]) })
-	return strings.Join(listed, ", ")
 }
 
 // plots are the names of the plots that test/scale/plot draws: one for each quantity of the phases that were measured at

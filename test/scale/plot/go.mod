@@ -1,4 +1,4 @@
-// What draws the plots of docs/operate/benchmarks.md. A module of its own, because nothing else needs fonts and a plotting library.
+// What draws the plots of docs/contribute/benchmarks.md. A module of its own, because nothing else needs fonts and a plotting library.
 module github.com/bizflycloud/karpenter-provider-bizflycloud/test/scale/plot
 
 go 1.26.11

@@ -1,7 +1,7 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command plot draws the plots of docs/operate/benchmarks.md from the results of `make bench-scale`.
+// Command plot draws the plots of docs/contribute/benchmarks.md from the results of `make bench-scale`.
 package main
 
 import (
