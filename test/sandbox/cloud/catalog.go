@@ -190,15 +190,18 @@ type ImageLocation struct {
 
 // Snapshot is a snapshot of a volume.
 type Snapshot struct {
-	ID               string            `json:"id"`
-	Name             string            `json:"name"`
-	Status           string            `json:"status"`
-	Size             int               `json:"size"`
-	VolumeID         string            `json:"volume_id"`
-	VolumeTypeID     string            `json:"volume_type_id"`
-	BillingPlan      string            `json:"billing_plan"`
-	Description      *string           `json:"description"`
-	CreatedAt        string            `json:"created_at"`
+	ID           string  `json:"id"`
+	Name         string  `json:"name"`
+	Status       string  `json:"status"`
+	Size         int     `json:"size"`
+	VolumeID     string  `json:"volume_id"`
+	VolumeTypeID string  `json:"volume_type_id"`
+	BillingPlan  string  `json:"billing_plan"`
+	Description  *string `json:"description"`
+	CreatedAt    string  `json:"created_at"`
+	UpdatedAt    string  `json:"updated_at"`
+	// Type is the medium of the volume.
+	Type             string            `json:"type"`
 	Progress         string            `json:"os-extended-snapshot-attributes:progress"`
 	ProjectID        string            `json:"os-extended-snapshot-attributes:project_id"`
 	Metadata         map[string]string `json:"metadata"`
@@ -207,6 +210,8 @@ type Snapshot struct {
 	ZoneName         string            `json:"zone_name"`
 	RegionName       string            `json:"region_name"`
 
+	// Volume is what it is a snapshot of, while that exists.
+	Volume *Volume `json:"volume,omitempty"`
 	// Bootable is that of the volume.
 	Bootable bool `json:"-"`
 }

@@ -169,7 +169,11 @@ func noSuchFirewall(id string) reply {
 	return problem(http.StatusNotFound, "Security group "+id+" not found.")
 }
 
+// deleteFirewall deletes a firewall, or a rule of one: clients delete both by id at the same path.
 func (c *Cloud) deleteFirewall(q *call) reply {
+	if c.deleteRule(q) {
+		return ok(apiMessage{Message: "Deleted Firewall Rule"})
+	}
 	for _, p := range c.ports {
 		if slices.Contains(p.firewalls, q.vars[0]) {
 			return reject(http.StatusConflict, "Security Group "+q.vars[0]+" in use.")
@@ -178,6 +182,27 @@ func (c *Cloud) deleteFirewall(q *call) reply {
 	return c.withdraw(q, "Security group %s not found.", ok(apiMessage{Message: "Xóa tường lửa thành công"}), func(id string) bool {
 		return without(&c.opts.Catalog.Firewalls, q.region, func(f Firewall) bool { return f.ID == id && f.Name != defaultFirewall })
 	})
+}
+
+func (c *Cloud) deleteRule(q *call) bool {
+	if q.project != c.opts.Project {
+		return false
+	}
+	is := func(r FirewallRule) bool { return r.ID == q.vars[0] }
+	list := slices.Clone(c.opts.Catalog.Firewalls[q.region])
+	for i := range list {
+		f := &list[i]
+		if !slices.ContainsFunc(f.Inbound, is) && !slices.ContainsFunc(f.Outbound, is) {
+			continue
+		}
+		f.Inbound, f.Outbound = slices.DeleteFunc(slices.Clone(f.Inbound), is), slices.DeleteFunc(slices.Clone(f.Outbound), is)
+		f.RulesCount = len(f.Inbound) + len(f.Outbound)
+		f.UpdatedAt = seconds(c.now)
+		f.RevisionNumber++
+		c.opts.Catalog.Firewalls = inRegion(c.opts.Catalog.Firewalls, q.region, list)
+		return true
+	}
+	return false
 }
 
 // firewalls are the security groups of the call's project; other projects than ours have only the default one.

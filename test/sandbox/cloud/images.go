@@ -47,6 +47,8 @@ func (c *Cloud) listCustomImages(q *call) reply {
 func (c *Cloud) getCustomImage(q *call) reply {
 	for _, image := range c.customImages(q) {
 		if image.ID == q.vars[0] {
+			// The list has paths; one image has a URL that the client downloads from as it is.
+			image.File = q.base + image.File
 			return ok(map[string]any{"image": image, "token": stableID("download", image.ID)})
 		}
 	}

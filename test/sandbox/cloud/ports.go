@@ -51,7 +51,7 @@ func (q *call) detailed(w NetworkInterface) NetworkInterface {
 func (c *Cloud) listWanIPs(q *call) reply {
 	ips := []WanIP{}
 	for _, p := range sorted(c.ports) {
-		if p.wan && !p.v6 && p.owned(q) {
+		if p.wan && p.owned(q) {
 			ip := c.renderWanIP(p)
 			ip.NetworkInterface = q.detailed(ip.NetworkInterface)
 			ips = append(ips, ip)

@@ -6,6 +6,8 @@ package cloud
 import (
 	"fmt"
 	"net/http"
+
+	"k8s.io/utils/ptr"
 )
 
 var _ = serverAPI.serve(
@@ -37,7 +39,7 @@ func (c *Cloud) createSnapshot(q *call) reply {
 func (c *Cloud) takeSnapshot(v *volume, name string, metadata map[string]string) Snapshot {
 	made := Snapshot{
 		ID: c.newUUID(), Name: name, Status: volumeAvailable, Size: v.wire.Size, VolumeID: v.wire.ID,
-		VolumeTypeID: stableID("volume-type", v.wire.VolumeType), BillingPlan: v.wire.BillingPlan, CreatedAt: micros(c.now), Progress: "100%",
+		Type: v.wire.Type, VolumeTypeID: stableID("volume-type", v.wire.VolumeType), BillingPlan: v.wire.BillingPlan, CreatedAt: micros(c.now), UpdatedAt: micros(c.now), Progress: "100%",
 		ProjectID: v.project, Metadata: metadata, Category: v.wire.Category,
 		ZoneName: v.wire.AvailabilityZone, RegionName: c.region(v.region).RegionName, Bootable: v.wire.Bootable,
 	}
@@ -64,6 +66,9 @@ func (c *Cloud) snapshots(q *call) []Snapshot {
 	}
 	for _, snapshot := range c.opts.Catalog.Snapshots[q.region] {
 		snapshot.ProjectID = q.project
+		if v := c.volumes[snapshot.VolumeID]; v != nil {
+			snapshot.Volume = ptr.To(c.renderVolume(v))
+		}
 		if volume := q.query.Get("volume_id"); volume == "" || volume == snapshot.VolumeID {
 			snapshots = append(snapshots, snapshot)
 		}

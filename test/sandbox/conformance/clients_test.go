@@ -81,6 +81,11 @@ var _ = Describe("The Terraform provider", func() {
 		Expect(changed).To(And(HaveKeyWithValue("rules_count", 1.0), HaveKeyWithValue("network_interface_count", 0.0)))
 		Expect(s.expect(200, http.MethodDelete, compute+"/firewalls/"+id, nil)).To(HaveKey("message"))
 	})
+	It("should find the IPv6 address that a server got later among the public addresses", func() {
+		server := s.launch(nil)
+		s.expect(200, http.MethodPost, compute+"/servers/"+server+"/action", object{"action": "enable_ipv6"})
+		Expect(s.list(compute + "/wanips")).To(ContainElement(And(HaveKeyWithValue("ip_version", 6.0), HaveKeyWithValue("billing_type", "free"))))
+	})
 
 	It("should create networks, ports, addresses and gateways, and take them away", func() {
 		server := s.launch(nil)
@@ -111,6 +116,8 @@ var _ = Describe("The Terraform provider", func() {
 		Expect(s.list(compute + "/keypairs")).To(ContainElement(HaveKeyWithValue("keypair", HaveKeyWithValue("name", "tf"))))
 		disk := s.server(s.launch(nil)).VolumesAttached[0].ID
 		snapshot := s.expect(200, http.MethodPost, compute+"/snapshots", object{"name": "snap", "volume_id": disk, "force": true})["id"].(string)
+		Expect(s.expect(200, http.MethodGet, compute+"/snapshots/"+snapshot, nil)).To(And(HaveKeyWithValue("updated_at", Not(BeEmpty())),
+			HaveKeyWithValue("type", "HDD"), HaveKeyWithValue("volume", HaveKeyWithValue("id", disk))))
 		backup := s.expect(200, http.MethodPost, compute+"/backup", object{"resource_id": disk, "frequency": "1440", "size": "3", "hour": 2})["data"].(object)
 		s.expect(200, http.MethodPut, compute+"/backup/"+backup["_id"].(string), object{"frequency": "2880", "size": "3", "hour": 3})
 		s.expect(204, http.MethodDelete, compute+"/backup/"+backup["_id"].(string), nil)
@@ -166,6 +173,23 @@ var _ = Describe("The command line", func() {
 		Expect(s.server(id).Status).To(Equal("HARD_REBOOT"))
 		s.settle()
 		Expect(s.expect(200, http.MethodPost, compute+"/servers/"+id+"/action", object{"action": "get_vnc", "type": "novnc"})).To(HaveKey("console"))
+	})
+	It("should delete one rule of a firewall by the rule's id, at the path of firewalls", func() {
+		rule := object{"type": "CUSTOM", "protocol": "tcp", "port_range": "22", "cidr": "0.0.0.0/0"}
+		made := s.expect(200, http.MethodPost, compute+"/firewalls", object{"name": "web", "inbound": []object{rule, rule}, "outbound": []object{rule}})
+		path := compute + "/firewalls/" + made["id"].(string)
+		rules := made["inbound"].([]any)
+		id := rules[0].(object)["id"].(string)
+		Expect(s.expect(200, http.MethodDelete, compute+"/firewalls/"+id, nil)).To(HaveKeyWithValue("message", "Deleted Firewall Rule"))
+		Expect(s.expect(200, http.MethodGet, path, nil)).To(And(HaveKeyWithValue("rules_count", 2.0),
+			HaveKeyWithValue("inbound", HaveExactElements(HaveKeyWithValue("id", rules[1].(object)["id"]))), HaveKeyWithValue("outbound", HaveLen(1))))
+		s.expect(404, http.MethodDelete, compute+"/firewalls/"+id, nil)
+	})
+	It("should read one image with a URL, and the list with paths", func() {
+		listed := s.expect(200, http.MethodGet, compute+"/user/images", nil)["images"].([]any)[0].(object)
+		Expect(listed["file"]).To(HavePrefix("/v2/images/"))
+		one := s.expect(200, http.MethodGet, compute+"/user/image/"+listed["id"].(string), nil)["image"]
+		Expect(one).To(HaveKeyWithValue("file", s.URL+listed["file"].(string)))
 	})
 	It("should create an empty firewall and take servers off one", func() {
 		id := s.launch(nil)
