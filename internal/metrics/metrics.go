@@ -27,7 +27,7 @@ func Enum(name string, values ...string) opmetrics.Label {
 }
 
 // Counter registers karpenter_bizfly_<name>. Without labels, or with one Enum, its series start at zero: a series that
-// first appears with its first count hides that count from every rate.
+// first appears with its first count hides that count from every rate. So every label of a counter is an Enum.
 func Counter(name, help string, labels ...opmetrics.Label) opmetrics.CounterMetric {
 	counter := opmetrics.NewPrometheusCounter(crmetrics.Registry,
 		prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help}, labels, opmetrics.Alpha)

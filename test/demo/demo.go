@@ -98,7 +98,7 @@ func (f flags) demo(ctx context.Context) (err error) {
 		}
 	}()
 	t.print("cluster", "ready; the sandbox of BizFly Cloud listens on %s", env.Sandbox().URL())
-	stopScraping, err := scrape(ctx, f.scrapes, env.Controller().MetricsURL())
+	stopScraping, err := scrape(ctx, f.scrapes, env.Controller().MetricsURL(), env.Sandbox())
 	if err != nil {
 		return err
 	}

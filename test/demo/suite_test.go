@@ -4,11 +4,13 @@
 package main
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
@@ -87,22 +89,40 @@ var _ = Describe("The folder of a sandbox that is kept", func() {
 	})
 })
 
+// known is a sandbox that has launched, rejected and deleted a server.
+type known struct{}
+
+func (known) State(context.Context) (cloud.State, error) {
+	return cloud.State{Servers: []cloud.Server{{Flavor: cloud.ServerFlavor{Name: "nix.2c_4g"}}}}, nil
+}
+
+func (known) Requests(context.Context) ([]cloud.Request, error) {
+	const servers = "/iaas-cloud/api/servers"
+	return []cloud.Request{
+		{Method: http.MethodPost, Path: servers, Status: 200}, {Method: http.MethodPost, Path: servers, Status: 409},
+		{Method: http.MethodPost, Path: servers + "/a/action", Status: 200}, {Method: http.MethodDelete, Path: servers + "/a", Status: 200},
+		{Method: http.MethodDelete, Path: servers + "/a", Status: 404}, {Method: http.MethodGet, Path: servers, Status: 200},
+	}, nil
+}
+
 var _ = Describe("The scrapes", func() {
 	It("should be one file per look, and those of an earlier demo should go", func(ctx SpecContext) {
 		metrics := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("up 1\n")) }))
 		DeferCleanup(metrics.Close)
 		dir := GinkgoT().TempDir()
 		Expect(os.WriteFile(filepath.Join(dir, "1.prom"), nil, 0o600)).To(Succeed())
-		stop, err := scrape(ctx, dir, metrics.URL)
+		stop, err := scrape(ctx, dir, metrics.URL, known{})
 		Expect(err).ToNot(HaveOccurred())
 		files := func() []string { return lo.Must(filepath.Glob(filepath.Join(dir, "*.prom"))) }
 		Eventually(files).Should(HaveLen(2))
 		Expect(stop()).To(Succeed())
 		Expect(files()).ToNot(ContainElement(HaveSuffix("/1.prom")))
 		Expect(os.ReadFile(files()[0])).To(BeEquivalentTo("up 1\n"))
+		Expect(os.ReadFile(strings.TrimSuffix(files()[0], "prom") + "json")).
+			To(MatchJSON(`{"servers": {"nix.2c_4g": 1}, "changing": false, "launched": 1, "rejected": 1, "deleted": 1}`))
 	})
 	It("should be missed where there are too few of them", func(ctx SpecContext) {
-		stop, err := scrape(ctx, GinkgoT().TempDir(), "http://127.0.0.1:1")
+		stop, err := scrape(ctx, GinkgoT().TempDir(), "http://127.0.0.1:1", known{})
 		Expect(err).ToNot(HaveOccurred())
 		Expect(stop()).To(MatchError(ContainSubstring("too few for a rate")))
 	})

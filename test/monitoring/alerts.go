@@ -4,6 +4,7 @@
 package monitoring
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,8 +34,10 @@ type RuleTests struct {
 
 // RuleTest is one history of series, and what fires when.
 type RuleTest struct {
-	Name        string         `yaml:"name"`
-	Interval    model.Duration `yaml:"interval"`
+	Name     string         `yaml:"name"`
+	Interval model.Duration `yaml:"interval"`
+	// Alone is a Prometheus without any controller: the series are as they are, and no other cluster is there.
+	Alone       bool `yaml:"alone"`
 	InputSeries []struct {
 		Series string `yaml:"series"`
 		Values string `yaml:"values"`
@@ -46,6 +49,16 @@ type RuleTest struct {
 			ExpLabels map[string]string `yaml:"exp_labels"`
 		} `yaml:"exp_alerts"`
 	} `yaml:"alert_rule_test"`
+}
+
+// Rests reports whether the test is of an alert that never fires.
+func (t *RuleTest) Rests() bool {
+	for _, check := range t.AlertRuleTest {
+		if len(check.ExpAlerts) > 0 {
+			return false
+		}
+	}
+	return !t.Alone
 }
 
 // ReadRuleTests reads a file of tests.
@@ -98,14 +111,103 @@ func load(options *rules.ManagerOptions, file string, interval time.Duration) ([
 	return groups, nil
 }
 
-// Run evaluates the rules of the file over the test's history, and reports what fired otherwise than expected.
-func (t *RuleTest) Run(file string, interval time.Duration) (err error) {
-	input := &strings.Builder{}
-	fmt.Fprintf(input, "load %s\n", t.Interval)
-	for _, series := range t.InputSeries {
-		fmt.Fprintf(input, "  %s %s\n", series.Series, series.Values)
+// expected is what must fire at a time.
+type expected struct {
+	at     time.Duration
+	name   string
+	labels []string
+}
+
+// twoClusters returns the series of one Prometheus that scrapes two clusters, and what must fire. Cluster has the test's
+// history, and thereafter that of rest, a history in which the alert rests. Late has that of rest all the time, so that
+// nothing must ever fire for it.
+func (t *RuleTest) twoClusters(rest *RuleTest) (input string, checks []expected, err error) {
+	text := &strings.Builder{}
+	fmt.Fprintf(text, "load %s\n", t.Interval)
+	if t.Alone {
+		for _, series := range t.InputSeries {
+			fmt.Fprintf(text, "  %s %s\n", series.Series, series.Values)
+		}
+		return text.String(), t.expected(nil), nil
 	}
-	history, err := promqltest.NewLazyLoader(input.String(), promqltest.LazyLoaderOpts{EnableAtModifier: true, EnableNegativeOffset: true})
+	first, firstSteps, err := t.series(Cluster)
+	if err != nil {
+		return "", nil, err
+	}
+	then, restSteps, err := rest.series(Cluster)
+	if err != nil {
+		return "", nil, err
+	}
+	for series, values := range first {
+		fmt.Fprintf(text, "  %s %s %s\n", series, values, cmp.Or(then[series], "stale"))
+		delete(then, series)
+	}
+	for series, values := range then {
+		fmt.Fprintf(text, "  %s _x%d %s\n", series, firstSteps, values)
+	}
+	other, _, err := rest.series(Late)
+	if err != nil {
+		return "", nil, err
+	}
+	for series, values := range other {
+		fmt.Fprintf(text, "  %s %s\n", series, strings.Repeat(values+" ", (firstSteps+restSteps)/restSteps+1))
+	}
+	checks = t.expected(map[string]string{"cluster": Cluster, "job": target["job"], "namespace": target["namespace"]})
+	end := time.Duration(t.Interval) * time.Duration(firstSteps+restSteps-1)
+	return text.String(), append(checks, expected{at: end, name: checks[0].name}), nil
+}
+
+// series returns the values by series, with the labels of a cluster's target, and how many values the longest has.
+// A cluster has a controller unless the test is about just that.
+func (t *RuleTest) series(cluster string) (map[string]string, int, error) {
+	all, steps, about := map[string]string{}, 0, false
+	for _, in := range t.InputSeries {
+		series, values, err := parser.NewParser(parser.Options{}).ParseSeriesDesc(in.Series + " " + in.Values)
+		if err != nil {
+			return nil, 0, fmt.Errorf("%s: %w", in.Series, err)
+		}
+		about = about || series.Get(labels.MetricName) == buildInfo
+		all[labelled(series, cluster)] = in.Values
+		steps = max(steps, len(values))
+	}
+	if !about {
+		all[labelled(labels.FromStrings(labels.MetricName, buildInfo), cluster)] = fmt.Sprintf("1x%d", steps-1)
+	}
+	return all, steps, nil
+}
+
+// buildInfo is a metric that this controller alone has.
+const buildInfo = "karpenter_bizfly_build_info"
+
+func labelled(series labels.Labels, cluster string) string {
+	return labels.NewBuilder(series).Set("cluster", cluster).Set("job", target["job"]).Set("namespace", target["namespace"]).Labels().String()
+}
+
+// expected are the test's checks, with labels that every alert has.
+func (t *RuleTest) expected(with map[string]string) []expected {
+	var checks []expected
+	for _, check := range t.AlertRuleTest {
+		e := expected{at: time.Duration(check.EvalTime), name: check.Alertname}
+		for _, alert := range check.ExpAlerts {
+			builder := labels.NewBuilder(labels.FromMap(alert.ExpLabels)).Set(labels.AlertName, check.Alertname)
+			for name, value := range with {
+				builder.Set(name, value)
+			}
+			e.labels = append(e.labels, builder.Labels().String())
+		}
+		checks = append(checks, e)
+	}
+	return checks
+}
+
+// Run evaluates the rules of the file over the test's history in one of two clusters, followed by that of rest, and
+// reports what fired otherwise than expected.
+func (t *RuleTest) Run(file string, interval time.Duration, rest *RuleTest) (err error) {
+	input, checks, err := t.twoClusters(rest)
+	if err != nil {
+		return err
+	}
+	history, err := promqltest.NewLazyLoader(input, promqltest.LazyLoaderOpts{EnableAtModifier: true, EnableNegativeOffset: true})
 	if err != nil {
 		return fmt.Errorf("reading the series: %w", err)
 	}
@@ -118,8 +220,8 @@ func (t *RuleTest) Run(file string, interval time.Duration) (err error) {
 		return err
 	}
 	start, last := time.Unix(0, 0).UTC(), time.Duration(0)
-	for _, check := range t.AlertRuleTest {
-		last = max(last, time.Duration(check.EvalTime))
+	for _, check := range checks {
+		last = max(last, check.at)
 	}
 	var errs []error
 	for at := time.Duration(0); at <= last; at += interval {
@@ -130,16 +232,10 @@ func (t *RuleTest) Run(file string, interval time.Duration) (err error) {
 				errs = append(errs, rule.LastError())
 			}
 		}
-		for _, check := range t.AlertRuleTest {
-			if time.Duration(check.EvalTime) != at {
-				continue
+		for _, check := range checks {
+			if check.at == at {
+				errs = append(errs, compare(check.name, at, check.labels, firing(groups, check.name)))
 			}
-			var expected []string
-			for _, alert := range check.ExpAlerts {
-				builder := labels.NewBuilder(labels.FromMap(alert.ExpLabels))
-				expected = append(expected, builder.Set(labels.AlertName, check.Alertname).Labels().String())
-			}
-			errs = append(errs, compare(check.Alertname, at, expected, firing(groups, check.Alertname)))
 		}
 	}
 	return errors.Join(errs...)

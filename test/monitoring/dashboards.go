@@ -16,7 +16,7 @@ import (
 type Query struct {
 	// Dashboard, Panel and RefID locate it.
 	Dashboard, Panel, RefID string
-	// Expr is the query, with the dashboard's variables replaced as for "All".
+	// Expr is the query, with the dashboard's variables replaced.
 	Expr string
 	// Legend is how the panel names a series: text with {{labels}}.
 	Legend string
@@ -44,14 +44,18 @@ type panel struct {
 	} `json:"targets"`
 }
 
-// builtin are variables of Grafana itself, for a run that takes a minute or two.
-var builtin = map[string]string{"__rate_interval": "1m", "__range": "5m", "__interval": "15s"}
+// Variables are what a user has chosen: one cluster, its job, and a window that suits a run of a minute or two.
+func Variables(cluster, window string) map[string]string {
+	return map[string]string{
+		"__rate_interval": window, "__range": "5m", "__interval": "15s", "cluster": cluster, "job": target["job"], "nodepool": ".*", "datasource": "",
+	}
+}
 
 var variable = regexp.MustCompile(`\$\{?([A-Za-z_]+)\}?`)
 
-// Queries returns the expressions of all dashboards in the folder. A panel without one, or with a variable that the
-// dashboard does not have, is an error.
-func Queries(dir string) ([]Query, error) {
+// Queries returns the expressions of all dashboards in the folder with the variables. A panel without one, or with a
+// variable that the dashboard does not have, is an error.
+func Queries(dir string, variables map[string]string) ([]Query, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil || len(files) == 0 {
 		return nil, fmt.Errorf("no dashboards in %s: %w", dir, err)
@@ -72,11 +76,17 @@ func Queries(dir string) ([]Query, error) {
 		}
 		uids[d.UID] = file
 		known := map[string]string{}
-		for name, value := range builtin {
-			known[name] = value
+		for name, value := range variables {
+			if strings.HasPrefix(name, "__") {
+				known[name] = value
+			}
 		}
 		for _, v := range d.Templating.List {
-			known[v.Name] = ".*"
+			value, ok := variables[v.Name]
+			if !ok {
+				return nil, fmt.Errorf("%s has a variable %s that nobody chooses", file, v.Name)
+			}
+			known[v.Name] = value
 		}
 		of, err := d.queries(filepath.Base(file), d.Panels, known)
 		if err != nil {

@@ -7,6 +7,7 @@ package monitoring
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -20,15 +21,33 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/textparse"
+	"github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb"
 )
 
-// target is what a ServiceMonitor adds to each series.
+// The clusters whose controllers one Prometheus scrapes. Both have the run of the demo, Late a third of it later, so that
+// a query that mixes them gives other numbers.
+const (
+	Cluster = "a"
+	Late    = "b"
+)
+
+// target is what a ServiceMonitor adds to each series; the label cluster comes from relabeling.
 var target = map[string]string{
 	"job": "karpenter-provider-bizflycloud", "namespace": "karpenter", "pod": "karpenter-0", "instance": "127.0.0.1:8080",
+}
+
+// Truth is what the sandbox knew at the time of a scrape of Cluster, as test/demo writes it.
+type Truth struct {
+	At       time.Time      `json:"-"`
+	Servers  map[string]int `json:"servers"`
+	Changing bool           `json:"changing"`
+	Launched int            `json:"launched"`
+	Rejected int            `json:"rejected"`
+	Deleted  int            `json:"deleted"`
 }
 
 // Scrapes is what a Prometheus would hold after a run.
@@ -37,7 +56,11 @@ type Scrapes struct {
 	Start, End time.Time
 	// Names are the names of all series.
 	Names map[string]bool
+	// Truths are the ground truth of each scrape, oldest first.
+	Truths []Truth
 
+	// last are the series of the latest scrape of each cluster.
+	last   map[string]map[string]labels.Labels
 	db     *tsdb.DB
 	engine *promql.Engine
 }
@@ -57,7 +80,7 @@ func Load(dir, dbDir string) (*Scrapes, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the database: %w", err)
 	}
-	s := &Scrapes{db: db, Names: map[string]bool{}, engine: promql.NewEngine(promql.EngineOpts{
+	s := &Scrapes{db: db, Names: map[string]bool{}, last: map[string]map[string]labels.Labels{}, engine: promql.NewEngine(promql.EngineOpts{
 		MaxSamples: 50_000_000, Timeout: time.Minute, EnableAtModifier: true, EnableNegativeOffset: true, Parser: parser.NewParser(parser.Options{}),
 	})}
 	var times []int64
@@ -70,10 +93,10 @@ func Load(dir, dbDir string) (*Scrapes, error) {
 	}
 	slices.Sort(times)
 	s.Start, s.End = time.UnixMilli(times[0]), time.UnixMilli(times[len(times)-1])
-	for _, at := range times {
-		text, err := os.ReadFile(filepath.Join(dir, strconv.FormatInt(at, 10)+".prom"))
-		if err == nil {
-			err = s.append(at, text)
+	for i, at := range times {
+		err := s.read(dir, Cluster, times[i], at)
+		if late := len(times) / 3; err == nil && i >= late {
+			err = s.read(dir, Late, times[i-late], at)
 		}
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("reading the scrape of %d: %w", at, err), s.Close())
@@ -82,16 +105,37 @@ func Load(dir, dbDir string) (*Scrapes, error) {
 	return s, nil
 }
 
+// read adds the scrape of one time as if it were of another.
+func (s *Scrapes) read(dir, cluster string, of, at int64) error {
+	file := filepath.Join(dir, strconv.FormatInt(of, 10))
+	text, err := os.ReadFile(file + ".prom")
+	if err != nil {
+		return fmt.Errorf("reading a scrape: %w", err)
+	}
+	if err := s.append(at, cluster, text); err != nil || cluster != Cluster {
+		return err
+	}
+	text, err = os.ReadFile(file + ".json")
+	if err != nil {
+		return fmt.Errorf("reading the ground truth: %w", err)
+	}
+	truth := Truth{At: time.UnixMilli(at)}
+	s.Truths = append(s.Truths, truth)
+	return json.Unmarshal(text, &s.Truths[len(s.Truths)-1])
+}
+
 // Close closes the database.
 func (s *Scrapes) Close() error { return errors.Join(s.engine.Close(), s.db.Close()) }
 
-// append adds one scrape, as Prometheus does: with the labels of the target, and up.
-func (s *Scrapes) append(at int64, text []byte) error {
+// append adds one scrape, as Prometheus does: with the labels of the target, up, and an end of what is not there any more.
+func (s *Scrapes) append(at int64, cluster string, text []byte) error {
 	parsed, err := textparse.New(text, "text/plain", labels.NewSymbolTable(), textparse.ParserOptions{FallbackContentType: "text/plain"})
 	if err != nil {
 		return fmt.Errorf("parsing: %w", err)
 	}
 	app := s.db.Appender(context.Background())
+	ended := s.last[cluster]
+	s.last[cluster] = map[string]labels.Labels{}
 	for {
 		entry, err := parsed.Next()
 		if errors.Is(err, io.EOF) {
@@ -105,27 +149,37 @@ func (s *Scrapes) append(at int64, text []byte) error {
 		}
 		var series labels.Labels
 		parsed.Labels(&series)
-		_, _, value := parsed.Series()
+		_, _, number := parsed.Series()
 		s.Names[series.Get(labels.MetricName)] = true
-		if err := s.add(app, series, at, value); err != nil {
+		if err := s.add(app, series, cluster, at, number); err != nil {
 			return errors.Join(err, app.Rollback())
 		}
 	}
-	if err := s.add(app, labels.FromStrings(labels.MetricName, "up"), at, 1); err != nil {
+	if err := s.add(app, labels.FromStrings(labels.MetricName, "up"), cluster, at, 1); err != nil {
 		return errors.Join(err, app.Rollback())
+	}
+	for key, series := range ended {
+		if _, there := s.last[cluster][key]; there {
+			continue
+		}
+		if _, err := app.Append(0, series, at, math.Float64frombits(value.StaleNaN)); err != nil {
+			return errors.Join(fmt.Errorf("ending %s: %w", series, err), app.Rollback())
+		}
 	}
 	return app.Commit()
 }
 
-func (s *Scrapes) add(app storage.Appender, series labels.Labels, at int64, value float64) error {
-	builder := labels.NewBuilder(series)
+func (s *Scrapes) add(app storage.Appender, series labels.Labels, cluster string, at int64, number float64) error {
+	builder := labels.NewBuilder(series).Set("cluster", cluster)
 	for name, of := range target {
 		if had := series.Get(name); had != "" {
 			builder.Set("exported_"+name, had)
 		}
 		builder.Set(name, of)
 	}
-	if _, err := app.Append(0, builder.Labels(), at, value); err != nil {
+	series = builder.Labels()
+	s.last[cluster][series.String()] = series
+	if _, err := app.Append(0, series, at, number); err != nil {
 		return fmt.Errorf("adding %s: %w", series, err)
 	}
 	return nil
@@ -142,6 +196,19 @@ func (s *Scrapes) Range(ctx context.Context, expr string) (promql.Matrix, error)
 		return nil, fmt.Errorf("%s: %w", expr, err)
 	}
 	return matrix, nil
+}
+
+// At evaluates an expression at one moment.
+func (s *Scrapes) At(ctx context.Context, expr string, at time.Time) (promql.Vector, error) {
+	query, err := s.engine.NewInstantQuery(ctx, s.db, nil, expr, at)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", expr, err)
+	}
+	vector, err := query.Exec(ctx).Vector()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", expr, err)
+	}
+	return vector, nil
 }
 
 // Points evaluates an expression over the complete run, and returns how many numbers came out.
@@ -180,6 +247,10 @@ func Operands(expr parser.Expr) []parser.Expr {
 			return Operands(e.Args[0])
 		}
 	case *parser.BinaryExpr:
+		// Of alternatives one is enough; what is for an absence has two sides of its own.
+		if call, ok := unparen(e.RHS).(*parser.Call); e.Op == parser.LOR && (!ok || call.Func.Name != "absent") {
+			return []parser.Expr{expr}
+		}
 		if e.Op.IsComparisonOperator() || e.Op.IsSetOperator() {
 			return append(Operands(e.LHS), Operands(e.RHS)...)
 		}

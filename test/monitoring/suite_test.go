@@ -6,10 +6,12 @@ package monitoring_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -61,7 +63,7 @@ func hasData(ctx SpecContext, what, expr string) {
 
 var _ = Describe("The dashboards", func() {
 	It("should have data in every panel after a demo", func(ctx SpecContext) {
-		queries, err := monitoring.Queries(dashboards)
+		queries, err := monitoring.Queries(dashboards, monitoring.Variables(monitoring.Cluster, "1m"))
 		Expect(err).ToNot(HaveOccurred())
 		var failures []string
 		for _, q := range queries {
@@ -72,12 +74,87 @@ var _ = Describe("The dashboards", func() {
 		Expect(strings.Join(failures, "\n")).To(BeEmpty())
 		Expect(len(queries)).To(BeNumerically(">=", 40))
 	})
+	It("should show what the cloud of the chosen cluster has and has done", func(ctx SpecContext) {
+		queries, err := monitoring.Queries(dashboards, monitoring.Variables(monitoring.Cluster, "5m"))
+		Expect(err).ToNot(HaveOccurred())
+		value := func(panel string, at time.Time, with ...string) float64 {
+			GinkgoHelper()
+			sum, found := 0.0, false
+			for _, q := range queries {
+				if q.Panel != panel || len(with) == 2 && strings.HasPrefix(with[0], "=") && q.Legend != with[0][1:] {
+					continue
+				}
+				found = true
+				vector, err := scrapes.At(ctx, q.Expr, at)
+				Expect(err).ToNot(HaveOccurred())
+				for _, sample := range vector {
+					if len(with) < 2 || strings.HasPrefix(with[0], "=") || sample.Metric.Get(with[0]) == with[1] {
+						sum += sample.F
+					}
+				}
+			}
+			Expect(found).To(BeTrue(), "no panel %q", panel)
+			return sum
+		}
+		last := scrapes.Truths[len(scrapes.Truths)-1]
+		Expect(last.Launched).To(BeNumerically(">", 0))
+		Expect(last.Rejected).To(BeNumerically(">", 0))
+		within := BeNumerically("~", 0, 0.01)
+		Expect(value("Launched", scrapes.End)-float64(last.Launched)).To(within, "Launched")
+		Expect(value("Failed", scrapes.End)-float64(last.Rejected)).To(within, "Failed")
+		Expect(value("Orders by outcome", scrapes.End, "outcome", "launched")-float64(last.Launched)).To(within, "Orders by outcome")
+		Expect(value("Orders by outcome", scrapes.End, "outcome", "rejected")-float64(last.Rejected)).To(within, "Orders by outcome")
+		Expect(value("Orders by flavor", scrapes.End)-float64(last.Launched)).To(within, "Orders by flavor")
+		Expect(value("Deletions by outcome", scrapes.End, "=server {{outcome}}", "")-float64(last.Deleted)).To(within, "Deletions by outcome")
+		Expect(value("NodeClaims made and ended", scrapes.End, "=made", "")).To(BeNumerically(">=", last.Launched), "NodeClaims made")
+		for _, panel := range []string{"Orphans", "Garbage collected", "Collection suspended", "Servers not running", "Nodes without a price", "Outage", "Refused logins"} {
+			Expect(value(panel, scrapes.End)).To(BeZero(), panel)
+		}
+
+		// Where nothing has changed for a while, the controller's view of the fleet is that of the cloud.
+		// Core looks at nodes every few seconds, and costs are computed every 30 seconds.
+		const quiet, quietCost = 5, 11
+		rested := func(i, scrapesBefore int) bool {
+			return i >= scrapesBefore && len(scrapes.Truths[i].Servers) > 0 &&
+				!slices.ContainsFunc(scrapes.Truths[i-scrapesBefore:i+1], func(other monitoring.Truth) bool {
+					return other.Changing || !maps.Equal(other.Servers, scrapes.Truths[i].Servers)
+				})
+		}
+		looks, costs := 0, 0
+		for i, truth := range scrapes.Truths {
+			if !rested(i, quiet) {
+				continue
+			}
+			looks++
+			servers, cost := 0, 0.0
+			for flavor, number := range truth.Servers {
+				servers += number
+				price, err := scrapes.At(ctx, fmt.Sprintf("max(karpenter_cloudprovider_instance_type_offering_price_estimate{cluster=%q,instance_type=%q})",
+					monitoring.Cluster, flavor), truth.At)
+				Expect(err).ToNot(HaveOccurred())
+				Expect(price).To(HaveLen(1), flavor)
+				cost += float64(number) * price[0].F
+				Expect(value("Nodes by flavor", truth.At, "instance_type", flavor)).To(BeEquivalentTo(number), "nodes of %s at %s", flavor, truth.At)
+			}
+			Expect(value("Nodes", truth.At)).To(BeEquivalentTo(servers), "Nodes at %s", truth.At)
+			Expect(value("Nodes by zone", truth.At)).To(BeEquivalentTo(servers), "Nodes by zone at %s", truth.At)
+			if !rested(i, quietCost) {
+				continue
+			}
+			costs++
+			for _, panel := range []string{"Cost per hour", "Cost by NodePool", "Cost by zone and billing plan"} {
+				Expect(value(panel, truth.At)).To(BeNumerically("~", cost, 0.01), "%s at %s", panel, truth.At)
+			}
+		}
+		Expect(looks).To(BeNumerically(">", 0), "the fleet never rested")
+		Expect(costs).To(BeNumerically(">", 0), "the fleet never rested for as long as costs take")
+	})
 	It("should write their numbers where the pictures of the documentation are asked for", func(ctx SpecContext) {
 		file := os.Getenv("PANELS")
 		if file == "" {
 			Skip("PANELS names the file for docs/.vitepress/dashboards.mjs")
 		}
-		queries, err := monitoring.Queries(dashboards)
+		queries, err := monitoring.Queries(dashboards, monitoring.Variables(monitoring.Cluster, "1m"))
 		Expect(err).ToNot(HaveOccurred())
 		type series struct {
 			Dashboard, Panel, Name string
@@ -155,12 +232,20 @@ var _ = Describe("The alerts", func() {
 			Expect(pages).To(HaveKey(file.Name()), "a page without an alert")
 		}
 	})
-	It("should fire when they should, and only then", func() {
+	It("should fire for the cluster that they are about, only while its cause lasts, and for no other cluster", func() {
 		tests, err := monitoring.ReadRuleTests("alerts_test.yaml")
 		Expect(err).ToNot(HaveOccurred())
+		rest := map[string]*monitoring.RuleTest{}
+		for i := range tests.Tests {
+			if test := &tests.Tests[i]; test.Rests() {
+				rest[test.AlertRuleTest[0].Alertname] = test
+			}
+		}
 		fires, rests := map[string]bool{}, map[string]bool{}
 		for _, test := range tests.Tests {
-			Expect(test.Run(alertsFile, time.Duration(tests.EvaluationInterval))).To(Succeed(), test.Name)
+			resting := rest[test.AlertRuleTest[0].Alertname]
+			Expect(resting).ToNot(BeNil(), "no test keeps %s from firing", test.AlertRuleTest[0].Alertname)
+			Expect(test.Run(alertsFile, time.Duration(tests.EvaluationInterval), resting)).To(Succeed(), test.Name)
 			for _, check := range test.AlertRuleTest {
 				if len(check.ExpAlerts) > 0 {
 					fires[check.Alertname] = true

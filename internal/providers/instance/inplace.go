@@ -87,7 +87,7 @@ func (c *changer) Apply(ctx context.Context, id string, wanted Settings) ([]stri
 		if err := c.api.ChangeNetworkPlan(ctx, id, wanted.NetworkPlan); err != nil {
 			errs = append(errs, fmt.Errorf("changing the network plan of server %s (%s) to %s: %w", server.Name, id, wanted.NetworkPlan, err))
 		} else {
-			inPlaceChangesTotal.Inc(map[string]string{labelChange: "network_plan"})
+			inPlaceChangesTotal.Inc(map[string]string{labelChange: changeNetworkPlan})
 			done = append(done, fmt.Sprintf("network plan %s instead of %s", wanted.NetworkPlan, server.NetworkPlan))
 		}
 	}
@@ -123,7 +123,7 @@ func (c *changer) setFirewalls(ctx context.Context, server *Instance, wanted Set
 		if failed != nil {
 			err = errors.Join(err, fmt.Errorf("interface %s: %w", port.ID, failed))
 		} else if len(missing)+len(surplus) > 0 {
-			inPlaceChangesTotal.Inc(map[string]string{labelChange: "firewalls"})
+			inPlaceChangesTotal.Inc(map[string]string{labelChange: changeFirewalls})
 			changed = true
 		}
 	}

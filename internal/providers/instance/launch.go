@@ -82,7 +82,7 @@ func (l *launcher) Launch(ctx context.Context, request *LaunchRequest, intent In
 		if err == nil || !rejected(err) {
 			break
 		}
-		count(outcomeRejected, intent)
+		count(outcomeRejected)
 		if !l.forms.reject(sent, request.Flavor, err) {
 			break
 		}
@@ -153,14 +153,14 @@ func (l *launcher) await(ctx context.Context, request *pending) (*Instance, erro
 	}
 	switch {
 	case found.cause != nil:
-		count(outcomeFailed, intent)
+		count(outcomeFailed)
 		l.cleanUp(ctx, intent, found.server)
 		return nil, fmt.Errorf("%w %s (%s in %s): %w", ErrBuildFailed, intent.Name, intent.Flavor, intent.Zone, found.cause)
 	case found.server == nil:
-		count(outcomeUnknown, intent)
+		count(outcomeUnknown)
 		return nil, fmt.Errorf("%w: %s, requested at %s", ErrOutcomeUnknown, intent.Name, intent.RequestedAt.Format(time.RFC3339))
 	}
-	count(outcomeLaunched, intent)
+	count(outcomeLaunched)
 	launchSeconds.Observe(l.clock.Since(intent.RequestedAt).Seconds(), map[string]string{labelFlavor: intent.Flavor, labelZone: intent.Zone})
 	return found.server, nil
 }
@@ -187,9 +187,7 @@ func rejected(err error) bool {
 	return bizfly.IsNotSent(err) || (errors.As(err, &apiError) && !apiError.Ambiguous)
 }
 
-func count(outcome string, intent Intent) {
-	launchesTotal.Inc(map[string]string{labelOutcome: outcome, labelFlavor: intent.Flavor, labelZone: intent.Zone})
-}
+func count(outcome string) { launchesTotal.Inc(map[string]string{labelOutcome: outcome}) }
 
 // createRequest returns the body of the create request.
 func (l *launcher) createRequest(ctx context.Context, request *LaunchRequest, intent Intent, sent spelling) (*gobizfly.ServerCreateRequest, error) {

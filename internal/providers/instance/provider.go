@@ -133,7 +133,7 @@ const (
 	labelChange  = "change"
 )
 
-// Outcomes of a launch and of a deletion.
+// Outcomes of a launch and of a deletion, and what is changed on a running server.
 const (
 	outcomeLaunched = "launched"
 	outcomeRejected = "rejected"
@@ -141,12 +141,15 @@ const (
 	outcomeUnknown  = "unknown"
 	outcomeAccepted = "accepted"
 	outcomeError    = "error"
+
+	changeNetworkPlan = "network_plan"
+	changeFirewalls   = "firewalls"
 )
 
 var (
 	launchesTotal = metrics.Counter("instance_launches_total",
-		"Create requests, by flavor, zone and outcome: launched, rejected, failed or unknown.",
-		metrics.Label(labelOutcome), metrics.Label(labelFlavor), metrics.Label(labelZone))
+		"Create requests, by outcome: launched, rejected, failed or unknown.",
+		metrics.Enum(labelOutcome, outcomeLaunched, outcomeRejected, outcomeFailed, outcomeUnknown))
 	launchSeconds = metrics.Histogram("instance_launch_seconds",
 		"Seconds from the answer to a create request until its server had an id, by flavor and zone.",
 		[]float64{0.5, 1, 2, 4, 8, 15, 30, 60, 120, 240, 480},
@@ -161,10 +164,10 @@ var (
 		metrics.Enum(labelOutcome, outcomeAccepted, outcomeError, outcomeUnknown))
 	inPlaceChangesTotal = metrics.Counter("instance_in_place_changes_total",
 		"Changes made to running servers without replacing them, by what was changed: network_plan or firewalls.",
-		metrics.Label(labelChange))
+		metrics.Enum(labelChange, changeNetworkPlan, changeFirewalls))
 	addressesReleasedTotal = metrics.Counter("instance_addresses_released_total",
 		"Network interfaces that outlived their server and were released, by type: LAN or WAN.",
-		metrics.Label(labelType))
+		metrics.Enum(labelType, interfaceLAN, interfaceWAN))
 	diskDeletionsTotal = metrics.Counter("instance_disk_deletions_total",
 		"Deletions of disks that outlived their server, by whether the cloud accepted them: accepted or error.",
 		metrics.Enum(labelOutcome, outcomeAccepted, outcomeError))
