@@ -15,6 +15,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/samber/lo"
 )
 
 // The table of the page is between these lines.
@@ -86,7 +88,7 @@ func firstLine(text string) string {
 	return line
 }
 
-// writePage replaces the table of the page.
+// writePage replaces the tables of the page: what passed by the parts of the suites, and each spec that did not pass.
 func (r *runner) writePage(page string, results []result, closing string, took time.Duration) error {
 	content, err := os.ReadFile(page) //nolint:gosec // the caller's own file
 	if err != nil {
@@ -100,18 +102,20 @@ func (r *runner) writePage(page string, results []result, closing string, took t
 	var b strings.Builder
 	fmt.Fprintf(&b, "Karpenter %s, Kubernetes %s: **%s** in %s on %d control planes; ground truth afterwards: `%s`.\n\n", version("sigs.k8s.io/karpenter"),
 		regexp.MustCompile("^v0").ReplaceAllString(version("k8s.io/api"), "v1"), closing, took.Round(time.Minute), r.parallel, r.left)
-	b.WriteString("| suite | spec | result | took |\n|---|---|---|---|\n")
-	for _, res := range results {
-		outcome := res.outcome
-		if reason := firstLine(res.reason()); reason != "" {
-			outcome += ": " + reason
-		}
-		duration := ""
-		if res.outcome != skipped {
-			duration = res.took.Round(time.Second).String()
-		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", res.suite, strings.ReplaceAll(strings.Join(append(slices.Clone(res.containers), res.leaf), " / "), "|", "\\|"),
-			strings.ReplaceAll(outcome, "|", "\\|"), duration)
+	b.WriteString("| suite | specs of | passed | took together |\n|---|---|---|---|\n")
+	parts := lo.PartitionBy(results, func(res result) string { return res.suite + " " + res.containers[0] })
+	for _, part := range parts {
+		fmt.Fprintf(&b, "| %s | %s | %d of %d | %s |\n", part[0].suite, part[0].containers[0],
+			lo.CountBy(part, func(res result) bool { return res.outcome == passed }), len(part),
+			lo.SumBy(part, func(res result) time.Duration { return res.took }).Round(time.Second))
+	}
+	others := lo.Filter(results, func(res result, _ int) bool { return res.outcome != passed })
+	if len(others) > 0 {
+		b.WriteString("\n| suite | spec | result |\n|---|---|---|\n")
+	}
+	for _, res := range others {
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", res.suite, strings.ReplaceAll(strings.Join(append(slices.Clone(res.containers), res.leaf), " / "), "|", "\\|"),
+			strings.ReplaceAll(res.outcome+": "+firstLine(res.reason()), "|", "\\|"))
 	}
 	if err := os.WriteFile(page, []byte(before+tableBegin+"\n"+b.String()+"\n"+tableEnd+after), 0o644); err != nil { //nolint:gosec // a page to read
 		return fmt.Errorf("writing the page: %w", err)
