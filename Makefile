@@ -360,7 +360,7 @@ generate: $(TOOLS)/controller-gen $(TOOLS)/helm $(TOOLS)/helm-docs ## Generate d
 		go run ./hack/docs $$page > $(CACHE)/crds/page.md && mv $(CACHE)/crds/page.md docs/$$page.md || exit 1; \
 	done
 	@$(run-everything) page docs/contribute/testing.md
-	@go build -o $(CACHE)/bin/chart ./hack/chart && $(CACHE)/bin/chart kustomize
+	@go build -o $(CACHE)/bin/chart ./hack/chart && $(CACHE)/bin/chart schema && $(CACHE)/bin/chart kustomize
 	@$(HELM_DOCS)
 
 HELM_DOCS = $(TOOLS)/helm-docs --chart-search-root charts --sort-values-order file --log-level warning

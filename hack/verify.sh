@@ -21,7 +21,7 @@ sources() {
 
 # generated lists what `make generate` writes, with its contents.
 generated() {
-  git ls-files -co --exclude-standard -- '*/zz_generated.*.go' 'pkg/apis/crds' 'config/crd' 'config/admission' 'config/manager' 'config/rbac' 'charts/*-crd/templates' 'charts/*/README.md' 'docs/reference/*.md' 'docs/contribute/testing.md' |
+  git ls-files -co --exclude-standard -- '*/zz_generated.*.go' 'pkg/apis/crds' 'config/crd' 'config/admission' 'config/manager' 'config/rbac' 'charts/*-crd/templates' 'charts/*/README.md' 'charts/*/values.schema.json' 'docs/reference/*.md' 'docs/contribute/testing.md' |
     while read -r file; do [[ ! -f $file ]] || printf '%s %s\n' "$(git hash-object "$file")" "$file"; done
 }
 

@@ -22,6 +22,7 @@ const timeout = 2 * time.Minute
 // commands are what can be asked for.
 var commands = map[string]func(context.Context, *workspace) error{
 	"kustomize": writeKustomize,
+	"schema":    writeSchema,
 	"compare":   compare,
 }
 

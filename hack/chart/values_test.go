@@ -107,7 +107,7 @@ var _ = Describe("values", func() {
 			Expect(yaml.UnmarshalStrict(text, &definition)).To(Succeed())
 			fields := definition.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].Properties
 			named := root.Properties[value].resolved(root)
-			Expect(named.Additional.PropertyNames.Enum).To(ConsistOf(lo.Keys(fields)), value)
+			Expect(lo.Keys(named.Additional.Properties)).To(ConsistOf(lo.Keys(fields)), value)
 		}
 	})
 	It("should be rejected in every group that has not free keys", func() {
@@ -182,8 +182,17 @@ var _ = Describe("values", func() {
 		Entry("two monitors", "serviceMonitor.enabled and podMonitor.enabled are both true", "serviceMonitor.enabled=true", "podMonitor.enabled=true"),
 		Entry("an address that is no range", "/networkPolicy/egressCIDRs/0", "networkPolicy.egressCIDRs={manage.bizflycloud.vn}"),
 		Entry("a value outside its group", "additional properties 'launchTimeout' not allowed", "launchTimeout=3m"),
-		Entry("a field that no BizflyNodeClass has", "invalid propertyName 'flavor'", "nodeClasses.default.flavor=p2.2c_4g"),
-		Entry("a field that no NodePool has", "invalid propertyName 'limit'", "nodePools.default.limit.cpu=1"),
+		Entry("a field that no BizflyNodeClass has", "additional properties 'flavor' not allowed", "nodeClasses.default.flavor=p2.2c_4g"),
+		Entry("a field that no NodePool has", "additional properties 'limit' not allowed", "nodePools.default.limit.cpu=1"),
+		Entry("a field that no disk of a BizflyNodeClass has", "at '/nodeClasses/default/rootDisk': additional properties 'gigabytes' not allowed",
+			"nodeClasses.default.rootDisk.gigabytes=40"),
+		Entry("a plan that does not exist", "at '/nodeClasses/default/billingPlan': value must be one of", "nodeClasses.default.billingPlan=Free"),
+		Entry("an operator that does not exist", "at '/nodePools/default/template/spec/requirements/0/operator': value must be one of",
+			"nodePools.default.template.spec.requirements[0].key=a", "nodePools.default.template.spec.requirements[0].operator=Is"),
+		Entry("a requirement without a key", "at '/nodePools/default/template/spec/requirements/0': missing property 'key'",
+			"nodePools.default.template.spec.requirements[0].operator=Exists"),
+		Entry("a policy that does not exist", "at '/nodePools/default/disruption/consolidationPolicy': value must be one of",
+			"nodePools.default.disruption.consolidationPolicy=Never"),
 		Entry("a rate that does not exist", "'qpm' not allowed", "cloud.rateLimits.read.qpm=1"),
 		Entry("several at once", "at '/service': additional properties 'port' not allowed", "settings.launchTimout=3m", "service.port=80"),
 		Entry("a policy that both denies and warns", "/admissionPolicies/actions", "admissionPolicies.actions={Deny,Warn}"),
