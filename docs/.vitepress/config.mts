@@ -61,7 +61,6 @@ export default defineConfig({
   cacheDir: join(repository, ".cache/vitepress"),
   cleanUrls: true,
   lastUpdated: false,
-  rewrites: { "operate/runbooks/README.md": "operate/runbooks/index.md" },
   markdown: {
     // The anchors of GitHub, where the pages are read as well.
     anchor: { slugify },

@@ -1,4 +1,4 @@
-// What the site consists of: the sidebar with its runbooks, and the pages of the folder. The configuration and the check
+// What the site consists of: the sidebar, and the pages of the folder. The configuration and the check
 // share it, so that a page is listed in one place only.
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join, relative } from "node:path";
@@ -16,18 +16,10 @@ export function pages(dir = docs) {
   });
 }
 
-/** sidebar is sidebar.json, in which the runbooks are found by their folder: one per alert, named like it. */
+/** sidebar is sidebar.json without optional pages that are not there: a build makes them that not every checkout has. */
 export function sidebar() {
   const groups = JSON.parse(readFileSync(join(docs, ".vitepress/sidebar.json"), "utf8"));
-  const runbooks = pages(join(docs, "operate/runbooks"))
-    .filter((page) => !page.endsWith("README.md"))
-    .sort()
-    .map((page) => ({ text: page.replace(/^.*\/|\.md$/g, "").replace("KarpenterBizfly", ""), link: "/" + page.replace(/\.md$/, "") }));
-  for (const group of groups) {
-    // Optional pages are made by a measurement or a build that not every checkout has.
-    group.items = group.items.filter((item) => !item.optional || existsSync(join(docs, item.link + ".md")));
-    for (const item of group.items) if (item.items === "runbooks") item.items = runbooks;
-  }
+  for (const group of groups) group.items = group.items.filter((item) => !item.optional || existsSync(join(docs, item.link + ".md")));
   return groups;
 }
 

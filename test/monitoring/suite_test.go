@@ -9,7 +9,6 @@ import (
 	"maps"
 	"math"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -27,8 +26,8 @@ const (
 	root       = "../.."
 	alertsFile = root + "/charts/karpenter-provider-bizflycloud/files/alerts.yaml"
 	dashboards = root + "/charts/karpenter-provider-bizflycloud/files/dashboards"
-	runbooks   = root + "/docs/operate/runbooks"
-	runbookURL = "https://github.com/bizflycloud/karpenter-provider-bizflycloud/blob/main/docs/operate/runbooks/"
+	runbooks   = root + "/docs/operate/runbooks.md"
+	runbookURL = "https://github.com/bizflycloud/karpenter-provider-bizflycloud/blob/main/docs/operate/runbooks.md#"
 )
 
 var scrapes *monitoring.Scrapes
@@ -203,34 +202,33 @@ var _ = Describe("The alerts", func() {
 		}
 		Expect(strings.Join(failures, "\n")).To(BeEmpty())
 	})
-	It("should each have a severity, words, and a page to turn to that shows the rule as it is", func() {
+	It("should each have a severity, words, and a section to turn to that shows the rule as it is", func() {
 		alerts, err := monitoring.Alerts(alertsFile)
 		Expect(err).ToNot(HaveOccurred())
-		index, err := os.ReadFile(filepath.Join(runbooks, "README.md"))
+		page, err := os.ReadFile(runbooks)
 		Expect(err).ToNot(HaveOccurred())
-		pages := map[string]bool{"README.md": true}
+		intro, sections, _ := strings.Cut(string(page), "\n## ")
+		byAlert := map[string]string{}
+		for _, section := range strings.Split(sections, "\n## ") {
+			name, text, _ := strings.Cut(section, "\n")
+			byAlert[name] = text
+		}
 		for _, alert := range alerts {
 			Expect(alert.Labels().Get("severity")).To(BeElementOf("critical", "warning", "info"), alert.Name())
 			for _, annotation := range []string{"summary", "description"} {
 				Expect(alert.Annotations().Get(annotation)).ToNot(BeEmpty(), "%s of %s", annotation, alert.Name())
 			}
-			page := alert.Name() + ".md"
-			pages[page] = true
-			Expect(alert.Annotations().Get("runbook_url")).To(Equal(runbookURL+page), alert.Name())
-			text, err := os.ReadFile(filepath.Join(runbooks, page))
-			Expect(err).ToNot(HaveOccurred(), alert.Name())
-			_, rule, found := strings.Cut(string(text), "```promql\n")
-			Expect(found).To(BeTrue(), page)
+			anchor := strings.ToLower(alert.Name())
+			Expect(alert.Annotations().Get("runbook_url")).To(Equal(runbookURL+anchor), alert.Name())
+			_, rule, found := strings.Cut(byAlert[alert.Name()], "```promql\n")
+			Expect(found).To(BeTrue(), alert.Name())
 			shown, err := parser.NewParser(parser.Options{}).ParseExpr(strings.Split(rule, "\n```")[0])
-			Expect(err).ToNot(HaveOccurred(), page)
-			Expect(shown.String()).To(Equal(alert.Query().String()), page)
-			Expect(string(index)).To(ContainSubstring("("+page+")"), "the list of runbooks")
+			Expect(err).ToNot(HaveOccurred(), alert.Name())
+			Expect(shown.String()).To(Equal(alert.Query().String()), alert.Name())
+			Expect(intro).To(ContainSubstring("[%s](#%s)", alert.Name(), anchor), "the list of runbooks")
+			delete(byAlert, alert.Name())
 		}
-		files, err := os.ReadDir(runbooks)
-		Expect(err).ToNot(HaveOccurred())
-		for _, file := range files {
-			Expect(pages).To(HaveKey(file.Name()), "a page without an alert")
-		}
+		Expect(byAlert).To(BeEmpty(), "sections without an alert")
 	})
 	It("should fire for the cluster that they are about, only while its cause lasts, and for no other cluster", func() {
 		tests, err := monitoring.ReadRuleTests("alerts_test.yaml")
