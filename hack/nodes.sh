@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs the suite of real nodes (test/nodes) where nothing outside can notice it: in mount, network and process namespaces of its own,
 # which the kernel ends with all that is in them when this script ends, in whatever way. What remains of a run that was killed are
-# empty control groups, which the next one removes. `make e2e-nodes` runs it; hack/nodes.sh COMMAND... runs another command instead.
+# empty control groups and a folder of temporary files, which the next one removes. `make e2e-nodes` runs it; hack/nodes.sh COMMAND... runs
+# another command instead.
 # Below /proc/sys it changes nothing but settings of that network namespace.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -36,17 +37,39 @@ if (($# == 0)); then
   [[ -z ${CI:-} ]] || set -- "$@" -ginkgo.no-color
 fi
 
-scratch=$(mktemp -d)
+# settings prints those of the kernel that kubelets, kube-proxy and Debian would change.
+settings() {
+  (cd /proc/sys && grep -s '' vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oops kernel/pid_max kernel/core_pattern \
+    net/ipv4/ip_forward net/ipv4/conf/all/rp_filter fs/protected_fifos) || true
+}
+
+# The number of the script's process tells the folder of a run that was killed, which is removed here, from one that is in use.
+for old in "${TMPDIR:-/tmp}"/bizfly-nodes.*; do
+  [[ ! -d $old ]] || kill -0 "${old##*.}" 2>/dev/null || rm -rf "$old"
+done
+scratch=${TMPDIR:-/tmp}/bizfly-nodes.$$
+mkdir -m 700 "$scratch"
 groups=bizfly-sandbox
-# cleanup ends what is left, and removes control groups: those of this run and those of runs that were killed. Those of a run beside this
-# one are in use, and cannot be removed.
+before=$(settings)
+# groups_removed removes control groups of network namespaces that are no more, and reports whether any is left. They are named by them.
+groups_removed() {
+  local group live left=0
+  live=$(readlink /proc/[0-9]*/ns/net 2>/dev/null | sort -u)
+  for group in /sys/fs/cgroup/"$groups"/* /sys/fs/cgroup/*/"$groups"/*; do
+    [[ -d $group ]] && ! grep -qF "[${group##*/}]" <<<"$live" || continue
+    find "$group" -depth -type d -exec rmdir {} + 2>/dev/null || left=1
+  done
+  rmdir /sys/fs/cgroup/"$groups" /sys/fs/cgroup/*/"$groups" 2>/dev/null || true # with the last one
+  return $left
+}
+
+# cleanup ends what is left of this run, and removes what it and runs that were killed have left.
 cleanup() {
-  local group
   [[ -z ${inside:-} ]] || kill -KILL "$inside" 2>/dev/null || true
   wait 2>/dev/null || true
+  # The kernel still counts processes in a group for a moment after their end.
   for _ in $(seq 50); do
-    while read -r group; do rmdir "$group" 2>/dev/null || true; done < <(find /sys/fs/cgroup -depth -type d -path "*/$groups*" 2>/dev/null)
-    find /sys/fs/cgroup -type d -path "*/$groups*" 2>/dev/null | grep -q . || break
+    groups_removed && break
     sleep 0.1
   done
   rm -rf "$scratch"
@@ -64,4 +87,9 @@ inside=$!
 status=0
 wait "$inside" || status=$?
 inside=
+if [[ $(settings) != "$before" ]]; then
+  say "FAILED: settings of this machine's kernel have changed:"
+  diff <(printf '%s\n' "$before") <(settings) || true
+  status=1
+fi
 exit $status

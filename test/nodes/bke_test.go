@@ -17,10 +17,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/guest"
 )
 
@@ -115,5 +118,53 @@ var _ = Describe("A cluster of BizFly Kubernetes Engine", func() {
 		Expect(env.Client().Delete(ctx, blue)).To(Succeed())
 		Expect(env.Client().Delete(ctx, np)).To(Succeed())
 		Eventually(func(g Gomega) { g.Expect(serversOf(g, "default")).To(BeEmpty()) }).Should(Succeed())
+	})
+})
+
+var _ = Describe("User data of 16 KiB in several parts", func() {
+	It("should run in the order that its page documents, with BKE's own script after the NodeClass's", func() {
+		comment := "#" + strings.Repeat("0123456789abcde\n#", 900)
+		class := &v1alpha1.BizflyNodeClass{}
+		read(class, "nodeclass-default.yaml")
+		class.Name = "parts"
+		class.Spec.UserData = ptr.To(`Content-Type: multipart/mixed; boundary="=="
+MIME-Version: 1.0
+
+--==
+Content-Type: text/cloud-config
+
+bootcmd:
+  - [sh, -c, "echo order 1: bootcmd"]
+write_files:
+  - {path: /etc/marker, content: order 2 written}
+runcmd:
+  - [sh, -c, "echo order 4: runcmd, with $(test -e /etc/kubernetes/kubelet.conf && echo a kubelet)"]
+` + comment + `
+--==
+Content-Type: text/x-shellscript
+
+#!/bin/sh
+echo "order 3: $(cat /etc/marker) before the script, and $(test -e /etc/kubernetes/kubelet.conf || echo no kubelet yet)"
+--==--
+`)
+		create(class)
+		DeferCleanup(func() {
+			Expect(env.Client().DeleteAllOf(ctx, &karpv1.NodeClaim{}, client.MatchingLabels{"size": class.Name})).To(Succeed())
+			Eventually(func(g Gomega) {
+				g.Expect(listed(g, &karpv1.NodeClaimList{}, client.MatchingLabels{"size": class.Name}).Items).To(BeEmpty())
+			}).Should(Succeed())
+			Expect(env.Client().Delete(ctx, class)).To(Succeed())
+		})
+		id := idOf(launched(class.Name, 1, []string{"p2.2c_4g"})[0])
+		state, err := env.Sandbox().State(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		server, found := lo.Find(state.Servers, func(s cloud.Server) bool { return s.ID == id })
+		Expect(found).To(BeTrue())
+		Expect(len(server.Truth.UserData)).To(BeNumerically("~", 16<<10, 1<<10), "it is to be about as long as it may be")
+		Eventually(func() []string {
+			return lo.Filter(strings.Split(env.Console(id), "\n"), func(line string, _ int) bool { return strings.HasPrefix(line, "order ") })
+		}).Should(Equal([]string{
+			"order 1: bootcmd", "order 3: order 2 written before the script, and no kubelet yet", "order 4: runcmd, with a kubelet",
+		}))
 	})
 })

@@ -38,7 +38,7 @@ func serveImages() {
 	tools := filepath.Join(env.Root(), ".cache", "tools")
 	log, err := os.Create(filepath.Join(env.Dir(), "logs", "registry.log"))
 	Expect(err).NotTo(HaveOccurred())
-	registry := exec.CommandContext(context.Background(), filepath.Join(tools, "crane"), //nolint:gosec // ours
+	registry := exec.CommandContext(context.Background(), filepath.Join(tools, "crane"),
 		"registry", "serve", "--address", net.JoinHostPort(environment.MachinesHost(), registryPort))
 	registry.Stdout, registry.Stderr = log, log
 	registry.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -70,11 +70,11 @@ func serveImages() {
 func push(tools, image, tag string, files map[string]string) {
 	GinkgoHelper()
 	layer := filepath.Join(GinkgoT().TempDir(), image+".tar")
-	file, err := os.Create(layer) //nolint:gosec // a temporary file
+	file, err := os.Create(layer)
 	Expect(err).NotTo(HaveOccurred())
 	archive := tar.NewWriter(file)
 	for name, source := range files {
-		content, err := os.ReadFile(source) //nolint:gosec // files of ours
+		content, err := os.ReadFile(source)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(archive.WriteHeader(&tar.Header{Name: name[1:], Mode: 0o755, Size: int64(len(content))})).To(Succeed())
 		_, err = archive.Write(content)
@@ -87,7 +87,7 @@ func push(tools, image, tag string, files map[string]string) {
 		{"append", "--insecure", "--oci-empty-base", "--new_layer", layer, "--new_tag", reference},
 		{"mutate", "--insecure", "--set-platform", "linux/amd64", "--entrypoint", "/" + image, "--user", "65532:65532", "--tag", reference, reference},
 	} {
-		output, err := exec.CommandContext(ctx, filepath.Join(tools, "crane"), args...).CombinedOutput() //nolint:gosec // a tool of ours
+		output, err := exec.CommandContext(ctx, filepath.Join(tools, "crane"), args...).CombinedOutput()
 		Expect(err).NotTo(HaveOccurred(), string(output))
 	}
 }

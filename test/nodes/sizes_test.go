@@ -115,9 +115,9 @@ var _ = Describe("What is planned for a node", func() {
 				for _, claim := range last {
 					reported := node(Default, claim.Status.NodeName).Status.Allocatable
 					for _, resource := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage, corev1.ResourcePods} {
-						planned, real := claim.Status.Allocatable[resource], reported[resource]
-						share := planned.AsApproximateFloat64() / real.AsApproximateFloat64()
-						rows = append(rows, fmt.Sprintf("%s %s: planned %s, reported %s (%.2f %%)", claim.Name, resource, planned.String(), real.String(), share*100))
+						planned, actual := claim.Status.Allocatable[resource], reported[resource]
+						share := planned.AsApproximateFloat64() / actual.AsApproximateFloat64()
+						rows = append(rows, fmt.Sprintf("%s %s: planned %s, reported %s (%.2f %%)", claim.Name, resource, planned.String(), actual.String(), share*100))
 						Expect(share).To(BeNumerically("<=", 1), rows[len(rows)-1])
 						if round == 2 {
 							Expect(share).To(BeNumerically(">=", 0.99), rows[len(rows)-1])

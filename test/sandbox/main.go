@@ -135,8 +135,8 @@ func parse(args []string) (config, error) {
 		more = append(more, cloud.RegionHN+strconv.Itoa(i))
 	}
 	c.cloud.Catalog = cloud.DefaultCatalog(more...)
-	if c.memoryOverhead < 0 || c.memoryOverhead >= 1 {
-		return c, fmt.Errorf("--memory-overhead %v is not a share between 0 and 1", c.memoryOverhead)
+	if err := c.checkGuests(); err != nil {
+		return c, err
 	}
 	c.cloud.TLS = c.cloud.TLS || c.ca != ""
 	if c.nodeSilence <= 0 {
@@ -149,16 +149,23 @@ func parse(args []string) (config, error) {
 		}
 		c.cloud.Kubeconfig = string(content)
 	}
-	switch {
-	case c.guests != guestsImitated && c.guests != guestsReal:
-		return c, fmt.Errorf("--guests %q is neither %s nor %s", c.guests, guestsImitated, guestsReal)
-	case c.guests == guestsReal && (c.machines.Dir == "" || c.kubeconfig == ""):
-		return c, errors.New("--guests=real needs --machine-dir and --kubeconfig")
-	}
 	if !slices.Contains(cloud.RegionForms, c.cloud.ServiceRegions) {
 		return c, fmt.Errorf("--service-regions %q is none of %s", c.cloud.ServiceRegions, strings.Join(cloud.RegionForms, ", "))
 	}
 	return c, nil
+}
+
+// checkGuests checks the flags of the machines inside of servers.
+func (c config) checkGuests() error {
+	switch {
+	case c.memoryOverhead < 0 || c.memoryOverhead >= 1:
+		return fmt.Errorf("--memory-overhead %v is not a share between 0 and 1", c.memoryOverhead)
+	case c.guests != guestsImitated && c.guests != guestsReal:
+		return fmt.Errorf("--guests %q is neither %s nor %s", c.guests, guestsImitated, guestsReal)
+	case c.guests == guestsReal && (c.machines.Dir == "" || c.kubeconfig == ""):
+		return errors.New("--guests=real needs --machine-dir and --kubeconfig")
+	}
+	return nil
 }
 
 // questions are the flags of what only the real cloud can answer; see docs/contribute/sandbox.md.

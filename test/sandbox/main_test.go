@@ -148,6 +148,8 @@ var _ = Describe("The sandbox", func() {
 		Entry("arguments", "unexpected argument", "extra"),
 		Entry("a form of regions that is none", "--service-regions", "--service-regions=upside-down"),
 		Entry("a kubeconfig of the cluster that is not there", "--cluster-kubeconfig", "--cluster-kubeconfig=/nonexistent"),
+		Entry("guests that are none", "neither imitated nor real", "--guests=dreamt"),
+		Entry("real guests without a folder for their disks", "--machine-dir", "--guests=real"),
 		Entry("more than all memory", "--memory-overhead", "--memory-overhead=1.5"),
 		Entry("a kubeconfig that is not there", "--kubeconfig", "--kubeconfig=/nonexistent"),
 		Entry("an address that is none", "listen", "--listen=nowhere:x"),

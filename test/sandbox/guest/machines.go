@@ -26,14 +26,13 @@ type Machines interface {
 func (g *Guests) power(ctx context.Context, servers map[string]cloud.Server, booting []cloud.Server, dying []string) error {
 	failures := []error{
 		each(ctx, dying, func(_ context.Context, id string) error {
-			m, err := g.machines[id], error(nil)
-			if _, exists := servers[id]; exists {
-				err = g.opts.Machines.PowerOff(id)
-			} else {
-				err = g.opts.Machines.Delete(id)
-				m.gone = err == nil
+			m, end := g.machines[id], g.opts.Machines.PowerOff
+			_, exists := servers[id]
+			if !exists {
+				end = g.opts.Machines.Delete
 			}
-			m.alive = err != nil
+			err := end(id)
+			m.alive, m.gone = err != nil, err == nil && !exists
 			return err
 		}),
 		each(ctx, booting, func(ctx context.Context, s cloud.Server) error {

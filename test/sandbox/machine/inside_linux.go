@@ -354,7 +354,7 @@ func (in *inside) bind(source, target string) error {
 }
 
 func (in *inside) bindFile(source, target string) error {
-	file, err := os.OpenFile(in.root(target), os.O_CREATE, 0o644)
+	file, err := os.OpenFile(in.root(target), os.O_CREATE, 0o600)
 	if err != nil {
 		return err
 	}

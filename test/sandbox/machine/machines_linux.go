@@ -64,56 +64,12 @@ func New(opts Options) (*Machines, error) {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	if os.Geteuid() != 0 {
-		return nil, errors.New("real machines need root, for namespaces, mounts and control groups")
-	}
-	interfaces, err := net.Interfaces()
-	if err != nil {
-		return nil, fmt.Errorf("listing network interfaces: %w", err)
-	}
-	for _, i := range interfaces {
-		addresses, _ := i.Addrs()
-		if i.Flags&net.FlagLoopback == 0 && len(addresses) > 0 {
-			return nil, fmt.Errorf("real machines change the network: start the sandbox in a network namespace of its own (hack/nodes.sh), not beside %s", i.Name)
-		}
-	}
-	for _, dir := range []*string{&opts.Image, &opts.Dir} {
-		if *dir, err = filepath.Abs(*dir); err != nil {
-			return nil, err
-		}
-	}
-	if _, err := os.Stat(filepath.Join(opts.Image, "sbin", "init")); err != nil {
-		return nil, fmt.Errorf("the image of the machines (make node-image): %w", err)
-	}
-	if err := os.MkdirAll(opts.Dir, 0o700); err != nil {
-		return nil, err
-	}
 	m := &Machines{opts: opts, spawn: make(chan func()), machines: map[string]*box{}}
-	// The network namespace is this sandbox's alone, so its number tells its groups from those of others.
-	namespace, err := os.Readlink("/proc/self/ns/net")
-	if err != nil {
-		return nil, fmt.Errorf("looking for the network namespace: %w", err)
-	}
-	if m.hierarchies, err = hierarchies(filepath.Join(cgroupRoot, strings.Trim(namespace, "net:[]"))); err != nil {
-		return nil, err
-	}
-	if m.most, err = mostMachines(); err != nil {
-		return nil, err
-	}
-	for _, args := range []string{"link set lo up", "address replace " + Metadata + "/32 dev lo"} {
-		if err := ip(args); err != nil {
+	for _, step := range []func() error{alone, m.prepare, route, m.serve} {
+		if err := step(); err != nil {
 			return nil, err
 		}
 	}
-	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0); err != nil {
-		return nil, fmt.Errorf("routing between machines: %w", err)
-	}
-	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", net.JoinHostPort(Metadata, "80"))
-	if err != nil {
-		return nil, fmt.Errorf("starting the metadata service: %w", err)
-	}
-	m.server = &http.Server{Handler: service(m.at), ReadHeaderTimeout: 5 * time.Second}
-	go func() { _ = m.server.Serve(listener) }()
 	go func() {
 		runtime.LockOSThread()
 		for start := range m.spawn {
@@ -121,6 +77,74 @@ func New(opts Options) (*Machines, error) {
 		}
 	}()
 	return m, nil
+}
+
+// alone returns an error where this process may not make machines, or shares its network with others.
+func alone() error {
+	if os.Geteuid() != 0 {
+		return errors.New("real machines need root, for namespaces, mounts and control groups")
+	}
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		return fmt.Errorf("listing network interfaces: %w", err)
+	}
+	for _, i := range interfaces {
+		addresses, _ := i.Addrs()
+		if i.Flags&net.FlagLoopback == 0 && len(addresses) > 0 {
+			return fmt.Errorf("real machines change the network: start the sandbox in a network namespace of its own (hack/nodes.sh), not beside %s", i.Name)
+		}
+	}
+	return nil
+}
+
+// prepare finds the image, and makes the folder and the control groups of all machines.
+func (m *Machines) prepare() error {
+	var err error
+	for _, dir := range []*string{&m.opts.Image, &m.opts.Dir} {
+		if *dir, err = filepath.Abs(*dir); err != nil {
+			return err
+		}
+	}
+	if _, err := os.Stat(filepath.Join(m.opts.Image, "sbin", "init")); err != nil {
+		return fmt.Errorf("the image of the machines (make node-image): %w", err)
+	}
+	if err := os.MkdirAll(m.opts.Dir, 0o700); err != nil {
+		return err
+	}
+	// The network namespace is this sandbox's alone, so its number tells its groups from those of others.
+	namespace, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		return fmt.Errorf("looking for the network namespace: %w", err)
+	}
+	if m.hierarchies, err = hierarchies(filepath.Join(cgroupRoot, strings.Trim(namespace, "net:[]"))); err != nil {
+		return err
+	}
+	m.most, err = mostMachines()
+	return err
+}
+
+// route makes this namespace the router of all machines.
+func route() error {
+	for _, args := range []string{"link set lo up", "address replace " + Metadata + "/32 dev lo"} {
+		if err := ip(args); err != nil {
+			return err
+		}
+	}
+	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0); err != nil {
+		return fmt.Errorf("routing between machines: %w", err)
+	}
+	return nil
+}
+
+// serve starts the metadata service.
+func (m *Machines) serve() error {
+	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", net.JoinHostPort(Metadata, "80"))
+	if err != nil {
+		return fmt.Errorf("starting the metadata service: %w", err)
+	}
+	m.server = &http.Server{Handler: service(m.at), ReadHeaderTimeout: 5 * time.Second}
+	go func() { _ = m.server.Serve(listener) }()
+	return nil
 }
 
 // at finds the machine of an address.
@@ -204,7 +228,7 @@ func (m *Machines) boot(b *box) error {
 		}
 		inner.Groups = append(inner.Groups, group)
 	}
-	console, err := os.OpenFile(filepath.Join(dir, "console.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	console, err := os.OpenFile(filepath.Join(dir, "console.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600) //nolint:gosec // in our folder
 	if err != nil {
 		return err
 	}
