@@ -103,6 +103,13 @@ var _ = Describe("A cluster of kubeadm", Ordered, func() {
 		apply("kubeadm", "nodeclass.yaml")
 		apply("kubeadm", "nodepool.yaml")
 	})
+	// Each spec begins without nodes: there is not room for those of all.
+	AfterEach(func() {
+		Expect(env.Client().DeleteAllOf(ctx, &appsv1.Deployment{}, client.InNamespace(corev1.NamespaceDefault))).To(Succeed())
+		Expect(env.Client().DeleteAllOf(ctx, &policyv1.PodDisruptionBudget{}, client.InNamespace(corev1.NamespaceDefault))).To(Succeed())
+		Expect(env.Client().DeleteAllOf(ctx, &karpv1.NodeClaim{}, client.MatchingLabels{karpv1.NodePoolLabelKey: pool})).To(Succeed())
+		expectNothingLeft()
+	})
 
 	It("should run pending pods on a server that joined by the sample's user data", func() {
 		first := watchNodes()
@@ -164,8 +171,6 @@ var _ = Describe("A cluster of kubeadm", Ordered, func() {
 		took("two nodes drained one pod at a time, replaced and deleted", began)
 		ids := lo.Map(serversOf(Default, pool), func(s cloud.Server, _ int) string { return s.ID })
 		Expect(ids).NotTo(Or(ContainElement(idOf(old[0])), ContainElement(idOf(old[1]))))
-		Expect(env.Client().Delete(ctx, slow)).To(Succeed())
-		Expect(env.Client().Delete(ctx, budget)).To(Succeed())
 	})
 
 	It("should lose no launch when the chart is upgraded to another image, and when the leader is killed", func() {
@@ -198,7 +203,6 @@ var _ = Describe("A cluster of kubeadm", Ordered, func() {
 			g.Expect(servers).To(ConsistOf(ids), "a server without a NodeClaim, or the other way round")
 		}).Should(Succeed())
 		took("two more nodes after the leader was killed", began)
-		Expect(env.Client().Delete(ctx, apart)).To(Succeed())
 	})
 
 	It("should show on the console why a template failed", func() {
@@ -217,7 +221,6 @@ var _ = Describe("A cluster of kubeadm", Ordered, func() {
 		})
 		broken := environment.Deployment("broken", 1, environment.OnPool("broken"), pausing)
 		create(broken)
-		DeferCleanup(func() { Expect(env.Client().Delete(ctx, broken)).To(Succeed()) })
 		Eventually(func(g Gomega) {
 			servers := serversOf(g, "broken")
 			g.Expect(servers).NotTo(BeEmpty())
@@ -263,10 +266,11 @@ var _ = Describe("A cluster of kubeadm", Ordered, func() {
 			g.Expect(ids).To(And(ContainElement(idOf(hung)), Not(ContainElement(idOf(stopped)))))
 			g.Expect(runningOf(g, "stays")).To(HaveLen(2))
 		}).WithTimeout(2 * patience).Should(Succeed())
-		Expect(env.Client().Delete(ctx, stays)).To(Succeed())
 	})
 
 	It("should delete everything when it is scaled down to nothing", func() {
+		create(workload("web", 2))
+		Eventually(func(g Gomega) { g.Expect(runningOf(g, "web")).To(HaveLen(2)) }).Should(Succeed())
 		began := time.Now()
 		scale("web", 0)
 		expectNothingLeft()

@@ -176,7 +176,8 @@ func apply(path ...string) {
 	for document := range strings.SplitSeq(string(content), "\n---") {
 		object := &unstructured.Unstructured{}
 		Expect(yaml.Unmarshal([]byte(document), &object.Object)).To(Succeed())
-		Expect(env.Client().Create(ctx, object)).To(Succeed())
+		// One of that name may still be on its way out, from a spec before.
+		Eventually(func() error { return env.Client().Create(ctx, object) }).Should(Succeed())
 		DeferCleanup(func() { Expect(client.IgnoreNotFound(env.Client().Delete(ctx, object))).To(Succeed()) })
 	}
 }

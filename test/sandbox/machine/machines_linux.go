@@ -196,13 +196,16 @@ func (m *Machines) box(spec Spec) (*box, error) {
 
 // mostMachines is how many machines may exist: all of them share the kernel's limit of watchers, and systemd waits in silence for one.
 func mostMachines() (int, error) {
-	const each = 15 // systemd 4, the kubelet 7, containerd 2, D-Bus and kube-proxy 1
+	const (
+		each   = 15 // systemd 4, the kubelet 7, containerd 2, D-Bus and kube-proxy 1
+		others = 16 // a control plane, the controller, and what else this machine runs
+	)
 	content, err := os.ReadFile("/proc/sys/fs/inotify/max_user_instances")
 	if err != nil {
 		return 0, fmt.Errorf("reading the limit of watchers: %w", err)
 	}
 	instances, err := strconv.Atoi(strings.TrimSpace(string(content)))
-	return min(instances/each, maxMachines), err
+	return min((instances-others)/each, maxMachines), err
 }
 
 // boot starts process 1 of a machine whose power is off.
