@@ -51,10 +51,12 @@ scratch=${TMPDIR:-/tmp}/bizfly-nodes.$$
 mkdir -m 700 "$scratch"
 groups=bizfly-sandbox
 before=$(settings)
-# groups_removed removes control groups of network namespaces that are no more, and reports whether any is left. They are named by them.
+# groups_removed removes control groups of network namespaces that are no more, by which they are named, and reports whether all of this
+# run are gone.
 groups_removed() {
   local group live left=0
   live=$(readlink /proc/[0-9]*/ns/net 2>/dev/null | sort -u)
+  [[ ! -e $scratch/namespace ]] || ! grep -qFf "$scratch/namespace" <<<"$live" || left=1
   for group in /sys/fs/cgroup/"$groups"/* /sys/fs/cgroup/*/"$groups"/*; do
     [[ -d $group ]] && ! grep -qF "[${group##*/}]" <<<"$live" || continue
     find "$group" -depth -type d -exec rmdir {} + 2>/dev/null || left=1
@@ -81,7 +83,7 @@ trap 'exit 143' TERM
 # The script's death ends unshare, and unshare's its process 1, and with that all others.
 export TMPDIR=$scratch
 setpriv --pdeathsig KILL unshare --mount --net --pid --ipc --fork --kill-child --mount-proc -- \
-  bash -c 'ip link set lo up && ip address add 10.99.0.1/32 dev lo && cd "$1" && shift && "$@"' _ \
+  bash -c 'readlink /proc/self/ns/net >"$TMPDIR/namespace" && ip link set lo up && ip address add 10.99.0.1/32 dev lo && cd "$1" && shift && "$@"' _ \
   "$(if [[ $1 == *nodes.test ]]; then echo test/nodes; else echo .; fi)" "$(command -v "$1" | sed 's#^\.#'"$PWD"'/.#')" "${@:2}" &
 inside=$!
 status=0
