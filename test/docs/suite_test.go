@@ -291,7 +291,7 @@ var _ = Describe("The commands of", func() {
 				}
 				said, err := s.runBlock(ctx, b)
 				// A reader looks again, too, until what they wait for has come.
-				for look := 0; err == nil && onlyLooks.MatchString(b.text) && p.expected(i) >= 0 && look < 20 &&
+				for look := 0; err == nil && onlyLooks.MatchString(b.text) && p.expected(i) >= 0 && look < 60 &&
 					!slices.Equal(normalized(p.blocks[p.expected(i)].text), normalized(said)); look++ {
 					time.Sleep(time.Second)
 					said, err = s.runBlock(ctx, b)

@@ -6,6 +6,7 @@ package flavor
 import (
 	"context"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/samber/lo"
@@ -15,6 +16,9 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
+
+// scrapeTimeout bounds what a scrape waits for the cache, well below the 10 s after which Prometheus gives up.
+const scrapeTimeout = time.Second
 
 // observed is the provider whose offerings are reported: a process has one, tests the one created last.
 var observed atomic.Pointer[DefaultProvider]
@@ -68,11 +72,17 @@ func (offeringCollector) Collect(metrics chan<- prometheus.Metric) {
 	if p == nil {
 		return
 	}
-	nodeClasses := &v1alpha1.BizflyNodeClassList{}
-	if err := p.reader.List(context.Background(), nodeClasses, client.UnsafeDisableDeepCopy); err != nil {
+	entries, sized := *p.entries.Load(), sets.New[string]()
+	if len(entries) == 0 {
 		return
 	}
-	entries, sized := *p.entries.Load(), sets.New[string]()
+	// A cache that has not started, or whose kind the API server does not serve, makes its readers wait; a scrape must not.
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
+	defer cancel()
+	nodeClasses := &v1alpha1.BizflyNodeClassList{}
+	if err := p.reader.List(ctx, nodeClasses, client.UnsafeDisableDeepCopy); err != nil {
+		return
+	}
 	for i := range nodeClasses.Items {
 		nodeClass := nodeClasses.Items[i].Name
 		e, known := entries[nodeClass]

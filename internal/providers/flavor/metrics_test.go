@@ -5,6 +5,7 @@ package flavor_test
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
@@ -60,6 +62,31 @@ var _ = Describe("The metrics of offerings", func() {
 		Expect(gathered("karpenter_cloudprovider_instance_type_offering_available")).To(HaveLen(2))
 		Expect(kube.Delete(ctx, named("gone"))).To(Succeed())
 		Expect(gathered("karpenter_cloudprovider_instance_type_offering_available")).To(HaveLen(1))
+	})
+	It("should let a scrape end while the cache does not answer", func(ctx context.Context) {
+		r := newRoom(newHandmade(newFlavor("p2.2c_4g")), interceptor.NewClient(exist("default"), interceptor.Funcs{
+			List: func(ctx context.Context, kube client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+				if _, ok := list.(*v1alpha1.BizflyNodeClassList); !ok {
+					return kube.List(ctx, list, opts...)
+				}
+				<-ctx.Done()
+				return ctx.Err()
+			},
+		}))
+		r.list(ctx, named("default", "HN1"))
+		_, err := crmetrics.Registry.Gather()
+		Expect(err).NotTo(HaveOccurred())
+	}, SpecTimeout(time.Minute))
+	It("should ask for nothing before an instance type was listed", func(ctx context.Context) {
+		newRoom(newHandmade(newFlavor("p2.2c_4g")), interceptor.NewClient(exist(), interceptor.Funcs{
+			List: func(_ context.Context, _ client.WithWatch, list client.ObjectList, _ ...client.ListOption) error {
+				defer GinkgoRecover()
+				Fail(fmt.Sprintf("listed %T", list))
+				return nil
+			},
+		}))
+		_, err := crmetrics.Registry.Gather()
+		Expect(err).NotTo(HaveOccurred())
 	})
 	It("should report the price of each offering once, also when a NodeClass was deleted and made again", func(ctx context.Context) {
 		r := newRoom(newHandmade(manyFlavors(3)...), exist("default", "other"))
