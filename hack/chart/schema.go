@@ -28,7 +28,7 @@ var definitions = map[string]string{
 // Helm rejects what the API server would, before anything is installed.
 func writeSchema(_ context.Context, w *workspace) error {
 	path := w.chart("values.schema.json")
-	before, err := os.ReadFile(path)
+	before, err := os.ReadFile(path) //nolint:gosec // a file of the repository
 	if err != nil {
 		return fmt.Errorf("reading the schema of the chart's values: %w", err)
 	}
@@ -51,7 +51,7 @@ func writeSchema(_ context.Context, w *workspace) error {
 // specSchema is the schema of the spec in a file of a definition. The chart has defaults for what is required at its top,
 // and an empty spec.
 func specSchema(file string) (map[string]any, error) {
-	text, err := os.ReadFile(file)
+	text, err := os.ReadFile(file) //nolint:gosec // a file of the repository
 	if err != nil {
 		return nil, fmt.Errorf("reading a definition: %w", err)
 	}
@@ -69,6 +69,30 @@ func specSchema(file string) (map[string]any, error) {
 // Kubernetes' own. Fields that are not named are rejected, which the API server would drop silently. Nothing is required on the
 // way to nodeClassRef and requirements and in the former, because the chart adds what is missing of these two.
 func convert(s *apiextensionsv1.JSONSchemaProps, defaulted bool) map[string]any {
+	out := convertValue(s)
+	// The API server checks what is required after it has filled in defaults.
+	required := lo.Filter(s.Required, func(name string, _ int) bool { return s.Properties[name].Default == nil })
+	if len(required) > 0 && !defaulted {
+		out["required"] = required
+	}
+	if len(s.Properties) > 0 {
+		properties := map[string]any{}
+		for name, property := range s.Properties {
+			properties[name] = convert(&property, defaulted && (name == "template" || name == "spec" || name == "nodeClassRef"))
+		}
+		out["properties"], out["additionalProperties"] = properties, false
+	}
+	if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
+		out["additionalProperties"] = convert(s.AdditionalProperties.Schema, false)
+	}
+	if s.Items != nil && s.Items.Schema != nil {
+		out["items"] = convert(s.Items.Schema, false)
+	}
+	return out
+}
+
+// convertValue returns what the schema checks of the value itself, whatever it contains.
+func convertValue(s *apiextensionsv1.JSONSchemaProps) map[string]any {
 	out := map[string]any{}
 	switch {
 	case s.XIntOrString:
@@ -87,29 +111,7 @@ func convert(s *apiextensionsv1.JSONSchemaProps, defaulted bool) map[string]any 
 		out["pattern"] = s.Pattern
 	}
 	if len(s.Enum) > 0 {
-		values := make([]any, 0, len(s.Enum))
-		for _, value := range s.Enum {
-			values = append(values, json.RawMessage(value.Raw))
-		}
-		out["enum"] = values
-	}
-	// The API server checks what is required after it has filled in defaults.
-	required := lo.Filter(s.Required, func(name string, _ int) bool { return s.Properties[name].Default == nil })
-	if len(required) > 0 && !defaulted {
-		out["required"] = required
-	}
-	if len(s.Properties) > 0 {
-		properties := map[string]any{}
-		for name, property := range s.Properties {
-			properties[name] = convert(&property, defaulted && (name == "template" || name == "spec" || name == "nodeClassRef"))
-		}
-		out["properties"], out["additionalProperties"] = properties, false
-	}
-	if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
-		out["additionalProperties"] = convert(s.AdditionalProperties.Schema, false)
-	}
-	if s.Items != nil && s.Items.Schema != nil {
-		out["items"] = convert(s.Items.Schema, false)
+		out["enum"] = lo.Map(s.Enum, func(value apiextensionsv1.JSON, _ int) any { return json.RawMessage(value.Raw) })
 	}
 	return out
 }

@@ -140,7 +140,8 @@ func page(results []Result) string {
 	}
 	groups := lo.GroupBy(results, func(r Result) string { return fmt.Sprintf("%s: %s of %d nodes", r.Scenario, r.Phase, r.Nodes) })
 	order := lo.Uniq(lo.Map(results, func(r Result, _ int) string { return fmt.Sprintf("%s: %s of %d nodes", r.Scenario, r.Phase, r.Nodes) }))
-	b.WriteString("\n## Ratios\n\nEach value is followed by its ratio to that of `kwok` in the same measurement; **bold** is above the target (wall time 1.10, CPU 1.25, memory 1.20).\n\n")
+	b.WriteString("\n## Ratios\n\nEach value is followed by its ratio to that of `kwok` in the same measurement; **bold** is above the target " +
+		"(wall time 1.10, CPU 1.25, memory 1.20).\n\n")
 	titles := append(lo.Map(quantities, func(q quantity, _ int) string { return q.title }), "stolen (%)")
 	fmt.Fprintf(b, "| | provider | %s |\n|---|---|%s\n", strings.Join(titles, " | "), strings.Repeat("---|", len(titles)))
 	for _, group := range order {

@@ -62,7 +62,8 @@ func DefaultCatalog(moreZones ...string) *Catalog {
 	c.Snapshots[RegionHN] = []Snapshot{{
 		ID: stableID("snapshot", "golden"), Name: "golden-node_rootdisk@06-05-2024", Status: "available", Size: 20,
 		VolumeID: stableID("snapshot-volume", "golden"), VolumeTypeID: stableID("volume-type", "PREMIUM-SSD1"), BillingPlan: PlanOnDemand,
-		Type: "SSD", CreatedAt: "2024-05-06T16:45:12.000000", UpdatedAt: "2024-05-06T16:45:12.000000", Progress: "100%", Metadata: map[string]string{"category": "premium"},
+		Type: "SSD", CreatedAt: "2024-05-06T16:45:12.000000", UpdatedAt: "2024-05-06T16:45:12.000000", Progress: "100%",
+		Metadata: map[string]string{"category": "premium"},
 		Category: "premium", ZoneName: "HN1", RegionName: "HaNoi", Bootable: true,
 	}}
 	return c
