@@ -216,13 +216,15 @@ e2e-cloud-sandbox: controlplane ## The same with the sandbox, and how its respon
 endif
 
 # make test runs a few simulations, this one many: make chaos SEED=1000 RUNS=5000. It prints how to replay one that fails.
-# With RUNS there are no runs with processes, unless PROCESS_RUNS sets their number.
+# With RUNS there are no runs with processes, unless PROCESS_RUNS sets their number. Without, each call of each life is struck alone, and
+# 300 pairs of calls in each life: make chaos POINTS=0 PAIRS=10000 GINKGO_FLAGS=--focus=life.
 PROCESS_RUNS ?= $(if $(RUNS),0,2)
 
 .PHONY: chaos
 chaos: ## Run 500 seeded fault-injection simulations, then 2 runs with real processes (docs/contribute/testing.md)
 	@mkdir -p $(REPORTS)/chaos
-	@$(TRIMPATH) SEED="$(or $(SEED),1)" RUNS="$(or $(RUNS),500)" CHAOS_LOGS="$(REPORTS)/chaos" go tool ginkgo run --procs=$(CORES) \
+	@$(TRIMPATH) SEED="$(or $(SEED),1)" RUNS="$(or $(RUNS),500)" CHAOS_LOGS="$(REPORTS)/chaos" \
+		POINTS="$(or $(POINTS),$(if $(RUNS),50,100000))" PAIRS="$(or $(PAIRS),$(if $(RUNS),25,300))" go tool ginkgo run --procs=$(CORES) \
 		--timeout=2h --poll-progress-after=2m --fail-on-empty $(if $(CI),--no-color) $(GINKGO_FLAGS) ./test/chaos
 	@if [ "$(PROCESS_RUNS)" != 0 ]; then $(MAKE) --no-print-directory chaos-processes RUNS="$(PROCESS_RUNS)"; fi
 

@@ -68,7 +68,8 @@ func (sim *simulation) join(s cloud.Server) {
 		Spec:       corev1.NodeSpec{ProviderID: providerid.New(s.ID), Taints: []corev1.Taint{karpv1.UnregisteredNoExecuteTaint}},
 		Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
 	}
-	lo.Must0(sim.kube.Create(sim.ctx, node))
+	// A second server of the same name finds the Node of the first.
+	lo.Must0(client.IgnoreAlreadyExists(sim.kube.Create(sim.ctx, node)))
 	sim.trace("node %s joins", s.Name)
 }
 

@@ -51,6 +51,7 @@ func (sim *simulation) outcomeOf(subject string, request *http.Request, body []b
 	for _, broken := range sim.broken {
 		broken.answer(&f, request, body)
 	}
+	sim.answerLife(&f, request)
 	if r.Float64() < now.slow {
 		f.latency = between(r, 0, 90*time.Second)
 	}

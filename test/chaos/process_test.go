@@ -94,6 +94,8 @@ type process struct {
 	committing bool
 	// frozen is until when none of its calls proceed, as on a frozen machine.
 	frozen time.Time
+	// deposed is true when another process leads, although this one may not have ended.
+	deposed bool
 }
 
 // enter is the moment before a call leaves the process.
@@ -129,6 +131,9 @@ func (p *process) step(what string, call func() error) error {
 	}
 	committing := p.committing
 	p.mu.Unlock()
+	if blow := p.sim.nextBlow(what); blow != "" {
+		return p.strike(blow, what, call)
+	}
 	if !dies {
 		err := call()
 		p.sim.trace("%d: %s: %v", p.number, what, err)
@@ -162,10 +167,11 @@ func (p *process) freeze(d time.Duration) {
 	p.frozen = time.Now().Add(d)
 }
 
+// gone reports whether another process must lead.
 func (p *process) gone() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.dead
+	return p.dead || p.deposed
 }
 
 // newProcess starts a controller without state, as internal/operator builds it.
@@ -200,11 +206,12 @@ func (sim *simulation) newProcess() *process {
 			sim.trace("the catalog: %v", err)
 		}
 	}
+	sim.providers = built
 	if sim.nodeClass == nil {
-		sim.makeNodeClass(built)
+		sim.makeNodeClass()
 	}
 	p.instances, p.cloudProvider = built.Instances, built.CloudProvider
-	p.server = server.NewController(p.kube, p.instances, p.cloudProvider, nil, &sim.told, clock.RealClock{})
+	p.server = server.NewController(p.kube, p.instances, p.cloudProvider, built.JoinTokens, &sim.told, clock.RealClock{})
 	p.collector = garbagecollection.NewController(garbagecollection.Config{Settings: settings},
 		p.kube, p.kube, p.instances, &sim.told, clock.RealClock{})
 	p.coreCollector = coregc.NewController(clock.RealClock{}, p.kube, p.cloudProvider)

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
@@ -54,8 +55,8 @@ type simulation struct {
 
 	shared    *catalog.DefaultProvider
 	nodeClass *v1alpha1.BizflyNodeClass
-	// resolve fills the status of a NodeClass as its controllers would.
-	resolve   func(*v1alpha1.BizflyNodeClass)
+	// providers are those of the process that started last.
+	providers *wiring.Providers
 	processes []*process
 	ops       map[string]chan struct{}
 	snapshots map[string]*karpv1.NodeClaim
@@ -87,6 +88,19 @@ type simulation struct {
 	failuresBefore float64
 	// wanted are the requirements of new NodeClaims; nil for those of any small flavor.
 	wanted []karpv1.NodeSelectorRequirementWithMinValues
+
+	// blows are what happens to the n-th call of a life; nil where calls are not counted.
+	blows map[int]blow
+	// calls are those of the life so far, in their order.
+	calls []string
+	// listsOf is the moment that the next list of servers shows; zero for the present.
+	listsOf time.Time
+	// oldClaims are the NodeClaims whose next reconcile gets the version before the last one.
+	oldClaims sets.Set[types.UID]
+	// failsNext reports that the next server that is created ends in ERROR.
+	failsNext bool
+	// configure changes the NodeClass before it is created; nil changes nothing.
+	configure func(*v1alpha1.BizflyNodeClass)
 
 	// network and api serialise requests, so that each gets its own faults.
 	network, api sync.Mutex
@@ -153,16 +167,23 @@ func (sim *simulation) populate() {
 }
 
 // makeNodeClass creates a NodeClass and resolves it, as its controllers would.
-func (sim *simulation) makeNodeClass(providers *wiring.Providers) {
+func (sim *simulation) makeNodeClass() {
 	class := &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: nodeClassName, UID: "c1a55000-0000-4000-8000-000000000000", Generation: 1}}
 	unit.WithDefaults(class)
 	class.Spec.PlacementStrategy = pick(sim.rng, v1alpha1.PlacementStrategyBalanced, v1alpha1.PlacementStrategySpread, v1alpha1.PlacementStrategyBinPack)
 	class.Spec.StoppedServerPolicy = pick(sim.rng, v1alpha1.StoppedServerPolicyRepair, v1alpha1.StoppedServerPolicyStart, v1alpha1.StoppedServerPolicyIgnore)
+	if sim.configure != nil {
+		sim.configure(class)
+	}
 	lo.Must0(sim.kube.Create(sim.ctx, class))
-	env := &unit.Environment{Environment: &coretest.Environment{Client: sim.kube}, Providers: providers}
-	sim.resolve = func(class *v1alpha1.BizflyNodeClass) { lo.Must0(env.Resolve(sim.ctx, class)) }
 	sim.resolve(class)
 	sim.nodeClass = class
+}
+
+// resolve fills the status of a NodeClass as its controllers would, in the process that started last.
+func (sim *simulation) resolve(class *v1alpha1.BizflyNodeClass) {
+	env := &unit.Environment{Environment: &coretest.Environment{Client: sim.kube}, Providers: sim.providers}
+	lo.Must0(env.Resolve(sim.ctx, class))
 }
 
 func claimName(n int) string { return fmt.Sprintf("general-%d", n) }

@@ -77,7 +77,10 @@ func (w wire) RoundTrip(request *http.Request) (*http.Response, error) {
 		}
 		return err
 	})
-	return response, err
+	if err != nil {
+		return nil, err
+	}
+	return response, nil
 }
 
 // deliver passes one request to the cloud, with the faults of that request and no others.
