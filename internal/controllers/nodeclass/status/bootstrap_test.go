@@ -11,17 +11,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
 
 var _ = Describe("The bootstrap of a NodeClass", func() {
 	It("should name a join endpoint without TLS as a risk, once, and be ready all the same", func() {
-		w := newSetup(nil, func(c *bootstrap.Config) {
-			values := c.BKE.Known()
-			values.JoinEndpoint = "http://engine.example/engine/cluster_join/c"
-			c.BKE = values
-		})
+		w := newSetup(nil, func(o *options.Options) { o.BKEJoinEndpoint = "http://engine.example/engine/cluster_join/c" })
 		apply("")
 		nodeClass, _ := w.look()
 		found := condition(nodeClass, v1alpha1.ConditionTypeBootstrapReady)
@@ -33,7 +31,7 @@ var _ = Describe("The bootstrap of a NodeClass", func() {
 		Expect(w.recorder.Calls("InsecureJoinEndpoint")).To(Equal(1), "it is known by now")
 	})
 	It("should say that spec.kubelet changes nothing on the nodes of BKE's worker image, and in mode Custom nothing of it", func() {
-		w := newSetup(nil, asIs)
+		w := newSetup(nil)
 		apply("kubelet: {maxPods: 30}")
 		nodeClass, _ := w.look()
 		Expect(condition(nodeClass, v1alpha1.ConditionTypeBootstrapReady).Message).To(HavePrefix("spec.kubelet changes nothing on nodes in BKE mode"))
@@ -42,18 +40,24 @@ var _ = Describe("The bootstrap of a NodeClass", func() {
 		Expect(condition(nodeClass, v1alpha1.ConditionTypeBootstrapReady).Message).To(BeEmpty())
 	})
 	It("should say where the BKE values were learned", func() {
-		w := newSetup(nil, func(c *bootstrap.Config) {
-			values := c.BKE.Known()
-			values.Learned = "BKE_CLUSTER_TOKEN learned from the pool server of node pool-1"
-			c.BKE = values
-		})
+		w := newSetup(nil, func(o *options.Options) { o.BKEClusterToken, o.BKEJoinEndpoint, o.BKEDiscoverFromPool = "", "", true })
+		bke := w.sandbox.BKE()
+		server := w.sandbox.AddServer(cloud.ServerSpec{Name: "pool-1", Metadata: map[string]string{
+			"bizfly_cloud_service": "kubernetes_engine", "bke_cluster_id": bke.ClusterUID, "bke_cluster_token": bke.ClusterToken,
+			"bke_join_endpoint": "https://engine.example/engine/cluster_join/" + bke.ClusterUID, "bke_log_endpoint": bke.LogEndpoint,
+		}})
+		Expect(env.Client.Create(ctx, &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: "pool-1", Labels: map[string]string{"bke.bizflycloud.vn/node-id": "pool-1"}},
+			Spec:       corev1.NodeSpec{ProviderID: providerid.New(server.ID)},
+		})).To(Succeed())
+		DeferCleanup(func() { Expect(env.Client.DeleteAllOf(ctx, &corev1.Node{})).To(Succeed()) })
 		apply("")
 		nodeClass, _ := w.look()
-		Expect(condition(nodeClass, v1alpha1.ConditionTypeBootstrapReady).Message).To(Equal("BKE_CLUSTER_TOKEN learned from the pool server of node pool-1"))
+		Expect(condition(nodeClass, v1alpha1.ConditionTypeBootstrapReady).Message).To(Equal("BKE_CLUSTER_TOKEN, BKE_JOIN_ENDPOINT learned from the pool server of node pool-1"))
 	})
 	It("should follow the Secret of its user data, by its hash, and keep the hash when it cannot be read", func() {
-		w := newSetup(nil, func(c *bootstrap.Config) {
-			c.Reader, c.Namespace, c.UserDataSecretNames = env.Client, metav1.NamespaceDefault, []string{"templates"}
+		w := newSetup(nil, func(o *options.Options) {
+			o.Namespace, o.UserDataSecretNames = metav1.NamespaceDefault, []string{"templates"}
 		})
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "templates"},
 			StringData: map[string]string{"userData": "#!/bin/bash"}}
@@ -74,13 +78,13 @@ var _ = Describe("The bootstrap of a NodeClass", func() {
 		Expect(third.Status.UserDataHash).To(Equal(second.Status.UserDataHash), "running nodes are compared with it")
 	})
 	It("should have no hash where there is no template", func() {
-		w := newSetup(nil, asIs)
+		w := newSetup(nil)
 		apply("")
 		nodeClass, _ := w.look()
 		Expect(nodeClass.Status.UserDataHash).To(BeEmpty())
 	})
 	It("should reject join tokens that the controller may not create", func() {
-		w := newSetup(nil, asIs)
+		w := newSetup(nil)
 		apply(`bootstrapMode: Custom, userData: "{{ .JoinToken }}", joinToken: {}`)
 		nodeClass, _ := w.look()
 		Expect(condition(nodeClass, v1alpha1.ConditionTypeBootstrapReady).Reason).To(Equal("JoinTokensDisabled"))

@@ -15,8 +15,7 @@ import (
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 
-	join "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
@@ -38,10 +37,10 @@ var _ = Describe("The status of a NodeClass", func() {
 	Context("that asks for what there is", func() {
 		It("should be discovered from the BKE cluster for an empty spec", func() {
 			content := cloud.DefaultCatalog()
-			w := newSetup(content, asIs)
+			w := newSetup(content)
 			apply("")
 			nodeClass, result := w.look()
-			instanceTypes, err := w.flavors.List(ctx, nodeClass)
+			instanceTypes, err := w.Flavors.List(ctx, nodeClass)
 			Expect(err).ToNot(HaveOccurred())
 			worker, _ := lo.Find(content.Versions, func(v cloud.KubernetesVersion) bool { return v.KubernetesVersion == "v1.35.4" })
 			Expect(nodeClass.Status).To(Equal(v1alpha1.BizflyNodeClassStatus{
@@ -68,7 +67,7 @@ var _ = Describe("The status of a NodeClass", func() {
 			Expect(w.recorder.Events()).To(BeEmpty())
 		})
 		It("should have every condition from the first reconciliation on, so that one can wait for it, and none that looks like a fault", func() {
-			w := newSetup(nil, asIs)
+			w := newSetup(nil)
 			apply("")
 			nodeClass, _ := w.look()
 			for _, conditionType := range append([]string{status.ConditionReady}, append(v1alpha1.AdvisoryConditionTypes, dependents...)...) {
@@ -80,7 +79,7 @@ var _ = Describe("The status of a NodeClass", func() {
 			Expect(nodeClass.Status.Summary.Reason).To(BeEmpty())
 		})
 		It("should show several networks and zones in one text each, and why it is not ready", func() {
-			w := newSetup(nil, asIs)
+			w := newSetup(nil)
 			apply("networkSelectorTerms: [{name: kubernetes}, {alias: default}]")
 			nodeClass, _ := w.look()
 			Expect(nodeClass.Status.Summary).To(HaveValue(And(HaveField("Networks", "kubernetes,default-vpc"), HaveField("Reason", ""))))
@@ -90,7 +89,7 @@ var _ = Describe("The status of a NodeClass", func() {
 		})
 		It("should be resolved for each selector", func() {
 			content := cloud.DefaultCatalog()
-			w := newSetup(content, asIs)
+			w := newSetup(content)
 			web, _ := lo.Find(content.Firewalls[cloud.RegionHN], func(f cloud.Firewall) bool { return f.Name == "web" })
 			golden := content.CustomImages[cloud.RegionHN][0]
 			apply(`imageSelectorTerms: [{name: golden-node}], networkSelectorTerms: [{alias: default}], firewallSelectorTerms: [{name: web}], ` +
@@ -106,7 +105,7 @@ var _ = Describe("The status of a NodeClass", func() {
 			Expect(nodeClass.Status.SSHKeyName).To(Equal("ops"))
 		})
 		It("should be written once and left alone while nothing changes", func() {
-			w := newSetup(nil, asIs)
+			w := newSetup(nil)
 			before := apply("")
 			first, _ := w.look()
 			Expect(first.ResourceVersion).ToNot(Equal(before.ResourceVersion))
@@ -114,7 +113,7 @@ var _ = Describe("The status of a NodeClass", func() {
 			Expect(second.ResourceVersion).To(Equal(first.ResourceVersion))
 		})
 		It("should follow the spec", func() {
-			w := newSetup(nil, asIs)
+			w := newSetup(nil)
 			apply("firewallSelectorTerms: [{name: web}], sshKeyName: ops")
 			w.look()
 			apply("")
@@ -123,8 +122,8 @@ var _ = Describe("The status of a NodeClass", func() {
 			Expect(nodeClass.Status.SSHKeyName).To(BeEmpty())
 		})
 		It("should stay ready while everything is unavailable", func() {
-			w := newSetup(nil, asIs)
-			w.marks.MarkUnavailable(ctx, capacity.Offering{}, capacity.ReasonQuotaExceeded, time.Hour)
+			w := newSetup(nil)
+			w.Capacity.MarkUnavailable(ctx, capacity.Offering{}, capacity.ReasonQuotaExceeded, time.Hour)
 			apply("")
 			nodeClass, _ := w.look()
 			Expect(ready(nodeClass).IsTrue()).To(BeTrue())
@@ -143,7 +142,7 @@ var _ = Describe("The status of a NodeClass", func() {
 		}
 		It("should reject the id of a plain operating system image in BKE mode, and take it in Custom mode", func() {
 			content := cloud.DefaultCatalog()
-			w := newSetup(content, asIs)
+			w := newSetup(content)
 			terms := "imageSelectorTerms: [{id: " + content.Images[cloud.RegionHN][0].Versions[0].ID + "}]"
 			rejected(w, terms, "is a plain operating system image, which has no BKE script; use an alias such as bke@latest, or bootstrapMode Custom")
 			apply(terms + `, bootstrapMode: Custom, userData: "#!/bin/bash"`)
@@ -153,7 +152,7 @@ var _ = Describe("The status of a NodeClass", func() {
 		It("should reject user data for a Flatcar image that only its id names", func() {
 			content := cloud.DefaultCatalog()
 			flatcar, _ := lo.Find(content.Versions, func(v cloud.KubernetesVersion) bool { return v.KubernetesVersion == "v1.35.4.flatcar" })
-			rejected(newSetup(content, asIs), "userData: x, imageSelectorTerms: [{id: "+flatcar.WorkerImageID+"}]", "use an alias such as bke-ubuntu@latest")
+			rejected(newSetup(content), "userData: x, imageSelectorTerms: [{id: "+flatcar.WorkerImageID+"}]", "use an alias such as bke-ubuntu@latest")
 		})
 	})
 
@@ -165,7 +164,7 @@ var _ = Describe("The status of a NodeClass", func() {
 				large.ID, large.Name, large.Size = "7e11c0de-0000-4000-8000-000000000001", "large", 45
 				content.Snapshots[cloud.RegionHN] = append(content.Snapshots[cloud.RegionHN], large)
 			}
-			w := newSetup(content, asIs)
+			w := newSetup(content)
 			apply(spec)
 			nodeClass, result := w.look()
 			found := condition(nodeClass, conditionType)
@@ -231,7 +230,7 @@ var _ = Describe("The status of a NodeClass", func() {
 				`^spec\.userData, line 1, column \d+: .*variables are NodeName`),
 		)
 		It("should say which variables the controller lacks", func() {
-			w := newSetup(nil, func(c *bootstrap.Config) { c.BKE = join.Values{ClusterID: c.BKE.Known().ClusterID} })
+			w := newSetup(nil, func(o *options.Options) { o.BKEClusterToken, o.BKEJoinEndpoint, o.BKELogEndpoint = "", "", "" })
 			apply("")
 			nodeClass, _ := w.look()
 			found := condition(nodeClass, v1alpha1.ConditionTypeBootstrapReady)
@@ -240,7 +239,7 @@ var _ = Describe("The status of a NodeClass", func() {
 			Expect(ready(nodeClass).IsFalse()).To(BeTrue())
 		})
 		It("should keep what was resolved before, because running nodes are compared with it", func() {
-			w := newSetup(nil, asIs)
+			w := newSetup(nil)
 			apply(`firewallSelectorTerms: [{name: web}], sshKeyName: ops`)
 			before, _ := w.look()
 			apply(`zones: [HN9], imageSelectorTerms: [{name: x}], networkSelectorTerms: [{name: x}], firewallSelectorTerms: [{name: x}], sshKeyName: x`)
@@ -251,14 +250,14 @@ var _ = Describe("The status of a NodeClass", func() {
 			Expect(after.Status).To(Equal(before.Status))
 		})
 		It("should name every problem at once", func() {
-			w := newSetup(nil, asIs)
+			w := newSetup(nil)
 			apply(`imageSelectorTerms: [{name: silver}], sshKeyName: laptop`)
 			nodeClass, _ := w.look()
 			Expect(ready(nodeClass).Message).To(And(ContainSubstring("ImagesReady: "), ContainSubstring("silver"), ContainSubstring("SSHKeyReady: "),
 				ContainSubstring("laptop")))
 		})
 		It("should be published again when it is something else that is missing", func() {
-			w := newSetup(nil, asIs)
+			w := newSetup(nil)
 			apply(`imageSelectorTerms: [{name: silver}]`)
 			w.look()
 			apply(`imageSelectorTerms: [{name: bronze}]`)
@@ -267,7 +266,7 @@ var _ = Describe("The status of a NodeClass", func() {
 				HaveField("Message", ContainSubstring("silver")), HaveField("Message", ContainSubstring("bronze"))))
 		})
 		It("should wait for the networks before it checks the zones", func() {
-			w := newSetup(nil, asIs)
+			w := newSetup(nil)
 			apply(`networkSelectorTerms: [{name: office}]`)
 			nodeClass, _ := w.look()
 			Expect(condition(nodeClass, v1alpha1.ConditionTypeZonesReady)).To(HaveValue(And(
@@ -279,7 +278,7 @@ var _ = Describe("The status of a NodeClass", func() {
 
 	Context("zones", func() {
 		It("should be those that every network is in, and say why others are not", func() {
-			w := newSetup(nil, asIs)
+			w := newSetup(nil)
 			apply(`networkSelectorTerms: [{name: kubernetes}, {name: one-zone}]`)
 			nodeClass, _ := w.look()
 			Expect(nodeClass.Status.Zones).To(Equal([]string{"HN1"}))
@@ -289,7 +288,7 @@ var _ = Describe("The status of a NodeClass", func() {
 		It("should leave out one that the cloud has closed", func() {
 			content := cloud.DefaultCatalog()
 			content.Regions[0].Zones[0].Active = false
-			w := newSetup(content, asIs)
+			w := newSetup(content)
 			apply("")
 			nodeClass, _ := w.look()
 			Expect(nodeClass.Status.Zones).To(Equal([]string{"HN2"}))
@@ -300,7 +299,7 @@ var _ = Describe("The status of a NodeClass", func() {
 			for i := range content.VPCs[cloud.RegionHN] {
 				content.VPCs[cloud.RegionHN][i].AvailabilityZones, content.VPCs[cloud.RegionHN][i].AvailabilityZoneHints = nil, nil
 			}
-			w := newSetup(content, asIs)
+			w := newSetup(content)
 			apply("")
 			nodeClass, _ := w.look()
 			Expect(nodeClass.Status.Zones).To(Equal([]string{"HN1", "HN2"}))
@@ -311,11 +310,11 @@ var _ = Describe("The status of a NodeClass", func() {
 		const everything = `firewallSelectorTerms: [{name: web}], sshKeyName: ops, imageSelectorTerms: [{name: golden-node}]`
 
 		DescribeTable("should stay ready on what was resolved for an hour, report it, and be unknown then", func(path string, conditionTypes ...string) {
-			w := newSetup(nil, asIs)
+			w := newSetup(nil)
 			apply(lo.Ternary(path == "/snapshots", `imageSelectorTerms: [{snapshot: {name: "golden-*"}}]`, everything))
 			before, _ := w.look()
 			Expect(ready(before).IsTrue()).To(BeTrue())
-			w.lists.Flush()
+			w.lists.flush()
 			w.sandbox.AddFaults(1, cloud.Fault{Path: path, Effect: cloud.EffectStatus, Status: http.StatusForbidden, Message: "not now"})
 			since := w.clock.Now().UTC().Format(time.RFC3339)
 			for range 3 {
@@ -361,10 +360,10 @@ var _ = Describe("The status of a NodeClass", func() {
 			Entry("about SSH keys", "/keypairs", v1alpha1.ConditionTypeSSHKeyReady),
 		)
 		It("should be unknown at once for a spec that was never resolved", func() {
-			w := newSetup(nil, asIs)
+			w := newSetup(nil)
 			apply(everything)
 			w.look()
-			w.lists.Flush()
+			w.lists.flush()
 			w.sandbox.AddFaults(1, cloud.Fault{Path: "/firewalls", Effect: cloud.EffectStatus, Status: http.StatusForbidden, Message: "not now"})
 			apply(`firewallSelectorTerms: [{name: default}], sshKeyName: ops`)
 			nodeClass, _ := w.look()
@@ -372,20 +371,20 @@ var _ = Describe("The status of a NodeClass", func() {
 			Expect(condition(nodeClass, v1alpha1.ConditionTypeFirewallsReady).IsUnknown()).To(BeTrue())
 		})
 		It("should look again within seconds while the catalog has not been read", func() {
-			w := newUnreadSetup(nil, asIs)
+			w := newUnreadSetup(nil)
 			apply("")
 			nodeClass, result := w.look()
 			Expect(ready(nodeClass).IsUnknown()).To(BeTrue())
 			Expect(condition(nodeClass, v1alpha1.ConditionTypeImagesReady).Reason).To(Equal("CatalogNotReady"))
 			Expect(result.RequeueAfter).To(BeNumerically("<=", 5*time.Second))
-			Expect(w.catalog.Refresh(ctx)).To(Succeed())
+			Expect(w.Catalog.Refresh(ctx)).To(Succeed())
 			nodeClass, _ = w.look()
 			Expect(ready(nodeClass).IsTrue()).To(BeTrue())
 		})
 	})
 
 	It("should never hold a secret", func() {
-		w := newSetup(nil, asIs)
+		w := newSetup(nil)
 		apply(`bootstrapMode: Custom, userData: "{{ ` + clusterToken + ` }}"`)
 		nodeClass, _ := w.look()
 		Expect(ready(nodeClass).IsFalse()).To(BeTrue())
@@ -397,7 +396,7 @@ var _ = Describe("The status of a NodeClass", func() {
 		}
 	})
 	It("should be retried soon after a conflict", func() {
-		w := newSetup(nil, asIs)
+		w := newSetup(nil)
 		stale := apply("")
 		fresh := stored()
 		fresh.Labels = map[string]string{"a": "b"}
@@ -408,7 +407,7 @@ var _ = Describe("The status of a NodeClass", func() {
 		Expect(stored().Status.Conditions).To(BeEmpty())
 	})
 	It("should not be touched any more while the NodeClass is being deleted", func() {
-		w := newSetup(nil, asIs)
+		w := newSetup(nil)
 		nodeClass := apply("")
 		nodeClass.Finalizers = []string{"example.com/hold"}
 		Expect(env.Client.Update(ctx, nodeClass)).To(Succeed())
@@ -420,7 +419,7 @@ var _ = Describe("The status of a NodeClass", func() {
 		Expect(env.Client.Update(ctx, deleting)).To(Succeed())
 	})
 	It("should be kept up by the controller in a manager, from the creation to a change of the spec", func() {
-		w := newSetup(nil, asIs)
+		w := newSetup(nil)
 		manager := unit.NewManager(env.Config)
 		Expect(w.controller.Register(ctx, manager)).To(Succeed())
 		Expect(w.controller.Name()).To(Equal("nodeclass.status"))

@@ -26,14 +26,14 @@ func saying(conditionStatus, reason, message string) OmegaMatcher {
 var _ = Describe("What a NodeClass resolves to", func() {
 	Context("flavors and disks", func() {
 		It("should be counted with the selector", func() {
-			w := newSetup(nil, asIs)
+			w := newSetup(nil)
 			apply(`flavorSelectorTerms: [{name: "p2.2c_*"}]`)
 			nodeClass, _ := w.look()
 			Expect(nodeClass.Status.FlavorCount).To(BeEquivalentTo(2))
 			Expect(condition(nodeClass, v1alpha1.ConditionTypeFlavorsReady)).To(saying("True", "FlavorsReady", "^2 flavors$"))
 		})
 		It("should report a term that matches nothing beside others that do", func() {
-			w := newSetup(nil, asIs)
+			w := newSetup(nil)
 			apply(`flavorSelectorTerms: [{name: "p2.2c_*"}, {name: "p7.*"}]`)
 			nodeClass, _ := w.look()
 			Expect(ready(nodeClass).IsTrue()).To(BeTrue())
@@ -41,7 +41,7 @@ var _ = Describe("What a NodeClass resolves to", func() {
 				To(saying("True", "FlavorsReady", `^2 flavors; spec\.flavorSelectorTerms\[1\]: no flavor matches name "p7\.\*"`))
 		})
 		It("should have the volume type of each zone and category in which all disks are available", func() {
-			w := newSetup(nil, asIs)
+			w := newSetup(nil)
 			apply(`rootDisk: {medium: HDD}, dataDisks: [{size: 10Gi, medium: SSD}]`)
 			nodeClass, _ := w.look()
 			Expect(nodeClass.Status.VolumeTypes).To(And(HaveLen(7),
@@ -49,7 +49,7 @@ var _ = Describe("What a NodeClass resolves to", func() {
 				Not(ContainElement(HaveField("Name", ContainSubstring("SSD"))))), "HN2 sells no DEDICATED-HDD1")
 		})
 		It("should be ready with an explicit volume type while any zone has it, and name those that do not", func() {
-			w := newSetup(nil, asIs)
+			w := newSetup(nil)
 			apply(`rootDisk: {volumeType: DEDICATED-HDD1}`)
 			nodeClass, _ := w.look()
 			Expect(ready(nodeClass).IsTrue()).To(BeTrue())
@@ -58,7 +58,7 @@ var _ = Describe("What a NodeClass resolves to", func() {
 				To(saying("True", "DisksReady", `^zone HN2 does not have spec\.rootDisk\.volumeType "DEDICATED-HDD1"`))
 		})
 		It("should wait for the zones, and the flavors for the disks", func() {
-			w := newSetup(nil, asIs)
+			w := newSetup(nil)
 			apply(`networkSelectorTerms: [{name: office}]`)
 			nodeClass, _ := w.look()
 			Expect(condition(nodeClass, v1alpha1.ConditionTypeDisksReady)).To(saying("Unknown", "AwaitingZones", "zones"))
@@ -68,7 +68,7 @@ var _ = Describe("What a NodeClass resolves to", func() {
 			Expect(ready(nodeClass)).To(saying("False", "DiskNotSold", "NVME-1"))
 		})
 		It("should fit once the root disk is as large as the snapshot", func() {
-			w := newSetup(nil, asIs)
+			w := newSetup(nil)
 			apply(`imageSelectorTerms: [{snapshot: {name: "golden-*"}}], rootDisk: {size: 20Gi}`)
 			nodeClass, _ := w.look()
 			Expect(ready(nodeClass).IsTrue()).To(BeTrue())
@@ -78,13 +78,13 @@ var _ = Describe("What a NodeClass resolves to", func() {
 
 	Context("egress", func() {
 		It("should be there with public addresses", func() {
-			w := newSetup(nil, asIs)
+			w := newSetup(nil)
 			apply("")
 			nodeClass, _ := w.look()
 			Expect(condition(nodeClass, v1alpha1.ConditionTypeEgressAvailable)).To(saying("True", "EgressAvailable", "public IPv4"))
 		})
 		It("should come with a warning where no firewall is selected for public addresses", func() {
-			w := newSetup(nil, asIs)
+			w := newSetup(nil)
 			for spec, warned := range map[string]bool{
 				"": true, "publicIPv4: true": true, "publicIPv4: false": false, "firewallSelectorTerms: [{name: web}]": false,
 			} {
@@ -96,13 +96,13 @@ var _ = Describe("What a NodeClass resolves to", func() {
 			}
 		})
 		It("should be there through an internet gateway of any of the networks", func() {
-			w := newSetup(nil, asIs)
+			w := newSetup(nil)
 			apply(`publicIPv4: false, networkSelectorTerms: [{name: kubernetes}, {alias: default}]`)
 			nodeClass, _ := w.look()
 			Expect(condition(nodeClass, v1alpha1.ConditionTypeEgressAvailable)).To(saying("True", "EgressAvailable", "default-vpc has an internet gateway"))
 		})
 		It("should be missing without either, which is warned of once and prevents nothing", func() {
-			w := newSetup(nil, asIs)
+			w := newSetup(nil)
 			apply(`publicIPv4: false`)
 			nodeClass, result := w.look()
 			Expect(condition(nodeClass, v1alpha1.ConditionTypeEgressAvailable)).To(saying("False", "NoEgress",
@@ -119,18 +119,18 @@ var _ = Describe("What a NodeClass resolves to", func() {
 					c.VPCs[cloud.RegionHN][i].InternetGateway = lo.ToPtr("gateway")
 				}
 			})
-			w.lists.Flush()
+			w.lists.flush()
 			nodeClass, _ = w.look()
 			Expect(condition(nodeClass, v1alpha1.ConditionTypeEgressAvailable).IsTrue()).To(BeTrue())
 		})
 		It("should be unknown while the networks are, without a part in why the NodeClass is not ready", func() {
-			w := newSetup(nil, asIs)
+			w := newSetup(nil)
 			apply(`publicIPv4: false, networkSelectorTerms: [{name: office}]`)
 			nodeClass, _ := w.look()
 			Expect(condition(nodeClass, v1alpha1.ConditionTypeEgressAvailable)).To(saying("Unknown", "AwaitingNetworks", "way out"))
 			Expect(ready(nodeClass).Message).ToNot(ContainSubstring("EgressAvailable"))
 			w.sandbox.AddFaults(1, cloud.Fault{Path: "/vpc-networks", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
-			w.lists.Flush()
+			w.lists.flush()
 			nodeClass, _ = w.look()
 			Expect(condition(nodeClass, v1alpha1.ConditionTypeEgressAvailable)).To(saying("Unknown", "CloudUnavailable", ""))
 			Expect(ready(nodeClass).Message).ToNot(ContainSubstring("EgressAvailable"))
@@ -138,10 +138,10 @@ var _ = Describe("What a NodeClass resolves to", func() {
 	})
 
 	It("should stay ready on what it was, quietly, while a controller that has just started has not read the catalog", func() {
-		w := newSetup(nil, asIs)
+		w := newSetup(nil)
 		apply("publicIPv4: false")
 		before, _ := w.look()
-		restarted := newUnreadSetup(nil, asIs)
+		restarted := newUnreadSetup(nil)
 		after, result := restarted.look()
 		for _, conditionType := range []string{
 			v1alpha1.ConditionTypeZonesReady, v1alpha1.ConditionTypeImagesReady, v1alpha1.ConditionTypeNetworksReady,
@@ -156,7 +156,7 @@ var _ = Describe("What a NodeClass resolves to", func() {
 		Expect(after.Status).To(Equal(before.Status))
 	})
 	It("should not blame conditions beside the others for not being ready", func() {
-		w := newSetup(nil, asIs)
+		w := newSetup(nil)
 		nodeClass := apply(`imageSelectorTerms: [{name: silver}], publicIPv4: false`)
 		nodeClass.StatusConditions(status.WithObservedOnly()).SetFalse(v1alpha1.ConditionTypeLaunchesSucceeding, "LaunchFailed", "again and again")
 		Expect(env.Client.Status().Update(ctx, nodeClass)).To(Succeed())
@@ -165,7 +165,7 @@ var _ = Describe("What a NodeClass resolves to", func() {
 		Expect(ready(nodeClass).Message).ToNot(Or(ContainSubstring("NoEgress"), ContainSubstring("LaunchesSucceeding"), ContainSubstring("egress")))
 	})
 	It("should be looked up by reading alone, and each list once while nothing changes", func() {
-		w := newSetup(nil, asIs)
+		w := newSetup(nil)
 		apply(`imageSelectorTerms: [{snapshot: {name: "golden-*"}}], firewallSelectorTerms: [{name: web}], sshKeyName: ops, networkSelectorTerms: [{alias: default}]`)
 		w.look()
 		first := len(w.sandbox.Requests())
@@ -177,7 +177,7 @@ var _ = Describe("What a NodeClass resolves to", func() {
 		Expect(w.sandbox.Requests()).To(HaveEach(Or(HaveField("Method", http.MethodGet), HaveField("Path", "/api/token"))))
 	})
 	It("should follow a newer image of the same name, and never lose it to one read that fails", func() {
-		w := newSetup(nil, asIs)
+		w := newSetup(nil)
 		apply(`imageSelectorTerms: [{name: "golden-*"}]`)
 		before, _ := w.look()
 		Expect(before.Status.Image().Name).To(Equal("golden-node"))
@@ -186,10 +186,10 @@ var _ = Describe("What a NodeClass resolves to", func() {
 			next.ID, next.Name, next.CreatedAt = "7e11c0de-0000-4000-8000-000000000002", "golden-node-2", "2026-01-01T00:00:00Z"
 			c.CustomImages[cloud.RegionHN] = append(c.CustomImages[cloud.RegionHN], next)
 		})
-		w.lists.Flush()
+		w.lists.flush()
 		after, _ := w.look()
 		Expect(after.Status.Image()).To(HaveValue(HaveField("Name", "golden-node-2")))
-		w.lists.Flush()
+		w.lists.flush()
 		w.sandbox.AddFaults(1, cloud.Fault{Path: "/user/images", Effect: cloud.EffectStatus, Status: http.StatusForbidden})
 		lost, _ := w.look()
 		Expect(lost.Status.Image()).To(Equal(after.Status.Image()))
@@ -197,11 +197,11 @@ var _ = Describe("What a NodeClass resolves to", func() {
 		w.sandbox.ClearFaults()
 		w.sandbox.Edit(func(c *cloud.Catalog) { c.CustomImages[cloud.RegionHN] = nil })
 		for range 2 {
-			w.lists.Flush()
+			w.lists.flush()
 			doubted, _ := w.look()
 			Expect(condition(doubted, v1alpha1.ConditionTypeImagesReady)).To(saying("True", "CloudUnavailable", "stays in use until 3 reads in a row agree"))
 		}
-		w.lists.Flush()
+		w.lists.flush()
 		gone, _ := w.look()
 		Expect(condition(gone, v1alpha1.ConditionTypeImagesReady)).To(saying("False", "ImageNotFound", "golden"))
 		Expect(gone.Status.Image()).To(Equal(after.Status.Image()), "running nodes are compared with it")

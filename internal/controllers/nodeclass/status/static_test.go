@@ -43,15 +43,15 @@ var _ = Describe("A NodeClass of static NodePools", func() {
 		return found.Reason
 	}
 	BeforeEach(func() {
-		w = newSetup(nil, asIs)
+		w = newSetup(nil)
 		apply("")
-		w.marks.MarkUnavailable(ctx, capacity.Offering{Flavor: flavor}, capacity.ReasonInsufficientCapacity, time.Hour)
+		w.Capacity.MarkUnavailable(ctx, capacity.Offering{Flavor: flavor}, capacity.ReasonInsufficientCapacity, time.Hour)
 	})
 
 	It("should not be ready while nothing that they lack can be launched", func() {
 		pool("static", lo.ToPtr[int64](1))
 		Eventually(flavors).Should(Equal("NothingLaunchable"))
-		w.marks.Flush()
+		w.Capacity.Flush()
 		Expect(flavors()).To(Equal(v1alpha1.ConditionTypeFlavorsReady))
 	})
 	It("should be ready while they have their nodes", func() {

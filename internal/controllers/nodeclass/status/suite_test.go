@@ -13,7 +13,6 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/patrickmn/go-cache"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -23,15 +22,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/status"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator/wiring"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
-	join "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bootstrap"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/image"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/network"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
@@ -52,48 +44,56 @@ var _ = unit.APIServer(&env)
 
 // setup is a cloud and a controller that reads it through all real providers.
 type setup struct {
+	*wiring.Providers
 	sandbox    *cloud.Sandbox
-	catalog    *catalog.DefaultProvider
-	marks      *capacity.DefaultProvider
-	flavors    *flavor.DefaultProvider
-	lists      *cache.Cache
+	lists      caches
 	recorder   *coretest.EventRecorder
 	controller *status.Controller
 	// clock is the controller's; the cloud and the catalog run in real time.
 	clock *clocktesting.FakeClock
 }
 
-// newSetup returns a setup with this catalog whose controller has the bootstrap configuration that configure
-// leaves. Its catalog has been read.
-func newSetup(content *cloud.Catalog, configure func(*bootstrap.Config)) *setup {
+// caches are those that the providers were built with.
+type caches []*cache.Cache
+
+// flush forgets what is cached.
+func (c caches) flush() {
+	for _, each := range c {
+		each.Flush()
+	}
+}
+
+// newSetup returns a setup with this catalog and these settings. Its catalog has been read.
+func newSetup(content *cloud.Catalog, configure ...func(*options.Options)) *setup {
 	GinkgoHelper()
-	w := newUnreadSetup(content, configure)
-	Expect(w.catalog.Refresh(ctx)).To(Succeed())
+	w := newUnreadSetup(content, configure...)
+	Expect(w.Catalog.Refresh(ctx)).To(Succeed())
 	return w
 }
 
-func newUnreadSetup(content *cloud.Catalog, configure func(*bootstrap.Config)) *setup {
+func newUnreadSetup(content *cloud.Catalog, configure ...func(*options.Options)) *setup {
 	GinkgoHelper()
-	w := &setup{lists: cache.New(cache.NoExpiration, 0), recorder: coretest.NewEventRecorder(), clock: clocktesting.NewFakeClock(time.Now())}
+	w := &setup{recorder: coretest.NewEventRecorder(), clock: clocktesting.NewFakeClock(time.Now())}
 	w.sandbox = cloud.Start(cloud.Options{Catalog: content, ClusterToken: clusterToken, JoinEndpoint: "https://engine.example/engine/cluster_join/c"})
 	DeferCleanup(w.sandbox.Close)
-	bke, api := w.sandbox.BKE(), connect.Client(ctx, w.sandbox)
-	w.catalog = catalog.NewDefaultProvider(api, clock.RealClock{}, catalog.Config{Region: w.sandbox.Credentials().Region, BKEClusterID: bke.ClusterUID})
-	config := bootstrap.Config{
-		ClusterName: bke.ClusterName,
-		BKE:         join.Values{ClusterID: bke.ClusterUID, Token: bke.ClusterToken, JoinEndpoint: bke.JoinEndpoint, LogEndpoint: bke.LogEndpoint},
+	bke, opts := w.sandbox.BKE(), options.Defaults()
+	opts.ClusterName, opts.BKEClusterID, opts.BKEClusterToken = bke.ClusterName, bke.ClusterUID, bke.ClusterToken
+	opts.BKEJoinEndpoint, opts.BKELogEndpoint = bke.JoinEndpoint, bke.LogEndpoint
+	for _, change := range configure {
+		change(opts)
 	}
-	configure(&config)
-	bootstraps := bootstrap.NewDefaultProvider(config, w.catalog)
-	w.marks = capacity.NewDefaultProvider(clocktesting.NewFakeClock(time.Now()))
-	w.flavors = flavor.NewDefaultProvider(w.catalog, w.marks, pricing.NewDefaultProvider(pricing.DefaultTable), bootstraps, env.Client,
-		options.NewStore(nil))
+	w.Providers = wiring.Build(wiring.Dependencies{
+		API: connect.Client(ctx, w.sandbox), Client: env.Client, APIReader: env.Client, Recorder: w.recorder, Settings: options.NewStore(opts),
+		NewCache: func(time.Duration) *cache.Cache {
+			made := cache.New(cache.NoExpiration, 0)
+			w.lists = append(w.lists, made)
+			return made
+		},
+	})
 	w.controller = status.NewController(env.Client, karpevents.Recorder(w.recorder), w.clock,
-		w.catalog, image.NewDefaultProvider(api, w.catalog, w.lists), network.NewDefaultProvider(api, w.catalog, w.lists), bootstraps, w.flavors)
+		w.Catalog, w.Images, w.Networks, w.Bootstrap, w.Flavors)
 	return w
 }
-
-func asIs(*bootstrap.Config) {}
 
 // apply makes or changes the NodeClass of a spec that is written as users write it.
 func apply(spec string) *v1alpha1.BizflyNodeClass {
