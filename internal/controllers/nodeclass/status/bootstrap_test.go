@@ -40,11 +40,13 @@ var _ = Describe("The bootstrap of a NodeClass", func() {
 		Expect(condition(nodeClass, v1alpha1.ConditionTypeBootstrapReady).Message).To(BeEmpty())
 	})
 	It("should say where the BKE values were learned", func() {
-		w := newSetup(nil, func(o *options.Options) { o.BKEClusterToken, o.BKEJoinEndpoint, o.BKEDiscoverFromPool = "", "", true })
+		w := newSetup(nil, func(o *options.Options) {
+			o.BKEClusterToken, o.BKEJoinEndpoint, o.BKELogEndpoint, o.BKEDiscoverFromPool = "", "", "", true
+		})
 		bke := w.sandbox.BKE()
 		server := w.sandbox.AddServer(cloud.ServerSpec{Name: "pool-1", Metadata: map[string]string{
 			"bizfly_cloud_service": "kubernetes_engine", "bke_cluster_id": bke.ClusterUID, "bke_cluster_token": bke.ClusterToken,
-			"bke_join_endpoint": "https://engine.example/engine/cluster_join/" + bke.ClusterUID, "bke_log_endpoint": bke.LogEndpoint,
+			"bke_join_endpoint": "https://engine.example/engine/cluster_join/" + bke.ClusterUID,
 		}})
 		Expect(env.Client.Create(ctx, &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: "pool-1", Labels: map[string]string{"bke.bizflycloud.vn/node-id": "pool-1"}},
@@ -53,7 +55,8 @@ var _ = Describe("The bootstrap of a NodeClass", func() {
 		DeferCleanup(func() { Expect(env.Client.DeleteAllOf(ctx, &corev1.Node{})).To(Succeed()) })
 		apply("")
 		nodeClass, _ := w.look()
-		Expect(condition(nodeClass, v1alpha1.ConditionTypeBootstrapReady).Message).To(Equal("BKE_CLUSTER_TOKEN, BKE_JOIN_ENDPOINT learned from the pool server of node pool-1"))
+		Expect(condition(nodeClass, v1alpha1.ConditionTypeBootstrapReady).Message).
+			To(Equal("BKE_CLUSTER_TOKEN, BKE_JOIN_ENDPOINT learned from the pool server of node pool-1"))
 	})
 	It("should follow the Secret of its user data, by its hash, and keep the hash when it cannot be read", func() {
 		w := newSetup(nil, func(o *options.Options) {
