@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/samber/lo"
@@ -220,25 +221,54 @@ func ignoreServerTimeout(err error) error {
 	return err
 }
 
-// freePorts returns TCP ports of the loopback interface that nothing listens on. Suites run side by side, so the ports are chosen at
-// random, and below those that the kernel gives to connections: none is taken before the process that it is for listens on it.
+// portBlocks are the ports that this process may still take. Suites run side by side, and a port that was found free is not taken before the process
+// that it is for listens on it. So each process has blocks of ports, and keeps a listener on the first port of each for as long as it
+// runs. They are below the ports that the kernel gives to connections.
+var portBlocks struct {
+	sync.Mutex
+	next, end int
+	// held are the listeners, which end with the process.
+	held []net.Listener
+}
+
+// freePorts returns TCP ports of the loopback interface that nothing listens on, and that no other process of the suites is given.
 func freePorts(n int) ([]int, error) {
-	const first, last, attempts = 20000, 32767, 100
-	ports := make([]int, 0, n)
-	var err error
-	for range n * attempts {
-		port := first + rand.IntN(last-first+1) //nolint:gosec // nothing secret depends on it
-		var l *net.TCPListener
-		if l, err = net.ListenTCP("tcp", &net.TCPAddr{IP: loopback, Port: port}); err != nil {
-			continue
+	portBlocks.Lock()
+	defer portBlocks.Unlock()
+	var found []int
+	for len(found) < n {
+		if portBlocks.next == portBlocks.end {
+			if err := takeBlock(); err != nil {
+				return nil, err
+			}
 		}
-		// Kept open until all are chosen, so that none is chosen twice.
-		defer func() { _ = l.Close() }()
-		if ports = append(ports, port); len(ports) == n {
-			return ports, nil
+		port := portBlocks.next
+		portBlocks.next++
+		if l, err := listen(port); err == nil {
+			_ = l.Close()
+			found = append(found, port)
 		}
 	}
-	return nil, fmt.Errorf("looking for %d free ports from %d to %d: %w", n, first, last, err)
+	return found, nil
+}
+
+// takeBlock takes a block of ports, chosen at random; the caller holds the lock.
+func takeBlock() error {
+	const first, size, blocks, attempts = 20000, 100, 127, 500
+	var err error
+	for range attempts {
+		guard := first + size*rand.IntN(blocks) //nolint:gosec // nothing secret depends on it
+		var l net.Listener
+		if l, err = listen(guard); err == nil {
+			portBlocks.held, portBlocks.next, portBlocks.end = append(portBlocks.held, l), guard+1, guard+size
+			return nil
+		}
+	}
+	return fmt.Errorf("looking for a block of free ports from %d to %d: %w", first, first+size*blocks, err)
+}
+
+func listen(port int) (net.Listener, error) {
+	return net.ListenTCP("tcp", &net.TCPAddr{IP: loopback, Port: port})
 }
 
 func local(port int) string { return net.JoinHostPort(loopback.String(), strconv.Itoa(port)) }

@@ -5,6 +5,7 @@ package environment
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -140,13 +141,21 @@ var _ = Describe("The counting proxy", func() {
 
 var _ = Describe("Small things", func() {
 	It("should never assign a port twice", func() {
-		ports, err := freePorts(50)
-		Expect(err).NotTo(HaveOccurred())
 		seen := map[int]bool{}
-		for _, port := range ports {
-			Expect(seen[port]).To(BeFalse())
-			seen[port] = true
+		for range 5 {
+			found, err := freePorts(50)
+			Expect(err).NotTo(HaveOccurred())
+			for _, port := range found {
+				Expect(seen[port]).To(BeFalse())
+				seen[port] = true
+			}
 		}
+	})
+	It("should let no other process take the ports of a block", func() {
+		_, err := freePorts(1)
+		Expect(err).NotTo(HaveOccurred())
+		_, err = listen(portBlocks.held[0].Addr().(*net.TCPAddr).Port)
+		Expect(err).To(MatchError(ContainSubstring("address already in use")))
 	})
 
 	It("should read what the sandbox writes for a shell", func() {
