@@ -35,6 +35,9 @@ type API interface {
 	// Scope returns what the last login proved: which host, region and project every other call talks about. It logs
 	// in when that has not happened yet.
 	Scope(ctx context.Context) (Scope, error)
+	// Account says whether the account can order, and which services the configured region has. An answer without the former comes
+	// with its error.
+	Account(ctx context.Context) (Account, error)
 }
 
 // ServerAPI is the servers, their tasks and the volumes that they own.
@@ -146,6 +149,14 @@ func (t *Task) Failure() error {
 
 // OSImage is one public operating system image, for example of the distribution Ubuntu in the version "24.04 x64".
 type OSImage struct{ ID, Distribution, Version string }
+
+// Account is what is known of the account before anything is ordered.
+type Account struct {
+	// Unpaid is what is unpaid; empty where nothing is.
+	Unpaid string
+	// Services are the names of the services of the configured region, sorted.
+	Services []string
+}
 
 // Scope says on whose behalf and where the client acts. A 404 means "gone" only within the scope in which the object
 // was made, so the scopes are compared before absence is interpreted.

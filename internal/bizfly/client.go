@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -109,6 +110,19 @@ func (c *Client) newBackend(config Config, old *backend) (*backend, error) {
 func (c *Client) Scope(ctx context.Context) (Scope, error) {
 	scope, err := c.backend.Load().connection.scope(ctx)
 	return scope, named("Scope", err)
+}
+
+// Account implements API.
+func (c *Client) Account(ctx context.Context) (Account, error) {
+	connection := c.backend.Load().connection
+	session, catalog, err := connection.prepare(ctx)
+	if err != nil {
+		return Account{}, named("Account", err)
+	}
+	account, said := Account{Services: slices.Sorted(maps.Keys(catalog.services))}, user{}
+	err = connection.readWith(ctx, session.value.token, opGetUser, &said)
+	account.Unpaid = said.unpaid()
+	return account, named("Account", err)
 }
 
 // Confirm lets calls through for exactly this scope, which is what this cluster's servers are in. A token of another

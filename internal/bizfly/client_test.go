@@ -406,9 +406,9 @@ func metricOf(registry *prometheus.Registry, name string, labels ...string) floa
 
 var _ = Describe("The scope", func() {
 	// open are the calls that may be sent before a scope is confirmed: they read what the cloud offers, and which cluster of
-	// BKE this is. Scope is what a scope is confirmed with.
+	// BKE this is. Scope is what a scope is confirmed with, and Account is about no object.
 	open := []string{
-		"GetCluster", "ListFlavors", "ListKubernetesVersions", "ListOSImages", "ListRegions", "ListServerTypes", "ListVolumeTypes", "Scope",
+		"Account", "GetCluster", "ListFlavors", "ListKubernetesVersions", "ListOSImages", "ListRegions", "ListServerTypes", "ListVolumeTypes", "Scope",
 	}
 	api := reflect.TypeFor[bizfly.API]()
 	for i := range api.NumMethod() {
@@ -421,6 +421,10 @@ var _ = Describe("The scope", func() {
 			calls := everyCall()
 			calls["GetServerMetadata"] = func(ctx context.Context, api bizfly.API) error {
 				_, err := api.GetServerMetadata(ctx, serverID)
+				return err
+			}
+			calls["Account"] = func(ctx context.Context, api bizfly.API) error {
+				_, err := api.Account(ctx)
 				return err
 			}
 			call := calls[name]

@@ -106,3 +106,26 @@ var _ = Describe("A 403 that gives no reason", func() {
 		Expect(s.seen()).ToNot(ContainElement(HaveField("Path", "/api/account/user")))
 	})
 })
+
+var _ = Describe("The account", func() {
+	It("should tell what is unpaid, and the services of the region", func(ctx SpecContext) {
+		sandbox := cloud.Start(cloud.Options{OmitServices: []string{"auto_scaling"}})
+		DeferCleanup(sandbox.Close)
+		client := connect.Client(ctx, sandbox)
+		account, err := client.Account(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(account.Unpaid).To(BeEmpty())
+		Expect(account.Services).To(And(ContainElements("cloud_server", "kubernetes_engine"), Not(ContainElement("auto_scaling"))))
+		sandbox.SetQuota(cloud.Quota{Unpaid: true})
+		account, err = client.Account(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(account.Unpaid).To(Equal("the account's balance is negative, the account has an invoice that is overdue"))
+	})
+	It("should tell the services where it cannot be asked", func(ctx SpecContext) {
+		sandbox := cloud.Start(cloud.Options{OmitServices: []string{"bizfly_account"}})
+		DeferCleanup(sandbox.Close)
+		account, err := connect.Client(ctx, sandbox).Account(ctx)
+		Expect(err).To(MatchError(ContainSubstring("bizfly_account")))
+		Expect(account.Services).To(ContainElement("cloud_server"))
+	})
+})

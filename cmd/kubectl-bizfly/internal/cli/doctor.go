@@ -4,13 +4,14 @@
 package cli
 
 import (
+	"github.com/samber/lo"
 	"github.com/spf13/cobra"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/doctor"
 )
 
 func (a *App) doctor() *cobra.Command {
-	var strict bool
+	var strict, preflight bool
 	cmd := &cobra.Command{
 		Use: "doctor", Args: cobra.NoArgs,
 		Short: "Check cluster and project before the installation, and the installation afterwards",
@@ -21,7 +22,7 @@ It exits with 0 if there is no error, with 1 if there is one (or a warning, with
 			if err != nil {
 				return err
 			}
-			report := doctor.Examine(ctx, s)
+			report := lo.Ternary(preflight, doctor.Preflight, doctor.Examine)(ctx, s)
 			if err := finish(printer, report, nil, doctor.Print); err != nil {
 				return err
 			}
@@ -31,6 +32,7 @@ It exits with 0 if there is no error, with 1 if there is one (or a warning, with
 			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&preflight, "preflight", false, "find out, with requests that only read, what a launch depends on")
 	cmd.Flags().BoolVar(&strict, "strict", false, "exit with status 1 for warnings too")
 	return cmd
 }

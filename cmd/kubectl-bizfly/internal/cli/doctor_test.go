@@ -282,6 +282,69 @@ var _ = Describe("doctor", func() {
 		}),
 	)
 
+	DescribeTable("should find before an installation", func(code string, severity doctor.Severity, provoke func(*fixture)) {
+		f := newFixture()
+		provoke(f)
+		report := answer[doctor.Report](f, "doctor", "--preflight")
+		found, ok := lo.Find(report.Findings, func(finding doctor.Finding) bool { return finding.Code == code })
+		Expect(ok).To(BeTrue(), "%+v skipped: %v", report.Findings, report.Skipped)
+		Expect(found.Severity).To(Equal(severity))
+		Expect([]string{found.What, found.Why, found.Fix}).ToNot(ContainElement(BeEmpty()))
+	},
+		finding("an account that is unpaid", "AccountUnpaid", doctor.Error, func(f *fixture) { f.SetQuota(cloud.Quota{Unpaid: true}) }),
+		finding("a service that the region lacks", "ServiceMissing", doctor.Info, func(*fixture) {
+			other := cloud.Start(cloud.Options{OmitServices: []string{"auto_scaling"}})
+			DeferCleanup(other.Close)
+			setEnv("BIZFLY_CLOUD_API_URL", other.APIURL)
+			setEnv("BIZFLY_CLOUD_APP_CRED_ID", other.Credentials().AppCredID)
+			setEnv("BIZFLY_CLOUD_APP_CRED_SECRET", other.Credentials().AppCredSecret)
+		}),
+		finding("a join endpoint that cannot be reached", "JoinEndpointUnreachable", doctor.Warning,
+			func(*fixture) { setEnv("BKE_JOIN_ENDPOINT", closedPort()+"/engine/cluster_join/c") }),
+		finding("a pool server that is unlike new ones", "PoolServerDiffers", doctor.Warning, addPoolServer),
+		finding("a NodePool that leaves no flavor", "NoFlavorLeft", doctor.Error,
+			func(f *fixture) { f.apply(strings.Replace(pools, "[premium]", "[nothing]", 1)) }),
+		finding("a cluster-autoscaler outside the cluster", "ClusterAutoscaler", doctor.Warning, func(f *fixture) {
+			f.put(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cluster-autoscaler-status", Annotations: map[string]string{
+				"cluster-autoscaler.kubernetes.io/last-updated": time.Now().UTC().Format("2006-01-02 15:04:05.999999999 -0700 MST"),
+			}}})
+		}),
+	)
+
+	It("should find out what a launch depends on before an installation, and which of it only a launch shows", func() {
+		f := newFixture()
+		setEnv("BKE_JOIN_ENDPOINT", f.URL+"/engine/cluster_join/c")
+		addPoolServer(f)
+		report := answer[doctor.Report](f, "doctor", "--preflight")
+		facts := lo.SliceToMap(report.Facts, func(fact doctor.Fact) (string, string) { return fact.Name, lo.CoalesceOrEmpty(fact.Value, "?") })
+		Expect(facts).To(And(
+			HaveKeyWithValue("project", ContainSubstring(f.Credentials().ProjectID)),
+			HaveKeyWithValue("account", "nothing is unpaid"),
+			HaveKeyWithValue("services of the region", ContainSubstring("kubernetes_engine")),
+			HaveKeyWithValue("volume types, as name and type", ContainSubstring("PREMIUM-SSD1")),
+			HaveKeyWithValue("join endpoint", HaveSuffix("accepts connections")),
+			HaveKeyWithValue("pool server", And(HavePrefix("pool-1: zone HN1, billing plan"), ContainSubstring("public address: false"))),
+			HaveKeyWithValue("names of its metadata", ContainSubstring("bke_cluster_token")),
+			HaveKeyWithValue("flavors of a NodePool without requirements", MatchRegexp(`^\d+ in HN1 and HN2, from \S+ at [\d,]+ VND per hour$`)),
+			HaveKeyWithValue("quota of servers, vCPUs, memory, disks and addresses", "?"),
+			HaveKeyWithValue("boot and join", "?"),
+		))
+		Expect(fmt.Sprintf("%+v", report)).ToNot(ContainSubstring(f.BKE().ClusterToken))
+		Expect(f.run("doctor", "--preflight")).To(Equal(cli.ExitOK), f.out)
+		Expect(f.out).To(ContainSubstring("? boot and join: not known until the first launch: no server was created"))
+	})
+
+	It("should only log in and read before an installation", func() {
+		f := newFixture()
+		addPoolServer(f)
+		f.ResetRequests()
+		Expect(f.run("doctor", "--preflight")).To(Equal(cli.ExitOK), f.out)
+		Expect(f.Requests()).ToNot(BeEmpty())
+		for _, request := range f.Requests() {
+			Expect(request.Method == http.MethodGet || request.Route == "/api/token").To(BeTrue(), "%+v", request)
+		}
+	})
+
 	DescribeTable("should accept what keeps pods from the metadata service", func(protect func(*fixture)) {
 		f := newFixture()
 		f.install()
@@ -389,6 +452,17 @@ var _ = Describe("doctor", func() {
 		Expect(covered).To(BeTrue(), "%v", missing)
 	})
 })
+
+// addPoolServer adds a node of one of BKE's pools with its server, which has no public address.
+func addPoolServer(f *fixture) {
+	GinkgoHelper()
+	bke := f.BKE()
+	server := f.AddServer(cloud.ServerSpec{Name: "pool-1", Metadata: map[string]string{"bke_cluster_id": bke.ClusterUID, "bke_cluster_token": bke.ClusterToken}})
+	f.put(&corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "pool-1", Labels: map[string]string{"bke.bizflycloud.vn/node-id": "pool-1", corev1.LabelTopologyZone: "HN1"}},
+		Spec:       corev1.NodeSpec{ProviderID: "bizflycloud://" + server.ID},
+	})
+}
 
 // addAutoscalingPool makes a worker pool that scales by itself, as its owner would.
 func addAutoscalingPool(f *fixture) {

@@ -27,6 +27,7 @@ const page = "../../../../docs/reference/kubectl-bizfly.md"
 var _ = Describe("docs/reference/kubectl-bizfly.md", func() {
 	It("should show what the commands print", func() {
 		f := newFixture()
+		setEnv("BKE_JOIN_ENDPOINT", f.URL+"/engine/cluster_join/c")
 		f.apply(pools + "---\n" + web)
 		GinkgoT().Chdir(GinkgoT().TempDir())
 		Expect(os.WriteFile("basic.yaml", []byte(strings.ReplaceAll(pools, "[premium]", "[basic]")), 0o600)).To(Succeed())
@@ -58,7 +59,7 @@ var _ = Describe("docs/reference/kubectl-bizfly.md", func() {
 				args[i] = strings.Trim(args[i], "'")
 			}
 			Expect(f.run(args...)).To(BeNumerically("<", cli.ExitFailure), "%s: %s", command, f.err)
-			got := trimmed(strings.ReplaceAll(f.out, f.URL, "http://sandbox"))
+			got := trimmed(strings.ReplaceAll(f.out, strings.TrimPrefix(f.URL, "http://"), "sandbox"))
 			if os.Getenv("UPDATE_DOCS") != "" {
 				text = strings.Replace(text, block, command+"\n"+got, 1)
 				continue

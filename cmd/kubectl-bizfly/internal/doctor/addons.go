@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -29,7 +30,10 @@ func checkAutoscalers(ctx context.Context, d *examination) ([]Finding, error) {
 	if err := d.List(ctx, deployments); err != nil {
 		return nil, err
 	}
-	var found []Finding
+	found, err := checkAutoscalerStatus(ctx, d)
+	if err != nil {
+		return nil, err
+	}
 	for i := range deployments.Items {
 		deployment := &deployments.Items[i]
 		name := deployment.Namespace + "/" + deployment.Name
@@ -51,6 +55,28 @@ func checkAutoscalers(ctx context.Context, d *examination) ([]Finding, error) {
 		}
 	}
 	return found, nil
+}
+
+// statusFresh is how long ago a cluster-autoscaler that still works has written its status, which it does every 10 s.
+const statusFresh = 10 * time.Minute
+
+// checkAutoscalerStatus looks for a cluster-autoscaler that runs outside the cluster, as BKE's does: it writes its status into it.
+func checkAutoscalerStatus(ctx context.Context, d *examination) ([]Finding, error) {
+	status := &corev1.ConfigMap{}
+	err := d.Get(ctx, types.NamespacedName{Namespace: metav1.NamespaceSystem, Name: "cluster-autoscaler-status"}, status)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	written, err := time.Parse("2006-01-02 15:04:05.999999999 -0700 MST", status.Annotations["cluster-autoscaler.kubernetes.io/last-updated"])
+	if err != nil || time.Since(written) > statusFresh {
+		return nil, nil //nolint:nilerr // without a time it is not known to work
+	}
+	return one("ClusterAutoscaler", Warning, "a cluster-autoscaler has written its status into ConfigMap kube-system/cluster-autoscaler-status at "+
+		written.UTC().Format(time.RFC3339), "it and Karpenter see the same pending pods: each launches a node for them, and you pay for two",
+		"kubectl -n kube-system describe configmap cluster-autoscaler-status (then switch autoscaling off for the pools that it names)"), nil
 }
 
 // initializing is how long the cloud controller manager may take with a node that has just joined.

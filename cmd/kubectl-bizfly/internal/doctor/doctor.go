@@ -53,6 +53,16 @@ type Report struct {
 	Passed  []string          `json:"passed"`
 	Skipped map[string]string `json:"skipped,omitempty"`
 	Notes   []string          `json:"notes,omitempty"`
+	// Facts are what a preflight has found out, in the order of a launch.
+	Facts []Fact `json:"facts,omitempty"`
+}
+
+// Fact is one thing that a launch depends on.
+type Fact struct {
+	Name string `json:"name"`
+	// Value is what was found; empty where only a launch shows it, for the reason in Unknown.
+	Value   string `json:"value,omitempty"`
+	Unknown string `json:"unknown,omitempty"`
 }
 
 // Failed reports whether the exit status is one of failure: for errors, and for warnings too where the user is strict.
@@ -69,6 +79,17 @@ type check struct {
 // examination is what the checks share.
 type examination struct {
 	*session.Session
+	facts []Fact
+}
+
+// know remembers a fact.
+func (d *examination) know(name, format string, args ...any) {
+	d.facts = append(d.facts, Fact{Name: name, Value: fmt.Sprintf(format, args...)})
+}
+
+// leave remembers what only a launch shows.
+func (d *examination) leave(name, why string) {
+	d.facts = append(d.facts, Fact{Name: name, Unknown: why})
 }
 
 var checks = []check{
@@ -96,7 +117,16 @@ var checks = []check{
 }
 
 // Examine runs every check. What cannot be looked at is skipped, and the report says why.
-func Examine(ctx context.Context, s *session.Session) *Report {
+func Examine(ctx context.Context, s *session.Session) *Report { return examine(ctx, s, checks) }
+
+// Preflight runs the checks that need no installation, and finds out what a launch depends on.
+func Preflight(ctx context.Context, s *session.Session) *Report {
+	report := examine(ctx, s, preflight)
+	report.Facts = append(report.Facts, unseen...)
+	return report
+}
+
+func examine(ctx context.Context, s *session.Session, checks []check) *Report {
 	report := &Report{Findings: []Finding{}, Passed: []string{}, Skipped: map[string]string{}}
 	d := &examination{Session: s}
 	for _, c := range checks {
@@ -110,7 +140,7 @@ func Examine(ctx context.Context, s *session.Session) *Report {
 		report.Findings = append(report.Findings, found...)
 	}
 	slices.SortStableFunc(report.Findings, func(a, b Finding) int { return cmp.Compare(rank[a.Severity], rank[b.Severity]) })
-	report.Notes = s.Notes
+	report.Notes, report.Facts = s.Notes, d.facts
 	return report
 }
 
@@ -160,6 +190,13 @@ func Print(printer *output.Printer, r *Report) {
 	for _, f := range r.Findings {
 		printer.Printf("%s %s\n    %s\n    why: %s\n    fix: %s\n\n", printer.Paint(severityColors[f.Severity], fmt.Sprintf("%-7s", f.Severity)), f.Code, f.What,
 			f.Why, f.Fix)
+	}
+	for _, fact := range r.Facts {
+		if fact.Unknown != "" {
+			printer.Printf("? %s: not known until the first launch: %s\n", fact.Name, fact.Unknown)
+		} else {
+			printer.Printf("  %s: %s\n", fact.Name, fact.Value)
+		}
 	}
 	for _, name := range r.Passed {
 		printer.Printf("%s %s\n", printer.Tick(true), name)

@@ -1,0 +1,299 @@
+// Copyright The Karpenter Provider BizFly Cloud Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bizflycloud/gobizfly"
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/flavors"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
+)
+
+// preflight are the checks before an installation. Each request of theirs is a login or only reads.
+var preflight = []check{
+	{"cluster", checkCluster},
+	{"API server version", checkVersion},
+	{"clock", checkClock},
+	{"credentials and endpoint", checkCredentials},
+	{"account", checkAccount},
+	{"volume types", checkVolumeTypes},
+	{"BKE cluster", checkBKE},
+	{"join endpoint", checkJoinEndpoint},
+	{"worker pools", checkPools},
+	{"other autoscalers", checkAutoscalers},
+	{"cloud controller manager", checkCCM},
+	{"pool server", checkPoolServer},
+	{"NodeClasses", checkNodeClasses},
+	{"flavors", checkFlavors},
+	{"volumes", checkCSI},
+}
+
+// unseen is what no request shows.
+var unseen = []Fact{
+	{Name: "quota of servers, vCPUs, memory, disks and addresses",
+		Unknown: "BizFly Cloud has no request that shows it; kubectl bizfly doctor reports rejections"},
+	{Name: "boot and join", Unknown: "no server was created"},
+}
+
+const (
+	// labelPoolNode is on the nodes of BKE's pools.
+	labelPoolNode = "bke.bizflycloud.vn/node-id"
+	// connectTimeout bounds one look at the endpoint that servers join at.
+	connectTimeout = 5 * time.Second
+)
+
+// services are what the controller asks, and what each is for.
+var services = map[string]string{
+	"cloud_server":      "servers, disks and networks",
+	"kubernetes_engine": "worker images, and nodes that leave the cluster",
+	"bizfly_account":    "the state of the account",
+	"auto_scaling":      "the zones of the region",
+}
+
+func checkAccount(ctx context.Context, d *examination) ([]Finding, error) {
+	cloud, err := d.Login(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d.know("project", "%s in region %s at %s", cloud.Scope.ProjectID, cloud.Scope.Region, cloud.Scope.Host)
+	account, err := cloud.API.Account(ctx)
+	var found []Finding
+	if missing := lo.Without(slices.Sorted(maps.Keys(services)), account.Services...); len(account.Services) > 0 {
+		d.know("services of the region", "%s", strings.Join(account.Services, ", "))
+		for _, name := range missing {
+			found = append(found, one("ServiceMissing", lo.Ternary(name == "cloud_server", Error, Info),
+				fmt.Sprintf("the service catalog has no %s for the region", name), "it is asked for "+services[name]+", which are read elsewhere or missed",
+				"bizfly --help (another region may have it: set cloud.region)")...)
+		}
+	}
+	switch {
+	case err != nil:
+		d.leave("account", "it could not be asked whether it is paid: "+err.Error())
+	case account.Unpaid != "":
+		found = append(found, one("AccountUnpaid", Error, account.Unpaid, "BizFly Cloud rejects each launch with status 403",
+			"pay the invoice or top up the balance in the BizFly Cloud console")...)
+	default:
+		d.know("account", "nothing is unpaid")
+	}
+	return found, nil
+}
+
+func checkVolumeTypes(ctx context.Context, d *examination) ([]Finding, error) {
+	cloud, err := d.Cloud(ctx)
+	if err != nil {
+		return nil, err
+	}
+	snapshot, err := cloud.Catalog.Snapshot()
+	if err != nil {
+		return nil, err
+	}
+	d.know("volume types, as name and type", "%s", strings.Join(lo.Map(snapshot.VolumeTypes, func(t *gobizfly.VolumeType, _ int) string {
+		return fmt.Sprintf("%s (%s)", t.Name, lo.CoalesceOrEmpty(t.Type, "none"))
+	}), ", "))
+	d.leave("which of the two a create request names", "the controller tries the forms that were seen, and keeps the one that is accepted")
+	return nil, nil
+}
+
+// checkJoinEndpoint connects to where servers join, from the user's machine.
+func checkJoinEndpoint(ctx context.Context, d *examination) ([]Finding, error) {
+	cloud, err := d.Login(ctx)
+	if err != nil {
+		return nil, err
+	}
+	join, err := url.Parse(cloud.BKE.Known().JoinEndpoint)
+	if err != nil || join.Host == "" {
+		return nil, errors.New("it is not known (bke.joinEndpoint)")
+	}
+	address := net.JoinHostPort(join.Hostname(), cmp.Or(join.Port(), lo.Ternary(join.Scheme == "http", "80", "443")))
+	connection, err := (&net.Dialer{Timeout: connectTimeout}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return one("JoinEndpointUnreachable", Warning, fmt.Sprintf("BKE's join endpoint %s cannot be reached from here: %s", address, err),
+			"servers whose network cannot reach it either boot and never join", "curl -sSI "+join.Scheme+"://"+join.Host), nil
+	}
+	_ = connection.Close()
+	d.know("join endpoint", "%s accepts connections", address)
+	return nil, nil
+}
+
+// poolServer is a server of one of BKE's own pools, as a pattern for new ones.
+type poolServer struct {
+	*gobizfly.Server
+	networks, firewalls, metadata []string
+	public                        bool
+}
+
+// findPoolServer reads the server of a node of BKE's pools; nil where there is none.
+func (d *examination) findPoolServer(ctx context.Context, cloud *session.Cloud) (*poolServer, error) {
+	nodes := &corev1.NodeList{}
+	if err := d.List(ctx, nodes, client.HasLabels{labelPoolNode}); err != nil {
+		return nil, err
+	}
+	for _, node := range nodes.Items {
+		id, ok := providerid.Parse(node.Spec.ProviderID)
+		if _, ours := node.Labels[karpv1.NodePoolLabelKey]; !ok || ours {
+			continue
+		}
+		server, err := cloud.API.GetServer(ctx, id)
+		if err != nil {
+			return nil, fmt.Errorf("reading the server of node %s: %w", node.Name, err)
+		}
+		ports, err := cloud.API.ListNetworkInterfaces(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("listing network interfaces: %w", err)
+		}
+		metadata, err := cloud.API.GetServerMetadata(ctx, id)
+		if err != nil {
+			d.Note("the metadata of server %s was not read: %s", server.Name, err)
+		}
+		// Their values hold the token with which nodes join.
+		found := &poolServer{Server: server, metadata: slices.Sorted(maps.Keys(metadata))}
+		for _, port := range ports {
+			if lo.CoalesceOrEmpty(port.AttachedServer.ID, port.DeviceID) != id {
+				continue
+			}
+			found.public = found.public || port.Type == "WAN"
+			if port.Type == "LAN" {
+				found.networks = lo.Union(found.networks, []string{port.NetworkID})
+			}
+			found.firewalls = lo.Union(found.firewalls, port.SecurityGroups)
+		}
+		return found, nil
+	}
+	return nil, nil
+}
+
+// checkPoolServer compares what new servers get with a server that is known to work in this cluster.
+func checkPoolServer(ctx context.Context, d *examination) ([]Finding, error) {
+	cloud, err := d.Login(ctx)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := d.findPoolServer(ctx, cloud)
+	if err != nil {
+		return nil, err
+	}
+	if pool == nil {
+		return nil, errors.New("no node of BKE's pools was found to compare with")
+	}
+	d.know("pool server", "%s: zone %s, billing plan %s, networks [%s], firewalls [%s], public address: %t", pool.Name, pool.AvailabilityZone,
+		pool.BillingPlan, strings.Join(pool.networks, " "), strings.Join(pool.firewalls, " "), pool.public)
+	d.know("names of its metadata", "%s", strings.Join(pool.metadata, ", "))
+	nodeClasses, err := d.nodeClasses(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var found []Finding
+	for i := range nodeClasses {
+		nodeClass := &nodeClasses[i]
+		if differs := pool.differs(ctx, cloud, nodeClass); len(differs) > 0 {
+			found = append(found, one("PoolServerDiffers", Warning,
+				fmt.Sprintf("servers of BizflyNodeClass %s would not be like the pool server %s: %s", nodeClass.Name, pool.Name, strings.Join(differs, "; ")),
+				"pods may not reach each other, or nodes be public where the pool's are private", fmt.Sprintf(
+					"kubectl patch bizflynodeclass %s --type merge --patch '{\"spec\": %s}'", nodeClass.Name, pool.spec()))...)
+		}
+	}
+	return found, nil
+}
+
+// differs returns what a server of the NodeClass would have otherwise.
+func (p *poolServer) differs(ctx context.Context, cloud *session.Cloud, nodeClass *v1alpha1.BizflyNodeClass) []string {
+	var differs []string
+	if networks, err := cloud.Networks.Networks(ctx, nodeClass); err == nil {
+		var ids []string
+		for _, n := range networks {
+			ids = append(ids, n.ID)
+		}
+		if missing := lo.Without(p.networks, ids...); len(missing) > 0 {
+			differs = append(differs, "not in network "+strings.Join(missing, ", "))
+		}
+	}
+	if selected, err := cloud.Networks.Firewalls(ctx, nodeClass); err == nil {
+		var ids []string
+		for _, f := range selected {
+			ids = append(ids, f.ID)
+		}
+		if missing := lo.Without(p.firewalls, ids...); len(missing) > 0 {
+			differs = append(differs, "without firewall "+strings.Join(missing, ", "))
+		}
+	}
+	if public := lo.FromPtrOr(nodeClass.Spec.PublicIPv4, true); public != p.public {
+		differs = append(differs, lo.Ternary(public, "with a public address", "without a public address"))
+	}
+	return differs
+}
+
+// spec is the part of a NodeClass that makes its servers like the pool's, as JSON.
+func (p *poolServer) spec() string {
+	terms := func(ids []string) string {
+		return "[" + strings.Join(lo.Map(ids, func(id string, _ int) string { return fmt.Sprintf(`{"id": %q}`, id) }), ", ") + "]"
+	}
+	return fmt.Sprintf(`{"networkSelectorTerms": %s, "firewallSelectorTerms": %s, "publicIPv4": %t}`, terms(p.networks), terms(p.firewalls), p.public)
+}
+
+// nodeClasses are those of the cluster, or one of defaults.
+func (d *examination) nodeClasses(ctx context.Context) ([]v1alpha1.BizflyNodeClass, error) {
+	list := &v1alpha1.BizflyNodeClassList{}
+	if err := d.List(ctx, list); err != nil && !session.IsMissing(err) {
+		return nil, err
+	}
+	if len(list.Items) > 0 {
+		return list.Items, nil
+	}
+	standard, err := plan.StandardNodeClass(nil)
+	if err != nil {
+		return nil, err
+	}
+	standard.Name = "of defaults"
+	return []v1alpha1.BizflyNodeClass{*standard}, nil
+}
+
+// checkFlavors counts what NodePools leave of the catalog.
+func checkFlavors(ctx context.Context, d *examination) ([]Finding, error) {
+	pools := &karpv1.NodePoolList{}
+	if err := d.List(ctx, pools); err != nil && !session.IsMissing(err) {
+		return nil, err
+	}
+	var found []Finding
+	names := lo.Map(pools.Items, func(p karpv1.NodePool, _ int) string { return p.Name })
+	if len(names) == 0 {
+		names = []string{""}
+	}
+	for _, name := range names {
+		rows, err := flavors.List(ctx, d.Session, flavors.Options{NodePool: name})
+		if err != nil {
+			return nil, err
+		}
+		left := lo.Filter(rows, func(r flavors.Row, _ int) bool { return r.Available })
+		whose := lo.Ternary(name == "", "a NodePool without requirements", "NodePool "+name)
+		if len(left) == 0 {
+			found = append(found, one("NoFlavorLeft", Error, whose+" leaves no flavor that can be launched", "no node is launched for it",
+				"kubectl bizfly flavors --nodepool "+name)...)
+			continue
+		}
+		cheapest := lo.MinBy(left, func(a, b flavors.Row) bool { return a.VNDPerHour < b.VNDPerHour })
+		d.know("flavors of "+whose, "%d in %s, from %s at %s VND per hour", len(lo.UniqBy(left, func(r flavors.Row) string { return r.Flavor })),
+			strings.Join(slices.Sorted(maps.Keys(lo.KeyBy(left, func(r flavors.Row) string { return r.Zone }))), " and "), cheapest.Flavor,
+			output.VND(cheapest.VNDPerHour))
+	}
+	return found, nil
+}
