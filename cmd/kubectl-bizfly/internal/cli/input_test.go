@@ -196,7 +196,37 @@ var _ = Describe("why", func() {
 		Entry("a pod that is too large", func(pod *corev1.Pod, _ *karpv1.NodePool) {
 			pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceMemory: lo.Must(parse("4Ti"))}
 		}, "size", "request less"),
+		Entry("a zone that no flavor is in", func(pod *corev1.Pod, _ *karpv1.NodePool) {
+			pod.Spec.NodeSelector = map[string]string{corev1.LabelTopologyZone: "HN9"}
+		}, "zone", "relax its zone"),
 	)
+
+	It("should name the zone of the pod's volume as the reason, and which zones there are", func() {
+		f := newFixture()
+		f.apply(pools + "---\n" + web)
+		pod := &corev1.Pod{}
+		Expect(f.objects.Get(context.Background(), types.NamespacedName{Namespace: "shop", Name: "web-0"}, pod)).To(Succeed())
+		pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
+		}}}
+		inZone := func(zone string) *corev1.PersistentVolume {
+			return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pvc-1"}, Spec: corev1.PersistentVolumeSpec{
+				PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: v1alpha1.CSIBlockDriver, VolumeHandle: "1"}},
+				NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+					MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelTopologyZone, Operator: corev1.NodeSelectorOpIn, Values: []string{zone}}},
+				}}}},
+			}}
+		}
+		f.put(pod, inZone("HN9"), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data", Namespace: "shop"},
+			Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "pvc-1"}})
+		zone := func() why.Check {
+			found, _ := lo.Find(answer[why.Pod](f, "why", "web-0", "-n", "shop").Pools[0].Checks, func(c why.Check) bool { return c.Name == "zone" })
+			return found
+		}
+		Expect(zone()).To(Equal(why.Check{Name: "zone", Detail: "its volumes let it run in no zone of the NodePool's flavors (HN1, HN2)"}))
+		f.put(inZone("HN2"))
+		Expect(zone()).To(Equal(why.Check{Name: "zone", OK: true, Detail: "its volumes let it run in HN2"}))
+	})
 
 	It("should say which offerings are unavailable, until when and why", func() {
 		f := newFixture()

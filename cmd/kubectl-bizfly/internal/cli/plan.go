@@ -110,8 +110,13 @@ func printPlan(printer *output.Printer, p *plan.Plan) {
 	if t := p.Today; t != nil && t.Nodes > 0 {
 		printer.Printf("Today: %d nodes, %s VND per hour, %s VND per month%s", t.Nodes, output.VND(t.VNDPerHour), output.VND(t.VNDPerMonth),
 			lo.Ternary(t.Unpriced > 0, fmt.Sprintf(" without %d nodes of an unknown flavor", t.Unpriced), ""))
-		if t.VNDPerHour > 0 {
-			printer.Printf("; the plan costs %+.0f%%", (p.VNDPerHour/t.VNDPerHour-1)*100)
+		same := t.VNDPerHour + t.AddedVNDPerHour
+		if t.Waiting > 0 {
+			printer.Printf("; with %s for the %s without a node, %s VND per hour", output.Plural(t.AddedNodes, "more node"), output.Plural(t.Waiting, "pod"),
+				output.VND(same))
+		}
+		if same > 0 {
+			printer.Printf("; the plan costs %+.0f%%", (p.VNDPerHour/same-1)*100)
 		}
 		printer.Printf("\n")
 	}

@@ -193,6 +193,16 @@ var _ = Describe("plan", func() {
 		Expect(p.Today.Nodes).To(Equal(4))
 		Expect(p.Today.Unpriced).To(BeZero())
 		Expect(p.VNDPerHour).To(BeNumerically("<", p.Today.VNDPerHour))
+		Expect(p.Today.Waiting).To(Equal(6), "no pod is bound")
+	})
+
+	It("should add to today what the pods without a node would cost beside its nodes", func() {
+		f := newFixture()
+		f.apply(pools + "---\n" + web)
+		p := answer[plan.Plan](f, "plan")
+		Expect(p.Today.Nodes).To(BeZero())
+		Expect(p.Today.AddedNodes).To(Equal(len(p.Nodes)))
+		Expect(p.Today.AddedVNDPerHour).To(Equal(p.VNDPerHour), "today and the plan are of the same pods")
 	})
 
 	It("should compare alternatives, and keep the cluster's NodeClass where a file has none", func() {

@@ -160,6 +160,31 @@ func alternative(base memory.Objects, file string) (memory.Objects, error) {
 	return base.With(set.Objects...), nil
 }
 
+// measure prices the nodes of today, and those that the pods without a node would need beside them.
+func measure(ctx context.Context, cloud *session.Cloud, simulation *Simulation, objects memory.Objects) (*Today, error) {
+	today, err := simulation.Measure(ctx, cloud)
+	if err != nil {
+		return nil, err
+	}
+	waiting, err := simulation.waiting(ctx)
+	if err != nil || len(waiting) == 0 {
+		return today, err
+	}
+	beside, err := NewSimulation(ctx, cloud, objects, nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := beside.Observe(ctx); err != nil {
+		return nil, err
+	}
+	added, err := beside.Run(ctx)
+	if err != nil {
+		return nil, err
+	}
+	today.Waiting, today.AddedNodes, today.AddedVNDPerHour = len(waiting), len(added.Nodes), added.VNDPerHour
+	return today, nil
+}
+
 func compute(ctx context.Context, s *session.Session, cloud *session.Cloud, objects memory.Objects, o Options) (*Plan, error) {
 	simulation, err := NewSimulation(ctx, cloud, objects, nil)
 	if err != nil {
@@ -167,7 +192,7 @@ func compute(ctx context.Context, s *session.Session, cloud *session.Cloud, obje
 	}
 	var today *Today
 	if s.Cluster != nil && len(o.Files) == 0 && !o.Pending {
-		if today, err = simulation.Measure(ctx, cloud); err != nil {
+		if today, err = measure(ctx, cloud, simulation, objects); err != nil {
 			s.Note("today's cost is not known: %s", err)
 		}
 	}

@@ -30,6 +30,11 @@ type Today struct {
 	VNDPerHour  float64 `json:"vndPerHour"`
 	VNDPerMonth float64 `json:"vndPerMonth"`
 	Unpriced    int     `json:"unpriced"`
+	// Waiting is how many of the planned pods run on none of them yet, and Added what nodes for these would cost beside them, so that both
+	// sums are of the same pods.
+	Waiting         int     `json:"waiting,omitempty"`
+	AddedNodes      int     `json:"addedNodes,omitempty"`
+	AddedVNDPerHour float64 `json:"addedVndPerHour,omitempty"`
 }
 
 // StandardNodeClass is the NodeClass of "spec: {}", in every zone of the region: the prices of worker pools are those of its

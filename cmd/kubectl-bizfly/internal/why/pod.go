@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/clock"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
+	corescheduling "sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
@@ -185,6 +186,13 @@ func look(ctx context.Context, simulation *plan.Simulation, pool *karpv1.NodePoo
 	}
 	wanted := nodePoolRequirements(pool)
 	wanted.Add(podRequirements(pod)...)
+	zone, zones := zoneOf(ctx, simulation, pod, instanceTypes)
+	if zone.Name != "" {
+		if checks = append(checks, zone); !zone.OK {
+			return newPool(pool, checks)
+		}
+		wanted.Add(zones)
+	}
 	compatible := lo.Filter(instanceTypes, func(it *corecloudprovider.InstanceType, _ int) bool {
 		return wanted.IsCompatible(it.Requirements, scheduling.AllowUndefinedWellKnownLabels) && it.Offerings.HasCompatible(wanted)
 	})
@@ -207,6 +215,33 @@ func look(ctx context.Context, simulation *plan.Simulation, pool *karpv1.NodePoo
 		return newPool(pool, checks)
 	}
 	return newPool(pool, append(checks, offerings(ctx, simulation, pool, fitting, wanted, known)))
+}
+
+// zoneOf checks the zones that the pod's volumes and its own requirements leave, and returns them. The check has no name where they leave all.
+func zoneOf(ctx context.Context, simulation *plan.Simulation, pod *corev1.Pod, instanceTypes []*corecloudprovider.InstanceType) (Check,
+	*scheduling.Requirement) {
+	wants, causes := scheduling.NewRequirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpExists), []string{}
+	if own := scheduling.NewStrictPodRequirements(pod); own.Has(corev1.LabelTopologyZone) {
+		wants, causes = wants.Intersection(own.Get(corev1.LabelTopologyZone)), append(causes, "its node selector and affinity")
+	}
+	alternatives, err := corescheduling.NewVolumeTopology(simulation.Objects).GetRequirements(ctx, pod)
+	if err != nil {
+		return Check{Name: "volumes", Detail: err.Error()}, nil
+	}
+	// Of alternatives, which only volumes with several terms have, the first is what the scheduler tries first.
+	if volumes := lo.FirstOrEmpty(alternatives); volumes.Has(corev1.LabelTopologyZone) {
+		wants, causes = wants.Intersection(volumes.Get(corev1.LabelTopologyZone)), append(causes, "its volumes")
+	}
+	if len(causes) == 0 {
+		return Check{}, nil
+	}
+	exist := lo.Uniq(lo.FlatMap(instanceTypes, func(it *corecloudprovider.InstanceType, _ int) []string {
+		return lo.Map(it.Offerings, func(o *corecloudprovider.Offering, _ int) string { return o.Zone() })
+	}))
+	slices.Sort(exist)
+	left := lo.Filter(exist, func(zone string, _ int) bool { return wants.Has(zone) })
+	where := lo.Ternary(len(left) > 0, "in "+strings.Join(left, ", "), fmt.Sprintf("in no zone of the NodePool's flavors (%s)", strings.Join(exist, ", ")))
+	return Check{Name: "zone", OK: len(left) > 0, Detail: fmt.Sprintf("%s let it run %s", strings.Join(causes, " and "), where)}, wants
 }
 
 // sizeOf writes CPU, memory and every other requested resource.
@@ -297,10 +332,13 @@ func (p *Pod) decide(ctx context.Context, simulation *plan.Simulation, pod *core
 // help says what would let the pod run.
 func (p *Pod) help() {
 	advice := map[string]string{
-		"ready":     "make NodePool %s ready (kubectl describe nodepool %s)",
-		"limits":    "raise spec.limits of NodePool %s (kubectl edit nodepool %s), or let other pods of it end",
-		"taints":    "add a toleration for the taints of NodePool %s to the pod (kubectl get nodepool %s -o jsonpath='{.spec.template.spec.taints}')",
-		"flavors":   "relax the requirements of the pod or of NodePool %s: kubectl bizfly flavors --nodepool %s names what excludes each flavor",
+		"ready":   "make NodePool %s ready (kubectl describe nodepool %s)",
+		"limits":  "raise spec.limits of NodePool %s (kubectl edit nodepool %s), or let other pods of it end",
+		"taints":  "add a toleration for the taints of NodePool %s to the pod (kubectl get nodepool %s -o jsonpath='{.spec.template.spec.taints}')",
+		"flavors": "relax the requirements of the pod or of NodePool %s: kubectl bizfly flavors --nodepool %s names what excludes each flavor",
+		"zone": "move the pod's volume, or relax its zone; the BizflyNodeClass and the requirements of NodePool %s decide which zones there are " +
+			"(kubectl bizfly flavors --nodepool %s)",
+		"volumes":   "see why the pod's volume cannot be used, for NodePool %[1]s and every other (kubectl describe persistentvolumeclaim)",
 		"size":      "request less in the pod, or allow larger flavors in NodePool %s: kubectl bizfly flavors --nodepool %s",
 		"offerings": "wait for capacity, or allow more zones, categories or sizes in NodePool %s: kubectl bizfly flavors --nodepool %s",
 	}
