@@ -21,6 +21,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -76,7 +77,7 @@ func New(objects Objects) *Client {
 		// Managed fields take most of the time, and nothing here uses them.
 		WithObjectTracker(clienttesting.NewObjectTracker(scheme.Scheme, serializer.NewCodecFactory(scheme.Scheme).UniversalDecoder())).
 		// The status of all other kinds is written with the object.
-		WithStatusSubresource(&v1alpha1.BizflyNodeClass{})
+		WithStatusSubresource(&v1alpha1.BizflyNodeClass{}, &karpv1.NodeClaim{})
 	var pods []*corev1.Pod
 	for _, object := range objects {
 		object = object.DeepCopyObject().(client.Object)
@@ -113,6 +114,21 @@ func (c *Client) stamp(object client.Object) {
 // SetPods replaces all pods. They belong to the client then.
 func (c *Client) SetPods(pods []*corev1.Pod) {
 	c.pods, c.byNode = pods, lo.GroupBy(pods, func(pod *corev1.Pod) string { return pod.Spec.NodeName })
+}
+
+// Bind runs a pod on a node, "" on none.
+func (c *Client) Bind(uid types.UID, node string) *corev1.Pod {
+	for i, pod := range c.pods {
+		if pod.UID != uid {
+			continue
+		}
+		bound := pod.DeepCopy()
+		bound.Spec.NodeName, bound.Status.Conditions = node, nil
+		c.pods[i] = bound
+		c.SetPods(c.pods)
+		return bound
+	}
+	return nil
 }
 
 // Create implements client.Writer.

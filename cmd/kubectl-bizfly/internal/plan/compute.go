@@ -214,6 +214,11 @@ func compute(ctx context.Context, s *session.Session, cloud *session.Cloud, obje
 	if err != nil {
 		return nil, err
 	}
+	if !o.Pending {
+		if err := simulation.Settle(ctx, p); err != nil {
+			return nil, err
+		}
+	}
 	p.Today = today
 	return p, nil
 }

@@ -184,17 +184,25 @@ func (s *Simulation) node(ctx context.Context, proposed *scheduling.NodeClaim) (
 	if err != nil {
 		return nil, fmt.Errorf("launching a NodeClaim of NodePool %s: %w", proposed.NodePoolName, err)
 	}
+	s.running[name] = newRunning(claim, proposed.Pods)
+	return s.describe(ctx, s.running[name])
+}
+
+// describe returns what runs on a node.
+func (s *Simulation) describe(ctx context.Context, r *running) (*Node, error) {
+	labels, requests := r.claim.Labels, r.requests()
 	node := &Node{
-		NodePool: proposed.NodePoolName, Flavor: claim.Labels[corev1.LabelInstanceTypeStable], Zone: claim.Labels[corev1.LabelTopologyZone],
-		Pods: lo.Map(proposed.Pods, func(pod *corev1.Pod, _ int) string { return pod.Namespace + "/" + pod.Name }),
+		NodePool: labels[karpv1.NodePoolLabelKey], Flavor: labels[corev1.LabelInstanceTypeStable], Zone: labels[corev1.LabelTopologyZone],
+		Pods: lo.MapToSlice(r.pods, func(_ types.UID, pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }),
 		Used: map[corev1.ResourceName]float64{},
 	}
-	if node.VNDPerHour, err = s.Price(ctx, proposed.NodePoolName, node.Flavor, node.Zone); err != nil {
+	var err error
+	if node.VNDPerHour, err = s.Price(ctx, node.NodePool, node.Flavor, node.Zone); err != nil {
 		return nil, err
 	}
 	slices.Sort(node.Pods)
-	for resource, allocatable := range claim.Status.Allocatable {
-		requested := claim.Spec.Resources.Requests[resource]
+	for resource, allocatable := range r.claim.Status.Allocatable {
+		requested := requests[resource]
 		if total := allocatable.AsApproximateFloat64(); total > 0 {
 			node.Used[resource] = requested.AsApproximateFloat64() / total
 		}

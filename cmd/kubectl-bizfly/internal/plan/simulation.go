@@ -62,7 +62,9 @@ type Simulation struct {
 	// Unresolved are the conditions of NodeClasses that keep servers from being launched.
 	Unresolved []Unresolved
 
-	clock clock.Clock
+	clock *skippingClock
+	// running are the nodes that were launched here, by NodeClaim.
+	running map[string]*running
 }
 
 // Unresolved is one condition of a NodeClass that was resolved here and is not True.
@@ -80,12 +82,12 @@ func (discarded) Publish(...karpevents.Event) {}
 // NewSimulation creates a simulation of copies of the objects: NodeClasses and NodePools that no controller has resolved yet are
 // resolved, by the controller's own code.
 func NewSimulation(ctx context.Context, cloud *session.Cloud, objects memory.Objects, marks capacity.Provider) (*Simulation, error) {
-	core, clk := coreoptions.FromContext(ctx), clock.RealClock{}
+	core, clk := coreoptions.FromContext(ctx), &skippingClock{}
 	if marks == nil {
-		marks = capacity.NewDefaultProvider(clk)
+		marks = capacity.NewDefaultProvider(clock.RealClock{})
 	}
 	kube := memory.New(objects)
-	s := &Simulation{Objects: kube, Flavors: cloud.Flavors(kube, marks), clock: clk}
+	s := &Simulation{Objects: kube, Flavors: cloud.Flavors(kube, marks), clock: clk, running: map[string]*running{}}
 	if err := s.resolve(ctx, cloud); err != nil {
 		return nil, err
 	}
@@ -286,5 +288,10 @@ func (s *Simulation) launch(ctx context.Context, name string) (*karpv1.NodeClaim
 	claim.Labels = lo.Assign(created.Labels, claim.Labels)
 	claim.Status.ProviderID = lo.CoalesceOrEmpty(created.Status.ProviderID, providerid.New(name))
 	claim.Status.Capacity, claim.Status.Allocatable = created.Status.Capacity, created.Status.Allocatable
-	return claim, s.Objects.Patch(ctx, claim, client.MergeFrom(stored))
+	status := claim.DeepCopy()
+	if err := s.Objects.Patch(ctx, claim, client.MergeFrom(stored)); err != nil {
+		return nil, err
+	}
+	claim.Status = status.Status
+	return claim, s.Objects.Status().Update(ctx, claim)
 }
