@@ -236,6 +236,15 @@ chaos-processes: build controlplane ## Run only those with real processes: kill 
 		SANDBOX="$(CACHE)/bin/sandbox" $(TRIMPATH) go tool ginkgo run --poll-progress-after=15m --timeout=6h --fail-on-empty $(if $(CI),--no-color) \
 		$(GINKGO_FLAGS) ./test/e2e/chaos
 
+# make test runs the seeds of each target and what it has found once, this one searches: make fuzz FUZZTIME=10m
+.PHONY: fuzz
+fuzz: ## Fuzz every target for 30 s: answers, classes of errors, prices, settings, names, manifests of the plugin
+	@grep -rnoE '^func Fuzz[A-Za-z]+' --include='*_test.go' internal cmd | sed -E 's#^([^:]*)/[^/:]*:[0-9]+:func (.*)#\1 \2#' >$(CACHE)/fuzz.txt
+	@while read -r dir name; do \
+		echo "--- $$name of $$dir"; \
+		(cd $$dir && $(TRIMPATH) go test -run='^$$' -fuzz="^$$name\$$" -fuzztime=$(or $(FUZZTIME),30s) .) || exit 1; \
+	done <$(CACHE)/fuzz.txt
+
 # make test tries a few clusters, this one many: make properties PROPERTY_SEEDS=1000
 .PHONY: properties
 properties: ## Let core consolidate 200 random clusters, and check that the cost only falls and that it ends; plan 200, and launch what was planned

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/textproto"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -106,6 +107,30 @@ func FuzzResponses(f *testing.F) {
 			if strings.Contains(err.Error(), "fuzz-token") || strings.Contains(err.Error(), "fuzz-password") {
 				t.Errorf("%s: secret in %v", name, err)
 			}
+		}
+	})
+}
+
+// FuzzClassify classifies any message of a failed task: it is one of the classes, always the same, and its text is bounded.
+func FuzzClassify(f *testing.F) {
+	for _, seed := range []string{
+		"No valid host was found. There are not enough hosts available.", "Quota exceeded for cores: Requested 4, but already used 8 of 8 cores", "số dư không đủ",
+		"Volume type PREMIUM-SSD1 not found", "VMware (500)", "\x00\xff", "flavor is invalid", "quá hạn thanh toán", "",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, message string) {
+		failed := &bizfly.Task{Ready: true, Action: "create_server", Message: message}
+		err := failed.Failure()
+		class := bizfly.ClassOf(err)
+		if !slices.Contains(bizfly.Classes(), class) {
+			t.Errorf("%q has the class %q", message, class)
+		}
+		if again := failed.Failure(); bizfly.ClassOf(again) != class || bizfly.ScopeOf(again) != bizfly.ScopeOf(err) {
+			t.Errorf("%q has two classes", message)
+		}
+		if len(err.Error()) > 2000 {
+			t.Errorf("an error of %d bytes", len(err.Error()))
 		}
 	})
 }
