@@ -171,7 +171,7 @@ var eventDocs = []eventDoc{
 	{"NoEgress", true, kindNodeClass, "Servers get no public address, and no network of theirs has an internet gateway. Launches go on.",
 		"Set `spec.publicIPv4: true` or attach a gateway, unless images are mirrored and the cluster is on the same network."},
 	{"SavingPlanOnDynamicNodePool", true, kindNodeClass,
-		"Dynamically launched nodes are paid for by a plan that is prepaid at each create and forfeited at each delete.",
+		"Dynamically launched nodes are paid for by a plan that is prepaid at each create, and perhaps not refunded at a delete.",
 		"Use `billingPlan: OnDemand`, or NodePools with `spec.replicas`."},
 	{events.ReasonWaitingOnNodeClaimTermination, false, kindNodeClass, "The NodeClass is being deleted and stays until no NodeClaim uses it.",
 		"Nothing, or delete the NodePools that use it."},

@@ -15,7 +15,7 @@ type BillingPlan string
 const (
 	// BillingPlanOnDemand is paid by the hour while the server exists.
 	BillingPlanOnDemand BillingPlan = "OnDemand"
-	// BillingPlanSavingPlan is prepaid at each create and forfeited at each delete: only for static replicas.
+	// BillingPlanSavingPlan is prepaid at each create. Whether what remains is refunded at a delete is not certain: only for static replicas.
 	BillingPlanSavingPlan BillingPlan = "SavingPlan"
 )
 
@@ -142,7 +142,7 @@ type BizflyNodeClassSpec struct {
 	// +optional
 	NetworkPlan NetworkPlan `json:"networkPlan,omitempty" hash:"ignore"`
 	// BillingPlan is how servers and their disks are paid for. Only flavors that are available with it are used.
-	// SavingPlan is prepaid at each create and forfeited at each delete: use it with static replicas only.
+	// SavingPlan is prepaid at each create, and whether what remains is refunded at a delete is not certain: use it with static replicas only.
 	// +kubebuilder:default=OnDemand
 	// +optional
 	BillingPlan BillingPlan `json:"billingPlan,omitempty"`

@@ -38,7 +38,7 @@ const (
 	// gateway, so that they can reach neither registries nor, perhaps, the cluster.
 	ConditionTypeEgressAvailable = "EgressAvailable"
 	// ConditionTypeBillingPlanSuitable is False while billingPlan is SavingPlan and a NodePool of this NodeClass creates and
-	// deletes nodes by itself: a saving plan is prepaid at each create and forfeited at each delete.
+	// deletes nodes by itself: a saving plan is prepaid at each create, and whether what remains is refunded at a delete is not certain.
 	ConditionTypeBillingPlanSuitable = "BillingPlanSuitable"
 )
 

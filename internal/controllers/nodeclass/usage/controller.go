@@ -130,12 +130,13 @@ func (c *Controller) checkFailures(nodeClass *v1alpha1.BizflyNodeClass, conditio
 const (
 	// reasonStaticNodePools says that every NodePool of the NodeClass has spec.replicas, so that its nodes stay.
 	reasonStaticNodePools = "StaticNodePools"
-	// reasonSavingPlanDynamicNodePool says that NodePools without spec.replicas buy and forfeit saving plans all the time.
+	// reasonSavingPlanDynamicNodePool says that NodePools without spec.replicas buy saving plans all the time.
 	reasonSavingPlanDynamicNodePool = "SavingPlanOnDynamicNodePool"
 )
 
-// checkBillingPlan warns of a saving plan for nodes that are launched and deleted dynamically: each is prepaid at its launch and
-// forfeited at its deletion, so that every consolidation, which saves by the price per hour, costs money.
+// checkBillingPlan warns of a saving plan for nodes that are launched and deleted dynamically: each is prepaid at its launch. BizFly's pages
+// refund what remains of a subscription, and nobody has seen whether that is true of the API's saving_plan (docs/contribute/first-contact.md). If
+// it is not, every consolidation, which saves by the price per hour, costs money.
 func (c *Controller) checkBillingPlan(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, conditions opstatus.ConditionSet) error {
 	if nodeClass.EffectiveBillingPlan() != v1alpha1.BillingPlanSavingPlan {
 		conditions.SetTrueWithReason(v1alpha1.ConditionTypeBillingPlanSuitable, v1alpha1.ReasonNotApplicable, "servers are paid for on demand")
@@ -154,7 +155,7 @@ func (c *Controller) checkBillingPlan(ctx context.Context, nodeClass *v1alpha1.B
 	}
 	slices.Sort(dynamic)
 	if conditions.SetFalse(v1alpha1.ConditionTypeBillingPlanSuitable, reasonSavingPlanDynamicNodePool, fmt.Sprintf(
-		"spec.billingPlan is %s, which is prepaid at each create and forfeited at each delete, but NodePools %v launch and delete nodes with demand; "+
+		"spec.billingPlan is %s, which is prepaid at each create, and perhaps not refunded at a delete, but NodePools %v launch and delete nodes with demand; "+
 			"use %s for them, or give them spec.replicas, whose nodes stay", v1alpha1.BillingPlanSavingPlan, lookup.Shorten(dynamic), v1alpha1.BillingPlanOnDemand)) {
 		c.recorder.Publish(events.NodeClassNotReady(nodeClass, *conditions.Get(v1alpha1.ConditionTypeBillingPlanSuitable)))
 	}
