@@ -212,27 +212,7 @@ func (sim *simulation) liveUntil(a act) bool {
 			!lo.SomeBy(sim.liveClaims(), func(claim karpv1.NodeClaim) bool { return sim.drifted(&claim) })
 	}
 	for began, n := time.Now(), 0; time.Since(began) < time.Hour; n++ {
-		waiting := lo.CountBy(sim.liveClaims(), func(claim karpv1.NodeClaim) bool { return claim.DeletionTimestamp.IsZero() })
-		for ; waiting < a.nodes; waiting++ {
-			sim.makeClaim(sim.claims, claimName(sim.claims)) // as core plans for the pods anew
-			sim.claims++
-		}
-		for _, claim := range sim.liveClaims() {
-			if claim.DeletionTimestamp.IsZero() && sim.drifted(&claim) {
-				sim.deleteClaim(&claim)
-			}
-			for _, controller := range []string{"lifecycle", "server"} {
-				sim.reconcile(controller, sim.read(&claim))
-				sim.wait(sim.leader(), controller+claim.Name, 40*time.Second)
-			}
-		}
-		if n%4 == 0 {
-			for _, controller := range []string{"collector", "core collector"} {
-				sim.reconcileSingleton(controller)
-				sim.wait(sim.leader(), controller, 40*time.Second)
-			}
-		}
-		sim.observe()
+		sim.liveOnce(a.nodes, n%4 == 0)
 		if settled() {
 			return true
 		}
@@ -240,6 +220,31 @@ func (sim *simulation) liveUntil(a act) bool {
 		sim.observe()
 	}
 	return false
+}
+
+// liveOnce lets core plan for so many nodes, and each controller look once at each NodeClaim.
+func (sim *simulation) liveOnce(nodes int, collect bool) {
+	waiting := lo.CountBy(sim.liveClaims(), func(claim karpv1.NodeClaim) bool { return claim.DeletionTimestamp.IsZero() })
+	for ; waiting < nodes; waiting++ {
+		sim.makeClaim(sim.claims, claimName(sim.claims)) // as core plans for the pods anew
+		sim.claims++
+	}
+	for _, claim := range sim.liveClaims() {
+		if claim.DeletionTimestamp.IsZero() && sim.drifted(&claim) {
+			sim.deleteClaim(&claim)
+		}
+		for _, controller := range []string{"lifecycle", "server"} {
+			sim.reconcile(controller, sim.read(&claim))
+			sim.wait(sim.leader(), controller+claim.Name, 40*time.Second)
+		}
+	}
+	if collect {
+		for _, controller := range []string{"collector", "core collector"} {
+			sim.reconcileSingleton(controller)
+			sim.wait(sim.leader(), controller, 40*time.Second)
+		}
+	}
+	sim.observe()
 }
 
 // drifted reports whether core would replace the node: it compares what is cached, so that this is no call.
