@@ -191,10 +191,6 @@ func together(claims []karpv1.NodeClaim, do func(*karpv1.NodeClaim)) []*karpv1.N
 	return lo.ToSlicePtr(claims)
 }
 
-func ourServers(sim *simulation) []cloud.Server {
-	return lo.Filter(sim.cloud.Servers(), func(s cloud.Server, _ int) bool { return ours(s) })
-}
-
 // launchNode calls Create as core does, records the id, and lets the controllers of a launch work until the node has booted.
 func (sim *simulation) launchNode(p *process, claim *karpv1.NodeClaim) {
 	id := ""

@@ -118,6 +118,10 @@ func (sim *simulation) endNodes(nodes []corev1.Node) {
 	}
 }
 
+func ourServers(sim *simulation) []cloud.Server {
+	return lo.Filter(sim.cloud.Servers(), func(s cloud.Server, _ int) bool { return ours(s) })
+}
+
 // checkCreates checks the bound of create requests for each NodeClaim.
 func (sim *simulation) checkCreates() {
 	sim.mu.Lock()

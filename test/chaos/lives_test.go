@@ -278,7 +278,7 @@ type point struct {
 func pairs(calls int) int { return calls * (calls - 1) / 2 * len(blows) * len(blows) }
 
 var _ = Describe("The life in which", func() {
-	points, twice := int(suite.Number("POINTS", 20)), int(suite.Number("PAIRS", 10))
+	points, twice := int(suite.Number("POINTS", 8)), int(suite.Number("PAIRS", 4))
 	for _, l := range lives() {
 		It(l.name+" should end like the undisturbed one, whatever happens to one of its calls, or to two", func() {
 			undisturbed := live(l, nil)
