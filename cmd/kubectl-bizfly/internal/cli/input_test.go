@@ -130,6 +130,7 @@ var _ = Describe("bad input", func() {
 	},
 		Entry("no YAML", "bad.yaml", "a: b\n---\n{", "document 2"),
 		Entry("no kind", "bad.yaml", "a: b\n", "it has no apiVersion and kind"),
+		Entry("no name", "bad.yaml", "apiVersion: v1\nkind: Pod\n", "metadata.name is empty"),
 		Entry("an unknown field", "bad.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {container: []}\n", "container"),
 		Entry("what the definition forbids", "bad.yaml",
 			"apiVersion: karpenter.bizflycloud.vn/v1alpha1\nkind: BizflyNodeClass\nmetadata: {name: x}\nspec: {billingPlan: spot}\n", "spec.billingPlan"),

@@ -166,6 +166,9 @@ func (s *Set) object(object *unstructured.Unstructured) error {
 		s.Skipped[gvk.Kind]++
 		return nil
 	}
+	if object.GetName() == "" && object.GetGenerateName() == "" {
+		return fmt.Errorf("%s: metadata.name is empty; give it a name, by which plan reports it", where)
+	}
 	typed, err := scheme.Scheme.New(gvk)
 	if err != nil {
 		return fmt.Errorf("%s: %w", where, err)
