@@ -17,7 +17,8 @@ func FuzzRead(f *testing.F) {
 	for _, seed := range []string{
 		"name,count,cpu,memory\napi,12,500m,1Gi\n", "name,cpu,memory\na,-1,x\n", "kind: List\nitems: [{}]",
 		"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n---\n", "---\n---",
-		"apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {replicas: 99999999999}", "\x00", "{", "apiVersion: v1\nkind: Pod", "name,count,cpu,memory\na,1000000000,1,1Gi\n",
+		"apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {replicas: 99999999999}", "\x00", "{", "apiVersion: v1\nkind: Pod",
+		"name,count,cpu,memory\na,1000000000,1,1Gi\n",
 	} {
 		f.Add(seed)
 	}
