@@ -46,7 +46,8 @@ try {
     const recording = page.locator(".VPHero .recording img");
     await recording.waitFor();
     assert((await recording.evaluate((img) => img.naturalWidth)) > 0, "the recording of the demo is not shown");
-    assert((await recording.boundingBox()).x > 640, "the recording of the demo is not in the right half");
+    const box = await recording.boundingBox();
+    assert(box.x + box.width / 2 > 640, `the recording of the demo is not in the right half: ${JSON.stringify(box)}`);
     assert((await page.locator(".VPFeature").count()) >= 3, "the start page does not show what one gets");
   });
   for (const [term, expected] of [["quota exceeded", /troubleshooting|events|runbooks|fields/i], ["consolidation", /disruption|glossary|practices|placement/i], ["join token", /bke|bootstrap|get-started|credentials/i]]) {
