@@ -383,7 +383,7 @@ chart-golden: $(TOOLS)/helm $(OUR_CONTROLPLANE) ## Record what the chart generat
 .PHONY: chart-package
 chart-package: $(TOOLS)/helm ## Package both charts: .cache/charts. A release pins its image in them: DIGEST=sha256:...
 	@rm -rf $(CACHE)/charts && mkdir -p $(CACHE)/charts && cp -r charts $(CACHE)/charts/sources
-	@$(if $(DIGEST),printf 'annotations:\n  karpenter.bizflycloud.vn/image-digest: %s\n' "$(DIGEST)" >>$(CACHE)/charts/sources/$(BINARY)/Chart.yaml)
+	@$(if $(DIGEST),printf '  karpenter.bizflycloud.vn/image-digest: %s\n' "$(DIGEST)" >>$(CACHE)/charts/sources/$(BINARY)/Chart.yaml)
 	$(TOOLS)/helm package --destination $(CACHE)/charts $(CACHE)/charts/sources/$(BINARY)-crd $(CACHE)/charts/sources/$(BINARY)
 
 ##@ Documentation
