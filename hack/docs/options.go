@@ -41,6 +41,9 @@ func optionsPage() (string, error) {
 	var ours, secrets []option
 	for _, s := range options.Table() {
 		o := option{flag: s.Flag, variable: s.Variable, value: s.Default, usage: s.Doc}
+		if s.Key != "" {
+			o.usage = "The default of the [tuning key](tuning.md#keys) `" + s.Key + "`."
+		}
 		switch {
 		case s.Secret:
 			secrets = append(secrets, o)
