@@ -37,9 +37,10 @@ func eventsPage() (string, error) {
 	page.WriteString(eventsIntroduction)
 	object := func(d eventDoc) string { return d.Object }
 	byObject := lo.GroupBy(eventDocs, object)
-	for _, of := range lo.UniqMap(eventDocs, func(d eventDoc, _ int) string { return object(d) }) {
-		page.WriteString("\n## On " + of + "\n\n| reason | type | what it means | what to do |\n| --- | --- | --- | --- |\n")
-		for _, d := range byObject[of] {
+	// As they are first needed in a node's life: lo.UniqMap would give them in any order.
+	for _, first := range lo.UniqBy(eventDocs, object) {
+		page.WriteString("\n## On " + first.Object + "\n\n| reason | type | what it means | what to do |\n| --- | --- | --- | --- |\n")
+		for _, d := range byObject[first.Object] {
 			page.WriteString(eventRow(d, ""))
 		}
 	}

@@ -37,7 +37,8 @@ func flavorsPage() (string, error) {
 	prices := pricing.NewDefaultProvider(pricing.DefaultTable)
 	flavors := slices.Clone(cloud.DefaultCatalog().Flavors[cloud.RegionHN])
 	slices.SortStableFunc(flavors, func(a, b cloud.Flavor) int {
-		return cmp.Or(cmp.Compare(a.Category, b.Category), cmp.Compare(a.VCPUs, b.VCPUs), cmp.Compare(a.RAM, b.RAM), cmp.Compare(gpus(a), gpus(b)), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(a.Category, b.Category), cmp.Compare(a.VCPUs, b.VCPUs), cmp.Compare(a.RAM, b.RAM),
+			cmp.Compare(gpus(a), gpus(b)), cmp.Compare(a.Name, b.Name))
 	})
 	var page strings.Builder
 	page.WriteString(flavorsIntroduction)

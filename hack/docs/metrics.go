@@ -92,6 +92,9 @@ A histogram has a ` + "`_bucket`, a `_sum` and a `_count`" + ` of the name.
 | --- | --- | --- | --- |
 `
 
+// byLabels is the end of a help that only lists the labels, which have a column.
+var byLabels = regexp.MustCompile(`(, by [a-z, ]+|\. By [a-z_, ]+)\.$`)
+
 // metricsPage is the page of everything that this provider counts.
 func metricsPage() (string, error) {
 	metrics, err := registered()
@@ -101,9 +104,9 @@ func metricsPage() (string, error) {
 	page := &strings.Builder{}
 	page.WriteString(metricsIntroduction)
 	for _, m := range metrics {
-		fmt.Fprintf(page, "| `%s` | %s | %s | %s |\n", m.name, m.kind, strings.Join(lo.Map(m.labels, code), ", "), m.help)
+		fmt.Fprintf(page, "| `%s` | %s | %s | %s |\n", m.name, m.kind, strings.Join(lo.Map(m.labels, code), ", "), byLabels.ReplaceAllString(m.help, "."))
 	}
-	page.WriteString("\n## Labels\n\n| label | of | |\n| --- | --- | --- |\n")
+	page.WriteString("\n## Labels\n\nThe column *of* names the metrics of a label that means something else on others.\n\n| label | of | |\n| --- | --- | --- |\n")
 	rows, err := labelRows(metrics)
 	if err != nil {
 		return "", err
@@ -135,6 +138,9 @@ func labelRows(metrics []metric) ([]string, error) {
 	}
 	rows := lo.MapToSlice(users, func(key string, of []string) string {
 		name := key[strings.LastIndex(key, "/")+1:]
+		if name == key {
+			of = nil // what the table of metrics shows
+		}
 		return fmt.Sprintf("| `%s` | %s | %s |\n", name, strings.Join(lo.Map(of, code), ", "), labels[key])
 	})
 	slices.Sort(rows)

@@ -41,6 +41,9 @@ func optionsPage() (string, error) {
 	var ours, secrets []option
 	for _, s := range options.Table() {
 		o := option{flag: s.Flag, variable: s.Variable, value: s.Default, usage: s.Doc}
+		if s.Key != "" {
+			o.usage = "The default of the [tuning key](tuning.md#keys) `" + s.Key + "`."
+		}
 		switch {
 		case s.Secret:
 			secrets = append(secrets, o)
@@ -53,8 +56,8 @@ func optionsPage() (string, error) {
 	for _, s := range secrets {
 		fmt.Fprintf(&b, "| `%s` | %s |\n", s.variable, s.usage)
 	}
-	b.WriteString("\n## Of Karpenter core\n\n[Karpenter's settings](https://karpenter.sh/docs/reference/settings/) explain each. The flag is the variable's name in lower case, with hyphens: " +
-		"`--log-level`.\n\n| Variable | Default |\n|---|---|\n")
+	b.WriteString("\n## Of Karpenter core\n\n[Karpenter's settings](https://karpenter.sh/docs/reference/settings/) explain each. The flag is the " +
+		"variable's name in lower case, with hyphens: `--log-level`.\n\n| Variable | Default |\n|---|---|\n")
 	for _, o := range cores {
 		if o.flag != strings.ReplaceAll(strings.ToLower(o.variable), "_", "-") {
 			return "", fmt.Errorf("the flag of %s is %s: list both", o.variable, o.flag)
