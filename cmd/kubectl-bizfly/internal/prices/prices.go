@@ -134,6 +134,7 @@ func Read(plans []json.RawMessage, options Options) (*Result, error) {
 		lines = append(lines, linesOf(raw, options)...)
 	}
 	disagree(lines)
+	halves(lines)
 	result := &Result{Used: []Line{}, Unused: []Line{}}
 	for _, line := range lines {
 		if line.Path == "" {
@@ -242,6 +243,22 @@ func disagree(lines []Line) {
 	for i := range lines {
 		if lines[i].Reason != "" {
 			lines[i].Path = ""
+		}
+	}
+}
+
+// halves takes categories out of which the list has only the price of CPU or of memory: with the other from the built-in table their
+// ratio would be wrong, by which flavors of the wrong shape are chosen.
+func halves(lines []Line) {
+	known := lo.SliceToMap(lines, func(l Line) (string, bool) { return l.Path, true })
+	for i := range lines {
+		category, isCPU := strings.CutSuffix(lines[i].Path, ".cpu")
+		if !isCPU {
+			category = strings.TrimSuffix(lines[i].Path, ".memoryGiB")
+		}
+		other := category + lo.Ternary(isCPU, ".memoryGiB", ".cpu")
+		if strings.HasPrefix(category, "categories.") && !known[other] {
+			lines[i].Path, lines[i].Reason = "", "the list has no "+other+", without which it is not used"
 		}
 	}
 }
