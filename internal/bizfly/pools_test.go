@@ -24,7 +24,7 @@ var _ = Describe("Changing worker pools", func() {
 		client, err = newClient(sandboxConfig(sandbox))
 		Expect(err).ToNot(HaveOccurred())
 		server := sandbox.AddServer(cloud.ServerSpec{Name: "pool-1-0"})
-		pool = sandbox.AddPool(cloud.PoolSpec{Name: "pool-1", Servers: []string{server.ID}, MinSize: 1, MaxSize: 3})
+		pool = sandbox.AddWorkerPool(cloud.PoolSpec{Name: "pool-1", Servers: []string{server.ID}, MinSize: 1, MaxSize: 3})
 		sandbox.ResetRequests()
 	})
 

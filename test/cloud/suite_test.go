@@ -167,7 +167,8 @@ func addPoolNode(ctx context.Context, env map[string]string) {
 	Expect(box.Sandbox().Call(ctx, http.MethodPost, "servers", cloud.ServerSpec{Name: "pool-1-0", Metadata: map[string]string{
 		"bke_cluster_id": env["BKE_CLUSTER_ID"], "bke_cluster_token": env["BKE_CLUSTER_TOKEN"], "bke_join_endpoint": env["BKE_JOIN_ENDPOINT"],
 	}}, &server)).To(Succeed())
-	Expect(box.Sandbox().Call(ctx, http.MethodPost, "pools", cloud.PoolSpec{Name: "pool-1", Servers: []string{server.ID}, MinSize: 1, MaxSize: 3}, nil)).To(Succeed())
+	pool := cloud.PoolSpec{Name: "pool-1", Servers: []string{server.ID}, MinSize: 1, MaxSize: 3}
+	Expect(box.Sandbox().Call(ctx, http.MethodPost, "pools", pool, nil)).To(Succeed())
 	Expect(box.Client().Create(ctx, &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "pool-1-0", Labels: map[string]string{"bke.bizflycloud.vn/node-id": "pool-1-0"}},
 		Spec:       corev1.NodeSpec{ProviderID: providerid.New(server.ID)},

@@ -73,7 +73,8 @@ func (s *session) createPool(ctx context.Context, pool string, minSize, maxSize 
 		}, &server)).To(Succeed())
 		servers[i], providerIDs[i] = server.ID, "bizflycloud://"+server.ID
 	}
-	Expect(s.env.Sandbox().Call(ctx, http.MethodPost, "pools", cloud.PoolSpec{Name: pool, Servers: servers, MinSize: minSize, MaxSize: maxSize}, nil)).To(Succeed())
+	spec := cloud.PoolSpec{Name: pool, Servers: servers, MinSize: minSize, MaxSize: maxSize}
+	Expect(s.env.Sandbox().Call(ctx, http.MethodPost, "pools", spec, nil)).To(Succeed())
 	s.createNodes(ctx, pool, labels, providerIDs...)
 }
 

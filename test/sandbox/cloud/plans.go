@@ -14,9 +14,9 @@ import (
 // billingAPI is the billing service, which no service catalog lists. A client of 2021 (github.com/tung491/pybizfly-billing) shows the
 // request for its price list, and the names of regions and categories. No answer is public: this one is made of those names, and of a
 // price as BKE's packages have it.
-var billingAPI = (&api{name: "billing"}).serve(
-	openTo(on(http.MethodGet, "/plans", (*Cloud).listPlans, "embedded", "filters", "sort", "limit", "page")),
-)
+var billingAPI = &api{name: "billing"}
+
+var _ = billingAPI.serve(openTo(on(http.MethodGet, "/plans", (*Cloud).listPlans, "embedded", "filters", "sort", "limit", "page")))
 
 const billingPrefix = "/api/v4"
 

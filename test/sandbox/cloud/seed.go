@@ -103,8 +103,8 @@ type PoolSpec struct {
 	MaxSize int `json:"max_size,omitempty"`
 }
 
-// AddPool makes a worker pool at once, past all checks, and returns its id. It panics where a server does not exist.
-func (c *Cloud) AddPool(spec PoolSpec) string {
+// AddWorkerPool makes a worker pool at once, past all checks, and returns its id. It panics where a server does not exist.
+func (c *Cloud) AddWorkerPool(spec PoolSpec) string {
 	var id string
 	c.with(func() {
 		flavor, _ := c.flavor(c.opts.Region, "nix.2c_4g", "premium")

@@ -232,7 +232,7 @@ var _ = Describe("The command line", func() {
 	})
 	It("should recycle and delete a node of a pool, and delete an image and a paid address", func() {
 		uid := s.BKE().ClusterUID
-		pool := s.AddPool(cloud.PoolSpec{Name: "pool", Servers: []string{s.launch(object{"name": "pool-0"}), s.launch(object{"name": "pool-1"})}})
+		pool := s.AddWorkerPool(cloud.PoolSpec{Name: "pool", Servers: []string{s.launch(object{"name": "pool-0"}), s.launch(object{"name": "pool-1"})}})
 		path := engine + "/_/" + uid + "/" + pool
 		nodes := func() []any { return s.expect(200, http.MethodGet, path, nil)["nodes"].([]any) }
 		s.expect(200, http.MethodPut, path+"/"+nodes()[0].(object)["id"].(string), nil)
@@ -317,7 +317,7 @@ var _ = Describe("The CSI driver", func() {
 var _ = Describe("The cluster-autoscaler", func() {
 	It("should change the size of a pool alone, and keep all that it leaves out", func() {
 		s := login()
-		pool := s.AddPool(cloud.PoolSpec{Name: "pool", Servers: []string{s.launch(nil)}, MinSize: 1, MaxSize: 3})
+		pool := s.AddWorkerPool(cloud.PoolSpec{Name: "pool", Servers: []string{s.launch(nil)}, MinSize: 1, MaxSize: 3})
 		path := engine + "/_/" + s.BKE().ClusterUID + "/" + pool
 		s.expect(200, http.MethodPatch, path, object{"desired_size": 2})
 		s.settle()

@@ -466,5 +466,5 @@ func addPoolServer(f *fixture) {
 // addAutoscalingPool makes a worker pool of one node that scales by itself.
 func addAutoscalingPool(f *fixture) {
 	server := f.AddServer(cloud.ServerSpec{Name: "pool-1-0"})
-	f.AddPool(cloud.PoolSpec{Name: "pool-1", Servers: []string{server.ID}, MinSize: 1, MaxSize: 3})
+	f.AddWorkerPool(cloud.PoolSpec{Name: "pool-1", Servers: []string{server.ID}, MinSize: 1, MaxSize: 3})
 }

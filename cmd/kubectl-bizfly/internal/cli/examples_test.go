@@ -37,7 +37,7 @@ var _ = Describe("docs/reference/kubectl-bizfly.md", func() {
 		Expect(os.WriteFile("premium.yaml", []byte(pools), 0o600)).To(Succeed())
 		Expect(os.WriteFile("pods.csv", []byte("name,count,cpu,memory\napi,12,500m,1Gi\nworker,4,2,6Gi\n"), 0o600)).To(Succeed())
 		Expect(os.WriteFile("plans.json", savedPlans, 0o600)).To(Succeed())
-		f.AddPool(cloud.PoolSpec{Name: "pool-1", Servers: []string{f.AddServer(cloud.ServerSpec{Name: "pool-1-0"}).ID}, MinSize: 1, MaxSize: 3})
+		f.AddWorkerPool(cloud.PoolSpec{Name: "pool-1", Servers: []string{f.AddServer(cloud.ServerSpec{Name: "pool-1-0"}).ID}, MinSize: 1, MaxSize: 3})
 		resources := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("3900m"), corev1.ResourceMemory: resource.MustParse("6900Mi")}
 		ready := []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 		for _, name := range []string{"default-x7k2p", "default-b9w4q"} {

@@ -29,8 +29,8 @@ var _ = Describe("pool", func() {
 	It("should list the pools with their sizes, and which of them scale by themselves", func() {
 		f := newFixture()
 		addAutoscalingPool(f)
-		f.AddPool(cloud.PoolSpec{Name: "fixed", MinSize: 2, MaxSize: 2})
-		f.AddPool(cloud.PoolSpec{Name: "another"})
+		f.AddWorkerPool(cloud.PoolSpec{Name: "fixed", MinSize: 2, MaxSize: 2})
+		f.AddWorkerPool(cloud.PoolSpec{Name: "another"})
 		f.ResetRequests()
 		Expect(f.run("pool", "list")).To(Equal(cli.ExitOK), f.err)
 		Expect(f.out).To(And(MatchRegexp(`(?m)^another .* 0 +0 +0 +off `), MatchRegexp(`(?m)^fixed .* 0 +2 +2 +on, pinned `),
@@ -93,7 +93,7 @@ var _ = Describe("pool", func() {
 
 	It("should leave alone what does not scale", func() {
 		f := newFixture()
-		id := f.AddPool(cloud.PoolSpec{Name: "fixed", MinSize: 2, MaxSize: 2})
+		id := f.AddWorkerPool(cloud.PoolSpec{Name: "fixed", MinSize: 2, MaxSize: 2})
 		f.ResetRequests()
 		Expect(f.run("pool", "pin", id, "--yes")).To(Equal(cli.ExitOK), f.err)
 		Expect(f.out).To(Equal("fixed: nothing to change: autoscaling on, 0 nodes, 2 to 2\n"))
@@ -104,7 +104,7 @@ var _ = Describe("pool", func() {
 	It("should pin all pools at once", func() {
 		f := newFixture()
 		addAutoscalingPool(f)
-		f.AddPool(cloud.PoolSpec{Name: "apps", Servers: []string{f.AddServer(cloud.ServerSpec{Name: "apps-0"}).ID}, MinSize: 1, MaxSize: 9})
+		f.AddWorkerPool(cloud.PoolSpec{Name: "apps", Servers: []string{f.AddServer(cloud.ServerSpec{Name: "apps-0"}).ID}, MinSize: 1, MaxSize: 9})
 		f.ResetRequests()
 		Expect(f.run("pool", "pin", "--all", "--yes")).To(Equal(cli.ExitOK), f.err)
 		Expect(changes(f)).To(HaveLen(2))
@@ -135,8 +135,8 @@ var _ = Describe("pool", func() {
 	DescribeTable("should say what is wrong with its arguments", func(said string, args ...string) {
 		f := newFixture()
 		addAutoscalingPool(f)
-		f.AddPool(cloud.PoolSpec{Name: "twin"})
-		f.AddPool(cloud.PoolSpec{Name: "twin"})
+		f.AddWorkerPool(cloud.PoolSpec{Name: "twin"})
+		f.AddWorkerPool(cloud.PoolSpec{Name: "twin"})
 		f.ResetRequests()
 		Expect(f.run(append([]string{"pool"}, args...)...)).To(Equal(cli.ExitFailure))
 		Expect(f.err).To(ContainSubstring(said))
