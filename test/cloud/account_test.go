@@ -107,7 +107,7 @@ func (r *run) askTask(ctx context.Context) {
 	r.find("request-forms", "the forms in which volume types and flavors were accepted, where several are known", r.Instances.Forms().Accepted())
 	_, taskID := r.accepted()
 	_, err := r.api.GetTask(ctx, taskID)
-	r.behaves("task-later", "the answer for the task of a launch when its server is gone", said(err))
+	r.behaves("task-later", "the answer for the task of a launch when its server is gone", lo.Ternary(err == nil, "known", said(err)))
 }
 
 // askPools asks what BKE's own pools are like, which new nodes should be like: their servers' metadata, networks and addresses,
