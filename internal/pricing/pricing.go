@@ -1,7 +1,7 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pricing knows what an offering costs in VND per hour. BizFly has no price API, so the prices come from an
+// Package pricing knows what an offering costs in VND per hour. BizFly documents no price API, so the prices come from an
 // embedded table whose sources are in docs/concepts/pricing.md; what matters for consolidation is that they are comparable.
 package pricing
 

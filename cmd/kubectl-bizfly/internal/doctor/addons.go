@@ -76,7 +76,7 @@ func checkAutoscalerStatus(ctx context.Context, d *examination) ([]Finding, erro
 	}
 	return one("ClusterAutoscaler", Warning, "a cluster-autoscaler has written its status into ConfigMap kube-system/cluster-autoscaler-status at "+
 		written.UTC().Format(time.RFC3339), "it and Karpenter see the same pending pods: each launches a node for them, and you pay for two",
-		"kubectl -n kube-system describe configmap cluster-autoscaler-status (then switch autoscaling off for the pools that it names)"), nil
+		"kubectl bizfly pool pin --all (kubectl -n kube-system describe configmap cluster-autoscaler-status shows which pools it scales)"), nil
 }
 
 // initializing is how long the cloud controller manager may take with a node that has just joined.
