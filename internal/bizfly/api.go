@@ -131,9 +131,6 @@ type Task struct {
 	Message string
 	// Server is the server that the task made; nil when the task did not name one.
 	Server *gobizfly.Server
-
-	// classifier is that of the client which read the task; nil means the built-in one.
-	classifier *classifier
 }
 
 // Failure returns nil unless the task ended badly, and then the typed error of what went wrong, so that the same
@@ -142,7 +139,7 @@ func (t *Task) Failure() error {
 	if !t.Ready || t.Succeeded {
 		return nil
 	}
-	class, scope := t.classifier.classify(failure{kind: kindTask, json: true, message: t.Message})
+	class, scope := classify(failure{kind: kindTask, json: true, message: t.Message})
 	message := cmp.Or(t.Message, fmt.Sprintf("task %s failed without a reason", t.ID))
 	return &APIError{Operation: cmp.Or(t.Action, "task"), Message: shorten(message, maxMessage), Class: class, Scope: scope}
 }

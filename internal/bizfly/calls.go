@@ -266,7 +266,6 @@ func (c *Client) GetTask(ctx context.Context, id string) (*Task, error) {
 	if err != nil {
 		return nil, err
 	}
-	task.classifier = c.backend.Load().classifier
 	task.Message = shorten(c.redactor.Text(task.Message), maxMessage)
 	return task, nil
 }

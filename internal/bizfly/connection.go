@@ -141,7 +141,7 @@ func (c *connection) requestToken(ctx context.Context) (none fetched[session], e
 		return none, notSent(ClassInvalid, "the endpoint is no valid URL")
 	}
 	httpRequest.Header.Set("X-Auth-Type", "token")
-	answer, err := c.wire.send(httpRequest, opLogin, nil)
+	answer, err := c.wire.send(httpRequest, opLogin)
 	if err != nil {
 		return none, loginError(err)
 	}

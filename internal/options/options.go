@@ -20,7 +20,6 @@ import (
 	"go.uber.org/multierr"
 	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
 )
 
@@ -77,7 +76,6 @@ type Options struct {
 	MemoryOverheadPercent     float64
 	Prices                    *pricing.Table
 	FlavorOverrides           map[string]FlavorOverride
-	ErrorPatterns             []bizfly.ErrorPattern
 
 	// malformed are the environment variables whose text is not a value of their type.
 	malformed error
@@ -387,13 +385,6 @@ var table = []*Setting{
 			maxGPUs),
 		Doc:   "What the cloud does not report of a flavor, or reports wrongly. A hidden flavor is not launched any more; nodes that run on it stay.",
 		field: func(o *Options) any { return &o.FlavorOverrides }, document: parseOverrides,
-	},
-	{
-		Key: "errorPatterns", Unit: "YAML, a list",
-		Bounds: fmt.Sprintf("at most %d; `pattern`: a regular expression (RE2); `class`: see below", maxPatterns),
-		Doc: "How messages of the cloud are classified. They are tried in this order before the built-in patterns, without regard to case and to Vietnamese " +
-			"diacritics, where the HTTP status alone does not decide.",
-		field: func(o *Options) any { return &o.ErrorPatterns }, document: parsePatterns,
 	},
 }
 

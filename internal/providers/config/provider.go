@@ -21,7 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -50,8 +49,6 @@ type Options struct {
 	Environment bizfly.Config
 	// Namespace is the controller's own; SecretName the Secret that its Role grants.
 	Namespace, SecretName string
-	// Settings has the error patterns; nil means none.
-	Settings *options.Store
 	// Clock is the time; nil is the real one.
 	Clock clock.PassiveClock
 	// List returns the ids of all servers where a configuration is about, without applying it. The default asks BizFly Cloud.
@@ -96,7 +93,6 @@ func NewDefaultProvider(config Options) *DefaultProvider {
 		config.List = list
 	}
 	config.Clock = cmp.Or[clock.PassiveClock](config.Clock, clock.RealClock{})
-	config.Settings = cmp.Or(config.Settings, options.NewStore(nil))
 	return &DefaultProvider{Options: config}
 }
 
@@ -224,8 +220,6 @@ func (p *DefaultProvider) apply(ctx context.Context, effective bizfly.Config, pi
 		return
 	}
 	candidate.ProjectID = scope.ProjectID
-	// They are no part of what the cloud is asked about: others cost no login.
-	candidate.ErrorPatterns = p.Settings.Load().ErrorPatterns
 	if err := p.Client.Reconfigure(candidate); err != nil {
 		result.CredentialsErr = err
 		return
