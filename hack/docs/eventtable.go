@@ -96,12 +96,9 @@ var eventDocs = []eventDoc{
 		"Do what the message asks for, if it repeats."},
 	{events.ReasonServerNotRunning, true, kindNodeClaim,
 		"The server is stopped, suspended, in ERROR or missing, and its kubelet is silent. The condition `karpenter.bizflycloud.vn/ServerRunning` of the Node " +
-			"is false; node repair replaces the node where `NodeRepair` is on, and the server is started where `spec.stoppedServerPolicy` is `Start`.",
+			"is false; node repair replaces the node where `NodeRepair` is on.",
 		"Delete NodeClaims instead of stopping servers. Where `NodeRepair` is off, start the server or delete the NodeClaim."},
 	{events.ReasonServerRunning, false, kindNodeClaim, "A server that did not run runs again.", nothing},
-	{events.ReasonServerStartFailed, true, kindNodeClaim,
-		"BizFly Cloud does not start a stopped server, for example because the account has no balance, or starting it did not help for ten minutes.",
-		"Do what the message asks for, then start the server, or delete the NodeClaim."},
 
 	{events.ReasonGarbageCollected, false, kindNamespace + ", " + kindProviderConfig,
 		"A server of this cluster had no NodeClaim and is deleted with its root disk.", "Nothing, unless it is frequent; then find out why launches fail."},

@@ -89,7 +89,7 @@ var providerConfigAdvice = []condition{
 
 // elsewhere are conditions of other objects.
 var elsewhere = []condition{{constant: "ConditionTypeServerRunning", reasons: map[string][]string{apiSource: {
-	"ReasonServerStopped", "ReasonServerSuspended", "ReasonServerFailed", "ReasonServerMissing", "ReasonServerRunning", "ReasonServerIgnored"}}}}
+	"ReasonServerStopped", "ReasonServerSuspended", "ReasonServerFailed", "ReasonServerMissing", "ReasonServerRunning"}}}}
 
 // referencePage is the page of the API.
 func referencePage() (string, error) {

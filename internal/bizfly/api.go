@@ -55,8 +55,6 @@ type ServerAPI interface {
 	// DeleteServer deletes the server and the volumes listed, and returns the id of the task that does so, which is
 	// empty when the API accepted the call without naming one. Volumes that are not listed are kept by the cloud.
 	DeleteServer(ctx context.Context, id string, volumeIDs []string) (taskID string, err error)
-	// StartServer starts a server that was stopped; IsConflict while the server is in a state that forbids it.
-	StartServer(ctx context.Context, id string) error
 	// RebootServer resets a server without asking its operating system, which does not answer when a node hangs. It is
 	// sent at most once per call; IsConflict while the server is in a state that forbids it.
 	RebootServer(ctx context.Context, id string) error

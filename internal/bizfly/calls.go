@@ -76,7 +76,6 @@ var (
 	opCreateServer      = change(kindCreate, "CreateServer", "/servers", objectBody)
 	opDeleteServer      = remove("DeleteServer", "/servers/{id}")
 	opChangeNetworkPlan = change(kindItem, "ChangeNetworkPlan", "/servers/{id}/action", acknowledgement)
-	opStartServer       = change(kindItem, "StartServer", "/servers/{id}/action", acknowledgement)
 	opRebootServer      = change(kindAction, "RebootServer", "/servers/{id}/action", acknowledgement)
 	opGetTask           = item("GetTask", "/tasks/{id}", objectBody)
 	opListVolumes       = list("ListVolumes", "/volumes", listBody("id"))
@@ -240,12 +239,6 @@ func (c *Client) DeleteServer(ctx context.Context, id string, volumeIDs []string
 func (c *Client) ChangeNetworkPlan(ctx context.Context, id, plan string) error {
 	return run(ctx, c, opChangeNetworkPlan, func(g *sdk) error { return g.CloudServer.ChangeNetworkPlan(ctx, id, plan) },
 		ids("server id", id), ids("network plan", plan))
-}
-
-// StartServer implements API.
-func (c *Client) StartServer(ctx context.Context, id string) error {
-	_, err := call(ctx, c, opStartServer, func(g *sdk) (any, error) { return g.CloudServer.Start(ctx, id) }, ids("server id", id))
-	return err
 }
 
 // RebootServer implements API.

@@ -27,7 +27,6 @@ const (
 	ReasonServerUpdateFailed = "ServerUpdateFailed"
 	ReasonServerNotRunning   = "ServerNotRunning"
 	ReasonServerRunning      = "ServerRunning"
-	ReasonServerStartFailed  = "ServerStartFailed"
 
 	ReasonGarbageCollected           = "ServerGarbageCollected"
 	ReasonWouldGarbageCollect        = "ServerWouldBeGarbageCollected"
@@ -69,12 +68,6 @@ func ServerNotRunning(claim *karpv1.NodeClaim, reason, consequence string) karpe
 func ServerRunning(claim *karpv1.NodeClaim, after time.Duration) karpevents.Event {
 	return normal(warning(claim, string(claim.UID), ReasonServerRunning,
 		"Server %s of node %s runs again after %s", claim.Status.ProviderID, claim.Status.NodeName, after.Round(time.Second)))
-}
-
-// ServerStartFailed reports that a stopped server could not be started.
-func ServerStartFailed(claim *karpv1.NodeClaim, consequence string) karpevents.Event {
-	return warning(claim, string(claim.UID)+consequence, ReasonServerStartFailed,
-		"Server %s of node %s was not started; %s", claim.Status.ProviderID, claim.Status.NodeName, consequence)
 }
 
 // GarbageCollected reports that a server without a NodeClaim was deleted.

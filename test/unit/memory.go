@@ -44,7 +44,7 @@ func WithDefaults(nodeClass *v1alpha1.BizflyNodeClass) {
 		RootDisk:           &v1alpha1.RootDisk{Size: lo.ToPtr(resource.MustParse("40Gi")), Medium: v1alpha1.DiskMediumSSD},
 		NetworkPlan:        v1alpha1.NetworkPlanFreeDataTransfer, BillingPlan: v1alpha1.BillingPlanOnDemand,
 		PublicIPv4: lo.ToPtr(true), BootstrapMode: v1alpha1.BootstrapModeBKE,
-		PlacementStrategy: v1alpha1.PlacementStrategyBalanced, StoppedServerPolicy: v1alpha1.StoppedServerPolicyRepair,
+		PlacementStrategy: v1alpha1.PlacementStrategyBalanced,
 	}
 }
 

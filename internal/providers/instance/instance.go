@@ -249,9 +249,6 @@ type Provider interface {
 	// DefaultFirewall returns the id of the firewall that the cloud attaches to servers that are launched without any;
 	// ErrNotFound where there is none.
 	DefaultFirewall(ctx context.Context) (string, error)
-	// Start starts a server of this cluster that was stopped; ErrNotFound when it does not exist or is not ours. One that
-	// runs already, or cannot be started at this moment, is no error: the next reconciliation sees it.
-	Start(ctx context.Context, id string) error
 	// Reboot resets a server of this cluster without its operating system's help; repeated calls with one operationID
 	// reboot it once, also where an answer was lost. ErrNotFound when it does not exist or is not ours, ErrRebootRejected
 	// where no retry helps; any other error is worth a retry.

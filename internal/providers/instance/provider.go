@@ -157,9 +157,7 @@ var (
 	deletionsTotal = metrics.Counter("instance_deletions_total",
 		"Deletions of servers sent to the cloud, by whether it accepted them: accepted or error.",
 		metrics.Enum(labelOutcome, outcomeAccepted, outcomeError))
-	startsTotal = metrics.Counter("instance_starts_total",
-		"Requests to start stopped servers.")
-	rebootsTotal = metrics.Counter("instance_reboots_total",
+	rebootsTotal = metrics.Counter("karpenter_bizfly_instance_reboots_total",
 		"Reboots of servers sent to the cloud, by outcome: accepted, error, or unknown where the answer was lost.",
 		metrics.Enum(labelOutcome, outcomeAccepted, outcomeError, outcomeUnknown))
 	inPlaceChangesTotal = metrics.Counter("instance_in_place_changes_total",

@@ -72,20 +72,6 @@ const (
 	PlacementStrategySpread PlacementStrategy = "Spread"
 )
 
-// StoppedServerPolicy is what happens to a server that was stopped outside Kubernetes.
-// +kubebuilder:validation:Enum={Repair,Start,Ignore}
-type StoppedServerPolicy string
-
-// The policies for stopped servers. None of them deletes anything.
-const (
-	// StoppedServerPolicyRepair reports the state on the Node, where core's node repair acts on it.
-	StoppedServerPolicyRepair StoppedServerPolicy = "Repair"
-	// StoppedServerPolicyStart reports it as well, and starts the server again for up to ten minutes.
-	StoppedServerPolicyStart StoppedServerPolicy = "Start"
-	// StoppedServerPolicyIgnore does not report servers that are stopped or suspended.
-	StoppedServerPolicyIgnore StoppedServerPolicy = "Ignore"
-)
-
 // BizflyNodeClassSpec is what the servers of a NodePool are made of. An empty spec works on BizFly Kubernetes
 // Engine: image, network and zones are discovered from the cluster.
 type BizflyNodeClassSpec struct {
@@ -182,13 +168,6 @@ type BizflyNodeClassSpec struct {
 	// +kubebuilder:default=Balanced
 	// +optional
 	PlacementStrategy PlacementStrategy `json:"placementStrategy,omitempty" hash:"ignore"`
-	// StoppedServerPolicy is what happens when a server is stopped outside Kubernetes. Repair reports it by the condition
-	// karpenter.bizflycloud.vn/ServerRunning of the Node, which Karpenter's node repair acts on where the feature gate
-	// NodeRepair is on. Start also starts the server again, for up to ten minutes. Ignore reports neither a stopped nor a
-	// suspended server; a server that failed or is missing is always reported.
-	// +kubebuilder:default=Repair
-	// +optional
-	StoppedServerPolicy StoppedServerPolicy `json:"stoppedServerPolicy,omitempty" hash:"ignore"`
 	// Tags are put on each server as metadata, beside this provider's own. They are readable inside the server: no secrets.
 	// +kubebuilder:validation:MaxProperties=32
 	// +kubebuilder:validation:XValidation:message="tags must have keys of 1 to 255 letters, digits, spaces and - _ . :, and values at most 255 characters",rule="self.all(k, size(k) <= 255 && k.matches('^[a-zA-Z0-9_:. -]+$') && size(self[k]) <= 255)"

@@ -30,7 +30,6 @@ func defaulted() v1alpha1.BizflyNodeClassSpec {
 		PublicIPv4:          lo.ToPtr(true),
 		BootstrapMode:       v1alpha1.BootstrapModeBKE,
 		PlacementStrategy:   v1alpha1.PlacementStrategyBalanced,
-		StoppedServerPolicy: v1alpha1.StoppedServerPolicyRepair,
 	}
 }
 
@@ -191,7 +190,6 @@ var _ = Describe("The hash of a BizflyNodeClass", func() {
 			s.FlavorSelectorTerms = []v1alpha1.FlavorSelectorTerm{{Category: "premium"}}
 		},
 		"PlacementStrategy":   func(s *v1alpha1.BizflyNodeClassSpec) { s.PlacementStrategy = v1alpha1.PlacementStrategySpread },
-		"StoppedServerPolicy": func(s *v1alpha1.BizflyNodeClassSpec) { s.StoppedServerPolicy = v1alpha1.StoppedServerPolicyStart },
 		"ImageSelectorTerms":  func(s *v1alpha1.BizflyNodeClassSpec) { s.ImageSelectorTerms = []v1alpha1.ImageSelectorTerm{{ID: "x"}} },
 		"FirewallSelectorTerms": func(s *v1alpha1.BizflyNodeClassSpec) {
 			s.FirewallSelectorTerms = []v1alpha1.FirewallSelectorTerm{{ID: "x"}}
