@@ -339,7 +339,7 @@ func (c *CloudProvider) logLaunch(ctx context.Context, message string, l *launch
 }
 
 // launchFailuresTotal counts launches that failed.
-var launchFailuresTotal = metrics.Counter("launch_failures_total",
+var launchFailuresTotal = metrics.Counter("karpenter_bizfly_launch_failures_total",
 	"Launches that BizFly Cloud rejected, failed to build or left without an answer, whose node did not register, or that were not sent, by reason.",
 	metrics.Enum("reason", append(lo.Values(reasons), ReasonLaunchFailed, ReasonLaunchOutcomeUnknown, ReasonNotRegistered, ReasonNodeClassNotReady,
 		ReasonLaunchNotPrepared, ReasonLaunchNotSent)...))

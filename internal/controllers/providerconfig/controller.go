@@ -218,7 +218,7 @@ func (c *Controller) conditions(object *v1alpha1.ProviderConfig, result *config.
 	}
 }
 
-var limitReached = metrics.Gauge("spending_limit_reached",
+var limitReached = metrics.Gauge("karpenter_bizfly_spending_limit_reached",
 	"1 while launches are held back because MAX_SERVERS or MAX_VND_PER_HOUR is reached, or because it is not known whether it is.")
 
 // checkLimits reports whether a limit of the cluster holds launches back. CloudProvider publishes the event.

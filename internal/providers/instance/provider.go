@@ -147,26 +147,26 @@ const (
 )
 
 var (
-	launchesTotal = metrics.Counter("instance_launches_total",
+	launchesTotal = metrics.Counter("karpenter_bizfly_instance_launches_total",
 		"Create requests, by outcome: launched, rejected, failed or unknown.",
 		metrics.Enum(labelOutcome, outcomeLaunched, outcomeRejected, outcomeFailed, outcomeUnknown))
-	launchSeconds = metrics.Histogram("instance_launch_seconds",
+	launchSeconds = metrics.Histogram("karpenter_bizfly_instance_launch_seconds",
 		"Seconds from the answer to a create request until its server had an id, by flavor and zone.",
 		[]float64{0.5, 1, 2, 4, 8, 15, 30, 60, 120, 240, 480},
 		metrics.Label(labelFlavor), metrics.Label(labelZone))
-	deletionsTotal = metrics.Counter("instance_deletions_total",
+	deletionsTotal = metrics.Counter("karpenter_bizfly_instance_deletions_total",
 		"Deletions of servers sent to the cloud, by whether it accepted them: accepted or error.",
 		metrics.Enum(labelOutcome, outcomeAccepted, outcomeError))
 	rebootsTotal = metrics.Counter("karpenter_bizfly_instance_reboots_total",
 		"Reboots of servers sent to the cloud, by outcome: accepted, error, or unknown where the answer was lost.",
 		metrics.Enum(labelOutcome, outcomeAccepted, outcomeError, outcomeUnknown))
-	inPlaceChangesTotal = metrics.Counter("instance_in_place_changes_total",
+	inPlaceChangesTotal = metrics.Counter("karpenter_bizfly_instance_in_place_changes_total",
 		"Changes made to running servers without replacing them, by what was changed: network_plan or firewalls.",
 		metrics.Enum(labelChange, changeNetworkPlan, changeFirewalls))
-	addressesReleasedTotal = metrics.Counter("instance_addresses_released_total",
+	addressesReleasedTotal = metrics.Counter("karpenter_bizfly_instance_addresses_released_total",
 		"Network interfaces that outlived their server and were released, by type: LAN or WAN.",
 		metrics.Enum(labelType, interfaceLAN, interfaceWAN))
-	diskDeletionsTotal = metrics.Counter("instance_disk_deletions_total",
+	diskDeletionsTotal = metrics.Counter("karpenter_bizfly_instance_disk_deletions_total",
 		"Deletions of disks that outlived their server, by whether the cloud accepted them: accepted or error.",
 		metrics.Enum(labelOutcome, outcomeAccepted, outcomeError))
 )

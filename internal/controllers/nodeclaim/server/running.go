@@ -94,6 +94,6 @@ func (r *running) patch(ctx context.Context, node *corev1.Node, status corev1.Co
 	return client.IgnoreNotFound(r.kubeClient.Status().Patch(ctx, updated, client.StrategicMergeFrom(node)))
 }
 
-var notRunningTotal = metrics.Counter("servers_not_running_total",
+var notRunningTotal = metrics.Counter("karpenter_bizfly_servers_not_running_total",
 	"Nodes whose server was found not to run, by reason: Stopped, Suspended, Failed or Missing.",
 	metrics.Enum("reason", v1alpha1.ReasonServerStopped, v1alpha1.ReasonServerSuspended, v1alpha1.ReasonServerFailed, v1alpha1.ReasonServerMissing))
