@@ -56,8 +56,8 @@ type Size struct {
 	MemoryMiB int
 }
 
-// holds reports whether a server of this size needs at least as much of everything as one of the other size.
-func (s Size) holds(other Size) bool { return s.CPU >= other.CPU && s.MemoryMiB >= other.MemoryMiB }
+// atLeast reports whether a server of this size needs at least as much of everything as one of the other size.
+func (s Size) atLeast(other Size) bool { return s.CPU >= other.CPU && s.MemoryMiB >= other.MemoryMiB }
 
 // Provider keeps the marks. It is safe for concurrent use and its reads are cheap.
 type Provider interface {

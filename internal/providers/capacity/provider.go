@@ -253,7 +253,7 @@ func (p *DefaultProvider) LearnQuota(ctx context.Context, rejected Size, flavors
 	}
 	scopes := make([]Offering, 0, len(flavors))
 	for flavor, size := range flavors {
-		if flavor != "" && size.holds(rejected) {
+		if flavor != "" && size.atLeast(rejected) {
 			scopes = append(scopes, Offering{Flavor: flavor})
 		}
 	}

@@ -46,6 +46,9 @@ const (
 // DefaultRootDiskSize is the default of spec.rootDisk.size.
 const DefaultRootDiskSize = "40Gi"
 
+// DiskStepGiB is the step of disk sizes: a disk of a size between two steps may be delivered as the next bigger one.
+const DiskStepGiB = 10
+
 // BootstrapMode is how a new server becomes a node.
 // +kubebuilder:validation:Enum={BKE,Custom}
 type BootstrapMode string

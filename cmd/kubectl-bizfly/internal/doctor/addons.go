@@ -21,6 +21,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
@@ -165,7 +166,7 @@ func checkCSI(ctx context.Context, d *examination) ([]Finding, error) {
 	plans := d.billingPlans(ctx)
 	var differ []string
 	for _, volume := range volumes {
-		if strings.HasPrefix(volume.Name, "pvc-") && volume.BillingPlan != "" && !lo.Contains(plans, normalPlan(volume.BillingPlan)) {
+		if strings.HasPrefix(volume.Name, instance.CSIVolumePrefix) && volume.BillingPlan != "" && !lo.Contains(plans, normalPlan(volume.BillingPlan)) {
 			differ = append(differ, fmt.Sprintf("%s (%s)", volume.Name, volume.BillingPlan))
 		}
 	}

@@ -118,7 +118,7 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 	if !equality.Semantic.DeepEqual(stored.Status, nodeClass.Status) {
 		// The lock, because a merge patch replaces the complete list of conditions.
 		if err := c.kubeClient.Status().Patch(ctx, nodeClass, controllers.Locked(stored)); err != nil {
-			return controllers.Patched(fmt.Errorf("patching the status: %w", err))
+			return controllers.AfterLocked(fmt.Errorf("patching the status: %w", err))
 		}
 	}
 	c.publish(stored, nodeClass)
