@@ -76,6 +76,7 @@ type Options struct {
 	MemoryOverheadPercent     float64
 	Prices                    *pricing.Table
 	FlavorOverrides           map[string]FlavorOverride
+	ClosedZones               []string
 
 	// malformed are the environment variables whose text is not a value of their type.
 	malformed error
@@ -372,6 +373,12 @@ var table = []*Setting{
 		Doc: "The fraction of a flavor's memory that its node does not see, until nodes have reported it; 0.02 to 0.07 were measured. More than 0.075 is " +
 			"subtracted also after that. It counts for nodes that are launched from then on.",
 		field: func(o *Options) any { return &o.MemoryOverheadPercent }, check: checkOverhead,
+	},
+	{
+		Key: "closedZones", Unit: "list, separated by commas", Bounds: "names of zones, for example HN1; a name that no zone has closes nothing",
+		Doc: "The zones in which nothing is launched, for as long as they are in the list. Nodes in them stay: no drift replaces them meanwhile, and no " +
+			"consolidation moves pods to a new node there.",
+		field: func(o *Options) any { return &o.ClosedZones }, check: checkClosedZones,
 	},
 	{
 		Key: "prices", Unit: "YAML, VND per hour", Bounds: "the part of the price table to change; every rate above 0",

@@ -279,6 +279,16 @@ func checkClusterDNS(o *Options) error {
 	return nil
 }
 
+// checkClosedZones requires what can be the zone of a node.
+func checkClosedZones(o *Options) error {
+	for _, zone := range o.ClosedZones {
+		if problems := validation.IsValidLabelValue(zone); len(problems) > 0 {
+			return fmt.Errorf("%q is no zone: %s", zone, strings.Join(problems, "; "))
+		}
+	}
+	return nil
+}
+
 // checkGrace keeps garbage collection away from servers that are being launched.
 func checkGrace(o *Options) error {
 	if o.GarbageCollectionGrace <= o.LaunchTimeout {

@@ -228,7 +228,7 @@ func (p *DefaultProvider) buildAll(ctx context.Context, nodeClass *v1alpha1.Bizf
 	if err != nil {
 		return nil, err
 	}
-	c, idx := newClass(nodeClass, snapshot), p.indexOf(snapshot)
+	c, idx := newClass(nodeClass, snapshot, p.options.Load().ClosedZones), p.indexOf(snapshot)
 	for name, reason := range idx.skipped {
 		if last, known := p.logged.Swap(name, reason); !known || last != reason {
 			log.FromContext(ctx).WithValues("flavor", name, "reason", reason).Info("ignoring a flavor")
