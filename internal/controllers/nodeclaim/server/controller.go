@@ -79,7 +79,7 @@ type Controller struct {
 func NewController(kubeClient client.Client, instances instance.Provider, outcomes *cloudprovider.CloudProvider, tokens jointoken.Provider,
 	recorder karpevents.Recorder, clk clock.Clock) *Controller {
 	l := &launches{kubeClient: kubeClient, instances: instances, outcomes: outcomes, tokens: tokens, recorder: recorder, clock: clk,
-		followed: cache.New(ttl.Launch, ttl.Cleanup)}
+		followed: cache.New(ttl.Launch, 0)}
 	return &Controller{kubeClient: kubeClient, instances: instances, launches: l, steps: []step{
 		{l.reconcile, ttl.LaunchPoll},
 		{(&disks{kubeClient: kubeClient, instances: instances}).reconcile, ttl.DisksInterval},

@@ -59,6 +59,7 @@ func (l *launches) reconcile(ctx context.Context, s *subject) (time.Duration, er
 func (l *launches) end(ctx context.Context, claim *karpv1.NodeClaim) error {
 	if _, followed := l.followed.Get(string(claim.UID)); followed {
 		l.followed.Delete(string(claim.UID))
+		l.followed.DeleteExpired()
 		l.conclude(ctx, claim)
 	}
 	if l.tokens == nil {
