@@ -298,10 +298,13 @@ var _ = Describe("The CSI driver", func() {
 		s.settle()
 		s.expect(404, http.MethodGet, compute+"/volumes/"+id, nil)
 	})
-	It("should not attach a volume of another billing plan, which it gets where it names none", func() {
+	It("should attach a volume that names no billing plan to a server on demand, and none of another plan", func() {
+		node := s.launch(nil)
 		volume := s.expect(200, http.MethodPost, compute+"/volumes", request(nil))
-		Expect(volume).To(HaveKeyWithValue("billing_plan", "saving_plan"))
-		rejected := s.expect(400, http.MethodPost, compute+"/volumes/"+volume["id"].(string)+"/action", object{"type": "attach", "instance_uuid": s.launch(nil)})
+		Expect(volume).To(HaveKeyWithValue("billing_plan", "on_demand"))
+		s.expect(200, http.MethodPost, compute+"/volumes/"+volume["id"].(string)+"/action", object{"type": "attach", "instance_uuid": node})
+		volume = s.expect(200, http.MethodPost, compute+"/volumes", request(object{"billing_plan": "saving_plan"}))
+		rejected := s.expect(400, http.MethodPost, compute+"/volumes/"+volume["id"].(string)+"/action", object{"type": "attach", "instance_uuid": node})
 		Expect(rejected["message"]).To(ContainSubstring("gói cước"))
 	})
 	It("should take a snapshot of a volume in use and make a volume of it", func() {
