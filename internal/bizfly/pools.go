@@ -19,13 +19,14 @@ type WorkerPoolChange struct {
 }
 
 var opUpdateWorkerPool = func() *operation {
-	op := change(kindItem, "UpdateWorkerPool", "/_/{uid}/{pool}", acknowledgement).at(serviceKubernetes)
+	op := change(kindAction, "UpdateWorkerPool", "/_/{uid}/{pool}", acknowledgement).at(serviceKubernetes)
 	op.method = http.MethodPatch
 	return op
 }()
 
 // UpdateWorkerPool changes a worker pool of a BKE cluster. gobizfly's request cannot carry enable_autoscaling: false, which it
-// leaves out. It is not part of API: the controller never changes a worker pool, only the kubectl plugin does, when its user asks.
+// leaves out. It is sent at most once: IsAmbiguous says that the change may have been made. It is not part of API: only the kubectl
+// plugin changes worker pools, when its user asks.
 func (c *Client) UpdateWorkerPool(ctx context.Context, clusterUID, poolID string, change WorkerPoolChange) error {
 	return run(ctx, c, opUpdateWorkerPool, func(g *sdk) error {
 		request, err := g.NewRequest(ctx, opUpdateWorkerPool.method, opUpdateWorkerPool.service, "/_/"+clusterUID+"/"+poolID, change)

@@ -87,9 +87,7 @@ removed. It prints the command that is the way back.`,
 			if all == (len(args) > 0) {
 				return errors.New("name the worker pools, or all of them with --all")
 			}
-			return a.changePools(cmd.Context(), args, yes, "Switch the autoscaling of %s off?", func(ctx context.Context, c *pool.Cluster, p pool.Pool) (pool.Result, error) {
-				return c.Pin(ctx, p)
-			})
+			return a.changePools(cmd.Context(), args, yes, "Switch the autoscaling of %s off?", (*pool.Cluster).Pin)
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "all worker pools of the cluster")
@@ -108,7 +106,7 @@ func (a *App) poolUnpin() *cobra.Command {
 				return fmt.Errorf("--min %d and --max %d are no sizes to scale between", minSize, maxSize)
 			}
 			question := fmt.Sprintf("Switch the autoscaling of %%s on, between %d and %d nodes?", minSize, maxSize)
-			return a.changePools(cmd.Context(), args, yes, question, func(ctx context.Context, c *pool.Cluster, p pool.Pool) (pool.Result, error) {
+			return a.changePools(cmd.Context(), args, yes, question, func(c *pool.Cluster, ctx context.Context, p pool.Pool) (pool.Result, error) {
 				return c.Unpin(ctx, p, minSize, maxSize)
 			})
 		},
@@ -123,7 +121,7 @@ func (a *App) poolUnpin() *cobra.Command {
 
 // changePools changes the named worker pools, or all where none is named, after the user has agreed.
 func (a *App) changePools(ctx context.Context, names []string, yes bool, question string,
-	change func(context.Context, *pool.Cluster, pool.Pool) (pool.Result, error)) error {
+	change func(*pool.Cluster, context.Context, pool.Pool) (pool.Result, error)) error {
 	ctx, cluster, printer, err := a.poolCluster(ctx)
 	if err != nil {
 		return err
@@ -135,6 +133,9 @@ func (a *App) changePools(ctx context.Context, names []string, yes bool, questio
 	if err != nil {
 		return err
 	}
+	if len(pools) == 0 {
+		return errors.New("the BKE cluster has no worker pool")
+	}
 	listed := strings.Join(lo.Map(pools, func(p pool.Pool, _ int) string { return fmt.Sprintf("%s (%s)", p.Name, p) }), ", ")
 	if err := a.agree(yes, fmt.Sprintf(question, listed)); err != nil {
 		return err
@@ -142,7 +143,7 @@ func (a *App) changePools(ctx context.Context, names []string, yes bool, questio
 	results := []pool.Result{}
 	var failed error
 	for _, p := range pools {
-		result, err := change(ctx, cluster, p)
+		result, err := change(cluster, ctx, p)
 		results = append(results, result)
 		failed = errors.Join(failed, err)
 	}

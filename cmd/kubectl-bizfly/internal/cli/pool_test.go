@@ -83,6 +83,30 @@ var _ = Describe("pool", func() {
 		Expect(f.out).To(And(ContainSubstring("BizFly Cloud rejected it"), ContainSubstring("read back: autoscaling on, 1 node, 1 to 1")))
 	})
 
+	It("should find out by what it reads back where the answer is lost", func() {
+		f := newFixture()
+		addAutoscalingPool(f)
+		f.AddFaults(1, cloud.Fault{Method: http.MethodPatch, Effect: cloud.EffectLostResponse, Count: 1})
+		Expect(f.run("pool", "pin", "pool-1", "--yes")).To(Equal(cli.ExitOK), f.err)
+		Expect(f.out).To(ContainSubstring("read back: autoscaling off, 1 node"))
+	})
+
+	It("should report a change that was not made, and one that could not be sent", func() {
+		f := newFixture()
+		addAutoscalingPool(f)
+		f.AddFaults(1, cloud.Fault{Method: http.MethodPatch, Effect: cloud.EffectEmpty})
+		Expect(f.run("pool", "unpin", "pool-1", "--min", "1", "--max", "5", "--yes")).To(Equal(cli.ExitFailure))
+		Expect(f.err).To(ContainSubstring("has accepted the change of the worker pool pool-1, and has not made it: autoscaling on, 1 node, 1 to 3"))
+		f.ClearFaults()
+		f.AddFaults(1, cloud.Fault{Method: http.MethodPatch, Effect: cloud.EffectStatus, Status: http.StatusForbidden, Message: "not allowed"})
+		Expect(f.run("pool", "pin", "pool-1", "--yes")).To(Equal(cli.ExitFailure))
+		Expect(f.err).To(ContainSubstring("changing the worker pool pool-1"))
+	})
+
+	It("should report that there is no pool", func() {
+		Expect(newFixture().run("pool", "pin", "--all", "--yes")).To(Equal(cli.ExitFailure))
+	})
+
 	It("should fail where a pool still scales, and name the console", func() {
 		f := newFixture()
 		addAutoscalingPool(f)

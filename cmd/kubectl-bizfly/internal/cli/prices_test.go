@@ -32,7 +32,8 @@ var _ = Describe("prices", func() {
 
 	It("should print the ConfigMap that the controller reads", func() {
 		f := newFixture()
-		Expect(f.run("prices", "--from", "../prices/testdata/plans.json", "--region", "HN", "--configmap", "--controller-namespace", "system")).To(Equal(cli.ExitOK), f.err)
+		Expect(f.run("prices", "--from", "../prices/testdata/plans.json", "--region", "HN", "--configmap", "--controller-namespace", "system")).
+			To(Equal(cli.ExitOK), f.err)
 		var object corev1.ConfigMap
 		Expect(yaml.UnmarshalStrict([]byte(f.out), &object)).To(Succeed())
 		Expect(object.Name).To(Equal("karpenter-provider-bizflycloud-tuning"))

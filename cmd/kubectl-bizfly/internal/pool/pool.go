@@ -111,7 +111,8 @@ type StillScalesError struct{ Result Result }
 
 // Error says what to do instead.
 func (e *StillScalesError) Error() string {
-	return fmt.Sprintf("the worker pool %s still scales by itself (%s): switch its autoscaling off in the BizFly Cloud console", e.Result.After.Name, e.Result.After)
+	return fmt.Sprintf("the worker pool %s still scales by itself (%s): switch its autoscaling off in the BizFly Cloud console", e.Result.After.Name,
+		e.Result.After)
 }
 
 // Pin keeps BKE's autoscaler from changing a pool's size: it switches autoscaling off and, where the cloud does not do that,
@@ -151,14 +152,14 @@ func (c *Cluster) Unpin(ctx context.Context, p Pool, minSize, maxSize int) (Resu
 }
 
 // change sends a change and reads the pool until it is not as before any more. A change that the cloud rejects as invalid is a step,
-// not an error: another may be accepted.
+// not an error: another may be accepted. Where the answer is lost or unreadable, what is read back decides.
 func (c *Cluster) change(ctx context.Context, result *Result, what string, change bizfly.WorkerPoolChange, still func(Pool) bool) error {
 	err := c.API.UpdateWorkerPool(ctx, c.UID, result.Before.ID, change)
 	if bizfly.IsInvalid(err) && !bizfly.IsNotSent(err) {
 		result.Steps = append(result.Steps, fmt.Sprintf("sent %s; BizFly Cloud rejected it: %s", what, err))
 		return nil
 	}
-	if err != nil {
+	if err != nil && !bizfly.IsAmbiguous(err) {
 		return fmt.Errorf("changing the worker pool %s: %w", result.Before.Name, err)
 	}
 	looks := 0
@@ -175,7 +176,7 @@ func (c *Cluster) change(ctx context.Context, result *Result, what string, chang
 		result.After = selected[0]
 		return !still(result.After) || looks == 3, nil
 	}); err != nil {
-		return fmt.Errorf("reading back the worker pool %s, whose change was accepted: %w", result.Before.Name, err)
+		return fmt.Errorf("reading back the worker pool %s, whose change was sent: %w", result.Before.Name, err)
 	}
 	result.Steps = append(result.Steps, fmt.Sprintf("sent %s; read back: %s", what, result.After))
 	return nil
