@@ -31,7 +31,6 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	bizflyevents "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/metrics"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
@@ -218,13 +217,9 @@ func (c *Controller) conditions(object *v1alpha1.ProviderConfig, result *config.
 	}
 }
 
-var limitReached = metrics.Gauge("karpenter_bizfly_spending_limit_reached",
-	"1 while launches are held back because MAX_SERVERS or MAX_VND_PER_HOUR is reached, or because it is not known whether it is.")
-
 // checkLimits reports whether a limit of the cluster holds launches back. CloudProvider publishes the event.
 func (c *Controller) checkLimits(conditions status.ConditionSet) {
 	reason, description := c.limits.LimitReached()
-	limitReached.Set(lo.Ternary(reason != "", 1.0, 0), nil)
 	if reason != "" {
 		conditions.SetFalse(v1alpha1.ConditionTypeWithinSpendingLimits, reason, description)
 		return

@@ -97,10 +97,6 @@ type Provider interface {
 var (
 	unavailableOfferings = metrics.Gauge("karpenter_bizfly_unavailable_offerings",
 		"Active marks that make an offering, or a wider scope such as a zone (counted once), unavailable. By reason.", metrics.Label("reason"))
-	quotaRefused = metrics.Gauge("karpenter_bizfly_quota_refused_size",
-		"The size of the last server that exceeded the project's quota: resource is vcpus or memory_mib. Flavors that need as much of both are unavailable for a "+
-			"while.",
-		metrics.Label("resource"))
 	launchSecondsAverage = metrics.Gauge("karpenter_bizfly_launch_seconds_average",
 		"Moving average of the seconds from a create request until the node has registered. By flavor, zone and image.",
 		metrics.Label("flavor"), metrics.Label("zone"), metrics.Label("image"))

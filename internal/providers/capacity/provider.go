@@ -257,8 +257,6 @@ func (p *DefaultProvider) LearnQuota(ctx context.Context, rejected Size, flavors
 			scopes = append(scopes, Offering{Flavor: flavor})
 		}
 	}
-	quotaRefused.Set(float64(rejected.CPU), map[string]string{"resource": "vcpus"})
-	quotaRefused.Set(float64(rejected.MemoryMiB), map[string]string{"resource": "memory_mib"})
 	log.FromContext(ctx).Info("marking flavors unavailable that exceed the project's quota",
 		"vcpus", rejected.CPU, "memory-mib", rejected.MemoryMiB, "flavors", len(scopes), "period", period)
 	p.MarkAll(ctx, scopes, ReasonQuotaExceeded, period)
