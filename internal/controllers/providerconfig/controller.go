@@ -66,8 +66,8 @@ type Controller struct {
 	clock      clock.Clock
 	kubeClient client.Client
 	recorder   events.Recorder
-	config     config.Provider
-	tuning     tuning.Provider
+	config     *config.DefaultProvider
+	tuning     *tuning.DefaultProvider
 	catalog    catalog.Provider
 	elected    <-chan struct{}
 	limits     Limits
@@ -94,8 +94,9 @@ type Forms interface {
 
 // NewController returns the controller; it writes once elected is closed, and creates the ProviderConfig where there is none if
 // create says so. It reports the traces of a foreign provider once.
-func NewController(clk clock.Clock, kubeClient client.Client, recorder events.Recorder, configProvider config.Provider, tuningProvider tuning.Provider,
-	catalogProvider catalog.Provider, limits Limits, forms Forms, create bool, elected <-chan struct{}, foreign ...string) *Controller {
+func NewController(clk clock.Clock, kubeClient client.Client, recorder events.Recorder, configProvider *config.DefaultProvider,
+	tuningProvider *tuning.DefaultProvider, catalogProvider catalog.Provider, limits Limits, forms Forms, create bool, elected <-chan struct{},
+	foreign ...string) *Controller {
 	return &Controller{create: create, foreign: foreign, clock: clk, kubeClient: kubeClient, recorder: recorder, config: configProvider, tuning: tuningProvider,
 		catalog: catalogProvider, limits: limits, forms: forms, elected: elected}
 }

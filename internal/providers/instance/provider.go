@@ -65,7 +65,7 @@ var _ Provider = (*DefaultProvider)(nil)
 
 // NewDefaultProvider returns a provider. protected returns the handles of the volumes that PersistentVolumes name, from
 // a read that begins with the call; when it fails no disk is deleted.
-func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider bootstrap.Provider, catalogProvider catalog.Provider,
+func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider *bootstrap.DefaultProvider, catalogProvider catalog.Provider,
 	protected func(context.Context) (sets.Set[string], error)) *DefaultProvider {
 	config = config.withDefaults()
 	if protected == nil {
