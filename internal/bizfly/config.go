@@ -74,7 +74,7 @@ type Limits struct {
 }
 
 // Timeouts are the deadlines that calls have whatever their context says. They start when a call is admitted and
-// include its retries. 0 means the default.
+// include its retries. 0 means the default; no setting changes them.
 type Timeouts struct {
 	Delete, Read, Create time.Duration
 	// Login bounds one request for a token or for the service catalog.
@@ -220,16 +220,6 @@ func (c Config) validateLimits(reject func(bool, string, ...any)) {
 		reject(limit.Burst < 1 || limit.Burst > maxLimit, "Limits.%s.Burst: %d is out of bounds, use 1 to %d", name, limit.Burst, maxLimit)
 		reject(limit.Concurrency < 1 || limit.Concurrency > maxLimit, "Limits.%s.Concurrency: %d is out of bounds, use 1 to %d",
 			name, limit.Concurrency, maxLimit)
-	}
-	for _, entry := range []struct {
-		name  string
-		value time.Duration
-	}{
-		{"Limits.Wait", c.Limits.Wait}, {"Timeouts.Delete", c.Timeouts.Delete}, {"Timeouts.Read", c.Timeouts.Read},
-		{"Timeouts.Create", c.Timeouts.Create}, {"Timeouts.Login", c.Timeouts.Login}, {"Timeouts.Dial", c.Timeouts.Dial},
-		{"Timeouts.TLSHandshake", c.Timeouts.TLSHandshake}, {"CatalogTTL", c.CatalogTTL},
-	} {
-		reject(entry.value < 0, "%s: %s is negative, use a positive duration", entry.name, entry.value)
 	}
 }
 

@@ -30,7 +30,7 @@ const maxFailures = 3
 // pause, its failure prolongs it. It is in memory: after a restart, three failures show again what is wrong.
 type nodeClasses struct {
 	clock    clock.Clock
-	marks    capacity.Provider
+	marks    *capacity.DefaultProvider
 	recorder karpevents.Recorder
 
 	mu sync.Mutex

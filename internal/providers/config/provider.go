@@ -57,7 +57,7 @@ type Options struct {
 	Probe func(ctx context.Context, config bizfly.Config) (bizfly.Scope, error)
 }
 
-// DefaultProvider is the Provider.
+// DefaultProvider looks at the configuration.
 type DefaultProvider struct {
 	Options
 
@@ -81,8 +81,6 @@ type probeResult struct {
 	err    error
 	at     time.Time
 }
-
-var _ Provider = (*DefaultProvider)(nil)
 
 // NewDefaultProvider returns a provider that has looked at nothing yet.
 func NewDefaultProvider(config Options) *DefaultProvider {
@@ -158,7 +156,8 @@ func (p *DefaultProvider) read(ctx context.Context) (*v1alpha1.ProviderConfig, e
 	return object, nil
 }
 
-// Sync is Provider's.
+// Sync reads the configuration and applies it where that may be done. It never withdraws a good one for a bad one: what is wrong is in the
+// result, and the old configuration stays.
 func (p *DefaultProvider) Sync(ctx context.Context) *Result {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -123,7 +123,6 @@ func (d *deleter) releaseAddress(ctx context.Context, left Leftover) error {
 	if err := lo.Ternary(left.public, d.api.DeleteWanIP, d.api.DeleteNetworkInterface)(ctx, left.ID); err != nil {
 		return err
 	}
-	addressesReleasedTotal.Inc(map[string]string{labelType: lo.Ternary(left.public, interfaceWAN, interfaceLAN)})
 	log.FromContext(ctx).Info("releasing address that outlived its server", "address", left.Name, "interface-id", left.ID, "server", left.Server)
 	return nil
 }

@@ -65,7 +65,7 @@ var _ Provider = (*DefaultProvider)(nil)
 
 // NewDefaultProvider returns a provider. protected returns the handles of the volumes that PersistentVolumes name, from
 // a read that begins with the call; when it fails no disk is deleted.
-func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider bootstrap.Provider, catalogProvider catalog.Provider,
+func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider *bootstrap.DefaultProvider, catalogProvider catalog.Provider,
 	protected func(context.Context) (sets.Set[string], error)) *DefaultProvider {
 	config = config.withDefaults()
 	if protected == nil {
@@ -129,7 +129,6 @@ const (
 	labelOutcome = "outcome"
 	labelFlavor  = "flavor"
 	labelZone    = "zone"
-	labelType    = "type"
 	labelChange  = "change"
 )
 
@@ -163,9 +162,6 @@ var (
 	inPlaceChangesTotal = metrics.Counter("karpenter_bizfly_instance_in_place_changes_total",
 		"Changes made to running servers without replacing them, by what was changed: network_plan or firewalls.",
 		metrics.Enum(labelChange, changeNetworkPlan, changeFirewalls))
-	addressesReleasedTotal = metrics.Counter("karpenter_bizfly_instance_addresses_released_total",
-		"Network interfaces that outlived their server and were released, by type: LAN or WAN.",
-		metrics.Enum(labelType, interfaceLAN, interfaceWAN))
 	diskDeletionsTotal = metrics.Counter("karpenter_bizfly_instance_disk_deletions_total",
 		"Deletions of disks that outlived their server, by whether the cloud accepted them: accepted or error.",
 		metrics.Enum(labelOutcome, outcomeAccepted, outcomeError))

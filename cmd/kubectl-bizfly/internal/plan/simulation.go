@@ -81,7 +81,7 @@ func (discarded) Publish(...karpevents.Event) {}
 
 // NewSimulation creates a simulation of copies of the objects: NodeClasses and NodePools that no controller has resolved yet are
 // resolved, by the controller's own code.
-func NewSimulation(ctx context.Context, cloud *session.Cloud, objects memory.Objects, marks capacity.Provider) (*Simulation, error) {
+func NewSimulation(ctx context.Context, cloud *session.Cloud, objects memory.Objects, marks *capacity.DefaultProvider) (*Simulation, error) {
 	core, clk := coreoptions.FromContext(ctx), &skippingClock{}
 	if marks == nil {
 		marks = capacity.NewDefaultProvider(clock.RealClock{})

@@ -211,6 +211,6 @@ func hostOf(s *Session) string {
 
 // Flavors makes the provider of instance types over a copy of the cluster. It knows no mark of an unavailable offering but
 // those that are given.
-func (c *Cloud) Flavors(copied client.Client, marks capacity.Provider) *flavor.DefaultProvider {
+func (c *Cloud) Flavors(copied client.Client, marks *capacity.DefaultProvider) *flavor.DefaultProvider {
 	return flavor.NewDefaultProvider(c.Catalog, marks, c.Prices, c.Bootstrap, copied, c.Settings)
 }

@@ -50,16 +50,16 @@ type Controller struct {
 	recorder   karpevents.Recorder
 	clock      clock.Clock
 	catalog    catalog.Provider
-	images     image.Provider
+	images     *image.DefaultProvider
 	networks   network.Provider
-	bootstraps bootstrap.Provider
+	bootstraps *bootstrap.DefaultProvider
 	flavors    flavor.Provider
 }
 
 // NewController returns the controller.
 func NewController(
 	kubeClient client.Client, recorder karpevents.Recorder, clk clock.Clock,
-	catalog catalog.Provider, images image.Provider, networks network.Provider, bootstraps bootstrap.Provider, flavors flavor.Provider,
+	catalog catalog.Provider, images *image.DefaultProvider, networks network.Provider, bootstraps *bootstrap.DefaultProvider, flavors flavor.Provider,
 ) *Controller {
 	return &Controller{
 		kubeClient: kubeClient, recorder: recorder, clock: clk, catalog: catalog, images: images, networks: networks, bootstraps: bootstraps, flavors: flavors,
