@@ -79,7 +79,7 @@ func FakeClientBuilder() *fake.ClientBuilder {
 // objects returns the client of an environment in memory.
 func (e *Environment) objects() client.Client {
 	created := atomic.Int64{}
-	return FakeClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
+	return &podClient{pods: map[client.ObjectKey]*corev1.Pod{}, WithWatch: FakeClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.CreateOption) error {
 			// A real API server sets both, and core and provider distinguish NodeClaims by them.
 			if object.GetUID() == "" {
@@ -89,5 +89,5 @@ func (e *Environment) objects() client.Client {
 			object.SetCreationTimestamp(metav1.NewTime(e.Clock.Now()))
 			return c.Create(ctx, object, options...)
 		},
-	}).Build()
+	}).Build()}
 }

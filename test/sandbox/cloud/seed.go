@@ -227,3 +227,15 @@ func (c *Cloud) RemoveServer(id string) error {
 	})
 	return err
 }
+
+// RemoveVolume deletes a volume past all checks.
+func (c *Cloud) RemoveVolume(id string) error {
+	err := fmt.Errorf("volume %s: %w", id, ErrNotFound)
+	c.with(func() {
+		if c.volumes[id] != nil {
+			c.dropVolume(id)
+			err = nil
+		}
+	})
+	return err
+}
