@@ -134,6 +134,9 @@ func (e *Environment) start(ctx context.Context) (err error) {
 		}
 	}
 	e.options.Progress("starting the BizFly Cloud sandbox")
+	if err := e.startRegistry(ctx); err != nil {
+		return err
+	}
 	if err := e.startSandbox(ctx); err != nil {
 		return err
 	}

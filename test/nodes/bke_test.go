@@ -84,15 +84,13 @@ var _ = Describe("A cluster of BizFly Kubernetes Engine", func() {
 			ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceDefault, Name: "waiting"},
 			Spec:       environment.Deployment("", 1).Spec.Template.Spec,
 		}
-		waiting.Spec.Containers[0].Image = repository(pauseImage) + ":v1"
 		waiting.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("1600m")
 		create(waiting)
 		DeferCleanup(func() { Expect(client.IgnoreNotFound(env.Client().Delete(ctx, waiting))).To(Succeed()) })
 
-		first := watchNodes()
+		watched := watchNodes()
 		began := time.Now()
 		blue := environment.Deployment("blue", 1, environment.OnPool("default"), func(spec *corev1.PodSpec) {
-			spec.Containers[0].Image = repository(pauseImage) + ":v1"
 			spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("1200m")
 			spec.Tolerations = []corev1.Toleration{{Key: "example.com/team", Operator: corev1.TolerationOpExists}}
 		})
@@ -102,7 +100,7 @@ var _ = Describe("A cluster of BizFly Kubernetes Engine", func() {
 
 		nodes := nodesOf(Default, "default")
 		Expect(nodes).To(HaveLen(1))
-		Expect(lo.Map(first.taints(nodes[0].Name), func(t corev1.Taint, _ int) string { return t.Key })).NotTo(ContainElement("example.com/team"),
+		Expect(lo.Map(watched.taints(nodes[0].Name), func(t corev1.Taint, _ int) string { return t.Key })).NotTo(ContainElement("example.com/team"),
 			"the engine's kubelet knows nothing of the NodePool")
 		Expect(nodes[0].Spec.Taints).To(ContainElement(HaveField("Key", "example.com/team")))
 		Expect(env.Client().Get(ctx, client.ObjectKeyFromObject(waiting), waiting)).To(Succeed())

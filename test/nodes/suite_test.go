@@ -63,9 +63,7 @@ var _ = BeforeSuite(func() {
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
 
-	By("serving the images from a registry")
-	serveImages()
-
+	pushController("v1")
 	serveJoins()
 	By("starting the nodes that carry the controller")
 	for i := range 2 {
@@ -109,7 +107,7 @@ func install(tag string) {
 		},
 		"joinTokens": map[string]any{"enabled": true},
 		"userData":   map[string]any{"lookup": true},
-		"controller": map[string]any{"image": map[string]any{"repository": repository(controllerImage), "tag": tag}},
+		"controller": map[string]any{"image": map[string]any{"repository": environment.Registry() + "/" + controllerImage, "tag": tag}},
 	})
 	Expect(err).NotTo(HaveOccurred())
 	file := filepath.Join(GinkgoT().TempDir(), "values.yaml")
