@@ -151,7 +151,7 @@ e2e-nodes: ## Run the controller from its image on real nodes: servers are machi
 
 # What hack/nodes.sh needs, once it knows that it can run.
 .PHONY: nodes-built
-nodes-built: build controlplane node-image $(TOOLS)/helm $(TOOLS)/crane
+nodes-built: build controlplane node-image $(TOOLS)/helm $(TOOLS)/crane $(if $(filter test/docs,$(NODES_SUITE)),plugin)
 	@$(GO_BUILD) -o $(CACHE)/bin/sandbox ./test/sandbox && $(TRIMPATH) go test -c -o $(CACHE)/bin/nodes.test ./$(or $(NODES_SUITE),test/nodes)
 
 # The metrics of the last demo are used if this controller was in it; otherwise a demo runs first.
@@ -430,6 +430,11 @@ docs-pictures: build ## Draw the recording of a demo and the dashboards with its
 docs-test: build plugin controlplane $(TOOLS)/helm ## Run the commands of the pages against the sandbox and compare what they print with what the pages show
 	@$(GO_BUILD) -o $(CACHE)/bin/ ./test/sandbox github.com/onsi/ginkgo/v2/ginkgo
 	@$(E2E) --fail-on-empty $(if $(DOCS_FOCUS),--focus='$(DOCS_FOCUS)') ./test/docs
+
+# UPDATE=true rewrites the outputs of these pages by what real nodes have printed.
+.PHONY: docs-nodes
+docs-nodes: ## Run the commands of the pages on installing and joining where servers are machines with a real kubelet (root on Linux)
+	@MAKE="$(MAKE)" NODES_SUITE=test/docs NODES_FLAGS="-ginkgo.focus=get-started/(own-cluster|bke).md $(NODES_FLAGS)" hack/nodes.sh
 
 $(SITE)/node_modules/.package-lock.json: $(SITE)/package-lock.json
 	@cd $(SITE) && npm ci --no-audit --no-fund --loglevel=error && touch node_modules/.package-lock.json

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs a suite of real nodes (NODES_SUITE, test/nodes without it) where nothing outside can notice it: in mount, network and process
 # namespaces of its own, which the kernel ends with all that is in them when this script ends, in whatever way. What remains of a run that
-# was killed are empty control groups and a folder of temporary files, which the next one removes. `make e2e-nodes` and `make chaos-nodes` run
-# it; hack/nodes.sh COMMAND... runs another command instead. At its end it fails if anything is left.
+# was killed are empty control groups and a folder of temporary files, which the next one removes. `make e2e-nodes`, `make chaos-nodes`
+# and `make docs-nodes` run it; hack/nodes.sh COMMAND... runs another command instead. At its end it fails if anything is left.
 # Below /proc/sys it changes nothing but settings of that network namespace.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

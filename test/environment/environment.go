@@ -140,6 +140,9 @@ func (e *Environment) start(ctx context.Context) (err error) {
 	if err := e.startSandbox(ctx); err != nil {
 		return err
 	}
+	if err := e.serveJoins(ctx); err != nil {
+		return err
+	}
 	if e.options.NoController {
 		return nil
 	}
