@@ -56,7 +56,7 @@ func (s *session) createNodes(ctx context.Context, pool string, labels map[strin
 				corev1.LabelHostname: name, corev1.LabelTopologyZone: zone, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
 			}, labels)},
 			Spec:   corev1.NodeSpec{ProviderID: lo.NthOr(providerIDs, i, "")},
-			Status: corev1.NodeStatus{Capacity: capacity, Allocatable: capacity},
+			Status: corev1.NodeStatus{Capacity: capacity, Allocatable: capacity, NodeInfo: corev1.NodeSystemInfo{KubeletVersion: "v1.35.4"}},
 		})).To(Succeed())
 	}
 }
