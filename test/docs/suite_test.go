@@ -327,8 +327,8 @@ var _ = Describe("The commands of", func() {
 					changed = true
 					continue
 				}
-				Expect(normalized(said)).To(Equal(normalized(p.blocks[shown].text)),
-					"%s:%d:\n%s\nprinted:\n%s\nUPDATE=true make %s writes it into the page", name, p.blocks[shown].line, b.text, said, lo.Ternary(machines, "docs-nodes", "docs-test"))
+				Expect(normalized(said)).To(Equal(normalized(p.blocks[shown].text)), "%s:%d:\n%s\nprinted:\n%s\nUPDATE=true make %s writes it into the page",
+					name, p.blocks[shown].line, b.text, said, lo.Ternary(machines, "docs-nodes", "docs-test"))
 			}
 			if s.after != nil {
 				s.after(ctx)
