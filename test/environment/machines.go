@@ -163,7 +163,9 @@ func (e *Environment) serveJoins(ctx context.Context) error {
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	go func() { _ = server.Serve(listener) }()
 	context.AfterFunc(e.ctx, func() { _ = server.Close() })
-	e.sandbox.env["BKE_JOIN_ENDPOINT"] = "http://" + listener.Addr().String() + path
+	// The controller takes them only of one host.
+	host := "http://" + listener.Addr().String()
+	e.sandbox.env["BKE_JOIN_ENDPOINT"], e.sandbox.env["BKE_LOG_ENDPOINT"] = host+path, host+strings.Replace(path, "cluster_join", "cluster_log", 1)
 	return nil
 }
 
