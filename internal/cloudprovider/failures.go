@@ -250,7 +250,8 @@ func (c *CloudProvider) LaunchFailed(ctx context.Context, claim *karpv1.NodeClai
 func (c *CloudProvider) LaunchSucceeded(ctx context.Context, claim *karpv1.NodeClaim, intent instance.Intent, took time.Duration) {
 	c.Capacity.RecordLaunch(capacity.Launch{Flavor: intent.Flavor, Zone: intent.Zone, ImageID: intent.ImageID}, took)
 	nodeClass, err := c.nodeClass(ctx, claim.Spec.NodeClassRef)
-	if err != nil {
+	// What was launched from an earlier spec or image says nothing of the present ones.
+	if err != nil || intent.ImageID != imageID(nodeClass) || staticDrift(claim, nodeClass) {
 		return
 	}
 	c.Capacity.RecordSuccess(capacity.Offering{Flavor: intent.Flavor, Zone: intent.Zone, BillingPlan: intent.BillingPlan,

@@ -376,8 +376,8 @@ var table = []*Setting{
 	},
 	{
 		Key: "closedZones", Unit: "list, separated by commas", Bounds: "names of zones, for example HN1; a name that no zone has closes nothing",
-		Doc: "The zones in which nothing is launched, for as long as they are in the list. Nodes in them stay: no drift replaces them meanwhile, and no " +
-			"consolidation moves pods to a new node there.",
+		Doc: "The zones in which nothing is launched, for as long as they are in the list. A change of the NodeClass or of its image does not replace " +
+			"nodes in them meanwhile. A change of the NodePool, expiration, and consolidation into other zones do.",
 		field: func(o *Options) any { return &o.ClosedZones }, check: checkClosedZones,
 	},
 	{

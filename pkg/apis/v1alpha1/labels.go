@@ -102,7 +102,8 @@ const (
 )
 
 // ConditionTypeServerRunning is a condition of a Node whose kubelet is silent because its server does not run: False while
-// it does not, True once it runs again. A Node whose server was never found so does not have it. Core's node repair acts on it where the feature gate NodeRepair is on.
+// it does not, True once it runs again. A Node whose server was never found so does not have it. Core's node repair acts on it where the
+// feature gate NodeRepair is on.
 const ConditionTypeServerRunning = Group + "/ServerRunning"
 
 // Reasons of the condition ServerRunning.

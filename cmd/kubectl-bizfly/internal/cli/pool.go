@@ -168,7 +168,7 @@ func printPoolResult(printer *output.Printer, r pool.Result) {
 	}
 }
 
-// agree asks on a terminal; elsewhere nobody can answer, so that the flag must. Its error says why nothing was changed.
+// agree asks on a terminal; elsewhere the flag must answer. Its error says why nothing was changed.
 func (a *App) agree(yes bool, question string) error {
 	if yes {
 		return nil

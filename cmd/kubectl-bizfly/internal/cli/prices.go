@@ -27,7 +27,7 @@ func (a *App) prices() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "prices", Args: cobra.NoArgs, Short: "Print the tuning value `prices` from BizFly Cloud's price list",
 		Long: `prices reads the price list of BizFly Cloud's billing service, without a login, and prints what of it the controller's price table
-can use: the value of the tuning key prices. That list answered in 2021; nobody has verified it since. Lines that it does not understand
+can use: the value of the tuning key prices. That list answered in 2021; it was not verified since. Lines that it does not understand
 are listed on the standard error, and never guessed.`,
 		Example: `  kubectl bizfly prices --region HN > prices.yaml
   kubectl bizfly prices --from plans.json --per month --configmap`,

@@ -74,7 +74,7 @@ type solution struct {
 // new makes an empty node.
 func (s *search) new(b int) *node { return &node{bin: b, used: make([]int64, s.dims)} }
 
-// add puts an item on a node that nobody else has yet.
+// add puts an item on a node; it must be on none.
 func (s *search) add(n *node, i int) {
 	n.items = append(n.items, i)
 	for d, amount := range s.items[i].size {

@@ -106,6 +106,19 @@ func Select(pools []Pool, names ...string) ([]Pool, error) {
 	return lo.Uniq(selected), nil
 }
 
+// read returns one pool.
+func (c *Cluster) read(ctx context.Context, id string) (Pool, error) {
+	pools, err := c.List(ctx)
+	if err != nil {
+		return Pool{}, err
+	}
+	selected, err := Select(pools, id)
+	if err != nil {
+		return Pool{}, err
+	}
+	return selected[0], nil
+}
+
 // StillScalesError says that BizFly Cloud has accepted neither way to stop a pool's autoscaling.
 type StillScalesError struct{ Result Result }
 
@@ -125,6 +138,10 @@ func (c *Cluster) Pin(ctx context.Context, p Pool) (Result, error) {
 	still := func(p Pool) bool { return p.Scales() }
 	err := c.change(ctx, &result, "enable_autoscaling: false", bizfly.WorkerPoolChange{EnableAutoscaling: lo.ToPtr(false)}, still)
 	if err != nil || !result.After.Scales() {
+		return result, err
+	}
+	// The size is that of now, or nodes that were added since would be removed.
+	if result.After, err = c.read(ctx, p.ID); err != nil {
 		return result, err
 	}
 	size := lo.ToPtr(result.After.DesiredSize)
@@ -164,16 +181,12 @@ func (c *Cluster) change(ctx context.Context, result *Result, what string, chang
 	}
 	looks := 0
 	if err := wait.PollUntilContextCancel(ctx, c.Interval, true, func(ctx context.Context) (bool, error) {
-		pools, err := c.List(ctx)
-		if err != nil {
-			return false, err
-		}
-		selected, err := Select(pools, result.Before.ID)
+		found, err := c.read(ctx, result.Before.ID)
 		if err != nil {
 			return false, err
 		}
 		looks++
-		result.After = selected[0]
+		result.After = found
 		return !still(result.After) || looks == 3, nil
 	}); err != nil {
 		return fmt.Errorf("reading back the worker pool %s, whose change was sent: %w", result.Before.Name, err)

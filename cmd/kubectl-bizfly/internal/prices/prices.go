@@ -38,7 +38,7 @@ type Line struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// String is the line for people.
+// String is the line that users read.
 func (l Line) String() string {
 	of := strings.Join(lo.Compact([]string{l.Product, l.Category, l.Region}), " ")
 	return fmt.Sprintf("%s (%s): %s", cmp.Or(l.Plan, "a plan without a name"), cmp.Or(of, "of nothing that is named"), l.Reason)
