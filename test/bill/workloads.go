@@ -36,9 +36,10 @@ type Workload struct {
 // Settling returns the workloads whose pods all arrive at once and stay.
 func Settling() []Workload {
 	var workloads []Workload
-	for _, count := range []int{12, 30, 60, 100, 200} {
+	for _, seed := range []uint64{12, 30, 60, 100, 200} {
+		count := int(seed) //nolint:gosec // one of these
 		workloads = append(workloads, Workload{
-			Name: fmt.Sprintf("mix-%d", count), Title: fmt.Sprintf("%d pods of small services", count), Pods: mix(uint64(count), count),
+			Name: fmt.Sprintf("mix-%d", count), Title: fmt.Sprintf("%d pods of small services", count), Pods: mix(seed, count),
 		})
 	}
 	for _, a := range applications() {

@@ -118,7 +118,7 @@ type Outcome struct {
 }
 
 // runs is how often a workload settles: core looks at nodes in no certain order, so runs differ, and the median counts.
-const runs = 5
+const runs = 3
 
 // kind is a kind of run.
 type kind struct {
