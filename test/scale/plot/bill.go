@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"image/color"
+	"math"
 	"os"
 	"path/filepath"
 
@@ -14,6 +15,7 @@ import (
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/plotutil"
 	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
 )
 
 // bill is what of the results of `make bench-bill` is drawn.
@@ -65,6 +67,7 @@ func drawBill(file, folder string) error {
 	}
 	settle.NominalX(names...)
 	settle.X.Min, settle.X.Max, settle.Y.Min = -0.5, float64(len(names))+2, 1
+	settle.X.Tick.Label.Rotation, settle.X.Tick.Label.XAlign, settle.X.Tick.Label.YAlign = math.Pi/7, draw.XRight, draw.YCenter
 	for i, way := range ways {
 		var points plotter.XYs
 		for n, w := range results.Settle {
@@ -81,6 +84,7 @@ func drawBill(file, folder string) error {
 	if err := addPoints(settle, "best packing", packed, text, len(ways)); err != nil {
 		return err
 	}
+	addLegend(settle)
 	if err := save(settle, filepath.Join(folder, "cost-settle.svg")); err != nil {
 		return err
 	}
@@ -97,7 +101,13 @@ func drawBill(file, folder string) error {
 		}
 	}
 	day.X.Max *= 1.5 // for the legend
+	addLegend(day)
 	return save(day, filepath.Join(folder, "cost-day.svg"))
+}
+
+// addLegend puts it where no points are: its texts begin at one line, because browsers draw them wider than they are measured here.
+func addLegend(p *plot.Plot) {
+	p.Legend.Left, p.Legend.XOffs, p.Legend.TextStyle.Font.Size = true, vg.Points(310), vg.Points(8)
 }
 
 func addPoints(p *plot.Plot, name string, points plotter.XYs, of color.Color, shape int) error {
