@@ -170,7 +170,7 @@ func measure(ctx context.Context, cloud *session.Cloud, simulation *Simulation, 
 	if err != nil || len(waiting) == 0 {
 		return today, err
 	}
-	beside, err := NewSimulation(ctx, cloud, objects, nil)
+	beside, err := NewSimulation(ctx, cloud, objects)
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +186,7 @@ func measure(ctx context.Context, cloud *session.Cloud, simulation *Simulation, 
 }
 
 func compute(ctx context.Context, s *session.Session, cloud *session.Cloud, objects memory.Objects, o Options) (*Plan, error) {
-	simulation, err := NewSimulation(ctx, cloud, objects, nil)
+	simulation, err := NewSimulation(ctx, cloud, objects)
 	if err != nil {
 		return nil, err
 	}

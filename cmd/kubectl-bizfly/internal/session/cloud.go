@@ -18,9 +18,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator/wiring"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/capacity"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/flavor"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -36,6 +34,7 @@ type Cloud struct {
 	Settings *options.Store
 
 	*wiring.Providers
+	dependencies wiring.Dependencies
 }
 
 // NoCredentialsError says that nothing says how to log in to BizFly Cloud.
@@ -178,7 +177,14 @@ func (s *Session) build(c *Cloud) {
 	if s.REST != nil {
 		d.CABundle = operator.Authority(s.REST)
 	}
-	c.Providers = wiring.Build(d)
+	c.Providers, c.dependencies = wiring.Build(d), d
+}
+
+// Over is what providers over a copy of the cluster are built from. They share the catalog.
+func (c *Cloud) Over(copied client.Client) wiring.Dependencies {
+	d := c.dependencies
+	d.Client, d.Catalog = copied, c.Catalog
+	return d
 }
 
 func hostOf(s *Session) string {
@@ -186,10 +192,4 @@ func hostOf(s *Session) string {
 		return ""
 	}
 	return s.REST.Host
-}
-
-// Flavors makes the provider of instance types over a copy of the cluster. It knows no mark of an unavailable offering but
-// those that are given.
-func (c *Cloud) Flavors(copied client.Client, marks capacity.Provider) *flavor.DefaultProvider {
-	return flavor.NewDefaultProvider(c.Catalog, marks, c.Prices, c.Bootstrap, copied, c.Settings)
 }
