@@ -124,6 +124,12 @@ func (s *Simulation) resolve(ctx context.Context, cloud *session.Cloud) error {
 	}
 	for i := range nodeClasses.Items {
 		nodeClass := &nodeClasses.Items[i]
+		if cloud.Embedded {
+			if err := s.resolveEmbedded(ctx, cloud, nodeClass); err != nil {
+				return err
+			}
+			continue
+		}
 		if root := nodeClass.StatusConditions().Root(); root.IsTrue() && root.ObservedGeneration == nodeClass.Generation {
 			continue
 		}

@@ -8,12 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/samber/lo"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/offline"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator/wiring"
@@ -25,8 +27,9 @@ import (
 
 // Cloud is BizFly Cloud with the controller's own providers over it.
 type Cloud struct {
-	// API is used for reading alone.
-	API bizfly.API
+	// API is used for reading alone. Embedded is true where it is the catalog that is built into the plugin, which knows nothing of an account.
+	API      bizfly.API
+	Embedded bool
 	// Config is what it was reached with, Scope what the credentials are for.
 	Config bizfly.Config
 	Scope  bizfly.Scope
@@ -43,7 +46,7 @@ type NoCredentialsError struct{ Err error }
 // Error names every place that credentials are looked for in.
 func (e *NoCredentialsError) Error() string {
 	return fmt.Sprintf("there are no usable credentials of BizFly Cloud: set BIZFLY_CLOUD_REGION with BIZFLY_CLOUD_APP_CRED_ID and "+
-		"BIZFLY_CLOUD_APP_CRED_SECRET (read-only ones do), or use a kubeconfig that may read the controller's Secret (%s)", e.Err)
+		"BIZFLY_CLOUD_APP_CRED_SECRET (read-only ones do), or use a kubeconfig that may read the controller's Secret; kubectl bizfly plan --offline needs none (%s)", e.Err)
 }
 
 // Unwrap returns what is wrong with those that were found.
@@ -111,6 +114,9 @@ func (s *Session) Effective(ctx context.Context) (bizfly.Config, error) {
 }
 
 func (s *Session) login(ctx context.Context) (*Cloud, error) {
+	if s.Offline() {
+		return s.embedded(), nil
+	}
 	effective, err := s.Effective(ctx)
 	if err != nil {
 		return nil, &NoCredentialsError{Err: err}
@@ -134,6 +140,22 @@ func (s *Session) login(ctx context.Context) (*Cloud, error) {
 	s.tune(ctx, c.Settings)
 	s.build(c)
 	return c, nil
+}
+
+// Offline reports whether the catalog that is built into the plugin takes the place of BizFly Cloud's: the user asks for it, or the command
+// allows it and there is neither a cluster nor any credential.
+func (s *Session) Offline() bool {
+	given := lo.SomeBy(credentialVariables, func(name string) bool { return os.Getenv(name) != "" })
+	return s.offline || s.allowOffline && s.Cluster == nil && !given
+}
+
+// embedded is the catalog of the plugin, with the settings of its environment. There is no BKE cluster to read.
+func (s *Session) embedded() *Cloud {
+	settings := *s.Settings
+	settings.BKEClusterID, settings.BKEDiscoverFromPool = "", false
+	c := &Cloud{API: offline.NewAPI(), Embedded: true, Settings: options.NewStore(&settings)}
+	s.build(c)
+	return c
 }
 
 // checkHost rejects an endpoint that is not where the controller has pinned the scope of this cluster: credentials go nowhere else,
