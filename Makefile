@@ -42,7 +42,7 @@ TRIMPATH := CGO_ENABLED=0 GOFLAGS="$(GOFLAGS) -trimpath"
 GO_BUILD := CGO_ENABLED=0 go build -trimpath
 
 # Where suites live; make test PKG=./internal/x runs that one. Long runs with processes of their own (demo, e2e, bench) are not among them; a few simulations are.
-TEST_DIRS ?= $(or $(PKG),$(addprefix ./,$(wildcard cmd hack internal pkg test/chaos test/cloud/answers test/conformance test/demo test/environment test/invariants test/properties test/sandbox test/scheduling test/suite)))
+TEST_DIRS ?= $(or $(PKG),$(addprefix ./,$(wildcard cmd hack internal pkg test/bill test/chaos test/cloud/answers test/conformance test/demo test/environment test/invariants test/properties test/sandbox test/scheduling test/suite)))
 # The longest of them mostly wait for API servers and deadlines, so they run in parallel with all others.
 ifeq ($(origin TEST_DIRS)$(PKG),file)
 TEST_SLOW := ./internal/cloudprovider ./test/chaos ./test/properties ./test/scheduling
@@ -167,7 +167,16 @@ bench-scale: build controlplane ## Measure against core's kwok provider, up to 5
 	@$(GO_BUILD) -o $(CACHE)/bin/ ./test/scale ./test/sandbox && $(GO_BUILD) -o $(CACHE)/bin/karpenter-kwok sigs.k8s.io/karpenter/kwok
 	@cd test/scale/plot && $(GO_BUILD) -o $(CACHE)/bin/plot .
 	@CONTROLLER="$(CURDIR)/bin/$(BINARY)" KWOK_CONTROLLER="$(CACHE)/bin/karpenter-kwok" SANDBOX="$(CACHE)/bin/sandbox" $(CACHE)/bin/scale $(BENCH_SCALE_FLAGS)
-	@$(CACHE)/bin/plot test/scale/results.json docs/images
+	@$(CACHE)/bin/plot scale test/scale/results.json docs/images
+
+# What workloads cost in several ways to run them, in simulated time: test/bill, with core's own scheduler and consolidation.
+# Only the page and the plots from what is there: make bench-bill BENCH_BILL=report
+.PHONY: bench-bill
+bench-bill: ## Measure what workloads cost with each consolidationPolicy, with fixed pools and at best, for docs/concepts/cost.md (not in CI: it writes what make test compares)
+	@mkdir -p $(CACHE)/bin
+	@cd test/scale/plot && $(GO_BUILD) -o $(CACHE)/bin/plot .
+	@cd $(PLUGIN) && BENCH_BILL=$(or $(BENCH_BILL),measure) $(TRIMPATH) go test -count=1 -v -timeout=1h -run=TestMeasure ./internal/bill
+	@$(CACHE)/bin/plot bill test/bill/results.json docs/images
 
 # Processor time and allocations, as ratios of two measurements side by side: no absolute time is guaranteed or tested.
 # make bench BENCH_FLAGS='--rounds 9 --bench InstanceTypes'
@@ -384,7 +393,7 @@ chart-golden: $(TOOLS)/helm $(OUR_CONTROLPLANE) ## Record what the chart generat
 .PHONY: chart-package
 chart-package: $(TOOLS)/helm ## Package both charts: .cache/charts. A release pins its image in them: DIGEST=sha256:...
 	@rm -rf $(CACHE)/charts && mkdir -p $(CACHE)/charts && cp -r charts $(CACHE)/charts/sources
-	@$(if $(DIGEST),printf 'annotations:\n  karpenter.bizflycloud.vn/image-digest: %s\n' "$(DIGEST)" >>$(CACHE)/charts/sources/$(BINARY)/Chart.yaml)
+	@$(if $(DIGEST),printf '  karpenter.bizflycloud.vn/image-digest: %s\n' "$(DIGEST)" >>$(CACHE)/charts/sources/$(BINARY)/Chart.yaml)
 	$(TOOLS)/helm package --destination $(CACHE)/charts $(CACHE)/charts/sources/$(BINARY)-crd $(CACHE)/charts/sources/$(BINARY)
 
 ##@ Documentation

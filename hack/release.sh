@@ -71,6 +71,18 @@ sbom() {
   echo "$file $IMG@$2" >>"$PUSHED"
 }
 
+# vex writes which known vulnerabilities of its modules the controller cannot reach, from the calls that it makes.
+vex() {
+  local file=dist/openvex.json
+  if [[ -n $DRY_RUN ]]; then
+    echo "would write: $file (it asks the Go vulnerability database)"
+    return
+  fi
+  make --no-print-directory "$PWD/.cache/tools/govulncheck"
+  .cache/tools/govulncheck -format openvex ./cmd/controller >"$file"
+  echo "$file $IMG@$1" >>"$PUSHED"
+}
+
 # The rehearsal wraps what builds the image: hack/buildah.sh.
 build() { "$@"; }
 
@@ -88,6 +100,7 @@ publish() {
     awk -F'"' '$2 == "digest" { digest = $4 } $2 == "architecture" { print $4, digest }' >dist/platforms
   while read -r arch image; do sbom "$arch" "$image"; done <dist/platforms
   rm dist/platforms
+  vex "$digest"
 
   make --no-print-directory chart-package DIGEST="$digest"
   for chart in .cache/charts/*.tgz; do
@@ -115,6 +128,7 @@ sign() {
       image) signed sign --yes --recursive "$reference" ;;
       chart) signed sign --yes "$reference" ;;
       dist/sbom-*.spdx.json) signed attest --yes --type spdxjson --predicate "$kind" "$reference" ;;
+      dist/openvex.json) signed attest --yes --type openvex --predicate "$kind" "$reference" ;;
       *) echo "$PUSHED lists $kind, which is nothing that is signed" >&2; return 1 ;;
     esac
   done <"$PUSHED"

@@ -43,6 +43,12 @@ try {
     await page.goto(url(""));
     await page.getByRole("heading", { level: 1 }).first().waitFor();
     assert.match(await page.title(), /Karpenter/);
+    const recording = page.locator(".VPHero .recording img");
+    await recording.waitFor();
+    assert((await recording.evaluate((img) => img.naturalWidth)) > 0, "the recording of the demo is not shown");
+    const box = await recording.boundingBox();
+    assert(box.x + box.width / 2 > 640, `the recording of the demo is not in the right half: ${JSON.stringify(box)}`);
+    assert((await page.locator(".VPFeature").count()) >= 3, "the start page does not show what one gets");
   });
   for (const [term, expected] of [["quota exceeded", /troubleshooting|events|runbooks|fields/i], ["consolidation", /disruption|glossary|practices|placement/i], ["join token", /bke|bootstrap|get-started|credentials/i]]) {
     await step(`search for ${term}`, async () => {
@@ -57,6 +63,9 @@ try {
   }
   await step("navigation by the sidebar", async () => {
     await page.goto(url("get-started/try"));
+    const groups = page.locator(".VPSidebar .VPSidebarItem.level-0");
+    assert.equal(await page.locator(".VPSidebar .VPSidebarItem.level-0:not(.collapsed)").count(), 1, "only the group of the page is open");
+    await groups.filter({ hasText: "Operate" }).locator(".caret").click();
     await page.locator(".VPSidebar").getByRole("link", { name: "Troubleshooting" }).click();
     await page.waitForURL(/operate\/troubleshooting/);
     await page.getByRole("heading", { level: 1, name: "Troubleshooting" }).waitFor();
@@ -69,6 +78,13 @@ try {
     await block.hover();
     assert(await block.locator("button.copy").count(), "a code block has no button to copy it");
     assert((await block.locator("code span[style]").count()) > 0, "a code block is not highlighted");
+  });
+  await step("tables that are not cut off", async () => {
+    for (const link of links().filter((link) => /^(get-started|how-to)\//.test(link))) {
+      await page.goto(url(link.replace(/\.md$/, "")), { waitUntil: "domcontentloaded" });
+      const cut = await page.locator(".vp-doc table").evaluateAll((tables) => tables.filter((t) => t.scrollWidth > t.clientWidth + 1).map((t) => t.innerText.slice(0, 60)));
+      assert.deepEqual(cut, [], `a table of ${link} is cut off at 1280 pixels`);
+    }
   });
   await step("diagram", async () => {
     await page.goto(url("concepts/how-it-works"));

@@ -43,8 +43,8 @@ for (const [file, text] of prose) {
   }
 }
 // A folder that has moved would leave its pages without an owner.
-for (const [, path] of prose.get(join(docs, "contribute/owners.md")).matchAll(/`((?:charts|cmd|config|docs|hack|internal|pkg|test)\/[\w./-]+)`/g)) {
-  if (!existsSync(join(repository, path))) problems.push(`docs/contribute/owners.md: ${path} does not exist`);
+for (const [, path] of prose.get(join(docs, "contribute/documentation.md")).matchAll(/`((?:charts|cmd|config|docs|hack|internal|pkg|test)\/[\w./-]+)`/g)) {
+  if (!existsSync(join(repository, path))) problems.push(`docs/contribute/documentation.md: ${path} does not exist`);
 }
 for (const image of readdirSync(join(docs, "images"))) {
   if (!images.has(join(docs, "images", image))) problems.push(`docs/images/${image}: no page shows it`);

@@ -16,10 +16,14 @@ export function pages(dir = docs) {
   });
 }
 
-/** sidebar is sidebar.json without optional pages that are not there: a build makes them that not every checkout has. */
+/** sidebar is sidebar.json without optional pages that are not there: a build makes them that not every checkout has. A reader sees the
+ * headings of all groups, and the pages of the group that is open: the one of the page, which VitePress opens by itself. */
 export function sidebar() {
   const groups = JSON.parse(readFileSync(join(docs, ".vitepress/sidebar.json"), "utf8"));
-  for (const group of groups) group.items = group.items.filter((item) => !item.optional || existsSync(join(docs, item.link + ".md")));
+  for (const group of groups) {
+    group.items = group.items.filter((item) => !item.optional || existsSync(join(docs, item.link + ".md")));
+    group.collapsed = true;
+  }
   return groups;
 }
 

@@ -130,6 +130,15 @@ var _ = Describe("names", func() {
 		Entry("or what is asked for", "karpenter", "karpenter-other", "--set", "nameOverride=other"),
 		Entry("in full", "karpenter", "mine", "--set", "fullnameOverride=mine"),
 	)
+	It("should leave the label by which kubectl bizfly and the runbooks find the controller", func(ctx context.Context) {
+		text, err := w.helm(ctx, "template", "karpenter", w.chart(), "--namespace", namespace, "--values", w.chart(fullValues), "--set", "fullnameOverride=",
+			"--set", "nameOverride=other")
+		Expect(err).ToNot(HaveOccurred())
+		deployment := as[appsv1.Deployment](byID(text)["Deployment/karpenter-other"])
+		for _, labels := range []map[string]string{deployment.Labels, deployment.Spec.Selector.MatchLabels, deployment.Spec.Template.Labels} {
+			Expect(labels).To(HaveKeyWithValue("app.kubernetes.io/name", chartName))
+		}
+	})
 	It("should allow another name for the disruption budget", func(ctx context.Context) {
 		Expect(as[policyv1.PodDisruptionBudget](rendered(ctx, fullValues)["PodDisruptionBudget/one-at-a-time"]).Spec.MaxUnavailable.IntValue()).To(Equal(1))
 	})

@@ -165,7 +165,6 @@ var _ = Describe("the environment", func() {
 			"unavailableOfferingTTL":  "10m",
 			"vmMemoryOverheadPercent": "0.08",
 			"flavorOverrides":         "p2.8c_16g:\n  hidden: true",
-			"errorPatterns":           "- class: Capacity\n  pattern: no free host",
 		}))
 	})
 	It("should start pods anew when the chart's own Secret changes", func(ctx context.Context) {

@@ -61,8 +61,8 @@ var _ = Describe("the Deployment", func() {
 		Expect(os.CopyFS(dir, os.DirFS(w.chart()))).To(Succeed())
 		file, err := os.OpenFile(filepath.Join(dir, "Chart.yaml"), os.O_APPEND|os.O_WRONLY, 0o600)
 		Expect(err).ToNot(HaveOccurred())
-		// As make chart-package does.
-		_, err = file.WriteString("annotations:\n  karpenter.bizflycloud.vn/image-digest: " + digest + "\n")
+		// As make chart-package does: the annotations are the end of the file.
+		_, err = file.WriteString("  karpenter.bizflycloud.vn/image-digest: " + digest + "\n")
 		Expect(err).ToNot(HaveOccurred())
 		Expect(file.Close()).To(Succeed())
 		image := func(settings ...string) string {

@@ -20,9 +20,6 @@ between versions. ` + "`kubectl describe nodeclaim`" + ` shows those of one node
 
 The same event about the same object is published at most every two minutes, some of them less often. The log has one line
 for each launch and each removal beside: [monitoring](../operate/monitoring.md).
-
-| reason | type | object | what it means | what to do |
-| --- | --- | --- | --- | --- |
 `
 
 const coreEventsIntroduction = `
@@ -38,15 +35,24 @@ Karpenter itself reports the rest of a node's life. Its most important events:
 func eventsPage() (string, error) {
 	page := &strings.Builder{}
 	page.WriteString(eventsIntroduction)
-	page.WriteString(eventRows(eventDocs))
+	object := func(d eventDoc) string { return d.Object }
+	byObject := lo.GroupBy(eventDocs, object)
+	// As they are first needed in a node's life: lo.UniqMap would give them in any order.
+	for _, first := range lo.UniqBy(eventDocs, object) {
+		page.WriteString("\n## On " + first.Object + "\n\n| reason | type | what it means | what to do |\n| --- | --- | --- | --- |\n")
+		for _, d := range byObject[first.Object] {
+			page.WriteString(eventRow(d, ""))
+		}
+	}
 	page.WriteString(coreEventsIntroduction)
-	page.WriteString(eventRows(coreEventDocs))
+	for _, d := range coreEventDocs {
+		page.WriteString(eventRow(d, " | "+d.Object))
+	}
 	return page.String(), nil
 }
 
-func eventRows(docs []eventDoc) string {
-	return strings.Join(lo.Map(docs, func(d eventDoc, _ int) string {
-		reasons := strings.Join(lo.Map(strings.Split(d.Reason, ", "), code), ", ")
-		return fmt.Sprintf("| %s | %s | %s | %s | %s |\n", reasons, lo.Ternary(d.Warning, "Warning", "Normal"), d.Object, d.Meaning, d.Remedy)
-	}), "")
+// eventRow is the row of an event, with the object that it is about where the table has them.
+func eventRow(d eventDoc, object string) string {
+	reasons := strings.Join(lo.Map(strings.Split(d.Reason, ", "), code), ", ")
+	return fmt.Sprintf("| %s | %s%s | %s | %s |\n", reasons, lo.Ternary(d.Warning, "Warning", "Normal"), object, d.Meaning, d.Remedy)
 }

@@ -56,6 +56,14 @@ var _ = Describe("Events", func() {
 			Expect(event.Message).ToNot(BeEmpty(), name)
 		}
 	})
+	It("should be the same page each time, by object in the order of a node's life", func() {
+		first, err := eventsPage()
+		Expect(err).ToNot(HaveOccurred())
+		for range 5 {
+			Expect(eventsPage()).To(Equal(first))
+		}
+		Expect(strings.Index(first, "## On NodeClaim\n")).To(BeNumerically("<", strings.Index(first, "## On BizflyNodeClass\n")))
+	})
 	It("should document each reason once, completely", func() {
 		Expect(lo.UniqMap(eventDocs, func(d eventDoc, _ int) string { return d.Reason })).To(HaveLen(len(eventDocs)))
 		for _, doc := range append(append([]eventDoc{}, eventDocs...), coreEventDocs...) {

@@ -39,14 +39,14 @@ var eventDocs = []eventDoc{
 		"The NodeClaim has its server: which flavor and zone, its price, and why: `Cheapest` of what fits and is available, `FailedOver` after a rejection, " +
 			"`Found` after a create request whose answer was lost.", nothing},
 	{events.ReasonOfferingUnavailable, true, kindNodeClaim,
-		"BizFly Cloud has no capacity for the flavor in the zone. The offering is unavailable for a while (`UNAVAILABLE_OFFERING_TTL`, doubled for each failure " +
-			"in a row, up to eight times), and the next cheapest is tried.", "Nothing; allow more flavors and zones in the NodePool if it is frequent."},
+		"BizFly Cloud has no capacity for the flavor in the zone. The offering is unavailable for `UNAVAILABLE_OFFERING_TTL`, doubled for each failure in a row, " +
+			"up to eight times, and the next cheapest is tried.", "Nothing; allow more flavors and zones in the NodePool if it is frequent."},
 	{events.ReasonLaunchRejected, true, kindNodeClaim,
-		"BizFly Cloud rejected a create request for another reason than capacity, named as in `karpenter_bizfly_launch_failures_total`. The offering is " +
-			"unavailable to the NodeClass for a while; the next one is tried, or, where the NodeClass or the credentials are to blame, the NodeClaim ends.",
+		"BizFly Cloud rejected a create request for another reason than capacity. The offering is unavailable to the NodeClass for a while and the next one is " +
+			"tried, or, where the NodeClass or the credentials are to blame, the NodeClaim ends.",
 		"Do what the message asks for: mostly the NodeClass, or the rights of the credentials."},
 	{events.ReasonLaunchFailed, true, kindNodeClaim,
-		"BizFly Cloud accepted the create request and then could not build the server, or the server disappeared before its node had registered. The server is " +
+		"BizFly Cloud accepted the create request and could not build the server, or the server disappeared before its node had registered. The server is " +
 			"deleted, its offering is unavailable for a while, and the NodeClaim is replaced.",
 		"Nothing, unless it repeats; then ask BizFly Cloud with the server's name."},
 	{events.ReasonNodeNotRegistered, true, kindNodeClaim,
@@ -71,18 +71,17 @@ var eventDocs = []eventDoc{
 	{events.ReasonNoCompatibleFlavor, true, kindNodePool, "No flavor, available or not, satisfies the NodePool's requirements.",
 		"Change the requirement that the message names to one of the values that it lists."},
 	{events.ReasonLaunchesPaused, true, kindNodeClass,
-		"Launches with this NodeClass fail with every offering, so they pause (`UNAVAILABLE_OFFERING_TTL`). User data or a join token cannot be made, a quota " +
-			"other than vCPUs and memory is exhausted, or a network has no address left. Or three NodeClaims have failed with three different offerings, for " +
-			"other reasons than capacity. Where nodes did not register, the pause is one minute, doubled up to five, and then one launch at a time is " +
-			"tried until one registers.",
-		"The message has the reason: check quotas, networks, image, firewalls, user data and permissions; a change of the NodeClass ends the pause."},
+		"Launches with this NodeClass pause (`UNAVAILABLE_OFFERING_TTL`). User data or a join token cannot be made, a quota other than vCPUs and memory is " +
+			"exhausted, or a network has no address left. Or three NodeClaims have failed with three offerings for other reasons than capacity. Where nodes did not " +
+			"register, the pause is one minute, doubled up to five; then one launch at a time is tried until one registers.",
+		"The message has the reason: quotas, networks, image, firewalls, user data or permissions. A change of the NodeClass ends the pause."},
 	{events.ReasonAccountLimit, true, kindNodeClaim, "The account has no balance, or its credentials are rejected; all launches pause for a while.",
 		"Top up the account, or correct the credentials."},
 	{events.ReasonQuotaTooSmall, true, kindNodeClaim,
 		"The quota does not allow a server of this size: that size and bigger ones are unavailable for five minutes.", "Raise the quota of vCPUs or memory."},
 	{events.ReasonSpendingLimit, true, kindNodeClaim,
 		"`MAX_SERVERS` or `MAX_VND_PER_HOUR` is reached, or it is not known whether it is. The NodeClaim ends, and what cannot be launched is unavailable for a " +
-			"minute. The condition `WithinSpendingLimits` of the ProviderConfig shows it.", "Delete what is not needed, or raise the limit."},
+			"minute.", "Delete what is not needed, or raise the limit; see the condition `WithinSpendingLimits` of the ProviderConfig."},
 	{events.ReasonNodePoolUnlimited, true, kindNodePool,
 		"The NodePool has no `spec.limits`, and the cluster has no limit either: nothing bounds what it launches. Published once a day.",
 		"Set `spec.limits`, or `MAX_SERVERS` or `MAX_VND_PER_HOUR`."},
@@ -96,12 +95,9 @@ var eventDocs = []eventDoc{
 		"Do what the message asks for, if it repeats."},
 	{events.ReasonServerNotRunning, true, kindNodeClaim,
 		"The server is stopped, suspended, in ERROR or missing, and its kubelet is silent. The condition `karpenter.bizflycloud.vn/ServerRunning` of the Node " +
-			"is false; node repair replaces the node where `NodeRepair` is on, and the server is started where `spec.stoppedServerPolicy` is `Start`.",
+			"is false; node repair replaces the node where `NodeRepair` is on.",
 		"Delete NodeClaims instead of stopping servers. Where `NodeRepair` is off, start the server or delete the NodeClaim."},
 	{events.ReasonServerRunning, false, kindNodeClaim, "A server that did not run runs again.", nothing},
-	{events.ReasonServerStartFailed, true, kindNodeClaim,
-		"BizFly Cloud does not start a stopped server, for example because the account has no balance, or starting it did not help for ten minutes.",
-		"Do what the message asks for, then start the server, or delete the NodeClaim."},
 
 	{events.ReasonGarbageCollected, false, kindNamespace + ", " + kindProviderConfig,
 		"A server of this cluster had no NodeClaim and is deleted with its root disk.", "Nothing, unless it is frequent; then find out why launches fail."},
@@ -124,15 +120,13 @@ var eventDocs = []eventDoc{
 		"A server has this cluster's metadata, no NodeClaim, and a name that this cluster did not give, like a copy of a node that a user made. It is kept.",
 		"Delete the server if it is not needed, or remove its metadata `bizfly-karpenter-cluster-uid`."},
 	{events.ReasonServerDeletionFailed, true, kindNode,
-		"The server of a NodeClaim still exists ten minutes after its deletion began, or BizFly Cloud rejects to delete a server without a NodeClaim. It is tried " +
-			"again; NodeClaim and Node stay until the server is gone.",
-		"Read BizFly Cloud's answers in the log; ask BizFly Cloud with the server's id."},
+		"The server still exists ten minutes after its deletion began, or BizFly Cloud rejects to delete one without a NodeClaim. It is tried again; NodeClaim and " +
+			"Node stay until the server is gone.", "Read BizFly Cloud's answers in the log; ask BizFly Cloud with the server's id."},
 	{events.ReasonDiskDeletionFailed, true, kindNode,
-		"The server is deleted, and a disk named after it is still paid for: it has a snapshot, or it is kept because a user may have detached or restored it. " +
-			"Each pass of garbage collection tries again what is not kept.", "Delete the snapshots of the disk or the disk, or rename it to keep it."},
+		"A disk of a deleted server is still paid for: it has a snapshot, and its deletion is tried again, or it is kept because a user may have detached or " +
+			"restored it.", "Delete the snapshots of the disk or the disk, or rename it to keep it."},
 	{events.ReasonAddressReleaseFailed, true, kindNode,
-		"The server is deleted, and an address named after it could not be released and is paid for. Each pass of garbage collection tries again.",
-		"Release the address in BizFly's console, if it stays."},
+		"An address of a deleted server could not be released and is paid for. It is tried again.", "Release the address in BizFly's console, if it stays."},
 	{events.ReasonLeaveFailed, true, kindNode,
 		"The server is deleted, and BizFly Kubernetes Engine did not accept the request to remove its node. The request is not repeated.",
 		"Remove the node in BizFly's console, if it stays."},

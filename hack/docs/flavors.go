@@ -37,10 +37,18 @@ func flavorsPage() (string, error) {
 	prices := pricing.NewDefaultProvider(pricing.DefaultTable)
 	flavors := slices.Clone(cloud.DefaultCatalog().Flavors[cloud.RegionHN])
 	slices.SortStableFunc(flavors, func(a, b cloud.Flavor) int {
-		return cmp.Or(cmp.Compare(a.Category, b.Category), cmp.Compare(a.VCPUs, b.VCPUs), cmp.Compare(a.RAM, b.RAM), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(a.Category, b.Category), cmp.Compare(a.VCPUs, b.VCPUs), cmp.Compare(a.RAM, b.RAM),
+			cmp.Compare(gpus(a), gpus(b)), cmp.Compare(a.Name, b.Name))
 	})
 	var page strings.Builder
 	page.WriteString(flavorsIntroduction)
+	var names []string // of flavors that differ in nothing else, such as their generation
+	var shown string
+	write := func() {
+		if len(names) > 0 {
+			page.WriteString("| " + strings.Join(names, ", ") + " | " + shown + " |\n")
+		}
+	}
 	for _, f := range flavors {
 		if f.Category == "" || strings.Contains(f.Name, "_vps") {
 			continue // the controller reads the category of older flavors in their names, and leaves other products out
@@ -58,7 +66,7 @@ func flavorsPage() (string, error) {
 			item.GPUName, item.GPUCount = strings.ReplaceAll(f.GPU.Name, " ", "-"), f.GPU.Count
 			gpu = fmt.Sprintf("%d x %s", f.GPU.Count, f.GPU.Name)
 		}
-		row := []string{"`" + f.Name + "`", item.Category, fmt.Sprint(f.VCPUs), fmt.Sprintf("%d GiB", f.RAM/1024), gpu}
+		row := []string{item.Category, fmt.Sprint(f.VCPUs), fmt.Sprintf("%d GiB", f.RAM/1024), gpu}
 		hourly, known := prices.Price(item)
 		if !known {
 			return "", fmt.Errorf("pricing the flavor %s: no price", f.Name)
@@ -69,9 +77,21 @@ func flavorsPage() (string, error) {
 		item.BillingPlan = v1alpha1.BillingPlanSavingPlan
 		saving, _ := prices.Price(item)
 		row = append(row, lo.Ternary(sold(cloud.PlanSaving), thousands(saving), ""), string(prices.Source(item)))
-		page.WriteString("| " + strings.Join(row, " | ") + " |\n")
+		if alike := strings.Join(row, " | "); alike != shown {
+			write()
+			names, shown = nil, alike
+		}
+		names = append(names, "`"+f.Name+"`")
 	}
+	write()
 	return page.String(), nil
+}
+
+func gpus(f cloud.Flavor) int {
+	if f.GPU == nil {
+		return 0
+	}
+	return f.GPU.Count
 }
 
 // thousands writes a number as 1,234,567.

@@ -49,11 +49,9 @@ var labels = map[string]string{
 	"nodepool":      "name of the NodePool",
 	"billing_plan":  "billing plan of the server, such as `on_demand`",
 	"image":         "id of the image",
-	"resource":      "`vcpus` or `memory_mib`",
 	"category":      "category of flavors and disks, such as `premium`",
 	"generation":    "generation of the hardware",
 	"volume_type":   "volume type",
-	"type":          "`LAN` or `WAN`",
 	"version":       "version of this provider",
 	"commit":        "commit that it was built from, `unknown` where the build does not set it",
 	"goversion":     "version of Go that it was built with",
@@ -92,6 +90,9 @@ A histogram has a ` + "`_bucket`, a `_sum` and a `_count`" + ` of the name.
 | --- | --- | --- | --- |
 `
 
+// byLabels is the end of a help that only lists the labels, which have a column.
+var byLabels = regexp.MustCompile(`(, by [a-z, ]+|\. By [a-z_, ]+)\.$`)
+
 // metricsPage is the page of everything that this provider counts.
 func metricsPage() (string, error) {
 	metrics, err := registered()
@@ -101,9 +102,9 @@ func metricsPage() (string, error) {
 	page := &strings.Builder{}
 	page.WriteString(metricsIntroduction)
 	for _, m := range metrics {
-		fmt.Fprintf(page, "| `%s` | %s | %s | %s |\n", m.name, m.kind, strings.Join(lo.Map(m.labels, code), ", "), m.help)
+		fmt.Fprintf(page, "| `%s` | %s | %s | %s |\n", m.name, m.kind, strings.Join(lo.Map(m.labels, code), ", "), byLabels.ReplaceAllString(m.help, "."))
 	}
-	page.WriteString("\n## Labels\n\n| label | of | |\n| --- | --- | --- |\n")
+	page.WriteString("\n## Labels\n\nThe column *of* names the metrics of a label that means something else on others.\n\n| label | of | |\n| --- | --- | --- |\n")
 	rows, err := labelRows(metrics)
 	if err != nil {
 		return "", err
@@ -135,6 +136,9 @@ func labelRows(metrics []metric) ([]string, error) {
 	}
 	rows := lo.MapToSlice(users, func(key string, of []string) string {
 		name := key[strings.LastIndex(key, "/")+1:]
+		if name == key {
+			of = nil // what the table of metrics shows
+		}
 		return fmt.Sprintf("| `%s` | %s | %s |\n", name, strings.Join(lo.Map(of, code), ", "), labels[key])
 	})
 	slices.Sort(rows)

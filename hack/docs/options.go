@@ -41,6 +41,9 @@ func optionsPage() (string, error) {
 	var ours, secrets []option
 	for _, s := range options.Table() {
 		o := option{flag: s.Flag, variable: s.Variable, value: s.Default, usage: s.Doc}
+		if s.Key != "" {
+			o.usage = "The default of the [tuning key](tuning.md#keys) `" + s.Key + "`."
+		}
 		switch {
 		case s.Secret:
 			secrets = append(secrets, o)
@@ -53,8 +56,14 @@ func optionsPage() (string, error) {
 	for _, s := range secrets {
 		fmt.Fprintf(&b, "| `%s` | %s |\n", s.variable, s.usage)
 	}
-	b.WriteString("\n## Of Karpenter core\n\n")
-	table(&b, cores)
+	b.WriteString("\n## Of Karpenter core\n\n[Karpenter's settings](https://karpenter.sh/docs/reference/settings/) explain each. The flag is the " +
+		"variable's name in lower case, with hyphens: `--log-level`.\n\n| Variable | Default |\n|---|---|\n")
+	for _, o := range cores {
+		if o.flag != strings.ReplaceAll(strings.ToLower(o.variable), "_", "-") {
+			return "", fmt.Errorf("the flag of %s is %s: list both", o.variable, o.flag)
+		}
+		fmt.Fprintf(&b, "| `%s` | %s |\n", o.variable, defaultValue(o))
+	}
 	return b.String(), nil
 }
 
@@ -67,14 +76,17 @@ func moduleFolder(module string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
+func defaultValue(o option) string {
+	if o.value == "" {
+		return "-"
+	}
+	return "`" + o.value + "`"
+}
+
 func table(b *strings.Builder, list []option) {
 	b.WriteString("| Variable | Flag | Default | What it does |\n|---|---|---|---|\n")
 	for _, o := range list {
-		value := "-"
-		if o.value != "" {
-			value = "`" + o.value + "`"
-		}
-		fmt.Fprintf(b, "| `%s` | `--%s` | %s | %s |\n", o.variable, o.flag, value, strings.ReplaceAll(strings.TrimSpace(o.usage), "|", "\\|"))
+		fmt.Fprintf(b, "| `%s` | `--%s` | %s | %s |\n", o.variable, o.flag, defaultValue(o), strings.ReplaceAll(strings.TrimSpace(o.usage), "|", "\\|"))
 	}
 }
 

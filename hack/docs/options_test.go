@@ -17,7 +17,7 @@ var _ = Describe("The page of options", func() {
 		for _, text := range []string{
 			"| `LAUNCH_TIMEOUT` | `--launch-timeout` | `3m` |", "| `CREATE_PROVIDER_CONFIG` | `--create-provider-config` | `true` |",
 			"| `CLUSTER_NAME` | `--cluster-name` | - |", "| `BKE_CLUSTER_TOKEN` |",
-			"| `BATCH_IDLE_DURATION` | `--batch-idle-duration` | `1s` |", "| `DISABLE_LEADER_ELECTION` | `--disable-leader-election` | `false` |",
+			"| `BATCH_IDLE_DURATION` | `1s` |", "| `DISABLE_LEADER_ELECTION` | `false` |",
 		} {
 			Expect(page).To(ContainSubstring(text))
 		}

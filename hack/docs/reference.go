@@ -29,9 +29,9 @@ const referenceIntroduction = `# Reference
 
 <!-- Written by make generate. -->
 
-Every field of the two custom resources of this provider, their conditions, and the labels, annotations and metadata keys that
-it writes, made from the Go types and the definitions that ` + "`kubectl apply`" + ` and the charts install. The text
-of a rule is the API server's message when the rule is broken.
+Look up a field of the two custom resources of this provider, a condition, a label, an annotation or a metadata key. The text of a rule is
+the API server's message when the rule is broken. Karpenter has the fields of [NodePools](https://karpenter.sh/docs/concepts/nodepools/) and
+[NodeClaims](https://karpenter.sh/docs/concepts/nodeclaims/).
 
 `
 
@@ -43,10 +43,11 @@ type condition struct {
 	more     string
 }
 
+// unavailable are the reasons that every condition of a NodeClass may have.
 var unavailable = []string{"reasonCatalogNotReady", "reasonCloudUnavailable"}
 
 func found(reasons ...string) map[string][]string {
-	return map[string][]string{statusSource: append(reasons, unavailable...)}
+	return map[string][]string{statusSource: reasons}
 }
 
 var nodeClassConditions = []condition{
@@ -56,8 +57,7 @@ var nodeClassConditions = []condition{
 	{constant: "ConditionTypeFirewallsReady", reasons: found("reasonFirewallNotFound")},
 	{constant: "ConditionTypeSSHKeyReady", reasons: found("reasonSSHKeyNotFound")},
 	{constant: "ConditionTypeBootstrapReady", reasons: map[string][]string{
-		bootSource:   {"ReasonNotConfigured", "ReasonInvalidUserData", "ReasonUserDataSecret", "ReasonJoinTokensDisabled"},
-		statusSource: unavailable,
+		bootSource: {"ReasonNotConfigured", "ReasonInvalidUserData", "ReasonUserDataSecret", "ReasonJoinTokensDisabled"},
 	}},
 	{constant: "ConditionTypeDisksReady", reasons: found("reasonRootDiskTooSmall", "reasonDiskNotSold", "reasonDisksNotTogether", "reasonAwaitingZones")},
 	{constant: "ConditionTypeFlavorsReady", reasons: found("reasonFlavorNotFound", "reasonNoFlavors", "reasonNothingLaunchable", "reasonAwaitingZones",
@@ -89,7 +89,7 @@ var providerConfigAdvice = []condition{
 
 // elsewhere are conditions of other objects.
 var elsewhere = []condition{{constant: "ConditionTypeServerRunning", reasons: map[string][]string{apiSource: {
-	"ReasonServerStopped", "ReasonServerSuspended", "ReasonServerFailed", "ReasonServerMissing", "ReasonServerRunning", "ReasonServerIgnored"}}}}
+	"ReasonServerStopped", "ReasonServerSuspended", "ReasonServerFailed", "ReasonServerMissing", "ReasonServerRunning"}}}}
 
 // referencePage is the page of the API.
 func referencePage() (string, error) {
@@ -110,7 +110,13 @@ func referencePage() (string, error) {
 	errs := []error{complete(sources)}
 	page.WriteString("## Conditions\n\n`Ready` is true while all conditions that have a part in it are. A condition that is true has its own name as its\n" +
 		"reason unless another is listed. Every condition is there from the first reconciliation on: until it has been checked, it is\n" +
-		"`Unknown` with the reason `AwaitingReconciliation`, so that `kubectl wait` can wait for it.\n\n")
+		"`Unknown` with the reason `AwaitingReconciliation`, so that `kubectl wait` can wait for it. [Events](events.md) has what the other reasons\n" +
+		"mean and what to do.\n\nThe conditions of a BizflyNodeClass may also have these reasons:\n\n")
+	for _, name := range unavailable {
+		reason, _ := sources[statusSource].find(name)
+		fmt.Fprintf(page, "- `%s`: %s\n", reason.value, reason.sentence())
+	}
+	page.WriteString("\n")
 	for _, table := range []struct {
 		title string
 		of    []condition
@@ -163,7 +169,11 @@ func conditionRow(sources map[string]source, c condition) (string, error) {
 			if !ok || reason.doc == "" {
 				return "", fmt.Errorf("%s in %s has no description, or is not there: correct it there or in hack/docs/reference.go", name, dir)
 			}
-			reasons = append(reasons, fmt.Sprintf("`%s`: %s", reason.value, strings.TrimSuffix(reason.sentence(), ".")))
+			text := "`" + reason.value + "`"
+			if !slices.ContainsFunc(eventDocs, func(d eventDoc) bool { return d.Reason == reason.value }) {
+				text += ": " + strings.TrimSuffix(reason.sentence(), ".")
+			}
+			reasons = append(reasons, text)
 		}
 	}
 	if c.more != "" {
@@ -175,6 +185,9 @@ func conditionRow(sources map[string]source, c condition) (string, error) {
 // complete says which conditions and reasons of the sources the tables lack, so that none goes undocumented.
 func complete(sources map[string]source) error {
 	used := map[string]bool{}
+	for _, name := range unavailable {
+		used[statusSource+name] = true
+	}
 	for _, c := range slices.Concat(nodeClassConditions, nodeClassAdvice, providerConfigConditions, providerConfigAdvice, elsewhere) {
 		used[apiSource+c.constant] = true
 		for dir, names := range c.reasons {

@@ -5,6 +5,7 @@ package main
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -25,14 +26,13 @@ var _ = Describe("The reference of the API", func() {
 	It("should have what a reader looks for", func() {
 		for _, text := range []string{
 			"### BizflyNodeClass: spec.rootDisk\n",
-			"| `size` | quantity | `40Gi` | Size is the size of the disk, at least 20Gi, in steps of 10Gi.",
+			"| `size` | quantity | `40Gi` | The size of the disk, at least 20Gi, in steps of 10Gi.",
 			"rootDisk.size must be a multiple of 10Gi, in which steps disks are sold, for example 40Gi",
 			"- Rule: set medium or volumeType, not both.",
 			"| `billingPlan` | `OnDemand`, `SavingPlan` | `OnDemand` |",
-			"### BizflyNodeClass: spec.imageSelectorTerms[].snapshot\n",
-			"### ProviderConfig: spec.rateLimits.create\n",
-			"| `name` (required) | string |",
-			"| `DisksReady` |", "`RootDiskTooSmall`: ", "`NothingLaunchable`: ", "`UserDataInvalid`: ",
+			"| `snapshot.name` | string |", "### ProviderConfig: spec.rateLimits\n", "| `create.burst` | integer |",
+			"| `name` (required) | string |", "| `images[].id` (required) | string |", "- `CloudUnavailable`: ",
+			"| `DisksReady` |", "`RootDiskTooSmall`<br>", "`NothingLaunchable`<br>", "`UserDataInvalid`<br>", "`AwaitingZones`: ",
 			"| `karpenter.bizflycloud.vn/instance-gpu-count` | The number of GPUs. |",
 			"| `karpenter.bizflycloud.vn/bizflynodeclass-hash` |", "| `bizfly-karpenter-cluster-uid` |",
 		} {
@@ -42,29 +42,32 @@ var _ = Describe("The reference of the API", func() {
 	It("should have every field and the message of every rule", func() {
 		for _, crd := range apis.CRDs[:2] {
 			fields, messages := 0, []string{}
-			var walk func(apiextensionsv1.JSONSchemaProps)
-			walk = func(s apiextensionsv1.JSONSchemaProps) {
+			var walk func(string, apiextensionsv1.JSONSchemaProps)
+			walk = func(path string, s apiextensionsv1.JSONSchemaProps) {
+				if slices.Contains(kubernetesTypes, strings.TrimSuffix(path, "[]")) {
+					return
+				}
 				fields += len(s.Properties)
 				for _, rule := range s.XValidations {
 					messages = append(messages, strings.TrimSuffix(oneLine(rule.Message), "."))
 				}
-				for _, field := range s.Properties {
-					inner, _ := nested(field)
+				for name, field := range s.Properties {
+					inner, suffix := nested(field)
 					if inner != &field {
 						for _, rule := range field.XValidations {
 							messages = append(messages, strings.TrimSuffix(oneLine(rule.Message), "."))
 						}
 					}
-					walk(*inner)
+					walk(path+"."+name+suffix, *inner)
 				}
 			}
 			root := crd.Spec.Versions[0].Schema.OpenAPIV3Schema
 			for _, part := range []string{"spec", "status"} {
-				walk(root.Properties[part])
+				walk(part, root.Properties[part])
 			}
 			part := &strings.Builder{}
 			writeKind(part, crd)
-			rows := regexp.MustCompile("(?m)^\\| `[A-Za-z0-9]+`( \\(required\\))? \\|").FindAllString(part.String(), -1)
+			rows := regexp.MustCompile("(?m)^\\| `[A-Za-z0-9.\\[\\]]+`( \\(required\\))? \\|").FindAllString(part.String(), -1)
 			Expect(rows).To(HaveLen(fields), crd.Name)
 			Expect(messages).NotTo(BeEmpty())
 			for _, message := range messages {

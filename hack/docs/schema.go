@@ -31,18 +31,26 @@ func writeKind(page *strings.Builder, crd *apiextensionsv1.CustomResourceDefinit
 		fmt.Fprintf(page, "| %s%s | %s |\n", strings.ToUpper(column.Name), lo.Ternary(column.Priority > 0, " (with `-o wide`)", ""), cell(column.Description))
 	}
 	page.WriteString("\n")
-	for _, part := range []string{"spec", "status"} {
-		field := root.Properties[part]
-		writeObject(page, crd.Spec.Names.Kind, part, field)
+	writeObject(page, crd.Spec.Names.Kind, "spec", root.Properties["spec"])
+	writeTable(page, crd.Spec.Names.Kind, "status", root.Properties["status"], true)
+}
+
+// writeObject writes a table of the object's fields, and then a table of each object in it.
+func writeObject(page *strings.Builder, kind, path string, object schema) {
+	writeTable(page, kind, path, object, path != "spec")
+	if path != "spec" {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(object.Properties)) {
+		if field, suffix := nested(object.Properties[name]); len(field.Properties) > 0 {
+			writeObject(page, kind, path+"."+name+suffix, *field)
+		}
 	}
 }
 
-// writeObject writes a table of the object's fields, and then those of the objects in it.
-func writeObject(page *strings.Builder, kind, path string, object schema) {
+// writeTable writes a table of the object's fields, and with deep also of the fields of the objects in it.
+func writeTable(page *strings.Builder, kind, path string, object schema, deep bool) {
 	fmt.Fprintf(page, "### %s: %s\n\n", kind, path)
-	if text := oneLine(object.Description); text != "" {
-		page.WriteString(text + "\n\n")
-	}
 	for _, rule := range object.XValidations {
 		fmt.Fprintf(page, "- Rule: %s.\n", strings.TrimSuffix(rule.Message, "."))
 	}
@@ -50,17 +58,22 @@ func writeObject(page *strings.Builder, kind, path string, object schema) {
 		page.WriteString("\n")
 	}
 	page.WriteString("| field | type | default | |\n| --- | --- | --- | --- |\n")
-	names := slices.Sorted(maps.Keys(object.Properties))
-	for _, name := range names {
-		field := object.Properties[name]
-		fmt.Fprintf(page, "| `%s`%s | %s | %s | %s |\n", name, lo.Ternary(slices.Contains(object.Required, name), " (required)", ""),
-			cell(typeOf(kind, path+"."+name, field)), defaultOf(field), cell(describe(field)))
-	}
+	writeRows(page, kind, path, "", object, deep)
 	page.WriteString("\n")
-	for _, name := range names {
-		field, suffix := nested(object.Properties[name])
-		if field != nil && len(field.Properties) > 0 {
-			writeObject(page, kind, path+"."+name+suffix, *field)
+}
+
+// kubernetesTypes are objects of Kubernetes' own: its reference has their fields.
+var kubernetesTypes = []string{"status.conditions", "status.images[].requirements"}
+
+func writeRows(page *strings.Builder, kind, path, prefix string, object schema, deep bool) {
+	for _, name := range slices.Sorted(maps.Keys(object.Properties)) {
+		field := object.Properties[name]
+		at := path + "." + prefix + name
+		inner, suffix := nested(field)
+		fmt.Fprintf(page, "| `%s`%s | %s | %s | %s |\n", prefix+name, lo.Ternary(slices.Contains(object.Required, name), " (required)", ""),
+			cell(typeOf(kind, at, field, deep)), defaultOf(field), cell(describe(name, field, deep)))
+		if deep && len(inner.Properties) > 0 && !slices.Contains(kubernetesTypes, at) {
+			writeRows(page, kind, path, prefix+name+suffix+".", *inner, deep)
 		}
 	}
 }
@@ -76,11 +89,11 @@ func nested(field schema) (object *schema, suffix string) {
 	return &field, ""
 }
 
-// typeOf is the type as people say it, with a link to the table of an object.
-func typeOf(kind, path string, field schema) string {
+// typeOf is the type as people say it, with a link to the table of an object that has one.
+func typeOf(kind, path string, field schema, deep bool) string {
 	inner, suffix := nested(field)
 	name := plainType(*inner)
-	if len(inner.Properties) > 0 {
+	if len(inner.Properties) > 0 && !deep {
 		heading := kind + ": " + path + suffix
 		name = fmt.Sprintf("[object](#%s)", anchor(heading))
 	}
@@ -138,24 +151,32 @@ func plain(value apiextensionsv1.JSON) string {
 	return compact.String()
 }
 
-// describe is the description, and the rules.
-func describe(field schema) string {
-	text := oneLine(field.Description)
-	if inner, suffix := nested(field); text == "" && suffix != "" {
+// describe is the description without the field's name, and the rules whose message the API server has for a user. How long a text or
+// a list may be is none of them: who needs it reads it there.
+func describe(name string, field schema, deep bool) string {
+	inner, suffix := nested(field)
+	text := withoutName(name, oneLine(field.Description))
+	if text == "" && suffix != "" {
 		text = oneLine(inner.Description)
 	}
 	var rules []string
-	for _, limits := range []*schema{&field, lo.Ternary(field.Items != nil && field.Items.Schema != nil && len(field.Items.Schema.Properties) == 0, itemOf(field),
-		nil)} {
-		if limits != nil {
-			rules = append(rules, limitsOf(*limits, limits != &field)...)
-		}
+	switch {
+	case field.Minimum != nil && field.Maximum != nil:
+		rules = append(rules, fmt.Sprintf("%v to %v", *field.Minimum, *field.Maximum))
+	case field.Minimum != nil:
+		rules = append(rules, fmt.Sprintf("at least %v", *field.Minimum))
+	case field.Maximum != nil:
+		rules = append(rules, fmt.Sprintf("at most %v", *field.Maximum))
 	}
-	for _, rule := range field.XValidations {
-		// Those of an object stand above its own table.
-		if len(field.Properties) == 0 {
-			rules = append(rules, strings.TrimSuffix(rule.Message, "."))
-		}
+	validations := field.XValidations
+	if len(field.Properties) > 0 && !deep {
+		validations = nil // they stand above the table of the object
+	}
+	if suffix != "" && (deep || len(inner.Properties) == 0) {
+		validations = slices.Concat(validations, inner.XValidations)
+	}
+	for _, rule := range validations {
+		rules = append(rules, strings.TrimSuffix(rule.Message, "."))
 	}
 	if len(rules) > 0 {
 		text += " Rules: " + strings.Join(rules, "; ") + "."
@@ -163,39 +184,13 @@ func describe(field schema) string {
 	return strings.TrimSpace(text)
 }
 
-func itemOf(field schema) *schema {
-	if field.Items == nil {
-		return nil
+// withoutName is a doc comment without the name of the field, with which Go's begin.
+func withoutName(name, text string) string {
+	if first, rest, found := strings.Cut(text, " "); found && strings.EqualFold(first, name) {
+		rest = strings.TrimPrefix(strings.TrimPrefix(rest, "is "), "are ")
+		return capital(rest)
 	}
-	return field.Items.Schema
-}
-
-func limitsOf(field schema, each bool) []string {
-	var rules []string
-	of := lo.Ternary(each, "each ", "")
-	between := func(least, most *int64, what string) {
-		switch {
-		case least != nil && most != nil:
-			rules = append(rules, fmt.Sprintf("%s%d to %d %s", of, *least, *most, what))
-		case least != nil:
-			rules = append(rules, fmt.Sprintf("%sat least %d %s", of, *least, what))
-		case most != nil:
-			rules = append(rules, fmt.Sprintf("%sat most %d %s", of, *most, what))
-		}
-	}
-	between(field.MinLength, field.MaxLength, "characters")
-	between(field.MinItems, field.MaxItems, "items")
-	between(field.MinProperties, field.MaxProperties, "entries")
-	if field.Minimum != nil {
-		rules = append(rules, fmt.Sprintf("%sat least %v", of, *field.Minimum))
-	}
-	if field.Maximum != nil {
-		rules = append(rules, fmt.Sprintf("%sat most %v", of, *field.Maximum))
-	}
-	if field.Pattern != "" && !field.XIntOrString {
-		rules = append(rules, fmt.Sprintf("%smatching `%s`", of, field.Pattern))
-	}
-	return rules
+	return text
 }
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

@@ -34,6 +34,11 @@ func (c constant) sentence() string {
 	if word, _, _ := strings.Cut(text, " "); strings.Contains(strings.TrimRight(word, ".,"), ".") {
 		return text // the path of a field
 	}
+	return capital(text)
+}
+
+// capital is a text with a capital at its beginning.
+func capital(text string) string {
 	first, size := utf8.DecodeRuneInString(text)
 	return string(unicode.ToUpper(first)) + text[size:]
 }

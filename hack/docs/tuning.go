@@ -5,12 +5,10 @@ package main
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/samber/lo"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 )
 
@@ -27,9 +25,7 @@ func tuningPage() (string, error) {
 		value := lo.CoalesceOrEmpty(s.Default, lo.Ternary(s.Key == "prices", "the built-in table", "none"))
 		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s | %s |\n", s.Key, s.Unit, value, s.Bounds, option, s.Doc)
 	}
-	classes := lo.Map(bizfly.Classes(), func(class bizfly.Class, _ int) string { return "`" + string(class) + "`" })
-	slices.Sort(classes)
-	fmt.Fprintf(b, tuningDetails, strings.Join(classes, ", "))
+	b.WriteString(tuningDetails)
 	return b.String(), nil
 }
 
@@ -37,7 +33,7 @@ const tuningIntroduction = `<!-- Written by make generate from internal/options.
 
 # Tuning
 
-You can change times, prices, flavors and error patterns **while the controller runs**. A change is active within about five
+You can change times, prices and flavors **while the controller runs**. A change is active within about five
 seconds, on every replica, without a restart. Nothing here is required.
 
 Put the keys into one ConfigMap in the controller's namespace, and name it in the ProviderConfig:
@@ -52,8 +48,6 @@ data:
   unavailableOfferingTTL: 10m
   flavorOverrides: |
     p2.8c_16g: {hidden: true}
-  errorPatterns: |
-    - {pattern: "no free host", class: Capacity}
 ---
 apiVersion: karpenter.bizflycloud.vn/v1alpha1
 kind: ProviderConfig
@@ -73,7 +67,7 @@ The name is the one that the controller's Role grants (` + "`TUNING_CONFIGMAP_NA
 - **An invalid value keeps the last valid value of its key**, and the other keys apply. The ProviderConfig gets the warning event
   ` + "`TuningIgnored`" + ` that names key, value and bounds, and its condition ` + "`TuningReady`" + ` lists it. This holds after a restart as well: the
   ProviderConfig keeps the active keys in ` + "`status.tuning`" + `. Only a key that never had a valid value uses its default; of
-  ` + "`flavorOverrides`" + ` and ` + "`errorPatterns`" + ` the valid entries then apply.
+  ` + "`flavorOverrides`" + ` the valid entries then apply.
 - **A ConfigMap that is missing or cannot be read changes nothing**: the active values stay, and ` + "`TuningReady`" + ` is false with the
   reason ` + "`ConfigMapNotFound`" + `, ` + "`ConfigMapForbidden`" + ` or ` + "`ConfigMapUnreadable`" + `. A ConfigMap that was deleted by
   mistake therefore never changes prices or flavors.
@@ -103,11 +97,4 @@ By the flavor's name, the fields that BizFly Cloud leaves out or reports wrongly
 | ` + "`gpuCount`" + ` | The number of its GPUs; 0 means that it has none. |
 
 A name that the cloud does not list is written to the log. Nodes keep the labels that they were launched with.
-
-## Error patterns
-
-Each has a ` + "`pattern`" + ` and the ` + "`class`" + ` that a message of the cloud which it matches belongs to: %s.
-` + "`Capacity`" + ` makes the offering unavailable for a while and tries the next; ` + "`Quota`" + ` and ` + "`Balance`" + ` pause all launches;
-` + "`Invalid`" + `, ` + "`Permission`" + ` and ` + "`Conflict`" + ` are reported on the NodeClaim. That something does not exist is never decided by a
-pattern.
 `

@@ -126,13 +126,4 @@ var _ = Describe("GetTask", func() {
 		Entry("a message beside it", `{"ready":true,"result":null,"message":"lỗi"}`, bizfly.Task{Ready: true, Message: "lỗi"}, ""),
 		Entry("a progress that is none", `{"ready":false,"result":{"progress":1e9}}`, bizfly.Task{}, ""),
 	)
-
-	It("should classify a failed task with the configured patterns too", func(ctx SpecContext) {
-		s := newStub(always(200, `{"ready":true,"result":{"success":false,"message":"cụm đầy"}}`))
-		task, err := clientFor(s, func(c *bizfly.Config) {
-			c.ErrorPatterns = []bizfly.ErrorPattern{{Class: bizfly.ClassCapacity, Pattern: "cụm đầy"}}
-		}).GetTask(ctx, "t1")
-		Expect(err).ToNot(HaveOccurred())
-		Expect(bizfly.IsCapacity(task.Failure())).To(BeTrue())
-	})
 })

@@ -55,8 +55,6 @@ type ServerAPI interface {
 	// DeleteServer deletes the server and the volumes listed, and returns the id of the task that does so, which is
 	// empty when the API accepted the call without naming one. Volumes that are not listed are kept by the cloud.
 	DeleteServer(ctx context.Context, id string, volumeIDs []string) (taskID string, err error)
-	// StartServer starts a server that was stopped; IsConflict while the server is in a state that forbids it.
-	StartServer(ctx context.Context, id string) error
 	// RebootServer resets a server without asking its operating system, which does not answer when a node hangs. It is
 	// sent at most once per call; IsConflict while the server is in a state that forbids it.
 	RebootServer(ctx context.Context, id string) error
@@ -131,9 +129,6 @@ type Task struct {
 	Message string
 	// Server is the server that the task made; nil when the task did not name one.
 	Server *gobizfly.Server
-
-	// classifier is that of the client which read the task; nil means the built-in one.
-	classifier *classifier
 }
 
 // Failure returns nil unless the task ended badly, and then the typed error of what went wrong, so that the same
@@ -142,7 +137,7 @@ func (t *Task) Failure() error {
 	if !t.Ready || t.Succeeded {
 		return nil
 	}
-	class, scope := t.classifier.classify(failure{kind: kindTask, json: true, message: t.Message})
+	class, scope := classify(failure{kind: kindTask, json: true, message: t.Message})
 	message := cmp.Or(t.Message, fmt.Sprintf("task %s failed without a reason", t.ID))
 	return &APIError{Operation: cmp.Or(t.Action, "task"), Message: shorten(message, maxMessage), Class: class, Scope: scope}
 }

@@ -76,7 +76,6 @@ var (
 	opCreateServer      = change(kindCreate, "CreateServer", "/servers", objectBody)
 	opDeleteServer      = remove("DeleteServer", "/servers/{id}")
 	opChangeNetworkPlan = change(kindItem, "ChangeNetworkPlan", "/servers/{id}/action", acknowledgement)
-	opStartServer       = change(kindItem, "StartServer", "/servers/{id}/action", acknowledgement)
 	opRebootServer      = change(kindAction, "RebootServer", "/servers/{id}/action", acknowledgement)
 	opGetTask           = item("GetTask", "/tasks/{id}", objectBody)
 	opListVolumes       = list("ListVolumes", "/volumes", listBody("id"))
@@ -242,12 +241,6 @@ func (c *Client) ChangeNetworkPlan(ctx context.Context, id, plan string) error {
 		ids("server id", id), ids("network plan", plan))
 }
 
-// StartServer implements API.
-func (c *Client) StartServer(ctx context.Context, id string) error {
-	_, err := call(ctx, c, opStartServer, func(g *sdk) (any, error) { return g.CloudServer.Start(ctx, id) }, ids("server id", id))
-	return err
-}
-
 // RebootServer implements API.
 func (c *Client) RebootServer(ctx context.Context, id string) error {
 	_, err := call(ctx, c, opRebootServer, func(g *sdk) (any, error) { return g.CloudServer.HardReboot(ctx, id) }, ids("server id", id))
@@ -266,7 +259,6 @@ func (c *Client) GetTask(ctx context.Context, id string) (*Task, error) {
 	if err != nil {
 		return nil, err
 	}
-	task.classifier = c.backend.Load().classifier
 	task.Message = shorten(c.redactor.Text(task.Message), maxMessage)
 	return task, nil
 }

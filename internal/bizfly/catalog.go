@@ -47,7 +47,7 @@ func (c *connection) readCatalog(ctx context.Context) (none fetched[*catalog], e
 	if err != nil {
 		return none, notSent(ClassInvalid, "service catalog: the endpoint is no valid URL")
 	}
-	answer, err := c.wire.send(request, opReadCatalog, nil)
+	answer, err := c.wire.send(request, opReadCatalog)
 	if err != nil {
 		return none, prefixed("service catalog", typed(err))
 	}

@@ -4,7 +4,6 @@
 package bizfly
 
 import (
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -35,37 +34,6 @@ type failure struct {
 	json       bool
 	retryAfter time.Duration
 	message    string
-}
-
-// ErrorPattern is a pattern that the configuration adds to the built-in ones and that is tried before them.
-type ErrorPattern struct {
-	// Class is what a match means.
-	Class Class
-	// Pattern is a regular expression (RE2), matched without regard to case and to Vietnamese diacritics against
-	// the message of a rejected request or failed task.
-	Pattern string
-}
-
-// Classes are what an ErrorPattern may make of an error. "Not found" is not among them: only the cloud's own 404 says it.
-func Classes() []Class { return slices.Clone(allClasses) }
-
-// Validate says what is wrong with the pattern, and what to use instead.
-func (p ErrorPattern) Validate() error {
-	if !slices.Contains(allClasses, p.Class) {
-		return fmt.Errorf("class %q is unknown, use one of %v", p.Class, allClasses)
-	}
-	matcher, err := p.compile()
-	if err != nil {
-		return fmt.Errorf("pattern %q is no regular expression (RE2): %w", p.Pattern, err)
-	}
-	if matcher.MatchString("") {
-		return fmt.Errorf("pattern %q matches every message, name what the message says", p.Pattern)
-	}
-	return nil
-}
-
-func (p ErrorPattern) compile() (*regexp.Regexp, error) {
-	return regexp.Compile(`(?i)` + withoutMarks(p.Pattern))
 }
 
 // rule is one row of the table. Every condition that is set must hold; the first row that matches decides.
@@ -121,8 +89,9 @@ func is(statuses ...int) []span {
 	return lo.Map(statuses, func(status, _ int) span { return span{status, status} })
 }
 
+// says compiles patterns, which match without regard to case and to Vietnamese diacritics.
 func says(patterns ...string) []*regexp.Regexp {
-	return lo.Map(patterns, func(pattern string, _ int) *regexp.Regexp { return lo.Must(ErrorPattern{Pattern: pattern}.compile()) })
+	return lo.Map(patterns, func(pattern string, _ int) *regexp.Regexp { return regexp.MustCompile(`(?i)` + withoutMarks(pattern)) })
 }
 
 // texted are the statuses whose message may say more than the status does; 0 is a failed task.
@@ -211,34 +180,16 @@ var fallbackRules = []rule{
 	{name: "success that is no answer", statuses: []span{{100, 299}}, class: ClassOutage},
 }
 
-// classifier is the table with what the configuration added.
-type classifier struct{ rules []rule }
+// rules are the complete table.
+var rules = slices.Concat(statusRules, messageRules, fallbackRules)
 
-var defaultClassifier = newClassifier(nil)
-
-// newClassifier expects patterns that have passed Validate.
-func newClassifier(extra []ErrorPattern) *classifier {
-	var configured []rule
-	builtIn := slices.Concat(statusRules, messageRules, fallbackRules)
-	for _, pattern := range extra {
-		// How far a configured failure reaches follows from its class, as in the last built-in row of that class.
-		row, _, _ := lo.FindLastIndexOf(builtIn, func(r rule) bool { return r.class == pattern.Class })
-		configured = append(configured, rule{name: "configured", statuses: texted, patterns: says(pattern.Pattern),
-			class: pattern.Class, scope: row.scope, words: row.words})
-	}
-	return &classifier{slices.Concat(statusRules, configured, messageRules, fallbackRules)}
-}
-
-// classify returns the class of a failure and its scope; a nil classifier is the built-in one. Words never decide whether a failed
-// launch marks its offering, only how much more is marked with it.
-func (c *classifier) classify(f failure) (Class, ErrorScope) {
-	if c == nil {
-		c = defaultClassifier
-	}
+// classify returns the class of a failure and its scope. Words never decide whether a failed launch marks its offering, only how much
+// more is marked with it.
+func classify(f failure) (Class, ErrorScope) {
 	message := withoutMarks(f.message)
-	for i := range c.rules {
-		if c.rules[i].matches(f, message) {
-			return c.rules[i].class, c.rules[i].scopeFor(message)
+	for i := range rules {
+		if rules[i].matches(f, message) {
+			return rules[i].class, rules[i].scopeFor(message)
 		}
 	}
 	return ClassUnknown, ScopeOffering

@@ -131,14 +131,6 @@ var _ = Describe("Classification", func() {
 		Entry("composed", norm.NFC.String), Entry("decomposed", norm.NFD.String),
 		Entry("without marks", func(string) string { return "VUOT QUA HAN MUC cua don vi" }),
 	)
-
-	It("should try configured patterns before the built-in ones, but not before the status", func() {
-		extra := bizfly.ErrorPattern{Class: bizfly.ClassCapacity, Pattern: `cụm máy .* đầy`}
-		_, class := bizfly.Classify("task", 0, true, 0, "Quota: cum may HN1-A day", extra)
-		Expect(class).To(Equal(bizfly.ClassCapacity))
-		_, class = bizfly.Classify("create", 402, true, 0, "cụm máy HN1-A đầy", extra)
-		Expect(class).To(Equal(bizfly.ClassBalance))
-	})
 })
 
 var _ = Describe("APIError", func() {

@@ -42,7 +42,6 @@ type backend struct {
 	config     Config
 	connection *connection
 	admission  *admission
-	classifier *classifier
 	// confirmed is the client's.
 	confirmed *atomic.Pointer[Scope]
 }
@@ -82,16 +81,9 @@ func (c *Client) Reconfigure(config Config) error {
 	return nil
 }
 
-// SetErrorPatterns tries other patterns before the built-in ones from now on. They must have passed Validate.
-func (c *Client) SetErrorPatterns(patterns []ErrorPattern) error {
-	config := c.backend.Load().config
-	config.ErrorPatterns = patterns
-	return c.Reconfigure(config)
-}
-
 func (c *Client) newBackend(config Config, old *backend) (*backend, error) {
 	var err error
-	next := &backend{config: config, classifier: newClassifier(config.ErrorPatterns), confirmed: &c.confirmed}
+	next := &backend{config: config, confirmed: &c.confirmed}
 	if old != nil && old.config.sameConnection(config) {
 		next.connection = old.connection
 	} else if next.connection, err = newConnection(config, c.metrics, c.health, c.redactor); err != nil {
@@ -260,7 +252,7 @@ func (b *backend) attempt(ctx context.Context, op *operation, send func(*sdk) er
 	if err != nil {
 		return loginFailed(err)
 	}
-	x := &exchange{ctx: ctx, operation: op, connection: b.connection, classifier: b.classifier, session: session, base: base}
+	x := &exchange{ctx: ctx, operation: op, connection: b.connection, session: session, base: base}
 	// Nothing in gobizfly should panic any more, since no answer reaches it that is not what it expects.
 	defer func() {
 		if recovered := recover(); recovered != nil {

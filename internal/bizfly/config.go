@@ -74,7 +74,7 @@ type Limits struct {
 }
 
 // Timeouts are the deadlines that calls have whatever their context says. They start when a call is admitted and
-// include its retries. 0 means the default.
+// include its retries. 0 means the default; no setting changes them.
 type Timeouts struct {
 	Delete, Read, Create time.Duration
 	// Login bounds one request for a token or for the service catalog.
@@ -111,8 +111,6 @@ type Config struct {
 	Timeouts Timeouts
 	// CatalogTTL is how long the service catalog is used before it is read again; 0 means the default.
 	CatalogTTL time.Duration
-	// ErrorPatterns are tried before the built-in ones.
-	ErrorPatterns []ErrorPattern
 	// Clock is the time of token lifetimes, back-offs and rates; nil means the real one.
 	Clock clock.Clock
 	// Spread returns a number from 0 to n-1 by which pauses differ, so that replicas part; nil means a random one.
@@ -192,15 +190,7 @@ func (c Config) Validate() error {
 	reject(len(c.CABundle) > 0 && !x509.NewCertPool().AppendCertsFromPEM(c.CABundle),
 		"CABundle: none of its %d bytes is a PEM certificate, give it CERTIFICATE blocks", len(c.CABundle))
 	c.validateLimits(reject)
-	for _, pattern := range c.ErrorPatterns {
-		err := pattern.Validate()
-		reject(err != nil, "ErrorPatterns: %w", err)
-	}
 	return errs
-}
-
-var allClasses = []Class{
-	ClassCapacity, ClassQuota, ClassBalance, ClassThrottled, ClassAuth, ClassPermission, ClassInvalid, ClassConflict, ClassOutage, ClassUnknown,
 }
 
 func (c Config) validateCredentials(reject func(bool, string, ...any)) {
@@ -230,16 +220,6 @@ func (c Config) validateLimits(reject func(bool, string, ...any)) {
 		reject(limit.Burst < 1 || limit.Burst > maxLimit, "Limits.%s.Burst: %d is out of bounds, use 1 to %d", name, limit.Burst, maxLimit)
 		reject(limit.Concurrency < 1 || limit.Concurrency > maxLimit, "Limits.%s.Concurrency: %d is out of bounds, use 1 to %d",
 			name, limit.Concurrency, maxLimit)
-	}
-	for _, entry := range []struct {
-		name  string
-		value time.Duration
-	}{
-		{"Limits.Wait", c.Limits.Wait}, {"Timeouts.Delete", c.Timeouts.Delete}, {"Timeouts.Read", c.Timeouts.Read},
-		{"Timeouts.Create", c.Timeouts.Create}, {"Timeouts.Login", c.Timeouts.Login}, {"Timeouts.Dial", c.Timeouts.Dial},
-		{"Timeouts.TLSHandshake", c.Timeouts.TLSHandshake}, {"CatalogTTL", c.CatalogTTL},
-	} {
-		reject(entry.value < 0, "%s: %s is negative, use a positive duration", entry.name, entry.value)
 	}
 }
 
@@ -279,7 +259,7 @@ func allowedHost(allowed []string, endpoint *url.URL) bool {
 // sameConnection reports whether two configurations can share a login, a catalog and connections.
 func (c Config) sameConnection(other Config) bool {
 	strip := func(config Config) Config {
-		config.Limits, config.ErrorPatterns, config.CABundle, config.Registerer, config.Transport = Limits{}, nil, nil, nil, nil
+		config.Limits, config.CABundle, config.Registerer, config.Transport = Limits{}, nil, nil, nil
 		config.Timeouts.Delete, config.Timeouts.Read, config.Timeouts.Create, config.Clock, config.Spread = 0, 0, 0, nil, nil
 		return config
 	}

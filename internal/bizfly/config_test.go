@@ -6,7 +6,6 @@ package bizfly_test
 import (
 	"encoding/json"
 	"fmt"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -56,17 +55,6 @@ var _ = Describe("Config", func() {
 		Entry("negative rate", func(c *bizfly.Config) { c.Limits.Read.QPS = -1 }, "Limits.Read.QPS", "-1"),
 		Entry("huge burst", func(c *bizfly.Config) { c.Limits.Create.Burst = 1 << 20 }, "Limits.Create.Burst", "1048576"),
 		Entry("no concurrency", func(c *bizfly.Config) { c.Limits.Delete.Concurrency = -2 }, "Limits.Delete.Concurrency", "-2"),
-		Entry("negative timeout", func(c *bizfly.Config) { c.Timeouts.Create = -time.Second }, "Timeouts.Create", "-1s"),
-		Entry("bad pattern", func(c *bizfly.Config) {
-			c.ErrorPatterns = []bizfly.ErrorPattern{{Class: bizfly.ClassQuota, Pattern: "("}}
-		}, "ErrorPatterns", `"("`),
-		Entry("bad class", func(c *bizfly.Config) {
-			c.ErrorPatterns = []bizfly.ErrorPattern{{Class: "Nonsense", Pattern: "x"}}
-		}, "ErrorPatterns", "Nonsense", "Capacity"),
-		// Nothing but a 404 for the object may ever mean that it is gone.
-		Entry("a pattern for NotFound", func(c *bizfly.Config) {
-			c.ErrorPatterns = []bizfly.ErrorPattern{{Class: bizfly.ClassNotFound, Pattern: "x"}}
-		}, "ErrorPatterns", "NotFound"),
 	)
 
 	It("should name everything that is wrong at once", func() {

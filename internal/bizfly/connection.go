@@ -141,7 +141,7 @@ func (c *connection) requestToken(ctx context.Context) (none fetched[session], e
 		return none, notSent(ClassInvalid, "the endpoint is no valid URL")
 	}
 	httpRequest.Header.Set("X-Auth-Type", "token")
-	answer, err := c.wire.send(httpRequest, opLogin, nil)
+	answer, err := c.wire.send(httpRequest, opLogin)
 	if err != nil {
 		return none, loginError(err)
 	}
@@ -244,31 +244,39 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	if registerer == nil {
 		registerer = crmetrics.Registry
 	}
-	opts := func(name, help string) prometheus.Opts {
-		return prometheus.Opts{Namespace: "karpenter", Subsystem: "bizfly_api", Name: name, Help: help}
-	}
-	histogram := func(name, help string, buckets []float64) prometheus.HistogramOpts {
-		return prometheus.HistogramOpts{Namespace: "karpenter", Subsystem: "bizfly_api", Name: name, Help: help, Buckets: buckets}
-	}
 	m := &metrics{
-		duration: prometheus.NewHistogramVec(histogram("request_duration_seconds",
-			"Duration of HTTP requests to the BizFly Cloud API, by route template, method, status (0 without an answer) and outcome "+
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "karpenter_bizfly_api_request_duration_seconds",
+			Help: "Duration of HTTP requests to the BizFly Cloud API, by route template, method, status (0 without an answer) and outcome " +
 				"(success or the error's class).",
-			prometheus.ExponentialBuckets(0.01, 2, 13)), []string{"route", "method", "status", "outcome"}),
-		retries: prometheus.NewCounterVec(prometheus.CounterOpts(opts("retries_total",
-			"Requests to the BizFly Cloud API that were repeated, by route template and method.")), []string{"route", "method"}),
-		admissionWait: prometheus.NewHistogramVec(histogram("admission_wait_seconds",
-			"Time that calls waited for a pause, their rate and a free slot before they were sent, by class (delete, read, create, leave).",
-			prometheus.ExponentialBuckets(0.001, 4, 9)), []string{"class"}),
-		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts(opts("in_flight",
-			"Calls that are admitted and not yet answered, by class (delete, read, create, leave).")), []string{"class"}),
-		logins: prometheus.NewCounterVec(prometheus.CounterOpts(opts("logins_total",
-			"Logins, by outcome (`success`, `refused` for rejected credentials, `failure`).")), []string{"outcome"}),
-		outage: prometheus.NewGauge(prometheus.GaugeOpts(opts("outage",
-			"1 while the BizFly Cloud API does not answer or answers with server errors, else 0."))),
-		rateLimit: prometheus.NewGaugeVec(prometheus.GaugeOpts(opts("rate_limit",
-			"Requests per second that are admitted now, by class (delete, read, create, leave): the configured rate, lowered when the cloud answers 429 "+
-				"and raised again slowly.")), []string{"class"}),
+			Buckets: prometheus.ExponentialBuckets(0.01, 2, 13),
+		}, []string{"route", "method", "status", "outcome"}),
+		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "karpenter_bizfly_api_retries_total",
+			Help: "Requests to the BizFly Cloud API that were repeated, by route template and method.",
+		}, []string{"route", "method"}),
+		admissionWait: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "karpenter_bizfly_api_admission_wait_seconds",
+			Help:    "Time that calls waited for a pause, their rate and a free slot before they were sent, by class (delete, read, create, leave).",
+			Buckets: prometheus.ExponentialBuckets(0.001, 4, 9),
+		}, []string{"class"}),
+		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "karpenter_bizfly_api_in_flight",
+			Help: "Calls that are admitted and not yet answered, by class (delete, read, create, leave).",
+		}, []string{"class"}),
+		logins: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "karpenter_bizfly_api_logins_total",
+			Help: "Logins, by outcome (`success`, `refused` for rejected credentials, `failure`).",
+		}, []string{"outcome"}),
+		outage: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "karpenter_bizfly_api_outage",
+			Help: "1 while the BizFly Cloud API does not answer or answers with server errors, else 0.",
+		}),
+		rateLimit: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "karpenter_bizfly_api_rate_limit",
+			Help: "Requests per second that are admitted now, by class (delete, read, create, leave): the configured rate, lowered when the cloud answers 429 " +
+				"and raised again slowly.",
+		}, []string{"class"}),
 	}
 	err := errors.Join(register(registerer, &m.duration), register(registerer, &m.retries), register(registerer, &m.admissionWait),
 		register(registerer, &m.inFlight), register(registerer, &m.logins), register(registerer, &m.outage), register(registerer, &m.rateLimit))

@@ -6,30 +6,30 @@ package bizfly
 import (
 	"context"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/bizflycloud/gobizfly"
+	"github.com/samber/lo"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/redact"
 )
 
 // RuleNames are the rows of the classification table in their order.
 func RuleNames() []string {
-	var names []string
-	for _, r := range slices.Concat(statusRules, messageRules, fallbackRules) {
-		names = append(names, r.name)
-	}
-	return names
+	return lo.Map(rules, func(r rule, _ int) string { return r.name })
+}
+
+// MessageClasses are the classes that the words of a message can decide; "not found" is not among them.
+func MessageClasses() []Class {
+	return append(lo.UniqMap(messageRules, func(r rule, _ int) Class { return r.class }), ClassUnknown)
 }
 
 // Classify returns the row that decides and its class.
-func Classify(kind string, status int, json bool, retryAfter time.Duration, message string, extra ...ErrorPattern) (string, Class) {
-	c := newClassifier(extra)
+func Classify(kind string, status int, json bool, retryAfter time.Duration, message string) (string, Class) {
 	f := failure{kind: kindOf(kind), status: status, json: json, retryAfter: retryAfter, message: message}
-	for i := range c.rules {
-		if c.rules[i].matches(f, withoutMarks(message)) {
-			return c.rules[i].name, c.rules[i].class
+	for i := range rules {
+		if rules[i].matches(f, withoutMarks(message)) {
+			return rules[i].name, rules[i].class
 		}
 	}
 	return "", ClassUnknown

@@ -89,7 +89,7 @@ func (c *connection) readWith(ctx context.Context, token string, op *operation, 
 	}
 	request.Header.Set("X-Auth-Type", "token")
 	request.Header.Set("X-Auth-Token", token)
-	answer, err := c.wire.send(request, op, nil)
+	answer, err := c.wire.send(request, op)
 	if err != nil {
 		return err
 	}

@@ -260,7 +260,6 @@ func everyCall() map[string]func(context.Context, bizfly.API) error {
 		"DeleteServer": func(ctx context.Context, api bizfly.API) error {
 			return drop(api.DeleteServer(ctx, serverID, []string{"v1"}))
 		},
-		"StartServer":  func(ctx context.Context, api bizfly.API) error { return api.StartServer(ctx, serverID) },
 		"RebootServer": func(ctx context.Context, api bizfly.API) error { return api.RebootServer(ctx, serverID) },
 		"ChangeNetworkPlan": func(ctx context.Context, api bizfly.API) error {
 			return api.ChangeNetworkPlan(ctx, serverID, "free_bandwidth")

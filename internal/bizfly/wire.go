@@ -86,11 +86,10 @@ type answer struct {
 	body   []byte
 }
 
-// send performs one request; nil rules are the built-in ones. Every status but 2xx is an *APIError, and so is everything that
-// keeps an answer away.
-func (w *wire) send(request *http.Request, op *operation, rules *classifier) (*answer, error) {
+// send performs one request. Every status but 2xx is an *APIError, and so is everything that keeps an answer away.
+func (w *wire) send(request *http.Request, op *operation) (*answer, error) {
 	started := time.Now()
-	result, err := w.exchange(request, op, rules)
+	result, err := w.exchange(request, op)
 	status := lo.FromPtr(result).status
 	if err != nil {
 		status = err.Status
@@ -108,7 +107,7 @@ func (w *wire) send(request *http.Request, op *operation, rules *classifier) (*a
 	return nil, err
 }
 
-func (w *wire) exchange(request *http.Request, op *operation, rules *classifier) (*answer, *APIError) {
+func (w *wire) exchange(request *http.Request, op *operation) (*answer, *APIError) {
 	// GotConn comes before the first byte is handed over, in this goroutine. GetConn comes again when the transport
 	// tries another connection, which for anything but reads it only does when nothing was written to the first.
 	var handedOver atomic.Bool
@@ -129,11 +128,11 @@ func (w *wire) exchange(request *http.Request, op *operation, rules *classifier)
 	defer func() { _ = response.Body.Close() }()
 	switch {
 	case response.StatusCode < 200:
-		return nil, w.rejection(response, nil, op, rules)
+		return nil, w.rejection(response, nil, op)
 	case response.StatusCode >= 300:
 		// A rejection whose text cannot be read whole is still a rejection.
 		body, _ := io.ReadAll(io.LimitReader(response.Body, maxErrorBody))
-		return nil, w.rejection(response, body, op, rules)
+		return nil, w.rejection(response, body, op)
 	}
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxBody+1))
 	if err != nil {
@@ -189,14 +188,14 @@ func (w *wire) lost(ctx context.Context, cause error, status int, handedOver boo
 }
 
 // rejection is the error of a status that is not 2xx.
-func (w *wire) rejection(response *http.Response, body []byte, op *operation, rules *classifier) *APIError {
+func (w *wire) rejection(response *http.Response, body []byte, op *operation) *APIError {
 	// It is classified by its own words, and cleaned where it is shown: a message that lost one may mean something else.
 	parsed := parseErrorBody(string(body), response.Header.Get("Content-Type"))
 	err := &APIError{
 		Status: response.StatusCode, Code: shorten(w.redactor.Text(parsed.code), 64), Message: shorten(w.redactor.Text(parsed.message), maxMessage),
 		RetryAfter: retryAfter(response.Header.Get("Retry-After")),
 	}
-	err.Class, err.Scope = rules.classify(failure{
+	err.Class, err.Scope = classify(failure{
 		kind: op.kind, status: err.Status, json: parsed.json, retryAfter: err.RetryAfter, message: parsed.message,
 	})
 	if response.StatusCode/100 == 3 {
@@ -235,7 +234,6 @@ type exchange struct {
 	ctx        context.Context
 	operation  *operation
 	connection *connection
-	classifier *classifier
 	session    fetched[session]
 	// base is where the operation's service is, and written what gobizfly puts in its place.
 	base    *url.URL
@@ -345,7 +343,7 @@ func (x *exchange) send(request *http.Request, target *url.URL) (*answer, error)
 	clone.Header.Set("X-Auth-Type", "token")
 	clone.Header.Set("X-Auth-Token", x.session.value.token)
 	clone.Header.Set("X-Project-ID", x.session.value.projectID)
-	return x.connection.wire.send(clone, x.operation, x.classifier)
+	return x.connection.wire.send(clone, x.operation)
 }
 
 // broken is the error of an answer, or a request, that gobizfly could not handle.

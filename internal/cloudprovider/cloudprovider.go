@@ -67,7 +67,7 @@ type Config struct {
 	Instances instance.Provider
 	Flavors   flavor.Provider
 	Catalog   catalog.Provider
-	Capacity  capacity.Provider
+	Capacity  *capacity.DefaultProvider
 	// Overlay is core's store of NodeOverlays when that feature gate is on, and nil when it is off.
 	Overlay InstanceTypeOverlay
 	// BestEffortMinValues is true when core's MIN_VALUES_POLICY is BestEffort.

@@ -186,7 +186,7 @@ func (c *CloudProvider) launch(ctx context.Context, l *launch, candidates []cand
 			return nil, fmt.Errorf("launching %s in %s: %w", chosen.key.Flavor, chosen.key.Zone, err)
 		}
 		failures = append(failures, err)
-		if !c.rejected(ctx, l, chosen.key, err) {
+		if !c.learnRejection(ctx, l, chosen.key, err) {
 			break
 		}
 		candidates = candidates[1:]
@@ -256,7 +256,7 @@ func (c *CloudProvider) conclude(ctx context.Context, l *launch, server *instanc
 	case err == nil:
 		return c.launched(ctx, l, server, reason), nil
 	case errors.Is(err, instance.ErrBuildFailed), errors.Is(err, instance.ErrOutcomeUnknown):
-		return nil, cloudprovider.NewInsufficientCapacityError(fmt.Errorf("%s: %w", c.failed(ctx, l, err), err))
+		return nil, cloudprovider.NewInsufficientCapacityError(fmt.Errorf("%s: %w", c.learnFailure(ctx, l, err), err))
 	}
 	return nil, fmt.Errorf("looking for server %s: %w", intent.Name, err)
 }

@@ -111,7 +111,7 @@ var _ = Describe("Create", func() {
 			Expect(recorded.Rejected).To(BeFalse())
 			Expect(servers()).To(ConsistOf(HaveField("Name", recorded.Name)))
 			By("leaving it to core to write the task, with the labels")
-			returned, err := cloudprovider.IntentOf(created)
+			returned, err := cloudprovider.ReadIntent(created)
 			Expect(err).ToNot(HaveOccurred())
 			Expect(recorded.TaskID).To(BeEmpty())
 			Expect(returned.TaskID).ToNot(BeEmpty())

@@ -51,7 +51,8 @@ func (c *CloudProvider) IsDrifted(ctx context.Context, claim *karpv1.NodeClaim) 
 	if err != nil {
 		return "", fmt.Errorf("resolving the NodeClass: %w", err)
 	}
-	if !replaceable(nodeClass) {
+	// Nodes of a zone that the user has closed stay: their replacements would be in other zones.
+	if !replaceable(nodeClass) || slices.Contains(c.Settings.Load().ClosedZones, claim.Labels[corev1.LabelTopologyZone]) {
 		return "", nil
 	}
 	found := c.drift(claim, nodeClass)
@@ -121,9 +122,6 @@ func (c *CloudProvider) lastSeen(claim *karpv1.NodeClaim) *instance.Instance {
 	}
 	return last.servers[id]
 }
-
-// diskStepGiB is the step of disk sizes: a disk of a size between two steps may be delivered as the next bigger one.
-const diskStepGiB = 10
 
 // interfaces are the private networks of servers, from one list of the network interfaces of the project.
 type interfaces struct {
@@ -293,7 +291,7 @@ func sameDisks(attached []instance.Volume, wanted []instance.Disk) bool {
 
 // isDisk reports whether a disk may be the one of the intent, as far as the API returns what it is.
 func isDisk(v instance.Volume, wanted instance.Disk) bool {
-	most := (wanted.SizeGiB + diskStepGiB - 1) / diskStepGiB * diskStepGiB
+	most := (wanted.SizeGiB + v1alpha1.DiskStepGiB - 1) / v1alpha1.DiskStepGiB * v1alpha1.DiskStepGiB
 	medium := instance.MediumOf(wanted.VolumeType)
 	return (v.SizeGiB == 0 || (v.SizeGiB >= wanted.SizeGiB && v.SizeGiB <= most)) &&
 		(v.Medium == "" || medium == "" || v.Medium == medium)

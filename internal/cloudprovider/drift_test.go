@@ -14,6 +14,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -22,6 +23,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/cloudprovider"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclaim/server"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/controllers/nodeclass/hash"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
@@ -271,6 +273,14 @@ var _ = Describe("Drift of a server", func() {
 			Expect(env.Client.Update(ctx, n)).To(Succeed())
 		}),
 	)
+	It("should roll nothing in a zone that the tuning closes, until it is opened again", func() {
+		_, claim := wide()
+		edit("servers/"+serverOf(claim).ID, map[string]any{"flavor": "p2.16c_32g"})
+		env.Tune(func(o *options.Options) { o.ClosedZones = []string{claim.Labels[corev1.LabelTopologyZone]} })
+		Expect(drifts(claim)).To(BeEmpty())
+		env.Tune(func(o *options.Options) { o.ClosedZones = nil })
+		Expect(drifts(claim)).ToNot(BeEmpty())
+	})
 	It("should roll nothing when a newer controller has other defaults: hashes are stamped anew", func() {
 		class, claim := wide()
 		class.Annotations[v1alpha1.AnnotationNodeClassHash] = "other"

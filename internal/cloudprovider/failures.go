@@ -198,9 +198,9 @@ func (c *CloudProvider) sameCategory(l *launch, key capacity.Offering) []capacit
 	})
 }
 
-// rejected reports and learns from a launch that failed before its request was accepted, and reports whether the next offering
+// learnRejection reports and learns from a launch that failed before its request was accepted, and reports whether the next offering
 // may be tried.
-func (c *CloudProvider) rejected(ctx context.Context, l *launch, key capacity.Offering, err error) (next bool) {
+func (c *CloudProvider) learnRejection(ctx context.Context, l *launch, key capacity.Offering, err error) (next bool) {
 	f := failureOf(err)
 	next = c.learn(ctx, l, key, f)
 	switch {
@@ -212,8 +212,8 @@ func (c *CloudProvider) rejected(ctx context.Context, l *launch, key capacity.Of
 	return next
 }
 
-// failed reports and learns from a launch that failed after its request was accepted, or whose outcome is unknown.
-func (c *CloudProvider) failed(ctx context.Context, l *launch, err error) (reason string) {
+// learnFailure reports and learns from a launch that failed after its request was accepted, or whose outcome is unknown.
+func (c *CloudProvider) learnFailure(ctx context.Context, l *launch, err error) (reason string) {
 	f, intent := failureOf(err), l.record.Intent
 	switch f.reason {
 	case ReasonLaunchOutcomeUnknown:
@@ -243,7 +243,7 @@ func (c *CloudProvider) LaunchFailed(ctx context.Context, claim *karpv1.NodeClai
 		// The mark is then the offering's alone.
 		log.FromContext(ctx).Error(readErr, "resolving the NodeClass of a failed launch")
 	}
-	return c.failed(ctx, l, err)
+	return c.learnFailure(ctx, l, err)
 }
 
 // LaunchSucceeded remembers that the node of a launch has registered, and how long that took since its create request.
@@ -339,7 +339,7 @@ func (c *CloudProvider) logLaunch(ctx context.Context, message string, l *launch
 }
 
 // launchFailuresTotal counts launches that failed.
-var launchFailuresTotal = metrics.Counter("launch_failures_total",
+var launchFailuresTotal = metrics.Counter("karpenter_bizfly_launch_failures_total",
 	"Launches that BizFly Cloud rejected, failed to build or left without an answer, whose node did not register, or that were not sent, by reason.",
 	metrics.Enum("reason", append(lo.Values(reasons), ReasonLaunchFailed, ReasonLaunchOutcomeUnknown, ReasonNotRegistered, ReasonNodeClassNotReady,
 		ReasonLaunchNotPrepared, ReasonLaunchNotSent)...))

@@ -66,8 +66,8 @@ type intents struct {
 	memory     *cache.Cache
 }
 
-// IntentOf reads the launch intent of the NodeClaim; it is nil when no launch was ever begun for it.
-func IntentOf(claim *karpv1.NodeClaim) (*instance.Intent, error) {
+// ReadIntent reads the launch intent of the NodeClaim; it is nil when no launch was ever begun for it.
+func ReadIntent(claim *karpv1.NodeClaim) (*instance.Intent, error) {
 	text, ok := claim.Annotations[v1alpha1.AnnotationLaunchIntent]
 	if !ok {
 		return nil, nil
@@ -87,7 +87,7 @@ func encode(intent instance.Intent) string {
 
 // intentOf is the launch intent of the NodeClaim, empty where there is none or it is unreadable.
 func intentOf(claim *karpv1.NodeClaim) instance.Intent {
-	intent, _ := IntentOf(claim)
+	intent, _ := ReadIntent(claim)
 	return lo.FromPtr(intent)
 }
 
@@ -102,7 +102,7 @@ func (i *intents) load(ctx context.Context, claim *karpv1.NodeClaim) (launchReco
 	if err != nil || record.Ended != "" {
 		return record, live, err
 	}
-	intent, err := IntentOf(live)
+	intent, err := ReadIntent(live)
 	if err != nil || intent == nil {
 		return launchRecord{}, live, err
 	}
@@ -192,7 +192,7 @@ func (i *intents) write(ctx context.Context, l *launch, intent instance.Intent) 
 // outdated rejects overwriting the launch of another process: two leaders must not launch for one NodeClaim. A new attempt follows one
 // that is recorded as rejected, or that this process itself began and knows to be.
 func (i *intents) outdated(live *karpv1.NodeClaim, intent instance.Intent) error {
-	written, err := IntentOf(live)
+	written, err := ReadIntent(live)
 	if err != nil || written == nil {
 		return err
 	}

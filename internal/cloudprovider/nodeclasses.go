@@ -30,7 +30,7 @@ const maxFailures = 3
 // pause, its failure prolongs it. It is in memory: after a restart, three failures show again what is wrong.
 type nodeClasses struct {
 	clock    clock.Clock
-	marks    capacity.Provider
+	marks    *capacity.DefaultProvider
 	recorder karpevents.Recorder
 
 	mu sync.Mutex
@@ -45,6 +45,8 @@ type launches struct {
 	// last is why the NodeClass was marked last, and until when it is.
 	last  failure
 	until time.Time
+	// suspected is true for a mark that only follows from failures of several offerings: a node that registers ends it.
+	suspected bool
 	// pauses is how often launches paused since a node registered last, and trial the NodeClaim that is tried after the last pause.
 	pauses int
 	trial  types.UID
@@ -95,7 +97,7 @@ func (n *nodeClasses) failed(ctx context.Context, nodeClass *v1alpha1.BizflyNode
 		n.known.SetDefault(scope.NodeClass, l)
 		return
 	}
-	n.pause(ctx, nodeClass, l, f, period)
+	n.pause(ctx, nodeClass, l, f, period, true)
 }
 
 // mark marks the NodeClass unavailable for a failure that is known to be its own.
@@ -106,14 +108,15 @@ func (n *nodeClasses) mark(ctx context.Context, nodeClass *v1alpha1.BizflyNodeCl
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	l, _ := n.of(nodeClass)
-	n.pause(ctx, nodeClass, l, f, period)
+	n.pause(ctx, nodeClass, l, f, period, false)
 }
 
 // pause marks the NodeClass and reports it once, although launches that were under way fail in the same way; the caller holds the lock.
-func (n *nodeClasses) pause(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, l launches, f failure, period time.Duration) {
+func (n *nodeClasses) pause(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass, l launches, f failure, period time.Duration,
+	suspected bool) {
 	key := capacity.NodeClassKey(nodeClass)
 	news := n.marks.MarkAll(ctx, []capacity.Offering{{NodeClass: key}}, f.reason, period)
-	l.last, l.until = f, n.clock.Now().Add(period)
+	l.last, l.until, l.suspected = f, n.clock.Now().Add(period), suspected && (news || l.suspected)
 	n.known.SetDefault(key, l)
 	if news {
 		n.recorder.Publish(events.LaunchesPaused(nodeClass, f.reason, period, f.err))
@@ -151,7 +154,8 @@ func (n *nodeClasses) launched(nodeClass *v1alpha1.BizflyNodeClass, claim types.
 	}
 }
 
-// registered forgets the failures of the NodeClass, and ends its pause when the node is the trial's.
+// registered forgets the failures of the NodeClass, and ends the mark that only follows from them: a node that registers shows that the
+// NodeClass works, and so that the offerings are at fault. A pause after unregistered nodes ends when the node is the trial's.
 func (n *nodeClasses) registered(nodeClass *v1alpha1.BizflyNodeClass, claim types.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -160,7 +164,11 @@ func (n *nodeClasses) registered(nodeClass *v1alpha1.BizflyNodeClass, claim type
 	case l.pauses > 0 && l.trial == claim:
 		n.marks.MarkAvailable(scope)
 		n.known.Delete(scope.NodeClass)
-	case l.pauses == 0 && len(l.failures) > 0:
+	case l.pauses == 0 && (len(l.failures) > 0 || l.suspected):
+		if l.suspected {
+			n.marks.MarkAvailable(scope)
+			l.suspected, l.until = false, time.Time{}
+		}
 		l.failures = nil
 		n.known.SetDefault(scope.NodeClass, l)
 	}

@@ -213,6 +213,25 @@ var _ = Describe("Launches that fail", func() {
 				launched(nodeClaim(pool))
 			}
 		})
+		It("should go on at once when a node of the NodeClass registers, which shows that the offerings are at fault", func() {
+			good := launched(nodeClaim(pool))
+			fail()
+			Expect(available(pool)).To(BeZero())
+			env.Sandbox.ClearFaults()
+			env.CloudProvider.LaunchSucceeded(ctx, good, *intentOf(good), time.Minute)
+			Expect(available(pool)).To(BeNumerically(">", 0))
+			_, _, cause := env.CloudProvider.LaunchesBlocked(class)
+			Expect(cause).ToNot(HaveOccurred())
+			launched(nodeClaim(pool))
+		})
+		It("should stay paused for a quota, which says nothing of a node that was launched before", func() {
+			good := launched(nodeClaim(pool))
+			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusForbidden,
+				Message: "VolumeSizeExceedsAvailableQuota: Requested volume or snapshot exceeds allowed gigabytes_PREMIUM-SSD1 quota."})
+			ended(nodeClaim(pool))
+			env.CloudProvider.LaunchSucceeded(ctx, good, *intentOf(good), time.Minute)
+			Expect(available(pool)).To(BeZero())
+		})
 		It("should not count what one NodeClaim alone has met", func() {
 			before := available(pool)
 			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers", Effect: cloud.EffectStatus, Status: http.StatusBadRequest,

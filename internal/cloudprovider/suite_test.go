@@ -96,7 +96,7 @@ func intentOf(claim *karpv1.NodeClaim) *instance.Intent {
 	GinkgoHelper()
 	live := &karpv1.NodeClaim{}
 	Expect(env.APIReader.Get(ctx, client.ObjectKeyFromObject(claim), live)).To(Succeed())
-	intent, err := cloudprovider.IntentOf(live)
+	intent, err := cloudprovider.ReadIntent(live)
 	Expect(err).ToNot(HaveOccurred())
 	return intent
 }

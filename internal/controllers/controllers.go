@@ -97,8 +97,8 @@ func Locked(stored client.Object) client.Patch {
 	return client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{})
 }
 
-// Patched is the result of a locked patch: after a conflict it is tried again, and an object that is gone needs none.
-func Patched(err error) (reconcile.Result, error) {
+// AfterLocked is the result of a locked patch: after a conflict it is tried again, and an object that is gone needs none.
+func AfterLocked(err error) (reconcile.Result, error) {
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: ttl.Conflict}, nil
 	}
@@ -125,12 +125,12 @@ func Pointer(path ...string) string {
 	return strings.Join(lo.Map(path, func(part string, _ int) string { return "/" + escape.Replace(part) }), "")
 }
 
-// Guarded is the result of a guarded patch: after a failed test it is tried again, so much later, and an object that is gone needs none.
-func Guarded(err error, again time.Duration) (reconcile.Result, error) {
+// AfterGuarded is the result of a guarded patch: after a failed test it is tried again, so much later, and an object that is gone needs none.
+func AfterGuarded(err error, again time.Duration) (reconcile.Result, error) {
 	if apierrors.IsInvalid(err) || apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: again}, nil
 	}
-	return Patched(err)
+	return AfterLocked(err)
 }
 
 // WhenChanged starts a run of a singleton controller at once when the setting changes that it runs by, instead of when the

@@ -53,7 +53,8 @@ const (
 	untilActed = 24 * time.Hour
 )
 
-// warning returns an event that is published once per dedupe key and two minutes, unless the caller asks for longer.
+// warning returns an event about what a user may have to act on. It is published once per dedupe key and two minutes, unless the caller
+// asks for longer.
 func warning(object runtime.Object, dedupe, reason, format string, args ...any) karpevents.Event {
 	return karpevents.Event{
 		InvolvedObject: object,
@@ -64,8 +65,9 @@ func warning(object runtime.Object, dedupe, reason, format string, args ...any) 
 	}
 }
 
-// normal returns the event as one about which nothing has to be done.
-func normal(event karpevents.Event) karpevents.Event {
+// normal returns an event about which nothing has to be done, published as often as a warning.
+func normal(object runtime.Object, dedupe, reason, format string, args ...any) karpevents.Event {
+	event := warning(object, dedupe, reason, format, args...)
 	event.Type = corev1.EventTypeNormal
 	return event
 }
@@ -132,7 +134,7 @@ func SpendingLimitReached(claim *karpv1.NodeClaim, reason string, pause time.Dur
 
 // NodePoolUnlimited reports that nothing limits how many servers are launched for the NodePool.
 func NodePoolUnlimited(pool *karpv1.NodePool) karpevents.Event {
-	return every(24*time.Hour, warning(pool, fmt.Sprintf("%s-%d", pool.UID, pool.Generation), ReasonNodePoolUnlimited,
+	return every(untilActed, warning(pool, fmt.Sprintf("%s-%d", pool.UID, pool.Generation), ReasonNodePoolUnlimited,
 		"Nothing limits what is launched for this NodePool. Set spec.limits, for example cpu, or limit the whole cluster by MAX_SERVERS or MAX_VND_PER_HOUR"))
 }
 
@@ -146,8 +148,8 @@ func QuotaTooSmall(claim *karpv1.NodeClaim, cpu, memoryMiB int, pause time.Durat
 
 // ServerLaunched reports which server the NodeClaim got, its price in VND per hour, and why it was chosen.
 func ServerLaunched(claim *karpv1.NodeClaim, server, id, flavor, zone string, price float64, why string) karpevents.Event {
-	return normal(warning(claim, fmt.Sprintf("%s-%s", claim.UID, id), ReasonServerLaunched,
-		"Server %s (%s) is a %s in %s for %.0f VND per hour (%s)", server, id, flavor, zone, price, why))
+	return normal(claim, fmt.Sprintf("%s-%s", claim.UID, id), ReasonServerLaunched,
+		"Server %s (%s) is a %s in %s for %.0f VND per hour (%s)", server, id, flavor, zone, price, why)
 }
 
 // OfferingUnavailable reports that BizFly Cloud lacks capacity for an offering, and that the next cheapest is tried.

@@ -27,7 +27,6 @@ const (
 	ReasonServerUpdateFailed = "ServerUpdateFailed"
 	ReasonServerNotRunning   = "ServerNotRunning"
 	ReasonServerRunning      = "ServerRunning"
-	ReasonServerStartFailed  = "ServerStartFailed"
 
 	ReasonGarbageCollected           = "ServerGarbageCollected"
 	ReasonWouldGarbageCollect        = "ServerWouldBeGarbageCollected"
@@ -45,13 +44,13 @@ const (
 // ServerDrifted reports in what the NodeClaim's server differs from what its NodeClass asks for.
 func ServerDrifted(claim *karpv1.NodeClaim, reason, got, wanted string) karpevents.Event {
 	// Drift is compared every few minutes, and the replacement may wait long for a disruption budget.
-	return every(time.Hour, normal(warning(claim, fmt.Sprintf("%s-%s-%s", claim.UID, reason, wanted), ReasonNodeDrifted,
-		"%s: the server has %s, new ones get %s. It is replaced as the NodePool's disruption budgets allow", reason, got, wanted)))
+	return every(time.Hour, normal(claim, fmt.Sprintf("%s-%s-%s", claim.UID, reason, wanted), ReasonNodeDrifted,
+		"%s: the server has %s, new ones get %s. It is replaced as the NodePool's disruption budgets allow", reason, got, wanted))
 }
 
 // ServerUpdated reports that a running server was changed to what its NodeClass specifies, without being replaced.
 func ServerUpdated(claim *karpv1.NodeClaim, what string) karpevents.Event {
-	return normal(warning(claim, string(claim.UID)+what, ReasonServerUpdated, "Server %s was changed in place: %s", claim.Status.ProviderID, what))
+	return normal(claim, string(claim.UID)+what, ReasonServerUpdated, "Server %s was changed in place: %s", claim.Status.ProviderID, what)
 }
 
 // ServerUpdateFailed reports that a running server could not be changed to what its NodeClass specifies.
@@ -67,19 +66,13 @@ func ServerNotRunning(claim *karpv1.NodeClaim, reason, consequence string) karpe
 
 // ServerRunning reports that the server runs again.
 func ServerRunning(claim *karpv1.NodeClaim, after time.Duration) karpevents.Event {
-	return normal(warning(claim, string(claim.UID), ReasonServerRunning,
-		"Server %s of node %s runs again after %s", claim.Status.ProviderID, claim.Status.NodeName, after.Round(time.Second)))
-}
-
-// ServerStartFailed reports that a stopped server could not be started.
-func ServerStartFailed(claim *karpv1.NodeClaim, consequence string) karpevents.Event {
-	return warning(claim, string(claim.UID)+consequence, ReasonServerStartFailed,
-		"Server %s of node %s was not started; %s", claim.Status.ProviderID, claim.Status.NodeName, consequence)
+	return normal(claim, string(claim.UID), ReasonServerRunning,
+		"Server %s of node %s runs again after %s", claim.Status.ProviderID, claim.Status.NodeName, after.Round(time.Second))
 }
 
 // GarbageCollected reports that a server without a NodeClaim was deleted.
 func GarbageCollected(name, id string) karpevents.Event {
-	return normal(warning(cluster(), id, ReasonGarbageCollected, "Server %s (%s) had no NodeClaim and was deleted with its root disk", name, id))
+	return normal(cluster(), id, ReasonGarbageCollected, "Server %s (%s) had no NodeClaim and was deleted with its root disk", name, id)
 }
 
 // WouldGarbageCollect reports that a server without a NodeClaim would be deleted, and why it is not.
@@ -174,8 +167,8 @@ func NodeClassStale(nodeClass *v1alpha1.BizflyNodeClass, condition status.Condit
 
 // WaitingOnNodeClaimTermination reports that a NodeClass which is being deleted stays until nothing uses it any more.
 func WaitingOnNodeClaimTermination(nodeClass *v1alpha1.BizflyNodeClass, nodeClaims []string) karpevents.Event {
-	return normal(warning(nodeClass, string(nodeClass.UID), ReasonWaitingOnNodeClaimTermination,
-		"Waiting until the %d NodeClaims that use it are deleted: %s", len(nodeClaims), some(nodeClaims)))
+	return normal(nodeClass, string(nodeClass.UID), ReasonWaitingOnNodeClaimTermination,
+		"Waiting until the %d NodeClaims that use it are deleted: %s", len(nodeClaims), some(nodeClaims))
 }
 
 // InsecureJoinEndpoint reports that servers join without TLS, and what to do about it.
@@ -190,7 +183,7 @@ func ProviderConfigRejected(config *v1alpha1.ProviderConfig, reason string, err 
 
 // ProviderConfigApplied reports that a configuration became active.
 func ProviderConfigApplied(config *v1alpha1.ProviderConfig, scope string) karpevents.Event {
-	return normal(warning(config, fmt.Sprintf("%s-%d-%s", config.UID, config.Generation, scope), ReasonConfigApplied, "The configuration is active for %s", scope))
+	return normal(config, fmt.Sprintf("%s-%d-%s", config.UID, config.Generation, scope), ReasonConfigApplied, "The configuration is active for %s", scope)
 }
 
 // ControlPlaneChanged reports that none of the API servers that are recorded runs any more.
@@ -213,7 +206,7 @@ func TuningIgnored(config *v1alpha1.ProviderConfig, configMap, problem string) k
 func TuningApplied(config *v1alpha1.ProviderConfig, keys []string) karpevents.Event {
 	names := strings.Join(keys, ", ")
 	// Each is a change of its own, however soon it follows another one of the same key.
-	return every(time.Millisecond, normal(warning(config, fmt.Sprintf("%s-%s", config.UID, names), ReasonTuningApplied, "Changed tuning is active: %s", names)))
+	return every(time.Millisecond, normal(config, fmt.Sprintf("%s-%s", config.UID, names), ReasonTuningApplied, "Changed tuning is active: %s", names))
 }
 
 // ForeignProvider reports a trace of an older provider of this cloud in the cluster.

@@ -1,7 +1,8 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metrics registers this provider's metrics in the registry that the controller serves.
+// Package metrics registers this provider's metrics in the registry that the controller serves. Each has its full name in one literal,
+// so that a search for the name of a dashboard or an alert finds where it is measured.
 //
 // Labels are described in hack/docs, which writes docs/reference/metrics.md.
 package metrics
@@ -13,11 +14,6 @@ import (
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
-const (
-	namespace = "karpenter"
-	subsystem = "bizfly"
-)
-
 // Label is a label whose values follow from what is measured.
 func Label(name string) opmetrics.Label { return opmetrics.Label{Name: name} }
 
@@ -26,11 +22,11 @@ func Enum(name string, values ...string) opmetrics.Label {
 	return opmetrics.Label{Name: name, Values: lo.Map(values, func(v string, _ int) opmetrics.Value { return opmetrics.Value{Name: v} })}
 }
 
-// Counter registers karpenter_bizfly_<name>. Without labels, or with one Enum, its series start at zero: a series that
+// Counter registers a counter. Without labels, or with one Enum, its series start at zero: a series that
 // first appears with its first count hides that count from every rate. So every label of a counter is an Enum.
 func Counter(name, help string, labels ...opmetrics.Label) opmetrics.CounterMetric {
 	counter := opmetrics.NewPrometheusCounter(crmetrics.Registry,
-		prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help}, labels, opmetrics.Alpha)
+		prometheus.CounterOpts{Name: name, Help: help}, labels, opmetrics.Alpha)
 	switch len(labels) {
 	case 0:
 		counter.Add(0, nil)
@@ -42,14 +38,14 @@ func Counter(name, help string, labels ...opmetrics.Label) opmetrics.CounterMetr
 	return counter
 }
 
-// Gauge registers karpenter_bizfly_<name>.
+// Gauge registers a gauge.
 func Gauge(name, help string, labels ...opmetrics.Label) opmetrics.GaugeMetric {
 	return opmetrics.NewPrometheusGauge(crmetrics.Registry,
-		prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help}, labels, opmetrics.Alpha)
+		prometheus.GaugeOpts{Name: name, Help: help}, labels, opmetrics.Alpha)
 }
 
-// Histogram registers karpenter_bizfly_<name> with the upper bounds of its buckets.
+// Histogram registers a histogram with the upper bounds of its buckets.
 func Histogram(name, help string, buckets []float64, labels ...opmetrics.Label) opmetrics.ObservationMetric {
 	return opmetrics.NewPrometheusHistogram(crmetrics.Registry,
-		prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help, Buckets: buckets}, labels, opmetrics.Alpha)
+		prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels, opmetrics.Alpha)
 }

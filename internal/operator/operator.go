@@ -169,7 +169,6 @@ func (op *Operator) connect(ctx context.Context, opts *options.Options, reader c
 			found, err := claims(ctx, reader)
 			return lo.FilterMap(found, func(claim karpv1.NodeClaim, _ int) (string, bool) { return providerid.Parse(claim.Status.ProviderID) }), err
 		},
-		Settings:    op.Settings,
 		Environment: Environment(opts),
 		Namespace:   opts.Namespace,
 		SecretName:  opts.CredentialsSecretName,
@@ -183,12 +182,6 @@ func (op *Operator) connect(ctx context.Context, opts *options.Options, reader c
 		return err
 	}
 	op.API, op.Config.Client = api, api
-	op.Settings.OnChange(func(o *options.Options) {
-		// Patterns that do not compile are never part of valid settings, so this is a defect of ours: the old ones stay.
-		if err := api.SetErrorPatterns(o.ErrorPatterns); err != nil {
-			log.FromContext(ctx).Error(err, "changing the error patterns")
-		}
-	})
 	return nil
 }
 

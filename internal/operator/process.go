@@ -34,7 +34,7 @@ var commit string
 
 func init() {
 	buildInfo := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Namespace: "karpenter", Subsystem: "bizfly", Name: "build_info",
+		Name: "karpenter_bizfly_build_info",
 		Help: "Always 1. By the version, commit and Go version of this provider's binary.",
 	}, []string{"version", "commit", "goversion"})
 	crmetrics.Registry.MustRegister(buildInfo)

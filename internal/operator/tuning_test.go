@@ -25,7 +25,6 @@ import (
 	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
 	coretest "sigs.k8s.io/karpenter/pkg/test"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
@@ -188,22 +187,6 @@ var _ = Describe("Tuning", Ordered, ContinueOnFailure, func() {
 		})
 	})
 
-	It("should change errorPatterns, without a login", func() {
-		// The configuration is active once it was read.
-		Expect(op.Config.Sync(ctx).Err()).ToNot(HaveOccurred())
-		rejected := func() error {
-			box.AddFaults(1, cloud.Fault{Path: "/servers/*", Effect: cloud.EffectStatus, Status: 400, Body: `{"error_code":"x","message":"Khu vực hết suất"}`, Count: 1})
-			_, err := op.API.GetServer(ctx, "71b9caeb-0000-4000-8000-000000000000")
-			return err
-		}
-		Expect(bizfly.IsCapacity(rejected())).To(BeFalse())
-		logins := lo.CountBy(box.Requests(), func(r cloud.Request) bool { return strings.HasSuffix(r.Path, "/token") })
-		tune("errorPatterns", `[{pattern: "het suat", class: Capacity}]`)
-		Expect(bizfly.IsCapacity(rejected())).To(BeTrue())
-		tune("", "")
-		Expect(bizfly.IsCapacity(rejected())).To(BeFalse())
-		Expect(lo.CountBy(box.Requests(), func(r cloud.Request) bool { return strings.HasSuffix(r.Path, "/token") })).To(Equal(logins))
-	})
 	It("should report which keys have changed, and not apply what has not", func() {
 		Expect(tune("accountPause", "7m").Changed).To(ConsistOf("accountPause"))
 		Expect(tune("accountPause", "7m").Changed).To(BeEmpty())

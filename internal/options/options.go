@@ -20,7 +20,6 @@ import (
 	"go.uber.org/multierr"
 	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
 )
 
@@ -77,7 +76,7 @@ type Options struct {
 	MemoryOverheadPercent     float64
 	Prices                    *pricing.Table
 	FlavorOverrides           map[string]FlavorOverride
-	ErrorPatterns             []bizfly.ErrorPattern
+	ClosedZones               []string
 
 	// malformed are the environment variables whose text is not a value of their type.
 	malformed error
@@ -376,6 +375,12 @@ var table = []*Setting{
 		field: func(o *Options) any { return &o.MemoryOverheadPercent }, check: checkOverhead,
 	},
 	{
+		Key: "closedZones", Unit: "list, separated by commas", Bounds: "names of zones, for example HN1; a name that no zone has closes nothing",
+		Doc: "The zones in which nothing is launched, for as long as they are in the list. Nodes in them stay: no drift replaces them meanwhile, and no " +
+			"consolidation moves pods to a new node there.",
+		field: func(o *Options) any { return &o.ClosedZones }, check: checkClosedZones,
+	},
+	{
 		Key: "prices", Unit: "YAML, VND per hour", Bounds: "the part of the price table to change; every rate above 0",
 		Doc: "The price table, in the form of [table.yaml](../../internal/pricing/table.yaml); [prices](../concepts/pricing.md) explains each number " +
 			"and how to correct it from an invoice. All other numbers stay those of the built-in table.",
@@ -387,13 +392,6 @@ var table = []*Setting{
 			maxGPUs),
 		Doc:   "What the cloud does not report of a flavor, or reports wrongly. A hidden flavor is not launched any more; nodes that run on it stay.",
 		field: func(o *Options) any { return &o.FlavorOverrides }, document: parseOverrides,
-	},
-	{
-		Key: "errorPatterns", Unit: "YAML, a list",
-		Bounds: fmt.Sprintf("at most %d; `pattern`: a regular expression (RE2); `class`: see below", maxPatterns),
-		Doc: "How messages of the cloud are classified. They are tried in this order before the built-in patterns, without regard to case and to Vietnamese " +
-			"diacritics, where the HTTP status alone does not decide.",
-		field: func(o *Options) any { return &o.ErrorPatterns }, document: parsePatterns,
 	},
 }
 

@@ -24,7 +24,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/pricing"
 )
 
@@ -280,6 +279,16 @@ func checkClusterDNS(o *Options) error {
 	return nil
 }
 
+// checkClosedZones requires what can be the zone of a node.
+func checkClosedZones(o *Options) error {
+	for _, zone := range o.ClosedZones {
+		if problems := validation.IsValidLabelValue(zone); len(problems) > 0 {
+			return fmt.Errorf("%q is no zone: %s", zone, strings.Join(problems, "; "))
+		}
+	}
+	return nil
+}
+
 // checkGrace keeps garbage collection away from servers that are being launched.
 func checkGrace(o *Options) error {
 	if o.GarbageCollectionGrace <= o.LaunchTimeout {
@@ -301,8 +310,6 @@ const (
 	maxGPUs = 64
 	// maxLimit is the largest limit of servers and of VND per hour, all of whose whole numbers a float64 holds.
 	maxLimit = 1_000_000_000_000
-	// maxPatterns bounds what every failed request is compared with.
-	maxPatterns = 100
 )
 
 // FlavorOverride corrects what the cloud reports of one flavor. What is empty leaves what the cloud reports.
@@ -368,35 +375,6 @@ func parseOverrides(o *Options, raw string) error {
 			continue
 		}
 		o.FlavorOverrides = lo.Assign(o.FlavorOverrides, map[string]FlavorOverride{name: override})
-	}
-	return errs
-}
-
-func parsePatterns(o *Options, raw string) error {
-	var entries []json.RawMessage
-	if err := yaml.UnmarshalStrict([]byte(raw), &entries); err != nil {
-		return fmt.Errorf("use a YAML list whose entries have pattern and class: %w", err)
-	}
-	if len(entries) > maxPatterns {
-		return fmt.Errorf("use at most %d entries", maxPatterns)
-	}
-	var errs error
-	o.ErrorPatterns = nil
-	for i, entry := range entries {
-		given := struct {
-			Pattern string       `json:"pattern"`
-			Class   bizfly.Class `json:"class"`
-		}{}
-		err := strictly(entry, &given)
-		pattern := bizfly.ErrorPattern{Pattern: given.Pattern, Class: given.Class}
-		if err == nil {
-			err = pattern.Validate()
-		}
-		if err != nil {
-			errs = multierr.Append(errs, fmt.Errorf("[%d]: %w", i, err))
-			continue
-		}
-		o.ErrorPatterns = append(o.ErrorPatterns, pattern)
 	}
 	return errs
 }

@@ -12,7 +12,6 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 )
 
@@ -141,31 +140,5 @@ plain: {gpuCount: 0}`)
 		},
 		Entry("no YAML", "{"), Entry("a list", "[a, b]"), Entry("a flavor twice", "a: {hidden: true}\na: {hidden: false}"),
 	)
-
-	It("should take error patterns in their order", func() {
-		values, err := apply("errorPatterns", `[{pattern: "no free host", class: Capacity}, {pattern: "hết suất", class: Quota}]`)
-		Expect(err).ToNot(HaveOccurred())
-		Expect(values.ErrorPatterns).To(Equal([]bizfly.ErrorPattern{
-			{Pattern: "no free host", Class: bizfly.ClassCapacity}, {Pattern: "hết suất", Class: bizfly.ClassQuota},
-		}))
-	})
-	DescribeTable("should ignore one error pattern and keep the others",
-		func(entry, says string) {
-			values, err := apply("errorPatterns", `[{pattern: good, class: Capacity}, `+entry+`]`)
-			Expect(values.ErrorPatterns).To(HaveLen(1))
-			Expect(err).To(MatchError(And(ContainSubstring("[1]"), ContainSubstring(says))))
-		},
-		Entry("a class that is none", "{pattern: x, class: Weather}", "Capacity"),
-		Entry("that something does not exist", "{pattern: x, class: NotFound}", "unknown"),
-		Entry("no regular expression", `{pattern: "(", class: Quota}`, "RE2"),
-		Entry("one that matches everything", `{pattern: "", class: Quota}`, "every message"),
-		Entry("a field that does not exist", "{pattern: x, class: Quota, status: 400}", `unknown field "status"`),
-		Entry("a text", "x", "cannot unmarshal"),
-	)
-	It("should bound the number of error patterns", func() {
-		values, err := apply("errorPatterns", strings.Repeat("- {pattern: x, class: Quota}\n", 101))
-		Expect(values.ErrorPatterns).To(BeEmpty())
-		Expect(err).To(MatchError(ContainSubstring("use at most 100")))
-	})
 
 })

@@ -1,7 +1,7 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pricing knows what an offering costs in VND per hour. BizFly has no price API, so the prices come from an
+// Package pricing knows what an offering costs in VND per hour. BizFly documents no price API, so the prices come from an
 // embedded table whose sources are in docs/concepts/pricing.md; what matters for consolidation is that they are comparable.
 package pricing
 
@@ -70,33 +70,21 @@ const (
 // Sources are all sources, the most certain first.
 var Sources = []Source{SourceConfigured, SourcePublished, SourceDerived, SourceAssumed}
 
-// Provider prices items.
-type Provider interface {
-	// Price returns VND per hour, always above 0 and strictly growing with CPU, memory, GPUs and disk; false when the
-	// table knows no price for the item.
-	Price(item Item) (vndPerHour float64, ok bool)
-	// Source returns the least certain source of the numbers that the price of the item is made of.
-	Source(item Item) Source
-	// SeqNum changes whenever a price may have changed.
-	SeqNum() uint64
-}
-
 // DefaultProvider prices with the active table.
 type DefaultProvider struct{ table func() *Table }
-
-var _ Provider = (*DefaultProvider)(nil)
 
 // NewDefaultProvider prices with the table that the function returns, for example DefaultTable. That must have passed
 // ParseTable and not be changed any more.
 func NewDefaultProvider(table func() *Table) *DefaultProvider { return &DefaultProvider{table: table} }
 
-// Price implements Provider.
+// Price returns VND per hour, always above 0 and strictly growing with CPU, memory, GPUs and disk; false when the table knows no price for
+// the item.
 func (p *DefaultProvider) Price(item Item) (float64, bool) { return p.table().price(item) }
 
-// Source implements Provider.
+// Source returns the least certain source of the numbers that the price of the item is made of.
 func (p *DefaultProvider) Source(item Item) Source { return p.table().sourceOf(item) }
 
-// SeqNum implements Provider: it is different for each parsed table.
+// SeqNum changes whenever a price may have changed: it is different for each parsed table.
 func (p *DefaultProvider) SeqNum() uint64 { return p.table().seq }
 
 //go:embed table.yaml

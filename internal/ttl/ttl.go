@@ -77,8 +77,6 @@ const (
 	RunningServer = time.Minute
 	// StoppedServer is the same for one that does not run, whose user waits for it.
 	StoppedServer = 30 * time.Second
-	// Start is how long a stopped server is started again and again before that is left to the user.
-	Start = 10 * time.Minute
 	// Cost is how often the cost of all nodes is added up: bills are by the hour, and dashboards are read in minutes.
 	Cost = 30 * time.Second
 

@@ -173,12 +173,7 @@ func oneSubject(r *rand.Rand) subject {
 func brokenRoute(r *rand.Rand) subject {
 	path := pick(r, "/network-interfaces", "/wanips", "/images", "/user/images", "/snapshots", "/vpc-networks", "/firewalls", "/keypairs", "/regions",
 		"/server-types", "/k8s_versions")
-	s := brokenPath("the route "+path, http.MethodGet, path, r)
-	if path == "/regions" || path == "/server-types" {
-		// What there is to launch is not known before both were read once.
-		s.stopsStart = lo.Map(workloads(), func(w *workload, _ int) string { return w.name })
-	}
-	return s
+	return brokenPath("the route "+path, http.MethodGet, path, r)
 }
 
 // brokenEngine breaks the Kubernetes Engine as a whole, or the call by which a deleted node leaves its cluster.

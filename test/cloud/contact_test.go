@@ -147,6 +147,7 @@ var _ = Describe("First contact", Ordered, func() {
 		class, err = contact.nodeClass(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		describe(contact)
+		contact.askAccount(ctx)
 	}, SpecTimeout(2*time.Minute))
 
 	It("should answer for what does not exist", func(ctx SpecContext) {
@@ -266,11 +267,18 @@ var _ = Describe("First contact", Ordered, func() {
 		contact.join(ctx, class, server, chosen)
 	}, SpecTimeout(20*time.Minute))
 
+	It("should show what BKE's own pools are like", func(ctx SpecContext) {
+		contact.askPools(ctx)
+	}, SpecTimeout(3*time.Minute))
+
 	It("should delete the server with all that is its own", func(ctx SpecContext) {
 		begun := time.Now()
 		root := lo.Map(server.Volumes, func(v instance.Volume, _ int) string { return v.ID })
 		contact.networksAdded(ctx, "networks-added-later", "later", class, server.ID)
 		contact.workerImagesAgain(ctx)
+		if joins, _ := contact.joins(); joins {
+			contact.nodeStays(ctx, server.Name)
+		}
 		snapshot := contact.obstruct(ctx, root[0], ports)
 		request := instance.DeleteRequest{ID: server.ID, Node: server.Name, RecordedVolumes: root}
 		Eventually(func() error {
@@ -287,6 +295,8 @@ var _ = Describe("First contact", Ordered, func() {
 		if raw, found := lo.Find(all, func(s *gobizfly.Server) bool { return s.ID == server.ID }); found {
 			fate = raw.Status
 		}
+		contact.askTask(ctx)
+		contact.askBill(ctx)
 		contact.behaves("deleted-server", "how a deleted server is listed", fate)
 		Eventually(func(g Gomega) {
 			leftovers, err := contact.Instances.Leftovers(ctx)
@@ -340,11 +350,14 @@ func describe(r *run) {
 		return v.WorkerImageID != ""
 	}))
 	r.find("not-asked", "what this run does not find out, and why", map[string]string{
-		"saving plans": "they are prepaid, and lost with the server",
-		"quotas":       "no request answers them",
-		"rate limits":  "finding them means to hit them",
-		"CSI volumes":  "the billing plan that they get is the driver's; see the volumes of a StorageClass",
-		"prices":       "no request answers them",
+		"saving plans":         "they are prepaid, and an invoice shows what is refunded",
+		"stopped servers":      "an invoice shows their price: a started hour of one, and of the disk",
+		"unpaid accounts":      "the answer to a launch of one; its status and words are in the events LaunchRejected",
+		"quotas":               "no request answers them",
+		"rate limits":          "finding them means to hit them",
+		"limits of a request":  "how long user data, and how many entries metadata may be: ours are far below Nova's",
+		"autoscaling of pools": "it is the user's; kubectl bizfly pool pin reads back what became of it",
+		"package":              "whether max_nodes of the BKE package counts this node: only a full package shows it",
 	})
 }
 

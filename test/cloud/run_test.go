@@ -63,6 +63,10 @@ type run struct {
 	// kube is the cluster that servers join; nil without one.
 	kube kubernetes.Interface
 
+	// balance is that of the account at the beginning, in VND.
+	balance      float64
+	balanceKnown bool
+
 	// workerImages are the worker images by version as they were first read.
 	workerImages map[string]string
 

@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -21,10 +22,14 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
 
 // settings are those of the environment.
@@ -155,6 +160,21 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	GinkgoWriter.Printf("this is run %s; should it be killed, `make e2e-cloud E2E_CLOUD_SWEEP=%s` removes what it made\n", contact.id, contact.id)
 }, NodeTimeout(2*time.Minute))
 
+// addPoolNode adds a worker pool of one node, as BKE's customers have it.
+func addPoolNode(ctx context.Context, env map[string]string) {
+	GinkgoHelper()
+	server := cloud.Server{}
+	Expect(box.Sandbox().Call(ctx, http.MethodPost, "servers", cloud.ServerSpec{Name: "pool-1-0", Metadata: map[string]string{
+		"bke_cluster_id": env["BKE_CLUSTER_ID"], "bke_cluster_token": env["BKE_CLUSTER_TOKEN"], "bke_join_endpoint": env["BKE_JOIN_ENDPOINT"],
+	}}, &server)).To(Succeed())
+	pool := cloud.PoolSpec{Name: "pool-1", Servers: []string{server.ID}, MinSize: 1, MaxSize: 3}
+	Expect(box.Sandbox().Call(ctx, http.MethodPost, "pools", pool, nil)).To(Succeed())
+	Expect(box.Client().Create(ctx, &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "pool-1-0", Labels: map[string]string{"bke.bizflycloud.vn/node-id": "pool-1-0"}},
+		Spec:       corev1.NodeSpec{ProviderID: providerid.New(server.ID)},
+	})).To(Succeed())
+}
+
 // startSandbox starts a control plane and a sandbox as processes, and returns what the controller would be given.
 func startSandbox(ctx context.Context) map[string]string {
 	GinkgoHelper()
@@ -167,6 +187,7 @@ func startSandbox(ctx context.Context) map[string]string {
 	DeferCleanup(func() { Expect(box.Stop()).To(Succeed()) })
 	env := box.Sandbox().Env()
 	env["KUBECONFIG"] = box.Kubeconfig()
+	addPoolNode(ctx, env)
 	env["E2E_CLOUD_BUDGET_VND"] = "20000"
 	// Whatever is set for a real one must not be mixed with it.
 	for _, name := range []string{"E2E_CLOUD_FLAVOR", "E2E_CLOUD_ZONE", "E2E_CLOUD_SWEEP", "BKE_KUBELET_ARGS_FILE"} {

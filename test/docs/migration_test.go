@@ -57,27 +57,25 @@ func (s *session) createNodes(ctx context.Context, pool string, labels map[strin
 	}
 }
 
-// createStaticPool creates a BKE pool as the cloud knows it, too: its servers have the metadata by which nodes join.
-func (s *session) createStaticPool(ctx context.Context) {
+// createPool creates a BKE pool of two nodes as the cloud knows it, too, which scales by itself: its servers have the metadata by which
+// nodes join.
+func (s *session) createPool(ctx context.Context, pool string, minSize, maxSize int, labels map[string]string) {
 	GinkgoHelper()
 	variables := s.env.Sandbox().Env()
-	providerIDs := make([]string, 2)
+	servers, providerIDs := make([]string, 2), make([]string, 2)
 	for i, zone := range []string{"HN1", "HN2"} {
 		server := cloud.Server{}
 		Expect(s.env.Sandbox().Call(ctx, http.MethodPost, "servers", map[string]any{
-			"name": fmt.Sprintf("pool-1-%d", i), "zone": zone, "metadata": map[string]string{
+			"name": fmt.Sprintf("%s-%d", pool, i), "zone": zone, "metadata": map[string]string{
 				"bke_cluster_id": variables["BKE_CLUSTER_ID"], "bke_cluster_token": variables["BKE_CLUSTER_TOKEN"],
 				"bke_join_endpoint": variables["BKE_JOIN_ENDPOINT"], "bke_log_endpoint": variables["BKE_LOG_ENDPOINT"],
 			},
 		}, &server)).To(Succeed())
-		providerIDs[i] = "bizflycloud://" + server.ID
+		servers[i], providerIDs[i] = server.ID, "bizflycloud://"+server.ID
 	}
-	// The servers of this pool would be more nodes than the pages show.
-	_, err := s.login(ctx).KubernetesEngine.AddWorkerPools(ctx, variables["BKE_CLUSTER_ID"], &gobizfly.AddWorkerPoolsRequest{WorkerPools: []gobizfly.WorkerPool{{
-		Name: "pool-1", Flavor: "nix.2c_4g", ProfileType: "premium", VolumeType: "PREMIUM-HDD1", VolumeSize: 40, AvailabilityZone: "HN1",
-	}}})
-	Expect(err).NotTo(HaveOccurred())
-	s.createNodes(ctx, "pool-1", map[string]string{"bke.bizflycloud.vn/node-id": "pool-1"}, providerIDs...)
+	spec := cloud.PoolSpec{Name: pool, Servers: servers, MinSize: minSize, MaxSize: maxSize}
+	Expect(s.env.Sandbox().Call(ctx, http.MethodPost, "pools", spec, nil)).To(Succeed())
+	s.createNodes(ctx, pool, labels, providerIDs...)
 }
 
 // login logs in to the cloud.
@@ -104,7 +102,7 @@ done`
 // prepareWorkerPools leaves a pool "apps" whose nodes run two workloads.
 func prepareWorkerPools(ctx context.Context, s *session) {
 	GinkgoHelper()
-	s.createNodes(ctx, "apps", map[string]string{"env": "prod"})
+	s.createPool(ctx, "apps", 2, 5, map[string]string{"env": "prod"})
 	s.must(ctx, workloads)
 	s.after = func(ctx context.Context) { expectNoServersOfOurs(ctx, s) }
 }

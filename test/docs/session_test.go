@@ -67,7 +67,7 @@ func newSession(ctx context.Context, name string) *session {
 kubectl apply -f config/samples/nodeclass-default.yaml -f config/samples/nodepool-default.yaml
 kubectl wait --for=condition=Ready bizflynodeclass/default nodepool/default --timeout=1m`)
 	} else {
-		s.createStaticPool(ctx)
+		s.createPool(ctx, "pool-1", 1, 3, map[string]string{"bke.bizflycloud.vn/node-id": "pool-1"})
 		kubelet, err := env.StartKubelet("karpenter", map[string]string{"app.kubernetes.io/instance": "karpenter"})
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(func() { Expect(kubelet.Stop()).To(Succeed()) })
@@ -121,6 +121,8 @@ func (s *session) run(ctx context.Context, text string) (string, error) {
 	command.Env = []string{
 		"PATH=" + s.dir + ":" + filepath.Join(s.env.Root(), "bin") + ":" + s.env.AssetDir() + ":" + os.Getenv("PATH"),
 		"HOME=" + s.dir, "KUBECONFIG=" + s.env.Kubeconfig(), "SANDBOX_URL=" + s.env.Sandbox().URL(), "LC_ALL=C", "TZ=UTC",
+		// Where the plugin finds the cloud with the reader's own credentials.
+		"BIZFLY_CLOUD_API_URL=" + s.api, "BIZFLY_CLOUD_ALLOW_HTTP=true",
 	}
 	said, err := command.CombinedOutput()
 	printed := string(said)

@@ -198,6 +198,24 @@ var _ = Describe("The blocks of the pages", func() {
 		Entry("", "helm install karpenter charts/karpenter-provider-bizflycloud-crd", MatchError(ContainSubstring("the release is karpenter"))),
 		Entry("", "curl https://manage.bizflycloud.vn", MatchError(ContainSubstring("not executed"))),
 	)
+	DescribeTable("should not have what cannot work", func(wrong string) {
+		for _, dir := range []string{"docs", "internal", "cmd", "charts", "config", "README.md", "README.vi.md"} {
+			Expect(filepath.WalkDir(filepath.Join(root, dir), func(path string, entry fs.DirEntry, err error) error {
+				if err != nil || entry.IsDir() || strings.HasSuffix(path, "_test.go") || strings.Contains(path, "node_modules") {
+					return err
+				}
+				text, err := os.ReadFile(path)
+				Expect(string(text)).NotTo(ContainSubstring(wrong), path)
+				return err
+			})).To(Succeed())
+		}
+	},
+		Entry("an application credential for BizFly Cloud's command line, which sends no method with it", "BIZFLY_CLOUD_APP_CREDENTIAL"),
+		Entry("a column that this command line shows, and nothing can change", "Enabled AutoScaling"),
+		Entry("a plugin of Krew, whose index does not have it", "krew upgrade"),
+		Entry("a repository that holds the older provider", "git clone https://github.com/bizflycloud/karpenter-provider-bizflycloud"),
+		Entry("a label that no cloud controller manager has", "-l app=bizfly-cloud-controller-manager"),
+	)
 	It("should name targets that make has", func() {
 		makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
 		Expect(err).NotTo(HaveOccurred())

@@ -172,7 +172,7 @@ func (c config) checkGuests() error {
 func questions(flags *flag.FlagSet, options *cloud.Options) {
 	flags.BoolVar(&options.NoDefaultNetwork, "no-default-network", false, "Give a server that names no network none.")
 	flags.BoolVar(&options.NoDefaultFirewall, "no-default-firewall", false, "Give ports no firewall where none is named.")
-	flags.StringVar(&options.VolumePlan, "volume-plan", cloud.PlanSaving, "The billing plan of a volume that names none.")
+	flags.StringVar(&options.VolumePlan, "volume-plan", cloud.PlanOnDemand, "The billing plan of a volume that names none.")
 	flags.BoolVar(&options.VolumeTypeText, "volume-type-text", false, `Write the type of volumes as "PREMIUM HDD" instead of PREMIUM-HDD1.`)
 	flags.StringVar(&options.AppCredLogin, "app-credential-login", "application_credential", "The auth_method of application credentials.")
 	flags.StringVar(&options.AppCredFields[0], "app-credential-id-field", "credential_id", "The field of their id in a login.")

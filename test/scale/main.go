@@ -65,8 +65,8 @@ func parse(args []string) (*flags, error) {
 	set.DurationVar(&f.rest, "rest", 10*time.Minute, "how long a cluster that has nothing to do is measured; 0 is not at all")
 	set.DurationVar(&f.timeout, "timeout", 40*time.Minute, "how long one phase may take")
 	set.StringVar(&f.results, "results", "test/scale/results.json", "the file that results are merged into")
-	set.StringVar(&f.page, "page", "docs/contribute/benchmarks.md", "the page that is written from it")
-	set.BoolVar(&f.report, "report", false, "write the page from the file and measure nothing")
+	set.StringVar(&f.page, "page", "docs/contribute/benchmarks.md", "the page whose results are written from it")
+	set.BoolVar(&f.report, "report", false, "write the results into the page from the file and measure nothing")
 	return f, set.Parse(args)
 }
 
@@ -155,5 +155,13 @@ func (f *flags) run(ctx context.Context) error {
 			}
 		}
 	}
-	return os.WriteFile(f.page, []byte(page(results)), 0o600)
+	former, err := os.ReadFile(f.page)
+	if err != nil {
+		return fmt.Errorf("reading the page of the results: %w", err)
+	}
+	written, err := page(string(former), results)
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.page, err)
+	}
+	return os.WriteFile(f.page, []byte(written), 0o600)
 }

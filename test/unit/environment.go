@@ -110,12 +110,16 @@ func Start(ctx context.Context) *Environment {
 	}
 }
 
-// Reset starts a new cloud and a new process over it.
+// Reset starts a new cloud and a new process over it. A cloud with a fake clock shares it.
 func (e *Environment) Reset(ctx context.Context, options cloud.Options) {
 	e.CloseCloud()
 	e.Sandbox = cloud.Start(options)
 	e.Recorder = coretest.NewEventRecorder()
-	e.Clock = clocktesting.NewFakeClock(time.Now())
+	if shared, fake := options.Clock.(*clocktesting.FakeClock); fake {
+		e.Clock = shared
+	} else {
+		e.Clock = clocktesting.NewFakeClock(time.Now())
+	}
 	e.Restart(ctx)
 }
 

@@ -45,7 +45,6 @@ func Events(text string) map[string]karpevents.Event {
 		"ServerUpdateFailed":         events.ServerUpdateFailed(claim, cause),
 		"ServerNotRunning":           events.ServerNotRunning(claim, "Stopped", text),
 		"ServerRunning":              events.ServerRunning(claim, time.Minute),
-		"ServerStartFailed":          events.ServerStartFailed(claim, text),
 		"GarbageCollected":           events.GarbageCollected("server", "id"),
 		"WouldGarbageCollect":        events.WouldGarbageCollect("server", "id", "nodeclaim", text),
 		"GarbageCollectionSuspended": events.GarbageCollectionSuspended(10, []string{text}),

@@ -44,7 +44,7 @@ func WithDefaults(nodeClass *v1alpha1.BizflyNodeClass) {
 		RootDisk:           &v1alpha1.RootDisk{Size: lo.ToPtr(resource.MustParse("40Gi")), Medium: v1alpha1.DiskMediumSSD},
 		NetworkPlan:        v1alpha1.NetworkPlanFreeDataTransfer, BillingPlan: v1alpha1.BillingPlanOnDemand,
 		PublicIPv4: lo.ToPtr(true), BootstrapMode: v1alpha1.BootstrapModeBKE,
-		PlacementStrategy: v1alpha1.PlacementStrategyBalanced, StoppedServerPolicy: v1alpha1.StoppedServerPolicyRepair,
+		PlacementStrategy: v1alpha1.PlacementStrategyBalanced,
 	}
 }
 
@@ -79,7 +79,7 @@ func FakeClientBuilder() *fake.ClientBuilder {
 // objects returns the client of an environment in memory.
 func (e *Environment) objects() client.Client {
 	created := atomic.Int64{}
-	return FakeClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
+	return &podClient{pods: map[client.ObjectKey]*corev1.Pod{}, WithWatch: FakeClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.CreateOption) error {
 			// A real API server sets both, and core and provider distinguish NodeClaims by them.
 			if object.GetUID() == "" {
@@ -89,5 +89,5 @@ func (e *Environment) objects() client.Client {
 			object.SetCreationTimestamp(metav1.NewTime(e.Clock.Now()))
 			return c.Create(ctx, object, options...)
 		},
-	}).Build()
+	}).Build()}
 }

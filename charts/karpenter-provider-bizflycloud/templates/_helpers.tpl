@@ -1,6 +1,6 @@
-{{/* The name of the chart, which is the app.kubernetes.io/name of everything. */}}
+{{/* The app.kubernetes.io/name of everything. No value changes it: kubectl bizfly, the runbooks and the pages find the controller by it. */}}
 {{- define "karpenter.name" -}}
-{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+{{- .Chart.Name }}
 {{- end }}
 
 {{/* The name of the objects: the release's, and which Karpenter it is, because others are often released as "karpenter", too. */}}

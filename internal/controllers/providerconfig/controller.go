@@ -31,7 +31,6 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	bizflyevents "github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/metrics"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
@@ -67,8 +66,8 @@ type Controller struct {
 	clock      clock.Clock
 	kubeClient client.Client
 	recorder   events.Recorder
-	config     config.Provider
-	tuning     tuning.Provider
+	config     *config.DefaultProvider
+	tuning     *tuning.DefaultProvider
 	catalog    catalog.Provider
 	elected    <-chan struct{}
 	limits     Limits
@@ -95,8 +94,9 @@ type Forms interface {
 
 // NewController returns the controller; it writes once elected is closed, and creates the ProviderConfig where there is none if
 // create says so. It reports the traces of a foreign provider once.
-func NewController(clk clock.Clock, kubeClient client.Client, recorder events.Recorder, configProvider config.Provider, tuningProvider tuning.Provider,
-	catalogProvider catalog.Provider, limits Limits, forms Forms, create bool, elected <-chan struct{}, foreign ...string) *Controller {
+func NewController(clk clock.Clock, kubeClient client.Client, recorder events.Recorder, configProvider *config.DefaultProvider,
+	tuningProvider *tuning.DefaultProvider, catalogProvider catalog.Provider, limits Limits, forms Forms, create bool, elected <-chan struct{},
+	foreign ...string) *Controller {
 	return &Controller{create: create, foreign: foreign, clock: clk, kubeClient: kubeClient, recorder: recorder, config: configProvider, tuning: tuningProvider,
 		catalog: catalogProvider, limits: limits, forms: forms, elected: elected}
 }
@@ -218,13 +218,9 @@ func (c *Controller) conditions(object *v1alpha1.ProviderConfig, result *config.
 	}
 }
 
-var limitReached = metrics.Gauge("spending_limit_reached",
-	"1 while launches are held back because MAX_SERVERS or MAX_VND_PER_HOUR is reached, or because it is not known whether it is.")
-
 // checkLimits reports whether a limit of the cluster holds launches back. CloudProvider publishes the event.
 func (c *Controller) checkLimits(conditions status.ConditionSet) {
 	reason, description := c.limits.LimitReached()
-	limitReached.Set(lo.Ternary(reason != "", 1.0, 0), nil)
 	if reason != "" {
 		conditions.SetFalse(v1alpha1.ConditionTypeWithinSpendingLimits, reason, description)
 		return

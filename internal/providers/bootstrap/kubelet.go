@@ -133,7 +133,8 @@ func kubeReservedMemoryMiB(memoryMiB int) int64 {
 	return max(0, int64(reserved)-defaultSystemMemoryMiB)
 }
 
-// Reservations implements Provider. What is reserved beyond the server is cut, first from the eviction threshold, then
+// Reservations returns the kubelet settings of a node of this NodeClass with this many vCPUs, MiB of memory and GiB of root disk. They never
+// exceed the server: what is reserved beyond the server is cut, first from the eviction threshold, then
 // from the system, so that allocatable is never negative: such a server has no capacity for pods.
 func (p *DefaultProvider) Reservations(nodeClass *v1alpha1.BizflyNodeClass, cpu, memoryMiB, rootDiskGiB int) Reservations {
 	settings := settingsOf(nodeClass, cpu, memoryMiB)

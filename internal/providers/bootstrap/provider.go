@@ -110,18 +110,6 @@ type Resolution struct {
 	InsecureHost string
 }
 
-// Provider renders user data.
-type Provider interface {
-	// Resolve reads and tries what user data is rendered from. A *ValidationError names what keeps nodes of this NodeClass
-	// from joining, with field or environment variable and remedy; any other error means that this is not known.
-	Resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (*Resolution, error)
-	// Render returns user data and metadata.
-	Render(ctx context.Context, input Input) (*Output, error)
-	// Reservations returns the kubelet settings of a node of this NodeClass with this many vCPUs, MiB of memory and
-	// GiB of root disk. They never exceed the server.
-	Reservations(nodeClass *v1alpha1.BizflyNodeClass, cpu, memoryMiB, rootDiskGiB int) Reservations
-}
-
 // Reasons of a ValidationError, also the reasons of the NodeClass's BootstrapReady condition.
 const (
 	// ReasonNotConfigured says that the controller's environment lacks what nodes join with.
@@ -164,14 +152,13 @@ type DefaultProvider struct {
 	catalog catalog.Provider
 }
 
-var _ Provider = (*DefaultProvider)(nil)
-
 // NewDefaultProvider returns a provider. The catalog has the BKE cluster's version and local DNS.
 func NewDefaultProvider(config Config, catalogProvider catalog.Provider) *DefaultProvider {
 	return &DefaultProvider{config: config, catalog: catalogProvider}
 }
 
-// Resolve implements Provider.
+// Resolve reads and tries what user data is rendered from. A *ValidationError names what keeps nodes of this NodeClass from joining, with
+// field or environment variable and remedy; any other error means that this is not known.
 func (p *DefaultProvider) Resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (*Resolution, error) {
 	resolution := &Resolution{}
 	if err := p.validateJoinToken(nodeClass); err != nil {
@@ -195,7 +182,7 @@ func (p *DefaultProvider) Resolve(ctx context.Context, nodeClass *v1alpha1.Bizfl
 	return resolution, nil
 }
 
-// Render implements Provider. Output.Metadata holds what the BKE worker image's script reads and is empty in Custom mode;
+// Render returns user data and metadata. Output.Metadata holds what the BKE worker image's script reads and is empty in Custom mode;
 // neither this provider's own metadata nor the user's is in it.
 func (p *DefaultProvider) Render(ctx context.Context, input Input) (*Output, error) {
 	if err := p.validateJoinToken(input.NodeClass); err != nil {

@@ -5,9 +5,7 @@
 package capacity
 
 import (
-	"context"
 	"fmt"
-	"time"
 
 	"github.com/samber/lo"
 
@@ -56,52 +54,13 @@ type Size struct {
 	MemoryMiB int
 }
 
-// holds reports whether a server of this size needs at least as much of everything as one of the other size.
-func (s Size) holds(other Size) bool { return s.CPU >= other.CPU && s.MemoryMiB >= other.MemoryMiB }
-
-// Provider keeps the marks. It is safe for concurrent use and its reads are cheap.
-type Provider interface {
-	// Unavailable reports whether any mark covers the offering, and the reason of one that does.
-	Unavailable(offering Offering) (reason string, unavailable bool)
-	// MarkFailed counts a failed launch of exactly this offering and marks it unavailable for period, doubled for each failure
-	// before it within the last two hours, up to eight times period. It returns for how long.
-	MarkFailed(ctx context.Context, offering Offering, reason string, period time.Duration) time.Duration
-	// MarkUnavailable marks the scope unavailable for a while. A mark that is renewed is not prolonged beyond period from
-	// now, and one that exists with a later end keeps it.
-	MarkUnavailable(ctx context.Context, scope Offering, reason string, period time.Duration)
-	// MarkAll marks several scopes unavailable at once, like MarkUnavailable each. It reports whether any of them had been
-	// available, which of launches that fail at once is true for one.
-	MarkAll(ctx context.Context, scopes []Offering, reason string, period time.Duration) (news bool)
-	// MarkAvailable ends the mark of exactly this scope.
-	MarkAvailable(scope Offering)
-	// RecordFailure counts a failed launch of exactly this offering; MarkFailed does so by itself.
-	RecordFailure(offering Offering)
-	// RecordSuccess forgets the failures of the offering: its next one counts as the first.
-	RecordSuccess(offering Offering)
-	// RecentFailures counts the failed launches of the offering within the last two hours: those with its NodeClass, and
-	// those that are the offering's with any.
-	RecentFailures(offering Offering) int
-	// LearnQuota marks unavailable for a while, in every zone and plan, those of the flavors that need at least as much
-	// of everything as the size that the quota has just rejected. Smaller ones stay available.
-	LearnQuota(ctx context.Context, rejected Size, flavors map[string]Size, period time.Duration)
-	// RecordLaunch remembers how long it took from the create request until the node had registered.
-	RecordLaunch(launch Launch, took time.Duration)
-	// LaunchSeconds returns the moving average of what such launches took, and false when none was seen in the last day.
-	LaunchSeconds(launch Launch) (seconds float64, seen bool)
-	// SeqNum changes whenever the answer of Unavailable may have changed, the end of a mark included.
-	SeqNum() uint64
-	// Flush forgets everything, for tests.
-	Flush()
-}
+// atLeast reports whether a server of this size needs at least as much of everything as one of the other size.
+func (s Size) atLeast(other Size) bool { return s.CPU >= other.CPU && s.MemoryMiB >= other.MemoryMiB }
 
 var (
-	unavailableOfferings = metrics.Gauge("unavailable_offerings",
+	unavailableOfferings = metrics.Gauge("karpenter_bizfly_unavailable_offerings",
 		"Active marks that make an offering, or a wider scope such as a zone (counted once), unavailable. By reason.", metrics.Label("reason"))
-	quotaRefused = metrics.Gauge("quota_refused_size",
-		"The size of the last server that exceeded the project's quota: resource is vcpus or memory_mib. Flavors that need as much of both are unavailable for a "+
-			"while.",
-		metrics.Label("resource"))
-	launchSecondsAverage = metrics.Gauge("launch_seconds_average",
+	launchSecondsAverage = metrics.Gauge("karpenter_bizfly_launch_seconds_average",
 		"Moving average of the seconds from a create request until the node has registered. By flavor, zone and image.",
 		metrics.Label("flavor"), metrics.Label("zone"), metrics.Label("image"))
 )

@@ -29,7 +29,8 @@ const (
 	weight = 0.3
 )
 
-// DefaultProvider keeps marks in memory: a restart forgets them, and the next launches show again what is unavailable.
+// DefaultProvider keeps marks in memory: a restart forgets them, and the next launches show again what is unavailable. It is safe for
+// concurrent use and its reads are cheap.
 type DefaultProvider struct {
 	clock clock.WithDelayedExecution
 	// state is replaced and never changed, so that reads take no lock and allocate nothing.
@@ -56,8 +57,6 @@ type average struct {
 	at      time.Time
 }
 
-var _ Provider = (*DefaultProvider)(nil)
-
 // NewDefaultProvider returns a provider without marks. The clock also ends the marks, in time and not at the next read, since the
 // sequence number invalidates cached answers.
 func NewDefaultProvider(clk clock.WithDelayedExecution) *DefaultProvider {
@@ -66,8 +65,8 @@ func NewDefaultProvider(clk clock.WithDelayedExecution) *DefaultProvider {
 	return p
 }
 
-// Unavailable reports whether any mark covers the offering.
-func (p *DefaultProvider) Unavailable(offering Offering) (string, bool) {
+// Unavailable reports whether any mark covers the offering, and the reason of one that does.
+func (p *DefaultProvider) Unavailable(offering Offering) (reason string, unavailable bool) {
 	marks := p.state.Load().marks
 	if len(marks) == 0 {
 		return "", false
@@ -99,7 +98,8 @@ func (p *DefaultProvider) Unavailable(offering Offering) (string, bool) {
 	return "", false
 }
 
-// MarkFailed counts a failed launch and marks its offering unavailable, for longer each time.
+// MarkFailed counts a failed launch of exactly this offering and marks it unavailable for period, doubled for each failure before it
+// within the last two hours, up to eight times period. It returns for how long.
 func (p *DefaultProvider) MarkFailed(ctx context.Context, offering Offering, reason string, period time.Duration) time.Duration {
 	p.RecordFailure(offering)
 	start := p.clock.Now().Add(-ttl.OfferingFailures)
@@ -111,13 +111,14 @@ func (p *DefaultProvider) MarkFailed(ctx context.Context, offering Offering, rea
 	return period
 }
 
-// MarkUnavailable marks the scope unavailable for period, or until the later end of a mark that it has already.
+// MarkUnavailable marks the scope unavailable for a while. A mark that is renewed is not prolonged beyond period from now, and one that
+// exists with a later end keeps it.
 func (p *DefaultProvider) MarkUnavailable(ctx context.Context, scope Offering, reason string, period time.Duration) {
 	p.MarkAll(ctx, []Offering{scope}, reason, period)
 }
 
-// MarkAll marks several scopes unavailable at once, like MarkUnavailable each. It reports whether any of them had been
-// available.
+// MarkAll marks several scopes unavailable at once, like MarkUnavailable each. It reports whether any of them had been available, which of
+// launches that fail at once is true for one.
 func (p *DefaultProvider) MarkAll(ctx context.Context, scopes []Offering, reason string, period time.Duration) (news bool) {
 	if period <= 0 || len(scopes) == 0 {
 		return false
@@ -191,7 +192,7 @@ func (p *DefaultProvider) publish(marks map[Offering]mark) {
 	}
 }
 
-// RecordFailure remembers one failed launch.
+// RecordFailure counts a failed launch of exactly this offering; MarkFailed does so by itself.
 func (p *DefaultProvider) RecordFailure(offering Offering) {
 	now := p.clock.Now()
 	p.mu.Lock()
@@ -209,7 +210,7 @@ func (p *DefaultProvider) RecordFailure(offering Offering) {
 	}
 }
 
-// RecordSuccess forgets the failures of the offering.
+// RecordSuccess forgets the failures of the offering: its next one counts as the first.
 func (p *DefaultProvider) RecordSuccess(offering Offering) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -218,7 +219,8 @@ func (p *DefaultProvider) RecordSuccess(offering Offering) {
 	delete(p.failures, offering)
 }
 
-// RecentFailures counts the failed launches of the offering within the last two hours.
+// RecentFailures counts the failed launches of the offering within the last two hours: those with its NodeClass, and those that are the
+// offering's with any.
 func (p *DefaultProvider) RecentFailures(offering Offering) int {
 	start := p.clock.Now().Add(-ttl.OfferingFailures)
 	p.mu.Lock()
@@ -241,24 +243,22 @@ func since(times []time.Time, start time.Time) []time.Time {
 	return nil
 }
 
-// SeqNum changes whenever a mark begins, is prolonged or ends.
+// SeqNum changes whenever the answer of Unavailable may have changed, the end of a mark included.
 func (p *DefaultProvider) SeqNum() uint64 { return p.state.Load().seq }
 
-// LearnQuota marks unavailable what needs at least as much of everything as the size that the quota has just rejected. The API
-// has no call that reads a quota, so rejections are all that is known of it, and they are forgotten after a while, because servers
-// are deleted and quotas are raised.
+// LearnQuota marks unavailable for a while, in every zone and plan, those of the flavors that need at least as much of everything as the
+// size that the quota has just rejected. Smaller ones stay available. The API has no call that reads a quota, so rejections are all that is
+// known of it, and they are forgotten after a while, because servers are deleted and quotas are raised.
 func (p *DefaultProvider) LearnQuota(ctx context.Context, rejected Size, flavors map[string]Size, period time.Duration) {
 	if period <= 0 || rejected.CPU <= 0 || rejected.MemoryMiB <= 0 {
 		return
 	}
 	scopes := make([]Offering, 0, len(flavors))
 	for flavor, size := range flavors {
-		if flavor != "" && size.holds(rejected) {
+		if flavor != "" && size.atLeast(rejected) {
 			scopes = append(scopes, Offering{Flavor: flavor})
 		}
 	}
-	quotaRefused.Set(float64(rejected.CPU), map[string]string{"resource": "vcpus"})
-	quotaRefused.Set(float64(rejected.MemoryMiB), map[string]string{"resource": "memory_mib"})
 	log.FromContext(ctx).Info("marking flavors unavailable that exceed the project's quota",
 		"vcpus", rejected.CPU, "memory-mib", rejected.MemoryMiB, "flavors", len(scopes), "period", period)
 	p.MarkAll(ctx, scopes, ReasonQuotaExceeded, period)
@@ -297,7 +297,7 @@ func (p *DefaultProvider) LaunchSeconds(launch Launch) (float64, bool) {
 	return known.seconds, true
 }
 
-// Flush forgets marks, failures and averages.
+// Flush forgets everything, for tests.
 func (p *DefaultProvider) Flush() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

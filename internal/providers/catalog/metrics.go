@@ -18,18 +18,18 @@ import (
 var observed atomic.Pointer[DefaultProvider]
 
 var (
-	lastReadFailed = metrics.Gauge("catalog_last_read_failed",
+	lastReadFailed = metrics.Gauge("karpenter_bizfly_catalog_last_read_failed",
 		"1 while the last read of a part of the catalog ended with an error and its last good content is served, else 0. By part.", metrics.Label("part"))
-	sequence = metrics.Gauge("catalog_sequence",
+	sequence = metrics.Gauge("karpenter_bizfly_catalog_sequence",
 		"Number of the catalog's content, raised by one whenever it changes; 0 until it was read for the first time.")
 
-	zoneActive = metrics.Gauge("zone_active", "1 while the zone accepts new servers, else 0. By zone.", metrics.Label("zone"))
-	category   = metrics.Gauge("category_enabled", "1 while servers of the category are available, else 0. By category.", metrics.Label("category"))
-	generation = metrics.Gauge("zone_generation_flavors", "Flavors of a hardware generation that the zone has. By zone, category and generation.",
+	zoneActive = metrics.Gauge("karpenter_bizfly_zone_active", "1 while the zone accepts new servers, else 0. By zone.", metrics.Label("zone"))
+	category   = metrics.Gauge("karpenter_bizfly_category_enabled", "1 while servers of the category are available, else 0. By category.", metrics.Label("category"))
+	generation = metrics.Gauge("karpenter_bizfly_zone_generation_flavors", "Flavors of a hardware generation that the zone has. By zone, category and generation.",
 		metrics.Label("zone"), metrics.Label("category"), metrics.Label("generation"))
-	volumeType = metrics.Gauge("zone_volume_type", "1 for each volume type that the zone has. By zone, category and volume_type.",
+	volumeType = metrics.Gauge("karpenter_bizfly_zone_volume_type", "1 for each volume type that the zone has. By zone, category and volume_type.",
 		metrics.Label("zone"), metrics.Label("category"), metrics.Label("volume_type"))
-	billingPlan = metrics.Gauge("flavor_billing_plan", "1 for each billing plan of the flavor. By flavor and billing_plan.",
+	billingPlan = metrics.Gauge("karpenter_bizfly_flavor_billing_plan", "1 for each billing plan of the flavor. By flavor and billing_plan.",
 		metrics.Label("flavor"), metrics.Label("billing_plan"))
 )
 

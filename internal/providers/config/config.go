@@ -92,15 +92,6 @@ func (e *ScopeUnprovenError) Error() string {
 		e.Servers, e.Wanted, e.Wanted.ProjectID)
 }
 
-// Provider looks at the configuration.
-type Provider interface {
-	// Sync reads the configuration and applies it where that may be done. It never withdraws a good one for a bad
-	// one: what is wrong is in the result, and the old configuration stays.
-	Sync(ctx context.Context) *Result
-	// APIServers returns the addresses of the cluster's API servers.
-	APIServers(ctx context.Context) ([]string, error)
-}
-
 // effective is the ProviderConfig over the environment.
 func (p *DefaultProvider) effective(ctx context.Context, object *v1alpha1.ProviderConfig) (bizfly.Config, error) {
 	config, spec := p.Environment, object.Spec

@@ -21,7 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/ttl"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
@@ -50,8 +49,6 @@ type Options struct {
 	Environment bizfly.Config
 	// Namespace is the controller's own; SecretName the Secret that its Role grants.
 	Namespace, SecretName string
-	// Settings has the error patterns; nil means none.
-	Settings *options.Store
 	// Clock is the time; nil is the real one.
 	Clock clock.PassiveClock
 	// List returns the ids of all servers where a configuration is about, without applying it. The default asks BizFly Cloud.
@@ -60,7 +57,7 @@ type Options struct {
 	Probe func(ctx context.Context, config bizfly.Config) (bizfly.Scope, error)
 }
 
-// DefaultProvider is the Provider.
+// DefaultProvider looks at the configuration.
 type DefaultProvider struct {
 	Options
 
@@ -85,8 +82,6 @@ type probeResult struct {
 	at     time.Time
 }
 
-var _ Provider = (*DefaultProvider)(nil)
-
 // NewDefaultProvider returns a provider that has looked at nothing yet.
 func NewDefaultProvider(config Options) *DefaultProvider {
 	if config.Probe == nil {
@@ -96,7 +91,6 @@ func NewDefaultProvider(config Options) *DefaultProvider {
 		config.List = list
 	}
 	config.Clock = cmp.Or[clock.PassiveClock](config.Clock, clock.RealClock{})
-	config.Settings = cmp.Or(config.Settings, options.NewStore(nil))
 	return &DefaultProvider{Options: config}
 }
 
@@ -162,7 +156,8 @@ func (p *DefaultProvider) read(ctx context.Context) (*v1alpha1.ProviderConfig, e
 	return object, nil
 }
 
-// Sync is Provider's.
+// Sync reads the configuration and applies it where that may be done. It never withdraws a good one for a bad one: what is wrong is in the
+// result, and the old configuration stays.
 func (p *DefaultProvider) Sync(ctx context.Context) *Result {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -224,8 +219,6 @@ func (p *DefaultProvider) apply(ctx context.Context, effective bizfly.Config, pi
 		return
 	}
 	candidate.ProjectID = scope.ProjectID
-	// They are no part of what the cloud is asked about: others cost no login.
-	candidate.ErrorPatterns = p.Settings.Load().ErrorPatterns
 	if err := p.Client.Reconfigure(candidate); err != nil {
 		result.CredentialsErr = err
 		return

@@ -27,6 +27,7 @@ type class struct {
 	snapshot    *catalog.Snapshot
 	zones       []string        // sorted
 	active      map[string]bool // by zone
+	closedZones []string        // by the tuning
 	enabled     map[string]bool // by category
 	billingPlan v1alpha1.BillingPlan
 	profile     string
@@ -40,11 +41,12 @@ type class struct {
 	requirements map[string]scheduling.Requirements
 }
 
-func newClass(nodeClass *v1alpha1.BizflyNodeClass, snapshot *catalog.Snapshot) *class {
+func newClass(nodeClass *v1alpha1.BizflyNodeClass, snapshot *catalog.Snapshot, closedZones []string) *class {
 	c := &class{
 		nodeClass:    nodeClass,
 		snapshot:     snapshot,
 		zones:        slices.Sorted(slices.Values(nodeClass.Status.Zones)),
+		closedZones:  closedZones,
 		active:       lo.SliceToMap(snapshot.Zones(), func(z catalog.Zone) (string, bool) { return z.Name, z.Active }),
 		enabled:      lo.SliceToMap(snapshot.ServerTypes, func(t *gobizfly.ServerType) (string, bool) { return strings.ToLower(t.Name), t.Enabled }),
 		billingPlan:  nodeClass.EffectiveBillingPlan(),
@@ -148,9 +150,11 @@ func (c *class) excluded(f *facts) string {
 	return ""
 }
 
-// closed returns why BizFly Cloud cannot create a server of the flavor in the zone at the moment; empty where it can.
+// closed returns why no server of the flavor can be created in the zone at the moment; empty where one can.
 func (c *class) closed(f *facts, zone string) string {
 	switch {
+	case slices.Contains(c.closedZones, zone):
+		return "the tuning closes the zone (closedZones)"
 	case !c.active[zone]:
 		return "BizFly Cloud has closed the zone for new servers"
 	case !c.enabled[f.category]:
@@ -182,7 +186,7 @@ func (p *DefaultProvider) Explain(nodeClass *v1alpha1.BizflyNodeClass) ([]Explan
 	if err != nil {
 		return nil, err
 	}
-	c := newClass(nodeClass, snapshot)
+	c := newClass(nodeClass, snapshot, p.options.Load().ClosedZones)
 	var explained []Explanation
 	for _, f := range p.indexOf(snapshot).flavors {
 		e := Explanation{Flavor: f.name, CPU: f.cpu, MemoryMiB: f.memoryMiB, GPUName: f.gpuName, GPUCount: f.gpuCount, Source: p.pricing.Source(c.item(f))}

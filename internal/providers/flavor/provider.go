@@ -59,9 +59,9 @@ const maxEntries = 256
 // DefaultProvider builds instance types from the catalog and keeps them per NodeClass.
 type DefaultProvider struct {
 	catalog   catalog.Provider
-	marks     capacity.Provider
-	pricing   pricing.Provider
-	bootstrap bootstrap.Provider
+	marks     *capacity.DefaultProvider
+	pricing   *pricing.DefaultProvider
+	bootstrap *bootstrap.DefaultProvider
 	reader    client.Reader
 	options   *options.Store
 	logged    sync.Map
@@ -103,8 +103,8 @@ type version struct {
 var _ Provider = (*DefaultProvider)(nil)
 
 // NewDefaultProvider returns a provider. The reader lists NodeClaims and is the manager's cached client.
-func NewDefaultProvider(catalog catalog.Provider, marks capacity.Provider, pricing pricing.Provider,
-	bootstrap bootstrap.Provider, reader client.Reader, settings *options.Store) *DefaultProvider {
+func NewDefaultProvider(catalog catalog.Provider, marks *capacity.DefaultProvider, pricing *pricing.DefaultProvider,
+	bootstrap *bootstrap.DefaultProvider, reader client.Reader, settings *options.Store) *DefaultProvider {
 	p := &DefaultProvider{
 		catalog: catalog, marks: marks, pricing: pricing, bootstrap: bootstrap, reader: reader, options: settings,
 	}
@@ -228,7 +228,7 @@ func (p *DefaultProvider) buildAll(ctx context.Context, nodeClass *v1alpha1.Bizf
 	if err != nil {
 		return nil, err
 	}
-	c, idx := newClass(nodeClass, snapshot), p.indexOf(snapshot)
+	c, idx := newClass(nodeClass, snapshot, p.options.Load().ClosedZones), p.indexOf(snapshot)
 	for name, reason := range idx.skipped {
 		if last, known := p.logged.Swap(name, reason); !known || last != reason {
 			log.FromContext(ctx).WithValues("flavor", name, "reason", reason).Info("ignoring a flavor")

@@ -53,6 +53,20 @@ var _ = Describe("A configuration that changes", func() {
 		set(nil)
 		Expect(r.list(ctx, nodeClass)[name].Offerings.Available()).To(HaveLen(2))
 	})
+	It("should close a zone to launches until it is opened again, and keep what is listed and its price", func(ctx context.Context) {
+		before := r.list(ctx, nodeClass)[name]
+		r.tune(func(o *options.Options) { o.ClosedZones = []string{"HN1", "elsewhere"} })
+		closed := r.list(ctx, nodeClass)[name]
+		Expect(closed.Offerings).To(HaveLen(2))
+		Expect(closed.Requirements.Get(corev1.LabelTopologyZone).Values()).To(ConsistOf("HN1", "HN2"))
+		Expect(closed.Offerings.Available()).To(HaveExactElements(HaveField("Zone()", "HN2")))
+		Expect(closed.Offerings[0].Price).To(Equal(before.Offerings[0].Price))
+		explained, err := r.Explain(nodeClass)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(explained).To(ContainElement(And(HaveField("Flavor", name), HaveField("Zone", "HN1"), HaveField("Unavailable", ContainSubstring("closedZones")))))
+		r.tune(func(o *options.Options) { o.ClosedZones = nil })
+		Expect(r.list(ctx, nodeClass)[name].Offerings.Available()).To(HaveLen(2))
+	})
 	It("should keep a hidden flavor that a claim runs on, unavailable and at its price", func(ctx context.Context) {
 		DeferCleanup(func(ctx context.Context) {
 			Expect(client.IgnoreNotFound(env.Client.DeleteAllOf(ctx, &karpv1.NodeClaim{}))).To(Succeed())

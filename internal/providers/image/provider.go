@@ -53,14 +53,6 @@ type Image struct {
 	Flatcar bool
 }
 
-// Provider finds images.
-type Provider interface {
-	// Resolve returns the image of the first selector term that matches. A *lookup.NotFoundError says that none does; any other
-	// error that it could not be found out, which never means that an image is gone. So does one that what the NodeClass has
-	// resolved to is missing, or replaced by what is not newer, until several reads agree.
-	Resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (*Image, error)
-}
-
 // DefaultProvider finds BKE worker images in the catalog's snapshot, and the others in lists that it caches for as long
 // as its cache keeps an entry by default.
 type DefaultProvider struct {
@@ -70,14 +62,14 @@ type DefaultProvider struct {
 	doubts  lookup.Doubts
 }
 
-var _ Provider = (*DefaultProvider)(nil)
-
 // NewDefaultProvider returns the provider. The cache's default expiration decides how late a newer custom image is seen.
 func NewDefaultProvider(api bizfly.CatalogAPI, catalogProvider catalog.Provider, listCache *cache.Cache) *DefaultProvider {
 	return &DefaultProvider{api: api, catalog: catalogProvider, cache: listCache}
 }
 
-// Resolve implements Provider.
+// Resolve returns the image of the first selector term that matches. A *lookup.NotFoundError says that none does; any other
+// error that it could not be found out, which never means that an image is gone. So does one that what the NodeClass has
+// resolved to is missing, or replaced by what is not newer, until several reads agree.
 func (p *DefaultProvider) Resolve(ctx context.Context, nodeClass *v1alpha1.BizflyNodeClass) (*Image, error) {
 	r := &resolution{DefaultProvider: p, reads: lookup.Reads{}, offered: sets.New[string]()}
 	found, err := r.firstTerm(ctx, nodeClass)

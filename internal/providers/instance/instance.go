@@ -66,10 +66,9 @@ type Instance struct {
 	BillingPlan string
 	NetworkPlan string
 	ImageID     string
-	// UserDataHash is the hash of the templates of its user data; empty where it had none, or was launched before that was
-	// recorded.
+	// UserDataHash is the hash of the templates of its user data; empty where it had none.
 	UserDataHash string
-	// DataDisks is how many disks beside the root disk it was launched with; 0 where that was not recorded.
+	// DataDisks is how many disks beside the root disk it was launched with.
 	DataDisks int
 	// ClusterUID, NodeClaim, NodeClaimUID, NodePool, NodeClass and Attempt are what we wrote into its metadata.
 	ClusterUID   string
@@ -108,18 +107,18 @@ type Intent struct {
 	Zone        string `json:"zone"`
 	BillingPlan string `json:"billingPlan"`
 	ImageID     string `json:"imageID,omitempty"`
-	// Disks are the root disk and then the data disks. Nil, like the next two, means that it was not recorded.
+	// Disks are the root disk and then the data disks.
 	Disks []Disk `json:"disks"`
 	// Networks are the ids of the VPC networks.
 	Networks []string `json:"networks"`
 	// Firewalls are the ids of the firewalls; with none, the cloud attaches its default one.
 	Firewalls []string `json:"firewalls"`
 	// RequestedAt is when the intent was recorded; once the cloud has answered, when it did.
-	RequestedAt time.Time `json:"orderedAt"`
+	RequestedAt time.Time `json:"requestedAt"`
 	// TaskID is the task that builds the server; empty until the cloud has named it.
 	TaskID string `json:"taskID,omitempty"`
 	// Rejected is true once it is known that nothing is built for this attempt, so that another may be made.
-	Rejected bool `json:"refused,omitempty"`
+	Rejected bool `json:"rejected,omitempty"`
 }
 
 // LaunchRequest is one server to launch.
@@ -249,9 +248,6 @@ type Provider interface {
 	// DefaultFirewall returns the id of the firewall that the cloud attaches to servers that are launched without any;
 	// ErrNotFound where there is none.
 	DefaultFirewall(ctx context.Context) (string, error)
-	// Start starts a server of this cluster that was stopped; ErrNotFound when it does not exist or is not ours. One that
-	// runs already, or cannot be started at this moment, is no error: the next reconciliation sees it.
-	Start(ctx context.Context, id string) error
 	// Reboot resets a server of this cluster without its operating system's help; repeated calls with one operationID
 	// reboot it once, also where an answer was lost. ErrNotFound when it does not exist or is not ours, ErrRebootRejected
 	// where no retry helps; any other error is worth a retry.

@@ -29,7 +29,7 @@ import (
 type launcher struct {
 	*inventory
 	deleter   *deleter
-	bootstrap bootstrap.Provider
+	bootstrap *bootstrap.DefaultProvider
 	catalog   catalog.Provider
 	forms     Forms
 	poller    *poller

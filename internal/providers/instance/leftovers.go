@@ -67,7 +67,7 @@ func (d *deleter) leftovers(ctx context.Context, after time.Time) ([]Leftover, e
 
 // leftDisk returns a free disk as what a server has left, and whether it is one.
 func (d *deleter) leftDisk(volume *gobizfly.Volume) (Leftover, bool) {
-	base, isRoot := strings.CutSuffix(volume.Name, rootDiskSuffix)
+	base, isRoot := strings.CutSuffix(volume.Name, RootDiskSuffix)
 	base, _, isData := strings.Cut(base, dataDiskInfix)
 	left := Leftover{Kind: LeftoverDisk, ID: volume.ID, Name: volume.Name, Server: d.launchedAs(base), CreatedAt: parseTime(volume.CreatedAt)}
 	switch {
@@ -123,7 +123,6 @@ func (d *deleter) releaseAddress(ctx context.Context, left Leftover) error {
 	if err := lo.Ternary(left.public, d.api.DeleteWanIP, d.api.DeleteNetworkInterface)(ctx, left.ID); err != nil {
 		return err
 	}
-	addressesReleasedTotal.Inc(map[string]string{labelType: lo.Ternary(left.public, interfaceWAN, interfaceLAN)})
 	log.FromContext(ctx).Info("releasing address that outlived its server", "address", left.Name, "interface-id", left.ID, "server", left.Server)
 	return nil
 }

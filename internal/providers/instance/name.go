@@ -21,8 +21,8 @@ const (
 	nonceLength = 8
 	// macLength is the number of characters that prove a name to be of this cluster: 50 bits.
 	macLength = 10
-	// rootDiskSuffix is what the cloud appends to a server's name to name its root disk.
-	rootDiskSuffix = "_rootdisk"
+	// RootDiskSuffix is what the cloud appends to a server's name to name its root disk.
+	RootDiskSuffix = "_rootdisk"
 )
 
 // nameEncoding is base32 in lower case, without the letters that are taken for digits.

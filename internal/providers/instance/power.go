@@ -57,21 +57,6 @@ var notRunning = map[string]string{
 // changing to another state.
 func (i *Instance) NotRunning() string { return notRunning[i.Status] }
 
-// Start starts a server of this cluster that was stopped.
-func (c *changer) Start(ctx context.Context, id string) error {
-	server, err := c.liveServer(ctx, id)
-	if err != nil || server.Status != StatusShutoff {
-		return err
-	}
-	switch err := c.api.StartServer(ctx, id); {
-	case err == nil:
-		startsTotal.Inc(nil)
-	case !bizfly.IsConflict(err):
-		return fmt.Errorf("starting server %s (%s): %w", server.Name, id, err)
-	}
-	return nil
-}
-
 // Reboot resets a server of this cluster, once per operation. What was requested is remembered in memory: a controller
 // that restarts between the cloud's answer and core's record of it finds a server in HARD_REBOOT, or a boot id that has
 // changed, and only in the seconds between these two is a server that has just been reset reset once more.

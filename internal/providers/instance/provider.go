@@ -65,7 +65,7 @@ var _ Provider = (*DefaultProvider)(nil)
 
 // NewDefaultProvider returns a provider. protected returns the handles of the volumes that PersistentVolumes name, from
 // a read that begins with the call; when it fails no disk is deleted.
-func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider bootstrap.Provider, catalogProvider catalog.Provider,
+func NewDefaultProvider(config Config, api bizfly.API, bootstrapProvider *bootstrap.DefaultProvider, catalogProvider catalog.Provider,
 	protected func(context.Context) (sets.Set[string], error)) *DefaultProvider {
 	config = config.withDefaults()
 	if protected == nil {
@@ -129,7 +129,6 @@ const (
 	labelOutcome = "outcome"
 	labelFlavor  = "flavor"
 	labelZone    = "zone"
-	labelType    = "type"
 	labelChange  = "change"
 )
 
@@ -147,28 +146,23 @@ const (
 )
 
 var (
-	launchesTotal = metrics.Counter("instance_launches_total",
+	launchesTotal = metrics.Counter("karpenter_bizfly_instance_launches_total",
 		"Create requests, by outcome: launched, rejected, failed or unknown.",
 		metrics.Enum(labelOutcome, outcomeLaunched, outcomeRejected, outcomeFailed, outcomeUnknown))
-	launchSeconds = metrics.Histogram("instance_launch_seconds",
+	launchSeconds = metrics.Histogram("karpenter_bizfly_instance_launch_seconds",
 		"Seconds from the answer to a create request until its server had an id, by flavor and zone.",
 		[]float64{0.5, 1, 2, 4, 8, 15, 30, 60, 120, 240, 480},
 		metrics.Label(labelFlavor), metrics.Label(labelZone))
-	deletionsTotal = metrics.Counter("instance_deletions_total",
+	deletionsTotal = metrics.Counter("karpenter_bizfly_instance_deletions_total",
 		"Deletions of servers sent to the cloud, by whether it accepted them: accepted or error.",
 		metrics.Enum(labelOutcome, outcomeAccepted, outcomeError))
-	startsTotal = metrics.Counter("instance_starts_total",
-		"Requests to start stopped servers.")
-	rebootsTotal = metrics.Counter("instance_reboots_total",
+	rebootsTotal = metrics.Counter("karpenter_bizfly_instance_reboots_total",
 		"Reboots of servers sent to the cloud, by outcome: accepted, error, or unknown where the answer was lost.",
 		metrics.Enum(labelOutcome, outcomeAccepted, outcomeError, outcomeUnknown))
-	inPlaceChangesTotal = metrics.Counter("instance_in_place_changes_total",
+	inPlaceChangesTotal = metrics.Counter("karpenter_bizfly_instance_in_place_changes_total",
 		"Changes made to running servers without replacing them, by what was changed: network_plan or firewalls.",
 		metrics.Enum(labelChange, changeNetworkPlan, changeFirewalls))
-	addressesReleasedTotal = metrics.Counter("instance_addresses_released_total",
-		"Network interfaces that outlived their server and were released, by type: LAN or WAN.",
-		metrics.Enum(labelType, interfaceLAN, interfaceWAN))
-	diskDeletionsTotal = metrics.Counter("instance_disk_deletions_total",
+	diskDeletionsTotal = metrics.Counter("karpenter_bizfly_instance_disk_deletions_total",
 		"Deletions of disks that outlived their server, by whether the cloud accepted them: accepted or error.",
 		metrics.Enum(labelOutcome, outcomeAccepted, outcomeError))
 )

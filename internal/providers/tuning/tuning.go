@@ -66,14 +66,6 @@ type Result struct {
 	Err error
 }
 
-// Provider keeps the tuning active.
-type Provider interface {
-	// Sync reads the ConfigMap that the ProviderConfig names and makes it active. A ConfigMap that is missing or cannot be
-	// read changes nothing, and a key that is invalid keeps its last valid value, which after a restart is the one in the
-	// status of the ProviderConfig. A key, or a reference, that was removed returns to the default.
-	Sync(ctx context.Context, object *v1alpha1.ProviderConfig) *Result
-}
-
 // Options are the dependencies of the provider.
 type Options struct {
 	// Reader reads the ConfigMap by name. It must not be a cache: the Role grants one ConfigMap by name, and a cache would
@@ -83,7 +75,7 @@ type Options struct {
 	Settings *options.Store
 }
 
-// DefaultProvider is the Provider.
+// DefaultProvider keeps the tuning active.
 type DefaultProvider struct {
 	reader   client.Reader
 	settings *options.Store
@@ -95,14 +87,14 @@ type DefaultProvider struct {
 	active map[string]string
 }
 
-var _ Provider = (*DefaultProvider)(nil)
-
 // NewDefaultProvider returns a provider with the defaults active.
 func NewDefaultProvider(opts Options) *DefaultProvider {
 	return &DefaultProvider{reader: opts.Reader, settings: opts.Settings, start: opts.Settings.Load()}
 }
 
-// Sync is Provider's.
+// Sync reads the ConfigMap that the ProviderConfig names and makes it active. A ConfigMap that is missing or cannot be read changes
+// nothing, and a key that is invalid keeps its last valid value, which after a restart is the one in the status of the ProviderConfig. A
+// key, or a reference, that was removed returns to the default.
 func (p *DefaultProvider) Sync(ctx context.Context, object *v1alpha1.ProviderConfig) *Result {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -4,7 +4,11 @@
 package v1alpha1_test
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/awslabs/operatorpkg/object"
@@ -23,14 +27,13 @@ import (
 // defaulted is what `spec: {}` becomes.
 func defaulted() v1alpha1.BizflyNodeClassSpec {
 	return v1alpha1.BizflyNodeClassSpec{
-		ImageSelectorTerms:  []v1alpha1.ImageSelectorTerm{{Alias: "bke@latest"}},
-		RootDisk:            &v1alpha1.RootDisk{Size: lo.ToPtr(resource.MustParse("40Gi")), Medium: v1alpha1.DiskMediumSSD},
-		NetworkPlan:         v1alpha1.NetworkPlanFreeDataTransfer,
-		BillingPlan:         v1alpha1.BillingPlanOnDemand,
-		PublicIPv4:          lo.ToPtr(true),
-		BootstrapMode:       v1alpha1.BootstrapModeBKE,
-		PlacementStrategy:   v1alpha1.PlacementStrategyBalanced,
-		StoppedServerPolicy: v1alpha1.StoppedServerPolicyRepair,
+		ImageSelectorTerms: []v1alpha1.ImageSelectorTerm{{Alias: "bke@latest"}},
+		RootDisk:           &v1alpha1.RootDisk{Size: lo.ToPtr(resource.MustParse("40Gi")), Medium: v1alpha1.DiskMediumSSD},
+		NetworkPlan:        v1alpha1.NetworkPlanFreeDataTransfer,
+		BillingPlan:        v1alpha1.BillingPlanOnDemand,
+		PublicIPv4:         lo.ToPtr(true),
+		BootstrapMode:      v1alpha1.BootstrapModeBKE,
+		PlacementStrategy:  v1alpha1.PlacementStrategyBalanced,
 	}
 }
 
@@ -190,9 +193,8 @@ var _ = Describe("The hash of a BizflyNodeClass", func() {
 		"FlavorSelectorTerms": func(s *v1alpha1.BizflyNodeClassSpec) {
 			s.FlavorSelectorTerms = []v1alpha1.FlavorSelectorTerm{{Category: "premium"}}
 		},
-		"PlacementStrategy":   func(s *v1alpha1.BizflyNodeClassSpec) { s.PlacementStrategy = v1alpha1.PlacementStrategySpread },
-		"StoppedServerPolicy": func(s *v1alpha1.BizflyNodeClassSpec) { s.StoppedServerPolicy = v1alpha1.StoppedServerPolicyStart },
-		"ImageSelectorTerms":  func(s *v1alpha1.BizflyNodeClassSpec) { s.ImageSelectorTerms = []v1alpha1.ImageSelectorTerm{{ID: "x"}} },
+		"PlacementStrategy":  func(s *v1alpha1.BizflyNodeClassSpec) { s.PlacementStrategy = v1alpha1.PlacementStrategySpread },
+		"ImageSelectorTerms": func(s *v1alpha1.BizflyNodeClassSpec) { s.ImageSelectorTerms = []v1alpha1.ImageSelectorTerm{{ID: "x"}} },
 		"FirewallSelectorTerms": func(s *v1alpha1.BizflyNodeClassSpec) {
 			s.FirewallSelectorTerms = []v1alpha1.FirewallSelectorTerm{{ID: "x"}}
 		},
@@ -220,6 +222,35 @@ var _ = Describe("The hash of a BizflyNodeClass", func() {
 			_, isHashed := hashed[field.Name]
 			_, isIgnored := ignored[field.Name]
 			Expect(isHashed).ToNot(Equal(isIgnored), "%s is a case of exactly one of the specs above", field.Name)
+		}
+	})
+	It("should be explained by the comment of every field: what a change of it does to nodes", func() {
+		file, err := parser.ParseFile(token.NewFileSet(), "bizflynodeclass.go", nil, parser.ParseComments)
+		Expect(err).ToNot(HaveOccurred())
+		comments := map[string]string{}
+		ast.Inspect(file, func(node ast.Node) bool {
+			declared, ok := node.(*ast.TypeSpec)
+			if !ok || declared.Name.Name != "BizflyNodeClassSpec" {
+				return true
+			}
+			for _, field := range declared.Type.(*ast.StructType).Fields.List {
+				comments[field.Names[0].Name] = strings.Join(strings.Fields(field.Doc.Text()), " ")
+			}
+			return false
+		})
+		// The image is compared with the live server.
+		replaces := append(lo.Keys(hashed), "ImageSelectorTerms")
+		inPlace := []string{"FirewallSelectorTerms", "NetworkPlan"}
+		Expect(comments).To(HaveLen(len(hashed) + len(ignored)))
+		for field, comment := range comments {
+			switch {
+			case lo.Contains(replaces, field):
+				Expect(comment).To(MatchRegexp(`A change (that leads to another image )?replaces nodes`), field)
+			case lo.Contains(inPlace, field):
+				Expect(comment).To(ContainSubstring("A change is applied in place."), field)
+			default:
+				Expect(comment).To(ContainSubstring("A change concerns new nodes only."), field)
+			}
 		}
 	})
 	It("should not depend on how a quantity is written", func() {

@@ -102,8 +102,7 @@ const (
 )
 
 // ConditionTypeServerRunning is a condition of a Node whose kubelet is silent because its server does not run: False while
-// it does not, True once it runs again, Unknown while the NodeClass ignores it. A Node whose server was never found so does
-// not have it. Core's node repair acts on it where the feature gate NodeRepair is on.
+// it does not, True once it runs again. A Node whose server was never found so does not have it. Core's node repair acts on it where the feature gate NodeRepair is on.
 const ConditionTypeServerRunning = Group + "/ServerRunning"
 
 // Reasons of the condition ServerRunning.
@@ -118,8 +117,6 @@ const (
 	ReasonServerMissing = "Missing"
 	// ReasonServerRunning says that the server runs again.
 	ReasonServerRunning = "Running"
-	// ReasonServerIgnored says that the server does not run and that its NodeClass ignores that.
-	ReasonServerIgnored = "Ignored"
 )
 
 // LabelLaunchPrice is the estimated price of the server when it was launched, in VND per hour, rounded: on NodeClaims and Nodes,

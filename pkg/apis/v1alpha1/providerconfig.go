@@ -63,8 +63,8 @@ type ProviderConfigSpec struct {
 	// RateLimits limit the requests to BizFly Cloud by class, so that a burst of one class does not starve another.
 	// +optional
 	RateLimits *RateLimits `json:"rateLimits,omitempty"`
-	// TuningConfigMapRef is the ConfigMap in the controller's own namespace that changes intervals, times, prices, flavors
-	// and error patterns while the controller runs; docs/reference/tuning.md lists its keys.
+	// TuningConfigMapRef is the ConfigMap in the controller's own namespace that changes intervals, times, prices and flavors
+	// while the controller runs; docs/reference/tuning.md lists its keys.
 	// +optional
 	TuningConfigMapRef *ConfigMapReference `json:"tuningConfigMapRef,omitempty"`
 }

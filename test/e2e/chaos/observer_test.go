@@ -141,8 +141,8 @@ func (run *chaosRun) left() []string {
 	return slices.Compact(open)
 }
 
-// mend does at once what would take longer than a run: it deletes the NodeClaim of a server in ERROR, which core's node repair
-// does after ten minutes, deletes its pods, for which core waits another minute, and changes a NodeClass whose launches are
+// mend does at once what would take longer than a run: it deletes the NodeClaim of a server in ERROR or stopped, which core's
+// node repair does after minutes, deletes its pods, for which core waits another minute, and changes a NodeClass whose launches are
 // paused, which ends after ten minutes.
 func (run *chaosRun) mend() {
 	seen, err := observe()
@@ -152,8 +152,9 @@ func (run *chaosRun) mend() {
 	for i := range seen.Claims {
 		claim := &seen.Claims[i]
 		server, exists := seen.ServerOf(claim)
-		if exists && server.Status == cloud.StatusError && claim.DeletionTimestamp.IsZero() && claim.StatusConditions().Get(karpv1.ConditionTypeRegistered).IsTrue() {
-			event("NodeClaim %s is deleted, because its server is in ERROR", claim.Name)
+		broken := server.Status == cloud.StatusError || server.Status == cloud.StatusShutoff
+		if exists && broken && claim.DeletionTimestamp.IsZero() && claim.StatusConditions().Get(karpv1.ConditionTypeRegistered).IsTrue() {
+			event("NodeClaim %s is deleted, because its server is %s", claim.Name, server.Status)
 			insist(func() error { return client.IgnoreNotFound(env.Client().Delete(ctx, claim)) })
 		}
 	}

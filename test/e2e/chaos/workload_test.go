@@ -35,12 +35,9 @@ func persistentVolume(name string, volume cloud.Volume) *corev1.PersistentVolume
 	}
 }
 
-// nodeClass starts servers again that were stopped, which is sooner seen than that they are replaced.
+// nodeClass returns a NodeClass with the defaults.
 func nodeClass(seed uint64) *v1alpha1.BizflyNodeClass {
-	return &v1alpha1.BizflyNodeClass{
-		ObjectMeta: metav1.ObjectMeta{Name: name(seed)},
-		Spec:       v1alpha1.BizflyNodeClassSpec{StoppedServerPolicy: v1alpha1.StoppedServerPolicyStart},
-	}
+	return &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: name(seed)}}
 }
 
 // nodePool returns a NodePool whose nodes are deleted as soon as they are empty, and soon where they do not respond.

@@ -12,9 +12,11 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/awslabs/operatorpkg/status"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	corecloudprovider "sigs.k8s.io/karpenter/pkg/cloudprovider"
@@ -44,7 +46,7 @@ type Simulation struct {
 	Pools []*karpv1.NodePool
 	Nodes int
 
-	clock       unit.SteppingClock
+	clock       clock.Clock
 	provider    corecloudprovider.CloudProvider
 	provisioner *provisioning.Provisioner
 	queue       *disruption.Queue
@@ -54,15 +56,25 @@ type Simulation struct {
 // New makes an empty cluster with an account and a NodeClass. The provider that core sees is ours, or what wrap
 // makes of it.
 func New(ctx context.Context, seed uint64, wrap func(*cloudprovider.CloudProvider) corecloudprovider.CloudProvider) (*Simulation, error) {
+	sim := newSimulation(ctx, seed, cloud.Options{Seed: int64(seed % (1 << 31))})
+	return sim, sim.begin(ctx, unit.SteppingClock{FakeClock: sim.Environment.Clock}, wrap)
+}
+
+func newSimulation(ctx context.Context, seed uint64, options cloud.Options) *Simulation {
 	sim := &Simulation{
 		// An API server over HTTP would leave time for a tenth of the seeds.
 		Environment: unit.InMemory(),
 		Random:      rand.New(rand.NewPCG(seed, 0)), //nolint:gosec // a seed is tried again
 	}
-	sim.Reset(ctx, cloud.Options{Seed: int64(seed % (1 << 31))})
-	sim.clock = unit.SteppingClock{FakeClock: sim.Environment.Clock}
+	sim.Reset(ctx, options)
+	return sim
+}
+
+// begin makes the NodeClass and core's controllers, whose time is that of the clock.
+func (sim *Simulation) begin(ctx context.Context, clk clock.Clock, wrap func(*cloudprovider.CloudProvider) corecloudprovider.CloudProvider) error {
+	sim.clock = clk
 	if _, err := sim.NodeClass(ctx, unit.WithDefaults); err != nil {
-		return nil, fmt.Errorf("making the NodeClass: %w", err)
+		return fmt.Errorf("making the NodeClass: %w", err)
 	}
 	sim.provider = wrap(sim.CloudProvider)
 	sim.Cluster = state.NewCluster(sim.clock, sim.Client, sim.provider)
@@ -71,7 +83,7 @@ func New(ctx context.Context, seed uint64, wrap func(*cloudprovider.CloudProvide
 	sim.queue = disruption.NewQueue(sim.Client, sim.Recorder, sim.Cluster, sim.clock, sim.provisioner)
 	sim.disruption = disruption.NewController(ctx, sim.clock, sim.Client, sim.provisioner, sim.provider, sim.Recorder, sim.Cluster, sim.queue,
 		cost.NewClusterCost(ctx, sim.provider, sim.Client))
-	return sim, nil
+	return nil
 }
 
 // Provision runs pending pods as core's provisioner decides, and returns how many found no place.
@@ -95,7 +107,7 @@ func (sim *Simulation) Provision(ctx context.Context) (unplaced int, err error) 
 // Consolidate lets core look once and does what it decided. It returns a description of every command.
 func (sim *Simulation) Consolidate(ctx context.Context) ([]string, error) {
 	// What was nominated is left alone for 20 s, and what has changed is looked at again after 5 minutes.
-	sim.clock.Step(6 * time.Minute)
+	sim.Environment.Clock.Step(6 * time.Minute)
 	if _, err := sim.disruption.Reconcile(ctx); err != nil {
 		return nil, fmt.Errorf("looking for something to disrupt: %w", err)
 	}
@@ -143,25 +155,50 @@ func (sim *Simulation) apply(ctx context.Context, command *disruption.Command) (
 
 // launch makes a server and a node of a claim and runs the pods there.
 func (sim *Simulation) launch(ctx context.Context, name string, pods []*corev1.Pod) error {
-	claim := &karpv1.NodeClaim{}
-	if err := sim.Client.Get(ctx, client.ObjectKey{Name: name}, claim); err != nil {
-		return err
-	}
-	claim.Finalizers = []string{karpv1.TerminationFinalizer}
-	if err := sim.Client.Update(ctx, claim); err != nil {
-		return err
-	}
-	claim, err := sim.Launch(ctx, claim)
+	claim, err := sim.create(ctx, name)
 	if err != nil {
 		return err
 	}
-	sim.Nodes++
-	claim.Status.NodeName = fmt.Sprintf("node-%d", sim.Nodes)
-	for _, condition := range []string{karpv1.ConditionTypeRegistered, karpv1.ConditionTypeInitialized, karpv1.ConditionTypeConsolidatable} {
-		claim.StatusConditions().SetTrue(condition)
+	// A real node has a little more memory than was assumed of it.
+	node, err := sim.join(ctx, claim, claim.Status.Capacity.Memory().Value()*int64(sim.Random.IntN(6))/100)
+	if err != nil {
+		return err
 	}
+	claim.StatusConditions().SetTrue(karpv1.ConditionTypeConsolidatable)
 	if err := sim.Client.Status().Update(ctx, claim); err != nil {
 		return err
+	}
+	sim.Cluster.UpdateNodeClaim(claim)
+	return sim.bind(ctx, node.Name, pods)
+}
+
+// create makes a server of a claim.
+func (sim *Simulation) create(ctx context.Context, name string) (*karpv1.NodeClaim, error) {
+	claim := &karpv1.NodeClaim{}
+	if err := sim.Client.Get(ctx, client.ObjectKey{Name: name}, claim); err != nil {
+		return nil, err
+	}
+	claim.Finalizers = []string{karpv1.TerminationFinalizer}
+	if err := sim.Client.Update(ctx, claim); err != nil {
+		return nil, err
+	}
+	claim, err := sim.Launch(ctx, claim)
+	if err != nil {
+		return nil, err
+	}
+	sim.Nodes++
+	sim.Cluster.UpdateNodeClaim(claim)
+	return claim, nil
+}
+
+// join makes the node of a claim that has a server, with so many bytes of memory more than were assumed.
+func (sim *Simulation) join(ctx context.Context, claim *karpv1.NodeClaim, more int64) (*corev1.Node, error) {
+	claim.Status.NodeName = "node-" + claim.Name
+	for _, condition := range []string{karpv1.ConditionTypeRegistered, karpv1.ConditionTypeInitialized} {
+		claim.StatusConditions(status.WithClock(sim.clock)).SetTrue(condition)
+	}
+	if err := sim.Client.Status().Update(ctx, claim); err != nil {
+		return nil, err
 	}
 	node := coretest.NodeClaimLinkedNode(claim)
 	node.Namespace, node.Name = "", claim.Status.NodeName
@@ -169,20 +206,15 @@ func (sim *Simulation) launch(ctx context.Context, name string, pods []*corev1.P
 		corev1.LabelHostname: node.Name, karpv1.NodeRegisteredLabelKey: "true", karpv1.NodeInitializedLabelKey: "true",
 	})
 	node.Spec.Taints = nil
-	// A real node has a little more memory than was assumed of it.
-	more := claim.Status.Capacity.Memory().Value() * int64(sim.Random.IntN(6)) / 100
 	node.Status.Allocatable = node.Status.Allocatable.DeepCopy()
 	memory := node.Status.Allocatable[corev1.ResourceMemory]
 	memory.Add(*resource.NewQuantity(more, resource.BinarySI))
 	node.Status.Allocatable[corev1.ResourceMemory] = memory
 	if err := sim.Client.Create(ctx, node); err != nil {
-		return err
+		return nil, err
 	}
 	sim.Cluster.UpdateNodeClaim(claim)
-	if err := sim.Cluster.UpdateNode(ctx, node); err != nil {
-		return err
-	}
-	return sim.bind(ctx, node.Name, pods)
+	return node, sim.Cluster.UpdateNode(ctx, node)
 }
 
 // place runs pods on the nodes where the simulation put them.

@@ -198,6 +198,25 @@ var _ = Describe("Worker pools", func() {
 		Expect(update(map[string]any{"update_strategy": "recreate"}).status).To(Equal(400))
 	})
 
+	It("should be made of servers that exist, and scale between sizes that are given", func() {
+		servers := []string{b.AddServer(cloud.ServerSpec{Name: "a"}).ID, b.AddServer(cloud.ServerSpec{Name: "b"}).ID}
+		made := get(b.AddWorkerPool(cloud.PoolSpec{Name: "static", Servers: servers, MinSize: 1, MaxSize: 3}))
+		Expect(made.WorkerPool).To(And(HaveField("Name", "static"), HaveField("DesiredSize", 2), HaveField("EnableAutoScaling", true),
+			HaveField("MinSize", 1), HaveField("MaxSize", 3)))
+		Expect(made.Nodes).To(HaveExactElements(HaveField("PhysicalID", servers[0]), HaveField("PhysicalID", servers[1])))
+		Expect(get(b.AddWorkerPool(cloud.PoolSpec{Name: "empty"})).EnableAutoScaling).To(BeFalse())
+		Expect(func() { b.AddWorkerPool(cloud.PoolSpec{Name: "x", Servers: []string{"nowhere"}}) }).To(PanicWith(ContainSubstring("nowhere")))
+	})
+
+	It("should keep what a change leaves out, and in one mode their autoscaling although it is switched off", func() {
+		b = newBox(cloud.Options{Modes: []string{"pools-keep-autoscaling"}})
+		id := b.AddWorkerPool(cloud.PoolSpec{Name: "static", Servers: []string{b.AddServer(cloud.ServerSpec{Name: "a"}).ID}, MinSize: 1, MaxSize: 3})
+		for _, body := range []map[string]any{{}, {"enable_autoscaling": false}} {
+			changed := b.call(http.MethodPatch, "/api/kubernetes-engine/_/"+b.BKE().ClusterUID+"/"+id, body)
+			Expect(changed.object()).To(And(HaveKeyWithValue("enable_autoscaling", true), HaveKeyWithValue("max_size", 3.0), HaveKeyWithValue("desired_size", 1.0)))
+		}
+	})
+
 	DescribeTable("should be rejected as a create request of servers is", func(change func(*gobizfly.WorkerPool), said string) {
 		p := pool()
 		change(&p)

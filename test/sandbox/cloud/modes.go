@@ -44,6 +44,8 @@ type Shape struct {
 	TaskWithoutSuccess bool
 	// WorkerMinimum lets servers with less than 2 vCPUs or 2 GiB never join.
 	WorkerMinimum bool
+	// KeepsAutoscaling ignores that a change of a worker pool switches its autoscaling off.
+	KeepsAutoscaling bool
 }
 
 // Mode is one shape of the cloud that public evidence shows, or leaves open, beside that of the plain sandbox.
@@ -95,6 +97,8 @@ var Modes = []Mode{
 	{Name: "nvme", What: "all zones but the first have NVMe disks instead of SSD", apply: nvme},
 	{Name: "worker-minimum", What: "servers with less than 2 vCPUs or 2 GiB never join",
 		apply: func(o *Options) { o.Shape.WorkerMinimum = true }},
+	{Name: "pools-keep-autoscaling", What: "a PATCH of a worker pool with `enable_autoscaling: false` is accepted, and changes nothing",
+		apply: func(o *Options) { o.Shape.KeepsAutoscaling = true }},
 	{Name: "any-form", Excludes: "volume types", What: "create requests name volume types and flavors in any form, for other clients: no shape that is known",
 		apply: func(o *Options) { o.Shape.VolumeTypes, o.Shape.Flavors = VolumeTypesInAnyForm, FlavorsByAnyName }},
 }

@@ -53,7 +53,7 @@ type Options struct {
 
 	// NoDefaultNetwork gives a server that names no network none, NoDefaultFirewall no firewall where none is named.
 	NoDefaultNetwork, NoDefaultFirewall bool
-	// VolumePlan is the billing plan of a volume that names none; empty is saving_plan.
+	// VolumePlan is the billing plan of a volume that names none; empty is on_demand, which the volumes of BKE's own pools need.
 	VolumePlan string
 	// VolumeTypeText writes the type of volumes as GET /volume-types calls it ("PREMIUM HDD") instead of by its name.
 	VolumeTypeText bool
@@ -144,7 +144,7 @@ func (o Options) withDefaults() Options {
 	}
 	o.Shape.VolumeTypes = orDefault(o.Shape.VolumeTypes, VolumeTypesByName)
 	o.Shape.Flavors = orDefault(o.Shape.Flavors, FlavorsByFullName)
-	o.VolumePlan = orDefault(o.VolumePlan, PlanSaving)
+	o.VolumePlan = orDefault(o.VolumePlan, PlanOnDemand)
 	o.AppCredLogin = orDefault(o.AppCredLogin, "application_credential")
 	o.AppCredFields[0] = orDefault(o.AppCredFields[0], "credential_id")
 	o.AppCredFields[1] = orDefault(o.AppCredFields[1], "credential_secret")

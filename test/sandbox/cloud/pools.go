@@ -231,7 +231,9 @@ func (c *Cloud) updatePool(q *call) reply {
 	}
 	wanted := p.wire.poolRequest
 	wanted.DesiredSize = ptr.Deref(request.DesiredSize, wanted.DesiredSize)
-	wanted.EnableAutoscaling = ptr.Deref(request.EnableAutoscaling, wanted.EnableAutoscaling)
+	if on := ptr.Deref(request.EnableAutoscaling, wanted.EnableAutoscaling); on || !c.opts.Shape.KeepsAutoscaling {
+		wanted.EnableAutoscaling = on
+	}
 	wanted.MinSize = ptr.Deref(request.MinSize, wanted.MinSize)
 	wanted.MaxSize = ptr.Deref(request.MaxSize, wanted.MaxSize)
 	wanted.Taints = ptr.Deref(request.Taints, wanted.Taints)

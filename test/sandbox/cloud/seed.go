@@ -92,6 +92,41 @@ func (c *Cloud) AddServer(spec ServerSpec) Server {
 	return made
 }
 
+// PoolSpec is a worker pool whose nodes are servers that exist.
+type PoolSpec struct {
+	// Name is required.
+	Name string `json:"name"`
+	// Servers are the ids of its nodes, which are its desired size.
+	Servers []string `json:"servers,omitempty"`
+	// MinSize and MaxSize are the sizes between which it scales by itself; it does not where both are 0.
+	MinSize int `json:"min_size,omitempty"`
+	MaxSize int `json:"max_size,omitempty"`
+}
+
+// AddWorkerPool makes a worker pool at once, past all checks, and returns its id. It panics where a server does not exist.
+func (c *Cloud) AddWorkerPool(spec PoolSpec) string {
+	var id string
+	c.with(func() {
+		flavor, _ := c.flavor(c.opts.Region, "nix.2c_4g", "premium")
+		p := c.newPool(poolRequest{
+			Name: spec.Name, Version: c.opts.Version, ProvisionType: "standard", Flavor: flavor.Name, ProfileType: flavor.Category, VolumeType: "PREMIUM-HDD1",
+			VolumeSize: 40, AvailabilityZone: c.region(c.opts.Region).Zones[0].ShortName, DesiredSize: len(spec.Servers),
+			EnableAutoscaling: spec.MaxSize > 0, MinSize: spec.MinSize, MaxSize: spec.MaxSize, NetworkPlan: networkPlans[0], BillingPlan: PlanOnDemand,
+		}, &validRequest{flavor: flavor})
+		for _, server := range spec.Servers {
+			s := c.servers[server]
+			if s == nil {
+				panic(fmt.Sprintf("no server %q", server))
+			}
+			p.nodes = append(p.nodes, poolNode{ID: c.newUUID(), Name: s.wire.Name, PhysicalID: server})
+		}
+		p.wire.ProvisionStatus = poolProvisioned
+		c.pools[p.wire.ID] = p
+		id = p.wire.ID
+	})
+	return id
+}
+
 // AddVolume makes a volume at once, past all checks, and returns it.
 func (c *Cloud) AddVolume(spec VolumeSpec) Volume {
 	var made Volume
@@ -187,6 +222,18 @@ func (c *Cloud) RemoveServer(id string) error {
 	c.with(func() {
 		if s := c.servers[id]; s != nil {
 			c.remove(s)
+			err = nil
+		}
+	})
+	return err
+}
+
+// RemoveVolume deletes a volume past all checks.
+func (c *Cloud) RemoveVolume(id string) error {
+	err := fmt.Errorf("volume %s: %w", id, ErrNotFound)
+	c.with(func() {
+		if c.volumes[id] != nil {
+			c.dropVolume(id)
 			err = nil
 		}
 	})

@@ -87,6 +87,7 @@ func (c *Cloud) truthHandler() http.Handler {
 		})(w, r)
 	})
 	mux.HandleFunc("POST /_sandbox/servers", add(c, func(spec ServerSpec) any { return c.AddServer(spec) }))
+	mux.HandleFunc("POST /_sandbox/pools", add(c, func(spec PoolSpec) any { return map[string]string{"id": c.AddWorkerPool(spec)} }))
 	mux.HandleFunc("POST /_sandbox/volumes", add(c, func(spec VolumeSpec) any { return c.AddVolume(spec) }))
 	mux.HandleFunc("POST /_sandbox/volumes/{id}/attach", func(w http.ResponseWriter, r *http.Request) {
 		change(c, func(body attachBody) error { return c.AttachVolume(r.PathValue("id"), body.ServerID) })(w, r)

@@ -1,7 +1,8 @@
 // Copyright The Karpenter Provider BizFly Cloud Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command plot draws the plots of docs/contribute/benchmarks.md from the results of `make bench-scale`.
+// Command plot draws the plots of docs/contribute/benchmarks.md from the results of `make bench-scale`, and those of
+// docs/concepts/cost.md from the results of `make bench-bill`.
 package main
 
 import (
@@ -45,11 +46,12 @@ var (
 )
 
 func main() {
-	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: plot RESULTS.json FOLDER")
+	drawings := map[string]func(file, folder string) error{"scale": run, "bill": drawBill}
+	if len(os.Args) != 4 || drawings[os.Args[1]] == nil {
+		fmt.Fprintln(os.Stderr, "usage: plot scale|bill RESULTS.json FOLDER")
 		os.Exit(2)
 	}
-	if err := run(os.Args[1], os.Args[2]); err != nil {
+	if err := drawings[os.Args[1]](os.Args[2], os.Args[3]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -115,20 +117,9 @@ type spread struct {
 }
 
 func paint(file, title, quantity string, values map[string]map[int][]float64) error {
-	p := plot.New()
-	p.BackgroundColor = color.Transparent
-	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, "nodes", quantity
+	p := newPlot(title, "nodes", quantity)
 	p.X.Min, p.Y.Min = 0, 0
-	for _, style := range []*draw.TextStyle{&p.Title.TextStyle, &p.X.Label.TextStyle, &p.Y.Label.TextStyle} {
-		style.Color = text
-	}
-	p.Legend.TextStyle.Color, p.Legend.Top, p.Legend.Left = text, true, true
-	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
-		axis.Color, axis.Tick.Color, axis.Tick.Label.Color = text, text, text
-	}
-	grid := plotter.NewGrid()
-	grid.Vertical.Color, grid.Horizontal.Color = color.NRGBA{R: 0x80, G: 0x88, B: 0x92, A: 0x40}, color.NRGBA{R: 0x80, G: 0x88, B: 0x92, A: 0x40}
-	p.Add(grid)
+	p.Legend.Left = true
 	for i, name := range names {
 		of := values[name]
 		if of == nil {
@@ -154,6 +145,28 @@ func paint(file, title, quantity string, values map[string]map[int][]float64) er
 		p.Add(line, dots, bars)
 		p.Legend.Add(name, line, dots)
 	}
+	return save(p, file)
+}
+
+// newPlot makes an empty plot that is read on white and on black.
+func newPlot(title, x, y string) *plot.Plot {
+	p := plot.New()
+	p.BackgroundColor = color.Transparent
+	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, x, y
+	for _, style := range []*draw.TextStyle{&p.Title.TextStyle, &p.X.Label.TextStyle, &p.Y.Label.TextStyle} {
+		style.Color = text
+	}
+	p.Legend.TextStyle.Color, p.Legend.Top = text, true
+	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
+		axis.Color, axis.Tick.Color, axis.Tick.Label.Color = text, text, text
+	}
+	grid := plotter.NewGrid()
+	grid.Vertical.Color, grid.Horizontal.Color = color.NRGBA{R: 0x80, G: 0x88, B: 0x92, A: 0x40}, color.NRGBA{R: 0x80, G: 0x88, B: 0x92, A: 0x40}
+	p.Add(grid)
+	return p
+}
+
+func save(p *plot.Plot, file string) error {
 	canvas := vgsvg.New(16*vg.Centimeter, 9*vg.Centimeter)
 	p.Draw(draw.New(canvas))
 	var svg bytes.Buffer

@@ -5,7 +5,6 @@ package cli_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -464,31 +463,8 @@ func addPoolServer(f *fixture) {
 	})
 }
 
-// addAutoscalingPool makes a worker pool that scales by itself, as its owner would.
+// addAutoscalingPool makes a worker pool of one node that scales by itself.
 func addAutoscalingPool(f *fixture) {
-	GinkgoHelper()
-	credentials := f.Credentials()
-	call := func(url, token string, body any) map[string]any {
-		request := lo.Must(http.NewRequest(http.MethodPost, url, strings.NewReader(string(lo.Must(json.Marshal(body))))))
-		request.Header.Set("Content-Type", "application/json")
-		request.Header.Set("X-Auth-Token", token)
-		request.Header.Set("X-Tenant-Id", credentials.ProjectID)
-		response, err := http.DefaultClient.Do(request)
-		Expect(err).ToNot(HaveOccurred())
-		defer func() { _ = response.Body.Close() }()
-		var answer map[string]any
-		Expect(json.NewDecoder(response.Body).Decode(&answer)).To(Succeed())
-		Expect(response.StatusCode).To(BeNumerically("<", 300), "%v", answer)
-		return answer
-	}
-	login := call(f.APIURL+"/token", "", map[string]any{
-		"auth_method": "application_credential", "credential_id": credentials.AppCredID, "credential_secret": credentials.AppCredSecret,
-	})
-	call(f.URL+poolPath(f), fmt.Sprint(login["token"]), map[string]any{"worker_pools": []map[string]any{{
-		"name": "pool-1", "flavor": "nix.2c_4g", "profile_type": "premium", "volume_type": "PREMIUM-HDD1", "volume_size": 40,
-		"availability_zone": "HN1", "desired_size": 1, "enable_autoscaling": true, "min_size": 1, "max_size": 3,
-	}}})
+	server := f.AddServer(cloud.ServerSpec{Name: "pool-1-0"})
+	f.AddWorkerPool(cloud.PoolSpec{Name: "pool-1", Servers: []string{server.ID}, MinSize: 1, MaxSize: 3})
 }
-
-// poolPath is where the Kubernetes Engine takes new worker pools.
-func poolPath(f *fixture) string { return "/api/kubernetes-engine/_/" + f.BKE().ClusterUID }

@@ -249,7 +249,7 @@ var _ = Describe("why", func() {
 			ObjectMeta: metav1.ObjectMeta{Name: "default-x", Labels: map[string]string{karpv1.NodePoolLabelKey: "default"},
 				CreationTimestamp: metav1.NewTime(time.Now().Add(-time.Hour)),
 				Annotations: map[string]string{v1alpha1.AnnotationLaunchIntent: `{"attempt":1,"name":"node-1",` +
-					`"flavor":"p2.2c_4g","zone":"HN1","orderedAt":"2026-11-22T10:00:00Z","taskID":"t1"}`}},
+					`"flavor":"p2.2c_4g","zone":"HN1","requestedAt":"2026-11-22T10:00:00Z","taskID":"t1"}`}},
 			Status: karpv1.NodeClaimStatus{ProviderID: "bizflycloud://" + server.ID, NodeName: "node-1"},
 		}
 		claim.StatusConditions().SetTrue(karpv1.ConditionTypeLaunched)

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -44,6 +45,10 @@ type App struct {
 	Out, Err io.Writer
 	// Connect makes the session; nil connects as the flags say. Suites give one of their own.
 	Connect func(ctx context.Context, opts ...session.Option) (*session.Session, error)
+	// Interactive reports whether the user can be asked; nil looks whether In is a terminal.
+	Interactive func() bool
+	// PoolInterval is the time between two looks at a worker pool that was changed.
+	PoolInterval time.Duration
 
 	flags               *genericclioptions.ConfigFlags
 	format              string
@@ -51,7 +56,9 @@ type App struct {
 }
 
 // NewApp makes an App over the process's streams.
-func NewApp() *App { return &App{In: os.Stdin, Out: os.Stdout, Err: os.Stderr} }
+func NewApp() *App {
+	return &App{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, PoolInterval: 2 * time.Second}
+}
 
 // For makes an App over a cluster that is given; the reader may be nil.
 func For(config *rest.Config, reader client.Reader, in io.Reader, out, errOut io.Writer) *App {
@@ -90,7 +97,8 @@ func (a *App) Command() *cobra.Command {
 		Use:   "kubectl-bizfly",
 		Short: "What Karpenter on BizFly Cloud would cost, what is wrong, and why a pod is pending",
 		Long: `kubectl bizfly answers questions about Karpenter provider for BizFly Cloud with the controller's own code.
-It only reads: from the cluster of your kubeconfig and, where credentials are given, from BizFly Cloud.
+It only reads: from the cluster of your kubeconfig and, where credentials are given, from BizFly Cloud. Only pool pin and pool unpin
+change something, a worker pool of BKE, and they ask before that.
 
 Credentials are taken from BIZFLY_CLOUD_REGION, BIZFLY_CLOUD_APP_CRED_ID and BIZFLY_CLOUD_APP_CRED_SECRET (the variables of the
 controller), and what is not set there from the controller's Secret, if your kubeconfig may read it.`,
@@ -103,7 +111,7 @@ controller), and what is not set there from the controller's Secret, if your kub
 	root.PersistentFlags().StringVar(&a.controllerNamespace, "controller-namespace", "",
 		"the namespace of the controller, whose settings and Secret are used; default all, where only one has a controller")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{output.Table, output.JSON, output.YAML}, cobra.ShellCompDirectiveNoFileComp))
-	root.AddCommand(a.flavors(), a.plan(), a.why(), a.doctor(), a.top(), a.bundle(), a.version())
+	root.AddCommand(a.flavors(), a.plan(), a.why(), a.doctor(), a.top(), a.pool(), a.prices(), a.bundle(), a.version())
 	return root
 }
 

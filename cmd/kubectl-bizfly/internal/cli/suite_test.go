@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -50,8 +51,10 @@ type fixture struct {
 	// reader is what the plugin reads; nil is an unreachable cluster.
 	reader client.Reader
 	// change changes the session of the next run.
-	change   func(*session.Session)
-	stdin    string
+	change func(*session.Session)
+	stdin  string
+	// terminal is whether the next run can ask its user.
+	terminal bool
 	out, err string
 }
 
@@ -84,8 +87,8 @@ func newCluster() client.Client {
 		}).Build()
 }
 
-func newFixture() *fixture {
-	f := &fixture{Sandbox: cloud.Start(cloud.Options{}), objects: newCluster()}
+func newFixture(modes ...string) *fixture {
+	f := &fixture{Sandbox: cloud.Start(cloud.Options{Modes: modes}), objects: newCluster()}
 	setEnv = GinkgoT().Setenv
 	DeferCleanup(f.Close)
 	f.reader = f.objects
@@ -131,6 +134,7 @@ func (f *fixture) run(args ...string) int {
 	GinkgoHelper()
 	var out, errOut bytes.Buffer
 	app := cli.For(nil, f.reader, strings.NewReader(f.stdin), &out, &errOut)
+	app.PoolInterval, app.Interactive = time.Millisecond, func() bool { return f.terminal }
 	if connect := app.Connect; f.change != nil {
 		app.Connect = func(ctx context.Context, opts ...session.Option) (*session.Session, error) {
 			s, err := connect(ctx, opts...)

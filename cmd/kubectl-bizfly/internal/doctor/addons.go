@@ -21,6 +21,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/providerid"
 )
@@ -76,7 +77,7 @@ func checkAutoscalerStatus(ctx context.Context, d *examination) ([]Finding, erro
 	}
 	return one("ClusterAutoscaler", Warning, "a cluster-autoscaler has written its status into ConfigMap kube-system/cluster-autoscaler-status at "+
 		written.UTC().Format(time.RFC3339), "it and Karpenter see the same pending pods: each launches a node for them, and you pay for two",
-		"kubectl -n kube-system describe configmap cluster-autoscaler-status (then switch autoscaling off for the pools that it names)"), nil
+		"kubectl bizfly pool pin --all (kubectl -n kube-system describe configmap cluster-autoscaler-status shows which pools it scales)"), nil
 }
 
 // initializing is how long the cloud controller manager may take with a node that has just joined.
@@ -165,7 +166,7 @@ func checkCSI(ctx context.Context, d *examination) ([]Finding, error) {
 	plans := d.billingPlans(ctx)
 	var differ []string
 	for _, volume := range volumes {
-		if strings.HasPrefix(volume.Name, "pvc-") && volume.BillingPlan != "" && !lo.Contains(plans, normalPlan(volume.BillingPlan)) {
+		if strings.HasPrefix(volume.Name, instance.CSIVolumePrefix) && volume.BillingPlan != "" && !lo.Contains(plans, normalPlan(volume.BillingPlan)) {
 			differ = append(differ, fmt.Sprintf("%s (%s)", volume.Name, volume.BillingPlan))
 		}
 	}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/pool"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -160,15 +161,13 @@ func checkPools(ctx context.Context, d *examination) ([]Finding, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the BKE cluster: %w", err)
 	}
-	return lo.FilterMap(cluster.WorkerPools, func(pool gobizfly.ExtendedWorkerPool, _ int) (Finding, bool) {
+	return lo.FilterMap(cluster.WorkerPools, func(found gobizfly.ExtendedWorkerPool, _ int) (Finding, bool) {
+		p := pool.Of(found)
 		return Finding{
-			Code: "WorkerPoolAutoscaling", Severity: Warning, What: fmt.Sprintf("the worker pool %s scales by itself (%d to %d nodes)", pool.Name, pool.MinSize,
-				pool.MaxSize),
+			Code: "WorkerPoolAutoscaling", Severity: Warning, What: fmt.Sprintf("the worker pool %s scales by itself (%d to %d nodes)", p.Name, p.MinSize, p.MaxSize),
 			Why: "BKE's autoscaler and Karpenter see the same pending pods: each launches a node for them, and you pay for two",
-			// The command line of BizFly Cloud cannot send that autoscaling is off.
-			Fix: fmt.Sprintf("bizfly kubernetes workerpool update %s %s --desired-size %d --min-size %d --max-size %d (or switch it off in the console)",
-				id, pool.UID, pool.DesiredSize, pool.DesiredSize, pool.DesiredSize),
-		}, pool.EnableAutoScaling && pool.MinSize != pool.MaxSize
+			Fix: fmt.Sprintf("kubectl bizfly pool pin %s", p.Name),
+		}, p.Scales()
 	}), nil
 }
 

@@ -21,10 +21,9 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/plan"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/session"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/catalog"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
-
-const rootDiskSuffix = "_rootdisk"
 
 // clusterUID is what servers of this cluster are recognised by.
 func (d *examination) clusterUID(ctx context.Context) (string, error) {
@@ -95,7 +94,7 @@ func checkDisks(ctx context.Context, d *examination) ([]Finding, error) {
 	}
 	prices := cloud.Settings.Load().Prices
 	return lo.FilterMap(volumes, func(volume *gobizfly.Volume, _ int) (Finding, bool) {
-		owned := strings.HasSuffix(volume.Name, rootDiskSuffix) || strings.HasPrefix(volume.Name, "pvc-")
+		owned := strings.HasSuffix(volume.Name, instance.RootDiskSuffix) || strings.HasPrefix(volume.Name, instance.CSIVolumePrefix)
 		medium := v1alpha1.DiskMediumSSD
 		if found, ok := lo.Find(snapshot.VolumeTypes, func(t *gobizfly.VolumeType) bool { return t.Name == volume.VolumeType }); ok {
 			if m, known := catalog.Medium(found); known {

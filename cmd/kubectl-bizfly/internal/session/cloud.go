@@ -12,14 +12,17 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/samber/lo"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/memory"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/offline"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/pool"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/operator/wiring"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/options"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/bke"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/config"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/tuning"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
@@ -30,6 +33,8 @@ type Cloud struct {
 	// API is used for reading alone. Embedded is true where it is the catalog that is built into the plugin, which knows nothing of an account.
 	API      bizfly.API
 	Embedded bool
+	// Pools changes worker pools of BKE, which nothing does but the commands that are named after it.
+	Pools pool.API
 	// Config is what it was reached with, Scope what the credentials are for.
 	Config bizfly.Config
 	Scope  bizfly.Scope
@@ -129,7 +134,7 @@ func (s *Session) login(ctx context.Context) (*Cloud, error) {
 	if err != nil {
 		return nil, &NoCredentialsError{Err: err}
 	}
-	c := &Cloud{API: api, Config: effective}
+	c := &Cloud{API: api, Pools: api, Config: effective}
 	if c.Scope, err = api.Scope(ctx); err != nil {
 		return nil, fmt.Errorf("logging in to BizFly Cloud: %w", err)
 	}
@@ -207,6 +212,22 @@ func (c *Cloud) Over(copied client.Client) wiring.Dependencies {
 	d := c.dependencies
 	d.Client, d.Catalog = copied, c.Catalog
 	return d
+}
+
+// BKECluster returns the uid of the BKE cluster: the one of the controller's settings, else the one that a server of its pools names.
+func (c *Cloud) BKECluster(ctx context.Context, s *Session) (string, error) {
+	if known := c.BKE.Known(); known.ClusterID != "" {
+		return known.ClusterID, nil
+	}
+	reader, err := s.Reader()
+	if err != nil {
+		return "", fmt.Errorf("the BKE cluster is not known: set BKE_CLUSTER_ID (%w)", err)
+	}
+	learned, err := bke.NewDefaultProvider(bke.Config{Discover: true}, reader, c.API, clock.RealClock{}).Values(ctx)
+	if err != nil {
+		return "", fmt.Errorf("the BKE cluster is not known: set BKE_CLUSTER_ID (%w)", err)
+	}
+	return learned.ClusterID, nil
 }
 
 func hostOf(s *Session) string {

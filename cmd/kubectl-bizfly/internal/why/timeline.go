@@ -248,7 +248,7 @@ type mark struct {
 var rejectedOffering = regexp.MustCompile(`(?:Insufficient capacity|create request) for (\S+) in (\S+) \(([^)]*)\)`)
 
 // marksFromEvents marks the offerings unavailable that lately were rejected.
-func marksFromEvents(ctx context.Context, s *session.Session, marks capacity.Provider) []mark {
+func marksFromEvents(ctx context.Context, s *session.Session, marks *capacity.DefaultProvider) []mark {
 	list := &corev1.EventList{}
 	if err := s.List(ctx, list); err != nil {
 		s.Note("rejected launches were not looked at: %s", err)

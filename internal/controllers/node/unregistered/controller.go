@@ -74,7 +74,7 @@ func (c *Controller) Reconcile(ctx context.Context, node *corev1.Node) (reconcil
 		adds[controllers.Pointer("metadata", "labels", karpv1.NodeClassLabelKey(claim.Spec.NodeClassRef.GroupKind()))] = claim.Spec.NodeClassRef.Name
 	}
 	// What is tested shows that core has not registered the node since: that would put the taint back, and nothing would remove it.
-	return controllers.Guarded(c.kubeClient.Patch(ctx, node, controllers.Guard(map[string]any{
+	return controllers.AfterGuarded(c.kubeClient.Patch(ctx, node, controllers.Guard(map[string]any{
 		"/metadata/labels": node.Labels, "/spec/taints": node.Spec.Taints,
 	}, adds)), ttl.Conflict)
 }
@@ -95,7 +95,7 @@ func launchedAs(claim *karpv1.NodeClaim, server string) bool {
 	if !strings.Contains(claim.Annotations[v1alpha1.AnnotationLaunchIntent], server) {
 		return false
 	}
-	intent, err := cloudprovider.IntentOf(claim)
+	intent, err := cloudprovider.ReadIntent(claim)
 	return err == nil && intent != nil && intent.Name == server
 }
 

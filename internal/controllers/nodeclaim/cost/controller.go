@@ -34,10 +34,10 @@ const (
 )
 
 var (
-	costPerHour = metrics.Gauge("cost_vnd_per_hour",
+	costPerHour = metrics.Gauge("karpenter_bizfly_cost_vnd_per_hour",
 		"Estimated price of the launched servers, root disks and plans included, in VND per hour. By nodepool (empty for NodeClaims of none), zone and billing_plan.",
 		metrics.Label(labelNodePool), metrics.Label(labelZone), metrics.Label(labelBillingPlan))
-	unpriced = metrics.Gauge("unpriced_nodeclaims",
+	unpriced = metrics.Gauge("karpenter_bizfly_unpriced_nodeclaims",
 		"Launched NodeClaims whose price is not known and that karpenter_bizfly_cost_vnd_per_hour leaves out.")
 )
 

@@ -269,14 +269,14 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 }
 
 var (
-	orphanServers = metrics.Gauge("orphan_servers",
+	orphanServers = metrics.Gauge("karpenter_bizfly_orphan_servers",
 		"Servers of this cluster that no NodeClaim accounts for, at the last pass of the garbage collector.")
-	suspendedGauge = metrics.Gauge("garbage_collection_suspended",
+	suspendedGauge = metrics.Gauge("karpenter_bizfly_garbage_collection_suspended",
 		"1 while so many servers with a registered node lack a NodeClaim that the garbage collector deletes none.")
-	collectedTotal = metrics.Counter("garbage_collected_servers_total",
+	collectedTotal = metrics.Counter("karpenter_bizfly_garbage_collected_servers_total",
 		"Servers without a NodeClaim that were deleted.")
-	failuresTotal = metrics.Counter("garbage_collection_failures_total",
+	failuresTotal = metrics.Counter("karpenter_bizfly_garbage_collection_failures_total",
 		"What passes of the garbage collector could not read or delete; the next pass tries again.")
-	leftoversGauge = metrics.Gauge("leftovers",
+	leftoversGauge = metrics.Gauge("karpenter_bizfly_leftovers",
 		"Disks and addresses of deleted servers that the last pass of the garbage collector could not delete.")
 )

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/patrickmn/go-cache"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/util/workqueue"
@@ -77,7 +78,8 @@ type Controller struct {
 // NewController returns a Controller. tokens is nil without join tokens.
 func NewController(kubeClient client.Client, instances instance.Provider, outcomes *cloudprovider.CloudProvider, tokens jointoken.Provider,
 	recorder karpevents.Recorder, clk clock.Clock) *Controller {
-	l := &launches{kubeClient: kubeClient, instances: instances, outcomes: outcomes, tokens: tokens, recorder: recorder, clock: clk}
+	l := &launches{kubeClient: kubeClient, instances: instances, outcomes: outcomes, tokens: tokens, recorder: recorder, clock: clk,
+		followed: cache.New(ttl.Launch, 0)}
 	return &Controller{kubeClient: kubeClient, instances: instances, launches: l, steps: []step{
 		{l.reconcile, ttl.LaunchPoll},
 		{(&disks{kubeClient: kubeClient, instances: instances}).reconcile, ttl.DisksInterval},
@@ -116,7 +118,7 @@ func (c *Controller) reconcile(ctx context.Context, claim *karpv1.NodeClaim) (ti
 		return next, errors.Join(errs...)
 	}
 	if !s.registered {
-		c.launches.followed.Store(claim.UID, struct{}{})
+		c.launches.followed.SetDefault(string(claim.UID), nil)
 	}
 	if err := c.find(ctx, s, id); err != nil {
 		return soonest(next, lo.Ternary(s.registered, ttl.RunningServer, ttl.LaunchPoll)), errors.Join(append(errs, err)...)

@@ -68,7 +68,7 @@ func (d *disks) reconcile(ctx context.Context, s *subject) (time.Duration, error
 		adds = map[string]any{"/metadata/annotations": annotations}
 	}
 	// In a burst a cache lags by many seconds, and retries of hundreds of NodeClaims each second would use up the requests that core needs.
-	result, err := controllers.Guarded(d.kubeClient.Patch(ctx, s.NodeClaim, controllers.Guard(map[string]any{
+	result, err := controllers.AfterGuarded(d.kubeClient.Patch(ctx, s.NodeClaim, controllers.Guard(map[string]any{
 		at + "/type": karpv1.ConditionTypeRegistered, at + "/status": s.Status.Conditions[condition].Status,
 	}, adds)), again)
 	return result.RequeueAfter, err

@@ -128,7 +128,7 @@ func (p *inPlace) settings(ctx context.Context, s *subject, nodeClass *v1alpha1.
 	recorded, known := s.Annotations[v1alpha1.AnnotationAttachedFirewalls]
 	wanted.Attached = lo.Compact(strings.Split(recorded, ","))
 	if !known {
-		if intent, err := cloudprovider.IntentOf(s.NodeClaim); err == nil && intent != nil {
+		if intent, err := cloudprovider.ReadIntent(s.NodeClaim); err == nil && intent != nil {
 			wanted.Attached, known = intent.Firewalls, intent.Firewalls != nil
 		}
 	}
@@ -155,7 +155,7 @@ func (p *inPlace) settings(ctx context.Context, s *subject, nodeClass *v1alpha1.
 func (p *inPlace) record(ctx context.Context, s *subject, firewalls []string) (conflict time.Duration, err error) {
 	stored := s.DeepCopy()
 	s.Annotations = lo.Assign(s.Annotations, map[string]string{v1alpha1.AnnotationAttachedFirewalls: strings.Join(firewalls, ",")})
-	result, err := controllers.Patched(p.kubeClient.Patch(ctx, s.NodeClaim, controllers.Locked(stored)))
+	result, err := controllers.AfterLocked(p.kubeClient.Patch(ctx, s.NodeClaim, controllers.Locked(stored)))
 	return result.RequeueAfter, err
 }
 

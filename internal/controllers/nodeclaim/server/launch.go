@@ -6,9 +6,9 @@ package server
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
+	"github.com/patrickmn/go-cache"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -35,8 +35,8 @@ type launches struct {
 	clock      clock.Clock
 
 	// followed are the NodeClaims by UID that were seen between launch and registration: only of those is it known here that
-	// they have just registered.
-	followed sync.Map
+	// they have just registered. One whose end is never seen is forgotten.
+	followed *cache.Cache
 }
 
 // reconcile checks the server of a NodeClaim that was launched and has not registered.
@@ -57,7 +57,9 @@ func (l *launches) reconcile(ctx context.Context, s *subject) (time.Duration, er
 // launch that was followed until then. Where a restart of this controller came between, Kubernetes' garbage collector deletes the token
 // with the NodeClaim, and its expiration ends it.
 func (l *launches) end(ctx context.Context, claim *karpv1.NodeClaim) error {
-	if _, followed := l.followed.LoadAndDelete(claim.UID); followed {
+	if _, followed := l.followed.Get(string(claim.UID)); followed {
+		l.followed.Delete(string(claim.UID))
+		l.followed.DeleteExpired()
 		l.conclude(ctx, claim)
 	}
 	if l.tokens == nil {
@@ -69,7 +71,7 @@ func (l *launches) end(ctx context.Context, claim *karpv1.NodeClaim) error {
 // conclude reports how a launch ended: the node has registered, core has waited for it in vain, or the NodeClaim was deleted for another
 // reason.
 func (l *launches) conclude(ctx context.Context, claim *karpv1.NodeClaim) {
-	intent, err := cloudprovider.IntentOf(claim)
+	intent, err := cloudprovider.ReadIntent(claim)
 	if err != nil || intent == nil {
 		return
 	}
@@ -91,7 +93,7 @@ func (l *launches) replace(ctx context.Context, s *subject) (time.Duration, erro
 	if s.server != nil {
 		intent = instance.Intent{Name: s.server.Name, Flavor: s.server.Flavor, Zone: s.server.Zone, BillingPlan: s.server.BillingPlan}
 	}
-	if written, err := cloudprovider.IntentOf(s.NodeClaim); err == nil && written != nil {
+	if written, err := cloudprovider.ReadIntent(s.NodeClaim); err == nil && written != nil {
 		intent = *written
 	}
 	cause := l.instances.FailureReason(ctx, intent)
@@ -100,7 +102,7 @@ func (l *launches) replace(ctx context.Context, s *subject) (time.Duration, erro
 	}
 	// If the NodeClaim has changed since, for example because its node has registered after all, it is checked again.
 	err := l.kubeClient.Delete(ctx, s.DeepCopy(), client.Preconditions{UID: &s.UID, ResourceVersion: &s.ResourceVersion})
-	if result, err := controllers.Patched(err); err != nil || result.RequeueAfter != 0 {
+	if result, err := controllers.AfterLocked(err); err != nil || result.RequeueAfter != 0 {
 		return result.RequeueAfter, err
 	}
 	reason := l.outcomes.LaunchFailed(ctx, s.NodeClaim, intent, cause)

@@ -68,7 +68,7 @@ var _ = Describe("Launch outcome", func() {
 		Expect(deleted()).To(BeFalse())
 	})
 	It("should learn from a launch how long it took, and from each only once", func() {
-		intent, err := cloudprovider.IntentOf(claim)
+		intent, err := cloudprovider.ReadIntent(claim)
 		Expect(err).ToNot(HaveOccurred())
 		learnt := func() (float64, bool) {
 			return env.Capacity.LaunchSeconds(capacity.Launch{Flavor: intent.Flavor, Zone: intent.Zone, ImageID: intent.ImageID})
@@ -94,7 +94,7 @@ var _ = Describe("Launch outcome", func() {
 	It("should learn nothing from claims that had registered before it looked", func() {
 		claim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
 		look()
-		intent, err := cloudprovider.IntentOf(claim)
+		intent, err := cloudprovider.ReadIntent(claim)
 		Expect(err).ToNot(HaveOccurred())
 		_, seen := env.Capacity.LaunchSeconds(capacity.Launch{Flavor: intent.Flavor, Zone: intent.Zone, ImageID: intent.ImageID})
 		Expect(seen).To(BeFalse())

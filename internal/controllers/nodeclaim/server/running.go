@@ -5,9 +5,6 @@ package server
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"slices"
 	"time"
 
 	"github.com/samber/lo"
@@ -18,7 +15,6 @@ import (
 	karpevents "sigs.k8s.io/karpenter/pkg/events"
 	nodeutils "sigs.k8s.io/karpenter/pkg/utils/node"
 
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/bizfly"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/events"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/metrics"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/internal/providers/instance"
@@ -26,8 +22,8 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 )
 
-// running is the step that reports a server which does not run by a condition of its Node, on which core's node repair acts, and starts
-// stopped servers where the NodeClass asks for it. It deletes nothing.
+// running is the step that reports a server which does not run by a condition of its Node, on which core's node repair acts. It starts and
+// deletes nothing.
 type running struct {
 	kubeClient client.Client
 	instances  instance.Provider
@@ -54,55 +50,19 @@ func (r *running) reconcile(ctx context.Context, s *subject) (time.Duration, err
 	return ttl.StoppedServer, r.notRunning(ctx, s, reason)
 }
 
-// ignorable are the states that a user may want.
-var ignorable = []string{v1alpha1.ReasonServerStopped, v1alpha1.ReasonServerSuspended}
-
-// notRunning reports the state, and starts the server where the NodeClass asks for it.
+// notRunning reports the state once.
 func (r *running) notRunning(ctx context.Context, s *subject, reason string) error {
-	nodeClass := &v1alpha1.BizflyNodeClass{}
-	if err := r.kubeClient.Get(ctx, client.ObjectKey{Name: s.Spec.NodeClassRef.Name}, nodeClass); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("reading the NodeClass of NodeClaim %s: %w", s.Name, err)
-	}
 	before := nodeutils.GetCondition(s.node, v1alpha1.ConditionTypeServerRunning)
-	known := before.Status == corev1.ConditionFalse
-	policy := nodeClass.Spec.StoppedServerPolicy
-	if policy == v1alpha1.StoppedServerPolicyIgnore && slices.Contains(ignorable, reason) {
-		if !known {
-			return nil
-		}
-		return r.patch(ctx, s.node, corev1.ConditionUnknown, v1alpha1.ReasonServerIgnored, "stoppedServerPolicy of the NodeClass is Ignore")
-	}
-	message, failed := "node repair replaces the node where the feature gate NodeRepair is on", false
-	if reason == v1alpha1.ReasonServerStopped && policy == v1alpha1.StoppedServerPolicyStart {
-		message, failed = r.start(ctx, s.server.ID, known && r.clock.Since(before.LastTransitionTime.Time) >= ttl.Start)
-	}
-	if known && before.Reason == reason && before.Message == message {
+	if before.Status == corev1.ConditionFalse && before.Reason == reason {
 		return nil
 	}
+	message := "node repair replaces the node where the feature gate NodeRepair is on"
 	if err := r.patch(ctx, s.node, corev1.ConditionFalse, reason, message); err != nil {
 		return err
 	}
-	if !known || before.Reason != reason {
-		notRunningTotal.Inc(map[string]string{"reason": reason})
-		r.recorder.Publish(events.ServerNotRunning(s.NodeClaim, reason, message))
-	}
-	if failed {
-		r.recorder.Publish(events.ServerStartFailed(s.NodeClaim, message))
-	}
+	notRunningTotal.Inc(map[string]string{"reason": reason})
+	r.recorder.Publish(events.ServerNotRunning(s.NodeClaim, reason, message))
 	return nil
-}
-
-// start starts the server, unless it is too late for that, and returns what to report: of an error only its class, because its
-// text may differ at each attempt and the same failure is to be reported once.
-func (r *running) start(ctx context.Context, id string, tooLate bool) (message string, failed bool) {
-	if tooLate {
-		return fmt.Sprintf("it was not running %s after the first attempt to start it, and is not started again", ttl.Start), true
-	}
-	err := r.instances.Start(ctx, id)
-	if err == nil || errors.Is(err, instance.ErrNotFound) {
-		return fmt.Sprintf("it is started again, for up to %s", ttl.Start), false
-	}
-	return fmt.Sprintf("BizFly Cloud rejected the request to start it (%s); it is repeated for up to %s", bizfly.ClassOf(err), ttl.Start), true
 }
 
 // runs reports that a server which did not run runs again.
@@ -134,6 +94,6 @@ func (r *running) patch(ctx context.Context, node *corev1.Node, status corev1.Co
 	return client.IgnoreNotFound(r.kubeClient.Status().Patch(ctx, updated, client.StrategicMergeFrom(node)))
 }
 
-var notRunningTotal = metrics.Counter("servers_not_running_total",
+var notRunningTotal = metrics.Counter("karpenter_bizfly_servers_not_running_total",
 	"Nodes whose server was found not to run, by reason: Stopped, Suspended, Failed or Missing.",
 	metrics.Enum("reason", v1alpha1.ReasonServerStopped, v1alpha1.ReasonServerSuspended, v1alpha1.ReasonServerFailed, v1alpha1.ReasonServerMissing))

@@ -79,15 +79,8 @@ var _ = Describe("Servers that do not run", func() {
 		Expect(env.Sandbox.SetServerStatus(id(), status)).To(Succeed())
 	}
 	condition := func() corev1.NodeCondition { return nodeutils.GetCondition(node, v1alpha1.ConditionTypeServerRunning) }
-	starts := func() int {
+	actions := func() int {
 		return lo.CountBy(env.Sandbox.Requests(), func(r cloud.Request) bool { return r.Method == http.MethodPost && strings.HasSuffix(r.Path, "/action") })
-	}
-	policy := func(policy v1alpha1.StoppedServerPolicy) {
-		GinkgoHelper()
-		nodeClass := &v1alpha1.BizflyNodeClass{}
-		Expect(env.APIReader.Get(ctx, client.ObjectKey{Name: unit.NodeClassName}, nodeClass)).To(Succeed())
-		nodeClass.Spec.StoppedServerPolicy = policy
-		Expect(env.Client.Update(ctx, nodeClass)).To(Succeed())
 	}
 
 	It("should not be reported while they run", func() {
@@ -108,7 +101,7 @@ var _ = Describe("Servers that do not run", func() {
 			reconciled()
 			Expect(node.ResourceVersion).To(Equal(version), "nothing is written again")
 			Expect(env.Recorder.Calls(events.ReasonServerNotRunning)).To(Equal(1))
-			Expect(starts()).To(BeZero())
+			Expect(actions()).To(BeZero(), "it is neither started nor reset")
 		},
 		Entry("stopped", "SHUTOFF", "Stopped"),
 		Entry("suspended", "SUSPENDED", "Suspended"),
@@ -197,81 +190,5 @@ var _ = Describe("Servers that do not run", func() {
 		Expect(env.Client.Delete(ctx, nodeClass)).To(Succeed())
 		reconciled()
 		Expect(condition().Reason).To(Equal("Stopped"))
-	})
-
-	Describe("of a NodeClass with stoppedServerPolicy Start", func() {
-		BeforeEach(func() { policy(v1alpha1.StoppedServerPolicyStart) })
-		rejected := func(code int) {
-			env.Sandbox.AddFaults(1, cloud.Fault{Method: http.MethodPost, Path: "/servers/*/action", Effect: cloud.EffectStatus, Status: code, Message: "no"})
-		}
-
-		It("should be started again", func() {
-			status("SHUTOFF")
-			reconciled()
-			Expect(condition().Message).To(ContainSubstring("started again"))
-			Expect(env.Sandbox.Servers()[0].Status).To(Equal("ACTIVE"))
-			reconciled()
-			Expect(condition().Status).To(Equal(corev1.ConditionTrue))
-			Expect(starts()).To(Equal(1))
-		})
-		It("should be started for ten minutes and no longer, also across a restart, and reported once", func() {
-			rejected(http.StatusConflict)
-			status("SHUTOFF")
-			reconciled()
-			for range 25 {
-				env.Clock.Step(30 * time.Second)
-				reconciled()
-			}
-			Expect(starts()).To(BeNumerically("~", 20, 1))
-			before := starts()
-			env.Restart(ctx)
-			controller = newController()
-			env.Clock.Step(30 * time.Second)
-			reconciled()
-			Expect(starts()).To(Equal(before))
-			Expect(condition().Message).To(ContainSubstring("is not started again"))
-			Expect(env.Recorder.Calls(events.ReasonServerStartFailed)).To(Equal(1))
-		})
-		It("should be reported when the account has no balance to start them", func() {
-			rejected(http.StatusPaymentRequired)
-			status("SHUTOFF")
-			reconciled()
-			Expect(condition().Message).To(ContainSubstring("rejected the request to start it (Balance)"))
-			env.Clock.Step(30 * time.Second)
-			reconciled()
-			Expect(env.Recorder.Calls(events.ReasonServerStartFailed)).To(Equal(1))
-			Expect(env.Recorder.Calls(events.ReasonServerNotRunning)).To(Equal(1))
-		})
-		It("should not be started when they are suspended or have failed", func() {
-			for _, of := range []string{"SUSPENDED", "ERROR"} {
-				status(of)
-				reconciled()
-			}
-			Expect(starts()).To(BeZero())
-		})
-	})
-	Describe("of a NodeClass with stoppedServerPolicy Ignore", func() {
-		It("should not be reported when they are stopped or suspended, but when they failed", func() {
-			policy(v1alpha1.StoppedServerPolicyIgnore)
-			for _, of := range []string{"SHUTOFF", "SUSPENDED"} {
-				status(of)
-				reconciled()
-				Expect(condition()).To(BeZero())
-			}
-			Expect(env.Recorder.Calls(events.ReasonServerNotRunning)).To(BeZero())
-			status("ERROR")
-			reconciled()
-			Expect(condition().Reason).To(Equal("Failed"))
-		})
-		It("should be taken back when they were reported before", func() {
-			status("SHUTOFF")
-			reconciled()
-			policy(v1alpha1.StoppedServerPolicyIgnore)
-			reconciled()
-			Expect(condition().Status).To(Equal(corev1.ConditionUnknown))
-			status("ACTIVE")
-			reconciled()
-			Expect(condition().Status).To(Equal(corev1.ConditionTrue))
-		})
 	})
 })

@@ -50,16 +50,16 @@ type Controller struct {
 	recorder   karpevents.Recorder
 	clock      clock.Clock
 	catalog    catalog.Provider
-	images     image.Provider
+	images     *image.DefaultProvider
 	networks   network.Provider
-	bootstraps bootstrap.Provider
+	bootstraps *bootstrap.DefaultProvider
 	flavors    flavor.Provider
 }
 
 // NewController returns the controller.
 func NewController(
 	kubeClient client.Client, recorder karpevents.Recorder, clk clock.Clock,
-	catalog catalog.Provider, images image.Provider, networks network.Provider, bootstraps bootstrap.Provider, flavors flavor.Provider,
+	catalog catalog.Provider, images *image.DefaultProvider, networks network.Provider, bootstraps *bootstrap.DefaultProvider, flavors flavor.Provider,
 ) *Controller {
 	return &Controller{
 		kubeClient: kubeClient, recorder: recorder, clock: clk, catalog: catalog, images: images, networks: networks, bootstraps: bootstraps, flavors: flavors,
@@ -118,7 +118,7 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 	if !equality.Semantic.DeepEqual(stored.Status, nodeClass.Status) {
 		// The lock, because a merge patch replaces the complete list of conditions.
 		if err := c.kubeClient.Status().Patch(ctx, nodeClass, controllers.Locked(stored)); err != nil {
-			return controllers.Patched(fmt.Errorf("patching the status: %w", err))
+			return controllers.AfterLocked(fmt.Errorf("patching the status: %w", err))
 		}
 	}
 	c.publish(stored, nodeClass)

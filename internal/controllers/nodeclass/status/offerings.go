@@ -153,12 +153,8 @@ func usableZones(all []catalog.Zone, wanted []string, networks []network.Network
 	return usable, excluded
 }
 
-const (
-	// maxVolumeTypes is how many entries the status may have.
-	maxVolumeTypes = 64
-	// diskStepGiB is the step of disk sizes.
-	diskStepGiB = 10
-)
+// maxVolumeTypes is how many entries the status may have.
+const maxVolumeTypes = 64
 
 // resolveDisks checks whether there is a zone and a category in which all disks of a server are available, and whether the
 // root disk is large enough for the image.
@@ -174,7 +170,7 @@ func (c *Controller) resolveDisks(_ context.Context, nodeClass *v1alpha1.BizflyN
 	if image := nodeClass.Status.Image(); image != nil && int(image.MinDiskGiB) > disks[0].GiB {
 		return missing(reasonRootDiskTooSmall, fmt.Sprintf("spec.rootDisk.size: %dGi is too small for the %s %s (%s), which needs %dGi; set at least %dGi",
 			disks[0].GiB, lo.CoalesceOrEmpty(image.Type, v1alpha1.ImageTypeImage), image.Name, image.ID, image.MinDiskGiB,
-			(image.MinDiskGiB+diskStepGiB-1)/diskStepGiB*diskStepGiB))
+			(image.MinDiskGiB+v1alpha1.DiskStepGiB-1)/v1alpha1.DiskStepGiB*v1alpha1.DiskStepGiB))
 	}
 	var found []v1alpha1.VolumeTypeStatus
 	var without []string

@@ -75,7 +75,7 @@ func (c *Controller) patch(ctx context.Context, stored, nodeClass *v1alpha1.Bizf
 		return reconcile.Result{}, nil
 	}
 	// The lock, because a merge patch replaces the list of finalizers and would drop one that was added meanwhile.
-	result, err := controllers.Patched(c.kubeClient.Patch(ctx, nodeClass, controllers.Locked(stored)))
+	result, err := controllers.AfterLocked(c.kubeClient.Patch(ctx, nodeClass, controllers.Locked(stored)))
 	if err != nil {
 		return result, fmt.Errorf("patching finalizers: %w", err)
 	}

@@ -74,7 +74,7 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.BizflyNo
 		return reconcile.Result{RequeueAfter: ttl.NodeClassConditions}, nil
 	}
 	// The status controller writes the same list, hence the lock.
-	result, err := controllers.Patched(c.kubeClient.Status().Patch(ctx, updated, controllers.Locked(nodeClass)))
+	result, err := controllers.AfterLocked(c.kubeClient.Status().Patch(ctx, updated, controllers.Locked(nodeClass)))
 	if err != nil {
 		return result, fmt.Errorf("patching the status: %w", err)
 	}

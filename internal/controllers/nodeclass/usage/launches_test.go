@@ -69,7 +69,7 @@ var _ = Describe("Launches that keep failing", func() {
 			GinkgoHelper()
 			claim, err := env.Launched(ctx)
 			Expect(err).ToNot(HaveOccurred())
-			intent, err := cloudprovider.IntentOf(claim)
+			intent, err := cloudprovider.ReadIntent(claim)
 			Expect(err).ToNot(HaveOccurred())
 			return claim, *intent
 		}

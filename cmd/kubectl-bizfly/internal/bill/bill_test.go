@@ -1,0 +1,134 @@
+// Copyright The Karpenter Provider BizFly Cloud Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bill_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/packing"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/suite"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/unit"
+
+	workloads "github.com/bizflycloud/karpenter-provider-bizflycloud/test/bill"
+)
+
+func TestBill(t *testing.T) { suite.Run(t, "make bench-bill") }
+
+var _ = Describe("The page on what workloads cost", func() {
+	It("should have the figures of the last measurement", func() {
+		results, err := load()
+		Expect(err).ToNot(HaveOccurred())
+		page, err := os.ReadFile(filepath.Join(root, pageFile))
+		Expect(err).ToNot(HaveOccurred())
+		Expect(insert(string(page), results)).To(Equal(string(page)), "make bench-bill BENCH_BILL=report writes it")
+	})
+
+	It("should be of the workloads and the ways that are measured", func() {
+		results, err := load()
+		Expect(err).ToNot(HaveOccurred())
+		rows := map[string][]*Row{"settle": results.Settle, "day": results.Day}
+		for _, k := range kinds() {
+			Expect(rows[k.name]).To(HaveLen(len(k.workloads)))
+			for i, w := range k.workloads {
+				row := rows[k.name][i]
+				Expect(row).To(And(HaveField("Name", w.Name), HaveField("Title", w.Title), HaveField("Pods", len(w.Pods))))
+				for _, c := range columns() {
+					Expect(row.Ways).To(HaveKey(c.name))
+					bill := row.Ways[c.name].Bill
+					Expect(k.money(bill)).To(BeNumerically(">=", row.Bound*0.999), "%s with %s costs less than what its pods request", w.Name, c.name)
+				}
+				Expect(row.Packing).To(BeNumerically(">=", row.Bound*0.999), w.Name)
+			}
+		}
+	})
+})
+
+var _ = Describe("What follows from the figures", func() {
+	var r *Results
+	BeforeEach(func() {
+		var err error
+		r, err = load()
+		Expect(err).ToNot(HaveOccurred())
+	})
+	settled := func(way string) float64 { return sumOf(r.Settle, way, perHour).vnd }
+	days := func(way string) sums { return sumOf(r.Day, way, ofDay) }
+
+	It("should be true of the policies", func() {
+		for _, c := range policies()[1:] {
+			Expect(settled(c.name)).To(BeNumerically(">=", settled("underutilized-30s")*0.97), c.name)
+			Expect(days(c.name).vnd).To(BeNumerically(">=", days("underutilized-30s").vnd*0.97), c.name)
+			Expect(days(c.name).byHours).To(BeNumerically("<", days("underutilized-30s").byHours), c.name)
+			Expect(days(c.name).byHours).To(BeNumerically(">=", days("balanced-10m").byHours), c.name)
+			Expect(days(c.name).evictions).To(BeNumerically("<", days("underutilized-30s").evictions), c.name)
+		}
+		Expect(days("balanced-30s").vnd).To(BeNumerically("<", days("underutilized-30s").vnd*1.05))
+		Expect(days("balanced-30s").evictions).To(BeNumerically("<", days("underutilized-30s").evictions/2))
+		Expect(days("underutilized-10m").vnd).To(BeNumerically("~", days("underutilized-30s").vnd*1.1, days("underutilized-30s").vnd*0.05))
+	})
+
+	It("should be true of fixed pools", func() {
+		for _, c := range policies() {
+			Expect(settled(poolUsual)).To(BeNumerically(">", settled(c.name)), c.name)
+			Expect(days(poolUsual).vnd).To(BeNumerically(">", days(c.name).vnd), c.name)
+		}
+		best := map[string]bool{}
+		for _, row := range append(r.Settle, r.Day...) {
+			best[row.Ways[poolBest].Flavor] = true
+		}
+		Expect(len(best)).To(BeNumerically(">=", 4), "%v", best)
+	})
+})
+
+var _ = Describe("A run", func() {
+	It("should be paid as the sandbox counts it, and leave no pod without a node", func() {
+		ctx := unit.CoreContext()
+		b, err := newBench(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		w := workloads.Settling()[0]
+		bound := packing.Bound(itemsAt(w.Pods, 0), b.bins)
+		for _, c := range append(policies()[:1], column{name: poolUsual, flavor: usualFlavor}) {
+			bill, err := b.once(ctx, kinds()[0], c, w)
+			Expect(err).ToNot(HaveOccurred())
+			Expect(bill.Unserved).To(BeZero())
+			price := 0.0
+			for name, count := range bill.Flavors {
+				for _, f := range b.flavors {
+					if f.name == name {
+						price += f.vndPerHour * float64(count)
+					}
+				}
+			}
+			Expect(bill.VNDPerHour).To(And(BeNumerically("~", price, 1), BeNumerically(">=", bound)))
+			Expect(bill.Waited/float64(len(w.Pods))).To(BeNumerically("~", 75, 15), "all wait for the first node")
+		}
+	})
+
+	It("should count an eviction and a wait when a node is removed with its pods", func() {
+		ctx := unit.CoreContext()
+		b, err := newBench(ctx)
+		Expect(err).ToNot(HaveOccurred())
+		// What needs two nodes leaves each half empty after an hour.
+		pod := func(name string, milliCPU int64, leaves time.Duration) workloads.Pod {
+			return workloads.Pod{Name: name, App: name, MilliCPU: milliCPU, MiB: 512, Leaves: leaves}
+		}
+		w := workloads.Workload{Name: "halves", Pods: []workloads.Pod{
+			pod("large-a", 14_000, time.Hour), pod("small-a", 1_000, 0), pod("large-b", 14_000, time.Hour), pod("small-b", 1_000, 0),
+		}}
+		day := kinds()[1]
+		moved, err := b.once(ctx, day, policies()[0], w)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(moved.Evictions).To(BeNumerically(">=", 1))
+		Expect(moved.Unserved).To(BeZero())
+		kept, err := b.once(ctx, day, policies()[4], w)
+		Expect(err).ToNot(HaveOccurred())
+		Expect(kept.Evictions).To(BeZero(), "WhenEmpty moves no pod")
+		Expect(kept.VND).To(BeNumerically(">", 2*moved.VND))
+	})
+})

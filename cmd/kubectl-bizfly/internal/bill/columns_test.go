@@ -1,0 +1,214 @@
+// Copyright The Karpenter Provider BizFly Cloud Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bill_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/scheduling"
+	"sigs.k8s.io/yaml"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/packing"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/properties/simulation"
+
+	workloads "github.com/bizflycloud/karpenter-provider-bizflycloud/test/bill"
+)
+
+const (
+	// quiet is how long nothing must have changed in a cluster that has settled, beside consolidateAfter: core looks at all again every 5 minutes.
+	quiet = 15 * time.Minute
+	// search is how long the best packing is looked for, iterations how much of it for each moment of a day.
+	search, iterations = 8 * time.Second, 60
+	// usualFlavor is what worker pools are usually made of.
+	usualFlavor = "p2.8c_16g"
+	// The columns of fixed pools.
+	poolBest, poolUsual = "pool-best", "pool-8c_16g"
+)
+
+// column is one way to run a workload.
+type column struct {
+	// name is its key in the results, title what the page calls it.
+	name, title string
+	// change is what its NodePool has unlike the sample.
+	change func(*karpv1.NodePool)
+	// flavor is that of a fixed pool.
+	flavor string
+}
+
+// policies are the ways to run a workload with the NodePool of config/samples. The first is the sample as it is.
+func policies() []column {
+	with := func(name, title string, policy karpv1.ConsolidationPolicy, after string) column {
+		return column{name: name, title: title, change: func(pool *karpv1.NodePool) {
+			pool.Spec.Disruption.ConsolidationPolicy, pool.Spec.Disruption.ConsolidateAfter = policy, karpv1.MustParseNillableDuration(after)
+		}}
+	}
+	return []column{
+		with("underutilized-30s", "`WhenEmptyOrUnderutilized`, 30s", karpv1.ConsolidationPolicyWhenEmptyOrUnderutilized, "30s"),
+		with("underutilized-10m", "`WhenEmptyOrUnderutilized`, 10m", karpv1.ConsolidationPolicyWhenEmptyOrUnderutilized, "10m"),
+		with("balanced-30s", "`Balanced`, 30s", karpv1.ConsolidationPolicyBalanced, "30s"),
+		with("balanced-10m", "`Balanced`, 10m", karpv1.ConsolidationPolicyBalanced, "10m"),
+		with("empty-30s", "`WhenEmpty`, 30s", karpv1.ConsolidationPolicyWhenEmpty, "30s"),
+	}
+}
+
+// columns are all ways, in the order of the page.
+func columns() []column {
+	return append(policies(), column{name: poolBest, title: "pool of the best single flavor"}, column{name: poolUsual, title: "pool of 8c_16g"})
+}
+
+// flavor is what a fixed pool, the bound and a packing know of a flavor.
+type flavor struct {
+	name        string
+	allocatable corev1.ResourceList
+	// vndPerHour is its price with the sample's root disk.
+	vndPerHour float64
+}
+
+// bench is what all runs share.
+type bench struct {
+	begun   time.Time
+	sample  *karpv1.NodePool
+	flavors []flavor
+	bins    []packing.Bin
+
+	mu sync.Mutex // of results
+}
+
+// newBench reads the sample and what it may launch.
+func newBench(ctx context.Context) (*bench, error) {
+	content, err := os.ReadFile(filepath.Join(root, sampleFile))
+	if err != nil {
+		return nil, err
+	}
+	b := &bench{begun: time.Now(), sample: &karpv1.NodePool{}}
+	if err := yaml.UnmarshalStrict(content, b.sample); err != nil {
+		return nil, fmt.Errorf("reading the sample: %w", err)
+	}
+	if len(b.sample.Spec.Disruption.Budgets) == 0 {
+		b.sample.Spec.Disruption.Budgets = []karpv1.Budget{{Nodes: "10%"}} // the API server's default
+	}
+	live, err := simulation.NewKarpenter(ctx, b.sample.DeepCopy())
+	if err != nil {
+		return nil, err
+	}
+	defer live.CloseCloud()
+	types, err := live.CloudProvider.GetInstanceTypes(ctx, live.Pools[0])
+	if err != nil {
+		return nil, err
+	}
+	allowed := scheduling.NewNodeSelectorRequirementsWithMinValues(b.sample.Spec.Template.Spec.Requirements...)
+	for _, it := range types {
+		offerings := it.Offerings.Available().Compatible(allowed)
+		if it.Requirements.Intersects(allowed) != nil || len(offerings) == 0 {
+			continue
+		}
+		b.flavors = append(b.flavors, flavor{it.Name, it.Allocatable(), offerings.Cheapest().Price})
+	}
+	// Of flavors alike, those of the newer names are first.
+	slices.SortFunc(b.flavors, func(x, y flavor) int {
+		return cmp.Or(cmp.Compare(x.vndPerHour, y.vndPerHour), -cmp.Compare(x.name, y.name))
+	})
+	for _, f := range b.flavors {
+		b.bins = append(b.bins, packing.Bin{Name: f.name, VNDPerHour: f.vndPerHour, Allocatable: f.allocatable})
+	}
+	return b, nil
+}
+
+// once runs a workload once.
+func (b *bench) once(ctx context.Context, k kind, c column, w workloads.Workload) (*simulation.Bill, error) {
+	var live *simulation.Live
+	settled := 2 * quiet
+	if c.flavor != "" {
+		i := slices.IndexFunc(b.flavors, func(f flavor) bool { return f.name == c.flavor })
+		if i < 0 {
+			return nil, fmt.Errorf("the sample does not allow flavor %s", c.flavor)
+		}
+		live = simulation.NewPool(ctx, c.flavor, b.flavors[i].allocatable)
+	} else {
+		pool := b.sample.DeepCopy()
+		c.change(pool)
+		settled = quiet + *pool.Spec.Disruption.ConsolidateAfter.Duration
+		var err error
+		if live, err = simulation.NewKarpenter(ctx, pool); err != nil {
+			return nil, err
+		}
+	}
+	defer live.CloseCloud()
+	if k.name == "day" {
+		return live.RunDay(ctx, w.Pods)
+	}
+	return live.Settle(ctx, w.Pods, settled)
+}
+
+// bestPool runs a workload on a pool of each flavor, and returns the cheapest one that held all pods.
+func (b *bench) bestPool(ctx context.Context, k kind, w workloads.Workload) (*Outcome, error) {
+	var best *Outcome
+	price := 0.0
+	for _, f := range b.flavors {
+		if f.vndPerHour == price || !strings.HasPrefix(f.name, "p2.") && !strings.HasPrefix(f.name, "nix.") {
+			continue // the same at the same price, or what costs more for the same
+		}
+		price = f.vndPerHour
+		bill, err := b.once(ctx, k, column{flavor: f.name}, w)
+		if err != nil {
+			return nil, fmt.Errorf("%s of %s with %s: %w", k.name, w.Name, f.name, err)
+		}
+		if bill.Unserved == 0 && (best == nil || k.money(bill) < k.money(best.Bill)) {
+			best = &Outcome{bill, f.name}
+		}
+	}
+	if best == nil {
+		return nil, fmt.Errorf("no flavor holds all pods of %s", w.Name)
+	}
+	return best, nil
+}
+
+// reference returns the bound and the best packing that was found.
+func (b *bench) reference(ctx context.Context, k kind, w workloads.Workload) (bound, packed float64) {
+	if k.name != "day" {
+		items := itemsAt(w.Pods, 0)
+		return packing.Bound(items, b.bins), packing.Best(ctx, items, b.bins, packing.Options{Seed: 1, Time: search}).VNDPerHour
+	}
+	var moments []time.Duration
+	for _, pod := range w.Pods {
+		moments = append(moments, pod.Arrives, pod.Leaves)
+	}
+	slices.Sort(moments)
+	moments = slices.Compact(moments)
+	for i, at := range moments {
+		until := workloads.Day
+		if i+1 < len(moments) {
+			until = moments[i+1]
+		}
+		items, hours := itemsAt(w.Pods, at), (until - at).Hours()
+		bound += packing.Bound(items, b.bins) * hours
+		packed += packing.Best(ctx, items, b.bins, packing.Options{Seed: 1, Iterations: iterations}).VNDPerHour * hours
+	}
+	return bound, packed
+}
+
+// itemsAt are the pods that are wanted then.
+func itemsAt(pods []workloads.Pod, at time.Duration) []packing.Item {
+	var items []packing.Item
+	for _, pod := range pods {
+		if pod.Arrives <= at && (pod.Leaves == 0 || pod.Leaves > at) {
+			items = append(items, packing.Item{Name: pod.Name, Requests: corev1.ResourceList{
+				corev1.ResourceCPU:    *resource.NewMilliQuantity(pod.MilliCPU, resource.DecimalSI),
+				corev1.ResourceMemory: *resource.NewQuantity(pod.MiB<<20, resource.BinarySI),
+			}})
+		}
+	}
+	return items
+}

@@ -1,0 +1,241 @@
+// Copyright The Karpenter Provider BizFly Cloud Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package bill_test measures what workloads cost in several ways to run them, and writes docs/concepts/cost.md: `make bench-bill`. All money is
+// read from the bill of the sandbox, which has a price list of its own.
+package bill_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/karpenter/pkg/operator/logging"
+	coreoptions "sigs.k8s.io/karpenter/pkg/operator/options"
+	coretest "sigs.k8s.io/karpenter/pkg/test"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/properties/simulation"
+
+	workloads "github.com/bizflycloud/karpenter-provider-bizflycloud/test/bill"
+)
+
+// The files, from root.
+const (
+	resultsFile = "test/bill/results.json"
+	pageFile    = "docs/concepts/cost.md"
+	sampleFile  = "config/samples/nodepool-default.yaml"
+)
+
+// root is that of the repository.
+const root = "../../../.."
+
+// TestMeasure measures everything with BENCH_BILL=measure, and with BENCH_BILL=report only writes the page from the results that there are.
+func TestMeasure(t *testing.T) {
+	todo := os.Getenv("BENCH_BILL")
+	if todo == "" {
+		t.Skip("make bench-bill runs it")
+	}
+	log.SetLogger(logging.NopLogger)
+	// Runs make much garbage and need little memory.
+	debug.SetGCPercent(400)
+	ctx := coreoptions.ToContext(t.Context(), coretest.Options())
+	if todo == "measure" {
+		results, err := measure(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		content, err := json.MarshalIndent(results, "", " ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, resultsFile), append(content, '\n'), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	results, err := load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := filepath.Join(root, pageFile)
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	written, err := insert(string(text), results)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(page, []byte(written), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// load reads the results of the last measurement.
+func load() (*Results, error) {
+	content, err := os.ReadFile(filepath.Join(root, resultsFile))
+	if err != nil {
+		return nil, err
+	}
+	results := &Results{}
+	return results, json.Unmarshal(content, results)
+}
+
+// Results are what a measurement has found.
+type Results struct {
+	// Measured is the day of it.
+	Measured string `json:"measured"`
+	Settle   []*Row `json:"settle"`
+	Day      []*Row `json:"day"`
+}
+
+// Row is a workload and its bills: in VND per hour where it has settled, in VND for a day.
+type Row struct {
+	Name  string `json:"name"`
+	Title string `json:"title"`
+	Pods  int    `json:"pods"`
+	// Bound is what no nodes are cheaper than that have what the pods request, Packing the best packing that was found: of a day, for each moment
+	// anew, as if moving cost nothing.
+	Bound   float64 `json:"bound"`
+	Packing float64 `json:"packing"`
+	// Ways are the bills by the name of a column.
+	Ways map[string]*Outcome `json:"ways"`
+}
+
+// Outcome is the bill of one way to run a workload.
+type Outcome struct {
+	*simulation.Bill
+	// Flavor is that of a fixed pool.
+	Flavor string `json:"flavor,omitempty"`
+}
+
+// runs is how often a workload settles: core looks at nodes in no certain order, so runs differ, and the median counts.
+const runs = 5
+
+// kind is a kind of run.
+type kind struct {
+	name      string
+	workloads []workloads.Workload
+	runs      int
+	money     func(*simulation.Bill) float64
+}
+
+func kinds() []kind {
+	return []kind{
+		{"settle", workloads.Settling(), runs, func(b *simulation.Bill) float64 { return b.VNDPerHour }},
+		{"day", workloads.Days(), 1, func(b *simulation.Bill) float64 { return b.VND }},
+	}
+}
+
+// measure runs everything, as many runs at a time as there are processors.
+func measure(ctx context.Context) (*Results, error) {
+	b, err := newBench(ctx)
+	if err != nil {
+		return nil, err
+	}
+	results := &Results{Measured: time.Now().UTC().Format(time.DateOnly)}
+	var jobs []job
+	for _, k := range kinds() {
+		for _, w := range k.workloads {
+			row := &Row{Name: w.Name, Title: w.Title, Pods: len(w.Pods), Ways: map[string]*Outcome{}}
+			if k.name == "day" {
+				results.Day = append(results.Day, row)
+			} else {
+				results.Settle = append(results.Settle, row)
+			}
+			jobs = append(jobs, b.jobs(ctx, k, w, row)...)
+		}
+	}
+	// Days take longest, so they begin.
+	slices.Reverse(jobs)
+	return results, b.work(ctx, jobs)
+}
+
+type job func() error
+
+// jobs are those of one workload.
+func (b *bench) jobs(ctx context.Context, k kind, w workloads.Workload, row *Row) []job {
+	jobs := []job{func() error {
+		bound, packed := b.reference(ctx, k, w)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		row.Bound, row.Packing = bound, packed
+		return nil
+	}, func() error {
+		best, err := b.bestPool(ctx, k, w)
+		if err != nil {
+			return err
+		}
+		b.note(k, row, poolBest, best)
+		usual, err := b.once(ctx, k, column{name: poolUsual, flavor: usualFlavor}, w)
+		if err != nil {
+			return err
+		}
+		b.note(k, row, poolUsual, &Outcome{usual, usualFlavor})
+		return nil
+	}}
+	for _, c := range policies() {
+		jobs = append(jobs, func() error {
+			var bills []*simulation.Bill
+			for range k.runs {
+				bill, err := b.once(ctx, k, c, w)
+				if err != nil {
+					return fmt.Errorf("%s of %s with %s: %w", k.name, w.Name, c.name, err)
+				}
+				if bill.Unserved > 0 {
+					return fmt.Errorf("%d pods of %s with %s never had a node", bill.Unserved, w.Name, c.name)
+				}
+				bills = append(bills, bill)
+			}
+			slices.SortFunc(bills, func(x, y *simulation.Bill) int { return int(k.money(x) - k.money(y)) })
+			b.note(k, row, c.name, &Outcome{Bill: bills[len(bills)/2]})
+			return nil
+		})
+	}
+	return jobs
+}
+
+// note keeps a result and reports it.
+func (b *bench) note(k kind, row *Row, name string, outcome *Outcome) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	row.Ways[name] = outcome
+	fmt.Printf("%5.0f s  %-6s %-13s %-17s %9.0f VND, %d evictions, %d servers launched\n", time.Since(b.begun).Seconds(), k.name, row.Name, name,
+		k.money(outcome.Bill), outcome.Evictions, outcome.Launches)
+}
+
+// work runs jobs side by side until one fails.
+func (b *bench) work(ctx context.Context, jobs []job) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	queue := make(chan job)
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for next := range queue {
+				if err := next(); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	for _, next := range jobs {
+		select {
+		case queue <- next:
+			continue
+		case <-ctx.Done():
+		}
+		break
+	}
+	close(queue)
+	workers.Wait()
+	return context.Cause(ctx)
+}

@@ -1,0 +1,130 @@
+// Copyright The Karpenter Provider BizFly Cloud Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bill_test
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/samber/lo"
+)
+
+// The markers of what is written into the page.
+const (
+	begin = "<!-- written by make bench-bill: begin -->"
+	end   = "<!-- end -->"
+)
+
+// insert returns the page with the results between its markers.
+func insert(page string, r *Results) (string, error) {
+	head, rest, found := strings.Cut(page, begin)
+	_, tail, ended := strings.Cut(rest, end)
+	if !found || !ended {
+		return "", fmt.Errorf("the page lacks the markers %s and %s", begin, end)
+	}
+	return head + begin + "\n\n" + report(r) + "\n" + end + tail, nil
+}
+
+// sums are what a way costs and does over all workloads of a kind.
+type sums struct {
+	vnd, byHours, waited     float64
+	evictions, launches, pod int
+}
+
+func sumOf(rows []*Row, way string, money func(*Outcome) float64) (s sums) {
+	for _, row := range rows {
+		o := row.Ways[way]
+		s.vnd += money(o)
+		s.byHours += o.VNDByHours
+		s.waited += o.Waited
+		s.evictions += o.Evictions
+		s.launches += o.Launches
+		s.pod += row.Pods
+	}
+	return s
+}
+
+func perHour(o *Outcome) float64 { return o.VNDPerHour }
+
+func ofDay(o *Outcome) float64 { return o.VND }
+
+// thousands writes a whole number with commas.
+func thousands(value float64) string {
+	digits := strconv.FormatFloat(value, 'f', 0, 64)
+	var parts []string
+	for len(digits) > 3 {
+		parts = append([]string{digits[len(digits)-3:]}, parts...)
+		digits = digits[:len(digits)-3]
+	}
+	return strings.Join(append([]string{digits}, parts...), ",")
+}
+
+// table begins one.
+func table(b *strings.Builder, columns ...string) {
+	fmt.Fprintf(b, "| %s |\n%s|\n", strings.Join(columns, " | "), strings.Repeat("|---", len(columns)))
+}
+
+// report writes the generated part of the page.
+func report(r *Results) string {
+	var b strings.Builder
+	bounds := func(rows []*Row) (bound, packed float64) {
+		return lo.SumBy(rows, func(row *Row) float64 { return row.Bound }), lo.SumBy(rows, func(row *Row) float64 { return row.Packing })
+	}
+	settleBound, settlePacking := bounds(r.Settle)
+	dayBound, dayPacking := bounds(r.Day)
+	fmt.Fprintf(&b, "Measured on %s. A ratio is to the bound: no nodes that have what the pods request are cheaper.\n\n", r.Measured)
+	table(&b, "all workloads together", "settled, VND per hour", "ratio", "days, VND", "ratio", "if started hours are charged in full, VND",
+		"evictions per pod", "seconds that a pod waited", "servers launched")
+	for _, c := range columns() {
+		settled, days := sumOf(r.Settle, c.name, perHour), sumOf(r.Day, c.name, ofDay)
+		pods := float64(days.pod)
+		fmt.Fprintf(&b, "| %s | %s | %.2f | %s | %.2f | %s | %.2f | %.0f | %d |\n", c.title, thousands(settled.vnd), settled.vnd/settleBound,
+			thousands(days.vnd), days.vnd/dayBound, thousands(days.byHours), float64(days.evictions)/pods, days.waited/pods, days.launches)
+	}
+	fmt.Fprintf(&b, "| best packing found | %s | %.2f | %s | %.2f | | | | |\n", thousands(settlePacking), settlePacking/settleBound,
+		thousands(dayPacking), dayPacking/dayBound)
+	fmt.Fprintf(&b, "| bound | %s | 1.00 | %s | 1.00 | | | | |\n\n", thousands(settleBound), thousands(dayBound))
+	b.WriteString("Evictions, waiting and launches are those of the days.\n\n")
+	b.WriteString("![ratio to the bound after pods have settled, by workload](../images/cost-settle.svg)\n\n")
+	b.WriteString("![bill of a day and evictions, by workload](../images/cost-day.svg)\n\n")
+
+	titles := lo.Map(columns(), func(c column, _ int) string { return c.title })
+	b.WriteString("### Settled\n\nVND per hour, and the ratio to the bound in brackets, once nothing changes any more.\n\n")
+	table(&b, append(append([]string{"workload", "pods"}, titles...), "best packing found", "bound")...)
+	for _, row := range r.Settle {
+		fmt.Fprintf(&b, "| %s | %d |", row.Title, row.Pods)
+		for _, c := range columns() {
+			o := row.Ways[c.name]
+			fmt.Fprintf(&b, " %s (%.2f)%s |", thousands(o.VNDPerHour), o.VNDPerHour/row.Bound, lo.Ternary(o.Flavor == "", "", " "+o.Flavor))
+		}
+		fmt.Fprintf(&b, " %s (%.2f) | %s |\n", thousands(row.Packing), row.Packing/row.Bound, thousands(row.Bound))
+	}
+	b.WriteString("\nPods that moved until then, and the seconds that a pod waited:\n\n")
+	table(&b, append([]string{"workload"}, titles...)...)
+	for _, row := range r.Settle {
+		fmt.Fprintf(&b, "| %s |", row.Title)
+		for _, c := range columns() {
+			o := row.Ways[c.name]
+			fmt.Fprintf(&b, " %d, %.0f s |", o.Evictions, o.Waited/float64(row.Pods))
+		}
+		b.WriteString("\n")
+	}
+
+	b.WriteString("\n### Days\n\n")
+	table(&b, "workload", "way", "VND", "ratio", "if started hours are charged in full", "evictions", "seconds that a pod waited", "servers launched")
+	for _, row := range r.Day {
+		title := fmt.Sprintf("%s, %d pods", row.Title, row.Pods)
+		for _, c := range columns() {
+			o := row.Ways[c.name]
+			flavor := lo.Ternary(o.Flavor == "" || c.name == poolUsual, "", ": "+o.Flavor)
+			fmt.Fprintf(&b, "| %s | %s%s | %s | %.2f | %s | %d | %.0f | %d |\n", title, c.title, flavor,
+				thousands(o.VND), o.VND/row.Bound, thousands(o.VNDByHours), o.Evictions, o.Waited/float64(row.Pods), o.Launches)
+			title = ""
+		}
+		fmt.Fprintf(&b, "| | best packing found | %s | %.2f | | | | |\n", thousands(row.Packing), row.Packing/row.Bound)
+		fmt.Fprintf(&b, "| | bound | %s | 1.00 | | | | |\n", thousands(row.Bound))
+	}
+	return b.String()
+}

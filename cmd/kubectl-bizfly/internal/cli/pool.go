@@ -1,0 +1,196 @@
+// Copyright The Karpenter Provider BizFly Cloud Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/samber/lo"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/output"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/cmd/kubectl-bizfly/internal/pool"
+)
+
+func (a *App) pool() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "pool", Short: "List the worker pools of the BKE cluster, and switch their autoscaling off",
+		Long: `pool shows the worker pools of the BKE cluster. BKE's autoscaler and Karpenter answer the same pending pod, each with a node of
+its own, so the autoscaling of every pool must be off: pool pin does that. The command line of BizFly Cloud cannot.
+
+The cluster is that of BKE_CLUSTER_ID, or of the controller's settings, or else the one that the server of a pool's node names.`,
+	}
+	cmd.AddCommand(a.poolList(), a.poolPin(), a.poolUnpin())
+	return cmd
+}
+
+// poolCluster connects, and finds the BKE cluster.
+func (a *App) poolCluster(ctx context.Context) (context.Context, *pool.Cluster, *output.Printer, error) {
+	ctx, s, printer, err := a.connect(ctx)
+	if err != nil {
+		return ctx, nil, nil, err
+	}
+	cloud, err := s.Login(ctx)
+	if err != nil {
+		return ctx, nil, nil, err
+	}
+	uid, err := cloud.BKECluster(ctx, s)
+	if err != nil {
+		return ctx, nil, nil, err
+	}
+	return ctx, &pool.Cluster{API: cloud.Pools, UID: uid, Interval: a.PoolInterval}, printer, nil
+}
+
+func (a *App) poolList() *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Args: cobra.NoArgs, Short: "List the worker pools with their sizes, and whether they scale by themselves",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cluster, printer, err := a.poolCluster(cmd.Context())
+			if err != nil {
+				return err
+			}
+			pools, err := cluster.List(ctx)
+			if err != nil {
+				return err
+			}
+			if done, err := printer.Value(pools); done {
+				return err
+			}
+			printer.Rows([]string{"Pool", "ID", "Flavor", "Zone", ">Nodes", ">Min", ">Max", "Autoscaling", "Status"}, lo.Map(pools, func(p pool.Pool, _ int) []string {
+				return []string{p.Name, p.ID, p.Flavor, p.Zone, strconv.Itoa(p.DesiredSize), strconv.Itoa(p.MinSize), strconv.Itoa(p.MaxSize),
+					lo.Ternary(!p.Autoscaling, "off", lo.Ternary(p.Scales(), "on", "on, pinned")), p.Status}
+			}))
+			return nil
+		},
+	}
+}
+
+func (a *App) poolPin() *cobra.Command {
+	var all, yes bool
+	cmd := &cobra.Command{
+		Use: "pin POOL...", Short: "Switch the autoscaling of worker pools off",
+		Long: `pin switches the autoscaling of worker pools off, and reads back what became of it. Where BizFly Cloud accepts the request and changes
+nothing, it sets least and greatest size to the present number of nodes, so that the autoscaler cannot change it. No node is added or
+removed. It prints the command that is the way back.`,
+		Example: `  kubectl bizfly pool pin pool-1
+  kubectl bizfly pool pin --all --yes`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if all == (len(args) > 0) {
+				return errors.New("name the worker pools, or all of them with --all")
+			}
+			return a.changePools(cmd.Context(), args, yes, "Switch the autoscaling of %s off?", (*pool.Cluster).Pin)
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "all worker pools of the cluster")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	return cmd
+}
+
+func (a *App) poolUnpin() *cobra.Command {
+	var yes bool
+	var minSize, maxSize int
+	cmd := &cobra.Command{
+		Use: "unpin POOL", Args: cobra.ExactArgs(1), Short: "Switch the autoscaling of a worker pool on again, between two sizes",
+		Example: `  kubectl bizfly pool unpin pool-1 --min 1 --max 3`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if minSize < 0 || maxSize < max(minSize, 1) {
+				return fmt.Errorf("--min %d and --max %d are no sizes to scale between", minSize, maxSize)
+			}
+			question := fmt.Sprintf("Switch the autoscaling of %%s on, between %d and %d nodes?", minSize, maxSize)
+			return a.changePools(cmd.Context(), args, yes, question, func(c *pool.Cluster, ctx context.Context, p pool.Pool) (pool.Result, error) {
+				return c.Unpin(ctx, p, minSize, maxSize)
+			})
+		},
+	}
+	cmd.Flags().IntVar(&minSize, "min", 0, "the least number of nodes")
+	cmd.Flags().IntVar(&maxSize, "max", 0, "the greatest number of nodes")
+	_ = cmd.MarkFlagRequired("min")
+	_ = cmd.MarkFlagRequired("max")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	return cmd
+}
+
+// changePools changes the named worker pools, or all where none is named, after the user has agreed.
+func (a *App) changePools(ctx context.Context, names []string, yes bool, question string,
+	change func(*pool.Cluster, context.Context, pool.Pool) (pool.Result, error)) error {
+	ctx, cluster, printer, err := a.poolCluster(ctx)
+	if err != nil {
+		return err
+	}
+	pools, err := cluster.List(ctx)
+	if err == nil && len(names) > 0 {
+		pools, err = pool.Select(pools, names...)
+	}
+	if err != nil {
+		return err
+	}
+	if len(pools) == 0 {
+		return errors.New("the BKE cluster has no worker pool")
+	}
+	listed := strings.Join(lo.Map(pools, func(p pool.Pool, _ int) string { return fmt.Sprintf("%s (%s)", p.Name, p) }), ", ")
+	if err := a.agree(yes, fmt.Sprintf(question, listed)); err != nil {
+		return err
+	}
+	results := []pool.Result{}
+	var failed error
+	for _, p := range pools {
+		result, err := change(cluster, ctx, p)
+		results = append(results, result)
+		failed = errors.Join(failed, err)
+	}
+	if done, err := printer.Value(results); done {
+		return errors.Join(err, failed)
+	}
+	for _, r := range results {
+		printPoolResult(printer, r)
+	}
+	return failed
+}
+
+func printPoolResult(printer *output.Printer, r pool.Result) {
+	if len(r.Steps) == 0 {
+		printer.Printf("%s: nothing to change: %s\n", r.Before.Name, r.Before)
+	}
+	for _, step := range r.Steps {
+		printer.Printf("%s: %s\n", r.Before.Name, step)
+	}
+	if r.Before.Scales() && !r.After.Scales() {
+		printer.Printf("The way back: kubectl bizfly pool unpin %s --min %d --max %d\n", r.Before.Name, r.Before.MinSize, r.Before.MaxSize)
+	}
+}
+
+// agree asks on a terminal; elsewhere nobody can answer, so that the flag must. Its error says why nothing was changed.
+func (a *App) agree(yes bool, question string) error {
+	if yes {
+		return nil
+	}
+	if !a.interactive() {
+		return errors.New("nothing was changed: the standard input is no terminal to ask at, so run it with --yes")
+	}
+	_, _ = fmt.Fprintf(a.Err, "%s [y/N] ", question)
+	answer, err := bufio.NewReader(a.In).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("reading the answer: %w", err)
+	}
+	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
+		return errors.New("nothing was changed")
+	}
+	return nil
+}
+
+func (a *App) interactive() bool {
+	if a.Interactive != nil {
+		return a.Interactive()
+	}
+	file, ok := a.In.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}

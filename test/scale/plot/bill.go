@@ -1,0 +1,112 @@
+// Copyright The Karpenter Provider BizFly Cloud Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"image/color"
+	"os"
+	"path/filepath"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/plotutil"
+	"gonum.org/v1/plot/vg"
+)
+
+// bill is what of the results of `make bench-bill` is drawn.
+type bill struct {
+	Settle []workload `json:"settle"`
+	Day    []workload `json:"day"`
+}
+
+type workload struct {
+	Name    string  `json:"name"`
+	Pods    float64 `json:"pods"`
+	Bound   float64 `json:"bound"`
+	Packing float64 `json:"packing"`
+	Ways    map[string]struct {
+		VND        float64 `json:"vnd"`
+		VNDPerHour float64 `json:"vnd_per_hour"`
+		Evictions  float64 `json:"evictions"`
+	} `json:"ways"`
+}
+
+// ways are drawn in this order.
+var ways = []struct {
+	name  string
+	color color.Color
+}{
+	{"underutilized-30s", color.NRGBA{R: 0x1f, G: 0x8e, B: 0xf1, A: 0xff}},
+	{"underutilized-10m", color.NRGBA{R: 0x6f, G: 0x5b, B: 0xd6, A: 0xff}},
+	{"balanced-30s", color.NRGBA{R: 0x2c, G: 0xa0, B: 0x5a, A: 0xff}},
+	{"balanced-10m", color.NRGBA{R: 0x12, G: 0x9c, B: 0x9c, A: 0xff}},
+	{"empty-30s", color.NRGBA{R: 0xe6, G: 0x7e, B: 0x22, A: 0xff}},
+	{"pool-best", color.NRGBA{R: 0xc0, G: 0x50, B: 0x70, A: 0xff}},
+	{"pool-8c_16g", color.NRGBA{R: 0x8a, G: 0x8f, B: 0x98, A: 0xff}},
+}
+
+// drawBill draws the plots of docs/concepts/cost.md.
+func drawBill(file, folder string) error {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	var results bill
+	if err := json.Unmarshal(content, &results); err != nil {
+		return fmt.Errorf("reading %s: %w", file, err)
+	}
+	settle := newPlot("settled: times the bound", "", "bill / bound")
+	var names []string
+	for _, w := range results.Settle {
+		names = append(names, w.Name)
+	}
+	settle.NominalX(names...)
+	settle.X.Min, settle.X.Max, settle.Y.Min = -0.5, float64(len(names))+2, 1
+	for i, way := range ways {
+		var points plotter.XYs
+		for n, w := range results.Settle {
+			points = append(points, plotter.XY{X: float64(n) + 0.1*float64(i-len(ways)/2), Y: w.Ways[way.name].VNDPerHour / w.Bound})
+		}
+		if err := addPoints(settle, way.name, points, way.color, i); err != nil {
+			return err
+		}
+	}
+	var packed plotter.XYs
+	for n, w := range results.Settle {
+		packed = append(packed, plotter.XY{X: float64(n), Y: w.Packing / w.Bound})
+	}
+	if err := addPoints(settle, "best packing", packed, text, len(ways)); err != nil {
+		return err
+	}
+	if err := save(settle, filepath.Join(folder, "cost-settle.svg")); err != nil {
+		return err
+	}
+
+	day := newPlot("days: bill and evictions, one point per workload", "evictions per pod", "bill / bound")
+	day.X.Min, day.Y.Min = 0, 1
+	for i, way := range ways {
+		var points plotter.XYs
+		for _, w := range results.Day {
+			points = append(points, plotter.XY{X: w.Ways[way.name].Evictions / w.Pods, Y: w.Ways[way.name].VND / w.Bound})
+		}
+		if err := addPoints(day, way.name, points, way.color, i); err != nil {
+			return err
+		}
+	}
+	day.X.Max *= 1.5 // for the legend
+	return save(day, filepath.Join(folder, "cost-day.svg"))
+}
+
+func addPoints(p *plot.Plot, name string, points plotter.XYs, of color.Color, shape int) error {
+	dots, err := plotter.NewScatter(points)
+	if err != nil {
+		return err
+	}
+	dots.Color, dots.Radius, dots.Shape = of, vg.Points(3.5), plotutil.Shape(shape)
+	p.Add(dots)
+	p.Legend.Add(name, dots)
+	return nil
+}
