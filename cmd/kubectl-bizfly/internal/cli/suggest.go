@@ -86,15 +86,20 @@ func printSuggestion(printer *output.Printer, result *plan.Suggestion) {
 	row := func(c plan.Candidate) []string {
 		return []string{
 			c.Name, strconv.Itoa(c.Nodes), strconv.Itoa(c.Unplaced), output.VND(c.VNDPerHour), output.VND(c.VNDPerMonth),
-			fmt.Sprintf("%+.1f%%", 100*(c.VNDPerHour/result.Now.VNDPerHour-1)), fmt.Sprintf("%.2f", c.VNDPerMonth/result.BoundVNDPerMonth),
+			fmt.Sprintf("%+.1f%%", 100*(c.VNDPerHour/result.Now.VNDPerHour-1)), fmt.Sprintf("%.2f", c.VNDPerMonth/max(result.BoundVNDPerMonth, 1)),
 		}
 	}
 	rows := lo.Map(lo.Slice(result.Candidates, 0, shown), func(c plan.Candidate, _ int) []string { return row(c) })
 	printer.Rows([]string{"NodePool " + result.NodePool, ">Nodes", ">Unplaced", ">VND/hour", ">VND/month", ">To now", ">To bound"}, append(rows, row(result.Now)))
-	printer.Printf("\n%s, %d shapes planned%s%s. No set of nodes costs less than %s VND per month; the cheapest one that a packing without a scheduler finds "+
-		"costs %s.\n", output.Plural(result.Pods, "pod"), result.Tried,
-		lo.Ternary(result.Sample > 0, fmt.Sprintf(", and the best with all pods: the others with %d of them", result.Sample), ""), lo.Ternary(result.TimeOver, " until the time was over", ""),
-		output.VND(result.BoundVNDPerMonth), output.VND(result.PackingVNDPerMonth))
+	tried := fmt.Sprintf("%s, %d shapes planned.", output.Plural(result.Pods, "pod"), result.Tried)
+	if result.Sample > 0 {
+		tried = fmt.Sprintf("%s, %d shapes planned with %d of them, and the best with all.", output.Plural(result.Pods, "pod"), result.Tried, result.Sample)
+	}
+	if result.TimeOver {
+		tried += " The time was over before more were planned (--time-limit)."
+	}
+	printer.Printf("\n%s No set of nodes costs less than %s VND per month; the cheapest one that a packing without a scheduler finds costs %s.\n",
+		tried, output.VND(result.BoundVNDPerMonth), output.VND(result.PackingVNDPerMonth))
 }
 
 // printAssumed says what a plan without cluster or credentials is made of.

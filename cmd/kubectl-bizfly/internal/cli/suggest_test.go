@@ -5,7 +5,6 @@ package cli_test
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -94,6 +93,17 @@ var _ = Describe("plan --suggest", func() {
 		Expect(f.run("plan", "-f", file, "--suggest", "--explain")).To(Equal(cli.ExitFailure))
 	})
 
+	It("should search with some of many pods, and plan the best shapes with all", func() {
+		f := newFixture()
+		withoutCredentials()
+		f.reader = nil
+		s := answer[plan.Suggestion](f, "plan", "-f", mixed(450), "--suggest", "--time-limit", "2m")
+		Expect(s.Pods).To(Equal(450))
+		Expect(s.Sample).To(Equal(400))
+		Expect(s.Candidates).To(And(Not(BeEmpty()), HaveLen(min(len(s.Candidates), 3))))
+		Expect(s.Candidates[0].VNDPerMonth).To(BeNumerically(">=", s.BoundVNDPerMonth))
+	})
+
 	It("should end when its time is over, and say so", func() {
 		f := newFixture()
 		withoutCredentials()
@@ -110,7 +120,6 @@ var _ = Describe("plan --suggest", func() {
 		f.reader = nil
 		Expect(f.run("plan", "-f", written("pods.csv", "name,cpu,memory\nhuge,500,1Ti\n"), "--suggest")).To(Equal(cli.ExitFailure))
 		Expect(f.err).To(ContainSubstring("nothing to suggest"))
-		Expect(os.Stdout).ToNot(BeNil())
 	})
 })
 
