@@ -151,8 +151,8 @@ e2e-nodes: ## Run the controller from its image on real nodes: servers are machi
 
 # What hack/nodes.sh needs, once it knows that it can run.
 .PHONY: nodes-built
-nodes-built: build controlplane node-image $(TOOLS)/helm $(TOOLS)/crane
-	@$(GO_BUILD) -o $(CACHE)/bin/sandbox ./test/sandbox && $(TRIMPATH) go test -c -o $(CACHE)/bin/nodes.test ./test/nodes
+nodes-built: build controlplane node-image $(TOOLS)/helm $(TOOLS)/crane $(if $(filter test/docs,$(NODES_SUITE)),plugin)
+	@$(GO_BUILD) -o $(CACHE)/bin/sandbox ./test/sandbox && $(TRIMPATH) go test -c -o $(CACHE)/bin/nodes.test ./$(or $(NODES_SUITE),test/nodes)
 
 # The metrics of the last demo are used if this controller was in it; otherwise a demo runs first.
 .PHONY: monitoring
@@ -244,6 +244,13 @@ chaos-processes: build controlplane ## Run only those with real processes: kill 
 	@E2E=true SEED="$(or $(SEED),1)" RUNS="$(or $(RUNS),2)" CHAOS_LOGS="$(REPORTS)/chaos" CONTROLLER="$(CURDIR)/bin/$(BINARY)" \
 		SANDBOX="$(CACHE)/bin/sandbox" $(TRIMPATH) go tool ginkgo run --poll-progress-after=15m --timeout=6h --fail-on-empty $(if $(CI),--no-color) \
 		$(GINKGO_FLAGS) ./test/e2e/chaos
+
+# make chaos-nodes SEED=7 RUNS=3
+.PHONY: chaos-nodes
+chaos-nodes: ## Run only those with real processes, on real nodes: servers are machines that boot and join with a real kubelet (root on Linux; 6 minutes per run)
+	@mkdir -p $(REPORTS)/chaos
+	@MAKE="$(MAKE)" NODES_SUITE=test/e2e/chaos NODES_FLAGS="$(NODES_FLAGS)" SEED="$(or $(SEED),1)" RUNS="$(or $(RUNS),1)" \
+		CHAOS_LOGS="$(REPORTS)/chaos" hack/nodes.sh
 
 # make test runs the seeds of each target and what it has found once, this one searches: make fuzz FUZZTIME=10m
 .PHONY: fuzz
@@ -424,6 +431,11 @@ docs-pictures: build ## Draw the recording of a demo and the dashboards with its
 docs-test: build plugin controlplane $(TOOLS)/helm ## Run the commands of the pages against the sandbox and compare what they print with what the pages show
 	@$(GO_BUILD) -o $(CACHE)/bin/ ./test/sandbox github.com/onsi/ginkgo/v2/ginkgo
 	@$(E2E) --fail-on-empty $(if $(DOCS_FOCUS),--focus='$(DOCS_FOCUS)') ./test/docs
+
+# UPDATE=true rewrites the outputs of these pages by what real nodes have printed.
+.PHONY: docs-nodes
+docs-nodes: ## Run the commands of the pages on installing and joining where servers are machines with a real kubelet (root on Linux)
+	@MAKE="$(MAKE)" NODES_SUITE=test/docs NODES_FLAGS="-ginkgo.focus=get-started/(own-cluster|bke).md $(NODES_FLAGS)" hack/nodes.sh
 
 $(SITE)/node_modules/.package-lock.json: $(SITE)/package-lock.json
 	@cd $(SITE) && npm ci --no-audit --no-fund --loglevel=error && touch node_modules/.package-lock.json

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs the suite of real nodes (test/nodes) where nothing outside can notice it: in mount, network and process namespaces of its own,
-# which the kernel ends with all that is in them when this script ends, in whatever way. What remains of a run that was killed are
-# empty control groups and a folder of temporary files, which the next one removes. `make e2e-nodes` runs it; hack/nodes.sh COMMAND... runs
-# another command instead.
+# Runs a suite of real nodes (NODES_SUITE, test/nodes without it) where nothing outside can notice it: in mount, network and process
+# namespaces of its own, which the kernel ends with all that is in them when this script ends, in whatever way. What remains of a run that
+# was killed are empty control groups and a folder of temporary files, which the next one removes. `make e2e-nodes`, `make chaos-nodes`
+# and `make docs-nodes` run it; hack/nodes.sh COMMAND... runs another command instead. At its end it fails if anything is left.
 # Below /proc/sys it changes nothing but settings of that network namespace.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -29,10 +29,12 @@ if ((${#missing[@]})); then
 fi
 
 export NODES=true
+folder=.
 if (($# == 0)); then
-  began=$SECONDS
-  "${MAKE:-make}" --no-print-directory nodes-built
+  began=$SECONDS folder=${NODES_SUITE:-test/nodes}
+  "${MAKE:-make}" --no-print-directory nodes-built NODES_SUITE="$folder"
   say "built in $((SECONDS - began)) s"
+  export CONTROLLER=$PWD/bin/karpenter-provider-bizflycloud SANDBOX=$PWD/.cache/bin/sandbox
   set -- .cache/bin/nodes.test -ginkgo.v -ginkgo.poll-progress-after=2m -ginkgo.timeout=55m -test.timeout=60m ${NODES_FLAGS:-}
   [[ -z ${CI:-} ]] || set -- "$@" -ginkgo.no-color
 fi
@@ -65,16 +67,36 @@ groups_removed() {
   return $left
 }
 
+# left_over prints what is left of this run: processes, mounts, loop devices, control groups.
+left_over() {
+  local namespace process
+  namespace=$(cat "$scratch/namespace" 2>/dev/null) || return 0
+  for process in /proc/[0-9]*; do
+    [[ $(readlink "$process/ns/net" 2>/dev/null) != "$namespace" ]] || echo "process ${process#/proc/}: $(tr '\0' ' ' <"$process/cmdline" 2>/dev/null)"
+  done
+  awk -v dir="$scratch/" 'index($2, dir) == 1 { print "mount", $2 }' /proc/self/mounts
+  grep -lsF "$scratch/" /sys/block/loop*/loop/backing_file || true
+  find /sys/fs/cgroup/"$groups" /sys/fs/cgroup/*/"$groups" -maxdepth 1 -name "${namespace//[^0-9]/}" 2>/dev/null || true
+}
+
 # cleanup ends what is left of this run, and removes what it and runs that were killed have left.
 cleanup() {
+  local status=$? left="control groups of a network namespace that is no more"
   [[ -z ${inside:-} ]] || kill -KILL "$inside" 2>/dev/null || true
   wait 2>/dev/null || true
-  # The kernel still counts processes in a group for a moment after their end.
-  for _ in $(seq 50); do
-    groups_removed && break
+  # The kernel still counts processes in a group, and keeps a loop device, for a moment after their end.
+  for _ in $(seq 100); do
+    groups_removed && left=$(left_over) && [[ -z $left ]] && break
     sleep 0.1
   done
   rm -rf "$scratch"
+  if [[ -n $left ]]; then
+    say "FAILED: this is left:" && printf '%s\n' "$left"
+    ((status)) || status=1
+  else
+    say "no process, mount, loop device, control group or file is left"
+  fi
+  exit "$status"
 }
 trap cleanup EXIT
 trap 'exit 130' INT
@@ -84,7 +106,7 @@ trap 'exit 143' TERM
 export TMPDIR=$scratch
 setpriv --pdeathsig KILL unshare --mount --net --pid --ipc --fork --kill-child --mount-proc -- \
   bash -c 'readlink /proc/self/ns/net >"$TMPDIR/namespace" && ip link set lo up && ip address add 10.99.0.1/32 dev lo && cd "$1" && shift && "$@"' _ \
-  "$(if [[ $1 == *nodes.test ]]; then echo test/nodes; else echo .; fi)" "$(command -v "$1" | sed 's#^\.#'"$PWD"'/.#')" "${@:2}" &
+  "$folder" "$(command -v "$1" | sed 's#^\.#'"$PWD"'/.#')" "${@:2}" &
 inside=$!
 status=0
 wait "$inside" || status=$?

@@ -179,13 +179,13 @@ var variable = []struct {
 	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "<uuid>"},
 	{regexp.MustCompile(`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z?`), "<time>"},
 	{regexp.MustCompile(`\b(Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,? .*\d{4}\b.*`), "<time>"},
-	{regexp.MustCompile(`https?://127\.0\.0\.1:\d+`), "<address>"},
+	{regexp.MustCompile(`https?://(\d{1,3}\.){3}\d{1,3}:\d+`), "<address>"},
 	{regexp.MustCompile(`\b(\d{1,3}\.){3}\d{1,3}(:\d+)?\b`), "<address>"},
 	// Names that Karpenter and Kubernetes generate, and our servers' names, which end in a code. A root disk's name continues with
 	// an underscore, which is a letter to \b.
 	{regexp.MustCompile(`\b([a-z][a-z0-9-]*?)-[a-z0-9]{5}-[a-z0-9]{16,20}(_|\b)`), "$1-<id>$2"},
 	{regexp.MustCompile(`\b([a-z][a-z0-9-]*?)-[a-f0-9]{8,10}-[a-z0-9]{5}\b`), "$1-<id>"},
-	{regexp.MustCompile(`\b(default|gpu|burst|batch|general)-[a-z0-9]{5}\b`), "$1-<id>"},
+	{regexp.MustCompile(`\b(default|gpu|burst|batch|general|kubeadm)-[a-z0-9]{5}\b`), "$1-<id>"},
 	{regexp.MustCompile(`\b(\d+d)?(\d+h)?(\d+m)?\d+(\.\d+)?m?s\b|\b\d+[dhm]\b|<unknown>`), "<age>"},
 	{regexp.MustCompile(`\bv\d+\.\d+\.\d+[-+.\w]*|\b[0-9a-f]{7}(-dirty)?\b`), "<version>"},
 }

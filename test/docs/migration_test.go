@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -31,6 +32,9 @@ import (
 // and back, and the cloud is compared afterwards.
 
 const (
+	// poolName is the label of the nodes of a pool.
+	poolName = "bke.bizflycloud.vn/pool-name"
+
 	olderNamespace, olderDeployment = "older-system", "older-karpenter"
 	olderGroup                      = "karpenter.bizflycloud.com"
 	// olderMetadata marks the servers of the older provider.
@@ -48,11 +52,11 @@ func (s *session) createNodes(ctx context.Context, pool string, labels map[strin
 		}
 		Expect(s.env.Client().Create(ctx, &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: lo.Assign(map[string]string{
-				"sandbox.bizflycloud.vn/alive": "true", "bke.bizflycloud.vn/pool-name": pool,
+				"sandbox.bizflycloud.vn/alive": "true", poolName: pool,
 				corev1.LabelHostname: name, corev1.LabelTopologyZone: zone, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
 			}, labels)},
 			Spec:   corev1.NodeSpec{ProviderID: lo.NthOr(providerIDs, i, "")},
-			Status: corev1.NodeStatus{Capacity: capacity, Allocatable: capacity},
+			Status: corev1.NodeStatus{Capacity: capacity, Allocatable: capacity, NodeInfo: corev1.NodeSystemInfo{KubeletVersion: "v1.35.4"}},
 		})).To(Succeed())
 	}
 }
@@ -64,18 +68,49 @@ func (s *session) createPool(ctx context.Context, pool string, minSize, maxSize 
 	variables := s.env.Sandbox().Env()
 	servers, providerIDs := make([]string, 2), make([]string, 2)
 	for i, zone := range []string{"HN1", "HN2"} {
+		spec := cloud.ServerSpec{Name: fmt.Sprintf("%s-%d", pool, i), Zone: zone, Metadata: map[string]string{
+			"bke_cluster_id": variables["BKE_CLUSTER_ID"], "bke_cluster_token": variables["BKE_CLUSTER_TOKEN"],
+			"bke_join_endpoint": variables["BKE_JOIN_ENDPOINT"], "bke_log_endpoint": variables["BKE_LOG_ENDPOINT"],
+		}}
 		server := cloud.Server{}
-		Expect(s.env.Sandbox().Call(ctx, http.MethodPost, "servers", map[string]any{
-			"name": fmt.Sprintf("%s-%d", pool, i), "zone": zone, "metadata": map[string]string{
-				"bke_cluster_id": variables["BKE_CLUSTER_ID"], "bke_cluster_token": variables["BKE_CLUSTER_TOKEN"],
-				"bke_join_endpoint": variables["BKE_JOIN_ENDPOINT"], "bke_log_endpoint": variables["BKE_LOG_ENDPOINT"],
-			},
-		}, &server)).To(Succeed())
+		if machines {
+			var err error
+			server, err = s.env.AddNode(ctx, spec, lo.Assign(map[string]string{poolName: pool}, labels))
+			Expect(err).NotTo(HaveOccurred())
+		} else {
+			Expect(s.env.Sandbox().Call(ctx, http.MethodPost, "servers", spec, &server)).To(Succeed())
+		}
 		servers[i], providerIDs[i] = server.ID, "bizflycloud://"+server.ID
 	}
 	spec := cloud.PoolSpec{Name: pool, Servers: servers, MinSize: minSize, MaxSize: maxSize}
 	Expect(s.env.Sandbox().Call(ctx, http.MethodPost, "pools", spec, nil)).To(Succeed())
-	s.createNodes(ctx, pool, labels, providerIDs...)
+	if !machines {
+		s.createNodes(ctx, pool, labels, providerIDs...)
+	}
+}
+
+// runCharts lets the charts of pages run: as their pods say, or from the image that the pages name, on nodes that are ready then.
+func (s *session) runCharts(ctx context.Context) {
+	GinkgoHelper()
+	if !machines {
+		kubelet, err := s.env.StartKubelet("karpenter", map[string]string{"app.kubernetes.io/instance": "karpenter"})
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(func() { Expect(kubelet.Stop()).To(Succeed()) })
+		return
+	}
+	const image = "karpenter-provider-bizflycloud"
+	Expect(s.env.PushImage(ctx, image, "dev", map[string]string{
+		"/" + image: filepath.Join(s.env.Root(), "bin", image), "/etc/ssl/certs/ca-certificates.crt": "/etc/ssl/certs/ca-certificates.crt",
+	})).To(Succeed())
+	Eventually(func(g Gomega) {
+		nodes := &corev1.NodeList{}
+		g.Expect(s.env.Client().List(ctx, nodes)).To(Succeed())
+		g.Expect(nodes.Items).To(HaveLen(2))
+		for _, node := range nodes.Items {
+			g.Expect(node.Spec.Taints).To(BeEmpty(), node.Name)
+			g.Expect(node.Status.Conditions).To(ContainElement(And(HaveField("Type", corev1.NodeReady), HaveField("Status", corev1.ConditionTrue))), node.Name)
+		}
+	}).WithTimeout(2 * time.Minute).WithPolling(500 * time.Millisecond).Should(Succeed())
 }
 
 // login logs in to the cloud.

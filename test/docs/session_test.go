@@ -38,12 +38,19 @@ type fixture struct {
 	// installed is whether the controller runs as a process from the start, with the NodeClass and the NodePool "default". Otherwise
 	// there is a BKE cluster with two nodes of a static pool, and the charts that a page installs run as their pods say.
 	installed bool
-	prepare   func(context.Context, *session)
+	// machines is whether the page is about nodes that only real machines are: without them it is skipped.
+	machines bool
+	prepare  func(context.Context, *session)
 }
+
+// machines is whether servers are real machines, on which charts run from their images: `make docs-nodes`. Otherwise KWOK imitates the
+// nodes, and a process stands in for the pods of the controller.
+var machines = os.Getenv("NODES") != ""
 
 // fixtures are the values of "cluster" in the front matter of a page.
 var fixtures = map[string]fixture{
 	"new":                {},
+	"kubeadm":            {machines: true},
 	"ready":              {installed: true},
 	"helm":               {prepare: installWithHelm},
 	"worker-pools":       {prepare: prepareWorkerPools},
@@ -54,8 +61,11 @@ var fixtures = map[string]fixture{
 func newSession(ctx context.Context, name string) *session {
 	GinkgoHelper()
 	f := fixtures[name]
+	if f.machines && !machines {
+		Skip("needs real machines: run `make docs-nodes`")
+	}
 	env, err := environment.Start(ctx, environment.Options{
-		Latency: time.Second, Boot: time.Second, Seed: 1, NoCRDs: !f.installed, NoController: !f.installed,
+		Latency: time.Second, Boot: time.Second, Seed: 1, NoCRDs: !f.installed, NoController: !f.installed, Machines: machines,
 		Progress: func(what string) { GinkgoWriter.Println(what) },
 	})
 	Expect(err).NotTo(HaveOccurred())
@@ -68,9 +78,7 @@ kubectl apply -f config/samples/nodeclass-default.yaml -f config/samples/nodepoo
 kubectl wait --for=condition=Ready bizflynodeclass/default nodepool/default --timeout=1m`)
 	} else {
 		s.createPool(ctx, "pool-1", 1, 3, map[string]string{"bke.bizflycloud.vn/node-id": "pool-1"})
-		kubelet, err := env.StartKubelet("karpenter", map[string]string{"app.kubernetes.io/instance": "karpenter"})
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(func() { Expect(kubelet.Stop()).To(Succeed()) })
+		s.runCharts(ctx)
 	}
 	if f.prepare != nil {
 		f.prepare(ctx, s)
@@ -94,7 +102,8 @@ func (s *session) prepareHelm() {
 	s.values = map[string]string{
 		"<cluster uid>": cloud["BKE_CLUSTER_ID"], "<join token>": cloud["BKE_CLUSTER_TOKEN"],
 		"<credential id>": cloud["BIZFLY_CLOUD_APP_CRED_ID"], "<credential secret>": cloud["BIZFLY_CLOUD_APP_CRED_SECRET"],
-		"<your registry>": "registry.example.com/team", "<new tag>": "dev-2", "<older namespace>": olderNamespace, "<older deployment>": olderDeployment,
+		"<your registry>": lo.Ternary(machines, environment.Registry(), "registry.example.com/team"),
+		"<new tag>":       "dev-2", "<older namespace>": olderNamespace, "<older deployment>": olderDeployment,
 	}
 	s.api = cloud["BIZFLY_CLOUD_API_URL"]
 	values := fmt.Sprintf("cloud: {endpoint: %q, allowHTTP: true}\nbke: {joinEndpoint: %q, logEndpoint: %q}\n",

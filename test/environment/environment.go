@@ -134,8 +134,10 @@ func (e *Environment) start(ctx context.Context) (err error) {
 		}
 	}
 	e.options.Progress("starting the BizFly Cloud sandbox")
-	if err := e.startSandbox(ctx); err != nil {
-		return err
+	for _, start := range []func(context.Context) error{e.startRegistry, e.startSandbox, e.serveJoins} {
+		if err := start(ctx); err != nil {
+			return err
+		}
 	}
 	if e.options.NoController {
 		return nil

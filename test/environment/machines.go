@@ -8,13 +8,21 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
 
+	"github.com/samber/lo"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
+
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
+	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/guest"
 )
 
 // machinesHost is where machines reach the control plane and the sandbox: the address that hack/nodes.sh gives the loopback
@@ -93,8 +101,73 @@ cgroupDriver: cgroupfs
 authentication: {x509: {clientCAFile: /etc/kubernetes/pki/ca.crt}}
 `
 
-// JoinToken is a bootstrap token with which machines may join that the suite itself creates.
+// JoinToken is a bootstrap token with which machines may join that are none of Karpenter's.
 const JoinToken = "abcdef.0123456789abcdef"
+
+// joinConfiguration is kubeadm's for a node of that name, whose kubelet has these arguments.
+func (e *Environment) joinConfiguration(name string, arguments map[string]string) string {
+	list := lo.MapToSlice(arguments, func(name, value string) string { return fmt.Sprintf("{name: %s, value: %q}", name, value) })
+	return fmt.Sprintf(`apiVersion: kubeadm.k8s.io/v1beta4
+kind: JoinConfiguration
+discovery:
+  bootstrapToken: {apiServerEndpoint: %q, token: %s, caCertHashes: ["sha256:%x"]}
+nodeRegistration:
+  name: %s
+  criSocket: unix:///run/containerd/containerd.sock
+  kubeletExtraArgs: [%s]
+`, e.server[len("https://"):], JoinToken, sha256.Sum256(e.pki.cert.RawSubjectPublicKeyInfo), name, strings.Join(list, ", "))
+}
+
+// AddNode creates a server with that metadata whose machine joins by itself, as that of a pool which is none of Karpenter's, and whose
+// node has these labels. It returns before the node is there.
+func (e *Environment) AddNode(ctx context.Context, spec cloud.ServerSpec, labels map[string]string) (cloud.Server, error) {
+	join := e.joinConfiguration(spec.Name, map[string]string{
+		"cloud-provider": "external",
+		"node-labels":    strings.Join(lo.MapToSlice(labels, func(key, value string) string { return key + "=" + value }), ","),
+	})
+	spec.UserData = "#cloud-config\nwrite_files:\n  - path: /etc/kubernetes/join.yaml\n    content: |\n      " +
+		strings.ReplaceAll(join, "\n", "\n      ") + `
+runcmd:
+  - [sysctl, -w, net.ipv4.ip_forward=1]
+  - [kubeadm, join, --config, /etc/kubernetes/join.yaml]
+`
+	var created cloud.Server
+	err := e.sandbox.Call(ctx, http.MethodPost, "servers", spec, &created)
+	return created, err
+}
+
+// serveJoins answers what the stand-in of BKE's bootstrap asks for: with a bootstrap token, the engine's reservations for a server of
+// that size, and none of our taints. Controllers find its address where they find the sandbox's.
+func (e *Environment) serveJoins(ctx context.Context) error {
+	if !e.options.Machines {
+		return nil
+	}
+	path := "/engine/cluster_join/" + e.sandbox.env["BKE_CLUSTER_ID"]
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
+		cpus, _ := strconv.Atoi(r.FormValue("cpus"))
+		memory, _ := strconv.ParseInt(r.FormValue("memory_mib"), 10, 64)
+		if r.FormValue("token") != e.sandbox.env["BKE_CLUSTER_TOKEN"] || cpus == 0 || memory == 0 {
+			http.Error(w, "not a node of this cluster", http.StatusForbidden)
+			return
+		}
+		milliCPU, mib := guest.KubeReserved(cpus, memory)
+		_, _ = fmt.Fprint(w, e.joinConfiguration(r.FormValue("name"), map[string]string{
+			"cloud-provider": "external", "kube-reserved": fmt.Sprintf("cpu=%dm,memory=%dMi", milliCPU, mib), "system-reserved": "cpu=20m,memory=100Mi",
+		}))
+	})
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(MachinesHost(), "0"))
+	if err != nil {
+		return fmt.Errorf("serving joins: %w", err)
+	}
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	go func() { _ = server.Serve(listener) }()
+	context.AfterFunc(e.ctx, func() { _ = server.Close() })
+	// The controller takes them only of one host.
+	host := "http://" + listener.Addr().String()
+	e.sandbox.env["BKE_JOIN_ENDPOINT"], e.sandbox.env["BKE_LOG_ENDPOINT"] = host+path, host+strings.Replace(path, "cluster_join", "cluster_log", 1)
+	return nil
+}
 
 // prepareJoins does what is left of kubeadm init: what nodes read before they join, and what they may do.
 func (e *Environment) prepareJoins(ctx context.Context) error {
@@ -140,11 +213,3 @@ func (e *Environment) kubernetesVersion() (string, error) {
 	}
 	return version.GitVersion, nil
 }
-
-// CACertHash is the hash of the authority's public key by which kubeadm join recognizes the cluster.
-func (e *Environment) CACertHash() string {
-	return fmt.Sprintf("sha256:%x", sha256.Sum256(e.pki.cert.RawSubjectPublicKeyInfo))
-}
-
-// Server is the API server's host and port.
-func (e *Environment) Server() string { return e.server[len("https://"):] }

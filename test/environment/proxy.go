@@ -56,7 +56,7 @@ func (p *proxy) seen() (int, []string) {
 // env is what makes Go's HTTP clients use the proxy.
 func (p *proxy) env() map[string]string {
 	return map[string]string{
-		"HTTP_PROXY": p.url, "HTTPS_PROXY": p.url, "NO_PROXY": "127.0.0.1,localhost",
+		"HTTP_PROXY": p.url, "HTTPS_PROXY": p.url, "NO_PROXY": "127.0.0.1,localhost," + MachinesHost(),
 	}
 }
 

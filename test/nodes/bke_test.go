@@ -5,9 +5,6 @@ package nodes_test
 
 import (
 	"fmt"
-	"net"
-	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -24,51 +21,7 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/pkg/apis/v1alpha1"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
-	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/guest"
 )
-
-// joinEndpoint is where the stand-in of BKE's bootstrap asks how to join; serveJoins sets it.
-var joinEndpoint string
-
-// serveJoins answers it: with a bootstrap token, the engine's reservations for a server of that size, and none of our taints.
-func serveJoins() {
-	GinkgoHelper()
-	sandbox := env.Sandbox().Env()
-	path := "/engine/cluster_join/" + sandbox["BKE_CLUSTER_ID"]
-	mux := http.NewServeMux()
-	mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
-		cpus, _ := strconv.Atoi(r.FormValue("cpus"))
-		memory, _ := strconv.ParseInt(r.FormValue("memory_mib"), 10, 64)
-		if r.FormValue("token") != sandbox["BKE_CLUSTER_TOKEN"] || cpus == 0 || memory == 0 {
-			http.Error(w, "not a node of this cluster", http.StatusForbidden)
-			return
-		}
-		milliCPU, mib := guest.KubeReserved(cpus, memory)
-		fmt.Fprint(w, joinConfiguration(r.FormValue("name"), map[string]string{
-			"cloud-provider": "external", "kube-reserved": fmt.Sprintf("cpu=%dm,memory=%dMi", milliCPU, mib), "system-reserved": "cpu=20m,memory=100Mi",
-		}))
-	})
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(environment.MachinesHost(), "0"))
-	Expect(err).NotTo(HaveOccurred())
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	go func() { _ = server.Serve(listener) }()
-	DeferCleanup(server.Close)
-	joinEndpoint = "http://" + listener.Addr().String() + path
-}
-
-// joinConfiguration is kubeadm's for a node of that name, whose kubelet has these arguments.
-func joinConfiguration(name string, arguments map[string]string) string {
-	list := lo.MapToSlice(arguments, func(name, value string) string { return fmt.Sprintf("{name: %s, value: %q}", name, value) })
-	return fmt.Sprintf(`apiVersion: kubeadm.k8s.io/v1beta4
-kind: JoinConfiguration
-discovery:
-  bootstrapToken: {apiServerEndpoint: %q, token: %s, caCertHashes: [%q]}
-nodeRegistration:
-  name: %s
-  criSocket: unix:///run/containerd/containerd.sock
-  kubeletExtraArgs: [%s]
-`, env.Server(), environment.JoinToken, env.CACertHash(), name, strings.Join(list, ", "))
-}
 
 var _ = Describe("A cluster of BizFly Kubernetes Engine", func() {
 	It("should join by the metadata of the worker image alone, and take no pod before it has the taints of its NodePool", func() {
@@ -84,15 +37,13 @@ var _ = Describe("A cluster of BizFly Kubernetes Engine", func() {
 			ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceDefault, Name: "waiting"},
 			Spec:       environment.Deployment("", 1).Spec.Template.Spec,
 		}
-		waiting.Spec.Containers[0].Image = repository(pauseImage) + ":v1"
 		waiting.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("1600m")
 		create(waiting)
 		DeferCleanup(func() { Expect(client.IgnoreNotFound(env.Client().Delete(ctx, waiting))).To(Succeed()) })
 
-		first := watchNodes()
+		watched := watchNodes()
 		began := time.Now()
 		blue := environment.Deployment("blue", 1, environment.OnPool("default"), func(spec *corev1.PodSpec) {
-			spec.Containers[0].Image = repository(pauseImage) + ":v1"
 			spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("1200m")
 			spec.Tolerations = []corev1.Toleration{{Key: "example.com/team", Operator: corev1.TolerationOpExists}}
 		})
@@ -102,7 +53,7 @@ var _ = Describe("A cluster of BizFly Kubernetes Engine", func() {
 
 		nodes := nodesOf(Default, "default")
 		Expect(nodes).To(HaveLen(1))
-		Expect(lo.Map(first.taints(nodes[0].Name), func(t corev1.Taint, _ int) string { return t.Key })).NotTo(ContainElement("example.com/team"),
+		Expect(lo.Map(watched.taints(nodes[0].Name), func(t corev1.Taint, _ int) string { return t.Key })).NotTo(ContainElement("example.com/team"),
 			"the engine's kubelet knows nothing of the NodePool")
 		Expect(nodes[0].Spec.Taints).To(ContainElement(HaveField("Key", "example.com/team")))
 		Expect(env.Client().Get(ctx, client.ObjectKeyFromObject(waiting), waiting)).To(Succeed())

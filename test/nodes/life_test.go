@@ -16,6 +16,7 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/samber/lo"
 	appsv1 "k8s.io/api/apps/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -37,12 +38,11 @@ const pool = "kubeadm"
 
 // workload is a Deployment for the sample's pool.
 func workload(name string, replicas int32, changes ...func(*corev1.PodSpec)) *appsv1.Deployment {
-	return environment.Deployment(name, replicas, append([]func(*corev1.PodSpec){environment.OnPool(pool), pausing}, changes...)...)
+	return environment.Deployment(name, replicas, append([]func(*corev1.PodSpec){environment.OnPool(pool), tolerant}, changes...)...)
 }
 
-// pausing runs the image that the suite has, on nodes of the sample.
-func pausing(spec *corev1.PodSpec) {
-	spec.Containers[0].Image = repository(pauseImage) + ":v1"
+// tolerant lets pods run on nodes of the sample.
+func tolerant(spec *corev1.PodSpec) {
 	spec.Tolerations = []corev1.Toleration{{Key: "example.com/kubeadm", Operator: corev1.TolerationOpExists}}
 }
 
@@ -112,7 +112,7 @@ var _ = Describe("A cluster of kubeadm", Ordered, func() {
 	})
 
 	It("should run pending pods on a server that joined by the sample's user data", func() {
-		first := watchNodes()
+		watched := watchNodes()
 		began := time.Now()
 		create(workload("web", 3))
 		Eventually(func(g Gomega) { g.Expect(runningOf(g, "web")).To(HaveLen(3)) }).Should(Succeed())
@@ -126,9 +126,19 @@ var _ = Describe("A cluster of kubeadm", Ordered, func() {
 		Expect(nodes[0].Status.NodeInfo.ContainerRuntimeVersion).To(HavePrefix("containerd://2."))
 
 		By("having no moment in which the node could take a pod before its NodeClaim expects it")
-		Expect(first.taints(nodes[0].Name)).To(ContainElements(
+		Expect(watched.taints(nodes[0].Name)).To(ContainElements(
 			HaveField("Key", karpv1.UnregisteredTaintKey), HaveField("Key", "example.com/kubeadm"),
 			HaveField("Key", "node.cloudprovider.kubernetes.io/uninitialized")))
+
+		By("having the certificate that its own token asked for, and the kubelet's settings of the NodeClass")
+		requests := lo.Filter(listed(Default, &certificatesv1.CertificateSigningRequestList{}).Items, func(r certificatesv1.CertificateSigningRequest, _ int) bool {
+			return r.Spec.SignerName == certificatesv1.KubeAPIServerClientKubeletSignerName && !r.CreationTimestamp.Time.Before(began.Truncate(time.Second))
+		})
+		Expect(requests).To(HaveLen(1))
+		Expect(requests[0].Spec.Username).To(And(HavePrefix("system:bootstrap:"), Not(HaveSuffix(environment.JoinToken[:6]))))
+		Expect(requests[0].Status.Conditions).To(ContainElement(HaveField("Type", certificatesv1.CertificateApproved)))
+		Expect(requests[0].Status.Certificate).NotTo(BeEmpty())
+		Expect(nodes[0].Status.Capacity.Pods().Value()).To(BeEquivalentTo(60), "maxPods of the sample")
 
 		By("revoking the token with which it joined")
 		Eventually(func(g Gomega) {
@@ -158,6 +168,11 @@ var _ = Describe("A cluster of kubeadm", Ordered, func() {
 
 		By("deleting two of them at once")
 		old := claimsOf(Default, pool)
+		evicted := lo.FilterMap(runningOf(Default, "slow"), func(pod corev1.Pod, _ int) (string, bool) {
+			return pod.Name, pod.Spec.NodeName == old[0].Status.NodeName || pod.Spec.NodeName == old[1].Status.NodeName
+		})
+		Expect(evicted).To(HaveLen(2))
+		ends := watchEnds()
 		began := time.Now()
 		for i := range old[:2] {
 			Expect(env.Client().Delete(ctx, &old[i])).To(Succeed())
@@ -169,6 +184,9 @@ var _ = Describe("A cluster of kubeadm", Ordered, func() {
 			g.Expect(runningOf(g, "slow")).To(HaveLen(3))
 		}).Should(Succeed())
 		took("two nodes drained one pod at a time, replaced and deleted", began)
+		for _, name := range evicted {
+			Expect(ends.of(name)).To(HaveValue(HaveField("ExitCode", BeZero())), "%s did not end by itself before its server was gone", name)
+		}
 		ids := lo.Map(serversOf(Default, pool), func(s cloud.Server, _ int) string { return s.ID })
 		Expect(ids).NotTo(Or(ContainElement(idOf(old[0])), ContainElement(idOf(old[1]))))
 	})
@@ -177,6 +195,7 @@ var _ = Describe("A cluster of kubeadm", Ordered, func() {
 		apart := workload("apart", 2, environment.Apart)
 		apart.Spec.Template.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0].LabelSelector = apart.Spec.Selector
 		create(apart)
+		pushController("v2")
 		install("v2")
 		Eventually(func(g Gomega) {
 			pods := listed(g, &corev1.PodList{}, client.InNamespace(namespace)).Items
@@ -219,7 +238,7 @@ var _ = Describe("A cluster of kubeadm", Ordered, func() {
 			Expect(env.Client().Delete(ctx, np)).To(Succeed())
 			Expect(client.IgnoreNotFound(env.Client().Delete(ctx, class))).To(Succeed())
 		})
-		broken := environment.Deployment("broken", 1, environment.OnPool("broken"), pausing)
+		broken := environment.Deployment("broken", 1, environment.OnPool("broken"), tolerant)
 		create(broken)
 		Eventually(func(g Gomega) {
 			servers := serversOf(g, "broken")

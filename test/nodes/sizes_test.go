@@ -13,9 +13,11 @@ import (
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -23,37 +25,82 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/environment"
 )
 
-// seen are the taints that Nodes had when the API server first had them.
-type seen struct {
-	mu    sync.Mutex
-	first map[string][]corev1.Taint
+// first are the taints that Nodes had when the API server first had them.
+type first struct {
+	mu   sync.Mutex
+	seen map[string][]corev1.Taint
 }
 
-func (s *seen) taints(name string) []corev1.Taint {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.first[name]
+func (f *first) taints(name string) []corev1.Taint {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.seen[name]
 }
 
 // watchNodes watches Nodes until the spec ends.
-func watchNodes() *seen {
+func watchNodes() *first {
+	GinkgoHelper()
+	f := &first{seen: map[string][]corev1.Taint{}}
+	events, err := clientset().CoreV1().Nodes().Watch(ctx, metav1.ListOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	observe(events, func(node *corev1.Node, kind watch.EventType) {
+		if kind == watch.Added {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.seen[node.Name] = node.Spec.Taints
+		}
+	})
+	return f
+}
+
+// ends are how the first containers of pods have ended, as their kubelets reported it.
+type ends struct {
+	mu   sync.Mutex
+	seen map[string]*corev1.ContainerStateTerminated
+}
+
+// of is nil where a kubelet has reported nothing, as that of a server which was deleted too early.
+func (e *ends) of(pod string) *corev1.ContainerStateTerminated {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.seen[pod]
+}
+
+// watchEnds watches pods until the spec ends.
+func watchEnds() *ends {
+	GinkgoHelper()
+	e := &ends{seen: map[string]*corev1.ContainerStateTerminated{}}
+	events, err := clientset().CoreV1().Pods(corev1.NamespaceDefault).Watch(ctx, metav1.ListOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	observe(events, func(pod *corev1.Pod, _ watch.EventType) {
+		for _, status := range pod.Status.ContainerStatuses {
+			if status.State.Terminated != nil {
+				e.mu.Lock()
+				e.seen[pod.Name] = status.State.Terminated
+				e.mu.Unlock()
+			}
+		}
+	})
+	return e
+}
+
+func clientset() *kubernetes.Clientset {
 	GinkgoHelper()
 	config, err := clientcmd.BuildConfigFromFlags("", env.Kubeconfig())
 	Expect(err).NotTo(HaveOccurred())
-	nodes, err := kubernetes.NewForConfigOrDie(config).CoreV1().Nodes().Watch(ctx, metav1.ListOptions{})
-	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(nodes.Stop)
-	s := &seen{first: map[string][]corev1.Taint{}}
+	return kubernetes.NewForConfigOrDie(config)
+}
+
+// observe calls a function with each event of a watch until the spec ends.
+func observe[T runtime.Object](events watch.Interface, see func(T, watch.EventType)) {
+	DeferCleanup(events.Stop)
 	go func() {
-		for event := range nodes.ResultChan() {
-			if node, ok := event.Object.(*corev1.Node); ok && event.Type == watch.Added {
-				s.mu.Lock()
-				s.first[node.Name] = node.Spec.Taints
-				s.mu.Unlock()
+		for event := range events.ResultChan() {
+			if object, ok := event.Object.(T); ok {
+				see(object, event.Type)
 			}
 		}
 	}()
-	return s
 }
 
 // sizes are flavors of all proportions; their machines may have more than this one.
@@ -87,6 +134,20 @@ func launched(class string, round int, flavors []string) []karpv1.NodeClaim {
 		}
 	}).Should(Succeed())
 	return claims
+}
+
+// byArguments is the sample's template with the kubelet's settings and taints as arguments of its command line.
+func byArguments(template string) string {
+	GinkgoHelper()
+	for old, by := range map[string]string{
+		"{{- .KubeletConfiguration | nindent 12 }}": "{}",
+		`${SERVER_ID}"`: `${SERVER_ID} --register-with-taints={{ .KubeletTaints }}` +
+			`{{ range $name, $value := .KubeletArgs }} --{{ $name }}={{ $value }}{{ end }}"`,
+	} {
+		Expect(strings.Count(template, old)).To(Equal(1), old)
+		template = strings.Replace(template, old, by, 1)
+	}
+	return template
 }
 
 var _ = Describe("What is planned for a node", func() {
@@ -133,7 +194,7 @@ var _ = Describe("What is planned for a node", func() {
 					ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceDefault, Name: claim.Name},
 					Spec:       environment.Deployment("", 1).Spec.Template.Spec,
 				}
-				pausing(&pod.Spec)
+				tolerant(&pod.Spec)
 				pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: claim.Status.NodeName}
 				pod.Spec.Containers[0].Resources.Requests = lo.PickByKeys(claim.Status.Allocatable,
 					[]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage})
@@ -146,6 +207,9 @@ var _ = Describe("What is planned for a node", func() {
 			}
 		},
 		Entry("with the sample's settings of the kubelet", "reserved", func(*v1alpha1.BizflyNodeClass) {}, sizes),
-		Entry("without any", "unreserved", func(class *v1alpha1.BizflyNodeClass) { class.Spec.Kubelet = nil }, sizes[:2]),
+		Entry("without any, by arguments of the kubelet's command line", "unreserved", func(class *v1alpha1.BizflyNodeClass) {
+			class.Spec.Kubelet = nil
+			class.Spec.UserData = ptr.To(byArguments(*class.Spec.UserData))
+		}, sizes),
 	)
 })

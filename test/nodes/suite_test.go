@@ -8,7 +8,6 @@ package nodes_test
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -63,13 +62,11 @@ var _ = BeforeSuite(func() {
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
 
-	By("serving the images from a registry")
-	serveImages()
-
-	serveJoins()
+	pushController("v1")
 	By("starting the nodes that carry the controller")
 	for i := range 2 {
-		systemNode(fmt.Sprintf("system-%d", i))
+		_, err := env.AddNode(ctx, cloud.ServerSpec{Name: fmt.Sprintf("system-%d", i)}, nil)
+		Expect(err).NotTo(HaveOccurred())
 	}
 	Eventually(func(g Gomega) {
 		nodes := listed(g, &corev1.NodeList{}).Items
@@ -105,11 +102,11 @@ func install(tag string) {
 		"cloud":       map[string]any{"allowHTTP": true, "region": sandbox["BIZFLY_CLOUD_REGION"], "endpoint": sandbox["BIZFLY_CLOUD_API_URL"]},
 		"credentials": map[string]any{"existingSecret": "bizfly"},
 		"bke": map[string]any{
-			"clusterID": sandbox["BKE_CLUSTER_ID"], "joinEndpoint": joinEndpoint, "logEndpoint": sandbox["BKE_LOG_ENDPOINT"],
+			"clusterID": sandbox["BKE_CLUSTER_ID"], "joinEndpoint": sandbox["BKE_JOIN_ENDPOINT"], "logEndpoint": sandbox["BKE_LOG_ENDPOINT"],
 		},
 		"joinTokens": map[string]any{"enabled": true},
 		"userData":   map[string]any{"lookup": true},
-		"controller": map[string]any{"image": map[string]any{"repository": repository(controllerImage), "tag": tag}},
+		"controller": map[string]any{"image": map[string]any{"repository": environment.Registry() + "/" + controllerImage, "tag": tag}},
 	})
 	Expect(err).NotTo(HaveOccurred())
 	file := filepath.Join(GinkgoT().TempDir(), "values.yaml")
@@ -122,18 +119,6 @@ func helm(args ...string) string {
 	output, err := env.Helm(ctx, args...)
 	Expect(err).NotTo(HaveOccurred())
 	return output
-}
-
-// systemNode creates a server that is none of Karpenter's, whose node carries the controller.
-func systemNode(name string) {
-	GinkgoHelper()
-	userData := "#cloud-config\nwrite_files:\n  - path: /etc/kubernetes/join.yaml\n    content: |\n      " +
-		strings.ReplaceAll(joinConfiguration(name, map[string]string{"cloud-provider": "external"}), "\n", "\n      ") + `
-runcmd:
-  - [sysctl, -w, net.ipv4.ip_forward=1]
-  - [kubeadm, join, --config, /etc/kubernetes/join.yaml]
-`
-	Expect(env.Sandbox().Call(ctx, http.MethodPost, "servers", cloud.ServerSpec{Name: name, UserData: userData}, nil)).To(Succeed())
 }
 
 var _ = ReportAfterEach(func(report SpecReport) {

@@ -46,9 +46,11 @@ fi
 
 cp -a "$here/files/." "$root/"
 chown -R 0:0 "$root/etc/containerd" "$root/etc/systemd/system" "$root/etc/cloud/cloud.cfg.d" "$root/usr/local/bin"
-# The registry of the tests speaks http. A Go module may have no file whose name has a colon.
-mkdir -p "$root/etc/containerd/certs.d/10.99.0.1:5000"
-echo 'server = "http://10.99.0.1:5000"' >"$root/etc/containerd/certs.d/10.99.0.1:5000/hosts.toml"
+# The registry of the tests speaks http, and has the pause image of registry.k8s.io. A Go module may have no file whose name has a colon.
+for registry in 10.99.0.1:5000 registry.k8s.io; do
+  mkdir -p "$root/etc/containerd/certs.d/$registry"
+  echo 'server = "http://10.99.0.1:5000"' >"$root/etc/containerd/certs.d/$registry/hosts.toml"
+done
 
 install -d "$root/opt/cni/bin" "$root/etc/cni/net.d" "$root/etc/kubernetes/manifests"
 install "$binaries"/cni/* "$root/opt/cni/bin/"

@@ -189,7 +189,7 @@ func (run *chaosRun) exhaustQuota() bool {
 	state, err := env.Sandbox().State(ctx)
 	Expect(err).NotTo(HaveOccurred())
 	event("the quota is used up")
-	Expect(env.Sandbox().Call(ctx, http.MethodPut, "quota", map[string]any{"instances": len(state.Servers)}, nil)).To(Succeed())
+	quota(lo.ToPtr(len(state.Servers)))
 	run.in(2, plenty)
 	return true
 }
@@ -237,7 +237,7 @@ func (run *chaosRun) extra() bool {
 
 func (run *chaosRun) scale() bool {
 	GinkgoHelper()
-	run.wanted = int32(2 + run.random.IntN(5))
+	run.wanted = int32(2 + run.random.IntN(mostPods()-1))
 	event("%d pods are wanted", run.wanted)
 	patched := run.web.DeepCopy()
 	patched.Spec.Replicas = lo.ToPtr(run.wanted)

@@ -84,7 +84,7 @@ func plenty() {
 	for _, zone := range zones {
 		Expect(env.Sandbox().Call(ctx, http.MethodPut, "stock", map[string]any{"flavor": "*", "zone": zone, "plan": "*", "available": -1}, nil)).To(Succeed())
 	}
-	Expect(env.Sandbox().Call(ctx, http.MethodPut, "quota", map[string]any{}, nil)).To(Succeed())
+	quota(nil)
 }
 
 var zones = []string{"HN1", "HN2"}

@@ -14,10 +14,9 @@ import (
 	"github.com/bizflycloud/karpenter-provider-bizflycloud/test/sandbox/cloud"
 )
 
-// addForeignServers creates servers that no run may touch: those of another cluster with the same name, and one of a user.
-func addForeignServers() {
-	GinkgoHelper()
-	for _, spec := range []cloud.ServerSpec{
+// foreignServers are servers that no run may touch: those of another cluster with the same name, and one of a user.
+func foreignServers() []cloud.ServerSpec {
+	return []cloud.ServerSpec{
 		{Name: "default-x7k2p-0a1b2c3d", Zone: "HN1", Wan: true, Metadata: map[string]string{
 			v1alpha1.MetadataClusterUID: "another-cluster", v1alpha1.MetadataNodeClaimUID: "claim-of-another-cluster",
 			v1alpha1.MetadataClusterName: "sandbox", v1alpha1.MetadataNodePool: "default",
@@ -26,7 +25,13 @@ func addForeignServers() {
 			v1alpha1.MetadataClusterName: "sandbox", v1alpha1.MetadataNodePool: "default",
 		}},
 		{Name: "database", Zone: "HN1", Wan: true},
-	} {
+	}
+}
+
+func addForeignServers() {
+	GinkgoHelper()
+	for _, spec := range foreignServers() {
+		spec.Status = foreignStatus()
 		var created cloud.Server
 		Expect(env.Sandbox().Call(ctx, http.MethodPost, "servers", spec, &created)).To(Succeed())
 		checker.AddForeignServers(created)

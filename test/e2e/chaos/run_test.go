@@ -152,6 +152,7 @@ func (run *chaosRun) populate() {
 	Expect(env.Client().Create(ctx, run.pool)).To(Succeed())
 	Expect(env.Client().Create(ctx, run.web)).To(Succeed())
 	Eventually(func() int { return len(run.registered()) }).WithTimeout(patience).Should(BeNumerically(">=", 2))
+	expectRealNodes()
 	event("faults begin")
 }
 
@@ -236,7 +237,7 @@ func (run *chaosRun) report() {
 	if !CurrentSpecReport().Failed() {
 		return
 	}
-	text := fmt.Sprintf("replay it with: make chaos-processes SEED=%d RUNS=1\n", run.seed)
+	text := fmt.Sprintf("replay it with: make %s SEED=%d RUNS=1\n", lo.Ternary(machines, "chaos-nodes", "chaos-processes"), run.seed)
 	run.mu.Lock()
 	text += strings.Join(append([]string{"timeline:"}, run.lines...), "\n  ")
 	run.mu.Unlock()
@@ -245,6 +246,7 @@ func (run *chaosRun) report() {
 	if directory == "" {
 		return
 	}
+	text += "\n" + consoles()
 	for name, content := range map[string]string{"log": string(run.log()), "txt": text + "\n"} {
 		file := filepath.Join(directory, fmt.Sprintf("processes-%d.%s", run.seed, name))
 		if err := os.WriteFile(file, []byte(content), 0o600); err == nil {

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package chaos_test runs the real binaries on a real control plane, injects faults into everything around them, and checks the
-// invariants all the time. It takes minutes, so it only runs on demand: `make chaos-processes`.
+// invariants all the time. It takes minutes, so it only runs on demand: `make chaos-processes`, and `make chaos-nodes` with servers that are
+// real machines.
 package chaos_test
 
 import (
@@ -41,8 +42,8 @@ var (
 )
 
 func TestChaos(t *testing.T) {
-	if os.Getenv("E2E") == "" {
-		t.Skip("needs the whole control plane and minutes: run `make chaos-processes`")
+	if os.Getenv("E2E") == "" && !machines {
+		t.Skip("needs the whole control plane and minutes: run `make chaos-processes`, or `make chaos-nodes` for real machines")
 	}
 	suite.Run(t, "Chaos with processes", Label("chaos"))
 }
@@ -50,8 +51,7 @@ func TestChaos(t *testing.T) {
 // One control plane and one cloud serve all runs, so that a run also finds what the one before has left.
 var _ = BeforeSuite(func() {
 	SetDefaultEventuallyPollingInterval(500 * time.Millisecond)
-	var err error
-	env, err = environment.Start(ctx, environment.Options{
+	options := environment.Options{
 		Latency: 2 * time.Second, Boot: time.Second, Seed: suite.Number("SEED", 1), NoController: true,
 		// The Node of a server that was deleted by hand is deleted soon, so that the runs do not wait for that.
 		SandboxArgs: []string{"--node-silence=0s"},
@@ -62,11 +62,17 @@ var _ = BeforeSuite(func() {
 			"DISABLE_LEADER_ELECTION": "", "LEADER_ELECTION_NAMESPACE": metav1.NamespaceSystem,
 		},
 		Progress: func(what string) { GinkgoWriter.Println(what) },
-	})
+	}
+	if machines {
+		useMachines(&options)
+	}
+	var err error
+	env, err = environment.Start(ctx, options)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
 	configure()
 	addForeignServers()
+	plenty()
 	replicas = []*replica{{name: "a"}, {name: "b"}}
 	for _, r := range replicas {
 		r.start()

@@ -35,9 +35,9 @@ func persistentVolume(name string, volume cloud.Volume) *corev1.PersistentVolume
 	}
 }
 
-// nodeClass returns a NodeClass with the defaults.
+// nodeClass returns a NodeClass whose servers join, with the defaults otherwise.
 func nodeClass(seed uint64) *v1alpha1.BizflyNodeClass {
-	return &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: name(seed)}}
+	return &v1alpha1.BizflyNodeClass{ObjectMeta: metav1.ObjectMeta{Name: name(seed)}, Spec: joining()}
 }
 
 // nodePool returns a NodePool whose nodes are deleted as soon as they are empty, and soon where they do not respond.

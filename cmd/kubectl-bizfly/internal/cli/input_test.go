@@ -266,6 +266,30 @@ var _ = Describe("why", func() {
 		Expect(f.out).To(ContainSubstring("BizFly Cloud"))
 	})
 
+	DescribeTable("should name the console of a server that does not join, and until when it is there", func(change func(*karpv1.NodeClaim), expected OmegaMatcher) {
+		f := newFixture()
+		claim := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "default-x"}}
+		claim.Status.ProviderID = "bizflycloud://" + f.AddServer(cloud.ServerSpec{Name: "node-1"}).ID
+		claim.StatusConditions().SetTrue(karpv1.ConditionTypeLaunched)
+		claim.StatusConditions().SetUnknown(karpv1.ConditionTypeRegistered)
+		change(claim)
+		f.put(claim)
+		Expect(answer[why.Life](f, "why", "nodeclaim/default-x").Help).To(expected)
+		Expect(f.run("why", "nodeclaim/default-x")).To(Equal(cli.ExitOK))
+		Expect(strings.Contains(f.out, "What would help:")).To(Equal(claim.StatusConditions().Get(karpv1.ConditionTypeRegistered).IsUnknown() &&
+			claim.Status.ProviderID != ""))
+	},
+		Entry("while it may still join", func(claim *karpv1.NodeClaim) {
+			for i := range claim.Status.Conditions {
+				claim.Status.Conditions[i].LastTransitionTime = metav1.NewTime(time.Date(2026, 11, 24, 10, 0, 0, 0, time.Local))
+			}
+		}, HaveExactElements(And(ContainSubstring("in BizFly Cloud's console before 10:15:00"), ContainSubstring("printed while it booted")))),
+		Entry("but not once it has joined", func(claim *karpv1.NodeClaim) {
+			claim.StatusConditions().SetTrue(karpv1.ConditionTypeRegistered)
+		}, BeEmpty()),
+		Entry("nor before there is a server", func(claim *karpv1.NodeClaim) { claim.Status.ProviderID = "" }, BeEmpty()),
+	)
+
 	It("should say why a node is disrupted, and what prevents it", func() {
 		f := newFixture()
 		claim := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "default-x"}, Status: karpv1.NodeClaimStatus{NodeName: "node-1"}}

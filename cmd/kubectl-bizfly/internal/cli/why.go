@@ -86,12 +86,7 @@ func printPod(printer *output.Printer, p *why.Pod) {
 			printer.Printf("  %s %s: %s\n", printer.Tick(check.OK), check.Name, check.Detail)
 		}
 	}
-	if len(p.Help) > 0 {
-		printer.Printf("\nWhat would help:\n")
-		for _, help := range p.Help {
-			printer.Printf("  - %s\n", help)
-		}
-	}
+	printHelp(printer, p.Help)
 	printTimeline(printer, p.Events)
 	printer.Notes(p.Notes)
 }
@@ -99,8 +94,19 @@ func printPod(printer *output.Printer, p *why.Pod) {
 func printLife(printer *output.Printer, l *why.Life) {
 	printer.Printf("NodeClaim %s, node %s, server %s\n", lo.CoalesceOrEmpty(l.NodeClaim, "-"), lo.CoalesceOrEmpty(l.Node, "-"), lo.CoalesceOrEmpty(l.Server, "-"))
 	printer.Printf("  Now: %s\n  Disruption: %s\n", l.Now, l.Disruption)
+	printHelp(printer, l.Help)
 	printTimeline(printer, l.Timeline)
 	printer.Notes(l.Notes)
+}
+
+func printHelp(printer *output.Printer, list []string) {
+	if len(list) == 0 {
+		return
+	}
+	printer.Printf("\nWhat would help:\n")
+	for _, help := range list {
+		printer.Printf("  - %s\n", help)
+	}
 }
 
 func printTimeline(printer *output.Printer, entries []why.Entry) {

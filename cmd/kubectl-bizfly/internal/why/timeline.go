@@ -45,8 +45,10 @@ type Life struct {
 	// Now says where it stands, Disruption why it is replaced or why not.
 	Now        string   `json:"now"`
 	Disruption string   `json:"disruption"`
-	Timeline   []Entry  `json:"timeline"`
-	Notes      []string `json:"notes,omitempty"`
+	// Help is what to look at next.
+	Help     []string `json:"help,omitempty"`
+	Timeline []Entry  `json:"timeline"`
+	Notes    []string `json:"notes,omitempty"`
 }
 
 // ForNodeClaim returns the timeline of a NodeClaim.
@@ -105,8 +107,26 @@ func life(ctx context.Context, s *session.Session, claim *karpv1.NodeClaim, node
 	}
 	l.fromCloud(ctx, s)
 	slices.SortStableFunc(l.Timeline, func(a, b Entry) int { return cmp.Or(a.Time.Compare(b.Time), 0) })
-	l.Now, l.Disruption = now(claim, node), disruption(ctx, s, claim, node)
+	l.Now, l.Disruption, l.Help = now(claim, node), disruption(ctx, s, claim, node), help(claim, l.Server)
 	return l
+}
+
+// registrationTimeout is how long after its launch core lets a server join before it deletes it.
+const registrationTimeout = 15 * time.Minute
+
+// help says where to look while a server does not join. The reason is on its console alone, and no call of BizFly Cloud's API is known that
+// returns what a server has printed there.
+func help(claim *karpv1.NodeClaim, server string) []string {
+	if claim == nil || server == "" || claim.DeletionTimestamp != nil {
+		return nil
+	}
+	launched, registered := claim.StatusConditions().Get(karpv1.ConditionTypeLaunched), claim.StatusConditions().Get(karpv1.ConditionTypeRegistered)
+	if !launched.IsTrue() || registered.IsTrue() {
+		return nil
+	}
+	until := launched.LastTransitionTime.Add(registrationTimeout).Local()
+	return []string{fmt.Sprintf("look at server %s in BizFly Cloud's console before %s, when Karpenter deletes it: its page shows what it printed while it "+
+		"booted, where its user data or its kubelet report why it does not join (no API call is known that returns it)", server, until.Format(time.TimeOnly))}
 }
 
 func (l *Life) add(at time.Time, from, what string, problem bool) {
