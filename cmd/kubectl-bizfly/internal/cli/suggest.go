@@ -49,6 +49,8 @@ func (a *App) suggest(ctx context.Context, s *session.Session, printer *output.P
 	printAssumed(printer, result.Catalog, result.Assumed)
 	printSuggestion(printer, result)
 	switch {
+	case len(result.Candidates) == 0 && result.TimeOver:
+		printer.Printf("\nNo shape was settled in time: raise --time-limit.\n")
 	case len(suggested) == 0:
 		printer.Printf("\nNo shape saves 1%% of what NodePool %s costs as it is: keep it.\n", result.NodePool)
 	case options.write != "":

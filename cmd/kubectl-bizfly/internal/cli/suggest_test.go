@@ -112,6 +112,8 @@ var _ = Describe("plan --suggest", func() {
 		Expect(s.TimeOver).To(BeTrue())
 		Expect(s.Candidates).To(BeEmpty())
 		Expect(s.NodePools).To(BeEmpty())
+		Expect(f.run("plan", "-f", mixed(30), "--suggest", "--time-limit", "1ns")).To(Equal(cli.ExitOK))
+		Expect(f.out).To(ContainSubstring("raise --time-limit"))
 	})
 
 	It("should report that there is nothing to suggest a NodePool for", func() {
